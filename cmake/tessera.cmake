@@ -1,0 +1,80 @@
+# Build rules shared by all modules: flags, output folders, how a library and a test are declared.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+set(TESSERA_SANITIZE "" CACHE STRING "address (with undefined) or thread; empty for none")
+option(TESSERA_DEVICE_TESTS "Register the tests that need a GPU" OFF)
+option(TESSERA_WERROR "Warnings are errors" ON)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+find_package(Threads REQUIRED)
+
+# The toolkit: headers for every module that names driver types, nvcc for kernels/samples.
+# CUDA_HOME wins, then the usual place; scripts/setup.sh says what to install.
+if(NOT TESSERA_CUDA_ROOT)
+  if(DEFINED ENV{CUDA_HOME})
+    set(TESSERA_CUDA_ROOT $ENV{CUDA_HOME} CACHE PATH "CUDA toolkit")
+  else()
+    set(TESSERA_CUDA_ROOT /usr/local/cuda CACHE PATH "CUDA toolkit")
+  endif()
+endif()
+if(NOT EXISTS ${TESSERA_CUDA_ROOT}/include/cuda.h)
+  message(FATAL_ERROR "CUDA toolkit 13 not found at ${TESSERA_CUDA_ROOT}: set CUDA_HOME to the "
+                      "folder that holds include/cuda.h and bin/nvcc")
+endif()
+set(TESSERA_NVCC ${TESSERA_CUDA_ROOT}/bin/nvcc)
+add_library(tessera_cuda_headers INTERFACE)
+target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${TESSERA_CUDA_ROOT}/include)
+
+# Every target links this: warnings, include root, sanitizers.
+add_library(tessera_options INTERFACE)
+target_include_directories(tessera_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(tessera_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+if(TESSERA_WERROR)
+  target_compile_options(tessera_options INTERFACE -Werror)
+endif()
+if(TESSERA_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TESSERA_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+endif()
+
+# tessera_library(name [NOEXCEPT] SOURCES a.cc ... [LIBS ...])  static archive, position independent
+function(tessera_library name)
+  cmake_parse_arguments(ARG "NOEXCEPT" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC tessera_options ${ARG_LIBS})
+  if(ARG_NOEXCEPT)
+    target_compile_options(${name} PRIVATE -fno-exceptions)
+  endif()
+endfunction()
+
+# tessera_test(name LABELS unit SOURCES a.cc [LIBS ...] [TIMEOUT s])  a GoogleTest program, one CTest
+function(tessera_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE tessera_options ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main
+                                        Threads::Threads)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+                                          ENVIRONMENT "${ARG_ENVIRONMENT}")
+endfunction()
