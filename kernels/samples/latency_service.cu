@@ -1,0 +1,237 @@
+// A small inference service: requests arrive at random (open loop, Poisson), each is one forward pass of a
+// two-layer network over a batch of rows, and what counts is the time from the *intended* arrival to the
+// result on the host.
+//   input copy -> X*W1 -> bias+GELU -> *W2 -> softmax -> weighted row sums -> result copy -> synchronise
+// An ordinary CUDA program: runtime API, one stream, pinned buffers.
+
+#include "gemm.cuh"
+#include "support.h"
+
+namespace {
+
+using namespace samples;
+
+constexpr int kBlock = 128;  // threads of the kernels other than gemm
+
+__global__ void __launch_bounds__(kBlock)
+    bias_gelu(float* x, const float* __restrict__ bias, int columns, int count) {
+  const int i = blockIdx.x * kBlock + threadIdx.x;
+  if (i < count) x[i] = gelu(x[i] + bias[i % columns]);
+}
+
+// One warp per row.
+__global__ void __launch_bounds__(kBlock) softmax(float* x, int rows, int columns) {
+  const int row = (blockIdx.x * kBlock + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (row >= rows) return;
+  float* p = x + size_t(row) * columns;
+  float top = -INFINITY;
+  for (int c = lane; c < columns; c += 32) top = fmaxf(top, p[c]);
+  top = warp_max(top);
+  float sum = 0;
+  for (int c = lane; c < columns; c += 32) {
+    const float e = expf(p[c] - top);
+    p[c] = e;
+    sum += e;
+  }
+  const float scale = 1.0f / warp_sum(sum);
+  for (int c = lane; c < columns; c += 32) p[c] *= scale;
+}
+
+// Expected class score per row: sum of probability x weight; one warp per row.
+__global__ void __launch_bounds__(kBlock)
+    weighted_sum(const float* __restrict__ x, const float* __restrict__ weight, float* out, int rows,
+                 int columns) {
+  const int row = (blockIdx.x * kBlock + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (row >= rows) return;
+  float sum = 0;
+  for (int c = lane; c < columns; c += 32) sum += x[size_t(row) * columns + c] * weight[c];
+  sum = warp_sum(sum);
+  if (lane == 0) out[row] = sum;
+}
+
+struct Options {
+  int64_t seed = 1, requests = 0, warmup = 3, calibrate = 0, rows = 0, features = 0, hidden = 0, classes = 0;
+  double rate = 0, load = 0, service_ms = 0, seconds = 0, scale = 1;
+  std::string preset = "auto", csv;
+};
+
+struct Request {
+  uint64_t intended_ns = 0, start_ns = 0, end_ns = 0;
+};
+
+// The network and its buffers; lives as long as the process.
+class Network {
+ public:
+  explicit Network(const Options& o)
+      : rows_(int(o.rows)),
+        features_(int(o.features)),
+        hidden_(int(o.hidden)),
+        classes_(int(o.classes)),
+        seed_(o.seed) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaMallocHost(&host_input_, input_bytes()));
+    CUDA_CHECK(cudaMallocHost(&host_output_, output_bytes()));
+    input_ = device_array<float>(size_t(rows_) * features_);
+    w1_ = device_filled(size_t(features_) * hidden_, seed_ * 1000 + 1, 2.0f / std::sqrt(float(features_)));
+    bias_ = device_filled(hidden_, seed_ * 1000 + 2, 0.5f);
+    w2_ = device_filled(size_t(hidden_) * classes_, seed_ * 1000 + 3, 4.0f / std::sqrt(float(hidden_)));
+    weight_ = device_filled(classes_, seed_ * 1000 + 4, 1.0f);
+    activations_ = device_array<float>(size_t(rows_) * hidden_);
+    logits_ = device_array<float>(size_t(rows_) * classes_);
+    output_ = device_array<float>(rows_);
+  }
+
+  // Writes the input of a request into the pinned buffer. Not part of the request's time: a real service
+  // would have received it from the network.
+  void prepare(int64_t request) {
+    fill(host_input_, size_t(rows_) * features_, seed_ * 1000003 + request, 1.0f);
+  }
+
+  void run() {
+    CUDA_CHECK(cudaMemcpyAsync(input_, host_input_, input_bytes(), cudaMemcpyHostToDevice, stream_));
+    launch_gemm(input_, w1_, activations_, rows_, hidden_, features_, stream_);
+    const int count = rows_ * hidden_;
+    bias_gelu<<<(count + kBlock - 1) / kBlock, kBlock, 0, stream_>>>(activations_, bias_, hidden_, count);
+    launch_gemm(activations_, w2_, logits_, rows_, classes_, hidden_, stream_);
+    const int row_blocks = (rows_ * 32 + kBlock - 1) / kBlock;
+    softmax<<<row_blocks, kBlock, 0, stream_>>>(logits_, rows_, classes_);
+    weighted_sum<<<row_blocks, kBlock, 0, stream_>>>(logits_, weight_, output_, rows_, classes_);
+    CUDA_CHECK(cudaGetLastError());
+    CUDA_CHECK(cudaMemcpyAsync(host_output_, output_, output_bytes(), cudaMemcpyDeviceToHost, stream_));
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+
+  const float* output() const { return host_output_; }
+  size_t output_bytes() const { return size_t(rows_) * sizeof(float); }
+
+ private:
+  size_t input_bytes() const { return size_t(rows_) * features_ * sizeof(float); }
+
+  int rows_, features_, hidden_, classes_;
+  int64_t seed_;
+  cudaStream_t stream_ = nullptr;
+  float *host_input_ = nullptr, *host_output_ = nullptr;
+  float *input_, *w1_, *bias_, *w2_, *weight_, *activations_, *logits_, *output_;
+};
+
+void choose_sizes(Options& o) {
+  const bool gpu = wants_gpu_sizes(o.preset);
+  const auto size = [&](int64_t& value, int64_t soft, int64_t real, double factor) {
+    if (value == 0) value = int64_t(double(gpu ? real : soft) * factor);
+    positive("size", double(value));
+    value = round_up(value, kTile);
+  };
+  size(o.rows, 192, 4096, o.scale);
+  size(o.features, 64, 512, 1);
+  size(o.hidden, 64, 1024, 1);
+  size(o.classes, 64, 512, 1);
+}
+
+std::vector<double> calibrate(Network& network, int64_t n) {
+  std::vector<double> ms;
+  for (int64_t i = 0; i < n; ++i) {
+    network.prepare(i);
+    const uint64_t start = now_ns();
+    network.run();
+    ms.push_back(double(now_ns() - start) * 1e-6);
+  }
+  return ms;
+}
+
+// Intended arrivals relative to the start; the same for the same seed, rate and length.
+std::vector<uint64_t> arrivals(const Options& o, double rate) {
+  Random random{uint64_t(o.seed) ^ 0x5851f42d4c957f2du};
+  std::vector<uint64_t> result;
+  for (double t = 0;;) {
+    t += -std::log1p(-random.uniform()) / rate;
+    if (o.seconds > 0 && t >= o.seconds) break;
+    if (o.requests > 0 && int64_t(result.size()) >= o.requests) break;
+    result.push_back(uint64_t(t * 1e9));
+  }
+  return result;
+}
+
+void write_csv(const std::string& path, const std::vector<Request>& requests) {
+  FILE* file = std::fopen(path.c_str(), "w");
+  if (!file) fail("cannot write --csv file", path.c_str());
+  std::fprintf(file, "request,intended_ns,start_ns,end_ns\n");
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Request& r = requests[i];
+    std::fprintf(file, "%zu,%llu,%llu,%llu\n", i, (unsigned long long)r.intended_ns,
+                 (unsigned long long)r.start_ns, (unsigned long long)r.end_ns);
+  }
+  if (std::fclose(file) != 0) fail("cannot write --csv file", path.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  parse_options(
+      argc, argv, "Answers randomly arriving requests and reports their latency.",
+      {{"--rate", Option::kReal, &o.rate, "requests per second"},
+       {"--load", Option::kReal, &o.load, "instead of --rate: share of time busy, with --service-ms"},
+       {"--service-ms", Option::kReal, &o.service_ms, "time of one request alone, as --calibrate prints"},
+       {"--seconds", Option::kReal, &o.seconds, "requests that arrive within this time (default 10)"},
+       {"--requests", Option::kInt, &o.requests, "at most so many requests"},
+       {"--warmup", Option::kInt, &o.warmup, "requests before the clock starts (default 3)"},
+       {"--calibrate", Option::kInt, &o.calibrate, "only: this many requests back to back, print their time"},
+       {"--seed", Option::kInt, &o.seed, "of arrivals, weights and inputs (default 1)"},
+       {"--csv", Option::kText, &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC)"},
+       {"--rows", Option::kInt, &o.rows, "batch rows per request"},
+       {"--features", Option::kInt, &o.features, "input width"},
+       {"--hidden", Option::kInt, &o.hidden, "hidden width"},
+       {"--classes", Option::kInt, &o.classes, "output width"},
+       {"--scale", Option::kReal, &o.scale, "multiplies the preset's rows"},
+       {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
+  positive("--scale", o.scale);
+  choose_sizes(o);
+
+  Network network(o);
+  calibrate(network, std::max<int64_t>(o.warmup, 1));
+  std::printf("rows=%lld features=%lld hidden=%lld classes=%lld\n", (long long)o.rows, (long long)o.features,
+              (long long)o.hidden, (long long)o.classes);
+  if (o.calibrate > 0) {
+    const std::vector<double> ms = calibrate(network, o.calibrate);
+    double sum = 0;
+    for (double x : ms) sum += x;
+    std::printf("service_mean_ms=%.4f\nservice_p50_ms=%.4f\nservice_p99_ms=%.4f\n", sum / double(ms.size()),
+                quantile(ms, 0.50), quantile(ms, 0.99));
+    return 0;
+  }
+
+  if (o.load > 0) {
+    positive("--load needs --service-ms (from --calibrate N), which", o.service_ms);
+    o.rate = o.load / (o.service_ms * 1e-3);
+  }
+  if (!(o.rate > 0)) fail("no arrival rate", "give --rate, or --load with --service-ms");
+  if (o.seconds <= 0 && o.requests <= 0) o.seconds = 10;
+
+  std::vector<Request> requests;
+  std::vector<double> latency_ms;
+  Checksum checksum;
+  const std::vector<uint64_t> schedule = arrivals(o, o.rate);
+  const uint64_t begin_ns = now_ns() + 20000000;  // the first input is ready by then
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    network.prepare(int64_t(i));
+    Request r;
+    r.intended_ns = begin_ns + schedule[i];
+    sleep_until_ns(r.intended_ns);
+    r.start_ns = now_ns();
+    network.run();
+    r.end_ns = now_ns();
+    checksum.add(network.output(), network.output_bytes());
+    latency_ms.push_back(double(r.end_ns - r.intended_ns) * 1e-6);
+    requests.push_back(r);
+  }
+  if (!o.csv.empty()) write_csv(o.csv, requests);
+
+  double busy_ms = 0;
+  for (const Request& r : requests) busy_ms += double(r.end_ns - r.start_ns) * 1e-6;
+  const double span_ms = requests.empty() ? 1 : double(requests.back().end_ns - begin_ns) * 1e-6;
+  std::printf("requests=%zu rate=%.3f busy=%.3f\n", requests.size(), o.rate, busy_ms / span_ms);
+  std::printf("p50_ms=%.4f\np95_ms=%.4f\np99_ms=%.4f\nmax_ms=%.4f\n", quantile(latency_ms, 0.50),
+              quantile(latency_ms, 0.95), quantile(latency_ms, 0.99), quantile(latency_ms, 1.0));
+  std::printf("checksum=%016llx\n", (unsigned long long)checksum.value);
+  return 0;
+}

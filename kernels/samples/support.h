@@ -1,0 +1,165 @@
+// What the sample programs share: command-line options, clocks, checksums, pseudo-random input, CUDA error
+// checks. Header-only, included by the samples' .cu files alone (host code); nothing here knows of Tessera.
+// Single-threaded.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace samples {
+
+inline void fail(const char* what, const char* detail) {
+  std::fprintf(stderr, "error: %s: %s\n", what, detail);
+  std::exit(1);
+}
+
+#define CUDA_CHECK(call)                                                             \
+  do {                                                                               \
+    const cudaError_t status_ = (call);                                              \
+    if (status_ != cudaSuccess) {                                                    \
+      std::fprintf(stderr, "error: %s:%d: %s: %s (%s)\n", __FILE__, __LINE__, #call, \
+                   cudaGetErrorString(status_), cudaGetErrorName(status_));          \
+      std::exit(1);                                                                  \
+    }                                                                                \
+  } while (0)
+
+// One row per option. `value` is written when the option is given; a flag takes no argument.
+struct Option {
+  enum Kind { kInt, kReal, kText, kFlag };
+  const char* name;
+  Kind kind;
+  void* value;
+  const char* help;
+};
+
+inline void usage(const char* program, const char* purpose, const std::vector<Option>& options) {
+  std::printf("usage: %s [options]\n%s\n\n", program, purpose);
+  for (const Option& option : options) {
+    static const char* const kArgument[] = {" N", " X", " S", ""};
+    std::printf("  %-24s %s\n", (std::string(option.name) + kArgument[option.kind]).c_str(), option.help);
+  }
+}
+
+inline void parse_options(int argc, char** argv, const char* purpose, const std::vector<Option>& options) {
+  for (int i = 1; i < argc; ++i) {
+    if (!std::strcmp(argv[i], "--help") || !std::strcmp(argv[i], "-h")) {
+      usage(argv[0], purpose, options);
+      std::exit(0);
+    }
+    const auto row = std::find_if(options.begin(), options.end(),
+                                  [&](const Option& option) { return !std::strcmp(option.name, argv[i]); });
+    if (row == options.end()) fail("unknown option (see --help)", argv[i]);
+    if (row->kind == Option::kFlag) {
+      *static_cast<bool*>(row->value) = true;
+      continue;
+    }
+    if (i + 1 == argc) fail("option needs a value", argv[i]);
+    const char* text = argv[++i];
+    char* end = nullptr;
+    switch (row->kind) {
+      case Option::kInt:
+        *static_cast<int64_t*>(row->value) = std::strtoll(text, &end, 0);
+        break;
+      case Option::kReal:
+        *static_cast<double*>(row->value) = std::strtod(text, &end);
+        break;
+      case Option::kText:
+        *static_cast<std::string*>(row->value) = text;
+        break;
+      case Option::kFlag:
+        break;
+    }
+    if (row->kind != Option::kText && (end == text || *end != '\0')) fail(row->name, "not a number");
+  }
+}
+
+inline uint64_t now_ns() {  // CLOCK_MONOTONIC
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return uint64_t(t.tv_sec) * 1000000000u + uint64_t(t.tv_nsec);
+}
+
+inline void sleep_until_ns(uint64_t when_ns) {
+  const timespec t{time_t(when_ns / 1000000000u), long(when_ns % 1000000000u)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) != 0) {
+  }
+}
+
+// FNV-1a over the bits, so that -0.0 and 0.0, or two NaNs, are told apart: "equal" means bit-equal.
+struct Checksum {
+  uint64_t value = 0xcbf29ce484222325u;
+  void add(const void* data, size_t bytes) {
+    const auto* p = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < bytes; ++i) value = (value ^ p[i]) * 0x100000001b3u;
+  }
+};
+
+// splitmix64: the same numbers on every machine, from any starting point.
+struct Random {
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = (state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  double uniform() { return double(next() >> 11) * 0x1.0p-53; }                        // [0, 1)
+  float symmetric() { return float(int32_t(next() >> 40) - (1 << 23)) * 0x1.0p-23f; }  // [-1, 1)
+};
+
+inline void fill(float* data, size_t n, uint64_t seed, float amplitude) {
+  Random random{seed};
+  for (size_t i = 0; i < n; ++i) data[i] = amplitude * random.symmetric();
+}
+
+template <class T>
+T* device_array(size_t n) {
+  void* p = nullptr;
+  CUDA_CHECK(cudaMalloc(&p, n * sizeof(T)));
+  return static_cast<T*>(p);
+}
+
+inline float* device_filled(size_t n, uint64_t seed, float amplitude) {
+  std::vector<float> host(n);
+  fill(host.data(), n, seed, amplitude);
+  float* device = device_array<float>(n);
+  CUDA_CHECK(cudaMemcpy(device, host.data(), n * sizeof(float), cudaMemcpyHostToDevice));
+  return device;
+}
+
+inline double quantile(std::vector<double> sorted, double q) {
+  if (sorted.empty()) return 0;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t rank = size_t(std::ceil(q * double(sorted.size())));
+  return sorted[rank == 0 ? 0 : rank - 1];
+}
+
+// "soft" sizes suit a device of a few modelled multiprocessors, "gpu" sizes a real one.
+inline bool wants_gpu_sizes(const std::string& preset) {
+  if (preset == "gpu") return true;
+  if (preset == "soft") return false;
+  if (preset != "auto") fail("--preset is one of auto, soft, gpu, not", preset.c_str());
+  int device = 0, n_multiprocessors = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  return n_multiprocessors > 16;
+}
+
+inline void positive(const char* name, double value) {
+  if (!(value > 0)) fail(name, "must be greater than zero");
+}
+
+inline int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace samples
