@@ -54,6 +54,9 @@ elseif(TESSERA_SANITIZE STREQUAL "thread")
   add_link_options(-fsanitize=thread)
 endif()
 
+add_custom_target(tests_asan)
+add_custom_target(tests_tsan)
+
 # tessera_library(name [NOEXCEPT] SOURCES a.cc ... [LIBS ...])  static archive, position independent
 function(tessera_library name)
   cmake_parse_arguments(ARG "NOEXCEPT" "" "SOURCES;LIBS" ${ARGN})
@@ -64,7 +67,8 @@ function(tessera_library name)
   endif()
 endfunction()
 
-# tessera_test(name LABELS unit SOURCES a.cc [LIBS ...] [TIMEOUT s])  a GoogleTest program, one CTest
+# tessera_test(name LABELS unit [asan] [tsan] SOURCES a.cc [LIBS ...] [TIMEOUT s])  a GoogleTest program, one CTest.
+# The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers.
 function(tessera_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
   find_package(GTest REQUIRED)
@@ -72,6 +76,11 @@ function(tessera_test name)
   target_link_libraries(${name} PRIVATE tessera_options ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main
                                         Threads::Threads)
   add_test(NAME ${name} COMMAND ${name})
+  foreach(sanitizer asan tsan)
+    if(sanitizer IN_LIST ARG_LABELS)
+      add_dependencies(tests_${sanitizer} ${name})
+    endif()
+  endforeach()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()

@@ -1,0 +1,231 @@
+#include "cli/demo/demo.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/demo/measure.h"
+#include "cli/demo/process.h"
+#include "cli/demo/regime.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLagLimit = 0.05;  // share of modelled time; above it a run on the software GPU proves nothing
+
+// Every phase of the demo, in order. The two "alone" phases are the yardstick of the others.
+const Phase kPhases[] = {
+    {"alone", true, false, false, Sharing::kTimeSliced},
+    {"trainer_alone", false, true, false, Sharing::kTimeSliced},
+    {"unmanaged_timesliced", true, true, false, Sharing::kTimeSliced},
+    {"unmanaged_mps", true, true, false, Sharing::kMps},
+    {"tessera_timesliced", true, true, true, Sharing::kTimeSliced},
+    {"tessera_mps", true, true, true, Sharing::kMps},
+};
+
+uint64_t seed_of(const std::string& nonce) {  // FNV-1a: any text gives arrivals of its own, the same each time
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : nonce) hash = (hash ^ uint8_t(c)) * 0x100000001b3u;
+  return hash % 1'000'000'007u;
+}
+
+std::string command_output(const std::vector<std::string>& argv, const std::string& scratch) {
+  auto process = Process::start(argv, {}, scratch, "/dev/null");
+  if (!process || !process->wait(10).ok()) return "";
+  std::ifstream file(scratch);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+struct Outcome {
+  std::map<std::string, Figures> phases;
+  std::map<std::string, std::string> skipped;  // phase -> reason
+};
+
+nlohmann::ordered_json regime_json(const Phase& phase, const Outcome& outcome) {
+  nlohmann::ordered_json out;
+  if (const auto skipped = outcome.skipped.find(phase.name); skipped != outcome.skipped.end()) {
+    out["skipped"] = skipped->second;
+    return out;
+  }
+  const Figures& figures = outcome.phases.at(phase.name);
+  const Figures& service_alone = outcome.phases.at("alone");
+  const Figures& trainer_alone = outcome.phases.at("trainer_alone");
+  const double p99 = quantile(figures.latency_ms, 0.99);
+  out["p50_ms"] = quantile(figures.latency_ms, 0.50);
+  out["p95_ms"] = quantile(figures.latency_ms, 0.95);
+  out["p99_ms"] = p99;
+  out["p50_over_alone"] = quantile(figures.latency_ms, 0.50) / quantile(service_alone.latency_ms, 0.50);
+  out["p99_over_alone"] = p99 / quantile(service_alone.latency_ms, 0.99);
+  const bool is_alone = !phase.trainer;
+  out["trainer_share"] = is_alone ? 1.0 : figures.steps_per_s / trainer_alone.steps_per_s;
+  out["trainer_steps_per_s"] = is_alone ? trainer_alone.steps_per_s : figures.steps_per_s;
+  out["checksums_equal"] =
+      !figures.service_checksum.empty() && figures.service_checksum == service_alone.service_checksum &&
+      (is_alone || (!figures.trainer_checksum.empty() && figures.trainer_checksum == trainer_alone.trainer_checksum));
+  out["csv"] = figures.service_csv;
+  out["requests"] = figures.latency_ms.size();
+  out["lag_p99"] = figures.lag_p99;
+  if (!figures.turnaround_us.empty()) {
+    out["turnaround_p50_us"] = quantile(figures.turnaround_us, 0.50);
+    out["turnaround_p99_us"] = quantile(figures.turnaround_us, 0.99);
+  } else {
+    out["turnaround_p50_us"] = nullptr;  // on a real GPU: tests/device/h9, not measurable from here
+    out["turnaround_p99_us"] = nullptr;
+  }
+  if (phase.tessera) out["preemptions"] = figures.preemptions;
+  return out;
+}
+
+std::string number(const nlohmann::ordered_json& regime, const char* key, const char* format) {
+  const auto found = regime.find(key);
+  if (found == regime.end() || !found->is_number()) return "-";
+  return fmt::format(fmt::runtime(format), found->get<double>());
+}
+
+void print_table(const nlohmann::ordered_json& regimes) {
+  struct Column {
+    const char* heading;
+    const char* key;
+    const char* format;
+  };
+  static constexpr Column kColumns[] = {
+      {"p50 ms", "p50_ms", "{:.2f}"},          {"x alone", "p50_over_alone", "{:.2f}"},
+      {"p95 ms", "p95_ms", "{:.2f}"},          {"p99 ms", "p99_ms", "{:.2f}"},
+      {"x alone", "p99_over_alone", "{:.2f}"}, {"trainer", "trainer_share", "{:.2f}"},
+      {"preempt.", "preemptions", "{:.0f}"},   {"turn p50 us", "turnaround_p50_us", "{:.0f}"},
+      {"p99 us", "turnaround_p99_us", "{:.0f}"}, {"lag p99", "lag_p99", "{:.4f}"},
+  };
+  std::string line = fmt::format("\n{:<22}", "regime");
+  for (const Column& column : kColumns) line += fmt::format("{:>12}", column.heading);
+  puts((line + "  checksums").c_str());
+  for (const auto& [name, regime] : regimes.items()) {
+    line = fmt::format("{:<22}", name);
+    if (regime.contains("skipped")) {
+      puts((line + "  skipped: " + regime["skipped"].get<std::string>()).c_str());
+      continue;
+    }
+    for (const Column& column : kColumns) line += fmt::format("{:>12}", number(regime, column.key, column.format));
+    puts((line + (regime["checksums_equal"].get<bool>() ? "  equal" : "  DIFFERENT")).c_str());
+  }
+}
+
+class ProgressLine {
+ public:
+  ProgressLine(size_t index, size_t count, std::string name) : terminal_(isatty(STDERR_FILENO)) {
+    head_ = fmt::format("[{}/{}] {:<22}", index, count, name);
+    fprintf(stderr, terminal_ ? "%s" : "%s ...\n", head_.c_str());
+  }
+  void update(double done_s, double whole_s) {
+    if (!terminal_) return;
+    const int width = 30, filled = int(width * done_s / whole_s);
+    fprintf(stderr, "\r%s [%s%s] %2.0f/%2.0f s", head_.c_str(), std::string(size_t(filled), '#').c_str(),
+            std::string(size_t(width - filled), '.').c_str(), done_s, whole_s);
+  }
+  ~ProgressLine() {
+    if (terminal_) fputc('\n', stderr);
+  }
+
+ private:
+  std::string head_;
+  bool terminal_;
+};
+
+}  // namespace
+
+int demo(const DemoOptions& options) {
+  Setting setting;
+  setting.layout = find_layout();
+  setting.seconds = options.seconds;
+  setting.seed = seed_of(options.nonce);
+  std::string why_soft = "asked for";
+  setting.soft = options.gpu == "soft" || !real_gpu_present(&why_soft);
+  std::error_code problem;
+  fs::create_directories(options.out, problem);
+  setting.out = fs::absolute(options.out, problem).string();
+  if (problem) {
+    fprintf(stderr, "tessera demo: cannot create %s: %s (choose another folder with --out)\n", options.out.c_str(),
+            problem.message().c_str());
+    return 1;
+  }
+  std::string gpu = fmt::format("software GPU ({})", why_soft);
+  if (!setting.soft)
+    gpu = command_output({"nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"},
+                         setting.out + "/gpu.txt");
+  fprintf(stderr, "GPU: %s\n", gpu.c_str());
+
+  auto service_ms = calibrate_service(setting);
+  if (!service_ms) {
+    fprintf(stderr, "tessera demo: %s\n", service_ms.error().text.c_str());
+    return 1;
+  }
+  setting.rate_per_s = options.load * 1e3 / *service_ms;
+  fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,
+          setting.rate_per_s, options.load * 100);
+
+  Outcome outcome;
+  size_t index = 0;
+  for (const Phase& phase : kPhases) {
+    ProgressLine line(++index, std::size(kPhases), phase.name);
+    auto figures = run_phase(phase, setting, [&](double done, double whole) { line.update(done, whole); });
+    if (figures) {
+      outcome.phases.emplace(phase.name, std::move(*figures));
+    } else if (!setting.soft && phase.sharing == Sharing::kMps) {
+      outcome.skipped[phase.name] = figures.error().text;
+    } else {
+      fprintf(stderr, "\ntessera demo: %s: %s\n", phase.name.c_str(), figures.error().text.c_str());
+      return 1;
+    }
+  }
+
+  nlohmann::ordered_json result;
+  result["gpu"] = gpu;
+  result["commit"] = TESSERA_COMMIT;
+  result["nonce"] = options.nonce;
+  result["load"] = options.load;
+  result["seconds"] = options.seconds;
+  result["service_ms"] = *service_ms;
+  result["rate_per_s"] = setting.rate_per_s;
+  double lag_p99 = 0;
+  bool checksums_equal = true;
+  for (const auto& [name, figures] : outcome.phases) lag_p99 = std::max(lag_p99, figures.lag_p99);
+  for (const Phase& phase : kPhases) {
+    if (!phase.service) continue;
+    result["regimes"][phase.name] = regime_json(phase, outcome);
+    checksums_equal &= result["regimes"][phase.name].value("checksums_equal", true);
+  }
+  const bool valid = lag_p99 <= kLagLimit && checksums_equal;
+  result["lag_p99"] = lag_p99;
+  result["valid"] = valid;
+  print_table(result["regimes"]);
+
+  const std::string json_path = setting.out + "/demo.json", plot_path = setting.out + "/demo.png";
+  std::ofstream(json_path) << result.dump(2) << "\n";
+  auto plot = Process::start({"/usr/bin/python3", setting.layout.share + "/plot_demo.py", json_path, plot_path}, {},
+                             setting.out + "/plot.out", setting.out + "/plot.err");
+  const bool plotted = plot && plot->wait(60).ok() && file_exists(plot_path);
+  printf("\n%s\n", json_path.c_str());
+  if (plotted)
+    printf("%s\n", plot_path.c_str());
+  else
+    fprintf(stderr, "no plot: see %s/plot.err (matplotlib is Debian's python3-matplotlib)\n", setting.out.c_str());
+  if (lag_p99 > kLagLimit)
+    fprintf(stderr,
+            "INVALID: the software GPU lagged %.1f %% of modelled time (limit %.0f %%): this machine was too busy; "
+            "run again when it is idle\n",
+            lag_p99 * 100, kLagLimit * 100);
+  if (!checksums_equal) fprintf(stderr, "INVALID: a program computed something else when it shared the GPU\n");
+  return valid ? 0 : 3;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,283 @@
+#include "cli/demo/regime.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/demo/measure.h"
+#include "cli/demo/process.h"
+#include "cli/ps.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Code;
+
+constexpr double kStartPatience_s = 60;  // a program's start-up, driver compilation of its kernels included
+constexpr int kWarmupRequests = 20;
+constexpr int kChecksumSteps = 3;
+constexpr double kLeadIn_s = 1;          // both programs run before the measured window opens
+
+// Short path for sockets (108 bytes at most), removed at the end.
+class ScratchFolder {
+ public:
+  ScratchFolder() { ok_ = mkdtemp(path_) != nullptr; }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (ok_) fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/tmp/tessera-demo-XXXXXX";
+  bool ok_ = false;
+};
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// VALUE of a line "key=VALUE" or "key: VALUE" that a sample printed; "" if there is none.
+std::string printed(const std::string& text, const std::string& key) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    if (line.rfind(key, 0) == 0) {
+      const size_t value = line.find_first_not_of("=: \t", key.size());
+      if (value != std::string::npos) return line.substr(value, line.find_first_of(" \t", value) - value);
+    }
+    at = end + 1;
+  }
+  return "";
+}
+
+bool wait_until(double patience_s, const std::function<bool()>& condition) {
+  const uint64_t deadline = base::now_ns() + uint64_t(patience_s * double(base::kNsPerS));
+  while (!condition()) {
+    if (base::now_ns() > deadline) return false;
+    usleep(20'000);
+  }
+  return true;
+}
+
+std::vector<std::string> gpu_environment(const Setting& setting, Sharing sharing, const std::string& scratch,
+                                         const std::string& trace) {
+  if (!setting.soft) return {};
+  return {"TESSERA_SOFTGPU_DIR=" + scratch + "/gpu",
+          std::string("TESSERA_SOFTGPU_MODE=") + (sharing == Sharing::kMps ? "mps" : "timesliced"),
+          "TESSERA_SOFTGPU_TRACE=" + trace};
+}
+
+base::Error failed(const std::string& what, int status, const std::string& stderr_path) {
+  std::string text = read_file(stderr_path);
+  if (text.size() > 600) text = "..." + text.substr(text.size() - 600);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return base::error(Code::kUnavailable, fmt::format("{} ended with status {} ({}): {}", what, status, stderr_path,
+                                                     text.empty() ? "no message" : text));
+}
+
+// NVIDIA's own sharing engine on a real GPU, in a private folder; stopped with the phase. Never touches settings.
+base::Result<Process> start_mps(const std::string& scratch, const std::string& folder,
+                                std::vector<std::string>* environment) {
+  for (const char* variable : {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"}) {
+    environment->push_back(std::string(variable) + "=" + scratch + "/mps");
+  }
+  mkdir((scratch + "/mps").c_str(), 0700);
+  auto control = Process::start({"nvidia-cuda-mps-control", "-f"}, *environment, folder + "/mps.out",
+                                folder + "/mps.err");
+  if (!control) return control.error();
+  if (!wait_until(10, [&] { return file_exists(scratch + "/mps/control") || !control->running(); }) ||
+      !control->running())
+    return base::error(Code::kUnavailable, "nvidia-cuda-mps-control does not start: " + read_file(folder + "/mps.err"));
+  return control;
+}
+
+base::Result<Process> start_daemon(const Setting& setting, const std::string& socket, const std::string& folder) {
+  auto daemon = Process::start({setting.layout.bin + "/tesserad", "--socket", socket}, {}, folder + "/tesserad.out",
+                               folder + "/tesserad.err");
+  if (!daemon) return daemon.error();
+  if (!wait_until(10, [&] { return query_daemon(socket).ok() || !daemon->running(); }) || !daemon->running())
+    return failed("tesserad", 0, folder + "/tesserad.err");
+  return daemon;
+}
+
+// Without Tessera a program is started as it is; with it, by the very command that users type.
+std::vector<std::string> command(const Setting& setting, bool tessera, const std::string& socket,
+                                 const std::string& priority, std::vector<std::string> program) {
+  program[0] = setting.layout.bin + "/" + program[0];
+  if (!tessera) return program;
+  std::vector<std::string> words = {setting.layout.bin + "/tessera", "run", "--socket", socket, "--priority",
+                                    priority, "--gpu", setting.soft ? "soft" : "auto", "--"};
+  words.insert(words.end(), program.begin(), program.end());
+  return words;
+}
+
+void add_library_path(const Setting& setting, std::vector<std::string>* environment) {
+  if (!setting.soft) return;
+  const char* present = getenv("LD_LIBRARY_PATH");
+  environment->push_back("LD_LIBRARY_PATH=" + setting.layout.softgpu + (present ? std::string(":") + present : ""));
+}
+
+uint64_t preemptions_of(const std::string& daemon_state, pid_t pid) {
+  const auto state = nlohmann::json::parse(daemon_state, nullptr, /*allow_exceptions=*/false);
+  if (!state.is_object()) return 0;
+  for (const auto& client : state.value("clients", nlohmann::json::array()))
+    if (client.value("pid", 0) == pid) return client.value("preemptions", uint64_t(0));
+  return 0;
+}
+
+base::Status read_lag(const std::string& trace, pid_t pid, Figures* figures) {
+  const std::string path = fmt::format("{}/softgpu-{}.json", trace, pid);
+  const auto summary = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object() || !summary.contains("lag_p99"))
+    return base::error(Code::kNotFound, "the software GPU left no lag report at " + path);
+  figures->lag_p99 = std::max(figures->lag_p99, summary["lag_p99"].get<double>());
+  return base::ok();
+}
+
+}  // namespace
+
+base::Result<double> calibrate_service(const Setting& setting) {
+  const ScratchFolder scratch;
+  const std::string folder = setting.out + "/calibrate";
+  fs::create_directories(folder);
+  auto environment = gpu_environment(setting, Sharing::kTimeSliced, scratch.path(), folder);
+  add_library_path(setting, &environment);
+  auto service = Process::start(command(setting, false, "", "", {"latency_service", "--calibrate"}), environment,
+                                folder + "/service.out", folder + "/service.err");
+  if (!service) return service.error();
+  auto status = service->wait(kStartPatience_s);
+  if (!status) return status.error();
+  if (*status != 0) return failed("latency_service --calibrate", *status, folder + "/service.err");
+  const double ms = strtod(printed(read_file(folder + "/service.out"), "service_ms").c_str(), nullptr);
+  if (ms <= 0) return base::error(Code::kInvalid, "latency_service --calibrate printed no service_ms");
+  return ms;
+}
+
+base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
+                                const std::function<void(double, double)>& progress) {
+  const ScratchFolder scratch;
+  const std::string folder = setting.out + "/" + phase.name;
+  const std::string trace = folder + "/trace";
+  const std::string socket = scratch.path() + "/tesserad.sock";
+  fs::remove_all(folder);
+  fs::create_directories(trace);
+  auto environment = gpu_environment(setting, phase.sharing, scratch.path(), trace);
+
+  Process mps, daemon, trainer, service;  // destroyed in reverse order: programs first, then what serves them
+  if (!setting.soft && phase.sharing == Sharing::kMps) {
+    auto started = start_mps(scratch.path(), folder, &environment);
+    if (!started) return started.error();
+    mps = std::move(*started);
+  }
+  if (phase.tessera) {
+    auto started = start_daemon(setting, socket, folder);
+    if (!started) return started.error();
+    daemon = std::move(*started);
+  } else {
+    add_library_path(setting, &environment);
+  }
+
+  Figures figures;
+  const std::string trainer_csv = folder + "/trainer.csv", service_csv = folder + "/service.csv";
+  if (phase.trainer) {
+    auto trainer_environment = environment;
+    // Design D14: best-effort clients of an MPS that Tessera runs are its low-priority clients.
+    if (phase.tessera && phase.sharing == Sharing::kMps) trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
+    auto started = Process::start(
+        command(setting, phase.tessera, socket, "best-effort",
+                {"batch_trainer", "--seconds", std::to_string(setting.seconds * 4 + 60), "--checksum-steps",
+                 std::to_string(kChecksumSteps), "--csv", trainer_csv}),
+        trainer_environment, folder + "/trainer.out", folder + "/trainer.err");
+    if (!started) return started.error();
+    trainer = std::move(*started);
+    const bool training = wait_until(kStartPatience_s, [&] {
+      auto steps = read_csv(trainer_csv);
+      return (steps.ok() && steps->rows.size() >= 1) || !trainer.running();
+    });
+    if (!training || !trainer.running()) return failed("batch_trainer", 0, folder + "/trainer.err");
+  }
+
+  const uint64_t begin = base::now_ns();
+  const double whole_s = setting.seconds + kLeadIn_s;
+  uint64_t from_ns = begin + uint64_t(kLeadIn_s * double(base::kNsPerS));
+  uint64_t to_ns = from_ns + uint64_t(setting.seconds) * base::kNsPerS;
+  const auto elapsed_s = [&] { return double(base::now_ns() - begin) / double(base::kNsPerS); };
+  if (phase.service) {
+    auto started = Process::start(
+        command(setting, phase.tessera, socket, "high",
+                {"latency_service", "--rate", fmt::format("{:.4f}", setting.rate_per_s), "--seconds",
+                 std::to_string(setting.seconds), "--seed", std::to_string(setting.seed), "--warmup",
+                 std::to_string(kWarmupRequests), "--csv", service_csv}),
+        environment, folder + "/service.out", folder + "/service.err");
+    if (!started) return started.error();
+    service = std::move(*started);
+    const pid_t pid = service.pid();
+    // An overloaded service works off its queue after the last arrival: several times the phase, not for ever.
+    while (service.running() && elapsed_s() < 6 * whole_s + kStartPatience_s) {
+      progress(std::min(elapsed_s(), whole_s), whole_s);
+      auto ignored = service.wait(0.5);
+      (void)ignored;
+    }
+    auto status = service.wait(0.1);
+    if (!status) return status.error();
+    if (*status != 0) return failed("latency_service", *status, folder + "/service.err");
+    auto measured = service_figures(service_csv);
+    if (!measured) return measured.error();
+    figures.latency_ms = std::move(measured->latency_ms);
+    figures.service_csv = phase.name + "/service.csv";
+    from_ns = measured->first_ns;
+    to_ns = measured->last_ns;
+    figures.service_checksum = printed(read_file(folder + "/service.out"), "checksum");
+    if (setting.soft) {
+      if (auto lag = read_lag(trace, pid, &figures); !lag) return lag.error();
+      auto turnaround = turnarounds_us(fmt::format("{}/softgpu-{}.csv", trace, pid));
+      if (!turnaround) return turnaround.error();
+      figures.turnaround_us = std::move(*turnaround);
+    }
+  } else {
+    while (base::now_ns() < to_ns && trainer.running()) {
+      progress(std::min(elapsed_s(), whole_s), whole_s);
+      usleep(200'000);
+    }
+  }
+
+  if (phase.tessera) {
+    auto state = query_daemon(socket);
+    if (!state) return state.error();
+    figures.daemon_state = *state;
+    figures.preemptions = preemptions_of(*state, trainer.pid());
+  }
+  if (phase.trainer) {
+    const pid_t pid = trainer.pid();
+    auto status = trainer.stop(kStartPatience_s);
+    if (!status) return status.error();
+    if (*status != 0) return failed("batch_trainer", *status, folder + "/trainer.err");
+    auto steps = steps_within(trainer_csv, from_ns, to_ns);
+    if (!steps) return steps.error();
+    figures.steps_per_s = *steps / (double(to_ns - from_ns) / double(base::kNsPerS));
+    figures.trainer_checksum = printed(read_file(folder + "/trainer.out"), "checksum");
+    if (setting.soft)
+      if (auto lag = read_lag(trace, pid, &figures); !lag) return lag.error();
+  }
+  if (phase.tessera) {
+    auto status = daemon.stop(5);
+    if (!status) return status.error();
+  }
+  return figures;
+}
+
+}  // namespace tessera::cli

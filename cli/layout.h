@@ -1,0 +1,26 @@
+// Where the parts of this installation are, from the place of the running executable:
+//   PREFIX/bin/tessera  PREFIX/lib/libtessera.so  PREFIX/lib/softgpu/libcuda.so.1  PREFIX/share/tessera/...
+// A build folder has the same shape. Called once by the commands; no state.
+#pragma once
+
+#include <string>
+
+namespace tessera::cli {
+
+struct Layout {
+  std::string prefix;          // absolute
+  std::string bin;             // PREFIX/bin
+  std::string preload;         // PREFIX/lib/libtessera.so
+  std::string preload_alias;   // PREFIX/lib/libtessera_alias.so
+  std::string softgpu;         // PREFIX/lib/softgpu, holds libcuda.so.1 and libcudart.so.13
+  std::string share;           // PREFIX/share/tessera
+};
+
+Layout find_layout();
+bool file_exists(const std::string& path);
+
+// True if an NVIDIA driver on this machine initialises and shows at least one device. `why_not` gets one line.
+// Opens the driver in a forked child, so that the caller stays without a CUDA context.
+bool real_gpu_present(std::string* why_not);
+
+}  // namespace tessera::cli

@@ -1,0 +1,57 @@
+// `tessera`: the command that people use. One row per subcommand; each lives in its own file.
+
+#include <CLI/CLI.hpp>
+
+#include "cli/demo/demo.h"
+#include "cli/ps.h"
+#include "cli/run.h"
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  CLI::App app{"Tessera shares one NVIDIA GPU between unmodified programs"};
+  app.set_version_flag("--version", TESSERA_VERSION);
+  app.require_subcommand(1);
+  int status = 0;
+
+  cli::RunOptions run_options;
+  auto* run = app.add_subcommand("run", "Run a program as a client: tessera run --priority high -- python serve.py");
+  run->add_option("-p,--priority", run_options.priority, "high, best-effort, or 0 (best-effort) .. 7 (highest)")
+      ->capture_default_str();
+  run->add_option("-n,--name", run_options.name, "name shown by `tessera ps` (default: the command)");
+  run->add_option("--gpu", run_options.gpu, "auto: the machine's GPU; soft: the software GPU")->capture_default_str();
+  run->add_option("--socket", run_options.socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
+  run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
+  run->positionals_at_end();
+  run->callback([&] { status = cli::run(run_options); });
+
+  bool json = false;
+  std::string socket_path;
+  auto* ps = app.add_subcommand("ps", "Who shares the GPUs");
+  ps->add_flag("--json", json, "the daemon's whole state as JSON");
+  ps->add_option("--socket", socket_path, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  ps->callback([&] { status = cli::ps(socket_path, json); });
+
+  cli::DemoOptions demo_options;
+  auto* demo = app.add_subcommand("demo", "A latency-critical service and a trainer share a GPU: measure and show");
+  demo->add_option("--seconds", demo_options.seconds, "length of each measured phase")
+      ->check(CLI::Range(2, 600))
+      ->capture_default_str();
+  demo->add_option("--nonce", demo_options.nonce, "text kept in demo.json; seeds the arrivals");
+  demo->add_option("--out", demo_options.out, "folder for demo.json, demo.png and the CSV files")
+      ->capture_default_str();
+  demo->add_option("--load", demo_options.load, "share of the GPU that the service wants")
+      ->check(CLI::Range(0.05, 0.95))
+      ->capture_default_str();
+  demo->add_option("--gpu", demo_options.gpu, "auto: a real GPU if there is one; soft: the software GPU")
+      ->check(CLI::IsMember({"auto", "soft"}))
+      ->capture_default_str();
+  demo->callback([&] { status = cli::demo(demo_options); });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? 0 : 2;
+  }
+  return status;
+}

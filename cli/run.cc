@@ -1,0 +1,121 @@
+#include "cli/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/scoped_fd.h"
+#include "ipc/channel/socket_path.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr unsigned kHighPriority = 5;
+
+std::string environment(const char* name) {
+  const char* value = getenv(name);
+  return value ? value : "";
+}
+
+std::string joined(const std::string& first, const std::string& second) {
+  if (first.empty()) return second;
+  return second.empty() ? first : first + ":" + second;
+}
+
+bool daemon_answers(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const base::ScopedFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  return fd.valid() && connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+}  // namespace
+
+base::Result<std::string> resolve_socket(const std::string& given) {
+  return given.empty() ? ipc::default_socket_path() : base::Result<std::string>(given);
+}
+
+base::Result<unsigned> parse_priority(const std::string& text) {
+  if (text == "high") return kHighPriority;
+  if (text == "best-effort") return 0u;
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '7') return unsigned(text[0] - '0');
+  return base::error(base::Code::kInvalid,
+                     "priority '" + text + "' is none of: high, best-effort, 0..7 (0 = best-effort, 7 = highest)");
+}
+
+base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout) {
+  auto priority = parse_priority(options.priority);
+  if (!priority) return priority.error();
+  if (options.gpu != "auto" && options.gpu != "soft")
+    return base::error(base::Code::kInvalid, "--gpu '" + options.gpu + "' is none of: auto, soft");
+  std::vector<std::string> out;
+  if (options.gpu == "soft") {
+    const std::string driver = layout.softgpu + "/libcuda.so.1";
+    if (!file_exists(driver))
+      return base::error(base::Code::kNotFound, "the software GPU is not installed (" + driver + " is missing)");
+    out.push_back("TESSERA_DRIVER=" + driver);
+    out.push_back("LD_LIBRARY_PATH=" + joined(layout.softgpu, environment("LD_LIBRARY_PATH")));
+  }
+  if (options.passthrough) {
+    out.push_back("TESSERA_DISABLE=1");
+    return out;
+  }
+  // Appended: profilers and allocators preload too, and want to stay first.
+  out.push_back("LD_PRELOAD=" + joined(environment("LD_PRELOAD"), layout.preload + ":" + layout.preload_alias));
+  out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
+  std::string name = options.name;
+  if (name.empty() && !options.command.empty()) name = options.command[0].substr(options.command[0].rfind('/') + 1);
+  out.push_back("TESSERA_NAME=" + name);
+  if (!options.socket.empty()) out.push_back("TESSERA_SOCKET=" + options.socket);  // else the library finds the default
+  return out;
+}
+
+int run(const RunOptions& options) {
+  const Layout layout = find_layout();
+  auto variables = client_environment(options, layout);
+  if (!variables) {
+    fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());
+    return 2;
+  }
+  if (!options.passthrough && !file_exists(layout.preload)) {
+    fprintf(stderr, "tessera run: %s is missing, the program runs without Tessera\n", layout.preload.c_str());
+    RunOptions bare = options;
+    bare.passthrough = true;
+    variables = client_environment(bare, layout);
+    if (!variables) return 2;
+  }
+  if (options.gpu == "auto") {
+    std::string why_not;
+    if (!real_gpu_present(&why_not))
+      fprintf(stderr, "tessera run: %s; --gpu soft runs the program on the software GPU\n", why_not.c_str());
+  }
+  if (!options.passthrough) {
+    const auto socket_path = resolve_socket(options.socket);
+    if (!socket_path)
+      fprintf(stderr, "tessera run: %s; the program runs unmanaged\n", socket_path.error().text.c_str());
+    else if (!daemon_answers(*socket_path))
+      fprintf(stderr, "tessera run: no tesserad at %s, the program runs unmanaged (start tesserad first)\n",
+              socket_path->c_str());
+  }
+  for (const std::string& variable : *variables) {
+    const size_t equals = variable.find('=');
+    setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+  }
+  std::vector<char*> argv;
+  for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const int failure = errno;
+  fprintf(stderr, "tessera run: %s: %s\n", argv[0],
+          failure == ENOENT ? "command not found (give a path or check PATH)" : strerror(failure));
+  return failure == ENOENT ? 127 : 126;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what building and testing Tessera needs on Debian 12 (as root or with sudo); does nothing if all is there.
+# The CUDA toolkit 13 is not installed by this script: its terms are yours to accept. See --help.
+set -euo pipefail
+
+if [[ "${1:-}" == "--help" ]]; then
+  echo "usage: scripts/setup.sh    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
+  exit 0
+fi
+
+packages=(
+  g++ cmake ninja-build ccache git python3 python3-matplotlib clang-format
+  libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libzstd-dev liblz4-dev libxxhash-dev
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  [[ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  as_root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || { echo "setup: run as root or install sudo; missing: ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  echo "setup: installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+cuda="${CUDA_HOME:-/usr/local/cuda}"
+if [[ ! -e "$cuda/include/cuda.h" || ! -x "$cuda/bin/nvcc" ]]; then
+  cat >&2 <<MESSAGE
+setup: CUDA toolkit not found at $cuda (include/cuda.h and bin/nvcc).
+       Install CUDA toolkit 13 from NVIDIA (no driver and no GPU are needed to build), or set CUDA_HOME to its folder.
+MESSAGE
+  exit 1
+fi
+release="$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')"
+if ((release < 13)); then
+  echo "setup: CUDA toolkit at $cuda is release $release, 13 or newer is needed; set CUDA_HOME to a newer one" >&2
+  exit 1
+fi
