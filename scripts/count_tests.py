@@ -43,9 +43,7 @@ def main():
         for case in suite.iter("testcase"):
             name, status = case.get("name"), case.get("status")
             cases = [0, 0, 0]
-            for path in glob.glob(os.path.join(report, glob.escape(name) + "*.xml")):
-                if os.path.basename(path) == "ctest.xml":
-                    continue
+            for path in glob.glob(os.path.join(report, glob.escape(name) + ".xml")):
                 try:
                     cases = [a + b for a, b in zip(cases, gtest_cases(path))]
                 except ElementTree.ParseError:

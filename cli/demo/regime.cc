@@ -25,6 +25,7 @@ using base::Code;
 
 constexpr double kStartPatience_s = 60;  // a program's start-up, driver compilation of its kernels included
 constexpr int kWarmupRequests = 20;
+constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
 constexpr double kLeadIn_s = 1;          // both programs run before the measured window opens
 
@@ -49,15 +50,16 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// VALUE of a line "key=VALUE" or "key: VALUE" that a sample printed; "" if there is none.
+// VALUE of a word "key=VALUE" that a sample printed; "" if there is none.
 std::string printed(const std::string& text, const std::string& key) {
   size_t at = 0;
   while (at < text.size()) {
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
-    if (line.rfind(key, 0) == 0) {
-      const size_t value = line.find_first_not_of("=: \t", key.size());
-      if (value != std::string::npos) return line.substr(value, line.find_first_of(" \t", value) - value);
+    const size_t found = (" " + line).find(" " + key + "=");
+    if (found != std::string::npos) {
+      const size_t value = found + key.size() + 1;
+      return line.substr(value, line.find(' ', value) - value);
     }
     at = end + 1;
   }
@@ -156,14 +158,14 @@ base::Result<double> calibrate_service(const Setting& setting) {
   fs::create_directories(folder);
   auto environment = gpu_environment(setting, Sharing::kTimeSliced, scratch.path(), folder);
   add_library_path(setting, &environment);
-  auto service = Process::start(command(setting, false, "", "", {"latency_service", "--calibrate"}), environment,
+  auto service = Process::start(command(setting, false, "", "", {"latency_service", "--calibrate", std::to_string(kCalibrateRequests)}), environment,
                                 folder + "/service.out", folder + "/service.err");
   if (!service) return service.error();
   auto status = service->wait(kStartPatience_s);
   if (!status) return status.error();
   if (*status != 0) return failed("latency_service --calibrate", *status, folder + "/service.err");
-  const double ms = strtod(printed(read_file(folder + "/service.out"), "service_ms").c_str(), nullptr);
-  if (ms <= 0) return base::error(Code::kInvalid, "latency_service --calibrate printed no service_ms");
+  const double ms = strtod(printed(read_file(folder + "/service.out"), "service_p50_ms").c_str(), nullptr);
+  if (ms <= 0) return base::error(Code::kInvalid, "latency_service --calibrate printed no service_p50_ms");
   return ms;
 }
 

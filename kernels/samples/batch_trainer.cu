@@ -73,13 +73,37 @@ void request_stop(int) {
 struct Options {
   int64_t seed = 2, steps = 0, checksum_steps = 5, m = 0, n = 0, k = 0, parameters = 0;
   double seconds = 0, scale = 1;
-  std::string preset = "auto";
+  std::string preset = "auto", csv;
+};
+
+// One line per finished step, as soon as the host knows: whoever watches the file sees training progress.
+class StepLog {
+ public:
+  explicit StepLog(const std::string& path) {
+    if (path.empty()) return;
+    file_ = std::fopen(path.c_str(), "w");
+    if (!file_) fail("cannot write --csv file", path.c_str());
+    std::fprintf(file_, "step,start_ns,end_ns\n");
+    last_end_ns_ = now_ns();
+  }
+  void finished(int64_t step) {
+    if (!file_) return;
+    const uint64_t end_ns = now_ns();
+    std::fprintf(file_, "%lld,%llu,%llu\n", (long long)step, (unsigned long long)last_end_ns_,
+                 (unsigned long long)end_ns);
+    std::fflush(file_);
+    last_end_ns_ = end_ns;
+  }
+
+ private:
+  FILE* file_ = nullptr;
+  uint64_t last_end_ns_ = 0;
 };
 
 class Trainer {
  public:
   explicit Trainer(const Options& o)
-      : m_(int(o.m)), n_(int(o.n)), k_(int(o.k)), n_parameters_(int(o.parameters)) {
+      : m_(int(o.m)), n_(int(o.n)), k_(int(o.k)), n_parameters_(int(o.parameters)), log_(o.csv) {
     const uint64_t seed = uint64_t(o.seed) * 1000;
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (cudaEvent_t& event : done_) CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -99,7 +123,7 @@ class Trainer {
   // Enqueues one step, after waiting for the one before the previous.
   void step() {
     cudaEvent_t done = done_[n_steps_ % 2];
-    if (n_steps_ >= 2) CUDA_CHECK(cudaEventSynchronize(done));
+    if (n_steps_ >= 2) finish(n_steps_ - 2);
     const int count = m_ * n_;
     const int blocks = (count + kBlock - 1) / kBlock;
     launch_gemm(input_, parameters_, forward_, m_, n_, k_, stream_);
@@ -115,7 +139,10 @@ class Trainer {
   }
 
   int64_t steps() const { return n_steps_; }
-  void wait() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  void wait() {
+    while (n_logged_ < n_steps_) finish(n_logged_);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
 
   uint64_t checksum() {
     std::vector<float> host(n_parameters_);
@@ -131,8 +158,17 @@ class Trainer {
   }
 
  private:
+  // Waits for the end of a step; each step once, in order.
+  void finish(int64_t step) {
+    if (step < n_logged_) return;
+    CUDA_CHECK(cudaEventSynchronize(done_[step % 2]));
+    log_.finished(step);
+    n_logged_ = step + 1;
+  }
+
   int m_, n_, k_, n_parameters_, n_partial_;
-  int64_t n_steps_ = 0;
+  StepLog log_;
+  int64_t n_steps_ = 0, n_logged_ = 0;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_[2] = {};
   float *input_, *parameters_, *momentum_, *bias_, *forward_, *backward_, *partial_, *loss_;
@@ -166,6 +202,7 @@ int main(int argc, char** argv) {
                  {"--n", Option::kInt, &o.n, "columns of the products"},
                  {"--k", Option::kInt, &o.k, "length of the sums"},
                  {"--parameters", Option::kInt, &o.parameters, "size of the updated array"},
+                 {"--csv", Option::kText, &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC)"},
                  {"--scale", Option::kReal, &o.scale, "multiplies the preset's m and parameters"},
                  {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
   positive("--scale", o.scale);
