@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Writes driver_api/entries.def, driver_api/hooks.def and interpose/entry/exports.map.
+
+entries.def: one row per entry point of the CUDA driver, with its true signature, from the toolkit's headers:
+  cuda.h and cudaProfiler.h preprocessed with __CUDA_API_VERSION_INTERNAL (declares every old and per-thread ABI),
+  cudaGL.h, cudaEGL.h, cudaVDPAU.h the same way (the driver exports them, the link stub does not),
+  cuda*Typedefs.h for the driver version from which cuGetProcAddress answers with a symbol,
+  the link stub's export list as a cross-check.
+hooks.def: the rows that driver_api/actions.def (hand-written) gives a class, class by class.
+exports.map: what libtessera.so exports: every row.
+
+  gen_driver_entries.py [--cuda DIR]           rewrite the files
+  gen_driver_entries.py --check [--cuda DIR]   exit 1 and say which file is stale, write nothing
+"""
+import argparse
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FLAVOUR = re.compile(r"(_ptds|_ptsz)$")
+
+# Graphics types, replaced by ABI-equal C types so that no graphics header is needed to use the tables.
+INTEROP_TYPES = {
+    "GLuint": "unsigned int", "GLenum": "unsigned int", "EGLImageKHR": "void *", "EGLStreamKHR": "void *",
+    "EGLSyncKHR": "void *", "EGLint": "int", "VdpDevice": "unsigned int", "VdpVideoSurface": "unsigned int",
+    "VdpOutputSurface": "unsigned int", "VdpGetProcAddress": "void", "CUeglFrame": "struct CUeglFrame_st",
+    "CUGLDeviceList": "int", "CUGLmap_flags": "int",
+}
+# Symbols whose stream is not a parameter of type CUstream.
+STREAM_IN_STRUCT = {
+    "cuLaunchKernelEx": "(config ? config->hStream : nullptr)",
+    "cuGraphInstantiateWithParams": "(instantiateParams ? instantiateParams->hUploadStream : nullptr)",
+}
+
+Row = collections.namedtuple("Row", "symbol base since stream ret params args")
+
+
+class Problem(Exception):
+    pass
+
+
+def preprocess(cuda, headers, stubs):
+    """Text of the declarations, old ABIs included; `stubs` holds empty graphics headers."""
+    source = "#define __CUDA_API_VERSION_INTERNAL\n" + "".join(f"#include <{h}>\n" for h in headers)
+    command = ["g++", "-E", "-P", "-x", "c++", f"-I{stubs}", f"-I{cuda}/include", "-"]
+    run = subprocess.run(command, input=source, capture_output=True, text=True)
+    if run.returncode:
+        raise Problem(f"cannot preprocess {headers}: {run.stderr[:500]}")
+    return run.stdout
+
+
+def declarations(text):
+    found = {}
+    for m in re.finditer(r"\bCUresult\s+(cu\w+)\s*\(([^;{]*)\)\s*;", text):
+        found.setdefault(m[1], re.sub(r"\s+", " ", m[2]).strip())
+    return found
+
+
+def base_of(symbol):
+    return re.sub(r"_v\d+$", "", FLAVOUR.sub("", symbol))
+
+
+def exported_by_stub(cuda):
+    run = subprocess.run(["nm", "-D", "--defined-only", f"{cuda}/lib64/stubs/libcuda.so"], capture_output=True,
+                         text=True, check=True)
+    return {line.split()[-1] for line in run.stdout.splitlines() if line.split()[-1].startswith("cu")}
+
+
+def versions(cuda):
+    """(base, flavour) -> sorted driver versions, from the PFN_ types of the Typedefs headers."""
+    table = collections.defaultdict(set)
+    for name in ("cuda", "cudaGL", "cudaEGL", "cudaVDPAU", "cudaProfiler"):
+        text = (cuda / "include" / f"{name}Typedefs.h").read_text()
+        for m in re.finditer(r"\bCUresult\s*\(\s*CUDAAPI\s*\*\s*PFN_(cu\w+?)_v(\d+)(_ptds|_ptsz)?\)", text):
+            table[(m[1], m[3] or "")].add(int(m[2]))
+    return {key: sorted(value) for key, value in table.items()}
+
+
+def abi_number(symbol):
+    m = re.search(r"_v(\d+)$", FLAVOUR.sub("", symbol))
+    return int(m[1]) if m else 1
+
+
+def since_of(symbols, version_table):
+    """The n-th ABI of a name belongs to its n-th version; where the counts differ the version is not known (0)."""
+    groups = collections.defaultdict(list)
+    for symbol in symbols:
+        flavour = FLAVOUR.search(symbol)
+        groups[(base_of(symbol), flavour[1] if flavour else "")].append(symbol)
+    since = {}
+    for key, members in groups.items():
+        members.sort(key=abi_number)
+        known = version_table.get(key, [])
+        for i, symbol in enumerate(members):
+            since[symbol] = known[i] if len(known) == len(members) else 0
+    return since
+
+
+def split_params(text):
+    """'int a, void (*f)(int, int)' -> [(declaration, name), ...]"""
+    if text in ("", "void"):
+        return []
+    parts, depth, current = [], 0, ""
+    for c in text:
+        depth += {"(": 1, ")": -1}.get(c, 0)
+        if c == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += c
+    parts.append(current)
+    out = []
+    for i, part in enumerate(p.strip() for p in parts):
+        for ours, theirs in INTEROP_TYPES.items():
+            part = re.sub(rf"\b{ours}\b", theirs, part)
+        m = re.search(r"(\w+)\s*(\[\w*\])?$", part)
+        name = m[1] if m and not part.endswith("*") and len(part.split()) > 1 else None
+        if name is None:
+            name = f"arg{i}"
+            part = f"{part} {name}"
+        out.append((re.sub(r"\s*\*\s*", " *", part).replace("* *", "**").replace(" *", "* ").replace("* * ", "** ")
+                    .strip(), name))
+    return out
+
+
+def stream_of(symbol, params, all_symbols):
+    flavour = FLAVOUR.search(symbol)
+    kind = "per_thread" if flavour else "legacy"
+    base = FLAVOUR.sub("", symbol)
+    if base in STREAM_IN_STRUCT:
+        return f"{kind}({STREAM_IN_STRUCT[base]})"
+    for declaration, name in params:
+        if re.match(rf"CUstream {name}$", declaration):
+            return f"{kind}({name})"
+    # No stream parameter but a per-thread twin: works in the default stream of its flavour.
+    if flavour or any(base_of(s) == base_of(symbol) and FLAVOUR.search(s) for s in all_symbols):
+        return f"{kind}(nullptr)"
+    return "none"
+
+
+def build_rows(cuda):
+    with tempfile.TemporaryDirectory() as stubs:
+        for header in ("GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h"):
+            path = pathlib.Path(stubs) / header
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("")
+        core = declarations(preprocess(cuda, ["cuda.h", "cudaProfiler.h"], stubs))
+        every = declarations(preprocess(cuda, ["cuda.h", "cudaProfiler.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"],
+                                        stubs))
+    stub = exported_by_stub(cuda)
+    if stub != set(core):
+        raise Problem(f"the headers and the link stub disagree on {sorted(stub ^ set(core))}")
+    since = since_of(every, versions(cuda))
+    rows = []
+    for symbol in sorted(every):
+        params = split_params(every[symbol])
+        rows.append(Row(symbol, base_of(symbol), since[symbol], stream_of(symbol, params, every), "CUresult",
+                        "(" + (", ".join(d for d, _ in params) or "void") + ")",
+                        "(" + ", ".join(n for _, n in params) + ")"))
+    return rows
+
+
+def read_actions():
+    text = (ROOT / "driver_api/actions.def").read_text()
+    classes = re.findall(r"^TS_CLASS\((\w+),", (ROOT / "driver_api/classes.def").read_text(), re.M)
+    actions, previous = {}, None
+    for m in re.finditer(r'^TS_ACTION\((\w+),\s*(\w+),\s*"([^"]+)"\)$', text, re.M):
+        symbol, klass = m[1], m[2]
+        if klass not in classes:
+            raise Problem(f"actions.def: {symbol} has class {klass}, which classes.def does not list")
+        if symbol in actions:
+            raise Problem(f"actions.def: {symbol} appears twice")
+        actions[symbol] = klass
+    if len(actions) != len(re.findall(r"^TS_ACTION\(", text, re.M)):
+        raise Problem("actions.def: a row is not of the form TS_ACTION(symbol, class, \"reason\")")
+    return actions, classes
+
+
+def check_actions(actions, rows):
+    """A hooked name is hooked in all its ABIs and flavours, in one class: a hole would be a way around the gate."""
+    symbols = {row.symbol for row in rows}
+    unknown = sorted(set(actions) - symbols)
+    if unknown:
+        raise Problem(f"actions.def: not a driver symbol: {unknown}")
+    families = collections.defaultdict(set)
+    for row in rows:
+        families[row.base].add(actions.get(row.symbol, "pass"))
+    mixed = sorted(base for base, kinds in families.items() if len(kinds) > 1)
+    if mixed:
+        raise Problem(f"actions.def: not all ABIs of {mixed} have the same class")
+
+
+ENTRIES_HEAD = """// Every entry point of the CUDA driver. Generated by scripts/gen_driver_entries.py from the toolkit's headers
+// (CUDA_VERSION {version}); do not edit. {count} rows, sorted by symbol (byte order).
+//
+//   TS_CU(symbol, base, since, stream, ret, (params), (args))
+//     symbol  exported name, ABI and stream flavour included
+//     base    name under which cuGetProcAddress knows it
+//     since   driver version from which cuGetProcAddress answers with this symbol; 0: the headers do not say
+//     stream  none | legacy(expression) | per_thread(expression); see TS_STREAM_ARG in real_table.h
+//     params  declaration list; args: the same names for a call. Graphics types are replaced by ABI-equal C types.
+// Include driver_api/cuda.h first: the renaming macros of <cuda.h> would rewrite the rows.
+// clang-format off
+#ifndef TS_CU
+#error "define TS_CU(symbol, base, since, stream, ret, params, args) before including entries.def"
+#endif
+"""
+
+
+def render_entries(rows, version):
+    body = "".join(f"TS_CU({r.symbol}, {r.base}, {r.since}, {r.stream}, {r.ret}, {r.params}, {r.args})\n"
+                   for r in rows)
+    return ENTRIES_HEAD.format(version=version, count=len(rows)) + body + "#undef TS_CU\n"
+
+
+HOOKS_HEAD = """// The rows of entries.def that actions.def gives a class. Generated by scripts/gen_driver_entries.py; do not edit.
+// {count} rows, class by class, each class sorted by symbol.
+//
+// Either define one macro for all rows,
+//   TS_HOOK(class, symbol, base, since, stream, ret, params, args)
+// or any of the families, the others expand to nothing:
+//   TS_HOOK_<class>(symbol, base, since, stream, ret, params, args)      classes: classes.def
+// clang-format off
+"""
+
+
+def render_hooks(rows, actions, classes):
+    out = [HOOKS_HEAD.format(count=len(actions)), "#ifndef TS_HOOK\n#if "]
+    out.append(" && \\\n    ".join(f"!defined(TS_HOOK_{c})" for c in classes))
+    out.append("\n#error \"define TS_HOOK or at least one TS_HOOK_<class> before including hooks.def\"\n#endif\n")
+    out.append("#define TS_HOOK(klass, ...) TS_HOOK_##klass(__VA_ARGS__)\n")
+    for c in classes:
+        out.append(f"#ifndef TS_HOOK_{c}\n#define TS_HOOK_{c}(...)\n#endif\n")
+    out.append("#endif\n")
+    for c in classes:
+        out.append(f"\n// {c}\n")
+        for r in rows:
+            if actions.get(r.symbol) == c:
+                out.append(f"TS_HOOK({c}, {r.symbol}, {r.base}, {r.since}, {r.stream}, {r.ret}, {r.params}, "
+                           f"{r.args})\n")
+    out.append("\n#undef TS_HOOK\n" + "".join(f"#undef TS_HOOK_{c}\n" for c in classes))
+    return "".join(out)
+
+
+def render_map(rows):
+    return ("/* What libtessera.so exports: every row of entries.def, nothing else.\n"
+            "   Generated by scripts/gen_driver_entries.py; do not edit. */\n{\nglobal:\n"
+            + "".join(f"  {r.symbol};\n" for r in rows) + "local:\n  *;\n};\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--cuda", type=pathlib.Path, default=pathlib.Path("/usr/local/cuda"))
+    options = parser.parse_args()
+    header = options.cuda / "include/cuda.h"
+    if not header.exists():
+        raise Problem(f"{header} not found: pass --cuda DIR with the toolkit's folder")
+    version = int(re.search(r"#define CUDA_VERSION (\d+)", header.read_text())[1])
+    entries_path = ROOT / "driver_api/entries.def"
+    if options.check:
+        stated = int(re.search(r"CUDA_VERSION (\d+)", entries_path.read_text())[1])
+        if stated != version:
+            print(f"skipped: entries.def was made from CUDA {stated}, this toolkit is {version}")
+            return 77
+    rows = build_rows(options.cuda)
+    actions, classes = read_actions()
+    check_actions(actions, rows)
+    files = {
+        entries_path: render_entries(rows, version),
+        ROOT / "driver_api/hooks.def": render_hooks(rows, actions, classes),
+        ROOT / "interpose/entry/exports.map": render_map(rows),
+    }
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    if options.check:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is stale: run scripts/gen_driver_entries.py", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(files[path])
+    print(f"{len(rows)} entries, {len(actions)} hooked; rewrote {[str(p.relative_to(ROOT)) for p in stale]}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Problem as problem:
+        print(f"gen_driver_entries: {problem}", file=sys.stderr)
+        sys.exit(1)
