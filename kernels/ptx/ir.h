@@ -1,8 +1,8 @@
 // Typed intermediate representation of a PTX module: what the parser makes, the verifier checks, the rewrites
 // change, the printer writes and the software GPU decodes.
 //
-// Names are views into text that the Module owns (`Module::keep`), so a Module is movable but not copyable and
-// every view lives as long as it does. Not thread-safe; a finished Module may be read by many threads.
+// Names are views into text that the Module owns (`Module::keep`), so a Module is movable but not copyable
+// and every view lives as long as it does. Not thread-safe; a finished Module may be read by many threads.
 // The order of statements is the order of the source: print(parse(x)) assembles to the same machine code.
 // Syntax: PTX ISA 9.0, sections 4 (syntax), 5 (state spaces, types), 9 (instructions), 11 (directives).
 #pragma once
@@ -19,8 +19,33 @@ namespace tessera::ptx {
 using Name = std::string_view;
 
 enum class Type : uint8_t {  // fundamental types, PTX ISA 5.2.1
-  kNone, kPred, kB8, kB16, kB32, kB64, kB128, kU8, kU16, kU32, kU64, kS8, kS16, kS32, kS64,
-  kF16, kF16x2, kBf16, kBf16x2, kTf32, kE4m3, kE5m2, kE4m3x2, kE5m2x2, kF32, kF64, kOther,
+  kNone,
+  kPred,
+  kB8,
+  kB16,
+  kB32,
+  kB64,
+  kB128,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kS8,
+  kS16,
+  kS32,
+  kS64,
+  kF16,
+  kF16x2,
+  kBf16,
+  kBf16x2,
+  kTf32,
+  kE4m3,
+  kE5m2,
+  kE4m3x2,
+  kE5m2x2,
+  kF32,
+  kF64,
+  kOther,
 };
 enum class Space : uint8_t { kNone, kReg, kSreg, kConst, kGlobal, kLocal, kParam, kShared, kTex };
 
@@ -31,17 +56,18 @@ struct Location {
 
 // One declared object: register (range), parameter, local, shared, global, const.
 struct Variable {
-  Name name;               // with its '%' if it has one; unique within its scope
+  Name name;  // with its '%' if it has one; unique within its scope
   Space space = Space::kNone;
   Type type = Type::kNone;
-  uint8_t vector = 1;      // 1, 2 or 4 (.v2, .v4)
-  uint32_t align = 0;      // bytes; 0 = natural
-  uint32_t count = 0;      // registers `%r<N>`: N (names %r0..%rN-1); 0 = a single object
+  Name other_type;             // Type::kOther: the name with its dot (".texref", ".samplerref", ...), else ""
+  uint8_t vector = 1;          // 1, 2 or 4 (.v2, .v4)
+  uint32_t align = 0;          // bytes; 0 = natural
+  uint32_t count = 0;          // registers `%r<N>`: N (names %r0..%rN-1); 0 = a single object
   std::vector<uint64_t> dims;  // array dimensions; a 0 = unsized (`.extern .shared x[]`)
   bool is_array = false;
-  Name linkage;            // "", ".visible", ".extern", ".weak", ".common"
-  Name attributes;         // raw text of .ptr/.attribute/... after the type, printed back as it was
-  Name initializer;        // raw text after '=', without it; "" = none
+  Name linkage;      // "", ".visible", ".extern", ".weak", ".common"
+  Name attributes;   // raw text of .ptr/.attribute/... after the type, printed back as it was
+  Name initializer;  // raw text after '=', without it; "" = none
   Location at;
 
   uint64_t size_bytes() const;  // of the whole object; 0 for unsized arrays and registers
@@ -50,34 +76,37 @@ struct Variable {
 struct Operand {
   enum class Kind : uint8_t {
     kNone,
-    kRegister,   // name of a .reg variable (with component suffix .x/.y/.z/.w/.b0.. in `suffix`)
-    kSpecial,    // special register: %tid.x -> name "%tid", suffix ".x"; %laneid -> suffix ""
-    kInteger,    // integer or predicate-constant immediate, in `bits`
-    kFloat,      // 0fXXXXXXXX (is_f64 false) or 0dXXXXXXXXXXXXXXXX or decimal; IEEE bits in `bits`
-    kSymbol,     // variable, function, label or texture name (taken as an address or target)
-    kAddress,    // [base+offset]; base in `name` (register or symbol; "" if absolute), offset in `bits`
-    kVector,     // {a,b,...}: children
-    kPair,       // d|p (dual destination): children[0], children[1]
-    kList,       // (a,b): call arguments or results; also [tensor, {coords}] style brackets: children
-    kSink,       // _
-    kExpression, // constant expression kept as text in `name`
+    kRegister,  // name of a .reg variable (with component suffix .x/.y/.z/.w/.b0.. in `suffix`)
+    kSpecial,   // special register: %tid.x -> name "%tid", suffix ".x"; %laneid -> suffix ""
+    kInteger,   // integer or predicate-constant immediate, in `bits`
+    kFloat,   // 0fXXXXXXXX (is_f64 false) or 0dXXXXXXXXXXXXXXXX or decimal (both is_f64); IEEE bits in `bits`
+    kSymbol,  // variable, function, label or texture name (taken as an address or target); `sym+8`: 8 in
+              // `bits`
+    kAddress,     // [base+offset]; base in `name` (register or symbol; "" if absolute), offset in `bits`
+    kVector,      // {a,b,...}: children
+    kPair,        // d|p (dual destination): children[0], children[1]
+    kList,        // (a,b): call arguments or results: children
+    kBracket,     // [tensor, {coords}], [texture, sampler, {coords}]: children, the first being the object
+    kSink,        // _
+    kExpression,  // constant expression kept as text in `name`
   };
   Kind kind = Kind::kNone;
-  bool negated = false;        // !p, or -%r in the few forms that take it
+  bool negated = false;  // !p; or -%r in the few forms that take it (then `text` is "-")
   bool is_f64 = false;
   bool base_is_register = false;  // kAddress: base names a register
   Name name;
   Name suffix;
-  Name text;                   // as written (immediates), so printing is exact; "" if made by a rewrite
-  uint64_t bits = 0;           // immediate value, two's complement; kAddress: signed offset
+  Name text;          // as written (immediates), so printing is exact; "" if made by a rewrite
+  uint64_t bits = 0;  // immediate value, two's complement; kAddress: signed offset
   std::vector<Operand> children;
 };
 
 struct Instruction {
-  Name guard;                  // predicate register, "" = unconditional
+  Name guard;  // predicate register, "" = unconditional
   bool guard_negated = false;
-  Name opcode;                 // first component: "add", "ld", "mma", ...
-  std::vector<Name> modifiers; // the rest in source order, without dots: {"rn","ftz","f32"}; "shared::cta" is one
+  Name opcode;  // first component: "add", "ld", "mma", ...
+  std::vector<Name>
+      modifiers;  // the rest in source order, without dots: {"rn","ftz","f32"}; "shared::cta" is one
   std::vector<Operand> operands;
   Location at;
 
@@ -87,32 +116,37 @@ struct Instruction {
 
 struct Statement {
   enum class Kind : uint8_t {
-    kInstruction, kLabel, kVariable, kScope,
-    kLoc,        // .loc ...          (text)
-    kPragma,     // .pragma "..."     (text)
-    kPrototype,  // label: .callprototype / .calltargets / .branchtargets: name in `label`, rest in `text`
-    kRaw,        // kept and printed as it was
+    kInstruction,
+    kLabel,
+    kVariable,
+    kScope,
+    kLoc,        // .loc ...          (text, no terminator)
+    kPragma,     // .pragma "...";    (text, with its ';')
+    kPrototype,  // label: .callprototype / .calltargets / .branchtargets: name in `label`, rest with ';' in
+                 // `text`
+    kRaw,        // kept and printed as it was (text, with its terminator if it has one)
   };
   Kind kind = Kind::kRaw;
-  Instruction instruction;          // kInstruction
-  Name label;                       // kLabel, kPrototype
-  std::vector<Name> targets;        // kPrototype of .branchtargets/.calltargets: the names listed
-  Variable variable;                // kVariable
-  std::vector<Statement> scope;     // kScope: { ... }
+  Instruction instruction;       // kInstruction
+  Name label;                    // kLabel, kPrototype
+  std::vector<Name> targets;     // kPrototype of .branchtargets/.calltargets: the names listed
+  Variable variable;             // kVariable
+  std::vector<Statement> scope;  // kScope: { ... }
   Name text;
 };
 
-struct Directive {                  // .maxntid 256, 1, 1   .reqntid ...   .minnctapersm 2 ...
-  Name name;                        // with its dot
+struct Directive {  // .maxntid 256, 1, 1   .reqntid ...   .minnctapersm 2 ...
+  Name name;        // with its dot
   std::vector<uint64_t> values;
-  Name text;                        // raw, for directives with other arguments
+  Name text;  // raw, for directives with other arguments
 };
 
 struct Function {
   Name name;
   bool is_entry = false;
-  Name linkage;                     // "", ".visible", ".extern", ".weak"
-  std::vector<Variable> returns;    // .func only
+  Name linkage;                   // "", ".visible", ".extern", ".weak"
+  Name attributes;                // raw .attribute(...) text after .func/.entry, "" = none
+  std::vector<Variable> returns;  // .func only
   std::vector<Variable> params;
   std::vector<Directive> directives;
   bool has_body = false;
@@ -135,8 +169,8 @@ struct Module {
   unsigned address_bits = 64;                     // .address_size
   std::vector<Item> items;
 
-  Name keep(std::string text);                    // owns text for as long as the module lives
-  Function* find(Name name);                      // the definition if there is one, else a declaration
+  Name keep(std::string text);  // owns text for as long as the module lives
+  Function* find(Name name);    // the definition if there is one, else a declaration
   const Function* find(Name name) const;
 
   Module() = default;
@@ -144,7 +178,7 @@ struct Module {
   Module& operator=(Module&&) = default;
 
  private:
-  std::deque<std::string> texts_;                 // deque: a std::string in it never moves
+  std::deque<std::string> texts_;  // deque: a std::string in it never moves
 };
 
 // Names <-> enums; "f32" without the dot. kNone / kOther when unknown.

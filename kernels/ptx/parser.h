@@ -1,6 +1,6 @@
 // PTX text -> Module. Called by interpose/track (best-effort clients, module load), softgpu/driver and tools;
-// any thread, no global state. Unknown opcodes are parsed as they stand (the slicer then refuses the kernel, the
-// software GPU refuses the module); malformed text gives an error "line:column: what was expected".
+// any thread, no global state. Unknown opcodes are parsed as they stand (the slicer then refuses the kernel,
+// the software GPU refuses the module); malformed text gives an error "line:column: what was expected".
 #pragma once
 
 #include <string>

@@ -1,0 +1,81 @@
+// What the golden tests and scripts run: reads PTX (or a fat binary), prints what a step makes of it.
+//   kernels_tool print FILE      print(parse(FILE))
+//   kernels_tool stable FILE...  0 if print(parse(.)) is a fixed point for every file
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "kernels/ptx/parser.h"
+#include "kernels/ptx/printer.h"
+
+namespace {
+
+bool read_file(const char* path, std::string* out) {
+  FILE* f = std::fopen(path, "rb");
+  if (!f) {
+    std::fprintf(stderr, "%s: cannot be read\n", path);
+    return false;
+  }
+  char buffer[65536];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, f)) > 0;) {
+    out->append(buffer, n);
+  }
+  std::fclose(f);
+  return true;
+}
+
+int print_file(const char* path) {
+  std::string text;
+  if (!read_file(path, &text)) {
+    return 2;
+  }
+  auto module = tessera::ptx::parse(text);
+  if (!module.ok()) {
+    std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
+    return 1;
+  }
+  std::string out = tessera::ptx::print(*module);
+  std::fwrite(out.data(), 1, out.size(), stdout);
+  return 0;
+}
+
+int stable_file(const char* path) {
+  std::string text;
+  if (!read_file(path, &text)) {
+    return 2;
+  }
+  auto first = tessera::ptx::parse(text);
+  if (!first.ok()) {
+    std::fprintf(stderr, "%s:%s\n", path, first.error().text.c_str());
+    return 1;
+  }
+  std::string once = tessera::ptx::print(*first);
+  auto second = tessera::ptx::parse(once);
+  if (!second.ok()) {
+    std::fprintf(stderr, "%s: printed text: %s\n", path, second.error().text.c_str());
+    return 1;
+  }
+  if (tessera::ptx::print(*second) != once) {
+    std::fprintf(stderr, "%s: printing is not stable\n", path);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc >= 3 && !std::strcmp(argv[1], "print")) {
+    return print_file(argv[2]);
+  }
+  if (argc >= 3 && !std::strcmp(argv[1], "stable")) {
+    int worst = 0;
+    for (int i = 2; i < argc; ++i) {
+      worst = std::max(worst, stable_file(argv[i]));
+    }
+    return worst;
+  }
+  std::fprintf(stderr, "usage: kernels_tool print|stable FILE...\n");
+  return 2;
+}
