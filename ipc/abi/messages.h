@@ -3,14 +3,17 @@
 //
 //   client                              daemon
 //   Hello {version, priority, name}  ->
-//                                    <- Welcome {client id, epoch} + [region memfd, wake eventfd (+ pulse memfd)]
-//   PulseMapped {}                   ->       (protected only: the page is mapped, it may be sealed and shared)
-//   Device {uuid}                    ->       (once known; before it the client is on no GPU and free-running)
-//                                    <- PeerPulse {client id, priority} + [pulse memfd, read-only]   (best-effort)
+//                                    <- Welcome {client id, epoch} + [region memfd, wake eventfd (+ pulse
+//                                    memfd)]
+//   PulseMapped {}                   ->       (protected only: the page is mapped, it may be sealed and
+//   shared) Device {uuid}                    ->       (once known; before it the client is on no GPU and
+//   free-running)
+//                                    <- PeerPulse {client id, priority} + [pulse memfd, read-only]
+//                                    (best-effort)
 //                                    <- PeerGone {client id}
-//   The wake eventfd is written by the client when the daemon should look: it waits without a lease, it became
-//   idle, it drained. Everything fast is in the region.
-//   Control (tessera ps, set): Query {} -> Reply packets of JSON text, the last one with `last` set.
+//   The wake eventfd is written by the client when the daemon should look: it waits without a lease, it
+//   became idle, it drained. Everything fast is in the region. Control (tessera ps, set): Query {} -> Reply
+//   packets of JSON text, the last one with `last` set.
 //
 // A daemon that gets anything malformed counts it and closes that connection.
 #pragma once
@@ -24,8 +27,15 @@ inline constexpr uint32_t kMaxMessageBytes = 4096;
 inline constexpr uint32_t kMaxNameBytes = 64;
 
 enum MessageType : uint16_t {
-  kHello = 1, kWelcome = 2, kPulseMapped = 3, kDevice = 4, kPeerPulse = 5, kPeerGone = 6, kRefused = 7,
-  kQuery = 16, kReply = 17,
+  kHello = 1,
+  kWelcome = 2,
+  kPulseMapped = 3,
+  kDevice = 4,
+  kPeerPulse = 5,
+  kPeerGone = 6,
+  kRefused = 7,
+  kQuery = 16,
+  kReply = 17,
 };
 
 struct MessageHeader {
@@ -34,24 +44,24 @@ struct MessageHeader {
   uint16_t version;         // kVersion of the sender
   uint16_t compat_version;  // kCompatVersion of the sender
   uint16_t reserved;
-  uint32_t bytes;           // whole message
+  uint32_t bytes;  // whole message
 };
 static_assert(sizeof(MessageHeader) == 16);
 
 struct Hello {
   MessageHeader header;
-  uint32_t priority;           // claim, 0..7
-  uint32_t weight;             // claim, share within a level; 0 = 100
-  uint64_t slo_ns;             // claim, 0 = none
+  uint32_t priority;  // claim, 0..7
+  uint32_t weight;    // claim, share within a level; 0 = 100
+  uint64_t slo_ns;    // claim, 0 = none
   uint64_t reserved[4];
-  char name[kMaxNameBytes];    // claim, NUL-terminated, for people
+  char name[kMaxNameBytes];  // claim, NUL-terminated, for people
 };
 static_assert(sizeof(Hello) == 128);
 
-struct Welcome {               // descriptors: region, wake eventfd, and pulse if priority > 0
+struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
   MessageHeader header;
   uint32_t client_id;
-  uint32_t priority;           // granted
+  uint32_t priority;  // granted
   uint64_t daemon_epoch;
   uint64_t reserved[4];
 };
@@ -65,12 +75,12 @@ struct Device {
   MessageHeader header;
   uint8_t uuid[16];
   uint32_t sm_count;
-  uint32_t mps;                // 1: this process is an MPS client (spatial sharing), 0: time-sliced
+  uint32_t mps;  // 1: this process is an MPS client (spatial sharing), 0: time-sliced
   uint64_t reserved[2];
 };
 static_assert(sizeof(Device) == 56);
 
-struct PeerPulse {             // descriptor: pulse page, sealed
+struct PeerPulse {  // descriptor: pulse page, sealed
   MessageHeader header;
   uint32_t client_id, priority;
 };
@@ -78,19 +88,19 @@ struct PeerGone {
   MessageHeader header;
   uint32_t client_id, reserved;
 };
-struct Refused {               // then the daemon closes
+struct Refused {  // then the daemon closes
   MessageHeader header;
-  uint32_t code;               // base::Code
-  char text[108];              // for people
+  uint32_t code;   // base::Code
+  char text[108];  // for people
 };
 static_assert(sizeof(Refused) == 128);
 
-struct Query {                 // on a fresh connection, instead of Hello
+struct Query {  // on a fresh connection, instead of Hello
   MessageHeader header;
-  uint32_t what;               // 0 = clients and GPUs
+  uint32_t what;  // 0 = clients and GPUs
   uint32_t reserved;
 };
-struct Reply {                 // followed by header.bytes - sizeof(Reply) bytes of text
+struct Reply {  // followed by header.bytes - sizeof(Reply) bytes of text
   MessageHeader header;
   uint32_t last, reserved;
 };

@@ -1,5 +1,5 @@
-// Shared memory between tesserad and one client: a sealed memfd region, created by the daemon, mapped by both.
-// Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/abi checks every offset.
+// Shared memory between tesserad and one client: a sealed memfd region, created by the daemon, mapped by
+// both. Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/abi checks every offset.
 // A client is one (process, GPU): a process that uses two GPUs has two connections.
 //
 //   offset 0     RegionHeader   daemon writes once, before the descriptor is sent
@@ -7,8 +7,8 @@
 //   offset 512   UsageLine      client writes; the daemon reads it on wake-ups and on its tick (untrusted)
 //   offset 1024  RecordRing     client writes records, daemon consumes (untrusted)
 //
-// Rules (conventions 26-34): fixed-width integers through std::atomic_ref; all-zero is a valid initial state; sides
-// write on different 64-byte lines; each untrusted word is read once into a local and validated.
+// Rules (conventions 26-34): fixed-width integers through std::atomic_ref; all-zero is a valid initial state;
+// sides write on different 64-byte lines; each untrusted word is read once into a local and validated.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,32 @@ inline constexpr uint16_t kVersion = 1;               // of this page
 inline constexpr uint16_t kCompatVersion = 1;         // oldest version that this one can talk to
 inline constexpr uint32_t kRegionBytes = 64 * 1024;
 inline constexpr uint32_t kPulseBytes = 4096;
-inline constexpr uint32_t kMaxPriority = 7;           // 0 = best-effort, 1..7 = protected
+inline constexpr uint32_t kMaxPriority = 7;  // 0 = best-effort, 1..7 = protected
 
-struct RegionHeader {        // written by the daemon before anyone else maps the region
-  uint32_t magic;            // kRegionMagic
-  uint16_t version;          // kVersion of the daemon
-  uint16_t compat_version;   // kCompatVersion of the daemon
-  uint32_t header_bytes;     // sizeof(RegionHeader)
-  uint32_t region_bytes;     // whole region; the receiver checks it against the size of the memfd
+struct RegionHeader {       // written by the daemon before anyone else maps the region
+  uint32_t magic;           // kRegionMagic
+  uint16_t version;         // kVersion of the daemon
+  uint16_t compat_version;  // kCompatVersion of the daemon
+  uint32_t header_bytes;    // sizeof(RegionHeader)
+  uint32_t region_bytes;    // whole region; the receiver checks it against the size of the memfd
   uint32_t lease_offset, usage_offset, ring_offset;  // bytes from the start of the region
-  uint32_t ring_slots;       // power of two
-  uint64_t features;         // unknown bits are ignored
-  uint64_t required_features;  // unknown bits: the client does not attach
-  uint64_t daemon_epoch;     // changes with every daemon start
-  uint32_t client_id;        // given by the daemon, unique within its epoch
-  uint32_t priority;         // granted, may be lower than claimed; changes by `tessera set` are in LeaseLine
-  uint64_t reserved[24];     // zero
+  uint32_t ring_slots;                               // power of two
+  uint64_t features;                                 // unknown bits are ignored
+  uint64_t required_features;                        // unknown bits: the client does not attach
+  uint64_t daemon_epoch;                             // changes with every daemon start
+  uint32_t client_id;                                // given by the daemon, unique within its epoch
+  uint32_t priority;        // granted, may be lower than claimed; changes by `tessera set` are in LeaseLine
+  uint32_t on_daemon_loss;  // OnDaemonLoss: what held and later launches do when the daemon is gone
+  uint32_t reserved0;       // zero
+  uint64_t guard_ns;        // a watched pulse must be idle this long before best-effort work starts
+  uint64_t reserved[22];    // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
+
+enum OnDaemonLoss : uint32_t {
+  kLossOpen = 0,  // run unmanaged and reconnect (default)
+  kLossHold = 1,  // best-effort launches wait for a daemon, each at most its hold limit
+};
 
 // State of a lease, low two bits of LeaseLine::word.
 enum LeaseState : uint32_t {
@@ -47,7 +55,8 @@ enum LeaseState : uint32_t {
   kLeaseFree = 2,     // nobody else on this GPU: forward, no clock, no marker
 };
 inline constexpr uint32_t kLeaseStateMask = 3;
-inline constexpr uint32_t kLeaseStep = 4;  // the daemon adds this on each change: sequence in the upper 30 bits
+inline constexpr uint32_t kLeaseStep =
+    4;  // the daemon adds this on each change: sequence in the upper 30 bits
 
 struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
@@ -67,29 +76,29 @@ struct alignas(64) LeaseLine {
 static_assert(sizeof(LeaseLine) == 64);
 inline constexpr uint32_t kLeasePacked = 1;  // may run beside busy protected work, within width
 
-struct alignas(64) UsageLine {      // all written by the client
-  uint64_t in_flight_ns;            // estimated GPU time started and not yet seen complete
-  uint64_t queued_ns;               // estimated GPU time of launches that wait now
-  uint64_t waiting_since_ns;        // CLOCK_MONOTONIC of the oldest waiting launch, 0 = none waits
-  uint32_t waiting;                 // launches that wait now
-  uint32_t drained_word;            // LeaseLine::word of the last hold after which in-flight work reached zero
-  uint64_t launches;                // kernels and graphs, as the program asked for them
-  uint64_t slices;                  // launches that reached the driver for cut kernels
-  uint64_t holds;                   // launches that had to wait
-  uint64_t hold_expired;            // waits ended by max_hold_ms
-  uint64_t held_ns;                 // total time in waits
-  uint64_t completed_ns;            // estimated GPU time seen complete
-  uint64_t preemptions;             // transitions launching -> held because of a busy pulse or a revoked lease
-  uint64_t records_dropped;         // ring was full
-  uint64_t refused_kernels;         // kernels that may not be cut, by load
-  uint64_t cut_kernels;             // kernels with a variant, by load
-  uint64_t forwarded_unknown;       // driver calls outside the table
-  uint64_t heartbeat_ns;            // by the helper thread, at least every 100 ms while work is in flight
+struct alignas(64) UsageLine {  // all written by the client
+  uint64_t in_flight_ns;        // estimated GPU time started and not yet seen complete
+  uint64_t queued_ns;           // estimated GPU time of launches that wait now
+  uint64_t waiting_since_ns;    // CLOCK_MONOTONIC of the oldest waiting launch, 0 = none waits
+  uint32_t waiting;             // launches that wait now
+  uint32_t drained_word;        // LeaseLine::word of the last hold after which in-flight work reached zero
+  uint64_t launches;            // kernels and graphs, as the program asked for them
+  uint64_t slices;              // launches that reached the driver for cut kernels
+  uint64_t holds;               // launches that had to wait
+  uint64_t hold_expired;        // waits ended by max_hold_ms
+  uint64_t held_ns;             // total time in waits
+  uint64_t completed_ns;        // estimated GPU time seen complete
+  uint64_t preemptions;         // transitions launching -> held because of a busy pulse or a revoked lease
+  uint64_t records_dropped;     // ring was full
+  uint64_t refused_kernels;     // kernels that may not be cut, by load
+  uint64_t cut_kernels;         // kernels with a variant, by load
+  uint64_t forwarded_unknown;   // driver calls outside the table
+  uint64_t heartbeat_ns;        // by the helper thread, at least every 100 ms while work is in flight
 };
 static_assert(sizeof(UsageLine) == 128);
 
-// One completed launch or burst. SPSC: client writes slot, then head (release); daemon reads head (acquire), copies
-// the slot out, validates, then advances tail (release). Full ring: the client drops and counts.
+// One completed launch or burst. SPSC: client writes slot, then head (release); daemon reads head (acquire),
+// copies the slot out, validates, then advances tail (release). Full ring: the client drops and counts.
 enum RecordKind : uint32_t { kRecordNone = 0, kRecordKernel = 1, kRecordBurst = 2 };
 struct Record {
   uint32_t kind;            // RecordKind
@@ -103,27 +112,30 @@ struct Record {
 static_assert(sizeof(Record) == 48);
 
 struct RecordRing {
-  alignas(64) uint64_t head;  // next slot to write; client
-  alignas(64) uint64_t tail;  // next slot to read; daemon
+  alignas(64) uint64_t head;    // next slot to write; client
+  alignas(64) uint64_t tail;    // next slot to read; daemon
   alignas(64) Record slots[1];  // ring_slots of them
 };
 
-// Pulse page: one per protected client. Its owner maps it writable; then the daemon seals FUTURE_WRITE and hands it
-// read-only to best-effort clients on the same GPU. It says nothing but this.
+// Pulse page: one per protected client. Its owner maps it writable; then the daemon seals FUTURE_WRITE and
+// hands it read-only to best-effort clients on the same GPU. It says nothing but this.
 struct PulsePage {
-  uint32_t magic;              // kPulseMagic, daemon, before the seal
+  uint32_t magic;  // kPulseMagic, daemon, before the seal
   uint16_t version, compat_version;
   uint32_t client_id, priority;  // daemon, at creation
   uint64_t reserved0[5];
   // second line, written by the owner's launching threads on idle -> busy only
-  alignas(64) uint32_t busy;   // 0 idle, 1 busy. idle->busy: release store; watchers: acquire load
-  uint32_t resource_class;     // of the latest launch, 2 bits
-  uint64_t burst;              // number of the current burst
-  uint64_t busy_since_ns;      // CLOCK_MONOTONIC
+  alignas(
+      64) uint32_t busy;  // 0 idle, else busy (any value: the owner may keep a generation in it). idle->busy:
+                          // release store; busy->idle: compare-exchange; watchers: acquire load
+  uint32_t resource_class;  // of the latest launch, 2 bits
+  uint64_t burst;           // number of the current burst
+  uint64_t busy_since_ns;   // CLOCK_MONOTONIC
   uint64_t reserved1[5];
   // third line, written by the owner's helper thread and by returning synchronise calls
-  alignas(64) uint64_t heartbeat_ns;  // 10 Hz while busy; older than kPulseStaleNs: treated as idle
-  uint64_t idle_since_ns;      // CLOCK_MONOTONIC of the last busy -> idle
+  alignas(64) uint64_t heartbeat_ns;  // 10 Hz while busy; if both this and busy_since_ns are older than
+                                      // kPulseStaleNs the pulse is treated as idle
+  uint64_t idle_since_ns;             // CLOCK_MONOTONIC of the last busy -> idle
   uint64_t reserved2[6];
 };
 static_assert(sizeof(PulsePage) == 192);

@@ -1,0 +1,252 @@
+#include "ipc/channel/client.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "ipc/channel/memfd.h"
+#include "ipc/channel/packet.h"
+#include "ipc/channel/region_layout.h"
+
+namespace tessera::ipc {
+namespace {
+
+using base::Code;
+using base::error;
+
+int remaining_ms(uint64_t deadline_ns) {
+  uint64_t now = base::now_ns();
+  return now >= deadline_ns ? 0 : int((deadline_ns - now + base::kNsPerMs - 1) / base::kNsPerMs);
+}
+
+base::Result<base::ScopedFd> connect_to(const std::string& path, uint64_t deadline_ns) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path)
+    return error(Code::kInvalid, "socket path is empty or too long: " + path);
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  base::Status folder = check_socket_folder(path);
+  if (!folder.ok()) return folder.error();
+  base::ScopedFd fd = above_standard_streams(
+      base::ScopedFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  if (!fd.valid()) return error(Code::kExhausted, std::string("socket: ") + std::strerror(errno));
+  while (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    // EAGAIN: the daemon's backlog is full. A UNIX connect has nothing to poll for, so it is tried again.
+    if (errno != EINTR && errno != EAGAIN) {
+      bool refused = errno == EACCES || errno == EPERM;
+      return error(refused ? Code::kPermission : Code::kUnavailable,
+                   "no daemon at " + path + " (" + std::strerror(errno) +
+                       (refused ? "): ask its owner for access" : "): start one with `tesserad`"));
+    }
+    if (remaining_ms(deadline_ns) == 0)
+      return error(Code::kUnavailable, "the daemon at " + path + " is overloaded");
+    ::poll(nullptr, 0, 1);
+  }
+  return fd;
+}
+
+// Waits until a packet is there. kClosed and kMalformed become errors.
+base::Status await_packet(int socket, uint64_t deadline_ns, unsigned max_fds, Packet* packet) {
+  for (;;) {
+    switch (receive_packet(socket, max_fds, packet)) {
+      case Receive::kPacket:
+        return base::ok();
+      case Receive::kClosed:
+        return error(Code::kUnavailable, "the daemon closed the connection");
+      case Receive::kMalformed:
+        return error(Code::kInvalid, "the daemon sent something malformed");
+      case Receive::kNothing:
+        break;
+    }
+    int ms = remaining_ms(deadline_ns);
+    if (ms == 0) return error(Code::kUnavailable, "the daemon does not answer");
+    pollfd p{socket, POLLIN, 0};
+    ::poll(&p, 1, ms);
+  }
+}
+
+base::Error refusal(const Packet& packet) {
+  const auto* m = packet_as<abi::Refused>(packet);
+  if (m == nullptr) return error(Code::kInvalid, "the daemon refused");
+  return error(Code(m->code),
+               "the daemon refused: " + std::string(m->text, ::strnlen(m->text, sizeof m->text)));
+}
+
+FdIdentity identity_of(int fd) {
+  struct stat st;
+  if (::fstat(fd, &st) != 0) return {};
+  return {st.st_dev, st.st_ino, st.st_mode};
+}
+
+bool same(const FdIdentity& a, const FdIdentity& b) {
+  return a.device == b.device && a.inode == b.inode && a.mode == b.mode;
+}
+
+base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
+  base::Status checked = check_memfd(fd.get(), kRegionSeals, abi::kRegionBytes);
+  if (!checked.ok()) return checked;
+  base::Result<Mapping> mapped = map_shared(fd.get(), abi::kRegionBytes, Access::kReadWrite);
+  if (!mapped.ok()) return mapped.error();
+  a->region = std::move(*mapped);
+  abi::RegionHeader header;  // a copy: the checks and the use see the same bytes
+  std::memcpy(&header, a->region.data(), sizeof header);
+  base::Result<RegionNumbers> numbers = check_region_header(header, a->region.bytes());
+  if (!numbers.ok()) return numbers.error();
+  a->lease_offset = numbers->lease_offset;
+  a->usage_offset = numbers->usage_offset;
+  a->ring_offset = numbers->ring_offset;
+  a->ring_slots = numbers->ring_slots;
+  a->on_daemon_loss = numbers->on_daemon_loss;
+  a->guard_ns = numbers->guard_ns;
+  return base::ok();
+}
+
+base::Result<Mapping> map_pulse(base::ScopedFd fd, int seals, Access access) {
+  base::Status checked = check_memfd(fd.get(), seals, abi::kPulseBytes);
+  if (!checked.ok()) return checked.error();
+  base::Result<Mapping> mapped = map_shared(fd.get(), abi::kPulseBytes, access);
+  if (!mapped.ok()) return mapped;
+  base::Status header = check_pulse_header(*mapped->as<abi::PulsePage>());
+  if (!header.ok()) return header.error();
+  return mapped;
+}
+
+}  // namespace
+
+base::Result<Attachment> attach(const std::string& socket_path, const Claim& claim, uint32_t timeout_ms) {
+  uint64_t deadline_ns = base::now_ns() + base::ms(timeout_ms);
+  base::Result<base::ScopedFd> connected = connect_to(socket_path, deadline_ns);
+  if (!connected.ok()) return connected.error();
+  Attachment a;
+  a.socket = std::move(*connected);
+
+  abi::Hello hello{};
+  hello.header = make_header(abi::kHello, sizeof hello);
+  hello.priority = claim.priority;
+  hello.weight = claim.weight;
+  hello.slo_ns = claim.slo_ns;
+  if (claim.name != nullptr) ::strncpy(hello.name, claim.name, sizeof hello.name - 1);
+  if (send_packet(a.socket.get(), &hello, sizeof hello) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon closed the connection");
+
+  Packet packet;
+  base::Status arrived = await_packet(a.socket.get(), deadline_ns, kMaxPacketFds, &packet);
+  if (!arrived.ok()) return arrived.error();
+  if (packet.header().type == abi::kRefused) return refusal(packet);
+  if (!versions_agree(packet.header().version, packet.header().compat_version))
+    return error(Code::kVersion,
+                 "daemon and library do not speak a common version: update Tessera on both sides");
+  const auto* welcome = packet_as<abi::Welcome>(packet);
+  if (packet.header().type != abi::kWelcome || welcome == nullptr || welcome->priority > abi::kMaxPriority ||
+      packet.n_fds != (welcome->priority > 0 ? 3u : 2u))
+    return error(Code::kInvalid, "the daemon answered something else than a welcome");
+  a.client_id = welcome->client_id;
+  a.priority = welcome->priority;
+  a.daemon_epoch = welcome->daemon_epoch;
+
+  base::Status region = adopt_region(std::move(packet.fds[0]), &a);
+  if (!region.ok()) return region.error();
+  a.wake = std::move(packet.fds[1]);
+  if (a.priority > 0) {
+    base::Result<Mapping> page = map_pulse(std::move(packet.fds[2]), kPulseOwnerSeals, Access::kReadWrite);
+    if (!page.ok()) return page.error();
+    a.pulse_page = std::move(*page);
+    abi::PulseMapped mapped{make_header(abi::kPulseMapped, sizeof mapped)};
+    if (send_packet(a.socket.get(), &mapped, sizeof mapped) != Send::kSent)
+      return error(Code::kUnavailable, "the daemon closed the connection");
+  }
+  a.socket_identity = identity_of(a.socket.get());
+  a.wake_identity = identity_of(a.wake.get());
+  return a;
+}
+
+base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps) {
+  if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
+  abi::Device device{};
+  device.header = make_header(abi::kDevice, sizeof device);
+  std::memcpy(device.uuid, uuid, sizeof device.uuid);
+  device.sm_count = sm_count;
+  device.mps = mps ? 1 : 0;
+  if (send_packet(a.socket.get(), &device, sizeof device) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon closed the connection");
+  return base::ok();
+}
+
+bool descriptors_intact(const Attachment& a) {
+  return same(identity_of(a.socket.get()), a.socket_identity) &&
+         same(identity_of(a.wake.get()), a.wake_identity);
+}
+
+bool notify(const Attachment& a) {
+  if (!descriptors_intact(a)) return false;
+  uint64_t one = 1;
+  // EAGAIN: the counter is full, so the daemon has a notification to read already.
+  return ::write(a.wake.get(), &one, sizeof one) == ssize_t(sizeof one) || errno == EAGAIN;
+}
+
+PeerEvent next_event(const Attachment& a) {
+  PeerEvent event;
+  if (!same(identity_of(a.socket.get()), a.socket_identity)) {
+    event.kind = PeerEvent::Kind::kLost;
+    return event;
+  }
+  for (int skipped = 0; skipped < 16;
+       ++skipped) {  // bounded: a flood of unknown messages waits for the next call
+    Packet packet;
+    Receive got = receive_packet(a.socket.get(), kMaxPacketFds, &packet);
+    if (got == Receive::kNothing) return event;
+    if (got != Receive::kPacket) break;
+    if (packet.header().type == abi::kPeerPulse) {
+      const auto* m = packet_as<abi::PeerPulse>(packet);
+      if (m == nullptr || packet.n_fds != 1) break;
+      base::Result<Mapping> page = map_pulse(std::move(packet.fds[0]), kPulseSharedSeals, Access::kReadOnly);
+      if (!page.ok()) break;
+      event.kind = PeerEvent::Kind::kPeerPulse;
+      event.client_id = m->client_id;
+      event.priority = m->priority;
+      event.page = std::move(*page);
+      return event;
+    }
+    if (packet.header().type == abi::kPeerGone) {
+      const auto* m = packet_as<abi::PeerGone>(packet);
+      if (m == nullptr) break;
+      event.kind = PeerEvent::Kind::kPeerGone;
+      event.client_id = m->client_id;
+      return event;
+    }
+  }
+  event.kind = PeerEvent::Kind::kLost;
+  return event;
+}
+
+base::Result<std::string> query(const std::string& socket_path, uint32_t what, uint32_t timeout_ms) {
+  constexpr size_t kMaxText = 16 * base::kMiB;
+  uint64_t deadline_ns = base::now_ns() + base::ms(timeout_ms);
+  base::Result<base::ScopedFd> socket = connect_to(socket_path, deadline_ns);
+  if (!socket.ok()) return socket.error();
+  abi::Query question{make_header(abi::kQuery, sizeof question), what, 0};
+  if (send_packet(socket->get(), &question, sizeof question) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon closed the connection");
+  std::string text;
+  for (;;) {
+    Packet packet;
+    base::Status arrived = await_packet(socket->get(), deadline_ns, 0, &packet);
+    if (!arrived.ok()) return arrived.error();
+    if (packet.header().type == abi::kRefused) return refusal(packet);
+    const auto* reply = packet_as<abi::Reply>(packet);
+    if (packet.header().type != abi::kReply || reply == nullptr || text.size() > kMaxText)
+      return error(Code::kInvalid, "the daemon answered something else than a reply");
+    text.append(reinterpret_cast<const char*>(packet.data) + sizeof(abi::Reply),
+                packet.bytes - sizeof(abi::Reply));
+    if (reply->last != 0) return text;
+  }
+}
+
+}  // namespace tessera::ipc

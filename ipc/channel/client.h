@@ -1,0 +1,99 @@
+// The client's end of the channel: attach to tesserad, say which GPU, notify it, hear about peers. Used by
+// the preload library (interpose), by `tessera ps` and by tests. Slow path: allocates, makes syscalls, never
+// throws, never prints, never blocks longer than the timeout that it is given. One thread at a time per
+// Attachment. What the launches need afterwards is plain memory: lease.h, pulse.h, ring.h on
+// Attachment::lease() and so on.
+//
+//   auto attached = ipc::attach(ipc::default_socket_path().value(), {.priority = 0, .name = "trainer"});
+//   ipc::announce_device(*attached, uuid, sm_count, mps);     // once the GPU is known; until then:
+//   free-running helper thread: poll(attached->socket) -> while (next_event(...).kind != kNothing) ... launch
+//   that must wait: usage.waiting etc., then ipc::notify(*attached)
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "base/scoped_fd.h"
+#include "ipc/abi/messages.h"
+#include "ipc/abi/region.h"
+#include "ipc/channel/map.h"
+#include "ipc/channel/socket_path.h"
+
+namespace tessera::ipc {
+
+struct Claim {            // what this process asks for; the daemon decides
+  uint32_t priority = 0;  // 0 best-effort, 1..7 protected
+  uint32_t weight = 100;  // share among clients of one level
+  uint64_t slo_ns = 0;    // 0 = none
+  const char* name = "";  // for people, cut at abi::kMaxNameBytes - 1
+};
+
+struct FdIdentity {  // to notice that a host closed our descriptor and reused the number
+  uint64_t device = 0, inode = 0;
+  uint32_t mode = 0;
+};
+
+struct Attachment {       // owned by the caller; destroying it detaches
+  base::ScopedFd socket;  // non-blocking, close-on-exec, >= 3
+  base::ScopedFd wake;    // eventfd, non-blocking, close-on-exec, >= 3
+  FdIdentity socket_identity, wake_identity;
+  Mapping region;      // read-write, MADV_DONTFORK; its memfd is already closed
+  Mapping pulse_page;  // read-write, only if priority > 0; its memfd is already closed
+  uint32_t client_id = 0;
+  uint32_t priority = 0;  // granted, may be lower than claimed
+  uint64_t daemon_epoch = 0;
+
+  const abi::RegionHeader& header() const { return *region.as<abi::RegionHeader>(); }
+  abi::LeaseLine* lease() const { return region.as<abi::LeaseLine>(lease_offset); }
+  abi::UsageLine* usage() const { return region.as<abi::UsageLine>(usage_offset); }
+  abi::RecordRing* ring() const { return region.as<abi::RecordRing>(ring_offset); }
+  abi::PulsePage* pulse() const { return pulse_page.valid() ? pulse_page.as<abi::PulsePage>() : nullptr; }
+
+  // Checked copies of the header's numbers: use these, not the header.
+  uint32_t lease_offset = 0, usage_offset = 0, ring_offset = 0, ring_slots = 0;
+  uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
+  uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again
+};
+
+// Connects, greets, maps, checks seals, sizes and versions, acknowledges the pulse page. timeout_ms bounds
+// the whole. Errors: kUnavailable (no daemon there, or it does not answer), kVersion, kPermission (refused),
+// kInvalid.
+base::Result<Attachment> attach(const std::string& socket_path, const Claim& claim,
+                                uint32_t timeout_ms = 200);
+
+base::Status announce_device(const Attachment& attachment, const uint8_t (&uuid)[16], uint32_t sm_count,
+                             bool mps);
+
+// Tells the daemon to look (waiting without a lease, became idle, drained): one eventfd write, about a
+// microsecond. Costs two fstat calls, because a host that closes all descriptors may have reused the number.
+// False: dead.
+bool notify(const Attachment& attachment);
+
+// Both descriptors are still the ones we opened. False: the host closed them; never touch or close them again
+// (release(), not reset()).
+bool descriptors_intact(const Attachment& attachment);
+
+struct PeerEvent {
+  enum class Kind {
+    kNothing,    // no message now
+    kPeerPulse,  // watch `page` (read-only, sealed, checked)
+    kPeerGone,   // forget the page of client_id
+    kLost,       // the daemon is gone or talks nonsense: this attachment is over
+  };
+  Kind kind = Kind::kNothing;
+  uint32_t client_id = 0;
+  uint32_t priority = 0;  // of the peer
+  Mapping page;           // kPeerPulse: abi::PulsePage
+};
+
+// Never blocks. Unknown messages are skipped (a newer daemon may send them).
+PeerEvent next_event(const Attachment& attachment);
+
+// Control: JSON text about clients, GPUs and counters (stats.def). For `tessera ps`.
+base::Result<std::string> query(const std::string& socket_path, uint32_t what = 0,
+                                uint32_t timeout_ms = 1000);
+
+}  // namespace tessera::ipc

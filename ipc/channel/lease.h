@@ -1,0 +1,98 @@
+// The lease words (abi::LeaseLine): what the daemon publishes and how a client reads them. Inline, no
+// allocation.
+//
+// Reading needs no retry loop: a lease that changes between the loads yields a mix of two leases, each value
+// of which the daemon meant; the state is decided by `word` alone and is read first.
+//
+// Contract of the hot path (it makes the drain provable): a launch first raises UsageLine::in_flight_ns
+// (seq_cst), *then* looks at `word`; if it may not run it lowers in_flight_ns again. The daemon stores a hold
+// (seq_cst) and then reads in_flight_ns: zero means that nothing of the old lease is running or about to
+// start.
+#pragma once
+
+#include "base/futex.h"
+#include "ipc/abi/region.h"
+#include "ipc/channel/atomic.h"
+
+namespace tessera::ipc {
+
+struct LeaseTerms {                  // the plain-data form of a LeaseLine, without its sequence
+  uint32_t state = abi::kLeaseHold;  // abi::LeaseState
+  bool packed = false;
+  uint64_t expires_ns = 0;
+  uint64_t window_ns = 0, slice_ns = 0;
+  uint32_t width_blocks = 0;
+  uint32_t marker_spacing_ns = 0;
+  uint32_t max_hold_ms = 0;
+  uint32_t priority = 0;
+  uint32_t watch_spin_us = 0;
+  uint32_t passthrough = 0;
+};
+
+struct LeaseSnapshot {
+  uint32_t word = 0;  // as loaded: the futex value to wait on, and what goes to UsageLine::drained_word
+  LeaseTerms terms;
+};
+
+// Client. The effective state: a granted lease past its end is a hold.
+inline uint32_t lease_state(const abi::LeaseLine& line, uint32_t word, uint64_t now_ns) {
+  uint32_t state = word & abi::kLeaseStateMask;
+  if (state == abi::kLeaseGranted && now_ns >= load(line.expires_ns, std::memory_order_relaxed))
+    return abi::kLeaseHold;
+  return state == 3 ? uint32_t(abi::kLeaseHold) : state;
+}
+
+inline LeaseSnapshot lease_snapshot(const abi::LeaseLine& line) {
+  LeaseSnapshot s;
+  s.word = load(line.word, std::memory_order_acquire);  // pairs with the release in lease_publish
+  constexpr auto relaxed = std::memory_order_relaxed;   // ordered by the acquire above
+  s.terms.state = s.word & abi::kLeaseStateMask;
+  s.terms.packed = (load(line.flags, relaxed) & abi::kLeasePacked) != 0;
+  s.terms.expires_ns = load(line.expires_ns, relaxed);
+  s.terms.window_ns = load(line.window_ns, relaxed);
+  s.terms.slice_ns = load(line.slice_ns, relaxed);
+  s.terms.width_blocks = load(line.width_blocks, relaxed);
+  s.terms.marker_spacing_ns = load(line.marker_spacing_ns, relaxed);
+  s.terms.max_hold_ms = load(line.max_hold_ms, relaxed);
+  s.terms.priority = load(line.priority, relaxed);
+  s.terms.watch_spin_us = load(line.watch_spin_us, relaxed);
+  s.terms.passthrough = load(line.passthrough, relaxed);
+  return s;
+}
+
+// Client, held launch: sleeps until the daemon changes the lease, at most timeout_ns (<= 1 ms: pulses wake
+// nobody).
+inline void lease_wait(const abi::LeaseLine& line, uint32_t seen_word, uint64_t timeout_ns) {
+  base::futex_wait(&line.word, seen_word, timeout_ns);
+}
+
+// Daemon. Writes the terms, steps the sequence, wakes. `word` is the daemon's own copy (the line is in memory
+// that the client can scribble on, so it is never read back) and is advanced. Returns how many slept.
+inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms& terms) {
+  constexpr auto relaxed = std::memory_order_relaxed;  // published by the store of word below
+  uint32_t sequence = (word & ~abi::kLeaseStateMask) + abi::kLeaseStep;
+  // A hold is visible before its terms change, a grant after: a reader in between never runs on less than it
+  // saw.
+  word = sequence | (terms.state & abi::kLeaseStateMask);
+  if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
+  store(line.flags, terms.packed ? abi::kLeasePacked : 0u, relaxed);
+  store(line.expires_ns, terms.expires_ns, relaxed);
+  store(line.window_ns, terms.window_ns, relaxed);
+  store(line.slice_ns, terms.slice_ns, relaxed);
+  store(line.width_blocks, terms.width_blocks, relaxed);
+  store(line.marker_spacing_ns, terms.marker_spacing_ns, relaxed);
+  store(line.max_hold_ms, terms.max_hold_ms, relaxed);
+  store(line.priority, terms.priority, relaxed);
+  store(line.watch_spin_us, terms.watch_spin_us, relaxed);
+  store(line.passthrough, terms.passthrough, relaxed);
+  // Release (within seq_cst): pairs with the acquire in lease_snapshot. seq_cst: the drain contract above.
+  store(line.word, word, std::memory_order_seq_cst);
+  return base::futex_wake_all(&line.word);
+}
+
+// Daemon. Prolongs a granted lease: one word, nobody is woken.
+inline void lease_renew(abi::LeaseLine& line, uint64_t expires_ns) {
+  store(line.expires_ns, expires_ns, std::memory_order_relaxed);  // alone: nothing else is published by it
+}
+
+}  // namespace tessera::ipc

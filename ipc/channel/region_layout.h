@@ -1,0 +1,46 @@
+// The numbers in a RegionHeader: how the daemon lays a region out and what a client accepts. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "ipc/abi/region.h"
+
+namespace tessera::ipc {
+
+inline constexpr uint32_t kLeaseOffset = 256, kUsageOffset = 512, kRingOffset = 1024, kRingSlots = 1024;
+static_assert(kRingOffset + offsetof(abi::RecordRing, slots) + kRingSlots * sizeof(abi::Record) <=
+              abi::kRegionBytes);
+
+// Required features that this build understands.
+inline constexpr uint64_t kKnownRequiredFeatures = 0;
+
+struct RegionNumbers {  // checked copies
+  uint32_t lease_offset, usage_offset, ring_offset, ring_slots;
+  uint32_t on_daemon_loss;
+  uint64_t guard_ns;
+};
+
+inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {
+  abi::RegionHeader h{};
+  h.magic = abi::kRegionMagic;
+  h.version = abi::kVersion;
+  h.compat_version = abi::kCompatVersion;
+  h.header_bytes = sizeof h;
+  h.region_bytes = abi::kRegionBytes;
+  h.lease_offset = kLeaseOffset;
+  h.usage_offset = kUsageOffset;
+  h.ring_offset = kRingOffset;
+  h.ring_slots = kRingSlots;
+  h.daemon_epoch = daemon_epoch;
+  h.client_id = client_id;
+  h.priority = priority;
+  return h;
+}
+
+// `bytes` is the size of the mapping. The header is copied by the caller first: it lies in shared memory.
+base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& header, size_t bytes);
+base::Status check_pulse_header(const abi::PulsePage& page);
+
+}  // namespace tessera::ipc

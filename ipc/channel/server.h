@@ -1,0 +1,69 @@
+// The daemon's end of the channel: the listening socket, who is at the other end of a connection, the memory
+// that a client gets. Used by scheduler_daemon/transport and by tests. One thread. Allocates, never throws.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "base/scoped_fd.h"
+#include "ipc/abi/region.h"
+#include "ipc/channel/map.h"
+
+namespace tessera::ipc {
+
+class ListenSocket {  // owns the socket file and its lock; both are removed on destruction
+ public:
+  ListenSocket() = default;
+  ListenSocket(ListenSocket&&) noexcept = default;
+  ListenSocket& operator=(ListenSocket&&) noexcept = default;
+  ~ListenSocket();
+  int fd() const { return socket_.get(); }
+
+ private:
+  friend base::Result<ListenSocket> listen_on(const std::string& path, mode_t mode);
+  std::string path_;
+  base::ScopedFd lock_, socket_;
+};
+
+// Takes over a socket file that a dead daemon left (its lock is free and nobody answers); refuses if one is
+// alive.
+base::Result<ListenSocket> listen_on(const std::string& path, mode_t mode = 0600);
+
+struct PeerIdentity {  // from the kernel: SO_PEERCRED
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+struct Peer {
+  base::ScopedFd socket;  // non-blocking, close-on-exec
+  base::ScopedFd
+      process;  // pidfd: readable when the process ended, although a forked child may hold the socket
+  PeerIdentity identity;
+};
+
+// kUnavailable: nobody waits (or the peer died in between); kExhausted: out of descriptors, try later.
+base::Result<Peer> accept_peer(int listen_fd);
+
+struct ClientMemory {                  // one client's memory in the daemon
+  base::ScopedFd region_fd, pulse_fd;  // region_fd is closed once sent; pulse_fd is kept for the watchers
+  base::ScopedFd wake;                 // eventfd, non-blocking
+  Mapping region;                      // read-write
+  Mapping pulse;                       // read-only here; only if priority > 0
+};
+
+struct RegionSettings {
+  uint32_t on_daemon_loss = abi::kLossOpen;
+  uint64_t guard_ns = 0;
+};
+
+base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority,
+                                                const RegionSettings& settings);
+
+// After the owner's acknowledgement: from here on the page may be given to others.
+base::Status seal_pulse(const ClientMemory& memory);
+
+}  // namespace tessera::ipc

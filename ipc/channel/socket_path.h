@@ -1,0 +1,22 @@
+// Where tesserad listens: one answer for the daemon, the preload library and the command line. Any thread.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace tessera::ipc {
+
+// TESSERA_SOCKET, else $XDG_RUNTIME_DIR/tessera/tesserad.sock, else (as root) /run/tessera/tesserad.sock,
+// else /tmp/tessera-<uid>/tesserad.sock. Does not create anything. An error says what is wrong with
+// TESSERA_SOCKET.
+base::Result<std::string> default_socket_path();
+
+// For a client: refuses a socket folder that another unprivileged user owns or may write (somebody could
+// impersonate the daemon there). A folder that does not exist is fine: the connection then fails by itself.
+base::Status check_socket_folder(const std::string& socket_path);
+
+// For the daemon: creates the folder (0700) if missing, then the same check.
+base::Status prepare_socket_folder(const std::string& socket_path);
+
+}  // namespace tessera::ipc
