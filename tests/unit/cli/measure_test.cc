@@ -1,0 +1,79 @@
+// The demo's arithmetic on small files whose results were worked out by hand.
+#include "cli/demo/measure.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace tessera::cli {
+namespace {
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    close(mkstemp(path_));
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { unlink(path_); }
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/tmp/measure-test-XXXXXX";
+};
+
+TEST(Quantile, NearestRank) {
+  EXPECT_EQ(quantile({}, 0.5), 0);
+  EXPECT_EQ(quantile({7}, 0.99), 7);
+  EXPECT_EQ(quantile({5, 1, 4, 2, 3}, 0.5), 3);
+  EXPECT_EQ(quantile({5, 1, 4, 2, 3}, 1.0), 5);
+  EXPECT_EQ(quantile({5, 1, 4, 2, 3}, 0.0), 1);
+  std::vector<double> hundred;
+  for (int i = 1; i <= 100; ++i) hundred.push_back(i);
+  EXPECT_EQ(quantile(hundred, 0.99), 99);
+}
+
+TEST(ServiceFigures, LatencyIsFromTheIntendedArrival) {
+  const TemporaryFile file("request,intended_ns,start_ns,end_ns\n0,1000000,1500000,3000000\n1,2000000,3000000,7000000\n");
+  auto figures = service_figures(file.path());
+  ASSERT_TRUE(figures.ok()) << figures.error().text;
+  EXPECT_EQ(figures->latency_ms, (std::vector<double>{2.0, 5.0}));
+  EXPECT_EQ(figures->first_ns, 1000000u);
+  EXPECT_EQ(figures->last_ns, 7000000u);
+}
+
+TEST(ServiceFigures, SaysWhatIsMissing) {
+  const TemporaryFile empty(""), other("a,b\n1,2\n"), none("request,intended_ns,start_ns,end_ns\n");
+  EXPECT_FALSE(service_figures("/nonexistent").ok());
+  EXPECT_FALSE(service_figures(empty.path()).ok());
+  EXPECT_FALSE(service_figures(none.path()).ok());
+  auto wrong = service_figures(other.path());
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().text.find("intended_ns"), std::string::npos);
+}
+
+TEST(StepsWithin, PartsOfStepsCountByTime) {
+  // A cut-off last line, as a killed trainer leaves it, is not counted.
+  const TemporaryFile file("step,start_ns,end_ns\n0,0,100\n1,100,200\n2,200,400\n3,400");
+  auto all = steps_within(file.path(), 0, 400);
+  ASSERT_TRUE(all.ok());
+  EXPECT_DOUBLE_EQ(*all, 3.0);
+  EXPECT_DOUBLE_EQ(*steps_within(file.path(), 50, 300), 0.5 + 1 + 0.5);
+  EXPECT_DOUBLE_EQ(*steps_within(file.path(), 400, 500), 0.0);
+}
+
+TEST(Turnarounds, FromFirstCallOfABurstToItsFirstKernel) {
+  const TemporaryFile file(
+      "kind,enqueued_ns,start_ns,end_ns\n"
+      "copy,1000,1000,3000\n"       // burst 1 begins with its input copy
+      "kernel,1500,3000,9000\n"     // first kernel: 2000 ns after the burst began
+      "kernel,2000,9000,12000\n"    // same burst
+      "kernel,20000,25000,30000\n"  // burst 2: 5000 ns
+      "copy,40000,40000,41000\n");  // burst 3 has no kernel
+  auto turnarounds = turnarounds_us(file.path());
+  ASSERT_TRUE(turnarounds.ok()) << turnarounds.error().text;
+  EXPECT_EQ(*turnarounds, (std::vector<double>{2.0, 5.0}));
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,102 @@
+// `tessera run` is transparent: exit code, signals, environment; and its messages name the remedy.
+#include "cli/run.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace tessera::cli {
+namespace {
+
+struct Ended {
+  int status = 0;  // as waitpid gives it
+  std::string text;  // standard output and error
+};
+
+Ended shell(const std::string& command) {
+  Ended ended;
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::array<char, 512> chunk;
+  while (const size_t got = fread(chunk.data(), 1, chunk.size(), pipe)) ended.text.append(chunk.data(), got);
+  ended.status = pclose(pipe);
+  return ended;
+}
+
+// Nobody listens at this socket and no library is preloaded into the shell itself.
+const std::string kRun = std::string(TESSERA_BIN) + " run --socket /tmp/no-such-daemon.sock ";
+
+TEST(ParsePriority, NamesAndNumbers) {
+  EXPECT_EQ(*parse_priority("high"), 5u);
+  EXPECT_EQ(*parse_priority("best-effort"), 0u);
+  EXPECT_EQ(*parse_priority("7"), 7u);
+  for (const char* bad : {"8", "-1", "", "highest", "3.5", "77"}) {
+    auto priority = parse_priority(bad);
+    ASSERT_FALSE(priority.ok()) << bad;
+    EXPECT_NE(priority.error().text.find("0..7"), std::string::npos);
+  }
+}
+
+TEST(ClientEnvironment, AppendsToPreloadAndPutsSoftGpuFirst) {
+  setenv("LD_PRELOAD", "/lib/first.so", 1);
+  Layout layout;
+  layout.preload = "/p/libtessera.so";
+  layout.preload_alias = "/p/libtessera_alias.so";
+  RunOptions options;
+  options.priority = "3";
+  options.command = {"/usr/bin/python3", "x.py"};
+  auto variables = client_environment(options, layout);
+  unsetenv("LD_PRELOAD");
+  ASSERT_TRUE(variables.ok());
+  const auto has = [&](const std::string& v) {
+    return std::find(variables->begin(), variables->end(), v) != variables->end();
+  };
+  EXPECT_TRUE(has("LD_PRELOAD=/lib/first.so:/p/libtessera.so:/p/libtessera_alias.so"));
+  EXPECT_TRUE(has("TESSERA_PRIORITY=3"));
+  EXPECT_TRUE(has("TESSERA_NAME=python3"));
+  options.gpu = "cloud";
+  EXPECT_FALSE(client_environment(options, layout).ok());
+}
+
+TEST(Run, ExitCodeIsTheProgramsOwn) {
+  const Ended ended = shell(kRun + "-- sh -c 'echo out; exit 42'");
+  EXPECT_EQ(WEXITSTATUS(ended.status), 42);
+  EXPECT_NE(ended.text.find("out\n"), std::string::npos);
+  EXPECT_NE(ended.text.find("runs unmanaged"), std::string::npos) << ended.text;
+}
+
+TEST(Run, DeathBySignalIsVisible) {
+  const Ended ended = shell("exec " + kRun + "-- sh -c 'kill -TERM $$'");
+  ASSERT_TRUE(WIFSIGNALED(ended.status));
+  EXPECT_EQ(WTERMSIG(ended.status), SIGTERM);
+}
+
+TEST(Run, OptionsAfterTheCommandBelongToIt) {
+  EXPECT_NE(shell(kRun + "echo --priority 9 -n").text.find("--priority 9 -n"), std::string::npos);
+  EXPECT_NE(shell(kRun + "-- echo -- --gpu").text.find("-- --gpu"), std::string::npos);
+}
+
+TEST(Run, CommandNotFoundIs127AndSaysSo) {
+  const Ended ended = shell(kRun + "-- no-such-command-anywhere");
+  EXPECT_EQ(WEXITSTATUS(ended.status), 127);
+  EXPECT_NE(ended.text.find("command not found"), std::string::npos);
+  EXPECT_EQ(WEXITSTATUS(shell(kRun + "-- /etc/passwd").status), 126);
+}
+
+TEST(Run, BadUsageIs2) {
+  const Ended ended = shell(kRun + "--priority urgent -- true");
+  EXPECT_EQ(WEXITSTATUS(ended.status), 2);
+  EXPECT_NE(ended.text.find("0..7"), std::string::npos);
+  EXPECT_EQ(WEXITSTATUS(shell(kRun).status), 2);
+}
+
+TEST(Ps, WithoutDaemonNamesTheRemedy) {
+  const Ended ended = shell(std::string(TESSERA_BIN) + " ps --socket /tmp/no-such-daemon.sock");
+  EXPECT_EQ(WEXITSTATUS(ended.status), 1);
+  EXPECT_NE(ended.text.find("start it with `tesserad`"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::cli
