@@ -62,19 +62,33 @@ struct RealDriver {
 };
 static_assert(sizeof(RealDriver) == sizeof(void*) * kEntryCount);
 
-namespace detail {
-extern RealDriver g_real;
-}
+}  // namespace tessera::driver_api
+
+// real_slots.S; at namespace scope of C because the stubs in interpose/entry are assembly.
+extern "C" __attribute__((visibility("hidden"))) tessera::driver_api::RealDriver tessera_real_driver;
+
+namespace tessera::driver_api {
+
 inline const RealDriver& real() {
-  return detail::g_real;
+  return tessera_real_driver;
 }
 // The same slot without its type.
 inline void* real_slot(Entry e) {
-  return reinterpret_cast<void* const*>(&detail::g_real)[static_cast<uint16_t>(e)];
+  return reinterpret_cast<void* const*>(&tessera_real_driver)[static_cast<uint16_t>(e)];
 }
 // For tests that stand in for a driver: write slots before any hook runs.
 inline RealDriver& mutable_real_for_tests() {
-  return detail::g_real;
+  return tessera_real_driver;
+}
+
+// Whether a copy keeps the host until it is done: the ones without Async in the exported name. For use with
+// #symbol.
+constexpr bool is_async_name(const char* symbol) {
+  for (; *symbol; ++symbol) {
+    if (symbol[0] == 'A' && symbol[1] == 's' && symbol[2] == 'y' && symbol[3] == 'n' && symbol[4] == 'c')
+      return true;
+  }
+  return false;
 }
 
 // The stream that a call names, as a hook sees it. Built from the stream column of a row:
