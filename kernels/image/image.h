@@ -1,5 +1,5 @@
-// Containers of GPU code: fat binaries (wrapper v1/v2, several entries, LZ4/zstd/plain), bare PTX, bare cubin ELF.
-// Bytes come from programs we did not write: every length is checked, nothing is trusted, a truncated or
+// Containers of GPU code: fat binaries (wrapper v1/v2, several entries, LZ4/zstd/plain), bare PTX, bare cubin
+// ELF. Bytes come from programs we did not write: every length is checked, nothing is trusted, a truncated or
 // inconsistent container is an error and never a crash. Any thread, no global state.
 // Format: shared observations of the public fatbin layout, docs/formats.md.
 #pragma once
@@ -18,23 +18,24 @@ enum class EntryKind : uint8_t { kPtx, kCubin, kOther };
 
 struct Entry {
   EntryKind kind = EntryKind::kOther;
-  unsigned sm = 0;            // 75, 90, ...
-  bool arch_specific = false; // 'a' target: runs on exactly this SM
-  bool family_specific = false;  // 'f' target
+  unsigned sm = 0;                                // 75, 90, ...
+  bool arch_specific = false;                     // 'a' target: runs on exactly this SM
+  bool family_specific = false;                   // 'f' target
   unsigned version_major = 0, version_minor = 0;  // PTX ISA (9.0) or ELF
-  std::string options;        // options record as text, "" if none
-  std::vector<uint8_t> payload;  // decompressed; PTX without trailing NULs
+  std::string options;                            // options record as text, "" if none
+  std::vector<uint8_t> payload;                   // decompressed; PTX without trailing NULs
 };
 
-// What a pointer given to cuModuleLoadData / cuLibraryLoadData / cuModuleLoadFatBinary points at. These calls carry
-// no length: the size is what the header says, bounded by `max_bytes` and by the end of the readable mapping.
+// What a pointer given to cuModuleLoadData / cuLibraryLoadData / cuModuleLoadFatBinary points at. These calls
+// carry no length: the size is what the header says, bounded by `max_bytes` and by the end of the readable
+// mapping.
 base::Result<std::vector<Entry>> read_unsized(const void* image, size_t max_bytes = size_t(1) << 31);
 
 // The same from a buffer of known length (file, fuzz target).
 base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes);
 
-// The entry that a driver for compute capability `sm` (90 = 9.0) would use: newest matching cubin, else newest PTX
-// with target <= sm. nullptr if none.
+// The entry that a driver for compute capability `sm` (90 = 9.0) would use: newest matching cubin, else
+// newest PTX with target <= sm. nullptr if none.
 const Entry* choose(const std::vector<Entry>& entries, unsigned sm);
 
 }  // namespace tessera::image

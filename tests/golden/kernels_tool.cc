@@ -1,11 +1,13 @@
 // What the golden tests and scripts run: reads PTX (or a fat binary), prints what a step makes of it.
 //   kernels_tool print FILE      print(parse(FILE))
+//   kernels_tool entries FILE    what a fat binary, cubin or host program holds
 //   kernels_tool stable FILE...  0 if print(parse(.)) is a fixed point for every file
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
+#include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 
@@ -63,11 +65,33 @@ int stable_file(const char* path) {
   return 0;
 }
 
+int list_entries(const char* path) {
+  std::string bytes;
+  if (!read_file(path, &bytes)) {
+    return 2;
+  }
+  auto entries = tessera::image::read({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  if (!entries.ok()) {
+    std::fprintf(stderr, "%s: %s\n", path, entries.error().text.c_str());
+    return 1;
+  }
+  constexpr const char* kKinds[] = {"ptx", "cubin", "other"};
+  for (const auto& e : *entries) {
+    std::printf("%s sm_%u%s %u.%u %zu bytes%s%s\n", kKinds[static_cast<int>(e.kind)], e.sm,
+                e.arch_specific ? "a" : e.family_specific ? "f" : "", e.version_major, e.version_minor,
+                e.payload.size(), e.options.empty() ? "" : " options: ", e.options.c_str());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc >= 3 && !std::strcmp(argv[1], "print")) {
     return print_file(argv[2]);
+  }
+  if (argc >= 3 && !std::strcmp(argv[1], "entries")) {
+    return list_entries(argv[2]);
   }
   if (argc >= 3 && !std::strcmp(argv[1], "stable")) {
     int worst = 0;
@@ -76,6 +100,6 @@ int main(int argc, char** argv) {
     }
     return worst;
   }
-  std::fprintf(stderr, "usage: kernels_tool print|stable FILE...\n");
+  std::fprintf(stderr, "usage: kernels_tool print|entries|stable FILE...\n");
   return 2;
 }

@@ -1,0 +1,60 @@
+// Parts of the container reader, private to kernels/image. All take a view whose length is known to be
+// readable.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/image/image.h"
+
+namespace tessera::image {
+
+using Bytes = std::span<const uint8_t>;
+
+inline constexpr uint32_t kWrapperMagic = 0x466243b1;
+inline constexpr uint32_t kContainerMagic = 0xba55ed50;
+inline constexpr uint32_t kElfMagic = 0x464c457f;
+inline constexpr size_t kContainerHeaderBytes = 16;
+
+// Little-endian load; the caller has checked that offset + sizeof(T) <= bytes.size().
+template <class T>
+T load(Bytes bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// [offset, offset + length) lies inside n bytes.
+inline bool inside(uint64_t offset, uint64_t length, uint64_t n) {
+  return offset <= n && length <= n - offset;
+}
+
+// One container (magic 0xBA55ED50) at the start of `bytes`; appends its entries, sets *used to its whole
+// length.
+base::Status read_container(Bytes bytes, std::vector<Entry>* entries, size_t* used);
+
+// Payload of an entry. `flags` as in the entry header; the result has exactly `uncompressed` bytes.
+base::Result<std::vector<uint8_t>> decompress(Bytes payload, uint64_t flags, uint64_t uncompressed);
+
+// Length of an ELF file as its headers tell; kInvalid if they do not hold together or exceed `limit`.
+// `bytes` need only cover the ELF and section headers: `reach` is asked before each look behind what was
+// seen.
+struct Reach {  // how much behind `begin` may be read
+  const uint8_t* begin;
+  size_t limit;  // hard bound
+  bool probe;    // true: ask the kernel page by page; false: the limit is known to be readable
+  bool covers(uint64_t offset, uint64_t length) const;
+};
+base::Result<size_t> elf_size(const Reach& reach);
+base::Result<Entry> read_cubin(Bytes elf);
+bool is_cubin(Bytes elf);
+// Contents of the sections of a host object that hold fat binaries (.nv_fatbin, __nv_relfatbin).
+std::vector<Bytes> fatbin_sections(Bytes elf);
+
+bool looks_like_ptx(Bytes text);
+Entry read_ptx(Bytes text);
+
+}  // namespace tessera::image
