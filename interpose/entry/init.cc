@@ -1,0 +1,164 @@
+// First driver call of the process: open the driver, fill the tables, tell the gate.
+//
+//   kFresh --(first caller wins)--> kRunning --(tables published)--> kReady      never back
+//
+// Others wait on the state word. The winner itself may come back while it runs (the driver's constructors may
+// call exported entry points, which are ours): it is answered CUDA_ERROR_NOT_INITIALIZED, not made to wait
+// for itself. If the winner vanished (fork in another thread while it ran), a waiter takes over.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/errno_guard.h"
+#include "base/futex.h"
+#include "driver_api/answers.h"
+#include "driver_api/open_driver.h"
+#include "interpose/entry/hooks.h"
+#include "interpose/entry/tables.h"
+
+// Replaced by the gate's; the pass-through build has nobody to tell.
+extern "C" __attribute__((weak)) void tessera_on_first_call(const tessera::entry::FirstCall*) noexcept {}
+
+namespace tessera::entry {
+namespace {
+
+using driver_api::kEntryCount;
+
+enum State : uint32_t { kFresh = 0, kRunning = 1, kReady = 2 };
+constexpr uint64_t kOwnerCheckNs = 100'000'000;  // how often a waiter looks whether the winner still exists
+constexpr size_t kMaxPath = 4096;
+
+constinit uint32_t g_state = kFresh;      // State; release by the winner, acquire by everybody else
+constinit std::atomic<pid_t> g_owner{0};  // thread that runs init; relaxed: compared with the reader's own id
+constinit std::atomic<bool> g_disabled{false};
+constinit char g_driver_path[kMaxPath] = "";
+
+pid_t thread_id() {
+  return static_cast<pid_t>(syscall(SYS_gettid));
+}
+
+bool thread_exists(pid_t thread) {
+  return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
+}
+
+void store_target(uint64_t row, void* target) {
+  // Release: pairs with the data dependency of the stub's indirect jump into code that reads the real table.
+  std::atomic_ref<void*>(tessera_dispatch[row]).store(target, std::memory_order_release);
+}
+
+bool switched_off_by_user() {
+  const char* value = getenv("TESSERA_DISABLE");
+  return value != nullptr && value[0] != 0 && std::strcmp(value, "0") != 0;
+}
+
+void fill_tables() {
+  alignas(64) static driver_api::RealDriver opened;  // static: 5 KiB that a small thread stack may not have
+  const driver_api::OpenedDriver driver =
+      driver_api::open_driver(driver_api::search_places(), &g_state, &opened);
+  std::memcpy(&tessera_real_driver, &opened, sizeof opened);
+  if (driver.path.size() < kMaxPath) std::memcpy(g_driver_path, driver.path.c_str(), driver.path.size() + 1);
+  bump(&Counters::entries_missing, driver.entries_missing);
+  bump(&Counters::captured_relocations, driver.captured_relocations);
+  bump(&Counters::reopened_deepbind, driver.reopened_deepbind ? 1 : 0);
+  build_address_index();
+
+  if (switched_off_by_user() || !driver.found) g_disabled.store(true, std::memory_order_relaxed);
+  const bool hooked = !g_disabled.load(std::memory_order_relaxed);
+  bool has_hook[kEntryCount] = {};
+  for (uint32_t i = 0; hooked && i < kHookCount; ++i) {
+    has_hook[tessera_hook_table[i].row] = true;
+    store_target(tessera_hook_table[i].row, tessera_hook_table[i].hook);
+  }
+  for (uint16_t row = 0; row < kEntryCount; ++row) {
+    if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
+  }
+  const FirstCall first{driver.found, switched_off_by_user(), g_driver_path};
+  std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
+  base::futex_wake_all(&g_state);
+  tessera_on_first_call(&first);
+}
+
+}  // namespace
+
+constinit Counters g_counters{};
+
+bool ensure_ready() {
+  std::atomic_ref<uint32_t> state(g_state);
+  // Acquire: pairs with the winner's release, so that the tables are seen filled.
+  if (state.load(std::memory_order_acquire) == kReady) return true;
+  const base::ErrnoGuard keep_errno;
+  const pid_t me = thread_id();
+  for (;;) {
+    uint32_t seen = kFresh;
+    if (state.compare_exchange_strong(seen, kRunning, std::memory_order_acquire)) {
+      g_owner.store(me, std::memory_order_relaxed);
+      fill_tables();
+      return true;
+    }
+    if (seen == kReady) return true;
+    const pid_t owner = g_owner.load(std::memory_order_relaxed);
+    if (owner == me) {
+      bump(&Counters::nested_in_init);
+      return false;
+    }
+    // owner == 0: the winner has not yet written its id.
+    if (owner != 0 && !thread_exists(owner)) {
+      pid_t expected = owner;
+      if (g_owner.compare_exchange_strong(expected, me, std::memory_order_relaxed)) {
+        fill_tables();
+        return true;
+      }
+      continue;
+    }
+    base::futex_wait(&g_state, kRunning, kOwnerCheckNs);
+  }
+}
+
+void disable_hooks() {
+  g_disabled.store(true, std::memory_order_relaxed);
+  if (std::atomic_ref<uint32_t>(g_state).load(std::memory_order_acquire) != kReady) return;
+  for (uint32_t i = 0; i < kHookCount; ++i) {
+    const auto row = static_cast<uint16_t>(tessera_hook_table[i].row);
+    store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
+  }
+}
+
+bool hooks_disabled() {
+  return g_disabled.load(std::memory_order_relaxed);
+}
+
+void* exported_address(driver_api::Entry e) {
+  return tessera_stub_addresses[static_cast<uint16_t>(e)];
+}
+
+uint64_t call_count(driver_api::Entry e) {
+  uint64_t sum = 0;
+  for (uint32_t shard = 0; shard < kTesseraShards; ++shard) {
+    sum += std::atomic_ref<uint32_t>(tessera_counts[shard][static_cast<uint16_t>(e)])
+               .load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+Counters counters() {
+  Counters copy;
+  const auto* from = reinterpret_cast<uint64_t*>(&g_counters);
+  auto* to = reinterpret_cast<uint64_t*>(&copy);
+  static_assert(sizeof(Counters) % sizeof(uint64_t) == 0);
+  for (size_t i = 0; i < sizeof(Counters) / sizeof(uint64_t); ++i) {
+    to[i] = std::atomic_ref<uint64_t>(const_cast<uint64_t&>(from[i])).load(std::memory_order_relaxed);
+  }
+  return copy;
+}
+
+}  // namespace tessera::entry
+
+extern "C" void* tessera_resolve(uint32_t row) noexcept {
+  if (!tessera::entry::ensure_ready()) return reinterpret_cast<void*>(&tessera_answer_not_initialized);
+  return std::atomic_ref<void*>(tessera_dispatch[row]).load(std::memory_order_relaxed);
+}

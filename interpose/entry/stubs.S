@@ -1,0 +1,144 @@
+// The exported entry points. Signature-free: a stub touches only r11 and the flags, so every argument register, rax
+// (vector count of variadic calls) and the stack reach the driver as the program set them, and the jump is a tail call.
+//
+//   cuX:  shard = thread pointer & 0xF000        16 shards of 4 KiB, picked by bits 12..15 of the thread pointer: the
+//         ++counts[shard][cuX]                   threads of a process have different ones (their stacks are mapped side
+//         jmp *dispatch[cuX]                     by side), so the line is not shared; no lock prefix, no TLS variable
+//
+// dispatch[cuX] is, before the first call, first_cuX below: it saves what may hold arguments, runs init in C++
+// (tessera_resolve) and goes where that says. Afterwards it is the driver's function or hook_cuX.
+
+#define SLOT_BYTES 8
+#define COUNT_BYTES 4
+
+    .altmacro
+    .set tessera_row, 0
+
+// 1. the exported stubs
+    .text
+    .macro STUB symbol, row
+    .balign 32
+    .globl \symbol
+    .type \symbol, @function
+    .hidden tessera_stub_\symbol
+    .globl tessera_stub_\symbol
+\symbol:
+tessera_stub_\symbol:
+    .cfi_startproc
+    movq %fs:0, %r11
+    andl $0xF000, %r11d
+    addq tessera_counts_base(%rip), %r11
+    incl (\row * COUNT_BYTES)(%r11)
+    jmp *(tessera_dispatch + \row * SLOT_BYTES)(%rip)
+    .cfi_endproc
+    .size \symbol, . - \symbol
+    .endm
+
+#define TS_CU(symbol, base, since, stream, ret, params, args) STUB symbol, %tessera_row; .set tessera_row, tessera_row + 1;
+#include "driver_api/entries.def"
+
+// 2. where dispatch leads before init
+    .macro FIRST symbol, row
+tessera_first_\symbol:
+    movl $\row, %r11d
+    jmp tessera_first_call
+    .endm
+
+    .set tessera_row, 0
+#define TS_CU(symbol, base, since, stream, ret, params, args) FIRST symbol, %tessera_row; .set tessera_row, tessera_row + 1;
+#include "driver_api/entries.def"
+
+// On entry the stack is as at a call: rsp = 8 mod 16, stack arguments above. r11 = row.
+    .balign 32
+    .type tessera_first_call, @function
+tessera_first_call:
+    .cfi_startproc
+    pushq %rbp
+    .cfi_def_cfa_offset 16
+    .cfi_offset %rbp, -16
+    movq %rsp, %rbp
+    .cfi_def_cfa_register %rbp
+    subq $192, %rsp              // 16-aligned: 8 vector registers, then 8 words
+    movaps %xmm0, 0(%rsp)
+    movaps %xmm1, 16(%rsp)
+    movaps %xmm2, 32(%rsp)
+    movaps %xmm3, 48(%rsp)
+    movaps %xmm4, 64(%rsp)
+    movaps %xmm5, 80(%rsp)
+    movaps %xmm6, 96(%rsp)
+    movaps %xmm7, 112(%rsp)
+    movq %rdi, 128(%rsp)
+    movq %rsi, 136(%rsp)
+    movq %rdx, 144(%rsp)
+    movq %rcx, 152(%rsp)
+    movq %r8, 160(%rsp)
+    movq %r9, 168(%rsp)
+    movq %rax, 176(%rsp)
+    movq %r10, 184(%rsp)
+    movl %r11d, %edi
+    call tessera_resolve
+    movq %rax, %r11
+    movaps 0(%rsp), %xmm0
+    movaps 16(%rsp), %xmm1
+    movaps 32(%rsp), %xmm2
+    movaps 48(%rsp), %xmm3
+    movaps 64(%rsp), %xmm4
+    movaps 80(%rsp), %xmm5
+    movaps 96(%rsp), %xmm6
+    movaps 112(%rsp), %xmm7
+    movq 128(%rsp), %rdi
+    movq 136(%rsp), %rsi
+    movq 144(%rsp), %rdx
+    movq 152(%rsp), %rcx
+    movq 160(%rsp), %r8
+    movq 168(%rsp), %r9
+    movq 176(%rsp), %rax
+    movq 184(%rsp), %r10
+    movq %rbp, %rsp
+    popq %rbp
+    .cfi_def_cfa %rsp, 8
+    jmp *%r11
+    .cfi_endproc
+    .size tessera_first_call, . - tessera_first_call
+
+// 3. tables
+    .data
+    .balign 64
+    .hidden tessera_dispatch
+    .globl tessera_dispatch
+    .type tessera_dispatch, @object
+tessera_dispatch:
+#define TS_CU(symbol, base, since, stream, ret, params, args) .quad tessera_first_##symbol;
+#include "driver_api/entries.def"
+    .size tessera_dispatch, . - tessera_dispatch
+
+tessera_counts_base:
+    .quad tessera_counts
+
+    .section .data.rel.ro, "aw", @progbits
+    .balign 64
+    .hidden tessera_stub_addresses
+    .globl tessera_stub_addresses
+    .type tessera_stub_addresses, @object
+tessera_stub_addresses:
+#define TS_CU(symbol, base, since, stream, ret, params, args) .quad tessera_stub_##symbol;
+#include "driver_api/entries.def"
+    .size tessera_stub_addresses, . - tessera_stub_addresses
+
+// Tells another copy of this library that the "driver" it found is one of us (driver_api/open_driver.cc).
+    .globl tessera_shim_marker
+    .type tessera_shim_marker, @object
+tessera_shim_marker:
+    .quad 1
+    .size tessera_shim_marker, 8
+
+    .bss
+    .balign 4096
+    .hidden tessera_counts
+    .globl tessera_counts
+    .type tessera_counts, @object
+tessera_counts:
+    .zero 16 * 4096
+    .size tessera_counts, . - tessera_counts
+
+    .section .note.GNU-stack, "", @progbits
