@@ -1,19 +1,19 @@
 // Messages on the daemon's UNIX socket (SOCK_SEQPACKET: one message per packet, descriptors by SCM_RIGHTS).
 // Freestanding. Identity is SO_PEERCRED; what a message says about itself is a claim. docs/abi.md.
 //
-//   client                              daemon
-//   Hello {version, priority, name}  ->
-//                                    <- Welcome {client id, epoch} + [region memfd, wake eventfd (+ pulse
-//                                    memfd)]
-//   PulseMapped {}                   ->       (protected only: the page is mapped, it may be sealed and
-//   shared) Device {uuid}                    ->       (once known; before it the client is on no GPU and
-//   free-running)
-//                                    <- PeerPulse {client id, priority} + [pulse memfd, read-only]
-//                                    (best-effort)
-//                                    <- PeerGone {client id}
-//   The wake eventfd is written by the client when the daemon should look: it waits without a lease, it
-//   became idle, it drained. Everything fast is in the region. Control (tessera ps, set): Query {} -> Reply
-//   packets of JSON text, the last one with `last` set.
+//   client                          daemon
+//   Hello {priority, weight, name}  ->
+//                                   <- Welcome {client id, epoch} + [region, wake eventfd (, pulse)]
+//   PulseMapped {}                  ->  protected only: the page is mapped, it may be sealed and shared
+//   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running
+//                                   <- PeerPulse {client id, priority} + [pulse, read-only]; best-effort only
+//                                   <- PeerGone {client id}
+//
+// The wake eventfd is written by the client when the daemon should look: it waits without a lease, it became
+// idle, it drained. Everything fast is in the region.
+//
+// Control (tessera ps), on a fresh connection: Query {} -> Reply packets of JSON text, the last with `last`
+// set.
 //
 // A daemon that gets anything malformed counts it and closes that connection.
 #pragma once

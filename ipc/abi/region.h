@@ -55,8 +55,8 @@ enum LeaseState : uint32_t {
   kLeaseFree = 2,     // nobody else on this GPU: forward, no clock, no marker
 };
 inline constexpr uint32_t kLeaseStateMask = 3;
-inline constexpr uint32_t kLeaseStep =
-    4;  // the daemon adds this on each change: sequence in the upper 30 bits
+// The daemon adds this on each change: sequence in the upper 30 bits.
+inline constexpr uint32_t kLeaseStep = 4;
 
 struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.

@@ -27,6 +27,7 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t priority = 0;
   uint32_t watch_spin_us = 0;
   uint32_t passthrough = 0;
+  bool operator==(const LeaseTerms&) const = default;
 };
 
 struct LeaseSnapshot {

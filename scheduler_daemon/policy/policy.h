@@ -1,6 +1,6 @@
-// The policy: what each client may do now. PURE: functions over plain data with units in the names; no clock, no
-// I/O, no allocation beyond the returned vectors, no state but what is passed in. The same object code runs in the
-// daemon, in the simulator (virtual time) and in tests. May include std and base/units.h only.
+// The policy: what each client may do now. PURE: functions over plain data with units in the names; no clock,
+// no I/O, no allocation beyond the returned vectors, no state but what is passed in. The same object code
+// runs in the daemon, in the simulator (virtual time) and in tests. May include std and base/units.h only.
 // Design sections 3 (D6, D8) and 7.
 #pragma once
 
@@ -13,26 +13,28 @@ namespace tessera::policy {
 
 enum class ResourceClass : uint8_t { kUnknown = 0, kCompute = 1, kMemory = 2, kLatency = 3 };
 
-struct ClientView {             // one client on the GPU in question, as observed by the daemon
-  uint64_t id = 0;              // stable while the client lives
-  uint32_t priority = 0;        // 0 best-effort, 1..7 protected
-  uint32_t weight = 100;        // share within its level
-  uint64_t slo_ns = 0;          // 0 = none
-  bool busy = false;            // protected: its pulse, stale pulses already read as idle
+struct ClientView {       // one client on the GPU in question, as observed by the daemon
+  uint64_t id = 0;        // stable while the client lives
+  uint64_t owner = 0;     // the process behind it: clients of one owner do not protect against each other
+  uint32_t priority = 0;  // 0 best-effort, 1..7 protected
+  uint32_t weight = 100;  // share within its level
+  uint64_t slo_ns = 0;    // 0 = none
+  bool busy = false;      // protected: its pulse, stale pulses already read as idle
   uint64_t busy_since_ns = 0, idle_since_ns = 0;
   ResourceClass resource_class = ResourceClass::kUnknown;
-  bool waiting = false;         // best-effort: a launch waits for a lease
+  bool watched = true;   // protected: best-effort clients watch its pulse themselves; else they are revoked
+  bool waiting = false;  // best-effort: a launch waits for a lease
   uint64_t waiting_since_ns = 0;
-  uint64_t in_flight_ns = 0;    // estimated GPU time started and not seen complete
-  uint64_t queued_ns = 0;       // estimated GPU time of waiting launches
-  bool drained = true;          // nothing in flight since its last hold
-  uint64_t used_ns = 0;         // GPU time completed since it attached
-  double slowdown = 0;          // protected: measured burst slowdown, 1 = none, 0 = unknown
+  uint64_t in_flight_ns = 0;  // estimated GPU time started and not seen complete
+  uint64_t queued_ns = 0;     // estimated GPU time of waiting launches
+  bool drained = true;        // nothing in flight since its last hold
+  uint64_t used_ns = 0;       // GPU time completed since it attached
+  double slowdown = 0;        // protected: measured burst slowdown, 1 = none, 0 = unknown
 };
 
 struct Observation {
   uint64_t now_ns = 0;
-  bool mps = false;             // leases may overlap in space
+  bool mps = false;  // leases may overlap in space
   uint32_t sm_count = 0;
   std::vector<ClientView> clients;
 };
@@ -42,28 +44,32 @@ enum class Grant : uint8_t { kHold, kGranted, kFree };
 struct Lease {
   uint64_t client_id = 0;
   Grant grant = Grant::kHold;
-  uint64_t duration_ns = 0;     // from now; 0 = until revoked (kFree)
+  uint64_t duration_ns = 0;  // from now; 0 = until revoked (kFree)
   uint64_t window_ns = 0, slice_ns = 0;
-  uint32_t width_blocks = 0;    // 0 = no limit
+  uint32_t width_blocks = 0;  // 0 = no limit
   uint32_t marker_spacing_ns = 0;
   bool packed = false;
+  bool nudge = false;  // wake its waiting launches even if nothing in the lease changed
 };
 
 struct Decision {
-  std::vector<Lease> leases;    // one per client of the observation, same order
-  uint64_t next_look_ns = 0;    // absolute; decide again then at the latest, 0 = only on events
+  std::vector<Lease> leases;  // one per client of the observation, same order
+  uint64_t next_look_ns = 0;  // absolute; decide again then at the latest, 0 = only on events
 };
 
-struct Parameters {             // from TOML [policy]; each bounded and documented in docs/configuration.md
+struct Parameters {  // from TOML [policy]; each bounded and documented in docs/configuration.md
   uint64_t window_ns = 2'000'000;
   uint64_t slice_ns = 1'000'000;
-  uint64_t quantum_ns = 20'000'000;    // turn of one best-effort client when leases are exclusive
-  uint64_t lease_ns = 100'000'000;     // validity of a grant; renewed while nothing changes
-  uint64_t guard_ns = 200'000;         // after a protected client became idle
+  uint64_t quantum_ns = 20'000'000;   // turn of one best-effort client when leases are exclusive
+  uint64_t lease_ns = 1'000'000'000;  // validity of a grant; renewed at half of it while nothing changes
+  uint64_t guard_ns = 200'000;        // after a protected client became idle
   uint32_t marker_spacing_ns = 500'000;
+  uint64_t max_hold_ns = 200'000'000;  // total wait of one call; turns are shortened so that all fit into it
+  uint64_t idle_grace_ns = 2'000'000;  // a turn is passed on when its holder did nothing for this long
+  uint64_t drain_timeout_ns = 1'000'000'000;  // a revoked client that never drains is hung: others proceed
 };
 
-class Policy {                  // holds only what it must remember between decisions (virtual time, whose turn)
+class Policy {  // holds only what it must remember between decisions (virtual time, whose turn)
  public:
   virtual ~Policy() = default;
   virtual const char* name() const = 0;

@@ -1,0 +1,265 @@
+#include "scheduler_daemon/config/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "base/units.h"
+
+namespace tessera::config {
+namespace {
+
+struct Option {  // one row of options.def
+  const char* section;
+  const char* key;
+  const char* kind;     // for people
+  std::string initial;  // default as TOML
+  std::string range;    // for people
+  const char* description;
+  // Stores the value, or says what is wrong with it (empty: fine).
+  std::function<std::string(const toml::node&, Config*)> take;
+};
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, at);) parts.push_back(part);
+  return parts;
+}
+
+std::string take_number(const toml::node& node, uint64_t least, uint64_t most, uint64_t* out) {
+  auto value = node.as_integer();
+  if (value == nullptr || value->get() < int64_t(least) || value->get() > int64_t(most))
+    return "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  *out = uint64_t(value->get());
+  return "";
+}
+
+std::string take_text(const toml::node& node, const std::string& choices, std::string* out) {
+  auto value = node.as_string();
+  std::vector<std::string> allowed = split(choices, '|');
+  bool fits = value != nullptr &&
+              (allowed.empty() || std::find(allowed.begin(), allowed.end(), value->get()) != allowed.end());
+  if (!fits) return allowed.empty() ? "must be a text in quotes" : "must be one of (in quotes) " + choices;
+  *out = value->get();
+  return "";
+}
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> rows = {
+#define TS_NUMBER(section, key, initial, least, most, description) \
+  {#section,                                                       \
+   #key,                                                           \
+   "number",                                                       \
+   std::to_string(initial),                                        \
+   #least " to " #most,                                            \
+   description,                                                    \
+   [](const toml::node& n, Config* c) { return take_number(n, least, most, &c->section##_##key); }},
+#define TS_CHOICE(section, key, initial, choices, description)                                             \
+  {#section, #key, "choice", "\"" initial "\"", choices, description, [](const toml::node& n, Config* c) { \
+     return take_text(n, choices, &c->section##_##key);                                                    \
+   }},
+#define TS_TEXT(section, key, initial, description)                                                 \
+  {#section, #key, "text", "\"" initial "\"", "", description, [](const toml::node& n, Config* c) { \
+     return take_text(n, "", &c->section##_##key);                                                  \
+   }},
+#include "scheduler_daemon/config/options.def"
+  };
+  return rows;
+}
+
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row.back();
+}
+
+std::string suggestion(const std::string& unknown, const std::vector<std::string>& known) {
+  const std::string* best = nullptr;
+  size_t least = unknown.size() / 2 + 1;
+  for (const std::string& name : known)
+    if (size_t d = edit_distance(unknown, name); d < least) least = d, best = &name;
+  if (best != nullptr) return "; did you mean `" + *best + "`?";
+  std::string all;
+  for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
+  return "; known here: " + all;
+}
+
+class Reader {
+ public:
+  Reader(std::string file, Parsed* out) : file_(std::move(file)), out_(out) {}
+
+  void read(const toml::table& root) {
+    std::vector<std::string> sections;
+    for (const Option& o : options())
+      if (sections.empty() || sections.back() != o.section) sections.push_back(o.section);
+    for (const auto& [name, node] : root) {
+      std::string section(name.str());
+      if (std::find(sections.begin(), sections.end(), section) == sections.end())
+        fail(name.source(), "unknown section [" + section + "]" + suggestion(section, sections));
+      else if (const toml::table* table = node.as_table())
+        read_section(section, *table);
+      else
+        fail(name.source(), "`" + section + "` is a section: write [" + section + "] and its keys below");
+    }
+  }
+
+  void fail(const toml::source_region& where, const std::string& what) {
+    mistakes_[{where.begin.line, where.begin.column}] = what;
+  }
+
+  // In the order of the file: toml++ iterates its tables by name.
+  void finish() {
+    for (const auto& [where, what] : mistakes_)
+      out_->errors.push_back(file_ + ":" + std::to_string(where.first) + ":" + std::to_string(where.second) +
+                             ": " + what);
+  }
+
+ private:
+  void read_section(const std::string& section, const toml::table& table) {
+    std::vector<std::string> keys;
+    for (const Option& o : options())
+      if (section == o.section) keys.push_back(o.key);
+    if (section == "priority") keys.push_back("limit");
+    for (const auto& [name, node] : table) {
+      std::string key(name.str());
+      if (section == "priority" && key == "limit") {
+        read_limits(node);
+        continue;
+      }
+      auto row = std::find_if(options().begin(), options().end(),
+                              [&](const Option& o) { return section == o.section && key == o.key; });
+      if (row == options().end()) {
+        fail(name.source(), "unknown key `" + key + "` in [" + section + "]" + suggestion(key, keys));
+        continue;
+      }
+      std::string wrong = row->take(node, &out_->config);
+      if (!wrong.empty()) fail(node.source(), "`" + section + "." + key + "` " + wrong);
+    }
+  }
+
+  void read_limits(const toml::node& node) {
+    const toml::array* rows = node.as_array();
+    if (rows == nullptr || !rows->is_homogeneous<toml::table>())
+      return fail(node.source(), "`priority.limit` is a list: write [[priority.limit]] and its keys below");
+    for (const toml::node& row : *rows) read_limit(*row.as_table());
+  }
+
+  void read_limit(const toml::table& row) {
+    core::PriorityLimit limit;
+    uint64_t id = 0, max = 0;
+    bool named = false, bounded = false;
+    for (const auto& [name, node] : row) {
+      std::string key(name.str());
+      std::string wrong;
+      if (key == "uid" || key == "gid") {
+        if (named)
+          wrong = "only one of uid and gid per [[priority.limit]]";
+        else
+          wrong = take_number(node, 0, UINT32_MAX - 1, &id);
+        named = true;
+        limit.by_gid = key == "gid";
+      } else if (key == "max") {
+        wrong = take_number(node, 0, ipc::abi::kMaxPriority, &max);
+        bounded = true;
+      } else {
+        fail(name.source(),
+             "unknown key `" + key + "` in [[priority.limit]]" + suggestion(key, {"uid", "gid", "max"}));
+        continue;
+      }
+      if (!wrong.empty()) fail(node.source(), "`" + key + "` " + wrong);
+    }
+    if (!named || !bounded) return fail(row.source(), "[[priority.limit]] needs `uid` or `gid`, and `max`");
+    limit.id = uint32_t(id);
+    limit.max_priority = uint32_t(max);
+    out_->config.priority_limits.push_back(limit);
+  }
+
+  std::string file_;
+  Parsed* out_;
+  std::map<std::pair<uint32_t, uint32_t>, std::string> mistakes_;  // by line and column
+};
+
+}  // namespace
+
+Parsed parse_config(const std::string& text, const std::string& file_name) {
+  Parsed parsed;
+  Reader reader(file_name, &parsed);
+  try {
+    toml::table root = toml::parse(text, file_name);
+    reader.read(root);
+  } catch (const toml::parse_error& e) {
+    reader.fail(e.source(), std::string(e.description()) + "; see https://toml.io for the syntax");
+  }
+  reader.finish();
+  // Values that fit their own bounds but not each other.
+  const Config& c = parsed.config;
+  if (parsed.errors.empty() && c.policy_slice_us > c.policy_window_us)
+    parsed.errors.push_back(file_name + ": policy.slice_us (" + std::to_string(c.policy_slice_us) +
+                            ") is larger than policy.window_us (" + std::to_string(c.policy_window_us) +
+                            "): a slice must fit into the window");
+  return parsed;
+}
+
+base::Result<Parsed> load_config(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in)
+    return base::error(base::Code::kNotFound, "cannot read the configuration " + path + ": " +
+                                                  std::strerror(errno) + "; check --config");
+  return parse_config(text.str(), path);
+}
+
+core::Settings settings_of(const Config& c) {
+  core::Settings s;
+  s.policy_name = c.policy_name;
+  s.parameters.window_ns = base::us(c.policy_window_us);
+  s.parameters.slice_ns = base::us(c.policy_slice_us);
+  s.parameters.quantum_ns = base::us(c.policy_quantum_us);
+  s.parameters.lease_ns = base::ms(c.policy_lease_ms);
+  s.parameters.guard_ns = base::us(c.policy_guard_us);
+  s.parameters.marker_spacing_ns = uint32_t(base::us(c.policy_marker_spacing_us));
+  s.parameters.max_hold_ns = base::ms(c.policy_max_hold_ms);
+  s.parameters.idle_grace_ns = base::us(c.policy_idle_grace_us);
+  s.parameters.drain_timeout_ns = base::ms(c.policy_drain_timeout_ms);
+  s.watch_spin_us = uint32_t(c.policy_watch_spin_us);
+  s.on_daemon_loss = c.daemon_on_daemon_loss == "hold" ? ipc::abi::kLossHold : ipc::abi::kLossOpen;
+  s.max_clients = uint32_t(c.daemon_max_clients);
+  s.default_max_priority = uint32_t(c.priority_default_max);
+  s.priority_limits = c.priority_limits;
+  return s;
+}
+
+std::string reference_markdown() {
+  std::string out;
+  const char* section = "";
+  for (const Option& o : options()) {
+    if (std::string(section) != o.section) {
+      section = o.section;
+      out += std::string(out.empty() ? "" : "\n") + "### [" + section +
+             "]\n\n| key | default | values | meaning |\n|---|---|---|---|\n";
+    }
+    std::string range = o.range.empty() ? "text" : o.range;
+    for (size_t at = 0; (at = range.find('|', at)) != std::string::npos; at += 2) range.replace(at, 1, "\\|");
+    out += std::string("| `") + o.key + "` | `" + o.initial + "` | " + range + " | " + o.description + " |\n";
+  }
+  return out;
+}
+
+}  // namespace tessera::config

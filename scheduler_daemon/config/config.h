@@ -1,0 +1,35 @@
+// tesserad's configuration: TOML text -> typed, bounded values (options.def), or every mistake with its line,
+// column and remedy. Pure but for load_config's reading of the file. Used by main and by tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::config {
+
+struct Config {
+#define TS_NUMBER(section, key, initial, least, most, description) uint64_t section##_##key = initial;
+#define TS_CHOICE(section, key, initial, choices, description) std::string section##_##key = initial;
+#define TS_TEXT(section, key, initial, description) std::string section##_##key = initial;
+#include "scheduler_daemon/config/options.def"
+  std::vector<core::PriorityLimit> priority_limits;  // [[priority.limit]] uid|gid, max
+};
+
+// One line per mistake: "file:line:column: what; remedy".
+struct Parsed {
+  Config config;
+  std::vector<std::string> errors;
+};
+Parsed parse_config(const std::string& text, const std::string& file_name);
+base::Result<Parsed> load_config(const std::string& path);
+
+core::Settings settings_of(const Config& config);
+
+// The reference part of docs/configuration.md.
+std::string reference_markdown();
+
+}  // namespace tessera::config

@@ -1,0 +1,88 @@
+#include "scheduler_daemon/core/client.h"
+
+#include <algorithm>
+
+#include "ipc/channel/atomic.h"
+#include "ipc/channel/pulse.h"
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+namespace {
+
+constexpr auto relaxed = std::memory_order_relaxed;  // single words of statistics, nothing is ordered by them
+
+}  // namespace
+
+bool Client::busy(uint64_t now_ns) const {
+  return memory.pulse.valid() && pulse_sealed &&
+         ipc::pulse_is_busy(*memory.pulse.as<const ipc::abi::PulsePage>(), now_ns);
+}
+
+bool Client::drained() const {
+  const ipc::abi::UsageLine& u = usage_untrusted();
+  // seq_cst: after the store of the hold (lease_publish); pairs with "raise in_flight, then look" of the
+  // client.
+  return ipc::load(u.drained_word, std::memory_order_acquire) == lease_word ||
+         ipc::load(u.in_flight_ns, std::memory_order_seq_cst) == 0;
+}
+
+policy::ClientView Client::view(uint64_t now_ns) {
+  policy::ClientView v;
+  v.id = id;
+  v.owner = uint64_t(identity.pid);
+  v.priority = priority;
+  v.weight = weight;
+  v.slo_ns = slo_ns;
+  v.watched = watched;
+  if (is_protected()) {
+    const auto& page = *memory.pulse.as<const ipc::abi::PulsePage>();
+    v.busy = busy(now_ns);
+    v.busy_since_ns = std::min(ipc::load(page.busy_since_ns, relaxed), now_ns);
+    v.idle_since_ns = std::min(ipc::load(page.idle_since_ns, relaxed), now_ns);
+    v.resource_class = policy::ResourceClass(ipc::load(page.resource_class, relaxed) & 3u);
+  } else {
+    const ipc::abi::UsageLine& u = usage_untrusted();
+    v.waiting = ipc::load(u.waiting, relaxed) != 0;
+    v.waiting_since_ns = std::min(ipc::load(u.waiting_since_ns, relaxed), now_ns);
+    v.in_flight_ns = ipc::load(u.in_flight_ns, std::memory_order_seq_cst);  // as in drained()
+    v.queued_ns = ipc::load(u.queued_ns, relaxed);
+    used_ns = std::max(used_ns, ipc::load(u.completed_ns, relaxed));
+    v.used_ns = used_ns;
+    v.drained = drained();
+  }
+  return v;
+}
+
+stats::ClientRow Client::row(uint64_t now_ns) const {
+  stats::ClientRow r;
+  r.id = id;
+  r.pid = identity.pid;
+  r.uid = identity.uid;
+  r.name = name;
+  r.priority = priority;
+  r.claimed_priority = claimed_priority;
+  r.weight = weight;
+  r.gpu = has_gpu ? uuid_text(uuid) : "";
+  static constexpr const char* kLeaseNames[] = {"held", "granted", "free"};
+  r.state = is_protected() ? (busy(now_ns) ? "busy" : "idle") : kLeaseNames[terms.state % 3];
+  r.mps = mps;
+  r.attached_ns = now_ns - std::min(attached_ns, now_ns);
+  r.counters = counters;
+  const ipc::abi::UsageLine& u = usage_untrusted();
+  r.counters.launches = ipc::load(u.launches, relaxed);
+  r.counters.slices = ipc::load(u.slices, relaxed);
+  r.counters.holds = ipc::load(u.holds, relaxed);
+  r.counters.hold_expired = ipc::load(u.hold_expired, relaxed);
+  r.counters.held_ns = ipc::load(u.held_ns, relaxed);
+  r.counters.in_flight_ns = ipc::load(u.in_flight_ns, relaxed);
+  r.counters.completed_ns = ipc::load(u.completed_ns, relaxed);
+  r.counters.preemptions = ipc::load(u.preemptions, relaxed);
+  r.counters.waiting = ipc::load(u.waiting, relaxed);
+  r.counters.records_dropped = ipc::load(u.records_dropped, relaxed);
+  r.counters.refused_kernels = ipc::load(u.refused_kernels, relaxed);
+  r.counters.cut_kernels = ipc::load(u.cut_kernels, relaxed);
+  r.counters.forwarded_unknown = ipc::load(u.forwarded_unknown, relaxed);
+  return r;
+}
+
+}  // namespace tessera::core

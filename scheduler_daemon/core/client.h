@@ -1,0 +1,57 @@
+// One client as the daemon knows it: identity, memory, its lease and what it says about its use. Owned by
+// Core.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ipc/abi/region.h"
+#include "ipc/channel/lease.h"
+#include "ipc/channel/region_layout.h"
+#include "ipc/channel/ring.h"
+#include "ipc/channel/server.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/stats/stats.h"
+
+namespace tessera::core {
+
+struct Client {
+  uint64_t connection = 0;
+  uint32_t id = 0;
+  ipc::PeerIdentity identity;
+  std::string name;
+  uint32_t priority = 0, claimed_priority = 0, weight = 100;
+  uint64_t slo_ns = 0;
+  uint64_t attached_ns = 0;  // CLOCK_MONOTONIC
+
+  ipc::ClientMemory memory;
+  ipc::RingReader ring;
+  bool pulse_sealed = false;  // the owner has it mapped; others may have it
+  bool watched = false;       // its pulse was handed to the best-effort clients of its GPU
+
+  bool has_gpu = false;
+  uint8_t uuid[16] = {};
+  bool mps = false;
+
+  // The daemon's own copy of the lease: what is in shared memory is never read back.
+  uint32_t lease_word = 0;
+  ipc::LeaseTerms terms;
+  uint64_t used_ns = 0;            // completed_ns as believed: it never runs backwards
+  stats::ClientCounters counters;  // those that the daemon counts itself
+
+  ipc::abi::LeaseLine& lease_line() const {
+    return *memory.region.as<ipc::abi::LeaseLine>(ipc::kLeaseOffset);
+  }
+  const ipc::abi::UsageLine& usage_untrusted() const {
+    return *memory.region.as<const ipc::abi::UsageLine>(ipc::kUsageOffset);
+  }
+
+  bool is_protected() const { return priority > 0; }
+  bool busy(uint64_t now_ns) const;
+  // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h).
+  bool drained() const;
+  policy::ClientView view(uint64_t now_ns);
+  stats::ClientRow row(uint64_t now_ns) const;
+};
+
+}  // namespace tessera::core

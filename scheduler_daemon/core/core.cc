@@ -1,0 +1,448 @@
+#include "scheduler_daemon/core/core.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/units.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+using base::Code;
+
+constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says nothing holds a descriptor
+constexpr int kMaxRecordsPerWake = 2048;              // per client: nobody keeps the daemon busy
+constexpr uint32_t kMaxWeight = 10'000;
+
+}  // namespace
+
+std::string uuid_text(const uint8_t (&u)[16]) {
+  char text[48];
+  std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+                u[15]);
+  return text;
+}
+
+Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
+    : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns) {}
+
+Core::~Core() = default;
+
+// ---- connections and messages
+
+void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
+  ++counters_.connections;
+  if (clients_.size() + fresh_.size() >= settings_.max_clients) {
+    refuse(connection, Code::kExhausted,
+           "this daemon has its maximum of clients: raise max_clients in [daemon] of its configuration");
+    return;
+  }
+  fresh_[connection] = {identity, now_ns};
+}
+
+void Core::received(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
+  auto client = clients_.find(connection);
+  if (client != clients_.end()) {
+    if (!on_client_message(*client->second, packet)) malformed(connection);
+    drop_unreachable();
+    return;
+  }
+  if (!fresh_.contains(connection)) return;  // closed in this very wake
+  if (!ipc::versions_agree(packet.header().version, packet.header().compat_version))
+    return refuse(
+        connection, Code::kVersion,
+        "this daemon speaks another version: update Tessera, then restart tesserad and the program");
+  switch (packet.header().type) {
+    case abi::kHello:
+      return on_hello(connection, packet, now_ns);
+    case abi::kQuery:
+      return on_query(connection, packet, now_ns);
+    default:
+      return malformed(connection);
+  }
+}
+
+void Core::malformed(Connection connection) {
+  ++counters_.malformed;
+  drop(connection);
+}
+
+void Core::refuse(Connection connection, Code code, const std::string& text) {
+  ++counters_.refused;
+  abi::Refused m{};
+  m.header = ipc::make_header(abi::kRefused, sizeof m);
+  m.code = uint32_t(code);
+  std::strncpy(m.text, text.c_str(), sizeof m.text - 1);
+  (void)peers_.send(connection, &m, sizeof m, nullptr, 0);
+  drop(connection);
+}
+
+uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
+  for (const PriorityLimit& limit : settings_.priority_limits)
+    if (limit.id == (limit.by_gid ? identity.gid : identity.uid))
+      return std::min(claimed, limit.max_priority);
+  return std::min(claimed, settings_.default_max_priority);
+}
+
+void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
+  const auto* hello = ipc::packet_as<abi::Hello>(packet);
+  if (!ipc::versions_agree(packet.header().version, packet.header().compat_version))
+    return refuse(
+        connection, Code::kVersion,
+        "this daemon speaks another version: update Tessera, then restart tesserad and the program");
+  if (hello == nullptr || hello->priority > abi::kMaxPriority) return malformed(connection);
+  ipc::PeerIdentity identity = fresh_[connection].identity;
+
+  auto client = std::make_unique<Client>();
+  client->connection = connection;
+  client->id = next_client_id_++;
+  if (next_client_id_ == 0) next_client_id_ = 1;
+  client->identity = identity;
+  client->name.assign(hello->name, ::strnlen(hello->name, sizeof hello->name));
+  client->claimed_priority = hello->priority;
+  client->priority = allowed_priority(identity, hello->priority);
+  client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, kMaxWeight);
+  client->slo_ns = hello->slo_ns;
+  client->attached_ns = now_ns;
+
+  base::Result<ipc::ClientMemory> memory =
+      ipc::create_client_memory(settings_.epoch, client->id, client->priority,
+                                {settings_.on_daemon_loss, settings_.parameters.guard_ns});
+  if (!memory.ok())
+    return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
+  client->memory = std::move(*memory);
+  client->ring =
+      ipc::RingReader(client->memory.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  apply(*client, {.grant = policy::Grant::kFree}, now_ns);  // until it says which GPU
+
+  abi::Welcome welcome{};
+  welcome.header = ipc::make_header(abi::kWelcome, sizeof welcome);
+  welcome.client_id = client->id;
+  welcome.priority = client->priority;
+  welcome.daemon_epoch = settings_.epoch;
+  int fds[] = {client->memory.region_fd.get(), client->memory.wake.get(), client->memory.pulse_fd.get()};
+  bool sent = peers_.send(connection, &welcome, sizeof welcome, fds, client->is_protected() ? 3 : 2);
+  if (!sent) return drop(connection);
+  client->memory.region_fd.reset();
+  ++counters_.attached;
+  if (client->priority < client->claimed_priority) ++counters_.lowered_priorities;
+  peers_.watch_wake(connection, client->memory.wake.get());
+  fresh_.erase(connection);
+  clients_[connection] = std::move(client);
+}
+
+void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
+  const auto* query = ipc::packet_as<abi::Query>(packet);
+  if (query == nullptr) return malformed(connection);
+  ++counters_.queries;
+  std::string text;
+  switch (query->what) {
+    case 0:
+      text = stats::to_json(snapshot(now_ns));
+      break;
+    case 1:
+      text = stats::schema_json();
+      break;
+    case 2:
+      text = stats::to_prometheus(snapshot(now_ns));
+      break;
+    default:
+      return refuse(connection, Code::kUnsupported, "this daemon does not know that question: update it");
+  }
+  constexpr size_t kTextPerPacket = abi::kMaxMessageBytes - sizeof(abi::Reply);
+  alignas(8) unsigned char buffer[abi::kMaxMessageBytes];
+  for (size_t at = 0;;) {
+    size_t n = std::min(kTextPerPacket, text.size() - at);
+    abi::Reply reply{ipc::make_header(abi::kReply, sizeof reply + n), at + n == text.size() ? 1u : 0u, 0};
+    std::memcpy(buffer, &reply, sizeof reply);
+    std::memcpy(buffer + sizeof reply, text.data() + at, n);
+    at += n;
+    if (!peers_.send(connection, buffer, sizeof reply + n, nullptr, 0)) {
+      ++counters_.slow_peers;
+      return drop(connection);
+    }
+    if (reply.last != 0) break;
+  }
+  drop(connection);  // one question per connection
+}
+
+bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
+  switch (packet.header().type) {
+    case abi::kPulseMapped:
+      return on_pulse_mapped(client);
+    case abi::kDevice:
+      return on_device(client, packet);
+    default:
+      return false;
+  }
+}
+
+bool Core::on_pulse_mapped(Client& client) {
+  if (!client.is_protected() || client.pulse_sealed) return false;
+  if (!ipc::seal_pulse(client.memory).ok()) return false;
+  client.pulse_sealed = true;
+  if (client.has_gpu) {
+    Uuid uuid;
+    std::memcpy(uuid.data(), client.uuid, sizeof client.uuid);
+    share_pulses(gpus_[uuid]);
+  }
+  return true;
+}
+
+bool Core::on_device(Client& client, const ipc::Packet& packet) {
+  const auto* device = ipc::packet_as<abi::Device>(packet);
+  if (device == nullptr || client.has_gpu || device->mps > 1)
+    return false;  // one client is one (process, GPU)
+  Uuid uuid;
+  std::memcpy(uuid.data(), device->uuid, sizeof device->uuid);
+  std::memcpy(client.uuid, device->uuid, sizeof device->uuid);
+  client.has_gpu = true;
+  client.mps = device->mps == 1;
+  Gpu& gpu = gpus_[uuid];
+  if (gpu.policy == nullptr) {
+    gpu.uuid = uuid;
+    gpu.sm_count = std::min(device->sm_count, 4096u);
+    gpu.policy = policy::make_policy(settings_.policy_name, settings_.parameters);
+  }
+  gpu.clients.push_back(&client);
+  gpu.dirty = true;
+  if (!client.is_protected())
+    for (const Client* owner : gpu.clients)
+      if (owner->watched && !send_pulse(client, *owner)) unreachable_.push_back(client.connection);
+  share_pulses(gpu);
+  return true;
+}
+
+void Core::notified(Connection connection) {
+  auto it = clients_.find(connection);
+  if (it == clients_.end()) return;
+  ++counters_.notifications;
+  uint64_t count;
+  (void)!::read(it->second->memory.wake.get(), &count,
+                sizeof count);  // non-blocking; only resets the counter
+  if (!it->second->has_gpu) return;
+  Uuid uuid;
+  std::memcpy(uuid.data(), it->second->uuid, uuid.size());
+  gpus_[uuid].dirty = true;
+}
+
+void Core::disconnected(Connection connection) {
+  drop(connection);
+}
+
+void Core::drop(Connection connection) {
+  // Closed first: the client holds the wake eventfd too, so the transport must stop watching it before our
+  // descriptor, by which it would be unregistered, is gone.
+  peers_.close(connection);
+  forget(connection);
+  drop_unreachable();
+}
+
+void Core::forget(Connection connection) {
+  fresh_.erase(connection);
+  auto it = clients_.find(connection);
+  if (it == clients_.end()) return;
+  std::unique_ptr<Client> client = std::move(it->second);
+  clients_.erase(it);
+  ++counters_.detached;
+  if (!client->has_gpu) return;
+  Uuid uuid;
+  std::memcpy(uuid.data(), client->uuid, uuid.size());
+  Gpu& gpu = gpus_[uuid];
+  std::erase(gpu.clients, client.get());
+  if (gpu.clients.empty()) {
+    gpus_.erase(uuid);
+    return;
+  }
+  gpu.dirty = true;
+  if (client->watched) {
+    tell_gone(gpu, *client);
+    share_pulses(gpu);  // an unwatched one may take the place
+  }
+}
+
+void Core::drop_unreachable() {
+  while (!unreachable_.empty()) {
+    Connection connection = unreachable_.back();
+    unreachable_.pop_back();
+    if (!clients_.contains(connection)) continue;
+    ++counters_.slow_peers;
+    peers_.close(connection);
+    forget(connection);
+  }
+}
+
+// ---- pulses
+
+void Core::share_pulses(Gpu& gpu) {
+  auto n_watched =
+      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->watched; });
+  for (Client* owner : gpu.clients) {
+    if (n_watched >= int64_t(abi::kMaxWatchedPulses)) return;
+    if (!owner->pulse_sealed || owner->watched) continue;
+    owner->watched = true;
+    ++n_watched;
+    for (Client* watcher : gpu.clients)
+      if (!watcher->is_protected() && !send_pulse(*watcher, *owner))
+        unreachable_.push_back(watcher->connection);
+  }
+}
+
+bool Core::send_pulse(const Client& watcher, const Client& owner) {
+  abi::PeerPulse m{ipc::make_header(abi::kPeerPulse, sizeof m), owner.id, owner.priority};
+  int fd = owner.memory.pulse_fd.get();
+  return peers_.send(watcher.connection, &m, sizeof m, &fd, 1);
+}
+
+void Core::tell_gone(Gpu& gpu, const Client& owner) {
+  abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), owner.id, 0};
+  for (const Client* watcher : gpu.clients)
+    if (!watcher->is_protected() && !peers_.send(watcher->connection, &m, sizeof m, nullptr, 0))
+      unreachable_.push_back(watcher->connection);
+}
+
+// ---- decisions
+
+uint64_t Core::run(uint64_t now_ns) {
+  std::vector<Connection> bad_rings;
+  for (auto& [connection, client] : clients_) {
+    uint64_t bad = counters_.bad_rings;
+    consume_records(*client);
+    if (counters_.bad_rings != bad) bad_rings.push_back(connection);
+  }
+  for (Connection connection : bad_rings) drop(connection);
+
+  uint64_t next_ns = close_silent(now_ns);
+  for (auto& [uuid, gpu] : gpus_) {
+    if (gpu.dirty || (gpu.next_look_ns != 0 && now_ns >= gpu.next_look_ns)) {
+      // Twice at most: a revocation that had drained already, then the grant that it makes possible.
+      if (decide(gpu, now_ns)) decide(gpu, now_ns);
+    }
+    if (gpu.next_look_ns != 0 && (next_ns == 0 || gpu.next_look_ns < next_ns)) next_ns = gpu.next_look_ns;
+  }
+  return next_ns;
+}
+
+uint64_t Core::close_silent(uint64_t now_ns) {
+  uint64_t next_ns = 0;
+  std::vector<Connection> silent;
+  for (const auto& [connection, fresh] : fresh_) {
+    uint64_t until_ns = fresh.connected_ns + kGreetWithin_ns;
+    if (now_ns >= until_ns)
+      silent.push_back(connection);
+    else if (next_ns == 0 || until_ns < next_ns)
+      next_ns = until_ns;
+  }
+  for (Connection connection : silent) {
+    ++counters_.silent_peers;
+    drop(connection);
+  }
+  return next_ns;
+}
+
+bool Core::overlapping(const Gpu& gpu) const {
+  // Leases overlap only if every best-effort client shares in space: one that does not would be time-sliced
+  // against the rest anyway.
+  return std::all_of(gpu.clients.begin(), gpu.clients.end(),
+                     [](const Client* c) { return c->is_protected() || c->mps; });
+}
+
+bool Core::decide(Gpu& gpu, uint64_t now_ns) {
+  policy::Observation o;
+  o.now_ns = now_ns;
+  o.mps = overlapping(gpu);
+  o.sm_count = gpu.sm_count;
+  for (Client* client : gpu.clients) o.clients.push_back(client->view(now_ns));
+  policy::Decision d = gpu.policy->decide(o);
+  ++counters_.decisions;
+  gpu.dirty = false;
+  gpu.next_look_ns = d.next_look_ns;
+  uint64_t revocations = counters_.revocations;
+  bool drained = true;
+  for (size_t i = 0; i < gpu.clients.size() && i < d.leases.size(); ++i) {
+    uint64_t before = counters_.revocations;
+    apply(*gpu.clients[i], d.leases[i], now_ns);
+    if (counters_.revocations != before) drained &= gpu.clients[i]->drained();
+  }
+  return counters_.revocations != revocations && drained;
+}
+
+void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
+  static constexpr uint32_t kStates[] = {abi::kLeaseHold, abi::kLeaseGranted, abi::kLeaseFree};
+  ipc::LeaseTerms terms;
+  terms.state = kStates[size_t(lease.grant)];
+  terms.packed = lease.packed;
+  terms.window_ns = lease.window_ns;
+  terms.slice_ns = lease.slice_ns;
+  terms.width_blocks = lease.width_blocks;
+  terms.marker_spacing_ns = lease.marker_spacing_ns;
+  terms.max_hold_ms = uint32_t(settings_.parameters.max_hold_ns / base::kNsPerMs);
+  terms.priority = client.priority;
+  terms.watch_spin_us = settings_.watch_spin_us;
+  terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
+  bool granted = terms.state == abi::kLeaseGranted;
+  bool first = client.lease_word == 0;
+  bool changed = first || !(terms == client.terms);
+  if (granted) terms.expires_ns = now_ns + lease.duration_ns;
+  bool was_held = !first && client.terms.state == abi::kLeaseHold;
+  bool is_held = terms.state == abi::kLeaseHold;
+  client.terms = terms;
+  if (changed || lease.nudge) {
+    if (lease.nudge && !changed) ++counters_.nudges;
+    if (granted && (was_held || first)) ++counters_.grants, ++client.counters.grants;
+    if (is_held && !was_held) ++counters_.revocations, ++client.counters.revocations;
+    ipc::lease_publish(client.lease_line(), client.lease_word, terms);
+  } else if (granted) {
+    ipc::lease_renew(client.lease_line(), terms.expires_ns);
+  }
+}
+
+void Core::consume_records(Client& client) {
+  abi::Record record;
+  for (int i = 0; i < kMaxRecordsPerWake; ++i) {
+    switch (client.ring.read(&record)) {
+      case ipc::RingRead::kEmpty:
+        return;
+      case ipc::RingRead::kBadHead:
+        ++counters_.bad_rings;
+        return;
+      case ipc::RingRead::kBadRecord:
+        ++counters_.bad_records;
+        break;
+      case ipc::RingRead::kRecord:
+        ++(record.kind == abi::kRecordKernel ? client.counters.kernels_recorded
+                                             : client.counters.bursts_recorded);
+        break;
+    }
+  }
+}
+
+void Core::release_all() {
+  for (auto& [connection, client] : clients_) apply(*client, {.grant = policy::Grant::kFree}, 0);
+}
+
+stats::Snapshot Core::snapshot(uint64_t now_ns) const {
+  stats::Snapshot s;
+  s.version = settings_.version;
+  s.policy = settings_.policy_name;
+  s.socket = settings_.socket_path;
+  s.pid = ::getpid();
+  s.epoch = settings_.epoch;
+  s.uptime_ns = now_ns - std::min(now_ns, started_ns_);
+  s.counters = counters_;
+  for (const auto& [uuid, gpu] : gpus_) {
+    uint8_t bytes[16];
+    std::memcpy(bytes, uuid.data(), sizeof bytes);
+    s.gpus.push_back(
+        {uuid_text(bytes), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
+  }
+  for (const auto& [connection, client] : clients_) s.clients.push_back(client->row(now_ns));
+  return s;
+}
+
+}  // namespace tessera::core

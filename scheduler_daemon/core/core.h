@@ -1,0 +1,128 @@
+// The daemon's heart: clients, GPUs and time become observations, decisions become lease words. No socket, no
+// clock, no thread of its own: transport/ feeds it and carries out what it asks of Peers, tests do the same
+// in process. One thread. Everything that a client wrote is untrusted here: counted, and at worst that client
+// is disconnected.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ipc/channel/packet.h"
+#include "ipc/channel/server.h"
+#include "scheduler_daemon/core/client.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/stats/stats.h"
+
+namespace tessera::core {
+
+using Connection = uint64_t;  // given by the transport, never reused
+
+// What the core asks of the transport. Called from within the core's methods; must not call back.
+class Peers {
+ public:
+  virtual ~Peers() = default;
+  // False: the peer is gone or does not read; the core then forgets it and calls close().
+  virtual bool send(Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) = 0;
+  // Calls Core::notified when this eventfd is written. The core owns the descriptor until close().
+  virtual void watch_wake(Connection of, int wake_fd) = 0;
+  virtual void close(Connection connection) = 0;
+};
+
+struct PriorityLimit {  // most that a claim may get
+  bool by_gid = false;
+  uint32_t id = 0;  // uid or gid
+  uint32_t max_priority = 0;
+};
+
+struct Settings {
+  std::string version, socket_path;
+  uint64_t epoch = 0;  // differs between daemon starts
+  std::string policy_name = "temporal";
+  policy::Parameters parameters;
+  uint32_t watch_spin_us = 20;
+  uint32_t on_daemon_loss = ipc::abi::kLossOpen;
+  uint32_t max_clients = 256;
+  uint32_t default_max_priority = ipc::abi::kMaxPriority;
+  std::vector<PriorityLimit> priority_limits;  // the first that fits counts
+};
+
+class Core {
+ public:
+  Core(Settings settings, Peers& peers, uint64_t now_ns);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // Events. A connection may be closed inside any of them.
+  void connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns);
+  void received(Connection connection, const ipc::Packet& packet, uint64_t now_ns);
+  void malformed(Connection connection);     // the transport could not even read a packet
+  void notified(Connection connection);      // its wake eventfd was written
+  void disconnected(Connection connection);  // EOF, error, or the process ended
+
+  // Lets the policies decide where something happened or is due. Returns when to call again, 0 = only on
+  // events.
+  uint64_t run(uint64_t now_ns);
+
+  // Leaves everyone free-running, as if the daemon had never been there.
+  void release_all();
+
+  stats::Snapshot snapshot(uint64_t now_ns) const;
+  stats::DaemonCounters& counters() { return counters_; }
+
+ private:
+  using Uuid = std::array<uint8_t, 16>;
+  struct Gpu {
+    Uuid uuid{};
+    uint32_t sm_count = 0;
+    std::unique_ptr<policy::Policy> policy;
+    std::vector<Client*> clients;  // in order of arrival
+    bool dirty = true;             // decide at the next run
+    uint64_t next_look_ns = 0;
+  };
+  struct Fresh {  // connected, not greeted yet
+    ipc::PeerIdentity identity;
+    uint64_t connected_ns = 0;
+  };
+
+  void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
+  void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
+  bool on_client_message(Client& client, const ipc::Packet& packet);
+  bool on_pulse_mapped(Client& client);
+  bool on_device(Client& client, const ipc::Packet& packet);
+  void refuse(Connection, base::Code code, const std::string& text);
+  uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
+  void drop(Connection connection);  // forgets and closes
+  void forget(Connection connection);
+
+  // Pulse pages and who watches them.
+  void share_pulses(Gpu& gpu);
+  bool send_pulse(const Client& watcher, const Client& owner);
+  void tell_gone(Gpu& gpu, const Client& owner);
+  void drop_unreachable();
+
+  bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
+  void apply(Client& client, const policy::Lease& lease, uint64_t now_ns);
+  void consume_records(Client& client);
+  uint64_t close_silent(uint64_t now_ns);
+  bool overlapping(const Gpu& gpu) const;
+
+  Settings settings_;
+  Peers& peers_;
+  uint64_t started_ns_;
+  uint32_t next_client_id_ = 1;
+  stats::DaemonCounters counters_;
+  std::unordered_map<Connection, Fresh> fresh_;
+  std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
+  std::map<Uuid, Gpu> gpus_;
+  std::vector<Connection> unreachable_;  // sends failed while iterating; dropped by drop_unreachable()
+};
+
+std::string uuid_text(const uint8_t (&uuid)[16]);
+
+}  // namespace tessera::core

@@ -1,0 +1,21 @@
+#include "scheduler_daemon/policy/none.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/temporal.h"
+
+namespace tessera::policy {
+
+std::unique_ptr<Policy> make_policy(const std::string& name, const Parameters& parameters) {
+#define TS_POLICY(row, type, summary) \
+  if (name == #row) return std::make_unique<type>(parameters);
+#include "scheduler_daemon/policy/policies.def"
+  return nullptr;
+}
+
+std::vector<std::string> policy_names() {
+  return {
+#define TS_POLICY(row, type, summary) #row,
+#include "scheduler_daemon/policy/policies.def"
+  };
+}
+
+}  // namespace tessera::policy

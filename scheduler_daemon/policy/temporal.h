@@ -1,0 +1,64 @@
+// `temporal`: strict levels in time. Pure; one object per GPU; called by the daemon's core, the simulator,
+// tests.
+//
+// - Protected clients (priority > 0) are free-running: their launches are never held (design D5). Between
+// protected
+//   levels the hardware's stream priorities are all there is in this version.
+// - One client alone on its GPU, or all clients of one process: free-running.
+// - Best-effort clients keep their lease while protected ones are busy: they watch the pulses themselves
+// before each
+//   launch (design D6), which takes microseconds instead of a round trip. What this policy adds is the way
+//   back: a guard time after the last protected client became idle it nudges whoever waits. A busy client
+//   whose pulse nobody watches (more than eight of them) is obeyed by revocation.
+// - Several best-effort clients: with MPS their leases overlap. Without MPS they take exclusive turns in
+// order of
+//   virtual time (turn time over weight); a turn passes on only when its holder has drained, died, or hung
+//   for drain_timeout_ns. Time in which a protected client was busy is not charged to the holder.
+#pragma once
+
+#include <unordered_map>
+
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::policy {
+
+class TemporalPolicy final : public Policy {
+ public:
+  explicit TemporalPolicy(const Parameters& parameters) : parameters_(parameters) {}
+  const char* name() const override { return "temporal"; }
+  Decision decide(const Observation& observation) override;
+
+ private:
+  struct Account {            // one best-effort client
+    uint64_t virtual_ns = 0;  // charged time * 100 / weight
+    bool had_demand = false;  // at the last decision
+  };
+  struct Turn {  // exclusive mode; holder 0: nobody
+    uint64_t holder = 0;
+    uint64_t started_ns = 0;
+    uint64_t charged_ns = 0;      // of this turn
+    uint64_t last_active_ns = 0;  // last look at which the holder worked
+    uint64_t last_used_ns = 0;    // its used_ns then
+    uint64_t revoked_ns = 0;      // 0: the turn runs; else: draining since
+  };
+
+  using Clients = std::vector<const ClientView*>;
+  // Returns when to look again, 0 = no need. Sets turn_.
+  uint64_t decide_turns(const Observation& o, const Clients& best_effort);
+  void open_accounts(const Clients& best_effort);
+  void charge_holder(const Observation& o, const ClientView& holder);
+  uint64_t quantum_ns(uint64_t n_waiting) const;
+  void start_turn(const ClientView& holder, uint64_t now_ns);
+  const ClientView* next_in_line(const Clients& best_effort, bool holder_may_stay) const;
+  void nudge_after_guard(const Observation& o, Decision* d);
+
+  Parameters parameters_;
+  std::unordered_map<uint64_t, Account> accounts_;
+  Turn turn_;
+  bool took_turns_ = false;        // the previous decision was about exclusive turns
+  uint64_t floor_virtual_ns_ = 0;  // least virtual time of the active: where newcomers start
+  uint64_t last_look_ns_ = 0;      // time of the previous decision
+  uint64_t nudged_idle_ns_ = 0;    // idle_since_ns whose guard time has been answered by a nudge
+};
+
+}  // namespace tessera::policy

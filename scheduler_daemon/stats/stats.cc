@@ -1,0 +1,155 @@
+#include "scheduler_daemon/stats/stats.h"
+
+#include <cstdio>
+
+namespace tessera::stats {
+namespace {
+
+// Names come from clients: anything that is not printable ASCII is escaped, so the text is always valid JSON.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += char(c);
+    } else if (c < 0x20 || c >= 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      out += char(c);
+    }
+  }
+  return out + '"';
+}
+
+class Object {  // appends "key":value pairs to a text
+ public:
+  explicit Object(std::string* out) : out_(out) { *out_ += '{'; }
+  void close() { *out_ += '}'; }
+  void raw(const char* key, const std::string& value) {
+    if (!first_) *out_ += ',';
+    first_ = false;
+    *out_ += quoted(key) + ':' + value;
+  }
+  void text(const char* key, const std::string& value) { raw(key, quoted(value)); }
+  void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
+  void flag(const char* key, bool value) { raw(key, value ? "true" : "false"); }
+
+ private:
+  std::string* out_;
+  bool first_ = true;
+};
+
+std::string client_json(const ClientRow& c) {
+  std::string out;
+  Object o(&out);
+  o.number("id", c.id);
+  o.raw("pid", std::to_string(c.pid));
+  o.number("uid", c.uid);
+  o.text("name", c.name);
+  o.number("priority", c.priority);
+  o.number("claimed_priority", c.claimed_priority);
+  o.number("weight", c.weight);
+  o.text("gpu", c.gpu);
+  o.text("state", c.state);
+  o.flag("mps", c.mps);
+  o.number("attached_ns", c.attached_ns);
+#define TS_CLIENT(name, unit, description) o.number(#name, c.counters.name);
+#include "scheduler_daemon/stats/stats.def"
+  o.close();
+  return out;
+}
+
+std::string gpu_json(const GpuRow& g) {
+  std::string out;
+  Object o(&out);
+  o.text("uuid", g.uuid);
+  o.text("policy", g.policy);
+  o.flag("mps", g.mps);
+  o.number("sm_count", g.sm_count);
+  o.number("clients", g.clients);
+  o.close();
+  return out;
+}
+
+std::string daemon_json(const Snapshot& s) {
+  std::string out;
+  Object o(&out);
+  o.text("version", s.version);
+  o.raw("pid", std::to_string(s.pid));
+  o.text("epoch", std::to_string(s.epoch));  // 64 bits: as text, because many readers hold numbers as doubles
+  o.number("uptime_ns", s.uptime_ns);
+  o.text("policy", s.policy);
+  o.text("socket", s.socket);
+#define TS_DAEMON(name, unit, description) o.number(#name, s.counters.name);
+#include "scheduler_daemon/stats/stats.def"
+  o.close();
+  return out;
+}
+
+template <class Row>
+std::string array(const std::vector<Row>& rows, std::string (*print)(const Row&)) {
+  std::string out = "[";
+  for (const Row& row : rows) {
+    if (out.size() > 1) out += ',';
+    out += print(row);
+  }
+  return out + ']';
+}
+
+std::string described(const char* name, const char* unit, const char* description) {
+  std::string out;
+  Object o(&out);
+  o.text("name", name);
+  o.text("unit", unit);
+  o.text("description", description);
+  o.close();
+  return out;
+}
+
+void family(std::string* out, const std::string& name, const char* help) {
+  *out += "# HELP " + name + ' ' + help + "\n# TYPE " + name + " untyped\n";
+}
+
+std::string labels(const ClientRow& c) {
+  return "{client=" + quoted(c.name) + ",pid=\"" + std::to_string(c.pid) + "\",UUID=" + quoted(c.gpu) +
+         ",priority=\"" + std::to_string(c.priority) + "\"}";
+}
+
+}  // namespace
+
+std::string to_json(const Snapshot& s) {
+  std::string out;
+  Object o(&out);
+  o.raw("daemon", daemon_json(s));
+  o.raw("gpus", array(s.gpus, gpu_json));
+  o.raw("clients", array(s.clients, client_json));
+  o.close();
+  return out;
+}
+
+std::string schema_json() {
+  std::string daemon, client;
+#define TS_DAEMON(name, unit, description) \
+  daemon += (daemon.empty() ? "" : ",") + described(#name, #unit, description);
+#define TS_CLIENT(name, unit, description) \
+  client += (client.empty() ? "" : ",") + described(#name, #unit, description);
+#include "scheduler_daemon/stats/stats.def"
+  return "{\"daemon\":[" + daemon + "],\"client\":[" + client + "]}";
+}
+
+std::string to_prometheus(const Snapshot& s) {
+  std::string out;
+#define TS_DAEMON(name, unit, description)            \
+  family(&out, "tessera_daemon_" #name, description); \
+  out += "tessera_daemon_" #name " " + std::to_string(s.counters.name) + '\n';
+#define TS_CLIENT(name, unit, description)            \
+  family(&out, "tessera_client_" #name, description); \
+  for (const ClientRow& c : s.clients)                \
+    out += "tessera_client_" #name + labels(c) + ' ' + std::to_string(c.counters.name) + '\n';
+#include "scheduler_daemon/stats/stats.def"
+  return out;
+}
+
+}  // namespace tessera::stats

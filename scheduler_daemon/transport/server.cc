@@ -1,0 +1,199 @@
+#include "scheduler_daemon/transport/server.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/units.h"
+#include "ipc/channel/packet.h"
+
+namespace tessera::transport {
+namespace {
+
+// What an epoll event is about: kind in the low bits, connection above.
+enum Tag : uint64_t { kListen, kStop, kTimer, kSocket, kProcess, kWake };
+constexpr unsigned kTagBits = 3;
+constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
+  return connection << kTagBits | kind;
+}
+
+constexpr int kEventsPerWake = 64;
+constexpr int kAcceptsPerWake = 16;
+constexpr int kPacketsPerWake = 8;  // of one connection; the rest waits for the next round
+constexpr uint64_t kAcceptPause_ns = base::ms(100);
+
+}  // namespace
+
+Server::Server(ipc::ListenSocket listen, int stop_fd, const core::Settings& settings, uint32_t spin_us)
+    : listen_(std::move(listen)),
+      stop_fd_(stop_fd),
+      spin_us_(spin_us),
+      core_(settings, *this, base::now_ns()) {}
+
+Server::~Server() = default;
+
+base::Result<std::unique_ptr<Server>> Server::create(ipc::ListenSocket listen, int stop_fd,
+                                                     const core::Settings& settings, uint32_t spin_us) {
+  std::unique_ptr<Server> server(new Server(std::move(listen), stop_fd, settings, spin_us));
+  server->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  server->timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  bool watched = server->epoll_.valid() && server->timer_.valid() &&
+                 server->watch(server->listen_.fd(), tag_of(kListen), EPOLLIN) &&
+                 server->watch(stop_fd, tag_of(kStop), EPOLLIN) &&
+                 server->watch(server->timer_.get(), tag_of(kTimer), EPOLLIN);
+  if (!watched)
+    return base::error(base::Code::kExhausted, std::string("cannot set up epoll: ") + std::strerror(errno));
+  return server;
+}
+
+bool Server::watch(int fd, uint64_t tag, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void Server::run() {
+  uint64_t spin_until_ns = 0;
+  uint64_t due_ns = 0;
+  for (;;) {
+    bool spinning = base::now_ns() < spin_until_ns;
+    if (!spinning) arm_timer(due_ns);
+    epoll_event events[kEventsPerWake];
+    int n = ::epoll_wait(epoll_.get(), events, kEventsPerWake, spinning ? 0 : -1);
+    if (n < 0 && errno != EINTR) return;
+    uint64_t now_ns = base::now_ns();
+    bool due = due_ns != 0 && now_ns >= due_ns;
+    if (n <= 0 && !due) {
+      base::cpu_relax();
+      continue;
+    }
+    if (!spinning) ++core_.counters().wakes;
+    for (int i = 0; i < n; ++i)
+      if (!handle(events[i].data.u64)) {
+        core_.release_all();
+        return;
+      }
+    if (!accepting_ && base::now_ns() >= accept_again_ns_) pause_accepting(false);
+    due_ns = core_.run(base::now_ns());
+    if (!accepting_) due_ns = due_ns == 0 ? accept_again_ns_ : std::min(due_ns, accept_again_ns_);
+    // A timer alone is no sign that more is coming.
+    bool activity = std::any_of(events, events + std::max(n, 0),
+                                [](const epoll_event& e) { return e.data.u64 != tag_of(kTimer); });
+    if (activity) spin_until_ns = base::now_ns() + base::us(spin_us_);
+  }
+}
+
+bool Server::handle(uint64_t tag) {
+  core::Connection connection = tag >> kTagBits;
+  switch (Tag(tag & ((1u << kTagBits) - 1))) {
+    case kStop:
+      return false;
+    case kListen:
+      accept_some();
+      break;
+    case kTimer: {
+      uint64_t expirations;
+      (void)!::read(timer_.get(), &expirations, sizeof expirations);
+      armed_ns_ = 0;
+      break;
+    }
+    case kSocket:
+      read_some(connection);
+      break;
+    case kProcess:
+      if (links_.contains(connection)) core_.disconnected(connection);
+      break;
+    case kWake:
+      if (links_.contains(connection)) core_.notified(connection);
+      break;
+  }
+  return true;
+}
+
+void Server::accept_some() {
+  for (int i = 0; i < kAcceptsPerWake; ++i) {
+    base::Result<ipc::Peer> peer = ipc::accept_peer(listen_.fd());
+    if (!peer.ok()) {
+      if (peer.error().code == base::Code::kExhausted) {
+        ++core_.counters().accept_failures;
+        pause_accepting(true);
+      }
+      return;
+    }
+    core::Connection connection = next_connection_++;
+    Link& link = links_[connection];
+    link.socket = std::move(peer->socket);
+    link.process = std::move(peer->process);
+    if (!watch(link.socket.get(), tag_of(kSocket, connection), EPOLLIN | EPOLLRDHUP) ||
+        !watch(link.process.get(), tag_of(kProcess, connection), EPOLLIN)) {
+      links_.erase(connection);
+      continue;
+    }
+    core_.connected(connection, peer->identity, base::now_ns());
+  }
+}
+
+void Server::read_some(core::Connection connection) {
+  for (int i = 0; i < kPacketsPerWake; ++i) {
+    auto link = links_.find(connection);
+    if (link == links_.end()) return;  // closed by what it sent
+    ipc::Packet packet;
+    switch (ipc::receive_packet(link->second.socket.get(), 0, &packet)) {
+      case ipc::Receive::kNothing:
+        return;
+      case ipc::Receive::kClosed:
+        return core_.disconnected(connection);
+      case ipc::Receive::kMalformed:
+        return core_.malformed(connection);
+      case ipc::Receive::kPacket:
+        core_.received(connection, packet, base::now_ns());
+        break;
+    }
+  }
+}
+
+// Out of descriptors: a listening socket would report the waiting connection for ever.
+void Server::pause_accepting(bool pause) {
+  epoll_event event{};
+  if (!pause) event.events = EPOLLIN;
+  event.data.u64 = tag_of(kListen);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listen_.fd(), &event);
+  accepting_ = !pause;
+  accept_again_ns_ = pause ? base::now_ns() + kAcceptPause_ns : 0;
+}
+
+void Server::arm_timer(uint64_t at_ns) {
+  if (at_ns == armed_ns_) return;
+  itimerspec when{};
+  when.it_value.tv_sec = time_t(at_ns / base::kNsPerS);
+  when.it_value.tv_nsec = long(at_ns % base::kNsPerS);
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+  armed_ns_ = at_ns;
+}
+
+bool Server::send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) {
+  auto link = links_.find(to);
+  return link != links_.end() &&
+         ipc::send_packet(link->second.socket.get(), message, bytes, fds, n_fds) == ipc::Send::kSent;
+}
+
+void Server::watch_wake(core::Connection of, int wake_fd) {
+  auto link = links_.find(of);
+  if (link != links_.end() && watch(wake_fd, tag_of(kWake, of), EPOLLIN)) link->second.wake_fd = wake_fd;
+}
+
+void Server::close(core::Connection connection) {
+  auto link = links_.find(connection);
+  if (link == links_.end()) return;
+  if (link->second.wake_fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->second.wake_fd, nullptr);
+  links_.erase(link);
+}
+
+}  // namespace tessera::transport
