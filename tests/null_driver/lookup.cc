@@ -1,0 +1,81 @@
+// cuGetProcAddress as the driver documents it: of the rows with this base name and the wanted stream flavour,
+// the newest that the asked version knows.
+#include <cstring>
+
+#include "tests/null_driver/internal.h"
+
+namespace tessera::null_driver {
+namespace {
+
+using driver_api::EntryInfo;
+using driver_api::Flavour;
+
+#define TS_CU(symbol, base, since, stream, ret, params, args) extern "C" ret symbol params;
+}  // namespace
+}  // namespace tessera::null_driver
+#include "driver_api/entries.def"
+
+namespace tessera::null_driver {
+namespace {
+
+void* const kAddresses[kEntryCount] = {
+#define TS_CU(symbol, base, since, stream, ret, params, args) reinterpret_cast<void*>(&::symbol),
+#include "driver_api/entries.def"
+};
+
+bool ends_with_flavour(const char* symbol) {
+  const size_t n = std::strlen(symbol);
+  return n > 5 && (std::strcmp(symbol + n - 5, "_ptds") == 0 || std::strcmp(symbol + n - 5, "_ptsz") == 0);
+}
+
+struct Found {
+  int row = -1;        // best row, -1: none old enough
+  bool known = false;  // some row has the name
+};
+
+Found newest(const char* name, int version, bool per_thread) {
+  Found found;
+  for (int i = 0; i < kEntryCount; ++i) {
+    const EntryInfo& row = driver_api::kEntryInfo[i];
+    if (std::strcmp(row.base, name) != 0) continue;
+    found.known = true;
+    if (row.since > version || ends_with_flavour(row.symbol) != per_thread) continue;
+    if (found.row < 0 || row.since > driver_api::kEntryInfo[found.row].since) found.row = i;
+  }
+  return found;
+}
+
+CUresult lookup(const char* name, void** function, int version, cuuint64_t flags,
+                CUdriverProcAddressQueryResult* status) {
+  if (name == nullptr || function == nullptr || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Found found;
+  if (flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) found = newest(name, version, true);
+  if (found.row < 0) found = newest(name, version, false);
+  *function = found.row < 0 ? nullptr : kAddresses[found.row];
+  if (status != nullptr) {
+    *status = found.row >= 0 ? CU_GET_PROC_ADDRESS_SUCCESS
+              : found.known  ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                             : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
+  return found.row < 0 ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace tessera::null_driver
+
+TS_NULL(cuGetProcAddress, const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
+  TS_NULL_COUNT(cuGetProcAddress);
+  return tessera::null_driver::lookup(symbol, pfn, cudaVersion, flags, nullptr);
+}
+TS_NULL(cuGetProcAddress_v2, const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
+        CUdriverProcAddressQueryResult* symbolStatus) {
+  TS_NULL_COUNT(cuGetProcAddress_v2);
+  return tessera::null_driver::lookup(symbol, pfn, cudaVersion, flags, symbolStatus);
+}
+TS_NULL(cuGetExportTable, const void** ppExportTable, const CUuuid*) {
+  TS_NULL_COUNT(cuGetExportTable);
+  if (ppExportTable != nullptr) *ppExportTable = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
