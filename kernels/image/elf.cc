@@ -115,10 +115,10 @@ base::Result<Entry> read_cubin(Bytes elf) {
   auto header = load<Elf64_Ehdr>(elf, 0);
   Entry entry;
   entry.kind = EntryKind::kCubin;
-  entry.version_major = header.e_ident[EI_ABIVERSION];
-  entry.version_minor = header.e_version;
+  entry.version_major = header.e_version;  // as fat binaries number it: 1.8
+  entry.version_minor = header.e_ident[EI_ABIVERSION];
   // CUDA ELF ABI 8 (toolkit 13) keeps the SM number in bits 8..15 of e_flags, older ones in bits 0..7.
-  entry.sm = entry.version_major >= 8 ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff;
+  entry.sm = entry.version_minor >= 8 ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff;
   entry.payload.assign(elf.begin(), elf.end());
   return entry;
 }

@@ -103,11 +103,13 @@ bool Scopes::declare(const Variable& variable) {
     object.count = variable.count;
     object.range_type = variable.type;
     object.range_space = variable.space;
+    object.range_serial = ++serial_;
   } else {
     object.single = true;
     object.type = variable.type;
     object.vector = variable.vector;
     object.space = variable.space;
+    object.serial = ++serial_;
   }
   return !clash;
 }
@@ -132,11 +134,13 @@ bool Scopes::find(Name name, Found* found) const {
       index = index * 10 + static_cast<uint32_t>(c - '0');
     }
     if (index < it->second.count) {
-      *found = {it->second.range_space, it->second.range_type, 1};
+      *found = {it->second.range_space, it->second.range_type, 1,
+                (uint64_t{it->second.range_serial} << 32) | index};
       // An exact declaration in the same or an inner scope wins over the range.
       if (auto exact = objects_.find(name);
           exact != objects_.end() && exact->second.single && exact->second.depth > it->second.depth) {
-        *found = {exact->second.space, exact->second.type, exact->second.vector};
+        *found = {exact->second.space, exact->second.type, exact->second.vector,
+                  uint64_t{exact->second.serial} << 32};
       }
       return true;
     }
@@ -145,7 +149,7 @@ bool Scopes::find(Name name, Found* found) const {
   if (it == objects_.end() || !it->second.single) {
     return false;
   }
-  *found = {it->second.space, it->second.type, it->second.vector};
+  *found = {it->second.space, it->second.type, it->second.vector, uint64_t{it->second.serial} << 32};
   return true;
 }
 

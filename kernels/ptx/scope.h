@@ -23,6 +23,7 @@ class Scopes {
     uint32_t depth = 0;             // scope that declared it, 0 = module
     Type range_type = Type::kNone;  // of name<count>
     Space range_space = Space::kNone;
+    uint32_t serial = 0, range_serial = 0;
   };
 
   void push();
@@ -37,6 +38,7 @@ class Scopes {
     Space space = Space::kNone;
     Type type = Type::kNone;
     uint8_t vector = 1;
+    uint64_t key = 0;  // same for two names exactly if they are the same object; never 0
   };
   bool find(Name name, Found* found) const;
   bool is_register(Name name) const {
@@ -53,6 +55,7 @@ class Scopes {
   std::unordered_map<Name, Object> objects_;
   std::vector<Undo> undo_;
   std::vector<size_t> marks_;
+  uint32_t serial_ = 0;  // of the latest declaration
 };
 
 // True for %tid, %ctaid, %laneid, ...: PTX ISA 10. `name` without component suffix.
