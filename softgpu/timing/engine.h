@@ -1,14 +1,14 @@
 // Work of one process on the software GPU: a DAG of operations, each with a functional body (executed on this
-// process's CPU threads) and a modelled duration (decided by the arbiter that all processes on the device share).
-// Called by softgpu/driver only; any thread. Streams, events and the legacy-stream rules are the driver's business:
-// it turns them into dependencies.
+// process's CPU threads) and a modelled duration (decided by the arbiter that all processes on the device
+// share). Called by softgpu/driver only; any thread. Streams, events and the legacy-stream rules are the
+// driver's business: it turns them into dependencies.
 //
-// Two clocks. Functional: a kernel or copy body may run as soon as the bodies of its dependencies have run (early is
-// good, that is the slack). Modelled: the arbiter starts the operation when its dependencies are complete and the
-// device has room, and ends it after its modelled time. An operation is *complete* when both have happened; what
-// exceeds the modelled end is lag and is reported. Timed actions (host functions, stream memory operations, event
-// time stamps) run their body only when all dependencies are complete.
-// Modelled time is CLOCK_MONOTONIC ns: the model runs in real time.
+// Two clocks. Functional: a kernel or copy body may run as soon as the bodies of its dependencies have run
+// (early is good, that is the slack). Modelled: the arbiter starts the operation when its dependencies are
+// complete and the device has room, and ends it after its modelled time. An operation is *complete* when both
+// have happened; what exceeds the modelled end is lag and is reported. Timed actions (host functions, stream
+// memory operations, event time stamps) run their body only when all dependencies are complete. Modelled time
+// is CLOCK_MONOTONIC ns: the model runs in real time.
 #pragma once
 
 #include <array>
@@ -19,49 +19,40 @@
 #include <vector>
 
 #include "base/result.h"
+#include "softgpu/timing/work.h"
 
 namespace tessera::softgpu::timing {
-
-enum class OpKind : uint8_t {
-  kKernel,
-  kCopy,     // uses a copy engine for bytes / bandwidth (direction picks the engine); device-to-device uses DRAM bandwidth
-  kAction,   // body runs at its modelled time; takes no device time
-  kJoin,     // no body, no time: completes with its dependencies (events, joins of many streams)
-};
-enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
-
-// Modelled work per block, before it is turned into time with the GPU description.
-struct BlockWork {
-  double warp_instructions = 0;
-  double global_bytes = 0;
-  double tensor_operations = 0;
-};
 
 class Op;  // opaque; kept alive by its references
 using OpRef = std::shared_ptr<Op>;
 
 // Functional body. Returns 0 or a CUresult-like code that poisons the context (the driver keeps it sticky).
-// A kernel body calls report(mean work per block so far) as it learns it: after the first blocks and at the end.
+// A kernel body calls report(mean work per block so far) as it learns it: after the first blocks and at the
+// end.
 using Report = std::function<void(const BlockWork&)>;
 using Body = std::function<int(const Report& report)>;
 
-// What the body of a kAction returns when it cannot be done yet (a stream wait whose value is not there, a host
-// function that still runs on the driver's own thread): the operation stays incomplete and the engine calls the body
-// again soon (tens of microseconds), without keeping a thread or other actions waiting. Ends with abort_all.
+// What the body of a kAction returns when it cannot be done yet (a stream wait whose value is not there, a
+// host function that still runs on the driver's own thread): the operation stays incomplete and the engine
+// calls the body again soon (tens of microseconds), without keeping a thread or other actions waiting. Ends
+// with abort_all.
 constexpr int kRetry = -1;
 
 struct OpSpec {
   OpKind kind = OpKind::kJoin;
-  std::vector<OpRef> deps;          // may hold nulls and completed operations
-  Body body;                        // may be empty
-  std::string name;                 // for the trace
+  std::vector<OpRef> deps;  // may hold nulls and completed operations
+  Body body;                // may be empty
+  std::string name;         // for the trace
+  uint64_t stream = 0;      // for the trace: which stream it was submitted to
 
   // kKernel
   uint64_t n_blocks = 1;
   uint32_t threads_per_block = 1, registers_per_thread = 16, shared_bytes_per_block = 0;
-  int priority = 0;                 // stream priority, lower = sooner, as in CUDA
-  uint64_t cost_key = 0;            // same key = same expected BlockWork (kernel, block, shared, parameters class)
+  int priority = 0;       // stream priority, lower = sooner, as in CUDA
+  uint64_t cost_key = 0;  // same key = same expected BlockWork (kernel, block, shared, parameters class)
   bool cooperative = false;
+  bool work_known = false;  // `work` is the cost; nothing will be reported (a given cost table, tests)
+  BlockWork work;
 
   // kCopy
   uint64_t bytes = 0;
@@ -77,6 +68,9 @@ struct OpTimes {
   uint64_t end_ns = 0;       // modelled end
 };
 
+// Code with which operations end when the arbiter is gone (CUDA_ERROR_DEVICE_UNAVAILABLE).
+inline constexpr int kDeviceLost = 46;
+
 // What the arbiter says about the device; the same for every process on it.
 struct DeviceInfo {
   std::string description_path;  // the TOML that the arbiter was started with
@@ -86,21 +80,28 @@ struct DeviceInfo {
 
 class Engine {
  public:
-  // Connects to the arbiter of this user and directory, starting it if there is none; see softgpu/timing/README.md
-  // for the environment. `client_priority` as CUDA_MPS_CLIENT_PRIORITY (0 high, 1 low).
+  // Connects to the arbiter of this user and directory, starting it if there is none; see
+  // softgpu/timing/README.md for the environment. `client_priority` as CUDA_MPS_CLIENT_PRIORITY (0 high, 1
+  // low).
   static base::Result<std::unique_ptr<Engine>> connect(int client_priority);
   // The same model inside this process, for tests and for machines where no second process may be started.
-  static base::Result<std::unique_ptr<Engine>> local(const std::string& description_path, const std::string& mode);
+  static base::Result<std::unique_ptr<Engine>> local(const std::string& description_path,
+                                                     const std::string& mode);
 
   virtual ~Engine() = default;  // abandons what is outstanding
   virtual const DeviceInfo& info() const = 0;
-  virtual OpRef submit(OpSpec spec) = 0;                 // never blocks
-  virtual bool complete(const OpRef& op) const = 0;      // null counts as complete
-  virtual int code(const OpRef& op) const = 0;           // of the body; 0 while not complete
-  virtual void wait(const OpRef& op) = 0;                // blocks until complete
-  virtual OpTimes times(const OpRef& op) const = 0;      // end 0 while not complete
-  // After a context died (sticky error): drops everything not started, cancels the rest, completes all with `code`.
+  virtual OpRef submit(OpSpec spec) = 0;             // never blocks
+  virtual bool complete(const OpRef& op) const = 0;  // null counts as complete
+  virtual int code(const OpRef& op) const = 0;       // of the body; 0 while not complete
+  virtual void wait(const OpRef& op) = 0;            // blocks until complete
+  virtual OpTimes times(const OpRef& op) const = 0;  // end 0 while not complete
+  // After a context died (sticky error): drops everything not started, cancels the rest, completes all with
+  // `code`. An operation whose body is running completes when the body returns; cancelling the body is the
+  // driver's business.
   virtual void abort_all(int code) = 0;
+  // The arbiter is gone: what was outstanding has ended with kDeviceLost, and what is submitted from now on
+  // does too.
+  virtual bool lost() const = 0;
 };
 
 }  // namespace tessera::softgpu::timing

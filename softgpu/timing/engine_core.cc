@@ -1,0 +1,465 @@
+#include "softgpu/timing/engine_core.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace tessera::softgpu::timing {
+namespace {
+
+// Forked children: they must not use the engine, nor keep its socket open. Plain atomics, trivially
+// destructible.
+constinit std::atomic<uint64_t> g_forks{0};
+constinit std::array<std::atomic<int>, 64> g_sockets{};  // descriptor + 1, 0 = free
+
+void in_forked_child() {
+  g_forks.fetch_add(1, std::memory_order_relaxed);  // the child has one thread
+  for (auto& entry : g_sockets)
+    if (int fd = entry.exchange(0, std::memory_order_relaxed)) close(fd - 1);
+}
+
+void remember_socket(int fd) {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, in_forked_child); });
+  for (auto& entry : g_sockets) {
+    int expected = 0;
+    // Relaxed: only fork handlers of this process read it.
+    if (entry.compare_exchange_strong(expected, fd + 1, std::memory_order_relaxed)) return;
+  }
+}
+
+void forget_socket(int fd) {
+  for (auto& entry : g_sockets) {
+    int expected = fd + 1;
+    if (entry.compare_exchange_strong(expected, 0, std::memory_order_relaxed)) return;
+  }
+}
+
+constexpr auto kStopPatience = std::chrono::seconds(2);
+
+}  // namespace
+
+Core::Core(base::ScopedFd socket, DeviceInfo device, unsigned n_executors)
+    : info(std::move(device)),
+      socket_(std::move(socket)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      generation_(g_forks.load(std::memory_order_relaxed)) {
+  kernels_.name = "softgpu-exec";
+  kernels_.max_threads = std::max(1u, n_executors);
+  copies_.name = "softgpu-copy";
+  copies_.max_threads = 1;
+  actions_.name = "softgpu-action";
+  actions_.max_threads = 256;  // bodies of actions may block, for instance on a value in memory
+  remember_socket(socket_.get());
+}
+
+Core::~Core() {
+  if (usable()) forget_socket(socket_.get());
+}
+
+bool Core::usable() const {
+  return g_forks.load(std::memory_order_relaxed) == generation_;
+}
+
+void Core::start() {
+  std::lock_guard lock(mutex_);
+  spawn("softgpu-recv", &Core::receiver_entry, nullptr);
+}
+
+// With mutex_ held. All signals stay with the application's threads.
+void Core::spawn(const char* name, void (Core::*function)(Pool*), Pool* pool) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  ++n_threads_;
+  std::thread([self = shared_from_this(), name, function, pool] {
+    pthread_setname_np(pthread_self(), name);
+    ((*self).*function)(pool);
+    std::lock_guard lock(self->mutex_);
+    --self->n_threads_;
+    self->threads_gone_.notify_all();
+  }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Core::stop() {
+  Callbacks callbacks;
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    end_all(kDeviceLost, callbacks);
+    for (Pool* pool : {&kernels_, &copies_, &actions_}) pool->work.notify_all();
+    completed_.notify_all();
+    wake_receiver();
+    shutdown(socket_.get(), SHUT_RDWR);  // the arbiter need not wait for our last thread to know
+    // A body that never returns must not keep the process from ending; its thread holds a reference to us.
+    threads_gone_.wait_for(lock, kStopPatience, [&] { return n_threads_ == 0; });
+  }
+  trace_.flush();
+}
+
+// ---- operations
+
+OpRef Core::submit(OpSpec spec) {
+  auto op = std::make_shared<Op>();
+  op->times.enqueued_ns = base::now_ns();
+  Callbacks callbacks;
+  if (!usable()) {
+    op->code = kDeviceLost;
+    op->done.store(true, std::memory_order_release);
+    return op;
+  }
+  std::vector<OpRef> deps = std::move(spec.deps);
+  spec.deps.clear();
+  op->spec = std::move(spec);
+  {
+    std::lock_guard lock(mutex_);
+    if (lost() || stopping_) {
+      op->dropped = true;
+      finish(op, kDeviceLost, deferred_);
+      wake_receiver();
+      return op;
+    }
+    std::erase_if(deps, [](const OpRef& d) { return !d || d->done.load(std::memory_order_relaxed); });
+    std::sort(deps.begin(), deps.end(), [](const OpRef& a, const OpRef& b) { return a->id < b->id; });
+    deps.erase(std::unique(deps.begin(), deps.end()), deps.end());
+    std::vector<uint64_t> ids;
+    for (const OpRef& dep : deps) ids.push_back(dep->id);
+    // More dependencies than a message holds: the arbiter gets joins in between, which nobody here waits for.
+    while (ids.size() > wire::kMaxDeps) {
+      Op join;
+      join.id = ++last_id_;
+      join.times = op->times;
+      send_submit(join, {ids.begin(), ids.begin() + wire::kMaxDeps});
+      ids.erase(ids.begin(), ids.begin() + wire::kMaxDeps);
+      ids.push_back(join.id);
+    }
+    op->id = ++last_id_;
+    for (const OpRef& dep : deps) {
+      dep->dependents.push_back(op);
+      if (!dep->body_done) ++op->bodies_left;
+      ++op->ends_left;
+    }
+    live_[op->id] = op;
+    send_submit(*op, ids);
+    std::deque<Step> steps;
+    run_when_ready(op, steps);
+    settle(std::move(steps), callbacks);
+  }
+  if (flush_outbox()) wake_receiver();
+  call(callbacks);
+  return op;
+}
+
+// Starts what has become possible for `op`. Called whenever one of its counters reaches zero.
+void Core::run_when_ready(const OpRef& op, std::deque<Step>& steps) {
+  if (op->body_done || op->running || op->dropped) return;
+  bool timed = op->spec.kind == OpKind::kAction && op->spec.body;
+  if (timed ? op->ends_left > 0 : op->bodies_left > 0) return;
+  if (!op->spec.body || op->spec.kind == OpKind::kJoin) {
+    op->body_done = true;
+    steps.push_back({op, true});
+    return;
+  }
+  op->running = true;
+  enqueue(timed ? actions_ : op->spec.kind == OpKind::kCopy ? copies_ : kernels_, op);
+}
+
+void Core::settle(std::deque<Step> steps, Callbacks& callbacks) {
+  while (!steps.empty()) {
+    Step step = std::move(steps.front());
+    steps.pop_front();
+    for (const OpRef& next : step.op->dependents) {
+      uint32_t& left = step.body ? next->bodies_left : next->ends_left;
+      // A dependent that came after our body had run did not count it.
+      if (left > 0 && --left == 0) run_when_ready(next, steps);
+    }
+    if (step.body && step.op->model_ended) {
+      finish(step.op, step.op->code, callbacks);
+      steps.push_back({step.op, false});
+    } else if (!step.body) {
+      step.op->dependents.clear();
+    }
+  }
+}
+
+// `op` is complete: tell whoever waits. The caller tells the dependents.
+void Core::finish(const OpRef& op, int code, Callbacks& callbacks) {
+  if (op->done.load(std::memory_order_relaxed)) return;
+  op->code = code;
+  op->spec.body = nullptr;
+  if (trace_.enabled() && op->model_ended)
+    trace_.add({op->spec.kind, op->spec.name, op->spec.stream, op->times.enqueued_ns, op->times.start_ns,
+                op->times.end_ns, op->functional_start_ns, op->functional_end_ns, op->stall_ns,
+                base::now_ns(), code});
+  op->done.store(true, std::memory_order_release);
+  if (op->spec.on_complete) callbacks.emplace_back(std::move(op->spec.on_complete), code);
+  op->spec.on_complete = nullptr;
+  live_.erase(op->id);
+  completed_.notify_all();
+}
+
+void Core::call(Callbacks& callbacks) {
+  for (auto& [function, code] : callbacks) function(code);
+  callbacks.clear();
+}
+
+void Core::wait(const OpRef& op) {
+  if (!usable()) return;
+  std::unique_lock lock(mutex_);
+  completed_.wait(lock, [&] { return op->done.load(std::memory_order_relaxed); });
+}
+
+OpTimes Core::times(const OpRef& op) {
+  if (!usable()) return {};
+  std::lock_guard lock(mutex_);
+  OpTimes times = op->times;
+  if (!op->done.load(std::memory_order_relaxed)) times.end_ns = 0;
+  return times;
+}
+
+int Core::code(const OpRef& op) {
+  return op->done.load(std::memory_order_acquire) ? op->code : 0;  // pairs with the release in finish()
+}
+
+void Core::abort_all(int code) {
+  if (!usable()) return;
+  Callbacks callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    post(wire::Type::kAbort, wire::Abort{base::now_ns(), last_id_});
+    end_all(code, deferred_);
+  }
+  flush_outbox();
+  wake_receiver();
+}
+
+// Ends everything that is outstanding. What is being executed right now ends when its body returns.
+void Core::end_all(int code, Callbacks& callbacks) {
+  for (Pool* pool : {&kernels_, &copies_, &actions_}) {
+    for (auto& [key, op] : pool->queue) op->running = false;
+    pool->queue.clear();
+  }
+  std::map<uint64_t, OpRef> in_order(live_.begin(), live_.end());
+  for (auto& [id, op] : in_order) {
+    op->dropped = true;
+    op->dependents.clear();  // they are dropped too
+    op->code = code;
+    if (!op->running) finish(op, code, callbacks);
+  }
+}
+
+// ---- bodies
+
+void Core::enqueue(Pool& pool, const OpRef& op) {
+  pool.queue.insert({{op->spec.priority, op->id}, op});
+  if (pool.n_idle < pool.queue.size() && pool.n_threads < pool.max_threads) {
+    ++pool.n_threads;
+    spawn(pool.name, &Core::pool_entry, &pool);
+  }
+  pool.work.notify_one();
+}
+
+void Core::pool_thread(Pool& pool) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++pool.n_idle;
+    pool.work.wait(lock, [&] { return stopping_ || !pool.queue.empty(); });
+    --pool.n_idle;
+    if (stopping_) return;
+    OpRef op = pool.queue.begin()->second;
+    pool.queue.erase(pool.queue.begin());
+    run_body(lock, op);
+  }
+}
+
+void Core::run_body(std::unique_lock<std::mutex>& lock, const OpRef& op) {
+  Body body = std::move(op->spec.body);
+  lock.unlock();
+  BlockWork last;
+  bool reported = false;
+  op->functional_start_ns = base::now_ns();
+  int result = body([&](const BlockWork& mean) { report(*op, mean, &last, &reported); });
+  op->functional_end_ns = base::now_ns();
+  body = nullptr;  // what it holds is released without the lock
+  Callbacks callbacks;
+  lock.lock();
+  op->running = false;
+  if (op->dropped) {
+    finish(op, op->code, callbacks);
+  } else {
+    op->code = result;
+    op->body_done = true;
+    post(wire::Type::kDone, wire::Done{op->functional_end_ns, op->id});
+    settle({{op, true}}, callbacks);
+  }
+  lock.unlock();
+  if (flush_outbox()) wake_receiver();
+  call(callbacks);
+  lock.lock();
+}
+
+// From inside a body. The first report matters (the model may be waiting), later ones only if they say
+// something new.
+void Core::report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported) {
+  auto near = [](double a, double b) { return a == b || (a > b * 0.99 && a < b * 1.01); };
+  if (*reported && near(mean.warp_instructions, last->warp_instructions) &&
+      near(mean.global_bytes, last->global_bytes) && near(mean.tensor_operations, last->tensor_operations))
+    return;
+  *last = mean;
+  *reported = true;
+  {
+    std::lock_guard lock(mutex_);
+    post(wire::Type::kReport, wire::Report{base::now_ns(), op.id, mean});
+  }
+  if (flush_outbox()) wake_receiver();
+}
+
+// ---- connection
+
+template <class T>
+void Core::post(wire::Type type, const T& payload, const void* tail, size_t tail_bytes) {
+  wire::Header header{uint32_t(sizeof payload + tail_bytes), type, 0};
+  auto append = [&](const void* from, size_t bytes) {
+    auto* p = static_cast<const char*>(from);
+    outbox_.insert(outbox_.end(), p, p + bytes);
+  };
+  append(&header, sizeof header);
+  append(&payload, sizeof payload);
+  if (tail_bytes) append(tail, tail_bytes);
+}
+
+void Core::send_submit(const Op& op, const std::vector<uint64_t>& deps) {
+  const OpSpec& s = op.spec;
+  wire::Submit m{};
+  m.stamp_ns = op.times.enqueued_ns;
+  m.id = op.id;
+  m.n_blocks = s.n_blocks;
+  m.cost_key = s.cost_key;
+  m.copy_bytes = s.bytes;
+  m.work = s.work;
+  m.priority = s.priority;
+  m.threads_per_block = s.threads_per_block;
+  m.registers_per_thread = s.registers_per_thread;
+  m.shared_bytes_per_block = s.shared_bytes_per_block;
+  m.kind = uint8_t(s.kind);
+  m.direction = uint8_t(s.direction);
+  bool has_body = s.body && s.kind != OpKind::kJoin;
+  // A kernel that neither executes nor says what it costs takes no time.
+  bool work_known = s.work_known || (s.kind == OpKind::kKernel && !has_body);
+  m.flags = uint8_t((has_body ? wire::kHasBody : 0) | (s.cooperative ? wire::kCooperative : 0) |
+                    (work_known ? wire::kWorkKnown : 0));
+  m.n_deps = uint32_t(deps.size());
+  post(wire::Type::kSubmit, m, deps.data(), deps.size() * 8);
+}
+
+bool Core::flush_outbox() {
+  std::lock_guard sending(send_mutex_);
+  for (;;) {
+    if (sending_.empty()) {
+      std::lock_guard lock(mutex_);
+      if (lost()) outbox_.clear();
+      if (outbox_.empty()) return false;
+      sending_.swap(outbox_);
+    }
+    ssize_t n = send(socket_.get(), sending_.data(), sending_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n < 0) {  // the receiver notices by itself
+      sending_.clear();
+      return false;
+    }
+    sending_.erase(sending_.begin(), sending_.begin() + n);
+  }
+}
+
+void Core::wake_receiver() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof one);
+}
+
+void Core::receiver_thread() {
+  std::vector<char> buffer;
+  uint64_t flushed_ns = base::now_ns();
+  for (;;) {
+    bool unsent = !lost() && flush_outbox();
+    pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {socket_.get(), short(unsent ? POLLIN | POLLOUT : POLLIN), 0}};
+    poll(fds, lost() ? 1 : 2, trace_.enabled() ? 1000 : -1);
+    uint64_t ticks;
+    [[maybe_unused]] ssize_t n = read(wake_.get(), &ticks, sizeof ticks);
+    Callbacks callbacks;
+    {
+      std::lock_guard lock(mutex_);
+      callbacks.swap(deferred_);
+      if (stopping_) break;
+    }
+    call(callbacks);
+    if (!lost() && (fds[1].revents & ~POLLOUT)) receive(buffer);
+    if (trace_.enabled() && base::now_ns() - flushed_ns > 1'000'000'000) {
+      trace_.flush();
+      flushed_ns = base::now_ns();
+    }
+  }
+}
+
+void Core::receive(std::vector<char>& buffer) {
+  char chunk[64 << 10];
+  ssize_t n = recv(socket_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+  if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  if (n <= 0) return lose();
+  buffer.insert(buffer.end(), chunk, chunk + n);
+  std::vector<wire::Ended> ended;
+  size_t at = 0;
+  while (buffer.size() - at >= sizeof(wire::Header)) {
+    wire::Header header;
+    memcpy(&header, buffer.data() + at, sizeof header);
+    if (header.type != wire::Type::kEnded || header.bytes != sizeof(wire::Ended)) return lose();
+    if (buffer.size() - at < sizeof header + header.bytes) break;
+    ended.emplace_back();
+    memcpy(&ended.back(), buffer.data() + at + sizeof header, sizeof(wire::Ended));
+    at += sizeof header + header.bytes;
+  }
+  buffer.erase(buffer.begin(), buffer.begin() + ptrdiff_t(at));
+  Callbacks callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    std::deque<Step> steps;
+    for (const wire::Ended& e : ended) {
+      auto found = live_.find(e.id);
+      if (found == live_.end()) continue;  // aborted meanwhile, or a join of submit()
+      OpRef op = found->second;
+      op->model_ended = true;
+      op->times.start_ns = e.start_ns;
+      op->times.end_ns = e.end_ns;
+      op->stall_ns = e.stall_ns;
+      if (!op->body_done) continue;
+      finish(op, op->code, callbacks);
+      steps.push_back({op, false});
+    }
+    settle(std::move(steps), callbacks);
+  }
+  call(callbacks);
+}
+
+void Core::lose() {
+  Callbacks callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    lost_.store(true, std::memory_order_release);  // pairs with the acquire in lost()
+    end_all(kDeviceLost, callbacks);
+  }
+  call(callbacks);
+}
+
+}  // namespace tessera::softgpu::timing

@@ -1,0 +1,192 @@
+#include "softgpu/timing/place.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/clock.h"
+
+extern char** environ;
+
+namespace tessera::softgpu::timing {
+namespace {
+
+using base::Code;
+
+std::string environment(const char* name) {
+  const char* value = getenv(name);
+  return value ? value : "";
+}
+
+bool readable(const std::string& path) {
+  return access(path.c_str(), R_OK) == 0;
+}
+
+// Folder of the object that holds this code: the softgpu library in an application, the program itself
+// elsewhere.
+std::string own_folder() {
+  Dl_info info{};
+  char real[PATH_MAX];
+  const char* file = dladdr(reinterpret_cast<void*>(&own_folder), &info) ? info.dli_fname : nullptr;
+  if (!file || !realpath(file, real)) {
+    // A program found through PATH has no folder in its name.
+    ssize_t n = readlink("/proc/self/exe", real, sizeof real - 1);
+    if (n <= 0) return ".";
+    real[n] = 0;
+  }
+  std::string path(real);
+  return path.substr(0, path.rfind('/'));
+}
+
+base::Result<std::string> find_arbiter() {
+  std::string named = environment("TESSERA_SOFTGPU_ARBITER");
+  if (!named.empty()) return named;
+  std::string folder = own_folder();
+  for (const char* relative : {"/../../bin/softgpu_arbiter", "/../bin/softgpu_arbiter", "/softgpu_arbiter"})
+    if (access((folder + relative).c_str(), X_OK) == 0) return folder + relative;
+  return base::error(Code::kNotFound, "softgpu_arbiter not found near " + folder +
+                                          "; build it or set TESSERA_SOFTGPU_ARBITER to its path");
+}
+
+base::Result<base::ScopedFd> try_connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return base::error(Code::kInvalid,
+                       "socket path too long: " + path + " (set TESSERA_SOFTGPU_DIR to a shorter one)");
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  base::ScopedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return base::error(Code::kExhausted, std::string("socket: ") + strerror(errno));
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return base::error(Code::kUnavailable, "connect " + path + ": " + strerror(errno));
+  return fd;
+}
+
+// The arbiter must not drag the host's preloads into itself, nor wait for what the host's libraries do.
+std::vector<char*> arbiter_environment() {
+  std::vector<char*> result;
+  for (char** entry = environ; entry && *entry; ++entry)
+    if (strncmp(*entry, "LD_PRELOAD=", 11) != 0 && strncmp(*entry, "LD_LIBRARY_PATH=", 16) != 0)
+      result.push_back(*entry);
+  result.push_back(nullptr);
+  return result;
+}
+
+// Starts the program, which detaches itself, and waits until it listens (one byte on the pipe) or has given
+// up.
+base::Status start_arbiter(const std::string& directory) {
+  auto program = find_arbiter();
+  if (!program.ok()) return program.error();
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return base::error(Code::kExhausted, std::string("pipe: ") + strerror(errno));
+  base::ScopedFd read_end(ends[0]), write_end(ends[1]);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, write_end.get(), 1);  // readiness goes to its standard output
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  std::string name = "softgpu_arbiter", option = "--detach";
+  char* arguments[] = {name.data(), option.data(), const_cast<char*>(directory.c_str()), nullptr};
+  pid_t pid = 0;
+  int problem =
+      posix_spawn(&pid, program->c_str(), &actions, &attributes, arguments, arbiter_environment().data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (problem) return base::error(Code::kNotFound, "cannot start " + *program + ": " + strerror(problem));
+  write_end.reset();
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  std::string said;  // "ready", or what is wrong, or nothing if another arbiter was faster
+  for (;;) {
+    pollfd ready{read_end.get(), POLLIN, 0};
+    if (poll(&ready, 1, 5000) == 0) return base::error(Code::kUnavailable, *program + " does not answer");
+    char buffer[512];
+    ssize_t n = read(read_end.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    said.append(buffer, size_t(n));
+    if (said == "ready\n") break;
+  }
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  if (!said.empty() && said != "ready") return base::error(Code::kInvalid, said);
+  return base::ok();
+}
+
+}  // namespace
+
+base::Result<std::string> runtime_directory() {
+  std::string directory = environment("TESSERA_SOFTGPU_DIR");
+  if (directory.empty() && !environment("XDG_RUNTIME_DIR").empty())
+    directory = environment("XDG_RUNTIME_DIR") + "/tessera-softgpu";
+  if (directory.empty()) directory = "/tmp/tessera-softgpu-" + std::to_string(getuid());
+  const std::string remedy = " (set TESSERA_SOFTGPU_DIR to a private folder)";
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return base::error(Code::kPermission, "cannot create " + directory + ": " + strerror(errno) + remedy);
+  struct stat status {};
+  if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+    return base::error(Code::kPermission, directory + " is not a folder" + remedy);
+  if (status.st_uid != geteuid() || (status.st_mode & 022) != 0)
+    return base::error(Code::kPermission, directory + " belongs to or is writable by others" + remedy);
+  return directory;
+}
+
+std::string socket_path(const std::string& directory) {
+  return directory + "/arbiter.sock";
+}
+
+base::Result<std::string> find_description(const std::string& name) {
+  std::string wanted = name.empty() ? environment("TESSERA_SOFTGPU_GPU") : name;
+  if (wanted.empty()) wanted = "test4";
+  if (wanted.find('/') != std::string::npos || wanted.ends_with(".toml")) {
+    char real[PATH_MAX];
+    if (readable(wanted) && realpath(wanted.c_str(), real)) return std::string(real);
+    return base::error(Code::kNotFound, "cannot read GPU description " + wanted + " (TESSERA_SOFTGPU_GPU)");
+  }
+  std::string folder = own_folder();
+  for (const std::string& place : {folder + "/../share/tessera/gpus/", folder + "/../../share/tessera/gpus/",
+                                   std::string(TESSERA_GPUS_FOLDER "/")})
+    if (readable(place + wanted + ".toml")) return place + wanted + ".toml";
+  return base::error(Code::kNotFound, "no GPU description '" + wanted +
+                                          "'; set TESSERA_SOFTGPU_GPU to a file or one of profiles/gpus");
+}
+
+base::Result<base::ScopedFd> connect_to_arbiter() {
+  auto directory = runtime_directory();
+  if (!directory.ok()) return directory.error();
+  std::string path = socket_path(*directory);
+  uint64_t deadline = base::now_ns() + 10'000'000'000;
+  for (;;) {
+    auto fd = try_connect(path);
+    if (fd.ok() || fd.error().code != Code::kUnavailable) return fd;
+    if (base::now_ns() > deadline) return fd.error();
+    if (auto started = start_arbiter(*directory); !started.ok()) return started.error();
+    auto again = try_connect(path);
+    if (again.ok()) return again;
+    // Another process is starting one, or an old one is on its way out: both take milliseconds.
+    timespec pause{0, 2'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace tessera::softgpu::timing

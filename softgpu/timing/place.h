@@ -1,0 +1,21 @@
+// Where things are: the directory of the arbiter's socket, the arbiter program, GPU descriptions; and
+// starting the arbiter. Called by Engine::connect (any thread) and the arbiter's main. Environment: see
+// README.md.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "base/scoped_fd.h"
+
+namespace tessera::softgpu::timing {
+
+// Directory of this user's arbiter, created 0700 if absent; refused if somebody else could write there.
+base::Result<std::string> runtime_directory();
+std::string socket_path(const std::string& directory);
+// A description named by path, by bare name ("h200"), or, empty, TESSERA_SOFTGPU_GPU, else test4.
+base::Result<std::string> find_description(const std::string& name);
+// A connected socket; starts an arbiter if nobody listens.
+base::Result<base::ScopedFd> connect_to_arbiter();
+
+}  // namespace tessera::softgpu::timing

@@ -1,0 +1,53 @@
+// What operations did and how late their functional execution was: one CSV line per operation and a JSON
+// summary per process, in the folder that TESSERA_SOFTGPU_TRACE names. Off without it. Written by the
+// engine's threads; own lock; nothing is written on the path of an operation, flush() does that once a second
+// and at the end.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "softgpu/timing/work.h"
+
+namespace tessera::softgpu::timing {
+
+struct TraceRecord {
+  OpKind kind = OpKind::kJoin;
+  std::string name;
+  uint64_t stream = 0;
+  uint64_t enqueued_ns = 0, start_ns = 0, end_ns = 0;       // modelled, CLOCK_MONOTONIC
+  uint64_t functional_start_ns = 0, functional_end_ns = 0;  // 0: no body
+  uint64_t stall_ns = 0;                                    // the model waited for the cost of a block
+  uint64_t completed_ns = 0;                                // when the process knew
+  int code = 0;
+};
+
+class Trace {
+ public:
+  Trace();  // reads TESSERA_SOFTGPU_TRACE
+  bool enabled() const { return !folder_.empty(); }
+  void add(TraceRecord record);
+  void flush();
+
+  // Lag: what functional execution exceeded the modelled end by (and what the model waited for it). 0 is
+  // good.
+  static uint64_t lag_ns(const TraceRecord& record);
+
+ private:
+  void write_summary();
+
+  std::string folder_, base_;
+  std::mutex mutex_;  // guards everything below
+  std::vector<TraceRecord> waiting_;
+  bool header_written_ = false, changed_ = false;
+  std::vector<float> lags_;  // relative, of operations with a body and a modelled duration
+  std::vector<float> delivery_us_;
+  std::vector<std::pair<uint64_t, uint64_t>> busy_;  // modelled intervals not merged yet
+  uint64_t n_ops_ = 0, lag_total_ns_ = 0, duration_total_ns_ = 0, lag_max_ns_ = 0, busy_ns_ = 0,
+           busy_until_ns_ = 0;
+  uint64_t stall_total_ns_ = 0;
+};
+
+}  // namespace tessera::softgpu::timing

@@ -1,0 +1,350 @@
+// The engine against an arbiter inside this process: ordering, completion, lag, abort. Real time, so only
+// orders and modelled durations are asserted, never how long anything took.
+#include "softgpu/timing/engine.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "profiles/gpu_description.h"
+
+namespace tessera::softgpu::timing {
+namespace {
+
+class Gate {  // opened once, waited for by many
+ public:
+  void open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+class EngineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto made = Engine::local("test4", "timesliced");
+    ASSERT_TRUE(made.ok()) << made.error().text;
+    engine_ = std::move(*made);
+    gpu_ = *profiles::load_gpu_description(engine_->info().description_path);
+  }
+
+  OpSpec kernel(uint64_t blocks, double instructions, Body body = {}) {
+    OpSpec spec;
+    spec.kind = OpKind::kKernel;
+    spec.n_blocks = blocks;
+    spec.threads_per_block = 256;
+    spec.work_known = true;
+    spec.work.warp_instructions = instructions;
+    spec.body = std::move(body);
+    return spec;
+  }
+  OpSpec action(std::vector<OpRef> deps, Body body) {
+    OpSpec spec;
+    spec.kind = OpKind::kAction;
+    spec.deps = std::move(deps);
+    spec.body = std::move(body);
+    return spec;
+  }
+  OpSpec join(std::vector<OpRef> deps) {
+    OpSpec spec;
+    spec.deps = std::move(deps);
+    return spec;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  profiles::GpuDescription gpu_;
+};
+
+Body nothing() {
+  return [](const Report&) { return 0; };
+}
+
+TEST_F(EngineTest, InfoNamesTheDescription) {
+  EXPECT_THAT(engine_->info().description_path, testing::EndsWith("test4.toml"));
+  EXPECT_EQ(engine_->info().mode, "timesliced");
+  EXPECT_EQ(engine_->info().uuid, gpu_.uuid);
+}
+
+TEST_F(EngineTest, KernelTakesItsModelledTime) {
+  // One wave, one block of 8 warps per SM: 6000 instructions at 6 M/s each.
+  OpRef op = engine_->submit(kernel(4, 6000, nothing()));
+  engine_->wait(op);
+  EXPECT_TRUE(engine_->complete(op));
+  EXPECT_EQ(engine_->code(op), 0);
+  OpTimes times = engine_->times(op);
+  EXPECT_NEAR(double(times.end_ns - times.start_ns), 1e6 + gpu_.time.block_overhead_ns, 2);
+  EXPECT_GE(times.start_ns, times.enqueued_ns + uint64_t(gpu_.time.launch_overhead_ns));
+  EXPECT_LE(times.end_ns, base::now_ns());
+}
+
+TEST_F(EngineTest, ChainRunsInOrderAndBackToBack) {
+  std::vector<int> order;
+  OpRef last;
+  std::vector<OpRef> ops;
+  for (int i = 0; i < 5; ++i) {
+    OpSpec spec = kernel(4, 600, [&order, i](const Report&) {
+      order.push_back(i);
+      return 0;
+    });
+    spec.deps = {last};
+    ops.push_back(last = engine_->submit(std::move(spec)));
+  }
+  engine_->wait(last);
+  EXPECT_THAT(order, testing::ElementsAre(0, 1, 2, 3, 4));
+  for (size_t i = 1; i < ops.size(); ++i)
+    EXPECT_GE(engine_->times(ops[i]).start_ns, engine_->times(ops[i - 1]).end_ns);
+}
+
+TEST_F(EngineTest, BodyRunsBeforeItsModelledStart) {
+  // The first kernel takes 200 ms of modelled time; the body of the second, which depends on it, runs at
+  // once.
+  Gate second_ran;
+  OpRef first = engine_->submit(kernel(4, 1.2e6, nothing()));
+  OpSpec spec = kernel(4, 600, [&](const Report&) {
+    second_ran.open();
+    return 0;
+  });
+  spec.deps = {first};
+  OpRef second = engine_->submit(std::move(spec));
+  second_ran.wait();
+  EXPECT_FALSE(engine_->complete(first));
+  engine_->abort_all(1);
+  engine_->wait(second);
+}
+
+TEST_F(EngineTest, ActionsRunAfterCompletion) {
+  OpRef op = engine_->submit(kernel(4, 6000, nothing()));
+  uint64_t ran_ns = 0;
+  OpRef act = engine_->submit(action({op}, [&](const Report&) {
+    EXPECT_TRUE(engine_->complete(op));
+    ran_ns = base::now_ns();
+    return 0;
+  }));
+  engine_->wait(act);
+  EXPECT_GE(ran_ns, engine_->times(op).end_ns);
+  EXPECT_EQ(engine_->times(act).end_ns, engine_->times(op).end_ns);
+}
+
+TEST_F(EngineTest, BlockingActionsDoNotBlockOthers) {
+  Gate gate;
+  OpRef blocked = engine_->submit(action({}, [&](const Report&) {
+    gate.wait();
+    return 0;
+  }));
+  OpRef free = engine_->submit(action({}, nothing()));
+  OpRef work = engine_->submit(kernel(4, 600, nothing()));
+  engine_->wait(free);
+  engine_->wait(work);
+  OpRef after = engine_->submit(join({blocked, work}));
+  EXPECT_FALSE(engine_->complete(after));
+  gate.open();
+  engine_->wait(after);
+}
+
+TEST_F(EngineTest, JoinTakesTheLatestEnd) {
+  OpRef a = engine_->submit(kernel(4, 3000)), b = engine_->submit(kernel(4, 9000));
+  OpRef both = engine_->submit(join({a, b, nullptr, a}));
+  engine_->wait(both);
+  EXPECT_EQ(engine_->times(both).end_ns, std::max(engine_->times(a).end_ns, engine_->times(b).end_ns));
+}
+
+TEST_F(EngineTest, ManyDependencies) {
+  std::vector<OpRef> all;
+  Gate gate;
+  OpRef holder = engine_->submit(action({}, [&](const Report&) {
+    gate.wait();
+    return 0;
+  }));
+  for (int i = 0; i < 9000; ++i) all.push_back(engine_->submit(join({holder})));
+  OpRef end = engine_->submit(join(all));
+  EXPECT_FALSE(engine_->complete(end));
+  gate.open();
+  engine_->wait(end);
+  for (auto& op : all) EXPECT_TRUE(engine_->complete(op));
+}
+
+TEST_F(EngineTest, CostBecomesKnownThroughReports) {
+  OpSpec spec = kernel(4, 0, [](const Report& report) {
+    report({6000, 0, 0});
+    return 0;
+  });
+  spec.work_known = false;
+  spec.cost_key = 7;
+  OpRef first = engine_->submit(spec);
+  engine_->wait(first);
+  OpTimes t = engine_->times(first);
+  EXPECT_GE(t.end_ns - t.start_ns, 1'000'000u);
+  OpRef second = engine_->submit(spec);  // known from the first now
+  engine_->wait(second);
+  t = engine_->times(second);
+  EXPECT_NEAR(double(t.end_ns - t.start_ns), 1e6 + gpu_.time.block_overhead_ns, 2);
+}
+
+TEST_F(EngineTest, LateBodyDelaysCompletionNotTheModel) {
+  Gate gate;
+  OpRef op = engine_->submit(kernel(4, 600, [&](const Report&) {
+    gate.wait();
+    return 0;
+  }));
+  OpSpec spec = kernel(4, 600);  // another stream; shows that modelled time has passed
+  OpRef probe = engine_->submit(spec);
+  OpRef probe2 = engine_->submit(join({probe}));
+  engine_->wait(probe2);
+  EXPECT_FALSE(engine_->complete(op));
+  EXPECT_EQ(engine_->times(op).end_ns, 0u);
+  uint64_t opened_ns = base::now_ns();
+  gate.open();
+  engine_->wait(op);
+  EXPECT_LT(engine_->times(op).end_ns, opened_ns);
+}
+
+TEST_F(EngineTest, CodesAndCallbacks) {
+  std::atomic<int> seen{0};
+  OpSpec spec = kernel(4, 600, [](const Report&) { return 700; });
+  Gate called;
+  spec.on_complete = [&](int code) {
+    seen = code;
+    called.open();
+  };
+  OpRef op = engine_->submit(std::move(spec));
+  engine_->wait(op);
+  called.wait();
+  EXPECT_EQ(seen, 700);
+  EXPECT_EQ(engine_->code(op), 700);
+}
+
+TEST_F(EngineTest, AbortEndsEverythingAndTheEngineGoesOn) {
+  Gate started, finish;
+  std::atomic<int> callbacks{0};
+  OpRef running = engine_->submit(kernel(4, 6e6, [&](const Report&) {
+    started.open();
+    finish.wait();
+    return 0;
+  }));
+  std::vector<OpRef> waiting;
+  Gate all_called;
+  for (int i = 0; i < 10; ++i) {
+    OpSpec spec = kernel(4, 6e6, [](const Report&) {
+      ADD_FAILURE() << "dropped operations do not run";
+      return 0;
+    });
+    spec.deps = {waiting.empty() ? running : waiting.back()};
+    spec.on_complete = [&](int code) {
+      EXPECT_EQ(code, 719);
+      if (++callbacks == 10) all_called.open();
+    };
+    waiting.push_back(engine_->submit(std::move(spec)));
+  }
+  started.wait();
+  engine_->abort_all(719);
+  for (auto& op : waiting) {
+    engine_->wait(op);
+    EXPECT_EQ(engine_->code(op), 719);
+  }
+  all_called.wait();
+  EXPECT_FALSE(engine_->complete(running));
+  finish.open();
+  engine_->wait(running);
+  EXPECT_EQ(engine_->code(running), 719);
+  OpRef after = engine_->submit(kernel(4, 600, nothing()));
+  engine_->wait(after);
+  EXPECT_EQ(engine_->code(after), 0);
+}
+
+TEST_F(EngineTest, CopiesUseTheirEngines) {
+  OpSpec spec;
+  spec.kind = OpKind::kCopy;
+  spec.bytes = 400'000;
+  spec.direction = CopyDirection::kHostToDevice;
+  OpRef down = engine_->submit(spec);
+  spec.direction = CopyDirection::kDeviceToHost;
+  OpRef up = engine_->submit(spec);
+  engine_->wait(down);
+  engine_->wait(up);
+  OpTimes d = engine_->times(down), u = engine_->times(up);
+  EXPECT_NEAR(double(d.end_ns - d.start_ns), 1e6 + gpu_.transfer.overhead_ns, 2);
+  EXPECT_LT(u.start_ns, d.end_ns);  // at the same time
+}
+
+TEST_F(EngineTest, DestroyWithWorkOutstanding) {
+  for (int i = 0; i < 50; ++i) engine_->submit(kernel(400, 6e6, nothing()));
+  engine_.reset();
+}
+
+TEST_F(EngineTest, ForkedChildIsRefusedAndHarmless) {
+  OpRef op = engine_->submit(kernel(4, 600, nothing()));
+  pid_t child = fork();
+  if (child == 0) {
+    OpRef mine = engine_->submit(join({}));
+    bool refused = engine_->lost() && engine_->complete(mine) && engine_->code(mine) == kDeviceLost;
+    engine_->wait(op);  // returns at once
+    engine_.reset();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  engine_->wait(op);
+  EXPECT_FALSE(engine_->lost());
+}
+
+TEST(EngineLocal, BadArguments) {
+  auto mode = Engine::local("test4", "fast");
+  ASSERT_FALSE(mode.ok());
+  EXPECT_THAT(mode.error().text, testing::HasSubstr("timesliced or mps"));
+  auto file = Engine::local("no-such-gpu", "mps");
+  ASSERT_FALSE(file.ok());
+  EXPECT_THAT(file.error().text, testing::HasSubstr("TESSERA_SOFTGPU_GPU"));
+}
+
+TEST(EngineTrace, RecordsAndSummary) {
+  char folder[] = "/tmp/tessera-trace-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder));
+  setenv("TESSERA_SOFTGPU_TRACE", folder, 1);
+  auto engine = Engine::local("test4", "mps");
+  unsetenv("TESSERA_SOFTGPU_TRACE");
+  ASSERT_TRUE(engine.ok());
+  OpSpec spec;
+  spec.kind = OpKind::kKernel;
+  spec.n_blocks = 4;
+  spec.threads_per_block = 256;
+  spec.work_known = true;
+  spec.work.warp_instructions = 600;
+  spec.body = nothing();
+  spec.name = "with,comma";
+  spec.stream = 42;
+  (*engine)->wait((*engine)->submit(spec));
+  engine->reset();
+  std::string base = std::string(folder) + "/softgpu-" + std::to_string(getpid());
+  std::stringstream csv, json;
+  csv << std::ifstream(base + ".csv").rdbuf();
+  json << std::ifstream(base + ".json").rdbuf();
+  EXPECT_THAT(csv.str(), testing::HasSubstr("\nkernel,with;comma,42,"));
+  EXPECT_THAT(json.str(), testing::HasSubstr("\"ops\": 1, \"timed_ops\": 1, \"modelled_busy_ns\": 100500"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera::softgpu::timing
