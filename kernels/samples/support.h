@@ -22,14 +22,21 @@ inline void fail(const char* what, const char* detail) {
   std::exit(1);
 }
 
-#define CUDA_CHECK(call)                                                             \
-  do {                                                                               \
-    const cudaError_t status_ = (call);                                              \
-    if (status_ != cudaSuccess) {                                                    \
-      std::fprintf(stderr, "error: %s:%d: %s: %s (%s)\n", __FILE__, __LINE__, #call, \
-                   cudaGetErrorString(status_), cudaGetErrorName(status_));          \
-      std::exit(1);                                                                  \
-    }                                                                                \
+inline void cuda_failed(const char* file, int line, const char* call, cudaError_t status) {
+  const char* slash = std::strrchr(file, '/');
+  std::fprintf(stderr, "error: %s:%d: %s: %s (%s)\n", slash ? slash + 1 : file, line, call,
+               cudaGetErrorString(status), cudaGetErrorName(status));
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice) {
+    std::fprintf(stderr,
+                 "  no usable GPU driver: libcuda.so.1 must be installed, or be found by LD_LIBRARY_PATH\n");
+  }
+  std::exit(1);
+}
+
+#define CUDA_CHECK(call)                                                                  \
+  do {                                                                                    \
+    const cudaError_t status_ = (call);                                                   \
+    if (status_ != cudaSuccess) samples::cuda_failed(__FILE__, __LINE__, #call, status_); \
   } while (0)
 
 // One row per option. `value` is written when the option is given; a flag takes no argument.
