@@ -1,0 +1,125 @@
+// The shared-memory contract, offset by offset (docs/abi.md), and what a client accepts of a region header.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <functional>
+#include <type_traits>
+
+#include "ipc/abi/messages.h"
+#include "ipc/channel/packet.h"
+#include "ipc/channel/region_layout.h"
+
+namespace tessera::ipc {
+namespace {
+
+#define TS_AT(type, field, at) static_assert(offsetof(abi::type, field) == (at))
+TS_AT(RegionHeader, magic, 0);
+TS_AT(RegionHeader, version, 4);
+TS_AT(RegionHeader, compat_version, 6);
+TS_AT(RegionHeader, header_bytes, 8);
+TS_AT(RegionHeader, region_bytes, 12);
+TS_AT(RegionHeader, lease_offset, 16);
+TS_AT(RegionHeader, usage_offset, 20);
+TS_AT(RegionHeader, ring_offset, 24);
+TS_AT(RegionHeader, ring_slots, 28);
+TS_AT(RegionHeader, features, 32);
+TS_AT(RegionHeader, required_features, 40);
+TS_AT(RegionHeader, daemon_epoch, 48);
+TS_AT(RegionHeader, client_id, 56);
+TS_AT(RegionHeader, priority, 60);
+TS_AT(RegionHeader, on_daemon_loss, 64);
+TS_AT(RegionHeader, guard_ns, 72);
+TS_AT(LeaseLine, word, 0);
+TS_AT(LeaseLine, flags, 4);
+TS_AT(LeaseLine, expires_ns, 8);
+TS_AT(LeaseLine, window_ns, 16);
+TS_AT(LeaseLine, slice_ns, 24);
+TS_AT(LeaseLine, width_blocks, 32);
+TS_AT(LeaseLine, marker_spacing_ns, 36);
+TS_AT(LeaseLine, max_hold_ms, 40);
+TS_AT(LeaseLine, priority, 44);
+TS_AT(LeaseLine, watch_spin_us, 48);
+TS_AT(LeaseLine, passthrough, 52);
+TS_AT(UsageLine, in_flight_ns, 0);
+TS_AT(UsageLine, queued_ns, 8);
+TS_AT(UsageLine, waiting_since_ns, 16);
+TS_AT(UsageLine, waiting, 24);
+TS_AT(UsageLine, drained_word, 28);
+TS_AT(UsageLine, launches, 32);
+TS_AT(UsageLine, heartbeat_ns, 120);
+TS_AT(RecordRing, head, 0);
+TS_AT(RecordRing, tail, 64);
+TS_AT(RecordRing, slots, 128);
+TS_AT(PulsePage, client_id, 8);
+TS_AT(PulsePage, busy, 64);
+TS_AT(PulsePage, burst, 72);
+TS_AT(PulsePage, busy_since_ns, 80);
+TS_AT(PulsePage, heartbeat_ns, 128);
+TS_AT(PulsePage, idle_since_ns, 136);
+TS_AT(Hello, priority, 16);
+TS_AT(Hello, name, 64);
+TS_AT(Welcome, daemon_epoch, 24);
+TS_AT(Device, uuid, 16);
+TS_AT(Refused, text, 20);
+#undef TS_AT
+template <class T>
+constexpr bool kPlain = std::is_standard_layout_v<T>&& std::is_trivially_copyable_v<T>;
+static_assert(kPlain<abi::RegionHeader> && kPlain<abi::LeaseLine> && kPlain<abi::UsageLine> &&
+              kPlain<abi::RecordRing> && kPlain<abi::PulsePage> && kPlain<abi::Hello> &&
+              kPlain<abi::Welcome>);
+
+TEST(RegionHeader, WhatTheDaemonWritesIsAccepted) {
+  auto numbers = check_region_header(make_region_header(7, 1, 3), abi::kRegionBytes);
+  ASSERT_TRUE(numbers.ok()) << numbers.error().text;
+  EXPECT_EQ(numbers->lease_offset, kLeaseOffset);
+  EXPECT_EQ(numbers->ring_slots, kRingSlots);
+}
+
+TEST(RegionHeader, EveryWrongFieldIsRefused) {
+  struct Case {
+    const char* what;
+    std::function<void(abi::RegionHeader&)> spoil;
+    base::Code code;
+  };
+  const Case cases[] = {
+      {"magic", [](auto& h) { h.magic ^= 1; }, base::Code::kInvalid},
+      {"daemon too old", [](auto& h) { h.version = abi::kCompatVersion - 1; }, base::Code::kVersion},
+      {"library too old", [](auto& h) { h.compat_version = abi::kVersion + 1; }, base::Code::kVersion},
+      {"required feature", [](auto& h) { h.required_features = uint64_t(1) << 63; }, base::Code::kVersion},
+      {"short header", [](auto& h) { h.header_bytes = 8; }, base::Code::kInvalid},
+      {"size", [](auto& h) { h.region_bytes *= 2; }, base::Code::kInvalid},
+      {"lease outside", [](auto& h) { h.lease_offset = abi::kRegionBytes; }, base::Code::kInvalid},
+      {"lease unaligned", [](auto& h) { h.lease_offset += 4; }, base::Code::kInvalid},
+      {"usage in the header", [](auto& h) { h.usage_offset = 64; }, base::Code::kInvalid},
+      {"ring overflows", [](auto& h) { h.ring_offset = 0xffffffc0u; }, base::Code::kInvalid},
+      {"slots not a power of two", [](auto& h) { h.ring_slots = 1000; }, base::Code::kInvalid},
+      {"no slots", [](auto& h) { h.ring_slots = 0; }, base::Code::kInvalid},
+      {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
+  };
+  for (const Case& c : cases) {
+    abi::RegionHeader h = make_region_header(7, 1, 0);
+    c.spoil(h);
+    auto numbers = check_region_header(h, abi::kRegionBytes);
+    ASSERT_FALSE(numbers.ok()) << c.what;
+    EXPECT_EQ(numbers.error().code, c.code) << c.what;
+  }
+}
+
+TEST(Versions, NewerAndOlderPeersWithinTheirCompatRangeAgree) {
+  EXPECT_TRUE(versions_agree(abi::kVersion, abi::kCompatVersion));
+  EXPECT_TRUE(versions_agree(abi::kVersion + 5, abi::kVersion));       // a newer peer that still speaks ours
+  EXPECT_FALSE(versions_agree(abi::kVersion + 5, abi::kVersion + 1));  // one that no longer does
+  EXPECT_FALSE(versions_agree(abi::kCompatVersion - 1, 0));            // one that is too old for us
+}
+
+TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {
+  abi::RegionHeader h = make_region_header(7, 1, 0);
+  h.version = abi::kVersion + 1;
+  h.features = ~uint64_t(0);
+  h.header_bytes += 64;
+  h.lease_offset = 512, h.usage_offset = 768, h.ring_offset = 2048, h.ring_slots = 512;
+  EXPECT_TRUE(check_region_header(h, abi::kRegionBytes).ok());
+}
+
+}  // namespace
+}  // namespace tessera::ipc
