@@ -46,7 +46,7 @@ void forget_socket(int fd) {
   }
 }
 
-constexpr auto kStopPatience = std::chrono::seconds(2);
+constexpr auto kStopPatience = std::chrono::milliseconds(500);
 
 }  // namespace
 
