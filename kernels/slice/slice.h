@@ -1,11 +1,12 @@
 // Cutting a kernel's grid into runs of blocks: may it be done (analysis), and how (rewrite). Pure: module in,
 // module and report out. Called at module load of best-effort clients and by `tessera inspect`.
-// Rules S1..S9: research ptx.md section 3.5; docs/slicing.md. Default deny: what is not understood is refused.
+// Rules S1..S9: research ptx.md section 3.5; docs/slicing.md. Default deny: what is not understood is
+// refused.
 //
 // The variant of kernel K is an added entry K + kVariantSuffix with the parameters of K followed by one more,
 //   .param .align 4 .b8 K__tessera_slice_origin[24]   // SliceOrigin below
-// in which every read of %ctaid / %nctaid (in called functions too) sees the original coordinates. It is launched
-// with a box (sub-grid) as grid. The original entry stays untouched in the module.
+// in which every read of %ctaid / %nctaid (in called functions too) sees the original coordinates. It is
+// launched with a box (sub-grid) as grid. The original entry stays untouched in the module.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ namespace tessera::slice {
 
 inline constexpr char kVariantSuffix[] = "__tessera_slice";
 
-struct SliceOrigin {        // the appended parameter, as laid out in memory
-  uint32_t origin[3];       // first block of the box, x y z, in the original grid
-  uint32_t grid[3];         // original grid
+struct SliceOrigin {   // the appended parameter, as laid out in memory
+  uint32_t origin[3];  // first block of the box, x y z, in the original grid
+  uint32_t grid[3];    // original grid
 };
 static_assert(sizeof(SliceOrigin) == 24);
 
@@ -32,22 +33,24 @@ const char* refusal_name(Refusal);
 const char* refusal_text(Refusal);
 
 struct Verdict {
-  Refusal refusal = {};      // kNone = may be cut
-  std::string detail;        // instruction and line that caused it
+  Refusal refusal = {};  // kNone = may be cut
+  std::string detail;    // instruction and line that caused it
   bool may_cut() const { return refusal == Refusal{}; }
 };
 
 struct KernelReport {
   std::string kernel;
   Verdict verdict;
-  uint32_t param_bytes = 0;      // of the original, rounded as the ABI does
-  uint32_t origin_offset = 0;    // byte offset of SliceOrigin in the variant's parameter block
-  uint32_t n_params = 0;         // of the original: the variant takes kernelParams[n_params] = &SliceOrigin
+  uint32_t param_bytes = 0;    // of the original, rounded as the ABI does
+  uint32_t origin_offset = 0;  // byte offset of SliceOrigin in the variant's parameter block
+  uint32_t n_params = 0;       // of the original: the variant takes kernelParams[n_params] = &SliceOrigin
   bool has_cluster_hint = false, order_dependent = false;
 };
 
 struct Options {
   bool allow_order_dependent = false;  // float atomics etc. change results with block order; off by default
+  void (*dump)(void* user, const char* pass, const ptx::Module& module) = nullptr;  // after each pass, if set
+  void* dump_user = nullptr;
 };
 
 // Looks at every entry of the module.
@@ -56,7 +59,8 @@ std::vector<KernelReport> analyse(const ptx::Module& module, const Options& opti
 // Adds a variant for each kernel that may be cut. Reports as analyse().
 std::vector<KernelReport> add_variants(ptx::Module& module, const Options& options = {});
 
-// A contiguous range of blocks in linear order (x fastest) as a minimal list of boxes, ascending, clipped to the grid.
+// A contiguous range of blocks in linear order (x fastest) as a minimal list of boxes, ascending, clipped to
+// the grid.
 struct Box {
   uint32_t origin[3];
   uint32_t extent[3];

@@ -1,6 +1,9 @@
 // What the golden tests and scripts run: reads PTX (or a fat binary), prints what a step makes of it.
 //   kernels_tool print FILE      print(parse(FILE))
 //   kernels_tool entries FILE    what a fat binary, cubin or host program holds
+//   kernels_tool slice FILE      the module with slicing variants
+//   kernels_tool verdicts FILE   one line per kernel: name, verdict, detail
+//   (slice and verdicts take --allow-order-dependent before FILE)
 //   kernels_tool stable FILE...  0 if print(parse(.)) is a fixed point for every file
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +13,7 @@
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
+#include "kernels/slice/slice.h"
 
 namespace {
 
@@ -84,9 +88,38 @@ int list_entries(const char* path) {
   return 0;
 }
 
+int slice_file(const char* path, bool emit, bool allow_order_dependent) {
+  std::string text;
+  if (!read_file(path, &text)) {
+    return 2;
+  }
+  auto module = tessera::ptx::parse(text);
+  if (!module.ok()) {
+    std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
+    return 1;
+  }
+  tessera::slice::Options options;
+  options.allow_order_dependent = allow_order_dependent;
+  auto reports = tessera::slice::add_variants(*module, options);
+  if (emit) {
+    std::string out = tessera::ptx::print(*module);
+    std::fwrite(out.data(), 1, out.size(), stdout);
+    return 0;
+  }
+  for (const auto& r : reports) {
+    std::printf("%s %s%s%s\n", r.kernel.c_str(), refusal_name(r.verdict.refusal),
+                r.verdict.detail.empty() ? "" : ": ", r.verdict.detail.c_str());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc >= 3 && (!std::strcmp(argv[1], "slice") || !std::strcmp(argv[1], "verdicts"))) {
+    bool allow = argc >= 4 && !std::strcmp(argv[2], "--allow-order-dependent");
+    return slice_file(argv[argc - 1], !std::strcmp(argv[1], "slice"), allow);
+  }
   if (argc >= 3 && !std::strcmp(argv[1], "print")) {
     return print_file(argv[2]);
   }
@@ -100,6 +133,6 @@ int main(int argc, char** argv) {
     }
     return worst;
   }
-  std::fprintf(stderr, "usage: kernels_tool print|entries|stable FILE...\n");
+  std::fprintf(stderr, "usage: kernels_tool print|slice|verdicts|entries|stable FILE...\n");
   return 2;
 }

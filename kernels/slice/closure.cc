@@ -1,0 +1,241 @@
+#include <algorithm>
+
+#include "kernels/slice/internal.h"
+
+namespace tessera::slice {
+namespace {
+
+using ptx::Instruction;
+using ptx::Name;
+using ptx::OpClass;
+using ptx::Operand;
+
+constexpr Name kRuntime[] = {"vprintf", "malloc", "free", "__assertfail"};
+
+bool any_special(const Operand& o, auto&& test) {
+  if (o.kind == Operand::Kind::kSpecial && test(o)) {
+    return true;
+  }
+  return std::any_of(o.children.begin(), o.children.end(),
+                     [&](const Operand& c) { return any_special(c, test); });
+}
+bool any_special(const Instruction& i, auto&& test) {
+  return std::any_of(i.operands.begin(), i.operands.end(),
+                     [&](const Operand& o) { return any_special(o, test); });
+}
+
+bool is_coordinate(const Operand& o) {
+  return o.name == "%ctaid" || o.name == "%nctaid";
+}
+
+// S2: the only form that the rewrite understands, `mov.u32 %r, %ctaid.x`.
+bool is_plain_coordinate_read(const Instruction& i) {
+  if (i.opcode != "mov" || i.modifiers.size() != 1 || i.operands.size() != 2 ||
+      !is_coordinate(i.operands[1])) {
+    return false;
+  }
+  Name type = i.modifiers[0], suffix = i.operands[1].suffix;
+  return (type == "u32" || type == "b32" || type == "s32") &&
+         i.operands[0].kind == Operand::Kind::kRegister &&
+         (suffix == ".x" || suffix == ".y" || suffix == ".z");
+}
+
+// S8 within one instruction. cp.async.bulk names its destination shared::cluster also in kernels without
+// clusters.
+bool is_cluster_form(const Instruction& i, OpClass op_class) {
+  if (op_class == OpClass::kCluster || i.has("multicast::cluster") ||
+      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2")) {
+    return true;
+  }
+  return i.has("shared::cluster") && op_class != OpClass::kAsyncCopy;
+}
+
+class Scan {
+ public:
+  explicit Scan(FunctionFacts& facts) : facts_(facts) {}
+
+  void run() {
+    for (const ptx::Directive& d : facts_.function->directives) {
+      Name n = d.name;
+      if (n == ".explicitcluster" || n == ".reqnctapercluster" || n == ".maxclusterrank" ||
+          n == ".blocksareclusters") {
+        found(Refusal::kCluster, "directive " + std::string(n));
+      }
+    }
+    private_state(facts_.function->body);
+    SharedAddresses shared(facts_.flow);
+    for (const Node& node : facts_.flow.nodes) {
+      instruction(node, shared);
+    }
+    facts_.order = check_order(facts_.flow, shared);
+  }
+
+ private:
+  void found(Refusal refusal, std::string detail) {
+    facts_.has_cluster_hint |= refusal == Refusal::kCluster;
+    if (facts_.own.may_cut()) {
+      facts_.own = refuse(refusal, std::move(detail));
+    }
+  }
+
+  // A copy of the body would have its own copy of such a variable.
+  void private_state(const std::vector<ptx::Statement>& list) {
+    for (const ptx::Statement& s : list) {
+      if (s.kind == ptx::Statement::Kind::kScope) {
+        private_state(s.scope);
+      } else if (s.kind == ptx::Statement::Kind::kVariable &&
+                 (s.variable.space == ptx::Space::kGlobal || s.variable.space == ptx::Space::kConst)) {
+        found(Refusal::kTooComplex, "line " + std::to_string(s.variable.at.line) + ": '" +
+                                        std::string(s.variable.name) +
+                                        "' in global memory declared in the body");
+      }
+    }
+  }
+
+  void instruction(const Node& node, const SharedAddresses& shared) {
+    const Instruction& i = *node.instruction;
+    if (!node.opcode) {
+      found(Refusal::kUnknownOpcode, at(i));
+      return;
+    }
+    const OpClass op_class = node.opcode->op_class;
+    specials(i);
+    if (is_cluster_form(i, op_class)) {
+      found(Refusal::kCluster, at(i));
+    }
+    if (op_class == OpClass::kMultimem) {
+      found(Refusal::kCollective, at(i));
+    }
+    if (i.opcode == "call") {
+      call(i);
+    }
+    const bool block_barrier = op_class == OpClass::kBlockBarrier || op_class == OpClass::kFence;
+    facts_.own_pause |= block_barrier || op_class == OpClass::kSleep;
+    const bool reads = op_class == OpClass::kLoad || op_class == OpClass::kAtomic ||
+                       op_class == OpClass::kAsyncCopy || op_class == OpClass::kTensor;
+    if (reads && i.opcode != "ldmatrix" && !shared.only_shared(node)) {
+      bool strong = op_class == OpClass::kAtomic ? i.opcode == "atom"
+                                                 : is_strong(i) || i.has("cg") || i.has("cs") || i.has("lu");
+      (strong ? facts_.own_strong_read : facts_.own_weak_read) = true;
+    }
+  }
+
+  void specials(const Instruction& i) {
+    if (any_special(i, [](const Operand& o) { return o.name.starts_with("%envreg"); })) {
+      found(Refusal::kGridSync, at(i));
+    }
+    if (any_special(i, [](const Operand& o) {
+          return o.name.starts_with("%cluster") || o.name == "%nclusterid" ||
+                 o.name == "%is_explicit_cluster";
+        })) {
+      found(Refusal::kCluster, at(i));
+    }
+    if (any_special(i, [](const Operand& o) { return o.name == "%gridid"; })) {
+      found(Refusal::kCoordinateForm, at(i));
+    }
+    if (any_special(i, is_coordinate)) {
+      facts_.own_reads_coordinates = true;
+      if (!is_plain_coordinate_read(i)) {
+        found(Refusal::kCoordinateForm, at(i));
+      }
+    }
+  }
+
+  void call(const Instruction& i) {
+    if (callee_of(i).empty()) {
+      found(Refusal::kIndirectCall, at(i));
+    }
+    facts_.own_strong_read |= callee_of(i) == "malloc";  // succeeds when another block frees
+  }
+
+  FunctionFacts& facts_;
+};
+
+}  // namespace
+
+bool is_runtime_function(Name name) {
+  return std::find(std::begin(kRuntime), std::end(kRuntime), name) != std::end(kRuntime);
+}
+
+Name callee_of(const Instruction& call) {
+  for (const Operand& o : call.operands) {
+    if (o.kind == Operand::Kind::kList) {
+      continue;
+    }
+    return o.kind == Operand::Kind::kSymbol ? o.name : Name();
+  }
+  return {};
+}
+
+Closure::Closure(const ptx::Module& module) : module_(module) {
+  for (const ptx::Item& item : module_.items) {
+    if (item.kind == ptx::Item::Kind::kFunction && item.function->has_body) {
+      defined_.emplace(item.function->name, item.function.get());
+    }
+  }
+}
+
+FunctionFacts* Closure::facts(Name name) {
+  auto known = facts_.find(name);
+  if (known != facts_.end()) {
+    FunctionFacts* f = known->second.get();
+    f->recursive |= f->state == 1;
+    return f;
+  }
+  auto definition = defined_.find(name);
+  if (definition == defined_.end()) {
+    return nullptr;
+  }
+  FunctionFacts* f = facts_.emplace(name, std::make_unique<FunctionFacts>()).first->second.get();
+  f->state = 1;
+  f->function = definition->second;
+  f->flow = build_flow(*f->function);
+  Scan(*f).run();
+  f->reads_coordinates = f->own_reads_coordinates;
+  f->strong_read = f->own_strong_read;
+  f->weak_read = f->own_weak_read;
+  f->pause = f->own_pause;
+  for (const Node& node : f->flow.nodes) {
+    Name callee = node.instruction->opcode == "call" ? callee_of(*node.instruction) : Name();
+    if (callee.empty() || is_runtime_function(callee)) {
+      continue;
+    }
+    FunctionFacts* c = facts(callee);
+    if (!c) {
+      if (f->own.may_cut()) {
+        f->own = refuse(Refusal::kIndirectCall, at(*node.instruction) + " (not defined in this module)");
+      }
+      continue;
+    }
+    if (std::find(f->callees.begin(), f->callees.end(), c) != f->callees.end()) {
+      continue;
+    }
+    f->callees.push_back(c);
+    f->reads_coordinates |= c->reads_coordinates;
+    f->strong_read |= c->strong_read;
+    f->weak_read |= c->weak_read;
+    f->pause |= c->pause;
+  }
+  f->state = 2;
+  return f;
+}
+
+std::vector<const FunctionFacts*> reached(const FunctionFacts& root) {
+  std::vector<const FunctionFacts*> order;
+  auto visit = [&](auto&& self, const FunctionFacts& f) -> void {
+    if (std::find(order.begin(), order.end(), &f) != order.end() || f.recursive) {
+      if (f.recursive && std::find(order.begin(), order.end(), &f) == order.end()) {
+        order.push_back(&f);
+      }
+      return;
+    }
+    for (const FunctionFacts* c : f.callees) {
+      self(self, *c);
+    }
+    order.push_back(&f);
+  };
+  visit(visit, root);
+  return order;
+}
+
+}  // namespace tessera::slice

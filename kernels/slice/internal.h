@@ -1,0 +1,90 @@
+// What the files of kernels/slice share: the functions that a kernel reaches, and the rules. Private.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/ptx/ir.h"
+#include "kernels/slice/flow.h"
+#include "kernels/slice/slice.h"
+
+namespace tessera::slice {
+
+// Facts about one function with a body. The first group is its own, the second counts what it calls, too.
+struct FunctionFacts {
+  const ptx::Function* function = nullptr;
+  Flow flow;
+  std::vector<const FunctionFacts*> callees;  // each once
+  Verdict own;                                // first finding of the rules that look at single instructions
+  bool has_cluster_hint = false;
+  Verdict order;  // order-dependent operation, if any
+  bool own_reads_coordinates = false, own_strong_read = false, own_weak_read = false, own_pause = false;
+
+  bool reads_coordinates = false;  // %ctaid or %nctaid
+  bool strong_read = false;        // a read that sees what other blocks write while they run
+  bool weak_read = false;          // any other read of global or generic memory
+  bool pause = false;              // barrier, fence or nanosleep
+  bool recursive = false;
+  int state = 0;  // while the graph is walked: 1 open, 2 done
+};
+
+// All functions of a module that were asked for, with what they call. Views into the module.
+class Closure {
+ public:
+  explicit Closure(const ptx::Module& module);
+  // Facts of a defined function and, before it, of everything that it calls; nullptr if it is not defined
+  // here.
+  FunctionFacts* facts(ptx::Name name);
+
+ private:
+  const ptx::Module& module_;
+  std::unordered_map<ptx::Name, const ptx::Function*> defined_;
+  std::unordered_map<ptx::Name, std::unique_ptr<FunctionFacts>> facts_;
+};
+
+// Depth-first list of a function and all that it reaches, callees before callers.
+std::vector<const FunctionFacts*> reached(const FunctionFacts& root);
+
+// Callee of a direct call, "" for an indirect one.
+ptx::Name callee_of(const ptx::Instruction& call);
+// Functions of the device runtime that the driver provides and that do not wait for other blocks by
+// themselves.
+bool is_runtime_function(ptx::Name name);
+
+// Does a memory access, by space or by the origin of its address, surely concern only shared memory?
+class SharedAddresses {
+ public:
+  explicit SharedAddresses(const Flow& flow);
+  bool only_shared(const Node& node) const;
+
+ private:
+  const Flow& flow_;
+  std::vector<uint8_t> shared_;  // by object: holds a generic address made by cvta.shared
+};
+
+bool is_strong(const ptx::Instruction& load);  // .volatile .relaxed .acquire .mmio .cv
+size_t address_operand(
+    const ptx::Instruction& access);  // index of the first [..]; number of operands if none
+
+// Rules S4, S5 over the loops of one function. `closure` gives the facts of what it calls.
+Verdict check_waiting(const FunctionFacts& facts, Closure& closure);
+// First operation whose effect depends on the order of blocks.
+Verdict check_order(const Flow& flow, const SharedAddresses& shared);
+
+// Byte layout of a parameter list.
+struct ParamLayout {
+  uint64_t end = 0;  // of the last parameter
+  uint64_t origin_offset = 0;
+};
+ParamLayout layout_params(const ptx::Function& entry);
+uint64_t param_limit_bytes(const ptx::Module& module);
+
+std::string at(const ptx::Instruction& instruction);  // "line 12: bar.sync 0;"
+Verdict refuse(Refusal refusal, std::string detail);
+
+KernelReport analyse_entry(const ptx::Module& module, const ptx::Function& entry, Closure& closure,
+                           const Options& options);
+
+}  // namespace tessera::slice

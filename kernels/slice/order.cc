@@ -1,0 +1,139 @@
+// Which operations make a result depend on the order in which blocks run, and which addresses are shared
+// memory.
+#include <algorithm>
+
+#include "kernels/slice/internal.h"
+
+namespace tessera::slice {
+namespace {
+
+using ptx::Instruction;
+using ptx::Name;
+using ptx::OpClass;
+using ptx::Operand;
+using ptx::Space;
+
+constexpr Name kFloats[] = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"};
+constexpr Name kCommutative[] = {"add", "min", "max", "and", "or", "xor", "inc", "dec"};
+
+bool any_of(const Instruction& i, const auto& names) {
+  return std::any_of(i.modifiers.begin(), i.modifiers.end(), [&](Name m) {
+    return std::find(std::begin(names), std::end(names), m) != std::end(names);
+  });
+}
+
+// Value that an atomic returns is looked at by somebody.
+bool result_used(const Flow& flow, const Node& node, const std::vector<uint8_t>& read) {
+  if (node.instruction->opcode != "atom") {
+    return false;
+  }
+  for (Object o : flow.writes(node)) {
+    if (o >= kFirstRegister && read[o]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// inc/dec wrap at their operand: only the same bound everywhere makes them commute. A literal is taken as
+// that.
+bool wraps_at_literal(const Instruction& i) {
+  return (!i.has("inc") && !i.has("dec")) ||
+         (!i.operands.empty() && i.operands.back().kind == Operand::Kind::kInteger);
+}
+
+// Which integer operation this is, so that two kinds in one kernel (add here, max there) can be noticed.
+Name operation(const Instruction& i) {
+  for (Name m : i.modifiers) {
+    if (std::find(std::begin(kCommutative), std::end(kCommutative), m) != std::end(kCommutative)) {
+      return m;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
+  std::vector<uint8_t> read(flow.n_objects, 0);
+  for (const Node& node : flow.nodes) {
+    for (Object o : flow.reads(node)) {
+      read[o] = 1;
+    }
+  }
+  for (const Node& node : flow.nodes) {
+    if (!node.opcode) {
+      continue;
+    }
+    const Instruction& i = *node.instruction;
+    const OpClass op_class = node.opcode->op_class;
+    // cp.reduce.async[.bulk]: a reduction into global memory without result.
+    bool reduction = op_class == OpClass::kAsyncCopy && i.has("reduce");
+    if (op_class != OpClass::kAtomic && !reduction) {
+      continue;
+    }
+    if (!reduction && shared.only_shared(node)) {
+      continue;  // seen by one block only
+    }
+    Name op = operation(i);
+    if (op.empty() || !wraps_at_literal(i)) {  // exch, cas, and what later versions add
+      return refuse(Refusal::kOrderDependent, at(i));
+    }
+    if (op == "add" && any_of(i, kFloats)) {
+      return refuse(Refusal::kOrderDependent, at(i) + " (floating-point sum)");
+    }
+    if (result_used(flow, node, read)) {
+      return refuse(Refusal::kOrderDependent, at(i) + " (its result is used)");
+    }
+  }
+  return {};
+}
+
+SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow), shared_(flow.n_objects, 0) {
+  // An object is shared if each of its writes is cvta.shared, or moves or offsets a shared one.
+  std::vector<uint8_t> denied(flow.n_objects, 0);
+  auto makes_shared = [&](const Node& node) {
+    const Instruction& i = *node.instruction;
+    if (i.opcode == "cvta") {
+      return !i.has("to") && ptx::space_of(i) == Space::kShared;
+    }
+    if (i.opcode != "mov" && i.opcode != "add" && i.opcode != "sub") {
+      return false;
+    }
+    return std::any_of(flow_.reads(node).begin(), flow_.reads(node).end(),
+                       [&](Object o) { return o != node.guard && shared_[o]; });
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::fill(denied.begin(), denied.end(), 0);
+    for (const Node& node : flow_.nodes) {
+      for (Object o : flow_.writes(node)) {
+        denied[o] |= !makes_shared(node);
+      }
+    }
+    for (const Node& node : flow_.nodes) {
+      for (Object o : flow_.writes(node)) {
+        if (o >= kFirstRegister && !denied[o] && !shared_[o]) {
+          shared_[o] = 1;
+          changed = true;
+        }
+      }
+    }
+  }
+}
+
+bool SharedAddresses::only_shared(const Node& node) const {
+  const Instruction& i = *node.instruction;
+  Space space = ptx::space_of(i);
+  if (space != Space::kNone) {
+    return space != Space::kGlobal;
+  }
+  size_t n = address_operand(i);
+  if (n == i.operands.size()) {
+    return false;
+  }
+  Object base = flow_.object_of(node, n);
+  return base != kNoObject && shared_[base];
+}
+
+}  // namespace tessera::slice

@@ -1,0 +1,66 @@
+// The passes of the slicing rewrite, in order. After each one the verifier looks at what was made; a finding
+// removes everything that was added, and the kernels stay as they were.
+#include <algorithm>
+
+#include "kernels/ptx/verifier.h"
+#include "kernels/slice/rewrite.h"
+
+namespace tessera::slice {
+namespace {
+
+struct Pass {
+  const char* name;
+  void (*run)(Rewrite&);
+};
+constexpr Pass kPasses[] = {
+    {"clone", clone_functions},     {"append_parameter", append_parameter},
+    {"strip_debug", strip_debug},   {"read_coordinates", read_coordinates},
+    {"thread_calls", thread_calls},
+};
+
+base::Status verify_clones(const Rewrite& rewrite) {
+  for (const Clone& c : rewrite.clones) {
+    base::Status status = ptx::verify(rewrite.module, *c.function);
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return base::ok();
+}
+
+}  // namespace
+
+std::vector<KernelReport> add_variants(ptx::Module& module, const Options& options) {
+  std::vector<KernelReport> reports = analyse(module, options);
+  Closure closure(module);
+  Rewrite rewrite{module, closure, {}, {}, {}};
+  for (const KernelReport& report : reports) {
+    if (report.verdict.may_cut() && !module.find(report.kernel + kVariantSuffix)) {
+      rewrite.kernels.push_back(module.find(report.kernel)->name);
+    }
+  }
+  const size_t n_items = module.items.size();
+  for (const Pass& pass : kPasses) {
+    if (rewrite.kernels.empty()) {
+      break;
+    }
+    pass.run(rewrite);
+    base::Status status = verify_clones(rewrite);
+    if (!status.ok()) {
+      module.items.resize(n_items);
+      for (KernelReport& report : reports) {
+        if (report.verdict.may_cut()) {
+          report.verdict =
+              refuse(Refusal::kTooComplex, std::string("pass ") + pass.name + ": " + status.error().text);
+        }
+      }
+      return reports;
+    }
+    if (options.dump) {
+      options.dump(options.dump_user, pass.name, module);
+    }
+  }
+  return reports;
+}
+
+}  // namespace tessera::slice

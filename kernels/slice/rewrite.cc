@@ -1,0 +1,284 @@
+#include "kernels/slice/rewrite.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+namespace tessera::slice {
+namespace {
+
+using ptx::Instruction;
+using ptx::Name;
+using ptx::Operand;
+using ptx::Space;
+using ptx::Statement;
+using ptx::Type;
+using ptx::Variable;
+
+constexpr unsigned kAxes = 3;
+constexpr Name kAxisSuffix[kAxes] = {".x", ".y", ".z"};
+// Registers of the prologue; the '%' keeps them apart from names of C++ and of inline assembly.
+constexpr Name kBlock[kAxes] = {"%tessera_ctaid_x", "%tessera_ctaid_y", "%tessera_ctaid_z"};
+constexpr Name kGrid[kAxes] = {"%tessera_nctaid_x", "%tessera_nctaid_y", "%tessera_nctaid_z"};
+constexpr Name kBase[kAxes] = {"%tessera_base_x", "%tessera_base_y", "%tessera_base_z"};
+constexpr Name kLaunched[kAxes] = {"%tessera_launched_x", "%tessera_launched_y", "%tessera_launched_z"};
+constexpr Name kHandedOn = "tessera_handed_on";  // call parameter with the coordinates
+
+Name parameter_name(ptx::Module& module, Name function) {
+  return module.keep(std::string(function) + "_origin");
+}
+
+Operand reg(Name name) {
+  Operand o;
+  o.kind = Operand::Kind::kRegister;
+  o.name = name;
+  return o;
+}
+Operand special(Name name, Name suffix) {
+  Operand o;
+  o.kind = Operand::Kind::kSpecial;
+  o.name = name;
+  o.suffix = suffix;
+  return o;
+}
+Operand address(Name base, uint64_t offset) {
+  Operand o;
+  o.kind = Operand::Kind::kAddress;
+  o.name = base;
+  o.bits = offset;
+  return o;
+}
+Operand symbol(Name name) {
+  Operand o;
+  o.kind = Operand::Kind::kSymbol;
+  o.name = name;
+  return o;
+}
+Statement make(Name opcode, std::vector<Name> modifiers, std::vector<Operand> operands) {
+  Statement s;
+  s.kind = Statement::Kind::kInstruction;
+  s.instruction.opcode = opcode;
+  s.instruction.modifiers = std::move(modifiers);
+  s.instruction.operands = std::move(operands);
+  return s;
+}
+Statement declare(Space space, Name name) {
+  Statement s;
+  s.kind = Statement::Kind::kVariable;
+  s.variable.space = space;
+  s.variable.type = Type::kB32;
+  s.variable.name = name;
+  return s;
+}
+// SliceOrigin, and with the same shape what a callee gets: block coordinates, then the original grid.
+Variable coordinates_parameter(Name name) {
+  Variable v;
+  v.space = Space::kParam;
+  v.type = Type::kB8;
+  v.align = alignof(SliceOrigin);
+  v.is_array = true;
+  v.dims = {sizeof(SliceOrigin)};
+  v.name = name;
+  return v;
+}
+
+void each_instruction(std::vector<Statement>& list, auto&& f) {
+  for (Statement& s : list) {
+    if (s.kind == Statement::Kind::kInstruction) {
+      f(s.instruction);
+    } else if (s.kind == Statement::Kind::kScope) {
+      each_instruction(s.scope, f);
+    }
+  }
+}
+
+// Which of %ctaid.xyz (bits 0..2) and %nctaid.xyz (bits 3..5) an operand reads; replaces it by its register.
+unsigned replace_coordinate(Operand& o) {
+  const bool block = o.name == "%ctaid", grid = o.name == "%nctaid";
+  if (o.kind != Operand::Kind::kSpecial || (!block && !grid)) {
+    return 0;
+  }
+  for (unsigned axis = 0; axis < kAxes; ++axis) {
+    if (o.suffix == kAxisSuffix[axis]) {
+      o = reg(block ? kBlock[axis] : kGrid[axis]);
+      return 1u << (block ? axis : axis + kAxes);
+    }
+  }
+  return 0;
+}
+
+// Entry: ctaid of the box + origin, grid as it was. Callee: both as handed on.
+std::vector<Statement> prologue(Name parameter, bool is_entry, unsigned used) {
+  std::vector<Statement> list;
+  for (unsigned axis = 0; axis < kAxes; ++axis) {
+    const uint64_t block_offset = axis * sizeof(uint32_t), grid_offset = (kAxes + axis) * sizeof(uint32_t);
+    if (used & (1u << axis)) {
+      list.push_back(declare(Space::kReg, kBlock[axis]));
+      if (is_entry) {
+        list.push_back(declare(Space::kReg, kBase[axis]));
+        list.push_back(declare(Space::kReg, kLaunched[axis]));
+        list.push_back(make("ld", {"param", "u32"}, {reg(kBase[axis]), address(parameter, block_offset)}));
+        list.push_back(make("mov", {"u32"}, {reg(kLaunched[axis]), special("%ctaid", kAxisSuffix[axis])}));
+        list.push_back(make("add", {"s32"}, {reg(kBlock[axis]), reg(kBase[axis]), reg(kLaunched[axis])}));
+      } else {
+        list.push_back(make("ld", {"param", "u32"}, {reg(kBlock[axis]), address(parameter, block_offset)}));
+      }
+    }
+    if (used & (1u << (kAxes + axis))) {
+      list.push_back(declare(Space::kReg, kGrid[axis]));
+      list.push_back(make("ld", {"param", "u32"}, {reg(kGrid[axis]), address(parameter, grid_offset)}));
+    }
+  }
+  return list;
+}
+
+void collect_targets(const std::vector<Statement>& list, std::unordered_set<Name>* names) {
+  for (const Statement& s : list) {
+    if (s.kind == Statement::Kind::kScope) {
+      collect_targets(s.scope, names);
+    } else if (s.kind == Statement::Kind::kPrototype) {
+      names->insert(s.targets.begin(), s.targets.end());
+    } else if (s.kind == Statement::Kind::kInstruction) {
+      for (const Operand& o : s.instruction.operands) {
+        if (o.kind == Operand::Kind::kSymbol) {
+          names->insert(o.name);
+        }
+      }
+    }
+  }
+}
+
+void remove_debug(std::vector<Statement>* list, const std::unordered_set<Name>& targets) {
+  std::erase_if(*list, [&](const Statement& s) {
+    return s.kind == Statement::Kind::kLoc ||
+           (s.kind == Statement::Kind::kLabel && !targets.contains(s.label));
+  });
+  for (Statement& s : *list) {
+    if (s.kind == Statement::Kind::kScope) {
+      remove_debug(&s.scope, targets);
+    }
+  }
+}
+
+ptx::Function* add_function(ptx::Module& module, ptx::Function&& f) {
+  ptx::Item& item = module.items.emplace_back();
+  item.kind = ptx::Item::Kind::kFunction;
+  item.function = std::make_unique<ptx::Function>(std::move(f));
+  return item.function.get();
+}
+
+// { .param handed_on[24]; st.param ...; call (..), callee, (.., handed_on); }
+Statement threaded_call(const Instruction& original, Name callee) {
+  Statement scope;
+  scope.kind = Statement::Kind::kScope;
+  Statement parameter;
+  parameter.kind = Statement::Kind::kVariable;
+  parameter.variable = coordinates_parameter(kHandedOn);
+  scope.scope.push_back(std::move(parameter));
+  for (unsigned axis = 0; axis < kAxes; ++axis) {
+    const uint64_t block_offset = axis * sizeof(uint32_t), grid_offset = (kAxes + axis) * sizeof(uint32_t);
+    scope.scope.push_back(
+        make("st", {"param", "b32"}, {address(kHandedOn, block_offset), reg(kBlock[axis])}));
+    scope.scope.push_back(make("st", {"param", "b32"}, {address(kHandedOn, grid_offset), reg(kGrid[axis])}));
+  }
+  Statement call;
+  call.kind = Statement::Kind::kInstruction;
+  call.instruction = original;
+  auto& operands = call.instruction.operands;
+  size_t n = 0;
+  while (operands[n].kind == Operand::Kind::kList) {
+    ++n;
+  }
+  operands[n].name = callee;
+  if (n + 1 == operands.size()) {
+    operands.emplace_back().kind = Operand::Kind::kList;
+  }
+  operands[n + 1].children.push_back(symbol(kHandedOn));
+  scope.scope.push_back(std::move(call));
+  return scope;
+}
+
+void thread_list(std::vector<Statement>& list, const std::unordered_map<Name, Name>& renamed) {
+  for (Statement& s : list) {
+    if (s.kind == Statement::Kind::kScope) {
+      thread_list(s.scope, renamed);
+    } else if (s.kind == Statement::Kind::kInstruction && s.instruction.opcode == "call") {
+      auto it = renamed.find(callee_of(s.instruction));
+      if (it != renamed.end()) {
+        s = threaded_call(s.instruction, it->second);
+      }
+    }
+  }
+}
+
+bool calls_renamed(const FunctionFacts& facts) {
+  return std::any_of(facts.callees.begin(), facts.callees.end(),
+                     [](const FunctionFacts* c) { return c->reads_coordinates; });
+}
+
+}  // namespace
+
+void clone_functions(Rewrite& rw) {
+  std::vector<const FunctionFacts*> callees;
+  for (Name kernel : rw.kernels) {
+    for (const FunctionFacts* f : reached(*rw.closure.facts(kernel))) {
+      if (f->function->is_entry || !f->reads_coordinates || rw.renamed_callees.contains(f->function->name)) {
+        continue;
+      }
+      rw.renamed_callees[f->function->name] = rw.module.keep(std::string(f->function->name) + kVariantSuffix);
+      callees.push_back(f);
+    }
+  }
+  auto clone = [&](const FunctionFacts& facts, Name name) {
+    ptx::Function copy = *facts.function;
+    copy.name = name;
+    copy.at = {};
+    copy.linkage = copy.is_entry ? Name(".visible") : Name();
+    ptx::Function* added = add_function(rw.module, std::move(copy));
+    rw.clones.push_back({added, added->is_entry, facts.reads_coordinates, calls_renamed(facts)});
+  };
+  for (const FunctionFacts* f : callees) {
+    clone(*f, rw.renamed_callees[f->function->name]);
+  }
+  for (Name kernel : rw.kernels) {
+    clone(*rw.closure.facts(kernel), rw.module.keep(std::string(kernel) + kVariantSuffix));
+  }
+}
+
+void append_parameter(Rewrite& rw) {
+  for (Clone& c : rw.clones) {
+    c.function->params.push_back(coordinates_parameter(parameter_name(rw.module, c.function->name)));
+  }
+}
+
+void strip_debug(Rewrite& rw) {
+  for (Clone& c : rw.clones) {
+    std::unordered_set<Name> targets;
+    collect_targets(c.function->body, &targets);
+    remove_debug(&c.function->body, targets);
+  }
+}
+
+void read_coordinates(Rewrite& rw) {
+  for (Clone& c : rw.clones) {
+    unsigned used = c.threads_callees ? 0x3f : 0;
+    each_instruction(c.function->body, [&](Instruction& i) {
+      for (Operand& o : i.operands) {
+        used |= replace_coordinate(o);
+      }
+    });
+    auto added = prologue(c.function->params.back().name, c.is_entry, used);
+    c.function->body.insert(c.function->body.begin(), std::make_move_iterator(added.begin()),
+                            std::make_move_iterator(added.end()));
+  }
+}
+
+void thread_calls(Rewrite& rw) {
+  for (Clone& c : rw.clones) {
+    if (c.threads_callees) {
+      thread_list(c.function->body, rw.renamed_callees);
+    }
+  }
+}
+
+}  // namespace tessera::slice
