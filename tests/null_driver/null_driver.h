@@ -32,4 +32,6 @@ struct TesseraNullLaunch {
 };
 void tessera_null_record_launches(int on);
 TesseraNullLaunch tessera_null_last_launch();
+// The latest cuParamSetf: a float argument, to see that vector registers survive the first call.
+float tessera_null_last_float();
 }

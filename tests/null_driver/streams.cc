@@ -59,6 +59,7 @@ CUresult query() {
 }
 
 std::atomic<bool> g_record_launches{false};
+float g_last_float = 0;
 TesseraNullLaunch g_last_launch{};  // written by launching threads while recording; tests launch from one
 
 void note_launch(CUfunction f, const uint32_t (&grid)[3], const uint32_t (&block)[3], uint32_t shared,
@@ -89,6 +90,15 @@ TS_EXPORT void tessera_null_record_launches(int on) {
 }
 TS_EXPORT TesseraNullLaunch tessera_null_last_launch() {
   return g_last_launch;
+}
+
+TS_EXPORT float tessera_null_last_float() {
+  return g_last_float;
+}
+TS_NULL(cuParamSetf, CUfunction, int, float value) {
+  TS_NULL_COUNT(cuParamSetf);
+  g_last_float = value;
+  return CUDA_SUCCESS;
 }
 
 // One definition for a symbol and its per-thread twin.

@@ -1,0 +1,11 @@
+// What the conformance programs share: one line per call, nothing that differs between runs (addresses,
+// times).
+#pragma once
+
+#include <cstdio>
+
+#define SAY(call)                             \
+  do {                                        \
+    const int result_ = int(call);            \
+    std::printf("%s = %d\n", #call, result_); \
+  } while (0)

@@ -1,0 +1,145 @@
+// The generated table against the toolkit's headers, and against itself.
+#include "driver_api/real_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <type_traits>
+
+namespace tessera::driver_api {
+namespace {
+
+// Signatures: every row but the graphics ones (their headers may be missing) is exactly what cuda.h declares.
+template <class Row, class Header>
+constexpr bool same_function() {
+  return std::is_same_v<Row, Header>;
+}
+#define TS_HOOK(klass, symbol, base, since, stream, ret, params, args) \
+  static_assert(same_function<decltype(RealDriver::symbol), decltype(&::symbol)>(), #symbol);
+#include "driver_api/hooks.def"
+
+bool ends_with(const std::string& s, const char* tail) {
+  return s.size() > std::strlen(tail) &&
+         s.compare(s.size() - std::strlen(tail), std::string::npos, tail) == 0;
+}
+
+TEST(Table, HasEveryExportAndTheGraphicsNames) {
+  EXPECT_EQ(kEntryCount, 672);
+  for (const char* name : {"cuInit", "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuMemAlloc", "cuMemAlloc_v2",
+                           "cuMemcpyHtoD_v2_ptds", "cuGetProcAddress", "cuGetProcAddress_v2", "cuGLInit",
+                           "cuEGLStreamProducerPresentFrame", "cuVDPAUCtxCreate_v2", "cuProfilerStart"}) {
+    const Entry e = find_entry(name);
+    ASSERT_NE(e, Entry::kCount) << name;
+    EXPECT_STREQ(info(e).symbol, name);
+  }
+  EXPECT_EQ(find_entry("cuNoSuchFunction"), Entry::kCount);
+  EXPECT_EQ(find_entry(""), Entry::kCount);
+  EXPECT_EQ(find_entry("zzz"), Entry::kCount);
+  EXPECT_TRUE(known_base("cuMemcpyHtoD"));
+  EXPECT_FALSE(known_base("cuMemcpyHtoD_v2"));
+}
+
+TEST(Table, EveryRowHasAVersionAndEveryAbiItsOwn) {
+  std::map<std::pair<std::string, bool>, std::set<int>> versions;
+  for (const EntryInfo& row : kEntryInfo) {
+    EXPECT_GE(row.since, 2000) << row.symbol;
+    EXPECT_LE(row.since, 13000) << row.symbol;
+    EXPECT_TRUE(std::string(row.symbol).starts_with(row.base)) << row.symbol;
+    const bool per_thread = ends_with(row.symbol, "_ptds") || ends_with(row.symbol, "_ptsz");
+    EXPECT_TRUE(versions[(std::pair{std::string(row.base), per_thread})].insert(row.since).second)
+        << row.symbol << ": two ABIs of one name for one version";
+  }
+  EXPECT_EQ(info(Entry::cuCtxCreate).since, 2000);
+  EXPECT_EQ(info(Entry::cuCtxCreate_v4).since, 12050);
+  EXPECT_EQ(info(Entry::cuGetProcAddress).since, 11030);
+  EXPECT_EQ(info(Entry::cuGetProcAddress_v2).since, 12000);
+  EXPECT_EQ(info(Entry::cuLaunchKernel).since, 4000);
+  EXPECT_EQ(info(Entry::cuLaunchKernel_ptsz).since, 7000);
+}
+
+TEST(Table, StreamFlavourFollowsTheSuffix) {
+  for (const EntryInfo& row : kEntryInfo) {
+    const bool per_thread = ends_with(row.symbol, "_ptds") || ends_with(row.symbol, "_ptsz");
+    EXPECT_EQ(row.flavour == Flavour::kPerThread, per_thread) << row.symbol;
+    if (!per_thread) continue;
+    const std::string twin(row.symbol, std::strlen(row.symbol) - 5);
+    ASSERT_NE(find_entry(twin.c_str()), Entry::kCount) << row.symbol << " has no twin";
+    EXPECT_EQ(info(find_entry(twin.c_str())).flavour, Flavour::kLegacy) << twin;
+    EXPECT_EQ(info(find_entry(twin.c_str())).klass, row.klass) << twin;
+  }
+  EXPECT_EQ(info(Entry::cuCtxSynchronize).flavour, Flavour::kNone);
+  EXPECT_EQ(info(Entry::cuMemcpyHtoD).flavour, Flavour::kLegacy);
+  EXPECT_EQ(info(Entry::cuLaunchKernelEx).flavour, Flavour::kLegacy);
+}
+
+// The stream column of every hooked row compiles where the row's parameters are in scope, and yields the
+// argument.
+#define TS_HOOK(klass, symbol, base, since, stream, ret, params, args) \
+  [[maybe_unused]] StreamArg stream_of_##symbol params {               \
+    return TS_STREAM_ARG(stream);                                      \
+  }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "driver_api/hooks.def"
+#pragma GCC diagnostic pop
+
+TEST(Table, StreamColumnYieldsTheArgument) {
+  CUlaunchConfig config = {};
+  config.hStream = reinterpret_cast<CUstream>(0x40);
+  EXPECT_EQ(stream_of_cuLaunchKernelEx(&config, nullptr, nullptr, nullptr).stream, config.hStream);
+  EXPECT_EQ(stream_of_cuLaunchKernelEx(nullptr, nullptr, nullptr, nullptr).stream, nullptr);
+  EXPECT_EQ(stream_of_cuLaunchKernelEx_ptsz(&config, nullptr, nullptr, nullptr).flavour, Flavour::kPerThread);
+  EXPECT_EQ(stream_of_cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, config.hStream, nullptr, nullptr).stream,
+            config.hStream);
+  EXPECT_EQ(stream_of_cuMemcpyHtoD_v2_ptds(0, nullptr, 0).flavour, Flavour::kPerThread);
+  EXPECT_EQ(stream_of_cuCtxSynchronize().flavour, Flavour::kNone);
+}
+
+TEST(Actions, LaunchesAreHookedAndQueriesAreNot) {
+  const std::map<Entry, Class> expected = {
+      {Entry::cuLaunchKernel, Class::k_launch},
+      {Entry::cuLaunchKernelEx_ptsz, Class::k_launch},
+      {Entry::cuLaunchCooperativeKernel, Class::k_launch_whole},
+      {Entry::cuGraphLaunch_ptsz, Class::k_launch_whole},
+      {Entry::cuLaunchGridAsync, Class::k_launch_whole},
+      {Entry::cuMemcpy, Class::k_copy},
+      {Entry::cuMemcpy3DBatchAsync_v2_ptsz, Class::k_copy},
+      {Entry::cuMemsetD2D32_v2_ptds, Class::k_memset},
+      {Entry::cuCtxSynchronize_v2, Class::k_sync},
+      {Entry::cuStreamBeginCaptureToGraph_ptsz, Class::k_capture},
+      {Entry::cuGetProcAddress_v2, Class::k_resolve},
+      {Entry::cuInit, Class::k_init},
+      {Entry::cuGetExportTable, Class::kPass},
+      {Entry::cuDeviceGetAttribute, Class::kPass},
+      {Entry::cuMemGetInfo_v2, Class::kPass},
+      {Entry::cuMemCreate, Class::kPass},
+      {Entry::cuLaunchHostFunc, Class::kPass},
+  };
+  for (const auto& [entry, klass] : expected) EXPECT_EQ(info(entry).klass, klass) << info(entry).symbol;
+}
+
+// Whatever the header calls a launch or a copy must be hooked, also if a later toolkit adds one.
+TEST(Actions, NoLaunchOrCopyIsForgotten) {
+  for (const EntryInfo& row : kEntryInfo) {
+    const std::string s = row.symbol;
+    const bool does_work = s.starts_with("cuMemcpy") || s.starts_with("cuMemset") ||
+                           (s.starts_with("cuLaunch") && !s.starts_with("cuLaunchHostFunc")) ||
+                           s.starts_with("cuGraphLaunch");
+    const bool hooked = row.klass == Class::k_launch || row.klass == Class::k_launch_whole ||
+                        row.klass == Class::k_copy || row.klass == Class::k_memset;
+    EXPECT_EQ(does_work, hooked) << s;
+  }
+}
+
+TEST(Actions, AsyncIsReadFromTheName) {
+  EXPECT_TRUE(is_async_name("cuMemcpyHtoDAsync_v2"));
+  EXPECT_TRUE(is_async_name("cuMemcpyBatchAsync"));
+  EXPECT_FALSE(is_async_name("cuMemcpyHtoD_v2"));
+  EXPECT_FALSE(is_async_name(""));
+}
+
+}  // namespace
+}  // namespace tessera::driver_api
