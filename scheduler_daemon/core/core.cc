@@ -148,9 +148,6 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
     case 1:
       text = stats::schema_json();
       break;
-    case 2:
-      text = stats::to_prometheus(snapshot(now_ns));
-      break;
     default:
       return refuse(connection, Code::kUnsupported, "this daemon does not know that question: update it");
   }
@@ -390,12 +387,13 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
   bool changed = first || !(terms == client.terms);
   if (granted) terms.expires_ns = now_ns + lease.duration_ns;
   bool was_held = !first && client.terms.state == abi::kLeaseHold;
+  bool was_granted = client.terms.state == abi::kLeaseGranted;
   bool is_held = terms.state == abi::kLeaseHold;
   client.terms = terms;
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;
     if (granted && (was_held || first)) ++counters_.grants, ++client.counters.grants;
-    if (is_held && !was_held) ++counters_.revocations, ++client.counters.revocations;
+    if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
   } else if (granted) {
     ipc::lease_renew(client.lease_line(), terms.expires_ns);

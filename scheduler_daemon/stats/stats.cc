@@ -108,15 +108,6 @@ std::string described(const char* name, const char* unit, const char* descriptio
   return out;
 }
 
-void family(std::string* out, const std::string& name, const char* help) {
-  *out += "# HELP " + name + ' ' + help + "\n# TYPE " + name + " untyped\n";
-}
-
-std::string labels(const ClientRow& c) {
-  return "{client=" + quoted(c.name) + ",pid=\"" + std::to_string(c.pid) + "\",UUID=" + quoted(c.gpu) +
-         ",priority=\"" + std::to_string(c.priority) + "\"}";
-}
-
 }  // namespace
 
 std::string to_json(const Snapshot& s) {
@@ -137,19 +128,6 @@ std::string schema_json() {
   client += (client.empty() ? "" : ",") + described(#name, #unit, description);
 #include "scheduler_daemon/stats/stats.def"
   return "{\"daemon\":[" + daemon + "],\"client\":[" + client + "]}";
-}
-
-std::string to_prometheus(const Snapshot& s) {
-  std::string out;
-#define TS_DAEMON(name, unit, description)            \
-  family(&out, "tessera_daemon_" #name, description); \
-  out += "tessera_daemon_" #name " " + std::to_string(s.counters.name) + '\n';
-#define TS_CLIENT(name, unit, description)            \
-  family(&out, "tessera_client_" #name, description); \
-  for (const ClientRow& c : s.clients)                \
-    out += "tessera_client_" #name + labels(c) + ' ' + std::to_string(c.counters.name) + '\n';
-#include "scheduler_daemon/stats/stats.def"
-  return out;
 }
 
 }  // namespace tessera::stats

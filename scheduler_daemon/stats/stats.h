@@ -48,7 +48,5 @@ struct Snapshot {
 std::string to_json(const Snapshot& snapshot);
 // Name, unit and description of every counter, as JSON.
 std::string schema_json();
-// Prometheus text exposition of the same numbers.
-std::string to_prometheus(const Snapshot& snapshot);
 
 }  // namespace tessera::stats

@@ -1,0 +1,124 @@
+#include "scheduler_daemon/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/units.h"
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::config {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(Config, EmptyMeansDefaults) {
+  Parsed p = parse_config("", "f");
+  EXPECT_TRUE(p.errors.empty());
+  EXPECT_EQ(p.config.policy_name, "temporal");
+  core::Settings s = settings_of(p.config);
+  policy::Parameters defaults;  // the two lists of defaults must not drift apart
+  EXPECT_EQ(s.parameters.window_ns, defaults.window_ns);
+  EXPECT_EQ(s.parameters.slice_ns, defaults.slice_ns);
+  EXPECT_EQ(s.parameters.quantum_ns, defaults.quantum_ns);
+  EXPECT_EQ(s.parameters.lease_ns, defaults.lease_ns);
+  EXPECT_EQ(s.parameters.guard_ns, defaults.guard_ns);
+  EXPECT_EQ(s.parameters.marker_spacing_ns, defaults.marker_spacing_ns);
+  EXPECT_EQ(s.parameters.max_hold_ns, defaults.max_hold_ns);
+  EXPECT_EQ(s.parameters.idle_grace_ns, defaults.idle_grace_ns);
+  EXPECT_EQ(s.parameters.drain_timeout_ns, defaults.drain_timeout_ns);
+}
+
+TEST(Config, ValuesArrive) {
+  Parsed p = parse_config(R"(
+[daemon]
+socket = "/tmp/x.sock"
+on_daemon_loss = "hold"
+[policy]
+name = "none"
+guard_us = 500
+[priority]
+default_max = 2
+[[priority.limit]]
+uid = 1000
+max = 7
+[[priority.limit]]
+gid = 44
+max = 0
+)",
+                          "f");
+  ASSERT_TRUE(p.errors.empty()) << p.errors[0];
+  core::Settings s = settings_of(p.config);
+  EXPECT_EQ(p.config.daemon_socket, "/tmp/x.sock");
+  EXPECT_EQ(s.on_daemon_loss, uint32_t(ipc::abi::kLossHold));
+  EXPECT_EQ(s.policy_name, "none");
+  EXPECT_EQ(s.parameters.guard_ns, base::us(500));
+  EXPECT_EQ(s.default_max_priority, 2u);
+  ASSERT_EQ(s.priority_limits.size(), 2u);
+  EXPECT_EQ(s.priority_limits[0].max_priority, 7u);
+  EXPECT_TRUE(s.priority_limits[1].by_gid);
+}
+
+TEST(Config, EveryMistakeIsNamedWithLineColumnAndRemedyInTheOrderOfTheFile) {
+  Parsed p = parse_config(R"([policy]
+quantm_us = 5
+name = "tempral"
+window_us = -3
+[daemno]
+[priority]
+default_max = 8
+[[priority.limit]]
+max = 3
+[[priority.limit]]
+user = 3
+uid = 1
+max = 1
+)",
+                          "t.toml");
+  EXPECT_THAT(p.errors,
+              ElementsAre(AllOf(StartsWith("t.toml:2:1: "), HasSubstr("did you mean `quantum_us`?")),
+                          AllOf(StartsWith("t.toml:3:8: "), HasSubstr("none|temporal")),
+                          AllOf(StartsWith("t.toml:4:13: "), HasSubstr("10 to 1000000")),
+                          AllOf(StartsWith("t.toml:5:"), HasSubstr("did you mean `daemon`?")),
+                          AllOf(StartsWith("t.toml:7:15: "), HasSubstr("0 to 7")),
+                          AllOf(StartsWith("t.toml:8:"), HasSubstr("needs `uid` or `gid`")),
+                          AllOf(StartsWith("t.toml:11:1: "), HasSubstr("known here: uid, gid, max"))));
+}
+
+TEST(Config, SyntaxErrorsAndWrongShapesAreErrorsToo) {
+  EXPECT_THAT(parse_config("[policy\n", "f").errors, ElementsAre(StartsWith("f:1:")));
+  EXPECT_THAT(parse_config("policy = 3\n", "f").errors, ElementsAre(HasSubstr("write [policy]")));
+  EXPECT_THAT(parse_config("[priority]\nlimit = 3\n", "f").errors,
+              ElementsAre(HasSubstr("[[priority.limit]]")));
+  EXPECT_THAT(parse_config("[policy]\nname = 3\n", "f").errors, ElementsAre(HasSubstr("in quotes")));
+  EXPECT_THAT(parse_config("[policy]\nslice_us = 9000\n", "f").errors,
+              ElementsAre(HasSubstr("fit into the window")));
+  EXPECT_THAT(parse_config("[policy]\nguard_us = 1.5\n", "f").errors, ElementsAre(HasSubstr("whole number")));
+}
+
+TEST(Config, UnreadableFileSaysWhichAndWhy) {
+  auto p = load_config("/nonexistent/t.toml");
+  ASSERT_FALSE(p.ok());
+  EXPECT_THAT(p.error().text, AllOf(HasSubstr("/nonexistent/t.toml"), HasSubstr("No such file")));
+}
+
+TEST(Config, ChoicesOfThePolicyAreTheRegisteredOnes) {
+  for (const std::string& name : policy::policy_names())
+    EXPECT_TRUE(parse_config("[policy]\nname = \"" + name + "\"\n", "f").errors.empty()) << name;
+}
+
+TEST(Config, TheDocumentationListsEveryKeyAsItIs) {
+  std::ifstream in(TESSERA_SOURCE_DIR "/docs/configuration.md");
+  std::ostringstream text;
+  text << in.rdbuf();
+  EXPECT_NE(text.str().find(reference_markdown()), std::string::npos)
+      << "docs/configuration.md is out of date: paste the output of `tesserad --print-reference` into it";
+}
+
+}  // namespace
+}  // namespace tessera::config

@@ -1,0 +1,431 @@
+// The daemon's core, hosted in the test: clock and transport are the test's, the memory is real.
+#include "scheduler_daemon/core/core.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "ipc/channel/memfd.h"
+#include "ipc/channel/pulse.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+using base::ms;
+using base::us;
+
+// Plays the transport: keeps what was sent, with duplicates of the descriptors.
+struct FakePeers : Peers {
+  struct Message {
+    abi::MessageType type;
+    std::vector<unsigned char> bytes;
+    std::vector<base::ScopedFd> fds;
+  };
+  std::map<Connection, std::vector<Message>> sent;
+  std::map<Connection, int> wakes;
+  std::vector<Connection> closed;
+  Connection deaf = 0;  // does not read: sends fail
+
+  bool send(Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override {
+    if (to == deaf) return false;
+    Message m;
+    const auto* first = static_cast<const unsigned char*>(message);
+    m.bytes.assign(first, first + bytes);
+    m.type = abi::MessageType(reinterpret_cast<const abi::MessageHeader*>(first)->type);
+    for (unsigned i = 0; i < n_fds; ++i) m.fds.emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 3));
+    sent[to].push_back(std::move(m));
+    return true;
+  }
+  void watch_wake(Connection of, int wake_fd) override { wakes[of] = wake_fd; }
+  void close(Connection connection) override { closed.push_back(connection); }
+
+  Message* last(Connection of, abi::MessageType type) {
+    for (auto m = sent[of].rbegin(); m != sent[of].rend(); ++m)
+      if (m->type == type) return &*m;
+    return nullptr;
+  }
+  size_t count(Connection of, abi::MessageType type) {
+    return size_t(
+        std::count_if(sent[of].begin(), sent[of].end(), [&](const Message& m) { return m.type == type; }));
+  }
+  bool is_closed(Connection c) { return std::find(closed.begin(), closed.end(), c) != closed.end(); }
+};
+
+template <class T>
+ipc::Packet packet_of(const T& message) {
+  ipc::Packet p;
+  p.bytes = sizeof message;
+  std::memcpy(p.data, &message, sizeof message);
+  return p;
+}
+
+abi::Hello hello(uint32_t priority, const char* name = "test") {
+  abi::Hello h{};
+  h.header = ipc::make_header(abi::kHello, sizeof h);
+  h.priority = priority;
+  std::strcpy(h.name, name);
+  return h;
+}
+
+abi::Device device(uint8_t gpu, bool mps = false) {
+  abi::Device d{};
+  d.header = ipc::make_header(abi::kDevice, sizeof d);
+  d.uuid[0] = gpu;
+  d.sm_count = 100;
+  d.mps = mps;
+  return d;
+}
+
+const abi::PulseMapped kMapped{ipc::make_header(abi::kPulseMapped, sizeof(abi::PulseMapped))};
+
+class CoreTest : public ::testing::Test {
+ protected:
+  struct Peer {  // a client's end
+    Connection connection;
+    ipc::Mapping region, pulse_page;
+    abi::LeaseLine& lease() const { return *region.as<abi::LeaseLine>(ipc::kLeaseOffset); }
+    abi::UsageLine& usage() const { return *region.as<abi::UsageLine>(ipc::kUsageOffset); }
+    abi::PulsePage& pulse() const { return *pulse_page.as<abi::PulsePage>(); }
+    uint32_t state() const { return lease().word & abi::kLeaseStateMask; }
+  };
+
+  void host(Settings settings = {}) {
+    settings.epoch = 42;
+    settings.version = "test";
+    core_ = std::make_unique<Core>(std::move(settings), peers_, now_ns_);
+  }
+  void SetUp() override { host(); }
+
+  Connection connect(pid_t pid, uid_t uid = 1000, gid_t gid = 1000) {
+    Connection c = ++last_;
+    core_->connected(c, {pid, uid, gid}, now_ns_);
+    return c;
+  }
+  template <class T>
+  void say(Connection c, const T& message) {
+    core_->received(c, packet_of(message), now_ns_);
+  }
+  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false) {
+    Peer p;
+    p.connection = connect(pid);
+    say(p.connection, hello(priority));
+    auto* welcome = peers_.last(p.connection, abi::kWelcome);
+    EXPECT_NE(welcome, nullptr);
+    p.region = ipc::map_shared(welcome->fds[0].get(), abi::kRegionBytes, ipc::Access::kReadWrite).value();
+    if (priority > 0) {
+      p.pulse_page =
+          ipc::map_shared(welcome->fds[2].get(), abi::kPulseBytes, ipc::Access::kReadWrite).value();
+      say(p.connection, kMapped);
+    }
+    say(p.connection, device(gpu, mps));
+    return p;
+  }
+  uint64_t run(uint64_t after_ns = 0) { return core_->run(now_ns_ += after_ns); }
+  void notify(const Peer& p) { core_->notified(p.connection); }
+  stats::DaemonCounters& counters() { return core_->counters(); }
+
+  FakePeers peers_;
+  uint64_t now_ns_ = ms(1000);
+  Connection last_ = 0;
+  std::unique_ptr<Core> core_;
+};
+
+constexpr uint32_t kHold = abi::kLeaseHold, kGranted = abi::kLeaseGranted, kFree = abi::kLeaseFree;
+
+TEST_F(CoreTest, WelcomeCarriesSealedMemoryAndAFreeLeaseUntilTheGpuIsKnown) {
+  Connection c = connect(10);
+  say(c, hello(3));
+  auto* m = peers_.last(c, abi::kWelcome);
+  ASSERT_NE(m, nullptr);
+  ASSERT_EQ(m->fds.size(), 3u);
+  EXPECT_TRUE(ipc::check_memfd(m->fds[0].get(), ipc::kRegionSeals, abi::kRegionBytes).ok());
+  EXPECT_TRUE(ipc::check_memfd(m->fds[2].get(), ipc::kPulseOwnerSeals, abi::kPulseBytes).ok());
+  auto region = ipc::map_shared(m->fds[0].get(), abi::kRegionBytes, ipc::Access::kReadWrite);
+  auto* header = region->as<abi::RegionHeader>();
+  EXPECT_TRUE(ipc::check_region_header(*header, abi::kRegionBytes).ok());
+  EXPECT_EQ(header->daemon_epoch, 42u);
+  EXPECT_EQ(region->as<abi::LeaseLine>(ipc::kLeaseOffset)->word & abi::kLeaseStateMask, kFree);
+  say(c, kMapped);
+  EXPECT_TRUE(ipc::check_memfd(m->fds[2].get(), ipc::kPulseSharedSeals, abi::kPulseBytes).ok());
+}
+
+TEST_F(CoreTest, PrioritiesAreBoundedByUidAndGid) {
+  Settings s;
+  s.default_max_priority = 1;
+  s.priority_limits = {{false, 500, 7}, {true, 44, 0}};
+  host(s);
+  struct {
+    uid_t uid;
+    gid_t gid;
+    uint32_t claim, granted;
+  } cases[] = {{500, 44, 6, 6}, {501, 44, 6, 0}, {501, 45, 6, 1}, {501, 45, 0, 0}};
+  for (auto& c : cases) {
+    Connection connection = connect(10, c.uid, c.gid);
+    say(connection, hello(c.claim));
+    auto* m = peers_.last(connection, abi::kWelcome);
+    ASSERT_NE(m, nullptr);
+    EXPECT_EQ(reinterpret_cast<abi::Welcome*>(m->bytes.data())->priority, c.granted);
+    EXPECT_EQ(m->fds.size(), c.granted > 0 ? 3u : 2u);
+  }
+  EXPECT_EQ(counters().lowered_priorities, 2u);
+}
+
+TEST_F(CoreTest, AloneIsFreeAndNeedsNoTimer) {
+  Peer a = attach(1, 0, 1);
+  EXPECT_EQ(run(), 0u);
+  EXPECT_EQ(a.state(), kFree);
+  Peer other_gpu = attach(2, 0, 2);
+  EXPECT_EQ(run(), 0u);
+  EXPECT_EQ(other_gpu.state(), kFree);
+  EXPECT_EQ(a.state(), kFree);
+}
+
+TEST_F(CoreTest, BestEffortGetsThePulseAndANudgeAfterTheGuardTime) {
+  Peer service = attach(1, 7, 1);
+  Peer trainer = attach(2, 0, 1);
+  ASSERT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(service.connection, abi::kPeerPulse), 0u);
+  auto& fd = peers_.last(trainer.connection, abi::kPeerPulse)->fds[0];
+  EXPECT_TRUE(ipc::check_memfd(fd.get(), ipc::kPulseSharedSeals, abi::kPulseBytes).ok());
+  run();
+  EXPECT_EQ(trainer.state(), kGranted);
+
+  ipc::pulse_set_busy(service.pulse(), 1, 0, 1, now_ns_);
+  trainer.usage().waiting = 1;
+  notify(trainer);
+  run();
+  EXPECT_EQ(trainer.state(), kGranted);  // it watches by itself
+  uint32_t word = trainer.lease().word;
+  now_ns_ += ms(1);
+  ipc::pulse_try_idle(service.pulse(), 1, now_ns_);
+  notify(service);
+  uint64_t next = run();
+  EXPECT_EQ(next, now_ns_ + us(200));
+  EXPECT_EQ(trainer.lease().word, word);
+  run(us(200));
+  EXPECT_NE(trainer.lease().word, word);
+  EXPECT_EQ(counters().nudges, 1u);
+}
+
+TEST_F(CoreTest, DeathOfAProtectedClientTellsItsWatchersAndFreesTheRest) {
+  Peer service = attach(1, 7, 1);
+  Peer trainer = attach(2, 0, 1);
+  run();
+  core_->disconnected(service.connection);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 1u);
+  run();
+  EXPECT_EQ(trainer.state(), kFree);
+}
+
+TEST_F(CoreTest, AtMostEightPulsesAreWatchedAndAPlaceIsRefilled) {
+  Peer trainer = attach(100, 0, 1);
+  std::vector<Peer> services;
+  for (pid_t i = 1; i <= 10; ++i) services.push_back(attach(i, 3, 1));
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 8u);
+  ipc::pulse_set_busy(services[9].pulse(), 1, 0, 1, now_ns_);  // not watched
+  run(ms(1));
+  EXPECT_EQ(trainer.state(), kHold);
+  core_->disconnected(services[0].connection);
+  core_->disconnected(services[1].connection);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 10u);
+  run(ms(1));
+  EXPECT_EQ(trainer.state(), kGranted);
+}
+
+TEST_F(CoreTest, TurnsAlternateAndPassOnlyAfterTheDrain) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
+  run();
+  ASSERT_EQ(a.state(), kGranted);
+  ASSERT_EQ(b.state(), kHold);
+  a.usage().in_flight_ns = us(500);
+  b.usage().waiting = 1;
+  notify(b);
+  run();
+  for (int i = 0; i < 100 && a.state() == kGranted; ++i) run(ms(1));
+  ASSERT_EQ(a.state(), kHold);
+  EXPECT_EQ(b.state(), kHold);
+  run(ms(1));
+  EXPECT_EQ(b.state(), kHold);  // not drained
+  a.usage().drained_word = a.lease().word;
+  notify(a);
+  run();
+  EXPECT_EQ(b.state(), kGranted);
+  EXPECT_EQ(counters().revocations, 1u);
+}
+
+TEST_F(CoreTest, AHolderWithNothingInFlightPassesTheTurnInOneStep) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
+  run();
+  b.usage().waiting = 1;
+  notify(b);
+  run();
+  run(ms(3));
+  EXPECT_EQ(a.state(), kHold);
+  EXPECT_EQ(b.state(), kGranted);
+}
+
+TEST_F(CoreTest, WithMpsLeasesOverlapUnlessOneClientIsOutsideMps) {
+  Peer a = attach(1, 0, 1, true), b = attach(2, 0, 1, true);
+  run();
+  EXPECT_EQ(a.state(), kGranted);
+  EXPECT_EQ(b.state(), kGranted);
+  Peer c = attach(3, 0, 1, false);
+  run();
+  EXPECT_EQ((a.state() == kGranted) + (b.state() == kGranted) + (c.state() == kGranted), 1);
+}
+
+TEST_F(CoreTest, LeasesAreRenewedAtHalfWithoutWakingAnyone) {
+  Peer service = attach(1, 7, 1);
+  Peer trainer = attach(2, 0, 1);
+  uint64_t next = run();
+  EXPECT_EQ(next, now_ns_ + ms(500));  // 2 wakes a second
+  uint32_t word = trainer.lease().word;
+  uint64_t end = trainer.lease().expires_ns;
+  run(ms(500));
+  EXPECT_EQ(trainer.lease().word, word);
+  EXPECT_EQ(trainer.lease().expires_ns, end + ms(500));
+}
+
+TEST_F(CoreTest, WhatAClientScribblesOverItsRegionHarmsOnlyItself) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
+  run();
+  std::memset(a.region.data(), 0xff, abi::kRegionBytes);
+  notify(a);
+  run(ms(1));
+  EXPECT_TRUE(peers_.is_closed(a.connection));  // impossible ring head
+  EXPECT_EQ(counters().bad_rings, 1u);
+  run(ms(1));
+  EXPECT_EQ(b.state(), kFree);
+}
+
+TEST_F(CoreTest, OnlyTheMisbehavingConnectionIsClosed) {
+  Peer good = attach(1, 0, 1);
+  auto expect_closed = [&](Connection c, const char* what) { EXPECT_TRUE(peers_.is_closed(c)) << what; };
+  Connection c = connect(2);
+  say(c, hello(8));
+  expect_closed(c, "priority out of range");
+  c = connect(2);
+  say(c, device(1));
+  expect_closed(c, "device before hello");
+  c = connect(2);
+  say(c, hello(0));
+  say(c, hello(0));
+  expect_closed(c, "second hello");
+  c = connect(2);
+  say(c, hello(0));
+  say(c, kMapped);
+  expect_closed(c, "acknowledges a pulse it does not have");
+  c = connect(2);
+  say(c, hello(0));
+  say(c, device(1));
+  say(c, device(2));
+  expect_closed(c, "a second device");
+  c = connect(2);
+  ipc::Packet cut = packet_of(hello(0));
+  cut.bytes = 32;
+  core_->received(c, cut, now_ns_);
+  expect_closed(c, "short hello");
+  EXPECT_EQ(counters().malformed, 6u);
+
+  c = connect(2);
+  abi::Hello old = hello(0);
+  old.header.version = 0;
+  say(c, old);
+  expect_closed(c, "too old");
+  EXPECT_NE(peers_.last(c, abi::kRefused), nullptr);
+  c = connect(2);
+  old.header.version = abi::kVersion + 9, old.header.compat_version = abi::kVersion + 1;
+  say(c, old);
+  expect_closed(c, "too new");
+  c = connect(2);
+  old.header.compat_version = abi::kVersion;
+  say(c, old);
+  EXPECT_NE(peers_.last(c, abi::kWelcome), nullptr);  // newer, but it still speaks ours
+
+  core_->received(999, packet_of(hello(0)), now_ns_);  // events of closed connections are ignored
+  core_->notified(999);
+  core_->disconnected(999);
+  run();
+  EXPECT_FALSE(peers_.is_closed(good.connection));
+}
+
+TEST_F(CoreTest, ConnectionsAreBoundedAndTheSilentOnesClosed) {
+  Settings s;
+  s.max_clients = 2;
+  host(s);
+  Connection silent = connect(1), other = connect(2), third = connect(3);
+  EXPECT_TRUE(peers_.is_closed(third));
+  EXPECT_EQ(reinterpret_cast<abi::Refused*>(peers_.last(third, abi::kRefused)->bytes.data())->code,
+            uint32_t(base::Code::kExhausted));
+  say(other, hello(0));
+  uint64_t next = run();
+  ASSERT_GT(next, now_ns_);
+  run(next - now_ns_);
+  EXPECT_TRUE(peers_.is_closed(silent));
+  EXPECT_FALSE(peers_.is_closed(other));
+}
+
+TEST_F(CoreTest, AWatcherThatDoesNotReadIsDropped) {
+  Peer deaf = attach(1, 0, 1), fine = attach(2, 0, 1);
+  peers_.deaf = deaf.connection;
+  attach(3, 7, 1);
+  EXPECT_TRUE(peers_.is_closed(deaf.connection));
+  EXPECT_EQ(peers_.count(fine.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(counters().slow_peers, 1u);
+}
+
+TEST_F(CoreTest, QueryAnswersInPackets) {
+  std::vector<Peer> clients;
+  for (pid_t i = 1; i <= 40; ++i) clients.push_back(attach(i, i % 2 ? 0 : 4, 1));
+  run();
+  Connection c = connect(99);
+  say(c, abi::Query{ipc::make_header(abi::kQuery, sizeof(abi::Query)), 0, 0});
+  EXPECT_GT(peers_.count(c, abi::kReply), 1u);
+  std::string text;
+  for (auto& m : peers_.sent[c]) {
+    ASSERT_LE(m.bytes.size(), size_t(abi::kMaxMessageBytes));
+    text.append(m.bytes.begin() + sizeof(abi::Reply), m.bytes.end());
+    EXPECT_EQ(reinterpret_cast<abi::Reply*>(m.bytes.data())->last != 0, &m == &peers_.sent[c].back());
+  }
+  auto j = nlohmann::json::parse(text);
+  EXPECT_EQ(j["clients"].size(), 40u);
+  EXPECT_EQ(j["clients"][0]["gpu"], "GPU-01000000-0000-0000-0000-000000000000");
+  EXPECT_EQ(j["clients"][1]["state"], "idle");
+  EXPECT_EQ(j["gpus"][0]["clients"], 40);
+  // Counters add up: everyone who attached is here or has left.
+  EXPECT_EQ(j["daemon"]["attached"].get<size_t>(),
+            j["clients"].size() + j["daemon"]["detached"].get<size_t>());
+  EXPECT_TRUE(peers_.is_closed(c));
+  c = connect(99);
+  say(c, abi::Query{ipc::make_header(abi::kQuery, sizeof(abi::Query)), 777, 0});
+  EXPECT_NE(peers_.last(c, abi::kRefused), nullptr);
+}
+
+TEST_F(CoreTest, RecordsAreConsumedBoundedPerWake) {
+  Peer a = attach(1, 0, 1);
+  ipc::RingWriter writer(a.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  for (int i = 0; i < 5; ++i) writer.write({.kind = abi::kRecordKernel, .duration_ns = 5});
+  writer.write({.kind = abi::kRecordBurst, .duration_ns = 5});
+  writer.write({.kind = 77});
+  run();
+  auto row = core_->snapshot(now_ns_).clients[0];
+  EXPECT_EQ(row.counters.kernels_recorded, 5u);
+  EXPECT_EQ(row.counters.bursts_recorded, 1u);
+  EXPECT_EQ(counters().bad_records, 1u);
+}
+
+TEST_F(CoreTest, ReleaseLeavesEveryoneFree) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
+  run();
+  core_->release_all();
+  EXPECT_EQ(a.state(), kFree);
+  EXPECT_EQ(b.state(), kFree);
+}
+
+}  // namespace
+}  // namespace tessera::core

@@ -1,0 +1,163 @@
+// The policies, one situation at a time, in virtual time.
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::policy {
+namespace {
+
+using base::ms;
+using base::us;
+
+ClientView best_effort(uint64_t id, bool waiting = false, uint64_t in_flight_ns = 0) {
+  return {
+      .id = id, .owner = id, .waiting = waiting, .in_flight_ns = in_flight_ns, .drained = in_flight_ns == 0};
+}
+ClientView guarded(uint64_t id, uint32_t priority, bool busy) {
+  return {.id = id, .owner = id, .priority = priority, .busy = busy};
+}
+std::vector<Grant> grants(const Decision& d) {
+  std::vector<Grant> all;
+  for (const Lease& l : d.leases) all.push_back(l.grant);
+  return all;
+}
+using Grants = std::vector<Grant>;
+constexpr Grant kHold = Grant::kHold, kGranted = Grant::kGranted, kFree = Grant::kFree;
+
+class Temporal : public ::testing::Test {
+ protected:
+  Decision decide(uint64_t now_ns, std::vector<ClientView> clients, bool mps = false) {
+    return policy_->decide({.now_ns = now_ns, .mps = mps, .sm_count = 132, .clients = std::move(clients)});
+  }
+  Parameters parameters_;
+  std::unique_ptr<Policy> policy_ = make_policy("temporal", parameters_);
+};
+
+TEST(Registry, KnowsItsNames) {
+  for (const std::string& name : policy_names()) EXPECT_EQ(make_policy(name, {})->name(), name);
+  EXPECT_EQ(make_policy("nonsense", {}), nullptr);
+}
+
+TEST(None, LeavesEverythingToTheHardware) {
+  auto policy = make_policy("none", {});
+  Decision d = policy->decide({.now_ns = 1, .clients = {best_effort(1, true), guarded(2, 7, true)}});
+  EXPECT_EQ(grants(d), (Grants{kFree, kFree}));
+  EXPECT_EQ(d.next_look_ns, 0u);
+}
+
+TEST_F(Temporal, NobodyOrOneOrOneProcessIsFreeAndNeedsNoClock) {
+  EXPECT_TRUE(decide(1, {}).leases.empty());
+  Decision alone = decide(2, {best_effort(1)});
+  EXPECT_EQ(grants(alone), Grants{kFree});
+  EXPECT_EQ(alone.next_look_ns, 0u);
+  ClientView a = best_effort(1), b = guarded(2, 3, true);
+  a.owner = b.owner = 9;
+  EXPECT_EQ(grants(decide(3, {a, b})), (Grants{kFree, kFree}));
+  EXPECT_EQ(grants(decide(4, {guarded(1, 1, true), guarded(2, 7, true)})), (Grants{kFree, kFree}));
+}
+
+TEST_F(Temporal, BestEffortKeepsItsLeaseBesideABusyProtectedClientBecauseItWatchesThePulse) {
+  Decision d = decide(ms(1), {guarded(1, 7, true), best_effort(2, true)});
+  EXPECT_EQ(grants(d), (Grants{kFree, kGranted}));
+  EXPECT_EQ(d.leases[1].window_ns, parameters_.window_ns);
+  EXPECT_EQ(d.leases[1].slice_ns, parameters_.slice_ns);
+  EXPECT_EQ(d.leases[1].duration_ns, parameters_.lease_ns);
+  EXPECT_EQ(d.next_look_ns, ms(1) + parameters_.lease_ns / 2);
+}
+
+TEST_F(Temporal, NudgesWaitersOnceWhenTheGuardTimeIsOver) {
+  ClientView service = guarded(1, 7, true);
+  decide(ms(1), {service, best_effort(2, true)});
+  service.busy = false;
+  service.idle_since_ns = ms(2);
+  Decision early = decide(ms(2) + us(10), {service, best_effort(2, true)});
+  EXPECT_FALSE(early.leases[1].nudge);
+  EXPECT_EQ(early.next_look_ns, ms(2) + parameters_.guard_ns);
+  Decision due = decide(early.next_look_ns, {service, best_effort(2, true)});
+  EXPECT_TRUE(due.leases[1].nudge);
+  EXPECT_FALSE(decide(ms(3), {service, best_effort(2, true)}).leases[1].nudge);
+  service.busy = true;
+  EXPECT_FALSE(decide(ms(4), {service, best_effort(2, true)}).leases[1].nudge);
+}
+
+TEST_F(Temporal, ABusyPulseThatNobodyWatchesIsObeyedByRevocation) {
+  ClientView service = guarded(1, 7, true);
+  service.watched = false;
+  Decision d = decide(ms(1), {service, best_effort(2, true)});
+  EXPECT_EQ(grants(d), (Grants{kFree, kHold}));
+  EXPECT_LE(d.next_look_ns, ms(2));
+  service.busy = false;
+  EXPECT_EQ(grants(decide(ms(2), {service, best_effort(2, true)})), (Grants{kFree, kGranted}));
+}
+
+TEST_F(Temporal, WithMpsLeasesOverlap) {
+  EXPECT_EQ(grants(decide(1, {best_effort(1, true), best_effort(2, true)}, true)),
+            (Grants{kGranted, kGranted}));
+}
+
+TEST_F(Temporal, WithoutMpsTurnsPassOnlyAfterTheDrain) {
+  decide(ms(1), {best_effort(1)});  // alone: free
+  // The incumbent has the first turn: its unmeasured work cannot be proven drained at this moment.
+  EXPECT_EQ(grants(decide(ms(50), {best_effort(1, false, us(100)), best_effort(2, true)})),
+            (Grants{kGranted, kHold}));
+  EXPECT_EQ(grants(decide(ms(60), {best_effort(1, false, us(100)), best_effort(2, true)})),
+            (Grants{kGranted, kHold}));
+  EXPECT_EQ(grants(decide(ms(71), {best_effort(1, true, us(100)), best_effort(2, true)})),
+            (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(ms(72), {best_effort(1, true, us(50)), best_effort(2, true)})),
+            (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(ms(73), {best_effort(1, true, 0), best_effort(2, true)})),
+            (Grants{kHold, kGranted}));
+}
+
+TEST_F(Temporal, AHolderThatDiesPassesItsTurnAtOnce) {
+  decide(ms(1), {best_effort(1, false, us(9)), best_effort(2, true), best_effort(3)});
+  EXPECT_EQ(grants(decide(ms(2), {best_effort(2, true), best_effort(3)})), (Grants{kGranted, kHold}));
+}
+
+TEST_F(Temporal, AHolderThatNeverDrainsIsTakenForHung) {
+  auto clients = [] { return std::vector{best_effort(1, true, us(100)), best_effort(2, true)}; };
+  decide(0, clients());
+  uint64_t now = ms(100);
+  ASSERT_EQ(grants(decide(now, clients())), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(now + parameters_.drain_timeout_ns - 1, clients())), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(now + parameters_.drain_timeout_ns, clients())), (Grants{kHold, kGranted}));
+}
+
+TEST_F(Temporal, AnIdleHolderLosesItsTurnAfterTheGrace) {
+  decide(0, {best_effort(1, false, us(9)), best_effort(2)});
+  EXPECT_EQ(grants(decide(ms(10), {best_effort(1, false, us(9)), best_effort(2, true)})),
+            (Grants{kGranted, kHold}));
+  EXPECT_EQ(grants(decide(ms(11), {best_effort(1), best_effort(2, true)})), (Grants{kGranted, kHold}));
+  EXPECT_EQ(grants(decide(ms(12), {best_effort(1), best_effort(2, true)})), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(ms(12), {best_effort(1), best_effort(2, true)})), (Grants{kHold, kGranted}));
+}
+
+TEST_F(Temporal, AHolderStoppedInsideAWaitingLaunchCostsTheGraceOnly) {
+  // It looks as if it wanted its turn, gets it, and does nothing with it.
+  decide(0, {best_effort(1, true), best_effort(2, true)});
+  EXPECT_EQ(grants(decide(ms(1), {best_effort(1, true), best_effort(2, true)})), (Grants{kGranted, kHold}));
+  EXPECT_EQ(grants(decide(ms(2), {best_effort(1, true), best_effort(2, true)})), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(ms(2), {best_effort(1, true), best_effort(2, true)})), (Grants{kHold, kGranted}));
+}
+
+TEST_F(Temporal, WhileAProtectedClientIsBusyTheHolderIsNeitherChargedNorIdle) {
+  ClientView service = guarded(9, 7, false);
+  decide(0, {service, best_effort(1), best_effort(2)});
+  service.busy = true;
+  service.busy_since_ns = us(1);
+  Decision d = decide(ms(15), {service, best_effort(1, true), best_effort(2, true)});
+  EXPECT_EQ(d.leases[1].grant, kGranted);  // idle for 15 ms, but it had to be
+}
+
+TEST_F(Temporal, ManyWaitersGetShorterTurnsSoThatNoneHitsTheHoldLimit) {
+  std::vector<ClientView> clients;
+  for (uint64_t id = 1; id <= 21; ++id) clients.push_back(best_effort(id, true, id == 1 ? us(100) : 0));
+  decide(0, clients);
+  EXPECT_EQ(decide(ms(2), clients).leases[0].grant, kGranted);
+  EXPECT_EQ(decide(ms(5), clients).leases[0].grant, kHold);  // 200 ms / 2 / 2 / 20 waiters = 2.5 ms
+}
+
+}  // namespace
+}  // namespace tessera::policy
