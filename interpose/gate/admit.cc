@@ -1,0 +1,262 @@
+#include "interpose/gate/admit.h"
+
+#include <pthread.h>
+
+#include "base/errno_guard.h"
+#include "base/futex.h"
+#include "interpose/gate/clock.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/timing.h"
+#include "ipc/channel/pulse.h"
+
+namespace tessera::gate {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint64_t kWindowSpinNs = 20'000;   // window full: the next marker is usually near
+constexpr uint64_t kWindowSleepNs = 50'000;
+constexpr uint64_t kHoldSleepNs = 1'000'000;  // upper bound: pulses wake nobody
+constexpr uint64_t kDefaultHoldNs = 200'000'000;
+constexpr uint64_t kQueryEveryNs = 200'000;
+
+enum class Obstacle { kNone, kFree, kLease, kPulse, kWindow };
+
+// Is a protected peer of a higher level at work, or only just idle? Its page is untrusted; words are read once.
+bool pulse_in_the_way(const Watch& watch, uint32_t own_priority, uint64_t guard_ns, uint64_t now) {
+  const abi::PulsePage& page = *watch.page.load(std::memory_order_acquire);  // pairs with the helper's release
+  if (watch.priority.load(kRelaxed) <= own_priority) return false;
+  if (ipc::load(page.busy, std::memory_order_acquire) != 0) [[unlikely]]
+    return ipc::pulse_is_busy(page, now);
+  const uint64_t idle_since_untrusted = ipc::load(page.idle_since_ns, kRelaxed);
+  return now - idle_since_untrusted < guard_ns;  // a time in the future wraps to a large number: not in the way
+}
+
+Obstacle look(const Link* link, uint32_t word, uint64_t before, uint64_t estimate, uint64_t now) {
+  const abi::LeaseLine& lease = *link->lease;
+  const uint32_t state = word & abi::kLeaseStateMask;
+  if (state == abi::kLeaseFree) return Obstacle::kFree;
+  if (state != abi::kLeaseGranted || now >= ipc::load(lease.expires_ns, kRelaxed)) return Obstacle::kLease;
+  if ((ipc::load(lease.flags, kRelaxed) & abi::kLeasePacked) == 0) {
+    const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(lease.priority, kRelaxed);
+    for (uint32_t i = 0; i < n && i < kWatched; i++)
+      if (pulse_in_the_way(g_state.watch[i], own, link->guard_ns, now)) return Obstacle::kPulse;
+  }
+  // Work longer than the window runs alone: it may start when nothing else is in flight.
+  if (before != 0 && before + estimate > ipc::load(lease.window_ns, kRelaxed)) return Obstacle::kWindow;
+  return Obstacle::kNone;
+}
+
+void start_waiting(Call& call, const Link* link, uint64_t estimate, uint64_t now) {
+  if (call.held_since_ns == 0) {
+    call.held_since_ns = now;
+    g_state.waiters.fetch_add(1, kRelaxed);
+    // A cancelled thread would leave the launch half done; deferred cancellation acts at the program's next point.
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
+  }
+  if (call.waiting_on == link) return;
+  call.waiting_on = link;
+  call.queued_ns = estimate;
+  abi::UsageLine& usage = *link->usage;
+  std::atomic_ref(usage.queued_ns).fetch_add(estimate, kRelaxed);
+  std::atomic_ref(usage.holds).fetch_add(1, kRelaxed);
+  uint64_t nobody = 0;
+  std::atomic_ref(usage.waiting_since_ns).compare_exchange_strong(nobody, now, kRelaxed);
+  // release: the daemon that sees waiting > 0 sees what is queued
+  std::atomic_ref(usage.waiting).fetch_add(1, std::memory_order_release);
+}
+
+void stop_waiting(Call& call) {
+  if (!call.waiting_on) return;
+  abi::UsageLine& usage = *call.waiting_on->usage;
+  if (std::atomic_ref(usage.waiting).fetch_sub(1, std::memory_order_release) == 1)
+    ipc::store(usage.waiting_since_ns, uint64_t(0), kRelaxed);
+  std::atomic_ref(usage.queued_ns).fetch_sub(call.queued_ns, kRelaxed);
+  call.waiting_on = nullptr;
+}
+
+uint64_t hold_limit(const Link* link) {
+  if (link->max_hold_ns) return link->max_hold_ns;
+  const uint64_t ms = ipc::load(link->lease->max_hold_ms, kRelaxed);
+  return ms == 0 ? kDefaultHoldNs : (ms > 10'000 ? 10'000 : ms) * 1'000'000;
+}
+
+uint64_t bounded_spin_ns(uint64_t us) { return (us > 1000 ? 1000 : us) * 1000; }
+
+void complete_what_is_done(uint64_t now, uint64_t& next_query) {
+  poll_lanes();
+  if (now < next_query) return;
+  next_query = now + kQueryEveryNs;
+  query_lanes();
+  harvest_samples();
+}
+
+void note_preemption(Obstacle why, const Link* link) {
+  if (why == Obstacle::kWindow || g_state.holding.exchange(1, kRelaxed) == 1) return;
+  std::atomic_ref(link->usage->preemptions).fetch_add(1, kRelaxed);
+}
+
+// One stretch of waiting: returns when it is worth looking again. False: the hold limit is reached.
+bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api::StreamArg stream,
+          uint64_t estimate, uint64_t now) {
+  const base::ErrnoGuard keep_errno;  // the futex may set it
+  note_preemption(why, link);
+  start_waiting(call, link, estimate, now);
+  const uint64_t end = call.held_since_ns + hold_limit(link);
+  if (now >= end) return false;
+  lane_mark(lane_of(stream), stream);  // what is not covered yet could otherwise never be seen to end
+  uint64_t next_query = now + kQueryEveryNs;
+  poll_lanes();
+  acknowledge_drain();
+  if (why == Obstacle::kLease && (!call.notified || call.notified_word != word)) {
+    call.notified = true;
+    call.notified_word = word;
+    g_slow.notify_daemon();
+  }
+  const abi::LeaseLine& lease = *link->lease;
+  const uint64_t spin_ns =
+      why == Obstacle::kWindow ? kWindowSpinNs : bounded_spin_ns(ipc::load(lease.watch_spin_us, kRelaxed));
+  for (uint64_t t = now; t - now < spin_ns && t < end; t = clock_ns()) {
+    if (ipc::load(lease.word, std::memory_order_acquire) != word) return true;
+    if (why == Obstacle::kWindow && poll_lanes()) return true;
+    if (why == Obstacle::kPulse) {
+      const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(lease.priority, kRelaxed);
+      bool clear = true;
+      for (uint32_t i = 0; i < n && i < kWatched; i++)
+        clear = clear && !pulse_in_the_way(g_state.watch[i], own, link->guard_ns, t);
+      if (clear) return true;
+    }
+    for (int i = 0; i < 32; i++) base::cpu_relax();
+  }
+  const uint64_t after_spin = clock_ns();
+  if (after_spin >= end) return true;  // the next look ends it
+  uint64_t sleep_ns = kHoldSleepNs;
+  if (why == Obstacle::kWindow) sleep_ns = kWindowSleepNs;
+  // A pulse that falls idle wakes nobody; the longer the burst lasts, the less it hurts to notice late.
+  if (why == Obstacle::kPulse) sleep_ns = 50'000 + (after_spin - call.held_since_ns) / 8;
+  if (in_flight(link).load(kRelaxed) != 0 && sleep_ns > 100'000) sleep_ns = 100'000;  // until the drain is acknowledged
+  if (sleep_ns > kHoldSleepNs) sleep_ns = kHoldSleepNs;
+  if (sleep_ns > end - after_spin) sleep_ns = end - after_spin;
+  base::futex_wait(&lease.word, word, sleep_ns);
+  complete_what_is_done(clock_ns(), next_query);
+  return true;
+}
+
+void reserved(Call& call, const Link* link, uint64_t estimate) {
+  call.link = link;
+  call.reserved_ns = estimate;
+  call.spacing_ns = ipc::load(link->lease->marker_spacing_ns, kRelaxed);
+}
+
+}  // namespace
+
+Call::~Call() {
+  if (held_since_ns == 0) return;
+  const uint64_t now = clock_ns();
+  const Link* current = g_state.link.load(std::memory_order_acquire);
+  if (now > held_since_ns) std::atomic_ref(current->usage->held_ns).fetch_add(now - held_since_ns, kRelaxed);
+  stop_waiting(*this);
+  g_state.waiters.fetch_sub(1, kRelaxed);
+  pthread_setcancelstate(cancel_state, nullptr);
+}
+
+Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
+  call.reserved_ns = 0;
+  call.link = nullptr;
+  for (;;) {
+    if (g_state.role.load(kRelaxed) != Role::kBestEffort) return Admission::kForward;
+    const Link* link = g_state.link.load(std::memory_order_acquire);
+    if (call.waiting_on && call.waiting_on != link) stop_waiting(call);  // the daemon went, another one came
+    const abi::LeaseLine& lease = *link->lease;
+    // acquire: pairs with lease_publish
+    if ((ipc::load(lease.word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree ||
+        ipc::load(lease.passthrough, kRelaxed) != 0)
+      return Admission::kForward;
+    const uint64_t before = in_flight(link).fetch_add(estimate, std::memory_order_seq_cst);
+    if (call.expired) [[unlikely]] {
+      reserved(call, link, estimate);
+      return Admission::kExpired;
+    }
+    // seq_cst: raise in-flight, then look; the daemon stores a hold, then reads in-flight (ipc/channel/lease.h)
+    const uint32_t word = ipc::load(lease.word, std::memory_order_seq_cst);
+    const uint64_t now = clock_ns();
+    const Obstacle why = look(link, word, before, estimate, now);
+    if (why == Obstacle::kNone) [[likely]] {
+      reserved(call, link, estimate);
+      if (g_state.holding.load(kRelaxed)) [[unlikely]] g_state.holding.store(0, kRelaxed);
+      if (call.waiting_on) [[unlikely]] stop_waiting(call);
+      return Admission::kReserved;
+    }
+    release_reserved(link, estimate);
+    if (why == Obstacle::kFree) return Admission::kForward;
+    if (!hold(call, link, word, why, stream, estimate, now)) {
+      call.expired = true;
+      std::atomic_ref(link->usage->hold_expired).fetch_add(1, kRelaxed);
+      continue;  // it goes out now, and what is in flight stays true
+    }
+  }
+}
+
+bool is_sticky(CUresult result) {
+  switch (int(result)) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_DEINITIALIZED:
+      return true;
+    default:  // an open set: newer drivers have more results, and those are not known to be sticky
+      return false;
+  }
+}
+
+void poison() {
+  g_state.poisoned.store(1, kRelaxed);
+  forget_lanes();
+  forgive_all();
+  g_state.role.store(Role::kForward, kRelaxed);
+}
+
+void roll_back(Call& call) {
+  if (call.link) release_reserved(call.link, call.reserved_ns);
+  call.reserved_ns = 0;
+}
+
+void settle(Call& call, driver_api::StreamArg stream, CUresult result) {
+  if (call.reserved_ns == 0 || !call.link) return;
+  if (result == CUDA_SUCCESS) [[likely]] {
+    lane_launched(lane_of(stream), stream, call.reserved_ns, call.spacing_ns);
+    call.reserved_ns = 0;
+    return;
+  }
+  roll_back(call);
+  if (is_sticky(result)) poison();
+}
+
+void settle_blocking(Call& call, CUresult result) {
+  if (call.reserved_ns == 0 || !call.link) return;
+  release_reserved(call.link, call.reserved_ns);
+  if (result == CUDA_SUCCESS)
+    std::atomic_ref(call.link->usage->completed_ns).fetch_add(call.reserved_ns, kRelaxed);
+  call.reserved_ns = 0;
+  if (is_sticky(result)) poison();
+}
+
+Plan current_plan() {
+  const Link* link = g_state.link.load(std::memory_order_acquire);
+  const abi::LeaseLine& lease = *link->lease;
+  const uint32_t word = ipc::load(lease.word, std::memory_order_acquire);
+  return {g_state.role.load(kRelaxed) == Role::kBestEffort &&
+              (word & abi::kLeaseStateMask) != abi::kLeaseFree && ipc::load(lease.passthrough, kRelaxed) == 0,
+          ipc::load(lease.slice_ns, kRelaxed), ipc::load(lease.window_ns, kRelaxed),
+          ipc::load(lease.width_blocks, kRelaxed)};
+}
+
+}  // namespace tessera::gate

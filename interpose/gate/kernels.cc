@@ -1,0 +1,7 @@
+#include "interpose/gate/kernels.h"
+
+namespace tessera::gate {
+
+constinit KernelSlot g_kernels[kKernelSlots] = {};
+
+}  // namespace tessera::gate

@@ -1,0 +1,46 @@
+// Kernel records: what a CUfunction or CUkernel handle stands for. Fixed hash table, read without a lock by every
+// gated launch; written by interpose/track under its mutex. Records live for ever (a few dozen bytes per kernel that
+// was looked up); a slot whose module was unloaded is emptied, its record stays.
+#pragma once
+
+#include "interpose/gate/state.h"
+
+namespace tessera::gate {
+
+struct KernelRecord {               // owned by interpose/track, constant but for the atomics
+  uint64_t hash = 0;                // image and name; stable across processes
+  const char* name = nullptr;       // for logs; never freed
+  uint32_t n_params = 0;            // of the original
+  uint32_t param_bytes = 0;         // of the original, `extra` launches
+  uint32_t origin_offset = 0;       // of SliceOrigin in the variant's parameter block
+  bool has_variant = false;         // the loaded image holds name + suffix
+  bool never_hold = false;          // kernel of a communicator library
+  void* owner = nullptr;            // CUmodule or CUlibrary
+  bool owner_is_library = false;
+  std::atomic<CUfunction> variant{nullptr};        // handle, resolved at the first cut; kNoVariant = failed
+  std::atomic<uint32_t> variant_shared_bytes{0};   // dynamic shared memory limit mirrored so far
+};
+
+inline constexpr uint32_t kKernelSlots = 8192;
+struct KernelSlot {
+  std::atomic<uint64_t> handle;  // 0 free, 1 emptied
+  std::atomic<KernelRecord*> record;
+};
+extern constinit KernelSlot g_kernels[kKernelSlots];
+
+inline uint32_t kernel_slot_of(uint64_t handle) {
+  return uint32_t((handle * 0x9e3779b97f4a7c15u) >> 51);  // top 13 bits
+}
+static_assert(kKernelSlots == 1u << 13);
+
+inline KernelRecord* find_kernel(CUfunction function) {
+  const uint64_t handle = reinterpret_cast<uint64_t>(function);
+  for (uint32_t i = 0, at = kernel_slot_of(handle); i < 16; i++, at = (at + 1) % kKernelSlots) {
+    const uint64_t seen = g_kernels[at].handle.load(std::memory_order_acquire);  // pairs with set_kernel
+    if (seen == handle) return g_kernels[at].record.load(std::memory_order_relaxed);
+    if (seen == 0) return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::gate

@@ -1,0 +1,209 @@
+#include "interpose/gate/pulse.h"
+
+#include "base/futex.h"
+#include "interpose/gate/clock.h"
+#include "ipc/channel/pulse.h"
+#include "ipc/channel/ring.h"
+
+namespace tessera::gate {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+void nothing() noexcept {}
+
+struct BurstStart {                    // of the running burst; written by whoever announced it
+  std::atomic<uint64_t> since_ns, launches, first_function;
+};
+constinit BurstStart g_burst = {};
+constinit std::atomic<uint32_t> g_ring_lock{0};  // try-lock around the single-producer ring
+
+// Events by handle: a direct-mapped table, the newest record wins. A torn entry is a miss (the event is then not
+// covered and the helper finds out), never a wrong cover: `event` is cleared first and stored last.
+struct EventNote {
+  std::atomic<uint64_t> event;
+  std::atomic<StreamCount*> count;
+  std::atomic<uint64_t> ended;
+};
+constexpr uint32_t kEvents = 1024;
+constinit EventNote g_events[kEvents] = {};
+
+EventNote& note_of(CUevent event) {
+  return g_events[(reinterpret_cast<uint64_t>(event) * 0x9e3779b97f4a7c15u) >> 54];
+}
+
+uint64_t mix(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
+  return hash * 0xff51afd7ed558ccdu;
+}
+
+void take(Cover& cover, StreamCount& count, bool shared) {
+  if (cover.n == kMaxCover) return;  // not covered: the helper will find out
+  const uint64_t ended = count.ended.load(std::memory_order_acquire);  // pairs with end_work
+  if (ended == count.completed.load(kRelaxed)) return;
+  // In a shared slot `ended` calls need not be the first ones: only a quiet moment can be sampled.
+  if (shared && count.begun.load(std::memory_order_acquire) != ended) return;
+  cover.items[cover.n++] = {&count, ended};
+}
+
+void record_burst(uint64_t now_ns) {
+  const uint64_t launches = total_launches() - g_burst.launches.load(kRelaxed);
+  uint64_t last = 0;
+  const uint32_t used = g_slots_used.load(kRelaxed);
+  for (uint32_t i = 0; i < used; i++) last ^= g_slots[i].last_function.load(kRelaxed);
+  abi::Record record{};
+  record.kind = abi::kRecordBurst;
+  record.key = mix(mix(launches, g_burst.first_function.load(kRelaxed)), last);
+  const uint64_t since = g_burst.since_ns.load(kRelaxed);
+  record.duration_ns = now_ns > since ? now_ns - since : 0;
+  record.end_ns = now_ns;
+  record.blocks = launches;
+  push_record(record);
+}
+
+}  // namespace
+
+constinit PulseStats g_pulse_stats = {};
+constinit SlowPath g_slow = {nothing, nothing};
+constinit std::atomic<uint32_t> g_helper_word{0};
+constinit std::atomic<uint32_t> g_burst_counter{0};
+
+uint64_t total_launches() {
+  uint64_t sum = 0;
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++) sum += g_slots[i].launches.load(kRelaxed);
+  return sum;
+}
+
+bool push_record(const abi::Record& record) {
+  const Link* link = g_state.link.load(std::memory_order_acquire);
+  if (link->ring_slots == 0) return false;
+  bool written = false;
+  if (g_ring_lock.exchange(1, std::memory_order_acquire) == 0) {  // pairs with the release below
+    ipc::RingWriter writer(link->ring, link->ring_slots);
+    written = writer.write(record);
+    g_ring_lock.store(0, std::memory_order_release);
+  }
+  if (!written) std::atomic_ref(link->usage->records_dropped).fetch_add(1, kRelaxed);
+  return written;
+}
+
+void become_busy(uint32_t resource_class, uint64_t function) {
+  const Link* link = g_state.link.load(std::memory_order_acquire);
+  if (g_state.role.load(kRelaxed) != Role::kProtected) return;
+  uint32_t burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
+  if (burst == 0) burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
+  const uint64_t now = clock_ns();
+  g_burst.since_ns.store(now, kRelaxed);  // statistics: a torn burst record is a slightly wrong one
+  g_burst.launches.store(total_launches(), kRelaxed);
+  g_burst.first_function.store(function, kRelaxed);
+  // Several threads may get here at once; each stores a busy word, the last one names the burst.
+  ipc::pulse_set_busy(*link->pulse, burst, resource_class, burst, now);
+  g_pulse_stats.announced.fetch_add(1, kRelaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the helper: store parked, fence, load busy
+  if (g_helper_word.load(kRelaxed) == 1 && g_helper_word.exchange(0, kRelaxed) == 1) {
+    g_pulse_stats.helper_wakes.fetch_add(1, kRelaxed);
+    base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_helper_word));
+  }
+}
+
+void cover_stream(Cover& cover, uint64_t key) {
+  if (key == 2) {  // per-thread stream: only this thread's own calls went there
+    Thread& t = t_thread;
+    if (!t.slot || t.shared) return;
+    for (StreamCount& c : t.slot->streams)
+      if (c.key.load(kRelaxed) == key) take(cover, c, false);
+    return;
+  }
+  // The legacy stream exists once per context: with several contexts the call covers one of them only.
+  if (key == 1 && g_state.n_contexts.load(kRelaxed) > 1) return;
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++)
+    for (uint32_t s = 0; s < kStreamsPerThread; s++)
+      if (g_slots[i].streams[s].key.load(kRelaxed) == key) take(cover, g_slots[i].streams[s], i >= kOwnedSlots);
+}
+
+void cover_context(Cover& cover) {
+  if (g_state.n_contexts.load(kRelaxed) > 1) return;
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++)
+    for (StreamCount& c : g_slots[i].streams) take(cover, c, i >= kOwnedSlots);
+}
+
+void cover_event(Cover& cover, CUevent event) {
+  EventNote& note = note_of(event);
+  const uint64_t name = reinterpret_cast<uint64_t>(event);
+  if (!event || note.event.load(std::memory_order_acquire) != name) return;  // pairs with note_event
+  StreamCount* count = note.count.load(kRelaxed);
+  const uint64_t ended = note.ended.load(std::memory_order_acquire);
+  if (note.event.load(kRelaxed) != name) return;
+  cover.items[cover.n++] = {count, ended};
+}
+
+void covered(const Cover& cover) {
+  for (uint32_t i = 0; i < cover.n; i++) advance(*cover.items[i].count, cover.items[i].ended);
+  if (try_idle()) g_pulse_stats.idled_by_sync.fetch_add(1, kRelaxed);
+}
+
+void note_event(CUevent event, uint64_t key) {
+  Thread& t = t_thread;
+  StreamCount* count = t.key == key ? t.count : switch_stream(t, key);
+  if (t.shared || count == &t.slot->streams[kStreamsPerThread]) return forget_event(event);
+  EventNote& note = note_of(event);
+  note.event.store(0, kRelaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  note.count.store(count, kRelaxed);
+  note.ended.store(count->ended.load(kRelaxed), std::memory_order_release);
+  note.event.store(reinterpret_cast<uint64_t>(event), std::memory_order_release);  // pairs with cover_event
+}
+
+void forget_event(CUevent event) {
+  uint64_t name = reinterpret_cast<uint64_t>(event);
+  note_of(event).event.compare_exchange_strong(name, 0, kRelaxed);
+}
+
+bool all_complete() {
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++) {
+    for (StreamCount& c : g_slots[i].streams) {
+      // completed first: a launch that slips in between makes the two differ, never agree by accident
+      const uint64_t completed = c.completed.load(std::memory_order_acquire);
+      if (c.begun.load(std::memory_order_acquire) != completed) return false;
+    }
+  }
+  return true;
+}
+
+bool try_idle() {
+  const Link* link = g_state.link.load(std::memory_order_acquire);
+  abi::PulsePage& page = *link->pulse;
+  const uint32_t word = ipc::load(page.busy, kRelaxed);
+  if (word == 0 || !all_complete()) return false;
+  const uint64_t now = clock_ns();
+  if (!ipc::pulse_try_idle(page, word, now)) return false;
+  g_slow.heavy_fence();
+  if (!all_complete()) {  // a launch read `busy` just before we cleared it
+    // Only if nobody announced meanwhile; the burst goes on under its old number.
+    uint32_t expected = 0;
+    std::atomic_ref(page.busy).compare_exchange_strong(expected, word, std::memory_order_seq_cst);
+    g_pulse_stats.retracted.fetch_add(1, kRelaxed);
+    return false;
+  }
+  record_burst(now);
+  g_slow.notify_daemon();
+  return true;
+}
+
+void forgive_all() {
+  for (ThreadSlot& slot : g_slots)
+    for (StreamCount& c : slot.streams) advance(c, c.ended.load(std::memory_order_acquire));
+}
+
+void forgive_stream(uint64_t key) {
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++)
+    for (StreamCount& c : g_slots[i].streams)
+      if (c.key.load(kRelaxed) == key) advance(c, c.ended.load(std::memory_order_acquire));
+}
+
+}  // namespace tessera::gate

@@ -1,0 +1,106 @@
+// Protected client: announcing work and finding out, without asking the GPU, that it has ended.
+//
+//   launch:  begin_work(key)  ->  driver call  ->  end_work()            any thread of the program
+//   sync:    Cover c; cover_stream(c, key)  ->  driver call  ->  covered(c)
+//   helper:  poll_idle() while busy (interpose/lifecycle/helper.cc)
+//
+// Why idle is never announced over running work:
+//   launch   begun++ ; fence ; load busy == 0 ? announce         (count, then look)
+//   idle     busy = 0 (CAS) ; membarrier ; every count complete ? else busy again      (clear, then look)
+// and a synchronise call completes only what `ended` said before it began, i.e. calls that had returned.
+// No allocation, no lock, no system call but: the wake of our parked helper on idle -> busy (counted), and on
+// busy -> idle one membarrier and one eventfd write.
+#pragma once
+
+#include "interpose/gate/state.h"
+
+namespace tessera::gate {
+
+// Slow half of begin_work: the first launch after idle.
+void become_busy(uint32_t resource_class, uint64_t function);
+
+struct Work {  // one call between begin and end
+  StreamCount* count;
+  bool shared;
+};
+
+inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
+  Thread& t = t_thread;
+  StreamCount* count = t.key == key ? t.count : switch_stream(t, key);
+  const bool shared = t.shared != 0;
+  add(count->begun, 1, shared);
+  asymmetric_fence();
+  // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same store.
+  const Link* link = g_state.link.load(std::memory_order_acquire);
+  if (ipc::load(link->pulse->busy, std::memory_order_relaxed) == 0) [[unlikely]]
+    become_busy(resource_class, function);
+  return {count, shared};
+}
+// release: pairs with the acquire in cover_*: a sampled count stands for calls that have returned.
+inline void end_work(Work work) {
+  if (work.shared) [[unlikely]]
+    work.count->ended.fetch_add(1, std::memory_order_release);
+  else
+    work.count->ended.store(work.count->ended.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+inline void count_launch(uint64_t function) {  // kernels and graphs; after begin_work or claim_slot
+  Thread& t = t_thread;
+  add(t.slot->launches, 1, t.shared != 0);
+  t.slot->last_function.store(function, std::memory_order_relaxed);  // statistics only
+}
+
+inline constexpr uint32_t kMaxCover = 96;
+struct Cover {  // what a synchronise call will have completed when it returns; on the caller's stack
+  uint32_t n = 0;
+  struct {
+    StreamCount* count;
+    uint64_t ended;
+  } items[kMaxCover];
+};
+void cover_stream(Cover& cover, uint64_t key);  // one stream; key 2 means the calling thread's own
+void cover_context(Cover& cover);               // all streams; nothing if the process has several contexts
+void cover_event(Cover& cover, CUevent event);  // what the calling thread's stream held at the record
+void covered(const Cover& cover);               // the call returned success: advance, and go idle if nothing is left
+
+void note_event(CUevent event, uint64_t key);   // event recorded by this thread in its stream `key`
+void forget_event(CUevent event);               // recorded in a way we do not follow
+
+// True if nothing is outstanding in any thread.
+bool all_complete();
+// Busy -> idle if nothing is outstanding. True if it went idle by this call (the daemon is then told).
+bool try_idle();
+// Everything that was ever begun counts as complete: context destroyed, sticky error.
+void forgive_all();
+void forgive_stream(uint64_t key);              // stream destroyed
+
+inline void advance(StreamCount& count, uint64_t to) {
+  uint64_t seen = count.completed.load(std::memory_order_relaxed);
+  // release: pairs with switch_stream and all_complete
+  while (seen < to && !count.completed.compare_exchange_weak(seen, to, std::memory_order_release,
+                                                             std::memory_order_relaxed)) {
+  }
+}
+
+struct PulseStats {                       // relaxed counters, for tests and logs
+  std::atomic<uint64_t> announced;        // idle -> busy
+  std::atomic<uint64_t> idled_by_sync, idled_by_helper;
+  std::atomic<uint64_t> retracted;        // idle taken back because a launch raced it
+  std::atomic<uint64_t> helper_wakes;
+};
+extern constinit PulseStats g_pulse_stats;
+
+// What the pulse needs from slow code; set by interpose/lifecycle before the first attach, no-ops until then.
+struct SlowPath {
+  void (*notify_daemon)() noexcept;       // eventfd write after identity checks
+  void (*heavy_fence)() noexcept;         // membarrier(2), or a plain fence while State::symmetric
+};
+extern constinit SlowPath g_slow;
+
+extern constinit std::atomic<uint32_t> g_helper_word;    // futex: 1 = helper parked
+extern constinit std::atomic<uint32_t> g_burst_counter;  // number of the current burst, also the busy word
+
+bool push_record(const abi::Record& record);  // any thread; drops and counts when full or contended
+uint64_t total_launches();
+
+}  // namespace tessera::gate

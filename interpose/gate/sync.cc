@@ -1,0 +1,108 @@
+// Hooks of the classes sync, query and event: what a returning call proves to have ended.
+#include "interpose/entry/hooks.h"
+#include "interpose/gate/launch.h"
+
+namespace tessera::gate {
+namespace {
+
+using driver_api::Flavour;
+using driver_api::StreamArg;
+
+enum class Extent { kStream, kContext, kEvent };
+
+// Sample before, call, apply after. A query that answers "not ready" proves nothing.
+template <class F>
+inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call) {
+  const Role role = g_state.role.load(std::memory_order_relaxed);
+  if (role == Role::kForward) return call();
+  if (role == Role::kProtected) {
+    Cover cover;
+    if (extent == Extent::kStream) cover_stream(cover, stream_key(stream));
+    if (extent == Extent::kContext) cover_context(cover);
+    if (extent == Extent::kEvent) cover_event(cover, event);
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS) covered(cover);
+    return result;
+  }
+  LaneCover cover;
+  if (extent == Extent::kStream) lane_cover_stream(cover, stream);
+  if (extent == Extent::kContext) lane_cover_all(cover);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS)
+    lane_covered(cover);
+  else if (is_sticky(result))
+    poison();
+  return result;
+}
+
+template <class... A>
+inline CUevent event_in(CUevent event, A...) {
+  return event;
+}
+template <class T, class... A>
+inline CUevent event_in(T, A...) {
+  return nullptr;
+}
+inline CUevent event_in() { return nullptr; }
+
+template <class... A>
+constexpr Extent extent_of(const A&...) {
+  if constexpr (sizeof...(A) == 0)
+    return Extent::kContext;
+  else if constexpr ((std::is_same_v<A, CUevent> || ...))
+    return Extent::kEvent;
+  else if constexpr ((std::is_same_v<A, CUstream> || ...))
+    return Extent::kStream;
+  else
+    return Extent::kContext;
+}
+
+inline bool tracked() { return g_state.role.load(std::memory_order_relaxed) == Role::kProtected; }
+
+}  // namespace
+}  // namespace tessera::gate
+
+#define TS_PROVING(symbol, base, since, stream, ret, params, args)                                         \
+  extern "C" ret hook_##symbol params noexcept {                                                           \
+    using namespace tessera::gate;                                                                         \
+    return proving(extent_of args, TS_STREAM_ARG(stream), event_in args,                                   \
+                   [&]() -> ret { return tessera::driver_api::real().symbol args; });                      \
+  }
+#define TS_HOOK_sync TS_PROVING
+#define TS_HOOK_query TS_PROVING
+#include "driver_api/hooks.def"
+
+// Which event stands for which point of which stream. Other ways to record one make us forget it; waits need nothing.
+#define TS_RECORD(symbol, family, params, args)                                                           \
+  extern "C" CUresult hook_##symbol params noexcept {                                                     \
+    using namespace tessera;                                                                              \
+    const CUresult result = driver_api::real().symbol args;                                               \
+    if (result == CUDA_SUCCESS && gate::tracked())                                                        \
+      gate::note_event(hEvent, gate::stream_key({hStream, driver_api::Flavour::family}));                 \
+    return result;                                                                                        \
+  }
+TS_RECORD(cuEventRecord, kLegacy, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
+TS_RECORD(cuEventRecord_ptsz, kPerThread, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
+TS_RECORD(cuEventRecordWithFlags, kLegacy, (CUevent hEvent, CUstream hStream, unsigned flags), (hEvent, hStream, flags))
+TS_RECORD(cuEventRecordWithFlags_ptsz, kPerThread, (CUevent hEvent, CUstream hStream, unsigned flags),
+          (hEvent, hStream, flags))
+#undef TS_RECORD
+
+#define TS_FORGET(symbol, context)                                                      \
+  extern "C" CUresult hook_##symbol(context c, CUevent event) noexcept {                \
+    if (tessera::gate::tracked()) tessera::gate::forget_event(event);                   \
+    return tessera::driver_api::real().symbol(c, event);                                \
+  }
+TS_FORGET(cuCtxRecordEvent, CUcontext)
+TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
+#undef TS_FORGET
+
+// Work behind a wait for memory or a semaphore is not GPU time in flight: the stream may stand still for ever.
+#define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                              \
+  extern "C" ret hook_##symbol params noexcept {                                                        \
+    using namespace tessera::gate;                                                                      \
+    if (g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort)                              \
+      lane_of(TS_STREAM_ARG(stream))->blind.store(1, std::memory_order_relaxed);                        \
+    return tessera::driver_api::real().symbol args;                                                     \
+  }
+#include "driver_api/hooks.def"

@@ -1,0 +1,126 @@
+#include "interpose/gate/timing.h"
+
+#include "interpose/gate/clock.h"
+#include "interpose/gate/pulse.h"
+
+namespace tessera::gate {
+
+// kEmpty: no events. kIdle -> kOpen (one launching thread) -> kPending -> kReading (one harvester) -> kIdle.
+enum SampleState : uint32_t { kEmpty = 0, kIdle, kOpen, kPending, kReading };
+
+struct Sample {
+  std::atomic<uint32_t> state;
+  Timing* timing;
+  uint64_t record_key, blocks;
+  CUevent start, stop;
+};
+
+namespace {
+
+constinit Sample g_samples[kSamples] = {};
+constinit std::atomic<uint32_t> g_pending{0};
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+CUresult record(CUevent event, driver_api::StreamArg s) {
+  const auto& real = driver_api::real();
+  return s.flavour == driver_api::Flavour::kPerThread ? real.cuEventRecord_ptsz(event, s.stream)
+                                                      : real.cuEventRecord(event, s.stream);
+}
+
+bool wanted(Timing* t) {
+  const uint32_t n = t->launches.fetch_add(1, kRelaxed) + 1;
+  if (n < 2) return false;
+  const uint32_t samples = t->samples.load(kRelaxed);
+  if (samples < 3) return true;
+  // Long kernels afford two more events often, short ones hardly ever.
+  const uint64_t ns = t->estimate_ns.load(kRelaxed);
+  const uint32_t mask = ns > 500'000 ? 15 : ns > 50'000 ? 63 : 1023;
+  return (n & mask) == 0;
+}
+
+void learn(Sample& s, uint64_t ns) {
+  Timing& t = *s.timing;
+  const uint64_t ps = ns * 1000 / (s.blocks ? s.blocks : 1) + 1;
+  const uint64_t old = t.block_ps.load(kRelaxed);
+  const uint32_t samples = t.samples.fetch_add(1, kRelaxed);
+  t.block_ps.store(samples == 0 || old == 0 ? ps : (old * 3 + ps) / 4, kRelaxed);
+  const uint64_t old_ns = t.estimate_ns.load(kRelaxed);
+  t.estimate_ns.store(old_ns == 0 ? ns : (old_ns * 3 + ns) / 4, kRelaxed);
+  abi::Record record_out{};
+  record_out.kind = abi::kRecordKernel;
+  record_out.key = s.record_key;
+  record_out.duration_ns = ns;
+  record_out.end_ns = clock_ns();
+  record_out.blocks = s.blocks;
+  push_record(record_out);
+}
+
+}  // namespace
+
+constinit Timing g_timings[kTimings] = {};
+
+Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key) {
+  if (!t || !wanted(t)) return nullptr;
+  if (g_pending.load(kRelaxed)) harvest_samples();
+  for (Sample& s : g_samples) {
+    uint32_t idle = kIdle;
+    // acquire: pairs with the release that made it idle
+    if (!s.state.compare_exchange_strong(idle, kOpen, std::memory_order_acquire, kRelaxed)) continue;
+    s.timing = t;
+    s.record_key = record_key;
+    if (record(s.start, stream) == CUDA_SUCCESS) return &s;
+    s.state.store(kIdle, std::memory_order_release);
+    return nullptr;
+  }
+  return nullptr;
+}
+
+void sample_end(Sample* s, driver_api::StreamArg stream, uint64_t blocks, CUresult result) {
+  if (!s) return;
+  s->blocks = blocks;
+  if (result != CUDA_SUCCESS || record(s->stop, stream) != CUDA_SUCCESS) {
+    s->state.store(kIdle, std::memory_order_release);
+    return;
+  }
+  g_pending.fetch_add(1, kRelaxed);
+  s->state.store(kPending, std::memory_order_release);  // pairs with the acquire in harvest_samples
+}
+
+void harvest_samples() {
+  if (g_pending.load(kRelaxed) == 0 || !enter_driver()) return;
+  const auto& real = driver_api::real();
+  for (Sample& s : g_samples) {
+    uint32_t pending = kPending;
+    if (!s.state.compare_exchange_strong(pending, kReading, std::memory_order_acquire, kRelaxed)) continue;
+    float ms = 0;
+    const CUresult ready = real.cuEventQuery(s.stop);
+    if (ready == CUDA_ERROR_NOT_READY) {
+      s.state.store(kPending, std::memory_order_release);
+      continue;
+    }
+    if (ready == CUDA_SUCCESS && real.cuEventElapsedTime_v2(&ms, s.start, s.stop) == CUDA_SUCCESS && ms >= 0)
+      learn(s, uint64_t(double(ms) * 1e6));
+    g_pending.fetch_sub(1, kRelaxed);
+    s.state.store(kIdle, std::memory_order_release);
+  }
+  leave_driver();
+}
+
+void provide_events(const CUevent (&start)[kSamples], const CUevent (&stop)[kSamples]) {
+  for (uint32_t i = 0; i < kSamples; i++) {
+    Sample& s = g_samples[i];
+    if (s.state.load(kRelaxed) != kEmpty) continue;
+    s.start = start[i];
+    s.stop = stop[i];
+    s.state.store(kIdle, std::memory_order_release);
+  }
+}
+
+void withdraw_events() {
+  for (Sample& s : g_samples) {
+    if (s.state.load(std::memory_order_acquire) == kPending) g_pending.fetch_sub(1, kRelaxed);
+    s.state.store(kEmpty, std::memory_order_release);
+  }
+}
+
+}  // namespace tessera::gate

@@ -1,0 +1,75 @@
+// What launches are expected to cost: a fixed, lock-free table keyed by (kernel, block, shared memory, grid bucket),
+// filled by event pairs around sampled launches in the normal flow. Read on every gated launch of a best-effort
+// client. Entries are never removed; a full table means the class default. Nothing here allocates or waits.
+#pragma once
+
+#include "interpose/gate/state.h"
+
+namespace tessera::gate {
+
+inline constexpr uint64_t kDefaultKernelNs = 250'000;  // a kernel that was never measured
+inline constexpr uint64_t kMinEstimateNs = 2'000;
+
+struct Timing {
+  std::atomic<uint64_t> key;          // 0 = free
+  std::atomic<uint64_t> estimate_ns;  // of one launch of this shape; 0 = not measured
+  std::atomic<uint64_t> block_ps;     // GPU time per block when launched in this bucket, picoseconds; 0 = unknown
+  std::atomic<uint32_t> launches, samples;
+};
+
+struct Shape {
+  uint64_t function;  // CUfunction, CUkernel or CUgraphExec, or the kernel's stable hash
+  uint64_t blocks;
+  uint32_t threads;   // per block
+  uint32_t shared_bytes;
+};
+
+inline uint64_t mix64(uint64_t x) {  // finaliser of SplitMix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+// Power-of-two buckets: durations of neighbours in a bucket differ by at most a factor of two, and are then scaled.
+inline uint32_t grid_bucket(uint64_t blocks) { return blocks ? 64 - uint32_t(__builtin_clzll(blocks)) : 0; }
+inline uint64_t timing_key(const Shape& s) {
+  const uint64_t shape = (uint64_t(s.threads) << 40) ^ (uint64_t(s.shared_bytes) << 8) ^ grid_bucket(s.blocks);
+  return mix64(s.function ^ mix64(shape)) | 1;
+}
+
+inline constexpr uint32_t kTimings = 8192;
+extern constinit Timing g_timings[kTimings];
+
+// The entry of a key, claimed if new; null if its neighbourhood is full.
+inline Timing* timing_of(uint64_t key) {
+  for (uint32_t i = 0; i < 8; i++) {
+    Timing& t = g_timings[(key + i) % kTimings];
+    uint64_t seen = t.key.load(std::memory_order_relaxed);  // keys never change once set
+    if (seen == key) return &t;
+    if (seen == 0 && (t.key.compare_exchange_strong(seen, key, std::memory_order_relaxed) || seen == key)) return &t;
+  }
+  return nullptr;
+}
+
+inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
+  if (!t) return kDefaultKernelNs;
+  const uint64_t per_block = t->block_ps.load(std::memory_order_relaxed);  // a slightly old estimate is fine
+  if (per_block == 0) return kDefaultKernelNs;
+  const uint64_t ns = per_block * blocks / 1000;
+  return ns < kMinEstimateNs ? kMinEstimateNs : ns;
+}
+
+// A launch that is timed: events around it in its own stream.
+struct Sample;
+// Decides by the entry's count whether this launch is one (2nd to 4th, then 1 in 16 .. 1024) and records the start
+// event. Null: not sampled. Never on the first launch of an entry: lazy loading would be measured.
+Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key);
+void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, CUresult result);
+// Reads finished samples into their entries. Enters the driver only while no capture is open. Any thread.
+void harvest_samples();
+
+// Slow path: gives the sampler its events (created in the current context); taken away when the context dies.
+inline constexpr uint32_t kSamples = 16;
+void provide_events(const CUevent (&start)[kSamples], const CUevent (&stop)[kSamples]);
+void withdraw_events();
+
+}  // namespace tessera::gate

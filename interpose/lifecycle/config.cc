@@ -1,0 +1,64 @@
+#include "interpose/lifecycle/config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/raw_log.h"
+
+namespace tessera::lifecycle {
+namespace {
+
+constinit Config g_config = {};
+constexpr uint32_t kHighPriority = 5;
+
+// A whole decimal number within [low, high]; otherwise says so and keeps the default.
+bool number(const char* variable, uint64_t low, uint64_t high, uint64_t* out) {
+  const char* text = getenv(variable);
+  if (!text || !*text) return false;
+  char* end = nullptr;
+  const unsigned long long value = strtoull(text, &end, 10);
+  if (*end || value < low || value > high) {
+    base::raw_log(base::LogLevel::kError, "%s='%.40s' is not a number in %llu..%llu, ignored", variable, text,
+                  static_cast<unsigned long long>(low), static_cast<unsigned long long>(high));
+    return false;
+  }
+  *out = value;
+  return true;
+}
+
+bool is_one(const char* variable) {
+  const char* text = getenv(variable);
+  return text && strcmp(text, "1") == 0;
+}
+
+}  // namespace
+
+const Config& config() { return g_config; }
+
+bool parse_priority(const char* text, uint32_t* priority) {
+  if (!strcmp(text, "high")) return *priority = kHighPriority, true;
+  if (!strcmp(text, "best-effort")) return *priority = 0, true;
+  if (text[0] < '0' || text[0] > '7' || text[1]) return false;
+  *priority = uint32_t(text[0] - '0');
+  return true;
+}
+
+void load_config() {
+  base::raw_log_init();
+  Config c;
+  c.disabled = is_one("TESSERA_DISABLE");
+  if (const char* text = getenv("TESSERA_PRIORITY"); text && *text && !parse_priority(text, &c.priority))
+    base::raw_log(base::LogLevel::kError,
+                  "TESSERA_PRIORITY='%.40s' is none of high, best-effort, 0..7; this program runs best-effort", text);
+  uint64_t value = 0;
+  if (number("TESSERA_WEIGHT", 1, 10'000, &value)) c.weight = uint32_t(value);
+  if (number("TESSERA_SLO_MS", 0, 3'600'000, &value)) c.slo_ns = value * 1'000'000;
+  if (number("TESSERA_MAX_HOLD_MS", 1, 10'000, &value)) c.max_hold_ns = value * 1'000'000;
+  if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;
+  const char* name = getenv("TESSERA_NAME");
+  strncpy(c.name, name && *name ? name : program_invocation_short_name, sizeof c.name - 1);
+  g_config = c;
+}
+
+}  // namespace tessera::lifecycle

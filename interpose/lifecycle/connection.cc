@@ -1,0 +1,147 @@
+#include "interpose/lifecycle/connection.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "base/errno_guard.h"
+#include "interpose/gate/clock.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/window.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/lifecycle/lifecycle.h"
+
+namespace tessera::lifecycle {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+using gate::g_state;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kSeqCst = std::memory_order_seq_cst;
+constexpr size_t kPageBytes = 4096;
+
+constinit std::atomic<ipc::Attachment*> g_attachment{nullptr};
+constinit std::atomic<uint32_t> g_notifying{0};  // threads inside notify_daemon: the descriptors stay open for them
+constinit std::atomic<pid_t> g_owner_pid{0};
+constinit std::atomic<uint32_t> g_lost{0};
+
+struct Watched {            // helper thread only
+  uint32_t client_id = 0;
+  void* page = nullptr;     // mapped, current or retired
+  bool used = false;
+};
+constinit Watched g_watched[gate::kWatched] = {};
+
+// A page that no daemon backs any more but that a launch may still be looking at: anonymous zeroes (idle) take its
+// place, so the memfd goes away and the address stays readable.
+void blank(void* page) {
+  mmap(page, kPageBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+}  // namespace
+
+void notify_daemon() noexcept {
+  const base::ErrnoGuard keep_errno;
+  g_notifying.fetch_add(1, kSeqCst);  // pairs with withdraw: pointer gone, then wait for us
+  if (ipc::Attachment* a = g_attachment.load(kSeqCst); a && g_owner_pid.load(kRelaxed) == getpid())
+    if (!ipc::notify(*a)) g_lost.store(1, kRelaxed);  // host closed our descriptors: the helper ends the attachment
+  g_notifying.fetch_sub(1, kSeqCst);
+}
+
+void close_sockets_in_child() {
+  ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
+  if (!a || !ipc::descriptors_intact(*a)) return;
+  close(a->socket.release());
+  close(a->wake.release());
+}
+
+bool descriptors_lost() {
+  ipc::Attachment* a = g_attachment.load(kSeqCst);
+  return a && (g_lost.exchange(0, kRelaxed) != 0 || !ipc::descriptors_intact(*a));
+}
+
+ipc::Attachment* attached() { return g_attachment.load(kSeqCst); }
+
+void publish(ipc::Attachment&& attachment) {
+  // Leaked on purpose (see the header); a few hundred bytes and one region per daemon restart.
+  auto* kept = new (std::nothrow) ipc::Attachment(std::move(attachment));
+  auto* link = new (std::nothrow) gate::Link;
+  if (!kept || !link) {
+    delete kept;
+    delete link;
+    return;
+  }
+  abi::PulsePage* pulse = kept->pulse();
+  *link = {kept->lease(), kept->usage(), kept->ring(), kept->ring_slots, pulse ? pulse : gate::g_unmanaged.pulse,
+           kept->guard_ns, config().max_hold_ns};
+  gate::forget_lanes();  // what ran unmanaged is not in the new window
+  g_owner_pid.store(getpid(), kRelaxed);
+  g_lost.store(0, kRelaxed);
+  g_attachment.store(kept, kSeqCst);
+  g_state.link.store(link, std::memory_order_release);  // pairs with the acquire in every launch
+  if (!g_state.poisoned.load(kRelaxed))
+    g_state.role.store(kept->priority > 0 && pulse ? gate::Role::kProtected : gate::Role::kBestEffort, kRelaxed);
+}
+
+void withdraw(bool hold_on_loss) {
+  const bool best_effort = g_state.role.load(kRelaxed) == gate::Role::kBestEffort;
+  const bool hold = hold_on_loss && best_effort;
+  g_state.link.store(hold ? &gate::g_daemonless_hold : &gate::g_unmanaged, std::memory_order_release);
+  if (!hold) g_state.role.store(gate::Role::kForward, kRelaxed);
+  unwatch_all();
+  ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
+  while (g_notifying.load(kSeqCst) != 0) sched_yield();
+  if (!a) return;
+  if (ipc::descriptors_intact(*a)) {
+    a->socket.reset();
+    a->wake.reset();
+  } else {  // numbers that belong to the host now
+    a->socket.release();
+    a->wake.release();
+  }
+}
+
+void watch_peer(uint32_t client_id, uint32_t priority, ipc::Mapping&& page) {
+  if (!page.valid() || page.bytes() < kPageBytes) return;
+  for (uint32_t i = 0; i < gate::kWatched; i++) {
+    Watched& w = g_watched[i];
+    if (w.used && w.client_id != client_id) continue;
+    void* mapped = page.leak();
+    if (w.page) {  // put it where the retired page was: addresses are reused, launches never see a hole
+      void* moved = mremap(mapped, kPageBytes, kPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, w.page);
+      if (moved == MAP_FAILED) return;
+      mapped = moved;
+    }
+    w = {client_id, mapped, true};
+    g_state.watch[i].priority.store(priority, kRelaxed);
+    g_state.watch[i].page.store(static_cast<const abi::PulsePage*>(mapped), std::memory_order_release);
+    if (g_state.n_watched.load(kRelaxed) < i + 1) g_state.n_watched.store(i + 1, std::memory_order_release);
+    return;
+  }
+  // More than kWatched: revocation by the daemon reaches us instead. The mapping unmaps itself, nobody saw it.
+}
+
+void unwatch_peer(uint32_t client_id) {
+  uint32_t highest = 0;
+  for (uint32_t i = 0; i < gate::kWatched; i++) {
+    Watched& w = g_watched[i];
+    if (w.used && w.client_id == client_id) {
+      g_state.watch[i].page.store(&gate::g_idle_pulse, std::memory_order_release);
+      blank(w.page);
+      w.used = false;
+    }
+    if (w.used) highest = i + 1;
+  }
+  g_state.n_watched.store(highest, std::memory_order_release);
+}
+
+void unwatch_all() {
+  for (Watched& w : g_watched)
+    if (w.used) unwatch_peer(w.client_id);
+}
+
+}  // namespace tessera::lifecycle

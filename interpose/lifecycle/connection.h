@@ -1,0 +1,24 @@
+// The attachment that is in force: who publishes it, who may write its wake eventfd, how it ends. Private to
+// interpose/lifecycle. One attachment at a time; its mappings are never unmapped, because a launch may still read them.
+#pragma once
+
+#include <atomic>
+
+#include "ipc/channel/client.h"
+
+namespace tessera::lifecycle {
+
+void notify_daemon() noexcept;     // any thread; two fstat and a write; nothing if there is no daemon
+void close_sockets_in_child();     // async-signal-safe
+bool helper_started();
+void register_membarrier();
+
+bool descriptors_lost();           // helper thread: the host closed or reused them
+void publish(ipc::Attachment&& attachment);  // helper thread
+ipc::Attachment* attached();                 // helper thread; null if none
+void withdraw(bool hold_on_loss);            // helper thread: daemon lost
+void watch_peer(uint32_t client_id, uint32_t priority, ipc::Mapping&& page);  // helper thread
+void unwatch_peer(uint32_t client_id);
+void unwatch_all();
+
+}  // namespace tessera::lifecycle

@@ -1,0 +1,326 @@
+// The one helper thread: connects, listens to the daemon, beats, finds out what nobody synchronised with. It enters
+// the driver only between enter_driver/leave_driver (no capture open), only to query, never to enqueue.
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "base/raw_log.h"
+#include "interpose/gate/clock.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/timing.h"
+#include "interpose/gate/window.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/lifecycle/connection.h"
+#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/slice/cut.h"
+#include "ipc/channel/pulse.h"
+#include "ipc/channel/socket_path.h"
+
+namespace tessera::lifecycle {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+using gate::g_state;
+using gate::Role;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
+constexpr uint64_t kBeatNs = 100 * kMs;
+constexpr uint64_t kParkAfterNs = 10 * kMs;
+constexpr uint64_t kParkedNs = 1'000 * kMs;      // then a look at the socket
+constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
+constexpr uint64_t kForgiveNs = 20 * kMs;        // work on streams that nobody can ask about
+constexpr uint32_t kContexts = 16;
+
+constinit std::atomic<uint32_t> g_started{0};
+constinit std::atomic<int> g_device{-1};
+constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
+
+struct Round {                 // helper thread only
+  bool announced = false;      // Device sent on this attachment
+  uint64_t next_beat_ns = 0, next_clock_ns = 0;
+  uint64_t idle_since_ns = 0;  // protected: of the parking clock
+  uint64_t last_total = 0, last_change_ns = 0;
+  uint64_t poll_ns = 100 * kUs;
+  uint64_t base_launches = 0;
+  uint32_t on_loss = 0;
+};
+constinit Round g_round = {};
+
+void announce_device(ipc::Attachment& a) {
+  const int device = g_device.load(std::memory_order_acquire);
+  if (device < 0 || g_round.announced || !gate::enter_driver()) return;
+  const auto& real = driver_api::real();
+  CUuuid uuid{};
+  int sms = 0, mps = 0;
+  const CUresult ok = real.cuDeviceGetUuid_v2(&uuid, device);
+  real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  if (real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != CUDA_SUCCESS) mps = 0;
+  gate::leave_driver();
+  if (ok != CUDA_SUCCESS) return;
+  cut::g_sm_count.store(uint32_t(sms), kRelaxed);
+  uint8_t bytes[16];
+  for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
+  g_round.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0).ok();
+}
+
+// False: the daemon is gone.
+bool listen(ipc::Attachment& a) {
+  for (int i = 0; i < 64; i++) {
+    ipc::PeerEvent event = ipc::next_event(a);
+    switch (event.kind) {
+      case ipc::PeerEvent::Kind::kNothing: return true;
+      case ipc::PeerEvent::Kind::kPeerPulse: watch_peer(event.client_id, event.priority, std::move(event.page)); break;
+      case ipc::PeerEvent::Kind::kPeerGone: unwatch_peer(event.client_id); break;
+      case ipc::PeerEvent::Kind::kLost: return false;
+    }
+  }
+  return true;
+}
+
+// Asks each known context in turn until one knows the stream. Under enter_driver.
+CUresult query_anywhere(CUstream stream) {
+  const auto& real = driver_api::real();
+  CUcontext contexts[kContexts];
+  const uint32_t n = copy_contexts(contexts, kContexts);
+  CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+  for (uint32_t i = 0; i < n; i++) {
+    if (real.cuCtxSetCurrent(contexts[i]) != CUDA_SUCCESS) continue;
+    result = real.cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY) return result;
+    if (result == CUDA_SUCCESS && stream != CU_STREAM_LEGACY) return result;  // legacy: every context must be empty
+  }
+  return result;
+}
+
+uint64_t protected_round(uint64_t now) {
+  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  abi::PulsePage& page = *link->pulse;
+  if (ipc::load(page.busy, std::memory_order_acquire) != 0) {
+    g_round.idle_since_ns = 0;
+    if (now >= g_round.next_beat_ns) {
+      ipc::pulse_beat(page, now);
+      g_round.next_beat_ns = now + kBeatNs / 2;
+    }
+    if (poll_idle(now)) {
+      gate::g_pulse_stats.idled_by_helper.fetch_add(1, kRelaxed);
+      g_round.poll_ns = 100 * kUs;
+    } else if (g_round.poll_ns < 2 * kMs) {
+      g_round.poll_ns += g_round.poll_ns / 4;  // long bursts are asked about less often
+    }
+    return g_round.poll_ns;
+  }
+  g_round.poll_ns = 100 * kUs;
+  if (g_round.idle_since_ns == 0) g_round.idle_since_ns = now;
+  return now - g_round.idle_since_ns < kParkAfterNs ? 2 * kMs : kParkedNs;
+}
+
+uint64_t best_effort_round(uint64_t now) {
+  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0) {
+    gate::acknowledge_drain();
+    return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
+  }
+  gate::poll_lanes();
+  CUcontext context = nullptr;
+  if (copy_contexts(&context, 1) && gate::enter_driver()) {
+    driver_api::real().cuCtxSetCurrent(context);
+    gate::leave_driver();
+    gate::query_lanes();
+    gate::harvest_samples();
+  }
+  gate::acknowledge_drain();
+  if (now >= g_round.next_beat_ns) {
+    ipc::store(link->usage->heartbeat_ns, now, kRelaxed);
+    g_round.next_beat_ns = now + kBeatNs / 2;
+  }
+  const uint32_t word = ipc::load(link->lease->word, std::memory_order_acquire);
+  const bool draining = (word & abi::kLeaseStateMask) == abi::kLeaseHold;
+  if (!draining) return 5 * kMs;
+  g_round.poll_ns = g_round.poll_ns < kMs ? g_round.poll_ns + g_round.poll_ns / 8 : kMs;
+  return g_round.poll_ns;
+}
+
+void* helper_main(void*) {
+  prctl(PR_SET_NAME, "tessera", 0, 0, 0);
+  gate::t_thread.depth = 1;  // whatever this thread asks of the driver is not the program's work
+  register_membarrier();
+  gate::calibrate_clock();
+  uint64_t backoff_ns = kBackoffMinNs;
+  unsigned seed = unsigned(base::now_ns());
+  while (g_phase.load(kRelaxed) == Phase::kLive) {
+    if (!attached()) {
+      const auto path = ipc::default_socket_path();
+      if (path.ok() && ipc::check_socket_folder(*path).ok()) {
+        const Config& c = config();
+        auto attachment = ipc::attach(*path, {.priority = c.priority, .weight = c.weight, .slo_ns = c.slo_ns, .name = c.name});
+        if (attachment.ok()) {
+          base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
+                        attachment->priority);
+          helper_attach(std::move(*attachment));
+          backoff_ns = kBackoffMinNs;
+          continue;
+        }
+        base::raw_log(base::LogLevel::kDebug, "not attached: %s", attachment.error().text.c_str());
+      }
+      const uint64_t jitter = uint64_t(rand_r(&seed)) % (backoff_ns / 4 + 1);
+      const timespec pause{time_t((backoff_ns + jitter) / 1'000'000'000), long((backoff_ns + jitter) % 1'000'000'000)};
+      nanosleep(&pause, nullptr);
+      backoff_ns = backoff_ns * 2 < kBackoffMaxNs ? backoff_ns * 2 : kBackoffMaxNs;
+      gate::calibrate_clock();
+      continue;
+    }
+    const uint64_t sleep_ns = helper_step(base::now_ns());
+    if (attached()) helper_sleep(sleep_ns);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool helper_started() { return g_started.load(kRelaxed) != 0; }
+
+void driver_initialised() {
+  if (g_phase.load(std::memory_order_acquire) != Phase::kLive) return;
+  uint32_t no = 0;
+  if (g_started.compare_exchange_strong(no, 1, kRelaxed) && !start_helper()) g_phase.store(Phase::kDead, kRelaxed);
+}
+
+bool start_helper() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals go to the program's threads
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const bool ok = pthread_create(&thread, &attributes, helper_main, nullptr) == 0;
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return ok;
+}
+
+void helper_attach(ipc::Attachment&& attachment) {
+  const uint32_t on_loss = attachment.on_daemon_loss;
+  const uint64_t base_launches = gate::total_launches();
+  g_round = {};
+  g_round.on_loss = on_loss;
+  g_round.base_launches = base_launches;
+  publish(std::move(attachment));
+}
+
+void helper_detach() {
+  base::raw_log(base::LogLevel::kInfo, "daemon lost: running unmanaged");
+  withdraw(g_round.on_loss == abi::kLossHold);
+}
+
+uint64_t helper_step(uint64_t now) {
+  ipc::Attachment* a = attached();
+  if (!a) return 0;
+  if (descriptors_lost() || !listen(*a)) {
+    helper_detach();
+    return 0;
+  }
+  announce_device(*a);
+  if (now >= g_round.next_clock_ns) {
+    gate::calibrate_clock();
+    g_round.next_clock_ns = now + (g_round.next_clock_ns ? 1'000 * kMs : 10 * kMs);
+  }
+  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  ipc::store(link->usage->launches, gate::total_launches() - g_round.base_launches, kRelaxed);
+  switch (g_state.role.load(kRelaxed)) {
+    case Role::kProtected: return protected_round(now);
+    case Role::kBestEffort: return best_effort_round(now);
+    case Role::kForward: return 50 * kMs;
+  }
+  return 50 * kMs;
+}
+
+void helper_sleep(uint64_t ns) {
+  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  if (g_state.role.load(kRelaxed) == Role::kBestEffort) {
+    const uint32_t* word = &link->lease->word;  // a new lease, a new peer: the daemon bumps it
+    base::futex_wait(word, ipc::load(*word, std::memory_order_acquire), ns);
+    return;
+  }
+  if (ns < kParkedNs) {
+    const timespec pause{0, long(ns)};
+    nanosleep(&pause, nullptr);
+    return;
+  }
+  // Parked: store parked, fence, load busy; the launch stores busy, fence, load parked (become_busy).
+  gate::g_helper_word.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (ipc::load(link->pulse->busy, std::memory_order_seq_cst) == 0)
+    base::futex_wait(reinterpret_cast<const uint32_t*>(&gate::g_helper_word), 1, ns);
+  gate::g_helper_word.store(0, std::memory_order_seq_cst);
+}
+
+bool poll_idle(uint64_t now) {
+  const uint64_t total = gate::total_launches();
+  if (total != g_round.last_total) {
+    g_round.last_total = total;
+    g_round.last_change_ns = now;
+  }
+  const bool quiet = now - g_round.last_change_ns > kForgiveNs;
+  const uint32_t used = gate::g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++) {
+    for (gate::StreamCount& c : gate::g_slots[i].streams) {
+      const uint64_t key = c.key.load(kRelaxed);
+      const uint64_t ended = c.ended.load(std::memory_order_acquire);
+      if (ended == c.completed.load(kRelaxed)) continue;
+      // Another thread's default stream and streams without a place of their own cannot be asked about. If nothing was
+      // launched for a while they are taken to be done: too early an idle costs protection, too late starves others.
+      if (key == 0 || key == 2) {
+        if (quiet) gate::advance(c, ended);
+        continue;
+      }
+      if (!gate::enter_driver()) return false;
+      const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
+      gate::leave_driver();
+      if (result == CUDA_ERROR_NOT_READY) return false;
+      if (result == CUDA_SUCCESS || quiet) gate::advance(c, ended);  // an error: dead context or recycled handle
+    }
+  }
+  return gate::try_idle();
+}
+
+void device_seen(CUdevice device) {
+  int none = -1;
+  g_device.compare_exchange_strong(none, device, std::memory_order_acq_rel);
+}
+
+void context_seen(CUcontext context) {
+  if (!context) return;
+  for (auto& slot : g_contexts)
+    if (slot.load(kRelaxed) == context) return;
+  for (auto& slot : g_contexts) {
+    CUcontext none = nullptr;
+    if (!slot.compare_exchange_strong(none, context, std::memory_order_acq_rel)) continue;
+    g_state.n_contexts.fetch_add(1, kRelaxed);
+    return;
+  }
+}
+
+void context_gone(CUcontext context) {
+  for (auto& slot : g_contexts) {
+    CUcontext seen = slot.load(kRelaxed);
+    if (!seen || (context && seen != context)) continue;
+    if (slot.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel)) g_state.n_contexts.fetch_sub(1, kRelaxed);
+  }
+}
+
+uint32_t copy_contexts(CUcontext* out, uint32_t capacity) {
+  uint32_t n = 0;
+  for (auto& slot : g_contexts)
+    if (CUcontext c = slot.load(std::memory_order_acquire); c && n < capacity) out[n++] = c;
+  return n;
+}
+
+}  // namespace tessera::lifecycle

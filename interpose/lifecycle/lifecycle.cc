@@ -1,0 +1,95 @@
+#include "interpose/lifecycle/lifecycle.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/errno_guard.h"
+#include "base/raw_log.h"
+#include "interpose/entry/hooks.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/window.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/lifecycle/connection.h"
+#include "interpose/slice/cut.h"
+
+namespace tessera::lifecycle {
+
+constinit std::atomic<Phase> g_phase{Phase::kPreinit};
+
+namespace {
+
+using gate::g_state;
+constexpr auto kSeqCst = std::memory_order_seq_cst;
+
+// Forked child of a process whose CUDA was initialised: it cannot use the parent's contexts, and must not use the
+// parent's seat at the daemon. Only stores and close(2): no free, no unlock, no log.
+void at_fork_child() {
+  gate::t_thread = {};
+  if (!helper_started()) return;  // nothing of ours exists yet: the child may become a client of its own
+  g_phase.store(Phase::kDead, std::memory_order_relaxed);
+  g_state.role.store(gate::Role::kForward, std::memory_order_relaxed);
+  g_state.link.store(&gate::g_unmanaged, std::memory_order_relaxed);
+  g_state.n_watched.store(0, std::memory_order_relaxed);
+  for (gate::Watch& w : g_state.watch) w.page.store(&gate::g_idle_pulse, std::memory_order_relaxed);
+  close_sockets_in_child();
+}
+
+__attribute__((destructor)) void at_exit() {
+  if (g_phase.load(std::memory_order_relaxed) != Phase::kLive) return;
+  g_phase.store(Phase::kDraining, std::memory_order_relaxed);
+  g_state.role.store(gate::Role::kForward, std::memory_order_relaxed);
+  g_state.captures.fetch_add(1, kSeqCst);  // for ever: the helper stays out of a driver that is being torn down
+  const uint64_t end = base::now_ns() + 5'000'000;
+  while (g_state.inside.load(kSeqCst) != 0 && base::now_ns() < end) sched_yield();
+  g_phase.store(Phase::kDead, std::memory_order_relaxed);
+}
+
+void heavy_fence() noexcept {
+  if (g_state.symmetric.load(std::memory_order_relaxed))
+    std::atomic_thread_fence(kSeqCst);
+  else
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+}  // namespace
+
+void first_call(bool driver_found, bool disabled) {
+  const base::ErrnoGuard keep_errno;
+  if (disabled || !driver_found) return;
+  load_config();
+  if (config().disabled) return;
+  if (!config().slice) cut::g_forbidden.store(1, std::memory_order_relaxed);
+  gate::g_slow.notify_daemon = notify_daemon;
+  gate::g_slow.heavy_fence = heavy_fence;
+  prepare_threads();
+  pthread_atfork(nullptr, nullptr, at_fork_child);
+  g_phase.store(Phase::kLive, std::memory_order_release);
+}
+
+void register_membarrier() {
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)
+    g_state.symmetric.store(0, std::memory_order_relaxed);  // before the first attach: nobody goes idle yet
+}
+
+void enter_exclusive() {
+  g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver
+  while (g_state.inside.load(kSeqCst) != 0) sched_yield();
+}
+void leave_exclusive() { g_state.captures.fetch_sub(1, kSeqCst); }
+
+}  // namespace tessera::lifecycle
+
+extern "C" void tessera_on_first_call(const tessera::entry::FirstCall* first) noexcept {
+  tessera::lifecycle::first_call(first->driver_found, first->disabled);
+}
+
+extern "C" CUresult hook_cuInit(unsigned int flags) noexcept {
+  const CUresult result = tessera::driver_api::real().cuInit(flags);
+  if (result == CUDA_SUCCESS) tessera::lifecycle::driver_initialised();
+  return result;
+}

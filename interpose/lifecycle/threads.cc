@@ -1,0 +1,49 @@
+// Slots of the program's threads: taken at a thread's first gated call, given back when it ends (a pthread key's
+// destructor, so that no thread-local object needs one). More threads than slots share the last few.
+#include <pthread.h>
+
+#include "interpose/gate/state.h"
+#include "interpose/lifecycle/lifecycle.h"
+
+namespace tessera::lifecycle {
+namespace {
+
+pthread_key_t g_key;
+constinit std::atomic<uint32_t> g_key_ready{0};
+
+void give_back(void* slot) {
+  // release: pairs with claim_slot; the counts stay, the next owner goes on from them
+  static_cast<gate::ThreadSlot*>(slot)->taken.store(0, std::memory_order_release);
+}
+
+}  // namespace
+
+void prepare_threads() {
+  if (pthread_key_create(&g_key, give_back) == 0) g_key_ready.store(1, std::memory_order_release);
+}
+
+}  // namespace tessera::lifecycle
+
+namespace tessera::gate {
+
+void claim_slot(Thread& thread) {
+  for (uint32_t i = 0; i < kOwnedSlots; i++) {
+    uint32_t free = 0;
+    ThreadSlot& slot = g_slots[i];
+    if (slot.taken.load(std::memory_order_relaxed) != 0 ||
+        !slot.taken.compare_exchange_strong(free, 1, std::memory_order_acq_rel))
+      continue;
+    uint32_t used = g_slots_used.load(std::memory_order_relaxed);
+    while (used < i + 1 && !g_slots_used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
+    }
+    thread.slot = &slot;
+    // Without the key (out of keys) the slot is never given back; after kOwnedSlots threads the rest share.
+    if (lifecycle::g_key_ready.load(std::memory_order_acquire)) pthread_setspecific(lifecycle::g_key, &slot);
+    return;
+  }
+  g_slots_used.store(kSlots, std::memory_order_release);
+  thread.slot = &g_slots[kOwnedSlots + (reinterpret_cast<uintptr_t>(&thread) >> 12) % kSharedSlots];
+  thread.shared = 1;
+}
+
+}  // namespace tessera::gate

@@ -1,0 +1,203 @@
+#include "interpose/slice/cut.h"
+
+#include <cstring>
+
+#include "kernels/slice/slice.h"
+
+namespace tessera::cut {
+namespace {
+
+using gate::Admission;
+using gate::Call;
+using gate::LaunchCall;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint32_t kMaxParams = 256;        // more pointers than this and the launch is not cut
+constexpr uint32_t kMaxParamBytes = 4096;   // of `extra` launches that are rebuilt on the stack
+constexpr uint32_t kGuessedSms = 64, kGuessedBlocksPerSm = 2;
+constexpr uint32_t kExpiriesBeforeWhole = 8;
+
+constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
+
+CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&) noexcept { return nullptr; }
+
+// Attributes that change nothing about which blocks run or when dependants may start.
+bool harmless(const CUlaunchConfig* config) {
+  if (!config) return true;
+  for (unsigned i = 0; i < config->numAttrs; i++) {
+    const auto id = config->attrs[i].id;
+    if (id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
+        id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
+      return false;
+  }
+  return true;
+}
+
+// `extra` launches: {BUFFER_POINTER, p, BUFFER_SIZE, &n, END} in either order.
+bool parse_extra(void** extra, const void** buffer, size_t* bytes) {
+  *buffer = nullptr;
+  *bytes = 0;
+  for (int i = 0; i < 8 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      *buffer = extra[i + 1];
+    else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      *bytes = *static_cast<const size_t*>(extra[i + 1]);
+    else
+      return false;
+  }
+  return *buffer && *bytes;
+}
+
+uint64_t wave_of(const LaunchCall& launch) {
+  const uint32_t sms = g_sm_count.load(kRelaxed) ? g_sm_count.load(kRelaxed) : kGuessedSms;
+  const uint32_t threads = launch.threads() ? launch.threads() : 1;
+  // Threads bound the residency from above; registers and shared memory are not known here.
+  const uint32_t per_sm = threads >= 1024 ? 1 : 1024 / threads < kGuessedBlocksPerSm ? 1024 / threads : kGuessedBlocksPerSm;
+  return uint64_t(sms) * (per_sm ? per_sm : 1);
+}
+
+// Parameters of the variant: the program's own, then the origin. One form per kind of launch.
+struct Params {
+  slice::SliceOrigin origin{};
+  void* pointers[kMaxParams + 1];
+  alignas(16) unsigned char buffer[kMaxParamBytes + sizeof(slice::SliceOrigin)];
+  size_t buffer_bytes = 0;
+  void* extra[5];
+  uint32_t origin_offset = 0;
+  bool by_pointer = true;
+
+  bool prepare(const LaunchCall& launch, const gate::KernelRecord& kernel) {
+    memcpy(origin.grid, launch.grid, sizeof origin.grid);
+    if (launch.params || kernel.n_params == 0) {
+      if (kernel.n_params > kMaxParams) return false;
+      for (uint32_t i = 0; i < kernel.n_params; i++) pointers[i] = launch.params[i];
+      pointers[kernel.n_params] = &origin;
+      return true;
+    }
+    const void* source = nullptr;
+    size_t bytes = 0;
+    if (!launch.extra || !parse_extra(launch.extra, &source, &bytes)) return false;
+    origin_offset = kernel.origin_offset;
+    if (bytes > origin_offset || origin_offset > kMaxParamBytes) return false;
+    memcpy(buffer, source, bytes);
+    memset(buffer + bytes, 0, origin_offset - bytes);
+    buffer_bytes = origin_offset + sizeof origin;
+    by_pointer = false;
+    void* const form[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &buffer_bytes,
+                           CU_LAUNCH_PARAM_END};
+    memcpy(extra, form, sizeof form);
+    return true;
+  }
+  void set_origin(const uint32_t at[3]) {
+    memcpy(origin.origin, at, sizeof origin.origin);
+    if (!by_pointer) memcpy(buffer + origin_offset, &origin, sizeof origin);
+  }
+};
+
+}  // namespace
+
+CUfunction (*g_resolve_variant)(gate::KernelRecord&, const LaunchCall&) noexcept = no_resolver;
+constinit std::atomic<uint32_t> g_sm_count{0};
+constinit std::atomic<uint32_t> g_forbidden{0};
+
+Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget) {
+  const uint64_t row = grid[0], plane = row * grid[1];
+  if (budget == 0) budget = 1;
+  Piece p{{uint32_t(first % row), uint32_t(first / row % grid[1]), uint32_t(first / plane)}, {1, 1, 1}};
+  if (p.origin[0] != 0 || budget < row) {  // part of a row
+    const uint64_t left = row - p.origin[0];
+    p.extent[0] = uint32_t(budget < left ? budget : left);
+    return p;
+  }
+  p.extent[0] = grid[0];
+  if (p.origin[1] != 0 || budget < plane) {  // whole rows
+    const uint64_t left = grid[1] - p.origin[1], rows = budget / row;
+    p.extent[1] = uint32_t(rows < left ? rows : left);
+    return p;
+  }
+  p.extent[1] = grid[1];
+  const uint64_t left = grid[2] - p.origin[2], planes = budget / plane;
+  p.extent[2] = uint32_t(planes < left ? planes : left);
+  return p;
+}
+
+uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t wave, uint32_t width) {
+  uint64_t n = block_ps ? slice_ns * 1000 / block_ps : wave;
+  if (n > wave && wave) n -= n % wave;
+  if (width && n > width) n = width;
+  if (n == 0) n = 1;
+  return n < total ? n : total;
+}
+
+bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
+  if (g_forbidden.load(kRelaxed) || g_expiries.load(kRelaxed) >= kExpiriesBeforeWhole) return false;
+  if (reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) == 1) return false;  // tried, refused by the driver
+  const gate::Plan plan = gate::current_plan();
+  if (!plan.managed || plan.slice_ns == 0 || !harmless(launch.config)) return false;
+  const uint64_t blocks = launch.blocks();
+  if (blocks < 2) return false;
+  if (plan.width_blocks && blocks > plan.width_blocks) return true;
+  const uint64_t block_ps = timing ? timing->block_ps.load(kRelaxed) : 0;
+  if (block_ps == 0) return blocks > 2 * wave_of(launch);  // long or not? a pilot slice of one wave finds out
+  return block_ps * blocks / 1000 > plan.slice_ns;
+}
+
+bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, CUresult* result) {
+  LaunchCall slice = original;
+  slice.function = kernel.variant.load(std::memory_order_acquire);  // pairs with the resolver
+  if (!slice.function || original.shared_bytes > kernel.variant_shared_bytes.load(kRelaxed))
+    slice.function = g_resolve_variant(kernel, original);
+  if (!slice.function) return false;
+  Params params;
+  if (!params.prepare(original, kernel)) return false;
+  slice.params = params.by_pointer ? params.pointers : nullptr;
+  slice.extra = params.by_pointer ? nullptr : params.extra;
+
+  const uint64_t total = original.blocks(), wave = wave_of(original);
+  // Slices of one kernel share an entry: their time per block, whatever their size.
+  const uint64_t key = gate::timing_key({kernel.hash ^ 0x5ce, 1, original.threads(), original.shared_bytes});
+  gate::Timing* sliced = gate::timing_of(key);
+  Call gate;  // one hold limit for the whole call
+  bool let_go = false;
+  for (uint64_t done = 0; done < total;) {
+    const gate::Plan plan = gate::current_plan();
+    uint64_t block_ps = sliced ? sliced->block_ps.load(kRelaxed) : 0;
+    if (block_ps == 0 && whole) block_ps = whole->block_ps.load(kRelaxed);
+    uint64_t budget = total - done;
+    if (!let_go && plan.managed) {
+      const uint64_t slice_ns = plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
+      budget = blocks_per_slice(total - done, block_ps, slice_ns, wave, plan.width_blocks);
+    }
+    const Piece piece = next_piece(original.grid, done, budget);
+    const uint64_t n = piece.blocks();
+    // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
+    const uint64_t estimate = block_ps ? block_ps * n / 1000 + gate::kMinEstimateNs
+                                       : plan.slice_ns > gate::kDefaultKernelNs ? plan.slice_ns : gate::kDefaultKernelNs;
+    const Admission admission = gate::admit(gate, original.stream, estimate);
+    if (admission == Admission::kExpired && !let_go) {
+      // Held too long: the rest goes in as few pieces as its shape allows.
+      let_go = true;
+      g_expiries.fetch_add(1, kRelaxed);
+      gate::roll_back(gate);
+      continue;
+    }
+    if (block_ps == 0) gate::harvest_samples();
+    memcpy(slice.grid, piece.extent, sizeof slice.grid);
+    params.set_origin(piece.origin);
+    gate::Sample* sample =
+        admission == Admission::kReserved ? gate::sample_begin(sliced, original.stream, key) : nullptr;
+    *result = gate::issue(slice);
+    gate::sample_end(sample, original.stream, n, *result);
+    gate::settle(gate, original.stream, *result);
+    if (*result != CUDA_SUCCESS) {
+      if (done != 0) return true;  // part of the work is enqueued: the program gets this error, as for any launch
+      kernel.variant.store(reinterpret_cast<CUfunction>(uintptr_t{1}), kRelaxed);
+      return false;
+    }
+    done += n;
+    std::atomic_ref(gate::g_state.link.load(std::memory_order_acquire)->usage->slices).fetch_add(1, kRelaxed);
+  }
+  if (!let_go) g_expiries.store(0, kRelaxed);
+  return true;
+}
+
+}  // namespace tessera::cut

@@ -1,0 +1,114 @@
+// What a best-effort client needs from its context: memory that the GPU can write (markers) and a few events (samples).
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "base/raw_log.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/timing.h"
+#include "interpose/gate/window.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/track/track.h"
+
+namespace tessera::track {
+namespace {
+
+constexpr size_t kMarkerBytes = gate::kLanes * 64;
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards the three below
+constinit void* g_memory = nullptr;                   // one shared anonymous mapping, kept for ever
+constinit std::atomic<CUcontext> g_owner{nullptr};    // context that markers and events belong to
+constinit uint32_t g_attempts = 0;
+
+void* marker_memory() {
+  if (g_memory) return g_memory;
+  // Shared: a fork must not copy the page under the GPU's feet. Not inherited: the child has no business here.
+  void* p = mmap(nullptr, kMarkerBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  madvise(p, kMarkerBytes, MADV_DONTFORK);
+  return g_memory = p;
+}
+
+bool memory_markers(CUcontext context) {
+  const auto& real = driver_api::real();
+  CUdevice device = 0;
+  int able = 0;
+  if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
+  real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1, device);
+  int newer = 0;
+  if (!able && real.cuDeviceGetAttribute(&newer, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) == CUDA_SUCCESS)
+    able = newer;
+  void* memory = able ? marker_memory() : nullptr;
+  CUdeviceptr at = 0;
+  if (!memory) return false;
+  const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  const CUresult registered = real.cuMemHostRegister_v2(memory, kMarkerBytes, flags);
+  if (registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return false;
+  if (real.cuMemHostGetDevicePointer_v2(&at, memory, 0) != CUDA_SUCCESS) return false;
+  gate::g_markers.device.store(at, std::memory_order_relaxed);
+  gate::g_markers.use_events.store(0, std::memory_order_relaxed);
+  gate::g_markers.host.store(static_cast<uint32_t*>(memory), std::memory_order_release);  // pairs with marker_word
+  (void)context;
+  return true;
+}
+
+bool event_markers() {
+  const auto& real = driver_api::real();
+  for (auto& lane : gate::g_markers.events)
+    for (CUevent& event : lane)
+      if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+  gate::g_markers.use_events.store(1, std::memory_order_release);
+  return true;
+}
+
+void sample_events() {
+  const auto& real = driver_api::real();
+  CUevent start[gate::kSamples], stop[gate::kSamples];
+  for (uint32_t i = 0; i < gate::kSamples; i++)
+    if (real.cuEventCreate(&start[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
+        real.cuEventCreate(&stop[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+      return;
+  gate::provide_events(start, stop);
+}
+
+}  // namespace
+
+void prepare_context() noexcept {
+  const auto& real = driver_api::real();
+  if (lifecycle::g_phase.load(std::memory_order_acquire) != lifecycle::Phase::kLive) return;
+  CUcontext context = nullptr;
+  if (real.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return;
+  lifecycle::context_seen(context);
+  CUdevice device = -1;
+  if (real.cuCtxGetDevice(&device) == CUDA_SUCCESS) lifecycle::device_seen(device);
+  if (lifecycle::config().priority != 0 || g_owner.load(std::memory_order_acquire)) return;
+  pthread_mutex_lock(&g_mutex);
+  if (!g_owner.load(std::memory_order_relaxed) && g_attempts < 8 && gate::enter_driver()) {
+    g_attempts++;
+    const bool markers = memory_markers(context) || event_markers();
+    if (!markers)
+      base::raw_log(base::LogLevel::kInfo, "no completion markers on this driver: only synchronise calls count");
+    sample_events();
+    gate::leave_driver();
+    if (markers) g_owner.store(context, std::memory_order_release);
+  }
+  pthread_mutex_unlock(&g_mutex);
+}
+
+void context_ended(CUcontext context) noexcept {
+  lifecycle::context_gone(context);
+  pthread_mutex_lock(&g_mutex);
+  if (!context || g_owner.load(std::memory_order_relaxed) == context) {
+    gate::g_markers.host.store(nullptr, std::memory_order_release);
+    gate::g_markers.use_events.store(0, std::memory_order_release);
+    gate::withdraw_events();
+    g_owner.store(nullptr, std::memory_order_release);
+    g_attempts = 0;
+  }
+  pthread_mutex_unlock(&g_mutex);
+  // Nothing that ran there will ever be seen to complete. Work of other contexts is let go too: it is counted again
+  // from the next launch on.
+  gate::forget_lanes();
+  gate::forgive_all();
+}
+
+}  // namespace tessera::track

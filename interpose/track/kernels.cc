@@ -1,0 +1,187 @@
+// Records of kernels and images, under one mutex that the hot path never takes.
+#include <pthread.h>
+#include <string.h>
+
+#include <new>
+
+#include "base/raw_log.h"
+#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/slice/cut.h"
+#include "interpose/track/track.h"
+#include "kernels/slice/slice.h"
+
+namespace tessera::track {
+namespace {
+
+using gate::KernelRecord;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards g_images and writes to gate::g_kernels
+struct Lock {
+  Lock() { pthread_mutex_lock(&g_mutex); }
+  ~Lock() { pthread_mutex_unlock(&g_mutex); }
+};
+
+struct Owner {                 // one loaded module or library; a list, since programs load tens of them
+  void* handle;
+  bool is_library;
+  Image* image;                // shared by a library and its modules; never freed
+  Owner* next;
+};
+constinit Owner* g_owners = nullptr;  // under g_mutex; leaked at exit
+
+Owner* owner_of(void* handle) {
+  for (Owner* o = g_owners; o; o = o->next)
+    if (o->handle == handle) return o;
+  return nullptr;
+}
+
+uint64_t hash_of(const char* text, uint64_t seed) {  // FNV-1a
+  uint64_t h = 0xcbf29ce484222325u ^ seed;
+  for (; *text; text++) h = (h ^ uint8_t(*text)) * 0x100000001b3u;
+  return h;
+}
+
+void set_kernel(const void* handle, KernelRecord* record) {
+  const uint64_t key = reinterpret_cast<uint64_t>(handle);
+  uint32_t at = gate::kernel_slot_of(key);
+  gate::KernelSlot* free = nullptr;
+  for (uint32_t i = 0; i < 16; i++, at = (at + 1) % gate::kKernelSlots) {
+    gate::KernelSlot& slot = gate::g_kernels[at];
+    const uint64_t seen = slot.handle.load(kRelaxed);
+    if (seen == key) {  // handle recycled by the driver
+      slot.record.store(record, std::memory_order_release);
+      return;
+    }
+    if (seen <= 1 && !free) free = &slot;
+    if (seen == 0) break;
+  }
+  if (!free) return;  // neighbourhood full: the kernel stays unknown, gated by its default and never cut
+  free->record.store(record, kRelaxed);
+  free->handle.store(key, std::memory_order_release);  // pairs with find_kernel
+}
+
+void drop_kernels(void* owner) {
+  for (gate::KernelSlot& slot : gate::g_kernels) {
+    if (slot.handle.load(kRelaxed) <= 1) continue;
+    const KernelRecord* record = slot.record.load(kRelaxed);
+    if (record && record->owner == owner) slot.handle.store(1, std::memory_order_release);
+  }
+}
+
+constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;
+CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
+
+// First cut of a kernel: the variant's handle from the driver. Not while a capture is open (loading may be lazy).
+CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch) noexcept {
+  CUfunction variant = kernel.variant.load(std::memory_order_acquire);
+  if (variant == kNoVariant || !gate::enter_driver()) return nullptr;
+  const auto& real = driver_api::real();
+  if (!variant) {
+    char name[1024];
+    const size_t bytes = strlen(kernel.name);
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+    if (bytes + kSuffixBytes < sizeof name) {
+      memcpy(name, kernel.name, bytes);
+      memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
+      result = kernel.owner_is_library
+                   ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&variant), static_cast<CUlibrary>(kernel.owner), name)
+                   : real.cuModuleGetFunction(&variant, static_cast<CUmodule>(kernel.owner), name);
+    }
+    if (result != CUDA_SUCCESS || !variant) variant = kNoVariant;
+  }
+  if (variant != kNoVariant && launch.shared_bytes > kernel.variant_shared_bytes.load(kRelaxed)) {
+    // What the program allowed the original, the variant needs too. A CUkernel stands for its function here.
+    int allowed = 0, carveout = -1;
+    real.cuFuncGetAttribute(&allowed, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.function);
+    if (allowed > 0) real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, allowed);
+    if (real.cuFuncGetAttribute(&carveout, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, launch.function) ==
+            CUDA_SUCCESS && carveout >= 0)
+      real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, carveout);
+    kernel.variant_shared_bytes.store(launch.shared_bytes, kRelaxed);
+  }
+  gate::leave_driver();
+  kernel.variant.store(variant, std::memory_order_release);
+  return variant == kNoVariant ? nullptr : variant;
+}
+
+
+}  // namespace
+
+void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) noexcept {
+  cut::g_resolve_variant = resolve_variant;
+  if (!image || !owner) return;
+  const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
+  for (const KernelFacts& k : image->kernels)
+    std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels).fetch_add(1, kRelaxed);
+  auto* entry = new (std::nothrow) Owner{owner, is_library, nullptr, nullptr};
+  if (!entry) return;
+  entry->image = image.release();
+  entry->image->text = std::string();  // the driver has copied it
+  const Lock lock;
+  entry->next = g_owners;
+  g_owners = entry;
+}
+
+void image_unloaded(void* owner) noexcept {
+  const Lock lock;
+  drop_kernels(owner);
+  for (Owner** at = &g_owners; *at; at = &(*at)->next) {
+    if ((*at)->handle != owner) continue;
+    Owner* gone = *at;
+    *at = gone->next;
+    delete gone;  // its image may be shared with a module of the library and stays
+    return;
+  }
+}
+
+void module_of_library(CUmodule module, CUlibrary library) noexcept {
+  const Lock lock;
+  Owner* o = owner_of(library);
+  if (!o || owner_of(module)) return;
+  if (auto* entry = new (std::nothrow) Owner{module, false, o->image, g_owners}) g_owners = entry;
+}
+
+void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
+  if (!handle || !name) return;
+  auto* record = new (std::nothrow) KernelRecord;
+  if (!record) return;
+  const Lock lock;
+  const Owner* o = owner_of(owner);
+  record->owner = owner;
+  record->owner_is_library = is_library;
+  record->hash = hash_of(name, o ? o->image->hash : 0);
+  record->never_hold = o && o->image->collective;
+  const char* kept = strdup(name);
+  record->name = kept ? kept : "";
+  for (size_t i = 0; o && i < o->image->kernels.size(); i++) {
+    const KernelFacts& k = o->image->kernels[i];
+    if (k.name != name) continue;
+    record->n_params = k.n_params;
+    record->param_bytes = k.param_bytes;
+    record->origin_offset = k.origin_offset;
+    record->has_variant = k.has_variant && kept;
+  }
+  // Looked up again (same handle): the old record stays for launches that hold it, the slot gets the new one.
+  set_kernel(handle, record);
+}
+
+void kernel_function(CUkernel kernel, CUfunction function) noexcept {
+  const Lock lock;
+  if (KernelRecord* record = gate::find_kernel(reinterpret_cast<CUfunction>(kernel))) set_kernel(function, record);
+}
+
+bool is_variant_name(const char* name) {
+  const size_t bytes = strlen(name);
+  return bytes > kSuffixBytes && strcmp(name + bytes - kSuffixBytes, slice::kVariantSuffix) == 0;
+}
+
+uint32_t variants_in(void* owner) noexcept {
+  const Lock lock;
+  const Owner* o = owner_of(owner);
+  uint32_t n = 0;
+  for (size_t i = 0; o && i < o->image->kernels.size(); i++) n += o->image->kernels[i].has_variant;
+  return n;
+}
+
+}  // namespace tessera::track

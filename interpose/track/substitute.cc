@@ -1,0 +1,112 @@
+// Looks at an image that a best-effort program loads and, if the driver would compile its PTX anyway, makes a copy in
+// which every kernel that may be cut has a sliced variant beside the untouched original (design sections 8, D12, D13).
+// The one file of the preload library that is built with exceptions; none leaves it.
+#include <dlfcn.h>
+#include <string.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/raw_log.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/track/track.h"
+#include "kernels/image/image.h"
+#include "kernels/ptx/parser.h"
+#include "kernels/ptx/printer.h"
+#include "kernels/slice/slice.h"
+
+namespace tessera::track {
+namespace {
+
+constexpr size_t kMaxImageBytes = size_t(256) << 20;
+constexpr const char* kVendorPrefixes[] = {"libcublas",  "libcudnn",   "libcufft",    "libcusolver", "libcusparse",
+                                           "libcurand",  "libnccl",    "libnvshmem",  "libnpp",      "libnvjpeg",
+                                           "libcusparseLt", "libcutensor", "libnvinfer", "libcudss", "libcufile"};
+constexpr const char* kCollectivePrefixes[] = {"libnccl", "libnvshmem"};
+
+bool has_prefix(const char* base, const char* prefix) { return strncmp(base, prefix, strlen(prefix)) == 0; }
+
+// File of the loaded object that an address lies in; "" if none (heap: code made at run time by the user's program).
+const char* file_of(const void* address) {
+  Dl_info info{};
+  if (!address || !dladdr(address, &info) || !info.dli_fname) return "";
+  const char* slash = strrchr(info.dli_fname, '/');
+  return slash ? slash + 1 : info.dli_fname;
+}
+
+template <size_t N>
+bool any_prefix(const char* base, const char* const (&prefixes)[N]) {
+  return std::any_of(prefixes, prefixes + N, [&](const char* p) { return has_prefix(base, p); });
+}
+
+// Every GPU must agree on which entry it would take; 0 if they do not or there is none.
+unsigned common_sm() {
+  const auto& real = driver_api::real();
+  int n = 0;
+  if (real.cuDeviceGetCount(&n) != CUDA_SUCCESS) return 0;
+  unsigned common = 0;
+  for (int i = 0; i < n; i++) {
+    int major = 0, minor = 0;
+    real.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
+    real.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i);
+    const unsigned sm = unsigned(major * 10 + minor);
+    if (common && common != sm) return 0;
+    common = sm;
+  }
+  return common;
+}
+
+uint64_t hash_bytes(const std::vector<uint8_t>& bytes) {  // FNV-1a
+  uint64_t h = 0xcbf29ce484222325u;
+  for (uint8_t b : bytes) h = (h ^ b) * 0x100000001b3u;
+  return h;
+}
+
+void rewrite(Image& out, const image::Entry& ptx) {
+  auto module = ptx::parse(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
+  if (!module) {
+    base::raw_log(base::LogLevel::kInfo, "image not cut: %s", module.error().text.c_str());
+    return;
+  }
+  bool any = false;
+  for (slice::KernelReport& k : slice::add_variants(*module)) {
+    const bool may = k.verdict.may_cut();
+    any = any || may;
+    base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(), slice::refusal_name(k.verdict.refusal),
+                  k.verdict.detail.c_str());
+    out.kernels.push_back({k.kernel, k.n_params, k.param_bytes, k.origin_offset, may,
+                           may ? "" : slice::refusal_name(k.verdict.refusal)});
+  }
+  if (any) out.text = ptx::print(*module);
+}
+
+}  // namespace
+
+std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept try {
+  const lifecycle::Config& config = lifecycle::config();
+  if (config.priority != 0 || config.disabled || !bytes) return nullptr;
+  auto out = std::make_unique<Image>();
+  const char* from = file_of(bytes);
+  const char* by = file_of(caller);
+  out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
+  // NVIDIA's libraries are never modified, in files or in memory.
+  if (any_prefix(from, kVendorPrefixes) || any_prefix(by, kVendorPrefixes)) return out;
+  auto entries = image::read_unsized(bytes, kMaxImageBytes);
+  if (!entries) {
+    base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
+    return out;
+  }
+  const unsigned sm = common_sm();
+  const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
+  if (!chosen) return out;
+  out->hash = hash_bytes(chosen->payload);
+  if (chosen->kind == image::EntryKind::kPtx && config.slice) rewrite(*out, *chosen);
+  return out;
+} catch (const std::exception& e) {
+  base::raw_log(base::LogLevel::kError, "image not cut: %s", e.what());
+  return nullptr;
+} catch (...) {
+  return nullptr;
+}
+
+}  // namespace tessera::track

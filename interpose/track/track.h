@@ -1,0 +1,51 @@
+// Slow-path bookkeeping: images and the kernels in them, contexts, streams, captures. May allocate; runs in the
+// program's threads inside its own (slow) calls. Writes what the gate reads: kernel records, marker memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "interpose/gate/kernels.h"
+
+namespace tessera::track {
+
+// One kernel of a loaded image, as the analysis saw it.
+struct KernelFacts {
+  std::string name;
+  uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
+  bool has_variant = false;
+  std::string refusal;       // name of the refusal, "" if it may be cut
+};
+
+// What a program asked to load, after we looked at it. `text` replaces the program's image if it is not empty.
+struct Image {
+  uint64_t hash = 0;         // of the program's bytes; 0 = not read
+  bool collective = false;   // NCCL, NVSHMEM: never hold its kernels
+  std::string text;          // PTX with variants, NUL-terminated by std::string
+  std::vector<KernelFacts> kernels;
+};
+
+// Best-effort clients only; otherwise and on any failure an empty image (load the original). Never throws.
+std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
+
+// Handles. A module and a library have one Image each; kernels are recorded when the program looks them up.
+void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) noexcept;
+void image_unloaded(void* owner) noexcept;
+void module_of_library(CUmodule module, CUlibrary library) noexcept;
+void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept;
+void kernel_function(CUkernel kernel, CUfunction function) noexcept;
+bool is_variant_name(const char* name);
+uint32_t variants_in(void* owner) noexcept;   // kernels that we added to this image
+
+// Marker memory and sampling events for the current context, once; outside capture only. Cheap when done.
+void prepare_context() noexcept;
+void context_ended(CUcontext context) noexcept;  // destroyed or reset; null = every context
+
+// Open captures by stream (a count alone would drift: a capture also ends with its stream).
+void capture_begins() noexcept;                                        // before the driver's call
+void capture_began(driver_api::StreamArg stream, CUresult result) noexcept;
+void capture_ended(driver_api::StreamArg stream, CUresult result) noexcept;
+void stream_gone(CUstream stream) noexcept;                            // destroyed
+
+}  // namespace tessera::track
