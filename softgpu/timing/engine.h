@@ -32,12 +32,6 @@ using OpRef = std::shared_ptr<Op>;
 using Report = std::function<void(const BlockWork&)>;
 using Body = std::function<int(const Report& report)>;
 
-// What the body of a kAction returns when it cannot be done yet (a stream wait whose value is not there, a
-// host function that still runs on the driver's own thread): the operation stays incomplete and the engine
-// calls the body again soon (tens of microseconds), without keeping a thread or other actions waiting. Ends
-// with abort_all.
-constexpr int kRetry = -1;
-
 struct OpSpec {
   OpKind kind = OpKind::kJoin;
   std::vector<OpRef> deps;  // may hold nulls and completed operations

@@ -80,6 +80,12 @@ bool Model::submit(ClientId id, ModelOp spec) {
       set_work(op, cost->second);
     }
   }
+  if (op->spec.kind == OpKind::kCopy && op->spec.direction == CopyDirection::kDeviceToDevice) {
+    op->pending = 1;
+    op->known = true;
+    op->bytes = 2.0 * double(op->spec.bytes);  // read and write, through the memory that kernels use
+    op->device_ns = op->alone_ns = std::max(1.0, op->bytes / (gpu_.memory.bytes_per_s / 1e9));
+  }
   for (uint64_t dep_id : op->spec.deps) {
     auto dep = client.ops.find(dep_id);
     if (dep == client.ops.end()) continue;
@@ -195,11 +201,9 @@ void Model::drain_ready() {
 void Model::enqueue_kernel(Op* op) {
   Space& space = *op->client->space;
   --space.n_launching;
-  if (op->spec.kind == OpKind::kCopy) {  // read and write, through the memory that kernels use
-    op->bytes = 2.0 * double(op->spec.bytes);
-    op->alone_ns = std::max(1.0, op->bytes / (gpu_.memory.bytes_per_s / 1e9));
-    op->device_ns = op->alone_ns;
-    op->known = op->started = true;
+  if (op->spec.kind == OpKind::kCopy) {  // needs no SM
+    op->started = true;
+    op->pending = 0;
     op->running = 1;
     op->start = now_;
     space.groups.push_back({op, -1, 1});
