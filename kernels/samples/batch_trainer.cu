@@ -71,7 +71,7 @@ void request_stop(int) {
 }
 
 struct Options {
-  int64_t seed = 2, steps = 0, checksum_steps = 5, m = 0, n = 0, k = 0, parameters = 0;
+  int64_t seed = 2, steps = 0, checksum_steps = 5, m = 0, n = 0, k = 0, panel = 0, parameters = 0;
   double seconds = 0, scale = 1;
   std::string preset = "auto", csv;
 };
@@ -103,7 +103,12 @@ class StepLog {
 class Trainer {
  public:
   explicit Trainer(const Options& o)
-      : m_(int(o.m)), n_(int(o.n)), k_(int(o.k)), n_parameters_(int(o.parameters)), log_(o.csv) {
+      : m_(int(o.m)),
+        n_(int(o.n)),
+        k_(int(o.k)),
+        panel_(int(o.panel)),
+        n_parameters_(int(o.parameters)),
+        log_(o.csv) {
     const uint64_t seed = uint64_t(o.seed) * 1000;
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (cudaEvent_t& event : done_) CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -126,11 +131,11 @@ class Trainer {
     if (n_steps_ >= 2) finish(n_steps_ - 2);
     const int count = m_ * n_;
     const int blocks = (count + kBlock - 1) / kBlock;
-    launch_gemm(input_, parameters_, forward_, m_, n_, k_, stream_);
+    launch_gemm(input_, parameters_, forward_, m_, n_, k_, panel_, stream_);
     activate<<<blocks, kBlock, 0, stream_>>>(forward_, bias_, n_, count);
     reduce<<<n_partial_, kBlock, 0, stream_>>>(forward_, partial_, count);
     finish_loss<<<1, kBlock, 0, stream_>>>(partial_, n_partial_, 1.0f / float(count), loss_);
-    launch_gemm(input_, parameters_ + size_t(k_) * n_, backward_, m_, n_, k_, stream_);
+    launch_gemm(input_, parameters_ + size_t(k_) * n_, backward_, m_, n_, k_, panel_, stream_);
     update<<<(n_parameters_ + kBlock - 1) / kBlock, kBlock, 0, stream_>>>(parameters_, momentum_, backward_,
                                                                           loss_, count, n_parameters_);
     CUDA_CHECK(cudaGetLastError());
@@ -166,7 +171,7 @@ class Trainer {
     n_logged_ = step + 1;
   }
 
-  int m_, n_, k_, n_parameters_, n_partial_;
+  int m_, n_, k_, panel_, n_parameters_, n_partial_;
   StepLog log_;
   int64_t n_steps_ = 0, n_logged_ = 0;
   cudaStream_t stream_ = nullptr;
@@ -179,13 +184,15 @@ void choose_sizes(Options& o) {
   const auto size = [&](int64_t& value, int64_t soft, int64_t real, double factor) {
     if (value == 0) value = int64_t(double(gpu ? real : soft) * factor);
     positive("size", double(value));
-    value = round_up(value, kTile);
+    value = round_up(value, kTileRows);
   };
-  size(o.m, 512, 6144, o.scale);
+  size(o.m, 640, 6144, o.scale);
   size(o.n, 256, 6144, 1);
   size(o.k, 32, 1024, 1);
-  size(o.parameters, 131072, 16777216, o.scale);
+  size(o.panel, 224, 32, 1);
+  size(o.parameters, 65536, 16777216, o.scale);
   o.parameters = std::max(o.parameters, 2 * o.k * o.n);
+  if (gemm_shared_bytes(int(o.panel)) > 48 * 1024) fail("--panel", "needs more than 48 KiB of shared memory");
 }
 
 }  // namespace
@@ -201,6 +208,7 @@ int main(int argc, char** argv) {
                  {"--m", Option::kInt, &o.m, "rows of the products"},
                  {"--n", Option::kInt, &o.n, "columns of the products"},
                  {"--k", Option::kInt, &o.k, "length of the sums"},
+                 {"--panel", Option::kInt, &o.panel, "steps of k held in shared memory at once"},
                  {"--parameters", Option::kInt, &o.parameters, "size of the updated array"},
                  {"--csv", Option::kText, &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC)"},
                  {"--scale", Option::kReal, &o.scale, "multiplies the preset's m and parameters"},

@@ -1,44 +1,72 @@
-// The tiled matrix product that both samples use: C[m][n] = sum over k of A[m][k] * B[k][n], row-major, all
-// sizes multiples of the tile. 64 threads make one 16x16 tile of C, four results each; a block is short on
-// purpose: what is already running when somebody more important arrives should end soon. No atomics, fixed
-// order: deterministic.
+// The tiled matrix product that both samples use: C[m][n] = sum over k of A[m][k] * B[k][n], row-major. 64
+// threads make one 32x16 tile of C, eight results each; a block is short on purpose: what is already running
+// when somebody more important arrives should end soon. No atomics, fixed order of summation: deterministic.
 #pragma once
+
+#include "support.h"
 
 namespace samples {
 
-constexpr int kTile = 16;          // edge of the tile of C that one block computes
-constexpr int kGemmThreads = 64;   // kTile columns x 4 rows of threads
-constexpr int kRowsPerThread = 4;  // kTile rows / 4
+constexpr int kTileRows = 32, kTileColumns = 16;  // of C, per block
+constexpr int kTileDepth = 16;                    // k must be a multiple of it
+constexpr int kGemmThreads = 64;                  // 16 pairs of rows x 4 quads of columns
+constexpr int kRowStride = kTileRows + 2;  // floats; the padding spreads the transposed stores over the banks
 
-__global__ void __launch_bounds__(kGemmThreads)
-    gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int n, int k) {
-  __shared__ float tile_a[kTile][kTile + 1];
-  __shared__ float tile_b[kTile][kTile + 1];
-  const int column = threadIdx.x % kTile, row0 = threadIdx.x / kTile * kRowsPerThread;
-  const int m_base = blockIdx.y * kTile, n_base = blockIdx.x * kTile;
+// Shared memory holds `panel` steps of k of both inputs at once, A transposed.
+inline size_t gemm_shared_bytes(int panel) {
+  return size_t(panel) * (kRowStride + kTileColumns) * sizeof(float);
+}
 
-  float sum[kRowsPerThread] = {};
-  for (int k_base = 0; k_base < k; k_base += kTile) {
-#pragma unroll
-    for (int r = 0; r < kRowsPerThread; ++r) {
-      tile_a[row0 + r][column] = a[(m_base + row0 + r) * k + k_base + column];
-      tile_b[row0 + r][column] = b[(k_base + row0 + r) * n + n_base + column];
+__global__ void __launch_bounds__(kGemmThreads) gemm(const float* __restrict__ a, const float* __restrict__ b,
+                                                     float* __restrict__ c, int n, int k, int panel) {
+  extern __shared__ float4 shared[];
+  float* panel_b = reinterpret_cast<float*>(shared);
+  float* panel_a = panel_b + panel * kTileColumns;
+  const int m_base = blockIdx.y * kTileRows, n_base = blockIdx.x * kTileColumns;
+  const int row = threadIdx.x / 4 * 2, column = threadIdx.x % 4 * 4;
+
+  float4 top = {0, 0, 0, 0}, bottom = {0, 0, 0, 0};
+  for (int k_base = 0; k_base < k; k_base += panel) {
+    const int depth = min(panel, k - k_base);
+    const float* row_a = a + (m_base + threadIdx.x / 2) * k + k_base;
+    for (int i = threadIdx.x % 2 * 4; i < depth; i += 8) {  // two threads per row of A
+      const float4 v = *reinterpret_cast<const float4*>(row_a + i);
+      float* to = panel_a + i * kRowStride + threadIdx.x / 2;
+      to[0] = v.x;
+      to[kRowStride] = v.y;
+      to[2 * kRowStride] = v.z;
+      to[3 * kRowStride] = v.w;
+    }
+    for (int i = threadIdx.x / 4; i < depth; i += kGemmThreads / 4) {  // four threads per row of B
+      *reinterpret_cast<float4*>(panel_b + i * kTileColumns + column) =
+          *reinterpret_cast<const float4*>(b + (k_base + i) * n + n_base + column);
     }
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kTile; ++i) {
-      const float right = tile_b[i][column];
-#pragma unroll
-      for (int r = 0; r < kRowsPerThread; ++r) sum[r] += tile_a[row0 + r][i] * right;
+#pragma unroll 8
+    for (int i = 0; i < depth; ++i) {
+      const float2 left = *reinterpret_cast<const float2*>(panel_a + i * kRowStride + row);
+      const float4 right = *reinterpret_cast<const float4*>(panel_b + i * kTileColumns + column);
+      top.x += left.x * right.x;
+      top.y += left.x * right.y;
+      top.z += left.x * right.z;
+      top.w += left.x * right.w;
+      bottom.x += left.y * right.x;
+      bottom.y += left.y * right.y;
+      bottom.z += left.y * right.z;
+      bottom.w += left.y * right.w;
     }
     __syncthreads();
   }
-#pragma unroll
-  for (int r = 0; r < kRowsPerThread; ++r) c[(m_base + row0 + r) * n + n_base + column] = sum[r];
+  float* out = c + (m_base + row) * n + n_base + column;
+  *reinterpret_cast<float4*>(out) = top;
+  *reinterpret_cast<float4*>(out + n) = bottom;
 }
 
-inline void launch_gemm(const float* a, const float* b, float* c, int m, int n, int k, cudaStream_t stream) {
-  gemm<<<dim3(n / kTile, m / kTile), kGemmThreads, 0, stream>>>(a, b, c, n, k);
+// `panel` is a multiple of kTileDepth. A long one means fewer blocks per multiprocessor, each of them faster.
+inline void launch_gemm(const float* a, const float* b, float* c, int m, int n, int k, int panel,
+                        cudaStream_t stream) {
+  gemm<<<dim3(n / kTileColumns, m / kTileRows), kGemmThreads, gemm_shared_bytes(panel), stream>>>(a, b, c, n,
+                                                                                                  k, panel);
 }
 
 __device__ inline float gelu(float x) {

@@ -12,6 +12,7 @@ namespace {
 using namespace samples;
 
 constexpr int kBlock = 128;  // threads of the kernels other than gemm
+constexpr int kPanel = 32;   // of gemm
 
 __global__ void __launch_bounds__(kBlock)
     bias_gelu(float* x, const float* __restrict__ bias, int columns, int count) {
@@ -89,10 +90,10 @@ class Network {
 
   void run() {
     CUDA_CHECK(cudaMemcpyAsync(input_, host_input_, input_bytes(), cudaMemcpyHostToDevice, stream_));
-    launch_gemm(input_, w1_, activations_, rows_, hidden_, features_, stream_);
+    launch_gemm(input_, w1_, activations_, rows_, hidden_, features_, kPanel, stream_);
     const int count = rows_ * hidden_;
     bias_gelu<<<(count + kBlock - 1) / kBlock, kBlock, 0, stream_>>>(activations_, bias_, hidden_, count);
-    launch_gemm(activations_, w2_, logits_, rows_, classes_, hidden_, stream_);
+    launch_gemm(activations_, w2_, logits_, rows_, classes_, hidden_, kPanel, stream_);
     const int row_blocks = (rows_ * 32 + kBlock - 1) / kBlock;
     softmax<<<row_blocks, kBlock, 0, stream_>>>(logits_, rows_, classes_);
     weighted_sum<<<row_blocks, kBlock, 0, stream_>>>(logits_, weight_, output_, rows_, classes_);
@@ -119,9 +120,9 @@ void choose_sizes(Options& o) {
   const auto size = [&](int64_t& value, int64_t soft, int64_t real, double factor) {
     if (value == 0) value = int64_t(double(gpu ? real : soft) * factor);
     positive("size", double(value));
-    value = round_up(value, kTile);
+    value = round_up(value, kTileRows);
   };
-  size(o.rows, 192, 4096, o.scale);
+  size(o.rows, 320, 4096, o.scale);
   size(o.features, 64, 512, 1);
   size(o.hidden, 64, 1024, 1);
   size(o.classes, 64, 512, 1);
