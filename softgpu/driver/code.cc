@@ -1,0 +1,251 @@
+#include "softgpu/driver/code.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "kernels/image/image.h"
+#include "kernels/ptx/parser.h"
+#include "softgpu/driver/memory.h"
+#include "softgpu/driver/state.h"
+
+namespace tessera::softgpu::driver {
+namespace {
+
+uint64_t hash_of(std::string_view text) {  // FNV-1a, 64 bits
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
+  return hash;
+}
+
+unsigned device_sm() {
+  return driver().gpu.cc_major * 10 + driver().gpu.cc_minor;
+}
+
+// The newest PTX that this device may run.
+const image::Entry* choose_ptx(const std::vector<image::Entry>& entries) {
+  const unsigned sm = device_sm();
+  const image::Entry* best = nullptr;
+  for (const image::Entry& entry : entries) {
+    if (entry.kind != image::EntryKind::kPtx || entry.sm > sm) continue;
+    if (entry.arch_specific && entry.sm != sm) continue;
+    if (entry.family_specific && entry.sm / 10 != sm / 10) continue;
+    if (!best || entry.sm >= best->sm) best = &entry;
+  }
+  return best;
+}
+
+CUresult read_entries(base::Result<std::vector<image::Entry>> entries, Code* code, std::string* problem) {
+  if (!entries.ok()) {
+    *problem = entries.error().text;
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  const image::Entry* entry = choose_ptx(*entries);
+  if (!entry) {
+    bool any_ptx = false;
+    for (const image::Entry& each : *entries) any_ptx = any_ptx || each.kind == image::EntryKind::kPtx;
+    *problem = any_ptx ? "the image's PTX needs a newer device than sm_" + std::to_string(device_sm())
+                       : std::string(
+                             "the image has machine code only; the software GPU runs PTX: compile with "
+                             "-gencode arch=compute_XX,code=compute_XX");
+    return any_ptx ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
+  const std::string_view text(reinterpret_cast<const char*>(entry->payload.data()), entry->payload.size());
+  auto parsed = ptx::parse(text);
+  if (!parsed.ok()) {
+    *problem = parsed.error().text;
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  code->module = std::make_shared<const ptx::Module>(std::move(parsed).value());
+  code->hash = hash_of(text);
+  code->target_sm = entry->sm;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult read_code(const void* image, Code* code, std::string* problem) {
+  return read_entries(image::read_unsized(image), code, problem);
+}
+
+CUresult read_code_file(const char* path, Code* code, std::string* problem) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    *problem = std::string("cannot open ") + path;
+    return CUDA_ERROR_FILE_NOT_FOUND;
+  }
+  const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
+  return read_entries(image::read(bytes), code, problem);
+}
+
+CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
+                     std::shared_ptr<Module>* module, std::string* problem) {
+  auto program = exec::Program::load(*code.module, Memory::get().map());
+  if (!program.ok()) {
+    *problem = program.error().text;
+    report("module refused: %s", problem->c_str());
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  auto made = std::make_shared<Module>();
+  made->context = context.get();
+  made->program = std::move(program).value();
+  made->image_hash = code.hash;
+  made->ptx_version = code.module->version_major * 10 + code.module->version_minor;
+  made->target_sm = code.target_sm;
+  driver().modules.add(made);
+  *module = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+std::shared_ptr<Function> find_function(const std::shared_ptr<Module>& module, const std::string& name) {
+  std::lock_guard lock(module->mutex);
+  if (auto it = module->functions.find(name); it != module->functions.end()) return it->second;
+  const exec::Kernel* kernel = module->program->kernel(name);
+  if (!kernel) return nullptr;
+  auto function = std::make_shared<Function>();
+  function->module = module;
+  function->kernel = kernel;
+  function->info = &module->program->info(*kernel);
+  function->cost_seed = module->image_hash ^ hash_of(name);
+  module->functions[name] = function;
+  driver().functions.add(function);
+  return function;
+}
+
+void unload(const std::shared_ptr<Module>& module) {
+  driver().modules.remove(module.get());
+  std::map<std::string, std::shared_ptr<Function>> functions;
+  {
+    std::lock_guard lock(module->mutex);
+    functions.swap(module->functions);  // breaks the cycle module <-> function
+  }
+  for (const auto& [name, function] : functions) driver().functions.remove(function.get());
+}
+
+CUresult instance_of(const std::shared_ptr<Library>& library, const std::shared_ptr<Context>& context,
+                     std::shared_ptr<Module>* module) {
+  std::lock_guard lock(library->mutex);
+  std::shared_ptr<Module>& mine = library->modules[context->id];
+  if (!mine) {
+    std::string problem;
+    const Code code{library->code, library->image_hash, library->target_sm};
+    std::shared_ptr<Module> made;
+    if (CUresult failed = load_module(context, code, &made, &problem)) return failed;
+    made->library = library.get();
+    mine = std::move(made);
+  }
+  *module = mine;
+  return CUDA_SUCCESS;
+}
+
+CUresult function_of_kernel(const std::shared_ptr<Context>& context,
+                            const std::shared_ptr<LibraryKernel>& kernel,
+                            std::shared_ptr<Function>* function) {
+  const std::shared_ptr<Library> library = kernel->library.lock();
+  if (!library) return CUDA_ERROR_INVALID_HANDLE;
+  std::shared_ptr<Module> module;
+  if (CUresult failed = instance_of(library, context, &module)) return failed;
+  *function = find_function(module, kernel->name);
+  if (!*function) return CUDA_ERROR_NOT_FOUND;
+  std::lock_guard lock(kernel->mutex);
+  for (const auto& [attribute, value] : kernel->attributes) (void)set_attribute(**function, attribute, value);
+  return CUDA_SUCCESS;
+}
+
+CUresult function_of(const std::shared_ptr<Context>& context, CUfunction handle,
+                     std::shared_ptr<Function>* function) {
+  *function = driver().functions.find(handle);
+  if (*function) {
+    return (*function)->module->context == context.get() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  }
+  const std::shared_ptr<LibraryKernel> kernel = driver().kernels.find(handle);
+  return kernel ? function_of_kernel(context, kernel, function) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+uint32_t dynamic_shared_limit(const Function& function) {
+  const uint32_t opted = uint32_t(function.max_dynamic_shared.load(std::memory_order_relaxed));
+  const uint32_t fixed = function.info->static_shared_bytes;
+  const uint32_t plain = driver().gpu.block.shared_bytes;
+  return std::max(opted, plain > fixed ? plain - fixed : 0);
+}
+
+CUresult get_attribute(const Function& function, CUfunction_attribute attribute, int* value) {
+  const exec::KernelInfo& info = *function.info;
+  auto relaxed = [](const std::atomic<int>& field) { return field.load(std::memory_order_relaxed); };
+  switch (int(attribute)) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: {
+      const uint32_t by_registers = driver().gpu.block.max_registers / std::max(1u, info.registers) / 32 * 32;
+      *value = int(std::min({info.max_threads_per_block, driver().gpu.block.max_threads, by_registers}));
+      return CUDA_SUCCESS;
+    }
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      *value = int(info.static_shared_bytes);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = int(info.local_bytes);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = int(info.registers);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+      *value = int(function.module->target_sm);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      *value = int(device_sm());
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      *value = int(dynamic_shared_limit(function));
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      *value = relaxed(function.carveout);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      *value = relaxed(function.cluster[size_t(attribute) - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH]);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      *value = relaxed(function.non_portable_cluster);
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      *value = relaxed(function.cluster_policy);
+      return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value) {
+  auto store = [&](std::atomic<int>& field, int low, int high) {
+    if (value < low || value > high) return CUDA_ERROR_INVALID_VALUE;
+    field.store(value, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+  };
+  switch (int(attribute)) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      return store(function.max_dynamic_shared, 0,
+                   int(driver().gpu.block.shared_optin_bytes) - int(function.info->static_shared_bytes));
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      return store(function.carveout, -1, 100);
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      return store(function.cluster[size_t(attribute) - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH], 0, 16);
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      return store(function.non_portable_cluster, 0, 1);
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      return store(function.cluster_policy, 0, 2);
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace tessera::softgpu::driver

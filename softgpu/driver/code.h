@@ -1,0 +1,42 @@
+// From an image that a program hands over (fatbin, PTX text, cubin) to PTX that the interpreter can load, and
+// from there to modules and functions. The software GPU executes PTX only: an image with nothing but machine
+// code is CUDA_ERROR_NO_BINARY_FOR_GPU. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "softgpu/driver/objects.h"
+
+namespace tessera::softgpu::driver {
+
+struct Code {
+  std::shared_ptr<const ptx::Module> module;
+  uint64_t hash = 0;  // of the PTX text
+  unsigned target_sm = 0;
+};
+
+// `problem` receives the text for the JIT error log.
+CUresult read_code(const void* image, Code* code, std::string* problem);
+CUresult read_code_file(const char* path, Code* code, std::string* problem);
+CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
+                     std::shared_ptr<Module>* module, std::string* problem);
+// The function of that name, made on first use. nullptr if the module has none.
+std::shared_ptr<Function> find_function(const std::shared_ptr<Module>& module, const std::string& name);
+void unload(const std::shared_ptr<Module>& module);
+// The library's module in this context, loaded on first use.
+CUresult instance_of(const std::shared_ptr<Library>& library, const std::shared_ptr<Context>& context,
+                     std::shared_ptr<Module>* module);
+// A CUfunction, or a CUkernel passed as one; the latter is loaded in the current context.
+CUresult function_of(const std::shared_ptr<Context>& context, CUfunction handle,
+                     std::shared_ptr<Function>* function);
+CUresult function_of_kernel(const std::shared_ptr<Context>& context,
+                            const std::shared_ptr<LibraryKernel>& kernel,
+                            std::shared_ptr<Function>* function);
+
+CUresult get_attribute(const Function& function, CUfunction_attribute attribute, int* value);
+CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value);
+// Dynamic shared memory that a launch of this function may ask for now.
+uint32_t dynamic_shared_limit(const Function& function);
+
+}  // namespace tessera::softgpu::driver

@@ -1,0 +1,331 @@
+// Copies and fills, synchronous and not, one to three dimensions.
+//
+// Pageable memory: an asynchronous copy from it takes a snapshot before it returns, one into it waits for the
+// end, as the real driver does. Synchronous copies between device buffers and synchronous fills do not wait
+// for the device.
+#include "softgpu/driver/capture.h"
+#include "softgpu/driver/commands.h"
+#include "softgpu/driver/copy.h"
+#include "softgpu/driver/memory.h"
+#include "softgpu/driver/state.h"
+#include "softgpu/driver/stream.h"
+
+namespace tessera::softgpu::driver {
+namespace {
+
+enum class Place : uint8_t { kDevice, kPinned, kPageable };
+
+Place place_of(uint64_t address) {
+  Allocation found;
+  if (!Memory::get().find(address, &found)) return Place::kPageable;
+  return found.kind == MemoryKind::kDevice || found.kind == MemoryKind::kManaged ? Place::kDevice
+                                                                                 : Place::kPinned;
+}
+
+struct Box {
+  CopyCommand copy;
+  Place from = Place::kDevice, to = Place::kDevice;
+  bool empty() const { return !copy.width || !copy.height || !copy.depth; }
+};
+
+uint64_t span(const CopyCommand& c, uint64_t pitch, uint64_t slice) {
+  return (c.depth - 1) * slice + (c.height - 1) * pitch + c.width;
+}
+
+timing::CopyDirection direction(Place from, Place to) {
+  if (from != Place::kDevice && to == Place::kDevice) return timing::CopyDirection::kHostToDevice;
+  if (from == Place::kDevice && to != Place::kDevice) return timing::CopyDirection::kDeviceToHost;
+  return timing::CopyDirection::kDeviceToDevice;
+}
+
+enum class Side : uint8_t { kAny, kDevice };  // kDevice: must lie in memory that the driver knows
+
+CUresult complete_box(Box* box, Side src, Side dst) {
+  CopyCommand& copy = box->copy;
+  if (box->empty()) return CUDA_SUCCESS;
+  if (!copy.src || !copy.dst) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t src_span = span(copy, copy.src_pitch, copy.src_slice);
+  const uint64_t dst_span = span(copy, copy.dst_pitch, copy.dst_slice);
+  box->from = place_of(copy.src);
+  box->to = place_of(copy.dst);
+  if (src == Side::kDevice && box->from == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
+  if (dst == Side::kDevice && box->to == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
+  if (box->from != Place::kPageable && !Memory::get().contains(copy.src, src_span))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (box->to != Place::kPageable && !Memory::get().contains(copy.dst, dst_span))
+    return CUDA_ERROR_INVALID_VALUE;
+  copy.direction = direction(box->from, box->to);
+  return CUDA_SUCCESS;
+}
+
+void snapshot(CopyCommand* copy) {
+  copy->staging = std::make_shared<std::vector<uint8_t>>(copy->width * copy->height * copy->depth);
+  CopyCommand pack = *copy;
+  pack.dst = reinterpret_cast<uint64_t>(copy->staging->data());
+  pack.dst_pitch = copy->width;
+  pack.dst_slice = copy->width * copy->height;
+  perform_copy(pack);
+  copy->src = pack.dst;
+  copy->src_pitch = pack.dst_pitch;
+  copy->src_slice = pack.dst_slice;
+}
+
+bool capturing(Context& context, const Stream& stream) {
+  std::lock_guard lock(context.mutex);
+  return stream.capture != nullptr;
+}
+
+// A synchronous call on a stream that captures, or next to a capture that forbids it.
+CUresult check_synchronous(Context& context, Stream& stream) {
+  {
+    std::lock_guard lock(context.mutex);
+    if (CUresult refused = check_stream_access_locked(context, stream)) return refused;
+  }
+  return check_unsafe();
+}
+
+enum class Wait : uint8_t { kSync, kAsync };
+
+CUresult copy_box(Box box, Side src, Side dst, CUstream handle, NullStream null_stream, Wait how) {
+  std::shared_ptr<Context> context;
+  if (CUresult none = current(&context)) return none;
+  std::shared_ptr<Stream> stream;
+  if (CUresult bad = resolve(*context, handle, null_stream, &stream)) return bad;
+  if (CUresult bad = complete_box(&box, src, dst)) return bad;
+  if (how == Wait::kSync)
+    if (CUresult refused = check_synchronous(*context, *stream)) return refused;
+  if (box.empty()) return CUDA_SUCCESS;
+  const bool captured = how == Wait::kAsync && any_capture_open() && capturing(*context, *stream);
+  const bool device_only = box.from == Place::kDevice && box.to == Place::kDevice;
+  if (how == Wait::kAsync && !captured && box.from == Place::kPageable && box.to == Place::kDevice)
+    snapshot(&box.copy);
+  const bool wait_for_end = how == Wait::kSync ? !device_only : !captured && box.to == Place::kPageable;
+  return wait_for_end ? run_and_wait(context, stream, std::move(box.copy))
+                      : enqueue(context, stream, std::move(box.copy));
+}
+
+Box line(uint64_t dst, uint64_t src, uint64_t bytes) {
+  Box box;
+  box.copy.dst = dst;
+  box.copy.src = src;
+  box.copy.width = bytes;
+  return box;
+}
+
+uint64_t base(CUmemorytype type, const void* host, CUdeviceptr device) {
+  return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
+}
+Side side(CUmemorytype type) {
+  return type == CU_MEMORYTYPE_DEVICE ? Side::kDevice : Side::kAny;
+}
+bool valid_type(CUmemorytype type) {
+  return type >= CU_MEMORYTYPE_HOST && type <= CU_MEMORYTYPE_UNIFIED;
+}
+
+}  // namespace
+
+namespace {
+
+template <class T>
+CUresult make_box(const T& p, uint64_t height, uint64_t depth, uint64_t src_z, uint64_t dst_z,
+                  uint64_t src_rows, uint64_t dst_rows, Box* box) {
+  if (!valid_type(p.srcMemoryType) || !valid_type(p.dstMemoryType)) return CUDA_ERROR_INVALID_VALUE;
+  if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CopyCommand& c = box->copy;
+  c.width = p.WidthInBytes;
+  c.height = height;
+  c.depth = depth;
+  c.src_pitch = p.srcPitch ? p.srcPitch : p.WidthInBytes + p.srcXInBytes;
+  c.dst_pitch = p.dstPitch ? p.dstPitch : p.WidthInBytes + p.dstXInBytes;
+  if (c.src_pitch < p.WidthInBytes + p.srcXInBytes || c.dst_pitch < p.WidthInBytes + p.dstXInBytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  c.src_slice = c.src_pitch * (src_rows ? src_rows : height + p.srcY);
+  c.dst_slice = c.dst_pitch * (dst_rows ? dst_rows : height + p.dstY);
+  c.src = base(p.srcMemoryType, p.srcHost, p.srcDevice);
+  c.dst = base(p.dstMemoryType, p.dstHost, p.dstDevice);
+  if (!box->empty() && (!c.src || !c.dst)) return CUDA_ERROR_INVALID_VALUE;
+  c.src += src_z * c.src_slice + p.srcY * c.src_pitch + p.srcXInBytes;
+  c.dst += dst_z * c.dst_slice + p.dstY * c.dst_pitch + p.dstXInBytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_2d(const CUDA_MEMCPY2D* p, CUstream stream, NullStream null_stream, Wait how) {
+  Box box;
+  if (!p) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult bad = make_box(*p, p->Height, 1, 0, 0, 0, 0, &box)) return bad;
+  return copy_box(std::move(box), side(p->srcMemoryType), side(p->dstMemoryType), stream, null_stream, how);
+}
+
+template <class T>
+CUresult copy_3d(const T* p, CUstream stream, NullStream null_stream, Wait how) {
+  Box box;
+  if (!p || p->srcLOD || p->dstLOD) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult bad = make_box(*p, p->Height, p->Depth, p->srcZ, p->dstZ, p->srcHeight, p->dstHeight, &box))
+    return bad;
+  return copy_box(std::move(box), side(p->srcMemoryType), side(p->dstMemoryType), stream, null_stream, how);
+}
+
+CUresult fill(CUdeviceptr dst, uint64_t pitch, uint32_t value, uint32_t element, uint64_t width,
+              uint64_t height, CUstream handle, NullStream null_stream, Wait how) {
+  std::shared_ptr<Context> context;
+  if (CUresult none = current(&context)) return none;
+  std::shared_ptr<Stream> stream;
+  if (CUresult bad = resolve(*context, handle, null_stream, &stream)) return bad;
+  MemsetCommand set{dst, pitch, value, element, width, height};
+  if (CUresult bad = check_memset(set)) return bad;
+  if (how == Wait::kSync)
+    if (CUresult refused = check_synchronous(*context, *stream)) return refused;
+  if (!width || !height) return CUDA_SUCCESS;
+  // Fills of host memory are synchronous, of device memory not.
+  if (how == Wait::kSync && place_of(dst) == Place::kPinned) return run_and_wait(context, stream, set);
+  return enqueue(context, stream, set);
+}
+
+}  // namespace
+
+CUresult box_of(const CUDA_MEMCPY3D& p, CopyCommand* copy) {
+  Box box;
+  if (CUresult bad = make_box(p, p.Height, p.Depth, p.srcZ, p.dstZ, p.srcHeight, p.dstHeight, &box))
+    return bad;
+  if (CUresult bad = complete_box(&box, side(p.srcMemoryType), side(p.dstMemoryType))) return bad;
+  *copy = std::move(box.copy);
+  return CUDA_SUCCESS;
+}
+
+CUresult check_memset(const MemsetCommand& set) {
+  if (set.element_bytes != 1 && set.element_bytes != 2 && set.element_bytes != 4)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (!set.width || !set.height) return CUDA_SUCCESS;
+  if (!set.dst || set.dst % set.element_bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (set.height > 1 && (set.pitch < set.width * set.element_bytes || set.pitch % set.element_bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t bytes = (set.height - 1) * set.pitch + set.width * set.element_bytes;
+  return Memory::get().contains(set.dst, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace tessera::softgpu::driver
+
+using namespace tessera::softgpu::driver;  // entry points are global by nature
+
+namespace {
+uint64_t host(const void* p) {
+  return reinterpret_cast<uint64_t>(p);
+}
+}  // namespace
+
+TS_PAIR(cuMemcpy, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), (dst, src, ByteCount)) {
+  TS_ENTER(cuMemcpy);
+  return copy_box(line(dst, src, ByteCount), Side::kAny, Side::kAny, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyAsync, _ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),
+        (dst, src, ByteCount, hStream)) {
+  TS_ENTER(cuMemcpyAsync);
+  return copy_box(line(dst, src, ByteCount), Side::kAny, Side::kAny, hStream, null_stream, Wait::kAsync);
+}
+TS_PAIR(cuMemcpyHtoD_v2, _ptds, (CUdeviceptr dst, const void* src, size_t ByteCount), (dst, src, ByteCount)) {
+  TS_ENTER(cuMemcpyHtoD_v2);
+  return copy_box(line(dst, host(src), ByteCount), Side::kAny, Side::kDevice, nullptr, null_stream,
+                  Wait::kSync);
+}
+TS_PAIR(cuMemcpyHtoDAsync_v2, _ptsz, (CUdeviceptr dst, const void* src, size_t ByteCount, CUstream hStream),
+        (dst, src, ByteCount, hStream)) {
+  TS_ENTER(cuMemcpyHtoDAsync_v2);
+  return copy_box(line(dst, host(src), ByteCount), Side::kAny, Side::kDevice, hStream, null_stream,
+                  Wait::kAsync);
+}
+TS_PAIR(cuMemcpyDtoH_v2, _ptds, (void* dst, CUdeviceptr src, size_t ByteCount), (dst, src, ByteCount)) {
+  TS_ENTER(cuMemcpyDtoH_v2);
+  return copy_box(line(host(dst), src, ByteCount), Side::kDevice, Side::kAny, nullptr, null_stream,
+                  Wait::kSync);
+}
+TS_PAIR(cuMemcpyDtoHAsync_v2, _ptsz, (void* dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),
+        (dst, src, ByteCount, hStream)) {
+  TS_ENTER(cuMemcpyDtoHAsync_v2);
+  return copy_box(line(host(dst), src, ByteCount), Side::kDevice, Side::kAny, hStream, null_stream,
+                  Wait::kAsync);
+}
+TS_PAIR(cuMemcpyDtoD_v2, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), (dst, src, ByteCount)) {
+  TS_ENTER(cuMemcpyDtoD_v2);
+  return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyDtoDAsync_v2, _ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream),
+        (dst, src, ByteCount, hStream)) {
+  TS_ENTER(cuMemcpyDtoDAsync_v2);
+  return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, hStream, null_stream,
+                  Wait::kAsync);
+}
+TS_PAIR(cuMemcpyPeer, _ptds,
+        (CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src, CUcontext srcContext, size_t ByteCount),
+        (dst, dstContext, src, srcContext, ByteCount)) {
+  TS_ENTER(cuMemcpyPeer);
+  if (!driver().contexts.find(dstContext) || !driver().contexts.find(srcContext))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyPeerAsync, _ptsz,
+        (CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src, CUcontext srcContext, size_t ByteCount,
+         CUstream hStream),
+        (dst, dstContext, src, srcContext, ByteCount, hStream)) {
+  TS_ENTER(cuMemcpyPeerAsync);
+  if (!driver().contexts.find(dstContext) || !driver().contexts.find(srcContext))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, hStream, null_stream,
+                  Wait::kAsync);
+}
+
+TS_PAIR(cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D* pCopy), (pCopy)) {
+  TS_ENTER(cuMemcpy2D_v2);
+  return copy_2d(pCopy, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpy2DUnaligned_v2, _ptds, (const CUDA_MEMCPY2D* pCopy), (pCopy)) {
+  TS_ENTER(cuMemcpy2DUnaligned_v2);
+  return copy_2d(pCopy, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpy2DAsync_v2, _ptsz, (const CUDA_MEMCPY2D* pCopy, CUstream hStream), (pCopy, hStream)) {
+  TS_ENTER(cuMemcpy2DAsync_v2);
+  return copy_2d(pCopy, hStream, null_stream, Wait::kAsync);
+}
+TS_PAIR(cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D* pCopy), (pCopy)) {
+  TS_ENTER(cuMemcpy3D_v2);
+  return copy_3d(pCopy, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D* pCopy, CUstream hStream), (pCopy, hStream)) {
+  TS_ENTER(cuMemcpy3DAsync_v2);
+  return copy_3d(pCopy, hStream, null_stream, Wait::kAsync);
+}
+TS_PAIR(cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER* pCopy), (pCopy)) {
+  TS_ENTER(cuMemcpy3DPeer);
+  return copy_3d(pCopy, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream), (pCopy, hStream)) {
+  TS_ENTER(cuMemcpy3DPeerAsync);
+  return copy_3d(pCopy, hStream, null_stream, Wait::kAsync);
+}
+
+// Fills: element size and name vary, nothing else.
+#define TS_FILL(bits, type, bytes)                                                                   \
+  TS_PAIR(cuMemsetD##bits##_v2, _ptds, (CUdeviceptr dst, type value, size_t n), (dst, value, n)) {   \
+    TS_ENTER(cuMemsetD##bits##_v2);                                                                  \
+    return fill(dst, 0, value, bytes, n, 1, nullptr, null_stream, Wait::kSync);                      \
+  }                                                                                                  \
+  TS_PAIR(cuMemsetD##bits##Async, _ptsz, (CUdeviceptr dst, type value, size_t n, CUstream stream),   \
+          (dst, value, n, stream)) {                                                                 \
+    TS_ENTER(cuMemsetD##bits##Async);                                                                \
+    return fill(dst, 0, value, bytes, n, 1, stream, null_stream, Wait::kAsync);                      \
+  }                                                                                                  \
+  TS_PAIR(cuMemsetD2D##bits##_v2, _ptds,                                                             \
+          (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),                  \
+          (dst, pitch, value, width, height)) {                                                      \
+    TS_ENTER(cuMemsetD2D##bits##_v2);                                                                \
+    return fill(dst, pitch, value, bytes, width, height, nullptr, null_stream, Wait::kSync);         \
+  }                                                                                                  \
+  TS_PAIR(cuMemsetD2D##bits##Async, _ptsz,                                                           \
+          (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream), \
+          (dst, pitch, value, width, height, stream)) {                                              \
+    TS_ENTER(cuMemsetD2D##bits##Async);                                                              \
+    return fill(dst, pitch, value, bytes, width, height, stream, null_stream, Wait::kAsync);         \
+  }
+TS_FILL(8, unsigned char, 1)
+TS_FILL(16, unsigned short, 2)
+TS_FILL(32, unsigned int, 4)

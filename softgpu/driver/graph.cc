@@ -1,0 +1,148 @@
+#include "softgpu/driver/graph.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "softgpu/driver/capture.h"
+#include "softgpu/driver/state.h"
+#include "softgpu/driver/stream.h"
+
+namespace tessera::softgpu::driver {
+
+Node* add_node(Graph& graph, Command command, std::vector<Node*> deps) {
+  std::lock_guard lock(graph.mutex);
+  auto node = std::make_unique<Node>();
+  node->graph = &graph;
+  node->command = std::move(command);
+  node->deps = std::move(deps);
+  Node* raw = node.get();
+  graph.nodes.push_back(std::move(node));
+  driver().nodes.add(std::shared_ptr<Node>(raw, [](Node*) {}));  // the graph owns it
+  return raw;
+}
+
+std::shared_ptr<Graph> make_graph() {
+  auto graph = std::make_shared<Graph>();
+  driver().graphs.add(graph);
+  return graph;
+}
+
+Node* find_node(CUgraphNode handle) {
+  return driver().nodes.find(handle).get();
+}
+
+std::shared_ptr<Graph> clone_graph(const Graph& graph) {
+  std::lock_guard lock(graph.mutex);
+  std::shared_ptr<Graph> copy = make_graph();
+  std::unordered_map<const Node*, Node*> map;
+  for (const auto& node : graph.nodes) {
+    Command command = node->command;
+    if (auto* child = std::get_if<ChildCommand>(&command)) child->graph = clone_graph(*child->graph);
+    Node* made = add_node(*copy, std::move(command), {});
+    made->enabled = node->enabled;
+    made->origin = node.get();
+    map[node.get()] = made;
+  }
+  for (const auto& node : graph.nodes)
+    for (Node* dep : node->deps) map[node.get()]->deps.push_back(map[dep]);
+  return copy;
+}
+
+void destroy_graph(const std::shared_ptr<Graph>& graph) {
+  driver().graphs.remove(graph.get());
+  std::lock_guard lock(graph->mutex);
+  for (const auto& node : graph->nodes) {
+    driver().nodes.remove(node.get());
+    if (auto* child = std::get_if<ChildCommand>(&node->command)) destroy_graph(child->graph);
+  }
+}
+
+std::vector<Node*> topological_order(const Graph& graph) {
+  std::lock_guard lock(graph.mutex);
+  std::unordered_map<const Node*, size_t> missing;
+  std::unordered_map<const Node*, std::vector<Node*>> dependents;
+  std::vector<Node*> order;
+  for (const auto& node : graph.nodes) {
+    missing[node.get()] = node->deps.size();
+    for (Node* dep : node->deps) dependents[dep].push_back(node.get());
+    if (node->deps.empty()) order.push_back(node.get());
+  }
+  for (size_t i = 0; i < order.size(); ++i)
+    for (Node* next : dependents[order[i]])
+      if (--missing[next] == 0) order.push_back(next);
+  if (order.size() != graph.nodes.size()) order.clear();
+  return order;
+}
+
+namespace {
+
+// Submits the nodes of a graph behind `begin`; returns what everything in it is complete with.
+std::vector<OpRef> submit_nodes(const std::shared_ptr<Context>& context, Graph& graph,
+                                const std::vector<OpRef>& begin, const Stream& stream) {
+  std::unordered_map<const Node*, std::vector<OpRef>> ends;
+  std::vector<OpRef> all;
+  for (Node* node : topological_order(graph)) {
+    std::vector<OpRef> deps;
+    if (node->deps.empty()) deps = begin;
+    for (const Node* dep : node->deps) deps.insert(deps.end(), ends[dep].begin(), ends[dep].end());
+    std::vector<OpRef>& mine = ends[node];
+    if (auto* child = std::get_if<ChildCommand>(&node->command); child && node->enabled) {
+      mine = submit_nodes(context, *child->graph, deps, stream);
+      if (mine.empty()) mine = std::move(deps);
+    } else if (auto* wait = std::get_if<EventWaitCommand>(&node->command)) {
+      {
+        std::lock_guard lock(wait->event->mutex);
+        deps.push_back(wait->event->op);
+      }
+      mine = {submit_join(context, std::move(deps), stream)};
+    } else if (auto* record = std::get_if<EventRecordCommand>(&node->command)) {
+      mine = {submit_join(context, std::move(deps), stream)};
+      std::lock_guard lock(record->event->mutex);
+      record->event->op = mine.front();
+      record->event->recorded = true;
+      record->event->capture = nullptr;
+    } else if (!node->enabled) {
+      mine = {submit_join(context, std::move(deps), stream)};
+    } else {
+      mine = {submit(context, node->command, std::move(deps), stream)};
+    }
+    all.insert(all.end(), mine.begin(), mine.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+CUresult launch_graph(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
+                      const std::shared_ptr<GraphExec>& exec) {
+  std::lock_guard lock(context->mutex);
+  if (stream->capture) return add_captured_node_locked(*stream, ChildCommand{clone_graph(*exec->graph)});
+  if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
+  std::lock_guard graph_lock(exec->graph->mutex);
+  std::vector<OpRef> begin = dependencies_locked(*context, *stream);
+  begin.push_back(exec->last);  // an executable graph never runs beside itself
+  std::vector<OpRef> all = submit_nodes(context, *exec->graph, begin, *stream);
+  if (all.empty()) all = std::move(begin);
+  stream->tail = submit_join(context, std::move(all), *stream);
+  exec->last = stream->tail;
+  return CUDA_SUCCESS;
+}
+
+CUgraphNodeType type_of(const Command& command) {
+  struct Types {
+    CUgraphNodeType operator()(const KernelCommand&) { return CU_GRAPH_NODE_TYPE_KERNEL; }
+    CUgraphNodeType operator()(const CopyCommand&) { return CU_GRAPH_NODE_TYPE_MEMCPY; }
+    CUgraphNodeType operator()(const MemsetCommand&) { return CU_GRAPH_NODE_TYPE_MEMSET; }
+    CUgraphNodeType operator()(const HostCommand&) { return CU_GRAPH_NODE_TYPE_HOST; }
+    CUgraphNodeType operator()(const MemOpCommand&) { return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP; }
+    CUgraphNodeType operator()(const FreeCommand&) { return CU_GRAPH_NODE_TYPE_MEM_FREE; }
+    CUgraphNodeType operator()(const AllocCommand&) { return CU_GRAPH_NODE_TYPE_MEM_ALLOC; }
+    CUgraphNodeType operator()(const EventRecordCommand&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; }
+    CUgraphNodeType operator()(const EventWaitCommand&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; }
+    CUgraphNodeType operator()(const ChildCommand&) { return CU_GRAPH_NODE_TYPE_GRAPH; }
+    CUgraphNodeType operator()(const EmptyCommand&) { return CU_GRAPH_NODE_TYPE_EMPTY; }
+  };
+  return std::visit(Types{}, command);
+}
+
+}  // namespace tessera::softgpu::driver

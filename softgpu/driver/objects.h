@@ -1,0 +1,275 @@
+// What the handles of the driver API point at, and the registries that tell a live handle from a wild
+// pointer.
+//
+// A handle is the address of its object. Every entry point looks its handles up (`find`) and works on a
+// shared_ptr, so that a destroy in another thread never frees what is in use; a handle that is not registered
+// gives the documented error instead of a crash. Locks, outermost first: Context::mutex; Capture registry
+// (capture.cc); Memory::mutex (memory.h); Registry::mutex_.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "softgpu/driver/cuda_api.h"
+
+#include "kernels/ptx/ir.h"
+#include "softgpu/exec/exec.h"
+#include "softgpu/timing/engine.h"
+
+namespace tessera::softgpu::driver {
+
+using timing::OpRef;
+
+template <class T>
+class Registry {
+ public:
+  void add(std::shared_ptr<T> object) {
+    std::unique_lock lock(mutex_);
+    const void* key = object.get();
+    live_.emplace(key, std::move(object));
+  }
+  std::shared_ptr<T> find(const void* handle) const {
+    if (!handle) return nullptr;
+    std::shared_lock lock(mutex_);
+    auto it = live_.find(handle);
+    return it == live_.end() ? nullptr : it->second;
+  }
+  std::shared_ptr<T> remove(const void* handle) {
+    std::unique_lock lock(mutex_);
+    auto it = live_.find(handle);
+    if (it == live_.end()) return nullptr;
+    std::shared_ptr<T> object = std::move(it->second);
+    live_.erase(it);
+    return object;
+  }
+  // Removes and returns all objects that `match` accepts (context teardown).
+  template <class F>
+  std::vector<std::shared_ptr<T>> remove_if(F match) {
+    std::unique_lock lock(mutex_);
+    std::vector<std::shared_ptr<T>> removed;
+    for (auto it = live_.begin(); it != live_.end();) {
+      if (match(*it->second)) {
+        removed.push_back(std::move(it->second));
+        it = live_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    return removed;
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;  // guards live_
+  std::unordered_map<const void*, std::shared_ptr<T>> live_;
+};
+
+struct Context;
+struct Stream;
+struct Event;
+struct Graph;
+struct Node;
+struct Capture;
+
+// ---- code
+// -------------------------------------------------------------------------------------------------------
+
+// One module in one context (cuModuleLoad*), or the instance of a library in a context.
+struct Function;
+struct Module {
+  Context* context = nullptr;  // owner; outlives the registry entry
+  std::unique_ptr<exec::Program> program;
+  uint64_t image_hash = 0;                  // of the PTX text: names the code in cost keys
+  unsigned ptx_version = 0, target_sm = 0;  // 90, 75
+  const void* library = nullptr;            // the Library it came from, or null
+  std::mutex mutex;                         // guards functions
+  std::map<std::string, std::shared_ptr<Function>> functions;
+};
+
+struct Function {
+  std::shared_ptr<Module> module;
+  const exec::Kernel* kernel = nullptr;
+  const exec::KernelInfo* info = nullptr;
+  uint64_t cost_seed = 0;                  // hash of image and kernel name
+  std::atomic<int> max_dynamic_shared{0};  // bytes; opt-in limit, see attributes
+  std::atomic<int> carveout{-1};           // preferred shared memory, per cent
+  std::atomic<int> cluster_policy{0}, non_portable_cluster{0};
+  std::array<std::atomic<int>, 3> cluster{};  // required cluster size, zeros if none
+};
+
+// cuLibraryLoadData: code without a context; modules are made where and when they are first needed (lazy
+// loading).
+struct LibraryKernel;
+struct Library {
+  std::shared_ptr<const ptx::Module> code;
+  uint64_t image_hash = 0;
+  unsigned target_sm = 0;
+  std::mutex mutex;                                               // guards modules
+  std::map<uint64_t, std::shared_ptr<Module>> modules;            // by Context::id
+  std::map<std::string, std::shared_ptr<LibraryKernel>> kernels;  // filled at load, constant then
+};
+
+struct LibraryKernel {
+  std::weak_ptr<Library> library;
+  const Library* library_handle = nullptr;
+  std::string name;
+  std::mutex mutex;                                // guards attributes
+  std::map<CUfunction_attribute, int> attributes;  // set before or after loading, applied to each function
+};
+
+// ---- commands: what a stream or a graph node does
+// -----------------------------------------------------------------
+
+struct KernelCommand {
+  std::shared_ptr<Function> function;
+  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
+  std::vector<uint8_t> params;
+  bool cooperative = false;
+  bool has_priority = false;
+  int priority = 0;
+  CUkernel kernel_handle = nullptr;   // as given, for cuGraphKernelNodeGetParams
+  std::vector<void*> param_pointers;  // into params, handed out by the same call
+};
+// A box of rows; 1D copies have height = depth = 1. Pitches in bytes, slice = pitch * height of the whole
+// image.
+struct CopyCommand {
+  uint64_t dst = 0, src = 0;
+  uint64_t width = 0, height = 1, depth = 1;
+  uint64_t dst_pitch = 0, src_pitch = 0, dst_slice = 0, src_slice = 0;
+  timing::CopyDirection direction = timing::CopyDirection::kDeviceToDevice;
+  std::shared_ptr<std::vector<uint8_t>> staging;  // snapshot of pageable host memory; src points into it
+};
+struct MemsetCommand {
+  uint64_t dst = 0, pitch = 0;
+  uint32_t value = 0, element_bytes = 1;
+  uint64_t width = 0, height = 1;  // in elements
+};
+struct HostCommand {
+  CUhostFn function = nullptr;
+  void* data = nullptr;
+  CUstreamCallback callback = nullptr;  // instead of function (cuStreamAddCallback)
+  CUstream stream = nullptr;
+};
+struct MemOpCommand {
+  std::vector<CUstreamBatchMemOpParams> ops;
+};
+struct FreeCommand {
+  uint64_t address = 0;
+  bool from_graph = false;  // memory belongs to the graph: nothing to do
+};
+struct AllocCommand {
+  uint64_t address = 0, bytes = 0;  // taken when the node was made; belongs to the graph
+  std::shared_ptr<void> memory;
+};
+struct EventRecordCommand {
+  std::shared_ptr<Event> event;
+};
+struct EventWaitCommand {
+  std::shared_ptr<Event> event;
+};
+struct ChildCommand {
+  std::shared_ptr<Graph> graph;
+};
+struct EmptyCommand {};
+
+using Command =
+    std::variant<KernelCommand, CopyCommand, MemsetCommand, HostCommand, MemOpCommand, FreeCommand,
+                 AllocCommand, EventRecordCommand, EventWaitCommand, ChildCommand, EmptyCommand>;
+
+// ---- streams, events, graphs
+// --------------------------------------------------------------------------------------
+
+struct Stream {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  int priority = 0;
+  uint64_t id = 0;
+  bool legacy = false;
+  // All below: guarded by Context::mutex.
+  bool orphan = false;               // destroyed while it held work
+  OpRef tail;                        // last operation; null or complete = idle
+  std::shared_ptr<Capture> capture;  // open capture this stream belongs to
+  std::vector<Node*> frontier;       // last nodes of this stream in the capture
+
+  bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
+};
+
+struct Event {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  std::mutex mutex;  // guards all below; innermost
+  OpRef op;          // last record; null = never recorded
+  bool recorded = false;
+  std::shared_ptr<Capture> capture;  // last record was inside this capture
+  std::vector<Node*> frontier;
+};
+
+struct Node {
+  Graph* graph = nullptr;
+  Command command;
+  std::vector<Node*> deps;
+  bool enabled = true;
+  Node* origin = nullptr;  // in a clone or executable graph: the node it was made from (identity only)
+};
+
+struct Graph {
+  mutable std::recursive_mutex mutex;        // guards nodes
+  std::vector<std::unique_ptr<Node>> nodes;  // in order of creation; explicit edges may point forward
+  std::shared_ptr<Capture> owner_capture;    // while a capture builds it
+  std::vector<std::shared_ptr<void>> keep;   // user objects
+};
+
+struct GraphExec {
+  std::shared_ptr<Graph> graph;  // private copy
+  unsigned long long flags = 0;
+  Context* context = nullptr;
+  OpRef last;  // guarded by Context::mutex of the launching context: runs one at a time
+};
+
+struct Capture {
+  uint64_t id = 0;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  uint64_t thread = 0;  // that began it
+  Stream* origin = nullptr;
+  std::atomic<bool> invalidated{false};
+  std::shared_ptr<Graph> graph;
+  bool to_existing_graph = false;
+  std::vector<std::shared_ptr<Stream>> streams;  // joined, origin first; guarded by Context::mutex
+};
+
+// ---- context
+// --------------------------------------------------------------------------------------------------------
+
+struct Context {
+  uint64_t id = 0;
+  CUdevice device = 0;
+  unsigned api_version = 13000;
+  bool primary = false;
+  std::atomic<unsigned> flags{0};
+  std::atomic<bool> destroyed{false};
+  // Functional clock: bodies see a fault at once and do nothing more. Modelled clock: callers see it when the
+  // faulty operation is complete.
+  std::atomic<int> poisoned{0};
+  std::atomic<int> error{0};
+  std::atomic<bool> cancel{false};  // polled by running kernels: set at destruction and process exit
+
+  std::mutex mutex;  // guards streams, their tails and captures
+  std::shared_ptr<Stream> legacy;
+  std::vector<std::shared_ptr<Stream>> streams;                      // all but legacy
+  std::unordered_map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread number
+  unsigned n_blocking_captures = 0;  // open captures that a blocking stream takes part in
+
+  std::array<std::atomic<size_t>, CU_LIMIT_MAX> limits{};
+  std::atomic<int> cache_config{0}, shared_config{0};
+};
+
+}  // namespace tessera::softgpu::driver

@@ -1,0 +1,301 @@
+#include "softgpu/driver/state.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "softgpu/driver/capture.h"
+#include "softgpu/driver/commands.h"
+#include "softgpu/driver/memory.h"
+#include "softgpu/driver/stream.h"
+#include "softgpu/faults/faults.h"
+
+namespace tessera::softgpu::driver {
+namespace {
+
+enum class Life : int { kPreinit, kLive, kForked, kDead };
+
+std::atomic<Life> g_life{Life::kPreinit};
+std::atomic<Driver*> g_driver{nullptr};
+std::mutex g_init_mutex;
+std::atomic<uint64_t> g_next_thread{1};
+
+void after_fork_in_child() {
+  // Only a store: locks may be held by threads that do not exist here.
+  if (g_life.load(std::memory_order_relaxed) == Life::kLive)
+    g_life.store(Life::kForked, std::memory_order_relaxed);
+}
+
+// Work may be outstanding at exit: nothing new is accepted, running kernels are told to stop, and what still
+// copies gets a moment, so that no body touches memory of the program while the loader takes it apart.
+__attribute__((destructor)) void on_unload() {
+  if (g_life.load(std::memory_order_acquire) != Life::kLive) return;
+  g_life.store(Life::kDead, std::memory_order_release);
+  for (const auto& context : driver().contexts.remove_if([](const Context&) { return true; })) {
+    context->poisoned.store(CUDA_ERROR_DEINITIALIZED, std::memory_order_release);
+    context->cancel.store(true, std::memory_order_release);
+  }
+  for (int i = 0; i < 2000 && running_bodies() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+}
+
+// CUDA_VISIBLE_DEVICES as far as one device goes: does it name device 0 (by index or UUID prefix)?
+bool device_visible(const std::string& uuid_text) {
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!list) return true;
+  std::string first(list, std::strcspn(list, ","));
+  if (first == "0") return true;
+  return first.starts_with("GPU-") && uuid_text.starts_with(first);
+}
+
+std::string uuid_text(const std::array<uint8_t, 16>& uuid) {
+  std::string text = "GPU-";
+  char hex[3];
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    std::snprintf(hex, sizeof hex, "%02x", uuid[i]);
+    text += hex;
+    if (i == 3 || i == 5 || i == 7 || i == 9) text += '-';
+  }
+  return text;
+}
+
+int client_priority() {
+  const char* text = std::getenv("CUDA_MPS_CLIENT_PRIORITY");
+  return text && std::atoi(text) > 0 ? 1 : 0;
+}
+
+base::Result<std::unique_ptr<timing::Engine>> make_engine() {
+  // TESSERA_SOFTGPU_LOCAL=<description.toml> keeps the device inside this process (tests); _MODE picks the
+  // model.
+  if (const char* description = std::getenv("TESSERA_SOFTGPU_LOCAL")) {
+    const char* mode = std::getenv("TESSERA_SOFTGPU_MODE");
+    return timing::Engine::local(description, mode && *mode ? mode : "timesliced");
+  }
+  return timing::Engine::connect(client_priority());
+}
+
+CUresult bring_up() {
+  if (std::string problem = faults::load(std::getenv("TESSERA_SOFTGPU_FAULTS")); !problem.empty())
+    std::fprintf(stderr, "softgpu: TESSERA_SOFTGPU_FAULTS ignored: %s\n", problem.c_str());
+  auto engine = make_engine();
+  if (!engine.ok()) {
+    std::fprintf(stderr, "softgpu: no device: %s\n", engine.error().text.c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  auto gpu = profiles::load_gpu_description(engine.value()->info().description_path);
+  if (!gpu.ok()) {
+    std::fprintf(stderr, "softgpu: no device: %s\n", gpu.error().text.c_str());
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  auto made = std::make_unique<Driver>();
+  made->engine = std::move(engine).value();
+  made->gpu = std::move(gpu).value();
+  made->gpu.uuid = made->engine->info().uuid;
+  made->mps = made->engine->info().mode == "mps";
+  if (!device_visible(uuid_text(made->gpu.uuid))) return CUDA_ERROR_NO_DEVICE;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  made->functional_threads = std::clamp(cores / 2, 1u, 8u);
+  if (const char* threads = std::getenv("TESSERA_SOFTGPU_GRID_THREADS"))
+    made->functional_threads = unsigned(std::clamp(std::atoi(threads), 1, 256));
+  Memory::get().set_capacity(made->gpu.memory.bytes);
+  g_driver.store(made.release(), std::memory_order_release);  // pairs with driver()
+  return CUDA_SUCCESS;
+}
+
+bool reporting() {
+  static const bool on = [] {
+    const char* text = std::getenv("TESSERA_SOFTGPU_REPORT");
+    return text && *text && std::strcmp(text, "0") != 0;
+  }();
+  return on;
+}
+
+}  // namespace
+
+Driver& driver() {
+  return *g_driver.load(std::memory_order_acquire);
+}
+
+Thread& thread() {
+  thread_local Thread self;
+  if (!self.number)
+    self.number = g_next_thread.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+  return self;
+}
+
+CUresult initialise(unsigned flags) {
+  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  switch (g_life.load(std::memory_order_acquire)) {
+    case Life::kLive:
+      return CUDA_SUCCESS;
+    case Life::kForked:
+      return CUDA_ERROR_NOT_INITIALIZED;
+    case Life::kDead:
+      return CUDA_ERROR_DEINITIALIZED;
+    case Life::kPreinit:
+      break;
+  }
+  std::lock_guard lock(g_init_mutex);
+  if (g_life.load(std::memory_order_acquire) == Life::kLive) return CUDA_SUCCESS;
+  if (CUresult failed = bring_up()) return failed;
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  g_life.store(Life::kLive, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+CUresult enter(const char* symbol) {
+  switch (g_life.load(std::memory_order_acquire)) {
+    case Life::kLive:
+      break;
+    case Life::kPreinit:
+    case Life::kForked:
+      return CUDA_ERROR_NOT_INITIALIZED;
+    case Life::kDead:
+      return CUDA_ERROR_DEINITIALIZED;
+  }
+  if (thread().in_callback) return CUDA_ERROR_NOT_PERMITTED;
+  if (faults::armed()) return result(faults::on_call(symbol));
+  return CUDA_SUCCESS;
+}
+
+CUresult current_even_if_failed(std::shared_ptr<Context>* context) {
+  const auto& stack = thread().stack;
+  if (stack.empty() || !stack.back()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (stack.back()->destroyed.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *context = stack.back();
+  return CUDA_SUCCESS;
+}
+
+CUresult current(std::shared_ptr<Context>* context) {
+  if (CUresult none = current_even_if_failed(context)) return none;
+  return sticky(**context);
+}
+
+CUresult sticky(const Context& context) {
+  return result(context.error.load(std::memory_order_acquire));
+}
+
+void poison(Context& context, int code) {
+  int none = 0;
+  context.poisoned.compare_exchange_strong(none, code, std::memory_order_acq_rel);
+  none = 0;
+  context.error.compare_exchange_strong(none, code, std::memory_order_acq_rel);
+}
+
+std::shared_ptr<Context> make_context(unsigned flags, bool primary) {
+  auto context = std::make_shared<Context>();
+  Driver& d = driver();
+  context->id = d.next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+  context->primary = primary;
+  context->flags.store(flags | CU_CTX_MAP_HOST, std::memory_order_relaxed);
+  context->legacy = std::make_shared<Stream>();
+  context->legacy->context = context.get();
+  context->legacy->legacy = true;
+  context->legacy->id = d.next_id.fetch_add(1, std::memory_order_relaxed);
+  const struct {
+    CUlimit limit;
+    size_t value;
+  } defaults[] = {
+      {CU_LIMIT_STACK_SIZE, 1024},
+      {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
+      {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20},
+      {CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2},
+      {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
+      {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
+      {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0},
+  };
+  for (const auto& row : defaults) context->limits[row.limit].store(row.value, std::memory_order_relaxed);
+  d.contexts.add(context);
+  return context;
+}
+
+void destroy_context(const std::shared_ptr<Context>& context) {
+  Driver& d = driver();
+  d.contexts.remove(context.get());
+  if (context->destroyed.exchange(true, std::memory_order_acq_rel)) return;
+  // Outstanding work is abandoned: bodies that have not begun do nothing, kernels that run are stopped.
+  context->poisoned.store(CUDA_ERROR_CONTEXT_IS_DESTROYED, std::memory_order_release);
+  context->cancel.store(true, std::memory_order_release);
+  std::vector<OpRef> tails;
+  {
+    std::lock_guard lock(context->mutex);
+    for (const auto& stream : context->streams) {
+      abandon_capture_locked(*stream);
+      tails.push_back(stream->tail);
+    }
+    tails.push_back(context->legacy->tail);
+  }
+  for (const OpRef& tail : tails)
+    if (tail) d.engine->wait(tail);
+  const Context* dead = context.get();
+  d.streams.remove_if([&](const Stream& stream) { return stream.context == dead; });
+  d.events.remove_if([&](const Event& event) { return event.context == dead; });
+  d.functions.remove_if([&](const Function& function) { return function.module->context == dead; });
+  for (const auto& module :
+       d.modules.remove_if([&](const Module& module) { return module.context == dead; })) {
+    std::lock_guard lock(module->mutex);
+    module->functions.clear();
+  }
+  Memory::get().release_context(context.get());
+  std::lock_guard lock(context->mutex);
+  context->streams.clear();
+  context->per_thread.clear();
+  context->legacy->tail = nullptr;
+}
+
+void report(const char* format, ...) {
+  if (!reporting()) return;
+  char line[1024];
+  const int begin = std::snprintf(line, sizeof line, "softgpu: ");
+  va_list args;
+  va_start(args, format);
+  int n = std::vsnprintf(line + begin, sizeof line - size_t(begin) - 1, format, args);
+  va_end(args);
+  n = std::min(begin + std::max(n, 0), int(sizeof line) - 2);
+  line[n] = '\n';
+  (void)!write(STDERR_FILENO, line, size_t(n) + 1);
+}
+
+void report_fault(const exec::Fault& fault) {
+  static const char* const kNames[] = {
+      "none",      "illegal address", "misaligned address",      "illegal instruction", "trap",
+      "assertion", "deadlock",        "invalid program counter", "stack overflow"};
+  report("%s in kernel %s: block (%u,%u,%u) thread (%u,%u,%u) PTX line %u address 0x%llx: %s",
+         kNames[size_t(fault.kind)], fault.kernel.c_str(), fault.block[0], fault.block[1], fault.block[2],
+         fault.thread[0], fault.thread[1], fault.thread[2], fault.line,
+         static_cast<unsigned long long>(fault.address), fault.text.c_str());
+}
+
+int code_of(exec::FaultKind kind) {
+  switch (kind) {
+    case exec::FaultKind::kNone:
+      return CUDA_SUCCESS;
+    case exec::FaultKind::kIllegalAddress:
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case exec::FaultKind::kMisalignedAddress:
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
+    case exec::FaultKind::kIllegalInstruction:
+      return CUDA_ERROR_ILLEGAL_INSTRUCTION;
+    case exec::FaultKind::kTrap:
+      return CUDA_ERROR_LAUNCH_FAILED;
+    case exec::FaultKind::kAssert:
+      return CUDA_ERROR_ASSERT;
+    case exec::FaultKind::kDeadlock:
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case exec::FaultKind::kInvalidPc:
+      return CUDA_ERROR_INVALID_PC;
+    case exec::FaultKind::kStackOverflow:
+      return CUDA_ERROR_HARDWARE_STACK_ERROR;
+  }
+  return CUDA_ERROR_UNKNOWN;
+}
+
+}  // namespace tessera::softgpu::driver

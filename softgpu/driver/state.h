@@ -1,0 +1,85 @@
+// The driver of this process: start-up, the calling thread's state, and the checks that open every entry
+// point.
+//
+// One `Driver`, made by cuInit, never destroyed (conventions rule 20): after the library's destructor ran,
+// calls answer CUDA_ERROR_DEINITIALIZED. A forked child of an initialised process answers
+// CUDA_ERROR_NOT_INITIALIZED, as NVIDIA's driver does: threads and locks of the parent do not exist there.
+#pragma once
+
+#include "softgpu/driver/objects.h"
+
+#include "profiles/gpu_description.h"
+
+namespace tessera::softgpu::driver {
+
+struct Driver {
+  std::unique_ptr<timing::Engine> engine;
+  profiles::GpuDescription gpu;
+  bool mps = false;
+  unsigned functional_threads = 1;  // CPU threads that one grid may use
+
+  Registry<Context> contexts;
+  Registry<Stream> streams;
+  Registry<Event> events;
+  Registry<Module> modules;
+  Registry<Function> functions;
+  Registry<Library> libraries;
+  Registry<LibraryKernel> kernels;
+  Registry<Graph> graphs;
+  Registry<GraphExec> graph_execs;
+  Registry<Node> nodes;  // non-owning pointers: lifetime is the graph's
+
+  std::mutex primary_mutex;  // guards the four below
+  std::shared_ptr<Context> primary;
+  unsigned primary_retained = 0;
+  unsigned primary_flags = 0;
+
+  std::atomic<uint64_t> next_id{1};  // contexts, streams, captures, buffers
+};
+
+Driver& driver();  // only after enter() succeeded
+
+// Per thread; grows on first use.
+struct Thread {
+  uint64_t number = 0;                          // unique in the process, never reused
+  std::vector<std::shared_ptr<Context>> stack;  // top = back; a null entry is "no context"
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool in_callback = false;  // a host function runs: no CUDA calls
+};
+Thread& thread();
+
+// First line of every entry point: initialised? not forked? not inside a host function? no scripted fault?
+CUresult enter(const char* symbol);
+CUresult initialise(unsigned flags);  // cuInit
+// Context of the calling thread, checked: 201 none, 709 destroyed, its sticky error.
+CUresult current(std::shared_ptr<Context>* context);
+// The same without the sticky error, for calls that clean up.
+CUresult current_even_if_failed(std::shared_ptr<Context>* context);
+
+std::shared_ptr<Context> make_context(unsigned flags, bool primary);
+void destroy_context(const std::shared_ptr<Context>& context);
+// Makes an error of the device sticky: what was enqueued no longer runs, calls report it from now on.
+void poison(Context& context, int code);
+CUresult sticky(const Context& context);
+
+inline CUresult result(int code) {
+  return static_cast<CUresult>(code);
+}
+
+// `TS_ENTER(cuMemAlloc_v2);` returns from the entry point if the call may not go on.
+#define TS_ENTER(symbol)                                                               \
+  do {                                                                                 \
+    if (CUresult entered = ::tessera::softgpu::driver::enter(#symbol)) return entered; \
+  } while (0)
+// ... and names the calling thread's context.
+#define TS_CONTEXT(symbol, name)                             \
+  TS_ENTER(symbol);                                          \
+  std::shared_ptr<::tessera::softgpu::driver::Context> name; \
+  if (CUresult found = ::tessera::softgpu::driver::current(&name)) return found
+
+// Text for people on standard error, only with TESSERA_SOFTGPU_REPORT=1.
+void report(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void report_fault(const exec::Fault& fault);
+int code_of(exec::FaultKind kind);
+
+}  // namespace tessera::softgpu::driver

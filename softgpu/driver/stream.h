@@ -1,0 +1,45 @@
+// Streams: from calls to operations of the engine. The ordering rules live here and nowhere else:
+//   * a stream is a chain: each operation depends on the one before it;
+//   * an operation of the legacy stream also depends on the tails of all blocking streams of its context, and
+//   an
+//     operation of a blocking stream on the tail of the legacy stream;
+//   * a stream that captures gets nodes instead of operations (capture.h).
+// All functions: any thread; the ones that take a Context lock its mutex unless their name says `_locked`.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "softgpu/driver/objects.h"
+
+namespace tessera::softgpu::driver {
+
+// The stream that a handle means; 400 for a wild one or one of another context. Makes the per-thread stream
+// on demand.
+CUresult resolve(Context& context, CUstream handle, NullStream null_stream, std::shared_ptr<Stream>* stream);
+CUstream handle_of(const Stream& stream);
+
+// Puts a command into the stream: a node if it captures, else an operation, which is returned in `op` (may be
+// null).
+CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
+                 Command command, OpRef* op = nullptr);
+// What an operation put into the stream now would depend on.
+std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream);
+// 906 (and the capture is lost) if the legacy stream may not be used now because a blocking stream captures.
+CUresult check_implicit_locked(Context& context, const Stream& stream);
+
+// Submits one command. `deps` come from the caller; used by streams and by graph launches.
+OpRef submit(const std::shared_ptr<Context>& context, Command command, std::vector<OpRef> deps,
+             const Stream& stream);
+OpRef submit_join(const std::shared_ptr<Context>& context, std::vector<OpRef> deps, const Stream& stream);
+
+// Blocks until the operation is complete; the sticky error of the context, if one came of it.
+CUresult wait(Context& context, const OpRef& op);
+CUresult wait_all(Context& context, const std::vector<OpRef>& ops);
+// Checks stream memory operations (of a call or a graph node) and stores them.
+CUresult check_mem_ops(const CUstreamBatchMemOpParams* ops, unsigned n, MemOpCommand* command);
+CUresult synchronize(Context& context);  // all streams
+CUresult run_and_wait(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
+                      Command command);
+
+}  // namespace tessera::softgpu::driver
