@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# Answers the questions that only hardware answers (docs/hardware-status.md) with prebuilt programs, one JSON file per
+# question and summary.json, each program with a time limit. Changes no device setting; MPS only in folders of its own.
+set -u
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/gpu/lab.sh --build DIR [--out DIR] [--only H1,H2,...] [--limit SECONDS] [--rehearse]
+
+  --build DIR      build folder (cmake --preset device; ninja): bin/device and lib/libtessera.so are used
+  --out DIR        where the answers go (default DIR/lab/<date>)
+  --only LIST      only these questions
+  --limit SECONDS  per program (default 120)
+  --rehearse       on the software GPU: shows that every program works, answers nothing
+TEXT
+}
+
+build="" out="" only="" limit=120 rehearse=0
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --build) build=${2:?--build needs a folder}; shift 2 ;;
+    --out) out=${2:?--out needs a folder}; shift 2 ;;
+    --only) only=",${2:?--only needs a list},"; shift 2 ;;
+    --limit) limit=${2:?--limit needs seconds}; shift 2 ;;
+    --rehearse) rehearse=1; shift ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+  esac
+done
+if [ -z "$build" ] || [ ! -x "$build/bin/device/device_info" ]; then
+  echo "no programs in '${build:-(no --build)}/bin/device': build the target device_programs and pass --build" >&2
+  exit 2
+fi
+build=$(cd "$build" && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
+out=${out:-$build/lab/$(date -u +%Y%m%dT%H%M%SZ)}
+mkdir -p "$out" || exit 2
+bin=$build/bin/device
+shim=$build/lib/libtessera.so
+run=$build/bin/tessera
+export TESSERA_DEVICE_BIN=$bin
+
+if [ "$rehearse" = 1 ]; then
+  private=$(mktemp -d)
+  trap 'rm -rf "$private"' EXIT
+  export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200
+  mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
+fi
+
+failures=0
+# answer NAME ENVIRONMENT... -- COMMAND...: runs the command under the limit; NAME.json is its last line, or says why not.
+answer() {
+  local name=$1 environment=() status reason
+  shift
+  while [ "$1" != "--" ]; do environment+=("$1"); shift; done
+  shift
+  printf '%-28s ' "$name"
+  env "${environment[@]}" timeout -k 5 "$limit" "$@" > "$out/$name.out" 2> "$out/$name.err"
+  status=$?
+  if tail -n 1 "$out/$name.out" | python3 -m json.tool > "$out/$name.json" 2> /dev/null && [ $status = 0 ]; then
+    rm -f "$out/$name.out"
+    [ -s "$out/$name.err" ] || rm -f "$out/$name.err"
+    echo ok
+    return
+  fi
+  failures=$((failures + 1))
+  reason="exit status $status"
+  [ $status = 124 ] && reason="time limit of $limit s"
+  STATUS=$status REASON=$reason NAME=$name ERRORS=$out/$name.err PRINTED=$out/$name.out python3 - > "$out/$name.json" <<'PY'
+import json, os
+lines = open(os.environ["PRINTED"], errors="replace").read().strip().splitlines()
+try:
+    printed = json.loads(lines[-1]) if lines else None
+except ValueError:
+    printed = None
+print(json.dumps({"question": os.environ["NAME"].split("_")[0], "failed": os.environ["REASON"], "printed": printed,
+                  "stderr": open(os.environ["ERRORS"], errors="replace").read()[-1000:]}, indent=4))
+PY
+  echo "FAILED: $reason"
+}
+skip() {
+  printf '%-28s skipped: %s\n' "$1" "$2"
+  printf '{"question": "%s", "skipped": "%s"}\n' "${1%%_*}" "$2" > "$out/$1.json"
+}
+wanted() { [ -z "$only" ] || [[ "$only" == *",$1,"* ]]; }
+
+answer info -- "$bin/device_info"
+quick=()
+[ "$rehearse" = 1 ] && quick=(--batches 10)
+
+if wanted H1; then
+  if [ "$rehearse" = 1 ]; then
+    # The vendor's runtime and libraries authenticate the driver: not for the software GPU.
+    programs=(h1_shim) libraries=()
+  else
+    programs=(h1_shim_static h1_shim) libraries=(--libraries)
+  fi
+  for program in "${programs[@]}"; do
+    answer "H1_bare_$program" -- "$bin/$program" "${libraries[@]}"
+    if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$shim" -- "$bin/$program" "${libraries[@]}"
+    else skip "H1_shim_$program" "lib/libtessera.so is not built"; fi
+  done
+  answer H1_bare_python -- python3 "$bin/h1_python.py"
+  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$shim" -- python3 "$bin/h1_python.py"; fi
+fi
+if wanted H2; then
+  answer H2_bare -- "$bin/h2_launch_cost" "${quick[@]}"
+  if [ -e "$shim" ]; then
+    answer H2_shim_no_daemon LD_PRELOAD="$shim" -- "$bin/h2_launch_cost" "${quick[@]}"
+  else skip H2_shim_no_daemon "lib/libtessera.so is not built"; fi
+  if [ -x "$run" ] && [ -x "$build/bin/tesserad" ]; then
+    answer H2_protected -- "$run" run --priority high -- "$bin/h2_launch_cost" "${quick[@]}"
+    answer H2_best_effort -- "$run" run --priority best-effort -- "$bin/h2_launch_cost" "${quick[@]}"
+  else skip H2_protected "bin/tessera or bin/tesserad is not built"; fi
+fi
+if wanted H3; then
+  if [ "$rehearse" = 1 ]; then answer H3 -- "$bin/h3_marker" --rounds 10 --chain 10; else answer H3 -- "$bin/h3_marker"; fi
+fi
+if wanted H4; then
+  if [ "$rehearse" = 1 ]; then
+    mkdir -m 700 "$private/mps"
+    answer H4 TESSERA_SOFTGPU_MODE=mps TESSERA_SOFTGPU_DIR="$private/mps" -- python3 "$bin/h4_mps.py" --seconds 1
+  else answer H4 -- python3 "$bin/h4_mps.py"; fi
+fi
+if wanted H5; then
+  if [ "$rehearse" = 1 ]; then answer H5 -- python3 "$bin/h5_timeslice.py" --seconds 1 --kernel-ms 0.5
+  else answer H5 -- python3 "$bin/h5_timeslice.py"; fi
+fi
+if wanted H8; then
+  if [ "$rehearse" = 1 ]; then answer H8 -- "$bin/h8_slices" --max-slices 16 --repeats 3; else answer H8 -- "$bin/h8_slices"; fi
+fi
+
+nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
+commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)
+OUT=$out COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit ${only:+--only $only}" \
+  python3 - <<'PY'
+import datetime, json, os, pathlib
+out = pathlib.Path(os.environ["OUT"])
+answers = {p.stem: json.loads(p.read_text()) for p in sorted(out.glob("*.json")) if p.name != "summary.json"}
+info = answers.pop("info", {})
+summary = {"gpu": info.get("gpu"), "cuda_driver_version": info.get("driver_version"),
+           "driver": os.environ["NVIDIA_DRIVER"], "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+           "commit": os.environ["COMMIT"], "command": os.environ["COMMAND"].strip(),
+           "rehearsed_on_software_gpu": os.environ["REHEARSED"] == "1",
+           "questions": {name: "failed" if "failed" in a else "skipped" if "skipped" in a else "answered"
+                         for name, a in answers.items()}}
+bare = answers.get("H2_bare", {}).get("launch_ns_p50")
+if bare:
+    summary["H2_added_ns"] = {n: round(a["launch_ns_p50"] - bare, 2) for n, a in answers.items()
+                              if n.startswith("H2_") and n != "H2_bare" and "launch_ns_p50" in a}
+(out / "summary.json").write_text(json.dumps(summary, indent=4) + "\n")
+PY
+echo "answers in $out, $failures failed"
+[ "$failures" = 0 ]

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""H4: does MPS start in a private directory as this user, do client and stream priorities hold between its clients, and
+what happens to the others when a client is SIGKILLed? Only directories made here are used; an MPS that is already
+running is not touched. On the software GPU (TESSERA_SOFTGPU_MODE=mps) there is no control daemon to start."""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import lab
+
+
+class Mps:
+    """An MPS control daemon of our own, in a folder of our own, gone afterwards."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="tessera-mps-")
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.folder + "/pipe", "CUDA_MPS_LOG_DIRECTORY": self.folder + "/log"}
+        for path in self.environment.values():
+            os.mkdir(path, 0o700)
+
+    def control(self, *arguments, text=""):
+        return subprocess.run(["nvidia-cuda-mps-control", *arguments], input=text, capture_output=True, text=True,
+                              timeout=30, env={**os.environ, **self.environment})
+
+    def __enter__(self):
+        started = self.control("-d")
+        if started.returncode != 0:
+            raise RuntimeError(f"nvidia-cuda-mps-control -d: {started.stderr.strip() or started.stdout.strip()}")
+        return self
+
+    def __exit__(self, *_):
+        self.control(text="quit -t 5\n")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def pair(environment, seconds, latency_options=(), hog_options=(), hog_environment=None):
+    """Latency of a short kernel beside a hog."""
+    hog = lab.start("--role", "hog", "--seconds", seconds + 30, "--kernel-ms", 5, *hog_options,
+                    environment={**environment, **(hog_environment or {})})
+    quick = lab.start("--role", "latency", "--seconds", seconds, "--kernel-ms", 0.2, *latency_options,
+                      environment=environment)
+    answer = {"latency": lab.result(quick)}
+    answer["hog"] = lab.end(hog)
+    return answer
+
+
+def questions(environment, seconds):
+    alone = lab.start("--role", "latency", "--seconds", seconds, "--kernel-ms", 0.2, environment=environment)
+    results = {"alone": lab.result(alone)}
+    results["beside_hog"] = pair(environment, seconds)
+    results["beside_low_priority_client"] = pair(environment, seconds,
+                                                 hog_environment={"CUDA_MPS_CLIENT_PRIORITY": "1"})
+    results["high_priority_stream"] = pair(environment, seconds, latency_options=("--stream-priority", -5))
+    # Last, because it may take the whole server down: kill a client with work outstanding, look at a survivor.
+    victim = lab.start("--role", "hog", "--seconds", 60, "--kernel-ms", 20, environment=environment)
+    survivor = lab.start("--role", "latency", "--seconds", 2 * seconds, "--kernel-ms", 0.2, environment=environment)
+    time.sleep(seconds / 2)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    results["survivor_of_sigkill"] = lab.result(survivor)
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3, help="per measurement")
+    args = parser.parse_args()
+    report = {"question": "H4", **{k: v for k, v in lab.info().items() if k != "question"}}
+    if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":
+        report["mps"] = "software GPU in MPS mode"
+        report.update(questions({}, args.seconds))
+    elif not shutil.which("nvidia-cuda-mps-control"):
+        report["mps"] = "skipped: nvidia-cuda-mps-control is not installed"
+    else:
+        try:
+            with Mps() as mps:
+                report["mps"] = "started in a private directory"
+                report.update(questions(mps.environment, args.seconds))
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            report["mps"] = f"failed: {error}"
+    print(json.dumps(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
