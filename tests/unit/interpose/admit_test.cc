@@ -1,0 +1,398 @@
+// Best-effort side: lease states, window, markers, holds.
+#include <pthread.h>
+#include <signal.h>
+
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+namespace {
+
+using gate::Role;
+using namespace std::chrono_literals;
+
+class Admit : public Gate {
+ protected:
+  void SetUp() override {
+    Gate::SetUp();
+    attach(Role::kBestEffort);
+    function = reinterpret_cast<CUfunction>(uintptr_t{0x100000} + 64 * next_function++);
+  }
+  uint64_t driver_launches() { return null.calls("cuLaunchKernel"); }
+  // A launch in another thread that is expected to wait; joined by the destructor.
+  struct Launcher {
+    std::atomic<int> done{0};
+    std::thread thread;
+    Launcher(Admit& test, int n = 1, CUstream s = nullptr)
+        : thread([this, &test, n, s] {
+            for (int i = 0; i < n; i++) test.launch(s);
+            done = 1;
+          }) {}
+    ~Launcher() { thread.join(); }
+  };
+  static inline int next_function = 0;
+};
+
+TEST_F(Admit, MarkersAreAvailableOnTheNullDriver) {
+  EXPECT_NE(gate::g_markers.host.load(), nullptr);
+  EXPECT_EQ(gate::g_markers.use_events.load(), 0u);
+}
+
+TEST_F(Admit, FreeLeaseForwardsWithoutReservingOrMarking) {
+  lease(abi::kLeaseFree);
+  null.reset();
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(driver_launches(), 1u);
+  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 0u);
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(Admit, GrantedLaunchIsInFlightUntilItsMarkerArrives) {
+  lease(abi::kLeaseGranted);
+  null.hold(1);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), gate::kDefaultKernelNs);
+  gate::poll_lanes();
+  EXPECT_EQ(in_flight(), gate::kDefaultKernelNs);
+  null.hold(0);
+  EXPECT_TRUE(gate::poll_lanes());
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(region->usage.completed_ns, gate::kDefaultKernelNs);
+}
+
+TEST_F(Admit, MarkersComeAtTheSpacingAsked) {
+  lease(abi::kLeaseGranted, 100'000'000, 1'000'000, uint32_t(4 * gate::kDefaultKernelNs));
+  null.reset();
+  null.hold(1);
+  for (int i = 0; i < 8; i++) launch();
+  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 2u);
+}
+
+TEST_F(Admit, PerThreadFamilyUsesItsOwnMarkersAndLane) {
+  lease(abi::kLeaseGranted);
+  null.reset();
+  hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2_ptsz"), 1u);
+  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 0u);
+}
+
+TEST_F(Admit, FullWindowWaitsForAMarker) {
+  lease(abi::kLeaseGranted, 2 * gate::kDefaultKernelNs);
+  null.hold(1);
+  null.reset();
+  launch();
+  launch();
+  Launcher third(*this);
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  EXPECT_EQ(driver_launches(), 2u);
+  EXPECT_GT(region->usage.queued_ns, 0u);
+  null.release(1);
+  EXPECT_TRUE(eventually([&] { return third.done == 1; }));
+  EXPECT_EQ(driver_launches(), 3u);
+  EXPECT_EQ(in_flight(), 2 * gate::kDefaultKernelNs);
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_EQ(region->usage.queued_ns, 0u);
+}
+
+TEST_F(Admit, WorkLongerThanTheWindowRunsAlone) {
+  lease(abi::kLeaseGranted, gate::kDefaultKernelNs / 2);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.hold_expired, 0u);
+}
+
+TEST_F(Admit, DriverErrorRollsTheReservationBack) {
+  lease(abi::kLeaseGranted);
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto saved = table.cuLaunchKernel;
+  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                            void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
+  EXPECT_EQ(launch(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(gate::g_state.role.load(), Role::kBestEffort);
+  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                            void**, void**) { return CUDA_ERROR_ILLEGAL_ADDRESS; };
+  EXPECT_EQ(launch(), CUDA_ERROR_ILLEGAL_ADDRESS);  // its own code, unchanged
+  table.cuLaunchKernel = saved;
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(gate::g_state.role.load(), Role::kForward);  // sticky: pass through for good
+}
+
+TEST_F(Admit, HeldLaunchTellsTheDaemonAndStartsWithTheGrant) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  null.reset();
+  Launcher held(*this);
+  ASSERT_TRUE(eventually([&] { return waiting() == 1 && g_notices > 0; }));
+  EXPECT_EQ(driver_launches(), 0u);
+  EXPECT_NE(region->usage.waiting_since_ns, 0u);
+  lease(abi::kLeaseGranted);
+  EXPECT_TRUE(eventually([&] { return held.done == 1; }));
+  EXPECT_EQ(region->usage.hold_expired, 0u);
+  EXPECT_EQ(region->usage.holds, 1u);
+  EXPECT_EQ(region->usage.preemptions, 1u);
+  EXPECT_GT(region->usage.held_ns, 0u);
+  EXPECT_EQ(region->usage.waiting_since_ns, 0u);
+}
+
+TEST_F(Admit, GrantPastItsEndIsAHold) {
+  lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, 10'000, 0);
+  Launcher held(*this);
+  ASSERT_TRUE(eventually([&] { return waiting() == 1 && g_notices > 0; }));
+  lease(abi::kLeaseGranted);
+  EXPECT_TRUE(eventually([&] { return held.done == 1; }));
+}
+
+TEST_F(Admit, HoldLimitLaunchesAnyway) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 5);
+  const uint64_t before = base::now_ns();
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_GE(base::now_ns() - before, 5'000'000u);
+  EXPECT_EQ(region->usage.hold_expired, 1u);
+}
+
+TEST_F(Admit, DaemonLossReleasesWaitingLaunches) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  Launcher held(*this);
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  lose_daemon();
+  EXPECT_TRUE(eventually([&] { return held.done == 1; }));
+  EXPECT_EQ(region->usage.hold_expired, 0u);
+  EXPECT_EQ(waiting(), 0u);
+}
+
+TEST_F(Admit, HoldOnDaemonLossIsBoundedByTheHoldLimit) {
+  gate::g_state.link.store(&gate::g_daemonless_hold);
+  const uint64_t before = base::now_ns();
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_GE(base::now_ns() - before, 200'000'000u);
+}
+
+TEST_F(Admit, PassthroughSwitchEndsAWait) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  Launcher held(*this);
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  ipc::store(region->lease.passthrough, 1u, std::memory_order_relaxed);
+  EXPECT_TRUE(eventually([&] { return held.done == 1; }));
+}
+
+TEST_F(Admit, BusyPulseOfAHigherLevelHolds) {
+  abi::PulsePage page{};
+  watch(&page, 5);
+  lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, 10'000);
+  ipc::pulse_set_busy(page, 1, 0, 1, base::now_ns());
+  null.reset();
+  {
+    Launcher held(*this);
+    ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+    EXPECT_EQ(driver_launches(), 0u);
+    ipc::pulse_try_idle(page, 1, base::now_ns());
+    EXPECT_TRUE(eventually([&] { return held.done == 1; }));
+  }
+  EXPECT_EQ(region->usage.preemptions, 1u);
+  gate::g_state.n_watched.store(0);
+}
+
+TEST_F(Admit, StalePulseLowerLevelAndPackedLeaseDoNotHold) {
+  abi::PulsePage page{};
+  watch(&page, 5);
+  lease(abi::kLeaseGranted);
+  ipc::pulse_set_busy(page, 1, 0, 1, base::now_ns() - 2 * abi::kPulseStaleNs);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.holds, 0u);
+  ipc::pulse_set_busy(page, 2, 0, 2, base::now_ns());
+  ipc::store(region->lease.priority, 5u, std::memory_order_relaxed);  // its own level
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  ipc::store(region->lease.priority, 0u, std::memory_order_relaxed);
+  ipc::store(region->lease.flags, abi::kLeasePacked, std::memory_order_relaxed);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.holds, 0u);
+  gate::g_state.n_watched.store(0);
+}
+
+TEST_F(Admit, JustIdlePulseIsGuarded) {
+  attach(Role::kBestEffort, 5'000'000);
+  abi::PulsePage page{};
+  watch(&page, 5);
+  lease(abi::kLeaseGranted);
+  const uint64_t idle_at = base::now_ns();
+  ipc::store(page.idle_since_ns, idle_at, std::memory_order_relaxed);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_GE(base::now_ns(), idle_at + 5'000'000 - 100'000);  // two clocks: a little slack
+  EXPECT_EQ(region->usage.holds, 1u);
+  ipc::store(page.idle_since_ns, base::now_ns() + 1'000'000'000'000, std::memory_order_relaxed);  // a lie
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.holds, 1u);
+  gate::g_state.n_watched.store(0);
+}
+
+TEST_F(Admit, DrainIsAcknowledgedOnceNothingIsInFlight) {
+  lease(abi::kLeaseGranted);
+  null.hold(1);
+  launch();
+  lease(abi::kLeaseHold);
+  gate::acknowledge_drain();
+  EXPECT_NE(region->usage.drained_word, region->word);
+  null.hold(0);
+  gate::poll_lanes();
+  gate::acknowledge_drain();
+  EXPECT_EQ(region->usage.drained_word, region->word);
+  EXPECT_EQ(g_notices, 1u);
+  gate::acknowledge_drain();
+  EXPECT_EQ(g_notices, 1u);  // one notice per hold
+}
+
+TEST_F(Admit, SynchroniseCompletesUnmarkedWork) {
+  lease(abi::kLeaseGranted, 100'000'000, 1'000'000, 1'000'000'000);
+  CUstream s = new_stream();
+  launch(s);
+  launch();
+  EXPECT_EQ(in_flight(), 2 * gate::kDefaultKernelNs);
+  hook_cuStreamSynchronize(s);
+  EXPECT_EQ(in_flight(), gate::kDefaultKernelNs);
+  hook_cuCtxSynchronize();
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(Admit, QueriesFindUnmarkedWork) {
+  lease(abi::kLeaseGranted, 100'000'000, 1'000'000, 1'000'000'000);
+  launch(new_stream());
+  null.hold(1);
+  EXPECT_FALSE(gate::query_lanes());
+  null.hold(0);
+  EXPECT_TRUE(gate::query_lanes());
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(Admit, WindowNeverBlocksForeverWhenMarkersAreFarApart) {
+  lease(abi::kLeaseGranted, 3 * gate::kDefaultKernelNs, 1'000'000, 1'000'000'000, 10'000);
+  for (int i = 0; i < 40; i++) EXPECT_EQ(launch(new_stream()), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.hold_expired, 0u);
+}
+
+TEST_F(Admit, ContextDestructionDropsTheWindow) {
+  lease(abi::kLeaseGranted);
+  null.hold(1);
+  launch();
+  EXPECT_GT(in_flight(), 0u);
+  track::context_ended(nullptr);
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(gate::g_markers.host.load(), nullptr);
+  null.hold(0);
+}
+
+TEST_F(Admit, CapturingStreamIsForwardedOnly) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  CUstream s = new_stream();
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  null.reset();
+  EXPECT_EQ(launch(s), CUDA_SUCCESS);  // although the lease is a hold
+  EXPECT_EQ(driver_launches(), 1u);
+  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 0u);
+  EXPECT_EQ(null.calls("cuEventRecord"), 0u);
+  EXPECT_FALSE(gate::enter_driver());  // nothing of ours may enter now
+  CUgraph graph = nullptr;
+  EXPECT_EQ(hook_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+  EXPECT_TRUE(gate::enter_driver());
+  gate::leave_driver();
+}
+
+TEST_F(Admit, CaptureThatEndsWithItsStreamIsNotCountedForEver) {
+  CUstream s = new_stream();
+  hook_cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+  EXPECT_EQ(gate::g_state.captures.load(), 1u);
+  hook_cuStreamDestroy_v2(s);
+  EXPECT_EQ(gate::g_state.captures.load(), 0u);
+}
+
+TEST_F(Admit, WorkBehindAWaitIsNotInFlight) {
+  lease(abi::kLeaseGranted);
+  CUstream s = new_stream();
+  hook_cuStreamWaitValue32_v2(s, 0x1000, 1, 0);
+  launch(s);
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(Admit, CancelledThreadFinishesItsHeldLaunchFirst) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  null.reset();
+  std::atomic<bool> launched{false};
+  struct Arguments {
+    Admit* test;
+    std::atomic<bool>* launched;
+  } arguments{this, &launched};
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void* p) -> void* {
+        auto* a = static_cast<Arguments*>(p);
+        a->test->launch();
+        *a->launched = true;
+        for (;;) pthread_testcancel();
+      },
+      &arguments);
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  pthread_cancel(thread);
+  lease(abi::kLeaseGranted);
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  EXPECT_TRUE(launched);
+  EXPECT_EQ(driver_launches(), 1u);
+  EXPECT_EQ(waiting(), 0u);
+}
+
+std::atomic<int> g_signals{0};
+
+TEST_F(Admit, SignalsInterruptNothingAndMayLaunch) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  static Admit* self;
+  self = this;
+  struct sigaction action {}, old {};
+  action.sa_handler = [](int) {
+    self->launch();  // nested in a held launch: forwarded at once
+    g_signals++;
+  };
+  sigaction(SIGUSR1, &action, &old);
+  g_signals = 0;
+  null.reset();
+  {
+    Launcher held(*this);
+    ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+    for (int i = 1; i <= 5; i++) {
+      pthread_kill(held.thread.native_handle(), SIGUSR1);
+      ASSERT_TRUE(eventually([&] { return g_signals == i; }));
+    }
+    EXPECT_EQ(held.done, 0);
+    EXPECT_EQ(driver_launches(), 5u);
+    lease(abi::kLeaseGranted);
+    EXPECT_TRUE(eventually([&] { return held.done == 1; }));
+  }
+  EXPECT_EQ(driver_launches(), 6u);
+  sigaction(SIGUSR1, &old, nullptr);
+}
+
+TEST_F(Admit, ErrnoIsTheProgramsOwn) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 3);
+  errno = 4711;
+  launch();
+  EXPECT_EQ(errno, 4711);
+}
+
+TEST_F(Admit, EightThreadsLeaveAnExactWindow) {
+  lease(abi::kLeaseGranted, 4 * gate::kDefaultKernelNs);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; i++) {
+    threads.emplace_back([&, i] {
+      CUstream s = i % 2 ? new_stream() : nullptr;
+      for (int k = 0; k < 300; k++) launch(s);
+      hook_cuStreamSynchronize(s);
+    });
+  }
+  for (auto& t : threads) t.join();
+  gate::poll_lanes();
+  gate::query_lanes();
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(region->usage.hold_expired, 0u);
+  EXPECT_EQ(waiting(), 0u);
+}
+
+}  // namespace
+}  // namespace tessera::test

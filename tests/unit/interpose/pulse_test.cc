@@ -1,0 +1,189 @@
+// Protected side: when is a client busy, and what makes it idle.
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+namespace {
+
+using gate::Role;
+
+class Pulse : public Gate {
+ protected:
+  void SetUp() override {
+    Gate::SetUp();
+    attach(Role::kProtected);
+  }
+};
+
+TEST_F(Pulse, FirstLaunchAnnouncesAndLaterOnesDoNot) {
+  EXPECT_FALSE(busy());
+  const uint64_t announced = gate::g_pulse_stats.announced;
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_TRUE(busy());
+  const uint64_t burst = region->pulse.burst;
+  EXPECT_GT(region->pulse.busy_since_ns, 0u);
+  for (int i = 0; i < 10; i++) launch();
+  EXPECT_EQ(region->pulse.burst, burst);
+  EXPECT_EQ(gate::g_pulse_stats.announced, announced + 1);
+}
+
+TEST_F(Pulse, CopyAnnouncesBeforeAnyKernel) {
+  EXPECT_EQ(hook_cuMemcpyHtoDAsync_v2(0x1000, "x", 1, nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(busy());
+}
+
+TEST_F(Pulse, SynchronisingTheOnlyStreamIsIdleAndTellsTheDaemon) {
+  CUstream s = new_stream();
+  launch(s);
+  launch(s);
+  EXPECT_EQ(hook_cuStreamSynchronize(s), CUDA_SUCCESS);
+  EXPECT_FALSE(busy());
+  EXPECT_EQ(g_notices, 1u);
+  EXPECT_GT(region->pulse.idle_since_ns, 0u);
+  EXPECT_EQ(region->records.ring.head, 1u);  // the burst
+  EXPECT_EQ(region->records.ring.slots[0].kind, abi::kRecordBurst);
+  EXPECT_EQ(region->records.ring.slots[0].blocks, 2u);
+}
+
+TEST_F(Pulse, SynchronisingAnotherStreamIsNotIdle) {
+  CUstream a = new_stream(), b = new_stream();
+  launch(a);
+  launch(b);
+  hook_cuStreamSynchronize(a);
+  EXPECT_TRUE(busy());
+  hook_cuStreamSynchronize(b);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, LegacyAndPerThreadDefaultStreamsAreDifferent) {
+  hook_cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  hook_cuStreamSynchronize_ptsz(nullptr);
+  EXPECT_TRUE(busy());
+  hook_cuStreamSynchronize(nullptr);
+  EXPECT_FALSE(busy());
+  hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  hook_cuStreamSynchronize(CU_STREAM_LEGACY);
+  EXPECT_TRUE(busy());
+  hook_cuStreamSynchronize(CU_STREAM_PER_THREAD);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, ContextSynchroniseCoversEverything) {
+  launch(new_stream());
+  launch(new_stream());
+  launch();
+  hook_cuCtxSynchronize();
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, EventCoversWhatPrecededItsRecord) {
+  CUstream s = new_stream();
+  CUevent event = nullptr;
+  driver_api::real().cuEventCreate(&event, 0);
+  launch(s);
+  hook_cuEventRecord(event, s);
+  launch(s);
+  hook_cuEventSynchronize(event);
+  EXPECT_TRUE(busy());  // the second launch is not covered
+  hook_cuEventRecord(event, s);
+  hook_cuEventSynchronize(event);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, UnknownEventProvesNothing) {
+  launch();
+  hook_cuEventSynchronize(reinterpret_cast<CUevent>(uintptr_t{0x777000}));
+  EXPECT_TRUE(busy());
+}
+
+TEST_F(Pulse, QueryThatSaysNotReadyProvesNothing) {
+  CUstream s = new_stream();
+  launch(s);
+  null.hold(1);
+  EXPECT_EQ(hook_cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+  EXPECT_TRUE(busy());
+  null.hold(0);
+  EXPECT_EQ(hook_cuStreamQuery(s), CUDA_SUCCESS);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, BlockingCopyToTheHostEndsABurst) {
+  char buffer[4];
+  launch();
+  EXPECT_EQ(hook_cuMemcpyDtoH_v2(buffer, 0x1000, 4), CUDA_SUCCESS);
+  EXPECT_FALSE(busy());
+  launch();
+  hook_cuMemcpyHtoD_v2(0x1000, buffer, 4);  // may return before the device is done
+  EXPECT_TRUE(busy());
+}
+
+TEST_F(Pulse, HelperFindsIdleWhenNobodySynchronises) {
+  CUstream s = new_stream();
+  launch(s);
+  launch();
+  null.hold(1);
+  EXPECT_FALSE(lifecycle::poll_idle(base::now_ns()));
+  EXPECT_TRUE(busy());
+  null.hold(0);
+  EXPECT_TRUE(lifecycle::poll_idle(base::now_ns()));
+  EXPECT_FALSE(busy());
+  EXPECT_EQ(g_notices, 1u);
+}
+
+TEST_F(Pulse, DestroyedStreamIsForgotten) {
+  CUstream s = new_stream();
+  launch(s);
+  hook_cuStreamDestroy_v2(s);
+  EXPECT_TRUE(gate::all_complete());
+}
+
+TEST_F(Pulse, MoreStreamsThanPlacesStillBecomesIdle) {
+  for (uint32_t i = 0; i < gate::kStreamsPerThread + 5; i++) launch(new_stream());
+  EXPECT_TRUE(busy());
+  hook_cuCtxSynchronize();
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, FailedLaunchDoesNotStayOutstanding) {
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto saved = table.cuLaunchKernel;
+  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                            void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
+  EXPECT_EQ(launch(), CUDA_ERROR_INVALID_VALUE);
+  table.cuLaunchKernel = saved;
+  hook_cuStreamSynchronize(nullptr);
+  EXPECT_FALSE(busy());
+}
+
+// A thread that launched in its own stream and did not synchronise since must find the client busy, whatever the
+// others and the helper do. A moment of idle that is taken back at once is allowed (gate/pulse.h).
+TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
+  constexpr int kThreads = 8, kRounds = 2000;
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  std::thread helper([&] {
+    while (!stop) lifecycle::poll_idle(0);  // time 0: nothing is ever forgiven
+  });
+  null.hold(1);  // the helper's queries find nothing complete; only the threads' own synchronise calls do
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; i++) {
+    threads.emplace_back([&, i] {
+      CUstream s = new_stream();
+      for (int round = 0; round < kRounds; round++) {
+        for (int k = 0; k <= (round + i) % 3; k++) launch(s);
+        if (!eventually([&] { return busy(); }, 5)) wrong++;
+        hook_cuStreamSynchronize(s);
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  stop = true;
+  helper.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(gate::all_complete());
+  null.hold(0);
+  lifecycle::poll_idle(base::now_ns());
+  EXPECT_FALSE(busy());
+}
+
+}  // namespace
+}  // namespace tessera::test
