@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 #include "tests/null_driver/null_driver.h"
 
 int main(int argc, char** argv) {

@@ -1,7 +1,7 @@
 // A program linked with -lcuda. Also: errno survives the first driver call, which opens the driver.
 #include <cerrno>
 
-#include "programs/work.h"
+#include "tests/conformance/programs/work.h"
 
 int main() {
   errno = 123;

@@ -2,7 +2,7 @@
 #include <dlfcn.h>
 
 #include "driver_api/cuda.h"
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 
 int main() {
   void* versioned = dlopen("libcuda.so.1", RTLD_NOW);

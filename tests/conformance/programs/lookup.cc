@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "driver_api/cuda.h"
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 
 namespace {
 

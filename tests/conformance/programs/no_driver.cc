@@ -2,7 +2,7 @@
 // that programs know how to handle (docs/driver_api.md).
 #include <cuda.h>
 
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 
 int main() {
   int version = -1, count = -1;

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "programs/work.h"
+#include "tests/conformance/programs/work.h"
 
 namespace {
 

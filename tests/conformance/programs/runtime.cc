@@ -1,7 +1,7 @@
 // The toolkit's own static runtime as far as it goes on this driver: it must fail or succeed as without us.
 #include <cuda_runtime.h>
 
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 
 int main() {
   int count = -1, version = -1;

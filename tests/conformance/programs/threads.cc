@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 
 int main(int argc, char** argv) {
   constexpr int kThreads = 8, kLaunches = 20000;

@@ -3,7 +3,7 @@
 
 #include <cuda.h>
 
-#include "programs/print.h"
+#include "tests/conformance/programs/print.h"
 
 struct Work {
   CUcontext context;

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Every header compiles alone: include it in an empty file and check the syntax. Exit 1 with the compiler's first error.
+
+usage: check_headers.py [--root DIR] [--compiler g++] [--include DIR ...] [--jobs 2]
+"""
+import argparse
+import concurrent.futures
+import pathlib
+import subprocess
+import sys
+
+TOP = ("base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "profiles", "softgpu", "cli", "tests")
+# Compiled by nvcc only, or by nobody here.
+SKIP = ("kernels/samples/", "tests/device/")
+# What the build defines for the files that include some headers: one of several compilations, the source folder.
+DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"\"")
+
+
+def check(header, options):
+    command = [options.compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *DEFINES, "-x", "c++",
+               f"-I{options.root}"]
+    command += [f"-isystem{d}" for d in options.include] + ["-include", header, "/dev/null"]
+    run = subprocess.run(command, cwd=options.root, capture_output=True, text=True)
+    errors = [line for line in run.stderr.splitlines() if "error" in line] or run.stderr.splitlines()
+    return None if run.returncode == 0 else f"{header}: {errors[0] if errors else 'compiler failed'}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--compiler", default="g++")
+    parser.add_argument("--include", action="append", default=[])
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    headers = sorted(str(p.relative_to(options.root)) for top in TOP for p in (options.root / top).rglob("*.h"))
+    headers = [h for h in headers if not h.startswith(SKIP)]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        found = [problem for problem in pool.map(lambda h: check(h, options), headers) if problem]
+    print(*found, sep="\n", end="\n" if found else "")
+    print(f"headers: {len(headers)} compiled alone, {len(found)} problems")
+    return 1 if found or not headers else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Who may include whom (docs/architecture.md, "Modules"). Exit 1 with file:line for every include that breaks a rule.
+
+usage: check_layering.py [--root DIR]
+"""
+import argparse
+import pathlib
+import re
+import sys
+
+TOP = ("base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "profiles", "softgpu", "cli", "tests")
+
+# First matching folder decides. A folder may always include itself. Values: folders or files of the project.
+ALLOWED = {
+    "base": [],
+    "driver_api": ["base"],
+    "ipc/abi": [],
+    "ipc": ["base"],
+    "kernels": ["base"],
+    "profiles": ["base", "kernels"],
+    "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],
+    "interpose": ["base", "driver_api", "ipc", "kernels", "profiles"],
+    "scheduler_daemon/policy": ["base/units.h"],
+    "scheduler_daemon": ["base", "ipc", "profiles"],
+    "cli": ["base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon"],
+    "tests": list(TOP),
+}
+# Folders whose other includes are limited too: what may stand in angle brackets.
+SYSTEM = {
+    "ipc/abi": re.compile(r"^cstdint$"),
+    # The C++ library, and of it nothing that reads a clock, a file, the environment, or starts a thread.
+    "scheduler_daemon/policy": re.compile(
+        r"^(?!chrono|thread|mutex|fstream|iostream|filesystem|cstdlib|ctime|random|future|atomic)[a-z_]+$"),
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def rule_of(folder, table):
+    return next((key for key in table if folder == key or folder.startswith(key + "/")), None)
+
+
+def problems(root, path, lines):
+    relative = path.relative_to(root)
+    folder = str(relative.parent)
+    rule, system = rule_of(folder, ALLOWED), rule_of(folder, SYSTEM)
+    for number, line in enumerate(lines, 1):
+        m = INCLUDE.match(line)
+        if not m:
+            continue
+        quoted, target = m[1] == '"', m[2]
+        where = f"{relative}:{number}"
+        if target.split("/")[0] not in TOP or not quoted:
+            if quoted and not folder.startswith(("tests", "kernels/samples")):
+                yield f'{where}: "{target}": spell project headers from the repository root, others in <>'
+            elif system and not quoted and not SYSTEM[system].match(target):
+                yield f"{where}: {system} may not include <{target}>"
+            continue
+        own = rule if rule not in ("ipc/abi", "scheduler_daemon/policy") else system
+        allowed = ALLOWED[rule] + [own]
+        if not any(target == a or target.startswith(a + "/") for a in allowed):
+            yield f"{where}: {rule} may not include {target}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    root = parser.parse_args().root
+    found, files = [], 0
+    for top in TOP:
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in (".h", ".cc", ".c", ".S", ".cu", ".cuh", ".def") and path.is_file():
+                files += 1
+                found += problems(root, path, path.read_text(errors="replace").splitlines())
+    for line in found:
+        print(line)
+    if files == 0:
+        print("no source files found: run from a checkout")
+        return 1
+    print(f"layering: {files} files, {len(found)} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

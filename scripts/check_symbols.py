@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""What built libraries may export, need and call.
+
+  check_symbols.py exports LIBRARY MAP         exports are exactly the global names of the version script
+  check_symbols.py preload LIBRARY             needs libc and the loader only, bound at load, no text relocations,
+                                               no executable stack, SONAME libcuda.so.1
+  check_symbols.py hot ARCHIVE LIST            object files named in LIST refer to nothing that may allocate, lock,
+                                               print, read the environment, look symbols up or initialise lazily
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+PRELOAD_MAY_NEED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+
+# What a hot-path object must not refer to, and why (conventions, rule 15).
+FORBIDDEN = [
+    (r"(malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup)", "allocates"),
+    (r"_Zn[aw]\w*|_Zd[al]\w*", "allocates"),
+    (r"pthread_(mutex|rwlock|cond|once|spin|create|key)\w*|__pthread_\w+|_ZNSt5mutex\w*|mtx_\w+", "locks"),
+    (r"(f|s|sn|v|vf|vs|vsn|d)?printf(_chk)?|__\w*printf_chk|puts|fputs|fwrite|putchar|perror|strerror\w*", "prints"),
+    (r"\w*raw_log\w*", "prints"),
+    (r"(secure_)?getenv|setenv", "reads the environment"),
+    (r"dl(sym|vsym|open|close|addr|info)", "looks symbols up"),
+    (r"__tls_get_addr", "thread-local storage is not initial-exec"),
+    (r"__cxa_guard_\w+|__cxa_thread_atexit\w*|__cxa_atexit", "static with a lazy initialiser or a destructor"),
+    (r"__cxa_(throw|allocate_exception|begin_catch|rethrow)|_ZSt\d+__throw_\w+|_Unwind_Resume", "throws"),
+    (r"_ZNKSt8function\w*|_ZNSt8function\w*|_ZSt25__throw_bad_function_callv", "std::function"),
+    (r"_ZNSt7__cxx1112basic_string\w*|_ZNKSt7__cxx1112basic_string\w*", "std::string"),
+    (r"(open|openat|close|read|write|writev|socket|connect|send|sendmsg|recv|recvmsg|poll|epoll_\w+|mmap|munmap|ioctl)(64)?",
+     "system call other than a futex wake"),
+    (r"(u?sleep|nanosleep|sched_yield)", "sleeps through a cancellation point"),
+    (r"abort|exit|_exit|__assert_fail|_ZSt9terminatev", "ends the host program"),
+]
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def exports(library, version_script):
+    text = re.sub(r"/\*.*?\*/", "", pathlib.Path(version_script).read_text(), flags=re.S)
+    listed = set(re.findall(r"^\s*(\w+);", text.split("local:")[0], re.M))
+    real = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", library).splitlines()}
+    found = [f"exported but not listed: {name}" for name in sorted(real - listed)]
+    found += [f"listed but not exported: {name}" for name in sorted(listed - real)]
+    return found, f"{len(real)} exports"
+
+
+def preload(library):
+    dynamic, headers = run("readelf", "-dW", library), run("readelf", "-lW", library)
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+    found = [f"needs {name}: a preload library must not bring libraries along" for name in sorted(needed - PRELOAD_MAY_NEED)]
+    if re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) != ["libcuda.so.1"]:
+        found.append("SONAME must be libcuda.so.1: that is how the loader finds it (design D2)")
+    if "TEXTREL" in dynamic:
+        found.append("has text relocations")
+    if "BIND_NOW" not in dynamic and "NOW" not in dynamic:
+        found.append("is not linked -z now: a lazy binding could run the loader inside a hook")
+    if re.search(r"RUNPATH|RPATH", dynamic):
+        found.append("has a run path")
+    if re.search(r"GNU_STACK\s.*RWE", headers):
+        found.append("asks for an executable stack")
+    return found, f"needs {sorted(needed)}"
+
+
+def hot(archive, listing):
+    wanted = {line.strip() for line in pathlib.Path(listing).read_text().splitlines()
+              if line.strip() and not line.startswith("#")}
+    found, member, seen, references = [], None, set(), 0
+    for line in run("nm", "-A", "--undefined-only", archive).splitlines():
+        member, symbol = re.match(r".*:(\S+):\s+\S\s+(\S+)", line).groups()
+        name = re.sub(r"\.o$", "", member)
+        if name not in wanted:
+            continue
+        references += 1
+        symbol = symbol.split("@")[0]
+        for pattern, reason in FORBIDDEN:
+            if re.fullmatch(pattern, symbol):
+                found.append(f"{name} refers to {symbol}: {reason}")
+    seen = {re.sub(r"\.o$", "", m) for m in run("ar", "t", archive).split()}
+    found += [f"{name} is listed but not in the archive" for name in sorted(wanted - seen)]
+    if not wanted:
+        found.append(f"{listing} names no object file")
+    return found, f"{len(wanted)} hot objects, {references} references"
+
+
+def main():
+    modes = {"exports": exports, "preload": preload, "hot": hot}
+    if len(sys.argv) < 3 or sys.argv[1] not in modes:
+        print(__doc__)
+        return 2
+    found, summary = modes[sys.argv[1]](*sys.argv[2:])
+    print(*found, sep="\n", end="\n" if found else "")
+    print(f"{sys.argv[1]}: {summary}, {len(found)} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

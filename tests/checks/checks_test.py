@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""The checks find what they are for: each is shown a small tree or library that breaks its rule, and one that does not."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"
+
+
+def run(script, *arguments):
+    done = subprocess.run([sys.executable, str(SCRIPTS / script), *map(str, arguments)], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def expect(self, script, files, *expected):
+        """`files` break exactly the rules whose texts are `expected` (none: the tree is clean)."""
+        for name, text in files.items():
+            self.write(name, text)
+        code, output = run(script, "--root", self.root)
+        self.assertEqual(code, 1 if expected else 0, output)
+        for text in expected:
+            self.assertIn(text, output)
+        for name in files:
+            (self.root / name).unlink()
+
+    def test_layering(self):
+        good = {"base/a.h": "#include <string>\n", "interpose/gate/b.cc": '#include "ipc/abi/r.h"\n#include "base/a.h"\n',
+                "ipc/abi/r.h": "#include <cstdint>\n", "scheduler_daemon/policy/p.h": '#include "base/units.h"\n',
+                "tests/unit/t.cc": '#include "softgpu/x.h"\n', "softgpu/x.h": '#include "kernels/ptx/ir.h"\n'}
+        self.expect("check_layering.py", good)
+        for name, line, text in (
+                ("base/a.h", '#include "ipc/abi/r.h"', "base may not include ipc/abi/r.h"),
+                ("ipc/abi/r.h", "#include <string>", "ipc/abi may not include <string>"),
+                ("ipc/abi/r.h", '#include "base/a.h"', "ipc/abi may not include base/a.h"),
+                ("scheduler_daemon/policy/p.cc", "#include <chrono>", "may not include <chrono>"),
+                ("scheduler_daemon/policy/p.cc", '#include "base/clock.h"', "may not include base/clock.h"),
+                ("scheduler_daemon/core/c.cc", '#include "interpose/gate/g.h"', "may not include interpose"),
+                ("interpose/gate/g.cc", '#include "scheduler_daemon/core/c.h"', "may not include scheduler_daemon"),
+                ("softgpu/s.cc", '#include "interpose/entry/entry.h"', "softgpu may not include interpose"),
+                ("softgpu/s.cc", '#include "kernels/slice/slice.h"', "softgpu may not include kernels/slice"),
+                ("base/a.cc", '#include "tests/x.h"', "base may not include tests/x.h"),
+                ("base/a.cc", '#include "result.h"', "spell project headers from the repository root")):
+            self.expect("check_layering.py", {name: line + "\n"}, f"{name}:1", text)
+
+    def test_empty_tree_is_an_error(self):
+        for script in ("check_layering.py", "check_banned.py", "check_headers.py"):
+            self.assertEqual(run(script, "--root", self.root)[0], 1, script)
+
+    def test_banned(self):
+        self.expect("check_banned.py", {
+            "interpose/a.cc": '// exit(1) in a comment\nconst char* s = "abort()"; void on_exit_(); void f() { on_exit_(); }\n',
+            "scripts/x.sh": "# TODO(#12): later\n", "cli/m.cc": "int main() { exit(1); }\n"})
+        for name, line, text in (
+                ("interpose/a.cc", "void f() { exit(1); }", "not ours to end"),
+                ("interpose/a.cc", "void f() { ::_exit(1); }", "not ours to end"),
+                ("interpose/a.cc", "void f() { std::abort(); }", "not ours to end"),
+                ("interpose/a.cc", "void f() { throw 1; }", "nothing throws"),
+                ("interpose/a.cc", "void f() { assert(true); }", "assert aborts"),
+                ("interpose/a.cc", 'void f() { printf("x"); }', "raw_log"),
+                ("interpose/a.cc", "void f() { sigaction(1, 0, 0); }", "signal handlers"),
+                ("interpose/a.cc", 'void* p = dlsym(RTLD_NEXT, "x");', "RTLD_NEXT"),
+                ("scheduler_daemon/policy/p.cc", "auto t = now_ns();", "policy is pure"),
+                ("base/a.h", "using namespace std;", "open namespaces"),
+                ("tests/unit/t.cc", "void f() { usleep(1); }", "not synchronisation"),
+                ("base/a.cc", "// TODO: something", "TODO(#issue)")):
+            self.expect("check_banned.py", {name: line + "\n"}, f"{name}:1", text)
+
+    def test_headers(self):
+        self.expect("check_headers.py", {"base/a.h": "#pragma once\n#include <string>\nstd::string f();\n"})
+        self.expect("check_headers.py", {"base/b.h": "#pragma once\nstd::string f();\n"}, "base/b.h")
+
+    def compile(self, source, name, *options):
+        out = self.root / name
+        subprocess.run(["gcc", "-O1", "-fPIC", *options, "-o", str(out), str(self.write("s.c", source))], check=True)
+        return out
+
+    def test_exports(self):
+        script = self.write("e.map", "{ global:\n  a;\n  b;\nlocal: *; };\n")
+        both = self.compile("int a(void){return 1;} int b(void){return 2;}", "l.so", "-shared")
+        self.assertEqual(run("check_symbols.py", "exports", both, script)[0], 0)
+        other = self.compile("int a(void){return 1;} int c(void){return 2;}", "l.so", "-shared")
+        code, output = run("check_symbols.py", "exports", other, script)
+        self.assertEqual(code, 1)
+        self.assertIn("exported but not listed: c", output)
+        self.assertIn("listed but not exported: b", output)
+
+    def test_preload(self):
+        source = "int a(void){return 1;}"
+        good = ("-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,now")
+        self.assertEqual(run("check_symbols.py", "preload", self.compile(source, "l.so", *good))[0], 0)
+        for options, text in ((good + ("-Wl,--no-as-needed", "-lstdc++"), "libstdc++"),
+                              (("-shared", "-Wl,-z,now"), "SONAME"),
+                              (good[:2] + ("-Wl,-z,lazy",), "lazy binding"),
+                              (good + ("-Wl,-rpath,/x",), "run path"),
+                              (good + ("-z", "execstack"), "executable stack")):
+            code, output = run("check_symbols.py", "preload", self.compile(source, "l.so", *options))
+            self.assertEqual(code, 1, (options, output))
+            self.assertIn(text, output)
+
+    def test_hot(self):
+        listing = self.write("hot.txt", "# hot\nhot.c\n")
+
+        def archive(source):
+            self.compile(source, "hot.c.o", "-c")
+            self.compile("#include <stdlib.h>\nvoid* cold(void){return malloc(1);}", "cold.c.o", "-c")
+            out = self.root / "libgate.a"
+            out.unlink(missing_ok=True)
+            subprocess.run(["ar", "rcs", str(out), str(self.root / "hot.c.o"), str(self.root / "cold.c.o")], check=True)
+            return out
+
+        self.assertEqual(run("check_symbols.py", "hot", archive("int x; int f(void){return x;}"), listing)[0], 0)
+        for source, text in (("#include <stdlib.h>\nvoid* f(void){return malloc(3);}", "allocates"),
+                             ("#include <stdio.h>\nvoid f(int i){printf(\"%d\", i);}", "prints"),
+                             ("#include <stdlib.h>\nchar* f(void){return getenv(\"x\");}", "environment"),
+                             ("#include <dlfcn.h>\nvoid* f(void){return dlsym(0, \"x\");}", "looks symbols up"),
+                             ("__thread int t; int* f(void){return &t;}", "initial-exec"),
+                             ("#include <pthread.h>\nint f(pthread_mutex_t* m){return pthread_mutex_lock(m);}", "locks"),
+                             ("#include <unistd.h>\nlong f(void){return write(1, \"x\", 1);}", "system call")):
+            code, output = run("check_symbols.py", "hot", archive(source), listing)
+            self.assertEqual(code, 1, (source, output))
+            self.assertIn(text, output)
+        code, output = run("check_symbols.py", "hot", archive("int x;"), self.write("hot2.txt", "gone.cc\n"))
+        self.assertEqual(code, 1)
+        self.assertIn("gone.cc is listed but not in the archive", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
