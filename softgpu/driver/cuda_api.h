@@ -4,8 +4,9 @@
 
 // Declarations with default visibility: what is defined from them is exported, everything else stays hidden.
 #pragma GCC visibility push(default)
-#include <cudaProfiler.h>
 #include "driver_api/cuda.h"
+
+#include <cudaProfiler.h>
 #pragma GCC visibility pop
 
 // What a NULL stream means: the legacy stream for plain symbols, the per-thread one for _ptsz/_ptds twins.
