@@ -29,7 +29,6 @@ bool Client::drained() const {
 policy::ClientView Client::view(uint64_t now_ns) {
   policy::ClientView v;
   v.id = id;
-  v.owner = uint64_t(identity.pid);
   v.priority = priority;
   v.weight = weight;
   v.slo_ns = slo_ns;

@@ -15,7 +15,6 @@ enum class ResourceClass : uint8_t { kUnknown = 0, kCompute = 1, kMemory = 2, kL
 
 struct ClientView {       // one client on the GPU in question, as observed by the daemon
   uint64_t id = 0;        // stable while the client lives
-  uint64_t owner = 0;     // the process behind it: clients of one owner do not protect against each other
   uint32_t priority = 0;  // 0 best-effort, 1..7 protected
   uint32_t weight = 100;  // share within its level
   uint64_t slo_ns = 0;    // 0 = none

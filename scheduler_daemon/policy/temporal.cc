@@ -14,11 +14,6 @@ constexpr uint64_t kUnwatchedLook_ns = base::ms(1);  // nobody tells us when an 
 constexpr uint64_t kShortestTurn_ns = base::ms(1);
 constexpr uint64_t kWallPerQuantum = 2;  // a turn ends after this many quanta of wall time, charged or not
 
-bool all_of_one_owner(const Observation& o) {
-  return std::all_of(o.clients.begin(), o.clients.end(),
-                     [&](const ClientView& c) { return c.owner == o.clients.front().owner; });
-}
-
 bool is_protected(const ClientView& c) {
   return c.priority > 0;
 }
@@ -59,7 +54,7 @@ Decision TemporalPolicy::decide(const Observation& o) {
       unwatched_busy |= c.busy;
     }
   }
-  bool free_running = best_effort.empty() || all_of_one_owner(o);
+  bool free_running = best_effort.empty() || o.clients.size() == 1;
   bool exclusive = !o.mps && best_effort.size() > 1;
   open_accounts(best_effort);
   if (free_running || !exclusive) {

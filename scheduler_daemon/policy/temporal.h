@@ -4,7 +4,7 @@
 // - Protected clients (priority > 0) are free-running: their launches are never held (design D5). Between
 // protected
 //   levels the hardware's stream priorities are all there is in this version.
-// - One client alone on its GPU, or all clients of one process: free-running.
+// - One client alone on its GPU: free-running.
 // - Best-effort clients keep their lease while protected ones are busy: they watch the pulses themselves
 // before each
 //   launch (design D6), which takes microseconds instead of a round trip. What this policy adds is the way

@@ -38,7 +38,6 @@ struct Model {  // one best-effort client that always wants the GPU
   }
   ClientView view() const {
     return {.id = id,
-            .owner = id,
             .weight = uint32_t(weight),
             .waiting = waiting_since_ns != 0,
             .waiting_since_ns = waiting_since_ns,
@@ -136,8 +135,7 @@ Observation random_observation(std::mt19937_64& random, uint64_t now_ns) {
   std::set<uint64_t> ids;
   for (size_t i = random() % 12; i > 0; --i) ids.insert(1 + random() % 20);
   for (uint64_t id : ids) {
-    ClientView c{
-        .id = id, .owner = random() % 6 == 0 ? 1 : id, .priority = uint32_t(id % 3 == 0 ? id % 8 : 0)};
+    ClientView c{.id = id, .priority = uint32_t(id % 3 == 0 ? id % 8 : 0)};
     c.weight = uint32_t(odd());
     c.busy = random() % 2;
     c.watched = random() % 5 != 0;

@@ -11,11 +11,10 @@ using base::ms;
 using base::us;
 
 ClientView best_effort(uint64_t id, bool waiting = false, uint64_t in_flight_ns = 0) {
-  return {
-      .id = id, .owner = id, .waiting = waiting, .in_flight_ns = in_flight_ns, .drained = in_flight_ns == 0};
+  return {.id = id, .waiting = waiting, .in_flight_ns = in_flight_ns, .drained = in_flight_ns == 0};
 }
 ClientView guarded(uint64_t id, uint32_t priority, bool busy) {
-  return {.id = id, .owner = id, .priority = priority, .busy = busy};
+  return {.id = id, .priority = priority, .busy = busy};
 }
 std::vector<Grant> grants(const Decision& d) {
   std::vector<Grant> all;
@@ -46,14 +45,11 @@ TEST(None, LeavesEverythingToTheHardware) {
   EXPECT_EQ(d.next_look_ns, 0u);
 }
 
-TEST_F(Temporal, NobodyOrOneOrOneProcessIsFreeAndNeedsNoClock) {
+TEST_F(Temporal, NobodyOrOneIsFreeAndNeedsNoClock) {
   EXPECT_TRUE(decide(1, {}).leases.empty());
   Decision alone = decide(2, {best_effort(1)});
   EXPECT_EQ(grants(alone), Grants{kFree});
   EXPECT_EQ(alone.next_look_ns, 0u);
-  ClientView a = best_effort(1), b = guarded(2, 3, true);
-  a.owner = b.owner = 9;
-  EXPECT_EQ(grants(decide(3, {a, b})), (Grants{kFree, kFree}));
   EXPECT_EQ(grants(decide(4, {guarded(1, 1, true), guarded(2, 7, true)})), (Grants{kFree, kFree}));
 }
 

@@ -1,0 +1,202 @@
+// Start, stop, death and rebirth of the daemon; death of clients.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/clock.h"
+#include "daemon_process.h"
+#include "ipc/channel/pulse.h"
+
+namespace tessera::test {
+namespace {
+
+using Kind = ipc::PeerEvent::Kind;
+using namespace ipc::abi;  // NOLINT: lease states
+
+bool exists(const std::string& path) {
+  struct stat st;
+  return lstat(path.c_str(), &st) == 0;
+}
+
+// Runs f in a child process and keeps that child alive until it is killed; returns once f is done.
+pid_t in_child(const std::function<void()>& f) {
+  int done[2];
+  EXPECT_EQ(pipe2(done, O_CLOEXEC), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    f();
+    (void)!write(done[1], "x", 1);
+    for (;;) pause();
+  }
+  close(done[1]);
+  char c;
+  EXPECT_EQ(read(done[0], &c, 1), 1);
+  close(done[0]);
+  return child;
+}
+
+TEST_F(DaemonTest, SigtermLeavesEveryoneFreeAndNoFiles) {
+  start();
+  auto a = on_gpu(0), b = on_gpu(0);
+  ASSERT_TRUE(eventually([&] { return lease_state(a) == kLeaseGranted && lease_state(b) == kLeaseHold; }));
+  daemon_->signal(SIGTERM);
+  EXPECT_EQ(daemon_->wait(), 0) << daemon_->errors();
+  EXPECT_EQ(lease_state(a), uint32_t(kLeaseFree));
+  EXPECT_EQ(lease_state(b), uint32_t(kLeaseFree));
+  EXPECT_EQ(await_event(a).kind, Kind::kLost);
+  EXPECT_FALSE(exists(socket_));
+  EXPECT_FALSE(exists(socket_ + ".lock"));
+}
+
+TEST_F(DaemonTest, ASecondDaemonOnTheSameSocketIsRefused) {
+  start();
+  DaemonProcess second(socket_);
+  EXPECT_FALSE(second.listens());
+  EXPECT_NE(second.wait(), 0);
+  EXPECT_NE(second.errors().find("another tesserad"), std::string::npos);
+  EXPECT_EQ(stats()["daemon"]["socket"], socket_);  // the first is unharmed
+}
+
+TEST_F(DaemonTest, AfterSigkillTheNextDaemonTakesOverWithANewEpoch) {
+  start();
+  auto a = on_gpu(0);
+  daemon_->signal(SIGKILL);
+  EXPECT_EQ(await_event(a).kind, Kind::kLost);
+  daemon_->wait();
+  ASSERT_TRUE(exists(socket_));
+  EXPECT_EQ(ipc::attach(socket_, {}).error().code, base::Code::kUnavailable);
+  start();
+  auto again = on_gpu(0);
+  EXPECT_NE(again.daemon_epoch, a.daemon_epoch);
+}
+
+TEST_F(DaemonTest, AKilledClientIsGoneAlthoughItsForkedChildHoldsTheSocket) {
+  start();
+  auto watcher = on_gpu(0);
+  int grandchild[2];
+  ASSERT_EQ(pipe2(grandchild, O_CLOEXEC), 0);
+  pid_t service = in_child([&] {
+    auto* a = new ipc::Attachment(on_gpu(7));
+    ipc::pulse_set_busy(*a->pulse(), 1, 0, 1, base::now_ns());
+    pid_t sleeper = fork();  // never executes: socket, eventfd and all stay open there
+    if (sleeper == 0)
+      for (;;) pause();
+    (void)!write(grandchild[1], &sleeper, sizeof sleeper);
+  });
+  pid_t sleeper;
+  ASSERT_EQ(read(grandchild[0], &sleeper, sizeof sleeper), ssize_t(sizeof sleeper));
+  ipc::PeerEvent pulse = await_event(watcher);
+  ASSERT_EQ(pulse.kind, Kind::kPeerPulse);
+  EXPECT_TRUE(ipc::pulse_is_busy(*pulse.page.as<PulsePage>(), base::now_ns()));
+  ASSERT_TRUE(eventually([&] { return lease_state(watcher) == kLeaseGranted; }));
+
+  kill(service, SIGKILL);
+  ipc::PeerEvent gone = await_event(watcher);
+  EXPECT_EQ(gone.kind, Kind::kPeerGone);
+  EXPECT_EQ(gone.client_id, pulse.client_id);
+  EXPECT_TRUE(eventually([&] { return lease_state(watcher) == kLeaseFree; }));
+  EXPECT_EQ(kill(sleeper, 0), 0);  // it lived on
+  kill(sleeper, SIGKILL);
+  waitpid(service, nullptr, 0);
+}
+
+TEST_F(DaemonTest, AClientKilledHoldingTheTurnPassesItOn) {
+  start();
+  pid_t holder = in_child([&] {
+    auto* a = new ipc::Attachment(on_gpu(0));
+    a->usage()->in_flight_ns = 1'000'000;  // and it will never drain
+  });
+  auto b = on_gpu(0);
+  ASSERT_TRUE(eventually([&] { return lease_state(b) == kLeaseHold; }));
+  auto c = on_gpu(0);
+  b.usage()->waiting = 1;
+  ipc::notify(b);
+  kill(holder, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return lease_state(b) == kLeaseGranted; }));
+  waitpid(holder, nullptr, 0);
+}
+
+TEST_F(DaemonTest, AClientWithoutAProcessToWatchStillLeavesByClosing) {
+  start();
+  {
+    auto a = on_gpu(3);
+    ASSERT_EQ(stats()["clients"].size(), 1u);
+  }
+  EXPECT_TRUE(eventually([&] { return stats()["clients"].empty(); }));
+}
+
+uint64_t context_switches(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+  uint64_t sum = 0;
+  for (std::string key; in >> key;) {
+    uint64_t n;
+    if (key.find("voluntary_ctxt_switches") != std::string::npos && in >> n) sum += key[0] == 'v' ? n : 0;
+  }
+  return sum;
+}
+
+TEST_F(DaemonTest, SleepsWhenNothingHappens) {
+  start();
+  { auto a = on_gpu(0); }
+  ASSERT_TRUE(counts("detached", 1));
+  uint64_t wakes = counter("wakes");
+  poll(nullptr, 0, 300);                    // the thing measured is that nothing happens in this time
+  EXPECT_LE(counter("wakes") - wakes, 3u);  // our own two questions, and their ends
+
+  // Idle clients: renewals only.
+  auto service = on_gpu(7), trainer = on_gpu(0);
+  ASSERT_TRUE(eventually([&] { return lease_state(trainer) == kLeaseGranted; }));
+  uint64_t before = context_switches(daemon_->pid());
+  poll(nullptr, 0, 1000);
+  EXPECT_LE(context_switches(daemon_->pid()) - before, 20u);
+}
+
+TEST_F(DaemonTest, TheLeaseOfAnIdleClientIsRenewedBeforeItEnds) {
+  std::ofstream(folder_ + "/c.toml") << "[policy]\nlease_ms = 50\n";
+  start({"--config", folder_ + "/c.toml"});
+  auto service = on_gpu(7), trainer = on_gpu(0);
+  ASSERT_TRUE(eventually([&] { return lease_state(trainer) == kLeaseGranted; }));
+  uint64_t end_ns = trainer.lease()->expires_ns;
+  uint32_t word = trainer.lease()->word;
+  EXPECT_TRUE(
+      eventually([&] { return ipc::load(trainer.lease()->expires_ns, std::memory_order_relaxed) > end_ns; }));
+  EXPECT_EQ(ipc::load(trainer.lease()->word, std::memory_order_relaxed), word);
+}
+
+int run_tesserad(const std::string& arguments, std::string* output) {
+  std::string command = std::string(TESSERAD_PATH) + " " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "re");
+  char buffer[4096];
+  while (size_t n = fread(buffer, 1, sizeof buffer, pipe)) output->append(buffer, n);
+  return WEXITSTATUS(pclose(pipe));
+}
+
+TEST_F(DaemonTest, BadConfigurationAndArgumentsEndWithAClearMessage) {
+  std::string file = folder_ + "/c.toml", out;
+  std::ofstream(file) << "[policy]\nname = \"best\"\n";
+  EXPECT_EQ(run_tesserad("--check --config " + file, &out), 1);
+  EXPECT_NE(out.find("c.toml:2:8: `policy.name` must be one of"), std::string::npos) << out;
+  out.clear();
+  EXPECT_EQ(run_tesserad("--config " + file, &out), 1)
+      << "a daemon must not start with a wrong configuration";
+  out.clear();
+  EXPECT_EQ(run_tesserad("--config " + folder_ + "/missing.toml", &out), 1);
+  EXPECT_NE(out.find("cannot read the configuration"), std::string::npos) << out;
+  out.clear();
+  EXPECT_NE(run_tesserad("--log-level loud", &out), 0);
+  EXPECT_NE(out.find("log-level"), std::string::npos) << out;
+  out.clear();
+  std::ofstream(file) << "[policy]\nname = \"none\"\n";
+  EXPECT_EQ(run_tesserad("--check --config " + file, &out), 0) << out;
+  out.clear();
+  EXPECT_EQ(run_tesserad("--socket /proc/tessera/x.sock", &out), 1);
+  EXPECT_NE(out.find("--socket"), std::string::npos) << out;
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,134 @@
+#include "daemon_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "ipc/channel/lease.h"
+
+namespace tessera::test {
+
+bool eventually(const std::function<bool()>& condition, int limit_ms) {
+  uint64_t until_ns = base::now_ns() + base::ms(uint64_t(limit_ms));
+  do {
+    if (condition()) return true;
+    poll(nullptr, 0, 1);
+  } while (base::now_ns() < until_ns);
+  return condition();
+}
+
+DaemonProcess::DaemonProcess(std::string socket, std::vector<std::string> arguments) : log_(socket + ".log") {
+  int ready[2];
+  EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  arguments.insert(arguments.begin(), {TESSERAD_PATH, "--socket", socket, "--ready-fd", "9"});
+  std::vector<char*> argv;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(log, 2);
+    if (ready[1] == 9)
+      fcntl(9, F_SETFD, 0);
+    else
+      dup2(ready[1], 9);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(log);
+  close(ready[1]);
+  char line;
+  listens_ = read(ready[0], &line, 1) == 1;  // end of file if it exits first
+  close(ready[0]);
+}
+
+DaemonProcess::~DaemonProcess() {
+  if (exited()) return;
+  signal(SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void DaemonProcess::signal(int number) const {
+  kill(pid_, number);
+}
+
+bool DaemonProcess::exited() {
+  if (!reaped_) reaped_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  return reaped_;
+}
+
+int DaemonProcess::wait() {
+  return eventually([this] { return exited(); }) ? status_ : -1;
+}
+
+std::string DaemonProcess::errors() const {
+  std::ostringstream text;
+  text << std::ifstream(log_).rdbuf();
+  return text.str();
+}
+
+void DaemonTest::SetUp() {
+  char folder[] = "/tmp/tessera-it-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  folder_ = folder;
+  socket_ = folder_ + "/tesserad.sock";
+}
+
+void DaemonTest::TearDown() {
+  daemon_.reset();
+  (void)!std::system(("rm -rf " + folder_).c_str());
+}
+
+void DaemonTest::start(std::vector<std::string> arguments) {
+  daemon_.reset();
+  daemon_ = std::make_unique<DaemonProcess>(socket_, std::move(arguments));
+  ASSERT_TRUE(daemon_->listens()) << daemon_->errors();
+}
+
+ipc::Attachment DaemonTest::attach(uint32_t priority, const char* name) {
+  auto a = ipc::attach(socket_, {.priority = priority, .name = name}, 10'000);
+  EXPECT_TRUE(a.ok()) << a.error().text;
+  return std::move(a).value();
+}
+
+ipc::Attachment DaemonTest::on_gpu(uint32_t priority, uint8_t gpu, bool mps) {
+  ipc::Attachment a = attach(priority);
+  uint8_t uuid[16] = {gpu};
+  EXPECT_TRUE(ipc::announce_device(a, uuid, 100, mps).ok());
+  return a;
+}
+
+nlohmann::json DaemonTest::stats() {
+  auto text = ipc::query(socket_, 0, 10'000);
+  EXPECT_TRUE(text.ok()) << text.error().text;
+  return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
+}
+
+bool DaemonTest::counts(const char* name, uint64_t at_least) {
+  return eventually([&] { return counter(name) >= at_least; });
+}
+
+uint32_t lease_state(const ipc::Attachment& a) {
+  return ipc::lease_state(*a.lease(), ipc::lease_snapshot(*a.lease()).word, base::now_ns());
+}
+
+ipc::PeerEvent await_event(const ipc::Attachment& a, int limit_ms) {
+  ipc::PeerEvent event;
+  eventually(
+      [&] {
+        event = ipc::next_event(a);
+        return event.kind != ipc::PeerEvent::Kind::kNothing;
+      },
+      limit_ms);
+  return event;
+}
+
+}  // namespace tessera::test
