@@ -54,6 +54,7 @@ struct Options {
   int64_t seed = 1, requests = 0, warmup = 3, calibrate = 0, rows = 0, features = 0, hidden = 0, classes = 0;
   double rate = 0, load = 0, service_ms = 0, seconds = 0, scale = 1;
   std::string preset = "auto", csv;
+  bool verify = false;
 };
 
 struct Request {
@@ -100,6 +101,39 @@ class Network {
     CUDA_CHECK(cudaGetLastError());
     CUDA_CHECK(cudaMemcpyAsync(host_output_, output_, output_bytes(), cudaMemcpyDeviceToHost, stream_));
     CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+
+  // The same forward pass on the host, in double precision; largest difference of any row of the last
+  // request.
+  double largest_error() const {
+    const auto numbers = [&](size_t n, int which, float amplitude) {
+      std::vector<float> v(n);
+      fill(v.data(), n, uint64_t(seed_) * 1000 + which, amplitude);
+      return v;
+    };
+    const auto w1 = numbers(size_t(features_) * hidden_, 1, 2.0f / std::sqrt(float(features_)));
+    const auto bias = numbers(hidden_, 2, 0.5f);
+    const auto w2 = numbers(size_t(hidden_) * classes_, 3, 4.0f / std::sqrt(float(hidden_)));
+    const auto weight = numbers(classes_, 4, 1.0f);
+    double worst = 0;
+    for (int row = 0; row < rows_; ++row) {
+      const float* x = host_input_ + size_t(row) * features_;
+      std::vector<double> activation(hidden_), probability(classes_);
+      for (int h = 0; h < hidden_; ++h) {
+        double v = bias[h];
+        for (int f = 0; f < features_; ++f) v += double(x[f]) * w1[size_t(f) * hidden_ + h];
+        activation[h] = 0.5 * v * (1 + std::tanh(0.7978845608 * (v + 0.044715 * v * v * v)));
+      }
+      double top = -INFINITY, sum = 0, score = 0;
+      for (int c = 0; c < classes_; ++c) {
+        for (int h = 0; h < hidden_; ++h) probability[c] += activation[h] * w2[size_t(h) * classes_ + c];
+        top = std::max(top, probability[c]);
+      }
+      for (int c = 0; c < classes_; ++c) sum += (probability[c] = std::exp(probability[c] - top));
+      for (int c = 0; c < classes_; ++c) score += probability[c] / sum * weight[c];
+      worst = std::max(worst, std::abs(score - host_output_[row]));
+    }
+    return worst;
   }
 
   const float* output() const { return host_output_; }
@@ -177,6 +211,7 @@ int main(int argc, char** argv) {
        {"--requests", Option::kInt, &o.requests, "at most so many requests"},
        {"--warmup", Option::kInt, &o.warmup, "requests before the clock starts (default 3)"},
        {"--calibrate", Option::kInt, &o.calibrate, "only: this many requests back to back, print their time"},
+       {"--verify", Option::kFlag, &o.verify, "only: one request, compared with the host; exit 1 if wrong"},
        {"--seed", Option::kInt, &o.seed, "of arrivals, weights and inputs (default 1)"},
        {"--csv", Option::kText, &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC)"},
        {"--rows", Option::kInt, &o.rows, "batch rows per request"},
@@ -192,6 +227,11 @@ int main(int argc, char** argv) {
   calibrate(network, std::max<int64_t>(o.warmup, 1));
   std::printf("rows=%lld features=%lld hidden=%lld classes=%lld\n", (long long)o.rows, (long long)o.features,
               (long long)o.hidden, (long long)o.classes);
+  if (o.verify) {
+    const double error = network.largest_error();  // of the last warm-up request
+    std::printf("largest_error=%.3g verified=%s\n", error, error < 1e-4 ? "yes" : "no");
+    return error < 1e-4 ? 0 : 1;
+  }
   if (o.calibrate > 0) {
     const std::vector<double> ms = calibrate(network, o.calibrate);
     double sum = 0;

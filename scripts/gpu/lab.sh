@@ -37,6 +37,8 @@ out=${out:-$build/lab/$(date -u +%Y%m%dT%H%M%SZ)}
 mkdir -p "$out" || exit 2
 bin=$build/bin/device
 shim=$build/lib/libtessera.so
+alias=$build/lib/libtessera_alias.so
+preload=$shim; [ -e "$alias" ] && preload="$shim $alias"
 run=$build/bin/tessera
 export TESSERA_DEVICE_BIN=$bin
 
@@ -98,16 +100,16 @@ if wanted H1; then
   fi
   for program in "${programs[@]}"; do
     answer "H1_bare_$program" -- "$bin/$program" "${libraries[@]}"
-    if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$shim" -- "$bin/$program" "${libraries[@]}"
+    if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$preload" -- "$bin/$program" "${libraries[@]}"
     else skip "H1_shim_$program" "lib/libtessera.so is not built"; fi
   done
   answer H1_bare_python -- python3 "$bin/h1_python.py"
-  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$shim" -- python3 "$bin/h1_python.py"; fi
+  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- python3 "$bin/h1_python.py"; fi
 fi
 if wanted H2; then
   answer H2_bare -- "$bin/h2_launch_cost" "${quick[@]}"
   if [ -e "$shim" ]; then
-    answer H2_shim_no_daemon LD_PRELOAD="$shim" -- "$bin/h2_launch_cost" "${quick[@]}"
+    answer H2_shim_no_daemon LD_PRELOAD="$preload" -- "$bin/h2_launch_cost" "${quick[@]}"
   else skip H2_shim_no_daemon "lib/libtessera.so is not built"; fi
   if [ -x "$run" ] && [ -x "$build/bin/tesserad" ]; then
     answer H2_protected -- "$run" run --priority high -- "$bin/h2_launch_cost" "${quick[@]}"
