@@ -57,6 +57,9 @@ base::Status read_containers(Bytes bytes, std::vector<Entry>* entries) {
     used = std::min((used + 7) & ~size_t{7}, bytes.size());
     bytes = bytes.subspan(used);
   }
+  if (std::any_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b != 0; })) {
+    return bad("fat binary: truncated container header");
+  }
   return base::ok();
 }
 

@@ -806,7 +806,7 @@ bool Parser::single(Operand* o, bool is_call, unsigned depth) {
     if (depth > kMaxOperandDepth || !single(o, false, depth + 1)) {
       return c_.fail("a predicate after '!'");
     }
-    if (!o->text.empty()) {
+    if (!o->text.empty() || o->negated) {
       return c_.fail("a predicate before this");
     }
     o->negated = true;

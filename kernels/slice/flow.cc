@@ -283,12 +283,11 @@ class LoopFinder {
     for (size_t next = 0; next < work_.size(); ++next) {
       Work item = std::move(work_[next]);
       visited_ += item.blocks.size();
-      if (visited_ > kMaxLoopWork) {
-        flow_.gave_up = true;
-        return;
+      if (visited_ <= kMaxLoopWork) {
+        components(item);
       }
-      components(item);
     }
+    flow_.gave_up = visited_ > kMaxLoopWork;
   }
 
  private:
@@ -380,7 +379,49 @@ class LoopFinder {
     std::sort(blocks.begin(), blocks.end());
     uint32_t header = entry_of(blocks, item);
     flow_.loops.push_back({blocks, item.depth});
+    natural_loops(blocks, header, item.depth + 1);
     work_.push_back({std::move(blocks), header, item.depth + 1});
+  }
+
+  void natural_loops(const std::vector<uint32_t>& blocks, uint32_t header, unsigned depth) {
+    std::vector<std::vector<uint32_t>> predecessors(blocks.size());
+    auto position = [&](uint32_t b) {
+      auto it = std::lower_bound(blocks.begin(), blocks.end(), b);
+      return it != blocks.end() && *it == b ? it - blocks.begin() : -1;
+    };
+    for (uint32_t b : blocks) {
+      for (uint32_t to : flow_.blocks[b].successors) {
+        if (auto p = position(to); p >= 0) {
+          predecessors[static_cast<size_t>(p)].push_back(b);
+        }
+      }
+    }
+    visited_ += blocks.size();
+    const auto& back = predecessors[static_cast<size_t>(position(header))];
+    if (back.size() < 2) {
+      return;
+    }
+    for (uint32_t source : back) {
+      std::vector<uint8_t> member(blocks.size(), 0);
+      std::vector<uint32_t> open = {source}, loop = {header};
+      member[static_cast<size_t>(position(header))] = 1;
+      while (!open.empty()) {
+        uint32_t b = open.back();
+        open.pop_back();
+        auto p = static_cast<size_t>(position(b));
+        if (member[p]) {
+          continue;
+        }
+        member[p] = 1;
+        loop.push_back(b);
+        open.insert(open.end(), predecessors[p].begin(), predecessors[p].end());
+      }
+      visited_ += blocks.size();
+      if (loop.size() < blocks.size() && visited_ <= kMaxLoopWork) {
+        std::sort(loop.begin(), loop.end());
+        flow_.loops.push_back({std::move(loop), depth});
+      }
+    }
   }
 
   uint32_t entry_of(const std::vector<uint32_t>& blocks, const Work& item) const {

@@ -82,8 +82,11 @@ int list_entries(const char* path) {
   constexpr const char* kKinds[] = {"ptx", "cubin", "other"};
   for (const auto& e : *entries) {
     std::printf("%s sm_%u%s %u.%u %zu bytes%s%s\n", kKinds[static_cast<int>(e.kind)], e.sm,
-                e.arch_specific ? "a" : e.family_specific ? "f" : "", e.version_major, e.version_minor,
-                e.payload.size(), e.options.empty() ? "" : " options: ", e.options.c_str());
+                e.arch_specific     ? "a"
+                : e.family_specific ? "f"
+                                    : "",
+                e.version_major, e.version_minor, e.payload.size(),
+                e.options.empty() ? "" : " options: ", e.options.c_str());
   }
   return 0;
 }

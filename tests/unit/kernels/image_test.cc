@@ -1,0 +1,230 @@
+#include "kernels/image/image.h"
+
+#include <elf.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+
+#include "fixtures.h"
+#include "kernels/ptx/parser.h"
+
+namespace tessera::image {
+namespace {
+
+std::span<const uint8_t> bytes(const std::string& s) {
+  return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
+}
+std::string text(const Entry& e) {
+  return {e.payload.begin(), e.payload.end()};
+}
+
+// Bytes that end exactly where a page without a mapping behind it begins: reading one too many faults.
+class Guarded {
+ public:
+  explicit Guarded(const std::string& content) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    size_ = (content.size() + page - 1) / page * page + page;
+    base_ = static_cast<uint8_t*>(
+        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(base_ + size_ - page, page);
+    start_ = base_ + size_ - page - content.size();
+    std::memcpy(start_, content.data(), content.size());
+  }
+  ~Guarded() { munmap(base_, size_); }
+  const void* get() const { return start_; }
+
+ private:
+  uint8_t* base_;
+  uint8_t* start_;
+  size_t size_;
+};
+
+class FatbinTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Modes, FatbinTest, testing::Values("none", "speed", "balance", "size"));
+
+TEST_P(FatbinTest, HasTheCubinAndThePtx) {
+  std::string file = fixture(std::string(GetParam()) + ".fatbin");
+  auto entries = read(bytes(file));
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  ASSERT_EQ(entries->size(), 2u);
+  EXPECT_EQ((*entries)[0].kind, EntryKind::kCubin);
+  EXPECT_EQ(text((*entries)[0]), fixture("kernels.cubin"));
+  const Entry& ptx = (*entries)[1];
+  EXPECT_EQ(ptx.kind, EntryKind::kPtx);
+  EXPECT_EQ(ptx.sm, 75u);
+  EXPECT_FALSE(ptx.arch_specific);
+  auto embedded = ptx::parse(text(ptx));
+  auto original = ptx::parse(fixture("kernels.ptx"));
+  ASSERT_TRUE(embedded.ok()) << embedded.error().text;
+  EXPECT_EQ(embedded->items.size(), original->items.size());
+  EXPECT_EQ(ptx.version_major, original->version_major);
+}
+
+TEST_P(FatbinTest, EveryTruncationIsAnErrorAndNeverReadsBehindTheEnd) {
+  std::string file = fixture(std::string(GetParam()) + ".fatbin");
+  // Every length near the headers and near the end, then steps.
+  for (size_t n = 0; n < file.size(); n += (n < 256 || n + 64 > file.size()) ? 1 : 97) {
+    auto exact = std::make_unique<uint8_t[]>(n);  // exact size, so that a sanitizer sees an overrun
+    std::memcpy(exact.get(), file.data(), n);
+    EXPECT_FALSE(read({exact.get(), n}).ok()) << n;
+  }
+}
+
+TEST_P(FatbinTest, UnsizedReadsUpToTheEndOfTheMapping) {
+  std::string file = fixture(std::string(GetParam()) + ".fatbin");
+  Guarded whole(file);
+  auto entries = read_unsized(whole.get());
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  EXPECT_EQ(entries->size(), 2u);
+  for (size_t n : {size_t{4}, size_t{15}, size_t{16}, size_t{80}, file.size() / 2, file.size() - 1}) {
+    Guarded cut(file.substr(0, n));
+    EXPECT_FALSE(read_unsized(cut.get()).ok()) << n;
+  }
+  EXPECT_FALSE(read_unsized(whole.get(), file.size() - 1).ok()) << "bounded by max_bytes";
+}
+
+TEST_P(FatbinTest, DamagedHeadersNeverCrash) {
+  const std::string file = fixture(std::string(GetParam()) + ".fatbin");
+  for (size_t at = 0; at < 96; ++at) {
+    for (int value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
+      std::string damaged = file;
+      damaged[at] = static_cast<char>(value);
+      auto entries = read(bytes(damaged));
+      if (entries.ok()) {
+        EXPECT_LE(entries->size(), 16u);
+      }
+    }
+  }
+}
+
+TEST(Wrapper, VersionOneAndTwo) {
+  std::string one = fixture("balance.fatbin"), two = fixture("none.fatbin");
+  struct Wrapper {
+    uint32_t magic, version;
+    const void* data;
+    const void* extra;
+  };
+  Wrapper v1{0x466243b1, 1, one.data(), nullptr};
+  auto entries = read_unsized(&v1);
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  EXPECT_EQ(entries->size(), 2u);
+  const void* list[] = {two.data(), one.data(), nullptr};
+  Wrapper v2{0x466243b1, 2, one.data(), list};
+  entries = read_unsized(&v2);
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  EXPECT_EQ(entries->size(), 6u);
+  Wrapper v3{0x466243b1, 3, one.data(), nullptr};
+  EXPECT_FALSE(read_unsized(&v3).ok());
+  Wrapper null{0x466243b1, 1, nullptr, nullptr};
+  EXPECT_FALSE(read_unsized(&null).ok());
+  EXPECT_FALSE(read_unsized(nullptr).ok());
+  EXPECT_FALSE(read(bytes(std::string(reinterpret_cast<const char*>(&v1), sizeof v1))).ok());
+}
+
+TEST(Bare, CubinWithItsLengthFromTheHeaders) {
+  std::string cubin = fixture("kernels.cubin");
+  Guarded whole(cubin);
+  auto entries = read_unsized(whole.get());
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  ASSERT_EQ(entries->size(), 1u);
+  EXPECT_EQ((*entries)[0].kind, EntryKind::kCubin);
+  EXPECT_EQ((*entries)[0].sm, 75u);
+  EXPECT_EQ((*entries)[0].payload.size(), cubin.size());
+  for (size_t n = 0; n < cubin.size(); n += n < 128 ? 1 : 501) {
+    EXPECT_FALSE(read(bytes(cubin.substr(0, n))).ok()) << n;
+    if (n >= 4) {
+      Guarded cut(cubin.substr(0, n));
+      EXPECT_FALSE(read_unsized(cut.get()).ok()) << n;
+    }
+  }
+  for (size_t at = 4; at < 64; ++at) {  // hostile headers
+    std::string damaged = cubin;
+    damaged[at] = static_cast<char>(0xff);
+    Guarded mapped(damaged);
+    (void)read(bytes(damaged));
+    (void)read_unsized(mapped.get());
+  }
+}
+
+TEST(Bare, PtxWithAndWithoutEnd) {
+  std::string ptx = "// by hand\n.version 8.7\n.target sm_90a\n.address_size 64\n";
+  auto entries = read(bytes(ptx + std::string(3, '\0')));
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  const Entry& e = (*entries)[0];
+  EXPECT_EQ(e.kind, EntryKind::kPtx);
+  EXPECT_EQ(e.sm, 90u);
+  EXPECT_TRUE(e.arch_specific);
+  EXPECT_EQ(e.version_major, 8u);
+  EXPECT_EQ(e.version_minor, 7u);
+  EXPECT_EQ(text(e), ptx);
+  Guarded ended(ptx + std::string(1, '\0')), endless(ptx);
+  EXPECT_TRUE(read_unsized(ended.get()).ok());
+  EXPECT_FALSE(read_unsized(endless.get()).ok());
+  EXPECT_FALSE(read(bytes("hello, world, this is not an image")).ok());
+  EXPECT_FALSE(read({}).ok());
+}
+
+TEST(Host, FindsTheFatBinariesOfAProgram) {
+  // A host object is an ELF with a section .nv_fatbin: made here from a cubin's layout is not possible, so by
+  // hand.
+  std::string fatbin = fixture("none.fatbin");
+  std::string names("\0.nv_fatbin\0.shstrtab\0", 22);
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, "\177ELF\2\1\1", 7);
+  header.e_machine = EM_X86_64;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 3;
+  header.e_shstrndx = 2;
+  Elf64_Shdr sections[3] = {};
+  sections[1].sh_name = 1;
+  sections[1].sh_type = SHT_PROGBITS;
+  sections[1].sh_offset = sizeof header;
+  sections[1].sh_size = fatbin.size();
+  sections[2].sh_name = 12;
+  sections[2].sh_type = SHT_STRTAB;
+  sections[2].sh_offset = sizeof header + fatbin.size();
+  sections[2].sh_size = names.size();
+  header.e_shoff = sections[2].sh_offset + names.size();
+  std::string file(reinterpret_cast<char*>(&header), sizeof header);
+  file += fatbin + names + std::string(reinterpret_cast<char*>(sections), sizeof sections);
+  auto entries = read(bytes(file));
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  EXPECT_EQ(entries->size(), 2u);
+  for (size_t n = 0; n < file.size(); n += 211) {
+    EXPECT_FALSE(read(bytes(file.substr(0, n))).ok()) << n;
+  }
+}
+
+Entry make(EntryKind kind, unsigned sm, bool a = false, bool f = false) {
+  Entry e;
+  e.kind = kind;
+  e.sm = sm;
+  e.arch_specific = a;
+  e.family_specific = f;
+  return e;
+}
+
+TEST(Choose, AsADriverWould) {
+  constexpr auto kPtx = EntryKind::kPtx, kCubin = EntryKind::kCubin;
+  std::vector<Entry> e = {make(kCubin, 75), make(kCubin, 80), make(kCubin, 86), make(kPtx, 75),
+                          make(kPtx, 90)};
+  EXPECT_EQ(choose(e, 75), &e[0]);
+  EXPECT_EQ(choose(e, 80), &e[1]);
+  EXPECT_EQ(choose(e, 86), &e[2]);
+  EXPECT_EQ(choose(e, 89), &e[2]);
+  EXPECT_EQ(choose(e, 90), &e[4]);  // machine code does not cross major versions
+  EXPECT_EQ(choose(e, 120), &e[4]);
+  EXPECT_EQ(choose(e, 70), nullptr);
+  std::vector<Entry> specific = {make(kCubin, 90, true), make(kPtx, 90, true), make(kPtx, 80)};
+  EXPECT_EQ(choose(specific, 90), &specific[0]);
+  EXPECT_EQ(choose(specific, 100), &specific[2]);
+  std::vector<Entry> family = {make(kCubin, 100, false, true), make(kPtx, 100, false, true)};
+  EXPECT_EQ(choose(family, 103), &family[0]);
+  EXPECT_EQ(choose(family, 120), nullptr);
+  EXPECT_EQ(choose({}, 90), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera::image

@@ -1,0 +1,210 @@
+#include "kernels/slice/slice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "fixtures.h"
+#include "kernels/ptx/parser.h"
+#include "kernels/ptx/printer.h"
+#include "kernels/ptx/verifier.h"
+#include "kernels/slice/flow.h"
+
+namespace tessera::slice {
+namespace {
+
+ptx::Module parsed(const std::string& text) {
+  auto module = ptx::parse(text);
+  EXPECT_TRUE(module.ok()) << (module.ok() ? "" : module.error().text);
+  return module.ok() ? std::move(*module) : ptx::Module();
+}
+
+// Every range of a grid, block by block against the linear order.
+void check_all_ranges(uint32_t x, uint32_t y, uint32_t z) {
+  const uint32_t grid[3] = {x, y, z};
+  const uint64_t total = uint64_t{x} * y * z;
+  for (uint64_t first = 0; first < total; ++first) {
+    for (uint64_t n = 1; n <= total - first + 1; ++n) {
+      auto list = boxes(grid, first, n);
+      ASSERT_LE(list.size(), 5u);
+      uint64_t next = first;
+      for (const Box& b : list) {
+        for (uint32_t k = 0; k < b.extent[2]; ++k) {
+          for (uint32_t j = 0; j < b.extent[1]; ++j) {
+            for (uint32_t i = 0; i < b.extent[0]; ++i) {
+              ASSERT_LT(b.origin[0] + i, x);
+              ASSERT_LT(b.origin[1] + j, y);
+              ASSERT_LT(b.origin[2] + k, z);
+              ASSERT_EQ((uint64_t{b.origin[2] + k} * y + b.origin[1] + j) * x + b.origin[0] + i, next++);
+            }
+          }
+        }
+      }
+      ASSERT_EQ(next, std::min(first + n, total))
+          << x << " " << y << " " << z << " from " << first << " n " << n;
+    }
+  }
+}
+
+TEST(Boxes, CoverEveryRangeOfSmallGridsInOrder) {
+  for (uint32_t x : {1, 2, 3, 5}) {
+    for (uint32_t y : {1, 2, 4}) {
+      for (uint32_t z : {1, 2, 3}) {
+        check_all_ranges(x, y, z);
+      }
+    }
+  }
+}
+
+TEST(Boxes, LargestGrid) {
+  const uint32_t grid[3] = {2147483647, 65535, 65535};
+  const uint64_t total = uint64_t{2147483647} * 65535 * 65535;
+  auto all = boxes(grid, 0, UINT64_MAX);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].extent[0], 2147483647u);
+  EXPECT_EQ(all[0].extent[2], 65535u);
+  auto last = boxes(grid, total - 1, 10);
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].origin[0], 2147483646u);
+  EXPECT_EQ(last[0].origin[1], 65534u);
+  EXPECT_EQ(last[0].origin[2], 65534u);
+  EXPECT_TRUE(boxes(grid, total, 1).empty());
+  auto five = boxes(grid, 1, total - 2);
+  EXPECT_EQ(five.size(), 5u);
+  uint64_t sum = 0;
+  for (const Box& b : five) {
+    EXPECT_LE(b.extent[1], 65535u);
+    EXPECT_LE(b.extent[2], 65535u);
+    sum += uint64_t{b.extent[0]} * b.extent[1] * b.extent[2];
+  }
+  EXPECT_EQ(sum, total - 2);
+  const uint32_t none[3] = {4, 0, 1};
+  EXPECT_TRUE(boxes(none, 0, 4).empty());
+  const uint32_t one[3] = {7, 1, 1};
+  EXPECT_TRUE(boxes(one, 3, 0).empty());
+}
+
+TEST(Verdicts, NvccKernelsAreJudgedAsTheirNamesSay) {
+  ptx::Module m = parsed(fixture("kernels.ptx"));
+  auto reports = analyse(m);
+  EXPECT_GE(reports.size(), 16u);
+  for (const KernelReport& r : reports) {
+    EXPECT_EQ(r.verdict.may_cut(), r.kernel.starts_with("accepted")) << r.kernel << ": " << r.verdict.detail;
+    EXPECT_EQ(r.verdict.detail.empty(), r.verdict.may_cut());
+  }
+}
+
+TEST(Verdicts, OrderDependenceIsAllowedOnlyOnRequest) {
+  ptx::Module m = parsed(fixture("kernels.ptx"));
+  Options options;
+  options.allow_order_dependent = true;
+  for (const KernelReport& r : analyse(m, options)) {
+    if (r.kernel == "refused_float_sum" || r.kernel == "refused_append") {
+      EXPECT_TRUE(r.verdict.may_cut()) << r.verdict.detail;
+      EXPECT_TRUE(r.order_dependent);
+    } else {
+      EXPECT_EQ(r.verdict.may_cut(), r.kernel.starts_with("accepted")) << r.kernel;
+    }
+  }
+}
+
+class Variants : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Files, Variants, testing::Values("kernels.ptx", "kernels_debug.ptx"));
+
+TEST_P(Variants, OriginalsStayAndVariantsNeverReadTheGridDirectly) {
+  std::string text = fixture(GetParam());
+  ptx::Module before = parsed(text), m = parsed(text);
+  auto reports = add_variants(m);
+  for (size_t i = 0; i < before.items.size(); ++i) {  // the originals, untouched
+    ASSERT_EQ(m.items[i].kind, before.items[i].kind);
+  }
+  std::string printed = ptx::print(m);
+  EXPECT_TRUE(printed.starts_with(ptx::print(before)));
+  EXPECT_TRUE(ptx::verify(m).ok());
+  for (const KernelReport& r : reports) {
+    const ptx::Function* variant = m.find(r.kernel + kVariantSuffix);
+    ASSERT_EQ(variant != nullptr, r.verdict.may_cut()) << r.kernel;
+    if (!variant) {
+      continue;
+    }
+    const ptx::Function* original = m.find(r.kernel);
+    ASSERT_EQ(variant->params.size(), original->params.size() + 1);
+    EXPECT_EQ(variant->params.size(), r.n_params + 1);
+    EXPECT_EQ(variant->params.back().size_bytes(), sizeof(SliceOrigin));
+    EXPECT_EQ(variant->directives.size(), original->directives.size());
+    EXPECT_EQ(r.origin_offset % 4, 0u);
+    EXPECT_EQ(r.origin_offset, r.param_bytes);
+  }
+  // In what was added, %ctaid stands only in the prologue and %nctaid nowhere.
+  ptx::Module again = parsed(printed);
+  std::set<std::string> bad;
+  for (size_t i = before.items.size(); i < again.items.size(); ++i) {
+    if (again.items[i].kind != ptx::Item::Kind::kFunction) {
+      continue;
+    }
+    Flow flow = build_flow(*again.items[i].function);
+    for (const Node& n : flow.nodes) {
+      for (const ptx::Operand& o : n.instruction->operands) {
+        if (o.name == "%nctaid" ||
+            (o.name == "%ctaid" && !n.instruction->operands[0].name.starts_with("%tessera_launched"))) {
+          bad.insert(std::string(again.items[i].function->name));
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(bad.empty()) << *bad.begin();
+}
+
+TEST(Variants, ASecondRunAddsNothing) {
+  ptx::Module m = parsed(fixture("kernels.ptx"));
+  add_variants(m);
+  size_t n = m.items.size();
+  auto reports = add_variants(m);
+  EXPECT_EQ(m.items.size(), n);
+  EXPECT_GE(reports.size(), 16u);
+}
+
+TEST(Variants, DumpAfterEachPass) {
+  ptx::Module m = parsed(fixture("kernels.ptx"));
+  std::vector<std::string> passes;
+  Options options;
+  options.dump_user = &passes;
+  options.dump = [](void* user, const char* pass, const ptx::Module&) {
+    static_cast<std::vector<std::string>*>(user)->push_back(pass);
+  };
+  add_variants(m, options);
+  EXPECT_EQ(passes.front(), "clone");
+  EXPECT_EQ(passes.size(), 5u);
+}
+
+// Depths of the loops found, outer first.
+std::vector<unsigned> depths(const std::string& body) {
+  ptx::Module m =
+      parsed(".version 8.0\n.target sm_80\n.entry k() {\n.reg .pred p; .reg .b32 r;\n" + body + "\n}");
+  Flow flow = build_flow(*m.items[0].function);
+  std::vector<unsigned> list;
+  for (const Loop& l : flow.loops) {
+    list.push_back(l.depth);
+  }
+  return list;
+}
+
+TEST(Loops, NestedForest) {
+  using D = std::vector<unsigned>;
+  EXPECT_EQ(depths("ret;"), D{});
+  EXPECT_EQ(depths("L: @p bra L; ret;"), D{0});
+  EXPECT_EQ(depths("A: B: @p bra B; @p bra A; ret;"), (D{0, 1}));
+  EXPECT_EQ(depths("A: add.s32 r, r, 1; B: @p bra B; @p bra A; ret;"), (D{0, 1}));
+  EXPECT_EQ(depths("A: @p bra A; B: @p bra B; ret;"), (D{0, 0}));
+  EXPECT_EQ(depths("A: add.s32 r,r,1; B: add.s32 r,r,2; C: @p bra C; @p bra B; @p bra A; ret;"),
+            (D{0, 1, 2}));
+  // Two entries into one cycle: found as a loop although it has no single header.
+  EXPECT_EQ(depths("@p bra B; A: add.s32 r,r,1; B: add.s32 r,r,2; @p bra A; ret;"), D{0});
+  // Labels of the same name in different scopes, as inline assembly repeats them.
+  EXPECT_EQ(depths("{ W: @p bra D; bra W; D: } { W: @p bra D; bra W; D: } ret;"), (D{0, 0}));
+  EXPECT_EQ(depths("T: .branchtargets A, B; A: add.s32 r, r, 1; brx.idx r, T; B: ret;"), D{0});
+}
+
+}  // namespace
+}  // namespace tessera::slice
