@@ -52,7 +52,8 @@ struct OpSpec {
   uint64_t bytes = 0;
   CopyDirection direction = CopyDirection::kDeviceToDevice;
 
-  // Called once when the operation is complete, from an engine thread; must not block. May be empty.
+  // Called once when the operation is complete (complete() says so already), from an engine thread; must not
+  // block. Several may be called at the same time. Not called by ~Engine. May be empty.
   std::function<void(int code)> on_complete;
 };
 
@@ -82,7 +83,9 @@ class Engine {
   static base::Result<std::unique_ptr<Engine>> local(const std::string& description_path,
                                                      const std::string& mode);
 
-  virtual ~Engine() = default;  // abandons what is outstanding
+  // Abandons what is outstanding: waiters return, bodies that run get half a second to end, then are left
+  // alone.
+  virtual ~Engine() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual OpRef submit(OpSpec spec) = 0;             // never blocks
   virtual bool complete(const OpRef& op) const = 0;  // null counts as complete

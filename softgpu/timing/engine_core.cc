@@ -46,6 +46,10 @@ void forget_socket(int fd) {
   }
 }
 
+// Operations that the arbiter is told about at a time; the rest waits here, so that a program may run ahead
+// as far as it likes. Half of what the arbiter accepts, joins of submit() included.
+constexpr size_t kMaxAnnounced = wire::kMaxOperations / 2;
+
 constexpr auto kStopPatience = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -98,7 +102,7 @@ void Core::stop() {
   {
     std::unique_lock lock(mutex_);
     stopping_ = true;
-    end_all(kDeviceLost, callbacks);
+    end_all(kDeviceLost, callbacks);  // nobody is called: the driver is going away too
     for (Pool* pool : {&kernels_, &copies_, &actions_}) pool->work.notify_all();
     completed_.notify_all();
     wake_receiver();
@@ -136,23 +140,20 @@ OpRef Core::submit(OpSpec spec) {
     deps.erase(std::unique(deps.begin(), deps.end()), deps.end());
     std::vector<uint64_t> ids;
     for (const OpRef& dep : deps) ids.push_back(dep->id);
-    // More dependencies than a message holds: the arbiter gets joins in between, which nobody here waits for.
-    while (ids.size() > wire::kMaxDeps) {
-      Op join;
-      join.id = ++last_id_;
-      join.times = op->times;
-      send_submit(join, {ids.begin(), ids.begin() + wire::kMaxDeps});
-      ids.erase(ids.begin(), ids.begin() + wire::kMaxDeps);
-      ids.push_back(join.id);
-    }
-    op->id = ++last_id_;
+    // Ids between ours and the next are for the joins that announce() may need.
+    last_id_ += ids.size() / (wire::kMaxDeps - 1) + 1;
+    op->id = last_id_;
     for (const OpRef& dep : deps) {
       dep->dependents.push_back(op);
       if (!dep->body_done) ++op->bodies_left;
       ++op->ends_left;
     }
     live_[op->id] = op;
-    send_submit(*op, ids);
+    if (n_announced_ < kMaxAnnounced && held_.empty()) {
+      announce(op, std::move(ids));
+    } else {
+      held_.emplace_back(op, std::move(ids));
+    }
     std::deque<Step> steps;
     run_when_ready(op, steps);
     settle(std::move(steps), callbacks);
@@ -160,6 +161,34 @@ OpRef Core::submit(OpSpec spec) {
   if (flush_outbox()) wake_receiver();
   call(callbacks);
   return op;
+}
+
+// Tells the arbiter. More dependencies than a message holds: it gets joins in between, which nobody here
+// waits for.
+void Core::announce(const OpRef& op, std::vector<uint64_t> ids) {
+  uint64_t id = op->id - ids.size() / (wire::kMaxDeps - 1);
+  while (ids.size() > wire::kMaxDeps) {
+    Op join;
+    join.id = id++;
+    join.times = op->times;
+    send_submit(join, {ids.begin(), ids.begin() + wire::kMaxDeps});
+    ids.erase(ids.begin(), ids.begin() + wire::kMaxDeps);
+    ids.push_back(join.id);
+  }
+  op->announced = true;
+  ++n_announced_;
+  send_submit(*op, ids);
+  const BlockWork& w = op->spec.work;  // what a running body has said so far
+  if (op->running && w.warp_instructions + w.global_bytes + w.tensor_operations > 0)
+    post(wire::Type::kReport, wire::Report{op->times.enqueued_ns, op->id, w});
+}
+
+void Core::announce_held() {
+  while (!held_.empty() && n_announced_ < kMaxAnnounced) {
+    auto [op, ids] = std::move(held_.front());
+    held_.pop_front();
+    announce(op, std::move(ids));
+  }
 }
 
 // Starts what has become possible for `op`. Called whenever one of its counters reaches zero.
@@ -198,21 +227,23 @@ void Core::settle(std::deque<Step> steps, Callbacks& callbacks) {
 void Core::finish(const OpRef& op, int code, Callbacks& callbacks) {
   if (op->done.load(std::memory_order_relaxed)) return;
   op->code = code;
+  if (op->spec.body) callbacks.bodies.push_back(std::move(op->spec.body));
   op->spec.body = nullptr;
+  if (std::exchange(op->announced, false)) --n_announced_;
   if (trace_.enabled() && op->model_ended)
     trace_.add({op->spec.kind, op->spec.name, op->spec.stream, op->times.enqueued_ns, op->times.start_ns,
                 op->times.end_ns, op->functional_start_ns, op->functional_end_ns, op->stall_ns,
                 base::now_ns(), code});
   op->done.store(true, std::memory_order_release);
-  if (op->spec.on_complete) callbacks.emplace_back(std::move(op->spec.on_complete), code);
+  if (op->spec.on_complete) callbacks.calls.emplace_back(std::move(op->spec.on_complete), code);
   op->spec.on_complete = nullptr;
   live_.erase(op->id);
   completed_.notify_all();
 }
 
 void Core::call(Callbacks& callbacks) {
-  for (auto& [function, code] : callbacks) function(code);
-  callbacks.clear();
+  for (auto& [function, code] : callbacks.calls) function(code);
+  callbacks = {};
 }
 
 void Core::wait(const OpRef& op) {
@@ -251,6 +282,7 @@ void Core::end_all(int code, Callbacks& callbacks) {
     for (auto& [key, op] : pool->queue) op->running = false;
     pool->queue.clear();
   }
+  held_.clear();
   std::map<uint64_t, OpRef> in_order(live_.begin(), live_.end());
   for (auto& [id, op] : in_order) {
     op->dropped = true;
@@ -301,8 +333,9 @@ void Core::run_body(std::unique_lock<std::mutex>& lock, const OpRef& op) {
   } else {
     op->code = result;
     op->body_done = true;
-    post(wire::Type::kDone, wire::Done{op->functional_end_ns, op->id});
+    if (op->announced) post(wire::Type::kDone, wire::Done{op->functional_end_ns, op->id});
     settle({{op, true}}, callbacks);
+    announce_held();
   }
   lock.unlock();
   if (flush_outbox()) wake_receiver();
@@ -321,7 +354,8 @@ void Core::report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported
   *reported = true;
   {
     std::lock_guard lock(mutex_);
-    post(wire::Type::kReport, wire::Report{base::now_ns(), op.id, mean});
+    op.spec.work = mean;
+    if (op.announced) post(wire::Type::kReport, wire::Report{base::now_ns(), op.id, mean});
   }
   if (flush_outbox()) wake_receiver();
 }
@@ -355,8 +389,9 @@ void Core::send_submit(const Op& op, const std::vector<uint64_t>& deps) {
   m.shared_bytes_per_block = s.shared_bytes_per_block;
   m.kind = uint8_t(s.kind);
   m.direction = uint8_t(s.direction);
-  bool has_body = s.body && s.kind != OpKind::kJoin;
-  // A kernel that neither executes nor says what it costs takes no time.
+  bool has_body = (s.body || op.running) && !op.body_done && s.kind != OpKind::kJoin;
+  // A kernel that neither executes nor says what it costs takes no time. One whose body has run while it was
+  // held has left its cost in spec.work.
   bool work_known = s.work_known || (s.kind == OpKind::kKernel && !has_body);
   m.flags = uint8_t((has_body ? wire::kHasBody : 0) | (s.cooperative ? wire::kCooperative : 0) |
                     (work_known ? wire::kWorkKnown : 0));
@@ -401,7 +436,7 @@ void Core::receiver_thread() {
     Callbacks callbacks;
     {
       std::lock_guard lock(mutex_);
-      callbacks.swap(deferred_);
+      callbacks = std::exchange(deferred_, {});
       if (stopping_) break;
     }
     call(callbacks);
@@ -448,7 +483,9 @@ void Core::receive(std::vector<char>& buffer) {
       steps.push_back({op, false});
     }
     settle(std::move(steps), callbacks);
+    announce_held();
   }
+  if (flush_outbox()) wake_receiver();
   call(callbacks);
 }
 

@@ -36,6 +36,7 @@ class Op {
   uint32_t bodies_left = 0;       // dependencies whose body has not run
   uint32_t ends_left = 0;         // dependencies that are not complete
   bool body_done = false, model_ended = false, running = false, dropped = false;
+  bool announced = false;  // the arbiter knows it
   int code = 0;
   OpTimes times;
   uint64_t stall_ns = 0, functional_start_ns = 0, functional_end_ns = 0;
@@ -61,7 +62,11 @@ class Core : public std::enable_shared_from_this<Core> {
   DeviceInfo info;
 
  private:
-  using Callbacks = std::vector<std::pair<std::function<void(int)>, int>>;
+  // Foreign code that must not run, nor be destroyed, with the lock held.
+  struct Callbacks {
+    std::vector<std::pair<std::function<void(int)>, int>> calls;
+    std::vector<Body> bodies;
+  };
   struct Pool {  // threads that run bodies of one sort
     const char* name;
     size_t max_threads;
@@ -87,6 +92,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void receiver_thread();
   void receive(std::vector<char>& buffer);
   void lose();
+  void announce(const OpRef& op, std::vector<uint64_t> deps);
+  void announce_held();
   void send_submit(const Op& op, const std::vector<uint64_t>& deps);
   template <class T>
   void post(wire::Type type, const T& payload, const void* tail = nullptr, size_t tail_bytes = 0);
@@ -109,6 +116,9 @@ class Core : public std::enable_shared_from_this<Core> {
   std::condition_variable completed_, threads_gone_;
   std::vector<char> outbox_;
   std::unordered_map<uint64_t, OpRef> live_;
+  std::deque<std::pair<OpRef, std::vector<uint64_t>>>
+      held_;                // with dependencies; the arbiter does not know them yet
+  size_t n_announced_ = 0;  // live operations that it knows
   uint64_t last_id_ = 0;
   size_t n_threads_ = 0;
   bool stopping_ = false;

@@ -364,6 +364,11 @@ uint64_t Model::next_wake_ns() const {
     for (const Group& group : space->groups) consider(group.op, group.n * group.left);
   }
   double wake = std::max(event, bound);
+  // With many groups out of step, handling a long time at once would itself take long: keep up with it.
+  constexpr size_t kManyGroups = 64;
+  constexpr double kKeepUpNs = 5e6;
+  if (active_ && active_->groups.size() > kManyGroups)
+    wake = std::min(wake, std::max(event, now_ + kKeepUpNs));
   return wake == kNever ? UINT64_MAX : to_ns(std::ceil(wake));
 }
 

@@ -135,7 +135,7 @@ TEST_F(EngineTest, BodyRunsBeforeItsModelledStart) {
 }
 
 TEST_F(EngineTest, ActionsRunAfterCompletion) {
-  OpRef op = engine_->submit(kernel(4, 6000, nothing()));
+  OpRef op = engine_->submit(kernel(4, 6000));
   uint64_t ran_ns = 0;
   OpRef act = engine_->submit(action({op}, [&](const Report&) {
     EXPECT_TRUE(engine_->complete(op));
@@ -183,6 +183,35 @@ TEST_F(EngineTest, ManyDependencies) {
   gate.open();
   engine_->wait(end);
   for (auto& op : all) EXPECT_TRUE(engine_->complete(op));
+}
+
+TEST_F(EngineTest, RunsAheadFurtherThanTheArbiterAccepts) {
+  constexpr int kOps = 300'000;  // more than wire::kMaxOperations
+  Gate gate;
+  OpRef last = engine_->submit(action({}, [&](const Report&) {
+    gate.wait();
+    return 0;
+  }));
+  std::atomic<int> callbacks{0};
+  for (int i = 0; i < kOps; ++i) {
+    OpSpec spec = join({last});
+    if (i >= kOps - 100) {  // kernels whose bodies run long before the arbiter hears of them
+      spec = kernel(4, 0, [](const Report& report) {
+        report({60, 0, 0});
+        return 0;
+      });
+      spec.work_known = false;
+    }
+    spec.on_complete = [&](int code) { callbacks += code == 0; };
+    last = engine_->submit(std::move(spec));
+  }
+  OpRef end = engine_->submit(join({last}));
+  gate.open();
+  engine_->wait(end);
+  EXPECT_EQ(engine_->code(end), 0);
+  EXPECT_FALSE(engine_->lost());
+  EXPECT_GE(engine_->times(last).end_ns - engine_->times(last).start_ns, 10'000u);
+  while (callbacks < kOps) std::this_thread::yield();  // called after completion, by engine threads
 }
 
 TEST_F(EngineTest, CostBecomesKnownThroughReports) {
