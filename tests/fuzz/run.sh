@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# run.sh ptx|image [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
+# inputs go to a scratch folder; add the few that matter to corpus/ by hand (small ones).
+set -euo pipefail
+name=$1 seconds=${2:-60}
+shift $(($# < 2 ? $# : 2))
+root=$(cd "$(dirname "$0")/../.." && pwd)
+command -v clang++ >/dev/null || { echo "run.sh: clang++ is not installed (apt-get install clang)" >&2; exit 1; }
+out=$root/build/fuzz
+mkdir -p "$out/$name.corpus"
+case $name in
+  ptx) sources=("$root"/kernels/ptx/*.cc "$root"/kernels/slice/*.cc) libraries=() seeds=("$root/tests/golden/ptx") ;;
+  image) sources=("$root"/kernels/image/*.cc) libraries=(-lzstd -llz4) seeds=() ;;
+  *) echo "usage: run.sh ptx|image [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
+esac
+clang++ -std=c++20 -g -O1 -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+  -o "$out/${name}_fuzzer" "$root/tests/fuzz/${name}_fuzz.cc" "${sources[@]}" "${libraries[@]}"
+exec "$out/${name}_fuzzer" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
+  -artifact_prefix="$out/" "$@" "$out/$name.corpus" "$root/tests/fuzz/corpus/$name" "${seeds[@]}"
