@@ -35,6 +35,7 @@ class AllocationMap {
   bool find(uint64_t address, Range* range) const; // the range that holds address
   bool nearest(uint64_t address, Range* range) const;  // for reports
   uint64_t generation() const;
+  const uint64_t* generation_word() const;  // the same, for the interpreter's per-access check (atomic loads only)
 
  private:
   struct State;

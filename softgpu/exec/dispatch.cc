@@ -1,0 +1,36 @@
+// Which instruction set's vector handlers to use, decided once. TESSERA_EXEC_ISA=avx512|avx2|v2|none overrides, for
+// tests and for comparing.
+#include <cstdlib>
+#include <string_view>
+
+#include "softgpu/exec/core.h"
+
+namespace tessera::softgpu::exec {
+namespace avx512 { extern const FastTable kFastTable; }
+namespace avx2 { extern const FastTable kFastTable; }
+namespace v2 { extern const FastTable kFastTable; }
+
+namespace {
+const FastTable* choose() {
+  __builtin_cpu_init();
+  const bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("fma");
+  const bool has2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+                    __builtin_cpu_supports("bmi2");
+  const bool has1 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  const char* text = std::getenv("TESSERA_EXEC_ISA");
+  const std::string_view wish = text ? text : "";
+  if (wish == "none") return nullptr;
+  if (has512 && (wish.empty() || wish == "avx512")) return &avx512::kFastTable;
+  if (has2 && wish != "v2") return &avx2::kFastTable;
+  return has1 ? &v2::kFastTable : nullptr;
+}
+}  // namespace
+
+Handler fast_handler(Operation operation, Ty type) {
+  static const FastTable* const table = choose();
+  return table ? table->by_type[static_cast<unsigned>(operation)][static_cast<unsigned>(type)] : nullptr;
+}
+
+}  // namespace tessera::softgpu::exec

@@ -1,0 +1,344 @@
+// Running a grid: blocks in launch order over the workers, warps of a block in turn. A worker keeps one block until it
+// ends; one that only spins is joined by the next blocks, so that blocks waiting for each other make progress.
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+#include "softgpu/exec/core.h"
+
+namespace tessera::softgpu::exec {
+
+void Buffer::reserve(size_t bytes) {
+  if (bytes <= bytes_) return;
+  bytes = (bytes + 255) & ~size_t{255};
+  void* fresh = std::aligned_alloc(128, bytes);
+  if (data_) std::memcpy(fresh, data_, bytes_);
+  std::memset(static_cast<char*>(fresh) + bytes_, 0, bytes - bytes_);
+  std::free(data_);
+  data_ = fresh;
+  bytes_ = bytes;
+}
+
+namespace {
+
+constexpr uint64_t kWarpQuantum = 20000;   // issue slots before a warp gives way
+constexpr unsigned kMostResident = 128;    // blocks per worker, unless cooperative
+
+// A random permutation of [0, n) by index: a Feistel network over the next power of four, cycle-walking.
+uint64_t permute(uint64_t index, uint64_t n, uint64_t seed) {
+  if (seed == 0 || n < 2) return index;
+  if (seed == 1) return n - 1 - index;
+  unsigned half = 1;
+  while ((uint64_t{1} << (2 * half)) < n) ++half;
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  do {
+    uint64_t left = index >> half, right = index & mask;
+    for (unsigned round = 0; round < 4; ++round) {
+      uint64_t x = right * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u + round;
+      x = (x ^ (x >> 31)) * 0x94d049bb133111ebu;
+      const uint64_t next = left ^ ((x >> 29) & mask);
+      left = right;
+      right = next;
+    }
+    index = left << half | right;
+  } while (index >= n);
+  return index;
+}
+
+void fill(char* specials, Special which, uint32_t value) {
+  uint32_t* out = reinterpret_cast<uint32_t*>(specials + static_cast<size_t>(which) * 128);
+  for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
+}
+
+// What stays the same for all blocks that this slot runs.
+void prepare_slot(Block& b, Grid& grid, Worker& worker) {
+  b.grid = &grid;
+  b.worker = &worker;
+  const Code& entry = *grid.kernel->codes[0];
+  const auto& dim = grid.launch.block;
+  const size_t regs = (entry.reg_bytes + 127) & ~size_t{127};
+  b.register_stride = std::max<size_t>(regs, 128);
+  b.registers.reserve(b.register_stride * grid.n_warps);
+  b.specials.reserve(kSpecialBytes * grid.n_warps);
+  b.shared.reserve(grid.shared_bytes + 64);
+  b.local.reserve(size_t{grid.local_bytes} * kLanes * grid.n_warps);
+  if (b.warps.size() != grid.n_warps) b.warps.resize(grid.n_warps);
+  const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
+  for (uint32_t wi = 0; wi < grid.n_warps; ++wi) {
+    Warp& w = b.warps[wi];
+    w = Warp{};
+    w.index = wi;
+    w.worker = &worker;
+    w.block = &b;
+    w.shared = b.shared.data();
+    w.shared_bytes = grid.shared_bytes;
+    w.local_bytes = grid.local_bytes;
+    w.local = b.local.data() + size_t{grid.local_bytes} * kLanes * wi;
+    w.registers = b.registers.data() + b.register_stride * wi;
+    w.register_bytes = b.register_stride;
+    char* s = w.specials = b.specials.data() + kSpecialBytes * wi;
+    w.base[2] = s - 2;
+    const auto column = [s](Special which) { return reinterpret_cast<uint32_t*>(s + static_cast<size_t>(which) * 128); };
+    for (unsigned i = 0; i < kLanes; ++i) {
+      const uint32_t linear = wi * kLanes + i;
+      column(Special::kTidX)[i] = linear % dim[0];
+      column(Special::kTidY)[i] = linear / dim[0] % dim[1];
+      column(Special::kTidZ)[i] = linear / (dim[0] * dim[1]);
+      column(Special::kLaneid)[i] = i;
+      column(Special::kLanemaskEq)[i] = 1u << i;
+      column(Special::kLanemaskLt)[i] = (1u << i) - 1;
+      column(Special::kLanemaskLe)[i] = ((1u << i) - 1) | 1u << i;
+      column(Special::kLanemaskGe)[i] = ~((1u << i) - 1);
+      column(Special::kLanemaskGt)[i] = ~(((1u << i) - 1) | 1u << i);
+    }
+    for (unsigned axis = 0; axis < 3; ++axis) {
+      fill(s, static_cast<Special>(static_cast<unsigned>(Special::kNtidX) + axis), dim[axis]);
+      fill(s, static_cast<Special>(static_cast<unsigned>(Special::kNctaidX) + axis), grid.launch.grid[axis]);
+    }
+    fill(s, Special::kWarpid, wi);
+    fill(s, Special::kNwarpid, 64);
+    fill(s, Special::kNsmid, 1);
+    fill(s, Special::kGridid, static_cast<uint32_t>(grid.id));
+    uint64_t* id64 = reinterpret_cast<uint64_t*>(s + static_cast<size_t>(Special::kGridid64) * 128);
+    uint64_t* dynamic64 = reinterpret_cast<uint64_t*>(s + static_cast<size_t>(Special::kDynamicBase64) * 128);
+    for (unsigned i = 0; i < kLanes; ++i) id64[i] = grid.id, dynamic64[i] = grid.kernel->dynamic_shared_offset;
+    fill(s, Special::kDynamicBase, grid.kernel->dynamic_shared_offset);
+    fill(s, Special::kDynamicSmem, grid.launch.dynamic_shared_bytes);
+    fill(s, Special::kTotalSmem, grid.shared_bytes);
+    fill(s, Special::kEnvreg1, static_cast<uint32_t>(workspace >> 32));
+    fill(s, Special::kEnvreg2, static_cast<uint32_t>(workspace));
+    fill(s, Special::kOne, 1);
+  }
+}
+
+void start_block(Block& b, uint64_t linear) {
+  Grid& grid = *b.grid;
+  const auto& g = grid.launch.grid;
+  b.id[0] = static_cast<uint32_t>(linear % g[0]);
+  b.id[1] = static_cast<uint32_t>(linear / g[0] % g[1]);
+  b.id[2] = static_cast<uint32_t>(linear / (uint64_t{g[0]} * g[1]));
+  b.live_warps = grid.n_warps;
+  b.ready = grid.n_warps == 32 ? ~0u : (1u << grid.n_warps) - 1;
+  b.free_frames.clear();
+  for (auto& f : b.frames) b.free_frames.push_back(f.get());
+  while (b.free_frames.size() < grid.n_warps) {
+    b.frames.push_back(std::make_unique<Frame>());
+    b.free_frames.push_back(b.frames.back().get());
+  }
+  for (Barrier& barrier : b.barriers) barrier = Barrier{};
+  const Code* entry = grid.kernel->codes[0].get();
+  for (Warp& w : b.warps) {
+    for (unsigned axis = 0; axis < 3; ++axis)
+      fill(w.specials, static_cast<Special>(static_cast<unsigned>(Special::kCtaidX) + axis), b.id[axis]);
+    const uint32_t threads = std::min(grid.n_threads - w.index * kLanes, kLanes);
+    w.live = threads == 32 ? ~0u : (1u << threads) - 1;
+    Frame* f = b.free_frames.back();
+    b.free_frames.pop_back();
+    *f = Frame{entry, nullptr, nullptr, w.live, 0, 0, 0};
+    w.n_groups = 0;
+    w.carry = 0;
+    w.issued = 0;
+    w.rotate = false;
+    w.frame = f;
+    w.groups[w.n_groups++] = Group{entry->ops.data(), f, w.live, GroupState::kReady, 0, 0};
+  }
+}
+
+enum class Outcome { kDone, kSpinning, kStopped };
+
+void report_deadlock(Block& b) {
+  std::string text = "nothing can run: ";
+  const Op* at_op = nullptr;
+  Warp* where = nullptr;
+  unsigned n = 0;
+  for (Warp& w : b.warps)
+    for (uint32_t i = 0; i < w.n_groups; ++i) {
+      const Group& g = w.groups[i];
+      const bool barrier = g.state == GroupState::kBarrier;
+      const Op* op = barrier ? g.pc - 1 : g.pc;
+      if (!at_op) at_op = op, where = &w;
+      if (++n > 8) continue;
+      char piece[96];
+      std::snprintf(piece, sizeof piece, "%swarp %u lanes %08x at line %u wait for %s", n > 1 ? "; " : "", w.index, g.mask,
+                    op->line, barrier ? "barrier " : "the other lanes of a .sync mask");
+      text += piece;
+      if (barrier) text += std::to_string(g.barrier);
+    }
+  if (n > 8) text += "; and " + std::to_string(n - 8) + " more groups";
+  if (!at_op) return;
+  raise(*where, at_op, FaultKind::kDeadlock, static_cast<unsigned>(std::countr_zero(where->groups[0].mask)), 0, text);
+}
+
+// Runs every ready warp for a quantum; kSpinning: some gave way and the block goes on later.
+Outcome run_round(Block& b) {
+  bool gave_way = false;
+  bool progress = true;
+  uint32_t yielded = 0;
+  while (progress) {
+    progress = false;
+    for (uint32_t todo = b.ready & ~yielded; todo; todo = b.ready & ~yielded) {
+      const unsigned wi = static_cast<unsigned>(std::countr_zero(todo));
+      // Take each ready warp once before any again: later ones have higher numbers.
+      Warp& w = b.warps[wi];
+      w.limit = w.issued + kWarpQuantum;
+      w.stop = Stop::kNone;
+      const uint64_t before = w.issued;
+      const Op* op = start_ready(w);
+      while (op) op = op->fn(w, op);
+      b.worker->warp_instructions += w.issued - before;
+      switch (w.stop) {
+        case Stop::kFault: return Outcome::kStopped;
+        case Stop::kYield: yielded |= 1u << wi; gave_way = true; break;
+        default: {
+          // Blocked or done, but groups may have become ready through its own last step.
+          bool any = false;
+          for (uint32_t i = 0; i < w.n_groups; ++i) any |= w.groups[i].state == GroupState::kReady;
+          if (!any) b.ready &= ~(1u << wi);
+          break;
+        }
+      }
+    }
+  }
+  if (gave_way) return Outcome::kSpinning;
+  bool live = false;
+  for (Warp& w : b.warps) live |= w.live != 0;
+  if (!live) return Outcome::kDone;
+  report_deadlock(b);
+  return Outcome::kStopped;
+}
+
+void publish(Worker& worker, uint64_t blocks) {
+  if (Progress* p = worker.grid->progress) {
+    p->blocks_done.fetch_add(blocks, std::memory_order_relaxed);  // statistics only
+    p->warp_instructions.fetch_add(worker.warp_instructions - worker.reported_instructions, std::memory_order_relaxed);
+    p->global_bytes.fetch_add(worker.memory.global_bytes - worker.reported_bytes, std::memory_order_relaxed);
+  }
+  worker.reported_instructions = worker.warp_instructions;
+  worker.reported_bytes = worker.memory.global_bytes;
+}
+
+void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
+  std::vector<std::unique_ptr<Block>> active;
+  uint64_t done_here = 0;
+  const auto stopped = [&] {
+    return grid.stop.load(std::memory_order_relaxed) ||
+           (grid.cancel && grid.cancel->load(std::memory_order_relaxed));  // a late look costs a block, nothing else
+  };
+  const auto fetch = [&] {
+    const uint64_t index = grid.next.fetch_add(1, std::memory_order_relaxed);  // only unique numbers matter
+    if (index >= grid.n_blocks) return false;
+    std::unique_ptr<Block> slot;
+    if (!worker.free_blocks.empty()) {
+      slot = std::move(worker.free_blocks.back());
+      worker.free_blocks.pop_back();
+    } else {
+      slot = std::make_unique<Block>();
+    }
+    if (slot->grid != &grid) prepare_slot(*slot, grid, worker);
+    start_block(*slot, permute(index, grid.n_blocks, grid.launch.block_order_seed));
+    active.push_back(std::move(slot));
+    return true;
+  };
+  bool more = true;
+  while (!stopped()) {
+    if (active.empty()) {
+      if (!more || !fetch()) break;
+    }
+    if (grid.launch.cooperative)
+      while (more && active.size() < resident) more = fetch();
+    for (size_t i = 0; i < active.size();) {
+      const Outcome outcome = run_round(*active[i]);
+      if (outcome == Outcome::kStopped) goto out;
+      if (outcome == Outcome::kDone) {
+        worker.free_blocks.push_back(std::move(active[i]));
+        active.erase(active.begin() + static_cast<std::ptrdiff_t>(i));
+        if (++done_here % 16 == 0 || grid.n_blocks < 256) publish(worker, done_here), done_here = 0;
+      } else {
+        ++i;
+        if (stopped()) goto out;
+      }
+    }
+    // Everything resident gave way: let one more block in.
+    if (!active.empty() && more && active.size() < resident) more = fetch();
+  }
+out:
+  publish(worker, done_here);
+  for (auto& b : active) worker.free_blocks.push_back(std::move(b));
+}
+
+// A thread's slots survive its runs: launches of small kernels should not pay for memory.
+Worker& own_worker() {
+  thread_local Worker worker;
+  return worker;
+}
+
+void attach(Worker& worker, Grid& grid) {
+  worker.grid = &grid;
+  worker.memory = MemoryView{};
+  worker.memory.generation_now = grid.memory->generation_word();
+  worker.memory.generation = grid.memory->generation();
+  worker.warp_instructions = worker.reported_instructions = worker.reported_bytes = 0;
+  const uint64_t params = reinterpret_cast<uint64_t>(grid.params);
+  worker.params_range = CachedRange{params, params + grid.kernel->info.param_bytes, false};
+  const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
+  worker.workspace_range = CachedRange{workspace, workspace + 64, true};
+  for (auto& b : worker.free_blocks) b->grid = nullptr;
+}
+
+}  // namespace
+
+Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads, Work* work,
+               Progress* progress, const std::atomic<bool>* cancel) {
+  static std::atomic<uint64_t> grids{1};
+  Grid grid{};
+  grid.kernel = &kernel;
+  grid.launch = launch;
+  grid.n_blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  grid.n_threads = launch.block[0] * launch.block[1] * launch.block[2];
+  grid.n_warps = (grid.n_threads + kLanes - 1) / kLanes;
+  grid.memory = &memory;
+  grid.cancel = cancel;
+  grid.progress = progress;
+  grid.id = grids.fetch_add(1, std::memory_order_relaxed);  // only unique numbers matter
+  if (grid.n_threads == 0 || grid.n_threads > 1024 || grid.n_blocks == 0) {
+    grid.fault.kind = FaultKind::kIllegalInstruction;
+    grid.fault.kernel = kernel.info.name;
+    grid.fault.text = "launch of " + std::to_string(grid.n_threads) + " threads per block and " +
+                      std::to_string(grid.n_blocks) + " blocks: both must be at least 1, threads at most 1024";
+    return grid.fault;
+  }
+  Buffer params;
+  params.reserve(kernel.info.param_bytes + 16);
+  if (launch.params && kernel.info.param_bytes) std::memcpy(params.data(), launch.params, kernel.info.param_bytes);
+  grid.params = params.data();
+  alignas(64) char workspace[64] = {64};
+  grid.workspace = workspace;
+  grid.shared_bytes = kernel.dynamic_shared_offset + launch.dynamic_shared_bytes;
+  if (launch.dynamic_shared_bytes == 0) grid.shared_bytes = kernel.info.static_shared_bytes;
+  grid.local_bytes = (kernel.info.local_bytes + 15u) & ~15u;
+
+  threads = static_cast<unsigned>(std::clamp<uint64_t>(threads, 1, grid.n_blocks));
+  const uint64_t resident =
+      launch.cooperative ? (grid.n_blocks + threads - 1) / threads : std::min<uint64_t>(kMostResident, grid.n_blocks);
+  std::vector<std::thread> helpers;
+  std::vector<Work> shares(threads);
+  const auto body = [&](unsigned index) {
+    Worker& worker = own_worker();
+    attach(worker, grid);
+    run_worker(worker, grid, resident);
+    shares[index] = Work{worker.warp_instructions, worker.memory.global_bytes, worker.memory.tensor_operations};
+    worker.grid = nullptr;
+  };
+  for (unsigned i = 1; i < threads; ++i) helpers.emplace_back(body, i);
+  body(0);
+  for (std::thread& t : helpers) t.join();
+  if (work)
+    for (const Work& share : shares) {
+      work->warp_instructions += share.warp_instructions;
+      work->global_bytes += share.global_bytes;
+      work->tensor_operations += share.tensor_operations;
+    }
+  return std::move(grid.fault);
+}
+
+}  // namespace tessera::softgpu::exec
