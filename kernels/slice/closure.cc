@@ -10,6 +10,8 @@ using ptx::Name;
 using ptx::OpClass;
 using ptx::Operand;
 
+constexpr unsigned kMaxCallDepth = 200;  // a chain of hostile length must not exhaust the stack
+
 constexpr Name kRuntime[] = {"vprintf", "malloc", "free", "__assertfail"};
 
 bool any_special(const Operand& o, auto&& test) {
@@ -189,6 +191,12 @@ FunctionFacts* Closure::facts(Name name) {
   FunctionFacts* f = facts_.emplace(name, std::make_unique<FunctionFacts>()).first->second.get();
   f->state = 1;
   f->function = definition->second;
+  if (depth_ >= kMaxCallDepth) {
+    f->own = refuse(Refusal::kTooComplex, "calls are nested too deeply");
+    f->state = 2;
+    return f;
+  }
+  ++depth_;
   f->flow = build_flow(*f->function);
   Scan(*f).run();
   f->reads_coordinates = f->own_reads_coordinates;
@@ -216,6 +224,7 @@ FunctionFacts* Closure::facts(Name name) {
     f->weak_read |= c->weak_read;
     f->pause |= c->pause;
   }
+  --depth_;
   f->state = 2;
   return f;
 }

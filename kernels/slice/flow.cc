@@ -201,7 +201,7 @@ class Builder {
   }
 
   // Where control may go after node n, except to the next node. True if it may also go on to the next.
-  bool jumps(uint32_t n, std::vector<uint32_t>* targets) const {
+  bool jumps(uint32_t n, std::vector<uint32_t>* targets) {
     const Node& node = flow_.nodes[n];
     const ptx::Instruction& i = *node.instruction;
     bool guarded = !i.guard.empty();
@@ -210,10 +210,10 @@ class Builder {
       return guarded;
     }
     if (i.opcode == "brx" && i.operands.size() >= 2) {
-      if (const Statement* list = target_list(i.operands[1].name, node.scope)) {
-        for (Name name : list->targets) {
-          targets->push_back(label(name, node.scope));
-        }
+      const Statement* list = target_list(i.operands[1].name, node.scope);
+      flow_.gave_up |= !list || list->targets.empty();
+      for (size_t k = 0; list && k < list->targets.size(); ++k) {
+        targets->push_back(label(list->targets[k], node.scope));
       }
       return guarded;
     }
@@ -287,7 +287,7 @@ class LoopFinder {
         components(item);
       }
     }
-    flow_.gave_up = visited_ > kMaxLoopWork;
+    flow_.gave_up |= visited_ > kMaxLoopWork;
   }
 
  private:

@@ -50,7 +50,7 @@ struct Flow {
   std::vector<Block> blocks;
   std::vector<Loop> loops;  // outer before inner
   Object n_objects = kFirstRegister;
-  bool gave_up = false;  // the loop forest exceeded its bound
+  bool gave_up = false;  // unknown jump targets, or the loop forest exceeded its bound
 
   std::span<const Object> reads(const Node& n) const {
     return {objects.data() + n.reads_begin, objects.data() + n.writes_begin};

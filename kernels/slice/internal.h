@@ -42,6 +42,7 @@ class Closure {
   const ptx::Module& module_;
   std::unordered_map<ptx::Name, const ptx::Function*> defined_;
   std::unordered_map<ptx::Name, std::unique_ptr<FunctionFacts>> facts_;
+  unsigned depth_ = 0;  // of the call chain being followed
 };
 
 // Depth-first list of a function and all that it reaches, callees before callers.

@@ -89,37 +89,67 @@ Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
   return {};
 }
 
-SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow), shared_(flow.n_objects, 0) {
-  // An object is shared if each of its writes is cvta.shared, or moves or offsets a shared one.
-  std::vector<uint8_t> denied(flow.n_objects, 0);
-  auto makes_shared = [&](const Node& node) {
-    const Instruction& i = *node.instruction;
-    if (i.opcode == "cvta") {
-      return !i.has("to") && ptx::space_of(i) == Space::kShared;
-    }
-    if (i.opcode != "mov" && i.opcode != "add" && i.opcode != "sub") {
-      return false;
-    }
-    return std::any_of(flow_.reads(node).begin(), flow_.reads(node).end(),
-                       [&](Object o) { return o != node.guard && shared_[o]; });
-  };
+// Objects of which every write satisfies `makes`, which may ask for what was found so far. Cycles stay out.
+std::vector<uint8_t> all_writes(const Flow& flow, auto makes) {
+  std::vector<uint8_t> found(flow.n_objects, 0), denied(flow.n_objects, 0);
   for (bool changed = true; changed;) {
     changed = false;
     std::fill(denied.begin(), denied.end(), 0);
-    for (const Node& node : flow_.nodes) {
-      for (Object o : flow_.writes(node)) {
-        denied[o] |= !makes_shared(node);
+    for (const Node& node : flow.nodes) {
+      for (Object o : flow.writes(node)) {
+        denied[o] |= !makes(node, found);
       }
     }
-    for (const Node& node : flow_.nodes) {
-      for (Object o : flow_.writes(node)) {
-        if (o >= kFirstRegister && !denied[o] && !shared_[o]) {
-          shared_[o] = 1;
-          changed = true;
+    for (const Node& node : flow.nodes) {
+      for (Object o : flow.writes(node)) {
+        if (o >= kFirstRegister && !denied[o] && !found[o]) {
+          found[o] = changed = true;
         }
       }
     }
   }
+  return found;
+}
+
+SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow) {
+  using Found = std::vector<uint8_t>;
+  const bool generic_shared = std::any_of(flow.nodes.begin(), flow.nodes.end(), [](const Node& n) {
+    return n.instruction->opcode == "cvta" && !n.instruction->has("to") &&
+           ptx::space_of(*n.instruction) == Space::kShared;
+  });
+  if (!generic_shared) {
+    shared_.assign(flow.n_objects, 0);
+    return;
+  }
+  // Offsets: 32-bit numbers made wide. A difference of pointers is neither offset nor address here.
+  const Found offset = all_writes(flow, [&](const Node& node, const Found& found) {
+    const Instruction& i = *node.instruction;
+    if (i.opcode == "mul" || i.opcode == "mad") {
+      return i.opcode == "mul" && i.has("wide");
+    }
+    if (i.opcode == "cvt") {
+      return ptx::type_bytes(i.type(1)) <= 4 && ptx::type_bytes(i.type(1)) > 0;
+    }
+    return i.opcode == "shl" && found[flow.object_of(node, 1)];
+  });
+  // Addresses: cvta.shared, and those moved or displaced by a literal or an offset.
+  shared_ = all_writes(flow, [&](const Node& node, const Found& found) {
+    const Instruction& i = *node.instruction;
+    if (i.opcode == "cvta") {
+      return !i.has("to") && ptx::space_of(i) == Space::kShared;
+    }
+    if (i.opcode == "mov" && i.operands.size() == 2) {
+      return found[flow.object_of(node, 1)] != 0;
+    }
+    if (i.opcode != "add" || i.operands.size() != 3) {
+      return false;
+    }
+    auto displaces = [&](size_t n) {
+      return i.operands[n].kind == Operand::Kind::kInteger || offset[flow.object_of(node, n)];
+    };
+    return (found[flow.object_of(node, 1)] && displaces(2)) ||
+           (found[flow.object_of(node, 2)] && displaces(1));
+  });
 }
 
 bool SharedAddresses::only_shared(const Node& node) const {

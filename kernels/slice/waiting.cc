@@ -113,8 +113,11 @@ class LoopCheck {
         return is_strong(i) || (same_place && (pause_ || i.has("cg") || i.has("cs") || i.has("lu")));
       case OpClass::kAtomic:
         return true;
-      case OpClass::kAsyncCopy:
-        return same_place && ptx::space_of(i) == Space::kShared;
+      case OpClass::kAsyncCopy: {  // [to], [from], ...: where it goes may vary
+        bool same_source = true;
+        flow_.each_object(node, 1, [&](Object o) { same_source &= !varies_[o]; });
+        return same_source && ptx::space_of(i) == Space::kShared;
+      }
       case OpClass::kTensor:
       case OpClass::kTexture:
         return same_place && pause_;
@@ -275,7 +278,7 @@ Verdict check_waiting(const FunctionFacts& facts, Closure& closure) {
   const Flow& flow = facts.flow;
   if (flow.gave_up) {
     return refuse(Refusal::kTooComplex,
-                  "the loops of '" + std::string(facts.function->name) + "' are too many");
+                  "the control flow of '" + std::string(facts.function->name) + "' is not followed");
   }
   SharedAddresses shared(flow);
   size_t work = 0;
