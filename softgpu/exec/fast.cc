@@ -523,7 +523,7 @@ TS_INLINE Pattern pattern(Warp& w, const Op* op, unsigned stride) {
   p.uniform = !(differ & m);
   p.consecutive = !(off & m);
   const uint64_t imm = static_cast<uint64_t>(op->imm);
-  p.begin = (p.uniform ? static_cast<uint64_t>(start) : static_cast<uint64_t>(base)) + imm;
+  p.begin = static_cast<uint64_t>(start) + imm - (p.uniform && !p.consecutive ? 0 : uint64_t{first} * stride);
   return p;
 }
 
