@@ -51,9 +51,23 @@ struct Image {
 
 namespace {
 
+// A first launch may come inside a capture, where loading code is forbidden to the application but needed by
+// us: nothing that loading does is, or could be, part of the captured work.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { driver().ThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { driver().ThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // afterwards the thread's own
+};
+
 // Lock held. A failure is not kept: a later call, e.g. after cudaSetDevice, tries again.
 cudaError_t load(Image& image) {
   if (image.library) return cudaSuccess;
+  const RelaxedCapture relaxed;
   return as_error(
       driver().LibraryLoadData(&image.library, image.wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0));
 }
@@ -61,6 +75,7 @@ cudaError_t load(Image& image) {
 // Lock held.
 cudaError_t fill_managed(Registry& r, Image& image) {
   if (image.managed_ready) return cudaSuccess;
+  const RelaxedCapture relaxed;
   for (const auto& [host, variable] : r.variables) {
     if (variable.image != &image || !variable.managed_slot) continue;
     CUdeviceptr address = 0;
