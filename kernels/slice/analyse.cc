@@ -78,9 +78,14 @@ KernelReport analyse_entry(const ptx::Module& module, const ptx::Function& entry
 }
 
 std::vector<KernelReport> analyse(const ptx::Module& module, const Options& options) {
+  Closure closure(module);
+  return analyse_module(module, closure, options);
+}
+
+std::vector<KernelReport> analyse_module(const ptx::Module& module, Closure& closure,
+                                         const Options& options) {
   std::vector<KernelReport> reports;
   base::Status valid = ptx::verify(module);
-  Closure closure(module);
   for (const ptx::Item& item : module.items) {
     if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry || !item.function->has_body ||
         item.function->name.ends_with(kVariantSuffix)) {

@@ -88,4 +88,6 @@ Verdict refuse(Refusal refusal, std::string detail);
 KernelReport analyse_entry(const ptx::Module& module, const ptx::Function& entry, Closure& closure,
                            const Options& options);
 
+std::vector<KernelReport> analyse_module(const ptx::Module& module, Closure& closure, const Options& options);
+
 }  // namespace tessera::slice

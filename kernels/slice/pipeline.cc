@@ -31,8 +31,8 @@ base::Status verify_clones(const Rewrite& rewrite) {
 }  // namespace
 
 std::vector<KernelReport> add_variants(ptx::Module& module, const Options& options) {
-  std::vector<KernelReport> reports = analyse(module, options);
   Closure closure(module);
+  std::vector<KernelReport> reports = analyse_module(module, closure, options);
   Rewrite rewrite{module, closure, {}, {}, {}};
   for (const KernelReport& report : reports) {
     if (report.verdict.may_cut() && !module.find(report.kernel + kVariantSuffix)) {
