@@ -1,10 +1,11 @@
 // First driver call of the process: open the driver, fill the tables, tell the gate.
 //
-//   kFresh --(first caller wins)--> kRunning --(tables published)--> kReady      never back
+//   kFresh --(first caller wins)--> its thread id --(tables published)--> kReady      never back
 //
 // Others wait on the state word. The winner itself may come back while it runs (the driver's constructors may
 // call exported entry points, which are ours): it is answered CUDA_ERROR_NOT_INITIALIZED, not made to wait
-// for itself. If the winner vanished (fork in another thread while it ran), a waiter takes over.
+// for itself. If the winner does not exist in this process (another thread forked while it ran), a waiter
+// takes over.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,12 +30,12 @@ namespace {
 
 using driver_api::kEntryCount;
 
-enum State : uint32_t { kFresh = 0, kRunning = 1, kReady = 2 };
+// Values of g_state; anything else is 1 + the id of the thread that runs init.
+constexpr uint32_t kFresh = 0, kReady = 1;
 constexpr uint64_t kOwnerCheckNs = 100'000'000;  // how often a waiter looks whether the winner still exists
 constexpr size_t kMaxPath = 4096;
 
-constinit uint32_t g_state = kFresh;      // State; release by the winner, acquire by everybody else
-constinit std::atomic<pid_t> g_owner{0};  // thread that runs init; relaxed: compared with the reader's own id
+constinit uint32_t g_state = kFresh;  // release by the winner, acquire by everybody else
 constinit std::atomic<bool> g_disabled{false};
 constinit char g_driver_path[kMaxPath] = "";
 
@@ -90,33 +91,26 @@ constinit Counters g_counters{};
 bool ensure_ready() {
   std::atomic_ref<uint32_t> state(g_state);
   // Acquire: pairs with the winner's release, so that the tables are seen filled.
-  if (state.load(std::memory_order_acquire) == kReady) return true;
+  uint32_t seen = state.load(std::memory_order_acquire);
+  if (seen == kReady) return true;
   const base::ErrnoGuard keep_errno;
-  const pid_t me = thread_id();
-  for (;;) {
-    uint32_t seen = kFresh;
-    if (state.compare_exchange_strong(seen, kRunning, std::memory_order_acquire)) {
-      g_owner.store(me, std::memory_order_relaxed);
-      fill_tables();
-      return true;
-    }
-    if (seen == kReady) return true;
-    const pid_t owner = g_owner.load(std::memory_order_relaxed);
-    if (owner == me) {
+  const uint32_t me = 1 + static_cast<uint32_t>(thread_id());
+  while (seen != kReady) {
+    if (seen == me) {
       bump(&Counters::nested_in_init);
       return false;
     }
-    // owner == 0: the winner has not yet written its id.
-    if (owner != 0 && !thread_exists(owner)) {
-      pid_t expected = owner;
-      if (g_owner.compare_exchange_strong(expected, me, std::memory_order_relaxed)) {
+    if (seen == kFresh || !thread_exists(static_cast<pid_t>(seen - 1))) {
+      if (state.compare_exchange_strong(seen, me, std::memory_order_acquire)) {
         fill_tables();
         return true;
       }
       continue;
     }
-    base::futex_wait(&g_state, kRunning, kOwnerCheckNs);
+    base::futex_wait(&g_state, seen, kOwnerCheckNs);
+    seen = state.load(std::memory_order_acquire);
   }
+  return true;
 }
 
 void disable_hooks() {

@@ -1,0 +1,235 @@
+// The entry layer inside one program: its objects are linked here, the null driver stands for the real one.
+// Every test that makes the first call runs in a child process, because a process has only one.
+#include "interpose/entry/entry.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "interpose/entry/hooks.h"
+
+namespace {
+
+std::atomic<int> g_first_calls{0};
+std::atomic<bool> g_found{false}, g_disabled{false};
+std::string g_path;
+std::atomic<int> g_hook_calls{0};
+
+}  // namespace
+
+// Strong definitions, as the gate's: they replace the weak ones.
+extern "C" void tessera_on_first_call(const tessera::entry::FirstCall* first) noexcept {
+  ++g_first_calls;
+  g_found = first->driver_found;
+  g_disabled = first->disabled;
+  g_path = first->driver_path;
+}
+extern "C" CUresult hook_cuCtxSynchronize() noexcept {
+  ++g_hook_calls;
+  return tessera::driver_api::real().cuCtxSynchronize();
+}
+
+namespace tessera::entry {
+namespace {
+
+using driver_api::Entry;
+
+// Runs `body` in a child that makes the first call itself; the child's failures become ours.
+template <class Body>
+void first_call_in_child(const char* driver, Body body) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setenv("TESSERA_DRIVER", driver, 1);
+    body();
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "child ended with status " << status;
+}
+
+TEST(Entry, NothingHappensBeforeTheFirstCall) {
+  EXPECT_EQ(g_first_calls, 0);
+  EXPECT_EQ(driver_api::real().cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+}
+
+TEST(Entry, FirstCallOpensTheDriverOnceAndIsItselfForwarded) {
+  first_call_in_child(NULL_DRIVER, [] {
+    errno = 77;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(errno, 77);
+    EXPECT_EQ(g_first_calls, 1);
+    EXPECT_TRUE(g_found);
+    EXPECT_FALSE(g_disabled);
+    EXPECT_EQ(g_path, NULL_DRIVER);
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(g_first_calls, 1);
+    EXPECT_EQ(call_count(Entry::cuInit), 2u);
+    EXPECT_EQ(call_count(Entry::cuDeviceGet), 0u);
+    EXPECT_EQ(counters().entries_missing, 0u);
+    EXPECT_EQ(counters().captured_relocations, 0u);
+  });
+}
+
+TEST(Entry, ManyThreadsAtOnceGetOneInit) {
+  first_call_in_child(NULL_DRIVER, [] {
+    std::atomic<bool> go{false};
+    std::atomic<int> good{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 16; ++i) {
+      threads.emplace_back([&] {
+        while (!go.load(std::memory_order_acquire)) std::this_thread::yield();
+        int version = 0;
+        if (cuDriverGetVersion(&version) == CUDA_SUCCESS && version == 13000) ++good;
+      });
+    }
+    go.store(true, std::memory_order_release);
+    for (auto& t : threads) t.join();
+    EXPECT_EQ(good, 16);
+    EXPECT_EQ(g_first_calls, 1);
+  });
+}
+
+TEST(Entry, HooksAreCalledUntilSwitchedOffEvenThroughOldPointers) {
+  first_call_in_child(NULL_DRIVER, [] {
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    void* p = nullptr;
+    auto status = static_cast<CUdriverProcAddressQueryResult>(77);
+    ASSERT_EQ(cuGetProcAddress_v2("cuCtxSynchronize", &p, 12000, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuCtxSynchronize));
+    const auto handed_out = reinterpret_cast<CUresult (*)()>(p);
+    EXPECT_EQ(handed_out(), CUDA_SUCCESS);
+    EXPECT_EQ(g_hook_calls, 2);
+    EXPECT_FALSE(hooks_disabled());
+    disable_hooks();
+    EXPECT_TRUE(hooks_disabled());
+    EXPECT_EQ(handed_out(), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(g_hook_calls, 2);
+    EXPECT_EQ(call_count(Entry::cuCtxSynchronize), 4u);
+  });
+}
+
+TEST(Entry, SwitchedOffByTheUserHandsOutTheDriversPointers) {
+  first_call_in_child(NULL_DRIVER, [] {
+    setenv("TESSERA_DISABLE", "1", 1);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_TRUE(g_disabled);
+    EXPECT_EQ(g_hook_calls, 0);
+    void* p = nullptr;
+    ASSERT_EQ(cuGetProcAddress_v2("cuLaunchKernel", &p, 12000, 0, nullptr), CUDA_SUCCESS);
+    EXPECT_NE(p, exported_address(Entry::cuLaunchKernel));
+  });
+}
+
+TEST(Entry, LookupsAreCountedByOutcome) {
+  first_call_in_child(NULL_DRIVER, [] {
+    void* p = nullptr;
+    ASSERT_EQ(cuGetProcAddress_v2("cuLaunchKernel", &p, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+                                  nullptr),
+              CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuLaunchKernel_ptsz));
+    ASSERT_EQ(cuGetProcAddress("cuMemcpyHtoD", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuMemcpyHtoD_v2));
+    ASSERT_EQ(cuGetProcAddress("cuMemcpyHtoD", &p, 2000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuMemcpyHtoD)) << "an old ABI is a different entry";
+    ASSERT_EQ(cuGetProcAddress("cuGetProcAddress", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuGetProcAddress_v2));
+    ASSERT_EQ(cuGetProcAddress("cuGetProcAddress", &p, 11030, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuGetProcAddress));
+    ASSERT_EQ(cuGetProcAddress("cuDeviceGetName", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, driver_api::real_slot(Entry::cuDeviceGetName)) << "not hooked: the driver's own pointer";
+    EXPECT_EQ(cuGetProcAddress("cuNoSuchFunction", &p, 12000, 0), CUDA_ERROR_NOT_FOUND);
+    const Counters c = counters();
+    EXPECT_EQ(c.lookups, 7u);
+    EXPECT_EQ(c.lookups_substituted, 5u);
+    EXPECT_EQ(c.lookups_ambiguous + c.lookups_unindexed + c.lookups_unknown, 0u);
+    EXPECT_EQ(lookup_count(Entry::cuDeviceGetName), 1u);
+    EXPECT_EQ(lookup_count(Entry::cuMemcpyHtoD_v2), 1u);
+  });
+}
+
+// A driver that answers lookups strangely: shared addresses, unknown names, addresses that it does not
+// export.
+TEST(Entry, StrangeAnswersAreHandedOnAndCounted) {
+  first_call_in_child(STRANGE_DRIVER, [] {
+    void* p = nullptr;
+    // One address for a launch and a copy, asked by a name that is neither: the driver's pointer stays.
+    ASSERT_EQ(cuGetProcAddress("cuFuncGetModule", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, driver_api::real_slot(Entry::cuLaunchKernel));
+    EXPECT_EQ(counters().lookups_ambiguous, 1u);
+    // The same address asked by name is the entry of that name.
+    ASSERT_EQ(cuGetProcAddress("cuMemcpy", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuMemcpy));
+    // A name that only a newer driver knows, and a known name whose address is no export.
+    ASSERT_EQ(cuGetProcAddress("cuFromTheFuture", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(counters().lookups_unknown, 1u);
+    ASSERT_EQ(cuGetProcAddress("cuStreamQuery", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(counters().lookups_unindexed, 1u);
+    // Success without a pointer must not be looked up.
+    p = &p;
+    EXPECT_EQ(cuGetProcAddress("null", &p, 12000, 0), CUDA_SUCCESS);
+    EXPECT_EQ(p, nullptr);
+    // This driver has only the first form: the second is answered by it, status included.
+    auto status = static_cast<CUdriverProcAddressQueryResult>(77);
+    ASSERT_EQ(cuGetProcAddress_v2("cuMemcpy", &p, 12000, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SUCCESS);
+    EXPECT_EQ(cuGetProcAddress_v2("absent", &p, 12000, 0, &status), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
+  });
+}
+
+TEST(Entry, DriverThatCallsUsWhileItIsOpenedIsAnswered) {
+  first_call_in_child(CALLING_DRIVER, [] {
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(counters().nested_in_init, 1u);
+    const auto answer =
+        reinterpret_cast<int*>(dlsym(dlopen(CALLING_DRIVER, RTLD_NOW), "answer_in_constructor"));
+    ASSERT_NE(answer, nullptr);
+    EXPECT_EQ(*answer, CUDA_ERROR_NOT_INITIALIZED);
+  });
+}
+
+TEST(Entry, ChildForkedDuringInitTakesOver) {
+  first_call_in_child(BLOCKING_DRIVER, [] {
+    int entered[2], leave[2];
+    ASSERT_EQ(pipe(entered), 0);
+    ASSERT_EQ(pipe(leave), 0);
+    setenv("ENTERED_FD", std::to_string(entered[1]).c_str(), 1);
+    setenv("LEAVE_FD", std::to_string(leave[0]).c_str(), 1);
+    std::thread first([] { cuInit(0); });
+    char byte;
+    ASSERT_EQ(read(entered[0], &byte, 1), 1);  // the driver's constructor runs in `first`
+    const pid_t child = fork();
+    if (child == 0) _exit(cuInit(0) == CUDA_SUCCESS && counters().nested_in_init == 0 ? 0 : 1);
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    ASSERT_EQ(write(leave[1], "x", 1), 1);
+    first.join();
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+  });
+}
+
+TEST(Entry, WithoutADriverHooksStayAway) {
+  first_call_in_child("/nonexistent/libcuda.so.1", [] {
+    EXPECT_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_NO_DEVICE);
+    EXPECT_EQ(g_hook_calls, 0);
+    EXPECT_FALSE(g_found);
+    EXPECT_EQ(g_path, "");
+  });
+}
+
+}  // namespace
+}  // namespace tessera::entry
