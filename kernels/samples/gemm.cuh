@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kGemmThreads) gemm(const float* __restrict__ a
   for (int k_base = 0; k_base < k; k_base += panel) {
     const int depth = min(panel, k - k_base);
     const float* row_a = a + (m_base + threadIdx.x / 2) * k + k_base;
+#pragma unroll 1
     for (int i = threadIdx.x % 2 * 4; i < depth; i += 8) {  // two threads per row of A
       const float4 v = *reinterpret_cast<const float4*>(row_a + i);
       float* to = panel_a + i * kRowStride + threadIdx.x / 2;
@@ -37,23 +38,26 @@ __global__ void __launch_bounds__(kGemmThreads) gemm(const float* __restrict__ a
       to[2 * kRowStride] = v.z;
       to[3 * kRowStride] = v.w;
     }
+#pragma unroll 1
     for (int i = threadIdx.x / 4; i < depth; i += kGemmThreads / 4) {  // four threads per row of B
       *reinterpret_cast<float4*>(panel_b + i * kTileColumns + column) =
           *reinterpret_cast<const float4*>(b + (k_base + i) * n + n_base + column);
     }
     __syncthreads();
-#pragma unroll 8
-    for (int i = 0; i < depth; ++i) {
-      const float2 left = *reinterpret_cast<const float2*>(panel_a + i * kRowStride + row);
-      const float4 right = *reinterpret_cast<const float4*>(panel_b + i * kTileColumns + column);
-      top.x += left.x * right.x;
-      top.y += left.x * right.y;
-      top.z += left.x * right.z;
-      top.w += left.x * right.w;
-      bottom.x += left.y * right.x;
-      bottom.y += left.y * right.y;
-      bottom.z += left.y * right.z;
-      bottom.w += left.y * right.w;
+    for (int i0 = 0; i0 < depth; i0 += kTileDepth) {
+#pragma unroll
+      for (int i = i0; i < i0 + kTileDepth; ++i) {
+        const float2 left = *reinterpret_cast<const float2*>(panel_a + i * kRowStride + row);
+        const float4 right = *reinterpret_cast<const float4*>(panel_b + i * kTileColumns + column);
+        top.x += left.x * right.x;
+        top.y += left.x * right.y;
+        top.z += left.x * right.z;
+        top.w += left.x * right.w;
+        bottom.x += left.y * right.x;
+        bottom.y += left.y * right.y;
+        bottom.z += left.y * right.z;
+        bottom.w += left.y * right.w;
+      }
     }
     __syncthreads();
   }

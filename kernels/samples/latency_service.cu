@@ -156,7 +156,7 @@ void choose_sizes(Options& o) {
     positive("size", double(value));
     value = round_up(value, kTileRows);
   };
-  size(o.rows, 320, 4096, o.scale);
+  size(o.rows, 224, 4096, o.scale);
   size(o.features, 64, 512, 1);
   size(o.hidden, 64, 1024, 1);
   size(o.classes, 64, 512, 1);
