@@ -261,7 +261,7 @@ bool Arbiter::apply(const Message& message) {
       op.id = s.id;
       op.kind = OpKind(s.kind);
       op.deps.resize(s.n_deps);
-      memcpy(op.deps.data(), message.payload.data() + sizeof s, size_t(s.n_deps) * 8);
+      if (s.n_deps) memcpy(op.deps.data(), message.payload.data() + sizeof s, size_t(s.n_deps) * 8);
       op.has_body = s.flags & wire::kHasBody;
       op.cooperative = s.flags & wire::kCooperative;
       op.work_known = s.flags & wire::kWorkKnown;

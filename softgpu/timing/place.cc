@@ -54,7 +54,7 @@ base::Result<std::string> find_arbiter() {
   std::string named = environment("TESSERA_SOFTGPU_ARBITER");
   if (!named.empty()) return named;
   std::string folder = own_folder();
-  for (const char* relative : {"/../../bin/softgpu_arbiter", "/../bin/softgpu_arbiter", "/softgpu_arbiter"})
+  for (const char* relative : {"/softgpu_arbiter", "/../bin/softgpu_arbiter", "/../../bin/softgpu_arbiter"})
     if (access((folder + relative).c_str(), X_OK) == 0) return folder + relative;
   return base::error(Code::kNotFound, "softgpu_arbiter not found near " + folder +
                                           "; build it or set TESSERA_SOFTGPU_ARBITER to its path");
