@@ -1,0 +1,120 @@
+// What happens at the edges of a process: fork, exit with work outstanding, and scripted faults, which are
+// read once.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "support.h"
+
+namespace softgpu_driver_test {
+namespace {
+
+constexpr int kOk = 42;
+
+// Exit status of `body` in a forked child; the parent must not have initialised the driver.
+int in_child(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(30);
+    exit(body());  // not _exit: the library's exit code is under test
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+#define CHILD_CU(call) \
+  if (CUresult code_of_call = (call)) return int(code_of_call) & 0xff
+
+CUresult fresh_context(CUcontext* context) {
+  if (CUresult failed = cuInit(0)) return failed;
+  return cuCtxCreate(context, nullptr, 0, 0);
+}
+
+TEST(Process, ExitWithWorkOutstanding) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUcontext context;
+              CUmodule module;
+              CUfunction spin;
+              CUdeviceptr p;
+              CUstream held;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuModuleLoadData(&module, kPtx));
+              CHILD_CU(cuModuleGetFunction(&spin, module, "spin"));
+              CHILD_CU(cuMemAlloc(&p, 64));
+              CHILD_CU(cuMemsetD32(p, 0, 16));
+              CHILD_CU(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+              CHILD_CU(cuStreamWaitValue32(held, p, 1, CU_STREAM_WAIT_VALUE_EQ));
+              uint32_t rounds = 0xffffffff;
+              void* params[] = {&p, &rounds};
+              CHILD_CU(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+              return kOk;
+            }));
+}
+
+TEST(Process, ForkedChildIsNotInitialised) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUcontext context;
+              CHILD_CU(fresh_context(&context));
+              const int inner = in_child([] {
+                CUdeviceptr p;
+                const bool refused = cuMemAlloc(&p, 16) == CUDA_ERROR_NOT_INITIALIZED &&
+                                     cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                                     cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED;
+                return refused ? kOk : 1;
+              });
+              if (inner != kOk) return 2;
+              CUdeviceptr p;
+              CHILD_CU(cuMemAlloc(&p, 16));  // the parent goes on
+              CHILD_CU(cuMemsetD32(p, 1, 4));
+              CHILD_CU(cuCtxSynchronize());
+              return kOk;
+            }));
+}
+
+TEST(Process, CallsBeforeInitialisation) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUdeviceptr p;
+              int n;
+              return cuMemAlloc(&p, 16) == CUDA_ERROR_NOT_INITIALIZED &&
+                             cuDeviceGetCount(&n) == CUDA_ERROR_NOT_INITIALIZED &&
+                             cuInit(1) == CUDA_ERROR_INVALID_VALUE
+                         ? kOk
+                         : 1;
+            }));
+}
+
+TEST(Process, HiddenDevice) {
+  EXPECT_EQ(kOk, in_child([] {
+              setenv("CUDA_VISIBLE_DEVICES", "", 1);
+              return cuInit(0) == CUDA_ERROR_NO_DEVICE ? kOk : 1;
+            }));
+}
+
+TEST(Process, ScriptedFaults) {
+  EXPECT_EQ(kOk, in_child([] {
+              setenv("TESSERA_SOFTGPU_FAULTS", "oom@2,launch@1,cuEventCreate@1=801", 1);
+              CUcontext context;
+              CUmodule module;
+              CUfunction fill;
+              CUdeviceptr p, q;
+              CUevent e;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&p, 16));
+              if (cuMemAlloc(&q, 16) != CUDA_ERROR_OUT_OF_MEMORY) return 1;
+              CHILD_CU(cuMemAlloc(&q, 16));
+              if (cuEventCreate(&e, 0) != CUDA_ERROR_NOT_SUPPORTED) return 2;
+              CHILD_CU(cuEventCreate(&e, 0));
+              CHILD_CU(cuModuleLoadData(&module, kPtx));
+              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
+              uint32_t value = 1, n = 4;
+              void* params[] = {&p, &value, &n};
+              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+              return cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED ? kOk : 3;
+            }));
+}
+
+}  // namespace
+}  // namespace softgpu_driver_test
