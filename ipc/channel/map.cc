@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <boost/interprocess/mapped_region.hpp>
 #include <exception>
 #include <memory>
@@ -19,15 +20,25 @@ struct MappableFd {  // what mapped_region asks of a memory-mappable object
   }
 };
 
+// One mapping: Boost's object, and a link for those that are kept for ever.
+struct Region {
+  bip::mapped_region pages;
+  Region* next = nullptr;
+};
+// Leaked regions stay reachable, so that leak detectors know them for intended. Pushed by any thread, never
+// popped.
+constinit std::atomic<Region*> g_leaked{nullptr};
+
 }  // namespace
 
 base::Result<Mapping> map_shared(int fd, size_t bytes, Access access) {
   try {
-    auto region = std::make_unique<bip::mapped_region>(
+    auto region = std::make_unique<Region>();
+    region->pages = bip::mapped_region(
         MappableFd{fd}, access == Access::kReadOnly ? bip::read_only : bip::read_write, 0, bytes);
     // Best effort: without it a forked child merely inherits pages that it never touches.
-    (void)::madvise(region->get_address(), region->get_size(), MADV_DONTFORK);
-    void* data = region->get_address();
+    void* data = region->pages.get_address();
+    (void)::madvise(data, region->pages.get_size(), MADV_DONTFORK);
     return Mapping(region.release(), data, bytes);
   } catch (const std::exception& e) {
     return base::error(base::Code::kInternal, std::string("cannot map shared memory: ") + e.what());
@@ -37,9 +48,19 @@ base::Result<Mapping> map_shared(int fd, size_t bytes, Access access) {
 }
 
 void Mapping::reset() {
-  delete static_cast<bip::mapped_region*>(std::exchange(region_, nullptr));  // its destructor does not throw
+  delete static_cast<Region*>(std::exchange(region_, nullptr));  // its destructor does not throw
   data_ = nullptr;
   bytes_ = 0;
+}
+
+void* Mapping::leak() {
+  if (auto* region = static_cast<Region*>(std::exchange(region_, nullptr)); region != nullptr) {
+    region->next = g_leaked.load(std::memory_order_relaxed);
+    // Relaxed: nobody reads through the list.
+    while (!g_leaked.compare_exchange_weak(region->next, region, std::memory_order_relaxed)) {
+    }
+  }
+  return std::exchange(data_, nullptr);
 }
 
 }  // namespace tessera::ipc

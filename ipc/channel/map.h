@@ -42,13 +42,10 @@ class Mapping {  // owns the pages; unmaps on destruction unless leaked
   }
   void reset();  // unmaps now
   // Gives the pages up without unmapping: for hosts whose threads may still read them at exit.
-  void* leak() {
-    region_ = nullptr;
-    return std::exchange(data_, nullptr);
-  }
+  void* leak();
 
  private:
-  void* region_ = nullptr;  // boost::interprocess::mapped_region, known to map.cc only
+  void* region_ = nullptr;  // holds the boost::interprocess::mapped_region, known to map.cc only
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };

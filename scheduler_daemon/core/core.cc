@@ -15,8 +15,17 @@ namespace abi = ipc::abi;
 using base::Code;
 
 constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says nothing holds a descriptor
-constexpr int kMaxRecordsPerWake = 2048;              // per client: nobody keeps the daemon busy
+constexpr size_t kMaxFresh =
+    64;  // not greeted yet; apart from max_clients, so that `ps` works on a full daemon
+constexpr int kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
 constexpr uint32_t kMaxWeight = 10'000;
+
+// A client's name in a log line: no control characters, no terminal sequences.
+std::string printable(const std::string& text_untrusted) {
+  std::string out = "'";
+  for (char c : text_untrusted) out += c >= 0x20 && c < 0x7f ? c : '?';
+  return out + "'";
+}
 
 }  // namespace
 
@@ -37,12 +46,9 @@ Core::~Core() = default;
 
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
   ++counters_.connections;
-  if (clients_.size() + fresh_.size() >= settings_.max_clients) {
-    refuse(connection, Code::kExhausted,
-           "this daemon has its maximum of clients: raise max_clients in [daemon] of its configuration");
-    return;
-  }
   fresh_[connection] = {identity, now_ns};
+  if (fresh_.size() > kMaxFresh)
+    refuse(connection, Code::kExhausted, "too many connections that say nothing");
 }
 
 void Core::received(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
@@ -69,11 +75,21 @@ void Core::received(Connection connection, const ipc::Packet& packet, uint64_t n
 
 void Core::malformed(Connection connection) {
   ++counters_.malformed;
+  peers_.log(Severity::kWarning, "closing " + who(connection) + ": malformed message");
   drop(connection);
+}
+
+std::string Core::who(Connection connection) const {
+  const ipc::PeerIdentity* identity = nullptr;
+  if (auto fresh = fresh_.find(connection); fresh != fresh_.end()) identity = &fresh->second.identity;
+  if (auto client = clients_.find(connection); client != clients_.end()) identity = &client->second->identity;
+  if (identity == nullptr) return "a connection";
+  return "pid " + std::to_string(identity->pid) + " (uid " + std::to_string(identity->uid) + ")";
 }
 
 void Core::refuse(Connection connection, Code code, const std::string& text) {
   ++counters_.refused;
+  peers_.log(Severity::kWarning, "refusing " + who(connection) + ": " + text);
   abi::Refused m{};
   m.header = ipc::make_header(abi::kRefused, sizeof m);
   m.code = uint32_t(code);
@@ -96,6 +112,10 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
         connection, Code::kVersion,
         "this daemon speaks another version: update Tessera, then restart tesserad and the program");
   if (hello == nullptr || hello->priority > abi::kMaxPriority) return malformed(connection);
+  if (clients_.size() >= settings_.max_clients)
+    return refuse(
+        connection, Code::kExhausted,
+        "this daemon has its maximum of clients: raise max_clients in [daemon] of its configuration");
   ipc::PeerIdentity identity = fresh_[connection].identity;
 
   auto client = std::make_unique<Client>();
@@ -130,6 +150,11 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   if (!sent) return drop(connection);
   client->memory.region_fd.reset();
   ++counters_.attached;
+  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) +
+                                  " attached: " + printable(client->name) + ", pid " +
+                                  std::to_string(identity.pid) + ", uid " + std::to_string(identity.uid) +
+                                  ", priority " + std::to_string(client->priority) +
+                                  (client->priority < client->claimed_priority ? " (claimed more)" : ""));
   if (client->priority < client->claimed_priority) ++counters_.lowered_priorities;
   peers_.watch_wake(connection, client->memory.wake.get());
   fresh_.erase(connection);
@@ -247,6 +272,8 @@ void Core::forget(Connection connection) {
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
   ++counters_.detached;
+  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + printable(client->name) +
+                                  ", pid " + std::to_string(client->identity.pid));
   if (!client->has_gpu) return;
   Uuid uuid;
   std::memcpy(uuid.data(), client->uuid, uuid.size());
@@ -408,6 +435,7 @@ void Core::consume_records(Client& client) {
         return;
       case ipc::RingRead::kBadHead:
         ++counters_.bad_rings;
+        peers_.log(Severity::kWarning, "closing " + who(client.connection) + ": impossible ring head");
         return;
       case ipc::RingRead::kBadRecord:
         ++counters_.bad_records;

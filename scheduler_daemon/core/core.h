@@ -22,6 +22,8 @@ namespace tessera::core {
 
 using Connection = uint64_t;  // given by the transport, never reused
 
+enum class Severity { kInfo, kWarning };
+
 // What the core asks of the transport. Called from within the core's methods; must not call back.
 class Peers {
  public:
@@ -31,6 +33,8 @@ class Peers {
   // Calls Core::notified when this eventfd is written. The core owns the descriptor until close().
   virtual void watch_wake(Connection of, int wake_fd) = 0;
   virtual void close(Connection connection) = 0;
+  // For people. Clients can cause these: whoever writes them down limits their rate.
+  virtual void log(Severity, const std::string& /*line*/) {}
 };
 
 struct PriorityLimit {  // most that a claim may get
@@ -99,6 +103,7 @@ class Core {
   uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
   void drop(Connection connection);  // forgets and closes
   void forget(Connection connection);
+  std::string who(Connection connection) const;
 
   // Pulse pages and who watches them.
   void share_pulses(Gpu& gpu);

@@ -1,5 +1,6 @@
 #include "scheduler_daemon/transport/server.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -25,7 +26,8 @@ constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
 
 constexpr int kEventsPerWake = 64;
 constexpr int kAcceptsPerWake = 16;
-constexpr int kPacketsPerWake = 8;  // of one connection; the rest waits for the next round
+constexpr int kPacketsPerWake = 8;        // of one connection; the rest waits for the next round
+constexpr unsigned kLinesPerSecond = 20;  // clients cause them: they must not fill a disk
 constexpr uint64_t kAcceptPause_ns = base::ms(100);
 
 }  // namespace
@@ -194,6 +196,21 @@ void Server::close(core::Connection connection) {
   if (link == links_.end()) return;
   if (link->second.wake_fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->second.wake_fd, nullptr);
   links_.erase(link);
+}
+
+void Server::log(core::Severity severity, const std::string& line) {
+  uint64_t second = base::now_ns() / base::kNsPerS;
+  if (second != log_second_) {
+    if (suppressed_ != 0)
+      spdlog::warn("{} lines suppressed, the counters of `tessera ps --json` have all", suppressed_);
+    log_second_ = second;
+    logged_ = suppressed_ = 0;
+  }
+  if (++logged_ > kLinesPerSecond) {
+    ++suppressed_;
+    return;
+  }
+  spdlog::log(severity == core::Severity::kInfo ? spdlog::level::info : spdlog::level::warn, line);
 }
 
 }  // namespace tessera::transport

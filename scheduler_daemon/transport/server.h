@@ -24,6 +24,7 @@ class Server final : public core::Peers {
   bool send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override;
   void watch_wake(core::Connection of, int wake_fd) override;
   void close(core::Connection connection) override;
+  void log(core::Severity severity, const std::string& line) override;
 
  private:
   struct Link {
@@ -47,6 +48,8 @@ class Server final : public core::Peers {
   core::Connection next_connection_ = 1;
   bool accepting_ = true;
   uint64_t accept_again_ns_ = 0;
+  uint64_t log_second_ = 0;  // lines are limited per second
+  unsigned logged_ = 0, suppressed_ = 0;
   uint64_t armed_ns_ = 0;  // what the timer is set to, 0 = off
   core::Core core_;        // last: its destructor still closes eventfds that are watched above
 };

@@ -149,12 +149,12 @@ TEST_F(HostileTest, NotificationsWithoutEndLeaveRoomForOthers) {
 
 TEST_F(HostileTest, ConnectionsThatSayNothingAreBounded) {
   std::vector<base::ScopedFd> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(raw_connection(socket_));
-  // 256 at most; who comes later is refused, and with the silent gone there is room again.
+  for (int i = 0; i < 100; ++i) silent.push_back(raw_connection(socket_));
+  // 64 at most; who comes later is refused, and with the silent gone there is room again.
   EXPECT_TRUE(eventually([&] {
     size_t n = 0;
     for (auto& fd : silent) n += fd.valid() && is_closed(fd.get());
-    return n >= 300 - 255;
+    return n >= 100 - 64;
   }));
   silent.clear();
   EXPECT_TRUE(eventually([&] { return ipc::attach(socket_, {}).ok(); }));
@@ -168,8 +168,12 @@ TEST_F(DaemonTest, OutOfDescriptorsTheDaemonWaitsAndGoesOn) {
   ASSERT_EQ(prlimit(daemon_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
   std::vector<base::ScopedFd> many;
   for (int i = 0; i < 40; ++i) many.push_back(raw_connection(socket_));
-  many.clear();  // the question below needs a descriptor itself
-  EXPECT_TRUE(counts("accept_failures", 1));
+  many.clear();
+  // Until the daemon has noticed that there is room again, a question may fail: it needs a descriptor itself.
+  EXPECT_TRUE(eventually([&] {
+    auto text = ipc::query(socket_);
+    return text.ok() && nlohmann::json::parse(*text)["daemon"]["accept_failures"] >= 1;
+  }));
   auto a = on_gpu(7);
   EXPECT_TRUE(eventually([&] { return stats()["clients"].size() == 1; }));
 }

@@ -121,6 +121,25 @@ TEST_F(DaemonTest, AClientKilledHoldingTheTurnPassesItOn) {
   waitpid(holder, nullptr, 0);
 }
 
+TEST_F(DaemonTest, AStoppedProtectedClientStarvesNobody) {
+  start();
+  auto watcher = on_gpu(0);
+  pid_t service = in_child([&] {
+    auto* a = new ipc::Attachment(on_gpu(7));
+    ipc::pulse_set_busy(*a->pulse(), 1, 0, 1, base::now_ns());
+  });
+  ipc::PeerEvent pulse = await_event(watcher);
+  ASSERT_EQ(pulse.kind, Kind::kPeerPulse);
+  const auto& page = *pulse.page.as<PulsePage>();
+  ASSERT_TRUE(ipc::pulse_is_busy(page, base::now_ns()));
+  kill(service, SIGSTOP);  // no beat any more
+  EXPECT_TRUE(eventually([&] { return !ipc::pulse_is_busy(page, base::now_ns()); }));
+  EXPECT_EQ(stats()["clients"][1]["state"], "idle");
+  kill(service, SIGKILL);
+  EXPECT_EQ(await_event(watcher).kind, Kind::kPeerGone);
+  waitpid(service, nullptr, 0);
+}
+
 TEST_F(DaemonTest, AClientWithoutAProcessToWatchStillLeavesByClosing) {
   start();
   {

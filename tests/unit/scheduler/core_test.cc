@@ -356,13 +356,17 @@ TEST_F(CoreTest, OnlyTheMisbehavingConnectionIsClosed) {
 
 TEST_F(CoreTest, ConnectionsAreBoundedAndTheSilentOnesClosed) {
   Settings s;
-  s.max_clients = 2;
+  s.max_clients = 1;
   host(s);
   Connection silent = connect(1), other = connect(2), third = connect(3);
+  say(other, hello(0));
+  say(third, hello(0));
   EXPECT_TRUE(peers_.is_closed(third));
   EXPECT_EQ(reinterpret_cast<abi::Refused*>(peers_.last(third, abi::kRefused)->bytes.data())->code,
             uint32_t(base::Code::kExhausted));
-  say(other, hello(0));
+  Connection asks = connect(4);  // a full daemon can still be asked
+  say(asks, abi::Query{ipc::make_header(abi::kQuery, sizeof(abi::Query)), 0, 0});
+  EXPECT_NE(peers_.last(asks, abi::kReply), nullptr);
   uint64_t next = run();
   ASSERT_GT(next, now_ns_);
   run(next - now_ns_);
