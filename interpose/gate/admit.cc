@@ -13,22 +13,36 @@ namespace tessera::gate {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kWindowSpinNs = 20'000;   // window full: the next marker is usually near
+constexpr uint64_t kWindowSpinNs = 20'000;  // window full: the next marker is usually near
 constexpr uint64_t kWindowSleepNs = 50'000;
 constexpr uint64_t kHoldSleepNs = 1'000'000;  // upper bound: pulses wake nobody
 constexpr uint64_t kDefaultHoldNs = 200'000'000;
 constexpr uint64_t kQueryEveryNs = 200'000;
+constexpr uint64_t kCreditShare = 32;  // of the window, per thread
+constexpr uint64_t kMaxCreditNs = 100'000;
 
 enum class Obstacle { kNone, kFree, kLease, kPulse, kWindow };
 
-// Is a protected peer of a higher level at work, or only just idle? Its page is untrusted; words are read once.
+// Is a protected peer of a higher level at work, or only just idle? Its page is untrusted; words are read
+// once.
 bool pulse_in_the_way(const Watch& watch, uint32_t own_priority, uint64_t guard_ns, uint64_t now) {
-  const abi::PulsePage& page = *watch.page.load(std::memory_order_acquire);  // pairs with the helper's release
+  const abi::PulsePage& page =
+      *watch.page.load(std::memory_order_acquire);  // pairs with the helper's release
   if (watch.priority.load(kRelaxed) <= own_priority) return false;
   if (ipc::load(page.busy, std::memory_order_acquire) != 0) [[unlikely]]
     return ipc::pulse_is_busy(page, now);
   const uint64_t idle_since_untrusted = ipc::load(page.idle_since_ns, kRelaxed);
-  return now - idle_since_untrusted < guard_ns;  // a time in the future wraps to a large number: not in the way
+  return now - idle_since_untrusted <
+         guard_ns;  // a time in the future wraps to a large number: not in the way
+}
+
+// Changes whenever a watched client started a burst, also one that is over by now.
+uint64_t bursts_seen() {
+  uint64_t sum = 0;
+  const uint32_t n = g_state.n_watched.load(kRelaxed);
+  for (uint32_t i = 0; i < n && i < kWatched; i++)
+    sum += ipc::load(g_state.watch[i].page.load(std::memory_order_acquire)->burst, kRelaxed);
+  return sum;
 }
 
 Obstacle look(const Link* link, uint32_t word, uint64_t before, uint64_t estimate, uint64_t now) {
@@ -50,7 +64,8 @@ void start_waiting(Call& call, const Link* link, uint64_t estimate, uint64_t now
   if (call.held_since_ns == 0) {
     call.held_since_ns = now;
     g_state.waiters.fetch_add(1, kRelaxed);
-    // A cancelled thread would leave the launch half done; deferred cancellation acts at the program's next point.
+    // A cancelled thread would leave the launch half done; deferred cancellation acts at the program's next
+    // point.
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call.cancel_state);
   }
   if (call.waiting_on == link) return;
@@ -80,12 +95,15 @@ uint64_t hold_limit(const Link* link) {
   return ms == 0 ? kDefaultHoldNs : (ms > 10'000 ? 10'000 : ms) * 1'000'000;
 }
 
-uint64_t bounded_spin_ns(uint64_t us) { return (us > 1000 ? 1000 : us) * 1000; }
+uint64_t bounded_spin_ns(uint64_t us) {
+  return (us > 1000 ? 1000 : us) * 1000;
+}
 
 void complete_what_is_done(uint64_t now, uint64_t& next_query) {
   poll_lanes();
   if (now < next_query) return;
   next_query = now + kQueryEveryNs;
+  reclaim_credits();
   query_lanes();
   harvest_samples();
 }
@@ -104,8 +122,8 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
   const uint64_t end = call.held_since_ns + hold_limit(link);
   if (now >= end) return false;
   lane_mark(lane_of(stream), stream);  // what is not covered yet could otherwise never be seen to end
-  uint64_t next_query = now + kQueryEveryNs;
-  poll_lanes();
+  uint64_t next_query = 0;
+  complete_what_is_done(now, next_query);
   acknowledge_drain();
   if (why == Obstacle::kLease && (!call.notified || call.notified_word != word)) {
     call.notified = true;
@@ -125,7 +143,7 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
         clear = clear && !pulse_in_the_way(g_state.watch[i], own, link->guard_ns, t);
       if (clear) return true;
     }
-    for (int i = 0; i < 32; i++) base::cpu_relax();
+    for (int i = 0; i < 8; i++) base::cpu_relax();
   }
   const uint64_t after_spin = clock_ns();
   if (after_spin >= end) return true;  // the next look ends it
@@ -133,7 +151,8 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
   if (why == Obstacle::kWindow) sleep_ns = kWindowSleepNs;
   // A pulse that falls idle wakes nobody; the longer the burst lasts, the less it hurts to notice late.
   if (why == Obstacle::kPulse) sleep_ns = 50'000 + (after_spin - call.held_since_ns) / 8;
-  if (in_flight(link).load(kRelaxed) != 0 && sleep_ns > 100'000) sleep_ns = 100'000;  // until the drain is acknowledged
+  if (in_flight(link).load(kRelaxed) != 0 && sleep_ns > 100'000)
+    sleep_ns = 100'000;  // until the drain is acknowledged
   if (sleep_ns > kHoldSleepNs) sleep_ns = kHoldSleepNs;
   if (sleep_ns > end - after_spin) sleep_ns = end - after_spin;
   base::futex_wait(&lease.word, word, sleep_ns);
@@ -141,8 +160,9 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
   return true;
 }
 
-void reserved(Call& call, const Link* link, uint64_t estimate) {
+void reserved(Call& call, const Link* link, uint32_t word, uint64_t estimate) {
   call.link = link;
+  call.word = word;
   call.reserved_ns = estimate;
   call.spacing_ns = ipc::load(link->lease->marker_spacing_ns, kRelaxed);
 }
@@ -173,21 +193,25 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
       return Admission::kForward;
     const uint64_t before = in_flight(link).fetch_add(estimate, std::memory_order_seq_cst);
     if (call.expired) [[unlikely]] {
-      reserved(call, link, estimate);
+      reserved(call, link, 0, estimate);
       return Admission::kExpired;
     }
-    // seq_cst: raise in-flight, then look; the daemon stores a hold, then reads in-flight (ipc/channel/lease.h)
+    // seq_cst: raise in-flight, then look; the daemon stores a hold, then reads in-flight
+    // (ipc/channel/lease.h)
     const uint32_t word = ipc::load(lease.word, std::memory_order_seq_cst);
     const uint64_t now = clock_ns();
     const Obstacle why = look(link, word, before, estimate, now);
     if (why == Obstacle::kNone) [[likely]] {
-      reserved(call, link, estimate);
-      if (g_state.holding.load(kRelaxed)) [[unlikely]] g_state.holding.store(0, kRelaxed);
-      if (call.waiting_on) [[unlikely]] stop_waiting(call);
+      reserved(call, link, word, estimate);
+      if (g_state.holding.load(kRelaxed)) [[unlikely]]
+        g_state.holding.store(0, kRelaxed);
+      if (call.waiting_on) [[unlikely]]
+        stop_waiting(call);
       return Admission::kReserved;
     }
     release_reserved(link, estimate);
     if (why == Obstacle::kFree) return Admission::kForward;
+    if (why == Obstacle::kWindow && poll_lanes()) continue;  // nobody had looked at the markers
     if (!hold(call, link, word, why, stream, estimate, now)) {
       call.expired = true;
       std::atomic_ref(link->usage->hold_expired).fetch_add(1, kRelaxed);
@@ -196,7 +220,75 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
   }
 }
 
+bool spend(ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate) {
+  Credit& c = slot.credit;
+  c.in_gate.store(1, kRelaxed);
+  asymmetric_fence();  // then look; pairs with reclaim_credits: raise the epoch, fence, look at in_gate
+  const Link* link = g_state.link.load(std::memory_order_acquire);
+  bool valid =
+      c.link == link && c.epoch == g_state.credit_epoch.load(kRelaxed) &&
+      c.word == ipc::load(link->lease->word, std::memory_order_acquire) &&  // pairs with lease_publish
+      c.left_ns.load(kRelaxed) >= estimate && c.lane_key == t_thread.lane_key &&
+      c.lane_key == lane_key(stream) && ipc::load(link->lease->passthrough, kRelaxed) == 0;
+  if (valid) {
+    const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(link->lease->priority, kRelaxed);
+    uint64_t bursts = 0;
+    for (uint32_t i = 0; i < n && i < kWatched; i++) {
+      const abi::PulsePage& page = *g_state.watch[i].page.load(std::memory_order_acquire);
+      bursts += ipc::load(page.burst, kRelaxed);
+      if (ipc::load(page.busy, std::memory_order_acquire) != 0 &&
+          g_state.watch[i].priority.load(kRelaxed) > own)
+        valid = false;  // packed leases and stale pulses are the slow path's business
+    }
+    valid = valid && bursts == c.bursts;
+  }
+  if (!valid) {
+    c.in_gate.store(0, std::memory_order_release);
+    settle_credit(slot);
+    return false;
+  }
+  c.left_ns.store(c.left_ns.load(kRelaxed) - estimate, kRelaxed);
+  return true;
+}
+
+void spent(ThreadSlot& slot, uint64_t estimate, CUresult result) {
+  Credit& c = slot.credit;
+  if (result == CUDA_SUCCESS) [[likely]]
+    c.spent_ns.store(c.spent_ns.load(kRelaxed) + estimate, kRelaxed);
+  else
+    c.left_ns.store(c.left_ns.load(kRelaxed) + estimate, kRelaxed);
+  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits: the launch has returned
+  if (is_sticky(result)) [[unlikely]]
+    poison();
+}
+
+void top_up(const Call& call, ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate) {
+  Credit& c = slot.credit;
+  const abi::LeaseLine& lease = *call.link->lease;
+  const uint64_t window = ipc::load(lease.window_ns, kRelaxed);
+  uint64_t ahead = window / kCreditShare;
+  if (ahead > kMaxCreditNs) ahead = kMaxCreditNs;
+  if (call.word == 0 || estimate * 4 > ahead || c.left_ns.load(kRelaxed) != 0) return;
+  const uint32_t epoch = g_state.credit_epoch.load(std::memory_order_seq_cst);
+  const uint64_t before = in_flight(call.link).fetch_add(ahead, std::memory_order_seq_cst);
+  // Raise, then look again: as in admit().
+  if (before + ahead > window || ipc::load(lease.word, std::memory_order_seq_cst) != call.word) {
+    release_reserved(call.link, ahead);
+    return;
+  }
+  Lane* lane = lane_of(stream);
+  c.link = call.link;
+  c.word = call.word;
+  c.epoch = epoch;
+  c.bursts = bursts_seen();
+  c.lane_key = t_thread.lane_key;
+  c.lane.store(lane, kRelaxed);
+  c.left_ns.store(ahead, std::memory_order_release);  // pairs with the exchange in settle_credit
+}
+
 bool is_sticky(CUresult result) {
+  if (result == CUDA_SUCCESS) [[likely]]
+    return false;
   switch (int(result)) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
@@ -219,6 +311,7 @@ bool is_sticky(CUresult result) {
 
 void poison() {
   g_state.poisoned.store(1, kRelaxed);
+  reclaim_credits();
   forget_lanes();
   forgive_all();
   g_state.role.store(Role::kForward, kRelaxed);

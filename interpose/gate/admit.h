@@ -1,13 +1,15 @@
 // Best-effort client: may this piece of work start now? Decided from shared memory in the caller's thread.
 //
-//   Call call;                                     one per API call of the program: the hold limit counts over it
-//   switch (admit(call, stream, estimate_ns)) {
+//   Call call;                                     one per API call of the program: the hold limit counts
+//   over it switch (admit(call, stream, estimate_ns)) {
 //     kReserved:  launch, then settle(call, lane, ...)    in-flight raised by the estimate
 //     kForward:   launch                                  nobody else on the GPU, unmanaged, or pass-through
-//     kExpired:   launch the whole remainder              waited longer than the hold limit; reserved all the same
+//     kExpired:   launch the whole remainder              waited longer than the hold limit; reserved all the
+//     same
 //   }
-// A wait ends by grant, daemon loss, hold limit or the pass-through switch, and by nothing else; while it lasts the
-// thread cannot be cancelled. System calls only while held: futex wait, the daemon's wake. No allocation, no lock.
+// A wait ends by grant, daemon loss, hold limit or the pass-through switch, and by nothing else; while it
+// lasts the thread cannot be cancelled. System calls only while held: futex wait, the daemon's wake. No
+// allocation, no lock.
 #pragma once
 
 #include "interpose/gate/window.h"
@@ -16,31 +18,39 @@ namespace tessera::gate {
 
 enum class Admission { kReserved, kForward, kExpired };
 
-struct Call {                     // on the stack of the hook
-  const Link* link = nullptr;     // of the reservation
+struct Call {                  // on the stack of the hook
+  const Link* link = nullptr;  // of the reservation
   uint64_t reserved_ns = 0;
-  uint64_t spacing_ns = 0;        // marker spacing of the lease seen
-  uint64_t held_since_ns = 0;     // 0: did not wait yet
-  uint64_t queued_ns = 0;         // what UsageLine::queued_ns carries for us
+  uint64_t spacing_ns = 0;           // marker spacing of the lease seen
+  uint32_t word = 0;                 // lease word that allowed it
+  uint64_t held_since_ns = 0;        // 0: did not wait yet
+  uint64_t queued_ns = 0;            // what UsageLine::queued_ns carries for us
   const Link* waiting_on = nullptr;  // usage line that carries it
-  uint32_t notified_word = 0;     // lease word for which the daemon was told that we wait
+  uint32_t notified_word = 0;        // lease word for which the daemon was told that we wait
   bool notified = false;
   int cancel_state = 0;
   bool expired = false;
-  ~Call();                        // takes back what the waits published
+  ~Call();  // takes back what the waits published
 };
 
 Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate_ns);
 
-// After the driver call that kReserved allowed. Failure rolls the reservation back; a sticky error ends gating.
+// After the driver call that kReserved allowed. Failure rolls the reservation back; a sticky error ends
+// gating.
 void settle(Call& call, driver_api::StreamArg stream, CUresult result);
-void roll_back(Call& call);       // the reservation was not used
+// Short launches: spend() uses the thread's credit; on true the launch may go and spent() must follow it.
+// After an admitted short launch top_up() reserves the next credit. settle_credit() gives a credit back.
+bool spend(ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate_ns);
+void spent(ThreadSlot& slot, uint64_t estimate_ns, CUresult result);
+void top_up(const Call& call, ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate_ns);
+
+void roll_back(Call& call);  // the reservation was not used
 // settle() for calls that block the host until their work is done.
 void settle_blocking(Call& call, CUresult result);
 
 // True if the context is lost for good: nothing that was enqueued will complete.
 bool is_sticky(CUresult result);
-void poison();                    // permanent pass-through for this process; async-signal-safe
+void poison();  // permanent pass-through for this process; async-signal-safe
 
 // The lease as it stands, for planning slices (may be stale by the time of admit()).
 struct Plan {

@@ -10,7 +10,8 @@ bool invariant_tsc() {
   return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8)) != 0;
 }
 
-// Helper thread only. Four sets in turn: a reader holds a set for nanoseconds, a set is rewritten after seconds.
+// Helper thread only. Four sets in turn: a reader holds a set for nanoseconds, a set is rewritten after
+// seconds.
 constinit Calibration g_sets[4] = {};
 constinit uint32_t g_next_set = 0;
 constinit uint64_t g_start_tsc = 0, g_start_ns = 0;

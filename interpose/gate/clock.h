@@ -1,6 +1,6 @@
-// CLOCK_MONOTONIC nanoseconds for the launch path: the time stamp counter scaled by a calibration that the helper
-// thread renews, about half the price of clock_gettime. Without an invariant counter it is clock_gettime.
-// Any thread; never goes more than a few microseconds wrong between two renewals (1 s).
+// CLOCK_MONOTONIC nanoseconds for the launch path: the time stamp counter scaled by a calibration that the
+// helper thread renews, about half the price of clock_gettime. Without an invariant counter it is
+// clock_gettime. Any thread; never goes more than a few microseconds wrong between two renewals (1 s).
 #pragma once
 
 #include <x86intrin.h>
@@ -12,7 +12,7 @@
 
 namespace tessera::gate {
 
-struct Calibration {     // ns = base_ns + (tsc - base_tsc) * scale / 2^32; a set is constant once published
+struct Calibration {  // ns = base_ns + (tsc - base_tsc) * scale / 2^32; a set is constant once published
   uint64_t base_tsc, base_ns, scale;
 };
 extern constinit std::atomic<const Calibration*> g_calibration;  // null: not calibrated

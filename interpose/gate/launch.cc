@@ -1,4 +1,5 @@
-// Hooks of the classes launch and launch_whole. The order of tests is the order of cost: role, then what it needs.
+// Hooks of the classes launch and launch_whole. The order of tests is the order of cost: role, then what it
+// needs.
 #include "interpose/gate/launch.h"
 
 #include "interpose/entry/hooks.h"
@@ -10,38 +11,53 @@ namespace {
 using driver_api::Flavour;
 using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint64_t kShortNs =
+    20'000;  // launches up to this may use credit; a clock read is nothing to longer ones
 
-uint64_t id(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+uint64_t id(const void* handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
 
 __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) {
   Thread& t = t_thread;
-  if (t.depth) return issue(launch);
   if (!t.slot) claim_slot(t);
+  // Already inside: a signal handler, or the driver calling back.
+  if (t.depth || t.slot->credit.in_gate.load(kRelaxed)) return issue(launch);
   count_launch(id(launch.function));
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return issue(launch);
   const Link* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
   if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree)
     return issue(launch);
-  const DepthGuard depth;
   KernelRecord* kernel = find_kernel(launch.function);
   if (kernel && kernel->never_hold) return issue(launch);  // a held collective stops its peers on other GPUs
   const uint64_t blocks = launch.blocks();
   const uint64_t function = kernel ? kernel->hash : id(launch.function);
   const uint64_t key = timing_key({function, blocks, launch.threads(), launch.shared_bytes});
   Timing* timing = timing_of(key);
+  const uint64_t expected = estimate_of(timing, blocks);
+  const bool timed = sample_due(timing);
+  if (expected <= kShortNs && !t.shared && !timed && spend(*t.slot, launch.stream, expected)) {
+    const CUresult result = issue(launch);
+    spent(*t.slot, expected, result);
+    return result;
+  }
+  const DepthGuard depth;
   if (kernel && kernel->has_variant && cut::wanted(launch, *kernel, timing)) {
     CUresult result = CUDA_SUCCESS;
     if (cut::launch(launch, *kernel, timing, &result)) return result;
   }
   Call gate;
-  const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : estimate_of(timing, blocks);
+  const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected;
   const Admission admission = admit(gate, launch.stream, estimate);
   if (admission == Admission::kForward) return issue(launch);
-  Sample* sample = admission == Admission::kReserved ? sample_begin(timing, launch.stream, key) : nullptr;
+  Sample* sample =
+      timed && admission == Admission::kReserved ? sample_begin(timing, launch.stream, key) : nullptr;
   const CUresult result = issue(launch);
   sample_end(sample, launch.stream, blocks, result);
+  const bool more = admission == Admission::kReserved && estimate != 0 && estimate <= kShortNs && !t.shared;
   settle(gate, launch.stream, result);
+  if (more && result == CUDA_SUCCESS) top_up(gate, *t.slot, launch.stream, estimate);
   return result;
 }
 
@@ -97,55 +113,56 @@ bool capturing(StreamArg s) {
 using tessera::gate::LaunchCall;
 using tessera::gate::Role;
 
-#define TS_KERNEL(symbol, family)                                                                                 \
-  extern "C" CUresult hook_##symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
-                                    unsigned bz, unsigned shared, CUstream stream, void** params,                  \
-                                    void** extra) noexcept {                                                       \
-    using namespace tessera;                                                                                       \
-    const Role role = gate::g_state.role.load(std::memory_order_relaxed);                                          \
-    const auto forward = [&] {                                                                                     \
-      return driver_api::real().symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                  \
-    };                                                                                                             \
-    if (role == Role::kForward) return forward();                                                                  \
-    const driver_api::StreamArg s{stream, driver_api::Flavour::family};                                            \
-    if (role == Role::kProtected) [[likely]] {                                                                     \
-      const uint64_t id = reinterpret_cast<uint64_t>(f);                                                           \
-      const gate::Work work = gate::begin_work(gate::stream_key(s), 0, id);                                        \
-      gate::count_launch(id);                                                                                      \
-      const CUresult result = forward();                                                                           \
-      gate::end_work(work);                                                                                        \
-      return result;                                                                                               \
-    }                                                                                                              \
-    return gate::best_effort_kernel(                                                                               \
-        LaunchCall{f, {gx, gy, gz}, {bx, by, bz}, shared, s, params, extra, nullptr});                             \
+#define TS_KERNEL(symbol, family)                                                                     \
+  extern "C" CUresult hook_##symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+                                    unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
+                                    void** params, void** extra) noexcept {                           \
+    using namespace tessera;                                                                          \
+    const Role role = gate::g_state.role.load(std::memory_order_relaxed);                             \
+    const auto forward = [&] {                                                                        \
+      return driver_api::real().symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);     \
+    };                                                                                                \
+    if (role == Role::kForward) return forward();                                                     \
+    const driver_api::StreamArg s{stream, driver_api::Flavour::family};                               \
+    if (role == Role::kProtected) [[likely]] {                                                        \
+      const uint64_t id = reinterpret_cast<uint64_t>(f);                                              \
+      const gate::Work work = gate::begin_work(gate::stream_key(s), 0, id);                           \
+      gate::count_launch(id);                                                                         \
+      const CUresult result = forward();                                                              \
+      gate::end_work(work);                                                                           \
+      return result;                                                                                  \
+    }                                                                                                 \
+    return gate::best_effort_kernel(                                                                  \
+        LaunchCall{f, {gx, gy, gz}, {bx, by, bz}, shared, s, params, extra, nullptr});                \
   }
 TS_KERNEL(cuLaunchKernel, kLegacy)
 TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
 #undef TS_KERNEL
 
-#define TS_KERNEL_EX(symbol, family)                                                                          \
-  extern "C" CUresult hook_##symbol(const CUlaunchConfig* c, CUfunction f, void** params, void** extra) noexcept { \
-    using namespace tessera;                                                                                  \
-    const Role role = gate::g_state.role.load(std::memory_order_relaxed);                                     \
-    const auto forward = [&] { return driver_api::real().symbol(c, f, params, extra); };                      \
-    if (role == Role::kForward || !c) return forward();                                                       \
-    const driver_api::StreamArg s{c->hStream, driver_api::Flavour::family};                                   \
-    if (role == Role::kProtected) [[likely]] {                                                                \
-      const uint64_t id = reinterpret_cast<uint64_t>(f);                                                      \
-      const gate::Work work = gate::begin_work(gate::stream_key(s), 0, id);                                   \
-      gate::count_launch(id);                                                                                 \
-      const CUresult result = forward();                                                                      \
-      gate::end_work(work);                                                                                   \
-      return result;                                                                                          \
-    }                                                                                                         \
-    return gate::best_effort_kernel(LaunchCall{f,                                                             \
-                                               {c->gridDimX, c->gridDimY, c->gridDimZ},                       \
-                                               {c->blockDimX, c->blockDimY, c->blockDimZ},                    \
-                                               c->sharedMemBytes,                                             \
-                                               s,                                                             \
-                                               params,                                                        \
-                                               extra,                                                         \
-                                               c});                                                           \
+#define TS_KERNEL_EX(symbol, family)                                                       \
+  extern "C" CUresult hook_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,  \
+                                    void** extra) noexcept {                               \
+    using namespace tessera;                                                               \
+    const Role role = gate::g_state.role.load(std::memory_order_relaxed);                  \
+    const auto forward = [&] { return driver_api::real().symbol(c, f, params, extra); };   \
+    if (role == Role::kForward || !c) return forward();                                    \
+    const driver_api::StreamArg s{c->hStream, driver_api::Flavour::family};                \
+    if (role == Role::kProtected) [[likely]] {                                             \
+      const uint64_t id = reinterpret_cast<uint64_t>(f);                                   \
+      const gate::Work work = gate::begin_work(gate::stream_key(s), 0, id);                \
+      gate::count_launch(id);                                                              \
+      const CUresult result = forward();                                                   \
+      gate::end_work(work);                                                                \
+      return result;                                                                       \
+    }                                                                                      \
+    return gate::best_effort_kernel(LaunchCall{f,                                          \
+                                               {c->gridDimX, c->gridDimY, c->gridDimZ},    \
+                                               {c->blockDimX, c->blockDimY, c->blockDimZ}, \
+                                               c->sharedMemBytes,                          \
+                                               s,                                          \
+                                               params,                                     \
+                                               extra,                                      \
+                                               c});                                        \
   }
 TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
@@ -157,9 +174,9 @@ static const void* first_of(First first, Rest...) {
   return reinterpret_cast<const void*>(first);
 }
 
-#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)               \
-  extern "C" ret hook_##symbol params noexcept {                                           \
-    return tessera::gate::whole(TS_STREAM_ARG(stream), first_of args,                      \
+#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                       \
+  extern "C" ret hook_##symbol params noexcept {                                                   \
+    return tessera::gate::whole(TS_STREAM_ARG(stream), first_of args,                              \
                                 [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
 #include "driver_api/hooks.def"

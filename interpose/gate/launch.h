@@ -1,5 +1,5 @@
-// A kernel launch in one form, whatever entry point it came through. Lives on the hook's stack; all pointers are the
-// program's own. Used by interpose/gate (launch.cc) and interpose/slice.
+// A kernel launch in one form, whatever entry point it came through. Lives on the hook's stack; all pointers
+// are the program's own. Used by interpose/gate (launch.cc) and interpose/slice.
 #pragma once
 
 #include "interpose/gate/admit.h"
@@ -14,9 +14,9 @@ struct LaunchCall {
   uint32_t grid[3], block[3];
   uint32_t shared_bytes;
   driver_api::StreamArg stream;
-  void** params;                  // kernelParams
+  void** params;  // kernelParams
   void** extra;
-  const CUlaunchConfig* config;   // cuLaunchKernelEx: attributes come from here; null: cuLaunchKernel
+  const CUlaunchConfig* config;  // cuLaunchKernelEx: attributes come from here; null: cuLaunchKernel
 
   uint64_t blocks() const { return uint64_t(grid[0]) * grid[1] * grid[2]; }
   uint32_t threads() const { return block[0] * block[1] * block[2]; }
@@ -34,15 +34,16 @@ struct DepthGuard {  // calls that the driver makes back into us, and signal han
 
 // Gated work that is not a plain kernel: estimate, then `call()`. `learn` = timing entry to fill, or null.
 template <class F>
-CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, Timing* learn, uint64_t record_key,
-                          bool blocking, F&& call) {
+CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, Timing* learn,
+                          uint64_t record_key, bool blocking, F&& call) {
   if (t_thread.depth) return call();
   if (g_state.captures.load(std::memory_order_relaxed) && capturing(stream)) return call();
   const DepthGuard depth;
   Call gate;
   const Admission admission = admit(gate, stream, estimate_ns);
   if (admission == Admission::kForward) return call();
-  Sample* sample = admission == Admission::kReserved ? sample_begin(learn, stream, record_key) : nullptr;
+  const bool timed = sample_due(learn) && admission == Admission::kReserved;
+  Sample* sample = timed ? sample_begin(learn, stream, record_key) : nullptr;
   const CUresult result = call();
   sample_end(sample, stream, 1, result);
   if (blocking)

@@ -12,14 +12,14 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 void nothing() noexcept {}
 
-struct BurstStart {                    // of the running burst; written by whoever announced it
+struct BurstStart {  // of the running burst; written by whoever announced it
   std::atomic<uint64_t> since_ns, launches, first_function;
 };
 constinit BurstStart g_burst = {};
 constinit std::atomic<uint32_t> g_ring_lock{0};  // try-lock around the single-producer ring
 
-// Events by handle: a direct-mapped table, the newest record wins. A torn entry is a miss (the event is then not
-// covered and the helper finds out), never a wrong cover: `event` is cleared first and stored last.
+// Events by handle: a direct-mapped table, the newest record wins. A torn entry is a miss (the event is then
+// not covered and the helper finds out), never a wrong cover: `event` is cleared first and stored last.
 struct EventNote {
   std::atomic<uint64_t> event;
   std::atomic<StreamCount*> count;
@@ -100,7 +100,8 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   // Several threads may get here at once; each stores a busy word, the last one names the burst.
   ipc::pulse_set_busy(*link->pulse, burst, resource_class, burst, now);
   g_pulse_stats.announced.fetch_add(1, kRelaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the helper: store parked, fence, load busy
+  std::atomic_thread_fence(
+      std::memory_order_seq_cst);  // pairs with the helper: store parked, fence, load busy
   if (g_helper_word.load(kRelaxed) == 1 && g_helper_word.exchange(0, kRelaxed) == 1) {
     g_pulse_stats.helper_wakes.fetch_add(1, kRelaxed);
     base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_helper_word));
@@ -120,7 +121,8 @@ void cover_stream(Cover& cover, uint64_t key) {
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++)
     for (uint32_t s = 0; s < kStreamsPerThread; s++)
-      if (g_slots[i].streams[s].key.load(kRelaxed) == key) take(cover, g_slots[i].streams[s], i >= kOwnedSlots);
+      if (g_slots[i].streams[s].key.load(kRelaxed) == key)
+        take(cover, g_slots[i].streams[s], i >= kOwnedSlots);
 }
 
 void cover_context(Cover& cover) {

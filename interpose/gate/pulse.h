@@ -30,7 +30,8 @@ inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function)
   const bool shared = t.shared != 0;
   add(count->begun, 1, shared);
   asymmetric_fence();
-  // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same store.
+  // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same
+  // store.
   const Link* link = g_state.link.load(std::memory_order_acquire);
   if (ipc::load(link->pulse->busy, std::memory_order_relaxed) == 0) [[unlikely]]
     become_busy(resource_class, function);
@@ -61,10 +62,10 @@ struct Cover {  // what a synchronise call will have completed when it returns; 
 void cover_stream(Cover& cover, uint64_t key);  // one stream; key 2 means the calling thread's own
 void cover_context(Cover& cover);               // all streams; nothing if the process has several contexts
 void cover_event(Cover& cover, CUevent event);  // what the calling thread's stream held at the record
-void covered(const Cover& cover);               // the call returned success: advance, and go idle if nothing is left
+void covered(const Cover& cover);  // the call returned success: advance, and go idle if nothing is left
 
-void note_event(CUevent event, uint64_t key);   // event recorded by this thread in its stream `key`
-void forget_event(CUevent event);               // recorded in a way we do not follow
+void note_event(CUevent event, uint64_t key);  // event recorded by this thread in its stream `key`
+void forget_event(CUevent event);              // recorded in a way we do not follow
 
 // True if nothing is outstanding in any thread.
 bool all_complete();
@@ -72,7 +73,7 @@ bool all_complete();
 bool try_idle();
 // Everything that was ever begun counts as complete: context destroyed, sticky error.
 void forgive_all();
-void forgive_stream(uint64_t key);              // stream destroyed
+void forgive_stream(uint64_t key);  // stream destroyed
 
 inline void advance(StreamCount& count, uint64_t to) {
   uint64_t seen = count.completed.load(std::memory_order_relaxed);
@@ -82,18 +83,18 @@ inline void advance(StreamCount& count, uint64_t to) {
   }
 }
 
-struct PulseStats {                       // relaxed counters, for tests and logs
-  std::atomic<uint64_t> announced;        // idle -> busy
+struct PulseStats {                 // relaxed counters, for tests and logs
+  std::atomic<uint64_t> announced;  // idle -> busy
   std::atomic<uint64_t> idled_by_sync, idled_by_helper;
-  std::atomic<uint64_t> retracted;        // idle taken back because a launch raced it
+  std::atomic<uint64_t> retracted;  // idle taken back because a launch raced it
   std::atomic<uint64_t> helper_wakes;
 };
 extern constinit PulseStats g_pulse_stats;
 
 // What the pulse needs from slow code; set by interpose/lifecycle before the first attach, no-ops until then.
 struct SlowPath {
-  void (*notify_daemon)() noexcept;       // eventfd write after identity checks
-  void (*heavy_fence)() noexcept;         // membarrier(2), or a plain fence while State::symmetric
+  void (*notify_daemon)() noexcept;  // eventfd write after identity checks
+  void (*heavy_fence)() noexcept;    // membarrier(2), or a plain fence while State::symmetric
 };
 extern constinit SlowPath g_slow;
 

@@ -1,5 +1,6 @@
-// Hooks of slow calls: life of contexts and streams, captures, modules, graphs, cuInit. They keep interpose/track's
-// books around the driver's own call, whose result is always what the program gets. Not part of the hot path.
+// Hooks of slow calls: life of contexts and streams, captures, modules, graphs, cuInit. They keep
+// interpose/track's books around the driver's own call, whose result is always what the program gets. Not
+// part of the hot path.
 #include <stdlib.h>
 
 #include "base/errno_guard.h"
@@ -18,9 +19,12 @@ using driver_api::Flavour;
 using driver_api::real;
 using driver_api::StreamArg;
 
-bool live() { return lifecycle::g_phase.load(std::memory_order_relaxed) == lifecycle::Phase::kLive; }
+bool live() {
+  return lifecycle::g_phase.load(std::memory_order_relaxed) == lifecycle::Phase::kLive;
+}
 
-// Contexts. Whatever makes one current is a chance to prepare it; whatever may end one must find the helper outside.
+// Contexts. Whatever makes one current is a chance to prepare it; whatever may end one must find the helper
+// outside.
 template <class F>
 CUresult current_changes(F&& call) {
   const CUresult result = call();
@@ -78,7 +82,8 @@ CUresult capture_opens(StreamArg stream, F&& call) {
   return result;
 }
 
-// Images. `load(text)` loads our text instead; the original is the fallback, and the only one for protected clients.
+// Images. `load(text)` loads our text instead; the original is the fallback, and the only one for protected
+// clients.
 template <class Owner, class Load>
 CUresult load_image(Owner* owner, const void* bytes, const void* caller, bool is_library, Load&& load) {
   if (!live() || lifecycle::config().priority != 0) return load(bytes);
@@ -104,29 +109,33 @@ void forget_timing(CUgraphExec graph) {
   t->launches.store(0, std::memory_order_relaxed);
 }
 
-bool best_effort() { return live() && lifecycle::config().priority == 0; }
+bool best_effort() {
+  return live() && lifecycle::config().priority == 0;
+}
 
 }  // namespace
 
-#define TS_AROUND(wrapper, symbol, params, args) \
-  extern "C" CUresult hook_##symbol params noexcept { \
+#define TS_AROUND(wrapper, symbol, params, args)        \
+  extern "C" CUresult hook_##symbol params noexcept {   \
     return wrapper([&] { return real().symbol args; }); \
   }
-#define TS_AROUND_1(wrapper, first, symbol, params, args) \
-  extern "C" CUresult hook_##symbol params noexcept { \
+#define TS_AROUND_1(wrapper, first, symbol, params, args)      \
+  extern "C" CUresult hook_##symbol params noexcept {          \
     return wrapper(first, [&] { return real().symbol args; }); \
   }
 
-TS_AROUND(current_changes, cuCtxCreate, (CUcontext* c, unsigned flags, CUdevice d), (c, flags, d))
-TS_AROUND(current_changes, cuCtxCreate_v2, (CUcontext* c, unsigned flags, CUdevice d), (c, flags, d))
-TS_AROUND(current_changes, cuCtxCreate_v3, (CUcontext* c, CUexecAffinityParam* p, int n, unsigned f, CUdevice d),
-          (c, p, n, f, d))
-TS_AROUND(current_changes, cuCtxCreate_v4, (CUcontext* c, CUctxCreateParams* p, unsigned f, CUdevice d), (c, p, f, d))
+TS_AROUND(current_changes, cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+TS_AROUND(current_changes, cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+TS_AROUND(current_changes, cuCtxCreate_v3,
+          (CUcontext * c, CUexecAffinityParam* p, int n, unsigned f, CUdevice d), (c, p, n, f, d))
+TS_AROUND(current_changes, cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams* p, unsigned f, CUdevice d),
+          (c, p, f, d))
 TS_AROUND(current_changes, cuCtxSetCurrent, (CUcontext c), (c))
 TS_AROUND(current_changes, cuCtxPushCurrent, (CUcontext c), (c))
 TS_AROUND(current_changes, cuCtxPushCurrent_v2, (CUcontext c), (c))
-TS_AROUND(current_changes, cuStreamCreate, (CUstream* s, unsigned flags), (s, flags))
-TS_AROUND(current_changes, cuStreamCreateWithPriority, (CUstream* s, unsigned f, int priority), (s, f, priority))
+TS_AROUND(current_changes, cuStreamCreate, (CUstream * s, unsigned flags), (s, flags))
+TS_AROUND(current_changes, cuStreamCreateWithPriority, (CUstream * s, unsigned f, int priority),
+          (s, f, priority))
 
 TS_AROUND_1(context_ends, ctx, cuCtxDestroy, (CUcontext ctx), (ctx))
 TS_AROUND_1(context_ends, ctx, cuCtxDestroy_v2, (CUcontext ctx), (ctx))
@@ -142,8 +151,8 @@ extern "C" CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device)
   }
   return result;
 }
-#define TS_PRIMARY(symbol, always) \
-  extern "C" CUresult hook_##symbol(CUdevice device) noexcept { \
+#define TS_PRIMARY(symbol, always)                                              \
+  extern "C" CUresult hook_##symbol(CUdevice device) noexcept {                 \
     return primary_ends(device, always, [&] { return real().symbol(device); }); \
   }
 TS_PRIMARY(cuDevicePrimaryCtxRelease, false)
@@ -151,14 +160,15 @@ TS_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 TS_PRIMARY(cuDevicePrimaryCtxReset, true)
 TS_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 
-#define TS_BEGIN(symbol, family, params, args) \
-  extern "C" CUresult hook_##symbol params noexcept { \
+#define TS_BEGIN(symbol, family, params, args)                                           \
+  extern "C" CUresult hook_##symbol params noexcept {                                    \
     return capture_opens({stream, Flavour::family}, [&] { return real().symbol args; }); \
   }
 TS_BEGIN(cuStreamBeginCapture, kLegacy, (CUstream stream), (stream))
 TS_BEGIN(cuStreamBeginCapture_ptsz, kPerThread, (CUstream stream), (stream))
 TS_BEGIN(cuStreamBeginCapture_v2, kLegacy, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-TS_BEGIN(cuStreamBeginCapture_v2_ptsz, kPerThread, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+TS_BEGIN(cuStreamBeginCapture_v2_ptsz, kPerThread, (CUstream stream, CUstreamCaptureMode mode),
+         (stream, mode))
 TS_BEGIN(cuStreamBeginCaptureToGraph, kLegacy,
          (CUstream stream, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges, size_t n,
           CUstreamCaptureMode mode),
@@ -167,11 +177,11 @@ TS_BEGIN(cuStreamBeginCaptureToGraph_ptsz, kPerThread,
          (CUstream stream, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges, size_t n,
           CUstreamCaptureMode mode),
          (stream, graph, from, edges, n, mode))
-#define TS_END(symbol, family) \
+#define TS_END(symbol, family)                                                  \
   extern "C" CUresult hook_##symbol(CUstream stream, CUgraph* graph) noexcept { \
-    const CUresult result = real().symbol(stream, graph); \
-    if (live()) track::capture_ended({stream, Flavour::family}, result); \
-    return result; \
+    const CUresult result = real().symbol(stream, graph);                       \
+    if (live()) track::capture_ended({stream, Flavour::family}, result);        \
+    return result;                                                              \
   }
 TS_END(cuStreamEndCapture, kLegacy)
 TS_END(cuStreamEndCapture_ptsz, kPerThread)
@@ -180,8 +190,8 @@ extern "C" CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) n
   return load_image(module, image, __builtin_return_address(0), false,
                     [&](const void* bytes) { return real().cuModuleLoadData(module, bytes); });
 }
-extern "C" CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned n, CUjit_option* options,
-                                            void** values) noexcept {
+extern "C" CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned n,
+                                            CUjit_option* options, void** values) noexcept {
   return load_image(module, image, __builtin_return_address(0), false, [&](const void* bytes) {
     return real().cuModuleLoadDataEx(module, bytes, n, options, values);
   });
@@ -189,12 +199,13 @@ extern "C" CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image,
 extern "C" CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* image) noexcept {
   // Our text is PTX, which this entry point does not take.
   return load_image(module, image, __builtin_return_address(0), false, [&](const void* bytes) {
-    return bytes == image ? real().cuModuleLoadFatBinary(module, bytes) : real().cuModuleLoadData(module, bytes);
+    return bytes == image ? real().cuModuleLoadFatBinary(module, bytes)
+                          : real().cuModuleLoadData(module, bytes);
   });
 }
-extern "C" CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit, void** jit_values,
-                                           unsigned n_jit, CUlibraryOption* options, void** values,
-                                           unsigned n) noexcept {
+extern "C" CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit,
+                                           void** jit_values, unsigned n_jit, CUlibraryOption* options,
+                                           void** values, unsigned n) noexcept {
   return load_image(library, code, __builtin_return_address(0), true, [&](const void* bytes) {
     return real().cuLibraryLoadData(library, bytes, jit, jit_values, n_jit, options, values, n);
   });
@@ -210,7 +221,8 @@ extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
   return result;
 }
 
-extern "C" CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) noexcept {
+extern "C" CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module,
+                                             const char* name) noexcept {
   const CUresult result = real().cuModuleGetFunction(function, module, name);
   if (result == CUDA_SUCCESS && best_effort()) track::kernel_found(*function, module, false, name);
   return result;
@@ -243,20 +255,25 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
   unsigned kept = 0;
   for (unsigned i = 0; result == CUDA_SUCCESS && i < all && kept < wanted; i++) {
     const char* name = nullptr;
-    if (!buffer[i] || (name_of(&name, buffer[i]) == CUDA_SUCCESS && name && track::is_variant_name(name))) continue;
+    if (!buffer[i] || (name_of(&name, buffer[i]) == CUDA_SUCCESS && name && track::is_variant_name(name)))
+      continue;
     out[kept++] = buffer[i];
   }
   free(buffer);
   return result;
 }
-extern "C" CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned n, CUmodule module) noexcept {
+extern "C" CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned n,
+                                                    CUmodule module) noexcept {
   return enumerate(
-      functions, n, module, [&](CUfunction* out, unsigned k) { return real().cuModuleEnumerateFunctions(out, k, module); },
+      functions, n, module,
+      [&](CUfunction* out, unsigned k) { return real().cuModuleEnumerateFunctions(out, k, module); },
       [](const char** name, CUfunction f) { return real().cuFuncGetName(name, f); });
 }
-extern "C" CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned n, CUlibrary library) noexcept {
+extern "C" CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned n,
+                                                   CUlibrary library) noexcept {
   return enumerate(
-      kernels, n, library, [&](CUkernel* out, unsigned k) { return real().cuLibraryEnumerateKernels(out, k, library); },
+      kernels, n, library,
+      [&](CUkernel* out, unsigned k) { return real().cuLibraryEnumerateKernels(out, k, library); },
       [](const char** name, CUkernel k) { return real().cuKernelGetName(name, k); });
 }
 extern "C" CUresult hook_cuModuleGetFunctionCount(unsigned* count, CUmodule module) noexcept {

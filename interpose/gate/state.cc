@@ -14,11 +14,16 @@ constinit abi::PulsePage g_own_dummy = {};
 constinit const abi::PulsePage g_idle_pulse = {};
 constinit Link g_unmanaged = {&g_free_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
 constinit Link g_daemonless_hold = {&g_hold_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
-constinit State g_state = {
-    .link = &g_unmanaged,
-    .symmetric = 1,  // until membarrier is registered
-    .watch = {{&g_idle_pulse, 0}, {&g_idle_pulse, 0}, {&g_idle_pulse, 0}, {&g_idle_pulse, 0},
-              {&g_idle_pulse, 0}, {&g_idle_pulse, 0}, {&g_idle_pulse, 0}, {&g_idle_pulse, 0}}};
+constinit State g_state = {.link = &g_unmanaged,
+                           .symmetric = 1,  // until membarrier is registered
+                           .watch = {{&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0},
+                                     {&g_idle_pulse, 0}}};
 constinit ThreadSlot g_slots[kSlots] = {};
 constinit std::atomic<uint32_t> g_slots_used{0};
 thread_local Thread t_thread = {};
@@ -30,7 +35,8 @@ StreamCount* switch_stream(Thread& thread, uint64_t key) {
   constexpr auto relaxed = std::memory_order_relaxed;  // keys are changed by the owner only
   StreamCount* const streams = thread.slot->streams;
   StreamCount* found = &streams[kStreamsPerThread];  // spill, if nothing better turns up
-  const bool mixed = thread.shared && key == 2;      // per-thread streams of several threads: one key, many streams
+  const bool mixed =
+      thread.shared && key == 2;  // per-thread streams of several threads: one key, many streams
   for (uint32_t i = 0; i < kStreamsPerThread && !mixed; i++) {
     if (streams[i].key.load(relaxed) == key) {
       found = &streams[i];
@@ -40,8 +46,8 @@ StreamCount* switch_stream(Thread& thread, uint64_t key) {
   if (found == &streams[kStreamsPerThread] && !thread.shared) {
     for (uint32_t i = 0; i < kStreamsPerThread; i++) {
       StreamCount& c = streams[i];
-      // acquire: pairs with the release in advance(); whoever completed it is done with its counts. Counters go on
-      // from where they are, so that a late advance() for the old stream stays below them.
+      // acquire: pairs with the release in advance(); whoever completed it is done with its counts. Counters
+      // go on from where they are, so that a late advance() for the old stream stays below them.
       if (c.begun.load(relaxed) != c.completed.load(std::memory_order_acquire)) continue;
       c.key.store(key, relaxed);
       found = &c;

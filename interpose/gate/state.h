@@ -1,7 +1,7 @@
 // What every hook reads first: the role of this process, the attachment to the daemon, and per-thread slots.
 // Written on slow paths (lifecycle, helper thread); read by every thread of the program on every launch.
-// Static storage, valid before main and after exit; an attachment that was published once is never freed, because a
-// launch may still hold its pointer. Nothing here allocates, locks or enters the kernel.
+// Static storage, valid before main and after exit; an attachment that was published once is never freed,
+// because a launch may still hold its pointer. Nothing here allocates, locks or enters the kernel.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,21 @@ namespace abi = ipc::abi;
 // kForward is also what a process is before it attached, without a daemon, after exit and in a forked child.
 enum class Role : uint32_t { kForward = 0, kProtected = 1, kBestEffort = 2 };
 
-struct Link {                  // one attachment, as the launches see it; constant after it was published
-  abi::LeaseLine* lease;       // daemon writes
-  abi::UsageLine* usage;       // this process writes
-  abi::RecordRing* ring;       // this process writes records
+struct Link {             // one attachment, as the launches see it; constant after it was published
+  abi::LeaseLine* lease;  // daemon writes
+  abi::UsageLine* usage;  // this process writes
+  abi::RecordRing* ring;  // this process writes records
   uint32_t ring_slots;
-  abi::PulsePage* pulse;       // own page; a private dummy for best-effort clients
-  uint64_t guard_ns;           // a watched pulse must be idle this long before work starts
-  uint64_t max_hold_ns;        // 0: as the lease says; else the user's own limit (TESSERA_MAX_HOLD_MS)
+  abi::PulsePage* pulse;  // own page; a private dummy for best-effort clients
+  uint64_t guard_ns;      // a watched pulse must be idle this long before work starts
+  uint64_t max_hold_ns;   // 0: as the lease says; else the user's own limit (TESSERA_MAX_HOLD_MS)
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;
 
-struct Watch {                               // a protected peer's page, read-only; or an idle dummy
-  std::atomic<const abi::PulsePage*> page;   // helper thread writes; release / acquire
-  std::atomic<uint32_t> priority;            // of the peer
+struct Watch {                              // a protected peer's page, read-only; or an idle dummy
+  std::atomic<const abi::PulsePage*> page;  // helper thread writes; release / acquire
+  std::atomic<uint32_t> priority;           // of the peer
 };
 
 struct alignas(64) State {
@@ -44,7 +44,9 @@ struct alignas(64) State {
   std::atomic<uint32_t> n_contexts;  // contexts seen alive; > 1 makes special streams ambiguous
   std::atomic<uint32_t> holding;     // 1 while launches are held back (to count transitions)
   std::atomic<uint32_t> waiters;     // launches inside the hold loop
-  std::atomic<uint32_t> poisoned;    // 1 after a sticky error: permanent pass-through
+  std::atomic<uint32_t>
+      credit_epoch;                // a credit of another epoch is void; seq_cst, pairs with Credit::in_gate
+  std::atomic<uint32_t> poisoned;  // 1 after a sticky error: permanent pass-through
   alignas(64) std::atomic<uint32_t> inside;  // slow-path threads in the driver on our behalf; seq_cst
   alignas(64) Watch watch[kWatched];
 };
@@ -53,8 +55,8 @@ extern constinit Link g_unmanaged;         // lease is free, usage and pulse go 
 extern constinit Link g_daemonless_hold;   // on_daemon_loss = "hold": the lease is a hold
 extern const abi::PulsePage g_idle_pulse;  // never busy
 
-// Work of one thread on one stream. The owner counts calls before and after the driver's; whoever saw the stream
-// empty advances `completed`. Invariant: completed <= ended <= begun; equal = nothing outstanding.
+// Work of one thread on one stream. The owner counts calls before and after the driver's; whoever saw the
+// stream empty advances `completed`. Invariant: completed <= ended <= begun; equal = nothing outstanding.
 struct StreamCount {
   std::atomic<uint64_t> key;  // stream_key(), 0 = unused
   std::atomic<uint64_t> begun, ended, completed;
@@ -62,32 +64,49 @@ struct StreamCount {
 inline constexpr uint32_t kStreamsPerThread = 7;
 inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSlots + kSharedSlots;
 
+struct Lane;
+
+// Window that a best-effort thread reserved ahead for short launches of one stream, so that most of them need
+// neither a locked operation nor the clock. Owner: plain loads and stores while in_gate is 1. Anyone else
+// (reclaim_credits) takes it with exchanges, after State::credit_epoch was raised, and only while in_gate is
+// 0.
+struct alignas(64) Credit {
+  std::atomic<uint32_t> in_gate;   // 1: the owner is between looking at the lease and the launch's return
+  std::atomic<uint64_t> left_ns;   // reserved, not used yet
+  std::atomic<uint64_t> spent_ns;  // launched, not yet counted in the lane
+  std::atomic<Lane*> lane;         // of the stream that it belongs to
+  const struct Link* link;         // owner only from here on: what it is valid for
+  uint64_t lane_key, bursts;
+  uint32_t word, epoch;
+};
+
 struct alignas(64) ThreadSlot {
   std::atomic<uint64_t> launches;       // kernels and graphs asked for; owner adds, helper sums
   std::atomic<uint64_t> last_function;  // of the latest launch, for burst signatures
   std::atomic<uint32_t> taken;          // 1: a living thread owns it
   uint32_t padding;
   StreamCount streams[kStreamsPerThread + 1];  // the last one is `spill`: streams that found no place
+  Credit credit;
 };
 extern constinit ThreadSlot g_slots[kSlots];
 extern constinit std::atomic<uint32_t> g_slots_used;  // high-water mark
 
-struct Lane;
-struct Thread {             // thread-local, trivially destructible
-  ThreadSlot* slot;         // null until the first gated call
-  StreamCount* count;       // of `key`, the stream used last
+struct Thread {        // thread-local, trivially destructible
+  ThreadSlot* slot;    // null until the first gated call
+  StreamCount* count;  // of `key`, the stream used last
   uint64_t key;
-  Lane* lane;               // best-effort: of `lane_key`
+  Lane* lane;  // best-effort: of `lane_key`
   uint64_t lane_key;
-  uint32_t depth;           // > 0: inside a hook that calls the driver; nested calls are forwarded
-  uint32_t shared;          // 1: slot is shared with other threads, count with locked adds
+  uint32_t depth;   // > 0: inside a hook that calls the driver; nested calls are forwarded
+  uint32_t shared;  // 1: slot is shared with other threads, count with locked adds
 };
 extern thread_local Thread t_thread __attribute__((tls_model("initial-exec")));
 
-void claim_slot(Thread& thread);                            // slow, once per thread (lifecycle/threads.cc)
-StreamCount* switch_stream(Thread& thread, uint64_t key);   // the thread used another stream last time
+void claim_slot(Thread& thread);                           // slow, once per thread (lifecycle/threads.cc)
+StreamCount* switch_stream(Thread& thread, uint64_t key);  // the thread used another stream last time
 
-// Streams as keys: handles are pointers, the special ones small numbers (1 legacy, 2 per-thread, as in cuda.h).
+// Streams as keys: handles are pointers, the special ones small numbers (1 legacy, 2 per-thread, as in
+// cuda.h).
 inline uint64_t stream_key(driver_api::StreamArg s) {
   if (s.stream) return reinterpret_cast<uint64_t>(s.stream);
   return s.flavour == driver_api::Flavour::kPerThread ? 2 : 1;
@@ -101,8 +120,9 @@ inline void add(std::atomic<uint64_t>& counter, uint64_t n, bool shared) {
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
-// Launch side of the Dekker pair "count, then look at busy" / "clear busy, then look at counts". The idle side pays
-// with membarrier(2), which acts as a full fence in every running thread, so that the launch pays nothing.
+// Launch side of the Dekker pair "count, then look at busy" / "clear busy, then look at counts". The idle
+// side pays with membarrier(2), which acts as a full fence in every running thread, so that the launch pays
+// nothing.
 inline void asymmetric_fence() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (g_state.symmetric.load(std::memory_order_relaxed)) [[unlikely]]
@@ -111,11 +131,14 @@ inline void asymmetric_fence() {
 
 // Our own calls into the driver on slow paths, only while no capture is open in the process (D11).
 inline bool enter_driver() {
-  g_state.inside.fetch_add(1, std::memory_order_seq_cst);  // pairs with Exclusive: one of the two sees the other
+  g_state.inside.fetch_add(1,
+                           std::memory_order_seq_cst);  // pairs with Exclusive: one of the two sees the other
   if (g_state.captures.load(std::memory_order_seq_cst) == 0) return true;
   g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
   return false;
 }
-inline void leave_driver() { g_state.inside.fetch_sub(1, std::memory_order_seq_cst); }
+inline void leave_driver() {
+  g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
+}
 
 }  // namespace tessera::gate

@@ -43,7 +43,9 @@ template <class T, class... A>
 inline CUevent event_in(T, A...) {
   return nullptr;
 }
-inline CUevent event_in() { return nullptr; }
+inline CUevent event_in() {
+  return nullptr;
+}
 
 template <class... A>
 constexpr Extent extent_of(const A&...) {
@@ -57,52 +59,61 @@ constexpr Extent extent_of(const A&...) {
     return Extent::kContext;
 }
 
-inline bool tracked() { return g_state.role.load(std::memory_order_relaxed) == Role::kProtected; }
+void blind(StreamArg stream) {
+  lane_of(stream)->blind.store(1, std::memory_order_relaxed);
+  if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
+}
+
+inline bool tracked() {
+  return g_state.role.load(std::memory_order_relaxed) == Role::kProtected;
+}
 
 }  // namespace
 }  // namespace tessera::gate
 
-#define TS_PROVING(symbol, base, since, stream, ret, params, args)                                         \
-  extern "C" ret hook_##symbol params noexcept {                                                           \
-    using namespace tessera::gate;                                                                         \
-    return proving(extent_of args, TS_STREAM_ARG(stream), event_in args,                                   \
-                   [&]() -> ret { return tessera::driver_api::real().symbol args; });                      \
+#define TS_PROVING(symbol, base, since, stream, ret, params, args)                    \
+  extern "C" ret hook_##symbol params noexcept {                                      \
+    using namespace tessera::gate;                                                    \
+    return proving(extent_of args, TS_STREAM_ARG(stream), event_in args,              \
+                   [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
 #define TS_HOOK_sync TS_PROVING
 #define TS_HOOK_query TS_PROVING
 #include "driver_api/hooks.def"
 
-// Which event stands for which point of which stream. Other ways to record one make us forget it; waits need nothing.
-#define TS_RECORD(symbol, family, params, args)                                                           \
-  extern "C" CUresult hook_##symbol params noexcept {                                                     \
-    using namespace tessera;                                                                              \
-    const CUresult result = driver_api::real().symbol args;                                               \
-    if (result == CUDA_SUCCESS && gate::tracked())                                                        \
-      gate::note_event(hEvent, gate::stream_key({hStream, driver_api::Flavour::family}));                 \
-    return result;                                                                                        \
+// Which event stands for which point of which stream. Other ways to record one make us forget it; waits need
+// nothing.
+#define TS_RECORD(symbol, family, params, args)                                           \
+  extern "C" CUresult hook_##symbol params noexcept {                                     \
+    using namespace tessera;                                                              \
+    const CUresult result = driver_api::real().symbol args;                               \
+    if (result == CUDA_SUCCESS && gate::tracked())                                        \
+      gate::note_event(hEvent, gate::stream_key({hStream, driver_api::Flavour::family})); \
+    return result;                                                                        \
   }
 TS_RECORD(cuEventRecord, kLegacy, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
 TS_RECORD(cuEventRecord_ptsz, kPerThread, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
-TS_RECORD(cuEventRecordWithFlags, kLegacy, (CUevent hEvent, CUstream hStream, unsigned flags), (hEvent, hStream, flags))
+TS_RECORD(cuEventRecordWithFlags, kLegacy, (CUevent hEvent, CUstream hStream, unsigned flags),
+          (hEvent, hStream, flags))
 TS_RECORD(cuEventRecordWithFlags_ptsz, kPerThread, (CUevent hEvent, CUstream hStream, unsigned flags),
           (hEvent, hStream, flags))
 #undef TS_RECORD
 
-#define TS_FORGET(symbol, context)                                                      \
-  extern "C" CUresult hook_##symbol(context c, CUevent event) noexcept {                \
-    if (tessera::gate::tracked()) tessera::gate::forget_event(event);                   \
-    return tessera::driver_api::real().symbol(c, event);                                \
+#define TS_FORGET(symbol, context)                                       \
+  extern "C" CUresult hook_##symbol(context c, CUevent event) noexcept { \
+    if (tessera::gate::tracked()) tessera::gate::forget_event(event);    \
+    return tessera::driver_api::real().symbol(c, event);                 \
   }
 TS_FORGET(cuCtxRecordEvent, CUcontext)
 TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
 #undef TS_FORGET
 
-// Work behind a wait for memory or a semaphore is not GPU time in flight: the stream may stand still for ever.
-#define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                              \
-  extern "C" ret hook_##symbol params noexcept {                                                        \
-    using namespace tessera::gate;                                                                      \
-    if (g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort)                              \
-      lane_of(TS_STREAM_ARG(stream))->blind.store(1, std::memory_order_relaxed);                        \
-    return tessera::driver_api::real().symbol args;                                                     \
+// Work behind a wait for memory or a semaphore is not GPU time in flight: the stream may stand still for
+// ever.
+#define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                               \
+  extern "C" ret hook_##symbol params noexcept {                                                         \
+    using namespace tessera::gate;                                                                       \
+    if (g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort) blind(TS_STREAM_ARG(stream)); \
+    return tessera::driver_api::real().symbol args;                                                      \
   }
 #include "driver_api/hooks.def"

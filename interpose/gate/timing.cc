@@ -27,17 +27,6 @@ CUresult record(CUevent event, driver_api::StreamArg s) {
                                                       : real.cuEventRecord(event, s.stream);
 }
 
-bool wanted(Timing* t) {
-  const uint32_t n = t->launches.fetch_add(1, kRelaxed) + 1;
-  if (n < 2) return false;
-  const uint32_t samples = t->samples.load(kRelaxed);
-  if (samples < 3) return true;
-  // Long kernels afford two more events often, short ones hardly ever.
-  const uint64_t ns = t->estimate_ns.load(kRelaxed);
-  const uint32_t mask = ns > 500'000 ? 15 : ns > 50'000 ? 63 : 1023;
-  return (n & mask) == 0;
-}
-
 void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
   const uint64_t ps = ns * 1000 / (s.blocks ? s.blocks : 1) + 1;
@@ -60,7 +49,7 @@ void learn(Sample& s, uint64_t ns) {
 constinit Timing g_timings[kTimings] = {};
 
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key) {
-  if (!t || !wanted(t)) return nullptr;
+  if (!t) return nullptr;
   if (g_pending.load(kRelaxed)) harvest_samples();
   for (Sample& s : g_samples) {
     uint32_t idle = kIdle;

@@ -1,6 +1,7 @@
-// What launches are expected to cost: a fixed, lock-free table keyed by (kernel, block, shared memory, grid bucket),
-// filled by event pairs around sampled launches in the normal flow. Read on every gated launch of a best-effort
-// client. Entries are never removed; a full table means the class default. Nothing here allocates or waits.
+// What launches are expected to cost: a fixed, lock-free table keyed by (kernel, block, shared memory, grid
+// bucket), filled by event pairs around sampled launches in the normal flow. Read on every gated launch of a
+// best-effort client. Entries are never removed; a full table means the class default. Nothing here allocates
+// or waits.
 #pragma once
 
 #include "interpose/gate/state.h"
@@ -13,14 +14,15 @@ inline constexpr uint64_t kMinEstimateNs = 2'000;
 struct Timing {
   std::atomic<uint64_t> key;          // 0 = free
   std::atomic<uint64_t> estimate_ns;  // of one launch of this shape; 0 = not measured
-  std::atomic<uint64_t> block_ps;     // GPU time per block when launched in this bucket, picoseconds; 0 = unknown
+  std::atomic<uint64_t>
+      block_ps;  // GPU time per block when launched in this bucket, picoseconds; 0 = unknown
   std::atomic<uint32_t> launches, samples;
 };
 
 struct Shape {
   uint64_t function;  // CUfunction, CUkernel or CUgraphExec, or the kernel's stable hash
   uint64_t blocks;
-  uint32_t threads;   // per block
+  uint32_t threads;  // per block
   uint32_t shared_bytes;
 };
 
@@ -29,10 +31,14 @@ inline uint64_t mix64(uint64_t x) {  // finaliser of SplitMix64
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
-// Power-of-two buckets: durations of neighbours in a bucket differ by at most a factor of two, and are then scaled.
-inline uint32_t grid_bucket(uint64_t blocks) { return blocks ? 64 - uint32_t(__builtin_clzll(blocks)) : 0; }
+// Power-of-two buckets: durations of neighbours in a bucket differ by at most a factor of two, and are then
+// scaled.
+inline uint32_t grid_bucket(uint64_t blocks) {
+  return blocks ? 64 - uint32_t(__builtin_clzll(blocks)) : 0;
+}
 inline uint64_t timing_key(const Shape& s) {
-  const uint64_t shape = (uint64_t(s.threads) << 40) ^ (uint64_t(s.shared_bytes) << 8) ^ grid_bucket(s.blocks);
+  const uint64_t shape =
+      (uint64_t(s.threads) << 40) ^ (uint64_t(s.shared_bytes) << 8) ^ grid_bucket(s.blocks);
   return mix64(s.function ^ mix64(shape)) | 1;
 }
 
@@ -45,7 +51,8 @@ inline Timing* timing_of(uint64_t key) {
     Timing& t = g_timings[(key + i) % kTimings];
     uint64_t seen = t.key.load(std::memory_order_relaxed);  // keys never change once set
     if (seen == key) return &t;
-    if (seen == 0 && (t.key.compare_exchange_strong(seen, key, std::memory_order_relaxed) || seen == key)) return &t;
+    if (seen == 0 && (t.key.compare_exchange_strong(seen, key, std::memory_order_relaxed) || seen == key))
+      return &t;
   }
   return nullptr;
 }
@@ -58,10 +65,23 @@ inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
   return ns < kMinEstimateNs ? kMinEstimateNs : ns;
 }
 
+// Counts a launch of this shape; true if it should be timed: the 2nd to 4th, then 1 in 16 .. 1024. Lossy when
+// threads race, which only shifts the sample.
+inline bool sample_due(Timing* t) {
+  if (!t) return false;
+  const uint32_t n = t->launches.load(std::memory_order_relaxed) + 1;
+  t->launches.store(n, std::memory_order_relaxed);
+  if (n < 2) return false;
+  if (t->samples.load(std::memory_order_relaxed) < 3) return true;
+  // Long kernels afford two more events often, short ones hardly ever.
+  const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
+  return (n & (ns > 500'000 ? 15 : ns > 50'000 ? 63 : 1023)) == 0;
+}
+
 // A launch that is timed: events around it in its own stream.
 struct Sample;
-// Decides by the entry's count whether this launch is one (2nd to 4th, then 1 in 16 .. 1024) and records the start
-// event. Null: not sampled. Never on the first launch of an entry: lazy loading would be measured.
+// Records the start event. Null: no events, or all in use. Not for the first launch of an entry: lazy loading
+// would be measured (sample_due says no).
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key);
 void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, CUresult result);
 // Reads finished samples into their entries. Enters the driver only while no capture is open. Any thread.

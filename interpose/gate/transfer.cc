@@ -1,5 +1,5 @@
-// Hooks of the classes copy and memset. They announce a protected client (the input copy comes before its first
-// kernel), and count as work of a best-effort client: bytes over a cautious bandwidth.
+// Hooks of the classes copy and memset. They announce a protected client (the input copy comes before its
+// first kernel), and count as work of a best-effort client: bytes over a cautious bandwidth.
 #include <string_view>
 
 #include "interpose/entry/hooks.h"
@@ -13,10 +13,17 @@ constexpr uint64_t kCopyBytesPerUs = 10'000;   // 10 GB/s: a pageable copy over 
 constexpr uint64_t kFillBytesPerUs = 500'000;  // 500 GB/s
 constexpr uint32_t kMemoryBound = 2;           // resource class of the pulse
 
-// Bytes that a call moves, from whichever argument carries them. Sizes come last in every copy's parameter list.
-inline uint64_t bytes_in(uint64_t so_far, size_t n) { return n ? n : so_far; }
-inline uint64_t bytes_in(uint64_t, const CUDA_MEMCPY2D* c) { return c ? c->WidthInBytes * c->Height : 0; }
-inline uint64_t bytes_in(uint64_t, const CUDA_MEMCPY3D* c) { return c ? c->WidthInBytes * c->Height * c->Depth : 0; }
+// Bytes that a call moves, from whichever argument carries them. Sizes come last in every copy's parameter
+// list.
+inline uint64_t bytes_in(uint64_t so_far, size_t n) {
+  return n ? n : so_far;
+}
+inline uint64_t bytes_in(uint64_t, const CUDA_MEMCPY2D* c) {
+  return c ? c->WidthInBytes * c->Height : 0;
+}
+inline uint64_t bytes_in(uint64_t, const CUDA_MEMCPY3D* c) {
+  return c ? c->WidthInBytes * c->Height * c->Depth : 0;
+}
 inline uint64_t bytes_in(uint64_t, const CUDA_MEMCPY3D_PEER* c) {
   return c ? c->WidthInBytes * c->Height * c->Depth : 0;
 }
@@ -43,7 +50,9 @@ inline uint64_t bytes_of(CUdeviceptr*, CUdeviceptr*, size_t* sizes, size_t count
 }
 
 // Fills: the product of the sizes is what is written (rows of a pitched fill: width times height).
-inline uint64_t product_in(uint64_t product, size_t n) { return product * n; }
+inline uint64_t product_in(uint64_t product, size_t n) {
+  return product * n;
+}
 template <class T>
 inline uint64_t product_in(uint64_t product, T) {
   return product;
@@ -55,14 +64,15 @@ inline uint64_t elements_of(CUdeviceptr, size_t /*pitch*/, A... args) {  // 2-D:
   return product;
 }
 template <class V, class... A>
-  requires(!std::is_same_v<V, size_t>)
-inline uint64_t elements_of(CUdeviceptr, V, A... args) {
+requires(!std::is_same_v<V, size_t>) inline uint64_t elements_of(CUdeviceptr, V, A... args) {
   uint64_t product = 1;
   ((product = product_in(product, args)), ...);
   return product;
 }
 
-constexpr bool is_async(std::string_view name) { return name.find("Async") != std::string_view::npos; }
+constexpr bool is_async(std::string_view name) {
+  return name.find("Async") != std::string_view::npos;
+}
 // Synchronous copies to the host return when the data is there; the others may return before the GPU is done.
 constexpr bool ends_work(std::string_view name) {
   return !is_async(name) && (name.find("toH") != std::string_view::npos);
@@ -108,11 +118,11 @@ inline CUresult moved(StreamArg stream, uint64_t ns, bool blocking, F&& call) {
     return moved(TS_STREAM_ARG(stream), 1000 + bytes_of args * 1000 / kCopyBytesPerUs, ends_work(#symbol), \
                  [&]() -> ret { return tessera::driver_api::real().symbol args; });                        \
   }
-#define TS_HOOK_memset(symbol, base, since, stream, ret, params, args)                                       \
-  extern "C" ret hook_##symbol params noexcept {                                                             \
-    using namespace tessera::gate;                                                                           \
-    return moved(TS_STREAM_ARG(stream),                                                                      \
-                 2000 + elements_of args * element_bytes(#symbol) * 1000 / kFillBytesPerUs, false,           \
-                 [&]() -> ret { return tessera::driver_api::real().symbol args; });                          \
+#define TS_HOOK_memset(symbol, base, since, stream, ret, params, args)                             \
+  extern "C" ret hook_##symbol params noexcept {                                                   \
+    using namespace tessera::gate;                                                                 \
+    return moved(TS_STREAM_ARG(stream),                                                            \
+                 2000 + elements_of args * element_bytes(#symbol) * 1000 / kFillBytesPerUs, false, \
+                 [&]() -> ret { return tessera::driver_api::real().symbol args; });                \
   }
 #include "driver_api/hooks.def"

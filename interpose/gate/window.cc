@@ -9,17 +9,12 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
-// Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
-uint64_t lane_key(driver_api::StreamArg s) {
-  const uint64_t key = stream_key(s);
-  if (key != 2) return key;
-  Thread& t = t_thread;
-  if (!t.slot) claim_slot(t);
-  return (1ull << 63) | uint64_t(t.slot - g_slots) << 8 | 2;
+bool try_lock(Lane& lane) {
+  return lane.lock.exchange(1, kAcquire) == 0;
+}  // pairs with unlock
+void unlock(Lane& lane) {
+  lane.lock.store(0, kRelease);
 }
-
-bool try_lock(Lane& lane) { return lane.lock.exchange(1, kAcquire) == 0; }  // pairs with unlock
-void unlock(Lane& lane) { lane.lock.store(0, kRelease); }
 
 uint32_t* marker_word(const Lane& lane) {
   uint32_t* host = g_markers.host.load(kAcquire);  // pairs with provide in track/context.cc
@@ -74,15 +69,47 @@ Lane* claim_lane(driver_api::StreamArg s, uint64_t key) {
       if (won) return &lane;
     }
   }
-  return &g_lanes[kLanes - 1];  // overflow: several streams, so no markers; sync calls and context queries count
+  return &g_lanes[kLanes -
+                  1];  // overflow: several streams, so no markers; sync calls and context queries count
 }
 
-bool is_overflow(const Lane& lane) { return &lane == &g_lanes[kLanes - 1]; }
+bool is_overflow(const Lane& lane) {
+  return &lane == &g_lanes[kLanes - 1];
+}
 
 }  // namespace
 
 constinit Lane g_lanes[kLanes] = {};
 constinit MarkerMemory g_markers = {};
+
+// Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
+uint64_t lane_key(driver_api::StreamArg s) {
+  const uint64_t key = stream_key(s);
+  if (key != 2) return key;
+  Thread& t = t_thread;
+  if (!t.slot) claim_slot(t);
+  return (1ull << 63) | uint64_t(t.slot - g_slots) << 8 | 2;
+}
+
+void settle_credit(ThreadSlot& slot) {
+  Credit& c = slot.credit;
+  if (c.left_ns.load(kRelaxed) == 0 && c.spent_ns.load(kRelaxed) == 0) return;
+  // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
+  const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
+  const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
+  Lane* lane = c.lane.load(kRelaxed);
+  if (spent && lane)
+    lane->enqueued.fetch_add(spent, kRelease);  // marked with the next launch, or asked about
+  if (left) release_reserved(g_state.link.load(kAcquire), left);
+}
+
+void reclaim_credits() {
+  g_state.credit_epoch.fetch_add(1, std::memory_order_seq_cst);
+  g_slow.heavy_fence();  // pairs with asymmetric_fence in spend()
+  const uint32_t used = g_slots_used.load(kAcquire);
+  for (uint32_t i = 0; i < used; i++)
+    if (g_slots[i].credit.in_gate.load(kAcquire) == 0) settle_credit(g_slots[i]);
+}
 
 Lane* lane_of(driver_api::StreamArg s) {
   Thread& t = t_thread;
@@ -116,9 +143,11 @@ void lane_done(Lane& lane, uint64_t upto) {
 void lane_mark(Lane* lane, driver_api::StreamArg s) {
   if (is_overflow(*lane) || !available() || !try_lock(*lane)) return;
   const uint32_t room = g_markers.use_events.load(kRelaxed) ? 4 : kMarkersPerLane;
-  // Read before the marker is enqueued: launches counted here have returned, so they precede it in the stream.
+  // Read before the marker is enqueued: launches counted here have returned, so they precede it in the
+  // stream.
   const uint64_t upto = lane->enqueued.load(kAcquire);
-  if (upto != lane->marked.load(kRelaxed) && upto != lane->done.load(kRelaxed) && lane->head - lane->tail < room) {
+  if (upto != lane->marked.load(kRelaxed) && upto != lane->done.load(kRelaxed) &&
+      lane->head - lane->tail < room) {
     const uint32_t value = lane->last_value + 1;
     if (write_marker(*lane, s, value) == CUDA_SUCCESS) {
       lane->last_value = value;
@@ -192,6 +221,7 @@ void lane_forget_stream(uint64_t key) {
 }
 
 void lane_cover_stream(LaneCover& cover, driver_api::StreamArg s) {
+  if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
   const uint64_t key = lane_key(s);
   if (key == 1 && g_state.n_contexts.load(kRelaxed) > 1) return;
   for (Lane& lane : g_lanes)
@@ -200,6 +230,7 @@ void lane_cover_stream(LaneCover& cover, driver_api::StreamArg s) {
 }
 
 void lane_cover_all(LaneCover& cover) {
+  if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
   if (g_state.n_contexts.load(kRelaxed) > 1) return;
   for (Lane& lane : g_lanes)
     if (lane.enqueued.load(kAcquire) != lane.done.load(kRelaxed))

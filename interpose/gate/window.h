@@ -1,11 +1,12 @@
 // Best-effort client: how much GPU time is in flight, and how it is seen to end without blocking.
 //
-// in_flight_ns (UsageLine, shared) is raised before the lease is looked at and lowered when a marker, a returning
-// synchronise call or a query shows completion. Per stream a lane keeps cumulative sums:
-//   enqueued >= covered by a marker >= done;   in_flight_ns = sum over lanes of (enqueued - done) + launches under way
-// A marker is cuStreamWriteValue32 into host memory of ours, or an event where that is not available. Only the thread
-// that launches into a stream enqueues one, in that stream, under the lane's try-lock so that values arrive in order.
-// No allocation; the lock is never waited for.
+// in_flight_ns (UsageLine, shared) is raised before the lease is looked at and lowered when a marker, a
+// returning synchronise call or a query shows completion. Per stream a lane keeps cumulative sums:
+//   enqueued >= covered by a marker >= done;   in_flight_ns = sum over lanes of (enqueued - done) + launches
+//   under way
+// A marker is cuStreamWriteValue32 into host memory of ours, or an event where that is not available. Only
+// the thread that launches into a stream enqueues one, in that stream, under the lane's try-lock so that
+// values arrive in order. No allocation; the lock is never waited for.
 #pragma once
 
 #include "interpose/gate/state.h"
@@ -16,33 +17,37 @@ inline constexpr uint32_t kLanes = 64;
 inline constexpr uint32_t kMarkersPerLane = 32;  // power of two
 
 struct alignas(64) Lane {
-  std::atomic<uint64_t> key;       // lane_key(); 0 = free
-  std::atomic<CUstream> stream;    // as the program passes it
-  std::atomic<uint32_t> per_thread;  // stream family: 1 = _ptsz
-  std::atomic<uint32_t> lock;      // try-lock: marker enqueue and reading of `pending`
+  std::atomic<uint64_t> key;                     // lane_key(); 0 = free
+  std::atomic<CUstream> stream;                  // as the program passes it
+  std::atomic<uint32_t> per_thread;              // stream family: 1 = _ptsz
+  std::atomic<uint32_t> lock;                    // try-lock: marker enqueue and reading of `pending`
   std::atomic<uint64_t> enqueued, marked, done;  // ns, cumulative, never reset
-  std::atomic<uint32_t> blind;     // 1: something before unknown may block the stream; see wait_value
-  uint32_t head = 0, tail = 0;     // of pending; under lock
+  std::atomic<uint32_t> blind;  // 1: something before unknown may block the stream; see wait_value
+  uint32_t head = 0, tail = 0;  // of pending; under lock
   struct Pending {
-    uint32_t value;                // written by the GPU when reached
-    uint64_t upto;                 // lane.enqueued that it covers
+    uint32_t value;  // written by the GPU when reached
+    uint64_t upto;   // lane.enqueued that it covers
   } pending[kMarkersPerLane] = {};
-  uint32_t last_value = 0;         // under lock
+  uint32_t last_value = 0;  // under lock
 };
 extern constinit Lane g_lanes[kLanes];
 
-// Where markers land: one 64-byte line per lane, registered with the current context by interpose/track/context.cc.
+// Where markers land: one 64-byte line per lane, registered with the current context by
+// interpose/track/context.cc.
 struct MarkerMemory {
-  std::atomic<uint32_t*> host;          // kLanes lines; null: no markers (then only sync calls and queries count)
-  std::atomic<CUdeviceptr> device;      // the same memory as the GPU sees it
-  std::atomic<uint32_t> use_events;     // 1: cuStreamWriteValue32 is not available; events below
-  CUevent events[kLanes][4];            // fallback, written before `use_events`
+  std::atomic<uint32_t*> host;      // kLanes lines; null: no markers (then only sync calls and queries count)
+  std::atomic<CUdeviceptr> device;  // the same memory as the GPU sees it
+  std::atomic<uint32_t> use_events;  // 1: cuStreamWriteValue32 is not available; events below
+  CUevent events[kLanes][4];         // fallback, written before `use_events`
 };
 extern constinit MarkerMemory g_markers;
 
+uint64_t lane_key(driver_api::StreamArg stream);
 Lane* lane_of(driver_api::StreamArg stream);  // never null; a shared overflow lane if the table is full
 
-inline std::atomic_ref<uint64_t> in_flight(const Link* link) { return std::atomic_ref(link->usage->in_flight_ns); }
+inline std::atomic_ref<uint64_t> in_flight(const Link* link) {
+  return std::atomic_ref(link->usage->in_flight_ns);
+}
 void release_reserved(const Link* link, uint64_t ns);  // never below zero
 
 // After the driver accepted a launch of `ns`: account it, and enqueue a marker if `spacing_ns` is reached.
@@ -56,7 +61,7 @@ bool lanes_empty();   // nothing outstanding
 void forget_lanes();  // context destroyed, sticky error, new attachment: all counts as done
 void lane_forget_stream(uint64_t key);
 
-struct LaneCover {    // synchronise call: sampled before, applied after success
+struct LaneCover {  // synchronise call: sampled before, applied after success
   uint32_t n = 0;
   struct {
     Lane* lane;
@@ -66,6 +71,12 @@ struct LaneCover {    // synchronise call: sampled before, applied after success
 void lane_cover_stream(LaneCover& cover, driver_api::StreamArg stream);
 void lane_cover_all(LaneCover& cover);
 void lane_covered(const LaneCover& cover);
+
+// A thread's credit back to the window, what it spent into its lane. Owner, or reclaim_credits().
+void settle_credit(ThreadSlot& slot);
+// Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
+// it themselves. One membarrier: when held, draining or short of window, not per launch.
+void reclaim_credits();
 
 // Acknowledges a hold once nothing is in flight (UsageLine::drained_word) and wakes the daemon. Any thread.
 void acknowledge_drain();

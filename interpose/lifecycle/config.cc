@@ -34,7 +34,9 @@ bool is_one(const char* variable) {
 
 }  // namespace
 
-const Config& config() { return g_config; }
+const Config& config() {
+  return g_config;
+}
 
 bool parse_priority(const char* text, uint32_t* priority) {
   if (!strcmp(text, "high")) return *priority = kHighPriority, true;
@@ -49,8 +51,9 @@ void load_config() {
   Config c;
   c.disabled = is_one("TESSERA_DISABLE");
   if (const char* text = getenv("TESSERA_PRIORITY"); text && *text && !parse_priority(text, &c.priority))
-    base::raw_log(base::LogLevel::kError,
-                  "TESSERA_PRIORITY='%.40s' is none of high, best-effort, 0..7; this program runs best-effort", text);
+    base::raw_log(
+        base::LogLevel::kError,
+        "TESSERA_PRIORITY='%.40s' is none of high, best-effort, 0..7; this program runs best-effort", text);
   uint64_t value = 0;
   if (number("TESSERA_WEIGHT", 1, 10'000, &value)) c.weight = uint32_t(value);
   if (number("TESSERA_SLO_MS", 0, 3'600'000, &value)) c.slo_ns = value * 1'000'000;

@@ -1,23 +1,24 @@
-// What the environment asks of this process. Read once, by the first intercepted call (never by a constructor).
-// Bad values never stop the program: they are reported through raw_log and the default is taken.
+// What the environment asks of this process. Read once, by the first intercepted call (never by a
+// constructor). Bad values never stop the program: they are reported through raw_log and the default is
+// taken.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::lifecycle {
 
-struct Config {               // static storage, constant after load_config()
-  uint32_t priority = 0;      // TESSERA_PRIORITY: 0..7, "best-effort" (0), "high" (5)
-  uint32_t weight = 100;      // TESSERA_WEIGHT: 1..10000
-  uint64_t slo_ns = 0;        // TESSERA_SLO_MS
-  uint64_t max_hold_ns = 0;   // TESSERA_MAX_HOLD_MS: overrides the lease's limit; 0 = as the lease says
-  bool slice = true;          // TESSERA_SLICE=0: never cut a kernel of this process
-  bool disabled = false;      // TESSERA_DISABLE=1
-  char name[64] = {};         // TESSERA_NAME, else the program's name
+struct Config {              // static storage, constant after load_config()
+  uint32_t priority = 0;     // TESSERA_PRIORITY: 0..7, "best-effort" (0), "high" (5)
+  uint32_t weight = 100;     // TESSERA_WEIGHT: 1..10000
+  uint64_t slo_ns = 0;       // TESSERA_SLO_MS
+  uint64_t max_hold_ns = 0;  // TESSERA_MAX_HOLD_MS: overrides the lease's limit; 0 = as the lease says
+  bool slice = true;         // TESSERA_SLICE=0: never cut a kernel of this process
+  bool disabled = false;     // TESSERA_DISABLE=1
+  char name[64] = {};        // TESSERA_NAME, else the program's name
 };
 
 const Config& config();
-void load_config();           // from the environment
+void load_config();  // from the environment
 bool parse_priority(const char* text, uint32_t* priority);
 
 }  // namespace tessera::lifecycle

@@ -25,19 +25,20 @@ constexpr auto kSeqCst = std::memory_order_seq_cst;
 constexpr size_t kPageBytes = 4096;
 
 constinit std::atomic<ipc::Attachment*> g_attachment{nullptr};
-constinit std::atomic<uint32_t> g_notifying{0};  // threads inside notify_daemon: the descriptors stay open for them
+constinit std::atomic<uint32_t> g_notifying{
+    0};  // threads inside notify_daemon: the descriptors stay open for them
 constinit std::atomic<pid_t> g_owner_pid{0};
 constinit std::atomic<uint32_t> g_lost{0};
 
-struct Watched {            // helper thread only
+struct Watched {  // helper thread only
   uint32_t client_id = 0;
-  void* page = nullptr;     // mapped, current or retired
+  void* page = nullptr;  // mapped, current or retired
   bool used = false;
 };
 constinit Watched g_watched[gate::kWatched] = {};
 
-// A page that no daemon backs any more but that a launch may still be looking at: anonymous zeroes (idle) take its
-// place, so the memfd goes away and the address stays readable.
+// A page that no daemon backs any more but that a launch may still be looking at: anonymous zeroes (idle)
+// take its place, so the memfd goes away and the address stays readable.
 void blank(void* page) {
   mmap(page, kPageBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
@@ -48,7 +49,8 @@ void notify_daemon() noexcept {
   const base::ErrnoGuard keep_errno;
   g_notifying.fetch_add(1, kSeqCst);  // pairs with withdraw: pointer gone, then wait for us
   if (ipc::Attachment* a = g_attachment.load(kSeqCst); a && g_owner_pid.load(kRelaxed) == getpid())
-    if (!ipc::notify(*a)) g_lost.store(1, kRelaxed);  // host closed our descriptors: the helper ends the attachment
+    if (!ipc::notify(*a))
+      g_lost.store(1, kRelaxed);  // host closed our descriptors: the helper ends the attachment
   g_notifying.fetch_sub(1, kSeqCst);
 }
 
@@ -64,7 +66,9 @@ bool descriptors_lost() {
   return a && (g_lost.exchange(0, kRelaxed) != 0 || !ipc::descriptors_intact(*a));
 }
 
-ipc::Attachment* attached() { return g_attachment.load(kSeqCst); }
+ipc::Attachment* attached() {
+  return g_attachment.load(kSeqCst);
+}
 
 void publish(ipc::Attachment&& attachment) {
   // Leaked on purpose (see the header); a few hundred bytes and one region per daemon restart.
@@ -76,15 +80,21 @@ void publish(ipc::Attachment&& attachment) {
     return;
   }
   abi::PulsePage* pulse = kept->pulse();
-  *link = {kept->lease(), kept->usage(), kept->ring(), kept->ring_slots, pulse ? pulse : gate::g_unmanaged.pulse,
-           kept->guard_ns, config().max_hold_ns};
+  *link = {kept->lease(),
+           kept->usage(),
+           kept->ring(),
+           kept->ring_slots,
+           pulse ? pulse : gate::g_unmanaged.pulse,
+           kept->guard_ns,
+           config().max_hold_ns};
   gate::forget_lanes();  // what ran unmanaged is not in the new window
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
   g_state.link.store(link, std::memory_order_release);  // pairs with the acquire in every launch
   if (!g_state.poisoned.load(kRelaxed))
-    g_state.role.store(kept->priority > 0 && pulse ? gate::Role::kProtected : gate::Role::kBestEffort, kRelaxed);
+    g_state.role.store(kept->priority > 0 && pulse ? gate::Role::kProtected : gate::Role::kBestEffort,
+                       kRelaxed);
 }
 
 void withdraw(bool hold_on_loss) {
@@ -122,7 +132,8 @@ void watch_peer(uint32_t client_id, uint32_t priority, ipc::Mapping&& page) {
     if (g_state.n_watched.load(kRelaxed) < i + 1) g_state.n_watched.store(i + 1, std::memory_order_release);
     return;
   }
-  // More than kWatched: revocation by the daemon reaches us instead. The mapping unmaps itself, nobody saw it.
+  // More than kWatched: revocation by the daemon reaches us instead. The mapping unmaps itself, nobody saw
+  // it.
 }
 
 void unwatch_peer(uint32_t client_id) {

@@ -1,5 +1,6 @@
 // The attachment that is in force: who publishes it, who may write its wake eventfd, how it ends. Private to
-// interpose/lifecycle. One attachment at a time; its mappings are never unmapped, because a launch may still read them.
+// interpose/lifecycle. One attachment at a time; its mappings are never unmapped, because a launch may still
+// read them.
 #pragma once
 
 #include <atomic>
@@ -8,12 +9,12 @@
 
 namespace tessera::lifecycle {
 
-void notify_daemon() noexcept;     // any thread; two fstat and a write; nothing if there is no daemon
-void close_sockets_in_child();     // async-signal-safe
+void notify_daemon() noexcept;  // any thread; two fstat and a write; nothing if there is no daemon
+void close_sockets_in_child();  // async-signal-safe
 bool helper_started();
 void register_membarrier();
 
-bool descriptors_lost();           // helper thread: the host closed or reused them
+bool descriptors_lost();                     // helper thread: the host closed or reused them
 void publish(ipc::Attachment&& attachment);  // helper thread
 ipc::Attachment* attached();                 // helper thread; null if none
 void withdraw(bool hold_on_loss);            // helper thread: daemon lost

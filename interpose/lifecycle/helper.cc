@@ -1,5 +1,6 @@
-// The one helper thread: connects, listens to the daemon, beats, finds out what nobody synchronised with. It enters
-// the driver only between enter_driver/leave_driver (no capture open), only to query, never to enqueue.
+// The one helper thread: connects, listens to the daemon, beats, finds out what nobody synchronised with. It
+// enters the driver only between enter_driver/leave_driver (no capture open), only to query, never to
+// enqueue.
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
+#include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/socket_path.h"
 
@@ -33,17 +35,17 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
 constexpr uint64_t kBeatNs = 100 * kMs;
 constexpr uint64_t kParkAfterNs = 10 * kMs;
-constexpr uint64_t kParkedNs = 1'000 * kMs;      // then a look at the socket
+constexpr uint64_t kParkedNs = 1'000 * kMs;  // then a look at the socket
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
-constexpr uint64_t kForgiveNs = 20 * kMs;        // work on streams that nobody can ask about
+constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
 constexpr uint32_t kContexts = 16;
 
 constinit std::atomic<uint32_t> g_started{0};
 constinit std::atomic<int> g_device{-1};
 constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
 
-struct Round {                 // helper thread only
-  bool announced = false;      // Device sent on this attachment
+struct Round {             // helper thread only
+  bool announced = false;  // Device sent on this attachment
   uint64_t next_beat_ns = 0, next_clock_ns = 0;
   uint64_t idle_since_ns = 0;  // protected: of the parking clock
   uint64_t last_total = 0, last_change_ns = 0;
@@ -75,10 +77,16 @@ bool listen(ipc::Attachment& a) {
   for (int i = 0; i < 64; i++) {
     ipc::PeerEvent event = ipc::next_event(a);
     switch (event.kind) {
-      case ipc::PeerEvent::Kind::kNothing: return true;
-      case ipc::PeerEvent::Kind::kPeerPulse: watch_peer(event.client_id, event.priority, std::move(event.page)); break;
-      case ipc::PeerEvent::Kind::kPeerGone: unwatch_peer(event.client_id); break;
-      case ipc::PeerEvent::Kind::kLost: return false;
+      case ipc::PeerEvent::Kind::kNothing:
+        return true;
+      case ipc::PeerEvent::Kind::kPeerPulse:
+        watch_peer(event.client_id, event.priority, std::move(event.page));
+        break;
+      case ipc::PeerEvent::Kind::kPeerGone:
+        unwatch_peer(event.client_id);
+        break;
+      case ipc::PeerEvent::Kind::kLost:
+        return false;
     }
   }
   return true;
@@ -94,7 +102,8 @@ CUresult query_anywhere(CUstream stream) {
     if (real.cuCtxSetCurrent(contexts[i]) != CUDA_SUCCESS) continue;
     result = real.cuStreamQuery(stream);
     if (result == CUDA_ERROR_NOT_READY) return result;
-    if (result == CUDA_SUCCESS && stream != CU_STREAM_LEGACY) return result;  // legacy: every context must be empty
+    if (result == CUDA_SUCCESS && stream != CU_STREAM_LEGACY)
+      return result;  // legacy: every context must be empty
   }
   return result;
 }
@@ -127,6 +136,8 @@ uint64_t best_effort_round(uint64_t now) {
     gate::acknowledge_drain();
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
   }
+  const uint32_t word_now = ipc::load(link->lease->word, std::memory_order_acquire);
+  if (ipc::lease_state(*link->lease, word_now, now) != abi::kLeaseGranted) gate::reclaim_credits();
   gate::poll_lanes();
   CUcontext context = nullptr;
   if (copy_contexts(&context, 1) && gate::enter_driver()) {
@@ -159,7 +170,8 @@ void* helper_main(void*) {
       const auto path = ipc::default_socket_path();
       if (path.ok() && ipc::check_socket_folder(*path).ok()) {
         const Config& c = config();
-        auto attachment = ipc::attach(*path, {.priority = c.priority, .weight = c.weight, .slo_ns = c.slo_ns, .name = c.name});
+        auto attachment = ipc::attach(
+            *path, {.priority = c.priority, .weight = c.weight, .slo_ns = c.slo_ns, .name = c.name});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);
@@ -170,7 +182,8 @@ void* helper_main(void*) {
         base::raw_log(base::LogLevel::kDebug, "not attached: %s", attachment.error().text.c_str());
       }
       const uint64_t jitter = uint64_t(rand_r(&seed)) % (backoff_ns / 4 + 1);
-      const timespec pause{time_t((backoff_ns + jitter) / 1'000'000'000), long((backoff_ns + jitter) % 1'000'000'000)};
+      const timespec pause{time_t((backoff_ns + jitter) / 1'000'000'000),
+                           long((backoff_ns + jitter) % 1'000'000'000)};
       nanosleep(&pause, nullptr);
       backoff_ns = backoff_ns * 2 < kBackoffMaxNs ? backoff_ns * 2 : kBackoffMaxNs;
       gate::calibrate_clock();
@@ -184,12 +197,15 @@ void* helper_main(void*) {
 
 }  // namespace
 
-bool helper_started() { return g_started.load(kRelaxed) != 0; }
+bool helper_started() {
+  return g_started.load(kRelaxed) != 0;
+}
 
 void driver_initialised() {
   if (g_phase.load(std::memory_order_acquire) != Phase::kLive) return;
   uint32_t no = 0;
-  if (g_started.compare_exchange_strong(no, 1, kRelaxed) && !start_helper()) g_phase.store(Phase::kDead, kRelaxed);
+  if (g_started.compare_exchange_strong(no, 1, kRelaxed) && !start_helper())
+    g_phase.store(Phase::kDead, kRelaxed);
 }
 
 bool start_helper() {
@@ -235,9 +251,12 @@ uint64_t helper_step(uint64_t now) {
   const gate::Link* link = g_state.link.load(std::memory_order_acquire);
   ipc::store(link->usage->launches, gate::total_launches() - g_round.base_launches, kRelaxed);
   switch (g_state.role.load(kRelaxed)) {
-    case Role::kProtected: return protected_round(now);
-    case Role::kBestEffort: return best_effort_round(now);
-    case Role::kForward: return 50 * kMs;
+    case Role::kProtected:
+      return protected_round(now);
+    case Role::kBestEffort:
+      return best_effort_round(now);
+    case Role::kForward:
+      return 50 * kMs;
   }
   return 50 * kMs;
 }
@@ -275,8 +294,9 @@ bool poll_idle(uint64_t now) {
       const uint64_t key = c.key.load(kRelaxed);
       const uint64_t ended = c.ended.load(std::memory_order_acquire);
       if (ended == c.completed.load(kRelaxed)) continue;
-      // Another thread's default stream and streams without a place of their own cannot be asked about. If nothing was
-      // launched for a while they are taken to be done: too early an idle costs protection, too late starves others.
+      // Another thread's default stream and streams without a place of their own cannot be asked about. If
+      // nothing was launched for a while they are taken to be done: too early an idle costs protection, too
+      // late starves others.
       if (key == 0 || key == 2) {
         if (quiet) gate::advance(c, ended);
         continue;
@@ -285,7 +305,8 @@ bool poll_idle(uint64_t now) {
       const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
       gate::leave_driver();
       if (result == CUDA_ERROR_NOT_READY) return false;
-      if (result == CUDA_SUCCESS || quiet) gate::advance(c, ended);  // an error: dead context or recycled handle
+      if (result == CUDA_SUCCESS || quiet)
+        gate::advance(c, ended);  // an error: dead context or recycled handle
     }
   }
   return gate::try_idle();
@@ -312,7 +333,8 @@ void context_gone(CUcontext context) {
   for (auto& slot : g_contexts) {
     CUcontext seen = slot.load(kRelaxed);
     if (!seen || (context && seen != context)) continue;
-    if (slot.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel)) g_state.n_contexts.fetch_sub(1, kRelaxed);
+    if (slot.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel))
+      g_state.n_contexts.fetch_sub(1, kRelaxed);
   }
 }
 

@@ -26,8 +26,8 @@ namespace {
 using gate::g_state;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 
-// Forked child of a process whose CUDA was initialised: it cannot use the parent's contexts, and must not use the
-// parent's seat at the daemon. Only stores and close(2): no free, no unlock, no log.
+// Forked child of a process whose CUDA was initialised: it cannot use the parent's contexts, and must not use
+// the parent's seat at the daemon. Only stores and close(2): no free, no unlock, no log.
 void at_fork_child() {
   gate::t_thread = {};
   if (!helper_started()) return;  // nothing of ours exists yet: the child may become a client of its own
@@ -43,7 +43,8 @@ __attribute__((destructor)) void at_exit() {
   if (g_phase.load(std::memory_order_relaxed) != Phase::kLive) return;
   g_phase.store(Phase::kDraining, std::memory_order_relaxed);
   g_state.role.store(gate::Role::kForward, std::memory_order_relaxed);
-  g_state.captures.fetch_add(1, kSeqCst);  // for ever: the helper stays out of a driver that is being torn down
+  g_state.captures.fetch_add(1,
+                             kSeqCst);  // for ever: the helper stays out of a driver that is being torn down
   const uint64_t end = base::now_ns() + 5'000'000;
   while (g_state.inside.load(kSeqCst) != 0 && base::now_ns() < end) sched_yield();
   g_phase.store(Phase::kDead, std::memory_order_relaxed);
@@ -80,7 +81,9 @@ void enter_exclusive() {
   g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver
   while (g_state.inside.load(kSeqCst) != 0) sched_yield();
 }
-void leave_exclusive() { g_state.captures.fetch_sub(1, kSeqCst); }
+void leave_exclusive() {
+  g_state.captures.fetch_sub(1, kSeqCst);
+}
 
 }  // namespace tessera::lifecycle
 

@@ -1,8 +1,8 @@
-// Slots of the program's threads: taken at a thread's first gated call, given back when it ends (a pthread key's
-// destructor, so that no thread-local object needs one). More threads than slots share the last few.
+// Slots of the program's threads: taken at a thread's first gated call, given back when it ends (a pthread
+// key's destructor, so that no thread-local object needs one). More threads than slots share the last few.
 #include <pthread.h>
 
-#include "interpose/gate/state.h"
+#include "interpose/gate/window.h"
 #include "interpose/lifecycle/lifecycle.h"
 
 namespace tessera::lifecycle {
@@ -12,6 +12,7 @@ pthread_key_t g_key;
 constinit std::atomic<uint32_t> g_key_ready{0};
 
 void give_back(void* slot) {
+  gate::settle_credit(*static_cast<gate::ThreadSlot*>(slot));
   // release: pairs with claim_slot; the counts stay, the next owner goes on from them
   static_cast<gate::ThreadSlot*>(slot)->taken.store(0, std::memory_order_release);
 }

@@ -11,14 +11,16 @@ using gate::Admission;
 using gate::Call;
 using gate::LaunchCall;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint32_t kMaxParams = 256;        // more pointers than this and the launch is not cut
-constexpr uint32_t kMaxParamBytes = 4096;   // of `extra` launches that are rebuilt on the stack
+constexpr uint32_t kMaxParams = 256;       // more pointers than this and the launch is not cut
+constexpr uint32_t kMaxParamBytes = 4096;  // of `extra` launches that are rebuilt on the stack
 constexpr uint32_t kGuessedSms = 64, kGuessedBlocksPerSm = 2;
 constexpr uint32_t kExpiriesBeforeWhole = 8;
 
 constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
 
-CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&) noexcept { return nullptr; }
+CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&) noexcept {
+  return nullptr;
+}
 
 // Attributes that change nothing about which blocks run or when dependants may start.
 bool harmless(const CUlaunchConfig* config) {
@@ -51,7 +53,9 @@ uint64_t wave_of(const LaunchCall& launch) {
   const uint32_t sms = g_sm_count.load(kRelaxed) ? g_sm_count.load(kRelaxed) : kGuessedSms;
   const uint32_t threads = launch.threads() ? launch.threads() : 1;
   // Threads bound the residency from above; registers and shared memory are not known here.
-  const uint32_t per_sm = threads >= 1024 ? 1 : 1024 / threads < kGuessedBlocksPerSm ? 1024 / threads : kGuessedBlocksPerSm;
+  const uint32_t per_sm = threads >= 1024                        ? 1
+                          : 1024 / threads < kGuessedBlocksPerSm ? 1024 / threads
+                                                                 : kGuessedBlocksPerSm;
   return uint64_t(sms) * (per_sm ? per_sm : 1);
 }
 
@@ -120,7 +124,8 @@ Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget) {
   return p;
 }
 
-uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t wave, uint32_t width) {
+uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t wave,
+                          uint32_t width) {
   uint64_t n = block_ps ? slice_ns * 1000 / block_ps : wave;
   if (n > wave && wave) n -= n % wave;
   if (width && n > width) n = width;
@@ -130,7 +135,8 @@ uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, 
 
 bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
   if (g_forbidden.load(kRelaxed) || g_expiries.load(kRelaxed) >= kExpiriesBeforeWhole) return false;
-  if (reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) == 1) return false;  // tried, refused by the driver
+  if (reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) == 1)
+    return false;  // tried, refused by the driver
   const gate::Plan plan = gate::current_plan();
   if (!plan.managed || plan.slice_ns == 0 || !harmless(launch.config)) return false;
   const uint64_t blocks = launch.blocks();
@@ -164,14 +170,16 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (block_ps == 0 && whole) block_ps = whole->block_ps.load(kRelaxed);
     uint64_t budget = total - done;
     if (!let_go && plan.managed) {
-      const uint64_t slice_ns = plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
+      const uint64_t slice_ns =
+          plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
       budget = blocks_per_slice(total - done, block_ps, slice_ns, wave, plan.width_blocks);
     }
     const Piece piece = next_piece(original.grid, done, budget);
     const uint64_t n = piece.blocks();
     // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
     const uint64_t estimate = block_ps ? block_ps * n / 1000 + gate::kMinEstimateNs
-                                       : plan.slice_ns > gate::kDefaultKernelNs ? plan.slice_ns : gate::kDefaultKernelNs;
+                              : plan.slice_ns > gate::kDefaultKernelNs ? plan.slice_ns
+                                                                       : gate::kDefaultKernelNs;
     const Admission admission = gate::admit(gate, original.stream, estimate);
     if (admission == Admission::kExpired && !let_go) {
       // Held too long: the rest goes in as few pieces as its shape allows.
@@ -183,13 +191,14 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (block_ps == 0) gate::harvest_samples();
     memcpy(slice.grid, piece.extent, sizeof slice.grid);
     params.set_origin(piece.origin);
-    gate::Sample* sample =
-        admission == Admission::kReserved ? gate::sample_begin(sliced, original.stream, key) : nullptr;
+    const bool timed = gate::sample_due(sliced) && admission == Admission::kReserved;
+    gate::Sample* sample = timed ? gate::sample_begin(sliced, original.stream, key) : nullptr;
     *result = gate::issue(slice);
     gate::sample_end(sample, original.stream, n, *result);
     gate::settle(gate, original.stream, *result);
     if (*result != CUDA_SUCCESS) {
-      if (done != 0) return true;  // part of the work is enqueued: the program gets this error, as for any launch
+      if (done != 0)
+        return true;  // part of the work is enqueued: the program gets this error, as for any launch
       kernel.variant.store(reinterpret_cast<CUfunction>(uintptr_t{1}), kRelaxed);
       return false;
     }

@@ -1,6 +1,7 @@
-// From a launch and a lease to slices: which launches are cut, how many blocks one slice has, and the loop that sends
-// each slice through the gate. Called by the launch hook of best-effort clients; runs in the caller's thread; all
-// state is on its stack (allocation-free). What may be cut at all was decided at module load (interpose/track).
+// From a launch and a lease to slices: which launches are cut, how many blocks one slice has, and the loop
+// that sends each slice through the gate. Called by the launch hook of best-effort clients; runs in the
+// caller's thread; all state is on its stack (allocation-free). What may be cut at all was decided at module
+// load (interpose/track).
 #pragma once
 
 #include "interpose/gate/launch.h"
@@ -12,8 +13,8 @@ struct Piece {
   uint32_t origin[3], extent[3];
   uint64_t blocks() const { return uint64_t(extent[0]) * extent[1] * extent[2]; }
 };
-// Largest box that starts at block `first` (linear, x fastest) and has at most `budget` blocks (at least one).
-// Successive pieces tile the grid without gap or overlap, in ascending order.
+// Largest box that starts at block `first` (linear, x fastest) and has at most `budget` blocks (at least
+// one). Successive pieces tile the grid without gap or overlap, in ascending order.
 Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
 
 // Blocks per slice so that it lasts about `slice_ns`, in whole waves where one wave fits; never 0.
@@ -21,16 +22,18 @@ Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
 uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t wave_blocks,
                           uint32_t width_blocks);
 
-// Is this launch worth cutting under the lease as it stands? Refuses what must not be cut (attributes, parameters).
+// Is this launch worth cutting under the lease as it stands? Refuses what must not be cut (attributes,
+// parameters).
 bool wanted(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing);
 
-// Sends the launch as slices; *result is what the program gets. False: nothing was launched (no variant, or the driver
-// refused the first slice): launch the original.
-bool launch(const gate::LaunchCall& launch, gate::KernelRecord& kernel, gate::Timing* timing, CUresult* result);
+// Sends the launch as slices; *result is what the program gets. False: nothing was launched (no variant, or
+// the driver refused the first slice): launch the original.
+bool launch(const gate::LaunchCall& launch, gate::KernelRecord& kernel, gate::Timing* timing,
+            CUresult* result);
 
 // Slow path, set by interpose/track: the variant's handle, or null.
 extern CUfunction (*g_resolve_variant)(gate::KernelRecord& kernel, const gate::LaunchCall& launch) noexcept;
-extern constinit std::atomic<uint32_t> g_sm_count;     // of the client's GPU; 0 = not known yet
-extern constinit std::atomic<uint32_t> g_forbidden;    // 1: TESSERA_SLICE=0, or holds expired again and again
+extern constinit std::atomic<uint32_t> g_sm_count;   // of the client's GPU; 0 = not known yet
+extern constinit std::atomic<uint32_t> g_forbidden;  // 1: TESSERA_SLICE=0, or holds expired again and again
 
 }  // namespace tessera::cut

@@ -26,7 +26,9 @@ bool forget(uint64_t key) {
 
 }  // namespace
 
-void capture_begins() noexcept { lifecycle::enter_exclusive(); }
+void capture_begins() noexcept {
+  lifecycle::enter_exclusive();
+}
 
 void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
   if (result == CUDA_SUCCESS) {

@@ -1,4 +1,5 @@
-// What a best-effort client needs from its context: memory that the GPU can write (markers) and a few events (samples).
+// What a best-effort client needs from its context: memory that the GPU can write (markers) and a few events
+// (samples).
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -21,7 +22,8 @@ constinit uint32_t g_attempts = 0;
 
 void* marker_memory() {
   if (g_memory) return g_memory;
-  // Shared: a fork must not copy the page under the GPU's feet. Not inherited: the child has no business here.
+  // Shared: a fork must not copy the page under the GPU's feet. Not inherited: the child has no business
+  // here.
   void* p = mmap(nullptr, kMarkerBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   madvise(p, kMarkerBytes, MADV_DONTFORK);
@@ -35,7 +37,8 @@ bool memory_markers(CUcontext context) {
   if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
   real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1, device);
   int newer = 0;
-  if (!able && real.cuDeviceGetAttribute(&newer, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) == CUDA_SUCCESS)
+  if (!able && real.cuDeviceGetAttribute(&newer, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) ==
+                   CUDA_SUCCESS)
     able = newer;
   void* memory = able ? marker_memory() : nullptr;
   CUdeviceptr at = 0;
@@ -46,7 +49,8 @@ bool memory_markers(CUcontext context) {
   if (real.cuMemHostGetDevicePointer_v2(&at, memory, 0) != CUDA_SUCCESS) return false;
   gate::g_markers.device.store(at, std::memory_order_relaxed);
   gate::g_markers.use_events.store(0, std::memory_order_relaxed);
-  gate::g_markers.host.store(static_cast<uint32_t*>(memory), std::memory_order_release);  // pairs with marker_word
+  gate::g_markers.host.store(static_cast<uint32_t*>(memory),
+                             std::memory_order_release);  // pairs with marker_word
   (void)context;
   return true;
 }
@@ -86,7 +90,8 @@ void prepare_context() noexcept {
     g_attempts++;
     const bool markers = memory_markers(context) || event_markers();
     if (!markers)
-      base::raw_log(base::LogLevel::kInfo, "no completion markers on this driver: only synchronise calls count");
+      base::raw_log(base::LogLevel::kInfo,
+                    "no completion markers on this driver: only synchronise calls count");
     sample_events();
     gate::leave_driver();
     if (markers) g_owner.store(context, std::memory_order_release);
@@ -105,8 +110,8 @@ void context_ended(CUcontext context) noexcept {
     g_attempts = 0;
   }
   pthread_mutex_unlock(&g_mutex);
-  // Nothing that ran there will ever be seen to complete. Work of other contexts is let go too: it is counted again
-  // from the next launch on.
+  // Nothing that ran there will ever be seen to complete. Work of other contexts is let go too: it is counted
+  // again from the next launch on.
   gate::forget_lanes();
   gate::forgive_all();
 }

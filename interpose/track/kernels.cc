@@ -22,10 +22,10 @@ struct Lock {
   ~Lock() { pthread_mutex_unlock(&g_mutex); }
 };
 
-struct Owner {                 // one loaded module or library; a list, since programs load tens of them
+struct Owner {  // one loaded module or library; a list, since programs load tens of them
   void* handle;
   bool is_library;
-  Image* image;                // shared by a library and its modules; never freed
+  Image* image;  // shared by a library and its modules; never freed
   Owner* next;
 };
 constinit Owner* g_owners = nullptr;  // under g_mutex; leaked at exit
@@ -72,7 +72,8 @@ void drop_kernels(void* owner) {
 constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;
 CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
 
-// First cut of a kernel: the variant's handle from the driver. Not while a capture is open (loading may be lazy).
+// First cut of a kernel: the variant's handle from the driver. Not while a capture is open (loading may be
+// lazy).
 CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch) noexcept {
   CUfunction variant = kernel.variant.load(std::memory_order_acquire);
   if (variant == kNoVariant || !gate::enter_driver()) return nullptr;
@@ -85,7 +86,8 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch)
       memcpy(name, kernel.name, bytes);
       memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
       result = kernel.owner_is_library
-                   ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&variant), static_cast<CUlibrary>(kernel.owner), name)
+                   ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&variant),
+                                             static_cast<CUlibrary>(kernel.owner), name)
                    : real.cuModuleGetFunction(&variant, static_cast<CUmodule>(kernel.owner), name);
     }
     if (result != CUDA_SUCCESS || !variant) variant = kNoVariant;
@@ -94,9 +96,11 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch)
     // What the program allowed the original, the variant needs too. A CUkernel stands for its function here.
     int allowed = 0, carveout = -1;
     real.cuFuncGetAttribute(&allowed, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.function);
-    if (allowed > 0) real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, allowed);
-    if (real.cuFuncGetAttribute(&carveout, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, launch.function) ==
-            CUDA_SUCCESS && carveout >= 0)
+    if (allowed > 0)
+      real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, allowed);
+    if (real.cuFuncGetAttribute(&carveout, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                launch.function) == CUDA_SUCCESS &&
+        carveout >= 0)
       real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, carveout);
     kernel.variant_shared_bytes.store(launch.shared_bytes, kRelaxed);
   }
@@ -105,7 +109,6 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch)
   return variant == kNoVariant ? nullptr : variant;
 }
 
-
 }  // namespace
 
 void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) noexcept {
@@ -113,7 +116,8 @@ void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) no
   if (!image || !owner) return;
   const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
-    std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels).fetch_add(1, kRelaxed);
+    std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels)
+        .fetch_add(1, kRelaxed);
   auto* entry = new (std::nothrow) Owner{owner, is_library, nullptr, nullptr};
   if (!entry) return;
   entry->image = image.release();
@@ -168,7 +172,8 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
 
 void kernel_function(CUkernel kernel, CUfunction function) noexcept {
   const Lock lock;
-  if (KernelRecord* record = gate::find_kernel(reinterpret_cast<CUfunction>(kernel))) set_kernel(function, record);
+  if (KernelRecord* record = gate::find_kernel(reinterpret_cast<CUfunction>(kernel)))
+    set_kernel(function, record);
 }
 
 bool is_variant_name(const char* name) {

@@ -1,6 +1,6 @@
-// Looks at an image that a best-effort program loads and, if the driver would compile its PTX anyway, makes a copy in
-// which every kernel that may be cut has a sliced variant beside the untouched original (design sections 8, D12, D13).
-// The one file of the preload library that is built with exceptions; none leaves it.
+// Looks at an image that a best-effort program loads and, if the driver would compile its PTX anyway, makes a
+// copy in which every kernel that may be cut has a sliced variant beside the untouched original (design
+// sections 8, D12, D13). The one file of the preload library that is built with exceptions; none leaves it.
 #include <dlfcn.h>
 #include <string.h>
 
@@ -19,14 +19,18 @@ namespace tessera::track {
 namespace {
 
 constexpr size_t kMaxImageBytes = size_t(256) << 20;
-constexpr const char* kVendorPrefixes[] = {"libcublas",  "libcudnn",   "libcufft",    "libcusolver", "libcusparse",
-                                           "libcurand",  "libnccl",    "libnvshmem",  "libnpp",      "libnvjpeg",
-                                           "libcusparseLt", "libcutensor", "libnvinfer", "libcudss", "libcufile"};
+constexpr const char* kVendorPrefixes[] = {"libcublas",   "libcudnn",  "libcufft",      "libcusolver",
+                                           "libcusparse", "libcurand", "libnccl",       "libnvshmem",
+                                           "libnpp",      "libnvjpeg", "libcusparseLt", "libcutensor",
+                                           "libnvinfer",  "libcudss",  "libcufile"};
 constexpr const char* kCollectivePrefixes[] = {"libnccl", "libnvshmem"};
 
-bool has_prefix(const char* base, const char* prefix) { return strncmp(base, prefix, strlen(prefix)) == 0; }
+bool has_prefix(const char* base, const char* prefix) {
+  return strncmp(base, prefix, strlen(prefix)) == 0;
+}
 
-// File of the loaded object that an address lies in; "" if none (heap: code made at run time by the user's program).
+// File of the loaded object that an address lies in; "" if none (heap: code made at run time by the user's
+// program).
 const char* file_of(const void* address) {
   Dl_info info{};
   if (!address || !dladdr(address, &info) || !info.dli_fname) return "";
@@ -63,7 +67,8 @@ uint64_t hash_bytes(const std::vector<uint8_t>& bytes) {  // FNV-1a
 }
 
 void rewrite(Image& out, const image::Entry& ptx) {
-  auto module = ptx::parse(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
+  auto module =
+      ptx::parse(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
   if (!module) {
     base::raw_log(base::LogLevel::kInfo, "image not cut: %s", module.error().text.c_str());
     return;
@@ -72,8 +77,8 @@ void rewrite(Image& out, const image::Entry& ptx) {
   for (slice::KernelReport& k : slice::add_variants(*module)) {
     const bool may = k.verdict.may_cut();
     any = any || may;
-    base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(), slice::refusal_name(k.verdict.refusal),
-                  k.verdict.detail.c_str());
+    base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(),
+                  slice::refusal_name(k.verdict.refusal), k.verdict.detail.c_str());
     out.kernels.push_back({k.kernel, k.n_params, k.param_bytes, k.origin_offset, may,
                            may ? "" : slice::refusal_name(k.verdict.refusal)});
   }

@@ -1,5 +1,6 @@
-// Slow-path bookkeeping: images and the kernels in them, contexts, streams, captures. May allocate; runs in the
-// program's threads inside its own (slow) calls. Writes what the gate reads: kernel records, marker memory.
+// Slow-path bookkeeping: images and the kernels in them, contexts, streams, captures. May allocate; runs in
+// the program's threads inside its own (slow) calls. Writes what the gate reads: kernel records, marker
+// memory.
 #pragma once
 
 #include <memory>
@@ -15,14 +16,15 @@ struct KernelFacts {
   std::string name;
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
   bool has_variant = false;
-  std::string refusal;       // name of the refusal, "" if it may be cut
+  std::string refusal;  // name of the refusal, "" if it may be cut
 };
 
-// What a program asked to load, after we looked at it. `text` replaces the program's image if it is not empty.
+// What a program asked to load, after we looked at it. `text` replaces the program's image if it is not
+// empty.
 struct Image {
-  uint64_t hash = 0;         // of the program's bytes; 0 = not read
-  bool collective = false;   // NCCL, NVSHMEM: never hold its kernels
-  std::string text;          // PTX with variants, NUL-terminated by std::string
+  uint64_t hash = 0;        // of the program's bytes; 0 = not read
+  bool collective = false;  // NCCL, NVSHMEM: never hold its kernels
+  std::string text;         // PTX with variants, NUL-terminated by std::string
   std::vector<KernelFacts> kernels;
 };
 
@@ -36,16 +38,16 @@ void module_of_library(CUmodule module, CUlibrary library) noexcept;
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept;
 void kernel_function(CUkernel kernel, CUfunction function) noexcept;
 bool is_variant_name(const char* name);
-uint32_t variants_in(void* owner) noexcept;   // kernels that we added to this image
+uint32_t variants_in(void* owner) noexcept;  // kernels that we added to this image
 
 // Marker memory and sampling events for the current context, once; outside capture only. Cheap when done.
 void prepare_context() noexcept;
 void context_ended(CUcontext context) noexcept;  // destroyed or reset; null = every context
 
 // Open captures by stream (a count alone would drift: a capture also ends with its stream).
-void capture_begins() noexcept;                                        // before the driver's call
+void capture_begins() noexcept;  // before the driver's call
 void capture_began(driver_api::StreamArg stream, CUresult result) noexcept;
 void capture_ended(driver_api::StreamArg stream, CUresult result) noexcept;
-void stream_gone(CUstream stream) noexcept;                            // destroyed
+void stream_gone(CUstream stream) noexcept;  // destroyed
 
 }  // namespace tessera::track

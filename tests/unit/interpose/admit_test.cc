@@ -103,13 +103,13 @@ TEST_F(Admit, DriverErrorRollsTheReservationBack) {
   lease(abi::kLeaseGranted);
   auto& table = driver_api::mutable_real_for_tests();
   const auto saved = table.cuLaunchKernel;
-  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                            void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
+  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            CUstream, void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
   EXPECT_EQ(launch(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(in_flight(), 0u);
   EXPECT_EQ(gate::g_state.role.load(), Role::kBestEffort);
-  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                            void**, void**) { return CUDA_ERROR_ILLEGAL_ADDRESS; };
+  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            CUstream, void**, void**) { return CUDA_ERROR_ILLEGAL_ADDRESS; };
   EXPECT_EQ(launch(), CUDA_ERROR_ILLEGAL_ADDRESS);  // its own code, unchanged
   table.cuLaunchKernel = saved;
   EXPECT_EQ(in_flight(), 0u);
@@ -345,7 +345,8 @@ TEST_F(Admit, SignalsInterruptNothingAndMayLaunch) {
   lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
   static Admit* self;
   self = this;
-  struct sigaction action {}, old {};
+  struct sigaction action {
+  }, old{};
   action.sa_handler = [](int) {
     self->launch();  // nested in a held launch: forwarded at once
     g_signals++;

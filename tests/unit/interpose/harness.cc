@@ -10,7 +10,9 @@ void resolve(void* handle, T& out, const char* name) {
   out = reinterpret_cast<T>(dlsym(handle, name));
 }
 
-void count_notice() noexcept { g_notices.fetch_add(1); }
+void count_notice() noexcept {
+  g_notices.fetch_add(1);
+}
 
 }  // namespace
 
@@ -67,14 +69,15 @@ void Gate::TearDown() {
 
 void Gate::attach(gate::Role role, uint64_t guard_ns) {
   region = new Region;
-  link = new gate::Link{&region->lease, &region->usage, &region->records.ring, 64, &region->pulse, guard_ns, 0};
+  link =
+      new gate::Link{&region->lease, &region->usage, &region->records.ring, 64, &region->pulse, guard_ns, 0};
   gate::g_state.holding.store(0);
   gate::g_state.link.store(link);
   gate::g_state.role.store(role);
 }
 
-void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t spacing_ns, uint32_t max_hold_ms,
-                 uint64_t lasts_ns) {
+void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t spacing_ns,
+                 uint32_t max_hold_ms, uint64_t lasts_ns) {
   ipc::LeaseTerms terms;
   terms.state = state;
   terms.window_ns = window_ns;

@@ -1,5 +1,6 @@
-// Drives the gate's hooks without a preload, a daemon or a GPU: the real-driver table is filled from the null driver,
-// and the daemon is a few words of memory that the test writes. One harness per test; state is reset between tests.
+// Drives the gate's hooks without a preload, a daemon or a GPU: the real-driver table is filled from the null
+// driver, and the daemon is a few words of memory that the test writes. One harness per test; state is reset
+// between tests.
 #pragma once
 
 #include <dlfcn.h>
@@ -58,8 +59,8 @@ class Gate : public ::testing::Test {
     uint32_t word = 0;
   };
   void attach(gate::Role role, uint64_t guard_ns = 0);
-  void lease(uint32_t state, uint64_t window_ns = 2'000'000, uint64_t slice_ns = 1'000'000, uint32_t spacing_ns = 1,
-             uint32_t max_hold_ms = 200, uint64_t lasts_ns = 60'000'000'000);
+  void lease(uint32_t state, uint64_t window_ns = 2'000'000, uint64_t slice_ns = 1'000'000,
+             uint32_t spacing_ns = 1, uint32_t max_hold_ms = 200, uint64_t lasts_ns = 60'000'000'000);
   void lose_daemon();
   void watch(abi::PulsePage* page, uint32_t priority = 5);
   CUresult launch(CUstream stream = nullptr, uint32_t blocks = 1, CUfunction f = nullptr);

@@ -146,16 +146,16 @@ TEST_F(Pulse, MoreStreamsThanPlacesStillBecomesIdle) {
 TEST_F(Pulse, FailedLaunchDoesNotStayOutstanding) {
   auto& table = driver_api::mutable_real_for_tests();
   const auto saved = table.cuLaunchKernel;
-  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                            void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
+  table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            CUstream, void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
   EXPECT_EQ(launch(), CUDA_ERROR_INVALID_VALUE);
   table.cuLaunchKernel = saved;
   hook_cuStreamSynchronize(nullptr);
   EXPECT_FALSE(busy());
 }
 
-// A thread that launched in its own stream and did not synchronise since must find the client busy, whatever the
-// others and the helper do. A moment of idle that is taken back at once is allowed (gate/pulse.h).
+// A thread that launched in its own stream and did not synchronise since must find the client busy, whatever
+// the others and the helper do. A moment of idle that is taken back at once is allowed (gate/pulse.h).
 TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
   constexpr int kThreads = 8, kRounds = 2000;
   std::atomic<bool> stop{false};

@@ -1,0 +1,197 @@
+// What the preload library adds to one cuLaunchKernel, on the null driver, with a real daemon:
+//   bare         the null driver itself
+//   passthrough  libtessera.so, TESSERA_DISABLE=1
+//   unmanaged    no daemon
+//   protected    attached at level 5, busy
+//   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
+// Each regime is its own process (this program again, with --measure), so that each gets a fresh library.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "driver_api/cuda.h"
+#include "tests/bench/timing.h"
+
+namespace {
+
+using tessera::bench::per_call_ns;
+using tessera::bench::quantile;
+
+struct Driver {
+  decltype(&cuInit) init;
+  decltype(&cuDevicePrimaryCtxRetain) retain;
+  decltype(&cuCtxSetCurrent) set_current;
+  decltype(&cuStreamCreate) stream_create;
+  decltype(&cuLaunchKernel) launch;
+  decltype(&cuStreamSynchronize) synchronize;
+};
+
+Driver open_driver(const char* path) {
+  void* handle = dlopen(path, RTLD_NOW);
+  if (!handle) {
+    fprintf(stderr, "bench_launch: %s\n", dlerror());
+    exit(1);
+  }
+  Driver d{};
+  const auto get = [&](auto& slot, const char* name) {
+    slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(dlsym(handle, name));
+  };
+  get(d.init, "cuInit");
+  get(d.retain, "cuDevicePrimaryCtxRetain");
+  get(d.set_current, "cuCtxSetCurrent");
+  get(d.stream_create, "cuStreamCreate");
+  get(d.launch, "cuLaunchKernel");
+  get(d.synchronize, "cuStreamSynchronize");
+  return d;
+}
+
+// Prints median and 90th percentile over all batches of all threads, ns per launch.
+int measure(const char* path, int threads, const char* wait_for) {
+  const Driver d = open_driver(path);
+  CUcontext context = nullptr;
+  if (d.init(0) != CUDA_SUCCESS || d.retain(&context, 0) != CUDA_SUCCESS) return 1;
+  d.set_current(context);
+  // The helper attaches and calibrates its clock in the background.
+  if (*wait_for) usleep(1'500'000);
+  std::atomic<int> ready{0};
+  std::vector<std::vector<double>> all(static_cast<size_t>(threads));
+  std::vector<std::thread> pool;
+  for (int t = 0; t < threads; t++) {
+    pool.emplace_back([&, t] {
+      d.set_current(context);
+      CUstream stream = nullptr;
+      d.stream_create(&stream, 0);
+      const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
+      const auto one = [&] { d.launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr); };
+      for (int i = 0; i < 20'000; i++) one();
+      ready++;
+      while (ready < threads) std::this_thread::yield();
+      all[size_t(t)] = per_call_ns(400, 2'500, one);
+    });
+  }
+  for (auto& t : pool) t.join();
+  std::vector<double> merged;
+  for (auto& v : all) merged.insert(merged.end(), v.begin(), v.end());
+  printf("%.3f %.3f\n", quantile(merged, 0.5), quantile(merged, 0.9));
+  return 0;
+}
+
+std::string g_self, g_folder;
+
+struct Result {
+  double median = 0, p90 = 0;
+};
+
+Result run(const char* driver, int threads, const std::vector<std::pair<std::string, std::string>>& env,
+           bool managed) {
+  int out[2];
+  if (pipe(out) != 0) exit(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(out[1], 1);
+    close(out[0]);
+    for (const auto& [name, value] : env) setenv(name.c_str(), value.c_str(), 1);
+    execl(g_self.c_str(), g_self.c_str(), "--measure", driver, std::to_string(threads).c_str(),
+          managed ? "daemon" : "", nullptr);
+    _exit(127);
+  }
+  close(out[1]);
+  char text[128] = {};
+  size_t used = 0;
+  ssize_t n;
+  while (used + 1 < sizeof text && (n = read(out[0], text + used, sizeof text - 1 - used)) > 0)
+    used += size_t(n);
+  close(out[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  Result r;
+  if (status != 0 || sscanf(text, "%lf %lf", &r.median, &r.p90) != 2) {
+    fprintf(stderr, "bench_launch: a measuring process failed\n");
+    exit(1);
+  }
+  return r;
+}
+
+pid_t spawn(const std::vector<std::string>& arguments,
+            const std::vector<std::pair<std::string, std::string>>& env) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  for (const auto& [name, value] : env) setenv(name.c_str(), value.c_str(), 1);
+  const int nowhere = open("/dev/null", O_RDWR);
+  dup2(nowhere, 1);
+  dup2(nowhere, 2);
+  std::vector<char*> argv;
+  for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+int idle_peer(const char* path) {  // a protected client that does nothing, until it is told to end
+  const Driver d = open_driver(path);
+  CUcontext context = nullptr;
+  if (d.init(0) != CUDA_SUCCESS || d.retain(&context, 0) != CUDA_SUCCESS) return 1;
+  d.set_current(context);
+  for (;;) pause();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 5 && !strcmp(argv[1], "--measure")) return measure(argv[2], atoi(argv[3]), argv[4]);
+  if (argc == 3 && !strcmp(argv[1], "--peer")) return idle_peer(argv[2]);
+  char self[4096] = {};
+  if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) return 1;
+  g_self = self;
+  char folder[] = "/tmp/tessera-bench-XXXXXX";
+  if (!mkdtemp(folder)) return 1;
+  const std::string socket = std::string(folder) + "/tesserad.sock";
+  const std::vector<std::pair<std::string, std::string>> bare = {{"TESSERA_DRIVER", TS_NULL_DRIVER},
+                                                                 {"TESSERA_SOCKET", socket}};
+  const auto with = [&](std::vector<std::pair<std::string, std::string>> more) {
+    more.insert(more.end(), bare.begin(), bare.end());
+    return more;
+  };
+  const pid_t daemon = spawn({TS_DAEMON, "--socket", socket, "--foreground"}, {});
+  for (int i = 0; i < 200 && access(socket.c_str(), F_OK) != 0; i++) usleep(10'000);
+  const pid_t peer = spawn({g_self, "--peer", TS_SHIM}, with({{"TESSERA_PRIORITY", "high"}}));
+
+  tessera::bench::Report report;
+  for (const int threads : {1, 8}) {
+    const std::string suffix = threads == 1 ? "" : "_8_threads";
+    // Three interleaved rounds, the best of each: the machine has other work.
+    Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base;
+    for (int round = 0; round < 3; round++) {
+      const auto better = [](Result& best, Result r) {
+        if (r.median < best.median) best = r;
+      };
+      better(base, run(TS_NULL_DRIVER, threads, bare, false));
+      better(off, run(TS_SHIM, threads, with({{"TESSERA_DISABLE", "1"}}), false));
+      better(alone, run(TS_SHIM, threads, with({{"TESSERA_SOCKET", socket + ".none"}}), false));
+      better(high, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}}), true));
+      better(open, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
+    }
+    report.add("launch.null_driver_ns" + suffix, base.median);
+    report.add("launch.disabled_added_ns" + suffix, off.median - base.median);
+    report.add("launch.unmanaged_added_ns" + suffix, alone.median - base.median);
+    report.add("launch.protected_added_ns" + suffix, high.median - base.median);
+    report.add("launch.protected_added_p90_ns" + suffix, high.p90 - base.p90);
+    report.add("launch.best_effort_open_added_ns" + suffix, open.median - base.median);
+    report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
+  }
+  for (const pid_t p : {peer, daemon}) {
+    kill(p, SIGTERM);
+    waitpid(p, nullptr, 0);
+  }
+  unlink(socket.c_str());
+  rmdir(folder);
+  report.print();
+  return 0;
+}
