@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -78,6 +79,8 @@ int main(int argc, char** argv) {
 
   if (detached && !detach()) return refuse("cannot detach");
   prctl(PR_SET_NAME, "softgpu-arbiter");
+  setpriority(PRIO_PROCESS, 0,
+              -10);  // little work, but everybody waits for it; refused to ordinary users, no matter
   signal(SIGPIPE, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
 

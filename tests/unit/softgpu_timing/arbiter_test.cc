@@ -197,6 +197,21 @@ TEST_F(ArbiterTest, ExitWithWorkOutstanding) {
   EXPECT_EQ(a.leave(), 0);
 }
 
+TEST_F(ArbiterTest, ExitWithoutDestroyingTheEngine) {
+  std::string trace = folder_ + "/trace";
+  setenv("TESSERA_SOFTGPU_TRACE", trace.c_str(), 1);
+  Process a;
+  unsetenv("TESSERA_SOFTGPU_TRACE");
+  a.ask("connect 0");
+  EXPECT_EQ(a.wait(a.ask("kernel 4 600 0")).code, 0);
+  a.ask("stuck");
+  a.send("leak");
+  EXPECT_EQ(a.leave(), 0);
+  size_t files = 0;
+  for (auto& entry : std::filesystem::directory_iterator(trace)) files += entry.file_size() > 0;
+  EXPECT_EQ(files, 2u);  // the trace reached the disk
+}
+
 TEST_F(ArbiterTest, GarbageIsDisconnectedOthersGoOn) {
   Process good;
   good.ask("connect 0");

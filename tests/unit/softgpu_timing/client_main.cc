@@ -76,9 +76,16 @@ std::string leave(std::istream&) {
   exit(0);
 }  // with whatever is outstanding
 
+// As a driver that never destroys its engine.
+std::string leak(std::istream&) {
+  static Engine* kept = engine.release();
+  (void)kept;
+  exit(0);
+}
+
 const std::map<std::string, std::string (*)(std::istream&)> kCommands = {
     {"connect", connect}, {"kernel", kernel},     {"stuck", stuck}, {"wait", wait},
-    {"lost", is_lost},    {"fork", fork_sleeper}, {"exit", leave},
+    {"lost", is_lost},    {"fork", fork_sleeper}, {"exit", leave},  {"leak", leak},
 };
 
 }  // namespace
