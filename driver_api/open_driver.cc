@@ -5,6 +5,7 @@
 #include <link.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "driver_api/answers.h"
@@ -109,6 +110,21 @@ void fill(OpenedDriver* driver, RealDriver* table) {
   }
 }
 
+// DT_GNU_HASH does not store the number of symbols: it is one past the last entry of the last chain.
+size_t symbol_count(const link_map* map) {
+  if (const auto* hash = dynamic<uint32_t>(map, DT_HASH)) return hash[1];
+  const auto* gnu = dynamic<uint32_t>(map, DT_GNU_HASH);
+  if (gnu == nullptr) return 0;
+  const uint32_t buckets = gnu[0], first = gnu[1], bloom_words = gnu[2];
+  const uint32_t* bucket = gnu + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  const uint32_t* chain = bucket + buckets;
+  uint32_t last = 0;
+  for (uint32_t i = 0; i < buckets; ++i) last = std::max(last, bucket[i]);
+  if (last < first) return first;
+  while ((chain[last - first] & 1) == 0) ++last;
+  return last + 1;
+}
+
 // A copy of this library under another inode answers to the same marker.
 bool is_a_shim(void* handle) {
   return dlsym(handle, "tessera_shim_marker") != nullptr;
@@ -152,6 +168,22 @@ OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDrive
   }
   fill(&driver, table);
   return driver;
+}
+
+std::vector<std::string> unlisted_exports(void* handle) {
+  std::vector<std::string> out;
+  const link_map* map = map_of(handle);
+  if (map == nullptr) return out;
+  const auto* symbols = dynamic<ElfW(Sym)>(map, DT_SYMTAB);
+  const char* names = dynamic<char>(map, DT_STRTAB);
+  for (size_t i = 0; symbols != nullptr && names != nullptr && i < symbol_count(map); ++i) {
+    const char* name = names + symbols[i].st_name;
+    const bool exported = symbols[i].st_shndx != SHN_UNDEF && ELF64_ST_BIND(symbols[i].st_info) != STB_LOCAL;
+    const bool driver_name = name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+    if (exported && driver_name && find_entry(name) == Entry::kCount) out.emplace_back(name);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 }  // namespace tessera::driver_api

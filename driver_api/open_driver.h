@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "driver_api/find_driver.h"
 #include "driver_api/real_table.h"
@@ -24,5 +25,9 @@ struct OpenedDriver {
 
 // `self`: an address inside the library that must not be opened as "the driver" (ours, by inode of its file).
 OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDriver* table);
+
+// Names cuX that an opened driver exports and entries.def does not list, sorted: what a program cannot find
+// by dlsym through us. For diagnosis; walks the whole symbol table.
+std::vector<std::string> unlisted_exports(void* handle);
 
 }  // namespace tessera::driver_api

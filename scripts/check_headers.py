@@ -12,8 +12,8 @@ import sys
 TOP = ("base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "profiles", "softgpu", "cli", "tests")
 # Compiled by nvcc only, or by nobody here.
 SKIP = ("kernels/samples/", "tests/device/")
-# What the build defines for the files that include some headers: one of several compilations, the source folder.
-DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"\"")
+# What the build defines for the files that include some headers: one of several compilations, folders as text.
+DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"\"", "-DFIXTURES=\"\"")
 
 
 def check(header, options):

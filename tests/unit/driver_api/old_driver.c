@@ -1,3 +1,6 @@
-/* A driver from before cuGetProcAddress. */
+/* A driver from before cuGetProcAddress, with two names that nobody else has. */
 __attribute__((visibility("default"))) int cuInit(unsigned flags) { return (int)(flags & 0); }
 __attribute__((visibility("default"))) int cuDriverGetVersion(int* version) { return *version = 5000, 0; }
+__attribute__((visibility("default"))) int cuFromTheFuture(void) { return 0; }
+__attribute__((visibility("default"))) int cuAncient(void) { return 0; }
+__attribute__((visibility("default"))) int curious(void) { return 0; }

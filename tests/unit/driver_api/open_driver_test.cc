@@ -83,6 +83,13 @@ TEST(OpenDriver, DriverBoundToOthersIsReopenedDeep) {
   EXPECT_EQ(table.cuCtxGetFlags(&flags), CUDA_SUCCESS);
 }
 
+TEST(OpenDriver, ExportsThatTheTableLacksAreNamed) {
+  RealDriver table;
+  EXPECT_TRUE(unlisted_exports(open_driver(only(NULL_DRIVER), &kSelf, &table).handle).empty());
+  EXPECT_EQ(unlisted_exports(open_driver(only(OLD_DRIVER), &kSelf, &table).handle),
+            (std::vector<std::string>{"cuAncient", "cuFromTheFuture"}));
+}
+
 TEST(OpenDriver, NeverOpensTheLibraryThatAsks) {
   RealDriver table;
   void* handle = dlopen(NULL_DRIVER, RTLD_NOW);
