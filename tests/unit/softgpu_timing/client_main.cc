@@ -78,8 +78,8 @@ std::string leave(std::istream&) {
 
 // As a driver that never destroys its engine.
 std::string leak(std::istream&) {
-  static Engine* kept = engine.release();
-  (void)kept;
+  [[gnu::used]] static Engine* kept;  // still reachable: not what a leak checker is looking for
+  kept = engine.release();
   exit(0);
 }
 
