@@ -1,0 +1,53 @@
+// Random kernels whose result does not depend on the order of blocks, for the differential test of the
+// slicing rewrite: arithmetic, divergent branches and loops, early returns, shared memory with barriers, warp
+// shuffles, integer reductions, module variables, device functions that read block coordinates, 1-3
+// dimensional grids. Deterministic by seed. Used by slice_diff.cc only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace tessera::golden {
+
+struct Random {  // splitmix64
+  uint64_t state;
+  uint64_t next();
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(next() % n); }
+  bool chance(uint32_t percent) { return below(100) < percent; }
+};
+
+enum Feature : uint32_t {  // what a kernel holds; printed as counts
+  kCoordinates,
+  kCallee,
+  kNestedCallee,
+  kShared,
+  kShuffle,
+  kReduction,
+  kModuleGlobal,
+  kEarlyReturn,
+  kLoop,
+  kDivergence,
+  kFloat,
+  kGuardedRead,
+  kMultiDimensional,
+  kEdgeSize,
+  kRefusedOnPurpose,
+  kFeatureCount,
+};
+extern const char* const kFeatureNames[kFeatureCount];
+
+// Buffers that the kernel expects, in elements of 4 bytes: input (read only), output (one per thread),
+// reductions.
+inline constexpr uint32_t kInputWords = 256, kReductionWords = 128;
+
+struct RandomKernel {
+  std::string text;  // module with the entry `k(.param .u64 in, out, red)`
+  std::array<uint32_t, 3> grid, block;
+  uint32_t features = 0;  // bits of Feature
+  uint32_t n_threads() const { return grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2]; }
+};
+
+RandomKernel random_kernel(uint64_t seed);
+
+}  // namespace tessera::golden

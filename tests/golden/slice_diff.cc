@@ -1,0 +1,515 @@
+// Differential test of the slicing rewrite on the software GPU: a kernel run whole, and its variant run as
+// boxes of a random plan in random block order; every byte of memory must be equal.
+//   slice_diff --cases N --seed S [--min-accepted PERCENT]   random kernels; prints a failing seed and its
+//   module slice_diff --kernels FILE.ptx                            the accepted_* kernels of
+//   tests/unit/kernels/kernels.cu slice_diff --self-test                                   named
+//   miscompilations, each must be caught
+// Exit 0 only if all is equal (and the accepted share and each feature class are reached).
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/ptx/parser.h"
+#include "kernels/ptx/printer.h"
+#include "kernels/slice/slice.h"
+#include "random_kernel.h"
+#include "softgpu/exec/exec.h"
+
+namespace {
+
+using namespace tessera;
+using golden::Random;
+using softgpu::exec::AllocationMap;
+using softgpu::exec::Fault;
+using softgpu::exec::FaultKind;
+using softgpu::exec::Launch;
+using softgpu::exec::Program;
+
+// A device buffer that can be set back to what it held first.
+class Buffer {
+ public:
+  Buffer(AllocationMap& memory, std::vector<uint32_t> content)
+      : memory_(memory), initial_(std::move(content)) {
+    words_ = static_cast<uint32_t*>(std::aligned_alloc(256, (initial_.size() * 4 + 255) / 256 * 256));
+    memory_.add(address(), initial_.size() * 4, true);
+    reset();
+  }
+  ~Buffer() {
+    memory_.remove(address());
+    std::free(words_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  uint64_t address() const { return reinterpret_cast<uint64_t>(words_); }
+  void reset() { std::memcpy(words_, initial_.data(), initial_.size() * 4); }
+  std::vector<uint32_t> content() const { return {words_, words_ + initial_.size()}; }
+
+ private:
+  AllocationMap& memory_;
+  std::vector<uint32_t> initial_;
+  uint32_t* words_;
+};
+
+// All memory after a run: buffers, then module variables by name.
+using Image = std::vector<std::vector<uint32_t>>;
+
+struct Case {
+  std::string kernel;
+  std::array<uint32_t, 3> grid, block;
+  uint32_t dynamic_shared_bytes = 0;
+  std::vector<uint8_t> params;  // of the original
+  std::vector<std::unique_ptr<Buffer>>* buffers;
+};
+
+// What --self-test may do wrong on purpose.
+struct Sabotage {
+  const char* name = "none";
+  void (*module)(ptx::Module&) = nullptr;
+  void (*box)(slice::Box&, slice::SliceOrigin&, const uint32_t grid[3]) = nullptr;
+  void (*plan)(std::vector<slice::Box>&) = nullptr;
+  unsigned origin_shift = 0;  // bytes
+};
+
+Image snapshot(const Case& c, const Program& program) {
+  Image image;
+  for (const auto& b : *c.buffers) {
+    image.push_back(b->content());
+  }
+  auto names = program.symbol_names();
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    Program::Symbol s;
+    if (program.symbol(name, &s) && s.size_bytes) {
+      auto& words = image.emplace_back((s.size_bytes + 3) / 4);
+      std::memcpy(words.data(), reinterpret_cast<const void*>(s.address), s.size_bytes);
+    }
+  }
+  return image;
+}
+
+std::string launch(Program& program, const std::string& name, const Case& c, std::array<uint32_t, 3> grid,
+                   const std::vector<uint8_t>& params, uint64_t order) {
+  const auto* kernel = program.kernel(name);
+  if (!kernel) {
+    return "no kernel " + name;
+  }
+  if (program.info(*kernel).param_bytes > params.size()) {
+    return name + ": the parameter block is larger than reported";
+  }
+  Launch l;
+  l.grid = grid;
+  l.block = c.block;
+  l.dynamic_shared_bytes = c.dynamic_shared_bytes;
+  l.params = params.data();
+  l.block_order_seed = order;
+  Fault fault = program.run(*kernel, l, 1, nullptr, nullptr, nullptr);
+  return fault.kind == FaultKind::kNone ? "" : name + ": fault " + fault.text;
+}
+
+std::vector<uint8_t> with_origin(const Case& c, const slice::KernelReport& report,
+                                 const slice::SliceOrigin& origin, unsigned shift) {
+  std::vector<uint8_t> params = c.params;
+  params.resize(report.origin_offset + sizeof origin + 64);
+  std::memcpy(params.data() + report.origin_offset + shift, &origin, sizeof origin);
+  return params;
+}
+
+// Ranges that cover the grid, as boxes.
+std::vector<slice::Box> random_plan(Random& r, const uint32_t grid[3]) {
+  const uint64_t total = uint64_t{grid[0]} * grid[1] * grid[2];
+  std::vector<slice::Box> plan;
+  for (uint64_t at = 0; at < total;) {
+    uint64_t n = 1 + r.below(static_cast<uint32_t>(std::min<uint64_t>(total, r.chance(50) ? 5 : total)));
+    for (const slice::Box& b : slice::boxes(grid, at, n)) {
+      plan.push_back(b);
+    }
+    at += n;
+  }
+  return plan;
+}
+
+// Equal words, but for those that differed before anything ran: addresses of functions in tables of pointers.
+bool same(const Image before[2], const Image& a, const Image& b) {
+  for (size_t n = 0; n < a.size(); ++n) {
+    for (size_t k = 0; k < a[n].size(); ++k) {
+      if (a[n][k] != b[n][k] && before[0][n][k] == before[1][n][k]) {
+        return false;
+      }
+    }
+  }
+  return a.size() == b.size();
+}
+
+// "" if cut and uncut are equal; else what differs.
+std::string compare(const ptx::Module& original, const ptx::Module& sliced, const slice::KernelReport& report,
+                    const Case& c, AllocationMap& memory, Random& r, const Sabotage& sabotage) {
+  auto whole = Program::load(original, memory);
+  auto cut = Program::load(sliced, memory);
+  if (!whole.ok() || !cut.ok()) {
+    return "cannot be loaded: " + (whole.ok() ? cut.error().text : whole.error().text);
+  }
+  for (auto& b : *c.buffers) {
+    b->reset();
+  }
+  const Image before[2] = {snapshot(c, **whole), snapshot(c, **cut)};
+  std::vector<uint8_t> params = c.params;
+  params.resize(params.size() + 64);
+  std::string problem = launch(**whole, c.kernel, c, c.grid, params, 0);
+  if (!problem.empty()) {
+    return "uncut: " + problem;
+  }
+  const Image expected = snapshot(c, **whole);
+  for (auto& b : *c.buffers) {
+    b->reset();
+  }
+  auto plan = random_plan(r, c.grid.data());
+  if (sabotage.plan) {
+    sabotage.plan(plan);
+  }
+  for (slice::Box box : plan) {
+    slice::SliceOrigin origin;
+    std::copy(box.origin, box.origin + 3, origin.origin);
+    std::copy(c.grid.begin(), c.grid.end(), origin.grid);
+    if (sabotage.box) {
+      sabotage.box(box, origin, c.grid.data());
+    }
+    problem =
+        launch(**cut, c.kernel + slice::kVariantSuffix, c, {box.extent[0], box.extent[1], box.extent[2]},
+               with_origin(c, report, origin, sabotage.origin_shift), r.below(4));
+    if (!problem.empty()) {
+      return "cut: " + problem;
+    }
+  }
+  return same(before, expected, snapshot(c, **cut)) ? "" : "memory differs";
+}
+
+std::vector<uint32_t> pattern(uint32_t n, uint32_t salt) {
+  std::vector<uint32_t> words(n);
+  Random r{salt};
+  for (uint32_t& w : words) {
+    w = r.below(1000);
+  }
+  return words;
+}
+
+struct Result {
+  bool accepted = false;
+  std::string problem;
+  golden::RandomKernel kernel;
+};
+
+Result run_random(uint64_t seed, const Sabotage& sabotage) {
+  Result result;
+  result.kernel = golden::random_kernel(seed);
+  const auto& k = result.kernel;
+  auto original = ptx::parse(k.text), sliced = ptx::parse(k.text);
+  if (!original.ok()) {
+    result.problem = "does not parse: " + original.error().text;
+    return result;
+  }
+  auto reports = slice::add_variants(*sliced);
+  if (!reports[0].verdict.may_cut()) {
+    bool wanted = k.features & (1u << golden::kRefusedOnPurpose);
+    result.problem = wanted ? "" : "refused: " + reports[0].verdict.detail;
+    return result;
+  }
+  result.accepted = true;
+  if (sabotage.module) {
+    sabotage.module(*sliced);
+  }
+  AllocationMap memory;
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kInputWords, 1)));
+  buffers.push_back(std::make_unique<Buffer>(memory, std::vector<uint32_t>(k.n_threads(), 0xdeadbeef)));
+  buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kReductionWords, 2)));
+  Case c{"k", k.grid, k.block, 0, std::vector<uint8_t>(24), &buffers};
+  for (size_t n = 0; n < 3; ++n) {
+    uint64_t address = buffers[n]->address();
+    std::memcpy(c.params.data() + n * 8, &address, 8);
+  }
+  Random r{seed ^ 0x5eed};
+  result.problem = compare(*original, *sliced, reports[0], c, memory, r, sabotage);
+  return result;
+}
+
+int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
+  uint64_t accepted = 0, by_feature[golden::kFeatureCount] = {}, meant = 0;
+  for (uint64_t i = 0; i < n; ++i) {
+    Result r = run_random(seed + i, {});
+    if (!r.problem.empty()) {
+      std::printf("seed %lu: %s\n\n%s", static_cast<unsigned long>(seed + i), r.problem.c_str(),
+                  r.kernel.text.c_str());
+      return 1;
+    }
+    accepted += r.accepted;
+    meant += (r.kernel.features >> golden::kRefusedOnPurpose) & 1;
+    for (uint32_t f = 0; r.accepted && f < golden::kFeatureCount; ++f) {
+      by_feature[f] += (r.kernel.features >> f) & 1;
+    }
+  }
+  std::printf("%lu kernels, %lu accepted (%.1f %%), %lu refused as meant, all equal\n",
+              static_cast<unsigned long>(n), static_cast<unsigned long>(accepted),
+              100.0 * static_cast<double>(accepted) / static_cast<double>(n),
+              static_cast<unsigned long>(meant));
+  bool good = accepted * 100 >= n * min_accepted_percent;
+  for (uint32_t f = 0; f < golden::kRefusedOnPurpose; ++f) {
+    std::printf("  %-18s %lu\n", golden::kFeatureNames[f], static_cast<unsigned long>(by_feature[f]));
+    good &= by_feature[f] > 0;
+  }
+  if (!good) {
+    std::printf("too few accepted, or a feature that no accepted kernel has\n");
+  }
+  return good ? 0 : 1;
+}
+
+// --- named kernels
+// --------------------------------------------------------------------------------------------
+
+struct Named {
+  const char* name;
+  std::array<uint32_t, 3> grid, block;
+  uint32_t dynamic_shared_bytes;
+};
+// Those of kernels.cu whose blocks do not race with each other on these shapes.
+constexpr Named kNamed[] = {
+    {"accepted_add", {37, 1, 1}, {64, 1, 1}, 0},    {"accepted_block_sum", {5, 4, 1}, {256, 1, 1}, 16},
+    {"accepted_callees", {33, 1, 1}, {1, 1, 1}, 0}, {"accepted_printf", {9, 2, 2}, {32, 1, 1}, 0},
+    {"accepted_count", {11, 3, 2}, {33, 1, 1}, 0},  {"accepted_global", {50, 1, 1}, {1, 1, 1}, 0},
+    {"accepted_switch", {40, 1, 1}, {1, 1, 1}, 0},  {"accepted_wmma", {6, 1, 1}, {32, 1, 1}, 0},
+};
+
+int run_named(const char* path) {
+  std::string text;
+  FILE* f = std::fopen(path, "rb");
+  if (!f) {
+    std::fprintf(stderr, "%s: cannot be read\n", path);
+    return 2;
+  }
+  char chunk[65536];
+  for (size_t n; (n = std::fread(chunk, 1, sizeof chunk, f)) > 0;) {
+    text.append(chunk, n);
+  }
+  std::fclose(f);
+  auto original = ptx::parse(text), sliced = ptx::parse(text);
+  if (!original.ok()) {
+    std::fprintf(stderr, "%s:%s\n", path, original.error().text.c_str());
+    return 1;
+  }
+  auto reports = slice::add_variants(*sliced);
+  int worst = 0;
+  for (const Named& named : kNamed) {
+    auto report =
+        std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return r.kernel == named.name; });
+    if (report == reports.end() || !report->verdict.may_cut()) {
+      std::printf("%s: missing or refused\n", named.name);
+      return 1;
+    }
+    AllocationMap memory;
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    Case c{named.name, named.grid, named.block, named.dynamic_shared_bytes, {}, &buffers};
+    for (const ptx::Variable& v : original->find(named.name)->params) {
+      uint64_t value = v.size_bytes() == 4 ? 2000 : 0;
+      if (v.size_bytes() == 8) {
+        buffers.push_back(
+            std::make_unique<Buffer>(memory, pattern(16384, static_cast<uint32_t>(buffers.size()))));
+        value = buffers.back()->address();
+      }
+      c.params.resize((c.params.size() + v.size_bytes() - 1) / v.size_bytes() * v.size_bytes());
+      const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
+      c.params.insert(c.params.end(), bytes, bytes + v.size_bytes());
+    }
+    for (uint64_t trial = 0; trial < 20; ++trial) {
+      Random r{trial};
+      std::string problem = compare(*original, *sliced, *report, c, memory, r, {});
+      if (!problem.empty()) {
+        std::printf("%s: %s\n", named.name, problem.c_str());
+        worst = 1;
+        break;
+      }
+    }
+  }
+  std::printf("%zu kernels, 20 plans each\n", std::size(kNamed));
+  return worst;
+}
+
+// --- miscompilations on purpose
+// -------------------------------------------------------------------------------
+
+void each(std::vector<ptx::Statement>& list, const std::function<void(ptx::Instruction&)>& f) {
+  for (ptx::Statement& s : list) {
+    if (s.kind == ptx::Statement::Kind::kInstruction) {
+      f(s.instruction);
+    }
+    each(s.scope, f);
+  }
+}
+void each_added(ptx::Module& m, bool entries, bool functions,
+                const std::function<void(ptx::Instruction&)>& f) {
+  for (ptx::Item& item : m.items) {
+    if (item.kind == ptx::Item::Kind::kFunction && item.function->name.ends_with(slice::kVariantSuffix) &&
+        (item.function->is_entry ? entries : functions)) {
+      each(item.function->body, f);
+    }
+  }
+}
+template <char axis>
+void drop_offset(ptx::Module& m) {
+  static const std::string base = std::string("%tessera_base_") + axis;
+  each_added(m, true, false, [](ptx::Instruction& i) {
+    if (i.opcode == "add" && i.operands[1].name == base) {
+      i.operands[1] = i.operands[2];
+      i.operands[1].kind = ptx::Operand::Kind::kInteger;
+      i.operands[1].bits = 0;
+      i.operands[1].text = {};
+    }
+  });
+}
+template <char axis>
+void launched_grid(ptx::Module& m) {  // %nctaid of the box instead of the original
+  static const std::string name = std::string("%tessera_nctaid_") + axis, suffix = std::string(".") + axis;
+  each_added(m, true, false, [](ptx::Instruction& i) {
+    if (i.opcode == "ld" && i.operands[0].name == name) {
+      i.opcode = "mov";
+      i.modifiers = {"u32"};
+      i.operands[1].kind = ptx::Operand::Kind::kSpecial;
+      i.operands[1].name = "%nctaid";
+      i.operands[1].suffix = suffix;
+    }
+  });
+}
+void miss_callee(ptx::Module& m) {
+  each_added(m, true, true, [](ptx::Instruction& i) {
+    for (size_t n = 0; i.opcode == "call" && n + 1 < i.operands.size(); ++n) {
+      if (i.operands[n].kind == ptx::Operand::Kind::kSymbol &&
+          i.operands[n].name.ends_with(slice::kVariantSuffix)) {
+        i.operands[n].name.remove_suffix(std::strlen(slice::kVariantSuffix));
+        i.operands[n + 1].children.pop_back();
+      }
+    }
+  });
+}
+void swap_handed_on(ptx::Module& m) {
+  each_added(m, true, true, [](ptx::Instruction& i) {
+    if (i.opcode == "st" && i.operands[0].name == "tessera_handed_on" && i.operands[0].bits < 8) {
+      i.operands[0].bits = 4 - i.operands[0].bits;
+    }
+  });
+}
+void callee_sees_box(ptx::Module& m) {
+  each_added(m, false, true, [](ptx::Instruction& i) {
+    if (i.opcode == "ld" && i.operands[0].name == "%tessera_ctaid_x") {
+      i.opcode = "mov";
+      i.modifiers = {"u32"};
+      i.operands[1].kind = ptx::Operand::Kind::kSpecial;
+      i.operands[1].name = "%ctaid";
+      i.operands[1].suffix = ".x";
+    }
+  });
+}
+void lose_predicate(ptx::Module& m) {
+  each_added(m, true, true, [](ptx::Instruction& i) {
+    if (i.opcode == "mov" && i.operands.size() == 2 && i.operands[1].name.starts_with("%tessera_")) {
+      i.guard = {};
+    }
+  });
+}
+void negate_predicate(ptx::Module& m) {
+  each_added(m, true, true, [](ptx::Instruction& i) {
+    if (i.opcode == "mov" && !i.guard.empty()) {
+      i.guard_negated = !i.guard_negated;
+    }
+  });
+}
+void lose_barrier(ptx::Module& m) {
+  each_added(m, true, false, [](ptx::Instruction& i) {
+    if (i.opcode == "bar") {
+      i.opcode = "membar";
+      i.modifiers = {"cta"};
+      i.operands.clear();
+    }
+  });
+}
+
+constexpr Sabotage kSabotages[] = {
+    {"dropped_offset_x", drop_offset<'x'>},
+    {"dropped_offset_y", drop_offset<'y'>},
+    {"dropped_offset_z", drop_offset<'z'>},
+    {"box_nctaid_x", launched_grid<'x'>},
+    {"box_nctaid_y", launched_grid<'y'>},
+    {"box_nctaid_z", launched_grid<'z'>},
+    {"missed_callee", miss_callee},
+    {"callee_sees_box", callee_sees_box},
+    {"swapped_handed_on", swap_handed_on},
+    {"lost_predicate", lose_predicate},
+    {"negated_predicate", negate_predicate},
+    {"lost_barrier", lose_barrier},
+    {"edge_clip", nullptr, [](slice::Box& b, slice::SliceOrigin&, const uint32_t*) { b.extent[0] += 1; }},
+    {"short_row", nullptr,
+     [](slice::Box& b, slice::SliceOrigin&, const uint32_t*) { b.extent[0] -= b.extent[0] > 1; }},
+    {"swapped_origin_yz", nullptr,
+     [](slice::Box&, slice::SliceOrigin& o, const uint32_t*) { std::swap(o.origin[1], o.origin[2]); }},
+    {"swapped_grid_xy", nullptr,
+     [](slice::Box&, slice::SliceOrigin& o, const uint32_t*) { std::swap(o.grid[0], o.grid[1]); }},
+    {"origin_off_by_one", nullptr,
+     [](slice::Box&, slice::SliceOrigin& o, const uint32_t*) { o.origin[0] += 1; }},
+    {"lost_slice", nullptr, nullptr, [](std::vector<slice::Box>& p) { p.pop_back(); }},
+    {"doubled_slice", nullptr, nullptr, [](std::vector<slice::Box>& p) { p.push_back(p.front()); }},
+    {"shifted_parameter", nullptr, nullptr, nullptr, 4},
+};
+
+int self_test(uint64_t n, uint64_t seed) {
+  int missed = 0;
+  for (const Sabotage& sabotage : kSabotages) {
+    uint64_t caught_at = UINT64_MAX;
+    std::string how;
+    for (uint64_t i = 0; i < n && caught_at == UINT64_MAX; ++i) {
+      Result r = run_random(seed + i, sabotage);
+      if (r.accepted && !r.problem.empty()) {
+        caught_at = i;
+        how = r.problem.substr(0, 60);
+      }
+    }
+    missed += caught_at == UINT64_MAX;
+    if (caught_at == UINT64_MAX) {
+      std::printf("%-20s MISSED in %lu kernels\n", sabotage.name, static_cast<unsigned long>(n));
+    } else {
+      std::printf("%-20s caught by kernel %lu: %s\n", sabotage.name, static_cast<unsigned long>(caught_at),
+                  how.c_str());
+    }
+  }
+  std::printf("%zu miscompilations, %d missed\n", std::size(kSabotages), missed);
+  return missed ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint64_t cases = 500, seed = 1, min_accepted = 60;
+  bool self = false;
+  const char* kernels = nullptr;
+  for (int i = 1; i < argc; ++i) {
+    std::string a = argv[i];
+    if (a == "--self-test") {
+      self = true;
+    } else if (a == "--kernels" && i + 1 < argc) {
+      kernels = argv[++i];
+    } else if (a == "--cases" && i + 1 < argc) {
+      cases = std::strtoull(argv[++i], nullptr, 10);
+    } else if (a == "--seed" && i + 1 < argc) {
+      seed = std::strtoull(argv[++i], nullptr, 10);
+    } else if (a == "--min-accepted" && i + 1 < argc) {
+      min_accepted = std::strtoull(argv[++i], nullptr, 10);
+    } else {
+      std::fprintf(stderr,
+                   "usage: slice_diff [--cases N] [--seed S] [--min-accepted PERCENT] | --kernels FILE | "
+                   "--self-test\n");
+      return 2;
+    }
+  }
+  return self ? self_test(cases, seed) : kernels ? run_named(kernels) : run_cases(cases, seed, min_accepted);
+}
