@@ -39,11 +39,11 @@ class Mps:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def pair(environment, seconds, latency_options=(), hog_options=(), hog_environment=None):
+def pair(environment, rounds, seconds, latency_options=(), hog_options=(), hog_environment=None):
     """Latency of a short kernel beside a hog."""
-    hog = lab.start("--role", "hog", "--seconds", seconds + 30, "--kernel-ms", 5, *hog_options,
+    hog = lab.start("--role", "hog", "--seconds", seconds + 30, "--rounds", rounds["hog"], *hog_options,
                     environment={**environment, **(hog_environment or {})})
-    quick = lab.start("--role", "latency", "--seconds", seconds, "--kernel-ms", 0.2, *latency_options,
+    quick = lab.start("--role", "latency", "--seconds", seconds, "--rounds", rounds["quick"], *latency_options,
                       environment=environment)
     answer = {"latency": lab.result(quick)}
     answer["hog"] = lab.end(hog)
@@ -51,15 +51,17 @@ def pair(environment, seconds, latency_options=(), hog_options=(), hog_environme
 
 
 def questions(environment, seconds):
-    alone = lab.start("--role", "latency", "--seconds", seconds, "--kernel-ms", 0.2, environment=environment)
+    rounds = {"quick": lab.rounds(0.2, environment), "hog": lab.rounds(5, environment)}
+    alone = lab.start("--role", "latency", "--seconds", seconds, "--rounds", rounds["quick"], environment=environment)
     results = {"alone": lab.result(alone)}
-    results["beside_hog"] = pair(environment, seconds)
-    results["beside_low_priority_client"] = pair(environment, seconds,
+    results["beside_hog"] = pair(environment, rounds, seconds)
+    results["beside_low_priority_client"] = pair(environment, rounds, seconds,
                                                  hog_environment={"CUDA_MPS_CLIENT_PRIORITY": "1"})
-    results["high_priority_stream"] = pair(environment, seconds, latency_options=("--stream-priority", -5))
+    results["high_priority_stream"] = pair(environment, rounds, seconds, latency_options=("--stream-priority", -5))
     # Last, because it may take the whole server down: kill a client with work outstanding, look at a survivor.
-    victim = lab.start("--role", "hog", "--seconds", 60, "--kernel-ms", 20, environment=environment)
-    survivor = lab.start("--role", "latency", "--seconds", 2 * seconds, "--kernel-ms", 0.2, environment=environment)
+    victim = lab.start("--role", "hog", "--seconds", 60, "--rounds", 4 * rounds["hog"], environment=environment)
+    survivor = lab.start("--role", "latency", "--seconds", 2 * seconds, "--rounds", rounds["quick"],
+                         environment=environment)
     time.sleep(seconds / 2)
     victim.send_signal(signal.SIGKILL)
     victim.wait()

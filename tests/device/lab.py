@@ -15,6 +15,15 @@ def program(name):
     return str(path)
 
 
+def rounds(kernel_ms, environment=None):
+    """What makes a sharer's kernel last kernel_ms; to be asked while nothing else runs."""
+    text = subprocess.run([program("sharer"), "--role", "calibrate", "--kernel-ms", str(kernel_ms)],
+                          capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})})
+    if text.returncode != 0:
+        raise SystemExit(text.stderr)
+    return int(json.loads(text.stdout)["rounds"])
+
+
 def start(*arguments, environment=None):
     """Starts a sharer and waits until its loop runs."""
     process = subprocess.Popen([program("sharer"), *map(str, arguments), "--announce"], stdout=subprocess.PIPE,
