@@ -249,7 +249,7 @@ struct Capture {
 // ---- context
 // --------------------------------------------------------------------------------------------------------
 
-struct Context {
+struct Context : std::enable_shared_from_this<Context> {
   uint64_t id = 0;
   CUdevice device = 0;
   unsigned api_version = 13000;

@@ -124,11 +124,50 @@ Driver& driver() {
   return *g_driver.load(std::memory_order_acquire);
 }
 
+namespace {
+
+// The per-thread streams of a thread that ends go on with their work and are then forgotten.
+void end_thread(void* ended) {
+  std::unique_ptr<Thread> self(static_cast<Thread*>(ended));
+  if (g_life.load(std::memory_order_acquire) != Life::kLive) {
+    (void)self.release();  // forked child or process end: locks may be held for ever
+    return;
+  }
+  for (const std::weak_ptr<Context>& weak : self->stream_contexts) {
+    const std::shared_ptr<Context> context = weak.lock();
+    if (!context) continue;
+    std::lock_guard lock(context->mutex);
+    if (const auto it = context->per_thread.find(self->number); it != context->per_thread.end()) {
+      abandon_capture_locked(*it->second);
+      it->second->orphan = true;
+      context->per_thread.erase(it);
+      prune_orphans_locked(*context);
+    }
+  }
+}
+
+pthread_key_t thread_key() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made = 0;
+    pthread_key_create(&made, end_thread);
+    return made;
+  }();
+  return key;
+}
+
+}  // namespace
+
+// Not a thread_local object: those of the main thread are destroyed before the destructors of static objects
+// run, and programs free device memory there. A pthread key's destructor does not run for the main thread at
+// exit.
 Thread& thread() {
-  thread_local Thread self;
-  if (!self.number)
-    self.number = g_next_thread.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
-  return self;
+  static thread_local Thread* self = nullptr;
+  if (!self) {
+    self = new Thread;
+    self->number = g_next_thread.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+    pthread_setspecific(thread_key(), self);
+  }
+  return *self;
 }
 
 CUresult initialise(unsigned flags) {

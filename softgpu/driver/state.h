@@ -44,7 +44,8 @@ struct Thread {
   uint64_t number = 0;                          // unique in the process, never reused
   std::vector<std::shared_ptr<Context>> stack;  // top = back; a null entry is "no context"
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  bool in_callback = false;  // a host function runs: no CUDA calls
+  std::vector<std::weak_ptr<Context>> stream_contexts;  // where this thread has a per-thread stream
+  bool in_callback = false;                             // a host function runs: no CUDA calls
 };
 Thread& thread();
 

@@ -25,6 +25,7 @@ CUresult resolve(Context& context, CUstream handle, NullStream null_stream, std:
       mine->context = &context;
       mine->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
       context.streams.push_back(mine);
+      thread().stream_contexts.push_back(context.weak_from_this());
     }
     *stream = mine;
     return CUDA_SUCCESS;
@@ -52,6 +53,12 @@ std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
     add(context.legacy->tail);
   }
   return deps;
+}
+
+void prune_orphans_locked(Context& context) {
+  std::erase_if(context.streams, [](const std::shared_ptr<Stream>& each) {
+    return each->orphan && (!each->tail || driver().engine->complete(each->tail));
+  });
 }
 
 CUresult check_implicit_locked(Context& context, const Stream& stream) {

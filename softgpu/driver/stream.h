@@ -25,6 +25,8 @@ CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<
                  Command command, OpRef* op = nullptr);
 // What an operation put into the stream now would depend on.
 std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream);
+// Drops destroyed streams whose work has ended from the context's list.
+void prune_orphans_locked(Context& context);
 // 906 (and the capture is lost) if the legacy stream may not be used now because a blocking stream captures.
 CUresult check_implicit_locked(Context& context, const Stream& stream);
 

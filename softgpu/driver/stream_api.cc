@@ -124,9 +124,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   abandon_capture_locked(*stream);
   // Stays in the context's list while it holds work: the legacy stream and cuCtxSynchronize wait for that.
   stream->orphan = true;
-  std::erase_if(context->streams, [](const std::shared_ptr<Stream>& each) {
-    return each->orphan && (!each->tail || driver().engine->complete(each->tail));
-  });
+  prune_orphans_locked(*context);
   return CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream hStream) {

@@ -54,6 +54,24 @@ TEST(Process, ExitWithWorkOutstanding) {
             }));
 }
 
+// Programs free device memory in destructors of static objects, after thread-local ones are gone.
+struct FreesAtExit {
+  CUdeviceptr p = 0;
+  ~FreesAtExit() {
+    if (p && cuMemFree(p) != CUDA_SUCCESS) _exit(1);
+  }
+};
+
+TEST(Process, StaticDestructorsMayCall) {
+  EXPECT_EQ(kOk, in_child([] {
+              static FreesAtExit frees;
+              CUcontext context;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&frees.p, 64));
+              return kOk;
+            }));
+}
+
 TEST(Process, ForkedChildIsNotInitialised) {
   EXPECT_EQ(kOk, in_child([] {
               CUcontext context;

@@ -122,6 +122,19 @@ TEST_F(Streams, ElapsedTimeIsModelledTime) {
   EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&ms, start, untimed));
 }
 
+TEST_F(Streams, WorkOfAThreadThatEndedGoesOn) {
+  CUdeviceptr p = alloc(4);
+  Gate gate;
+  std::thread([&] {
+    ASSERT_CU(cuCtxSetCurrent(context));
+    ASSERT_CU(gate.hold(CU_STREAM_PER_THREAD));
+    EXPECT_CU(cuMemsetD32Async(p, 6, 1, CU_STREAM_PER_THREAD));
+  }).join();
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(CU_STREAM_LEGACY));
+  gate.open();
+  EXPECT_EQ(6u, read(p, 1)[0]);
+}
+
 struct HostCall {
   std::vector<int>* log;
   int value;
