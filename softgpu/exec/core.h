@@ -14,6 +14,7 @@
 
 #include "softgpu/exec/exec.h"
 #include "softgpu/exec/machine.h"
+#include "softgpu/exec/matrix.h"
 
 namespace tessera::softgpu::exec {
 
@@ -60,6 +61,7 @@ struct Code {
   std::vector<uint32_t> extra;       // operand lists, tagged as in Op
   std::vector<std::vector<const Op*>> tables;  // brx.idx targets
   std::vector<CallSite> calls;
+  std::vector<MatrixInfo> matrices;
   Buffer constants;
   uint32_t reg_bytes = 0;            // register window
   uint32_t frame_bytes = 0;          // local memory of one activation

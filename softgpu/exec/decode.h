@@ -106,6 +106,8 @@ class Decoder {
   TS_DECODE(d_movmatrix) TS_DECODE(d_mbarrier) TS_DECODE(d_vabsdiff)
 #undef TS_DECODE
 
+  bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);
+  bool finish_mma(const ptx::Instruction& i, MatrixInfo& info);
   bool allocate();                           // registers, targets, final code (allocate.cc)
 
   const ptx::Function& function_;

@@ -563,14 +563,16 @@ template <class E, class S, unsigned kCount, class Get>
 TS_INLINE void load_lanes(Warp& w, const Op* op, Mask m, Get get) {
   S* d[kCount];
   for (unsigned k = 0; k < kCount; ++k) d[k] = at<S>(w, element(op, k));
-  const E* p[kLanes];
-  for (Mask left = m; left; left &= left - 1) {
-    unsigned i = __builtin_ctz(left);
-    p[i] = reinterpret_cast<const E*>(get(i));
-  }
-  for (Mask left = m; left; left &= left - 1) {
-    unsigned i = __builtin_ctz(left);
-    for (unsigned k = 0; k < kCount; ++k) d[k][i] = p[i][k];
+  // A single result may share storage with the address: each lane's address is read before the lane is written.
+  const auto one = [&](unsigned i) __attribute__((always_inline)) {
+    const E* p = reinterpret_cast<const E*>(get(i));
+    for (unsigned k = 0; k < kCount; ++k) d[k][i] = p[k];
+  };
+  if (m == ~0u) {
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < kLanes; ++i) one(i);
+  } else {
+    for (Mask left = m; left; left &= left - 1) one(__builtin_ctz(left));
   }
 }
 template <class E, class S, unsigned kCount, class Get>
@@ -587,21 +589,18 @@ TS_INLINE void store_lanes(Warp& w, const Op* op, Mask m, Get get) {
 TS_INLINE uint64_t low(uint64_t base, Mask m, unsigned stride) { return base + __builtin_ctz(m) * stride; }
 TS_INLINE uint64_t high(uint64_t base, Mask m, unsigned stride) { return base + (32 - __builtin_clz(m)) * stride; }
 
-// Smallest and largest address of the active lanes, and all low bits ORed.
+// Active lanes whose address (less the start of the range) is beyond `most` or misaligned.
 template <class A>
-TS_INLINE void extent(Warp& w, const Op* op, uint64_t* least, uint64_t* most, uint64_t* low_bits) {
+TS_INLINE Mask outside(Warp& w, const Op* op, A begin, A most, unsigned stride) {
   const A* a = at<A>(w, op->a);
-  const uint64_t imm = static_cast<uint64_t>(op->imm);
-  uint64_t lo = ~uint64_t{0}, hi = 0, bits = 0;
-  for (Mask left = w.mask; left; left &= left - 1) {
-    uint64_t x = a[__builtin_ctz(left)] + imm;
-    lo = x < lo ? x : lo;
-    hi = x > hi ? x : hi;
-    bits |= x;
+  const A shift = static_cast<A>(op->imm) - begin;
+  Mask bad = 0;
+  constexpr unsigned n = kVectorBytes / sizeof(A);
+  for (unsigned i = 0; i < kLanes; i += n) {
+    const Vec<A> x = load<Vec<A>>(a + i);
+    bad |= bits_of((x + shift > most) | (((x + static_cast<A>(op->imm)) & static_cast<A>(stride - 1)) != 0)) << i;
   }
-  *least = lo;
-  *most = hi;
-  *low_bits = bits;
+  return bad & w.mask;
 }
 template <class A>
 TS_INLINE uint64_t count_sectors(Warp& w, const Op* op, unsigned bytes) {
@@ -655,9 +654,12 @@ const Op* global(Warp& w, const Op* op) {
     }
     return op + 1;
   }
-  uint64_t least, most, bits;
-  extent<uint64_t>(w, op, &least, &most, &bits);
-  if (__builtin_expect((bits & (stride - 1)) || !check_range(w, least, most + stride, kStore, op->cache), 0))
+  // All lanes inside the range that this instruction used last; else lane by lane.
+  const MemoryView& v = view(w);
+  const CachedRange& r = v.ranges[op->cache];
+  if (r.end - r.begin < stride || (kStore && !r.writable) ||
+      v.generation != __atomic_load_n(v.generation_now, __ATOMIC_RELAXED) ||
+      outside<uint64_t>(w, op, r.begin, r.end - r.begin - stride, stride))
     return kStore ? store_any(w, op) : load_any(w, op);
   view(w).global_bytes += count_sectors<uint64_t>(w, op, stride);
   const uint64_t* a = at<uint64_t>(w, op->a);
@@ -705,14 +707,12 @@ TS_INLINE const Op* shared_by(Warp& w, const Op* op) {
     }
     return op + 1;
   }
-  uint64_t least, most, bits;
-  extent<A>(w, op, &least, &most, &bits);
-  if (__builtin_expect((bits & (stride - 1)) || most + stride > w.shared_bytes || least > most ||
-                           most > w.shared_bytes, 0))
+  if (__builtin_expect(w.shared_bytes < stride ||
+                           outside<A>(w, op, 0, static_cast<A>(w.shared_bytes - stride), stride), 0))
     return kStore ? store_any(w, op) : load_any(w, op);
   const A* a = at<A>(w, op->a);
-  const uint64_t start = home + static_cast<uint64_t>(op->imm);
-  auto get = [a, start](unsigned i) __attribute__((always_inline)) { return a[i] + start; };
+  const A imm = static_cast<A>(op->imm);
+  auto get = [a, home, imm](unsigned i) __attribute__((always_inline)) { return home + static_cast<A>(a[i] + imm); };
   if constexpr (kStore) store_lanes<E, S, kCount>(w, op, m, get);
   else load_lanes<E, S, kCount>(w, op, m, get);
   return op + 1;
