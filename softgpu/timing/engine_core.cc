@@ -50,6 +50,12 @@ void forget_socket(int fd) {
 // as far as it likes. Half of what the arbiter accepts, joins of submit() included.
 constexpr size_t kMaxAnnounced = wire::kMaxOperations / 2;
 
+// A body that runs this long while others wait may be waiting for one of them (kernels that run together on a
+// device may do that): another thread takes the next one.
+constexpr uint64_t kStuckNs = 100'000'000;
+constexpr size_t kMaxExtraThreads = 64;
+constexpr int kWatchMs = 25;
+
 constexpr auto kStopPatience = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -301,17 +307,35 @@ void Core::enqueue(Pool& pool, const OpRef& op) {
     spawn(pool.name, &Core::pool_entry, &pool);
   }
   pool.work.notify_one();
+  if (&pool == &kernels_ && pool.n_idle == 0 && !std::exchange(watched_, true)) wake_receiver();
+}
+
+// With mutex_ held, by the receiver. True while the pool's threads are all busy and something waits.
+bool Core::relieve(Pool& pool) {
+  if (pool.queue.empty() || pool.n_idle > 0 || stopping_) return false;
+  uint64_t now = base::now_ns();
+  if (now - pool.progress_ns > kStuckNs && pool.n_threads < pool.max_threads + kMaxExtraThreads) {
+    pool.progress_ns = now;
+    ++pool.n_threads;
+    spawn(pool.name, &Core::pool_entry, &pool);
+  }
+  return true;
 }
 
 void Core::pool_thread(Pool& pool) {
   std::unique_lock lock(mutex_);
   for (;;) {
+    if (pool.n_threads > pool.max_threads && pool.queue.empty()) {  // was needed for a while only
+      --pool.n_threads;
+      return;
+    }
     ++pool.n_idle;
     pool.work.wait(lock, [&] { return stopping_ || !pool.queue.empty(); });
     --pool.n_idle;
     if (stopping_) return;
     OpRef op = pool.queue.begin()->second;
     pool.queue.erase(pool.queue.begin());
+    pool.progress_ns = base::now_ns();
     run_body(lock, op);
   }
 }
@@ -428,9 +452,13 @@ void Core::receiver_thread() {
   std::vector<char> buffer;
   uint64_t flushed_ns = base::now_ns();
   for (;;) {
-    bool unsent = !lost() && flush_outbox();
+    bool unsent = !lost() && flush_outbox(), watch;
+    {
+      std::lock_guard lock(mutex_);
+      watch = watched_ = relieve(kernels_);
+    }
     pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {socket_.get(), short(unsent ? POLLIN | POLLOUT : POLLIN), 0}};
-    poll(fds, lost() ? 1 : 2, trace_.enabled() ? 1000 : -1);
+    poll(fds, lost() ? 1 : 2, watch ? kWatchMs : trace_.enabled() ? 1000 : -1);
     uint64_t ticks;
     [[maybe_unused]] ssize_t n = read(wake_.get(), &ticks, sizeof ticks);
     Callbacks callbacks;

@@ -72,6 +72,7 @@ class Core : public std::enable_shared_from_this<Core> {
     size_t max_threads;
     std::set<std::pair<std::pair<int, uint64_t>, OpRef>> queue;  // by (priority, id)
     size_t n_threads = 0, n_idle = 0;
+    uint64_t progress_ns = 0;  // when a body was last taken
     std::condition_variable work;
   };
   // What a change of state leads to, worked off without recursion.
@@ -85,6 +86,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void finish(const OpRef& op, int code, Callbacks& callbacks);
   void enqueue(Pool& pool, const OpRef& op);
   void pool_thread(Pool& pool);
+  bool relieve(Pool& pool);
   void run_body(std::unique_lock<std::mutex>& lock, const OpRef& op);
   void report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported);
   void end_all(int code, Callbacks& callbacks);
@@ -122,7 +124,8 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t last_id_ = 0;
   size_t n_threads_ = 0;
   bool stopping_ = false;
-  Callbacks deferred_;  // for the receiver thread: completions found where no engine thread was
+  bool watched_ = false;  // the receiver looks at kernels_ every now and then
+  Callbacks deferred_;    // for the receiver thread: completions found where no engine thread was
   Pool kernels_, copies_, actions_;
   std::atomic<bool> lost_{false};
 };

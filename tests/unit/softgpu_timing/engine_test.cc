@@ -177,6 +177,23 @@ TEST_F(EngineTest, BlockingActionsDoNotBlockOthers) {
   engine_->wait(after);
 }
 
+TEST_F(EngineTest, ABodyMayWaitForAnother) {
+  // Kernels that are on the device together may wait for each other; one executor thread must not make that a
+  // deadlock.
+  Gate gate;
+  OpRef waits = engine_->submit(kernel(1, 600, [&](const Report&) {
+    gate.wait();
+    return 0;
+  }));
+  OpRef opens = engine_->submit(kernel(1, 600, [&](const Report&) {
+    gate.open();
+    return 0;
+  }));
+  engine_->wait(waits);
+  engine_->wait(opens);
+  engine_->wait(engine_->submit(kernel(1, 600, nothing())));
+}
+
 TEST_F(EngineTest, JoinTakesTheLatestEnd) {
   OpRef line = start_line();
   OpRef a = engine_->submit(after(line, kernel(4, 3000))), b = engine_->submit(after(line, kernel(4, 9000)));
