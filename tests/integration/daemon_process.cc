@@ -96,7 +96,7 @@ void DaemonTest::start(std::vector<std::string> arguments) {
 ipc::Attachment DaemonTest::attach(uint32_t priority, const char* name) {
   auto a = ipc::attach(socket_, {.priority = priority, .name = name}, 10'000);
   EXPECT_TRUE(a.ok()) << a.error().text;
-  return std::move(a).value();
+  return a.ok() ? std::move(a).value() : ipc::Attachment{};
 }
 
 ipc::Attachment DaemonTest::on_gpu(uint32_t priority, uint8_t gpu, bool mps) {
