@@ -74,7 +74,18 @@ void Scopes::push() {
   marks_.push_back(undo_.size());
 }
 
+const Scopes::Object* Scopes::lookup(Name name) const {
+  const size_t last = static_cast<uint8_t>(name.back()), first = static_cast<uint8_t>(name[name.size() / 2]);
+  Recent& recent = recent_[(last * 5 + first * 3 + name.size()) % recent_.size()];
+  if (recent.generation != generation_ || recent.name != name) {
+    auto it = objects_.find(name);
+    recent = {name, it == objects_.end() ? nullptr : &it->second, generation_};
+  }
+  return recent.object;
+}
+
 void Scopes::pop() {
+  ++generation_;
   size_t mark = marks_.back();
   marks_.pop_back();
   while (undo_.size() > mark) {
@@ -89,6 +100,7 @@ void Scopes::pop() {
 }
 
 bool Scopes::declare(const Variable& variable) {
+  ++generation_;
   auto [it, fresh] = objects_.try_emplace(variable.name);
   Object& object = it->second;
   if (!marks_.empty()) {
@@ -110,11 +122,21 @@ bool Scopes::declare(const Variable& variable) {
     object.vector = variable.vector;
     object.space = variable.space;
     object.serial = ++serial_;
+    Name prefix = variable.name;
+    while (prefix.size() > 1 && prefix.back() >= '0' && prefix.back() <= '9') {
+      prefix.remove_suffix(1);
+      if (auto range = objects_.find(prefix); range != objects_.end()) {
+        range->second.overlap = true;
+      }
+    }
   }
   return !clash;
 }
 
 bool Scopes::find(Name name, Found* found) const {
+  if (name.empty()) {
+    return false;
+  }
   // The usual register, %r12, splits before its last run of digits.
   size_t split = name.size();
   while (split > 1 && name[split - 1] >= '0' && name[split - 1] <= '9') {
@@ -125,31 +147,29 @@ bool Scopes::find(Name name, Found* found) const {
     if ((number.size() > 1 && number[0] == '0') || number.size() > 9) {
       continue;
     }
-    auto it = objects_.find(name.substr(0, split));
-    if (it == objects_.end() || it->second.count == 0) {
+    const Object* range = lookup(name.substr(0, split));
+    if (!range || range->count == 0) {
       continue;
     }
     uint32_t index = 0;
     for (char c : number) {
       index = index * 10 + static_cast<uint32_t>(c - '0');
     }
-    if (index < it->second.count) {
-      *found = {it->second.range_space, it->second.range_type, 1,
-                (uint64_t{it->second.range_serial} << 32) | index};
-      // An exact declaration in the same or an inner scope wins over the range.
-      if (auto exact = objects_.find(name);
-          exact != objects_.end() && exact->second.single && exact->second.depth > it->second.depth) {
-        *found = {exact->second.space, exact->second.type, exact->second.vector,
-                  uint64_t{exact->second.serial} << 32};
-      }
-      return true;
+    if (index >= range->count) {
+      continue;
     }
+    *found = {range->range_space, range->range_type, 1, (uint64_t{range->range_serial} << 32) | index};
+    const Object* exact = range->overlap ? lookup(name) : nullptr;
+    if (exact && exact->single && exact->depth > range->depth) {
+      *found = {exact->space, exact->type, exact->vector, uint64_t{exact->serial} << 32};
+    }
+    return true;
   }
-  auto it = objects_.find(name);
-  if (it == objects_.end() || !it->second.single) {
+  const Object* single = lookup(name);
+  if (!single || !single->single) {
     return false;
   }
-  *found = {it->second.space, it->second.type, it->second.vector, uint64_t{it->second.serial} << 32};
+  *found = {single->space, single->type, single->vector, uint64_t{single->serial} << 32};
   return true;
 }
 

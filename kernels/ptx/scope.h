@@ -3,6 +3,7 @@
 // Single-threaded.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <unordered_map>
@@ -24,6 +25,7 @@ class Scopes {
     Type range_type = Type::kNone;  // of name<count>
     Space range_space = Space::kNone;
     uint32_t serial = 0, range_serial = 0;
+    bool overlap = false;  // a single name inside the range was declared in an inner scope
   };
 
   void push();
@@ -52,7 +54,17 @@ class Scopes {
     Object before;
     bool existed;
   };
+  const Object* lookup(Name name) const;
+
   std::unordered_map<Name, Object> objects_;
+  // What lookup() found lately; nearly every operand of a body asks for one of a dozen prefixes.
+  struct Recent {
+    Name name;
+    const Object* object = nullptr;
+    uint64_t generation = 0;
+  };
+  mutable std::array<Recent, 128> recent_{};
+  uint64_t generation_ = 1;  // of the declarations; entries of older ones are stale
   std::vector<Undo> undo_;
   std::vector<size_t> marks_;
   uint32_t serial_ = 0;  // of the latest declaration
