@@ -1,9 +1,11 @@
-// One kernel, one variable, built in several ways (machine code beside PTX, other compressions): whatever the container
-// looks like, the driver must find the PTX in it.
+// One kernel, one variable, built in several ways (machine code beside PTX, other compressions): whatever the
+// container looks like, the driver must find the PTX in it.
 #include "checks.h"
 
 __device__ int d_offset = 5;
-__global__ void fill(int* p) { p[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x * 1000 + threadIdx.x + d_offset; }
+__global__ void fill(int* p) {
+  p[blockIdx.x * blockDim.x + threadIdx.x] = blockIdx.x * 1000 + threadIdx.x + d_offset;
+}
 
 int main() {
   int *device = nullptr, host[256] = {};
