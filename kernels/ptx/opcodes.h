@@ -1,5 +1,5 @@
-// What an opcode does, as far as analyses ask: rows of opcodes.def. Any thread, no state. An opcode without a row is
-// not an error here: find_opcode says nullptr, and whoever must understand the instruction refuses it.
+// What an opcode does, as far as analyses ask: rows of opcodes.def. Any thread, no state. An opcode without a
+// row is not an error here: find_opcode says nullptr, and whoever must understand the instruction refuses it.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,23 @@
 namespace tessera::ptx {
 
 enum class OpClass : uint8_t {
-  kAlu, kLoad, kStore, kAtomic, kTexture, kMultimem, kAsyncCopy, kBlockBarrier, kFence, kWarp, kTensor, kCluster,
-  kControl, kHint, kSleep, kStack, kSpecial,
+  kAlu,
+  kLoad,
+  kStore,
+  kAtomic,
+  kTexture,
+  kMultimem,
+  kAsyncCopy,
+  kBlockBarrier,
+  kFence,
+  kWarp,
+  kTensor,
+  kCluster,
+  kControl,
+  kHint,
+  kSleep,
+  kStack,
+  kSpecial,
 };
 enum class Writes : uint8_t { kNone, kFirst, kFirstUnlessAddress, kFirstIfRed, kCall };
 
