@@ -163,7 +163,7 @@ void check_barriers(Block& block) {
     if (!b.arrived) continue;
     b.arrived = 0;
     for (Warp& w : block.warps)
-      if (w.live) b.arrived += weight(w, b.lanes[w.index]);
+      b.arrived += weight(w, b.lanes[w.index]);  // a warp may arrive and leave
     check(block, id);
   }
 }
