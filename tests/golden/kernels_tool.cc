@@ -31,9 +31,25 @@ bool read_file(const char* path, std::string* out) {
   return true;
 }
 
+// PTX text as it stands; of anything else the PTX that a driver for sm_90 would compile.
+bool read_ptx(const char* path, std::string* out) {
+  if (!read_file(path, out)) {
+    return false;
+  }
+  auto entries = tessera::image::read({reinterpret_cast<const uint8_t*>(out->data()), out->size()});
+  if (!entries.ok() || (entries->size() == 1 && (*entries)[0].kind == tessera::image::EntryKind::kPtx)) {
+    return true;
+  }
+  std::erase_if(*entries, [](const auto& e) { return e.kind != tessera::image::EntryKind::kPtx; });
+  if (const auto* entry = tessera::image::choose(*entries, 90)) {
+    out->assign(entry->payload.begin(), entry->payload.end());
+  }
+  return true;
+}
+
 int print_file(const char* path) {
   std::string text;
-  if (!read_file(path, &text)) {
+  if (!read_ptx(path, &text)) {
     return 2;
   }
   auto module = tessera::ptx::parse(text);
@@ -48,7 +64,7 @@ int print_file(const char* path) {
 
 int stable_file(const char* path) {
   std::string text;
-  if (!read_file(path, &text)) {
+  if (!read_ptx(path, &text)) {
     return 2;
   }
   auto first = tessera::ptx::parse(text);
@@ -93,7 +109,7 @@ int list_entries(const char* path) {
 
 int slice_file(const char* path, bool emit, bool allow_order_dependent) {
   std::string text;
-  if (!read_file(path, &text)) {
+  if (!read_ptx(path, &text)) {
     return 2;
   }
   auto module = tessera::ptx::parse(text);
