@@ -3,7 +3,7 @@
 
   check_symbols.py exports LIBRARY MAP         exports are exactly the global names of the version script
   check_symbols.py preload LIBRARY             needs libc and the loader only, bound at load, no text relocations,
-                                               no executable stack, SONAME libcuda.so.1
+                                               no executable stack, SONAME libcuda.so.1, no constructor of ours
   check_symbols.py hot ARCHIVE LIST            object files named in LIST refer to nothing that may allocate, lock,
                                                print, read the environment, look symbols up or initialise lazily
 """
@@ -13,6 +13,9 @@ import subprocess
 import sys
 
 PRELOAD_MAY_NEED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+
+# Static initialisers that come with libraries linked in: libstdc++'s own, and Boost's page size (ipc/channel/map.cc).
+KNOWN_INITIALISERS = {"eh_alloc.cc", "memory_resource.cc", "system_error.cc", "map.cc"}
 
 # What a hot-path object must not refer to, and why (conventions, rule 15).
 FORBIDDEN = [
@@ -62,6 +65,13 @@ def preload(library):
         found.append("has a run path")
     if re.search(r"GNU_STACK\s.*RWE", headers):
         found.append("asks for an executable stack")
+    # One entry is the compiler's own (frame_dummy). A stripped library cannot be looked at.
+    symbols = run("nm", library)
+    initialisers = set(re.findall(r" t _GLOBAL__sub_I_(\S+)", symbols))
+    size = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+)", dynamic)
+    constructors = int(size[1]) // 8 - 1 if size and symbols else 0
+    if initialisers - KNOWN_INITIALISERS or constructors > len(initialisers):
+        found.append(f"{constructors} constructors, {sorted(initialisers)}: nothing of ours may run at load (rule 19)")
     return found, f"needs {sorted(needed)}"
 
 

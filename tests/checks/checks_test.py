@@ -113,6 +113,13 @@ class Tree(unittest.TestCase):
             self.assertEqual(code, 1, (options, output))
             self.assertIn(text, output)
 
+    def test_constructors(self):
+        good = ("-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,now")
+        source = "int x; __attribute__((constructor)) static void early(void) { x = 1; }"
+        code, output = run("check_symbols.py", "preload", self.compile(source, "l.so", *good))
+        self.assertEqual(code, 1, output)
+        self.assertIn("1 constructors", output)
+
     def test_hot(self):
         listing = self.write("hot.txt", "# hot\nhot.c\n")
 
