@@ -45,24 +45,28 @@ uint64_t bursts_seen() {
   return sum;
 }
 
+bool pulses_in_the_way(const Link* link, uint64_t now) {
+  const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(link->lease->priority, kRelaxed);
+  for (uint32_t i = 0; i < n && i < kWatched; i++)
+    if (pulse_in_the_way(g_state.watch[i], own, link->guard_ns, now)) return true;
+  return false;
+}
+
 Obstacle look(const Link* link, uint32_t word, uint64_t before, uint64_t estimate, uint64_t now) {
   const abi::LeaseLine& lease = *link->lease;
   const uint32_t state = word & abi::kLeaseStateMask;
   if (state == abi::kLeaseFree) return Obstacle::kFree;
   if (state != abi::kLeaseGranted || now >= ipc::load(lease.expires_ns, kRelaxed)) return Obstacle::kLease;
-  if ((ipc::load(lease.flags, kRelaxed) & abi::kLeasePacked) == 0) {
-    const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(lease.priority, kRelaxed);
-    for (uint32_t i = 0; i < n && i < kWatched; i++)
-      if (pulse_in_the_way(g_state.watch[i], own, link->guard_ns, now)) return Obstacle::kPulse;
-  }
+  if ((ipc::load(lease.flags, kRelaxed) & abi::kLeasePacked) == 0 && pulses_in_the_way(link, now))
+    return Obstacle::kPulse;
   // Work longer than the window runs alone: it may start when nothing else is in flight.
   if (before != 0 && before + estimate > ipc::load(lease.window_ns, kRelaxed)) return Obstacle::kWindow;
   return Obstacle::kNone;
 }
 
 void start_waiting(Call& call, const Link* link, uint64_t estimate, uint64_t now) {
-  if (call.held_since_ns == 0) {
-    call.held_since_ns = now;
+  if (!call.waited) {
+    call.waited = true;
     g_state.waiters.fetch_add(1, kRelaxed);
     // A cancelled thread would leave the launch half done; deferred cancellation acts at the program's next
     // point.
@@ -113,50 +117,59 @@ void note_preemption(Obstacle why, const Link* link) {
   std::atomic_ref(link->usage->preemptions).fetch_add(1, kRelaxed);
 }
 
-// One stretch of waiting: returns when it is worth looking again. False: the hold limit is reached.
+// One stretch of waiting, at most until `end`: returns when it is worth looking again.
+void wait_a_stretch(const Call& call, const Link* link, uint32_t word, Obstacle why, uint64_t now,
+                    uint64_t end) {
+  uint64_t next_query = 0;
+  complete_what_is_done(now, next_query);
+  acknowledge_drain();
+  const abi::LeaseLine& lease = *link->lease;
+  const uint64_t spin_ns =
+      why == Obstacle::kWindow ? kWindowSpinNs : bounded_spin_ns(ipc::load(lease.watch_spin_us, kRelaxed));
+  for (uint64_t t = now; t - now < spin_ns && t < end; t = clock_ns()) {
+    if (ipc::load(lease.word, std::memory_order_acquire) != word) return;
+    if (why == Obstacle::kWindow && poll_lanes()) return;
+    if (why == Obstacle::kPulse && !pulses_in_the_way(link, t)) return;
+    for (int i = 0; i < 8; i++) base::cpu_relax();
+  }
+  const uint64_t after_spin = clock_ns();
+  if (after_spin >= end) return;
+  uint64_t sleep_ns = kHoldSleepNs;
+  if (why == Obstacle::kWindow) sleep_ns = kWindowSleepNs;
+  // A pulse that falls idle wakes nobody; the longer the burst lasts, the less it hurts to notice late.
+  if (why == Obstacle::kPulse) sleep_ns = 50'000 + call.held_ns / 8;
+  if (in_flight(link).load(kRelaxed) != 0 && sleep_ns > 100'000)
+    sleep_ns = 100'000;  // until the drain is known
+  if (sleep_ns > kHoldSleepNs) sleep_ns = kHoldSleepNs;
+  if (sleep_ns > end - after_spin) sleep_ns = end - after_spin;
+  base::futex_wait(&lease.word, word, sleep_ns);
+  complete_what_is_done(clock_ns(), next_query);
+}
+
+// False: the hold limit is reached. Waiting for the window is pacing, not a hold, as long as work completes.
 bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api::StreamArg stream,
           uint64_t estimate, uint64_t now) {
   const base::ErrnoGuard keep_errno;  // the futex may set it
   note_preemption(why, link);
   start_waiting(call, link, estimate, now);
-  const uint64_t end = call.held_since_ns + hold_limit(link);
-  if (now >= end) return false;
+  const uint64_t limit = hold_limit(link), used = why == Obstacle::kWindow ? call.stuck_ns : call.held_ns;
+  if (used >= limit) return false;
   lane_mark(lane_of(stream), stream);  // what is not covered yet could otherwise never be seen to end
-  uint64_t next_query = 0;
-  complete_what_is_done(now, next_query);
-  acknowledge_drain();
   if (why == Obstacle::kLease && (!call.notified || call.notified_word != word)) {
     call.notified = true;
     call.notified_word = word;
     g_slow.notify_daemon();
   }
-  const abi::LeaseLine& lease = *link->lease;
-  const uint64_t spin_ns =
-      why == Obstacle::kWindow ? kWindowSpinNs : bounded_spin_ns(ipc::load(lease.watch_spin_us, kRelaxed));
-  for (uint64_t t = now; t - now < spin_ns && t < end; t = clock_ns()) {
-    if (ipc::load(lease.word, std::memory_order_acquire) != word) return true;
-    if (why == Obstacle::kWindow && poll_lanes()) return true;
-    if (why == Obstacle::kPulse) {
-      const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(lease.priority, kRelaxed);
-      bool clear = true;
-      for (uint32_t i = 0; i < n && i < kWatched; i++)
-        clear = clear && !pulse_in_the_way(g_state.watch[i], own, link->guard_ns, t);
-      if (clear) return true;
-    }
-    for (int i = 0; i < 8; i++) base::cpu_relax();
+  const uint64_t completed = std::atomic_ref(link->usage->completed_ns).load(kRelaxed);
+  wait_a_stretch(call, link, word, why, now, now + limit - used);
+  const uint64_t after = clock_ns(), waited = after > now ? after - now : 0;
+  if (why != Obstacle::kWindow) {
+    call.held_ns += waited;
+    return true;
   }
-  const uint64_t after_spin = clock_ns();
-  if (after_spin >= end) return true;  // the next look ends it
-  uint64_t sleep_ns = kHoldSleepNs;
-  if (why == Obstacle::kWindow) sleep_ns = kWindowSleepNs;
-  // A pulse that falls idle wakes nobody; the longer the burst lasts, the less it hurts to notice late.
-  if (why == Obstacle::kPulse) sleep_ns = 50'000 + (after_spin - call.held_since_ns) / 8;
-  if (in_flight(link).load(kRelaxed) != 0 && sleep_ns > 100'000)
-    sleep_ns = 100'000;  // until the drain is acknowledged
-  if (sleep_ns > kHoldSleepNs) sleep_ns = kHoldSleepNs;
-  if (sleep_ns > end - after_spin) sleep_ns = end - after_spin;
-  base::futex_wait(&lease.word, word, sleep_ns);
-  complete_what_is_done(clock_ns(), next_query);
+  const bool progress = std::atomic_ref(link->usage->completed_ns).load(kRelaxed) != completed;
+  call.stuck_ns = progress ? 0 : call.stuck_ns + waited;
+  call.paced_ns += waited;
   return true;
 }
 
@@ -170,10 +183,9 @@ void reserved(Call& call, const Link* link, uint32_t word, uint64_t estimate) {
 }  // namespace
 
 Call::~Call() {
-  if (held_since_ns == 0) return;
-  const uint64_t now = clock_ns();
+  if (!waited) return;
   const Link* current = g_state.link.load(std::memory_order_acquire);
-  if (now > held_since_ns) std::atomic_ref(current->usage->held_ns).fetch_add(now - held_since_ns, kRelaxed);
+  std::atomic_ref(current->usage->held_ns).fetch_add(held_ns + paced_ns, kRelaxed);
   stop_waiting(*this);
   g_state.waiters.fetch_sub(1, kRelaxed);
   pthread_setcancelstate(cancel_state, nullptr);

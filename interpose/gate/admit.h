@@ -21,9 +21,12 @@ enum class Admission { kReserved, kForward, kExpired };
 struct Call {                  // on the stack of the hook
   const Link* link = nullptr;  // of the reservation
   uint64_t reserved_ns = 0;
-  uint64_t spacing_ns = 0;           // marker spacing of the lease seen
-  uint32_t word = 0;                 // lease word that allowed it
-  uint64_t held_since_ns = 0;        // 0: did not wait yet
+  uint64_t spacing_ns = 0;  // marker spacing of the lease seen
+  uint32_t word = 0;        // lease word that allowed it
+  bool waited = false;
+  uint64_t held_ns = 0;              // waited for lease or pulse; bounded by the hold limit
+  uint64_t stuck_ns = 0;             // waited for the window while nothing completed; bounded likewise
+  uint64_t paced_ns = 0;             // waited for the window in all
   uint64_t queued_ns = 0;            // what UsageLine::queued_ns carries for us
   const Link* waiting_on = nullptr;  // usage line that carries it
   uint32_t notified_word = 0;        // lease word for which the daemon was told that we wait
