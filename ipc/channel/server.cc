@@ -127,11 +127,10 @@ base::Result<Peer> accept_peer(int listen_fd) {
   if (::getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERPIDFD, &process, &size) != 0)
     process = int(::syscall(SYS_pidfd_open, credentials.pid, 0));
   peer.process = above_standard_streams(base::ScopedFd(process));
-  if (!peer.process.valid()) {
-    bool exhausted = errno == EMFILE || errno == ENFILE;
-    return error(exhausted ? Code::kExhausted : Code::kPermission,
-                 std::string("cannot watch the peer's process: ") + std::strerror(errno));
-  }
+  // A peer in another pid namespace cannot be named before 6.5, and one that is dead already has closed its
+  // socket: then end of file alone tells. Being out of descriptors is worth trying again.
+  if (!peer.process.valid() && (errno == EMFILE || errno == ENFILE))
+    return error(Code::kExhausted, std::string("cannot watch the peer's process: ") + std::strerror(errno));
   return peer;
 }
 

@@ -40,8 +40,9 @@ struct PeerIdentity {  // from the kernel: SO_PEERCRED
 
 struct Peer {
   base::ScopedFd socket;  // non-blocking, close-on-exec
-  base::ScopedFd
-      process;  // pidfd: readable when the process ended, although a forked child may hold the socket
+  // pidfd: readable when the process ended, although a forked child may hold the socket. Invalid if the
+  // kernel cannot name the process (older than 6.5 and another pid namespace).
+  base::ScopedFd process;
   PeerIdentity identity;
 };
 

@@ -134,7 +134,7 @@ void Server::accept_some() {
     link.socket = std::move(peer->socket);
     link.process = std::move(peer->process);
     if (!watch(link.socket.get(), tag_of(kSocket, connection), EPOLLIN | EPOLLRDHUP) ||
-        !watch(link.process.get(), tag_of(kProcess, connection), EPOLLIN)) {
+        (link.process.valid() && !watch(link.process.get(), tag_of(kProcess, connection), EPOLLIN))) {
       links_.erase(connection);
       continue;
     }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/units.h"
 #include "ipc/channel/memfd.h"
@@ -429,6 +430,61 @@ TEST_F(CoreTest, ReleaseLeavesEveryoneFree) {
   core_->release_all();
   EXPECT_EQ(a.state(), kFree);
   EXPECT_EQ(b.state(), kFree);
+}
+
+// Clients that do anything at any time, also in wrong order: the core never loses count, never grants two
+// exclusive leases, never asks to be called in the past. Meaningful under ASan.
+TEST_F(CoreTest, RandomLives) {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    std::mt19937 random(seed);
+    peers_.closed.clear();
+    peers_.sent.clear();
+    host();
+    std::vector<Peer> peers;  // best-effort and protected, some of them dead
+    for (int step = 0; step < 200; ++step) {
+      now_ns_ += random() % ms(20);
+      size_t pick = peers.empty() ? 0 : random() % peers.size();
+      switch (random() % 8) {
+        case 0:
+        case 1:
+          if (peers.size() < 30)
+            peers.push_back(attach(pid_t(step), random() % 3 ? 0 : 5, uint8_t(random() % 2)));
+          break;
+        case 2:
+          if (!peers.empty()) core_->disconnected(peers[pick].connection);
+          break;
+        case 3:
+          if (peers.empty()) break;
+          if (random() % 2)
+            say(peers[pick].connection, kMapped);
+          else
+            say(peers[pick].connection, device(uint8_t(random() % 3)));
+          break;
+        case 4:
+          if (!peers.empty() && peers[pick].pulse_page.valid())
+            ipc::pulse_set_busy(peers[pick].pulse(), uint32_t(random() % 2), random(), 1, now_ns_);
+          break;
+        default:
+          if (peers.empty()) break;
+          peers[pick].usage().waiting = uint32_t(random() % 2);
+          peers[pick].usage().in_flight_ns = random() % 2 ? random() : 0;
+          peers[pick].usage().completed_ns = random();
+          if (random() % 16 == 0) peers[pick].region.as<abi::RecordRing>(ipc::kRingOffset)->head = random();
+          notify(peers[pick]);
+      }
+      uint64_t next = run();
+      ASSERT_TRUE(next == 0 || next > now_ns_) << "seed " << seed << " step " << step;
+      auto s = core_->snapshot(now_ns_);
+      ASSERT_EQ(s.counters.attached, s.clients.size() + s.counters.detached);
+      std::map<std::string, int> granted;
+      for (const auto& c : s.clients)
+        if (!c.gpu.empty() && c.priority == 0 && c.state == "granted") ++granted[c.gpu];
+      for (const auto& [gpu, n] : granted) ASSERT_LE(n, 1) << gpu;
+    }
+    for (const Peer& p : peers) core_->disconnected(p.connection);
+    EXPECT_TRUE(core_->snapshot(now_ns_).gpus.empty());
+    EXPECT_EQ(run(), 0u);
+  }
 }
 
 }  // namespace
