@@ -555,8 +555,21 @@ bool Decoder::d_cvt(const ptx::Instruction& i) {
   return true;
 }
 
+// vabsdiff{2,4}.dtype.atype.btype{.add} d, a, b, c on whole registers
 bool Decoder::d_vabsdiff(const ptx::Instruction& i) {
-  return refuse(i, "video instructions are not supported by the software GPU");
+  Modifiers m = sort_modifiers(i);
+  const bool add = m.take("add");
+  if (m.types.size() != 3 || (m.flags & kSat) || !leftover(i, m) || !need(i, 4, 4))
+    return refuse(i, "this form is not supported by the software GPU");
+  const uint32_t a = use(i.operands[1], Ty::kU32), b = use(i.operands[2], Ty::kU32), c = use(i.operands[3], Ty::kU32);
+  if (a == kNone || b == kNone || c == kNone) return refuse(i, "operand does not fit");
+  Op& op = start(absolute_differences);
+  op.a = a, op.b = b, op.c = c, op.count = i.opcode == "vabsdiff4" ? 4 : 2;
+  op.sub = static_cast<uint8_t>((ty_of(m.types[1]) == Ty::kS32 ? 1 : 0) | (ty_of(m.types[2]) == Ty::kS32 ? 2 : 0) | (add ? 4 : 0));
+  op.d = def(i.operands[0], Ty::kU32);
+  if (op.d == kNone) return refuse(i, "destination does not fit");
+  finish();
+  return true;
 }
 
 }  // namespace tessera::softgpu::exec

@@ -487,6 +487,26 @@ const Op* max_pairs(Warp& w, const Op* op) {
   return op->sub ? pairs<int16_t, max>(w, op) : pairs<uint16_t, max>(w, op);
 }
 
+// Absolute differences of count parts; sub bit 0: a signed, 1: b signed, 2: sum of the parts added to c.
+const Op* absolute_differences(Warp& w, const Op* op) {
+  const unsigned bits = 32u / op->count;
+  const auto part = [&](uint32_t x, unsigned k, bool is_signed) -> int64_t {
+    const uint32_t top = x << (32 - bits * (k + 1));
+    return is_signed ? static_cast<int32_t>(top) >> (32 - bits) : static_cast<int64_t>(top >> (32 - bits));
+  };
+  return each(w, op, [&](unsigned i) {
+    const uint32_t a = get<uint32_t>(w, op->a, i), b = get<uint32_t>(w, op->b, i);
+    uint32_t merged = 0, sum = get<uint32_t>(w, op->c, i);
+    for (unsigned k = 0; k < op->count; ++k) {
+      const int64_t difference = part(a, k, op->sub & 1) - part(b, k, op->sub & 2);
+      const uint32_t magnitude = static_cast<uint32_t>(difference < 0 ? -difference : difference);
+      merged |= (magnitude & ((1u << bits) - 1)) << (bits * k);
+      sum += magnitude;
+    }
+    put<uint32_t>(w, op->d, i, op->sub & 4 ? sum : merged);
+  });
+}
+
 void add_integer_handlers(ScalarTable& t) {
   integers<uint16_t>(t, Ty::kU16);
   integers<int16_t>(t, Ty::kS16);

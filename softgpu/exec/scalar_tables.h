@@ -20,5 +20,6 @@ void add_compare_handlers(ScalarTable& table);
 const Op* add_pairs(Warp& w, const Op* op);
 const Op* min_pairs(Warp& w, const Op* op);
 const Op* max_pairs(Warp& w, const Op* op);
+const Op* absolute_differences(Warp& w, const Op* op);  // vabsdiff2/4: count parts
 
 }  // namespace tessera::softgpu::exec

@@ -223,6 +223,7 @@ TEST(Instructions, IntegerArithmetic) {
            {"dp4a.s32.s32 $d, $a, $b, $c;", "wwww", [](U a, U b, U c) { for (int k = 0; k < 4; ++k) c += static_cast<U>(static_cast<int8_t>(a >> 8 * k) * static_cast<int8_t>(b >> 8 * k)); return c; }},
            {"dp4a.u32.u32 $d, $a, $b, $c;", "wwww", [](U a, U b, U c) { for (int k = 0; k < 4; ++k) c += (a >> 8 * k & 255) * (b >> 8 * k & 255); return c; }},
            {"dp2a.lo.s32.s32 $d, $a, $b, $c;", "wwww", [](U a, U b, U c) { for (int k = 0; k < 2; ++k) c += static_cast<U>(static_cast<int16_t>(a >> 16 * k) * static_cast<int8_t>(b >> 8 * k)); return c; }},
+           {"vabsdiff4.u32.u32.u32 $d, $a, $b, 0;", "www", [](U a, U b, U) { U r = 0; for (int k = 0; k < 4; ++k) { const int x = a >> 8 * k & 255, y = b >> 8 * k & 255; r |= static_cast<U>(std::abs(x - y)) << 8 * k; } return r; }},
            {"add.cc.u32 $d, $a, $b; addc.u32 $d, 0, 0;", "www", [](U a, U b, U) { return (a + b) >> 32; }},
            {"sub.cc.u32 $d, $a, $b; subc.u32 $d, 0, 0;", "www", [](U a, U b, U) { return a < b ? ~U{0} : 0; }},
            {"mad.lo.cc.u32 $d, $a, $b, $c; madc.hi.u32 $d, $a, $b, 0;", "wwww", [](U a, U b, U c) { return (a * b + c) >> 32; }},
