@@ -226,6 +226,63 @@ TEST(Algorithms, Histogram) {
   EXPECT_EQ(bins.values(), want);
 }
 
+TEST(Algorithms, CooperativeGridBarrier) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+  for (unsigned threads : {1u, 2u}) {
+    const int n = 6 * 64;
+    DeviceArray<int> x(n);
+    ASSERT_NO_FAULT(kernels().run("grid_sync", {6, 1, 1}, {64, 1, 1}, Params().add(x.address()).add(n), 0, nullptr, 1,
+                                  threads, true));
+    for (int i = 0; i < n; ++i) EXPECT_EQ(x[i], n - 1 - i);
+  }
+}
+
+TEST(Algorithms, TileReduction) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+  DeviceArray<int> x(64);
+  for (int i = 0; i < 64; ++i) x[i] = i;
+  ASSERT_NO_FAULT(kernels().run("tile_sums", {1, 1, 1}, {64, 1, 1}, Params().add(x.address())));
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(x[i], 28 + i / 8 * 64);
+}
+
+TEST(Algorithms, VirtualCalls) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+  DeviceArray<int> x(64, 10);
+  ASSERT_NO_FAULT(kernels().run("virtual_calls", {1, 1, 1}, {64, 1, 1}, Params().add(x.address())));
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(x[i], i % 2 ? 11 : 20);
+}
+
+TEST(Algorithms, Mathematics) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+  DeviceArray<double> x(64);
+  DeviceArray<float> y(64);
+  for (int i = 0; i < 64; ++i) x[i] = 0.1 + i * 0.37, y[i] = 0.2f + static_cast<float>(i) * 0.31f;
+  const std::vector<double> xs = x.values();
+  const std::vector<float> ys = y.values();
+  ASSERT_NO_FAULT(kernels().run("mathematics", {1, 1, 1}, {64, 1, 1}, Params().add(x.address()).add(y.address())));
+  for (int i = 0; i < 64; ++i) {
+    const double v = xs[i], s = ys[i];
+    const double want = std::sin(v) + std::exp(-v) * std::log(v + 1) + std::pow(v, 1.5) + std::erf(v) +
+                        std::fmod(v, 0.7) + std::cbrt(v);
+    EXPECT_NEAR(x[i], want, 1e-13 * std::fabs(want));
+    const double want_single = std::sin(s) + std::pow(s, 1.5) + std::tanh(s) + std::fmod(ys[i], 0.7f) +
+                               1 / std::sqrt(s) + std::log(s) + std::atan(s);
+    EXPECT_NEAR(y[i], want_single, 2e-6 * (1 + std::fabs(want_single)));
+  }
+}
+
+TEST(Algorithms, DeviceHeap) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+  DeviceArray<uint64_t> pointers(32);
+  DeviceArray<int> out(32);
+  ASSERT_NO_FAULT(kernels().run("heap", {1, 1, 1}, {32, 1, 1}, Params().add(pointers.address()).add(out.address())));
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(out[i], (i ^ 1) * 3);
+    AllocationMap::Range range;
+    EXPECT_FALSE(test_memory().find(pointers[i], &range));  // freed
+  }
+}
+
 TEST(Algorithms, Printf) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
   testing::internal::CaptureStdout();

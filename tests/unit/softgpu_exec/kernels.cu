@@ -189,3 +189,56 @@ extern "C" __global__ void histogram(const unsigned char* x, unsigned* bins, int
 extern "C" __global__ void print(int n) {
   if (threadIdx.x == 0) printf("value %d %s %.2f %lld\n", n, "text", 1.5, 1LL << 40);
 }
+
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+
+extern "C" __global__ void grid_sync(int* x, int n) {
+  auto grid = cg::this_grid();
+  int i = grid.thread_rank();
+  x[i] = i;
+  grid.sync();
+  int v = x[n - 1 - i];
+  grid.sync();
+  x[i] = v;
+}
+
+extern "C" __global__ void tile_sums(int* x) {
+  auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+  int i = threadIdx.x;
+  x[i] = cg::reduce(tile, x[i], cg::plus<int>());
+}
+
+struct Base {
+  virtual __device__ int f(int x) = 0;
+};
+struct Increment : Base {
+  __device__ int f(int x) override { return x + 1; }
+};
+struct Double : Base {
+  __device__ int f(int x) override { return 2 * x; }
+};
+extern "C" __global__ void virtual_calls(int* x) {
+  Increment a;
+  Double b;
+  Base* p = threadIdx.x & 1 ? static_cast<Base*>(&a) : static_cast<Base*>(&b);
+  x[threadIdx.x] = p->f(x[threadIdx.x]);
+}
+
+extern "C" __global__ void mathematics(double* x, float* y) {
+  int i = threadIdx.x;
+  double v = x[i];
+  x[i] = sin(v) + exp(-v) * log(v + 1) + pow(v, 1.5) + erf(v) + fmod(v, 0.7) + cbrt(v);
+  float s = y[i];
+  y[i] = sinf(s) + powf(s, 1.5f) + tanhf(s) + fmodf(s, 0.7f) + rsqrtf(s) + logf(s) + atanf(s);
+}
+
+extern "C" __global__ void heap(int** x, int* out) {
+  x[threadIdx.x] = new int(threadIdx.x * 3);
+  __syncthreads();
+  int* other = x[threadIdx.x ^ 1];
+  out[threadIdx.x] = *other;
+  __syncthreads();
+  delete other;
+}
