@@ -77,23 +77,23 @@ static_assert(sizeof(LeaseLine) == 64);
 inline constexpr uint32_t kLeasePacked = 1;  // may run beside busy protected work, within width
 
 struct alignas(64) UsageLine {  // all written by the client
-  uint64_t in_flight_ns;        // estimated GPU time started and not yet seen complete
-  uint64_t queued_ns;           // estimated GPU time of launches that wait now
-  uint64_t waiting_since_ns;    // CLOCK_MONOTONIC of the oldest waiting launch, 0 = none waits
-  uint32_t waiting;             // launches that wait now
-  uint32_t drained_word;        // LeaseLine::word of the last hold after which in-flight work reached zero
-  uint64_t launches;            // kernels and graphs, as the program asked for them
-  uint64_t slices;              // launches that reached the driver for cut kernels
-  uint64_t holds;               // launches that had to wait
-  uint64_t hold_expired;        // waits ended by max_hold_ms
-  uint64_t held_ns;             // total time in waits
-  uint64_t completed_ns;        // estimated GPU time seen complete
-  uint64_t preemptions;         // transitions launching -> held because of a busy pulse or a revoked lease
-  uint64_t records_dropped;     // ring was full
-  uint64_t refused_kernels;     // kernels that may not be cut, by load
-  uint64_t cut_kernels;         // kernels with a variant, by load
-  uint64_t forwarded_unknown;   // driver calls outside the table
-  uint64_t heartbeat_ns;        // by the helper thread, at least every 100 ms while work is in flight
+  uint64_t in_flight_ns;  // estimated GPU time started, not yet seen complete; raised before the look at word
+  uint64_t queued_ns;     // estimated GPU time of launches that wait now
+  uint64_t waiting_since_ns;   // CLOCK_MONOTONIC of the oldest waiting launch, 0 = none waits
+  uint32_t waiting;            // launches that wait now
+  uint32_t drained_word;       // LeaseLine::word of the last hold after which in-flight work reached zero
+  uint64_t launches;           // kernels and graphs, as the program asked for them
+  uint64_t slices;             // launches that reached the driver for cut kernels
+  uint64_t holds;              // launches that had to wait
+  uint64_t hold_expired;       // waits ended by max_hold_ms
+  uint64_t held_ns;            // total time in waits
+  uint64_t completed_ns;       // estimated GPU time seen complete
+  uint64_t preemptions;        // transitions launching -> held because of a busy pulse or a revoked lease
+  uint64_t records_dropped;    // ring was full
+  uint64_t refused_kernels;    // kernels that may not be cut, by load
+  uint64_t cut_kernels;        // kernels with a variant, by load
+  uint64_t forwarded_unknown;  // driver calls outside the table
+  uint64_t heartbeat_ns;       // by the helper thread, at least every 100 ms while work is in flight
 };
 static_assert(sizeof(UsageLine) == 128);
 
