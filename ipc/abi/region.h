@@ -1,6 +1,6 @@
 // Shared memory between tesserad and one client: a sealed memfd region, created by the daemon, mapped by
-// both. Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/abi checks every offset.
-// A client is one (process, GPU): a process that uses two GPUs has two connections.
+// both. Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/ipc/layout_test.cc
+// checks every offset. A client is one (process, GPU): a process that uses two GPUs has two connections.
 //
 //   offset 0     RegionHeader   daemon writes once, before the descriptor is sent
 //   offset 256   LeaseLine      daemon writes; the client's launches read it (no syscall)
