@@ -1,0 +1,152 @@
+// No capture is ever broken: one thread captures in a loop in all three modes while idle detection and held
+// launches of other threads go on. The driver table is wrapped by a checker that plays the driver's part: a
+// query, synchronise, event or memory call of ours while a capture is open is what would invalidate it.
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+namespace {
+
+using gate::Role;
+
+std::atomic<int> g_open{0};           // captures open in the "driver"
+std::atomic<int> g_violations{0};     // our calls that met one
+thread_local bool t_program = false;  // this thread's calls are the program's own
+
+void ours() {
+  if (!t_program && g_open.load() > 0) g_violations++;
+}
+
+class Capture : public Gate {
+ public:
+  void SetUp() override {
+    Gate::SetUp();
+    g_open = 0;
+    g_violations = 0;
+    auto& table = driver_api::mutable_real_for_tests();
+    saved = table;
+    original() = saved;
+    table.cuStreamBeginCapture_v2 = [](CUstream s, CUstreamCaptureMode m) {
+      const CUresult r = original().cuStreamBeginCapture_v2(s, m);
+      g_open++;
+      return r;
+    };
+    table.cuStreamEndCapture = [](CUstream s, CUgraph* g) {
+      g_open--;
+      return original().cuStreamEndCapture(s, g);
+    };
+    table.cuStreamQuery = [](CUstream s) {
+      ours();
+      std::this_thread::yield();
+      ours();
+      return original().cuStreamQuery(s);
+    };
+    table.cuEventQuery = [](CUevent e) {
+      ours();
+      return original().cuEventQuery(e);
+    };
+    table.cuCtxSetCurrent = [](CUcontext c) {
+      ours();
+      return original().cuCtxSetCurrent(c);
+    };
+  }
+  void TearDown() override {
+    driver_api::mutable_real_for_tests() = saved;
+    Gate::TearDown();
+  }
+  static driver_api::RealDriver& original() {
+    static driver_api::RealDriver table;
+    return table;
+  }
+  // Captures in a loop; launches into the capturing stream must come through at once.
+  // Goes on until `others` have been at work at least 300 times meanwhile.
+  void capture_in_a_loop(int rounds, const std::atomic<int>& others) {
+    t_program = true;
+    constexpr CUstreamCaptureMode kModes[] = {
+        CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
+    CUstream s = new_stream();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (int i = 0; i < rounds || (others < 300 && std::chrono::steady_clock::now() < end); i++) {
+      ASSERT_EQ(hook_cuStreamBeginCapture_v2(s, kModes[i % 3]), CUDA_SUCCESS);
+      for (int k = 0; k < 3; k++) ASSERT_EQ(launch(s), CUDA_SUCCESS);
+      CUgraph graph = nullptr;
+      ASSERT_EQ(hook_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+      if (i % 16 == 0) std::this_thread::yield();
+    }
+    t_program = false;
+    EXPECT_GE(others, 300);
+  }
+  driver_api::RealDriver saved;
+};
+
+TEST_F(Capture, ProtectedClientWithHelperPollingAllTheTime) {
+  attach(Role::kProtected);
+  std::atomic<bool> stop{false};
+  std::atomic<int> polls{0};
+  std::thread helper([&] {
+    while (!stop) {
+      lifecycle::poll_idle(base::now_ns());
+      polls++;
+    }
+  });
+  std::thread worker([&] {  // keeps the helper with something to ask about
+    CUstream s = new_stream();
+    while (!stop) launch(s);
+  });
+  capture_in_a_loop(3'000, polls);
+  stop = true;
+  helper.join();
+  worker.join();
+  EXPECT_EQ(g_violations, 0);
+  EXPECT_EQ(gate::g_state.captures.load(), 0u);
+  EXPECT_EQ(gate::g_state.inside.load(), 0u);
+}
+
+TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted, 2 * gate::kDefaultKernelNs, 1'000'000, 1'000'000'000, 10'000);
+  std::atomic<bool> stop{false};
+  std::atomic<int> polls{0};
+  std::vector<std::thread> workers;
+  for (int i = 0; i < 2; i++) {
+    workers.emplace_back([&] {  // window full, markers far apart: only queries free it
+      CUstream s = new_stream();
+      while (!stop) launch(s);
+    });
+  }
+  std::thread helper([&] {
+    while (!stop) {
+      gate::query_lanes();
+      gate::harvest_samples();
+      gate::reclaim_credits();
+      polls++;
+      std::this_thread::yield();
+    }
+  });
+  capture_in_a_loop(3'000, polls);
+  stop = true;
+  helper.join();
+  for (auto& t : workers) t.join();
+  EXPECT_EQ(g_violations, 0);
+  EXPECT_EQ(gate::g_state.captures.load(), 0u);
+}
+
+TEST_F(Capture, GraphLaunchIsGatedAsOneUnitOutsideCapture) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  const auto graph = reinterpret_cast<CUgraphExec>(uintptr_t{0x9000});
+  std::atomic<bool> done{false};
+  null.reset();
+  std::thread t([&] {
+    hook_cuGraphLaunch(graph, nullptr);
+    done = true;
+  });
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  EXPECT_EQ(null.calls("cuGraphLaunch"), 0u);
+  lease(abi::kLeaseGranted);
+  EXPECT_TRUE(eventually([&] { return done.load(); }));
+  t.join();
+  EXPECT_EQ(null.calls("cuGraphLaunch"), 1u);
+}
+
+}  // namespace
+}  // namespace tessera::test
