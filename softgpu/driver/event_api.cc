@@ -23,7 +23,7 @@ CUresult record(CUevent handle, CUstream stream_handle, NullStream null_stream, 
   if (stream->capture) return capture_event_record_locked(*stream, event, flags & CU_EVENT_RECORD_EXTERNAL);
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
   OpRef op = submit_join(context, dependencies_locked(*context, *stream), *stream);
-  stream->tail = op;
+  stream->marker = op;
   std::lock_guard event_lock(event->mutex);
   event->op = std::move(op);
   event->recorded = true;

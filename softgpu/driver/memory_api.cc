@@ -35,7 +35,8 @@ CUresult release(uint64_t address, bool (*accepts)(MemoryKind)) {
   if (!Memory::get().find(address, &allocation) || allocation.begin != address || !accepts(allocation.kind))
     return CUDA_ERROR_INVALID_VALUE;
   if (CUresult unsafe = check_unsafe()) return unsafe;
-  (void)synchronize(*context);
+  if (const std::shared_ptr<Context> owner = driver().contexts.find(allocation.context))
+    (void)synchronize(*owner);
   return Memory::get().release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -195,8 +195,14 @@ struct Stream {
   uint64_t id = 0;
   bool legacy = false;
   // All below: guarded by Context::mutex.
-  bool orphan = false;               // destroyed while it held work
-  OpRef tail;                        // last operation; null or complete = idle
+  bool orphan = false;  // destroyed while it held work
+  OpRef tail;           // last operation that later ones wait for; null or complete = idle
+  // Last marker: an event record, or a write into host memory. Markers wait for the tail and for each other;
+  // later operations do not wait for them (a marker's write runs on a host thread, and the modelled device
+  // must not stand still until that thread has woken up), except those that may see the memory, by `marked`.
+  OpRef marker;
+  std::vector<std::pair<uint64_t, uint64_t>>
+      marked;                        // host allocations [begin, end) that pending markers write
   std::shared_ptr<Capture> capture;  // open capture this stream belongs to
   std::vector<Node*> frontier;       // last nodes of this stream in the capture
 

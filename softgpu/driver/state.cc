@@ -268,9 +268,9 @@ void destroy_context(const std::shared_ptr<Context>& context) {
     std::lock_guard lock(context->mutex);
     for (const auto& stream : context->streams) {
       abandon_capture_locked(*stream);
-      tails.push_back(stream->tail);
+      tails.insert(tails.end(), {stream->tail, stream->marker});
     }
-    tails.push_back(context->legacy->tail);
+    tails.insert(tails.end(), {context->legacy->tail, context->legacy->marker});
   }
   for (const OpRef& tail : tails)
     if (tail) d.engine->wait(tail);
@@ -287,7 +287,7 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   std::lock_guard lock(context->mutex);
   context->streams.clear();
   context->per_thread.clear();
-  context->legacy->tail = nullptr;
+  context->legacy->tail = context->legacy->marker = nullptr;
 }
 
 void report(const char* format, ...) {

@@ -1,7 +1,11 @@
 #include "softgpu/driver/stream.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
+#include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 
 namespace tessera::softgpu::driver {
@@ -46,18 +50,20 @@ std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
     if (op && !engine.complete(op)) deps.push_back(op);
   };
   add(stream.tail);
+  add(stream.marker);
   if (stream.legacy) {
     for (const auto& other : context.streams)
-      if (other->blocking()) add(other->tail);
+      if (other->blocking()) add(other->tail), add(other->marker);
   } else if (stream.blocking()) {
     add(context.legacy->tail);
+    add(context.legacy->marker);
   }
   return deps;
 }
 
 void prune_orphans_locked(Context& context) {
   std::erase_if(context.streams, [](const std::shared_ptr<Stream>& each) {
-    return each->orphan && (!each->tail || driver().engine->complete(each->tail));
+    return each->orphan && driver().engine->complete(each->tail) && driver().engine->complete(each->marker);
   });
 }
 
@@ -68,13 +74,63 @@ CUresult check_implicit_locked(Context& context, const Stream& stream) {
   return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
+namespace {
+
+// Stream writes into host memory and nothing else? Then the memory is noted in the stream.
+bool is_marker(const Command& command, Stream* stream) {
+  const auto* batch = std::get_if<MemOpCommand>(&command);
+  if (!batch) return false;
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (const CUstreamBatchMemOpParams& op : batch->ops) {
+    Allocation memory;
+    const bool writes =
+        op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 || op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    if (!writes || !Memory::get().find(op.writeValue.address, &memory)) return false;
+    if (memory.kind != MemoryKind::kHost && memory.kind != MemoryKind::kRegistered) return false;
+    ranges.emplace_back(memory.begin, memory.begin + memory.bytes);
+  }
+  if (driver().engine->complete(stream->marker)) stream->marked.clear();
+  for (const auto& range : ranges)
+    if (std::find(stream->marked.begin(), stream->marked.end(), range) == stream->marked.end())
+      stream->marked.push_back(range);
+  return true;
+}
+
+// May the command read or write what pending markers write? Known for copies and fills; for kernels by the
+// addresses among their parameters (not by addresses that lie in memory: documented); everything else: yes.
+bool may_see_markers(const Command& command, const Stream& stream) {
+  auto touches = [&](uint64_t begin, uint64_t bytes) {
+    return std::any_of(stream.marked.begin(), stream.marked.end(), [&](const auto& range) {
+      return begin < range.second && range.first < begin + std::max<uint64_t>(bytes, 1);
+    });
+  };
+  if (const auto* copy = std::get_if<CopyCommand>(&command))
+    return touches(copy->src, copy->src_slice * copy->depth + copy->src_pitch * copy->height + copy->width) ||
+           touches(copy->dst, copy->dst_slice * copy->depth + copy->dst_pitch * copy->height + copy->width);
+  if (const auto* set = std::get_if<MemsetCommand>(&command))
+    return touches(set->dst, set->pitch * set->height + set->width * set->element_bytes);
+  const auto* kernel = std::get_if<KernelCommand>(&command);
+  if (!kernel) return true;
+  for (size_t at = 0; at + 8 <= kernel->params.size() && !stream.marked.empty(); at += 4) {
+    uint64_t word;
+    std::memcpy(&word, kernel->params.data() + at, 8);
+    if (touches(word, 1)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                  Command command, OpRef* op) {
   std::lock_guard lock(context->mutex);
   if (stream->capture) return add_captured_node_locked(*stream, std::move(command));
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
-  OpRef made = submit(context, std::move(command), dependencies_locked(*context, *stream), *stream);
-  stream->tail = made;
+  std::vector<OpRef> deps = dependencies_locked(*context, *stream);
+  const bool marks = is_marker(command, stream.get());
+  if (!marks && stream->marker && !may_see_markers(command, *stream)) std::erase(deps, stream->marker);
+  OpRef made = submit(context, std::move(command), std::move(deps), *stream);
+  (marks ? stream->marker : stream->tail) = made;
   if (op) *op = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -126,8 +182,8 @@ CUresult synchronize(Context& context) {
   std::vector<OpRef> tails;
   {
     std::lock_guard lock(context.mutex);
-    tails.push_back(context.legacy->tail);
-    for (const auto& stream : context.streams) tails.push_back(stream->tail);
+    tails = {context.legacy->tail, context.legacy->marker};
+    for (const auto& stream : context.streams) tails.insert(tails.end(), {stream->tail, stream->marker});
   }
   return wait_all(context, tails);
 }

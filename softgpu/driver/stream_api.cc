@@ -143,7 +143,7 @@ TS_PAIR(cuStreamQuery, _ptsz, (CUstream hStream), (hStream)) {
     if (stream->legacy)
       pending = dependencies_locked(*context, *stream);
     else
-      pending.push_back(stream->tail);
+      pending = {stream->tail, stream->marker};
   }
   if (CUresult unsafe = check_unsafe()) return unsafe;
   for (const OpRef& op : pending)
@@ -163,7 +163,7 @@ TS_PAIR(cuStreamSynchronize, _ptsz, (CUstream hStream), (hStream)) {
     if (stream->legacy)
       pending = dependencies_locked(*context, *stream);
     else
-      pending.push_back(stream->tail);
+      pending = {stream->tail, stream->marker};
   }
   if (CUresult unsafe = check_unsafe()) return unsafe;
   return wait_all(*context, pending);

@@ -192,6 +192,35 @@ TEST_F(Streams, MemoryOperations) {
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(a, 64, 0, 0));
 }
 
+// Writes into host memory do not hold up the device, but whoever may see the memory comes after them.
+TEST_F(Streams, MarkersAreOrderedWithWhatSeesThem) {
+  void* memory;
+  ASSERT_CU(cuMemHostAlloc(&memory, 64, 0));
+  const CUdeviceptr mark = reinterpret_cast<CUdeviceptr>(memory), p = alloc(64);
+  auto* words = static_cast<volatile uint32_t*>(memory);
+  words[0] = 0;
+  CUstream s = stream();
+  CUfunction add = function("add");
+  for (uint32_t i = 1; i <= 20; ++i) {
+    EXPECT_CU(cuMemsetD32Async(p, i, 16, s));
+    EXPECT_CU(cuStreamWriteValue32(s, mark, i, 0));
+    EXPECT_CU(launch(add, 1, 32, s, p, 1u, 16u));       // sees only p
+    EXPECT_CU(launch(add, 1, 32, s, mark, 1000u, 1u));  // adds to the mark just written
+    EXPECT_CU(cuMemcpyDtoDAsync(p + 32, mark, 4, s));
+  }
+  Gate gate;
+  ASSERT_CU(gate.hold(s));
+  EXPECT_CU(cuStreamWriteValue32(s, mark, 7, 0));
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(nullptr));
+  gate.open();
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_EQ(7u, words[0]);
+  const std::vector<uint32_t> got = read(p, 16);
+  EXPECT_EQ(21u, got[0]);
+  EXPECT_EQ(1020u, got[8]);
+}
+
 TEST_F(Streams, DestroyedStreamFinishesItsWork) {
   CUdeviceptr p = alloc(4);
   CUstream s = stream();
