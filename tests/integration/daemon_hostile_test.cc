@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "daemon_process.h"
@@ -145,6 +146,22 @@ TEST_F(HostileTest, NotificationsWithoutEndLeaveRoomForOthers) {
   auto hostile = on_gpu(0);
   for (int i = 0; i < 20'000; ++i) ipc::notify(hostile);
   EXPECT_EQ(stats()["clients"].size(), 2u);
+}
+
+TEST_F(HostileTest, AnEventfdThatOutlivesItsConnectionIsNotWatched) {
+  auto processor_ns = [&] {
+    uint64_t ns = 0;
+    std::ifstream("/proc/" + std::to_string(daemon_->pid()) + "/schedstat") >> ns;
+    return ns;
+  };
+  auto gone = on_gpu(0);
+  gone.socket.reset();
+  ASSERT_TRUE(counts("detached", 1));
+  uint64_t one = 1;
+  ASSERT_EQ(write(gone.wake.get(), &one, sizeof one), ssize_t(sizeof one));
+  uint64_t before = processor_ns();
+  poll(nullptr, 0, 300);  // a daemon that still watched it would do nothing else now
+  EXPECT_LT(processor_ns() - before, 100'000'000u);
 }
 
 TEST_F(HostileTest, ConnectionsThatSayNothingAreBounded) {
