@@ -18,6 +18,7 @@
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
+#include "interpose/track/track.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/socket_path.h"
@@ -250,6 +251,8 @@ uint64_t helper_step(uint64_t now) {
   }
   const gate::Link* link = g_state.link.load(std::memory_order_acquire);
   ipc::store(link->usage->launches, gate::total_launches() - g_round.base_launches, kRelaxed);
+  ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
+  ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
   switch (g_state.role.load(kRelaxed)) {
     case Role::kProtected:
       return protected_round(now);

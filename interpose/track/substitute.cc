@@ -77,6 +77,7 @@ void rewrite(Image& out, const image::Entry& ptx) {
   for (slice::KernelReport& k : slice::add_variants(*module)) {
     const bool may = k.verdict.may_cut();
     any = any || may;
+    (may ? g_cut_kernels : g_refused_kernels).fetch_add(1, std::memory_order_relaxed);
     base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(),
                   slice::refusal_name(k.verdict.refusal), k.verdict.detail.c_str());
     out.kernels.push_back({k.kernel, k.n_params, k.param_bytes, k.origin_offset, may,
@@ -86,6 +87,9 @@ void rewrite(Image& out, const image::Entry& ptx) {
 }
 
 }  // namespace
+
+constinit std::atomic<uint64_t> g_cut_kernels{0};
+constinit std::atomic<uint64_t> g_refused_kernels{0};
 
 std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept try {
   const lifecycle::Config& config = lifecycle::config();

@@ -31,6 +31,10 @@ struct Image {
 // Best-effort clients only; otherwise and on any failure an empty image (load the original). Never throws.
 std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
 
+// Kernels of loaded images with and without a variant; the helper publishes them (a load may precede the
+// attach).
+extern constinit std::atomic<uint64_t> g_cut_kernels, g_refused_kernels;
+
 // Handles. A module and a library have one Image each; kernels are recorded when the program looks them up.
 void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) noexcept;
 void image_unloaded(void* owner) noexcept;

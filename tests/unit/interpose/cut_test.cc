@@ -17,7 +17,7 @@ TEST(Pieces, TileEveryGridInOrderWithoutOverlap) {
       uint64_t next = 0;
       while (next < total) {
         const Piece p = next_piece(grid, next, budget);
-        ASSERT_LE(p.blocks(), budget ? budget : 1);
+        ASSERT_LE(p.blocks() * 4, (budget ? budget : 1) * 5);  // a quarter more at most
         ASSERT_GT(p.blocks(), 0u);
         // Every block of the box, in linear order, follows the last one of the piece before.
         uint64_t at = next;
@@ -32,6 +32,25 @@ TEST(Pieces, TileEveryGridInOrderWithoutOverlap) {
       ASSERT_EQ(next, total);
     }
   }
+}
+
+TEST(Pieces, SharesAreEven) {
+  const uint32_t row[3] = {16, 1, 1};
+  EXPECT_EQ(next_piece(row, 0, 14).blocks(), 16u);  // not 14 and then 2
+  EXPECT_EQ(next_piece(row, 0, 12).blocks(), 8u);   // 8 and 8, not 12 and 4
+  EXPECT_EQ(next_piece(row, 8, 12).blocks(), 8u);
+  const uint32_t plane[3] = {16, 20, 1};
+  EXPECT_EQ(next_piece(plane, 0, 48).extent[1], 3u);  // seven parts of three rows; the last is two
+  EXPECT_EQ(next_piece(plane, 0, 300).extent[1], 20u);
+}
+
+TEST(BlocksPerSlice, FollowsTheMeasuredTimeAndWholeWaves) {
+  EXPECT_EQ(blocks_per_slice(1000, 0, 1'000'000, 8, 16, 0), 8u);              // not measured: the pilot
+  EXPECT_EQ(blocks_per_slice(1000, 100'000'000, 1'000'000, 8, 16, 0), 10u);   // below a wave: as measured
+  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 0), 32u);    // above: whole waves
+  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 5), 5u);     // a narrow lease
+  EXPECT_EQ(blocks_per_slice(20, 25'000'000, 1'000'000, 8, 16, 0), 20u);      // never more than there are
+  EXPECT_EQ(blocks_per_slice(20, UINT64_MAX, 1'000'000, 8, 16, 0), 1u);       // never none
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Protected side: when is a client busy, and what makes it idle.
+#include "interpose/lifecycle/connection.h"
 #include "tests/unit/interpose/harness.h"
 
 namespace tessera::test {
@@ -12,6 +13,7 @@ class Pulse : public Gate {
     Gate::SetUp();
     attach(Role::kProtected);
   }
+  void race();
 };
 
 TEST_F(Pulse, FirstLaunchAnnouncesAndLaterOnesDoNot) {
@@ -156,8 +158,8 @@ TEST_F(Pulse, FailedLaunchDoesNotStayOutstanding) {
 
 // A thread that launched in its own stream and did not synchronise since must find the client busy, whatever
 // the others and the helper do. A moment of idle that is taken back at once is allowed (gate/pulse.h).
-TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
-  constexpr int kThreads = 8, kRounds = 2000;
+void Pulse::race() {
+  constexpr int kThreads = 8, kRounds = 4'000;
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0};
   std::thread helper([&] {
@@ -183,6 +185,16 @@ TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
   null.hold(0);
   lifecycle::poll_idle(base::now_ns());
   EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
+  gate::g_state.symmetric.store(1);  // launches fence themselves
+  race();
+}
+TEST_F(Pulse, TheSameWithTheFenceOnTheIdleSideOnly) {
+  lifecycle::register_membarrier();
+  race();
+  gate::g_state.symmetric.store(1);
 }
 
 }  // namespace
