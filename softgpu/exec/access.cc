@@ -16,12 +16,13 @@ namespace tessera::softgpu::exec {
 using lane::get;
 using lane::put;
 
-// --- AllocationMap ----------------------------------------------------------------------------------------------
+// --- AllocationMap
+// ----------------------------------------------------------------------------------------------
 
 struct AllocationMap::State {
   mutable std::shared_mutex mutex;  // guards ranges
   std::map<uint64_t, Range> ranges;
-  uint64_t generation = 1;          // atomic; bumped by remove, read relaxed: a stale read means "concurrent with it"
+  uint64_t generation = 1;  // atomic; bumped by remove, read relaxed: a stale read means "concurrent with it"
 };
 AllocationMap::AllocationMap() : state_(std::make_unique<State>()) {}
 AllocationMap::~AllocationMap() = default;
@@ -61,8 +62,12 @@ bool AllocationMap::nearest(uint64_t address, Range* range) const {
   *range = *best;
   return true;
 }
-uint64_t AllocationMap::generation() const { return __atomic_load_n(&state_->generation, __ATOMIC_ACQUIRE); }
-const uint64_t* AllocationMap::generation_word() const { return &state_->generation; }
+uint64_t AllocationMap::generation() const {
+  return __atomic_load_n(&state_->generation, __ATOMIC_ACQUIRE);
+}
+const uint64_t* AllocationMap::generation_word() const {
+  return &state_->generation;
+}
 
 bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entry) {
   if (begin >= end) return false;
@@ -76,13 +81,16 @@ bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entr
   for (const CachedRange* own : {&worker.params_range, &worker.workspace_range})
     if (begin >= own->begin && end <= own->end && own->begin != own->end) return !write || own->writable;
   AllocationMap::Range found;
-  if (!worker.grid->memory->find(begin, &found) || end > found.end || (write && !found.writable)) return false;
+  if (!worker.grid->memory->find(begin, &found) || end > found.end || (write && !found.writable))
+    return false;
   v.ranges[entry] = CachedRange{found.begin, found.end, found.writable};
   return true;
 }
 
-// --- windows ----------------------------------------------------------------------------------------------------
-// Generic addresses of shared and local memory: address space that nothing else can get, never accessed itself.
+// --- windows
+// ----------------------------------------------------------------------------------------------------
+// Generic addresses of shared and local memory: address space that nothing else can get, never accessed
+// itself.
 
 namespace {
 uint64_t reserve_windows() {
@@ -94,15 +102,20 @@ uint64_t shared_window() {
   static const uint64_t base = reserve_windows();
   return base;
 }
-uint64_t local_window() { return shared_window() + kWindowBytes; }
+uint64_t local_window() {
+  return shared_window() + kWindowBytes;
+}
 
-// --- faults -----------------------------------------------------------------------------------------------------
+// --- faults
+// -----------------------------------------------------------------------------------------------------
 
-const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint64_t address, std::string text) {
+const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint64_t address,
+                std::string text) {
   Grid& grid = *w.block->grid;
   w.stop = Stop::kFault;
   std::lock_guard lock(grid.fault_mutex);
-  grid.stop.store(true, std::memory_order_relaxed);  // other workers end at their next check; no data depends on it
+  grid.stop.store(true,
+                  std::memory_order_relaxed);  // other workers end at their next check; no data depends on it
   if (grid.fault.kind != FaultKind::kNone) return nullptr;
   Fault& f = grid.fault;
   f.kind = kind;
@@ -124,7 +137,8 @@ std::string hex(uint64_t x) {
   std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(x));
   return text;
 }
-void raise_access(Warp& w, const Op* op, Space space, unsigned lane_index, uint64_t address, unsigned bytes, bool write) {
+void raise_access(Warp& w, const Op* op, Space space, unsigned lane_index, uint64_t address, unsigned bytes,
+                  bool write) {
   static constexpr const char* kSpaces[] = {"generic", "global", "shared", "local", "param", "const"};
   std::string text = std::string(write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " +
                      hex(address) + " (" + kSpaces[static_cast<unsigned>(space)] + ")";
@@ -139,7 +153,8 @@ void raise_access(Warp& w, const Op* op, Space space, unsigned lane_index, uint6
       text += !near.writable && write ? " hits read-only memory " : " runs past the end of allocation ";
       text += hex(near.begin) + " + " + std::to_string(near.end - near.begin);
     } else if (memory.nearest(address, &near)) {
-      text += ": nearest allocation is " + hex(near.begin) + " + " + std::to_string(near.end - near.begin) + ", " +
+      text += ": nearest allocation is " + hex(near.begin) + " + " + std::to_string(near.end - near.begin) +
+              ", " +
               (address >= near.end ? std::to_string(address - near.end) + " bytes before the address"
                                    : std::to_string(near.begin - address) + " bytes after the address");
     } else {
@@ -149,24 +164,41 @@ void raise_access(Warp& w, const Op* op, Space space, unsigned lane_index, uint6
   raise(w, op, FaultKind::kIllegalAddress, lane_index, address, std::move(text));
 }
 
-Ty element_type(const Op* op) { return op->type; }
+Ty element_type(const Op* op) {
+  return op->type;
+}
 unsigned element_bytes(Ty t) {
   switch (t) {
-    case Ty::kU8: case Ty::kS8: return 1;
-    case Ty::kU16: case Ty::kS16: case Ty::kF16: case Ty::kBf16: return 2;
-    case Ty::kU64: case Ty::kS64: case Ty::kF64: return 8;
-    default: return 4;
+    case Ty::kU8:
+    case Ty::kS8:
+      return 1;
+    case Ty::kU16:
+    case Ty::kS16:
+    case Ty::kF16:
+    case Ty::kBf16:
+      return 2;
+    case Ty::kU64:
+    case Ty::kS64:
+    case Ty::kF64:
+      return 8;
+    default:
+      return 4;
   }
 }
 uint64_t address_of(Warp& w, const Op* op, unsigned i) {
   uint64_t base = 0;
-  if (op->a == kNoOperand) base = op->space == static_cast<uint8_t>(Space::kLocal) ? w.frame->local_base : 0;
-  else if (op->flags & kAddress32) base = get<uint32_t>(w, op->a, i);
-  else base = get<uint64_t>(w, op->a, i);
+  if (op->a == kNoOperand)
+    base = op->space == static_cast<uint8_t>(Space::kLocal) ? w.frame->local_base : 0;
+  else if (op->flags & kAddress32)
+    base = get<uint32_t>(w, op->a, i);
+  else
+    base = get<uint64_t>(w, op->a, i);
   return base + static_cast<uint64_t>(op->imm);
 }
 // Lane registers of a vector access: d, d2, b, c.
-uint32_t element(const Op* op, unsigned k) { return k == 0 ? op->d : k == 1 ? op->d2 : k == 2 ? op->b : op->c; }
+uint32_t element(const Op* op, unsigned k) {
+  return k == 0 ? op->d : k == 1 ? op->d2 : k == 2 ? op->b : op->c;
+}
 
 template <class T>
 T read(const char* p, bool atomic) {
@@ -176,27 +208,43 @@ T read(const char* p, bool atomic) {
 template <class T>
 void write(char* p, T value, bool atomic) {
   T* t = reinterpret_cast<T*>(p);
-  if (atomic) __atomic_store_n(t, value, __ATOMIC_RELEASE);
-  else *t = value;
+  if (atomic)
+    __atomic_store_n(t, value, __ATOMIC_RELEASE);
+  else
+    *t = value;
 }
 void load_element(Warp& w, const Op* op, uint32_t d, unsigned i, const char* p) {
   const bool atomic = op->flags & kVolatile;
   switch (element_type(op)) {
-    case Ty::kU8: return put<uint8_t>(w, d, i, read<uint8_t>(p, atomic));
-    case Ty::kS8: return put<int8_t>(w, d, i, read<int8_t>(p, atomic));
-    case Ty::kU16: case Ty::kF16: case Ty::kBf16: return put<uint16_t>(w, d, i, read<uint16_t>(p, atomic));
-    case Ty::kS16: return put<int16_t>(w, d, i, read<int16_t>(p, atomic));
-    case Ty::kU64: case Ty::kS64: case Ty::kF64: return put<uint64_t>(w, d, i, read<uint64_t>(p, atomic));
-    default: return put<uint32_t>(w, d, i, read<uint32_t>(p, atomic));
+    case Ty::kU8:
+      return put<uint8_t>(w, d, i, read<uint8_t>(p, atomic));
+    case Ty::kS8:
+      return put<int8_t>(w, d, i, read<int8_t>(p, atomic));
+    case Ty::kU16:
+    case Ty::kF16:
+    case Ty::kBf16:
+      return put<uint16_t>(w, d, i, read<uint16_t>(p, atomic));
+    case Ty::kS16:
+      return put<int16_t>(w, d, i, read<int16_t>(p, atomic));
+    case Ty::kU64:
+    case Ty::kS64:
+    case Ty::kF64:
+      return put<uint64_t>(w, d, i, read<uint64_t>(p, atomic));
+    default:
+      return put<uint32_t>(w, d, i, read<uint32_t>(p, atomic));
   }
 }
 void store_element(Warp& w, const Op* op, uint32_t s, unsigned i, char* p) {
   const bool atomic = op->flags & kVolatile;
   switch (element_bytes(element_type(op))) {
-    case 1: return write<uint8_t>(p, get<uint8_t>(w, s, i), atomic);
-    case 2: return write<uint16_t>(p, get<uint16_t>(w, s, i), atomic);
-    case 8: return write<uint64_t>(p, get<uint64_t>(w, s, i), atomic);
-    default: return write<uint32_t>(p, get<uint32_t>(w, s, i), atomic);
+    case 1:
+      return write<uint8_t>(p, get<uint8_t>(w, s, i), atomic);
+    case 2:
+      return write<uint16_t>(p, get<uint16_t>(w, s, i), atomic);
+    case 8:
+      return write<uint64_t>(p, get<uint64_t>(w, s, i), atomic);
+    default:
+      return write<uint32_t>(p, get<uint32_t>(w, s, i), atomic);
   }
 }
 bool is_global(Warp& w, Space space, uint64_t address) {
@@ -221,8 +269,10 @@ const Op* access_any(Warp& w, const Op* op) {
     }
     for (unsigned k = 0; k < op->count; ++k) {
       if (element(op, k) == kNoOperand) continue;  // a sink
-      if constexpr (kStore) store_element(w, op, element(op, k), i, p + k * each);
-      else load_element(w, op, element(op, k), i, p + k * each);
+      if constexpr (kStore)
+        store_element(w, op, element(op, k), i, p + k * each);
+      else
+        load_element(w, op, element(op, k), i, p + k * each);
     }
   }
   return op + 1;
@@ -235,14 +285,17 @@ char* reach(Warp& w, const Op* op, Space space, unsigned i, uint64_t address, un
   uint64_t offset = address;
   if (space == Space::kGeneric) {
     const uint64_t in_shared = address - shared_window(), in_local = address - local_window();
-    if (in_shared < kWindowBytes) space = Space::kShared, offset = in_shared;
-    else if (in_local < kWindowBytes) space = Space::kLocal, offset = in_local;
-    else space = Space::kGlobal;
+    if (in_shared < kWindowBytes)
+      space = Space::kShared, offset = in_shared;
+    else if (in_local < kWindowBytes)
+      space = Space::kLocal, offset = in_local;
+    else
+      space = Space::kGlobal;
   }
   if (address & (alignment - 1)) {
     raise(w, op, FaultKind::kMisalignedAddress, i, address,
-          std::string(write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " + hex(address) +
-              " needs an alignment of " + std::to_string(alignment));
+          std::string(write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes at " +
+              hex(address) + " needs an alignment of " + std::to_string(alignment));
     return nullptr;
   }
   switch (space) {
@@ -261,8 +314,12 @@ char* reach(Warp& w, const Op* op, Space space, unsigned i, uint64_t address, un
   return nullptr;
 }
 
-const Op* load_any(Warp& w, const Op* op) { return access_any<false>(w, op); }
-const Op* store_any(Warp& w, const Op* op) { return access_any<true>(w, op); }
+const Op* load_any(Warp& w, const Op* op) {
+  return access_any<false>(w, op);
+}
+const Op* store_any(Warp& w, const Op* op) {
+  return access_any<true>(w, op);
+}
 
 // Generic accesses: usually global; the fast handler for that is in op->target.
 namespace {
@@ -270,7 +327,8 @@ bool all_global(Warp& w, const Op* op) {
   const uint64_t* a = at<uint64_t>(w, op->a);
   const uint64_t window = shared_window() - static_cast<uint64_t>(op->imm);
   bool inside = false;
-  for (Mask left = w.mask; left; left &= left - 1) inside |= a[std::countr_zero(left)] - window < 2 * kWindowBytes;
+  for (Mask left = w.mask; left; left &= left - 1)
+    inside |= a[std::countr_zero(left)] - window < 2 * kWindowBytes;
   return !inside;
 }
 }  // namespace
@@ -293,16 +351,20 @@ const Op* op_load_param(Warp& w, const Op* op) {
       uint64_t value;
       std::memcpy(&value, p, 8);
       uint64_t* out = at<uint64_t>(w, d);
-      if (w.mask == ~0u) for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
-      else lane::each(w, op, [&](unsigned i) { out[i] = value; });
+      if (w.mask == ~0u)
+        for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
+      else
+        lane::each(w, op, [&](unsigned i) { out[i] = value; });
     } else {
       uint32_t value = 0;
       std::memcpy(&value, p, bytes);
       if (op->type == Ty::kS8) value = static_cast<uint32_t>(static_cast<int8_t>(value));
       if (op->type == Ty::kS16) value = static_cast<uint32_t>(static_cast<int16_t>(value));
       uint32_t* out = at<uint32_t>(w, d);
-      if (w.mask == ~0u) for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
-      else lane::each(w, op, [&](unsigned i) { out[i] = value; });
+      if (w.mask == ~0u)
+        for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
+      else
+        lane::each(w, op, [&](unsigned i) { out[i] = value; });
     }
   }
   return op + 1;
@@ -311,7 +373,9 @@ const Op* op_load_param(Warp& w, const Op* op) {
 // sub 0: space address -> generic; 1: generic -> space.
 const Op* op_cvta(Warp& w, const Op* op) {
   const Space space = static_cast<Space>(op->space);
-  const uint64_t base = space == Space::kShared ? shared_window() : space == Space::kLocal ? local_window() : 0;
+  const uint64_t base = space == Space::kShared  ? shared_window()
+                        : space == Space::kLocal ? local_window()
+                                                 : 0;
   return lane::each(w, op, [&](unsigned i) {
     const uint64_t a = get<uint64_t>(w, op->a, i);
     put<uint64_t>(w, op->d, i, op->sub ? a - base : a + base);
@@ -326,15 +390,23 @@ const Op* op_isspacep(Warp& w, const Op* op) {
     const bool param = a - params < w.block->grid->kernel->info.param_bytes;
     bool yes = false;
     switch (static_cast<Space>(op->space)) {
-      case Space::kShared: yes = shared; break;
-      case Space::kLocal: yes = local; break;
-      case Space::kParam: yes = param; break;
+      case Space::kShared:
+        yes = shared;
+        break;
+      case Space::kLocal:
+        yes = local;
+        break;
+      case Space::kParam:
+        yes = param;
+        break;
       case Space::kConst: {
         AllocationMap::Range range;
         yes = !shared && !local && w.block->grid->memory->find(a, &range) && !range.writable;
         break;
       }
-      default: yes = !shared && !local && !param; break;
+      default:
+        yes = !shared && !local && !param;
+        break;
     }
     r |= static_cast<Mask>(yes) << i;
   });
@@ -342,31 +414,45 @@ const Op* op_isspacep(Warp& w, const Op* op) {
   d = (d & ~w.mask) | r;
   return op + 1;
 }
-const Op* op_prefetch(Warp&, const Op* op) { return op + 1; }
+const Op* op_prefetch(Warp&, const Op* op) {
+  return op + 1;
+}
 
-// --- atomics ----------------------------------------------------------------------------------------------------
+// --- atomics
+// ----------------------------------------------------------------------------------------------------
 namespace {
 
 template <class T>
 T combine(Atomic how, T old, T b, T c) {
   if constexpr (std::is_integral_v<T>) {
     switch (how) {
-      case Atomic::kAnd: return old & b;
-      case Atomic::kOr: return old | b;
-      case Atomic::kXor: return old ^ b;
-      case Atomic::kInc: return old >= b ? 0 : static_cast<T>(old + 1);
-      case Atomic::kDec: return old == 0 || old > b ? b : static_cast<T>(old - 1);
-      case Atomic::kCas: return old == b ? c : old;
-      case Atomic::kAdd: return static_cast<T>(static_cast<uint64_t>(old) + static_cast<uint64_t>(b));
-      default: break;
+      case Atomic::kAnd:
+        return old & b;
+      case Atomic::kOr:
+        return old | b;
+      case Atomic::kXor:
+        return old ^ b;
+      case Atomic::kInc:
+        return old >= b ? 0 : static_cast<T>(old + 1);
+      case Atomic::kDec:
+        return old == 0 || old > b ? b : static_cast<T>(old - 1);
+      case Atomic::kCas:
+        return old == b ? c : old;
+      case Atomic::kAdd:
+        return static_cast<T>(static_cast<uint64_t>(old) + static_cast<uint64_t>(b));
+      default:
+        break;
     }
   } else if (how == Atomic::kAdd) {
     return old + b;
   }
   switch (how) {
-    case Atomic::kMin: return old < b ? old : b;
-    case Atomic::kMax: return old > b ? old : b;
-    default: return b;  // exchange
+    case Atomic::kMin:
+      return old < b ? old : b;
+    case Atomic::kMax:
+      return old > b ? old : b;
+    default:
+      return b;  // exchange
   }
 }
 uint32_t combine_pair(Ty type, Atomic how, uint32_t old, uint32_t b) {
@@ -375,9 +461,11 @@ uint32_t combine_pair(Ty type, Atomic how, uint32_t old, uint32_t b) {
   uint32_t r = 0;
   for (unsigned k = 0; k < n; ++k) {
     const uint16_t x = static_cast<uint16_t>(old >> (16 * k)), y = static_cast<uint16_t>(b >> (16 * k));
-    const double dx = half ? half_to_float(x) : brain_to_float(x), dy = half ? half_to_float(y) : brain_to_float(y);
-    const double sum = how == Atomic::kMin ? (dx < dy ? dx : dy) : how == Atomic::kMax ? (dx > dy ? dx : dy)
-                                                                 : multiply_add_odd(dx, 1.0, dy);
+    const double dx = half ? half_to_float(x) : brain_to_float(x),
+                 dy = half ? half_to_float(y) : brain_to_float(y);
+    const double sum = how == Atomic::kMin   ? (dx < dy ? dx : dy)
+                       : how == Atomic::kMax ? (dx > dy ? dx : dy)
+                                             : multiply_add_odd(dx, 1.0, dy);
     r |= static_cast<uint32_t>(half ? float_to_half(sum) : float_to_brain(sum)) << (16 * k);
   }
   return r;
@@ -394,15 +482,19 @@ U update(char* p, F f) {
 }
 template <class T>
 void atomic_lane(Warp& w, const Op* op, unsigned i, char* p) {
-  using U = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+  using U =
+      std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
   const Atomic how = static_cast<Atomic>(op->sub);
   const T b = get<T>(w, op->b, i);
   const T c = op->c == kNoOperand ? T{} : get<T>(w, op->c, i);
   U old;
   if constexpr (std::is_integral_v<T>) {
-    if (how == Atomic::kAdd) old = __atomic_fetch_add(reinterpret_cast<U*>(p), static_cast<U>(b), __ATOMIC_ACQ_REL);
-    else if (how == Atomic::kExch) old = __atomic_exchange_n(reinterpret_cast<U*>(p), static_cast<U>(b), __ATOMIC_ACQ_REL);
-    else old = update<U>(p, [&](U x) { return static_cast<U>(combine<T>(how, static_cast<T>(x), b, c)); });
+    if (how == Atomic::kAdd)
+      old = __atomic_fetch_add(reinterpret_cast<U*>(p), static_cast<U>(b), __ATOMIC_ACQ_REL);
+    else if (how == Atomic::kExch)
+      old = __atomic_exchange_n(reinterpret_cast<U*>(p), static_cast<U>(b), __ATOMIC_ACQ_REL);
+    else
+      old = update<U>(p, [&](U x) { return static_cast<U>(combine<T>(how, static_cast<T>(x), b, c)); });
   } else {
     old = update<U>(p, [&](U x) { return std::bit_cast<U>(combine<T>(how, std::bit_cast<T>(x), b, c)); });
   }
@@ -424,16 +516,33 @@ const Op* op_atomic(Warp& w, const Op* op) {
     last = address >> 5;
     const Atomic how = static_cast<Atomic>(op->sub);
     switch (op->type) {
-      case Ty::kU16: case Ty::kS16: atomic_lane<uint16_t>(w, op, i, p); break;
-      case Ty::kU32: atomic_lane<uint32_t>(w, op, i, p); break;
-      case Ty::kS32: atomic_lane<int32_t>(w, op, i, p); break;
-      case Ty::kU64: atomic_lane<uint64_t>(w, op, i, p); break;
-      case Ty::kS64: atomic_lane<int64_t>(w, op, i, p); break;
-      case Ty::kF32: atomic_lane<float>(w, op, i, p); break;
-      case Ty::kF64: atomic_lane<double>(w, op, i, p); break;
-      case Ty::kF16x2: case Ty::kBf16x2: {
+      case Ty::kU16:
+      case Ty::kS16:
+        atomic_lane<uint16_t>(w, op, i, p);
+        break;
+      case Ty::kU32:
+        atomic_lane<uint32_t>(w, op, i, p);
+        break;
+      case Ty::kS32:
+        atomic_lane<int32_t>(w, op, i, p);
+        break;
+      case Ty::kU64:
+        atomic_lane<uint64_t>(w, op, i, p);
+        break;
+      case Ty::kS64:
+        atomic_lane<int64_t>(w, op, i, p);
+        break;
+      case Ty::kF32:
+        atomic_lane<float>(w, op, i, p);
+        break;
+      case Ty::kF64:
+        atomic_lane<double>(w, op, i, p);
+        break;
+      case Ty::kF16x2:
+      case Ty::kBf16x2: {
         const uint32_t b = get<uint32_t>(w, op->b, i);
-        const uint32_t old = update<uint32_t>(p, [&](uint32_t x) { return combine_pair(op->type, how, x, b); });
+        const uint32_t old =
+            update<uint32_t>(p, [&](uint32_t x) { return combine_pair(op->type, how, x, b); });
         if (op->d != kNoOperand) put<uint32_t>(w, op->d, i, old);
         break;
       }
@@ -471,8 +580,8 @@ const Op* op_cp_async(Warp& w, const Op* op) {
       const char* source = reach(w, op, Space::kGlobal, i, from, size, false, 1);
       if (!source) return nullptr;
       if (from & (bytes - 1)) {
-        raise(w, op, FaultKind::kMisalignedAddress, i, from, "cp.async source " + hex(from) + " needs an alignment of " +
-                                                                 std::to_string(bytes));
+        raise(w, op, FaultKind::kMisalignedAddress, i, from,
+              "cp.async source " + hex(from) + " needs an alignment of " + std::to_string(bytes));
         return nullptr;
       }
       std::memcpy(target, source, size);

@@ -1,6 +1,7 @@
-// Register allocation for decoded code. Virtual registers of PTX are single-assignment and thousands; a warp's window
-// should fit the first-level cache. Liveness per thread over the control flow, then linear scan. Lanes never share
-// storage, so per-thread liveness is enough even where lanes diverge: every write is masked.
+// Register allocation for decoded code. Virtual registers of PTX are single-assignment and thousands; a
+// warp's window should fit the first-level cache. Liveness per thread over the control flow, then linear
+// scan. Lanes never share storage, so per-thread liveness is enough even where lanes diverge: every write is
+// masked.
 #include <algorithm>
 #include <bit>
 
@@ -35,7 +36,8 @@ bool Decoder::allocate() {
   for (uint32_t i = 0; i < n; ++i) {
     const Handler f = ops[i].fn;
     if (f == op_label) leader[i] = 1;
-    if (f == op_branch || f == op_branch_if || f == op_branch_index || f == op_exit || f == op_return) leader[i + 1] = 1;
+    if (f == op_branch || f == op_branch_if || f == op_branch_index || f == op_exit || f == op_return)
+      leader[i + 1] = 1;
   }
   std::vector<uint32_t> begin, block_of(n);
   for (uint32_t i = 0; i < n; ++i) {
@@ -64,9 +66,11 @@ bool Decoder::allocate() {
   }
   // Liveness.
   const uint32_t words = (v + 63) / 64;
-  std::vector<uint64_t> used(size_t{blocks} * words), killed(size_t{blocks} * words), in(size_t{blocks} * words),
-      out(size_t{blocks} * words);
-  const auto set = [&](std::vector<uint64_t>& bits, uint32_t b, uint32_t r) { bits[size_t{b} * words + r / 64] |= 1ull << (r % 64); };
+  std::vector<uint64_t> used(size_t{blocks} * words), killed(size_t{blocks} * words),
+      in(size_t{blocks} * words), out(size_t{blocks} * words);
+  const auto set = [&](std::vector<uint64_t>& bits, uint32_t b, uint32_t r) {
+    bits[size_t{b} * words + r / 64] |= 1ull << (r % 64);
+  };
   const auto test = [&](const std::vector<uint64_t>& bits, uint32_t b, uint32_t r) {
     return bits[size_t{b} * words + r / 64] >> (r % 64) & 1;
   };
@@ -97,8 +101,8 @@ bool Decoder::allocate() {
       }
     }
   }
-  // Intervals. Positions: op i reads at 2i and writes at 2i+1, so a source's storage may be taken by the result.
-  // Ops with several results write some before they have read all sources: those write at 2i too.
+  // Intervals. Positions: op i reads at 2i and writes at 2i+1, so a source's storage may be taken by the
+  // result. Ops with several results write some before they have read all sources: those write at 2i too.
   std::vector<uint32_t> start(v, ~0u), end(v, 0);
   const auto touch = [&](uint32_t r, uint32_t at_position) {
     start[r] = std::min(start[r], at_position);
@@ -106,7 +110,7 @@ bool Decoder::allocate() {
   };
   for (uint32_t b = 0; b < blocks; ++b)
     for (uint32_t w = 0; w < words; ++w) {
-      for (uint64_t bits = in[size_t{b} * words + w]; bits; bits &= bits - 1)
+      for (uint64_t bits = in [size_t{b} * words + w]; bits; bits &= bits - 1)
         touch(w * 64 + static_cast<uint32_t>(std::countr_zero(bits)), 2 * begin[b]);
       for (uint64_t bits = out[size_t{b} * words + w]; bits; bits &= bits - 1)
         touch(w * 64 + static_cast<uint32_t>(std::countr_zero(bits)), 2 * begin[b + 1]);
@@ -124,7 +128,8 @@ bool Decoder::allocate() {
   std::vector<Interval> intervals;
   for (uint32_t r = 0; r < v; ++r)
     if (start[r] != ~0u) intervals.push_back({r, start[r], end[r]});
-  std::sort(intervals.begin(), intervals.end(), [](const Interval& x, const Interval& y) { return x.start < y.start; });
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& x, const Interval& y) { return x.start < y.start; });
   // Linear scan with one pool per storage width.
   std::vector<uint32_t> slot(v, 0);
   std::vector<uint32_t> free_slots[9];

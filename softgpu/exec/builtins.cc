@@ -38,7 +38,8 @@ bool text_at(Warp& w, const Op* op, unsigned lane, uint64_t address, std::string
 }
 
 // One conversion of the format, from the argument buffer (varargs promoted, each aligned to its size).
-bool print(Warp& w, const Op* op, unsigned lane, const std::string& format, uint64_t buffer, std::string* out) {
+bool print(Warp& w, const Op* op, unsigned lane, const std::string& format, uint64_t buffer,
+           std::string* out) {
   uint64_t offset = 0;
   for (size_t i = 0; i < format.size();) {
     if (format[i] != '%') {
@@ -125,13 +126,15 @@ const Op* call_builtin(Warp& w, const Op* op, const CallSite& site) {
             !text_at(w, op, i, arguments.in(3), &function))
           return nullptr;
         const uint32_t line = static_cast<uint32_t>(arguments.in(2));
-        return raise(w, op, FaultKind::kAssert, i, 0,
-                     file + ":" + std::to_string(line) + ": " + function + ": Assertion `" + message + "` failed");
+        return raise(
+            w, op, FaultKind::kAssert, i, 0,
+            file + ":" + std::to_string(line) + ": " + function + ": Assertion `" + message + "` failed");
       }
       case Builtin::kMalloc: {
         // Device heap blocks live until freed, across launches; the map is the only record of them.
         const uint64_t bytes = arguments.in(0);
-        void* p = bytes && bytes < (uint64_t{1} << 30) ? std::aligned_alloc(16, (bytes + 15) & ~uint64_t{15}) : nullptr;
+        void* p = bytes && bytes < (uint64_t{1} << 30) ? std::aligned_alloc(16, (bytes + 15) & ~uint64_t{15})
+                                                       : nullptr;
         if (p) memory.add(reinterpret_cast<uint64_t>(p), bytes, true);
         arguments.out(reinterpret_cast<uint64_t>(p));
         break;
@@ -141,7 +144,8 @@ const Op* call_builtin(Warp& w, const Op* op, const CallSite& site) {
         if (address && memory.remove(address)) std::free(reinterpret_cast<void*>(address));
         break;
       }
-      case Builtin::kNone: break;
+      case Builtin::kNone:
+        break;
     }
   }
   if (site.builtin == Builtin::kPrintf) std::fflush(stdout);

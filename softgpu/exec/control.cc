@@ -11,7 +11,9 @@ namespace tessera::softgpu::exec {
 using lane::get;
 using lane::put;
 
-const Op* op_branch(Warp& w, const Op* op) { return go(w, op, op->target); }
+const Op* op_branch(Warp& w, const Op* op) {
+  return go(w, op, op->target);
+}
 
 const Op* op_branch_if(Warp& w, const Op* op) {
   Mask p = *at<Mask>(w, op->a);
@@ -49,8 +51,12 @@ const Op* op_branch_index(Warp& w, const Op* op) {
   return start_ready(w);
 }
 
-const Op* op_exit(Warp& w, const Op* op) { return finish_lanes(w, op); }
-const Op* op_return(Warp& w, const Op* op) { return leave_function(w, op); }
+const Op* op_exit(Warp& w, const Op* op) {
+  return finish_lanes(w, op);
+}
+const Op* op_return(Warp& w, const Op* op) {
+  return leave_function(w, op);
+}
 
 const Op* op_call(Warp& w, const Op* op) {
   const CallSite& site = w.frame->code->calls[static_cast<size_t>(op->imm)];
@@ -65,7 +71,8 @@ const Op* op_call(Warp& w, const Op* op) {
   const auto& known = w.block->grid->kernel->by_address;
   const auto it = known.find(target);
   if (it == known.end())
-    return raise(w, op, FaultKind::kInvalidPc, first, target, "indirect call to something that is no function");
+    return raise(w, op, FaultKind::kInvalidPc, first, target,
+                 "indirect call to something that is no function");
   if (same != w.mask) put_away(w, op, w.frame, w.mask & ~same, GroupState::kReady);
   return enter_function(w, op, it->second, site, same);
 }
@@ -86,7 +93,9 @@ const Op* op_unguard(Warp& w, const Op* op) {
 const Op* op_trap(Warp& w, const Op* op) {
   return raise(w, op, FaultKind::kTrap, std::countr_zero(w.mask), 0, "trap executed");
 }
-const Op* op_nothing(Warp&, const Op* op) { return op + 1; }
+const Op* op_nothing(Warp&, const Op* op) {
+  return op + 1;
+}
 const Op* op_fence(Warp&, const Op* op) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return op + 1;
@@ -99,8 +108,9 @@ const Op* op_yield(Warp& w, const Op* op) {
   return nullptr;
 }
 
-// --- block barriers ---------------------------------------------------------------------------------------------
-// Arrival counts threads; a warp of which all live lanes have arrived counts 32, as on hardware.
+// --- block barriers
+// --------------------------------------------------------------------------------------------- Arrival
+// counts threads; a warp of which all live lanes have arrived counts 32, as on hardware.
 namespace {
 
 uint32_t weight(const Warp& w, Mask arrived) {
@@ -162,8 +172,7 @@ void check_barriers(Block& block) {
     Barrier& b = block.barriers[id];
     if (!b.arrived) continue;
     b.arrived = 0;
-    for (Warp& w : block.warps)
-      b.arrived += weight(w, b.lanes[w.index]);  // a warp may arrive and leave
+    for (Warp& w : block.warps) b.arrived += weight(w, b.lanes[w.index]);  // a warp may arrive and leave
     check(block, id);
   }
 }
@@ -187,7 +196,9 @@ const Op* op_bar(Warp& w, const Op* op) {
   }
   Block& block = *w.block;
   Barrier& b = block.barriers[id];
-  if (count % 32) return raise(w, op, FaultKind::kIllegalInstruction, first, count, "barrier thread count is no multiple of 32");
+  if (count % 32)
+    return raise(w, op, FaultKind::kIllegalInstruction, first, count,
+                 "barrier thread count is no multiple of 32");
   b.expected = count;
   const uint32_t before = weight(w, b.lanes[w.index]);
   b.lanes[w.index] |= w.mask;
@@ -208,7 +219,8 @@ const Op* op_bar(Warp& w, const Op* op) {
   return start_ready(w);
 }
 
-// --- values that are no lane vectors ----------------------------------------------------------------------------
+// --- values that are no lane vectors
+// ----------------------------------------------------------------------------
 
 const Op* op_local_address(Warp& w, const Op* op) {
   const uint64_t value = w.frame->local_base + static_cast<uint64_t>(op->imm);
@@ -224,10 +236,15 @@ const Op* op_clock(Warp& w, const Op* op) {
   clock_gettime(CLOCK_MONOTONIC, &t);
   const uint64_t ns = static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
   switch (op->sub) {
-    case 0: case 4: return lane::each(w, op, [&](unsigned i) { put<uint32_t>(w, op->d, i, static_cast<uint32_t>(ns)); });
-    case 1: case 5:
-      return lane::each(w, op, [&](unsigned i) { put<uint32_t>(w, op->d, i, static_cast<uint32_t>(ns >> 32)); });
-    default: return lane::each(w, op, [&](unsigned i) { put<uint64_t>(w, op->d, i, ns); });
+    case 0:
+    case 4:
+      return lane::each(w, op, [&](unsigned i) { put<uint32_t>(w, op->d, i, static_cast<uint32_t>(ns)); });
+    case 1:
+    case 5:
+      return lane::each(w, op,
+                        [&](unsigned i) { put<uint32_t>(w, op->d, i, static_cast<uint32_t>(ns >> 32)); });
+    default:
+      return lane::each(w, op, [&](unsigned i) { put<uint64_t>(w, op->d, i, ns); });
   }
 }
 

@@ -1,6 +1,7 @@
 // Decoded code and the state of a running grid, with what schedules it. Private to softgpu/exec.
-// Ownership: Program owns Kernels, a Kernel its Codes (callees are decoded once per kernel, so that shared memory
-// has one layout per kernel). A Grid lives during one Program::run; Workers and Blocks belong to one thread.
+// Ownership: Program owns Kernels, a Kernel its Codes (callees are decoded once per kernel, so that shared
+// memory has one layout per kernel). A Grid lives during one Program::run; Workers and Blocks belong to one
+// thread.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,9 @@ class Buffer {
  public:
   Buffer() = default;
   ~Buffer() { std::free(data_); }
-  Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr, other.bytes_ = 0; }
+  Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr, other.bytes_ = 0;
+  }
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -46,8 +49,8 @@ enum class Builtin : uint8_t { kNone, kPrintf, kAssertFail, kMalloc, kFree };
 struct CallSite {
   const Code* callee = nullptr;  // null: builtin or indirect
   Builtin builtin = Builtin::kNone;
-  std::string name;              // of the callee, for messages
-  uint32_t pointer = kNoOperand; // indirect: register that holds the function's address
+  std::string name;               // of the callee, for messages
+  uint32_t pointer = kNoOperand;  // indirect: register that holds the function's address
   std::vector<Copy> in, out;
 };
 struct Parameter {
@@ -58,59 +61,59 @@ struct Parameter {
 struct Code {
   std::string name;
   std::vector<Op> ops;
-  std::vector<uint32_t> extra;       // operand lists, tagged as in Op
+  std::vector<uint32_t> extra;                 // operand lists, tagged as in Op
   std::vector<std::vector<const Op*>> tables;  // brx.idx targets
   std::vector<CallSite> calls;
   std::vector<MatrixInfo> matrices;
   Buffer constants;
-  uint32_t reg_bytes = 0;            // register window
-  uint32_t frame_bytes = 0;          // local memory of one activation
-  uint32_t live_registers = 0;       // 32-bit registers live at once
+  uint32_t reg_bytes = 0;                  // register window
+  uint32_t frame_bytes = 0;                // local memory of one activation
+  uint32_t live_registers = 0;             // 32-bit registers live at once
   std::vector<Parameter> params, returns;  // .func only
 };
 
 class Kernel {
  public:
   KernelInfo info;
-  std::vector<std::unique_ptr<Code>> codes;  // [0] is the entry
+  std::vector<std::unique_ptr<Code>> codes;    // [0] is the entry
   std::map<uint64_t, const Code*> by_address;  // function pointers
   uint32_t dynamic_shared_offset = 0;
-  bool recursive = false;                    // recursion or indirect calls: local memory gets a stack
+  bool recursive = false;  // recursion or indirect calls: local memory gets a stack
 };
 
 struct Grid {
   const Kernel* kernel;
   Launch launch;
   uint64_t n_blocks;
-  uint32_t n_warps;                  // per block
-  uint32_t n_threads;                // per block
-  const char* params;                // copy of the parameter block
-  uint32_t shared_bytes;             // static + dynamic
-  uint32_t local_bytes;              // per thread
+  uint32_t n_warps;       // per block
+  uint32_t n_threads;     // per block
+  const char* params;     // copy of the parameter block
+  uint32_t shared_bytes;  // static + dynamic
+  uint32_t local_bytes;   // per thread
   AllocationMap* memory;
-  char* workspace;                   // cooperative grid barrier
-  std::atomic<uint64_t> next{0};     // next block to hand out, in launch order
-  std::atomic<bool> stop{false};     // fault or cancel
+  char* workspace;                // cooperative grid barrier
+  std::atomic<uint64_t> next{0};  // next block to hand out, in launch order
+  std::atomic<bool> stop{false};  // fault or cancel
   const std::atomic<bool>* cancel;
   Progress* progress;
   uint64_t id;
-  std::mutex fault_mutex;            // guards fault
+  std::mutex fault_mutex;  // guards fault
   Fault fault;
 };
 
 struct Barrier {
-  uint32_t expected = 0;             // threads, 0 = all of the block
-  uint32_t arrived = 0;              // threads, whole warps count 32
-  Mask lanes[kLanes] = {};           // arrived lanes by warp
-  uint32_t red_count = 0;            // bar.red: threads whose predicate is true
-  uint32_t red_total = 0;            // bar.red: threads that gave a predicate
+  uint32_t expected = 0;    // threads, 0 = all of the block
+  uint32_t arrived = 0;     // threads, whole warps count 32
+  Mask lanes[kLanes] = {};  // arrived lanes by warp
+  uint32_t red_count = 0;   // bar.red: threads whose predicate is true
+  uint32_t red_total = 0;   // bar.red: threads that gave a predicate
 };
 
 struct Block {
   Grid* grid = nullptr;
   Worker* worker = nullptr;
   uint32_t id[3] = {};
-  uint32_t ready = 0;                // warps that may have something to run
+  uint32_t ready = 0;  // warps that may have something to run
   uint32_t live_warps = 0;
   std::vector<Warp> warps;
   Buffer registers, shared, local, specials;
@@ -121,7 +124,7 @@ struct Block {
 };
 
 struct Worker {
-  MemoryView memory{};               // must be first: handlers see only this
+  MemoryView memory{};  // must be first: handlers see only this
   Grid* grid = nullptr;
   std::vector<std::unique_ptr<Block>> free_blocks;
   uint64_t warp_instructions = 0;
@@ -134,59 +137,63 @@ static_assert(offsetof(Worker, memory) == 0);
 // Raises a fault: records it once per grid, stops the warp. Returns nullptr for handlers to return.
 const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane, uint64_t address, std::string text);
 
-// --- scheduling of groups within a warp (schedule.cc) -----------------------------------------------------------
-// All return what the handler returns.
-const Op* go(Warp& w, const Op* from, const Op* target);             // uniform jump
-const Op* split(Warp& w, const Op* from, const Op* target, Mask taken);  // lanes `taken` jump, the others fall through
-const Op* reschedule(Warp& w);                                        // running group was put away; next group
+// --- scheduling of groups within a warp (schedule.cc)
+// ----------------------------------------------------------- All return what the handler returns.
+const Op* go(Warp& w, const Op* from, const Op* target);  // uniform jump
+const Op* split(Warp& w, const Op* from, const Op* target,
+                Mask taken);    // lanes `taken` jump, the others fall through
+const Op* reschedule(Warp& w);  // running group was put away; next group
 void put_away(Warp& w, const Op* pc, Frame* frame, Mask mask, GroupState state, uint8_t barrier = 0);
-const Op* start_ready(Warp& w);                                       // select a group; null if none (w.stop set)
-void count_issue(Warp& w, const Op* op);                              // ends a straight-line segment at op (inclusive)
+const Op* start_ready(Warp& w);           // select a group; null if none (w.stop set)
+void count_issue(Warp& w, const Op* op);  // ends a straight-line segment at op (inclusive)
 void begin_segment(Warp& w, const Op* op);
-const Op* finish_lanes(Warp& w, const Op* op);                        // exit of w.mask
+const Op* finish_lanes(Warp& w, const Op* op);  // exit of w.mask
 const Op* enter_function(Warp& w, const Op* op, const Code* callee, const CallSite& site, Mask mask);
 const Op* leave_function(Warp& w, const Op* op);
-void wake_sync(Warp& w);                                              // .sync groups look again
-void check_barriers(Block& block);                                    // after lanes have exited
+void wake_sync(Warp& w);            // .sync groups look again
+void check_barriers(Block& block);  // after lanes have exited
 
 // Control handlers (control.cc); operands as the decoder fills them.
 const Op* op_label(Warp&, const Op*);
 const Op* op_branch(Warp&, const Op*);
-const Op* op_branch_if(Warp&, const Op*);      // a: predicate, kNegate
-const Op* op_branch_index(Warp&, const Op*);   // a: index, imm: table
+const Op* op_branch_if(Warp&, const Op*);     // a: predicate, kNegate
+const Op* op_branch_index(Warp&, const Op*);  // a: index, imm: table
 const Op* op_exit(Warp&, const Op*);
 const Op* op_return(Warp&, const Op*);
-const Op* op_call(Warp&, const Op*);           // imm: call site
-const Op* op_guard(Warp&, const Op*);          // a: predicate: narrows the mask
+const Op* op_call(Warp&, const Op*);   // imm: call site
+const Op* op_guard(Warp&, const Op*);  // a: predicate: narrows the mask
 const Op* op_unguard(Warp&, const Op*);
 const Op* op_trap(Warp&, const Op*);
 const Op* op_nothing(Warp&, const Op*);
 const Op* op_fence(Warp&, const Op*);
-const Op* op_yield(Warp&, const Op*);          // nanosleep
-const Op* op_bar(Warp&, const Op*);            // sub: 0 sync 1 arrive 2 red.popc 3 red.and 4 red.or; a id, b count, c pred
+const Op* op_yield(Warp&, const Op*);  // nanosleep
+const Op* op_bar(Warp&,
+                 const Op*);  // sub: 0 sync 1 arrive 2 red.popc 3 red.and 4 red.or; a id, b count, c pred
 const Op* op_local_address(Warp&, const Op*);  // d = frame's local base + imm
 const Op* op_param_address(Warp&, const Op*);
-const Op* op_clock(Warp&, const Op*);          // sub: 0 clock 1 clock_hi 2 clock64 3 globaltimer 4 globaltimer_lo 5 _hi
+const Op* op_clock(Warp&,
+                   const Op*);  // sub: 0 clock 1 clock_hi 2 clock64 3 globaltimer 4 globaltimer_lo 5 _hi
 
 // Warp-wide (warp_ops.cc). c: member mask.
-const Op* op_shfl(Warp&, const Op*);           // d, d2 pred, a value, b lane, extra: clamp, member mask; sub: mode
-const Op* op_vote(Warp&, const Op*);           // sub: 0 all 1 any 2 uni 3 ballot; a pred, b member mask
-const Op* op_match(Warp&, const Op*);          // sub: 0 any 1 all; a value, b member mask; d2 pred
-const Op* op_redux(Warp&, const Op*);          // sub: add min max and or xor; a value, b member mask
-const Op* op_warp_barrier(Warp&, const Op*);   // a member mask
+const Op* op_shfl(Warp&, const Op*);   // d, d2 pred, a value, b lane, extra: clamp, member mask; sub: mode
+const Op* op_vote(Warp&, const Op*);   // sub: 0 all 1 any 2 uni 3 ballot; a pred, b member mask
+const Op* op_match(Warp&, const Op*);  // sub: 0 any 1 all; a value, b member mask; d2 pred
+const Op* op_redux(Warp&, const Op*);  // sub: add min max and or xor; a value, b member mask
+const Op* op_warp_barrier(Warp&, const Op*);  // a member mask
 const Op* op_activemask(Warp&, const Op*);
-const Op* op_elect(Warp&, const Op*);          // d | d2 pred, a member mask
-// True if all live lanes of the member mask operand are here; else the group was parked and *next is to be returned.
+const Op* op_elect(Warp&, const Op*);  // d | d2 pred, a member mask
+// True if all live lanes of the member mask operand are here; else the group was parked and *next is to be
+// returned.
 bool gather_members(Warp& w, const Op* op, uint32_t member_operand, const Op** next);
 
 // Memory (access.cc)
-const Op* op_load_param(Warp&, const Op*);     // imm offset; d..., count
-const Op* op_load_generic(Warp&, const Op*);   // target: the global handler, as a pointer
+const Op* op_load_param(Warp&, const Op*);    // imm offset; d..., count
+const Op* op_load_generic(Warp&, const Op*);  // target: the global handler, as a pointer
 const Op* op_store_generic(Warp&, const Op*);
-const Op* op_atomic(Warp&, const Op*);         // sub: Atomic; d old value, a address, b operand, c second (cas)
-const Op* op_cvta(Warp&, const Op*);           // sub: 0 to generic, 1 from generic; space
+const Op* op_atomic(Warp&, const Op*);  // sub: Atomic; d old value, a address, b operand, c second (cas)
+const Op* op_cvta(Warp&, const Op*);    // sub: 0 to generic, 1 from generic; space
 const Op* op_isspacep(Warp&, const Op*);
-const Op* op_cp_async(Warp&, const Op*);       // d shared address (as `b`), a global; imm, count bytes...
+const Op* op_cp_async(Warp&, const Op*);  // d shared address (as `b`), a global; imm, count bytes...
 const Op* op_prefetch(Warp&, const Op*);
 enum class Atomic : uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor, kExch, kCas, kInc, kDec };
 uint64_t shared_window();
@@ -204,11 +211,12 @@ const Op* op_mma(Warp&, const Op*);
 const Op* op_wmma_load(Warp&, const Op*);
 const Op* op_wmma_store(Warp&, const Op*);
 
-// Fast handlers of this machine, or null. isa: 512, 256, 128; 0 = best available (TESSERA_EXEC_ISA overrides).
+// Fast handlers of this machine, or null. isa: 512, 256, 128; 0 = best available (TESSERA_EXEC_ISA
+// overrides).
 Handler fast_handler(Operation operation, Ty type);
 
-Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads, Work* work,
-               Progress* progress, const std::atomic<bool>* cancel);
+Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads,
+               Work* work, Progress* progress, const std::atomic<bool>* cancel);
 
 // Bytes of generic memory for a lane, whatever the space; null and a raised fault if not accessible.
 char* reach(Warp& w, const Op* op, Space space, unsigned lane, uint64_t address, unsigned bytes, bool write,

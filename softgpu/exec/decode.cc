@@ -1,4 +1,5 @@
-// Decoder: names, operands, emission. The opcodes are in decode_data.cc, decode_memory.cc and decode_control.cc.
+// Decoder: names, operands, emission. The opcodes are in decode_data.cc, decode_memory.cc and
+// decode_control.cc.
 #include "softgpu/exec/decode.h"
 
 #include <bit>
@@ -10,7 +11,9 @@
 namespace tessera::softgpu::exec {
 
 namespace {
-uint32_t align_up(uint32_t x, uint32_t a) { return a ? (x + a - 1) / a * a : x; }
+uint32_t align_up(uint32_t x, uint32_t a) {
+  return a ? (x + a - 1) / a * a : x;
+}
 uint32_t natural_align(const ptx::Variable& v) {
   if (v.align) return v.align;
   const unsigned bytes = ptx::type_bytes(v.type) * v.vector;
@@ -36,7 +39,8 @@ bool Decoder::need(const ptx::Instruction& i, size_t at_least, size_t at_most) {
   return refuse(i, "unexpected number of operands");
 }
 
-// --- names ------------------------------------------------------------------------------------------------------
+// --- names
+// ------------------------------------------------------------------------------------------------------
 
 bool Decoder::find_register(ptx::Name name, Register* r) const {
   size_t digits = name.size();
@@ -124,8 +128,10 @@ void Decoder::declare(const ptx::Variable& v) {
       const uint32_t first = static_cast<uint32_t>(widths_.size());
       const uint32_t n = v.count ? v.count : v.vector;
       for (uint32_t k = 0; k < n; ++k) widths_.push_back(width);
-      if (v.count) scope.ranges[v.name] = Range{first, v.count, width, ty};
-      else scope.registers[v.name] = Register{first, width, ty, v.vector};
+      if (v.count)
+        scope.ranges[v.name] = Range{first, v.count, width, ty};
+      else
+        scope.registers[v.name] = Register{first, width, ty, v.vector};
       break;
     }
     case ptx::Space::kShared: {
@@ -137,7 +143,8 @@ void Decoder::declare(const ptx::Variable& v) {
         break;
       }
       layout_.static_shared_bytes = align_up(layout_.static_shared_bytes, natural_align(v));
-      scope.objects[v.name] = Object{Where::kShared, layout_.static_shared_bytes, static_cast<uint32_t>(bytes)};
+      scope.objects[v.name] =
+          Object{Where::kShared, layout_.static_shared_bytes, static_cast<uint32_t>(bytes)};
       layout_.static_shared_bytes += static_cast<uint32_t>(bytes);
       break;
     }
@@ -145,11 +152,13 @@ void Decoder::declare(const ptx::Variable& v) {
     case ptx::Space::kParam:
       scope.objects[v.name] = Object{Where::kLocal, local_object(v), static_cast<uint32_t>(v.size_bytes())};
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
-// --- operands ---------------------------------------------------------------------------------------------------
+// --- operands
+// ---------------------------------------------------------------------------------------------------
 
 uint32_t Decoder::new_register(unsigned width) {
   widths_.push_back(static_cast<uint8_t>(width));
@@ -163,9 +172,12 @@ uint32_t Decoder::constant(unsigned width, uint64_t bits) {
   if (fresh) {
     it->second = static_cast<uint32_t>(constant_bytes_.size()) | 1;
     std::string lanes;
-    if (width == 8) for (unsigned i = 0; i < kLanes; ++i) lanes.append(reinterpret_cast<const char*>(&bits), 8);
-    else if (width == 4) for (unsigned i = 0; i < kLanes; ++i) lanes.append(reinterpret_cast<const char*>(&bits), 4);
-    else lanes.append(reinterpret_cast<const char*>(&bits), 4), lanes.resize(128);
+    if (width == 8)
+      for (unsigned i = 0; i < kLanes; ++i) lanes.append(reinterpret_cast<const char*>(&bits), 8);
+    else if (width == 4)
+      for (unsigned i = 0; i < kLanes; ++i) lanes.append(reinterpret_cast<const char*>(&bits), 4);
+    else
+      lanes.append(reinterpret_cast<const char*>(&bits), 4), lanes.resize(128);
     constant_bytes_ += lanes;
   }
   return it->second;
@@ -176,28 +188,46 @@ uint64_t Decoder::immediate(const ptx::Operand& o, Ty type) {
     if (o.is_f64 && type != Ty::kF64 && storage_of(type) == 4)
       return std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(o.bits)));
     if (!o.is_f64 && storage_of(type) == 8)
-      return type == Ty::kF64 ? std::bit_cast<uint64_t>(static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(o.bits))))
+      return type == Ty::kF64 ? std::bit_cast<uint64_t>(
+                                    static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(o.bits))))
                               : o.bits;
   }
   return o.bits;
 }
 
 uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
-  struct Row { const char* name; Special which; bool axis; };
-  static constexpr Row kRows[] = {
-      {"%tid", Special::kTidX, true}, {"%ntid", Special::kNtidX, true}, {"%ctaid", Special::kCtaidX, true},
-      {"%nctaid", Special::kNctaidX, true}, {"%laneid", Special::kLaneid, false}, {"%warpid", Special::kWarpid, false},
-      {"%nwarpid", Special::kNwarpid, false}, {"%smid", Special::kSmid, false}, {"%nsmid", Special::kNsmid, false},
-      {"%gridid", Special::kGridid, false}, {"%lanemask_eq", Special::kLanemaskEq, false},
-      {"%lanemask_le", Special::kLanemaskLe, false}, {"%lanemask_lt", Special::kLanemaskLt, false},
-      {"%lanemask_ge", Special::kLanemaskGe, false}, {"%lanemask_gt", Special::kLanemaskGt, false},
-      {"%dynamic_smem_size", Special::kDynamicSmem, false}, {"%total_smem_size", Special::kTotalSmem, false},
-      {"%envreg1", Special::kEnvreg1, false}, {"%envreg2", Special::kEnvreg2, false},
-      // A block is its own cluster of one.
-      {"%cluster_ctarank", Special::kZero, false}, {"%cluster_nctarank", Special::kOne, false},
-      {"%cluster_ctaid", Special::kZero, true}, {"%cluster_nctaid", Special::kOne, true},
-      {"%clusterid", Special::kCtaidX, true}, {"%nclusterid", Special::kNctaidX, true},
-      {"%is_explicit_cluster", Special::kZero, false}};
+  struct Row {
+    const char* name;
+    Special which;
+    bool axis;
+  };
+  static constexpr Row kRows[] = {{"%tid", Special::kTidX, true},
+                                  {"%ntid", Special::kNtidX, true},
+                                  {"%ctaid", Special::kCtaidX, true},
+                                  {"%nctaid", Special::kNctaidX, true},
+                                  {"%laneid", Special::kLaneid, false},
+                                  {"%warpid", Special::kWarpid, false},
+                                  {"%nwarpid", Special::kNwarpid, false},
+                                  {"%smid", Special::kSmid, false},
+                                  {"%nsmid", Special::kNsmid, false},
+                                  {"%gridid", Special::kGridid, false},
+                                  {"%lanemask_eq", Special::kLanemaskEq, false},
+                                  {"%lanemask_le", Special::kLanemaskLe, false},
+                                  {"%lanemask_lt", Special::kLanemaskLt, false},
+                                  {"%lanemask_ge", Special::kLanemaskGe, false},
+                                  {"%lanemask_gt", Special::kLanemaskGt, false},
+                                  {"%dynamic_smem_size", Special::kDynamicSmem, false},
+                                  {"%total_smem_size", Special::kTotalSmem, false},
+                                  {"%envreg1", Special::kEnvreg1, false},
+                                  {"%envreg2", Special::kEnvreg2, false},
+                                  // A block is its own cluster of one.
+                                  {"%cluster_ctarank", Special::kZero, false},
+                                  {"%cluster_nctarank", Special::kOne, false},
+                                  {"%cluster_ctaid", Special::kZero, true},
+                                  {"%cluster_nctaid", Special::kOne, true},
+                                  {"%clusterid", Special::kCtaidX, true},
+                                  {"%nclusterid", Special::kNctaidX, true},
+                                  {"%is_explicit_cluster", Special::kZero, false}};
   if (storage_of(type) == 8) {
     if (o.name == "%gridid") return static_cast<uint32_t>(Special::kGridid64) * 128 | 2;
     return kNone;
@@ -207,9 +237,12 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
       uint32_t which = static_cast<uint32_t>(row.which);
       const bool same = row.which == Special::kZero || row.which == Special::kOne;
       if (row.axis) {
-        if (o.suffix == ".y") which += same ? 0 : 1;
-        else if (o.suffix == ".z") which += same ? 0 : 2;
-        else if (o.suffix == ".w") which = static_cast<uint32_t>(Special::kZero);
+        if (o.suffix == ".y")
+          which += same ? 0 : 1;
+        else if (o.suffix == ".z")
+          which += same ? 0 : 2;
+        else if (o.suffix == ".w")
+          which = static_cast<uint32_t>(Special::kZero);
       }
       return which * 128 | 2;
     }
@@ -249,8 +282,10 @@ uint32_t Decoder::use(const ptx::Operand& o, Ty type) {
       return index << 2;
     }
     case Kind::kInteger:
-    case Kind::kFloat: return constant(width, immediate(o, type));
-    case Kind::kSpecial: return special(o, type);
+    case Kind::kFloat:
+      return constant(width, immediate(o, type));
+    case Kind::kSpecial:
+      return special(o, type);
     case Kind::kSymbol: {
       Object object;
       if (!find_object(o.name, &object)) return kNone;
@@ -258,7 +293,8 @@ uint32_t Decoder::use(const ptx::Operand& o, Ty type) {
       if (object.where == Where::kLocal || object.where == Where::kEntryParam) return kNone;
       return constant(width, object.value + o.bits);
     }
-    default: return kNone;
+    default:
+      return kNone;
   }
 }
 
@@ -307,7 +343,8 @@ void Decoder::vector_elements(const ptx::Operand& o, std::vector<const ptx::Oper
     list->push_back(&o);
 }
 
-// --- emission ---------------------------------------------------------------------------------------------------
+// --- emission
+// ---------------------------------------------------------------------------------------------------
 
 Op& Decoder::start(Handler fn, bool real) {
   Op& op = code_.ops.emplace_back();
@@ -355,13 +392,20 @@ void Decoder::branch_to(uint32_t label) {
 }
 
 // d = f(sources), all of one type.
-bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources, unsigned flags,
-                     unsigned sub) {
+bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources,
+                     unsigned flags, unsigned sub) {
   if (!need(i, sources + 1, sources + 1)) return false;
   // Vector handlers round to nearest and do not saturate integers.
   const bool is_float = type >= Ty::kF16 && type <= Ty::kTf32;
-  const bool fast = is_float ? sub == 0 && !(flags & (kNanResult | kXorSign | kRelu)) : !(flags & (kSat | kRelu));
+  const bool fast =
+      is_float ? sub == 0 && !(flags & (kNanResult | kXorSign | kRelu)) : !(flags & (kSat | kRelu));
   Handler h = pick(operation, type, fast);
+  // Directed rounding: the vector handler under another rounding mode.
+  const Handler directed =
+      (type == Ty::kF32 || type == Ty::kF64) && sub != 0 && !(flags & (kNanResult | kXorSign | kRelu))
+          ? fast_handler(operation, type)
+          : nullptr;
+  if (directed) h = op_rounded;
   if (!h) return refuse(i, "not supported for this type by the software GPU");
   uint32_t s[3] = {kNone, kNone, kNone};
   for (unsigned k = 0; k < sources; ++k) {
@@ -376,13 +420,15 @@ bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, un
   op.type = type;
   op.flags = static_cast<uint16_t>(flags);
   op.sub = static_cast<uint8_t>(sub);
+  if (directed) op.target = reinterpret_cast<const Op*>(directed);
   op.d = def(i.operands[0], type);
   if (op.d == kNone) return refuse(i, "destination does not fit");
   finish();
   return true;
 }
 
-// --- statements -------------------------------------------------------------------------------------------------
+// --- statements
+// -------------------------------------------------------------------------------------------------
 
 bool Decoder::statements(const std::vector<ptx::Statement>& list) {
   using Kind = ptx::Statement::Kind;
@@ -401,13 +447,16 @@ bool Decoder::statements(const std::vector<ptx::Statement>& list) {
         place(label);
         break;
       }
-      case Kind::kVariable: declare(s.variable); break;
+      case Kind::kVariable:
+        declare(s.variable);
+        break;
       case Kind::kScope:
         scopes_.emplace_back();
         if (!statements(s.scope)) return false;
         scopes_.pop_back();
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return true;
@@ -421,7 +470,8 @@ bool Decoder::instruction(const ptx::Instruction& i) {
   auto found = rows().find(i.opcode);
   if (found == rows().end()) return refuse(i, "instruction is not supported by the software GPU");
   const Entry& row = *found->second;
-  if (i.guard.empty() || row.opcode == std::string_view("bra")) return (this->*row.method)(i) || refuse(i, "not understood");
+  if (i.guard.empty() || row.opcode == std::string_view("bra"))
+    return (this->*row.method)(i) || refuse(i, "not understood");
 
   ptx::Operand guard;
   guard.kind = ptx::Operand::Kind::kRegister;
@@ -480,7 +530,8 @@ bool Decoder::run() {
       return true;
     };
     if (!place_all(function_.params, &code_.params) || !place_all(function_.returns, &code_.returns)) {
-      error_ = "function " + std::string(function_.name) + " takes parameters in registers, which the software GPU "
+      error_ = "function " + std::string(function_.name) +
+               " takes parameters in registers, which the software GPU "
                "does not support";
       return false;
     }

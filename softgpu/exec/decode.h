@@ -16,8 +16,8 @@ namespace tessera::softgpu::exec {
 // Addresses that do not depend on the kernel; filled by Program.
 struct ModuleSymbols {
   const ptx::Module* module = nullptr;
-  std::unordered_map<std::string_view, uint64_t> data;       // globals and consts
-  std::unordered_map<std::string_view, uint64_t> functions;  // addresses of .func
+  std::unordered_map<std::string_view, uint64_t> data;                // globals and consts
+  std::unordered_map<std::string_view, uint64_t> functions;           // addresses of .func
   std::unordered_map<std::string_view, const ptx::Variable*> shared;  // module-scope .shared
 };
 
@@ -25,15 +25,18 @@ struct ModuleSymbols {
 struct KernelLayout {
   const ModuleSymbols* symbols = nullptr;
   uint32_t static_shared_bytes = 0;
-  std::map<std::string, uint32_t> shared_offsets;  // module scope names and function-scope names with their function
+  std::map<std::string, uint32_t>
+      shared_offsets;  // module scope names and function-scope names with their function
   bool has_dynamic = false;
   uint32_t dynamic_align = 16;
-  std::vector<std::string> callees;                // by name, in order of discovery
+  std::vector<std::string> callees;  // by name, in order of discovery
   bool indirect = false;
 };
 
 // Where operands end up before registers are allocated; see Decoder.
-struct Label { uint32_t op = ~0u; };
+struct Label {
+  uint32_t op = ~0u;
+};
 
 class Decoder {
  public:
@@ -45,14 +48,31 @@ class Decoder {
 
  private:
   using Method = bool (Decoder::*)(const ptx::Instruction&);
-  struct Entry { const char* opcode; Method method; bool schedules; };  // schedules: may put lanes away
+  struct Entry {
+    const char* opcode;
+    Method method;
+    bool schedules;
+  };  // schedules: may put lanes away
   static const std::unordered_map<std::string_view, const Entry*>& rows();
 
   // --- names
-  struct Register { uint32_t index; uint8_t width; Ty type; uint8_t vector; };
-  struct Range { uint32_t first, count; uint8_t width; Ty type; };
+  struct Register {
+    uint32_t index;
+    uint8_t width;
+    Ty type;
+    uint8_t vector;
+  };
+  struct Range {
+    uint32_t first, count;
+    uint8_t width;
+    Ty type;
+  };
   enum class Where : uint8_t { kLocal, kEntryParam, kShared, kDynamicShared, kConstant };
-  struct Object { Where where; uint64_t value; uint32_t bytes; };
+  struct Object {
+    Where where;
+    uint64_t value;
+    uint32_t bytes;
+  };
   struct Scope {
     std::unordered_map<std::string_view, Register> registers;
     std::unordered_map<std::string_view, Range> ranges;
@@ -81,54 +101,68 @@ class Decoder {
   uint64_t immediate(const ptx::Operand& o, Ty type);
 
   // --- emission
-  Op& start(Handler fn, bool real = true);   // appends an op; operands are filled by the caller, then finish()
-  void finish();                             // records uses and defs, appends pending conversions
+  Op& start(Handler fn, bool real = true);  // appends an op; operands are filled by the caller, then finish()
+  void finish();                            // records uses and defs, appends pending conversions
   bool simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources, unsigned flags = 0,
               unsigned sub = 0);
   Handler pick(Operation operation, Ty type, bool fast_allowed = true);
-  uint32_t new_label() { labels_.push_back({}); return static_cast<uint32_t>(labels_.size() - 1); }
+  uint32_t new_label() {
+    labels_.push_back({});
+    return static_cast<uint32_t>(labels_.size() - 1);
+  }
   void place(uint32_t label);
-  void branch_to(uint32_t label);            // last op's target
+  void branch_to(uint32_t label);  // last op's target
   bool refuse(const ptx::Instruction& i, const std::string& why);
   bool leftover(const ptx::Instruction& i, const Modifiers& m);
   bool need(const ptx::Instruction& i, size_t at_least, size_t at_most);
 
   // --- opcodes
 #define TS_DECODE(name) bool name(const ptx::Instruction& i);
-  TS_DECODE(d_mov) TS_DECODE(d_arith) TS_DECODE(d_mul) TS_DECODE(d_mad) TS_DECODE(d_fma) TS_DECODE(d_div)
-  TS_DECODE(d_unary) TS_DECODE(d_bits) TS_DECODE(d_shift) TS_DECODE(d_setp) TS_DECODE(d_set) TS_DECODE(d_selp)
-  TS_DECODE(d_slct) TS_DECODE(d_cvt) TS_DECODE(d_cvta) TS_DECODE(d_isspacep) TS_DECODE(d_approx) TS_DECODE(d_special_bits)
-  TS_DECODE(d_carry) TS_DECODE(d_dp) TS_DECODE(d_minmax) TS_DECODE(d_testp) TS_DECODE(d_copysign)
-  TS_DECODE(d_ld) TS_DECODE(d_st) TS_DECODE(d_atom) TS_DECODE(d_nothing) TS_DECODE(d_cp)
-  TS_DECODE(d_bra) TS_DECODE(d_brx) TS_DECODE(d_ret) TS_DECODE(d_exit) TS_DECODE(d_call) TS_DECODE(d_trap)
-  TS_DECODE(d_bar) TS_DECODE(d_nanosleep) TS_DECODE(d_shfl) TS_DECODE(d_vote) TS_DECODE(d_match) TS_DECODE(d_redux)
-  TS_DECODE(d_activemask) TS_DECODE(d_elect) TS_DECODE(d_ldmatrix) TS_DECODE(d_mma) TS_DECODE(d_wmma)
-  TS_DECODE(d_movmatrix) TS_DECODE(d_mbarrier) TS_DECODE(d_vabsdiff)
+  TS_DECODE(d_mov)
+  TS_DECODE(d_arith) TS_DECODE(d_mul) TS_DECODE(d_mad) TS_DECODE(d_fma) TS_DECODE(d_div) TS_DECODE(d_unary)
+      TS_DECODE(d_bits) TS_DECODE(d_shift) TS_DECODE(d_setp) TS_DECODE(d_set) TS_DECODE(d_selp)
+          TS_DECODE(d_slct) TS_DECODE(d_cvt) TS_DECODE(d_cvta) TS_DECODE(d_isspacep) TS_DECODE(d_approx)
+              TS_DECODE(d_special_bits) TS_DECODE(d_carry) TS_DECODE(d_dp) TS_DECODE(d_minmax)
+                  TS_DECODE(d_testp) TS_DECODE(d_copysign) TS_DECODE(d_ld) TS_DECODE(d_st) TS_DECODE(d_atom)
+                      TS_DECODE(d_nothing) TS_DECODE(d_cp) TS_DECODE(d_bra) TS_DECODE(d_brx) TS_DECODE(d_ret)
+                          TS_DECODE(d_exit) TS_DECODE(d_call) TS_DECODE(d_trap) TS_DECODE(d_bar)
+                              TS_DECODE(d_nanosleep) TS_DECODE(d_shfl) TS_DECODE(d_vote) TS_DECODE(d_match)
+                                  TS_DECODE(d_redux) TS_DECODE(d_activemask) TS_DECODE(d_elect)
+                                      TS_DECODE(d_ldmatrix) TS_DECODE(d_mma) TS_DECODE(d_wmma)
+                                          TS_DECODE(d_movmatrix) TS_DECODE(d_mbarrier) TS_DECODE(d_vabsdiff)
 #undef TS_DECODE
 
-  bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);
+                                              bool fragment(const ptx::Operand& o, Ty type, bool is_def,
+                                                            uint32_t* first, uint8_t* n);
   bool finish_mma(const ptx::Instruction& i, MatrixInfo& info);
-  bool allocate();                           // registers, targets, final code (allocate.cc)
+  bool allocate();  // registers, targets, final code (allocate.cc)
 
   const ptx::Function& function_;
   KernelLayout& layout_;
-  KernelInfo* info_;                         // null for .func
+  KernelInfo* info_;  // null for .func
   Code& code_;
   std::string error_;
   std::vector<Scope> scopes_;
-  std::vector<uint8_t> widths_;              // of each virtual register: 0 predicate, 4, 8
+  std::vector<uint8_t> widths_;  // of each virtual register: 0 predicate, 4, 8
   std::map<std::pair<unsigned, uint64_t>, uint32_t> constants_;
   std::string constant_bytes_;
-  struct Refs { uint32_t begin; uint16_t defs, uses; bool partial; };
-  std::vector<Refs> refs_;                   // per op, into ref_list_
-  std::vector<uint32_t> ref_list_;           // virtual registers: defs, then uses
+  struct Refs {
+    uint32_t begin;
+    uint16_t defs, uses;
+    bool partial;
+  };
+  std::vector<Refs> refs_;          // per op, into ref_list_
+  std::vector<uint32_t> ref_list_;  // virtual registers: defs, then uses
   std::vector<uint32_t> pending_defs_, pending_uses_;
-  struct After { uint32_t to, from; bool is_signed; };
-  std::vector<After> after_;                 // widenings to append behind the op
+  struct After {
+    uint32_t to, from;
+    bool is_signed;
+  };
+  std::vector<After> after_;  // widenings to append behind the op
   std::vector<Label> labels_;
   std::vector<std::pair<uint32_t, uint32_t>> branches_;  // op index -> label
   std::vector<std::vector<uint32_t>> table_labels_;
-  std::vector<std::pair<uint32_t, uint32_t>> skips_;     // guard op -> op index to continue at
+  std::vector<std::pair<uint32_t, uint32_t>> skips_;  // guard op -> op index to continue at
   uint32_t issue_ = 0;
   uint32_t line_ = 0;
   bool guarded_ = false;

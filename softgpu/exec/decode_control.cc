@@ -78,7 +78,8 @@ bool Decoder::d_call(const ptx::Instruction& i) {
   const auto copies = [&](const ptx::Operand& list, std::vector<Copy>* out) {
     for (const ptx::Operand& o : list.children) {
       Object object;
-      if (o.kind != Kind::kSymbol || !find_object(o.name, &object) || object.where != Where::kLocal) return false;
+      if (o.kind != Kind::kSymbol || !find_object(o.name, &object) || object.where != Where::kLocal)
+        return false;
       out->push_back(Copy{static_cast<uint32_t>(object.value), object.bytes});
     }
     return true;
@@ -99,13 +100,17 @@ bool Decoder::d_call(const ptx::Instruction& i) {
     layout_.indirect = true;
   } else {
     site.name = std::string(target.name);
-    struct Row { const char* name; Builtin builtin; };
+    struct Row {
+      const char* name;
+      Builtin builtin;
+    };
     for (const Row& row : {Row{"vprintf", Builtin::kPrintf}, Row{"__assertfail", Builtin::kAssertFail},
                            Row{"malloc", Builtin::kMalloc}, Row{"free", Builtin::kFree}})
       if (site.name == row.name) site.builtin = row.builtin;
     const ptx::Function* f = layout_.symbols->module->find(target.name);
     if (site.builtin == Builtin::kNone) {
-      if (!f || !f->has_body) return refuse(i, "function is not defined in this module and no builtin of the software GPU");
+      if (!f || !f->has_body)
+        return refuse(i, "function is not defined in this module and no builtin of the software GPU");
       layout_.callees.push_back(site.name);
     }
   }
@@ -142,10 +147,14 @@ bool Decoder::d_bar(const ptx::Instruction& i) {
   unsigned sub = 0;
   const bool red = m.take("red");
   if (red) {
-    if (m.take("popc")) sub = 2;
-    else if (m.take("and")) sub = 3;
-    else if (m.take("or")) sub = 4;
-    else return refuse(i, "unknown form");
+    if (m.take("popc"))
+      sub = 2;
+    else if (m.take("and"))
+      sub = 3;
+    else if (m.take("or"))
+      sub = 4;
+    else
+      return refuse(i, "unknown form");
   } else if (m.take("arrive")) {
     sub = 1;
   } else if (!m.take("sync")) {
@@ -189,7 +198,8 @@ bool Decoder::d_shfl(const ptx::Instruction& i) {
   }
   const bool sync = m.take("sync");
   if (sub == 4 || !leftover(i, m) || !need(i, sync ? 5 : 4, sync ? 5 : 4)) return refuse(i, "unknown form");
-  const uint32_t a = use(i.operands[1], Ty::kU32), b = use(i.operands[2], Ty::kU32), c = use(i.operands[3], Ty::kU32);
+  const uint32_t a = use(i.operands[1], Ty::kU32), b = use(i.operands[2], Ty::kU32),
+                 c = use(i.operands[3], Ty::kU32);
   const uint32_t members = sync ? use(i.operands[4], Ty::kU32) : constant(4, 0);
   if (a == kNone || b == kNone || c == kNone || members == kNone) return refuse(i, "operand does not fit");
   const ptx::Operand& d = i.operands[0];
@@ -214,10 +224,14 @@ bool Decoder::d_vote(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   unsigned sub = 4;
   // .uni is among the ignored modifiers elsewhere
-  if (i.has("all")) sub = 0;
-  else if (i.has("any")) sub = 1;
-  else if (i.has("uni")) sub = 2;
-  else if (i.has("ballot")) sub = 3;
+  if (i.has("all"))
+    sub = 0;
+  else if (i.has("any"))
+    sub = 1;
+  else if (i.has("uni"))
+    sub = 2;
+  else if (i.has("ballot"))
+    sub = 3;
   m.take("all");
   m.take("any");
   m.take("ballot");
@@ -240,7 +254,8 @@ bool Decoder::d_match(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   const bool all = m.take("all");
   if (!all && !m.take("any")) return refuse(i, "unknown form");
-  if (!m.take("sync") || m.types.size() != 1 || !leftover(i, m) || !need(i, 3, 3)) return refuse(i, "unknown form");
+  if (!m.take("sync") || m.types.size() != 1 || !leftover(i, m) || !need(i, 3, 3))
+    return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
   const uint32_t a = use(i.operands[1], type), members = use(i.operands[2], Ty::kU32);
   if (a == kNone || members == kNone) return refuse(i, "operand does not fit");
@@ -309,53 +324,99 @@ bool Decoder::d_mbarrier(const ptx::Instruction& i) {
 
 const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows() {
   static const Entry kRows[] = {
-      {"mov", &Decoder::d_mov, false},        {"add", &Decoder::d_arith, false},
-      {"sub", &Decoder::d_arith, false},      {"mul", &Decoder::d_mul, false},
-      {"mul24", &Decoder::d_mul, false},      {"mad", &Decoder::d_mad, false},
-      {"mad24", &Decoder::d_mad, false},      {"madc", &Decoder::d_mad, false},
-      {"addc", &Decoder::d_carry, false},     {"subc", &Decoder::d_carry, false},
-      {"fma", &Decoder::d_fma, false},        {"div", &Decoder::d_div, false},
-      {"rem", &Decoder::d_div, false},        {"min", &Decoder::d_minmax, false},
-      {"max", &Decoder::d_minmax, false},     {"abs", &Decoder::d_unary, false},
-      {"neg", &Decoder::d_unary, false},      {"not", &Decoder::d_unary, false},
-      {"cnot", &Decoder::d_unary, false},     {"and", &Decoder::d_bits, false},
-      {"or", &Decoder::d_bits, false},        {"xor", &Decoder::d_bits, false},
-      {"shl", &Decoder::d_shift, false},      {"shr", &Decoder::d_shift, false},
-      {"clz", &Decoder::d_special_bits, false},  {"popc", &Decoder::d_special_bits, false},
-      {"brev", &Decoder::d_special_bits, false}, {"bfind", &Decoder::d_special_bits, false},
-      {"bfe", &Decoder::d_special_bits, false},  {"bfi", &Decoder::d_special_bits, false},
-      {"bmsk", &Decoder::d_special_bits, false}, {"szext", &Decoder::d_special_bits, false},
-      {"fns", &Decoder::d_special_bits, false},  {"sad", &Decoder::d_special_bits, false},
-      {"shf", &Decoder::d_special_bits, false},  {"prmt", &Decoder::d_special_bits, false},
-      {"lop3", &Decoder::d_special_bits, false}, {"dp4a", &Decoder::d_dp, false},
-      {"dp2a", &Decoder::d_dp, false},        {"vabsdiff2", &Decoder::d_vabsdiff, false}, {"vabsdiff4", &Decoder::d_vabsdiff, false},
+      {"mov", &Decoder::d_mov, false},
+      {"add", &Decoder::d_arith, false},
+      {"sub", &Decoder::d_arith, false},
+      {"mul", &Decoder::d_mul, false},
+      {"mul24", &Decoder::d_mul, false},
+      {"mad", &Decoder::d_mad, false},
+      {"mad24", &Decoder::d_mad, false},
+      {"madc", &Decoder::d_mad, false},
+      {"addc", &Decoder::d_carry, false},
+      {"subc", &Decoder::d_carry, false},
+      {"fma", &Decoder::d_fma, false},
+      {"div", &Decoder::d_div, false},
+      {"rem", &Decoder::d_div, false},
+      {"min", &Decoder::d_minmax, false},
+      {"max", &Decoder::d_minmax, false},
+      {"abs", &Decoder::d_unary, false},
+      {"neg", &Decoder::d_unary, false},
+      {"not", &Decoder::d_unary, false},
+      {"cnot", &Decoder::d_unary, false},
+      {"and", &Decoder::d_bits, false},
+      {"or", &Decoder::d_bits, false},
+      {"xor", &Decoder::d_bits, false},
+      {"shl", &Decoder::d_shift, false},
+      {"shr", &Decoder::d_shift, false},
+      {"clz", &Decoder::d_special_bits, false},
+      {"popc", &Decoder::d_special_bits, false},
+      {"brev", &Decoder::d_special_bits, false},
+      {"bfind", &Decoder::d_special_bits, false},
+      {"bfe", &Decoder::d_special_bits, false},
+      {"bfi", &Decoder::d_special_bits, false},
+      {"bmsk", &Decoder::d_special_bits, false},
+      {"szext", &Decoder::d_special_bits, false},
+      {"fns", &Decoder::d_special_bits, false},
+      {"sad", &Decoder::d_special_bits, false},
+      {"shf", &Decoder::d_special_bits, false},
+      {"prmt", &Decoder::d_special_bits, false},
+      {"lop3", &Decoder::d_special_bits, false},
+      {"dp4a", &Decoder::d_dp, false},
+      {"dp2a", &Decoder::d_dp, false},
+      {"vabsdiff2", &Decoder::d_vabsdiff, false},
+      {"vabsdiff4", &Decoder::d_vabsdiff, false},
       {"rcp", &Decoder::d_approx, false},
-      {"sqrt", &Decoder::d_approx, false},    {"rsqrt", &Decoder::d_approx, false},
-      {"sin", &Decoder::d_approx, false},     {"cos", &Decoder::d_approx, false},
-      {"lg2", &Decoder::d_approx, false},     {"ex2", &Decoder::d_approx, false},
-      {"tanh", &Decoder::d_approx, false},    {"testp", &Decoder::d_testp, false},
-      {"copysign", &Decoder::d_copysign, false}, {"setp", &Decoder::d_setp, false},
-      {"set", &Decoder::d_set, false},        {"selp", &Decoder::d_selp, false},
-      {"slct", &Decoder::d_slct, false},      {"cvt", &Decoder::d_cvt, false},
-      {"cvta", &Decoder::d_cvta, false},      {"isspacep", &Decoder::d_isspacep, false},
-      {"ld", &Decoder::d_ld, false},          {"ldu", &Decoder::d_ld, false},
-      {"st", &Decoder::d_st, false},          {"atom", &Decoder::d_atom, false},
-      {"red", &Decoder::d_atom, false},       {"cp", &Decoder::d_cp, false},
-      {"membar", &Decoder::d_nothing, false}, {"fence", &Decoder::d_nothing, false},
-      {"prefetch", &Decoder::d_nothing, false}, {"prefetchu", &Decoder::d_nothing, false},
-      {"applypriority", &Decoder::d_nothing, false}, {"discard", &Decoder::d_nothing, false},
-      {"griddepcontrol", &Decoder::d_nothing, false}, {"pmevent", &Decoder::d_nothing, false},
+      {"sqrt", &Decoder::d_approx, false},
+      {"rsqrt", &Decoder::d_approx, false},
+      {"sin", &Decoder::d_approx, false},
+      {"cos", &Decoder::d_approx, false},
+      {"lg2", &Decoder::d_approx, false},
+      {"ex2", &Decoder::d_approx, false},
+      {"tanh", &Decoder::d_approx, false},
+      {"testp", &Decoder::d_testp, false},
+      {"copysign", &Decoder::d_copysign, false},
+      {"setp", &Decoder::d_setp, false},
+      {"set", &Decoder::d_set, false},
+      {"selp", &Decoder::d_selp, false},
+      {"slct", &Decoder::d_slct, false},
+      {"cvt", &Decoder::d_cvt, false},
+      {"cvta", &Decoder::d_cvta, false},
+      {"isspacep", &Decoder::d_isspacep, false},
+      {"ld", &Decoder::d_ld, false},
+      {"ldu", &Decoder::d_ld, false},
+      {"st", &Decoder::d_st, false},
+      {"atom", &Decoder::d_atom, false},
+      {"red", &Decoder::d_atom, false},
+      {"cp", &Decoder::d_cp, false},
+      {"membar", &Decoder::d_nothing, false},
+      {"fence", &Decoder::d_nothing, false},
+      {"prefetch", &Decoder::d_nothing, false},
+      {"prefetchu", &Decoder::d_nothing, false},
+      {"applypriority", &Decoder::d_nothing, false},
+      {"discard", &Decoder::d_nothing, false},
+      {"griddepcontrol", &Decoder::d_nothing, false},
+      {"pmevent", &Decoder::d_nothing, false},
       {"setmaxnreg", &Decoder::d_nothing, false},
-      {"bra", &Decoder::d_bra, true},         {"brx", &Decoder::d_brx, true},
-      {"ret", &Decoder::d_ret, true},         {"exit", &Decoder::d_exit, true},
-      {"call", &Decoder::d_call, true},       {"trap", &Decoder::d_trap, true},
-      {"brkpt", &Decoder::d_trap, true},      {"bar", &Decoder::d_bar, true},
-      {"barrier", &Decoder::d_bar, true},     {"nanosleep", &Decoder::d_nanosleep, true},
-      {"shfl", &Decoder::d_shfl, true},       {"vote", &Decoder::d_vote, true},
-      {"match", &Decoder::d_match, true},     {"redux", &Decoder::d_redux, true},
-      {"activemask", &Decoder::d_activemask, true}, {"elect", &Decoder::d_elect, true},
-      {"ldmatrix", &Decoder::d_ldmatrix, true}, {"stmatrix", &Decoder::d_ldmatrix, true},
-      {"movmatrix", &Decoder::d_movmatrix, true}, {"mma", &Decoder::d_mma, true},
+      {"bra", &Decoder::d_bra, true},
+      {"brx", &Decoder::d_brx, true},
+      {"ret", &Decoder::d_ret, true},
+      {"exit", &Decoder::d_exit, true},
+      {"call", &Decoder::d_call, true},
+      {"trap", &Decoder::d_trap, true},
+      {"brkpt", &Decoder::d_trap, true},
+      {"bar", &Decoder::d_bar, true},
+      {"barrier", &Decoder::d_bar, true},
+      {"nanosleep", &Decoder::d_nanosleep, true},
+      {"shfl", &Decoder::d_shfl, true},
+      {"vote", &Decoder::d_vote, true},
+      {"match", &Decoder::d_match, true},
+      {"redux", &Decoder::d_redux, true},
+      {"activemask", &Decoder::d_activemask, true},
+      {"elect", &Decoder::d_elect, true},
+      {"ldmatrix", &Decoder::d_ldmatrix, true},
+      {"stmatrix", &Decoder::d_ldmatrix, true},
+      {"movmatrix", &Decoder::d_movmatrix, true},
+      {"mma", &Decoder::d_mma, true},
       {"wmma", &Decoder::d_wmma, true},
   };
   static const auto* const table = [] {

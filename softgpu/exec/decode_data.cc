@@ -9,7 +9,10 @@ namespace {
 
 using Kind = ptx::Operand::Kind;
 
-struct NamedOperation { std::string_view opcode; Operation operation; };
+struct NamedOperation {
+  std::string_view opcode;
+  Operation operation;
+};
 
 bool lookup(std::initializer_list<NamedOperation> rows, std::string_view opcode, Operation* operation) {
   for (const NamedOperation& row : rows)
@@ -19,9 +22,15 @@ bool lookup(std::initializer_list<NamedOperation> rows, std::string_view opcode,
     }
   return false;
 }
-bool is_float(Ty t) { return t >= Ty::kF16 && t <= Ty::kTf32; }
+bool is_float(Ty t) {
+  return t >= Ty::kF16 && t <= Ty::kTf32;
+}
 Ty unsigned_of(Ty t) {
-  return t == Ty::kS16 ? Ty::kU16 : t == Ty::kS32 ? Ty::kU32 : t == Ty::kS64 ? Ty::kU64 : t == Ty::kS8 ? Ty::kU8 : t;
+  return t == Ty::kS16   ? Ty::kU16
+         : t == Ty::kS32 ? Ty::kU32
+         : t == Ty::kS64 ? Ty::kU64
+         : t == Ty::kS8  ? Ty::kU8
+                         : t;
 }
 
 }  // namespace
@@ -41,8 +50,10 @@ bool Decoder::d_mov(const ptx::Instruction& i) {
     const Ty part = bytes == 1 ? Ty::kU8 : bytes == 2 ? Ty::kU16 : Ty::kU32;
     std::vector<uint32_t> list;
     for (const ptx::Operand& p : parts) {
-      if (pack) list.push_back(use(p, part));
-      else list.push_back(p.kind == Kind::kSink ? kNone : def(p, part));
+      if (pack)
+        list.push_back(use(p, part));
+      else
+        list.push_back(p.kind == Kind::kSink ? kNone : def(p, part));
       if (list.back() == kNone && p.kind != Kind::kSink) return refuse(i, "vector element does not fit");
     }
     const uint32_t other = pack ? kNone : use(a, type);
@@ -53,16 +64,22 @@ bool Decoder::d_mov(const ptx::Instruction& i) {
     op.count = static_cast<uint8_t>(list.size());
     op.type = part;
     op.type2 = type;
-    if (pack) op.d = def(d, type);
-    else op.a = other;
+    if (pack)
+      op.d = def(d, type);
+    else
+      op.a = other;
     if (pack && op.d == kNone) return refuse(i, "destination does not fit");
     finish();
     return true;
   }
   if (a.kind == Kind::kSpecial) {
-    struct Clock { std::string_view name; uint8_t sub; };
-    for (const Clock& c : {Clock{"%clock", 0}, Clock{"%clock_hi", 1}, Clock{"%clock64", 2}, Clock{"%globaltimer", 3},
-                           Clock{"%globaltimer_lo", 4}, Clock{"%globaltimer_hi", 5}})
+    struct Clock {
+      std::string_view name;
+      uint8_t sub;
+    };
+    for (const Clock& c :
+         {Clock{"%clock", 0}, Clock{"%clock_hi", 1}, Clock{"%clock64", 2}, Clock{"%globaltimer", 3},
+          Clock{"%globaltimer_lo", 4}, Clock{"%globaltimer_hi", 5}})
       if (a.name == c.name) {
         const bool wide = c.sub == 2 || c.sub == 3;
         Op& op = start(op_clock);
@@ -134,7 +151,8 @@ bool Decoder::d_mul(const ptx::Instruction& i) {
     if (!h || a == kNone || b == kNone) return refuse(i, "operand does not fit");
     Op& op = start(h);
     op.a = a, op.b = b, op.type = type;
-    op.d = def(i.operands[0], storage_of(type) == 4 && (type == Ty::kU32 || type == Ty::kS32) ? Ty::kU64 : Ty::kU32);
+    op.d = def(i.operands[0],
+               storage_of(type) == 4 && (type == Ty::kU32 || type == Ty::kS32) ? Ty::kU64 : Ty::kU32);
     if (op.d == kNone) return refuse(i, "destination does not fit");
     finish();
     return true;
@@ -213,8 +231,12 @@ bool Decoder::d_minmax(const ptx::Instruction& i) {
 bool Decoder::d_unary(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   Operation operation;
-  if (!lookup({{"abs", Operation::kAbs}, {"neg", Operation::kNeg}, {"not", Operation::kNot}, {"cnot", Operation::kCnot}},
-              i.opcode, &operation) || m.types.size() != 1 || !leftover(i, m))
+  if (!lookup({{"abs", Operation::kAbs},
+               {"neg", Operation::kNeg},
+               {"not", Operation::kNot},
+               {"cnot", Operation::kCnot}},
+              i.opcode, &operation) ||
+      m.types.size() != 1 || !leftover(i, m))
     return refuse(i, "unknown form");
   return simple(i, operation, ty_of(m.types[0]), 1, m.flags);
 }
@@ -223,7 +245,8 @@ bool Decoder::d_bits(const ptx::Instruction& i) {  // two operands: and or xor
   Modifiers m = sort_modifiers(i);
   // The opcode's own name may double as a modifier nowhere; types only.
   Operation operation;
-  if (!lookup({{"and", Operation::kAnd}, {"or", Operation::kOr}, {"xor", Operation::kXor}}, i.opcode, &operation) ||
+  if (!lookup({{"and", Operation::kAnd}, {"or", Operation::kOr}, {"xor", Operation::kXor}}, i.opcode,
+              &operation) ||
       m.types.size() != 1 || !leftover(i, m))
     return refuse(i, "unknown form");
   return simple(i, operation, ty_of(m.types[0]), 2);
@@ -295,13 +318,16 @@ bool Decoder::d_special_bits(const ptx::Instruction& i) {
   } else {
     operation = Operation::kLop3;
     sources = {Ty::kU32, Ty::kU32, Ty::kU32};
-    if (!need(i, 5, 5) || i.operands[4].kind != Kind::kInteger) return refuse(i, "only lop3.b32 with an immediate table is supported by the software GPU");
+    if (!need(i, 5, 5) || i.operands[4].kind != Kind::kInteger)
+      return refuse(i, "only lop3.b32 with an immediate table is supported by the software GPU");
   }
   if (!leftover(i, m)) return false;
   if (!need(i, sources.size() + 1, sources.size() + (operation == Operation::kLop3 ? 2 : 1))) return false;
-  const Handler h = scalar_handler(operation, operation == Operation::kBfe || operation == Operation::kBfind ||
-                                                      operation == Operation::kSad || operation == Operation::kSzext
-                                                  ? type : counts);
+  const Handler h =
+      scalar_handler(operation, operation == Operation::kBfe || operation == Operation::kBfind ||
+                                        operation == Operation::kSad || operation == Operation::kSzext
+                                    ? type
+                                    : counts);
   if (!h) return refuse(i, "not supported for this type by the software GPU");
   uint32_t s[4] = {kNone, kNone, kNone, kNone};
   for (size_t k = 0; k < sources.size(); ++k) {
@@ -331,9 +357,16 @@ bool Decoder::d_dp(const ptx::Instruction& i) {
 bool Decoder::d_approx(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   Operation operation;
-  if (!lookup({{"rcp", Operation::kRcp}, {"sqrt", Operation::kSqrt}, {"rsqrt", Operation::kRsqrt}, {"sin", Operation::kSin},
-               {"cos", Operation::kCos}, {"lg2", Operation::kLg2}, {"ex2", Operation::kEx2}, {"tanh", Operation::kTanh}},
-              i.opcode, &operation) || m.types.size() != 1 || !leftover(i, m))
+  if (!lookup({{"rcp", Operation::kRcp},
+               {"sqrt", Operation::kSqrt},
+               {"rsqrt", Operation::kRsqrt},
+               {"sin", Operation::kSin},
+               {"cos", Operation::kCos},
+               {"lg2", Operation::kLg2},
+               {"ex2", Operation::kEx2},
+               {"tanh", Operation::kTanh}},
+              i.opcode, &operation) ||
+      m.types.size() != 1 || !leftover(i, m))
     return refuse(i, "unknown form");
   return simple(i, operation, ty_of(m.types[0]), 1, m.flags, static_cast<unsigned>(m.rounding));
 }
@@ -442,7 +475,8 @@ bool Decoder::d_selp(const ptx::Instruction& i) {
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 4, 4)) return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
   bool negated;
-  const uint32_t a = use(i.operands[1], type), b = use(i.operands[2], type), c = use_predicate(i.operands[3], &negated);
+  const uint32_t a = use(i.operands[1], type), b = use(i.operands[2], type),
+                 c = use_predicate(i.operands[3], &negated);
   const Handler h = pick(Operation::kSelp, type);
   if (!h || a == kNone || b == kNone || c == kNone) return refuse(i, "operand does not fit");
   Op& op = start(h);
@@ -477,7 +511,8 @@ bool Decoder::d_cvt(const ptx::Instruction& i) {
   const Ty type = ty_of(to), source = ty_of(from);
   if (type == Ty::kCount || source == Ty::kCount) return refuse(i, "unknown types of cvt");
   const auto small_float = [](ptx::Type t) {
-    return t == ptx::Type::kE4m3x2 || t == ptx::Type::kE5m2x2 || t == ptx::Type::kE4m3 || t == ptx::Type::kE5m2;
+    return t == ptx::Type::kE4m3x2 || t == ptx::Type::kE5m2x2 || t == ptx::Type::kE4m3 ||
+           t == ptx::Type::kE5m2;
   };
   const bool pair = to == ptx::Type::kF16x2 || to == ptx::Type::kBf16x2 || to == ptx::Type::kE4m3x2 ||
                     to == ptx::Type::kE5m2x2;
@@ -507,21 +542,48 @@ bool Decoder::d_cvt(const ptx::Instruction& i) {
   Operation by{};
   bool known = true;
   switch (source) {
-    case Ty::kU8: by = Operation::kCvtFromU8; break;
-    case Ty::kS8: by = Operation::kCvtFromS8; break;
-    case Ty::kU16: by = Operation::kCvtFromU16; break;
-    case Ty::kS16: by = Operation::kCvtFromS16; break;
-    case Ty::kU32: by = Operation::kCvtFromU32; break;
-    case Ty::kS32: by = Operation::kCvtFromS32; break;
-    case Ty::kU64: by = Operation::kCvtFromU64; break;
-    case Ty::kS64: by = Operation::kCvtFromS64; break;
-    case Ty::kF32: by = Operation::kCvtFromF32; break;
-    case Ty::kF64: by = Operation::kCvtFromF64; break;
-    case Ty::kF16: by = Operation::kCvtFromF16; break;
-    case Ty::kBf16: by = Operation::kCvtFromBf16; break;
-    default: known = false; break;
+    case Ty::kU8:
+      by = Operation::kCvtFromU8;
+      break;
+    case Ty::kS8:
+      by = Operation::kCvtFromS8;
+      break;
+    case Ty::kU16:
+      by = Operation::kCvtFromU16;
+      break;
+    case Ty::kS16:
+      by = Operation::kCvtFromS16;
+      break;
+    case Ty::kU32:
+      by = Operation::kCvtFromU32;
+      break;
+    case Ty::kS32:
+      by = Operation::kCvtFromS32;
+      break;
+    case Ty::kU64:
+      by = Operation::kCvtFromU64;
+      break;
+    case Ty::kS64:
+      by = Operation::kCvtFromS64;
+      break;
+    case Ty::kF32:
+      by = Operation::kCvtFromF32;
+      break;
+    case Ty::kF64:
+      by = Operation::kCvtFromF64;
+      break;
+    case Ty::kF16:
+      by = Operation::kCvtFromF16;
+      break;
+    case Ty::kBf16:
+      by = Operation::kCvtFromBf16;
+      break;
+    default:
+      known = false;
+      break;
   }
-  const bool plain = !(flags & ~kFtz) && !satfinite;
+  const bool single = type == Ty::kF32 && source == Ty::kF32;  // its vector handler saturates too
+  const bool plain = !(flags & ~(kFtz | (single ? kSat : 0))) && !satfinite;
   bool usual = !m.has_rounding || m.rounding == Rounding::kNearest;
   if (from_float && !to_float) usual = m.to_integer && m.rounding == Rounding::kZero;
   if (from_float && to_float && m.to_integer) usual = false;
@@ -561,11 +623,13 @@ bool Decoder::d_vabsdiff(const ptx::Instruction& i) {
   const bool add = m.take("add");
   if (m.types.size() != 3 || (m.flags & kSat) || !leftover(i, m) || !need(i, 4, 4))
     return refuse(i, "this form is not supported by the software GPU");
-  const uint32_t a = use(i.operands[1], Ty::kU32), b = use(i.operands[2], Ty::kU32), c = use(i.operands[3], Ty::kU32);
+  const uint32_t a = use(i.operands[1], Ty::kU32), b = use(i.operands[2], Ty::kU32),
+                 c = use(i.operands[3], Ty::kU32);
   if (a == kNone || b == kNone || c == kNone) return refuse(i, "operand does not fit");
   Op& op = start(absolute_differences);
   op.a = a, op.b = b, op.c = c, op.count = i.opcode == "vabsdiff4" ? 4 : 2;
-  op.sub = static_cast<uint8_t>((ty_of(m.types[1]) == Ty::kS32 ? 1 : 0) | (ty_of(m.types[2]) == Ty::kS32 ? 2 : 0) | (add ? 4 : 0));
+  op.sub = static_cast<uint8_t>((ty_of(m.types[1]) == Ty::kS32 ? 1 : 0) |
+                                (ty_of(m.types[2]) == Ty::kS32 ? 2 : 0) | (add ? 4 : 0));
   op.d = def(i.operands[0], Ty::kU32);
   if (op.d == kNone) return refuse(i, "destination does not fit");
   finish();

@@ -10,17 +10,28 @@ using Kind = ptx::Operand::Kind;
 
 Element element_of(ptx::Type type) {
   switch (type) {
-    case ptx::Type::kF16: return Element::kF16;
-    case ptx::Type::kBf16: return Element::kBf16;
-    case ptx::Type::kTf32: return Element::kTf32;
-    case ptx::Type::kF64: return Element::kF64;
-    case ptx::Type::kS8: return Element::kS8;
-    case ptx::Type::kU8: return Element::kU8;
-    case ptx::Type::kE4m3: return Element::kE4m3;
-    case ptx::Type::kE5m2: return Element::kE5m2;
-    case ptx::Type::kF32: return Element::kF32;
-    case ptx::Type::kS32: return Element::kS32;
-    default: return Element::kNone;
+    case ptx::Type::kF16:
+      return Element::kF16;
+    case ptx::Type::kBf16:
+      return Element::kBf16;
+    case ptx::Type::kTf32:
+      return Element::kTf32;
+    case ptx::Type::kF64:
+      return Element::kF64;
+    case ptx::Type::kS8:
+      return Element::kS8;
+    case ptx::Type::kU8:
+      return Element::kU8;
+    case ptx::Type::kE4m3:
+      return Element::kE4m3;
+    case ptx::Type::kE5m2:
+      return Element::kE5m2;
+    case ptx::Type::kF32:
+      return Element::kF32;
+    case ptx::Type::kS32:
+      return Element::kS32;
+    default:
+      return Element::kNone;
   }
 }
 // "m16n8k16"; removes it from the list.
@@ -29,7 +40,8 @@ bool take_shape(Modifiers& m, MatrixInfo* info) {
     unsigned a, b, c;
     const std::string text(m.others[i]);
     if (std::sscanf(text.c_str(), "m%un%uk%u", &a, &b, &c) != 3) continue;
-    info->m = static_cast<uint16_t>(a), info->n = static_cast<uint16_t>(b), info->k = static_cast<uint16_t>(c);
+    info->m = static_cast<uint16_t>(a), info->n = static_cast<uint16_t>(b),
+    info->k = static_cast<uint16_t>(c);
     m.others.erase(m.others.begin() + static_cast<std::ptrdiff_t>(i));
     return true;
   }
@@ -37,13 +49,23 @@ bool take_shape(Modifiers& m, MatrixInfo* info) {
 }
 unsigned bits_of(Element e) {
   switch (e) {
-    case Element::kF16: case Element::kBf16: return 16;
-    case Element::kS8: case Element::kU8: case Element::kE4m3: case Element::kE5m2: return 8;
-    case Element::kF64: return 64;
-    default: return 32;
+    case Element::kF16:
+    case Element::kBf16:
+      return 16;
+    case Element::kS8:
+    case Element::kU8:
+    case Element::kE4m3:
+    case Element::kE5m2:
+      return 8;
+    case Element::kF64:
+      return 64;
+    default:
+      return 32;
   }
 }
-Ty register_type(Element e) { return e == Element::kF64 ? Ty::kF64 : e == Element::kF32 ? Ty::kF32 : Ty::kU32; }
+Ty register_type(Element e) {
+  return e == Element::kF64 ? Ty::kF64 : e == Element::kF32 ? Ty::kF32 : Ty::kU32;
+}
 
 }  // namespace
 
@@ -71,14 +93,17 @@ bool Decoder::d_ldmatrix(const ptx::Instruction& i) {
   for (unsigned n : {1u, 2u, 4u})
     if (m.take(n == 1 ? "x1" : n == 2 ? "x2" : "x4")) count = n;
   const bool trans = m.take("trans");
-  if (!count || !m.take("m8n8") || m.types.size() != 1 || m.types[0] != ptx::Type::kB16 || !leftover(i, m) || !need(i, 2, 2))
+  if (!count || !m.take("m8n8") || m.types.size() != 1 || m.types[0] != ptx::Type::kB16 || !leftover(i, m) ||
+      !need(i, 2, 2))
     return refuse(i, "this form is not supported by the software GPU");
   Space space = m.space;
   Op op{};
-  if (!address(i.operands[store ? 0 : 1], &op, &space) || op.a == kNone) return refuse(i, "address does not fit");
+  if (!address(i.operands[store ? 0 : 1], &op, &space) || op.a == kNone)
+    return refuse(i, "address does not fit");
   uint32_t first;
   uint8_t n;
-  if (!fragment(i.operands[store ? 1 : 0], Ty::kU32, !store, &first, &n) || n != count) return refuse(i, "registers do not fit");
+  if (!fragment(i.operands[store ? 1 : 0], Ty::kU32, !store, &first, &n) || n != count)
+    return refuse(i, "registers do not fit");
   Op& out = start(store ? op_stmatrix : op_ldmatrix);
   out.a = op.a, out.imm = op.imm, out.flags = op.flags, out.space = static_cast<uint8_t>(space);
   out.extra = first, out.count = static_cast<uint8_t>(count), out.sub = trans;
@@ -109,7 +134,8 @@ bool Decoder::d_mma(const ptx::Instruction& i) {
   m.take("sync");
   m.take("aligned");
   info.saturate = m.take("satfinite");
-  if (!take_shape(m, &info) || !m.take("row") || !m.take("col") || m.types.size() != 4 || !leftover(i, m) || !need(i, 4, 4))
+  if (!take_shape(m, &info) || !m.take("row") || !m.take("col") || m.types.size() != 4 || !leftover(i, m) ||
+      !need(i, 4, 4))
     return refuse(i, "this form is not supported by the software GPU");
   info.d_type = element_of(m.types[0]), info.a_type = element_of(m.types[1]);
   info.b_type = element_of(m.types[2]), info.c_type = element_of(m.types[3]);
@@ -120,17 +146,21 @@ bool Decoder::finish_mma(const ptx::Instruction& i, MatrixInfo& info) {
   if (info.d_type == Element::kNone || info.a_type == Element::kNone || info.b_type == Element::kNone ||
       info.c_type == Element::kNone || info.m > 32 || info.n > 32 || info.k > 32)
     return refuse(i, "element types or shape are not supported by the software GPU");
-  if (!fragment(i.operands[1], register_type(info.a_type) == Ty::kF64 ? Ty::kF64 : Ty::kU32, false, &info.a, &info.n_a) ||
-      !fragment(i.operands[2], register_type(info.b_type) == Ty::kF64 ? Ty::kF64 : Ty::kU32, false, &info.b, &info.n_b) ||
+  if (!fragment(i.operands[1], register_type(info.a_type) == Ty::kF64 ? Ty::kF64 : Ty::kU32, false, &info.a,
+                &info.n_a) ||
+      !fragment(i.operands[2], register_type(info.b_type) == Ty::kF64 ? Ty::kF64 : Ty::kU32, false, &info.b,
+                &info.n_b) ||
       !fragment(i.operands[3], register_type(info.c_type), false, &info.c, &info.n_c) ||
       !fragment(i.operands[0], register_type(info.d_type), true, &info.d, &info.n_d))
     return refuse(i, "registers do not fit");
   if (!info.wmma) {
     // The layout must cover each matrix exactly.
-    const auto covers = [](unsigned n, Element e, unsigned total) { return n * 32 * (e == Element::kF64 ? 1 : 32 / bits_of(e)) == total; };
-    if ((info.m != 8 && info.m != 16) || info.n != 8 ||
-        !covers(info.n_a, info.a_type, info.m * info.k) || !covers(info.n_b, info.b_type, info.n * info.k) ||
-        !covers(info.n_c, info.c_type, info.m * info.n) || !covers(info.n_d, info.d_type, info.m * info.n))
+    const auto covers = [](unsigned n, Element e, unsigned total) {
+      return n * 32 * (e == Element::kF64 ? 1 : 32 / bits_of(e)) == total;
+    };
+    if ((info.m != 8 && info.m != 16) || info.n != 8 || !covers(info.n_a, info.a_type, info.m * info.k) ||
+        !covers(info.n_b, info.b_type, info.n * info.k) || !covers(info.n_c, info.c_type, info.m * info.n) ||
+        !covers(info.n_d, info.d_type, info.m * info.n))
       return refuse(i, "shape is not supported by the software GPU");
   }
   Op& op = start(op_mma);
@@ -180,12 +210,14 @@ bool Decoder::d_wmma(const ptx::Instruction& i) {
   if (info.type == Element::kNone) return refuse(i, "element type is not supported by the software GPU");
   Space space = m.space;
   Op op{};
-  if (!address(i.operands[load ? 1 : 0], &op, &space) || op.a == kNone) return refuse(i, "address does not fit");
+  if (!address(i.operands[load ? 1 : 0], &op, &space) || op.a == kNone)
+    return refuse(i, "address does not fit");
   if (i.operands.size() == 3) {
     op.b = use(i.operands[2], Ty::kU32);
     if (op.b == kNone) return refuse(i, "stride does not fit");
   }
-  if (!fragment(i.operands[load ? 0 : 1], register_type(info.type), load, &info.d, &info.n_d)) return refuse(i, "registers do not fit");
+  if (!fragment(i.operands[load ? 0 : 1], register_type(info.type), load, &info.d, &info.n_d))
+    return refuse(i, "registers do not fit");
   Op& out = start(load ? op_wmma_load : op_wmma_store);
   out.a = op.a, out.b = op.b, out.imm = op.imm, out.flags = op.flags, out.space = static_cast<uint8_t>(space);
   out.extra = static_cast<uint32_t>(code_.matrices.size());

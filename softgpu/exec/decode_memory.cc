@@ -15,8 +15,10 @@ bool Decoder::address(const ptx::Operand& o, Op* op, Space* space) {
     if (!find_register(o.name, &r)) return false;
     pending_uses_.push_back(r.index);
     op->a = r.index << 2;
-    if (r.width == 4) op->flags |= kAddress32;
-    else if (r.width != 8) return false;
+    if (r.width == 4)
+      op->flags |= kAddress32;
+    else if (r.width != 8)
+      return false;
     if (r.width == 4 && *space == Space::kGeneric) return false;
     return true;
   }
@@ -40,28 +42,45 @@ bool Decoder::address(const ptx::Operand& o, Op* op, Space* space) {
     case Where::kShared:
       if (*space == Space::kGeneric) *space = Space::kShared;
       [[fallthrough]];
-    case Where::kConstant: op->a = constant(8, object.value); return true;
+    case Where::kConstant:
+      op->a = constant(8, object.value);
+      return true;
   }
   return false;
 }
 
 namespace {
-struct Element { Ty type; bool ok; };
+struct Element {
+  Ty type;
+  bool ok;
+};
 // Element type as the memory handlers know it.
 Ty memory_type(ptx::Type type) {
   switch (ty_of(type)) {
-    case Ty::kF16: case Ty::kBf16: return Ty::kU16;
-    case Ty::kF16x2: case Ty::kBf16x2: case Ty::kF32: case Ty::kS32: case Ty::kTf32: return Ty::kU32;
-    case Ty::kF64: case Ty::kS64: return Ty::kU64;
-    default: return ty_of(type);
+    case Ty::kF16:
+    case Ty::kBf16:
+      return Ty::kU16;
+    case Ty::kF16x2:
+    case Ty::kBf16x2:
+    case Ty::kF32:
+    case Ty::kS32:
+    case Ty::kTf32:
+      return Ty::kU32;
+    case Ty::kF64:
+    case Ty::kS64:
+      return Ty::kU64;
+    default:
+      return ty_of(type);
   }
 }
 }  // namespace
 
 bool Decoder::d_ld(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2)) return refuse(i, "unknown form");
-  if (m.vector > 4) return refuse(i, "vectors of more than four elements are not supported by the software GPU");
+  if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2))
+    return refuse(i, "unknown form");
+  if (m.vector > 4)
+    return refuse(i, "vectors of more than four elements are not supported by the software GPU");
   const Ty type = memory_type(m.types[0]);
   if (type == Ty::kCount || type == Ty::kPred) return refuse(i, "type is not supported by the software GPU");
   Space space = m.space;
@@ -75,7 +94,8 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
   } else if (!m.is_volatile) {
     const Handler fast_global = fast_handler(Operation::kLdGlobal, type);
     if (space == Space::kGlobal && fast_global && !(op.flags & kAddress32)) h = fast_global;
-    if (space == Space::kShared && fast_handler(Operation::kLdShared, type)) h = fast_handler(Operation::kLdShared, type);
+    if (space == Space::kShared && fast_handler(Operation::kLdShared, type))
+      h = fast_handler(Operation::kLdShared, type);
     if (space == Space::kGeneric) {
       h = op_load_generic;
       op.target = reinterpret_cast<const Op*>(fast_global);
@@ -91,7 +111,8 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
     d[k] = def(*parts[k], storage_of(type) == 4 ? (as_written == Ty::kS32 ? Ty::kS32 : type) : type);
     if (d[k] == kNone) return refuse(i, "destination does not fit");
   }
-  if (entry_param && static_cast<uint64_t>(op.imm) + ptx::type_bytes(m.types[0]) * m.vector > info_->param_bytes)
+  if (entry_param &&
+      static_cast<uint64_t>(op.imm) + ptx::type_bytes(m.types[0]) * m.vector > info_->param_bytes)
     return refuse(i, "read beyond the parameters");
   Op& out = start(h);
   const uint32_t issue = out.issue, line = out.line;
@@ -109,8 +130,10 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
 
 bool Decoder::d_st(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2)) return refuse(i, "unknown form");
-  if (m.vector > 4) return refuse(i, "vectors of more than four elements are not supported by the software GPU");
+  if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2))
+    return refuse(i, "unknown form");
+  if (m.vector > 4)
+    return refuse(i, "vectors of more than four elements are not supported by the software GPU");
   const Ty type = memory_type(m.types[0]);
   if (type == Ty::kCount || type == Ty::kPred) return refuse(i, "type is not supported by the software GPU");
   Space space = m.space;
@@ -122,7 +145,8 @@ bool Decoder::d_st(const ptx::Instruction& i) {
     const Ty plain = type == Ty::kS8 ? Ty::kU8 : type == Ty::kS16 ? Ty::kU16 : type;
     const Handler fast_global = fast_handler(Operation::kStGlobal, plain);
     if (space == Space::kGlobal && fast_global && !(op.flags & kAddress32)) h = fast_global;
-    if (space == Space::kShared && fast_handler(Operation::kStShared, plain)) h = fast_handler(Operation::kStShared, plain);
+    if (space == Space::kShared && fast_handler(Operation::kStShared, plain))
+      h = fast_handler(Operation::kStShared, plain);
     if (space == Space::kGeneric) {
       h = op_store_generic;
       op.target = reinterpret_cast<const Op*>(fast_global);
@@ -154,7 +178,10 @@ bool Decoder::d_st(const ptx::Instruction& i) {
 // atom{.sem}{.scope}{.space}.op.type d, [a], b{, c};  red the same without d
 bool Decoder::d_atom(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  struct Row { const char* name; Atomic how; };
+  struct Row {
+    const char* name;
+    Atomic how;
+  };
   bool found = false;
   Atomic how{};
   for (const Row& row : {Row{"add", Atomic::kAdd}, Row{"min", Atomic::kMin}, Row{"max", Atomic::kMax},
@@ -168,7 +195,8 @@ bool Decoder::d_atom(const ptx::Instruction& i) {
       !need(i, want, want + (m.cache_hint ? 1 : 0)))
     return refuse(i, "unknown form of an atomic operation");
   const Ty type = ty_of(m.types[0]);
-  if (type == Ty::kCount || type == Ty::kU8 || type == Ty::kS8) return refuse(i, "type is not supported by the software GPU");
+  if (type == Ty::kCount || type == Ty::kU8 || type == Ty::kS8)
+    return refuse(i, "type is not supported by the software GPU");
   Space space = m.space;
   Op op{};
   const size_t base = red ? 0 : 1;
@@ -196,7 +224,8 @@ bool Decoder::d_atom(const ptx::Instruction& i) {
 bool Decoder::d_cvta(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   const bool to = m.take("to");
-  if (m.types.size() != 1 || !m.has_space || !leftover(i, m) || !need(i, 2, 2)) return refuse(i, "unknown form");
+  if (m.types.size() != 1 || !m.has_space || !leftover(i, m) || !need(i, 2, 2))
+    return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
   if (storage_of(type) != 8) return refuse(i, "32-bit generic addresses do not exist");
   const ptx::Operand& from = i.operands[1];
@@ -261,10 +290,11 @@ bool Decoder::d_isspacep(const ptx::Instruction& i) {
   return true;
 }
 
-// Hints and fences: one block runs on one thread and global atomics are real, so ordering needs nothing more than
-// what volatile and atomic accesses already do.
+// Hints and fences: one block runs on one thread and global atomics are real, so ordering needs nothing more
+// than what volatile and atomic accesses already do.
 bool Decoder::d_nothing(const ptx::Instruction& i) {
-  if (i.has("tensormap") || i.has("tensormap::generic")) return refuse(i, "tensor maps are not supported by the software GPU");
+  if (i.has("tensormap") || i.has("tensormap::generic"))
+    return refuse(i, "tensor maps are not supported by the software GPU");
   start(i.opcode == "fence" || i.opcode == "membar" ? op_fence : op_nothing);
   finish();
   return true;
@@ -290,7 +320,8 @@ bool Decoder::d_cp(const ptx::Instruction& i) {
   op.extra = static_cast<uint32_t>(to.imm);
   const uint16_t keep = op.flags;
   op.flags = 0;
-  if (!address(i.operands[1], &op, &global) || (op.flags & kAddress32)) return refuse(i, "address does not fit");
+  if (!address(i.operands[1], &op, &global) || (op.flags & kAddress32))
+    return refuse(i, "address does not fit");
   op.flags = keep;
   if (i.operands[2].kind != Kind::kInteger) return refuse(i, "size must be a constant");
   op.count = static_cast<uint8_t>(i.operands[2].bits);

@@ -1,14 +1,20 @@
-// Which instruction set's vector handlers to use, decided once. TESSERA_EXEC_ISA=avx512|avx2|v2|none overrides, for
-// tests and for comparing.
+// Which instruction set's vector handlers to use, decided once. TESSERA_EXEC_ISA=avx512|avx2|v2|none
+// overrides, for tests and for comparing.
 #include <cstdlib>
 #include <string_view>
 
 #include "softgpu/exec/core.h"
 
 namespace tessera::softgpu::exec {
-namespace avx512 { extern const FastTable kFastTable; }
-namespace avx2 { extern const FastTable kFastTable; }
-namespace v2 { extern const FastTable kFastTable; }
+namespace avx512 {
+extern const FastTable kFastTable;
+}
+namespace avx2 {
+extern const FastTable kFastTable;
+}
+namespace v2 {
+extern const FastTable kFastTable;
+}
 
 namespace {
 const FastTable* choose() {
@@ -16,8 +22,8 @@ const FastTable* choose() {
   const bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("fma");
-  const bool has2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-                    __builtin_cpu_supports("bmi2");
+  const bool has2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
   const bool has1 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
   const char* text = std::getenv("TESSERA_EXEC_ISA");
   const std::string_view wish = text ? text : "";

@@ -1,10 +1,10 @@
-// Executes PTX on the CPU: a warp-vector interpreter (32 lanes at once). softgpu/driver loads modules and runs
-// grids through this page; nothing here knows streams, time or other processes.
+// Executes PTX on the CPU: a warp-vector interpreter (32 lanes at once). softgpu/driver loads modules and
+// runs grids through this page; nothing here knows streams, time or other processes.
 //
-// Device addresses are host addresses of this process (what cuMemAlloc of the software GPU returns), so global,
-// const, mapped-host and managed memory need no translation. Shared and local memory have generic-address windows
-// of their own. Every access is checked against AllocationMap.
-// What is not supported is refused by Program::load with instruction, line and kernel named; never executed wrongly.
+// Device addresses are host addresses of this process (what cuMemAlloc of the software GPU returns), so
+// global, const, mapped-host and managed memory need no translation. Shared and local memory have
+// generic-address windows of their own. Every access is checked against AllocationMap. What is not supported
+// is refused by Program::load with instruction, line and kernel named; never executed wrongly.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@
 
 namespace tessera::softgpu::exec {
 
-// Live memory that kernels may touch. add/remove: any thread; lookups run concurrently with them. A range removed
-// while a kernel runs faults in that kernel from then on (per-warp caches check `generation`).
+// Live memory that kernels may touch. add/remove: any thread; lookups run concurrently with them. A range
+// removed while a kernel runs faults in that kernel from then on (per-warp caches check `generation`).
 class AllocationMap {
  public:
   AllocationMap();
@@ -31,11 +31,12 @@ class AllocationMap {
     bool writable = true;
   };
   void add(uint64_t begin, uint64_t bytes, bool writable);
-  bool remove(uint64_t begin);                     // by exact begin
-  bool find(uint64_t address, Range* range) const; // the range that holds address
+  bool remove(uint64_t begin);                         // by exact begin
+  bool find(uint64_t address, Range* range) const;     // the range that holds address
   bool nearest(uint64_t address, Range* range) const;  // for reports
   uint64_t generation() const;
-  const uint64_t* generation_word() const;  // the same, for the interpreter's per-access check (atomic loads only)
+  const uint64_t* generation_word()
+      const;  // the same, for the interpreter's per-access check (atomic loads only)
 
  private:
   struct State;
@@ -43,16 +44,24 @@ class AllocationMap {
 };
 
 enum class FaultKind : uint8_t {
-  kNone, kIllegalAddress, kMisalignedAddress, kIllegalInstruction, kTrap, kAssert, kDeadlock, kInvalidPc, kStackOverflow,
+  kNone,
+  kIllegalAddress,
+  kMisalignedAddress,
+  kIllegalInstruction,
+  kTrap,
+  kAssert,
+  kDeadlock,
+  kInvalidPc,
+  kStackOverflow,
 };
 
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   std::string kernel;
   std::array<uint32_t, 3> block{}, thread{};
-  uint32_t line = 0;          // of the PTX text
+  uint32_t line = 0;  // of the PTX text
   uint64_t address = 0;
-  std::string text;           // instruction, nearest allocation, deadlocked PCs ...
+  std::string text;  // instruction, nearest allocation, deadlocked PCs ...
 };
 
 struct Param {
@@ -62,19 +71,19 @@ struct Param {
 struct KernelInfo {
   std::string name;
   std::vector<Param> params;
-  uint32_t param_bytes = 0;            // whole block
+  uint32_t param_bytes = 0;  // whole block
   uint32_t static_shared_bytes = 0;
-  uint32_t local_bytes = 0;            // per thread
-  uint32_t registers = 0;              // estimate for occupancy: 32-bit registers live at once, >= 16, <= 255
-  uint32_t max_threads_per_block = 1024;   // .maxntid / .reqntid
+  uint32_t local_bytes = 0;  // per thread
+  uint32_t registers = 0;    // estimate for occupancy: 32-bit registers live at once, >= 16, <= 255
+  uint32_t max_threads_per_block = 1024;     // .maxntid / .reqntid
   std::array<uint32_t, 3> required_block{};  // .reqntid, zeros if none
 };
 
 // What a grid did, for the roofline model in softgpu/timing. Summed over executed blocks.
 struct Work {
-  uint64_t warp_instructions = 0;      // issue slots, one per executed warp instruction
-  uint64_t global_bytes = 0;           // device-memory traffic in 32-byte sectors x 32, per warp access, no cache
-  uint64_t tensor_operations = 0;      // multiply-adds x 2 in mma/wmma
+  uint64_t warp_instructions = 0;  // issue slots, one per executed warp instruction
+  uint64_t global_bytes = 0;       // device-memory traffic in 32-byte sectors x 32, per warp access, no cache
+  uint64_t tensor_operations = 0;  // multiply-adds x 2 in mma/wmma
 };
 
 // Progress of a running grid; the runner writes, anyone reads (relaxed: statistics only).
@@ -87,30 +96,33 @@ struct Progress {
 struct Launch {
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
-  const void* params = nullptr;        // param block of KernelInfo::param_bytes, read during run() only
-  uint64_t block_order_seed = 0;       // 0 ascending, 1 reversed, else random permutation by seed
-  bool cooperative = false;            // all blocks resident together
+  const void* params = nullptr;   // param block of KernelInfo::param_bytes, read during run() only
+  uint64_t block_order_seed = 0;  // 0 ascending, 1 reversed, else random permutation by seed
+  bool cooperative = false;       // all blocks resident together
 };
 
 class Kernel;  // decoded code of one entry; owned by its Program
 
 class Program {
  public:
-  // Places module globals and consts (registered in `memory`, released with the program) and decodes every function.
+  // Places module globals and consts (registered in `memory`, released with the program) and decodes every
+  // function.
   static base::Result<std::unique_ptr<Program>> load(const ptx::Module& module, AllocationMap& memory);
   virtual ~Program() = default;
-  virtual const Kernel* kernel(const std::string& name) const = 0;   // nullptr if there is none
+  virtual const Kernel* kernel(const std::string& name) const = 0;  // nullptr if there is none
   virtual const KernelInfo& info(const Kernel& kernel) const = 0;
   virtual std::vector<std::string> kernel_names() const = 0;
-  struct Symbol { uint64_t address, size_bytes; };
+  struct Symbol {
+    uint64_t address, size_bytes;
+  };
   virtual bool symbol(const std::string& name, Symbol* symbol) const = 0;
   virtual std::vector<std::string> symbol_names() const = 0;
 
-  // Runs the whole grid in the calling thread (plus helper threads if `threads` > 1) and returns when every block has
-  // ended or one faulted. Several grids may run concurrently. printf text goes to standard output.
+  // Runs the whole grid in the calling thread (plus helper threads if `threads` > 1) and returns when every
+  // block has ended or one faulted. Several grids may run concurrently. printf text goes to standard output.
   // `cancel` (may be null): polled; true ends the run early with FaultKind::kNone.
-  virtual Fault run(const Kernel& kernel, const Launch& launch, unsigned threads, Work* work, Progress* progress,
-                    const std::atomic<bool>* cancel) = 0;
+  virtual Fault run(const Kernel& kernel, const Launch& launch, unsigned threads, Work* work,
+                    Progress* progress, const std::atomic<bool>* cancel) = 0;
 };
 
 }  // namespace tessera::softgpu::exec

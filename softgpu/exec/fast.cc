@@ -1,34 +1,48 @@
-// Vector handlers for the operations that kernels spend their time in; compiled three times (AVX-512, AVX2, x86-64-v2)
-// with TS_ISA and TS_ISA_NAMESPACE set. What is missing here falls back to the scalar handlers, which define the
-// meaning; tests compare both. Nothing here may call library code: its inline copies would carry this unit's
-// instruction set into the whole program.
+// Vector handlers for the operations that kernels spend their time in; compiled three times (AVX-512, AVX2,
+// x86-64-v2) with TS_ISA and TS_ISA_NAMESPACE set. What is missing here falls back to the scalar handlers,
+// which define the meaning; tests compare both. Nothing here may call library code: its inline copies would
+// carry this unit's instruction set into the whole program.
 #include "softgpu/exec/simd.h"
 
 namespace tessera::softgpu::exec::TS_ISA_NAMESPACE {
 namespace {
 
 template <class T>
-struct BitsOf { using U = uint32_t; using S = int32_t; };
+struct BitsOf {
+  using U = uint32_t;
+  using S = int32_t;
+};
 template <>
-struct BitsOf<double> { using U = uint64_t; using S = int64_t; };
+struct BitsOf<double> {
+  using U = uint64_t;
+  using S = int64_t;
+};
 template <>
-struct BitsOf<uint64_t> { using U = uint64_t; using S = int64_t; };
+struct BitsOf<uint64_t> {
+  using U = uint64_t;
+  using S = int64_t;
+};
 template <>
-struct BitsOf<int64_t> { using U = uint64_t; using S = int64_t; };
+struct BitsOf<int64_t> {
+  using U = uint64_t;
+  using S = int64_t;
+};
 
-// --- integer and bit operations -------------------------------------------------------------------------------
+// --- integer and bit operations
+// -------------------------------------------------------------------------------
 
-#define TS_BINARY(name, expression)                                            \
-  template <class T>                                                           \
-  const Op* name(Warp& w, const Op* op) {                                      \
-    map2(w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b),                 \
-         [](auto a, auto b) __attribute__((always_inline)) { return expression; }); \
-    return op + 1;                                                             \
+#define TS_BINARY(name, expression)                                                \
+  template <class T>                                                               \
+  const Op* name(Warp& w, const Op* op) {                                          \
+    map2(                                                                          \
+        w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b),                      \
+        [](auto a, auto b) __attribute__((always_inline)) { return expression; }); \
+    return op + 1;                                                                 \
   }
 TS_BINARY(add, a + b)
 TS_BINARY(sub, a - b)
-TS_BINARY(mul, a * b)
-TS_BINARY(and_, a & b)
+TS_BINARY(mul, a* b)
+TS_BINARY(and_, a& b)
 TS_BINARY(or_, a | b)
 TS_BINARY(xor_, a ^ b)
 TS_BINARY(min_, a < b ? a : b)
@@ -37,98 +51,110 @@ TS_BINARY(max_, a > b ? a : b)
 
 template <class T>
 const Op* mov(Warp& w, const Op* op) {
-  map1(w, at<T>(w, op->d), at<T>(w, op->a), [](auto a) __attribute__((always_inline)) { return a; });
+  map1(
+      w, at<T>(w, op->d), at<T>(w, op->a), [](auto a) __attribute__((always_inline)) { return a; });
   return op + 1;
 }
 template <class T>
 const Op* not_(Warp& w, const Op* op) {
-  map1(w, at<T>(w, op->d), at<T>(w, op->a), [](auto a) __attribute__((always_inline)) { return ~a; });
+  map1(
+      w, at<T>(w, op->d), at<T>(w, op->a), [](auto a) __attribute__((always_inline)) { return ~a; });
   return op + 1;
 }
 template <class T>
 const Op* neg(Warp& w, const Op* op) {
-  map1(w, at<T>(w, op->d), at<T>(w, op->a), [](auto a) __attribute__((always_inline)) { return -a; });
+  map1(
+      w, at<T>(w, op->d), at<T>(w, op->a), [](auto a) __attribute__((always_inline)) { return -a; });
   return op + 1;
 }
 template <class T>
 const Op* mad(Warp& w, const Op* op) {
-  map3(w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b), at<T>(w, op->c),
-       [](auto a, auto b, auto c) __attribute__((always_inline)) { return a * b + c; });
+  map3(
+      w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b), at<T>(w, op->c),
+      [](auto a, auto b, auto c) __attribute__((always_inline)) { return a * b + c; });
   return op + 1;
 }
 template <class T, class Wide>
 const Op* mul_wide(Warp& w, const Op* op) {
   const T *a = at<T>(w, op->a), *b = at<T>(w, op->b);
-  map_mixed(w, at<Wide>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
-    return __builtin_convertvector(load<Vec64Lanes<T>>(a + i), Vec<Wide>) *
-           __builtin_convertvector(load<Vec64Lanes<T>>(b + i), Vec<Wide>);
-  });
+  map_mixed(
+      w, at<Wide>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+        return __builtin_convertvector(load<Vec64Lanes<T>>(a + i), Vec<Wide>) *
+               __builtin_convertvector(load<Vec64Lanes<T>>(b + i), Vec<Wide>);
+      });
   return op + 1;
 }
 template <class T, class Wide>
 const Op* mad_wide(Warp& w, const Op* op) {
   const T *a = at<T>(w, op->a), *b = at<T>(w, op->b);
   const Wide* c = at<Wide>(w, op->c);
-  map_mixed(w, at<Wide>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
-    return __builtin_convertvector(load<Vec64Lanes<T>>(a + i), Vec<Wide>) *
-               __builtin_convertvector(load<Vec64Lanes<T>>(b + i), Vec<Wide>) +
-           load<Vec<Wide>>(c + i);
-  });
+  map_mixed(
+      w, at<Wide>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+        return __builtin_convertvector(load<Vec64Lanes<T>>(a + i), Vec<Wide>) *
+                   __builtin_convertvector(load<Vec64Lanes<T>>(b + i), Vec<Wide>) +
+               load<Vec<Wide>>(c + i);
+      });
   return op + 1;
 }
 template <class T, class Wide>
 const Op* mul_hi(Warp& w, const Op* op) {
   const T *a = at<T>(w, op->a), *b = at<T>(w, op->b);
-  map_mixed(w, at<T>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
-    auto product = __builtin_convertvector(load<Vec64Lanes<T>>(a + i), Vec<Wide>) *
-                   __builtin_convertvector(load<Vec64Lanes<T>>(b + i), Vec<Wide>);
-    return __builtin_convertvector(product >> 32, Vec64Lanes<T>);
-  });
+  map_mixed(
+      w, at<T>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+        auto product = __builtin_convertvector(load<Vec64Lanes<T>>(a + i), Vec<Wide>) *
+                       __builtin_convertvector(load<Vec64Lanes<T>>(b + i), Vec<Wide>);
+        return __builtin_convertvector(product >> 32, Vec64Lanes<T>);
+      });
   return op + 1;
 }
 // Shift counts are 32-bit and clamp at the width.
 template <class T>
 const Op* shl32(Warp& w, const Op* op) {
-  map2(w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b), [](auto a, auto b) __attribute__((always_inline)) {
-    return b < 32 ? a << (b & 31) : a - a;
-  });
+  map2(
+      w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b),
+      [](auto a, auto b) __attribute__((always_inline)) { return b < 32 ? a << (b & 31) : a - a; });
   return op + 1;
 }
 const Op* shr_u32(Warp& w, const Op* op) {
-  map2(w, at<uint32_t>(w, op->d), at<uint32_t>(w, op->a), at<uint32_t>(w, op->b),
-       [](auto a, auto b) __attribute__((always_inline)) { return b < 32 ? a >> (b & 31) : a - a; });
+  map2(
+      w, at<uint32_t>(w, op->d), at<uint32_t>(w, op->a), at<uint32_t>(w, op->b),
+      [](auto a, auto b) __attribute__((always_inline)) { return b < 32 ? a >> (b & 31) : a - a; });
   return op + 1;
 }
 const Op* shr_s32(Warp& w, const Op* op) {
-  map2(w, at<uint32_t>(w, op->d), at<uint32_t>(w, op->a), at<uint32_t>(w, op->b),
-       [](auto a, auto b) __attribute__((always_inline)) {
-         auto n = b < 32 ? b : (b - b) + 31;
-         return (Vec<uint32_t>)((Vec<int32_t>)a >> (Vec<int32_t>)n);
-       });
+  map2(
+      w, at<uint32_t>(w, op->d), at<uint32_t>(w, op->a), at<uint32_t>(w, op->b),
+      [](auto a, auto b) __attribute__((always_inline)) {
+        auto n = b < 32 ? b : (b - b) + 31;
+        return (Vec<uint32_t>)((Vec<int32_t>)a >> (Vec<int32_t>)n);
+      });
   return op + 1;
 }
 template <class T, class F>
 TS_INLINE void shift64(Warp& w, const Op* op, F f) {
   const T* a = at<T>(w, op->a);
   const uint32_t* b = at<uint32_t>(w, op->b);
-  map_mixed(w, at<T>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
-    return f(load<Vec<T>>(a + i), __builtin_convertvector(load<Vec64Lanes<uint32_t>>(b + i), Vec<uint64_t>));
-  });
+  map_mixed(
+      w, at<T>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+        return f(load<Vec<T>>(a + i),
+                 __builtin_convertvector(load<Vec64Lanes<uint32_t>>(b + i), Vec<uint64_t>));
+      });
 }
 const Op* shl64(Warp& w, const Op* op) {
-  shift64<uint64_t>(w, op, [](auto a, auto b)
-                        __attribute__((always_inline)) { return b < 64 ? a << (b & 63) : a - a; });
+  shift64<uint64_t>(
+      w, op, [](auto a, auto b) __attribute__((always_inline)) { return b < 64 ? a << (b & 63) : a - a; });
   return op + 1;
 }
 const Op* shr_u64(Warp& w, const Op* op) {
-  shift64<uint64_t>(w, op, [](auto a, auto b)
-                        __attribute__((always_inline)) { return b < 64 ? a >> (b & 63) : a - a; });
+  shift64<uint64_t>(
+      w, op, [](auto a, auto b) __attribute__((always_inline)) { return b < 64 ? a >> (b & 63) : a - a; });
   return op + 1;
 }
 const Op* shr_s64(Warp& w, const Op* op) {
-  shift64<int64_t>(w, op, [](auto a, auto b) __attribute__((always_inline)) {
-    return a >> (Vec<int64_t>)(b < 64 ? b : (b - b) + 63);
-  });
+  shift64<int64_t>(
+      w, op, [](auto a, auto b) __attribute__((always_inline)) {
+        return a >> (Vec<int64_t>)(b < 64 ? b : (b - b) + 63);
+      });
   return op + 1;
 }
 template <class T>
@@ -151,7 +177,8 @@ const Op* selp(Warp& w, const Op* op) {
   return op + 1;
 }
 
-// --- comparisons ----------------------------------------------------------------------------------------------
+// --- comparisons
+// ----------------------------------------------------------------------------------------------
 
 TS_INLINE void write_predicates(Warp& w, const Op* op, Mask r) {
   const Mask m = w.mask;
@@ -171,18 +198,31 @@ TS_INLINE void write_predicates(Warp& w, const Op* op, Mask r) {
   }
 }
 #define TS_COMPARE(expression) \
-  compare2(a, b, [](auto x, auto y) __attribute__((always_inline)) { return expression; })
+  compare2(                    \
+      a, b, [](auto x, auto y) __attribute__((always_inline)) { return expression; })
 template <class T>
 const Op* setp_int(Warp& w, const Op* op) {
   const T *a = at<T>(w, op->a), *b = at<T>(w, op->b);
   Mask r = 0;
   switch (static_cast<Compare>(op->sub)) {
-    case Compare::kEq: r = TS_COMPARE(x == y); break;
-    case Compare::kNe: r = TS_COMPARE(x != y); break;
-    case Compare::kLt: r = TS_COMPARE(x < y); break;
-    case Compare::kLe: r = TS_COMPARE(x <= y); break;
-    case Compare::kGt: r = TS_COMPARE(x > y); break;
-    default: r = TS_COMPARE(x >= y); break;
+    case Compare::kEq:
+      r = TS_COMPARE(x == y);
+      break;
+    case Compare::kNe:
+      r = TS_COMPARE(x != y);
+      break;
+    case Compare::kLt:
+      r = TS_COMPARE(x < y);
+      break;
+    case Compare::kLe:
+      r = TS_COMPARE(x <= y);
+      break;
+    case Compare::kGt:
+      r = TS_COMPARE(x > y);
+      break;
+    default:
+      r = TS_COMPARE(x >= y);
+      break;
   }
   write_predicates(w, op, r);
   return op + 1;
@@ -193,12 +233,24 @@ const Op* setp_int16(Warp& w, const Op* op) {
   const T *a = at<T>(w, op->a), *b = at<T>(w, op->b);
   Mask r = 0;
   switch (static_cast<Compare>(op->sub)) {
-    case Compare::kEq: r = TS_COMPARE((x << 16) == (y << 16)); break;
-    case Compare::kNe: r = TS_COMPARE((x << 16) != (y << 16)); break;
-    case Compare::kLt: r = TS_COMPARE((x << 16) < (y << 16)); break;
-    case Compare::kLe: r = TS_COMPARE((x << 16) <= (y << 16)); break;
-    case Compare::kGt: r = TS_COMPARE((x << 16) > (y << 16)); break;
-    default: r = TS_COMPARE((x << 16) >= (y << 16)); break;
+    case Compare::kEq:
+      r = TS_COMPARE((x << 16) == (y << 16));
+      break;
+    case Compare::kNe:
+      r = TS_COMPARE((x << 16) != (y << 16));
+      break;
+    case Compare::kLt:
+      r = TS_COMPARE((x << 16) < (y << 16));
+      break;
+    case Compare::kLe:
+      r = TS_COMPARE((x << 16) <= (y << 16));
+      break;
+    case Compare::kGt:
+      r = TS_COMPARE((x << 16) > (y << 16));
+      break;
+    default:
+      r = TS_COMPARE((x << 16) >= (y << 16));
+      break;
   }
   write_predicates(w, op, r);
   return op + 1;
@@ -231,27 +283,56 @@ const Op* setp_float(Warp& w, const Op* op) {
   }
   Mask r = 0;
   switch (static_cast<Compare>(op->sub)) {
-    case Compare::kEq: r = TS_COMPARE(x == y); break;
-    case Compare::kNe: r = TS_COMPARE((x < y) | (x > y)); break;
-    case Compare::kLt: r = TS_COMPARE(x < y); break;
-    case Compare::kLe: r = TS_COMPARE(x <= y); break;
-    case Compare::kGt: r = TS_COMPARE(x > y); break;
-    case Compare::kGe: r = TS_COMPARE(x >= y); break;
-    case Compare::kEqu: r = ~TS_COMPARE((x < y) | (x > y)); break;
-    case Compare::kNeu: r = ~TS_COMPARE(x == y); break;
-    case Compare::kLtu: r = ~TS_COMPARE(x >= y); break;
-    case Compare::kLeu: r = ~TS_COMPARE(x > y); break;
-    case Compare::kGtu: r = ~TS_COMPARE(x <= y); break;
-    case Compare::kGeu: r = ~TS_COMPARE(x < y); break;
-    case Compare::kNum: r = TS_COMPARE((x == x) & (y == y)); break;
-    case Compare::kNan: r = ~TS_COMPARE((x == x) & (y == y)); break;
+    case Compare::kEq:
+      r = TS_COMPARE(x == y);
+      break;
+    case Compare::kNe:
+      r = TS_COMPARE((x < y) | (x > y));
+      break;
+    case Compare::kLt:
+      r = TS_COMPARE(x < y);
+      break;
+    case Compare::kLe:
+      r = TS_COMPARE(x <= y);
+      break;
+    case Compare::kGt:
+      r = TS_COMPARE(x > y);
+      break;
+    case Compare::kGe:
+      r = TS_COMPARE(x >= y);
+      break;
+    case Compare::kEqu:
+      r = ~TS_COMPARE((x < y) | (x > y));
+      break;
+    case Compare::kNeu:
+      r = ~TS_COMPARE(x == y);
+      break;
+    case Compare::kLtu:
+      r = ~TS_COMPARE(x >= y);
+      break;
+    case Compare::kLeu:
+      r = ~TS_COMPARE(x > y);
+      break;
+    case Compare::kGtu:
+      r = ~TS_COMPARE(x <= y);
+      break;
+    case Compare::kGeu:
+      r = ~TS_COMPARE(x < y);
+      break;
+    case Compare::kNum:
+      r = TS_COMPARE((x == x) & (y == y));
+      break;
+    case Compare::kNan:
+      r = ~TS_COMPARE((x == x) & (y == y));
+      break;
   }
   write_predicates(w, op, r);
   return op + 1;
 }
 #undef TS_COMPARE
 
-// --- floating point -------------------------------------------------------------------------------------------
+// --- floating point
+// -------------------------------------------------------------------------------------------
 
 // f32 results: NaN becomes 0x7fffffff; .sat clamps to [0,1] with NaN -> 0. f64 keeps NaN payloads.
 template <class T, class V>
@@ -275,21 +356,23 @@ TS_INLINE V finish_modified(V r, unsigned flags) {
   }
   return finish<T>(r);
 }
-#define TS_FLOAT2(name, expression)                                                                      \
-  template <class T>                                                                                     \
-  const Op* name(Warp& w, const Op* op) {                                                                \
-    T* d = at<T>(w, op->d);                                                                              \
-    const T *pa = at<T>(w, op->a), *pb = at<T>(w, op->b);                                                \
-    const unsigned flags = op->flags;                                                                    \
-    if (!(flags & (kFtz | kSat)))                                                                        \
-      map2(w, d, pa, pb,                                                                                 \
-           [](auto a, auto b) __attribute__((always_inline)) { return finish<T>(expression); });         \
-    else                                                                                                 \
-      map2(w, d, pa, pb, [flags](auto a, auto b) __attribute__((always_inline)) {                        \
-        if (flags & kFtz) a = flush<T>(a), b = flush<T>(b);                                              \
-        return finish_modified<T>(expression, flags);                                                    \
-      });                                                                                                \
-    return op + 1;                                                                                       \
+#define TS_FLOAT2(name, expression)                                                             \
+  template <class T>                                                                            \
+  const Op* name(Warp& w, const Op* op) {                                                       \
+    T* d = at<T>(w, op->d);                                                                     \
+    const T *pa = at<T>(w, op->a), *pb = at<T>(w, op->b);                                       \
+    const unsigned flags = op->flags;                                                           \
+    if (!(flags & (kFtz | kSat)))                                                               \
+      map2(                                                                                     \
+          w, d, pa, pb,                                                                         \
+          [](auto a, auto b) __attribute__((always_inline)) { return finish<T>(expression); }); \
+    else                                                                                        \
+      map2(                                                                                     \
+          w, d, pa, pb, [flags](auto a, auto b) __attribute__((always_inline)) {                \
+            if (flags & kFtz) a = flush<T>(a), b = flush<T>(b);                                 \
+            return finish_modified<T>(expression, flags);                                       \
+          });                                                                                   \
+    return op + 1;                                                                              \
   }
 TS_FLOAT2(fadd, a + b)
 TS_FLOAT2(fsub, a - b)
@@ -301,27 +384,34 @@ template <class V>
 TS_INLINE V root(V a) {
   constexpr bool k32 = sizeof(a[0]) == 4;
 #if TS_ISA == 512
-  if constexpr (k32) return (V)_mm512_sqrt_ps((__m512)a);
-  else return (V)_mm512_sqrt_pd((__m512d)a);
+  if constexpr (k32)
+    return (V)_mm512_sqrt_ps((__m512)a);
+  else
+    return (V)_mm512_sqrt_pd((__m512d)a);
 #elif TS_ISA == 256
-  if constexpr (k32) return (V)_mm256_sqrt_ps((__m256)a);
-  else return (V)_mm256_sqrt_pd((__m256d)a);
+  if constexpr (k32)
+    return (V)_mm256_sqrt_ps((__m256)a);
+  else
+    return (V)_mm256_sqrt_pd((__m256d)a);
 #else
-  if constexpr (k32) return (V)_mm_sqrt_ps((__m128)a);
-  else return (V)_mm_sqrt_pd((__m128d)a);
+  if constexpr (k32)
+    return (V)_mm_sqrt_ps((__m128)a);
+  else
+    return (V)_mm_sqrt_pd((__m128d)a);
 #endif
 }
-#define TS_FLOAT1(name, expression)                                                                      \
-  template <class T>                                                                                     \
-  const Op* name(Warp& w, const Op* op) {                                                                \
-    const unsigned flags = op->flags;                                                                    \
-    map1(w, at<T>(w, op->d), at<T>(w, op->a), [flags](auto a) __attribute__((always_inline)) {           \
-      if (flags & kFtz) a = flush<T>(a);                                                                 \
-      auto one = (decltype(a))((Vec<typename BitsOf<T>::U>)a & 0) + static_cast<T>(1);                   \
-      (void)one;                                                                                         \
-      return finish_modified<T>(expression, flags);                                                      \
-    });                                                                                                  \
-    return op + 1;                                                                                       \
+#define TS_FLOAT1(name, expression)                                                           \
+  template <class T>                                                                          \
+  const Op* name(Warp& w, const Op* op) {                                                     \
+    const unsigned flags = op->flags;                                                         \
+    map1(                                                                                     \
+        w, at<T>(w, op->d), at<T>(w, op->a), [flags](auto a) __attribute__((always_inline)) { \
+          if (flags & kFtz) a = flush<T>(a);                                                  \
+          auto one = (decltype(a))((Vec<typename BitsOf<T>::U>)a & 0) + static_cast<T>(1);    \
+          (void)one;                                                                          \
+          return finish_modified<T>(expression, flags);                                       \
+        });                                                                                   \
+    return op + 1;                                                                            \
   }
 TS_FLOAT1(frcp, one / a)
 TS_FLOAT1(fsqrt, root(a))
@@ -331,20 +421,22 @@ template <class T>
 const Op* fneg(Warp& w, const Op* op) {
   using U = typename BitsOf<T>::U;
   const bool ftz = op->flags & kFtz;
-  map1(w, at<T>(w, op->d), at<T>(w, op->a), [ftz](auto a) __attribute__((always_inline)) {
-    if (ftz) a = flush<T>(a);
-    return (decltype(a))((Vec<U>)a ^ (U{1} << (sizeof(T) * 8 - 1)));
-  });
+  map1(
+      w, at<T>(w, op->d), at<T>(w, op->a), [ftz](auto a) __attribute__((always_inline)) {
+        if (ftz) a = flush<T>(a);
+        return (decltype(a))((Vec<U>)a ^ (U{1} << (sizeof(T) * 8 - 1)));
+      });
   return op + 1;
 }
 template <class T>
 const Op* fabs_(Warp& w, const Op* op) {
   using U = typename BitsOf<T>::U;
   const bool ftz = op->flags & kFtz;
-  map1(w, at<T>(w, op->d), at<T>(w, op->a), [ftz](auto a) __attribute__((always_inline)) {
-    if (ftz) a = flush<T>(a);
-    return (decltype(a))((Vec<U>)a & ~(U{1} << (sizeof(T) * 8 - 1)));
-  });
+  map1(
+      w, at<T>(w, op->d), at<T>(w, op->a), [ftz](auto a) __attribute__((always_inline)) {
+        if (ftz) a = flush<T>(a);
+        return (decltype(a))((Vec<U>)a & ~(U{1} << (sizeof(T) * 8 - 1)));
+      });
   return op + 1;
 }
 // A NaN operand yields the other one; -0 is less than +0.
@@ -352,16 +444,17 @@ template <class T, bool kMaximum>
 const Op* fminmax(Warp& w, const Op* op) {
   using U = typename BitsOf<T>::U;
   const bool ftz = op->flags & kFtz;
-  map2(w, at<T>(w, op->d), at<T>(w, op->a), at<T>(w, op->b),
-       [ftz](auto a, auto b) __attribute__((always_inline)) {
-         if (ftz) a = flush<T>(a), b = flush<T>(b);
-         auto ia = (Vec<U>)a, ib = (Vec<U>)b;
-         auto r = kMaximum ? (a > b ? ia : ib) : (a < b ? ia : ib);
-         r = a == b ? (kMaximum ? ia & ib : ia | ib) : r;
-         r = a == a ? r : ib;
-         r = b == b ? r : ia;
-         return finish<T>((decltype(a))r);
-       });
+  map2(
+      w, at<T>(w, op->d), at<T>(w, op->a),
+      at<T>(w, op->b), [ftz](auto a, auto b) __attribute__((always_inline)) {
+        if (ftz) a = flush<T>(a), b = flush<T>(b);
+        auto ia = (Vec<U>)a, ib = (Vec<U>)b;
+        auto r = kMaximum ? (a > b ? ia : ib) : (a < b ? ia : ib);
+        r = a == b ? (kMaximum ? ia & ib : ia | ib) : r;
+        r = a == a ? r : ib;
+        r = b == b ? r : ia;
+        return finish<T>((decltype(a))r);
+      });
   return op + 1;
 }
 #if TS_ISA >= 256
@@ -369,11 +462,15 @@ template <class V>
 TS_INLINE V fused(V a, V b, V c) {
   constexpr bool k32 = sizeof(a[0]) == 4;
 #if TS_ISA == 512
-  if constexpr (k32) return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-  else return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+  if constexpr (k32)
+    return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+  else
+    return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
 #else
-  if constexpr (k32) return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-  else return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+  if constexpr (k32)
+    return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+  else
+    return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
 #endif
 }
 template <class T>
@@ -382,13 +479,15 @@ const Op* ffma(Warp& w, const Op* op) {
   const T *pa = at<T>(w, op->a), *pb = at<T>(w, op->b), *pc = at<T>(w, op->c);
   const unsigned flags = op->flags;
   if (!(flags & (kFtz | kSat)))
-    map3(w, d, pa, pb, pc,
-         [](auto a, auto b, auto c) __attribute__((always_inline)) { return finish<T>(fused(a, b, c)); });
+    map3(
+        w, d, pa, pb, pc,
+        [](auto a, auto b, auto c) __attribute__((always_inline)) { return finish<T>(fused(a, b, c)); });
   else
-    map3(w, d, pa, pb, pc, [flags](auto a, auto b, auto c) __attribute__((always_inline)) {
-      if (flags & kFtz) a = flush<T>(a), b = flush<T>(b), c = flush<T>(c);
-      return finish_modified<T>(fused(a, b, c), flags);
-    });
+    map3(
+        w, d, pa, pb, pc, [flags](auto a, auto b, auto c) __attribute__((always_inline)) {
+          if (flags & kFtz) a = flush<T>(a), b = flush<T>(b), c = flush<T>(c);
+          return finish_modified<T>(fused(a, b, c), flags);
+        });
   return op + 1;
 }
 
@@ -396,47 +495,86 @@ const Op* ffma(Warp& w, const Op* op) {
 // subnormal results round once.
 const Op* ex2_f32(Warp& w, const Op* op) {
   const unsigned flags = op->flags;
-  map1(w, at<float>(w, op->d), at<float>(w, op->a), [flags](auto x) __attribute__((always_inline)) {
-    using F = decltype(x);
-    using I = Vec<int32_t>;
-    if (flags & kFtz) x = flush<float>(x);
-    F y = x < 130.0f ? x : (x - x) + 130.0f;   // also catches NaN, restored at the end
-    y = y > -160.0f ? y : (F)((I)y & 0) - 160.0f;
-    F shifted = y + 12582912.0f;               // 1.5 * 2^23: rounds to an integer in the low bits
-    I n = (I)shifted - 0x4b400000;
-    F f = y - (shifted - 12582912.0f);
-    F p = (F)((I)f & 0) + 1.52527338e-5f;
-    p = fused(p, f, (F)((I)f & 0) + 1.54035304e-4f);
-    p = fused(p, f, (F)((I)f & 0) + 1.33335581e-3f);
-    p = fused(p, f, (F)((I)f & 0) + 9.61812911e-3f);
-    p = fused(p, f, (F)((I)f & 0) + 5.55041087e-2f);
-    p = fused(p, f, (F)((I)f & 0) + 2.40226507e-1f);
-    p = fused(p, f, (F)((I)f & 0) + 6.93147181e-1f);
-    p = fused(p, f, (F)((I)f & 0) + 1.0f);
-    I half = n >> 1;
-    F r = p * (F)((half + 127) << 23) * (F)((n - half + 127) << 23);
-    if (flags & kFtz) r = flush<float>(r);
-    I bits = (I)r;
-    bits = x == x ? bits : (bits & 0) + 0x7fffffff;
-    return (F)bits;
-  });
+  map1(
+      w, at<float>(w, op->d), at<float>(w, op->a), [flags](auto x) __attribute__((always_inline)) {
+        using F = decltype(x);
+        using I = Vec<int32_t>;
+        if (flags & kFtz) x = flush<float>(x);
+        F y = x < 130.0f ? x : (x - x) + 130.0f;  // also catches NaN, restored at the end
+        y = y > -160.0f ? y : (F)((I)y & 0) - 160.0f;
+        F shifted = y + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
+        I n = (I)shifted - 0x4b400000;
+        F f = y - (shifted - 12582912.0f);
+        F p = (F)((I)f & 0) + 1.52527338e-5f;
+        p = fused(p, f, (F)((I)f & 0) + 1.54035304e-4f);
+        p = fused(p, f, (F)((I)f & 0) + 1.33335581e-3f);
+        p = fused(p, f, (F)((I)f & 0) + 9.61812911e-3f);
+        p = fused(p, f, (F)((I)f & 0) + 5.55041087e-2f);
+        p = fused(p, f, (F)((I)f & 0) + 2.40226507e-1f);
+        p = fused(p, f, (F)((I)f & 0) + 6.93147181e-1f);
+        p = fused(p, f, (F)((I)f & 0) + 1.0f);
+        I half = n >> 1;
+        F r = p * (F)((half + 127) << 23) * (F)((n - half + 127) << 23);
+        if (flags & kFtz) r = flush<float>(r);
+        I bits = (I)r;
+        bits = x == x ? bits : (bits & 0) + 0x7fffffff;
+        return (F)bits;
+      });
   return op + 1;
 }
 #endif
 
-// --- conversions ----------------------------------------------------------------------------------------------
+// --- conversions
+// ----------------------------------------------------------------------------------------------
 
-// Same lane count, any element sizes of 4 or 8 bytes; default rounding (nearest to float, none to wider integers).
+// Same lane count, any element sizes of 4 or 8 bytes; default rounding (nearest to float, none to wider
+// integers).
 template <class D, class A>
 const Op* convert(Warp& w, const Op* op) {
   const A* a = at<A>(w, op->a);
   if constexpr (sizeof(D) == 4 && sizeof(A) == 4)
-    map1(w, at<D>(w, op->d), a,
-         [](auto x) __attribute__((always_inline)) { return __builtin_convertvector(x, Vec<D>); });
+    map1(
+        w, at<D>(w, op->d), a,
+        [](auto x) __attribute__((always_inline)) { return __builtin_convertvector(x, Vec<D>); });
   else
-    map_mixed(w, at<D>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
-      return __builtin_convertvector(load<Vec64Lanes<A>>(a + i), Vec64Lanes<D>);
-    });
+    map_mixed(
+        w, at<D>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+          return __builtin_convertvector(load<Vec64Lanes<A>>(a + i), Vec64Lanes<D>);
+        });
+  return op + 1;
+}
+// cvt.f32.f32 with .ftz and .sat, and between f32 and f64.
+const Op* f32_to_f32(Warp& w, const Op* op) {
+  const unsigned flags = op->flags;
+  map1(
+      w, at<float>(w, op->d), at<float>(w, op->a), [flags](auto a) __attribute__((always_inline)) {
+        if (flags & kFtz) a = flush<float>(a);
+        return finish_modified<float>(a, flags);
+      });
+  return op + 1;
+}
+const Op* f32_to_f64(Warp& w, const Op* op) {
+  const float* a = at<float>(w, op->a);
+  alignas(64) float flushed[kLanes];
+  if (op->flags & kFtz) {
+    for (unsigned i = 0; i < kLanes; i += kLanes32) store(flushed + i, flush<float>(load<Vec<float>>(a + i)));
+    a = flushed;
+  }
+  map_mixed(
+      w, at<double>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+        return __builtin_convertvector(load<Vec64Lanes<float>>(a + i), Vec<double>);
+      });
+  return op + 1;
+}
+const Op* f64_to_f32(Warp& w, const Op* op) {
+  const double* a = at<double>(w, op->a);
+  alignas(64) float narrow[kLanes];
+  for (unsigned i = 0; i < kLanes; i += kLanes64)
+    store(narrow + i, __builtin_convertvector(load<Vec<double>>(a + i), Vec64Lanes<float>));
+  const unsigned flags = op->flags;
+  map1(
+      w, at<float>(w, op->d),
+      narrow, [flags](auto x) __attribute__((always_inline)) { return finish_modified<float>(x, flags); });
   return op + 1;
 }
 // From 8 and 16-bit values in 32-bit lanes.
@@ -444,61 +582,68 @@ template <class D, class S, unsigned kShift>
 const Op* convert_narrow(Warp& w, const Op* op) {
   const S* a = at<S>(w, op->a);
   if constexpr (sizeof(D) == 4)
-    map1(w, at<D>(w, op->d), a, [](auto x) __attribute__((always_inline)) {
-      return __builtin_convertvector((x << kShift) >> kShift, Vec<D>);
-    });
+    map1(
+        w, at<D>(w, op->d), a, [](auto x) __attribute__((always_inline)) {
+          return __builtin_convertvector((x << kShift) >> kShift, Vec<D>);
+        });
   else
-    map_mixed(w, at<D>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
-      return __builtin_convertvector((load<Vec64Lanes<S>>(a + i) << kShift) >> kShift, Vec64Lanes<D>);
-    });
+    map_mixed(
+        w, at<D>(w, op->d), [&](unsigned i) __attribute__((always_inline)) {
+          return __builtin_convertvector((load<Vec64Lanes<S>>(a + i) << kShift) >> kShift, Vec64Lanes<D>);
+        });
   return op + 1;
 }
 // Truncating, saturating, NaN -> 0.
 const Op* f32_to_s32(Warp& w, const Op* op) {
-  map1(w, at<int32_t>(w, op->d), at<float>(w, op->a), [](auto x) __attribute__((always_inline)) {
-    using I = Vec<int32_t>;
-    I r = __builtin_convertvector(x, I);
-    r = x >= 2147483648.0f ? (r & 0) + 0x7fffffff : r;
-    return x == x ? r : (r & 0);
-  });
+  map1(
+      w, at<int32_t>(w, op->d), at<float>(w, op->a), [](auto x) __attribute__((always_inline)) {
+        using I = Vec<int32_t>;
+        I r = __builtin_convertvector(x, I);
+        r = x >= 2147483648.0f ? (r & 0) + 0x7fffffff : r;
+        return x == x ? r : (r & 0);
+      });
   return op + 1;
 }
 #if TS_ISA == 512
 const Op* f16_to_f32(Warp& w, const Op* op) {
-  map1(w, at<float>(w, op->d), at<uint32_t>(w, op->a), [](auto x) __attribute__((always_inline)) {
-    return finish<float>((Vec<float>)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x)));
-  });
+  map1(
+      w, at<float>(w, op->d), at<uint32_t>(w, op->a), [](auto x) __attribute__((always_inline)) {
+        return finish<float>((Vec<float>)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x)));
+      });
   return op + 1;
 }
 const Op* f32_to_f16(Warp& w, const Op* op) {
   const unsigned flags = op->flags;
-  map1(w, at<uint32_t>(w, op->d), at<float>(w, op->a), [flags](auto x) __attribute__((always_inline)) {
-    if (flags & kFtz) x = flush<float>(x);
-    auto r = (Vec<uint32_t>)_mm512_cvtepu16_epi32(_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
-    return x == x ? r : (r & 0) + 0x7fff;
-  });
+  map1(
+      w, at<uint32_t>(w, op->d), at<float>(w, op->a), [flags](auto x) __attribute__((always_inline)) {
+        if (flags & kFtz) x = flush<float>(x);
+        auto r = (Vec<uint32_t>)_mm512_cvtepu16_epi32(_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+        return x == x ? r : (r & 0) + 0x7fff;
+      });
   return op + 1;
 }
 #endif
 const Op* bf16_to_f32(Warp& w, const Op* op) {
-  map1(w, at<float>(w, op->d), at<uint32_t>(w, op->a), [](auto x) __attribute__((always_inline)) {
-    return finish<float>((Vec<float>)(x << 16));
-  });
+  map1(
+      w, at<float>(w, op->d), at<uint32_t>(w, op->a),
+      [](auto x) __attribute__((always_inline)) { return finish<float>((Vec<float>)(x << 16)); });
   return op + 1;
 }
 const Op* f32_to_bf16(Warp& w, const Op* op) {
-  map1(w, at<uint32_t>(w, op->d), at<float>(w, op->a), [](auto x) __attribute__((always_inline)) {
-    auto bits = (Vec<uint32_t>)x;
-    auto r = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    return x == x ? r : (r & 0) + 0x7fff;
-  });
+  map1(
+      w, at<uint32_t>(w, op->d), at<float>(w, op->a), [](auto x) __attribute__((always_inline)) {
+        auto bits = (Vec<uint32_t>)x;
+        auto r = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+        return x == x ? r : (r & 0) + 0x7fff;
+      });
   return op + 1;
 }
 
-// --- memory ---------------------------------------------------------------------------------------------------
+// --- memory
+// ---------------------------------------------------------------------------------------------------
 
 struct Pattern {
-  uint64_t begin;    // address of lane 0 as if it were active (consecutive), or of the one element (uniform)
+  uint64_t begin;  // address of lane 0 as if it were active (consecutive), or of the one element (uniform)
   bool consecutive, uniform;
 };
 // How the active lanes' addresses lie. First lane decides the base; mask is not empty.
@@ -514,8 +659,10 @@ TS_INLINE Pattern pattern(Warp& w, const Op* op, unsigned stride) {
   for (unsigned i = 0; i < kLanes; i += n) {
     Vec<A> x = load<Vec<A>>(a + i);
     Vec<A> index;
-    if constexpr (sizeof(A) == 8) index = lane_index64();
-    else index = lane_index32();
+    if constexpr (sizeof(A) == 8)
+      index = lane_index64();
+    else
+      index = lane_index32();
     off |= bits_of(x != (index + static_cast<A>(i)) * static_cast<A>(stride) + base) << i;
     differ |= bits_of(x != (x & 0) + start) << i;
   }
@@ -528,13 +675,21 @@ TS_INLINE Pattern pattern(Warp& w, const Op* op, unsigned stride) {
 }
 
 template <class R>
-struct Storage { using T = uint32_t; };
+struct Storage {
+  using T = uint32_t;
+};
 template <>
-struct Storage<uint64_t> { using T = uint64_t; };
+struct Storage<uint64_t> {
+  using T = uint64_t;
+};
 template <>
-struct Storage<int8_t> { using T = int32_t; };
+struct Storage<int8_t> {
+  using T = int32_t;
+};
 template <>
-struct Storage<int16_t> { using T = int32_t; };
+struct Storage<int16_t> {
+  using T = int32_t;
+};
 
 // Lane registers of a vector access.
 TS_INLINE uint32_t element(const Op* op, unsigned k) {
@@ -563,7 +718,8 @@ template <class E, class S, unsigned kCount, class Get>
 TS_INLINE void load_lanes(Warp& w, const Op* op, Mask m, Get get) {
   S* d[kCount];
   for (unsigned k = 0; k < kCount; ++k) d[k] = at<S>(w, element(op, k));
-  // A single result may share storage with the address: each lane's address is read before the lane is written.
+  // A single result may share storage with the address: each lane's address is read before the lane is
+  // written.
   const auto one = [&](unsigned i) __attribute__((always_inline)) {
     const E* p = reinterpret_cast<const E*>(get(i));
     for (unsigned k = 0; k < kCount; ++k) d[k][i] = p[k];
@@ -586,8 +742,12 @@ TS_INLINE void store_lanes(Warp& w, const Op* op, Mask m, Get get) {
   }
 }
 // First and last byte of a consecutive access by the lanes of m.
-TS_INLINE uint64_t low(uint64_t base, Mask m, unsigned stride) { return base + __builtin_ctz(m) * stride; }
-TS_INLINE uint64_t high(uint64_t base, Mask m, unsigned stride) { return base + (32 - __builtin_clz(m)) * stride; }
+TS_INLINE uint64_t low(uint64_t base, Mask m, unsigned stride) {
+  return base + __builtin_ctz(m) * stride;
+}
+TS_INLINE uint64_t high(uint64_t base, Mask m, unsigned stride) {
+  return base + (32 - __builtin_clz(m)) * stride;
+}
 
 // Active lanes whose address (less the start of the range) is beyond `most` or misaligned.
 template <class A>
@@ -598,7 +758,8 @@ TS_INLINE Mask outside(Warp& w, const Op* op, A begin, A most, unsigned stride) 
   constexpr unsigned n = kVectorBytes / sizeof(A);
   for (unsigned i = 0; i < kLanes; i += n) {
     const Vec<A> x = load<Vec<A>>(a + i);
-    bad |= bits_of((x + shift > most) | (((x + static_cast<A>(op->imm)) & static_cast<A>(stride - 1)) != 0)) << i;
+    bad |= bits_of((x + shift > most) | (((x + static_cast<A>(op->imm)) & static_cast<A>(stride - 1)) != 0))
+           << i;
   }
   return bad & w.mask;
 }
@@ -629,18 +790,25 @@ const Op* global(Warp& w, const Op* op) {
       return kStore ? store_any(w, op) : load_any(w, op);
     view(w).global_bytes += sectors(lo, hi);
     const uint64_t begin = p.begin;
-    auto get = [begin](unsigned i) __attribute__((always_inline)) { return begin + i * stride; };
+    auto get = [begin](unsigned i) __attribute__((always_inline)) {
+      return begin + i * stride;
+    };
     if constexpr (kStore) {
-      if (m == ~0u) store_lanes_full<E, S, kCount>(w, op, reinterpret_cast<E*>(p.begin));
-      else store_lanes<E, S, kCount>(w, op, m, get);
+      if (m == ~0u)
+        store_lanes_full<E, S, kCount>(w, op, reinterpret_cast<E*>(p.begin));
+      else
+        store_lanes<E, S, kCount>(w, op, m, get);
     } else {
-      if (m == ~0u) load_lanes_full<E, S, kCount>(w, op, reinterpret_cast<const E*>(p.begin));
-      else load_lanes<E, S, kCount>(w, op, m, get);
+      if (m == ~0u)
+        load_lanes_full<E, S, kCount>(w, op, reinterpret_cast<const E*>(p.begin));
+      else
+        load_lanes<E, S, kCount>(w, op, m, get);
     }
     return op + 1;
   }
   if (p.uniform && !kStore) {
-    if (__builtin_expect((p.begin & (stride - 1)) || !check_range(w, p.begin, p.begin + stride, false, op->cache), 0))
+    if (__builtin_expect(
+            (p.begin & (stride - 1)) || !check_range(w, p.begin, p.begin + stride, false, op->cache), 0))
       return load_any(w, op);
     view(w).global_bytes += 32;
     const E* from = reinterpret_cast<const E*>(p.begin);
@@ -664,9 +832,13 @@ const Op* global(Warp& w, const Op* op) {
   view(w).global_bytes += count_sectors<uint64_t>(w, op, stride);
   const uint64_t* a = at<uint64_t>(w, op->a);
   const uint64_t imm = static_cast<uint64_t>(op->imm);
-  auto get = [a, imm](unsigned i) __attribute__((always_inline)) { return a[i] + imm; };
-  if constexpr (kStore) store_lanes<E, S, kCount>(w, op, m, get);
-  else load_lanes<E, S, kCount>(w, op, m, get);
+  auto get = [ a, imm ](unsigned i) __attribute__((always_inline)) {
+    return a[i] + imm;
+  };
+  if constexpr (kStore)
+    store_lanes<E, S, kCount>(w, op, m, get);
+  else
+    load_lanes<E, S, kCount>(w, op, m, get);
   return op + 1;
 }
 
@@ -683,18 +855,25 @@ TS_INLINE const Op* shared_by(Warp& w, const Op* op) {
     if (__builtin_expect((lo & (stride - 1)) || hi > w.shared_bytes || lo > hi, 0))
       return kStore ? store_any(w, op) : load_any(w, op);
     const uint64_t begin = home + p.begin;
-    auto get = [begin](unsigned i) __attribute__((always_inline)) { return begin + i * stride; };
+    auto get = [begin](unsigned i) __attribute__((always_inline)) {
+      return begin + i * stride;
+    };
     if constexpr (kStore) {
-      if (m == ~0u) store_lanes_full<E, S, kCount>(w, op, reinterpret_cast<E*>(begin));
-      else store_lanes<E, S, kCount>(w, op, m, get);
+      if (m == ~0u)
+        store_lanes_full<E, S, kCount>(w, op, reinterpret_cast<E*>(begin));
+      else
+        store_lanes<E, S, kCount>(w, op, m, get);
     } else {
-      if (m == ~0u) load_lanes_full<E, S, kCount>(w, op, reinterpret_cast<const E*>(begin));
-      else load_lanes<E, S, kCount>(w, op, m, get);
+      if (m == ~0u)
+        load_lanes_full<E, S, kCount>(w, op, reinterpret_cast<const E*>(begin));
+      else
+        load_lanes<E, S, kCount>(w, op, m, get);
     }
     return op + 1;
   }
   if (p.uniform && !kStore) {
-    if (__builtin_expect((p.begin & (stride - 1)) || p.begin + stride > w.shared_bytes || p.begin > w.shared_bytes, 0))
+    if (__builtin_expect(
+            (p.begin & (stride - 1)) || p.begin + stride > w.shared_bytes || p.begin > w.shared_bytes, 0))
       return load_any(w, op);
     const E* from = reinterpret_cast<const E*>(home + p.begin);
     E value[kCount];
@@ -707,14 +886,19 @@ TS_INLINE const Op* shared_by(Warp& w, const Op* op) {
     }
     return op + 1;
   }
-  if (__builtin_expect(w.shared_bytes < stride ||
-                           outside<A>(w, op, 0, static_cast<A>(w.shared_bytes - stride), stride), 0))
+  if (__builtin_expect(
+          w.shared_bytes < stride || outside<A>(w, op, 0, static_cast<A>(w.shared_bytes - stride), stride),
+          0))
     return kStore ? store_any(w, op) : load_any(w, op);
   const A* a = at<A>(w, op->a);
   const A imm = static_cast<A>(op->imm);
-  auto get = [a, home, imm](unsigned i) __attribute__((always_inline)) { return home + static_cast<A>(a[i] + imm); };
-  if constexpr (kStore) store_lanes<E, S, kCount>(w, op, m, get);
-  else load_lanes<E, S, kCount>(w, op, m, get);
+  auto get = [ a, home, imm ](unsigned i) __attribute__((always_inline)) {
+    return home + static_cast<A>(a[i] + imm);
+  };
+  if constexpr (kStore)
+    store_lanes<E, S, kCount>(w, op, m, get);
+  else
+    load_lanes<E, S, kCount>(w, op, m, get);
   return op + 1;
 }
 template <class E, unsigned kCount, bool kStore>
@@ -726,29 +910,36 @@ const Op* shared(Warp& w, const Op* op) {
 template <class E, bool kStore>
 const Op* global_memory(Warp& w, const Op* op) {
   switch (op->count) {
-    case 1: return global<E, 1, kStore>(w, op);
-    case 2: return global<E, 2, kStore>(w, op);
+    case 1:
+      return global<E, 1, kStore>(w, op);
+    case 2:
+      return global<E, 2, kStore>(w, op);
     case 4:
       if constexpr (sizeof(E) <= 4) return global<E, 4, kStore>(w, op);
       break;
-    default: break;
+    default:
+      break;
   }
   return kStore ? store_any(w, op) : load_any(w, op);
 }
 template <class E, bool kStore>
 const Op* shared_memory(Warp& w, const Op* op) {
   switch (op->count) {
-    case 1: return shared<E, 1, kStore>(w, op);
-    case 2: return shared<E, 2, kStore>(w, op);
+    case 1:
+      return shared<E, 1, kStore>(w, op);
+    case 2:
+      return shared<E, 2, kStore>(w, op);
     case 4:
       if constexpr (sizeof(E) == 4) return shared<E, 4, kStore>(w, op);
       break;
-    default: break;
+    default:
+      break;
   }
   return kStore ? store_any(w, op) : load_any(w, op);
 }
 
-// --- table ----------------------------------------------------------------------------------------------------
+// --- table
+// ----------------------------------------------------------------------------------------------------
 
 constexpr FastTable make_table() {
   FastTable t{};
@@ -756,8 +947,8 @@ constexpr FastTable make_table() {
     t.by_type[static_cast<unsigned>(o)][static_cast<unsigned>(ty)] = h;
   };
   using O = Operation;
-  // Types of 32 bits and less share handlers where the low bits of the result only depend on the low bits of the
-  // operands.
+  // Types of 32 bits and less share handlers where the low bits of the result only depend on the low bits of
+  // the operands.
   const Ty narrow[] = {Ty::kU8, Ty::kS8, Ty::kU16, Ty::kS16, Ty::kU32, Ty::kS32};
   const Ty wide[] = {Ty::kU64, Ty::kS64};
   for (Ty ty : narrow) {
@@ -785,8 +976,8 @@ constexpr FastTable make_table() {
     set(O::kSelp, ty, selp<uint64_t>);
     set(O::kShl, ty, shl64);
   }
-  const Ty in32[] = {Ty::kU8, Ty::kS8, Ty::kU16, Ty::kS16, Ty::kU32, Ty::kS32, Ty::kF16, Ty::kF16x2,
-                     Ty::kBf16, Ty::kBf16x2, Ty::kF32, Ty::kTf32};
+  const Ty in32[] = {Ty::kU8,  Ty::kS8,    Ty::kU16,  Ty::kS16,    Ty::kU32, Ty::kS32,
+                     Ty::kF16, Ty::kF16x2, Ty::kBf16, Ty::kBf16x2, Ty::kF32, Ty::kTf32};
   for (Ty ty : in32) {
     set(O::kMov, ty, mov<uint32_t>);
     set(O::kSelp, ty, selp<uint32_t>);
@@ -873,6 +1064,9 @@ constexpr FastTable make_table() {
   set(O::kCvtFromS32, Ty::kF32, convert<float, int32_t>);
   set(O::kCvtFromU32, Ty::kF32, convert<float, uint32_t>);
   set(O::kCvtFromS32, Ty::kF64, convert<double, int32_t>);
+  set(O::kCvtFromF32, Ty::kF32, f32_to_f32);
+  set(O::kCvtFromF32, Ty::kF64, f32_to_f64);
+  set(O::kCvtFromF64, Ty::kF32, f64_to_f32);
   set(O::kCvtFromF32, Ty::kS32, f32_to_s32);
   set(O::kCvtFromBf16, Ty::kF32, bf16_to_f32);
   set(O::kCvtFromF32, Ty::kBf16, f32_to_bf16);
@@ -881,10 +1075,10 @@ constexpr FastTable make_table() {
   set(O::kCvtFromF32, Ty::kF16, f32_to_f16);
 #endif
 
-#define TS_MEMORY(ty, element)                                    \
-  set(O::kLdGlobal, ty, global_memory<element, false>);           \
-  set(O::kStGlobal, ty, global_memory<element, true>);            \
-  set(O::kLdShared, ty, shared_memory<element, false>);           \
+#define TS_MEMORY(ty, element)                          \
+  set(O::kLdGlobal, ty, global_memory<element, false>); \
+  set(O::kStGlobal, ty, global_memory<element, true>);  \
+  set(O::kLdShared, ty, shared_memory<element, false>); \
   set(O::kStShared, ty, shared_memory<element, true>);
   TS_MEMORY(Ty::kU8, uint8_t)
   TS_MEMORY(Ty::kS8, int8_t)

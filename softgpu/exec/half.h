@@ -1,5 +1,5 @@
-// Small float formats by exact arithmetic in double: unpack to double, compute exactly or rounded to odd, pack once.
-// Used by the scalar handlers and by mma; pure functions.
+// Small float formats by exact arithmetic in double: unpack to double, compute exactly or rounded to odd,
+// pack once. Used by the scalar handlers and by mma; pure functions.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,8 @@ inline constexpr Format kHalfFormat{5, 10}, kBrainFormat{8, 7}, kSingleFormat{8,
     kE4m3Format{4, 3, true}, kE5m2Format{5, 2};
 
 // The double nearest to nothing but itself: rounds x once into the format. NaN gives the canonical 0x7f..f.
-inline uint32_t pack_float(double x, Format f, Rounding rounding = Rounding::kNearest, bool saturate_finite = false) {
+inline uint32_t pack_float(double x, Format f, Rounding rounding = Rounding::kNearest,
+                           bool saturate_finite = false) {
   const uint64_t bits = std::bit_cast<uint64_t>(x);
   const bool negative = bits >> 63;
   const int width = f.exponent_bits + f.mantissa_bits;
@@ -46,18 +47,29 @@ inline uint32_t pack_float(double x, Format f, Rounding rounding = Rounding::kNe
   const uint64_t rest = m & ((uint64_t{1} << shift) - 1), half = uint64_t{1} << (shift - 1);
   bool up = false;
   switch (rounding) {
-    case Rounding::kNearest: up = rest > half || (rest == half && (q & 1)); break;
-    case Rounding::kZero: break;
-    case Rounding::kDown: up = negative && rest; break;
-    case Rounding::kUp: up = !negative && rest; break;
-    case Rounding::kAway: up = rest >= half; break;
+    case Rounding::kNearest:
+      up = rest > half || (rest == half && (q & 1));
+      break;
+    case Rounding::kZero:
+      break;
+    case Rounding::kDown:
+      up = negative && rest;
+      break;
+    case Rounding::kUp:
+      up = !negative && rest;
+      break;
+    case Rounding::kAway:
+      up = rest >= half;
+      break;
   }
   q += up;
-  uint64_t out = e < least ? q : (static_cast<uint64_t>(e + bias) << f.mantissa_bits) + q -
-                                     (uint64_t{1} << f.mantissa_bits);
+  uint64_t out =
+      e < least ? q
+                : (static_cast<uint64_t>(e + bias) << f.mantissa_bits) + q - (uint64_t{1} << f.mantissa_bits);
   if (out > largest) {
     const bool to_infinity = rounding == Rounding::kNearest || rounding == Rounding::kAway ||
-                             (rounding == Rounding::kUp && !negative) || (rounding == Rounding::kDown && negative);
+                             (rounding == Rounding::kUp && !negative) ||
+                             (rounding == Rounding::kDown && negative);
     out = saturate_finite || !to_infinity ? largest : f.finite ? all_ones : infinity;
   }
   return sign | static_cast<uint32_t>(out);
@@ -86,11 +98,18 @@ inline float half_to_float(uint16_t h) {
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;  // exact, also for subnormals
   return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
 }
-inline float brain_to_float(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
-inline uint16_t float_to_half(double x) { return static_cast<uint16_t>(pack_float(x, kHalfFormat)); }
-inline uint16_t float_to_brain(double x) { return static_cast<uint16_t>(pack_float(x, kBrainFormat)); }
+inline float brain_to_float(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
+inline uint16_t float_to_half(double x) {
+  return static_cast<uint16_t>(pack_float(x, kHalfFormat));
+}
+inline uint16_t float_to_brain(double x) {
+  return static_cast<uint16_t>(pack_float(x, kBrainFormat));
+}
 
-// a*b+c rounded to odd in double, for a and b with at most 24 significant bits: packing it afterwards rounds once.
+// a*b+c rounded to odd in double, for a and b with at most 24 significant bits: packing it afterwards rounds
+// once.
 inline double multiply_add_odd(double a, double b, double c) {
   const double product = a * b;  // exact
   const double sum = product + c;

@@ -1,6 +1,6 @@
 // Run-time state of the interpreter: warps, blocks, workers, and the few services handlers need.
-// Private to softgpu/exec. A Block and everything below belongs to one Worker (one host thread) at a time; Grid is
-// shared by the workers of one run. Plain data where the per-instruction-set files see it.
+// Private to softgpu/exec. A Block and everything below belongs to one Worker (one host thread) at a time;
+// Grid is shared by the workers of one run. Plain data where the per-instruction-set files see it.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ struct Block;
 struct Worker;
 struct Code;
 
-// One activation of a function. Divergent groups of a warp may be in different frames; a lane's windows nest, and
-// lanes are disjoint between groups, so frames of equal depth share storage.
+// One activation of a function. Divergent groups of a warp may be in different frames; a lane's windows nest,
+// and lanes are disjoint between groups, so frames of equal depth share storage.
 struct Frame {
   const Code* code;
-  Frame* parent;         // null for the entry
-  const Op* resume;      // where the caller goes on
-  Mask lanes;            // lanes still inside; 0 = free
+  Frame* parent;     // null for the entry
+  const Op* resume;  // where the caller goes on
+  Mask lanes;        // lanes still inside; 0 = free
   uint32_t depth;
-  uint32_t reg_base;     // bytes into the warp's register stack
-  uint32_t local_base;   // bytes into each lane's local memory
+  uint32_t reg_base;    // bytes into the warp's register stack
+  uint32_t local_base;  // bytes into each lane's local memory
 };
 
 enum class GroupState : uint8_t { kReady, kBarrier, kSync };
@@ -34,8 +34,8 @@ struct Group {
   Frame* frame;
   Mask mask;
   GroupState state;
-  uint8_t barrier;       // kBarrier: which
-  uint64_t stamp;        // when it last ran, for fairness
+  uint8_t barrier;  // kBarrier: which
+  uint64_t stamp;   // when it last ran, for fairness
 };
 
 enum class Stop : uint8_t { kNone, kBlocked, kYield, kDone, kFault };
@@ -51,22 +51,22 @@ struct Warp {
   uint64_t limit;        // yield when issued passes it
   Worker* worker;
   Block* block;
-  char* shared;          // this block's shared memory
+  char* shared;  // this block's shared memory
   uint32_t shared_bytes;
-  char* local;           // lane 0; lane i at i * local_bytes
+  char* local;  // lane 0; lane i at i * local_bytes
   uint32_t local_bytes;
   Frame* frame;
-  Mask guard_saved;      // mask to restore after a guarded instruction
-  Mask carry;            // condition code CC.CF per lane
+  Mask guard_saved;  // mask to restore after a guarded instruction
+  Mask carry;        // condition code CC.CF per lane
   Stop stop;
-  bool rotate;           // next choice: least recently run group instead of lowest pc
-  uint32_t index;        // in the block
+  bool rotate;     // next choice: least recently run group instead of lowest pc
+  uint32_t index;  // in the block
   uint32_t n_groups;
   Group groups[kLanes];
-  char* registers;       // register stack
-  size_t register_bytes; // its size
-  char* specials;        // special registers, kSpecialBytes
-  uint64_t clock;        // runs of this warp, for Group::stamp
+  char* registers;        // register stack
+  size_t register_bytes;  // its size
+  char* specials;         // special registers, kSpecialBytes
+  uint64_t clock;         // runs of this warp, for Group::stamp
   uint32_t async_pending;
 };
 
@@ -75,14 +75,47 @@ inline __attribute__((always_inline)) T* at(Warp& w, uint32_t operand) {
   return reinterpret_cast<T*>(w.base[operand & 3] + operand);
 }
 
-inline const Op* no_op() { return reinterpret_cast<const Op*>(~uintptr_t{0}); }
+inline const Op* no_op() {
+  return reinterpret_cast<const Op*>(~uintptr_t{0});
+}
 
-// Special registers that are lane vectors in Warp::specials, each 128 bytes (64-bit ones are made by operations).
+// Special registers that are lane vectors in Warp::specials, each 128 bytes (64-bit ones are made by
+// operations).
 enum class Special : uint8_t {
-  kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ, kNctaidX, kNctaidY, kNctaidZ,
-  kLaneid, kWarpid, kNwarpid, kSmid, kNsmid, kGridid, kLanemaskEq, kLanemaskLe, kLanemaskLt, kLanemaskGe,
-  kLanemaskGt, kDynamicSmem, kTotalSmem, kEnvreg1, kEnvreg2, kZero, kOne, kDynamicBase,
-  kGridid64, kGridid64High, kDynamicBase64, kDynamicBase64High,  // 64-bit: two columns each
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLaneid,
+  kWarpid,
+  kNwarpid,
+  kSmid,
+  kNsmid,
+  kGridid,
+  kLanemaskEq,
+  kLanemaskLe,
+  kLanemaskLt,
+  kLanemaskGe,
+  kLanemaskGt,
+  kDynamicSmem,
+  kTotalSmem,
+  kEnvreg1,
+  kEnvreg2,
+  kZero,
+  kOne,
+  kDynamicBase,
+  kGridid64,
+  kGridid64High,
+  kDynamicBase64,
+  kDynamicBase64High,  // 64-bit: two columns each
   kCount
 };
 inline constexpr size_t kSpecialBytes = static_cast<size_t>(Special::kCount) * 128;
@@ -93,14 +126,16 @@ struct CachedRange {
   bool writable;
 };
 inline constexpr unsigned kCachedRanges = 16;
-struct MemoryView {                      // first member of Worker
+struct MemoryView {  // first member of Worker
   CachedRange ranges[kCachedRanges];
-  const uint64_t* generation_now;        // of the allocation map; read relaxed
-  uint64_t generation;                   // that `ranges` belong to
-  uint64_t global_bytes;                 // sectors x 32 so far
+  const uint64_t* generation_now;  // of the allocation map; read relaxed
+  uint64_t generation;             // that `ranges` belong to
+  uint64_t global_bytes;           // sectors x 32 so far
   uint64_t tensor_operations;
 };
-inline MemoryView& view(Warp& w) { return *reinterpret_cast<MemoryView*>(w.worker); }
+inline MemoryView& view(Warp& w) {
+  return *reinterpret_cast<MemoryView*>(w.worker);
+}
 
 // Looks [begin, end) up and fills the cache entry; false if no live allocation holds it all (or is writable).
 bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entry);
@@ -113,7 +148,9 @@ inline __attribute__((always_inline)) bool check_range(Warp& w, uint64_t begin, 
     return true;
   return find_range(w, begin, end, write, entry);
 }
-inline uint64_t sectors(uint64_t begin, uint64_t end) { return (((end - 1) >> 5) - (begin >> 5) + 1) * 32; }
+inline uint64_t sectors(uint64_t begin, uint64_t end) {
+  return (((end - 1) >> 5) - (begin >> 5) + 1) * 32;
+}
 
 // Slow versions that handle every pattern, space, mask and fault; addresses from operand a plus imm.
 const Op* load_any(Warp& w, const Op* op);

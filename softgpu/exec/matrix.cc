@@ -1,8 +1,9 @@
-// Matrix instructions. Fragments of mma.sync have the layouts of PTX ISA 9.7.14.5: with e elements per 32-bit register,
-// group g = lane / 4 and t = lane % 4, register r of A holds rows g + 8 (r % 2) and columns 4 e (r / 2) + t e + j;
-// register r of B holds rows 4 e r + t e + j of column g; C and D hold columns 2 t + i of rows g and g + 8.
-// wmma fragments are opaque in PTX: element i of lane l is element l * n + i of the matrix, row by row.
-// Products are exact, sums are made in double and rounded once (integers: modulo 2^32 or saturated).
+// Matrix instructions. Fragments of mma.sync have the layouts of PTX ISA 9.7.14.5: with e elements per 32-bit
+// register, group g = lane / 4 and t = lane % 4, register r of A holds rows g + 8 (r % 2) and columns 4 e (r
+// / 2) + t e + j; register r of B holds rows 4 e r + t e + j of column g; C and D hold columns 2 t + i of
+// rows g and g + 8. wmma fragments are opaque in PTX: element i of lane l is element l * n + i of the matrix,
+// row by row. Products are exact, sums are made in double and rounded once (integers: modulo 2^32 or
+// saturated).
 #include "softgpu/exec/matrix.h"
 
 #include <algorithm>
@@ -23,23 +24,40 @@ constexpr unsigned kMost = 32;  // rows, columns or depth
 
 unsigned bits_of(Element e) {
   switch (e) {
-    case Element::kF16: case Element::kBf16: return 16;
-    case Element::kS8: case Element::kU8: case Element::kE4m3: case Element::kE5m2: return 8;
-    case Element::kF64: return 64;
-    default: return 32;
+    case Element::kF16:
+    case Element::kBf16:
+      return 16;
+    case Element::kS8:
+    case Element::kU8:
+    case Element::kE4m3:
+    case Element::kE5m2:
+      return 8;
+    case Element::kF64:
+      return 64;
+    default:
+      return 32;
   }
 }
 double value_of(Element e, uint32_t bits) {
   switch (e) {
-    case Element::kF16: return half_to_float(static_cast<uint16_t>(bits));
-    case Element::kBf16: return brain_to_float(static_cast<uint16_t>(bits));
-    case Element::kTf32: return std::bit_cast<float>(bits & 0xffffe000u);
-    case Element::kS8: return static_cast<int8_t>(bits);
-    case Element::kU8: return static_cast<uint8_t>(bits);
-    case Element::kE4m3: return unpack_float(bits & 0xff, kE4m3Format);
-    case Element::kE5m2: return unpack_float(bits & 0xff, kE5m2Format);
-    case Element::kS32: return static_cast<int32_t>(bits);
-    default: return std::bit_cast<float>(bits);
+    case Element::kF16:
+      return half_to_float(static_cast<uint16_t>(bits));
+    case Element::kBf16:
+      return brain_to_float(static_cast<uint16_t>(bits));
+    case Element::kTf32:
+      return std::bit_cast<float>(bits & 0xffffe000u);
+    case Element::kS8:
+      return static_cast<int8_t>(bits);
+    case Element::kU8:
+      return static_cast<uint8_t>(bits);
+    case Element::kE4m3:
+      return unpack_float(bits & 0xff, kE4m3Format);
+    case Element::kE5m2:
+      return unpack_float(bits & 0xff, kE5m2Format);
+    case Element::kS32:
+      return static_cast<int32_t>(bits);
+    default:
+      return std::bit_cast<float>(bits);
   }
 }
 
@@ -51,9 +69,11 @@ double read_element(Warp& w, const uint32_t* registers, Element type, unsigned l
   const uint32_t word = get<uint32_t>(w, registers[index / per], l);
   return value_of(type, word >> (bits * (index % per)));
 }
-void write_element(Warp& w, const uint32_t* registers, Element type, unsigned l, unsigned index, double x, bool saturate) {
+void write_element(Warp& w, const uint32_t* registers, Element type, unsigned l, unsigned index, double x,
+                   bool saturate) {
   switch (type) {
-    case Element::kF64: return put<double>(w, registers[index], l, x);
+    case Element::kF64:
+      return put<double>(w, registers[index], l, x);
     case Element::kF16: {
       uint32_t word = get<uint32_t>(w, registers[index / 2], l);
       const unsigned shift = 16 * (index % 2);
@@ -72,7 +92,9 @@ void write_element(Warp& w, const uint32_t* registers, Element type, unsigned l,
   }
 }
 
-struct Place { unsigned row, column; };
+struct Place {
+  unsigned row, column;
+};
 Place place_a(const MatrixInfo& info, unsigned l, unsigned i) {
   const unsigned e = info.a_type == Element::kF64 ? 1 : 32 / bits_of(info.a_type);
   const unsigned r = i / e, j = i % e, g = l / 4, t = l % 4;
@@ -83,7 +105,9 @@ Place place_b(const MatrixInfo& info, unsigned l, unsigned i) {
   const unsigned e = info.b_type == Element::kF64 ? 1 : 32 / bits_of(info.b_type);
   return {i / e * 4 * e + l % 4 * e + i % e, l / 4};
 }
-Place place_c(unsigned l, unsigned i) { return {l / 4 + 8 * (i / 2), l % 4 * 2 + i % 2}; }
+Place place_c(unsigned l, unsigned i) {
+  return {l / 4 + 8 * (i / 2), l % 4 * 2 + i % 2};
+}
 Place place_wmma(unsigned rows, unsigned columns, unsigned per_lane, unsigned l, unsigned i) {
   const unsigned linear = (l * per_lane + i) % (rows * columns);
   return {linear / columns, linear % columns};
@@ -140,7 +164,8 @@ const Op* op_mma(Warp& w, const Op* op) {
   return op + 1;
 }
 
-// Row addresses come from lanes 0-7 (first matrix), 8-15, ...; lane l gets row l / 4, columns 2 (l % 4) and the next.
+// Row addresses come from lanes 0-7 (first matrix), 8-15, ...; lane l gets row l / 4, columns 2 (l % 4) and
+// the next.
 const Op* op_ldmatrix(Warp& w, const Op* op) {
   const uint32_t* d = w.frame->code->extra.data() + op->extra;
   const Space space = static_cast<Space>(op->space);
@@ -156,7 +181,8 @@ const Op* op_ldmatrix(Warp& w, const Op* op) {
   for (unsigned m = 0; m < op->count; ++m)
     lane::each(w, op, [&](unsigned l) {
       const unsigned x = l / 4, y = l % 4 * 2;
-      const uint32_t low = op->sub ? tile[m][y][x] : tile[m][x][y], high = op->sub ? tile[m][y + 1][x] : tile[m][x][y + 1];
+      const uint32_t low = op->sub ? tile[m][y][x] : tile[m][x][y],
+                     high = op->sub ? tile[m][y + 1][x] : tile[m][x][y + 1];
       put<uint32_t>(w, d[m], l, low | high << 16);
     });
   return op + 1;
@@ -190,7 +216,8 @@ const Op* op_movmatrix(Warp& w, const Op* op) {
     tile[l / 4][l % 4 * 2 + 1] = static_cast<uint16_t>(word >> 16);
   }
   return lane::each(w, op, [&](unsigned l) {
-    put<uint32_t>(w, op->d, l, tile[l % 4 * 2][l / 4] | static_cast<uint32_t>(tile[l % 4 * 2 + 1][l / 4]) << 16);
+    put<uint32_t>(w, op->d, l,
+                  tile[l % 4 * 2][l / 4] | static_cast<uint32_t>(tile[l % 4 * 2 + 1][l / 4]) << 16);
   });
 }
 
@@ -205,7 +232,8 @@ const Op* wmma_memory(Warp& w, const Op* op) {
   for (unsigned l = 0; l < kLanes; ++l) {
     const uint64_t base = (op->flags & kAddress32 ? get<uint32_t>(w, op->a, l) : get<uint64_t>(w, op->a, l)) +
                           static_cast<uint64_t>(op->imm);
-    const uint64_t stride = op->b == kNoOperand ? (info.column_major ? info.rows : info.columns) : get<uint32_t>(w, op->b, l);
+    const uint64_t stride =
+        op->b == kNoOperand ? (info.column_major ? info.rows : info.columns) : get<uint32_t>(w, op->b, l);
     for (unsigned i = 0; i < n; ++i) {
       const Place p = place_wmma(info.rows, info.columns, n, l, i);
       const uint64_t index = info.column_major ? p.column * stride + p.row : p.row * stride + p.column;
@@ -213,8 +241,10 @@ const Op* wmma_memory(Warp& w, const Op* op) {
       if (!memory) return nullptr;
       if (bytes == 8) {
         uint64_t* word = &at<uint64_t>(w, registers[i])[l];
-        if (kStore) std::memcpy(memory, word, 8);
-        else std::memcpy(word, memory, 8);
+        if (kStore)
+          std::memcpy(memory, word, 8);
+        else
+          std::memcpy(word, memory, 8);
         continue;
       }
       const unsigned per = 32 / bits, shift = bits * (i % per);
@@ -234,7 +264,11 @@ const Op* wmma_memory(Warp& w, const Op* op) {
   return op + 1;
 }
 }  // namespace
-const Op* op_wmma_load(Warp& w, const Op* op) { return wmma_memory<false>(w, op); }
-const Op* op_wmma_store(Warp& w, const Op* op) { return wmma_memory<true>(w, op); }
+const Op* op_wmma_load(Warp& w, const Op* op) {
+  return wmma_memory<false>(w, op);
+}
+const Op* op_wmma_store(Warp& w, const Op* op) {
+  return wmma_memory<true>(w, op);
+}
 
 }  // namespace tessera::softgpu::exec

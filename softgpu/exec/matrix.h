@@ -12,13 +12,13 @@ enum class Element : uint8_t { kNone, kF16, kBf16, kTf32, kF64, kS8, kU8, kE4m3,
 struct MatrixInfo {
   uint16_t m = 0, n = 0, k = 0;
   Element a_type = Element::kNone, b_type = Element::kNone, c_type = Element::kNone, d_type = Element::kNone;
-  uint32_t d = 0, a = 0, b = 0, c = 0;                  // first entries in Code::extra
-  uint8_t n_d = 0, n_a = 0, n_b = 0, n_c = 0;           // registers
-  bool column_major = false;                            // wmma.load/store: of the matrix in memory
-  bool wmma = false;                                    // fragments in wmma's own layout
+  uint32_t d = 0, a = 0, b = 0, c = 0;         // first entries in Code::extra
+  uint8_t n_d = 0, n_a = 0, n_b = 0, n_c = 0;  // registers
+  bool column_major = false;                   // wmma.load/store: of the matrix in memory
+  bool wmma = false;                           // fragments in wmma's own layout
   bool saturate = false;
-  uint16_t rows = 0, columns = 0;                       // wmma.load/store: of the fragment
-  Element type = Element::kNone;                        // wmma.load/store
+  uint16_t rows = 0, columns = 0;  // wmma.load/store: of the fragment
+  Element type = Element::kNone;   // wmma.load/store
 };
 
 }  // namespace tessera::softgpu::exec

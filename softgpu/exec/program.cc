@@ -1,4 +1,5 @@
-// Program::load: module variables get memory, every entry is decoded together with the functions it can reach.
+// Program::load: module variables get memory, every entry is decoded together with the functions it can
+// reach.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -11,15 +12,18 @@
 namespace tessera::softgpu::exec {
 namespace {
 
-constexpr uint32_t kStackForCalls = 16384;  // bytes of local memory for recursion and indirect calls, per thread
+constexpr uint32_t kStackForCalls =
+    16384;  // bytes of local memory for recursion and indirect calls, per thread
 
 struct GlobalMemory {
   uint64_t address = 0, bytes = 0;
 };
 
 std::string_view trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\n' || s.front() == '\t' || s.front() == '\r')) s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\n' || s.back() == '\t' || s.back() == '\r')) s.remove_suffix(1);
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\n' || s.front() == '\t' || s.front() == '\r'))
+    s.remove_prefix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\n' || s.back() == '\t' || s.back() == '\r'))
+    s.remove_suffix(1);
   return s;
 }
 
@@ -77,7 +81,8 @@ class ProgramImpl final : public Program {
 base::Status ProgramImpl::element(const ptx::Variable& v, std::string_view text, unsigned bytes, char* to) {
   const auto bad = [&](const char* why) {
     return base::error(base::Code::kUnsupported, "line " + std::to_string(v.at.line) + ": initialiser of " +
-                                                     std::string(v.name) + ": " + why + ": " + std::string(text));
+                                                     std::string(v.name) + ": " + why + ": " +
+                                                     std::string(text));
   };
   text = trim(text);
   if (text.empty()) return bad("empty element");
@@ -111,7 +116,8 @@ base::Status ProgramImpl::element(const ptx::Variable& v, std::string_view text,
   } else if (text.find_first_of(".fFdD") != text.npos && !text.starts_with("0x") && !text.starts_with("0X")) {
     bool is_f64 = false;
     const bool minus = text.front() == '-';
-    if (!ptx::float_value(minus ? text.substr(1) : text, &bits, &is_f64)) return bad("is no number or known symbol");
+    if (!ptx::float_value(minus ? text.substr(1) : text, &bits, &is_f64))
+      return bad("is no number or known symbol");
     if (minus) bits ^= is_f64 ? uint64_t{1} << 63 : uint64_t{1} << 31;
     if (is_f64 && bytes == 4) bits = std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(bits)));
     if (!is_f64 && bytes == 8)
@@ -154,7 +160,8 @@ base::Status ProgramImpl::initialise(const ptx::Variable& v, char* to) {
     } else {
       const size_t end = std::min(text.find_first_of(",{}", at), text.size());
       if (offset + bytes > total)
-        return base::error(base::Code::kInvalid, "line " + std::to_string(v.at.line) + ": too many initialisers of " + std::string(v.name));
+        return base::error(base::Code::kInvalid, "line " + std::to_string(v.at.line) +
+                                                     ": too many initialisers of " + std::string(v.name));
       base::Status s = element(v, text.substr(at, end - at), bytes, to + offset);
       if (!s.ok()) return s;
       offset += bytes;
@@ -177,7 +184,9 @@ base::Status ProgramImpl::place_globals(const ptx::Module& module) {
     if (v.space != ptx::Space::kGlobal && v.space != ptx::Space::kConst) continue;
     const uint64_t bytes = v.size_bytes();
     if (v.linkage == ".extern" || bytes == 0) continue;
-    if (bytes > (uint64_t{1} << 36)) return base::error(base::Code::kExhausted, "variable " + std::string(v.name) + " is larger than 64 GiB");
+    if (bytes > (uint64_t{1} << 36))
+      return base::error(base::Code::kExhausted,
+                         "variable " + std::string(v.name) + " is larger than 64 GiB");
     const uint64_t alignment = std::max<uint64_t>(std::bit_ceil(uint64_t{v.align}), 256);
     const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
     void* p = std::aligned_alloc(alignment, rounded);
@@ -193,7 +202,8 @@ base::Status ProgramImpl::place_globals(const ptx::Module& module) {
   for (const ptx::Item& item : module.items)
     if (item.kind == ptx::Item::Kind::kFunction) {
       // A declaration and its definition are one function.
-      symbols_.functions.try_emplace(item.function->name, reinterpret_cast<uint64_t>(&function_addresses_[n]));
+      symbols_.functions.try_emplace(item.function->name,
+                                     reinterpret_cast<uint64_t>(&function_addresses_[n]));
       ++n;
     }
   for (const ptx::Variable* v : placed) {
@@ -204,8 +214,8 @@ base::Status ProgramImpl::place_globals(const ptx::Module& module) {
 }
 
 // Deepest local memory of a call chain; *cycle if the graph recurses.
-uint32_t deepest(const std::map<std::string, Code*>& codes, const Code& code, std::set<std::string>& path, bool* cycle,
-                 std::map<const Code*, uint32_t>& known) {
+uint32_t deepest(const std::map<std::string, Code*>& codes, const Code& code, std::set<std::string>& path,
+                 bool* cycle, std::map<const Code*, uint32_t>& known) {
   if (auto it = known.find(&code); it != known.end()) return it->second;
   if (!path.insert(code.name).second) {
     *cycle = true;
@@ -229,7 +239,8 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
     for (uint64_t value : d.values) product *= value;
     info.max_threads_per_block = static_cast<uint32_t>(std::min<uint64_t>(product, 1024));
     if (d.name == ".reqntid")
-      for (size_t k = 0; k < 3; ++k) info.required_block[k] = k < d.values.size() ? static_cast<uint32_t>(d.values[k]) : 1;
+      for (size_t k = 0; k < 3; ++k)
+        info.required_block[k] = k < d.values.size() ? static_cast<uint32_t>(d.values[k]) : 1;
   }
   KernelLayout layout;
   layout.symbols = &symbols_;
@@ -237,7 +248,8 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
   const auto decode = [&](const ptx::Function& function, KernelInfo* entry) -> base::Status {
     auto code = std::make_unique<Code>();
     Decoder decoder(function, layout, entry, *code);
-    if (!decoder.run()) return base::error(base::Code::kUnsupported, "kernel " + info.name + ": " + decoder.error());
+    if (!decoder.run())
+      return base::error(base::Code::kUnsupported, "kernel " + info.name + ": " + decoder.error());
     if (!entry) codes[std::string(function.name)] = code.get();
     kernel->codes.push_back(std::move(code));
     return base::ok();
@@ -287,13 +299,17 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
 }
 
 base::Status ProgramImpl::build(const ptx::Module& module) {
-  if (module.address_bits != 64) return base::error(base::Code::kUnsupported, ".address_size 32 is not supported by the software GPU; compile for 64 bits");
-  if (!shared_window()) return base::error(base::Code::kExhausted, "no address space for the shared and local windows");
+  if (module.address_bits != 64)
+    return base::error(base::Code::kUnsupported,
+                       ".address_size 32 is not supported by the software GPU; compile for 64 bits");
+  if (!shared_window())
+    return base::error(base::Code::kExhausted, "no address space for the shared and local windows");
   symbols_.module = &module;
   base::Status s = place_globals(module);
   if (!s.ok()) return s;
   for (const ptx::Item& item : module.items) {
-    if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry || !item.function->has_body) continue;
+    if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry || !item.function->has_body)
+      continue;
     s = build_kernel(*item.function);
     if (!s.ok()) return s;
   }

@@ -1,5 +1,6 @@
-// Running a grid: blocks in launch order over the workers, warps of a block in turn. A worker keeps one block until it
-// ends; one that only spins is joined by the next blocks, so that blocks waiting for each other make progress.
+// Running a grid: blocks in launch order over the workers, warps of a block in turn. A worker keeps one block
+// until it ends; one that only spins is joined by the next blocks, so that blocks waiting for each other make
+// progress.
 #include <algorithm>
 #include <bit>
 #include <thread>
@@ -21,8 +22,8 @@ void Buffer::reserve(size_t bytes) {
 
 namespace {
 
-constexpr uint64_t kWarpQuantum = 20000;   // issue slots before a warp gives way
-constexpr unsigned kMostResident = 128;    // blocks per worker, unless cooperative
+constexpr uint64_t kWarpQuantum = 20000;  // issue slots before a warp gives way
+constexpr unsigned kMostResident = 128;   // blocks per worker, unless cooperative
 
 // A random permutation of [0, n) by index: a Feistel network over the next power of four, cycle-walking.
 uint64_t permute(uint64_t index, uint64_t n, uint64_t seed) {
@@ -78,7 +79,9 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
     w.register_bytes = b.register_stride;
     char* s = w.specials = b.specials.data() + kSpecialBytes * wi;
     w.base[2] = s - 2;
-    const auto column = [s](Special which) { return reinterpret_cast<uint32_t*>(s + static_cast<size_t>(which) * 128); };
+    const auto column = [s](Special which) {
+      return reinterpret_cast<uint32_t*>(s + static_cast<size_t>(which) * 128);
+    };
     for (unsigned i = 0; i < kLanes; ++i) {
       const uint32_t linear = wi * kLanes + i;
       column(Special::kTidX)[i] = linear % dim[0];
@@ -101,7 +104,8 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
     fill(s, Special::kGridid, static_cast<uint32_t>(grid.id));
     uint64_t* id64 = reinterpret_cast<uint64_t*>(s + static_cast<size_t>(Special::kGridid64) * 128);
     uint64_t* dynamic64 = reinterpret_cast<uint64_t*>(s + static_cast<size_t>(Special::kDynamicBase64) * 128);
-    for (unsigned i = 0; i < kLanes; ++i) id64[i] = grid.id, dynamic64[i] = grid.kernel->dynamic_shared_offset;
+    for (unsigned i = 0; i < kLanes; ++i)
+      id64[i] = grid.id, dynamic64[i] = grid.kernel->dynamic_shared_offset;
     fill(s, Special::kDynamicBase, grid.kernel->dynamic_shared_offset);
     fill(s, Special::kDynamicSmem, grid.launch.dynamic_shared_bytes);
     fill(s, Special::kTotalSmem, grid.shared_bytes);
@@ -159,14 +163,15 @@ void report_deadlock(Block& b) {
       if (!at_op) at_op = op, where = &w;
       if (++n > 8) continue;
       char piece[96];
-      std::snprintf(piece, sizeof piece, "%swarp %u lanes %08x at line %u wait for %s", n > 1 ? "; " : "", w.index, g.mask,
-                    op->line, barrier ? "barrier " : "the other lanes of a .sync mask");
+      std::snprintf(piece, sizeof piece, "%swarp %u lanes %08x at line %u wait for %s", n > 1 ? "; " : "",
+                    w.index, g.mask, op->line, barrier ? "barrier " : "the other lanes of a .sync mask");
       text += piece;
       if (barrier) text += std::to_string(g.barrier);
     }
   if (n > 8) text += "; and " + std::to_string(n - 8) + " more groups";
   if (!at_op) return;
-  raise(*where, at_op, FaultKind::kDeadlock, static_cast<unsigned>(std::countr_zero(where->groups[0].mask)), 0, text);
+  raise(*where, at_op, FaultKind::kDeadlock, static_cast<unsigned>(std::countr_zero(where->groups[0].mask)),
+        0, text);
 }
 
 // Runs every ready warp for a quantum; kSpinning: some gave way and the block goes on later.
@@ -187,8 +192,12 @@ Outcome run_round(Block& b) {
       while (op) op = op->fn(w, op);
       b.worker->warp_instructions += w.issued - before;
       switch (w.stop) {
-        case Stop::kFault: return Outcome::kStopped;
-        case Stop::kYield: yielded |= 1u << wi; gave_way = true; break;
+        case Stop::kFault:
+          return Outcome::kStopped;
+        case Stop::kYield:
+          yielded |= 1u << wi;
+          gave_way = true;
+          break;
         default: {
           // Blocked or done, but groups may have become ready through its own last step.
           bool any = false;
@@ -210,7 +219,8 @@ Outcome run_round(Block& b) {
 void publish(Worker& worker, uint64_t blocks) {
   if (Progress* p = worker.grid->progress) {
     p->blocks_done.fetch_add(blocks, std::memory_order_relaxed);  // statistics only
-    p->warp_instructions.fetch_add(worker.warp_instructions - worker.reported_instructions, std::memory_order_relaxed);
+    p->warp_instructions.fetch_add(worker.warp_instructions - worker.reported_instructions,
+                                   std::memory_order_relaxed);
     p->global_bytes.fetch_add(worker.memory.global_bytes - worker.reported_bytes, std::memory_order_relaxed);
   }
   worker.reported_instructions = worker.warp_instructions;
@@ -222,7 +232,8 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
   uint64_t done_here = 0;
   const auto stopped = [&] {
     return grid.stop.load(std::memory_order_relaxed) ||
-           (grid.cancel && grid.cancel->load(std::memory_order_relaxed));  // a late look costs a block, nothing else
+           (grid.cancel &&
+            grid.cancel->load(std::memory_order_relaxed));  // a late look costs a block, nothing else
   };
   const auto fetch = [&] {
     const uint64_t index = grid.next.fetch_add(1, std::memory_order_relaxed);  // only unique numbers matter
@@ -287,8 +298,8 @@ void attach(Worker& worker, Grid& grid) {
 
 }  // namespace
 
-Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads, Work* work,
-               Progress* progress, const std::atomic<bool>* cancel) {
+Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads,
+               Work* work, Progress* progress, const std::atomic<bool>* cancel) {
   static std::atomic<uint64_t> grids{1};
   Grid grid{};
   grid.kernel = &kernel;
@@ -304,12 +315,14 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
     grid.fault.kind = FaultKind::kIllegalInstruction;
     grid.fault.kernel = kernel.info.name;
     grid.fault.text = "launch of " + std::to_string(grid.n_threads) + " threads per block and " +
-                      std::to_string(grid.n_blocks) + " blocks: both must be at least 1, threads at most 1024";
+                      std::to_string(grid.n_blocks) +
+                      " blocks: both must be at least 1, threads at most 1024";
     return grid.fault;
   }
   Buffer params;
   params.reserve(kernel.info.param_bytes + 16);
-  if (launch.params && kernel.info.param_bytes) std::memcpy(params.data(), launch.params, kernel.info.param_bytes);
+  if (launch.params && kernel.info.param_bytes)
+    std::memcpy(params.data(), launch.params, kernel.info.param_bytes);
   grid.params = params.data();
   alignas(64) char workspace[64] = {64};
   grid.workspace = workspace;
@@ -318,15 +331,16 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
   grid.local_bytes = (kernel.info.local_bytes + 15u) & ~15u;
 
   threads = static_cast<unsigned>(std::clamp<uint64_t>(threads, 1, grid.n_blocks));
-  const uint64_t resident =
-      launch.cooperative ? (grid.n_blocks + threads - 1) / threads : std::min<uint64_t>(kMostResident, grid.n_blocks);
+  const uint64_t resident = launch.cooperative ? (grid.n_blocks + threads - 1) / threads
+                                               : std::min<uint64_t>(kMostResident, grid.n_blocks);
   std::vector<std::thread> helpers;
   std::vector<Work> shares(threads);
   const auto body = [&](unsigned index) {
     Worker& worker = own_worker();
     attach(worker, grid);
     run_worker(worker, grid, resident);
-    shares[index] = Work{worker.warp_instructions, worker.memory.global_bytes, worker.memory.tensor_operations};
+    shares[index] =
+        Work{worker.warp_instructions, worker.memory.global_bytes, worker.memory.tensor_operations};
     worker.grid = nullptr;
   };
   for (unsigned i = 1; i < threads; ++i) helpers.emplace_back(body, i);

@@ -14,44 +14,65 @@ template <class T>
 bool compares(Compare how, T a, T b) {
   const bool ordered = a == a && b == b;
   switch (how) {
-    case Compare::kEq: return a == b;
-    case Compare::kNe: return ordered && a != b;
-    case Compare::kLt: return a < b;
-    case Compare::kLe: return a <= b;
-    case Compare::kGt: return a > b;
-    case Compare::kGe: return a >= b;
-    case Compare::kEqu: return !ordered || a == b;
-    case Compare::kNeu: return !ordered || a != b;
-    case Compare::kLtu: return !ordered || a < b;
-    case Compare::kLeu: return !ordered || a <= b;
-    case Compare::kGtu: return !ordered || a > b;
-    case Compare::kGeu: return !ordered || a >= b;
-    case Compare::kNum: return ordered;
-    case Compare::kNan: return !ordered;
+    case Compare::kEq:
+      return a == b;
+    case Compare::kNe:
+      return ordered && a != b;
+    case Compare::kLt:
+      return a < b;
+    case Compare::kLe:
+      return a <= b;
+    case Compare::kGt:
+      return a > b;
+    case Compare::kGe:
+      return a >= b;
+    case Compare::kEqu:
+      return !ordered || a == b;
+    case Compare::kNeu:
+      return !ordered || a != b;
+    case Compare::kLtu:
+      return !ordered || a < b;
+    case Compare::kLeu:
+      return !ordered || a <= b;
+    case Compare::kGtu:
+      return !ordered || a > b;
+    case Compare::kGeu:
+      return !ordered || a >= b;
+    case Compare::kNum:
+      return ordered;
+    case Compare::kNan:
+      return !ordered;
   }
   return false;
 }
 double half_value(uint16_t x, const Op* op) {
   return (op->flags & kFtz) && (x & 0x7fff) < 0x400 ? 0.0 : half_to_float(x);
 }
-double brain_value(uint16_t x, const Op*) { return brain_to_float(x); }
+double brain_value(uint16_t x, const Op*) {
+  return brain_to_float(x);
+}
 float single_value(float x, const Op* op) {
   return (op->flags & kFtz) && std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
 }
 template <class T>
 auto value(Warp& w, uint32_t operand, unsigned i, const Op* op) {
   const T x = get<T>(w, operand, i);
-  if constexpr (std::is_same_v<T, lane::Half>) return half_value(x.bits, op);
-  else if constexpr (std::is_same_v<T, lane::Brain>) return brain_value(x.bits, op);
-  else if constexpr (std::is_same_v<T, float>) return single_value(x, op);
-  else return x;
+  if constexpr (std::is_same_v<T, lane::Half>)
+    return half_value(x.bits, op);
+  else if constexpr (std::is_same_v<T, lane::Brain>)
+    return brain_value(x.bits, op);
+  else if constexpr (std::is_same_v<T, float>)
+    return single_value(x, op);
+  else
+    return x;
 }
 template <class T>
 Mask compare_lanes(Warp& w, const Op* op) {
   Mask r = 0;
   lane::each(w, op, [&](unsigned i) {
-    r |= static_cast<Mask>(compares(static_cast<Compare>(op->sub), value<T>(w, op->a, i, op),
-                                    value<T>(w, op->b, i, op))) << i;
+    r |= static_cast<Mask>(
+             compares(static_cast<Compare>(op->sub), value<T>(w, op->a, i, op), value<T>(w, op->b, i, op)))
+         << i;
   });
   return r;
 }
@@ -79,8 +100,10 @@ Mask compare_pair(Warp& w, const Op* op, unsigned shift) {
   lane::each(w, op, [&](unsigned i) {
     const auto in = [&](uint32_t operand) {
       const uint16_t x = static_cast<uint16_t>(get<uint32_t>(w, operand, i) >> shift);
-      if constexpr (std::is_same_v<Half, lane::Half>) return half_value(x, op);
-      else return brain_value(x, op);
+      if constexpr (std::is_same_v<Half, lane::Half>)
+        return half_value(x, op);
+      else
+        return brain_value(x, op);
     };
     r |= static_cast<Mask>(compares(static_cast<Compare>(op->sub), in(op->a), in(op->b))) << i;
   });
@@ -98,11 +121,17 @@ const Op* setp_pair(Warp& w, const Op* op) {
 // True as written by set: all ones for integers, 1.0 for floats (type is the destination's).
 uint32_t truth(Ty type) {
   switch (type) {
-    case Ty::kF32: return 0x3f800000;
-    case Ty::kF16: return 0x3c00;
-    case Ty::kBf16: return 0x3f80;
-    case Ty::kU16: case Ty::kS16: return 0xffff;
-    default: return ~0u;
+    case Ty::kF32:
+      return 0x3f800000;
+    case Ty::kF16:
+      return 0x3c00;
+    case Ty::kBf16:
+      return 0x3f80;
+    case Ty::kU16:
+    case Ty::kS16:
+      return 0xffff;
+    default:
+      return ~0u;
   }
 }
 template <class T>
@@ -113,7 +142,8 @@ const Op* set(Warp& w, const Op* op) {
 }
 template <class Half>
 const Op* set_pair(Warp& w, const Op* op) {
-  const Mask low = combine(w, op, compare_pair<Half>(w, op, 0)), high = combine(w, op, compare_pair<Half>(w, op, 16));
+  const Mask low = combine(w, op, compare_pair<Half>(w, op, 0)),
+             high = combine(w, op, compare_pair<Half>(w, op, 16));
   const uint32_t yes = op->type == Ty::kF16x2 ? 0x3c00 : op->type == Ty::kBf16x2 ? 0x3f80 : 0xffff;
   return lane::each(w, op, [&](unsigned i) {
     lane::put<uint32_t>(w, op->d, i, (low >> i & 1 ? yes : 0) | (high >> i & 1 ? yes << 16 : 0));
@@ -126,15 +156,17 @@ const Op* predicate(Warp& w, const Op* op) {
   const Mask a = *at<Mask>(w, op->a);
   Mask b = 0;
   if constexpr (kHow != Logic::kMov && kHow != Logic::kNot) b = *at<Mask>(w, op->b);
-  const Mask r = kHow == Logic::kMov ? a : kHow == Logic::kAnd ? a & b : kHow == Logic::kOr ? a | b
-                 : kHow == Logic::kXor ? a ^ b : ~a;
+  const Mask r = kHow == Logic::kMov   ? a
+                 : kHow == Logic::kAnd ? a & b
+                 : kHow == Logic::kOr  ? a | b
+                 : kHow == Logic::kXor ? a ^ b
+                                       : ~a;
   write(w, op->d, r);
   return op + 1;
 }
 
 const Op* widen_unsigned(Warp& w, const Op* op) {
-  return lane::each(w, op,
-                    [&](unsigned i) { lane::put<uint64_t>(w, op->d, i, get<uint32_t>(w, op->a, i)); });
+  return lane::each(w, op, [&](unsigned i) { lane::put<uint64_t>(w, op->d, i, get<uint32_t>(w, op->a, i)); });
 }
 const Op* widen_signed(Warp& w, const Op* op) {
   return lane::each(w, op, [&](unsigned i) { lane::put<int64_t>(w, op->d, i, get<int32_t>(w, op->a, i)); });
@@ -152,7 +184,8 @@ template <class T>
 const Op* selp(Warp& w, const Op* op) {
   Mask p = *at<Mask>(w, op->c);
   if (op->flags & kNegate) p = ~p;
-  return lane::each(w, op, [&](unsigned i) { lane::put<T>(w, op->d, i, get<T>(w, p >> i & 1 ? op->a : op->b, i)); });
+  return lane::each(w, op,
+                    [&](unsigned i) { lane::put<T>(w, op->d, i, get<T>(w, p >> i & 1 ? op->a : op->b, i)); });
 }
 
 template <class T>

@@ -20,7 +20,9 @@ T flush(T x) {
   return x;
 }
 template <class T>
-T input(T x, const Op* op) { return op->flags & kFtz ? flush(x) : x; }
+T input(T x, const Op* op) {
+  return op->flags & kFtz ? flush(x) : x;
+}
 template <class T>
 T canonical(T x) {
   if constexpr (sizeof(T) == 4)
@@ -37,7 +39,8 @@ T output(T x, const Op* op) {
 
 template <class T, auto F>
 const Op* unary(Warp& w, const Op* op) {
-  return each(w, op, [&](unsigned i) { put<T>(w, op->d, i, output<T>(F(input(get<T>(w, op->a, i), op)), op)); });
+  return each(w, op,
+              [&](unsigned i) { put<T>(w, op->d, i, output<T>(F(input(get<T>(w, op->a, i), op)), op)); });
 }
 template <class T, auto F>
 const Op* binary(Warp& w, const Op* op) {
@@ -48,23 +51,27 @@ const Op* binary(Warp& w, const Op* op) {
 template <class T, auto F>
 const Op* ternary(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    put<T>(w, op->d, i, output<T>(F(input(get<T>(w, op->a, i), op), input(get<T>(w, op->b, i), op),
-                                    input(get<T>(w, op->c, i), op)), op));
+    put<T>(w, op->d, i,
+           output<T>(F(input(get<T>(w, op->a, i), op), input(get<T>(w, op->b, i), op),
+                       input(get<T>(w, op->c, i), op)),
+                     op));
   });
 }
-// Runs an arithmetic handler in the rounding mode of op->sub. A call through a pointer keeps the arithmetic between
-// the two writes of the control register.
-template <Handler H>
-const Op* rounded(Warp& w, const Op* op) {
+// Runs an arithmetic handler in the rounding mode of op->sub. A call through a pointer keeps the arithmetic
+// between the two writes of the control register.
+const Op* in_rounding_mode(Warp& w, const Op* op, Handler handler) {
   static constexpr unsigned kMode[] = {_MM_ROUND_NEAREST, _MM_ROUND_TOWARD_ZERO, _MM_ROUND_DOWN, _MM_ROUND_UP,
                                        _MM_ROUND_NEAREST};
-  if (op->sub == 0) return H(w, op);
   const unsigned before = _mm_getcsr();
   _mm_setcsr((before & ~static_cast<unsigned>(_MM_ROUND_MASK)) | kMode[op->sub]);
-  Handler volatile handler = H;
-  const Op* next = handler(w, op);
+  Handler volatile callee = handler;  // opaque: nothing moves across the call
+  const Op* next = callee(w, op);
   _mm_setcsr(before);
   return next;
+}
+template <Handler H>
+const Op* rounded(Warp& w, const Op* op) {
+  return op->sub == 0 ? H(w, op) : in_rounding_mode(w, op, H);
 }
 
 constexpr auto add = [](auto a, auto b) { return a + b; };
@@ -74,7 +81,9 @@ constexpr auto div = [](auto a, auto b) { return a / b; };
 constexpr auto fma = [](auto a, auto b, auto c) { return std::fma(a, b, c); };
 constexpr auto rcp = [](auto a) { return decltype(a){1} / a; };
 constexpr auto sqrt = [](auto a) { return std::sqrt(a); };
-constexpr auto rsqrt = [](auto a) { return static_cast<decltype(a)>(1.0 / std::sqrt(static_cast<double>(a))); };
+constexpr auto rsqrt = [](auto a) {
+  return static_cast<decltype(a)>(1.0 / std::sqrt(static_cast<double>(a)));
+};
 constexpr auto sin = [](auto a) { return static_cast<decltype(a)>(std::sin(static_cast<double>(a))); };
 constexpr auto cos = [](auto a) { return static_cast<decltype(a)>(std::cos(static_cast<double>(a))); };
 constexpr auto lg2 = [](auto a) { return static_cast<decltype(a)>(std::log2(static_cast<double>(a))); };
@@ -92,8 +101,9 @@ const Op* sign(Warp& w, const Op* op) {
 // copysign d, a, b: magnitude of b, sign of a.
 template <class T>
 const Op* copysign(Warp& w, const Op* op) {
-  return each(w, op,
-              [&](unsigned i) { put<T>(w, op->d, i, std::copysign(get<T>(w, op->b, i), get<T>(w, op->a, i))); });
+  return each(w, op, [&](unsigned i) {
+    put<T>(w, op->d, i, std::copysign(get<T>(w, op->b, i), get<T>(w, op->a, i)));
+  });
 }
 // sub: finite infinite number notanumber normal subnormal
 template <class T>
@@ -103,12 +113,24 @@ const Op* testp(Warp& w, const Op* op) {
     const int kind = std::fpclassify(get<T>(w, op->a, i));
     bool yes = false;
     switch (op->sub) {
-      case 0: yes = kind != FP_INFINITE && kind != FP_NAN; break;
-      case 1: yes = kind == FP_INFINITE; break;
-      case 2: yes = kind != FP_NAN; break;
-      case 3: yes = kind == FP_NAN; break;
-      case 4: yes = kind == FP_NORMAL; break;
-      default: yes = kind == FP_SUBNORMAL; break;
+      case 0:
+        yes = kind != FP_INFINITE && kind != FP_NAN;
+        break;
+      case 1:
+        yes = kind == FP_INFINITE;
+        break;
+      case 2:
+        yes = kind != FP_NAN;
+        break;
+      case 3:
+        yes = kind == FP_NAN;
+        break;
+      case 4:
+        yes = kind == FP_NORMAL;
+        break;
+      default:
+        yes = kind == FP_SUBNORMAL;
+        break;
     }
     r |= static_cast<Mask>(yes) << i;
   });
@@ -124,8 +146,10 @@ T choose(T a, T b, unsigned flags) {
     return a != a ? b : a;
   }
   T r;
-  if (a == b) r = std::signbit(a) == kMaximum ? b : a;
-  else r = (a > b) == kMaximum ? a : b;
+  if (a == b)
+    r = std::signbit(a) == kMaximum ? b : a;
+  else
+    r = (a > b) == kMaximum ? a : b;
   return r;
 }
 template <class T, bool kMaximum>
@@ -138,21 +162,23 @@ T choose_xorsign(T a, T b, unsigned flags) {
 template <class T, bool kMaximum>
 const Op* minmax(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    T r = choose_xorsign<T, kMaximum>(input(get<T>(w, op->a, i), op), input(get<T>(w, op->b, i), op), op->flags);
+    T r = choose_xorsign<T, kMaximum>(input(get<T>(w, op->a, i), op), input(get<T>(w, op->b, i), op),
+                                      op->flags);
     put<T>(w, op->d, i, canonical(r));
   });
 }
 template <bool kMaximum>
 const Op* minmax3(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    float r = choose_xorsign<float, kMaximum>(input(get<float>(w, op->a, i), op), input(get<float>(w, op->b, i), op),
-                                              op->flags);
+    float r = choose_xorsign<float, kMaximum>(input(get<float>(w, op->a, i), op),
+                                              input(get<float>(w, op->b, i), op), op->flags);
     r = choose_xorsign<float, kMaximum>(r, input(get<float>(w, op->c, i), op), op->flags);
     put<float>(w, op->d, i, canonical(r));
   });
 }
 
-// --- f16, bf16 and their pairs: exact in double, packed once ----------------------------------------------------
+// --- f16, bf16 and their pairs: exact in double, packed once
+// ----------------------------------------------------
 
 struct HalfTraits {
   static constexpr Format kFormat = kHalfFormat;
@@ -182,7 +208,9 @@ const Op* half_op(Warp& w, const Op* op) {
     const uint32_t b = kArity > 1 ? get<uint32_t>(w, op->b, i) : 0;
     const uint32_t c = kArity > 2 ? get<uint32_t>(w, op->c, i) : 0;
     const auto one = [&](unsigned s) -> uint32_t {
-      const auto in = [&](uint32_t x) { return Traits::widen(flush16<Traits>(static_cast<uint16_t>(x >> s), op)); };
+      const auto in = [&](uint32_t x) {
+        return Traits::widen(flush16<Traits>(static_cast<uint16_t>(x >> s), op));
+      };
       return finish16<Traits>(F(in(a), in(b), in(c)), op);
     };
     put<uint32_t>(w, op->d, i, kPair ? one(0) | one(16) << 16 : one(0));
@@ -200,7 +228,9 @@ const Op* half_minmax(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
     const uint32_t a = get<uint32_t>(w, op->a, i), b = get<uint32_t>(w, op->b, i);
     const auto one = [&](unsigned s) -> uint32_t {
-      const auto in = [&](uint32_t x) { return Traits::widen(flush16<Traits>(static_cast<uint16_t>(x >> s), op)); };
+      const auto in = [&](uint32_t x) {
+        return Traits::widen(flush16<Traits>(static_cast<uint16_t>(x >> s), op));
+      };
       return static_cast<uint16_t>(
           pack_float(choose_xorsign<double, kMaximum>(in(a), in(b), op->flags), Traits::kFormat));
     };
@@ -253,6 +283,10 @@ void halves(ScalarTable& t, Ty ty) {
 }
 
 }  // namespace
+
+const Op* op_rounded(Warp& w, const Op* op) {
+  return in_rounding_mode(w, op, reinterpret_cast<Handler>(const_cast<Op*>(op->target)));
+}
 
 void add_float_handlers(ScalarTable& t) {
   using O = Operation;

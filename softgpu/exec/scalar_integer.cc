@@ -18,8 +18,9 @@ using Unsigned = std::make_unsigned_t<T>;
 template <class T>
 inline constexpr unsigned kBits = sizeof(T) * 8;
 template <class T>
-using Doubled = std::conditional_t<sizeof(T) == 8, std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>,
-                                   std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
+using Doubled =
+    std::conditional_t<sizeof(T) == 8, std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>,
+                       std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 // 16 x 16 -> 32 and 32 x 32 -> 64 bits
 template <class T>
 using Wider = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
@@ -56,7 +57,8 @@ const Op* to_count(Warp& w, const Op* op) {
 
 template <class T>
 T saturate(Doubled<T> x) {
-  return static_cast<T>(std::clamp<Doubled<T>>(x, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  return static_cast<T>(
+      std::clamp<Doubled<T>>(x, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
 }
 constexpr auto add = [](auto a, auto b, const Op* op) {
   using T = decltype(a);
@@ -89,10 +91,14 @@ constexpr auto mad_hi = [](auto a, auto b, auto c, const Op* op) {
 };
 template <class T>
 constexpr int64_t low24(T x) {
-  if constexpr (std::is_signed_v<T>) return static_cast<int32_t>(static_cast<uint32_t>(x) << 8) >> 8;
-  else return static_cast<int64_t>(x & 0xffffff);
+  if constexpr (std::is_signed_v<T>)
+    return static_cast<int32_t>(static_cast<uint32_t>(x) << 8) >> 8;
+  else
+    return static_cast<int64_t>(x & 0xffffff);
 }
-constexpr auto mul24 = [](auto a, auto b, const Op*) { return static_cast<decltype(a)>(low24(a) * low24(b)); };
+constexpr auto mul24 = [](auto a, auto b, const Op*) {
+  return static_cast<decltype(a)>(low24(a) * low24(b));
+};
 constexpr auto mul24_hi = [](auto a, auto b, const Op*) {
   return static_cast<decltype(a)>((low24(a) * low24(b)) >> 16);
 };
@@ -158,8 +164,10 @@ constexpr auto shl = [](auto a, uint32_t n) {
 };
 constexpr auto shr = [](auto a, uint32_t n) {
   using T = decltype(a);
-  if constexpr (std::is_signed_v<T>) return static_cast<T>(a >> std::min(n, kBits<T> - 1));
-  else return n >= kBits<T> ? T{0} : static_cast<T>(a >> n);
+  if constexpr (std::is_signed_v<T>)
+    return static_cast<T>(a >> std::min(n, kBits<T> - 1));
+  else
+    return n >= kBits<T> ? T{0} : static_cast<T>(a >> n);
 };
 constexpr auto clz = [](auto a, const Op*) { return std::countl_zero(a); };
 constexpr auto popc = [](auto a, const Op*) { return std::popcount(a); };
@@ -197,7 +205,8 @@ const Op* bfe(Warp& w, const Op* op) {
     put<T>(w, op->d, i, static_cast<T>(r));
   });
 }
-// d = b with bits of a inserted; operands a, b, c = position, d2 = length (in extra order of the ISA: f,a,b,c,d).
+// d = b with bits of a inserted; operands a, b, c = position, d2 = length (in extra order of the ISA:
+// f,a,b,c,d).
 template <class T>
 const Op* bfi(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
@@ -232,7 +241,8 @@ const Op* szext(Warp& w, const Op* op) {
     uint32_t n = get<uint32_t>(w, op->b, i);
     if (!op->sub) n &= 31;
     uint32_t r = a;
-    if (n == 0) r = 0;
+    if (n == 0)
+      r = 0;
     else if (n < 32) {
       r = a & ((1u << n) - 1);
       if (std::is_signed_v<T> && a >> (n - 1) & 1) r |= ~0u << n;
@@ -264,7 +274,8 @@ const Op* fns(Warp& w, const Op* op) {
 template <bool kLeft>
 const Op* funnel(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    const uint64_t both = static_cast<uint64_t>(get<uint32_t>(w, op->b, i)) << 32 | get<uint32_t>(w, op->a, i);
+    const uint64_t both =
+        static_cast<uint64_t>(get<uint32_t>(w, op->b, i)) << 32 | get<uint32_t>(w, op->a, i);
     uint32_t n = get<uint32_t>(w, op->c, i);
     n = op->sub ? std::min(n, 32u) : n & 31;
     put<uint32_t>(w, op->d, i, static_cast<uint32_t>(kLeft ? (both << n) >> 32 : both >> n));
@@ -272,7 +283,8 @@ const Op* funnel(Warp& w, const Op* op) {
 }
 const Op* lop3(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    const uint32_t a = get<uint32_t>(w, op->a, i), b = get<uint32_t>(w, op->b, i), c = get<uint32_t>(w, op->c, i);
+    const uint32_t a = get<uint32_t>(w, op->a, i), b = get<uint32_t>(w, op->b, i),
+                   c = get<uint32_t>(w, op->c, i);
     uint32_t r = 0;
     for (unsigned k = 0; k < 8; ++k)
       if (op->imm >> k & 1) r |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
@@ -289,7 +301,8 @@ const Op* prmt(Warp& w, const Op* op) {
                                                 {0x0000, 0x1110, 0x2210, 0x3210},
                                                 {0x1010, 0x3232, 0x1010, 0x3232}};
   return each(w, op, [&](unsigned i) {
-    const uint64_t both = static_cast<uint64_t>(get<uint32_t>(w, op->b, i)) << 32 | get<uint32_t>(w, op->a, i);
+    const uint64_t both =
+        static_cast<uint64_t>(get<uint32_t>(w, op->b, i)) << 32 | get<uint32_t>(w, op->a, i);
     const uint32_t c = get<uint32_t>(w, op->c, i);
     const uint32_t selector = op->sub ? kSelectors[op->sub][c & 3] : c;
     uint32_t r = 0;
@@ -310,7 +323,8 @@ const Op* dp4a(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
     const uint32_t a = get<uint32_t>(w, op->a, i), b = get<uint32_t>(w, op->b, i);
     uint32_t r = get<uint32_t>(w, op->c, i);
-    for (unsigned k = 0; k < 4; ++k) r += static_cast<uint32_t>(part(a, k, op->sub & 1) * part(b, k, op->sub & 2));
+    for (unsigned k = 0; k < 4; ++k)
+      r += static_cast<uint32_t>(part(a, k, op->sub & 1) * part(b, k, op->sub & 2));
     put<uint32_t>(w, op->d, i, r);
   });
 }
@@ -332,13 +346,15 @@ const Op* dp2a(Warp& w, const Op* op) {
 template <class T>
 const Op* mul_wide(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    put<Wider<T>>(w, op->d, i, static_cast<Wider<T>>(get<T>(w, op->a, i)) * static_cast<Wider<T>>(get<T>(w, op->b, i)));
+    put<Wider<T>>(w, op->d, i,
+                  static_cast<Wider<T>>(get<T>(w, op->a, i)) * static_cast<Wider<T>>(get<T>(w, op->b, i)));
   });
 }
 template <class T>
 const Op* mad_wide(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    const auto product = static_cast<Wider<T>>(get<T>(w, op->a, i)) * static_cast<Wider<T>>(get<T>(w, op->b, i));
+    const auto product =
+        static_cast<Wider<T>>(get<T>(w, op->a, i)) * static_cast<Wider<T>>(get<T>(w, op->b, i));
     put<Wider<T>>(w, op->d, i,
                   static_cast<Wider<T>>(static_cast<uint64_t>(product) +
                                         static_cast<uint64_t>(get<Wider<T>>(w, op->c, i))));
@@ -361,7 +377,8 @@ const Op* add_carry(Warp& w, const Op* op) {
 template <class T>
 const Op* sub_carry(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
-    const auto right = static_cast<Doubled<T>>(get<T>(w, op->b, i)) + (op->flags & kCarryIn ? w.carry >> i & 1 : 0);
+    const auto right =
+        static_cast<Doubled<T>>(get<T>(w, op->b, i)) + (op->flags & kCarryIn ? w.carry >> i & 1 : 0);
     const auto left = static_cast<Doubled<T>>(get<T>(w, op->a, i));
     put<T>(w, op->d, i, static_cast<T>(left - right));
     set_carry(w, op, i, left < right);
@@ -374,7 +391,8 @@ const Op* mad_carry(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
     const T a = get<T>(w, op->a, i), b = get<T>(w, op->b, i);
     const auto part = static_cast<Doubled<U>>(static_cast<U>(kHigh ? high_product(a, b) : low_product(a, b)));
-    const auto sum = part + static_cast<U>(get<T>(w, op->c, i)) + (op->flags & kCarryIn ? w.carry >> i & 1 : 0);
+    const auto sum =
+        part + static_cast<U>(get<T>(w, op->c, i)) + (op->flags & kCarryIn ? w.carry >> i & 1 : 0);
     put<U>(w, op->d, i, static_cast<U>(sum));
     set_carry(w, op, i, sum >> kBits<T>);
   });
@@ -408,7 +426,8 @@ const Op* pairs(Warp& w, const Op* op) {
   return each(w, op, [&](unsigned i) {
     const uint32_t a = get<uint32_t>(w, op->a, i), b = get<uint32_t>(w, op->b, i);
     const auto part = [&](unsigned s) {
-      return static_cast<uint32_t>(static_cast<uint16_t>(F(static_cast<T>(a >> s), static_cast<T>(b >> s), op)));
+      return static_cast<uint32_t>(
+          static_cast<uint16_t>(F(static_cast<T>(a >> s), static_cast<T>(b >> s), op)));
     };
     put<uint32_t>(w, op->d, i, part(0) | part(16) << 16);
   });

@@ -1,6 +1,6 @@
-// Which lanes of a warp run next. The deepest call frame, then the lowest pc runs; equal pcs merge, so divergent
-// lanes meet again as early as the code's order allows. A warp that uses up its quantum gives way to its least
-// recently run group, so lanes that spin on each other make progress.
+// Which lanes of a warp run next. The deepest call frame, then the lowest pc runs; equal pcs merge, so
+// divergent lanes meet again as early as the code's order allows. A warp that uses up its quantum gives way
+// to its least recently run group, so lanes that spin on each other make progress.
 #include <algorithm>
 #include <bit>
 
@@ -13,11 +13,14 @@ namespace {
 void refresh_next(Warp& w) {
   const Op* next = no_op();
   for (uint32_t i = 0; i < w.n_groups; ++i)
-    if (w.groups[i].state == GroupState::kReady && w.groups[i].frame == w.frame) next = std::min(next, w.groups[i].pc);
+    if (w.groups[i].state == GroupState::kReady && w.groups[i].frame == w.frame)
+      next = std::min(next, w.groups[i].pc);
   w.next = next;
 }
 
-void remove_group(Warp& w, uint32_t i) { w.groups[i] = w.groups[--w.n_groups]; }
+void remove_group(Warp& w, uint32_t i) {
+  w.groups[i] = w.groups[--w.n_groups];
+}
 
 void use_frame(Warp& w, Frame* frame) {
   w.frame = frame;
@@ -47,8 +50,12 @@ void leave_frames(Warp& w, Frame* frame, Mask lanes, bool all) {
 
 }  // namespace
 
-void count_issue(Warp& w, const Op* op) { w.issued += op->issue + 1 - w.issue_start; }
-void begin_segment(Warp& w, const Op* op) { w.issue_start = op->issue; }
+void count_issue(Warp& w, const Op* op) {
+  w.issued += op->issue + 1 - w.issue_start;
+}
+void begin_segment(Warp& w, const Op* op) {
+  w.issue_start = op->issue;
+}
 
 void put_away(Warp& w, const Op* pc, Frame* frame, Mask mask, GroupState state, uint8_t barrier) {
   if (state != GroupState::kBarrier)
@@ -72,8 +79,9 @@ const Op* start_ready(Warp& w) {
       continue;
     }
     const Group& b = w.groups[best];
-    const bool better = w.rotate ? g.stamp < b.stamp
-                                 : g.frame->depth != b.frame->depth ? g.frame->depth > b.frame->depth : g.pc < b.pc;
+    const bool better = w.rotate                           ? g.stamp < b.stamp
+                        : g.frame->depth != b.frame->depth ? g.frame->depth > b.frame->depth
+                                                           : g.pc < b.pc;
     if (better) best = i;
   }
   if (best == w.n_groups) {
@@ -96,7 +104,9 @@ const Op* start_ready(Warp& w) {
   return chosen.pc;
 }
 
-const Op* reschedule(Warp& w) { return start_ready(w); }
+const Op* reschedule(Warp& w) {
+  return start_ready(w);
+}
 
 const Op* go(Warp& w, const Op* from, const Op* target) {
   count_issue(w, from);
@@ -176,7 +186,12 @@ const Op* finish_lanes(Warp& w, const Op* op) {
 const Op* enter_function(Warp& w, const Op* op, const Code* callee, const CallSite& site, Mask mask) {
   Frame* caller = w.frame;
   Frame* f = new_frame(*w.block);
-  *f = Frame{callee, caller, op + 1, mask, caller->depth + 1, caller->reg_base + caller->code->reg_bytes,
+  *f = Frame{callee,
+             caller,
+             op + 1,
+             mask,
+             caller->depth + 1,
+             caller->reg_base + caller->code->reg_bytes,
              caller->local_base + caller->code->frame_bytes};
   const size_t need = f->reg_base + callee->reg_bytes;
   if (f->local_base + callee->frame_bytes > w.local_bytes || need > (size_t{64} << 20)) {

@@ -1,6 +1,7 @@
-// The few vector primitives that the handlers of fast.cc are written with, for the instruction set this translation
-// unit is compiled for (TS_ISA 512, 256 or 128). GCC vector types carry the arithmetic; only masking needs intrinsics.
-// Everything is inlined into a namespace of that instruction set: nothing here may be shared between them.
+// The few vector primitives that the handlers of fast.cc are written with, for the instruction set this
+// translation unit is compiled for (TS_ISA 512, 256 or 128). GCC vector types carry the arithmetic; only
+// masking needs intrinsics. Everything is inlined into a namespace of that instruction set: nothing here may
+// be shared between them.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +17,9 @@ namespace tessera::softgpu::exec::TS_ISA_NAMESPACE {
 constexpr unsigned kVectorBytes = TS_ISA / 8;
 
 template <class T, unsigned kBytes>
-struct VecOf { typedef T type __attribute__((vector_size(kBytes), may_alias)); };
+struct VecOf {
+  typedef T type __attribute__((vector_size(kBytes), may_alias));
+};
 template <class T>
 using Vec = typename VecOf<T, kVectorBytes>::type;
 // As many lanes of T as a full vector of 64-bit elements has: partners in conversions.
@@ -26,9 +29,15 @@ constexpr unsigned kLanes64 = kVectorBytes / 8;
 constexpr unsigned kLanes32 = kVectorBytes / 4;
 
 template <class V, class T>
-TS_INLINE V load(const T* p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
+TS_INLINE V load(const T* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
 template <class V, class T>
-TS_INLINE void store(T* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+TS_INLINE void store(T* p, V v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
 
 TS_INLINE Vec<uint32_t> lane_bits32() {
   Vec<uint32_t> v;
@@ -79,14 +88,20 @@ template <class V>
 TS_INLINE Mask bits_of(V v) {
   constexpr bool k32 = sizeof(v[0]) == 4;
 #if TS_ISA == 512
-  if constexpr (k32) return _mm512_movepi32_mask((__m512i)v);
-  else return _mm512_movepi64_mask((__m512i)v);
+  if constexpr (k32)
+    return _mm512_movepi32_mask((__m512i)v);
+  else
+    return _mm512_movepi64_mask((__m512i)v);
 #elif TS_ISA == 256
-  if constexpr (k32) return _mm256_movemask_ps((__m256)v);
-  else return _mm256_movemask_pd((__m256d)v);
+  if constexpr (k32)
+    return _mm256_movemask_ps((__m256)v);
+  else
+    return _mm256_movemask_pd((__m256d)v);
 #else
-  if constexpr (k32) return _mm_movemask_ps((__m128)v);
-  else return _mm_movemask_pd((__m128d)v);
+  if constexpr (k32)
+    return _mm_movemask_ps((__m128)v);
+  else
+    return _mm_movemask_pd((__m128d)v);
 #endif
 }
 

@@ -13,7 +13,9 @@ using lane::put;
 
 namespace {
 
-unsigned bits_of(Ty part) { return part == Ty::kU8 ? 8 : part == Ty::kU16 ? 16 : 32; }
+unsigned bits_of(Ty part) {
+  return part == Ty::kU8 ? 8 : part == Ty::kU16 ? 16 : 32;
+}
 enum PairFormat : unsigned { kSingle, kHalf, kBrain, kE4m3, kE5m2, kNoFormat = 0xff };
 constexpr Format kFormats[] = {kSingleFormat, kHalfFormat, kBrainFormat, kE4m3Format, kE5m2Format};
 
@@ -27,8 +29,10 @@ const Op* op_pack(Warp& w, const Op* op) {
   return lane::each(w, op, [&](unsigned i) {
     uint64_t r = 0;
     for (unsigned k = 0; k < op->count; ++k) r |= (get<uint32_t>(w, parts[k], i) & mask) << (k * bits);
-    if (wide) put<uint64_t>(w, op->d, i, r);
-    else put<uint32_t>(w, op->d, i, static_cast<uint32_t>(r));
+    if (wide)
+      put<uint64_t>(w, op->d, i, r);
+    else
+      put<uint32_t>(w, op->d, i, static_cast<uint32_t>(r));
   });
 }
 
@@ -40,18 +44,29 @@ const Op* op_unpack(Warp& w, const Op* op) {
   return lane::each(w, op, [&](unsigned i) {
     const uint64_t x = wide ? get<uint64_t>(w, op->a, i) : get<uint32_t>(w, op->a, i);
     for (unsigned k = 0; k < op->count; ++k)
-      if (parts[k] != kNoOperand) put<uint32_t>(w, parts[k], i, static_cast<uint32_t>(x >> (k * bits) & mask));
+      if (parts[k] != kNoOperand)
+        put<uint32_t>(w, parts[k], i, static_cast<uint32_t>(x >> (k * bits) & mask));
   });
 }
 
 unsigned pair_format(ptx::Type type) {
   switch (type) {
-    case ptx::Type::kF32: return kSingle;
-    case ptx::Type::kF16: case ptx::Type::kF16x2: return kHalf;
-    case ptx::Type::kBf16: case ptx::Type::kBf16x2: return kBrain;
-    case ptx::Type::kE4m3: case ptx::Type::kE4m3x2: return kE4m3;
-    case ptx::Type::kE5m2: case ptx::Type::kE5m2x2: return kE5m2;
-    default: return kNoFormat;
+    case ptx::Type::kF32:
+      return kSingle;
+    case ptx::Type::kF16:
+    case ptx::Type::kF16x2:
+      return kHalf;
+    case ptx::Type::kBf16:
+    case ptx::Type::kBf16x2:
+      return kBrain;
+    case ptx::Type::kE4m3:
+    case ptx::Type::kE4m3x2:
+      return kE4m3;
+    case ptx::Type::kE5m2:
+    case ptx::Type::kE5m2x2:
+      return kE5m2;
+    default:
+      return kNoFormat;
   }
 }
 

@@ -1,5 +1,6 @@
-// Operations that exchange values between lanes. A .sync operation runs when all live lanes of its member mask are at
-// it; until then the group waits, and is looked at again whenever lanes arrive at the same place or exit.
+// Operations that exchange values between lanes. A .sync operation runs when all live lanes of its member
+// mask are at it; until then the group waits, and is looked at again whenever lanes arrive at the same place
+// or exit.
 #include <algorithm>
 #include <bit>
 
@@ -79,7 +80,8 @@ const Op* op_shfl(Warp& w, const Op* op) {
   const uint32_t* lists = w.frame->code->extra.data() + op->extra;
   const Op* next;
   if (!gather_members(w, op, lists[1], &next)) return next;
-  const uint32_t *value = at<uint32_t>(w, op->a), *by = at<uint32_t>(w, op->b), *clamp = at<uint32_t>(w, lists[0]);
+  const uint32_t *value = at<uint32_t>(w, op->a), *by = at<uint32_t>(w, op->b),
+                 *clamp = at<uint32_t>(w, lists[0]);
   uint32_t result[kLanes];
   Mask inside = 0;
   for (unsigned i = 0; i < kLanes; ++i) {
@@ -89,18 +91,32 @@ const Op* op_shfl(Warp& w, const Op* op) {
     uint32_t j;
     bool ok;
     switch (op->sub) {
-      case 0: j = i - b; ok = static_cast<int32_t>(j) >= static_cast<int32_t>(top); break;  // up
-      case 1: j = i + b; ok = j <= top; break;                                              // down
-      case 2: j = i ^ b; ok = j <= top; break;                                              // bfly
-      default: j = bottom | (b & ~segment); ok = j <= top; break;                           // idx
+      case 0:
+        j = i - b;
+        ok = static_cast<int32_t>(j) >= static_cast<int32_t>(top);
+        break;  // up
+      case 1:
+        j = i + b;
+        ok = j <= top;
+        break;  // down
+      case 2:
+        j = i ^ b;
+        ok = j <= top;
+        break;  // bfly
+      default:
+        j = bottom | (b & ~segment);
+        ok = j <= top;
+        break;  // idx
     }
     if (!ok) j = i;
     result[i] = value[j & 31];
     inside |= static_cast<Mask>(ok) << i;
   }
   uint32_t* d = at<uint32_t>(w, op->d);
-  if (w.mask == ~0u) std::memcpy(d, result, sizeof result);
-  else lane::each(w, op, [&](unsigned i) { d[i] = result[i]; });
+  if (w.mask == ~0u)
+    std::memcpy(d, result, sizeof result);
+  else
+    lane::each(w, op, [&](unsigned i) { d[i] = result[i]; });
   if (op->flags & kSecond) write_predicate(w, op->d2, inside);
   return onward(w, op);
 }
@@ -124,7 +140,9 @@ const Op* op_match(Warp& w, const Op* op) {
   const Op* next;
   if (!gather_members(w, op, op->b, &next)) return next;
   const bool wide = op->type == Ty::kU64;
-  const auto value = [&](unsigned i) { return wide ? get<uint64_t>(w, op->a, i) : get<uint32_t>(w, op->a, i); };
+  const auto value = [&](unsigned i) {
+    return wide ? get<uint64_t>(w, op->a, i) : get<uint32_t>(w, op->a, i);
+  };
   uint32_t result[kLanes] = {};
   bool all_same = true;
   const unsigned first = std::countr_zero(w.mask);
@@ -135,7 +153,9 @@ const Op* op_match(Warp& w, const Op* op) {
     result[i] = same;
     all_same = all_same && value(i) == value(first);
   });
-  lane::each(w, op, [&](unsigned i) { put<uint32_t>(w, op->d, i, op->sub == 0 ? result[i] : all_same ? w.mask : 0); });
+  lane::each(w, op, [&](unsigned i) {
+    put<uint32_t>(w, op->d, i, op->sub == 0 ? result[i] : all_same ? w.mask : 0);
+  });
   if (op->flags & kSecond) write_predicate(w, op->d2, all_same ? ~0u : 0);
   return onward(w, op);
 }
@@ -157,12 +177,24 @@ const Op* op_redux(Warp& w, const Op* op) {
       return is_signed ? static_cast<int32_t>(p) < static_cast<int32_t>(q) : p < q;
     };
     switch (op->sub) {
-      case 0: r += x; break;
-      case 1: r = less(x, r) ? x : r; break;
-      case 2: r = less(r, x) ? x : r; break;
-      case 3: r &= x; break;
-      case 4: r |= x; break;
-      default: r ^= x; break;
+      case 0:
+        r += x;
+        break;
+      case 1:
+        r = less(x, r) ? x : r;
+        break;
+      case 2:
+        r = less(r, x) ? x : r;
+        break;
+      case 3:
+        r &= x;
+        break;
+      case 4:
+        r |= x;
+        break;
+      default:
+        r ^= x;
+        break;
     }
   });
   lane::each(w, op, [&](unsigned i) { put<uint32_t>(w, op->d, i, r); });

@@ -18,13 +18,15 @@ TestModule& kernels() {
   }();
   return *module;
 }
-#define ASSERT_NO_FAULT(call)                                       \
-  do {                                                              \
-    const Fault fault_ = (call);                                    \
+#define ASSERT_NO_FAULT(call)                                                           \
+  do {                                                                                  \
+    const Fault fault_ = (call);                                                        \
     ASSERT_EQ(fault_.kind, FaultKind::kNone) << fault_.text << " line " << fault_.line; \
   } while (0)
 
-TEST(Algorithms, ModuleLoads) { ASSERT_TRUE(kernels().ok()) << kernels().error; }
+TEST(Algorithms, ModuleLoads) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+}
 
 TEST(Algorithms, Saxpy) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
@@ -43,7 +45,8 @@ void matmul(const char* kernel, uint32_t tile) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
   const int n = 64;
   DeviceArray<float> a(n * n), b(n * n), c(n * n);
-  for (int i = 0; i < n * n; ++i) a[i] = static_cast<float>(i % 7) - 3, b[i] = static_cast<float>(i % 5) * 0.5f;
+  for (int i = 0; i < n * n; ++i)
+    a[i] = static_cast<float>(i % 7) - 3, b[i] = static_cast<float>(i % 5) * 0.5f;
   ASSERT_NO_FAULT(kernels().run(kernel, {n / tile, n / tile, 1}, {tile, tile, 1},
                                 Params().add(a.address()).add(b.address()).add(c.address()).add(n)));
   for (int i = 0; i < n; ++i)
@@ -53,8 +56,12 @@ void matmul(const char* kernel, uint32_t tile) {
       ASSERT_EQ(c[i * n + j], sum) << i << "," << j;
     }
 }
-TEST(Algorithms, MatmulTile16) { matmul("matmul16", 16); }
-TEST(Algorithms, MatmulTile32) { matmul("matmul32", 32); }
+TEST(Algorithms, MatmulTile16) {
+  matmul("matmul16", 16);
+}
+TEST(Algorithms, MatmulTile32) {
+  matmul("matmul32", 32);
+}
 
 TEST(Algorithms, BlockSum) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
@@ -63,7 +70,8 @@ TEST(Algorithms, BlockSum) {
     for (uint64_t seed : {0u, 1u, 77u}) {
       DeviceArray<float> x(n, 1.0f), out(1);
       ASSERT_NO_FAULT(kernels().run("block_sum", {7, 1, 1}, {256, 1, 1},
-                                    Params().add(x.address()).add(out.address()).add(n), 0, nullptr, seed, threads));
+                                    Params().add(x.address()).add(out.address()).add(n), 0, nullptr, seed,
+                                    threads));
       EXPECT_EQ(out[0], 5000.0f);
     }
 }
@@ -91,7 +99,8 @@ TEST(Algorithms, Scan) {
   const int n = 700;
   DeviceArray<int> x(n), y(n);
   for (int i = 0; i < n; ++i) x[i] = i * 37 % 11;
-  ASSERT_NO_FAULT(kernels().run("scan_block", {3, 1, 1}, {256, 1, 1}, Params().add(x.address()).add(y.address()).add(n)));
+  ASSERT_NO_FAULT(
+      kernels().run("scan_block", {3, 1, 1}, {256, 1, 1}, Params().add(x.address()).add(y.address()).add(n)));
   for (int b = 0; b < 3; ++b) {
     int sum = 0;
     for (int i = b * 256; i < std::min(n, b * 256 + 256); ++i) {
@@ -157,7 +166,8 @@ TEST(Algorithms, LockWithinAWarp) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
   for (unsigned threads : {1u, 2u}) {
     DeviceArray<int> total(1);
-    ASSERT_NO_FAULT(kernels().run("locked", {3, 1, 1}, {64, 1, 1}, Params().add(total.address()), 0, nullptr, 0, threads));
+    ASSERT_NO_FAULT(kernels().run("locked", {3, 1, 1}, {64, 1, 1}, Params().add(total.address()), 0, nullptr,
+                                  0, threads));
     EXPECT_EQ(total[0], 3 * 64);
   }
 }
@@ -167,8 +177,8 @@ TEST(Algorithms, BlocksWaitForLaterBlocks) {
   for (uint64_t seed : {0u, 1u, 5u})
     for (unsigned threads : {1u, 2u}) {
       DeviceArray<int> flags(16);
-      ASSERT_NO_FAULT(kernels().run("chain", {16, 1, 1}, {32, 1, 1}, Params().add(flags.address()).add(16), 0, nullptr,
-                                    seed, threads));
+      ASSERT_NO_FAULT(kernels().run("chain", {16, 1, 1}, {32, 1, 1}, Params().add(flags.address()).add(16), 0,
+                                    nullptr, seed, threads));
       for (int i = 0; i < 16; ++i) EXPECT_EQ(flags[i], 1);
     }
 }
@@ -190,7 +200,8 @@ TEST(Algorithms, LocalArray) {
 TEST(Algorithms, EarlyReturnThenBarrier) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
   DeviceArray<int> out(128);
-  ASSERT_NO_FAULT(kernels().run("early_return_barrier", {1, 1, 1}, {128, 1, 1}, Params().add(out.address()).add(75)));
+  ASSERT_NO_FAULT(
+      kernels().run("early_return_barrier", {1, 1, 1}, {128, 1, 1}, Params().add(out.address()).add(75)));
   for (int i = 0; i < 128; ++i) EXPECT_EQ(out[i], i < 75 ? 75 : 0) << i;
 }
 
@@ -201,14 +212,30 @@ TEST(Algorithms, Switch) {
   for (int i = 0; i < 64; ++i) {
     int v = i;
     switch ((i + 3) % 8) {
-      case 0: v += 1; break;
-      case 1: v *= 3; break;
-      case 2: v -= 7; break;
-      case 3: v ^= 0x55; break;
-      case 4: v = v << 3; break;
-      case 5: v = ~v; break;
-      case 6: v = v * v; break;
-      default: v = -v; break;
+      case 0:
+        v += 1;
+        break;
+      case 1:
+        v *= 3;
+        break;
+      case 2:
+        v -= 7;
+        break;
+      case 3:
+        v ^= 0x55;
+        break;
+      case 4:
+        v = v << 3;
+        break;
+      case 5:
+        v = ~v;
+        break;
+      case 6:
+        v = v * v;
+        break;
+      default:
+        v = -v;
+        break;
     }
     EXPECT_EQ(out[i], v) << i;
   }
@@ -221,8 +248,8 @@ TEST(Algorithms, Histogram) {
   std::vector<unsigned> want(256);
   for (int i = 0; i < n; ++i) x[i] = static_cast<unsigned char>(i * i % 251), ++want[x[i]];
   DeviceArray<unsigned> bins(256);
-  ASSERT_NO_FAULT(kernels().run("histogram", {4, 1, 1}, {128, 1, 1}, Params().add(x.address()).add(bins.address()).add(n),
-                                0, nullptr, 3, 2));
+  ASSERT_NO_FAULT(kernels().run("histogram", {4, 1, 1}, {128, 1, 1},
+                                Params().add(x.address()).add(bins.address()).add(n), 0, nullptr, 3, 2));
   EXPECT_EQ(bins.values(), want);
 }
 
@@ -231,8 +258,8 @@ TEST(Algorithms, CooperativeGridBarrier) {
   for (unsigned threads : {1u, 2u}) {
     const int n = 6 * 64;
     DeviceArray<int> x(n);
-    ASSERT_NO_FAULT(kernels().run("grid_sync", {6, 1, 1}, {64, 1, 1}, Params().add(x.address()).add(n), 0, nullptr, 1,
-                                  threads, true));
+    ASSERT_NO_FAULT(kernels().run("grid_sync", {6, 1, 1}, {64, 1, 1}, Params().add(x.address()).add(n), 0,
+                                  nullptr, 1, threads, true));
     for (int i = 0; i < n; ++i) EXPECT_EQ(x[i], n - 1 - i);
   }
 }
@@ -259,7 +286,8 @@ TEST(Algorithms, Mathematics) {
   for (int i = 0; i < 64; ++i) x[i] = 0.1 + i * 0.37, y[i] = 0.2f + static_cast<float>(i) * 0.31f;
   const std::vector<double> xs = x.values();
   const std::vector<float> ys = y.values();
-  ASSERT_NO_FAULT(kernels().run("mathematics", {1, 1, 1}, {64, 1, 1}, Params().add(x.address()).add(y.address())));
+  ASSERT_NO_FAULT(
+      kernels().run("mathematics", {1, 1, 1}, {64, 1, 1}, Params().add(x.address()).add(y.address())));
   for (int i = 0; i < 64; ++i) {
     const double v = xs[i], s = ys[i];
     const double want = std::sin(v) + std::exp(-v) * std::log(v + 1) + std::pow(v, 1.5) + std::erf(v) +
@@ -275,7 +303,8 @@ TEST(Algorithms, DeviceHeap) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
   DeviceArray<uint64_t> pointers(32);
   DeviceArray<int> out(32);
-  ASSERT_NO_FAULT(kernels().run("heap", {1, 1, 1}, {32, 1, 1}, Params().add(pointers.address()).add(out.address())));
+  ASSERT_NO_FAULT(
+      kernels().run("heap", {1, 1, 1}, {32, 1, 1}, Params().add(pointers.address()).add(out.address())));
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(out[i], (i ^ 1) * 3);
     AllocationMap::Range range;

@@ -32,7 +32,8 @@ void measure(TestModule& m, const char* name, std::array<uint32_t, 3> grid, std:
     if (t < best) best = t;
   }
   std::printf("%-14s %10.3f ms %12llu warp instructions %7.2f ns each\n", name, best / 1e6,
-              static_cast<unsigned long long>(work.warp_instructions), best / static_cast<double>(work.warp_instructions));
+              static_cast<unsigned long long>(work.warp_instructions),
+              best / static_cast<double>(work.warp_instructions));
 }
 
 }  // namespace
@@ -52,15 +53,19 @@ int main(int argc, char** argv) {
   const int n = 1 << 20, edge = 256;
   DeviceArray<float> x(n, 1.5f), y(n, 0.5f), z(n);
   if (wanted("saxpy"))
-    measure(m, "saxpy", {n / 256u, 1, 1}, {256, 1, 1}, Params().add(2.0f).add(x.address()).add(y.address()).add(n));
+    measure(m, "saxpy", {n / 256u, 1, 1}, {256, 1, 1},
+            Params().add(2.0f).add(x.address()).add(y.address()).add(n));
   if (wanted("matmul16"))
-    measure(m, "matmul16", {16, 16, 1}, {16, 16, 1}, Params().add(x.address()).add(y.address()).add(z.address()).add(edge));
+    measure(m, "matmul16", {16, 16, 1}, {16, 16, 1},
+            Params().add(x.address()).add(y.address()).add(z.address()).add(edge));
   if (wanted("matmul32"))
-    measure(m, "matmul32", {8, 8, 1}, {32, 32, 1}, Params().add(x.address()).add(y.address()).add(z.address()).add(edge));
+    measure(m, "matmul32", {8, 8, 1}, {32, 32, 1},
+            Params().add(x.address()).add(y.address()).add(z.address()).add(edge));
   if (wanted("block_sum"))
     measure(m, "block_sum", {64, 1, 1}, {256, 1, 1}, Params().add(x.address()).add(z.address()).add(n));
   if (wanted("softmax_rows"))
-    measure(m, "softmax_rows", {256, 1, 1}, {128, 1, 1}, Params().add(x.address()).add(z.address()).add(1024), 512);
+    measure(m, "softmax_rows", {256, 1, 1}, {128, 1, 1}, Params().add(x.address()).add(z.address()).add(1024),
+            512);
   if (wanted("mandelbrot"))
     measure(m, "mandelbrot", {32, 32, 1}, {16, 16, 1}, Params().add(z.address()).add(512).add(512).add(256));
   if (wanted("launch")) {
@@ -68,7 +73,8 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 20; ++i) {
       const double t0 = now_ns();
       for (int k = 0; k < 50; ++k)
-        m.run("saxpy", {64, 1, 1}, {128, 1, 1}, Params().add(2.0f).add(x.address()).add(y.address()).add(8192));
+        m.run("saxpy", {64, 1, 1}, {128, 1, 1},
+              Params().add(2.0f).add(x.address()).add(y.address()).add(8192));
       best = std::min(best, (now_ns() - t0) / 50);
     }
     std::printf("launch of 64 blocks x 128 threads: %.1f us\n", best / 1e3);

@@ -10,8 +10,10 @@ namespace {
 // A kernel with one 64-bit pointer parameter %rd1, %r1 = tid.x, some registers.
 std::string kernel(const std::string& body, const std::string& head = "") {
   return ptx_header() + head +
-         ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<8>;\n.reg .b32 %r<32>;\n.reg .b64 %rd<16>;\n.reg .f32 %f<8>;\n"
-         "ld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd3, %rd1, %rd2;\n" +
+         ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<8>;\n.reg .b32 %r<32>;\n.reg .b64 "
+         "%rd<16>;\n.reg .f32 %f<8>;\n"
+         "ld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd3, %rd1, "
+         "%rd2;\n" +
          body + "\nret;\n}\n";
 }
 Fault run(const std::string& text, uint64_t address, uint32_t threads = 32, uint32_t blocks = 1) {
@@ -31,10 +33,14 @@ TEST(Faults, OutOfBoundsNamesThreadAndAllocation) {
   EXPECT_GT(f.line, 5u);
   EXPECT_NE(f.text.find("nearest allocation"), std::string::npos) << f.text;
 }
-TEST(Faults, NullPointer) { EXPECT_EQ(run(kernel("ld.global.u32 %r2, [%rd3];"), 0).kind, FaultKind::kIllegalAddress); }
+TEST(Faults, NullPointer) {
+  EXPECT_EQ(run(kernel("ld.global.u32 %r2, [%rd3];"), 0).kind, FaultKind::kIllegalAddress);
+}
 TEST(Faults, ReadAcrossTheEnd) {
   DeviceArray<uint32_t> a(33);
-  const Fault f = run(kernel("mul.wide.u32 %rd2, %r1, 8; add.s64 %rd3, %rd1, %rd2; ld.global.u64 %rd4, [%rd3];"), a.address());
+  const Fault f =
+      run(kernel("mul.wide.u32 %rd2, %r1, 8; add.s64 %rd3, %rd1, %rd2; ld.global.u64 %rd4, [%rd3];"),
+          a.address());
   EXPECT_EQ(f.kind, FaultKind::kIllegalAddress);
   EXPECT_EQ(f.thread[0], 16u);
 }
@@ -49,17 +55,21 @@ TEST(Faults, UseAfterFree) {
 TEST(Faults, Misaligned) {
   DeviceArray<uint32_t> a(64);
   EXPECT_EQ(run(kernel("ld.global.u32 %r2, [%rd3+2];"), a.address()).kind, FaultKind::kMisalignedAddress);
-  EXPECT_EQ(run(kernel("ld.global.v2.u32 {%r2, %r3}, [%rd1+4];"), a.address()).kind, FaultKind::kMisalignedAddress);
+  EXPECT_EQ(run(kernel("ld.global.v2.u32 {%r2, %r3}, [%rd1+4];"), a.address()).kind,
+            FaultKind::kMisalignedAddress);
 }
 TEST(Faults, SharedBounds) {
-  const Fault f = run(kernel("shl.b32 %r2, %r1, 2; mov.u32 %r3, s; add.s32 %r2, %r2, %r3; st.shared.u32 [%r2], %r1;",
-                             ".shared .align 4 .b8 s[64];\n"), 0);
+  const Fault f =
+      run(kernel("shl.b32 %r2, %r1, 2; mov.u32 %r3, s; add.s32 %r2, %r2, %r3; st.shared.u32 [%r2], %r1;",
+                 ".shared .align 4 .b8 s[64];\n"),
+          0);
   EXPECT_EQ(f.kind, FaultKind::kIllegalAddress);
   EXPECT_EQ(f.thread[0], 16u);
 }
 TEST(Faults, WriteToConstant) {
-  EXPECT_EQ(run(kernel("mov.u64 %rd4, c; st.global.u32 [%rd4], %r1;", ".const .align 4 .b8 c[64];\n"), 0).kind,
-            FaultKind::kIllegalAddress);
+  EXPECT_EQ(
+      run(kernel("mov.u64 %rd4, c; st.global.u32 [%rd4], %r1;", ".const .align 4 .b8 c[64];\n"), 0).kind,
+      FaultKind::kIllegalAddress);
 }
 TEST(Faults, Trap) {
   const Fault f = run(kernel("setp.eq.u32 %p1, %r1, 9; @%p1 trap;"), 0);
@@ -68,13 +78,15 @@ TEST(Faults, Trap) {
 }
 TEST(Faults, BarrierThatCannotCompleteIsADeadlock) {
   // Half of the block waits at barrier 1 for 64 threads, the rest at barrier 2.
-  const Fault f = run(kernel("setp.lt.u32 %p1, %r1, 32; @%p1 bra A; bar.sync 1, 64; bra B; A: bar.sync 2, 64; B:"), 0, 64);
+  const Fault f = run(
+      kernel("setp.lt.u32 %p1, %r1, 32; @%p1 bra A; bar.sync 1, 64; bra B; A: bar.sync 2, 64; B:"), 0, 64);
   EXPECT_EQ(f.kind, FaultKind::kDeadlock);
   EXPECT_NE(f.text.find("barrier 2"), std::string::npos) << f.text;
   EXPECT_NE(f.text.find("line"), std::string::npos);
 }
 TEST(Faults, InvalidFunctionPointer) {
-  const Fault f = run(kernel("{ proto: .callprototype _ (); call %rd1, proto; }", ".func f() { ret; }\n"), 1234);
+  const Fault f =
+      run(kernel("{ proto: .callprototype _ (); call %rd1, proto; }", ".func f() { ret; }\n"), 1234);
   EXPECT_EQ(f.kind, FaultKind::kInvalidPc);
 }
 TEST(Faults, EndlessRecursionOverflowsTheStack) {
@@ -93,18 +105,24 @@ TEST(Refusals, NameInstructionLineAndKernel) {
 TEST(Control, BarrierInDivergentCode) {
   // The two halves of each warp arrive at different bar.sync instructions of the same barrier.
   DeviceArray<uint32_t> out(64);
-  const Fault f = run(kernel("and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; shl.b32 %r3, %r1, 2; mov.u32 %r4, s;"
-                             "add.s32 %r5, %r4, %r3; st.shared.u32 [%r5], %r1; @%p1 bra A; bar.sync 0; bra B; A: bar.sync 0; B:"
-                             "xor.b32 %r6, %r1, 63; shl.b32 %r6, %r6, 2; add.s32 %r6, %r4, %r6; ld.shared.u32 %r7, [%r6];"
-                             "st.global.u32 [%rd3], %r7;", ".shared .align 4 .b8 s[256];\n"), out.address(), 64);
+  const Fault f = run(
+      kernel(
+          "and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; shl.b32 %r3, %r1, 2; mov.u32 %r4, s;"
+          "add.s32 %r5, %r4, %r3; st.shared.u32 [%r5], %r1; @%p1 bra A; bar.sync 0; bra B; A: bar.sync 0; B:"
+          "xor.b32 %r6, %r1, 63; shl.b32 %r6, %r6, 2; add.s32 %r6, %r4, %r6; ld.shared.u32 %r7, [%r6];"
+          "st.global.u32 [%rd3], %r7;",
+          ".shared .align 4 .b8 s[256];\n"),
+      out.address(), 64);
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], 63 - i);
 }
 TEST(Control, BarrierReductions) {
   DeviceArray<uint32_t> out(96);
-  const Fault f = run(kernel("setp.lt.u32 %p1, %r1, 40; barrier.red.popc.u32 %r2, 0, %p1; bar.red.or.pred %p2, 0, %p1;"
-                             "bar.red.and.pred %p3, 0, %p1; selp.u32 %r3, 100, 0, %p2; selp.u32 %r4, 1000, 0, %p3;"
-                             "add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r4; st.global.u32 [%rd3], %r2;"), out.address(), 96);
+  const Fault f =
+      run(kernel("setp.lt.u32 %p1, %r1, 40; barrier.red.popc.u32 %r2, 0, %p1; bar.red.or.pred %p2, 0, %p1;"
+                 "bar.red.and.pred %p3, 0, %p1; selp.u32 %r3, 100, 0, %p2; selp.u32 %r4, 1000, 0, %p3;"
+                 "add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r4; st.global.u32 [%rd3], %r2;"),
+          out.address(), 96);
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 96; ++i) EXPECT_EQ(out[i], 140u);
 }
@@ -112,57 +130,73 @@ TEST(Control, NamedBarrierProducerConsumer) {
   DeviceArray<uint32_t> out(64);
   const Fault f = run(kernel("mov.u32 %r4, s; setp.ge.u32 %p1, %r1, 32; @%p1 bra CONSUME;"
                              "st.shared.u32 [%r4], 77; bar.arrive 3, 64; bra DONE; CONSUME: bar.sync 3, 64;"
-                             "ld.shared.u32 %r5, [%r4]; st.global.u32 [%rd3], %r5; DONE:", ".shared .align 4 .b8 s[4];\n"),
+                             "ld.shared.u32 %r5, [%r4]; st.global.u32 [%rd3], %r5; DONE:",
+                             ".shared .align 4 .b8 s[4];\n"),
                       out.address(), 64);
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], i < 32 ? 0u : 77u);
 }
 TEST(Control, WarpOperationsAfterEarlyReturnAndInDivergence) {
-  // Lanes >= 20 have left; a full member mask must not wait for them. Odd lanes come to the shuffle by another way.
+  // Lanes >= 20 have left; a full member mask must not wait for them. Odd lanes come to the shuffle by
+  // another way.
   DeviceArray<uint32_t> out(32);
-  const Fault f = run(kernel("setp.ge.u32 %p1, %r1, 20; @%p1 ret; and.b32 %r2, %r1, 1; setp.eq.u32 %p2, %r2, 1;"
-                             "mov.u32 %r3, 0; @%p2 bra ODD; bra JOIN; ODD: mov.u32 %r3, 5; add.u32 %r3, %r3, 1; JOIN:"
-                             "shfl.sync.idx.b32 %r4, %r3, 1, 31, -1; vote.sync.ballot.b32 %r5, %p2, -1;"
-                             "redux.sync.add.u32 %r6, %r1, -1; activemask.b32 %r7; and.b32 %r5, %r5, %r7;"
-                             "shl.b32 %r4, %r4, 24; xor.b32 %r5, %r5, %r4; add.u32 %r5, %r5, %r6; st.global.u32 [%rd3], %r5;"),
-                      out.address());
+  const Fault f = run(
+      kernel(
+          "setp.ge.u32 %p1, %r1, 20; @%p1 ret; and.b32 %r2, %r1, 1; setp.eq.u32 %p2, %r2, 1;"
+          "mov.u32 %r3, 0; @%p2 bra ODD; bra JOIN; ODD: mov.u32 %r3, 5; add.u32 %r3, %r3, 1; JOIN:"
+          "shfl.sync.idx.b32 %r4, %r3, 1, 31, -1; vote.sync.ballot.b32 %r5, %p2, -1;"
+          "redux.sync.add.u32 %r6, %r1, -1; activemask.b32 %r7; and.b32 %r5, %r5, %r7;"
+          "shl.b32 %r4, %r4, 24; xor.b32 %r5, %r5, %r4; add.u32 %r5, %r5, %r6; st.global.u32 [%rd3], %r5;"),
+      out.address());
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], i < 20 ? ((0xaaaaau ^ (6u << 24)) + 190) : 0u) << i;
 }
 TEST(Control, SubWarpMasks) {
   DeviceArray<uint32_t> out(32);
   // Each group of eight lanes names its own members and finds its sum.
-  const Fault f = run(kernel("shr.u32 %r2, %r1, 3; shl.b32 %r3, %r2, 3; mov.u32 %r4, 255; shl.b32 %r4, %r4, %r3;"
-                             "redux.sync.add.u32 %r5, %r1, %r4; match.any.sync.b32 %r6, %r2, -1; setp.ne.u32 %p1, %r6, %r4;"
-                             "@%p1 trap; st.global.u32 [%rd3], %r5;"), out.address());
+  const Fault f = run(
+      kernel("shr.u32 %r2, %r1, 3; shl.b32 %r3, %r2, 3; mov.u32 %r4, 255; shl.b32 %r4, %r4, %r3;"
+             "redux.sync.add.u32 %r5, %r1, %r4; match.any.sync.b32 %r6, %r2, -1; setp.ne.u32 %p1, %r6, %r4;"
+             "@%p1 trap; st.global.u32 [%rd3], %r5;"),
+      out.address());
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], 28 + (i / 8) * 64);
 }
 TEST(Control, BranchTable) {
   DeviceArray<uint32_t> out(32);
   const Fault f = run(kernel("and.b32 %r2, %r1, 3; t: .branchtargets A, B, C, D; brx.idx %r2, t;"
-                             "A: mov.u32 %r3, 10; bra E; B: mov.u32 %r3, 20; bra E; C: mov.u32 %r3, 30; bra E; D: mov.u32 %r3, 40;"
-                             "E: st.global.u32 [%rd3], %r3;"), out.address());
+                             "A: mov.u32 %r3, 10; bra E; B: mov.u32 %r3, 20; bra E; C: mov.u32 %r3, 30; bra "
+                             "E; D: mov.u32 %r3, 40;"
+                             "E: st.global.u32 [%rd3], %r3;"),
+                      out.address());
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], 10 * (i % 4 + 1));
 }
 TEST(Control, GenericAddresses) {
   DeviceArray<uint32_t> out(32);
   // Shared, local and global through the same generic load.
-  const Fault f = run(kernel(".local .align 4 .b8 l[4]; mov.u32 %r2, s; st.shared.u32 [%r2], 5; mov.u64 %rd4, l;"
-                             "cvta.local.u64 %rd5, %rd4; st.u32 [%rd5], %r1; cvt.u64.u32 %rd6, %r2; cvta.shared.u64 %rd7, %rd6;"
-                             "bar.sync 0; and.b32 %r3, %r1, 1; setp.eq.u32 %p1, %r3, 0; selp.b64 %rd8, %rd5, %rd7, %p1;"
-                             "ld.u32 %r4, [%rd8]; isspacep.shared %p2, %rd8; selp.u32 %r5, 1000, 0, %p2; add.u32 %r4, %r4, %r5;"
-                             "cvta.global.u64 %rd9, %rd3; st.u32 [%rd9], %r4;", ".shared .align 4 .b8 s[4];\n"), out.address());
+  const Fault f = run(
+      kernel(
+          ".local .align 4 .b8 l[4]; mov.u32 %r2, s; st.shared.u32 [%r2], 5; mov.u64 %rd4, l;"
+          "cvta.local.u64 %rd5, %rd4; st.u32 [%rd5], %r1; cvt.u64.u32 %rd6, %r2; cvta.shared.u64 %rd7, %rd6;"
+          "bar.sync 0; and.b32 %r3, %r1, 1; setp.eq.u32 %p1, %r3, 0; selp.b64 %rd8, %rd5, %rd7, %p1;"
+          "ld.u32 %r4, [%rd8]; isspacep.shared %p2, %rd8; selp.u32 %r5, 1000, 0, %p2; add.u32 %r4, %r4, %r5;"
+          "cvta.global.u64 %rd9, %rd3; st.u32 [%rd9], %r4;",
+          ".shared .align 4 .b8 s[4];\n"),
+      out.address());
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], i % 2 ? 1005u : i);
 }
 TEST(Control, Atomics) {
   DeviceArray<uint32_t> out(40);
-  const Fault f = run(kernel("atom.global.add.u32 %r2, [%rd1], 1; red.global.max.u32 [%rd1+4], %r1; atom.global.min.s32 %r3, [%rd1+8], -5;"
-                             "atom.global.or.b32 %r4, [%rd1+12], %r1; atom.global.inc.u32 %r5, [%rd1+16], 9; mov.f32 %f1, 0f3F000000;"
-                             "red.global.add.f32 [%rd1+20], %f1; atom.global.exch.b32 %r6, [%rd1+24], 3; atom.global.cas.b32 %r7, [%rd1+28], 0, 42;"
-                             "setp.ge.u32 %p1, %r2, 32; @%p1 trap;"), out.address());
+  const Fault f = run(kernel("atom.global.add.u32 %r2, [%rd1], 1; red.global.max.u32 [%rd1+4], %r1; "
+                             "atom.global.min.s32 %r3, [%rd1+8], -5;"
+                             "atom.global.or.b32 %r4, [%rd1+12], %r1; atom.global.inc.u32 %r5, [%rd1+16], 9; "
+                             "mov.f32 %f1, 0f3F000000;"
+                             "red.global.add.f32 [%rd1+20], %f1; atom.global.exch.b32 %r6, [%rd1+24], 3; "
+                             "atom.global.cas.b32 %r7, [%rd1+28], 0, 42;"
+                             "setp.ge.u32 %p1, %r2, 32; @%p1 trap;"),
+                      out.address());
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   EXPECT_EQ(out[0], 32u);
   EXPECT_EQ(out[1], 31u);
@@ -175,13 +209,15 @@ TEST(Control, Atomics) {
 }
 TEST(Control, BlockOrderFollowsTheSeed) {
   // Blocks append their number in order of execution.
-  TestModule m(kernel("mov.u32 %r2, %ctaid.x; atom.global.add.u32 %r3, [%rd1], 1; mul.wide.u32 %rd4, %r3, 4;"
-                      "add.s64 %rd4, %rd1, %rd4; st.global.u32 [%rd4+4], %r2;"));
+  TestModule m(
+      kernel("mov.u32 %r2, %ctaid.x; atom.global.add.u32 %r3, [%rd1], 1; mul.wide.u32 %rd4, %r3, 4;"
+             "add.s64 %rd4, %rd1, %rd4; st.global.u32 [%rd4+4], %r2;"));
   ASSERT_TRUE(m.ok()) << m.error;
   std::vector<std::vector<uint32_t>> orders;
   for (uint64_t seed : {0u, 1u, 2u, 3u}) {
     DeviceArray<uint32_t> out(21);
-    ASSERT_EQ(m.run("k", {20, 1, 1}, {1, 1, 1}, Params().add(out.address()), 0, nullptr, seed).kind, FaultKind::kNone);
+    ASSERT_EQ(m.run("k", {20, 1, 1}, {1, 1, 1}, Params().add(out.address()), 0, nullptr, seed).kind,
+              FaultKind::kNone);
     std::vector<uint32_t> order = out.values();
     order.erase(order.begin());
     orders.push_back(order);
@@ -197,7 +233,9 @@ TEST(Control, BlockOrderFollowsTheSeed) {
   }
 }
 TEST(Control, CancelEndsAnEndlessKernel) {
-  TestModule m(kernel("L: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p1, %r2, 0; st.volatile.global.u32 [%rd1+4], 1; @%p1 bra L;"));
+  TestModule m(
+      kernel("L: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p1, %r2, 0; st.volatile.global.u32 "
+             "[%rd1+4], 1; @%p1 bra L;"));
   ASSERT_TRUE(m.ok()) << m.error;
   DeviceArray<uint32_t> a(2);
   std::atomic<bool> cancel{false};
@@ -205,7 +243,8 @@ TEST(Control, CancelEndsAnEndlessKernel) {
   Launch launch;
   launch.params = &address;
   Fault f;
-  std::thread runner([&] { f = m.program->run(*m.program->kernel("k"), launch, 1, nullptr, nullptr, &cancel); });
+  std::thread runner(
+      [&] { f = m.program->run(*m.program->kernel("k"), launch, 1, nullptr, nullptr, &cancel); });
   while (__atomic_load_n(&a[1], __ATOMIC_ACQUIRE) == 0) std::this_thread::yield();
   cancel = true;
   runner.join();
@@ -237,13 +276,15 @@ void matrix(const std::string& body, uint32_t m, uint32_t n, uint32_t k) {
   for (uint32_t i = 0; i < m * k; ++i) a[i] = kSmall[i * 7 % 5];
   for (uint32_t i = 0; i < k * n; ++i) b[i] = kSmall[(i * 3 + i / 8) % 5];
   Work work;
-  const Fault f = module.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(a.address()).add(b.address()).add(d.address()), 0, &work);
+  const Fault f = module.run("k", {1, 1, 1}, {32, 1, 1},
+                             Params().add(a.address()).add(b.address()).add(d.address()), 0, &work);
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
   EXPECT_EQ(work.tensor_operations, 2u * m * n * k);
   for (uint32_t i = 0; i < m; ++i)
     for (uint32_t j = 0; j < n; ++j) {
       float sum = 0;
-      for (uint32_t x = 0; x < k; ++x) sum += kValues[(i * k + x) * 7 % 5] * kValues[((x * n + j) * 3 + (x * n + j) / 8) % 5];
+      for (uint32_t x = 0; x < k; ++x)
+        sum += kValues[(i * k + x) * 7 % 5] * kValues[((x * n + j) * 3 + (x * n + j) / 8) % 5];
       EXPECT_EQ(d[i * n + j], sum) << i << "," << j;
     }
 }
@@ -278,7 +319,8 @@ TEST(Matrix, LdmatrixAndMma) {
   st.global.v2.f32 [%rd9], {%f2, %f3};
   st.global.v2.f32 [%rd9+256], {%f4, %f5};
   ret;
-})", 16, 8, 16);
+})",
+         16, 8, 16);
 }
 TEST(Matrix, Wmma) {
   matrix(ptx_header() + R"(
@@ -292,7 +334,8 @@ TEST(Matrix, Wmma) {
   wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%f10,%f11,%f12,%f13,%f14,%f15,%f16,%f17}, {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, {%r9,%r10,%r11,%r12,%r13,%r14,%r15,%r16}, {%f1,%f1,%f1,%f1,%f1,%f1,%f1,%f1};
   wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd3], {%f10,%f11,%f12,%f13,%f14,%f15,%f16,%f17}, %r31;
   ret;
-})", 16, 16, 16);
+})",
+         16, 16, 16);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Runs PTX in the software GPU from tests: a module from text, device buffers, a launch with a packed parameter block.
+// Runs PTX in the software GPU from tests: a module from text, device buffers, a launch with a packed
+// parameter block.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +37,9 @@ class DeviceArray {
     begin_ = 0;
   }
   DeviceArray(const DeviceArray&) = delete;
-  T* data() { return reinterpret_cast<T*>((reinterpret_cast<uint64_t>(values_.data()) + 63) & ~uint64_t{63}); }
+  T* data() {
+    return reinterpret_cast<T*>((reinterpret_cast<uint64_t>(values_.data()) + 63) & ~uint64_t{63});
+  }
   uint64_t address() { return reinterpret_cast<uint64_t>(data()); }
   T& operator[](size_t i) { return data()[i]; }
   size_t size() const { return n_; }
@@ -86,9 +89,9 @@ struct TestModule {
   }
   bool ok() const { return program != nullptr; }
 
-  Fault run(const std::string& kernel, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block, const Params& params,
-            uint32_t shared = 0, Work* work = nullptr, uint64_t seed = 0, unsigned threads = 1,
-            bool cooperative = false) {
+  Fault run(const std::string& kernel, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
+            const Params& params, uint32_t shared = 0, Work* work = nullptr, uint64_t seed = 0,
+            unsigned threads = 1, bool cooperative = false) {
     const Kernel* k = program->kernel(kernel);
     if (!k) {
       Fault f;
@@ -107,6 +110,8 @@ struct TestModule {
   }
 };
 
-inline std::string ptx_header() { return ".version 8.5\n.target sm_90\n.address_size 64\n"; }
+inline std::string ptx_header() {
+  return ".version 8.5\n.target sm_90\n.address_size 64\n";
+}
 
 }  // namespace tessera::softgpu::exec

@@ -22,8 +22,12 @@ __device__ void matmul_tile(const float* a, const float* b, float* c, int n) {
   }
   c[row * n + col] = sum;
 }
-extern "C" __global__ void matmul16(const float* a, const float* b, float* c, int n) { matmul_tile<16>(a, b, c, n); }
-extern "C" __global__ void matmul32(const float* a, const float* b, float* c, int n) { matmul_tile<32>(a, b, c, n); }
+extern "C" __global__ void matmul16(const float* a, const float* b, float* c, int n) {
+  matmul_tile<16>(a, b, c, n);
+}
+extern "C" __global__ void matmul32(const float* a, const float* b, float* c, int n) {
+  matmul_tile<32>(a, b, c, n);
+}
 
 extern "C" __global__ void block_sum(const float* x, float* out, int n) {
   __shared__ float part[32];
@@ -61,7 +65,8 @@ extern "C" __global__ void softmax_rows(const float* x, float* y, int columns) {
     __syncthreads();
   }
   sum = buffer[0];
-  for (int i = threadIdx.x; i < columns; i += blockDim.x) y[blockIdx.x * columns + i] = expf(row[i] - top) / sum;
+  for (int i = threadIdx.x; i < columns; i += blockDim.x)
+    y[blockIdx.x * columns + i] = expf(row[i] - top) / sum;
 }
 
 extern "C" __global__ void scan_block(const int* x, int* y, int n) {
@@ -101,14 +106,24 @@ extern "C" __global__ void mandelbrot(int* out, int width, int height, int limit
   out[py * width + px] = k;
 }
 
-__device__ __noinline__ int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
-extern "C" __global__ void recursive(int* out) { out[threadIdx.x] = fibonacci(threadIdx.x % 12); }
+__device__ __noinline__ int fibonacci(int n) {
+  return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
+}
+extern "C" __global__ void recursive(int* out) {
+  out[threadIdx.x] = fibonacci(threadIdx.x % 12);
+}
 
 typedef int (*Function)(int);
-__device__ __noinline__ int twice(int x) { return 2 * x; }
-__device__ __noinline__ int square(int x) { return x * x; }
+__device__ __noinline__ int twice(int x) {
+  return 2 * x;
+}
+__device__ __noinline__ int square(int x) {
+  return x * x;
+}
 __device__ Function functions[2] = {twice, square};
-extern "C" __global__ void indirect(int* out) { out[threadIdx.x] = functions[threadIdx.x % 2](threadIdx.x); }
+extern "C" __global__ void indirect(int* out) {
+  out[threadIdx.x] = functions[threadIdx.x % 2](threadIdx.x);
+}
 
 __constant__ float coefficients[4] = {1, 2, 3, 4};
 __device__ int counter;
@@ -117,7 +132,9 @@ extern "C" __global__ void constants(float* out) {
   atomicAdd(&counter, 1);
 }
 
-extern "C" __global__ void asserts(int n) { assert(n < 5); }
+extern "C" __global__ void asserts(int n) {
+  assert(n < 5);
+}
 
 // Every thread takes a lock in turn: needs progress between divergent lanes.
 __device__ int lock_word;
@@ -165,14 +182,30 @@ extern "C" __global__ void early_return_barrier(int* out, int n) {
 extern "C" __global__ void dispatch(int* out, int which) {
   int v = threadIdx.x;
   switch ((threadIdx.x + which) % 8) {
-    case 0: v += 1; break;
-    case 1: v *= 3; break;
-    case 2: v -= 7; break;
-    case 3: v ^= 0x55; break;
-    case 4: v = v << 3; break;
-    case 5: v = ~v; break;
-    case 6: v = v * v; break;
-    default: v = -v; break;
+    case 0:
+      v += 1;
+      break;
+    case 1:
+      v *= 3;
+      break;
+    case 2:
+      v -= 7;
+      break;
+    case 3:
+      v ^= 0x55;
+      break;
+    case 4:
+      v = v << 3;
+      break;
+    case 5:
+      v = ~v;
+      break;
+    case 6:
+      v = v * v;
+      break;
+    default:
+      v = -v;
+      break;
   }
   out[threadIdx.x] = v;
 }
@@ -181,7 +214,8 @@ extern "C" __global__ void histogram(const unsigned char* x, unsigned* bins, int
   __shared__ unsigned part[256];
   for (int i = threadIdx.x; i < 256; i += blockDim.x) part[i] = 0;
   __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&part[x[i]], 1u);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    atomicAdd(&part[x[i]], 1u);
   __syncthreads();
   for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&bins[i], part[i]);
 }
