@@ -29,6 +29,7 @@ class Printer {
   void statements(const std::vector<Statement>& list, unsigned depth);
   void statement(const Statement& s, unsigned depth);
   void operand(const Operand& o);
+  void address(const Operand& o);
   void children(const Operand& o, char open, char close);
 
   std::string& out_;
@@ -104,6 +105,16 @@ void Printer::children(const Operand& o, char open, char close) {
   out_ += close;
 }
 
+void Printer::address(const Operand& o) {
+  put(o.name);
+  if (o.name.empty()) {
+    put(o.bits);
+  } else if (o.bits) {
+    put("+");
+    signed_value(o.bits);
+  }
+}
+
 void Printer::operand(const Operand& o) {
   using Kind = Operand::Kind;
   if (o.negated) {
@@ -142,13 +153,7 @@ void Printer::operand(const Operand& o) {
       break;
     case Kind::kAddress:
       put("[");
-      put(o.name);
-      if (o.name.empty()) {
-        put(o.bits);
-      } else if (o.bits) {
-        put("+");
-        signed_value(o.bits);
-      }
+      address(o);
       put("]");
       break;
     case Kind::kVector:
@@ -158,7 +163,16 @@ void Printer::operand(const Operand& o) {
       children(o, '(', ')');
       break;
     case Kind::kBracket:
-      children(o, '[', ']');
+      put("[");
+      for (size_t i = 0; i < o.children.size(); ++i) {
+        put(i ? ", " : "");
+        if (i == 0 && o.children[i].kind == Kind::kAddress) {  // [%rd1+64, {..}]
+          address(o.children[i]);
+        } else {
+          operand(o.children[i]);
+        }
+      }
+      put("]");
       break;
     case Kind::kPair:
       operand(o.children[0]);

@@ -171,6 +171,8 @@ TEST(Parser, Brackets) {
   Body tex("tex.2d.v4.f32.f32 {%f0,%f1,%f2,%f3}, [image, sampler, {%f0,%f1}];");
   EXPECT_EQ(tex.operand(1).children.size(), 3u);
   EXPECT_EQ(tex.operand(1).children[0].kind, Operand::Kind::kSymbol);
+  Body displaced("prefetch.tensormap [%rd1+64, {%r2}];");  // found by the fuzzer: printed as [[%rd1+64], ..]
+  EXPECT_EQ(displaced.operand(0).children[0].bits, 64u);
   Body absolute("ld.global.u32 %r1, [4096];");
   EXPECT_EQ(absolute.operand(1).bits, 4096u);
   EXPECT_TRUE(absolute.operand(1).name.empty());
