@@ -352,7 +352,7 @@ Op& Decoder::start(Handler fn, bool real) {
   op.line = line_;
   op.issue = issue_;
   issue_ += real;
-  op.cache = next_cache_++ % kCachedRanges;
+  op.cache = next_cache_ % kCachedRanges;
   return op;
 }
 

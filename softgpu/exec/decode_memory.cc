@@ -9,6 +9,7 @@ using Kind = ptx::Operand::Kind;
 // Fills operand a, imm and flags of a memory op; *space may change (entry parameters and symbols).
 bool Decoder::address(const ptx::Operand& o, Op* op, Space* space) {
   if (o.kind != Kind::kAddress) return false;
+  ++next_cache_;  // each memory instruction remembers a range of its own
   op->imm = static_cast<int64_t>(o.bits);
   if (o.base_is_register) {
     Register r;
