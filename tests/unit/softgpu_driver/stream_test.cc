@@ -116,8 +116,12 @@ TEST_F(Streams, ElapsedTimeIsModelledTime) {
   float first = 0, second = 0;
   EXPECT_CU(cuEventElapsedTime(&first, start, middle));
   EXPECT_CU(cuEventElapsedTime(&second, middle, end));
-  EXPECT_GT(first, 0.0f);
-  EXPECT_NEAR(2 * first, second, first * 0.5);
+  // Never shorter than the description's memory allows (a fill moves half a MiB at 0.4 GB/s); longer when
+  // this machine is late with the work itself.
+  EXPECT_GT(first, 1.3f);
+  EXPECT_GT(second, 2.6f);
+  EXPECT_CU(cuEventElapsedTime(&ms, start, end));
+  EXPECT_NEAR(first + second, ms, 1e-3f);
   EXPECT_CU(cuStreamSynchronize(s));
   EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&ms, start, untimed));
 }
