@@ -269,6 +269,10 @@ struct MakeOp {
   void operator()(MemOpCommand& batch) {
     spec.kind = timing::OpKind::kAction;
     spec.name = "stream memory operation";
+    // A write costs a GPU next to nothing; a wait holds the stream until its body returns.
+    spec.instant = std::none_of(batch.ops.begin(), batch.ops.end(), [](const CUstreamBatchMemOpParams& op) {
+      return op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    });
     spec.body = [context = context, batch](const timing::Report&) { return run_mem_ops(*context, batch); };
   }
   void operator()(FreeCommand& free) {
