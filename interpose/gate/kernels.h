@@ -19,6 +19,7 @@ struct KernelRecord {          // owned by interpose/track, constant but for the
   bool owner_is_library = false;
   std::atomic<CUfunction> variant{nullptr};       // handle, resolved at the first cut; kNoVariant = failed
   std::atomic<uint32_t> variant_shared_bytes{0};  // dynamic shared memory limit mirrored so far
+  std::atomic<uint32_t> blocks_per_sm{0};         // occupancy of the variant as first launched; 0 = not known
 };
 
 inline constexpr uint32_t kKernelSlots = 8192;

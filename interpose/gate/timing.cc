@@ -27,14 +27,24 @@ CUresult record(CUevent event, driver_api::StreamArg s) {
                                                       : real.cuEventRecord(event, s.stream);
 }
 
+// Neighbours, time slices and preemption only ever add to what events show, so the smaller figure is the
+// truer one: it is taken at once, a larger one by and by (clocks do drop).
+uint64_t blend(uint64_t old, uint64_t fresh) {
+  return old == 0 || fresh < old ? fresh : (old * 7 + fresh) / 8;
+}
+
 void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
-  const uint64_t ps = ns * 1000 / (s.blocks ? s.blocks : 1) + 1;
+  const uint64_t blocks = s.blocks ? s.blocks : 1, ps = ns * 1000 / blocks + 1;
   const uint64_t old = t.block_ps.load(kRelaxed);
-  const uint32_t samples = t.samples.fetch_add(1, kRelaxed);
-  t.block_ps.store(samples == 0 || old == 0 ? ps : (old * 3 + ps) / 4, kRelaxed);
-  const uint64_t old_ns = t.estimate_ns.load(kRelaxed);
-  t.estimate_ns.store(old_ns == 0 ? ns : (old_ns * 3 + ns) / 4, kRelaxed);
+  t.samples.fetch_add(1, kRelaxed);
+  // The rest of a grid, much smaller than a usual slice, says little about time per block, unless it is less.
+  if (old != 0 && ps >= old && blocks * 2 < t.sample_blocks.load(kRelaxed)) return;
+  t.growing.store(old == 0 || ps * 10 < old * 9, kRelaxed);
+  t.sample_blocks.store(blocks, kRelaxed);
+  t.sample_ns.store(ns, kRelaxed);
+  t.block_ps.store(blend(old, ps), kRelaxed);
+  t.estimate_ns.store(blend(t.estimate_ns.load(kRelaxed), ns), kRelaxed);
   abi::Record record_out{};
   record_out.kind = abi::kRecordKernel;
   record_out.key = s.record_key;

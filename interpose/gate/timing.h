@@ -17,6 +17,10 @@ struct Timing {
   std::atomic<uint64_t>
       block_ps;  // GPU time per block when launched in this bucket, picoseconds; 0 = unknown
   std::atomic<uint32_t> launches, samples;
+  // Of the latest sample that was not much smaller than the ones before: its size and time, and whether the
+  // time per block was still falling with size, i.e. the launch did not fill the GPU yet.
+  std::atomic<uint64_t> sample_blocks, sample_ns;
+  std::atomic<uint32_t> growing;
 };
 
 struct Shape {
@@ -65,14 +69,14 @@ inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
   return ns < kMinEstimateNs ? kMinEstimateNs : ns;
 }
 
-// Counts a launch of this shape; true if it should be timed: the 2nd to 4th, then 1 in 16 .. 1024. Lossy when
+// Counts a launch of this shape; true if it should be timed: the 2nd to 9th, then 1 in 16 .. 1024. Lossy when
 // threads race, which only shifts the sample.
 inline bool sample_due(Timing* t) {
   if (!t) return false;
   const uint32_t n = t->launches.load(std::memory_order_relaxed) + 1;
   t->launches.store(n, std::memory_order_relaxed);
   if (n < 2) return false;
-  if (t->samples.load(std::memory_order_relaxed) < 3) return true;
+  if (t->samples.load(std::memory_order_relaxed) < 8) return true;
   // Long kernels afford two more events often, short ones hardly ever.
   const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
   return (n & (ns > 500'000 ? 15 : ns > 50'000 ? 63 : 1023)) == 0;

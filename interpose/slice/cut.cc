@@ -13,7 +13,7 @@ using gate::LaunchCall;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxParams = 256;       // more pointers than this and the launch is not cut
 constexpr uint32_t kMaxParamBytes = 4096;  // of `extra` launches that are rebuilt on the stack
-constexpr uint32_t kGuessedSms = 64, kGuessedBlocksPerSm = 2;
+constexpr uint32_t kGuessedSms = 64, kPilotBlocksPerSm = 2;
 constexpr uint32_t kExpiriesBeforeWhole = 8;
 
 constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
@@ -49,14 +49,30 @@ bool parse_extra(void** extra, const void** buffer, size_t* bytes) {
   return *buffer && *bytes;
 }
 
-uint64_t wave_of(const LaunchCall& launch) {
-  const uint32_t sms = g_sm_count.load(kRelaxed) ? g_sm_count.load(kRelaxed) : kGuessedSms;
-  const uint32_t threads = launch.threads() ? launch.threads() : 1;
-  // Threads bound the residency from above; registers and shared memory are not known here.
-  const uint32_t per_sm = threads >= 1024                        ? 1
-                          : 1024 / threads < kGuessedBlocksPerSm ? 1024 / threads
-                                                                 : kGuessedBlocksPerSm;
-  return uint64_t(sms) * (per_sm ? per_sm : 1);
+uint64_t sms() {
+  return g_sm_count.load(kRelaxed) ? g_sm_count.load(kRelaxed) : kGuessedSms;
+}
+
+// First slice of a kernel that was never measured: a few blocks on each SM, whatever they cost.
+uint64_t pilot_of(const LaunchCall& launch) {
+  return sms() * (launch.threads() > 512 ? 1 : kPilotBlocksPerSm);
+}
+
+// A launch that does not fill the GPU takes as long as one twice its size, so the time per block of a small
+// pilot says nothing about larger slices, and rounding to rows would keep them small for ever. As long as
+// doubling made blocks cheaper and the budget has room, double.
+uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, uint32_t width) {
+  if (!t.growing.load(kRelaxed) || t.sample_ns.load(kRelaxed) * 4 > slice_ns * 3) return budget;
+  const uint64_t twice = 2 * t.sample_blocks.load(kRelaxed);
+  const uint64_t n = budget > twice ? budget : twice;
+  return width && n > width ? width : n;
+}
+
+// An even share of `left` in as few parts as `budget` allows; a part may exceed it by a quarter, because the
+// last part of an uneven split would cost as much time as a full one and do next to nothing.
+uint64_t even_share(uint64_t left, uint64_t budget) {
+  const uint64_t most = budget * 5 / 4, parts = (left + most - 1) / most;
+  return (left + parts - 1) / parts;
 }
 
 // Parameters of the variant: the program's own, then the origin. One form per kind of launch.
@@ -107,27 +123,26 @@ Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget) {
   const uint64_t row = grid[0], plane = row * grid[1];
   if (budget == 0) budget = 1;
   Piece p{{uint32_t(first % row), uint32_t(first / row % grid[1]), uint32_t(first / plane)}, {1, 1, 1}};
-  if (p.origin[0] != 0 || budget < row) {  // part of a row
-    const uint64_t left = row - p.origin[0];
-    p.extent[0] = uint32_t(budget < left ? budget : left);
+  if (p.origin[0] != 0 || budget * 5 < row * 4) {  // part of a row
+    p.extent[0] = uint32_t(even_share(row - p.origin[0], budget));
     return p;
   }
   p.extent[0] = grid[0];
-  if (p.origin[1] != 0 || budget < plane) {  // whole rows
-    const uint64_t left = grid[1] - p.origin[1], rows = budget / row;
-    p.extent[1] = uint32_t(rows < left ? rows : left);
+  const uint64_t rows = budget / row ? budget / row : 1;
+  if (p.origin[1] != 0 || rows * 5 < uint64_t(grid[1]) * 4) {  // whole rows
+    p.extent[1] = uint32_t(even_share(grid[1] - p.origin[1], rows));
     return p;
   }
   p.extent[1] = grid[1];
-  const uint64_t left = grid[2] - p.origin[2], planes = budget / plane;
-  p.extent[2] = uint32_t(planes < left ? planes : left);
+  const uint64_t planes = budget / plane ? budget / plane : 1;
+  p.extent[2] = uint32_t(even_share(grid[2] - p.origin[2], planes));
   return p;
 }
 
-uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t wave,
+uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t pilot, uint64_t wave,
                           uint32_t width) {
-  uint64_t n = block_ps ? slice_ns * 1000 / block_ps : wave;
-  if (n > wave && wave) n -= n % wave;
+  uint64_t n = block_ps ? slice_ns * 1000 / block_ps : pilot;
+  if (wave && n > wave) n -= n % wave;
   if (width && n > width) n = width;
   if (n == 0) n = 1;
   return n < total ? n : total;
@@ -143,7 +158,7 @@ bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const ga
   if (blocks < 2) return false;
   if (plan.width_blocks && blocks > plan.width_blocks) return true;
   const uint64_t block_ps = timing ? timing->block_ps.load(kRelaxed) : 0;
-  if (block_ps == 0) return blocks > 2 * wave_of(launch);  // long or not? a pilot slice of one wave finds out
+  if (block_ps == 0) return blocks > 2 * pilot_of(launch);  // long or not? a pilot slice finds out
   return block_ps * blocks / 1000 > plan.slice_ns;
 }
 
@@ -158,7 +173,8 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   slice.params = params.by_pointer ? params.pointers : nullptr;
   slice.extra = params.by_pointer ? nullptr : params.extra;
 
-  const uint64_t total = original.blocks(), wave = wave_of(original);
+  const uint64_t total = original.blocks(), pilot = pilot_of(original);
+  const uint64_t wave = sms() * kernel.blocks_per_sm.load(kRelaxed);
   // Slices of one kernel share an entry: their time per block, whatever their size.
   const uint64_t key = gate::timing_key({kernel.hash ^ 0x5ce, 1, original.threads(), original.shared_bytes});
   gate::Timing* sliced = gate::timing_of(key);
@@ -172,7 +188,8 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (!let_go && plan.managed) {
       const uint64_t slice_ns =
           plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
-      budget = blocks_per_slice(total - done, block_ps, slice_ns, wave, plan.width_blocks);
+      budget = blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
+      if (sliced) budget = grown(*sliced, budget, slice_ns, plan.width_blocks);
     }
     const Piece piece = next_piece(original.grid, done, budget);
     const uint64_t n = piece.blocks();

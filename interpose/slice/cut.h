@@ -13,14 +13,16 @@ struct Piece {
   uint32_t origin[3], extent[3];
   uint64_t blocks() const { return uint64_t(extent[0]) * extent[1] * extent[2]; }
 };
-// Largest box that starts at block `first` (linear, x fastest) and has at most `budget` blocks (at least
-// one). Successive pieces tile the grid without gap or overlap, in ascending order.
+// The next box from block `first` on (linear, x fastest): about `budget` blocks, at most a quarter more, rows
+// and planes divided evenly. Successive pieces tile the grid without gap or overlap, in ascending order.
 Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
 
-// Blocks per slice so that it lasts about `slice_ns`, in whole waves where one wave fits; never 0.
-// block_ps = 0 (not measured): one wave, which is then the pilot that measures.
-uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t wave_blocks,
-                          uint32_t width_blocks);
+// Blocks per slice so that it lasts about `slice_ns`; never 0. block_ps = 0 (not measured): the pilot, which
+// measures. A slice too small to fill the GPU takes as long as a larger one, so its time per block is too
+// high and the next slice is larger, until the GPU is full: the size finds itself. Beyond one wave (0 = not
+// known) only whole waves, because a partial last wave costs as much as a full one.
+uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t pilot_blocks,
+                          uint64_t wave_blocks, uint32_t width_blocks);
 
 // Is this launch worth cutting under the lease as it stands? Refuses what must not be cut (attributes,
 // parameters).

@@ -104,6 +104,12 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch)
       real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, carveout);
     kernel.variant_shared_bytes.store(launch.shared_bytes, kRelaxed);
   }
+  int per_sm = 0;
+  if (variant != kNoVariant && kernel.blocks_per_sm.load(kRelaxed) == 0 &&
+      real.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, variant, int(launch.threads()),
+                                                       launch.shared_bytes) == CUDA_SUCCESS &&
+      per_sm > 0)
+    kernel.blocks_per_sm.store(uint32_t(per_sm), kRelaxed);
   gate::leave_driver();
   kernel.variant.store(variant, std::memory_order_release);
   return variant == kNoVariant ? nullptr : variant;

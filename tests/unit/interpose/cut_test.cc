@@ -45,12 +45,12 @@ TEST(Pieces, SharesAreEven) {
 }
 
 TEST(BlocksPerSlice, FollowsTheMeasuredTimeAndWholeWaves) {
-  EXPECT_EQ(blocks_per_slice(1000, 0, 1'000'000, 8, 16, 0), 8u);              // not measured: the pilot
-  EXPECT_EQ(blocks_per_slice(1000, 100'000'000, 1'000'000, 8, 16, 0), 10u);   // below a wave: as measured
-  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 0), 32u);    // above: whole waves
-  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 5), 5u);     // a narrow lease
-  EXPECT_EQ(blocks_per_slice(20, 25'000'000, 1'000'000, 8, 16, 0), 20u);      // never more than there are
-  EXPECT_EQ(blocks_per_slice(20, UINT64_MAX, 1'000'000, 8, 16, 0), 1u);       // never none
+  EXPECT_EQ(blocks_per_slice(1000, 0, 1'000'000, 8, 16, 0), 8u);             // not measured: the pilot
+  EXPECT_EQ(blocks_per_slice(1000, 100'000'000, 1'000'000, 8, 16, 0), 10u);  // below a wave: as measured
+  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 0), 32u);   // above: whole waves
+  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 5), 5u);    // a narrow lease
+  EXPECT_EQ(blocks_per_slice(20, 25'000'000, 1'000'000, 8, 16, 0), 20u);     // never more than there are
+  EXPECT_EQ(blocks_per_slice(20, UINT64_MAX, 1'000'000, 8, 16, 0), 1u);      // never none
 }
 
 }  // namespace
