@@ -87,6 +87,7 @@ CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
     report("module refused: %s", problem->c_str());
     return CUDA_ERROR_INVALID_PTX;
   }
+  for (const auto& [name, why] : (*program)->refused()) report("not executable: %s", why.c_str());
   auto made = std::make_shared<Module>();
   made->context = context.get();
   made->program = std::move(program).value();
@@ -98,11 +99,20 @@ CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
   return CUDA_SUCCESS;
 }
 
-std::shared_ptr<Function> find_function(const std::shared_ptr<Module>& module, const std::string& name) {
+CUresult find_function(const std::shared_ptr<Module>& module, const std::string& name,
+                       std::shared_ptr<Function>* found) {
   std::lock_guard lock(module->mutex);
-  if (auto it = module->functions.find(name); it != module->functions.end()) return it->second;
+  if (auto it = module->functions.find(name); it != module->functions.end()) {
+    *found = it->second;
+    return CUDA_SUCCESS;
+  }
   const exec::Kernel* kernel = module->program->kernel(name);
-  if (!kernel) return nullptr;
+  if (!kernel) {
+    const auto refusal = module->program->refused().find(name);
+    if (refusal == module->program->refused().end()) return CUDA_ERROR_NOT_FOUND;
+    report("refused: %s", refusal->second.c_str());
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   auto function = std::make_shared<Function>();
   function->module = module;
   function->kernel = kernel;
@@ -110,7 +120,8 @@ std::shared_ptr<Function> find_function(const std::shared_ptr<Module>& module, c
   function->cost_seed = module->image_hash ^ hash_of(name);
   module->functions[name] = function;
   driver().functions.add(function);
-  return function;
+  *found = std::move(function);
+  return CUDA_SUCCESS;
 }
 
 void unload(const std::shared_ptr<Module>& module) {
@@ -146,8 +157,7 @@ CUresult function_of_kernel(const std::shared_ptr<Context>& context,
   if (!library) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Module> module;
   if (CUresult failed = instance_of(library, context, &module)) return failed;
-  *function = find_function(module, kernel->name);
-  if (!*function) return CUDA_ERROR_NOT_FOUND;
+  if (CUresult failed = find_function(module, kernel->name, function)) return failed;
   std::lock_guard lock(kernel->mutex);
   for (const auto& [attribute, value] : kernel->attributes) (void)set_attribute(**function, attribute, value);
   return CUDA_SUCCESS;

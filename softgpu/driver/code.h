@@ -21,8 +21,10 @@ CUresult read_code(const void* image, Code* code, std::string* problem);
 CUresult read_code_file(const char* path, Code* code, std::string* problem);
 CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
                      std::shared_ptr<Module>* module, std::string* problem);
-// The function of that name, made on first use. nullptr if the module has none.
-std::shared_ptr<Function> find_function(const std::shared_ptr<Module>& module, const std::string& name);
+// The function of that name, made on first use. CUDA_ERROR_NOT_FOUND if the module has none,
+// CUDA_ERROR_NOT_SUPPORTED, with a report, if it has an instruction that the software GPU does not execute.
+CUresult find_function(const std::shared_ptr<Module>& module, const std::string& name,
+                       std::shared_ptr<Function>* function);
 void unload(const std::shared_ptr<Module>& module);
 // The library's module in this context, loaded on first use.
 CUresult instance_of(const std::shared_ptr<Library>& library, const std::shared_ptr<Context>& context,

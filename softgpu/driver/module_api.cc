@@ -135,8 +135,8 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
   if (!hfunc || !name) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Module> module = driver().modules.find(hmod);
   if (!module) return CUDA_ERROR_INVALID_HANDLE;
-  const std::shared_ptr<Function> function = find_function(module, name);
-  if (!function) return CUDA_ERROR_NOT_FOUND;
+  std::shared_ptr<Function> function;
+  if (CUresult failed = find_function(module, name, &function)) return failed;
   *hfunc = reinterpret_cast<CUfunction>(function.get());
   return CUDA_SUCCESS;
 }
@@ -156,8 +156,11 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   if (!module) return CUDA_ERROR_INVALID_HANDLE;
   if (!functions) return CUDA_ERROR_INVALID_VALUE;
   const std::vector<std::string> names = module->program->kernel_names();
-  for (unsigned i = 0; i < numFunctions && i < names.size(); ++i)
-    functions[i] = reinterpret_cast<CUfunction>(find_function(module, names[i]).get());
+  for (unsigned i = 0; i < numFunctions && i < names.size(); ++i) {
+    std::shared_ptr<Function> function;
+    if (CUresult failed = find_function(module, names[i], &function)) return failed;
+    functions[i] = reinterpret_cast<CUfunction>(function.get());
+  }
   return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,5 @@
-// PTX function -> Code. One Decoder per function and kernel; throws nothing, the first refusal ends it.
+// PTX function -> Code. One Decoder per function and kernel; throws nothing, the first refusal ends it, and
+// with it the kernel.
 // Called by Program::load only, single-threaded.
 #pragma once
 
@@ -119,9 +120,10 @@ class Decoder {
   // --- opcodes
 #define TS_DECODE(name) bool name(const ptx::Instruction& i);
   TS_DECODE(d_mov)
-  TS_DECODE(d_arith) TS_DECODE(d_mul) TS_DECODE(d_mad) TS_DECODE(d_fma) TS_DECODE(d_div) TS_DECODE(d_unary)
-      TS_DECODE(d_bits) TS_DECODE(d_shift) TS_DECODE(d_setp) TS_DECODE(d_set) TS_DECODE(d_selp)
-          TS_DECODE(d_slct) TS_DECODE(d_cvt) TS_DECODE(d_cvta) TS_DECODE(d_isspacep) TS_DECODE(d_approx)
+  TS_DECODE(d_arith)
+  TS_DECODE(d_mul) TS_DECODE(d_mad) TS_DECODE(d_fma) TS_DECODE(d_div) TS_DECODE(d_unary) TS_DECODE(d_bits)
+      TS_DECODE(d_shift) TS_DECODE(d_setp) TS_DECODE(d_set) TS_DECODE(d_selp) TS_DECODE(d_slct)
+          TS_DECODE(d_cvt) TS_DECODE(d_cvta) TS_DECODE(d_isspacep) TS_DECODE(d_approx)
               TS_DECODE(d_special_bits) TS_DECODE(d_carry) TS_DECODE(d_dp) TS_DECODE(d_minmax)
                   TS_DECODE(d_testp) TS_DECODE(d_copysign) TS_DECODE(d_ld) TS_DECODE(d_st) TS_DECODE(d_atom)
                       TS_DECODE(d_nothing) TS_DECODE(d_cp) TS_DECODE(d_bra) TS_DECODE(d_brx) TS_DECODE(d_ret)

@@ -3,14 +3,16 @@
 //
 // Device addresses are host addresses of this process (what cuMemAlloc of the software GPU returns), so
 // global, const, mapped-host and managed memory need no translation. Shared and local memory have
-// generic-address windows of their own. Every access is checked against AllocationMap. What is not supported
-// is refused by Program::load with instruction, line and kernel named; never executed wrongly.
+// generic-address windows of their own. Every access is checked against AllocationMap. A kernel that reaches
+// an instruction that is not supported is refused, with instruction, line and kernel named; never executed
+// wrongly. The other kernels of its module are not affected.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -106,12 +108,16 @@ class Kernel;  // decoded code of one entry; owned by its Program
 class Program {
  public:
   // Places module globals and consts (registered in `memory`, released with the program) and decodes every
-  // function.
+  // kernel with the functions that it can reach. An error is one of the module (variables, address size);
+  // kernels that cannot be executed are refused one by one, see refused().
   static base::Result<std::unique_ptr<Program>> load(const ptx::Module& module, AllocationMap& memory);
   virtual ~Program() = default;
-  virtual const Kernel* kernel(const std::string& name) const = 0;  // nullptr if there is none
+  virtual const Kernel* kernel(
+      const std::string& name) const = 0;  // nullptr if there is none, or it is refused
   virtual const KernelInfo& info(const Kernel& kernel) const = 0;
-  virtual std::vector<std::string> kernel_names() const = 0;
+  virtual std::vector<std::string> kernel_names() const = 0;  // those that can run
+  // Kernels that cannot run: by name, why (kernel, function, line and instruction).
+  virtual const std::map<std::string, std::string>& refused() const = 0;
   struct Symbol {
     uint64_t address, size_bytes;
   };

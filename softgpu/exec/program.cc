@@ -1,5 +1,5 @@
 // Program::load: module variables get memory, every entry is decoded together with the functions it can
-// reach.
+// reach. An entry that reaches what is not supported is refused alone.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -49,6 +49,7 @@ class ProgramImpl final : public Program {
     for (auto& [name, kernel] : kernels_) names.push_back(name);
     return names;
   }
+  const std::map<std::string, std::string>& refused() const override { return refused_; }
   bool symbol(const std::string& name, Symbol* symbol) const override {
     auto it = globals_.find(name);
     if (it == globals_.end()) return false;
@@ -75,6 +76,7 @@ class ProgramImpl final : public Program {
   ModuleSymbols symbols_;
   std::map<std::string, GlobalMemory> globals_;
   std::map<std::string, std::unique_ptr<Kernel>> kernels_;
+  std::map<std::string, std::string> refused_;
   std::vector<char> function_addresses_;  // one byte per function: its address is the function's
 };
 
@@ -311,7 +313,8 @@ base::Status ProgramImpl::build(const ptx::Module& module) {
     if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry || !item.function->has_body)
       continue;
     s = build_kernel(*item.function);
-    if (!s.ok()) return s;
+    if (!s.ok() && s.error().code != base::Code::kUnsupported) return s;
+    if (!s.ok()) refused_[std::string(item.function->name)] = s.error().text;
   }
   symbols_ = ModuleSymbols{};  // its views die with the module
   return base::ok();

@@ -154,6 +154,61 @@ TEST_F(LaunchApi, BadImagesAndTheirLog) {
   EXPECT_STRNE("untouched", log);
 }
 
+// A kernel with an instruction that the software GPU does not execute is refused, its neighbours run.
+const char* const kPartlySupported = R"(
+.version 8.0
+.target sm_90a
+.address_size 64
+.func unsupported() { wgmma.fence.sync.aligned; ret; }
+.visible .entry refused(.param .u64 p) { call unsupported; ret; }
+.visible .entry fine(.param .u64 fine_p)
+{
+  .reg .b64 %rd<2>;
+  .reg .b32 %r<2>;
+  ld.param.u64 %rd1, [fine_p];
+  mov.u32 %r1, 11;
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+)";
+
+TEST_F(LaunchApi, OneUnsupportedKernelOfAModule) {
+  CUmodule m;
+  CUfunction fine = nullptr, refused = nullptr;
+  ASSERT_CU(cuModuleLoadData(&m, kPartlySupported));
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuModuleGetFunction(&refused, m, "refused"));
+  EXPECT_EQ(nullptr, refused);
+  EXPECT_EQ(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&refused, m, "missing"));
+  unsigned count = 0;
+  EXPECT_CU(cuModuleGetFunctionCount(&count, m));
+  EXPECT_EQ(1u, count);  // what can run
+  ASSERT_CU(cuModuleGetFunction(&fine, m, "fine"));
+  CUdeviceptr p = alloc(64);
+  EXPECT_CU(launch(fine, 1, 1, nullptr, p));
+  EXPECT_EQ(11u, read(p, 1)[0]);
+  EXPECT_CU(cuModuleUnload(m));
+}
+
+TEST_F(LaunchApi, OneUnsupportedKernelOfALibrary) {
+  CUlibrary library;
+  CUkernel kernel, fine;
+  CUfunction f;
+  ASSERT_CU(cuLibraryLoadData(&library, kPartlySupported, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_CU(cuLibraryGetKernel(&kernel, library, "refused"));
+  ASSERT_CU(cuLibraryGetKernel(&fine, library, "fine"));
+  CUdeviceptr p = alloc(64);
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuKernelGetFunction(&f, kernel));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, launch(reinterpret_cast<CUfunction>(kernel), 1, 1, nullptr, p));
+  const std::string report = ::testing::internal::GetCapturedStderr();
+  for (const char* part : {"kernel refused", "in unsupported", "line 5", "wgmma.fence.sync.aligned"})
+    EXPECT_NE(std::string::npos, report.find(part)) << part << " in: " << report;
+  // Not sticky, and the others run.
+  EXPECT_CU(launch(reinterpret_cast<CUfunction>(fine), 1, 1, nullptr, p));
+  EXPECT_EQ(11u, read(p, 1)[0]);
+  EXPECT_CU(cuLibraryUnload(library));
+}
+
 TEST_F(LaunchApi, LibrariesAndKernelHandles) {
   CUlibrary library;
   CUkernel kernel, missing;

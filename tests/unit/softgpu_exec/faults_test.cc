@@ -96,10 +96,41 @@ TEST(Faults, EndlessRecursionOverflowsTheStack) {
 
 TEST(Refusals, NameInstructionLineAndKernel) {
   TestModule m(kernel("wgmma.fence.sync.aligned;"));
+  ASSERT_TRUE(m.ok()) << m.error;
+  EXPECT_EQ(m.program->kernel("k"), nullptr);
+  const std::string& why = m.program->refused().at("k");
+  EXPECT_NE(why.find("wgmma.fence"), std::string::npos) << why;
+  EXPECT_NE(why.find("line 14"), std::string::npos) << why;
+  EXPECT_NE(why.find("kernel k"), std::string::npos) << why;
+}
+// Only kernels that can reach the instruction are refused; by name, by a chain of calls, by any pointer.
+TEST(Refusals, StopAtTheKernelThatReachesTheInstruction) {
+  TestModule m(
+      ptx_header() +
+      ".func bad() { wgmma.fence.sync.aligned; ret; }\n.func good() { ret; }\n"
+      ".func between() { call bad; ret; }\n"
+      ".visible .entry direct() { wgmma.fence.sync.aligned; ret; }\n"
+      ".visible .entry chain() { call between; ret; }\n"
+      ".visible .entry pointer() { .reg .b64 %rd<2>; mov.u64 %rd1, good;"
+      " { proto: .callprototype _ (); call %rd1, proto; } ret; }\n"
+      ".visible .entry fine(.param .u64 p) { .reg .b64 %rd<2>; .reg .b32 %r<2>; ld.param.u64 %rd1, [p];"
+      " call good; mov.u32 %r1, 3; st.global.u32 [%rd1], %r1; ret; }\n");
+  ASSERT_TRUE(m.ok()) << m.error;
+  EXPECT_EQ(m.program->kernel_names(), std::vector<std::string>{"fine"});
+  ASSERT_EQ(m.program->refused().size(), 3u);
+  EXPECT_NE(m.program->refused().at("chain").find("in bad"), std::string::npos);
+  EXPECT_NE(m.program->refused().at("chain").find("kernel chain"), std::string::npos);
+  DeviceArray<uint32_t> out(1);
+  EXPECT_EQ(m.run("fine", {1, 1, 1}, {32, 1, 1}, Params().add(out.address())).kind, FaultKind::kNone);
+  EXPECT_EQ(out[0], 3u);
+  const Fault refused = m.run("chain", {1, 1, 1}, {32, 1, 1}, Params());
+  EXPECT_NE(refused.text.find("wgmma"), std::string::npos) << refused.text;
+}
+// What belongs to no kernel still refuses the module.
+TEST(Refusals, AVariableThatCannotBePlacedRefusesTheModule) {
+  TestModule m(ptx_header() + ".global .u64 p = nowhere;\n.visible .entry k() { ret; }\n");
   EXPECT_FALSE(m.ok());
-  EXPECT_NE(m.error.find("wgmma"), std::string::npos) << m.error;
-  EXPECT_NE(m.error.find("line "), std::string::npos);
-  EXPECT_NE(m.error.find("kernel k"), std::string::npos);
+  EXPECT_NE(m.error.find("nowhere"), std::string::npos) << m.error;
 }
 
 TEST(Control, BarrierInDivergentCode) {

@@ -96,7 +96,8 @@ struct TestModule {
     if (!k) {
       Fault f;
       f.kind = FaultKind::kInvalidPc;
-      f.text = "no kernel " + kernel;
+      const auto refusal = program->refused().find(kernel);
+      f.text = refusal == program->refused().end() ? "no kernel " + kernel : refusal->second;
       return f;
     }
     Launch launch;
