@@ -22,7 +22,15 @@ int probe_driver() {
 
 }  // namespace
 
-bool file_exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
+bool file_exists(const std::string& path) {
+  return access(path.c_str(), R_OK) == 0;
+}
+
+bool driver_installed() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver) dlclose(driver);
+  return driver != nullptr;
+}
 
 Layout find_layout() {
   char exe[PATH_MAX];

@@ -8,19 +8,22 @@
 namespace tessera::cli {
 
 struct Layout {
-  std::string prefix;          // absolute
-  std::string bin;             // PREFIX/bin
-  std::string preload;         // PREFIX/lib/libtessera.so
-  std::string preload_alias;   // PREFIX/lib/libtessera_alias.so
-  std::string softgpu;         // PREFIX/lib/softgpu, holds libcuda.so.1 and libcudart.so.13
-  std::string share;           // PREFIX/share/tessera
+  std::string prefix;         // absolute
+  std::string bin;            // PREFIX/bin
+  std::string preload;        // PREFIX/lib/libtessera.so
+  std::string preload_alias;  // PREFIX/lib/libtessera_alias.so
+  std::string softgpu;        // PREFIX/lib/softgpu, holds libcuda.so.1 and libcudart.so.13
+  std::string share;          // PREFIX/share/tessera
 };
 
 Layout find_layout();
 bool file_exists(const std::string& path);
 
-// True if an NVIDIA driver on this machine initialises and shows at least one device. `why_not` gets one line.
-// Opens the driver in a forked child, so that the caller stays without a CUDA context.
+// Is there a driver library at all? Cheap: it is opened, not initialised.
+bool driver_installed();
+
+// True if an NVIDIA driver on this machine initialises and shows at least one device. `why_not` gets one
+// line. Opens the driver in a forked child, so that the caller stays without a CUDA context.
 bool real_gpu_present(std::string* why_not);
 
 }  // namespace tessera::cli

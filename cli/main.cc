@@ -14,12 +14,16 @@ int main(int argc, char** argv) {
   int status = 0;
 
   cli::RunOptions run_options;
-  auto* run = app.add_subcommand("run", "Run a program as a client: tessera run --priority high -- python serve.py");
-  run->add_option("-p,--priority", run_options.priority, "high, best-effort, or 0 (best-effort) .. 7 (highest)")
+  auto* run =
+      app.add_subcommand("run", "Run a program as a client: tessera run --priority high -- python serve.py");
+  run->add_option("-p,--priority", run_options.priority,
+                  "high, best-effort, or 0 (best-effort) .. 7 (highest)")
       ->capture_default_str();
   run->add_option("-n,--name", run_options.name, "name shown by `tessera ps` (default: the command)");
-  run->add_option("--gpu", run_options.gpu, "auto: the machine's GPU; soft: the software GPU")->capture_default_str();
-  run->add_option("--socket", run_options.socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  run->add_option("--gpu", run_options.gpu, "auto: the machine's GPU; soft: the software GPU")
+      ->capture_default_str();
+  run->add_option("--socket", run_options.socket,
+                  "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
@@ -33,7 +37,8 @@ int main(int argc, char** argv) {
   ps->callback([&] { status = cli::ps(socket_path, json); });
 
   cli::DemoOptions demo_options;
-  auto* demo = app.add_subcommand("demo", "A latency-critical service and a trainer share a GPU: measure and show");
+  auto* demo =
+      app.add_subcommand("demo", "A latency-critical service and a trainer share a GPU: measure and show");
   demo->add_option("--seconds", demo_options.seconds, "length of each measured phase")
       ->check(CLI::Range(2, 600))
       ->capture_default_str();

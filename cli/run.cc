@@ -46,8 +46,9 @@ base::Result<unsigned> parse_priority(const std::string& text) {
   if (text == "high") return kHighPriority;
   if (text == "best-effort") return 0u;
   if (text.size() == 1 && text[0] >= '0' && text[0] <= '7') return unsigned(text[0] - '0');
-  return base::error(base::Code::kInvalid,
-                     "priority '" + text + "' is none of: high, best-effort, 0..7 (0 = best-effort, 7 = highest)");
+  return base::error(
+      base::Code::kInvalid,
+      "priority '" + text + "' is none of: high, best-effort, 0..7 (0 = best-effort, 7 = highest)");
 }
 
 base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout) {
@@ -59,7 +60,8 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";
     if (!file_exists(driver))
-      return base::error(base::Code::kNotFound, "the software GPU is not installed (" + driver + " is missing)");
+      return base::error(base::Code::kNotFound,
+                         "the software GPU is not installed (" + driver + " is missing)");
     out.push_back("TESSERA_DRIVER=" + driver);
     out.push_back("LD_LIBRARY_PATH=" + joined(layout.softgpu, environment("LD_LIBRARY_PATH")));
   }
@@ -68,33 +70,36 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     return out;
   }
   // Appended: profilers and allocators preload too, and want to stay first.
-  out.push_back("LD_PRELOAD=" + joined(environment("LD_PRELOAD"), layout.preload + ":" + layout.preload_alias));
+  out.push_back("LD_PRELOAD=" +
+                joined(environment("LD_PRELOAD"), layout.preload + ":" + layout.preload_alias));
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
   std::string name = options.name;
-  if (name.empty() && !options.command.empty()) name = options.command[0].substr(options.command[0].rfind('/') + 1);
+  if (name.empty() && !options.command.empty())
+    name = options.command[0].substr(options.command[0].rfind('/') + 1);
   out.push_back("TESSERA_NAME=" + name);
-  if (!options.socket.empty()) out.push_back("TESSERA_SOCKET=" + options.socket);  // else the library finds the default
+  if (!options.socket.empty())
+    out.push_back("TESSERA_SOCKET=" + options.socket);  // else the library finds the default
   return out;
 }
 
-int run(const RunOptions& options) {
+int run(const RunOptions& given) {
   const Layout layout = find_layout();
-  auto variables = client_environment(options, layout);
+  RunOptions options = given;
+  // Whatever is missing, the program runs: then without the library, and with the errors it would see anyway.
+  if (!options.passthrough && !file_exists(layout.preload)) {
+    fprintf(stderr, "tessera run: %s is missing, the program runs without Tessera\n", layout.preload.c_str());
+    options.passthrough = true;
+  } else if (options.gpu == "auto" && !getenv("TESSERA_DRIVER") && !driver_installed()) {
+    fprintf(
+        stderr,
+        "tessera run: no NVIDIA driver on this machine (libcuda.so.1 not found), the program runs without "
+        "Tessera; --gpu soft runs it on the software GPU\n");
+    options.passthrough = true;
+  }
+  const auto variables = client_environment(options, layout);
   if (!variables) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());
     return 2;
-  }
-  if (!options.passthrough && !file_exists(layout.preload)) {
-    fprintf(stderr, "tessera run: %s is missing, the program runs without Tessera\n", layout.preload.c_str());
-    RunOptions bare = options;
-    bare.passthrough = true;
-    variables = client_environment(bare, layout);
-    if (!variables) return 2;
-  }
-  if (options.gpu == "auto") {
-    std::string why_not;
-    if (!real_gpu_present(&why_not))
-      fprintf(stderr, "tessera run: %s; --gpu soft runs the program on the software GPU\n", why_not.c_str());
   }
   if (!options.passthrough) {
     const auto socket_path = resolve_socket(options.socket);

@@ -1,5 +1,5 @@
-// `tessera run`: sets the environment that makes a program a Tessera client, then replaces itself by the program,
-// so that exit code, signals, terminal and process id are the program's own.
+// `tessera run`: sets the environment that makes a program a Tessera client, then replaces itself by the
+// program, so that exit code, signals, terminal and process id are the program's own.
 #pragma once
 
 #include <string>
@@ -25,10 +25,12 @@ base::Result<std::string> resolve_socket(const std::string& given);
 // "high" -> 5, "best-effort" -> 0, "0".."7" -> itself.
 base::Result<unsigned> parse_priority(const std::string& text);
 
-// The variables to set for a client, as NAME=VALUE; existing LD_PRELOAD and LD_LIBRARY_PATH are kept and appended to.
+// The variables to set for a client, as NAME=VALUE; existing LD_PRELOAD and LD_LIBRARY_PATH are kept and
+// appended to.
 base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout);
 
-// Returns only on failure, with the exit status a shell would give: 127 not found, 126 not executable, 2 bad usage.
+// Returns only on failure, with the exit status a shell would give: 127 not found, 126 not executable, 2 bad
+// usage.
 int run(const RunOptions& options);
 
 }  // namespace tessera::cli

@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kLagLimit = 0.05;  // share of modelled time; above it a run on the software GPU proves nothing
+constexpr double kLagLimit =
+    0.05;  // share of modelled time; above it a run on the software GPU proves nothing
 
 // Every phase of the demo, in order. The two "alone" phases are the yardstick of the others.
 const Phase kPhases[] = {
@@ -32,7 +33,8 @@ const Phase kPhases[] = {
     {"tessera_mps", true, true, true, Sharing::kMps},
 };
 
-uint64_t seed_of(const std::string& nonce) {  // FNV-1a: any text gives arrivals of its own, the same each time
+uint64_t seed_of(
+    const std::string& nonce) {  // FNV-1a: any text gives arrivals of its own, the same each time
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : nonce) hash = (hash ^ uint8_t(c)) * 0x100000001b3u;
   return hash % 1'000'000'007u;
@@ -72,7 +74,8 @@ nlohmann::ordered_json regime_json(const Phase& phase, const Outcome& outcome) {
   out["trainer_steps_per_s"] = is_alone ? trainer_alone.steps_per_s : figures.steps_per_s;
   out["checksums_equal"] =
       !figures.service_checksum.empty() && figures.service_checksum == service_alone.service_checksum &&
-      (is_alone || (!figures.trainer_checksum.empty() && figures.trainer_checksum == trainer_alone.trainer_checksum));
+      (is_alone ||
+       (!figures.trainer_checksum.empty() && figures.trainer_checksum == trainer_alone.trainer_checksum));
   out["csv"] = figures.service_csv;
   out["requests"] = figures.latency_ms.size();
   out["lag_p99"] = figures.lag_p99;
@@ -100,11 +103,16 @@ void print_table(const nlohmann::ordered_json& regimes) {
     const char* format;
   };
   static constexpr Column kColumns[] = {
-      {"p50 ms", "p50_ms", "{:.2f}"},          {"x alone", "p50_over_alone", "{:.2f}"},
-      {"p95 ms", "p95_ms", "{:.2f}"},          {"p99 ms", "p99_ms", "{:.2f}"},
-      {"x alone", "p99_over_alone", "{:.2f}"}, {"trainer", "trainer_share", "{:.2f}"},
-      {"preempt.", "preemptions", "{:.0f}"},   {"turn p50 us", "turnaround_p50_us", "{:.0f}"},
-      {"p99 us", "turnaround_p99_us", "{:.0f}"}, {"lag p99", "lag_p99", "{:.4f}"},
+      {"p50 ms", "p50_ms", "{:.2f}"},
+      {"x alone", "p50_over_alone", "{:.2f}"},
+      {"p95 ms", "p95_ms", "{:.2f}"},
+      {"p99 ms", "p99_ms", "{:.2f}"},
+      {"x alone", "p99_over_alone", "{:.2f}"},
+      {"trainer", "trainer_share", "{:.2f}"},
+      {"preempt.", "preemptions", "{:.0f}"},
+      {"turn p50 us", "turnaround_p50_us", "{:.0f}"},
+      {"p99 us", "turnaround_p99_us", "{:.0f}"},
+      {"lag p99", "lag_p99", "{:.4f}"},
   };
   std::string line = fmt::format("\n{:<22}", "regime");
   for (const Column& column : kColumns) line += fmt::format("{:>12}", column.heading);
@@ -115,7 +123,8 @@ void print_table(const nlohmann::ordered_json& regimes) {
       puts((line + "  skipped: " + regime["skipped"].get<std::string>()).c_str());
       continue;
     }
-    for (const Column& column : kColumns) line += fmt::format("{:>12}", number(regime, column.key, column.format));
+    for (const Column& column : kColumns)
+      line += fmt::format("{:>12}", number(regime, column.key, column.format));
     puts((line + (regime["checksums_equal"].get<bool>() ? "  equal" : "  DIFFERENT")).c_str());
   }
 }
@@ -154,8 +163,8 @@ int demo(const DemoOptions& options) {
   fs::create_directories(options.out, problem);
   setting.out = fs::absolute(options.out, problem).string();
   if (problem) {
-    fprintf(stderr, "tessera demo: cannot create %s: %s (choose another folder with --out)\n", options.out.c_str(),
-            problem.message().c_str());
+    fprintf(stderr, "tessera demo: cannot create %s: %s (choose another folder with --out)\n",
+            options.out.c_str(), problem.message().c_str());
     return 1;
   }
   std::string gpu = fmt::format("software GPU ({})", why_soft);
@@ -211,20 +220,24 @@ int demo(const DemoOptions& options) {
 
   const std::string json_path = setting.out + "/demo.json", plot_path = setting.out + "/demo.png";
   std::ofstream(json_path) << result.dump(2) << "\n";
-  auto plot = Process::start({"/usr/bin/python3", setting.layout.share + "/plot_demo.py", json_path, plot_path}, {},
-                             setting.out + "/plot.out", setting.out + "/plot.err");
+  auto plot =
+      Process::start({"/usr/bin/python3", setting.layout.share + "/plot_demo.py", json_path, plot_path}, {},
+                     setting.out + "/plot.out", setting.out + "/plot.err");
   const bool plotted = plot && plot->wait(60).ok() && file_exists(plot_path);
   printf("\n%s\n", json_path.c_str());
   if (plotted)
     printf("%s\n", plot_path.c_str());
   else
-    fprintf(stderr, "no plot: see %s/plot.err (matplotlib is Debian's python3-matplotlib)\n", setting.out.c_str());
+    fprintf(stderr, "no plot: see %s/plot.err (matplotlib is Debian's python3-matplotlib)\n",
+            setting.out.c_str());
   if (lag_p99 > kLagLimit)
     fprintf(stderr,
-            "INVALID: the software GPU lagged %.1f %% of modelled time (limit %.0f %%): this machine was too busy; "
+            "INVALID: the software GPU lagged %.1f %% of modelled time (limit %.0f %%): this machine was too "
+            "busy; "
             "run again when it is idle\n",
             lag_p99 * 100, kLagLimit * 100);
-  if (!checksums_equal) fprintf(stderr, "INVALID: a program computed something else when it shared the GPU\n");
+  if (!checksums_equal)
+    fprintf(stderr, "INVALID: a program computed something else when it shared the GPU\n");
   return valid ? 0 : 3;
 }
 

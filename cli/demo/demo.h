@@ -1,6 +1,6 @@
-// `tessera demo`: measures a latency-critical service and a trainer alone, sharing a GPU without Tessera, and sharing
-// it under Tessera; prints one table, writes demo.json, the raw CSV files and a plot. Every figure comes from files
-// that the unmodified sample programs and the software GPU wrote during this very run.
+// `tessera demo`: measures a latency-critical service and a trainer alone, sharing a GPU without Tessera, and
+// sharing it under Tessera; prints one table, writes demo.json, the raw CSV files and a plot. Every figure
+// comes from files that the unmodified sample programs and the software GPU wrote during this very run.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 namespace tessera::cli {
 
 struct DemoOptions {
-  int seconds = 20;             // measured time of each phase
+  int seconds = 20;  // measured time of each phase
   std::string nonce = "demo";
   std::string out = "build/demo";
-  double load = 0.5;            // service time x arrival rate
+  double load = 0.5;  // service time x arrival rate
   std::string gpu = "auto";
 };
 

@@ -23,7 +23,7 @@ base::Result<Csv> read_csv(const std::string& path);
 double quantile(std::vector<double> values, double q);
 
 struct ServiceFigures {
-  std::vector<double> latency_ms;  // end - intended arrival, per request
+  std::vector<double> latency_ms;      // end - intended arrival, per request
   uint64_t first_ns = 0, last_ns = 0;  // first intended arrival, last end
 };
 base::Result<ServiceFigures> service_figures(const std::string& csv_path);
@@ -31,8 +31,8 @@ base::Result<ServiceFigures> service_figures(const std::string& csv_path);
 // Steps that the trainer did within [from, to], parts of steps counted by their share of time.
 base::Result<double> steps_within(const std::string& csv_path, uint64_t from_ns, uint64_t to_ns);
 
-// For each burst of the traced process: from its first operation enqueued while nothing was outstanding to the
-// modelled start of its first kernel, in microseconds.
+// For each burst of the traced process: from its first operation enqueued while nothing was outstanding to
+// the modelled start of its first kernel, in microseconds.
 base::Result<std::vector<double>> turnarounds_us(const std::string& trace_path);
 
 }  // namespace tessera::cli

@@ -26,13 +26,15 @@ void redirect(const std::string& path, int fd) {
   if (file != fd) close(file);
 }
 
-int exit_status(int raw) { return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw); }
+int exit_status(int raw) {
+  return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+}
 
 }  // namespace
 
 base::Result<Process> Process::start(const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& environment, const std::string& stdout_path,
-                                     const std::string& stderr_path) {
+                                     const std::vector<std::string>& environment,
+                                     const std::string& stdout_path, const std::string& stderr_path) {
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);

@@ -1,5 +1,5 @@
-// Child processes of the demo: started with an environment and output files, never left behind (they get SIGKILL
-// when the demo dies, and when their Process is destroyed). Main thread only.
+// Child processes of the demo: started with an environment and output files, never left behind (they get
+// SIGKILL when the demo dies, and when their Process is destroyed). Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@ class Process {
  public:
   // `environment`: NAME=VALUE set on top of the present one; "NAME" without '=' removes it.
   static base::Result<Process> start(const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& environment, const std::string& stdout_path,
-                                     const std::string& stderr_path);
+                                     const std::vector<std::string>& environment,
+                                     const std::string& stdout_path, const std::string& stderr_path);
   Process() = default;
   Process(Process&& other) noexcept : pid_(other.pid_), what_(std::move(other.what_)) { other.pid_ = -1; }
   Process& operator=(Process&& other) noexcept;

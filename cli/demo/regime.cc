@@ -15,7 +15,7 @@
 #include "base/units.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
-#include "cli/ps.h"
+#include "ipc/channel/client.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,7 +27,7 @@ constexpr double kStartPatience_s = 60;  // a program's start-up, driver compila
 constexpr int kWarmupRequests = 20;
 constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
-constexpr double kLeadIn_s = 1;          // both programs run before the measured window opens
+constexpr double kLeadIn_s = 1;  // both programs run before the measured window opens
 
 // Short path for sockets (108 bytes at most), removed at the end.
 class ScratchFolder {
@@ -87,11 +87,12 @@ base::Error failed(const std::string& what, int status, const std::string& stder
   std::string text = read_file(stderr_path);
   if (text.size() > 600) text = "..." + text.substr(text.size() - 600);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return base::error(Code::kUnavailable, fmt::format("{} ended with status {} ({}): {}", what, status, stderr_path,
-                                                     text.empty() ? "no message" : text));
+  return base::error(Code::kUnavailable, fmt::format("{} ended with status {} ({}): {}", what, status,
+                                                     stderr_path, text.empty() ? "no message" : text));
 }
 
-// NVIDIA's own sharing engine on a real GPU, in a private folder; stopped with the phase. Never touches settings.
+// NVIDIA's own sharing engine on a real GPU, in a private folder; stopped with the phase. Never touches
+// settings.
 base::Result<Process> start_mps(const std::string& scratch, const std::string& folder,
                                 std::vector<std::string>* environment) {
   for (const char* variable : {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"}) {
@@ -103,15 +104,17 @@ base::Result<Process> start_mps(const std::string& scratch, const std::string& f
   if (!control) return control.error();
   if (!wait_until(10, [&] { return file_exists(scratch + "/mps/control") || !control->running(); }) ||
       !control->running())
-    return base::error(Code::kUnavailable, "nvidia-cuda-mps-control does not start: " + read_file(folder + "/mps.err"));
+    return base::error(Code::kUnavailable,
+                       "nvidia-cuda-mps-control does not start: " + read_file(folder + "/mps.err"));
   return control;
 }
 
-base::Result<Process> start_daemon(const Setting& setting, const std::string& socket, const std::string& folder) {
-  auto daemon = Process::start({setting.layout.bin + "/tesserad", "--socket", socket}, {}, folder + "/tesserad.out",
-                               folder + "/tesserad.err");
+base::Result<Process> start_daemon(const Setting& setting, const std::string& socket,
+                                   const std::string& folder) {
+  auto daemon = Process::start({setting.layout.bin + "/tesserad", "--socket", socket}, {},
+                               folder + "/tesserad.out", folder + "/tesserad.err");
   if (!daemon) return daemon.error();
-  if (!wait_until(10, [&] { return query_daemon(socket).ok() || !daemon->running(); }) || !daemon->running())
+  if (!wait_until(10, [&] { return ipc::query(socket).ok() || !daemon->running(); }) || !daemon->running())
     return failed("tesserad", 0, folder + "/tesserad.err");
   return daemon;
 }
@@ -121,8 +124,9 @@ std::vector<std::string> command(const Setting& setting, bool tessera, const std
                                  const std::string& priority, std::vector<std::string> program) {
   program[0] = setting.layout.bin + "/" + program[0];
   if (!tessera) return program;
-  std::vector<std::string> words = {setting.layout.bin + "/tessera", "run", "--socket", socket, "--priority",
-                                    priority, "--gpu", setting.soft ? "soft" : "auto", "--"};
+  std::vector<std::string> words = {
+      setting.layout.bin + "/tessera", "run", "--socket", socket, "--priority", priority, "--gpu",
+      setting.soft ? "soft" : "auto",  "--"};
   words.insert(words.end(), program.begin(), program.end());
   return words;
 }
@@ -130,15 +134,19 @@ std::vector<std::string> command(const Setting& setting, bool tessera, const std
 void add_library_path(const Setting& setting, std::vector<std::string>* environment) {
   if (!setting.soft) return;
   const char* present = getenv("LD_LIBRARY_PATH");
-  environment->push_back("LD_LIBRARY_PATH=" + setting.layout.softgpu + (present ? std::string(":") + present : ""));
+  environment->push_back("LD_LIBRARY_PATH=" + setting.layout.softgpu +
+                         (present ? std::string(":") + present : ""));
 }
 
-uint64_t preemptions_of(const std::string& daemon_state, pid_t pid) {
+// From tesserad's state; an error if the process was not its client: the phase would have measured something
+// else.
+base::Result<uint64_t> preemptions_of(const std::string& daemon_state, pid_t pid) {
   const auto state = nlohmann::json::parse(daemon_state, nullptr, /*allow_exceptions=*/false);
-  if (!state.is_object()) return 0;
-  for (const auto& client : state.value("clients", nlohmann::json::array()))
-    if (client.value("pid", 0) == pid) return client.value("preemptions", uint64_t(0));
-  return 0;
+  if (state.is_object())
+    for (const auto& client : state.value("clients", nlohmann::json::array()))
+      if (client.value("pid", 0) == pid) return client.value("preemptions", uint64_t(0));
+  return base::error(Code::kUnavailable,
+                     fmt::format("process {} is not a client of tesserad; is lib/libtessera.so there?", pid));
 }
 
 base::Status read_lag(const std::string& trace, pid_t pid, Figures* figures) {
@@ -158,8 +166,9 @@ base::Result<double> calibrate_service(const Setting& setting) {
   fs::create_directories(folder);
   auto environment = gpu_environment(setting, Sharing::kTimeSliced, scratch.path(), folder);
   add_library_path(setting, &environment);
-  auto service = Process::start(command(setting, false, "", "", {"latency_service", "--calibrate", std::to_string(kCalibrateRequests)}), environment,
-                                folder + "/service.out", folder + "/service.err");
+  auto service = Process::start(
+      command(setting, false, "", "", {"latency_service", "--calibrate", std::to_string(kCalibrateRequests)}),
+      environment, folder + "/service.out", folder + "/service.err");
   if (!service) return service.error();
   auto status = service->wait(kStartPatience_s);
   if (!status) return status.error();
@@ -198,12 +207,13 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   if (phase.trainer) {
     auto trainer_environment = environment;
     // Design D14: best-effort clients of an MPS that Tessera runs are its low-priority clients.
-    if (phase.tessera && phase.sharing == Sharing::kMps) trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
-    auto started = Process::start(
-        command(setting, phase.tessera, socket, "best-effort",
-                {"batch_trainer", "--seconds", std::to_string(setting.seconds * 4 + 60), "--checksum-steps",
-                 std::to_string(kChecksumSteps), "--csv", trainer_csv}),
-        trainer_environment, folder + "/trainer.out", folder + "/trainer.err");
+    if (phase.tessera && phase.sharing == Sharing::kMps)
+      trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
+    auto started =
+        Process::start(command(setting, phase.tessera, socket, "best-effort",
+                               {"batch_trainer", "--seconds", std::to_string(setting.seconds * 4 + 60),
+                                "--checksum-steps", std::to_string(kChecksumSteps), "--csv", trainer_csv}),
+                       trainer_environment, folder + "/trainer.out", folder + "/trainer.err");
     if (!started) return started.error();
     trainer = std::move(*started);
     const bool training = wait_until(kStartPatience_s, [&] {
@@ -228,7 +238,8 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     if (!started) return started.error();
     service = std::move(*started);
     const pid_t pid = service.pid();
-    // An overloaded service works off its queue after the last arrival: several times the phase, not for ever.
+    // An overloaded service works off its queue after the last arrival: several times the phase, not for
+    // ever.
     while (service.running() && elapsed_s() < 6 * whole_s + kStartPatience_s) {
       progress(std::min(elapsed_s(), whole_s), whole_s);
       auto ignored = service.wait(0.5);
@@ -258,10 +269,12 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   }
 
   if (phase.tessera) {
-    auto state = query_daemon(socket);
+    auto state = ipc::query(socket);
     if (!state) return state.error();
     figures.daemon_state = *state;
-    figures.preemptions = preemptions_of(*state, trainer.pid());
+    auto preemptions = preemptions_of(*state, trainer.pid());
+    if (!preemptions) return preemptions.error();
+    figures.preemptions = *preemptions;
   }
   if (phase.trainer) {
     const pid_t pid = trainer.pid();

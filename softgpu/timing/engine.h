@@ -48,6 +48,10 @@ struct OpSpec {
   bool work_known = false;  // `work` is the cost; nothing will be reported (a given cost table, tests)
   BlockWork work;
 
+  // kAction
+  bool instant = false;  // costs the device nothing (a stream write): what follows does not wait, in
+                         // modelled time, for the body; bodies keep their order
+
   // kCopy
   uint64_t bytes = 0;
   CopyDirection direction = CopyDirection::kDeviceToDevice;

@@ -357,7 +357,8 @@ void Core::run_body(std::unique_lock<std::mutex>& lock, const OpRef& op) {
   } else {
     op->code = result;
     op->body_done = true;
-    if (op->announced) post(wire::Type::kDone, wire::Done{op->functional_end_ns, op->id});
+    if (op->announced && !op->spec.instant)
+      post(wire::Type::kDone, wire::Done{op->functional_end_ns, op->id});
     settle({{op, true}}, callbacks);
     announce_held();
   }
@@ -413,7 +414,7 @@ void Core::send_submit(const Op& op, const std::vector<uint64_t>& deps) {
   m.shared_bytes_per_block = s.shared_bytes_per_block;
   m.kind = uint8_t(s.kind);
   m.direction = uint8_t(s.direction);
-  bool has_body = (s.body || op.running) && !op.body_done && s.kind != OpKind::kJoin;
+  bool has_body = (s.body || op.running) && !op.body_done && s.kind != OpKind::kJoin && !s.instant;
   // A kernel that neither executes nor says what it costs takes no time. One whose body has run while it was
   // held has left its cost in spec.work.
   bool work_known = s.work_known || (s.kind == OpKind::kKernel && !has_body);

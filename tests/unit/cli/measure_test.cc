@@ -34,7 +34,8 @@ TEST(Quantile, NearestRank) {
 }
 
 TEST(ServiceFigures, LatencyIsFromTheIntendedArrival) {
-  const TemporaryFile file("request,intended_ns,start_ns,end_ns\n0,1000000,1500000,3000000\n1,2000000,3000000,7000000\n");
+  const TemporaryFile file(
+      "request,intended_ns,start_ns,end_ns\n0,1000000,1500000,3000000\n1,2000000,3000000,7000000\n");
   auto figures = service_figures(file.path());
   ASSERT_TRUE(figures.ok()) << figures.error().text;
   EXPECT_EQ(figures->latency_ms, (std::vector<double>{2.0, 5.0}));

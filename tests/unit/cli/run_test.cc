@@ -12,7 +12,7 @@ namespace tessera::cli {
 namespace {
 
 struct Ended {
-  int status = 0;  // as waitpid gives it
+  int status = 0;    // as waitpid gives it
   std::string text;  // standard output and error
 };
 
@@ -26,7 +26,7 @@ Ended shell(const std::string& command) {
 }
 
 // Nobody listens at this socket and no library is preloaded into the shell itself.
-const std::string kRun = std::string(TESSERA_BIN) + " run --socket /tmp/no-such-daemon.sock ";
+const std::string kRun = std::string(TESSERA_BIN) + " run --gpu soft --socket /tmp/no-such-daemon.sock ";
 
 TEST(ParsePriority, NamesAndNumbers) {
   EXPECT_EQ(*parse_priority("high"), 5u);
@@ -65,6 +65,15 @@ TEST(Run, ExitCodeIsTheProgramsOwn) {
   EXPECT_EQ(WEXITSTATUS(ended.status), 42);
   EXPECT_NE(ended.text.find("out\n"), std::string::npos);
   EXPECT_NE(ended.text.find("runs unmanaged"), std::string::npos) << ended.text;
+}
+
+TEST(Run, WithoutDriverTheProgramRunsWithoutTheLibrary) {
+  if (driver_installed()) GTEST_SKIP() << "this machine has a driver";
+  const Ended ended =
+      shell(std::string(TESSERA_BIN) + " run -- sh -c 'echo \"preload=$LD_PRELOAD\"; exit 3'");
+  EXPECT_EQ(WEXITSTATUS(ended.status), 3);
+  EXPECT_NE(ended.text.find("preload=\n"), std::string::npos) << ended.text;
+  EXPECT_NE(ended.text.find("--gpu soft"), std::string::npos) << ended.text;
 }
 
 TEST(Run, DeathBySignalIsVisible) {

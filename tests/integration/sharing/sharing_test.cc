@@ -1,0 +1,246 @@
+// The whole path with real processes: daemon, preloaded sample programs, software GPU. What is asserted is
+// behaviour (results, order of events, who is where), never speed: the machine may be slow and shared.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/demo/measure.h"
+#include "cli/demo/process.h"
+#include "ipc/channel/client.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using cli::Process;
+using nlohmann::json;
+
+const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
+constexpr double kPatience_s = 60;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const uint64_t deadline = base::now_ns() + uint64_t(kPatience_s) * base::kNsPerS;
+  while (!condition()) {
+    if (base::now_ns() > deadline) return false;
+    usleep(10'000);
+  }
+  return true;
+}
+
+class Sharing : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(mkdtemp(scratch_), nullptr);
+    // Two of these tests at once on a small machine would only wait for each other.
+    lock_ = open("/tmp/tessera-integration-sharing.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock_ >= 0) flock(lock_, LOCK_EX);
+  }
+  void TearDown() override {
+    daemon_.kill_now();
+    if (HasFailure()) {
+      for (const auto& file : fs::directory_iterator(scratch_))
+        if (file.path().extension() == ".err")
+          fprintf(stderr, "--- %s\n%s\n", file.path().c_str(), read_file(file.path()).c_str());
+    }
+    std::error_code ignored;
+    fs::remove_all(scratch_, ignored);
+    if (lock_ >= 0) close(lock_);
+  }
+
+  std::string path(const std::string& name) const { return std::string(scratch_) + "/" + name; }
+  std::string socket() const { return path("d.sock"); }
+
+  void start_daemon() {
+    auto started =
+        Process::start({kBin + "tesserad", "--socket", socket()}, {}, path("d.out"), path("d.err"));
+    ASSERT_TRUE(started.ok());
+    daemon_ = std::move(*started);
+    ASSERT_TRUE(eventually([&] { return ipc::query(socket()).ok(); })) << read_file(path("d.err"));
+  }
+
+  Process start(const std::string& name, const std::string& priority, std::vector<std::string> program,
+                std::vector<std::string> environment = {}) {
+    std::vector<std::string> words = {kBin + "tessera", "run", "--gpu",      "soft",   "--socket", socket(),
+                                      "--name",         name,  "--priority", priority, "--"};
+    program[0] = kBin + program[0];
+    words.insert(words.end(), program.begin(), program.end());
+    environment.push_back("TESSERA_SOFTGPU_DIR=" + path("gpu"));
+    auto started = Process::start(words, environment, path(name + ".out"), path(name + ".err"));
+    EXPECT_TRUE(started.ok());
+    return std::move(*started);
+  }
+
+  Process start_trainer(const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> program = {"batch_trainer", "--checksum-steps", "2", "--csv",
+                                        path(name + ".csv")};
+    program.insert(program.end(), more.begin(), more.end());
+    return start(name, "best-effort", program);
+  }
+
+  Process start_service(const std::string& name, int requests, const std::string& rate = "30") {
+    return start(name, "high",
+                 {"latency_service", "--requests", std::to_string(requests), "--rate", rate, "--csv",
+                  path(name + ".csv")});
+  }
+
+  size_t steps(const std::string& name) {
+    auto csv = cli::read_csv(path(name + ".csv"));
+    return csv ? csv->rows.size() : 0;
+  }
+  bool steps_grow(const std::string& name, size_t by) {
+    const size_t before = steps(name);
+    return eventually([&] { return steps(name) >= before + by; });
+  }
+
+  std::string checksum(const std::string& name) {
+    const std::string text = read_file(path(name + ".out"));
+    const size_t at = text.find("checksum=");
+    return at == std::string::npos ? "none in: " + text : text.substr(at + 9, 16);
+  }
+
+  json clients() {
+    auto answer = ipc::query(socket());
+    if (!answer) return json::array();
+    return json::parse(*answer, nullptr, false).value("clients", json::array());
+  }
+  json client(const std::string& name) {
+    for (const json& one : clients())
+      if (one.value("name", "") == name) return one;
+    return json::object();
+  }
+
+  char scratch_[32] = "/tmp/tessera-share-XXXXXX";
+  int lock_ = -1;
+  Process daemon_;
+};
+
+TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
+  auto alone = start_trainer("alone", {"--steps", "3"});
+  auto exit_alone = alone.wait(kPatience_s);
+  ASSERT_TRUE(exit_alone.ok() && *exit_alone == 0) << read_file(path("alone.err"));
+
+  auto service_alone = start_service("service_alone", 20);
+  auto exit_service_alone = service_alone.wait(kPatience_s);
+  ASSERT_TRUE(exit_service_alone.ok() && *exit_service_alone == 0) << read_file(path("service_alone.err"));
+
+  start_daemon();
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; })) << read_file(path("trainer.err"));
+  EXPECT_EQ(client("trainer").value("priority", 99), 0);
+  auto service = start_service("service", 20);
+  ASSERT_TRUE(eventually([&] { return client("service").value("priority", 0) == 5; }));
+  auto exit_service = service.wait(kPatience_s);
+  ASSERT_TRUE(exit_service.ok() && *exit_service == 0) << read_file(path("service.err"));
+  const json state = client("trainer");
+  EXPECT_GT(state.value("slices", 0), 0) << state.dump();
+  EXPECT_GT(state.value("holds", 0), 0) << state.dump();
+  EXPECT_GT(state.value("preemptions", 0), 0) << state.dump();
+  auto exit_trainer = trainer.stop(kPatience_s);
+  ASSERT_TRUE(exit_trainer.ok() && *exit_trainer == 0) << read_file(path("trainer.err"));
+  EXPECT_EQ(checksum("trainer"), checksum("alone"));
+  EXPECT_EQ(checksum("service"), checksum("service_alone"));
+  EXPECT_TRUE(eventually([&] { return clients().empty(); }));
+}
+
+TEST_F(Sharing, DaemonKilledWhileClientsRunAndAnotherTakesOver) {
+  start_daemon();
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  auto service = start_service("service", 100'000);
+  ASSERT_TRUE(eventually([&] { return clients().size() == 2 && steps("trainer") > 0; }));
+  daemon_.kill_now();
+  EXPECT_TRUE(steps_grow("trainer", 2));  // nobody holds it any more
+  EXPECT_TRUE(trainer.running());
+  EXPECT_TRUE(service.running());
+  start_daemon();
+  EXPECT_TRUE(eventually([&] { return clients().size() == 2; }));  // they come back by themselves
+  EXPECT_TRUE(steps_grow("trainer", 1));
+  service.kill_now();
+  auto exit_trainer = trainer.stop(kPatience_s);
+  EXPECT_TRUE(exit_trainer.ok() && *exit_trainer == 0);
+}
+
+TEST_F(Sharing, ProtectedClientKilledWhileBusy) {
+  start_daemon();
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; }));
+  auto service = start_service("service", 100'000, "10000");  // overloaded: always busy
+  ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
+  service.kill_now();
+  EXPECT_TRUE(eventually([&] { return client("service").empty(); }));
+  EXPECT_TRUE(steps_grow("trainer", 2));
+}
+
+TEST_F(Sharing, ProtectedClientStoppedWhileBusyStarvesNobody) {
+  start_daemon();
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; }));
+  auto service = start_service("service", 100'000, "10000");
+  ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
+  kill(service.pid(), SIGSTOP);
+  EXPECT_TRUE(steps_grow("trainer", 3));
+  EXPECT_FALSE(client("service").empty());  // still attached, only stale
+  kill(service.pid(), SIGCONT);
+  EXPECT_TRUE(service.running());
+}
+
+TEST_F(Sharing, BestEffortClientKilledMidLaunchFreesTheService) {
+  start_daemon();
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; }));
+  trainer.kill_now();
+  EXPECT_TRUE(eventually([&] { return client("trainer").empty(); }));
+  auto service = start_service("service", 10);
+  auto exit_service = service.wait(kPatience_s);
+  EXPECT_TRUE(exit_service.ok() && *exit_service == 0) << read_file(path("service.err"));
+}
+
+TEST_F(Sharing, TwoBestEffortClientsBothProgress) {
+  start_daemon();
+  auto first = start_trainer("first", {"--seconds", "600"});
+  auto second = start_trainer("second", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return clients().size() == 2; }));
+  EXPECT_TRUE(steps_grow("first", 2));
+  EXPECT_TRUE(steps_grow("second", 2));
+  for (Process* one : {&first, &second}) {
+    auto status = one->stop(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0);
+  }
+  EXPECT_EQ(checksum("first"), checksum("second"));
+}
+
+TEST_F(Sharing, WithoutDaemonProgramsRunAndAttachWhenItAppears) {
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; })) << read_file(path("trainer.err"));
+  EXPECT_NE(read_file(path("trainer.err")).find("runs unmanaged"), std::string::npos);
+  start_daemon();
+  EXPECT_TRUE(eventually([&] { return !client("trainer").empty(); }));
+  EXPECT_TRUE(steps_grow("trainer", 1));
+}
+
+TEST_F(Sharing, KillSwitchMakesTheLibraryTransparent) {
+  start_daemon();
+  auto service = start("service", "high", {"latency_service", "--requests", "3", "--rate", "100"},
+                       {"TESSERA_DISABLE=1"});
+  auto status = service.wait(kPatience_s);
+  EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("service.err"));
+  const auto state = json::parse(*ipc::query(socket()), nullptr, false);
+  EXPECT_EQ(state["daemon"].value("attached", -1), 0) << state.dump();
+}
+
+}  // namespace
+}  // namespace tessera
