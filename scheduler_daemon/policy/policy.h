@@ -29,6 +29,15 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   bool drained = true;        // nothing in flight since its last hold
   uint64_t used_ns = 0;       // GPU time completed since it attached
   double slowdown = 0;        // protected: measured burst slowdown, 1 = none, 0 = unknown
+
+  // What an observer may add; 0 where nobody measures it. Policies that need it do without packing then.
+  uint64_t bursts = 0;             // protected: bursts that were compared with a solo baseline so far
+  uint64_t burst_ns = 0;           // protected: solo length of its latest burst
+  uint64_t short_gap_ns = 0;       // protected: nine of ten idle gaps are longer
+  uint64_t blocks_launched = 0;    // thread blocks started since it attached
+  uint32_t launch_sms = 0;         // best-effort: SMs that its next launch would fill if it were not cut
+  uint32_t wave_blocks = 0;        // best-effort: blocks of its next launch that fill the GPU once
+  uint64_t slice_overhead_ns = 0;  // best-effort: learnt cost of one slice more
 };
 
 struct Observation {
@@ -48,6 +57,8 @@ struct Lease {
   uint32_t width_blocks = 0;  // 0 = no limit
   uint32_t marker_spacing_ns = 0;
   bool packed = false;
+  bool yield = false;  // running kernels stop at a block boundary when a pulse becomes busy:
+                       // persistent-thread variants, which only the simulator has; gates ignore it
   bool nudge = false;  // wake its waiting launches even if nothing in the lease changed
 };
 

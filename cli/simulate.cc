@@ -1,0 +1,74 @@
+#include "cli/simulate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "cli/layout.h"
+#include "scheduler_daemon/simulate/report.h"
+
+namespace tessera::cli {
+namespace {
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (out.good()) return true;
+  std::fprintf(stderr, "tessera: cannot write %s: does its folder exist, is there room?\n", path.c_str());
+  return false;
+}
+
+}  // namespace
+
+int simulate(const SimulateOptions& options) {
+  auto loaded = simulate::load_scenario(options.scenario);
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "tessera: %s\n", loaded.error().text.c_str());
+    return 2;
+  }
+  simulate::Scenario scenario = std::move(loaded).value();
+  if (base::Status s = simulate::select_runs(&scenario, options.policies); !s.ok()) {
+    std::fprintf(stderr, "tessera: %s\n", s.error().text.c_str());
+    return 2;
+  }
+  if (options.duration_ms != 0) scenario.duration_ns = options.duration_ms * 1'000'000;
+  if (scenario.duration_ns <= scenario.warmup_ns) {
+    std::fprintf(stderr, "tessera: --duration-ms must be larger than the scenario's warm-up\n");
+    return 2;
+  }
+  simulate::ReportOptions how{.seeds = options.seeds, .first_seed = options.first_seed};
+  how.threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
+  auto started = std::chrono::steady_clock::now(), shown = started;
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  how.progress = [&](size_t done, size_t total) {
+    auto now = std::chrono::steady_clock::now();
+    const bool due = now - shown > std::chrono::seconds(terminal ? 1 : 10);
+    if (!due) return;
+    shown = now;
+    std::fprintf(stderr, "%s%zu of %zu runs%s", terminal ? "\r" : "", done, total, terminal ? " " : "\n");
+  };
+  const simulate::Report report = simulate::run_scenario(scenario, how);
+  if (terminal && shown != started) std::fprintf(stderr, "\n");
+  if (options.cells) std::printf("%s\n", simulate::cells_text(scenario, report).c_str());
+  std::printf("%s", simulate::table_text(scenario, report).c_str());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  std::fprintf(stderr, "%.1f million events in %.1f s\n", double(report.n_events) / 1e6, seconds);
+
+  std::string json = options.json, csv = options.csv;
+  if (!options.plot.empty() && json.empty()) json = options.plot + "/simulation.json";
+  if (!json.empty() && !write_file(json, simulate::to_json(scenario, report))) return 1;
+  if (!csv.empty() && !write_file(csv, simulate::to_csv(scenario, report))) return 1;
+  if (options.plot.empty()) return 0;
+  const std::string script = find_layout().share + "/plot_simulation.py";
+  ::execl("/usr/bin/python3", "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);
+  std::fprintf(stderr, "tessera: cannot run /usr/bin/python3 for the plots; the results are in %s\n",
+               json.c_str());
+  return 1;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,23 @@
+// `tessera simulate SCENARIO.toml`: policies on a modelled GPU in virtual time. Prints a table; writes JSON,
+// CSV and plots when asked. Returns the exit status.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::cli {
+
+struct SimulateOptions {
+  std::string scenario;
+  uint32_t seeds = 0;  // 0: the scenario's
+  uint64_t first_seed = 1;
+  std::vector<std::string> policies;  // empty: the scenario's
+  uint64_t duration_ms = 0;           // 0: the scenario's
+  std::string json, csv, plot;        // files; plot is a folder
+  bool cells = false;                 // also print every cell
+};
+
+int simulate(const SimulateOptions& options);
+
+}  // namespace tessera::cli

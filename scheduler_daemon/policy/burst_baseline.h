@@ -1,0 +1,51 @@
+// Slowdown of a protected client: the length of its bursts over what bursts with the same signature take when
+// no lower lease is at work. Pure; one object per protected client; used by whoever observes bursts. Robust:
+// the baseline is a median of recent solo bursts, so single outliers, first launches and clock ramps pass.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+
+namespace tessera::policy {
+
+class BurstBaseline {
+ public:
+  static constexpr size_t kKept = 15, kNeeded = 3;
+  static constexpr size_t kMaxSignatures = 64;  // bounded: a client cannot make the observer grow
+
+  // Returns the slowdown of this burst, 0 = no baseline (yet). `solo`: no lower lease was at work during it.
+  double add(uint64_t signature, uint64_t length_ns, bool solo) {
+    auto it = rows_.find(signature);
+    if (it == rows_.end()) {
+      if (rows_.size() >= kMaxSignatures) rows_.clear();
+      it = rows_.emplace(signature, Row{}).first;
+    }
+    Row& row = it->second;
+    if (solo) {
+      row.kept[row.n++ % kKept] = length_ns;
+      row.median_ns = median(row);
+    }
+    baseline_ns_ = row.n >= kNeeded ? row.median_ns : 0;
+    return baseline_ns_ == 0 ? 0 : double(length_ns) / double(baseline_ns_);
+  }
+  uint64_t baseline_ns() const { return baseline_ns_; }  // of the latest burst
+
+ private:
+  struct Row {
+    std::array<uint64_t, kKept> kept{};
+    size_t n = 0;
+    uint64_t median_ns = 0;
+  };
+  static uint64_t median(const Row& row) {
+    auto sorted = row.kept;
+    size_t n = std::min(row.n, kKept);
+    std::nth_element(sorted.begin(), sorted.begin() + long(n / 2), sorted.begin() + long(n));
+    return sorted[n / 2];
+  }
+  std::unordered_map<uint64_t, Row> rows_;
+  uint64_t baseline_ns_ = 0;
+};
+
+}  // namespace tessera::policy

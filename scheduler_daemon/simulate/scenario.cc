@@ -1,0 +1,418 @@
+#include "scheduler_daemon/simulate/scenario.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "base/units.h"
+
+namespace tessera::simulate {
+namespace {
+
+using base::Code;
+
+constexpr int kMaxIncludes = 16;
+constexpr double kNsPerUs = double(base::kNsPerUs);
+constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where a kernel says nothing else
+
+struct Name {
+  const char* text;
+  int value;
+};
+constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
+                             {"mps", int(Regime::kMps)},
+                             {"mps_priority", int(Regime::kMpsPriority)}};
+constexpr Name kClasses[] = {{"unknown", 0}, {"compute", 1}, {"memory", 2}, {"latency", 3}};
+constexpr Name kArrivals[] = {
+    {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
+    {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
+    {"diurnal", int(ArrivalKind::kDiurnal)}, {"periodic", int(ArrivalKind::kPeriodic)}};
+
+// Mistakes of all files, in the order in which they were met.
+struct Mistakes {
+  std::string file;
+  std::vector<std::string> lines;
+  void add(const toml::source_region& at, const std::string& what) {
+    lines.push_back(file + ":" + std::to_string(at.begin.line) + ":" + std::to_string(at.begin.column) +
+                    ": " + what);
+  }
+};
+
+// One table: typed access, and at the end a complaint about every key that nobody asked for.
+class Reader {
+ public:
+  Reader(const toml::table& table, std::string where, Mistakes* mistakes)
+      : table_(table), where_(std::move(where)), mistakes_(mistakes) {}
+  ~Reader() {
+    for (const auto& [key, node] : table_)
+      if (!asked_.contains(std::string(key.str())))
+        mistakes_->add(key.source(), "unknown key `" + std::string(key.str()) + "` in " + where_ +
+                                         "; known here: " + known());
+  }
+  Reader(const Reader&) = delete;
+
+  double number(const char* key, double initial, double least, double most) {
+    const toml::node* node = get(key);
+    if (node == nullptr) return initial;
+    auto value = node->value<double>();
+    if (value && *value >= least && *value <= most) return *value;
+    char range[64];
+    std::snprintf(range, sizeof range, "%g to %g", least, most);
+    wrong(*node, key, std::string("must be a number from ") + range);
+    return initial;
+  }
+  uint64_t us(const char* key, uint64_t initial_ns) {
+    return uint64_t(number(key, double(initial_ns) / kNsPerUs, 0, 1e10) * kNsPerUs);
+  }
+  uint64_t ms(const char* key, uint64_t initial_ns) {
+    return uint64_t(number(key, double(initial_ns) / 1e6, 0, 1e9) * 1e6);
+  }
+  bool flag(const char* key, bool initial) {
+    const toml::node* node = get(key);
+    if (node == nullptr) return initial;
+    if (!node->is_boolean()) wrong(*node, key, "must be true or false");
+    return node->value_or(initial);
+  }
+  std::string text(const char* key, const std::string& initial) {
+    const toml::node* node = get(key);
+    if (node == nullptr) return initial;
+    if (!node->is_string()) wrong(*node, key, "must be a text in quotes");
+    return node->value_or(initial);
+  }
+  template <size_t N>
+  int choice(const char* key, int initial, const Name (&names)[N]) {
+    const toml::node* node = get(key);
+    if (node == nullptr) return initial;
+    std::string all, value = node->value_or(std::string());
+    for (const Name& n : names) {
+      if (value == n.text) return n.value;
+      all += std::string(all.empty() ? "" : ", ") + n.text;
+    }
+    wrong(*node, key, "must be one of (in quotes) " + all);
+    return initial;
+  }
+  std::vector<std::string> texts(const char* key) {
+    std::vector<std::string> out;
+    const toml::node* node = get(key);
+    if (node == nullptr) return out;
+    const toml::array* array = node->as_array();
+    if (array == nullptr || (!array->empty() && !array->is_homogeneous<std::string>()))
+      wrong(*node, key, "must be a list of texts in quotes");
+    else
+      for (const auto& row : *array) out.push_back(row.value_or(std::string()));
+    return out;
+  }
+  const toml::table* table(const char* key) {
+    const toml::node* node = get(key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_table()) wrong(*node, key, "must be a table");
+    return node->as_table();
+  }
+  std::vector<const toml::table*> tables(const char* key) {
+    std::vector<const toml::table*> out;
+    const toml::node* node = get(key);
+    if (node == nullptr) return out;
+    const toml::array* array = node->as_array();
+    if (array == nullptr || !array->is_homogeneous<toml::table>())
+      wrong(*node, key, "must be a list of tables");
+    else
+      for (const auto& row : *array) out.push_back(row.as_table());
+    return out;
+  }
+  void wrong(const toml::node& node, const char* key, const std::string& what) {
+    mistakes_->add(node.source(), std::string("`") + key + "` in " + where_ + " " + what);
+  }
+  void missing(const std::string& what) { mistakes_->add(table_.source(), where_ + " " + what); }
+
+ private:
+  const toml::node* get(const char* key) {
+    asked_.insert(key);
+    return table_.get(key);
+  }
+  std::string known() const {
+    std::string out;
+    for (const std::string& key : asked_) out += (out.empty() ? "" : ", ") + key;
+    return out;
+  }
+  const toml::table& table_;
+  std::string where_;
+  Mistakes* mistakes_;
+  std::set<std::string> asked_;
+};
+
+class Loader {
+ public:
+  base::Result<Scenario> load(const std::string& path) {
+    scenario_.name = std::filesystem::path(path).stem();
+    if (base::Status s = read_file(path); !s.ok()) return s.error();
+    finish();
+    if (mistakes_.lines.empty()) return std::move(scenario_);
+    std::string all;
+    for (const std::string& line : mistakes_.lines) all += (all.empty() ? "" : "\n") + line;
+    return base::error(Code::kInvalid, all);
+  }
+
+ private:
+  base::Status read_file(const std::string& path) {
+    if (++n_files_ > kMaxIncludes)
+      return base::error(Code::kInvalid, path + ": more than 16 files; does one include itself?");
+    toml::table root;
+    try {
+      root = toml::parse_file(path);
+    } catch (const toml::parse_error& e) {
+      const auto at = e.source().begin;
+      return base::error(Code::kInvalid, path + ":" + std::to_string(at.line) + ":" +
+                                             std::to_string(at.column) + ": " + std::string(e.description()));
+    }
+    Reader r(root, "the scenario", &mistakes_);
+    for (const std::string& name : r.texts("include")) {
+      auto beside = std::filesystem::path(path).parent_path() / name;
+      if (base::Status s = read_file(beside); !s.ok()) return s;
+    }
+    mistakes_.file = path;
+    read(r);
+    return base::ok();
+  }
+
+  void read(Reader& r) {
+    scenario_.name = r.text("name", scenario_.name);
+    scenario_.duration_ns = r.ms("duration_ms", scenario_.duration_ns);
+    scenario_.warmup_ns = r.ms("warmup_ms", scenario_.warmup_ns);
+    scenario_.seeds = uint32_t(r.number("seeds", scenario_.seeds, 1, 1000));
+    static constexpr Name kFrom[] = {{"service", 0}, {"arrival", 1}};
+    scenario_.latency_from_arrival = r.choice("latency_from", scenario_.latency_from_arrival, kFrom) == 1;
+    if (auto t = r.table("gpu")) read_gpu(*t);
+    if (auto t = r.table("host")) read_host(*t);
+    if (auto t = r.table("contention")) read_contention(*t);
+    for (auto t : r.tables("workload")) read_workload(*t);
+    if (auto t = r.table("grid")) read_grid(*t);
+    for (auto t : r.tables("cell")) read_cell(*t);
+    for (auto t : r.tables("run")) read_run(*t);
+    for (auto t : r.tables("perturbation")) read_perturbation(*t);
+  }
+
+  void read_gpu(const toml::table& t) {
+    Reader r(t, "[gpu]", &mistakes_);
+    GpuSpec& g = scenario_.gpu;
+    g.sm_count = uint32_t(r.number("sm_count", g.sm_count, 1, 4096));
+    g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
+    g.switch_ns = r.us("switch_us", g.switch_ns);
+    g.kernel_gap_ns = r.us("kernel_gap_us", g.kernel_gap_ns);
+    g.refill_ns = r.us("refill_us", g.refill_ns);
+    g.block_jitter = r.number("block_jitter", g.block_jitter, 0, 0.9);
+  }
+
+  void read_host(const toml::table& t) {
+    Reader r(t, "[host]", &mistakes_);
+    HostSpec& h = scenario_.host;
+    h.launch_ns = r.us("launch_us", h.launch_ns);
+    h.sync_ns = r.us("sync_us", h.sync_ns);
+    h.marker_ns = r.us("marker_us", h.marker_ns);
+    h.wake_ns = r.us("wake_us", h.wake_ns);
+    h.daemon_ns = r.us("daemon_us", h.daemon_ns);
+    h.spin_ns = r.us("spin_us", h.spin_ns);
+    h.retreat_ns = r.us("retreat_us", h.retreat_ns);
+  }
+
+  void read_contention(const toml::table& t) {
+    Reader r(t, "[contention]", &mistakes_);
+    for (const Name& own : kClasses) {
+      const toml::table* row = r.table(own.text);
+      if (row == nullptr) continue;
+      Reader cells(*row, "[contention." + std::string(own.text) + "]", &mistakes_);
+      for (const Name& other : kClasses) {
+        double& value = scenario_.gpu.contention[size_t(own.value)][size_t(other.value)];
+        value = cells.number(other.text, value, 0, 20);
+      }
+    }
+  }
+
+  Segment read_segment(const toml::table& t, const std::string& where) {
+    Reader r(t, where, &mistakes_);
+    Segment s;
+    s.count = uint32_t(r.number("count", 1, 1, 1e6));
+    s.cv = r.number("cv", 0, 0, 10);
+    const double us = r.number("us", 0, 0.2, 1e9), block_us = r.number("block_us", us, 0.2, 1e9);
+    const double fill = r.number("fill", 1, 1e-3, 1);
+    const uint32_t per_sm = uint32_t(r.number("blocks_per_sm", kSlotsPerSm, 1, 32));
+    if (us == 0) r.missing("needs `us`: how long one launch takes alone");
+    if (fill < 1 && block_us < us) r.missing("has one wave if `fill` is below 1: leave `block_us` out");
+    const double waves = std::max(1.0, std::round(us / std::max(0.2, block_us)));
+    s.kernel.sms_per_block = 1.0 / per_sm;
+    s.kernel.n_blocks = uint32_t(std::max(1.0, scenario_.gpu.sm_count * per_sm * fill)) * uint32_t(waves);
+    s.kernel.block_ns = uint64_t(us / waves * kNsPerUs);
+    s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClasses));
+    s.kernel.can_cut = r.flag("cut", true);
+    return s;
+  }
+
+  void read_workload(const toml::table& t) {
+    Reader r(t, "[[workload]]", &mistakes_);
+    Workload w;
+    w.name = r.text("name", "");
+    w.cv = r.number("cv", 0, 0, 10);
+    const std::string where = "workload " + w.name;
+    for (auto row : r.tables("step")) {
+      Reader step_reader(*row, "a step of " + where, &mistakes_);
+      Step step;
+      step.repeat = uint32_t(step_reader.number("repeat", 1, 1, 1e6));
+      step.gap_ns = step_reader.us("gap_us", 0);
+      step.gap_cv = step_reader.number("gap_cv", 0, 0, 10);
+      for (auto s : step_reader.tables("segment"))
+        step.segments.push_back(read_segment(*s, "a segment of " + where));
+      if (step.segments.empty()) step_reader.missing("needs `segment`: a list of kernels");
+      w.steps.push_back(std::move(step));
+    }
+    if (w.name.empty() || w.steps.empty()) r.missing("needs `name` and `step`");
+    if (find(w.name) != nullptr) r.missing("`" + w.name + "` is there already");
+    scenario_.workloads.push_back(std::move(w));
+  }
+
+  const Workload* find(const std::string& name) const {
+    for (const Workload& w : scenario_.workloads)
+      if (w.name == name) return &w;
+    return nullptr;
+  }
+
+  const Workload* workload(Reader& r, const std::string& name) {
+    const Workload* w = find(name);
+    std::string all;
+    for (const Workload& row : scenario_.workloads) all += (all.empty() ? "" : ", ") + row.name;
+    if (w == nullptr) r.missing("names the workload `" + name + "`, which is not there; known: " + all);
+    return w;
+  }
+
+  Arrivals read_arrivals(Reader& r, ArrivalKind initial) {
+    Arrivals a;
+    a.kind = ArrivalKind(r.choice("arrivals", int(initial), kArrivals));
+    a.load = r.number("load", a.load, 0.001, 10);
+    a.burst_cv = r.number("burst_cv", a.burst_cv, 0, 20);
+    a.on_ns = r.ms("on_ms", a.on_ns);
+    a.off_ns = r.ms("off_ms", a.off_ns);
+    a.period_ns = r.ms("period_ms", a.period_ns);
+    return a;
+  }
+
+  void read_grid(const toml::table& t) {
+    Reader r(t, "[grid]", &mistakes_);
+    const Arrivals arrivals = read_arrivals(r, ArrivalKind::kPoisson);
+    const uint32_t priority = uint32_t(r.number("priority", 7, 1, 7));
+    for (const std::string& hp : r.texts("protected"))
+      grid_protected_.push_back(
+          {.name = hp, .workload = workload(r, hp), .priority = priority, .arrivals = arrivals});
+    for (const std::string& be : r.texts("best_effort"))
+      grid_best_effort_.push_back({.name = be, .workload = workload(r, be)});
+    for (const ClientSpec& hp : grid_protected_)
+      for (const ClientSpec& be : grid_best_effort_)
+        scenario_.cells.push_back({hp.name + " + " + be.name, {hp, be}});
+  }
+
+  void read_cell(const toml::table& t) {
+    Reader r(t, "[[cell]]", &mistakes_);
+    Cell cell;
+    cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
+    for (auto row : r.tables("client")) {
+      Reader c(*row, "a client of cell " + cell.name, &mistakes_);
+      ClientSpec spec;
+      const std::string name = c.text("workload", "");
+      spec.workload = workload(c, name);
+      spec.name = c.text("name", name);
+      spec.priority = uint32_t(c.number("priority", 0, 0, 7));
+      spec.weight = uint32_t(c.number("weight", 100, 1, 10'000));
+      spec.slo_ns = c.ms("slo_ms", 0);
+      spec.arrivals = read_arrivals(c, spec.priority > 0 ? ArrivalKind::kPoisson : ArrivalKind::kClosed);
+      spec.start_ns = c.ms("start_ms", 0);
+      spec.stop_ns = c.ms("stop_ms", UINT64_MAX);
+      if (row->get("stop_ms") == nullptr) spec.stop_ns = UINT64_MAX;
+      const uint32_t copies = uint32_t(c.number("count", 1, 1, 1000));
+      for (uint32_t i = 0; i < copies; ++i) cell.clients.push_back(spec);
+    }
+    if (cell.clients.empty()) r.missing("needs `client`: who runs on the GPU");
+    scenario_.cells.push_back(std::move(cell));
+  }
+
+  void read_run(const toml::table& t) {
+    Reader r(t, "[[run]]", &mistakes_);
+    RunSpec run;
+    run.policy = r.text("policy", "none");
+    run.name = r.text("name", run.policy);
+    run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
+    run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
+    run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    if (policy::make_policy(run.policy, {}) == nullptr)
+      r.missing("names an unknown policy `" + run.policy + "`");
+    scenario_.runs.push_back(std::move(run));
+  }
+
+  void read_perturbation(const toml::table& t) {
+    Reader r(t, "[[perturbation]]", &mistakes_);
+    Perturbation p;
+    p.name = r.text("name", "");
+    p.estimate_factor = r.number("estimate_factor", 1, 0.01, 100);
+    p.observe_delay_ns = r.us("observe_delay_us", 0);
+    p.kernel_cv = r.number("kernel_cv", 0, 0, 10);
+    p.clock_factor = r.number("clock_factor", 1, 0.05, 2);
+    p.churn = r.flag("churn", false);
+    if (p.name.empty()) r.missing("needs `name`");
+    scenario_.perturbations.push_back(std::move(p));
+  }
+
+  void finish() {
+    auto need = [&](bool there, const char* what) {
+      if (!there) mistakes_.lines.push_back(mistakes_.file + ": " + what);
+    };
+    need(scenario_.duration_ns > scenario_.warmup_ns, "`duration_ms` must be larger than `warmup_ms`");
+    need(!scenario_.cells.empty(), "there is nothing to run: add [grid] or [[cell]]");
+    need(!scenario_.runs.empty(), "there is no policy to run: add [[run]]");
+    if (scenario_.perturbations.empty()) scenario_.perturbations.push_back({});
+  }
+
+  Scenario scenario_;
+  Mistakes mistakes_;
+  std::vector<ClientSpec> grid_protected_, grid_best_effort_;
+  int n_files_ = 0;
+};
+
+}  // namespace
+
+base::Result<Scenario> load_scenario(const std::string& path) {
+  if (!std::filesystem::exists(path))
+    return base::error(Code::kNotFound, "there is no scenario " + path + "; scenarios/ has some");
+  Loader loader;
+  return loader.load(path);
+}
+
+base::Status select_runs(Scenario* scenario, const std::vector<std::string>& names) {
+  if (names.empty()) return base::ok();
+  std::vector<RunSpec> chosen;
+  for (const std::string& name : names) {
+    auto found = std::find_if(scenario->runs.begin(), scenario->runs.end(),
+                              [&](const RunSpec& r) { return r.name == name; });
+    if (found != scenario->runs.end()) {
+      chosen.push_back(*found);
+      continue;
+    }
+    RunSpec run{.name = name, .policy = name.substr(0, name.find('@'))};
+    bool known = policy::make_policy(run.policy, {}) != nullptr;
+    if (size_t at = name.find('@'); at != std::string::npos) {
+      auto regime = std::find_if(std::begin(kRegimes), std::end(kRegimes),
+                                 [&](const Name& n) { return name.substr(at + 1) == n.text; });
+      known &= regime != std::end(kRegimes);
+      if (known) run.regime = Regime(regime->value);
+    }
+    if (!known) {
+      std::string all;
+      for (const RunSpec& r : scenario->runs) all += r.name + " ";
+      for (const std::string& p : policy::policy_names()) all += p + "[@timesliced|@mps|@mps_priority] ";
+      return base::error(Code::kNotFound, "unknown policy `" + name + "`; known: " + all);
+    }
+    chosen.push_back(run);
+  }
+  scenario->runs = std::move(chosen);
+  return base::ok();
+}
+
+}  // namespace tessera::simulate

@@ -1,0 +1,94 @@
+// One run in virtual time: programs (jobs on a modelled GPU), the shim's gate in each best-effort program,
+// the pulses of the protected ones, and the daemon with a policy object from policy::make_policy, the same
+// code as in tesserad. Deterministic: equal specs and seeds give equal results. Single thread; owns
+// everything.
+//
+// The gate obeys leases as interpose/gate/admit.cc does: before every launch or slice it looks at the lease
+// (state, expiry), at the pulses (busy, guard time) unless the lease is packed, and at the window; it spins,
+// then sleeps for the same times; one call's waits are bounded by the hold limit, then the rest of the kernel
+// goes out as one launch. Completion is seen through markers at the spacing of the lease.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "scheduler_daemon/policy/burst_baseline.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/simulate/gpu.h"
+#include "scheduler_daemon/simulate/workload.h"
+
+namespace tessera::simulate {
+
+struct HostSpec {                // what software costs; ns
+  uint64_t launch_ns = 4'000;    // one launch in the host thread
+  uint64_t sync_ns = 8'000;      // completion until a synchronise returns
+  uint64_t marker_ns = 5'000;    // completion until a marker is visible
+  uint64_t wake_ns = 40'000;     // futex wake or end of a sleep until the thread runs
+  uint64_t daemon_ns = 25'000;   // notification until the daemon decides
+  uint64_t spin_ns = 20'000;     // watch_spin_us
+  uint64_t retreat_ns = 20'000;  // policy `tally` only: flag until the blocks see it
+};
+
+struct ClientSpec {
+  std::string name;
+  const Workload* workload = nullptr;
+  uint32_t priority = 0, weight = 100;
+  uint64_t slo_ns = 0;
+  Arrivals arrivals;
+  uint64_t start_ns = 0, stop_ns = UINT64_MAX;  // attaches and leaves
+};
+
+struct Perturbation {  // registered conditions that no policy was tuned for
+  std::string name = "nominal";
+  double estimate_factor = 1;     // what the gate believes about durations, over the truth
+  uint64_t observe_delay_ns = 0;  // added to daemon_ns
+  double kernel_cv = 0;           // best-effort kernels: heavier tails
+  double clock_factor = 1;        // in the middle third of the run
+  bool churn = false;             // a best-effort client leaves and another comes, four times
+};
+
+struct RunSpec {  // how the GPU is shared
+  std::string name, policy = "none";
+  Regime regime = Regime::kMpsPriority;
+  double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
+  double transform_overhead = 0;  // of transformed kernels
+  policy::Parameters parameters;
+};
+
+struct RunInput {
+  GpuSpec gpu;
+  HostSpec host;
+  std::vector<ClientSpec> clients;
+  RunSpec run;
+  Perturbation perturbation;
+  uint64_t duration_ns = 0, warmup_ns = 0, seed = 1;
+  bool latency_from_arrival = true;  // else from the start of service: queueing not counted
+};
+
+struct ClientResult {
+  std::vector<uint64_t> latencies_ns;  // after the warm-up, in order of completion
+  double work_ns = 0;                  // GPU work completed after the warm-up, in ns alone
+  uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
+  uint64_t longest_lease_wait_ns = 0;
+};
+
+struct Audit {                      // what must never happen; see tests/unit/simulate
+  uint64_t starts_under_pulse = 0;  // a gated launch while a protected pulse was busy, lease not packed
+  uint64_t overlaps = 0;            // exclusive mode: two best-effort clients hold a lease at once
+  uint64_t starts_without_lease = 0;
+};
+
+struct RunResult {
+  std::vector<ClientResult> clients;  // as in the input
+  Audit audit;
+  uint64_t n_events = 0, n_decisions = 0;
+};
+
+RunResult simulate(const RunInput& input);
+
+uint64_t percentile_ns(std::vector<uint64_t> values, double p);  // 0 if empty
+
+}  // namespace tessera::simulate
