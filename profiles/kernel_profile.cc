@@ -1,0 +1,97 @@
+// Records in memory: keys, merging, classification. The JSON form is profile_json.cc.
+#include "profiles/kernel_profile.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tessera::profiles {
+
+const char* origin_name(Origin origin) {
+  switch (origin) {
+    case Origin::kUnknown:
+      return "unknown";
+    case Origin::kOnline:
+      return "online";
+    case Origin::kCupti:
+      return "cupti";
+    case Origin::kSoftwareGpu:
+      return "software_gpu";
+  }
+  return "unknown";
+}
+
+const char* cut_name(Cut cut) {
+  switch (cut) {
+    case Cut::kUnknown:
+      return "unknown";
+    case Cut::kYes:
+      return "yes";
+    case Cut::kNo:
+      return "no";
+  }
+  return "unknown";
+}
+
+uint32_t grid_bucket(uint64_t n_blocks) {
+  return uint32_t(std::bit_width(n_blocks));
+}
+
+void merge(KernelProfile& into, const KernelProfile& from) {
+  into.duration.merge(from.duration);
+  if (from.registers_per_thread) into.registers_per_thread = from.registers_per_thread;
+  if (from.shared_bytes_per_block) into.shared_bytes_per_block = from.shared_bytes_per_block;
+  if (from.occupancy > 0) into.occupancy = from.occupancy;
+  if (from.work_samples) {
+    const double total = double(into.work_samples) + double(from.work_samples);
+    const double old_share = double(into.work_samples) / total, new_share = double(from.work_samples) / total;
+    const auto mean = [&](double& a, double b) { a = a * old_share + b * new_share; };
+    mean(into.n_blocks, from.n_blocks);
+    mean(into.memory_bytes, from.memory_bytes);
+    mean(into.warp_instructions, from.warp_instructions);
+    for (auto& [pipe, operations] : into.operations)
+      if (!from.operations.count(pipe)) operations *= old_share;
+    for (const auto& [pipe, operations] : from.operations) mean(into.operations[pipe], operations);
+    const uint64_t sum = into.work_samples + from.work_samples;
+    into.work_samples = sum < from.work_samples ? UINT64_MAX : sum;
+  }
+  if (from.bound != Class::kUnknown || into.bound == Class::kUnknown) {
+    into.bound = from.bound;
+    if (!from.bound_reason.empty()) into.bound_reason = from.bound_reason;
+    if (from.bound != Class::kUnknown) {
+      into.compute_utilisation = from.compute_utilisation;
+      into.memory_utilisation = from.memory_utilisation;
+    }
+  }
+  if (from.cut != Cut::kUnknown) {
+    into.cut = from.cut;
+    into.cut_reason = from.cut_reason;
+  } else if (into.cut == Cut::kUnknown && into.cut_reason.empty()) {
+    into.cut_reason = from.cut_reason;
+  }
+}
+
+void add_work(KernelProfile& record, double n_blocks, double memory_bytes, double warp_instructions,
+              const std::map<std::string, double>& operations) {
+  KernelProfile one;
+  one.work_samples = 1;
+  one.n_blocks = n_blocks;
+  one.memory_bytes = memory_bytes;
+  one.warp_instructions = warp_instructions;
+  one.operations = operations;
+  merge(record, one);
+}
+
+void classify_all(Profile& profile, const GpuDescription& gpu) {
+  for (auto& [key, record] : profile.kernels) {
+    if (key.gpu != gpu.name || record.work_samples == 0) continue;
+    const RooflineInput in{record.duration.mean_ns(), std::min(record.duration.samples, record.work_samples),
+                           record.memory_bytes, record.warp_instructions, record.operations};
+    const Roofline r = classify(in, gpu, record.bound);
+    record.bound = r.bound;
+    record.bound_reason = r.reason;
+    record.compute_utilisation = r.compute_utilisation;
+    record.memory_utilisation = r.memory_utilisation;
+  }
+}
+
+}  // namespace tessera::profiles

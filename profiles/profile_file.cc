@@ -1,0 +1,99 @@
+#include "profiles/profile_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/scoped_fd.h"
+
+namespace tessera::profiles {
+namespace {
+
+using base::Code;
+
+constexpr size_t kMaxFileBytes = size_t(512) << 20;
+
+base::Error file_error(const std::string& what, const std::string& path) {
+  const int why = errno;
+  return base::error(why == ENOENT   ? Code::kNotFound
+                     : why == EACCES ? Code::kPermission
+                                     : Code::kUnavailable,
+                     "cannot " + what + " " + path + ": " + strerror(why));
+}
+
+bool write_all(int fd, const std::string& text) {
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t n = write(fd, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    at += size_t(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+base::Result<Profile> load_profile(const std::string& path) {
+  const base::ScopedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return file_error("read", path);
+  struct stat status;
+  if (fstat(fd.get(), &status) != 0) return file_error("read", path);
+  if (!S_ISREG(status.st_mode)) return base::error(Code::kInvalid, path + ": is not a file");
+  std::string text;
+  char chunk[64 << 10];
+  for (;;) {
+    const ssize_t n = read(fd.get(), chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return file_error("read", path);
+    if (n == 0) break;
+    text.append(chunk, size_t(n));
+    if (text.size() > kMaxFileBytes)
+      return base::error(Code::kExhausted, path + ": is larger than 512 MiB, which no profile is");
+  }
+  return parse_profile(text, path);
+}
+
+base::Status save_profile(const Profile& profile, const std::string& path) {
+  static std::atomic<unsigned> counter{0};
+  // Relaxed: only the number's being unique matters.
+  const std::string temporary = path + ".new." + std::to_string(getpid()) + "." +
+                                std::to_string(counter.fetch_add(1, std::memory_order_relaxed));
+  {
+    const base::ScopedFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (!fd.valid()) return file_error("write", temporary);
+    if (!write_all(fd.get(), format_profile(profile)) || fsync(fd.get()) != 0) {
+      const base::Error error = file_error("write", temporary);
+      unlink(temporary.c_str());
+      return error;
+    }
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const base::Error error = file_error("replace", path);
+    unlink(temporary.c_str());
+    return error;
+  }
+  return base::ok();
+}
+
+base::Result<Profile> merge_into_file(const Profile& addition, const std::string& path,
+                                      const GpuDescription* gpu) {
+  const std::string lock_path = path + ".lock";
+  const base::ScopedFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid()) return file_error("lock", lock_path);
+  while (flock(lock.get(), LOCK_EX) != 0)
+    if (errno != EINTR) return file_error("lock", lock_path);
+  auto present = load_profile(path);
+  if (!present && present.error().code != Code::kNotFound) return present.error();
+  Profile merged = present ? std::move(*present) : Profile{};
+  merge(merged, addition);
+  if (gpu) classify_all(merged, *gpu);
+  if (auto saved = save_profile(merged, path); !saved) return saved.error();
+  return merged;
+}
+
+}  // namespace tessera::profiles
