@@ -444,7 +444,10 @@ T combine(Atomic how, T old, T b, T c) {
         break;
     }
   } else if (how == Atomic::kAdd) {
-    return old + b;
+    const T sum = old + b;
+    if constexpr (sizeof(T) == 4)  // the device has one NaN
+      if (sum != sum) return std::bit_cast<T>(0x7fffffffu);
+    return sum;
   }
   switch (how) {
     case Atomic::kMin:

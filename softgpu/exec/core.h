@@ -57,6 +57,11 @@ struct Parameter {
   uint32_t local_offset, bytes;
 };
 
+// Floating-point operations of one lane, summed over the instructions before an issue slot.
+struct FloatOperations {
+  uint32_t fp64 = 0, fp32 = 0, fp16 = 0;
+};
+
 // A decoded function.
 struct Code {
   std::string name;
@@ -66,10 +71,11 @@ struct Code {
   std::vector<CallSite> calls;
   std::vector<MatrixInfo> matrices;
   Buffer constants;
-  uint32_t reg_bytes = 0;                  // register window
-  uint32_t frame_bytes = 0;                // local memory of one activation
-  uint32_t live_registers = 0;             // 32-bit registers live at once
-  std::vector<Parameter> params, returns;  // .func only
+  std::vector<FloatOperations> operations;  // by Op::issue: a segment's are the difference of its two ends
+  uint32_t reg_bytes = 0;                   // register window
+  uint32_t frame_bytes = 0;                 // local memory of one activation
+  uint32_t live_registers = 0;              // 32-bit registers live at once
+  std::vector<Parameter> params, returns;   // .func only
 };
 
 class Kernel {
@@ -147,6 +153,8 @@ void put_away(Warp& w, const Op* pc, Frame* frame, Mask mask, GroupState state, 
 const Op* start_ready(Warp& w);           // select a group; null if none (w.stop set)
 void count_issue(Warp& w, const Op* op);  // ends a straight-line segment at op (inclusive)
 void begin_segment(Warp& w, const Op* op);
+void break_segment(Warp& w,
+                   const Op* op);  // ends one before op and begins another: the lanes may change here
 const Op* finish_lanes(Warp& w, const Op* op);  // exit of w.mask
 const Op* enter_function(Warp& w, const Op* op, const Code* callee, const CallSite& site, Mask mask);
 const Op* leave_function(Warp& w, const Op* op);

@@ -2,8 +2,10 @@
 // decode_control.cc.
 #include "softgpu/exec/decode.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
+#include <iterator>
 
 #include "kernels/ptx/printer.h"
 #include "softgpu/exec/scalar.h"
@@ -438,9 +440,12 @@ bool Decoder::statements(const std::vector<ptx::Statement>& list) {
   }
   for (const ptx::Statement& s : list) {
     switch (s.kind) {
-      case Kind::kInstruction:
+      case Kind::kInstruction: {
+        const uint32_t issue = issue_;
         if (!instruction(s.instruction)) return false;
+        count_arithmetic(s.instruction, issue);
         break;
+      }
       case Kind::kLabel: {
         uint32_t label = 0;
         find_label(s.label, &label);
@@ -506,6 +511,39 @@ bool Decoder::instruction(const ptx::Instruction& i) {
   return true;
 }
 
+void Decoder::count_arithmetic(const ptx::Instruction& i, uint32_t issue) {
+  struct Row {
+    const char* opcode;
+    uint32_t operations;
+  };
+  static constexpr Row kRows[] = {{"add", 1}, {"sub", 1}, {"mul", 1},  {"fma", 2},   {"mad", 2},
+                                  {"div", 1}, {"rcp", 1}, {"sqrt", 1}, {"rsqrt", 1}, {"sin", 1},
+                                  {"cos", 1}, {"lg2", 1}, {"ex2", 1},  {"tanh", 1}};
+  const Row* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return i.opcode == r.opcode; });
+  if (row == std::end(kRows)) return;
+  code_.operations.resize(std::max<size_t>(code_.operations.size(), issue + 1));
+  FloatOperations& at = code_.operations[issue];
+  switch (i.type()) {
+    case ptx::Type::kF64:
+      at.fp64 += row->operations;
+      break;
+    case ptx::Type::kF32:
+      at.fp32 += row->operations;
+      break;
+    case ptx::Type::kF16:
+    case ptx::Type::kBf16:
+      at.fp16 += row->operations;
+      break;
+    case ptx::Type::kF16x2:
+    case ptx::Type::kBf16x2:
+      at.fp16 += 2 * row->operations;
+      break;
+    default:  // integer arithmetic
+      break;
+  }
+}
+
 bool Decoder::run() {
   code_.name = std::string(function_.name);
   scopes_.emplace_back();
@@ -540,6 +578,17 @@ bool Decoder::run() {
   // Falling off the end is a return.
   start(op_return, false);
   finish();
+  // From counts of single slots to sums of all slots before; two more slots than there are, since a segment
+  // may end behind the last.
+  FloatOperations sum;
+  code_.operations.resize(issue_ + 2);
+  for (FloatOperations& at : code_.operations) {
+    const FloatOperations own = at;
+    at = sum;
+    sum.fp64 += own.fp64;
+    sum.fp32 += own.fp32;
+    sum.fp16 += own.fp16;
+  }
   code_.frame_bytes = align_up(local_bytes_, 16);
   return allocate();
 }

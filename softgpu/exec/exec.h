@@ -86,6 +86,9 @@ struct Work {
   uint64_t warp_instructions = 0;  // issue slots, one per executed warp instruction
   uint64_t global_bytes = 0;       // device-memory traffic in 32-byte sectors x 32, per warp access, no cache
   uint64_t tensor_operations = 0;  // multiply-adds x 2 in mma/wmma
+  // Floating-point operations of lanes outside mma: add, sub, mul, div and each function 1, fma 2, pairs
+  // twice.
+  uint64_t fp64_operations = 0, fp32_operations = 0, fp16_operations = 0;
 };
 
 // Progress of a running grid; the runner writes, anyone reads (relaxed: statistics only).

@@ -132,6 +132,7 @@ struct MemoryView {  // first member of Worker
   uint64_t generation;             // that `ranges` belong to
   uint64_t global_bytes;           // sectors x 32 so far
   uint64_t tensor_operations;
+  uint64_t fp64_operations, fp32_operations, fp16_operations;  // of lanes
 };
 inline MemoryView& view(Warp& w) {
   return *reinterpret_cast<MemoryView*>(w.worker);

@@ -340,7 +340,8 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
     attach(worker, grid);
     run_worker(worker, grid, resident);
     shares[index] =
-        Work{worker.warp_instructions, worker.memory.global_bytes, worker.memory.tensor_operations};
+        Work{worker.warp_instructions,      worker.memory.global_bytes,    worker.memory.tensor_operations,
+             worker.memory.fp64_operations, worker.memory.fp32_operations, worker.memory.fp16_operations};
     worker.grid = nullptr;
   };
   for (unsigned i = 1; i < threads; ++i) helpers.emplace_back(body, i);
@@ -351,6 +352,9 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
       work->warp_instructions += share.warp_instructions;
       work->global_bytes += share.global_bytes;
       work->tensor_operations += share.tensor_operations;
+      work->fp64_operations += share.fp64_operations;
+      work->fp32_operations += share.fp32_operations;
+      work->fp16_operations += share.fp16_operations;
     }
   return std::move(grid.fault);
 }

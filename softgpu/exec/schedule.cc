@@ -48,13 +48,31 @@ void leave_frames(Warp& w, Frame* frame, Mask lanes, bool all) {
   }
 }
 
+// Lanes do not change within a segment but by guards: arithmetic under a guard counts for the whole group.
+void count_operations(Warp& w, uint32_t end) {
+  const FloatOperations* sums = w.frame->code->operations.data();
+  const FloatOperations &from = sums[w.issue_start], &to = sums[end];
+  const uint64_t lanes = static_cast<uint64_t>(std::popcount(w.mask));
+  MemoryView& v = view(w);
+  v.fp32_operations += (to.fp32 - from.fp32) * lanes;
+  v.fp64_operations += (to.fp64 - from.fp64) * lanes;
+  v.fp16_operations += (to.fp16 - from.fp16) * lanes;
+}
+
 }  // namespace
 
 void count_issue(Warp& w, const Op* op) {
+  count_operations(w, op->issue + 1);
   w.issued += op->issue + 1 - w.issue_start;
 }
 void begin_segment(Warp& w, const Op* op) {
   w.issue_start = op->issue;
+}
+
+void break_segment(Warp& w, const Op* op) {
+  count_operations(w, op->issue);
+  w.issued += op->issue - w.issue_start;
+  begin_segment(w, op);
 }
 
 void put_away(Warp& w, const Op* pc, Frame* frame, Mask mask, GroupState state, uint8_t barrier) {
@@ -155,6 +173,7 @@ const Op* op_label(Warp& w, const Op* op) {
     for (uint32_t i = 0; i < w.n_groups; ++i) {
       Group& g = w.groups[i];
       if (g.state == GroupState::kReady && g.pc == op && g.frame == w.frame) {
+        break_segment(w, op);
         w.mask |= g.mask;
         remove_group(w, i);
         break;
@@ -164,7 +183,7 @@ const Op* op_label(Warp& w, const Op* op) {
     return op + 1;
   }
   // A lower group became ready meanwhile (released from a barrier): let it catch up.
-  w.issued += op->issue - w.issue_start;
+  break_segment(w, op);
   put_away(w, op, w.frame, w.mask, GroupState::kReady);
   return start_ready(w);
 }

@@ -22,6 +22,7 @@ bool gather_members(Warp& w, const Op* op, uint32_t member_operand, const Op** n
   }
   const Mask needed = members & w.live;
   if ((needed & ~same) == 0 && same == w.mask) return true;
+  break_segment(w, op);
   if (needed & ~same) {
     // Others at this op may wait already: join them.
     for (uint32_t i = 0; i < w.n_groups; ++i) {
@@ -41,8 +42,6 @@ bool gather_members(Warp& w, const Op* op, uint32_t member_operand, const Op** n
       }
     }
   }
-  w.issued += op->issue - w.issue_start;
-  begin_segment(w, op);
   if (needed & ~same) {
     // Lanes with another mask stay runnable, these wait.
     const Mask rest = w.mask & ~same;

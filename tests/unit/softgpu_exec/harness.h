@@ -11,6 +11,7 @@
 
 #include "kernels/ptx/parser.h"
 #include "softgpu/exec/exec.h"
+#include "tests/unit/softgpu_exec/coverage.h"
 
 namespace tessera::softgpu::exec {
 
@@ -100,6 +101,7 @@ struct TestModule {
       f.text = refusal == program->refused().end() ? "no kernel " + kernel : refusal->second;
       return f;
     }
+    watch(*k);
     Launch launch;
     launch.grid = grid;
     launch.block = block;
