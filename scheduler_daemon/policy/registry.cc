@@ -1,5 +1,6 @@
 #include "scheduler_daemon/policy/none.h"
 #include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/tally.h"
 #include "scheduler_daemon/policy/temporal.h"
 
 namespace tessera::policy {

@@ -74,7 +74,7 @@ void World::host(uint32_t index) {
     if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
   }
   stop_waiting(c);
-  const bool yields = !free && c.lease.yield && launch.kernel.can_cut;
+  const bool yields = !free && !c.expired && c.lease.yield && launch.kernel.can_cut;
   submit(index, launch.kernel, blocks, now_ns_ + input_.host.launch_ns, yields);
   const uint64_t op = c.next_op - 1;
   if (!free) {
@@ -90,8 +90,7 @@ void World::host(uint32_t index) {
   }
   c.blocks_left = left - blocks;
   if (c.blocks_left == 0) {
-    c.held_ns = c.stuck_ns = 0;
-    c.expired = c.notified = false;
+    end_call(c);
     if (launch.last_of_step) {
       c.step_last_op = op;  // next_launch advances in step_done()
       return;
@@ -113,6 +112,11 @@ bool World::count_wait(SimClient& c) {
   c.held_ns += waited;
   c.result.longest_hold_ns = std::max(c.result.longest_hold_ns, c.held_ns);
   return c.held_ns < limit;
+}
+
+void World::end_call(SimClient& c) {
+  c.held_ns = c.stuck_ns = 0;
+  c.expired = c.notified = false;
 }
 
 void World::stop_waiting(SimClient& c) {

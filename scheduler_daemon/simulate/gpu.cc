@@ -166,6 +166,7 @@ void Gpu::activate(uint64_t now_ns) {
     last_client_ = c;
     s.running = true;
     s.order = next_order_++;
+    s.in_line = regime_ == Regime::kMps && random_.uniform() < spec_.in_line_share;
     s.v = 0;
     s.pending = s.queue.front().n_blocks;
     s.resident = s.withdrawn = 0;
@@ -262,15 +263,25 @@ void Gpu::place_blocks() {
     if (!alone && s.bulk) leave_bulk(s);
     used += s.resident * s.queue.front().kernel.sms_per_block;
   }
+  uint32_t waiting = 0;
+  for (uint32_t c : running_) waiting += streams_[c].pending > 0;
+  bool all_placed = true;  // of the kernels before, which became ready earlier
   for (uint32_t c : running_) {
     Stream& s = streams_[c];
     if (s.bulk || s.pending == 0) continue;
+    if (s.in_line && !all_placed) continue;
     const double sms = s.queue.front().kernel.sms_per_block;
-    const double room = std::floor((spec_.sm_count - used) / sms + 1e-6);
-    const uint32_t n = uint32_t(std::clamp(room, 0.0, double(s.pending)));
+    // Without priorities kernels with blocks to place share the room; with them, the first takes what it
+    // needs and the hardware does not look past a kernel that has blocks left.
+    const bool share = regime_ == Regime::kMps && waiting > 1 && !s.in_line;
+    double room = std::max(0.0, spec_.sm_count - used) / (share ? waiting : 1);
+    const double fits = std::floor(room / sms + 1e-6);
+    const uint32_t n = uint32_t(std::clamp(fits, 0.0, double(s.pending)));
     if (n > 0) place(s, n);
     used += n * sms;
-    if (s.pending > 0) break;  // the hardware does not look past the first kernel that has blocks to place
+    --waiting;
+    all_placed &= s.pending == 0;
+    if (s.pending > 0 && regime_ == Regime::kMpsPriority) break;
   }
 }
 

@@ -3,9 +3,7 @@
 // state.
 //
 //   kTimesliced   one client's kernels run at a time, round robin, `timeslice_ns` each, `switch_ns` between
-//   kMps          all run; pending blocks are placed in the order in which their kernels became ready, a
-//   kernel's
-//                 last block before the next kernel's first
+//   kMps          all run; kernels with pending blocks share the room, but some kernels wait in line
 //   kMpsPriority  as kMps, but pending blocks of clients with higher priority are placed first
 //
 // Blocks that run together slow each other down: a kernel's rate is 1 / (1 + sum over others of
@@ -31,6 +29,7 @@ struct GpuSpec {
   uint64_t timeslice_ns = 2'000'000;
   uint64_t switch_ns = 145'000;
   uint64_t kernel_gap_ns = 1'000;  // between two kernels of one stream
+  double in_line_share = 0;        // kMps: kernels that wait until those before them have placed every block
   uint64_t refill_ns = 0;          // first kernel after another client had the GPU: caches, TLBs
   double block_jitter = 0.15;      // half width of the uniform spread of block times
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
@@ -85,6 +84,7 @@ class Gpu {
     bool running = false;   // head is ready: its blocks are pending or resident
     bool bulk = false;      // alone on the device: no groups, one end
     uint32_t pending = 0, resident = 0;
+    bool in_line = false;    // see GpuSpec::in_line_share
     uint32_t withdrawn = 0;  // by retreat()
     double v = 0, rate = 1;  // progress in ns of undisturbed time
     double bulk_end_v = 0;

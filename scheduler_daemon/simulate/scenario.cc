@@ -201,6 +201,7 @@ class Loader {
     g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
     g.switch_ns = r.us("switch_us", g.switch_ns);
     g.kernel_gap_ns = r.us("kernel_gap_us", g.kernel_gap_ns);
+    g.in_line_share = r.number("in_line_share", g.in_line_share, 0, 1);
     g.refill_ns = r.us("refill_us", g.refill_ns);
     g.block_jitter = r.number("block_jitter", g.block_jitter, 0, 0.9);
   }
@@ -342,6 +343,11 @@ class Loader {
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
     run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    run.parameters.guard_ns = r.us("guard_us", run.parameters.guard_ns);
+    run.parameters.window_ns = r.us("window_us", run.parameters.window_ns);
+    run.parameters.slice_ns = r.us("slice_us", run.parameters.slice_ns);
+    run.parameters.max_hold_ns = r.ms("max_hold_ms", run.parameters.max_hold_ns);
+    run.parameters.quantum_ns = r.us("quantum_us", run.parameters.quantum_ns);
     if (policy::make_policy(run.policy, {}) == nullptr)
       r.missing("names an unknown policy `" + run.policy + "`");
     scenario_.runs.push_back(std::move(run));

@@ -220,6 +220,7 @@ void World::completed(const Completion& done) {
   if (!c.attached || done.id <= c.completed_op) return;
   if (done.id == c.yielding_op) {  // the host polls for it
     c.blocks_left = done.blocks_left;
+    if (done.blocks_left == 0) end_call(c);
     if (done.blocks_left == 0 && !launch_of(c).last_of_step) ++c.next_launch;
     if (done.blocks_left == 0 && launch_of(c).last_of_step) c.step_last_op = done.id;
     push(now_ns_ + input_.host.marker_ns, EventKind::kHost, done.client, ++c.host_token);

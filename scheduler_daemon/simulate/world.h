@@ -107,6 +107,7 @@ class World {
   void wait(uint32_t c, Obstacle why, uint64_t estimate_ns);
   bool count_wait(SimClient& c);
   void stop_waiting(SimClient& c);
+  void end_call(SimClient& c);
   void wake(uint32_t c, uint64_t at_ns);
   void mark(uint32_t c);
   void marker_seen(uint32_t c, uint64_t op);

@@ -1,0 +1,48 @@
+// Small questions that several policies ask an observation. Pure.
+#pragma once
+
+#include <algorithm>
+
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::policy {
+
+inline bool is_protected(const ClientView& c) {
+  return c.priority > 0;
+}
+
+inline bool any_protected_busy(const Observation& o) {
+  return std::any_of(o.clients.begin(), o.clients.end(),
+                     [](const ClientView& c) { return is_protected(c) && c.busy; });
+}
+
+inline bool has_demand(const ClientView& best_effort) {
+  return best_effort.waiting || best_effort.in_flight_ns > 0;
+}
+
+// The busy protected client of the highest level, the longest busy first; null if none is busy.
+inline const ClientView* busiest(const Observation& o) {
+  const ClientView* found = nullptr;
+  for (const ClientView& c : o.clients) {
+    if (!is_protected(c) || !c.busy) continue;
+    if (found == nullptr || c.priority > found->priority ||
+        (c.priority == found->priority && c.busy_since_ns < found->busy_since_ns))
+      found = &c;
+  }
+  return found;
+}
+
+inline Lease granted(const ClientView& c, const Parameters& p) {
+  return {.client_id = c.id,
+          .grant = Grant::kGranted,
+          .duration_ns = p.lease_ns,
+          .window_ns = p.window_ns,
+          .slice_ns = p.slice_ns,
+          .marker_spacing_ns = p.marker_spacing_ns};
+}
+
+inline void look_at(uint64_t at_ns, Decision* d) {
+  if (d->next_look_ns == 0 || at_ns < d->next_look_ns) d->next_look_ns = at_ns;
+}
+
+}  // namespace tessera::policy
