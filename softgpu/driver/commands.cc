@@ -133,9 +133,10 @@ int run_kernel(Context& context, const KernelCommand& kernel, const timing::Repo
   const exec::Fault fault = kernel.function->module->program->run(
       *kernel.function->kernel, launch, driver().functional_threads, &work, &progress, &context.cancel);
   if (sampled) Sampler::get().remove(&entry);
-  report_work({double(work.warp_instructions) * factor / n_blocks,
-               double(work.global_bytes) * factor / n_blocks,
-               double(work.tensor_operations) * factor / n_blocks});
+  const double per_block = factor / n_blocks;
+  report_work({double(work.warp_instructions) * per_block, double(work.global_bytes) * per_block,
+               double(work.tensor_operations) * per_block, double(work.fp64_operations) * per_block,
+               double(work.fp32_operations) * per_block, double(work.fp16_operations) * per_block});
   if (fault.kind == exec::FaultKind::kNone) return 0;
   report_fault(fault);
   return fail(code_of(fault.kind));
@@ -232,6 +233,9 @@ struct MakeOp {
     spec.shared_bytes_per_block = info.static_shared_bytes + kernel.dynamic_shared_bytes;
     spec.cooperative = kernel.cooperative;
     spec.cost_key = cost_key(kernel);
+    spec.image_hash = kernel.function->module->image_hash;
+    spec.block = kernel.block;
+    spec.dynamic_shared_bytes = kernel.dynamic_shared_bytes;
     if (kernel.has_priority) spec.priority = kernel.priority;
     spec.body = [context = context, kernel = std::move(kernel)](const timing::Report& report_work) {
       return run_kernel(*context, kernel, report_work);

@@ -38,6 +38,9 @@ struct OpSpec {
   Body body;                // may be empty
   std::string name;         // for the trace
   uint64_t stream = 0;      // for the trace: which stream it was submitted to
+  uint64_t image_hash = 0;  // for the trace, kernels: of the program text; and the launch as it was made:
+  std::array<uint32_t, 3> block{1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
 
   // kKernel
   uint64_t n_blocks = 1;

@@ -239,7 +239,9 @@ void Core::finish(const OpRef& op, int code, Callbacks& callbacks) {
   if (trace_.enabled() && op->model_ended)
     trace_.add({op->spec.kind, op->spec.name, op->spec.stream, op->times.enqueued_ns, op->times.start_ns,
                 op->times.end_ns, op->functional_start_ns, op->functional_end_ns, op->stall_ns,
-                base::now_ns(), code});
+                base::now_ns(), code, op->spec.n_blocks, op->spec.threads_per_block,
+                op->spec.registers_per_thread, op->spec.shared_bytes_per_block, op->spec.work,
+                op->spec.image_hash, op->spec.block, op->spec.dynamic_shared_bytes});
   op->done.store(true, std::memory_order_release);
   if (op->spec.on_complete) callbacks.calls.emplace_back(std::move(op->spec.on_complete), code);
   op->spec.on_complete = nullptr;
@@ -372,14 +374,15 @@ void Core::run_body(std::unique_lock<std::mutex>& lock, const OpRef& op) {
 // something new.
 void Core::report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported) {
   auto near = [](double a, double b) { return a == b || (a > b * 0.99 && a < b * 1.01); };
-  if (*reported && near(mean.warp_instructions, last->warp_instructions) &&
-      near(mean.global_bytes, last->global_bytes) && near(mean.tensor_operations, last->tensor_operations))
-    return;
-  *last = mean;
-  *reported = true;
+  const bool old_news = *reported && near(mean.warp_instructions, last->warp_instructions) &&
+                        near(mean.global_bytes, last->global_bytes) &&
+                        near(mean.tensor_operations, last->tensor_operations);
   {
     std::lock_guard lock(mutex_);
-    op.spec.work = mean;
+    op.spec.work = mean;  // the trace wants the last word
+    if (old_news) return;
+    *last = mean;
+    *reported = true;
     if (op.announced) post(wire::Type::kReport, wire::Report{base::now_ns(), op.id, mean});
   }
   if (flush_outbox()) wake_receiver();

@@ -4,6 +4,7 @@
 // and at the end.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -22,6 +23,13 @@ struct TraceRecord {
   uint64_t stall_ns = 0;                                    // the model waited for the cost of a block
   uint64_t completed_ns = 0;                                // when the process knew
   int code = 0;
+  // Kernels: the launch, and its mean work per block as executed.
+  uint64_t n_blocks = 0;
+  uint32_t threads_per_block = 0, registers_per_thread = 0, shared_bytes_per_block = 0;
+  BlockWork work;
+  uint64_t image_hash = 0;
+  std::array<uint32_t, 3> block{};
+  uint32_t dynamic_shared_bytes = 0;
 };
 
 class Trace {

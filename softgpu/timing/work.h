@@ -19,6 +19,8 @@ struct BlockWork {
   double warp_instructions = 0;
   double global_bytes = 0;
   double tensor_operations = 0;
+  // Not used by the model (issue slots stand for them); for traces and profiles.
+  double fp64_operations = 0, fp32_operations = 0, fp16_operations = 0;
 };
 
 }  // namespace tessera::softgpu::timing
