@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/demo/demo.h"
+#include "cli/profile.h"
 #include "cli/ps.h"
 #include "cli/run.h"
 #include "cli/simulate.h"
@@ -68,6 +69,21 @@ int main(int argc, char** argv) {
   simulate->add_option("--csv", simulate_options.csv, "write one row per cell and seed there");
   simulate->add_option("--plot", simulate_options.plot, "folder for the plots (needs matplotlib)");
   simulate->callback([&] { status = cli::simulate(simulate_options); });
+
+  cli::ProfileOptions profile_options;
+  auto* profile = app.add_subcommand(
+      "profile", "Learn what a program's kernels cost: tessera profile --gpu soft -- python train.py");
+  profile->add_option("--seconds", profile_options.seconds, "end the program after this time (default: wait)")
+      ->check(CLI::Range(0.1, 86400.0));
+  profile->add_option("-o,--output", profile_options.output, "profile file; merged into if it exists")
+      ->capture_default_str();
+  profile->add_option("--gpu", profile_options.gpu, "auto: the machine's GPU; soft: the software GPU")
+      ->check(CLI::IsMember({"auto", "soft"}))
+      ->capture_default_str();
+  profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
+  profile->add_option("command", profile_options.command, "the program and its arguments, after --")->required();
+  profile->positionals_at_end();
+  profile->callback([&] { status = cli::profile(profile_options); });
 
   try {
     app.parse(argc, argv);

@@ -80,9 +80,9 @@ Roofline classify(const RooflineInput& in, const GpuDescription& gpu, Class prev
   const double seconds = in.duration_ns * 1e-9;
   const double issue_per_s = gpu.issue_per_s() * gpu.sm.count;
   r.bytes = in.memory_bytes;
+  const double issue = issue_per_s > 0 ? in.warp_instructions / issue_per_s / seconds : 0;
+  double arithmetic = 0, most = 0;
   r.pipe = "issue";
-  r.compute_utilisation = issue_per_s > 0 ? in.warp_instructions / issue_per_s / seconds : 0;
-  double most = 0;
   for (const auto& [pipe, operations] : in.operations) {
     if (!usable(operations)) return unknown(r, "counts are no numbers");
     if (operations == 0) continue;
@@ -91,24 +91,27 @@ Roofline classify(const RooflineInput& in, const GpuDescription& gpu, Class prev
     r.operations += operations;
     if (operations > most) most = operations, r.peak_per_s = peak;
     const double used = operations / peak / seconds;
-    if (used > r.compute_utilisation) r.compute_utilisation = used, r.pipe = pipe;
+    if (used > arithmetic) {
+      arithmetic = used;
+      if (used > issue) r.pipe = pipe;
+    }
   }
+  r.compute_utilisation = std::max(issue, arithmetic);
   if (gpu.memory.bytes_per_s <= 0) return unknown(r, "the description has no memory bandwidth");
   r.memory_utilisation = in.memory_bytes / gpu.memory.bytes_per_s / seconds;
   if (in.memory_bytes == 0 && in.warp_instructions == 0 && r.operations == 0)
     return unknown(r, "neither bytes nor operations were counted");
 
-  const double used = std::max(r.compute_utilisation, r.memory_utilisation);
-  const bool was_bound = previous == Class::kCompute || previous == Class::kMemory;
-  if (used < (was_bound ? kLeaveUtilisation : kEnterUtilisation)) {
-    r.bound = Class::kLatency;
-    r.reason =
-        percent(r.pipe.c_str(), r.compute_utilisation) + ", " + percent("memory", r.memory_utilisation);
-    return r;
-  }
-  r.bound = larger(r.compute_utilisation, r.memory_utilisation, previous);
-  r.reason = r.bound == Class::kMemory ? percent("memory", r.memory_utilisation)
-                                       : percent(r.pipe.c_str(), r.compute_utilisation);
+  const double enough_compute = previous == Class::kCompute ? kLeaveUtilisation : kEnterUtilisation;
+  const double enough_memory = previous == Class::kMemory ? kLeaveUtilisation : kEnterUtilisation;
+  const bool by_memory = r.memory_utilisation >= enough_memory, by_arithmetic = arithmetic >= enough_compute;
+  if (by_memory && by_arithmetic)
+    r.bound = larger(arithmetic, r.memory_utilisation, previous);
+  else if (by_memory)
+    r.bound = Class::kMemory;
+  else
+    r.bound = by_arithmetic || issue >= enough_compute ? Class::kCompute : Class::kLatency;
+  r.reason = percent(r.pipe.c_str(), r.compute_utilisation) + ", " + percent("memory", r.memory_utilisation);
   return r;
 }
 

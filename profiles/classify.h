@@ -37,6 +37,7 @@ struct Roofline {
 inline constexpr uint64_t kMinSamples = 3;
 // A kernel is bound by what it uses at least this much of; once it is, until it falls below the second
 // figure.
+// Issue slots count as compute only where memory is not used that much: loads and addresses take them too.
 inline constexpr double kEnterUtilisation = 0.60, kLeaveUtilisation = 0.50;
 // A class gives way to the other only when that is used more by this factor.
 inline constexpr double kSwitchFactor = 1.10;

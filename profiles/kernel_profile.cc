@@ -84,8 +84,10 @@ void add_work(KernelProfile& record, double n_blocks, double memory_bytes, doubl
 void classify_all(Profile& profile, const GpuDescription& gpu) {
   for (auto& [key, record] : profile.kernels) {
     if (key.gpu != gpu.name || record.work_samples == 0) continue;
-    const RooflineInput in{record.duration.mean_ns(), std::min(record.duration.samples, record.work_samples),
-                           record.memory_bytes, record.warp_instructions, record.operations};
+    // The median: a first launch, or one beside a neighbour, says little about the kernel.
+    const RooflineInput in{double(record.duration.quantile_ns(0.5)),
+                           std::min(record.duration.samples, record.work_samples), record.memory_bytes,
+                           record.warp_instructions, record.operations};
     const Roofline r = classify(in, gpu, record.bound);
     record.bound = r.bound;
     record.bound_reason = r.reason;

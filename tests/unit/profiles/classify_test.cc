@@ -51,7 +51,9 @@ TEST(Classify, Roofline) {
       {"just below", launch(0.59e8, 0.1e6), L, 0.1, 0.59, "issue"},
       {"just bound", launch(0.61e8, 0.1e6), M, 0.1, 0.61, "issue"},
       {"both, memory more", launch(0.95e8, 0.9e6), M, 0.9, 0.95, "issue"},
-      {"both, compute more", launch(0.9e8, 0.95e6), C, 0.95, 0.9, "issue"},
+      {"both, compute more", launch(0.9e8, 0.3e6, 0.95 * 64e6), C, 0.95, 0.9, "fp32"},
+      {"a reduction: issues, but for memory", launch(0.63e8, 0.99e6, 1e6), M, 0.99, 0.63, "issue"},
+      {"a small tiled product", launch(0.41e8, 0.85e6, 0.43 * 64e6), C, 0.85, 0.41, "issue"},
   };
   for (const auto& row : rows) {
     const Roofline r = classify(row.in, gpu());
@@ -94,7 +96,8 @@ TEST(Classify, Hysteresis) {
       {C, 0.8, 0.85, C}, {M, 0.8, 0.85, M}, {C, 0.7, 0.85, M}, {M, 0.85, 0.7, C}, {L, 0.8, 0.85, M},
   };
   for (const auto& row : rows)
-    EXPECT_EQ(classify(launch(row.memory * 1e8, row.compute * 1e6), gpu(), row.previous).bound, row.expected)
+    EXPECT_EQ(classify(launch(row.memory * 1e8, 1e5, row.compute * 64e6), gpu(), row.previous).bound,
+              row.expected)
         << class_name(row.previous) << " " << row.compute << " " << row.memory;
   // A class does not flicker while a figure swings around the threshold.
   Class now = U;

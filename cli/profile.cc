@@ -1,0 +1,366 @@
+#include "cli/profile.h"
+
+#include <cxxabi.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/scoped_fd.h"
+#include "cli/layout.h"
+#include "cli/run.h"
+#include "profiles/profile_file.h"
+
+namespace tessera::cli {
+namespace {
+
+using base::Code;
+using profiles::KernelKey;
+using profiles::KernelProfile;
+
+constexpr int kNothingLearnt = 3;
+constexpr double kPatienceSeconds = 10;  // between SIGTERM and SIGKILL
+constexpr char kSoftDriver[] = "software GPU";
+
+// ---- traces
+
+std::vector<std::string> split(const std::string& line) {
+  std::vector<std::string> cells;
+  for (size_t at = 0;;) {
+    const size_t comma = line.find(',', at);
+    cells.push_back(line.substr(at, comma - at));
+    if (comma == std::string::npos) return cells;
+    at = comma + 1;
+  }
+}
+
+// One line of a trace by column name; remembers the first cell that is no number.
+class Line {
+ public:
+  Line(const std::vector<std::string>& columns, const std::vector<std::string>& cells)
+      : columns_(columns), cells_(cells) {}
+  const std::string& text(const char* column) const {
+    const auto found = std::find(columns_.begin(), columns_.end(), column);
+    if (found != columns_.end()) return cells_[size_t(found - columns_.begin())];
+    bad_ = std::string("there is no column '") + column + "' (written by an older release?)";
+    static const std::string nothing;
+    return nothing;
+  }
+  double real(const char* column) const {
+    const std::string& cell = text(column);
+    char* end = nullptr;
+    const double value = strtod(cell.c_str(), &end);
+    if (bad_.empty() && (cell.empty() || *end || !(value >= 0 && value < 1e18)))
+      bad_ = std::string("'") + cell + "' in column '" + column + "' is no usable number";
+    return value;
+  }
+  uint64_t whole(const char* column, int base = 10) const {
+    const std::string& cell = text(column);
+    char* end = nullptr;
+    errno = 0;
+    const uint64_t value = strtoull(cell.c_str(), &end, base);
+    if (bad_.empty() && (cell.empty() || *end || errno || cell[0] == '-'))
+      bad_ = std::string("'") + cell + "' in column '" + column + "' is no whole number";
+    return value;
+  }
+  const std::string& bad() const { return bad_; }
+
+ private:
+  const std::vector<std::string>& columns_;
+  const std::vector<std::string>& cells_;
+  mutable std::string bad_;
+};
+
+double occupancy(const profiles::GpuDescription& gpu, uint32_t threads, uint32_t registers, uint32_t shared) {
+  const double resident = double(profiles::blocks_per_sm(gpu, threads, registers, shared)) * threads;
+  return std::min(1.0, resident / gpu.sm.max_threads);
+}
+
+void add_kernel(const Line& line, const profiles::GpuDescription& gpu, const std::string& driver,
+                profiles::Profile& out) {
+  const uint64_t start_ns = line.whole("start_ns"), end_ns = line.whole("end_ns");
+  const uint64_t n_blocks = line.whole("blocks");
+  const int code = int(line.whole("code"));
+  KernelKey key;
+  key.image_hash = line.whole("image_hash", 16);
+  key.kernel = line.text("name");
+  key.block = {uint32_t(line.whole("block_x")), uint32_t(line.whole("block_y")),
+               uint32_t(line.whole("block_z"))};
+  key.grid_bucket = profiles::grid_bucket(n_blocks);
+  key.dynamic_shared_bytes = uint32_t(line.whole("dynamic_shared_bytes"));
+  key.gpu = gpu.name;
+  key.driver = driver;
+  key.origin = profiles::Origin::kSoftwareGpu;
+  const uint32_t threads = uint32_t(line.whole("threads_per_block"));
+  const uint32_t registers = uint32_t(line.whole("registers_per_thread"));
+  const uint32_t shared = uint32_t(line.whole("shared_bytes_per_block"));
+  const double blocks = double(n_blocks);
+  const double bytes = line.real("global_bytes_per_block") * blocks;
+  const double instructions = line.real("warp_instructions_per_block") * blocks;
+  std::map<std::string, double> operations;
+  for (const char* pipe : {"fp64", "fp32", "fp16", "tensor"}) {
+    const double n = line.real((std::string(pipe) + "_operations_per_block").c_str()) * blocks;
+    if (n > 0) operations[pipe] = n;
+  }
+  if (!line.bad().empty() || code != 0 || end_ns <= start_ns) return;
+  KernelProfile& record = out.kernels[key];
+  record.duration.add(end_ns - start_ns);
+  record.registers_per_thread = registers;
+  record.shared_bytes_per_block = shared;
+  record.occupancy = occupancy(gpu, threads, registers, shared);
+  profiles::add_work(record, blocks, bytes, instructions, operations);
+}
+
+// ---- printing
+
+std::string readable(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), free);
+  std::string name = status == 0 && text ? text.get() : symbol;
+  if (const size_t arguments = name.find('('); arguments > 0 && name.compare(0, 1, "(") != 0)
+    name.resize(std::min(name.size(), arguments));
+  constexpr char kAnonymous[] = "(anonymous namespace)::";
+  if (name.starts_with(kAnonymous)) {
+    name.erase(0, sizeof kAnonymous - 1);
+    name.resize(std::min(name.size(), name.find('(')));
+  }
+  return name;
+}
+
+// ---- running
+
+volatile sig_atomic_t g_child = 0;
+void forward_signal(int signal) {
+  if (g_child > 0) kill(pid_t(g_child), signal);
+}
+
+int exit_status(int raw) {
+  return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+}
+
+bool ended_within(int exit_notice, double seconds) {
+  const uint64_t deadline_ns = base::now_ns() + uint64_t(seconds * 1e9);
+  for (uint64_t now_ns; (now_ns = base::now_ns()) < deadline_ns;) {
+    pollfd watched{exit_notice, POLLIN, 0};
+    const uint64_t left_ms = (deadline_ns - now_ns) / 1'000'000 + 1;
+    if (poll(&watched, 1, int(std::min<uint64_t>(left_ms, 1 << 30))) > 0) return true;
+  }
+  return false;
+}
+
+// Starts the command with `environment`, waits for its end, ends it after `seconds`. Terminal signals reach
+// the program by themselves (same process group); SIGTERM is passed on.
+base::Result<int> run_command(const ProfileOptions& options, const std::vector<std::string>& environment) {
+  std::vector<char*> words;
+  for (const std::string& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t child = fork();
+  if (child < 0) return base::error(Code::kUnavailable, std::string("fork: ") + strerror(errno));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    for (const std::string& variable : environment) {
+      const size_t equals = variable.find('=');
+      setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+    }
+    execvp(words[0], words.data());
+    const int why = errno;
+    fprintf(stderr, "tessera profile: %s: %s\n", words[0],
+            why == ENOENT ? "command not found (give a path or check PATH)" : strerror(why));
+    _exit(why == ENOENT ? 127 : 126);
+  }
+  g_child = child;
+  struct sigaction pass {
+  }, ignore{}, old_term{}, old_int{};
+  pass.sa_handler = forward_signal;
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGTERM, &pass, &old_term);
+  sigaction(SIGINT, &ignore, &old_int);  // the terminal sends it to the program too, which decides
+  if (options.seconds > 0) {
+    const base::ScopedFd exit_notice(int(syscall(SYS_pidfd_open, child, 0)));
+    if (!ended_within(exit_notice.get(), options.seconds)) {
+      kill(child, SIGTERM);
+      if (!ended_within(exit_notice.get(), kPatienceSeconds)) kill(child, SIGKILL);
+    }
+  }
+  int raw = 0;
+  while (waitpid(child, &raw, 0) < 0 && errno == EINTR) {
+  }
+  g_child = 0;
+  sigaction(SIGTERM, &old_term, nullptr);
+  sigaction(SIGINT, &old_int, nullptr);
+  return exit_status(raw);
+}
+
+// A folder of our own, gone with it: traces, and the socket of an arbiter that nobody else uses.
+class Scratch {
+ public:
+  Scratch() {
+    char name[] = "/tmp/tessera-profile-XXXXXX";
+    if (mkdtemp(name)) path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The description that the software GPU will use: a file, or a name in the installation or the source tree.
+base::Result<profiles::GpuDescription> soft_description(const Layout& layout) {
+  const char* given = getenv("TESSERA_SOFTGPU_GPU");
+  const std::string name = given && *given ? given : "test4";
+  if (name.find('/') != std::string::npos) return profiles::load_gpu_description(name);
+  for (const std::string& folder : {layout.share + "/gpus", std::string(TESSERA_GPUS_FOLDER)})
+    if (const std::string path = folder + "/" + name + ".toml"; file_exists(path))
+      return profiles::load_gpu_description(path);
+  return base::error(Code::kNotFound, "no description of GPU '" + name +
+                                          "' (TESSERA_SOFTGPU_GPU: a file or a name in profiles/gpus)");
+}
+
+int complain(const std::string& text, int status) {
+  fprintf(stderr, "tessera profile: %s\n", text.c_str());
+  return status;
+}
+
+}  // namespace
+
+base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
+                       const std::string& driver, profiles::Profile& out) {
+  std::ifstream file(csv_path);
+  if (!file) return base::error(Code::kNotFound, "cannot read " + csv_path);
+  std::vector<std::string> columns;
+  std::string line;
+  for (size_t number = 1; std::getline(file, line); ++number) {
+    const bool cut_off = file.eof();  // no newline behind it
+    std::vector<std::string> cells = split(line);
+    if (columns.empty()) {
+      columns = std::move(cells);
+      continue;
+    }
+    const std::string where = csv_path + ":" + std::to_string(number) + ": ";
+    if (cut_off) break;
+    if (cells.size() != columns.size())
+      return base::error(Code::kInvalid, where + "has " + std::to_string(cells.size()) + " cells, not " +
+                                             std::to_string(columns.size()));
+    const Line row(columns, cells);
+    if (row.text("kind") == "kernel") add_kernel(row, gpu, driver, out);
+    if (!row.bad().empty()) return base::error(Code::kInvalid, where + row.bad());
+  }
+  return base::ok();
+}
+
+base::Result<size_t> add_traces(const std::string& folder, const profiles::GpuDescription& gpu,
+                                const std::string& driver, profiles::Profile& out) {
+  std::error_code problem;
+  size_t n = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
+    if (entry.path().extension() != ".csv") continue;
+    ++n;
+    if (auto added = add_trace(entry.path().string(), gpu, driver, out); !added) return added.error();
+  }
+  return n;
+}
+
+std::string top_kernels(const profiles::Profile& profile, size_t n) {
+  std::vector<std::pair<const KernelKey*, const KernelProfile*>> order;
+  double total_ns = 0;
+  for (const auto& [key, record] : profile.kernels) {
+    order.emplace_back(&key, &record);
+    total_ns += record.duration.total_ns;
+  }
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return a.second->duration.total_ns > b.second->duration.total_ns;
+  });
+  std::string out = fmt::format("{:<32} {:>8} {:>6} {:>11} {:>8} {:>7} {:>7}  {:<8} {}\n", "KERNEL", "CALLS",
+                                "TIME", "P50 us", "OP/BYTE", "COMPUTE", "MEMORY", "CLASS", "CUT");
+  for (size_t i = 0; i < std::min(n, order.size()); ++i) {
+    const auto& [key, record] = order[i];
+    double operations = 0;
+    for (const auto& [pipe, count] : record->operations) operations += count;
+    std::string name = readable(key->kernel);
+    if (name.size() > 32) name = name.substr(0, 29) + "...";
+    const std::string cut = record->cut_reason.empty()
+                                ? profiles::cut_name(record->cut)
+                                : fmt::format("{}: {}", profiles::cut_name(record->cut), record->cut_reason);
+    out +=
+        fmt::format("{:<32} {:>8} {:>5.1f}% {:>11.1f} {:>8} {:>6.0f}% {:>6.0f}%  {:<8} {}\n", name,
+                    record->duration.samples, total_ns > 0 ? record->duration.total_ns / total_ns * 100 : 0,
+                    double(record->duration.quantile_ns(0.5)) / 1e3,
+                    record->memory_bytes > 0 ? fmt::format("{:.2f}", operations / record->memory_bytes) : "-",
+                    record->compute_utilisation * 100, record->memory_utilisation * 100,
+                    profiles::class_name(record->bound), cut);
+  }
+  if (order.size() > n) out += fmt::format("... and {} more\n", order.size() - n);
+  return out;
+}
+
+int profile(const ProfileOptions& options) {
+  if (options.gpu != "soft") {
+    std::string why_not;
+    if (options.gpu != "auto") return complain("--gpu '" + options.gpu + "' is none of: auto, soft", 2);
+    if (!real_gpu_present(&why_not))
+      return complain(why_not + "; --gpu soft profiles the program on the software GPU", 2);
+    return complain(
+        "profiling a real GPU needs the CUPTI collector, which this release does not have; --gpu soft "
+        "profiles the program on the software GPU (its figures describe the modelled device)",
+        2);
+  }
+  const Layout layout = find_layout();
+  auto gpu = soft_description(layout);
+  if (!gpu) return complain(gpu.error().text, 2);
+  RunOptions run;
+  run.gpu = "soft";
+  run.passthrough = true;
+  run.command = options.command;
+  auto environment = client_environment(run, layout);
+  if (!environment) return complain(environment.error().text, 2);
+  const Scratch scratch;
+  if (scratch.path().empty())
+    return complain(std::string("cannot make a folder in /tmp: ") + strerror(errno), 2);
+  const std::string traces = scratch.path() + "/trace", arbiter = scratch.path() + "/gpu";
+  std::filesystem::create_directory(traces);
+  std::filesystem::create_directory(arbiter);
+  std::filesystem::permissions(arbiter, std::filesystem::perms::owner_all);
+  environment->push_back("TESSERA_SOFTGPU_TRACE=" + traces);
+  environment->push_back("TESSERA_SOFTGPU_DIR=" + arbiter);
+  environment->push_back("TESSERA_SOFTGPU_LINGER_MS=500");
+  environment->push_back("TESSERA_SOFTGPU_GPU=" + gpu->path);
+  const auto status = run_command(options, *environment);
+  if (!status) return complain(status.error().text, 2);
+
+  profiles::Profile learnt;
+  auto n_traces = add_traces(traces, *gpu, kSoftDriver, learnt);
+  if (!n_traces) return complain(n_traces.error().text, *status ? *status : kNothingLearnt);
+  if (learnt.kernels.empty())
+    return complain(*n_traces ? "the program ran no kernel to its end"
+                              : "the program did not use the GPU, or was killed before it wrote its trace",
+                    *status ? *status : kNothingLearnt);
+  profiles::classify_all(learnt, *gpu);
+  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s", gpu->name.c_str(), *n_traces, learnt.kernels.size(),
+          top_kernels(learnt, options.top).c_str());
+  auto merged = profiles::merge_into_file(learnt, options.output, &*gpu);
+  if (!merged) return complain(merged.error().text, *status ? *status : kNothingLearnt);
+  fprintf(stderr, "written to %s\n", options.output.c_str());
+  return *status;
+}
+
+}  // namespace tessera::cli

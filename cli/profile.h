@@ -1,0 +1,38 @@
+// `tessera profile`: runs a program, learns what its kernels cost, prints the top of it and merges it into a
+// profile file (docs/profiles.md). On the software GPU the figures come from the traces of the program and
+// all its children. Main thread only; the program's exit status is passed on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "profiles/kernel_profile.h"
+
+namespace tessera::cli {
+
+struct ProfileOptions {
+  double seconds = 0;                           // ask the program to end (SIGTERM) after this; 0 = let it end
+  std::string output = "tessera-profile.json";  // merged into it if it exists
+  std::string gpu = "auto";                     // auto: the machine's GPU; soft: the software GPU
+  size_t top = 15;                              // kernels printed
+  std::vector<std::string> command;
+};
+
+// Adds the kernels of one trace file of the software GPU (softgpu-<pid>.csv). Operations that failed or did
+// not get modelled time are left out. A last line cut off by a killed writer is ignored; other bad lines are
+// errors.
+base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
+                       const std::string& driver, profiles::Profile& out);
+// Every trace file in a folder; how many there were.
+base::Result<size_t> add_traces(const std::string& folder, const profiles::GpuDescription& gpu,
+                                const std::string& driver, profiles::Profile& out);
+
+// The kernels with most time, as a table for people.
+std::string top_kernels(const profiles::Profile& profile, size_t n);
+
+// Exit status: the program's; 2 bad usage, 3 if nothing could be learnt or written although the program ended
+// well.
+int profile(const ProfileOptions& options);
+
+}  // namespace tessera::cli

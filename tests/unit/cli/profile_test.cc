@@ -1,0 +1,204 @@
+// `tessera profile`: what it makes of trace files, and of a program on the software GPU. The figures expected
+// of batch_trainer are counted by hand from kernels/samples/*.cu.
+#include "cli/profile.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profiles/profile_file.h"
+
+namespace tessera::cli {
+namespace {
+
+using profiles::Class;
+using profiles::KernelProfile;
+using profiles::Profile;
+using testing::HasSubstr;
+
+constexpr char kHeader[] =
+    "kind,name,start_ns,end_ns,code,blocks,threads_per_block,registers_per_thread,shared_bytes_per_block,"
+    "warp_instructions_per_block,global_bytes_per_block,tensor_operations_per_block,fp64_operations_per_"
+    "block,"
+    "fp32_operations_per_block,fp16_operations_per_block,image_hash,block_x,block_y,block_z,"
+    "dynamic_shared_bytes\n";
+
+class ProfileTrace : public testing::Test {
+ protected:
+  ProfileTrace() {
+    char folder[] = "/tmp/tessera-profile-test-XXXXXX";
+    EXPECT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    auto gpu = profiles::load_gpu_description(TESSERA_SOURCE_DIR "/profiles/gpus/test4.toml");
+    EXPECT_TRUE(gpu.ok());
+    gpu_ = *gpu;
+  }
+  ~ProfileTrace() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name) << text;
+    return folder_ + "/" + name;
+  }
+  std::string folder_;
+  profiles::GpuDescription gpu_;
+};
+
+TEST_F(ProfileTrace, SumsUpKernelsByKey) {
+  const std::string shape = "10,256,32,2048,100,64,0,0,512,0,0x00000000000000ff,64,4,1,1024\n";
+  write("softgpu-1.csv", kHeader + ("kernel,k,1000,3000,0," + shape) +
+                             "copy,copy,1,2,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0\n" + "kernel,k,5000,9000,0," +
+                             shape + "kernel,k,5000,9000,719," + shape);                  // failed
+  write("softgpu-2.csv", kHeader + ("kernel,k,1,3001,0," + shape) + "kernel,k,1,99999");  // cut off
+  write("softgpu-2.json", "{}");
+  Profile out;
+  auto n = add_traces(folder_, gpu_, "driver", out);
+  ASSERT_TRUE(n.ok()) << n.error().text;
+  EXPECT_EQ(*n, 2u);
+  ASSERT_EQ(out.kernels.size(), 1u);
+  const auto& [key, record] = *out.kernels.begin();
+  EXPECT_EQ(key.image_hash, 0xffu);
+  EXPECT_EQ(key.block, (std::array<uint32_t, 3>{64, 4, 1}));
+  EXPECT_EQ(key.dynamic_shared_bytes, 1024u);
+  EXPECT_EQ(key.gpu, "Tessera Test GPU 4");
+  EXPECT_EQ(record.duration.samples, 3u);
+  EXPECT_DOUBLE_EQ(record.duration.total_ns, 9000);
+  EXPECT_DOUBLE_EQ(record.memory_bytes, 640);
+  EXPECT_DOUBLE_EQ(record.warp_instructions, 1000);
+  EXPECT_EQ(record.operations, (std::map<std::string, double>{{"fp32", 5120}}));
+  EXPECT_DOUBLE_EQ(record.occupancy, 1.0);  // 8 blocks of 256 threads
+  const std::string table = top_kernels(out, 5);
+  EXPECT_THAT(table, HasSubstr("100.0%"));
+  EXPECT_THAT(table, HasSubstr("8.00"));  // 5120 operations over 640 bytes
+}
+
+TEST_F(ProfileTrace, BadTracesAreNamed) {
+  const std::string shape = ",10,256,32,2048,100,64,0,0,512,0,0x0f,64,4,1,1024\n";
+  const struct {
+    std::string text;
+    const char* message;
+  } rows[] = {
+      {"kind,name\nkernel,k\n", "there is no column"},
+      {kHeader + std::string("kernel,k,1,2\n"), "has 4 cells, not 20"},
+      {kHeader + ("kernel,k,one,2,0" + shape), "'one' in column 'start_ns'"},
+      {kHeader + std::string("kernel,k,1,2,0,10,256,32,2048,nan,64,0,0,512,0,0x0f,64,4,1,1024\n"), "'nan'"},
+  };
+  for (const auto& row : rows) {
+    const std::string path = write("softgpu-1.csv", row.text);
+    Profile out;
+    auto added = add_trace(path, gpu_, "driver", out);
+    ASSERT_FALSE(added.ok()) << row.message;
+    EXPECT_THAT(added.error().text, HasSubstr(path + ":2: "));
+    EXPECT_THAT(added.error().text, HasSubstr(row.message));
+    EXPECT_TRUE(out.kernels.empty());
+  }
+}
+
+// ---- the command itself, on real programs
+
+class ProfileCommand : public ProfileTrace {
+ protected:
+  int run(const std::string& arguments) {
+    const std::string command =
+        "cd '" + folder_ + "' && '" TESSERA_BIN "' profile " + arguments + " > out.txt 2> err.txt";
+    const int status = system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string text(const std::string& name) {
+    std::stringstream out;
+    out << std::ifstream(folder_ + "/" + name).rdbuf();
+    return out.str();
+  }
+  const KernelProfile* find(const Profile& profile, const std::string& part) {
+    for (const auto& [key, record] : profile.kernels)
+      if (key.kernel.find(part) != std::string::npos) return &record;
+    ADD_FAILURE() << "no kernel " << part;
+    return nullptr;
+  }
+};
+
+TEST_F(ProfileCommand, ExitStatusIsTheProgramsAndNoUseOfTheGpuIsSaid) {
+  EXPECT_EQ(run("--gpu soft -- sh -c 'exit 7'"), 7);
+  EXPECT_EQ(run("--gpu soft -- sh -c 'kill -9 $$'"), 137);
+  EXPECT_EQ(run("--gpu soft -- /nonexistent/program"), 127);
+  EXPECT_EQ(run("--gpu soft -- true"), 3);
+  EXPECT_THAT(text("err.txt"), HasSubstr("did not use the GPU"));
+  EXPECT_EQ(run("--gpu soft --seconds 0.2 -- sleep 100"), 128 + 15);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/tessera-profile.json"));
+}
+
+TEST_F(ProfileCommand, RealGpuIsNotPretended) {
+  EXPECT_EQ(run("-- true"), 2);
+  EXPECT_THAT(text("err.txt"), HasSubstr("--gpu soft"));
+}
+
+TEST_F(ProfileCommand, BatchTrainerIsWhatItsSourceSays) {
+  constexpr double kM = 640, kN = 256, kK = 32, kParameters = 65536, kCount = kM * kN;
+  constexpr int kSteps = 4;
+  ASSERT_EQ(run("--gpu soft -o p.json -- sh -c '\"" TESSERA_TRAINER
+                "\" --preset soft --checksum-steps 2 --steps 4'"),  // the trainer is a child of the command
+            0)
+      << text("err.txt");
+  auto profile = profiles::load_profile(folder_ + "/p.json");
+  ASSERT_TRUE(profile.ok()) << profile.error().text;
+  ASSERT_EQ(profile->kernels.size(), 5u) << text("err.txt");
+  const struct {
+    const char* kernel;
+    uint64_t calls;  // per step
+    double bytes, operations;
+    Class bound;
+  } rows[] = {
+      // A block makes 32x16 of C: reads 32 rows of A and 16 columns of B, k long each, and writes its tile.
+      {"gemm", 2, kCount / (32 * 16) * (32 * kK + kK * 16 + 32 * 16) * 4, 2 * kCount * kK, Class::kCompute},
+      // Reads x and bias, writes x; one addition, one product.
+      {"activate", 1, kCount * 3 * 4, kCount * 2, Class::kMemory},
+      // Reads parameter, momentum, gradient, writes two; loss[0] is one 32-byte sector per warp. Three
+      // products and
+      // two sums for m, two products and a difference for the parameter.
+      {"update", 1, kParameters * 5 * 4 + kParameters / 32 * 32, kParameters * 8, Class::kMemory},
+      // Reads x once, writes one float (a sector) per 1024. Per block one addition per element, five per
+      // thread of
+      // 128 in the warps' trees, three for the four warps.
+      {"6reduceE", 1, kCount * 4 + kCount / 1024 * 32, kCount + kCount / 1024 * (128 * 5 + 3),
+       Class::kMemory},
+  };
+  for (const auto& row : rows) {
+    const KernelProfile* record = find(*profile, row.kernel);
+    ASSERT_NE(record, nullptr);
+    EXPECT_EQ(record->duration.samples, row.calls * kSteps) << row.kernel;
+    EXPECT_NEAR(record->memory_bytes / row.bytes, 1, 0.05) << row.kernel;
+    EXPECT_NEAR(record->operations.at("fp32") / row.operations, 1, 0.05) << row.kernel;
+    EXPECT_EQ(record->bound, row.bound) << row.kernel << ": " << record->bound_reason;
+  }
+  // One block on a device of many cannot be bound by throughput.
+  EXPECT_EQ(find(*profile, "finish_loss")->bound, Class::kLatency);
+  // Modelled durations: what the largest of instructions and bytes takes on the whole device, plus the time
+  // that each block costs an SM and a last wave that does not fill it.
+  for (const auto& row : rows) {
+    const KernelProfile* r = find(*profile, row.kernel);
+    const double least_ns = 1e9 * std::max(r->warp_instructions / (gpu_.issue_per_s() * gpu_.sm.count),
+                                           r->memory_bytes / gpu_.memory.bytes_per_s);
+    EXPECT_GE(double(r->duration.min_ns), least_ns * 0.97) << row.kernel;
+    EXPECT_LE(double(r->duration.quantile_ns(0.5)), least_ns * 1.35) << row.kernel;
+  }
+  EXPECT_THAT(text("err.txt"), HasSubstr("samples::gemm"));
+  EXPECT_THAT(text("out.txt"), HasSubstr("checksum="));  // the program's output is its own
+
+  // A second run adds up; a broken file is left alone.
+  ASSERT_EQ(run("--gpu soft -o p.json -- '" TESSERA_TRAINER "' --preset soft --checksum-steps 1 --steps 1"),
+            0);
+  EXPECT_EQ(find(*profiles::load_profile(folder_ + "/p.json"), "gemm")->duration.samples, 2u * (kSteps + 1));
+  write("p.json", "{");
+  EXPECT_EQ(run("--gpu soft -o p.json -- '" TESSERA_TRAINER "' --preset soft --checksum-steps 1 --steps 1"),
+            3);
+  EXPECT_THAT(text("err.txt"), HasSubstr("p.json: is not JSON"));
+  EXPECT_EQ(text("p.json"), "{");
+}
+
+}  // namespace
+}  // namespace tessera::cli
