@@ -1,0 +1,226 @@
+// Two processes on one device through the driver library and the arbiter, without Tessera: one long kernel of
+// little importance fills the device, the other process sends short requests. What is asserted, in modelled
+// time, is what is published about real devices: time slices cost a request a slice of the neighbour per
+// slice of its own, whatever the priorities and the length of blocks; under MPS without priority it waits for
+// the whole long kernel; with priority, of the client or the stream, it waits for blocks that run, so that
+// long blocks defeat priority.
+//
+// The parent must not initialise the driver: children are forked before. Bounds from above hold for the best
+// of several requests, since a host thread may be late between two calls; bounds from below hold for all.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "support.h"
+
+namespace softgpu_driver_test {
+namespace {
+
+// On the default description 32 blocks of 256 threads fill the device; a round is three instructions, so that
+// a wave of them takes 32 us of modelled time per round.
+constexpr unsigned kWave = 32, kThreads = 256;
+constexpr double kMsPerRound = 0.032;
+constexpr double kRequestMs = 6, kSliceMs = 2, kSwitchMs = 0.15;
+// A request needs three slices of its own; two turns of the neighbour lie between them, up to one before.
+constexpr double kTurnMs = kSliceMs + 2 * kSwitchMs;
+
+unsigned rounds(double ms) {
+  return unsigned(ms / kMsPerRound);
+}
+
+// A child process that runs `body` with one pipe from and one to the parent.
+class Child {
+ public:
+  explicit Child(const std::function<void(int in, int out)>& body) {
+    int to[2], from[2];
+    EXPECT_EQ(pipe(to), 0);
+    EXPECT_EQ(pipe(from), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      alarm(60);
+      close(to[1]);
+      close(from[0]);
+      body(to[0], from[1]);
+      _exit(0);
+    }
+    close(to[0]);
+    close(from[1]);
+    in_ = to[1];
+    out_ = from[0];
+  }
+  ~Child() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    close(in_);
+    close(out_);
+  }
+  void go() { EXPECT_EQ(write(in_, "g", 1), 1); }
+  double next() {  // a number that the child reports; -1 if it is gone
+    double value = -1;
+    return read(out_, &value, sizeof value) == sizeof value ? value : -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1;
+};
+
+// Calls of a child end it if they fail: the parent sees the closed pipe.
+void must(CUresult result) {
+  if (result != CUDA_SUCCESS) _exit(1);
+}
+void tell(int out, double value) {
+  if (write(out, &value, sizeof value) != sizeof value) _exit(1);
+}
+
+struct Device {
+  CUcontext context;
+  CUmodule module;
+  CUfunction spin;
+  CUdeviceptr p;
+  CUstream stream;
+  CUevent begin, end;
+
+  explicit Device(int stream_priority) {
+    must(cuInit(0));
+    must(cuCtxCreate(&context, nullptr, 0, 0));
+    must(cuModuleLoadData(&module, kPtx));
+    must(cuModuleGetFunction(&spin, module, "spin"));
+    must(cuMemAlloc(&p, 64));
+    must(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, stream_priority));
+    must(cuEventCreate(&begin, 0));
+    must(cuEventCreate(&end, 0));
+  }
+  void submit(unsigned blocks, unsigned n_rounds) {
+    void* params[] = {&p, &n_rounds};
+    Gate gate;  // submitted as a whole: delays of this thread between the calls do not count
+    must(gate.hold(stream));
+    must(cuEventRecord(begin, stream));
+    must(cuLaunchKernel(spin, blocks, 1, 1, kThreads, 1, 1, 0, stream, params, nullptr));
+    must(cuEventRecord(end, stream));
+    gate.open();
+  }
+  double wait() {  // modelled milliseconds from submission to the end
+    float ms = 0;
+    must(cuEventSynchronize(end));
+    must(cuEventElapsedTime(&ms, begin, end));
+    return double(ms);
+  }
+};
+
+struct Neighbour {
+  double total_ms = 2000, block_ms = 2;
+  const char* client_priority = "0";  // 1 is below normal
+};
+
+class Sharing : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/tessera-sharing-XXXXXX";
+    ASSERT_TRUE(mkdtemp(folder));
+    folder_ = folder;
+    setenv("TESSERA_SOFTGPU_DIR", folder, 1);
+    setenv("TESSERA_SOFTGPU_LINGER_MS", "50", 1);
+    unsetenv("TESSERA_SOFTGPU_GPU");
+    unsetenv("TESSERA_SOFTGPU_LOCAL");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // Modelled times of n requests beside the neighbour, in order of submission.
+  std::vector<double> requests(const char* mode, const Neighbour& neighbour, int n, int stream_priority = 0) {
+    setenv("TESSERA_SOFTGPU_MODE", mode, 1);
+    Child client([&](int in, int out) {
+      setenv("CUDA_MPS_CLIENT_PRIORITY", "0", 1);
+      Device device(stream_priority);
+      device.submit(kWave, rounds(kRequestMs));
+      tell(out, device.wait());  // alone
+      char byte;
+      if (read(in, &byte, 1) != 1) _exit(1);
+      for (int i = 0; i < n; ++i) {
+        device.submit(kWave, rounds(kRequestMs));
+        tell(out, device.wait());
+      }
+    });
+    EXPECT_GT(client.next(), kRequestMs - 0.5);
+    Child busy([&](int, int out) {
+      setenv("CUDA_MPS_CLIENT_PRIORITY", neighbour.client_priority, 1);
+      Device device(0);
+      device.submit(unsigned(neighbour.total_ms / neighbour.block_ms) * kWave, rounds(neighbour.block_ms));
+      must(cuEventSynchronize(device.begin));
+      tell(out, 1);
+      pause();
+    });
+    EXPECT_EQ(busy.next(), 1);
+    client.go();
+    std::vector<double> times;
+    for (int i = 0; i < n; ++i) {
+      times.push_back(client.next());
+      if (times.back() < 0) {
+        ADD_FAILURE() << "the client failed";
+        break;
+      }
+    }
+    return times;
+  }
+  static double best(const std::vector<double>& times) {
+    return *std::min_element(times.begin(), times.end());
+  }
+  static double worst(const std::vector<double>& times) {
+    return *std::max_element(times.begin(), times.end());
+  }
+
+  std::string folder_;
+};
+
+TEST_F(Sharing, TimeSlicesCostATurnPerSlice) {
+  const auto times = requests("timesliced", {}, 8);
+  EXPECT_GT(best(times), kRequestMs + 2 * kTurnMs - 0.5);
+  EXPECT_LT(best(times), kRequestMs + 3 * kTurnMs + 2);
+}
+
+TEST_F(Sharing, TimeSlicesKnowNoPriorityAcrossProcesses) {
+  Neighbour low;
+  low.client_priority = "1";
+  const auto times = requests("timesliced", low, 8, -5);
+  EXPECT_GT(best(times), kRequestMs + 2 * kTurnMs - 0.5);
+}
+
+TEST_F(Sharing, TimeSlicesDoNotWaitForBlocks) {
+  Neighbour long_blocks;
+  long_blocks.block_ms = 40;
+  EXPECT_LT(best(requests("timesliced", long_blocks, 8)), kRequestMs + 3 * kTurnMs + 2);
+}
+
+TEST_F(Sharing, MpsWithoutPriorityWaitsForTheWholeKernel) {
+  Neighbour neighbour;
+  neighbour.total_ms = 1000;
+  EXPECT_GT(best(requests("mps", neighbour, 1)), 300);
+}
+
+TEST_F(Sharing, MpsClientPriorityWaitsForRunningBlocksOnly) {
+  Neighbour low;
+  low.client_priority = "1";
+  const auto times = requests("mps", low, 8);
+  EXPECT_LT(best(times), kRequestMs + low.block_ms + 1);
+  EXPECT_LT(best(times), kRequestMs + 2 * kTurnMs - 0.5);  // better than time slices
+}
+
+TEST_F(Sharing, MpsStreamPriorityActsAcrossClients) {
+  EXPECT_LT(best(requests("mps", {}, 8, -5)), kRequestMs + 2 + 1);
+}
+
+TEST_F(Sharing, LongBlocksDefeatMpsPriority) {
+  Neighbour low;
+  low.client_priority = "1";
+  low.block_ms = 60;
+  EXPECT_GT(worst(requests("mps", low, 3)), kRequestMs + 3 * kTurnMs + 2);  // worse than time slices
+}
+
+}  // namespace
+}  // namespace softgpu_driver_test
