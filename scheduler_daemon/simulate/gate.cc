@@ -9,6 +9,7 @@ namespace {
 constexpr uint64_t kWindowSpin_ns = 20'000, kWindowSleep_ns = 50'000, kHoldSleep_ns = 1'000'000;
 constexpr uint64_t kDrainSleep_ns = 100'000;
 constexpr uint64_t kMaxAhead = 64;
+constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
 
 }  // namespace
 
@@ -146,8 +147,10 @@ void World::wait(uint32_t index, Obstacle why, uint64_t estimate) {
   if (why == Obstacle::kPulse) sleep_ns = 50'000 + c.held_ns / 8;
   if (c.in_flight_ns != 0) sleep_ns = std::min(sleep_ns, kDrainSleep_ns);
   sleep_ns = std::min(sleep_ns, kHoldSleep_ns);
+  if (input_.run.polls) spin_ns = kPoll_ns, sleep_ns = 0;
   const uint64_t stretch = std::min(spin_ns + sleep_ns, limit - std::min(limit, used));
-  push(now_ns_ + stretch + input_.host.wake_ns, EventKind::kHost, index, ++c.host_token);
+  const uint64_t wake_ns = input_.run.polls ? 0 : input_.host.wake_ns;
+  push(now_ns_ + stretch + wake_ns, EventKind::kHost, index, ++c.host_token);
 }
 
 // Futex wake, or what a spinning thread sees at once.

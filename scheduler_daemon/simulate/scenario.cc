@@ -343,6 +343,7 @@ class Loader {
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
     run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    run.polls = r.flag("polls", false);
     run.parameters.guard_ns = r.us("guard_us", run.parameters.guard_ns);
     run.parameters.window_ns = r.us("window_us", run.parameters.window_ns);
     run.parameters.slice_ns = r.us("slice_us", run.parameters.slice_ns);

@@ -55,6 +55,7 @@ struct RunSpec {  // how the GPU is shared
   Regime regime = Regime::kMpsPriority;
   double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
   double transform_overhead = 0;  // of transformed kernels
+  bool polls = false;  // held launches watch without sleeping, as a peer with a polling server does
   policy::Parameters parameters;
 };
 
