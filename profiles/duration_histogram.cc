@@ -10,10 +10,6 @@ namespace {
 constexpr unsigned kSubBits = 5;
 constexpr uint64_t kSub = 1u << kSubBits;
 
-uint64_t saturating_add(uint64_t a, uint64_t b) {
-  return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 }  // namespace
 
 uint32_t duration_bucket(uint64_t ns) {
@@ -29,25 +25,21 @@ uint64_t duration_bucket_begin_ns(uint32_t bucket) {
 }
 
 void DurationHistogram::add(uint64_t ns, uint64_t n) {
-  if (n == 0) return;
+  if (n == 0 || n > kMaxSamples - samples) return;
   min_ns = samples ? std::min(min_ns, ns) : ns;
   max_ns = std::max(max_ns, ns);
-  samples = saturating_add(samples, n);
+  samples += n;
   total_ns += double(ns) * double(n);
-  uint64_t& count = buckets[duration_bucket(ns)];
-  count = saturating_add(count, n);
+  buckets[duration_bucket(ns)] += n;
 }
 
 void DurationHistogram::merge(const DurationHistogram& other) {
-  if (other.samples == 0) return;
+  if (other.samples == 0 || other.samples > kMaxSamples - samples) return;
   min_ns = samples ? std::min(min_ns, other.min_ns) : other.min_ns;
   max_ns = std::max(max_ns, other.max_ns);
-  samples = saturating_add(samples, other.samples);
+  samples += other.samples;
   total_ns += other.total_ns;
-  for (auto [bucket, n] : other.buckets) {
-    uint64_t& count = buckets[bucket];
-    count = saturating_add(count, n);
-  }
+  for (auto [bucket, n] : other.buckets) buckets[bucket] += n;
 }
 
 uint64_t DurationHistogram::quantile_ns(double q) const {

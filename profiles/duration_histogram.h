@@ -14,6 +14,10 @@ inline constexpr uint32_t kMaxDurationBucket = 59 * 32 + 31;  // of UINT64_MAX
 uint32_t duration_bucket(uint64_t ns);
 uint64_t duration_bucket_begin_ns(uint32_t bucket);  // smallest duration in it
 
+// More than a GPU launches in its life. What would exceed it is not added: counts stay consistent whatever a
+// file says.
+inline constexpr uint64_t kMaxSamples = uint64_t(1) << 53;
+
 struct DurationHistogram {
   uint64_t samples = 0;
   double total_ns = 0;

@@ -51,8 +51,7 @@ void merge(KernelProfile& into, const KernelProfile& from) {
     for (auto& [pipe, operations] : into.operations)
       if (!from.operations.count(pipe)) operations *= old_share;
     for (const auto& [pipe, operations] : from.operations) mean(into.operations[pipe], operations);
-    const uint64_t sum = into.work_samples + from.work_samples;
-    into.work_samples = sum < from.work_samples ? UINT64_MAX : sum;
+    into.work_samples = std::min(into.work_samples + from.work_samples, kMaxSamples);
   }
   if (from.bound != Class::kUnknown || into.bound == Class::kUnknown) {
     into.bound = from.bound;

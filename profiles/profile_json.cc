@@ -115,7 +115,7 @@ void read_duration(Fields& record, const std::string& place, DurationHistogram& 
   const json* value = record.find("duration", false);
   if (!value) return;
   Fields in(*value, place + ".duration");
-  out.samples = in.whole("samples", UINT64_MAX, true);
+  out.samples = in.whole("samples", kMaxSamples, true);
   out.total_ns = in.real("total_ns", kMostTotalNs, true);
   out.min_ns = in.whole("min_ns", UINT64_MAX, true);
   out.max_ns = in.whole("max_ns", UINT64_MAX, true);
@@ -129,7 +129,7 @@ void read_duration(Fields& record, const std::string& place, DurationHistogram& 
         break;
       }
       const uint64_t bucket = in.whole_value(pair[0], "bucket", kMaxDurationBucket);
-      const uint64_t count = in.whole_value(pair[1], "count of a bucket", UINT64_MAX - sum);
+      const uint64_t count = in.whole_value(pair[1], "count of a bucket", kMaxSamples - sum);
       out.buckets[uint32_t(bucket)] += count;
       sum += count;
     }
@@ -142,7 +142,7 @@ void read_work(Fields& record, const std::string& place, KernelProfile& out) {
   const json* value = record.find("work", false);
   if (!value) return;
   Fields in(*value, place + ".work");
-  out.work_samples = in.whole("samples", UINT64_MAX, true);
+  out.work_samples = in.whole("samples", kMaxSamples, true);
   out.n_blocks = in.real("blocks_per_launch");
   out.memory_bytes = in.real("memory_bytes_per_launch");
   out.warp_instructions = in.real("warp_instructions_per_launch");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh ptx|image [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
+# run.sh ptx|image|profile [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
 # inputs go to a scratch folder; add the few that matter to corpus/ by hand (small ones).
 set -euo pipefail
 name=$1 seconds=${2:-60}
@@ -11,7 +11,9 @@ mkdir -p "$out/$name.corpus"
 case $name in
   ptx) sources=("$root"/kernels/ptx/*.cc "$root"/kernels/slice/*.cc) libraries=() seeds=("$root/tests/golden/ptx") ;;
   image) sources=("$root"/kernels/image/*.cc) libraries=(-lzstd -llz4) seeds=() ;;
-  *) echo "usage: run.sh ptx|image [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
+  profile)
+    sources=("$root"/profiles/*.cc) libraries=() seeds=("$root/profiles/gpus") ;;
+  *) echo "usage: run.sh ptx|image|profile [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
 esac
 clang++ -std=c++20 -g -O1 -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
   -o "$out/${name}_fuzzer" "$root/tests/fuzz/${name}_fuzz.cc" "${sources[@]}" "${libraries[@]}"
