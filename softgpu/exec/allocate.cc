@@ -91,7 +91,7 @@ bool Decoder::allocate() {
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t b = blocks; b-- > 0;) {
-      uint64_t* o = &out[size_t{b} * words];
+      uint64_t* o = out.data() + size_t{b} * words;
       for (uint32_t s : next[b])
         for (uint32_t w = 0; w < words; ++w) o[w] |= in[size_t{s} * words + w];
       for (uint32_t w = 0; w < words; ++w) {

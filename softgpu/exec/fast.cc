@@ -842,6 +842,53 @@ const Op* global(Warp& w, const Op* op) {
   return op + 1;
 }
 
+#if TS_ISA == 512
+// Loads of 32-bit elements by lanes that lie within 128 bytes, in any order and with repetitions, as when a
+// tile of a matrix is read: two vectors and a permutation. False if the lanes lie otherwise.
+inline constexpr unsigned kWindow = 128;
+template <unsigned kCount, class A>
+TS_INLINE bool load_window(Warp& w, const Op* op) {
+  constexpr unsigned stride = 4 * kCount;
+  if (w.shared_bytes < kWindow) return false;
+  const A* a = at<A>(w, op->a);
+  const A imm = static_cast<A>(op->imm);
+  const uint64_t first = static_cast<A>(a[__builtin_ctz(w.mask)] + imm), last = w.shared_bytes - kWindow;
+  const uint64_t begin = (first < last ? first : last) & ~uint64_t{15};
+  const A shift = imm - static_cast<A>(begin);
+  Mask bad = 0;
+  __m512i index[2];
+  constexpr unsigned n = kVectorBytes / sizeof(A);
+  for (unsigned half = 0; half < 2; ++half) {
+    Vec<A> x[16 / n];
+    for (unsigned part = 0; part < 16 / n; ++part) {
+      const unsigned i = half * 16 + part * n;
+      x[part] = load<Vec<A>>(a + i) + shift;
+      bad |= bits_of((x[part] > static_cast<A>(kWindow - stride)) |
+                     ((x[part] & static_cast<A>(stride - 1)) != 0))
+             << i;
+    }
+    if constexpr (sizeof(A) == 8)
+      index[half] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32((__m512i)x[0])),
+                                       _mm512_cvtepi64_epi32((__m512i)x[1]), 1);
+    else
+      index[half] = (__m512i)x[0];
+    index[half] = _mm512_srli_epi32(index[half], 2);
+  }
+  if (bad & w.mask) return false;
+  const char* from = w.shared + begin;
+  const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + 64);
+  for (unsigned k = 0; k < kCount; ++k) {
+    uint32_t* d = at<uint32_t>(w, element(op, k));
+    for (unsigned half = 0; half < 2; ++half) {
+      const __m512i r = _mm512_permutex2var_epi32(
+          low, _mm512_add_epi32(index[half], _mm512_set1_epi32(static_cast<int>(k))), high);
+      store_masked(d + half * 16, (Vec<uint32_t>)r, w.mask >> (half * 16));
+    }
+  }
+  return true;
+}
+#endif
+
 template <class E, unsigned kCount, bool kStore, class A>
 TS_INLINE const Op* shared_by(Warp& w, const Op* op) {
   using S = typename Storage<E>::T;
@@ -886,6 +933,10 @@ TS_INLINE const Op* shared_by(Warp& w, const Op* op) {
     }
     return op + 1;
   }
+#if TS_ISA == 512
+  if constexpr (!kStore && sizeof(E) == 4)
+    if (load_window<kCount, A>(w, op)) return op + 1;
+#endif
   if (__builtin_expect(
           w.shared_bytes < stride || outside<A>(w, op, 0, static_cast<A>(w.shared_bytes - stride), stride),
           0))

@@ -36,14 +36,18 @@ void measure(TestModule& m, const char* name, std::array<uint32_t, 3> grid, std:
               best / static_cast<double>(work.warp_instructions));
 }
 
+std::string read(const char* path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::ifstream file(TESSERA_TEST_PTX);
-  std::stringstream text;
-  text << file.rdbuf();
+  const std::string text = read(TESSERA_TEST_PTX);
   const double begin = now_ns();
-  TestModule m(text.str());
+  TestModule m(text);
   std::printf("module load %.3f ms\n", (now_ns() - begin) / 1e6);
   if (!m.ok()) {
     std::printf("%s\n", m.error.c_str());
@@ -61,6 +65,13 @@ int main(int argc, char** argv) {
   if (wanted("matmul32"))
     measure(m, "matmul32", {8, 8, 1}, {32, 32, 1},
             Params().add(x.address()).add(y.address()).add(z.address()).add(edge));
+  if (wanted("gemm")) {  // of the sample programs, k = 256 in panels of 64
+    TestModule samples(read(TESSERA_GEMM_PTX));
+    if (samples.ok())
+      measure(samples, samples.program->kernel_names().at(0).c_str(), {edge / 16u, edge / 32u, 1}, {64, 1, 1},
+              Params().add(x.address()).add(y.address()).add(z.address()).add(edge).add(edge).add(64),
+              64 * (34 + 16) * 4);
+  }
   if (wanted("block_sum"))
     measure(m, "block_sum", {64, 1, 1}, {256, 1, 1}, Params().add(x.address()).add(z.address()).add(n));
   if (wanted("softmax_rows"))

@@ -622,6 +622,59 @@ TEST(Forms, WarpControl) {
       first);
 }
 
+// Loads from shared memory in the patterns of tiles: near one another, repeated, in any order, at both ends
+// of the memory, by some lanes only, aligned or not.
+TEST(Forms, SharedPatterns) {
+  struct Pattern {
+    uint32_t base, step, wrap;  // word of a lane: base + (lane * step & wrap)
+  };
+  const std::string fill =
+      "mov.u32 %r4, s; mul.lo.u32 %r5, %r1, 16; add.u32 %r5, %r5, %r4; shl.b32 %r6, %r1, 2; add.u32 %r7, "
+      "%r6, 1;"
+      "add.u32 %r8, %r6, 2; add.u32 %r9, %r6, 3; st.shared.v4.u32 [%r5], {%r6, %r7, %r8, %r9}; bar.warp.sync "
+      "-1;\n";
+  for (const Pattern& p : {Pattern{0, 1, 15}, Pattern{3, 5, 31}, Pattern{96, 3, 31}, Pattern{64, 7, 63},
+                           Pattern{124, 1, 3}, Pattern{0, 4, 127}, Pattern{40, 11, 12}})
+    for (unsigned vector : {1u, 2u, 4u})
+      for (bool wide : {false, true})
+        for (bool some : {false, true}) {
+          const uint32_t base = p.base / vector * vector, wrap = p.wrap & ~(vector - 1);
+          const std::string address = wide ? "[%rd3]" : "[%r10]", guard = some ? "@%p1 " : "";
+          const std::string load = vector == 1   ? "ld.shared.u32 %r2, " + address
+                                   : vector == 2 ? "ld.shared.v2.u32 {%r11, %r2}, " + address
+                                                 : "ld.shared.v4.u32 {%r11, %r12, %r13, %r2}, " + address;
+          SCOPED_TRACE(load + " from " + std::to_string(base));
+          const auto got =
+              warp(fill + "mul.lo.u32 %r10, %r1, " + std::to_string(p.step) + "; and.b32 %r10, %r10, " +
+                   std::to_string(wrap) + "; add.u32 %r10, %r10, " + std::to_string(base) +
+                   "; shl.b32 %r10, %r10, 2; add.u32 %r10, %r10, %r4; cvt.u64.u32 %rd3, %r10;"
+                   "mov.u32 %r2, 1000; mov.u32 %r3, 0x5a5a5a58; shr.u32 %r3, %r3, %r1; and.b32 %r3, %r3, 1;"
+                   "setp.eq.u32 %p1, %r3, 1;\n" +
+                   guard + load + ";");
+          for (uint32_t lane = 0; lane < 32; ++lane) {
+            const bool loads = !some || (0x5a5a5a58u >> lane & 1);
+            EXPECT_EQ(got[lane], loads ? base + (lane * p.step & wrap) + vector - 1 : 1000) << lane;
+          }
+        }
+}
+TEST(Forms, SharedPatternsKeepToTheMemory) {
+  const auto fault = [](const std::string& address) {
+    TestModule m(
+        ptx_header() +
+        ".visible .entry k()\n{\n.reg .b32 %r<8>;\n.shared .align 16 .b8 s[512];\nmov.u32 %r1, %tid.x;\n"
+        "mov.u32 %r4, s;\nand.b32 %r2, %r1, 3;\n" +
+        address + "ld.shared.u32 %r3, [%r2];\nret;\n}\n");
+    EXPECT_TRUE(m.ok()) << m.error;
+    return m.run("k", {1, 1, 1}, {32, 1, 1}, Params());
+  };
+  EXPECT_EQ(fault("mad.lo.u32 %r2, %r2, 4, 496; add.u32 %r2, %r2, %r4;\n").kind, FaultKind::kNone);
+  const Fault beyond = fault("mad.lo.u32 %r2, %r2, 4, 500; add.u32 %r2, %r2, %r4;\n");
+  EXPECT_EQ(beyond.kind, FaultKind::kIllegalAddress);
+  EXPECT_EQ(beyond.thread[0], 3u);
+  EXPECT_EQ(fault("mad.lo.u32 %r2, %r2, 4, 18; add.u32 %r2, %r2, %r4;\n").kind,
+            FaultKind::kMisalignedAddress);
+}
+
 // A matrix of 8x8 halves: lane i holds the elements 2i and 2i+1 of it in row-major order.
 TEST(Forms, MatrixTransposeAndStore) {
   std::vector<uint32_t> transposed(32), rows(32);
