@@ -56,14 +56,21 @@ int main(int argc, char** argv) {
   demo->callback([&] { status = cli::demo(demo_options); });
 
   cli::SimulateOptions simulate_options;
-  auto* simulate = app.add_subcommand("simulate", "Policies on a modelled GPU in virtual time: docs/simulator.md");
+  auto* simulate =
+      app.add_subcommand("simulate", "Policies on a modelled GPU in virtual time: docs/simulator.md");
   simulate->add_option("scenario", simulate_options.scenario, "a TOML file; scenarios/ has some")->required();
-  simulate->add_option("--seeds", simulate_options.seeds, "how often, each time with other draws (default: the scenario's)")
+  simulate
+      ->add_option("--seeds", simulate_options.seeds,
+                   "how often, each time with other draws (default: the scenario's)")
       ->check(CLI::Range(1, 1000));
-  simulate->add_option("--first-seed", simulate_options.first_seed, "the first of them")->capture_default_str();
-  simulate->add_option("--policy", simulate_options.policies, "only these of the scenario, or others as NAME@REGIME")
+  simulate->add_option("--first-seed", simulate_options.first_seed, "the first of them")
+      ->capture_default_str();
+  simulate
+      ->add_option("--policy", simulate_options.policies,
+                   "only these of the scenario, or others as NAME@REGIME")
       ->delimiter(',');
-  simulate->add_option("--duration-ms", simulate_options.duration_ms, "virtual time of each run (default: the scenario's)");
+  simulate->add_option("--duration-ms", simulate_options.duration_ms,
+                       "virtual time of each run (default: the scenario's)");
   simulate->add_flag("--cells", simulate_options.cells, "also show every cell");
   simulate->add_option("--json", simulate_options.json, "write the results there");
   simulate->add_option("--csv", simulate_options.csv, "write one row per cell and seed there");
@@ -81,7 +88,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
   profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
-  profile->add_option("command", profile_options.command, "the program and its arguments, after --")->required();
+  profile->add_option("command", profile_options.command, "the program and its arguments, after --")
+      ->required();
   profile->positionals_at_end();
   profile->callback([&] { status = cli::profile(profile_options); });
 
