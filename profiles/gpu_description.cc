@@ -180,6 +180,16 @@ class Reader {
 }  // namespace
 
 base::Result<GpuDescription> parse_gpu_description(const std::string& text, const std::string& path) {
+  // toml++ 3.3 has undefined behaviour on some characters outside ASCII where a key should be; descriptions
+  // need none.
+  const auto odd = std::find_if(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; });
+  if (odd != text.end()) {
+    const size_t at = size_t(odd - text.begin()), line_begin = text.rfind('\n', at) + 1;  // npos + 1 is 0
+    std::ostringstream message;
+    message << path << ":" << 1 + std::count(text.begin(), odd, '\n') << ":" << at - line_begin + 1
+            << ": only ASCII characters may be used, also in comments";
+    return base::error(Code::kInvalid, message.str());
+  }
   toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(path));
   if (!parsed) {
     const toml::parse_error& e = parsed.error();

@@ -123,6 +123,12 @@ TEST(GpuDescription, ErrorHasLineAndColumn) {
   EXPECT_THAT(gpu.error().text, StartsWith("x.toml:3:3: unknown section or key 'bogus'"));
 }
 
+TEST(GpuDescription, OnlyAscii) {
+  auto gpu = parse_gpu_description("name = \"x\"\n# caf\u00e9\n", "x.toml");
+  ASSERT_FALSE(gpu.ok());
+  EXPECT_THAT(gpu.error().text, StartsWith("x.toml:2:6: only ASCII"));
+}
+
 TEST(GpuDescription, MissingFileSaysWhatToSet) {
   auto gpu = load_gpu_description("/nonexistent/x.toml");
   ASSERT_FALSE(gpu.ok());
