@@ -766,6 +766,21 @@ TS_INLINE Mask outside(Warp& w, const Op* op, A begin, A most, unsigned stride) 
 template <class A>
 TS_INLINE uint64_t count_sectors(Warp& w, const Op* op, unsigned bytes) {
   const A* a = at<A>(w, op->a);
+#if TS_ISA == 512
+  // Aligned accesses of at most 16 bytes: none spans two sectors.
+  if (w.mask == ~0u && sizeof(A) == 8) {
+    const __m512i shift = _mm512_set1_epi64(op->imm);
+    __m512i before = _mm512_set1_epi64(-1);
+    unsigned changes = 0;
+    for (unsigned i = 0; i < kLanes; i += 8) {
+      const __m512i s = _mm512_srli_epi64(_mm512_add_epi64(_mm512_loadu_si512(a + i), shift), 5);
+      changes += static_cast<unsigned>(
+          __builtin_popcount(_mm512_cmpneq_epi64_mask(s, _mm512_alignr_epi64(s, before, 7))));
+      before = s;
+    }
+    return changes * uint64_t{32};
+  }
+#endif
   uint64_t last = ~uint64_t{0}, n = 0;
   for (Mask left = w.mask; left; left &= left - 1) {
     uint64_t x = (a[__builtin_ctz(left)] + static_cast<uint64_t>(op->imm));

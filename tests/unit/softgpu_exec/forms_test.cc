@@ -675,6 +675,34 @@ TEST(Forms, SharedPatternsKeepToTheMemory) {
             FaultKind::kMisalignedAddress);
 }
 
+// Sectors of 32 bytes: neighbouring lanes in one sector count once.
+TEST(Forms, SectorsOfScatteredLoads) {
+  for (uint32_t step : {3u, 8u, 11u, 37u})
+    for (uint32_t lanes : {32u, 27u}) {
+      DeviceArray<uint32_t> a(64);
+      TestModule m(
+          ptx_header() +
+          ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\n"
+          "ld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\nmul.lo.u32 %r2, %r1, " +
+          std::to_string(step) +
+          ";\nand.b32 %r2, %r2, 63;\nmul.wide.u32 %rd2, %r2, 4;\nadd.s64 %rd2, %rd2, %rd1;\n"
+          "ld.global.u32 %r3, [%rd2];\nret;\n}\n");
+      ASSERT_TRUE(m.ok()) << m.error;
+      uint64_t want = 0, last = ~uint64_t{0};
+      for (uint32_t lane = 0; lane < lanes; ++lane) {
+        const uint64_t sector = (a.address() + (lane * step & 63) * 4) / 32;
+        want += sector != last ? 32 : 0;
+        last = sector;
+      }
+      for (int round = 0; round < 2; ++round) {  // the second finds the range remembered
+        Work work;
+        ASSERT_EQ(m.run("k", {2, 1, 1}, {lanes, 1, 1}, Params().add(a.address()), 0, &work).kind,
+                  FaultKind::kNone);
+        EXPECT_EQ(work.global_bytes, 2 * want) << step << " " << lanes;
+      }
+    }
+}
+
 // A matrix of 8x8 halves: lane i holds the elements 2i and 2i+1 of it in row-major order.
 TEST(Forms, MatrixTransposeAndStore) {
   std::vector<uint32_t> transposed(32), rows(32);
