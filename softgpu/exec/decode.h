@@ -119,31 +119,58 @@ class Decoder {
   bool need(const ptx::Instruction& i, size_t at_least, size_t at_most);
 
   // --- opcodes
-#define TS_DECODE(name) bool name(const ptx::Instruction& i);
-  TS_DECODE(d_mov)
-  TS_DECODE(d_arith)
-  TS_DECODE(d_mul)
-  TS_DECODE(d_mad)
-  TS_DECODE(d_fma)
-  TS_DECODE(d_div)
-  TS_DECODE(d_unary)
-  TS_DECODE(d_bits)
-  TS_DECODE(d_shift)
-  TS_DECODE(d_setp)
-  TS_DECODE(d_set)
-  TS_DECODE(d_selp) TS_DECODE(d_slct) TS_DECODE(d_cvt) TS_DECODE(d_cvta) TS_DECODE(d_isspacep)
-      TS_DECODE(d_approx) TS_DECODE(d_special_bits) TS_DECODE(d_carry) TS_DECODE(d_dp) TS_DECODE(d_minmax)
-          TS_DECODE(d_testp) TS_DECODE(d_copysign) TS_DECODE(d_ld) TS_DECODE(d_st) TS_DECODE(d_atom)
-              TS_DECODE(d_nothing) TS_DECODE(d_cp) TS_DECODE(d_bra) TS_DECODE(d_brx) TS_DECODE(d_ret)
-                  TS_DECODE(d_exit) TS_DECODE(d_call) TS_DECODE(d_trap) TS_DECODE(d_bar)
-                      TS_DECODE(d_nanosleep) TS_DECODE(d_shfl) TS_DECODE(d_vote) TS_DECODE(d_match)
-                          TS_DECODE(d_redux) TS_DECODE(d_activemask) TS_DECODE(d_elect) TS_DECODE(d_ldmatrix)
-                              TS_DECODE(d_mma) TS_DECODE(d_wmma) TS_DECODE(d_movmatrix) TS_DECODE(d_mbarrier)
-                                  TS_DECODE(d_vabsdiff)
+#define TS_DECODE(name) bool name(const ptx::Instruction& i)
+  TS_DECODE(d_mov);
+  TS_DECODE(d_arith);
+  TS_DECODE(d_mul);
+  TS_DECODE(d_mad);
+  TS_DECODE(d_fma);
+  TS_DECODE(d_div);
+  TS_DECODE(d_unary);
+  TS_DECODE(d_bits);
+  TS_DECODE(d_shift);
+  TS_DECODE(d_setp);
+  TS_DECODE(d_set);
+  TS_DECODE(d_selp);
+  TS_DECODE(d_slct);
+  TS_DECODE(d_cvt);
+  TS_DECODE(d_cvta);
+  TS_DECODE(d_isspacep);
+  TS_DECODE(d_approx);
+  TS_DECODE(d_special_bits);
+  TS_DECODE(d_carry);
+  TS_DECODE(d_dp);
+  TS_DECODE(d_minmax);
+  TS_DECODE(d_testp);
+  TS_DECODE(d_copysign);
+  TS_DECODE(d_ld);
+  TS_DECODE(d_st);
+  TS_DECODE(d_atom);
+  TS_DECODE(d_nothing);
+  TS_DECODE(d_cp);
+  TS_DECODE(d_bra);
+  TS_DECODE(d_brx);
+  TS_DECODE(d_ret);
+  TS_DECODE(d_exit);
+  TS_DECODE(d_call);
+  TS_DECODE(d_trap);
+  TS_DECODE(d_bar);
+  TS_DECODE(d_nanosleep);
+  TS_DECODE(d_shfl);
+  TS_DECODE(d_vote);
+  TS_DECODE(d_match);
+  TS_DECODE(d_redux);
+  TS_DECODE(d_activemask);
+  TS_DECODE(d_elect);
+  TS_DECODE(d_ldmatrix);
+  TS_DECODE(d_mma);
+  TS_DECODE(d_wmma);
+  TS_DECODE(d_movmatrix);
+  TS_DECODE(d_mbarrier);
+  TS_DECODE(d_vabsdiff);
 #undef TS_DECODE
 
-                                      bool fragment(const ptx::Operand& o, Ty type, bool is_def,
-                                                    uint32_t* first, uint8_t* n);
+  bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);
   bool finish_mma(const ptx::Instruction& i, MatrixInfo& info);
   bool allocate();  // registers, targets, final code (allocate.cc)
 
