@@ -74,6 +74,38 @@ CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
 
 // First cut of a kernel: the variant's handle from the driver. Not while a capture is open (loading may be
 // lazy).
+// A kernel of the record's image by name, as launches take it: a CUkernel stands in for its function there
+// (cuda.h, cuLaunchKernel). Null if there is none.
+CUfunction launchable(const KernelRecord& kernel, const char* name) {
+  const auto& real = driver_api::real();
+  CUfunction found = nullptr;
+  const CUresult result = kernel.owner_is_library
+                              ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&found),
+                                                        static_cast<CUlibrary>(kernel.owner), name)
+                              : real.cuModuleGetFunction(&found, static_cast<CUmodule>(kernel.owner), name);
+  return result == CUDA_SUCCESS ? found : nullptr;
+}
+
+// The same for attribute calls, which are not documented to take a CUkernel.
+CUfunction function_of(const KernelRecord& kernel, CUfunction handle) {
+  if (!kernel.owner_is_library || !handle) return handle;
+  CUfunction function = nullptr;
+  driver_api::real().cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle));
+  return function;
+}
+
+// What the program allowed the original, the variant needs too.
+void mirror_attributes(CUfunction original, CUfunction variant) {
+  const auto& real = driver_api::real();
+  if (!original || !variant) return;
+  for (const CUfunction_attribute attribute : {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                               CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT}) {
+    int value = -1;
+    if (real.cuFuncGetAttribute(&value, attribute, original) == CUDA_SUCCESS && value >= 0)
+      real.cuFuncSetAttribute(variant, attribute, value);
+  }
+}
+
 CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch) noexcept {
   CUfunction variant = kernel.variant.load(std::memory_order_acquire);
   if (variant == kNoVariant || !gate::enter_driver()) return nullptr;
@@ -81,27 +113,15 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch)
   if (!variant) {
     char name[1024];
     const size_t bytes = strlen(kernel.name);
-    CUresult result = CUDA_ERROR_NOT_FOUND;
     if (bytes + kSuffixBytes < sizeof name) {
       memcpy(name, kernel.name, bytes);
       memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
-      result = kernel.owner_is_library
-                   ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&variant),
-                                             static_cast<CUlibrary>(kernel.owner), name)
-                   : real.cuModuleGetFunction(&variant, static_cast<CUmodule>(kernel.owner), name);
+      variant = launchable(kernel, name);
     }
-    if (result != CUDA_SUCCESS || !variant) variant = kNoVariant;
+    if (!variant) variant = kNoVariant;
   }
   if (variant != kNoVariant && launch.shared_bytes > kernel.variant_shared_bytes.load(kRelaxed)) {
-    // What the program allowed the original, the variant needs too. A CUkernel stands for its function here.
-    int allowed = 0, carveout = -1;
-    real.cuFuncGetAttribute(&allowed, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.function);
-    if (allowed > 0)
-      real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, allowed);
-    if (real.cuFuncGetAttribute(&carveout, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                                launch.function) == CUDA_SUCCESS &&
-        carveout >= 0)
-      real.cuFuncSetAttribute(variant, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, carveout);
+    mirror_attributes(function_of(kernel, launchable(kernel, kernel.name)), function_of(kernel, variant));
     kernel.variant_shared_bytes.store(launch.shared_bytes, kRelaxed);
   }
   int per_sm = 0;
