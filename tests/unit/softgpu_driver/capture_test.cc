@@ -244,7 +244,8 @@ TEST_F(CaptureApi, ExplicitGraph) {
   CUgraphNodeType type;
   EXPECT_CU(cuGraphNodeGetType(copy, &type));
   EXPECT_EQ(CU_GRAPH_NODE_TYPE_MEMCPY, type);
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&again, graph, &again + 1, 1, &fill, context));
+  const CUgraphNode wild = reinterpret_cast<CUgraphNode>(&type);
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&again, graph, &wild, 1, &fill, context));
 
   CUgraph clone;
   CUgraphExec exec;
