@@ -54,10 +54,10 @@ def main():
     for bar, share, ratio in zip(bars, shares, ratios):
         right.text(bar.get_width() + 0.01, bar.get_y() + bar.get_height() / 2,
                    f"{share:.2f}   p99 x{ratio:.2f}", va="center", fontsize=8)
-    right.set_xlim(0, 1.35)
+    right.set_xlim(0, 1.5)
     right.invert_yaxis()
     right.set_xlabel("trainer, share of alone")
-    right.set_title("what the trainer keeps, and what the service pays")
+    right.set_title("trainer keeps, service pays")
     figure.suptitle(f"{demo['gpu']}, {demo['seconds']} s per phase, commit {demo['commit'][:12]}"
                     + ("" if demo["valid"] else "   INVALID RUN"), fontsize=10)
     figure.tight_layout()
