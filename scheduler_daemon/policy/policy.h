@@ -35,6 +35,7 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint64_t burst_ns = 0;           // protected: solo length of its latest burst
   uint64_t short_gap_ns = 0;       // protected: nine of ten idle gaps are longer
   uint64_t blocks_launched = 0;    // thread blocks started since it attached
+  uint64_t uncut_launches = 0;     // best-effort: launches seen so far that could not be cut
   uint32_t launch_sms = 0;         // best-effort: SMs that its next launch would fill if it were not cut
   uint32_t wave_blocks = 0;        // best-effort: blocks of its next launch that fill the GPU once
   uint64_t slice_overhead_ns = 0;  // best-effort: learnt cost of one slice more
@@ -77,8 +78,8 @@ struct Parameters {  // from TOML [policy]; each bounded and documented in docs/
   uint64_t max_hold_ns = 200'000'000;  // total wait of one call; turns are shortened so that all fit into it
   uint64_t idle_grace_ns = 2'000'000;  // a turn is passed on when its holder did nothing for this long
   uint64_t drain_timeout_ns = 1'000'000'000;  // a revoked client that never drains is hung: others proceed
-  double slowdown_target = 0.05;  // `tessera`: of protected bursts, by packed work
-  double min_share = 0;           // `tessera`: of the time, for best-effort work whatever protected clients do
+  double slowdown_target = 0.05;              // `tessera`: of protected bursts, by packed work
+  double min_share = 0;  // `tessera`: of the time, for best-effort work whatever protected clients do
 };
 
 class Policy {  // holds only what it must remember between decisions (virtual time, whose turn)

@@ -15,8 +15,11 @@ constexpr uint64_t kSlicesInFlight = 3;  // one runs, one is ready, one is on it
 // Gaps.
 constexpr uint64_t kLongestGap_ns = base::us(1500);  // longer gaps are worth using
 // Packing.
-constexpr double kFirstShare = 0.02, kShareStep = 0.005, kMostShare = 0.5, kLeastShare = 0.005;
-constexpr uint64_t kSoloEvery = 50;  // 2 % of the bursts refresh the baseline
+constexpr double kFirstShare = 0.02, kShareStep = 0.01, kMostShare = 0.5, kLeastShare = 0.005;
+constexpr uint64_t kJudgedBursts = 4;
+constexpr double kMostSlowdown = 2;                        // an outlier counts as this
+constexpr double kBusyMemory_ns = 100e6, kMostBusy = 0.8;  // busier than this: no packing
+constexpr uint64_t kSoloEvery = 50;                        // 2 % of the bursts refresh the baseline
 constexpr uint64_t kFirstBlock = 8;  // bursts without packing after one that was too slow
 constexpr uint64_t kMostDoublings = 8;
 constexpr uint64_t kPackLook_ns = base::us(500);  // a busy pulse tells nobody
@@ -55,6 +58,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   if (o.mps) share_fairly(o, &d);
   if (o.mps && both_kinds(o)) pack(o, &d);
   if (parameters_.min_share > 0) keep_minimum(o, &d);
+  last_look_ns_ = o.now_ns;
   return d;
 }
 
@@ -66,18 +70,28 @@ void TesseraPolicy::learn(const Observation& o) {
   for (const ClientView& c : o.clients) {
     if (!is_protected(c)) continue;
     Watched& w = watched_[c.id];
+    const double passed = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
+    w.busy_share += (double(c.busy) - w.busy_share) * std::min(1.0, passed / kBusyMemory_ns);
     if (c.bursts == w.bursts) continue;
     w.bursts = c.bursts;
     if (!w.packed) continue;
     w.packed = false;
     Width& width = w.widths[size_t(w.packed_class)];
-    if (c.slowdown > 1 + parameters_.slowdown_target) {
+    if (c.slowdown <= 0) continue;
+    // Single bursts vary for other reasons (what was in flight when they began): judged by their mean.
+    width.slowdown_sum += std::min(c.slowdown, kMostSlowdown);
+    if (++width.n_slowdowns < kJudgedBursts) continue;
+    const double mean = width.slowdown_sum / double(width.n_slowdowns);
+    width.slowdown_sum = 0;
+    width.n_slowdowns = 0;
+    if (mean > 1 + parameters_.slowdown_target * (1 - w.busy_share)) {
       width.share /= 2;
-      width.blocked_bursts = c.bursts + (kFirstBlock << std::min(width.punished, kMostDoublings));
+      if (width.share < kLeastShare)
+        width.blocked_bursts = c.bursts + (kFirstBlock << std::min(width.punished, kMostDoublings));
       ++width.punished;
-    } else if (c.slowdown > 0) {
+    } else {
       width.share = std::min(kMostShare, width.share + kShareStep);
-      if (width.punished > 0 && c.bursts % kFirstBlock == 0) --width.punished;
+      width.punished -= width.punished > 0;
     }
   }
 }
@@ -150,6 +164,7 @@ void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
 }
 
 void TesseraPolicy::pack(const Observation& o, Decision* d) {
+  if (parameters_.slowdown_target <= 0) return;
   const ClientView* hp = busiest(o);
   bool possible = false;
   for (const ClientView& c : o.clients) possible |= is_protected(c) && c.burst_ns != 0;
@@ -160,9 +175,10 @@ void TesseraPolicy::pack(const Observation& o, Decision* d) {
   for (const ClientView& c : o.clients)
     if (is_protected(c) && c.busy && c.id != hp->id) return;
   Watched& w = watched_[hp->id];
+  if (w.busy_share > kMostBusy) return;
   const ClientView* chosen = nullptr;
   for (const ClientView& c : o.clients) {
-    if (is_protected(c) || !has_demand(c) || c.wave_blocks == 0) continue;
+    if (is_protected(c) || !has_demand(c) || c.wave_blocks == 0 || c.uncut_launches != 0) continue;
     if (c.resource_class == ResourceClass::kUnknown || hp->resource_class == ResourceClass::kUnknown ||
         c.resource_class == hp->resource_class)
       continue;

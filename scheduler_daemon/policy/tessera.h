@@ -40,8 +40,11 @@ class TesseraPolicy final : public Policy {
     double share = 0;             // of a wave
     uint64_t blocked_bursts = 0;  // no packing until so many bursts were measured
     uint64_t punished = 0;        // decreases in a row: how long the next block lasts
+    double slowdown_sum = 0;      // of the bursts since the last change of the share
+    uint64_t n_slowdowns = 0;
   };
-  struct Watched {  // one protected client
+  struct Watched {          // one protected client
+    double busy_share = 0;  // of the time, over about kBusyMemory_ns
     uint64_t bursts = 0;
     Width widths[4];
     ResourceClass packed_class = ResourceClass::kUnknown;  // of whom we packed beside its latest burst
@@ -65,6 +68,7 @@ class TesseraPolicy final : public Policy {
   TemporalPolicy temporal_;
   std::unordered_map<uint64_t, Watched> watched_;
   std::unordered_map<uint64_t, Account> accounts_;
+  uint64_t last_look_ns_ = 0;
   uint64_t share_window_ns_ = 0, used_at_window_ns_ = 0;  // minimum share
 };
 

@@ -40,6 +40,7 @@ policy::ClientView World::view(const SimClient& c) const {
   v.in_flight_ns = c.in_flight_ns;
   v.queued_ns = c.queued_ns;
   v.used_ns = c.used_ns;
+  v.uncut_launches = c.uncut_launches;
   v.drained = c.drained_word == c.lease_word || c.in_flight_ns == 0;
   if (c.in_job && c.next_launch < c.job.size()) {
     const Kernel& k = c.job[c.next_launch].kernel;

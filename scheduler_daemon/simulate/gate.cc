@@ -53,6 +53,7 @@ void World::host(uint32_t index) {
     if (c.step_last_op != 0) return;  // the synchronise of this step follows
   }
   const Launch& launch = launch_of(c);
+  if (!launch.kernel.can_cut && c.blocks_left == 0 && !c.waiting()) ++c.uncut_launches;
   const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
   const bool free = c.lease.grant == policy::Grant::kFree;
   if (free && c.next_op - c.completed_op > kMaxAhead) {
@@ -150,13 +151,16 @@ void World::wait(uint32_t index, Obstacle why, uint64_t estimate) {
   if (input_.run.polls) spin_ns = kPoll_ns, sleep_ns = 0;
   const uint64_t stretch = std::min(spin_ns + sleep_ns, limit - std::min(limit, used));
   const uint64_t wake_ns = input_.run.polls ? 0 : input_.host.wake_ns;
-  push(now_ns_ + stretch + wake_ns, EventKind::kHost, index, ++c.host_token);
+  c.wakes_ns = now_ns_ + stretch + wake_ns;
+  push(c.wakes_ns, EventKind::kHost, index, ++c.host_token);
 }
 
 // Futex wake, or what a spinning thread sees at once.
 void World::wake(uint32_t index, uint64_t at_ns) {
   SimClient& c = clients_[index];
-  if (c.waiting()) push(at_ns, EventKind::kHost, index, ++c.host_token);
+  if (!c.waiting() || at_ns >= c.wakes_ns) return;  // its own timer is first
+  c.wakes_ns = at_ns;
+  push(at_ns, EventKind::kHost, index, ++c.host_token);
 }
 
 void World::mark(uint32_t index) {

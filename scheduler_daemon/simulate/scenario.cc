@@ -343,6 +343,8 @@ class Loader {
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
     run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    run.parameters.slowdown_target = r.number("slowdown_target", run.parameters.slowdown_target, 0, 1);
+    run.parameters.min_share = r.number("min_share", run.parameters.min_share, 0, 1);
     run.polls = r.flag("polls", false);
     run.parameters.guard_ns = r.us("guard_us", run.parameters.guard_ns);
     run.parameters.window_ns = r.us("window_us", run.parameters.window_ns);

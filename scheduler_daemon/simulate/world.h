@@ -63,8 +63,10 @@ struct SimClient {
   uint64_t notified_word = 0;
   uint64_t held_ns = 0, stuck_ns = 0, stretch_start_ns = 0, waiting_since_ns = 0, completed_at_stretch = 0;
   Obstacle waiting_for = Obstacle::kNone;
+  uint64_t wakes_ns = 0;  // while it waits: its pending kHost event
   uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
   uint64_t drained_word = 0;
+  uint64_t uncut_launches = 0;  // wide ones that may not be cut
   struct Sent {
     uint64_t op = 0, estimate_ns = 0;
     bool marked = false;  // a marker follows it

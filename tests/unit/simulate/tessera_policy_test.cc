@@ -1,0 +1,149 @@
+// `tessera` on single observations: when it packs, how wide, and when it must not.
+#include "scheduler_daemon/policy/tessera.h"
+
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+#include "scheduler_daemon/policy/burst_baseline.h"
+
+namespace tessera::policy {
+namespace {
+
+using base::ms;
+using base::us;
+
+struct World {
+  Parameters parameters;
+  TesseraPolicy policy{parameters};
+  Observation o{.now_ns = ms(100), .mps = true, .sm_count = 100};
+  World() {
+    o.clients.push_back({.id = 1,
+                         .priority = 7,
+                         .busy = true,
+                         .busy_since_ns = ms(99),
+                         .resource_class = ResourceClass::kCompute,
+                         .slowdown = 1,
+                         .bursts = 1,
+                         .burst_ns = ms(4)});
+    o.clients.push_back({.id = 2,
+                         .resource_class = ResourceClass::kMemory,
+                         .waiting = true,
+                         .waiting_since_ns = ms(99),
+                         .queued_ns = us(100),
+                         .launch_sms = 100,
+                         .wave_blocks = 400});
+  }
+  Lease lease() {
+    o.now_ns += us(500);
+    return policy.decide(o).leases.at(1);
+  }
+  // Bursts with this slowdown, each observed busy and measured; returns the last lease.
+  Lease bursts(int n, double slowdown) {
+    Lease last;
+    for (int i = 0; i < n; ++i) {
+      o.clients[0].bursts++;
+      o.clients[0].slowdown = slowdown;
+      last = lease();
+    }
+    return last;
+  }
+};
+
+TEST(Tessera, PacksNarrowlyBesideWorkOfAnotherClass) {
+  World w;
+  Lease lease = w.lease();
+  EXPECT_TRUE(lease.packed);
+  EXPECT_GT(lease.width_blocks, 0u);
+  EXPECT_LT(lease.width_blocks, 40u);
+}
+
+TEST(Tessera, DoesNotPackWithoutEveryCondition) {
+  struct {
+    const char* what;
+    void (*change)(World*);
+  } const kCases[] = {
+      {"no baseline", [](World* w) { w->o.clients[0].burst_ns = 0; }},
+      {"same class", [](World* w) { w->o.clients[1].resource_class = ResourceClass::kCompute; }},
+      {"unknown class", [](World* w) { w->o.clients[1].resource_class = ResourceClass::kUnknown; }},
+      {"unknown protected class", [](World* w) { w->o.clients[0].resource_class = ResourceClass::kUnknown; }},
+      {"cannot be cut", [](World* w) { w->o.clients[1].uncut_launches = 1; }},
+      {"no MPS", [](World* w) { w->o.mps = false; }},
+      {"idle", [](World* w) { w->o.clients[0].busy = false, w->o.clients[0].idle_since_ns = ms(100); }},
+      {"solo burst", [](World* w) { w->o.clients[0].bursts = 50; }},
+      {"two services busy", [](World* w) {
+         w->o.clients.push_back(w->o.clients[0]);
+         w->o.clients.back().id = 3;
+       }}};
+  for (const auto& c : kCases) {
+    World w;
+    c.change(&w);
+    EXPECT_FALSE(w.lease().packed) << c.what;
+  }
+}
+
+TEST(Tessera, WidensSlowlyAndHalvesWhenTheServiceSuffers) {
+  World w;
+  w.lease();
+  w.bursts(12, 1.0);
+  const double wide = w.policy.width_share(1, ResourceClass::kMemory);
+  EXPECT_GT(wide, 0.02);
+  w.bursts(5, 1.3);
+  EXPECT_LE(w.policy.width_share(1, ResourceClass::kMemory), wide / 2 + 0.011);
+  // One slow burst among good ones is not the packed work's fault.
+  World calm;
+  calm.lease();
+  calm.bursts(9, 1.0);
+  const double before = calm.policy.width_share(1, ResourceClass::kMemory);
+  calm.bursts(1, 1.05);
+  calm.bursts(4, 1.0);
+  EXPECT_GE(calm.policy.width_share(1, ResourceClass::kMemory), before);
+}
+
+TEST(Tessera, StopsPackingBesideAServiceThatKeepsSuffering) {
+  World w;
+  w.lease();
+  int packed = 0;
+  for (int i = 0; i < 400; ++i) packed += w.bursts(1, 1.5).packed;
+  EXPECT_LT(packed, 120);
+}
+
+TEST(Tessera, WaitsOutTheGapsThatTheServiceMakesInsideARequest) {
+  World w;
+  w.lease();
+  ClientView& hp = w.o.clients[0];
+  hp.busy = false;
+  hp.idle_since_ns = w.o.now_ns;
+  hp.short_gap_ns = us(800);
+  w.o.now_ns += us(400);
+  Decision d = w.policy.decide(w.o);
+  EXPECT_EQ(d.leases[1].grant, Grant::kHold);
+  EXPECT_LE(d.next_look_ns, hp.idle_since_ns + ms(1));
+  w.o.now_ns = hp.idle_since_ns + ms(1) + 1;
+  EXPECT_EQ(w.policy.decide(w.o).leases[1].grant, Grant::kGranted);
+  hp.short_gap_ns = ms(20);  // long gaps are for use
+  hp.idle_since_ns = w.o.now_ns;
+  w.o.now_ns += us(400);
+  EXPECT_EQ(w.policy.decide(w.o).leases[1].grant, Grant::kGranted);
+}
+
+TEST(Tessera, SlicesAreAsShortAsTheirCostAllows) {
+  World w;
+  w.o.clients[1].slice_overhead_ns = us(5);
+  EXPECT_NEAR(double(w.lease().slice_ns), double(us(165)), double(us(1)));
+  w.o.clients[1].slice_overhead_ns = us(500);
+  EXPECT_EQ(w.lease().slice_ns, w.parameters.slice_ns);
+}
+
+TEST(BurstBaseline, MedianOfSoloBurstsPerSignature) {
+  BurstBaseline b;
+  EXPECT_EQ(b.add(1, 100, true), 0);
+  b.add(1, 5000, true);  // an outlier
+  EXPECT_NEAR(b.add(1, 100, true), 1, 1e-9);
+  EXPECT_NEAR(b.add(1, 130, false), 1.3, 1e-9);
+  EXPECT_EQ(b.add(2, 130, false), 0);                       // another signature knows nothing yet
+  for (uint64_t s = 3; s < 10'000; ++s) b.add(s, 1, true);  // bounded
+  EXPECT_EQ(b.add(1, 100, false), 0);
+}
+
+}  // namespace
+}  // namespace tessera::policy
