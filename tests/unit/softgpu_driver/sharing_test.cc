@@ -26,8 +26,9 @@ namespace {
 // a wave of them takes 32 us of modelled time per round.
 constexpr unsigned kWave = 32, kThreads = 256;
 constexpr double kMsPerRound = 0.032;
-constexpr double kRequestMs = 6, kSliceMs = 2, kSwitchMs = 0.15;
-// A request needs three slices of its own; two turns of the neighbour lie between them, up to one before.
+constexpr double kRequestMs = 5, kSliceMs = 2, kSwitchMs = 0.15;
+// A request needs three slices of its own, the last one half; two turns of the neighbour lie between them, up
+// to one before.
 constexpr double kTurnMs = kSliceMs + 2 * kSwitchMs;
 
 unsigned rounds(double ms) {
