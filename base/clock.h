@@ -1,8 +1,8 @@
 // The one clock that crosses processes: CLOCK_MONOTONIC in nanoseconds (vDSO, no syscall). Any thread.
 #pragma once
 
-#include <ctime>
 #include <cstdint>
+#include <ctime>
 
 namespace tessera::base {
 

@@ -1,6 +1,7 @@
-// Shared futex on a word in memory that several processes map: the wait of a held launch, the wake of a grant.
-// Raw syscalls (no cancellation point, errno untouched by the caller's contract: use under ErrnoGuard). Any thread.
-// Source: futex(2); shared (not FUTEX_PRIVATE_FLAG) because the peers are different processes.
+// Shared futex on a word in memory that several processes map: the wait of a held launch, the wake of a
+// grant. Raw syscalls (no cancellation point, errno untouched by the caller's contract: use under
+// ErrnoGuard). Any thread. Source: futex(2); shared (not FUTEX_PRIVATE_FLAG) because the peers are different
+// processes.
 #pragma once
 
 #include <linux/futex.h>
@@ -23,6 +24,8 @@ inline long futex_wake_all(const uint32_t* word) {
   return syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-inline void cpu_relax() { __builtin_ia32_pause(); }
+inline void cpu_relax() {
+  __builtin_ia32_pause();
+}
 
 }  // namespace tessera::base

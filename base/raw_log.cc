@@ -37,7 +37,9 @@ void raw_log_init() {
   g_level.store(level, std::memory_order_relaxed);
 }
 
-LogLevel raw_log_level() { return LogLevel(g_level.load(std::memory_order_relaxed)); }
+LogLevel raw_log_level() {
+  return LogLevel(g_level.load(std::memory_order_relaxed));
+}
 
 void raw_log(LogLevel level, const char* format, ...) {
   if (int(level) > g_level.load(std::memory_order_relaxed)) return;

@@ -1,6 +1,6 @@
-// Text from inside a host program: formatted on the stack, written with one write(2), no allocation, no locale,
-// no stdio lock. Off unless TESSERA_LOG names a level (error, info, debug); at most kMaxLines per process.
-// Slow paths only; the hot path leaves counters (interpose/gate). Any thread.
+// Text from inside a host program: formatted on the stack, written with one write(2), no allocation, no
+// locale, no stdio lock. Off unless TESSERA_LOG names a level (error, info, debug); at most kMaxLines per
+// process. Slow paths only; the hot path leaves counters (interpose/gate). Any thread.
 #pragma once
 
 namespace tessera::base {

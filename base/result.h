@@ -10,14 +10,14 @@ namespace tessera::base {
 
 // Coarse reason, for code that must branch on it; the text is for people.
 enum class Code : int {
-  kInvalid = 1,      // malformed input or argument
-  kNotFound,         // file, symbol, process or entry does not exist
-  kUnsupported,      // well-formed, but outside what we do
-  kPermission,       // refused by the kernel or by configuration
-  kUnavailable,      // peer absent or gone; trying later may help
-  kVersion,          // peers do not speak a common version
-  kExhausted,        // a bound was reached
-  kInternal,         // our own invariant broke
+  kInvalid = 1,  // malformed input or argument
+  kNotFound,     // file, symbol, process or entry does not exist
+  kUnsupported,  // well-formed, but outside what we do
+  kPermission,   // refused by the kernel or by configuration
+  kUnavailable,  // peer absent or gone; trying later may help
+  kVersion,      // peers do not speak a common version
+  kExhausted,    // a bound was reached
+  kInternal,     // our own invariant broke
 };
 
 struct Error {
@@ -49,7 +49,11 @@ class [[nodiscard]] Result {
 // Result without a value: `Status s = f(); if (!s.ok()) ...`.
 struct Unit {};
 using Status = Result<Unit>;
-inline Status ok() { return Status(Unit{}); }
-inline Error error(Code code, std::string text) { return Error{code, std::move(text)}; }
+inline Status ok() {
+  return Status(Unit{});
+}
+inline Error error(Code code, std::string text) {
+  return Error{code, std::move(text)};
+}
 
 }  // namespace tessera::base
