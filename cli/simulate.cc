@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -60,6 +61,10 @@ int simulate(const SimulateOptions& options) {
   std::fprintf(stderr, "%.1f million events in %.1f s\n", double(report.n_events) / 1e6, seconds);
 
   std::string json = options.json, csv = options.csv;
+  if (!options.plot.empty()) {
+    std::error_code ignored;  // the write below says so if there is no folder
+    std::filesystem::create_directories(options.plot, ignored);
+  }
   if (!options.plot.empty() && json.empty()) json = options.plot + "/simulation.json";
   if (!json.empty() && !write_file(json, simulate::to_json(scenario, report))) return 1;
   if (!csv.empty() && !write_file(csv, simulate::to_csv(scenario, report))) return 1;

@@ -26,6 +26,7 @@ policy::ClientView World::view(const SimClient& c) const {
   v.blocks_launched = gpu_.blocks_started(uint32_t(&c - clients_.data()));
   if (c.is_protected()) {
     v.busy = c.busy;
+    v.watched = c.watched;
     v.busy_since_ns = c.busy_since_ns;
     v.idle_since_ns = c.idle_since_ns;
     v.resource_class = c.pulse_class;

@@ -30,7 +30,7 @@ uint32_t World::blocks_to_send(const SimClient& c, const Kernel& kernel, uint32_
 
 bool World::pulse_in_the_way(const SimClient& own) const {
   for (const SimClient& c : clients_) {
-    if (!c.attached || c.spec->priority <= own.spec->priority) continue;
+    if (!c.watched || c.spec->priority <= own.spec->priority) continue;
     if (c.busy || now_ns_ - c.idle_since_ns < input_.run.parameters.guard_ns) return true;
   }
   return false;

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kResumeAhead = 48;  // launches that a host thread is ahead when it goes on
 constexpr size_t kGapsKept = 32;
+constexpr long kMaxWatched = 8;           // ipc::abi::kMaxWatchedPulses
 constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
 
@@ -134,6 +135,9 @@ void World::handle(const Event& e) {
 void World::attach(uint32_t index) {
   SimClient& c = clients_[index];
   c.attached = true;
+  const auto n_watched =
+      std::count_if(clients_.begin(), clients_.end(), [](const SimClient& s) { return s.watched; });
+  c.watched = c.is_protected() && n_watched < kMaxWatched;
   const uint64_t solo_ns = c.spec->workload->solo_ns(input_.gpu.sm_count);
   c.arrivals = std::make_unique<ArrivalProcess>(c.spec->arrivals, solo_ns,
                                                 Random(input_.seed, 10'000 + index * 16 + c.incarnation));

@@ -28,6 +28,7 @@ struct SimClient {
   Random random;
   std::unique_ptr<ArrivalProcess> arrivals;
   bool attached = false;
+  bool watched = false;  // protected: best-effort clients see its pulse themselves
   ClientResult result;
   double work_at_warmup_ns = 0;
 
