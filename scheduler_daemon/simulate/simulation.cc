@@ -251,10 +251,8 @@ void World::step_done(uint32_t index) {
     set_idle(index);
   else
     cover(c, c.completed_op), acknowledge_drain(index);
-  if (c.next_launch > 0 && !c.is_protected()) {
-    // The launch that ended the step is still the current one: see host().
-    ++c.next_launch;
-  }
+  // The launch that ended a best-effort step is still the current one: see host().
+  if (!c.is_protected()) ++c.next_launch;
   const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
   if (c.next_launch < c.job.size()) {
     push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);
