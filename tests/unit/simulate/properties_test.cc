@@ -147,6 +147,15 @@ TEST(Conservation, AnIdleServiceCostsTheTrainerNothing) {
   EXPECT_GT(simulate(in).clients[1].work_ns / simulate(alone).clients[1].work_ns, 0.93);
 }
 
+TEST(Jobs, OfOneLaunchRepeatWithTheirGap) {
+  Workload w{.name = "single"};
+  w.steps.push_back(
+      {.segments = {{.count = 1, .kernel = {.n_blocks = 108, .block_ns = ms(1)}}}, .gap_ns = ms(1)});
+  RunInput in{
+      .clients = {{.name = "job", .workload = &w}}, .run = {.policy = "temporal"}, .duration_ns = ms(200)};
+  EXPECT_NEAR(double(simulate(in).clients[0].jobs), 100, 3);
+}
+
 TEST(MinimumShare, KeepsBestEffortAliveBesideASaturatedService) {
   const Workload w = trainer(0);
   RunInput in{
