@@ -97,6 +97,7 @@ struct Thread {        // thread-local, trivially destructible
   uint64_t key;
   Lane* lane;  // best-effort: of `lane_key`
   uint64_t lane_key;
+  uint64_t draws;   // launches looked at for timing, see sample_due
   uint32_t depth;   // > 0: inside a hook that calls the driver; nested calls are forwarded
   uint32_t shared;  // 1: slot is shared with other threads, count with locked adds
 };

@@ -69,17 +69,21 @@ inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
   return ns < kMinEstimateNs ? kMinEstimateNs : ns;
 }
 
-// Counts a launch of this shape; true if it should be timed: the 2nd to 9th, then 1 in 16 .. 1024. Lossy when
-// threads race, which only shifts the sample.
+// Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
+// the thread's own: once a shape is known, launching it writes no line that another thread reads. Multiplied
+// by the golden ratio, so that no rhythm of the program hides a kernel. Lossy when threads race, which only
+// shifts the sample.
 inline bool sample_due(Timing* t) {
   if (!t) return false;
-  const uint32_t n = t->launches.load(std::memory_order_relaxed) + 1;
-  t->launches.store(n, std::memory_order_relaxed);
-  if (n < 2) return false;
-  if (t->samples.load(std::memory_order_relaxed) < 8) return true;
+  if (t->samples.load(std::memory_order_relaxed) < 8) {
+    const uint32_t n = t->launches.load(std::memory_order_relaxed);
+    t->launches.store(n + 1, std::memory_order_relaxed);
+    return n != 0;  // the first launch may load code
+  }
   // Long kernels afford two more events often, short ones hardly ever.
   const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
-  return (n & (ns > 500'000 ? 15 : ns > 50'000 ? 63 : 1023)) == 0;
+  const int bits = ns > 500'000 ? 4 : ns > 50'000 ? 6 : 10;
+  return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits) == 0;
 }
 
 // A launch that is timed: events around it in its own stream.
