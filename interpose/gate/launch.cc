@@ -65,12 +65,7 @@ template <class F>
 CUresult whole(StreamArg stream, const void* what, F&& call) {
   const Role role = g_state.role.load(kRelaxed);
   if (role == Role::kForward) return call();
-  if (role == Role::kProtected) {
-    return protected_unit(stream, 0, id(what), [&] {
-      count_launch(id(what));
-      return call();
-    });
-  }
+  if (role == Role::kProtected) return protected_launch(stream, id(what), call);
   Thread& t = t_thread;
   if (!t.slot) claim_slot(t);
   count_launch(id(what));
@@ -124,14 +119,8 @@ using tessera::gate::Role;
     };                                                                                                \
     if (role == Role::kForward) return forward();                                                     \
     const driver_api::StreamArg s{stream, driver_api::Flavour::family};                               \
-    if (role == Role::kProtected) [[likely]] {                                                        \
-      const uint64_t id = reinterpret_cast<uint64_t>(f);                                              \
-      const gate::Work work = gate::begin_work(gate::stream_key(s), 0, id);                           \
-      gate::count_launch(id);                                                                         \
-      const CUresult result = forward();                                                              \
-      gate::end_work(work);                                                                           \
-      return result;                                                                                  \
-    }                                                                                                 \
+    if (role == Role::kProtected) [[likely]]                                                          \
+      return gate::protected_launch(s, reinterpret_cast<uint64_t>(f), forward);                       \
     return gate::best_effort_kernel(                                                                  \
         LaunchCall{f, {gx, gy, gz}, {bx, by, bz}, shared, s, params, extra, nullptr});                \
   }
@@ -147,14 +136,8 @@ TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
     const auto forward = [&] { return driver_api::real().symbol(c, f, params, extra); };   \
     if (role == Role::kForward || !c) return forward();                                    \
     const driver_api::StreamArg s{c->hStream, driver_api::Flavour::family};                \
-    if (role == Role::kProtected) [[likely]] {                                             \
-      const uint64_t id = reinterpret_cast<uint64_t>(f);                                   \
-      const gate::Work work = gate::begin_work(gate::stream_key(s), 0, id);                \
-      gate::count_launch(id);                                                              \
-      const CUresult result = forward();                                                   \
-      gate::end_work(work);                                                                \
-      return result;                                                                       \
-    }                                                                                      \
+    if (role == Role::kProtected) [[likely]]                                               \
+      return gate::protected_launch(s, reinterpret_cast<uint64_t>(f), forward);            \
     return gate::best_effort_kernel(LaunchCall{f,                                          \
                                                {c->gridDimX, c->gridDimY, c->gridDimZ},    \
                                                {c->blockDimX, c->blockDimY, c->blockDimZ}, \

@@ -62,4 +62,13 @@ CUresult protected_unit(driver_api::StreamArg stream, uint32_t resource_class, u
   return result;
 }
 
+// A protected kernel, graph or other launch: a unit of unknown class that counts as a launch.
+template <class F>
+CUresult protected_launch(driver_api::StreamArg stream, uint64_t function, F&& call) {
+  return protected_unit(stream, 0, function, [&] {
+    count_launch(function);
+    return call();
+  });
+}
+
 }  // namespace tessera::gate

@@ -348,8 +348,8 @@ void Decoder::vector_elements(const ptx::Operand& o, std::vector<const ptx::Oper
 // --- emission
 // ---------------------------------------------------------------------------------------------------
 
-Op& Decoder::start(Handler fn, bool real) {
-  Op& op = code_.ops.emplace_back();
+Op& Decoder::start(Handler fn, bool real, const Op& prepared) {
+  Op& op = code_.ops.emplace_back(prepared);
   op.fn = fn;
   op.line = line_;
   op.issue = issue_;

@@ -102,8 +102,12 @@ class Decoder {
   uint64_t immediate(const ptx::Operand& o, Ty type);
 
   // --- emission
-  Op& start(Handler fn, bool real = true);  // appends an op; operands are filled by the caller, then finish()
-  void finish();                            // records uses and defs, appends pending conversions
+  // Appends an op; operands are filled by the caller (or come with `prepared`), then finish().
+  Op& start(Handler fn, bool real = true, const Op& prepared = Op{});
+  // Appends a vector load or store with its (up to four) data registers.
+  void access(Handler fn, const Op& prepared, const uint32_t (&data)[4], Ty type, const Modifiers& m,
+              Space space);
+  void finish();  // records uses and defs, appends pending conversions
   bool simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources, unsigned flags = 0,
               unsigned sub = 0);
   Handler pick(Operation operation, Ty type, bool fast_allowed = true);

@@ -76,6 +76,17 @@ Ty memory_type(ptx::Type type) {
 }
 }  // namespace
 
+void Decoder::access(Handler fn, const Op& prepared, const uint32_t (&data)[4], Ty type, const Modifiers& m,
+                     Space space) {
+  Op& out = start(fn, true, prepared);
+  out.d = data[0], out.d2 = data[1], out.b = data[2], out.c = data[3];
+  out.type = type;
+  out.count = static_cast<uint8_t>(m.vector);
+  out.space = static_cast<uint8_t>(space);
+  if (m.is_volatile) out.flags |= kVolatile;
+  finish();
+}
+
 bool Decoder::d_ld(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2))
@@ -115,17 +126,7 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
   if (entry_param &&
       static_cast<uint64_t>(op.imm) + ptx::type_bytes(m.types[0]) * m.vector > info_->param_bytes)
     return refuse(i, "read beyond the parameters");
-  Op& out = start(h);
-  const uint32_t issue = out.issue, line = out.line;
-  const uint8_t cache = out.cache;
-  out = op;
-  out.fn = h, out.issue = issue, out.line = line, out.cache = cache;
-  out.d = d[0], out.d2 = d[1], out.b = d[2], out.c = d[3];
-  out.type = type;
-  out.count = static_cast<uint8_t>(m.vector);
-  out.space = static_cast<uint8_t>(space);
-  if (m.is_volatile) out.flags |= kVolatile;
-  finish();
+  access(h, op, d, type, m, space);
   return true;
 }
 
@@ -162,17 +163,7 @@ bool Decoder::d_st(const ptx::Instruction& i) {
     s[k] = use(*parts[k], ty_of(m.types[0]));
     if (s[k] == kNone) return refuse(i, "operand does not fit");
   }
-  Op& out = start(h);
-  const uint32_t issue = out.issue, line = out.line;
-  const uint8_t cache = out.cache;
-  out = op;
-  out.fn = h, out.issue = issue, out.line = line, out.cache = cache;
-  out.d = s[0], out.d2 = s[1], out.b = s[2], out.c = s[3];
-  out.type = type;
-  out.count = static_cast<uint8_t>(m.vector);
-  out.space = static_cast<uint8_t>(space);
-  if (m.is_volatile) out.flags |= kVolatile;
-  finish();
+  access(h, op, s, type, m, space);
   return true;
 }
 
@@ -205,11 +196,7 @@ bool Decoder::d_atom(const ptx::Instruction& i) {
   op.b = use(i.operands[base + 1], type);
   if (how == Atomic::kCas) op.c = use(i.operands[base + 2], type);
   if (op.b == kNone || (how == Atomic::kCas && op.c == kNone)) return refuse(i, "operand does not fit");
-  Op& out = start(op_atomic);
-  const uint32_t issue = out.issue, line = out.line;
-  const uint8_t cache = out.cache;
-  out = op;
-  out.fn = op_atomic, out.issue = issue, out.line = line, out.cache = cache;
+  Op& out = start(op_atomic, true, op);
   out.type = type;
   out.sub = static_cast<uint8_t>(how);
   out.space = static_cast<uint8_t>(space);
@@ -340,11 +327,7 @@ bool Decoder::d_cp(const ptx::Instruction& i) {
       if (op.c == kNone) return refuse(i, "operand does not fit");
     }
   }
-  Op& out = start(op_cp_async);
-  const uint32_t issue = out.issue, line = out.line;
-  const uint8_t cache = out.cache;
-  out = op;
-  out.fn = op_cp_async, out.issue = issue, out.line = line, out.cache = cache;
+  start(op_cp_async, true, op);
   finish();
   return true;
 }
