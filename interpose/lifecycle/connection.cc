@@ -43,6 +43,11 @@ void blank(void* page) {
   mmap(page, kPageBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
+gate::Link link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
+  return {a.lease(),  a.usage(),           a.ring(), a.ring_slots, pulse ? pulse : gate::g_unmanaged.pulse,
+          a.guard_ns, config().max_hold_ns};
+}
+
 }  // namespace
 
 void notify_daemon() noexcept {
@@ -79,22 +84,38 @@ void publish(ipc::Attachment&& attachment) {
     delete link;
     return;
   }
-  abi::PulsePage* pulse = kept->pulse();
-  *link = {kept->lease(),
-           kept->usage(),
-           kept->ring(),
-           kept->ring_slots,
-           pulse ? pulse : gate::g_unmanaged.pulse,
-           kept->guard_ns,
-           config().max_hold_ns};
+  *link = link_of(*kept, kept->pulse());
   gate::forget_lanes();  // what ran unmanaged is not in the new window
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
   g_state.link.store(link, std::memory_order_release);  // pairs with the acquire in every launch
   if (!g_state.poisoned.load(kRelaxed))
-    g_state.role.store(kept->priority > 0 && pulse ? gate::Role::kProtected : gate::Role::kBestEffort,
+    g_state.role.store(kept->priority > 0 && kept->pulse() ? gate::Role::kProtected : gate::Role::kBestEffort,
                        kRelaxed);
+}
+
+// Launches under way finish by the rules that they began with: each keeps its own Link, and both links count
+// in the same region. The old pulse page is never unmapped, nobody watches it any more.
+void change_role(uint32_t priority, ipc::Mapping&& page) {
+  ipc::Attachment* a = g_attachment.load(kSeqCst);
+  auto* link = new (std::nothrow) gate::Link;
+  const bool becomes_protected = priority > 0 && page.valid();
+  if (!a || !link || g_state.poisoned.load(kRelaxed)) {
+    delete link;
+    return;
+  }
+  auto* pulse = becomes_protected ? static_cast<abi::PulsePage*>(page.leak()) : nullptr;
+  *link = link_of(*a, pulse);
+  if (becomes_protected) {
+    unwatch_all();
+    gate::reclaim_credits();
+    gate::forget_lanes();
+  }
+  a->priority = priority;
+  g_state.link.store(link, std::memory_order_release);
+  g_state.role.store(becomes_protected ? gate::Role::kProtected : gate::Role::kBestEffort, kRelaxed);
+  if (becomes_protected && !ipc::acknowledge_pulse(*a).ok()) g_lost.store(1, kRelaxed);
 }
 
 void withdraw(bool hold_on_loss) {

@@ -86,6 +86,10 @@ bool listen(ipc::Attachment& a) {
       case ipc::PeerEvent::Kind::kPeerGone:
         unwatch_peer(event.client_id);
         break;
+      case ipc::PeerEvent::Kind::kPriority:
+        base::raw_log(base::LogLevel::kInfo, "priority is %u now", event.priority);
+        change_role(event.priority, std::move(event.page));
+        break;
       case ipc::PeerEvent::Kind::kLost:
         return false;
     }
@@ -171,8 +175,11 @@ void* helper_main(void*) {
       const auto path = ipc::default_socket_path();
       if (path.ok() && ipc::check_socket_folder(*path).ok()) {
         const Config& c = config();
-        auto attachment = ipc::attach(
-            *path, {.priority = c.priority, .weight = c.weight, .slo_ns = c.slo_ns, .name = c.name});
+        auto attachment = ipc::attach(*path, {.priority = c.priority,
+                                              .weight = c.weight,
+                                              .slo_ns = c.slo_ns,
+                                              .name = c.name,
+                                              .features = abi::kClientSetsPriority});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);

@@ -8,6 +8,8 @@
 //   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running
 //                                   <- PeerPulse {client id, priority} + [pulse, read-only]; best-effort only
 //                                   <- PeerGone {client id}
+//                                   <- SetPriority {priority} (+ [pulse]) the operator changed it
+//   PulseMapped {}                  ->  answer to a SetPriority that carried a pulse page
 //
 // The wake eventfd is written by the client when the daemon should look: it waits without a lease, it became
 // idle, it drained. Everything fast is in the region.
@@ -34,6 +36,7 @@ enum MessageType : uint16_t {
   kPeerPulse = 5,
   kPeerGone = 6,
   kRefused = 7,
+  kSetPriority = 8,
   kQuery = 16,
   kReply = 17,
 };
@@ -53,10 +56,16 @@ struct Hello {
   uint32_t priority;  // claim, 0..7
   uint32_t weight;    // claim, share within a level; 0 = 100
   uint64_t slo_ns;    // claim, 0 = none
-  uint64_t reserved[4];
+  uint64_t features;  // ClientFeature bits; unknown ones are ignored
+  uint64_t reserved[3];
   char name[kMaxNameBytes];  // claim, NUL-terminated, for people
 };
 static_assert(sizeof(Hello) == 128);
+
+// What a client's library can do; a daemon asks nothing else of it.
+enum ClientFeature : uint64_t {
+  kClientSetsPriority = 1,  // obeys SetPriority
+};
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
   MessageHeader header;
@@ -87,6 +96,13 @@ struct PeerPulse {  // descriptor: pulse page, sealed
 struct PeerGone {
   MessageHeader header;
   uint32_t client_id, reserved;
+};
+// The client's priority from now on. Descriptor: its own new pulse page, if it becomes protected (it had
+// none); the client maps it, answers PulseMapped, and announces bursts there. Becoming best-effort it forgets
+// its page.
+struct SetPriority {
+  MessageHeader header;
+  uint32_t priority, reserved;
 };
 struct Refused {  // then the daemon closes
   MessageHeader header;

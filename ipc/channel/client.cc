@@ -132,6 +132,7 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   hello.priority = claim.priority;
   hello.weight = claim.weight;
   hello.slo_ns = claim.slo_ns;
+  hello.features = claim.features;
   if (claim.name != nullptr) ::strncpy(hello.name, claim.name, sizeof hello.name - 1);
   if (send_packet(a.socket.get(), &hello, sizeof hello) != Send::kSent)
     return error(Code::kUnavailable, "the daemon closed the connection");
@@ -158,13 +159,20 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
     base::Result<Mapping> page = map_pulse(std::move(packet.fds[2]), kPulseOwnerSeals, Access::kReadWrite);
     if (!page.ok()) return page.error();
     a.pulse_page = std::move(*page);
-    abi::PulseMapped mapped{make_header(abi::kPulseMapped, sizeof mapped)};
-    if (send_packet(a.socket.get(), &mapped, sizeof mapped) != Send::kSent)
-      return error(Code::kUnavailable, "the daemon closed the connection");
   }
   a.socket_identity = identity_of(a.socket.get());
   a.wake_identity = identity_of(a.wake.get());
+  if (a.priority > 0)
+    if (base::Status told = acknowledge_pulse(a); !told.ok()) return told.error();
   return a;
+}
+
+base::Status acknowledge_pulse(const Attachment& a) {
+  if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
+  abi::PulseMapped mapped{make_header(abi::kPulseMapped, sizeof mapped)};
+  if (send_packet(a.socket.get(), &mapped, sizeof mapped) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon closed the connection");
+  return base::ok();
 }
 
 base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps) {
@@ -212,6 +220,19 @@ PeerEvent next_event(const Attachment& a) {
       event.client_id = m->client_id;
       event.priority = m->priority;
       event.page = std::move(*page);
+      return event;
+    }
+    if (packet.header().type == abi::kSetPriority) {
+      const auto* m = packet_as<abi::SetPriority>(packet);
+      if (m == nullptr || m->priority > abi::kMaxPriority || packet.n_fds > 1) break;
+      if (packet.n_fds == 1) {
+        base::Result<Mapping> page =
+            map_pulse(std::move(packet.fds[0]), kPulseOwnerSeals, Access::kReadWrite);
+        if (!page.ok()) break;
+        event.page = std::move(*page);
+      }
+      event.kind = PeerEvent::Kind::kPriority;
+      event.priority = m->priority;
       return event;
     }
     if (packet.header().type == abi::kPeerGone) {

@@ -29,6 +29,7 @@ struct Claim {            // what this process asks for; the daemon decides
   uint32_t weight = 100;  // share among clients of one level
   uint64_t slo_ns = 0;    // 0 = none
   const char* name = "";  // for people, cut at abi::kMaxNameBytes - 1
+  uint64_t features = 0;  // abi::ClientFeature: what this caller handles of next_event()
 };
 
 struct FdIdentity {  // to notice that a host closed our descriptor and reused the number
@@ -76,17 +77,21 @@ bool notify(const Attachment& attachment);
 // (release(), not reset()).
 bool descriptors_intact(const Attachment& attachment);
 
+// The new pulse page is mapped and in use (answer to kPriority with a page).
+base::Status acknowledge_pulse(const Attachment& attachment);
+
 struct PeerEvent {
   enum class Kind {
     kNothing,    // no message now
     kPeerPulse,  // watch `page` (read-only, sealed, checked)
     kPeerGone,   // forget the page of client_id
+    kPriority,   // ours is `priority` from now on; `page` is our pulse if we become protected
     kLost,       // the daemon is gone or talks nonsense: this attachment is over
   };
   Kind kind = Kind::kNothing;
   uint32_t client_id = 0;
-  uint32_t priority = 0;  // of the peer
-  Mapping page;           // kPeerPulse: abi::PulsePage
+  uint32_t priority = 0;  // of the peer; kPriority: of this client
+  Mapping page;           // abi::PulsePage: kPeerPulse read-only, kPriority writable or invalid
 };
 
 // Never blocks. Unknown messages are skipped (a newer daemon may send them).

@@ -151,12 +151,16 @@ base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t 
   m.wake = above_standard_streams(base::ScopedFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!m.wake.valid()) return system_error("eventfd");
   if (priority == 0) return m;
+  base::Status pulse = create_pulse(&m, client_id, priority);
+  if (!pulse.ok()) return pulse.error();
+  return m;
+}
 
+base::Status create_pulse(ClientMemory* m, uint32_t client_id, uint32_t priority) {
   base::Result<base::ScopedFd> pulse = create_memfd("tessera-pulse", abi::kPulseBytes, kPulseOwnerSeals);
   if (!pulse.ok()) return pulse.error();
-  m.pulse_fd = std::move(*pulse);
   {
-    base::Result<Mapping> writable = map_shared(m.pulse_fd.get(), abi::kPulseBytes, Access::kReadWrite);
+    base::Result<Mapping> writable = map_shared(pulse->get(), abi::kPulseBytes, Access::kReadWrite);
     if (!writable.ok()) return writable.error();
     auto* page = writable->as<abi::PulsePage>();
     page->magic = abi::kPulseMagic;
@@ -165,10 +169,11 @@ base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t 
     page->client_id = client_id;
     page->priority = priority;
   }
-  base::Result<Mapping> readable = map_shared(m.pulse_fd.get(), abi::kPulseBytes, Access::kReadOnly);
+  base::Result<Mapping> readable = map_shared(pulse->get(), abi::kPulseBytes, Access::kReadOnly);
   if (!readable.ok()) return readable.error();
-  m.pulse = std::move(*readable);
-  return m;
+  m->pulse_fd = std::move(*pulse);
+  m->pulse = std::move(*readable);
+  return base::ok();
 }
 
 base::Status seal_pulse(const ClientMemory& memory) {

@@ -64,6 +64,9 @@ struct RegionSettings {
 base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority,
                                                 const RegionSettings& settings);
 
+// Another pulse page for a client that becomes protected; the one it had, if any, is forgotten.
+base::Status create_pulse(ClientMemory* memory, uint32_t client_id, uint32_t priority);
+
 // After the owner's acknowledgement: from here on the page may be given to others.
 base::Status seal_pulse(const ClientMemory& memory);
 

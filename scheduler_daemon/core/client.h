@@ -15,6 +15,8 @@
 
 namespace tessera::core {
 
+inline constexpr uint32_t kMaxWeight = 10'000;
+
 struct Client {
   uint64_t connection = 0;
   uint32_t id = 0;
@@ -22,6 +24,9 @@ struct Client {
   std::string name;
   uint32_t priority = 0, claimed_priority = 0, weight = 100;
   uint64_t slo_ns = 0;
+  uint64_t features = 0;  // abi::ClientFeature
+  // Operator's switch: everything of this client is forwarded and no policy counts with it.
+  bool passthrough = false;
   uint64_t attached_ns = 0;  // CLOCK_MONOTONIC
 
   ipc::ClientMemory memory;

@@ -17,8 +17,8 @@ using base::Code;
 constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says nothing holds a descriptor
 constexpr size_t kMaxFresh =
     64;  // not greeted yet; apart from max_clients, so that `ps` works on a full daemon
+constexpr uint64_t kSettleLook_ns = base::us(500);
 constexpr int kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
-constexpr uint32_t kMaxWeight = 10'000;
 
 // A client's name in a log line: no control characters, no terminal sequences.
 std::string printable(const std::string& text_untrusted) {
@@ -128,6 +128,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->priority = allowed_priority(identity, hello->priority);
   client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, kMaxWeight);
   client->slo_ns = hello->slo_ns;
+  client->features = hello->features;
   client->attached_ns = now_ns;
 
   base::Result<ipc::ClientMemory> memory =
@@ -208,11 +209,7 @@ bool Core::on_pulse_mapped(Client& client) {
   if (!client.is_protected() || client.pulse_sealed) return false;
   if (!ipc::seal_pulse(client.memory).ok()) return false;
   client.pulse_sealed = true;
-  if (client.has_gpu) {
-    Uuid uuid;
-    std::memcpy(uuid.data(), client.uuid, sizeof client.uuid);
-    share_pulses(gpus_[uuid]);
-  }
+  if (Gpu* gpu = gpu_of(client)) share_pulses(*gpu);
   return true;
 }
 
@@ -247,10 +244,7 @@ void Core::notified(Connection connection) {
   uint64_t count;
   (void)!::read(it->second->memory.wake.get(), &count,
                 sizeof count);  // non-blocking; only resets the counter
-  if (!it->second->has_gpu) return;
-  Uuid uuid;
-  std::memcpy(uuid.data(), it->second->uuid, uuid.size());
-  gpus_[uuid].dirty = true;
+  if (Gpu* gpu = gpu_of(*it->second)) gpu->dirty = true;
 }
 
 void Core::disconnected(Connection connection) {
@@ -274,20 +268,15 @@ void Core::forget(Connection connection) {
   ++counters_.detached;
   peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + printable(client->name) +
                                   ", pid " + std::to_string(client->identity.pid));
-  if (!client->has_gpu) return;
-  Uuid uuid;
-  std::memcpy(uuid.data(), client->uuid, uuid.size());
-  Gpu& gpu = gpus_[uuid];
-  std::erase(gpu.clients, client.get());
-  if (gpu.clients.empty()) {
-    gpus_.erase(uuid);
+  Gpu* gpu = gpu_of(*client);
+  if (gpu == nullptr) return;
+  std::erase(gpu->clients, client.get());
+  if (gpu->clients.empty()) {
+    gpus_.erase(gpu->uuid);
     return;
   }
-  gpu.dirty = true;
-  if (client->watched) {
-    tell_gone(gpu, *client);
-    share_pulses(gpu);  // an unwatched one may take the place
-  }
+  gpu->dirty = true;
+  stop_watching(*gpu, *client);
 }
 
 void Core::drop_unreachable() {
@@ -308,7 +297,7 @@ void Core::share_pulses(Gpu& gpu) {
       std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->watched; });
   for (Client* owner : gpu.clients) {
     if (n_watched >= int64_t(abi::kMaxWatchedPulses)) return;
-    if (!owner->pulse_sealed || owner->watched) continue;
+    if (!owner->pulse_sealed || owner->watched || owner->passthrough) continue;
     owner->watched = true;
     ++n_watched;
     for (Client* watcher : gpu.clients)
@@ -328,6 +317,20 @@ void Core::tell_gone(Gpu& gpu, const Client& owner) {
   for (const Client* watcher : gpu.clients)
     if (!watcher->is_protected() && !peers_.send(watcher->connection, &m, sizeof m, nullptr, 0))
       unreachable_.push_back(watcher->connection);
+}
+
+void Core::stop_watching(Gpu& gpu, Client& owner) {
+  if (!owner.watched) return;
+  owner.watched = false;
+  tell_gone(gpu, owner);
+  share_pulses(gpu);  // an unwatched one may take the place
+}
+
+Core::Gpu* Core::gpu_of(const Client& client) {
+  if (!client.has_gpu) return nullptr;
+  Uuid uuid;
+  std::memcpy(uuid.data(), client.uuid, uuid.size());
+  return &gpus_[uuid];
 }
 
 // ---- decisions
@@ -373,25 +376,55 @@ bool Core::overlapping(const Gpu& gpu) const {
   // Leases overlap only if every best-effort client shares in space: one that does not would be time-sliced
   // against the rest anyway.
   return std::all_of(gpu.clients.begin(), gpu.clients.end(),
-                     [](const Client* c) { return c->is_protected() || c->mps; });
+                     [](const Client* c) { return c->is_protected() || c->mps || c->passthrough; });
+}
+
+bool Core::settling(Gpu& gpu, uint64_t now_ns) {
+  if (gpu.settle_since_ns == 0) return false;
+  const uint64_t end_ns = gpu.settle_since_ns + settings_.parameters.drain_timeout_ns;
+  auto is_best_effort = [](const Client* c) { return !c->is_protected() && !c->passthrough; };
+  if (overlapping(gpu) || now_ns >= end_ns ||
+      std::count_if(gpu.clients.begin(), gpu.clients.end(), is_best_effort) < 2) {
+    gpu.settle_since_ns = 0;
+    return false;
+  }
+  bool drained = true;
+  for (Client* client : gpu.clients) {
+    if (!is_best_effort(client)) continue;
+    if (client->terms.state != abi::kLeaseHold) apply(*client, {.grant = policy::Grant::kHold}, now_ns);
+    drained = drained && client->drained();
+  }
+  if (drained) gpu.settle_since_ns = 0;
+  gpu.dirty = false;
+  gpu.next_look_ns = std::min(now_ns + kSettleLook_ns, end_ns);
+  return !drained;
 }
 
 bool Core::decide(Gpu& gpu, uint64_t now_ns) {
+  if (settling(gpu, now_ns)) return false;
   policy::Observation o;
   o.now_ns = now_ns;
   o.mps = overlapping(gpu);
   o.sm_count = gpu.sm_count;
-  for (Client* client : gpu.clients) o.clients.push_back(client->view(now_ns));
+  std::vector<Client*> managed;
+  for (Client* client : gpu.clients) {
+    if (client->passthrough) {
+      apply(*client, {.grant = policy::Grant::kFree}, now_ns);
+      continue;
+    }
+    managed.push_back(client);
+    o.clients.push_back(client->view(now_ns));
+  }
   policy::Decision d = gpu.policy->decide(o);
   ++counters_.decisions;
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
   uint64_t revocations = counters_.revocations;
   bool drained = true;
-  for (size_t i = 0; i < gpu.clients.size() && i < d.leases.size(); ++i) {
+  for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
     uint64_t before = counters_.revocations;
-    apply(*gpu.clients[i], d.leases[i], now_ns);
-    if (counters_.revocations != before) drained &= gpu.clients[i]->drained();
+    apply(*managed[i], d.leases[i], now_ns);
+    if (counters_.revocations != before) drained &= managed[i]->drained();
   }
   return counters_.revocations != revocations && drained;
 }
@@ -408,6 +441,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
   terms.max_hold_ms = uint32_t(settings_.parameters.max_hold_ns / base::kNsPerMs);
   terms.priority = client.priority;
   terms.watch_spin_us = settings_.watch_spin_us;
+  terms.passthrough = client.passthrough ? 1 : 0;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;
   bool first = client.lease_word == 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -55,6 +56,14 @@ struct Settings {
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
 };
 
+// A change of one client while it runs; what is not set stays.
+struct ClientChange {
+  std::optional<uint32_t> priority;  // 0..7; may exceed what the client could claim: the operator decides
+  std::optional<uint32_t> weight;    // 1..10000
+  std::optional<uint64_t> slo_ns;    // 0 = none
+  std::optional<bool> passthrough;   // forward everything, as if the client were not managed
+};
+
 class Core {
  public:
   Core(Settings settings, Peers& peers, uint64_t now_ns);
@@ -73,6 +82,16 @@ class Core {
   // events.
   uint64_t run(uint64_t now_ns);
 
+  // Operator (core/control.cc). Takes effect at once; run() must follow. Errors: kNotFound, kInvalid,
+  // kUnsupported (a library too old to change between best-effort and protected). All or nothing.
+  base::Status set_client(uint32_t client_id, const ClientChange& change);
+  // Clients by pid or by exact name, in order of arrival; both empty/0: everyone.
+  std::vector<uint32_t> find_clients(pid_t pid, const std::string& name) const;
+  // New configuration for a running daemon: policy and its parameters, limits, hold and spin. Epoch, version
+  // and socket stay. What a client was told when it attached (priority, guard time, on_daemon_loss) stays
+  // with it.
+  void reconfigure(const Settings& settings, uint64_t now_ns);
+
   // Leaves everyone free-running, as if the daemon had never been there.
   void release_all();
 
@@ -88,6 +107,7 @@ class Core {
     std::vector<Client*> clients;  // in order of arrival
     bool dirty = true;             // decide at the next run
     uint64_t next_look_ns = 0;
+    uint64_t settle_since_ns = 0;  // a new policy took over then; 0: settled
   };
   struct Fresh {  // connected, not greeted yet
     ipc::PeerIdentity identity;
@@ -109,9 +129,13 @@ class Core {
   void share_pulses(Gpu& gpu);
   bool send_pulse(const Client& watcher, const Client& owner);
   void tell_gone(Gpu& gpu, const Client& owner);
+  void stop_watching(Gpu& gpu, Client& owner);
+  Gpu* gpu_of(const Client& client);
+  base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
 
-  bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
+  bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
+  bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns);
   void consume_records(Client& client);
   uint64_t close_silent(uint64_t now_ns);

@@ -80,6 +80,8 @@ struct Parameters {  // from TOML [policy]; each bounded and documented in docs/
   uint64_t drain_timeout_ns = 1'000'000'000;  // a revoked client that never drains is hung: others proceed
   double slowdown_target = 0.05;              // `tessera`: of protected bursts, by packed work
   double min_share = 0;  // `tessera`: of the time, for best-effort work whatever protected clients do
+
+  bool operator==(const Parameters&) const = default;
 };
 
 class Policy {  // holds only what it must remember between decisions (virtual time, whose turn)

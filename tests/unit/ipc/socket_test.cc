@@ -198,6 +198,40 @@ TEST_F(Socket, HandshakeMapsRegionAndPulse) {
   EXPECT_EQ(st.st_size, 0);
 }
 
+TEST_F(Socket, TheOperatorsPriorityArrivesWithANewPage) {
+  FakeDaemon daemon(path_, [](int socket, const ClientMemory& m) {
+    abi::Welcome w = welcome();
+    int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
+    send_packet(socket, &w, sizeof w, fds, 3);
+    abi::SetPriority down{make_header(abi::kSetPriority, sizeof down), 0, 0};
+    send_packet(socket, &down, sizeof down);
+    auto page = create_client_memory(5, 1, 4, {});
+    int fd = page->pulse_fd.get();
+    abi::SetPriority up{make_header(abi::kSetPriority, sizeof up), 4, 0};
+    send_packet(socket, &up, sizeof up, &fd, 1);
+    up.priority = 9;
+    send_packet(socket, &up, sizeof up);
+  });
+  auto a = attach(path_, {.priority = 2, .features = abi::kClientSetsPriority}, 5000);
+  ASSERT_TRUE(a.ok()) << a.error().text;
+  auto next = [&] {
+    pollfd p{a->socket.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&p, 1, 5000), 1);
+    return next_event(*a);
+  };
+  PeerEvent down = next();
+  EXPECT_EQ(down.kind, PeerEvent::Kind::kPriority);
+  EXPECT_EQ(down.priority, 0u);
+  EXPECT_FALSE(down.page.valid());
+  PeerEvent up = next();
+  EXPECT_EQ(up.kind, PeerEvent::Kind::kPriority);
+  EXPECT_EQ(up.priority, 4u);
+  ASSERT_TRUE(up.page.valid());
+  up.page.as<abi::PulsePage>()->busy = 1;  // writable
+  EXPECT_TRUE(acknowledge_pulse(*a).ok());
+  EXPECT_EQ(next().kind, PeerEvent::Kind::kLost);  // an impossible priority
+}
+
 TEST_F(Socket, BadWelcomesAreRefused) {
   struct Case {
     const char* what;

@@ -424,6 +424,84 @@ TEST_F(CoreTest, RecordsAreConsumedBoundedPerWake) {
   EXPECT_EQ(counters().bad_records, 1u);
 }
 
+TEST_F(CoreTest, SetChangesWeightPassthroughAndLevelsAtOnce) {
+  Peer service = attach(1, 7, 1), trainer = attach(2, 0, 1), other = attach(3, 0, 1);
+  run();
+  const uint32_t id = core_->find_clients(1, "").at(0);
+  const uint32_t trainer_id = core_->find_clients(2, "test").at(0);
+  EXPECT_EQ(core_->find_clients(0, "").size(), 3u);
+  EXPECT_TRUE(core_->find_clients(2, "other").empty());
+
+  ASSERT_TRUE(core_->set_client(id, {.priority = 2, .slo_ns = ms(20)}).ok());
+  auto* told = peers_.last(trainer.connection, abi::kPeerPulse);  // watchers hear of the new level
+  EXPECT_EQ(reinterpret_cast<abi::PeerPulse*>(told->bytes.data())->priority, 2u);
+  run();
+  EXPECT_EQ(service.lease().priority, 2u);
+
+  ASSERT_TRUE(core_->set_client(trainer_id, {.weight = 900, .passthrough = true}).ok());
+  run(ms(1));
+  EXPECT_EQ(trainer.lease().passthrough, 1u);
+  EXPECT_EQ(trainer.state(), kFree);
+  EXPECT_EQ(other.state(), kGranted);  // the turn is no longer shared with it
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[1].weight, 900u);
+
+  EXPECT_EQ(core_->set_client(99, {}).error().code, base::Code::kNotFound);
+  EXPECT_EQ(core_->set_client(id, {.priority = 8}).error().code, base::Code::kInvalid);
+  EXPECT_EQ(core_->set_client(id, {.weight = 0}).error().code, base::Code::kInvalid);
+  EXPECT_EQ(core_->set_client(id, {.priority = 0}).error().code, base::Code::kUnsupported);  // old library
+}
+
+TEST_F(CoreTest, SetAcrossTheBorderGivesOrTakesThePulsePage) {
+  Peer service = attach(1, 7, 1);
+  Connection c = connect(2);
+  abi::Hello h = hello(0, "trainer");
+  h.features = abi::kClientSetsPriority;
+  say(c, h);
+  say(c, device(1));
+  run();
+  const uint32_t id = core_->find_clients(0, "trainer").at(0);
+  ASSERT_EQ(peers_.count(c, abi::kPeerPulse), 1u);
+
+  ASSERT_TRUE(core_->set_client(id, {.priority = 3}).ok());
+  auto* m = peers_.last(c, abi::kSetPriority);
+  ASSERT_NE(m, nullptr);
+  ASSERT_EQ(m->fds.size(), 1u);
+  EXPECT_TRUE(ipc::check_memfd(m->fds[0].get(), ipc::kPulseOwnerSeals, abi::kPulseBytes).ok());
+  Peer third = attach(3, 0, 1);
+  EXPECT_EQ(peers_.count(third.connection, abi::kPeerPulse), 1u);  // not mapped by its owner yet
+  say(c, kMapped);
+  EXPECT_EQ(peers_.count(third.connection, abi::kPeerPulse), 2u);
+  run();
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[1].state, "idle");
+
+  ASSERT_TRUE(core_->set_client(id, {.priority = 0}).ok());
+  EXPECT_EQ(peers_.count(third.connection, abi::kPeerGone), 1u);
+  EXPECT_EQ(peers_.last(c, abi::kSetPriority)->fds.size(), 0u);
+  EXPECT_EQ(peers_.count(c, abi::kPeerPulse), 2u);  // it watches the service again
+  run();
+  EXPECT_FALSE(peers_.is_closed(c));
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[1].priority, 0u);
+}
+
+TEST_F(CoreTest, ANewPolicyGrantsOnlyAfterEveryoneHasDrained) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
+  run();
+  b.usage().waiting = 1;
+  notify(b);
+  a.usage().in_flight_ns = us(500);
+  run();
+  Settings s;
+  s.policy_name = "tessera";
+  core_->reconfigure(s, now_ns_);
+  run();
+  EXPECT_EQ(a.state(), kHold);
+  EXPECT_EQ(b.state(), kHold);
+  a.usage().in_flight_ns = 0;
+  run(us(500));
+  EXPECT_EQ((a.state() == kGranted) + (b.state() == kGranted), 1);
+  EXPECT_EQ(core_->snapshot(now_ns_).gpus[0].policy, "tessera");
+}
+
 TEST_F(CoreTest, ReleaseLeavesEveryoneFree) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();

@@ -1,0 +1,112 @@
+// What an operator changes while the daemon runs: one client's terms, or the configuration.
+#include <algorithm>
+
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+
+namespace abi = ipc::abi;
+using base::Code;
+
+std::vector<uint32_t> Core::find_clients(pid_t pid, const std::string& name) const {
+  std::vector<uint32_t> ids;
+  for (const auto& [connection, client] : clients_)
+    if ((pid == 0 || client->identity.pid == pid) && (name.empty() || client->name == name))
+      ids.push_back(client->id);
+  return ids;
+}
+
+base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
+  auto found = std::find_if(clients_.begin(), clients_.end(),
+                            [&](const auto& row) { return row.second->id == client_id; });
+  if (found == clients_.end())
+    return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
+  Client& client = *found->second;
+  if (change.weight && (*change.weight < 1 || *change.weight > kMaxWeight))
+    return base::error(Code::kInvalid, "weight must be 1.." + std::to_string(kMaxWeight));
+  if (change.priority && *change.priority > abi::kMaxPriority)
+    return base::error(Code::kInvalid, "priority must be 0..7");
+  if (change.priority && *change.priority != client.priority) {
+    base::Status changed = change_priority(client, *change.priority);
+    if (!changed.ok()) return changed;
+  }
+  if (change.weight) client.weight = *change.weight;
+  if (change.slo_ns) client.slo_ns = *change.slo_ns;
+  Gpu* gpu = gpu_of(client);
+  if (change.passthrough && *change.passthrough != client.passthrough) {
+    client.passthrough = *change.passthrough;
+    if (gpu != nullptr) {
+      if (client.passthrough) stop_watching(*gpu, client);
+      share_pulses(*gpu);
+    }
+  }
+  if (gpu != nullptr)
+    gpu->dirty = true;
+  else
+    apply(client, {.grant = policy::Grant::kFree}, 0);
+  peers_.log(Severity::kInfo, "client " + std::to_string(client.id) + " set: priority " +
+                                  std::to_string(client.priority) + ", weight " +
+                                  std::to_string(client.weight) + ", slo " + std::to_string(client.slo_ns) +
+                                  " ns, passthrough " + (client.passthrough ? "on" : "off"));
+  drop_unreachable();
+  return base::ok();
+}
+
+// Between two protected levels the watchers are told. Across the border the client itself changes its ways:
+// it gets a page of its own, or gives it up and watches those of others.
+base::Status Core::change_priority(Client& client, uint32_t priority) {
+  const bool crosses = client.is_protected() != (priority > 0);
+  if (crosses && (client.features & abi::kClientSetsPriority) == 0)
+    return base::error(
+        Code::kUnsupported,
+        "this program's library cannot change between best-effort and protected while it runs: "
+        "restart the program with `tessera run --priority`");
+  Gpu* gpu = gpu_of(client);
+  if (!crosses) {
+    client.priority = priority;
+    if (gpu != nullptr && client.watched)
+      for (Client* watcher : gpu->clients)
+        if (!watcher->is_protected() && !send_pulse(*watcher, client))
+          unreachable_.push_back(watcher->connection);
+    return base::ok();
+  }
+  if (priority > 0) {
+    base::Status page = ipc::create_pulse(&client.memory, client.id, priority);
+    if (!page.ok()) return page;
+  }
+  client.pulse_sealed = false;  // nobody may have its page until the client says that it is mapped
+  if (gpu != nullptr) stop_watching(*gpu, client);
+  client.priority = priority;
+  if (priority == 0) {
+    client.memory.pulse.reset();
+    client.memory.pulse_fd.reset();
+  }
+  abi::SetPriority m{ipc::make_header(abi::kSetPriority, sizeof m), priority, 0};
+  int fd = client.memory.pulse_fd.get();
+  bool sent = peers_.send(client.connection, &m, sizeof m, &fd, priority > 0 ? 1 : 0);
+  if (sent && gpu != nullptr && priority == 0)
+    for (const Client* owner : gpu->clients) sent = sent && (!owner->watched || send_pulse(client, *owner));
+  if (!sent) unreachable_.push_back(client.connection);
+  return base::ok();
+}
+
+void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
+  Settings next = settings;
+  next.version = settings_.version;
+  next.socket_path = settings_.socket_path;
+  next.epoch = settings_.epoch;
+  const bool new_policy =
+      next.policy_name != settings_.policy_name || !(next.parameters == settings_.parameters);
+  settings_ = std::move(next);
+  for (auto& [uuid, gpu] : gpus_) {
+    if (new_policy) {
+      // What the old object remembered goes, also whose turn it is: everyone drains before the new one
+      // grants.
+      gpu.policy = policy::make_policy(settings_.policy_name, settings_.parameters);
+      gpu.settle_since_ns = now_ns;
+    }
+    gpu.dirty = true;
+  }
+}
+
+}  // namespace tessera::core
