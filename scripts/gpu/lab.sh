@@ -144,9 +144,31 @@ if wanted H5; then
   if [ "$rehearse" = 1 ]; then answer H5 -- python3 "$bin/h5_timeslice.py" --seconds 1 --kernel-ms 0.5
   else answer H5 -- python3 "$bin/h5_timeslice.py"; fi
 fi
+if wanted H6; then
+  if [ "$rehearse" = 1 ]; then answer H6 -- "$bin/h6_occupancy" --launches 10 --repeats 3 --rounds 50
+  else answer H6 -- "$bin/h6_occupancy"; fi
+fi
+if wanted H7; then
+  if [ "$rehearse" = 1 ]; then answer H7 -- "$bin/h7_green_context" --rounds 100; else answer H7 -- "$bin/h7_green_context"; fi
+fi
 if wanted H8; then
   if [ "$rehearse" = 1 ]; then answer H8 -- "$bin/h8_slices" --max-slices 16 --repeats 3; else answer H8 -- "$bin/h8_slices"; fi
 fi
+if wanted H9; then
+  turnaround=(python3 "$bin/h9_turnaround.py" --tessera "$run" --tesserad "$build/bin/tesserad")
+  if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip H9 "bin/tessera or bin/tesserad is not built"
+  elif [ "$rehearse" = 1 ]; then answer H9 -- "${turnaround[@]}" --gpu soft --seconds 1 --kernels-ms 1
+  else answer H9 -- "${turnaround[@]}"; fi
+fi
+if wanted H10; then
+  if [ "$rehearse" = 1 ]; then answer H10 -- "$bin/h10_wait_value" --rounds 10 --chain 10
+  else answer H10 -- "$bin/h10_wait_value"; fi
+fi
+if wanted H11; then
+  answer H11 -- "$bin/h11_jit"
+  [ "$rehearse" = 1 ] || answer H11_no_cache CUDA_CACHE_DISABLE=1 -- "$bin/h11_jit"
+fi
+if wanted H12; then answer H12 -- "$bin/h12_module_state"; fi
 
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)
