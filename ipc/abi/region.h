@@ -5,6 +5,7 @@
 //   offset 0     RegionHeader   daemon writes once, before the descriptor is sent
 //   offset 256   LeaseLine      daemon writes; the client's launches read it (no syscall)
 //   offset 512   UsageLine      client writes; the daemon reads it on wake-ups and on its tick (untrusted)
+//   offset 640   SignalLine     client writes what packing needs (feature bit kFeatureSignals; untrusted)
 //   offset 1024  RecordRing     client writes records, daemon consumes (untrusted)
 //
 // Rules (conventions 26-34): fixed-width integers through std::atomic_ref; all-zero is a valid initial state;
@@ -39,9 +40,12 @@ struct RegionHeader {       // written by the daemon before anyone else maps the
   uint32_t on_daemon_loss;  // OnDaemonLoss: what held and later launches do when the daemon is gone
   uint32_t reserved0;       // zero
   uint64_t guard_ns;        // a watched pulse must be idle this long before best-effort work starts
-  uint64_t reserved[22];    // zero
+  uint32_t signals_offset;  // of SignalLine, if kFeatureSignals
+  uint32_t reserved1;       // zero
+  uint64_t reserved[21];    // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
+inline constexpr uint64_t kFeatureSignals = 1;  // RegionHeader::features: there is a SignalLine
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)
@@ -62,7 +66,7 @@ struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint32_t flags;              // kLeasePacked
+  uint32_t flags;              // kLeasePacked, and above kLeaseClassShift the classes that it is for
   uint64_t expires_ns;         // CLOCK_MONOTONIC; a granted lease is void afterwards
   uint64_t window_ns;          // GPU time that may be in flight at once
   uint64_t slice_ns;           // longest single launch; longer kernels are cut if they may be
@@ -75,6 +79,9 @@ struct alignas(64) LeaseLine {
 };
 static_assert(sizeof(LeaseLine) == 64);
 inline constexpr uint32_t kLeasePacked = 1;  // may run beside busy protected work, within width
+// Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum
+// share); a client that does not know these bits reads it so.
+inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;
 
 struct alignas(64) UsageLine {  // all written by the client
   uint64_t in_flight_ns;  // estimated GPU time started, not yet seen complete; raised before the look at word
@@ -97,6 +104,33 @@ struct alignas(64) UsageLine {  // all written by the client
 };
 static_assert(sizeof(UsageLine) == 128);
 
+// What bounds a kernel or a burst: resource_class everywhere.
+enum ResourceClass : uint32_t {
+  kResourceUnknown = 0,
+  kResourceCompute = 1,
+  kResourceMemory = 2,
+  kResourceLatency = 3,
+};
+
+// What packing and slice sizing need to know of a best-effort client. All written by the client, seldom; a
+// client that is older than the feature leaves it zero, which reads as unknown.
+struct alignas(64) SignalLine {
+  // Of the launch that waits, or was admitted last:
+  uint32_t resource_class;  // 0 unknown, 1 compute, 2 memory, 3 latency
+  uint32_t wave_blocks;     // its blocks that fill the GPU once; 0 = not known or it cannot be cut
+  uint32_t launch_sms;      // SMs that it would fill uncut; 0 = not known
+  // Of the process:
+  uint32_t slice_overhead_ns;  // GPU time that one slice more costs, learnt; 0 = not known
+  uint64_t uncut_launches;     // kernels and graphs launched whole that may not be cut
+  uint64_t blocks_launched;    // thread blocks started
+  uint64_t in_flight_end_ns;   // CLOCK_MONOTONIC when in_flight_ns last became zero
+  uint64_t whole_releases;     // cut launches whose rest went out in one piece after the hold limit
+  uint32_t cutting_off;        // 1: holds expired again and again, kernels are not cut for now
+  uint32_t reserved0;          // zero
+  uint64_t reserved[8];        // zero
+};
+static_assert(sizeof(SignalLine) == 128);
+
 // One completed launch or burst. SPSC: client writes slot, then head (release); daemon reads head (acquire),
 // copies the slot out, validates, then advances tail (release). Full ring: the client drops and counts.
 enum RecordKind : uint32_t { kRecordNone = 0, kRecordKernel = 1, kRecordBurst = 2 };
@@ -107,7 +141,7 @@ struct Record {
   uint64_t duration_ns;     // kernel: GPU time; burst: first launch to idle
   uint64_t end_ns;          // CLOCK_MONOTONIC
   uint64_t blocks;          // kernel: blocks launched; burst: launches
-  uint64_t contended;       // 1 if a lower-priority lease was in flight
+  uint64_t contended;       // 1 if a lower-priority lease was in flight, as far as the client knows (0)
 };
 static_assert(sizeof(Record) == 48);
 
@@ -128,9 +162,11 @@ struct PulsePage {
   alignas(
       64) uint32_t busy;  // 0 idle, else busy (any value: the owner may keep a generation in it). idle->busy:
                           // release store; busy->idle: compare-exchange; watchers: acquire load
-  uint32_t resource_class;  // of the latest launch, 2 bits
-  uint64_t burst;           // number of the current burst
-  uint64_t busy_since_ns;   // CLOCK_MONOTONIC
+  // 2 bits. With the store of busy: of the launch that began the burst, or of the latest bursts if that is a
+  // copy. While busy the helper thread corrects it to the latest launch's.
+  uint32_t resource_class;
+  uint64_t burst;          // number of the current burst
+  uint64_t busy_since_ns;  // CLOCK_MONOTONIC
   uint64_t reserved1[5];
   // third line, written by the owner's helper thread and by returning synchronise calls
   alignas(64) uint64_t heartbeat_ns;  // 10 Hz while busy; if both this and busy_since_ns are older than

@@ -101,6 +101,7 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   if (!numbers.ok()) return numbers.error();
   a->lease_offset = numbers->lease_offset;
   a->usage_offset = numbers->usage_offset;
+  a->signals_offset = numbers->signals_offset;
   a->ring_offset = numbers->ring_offset;
   a->ring_slots = numbers->ring_slots;
   a->on_daemon_loss = numbers->on_daemon_loss;

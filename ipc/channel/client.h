@@ -50,11 +50,14 @@ struct Attachment {       // owned by the caller; destroying it detaches
   const abi::RegionHeader& header() const { return *region.as<abi::RegionHeader>(); }
   abi::LeaseLine* lease() const { return region.as<abi::LeaseLine>(lease_offset); }
   abi::UsageLine* usage() const { return region.as<abi::UsageLine>(usage_offset); }
+  abi::SignalLine* signals() const {  // null: the daemon has no use for it
+    return signals_offset != 0 ? region.as<abi::SignalLine>(signals_offset) : nullptr;
+  }
   abi::RecordRing* ring() const { return region.as<abi::RecordRing>(ring_offset); }
   abi::PulsePage* pulse() const { return pulse_page.valid() ? pulse_page.as<abi::PulsePage>() : nullptr; }
 
   // Checked copies of the header's numbers: use these, not the header.
-  uint32_t lease_offset = 0, usage_offset = 0, ring_offset = 0, ring_slots = 0;
+  uint32_t lease_offset = 0, usage_offset = 0, signals_offset = 0, ring_offset = 0, ring_slots = 0;
   uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
   uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again
 };

@@ -19,6 +19,7 @@ namespace tessera::ipc {
 struct LeaseTerms {                  // the plain-data form of a LeaseLine, without its sequence
   uint32_t state = abi::kLeaseHold;  // abi::LeaseState
   bool packed = false;
+  uint32_t packed_classes = 0;  // bit c: kernels of resource class c; 0 = any work
   uint64_t expires_ns = 0;
   uint64_t window_ns = 0, slice_ns = 0;
   uint32_t width_blocks = 0;
@@ -48,7 +49,9 @@ inline LeaseSnapshot lease_snapshot(const abi::LeaseLine& line) {
   s.word = load(line.word, std::memory_order_acquire);  // pairs with the release in lease_publish
   constexpr auto relaxed = std::memory_order_relaxed;   // ordered by the acquire above
   s.terms.state = s.word & abi::kLeaseStateMask;
-  s.terms.packed = (load(line.flags, relaxed) & abi::kLeasePacked) != 0;
+  const uint32_t flags = load(line.flags, relaxed);
+  s.terms.packed = (flags & abi::kLeasePacked) != 0;
+  s.terms.packed_classes = (flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift;
   s.terms.expires_ns = load(line.expires_ns, relaxed);
   s.terms.window_ns = load(line.window_ns, relaxed);
   s.terms.slice_ns = load(line.slice_ns, relaxed);
@@ -76,7 +79,8 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   // saw.
   word = sequence | (terms.state & abi::kLeaseStateMask);
   if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
-  store(line.flags, terms.packed ? abi::kLeasePacked : 0u, relaxed);
+  const uint32_t classes = (terms.packed_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask;
+  store(line.flags, terms.packed ? abi::kLeasePacked | classes : 0u, relaxed);
   store(line.expires_ns, terms.expires_ns, relaxed);
   store(line.window_ns, terms.window_ns, relaxed);
   store(line.slice_ns, terms.slice_ns, relaxed);

@@ -28,8 +28,16 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
   if (!power_of_two || !inside(h.lease_offset, sizeof(abi::LeaseLine), bytes) ||
       !inside(h.usage_offset, sizeof(abi::UsageLine), bytes) || !inside(h.ring_offset, ring_bytes, bytes))
     return base::error(Code::kInvalid, "region header with wrong offsets");
-  return RegionNumbers{h.lease_offset, h.usage_offset,   h.ring_offset,
-                       h.ring_slots,   h.on_daemon_loss, h.guard_ns};
+  const bool has_signals = (h.features & abi::kFeatureSignals) != 0;
+  if (has_signals && !inside(h.signals_offset, sizeof(abi::SignalLine), bytes))
+    return base::error(Code::kInvalid, "region header with wrong offsets");
+  return RegionNumbers{h.lease_offset,
+                       h.usage_offset,
+                       h.ring_offset,
+                       h.ring_slots,
+                       h.on_daemon_loss,
+                       h.guard_ns,
+                       has_signals ? h.signals_offset : 0};
 }
 
 base::Status check_pulse_header(const abi::PulsePage& page) {

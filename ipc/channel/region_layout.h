@@ -9,7 +9,10 @@
 
 namespace tessera::ipc {
 
-inline constexpr uint32_t kLeaseOffset = 256, kUsageOffset = 512, kRingOffset = 1024, kRingSlots = 1024;
+inline constexpr uint32_t kLeaseOffset = 256, kUsageOffset = 512, kSignalsOffset = 640, kRingOffset = 1024,
+                          kRingSlots = 1024;
+static_assert(kUsageOffset + sizeof(abi::UsageLine) <= kSignalsOffset &&
+              kSignalsOffset + sizeof(abi::SignalLine) <= kRingOffset);
 static_assert(kRingOffset + offsetof(abi::RecordRing, slots) + kRingSlots * sizeof(abi::Record) <=
               abi::kRegionBytes);
 
@@ -20,6 +23,7 @@ struct RegionNumbers {  // checked copies
   uint32_t lease_offset, usage_offset, ring_offset, ring_slots;
   uint32_t on_daemon_loss;
   uint64_t guard_ns;
+  uint32_t signals_offset;  // 0: a daemon without that feature
 };
 
 inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {
@@ -33,6 +37,8 @@ inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t clie
   h.usage_offset = kUsageOffset;
   h.ring_offset = kRingOffset;
   h.ring_slots = kRingSlots;
+  h.features = abi::kFeatureSignals;
+  h.signals_offset = kSignalsOffset;
   h.daemon_epoch = daemon_epoch;
   h.client_id = client_id;
   h.priority = priority;

@@ -9,6 +9,9 @@
 namespace tessera::core {
 namespace {
 
+// A client may claim more; nothing depends on it but its own lease.
+constexpr uint32_t kMaxWaveBlocks = 1u << 20, kMaxSms = 4096;
+constexpr uint64_t kMaxSliceOverhead_ns = 10'000'000;
 constexpr auto relaxed = std::memory_order_relaxed;  // single words of statistics, nothing is ordered by them
 
 }  // namespace
@@ -26,6 +29,21 @@ bool Client::drained() const {
          ipc::load(u.in_flight_ns, std::memory_order_seq_cst) == 0;
 }
 
+bool Client::worked_since(uint64_t since_ns) const {
+  if (passthrough || terms.state == ipc::abi::kLeaseFree) return true;  // not measured
+  const ipc::abi::UsageLine& u = usage_untrusted();
+  if (ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0) return true;
+  const uint64_t end_ns = ipc::load(signals_untrusted().in_flight_end_ns, relaxed);
+  if (end_ns == 0) return ipc::load(u.completed_ns, relaxed) != 0;  // an older library says nothing
+  return end_ns > since_ns;
+}
+
+bool Client::active_since(uint64_t since_ns, uint64_t now_ns) const {
+  if (!memory.pulse.valid()) return false;
+  return busy(now_ns) ||
+         ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->idle_since_ns, relaxed) > since_ns;
+}
+
 policy::ClientView Client::view(uint64_t now_ns) {
   policy::ClientView v;
   v.id = id;
@@ -39,6 +57,10 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.busy_since_ns = std::min(ipc::load(page.busy_since_ns, relaxed), now_ns);
     v.idle_since_ns = std::min(ipc::load(page.idle_since_ns, relaxed), now_ns);
     v.resource_class = policy::ResourceClass(ipc::load(page.resource_class, relaxed) & 3u);
+    v.slowdown = bursts.take_slowdown();
+    v.bursts = bursts.compared();
+    v.burst_ns = bursts.baseline_ns();
+    v.short_gap_ns = bursts.short_gap_ns();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();
     v.waiting = ipc::load(u.waiting, relaxed) != 0;
@@ -47,6 +69,16 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.queued_ns = ipc::load(u.queued_ns, relaxed);
     used_ns = std::max(used_ns, ipc::load(u.completed_ns, relaxed));
     v.used_ns = used_ns;
+    const ipc::abi::SignalLine& s = signals_untrusted();
+    v.resource_class = policy::ResourceClass(ipc::load(s.resource_class, relaxed) & 3u);
+    seen_class = v.resource_class;
+    v.wave_blocks = std::min(ipc::load(s.wave_blocks, relaxed), kMaxWaveBlocks);
+    v.launch_sms = std::min(ipc::load(s.launch_sms, relaxed), kMaxSms);
+    v.slice_overhead_ns = std::min(uint64_t(ipc::load(s.slice_overhead_ns, relaxed)), kMaxSliceOverhead_ns);
+    uncut_launches = std::max(uncut_launches, ipc::load(s.uncut_launches, relaxed));
+    blocks_launched = std::max(blocks_launched, ipc::load(s.blocks_launched, relaxed));
+    v.uncut_launches = uncut_launches;
+    v.blocks_launched = blocks_launched;
     v.drained = drained();
   }
   return v;
@@ -81,6 +113,22 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.refused_kernels = ipc::load(u.refused_kernels, relaxed);
   r.counters.cut_kernels = ipc::load(u.cut_kernels, relaxed);
   r.counters.forwarded_unknown = ipc::load(u.forwarded_unknown, relaxed);
+  const ipc::abi::SignalLine& s = signals_untrusted();
+  r.counters.uncut_launches = ipc::load(s.uncut_launches, relaxed);
+  r.counters.whole_releases = ipc::load(s.whole_releases, relaxed);
+  r.counters.cutting_off = ipc::load(s.cutting_off, relaxed);
+  r.counters.blocks_launched = ipc::load(s.blocks_launched, relaxed);
+  r.counters.wave_blocks = ipc::load(s.wave_blocks, relaxed);
+  r.counters.slice_overhead_ns = ipc::load(s.slice_overhead_ns, relaxed);
+  const uint32_t resource_class =
+      is_protected() && memory.pulse.valid()
+          ? ipc::load(memory.pulse.as<ipc::abi::PulsePage>()->resource_class, relaxed)
+          : ipc::load(s.resource_class, relaxed);
+  r.counters.resource_class = resource_class & 3u;
+  r.counters.bursts_compared = bursts.compared();
+  r.counters.bursts_solo = bursts.solo();
+  r.counters.burst_solo_ns = bursts.baseline_ns();
+  r.counters.slowdown_permille = uint64_t(std::min(bursts.slowdown(), 1e6) * 1000);
   return r;
 }
 

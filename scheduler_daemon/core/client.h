@@ -10,6 +10,7 @@
 #include "ipc/channel/region_layout.h"
 #include "ipc/channel/ring.h"
 #include "ipc/channel/server.h"
+#include "scheduler_daemon/core/bursts.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
@@ -41,8 +42,11 @@ struct Client {
   // The daemon's own copy of the lease: what is in shared memory is never read back.
   uint32_t lease_word = 0;
   ipc::LeaseTerms terms;
-  uint64_t used_ns = 0;            // completed_ns as believed: it never runs backwards
-  stats::ClientCounters counters;  // those that the daemon counts itself
+  uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
+  uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
+  policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // best-effort: of the latest view
+  BurstWatch bursts;                                                   // protected
+  stats::ClientCounters counters;                                      // those that the daemon counts itself
 
   ipc::abi::LeaseLine& lease_line() const {
     return *memory.region.as<ipc::abi::LeaseLine>(ipc::kLeaseOffset);
@@ -51,7 +55,16 @@ struct Client {
     return *memory.region.as<const ipc::abi::UsageLine>(ipc::kUsageOffset);
   }
 
+  const ipc::abi::SignalLine& signals_untrusted() const {
+    return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);
+  }
+
   bool is_protected() const { return priority > 0; }
+  // Best-effort: may it have had work on the GPU at some time since `since_ns`? Unknown is yes.
+  bool worked_since(uint64_t since_ns) const;
+  // Protected: was it busy at some time since then?
+  bool active_since(uint64_t since_ns, uint64_t now_ns) const;
+  bool packed() const { return terms.packed && terms.state == ipc::abi::kLeaseGranted; }
   bool busy(uint64_t now_ns) const;
   // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h).
   bool drained() const;

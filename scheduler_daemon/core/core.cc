@@ -339,7 +339,7 @@ uint64_t Core::run(uint64_t now_ns) {
   std::vector<Connection> bad_rings;
   for (auto& [connection, client] : clients_) {
     uint64_t bad = counters_.bad_rings;
-    consume_records(*client);
+    consume_records(*client, now_ns);
     if (counters_.bad_rings != bad) bad_rings.push_back(connection);
   }
   for (Connection connection : bad_rings) drop(connection);
@@ -379,6 +379,11 @@ bool Core::overlapping(const Gpu& gpu) const {
                      [](const Client* c) { return c->is_protected() || c->mps || c->passthrough; });
 }
 
+void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
+  for (const Client* client : gpu.clients)
+    if (client->packed()) gpu.packed_until_ns = now_ns;
+}
+
 bool Core::settling(Gpu& gpu, uint64_t now_ns) {
   if (gpu.settle_since_ns == 0) return false;
   const uint64_t end_ns = gpu.settle_since_ns + settings_.parameters.drain_timeout_ns;
@@ -415,6 +420,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     managed.push_back(client);
     o.clients.push_back(client->view(now_ns));
   }
+  note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
   ++counters_.decisions;
   gpu.dirty = false;
@@ -426,6 +432,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     apply(*managed[i], d.leases[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained();
   }
+  note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;
 }
 
@@ -434,6 +441,9 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
   ipc::LeaseTerms terms;
   terms.state = kStates[size_t(lease.grant)];
   terms.packed = lease.packed;
+  // Packed by width: beside work of another kind, for the kind of launch that the decision saw. Without a
+  // width it is a minimum share, for whatever comes.
+  if (lease.packed && lease.width_blocks != 0) terms.packed_classes = 1u << uint32_t(client.seen_class);
   terms.window_ns = lease.window_ns;
   terms.slice_ns = lease.slice_ns;
   terms.width_blocks = lease.width_blocks;
@@ -449,11 +459,13 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
   if (granted) terms.expires_ns = now_ns + lease.duration_ns;
   bool was_held = !first && client.terms.state == abi::kLeaseHold;
   bool was_granted = client.terms.state == abi::kLeaseGranted;
+  bool was_packed = client.packed();
   bool is_held = terms.state == abi::kLeaseHold;
   client.terms = terms;
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;
     if (granted && (was_held || first)) ++counters_.grants, ++client.counters.grants;
+    if (granted && terms.packed && !was_packed) ++client.counters.packed_grants;
     if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
   } else if (granted) {
@@ -461,7 +473,26 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
   }
 }
 
-void Core::consume_records(Client& client) {
+// Which lower leases were at work is the daemon's knowledge, not the record's.
+void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) {
+  const Gpu* gpu = gpu_of(client);
+  if (gpu == nullptr || !client.is_protected() || record.end_ns > now_ns) return;
+  const uint64_t start_ns = record.end_ns - std::min(record.end_ns, record.duration_ns);
+  Burst burst{.signature = record.key,
+              .length_ns = record.duration_ns,
+              .end_ns = record.end_ns,
+              .solo = true,
+              .packed = gpu->packed_until_ns >= start_ns};
+  for (const Client* other : gpu->clients) {
+    if (other->priority >= client.priority) continue;
+    burst.packed |= other->packed();
+    burst.solo = burst.solo && !(other->is_protected() ? other->active_since(start_ns, now_ns)
+                                                       : other->worked_since(start_ns));
+  }
+  client.bursts.add(burst);
+}
+
+void Core::consume_records(Client& client, uint64_t now_ns) {
   abi::Record record;
   for (int i = 0; i < kMaxRecordsPerWake; ++i) {
     switch (client.ring.read(&record)) {
@@ -475,6 +506,7 @@ void Core::consume_records(Client& client) {
         ++counters_.bad_records;
         break;
       case ipc::RingRead::kRecord:
+        if (record.kind == abi::kRecordBurst) on_burst(client, record, now_ns);
         ++(record.kind == abi::kRecordKernel ? client.counters.kernels_recorded
                                              : client.counters.bursts_recorded);
         break;

@@ -107,6 +107,7 @@ class Core {
     std::vector<Client*> clients;  // in order of arrival
     bool dirty = true;             // decide at the next run
     uint64_t next_look_ns = 0;
+    uint64_t packed_until_ns = 0;  // a packed lease was last out then
     uint64_t settle_since_ns = 0;  // a new policy took over then; 0: settled
   };
   struct Fresh {  // connected, not greeted yet
@@ -134,10 +135,12 @@ class Core {
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
 
+  void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns);
-  void consume_records(Client& client);
+  void consume_records(Client& client, uint64_t now_ns);
+  void on_burst(Client& client, const ipc::abi::Record& record, uint64_t now_ns);
   uint64_t close_silent(uint64_t now_ns);
   bool overlapping(const Gpu& gpu) const;
 

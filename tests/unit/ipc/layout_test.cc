@@ -29,6 +29,7 @@ TS_AT(RegionHeader, client_id, 56);
 TS_AT(RegionHeader, priority, 60);
 TS_AT(RegionHeader, on_daemon_loss, 64);
 TS_AT(RegionHeader, guard_ns, 72);
+TS_AT(RegionHeader, signals_offset, 80);
 TS_AT(LeaseLine, word, 0);
 TS_AT(LeaseLine, flags, 4);
 TS_AT(LeaseLine, expires_ns, 8);
@@ -47,6 +48,15 @@ TS_AT(UsageLine, waiting, 24);
 TS_AT(UsageLine, drained_word, 28);
 TS_AT(UsageLine, launches, 32);
 TS_AT(UsageLine, heartbeat_ns, 120);
+TS_AT(SignalLine, resource_class, 0);
+TS_AT(SignalLine, wave_blocks, 4);
+TS_AT(SignalLine, launch_sms, 8);
+TS_AT(SignalLine, slice_overhead_ns, 12);
+TS_AT(SignalLine, uncut_launches, 16);
+TS_AT(SignalLine, blocks_launched, 24);
+TS_AT(SignalLine, in_flight_end_ns, 32);
+TS_AT(SignalLine, whole_releases, 40);
+TS_AT(SignalLine, cutting_off, 48);
 TS_AT(RecordRing, head, 0);
 TS_AT(RecordRing, tail, 64);
 TS_AT(RecordRing, slots, 128);
@@ -96,6 +106,7 @@ TEST(RegionHeader, EveryWrongFieldIsRefused) {
       {"ring overflows", [](auto& h) { h.ring_offset = 0xffffffc0u; }, base::Code::kInvalid},
       {"slots not a power of two", [](auto& h) { h.ring_slots = 1000; }, base::Code::kInvalid},
       {"no slots", [](auto& h) { h.ring_slots = 0; }, base::Code::kInvalid},
+      {"signals outside", [](auto& h) { h.signals_offset = abi::kRegionBytes - 64; }, base::Code::kInvalid},
       {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
   };
   for (const Case& c : cases) {
@@ -112,6 +123,14 @@ TEST(Versions, NewerAndOlderPeersWithinTheirCompatRangeAgree) {
   EXPECT_TRUE(versions_agree(abi::kVersion + 5, abi::kVersion));       // a newer peer that still speaks ours
   EXPECT_FALSE(versions_agree(abi::kVersion + 5, abi::kVersion + 1));  // one that no longer does
   EXPECT_FALSE(versions_agree(abi::kCompatVersion - 1, 0));            // one that is too old for us
+}
+
+TEST(RegionHeader, AnOlderDaemonHasNoSignals) {
+  abi::RegionHeader h = make_region_header(7, 1, 0);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->signals_offset, kSignalsOffset);
+  h.features = 0;
+  h.signals_offset = 77;  // reserved then: not looked at
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->signals_offset, 0u);
 }
 
 TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {

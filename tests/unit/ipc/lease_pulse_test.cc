@@ -13,6 +13,7 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   uint32_t word = 0;
   LeaseTerms terms{.state = abi::kLeaseGranted,
                    .packed = true,
+                   .packed_classes = 4,
                    .expires_ns = 50,
                    .window_ns = 1,
                    .slice_ns = 2,

@@ -502,6 +502,80 @@ TEST_F(CoreTest, ANewPolicyGrantsOnlyAfterEveryoneHasDrained) {
   EXPECT_EQ(core_->snapshot(now_ns_).gpus[0].policy, "tessera");
 }
 
+// Burst records of a protected client beside a best-effort one whose activity differs.
+TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
+  Peer service = attach(1, 7, 1), trainer = attach(2, 0, 1);
+  run();
+  ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+  auto solo_after = [&](uint64_t length_ns) {
+    now_ns_ += ms(10);
+    records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = length_ns, .end_ns = now_ns_});
+    run();
+    return core_->snapshot(now_ns_).clients[0].counters.bursts_solo;
+  };
+  EXPECT_EQ(solo_after(ms(4)), 1u);  // the trainer never ran
+  trainer.usage().completed_ns = us(100);
+  EXPECT_EQ(solo_after(ms(4)), 1u);  // it did, but its library does not say when
+  signals.in_flight_end_ns = now_ns_;
+  EXPECT_EQ(solo_after(ms(4)), 2u);  // before this burst
+  signals.in_flight_end_ns = now_ns_ + ms(7);
+  EXPECT_EQ(solo_after(ms(4)), 2u);  // during it
+  signals.in_flight_end_ns = now_ns_;
+  trainer.usage().in_flight_ns = us(300);
+  EXPECT_EQ(solo_after(ms(4)), 2u);  // now
+  trainer.usage().in_flight_ns = 0;
+  EXPECT_EQ(solo_after(ms(4)), 3u);
+  EXPECT_EQ(solo_after(ms(6)), 4u);
+  auto counters = core_->snapshot(now_ns_).clients[0].counters;
+  EXPECT_EQ(counters.burst_solo_ns, ms(4));
+  EXPECT_GT(counters.bursts_compared, 0u);
+}
+
+TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
+  Settings s;
+  s.policy_name = "tessera";
+  host(s);
+  Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true);
+  ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+  auto burst = [&](uint32_t number) {
+    ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
+    run(ms(2));
+    run(ms(2));
+    const bool packed = (trainer.lease().flags & abi::kLeasePacked) != 0;
+    ipc::pulse_try_idle(service.pulse(), number, now_ns_);
+    records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = ms(4), .end_ns = now_ns_});
+    notify(service);
+    run();
+    run(ms(40));
+    return packed;
+  };
+  uint32_t number = 1;
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(burst(number++));  // no signals of the trainer
+  trainer.usage().waiting = 1;
+  signals.resource_class = abi::kResourceMemory;
+  signals.wave_blocks = 1000;
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(burst(number++));  // the same kind
+  signals.resource_class = abi::kResourceCompute;
+  bool packed = false;
+  for (int i = 0; i < 20 && !packed; ++i) packed = burst(number++);
+  ASSERT_TRUE(packed);
+  ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
+  run(ms(1));
+  run(ms(1));
+  const ipc::LeaseSnapshot lease = ipc::lease_snapshot(trainer.lease());
+  EXPECT_TRUE(lease.terms.packed);
+  EXPECT_EQ(lease.terms.packed_classes, 1u << abi::kResourceCompute);
+  EXPECT_GT(lease.terms.width_blocks, 0u);
+  EXPECT_LT(lease.terms.width_blocks, 1000u);
+  signals.resource_class = abi::kResourceMemory;  // its next launch is of another kind
+  run(ms(1));
+  run(ms(1));
+  EXPECT_FALSE(ipc::lease_snapshot(trainer.lease()).terms.packed);
+  EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
+}
+
 TEST_F(CoreTest, ReleaseLeavesEveryoneFree) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();

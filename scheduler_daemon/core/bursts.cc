@@ -1,0 +1,47 @@
+#include "scheduler_daemon/core/bursts.h"
+
+#include <algorithm>
+
+namespace tessera::core {
+
+void BurstWatch::add(const Burst& b) {
+  const uint64_t start_ns = b.end_ns - std::min(b.end_ns, b.length_ns);
+  if (last_end_ns_ != 0 && start_ns > last_end_ns_) {
+    gaps_[n_gaps_++ % kGaps] = start_ns - last_end_ns_;
+    gaps_changed_ = true;
+  }
+  last_end_ns_ = std::max(last_end_ns_, b.end_ns);
+
+  solo_ += b.solo;
+  double slowdown = solo_baseline_.add(b.signature, b.length_ns, b.solo);
+  baseline_ns_ = solo_baseline_.baseline_ns();
+  const double unpacked = unpacked_baseline_.add(b.signature, b.length_ns, !b.packed);
+  if (baseline_ns_ == 0) {
+    slowdown = unpacked;
+    baseline_ns_ = unpacked_baseline_.baseline_ns();
+  }
+  if (slowdown <= 0) return;
+  ++compared_;
+  sum_ += slowdown;
+  ++n_sum_;
+}
+
+double BurstWatch::take_slowdown() {
+  if (n_sum_ != 0) slowdown_ = sum_ / double(n_sum_);
+  sum_ = 0;
+  n_sum_ = 0;
+  return slowdown_;
+}
+
+uint64_t BurstWatch::short_gap_ns() {
+  if (!gaps_changed_) return short_gap_ns_;
+  gaps_changed_ = false;
+  const size_t n = std::min(n_gaps_, kGaps);
+  if (n < kGapsNeeded) return short_gap_ns_ = 0;
+  auto sorted = gaps_;
+  auto at = sorted.begin() + long(n / 10);
+  std::nth_element(sorted.begin(), at, sorted.begin() + long(n));
+  return short_gap_ns_ = *at;
+}
+
+}  // namespace tessera::core

@@ -1,0 +1,54 @@
+// What the daemon learns of one protected client from its burst records: slowdown against a solo baseline,
+// and the gaps between its bursts. Plain data in, plain data out; owned by core::Client; one thread; bounded
+// memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "scheduler_daemon/policy/burst_baseline.h"
+
+namespace tessera::core {
+
+struct Burst {
+  uint64_t signature = 0;
+  uint64_t length_ns = 0, end_ns = 0;
+  bool solo = false;    // no lower lease had work in flight while it lasted
+  bool packed = false;  // a packed lease was out while it lasted
+};
+
+class BurstWatch {
+ public:
+  void add(const Burst& burst);
+
+  // Bursts that could be compared with a baseline so far.
+  uint64_t compared() const { return compared_; }
+  uint64_t solo() const { return solo_; }
+  // Solo length of the latest burst; 0 = no baseline for it.
+  uint64_t baseline_ns() const { return baseline_ns_; }
+  // Mean over the bursts compared since the last call, 1 = none; if there were none, the value before. 0 =
+  // unknown.
+  double take_slowdown();
+  double slowdown() const { return slowdown_; }  // the value of the last call
+  // Nine of ten gaps between bursts are longer; 0 = too few seen.
+  uint64_t short_gap_ns();
+
+ private:
+  static constexpr size_t kGaps = 64, kGapsNeeded = 8;
+
+  // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
+  // without a packed lease stand in, whose length includes what was in flight when they began.
+  policy::BurstBaseline solo_baseline_, unpacked_baseline_;
+  uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0;
+  double sum_ = 0, slowdown_ = 0;
+  uint64_t n_sum_ = 0;
+
+  uint64_t last_end_ns_ = 0;
+  std::array<uint64_t, kGaps> gaps_{};
+  size_t n_gaps_ = 0;
+  bool gaps_changed_ = false;
+  uint64_t short_gap_ns_ = 0;
+};
+
+}  // namespace tessera::core

@@ -1,0 +1,75 @@
+// Slowdown and gaps out of burst records.
+#include "scheduler_daemon/core/bursts.h"
+
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+
+namespace tessera::core {
+namespace {
+
+using base::ms;
+using base::us;
+
+struct Bursts : ::testing::Test {
+  BurstWatch watch;
+  uint64_t now_ns = ms(1000);
+  void burst(uint64_t length_ns, bool solo, bool packed = false, uint64_t gap_ns = ms(5),
+             uint64_t signature = 1) {
+    now_ns += gap_ns + length_ns;
+    watch.add({signature, length_ns, now_ns, solo, packed});
+  }
+};
+
+TEST_F(Bursts, NoBaselineNoSlowdown) {
+  for (int i = 0; i < 10; ++i) burst(ms(4), false, true);
+  EXPECT_EQ(watch.compared(), 0u);
+  EXPECT_EQ(watch.take_slowdown(), 0);
+  EXPECT_EQ(watch.baseline_ns(), 0u);
+}
+
+TEST_F(Bursts, SlowdownIsOverTheSoloLengthWhateverFirstLaunchesTook) {
+  burst(ms(400), true);  // code was loaded
+  for (int i = 0; i < 10; ++i) burst(ms(4), true);
+  watch.take_slowdown();
+  for (int i = 0; i < 4; ++i) burst(ms(5), false, true);
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.25);
+  EXPECT_EQ(watch.baseline_ns(), ms(4));
+  burst(ms(6), false, true);
+  burst(ms(4), false, true);
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.25);  // mean of what came since
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.25);  // nothing new: the value before
+  EXPECT_GE(watch.compared(), 14u);
+}
+
+TEST_F(Bursts, SignaturesHaveBaselinesOfTheirOwn) {
+  for (int i = 0; i < 5; ++i) {
+    burst(ms(4), true, false, ms(5), 1);
+    burst(ms(40), true, false, ms(5), 2);
+  }
+  watch.take_slowdown();
+  burst(ms(44), false, true, ms(5), 2);
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.1);
+  burst(ms(4), false, true, ms(5), 3);  // never seen alone
+  EXPECT_EQ(watch.baseline_ns(), 0u);
+}
+
+TEST_F(Bursts, WhereNothingIsEverSoloUnpackedBurstsStandIn) {
+  for (int i = 0; i < 8; ++i) burst(ms(4) + us(100), false, false);
+  EXPECT_EQ(watch.baseline_ns(), ms(4) + us(100));
+  EXPECT_EQ(watch.solo(), 0u);
+  for (int i = 0; i < 3; ++i) burst(ms(4), true);  // the truth, as soon as there is one
+  EXPECT_EQ(watch.baseline_ns(), ms(4));
+}
+
+TEST_F(Bursts, ShortGapsAreAQuantileOfTheRecentOnes) {
+  for (int i = 0; i < 5; ++i) burst(ms(1), true, false, us(300));
+  EXPECT_EQ(watch.short_gap_ns(), 0u);  // too few
+  for (int i = 0; i < 95; ++i) burst(ms(1), true, false, i % 4 == 0 ? us(300) : ms(9));
+  EXPECT_EQ(watch.short_gap_ns(), us(300));
+  for (int i = 0; i < 100; ++i) burst(ms(1), true, false, ms(9));
+  EXPECT_EQ(watch.short_gap_ns(), ms(9));
+}
+
+}  // namespace
+}  // namespace tessera::core
