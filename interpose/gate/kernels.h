@@ -7,15 +7,16 @@
 
 namespace tessera::gate {
 
-struct KernelRecord {          // owned by interpose/track, constant but for the atomics
-  uint64_t hash = 0;           // image and name; stable across processes
-  const char* name = nullptr;  // for logs; never freed
-  uint32_t n_params = 0;       // of the original
-  uint32_t param_bytes = 0;    // of the original, `extra` launches
-  uint32_t origin_offset = 0;  // of SliceOrigin in the variant's parameter block
-  bool has_variant = false;    // the loaded image holds name + suffix
-  bool never_hold = false;     // kernel of a communicator library
-  void* owner = nullptr;       // CUmodule or CUlibrary
+struct KernelRecord {           // owned by interpose/track, constant but for the atomics
+  uint64_t hash = 0;            // image and name; stable across processes
+  const char* name = nullptr;   // for logs; never freed
+  uint32_t n_params = 0;        // of the original
+  uint32_t param_bytes = 0;     // of the original, `extra` launches
+  uint32_t origin_offset = 0;   // of SliceOrigin in the variant's parameter block
+  bool has_variant = false;     // the loaded image holds name + suffix
+  bool never_hold = false;      // kernel of a communicator library
+  uint32_t resource_class = 0;  // abi::ResourceClass, 0 = unknown
+  void* owner = nullptr;        // CUmodule or CUlibrary
   bool owner_is_library = false;
   std::atomic<CUfunction> variant{nullptr};       // handle, resolved at the first cut; kNoVariant = failed
   std::atomic<uint32_t> variant_shared_bytes{0};  // dynamic shared memory limit mirrored so far

@@ -83,10 +83,10 @@ CUresult capture_opens(StreamArg stream, F&& call) {
 }
 
 // Images. `load(text)` loads our text instead; the original is the fallback, and the only one for protected
-// clients.
+// clients, whose kernels are merely recorded.
 template <class Owner, class Load>
 CUresult load_image(Owner* owner, const void* bytes, const void* caller, bool is_library, Load&& load) {
-  if (!live() || lifecycle::config().priority != 0) return load(bytes);
+  if (!live()) return load(bytes);
   const base::ErrnoGuard keep_errno;
   auto image = track::inspect(bytes, caller);
   CUresult result = CUDA_ERROR_UNKNOWN;
@@ -212,34 +212,34 @@ extern "C" CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code,
 }
 extern "C" CUresult hook_cuModuleUnload(CUmodule module) noexcept {
   const CUresult result = real().cuModuleUnload(module);
-  if (result == CUDA_SUCCESS && best_effort()) track::image_unloaded(module);
+  if (result == CUDA_SUCCESS && live()) track::image_unloaded(module);
   return result;
 }
 extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
   const CUresult result = real().cuLibraryUnload(library);
-  if (result == CUDA_SUCCESS && best_effort()) track::image_unloaded(library);
+  if (result == CUDA_SUCCESS && live()) track::image_unloaded(library);
   return result;
 }
 
 extern "C" CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module,
                                              const char* name) noexcept {
   const CUresult result = real().cuModuleGetFunction(function, module, name);
-  if (result == CUDA_SUCCESS && best_effort()) track::kernel_found(*function, module, false, name);
+  if (result == CUDA_SUCCESS && live()) track::kernel_found(*function, module, false, name);
   return result;
 }
 extern "C" CUresult hook_cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) noexcept {
   const CUresult result = real().cuLibraryGetKernel(kernel, library, name);
-  if (result == CUDA_SUCCESS && best_effort()) track::kernel_found(*kernel, library, true, name);
+  if (result == CUDA_SUCCESS && live()) track::kernel_found(*kernel, library, true, name);
   return result;
 }
 extern "C" CUresult hook_cuLibraryGetModule(CUmodule* module, CUlibrary library) noexcept {
   const CUresult result = real().cuLibraryGetModule(module, library);
-  if (result == CUDA_SUCCESS && best_effort()) track::module_of_library(*module, library);
+  if (result == CUDA_SUCCESS && live()) track::module_of_library(*module, library);
   return result;
 }
 extern "C" CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) noexcept {
   const CUresult result = real().cuKernelGetFunction(function, kernel);
-  if (result == CUDA_SUCCESS && best_effort()) track::kernel_function(kernel, *function);
+  if (result == CUDA_SUCCESS && live()) track::kernel_function(kernel, *function);
   return result;
 }
 

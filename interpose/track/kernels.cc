@@ -191,6 +191,7 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
     record->param_bytes = k.param_bytes;
     record->origin_offset = k.origin_offset;
     record->has_variant = k.has_variant && kept;
+    record->resource_class = k.resource_class;
   }
   // Looked up again (same handle): the old record stays for launches that hold it, the slot gets the new one.
   set_kernel(handle, record);

@@ -9,6 +9,7 @@
 
 #include "base/raw_log.h"
 #include "interpose/lifecycle/config.h"
+#include "interpose/track/classify.h"
 #include "interpose/track/track.h"
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
@@ -66,6 +67,40 @@ uint64_t hash_bytes(const std::vector<uint8_t>& bytes) {  // FNV-1a
   return h;
 }
 
+// What the GPU issues while it moves a byte; 0 if the driver does not say.
+double slots_per_byte() {
+  const auto& real = driver_api::real();
+  int sms = 0, clock_khz = 0, memory_khz = 0, bus_bits = 0;
+  real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
+  real.cuDeviceGetAttribute(&clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0);
+  real.cuDeviceGetAttribute(&memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
+  real.cuDeviceGetAttribute(&bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
+  const double bytes_per_ms = 2.0 * memory_khz * bus_bits / 8;  // double data rate
+  constexpr double kLanes = 128;                                // per SM and cycle: four schedulers of 32
+  return bytes_per_ms > 0 ? kLanes * sms * clock_khz / bytes_per_ms : 0;
+}
+
+void set_classes(Image& image, const ptx::Module& module) {
+  const double border = slots_per_byte();
+  for (KernelFacts& k : image.kernels)
+    if (const ptx::Function* f = module.find(k.name)) k.resource_class = classify(cost_of(*f), border);
+}
+
+// An image that is loaded as it is: its kernels are classified from whatever PTX is in it.
+void describe(Image& out, const std::vector<image::Entry>& entries) {
+  constexpr size_t kMaxText = size_t(4) << 20;  // parsing delays the program
+  for (const image::Entry& e : entries) {
+    if (e.kind != image::EntryKind::kPtx || e.payload.size() > kMaxText) continue;
+    auto module =
+        ptx::parse(std::string_view(reinterpret_cast<const char*>(e.payload.data()), e.payload.size()));
+    if (!module) continue;
+    for (const ptx::Item& item : module->items)
+      if (item.kind == ptx::Item::Kind::kFunction && item.function->is_entry && item.function->has_body)
+        out.kernels.push_back({.name = std::string(item.function->name)});
+    return set_classes(out, *module);
+  }
+}
+
 void rewrite(Image& out, const image::Entry& ptx) {
   auto module =
       ptx::parse(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
@@ -83,6 +118,7 @@ void rewrite(Image& out, const image::Entry& ptx) {
     out.kernels.push_back({k.kernel, k.n_params, k.param_bytes, k.origin_offset, may,
                            may ? "" : slice::refusal_name(k.verdict.refusal)});
   }
+  set_classes(out, *module);
   if (any) out.text = ptx::print(*module);
 }
 
@@ -93,7 +129,7 @@ constinit std::atomic<uint64_t> g_refused_kernels{0};
 
 std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept try {
   const lifecycle::Config& config = lifecycle::config();
-  if (config.priority != 0 || config.disabled || !bytes) return nullptr;
+  if (config.disabled || !bytes) return nullptr;
   auto out = std::make_unique<Image>();
   const char* from = file_of(bytes);
   const char* by = file_of(caller);
@@ -105,11 +141,18 @@ std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept t
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
     return out;
   }
+  if (config.priority != 0) {
+    describe(*out, *entries);
+    return out;
+  }
   const unsigned sm = common_sm();
   const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
   if (!chosen) return out;
   out->hash = hash_bytes(chosen->payload);
-  if (chosen->kind == image::EntryKind::kPtx && config.slice) rewrite(*out, *chosen);
+  if (chosen->kind == image::EntryKind::kPtx && config.slice)
+    rewrite(*out, *chosen);
+  else
+    describe(*out, *entries);
   return out;
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "image not cut: %s", e.what());

@@ -16,7 +16,8 @@ struct KernelFacts {
   std::string name;
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
   bool has_variant = false;
-  std::string refusal;  // name of the refusal, "" if it may be cut
+  std::string refusal;          // name of the refusal, "" if it may be cut
+  uint32_t resource_class = 0;  // abi::ResourceClass, estimated from its PTX (classify.h)
 };
 
 // What a program asked to load, after we looked at it. `text` replaces the program's image if it is not
@@ -28,7 +29,8 @@ struct Image {
   std::vector<KernelFacts> kernels;
 };
 
-// Best-effort clients only; otherwise and on any failure an empty image (load the original). Never throws.
+// `text` for best-effort clients only; of protected ones the kernels are merely classified. On any failure an
+// empty image (load the original). Never throws.
 std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
 
 // Kernels of loaded images with and without a variant; the helper publishes them (a load may precede the
