@@ -19,13 +19,12 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a, 64 bits
   return hash;
 }
 
-unsigned device_sm() {
-  return driver().gpu.cc_major * 10 + driver().gpu.cc_minor;
+const Device& device_of(const Function& function) {
+  return driver::device_of(*function.module->context);
 }
 
 // The newest PTX that this device may run.
-const image::Entry* choose_ptx(const std::vector<image::Entry>& entries) {
-  const unsigned sm = device_sm();
+const image::Entry* choose_ptx(const std::vector<image::Entry>& entries, unsigned sm) {
   const image::Entry* best = nullptr;
   for (const image::Entry& entry : entries) {
     if (entry.kind != image::EntryKind::kPtx || entry.sm > sm) continue;
@@ -36,16 +35,17 @@ const image::Entry* choose_ptx(const std::vector<image::Entry>& entries) {
   return best;
 }
 
-CUresult read_entries(base::Result<std::vector<image::Entry>> entries, Code* code, std::string* problem) {
+CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned sm, Code* code,
+                      std::string* problem) {
   if (!entries.ok()) {
     *problem = entries.error().text;
     return CUDA_ERROR_INVALID_IMAGE;
   }
-  const image::Entry* entry = choose_ptx(*entries);
+  const image::Entry* entry = choose_ptx(*entries, sm);
   if (!entry) {
     bool any_ptx = false;
     for (const image::Entry& each : *entries) any_ptx = any_ptx || each.kind == image::EntryKind::kPtx;
-    *problem = any_ptx ? "the image's PTX needs a newer device than sm_" + std::to_string(device_sm())
+    *problem = any_ptx ? "the image's PTX needs a newer device than sm_" + std::to_string(sm)
                        : std::string(
                              "the image has machine code only; the software GPU runs PTX: compile with "
                              "-gencode arch=compute_XX,code=compute_XX");
@@ -65,23 +65,23 @@ CUresult read_entries(base::Result<std::vector<image::Entry>> entries, Code* cod
 
 }  // namespace
 
-CUresult read_code(const void* image, Code* code, std::string* problem) {
-  return read_entries(image::read_unsized(image), code, problem);
+CUresult read_code(const void* image, unsigned sm, Code* code, std::string* problem) {
+  return read_entries(image::read_unsized(image), sm, code, problem);
 }
 
-CUresult read_code_file(const char* path, Code* code, std::string* problem) {
+CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     *problem = std::string("cannot open ") + path;
     return CUDA_ERROR_FILE_NOT_FOUND;
   }
   const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
-  return read_entries(image::read(bytes), code, problem);
+  return read_entries(image::read(bytes), sm, code, problem);
 }
 
 CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
                      std::shared_ptr<Module>* module, std::string* problem) {
-  auto program = exec::Program::load(*code.module, Memory::get().map());
+  auto program = exec::Program::load(*code.module, Memory::get().map(context->device));
   if (!program.ok()) {
     *problem = program.error().text;
     report("module refused: %s", problem->c_str());
@@ -140,7 +140,7 @@ CUresult instance_of(const std::shared_ptr<Library>& library, const std::shared_
   std::shared_ptr<Module>& mine = library->modules[context->id];
   if (!mine) {
     std::string problem;
-    const Code code{library->code, library->image_hash, library->target_sm};
+    const Code& code = library->codes.at(driver::device_of(*context).sm());
     std::shared_ptr<Module> made;
     if (CUresult failed = load_module(context, code, &made, &problem)) return failed;
     made->library = library.get();
@@ -176,7 +176,7 @@ CUresult function_of(const std::shared_ptr<Context>& context, CUfunction handle,
 uint32_t dynamic_shared_limit(const Function& function) {
   const uint32_t opted = uint32_t(function.max_dynamic_shared.load(std::memory_order_relaxed));
   const uint32_t fixed = function.info->static_shared_bytes;
-  const uint32_t plain = driver().gpu.block.shared_bytes;
+  const uint32_t plain = device_of(function).gpu.block.shared_bytes;
   return std::max(opted, plain > fixed ? plain - fixed : 0);
 }
 
@@ -185,8 +185,10 @@ CUresult get_attribute(const Function& function, CUfunction_attribute attribute,
   auto relaxed = [](const std::atomic<int>& field) { return field.load(std::memory_order_relaxed); };
   switch (int(attribute)) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: {
-      const uint32_t by_registers = driver().gpu.block.max_registers / std::max(1u, info.registers) / 32 * 32;
-      *value = int(std::min({info.max_threads_per_block, driver().gpu.block.max_threads, by_registers}));
+      const uint32_t by_registers =
+          device_of(function).gpu.block.max_registers / std::max(1u, info.registers) / 32 * 32;
+      *value = int(
+          std::min({info.max_threads_per_block, device_of(function).gpu.block.max_threads, by_registers}));
       return CUDA_SUCCESS;
     }
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
@@ -205,7 +207,7 @@ CUresult get_attribute(const Function& function, CUfunction_attribute attribute,
       *value = int(function.module->target_sm);
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      *value = int(device_sm());
+      *value = int(device_of(function).sm());
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
       *value = 0;
@@ -242,8 +244,9 @@ CUresult set_attribute(Function& function, CUfunction_attribute attribute, int v
   };
   switch (int(attribute)) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      return store(function.max_dynamic_shared, 0,
-                   int(driver().gpu.block.shared_optin_bytes) - int(function.info->static_shared_bytes));
+      return store(
+          function.max_dynamic_shared, 0,
+          int(device_of(function).gpu.block.shared_optin_bytes) - int(function.info->static_shared_bytes));
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       return store(function.carveout, -1, 100);
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:

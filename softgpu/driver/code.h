@@ -10,15 +10,10 @@
 
 namespace tessera::softgpu::driver {
 
-struct Code {
-  std::shared_ptr<const ptx::Module> module;
-  uint64_t hash = 0;  // of the PTX text
-  unsigned target_sm = 0;
-};
-
-// `problem` receives the text for the JIT error log.
-CUresult read_code(const void* image, Code* code, std::string* problem);
-CUresult read_code_file(const char* path, Code* code, std::string* problem);
+// The newest PTX that a device of compute capability `sm` (90) may run. `problem` receives the text for the
+// JIT error log.
+CUresult read_code(const void* image, unsigned sm, Code* code, std::string* problem);
+CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem);
 CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
                      std::shared_ptr<Module>* module, std::string* problem);
 // The function of that name, made on first use. CUDA_ERROR_NOT_FOUND if the module has none,

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/faults/faults.h"
@@ -284,11 +285,29 @@ struct MakeOp {
     spec.name = "free";
     if (!free.from_graph)
       spec.body = [address = free.address](const timing::Report&) {
-        Memory::get().release(address);
+        if (!close_ticket(address)) Memory::get().release(address);
         return 0;
       };
   }
   void operator()(AllocCommand&) {}
+  void operator()(SharedRecordCommand& record) {
+    spec.kind = timing::OpKind::kAction;
+    spec.name = "event record";
+    spec.instant = true;
+    spec.body = [record](const timing::Report&) {  // whatever became of the context: others wait for it
+      record.event->complete(record.number);
+      return 0;
+    };
+  }
+  void operator()(SharedWaitCommand& wait) {
+    spec.kind = timing::OpKind::kAction;
+    spec.name = "event wait";
+    spec.body = [context = context, wait](const timing::Report&) {
+      while (!wait.event->wait_some(wait.number))
+        if (const int code = context->poisoned.load(std::memory_order_acquire)) return code;
+      return 0;
+    };
+  }
   void operator()(EventRecordCommand&) {}
   void operator()(EventWaitCommand&) {}
   void operator()(ChildCommand&) {}

@@ -21,19 +21,19 @@ bool valid_flags(unsigned flags) {
 
 CUresult create(CUcontext* out, unsigned flags, CUdevice device, unsigned version) {
   if (!out || !valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+  Device* on = find_device(device);
+  if (!on) return CUDA_ERROR_INVALID_DEVICE;
   if (CUresult unsafe = check_unsafe()) return unsafe;
-  std::shared_ptr<Context> context = make_context(flags, false);
+  std::shared_ptr<Context> context = make_context(*on, flags, false);
   context->api_version = version;
   thread().stack.push_back(context);
   *out = handle(context);
   return CUDA_SUCCESS;
 }
 
-CUresult reset_primary_locked() {
-  Driver& d = driver();
-  const std::shared_ptr<Context> old = std::move(d.primary);
-  d.primary = nullptr;
+CUresult reset_primary_locked(Device& device) {
+  const std::shared_ptr<Context> old = std::move(device.primary);
+  device.primary = nullptr;
   if (old) destroy_context(old);
   return CUDA_SUCCESS;
 }
@@ -62,22 +62,22 @@ CUresult synchronize_checked(Context& context) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   TS_ENTER(cuDevicePrimaryCtxRetain);
   if (!pctx) return CUDA_ERROR_INVALID_VALUE;
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
-  Driver& d = driver();
-  std::lock_guard lock(d.primary_mutex);
-  if (!d.primary) d.primary = make_context(d.primary_flags, true);
-  ++d.primary_retained;
-  *pctx = handle(d.primary);
+  Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard lock(device->primary_mutex);
+  if (!device->primary) device->primary = make_context(*device, device->primary_flags, true);
+  ++device->primary_retained;
+  *pctx = handle(device->primary);
   return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   TS_ENTER(cuDevicePrimaryCtxRelease_v2);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
-  Driver& d = driver();
-  std::lock_guard lock(d.primary_mutex);
-  if (d.primary_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  return --d.primary_retained == 0 ? reset_primary_locked() : CUDA_SUCCESS;
+  Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard lock(device->primary_mutex);
+  if (device->primary_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  return --device->primary_retained == 0 ? reset_primary_locked(*device) : CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
   return cuDevicePrimaryCtxRelease_v2(dev);
@@ -85,10 +85,10 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   TS_ENTER(cuDevicePrimaryCtxReset_v2);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
-  Driver& d = driver();
-  std::lock_guard lock(d.primary_mutex);
-  return reset_primary_locked();
+  Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  std::lock_guard lock(device->primary_mutex);
+  return reset_primary_locked(*device);
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
   return cuDevicePrimaryCtxReset_v2(dev);
@@ -96,12 +96,12 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
   TS_ENTER(cuDevicePrimaryCtxSetFlags_v2);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+  Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   if (!valid_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-  Driver& d = driver();
-  std::lock_guard lock(d.primary_mutex);
-  d.primary_flags = flags;
-  if (d.primary) d.primary->flags.store(flags | CU_CTX_MAP_HOST, std::memory_order_relaxed);
+  std::lock_guard lock(device->primary_mutex);
+  device->primary_flags = flags;
+  if (device->primary) device->primary->flags.store(flags | CU_CTX_MAP_HOST, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
@@ -110,12 +110,12 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
   TS_ENTER(cuDevicePrimaryCtxGetState);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+  Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
-  Driver& d = driver();
-  std::lock_guard lock(d.primary_mutex);
-  *flags = d.primary ? d.primary->flags.load(std::memory_order_relaxed) : d.primary_flags;
-  *active = d.primary != nullptr;
+  std::lock_guard lock(device->primary_mutex);
+  *flags = device->primary ? device->primary->flags.load(std::memory_order_relaxed) : device->primary_flags;
+  *active = device->primary != nullptr;
   return CUDA_SUCCESS;
 }
 
@@ -320,11 +320,20 @@ CUresult cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexecAffinity
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   TS_CONTEXT(cuCtxEnablePeerAccess, context);
   if (Flags) return CUDA_ERROR_INVALID_VALUE;
-  if (!driver().contexts.find(peerContext)) return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  const std::shared_ptr<Context> peer = driver().contexts.find(peerContext);
+  if (!peer || peer == context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!can_access_peer(context->device, peer->device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  std::lock_guard lock(context->mutex);
+  if (!context->peers.insert(peer->id).second) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  Memory::get().enable_peer(context->device, peer.get());
+  return CUDA_SUCCESS;
 }
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   TS_CONTEXT(cuCtxDisablePeerAccess, context);
-  if (!driver().contexts.find(peerContext)) return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  const std::shared_ptr<Context> peer = driver().contexts.find(peerContext);
+  if (!peer) return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard lock(context->mutex);
+  if (!context->peers.erase(peer->id)) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  Memory::get().disable_peer(context->device, peer.get());
+  return CUDA_SUCCESS;
 }

@@ -18,8 +18,16 @@ enum class Place : uint8_t { kDevice, kPinned, kPageable };
 Place place_of(uint64_t address) {
   Allocation found;
   if (!Memory::get().find(address, &found)) return Place::kPageable;
-  return found.kind == MemoryKind::kDevice || found.kind == MemoryKind::kManaged ? Place::kDevice
-                                                                                 : Place::kPinned;
+  return found.on_device() ? Place::kDevice : Place::kPinned;
+}
+
+int device_at(uint64_t address) {  // of device memory
+  Allocation found;
+  return Memory::get().find(address, &found) ? found.device : 0;
+}
+bool synchronous_memory(uint64_t address) {  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  Allocation found;
+  return Memory::get().find(address, &found) && found.sync_memops;
 }
 
 struct Box {
@@ -84,7 +92,7 @@ CUresult check_synchronous(Context& context, Stream& stream) {
   return check_unsafe();
 }
 
-enum class Wait : uint8_t { kSync, kAsync };
+enum class Wait : uint8_t { kSync, kAsync, kDrain };  // kDrain: kSync that always waits for its end
 
 CUresult copy_box(Box box, Side src, Side dst, CUstream handle, NullStream null_stream, Wait how) {
   std::shared_ptr<Context> context;
@@ -92,16 +100,24 @@ CUresult copy_box(Box box, Side src, Side dst, CUstream handle, NullStream null_
   std::shared_ptr<Stream> stream;
   if (CUresult bad = resolve(*context, handle, null_stream, &stream)) return bad;
   if (CUresult bad = complete_box(&box, src, dst)) return bad;
-  if (how == Wait::kSync)
+  if (how != Wait::kAsync)
     if (CUresult refused = check_synchronous(*context, *stream)) return refused;
   if (box.empty()) return CUDA_SUCCESS;
   const bool captured = how == Wait::kAsync && any_capture_open() && capturing(*context, *stream);
   const bool device_only = box.from == Place::kDevice && box.to == Place::kDevice;
   if (how == Wait::kAsync && !captured && box.from == Place::kPageable && box.to == Place::kDevice)
     snapshot(&box.copy);
-  const bool wait_for_end = how == Wait::kSync ? !device_only : !captured && box.to == Place::kPageable;
-  return wait_for_end ? run_and_wait(context, stream, std::move(box.copy))
-                      : enqueue(context, stream, std::move(box.copy));
+  if (device_only) {
+    // Between two devices it goes over the link: it takes the copy engine, not the memory's bandwidth.
+    const int from = device_at(box.copy.src), to = device_at(box.copy.dst);
+    if (from != to)
+      box.copy.direction =
+          to == context->device ? timing::CopyDirection::kHostToDevice : timing::CopyDirection::kDeviceToHost;
+  }
+  const bool waits = !device_only || synchronous_memory(box.copy.src) || synchronous_memory(box.copy.dst);
+  const bool wait_for_end = how == Wait::kSync ? waits : !captured && box.to == Place::kPageable;
+  return wait_for_end || how == Wait::kDrain ? run_and_wait(context, stream, std::move(box.copy))
+                                             : enqueue(context, stream, std::move(box.copy));
 }
 
 Box line(uint64_t dst, uint64_t src, uint64_t bytes) {
@@ -209,9 +225,28 @@ CUresult check_memset(const MemsetCommand& set) {
 using namespace tessera::softgpu::driver;  // entry points are global by nature
 
 namespace {
+
 uint64_t host(const void* p) {
   return reinterpret_cast<uint64_t>(p);
 }
+
+// Both contexts must be alive, and what is copied must lie on their devices.
+CUresult check_peers(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context) {
+  const auto to = driver().contexts.find(dst_context), from = driver().contexts.find(src_context);
+  if (!to || !from) return CUDA_ERROR_INVALID_CONTEXT;
+  if (device_at(dst) != to->device || device_at(src) != from->device) return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+// A synchronous peer copy is ordered with the work of both contexts.
+CUresult drain(CUcontext dst_context, CUcontext src_context) {
+  if (CUresult unsafe = check_unsafe()) return unsafe;
+  for (CUcontext handle : {dst_context, src_context})
+    if (const auto context = driver().contexts.find(handle))
+      if (CUresult failed = synchronize(*context)) return failed;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 TS_PAIR(cuMemcpy, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), (dst, src, ByteCount)) {
@@ -259,17 +294,17 @@ TS_PAIR(cuMemcpyPeer, _ptds,
         (CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src, CUcontext srcContext, size_t ByteCount),
         (dst, dstContext, src, srcContext, ByteCount)) {
   TS_ENTER(cuMemcpyPeer);
-  if (!driver().contexts.find(dstContext) || !driver().contexts.find(srcContext))
-    return CUDA_ERROR_INVALID_CONTEXT;
-  return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, nullptr, null_stream, Wait::kSync);
+  if (CUresult bad = check_peers(dst, dstContext, src, srcContext)) return bad;
+  if (CUresult failed = drain(dstContext, srcContext)) return failed;
+  return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, nullptr, null_stream,
+                  Wait::kDrain);
 }
 TS_PAIR(cuMemcpyPeerAsync, _ptsz,
         (CUdeviceptr dst, CUcontext dstContext, CUdeviceptr src, CUcontext srcContext, size_t ByteCount,
          CUstream hStream),
         (dst, dstContext, src, srcContext, ByteCount, hStream)) {
   TS_ENTER(cuMemcpyPeerAsync);
-  if (!driver().contexts.find(dstContext) || !driver().contexts.find(srcContext))
-    return CUDA_ERROR_INVALID_CONTEXT;
+  if (CUresult bad = check_peers(dst, dstContext, src, srcContext)) return bad;
   return copy_box(line(dst, src, ByteCount), Side::kDevice, Side::kDevice, hStream, null_stream,
                   Wait::kAsync);
 }
@@ -296,7 +331,11 @@ TS_PAIR(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D* pCopy, CUstream hStream
 }
 TS_PAIR(cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER* pCopy), (pCopy)) {
   TS_ENTER(cuMemcpy3DPeer);
-  return copy_3d(pCopy, nullptr, null_stream, Wait::kSync);
+  if (!pCopy) return CUDA_ERROR_INVALID_VALUE;
+  if (!driver().contexts.find(pCopy->dstContext) || !driver().contexts.find(pCopy->srcContext))
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (CUresult failed = drain(pCopy->dstContext, pCopy->srcContext)) return failed;
+  return copy_3d(pCopy, nullptr, null_stream, Wait::kDrain);
 }
 TS_PAIR(cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream), (pCopy, hStream)) {
   TS_ENTER(cuMemcpy3DPeerAsync);

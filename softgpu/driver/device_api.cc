@@ -8,22 +8,6 @@
 
 using namespace tessera::softgpu::driver;  // entry points are global by nature
 
-namespace {
-
-constexpr CUdevice kDevice = 0;
-
-CUresult check_device(CUdevice device) {
-  return device == kDevice ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-
-int attribute(int number) {
-  int value = 0;
-  (void)tessera::profiles::gpu_attribute(driver().gpu, number, &value);
-  return value;
-}
-
-}  // namespace
-
 CUresult cuInit(unsigned int Flags) {
   return initialise(Flags);
 }
@@ -37,14 +21,14 @@ CUresult cuDriverGetVersion(int* driverVersion) {
 CUresult cuDeviceGetCount(int* count) {
   TS_ENTER(cuDeviceGetCount);
   if (!count) return CUDA_ERROR_INVALID_VALUE;
-  *count = 1;
+  *count = int(driver().devices.size());
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   TS_ENTER(cuDeviceGet);
   if (!device) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(ordinal)) return bad;
+  if (!find_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }
@@ -52,16 +36,18 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
   TS_ENTER(cuDeviceGetName);
   if (!name || len <= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
-  std::snprintf(name, size_t(len), "%s", driver().gpu.name.c_str());
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  std::snprintf(name, size_t(len), "%s", device->gpu.name.c_str());
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) {
   TS_ENTER(cuDeviceGetUuid);
   if (!uuid) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
-  std::memcpy(uuid->bytes, driver().gpu.uuid.data(), 16);
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  std::memcpy(uuid->bytes, device->gpu.uuid.data(), 16);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
@@ -71,64 +57,72 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
 CUresult cuDeviceGetLuid(char* luid, unsigned int* deviceNodeMask, CUdevice dev) {
   TS_ENTER(cuDeviceGetLuid);
   (void)luid, (void)deviceNodeMask;
-  if (CUresult bad = check_device(dev)) return bad;
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   return CUDA_ERROR_NOT_SUPPORTED;  // WDDM only
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
   TS_ENTER(cuDeviceTotalMem_v2);
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
-  *bytes = driver().gpu.memory.bytes;
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  *bytes = device->gpu.memory.bytes;
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
   TS_ENTER(cuDeviceGetAttribute);
   if (!pi) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   if (attrib == CU_DEVICE_ATTRIBUTE_MPS_ENABLED) {
-    *pi = driver().mps;
+    *pi = device->mps;
     return CUDA_SUCCESS;
   }
-  return tessera::profiles::gpu_attribute(driver().gpu, attrib, pi) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return tessera::profiles::gpu_attribute(device->gpu, attrib, pi) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
   TS_ENTER(cuDeviceComputeCapability);
   if (!major || !minor) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
-  *major = int(driver().gpu.cc_major);
-  *minor = int(driver().gpu.cc_minor);
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  *major = int(device->gpu.cc_major);
+  *minor = int(device->gpu.cc_minor);
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
   TS_ENTER(cuDeviceGetProperties);
   if (!prop) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   *prop = {};
-  prop->maxThreadsPerBlock = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  prop->maxThreadsPerBlock = device->attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   for (int i = 0; i < 3; ++i) {
-    prop->maxThreadsDim[i] = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i);
-    prop->maxGridSize[i] = attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i);
+    prop->maxThreadsDim[i] = device->attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i);
+    prop->maxGridSize[i] = device->attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i);
   }
-  prop->sharedMemPerBlock = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-  prop->totalConstantMemory = attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
-  prop->SIMDWidth = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-  prop->memPitch = attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-  prop->regsPerBlock = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
-  prop->clockRate = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-  prop->textureAlign = attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+  prop->sharedMemPerBlock = device->attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+  prop->totalConstantMemory = device->attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
+  prop->SIMDWidth = device->attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+  prop->memPitch = device->attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+  prop->regsPerBlock = device->attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+  prop->clockRate = device->attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+  prop->textureAlign = device->attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   TS_ENTER(cuDeviceGetPCIBusId);
   if (!pciBusId || len <= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
-  std::snprintf(pciBusId, size_t(len), "%04x:%02x:%02x.0", attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-                attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  std::snprintf(pciBusId, size_t(len), "%04x:%02x:%02x.0",
+                device->attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                device->attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                device->attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
   return CUDA_SUCCESS;
 }
 
@@ -140,38 +134,50 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
     domain = 0;
     if (std::sscanf(pciBusId, "%x:%x", &bus, &slot) != 2) return CUDA_ERROR_INVALID_VALUE;
   }
-  if (int(domain) != attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) ||
-      int(bus) != attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) ||
-      int(slot) != attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))
-    return CUDA_ERROR_INVALID_DEVICE;
-  *dev = kDevice;
-  return CUDA_SUCCESS;
+  for (const auto& device : driver().devices) {
+    if (int(domain) != device->attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) ||
+        int(bus) != device->attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) ||
+        int(slot) != device->attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID))
+      continue;
+    *dev = device->ordinal;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
   TS_ENTER(cuDeviceCanAccessPeer);
   if (!canAccessPeer) return CUDA_ERROR_INVALID_VALUE;
-  if (check_device(dev) || check_device(peerDev)) return CUDA_ERROR_INVALID_DEVICE;
-  *canAccessPeer = 0;
+  if (!find_device(dev) || !find_device(peerDev)) return CUDA_ERROR_INVALID_DEVICE;
+  *canAccessPeer = can_access_peer(dev, peerDev);
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                  CUdevice dstDevice) {
   TS_ENTER(cuDeviceGetP2PAttribute);
-  (void)attrib;
   if (!value) return CUDA_ERROR_INVALID_VALUE;
-  if (check_device(srcDevice) || check_device(dstDevice) || srcDevice == dstDevice)
-    return CUDA_ERROR_INVALID_DEVICE;
-  *value = 0;
-  return CUDA_SUCCESS;
+  if (!can_access_peer(srcDevice, dstDevice)) return CUDA_ERROR_INVALID_DEVICE;
+  switch (int(attrib)) {
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+    case CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED:
+      *value = 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+      *value = 1;
+      return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {
   TS_ENTER(cuDeviceGetExecAffinitySupport);
   (void)type;
   if (!pi) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
   *pi = 0;
   return CUDA_SUCCESS;
 }
@@ -181,7 +187,8 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_
   TS_ENTER(cuDeviceGetTexture1DLinearMaxWidth);
   (void)format, (void)numChannels;
   if (!maxWidthInElements) return CUDA_ERROR_INVALID_VALUE;
-  if (CUresult bad = check_device(dev)) return bad;
-  *maxWidthInElements = size_t(attribute(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH));
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  *maxWidthInElements = size_t(device->attribute(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH));
   return CUDA_SUCCESS;
 }

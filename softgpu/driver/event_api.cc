@@ -1,6 +1,7 @@
 // Events. A record is a join operation: complete when all before it in the stream is; its modelled end is its
 // time.
 #include "softgpu/driver/capture.h"
+#include "softgpu/driver/ipc.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
 
@@ -22,13 +23,7 @@ CUresult record(CUevent handle, CUstream stream_handle, NullStream null_stream, 
   std::lock_guard lock(context->mutex);
   if (stream->capture) return capture_event_record_locked(*stream, event, flags & CU_EVENT_RECORD_EXTERNAL);
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
-  OpRef op = submit_join(context, dependencies_locked(*context, *stream), *stream);
-  stream->marker = op;
-  std::lock_guard event_lock(event->mutex);
-  event->op = std::move(op);
-  event->recorded = true;
-  event->capture = nullptr;
-  event->frontier.clear();
+  stream->marker = submit_record(context, *event, dependencies_locked(*context, *stream), *stream);
   return CUDA_SUCCESS;
 }
 
@@ -55,10 +50,11 @@ CUresult elapsed(float* ms, CUevent start, CUevent end) {
     if (CUresult bad = recorded_op(i ? end : start, &events[i], &ops[i], &recorded)) return bad;
     if (!recorded || (events[i]->flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
   }
+  if (events[0]->context->device != events[1]->context->device) return CUDA_ERROR_INVALID_HANDLE;
   for (const OpRef& op : ops)
-    if (!driver().engine->complete(op)) return CUDA_ERROR_NOT_READY;
-  const int64_t from = int64_t(driver().engine->times(ops[0]).end_ns);
-  const int64_t to = int64_t(driver().engine->times(ops[1]).end_ns);
+    if (!driver().engine().complete(op)) return CUDA_ERROR_NOT_READY;
+  const int64_t from = int64_t(driver().engine().times(ops[0]).end_ns);
+  const int64_t to = int64_t(driver().engine().times(ops[1]).end_ns);
   *ms = float(double(to - from) * 1e-6);
   return CUDA_SUCCESS;
 }
@@ -72,6 +68,8 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
   auto event = std::make_shared<Event>();
   event->context = context.get();
   event->flags = Flags;
+  if ((Flags & CU_EVENT_INTERPROCESS) && !(event->shared = SharedEvent::create()))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   driver().events.add(event);
   *phEvent = reinterpret_cast<CUevent>(event.get());
   return CUDA_SUCCESS;
@@ -96,6 +94,14 @@ TS_PAIR(cuEventRecordWithFlags, _ptsz, (CUevent hEvent, CUstream hStream, unsign
   return record(hEvent, hStream, null_stream, flags);
 }
 
+// The last record of an interprocess event if it is another process's, else 0.
+static uint64_t foreign_record(Event& event) {
+  if (!event.shared) return 0;
+  const uint64_t last = event.shared->last();
+  std::lock_guard lock(event.mutex);
+  return event.op && event.number == last ? 0 : last;
+}
+
 CUresult cuEventQuery(CUevent hEvent) {
   TS_CONTEXT(cuEventQuery, context);
   std::shared_ptr<Event> event;
@@ -103,8 +109,10 @@ CUresult cuEventQuery(CUevent hEvent) {
   bool recorded = false;
   if (CUresult bad = recorded_op(hEvent, &event, &op, &recorded)) return bad;
   if (CUresult unsafe = check_unsafe()) return unsafe;
+  if (const uint64_t foreign = foreign_record(*event))
+    return event->shared->over(foreign) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   if (!op) return CUDA_SUCCESS;
-  if (!driver().engine->complete(op)) return CUDA_ERROR_NOT_READY;
+  if (!driver().engine().complete(op)) return CUDA_ERROR_NOT_READY;
   return wait(*context, op);  // complete: only collects the code
 }
 
@@ -115,6 +123,11 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   bool recorded = false;
   if (CUresult bad = recorded_op(hEvent, &event, &op, &recorded)) return bad;
   if (CUresult unsafe = check_unsafe()) return unsafe;
+  if (const uint64_t foreign = foreign_record(*event)) {
+    while (!event->shared->wait_some(foreign))
+      if (CUresult failed = sticky(*context)) return failed;
+    return CUDA_SUCCESS;
+  }
   return wait(*context, op);
 }
 

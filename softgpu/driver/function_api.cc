@@ -28,8 +28,9 @@ CUresult param_info(const Function& function, size_t index, size_t* offset, size
 
 uint32_t resident_blocks(const Function& function, int block_size, size_t dynamic_bytes) {
   const auto& info = *function.info;
-  if (dynamic_bytes + info.static_shared_bytes > driver().gpu.block.shared_optin_bytes) return 0;
-  return tessera::profiles::blocks_per_sm(driver().gpu, uint32_t(block_size), info.registers,
+  const auto& gpu = device_of(*function.module->context).gpu;
+  if (dynamic_bytes + info.static_shared_bytes > gpu.block.shared_optin_bytes) return 0;
+  return tessera::profiles::blocks_per_sm(gpu, uint32_t(block_size), info.registers,
                                           info.static_shared_bytes + uint32_t(dynamic_bytes));
 }
 
@@ -49,7 +50,7 @@ CUresult potential(int* min_grid, int* block_size, CUfunction func, CUoccupancyB
     if (blocks * uint32_t(n) <= best) continue;
     best = blocks * uint32_t(n);
     *block_size = n;
-    *min_grid = int(blocks * driver().gpu.sm.count);
+    *min_grid = int(blocks * device_of(*function->module->context).gpu.sm.count);
   }
   return best ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 }
@@ -132,7 +133,7 @@ CUresult cuFuncLoad(CUfunction func) {
 CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
   TS_ENTER(cuKernelGetAttribute);
   if (!pi) return CUDA_ERROR_INVALID_VALUE;
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(kernel, &function)) return bad;
   return get_attribute(*function, attrib, pi);
@@ -140,7 +141,7 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   TS_ENTER(cuKernelSetAttribute);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(kernel, &function)) return bad;
   if (CUresult bad = set_attribute(*function, attrib, val)) return bad;
@@ -153,7 +154,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
   TS_ENTER(cuKernelSetCacheConfig);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
   if (!driver().kernels.find(kernel)) return CUDA_ERROR_INVALID_HANDLE;
   return unsigned(config) > CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
@@ -207,7 +208,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   if (!dynamicSmemSize || numBlocks <= 0 || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(func, &function)) return bad;
-  const auto& gpu = driver().gpu;
+  const auto& gpu = device_of(*function->module->context).gpu;
   const int64_t share = int64_t(gpu.sm.shared_bytes) / numBlocks - gpu.block.reserved_shared_bytes;
   const int64_t most =
       std::min<int64_t>(share, gpu.block.shared_optin_bytes) - function->info->static_shared_bytes;

@@ -76,6 +76,14 @@ std::vector<Node*> topological_order(const Graph& graph) {
 
 namespace {
 
+// A kernel runs where its code is loaded, on whatever device the graph was launched; the rest, where that is.
+std::shared_ptr<Context> context_of(const Command& command, const std::shared_ptr<Context>& launching) {
+  const auto* kernel = std::get_if<KernelCommand>(&command);
+  if (!kernel || kernel->function->module->context == launching.get()) return launching;
+  std::shared_ptr<Context> own = driver().contexts.find(kernel->function->module->context);
+  return own ? own : launching;
+}
+
 // Submits the nodes of a graph behind `begin`; returns what everything in it is complete with.
 std::vector<OpRef> submit_nodes(const std::shared_ptr<Context>& context, Graph& graph,
                                 const std::vector<OpRef>& begin, const Stream& stream) {
@@ -90,21 +98,14 @@ std::vector<OpRef> submit_nodes(const std::shared_ptr<Context>& context, Graph& 
       mine = submit_nodes(context, *child->graph, deps, stream);
       if (mine.empty()) mine = std::move(deps);
     } else if (auto* wait = std::get_if<EventWaitCommand>(&node->command)) {
-      {
-        std::lock_guard lock(wait->event->mutex);
-        deps.push_back(wait->event->op);
-      }
+      deps.push_back(wait_for_event(context, *wait->event, stream));
       mine = {submit_join(context, std::move(deps), stream)};
     } else if (auto* record = std::get_if<EventRecordCommand>(&node->command)) {
-      mine = {submit_join(context, std::move(deps), stream)};
-      std::lock_guard lock(record->event->mutex);
-      record->event->op = mine.front();
-      record->event->recorded = true;
-      record->event->capture = nullptr;
+      mine = {submit_record(context, *record->event, std::move(deps), stream)};
     } else if (!node->enabled) {
       mine = {submit_join(context, std::move(deps), stream)};
     } else {
-      mine = {submit(context, node->command, std::move(deps), stream)};
+      mine = {submit(context_of(node->command, context), node->command, std::move(deps), stream)};
     }
     all.insert(all.end(), mine.begin(), mine.end());
   }
@@ -139,6 +140,8 @@ CUgraphNodeType type_of(const Command& command) {
     CUgraphNodeType operator()(const AllocCommand&) { return CU_GRAPH_NODE_TYPE_MEM_ALLOC; }
     CUgraphNodeType operator()(const EventRecordCommand&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; }
     CUgraphNodeType operator()(const EventWaitCommand&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; }
+    CUgraphNodeType operator()(const SharedRecordCommand&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; }
+    CUgraphNodeType operator()(const SharedWaitCommand&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; }
     CUgraphNodeType operator()(const ChildCommand&) { return CU_GRAPH_NODE_TYPE_GRAPH; }
     CUgraphNodeType operator()(const EmptyCommand&) { return CU_GRAPH_NODE_TYPE_EMPTY; }
   };

@@ -38,7 +38,7 @@ CUresult pack_params(const exec::KernelInfo& info, void** params, void** extra, 
 
 CUresult check_shape(const Function& function, const LaunchShape& shape) {
   const exec::KernelInfo& info = *function.info;
-  const auto& gpu = driver().gpu;
+  const auto& gpu = device_of(*function.module->context).gpu;
   const uint32_t grid_limit[3] = {2147483647u, 65535u, 65535u};
   const uint32_t block_limit[3] = {1024u, 1024u, 64u};
   for (int i = 0; i < 3; ++i) {

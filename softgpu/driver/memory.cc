@@ -1,6 +1,9 @@
 #include "softgpu/driver/memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -16,6 +19,17 @@ uint64_t round_up(uint64_t value, uint64_t to) {
   return (value + to - 1) / to * to;
 }
 
+// A file in memory of that size, or -1: then the memory cannot be shared with other processes.
+int make_memfd(uint64_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) return -1;  // would raise SIGXFSZ
+  const int fd = memfd_create("softgpu-memory", MFD_CLOEXEC);
+  if (fd < 0) return -1;
+  if (ftruncate(fd, off_t(bytes)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
 }  // namespace
 
 Memory& Memory::get() {
@@ -23,57 +37,111 @@ Memory& Memory::get() {
   return *memory;
 }
 
-uint64_t Memory::take(uint64_t bytes) {
-  auto fit =
-      std::find_if(free_.begin(), free_.end(), [&](const auto& range) { return range.second >= bytes; });
-  if (fit == free_.end()) {
+void Memory::set_devices(const std::vector<uint64_t>& capacities) {
+  for (uint64_t capacity : capacities) {
+    devices_.push_back({capacity, 0, {}});
+    maps_.push_back(std::make_unique<exec::AllocationMap>());
+  }
+}
+
+uint64_t Memory::Heap::take(uint64_t bytes) {
+  auto fit = std::find_if(free.begin(), free.end(), [&](const auto& range) { return range.second >= bytes; });
+  if (fit == free.end()) {
     const uint64_t size = std::max(kChunkBytes, round_up(bytes, uint64_t(2) << 20));
-    void* mapped =
-        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) return 0;
+    const int fd = shared ? make_memfd(size) : -1;
+    void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                        (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_NORESERVE, fd, 0);
+    if (mapped == MAP_FAILED) {
+      if (fd >= 0) close(fd);
+      return 0;
+    }
     const uint64_t begin = reinterpret_cast<uint64_t>(mapped);
-    chunks_[begin] = size;
-    fit = free_.emplace(begin, size).first;
+    chunks[begin] = {size, fd};
+    fit = free.emplace(begin, size).first;
   }
   const auto [begin, size] = *fit;
-  free_.erase(fit);
-  if (size > bytes) free_.emplace(begin + bytes, size - bytes);
+  free.erase(fit);
+  if (size > bytes) free.emplace(begin + bytes, size - bytes);
   return begin;
 }
 
-void Memory::give(uint64_t begin, uint64_t bytes) {
+void Memory::Heap::give(uint64_t begin, uint64_t bytes) {
   if (bytes >= kReturnToHostBytes) {
     const uint64_t first = round_up(begin, 4096), last = (begin + bytes) / 4096 * 4096;
-    if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    if (last > first)
+      madvise(reinterpret_cast<void*>(first), last - first, shared ? MADV_REMOVE : MADV_DONTNEED);
   }
-  auto next = free_.lower_bound(begin);
+  auto next = free.lower_bound(begin);
   // Neighbours in another chunk stay apart: a range must never span two mappings.
-  if (next != free_.end() && begin + bytes == next->first && !chunks_.count(next->first)) {
+  if (next != free.end() && begin + bytes == next->first && !chunks.count(next->first)) {
     bytes += next->second;
-    next = free_.erase(next);
+    next = free.erase(next);
   }
-  if (next != free_.begin() && !chunks_.count(begin)) {
+  if (next != free.begin() && !chunks.count(begin)) {
     auto previous = std::prev(next);
     if (previous->first + previous->second == begin) {
       previous->second += bytes;
       return;
     }
   }
-  free_.emplace(begin, bytes);
+  free.emplace(begin, bytes);
+}
+
+void Memory::show_locked(Allocation& allocation, int device, Access access) {
+  Access& now = allocation.access[size_t(device)];
+  if (now == access) return;
+  exec::AllocationMap& map = *maps_[size_t(device)];
+  if (now != Access::kNone) map.remove(allocation.begin);
+  if (access != Access::kNone) map.add(allocation.begin, allocation.bytes, access == Access::kReadWrite);
+  now = access;
+}
+
+void Memory::place_locked(Allocation allocation) {
+  const uint64_t begin = allocation.begin;
+  allocation.id = next_id_++;
+  const std::array<Access, kMaxDevices> wanted = std::exchange(allocation.access, {});
+  Allocation& placed = live_[begin] = allocation;
+  for (int device = 0; device < int(devices_.size()); ++device) {
+    const auto& peers = devices_[size_t(device)].peers;
+    switch (placed.kind) {
+      case MemoryKind::kRegistered:
+        show_locked(placed, device,
+                    placed.flags & CU_MEMHOSTREGISTER_READ_ONLY ? Access::kRead : Access::kReadWrite);
+        break;
+      case MemoryKind::kHost:
+      case MemoryKind::kManaged:
+        show_locked(placed, device, Access::kReadWrite);
+        break;
+      case MemoryKind::kDevice:
+      case MemoryKind::kImported:
+        if (device == placed.device || peers.count(placed.context))
+          show_locked(placed, device, Access::kReadWrite);
+        break;
+      case MemoryKind::kMapped:
+        show_locked(placed, device, wanted[size_t(device)]);
+        break;
+    }
+  }
 }
 
 CUresult Memory::allocate(MemoryKind kind, uint64_t bytes, Context* context, unsigned flags,
                           uint64_t* address) {
   std::lock_guard lock(mutex_);
-  const bool on_device = kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
+  Allocation made;
+  made.bytes = bytes;
+  made.kind = kind;
+  made.context = context;
+  made.device = context->device;
+  made.flags = flags;
+  Device& device = devices_[size_t(context->device)];
   if (bytes > (uint64_t(1) << 46)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (on_device && (bytes > capacity_ || used_ > capacity_ - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t begin = take(round_up(bytes, kAlignment) + kRedZone);
-  if (!begin) return CUDA_ERROR_OUT_OF_MEMORY;
-  live_[begin] = Allocation{begin, bytes, kind, context, next_id_++, flags, nullptr, false};
-  if (on_device) used_ += bytes;
-  map_.add(begin, bytes, true);
-  *address = begin;
+  if (made.on_device() && (bytes > device.capacity || device.used > device.capacity - bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  made.begin = heap(kind).take(round_up(bytes, kAlignment) + kRedZone);
+  if (!made.begin) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (made.on_device()) device.used += bytes;
+  place_locked(made);
+  *address = made.begin;
   return CUDA_SUCCESS;
 }
 
@@ -85,23 +153,34 @@ CUresult Memory::register_host(uint64_t address, uint64_t bytes, Context* contex
     const Allocation& previous = std::prev(next)->second;
     if (previous.begin + previous.bytes > address) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
-  live_[address] =
-      Allocation{address, bytes, MemoryKind::kRegistered, context, next_id_++, flags, nullptr, false};
-  map_.add(address, bytes, !(flags & CU_MEMHOSTREGISTER_READ_ONLY));
+  Allocation made;
+  made.begin = address;
+  made.bytes = bytes;
+  made.kind = MemoryKind::kRegistered;
+  made.context = context;
+  made.device = context->device;
+  made.flags = flags;
+  place_locked(made);
   return CUDA_SUCCESS;
+}
+
+void Memory::adopt(Allocation allocation) {
+  std::lock_guard lock(mutex_);
+  place_locked(std::move(allocation));
 }
 
 bool Memory::release(uint64_t begin, Allocation* freed) {
   std::lock_guard lock(mutex_);
   auto it = live_.find(begin);
   if (it == live_.end()) return false;
+  for (int device = 0; device < int(devices_.size()); ++device)
+    show_locked(it->second, device, Access::kNone);
   const Allocation allocation = it->second;
   live_.erase(it);
-  map_.remove(begin);
-  if (allocation.kind != MemoryKind::kRegistered)
-    give(begin, round_up(allocation.bytes, kAlignment) + kRedZone);
-  if (allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged)
-    used_ -= allocation.bytes;
+  const bool ours = allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged ||
+                    allocation.kind == MemoryKind::kHost;
+  if (ours) heap(allocation.kind).give(begin, round_up(allocation.bytes, kAlignment) + kRedZone);
+  if (ours && allocation.on_device()) devices_[size_t(allocation.device)].used -= allocation.bytes;
   if (freed) *freed = allocation;
   return true;
 }
@@ -118,17 +197,46 @@ bool Memory::find(uint64_t address, Allocation* out) const {
       }
     }
   }
-  exec::AllocationMap::Range range;
-  if (!map_.find(address, &range)) return false;
-  *out = Allocation{};
-  out->begin = range.begin;
-  out->bytes = range.end - range.begin;
-  return true;
+  for (int device = 0; device < int(maps_.size()); ++device) {
+    exec::AllocationMap::Range range;
+    if (!maps_[size_t(device)]->find(address, &range)) continue;
+    *out = Allocation{};
+    out->begin = range.begin;
+    out->bytes = range.end - range.begin;
+    out->device = device;
+    out->access[size_t(device)] = Access::kReadWrite;
+    return true;
+  }
+  return false;
 }
 
 bool Memory::contains(uint64_t address, uint64_t bytes) const {
   Allocation allocation;
-  return find(address, &allocation) && bytes <= allocation.begin + allocation.bytes - address;
+  for (;;) {
+    if (!find(address, &allocation)) return false;
+    const uint64_t left = allocation.begin + allocation.bytes - address;
+    if (bytes <= left) return true;
+    if (allocation.kind != MemoryKind::kMapped) return false;
+    address += left;
+    bytes -= left;
+  }
+}
+
+bool Memory::starts_in(uint64_t begin, uint64_t bytes, std::vector<Allocation>* out) const {
+  std::lock_guard lock(mutex_);
+  for (auto it = live_.lower_bound(begin); it != live_.end() && it->first < begin + bytes; ++it)
+    out->push_back(it->second);
+  return !out->empty();
+}
+
+bool Memory::backing(uint64_t begin, int* fd, uint64_t* offset) const {
+  std::lock_guard lock(mutex_);
+  const auto it = live_.find(begin);
+  if (it == live_.end() || it->second.kind != MemoryKind::kDevice) return false;
+  const auto chunk = std::prev(device_heap_.chunks.upper_bound(begin));
+  *fd = chunk->second.fd;
+  *offset = begin - chunk->first;
+  return *fd >= 0;
 }
 
 void Memory::annotate(uint64_t begin, const void* pool, bool graph_owned) {
@@ -137,6 +245,52 @@ void Memory::annotate(uint64_t begin, const void* pool, bool graph_owned) {
   if (it == live_.end()) return;
   it->second.pool = pool;
   it->second.graph_owned = graph_owned;
+  if (const auto rules = pool_access_.find(pool); pool && rules != pool_access_.end())
+    for (const auto& [device, access] : rules->second) show_locked(it->second, device, access);
+}
+
+void Memory::set_sync_memops(uint64_t begin, bool on) {
+  std::lock_guard lock(mutex_);
+  if (const auto it = live_.find(begin); it != live_.end()) it->second.sync_memops = on;
+}
+
+void Memory::set_access(uint64_t begin, int device, Access access) {
+  std::lock_guard lock(mutex_);
+  if (const auto it = live_.find(begin); it != live_.end()) show_locked(it->second, device, access);
+}
+
+void Memory::enable_peer(int device, Context* owner) {
+  std::lock_guard lock(mutex_);
+  if (devices_[size_t(device)].peers[owner]++) return;
+  for (auto& [begin, allocation] : live_)
+    if (allocation.context == owner && allocation.kind == MemoryKind::kDevice)
+      show_locked(allocation, device, Access::kReadWrite);
+}
+
+void Memory::disable_peer(int device, Context* owner) {
+  std::lock_guard lock(mutex_);
+  auto& peers = devices_[size_t(device)].peers;
+  const auto it = peers.find(owner);
+  if (it == peers.end() || --it->second) return;
+  peers.erase(it);
+  for (auto& [begin, allocation] : live_)
+    if (allocation.context == owner && allocation.kind == MemoryKind::kDevice && allocation.device != device)
+      show_locked(allocation, device, Access::kNone);
+}
+
+void Memory::set_pool_access(const void* pool, int device, Access access) {
+  std::lock_guard lock(mutex_);
+  pool_access_[pool][device] = access;
+  for (auto& [begin, allocation] : live_)
+    if (allocation.pool == pool) show_locked(allocation, device, access);
+}
+
+Access Memory::pool_access(const void* pool, int device) const {
+  std::lock_guard lock(mutex_);
+  const auto rules = pool_access_.find(pool);
+  if (rules == pool_access_.end()) return Access::kNone;
+  const auto rule = rules->second.find(device);
+  return rule == rules->second.end() ? Access::kNone : rule->second;
 }
 
 void Memory::release_context(Context* context) {
@@ -145,8 +299,22 @@ void Memory::release_context(Context* context) {
     std::lock_guard lock(mutex_);
     for (const auto& [begin, allocation] : live_)
       if (allocation.context == context) mine.push_back(begin);
+    for (Device& device : devices_) device.peers.erase(context);
   }
   for (uint64_t begin : mine) release(begin);
+}
+
+bool Memory::charge(int device, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  Device& d = devices_[size_t(device)];
+  if (bytes > d.capacity || d.used > d.capacity - bytes) return false;
+  d.used += bytes;
+  return true;
+}
+
+void Memory::uncharge(int device, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  devices_[size_t(device)].used -= bytes;
 }
 
 uint64_t Memory::used_by_pool(const void* pool) const {
@@ -157,9 +325,9 @@ uint64_t Memory::used_by_pool(const void* pool) const {
   return bytes;
 }
 
-uint64_t Memory::used_bytes() const {
+uint64_t Memory::used_bytes(int device) const {
   std::lock_guard lock(mutex_);
-  return used_;
+  return devices_[size_t(device)].used;
 }
 
 }  // namespace tessera::softgpu::driver

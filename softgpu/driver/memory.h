@@ -1,9 +1,12 @@
 // Device, managed and page-locked host memory of this process. A device address is a host address;
 // allocations lie in chunks mapped on demand, 512-byte aligned and at least 512 bytes apart, so that an
-// access that runs over the end of one hits the red zone between them and is reported by the interpreter. Any
-// thread; one mutex, innermost but for the AllocationMap's own.
+// access that runs over the end of one hits the red zone between them and is reported by the interpreter.
+// Chunks of device memory are memfds, so that another process can map what is exported to it (ipc.h).
+// Each device sees what is its own, what peers let it see, and all host memory: one AllocationMap per device.
+// Any thread; one mutex, innermost but for the AllocationMaps' own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,46 +17,105 @@
 
 namespace tessera::softgpu::driver {
 
-enum class MemoryKind : uint8_t { kDevice, kManaged, kHost, kRegistered };
+inline constexpr int kMaxDevices = 16;
+
+enum class MemoryKind : uint8_t {
+  kDevice,
+  kManaged,
+  kHost,
+  kRegistered,
+  kMapped,    // a range of a reservation with physical memory behind it (vmm.h)
+  kImported,  // memory of another process (ipc.h)
+};
+enum class Access : uint8_t { kNone, kRead, kReadWrite };
 
 struct Allocation {
   uint64_t begin = 0, bytes = 0;
   MemoryKind kind = MemoryKind::kDevice;
-  Context* context = nullptr;  // owner; its destruction frees the memory
-  uint64_t id = 0;             // CU_POINTER_ATTRIBUTE_BUFFER_ID
-  unsigned flags = 0;          // of cuMemHostAlloc / Register / Managed
-  const void* pool = nullptr;  // memory pool, or null
-  bool graph_owned = false;    // made by an allocation node
+  Context* context = nullptr;                // owner; its destruction frees the memory
+  int device = 0;                            // where it lies; -1: host
+  uint64_t id = 0;                           // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  unsigned flags = 0;                        // of cuMemHostAlloc / Register / Managed
+  const void* pool = nullptr;                // memory pool, or null
+  bool graph_owned = false;                  // made by an allocation node
+  bool sync_memops = false;                  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  std::array<Access, kMaxDevices> access{};  // by device
+  std::shared_ptr<void> pages;               // kMapped, kImported: keeps what lies there
+
+  bool on_device() const {
+    return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged || kind == MemoryKind::kMapped ||
+           kind == MemoryKind::kImported;
+  }
 };
 
 class Memory {
  public:
   static Memory& get();
-  // CUDA_ERROR_OUT_OF_MEMORY beyond `capacity` (device and managed) or when the host has no more.
+  // Before first use: bytes of each device.
+  void set_devices(const std::vector<uint64_t>& capacities);
+
+  // CUDA_ERROR_OUT_OF_MEMORY beyond the device's capacity (device and managed) or when the host has no more.
   CUresult allocate(MemoryKind kind, uint64_t bytes, Context* context, unsigned flags, uint64_t* address);
   CUresult register_host(uint64_t address, uint64_t bytes, Context* context, unsigned flags);
+  // Memory that lies elsewhere: kMapped, kImported; the caller keeps the pages.
+  void adopt(Allocation allocation);
   bool release(uint64_t begin, Allocation* freed = nullptr);  // false: no allocation begins there
+  void release_context(Context* context);
+
   // The allocation that holds address; variables of modules are found too, as device memory without a
   // context.
   bool find(uint64_t address, Allocation* out) const;
-  bool contains(uint64_t address, uint64_t bytes) const;  // wholly inside one allocation or variable
+  // Wholly inside one allocation or variable, or inside mappings that touch.
+  bool contains(uint64_t address, uint64_t bytes) const;
+  bool starts_in(uint64_t begin, uint64_t bytes, std::vector<Allocation>* out) const;  // all that begin there
+  // Memfd behind a device allocation and where it begins in it; false: not such memory.
+  bool backing(uint64_t begin, int* fd, uint64_t* offset) const;
+
   void annotate(uint64_t begin, const void* pool, bool graph_owned);
-  void release_context(Context* context);
-  uint64_t used_bytes() const;
+  void set_sync_memops(uint64_t begin, bool on);
+  void set_access(uint64_t begin, int device, Access access);
+  // Kernels of `device` may (not) touch what belongs to `owner` now and in future; counted.
+  void enable_peer(int device, Context* owner);
+  void disable_peer(int device, Context* owner);
+  void set_pool_access(const void* pool, int device, Access access);
+  Access pool_access(const void* pool, int device) const;
+
+  // Physical memory that is no allocation (vmm.h).
+  bool charge(int device, uint64_t bytes);
+  void uncharge(int device, uint64_t bytes);
+  uint64_t used_bytes(int device) const;
   uint64_t used_by_pool(const void* pool) const;
-  exec::AllocationMap& map() { return map_; }
-  void set_capacity(uint64_t bytes) { capacity_ = bytes; }
+  exec::AllocationMap& map(int device) { return *maps_[size_t(device)]; }
 
  private:
-  uint64_t take(uint64_t bytes);  // from the free ranges, or a new chunk; 0 if the host refuses
-  void give(uint64_t begin, uint64_t bytes);
+  // Address space cut into chunks. Guarded by Memory::mutex_.
+  struct Heap {
+    bool shared = false;                // chunks are memfds
+    std::map<uint64_t, uint64_t> free;  // begin -> bytes, coalesced within chunks
+    struct Chunk {
+      uint64_t bytes;
+      int fd;  // -1: anonymous
+    };
+    std::map<uint64_t, Chunk> chunks;
 
-  mutable std::mutex mutex_;             // guards all below but map_
+    uint64_t take(uint64_t bytes);  // from the free ranges, or a new chunk; 0 if the host refuses
+    void give(uint64_t begin, uint64_t bytes);
+  };
+  Heap& heap(MemoryKind kind) { return kind == MemoryKind::kDevice ? device_heap_ : host_heap_; }
+  void place_locked(Allocation allocation);  // decides who sees it and lets them
+  void show_locked(Allocation& allocation, int device, Access access);
+
+  mutable std::mutex mutex_;             // guards all below but maps_
   std::map<uint64_t, Allocation> live_;  // by begin
-  std::map<uint64_t, uint64_t> free_;    // begin -> bytes, coalesced within chunks
-  std::map<uint64_t, uint64_t> chunks_;
-  uint64_t used_ = 0, capacity_ = 0, next_id_ = 1;
-  exec::AllocationMap map_;
+  Heap device_heap_{true, {}, {}}, host_heap_{};
+  struct Device {
+    uint64_t capacity = 0, used = 0;
+    std::map<const Context*, unsigned> peers;  // owners whose memory it may touch, how often enabled
+  };
+  std::vector<Device> devices_;
+  std::map<const void*, std::map<int, Access>> pool_access_;
+  uint64_t next_id_ = 1;
+  std::vector<std::unique_ptr<exec::AllocationMap>> maps_;  // by device; constant after set_devices()
 };
 
 }  // namespace tessera::softgpu::driver

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "softgpu/driver/capture.h"
+#include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
@@ -37,11 +38,13 @@ CUresult release(uint64_t address, bool (*accepts)(MemoryKind)) {
   if (CUresult unsafe = check_unsafe()) return unsafe;
   if (const std::shared_ptr<Context> owner = driver().contexts.find(allocation.context))
     (void)synchronize(*owner);
+  if (allocation.kind == MemoryKind::kImported)
+    return allocation.pool && close_ticket(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   return Memory::get().release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool is_device(MemoryKind kind) {
-  return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged || kind == MemoryKind::kImported;
 }
 bool is_host(MemoryKind kind) {
   return kind == MemoryKind::kHost;
@@ -62,7 +65,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPED) return put<bool>(data, false);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const bool on_device = is_device(found.kind);
+  const bool on_device = found.on_device();
   switch (int(attribute)) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return put<void*>(data, found.context);
@@ -74,15 +77,15 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
       if (found.kind == MemoryKind::kDevice) return CUDA_ERROR_INVALID_VALUE;
       return put<void*>(data, reinterpret_cast<void*>(pointer));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return put<unsigned>(data, 0);
+      return put<unsigned>(data, found.sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put<unsigned long long>(data, found.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return put<unsigned>(data, found.kind == MemoryKind::kManaged);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put<int>(data, 0);
+      return put<int>(data, found.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return put<int>(data, 0);
+      return put<int>(data, found.kind == MemoryKind::kDevice && found.context && !found.pool);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return put<CUdeviceptr>(data, found.begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
@@ -210,8 +213,8 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   TS_CONTEXT(cuMemGetInfo_v2, context);
-  const size_t all = driver().gpu.memory.bytes;
-  if (free) *free = all - std::min<size_t>(all, Memory::get().used_bytes());
+  const size_t all = device_of(*context).gpu.memory.bytes;
+  if (free) *free = all - std::min<size_t>(all, Memory::get().used_bytes(context->device));
   if (total) *total = all;
   return CUDA_SUCCESS;
 }
@@ -272,7 +275,8 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   Allocation found;
   if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !Memory::get().find(ptr, &found))
     return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;  // synchronous operations are ordered anyway
+  Memory::get().set_sync_memops(found.begin, *static_cast<const unsigned*>(value) != 0);
+  return CUDA_SUCCESS;
 }
 
 // Managed memory is host memory here: advice and prefetching change nothing but are checked.

@@ -31,5 +31,5 @@ CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget, CUflushGPU
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
   TS_ENTER(cuDeviceGraphMemTrim);
-  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return find_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }

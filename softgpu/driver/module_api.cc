@@ -39,7 +39,8 @@ CUresult load(CUmodule* out, const void* image, const char* path, unsigned n, co
   Code code;
   std::string problem;
   std::shared_ptr<Module> module;
-  CUresult failed = image ? read_code(image, &code, &problem) : read_code_file(path, &code, &problem);
+  const unsigned sm = device_of(*context).sm();
+  CUresult failed = image ? read_code(image, sm, &code, &problem) : read_code_file(path, sm, &code, &problem);
   if (!failed) failed = load_module(context, code, &module, &problem);
   if (failed) {
     report("module not loaded: %s", problem.c_str());
@@ -54,18 +55,22 @@ CUresult load_library(CUlibrary* out, const void* image, const char* path, unsig
                       void** values) {
   if (!out || (!image && !path)) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult unsafe = check_unsafe()) return unsafe;
-  Code code;
-  std::string problem;
-  if (CUresult failed = image ? read_code(image, &code, &problem) : read_code_file(path, &code, &problem)) {
-    report("library not loaded: %s", problem.c_str());
-    fill_error_log(n, options, values, problem);
-    return failed;
+  std::map<unsigned, Code> codes;
+  for (const auto& device : driver().devices) {
+    if (codes.count(device->sm())) continue;
+    Code code;
+    std::string problem;
+    if (CUresult failed = image ? read_code(image, device->sm(), &code, &problem)
+                                : read_code_file(path, device->sm(), &code, &problem)) {
+      report("library not loaded: %s", problem.c_str());
+      fill_error_log(n, options, values, problem);
+      return failed;
+    }
+    codes[device->sm()] = std::move(code);
   }
   auto library = std::make_shared<Library>();
-  library->code = code.module;
-  library->image_hash = code.hash;
-  library->target_sm = code.target_sm;
-  for (const auto& item : code.module->items) {
+  library->codes = std::move(codes);
+  for (const auto& item : library->codes.begin()->second.module->items) {
     if (item.kind != tessera::ptx::Item::Kind::kFunction || !item.function->is_entry ||
         !item.function->has_body)
       continue;

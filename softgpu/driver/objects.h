@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -51,6 +52,12 @@ class Registry {
     live_.erase(it);
     return object;
   }
+  std::vector<std::shared_ptr<T>> list() const {
+    std::shared_lock lock(mutex_);
+    std::vector<std::shared_ptr<T>> all;
+    for (const auto& [key, object] : live_) all.push_back(object);
+    return all;
+  }
   // Removes and returns all objects that `match` accepts (context teardown).
   template <class F>
   std::vector<std::shared_ptr<T>> remove_if(F match) {
@@ -72,7 +79,9 @@ class Registry {
   std::unordered_map<const void*, std::shared_ptr<T>> live_;
 };
 
+class SharedEvent;
 struct Context;
+struct Device;
 struct Stream;
 struct Event;
 struct Graph;
@@ -108,11 +117,14 @@ struct Function {
 // cuLibraryLoadData: code without a context; modules are made where and when they are first needed (lazy
 // loading).
 struct LibraryKernel;
+struct Code {  // PTX as one device runs it
+  std::shared_ptr<const ptx::Module> module;
+  uint64_t hash = 0;       // of the PTX text
+  unsigned target_sm = 0;  // of the PTX
+};
 struct Library {
-  std::shared_ptr<const ptx::Module> code;
-  uint64_t image_hash = 0;
-  unsigned target_sm = 0;
-  std::mutex mutex;                                               // guards modules
+  std::map<unsigned, Code> codes;  // by compute capability of the devices there are (90); constant
+  std::mutex mutex;                // guards modules
   std::map<uint64_t, std::shared_ptr<Module>> modules;            // by Context::id
   std::map<std::string, std::shared_ptr<LibraryKernel>> kernels;  // filled at load, constant then
 };
@@ -176,14 +188,22 @@ struct EventRecordCommand {
 struct EventWaitCommand {
   std::shared_ptr<Event> event;
 };
+struct SharedRecordCommand {  // of an interprocess event; `number` was taken when the call was made
+  std::shared_ptr<SharedEvent> event;
+  uint64_t number = 0;
+};
+struct SharedWaitCommand {
+  std::shared_ptr<SharedEvent> event;
+  uint64_t number = 0;
+};
 struct ChildCommand {
   std::shared_ptr<Graph> graph;
 };
 struct EmptyCommand {};
 
-using Command =
-    std::variant<KernelCommand, CopyCommand, MemsetCommand, HostCommand, MemOpCommand, FreeCommand,
-                 AllocCommand, EventRecordCommand, EventWaitCommand, ChildCommand, EmptyCommand>;
+using Command = std::variant<KernelCommand, CopyCommand, MemsetCommand, HostCommand, MemOpCommand,
+                             FreeCommand, AllocCommand, EventRecordCommand, EventWaitCommand,
+                             SharedRecordCommand, SharedWaitCommand, ChildCommand, EmptyCommand>;
 
 // ---- streams, events, graphs
 // --------------------------------------------------------------------------------------
@@ -212,10 +232,12 @@ struct Stream {
 struct Event {
   Context* context = nullptr;
   unsigned flags = 0;
-  std::mutex mutex;  // guards all below; innermost
-  OpRef op;          // last record; null = never recorded
+  std::shared_ptr<SharedEvent> shared;  // interprocess events only
+  std::mutex mutex;                     // guards all below; innermost
+  OpRef op;                             // last record; null = never recorded
   bool recorded = false;
   std::shared_ptr<Capture> capture;  // last record was inside this capture
+  uint64_t number = 0;               // of `op` among the records of `shared`
   std::vector<Node*> frontier;
 };
 
@@ -273,6 +295,7 @@ struct Context : std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Stream>> streams;                      // all but legacy
   std::unordered_map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread number
   unsigned n_blocking_captures = 0;  // open captures that a blocking stream takes part in
+  std::set<uint64_t> peers;  // ids of contexts whose memory this one may touch (cuCtxEnablePeerAccess)
 
   std::array<std::atomic<size_t>, CU_LIMIT_MAX> limits{};
   std::atomic<int> cache_config{0}, shared_config{0};

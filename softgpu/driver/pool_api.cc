@@ -1,10 +1,16 @@
 // Stream-ordered allocation and memory pools. Memory is taken when the call is made and given back when the
-// stream reaches the free; pools count, they do not hold memory back.
+// stream reaches the free; pools count, they do not hold memory back. A pool made with a handle type can be
+// exported: another process then opens its allocations, one by one (ipc.h).
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/graph.h"
+#include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
@@ -14,53 +20,105 @@ namespace tessera::softgpu::driver {
 namespace {
 
 struct Pool {
-  bool is_default = false;
+  int device = 0;
+  bool is_default = false, imported = false;
+  bool exportable = false;                // made with a POSIX descriptor as handle type
+  uint64_t number = 0;                    // in tickets; an imported pool has its exporter's
   std::atomic<int> reuse[3] = {1, 1, 1};  // CU_MEMPOOL_ATTR_REUSE_*
-  std::atomic<uint64_t> release_threshold{0};
+  std::atomic<uint64_t> release_threshold{0}, max_bytes{0};
+  std::atomic<uint64_t> used_high{0};
 };
 
 Registry<Pool>& pools() {
   static auto* registry = new Registry<Pool>;  // never destroyed
   return *registry;
 }
-const std::shared_ptr<Pool>& default_pool() {
-  static const auto* pool = [] {
-    auto* made = new std::shared_ptr<Pool>(std::make_shared<Pool>());
-    (*made)->is_default = true;
-    pools().add(*made);
+
+// Default and current pool of each device.
+struct DevicePools {
+  std::shared_ptr<Pool> standard;
+  std::atomic<Pool*> current{nullptr};  // null: the default one
+};
+DevicePools& pools_of(int device) {
+  static auto* all = [] {
+    auto* made = new std::array<DevicePools, kMaxDevices>;
+    for (int i = 0; i < int(driver().devices.size()); ++i) {
+      auto pool = std::make_shared<Pool>();
+      pool->device = i;
+      pool->is_default = true;
+      pools().add(pool);
+      (*made)[size_t(i)].standard = std::move(pool);
+    }
     return made;
   }();
-  return *pool;
+  return (*all)[size_t(device)];
 }
-std::atomic<Pool*> g_current_pool{nullptr};
 
-std::shared_ptr<Pool> current_pool() {
-  Pool* set = g_current_pool.load(std::memory_order_acquire);
+std::shared_ptr<Pool> find_pool(CUmemoryPool handle) {
+  (void)pools_of(0);  // the default pools exist from the start
+  return pools().find(handle);
+}
+
+std::shared_ptr<Pool> current_pool(int device) {
+  DevicePools& mine = pools_of(device);
+  Pool* set = mine.current.load(std::memory_order_acquire);
   std::shared_ptr<Pool> pool = set ? pools().find(set) : nullptr;
-  return pool ? pool : default_pool();
+  return pool ? pool : mine.standard;
 }
 
-CUresult allocate(CUdeviceptr* out, size_t bytes, const std::shared_ptr<Pool>& pool, CUstream handle,
+// `pool` null: the current one of the calling thread's device.
+CUresult allocate(CUdeviceptr* out, size_t bytes, std::shared_ptr<Pool> pool, CUstream handle,
                   NullStream null_stream) {
   std::shared_ptr<Context> context;
   if (CUresult none = current(&context)) return none;
   if (!out || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool) pool = current_pool(context->device);
+  if (pool->imported) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
   if (CUresult bad = resolve(*context, handle, null_stream, &stream)) return bad;
   if (faults::on_allocation()) return CUDA_ERROR_OUT_OF_MEMORY;
   std::lock_guard lock(context->mutex);
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
+  const uint64_t limit = pool->max_bytes.load(std::memory_order_relaxed);
+  if (limit && Memory::get().used_by_pool(pool.get()) + bytes > limit) return CUDA_ERROR_OUT_OF_MEMORY;
+  Context* owner = context.get();
+  std::shared_ptr<Context> other;
+  if (pool->device != context->device) {  // the memory lies on the pool's device
+    for (const auto& each : driver().contexts.list())
+      if (each->device == pool->device && (!other || each->primary)) other = each;
+    if (!other) return CUDA_ERROR_INVALID_CONTEXT;
+    owner = other.get();
+  }
   uint64_t address = 0;
-  if (CUresult failed = Memory::get().allocate(MemoryKind::kDevice, bytes, context.get(), 0, &address))
-    return failed;
+  if (CUresult failed = Memory::get().allocate(MemoryKind::kDevice, bytes, owner, 0, &address)) return failed;
   const bool captured = stream->capture != nullptr;
   Memory::get().annotate(address, pool.get(), captured);
+  const uint64_t used = Memory::get().used_by_pool(pool.get());
+  if (used > pool->used_high.load(std::memory_order_relaxed))
+    pool->used_high.store(used, std::memory_order_relaxed);  // a statistic: a lost race is a little too low
   if (captured) {
     AllocCommand command{address, bytes, graph_memory(address)};
     if (CUresult failed = add_captured_node_locked(*stream, std::move(command))) return failed;
   }
   *out = address;
   return CUDA_SUCCESS;
+}
+
+// What an exported pool's descriptor leads to.
+struct PoolRecord {
+  uint64_t magic, number, device;
+};
+constexpr uint64_t kPoolMagic = 0x4c4f4f5031475354ull;  // "TSG1POOL"
+
+// The device that a location means: an ordinal, or -1 for what is no device.
+int device_in(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE && find_device(location.id) ? location.id : -1;
+}
+
+Access access_of(CUmemAccess_flags flags) {
+  return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::kReadWrite
+         : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::kRead
+                                                     : Access::kNone;
 }
 
 }  // namespace
@@ -78,14 +136,13 @@ using namespace tessera::softgpu::driver;  // entry points are global by nature
 TS_PAIR(cuMemAllocAsync, _ptsz, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
         (dptr, bytesize, hStream)) {
   TS_ENTER(cuMemAllocAsync);
-  return allocate(dptr, bytesize, current_pool(), hStream, null_stream);
+  return allocate(dptr, bytesize, nullptr, hStream, null_stream);
 }
 TS_PAIR(cuMemAllocFromPoolAsync, _ptsz,
         (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
         (dptr, bytesize, pool, hStream)) {
   TS_ENTER(cuMemAllocFromPoolAsync);
-  (void)default_pool();
-  const std::shared_ptr<Pool> named = pools().find(pool);
+  const std::shared_ptr<Pool> named = find_pool(pool);
   return named ? allocate(dptr, bytesize, named, hStream, null_stream) : CUDA_ERROR_INVALID_VALUE;
 }
 TS_PAIR(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream)) {
@@ -94,9 +151,10 @@ TS_PAIR(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream hStream), (dptr, hStr
   if (CUresult bad = resolve(*context, hStream, null_stream, &stream)) return bad;
   if (!dptr) return CUDA_SUCCESS;
   Allocation found;
-  if (!Memory::get().find(dptr, &found) || found.begin != dptr || found.kind != MemoryKind::kDevice ||
-      !found.context)
-    return CUDA_ERROR_INVALID_VALUE;
+  const bool known = Memory::get().find(dptr, &found) && found.begin == dptr && found.context;
+  const bool ours = known && found.kind == MemoryKind::kDevice;
+  const bool imported = known && found.kind == MemoryKind::kImported && found.pool;
+  if (!ours && !imported) return CUDA_ERROR_INVALID_VALUE;
   FreeCommand command;
   command.address = dptr;
   command.from_graph = found.graph_owned;
@@ -106,51 +164,80 @@ TS_PAIR(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream hStream), (dptr, hStr
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
   TS_ENTER(cuDeviceGetDefaultMemPool);
   if (!pool_out) return CUDA_ERROR_INVALID_VALUE;
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
-  *pool_out = reinterpret_cast<CUmemoryPool>(default_pool().get());
+  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  *pool_out = reinterpret_cast<CUmemoryPool>(pools_of(dev).standard.get());
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
   TS_ENTER(cuDeviceGetMemPool);
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
-  *pool = reinterpret_cast<CUmemoryPool>(current_pool().get());
+  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  *pool = reinterpret_cast<CUmemoryPool>(current_pool(dev).get());
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   TS_ENTER(cuDeviceSetMemPool);
-  if (dev != 0) return CUDA_ERROR_INVALID_DEVICE;
-  (void)default_pool();
-  if (!pools().find(pool)) return CUDA_ERROR_INVALID_VALUE;
-  g_current_pool.store(reinterpret_cast<Pool*>(pool), std::memory_order_release);
+  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  const std::shared_ptr<Pool> named = find_pool(pool);
+  if (!named || named->imported || named->device != dev) return CUDA_ERROR_INVALID_VALUE;
+  pools_of(dev).current.store(named.get(), std::memory_order_release);
   return CUDA_SUCCESS;
 }
+
+// The same three by location; the software GPU has pools in device memory only.
+static CUresult check_location(const CUmemLocation* location, CUmemAllocationType type) {
+  if (!location || type == CU_MEM_ALLOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  return find_device(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location, CUmemAllocationType type) {
+  TS_ENTER(cuMemGetDefaultMemPool);
+  if (CUresult bad = check_location(location, type)) return bad;
+  return cuDeviceGetDefaultMemPool(pool_out, location->id);
+}
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  TS_ENTER(cuMemGetMemPool);
+  if (CUresult bad = check_location(location, type)) return bad;
+  return cuDeviceGetMemPool(pool, location->id);
+}
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  TS_ENTER(cuMemSetMemPool);
+  if (CUresult bad = check_location(location, type)) return bad;
+  return cuDeviceSetMemPool(location->id, pool);
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   TS_ENTER(cuMemPoolCreate);
   if (!pool || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;
-  if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;  // no IPC
+  if (poolProps->handleTypes & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (device_in(poolProps->location) < 0) return CUDA_ERROR_INVALID_DEVICE;
   auto made = std::make_shared<Pool>();
+  made->device = poolProps->location.id;
+  made->exportable = poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+  made->max_bytes.store(poolProps->maxSize, std::memory_order_relaxed);
+  made->number = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
   pools().add(made);
   *pool = reinterpret_cast<CUmemoryPool>(made.get());
   return CUDA_SUCCESS;
 }
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   TS_ENTER(cuMemPoolDestroy);
-  const std::shared_ptr<Pool> mine = pools().find(pool);
+  const std::shared_ptr<Pool> mine = find_pool(pool);
   if (!mine || mine->is_default) return CUDA_ERROR_INVALID_VALUE;
   pools().remove(pool);
   return CUDA_SUCCESS;
 }
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t) {
   TS_ENTER(cuMemPoolTrimTo);
-  (void)default_pool();
-  return pools().find(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return find_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   TS_ENTER(cuMemPoolSetAttribute);
-  (void)default_pool();
-  const std::shared_ptr<Pool> mine = pools().find(pool);
+  const std::shared_ptr<Pool> mine = find_pool(pool);
   if (!mine || !value) return CUDA_ERROR_INVALID_VALUE;
   switch (int(attr)) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -162,17 +249,19 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
       mine->release_threshold.store(*static_cast<cuuint64_t*>(value), std::memory_order_relaxed);
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      return *static_cast<cuuint64_t*>(value) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:  // 0 starts the high-water mark anew
+      if (*static_cast<cuuint64_t*>(value)) return CUDA_ERROR_INVALID_VALUE;
+      mine->used_high.store(Memory::get().used_by_pool(mine.get()), std::memory_order_relaxed);
+      return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
 }
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   TS_ENTER(cuMemPoolGetAttribute);
-  (void)default_pool();
-  const std::shared_ptr<Pool> mine = pools().find(pool);
+  const std::shared_ptr<Pool> mine = find_pool(pool);
   if (!mine || !value) return CUDA_ERROR_INVALID_VALUE;
+  auto* number = static_cast<cuuint64_t*>(value);
   switch (int(attr)) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -180,13 +269,15 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
       *static_cast<int*>(value) = mine->reuse[attr - 1].load(std::memory_order_relaxed);
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-      *static_cast<cuuint64_t*>(value) = mine->release_threshold.load(std::memory_order_relaxed);
+      *number = mine->release_threshold.load(std::memory_order_relaxed);
       return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      *number = Memory::get().used_by_pool(mine.get());
+      return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      *static_cast<cuuint64_t*>(value) = Memory::get().used_by_pool(mine.get());
+      *number = mine->used_high.load(std::memory_order_relaxed);
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
@@ -194,17 +285,94 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 }
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   TS_ENTER(cuMemPoolSetAccess);
-  (void)default_pool();
-  if (!pools().find(pool) || (count && !map)) return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Pool> mine = find_pool(pool);
+  if (!mine || (count && !map)) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    const int device = device_in(map[i].location);
+    if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
+    // The owner's own access cannot be taken away, as documented.
+    if (device == mine->device && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      return CUDA_ERROR_INVALID_VALUE;
+  }
   for (size_t i = 0; i < count; ++i)
-    if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id != 0)
-      return CUDA_ERROR_INVALID_DEVICE;
+    Memory::get().set_pool_access(mine.get(), map[i].location.id, access_of(map[i].flags));
   return CUDA_SUCCESS;
 }
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool, CUmemLocation* location) {
   TS_ENTER(cuMemPoolGetAccess);
-  (void)default_pool();
-  if (!flags || !location || !pools().find(memPool)) return CUDA_ERROR_INVALID_VALUE;
-  *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const std::shared_ptr<Pool> mine = find_pool(memPool);
+  if (!flags || !location || !mine) return CUDA_ERROR_INVALID_VALUE;
+  const int device = device_in(*location);
+  if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
+  const Access access =
+      device == mine->device ? Access::kReadWrite : Memory::get().pool_access(mine.get(), device);
+  *flags = access == Access::kReadWrite ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+           : access == Access::kRead    ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  return CUDA_SUCCESS;
+}
+
+// ---- pools of other processes
+
+CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
+  TS_CONTEXT(cuMemPoolExportToShareableHandle, context);
+  const std::shared_ptr<Pool> mine = find_pool(pool);
+  if (!handle_out || !mine || flags || !mine->exportable || mine->imported ||
+      type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return CUDA_ERROR_INVALID_VALUE;
+  const int fd = memfd_create("softgpu-pool", MFD_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  const PoolRecord record{kPoolMagic, mine->number, device_hash(*context)};
+  if (pwrite(fd, &record, sizeof record, 0) != ssize_t(sizeof record)) {
+    close(fd);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *static_cast<int*>(handle_out) = fd;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
+                                            CUmemAllocationHandleType type, unsigned long long flags) {
+  TS_CONTEXT(cuMemPoolImportFromShareableHandle, context);
+  if (!pool_out || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  PoolRecord record{};
+  const int fd = int(reinterpret_cast<intptr_t>(handle));
+  if (pread(fd, &record, sizeof record, 0) != ssize_t(sizeof record) || record.magic != kPoolMagic)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (record.device != device_hash(*context)) return CUDA_ERROR_INVALID_DEVICE;
+  auto made = std::make_shared<Pool>();
+  made->device = context->device;
+  made->imported = true;
+  made->number = record.number;
+  pools().add(made);
+  *pool_out = reinterpret_cast<CUmemoryPool>(made.get());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
+  TS_CONTEXT(cuMemPoolExportPointer, context);
+  Allocation found;
+  MemoryTicket ticket;
+  if (!shareData_out || !Memory::get().find(ptr, &found) || found.begin != ptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Pool> pool = pools().find(found.pool);
+  if (!pool || !pool->exportable) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult bad = make_ticket(*found.context, ptr, pool->number, &ticket)) return bad;
+  *shareData_out = {};
+  std::memcpy(shareData_out->reserved, &ticket, sizeof ticket);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData* shareData) {
+  TS_CONTEXT(cuMemPoolImportPointer, context);
+  const std::shared_ptr<Pool> mine = find_pool(pool);
+  if (!ptr_out || !shareData || !mine || !mine->imported) return CUDA_ERROR_INVALID_VALUE;
+  MemoryTicket ticket;
+  std::memcpy(&ticket, shareData->reserved, sizeof ticket);
+  if (ticket.pool != mine->number) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t address = 0;
+  if (CUresult bad = open_ticket(context, ticket, mine.get(), &address)) return bad;
+  *ptr_out = address;
   return CUDA_SUCCESS;
 }

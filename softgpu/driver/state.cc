@@ -47,15 +47,6 @@ __attribute__((destructor)) void on_unload() {
     std::this_thread::sleep_for(std::chrono::microseconds(500));
 }
 
-// CUDA_VISIBLE_DEVICES as far as one device goes: does it name device 0 (by index or UUID prefix)?
-bool device_visible(const std::string& uuid_text) {
-  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (!list) return true;
-  std::string first(list, std::strcspn(list, ","));
-  if (first == "0") return true;
-  return first.starts_with("GPU-") && uuid_text.starts_with(first);
-}
-
 std::string uuid_text(const std::array<uint8_t, 16>& uuid) {
   std::string text = "GPU-";
   char hex[3];
@@ -72,40 +63,122 @@ int client_priority() {
   return text && std::atoi(text) > 0 ? 1 : 0;
 }
 
-base::Result<std::unique_ptr<timing::Engine>> make_engine() {
-  // TESSERA_SOFTGPU_LOCAL=<description.toml> keeps the device inside this process (tests); _MODE picks the
-  // model.
-  if (const char* description = std::getenv("TESSERA_SOFTGPU_LOCAL")) {
-    const char* mode = std::getenv("TESSERA_SOFTGPU_MODE");
-    return timing::Engine::local(description, mode && *mode ? mode : "timesliced");
+std::string environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> items;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    items.push_back(list.substr(at, comma - at));
+    at = comma + 1;
   }
-  return timing::Engine::connect(client_priority());
+  return items;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
+// The machine's devices as descriptions; "" is what the environment says elsewhere. TESSERA_SOFTGPU_DEVICES
+// is a number of equal ones, or their descriptions.
+bool physical_devices(std::vector<std::string>* descriptions, std::string* problem) {
+  const std::string list = environment("TESSERA_SOFTGPU_DEVICES");
+  if (list.empty())
+    descriptions->assign(1, "");
+  else if (is_number(list) && list.size() < 4)
+    descriptions->assign(size_t(std::atoi(list.c_str())), "");
+  else
+    *descriptions = split(list);
+  if (!descriptions->empty() && descriptions->size() <= size_t(kMaxDevices)) return true;
+  *problem = "TESSERA_SOFTGPU_DEVICES is '" + list + "': expected a number from 1 to " +
+             std::to_string(kMaxDevices) + ", or as many descriptions";
+  return false;
+}
+
+// TESSERA_SOFTGPU_LOCAL=<description.toml> keeps the device inside this process (tests); _MODE picks the
+// model.
+base::Result<std::unique_ptr<timing::Engine>> make_engine(unsigned index, const std::string& description) {
+  if (const char* local = std::getenv("TESSERA_SOFTGPU_LOCAL")) {
+    const std::string mode = environment("TESSERA_SOFTGPU_MODE");
+    return timing::Engine::local(description.empty() ? local : description,
+                                 mode.empty() ? "timesliced" : mode, index);
+  }
+  return timing::Engine::connect(client_priority(), index, description);
+}
+
+base::Result<std::unique_ptr<Device>> bring_up_device(unsigned index, const std::string& description) {
+  auto engine = make_engine(index, description);
+  if (!engine.ok()) return engine.error();
+  auto gpu = profiles::load_gpu_description(engine.value()->info().description_path);
+  if (!gpu.ok()) return gpu.error();
+  auto made = std::make_unique<Device>();
+  made->engine = std::move(engine).value();
+  made->gpu = std::move(gpu).value();
+  made->gpu.uuid = made->engine->info().uuid;
+  made->mps = made->engine->info().mode == "mps";
+  if (index > 0) {  // devices of one description are told apart by number
+    made->gpu.uuid.back() = uint8_t(made->gpu.uuid.back() ^ index);
+    made->gpu.attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] =
+        made->attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) + int(index);
+  }
+  return made;
+}
+
+// What CUDA_VISIBLE_DEVICES shows, in its order: indices or beginnings of UUIDs; the list ends at the first
+// that is no device, and a device named twice hides all, as documented.
+std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<size_t> visible;
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!list) {
+    for (size_t i = 0; i < devices.size(); ++i) visible.push_back(i);
+    return visible;
+  }
+  for (const std::string& item : split(list)) {
+    size_t found = devices.size();
+    if (is_number(item) && item.size() < 4) found = size_t(std::atoi(item.c_str()));
+    for (size_t i = 0; item.starts_with("GPU-") && i < devices.size(); ++i)
+      if (uuid_text(devices[i]->gpu.uuid).starts_with(item)) found = i;
+    if (found >= devices.size()) break;
+    if (std::find(visible.begin(), visible.end(), found) != visible.end()) return {};
+    visible.push_back(found);
+  }
+  return visible;
 }
 
 CUresult bring_up() {
   if (std::string problem = faults::load(std::getenv("TESSERA_SOFTGPU_FAULTS")); !problem.empty())
     std::fprintf(stderr, "softgpu: TESSERA_SOFTGPU_FAULTS ignored: %s\n", problem.c_str());
-  auto engine = make_engine();
-  if (!engine.ok()) {
-    std::fprintf(stderr, "softgpu: no device: %s\n", engine.error().text.c_str());
+  std::vector<std::string> descriptions;
+  std::string problem;
+  if (!physical_devices(&descriptions, &problem)) {
+    std::fprintf(stderr, "softgpu: no device: %s\n", problem.c_str());
     return CUDA_ERROR_NO_DEVICE;
   }
-  auto gpu = profiles::load_gpu_description(engine.value()->info().description_path);
-  if (!gpu.ok()) {
-    std::fprintf(stderr, "softgpu: no device: %s\n", gpu.error().text.c_str());
-    return CUDA_ERROR_NO_DEVICE;
+  std::vector<std::unique_ptr<Device>> physical;
+  for (unsigned i = 0; i < descriptions.size(); ++i) {
+    auto device = bring_up_device(i, descriptions[i]);
+    if (!device.ok()) {
+      std::fprintf(stderr, "softgpu: no device: %s\n", device.error().text.c_str());
+      return CUDA_ERROR_NO_DEVICE;
+    }
+    physical.push_back(std::move(device).value());
   }
   auto made = std::make_unique<Driver>();
-  made->engine = std::move(engine).value();
-  made->gpu = std::move(gpu).value();
-  made->gpu.uuid = made->engine->info().uuid;
-  made->mps = made->engine->info().mode == "mps";
-  if (!device_visible(uuid_text(made->gpu.uuid))) return CUDA_ERROR_NO_DEVICE;
+  std::vector<uint64_t> capacities;
+  for (size_t index : visible_devices(physical)) {
+    physical[index]->ordinal = CUdevice(made->devices.size());
+    capacities.push_back(physical[index]->gpu.memory.bytes);
+    made->devices.push_back(std::move(physical[index]));
+  }
+  if (made->devices.empty()) return CUDA_ERROR_NO_DEVICE;
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   made->functional_threads = std::clamp(cores / 2, 1u, 8u);
   if (const char* threads = std::getenv("TESSERA_SOFTGPU_GRID_THREADS"))
     made->functional_threads = unsigned(std::clamp(std::atoi(threads), 1, 256));
-  Memory::get().set_capacity(made->gpu.memory.bytes);
+  Memory::get().set_devices(capacities);
   g_driver.store(made.release(), std::memory_order_release);  // pairs with driver()
   return CUDA_SUCCESS;
 }
@@ -122,6 +195,25 @@ bool reporting() {
 
 Driver& driver() {
   return *g_driver.load(std::memory_order_acquire);
+}
+
+int Device::attribute(int number) const {
+  int value = 0;
+  (void)profiles::gpu_attribute(gpu, number, &value);
+  return value;
+}
+
+Device* find_device(CUdevice ordinal) {
+  const auto& devices = driver().devices;
+  return ordinal >= 0 && size_t(ordinal) < devices.size() ? devices[size_t(ordinal)].get() : nullptr;
+}
+
+bool can_access_peer(CUdevice device, CUdevice peer) {
+  return device != peer && find_device(device) && find_device(peer);
+}
+
+Device& device_of(const Context& context) {
+  return *driver().devices[size_t(context.device)];
 }
 
 namespace {
@@ -229,9 +321,10 @@ void poison(Context& context, int code) {
   context.error.compare_exchange_strong(none, code, std::memory_order_acq_rel);
 }
 
-std::shared_ptr<Context> make_context(unsigned flags, bool primary) {
+std::shared_ptr<Context> make_context(Device& device, unsigned flags, bool primary) {
   auto context = std::make_shared<Context>();
   Driver& d = driver();
+  context->device = device.ordinal;
   context->id = d.next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
   context->primary = primary;
   context->flags.store(flags | CU_CTX_MAP_HOST, std::memory_order_relaxed);
@@ -272,8 +365,7 @@ void destroy_context(const std::shared_ptr<Context>& context) {
     }
     tails.insert(tails.end(), {context->legacy->tail, context->legacy->marker});
   }
-  for (const OpRef& tail : tails)
-    if (tail) d.engine->wait(tail);
+  for (const OpRef& tail : tails) d.engine().wait(tail);
   const Context* dead = context.get();
   d.streams.remove_if([&](const Stream& stream) { return stream.context == dead; });
   d.events.remove_if([&](const Event& event) { return event.context == dead; });
@@ -283,6 +375,13 @@ void destroy_context(const std::shared_ptr<Context>& context) {
     std::lock_guard lock(module->mutex);
     module->functions.clear();
   }
+  std::set<uint64_t> peers;
+  {
+    std::lock_guard lock(context->mutex);
+    peers.swap(context->peers);
+  }
+  for (const auto& peer : d.contexts.list())
+    if (peers.count(peer->id)) Memory::get().disable_peer(context->device, peer.get());
   Memory::get().release_context(context.get());
   std::lock_guard lock(context->mutex);
   context->streams.clear();

@@ -12,11 +12,27 @@
 
 namespace tessera::softgpu::driver {
 
-struct Driver {
+struct Device {
+  CUdevice ordinal = 0;
   std::unique_ptr<timing::Engine> engine;
   profiles::GpuDescription gpu;
   bool mps = false;
-  unsigned functional_threads = 1;  // CPU threads that one grid may use
+
+  std::mutex primary_mutex;  // guards the three below
+  std::shared_ptr<Context> primary;
+  unsigned primary_retained = 0;
+  unsigned primary_flags = 0;
+
+  int attribute(int number) const;  // 0 if the description does not know it
+  unsigned sm() const { return gpu.cc_major * 10 + gpu.cc_minor; }
+};
+
+struct Driver {
+  std::vector<std::unique_ptr<Device>> devices;  // by CUdevice; at least one; constant
+  unsigned functional_threads = 1;               // CPU threads that one grid may use
+
+  // For questions about operations (complete, code, wait, times), which any device's engine answers.
+  timing::Engine& engine() { return *devices.front()->engine; }
 
   Registry<Context> contexts;
   Registry<Stream> streams;
@@ -29,15 +45,14 @@ struct Driver {
   Registry<GraphExec> graph_execs;
   Registry<Node> nodes;  // non-owning pointers: lifetime is the graph's
 
-  std::mutex primary_mutex;  // guards the four below
-  std::shared_ptr<Context> primary;
-  unsigned primary_retained = 0;
-  unsigned primary_flags = 0;
-
   std::atomic<uint64_t> next_id{1};  // contexts, streams, captures, buffers
 };
 
-Driver& driver();  // only after enter() succeeded
+Driver& driver();                       // only after enter() succeeded
+Device* find_device(CUdevice ordinal);  // null: there is none of that number
+Device& device_of(const Context& context);
+// Any two devices of the machine are peers; a device is not its own.
+bool can_access_peer(CUdevice device, CUdevice peer);
 
 // Per thread; grows on first use.
 struct Thread {
@@ -57,7 +72,7 @@ CUresult current(std::shared_ptr<Context>* context);
 // The same without the sticky error, for calls that clean up.
 CUresult current_even_if_failed(std::shared_ptr<Context>* context);
 
-std::shared_ptr<Context> make_context(unsigned flags, bool primary);
+std::shared_ptr<Context> make_context(Device& device, unsigned flags, bool primary);
 void destroy_context(const std::shared_ptr<Context>& context);
 // Makes an error of the device sticky: what was enqueued no longer runs, calls report it from now on.
 void poison(Context& context, int code);

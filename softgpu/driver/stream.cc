@@ -5,6 +5,7 @@
 
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
+#include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 
@@ -45,7 +46,7 @@ CUstream handle_of(const Stream& stream) {
 
 std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
   std::vector<OpRef> deps;
-  const timing::Engine& engine = *driver().engine;
+  const timing::Engine& engine = driver().engine();
   auto add = [&](const OpRef& op) {
     if (op && !engine.complete(op)) deps.push_back(op);
   };
@@ -63,7 +64,7 @@ std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
 
 void prune_orphans_locked(Context& context) {
   std::erase_if(context.streams, [](const std::shared_ptr<Stream>& each) {
-    return each->orphan && driver().engine->complete(each->tail) && driver().engine->complete(each->marker);
+    return each->orphan && driver().engine().complete(each->tail) && driver().engine().complete(each->marker);
   });
 }
 
@@ -89,7 +90,7 @@ bool is_marker(const Command& command, Stream* stream) {
     if (memory.kind != MemoryKind::kHost && memory.kind != MemoryKind::kRegistered) return false;
     ranges.emplace_back(memory.begin, memory.begin + memory.bytes);
   }
-  if (driver().engine->complete(stream->marker)) stream->marked.clear();
+  if (driver().engine().complete(stream->marker)) stream->marked.clear();
   for (const auto& range : ranges)
     if (std::find(stream->marked.begin(), stream->marked.end(), range) == stream->marked.end())
       stream->marked.push_back(range);
@@ -151,24 +152,49 @@ OpRef submit(const std::shared_ptr<Context>& context, Command command, std::vect
              const Stream& stream) {
   timing::OpSpec spec = make_op(context, std::move(command), stream.priority);
   spec.stream = stream.id;
-  std::erase_if(deps, [](const OpRef& dep) { return driver().engine->complete(dep); });
+  std::erase_if(deps, [](const OpRef& dep) { return driver().engine().complete(dep); });
   if (deps.empty()) run_small_copy_now(spec);
   spec.deps = std::move(deps);
   spec.on_complete = [context](int code) {
     if (code > 0) poison(*context, code);
   };
-  return driver().engine->submit(std::move(spec));
+  return device_of(*context).engine->submit(std::move(spec));
 }
 
 OpRef submit_join(const std::shared_ptr<Context>& context, std::vector<OpRef> deps, const Stream& stream) {
   return submit(context, EmptyCommand{}, std::move(deps), stream);
 }
 
+OpRef submit_record(const std::shared_ptr<Context>& context, Event& event, std::vector<OpRef> deps,
+                    const Stream& stream) {
+  const uint64_t number = event.shared ? event.shared->record() : 0;
+  OpRef op = event.shared
+                 ? submit(context, SharedRecordCommand{event.shared, number}, std::move(deps), stream)
+                 : submit_join(context, std::move(deps), stream);
+  std::lock_guard lock(event.mutex);
+  event.op = op;
+  event.number = number;
+  event.recorded = true;
+  event.capture = nullptr;
+  event.frontier.clear();
+  return op;
+}
+
+OpRef wait_for_event(const std::shared_ptr<Context>& context, Event& event, const Stream& stream) {
+  {
+    std::lock_guard lock(event.mutex);
+    if (!event.shared || (event.op && event.number == event.shared->last())) return event.op;
+  }
+  const uint64_t last = event.shared->last();  // another process recorded it
+  if (event.shared->over(last)) return nullptr;
+  return submit(context, SharedWaitCommand{event.shared, last}, {}, stream);
+}
+
 CUresult wait(Context& context, const OpRef& op) {
   if (op) {
-    driver().engine->wait(op);
+    driver().engine().wait(op);
     // on_complete may still be on its way in an engine thread: the code is known already.
-    if (const int code = driver().engine->code(op); code > 0) poison(context, code);
+    if (const int code = driver().engine().code(op); code > 0) poison(context, code);
   }
   return sticky(context);
 }

@@ -35,6 +35,12 @@ OpRef submit(const std::shared_ptr<Context>& context, Command command, std::vect
              const Stream& stream);
 OpRef submit_join(const std::shared_ptr<Context>& context, std::vector<OpRef> deps, const Stream& stream);
 
+// Records the event behind `deps`; the record is returned.
+OpRef submit_record(const std::shared_ptr<Context>& context, Event& event, std::vector<OpRef> deps,
+                    const Stream& stream);
+// What a wait for the event's last record depends on; null: nothing.
+OpRef wait_for_event(const std::shared_ptr<Context>& context, Event& event, const Stream& stream);
+
 // Blocks until the operation is complete; the sticky error of the context, if one came of it.
 CUresult wait(Context& context, const OpRef& op);
 CUresult wait_all(Context& context, const std::vector<OpRef>& ops);

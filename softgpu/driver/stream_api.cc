@@ -147,7 +147,7 @@ TS_PAIR(cuStreamQuery, _ptsz, (CUstream hStream), (hStream)) {
   }
   if (CUresult unsafe = check_unsafe()) return unsafe;
   for (const OpRef& op : pending)
-    if (op && !driver().engine->complete(op)) return CUDA_ERROR_NOT_READY;
+    if (op && !driver().engine().complete(op)) return CUDA_ERROR_NOT_READY;
   return wait_all(*context, pending);  // all complete: only collects their codes
 }
 
@@ -179,17 +179,16 @@ TS_PAIR(cuStreamWaitEvent, _ptsz, (CUstream hStream, CUevent hEvent, unsigned in
   const std::shared_ptr<Event> event = driver().events.find(hEvent);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   std::lock_guard lock(context->mutex);
-  OpRef op;
   bool captured;
   {
     std::lock_guard event_lock(event->mutex);
-    op = event->op;
     captured = event->capture != nullptr;
   }
   if (stream->capture || captured)
     return capture_event_wait_locked(stream, event, Flags & CU_EVENT_WAIT_EXTERNAL);
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
-  if (!op || driver().engine->complete(op)) return CUDA_SUCCESS;
+  OpRef op = wait_for_event(context, *event, *stream);
+  if (!op || driver().engine().complete(op)) return CUDA_SUCCESS;
   std::vector<OpRef> deps = dependencies_locked(*context, *stream);
   deps.push_back(std::move(op));
   stream->tail = submit_join(context, std::move(deps), *stream);

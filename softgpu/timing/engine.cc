@@ -65,10 +65,15 @@ class EngineImpl : public Engine {
     return !op || op->done.load(std::memory_order_acquire);  // pairs with the release in Core::finish()
   }
   int code(const OpRef& op) const override { return op ? core_->code(op) : 0; }
+  // A core that is gone has ended all its operations.
   void wait(const OpRef& op) override {
-    if (!complete(op)) core_->wait(op);
+    if (complete(op)) return;
+    if (const auto home = op->home.lock()) home->wait(op);
   }
-  OpTimes times(const OpRef& op) const override { return op ? core_->times(op) : OpTimes{}; }
+  OpTimes times(const OpRef& op) const override {
+    const auto home = op ? op->home.lock() : nullptr;
+    return home ? home->times(op) : OpTimes{};
+  }
   void abort_all(int code) override { core_->abort_all(code); }
   bool lost() const override { return !core_->usable() || core_->lost(); }
 
@@ -126,19 +131,23 @@ std::unique_ptr<Engine> make_engine(base::ScopedFd fd, DeviceInfo info) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Engine>> Engine::connect(int client_priority) {
+base::Result<std::unique_ptr<Engine>> Engine::connect(int client_priority, unsigned device,
+                                                      const std::string& description) {
   // An arbiter that is about to leave may take the connection with it: once more then.
   for (int attempt = 0;; ++attempt) {
-    auto fd = connect_to_arbiter();
+    auto fd = connect_to_arbiter(device, description);
     if (!fd.ok()) return fd.error();
     auto info = greet(fd->get(), client_priority);
-    if (info.ok()) return make_engine(std::move(*fd), std::move(*info));
+    if (info.ok()) {
+      info->device = device;
+      return make_engine(std::move(*fd), std::move(*info));
+    }
     if (attempt == 4) return info.error();
   }
 }
 
 base::Result<std::unique_ptr<Engine>> Engine::local(const std::string& description_path,
-                                                    const std::string& mode) {
+                                                    const std::string& mode, unsigned device) {
   if (mode != "timesliced" && mode != "mps")
     return base::error(Code::kInvalid, "mode is '" + mode + "', must be timesliced or mps");
   auto path = find_description(description_path);
@@ -163,6 +172,7 @@ base::Result<std::unique_ptr<Engine>> Engine::local(const std::string& descripti
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   auto info = greet(ours.get(), 0);
   if (!info.ok()) return info.error();
+  info->device = device;
   return make_engine(std::move(ours), std::move(*info));
 }
 

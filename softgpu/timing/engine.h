@@ -34,7 +34,7 @@ using Body = std::function<int(const Report& report)>;
 
 struct OpSpec {
   OpKind kind = OpKind::kJoin;
-  std::vector<OpRef> deps;  // may hold nulls and completed operations
+  std::vector<OpRef> deps;  // may hold nulls, completed operations, and those of other engines
   Body body;                // may be empty
   std::string name;         // for the trace
   uint64_t stream = 0;      // for the trace: which stream it was submitted to
@@ -75,6 +75,7 @@ inline constexpr int kDeviceLost = 46;
 
 // What the arbiter says about the device; the same for every process on it.
 struct DeviceInfo {
+  unsigned device = 0;           // which of several
   std::string description_path;  // the TOML that the arbiter was started with
   std::string mode;              // "timesliced" or "mps"
   std::array<uint8_t, 16> uuid{};
@@ -84,16 +85,19 @@ class Engine {
  public:
   // Connects to the arbiter of this user and directory, starting it if there is none; see
   // softgpu/timing/README.md for the environment. `client_priority` as CUDA_MPS_CLIENT_PRIORITY (0 high, 1
-  // low).
-  static base::Result<std::unique_ptr<Engine>> connect(int client_priority);
+  // low). Each device of a machine with several has its own arbiter; `description` as TESSERA_SOFTGPU_GPU,
+  // empty: what that says.
+  static base::Result<std::unique_ptr<Engine>> connect(int client_priority, unsigned device = 0,
+                                                       const std::string& description = "");
   // The same model inside this process, for tests and for machines where no second process may be started.
   static base::Result<std::unique_ptr<Engine>> local(const std::string& description_path,
-                                                     const std::string& mode);
+                                                     const std::string& mode, unsigned device = 0);
 
   // Abandons what is outstanding: waiters return, bodies that run get half a second to end, then are left
   // alone.
   virtual ~Engine() = default;
   virtual const DeviceInfo& info() const = 0;
+  // The four questions about operations may be put to any engine of the process.
   virtual OpRef submit(OpSpec spec) = 0;             // never blocks
   virtual bool complete(const OpRef& op) const = 0;  // null counts as complete
   virtual int code(const OpRef& op) const = 0;       // of the body; 0 while not complete

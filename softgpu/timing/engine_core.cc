@@ -64,7 +64,8 @@ Core::Core(base::ScopedFd socket, DeviceInfo device, unsigned n_executors)
     : info(std::move(device)),
       socket_(std::move(socket)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      generation_(g_forks.load(std::memory_order_relaxed)) {
+      generation_(g_forks.load(std::memory_order_relaxed)),
+      trace_(info.device) {
   kernels_.name = "softgpu-exec";
   kernels_.max_threads = std::max(1u, n_executors);
   copies_.name = "softgpu-copy";
@@ -121,8 +122,25 @@ void Core::stop() {
 
 // ---- operations
 
+// A dependency of another device: an operation of ours stands for it, whose body waits for its end.
+void Core::bridge(OpRef& dep) {
+  if (!dep || dep->done.load(std::memory_order_acquire)) return;
+  const std::shared_ptr<Core> home = dep->home.lock();
+  if (home.get() == this) return;
+  OpSpec wait;
+  wait.kind = OpKind::kAction;
+  wait.name = "other device";
+  if (home)
+    wait.body = [home, other = dep](const Report&) {
+      home->wait(other);
+      return 0;
+    };
+  dep = submit(std::move(wait));
+}
+
 OpRef Core::submit(OpSpec spec) {
   auto op = std::make_shared<Op>();
+  op->home = weak_from_this();
   op->times.enqueued_ns = base::now_ns();
   Callbacks callbacks;
   if (!usable()) {
@@ -132,6 +150,7 @@ OpRef Core::submit(OpSpec spec) {
   }
   std::vector<OpRef> deps = std::move(spec.deps);
   spec.deps.clear();
+  for (OpRef& dep : deps) bridge(dep);
   op->spec = std::move(spec);
   {
     std::lock_guard lock(mutex_);

@@ -26,11 +26,14 @@
 
 namespace tessera::softgpu::timing {
 
+class Core;
+
 // State of one operation. Guarded by Core::mutex_ except `done`, which is released last and may be read by
 // anyone.
 class Op {
  public:
   uint64_t id = 0;
+  std::weak_ptr<Core> home;       // whose operation it is; set before anyone sees it
   OpSpec spec;                    // deps emptied at submit, body emptied when it has run
   std::vector<OpRef> dependents;  // those that still wait for one of our two ends
   uint32_t bodies_left = 0;       // dependencies whose body has not run
@@ -81,6 +84,7 @@ class Core : public std::enable_shared_from_this<Core> {
     bool body;  // true: its body has run, false: it is complete
   };
 
+  void bridge(OpRef& dep);
   void settle(std::deque<Step> steps, Callbacks& callbacks);
   void run_when_ready(const OpRef& op, std::deque<Step>& steps);
   void finish(const OpRef& op, int code, Callbacks& callbacks);

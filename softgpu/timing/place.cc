@@ -74,19 +74,23 @@ base::Result<base::ScopedFd> try_connect(const std::string& path) {
   return fd;
 }
 
-// The arbiter must not drag the host's preloads into itself, nor wait for what the host's libraries do.
-std::vector<char*> arbiter_environment() {
+// The arbiter must not drag the host's preloads into itself, nor wait for what the host's libraries do. `gpu`
+// is "TESSERA_SOFTGPU_GPU=..." or empty, then the host's own holds.
+std::vector<char*> arbiter_environment(std::string& gpu) {
   std::vector<char*> result;
-  for (char** entry = environ; entry && *entry; ++entry)
-    if (strncmp(*entry, "LD_PRELOAD=", 11) != 0 && strncmp(*entry, "LD_LIBRARY_PATH=", 16) != 0)
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const bool replaced = !gpu.empty() && strncmp(*entry, "TESSERA_SOFTGPU_GPU=", 20) == 0;
+    if (!replaced && strncmp(*entry, "LD_PRELOAD=", 11) != 0 && strncmp(*entry, "LD_LIBRARY_PATH=", 16) != 0)
       result.push_back(*entry);
+  }
+  if (!gpu.empty()) result.push_back(gpu.data());
   result.push_back(nullptr);
   return result;
 }
 
 // Starts the program, which detaches itself, and waits until it listens (one byte on the pipe) or has given
 // up.
-base::Status start_arbiter(const std::string& directory) {
+base::Status start_arbiter(const std::string& directory, const std::string& description) {
   auto program = find_arbiter();
   if (!program.ok()) return program.error();
   int ends[2];
@@ -108,9 +112,10 @@ base::Status start_arbiter(const std::string& directory) {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::string name = "softgpu_arbiter", option = "--detach";
   char* arguments[] = {name.data(), option.data(), const_cast<char*>(directory.c_str()), nullptr};
+  std::string gpu = description.empty() ? "" : "TESSERA_SOFTGPU_GPU=" + description;
   pid_t pid = 0;
   int problem =
-      posix_spawn(&pid, program->c_str(), &actions, &attributes, arguments, arbiter_environment().data());
+      posix_spawn(&pid, program->c_str(), &actions, &attributes, arguments, arbiter_environment(gpu).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (problem) return base::error(Code::kNotFound, "cannot start " + *program + ": " + strerror(problem));
@@ -135,12 +140,16 @@ base::Status start_arbiter(const std::string& directory) {
 
 }  // namespace
 
-base::Result<std::string> runtime_directory() {
+base::Result<std::string> runtime_directory(unsigned device) {
   std::string directory = environment("TESSERA_SOFTGPU_DIR");
   if (directory.empty() && !environment("XDG_RUNTIME_DIR").empty())
     directory = environment("XDG_RUNTIME_DIR") + "/tessera-softgpu";
   if (directory.empty()) directory = "/tmp/tessera-softgpu-" + std::to_string(getuid());
   const std::string remedy = " (set TESSERA_SOFTGPU_DIR to a private folder)";
+  if (device > 0) {
+    if (auto base = runtime_directory(); !base.ok()) return base.error();
+    directory += "/device" + std::to_string(device);
+  }
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return base::error(Code::kPermission, "cannot create " + directory + ": " + strerror(errno) + remedy);
   struct stat status {};
@@ -171,8 +180,8 @@ base::Result<std::string> find_description(const std::string& name) {
                                           "'; set TESSERA_SOFTGPU_GPU to a file or one of profiles/gpus");
 }
 
-base::Result<base::ScopedFd> connect_to_arbiter() {
-  auto directory = runtime_directory();
+base::Result<base::ScopedFd> connect_to_arbiter(unsigned device, const std::string& description) {
+  auto directory = runtime_directory(device);
   if (!directory.ok()) return directory.error();
   std::string path = socket_path(*directory);
   uint64_t deadline = base::now_ns() + 10'000'000'000;
@@ -180,7 +189,7 @@ base::Result<base::ScopedFd> connect_to_arbiter() {
     auto fd = try_connect(path);
     if (fd.ok() || fd.error().code != Code::kUnavailable) return fd;
     if (base::now_ns() > deadline) return fd.error();
-    if (auto started = start_arbiter(*directory); !started.ok()) return started.error();
+    if (auto started = start_arbiter(*directory, description); !started.ok()) return started.error();
     auto again = try_connect(path);
     if (again.ok()) return again;
     // Another process is starting one, or an old one is on its way out: both take milliseconds.

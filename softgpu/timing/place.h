@@ -11,11 +11,13 @@
 namespace tessera::softgpu::timing {
 
 // Directory of this user's arbiter, created 0700 if absent; refused if somebody else could write there.
-base::Result<std::string> runtime_directory();
+// Device 0 lives in the directory itself, device N in `device<N>` below it.
+base::Result<std::string> runtime_directory(unsigned device = 0);
 std::string socket_path(const std::string& directory);
 // A description named by path, by bare name ("h200"), or, empty, TESSERA_SOFTGPU_GPU, else test4.
 base::Result<std::string> find_description(const std::string& name);
-// A connected socket; starts an arbiter if nobody listens.
-base::Result<base::ScopedFd> connect_to_arbiter();
+// A connected socket; starts an arbiter if nobody listens, with the description named (empty: the
+// environment's).
+base::Result<base::ScopedFd> connect_to_arbiter(unsigned device = 0, const std::string& description = "");
 
 }  // namespace tessera::softgpu::timing

@@ -28,12 +28,13 @@ std::string csv_safe(std::string text) {
 
 }  // namespace
 
-Trace::Trace() {
+Trace::Trace(unsigned device) {
   const char* folder = getenv("TESSERA_SOFTGPU_TRACE");
   if (!folder || !*folder) return;
   mkdir(folder, 0755);  // the last level, for convenience
   folder_ = folder;
   base_ = folder_ + "/softgpu-" + std::to_string(getpid());
+  if (device > 0) base_ += "-device" + std::to_string(device);
 }
 
 uint64_t Trace::lag_ns(const TraceRecord& r) {

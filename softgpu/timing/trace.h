@@ -34,7 +34,7 @@ struct TraceRecord {
 
 class Trace {
  public:
-  Trace();  // reads TESSERA_SOFTGPU_TRACE
+  explicit Trace(unsigned device = 0);  // reads TESSERA_SOFTGPU_TRACE; device: its number in the file's name
   bool enabled() const { return !folder_.empty(); }
   void add(TraceRecord record);
   void flush();

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/scoped_fd.h"
+#include "softgpu/timing/engine.h"
 #include "softgpu/timing/wire.h"
 
 extern char** environ;
@@ -353,6 +354,18 @@ TEST_F(ArbiterTest, BadSettingsAreReportedToTheProgram) {
   setenv("TESSERA_SOFTGPU_GPU", "h200", 1);
   Process d;
   EXPECT_THAT(d.ask("connect 0"), HasSubstr("h200.toml"));
+}
+
+// Each device has an arbiter of its own, with its own description, in a folder below.
+TEST_F(ArbiterTest, OneArbiterPerDevice) {
+  auto first = Engine::connect(0);
+  auto second = Engine::connect(0, 1, "l4");
+  ASSERT_TRUE(first.ok()) << first.error().text;
+  ASSERT_TRUE(second.ok()) << second.error().text;
+  EXPECT_THAT((*first)->info().description_path, HasSubstr("test4.toml"));
+  EXPECT_THAT((*second)->info().description_path, HasSubstr("l4.toml"));
+  EXPECT_EQ((*second)->info().device, 1u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/device1/arbiter.sock"));
 }
 
 TEST_F(ArbiterTest, FolderOfOthersIsRefused) {

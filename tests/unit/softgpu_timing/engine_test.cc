@@ -374,6 +374,37 @@ TEST_F(EngineTest, ForkedChildIsRefusedAndHarmless) {
   EXPECT_FALSE(engine_->lost());
 }
 
+// Dependencies of another device hold bodies and modelled ends back, and either engine answers for both.
+TEST_F(EngineTest, DependsOnAnotherEngine) {
+  auto other = Engine::local("test4", "timesliced", 1);
+  ASSERT_TRUE(other.ok()) << other.error().text;
+  Gate gate;
+  std::atomic<int> order{0};
+  int first = 0, second = 0;
+  OpSpec before, after;
+  before.kind = after.kind = OpKind::kAction;
+  before.body = [&](const Report&) {
+    gate.wait();
+    first = ++order;
+    return 0;
+  };
+  after.body = [&](const Report&) {
+    second = ++order;
+    return 0;
+  };
+  OpRef far = (*other)->submit(std::move(before));
+  after.deps = {far};
+  OpRef near = engine_->submit(std::move(after));
+  EXPECT_FALSE(engine_->complete(far));
+  EXPECT_FALSE(engine_->complete(near));
+  gate.open();
+  (*other)->wait(near);
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 2);
+  EXPECT_TRUE(engine_->complete(far));
+  EXPECT_GE(engine_->times(near).end_ns, engine_->times(far).end_ns);
+}
+
 TEST(EngineLocal, BadArguments) {
   auto mode = Engine::local("test4", "fast");
   ASSERT_FALSE(mode.ok());

@@ -1,0 +1,261 @@
+// Several devices in one process: two of the four-SM kind, run with TESSERA_SOFTGPU_DEVICES=2.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "support.h"
+
+namespace softgpu_driver_test {
+namespace {
+
+// Number of devices and the sign of life of the first, in a child with its own environment.
+int devices_with(const char* visible) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(30);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    int n = 0;
+    if (cuInit(0) != CUDA_SUCCESS || cuDeviceGetCount(&n) != CUDA_SUCCESS) _exit(90);
+    char bus[32] = {};
+    if (cuDeviceGetPCIBusId(bus, sizeof bus, 0) != CUDA_SUCCESS) _exit(91);
+    _exit(n * 10 + std::atoi(std::string(bus).substr(5, 2).c_str()));  // bus 1 and 2
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// First in this file: later tests initialise the driver, and what is forked from then on has none.
+TEST(Visible, ListChoosesAndOrders) {
+  EXPECT_EQ(21, devices_with("0,1"));
+  EXPECT_EQ(22, devices_with("1,0"));
+  EXPECT_EQ(12, devices_with("1"));
+  EXPECT_EQ(11, devices_with("0,7,1"));  // ends at the first that does not exist
+  EXPECT_EQ(90, devices_with("1,1"));
+  EXPECT_EQ(90, devices_with("-1"));
+}
+
+// Both devices with a context, a module and 64 words each.
+class Devices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_CU(cuInit(0));
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_CU(cuCtxCreate(&context[i], nullptr, 0, i));
+      ASSERT_CU(cuModuleLoadData(&module[i], kPtx));
+      ASSERT_CU(cuModuleGetFunction(&fill[i], module[i], "fill"));
+      ASSERT_CU(cuMemAlloc(&words[i], 256));
+      ASSERT_CU(cuMemsetD32(words[i], 0, 64));
+    }
+  }
+  void TearDown() override {
+    for (CUcontext each : context)
+      if (each) cuCtxDestroy(each);
+  }
+  CUresult run_fill(int device, CUdeviceptr p, uint32_t value, CUstream stream = nullptr) {
+    uint32_t n = 64;
+    void* params[] = {&p, &value, &n};
+    return cuLaunchKernel(fill[device], 1, 1, 1, 64, 1, 1, 0, stream, params, nullptr);
+  }
+  uint32_t first(CUdeviceptr p) {
+    uint32_t value = 0;
+    EXPECT_CU(cuMemcpyDtoH(&value, p, 4));
+    return value;
+  }
+  void use(int device) { ASSERT_CU(cuCtxSetCurrent(context[device])); }
+
+  CUcontext context[2] = {};
+  CUmodule module[2] = {};
+  CUfunction fill[2] = {};
+  CUdeviceptr words[2] = {};
+};
+
+TEST_F(Devices, AreEnumeratedAndToldApart) {
+  int n = 0;
+  EXPECT_CU(cuDeviceGetCount(&n));
+  EXPECT_EQ(n, 2);
+  CUdevice device = -1;
+  EXPECT_EQ(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&device, 2));
+  EXPECT_EQ(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&device, -1));
+  CUuuid a, b;
+  EXPECT_CU(cuDeviceGetUuid(&a, 0));
+  EXPECT_CU(cuDeviceGetUuid(&b, 1));
+  EXPECT_NE(0, std::memcmp(&a, &b, sizeof a));
+  for (int i = 0; i < 2; ++i) {
+    char bus[32];
+    EXPECT_CU(cuDeviceGetPCIBusId(bus, sizeof bus, i));
+    EXPECT_CU(cuDeviceGetByPCIBusId(&device, bus));
+    EXPECT_EQ(device, i) << bus;
+    use(i);
+    EXPECT_CU(cuCtxGetDevice(&device));
+    EXPECT_EQ(device, i);
+    int ordinal = -1;
+    EXPECT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, words[i]));
+    EXPECT_EQ(ordinal, i);
+  }
+  EXPECT_EQ(CUDA_ERROR_INVALID_DEVICE, cuCtxCreate(&context[0], nullptr, 0, 2));
+}
+
+TEST_F(Devices, HaveMemoryOfTheirOwn) {
+  size_t free[2], now, total;
+  for (int i = 0; i < 2; ++i) {
+    use(i);
+    EXPECT_CU(cuMemGetInfo(&free[i], &total));
+  }
+  CUdeviceptr p;
+  EXPECT_CU(cuMemAlloc(&p, 64 << 20));
+  EXPECT_CU(cuMemGetInfo(&now, &total));
+  EXPECT_EQ(now, free[1] - (64 << 20));
+  use(0);
+  EXPECT_CU(cuMemGetInfo(&now, &total));
+  EXPECT_EQ(now, free[0]);
+}
+
+TEST_F(Devices, PrimaryContextsAreSeparate) {
+  CUcontext primary[2];
+  for (int i = 0; i < 2; ++i) EXPECT_CU(cuDevicePrimaryCtxRetain(&primary[i], i));
+  EXPECT_NE(primary[0], primary[1]);
+  EXPECT_CU(cuDevicePrimaryCtxRelease(0));
+  unsigned flags;
+  int active = 1;
+  EXPECT_CU(cuDevicePrimaryCtxGetState(0, &flags, &active));
+  EXPECT_EQ(active, 0);
+  EXPECT_CU(cuDevicePrimaryCtxGetState(1, &flags, &active));
+  EXPECT_EQ(active, 1);
+  EXPECT_CU(cuDevicePrimaryCtxRelease(1));
+}
+
+TEST_F(Devices, KernelsSeePeerMemoryOnlyWhenAllowed) {
+  int can = -1;
+  EXPECT_CU(cuDeviceCanAccessPeer(&can, 0, 1));
+  EXPECT_EQ(can, 1);
+  EXPECT_CU(cuDeviceCanAccessPeer(&can, 1, 1));
+  EXPECT_EQ(can, 0);
+  EXPECT_EQ(CUDA_ERROR_INVALID_DEVICE, cuDeviceCanAccessPeer(&can, 0, 2));
+
+  use(0);
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(context[0], 0));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(context[1], 1));
+  EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(context[1]));
+  EXPECT_CU(cuCtxEnablePeerAccess(context[1], 0));
+  EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(context[1], 0));
+  EXPECT_CU(run_fill(0, words[1], 5));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(5u, first(words[1]));
+  use(1);  // later allocations are visible as well
+  CUdeviceptr later;
+  EXPECT_CU(cuMemAlloc(&later, 256));
+  use(0);
+  EXPECT_CU(run_fill(0, later, 6));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(6u, first(later));
+
+  EXPECT_CU(cuCtxDisablePeerAccess(context[1]));
+  EXPECT_CU(run_fill(0, words[1], 7));
+  EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+  use(1);  // the other device's context is not touched by that
+  EXPECT_EQ(5u, first(words[1]));
+}
+
+TEST_F(Devices, PeerCopiesNeedNoAccess) {
+  use(1);
+  EXPECT_CU(run_fill(1, words[1], 9));
+  use(0);
+  EXPECT_CU(cuMemcpyPeer(words[0], context[0], words[1], context[1], 256));  // after the kernel on device 1
+  EXPECT_EQ(9u, first(words[0]));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeer(words[0], context[1], words[1], context[0], 256));
+  use(1);
+  EXPECT_CU(cuMemsetD32(words[1], 3, 64));
+  EXPECT_CU(cuCtxSynchronize());
+  use(0);
+  EXPECT_CU(cuMemcpyPeerAsync(words[0], context[0], words[1], context[1], 256, nullptr));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(3u, first(words[0]));
+  EXPECT_CU(cuMemcpyDtoD(words[1], words[0], 128));
+  EXPECT_CU(cuCtxSynchronize());
+  CUDA_MEMCPY3D_PEER box = {};
+  box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  box.srcDevice = words[0], box.srcContext = context[0], box.srcPitch = 16;
+  box.dstDevice = words[1], box.dstContext = context[1], box.dstPitch = 32;
+  box.WidthInBytes = 16, box.Height = 4, box.Depth = 1;
+  EXPECT_CU(cuMemsetD32(words[0], 8, 64));
+  EXPECT_CU(cuMemcpy3DPeer(&box));
+  uint32_t row[9];
+  EXPECT_CU(cuMemcpyDtoH(row, words[1], sizeof row));
+  EXPECT_EQ(8u, row[0]);
+  EXPECT_EQ(3u, row[4]);
+  EXPECT_EQ(8u, row[8]);
+}
+
+TEST_F(Devices, EventsOrderWorkAcrossDevices) {
+  use(0);
+  Gate gate;
+  CUstream slow, fast;
+  CUevent done;
+  EXPECT_CU(cuStreamCreate(&slow, CU_STREAM_NON_BLOCKING));
+  EXPECT_CU(cuEventCreate(&done, 0));
+  EXPECT_CU(gate.hold(slow));
+  EXPECT_CU(run_fill(0, words[0], 4, slow));
+  EXPECT_CU(cuEventRecord(done, slow));
+  use(1);
+  EXPECT_CU(cuStreamCreate(&fast, CU_STREAM_NON_BLOCKING));
+  EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(done, fast));  // another context's event
+  EXPECT_CU(cuStreamWaitEvent(fast, done, 0));
+  EXPECT_CU(cuMemcpyPeerAsync(words[1], context[1], words[0], context[0], 256, fast));
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(fast));
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuEventQuery(done));
+  gate.open();
+  EXPECT_CU(cuStreamSynchronize(fast));
+  EXPECT_EQ(4u, first(words[1]));
+}
+
+TEST_F(Devices, AFaultStaysOnItsDevice) {
+  use(1);
+  EXPECT_CU(run_fill(1, 64, 1));
+  EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+  use(0);
+  EXPECT_CU(run_fill(0, words[0], 2));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(2u, first(words[0]));
+}
+
+TEST_F(Devices, HostMemoryIsSeenByAll) {
+  use(0);
+  void* host = nullptr;
+  EXPECT_CU(cuMemHostAlloc(&host, 256, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  for (int i = 0; i < 2; ++i) {
+    use(i);
+    EXPECT_CU(run_fill(i, reinterpret_cast<CUdeviceptr>(host), 10 + uint32_t(i)));
+    EXPECT_CU(cuCtxSynchronize());
+    EXPECT_EQ(10u + uint32_t(i), *static_cast<uint32_t*>(host));
+  }
+}
+
+TEST_F(Devices, PoolsLieOnTheirDevice) {
+  CUmemoryPool pool;
+  use(0);
+  EXPECT_CU(cuDeviceGetDefaultMemPool(&pool, 1));
+  CUdeviceptr p;
+  EXPECT_CU(cuMemAllocFromPoolAsync(&p, 256, pool, nullptr));
+  int ordinal = -1;
+  EXPECT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
+  EXPECT_EQ(ordinal, 1);
+  CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemAccess_flags flags;
+  EXPECT_CU(cuMemPoolGetAccess(&flags, pool, &here));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  CUmemAccessDesc access = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  EXPECT_CU(cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_CU(cuMemPoolGetAccess(&flags, pool, &here));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_CU(run_fill(0, p, 3));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_EQ(3u, first(p));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(0, pool));
+}
+
+}  // namespace
+}  // namespace softgpu_driver_test
