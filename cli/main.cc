@@ -72,6 +72,7 @@ int main(int argc, char** argv) {
   simulate->add_option("--duration-ms", simulate_options.duration_ms,
                        "virtual time of each run (default: the scenario's)");
   simulate->add_flag("--cells", simulate_options.cells, "also show every cell");
+  simulate->add_flag("--bound", simulate_options.bound, "only what no scheduler could exceed in this model");
   simulate->add_option("--json", simulate_options.json, "write the results there");
   simulate->add_option("--csv", simulate_options.csv, "write one row per cell and seed there");
   simulate->add_option("--plot", simulate_options.plot, "folder for the plots (needs matplotlib)");

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cli/layout.h"
+#include "scheduler_daemon/simulate/bound.h"
 #include "scheduler_daemon/simulate/report.h"
 
 namespace tessera::cli {
@@ -41,6 +42,13 @@ int simulate(const SimulateOptions& options) {
   if (scenario.duration_ns <= scenario.warmup_ns) {
     std::fprintf(stderr, "tessera: --duration-ms must be larger than the scenario's warm-up\n");
     return 2;
+  }
+  if (options.bound) {
+    const simulate::Bound b =
+        simulate::bound(scenario, {0.01, 0.03, 0.05, 0.08, 0.2},
+                        options.seeds != 0 ? options.seeds : scenario.seeds, options.first_seed);
+    std::printf("%s", simulate::bound_text(scenario, b).c_str());
+    return 0;
   }
   simulate::ReportOptions how{.seeds = options.seeds, .first_seed = options.first_seed};
   how.threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);

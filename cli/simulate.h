@@ -16,6 +16,7 @@ struct SimulateOptions {
   uint64_t duration_ms = 0;           // 0: the scenario's
   std::string json, csv, plot;        // files; plot is a folder
   bool cells = false;                 // also print every cell
+  bool bound = false;                 // instead: what no scheduler can exceed
 };
 
 int simulate(const SimulateOptions& options);

@@ -298,6 +298,7 @@ void World::set_idle(uint32_t index) {
   SimClient& c = clients_[index];
   c.busy = false;
   c.idle_since_ns = now_ns_;
+  if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
   const double slowdown = c.baseline.add(c.burst_signature, now_ns_ - c.busy_since_ns, !c.burst_packed);
   if (slowdown > 0) {
     c.slowdown = slowdown;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <queue>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler_daemon/policy/burst_baseline.h"
@@ -67,6 +68,7 @@ struct RunInput {
   Perturbation perturbation;
   uint64_t duration_ns = 0, warmup_ns = 0, seed = 1;
   bool latency_from_arrival = true;  // else from the start of service: queueing not counted
+  bool record_bursts = false;
 };
 
 struct ClientResult {
@@ -74,6 +76,7 @@ struct ClientResult {
   double work_ns = 0;                  // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
   uint64_t longest_lease_wait_ns = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> bursts_ns;  // protected, if RunInput::record_bursts: from, to
 };
 
 struct Audit {                      // what must never happen; see tests/unit/simulate
