@@ -58,9 +58,9 @@ CUresult complete_box(Box* box, Side src, Side dst) {
   box->to = place_of(copy.dst);
   if (src == Side::kDevice && box->from == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
   if (dst == Side::kDevice && box->to == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
-  if (box->from != Place::kPageable && !Memory::get().contains(copy.src, src_span))
+  if (box->from != Place::kPageable && !Memory::get().contains(copy.src, src_span, Access::kRead))
     return CUDA_ERROR_INVALID_VALUE;
-  if (box->to != Place::kPageable && !Memory::get().contains(copy.dst, dst_span))
+  if (box->to != Place::kPageable && !Memory::get().contains(copy.dst, dst_span, Access::kReadWrite))
     return CUDA_ERROR_INVALID_VALUE;
   copy.direction = direction(box->from, box->to);
   return CUDA_SUCCESS;
@@ -217,7 +217,7 @@ CUresult check_memset(const MemsetCommand& set) {
   if (set.height > 1 && (set.pitch < set.width * set.element_bytes || set.pitch % set.element_bytes))
     return CUDA_ERROR_INVALID_VALUE;
   const uint64_t bytes = (set.height - 1) * set.pitch + set.width * set.element_bytes;
-  return Memory::get().contains(set.dst, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return Memory::get().contains(set.dst, bytes, Access::kReadWrite) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace tessera::softgpu::driver

@@ -210,10 +210,13 @@ bool Memory::find(uint64_t address, Allocation* out) const {
   return false;
 }
 
-bool Memory::contains(uint64_t address, uint64_t bytes) const {
+bool Memory::contains(uint64_t address, uint64_t bytes, Access need) const {
   Allocation allocation;
   for (;;) {
     if (!find(address, &allocation)) return false;
+    if (allocation.kind == MemoryKind::kMapped &&
+        *std::max_element(allocation.access.begin(), allocation.access.end()) < need)
+      return false;
     const uint64_t left = allocation.begin + allocation.bytes - address;
     if (bytes <= left) return true;
     if (allocation.kind != MemoryKind::kMapped) return false;

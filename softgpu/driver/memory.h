@@ -29,6 +29,17 @@ enum class MemoryKind : uint8_t {
 };
 enum class Access : uint8_t { kNone, kRead, kReadWrite };
 
+inline Access access_of(CUmemAccess_flags flags) {
+  return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::kReadWrite
+         : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::kRead
+                                                     : Access::kNone;
+}
+inline CUmemAccess_flags flags_of(Access access) {
+  return access == Access::kReadWrite ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+         : access == Access::kRead    ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 struct Allocation {
   uint64_t begin = 0, bytes = 0;
   MemoryKind kind = MemoryKind::kDevice;
@@ -65,8 +76,9 @@ class Memory {
   // The allocation that holds address; variables of modules are found too, as device memory without a
   // context.
   bool find(uint64_t address, Allocation* out) const;
-  // Wholly inside one allocation or variable, or inside mappings that touch.
-  bool contains(uint64_t address, uint64_t bytes) const;
+  // Wholly inside one allocation or variable, or inside mappings that touch and that some device has at least
+  // that access to (for copies and fills).
+  bool contains(uint64_t address, uint64_t bytes, Access need = Access::kNone) const;
   bool starts_in(uint64_t begin, uint64_t bytes, std::vector<Allocation>* out) const;  // all that begin there
   // Memfd behind a device allocation and where it begins in it; false: not such memory.
   bool backing(uint64_t begin, int* fd, uint64_t* offset) const;

@@ -96,8 +96,11 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
       return put<unsigned long long>(data, 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return put<int>(data, 0);
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return put<int>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {  // as the current context's device sees it
+      std::shared_ptr<Context> context;
+      if (CUresult none = current(&context)) return none;
+      return put<int>(data, int(flags_of(found.access[size_t(context->device)])));
+    }
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put<const void*>(data, found.pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:

@@ -115,12 +115,6 @@ int device_in(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE && find_device(location.id) ? location.id : -1;
 }
 
-Access access_of(CUmemAccess_flags flags) {
-  return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::kReadWrite
-         : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::kRead
-                                                     : Access::kNone;
-}
-
 }  // namespace
 
 std::shared_ptr<void> graph_memory(uint64_t address) {
@@ -306,9 +300,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool, CUme
   if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
   const Access access =
       device == mine->device ? Access::kReadWrite : Memory::get().pool_access(mine.get(), device);
-  *flags = access == Access::kReadWrite ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-           : access == Access::kRead    ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  *flags = flags_of(access);
   return CUDA_SUCCESS;
 }
 

@@ -313,6 +313,64 @@ TEST(Ipc, EventOfAKilledProcessIsOver) {
   EXPECT_EQ(importer, kOk);
 }
 
+CUmemAllocationProp shareable() {
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return prop;
+}
+
+CUresult map_somewhere(CUmemGenericAllocationHandle handle, size_t bytes, CUdeviceptr* p) {
+  const CUmemAccessDesc all = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  if (CUresult bad = cuMemAddressReserve(p, bytes, 0, 0, 0)) return bad;
+  if (CUresult bad = cuMemMap(*p, bytes, 0, handle, 0)) return bad;
+  return cuMemSetAccess(*p, bytes, &all, 1);
+}
+
+// Physical memory by descriptor.
+TEST(Ipc, ShareableHandles) {
+  constexpr size_t kBytes = size_t(2) << 20;
+  EXPECT_EQ(
+      kBothOk,
+      run_pair(
+          [](const Link& link) {
+            const CUmemAllocationProp prop = shareable();
+            CUmemGenericAllocationHandle handle;
+            CUdeviceptr p;
+            int fd = -1, done = 0;
+            CHILD_CU(cuMemCreate(&handle, kBytes, &prop, 0));
+            CHILD_CU(map_somewhere(handle, kBytes, &p));
+            CHILD_CU(cuMemsetD32(p, 4, 64));
+            CHILD_CU(cuCtxSynchronize());
+            CHILD_CU(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+            CHILD_TRUE(link.send_fd(fd) && link.receive(&done));
+            uint32_t value = 0;
+            CHILD_CU(cuMemcpyDtoH(&value, p, 4));
+            CHILD_TRUE(value == 9);
+            return kOk;
+          },
+          [](const Link& link) {
+            const int fd = link.receive_fd();
+            CUmemGenericAllocationHandle handle;
+            CUdeviceptr p;
+            CUmemAllocationProp prop;
+            CHILD_CU(cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(intptr_t(fd)),
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+            close(fd);
+            CHILD_CU(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+            CHILD_TRUE(prop.location.id == 0 && prop.type == CU_MEM_ALLOCATION_TYPE_PINNED);
+            CHILD_CU(map_somewhere(handle, kBytes, &p));
+            uint32_t value = 0;
+            CHILD_CU(cuMemcpyDtoH(&value, p, 4));
+            CHILD_TRUE(value == 4);
+            CHILD_CU(fill(p, 9, 64));
+            CHILD_CU(cuCtxSynchronize());
+            CHILD_TRUE(link.send(int(1)));
+            return kOk;
+          }));
+}
+
 TEST(Ipc, PoolsAndTheirPointers) {
   EXPECT_EQ(kBothOk,
             run_pair(
