@@ -3,6 +3,7 @@
 #include "interpose/gate/launch.h"
 
 #include "interpose/entry/hooks.h"
+#include "interpose/gate/signals.h"
 #include "interpose/slice/cut.h"
 
 namespace tessera::gate {
@@ -24,6 +25,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   // Already inside: a signal handler, or the driver calling back.
   if (t.depth || t.slot->credit.in_gate.load(kRelaxed)) return issue(launch);
   count_launch(id(launch.function));
+  count_blocks(launch.blocks());
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return issue(launch);
   const Link* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
@@ -43,10 +45,13 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
     return result;
   }
   const DepthGuard depth;
-  if (kernel && kernel->has_variant && cut::wanted(launch, *kernel, timing)) {
+  const bool may_cut = kernel && kernel->has_variant && cut::allowed(*kernel);
+  describe(link, launch, kernel, may_cut);
+  if (may_cut && cut::wanted(launch, *kernel, timing)) {
     CUresult result = CUDA_SUCCESS;
     if (cut::launch(launch, *kernel, timing, &result)) return result;
   }
+  if (!may_cut && is_wide(launch, kernel)) count_uncut();
   Call gate;
   const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected;
   const Admission admission = admit(gate, launch.stream, estimate);
@@ -69,6 +74,8 @@ CUresult whole(StreamArg stream, const void* what, F&& call) {
   Thread& t = t_thread;
   if (!t.slot) claim_slot(t);
   count_launch(id(what));
+  count_uncut();
+  describe_whole(g_state.link.load(std::memory_order_acquire));
   KernelRecord* kernel = find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
   if (kernel && kernel->never_hold) return call();
   const uint64_t key = timing_key({id(what), 1, 0, 0});

@@ -2,6 +2,7 @@
 
 #include "base/futex.h"
 #include "interpose/gate/clock.h"
+#include "interpose/gate/kernels.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
 
@@ -16,6 +17,45 @@ struct BurstStart {  // of the running burst; written by whoever announced it
   std::atomic<uint64_t> since_ns, launches, first_function;
 };
 constinit BurstStart g_burst = {};
+
+// Classes. Votes of the running burst: helper and whoever ends it. Votes of recent bursts: whoever ends one.
+// All relaxed: a lost vote is one of many.
+using Votes = std::atomic<uint32_t>[4];
+constinit Votes g_burst_votes = {}, g_recent_votes = {};
+constexpr uint32_t kRecentBursts = 16;
+
+uint32_t winner(const Votes& votes) {  // 0 = none: unknown has no votes
+  uint32_t best = abi::kResourceUnknown;
+  for (uint32_t c = 1; c < 4; c++)
+    if (votes[c].load(kRelaxed) > (best ? votes[best].load(kRelaxed) : 0)) best = c;
+  return best;
+}
+
+uint32_t class_of(uint64_t function) {
+  if (function == 0) return abi::kResourceUnknown;
+  const KernelRecord* kernel = find_kernel(reinterpret_cast<CUfunction>(function));
+  return kernel ? kernel->resource_class & 3u : uint32_t(abi::kResourceUnknown);
+}
+
+// What the burst that begins now is bound by: its first kernel, if that is known; else as the last ones were.
+uint32_t expected_class(uint32_t of_call, uint64_t function) {
+  if (const uint32_t first = class_of(function)) return first;
+  const uint32_t recent = winner(g_recent_votes);
+  return recent ? recent : of_call;
+}
+
+uint32_t end_burst_class() {
+  const uint32_t used = g_slots_used.load(kRelaxed);
+  for (uint32_t i = 0; i < used; i++)
+    if (const uint32_t c = class_of(g_slots[i].last_function.load(kRelaxed)))
+      g_burst_votes[c].fetch_add(1, kRelaxed);
+  const uint32_t burst = winner(g_burst_votes);
+  for (auto& v : g_burst_votes) v.store(0, kRelaxed);
+  if (burst == 0) return 0;
+  if (g_recent_votes[burst].fetch_add(1, kRelaxed) + 1 >= kRecentBursts)
+    for (auto& v : g_recent_votes) v.store(v.load(kRelaxed) / 2, kRelaxed);
+  return burst;
+}
 constinit std::atomic<uint32_t> g_ring_lock{0};  // try-lock around the single-producer ring
 
 // Events by handle: a direct-mapped table, the newest record wins. A torn entry is a miss (the event is then
@@ -58,6 +98,7 @@ void record_burst(uint64_t now_ns) {
   record.duration_ns = now_ns > since ? now_ns - since : 0;
   record.end_ns = now_ns;
   record.blocks = launches;
+  record.resource_class = end_burst_class();
   push_record(record);
 }
 
@@ -98,7 +139,7 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   g_burst.launches.store(total_launches(), kRelaxed);
   g_burst.first_function.store(function, kRelaxed);
   // Several threads may get here at once; each stores a busy word, the last one names the burst.
-  ipc::pulse_set_busy(*link->pulse, burst, resource_class, burst, now);
+  ipc::pulse_set_busy(*link->pulse, burst, expected_class(resource_class, function), burst, now);
   g_pulse_stats.announced.fetch_add(1, kRelaxed);
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // pairs with the helper: store parked, fence, load busy
@@ -106,6 +147,25 @@ void become_busy(uint32_t resource_class, uint64_t function) {
     g_pulse_stats.helper_wakes.fetch_add(1, kRelaxed);
     base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_helper_word));
   }
+}
+
+void sample_class() {
+  static constinit uint64_t seen[kSlots] = {};  // launches at the last call; helper thread only
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  uint32_t latest = 0;
+  for (uint32_t i = 0; i < used; i++) {
+    const uint64_t launches = g_slots[i].launches.load(kRelaxed);
+    if (launches == seen[i]) continue;
+    seen[i] = launches;
+    const uint32_t c = class_of(g_slots[i].last_function.load(kRelaxed));
+    if (c == 0) continue;
+    g_burst_votes[c].fetch_add(1, kRelaxed);
+    latest = c;
+  }
+  abi::PulsePage& page = *g_state.link.load(std::memory_order_acquire)->pulse;
+  // Only a change is stored: launching threads read this line.
+  if (latest && ipc::load(page.resource_class, kRelaxed) != latest)
+    ipc::store(page.resource_class, latest, kRelaxed);
 }
 
 void cover_stream(Cover& cover, uint64_t key) {

@@ -16,8 +16,12 @@
 
 namespace tessera::gate {
 
-// Slow half of begin_work: the first launch after idle.
+// Slow half of begin_work: the first launch after idle. `function` is its handle, 0 for a copy.
 void become_busy(uint32_t resource_class, uint64_t function);
+
+// Helper thread, while busy: what the program launched since the last call, as votes for the burst's class;
+// the page gets the latest one's. Two or three per burst suffice.
+void sample_class();
 
 struct Work {  // one call between begin and end
   StreamCount* count;

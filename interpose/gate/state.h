@@ -18,6 +18,8 @@ namespace abi = ipc::abi;
 // kForward is also what a process is before it attached, without a daemon, after exit and in a forked child.
 enum class Role : uint32_t { kForward = 0, kProtected = 1, kBestEffort = 2 };
 
+extern constinit abi::SignalLine g_no_signals;
+
 struct Link {             // one attachment, as the launches see it; constant after it was published
   abi::LeaseLine* lease;  // daemon writes
   abi::UsageLine* usage;  // this process writes
@@ -26,6 +28,7 @@ struct Link {             // one attachment, as the launches see it; constant af
   abi::PulsePage* pulse;  // own page; a private dummy for best-effort clients
   uint64_t guard_ns;      // a watched pulse must be idle this long before work starts
   uint64_t max_hold_ns;   // 0: as the lease says; else the user's own limit (TESSERA_MAX_HOLD_MS)
+  abi::SignalLine* signals = &g_no_signals;  // this process writes; the dummy if the daemon has no use for it
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;
@@ -85,6 +88,7 @@ struct alignas(64) ThreadSlot {
   std::atomic<uint64_t> last_function;  // of the latest launch, for burst signatures
   std::atomic<uint32_t> taken;          // 1: a living thread owns it
   uint32_t padding;
+  std::atomic<uint64_t> blocks, uncut;  // best-effort: thread blocks started; launches that may not be cut
   StreamCount streams[kStreamsPerThread + 1];  // the last one is `spill`: streams that found no place
   Credit credit;
 };

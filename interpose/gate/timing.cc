@@ -20,6 +20,7 @@ namespace {
 constinit Sample g_samples[kSamples] = {};
 constinit std::atomic<uint32_t> g_pending{0};
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint64_t kLeastOverheadNs = 1'000;  // what events can tell apart
 
 CUresult record(CUevent event, driver_api::StreamArg s) {
   const auto& real = driver_api::real();
@@ -33,6 +34,46 @@ uint64_t blend(uint64_t old, uint64_t fresh) {
   return old == 0 || fresh < old ? fresh : (old * 7 + fresh) / 8;
 }
 
+// Least time of a large and of a small launch of one entry: what is left of the small one when its share of
+// the difference is taken off is the fixed cost. Least times, because neighbours and preemption only add;
+// they age, because clocks drop. Written by harvesters, lossy when two meet.
+struct Sizes {
+  std::atomic<uint64_t> large_blocks, large_ns, small_blocks, small_ns;
+};
+constinit Sizes g_sizes[kTimings] = {};
+constinit std::atomic<uint64_t> g_overhead_ns{0};
+
+uint64_t aged_least(uint64_t old, uint64_t fresh) {
+  const uint64_t aged = old + old / 64;
+  return old == 0 || fresh < aged ? fresh : aged;
+}
+
+void learn_overhead(const Timing& t, uint64_t blocks, uint64_t ns) {
+  Sizes& s = g_sizes[&t - g_timings];
+  const uint64_t large = s.large_blocks.load(kRelaxed);
+  if (blocks * 4 > large * 5) {  // larger than ever: begin anew
+    s.large_blocks.store(blocks, kRelaxed);
+    s.large_ns.store(ns, kRelaxed);
+    s.small_blocks.store(0, kRelaxed);
+    return;
+  }
+  if (blocks * 5 >= large * 4) {
+    s.large_ns.store(aged_least(s.large_ns.load(kRelaxed), ns * large / blocks), kRelaxed);
+  } else if (blocks * 5 <= large * 3 && blocks * 4 >= large) {
+    const uint64_t small = s.small_blocks.load(kRelaxed);
+    s.small_ns.store(small == blocks ? aged_least(s.small_ns.load(kRelaxed), ns) : ns, kRelaxed);
+    s.small_blocks.store(blocks, kRelaxed);
+  }
+  const uint64_t small = s.small_blocks.load(kRelaxed), small_ns = s.small_ns.load(kRelaxed);
+  const uint64_t large_ns = s.large_ns.load(kRelaxed);
+  if (small == 0 || large <= small || large_ns <= small_ns) return;
+  const uint64_t work_ns = (large_ns - small_ns) * small / (large - small);
+  const uint64_t cost_ns = small_ns > work_ns ? small_ns - work_ns : 0;
+  const uint64_t old = g_overhead_ns.load(kRelaxed),
+                 least = cost_ns > kLeastOverheadNs ? cost_ns : kLeastOverheadNs;
+  g_overhead_ns.store(old == 0 ? least : (old * 7 + least) / 8, kRelaxed);
+}
+
 void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
   const uint64_t blocks = s.blocks ? s.blocks : 1, ps = ns * 1000 / blocks + 1;
@@ -44,6 +85,7 @@ void learn(Sample& s, uint64_t ns) {
   t.sample_blocks.store(blocks, kRelaxed);
   t.sample_ns.store(ns, kRelaxed);
   t.block_ps.store(blend(old, ps), kRelaxed);
+  if (blocks > 1 && !t.growing.load(kRelaxed)) learn_overhead(t, blocks, ns);
   t.estimate_ns.store(blend(t.estimate_ns.load(kRelaxed), ns), kRelaxed);
   abi::Record record_out{};
   record_out.kind = abi::kRecordKernel;
@@ -57,6 +99,17 @@ void learn(Sample& s, uint64_t ns) {
 }  // namespace
 
 constinit Timing g_timings[kTimings] = {};
+
+uint64_t slice_overhead_ns() {
+  return g_overhead_ns.load(kRelaxed);
+}
+
+uint64_t probe_size(const Timing* t, uint64_t budget, uint64_t wave) {
+  if (!t || wave == 0 || budget < 2 * wave || t->samples.load(kRelaxed) < 4) return budget;
+  if (t->samples.load(kRelaxed) % 4 != 0) return budget;
+  const uint64_t half = budget / 2;
+  return half - half % wave;
+}
 
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key) {
   if (!t) return nullptr;

@@ -95,6 +95,12 @@ void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, C
 // Reads finished samples into their entries. Enters the driver only while no capture is open. Any thread.
 void harvest_samples();
 
+// GPU time that one slice more costs, learnt from slices of one kernel of different size; 0 = not known yet.
+uint64_t slice_overhead_ns();
+// Size of a timed slice instead of `budget`: now and then half of it, so that the cost of slicing shows. Only
+// where both are whole waves.
+uint64_t probe_size(const Timing* t, uint64_t budget, uint64_t wave);
+
 // Slow path: gives the sampler its events (created in the current context); taken away when the context dies.
 inline constexpr uint32_t kSamples = 16;
 void provide_events(const CUevent (&start)[kSamples], const CUevent (&stop)[kSamples]);

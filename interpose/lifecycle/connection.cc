@@ -44,8 +44,14 @@ void blank(void* page) {
 }
 
 gate::Link link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
-  return {a.lease(),  a.usage(),           a.ring(), a.ring_slots, pulse ? pulse : gate::g_unmanaged.pulse,
-          a.guard_ns, config().max_hold_ns};
+  return {a.lease(),
+          a.usage(),
+          a.ring(),
+          a.ring_slots,
+          pulse ? pulse : gate::g_unmanaged.pulse,
+          a.guard_ns,
+          config().max_hold_ns,
+          a.signals() ? a.signals() : &gate::g_no_signals};
 }
 
 }  // namespace

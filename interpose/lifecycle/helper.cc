@@ -12,6 +12,7 @@
 #include "base/raw_log.h"
 #include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/signals.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/window.h"
 #include "interpose/lifecycle/config.h"
@@ -122,6 +123,7 @@ uint64_t protected_round(uint64_t now) {
       ipc::pulse_beat(page, now);
       g_round.next_beat_ns = now + kBeatNs / 2;
     }
+    gate::sample_class();
     if (poll_idle(now)) {
       gate::g_pulse_stats.idled_by_helper.fetch_add(1, kRelaxed);
       g_round.poll_ns = 100 * kUs;
@@ -260,6 +262,7 @@ uint64_t helper_step(uint64_t now) {
   ipc::store(link->usage->launches, gate::total_launches() - g_round.base_launches, kRelaxed);
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
+  gate::publish_signals(link);
   switch (g_state.role.load(kRelaxed)) {
     case Role::kProtected:
       return protected_round(now);

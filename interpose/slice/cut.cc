@@ -148,10 +148,13 @@ uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, 
   return n < total ? n : total;
 }
 
-bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
+bool allowed(const gate::KernelRecord& kernel) {
   if (g_forbidden.load(kRelaxed) || g_expiries.load(kRelaxed) >= kExpiriesBeforeWhole) return false;
-  if (reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) == 1)
-    return false;  // tried, refused by the driver
+  return reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) != 1;  // 1: tried, refused by the driver
+}
+
+bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
+  if (!allowed(kernel)) return false;
   const gate::Plan plan = gate::current_plan();
   if (!plan.managed || plan.slice_ns == 0 || !harmless(launch.config)) return false;
   const uint64_t blocks = launch.blocks();
@@ -185,11 +188,13 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     uint64_t block_ps = sliced ? sliced->block_ps.load(kRelaxed) : 0;
     if (block_ps == 0 && whole) block_ps = whole->block_ps.load(kRelaxed);
     uint64_t budget = total - done;
+    const bool due = gate::sample_due(sliced);
     if (!let_go && plan.managed) {
       const uint64_t slice_ns =
           plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
       budget = blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
       if (sliced) budget = grown(*sliced, budget, slice_ns, plan.width_blocks);
+      if (due && budget < total - done) budget = gate::probe_size(sliced, budget, wave);
     }
     const Piece piece = next_piece(original.grid, done, budget);
     const uint64_t n = piece.blocks();
@@ -208,7 +213,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (block_ps == 0) gate::harvest_samples();
     memcpy(slice.grid, piece.extent, sizeof slice.grid);
     params.set_origin(piece.origin);
-    const bool timed = gate::sample_due(sliced) && admission == Admission::kReserved;
+    const bool timed = due && admission == Admission::kReserved;
     gate::Sample* sample = timed ? gate::sample_begin(sliced, original.stream, key) : nullptr;
     *result = gate::issue(slice);
     gate::sample_end(sample, original.stream, n, *result);

@@ -24,6 +24,10 @@ Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
 uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t pilot_blocks,
                           uint64_t wave_blocks, uint32_t width_blocks);
 
+// May kernels of this record be cut at all now? Their images and the user may forbid it, and holds that
+// expired.
+bool allowed(const gate::KernelRecord& kernel);
+
 // Is this launch worth cutting under the lease as it stands? Refuses what must not be cut (attributes,
 // parameters).
 bool wanted(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing);

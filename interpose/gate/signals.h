@@ -1,0 +1,37 @@
+// Best-effort client: what packing and slice sizing need to know of its launches (abi::SignalLine). Called on
+// the gated path, not by launches that use credit; stores only what changed. No allocation, no lock, no
+// system call.
+#pragma once
+
+#include "interpose/gate/launch.h"
+
+namespace tessera::gate {
+
+struct Width {           // of one launch
+  uint32_t wave_blocks;  // blocks that fill the GPU once, as far as known
+  uint32_t launch_sms;   // SMs that it would fill
+};
+Width width_of(const LaunchCall& launch, const KernelRecord* kernel);
+
+// Would it fill more than an eighth of the GPU? Smaller ones disturb nobody, cut or not.
+bool is_wide(const LaunchCall& launch, const KernelRecord* kernel);
+
+// The launch that is about to ask for admission. `may_cut`: slices of any width are possible.
+void describe(const Link* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut);
+// Work that is one piece and of unknown kind: graphs, cooperative launches, copies.
+void describe_whole(const Link* link);
+
+// Counts of one launch, in the thread's own slot.
+inline void count_blocks(uint64_t blocks) {
+  Thread& t = t_thread;
+  add(t.slot->blocks, blocks, t.shared != 0);
+}
+inline void count_uncut() {
+  Thread& t = t_thread;
+  add(t.slot->uncut, 1, t.shared != 0);
+}
+
+// Sums over threads and what was learnt, into the line. Helper thread.
+void publish_signals(const Link* link);
+
+}  // namespace tessera::gate

@@ -1,0 +1,135 @@
+// What the launches tell the daemon for packing: classes of bursts and of best-effort launches, width,
+// counts, and the learnt cost of a slice.
+#include "interpose/gate/signals.h"
+
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+namespace {
+
+using gate::Role;
+
+class Signals : public Gate {
+ protected:
+  void SetUp() override {
+    Gate::SetUp();
+    saved_ = driver_api::real();
+    cut::g_sm_count.store(100);
+  }
+  void TearDown() override {
+    driver_api::mutable_real_for_tests() = saved_;
+    for (gate::KernelSlot& slot : gate::g_kernels) slot.handle.store(0);
+    cut::g_sm_count.store(0);
+    Gate::TearDown();
+  }
+  // A handle that the books know as a kernel of this class.
+  CUfunction kernel(uint32_t resource_class) {
+    auto* record = new gate::KernelRecord;  // lives for ever, as in the library
+    const uint64_t handle = 0x500000 + 64 * ++n_;
+    record->hash = handle;
+    record->resource_class = resource_class;
+    gate::KernelSlot& slot = gate::g_kernels[gate::kernel_slot_of(handle)];
+    slot.record.store(record);
+    slot.handle.store(handle);
+    return reinterpret_cast<CUfunction>(handle);
+  }
+  const abi::Record& last_record() {
+    return region->records.ring.slots[(region->records.ring.head - 1) % 64];
+  }
+  void end_burst() {
+    ASSERT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    ASSERT_FALSE(busy());
+  }
+  driver_api::RealDriver saved_;
+  static inline uint64_t n_ = 0;
+};
+
+TEST_F(Signals, ABurstHasTheClassOfItsKernelsAlsoIfACopyBeginsIt) {
+  attach(Role::kProtected);
+  const CUfunction compute = kernel(abi::kResourceCompute), memory = kernel(abi::kResourceMemory);
+  for (int i = 0; i < 40; i++) {
+    launch(nullptr, 1, compute);
+    EXPECT_EQ(region->pulse.resource_class, uint32_t(abi::kResourceCompute));
+    end_burst();
+    EXPECT_EQ(last_record().resource_class, uint32_t(abi::kResourceCompute));
+  }
+  EXPECT_EQ(hook_cuMemcpyHtoDAsync_v2(0x1000, "x", 1, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(region->pulse.resource_class, uint32_t(abi::kResourceCompute));  // as the bursts before
+  launch(nullptr, 1, memory);
+  gate::sample_class();
+  EXPECT_EQ(region->pulse.resource_class, uint32_t(abi::kResourceMemory));  // as it turned out
+  end_burst();
+  EXPECT_EQ(last_record().resource_class, uint32_t(abi::kResourceMemory));
+}
+
+TEST_F(Signals, AnUnknownKernelMakesNoClass) {
+  attach(Role::kProtected);
+  for (int i = 0; i < 40; i++) {  // forget what other tests taught
+    launch(nullptr, 1, kernel(abi::kResourceLatency));
+    end_burst();
+  }
+  launch();
+  gate::sample_class();
+  end_burst();
+  EXPECT_EQ(last_record().resource_class, uint32_t(abi::kResourceUnknown));
+}
+
+TEST_F(Signals, BestEffortLaunchesAreDescribedAndCounted) {
+  attach(Role::kBestEffort);
+  abi::SignalLine line{};
+  link->signals = &line;
+  lease(abi::kLeaseGranted, 1'000'000'000);
+  gate::publish_signals(link);
+  const uint64_t blocks = line.blocks_launched, uncut = line.uncut_launches;
+  const CUfunction memory = kernel(abi::kResourceMemory);
+  launch(nullptr, 50, memory);  // 128 threads: 16 blocks fit an SM
+  EXPECT_EQ(line.resource_class, uint32_t(abi::kResourceMemory));
+  EXPECT_EQ(line.wave_blocks, 0u);  // it has no variant
+  EXPECT_EQ(line.launch_sms, 4u);
+  launch(nullptr, 100'000, memory);
+  EXPECT_EQ(line.launch_sms, 100u);
+  launch(nullptr, 1);
+  EXPECT_EQ(line.resource_class, uint32_t(abi::kResourceUnknown));
+  gate::publish_signals(link);
+  EXPECT_EQ(line.blocks_launched - blocks, 100'051u);
+  EXPECT_EQ(line.uncut_launches - uncut, 1u);  // the wide one
+}
+
+// A GPU on which a launch costs 7 us and each block 2 us more.
+std::atomic<uint64_t> g_blocks{0};
+
+TEST_F(Signals, TheCostOfASliceIsLearntFromLaunchesOfTwoSizes) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted, 1'000'000'000);
+  auto& table = driver_api::mutable_real_for_tests();
+  table.cuLaunchKernel = [](CUfunction, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            unsigned, CUstream, void**, void**) {
+    g_blocks = x;
+    return CUDA_SUCCESS;
+  };
+  table.cuEventElapsedTime_v2 = [](float* ms, CUevent, CUevent) {
+    *ms = float(7 + 2 * g_blocks) / 1000;
+    return CUDA_SUCCESS;
+  };
+  const CUfunction f = kernel(abi::kResourceCompute);
+  for (int i = 0; i < 400; i++) {
+    launch(nullptr, i % 2 ? 120 : 70, f);
+    gate::harvest_samples();
+  }
+  EXPECT_NEAR(double(gate::slice_overhead_ns()), 7000, 700);
+}
+
+TEST_F(Signals, ProbesAreHalfASliceAndWholeWaves) {
+  gate::Timing t{};
+  EXPECT_EQ(gate::probe_size(&t, 800, 100), 800u);  // nothing measured yet
+  t.samples = 8;
+  EXPECT_EQ(gate::probe_size(&t, 800, 100), 400u);
+  EXPECT_EQ(gate::probe_size(&t, 500, 100), 200u);
+  EXPECT_EQ(gate::probe_size(&t, 150, 100), 150u);
+  EXPECT_EQ(gate::probe_size(&t, 800, 0), 800u);
+  t.samples = 9;
+  EXPECT_EQ(gate::probe_size(&t, 800, 100), 800u);  // now and then only
+}
+
+}  // namespace
+}  // namespace tessera::test
