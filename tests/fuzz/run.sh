@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh ptx|image|profile [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
+# run.sh ptx|image|profile|region [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
 # inputs go to a scratch folder; add the few that matter to corpus/ by hand (small ones).
 set -euo pipefail
 name=$1 seconds=${2:-60}
@@ -13,7 +13,9 @@ case $name in
   image) sources=("$root"/kernels/image/*.cc) libraries=(-lzstd -llz4) seeds=() ;;
   profile)
     sources=("$root"/profiles/*.cc) libraries=() seeds=("$root/profiles/gpus") ;;
-  *) echo "usage: run.sh ptx|image|profile [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
+  region)
+    sources=("$root"/scheduler_daemon/{core,policy,stats}/*.cc "$root"/ipc/channel/*.cc) libraries=() seeds=() ;;
+  *) echo "usage: run.sh ptx|image|profile|region [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
 esac
 clang++ -std=c++20 -g -O1 -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
   -o "$out/${name}_fuzzer" "$root/tests/fuzz/${name}_fuzz.cc" "${sources[@]}" "${libraries[@]}"
