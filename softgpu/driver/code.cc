@@ -1,12 +1,15 @@
 #include "softgpu/driver/code.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
+#include "softgpu/driver/link.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 
@@ -35,8 +38,8 @@ const image::Entry* choose_ptx(const std::vector<image::Entry>& entries, unsigne
   return best;
 }
 
-CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned sm, Code* code,
-                      std::string* problem) {
+CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned sm, ptx::Module* module,
+                      uint64_t* hash, unsigned* target_sm, std::string* problem) {
   if (!entries.ok()) {
     *problem = entries.error().text;
     return CUDA_ERROR_INVALID_IMAGE;
@@ -57,16 +60,73 @@ CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned 
     *problem = parsed.error().text;
     return CUDA_ERROR_INVALID_PTX;
   }
-  code->module = std::make_shared<const ptx::Module>(std::move(parsed).value());
-  code->hash = hash_of(text);
-  code->target_sm = entry->sm;
+  *module = std::move(parsed).value();
+  *hash = hash_of(text);
+  *target_sm = entry->sm;
   return CUDA_SUCCESS;
+}
+
+CUresult read_whole(base::Result<std::vector<image::Entry>> entries, unsigned sm, Code* code,
+                    std::string* problem) {
+  ptx::Module module;
+  if (CUresult bad = read_entries(std::move(entries), sm, &module, &code->hash, &code->target_sm, problem))
+    return bad;
+  code->module = std::make_shared<const ptx::Module>(std::move(module));
+  return CUDA_SUCCESS;
+}
+
+// The translation units of a device link (-rdc): containers behind a wrapper of version 2. Empty for any
+// other image. The wrapper was read before, so it may be looked at.
+std::vector<const void*> linked_units(const void* image) {
+  struct Wrapper {
+    uint32_t magic, version;
+    const void* data;
+    const void* const* units;
+  };
+  std::vector<const void*> units;
+  uint32_t magic;
+  std::memcpy(&magic, image, sizeof magic);
+  if (magic != 0x466243b1) return units;
+  Wrapper wrapper;
+  std::memcpy(&wrapper, image, sizeof wrapper);
+  if (wrapper.version == 2 && wrapper.units)
+    for (const void* const* unit = wrapper.units; *unit; ++unit) units.push_back(*unit);
+  return units;
 }
 
 }  // namespace
 
 CUresult read_code(const void* image, unsigned sm, Code* code, std::string* problem) {
-  return read_entries(image::read_unsized(image), sm, code, problem);
+  auto entries = image::read_unsized(image);
+  const std::vector<const void*> units = entries.ok() ? linked_units(image) : std::vector<const void*>();
+  if (units.size() < 2) return read_whole(std::move(entries), sm, code, problem);
+  std::vector<LinkInput> inputs;
+  code->hash = 0;
+  for (const void* unit : units) {
+    LinkInput input;
+    uint64_t hash = 0;
+    unsigned target_sm = 0;
+    if (CUresult bad = read_entries(image::read_unsized(unit), sm, &input.module, &hash, &target_sm, problem))
+      return bad;
+    input.name = "unit " + std::to_string(inputs.size() + 1);
+    code->hash = (code->hash ^ hash) * 0x100000001b3ull;
+    code->target_sm = std::max(code->target_sm, target_sm);
+    inputs.push_back(std::move(input));
+  }
+  code->module = link_modules(std::move(inputs), problem);
+  return code->module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+}
+
+CUresult read_link_input(std::span<const uint8_t> bytes, unsigned sm, ptx::Module* module,
+                         std::string* problem) {
+  uint64_t hash = 0;
+  unsigned target_sm = 0;
+  return read_entries(image::read(bytes), sm, module, &hash, &target_sm, problem);
+}
+CUresult read_link_input(const void* image, unsigned sm, ptx::Module* module, std::string* problem) {
+  uint64_t hash = 0;
+  unsigned target_sm = 0;
+  return read_entries(image::read_unsized(image), sm, module, &hash, &target_sm, problem);
 }
 
 CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem) {
@@ -76,7 +136,30 @@ CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* 
     return CUDA_ERROR_FILE_NOT_FOUND;
   }
   const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
-  return read_entries(image::read(bytes), sm, code, problem);
+  return read_whole(image::read(bytes), sm, code, problem);
+}
+
+void fill_logs(unsigned n, const CUjit_option* options, void** values, const std::string& errors,
+               const std::string& infos) {
+  // Buffer and size stand in two options; the size is replaced by what was written.
+  auto fill = [&](CUjit_option buffer_option, CUjit_option size_option, const std::string& text) {
+    char* buffer = nullptr;
+    size_t size = 0, size_index = 0;
+    for (unsigned i = 0; options && values && i < n; ++i) {
+      if (options[i] == buffer_option) buffer = static_cast<char*>(values[i]);
+      if (options[i] == size_option) {
+        size = unsigned(reinterpret_cast<uintptr_t>(values[i]));
+        size_index = i;
+      }
+    }
+    if (!buffer || !size) return;
+    const size_t n_copy = std::min(text.size(), size - 1);
+    std::memcpy(buffer, text.data(), n_copy);
+    buffer[n_copy] = 0;
+    values[size_index] = reinterpret_cast<void*>(uintptr_t(n_copy));
+  };
+  fill(CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, errors);
+  fill(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, infos);
 }
 
 CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,

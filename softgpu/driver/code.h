@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "softgpu/driver/objects.h"
@@ -14,6 +15,13 @@ namespace tessera::softgpu::driver {
 // JIT error log.
 CUresult read_code(const void* image, unsigned sm, Code* code, std::string* problem);
 CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem);
+// One input of the linker: the newest PTX in it that `sm` may run.
+CUresult read_link_input(std::span<const uint8_t> bytes, unsigned sm, ptx::Module* module,
+                         std::string* problem);
+CUresult read_link_input(const void* image, unsigned sm, ptx::Module* module, std::string* problem);
+// Texts for CU_JIT_ERROR_LOG_BUFFER and CU_JIT_INFO_LOG_BUFFER, with their sizes in values[].
+void fill_logs(unsigned n, const CUjit_option* options, void** values, const std::string& errors,
+               const std::string& infos);
 CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
                      std::shared_ptr<Module>* module, std::string* problem);
 // The function of that name, made on first use. CUDA_ERROR_NOT_FOUND if the module has none,

@@ -12,24 +12,6 @@ using namespace tessera::softgpu::driver;  // entry points are global by nature
 
 namespace {
 
-// CU_JIT_ERROR_LOG_BUFFER and its size stand in two options.
-void fill_error_log(unsigned n, const CUjit_option* options, void** values, const std::string& problem) {
-  char* buffer = nullptr;
-  size_t size = 0, size_index = 0;
-  for (unsigned i = 0; options && values && i < n; ++i) {
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) buffer = static_cast<char*>(values[i]);
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-      size = unsigned(reinterpret_cast<uintptr_t>(values[i]));
-      size_index = i;
-    }
-  }
-  if (!buffer || !size) return;
-  const size_t n_copy = std::min(problem.size(), size - 1);
-  std::memcpy(buffer, problem.data(), n_copy);
-  buffer[n_copy] = 0;
-  values[size_index] = reinterpret_cast<void*>(uintptr_t(n_copy));
-}
-
 CUresult load(CUmodule* out, const void* image, const char* path, unsigned n, const CUjit_option* options,
               void** values) {
   std::shared_ptr<Context> context;
@@ -44,7 +26,7 @@ CUresult load(CUmodule* out, const void* image, const char* path, unsigned n, co
   if (!failed) failed = load_module(context, code, &module, &problem);
   if (failed) {
     report("module not loaded: %s", problem.c_str());
-    fill_error_log(n, options, values, problem);
+    fill_logs(n, options, values, problem, "");
     return failed;
   }
   *out = reinterpret_cast<CUmodule>(module.get());
@@ -63,7 +45,7 @@ CUresult load_library(CUlibrary* out, const void* image, const char* path, unsig
     if (CUresult failed = image ? read_code(image, device->sm(), &code, &problem)
                                 : read_code_file(path, device->sm(), &code, &problem)) {
       report("library not loaded: %s", problem.c_str());
-      fill_error_log(n, options, values, problem);
+      fill_logs(n, options, values, problem, "");
       return failed;
     }
     codes[device->sm()] = std::move(code);
