@@ -147,7 +147,7 @@ void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) no
   auto* entry = new (std::nothrow) Owner{owner, is_library, nullptr, nullptr};
   if (!entry) return;
   entry->image = image.release();
-  entry->image->text = std::string();  // the driver has copied it
+  if (!entry->image->keep_text) entry->image->text = std::string();  // the driver has copied it
   const Lock lock;
   entry->next = g_owners;
   g_owners = entry;

@@ -2,12 +2,17 @@
 // copy in which every kernel that may be cut has a sliced variant beside the untouched original (design
 // sections 8, D12, D13). The one file of the preload library that is built with exceptions; none leaves it.
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 
 #include "base/raw_log.h"
+#include "base/scoped_fd.h"
 #include "interpose/lifecycle/config.h"
 #include "interpose/track/classify.h"
 #include "interpose/track/track.h"
@@ -30,13 +35,17 @@ bool has_prefix(const char* base, const char* prefix) {
   return strncmp(base, prefix, strlen(prefix)) == 0;
 }
 
+const char* base_name(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 // File of the loaded object that an address lies in; "" if none (heap: code made at run time by the user's
 // program).
 const char* file_of(const void* address) {
   Dl_info info{};
   if (!address || !dladdr(address, &info) || !info.dli_fname) return "";
-  const char* slash = strrchr(info.dli_fname, '/');
-  return slash ? slash + 1 : info.dli_fname;
+  return base_name(info.dli_fname);
 }
 
 template <size_t N>
@@ -122,21 +131,32 @@ void rewrite(Image& out, const image::Entry& ptx) {
   if (any) out.text = ptx::print(*module);
 }
 
-}  // namespace
+// Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
+// only, so that nothing is taken out of a pipe.
+bool read_whole(const char* path, std::vector<uint8_t>* bytes) {
+  const base::ScopedFd fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (!fd.valid() || fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return false;
+  if (facts.st_size <= 0 || size_t(facts.st_size) > kMaxImageBytes) return false;
+  bytes->resize(size_t(facts.st_size));
+  for (size_t have = 0; have < bytes->size();) {
+    const ssize_t got = read(fd.get(), bytes->data() + have, bytes->size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    have += size_t(got);
+  }
+  return true;
+}
 
-constinit std::atomic<uint64_t> g_cut_kernels{0};
-constinit std::atomic<uint64_t> g_refused_kernels{0};
-
-std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept try {
+// `from`: file that the image is in, `by`: file of the code that loads it; read() gives its entries.
+template <class Read>
+std::unique_ptr<Image> look(const char* from, const char* by, Read&& read) {
   const lifecycle::Config& config = lifecycle::config();
-  if (config.disabled || !bytes) return nullptr;
   auto out = std::make_unique<Image>();
-  const char* from = file_of(bytes);
-  const char* by = file_of(caller);
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
   if (any_prefix(from, kVendorPrefixes) || any_prefix(by, kVendorPrefixes)) return out;
-  auto entries = image::read_unsized(bytes, kMaxImageBytes);
+  auto entries = read();
   if (!entries) {
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
     return out;
@@ -154,11 +174,43 @@ std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept t
   else
     describe(*out, *entries);
   return out;
+}
+
+template <class F>
+std::unique_ptr<Image> guarded(F&& look_at_it) noexcept try {
+  return look_at_it();
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "image not cut: %s", e.what());
   return nullptr;
 } catch (...) {
   return nullptr;
+}
+
+}  // namespace
+
+constinit std::atomic<uint64_t> g_cut_kernels{0};
+constinit std::atomic<uint64_t> g_refused_kernels{0};
+
+std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
+  if (lifecycle::config().disabled || !bytes) return nullptr;
+  return guarded([&] {
+    const char* from = file_of(bytes);
+    return look(from, file_of(caller), [&] { return image::read_unsized(bytes, kMaxImageBytes); });
+  });
+}
+
+std::unique_ptr<Image> inspect_file(const char* path, const void* caller) noexcept {
+  if (lifecycle::config().disabled || !path) return nullptr;
+  return guarded([&]() -> std::unique_ptr<Image> {
+    std::vector<uint8_t> bytes;
+    if (!read_whole(path, &bytes)) return nullptr;
+    return look(base_name(path), file_of(caller), [&] { return image::read(bytes); });
+  });
+}
+
+void load_as_it_is(Image& image) noexcept {
+  image.text = std::string();
+  for (KernelFacts& kernel : image.kernels) kernel.has_variant = false;
 }
 
 }  // namespace tessera::track

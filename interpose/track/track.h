@@ -26,12 +26,17 @@ struct Image {
   uint64_t hash = 0;        // of the program's bytes; 0 = not read
   bool collective = false;  // NCCL, NVSHMEM: never hold its kernels
   std::string text;         // PTX with variants, NUL-terminated by std::string
+  bool keep_text = false;   // the driver was told that the image stays where it is
   std::vector<KernelFacts> kernels;
 };
 
 // `text` for best-effort clients only; of protected ones the kernels are merely classified. On any failure an
 // empty image (load the original). Never throws.
 std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
+// The same for an image that the driver is asked to read from a file. Unreadable or not a regular file: null;
+// the driver says what is wrong with it.
+std::unique_ptr<Image> inspect_file(const char* path, const void* caller) noexcept;
+void load_as_it_is(Image& image) noexcept;  // takes our text back
 
 // Kernels of loaded images with and without a variant; the helper publishes them (a load may precede the
 // attach).

@@ -1,0 +1,215 @@
+// Hooks of images and the kernels in them: loading, unloading, looking up, enumerating, attributes. They keep
+// the books of interpose/track around the driver's own call, whose result is always what the program gets.
+// `load(bytes)` with our text instead of the program's image is tried first where there is such a text; the
+// original is the fallback, and the only one for protected clients. Slow path; any thread of the program.
+#include <stdlib.h>
+
+#include "base/errno_guard.h"
+#include "interpose/entry/hooks.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/track/track.h"
+
+namespace {
+
+using namespace tessera;
+using driver_api::real;
+
+bool live() {
+  return lifecycle::g_phase.load(std::memory_order_relaxed) == lifecycle::Phase::kLive;
+}
+
+// `original()` loads what the program asked for, `ours(text)` the same with variants.
+template <class Owner, class Original, class Ours>
+CUresult load_image(Owner* owner, std::unique_ptr<track::Image> image, bool is_library, Original&& original,
+                    Ours&& ours) {
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  if (image && !image->text.empty()) {
+    result = ours(image->text.c_str());
+    if (result != CUDA_SUCCESS)
+      for (auto& kernel : image->kernels) kernel.has_variant = false;
+  }
+  if (result != CUDA_SUCCESS) result = original();
+  if (result == CUDA_SUCCESS && owner) track::image_loaded(*owner, is_library, std::move(image));
+  return result;
+}
+
+// The driver answers through option values: a try that fails must not have changed what the program passed.
+class JitValues {
+ public:
+  static constexpr unsigned kMost = 64;
+  JitValues(void** values, unsigned n) : program_(values), n_(n) {
+    for (unsigned i = 0; values && i < n && i < kMost; i++) copy_[i] = values[i];
+  }
+  bool usable() const { return n_ <= kMost; }
+  void** values() { return program_ ? copy_ : nullptr; }
+  CUresult answered(CUresult result) {
+    for (unsigned i = 0; result == CUDA_SUCCESS && program_ && i < n_; i++) program_[i] = copy_[i];
+    return result;
+  }
+
+ private:
+  void** program_;
+  unsigned n_;
+  void* copy_[kMost];
+};
+
+// The driver keeps a pointer to such an image instead of a copy.
+bool keeps_pointer(const CUlibraryOption* options, unsigned n) {
+  for (unsigned i = 0; options && i < n; i++)
+    if (options[i] == CU_LIBRARY_BINARY_IS_PRESERVED) return true;
+  return false;
+}
+
+template <class Original>
+CUresult load_library(CUlibrary* library, std::unique_ptr<track::Image> image, CUjit_option* jit,
+                      void** jit_values, unsigned n_jit, CUlibraryOption* options, void** values, unsigned n,
+                      Original&& original) {
+  JitValues mine(jit_values, n_jit);
+  if (image && !mine.usable()) track::load_as_it_is(*image);
+  if (image) image->keep_text = keeps_pointer(options, n);
+  return load_image(library, std::move(image), true, original, [&](const char* text) {
+    return mine.answered(
+        real().cuLibraryLoadData(library, text, jit, mine.values(), n_jit, options, values, n));
+  });
+}
+
+bool best_effort() {
+  return live() && lifecycle::config().priority == 0;
+}
+
+}  // namespace
+
+extern "C" CUresult hook_cuModuleLoad(CUmodule* module, const char* path) noexcept {
+  const auto original = [&] { return real().cuModuleLoad(module, path); };
+  if (!live()) return original();
+  const base::ErrnoGuard keep_errno;
+  return load_image(module, track::inspect_file(path, __builtin_return_address(0)), false, original,
+                    [&](const char* text) { return real().cuModuleLoadData(module, text); });
+}
+extern "C" CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) noexcept {
+  const auto original = [&] { return real().cuModuleLoadData(module, image); };
+  if (!live()) return original();
+  const base::ErrnoGuard keep_errno;
+  return load_image(module, track::inspect(image, __builtin_return_address(0)), false, original,
+                    [&](const char* text) { return real().cuModuleLoadData(module, text); });
+}
+extern "C" CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned n,
+                                            CUjit_option* options, void** values) noexcept {
+  const auto original = [&] { return real().cuModuleLoadDataEx(module, image, n, options, values); };
+  if (!live()) return original();
+  const base::ErrnoGuard keep_errno;
+  JitValues mine(values, n);
+  auto looked_at = track::inspect(image, __builtin_return_address(0));
+  if (looked_at && !mine.usable()) track::load_as_it_is(*looked_at);
+  return load_image(module, std::move(looked_at), false, original, [&](const char* text) {
+    return mine.answered(real().cuModuleLoadDataEx(module, text, n, options, mine.values()));
+  });
+}
+extern "C" CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* image) noexcept {
+  const auto original = [&] { return real().cuModuleLoadFatBinary(module, image); };
+  if (!live()) return original();
+  const base::ErrnoGuard keep_errno;
+  // Our text is PTX, which this entry point does not take.
+  return load_image(module, track::inspect(image, __builtin_return_address(0)), false, original,
+                    [&](const char* text) { return real().cuModuleLoadData(module, text); });
+}
+extern "C" CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit,
+                                           void** jit_values, unsigned n_jit, CUlibraryOption* options,
+                                           void** values, unsigned n) noexcept {
+  const auto original = [&] {
+    return real().cuLibraryLoadData(library, code, jit, jit_values, n_jit, options, values, n);
+  };
+  if (!live()) return original();
+  const base::ErrnoGuard keep_errno;
+  return load_library(library, track::inspect(code, __builtin_return_address(0)), jit, jit_values, n_jit,
+                      options, values, n, original);
+}
+extern "C" CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* jit,
+                                               void** jit_values, unsigned n_jit, CUlibraryOption* options,
+                                               void** values, unsigned n) noexcept {
+  const auto original = [&] {
+    return real().cuLibraryLoadFromFile(library, path, jit, jit_values, n_jit, options, values, n);
+  };
+  if (!live()) return original();
+  const base::ErrnoGuard keep_errno;
+  return load_library(library, track::inspect_file(path, __builtin_return_address(0)), jit, jit_values, n_jit,
+                      options, values, n, original);
+}
+
+extern "C" CUresult hook_cuModuleUnload(CUmodule module) noexcept {
+  const CUresult result = real().cuModuleUnload(module);
+  if (result == CUDA_SUCCESS && live()) track::image_unloaded(module);
+  return result;
+}
+extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
+  const CUresult result = real().cuLibraryUnload(library);
+  if (result == CUDA_SUCCESS && live()) track::image_unloaded(library);
+  return result;
+}
+
+extern "C" CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module,
+                                             const char* name) noexcept {
+  const CUresult result = real().cuModuleGetFunction(function, module, name);
+  if (result == CUDA_SUCCESS && live()) track::kernel_found(*function, module, false, name);
+  return result;
+}
+extern "C" CUresult hook_cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) noexcept {
+  const CUresult result = real().cuLibraryGetKernel(kernel, library, name);
+  if (result == CUDA_SUCCESS && live()) track::kernel_found(*kernel, library, true, name);
+  return result;
+}
+extern "C" CUresult hook_cuLibraryGetModule(CUmodule* module, CUlibrary library) noexcept {
+  const CUresult result = real().cuLibraryGetModule(module, library);
+  if (result == CUDA_SUCCESS && live()) track::module_of_library(*module, library);
+  return result;
+}
+extern "C" CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) noexcept {
+  const CUresult result = real().cuKernelGetFunction(function, kernel);
+  if (result == CUDA_SUCCESS && live()) track::kernel_function(kernel, *function);
+  return result;
+}
+
+// Enumeration does not show what we added: ask for all, hand out the program's own.
+template <class Handle, class Owner, class Ask, class NameOf>
+static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, NameOf&& name_of) {
+  const uint32_t added = best_effort() ? track::variants_in(owner) : 0;
+  if (added == 0 || wanted == 0 || !out) return ask(out, wanted);
+  const unsigned all = wanted + added;
+  Handle* buffer = static_cast<Handle*>(calloc(all, sizeof(Handle)));
+  if (!buffer) return ask(out, wanted);
+  const CUresult result = ask(buffer, all);
+  unsigned kept = 0;
+  for (unsigned i = 0; result == CUDA_SUCCESS && i < all && kept < wanted; i++) {
+    const char* name = nullptr;
+    if (!buffer[i] || (name_of(&name, buffer[i]) == CUDA_SUCCESS && name && track::is_variant_name(name)))
+      continue;
+    out[kept++] = buffer[i];
+  }
+  free(buffer);
+  return result;
+}
+extern "C" CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned n,
+                                                    CUmodule module) noexcept {
+  return enumerate(
+      functions, n, module,
+      [&](CUfunction* out, unsigned k) { return real().cuModuleEnumerateFunctions(out, k, module); },
+      [](const char** name, CUfunction f) { return real().cuFuncGetName(name, f); });
+}
+extern "C" CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned n,
+                                                   CUlibrary library) noexcept {
+  return enumerate(
+      kernels, n, library,
+      [&](CUkernel* out, unsigned k) { return real().cuLibraryEnumerateKernels(out, k, library); },
+      [](const char** name, CUkernel k) { return real().cuKernelGetName(name, k); });
+}
+extern "C" CUresult hook_cuModuleGetFunctionCount(unsigned* count, CUmodule module) noexcept {
+  const CUresult result = real().cuModuleGetFunctionCount(count, module);
+  if (result == CUDA_SUCCESS && best_effort()) *count -= track::variants_in(module);
+  return result;
+}
+extern "C" CUresult hook_cuLibraryGetKernelCount(unsigned* count, CUlibrary library) noexcept {
+  const CUresult result = real().cuLibraryGetKernelCount(count, library);
+  if (result == CUDA_SUCCESS && best_effort()) *count -= track::variants_in(library);
+  return result;
+}

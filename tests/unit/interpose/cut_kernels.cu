@@ -1,0 +1,46 @@
+// Kernels for tests of cutting with the software GPU. Built as PTX, as machine code, and as both in one image.
+#include <cstdint>
+
+__device__ uint32_t counter = 7;
+__constant__ uint32_t table[4] = {10, 20, 30, 40};
+__device__ uint32_t handed[64];
+
+// Every thread writes down who it is: a block in the wrong place or a block that is missing shows.
+extern "C" __global__ void stamp(uint32_t* out, uint32_t salt) {
+  const uint32_t block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  out[block * blockDim.x + threadIdx.x] += block * 1000 + threadIdx.x + salt + gridDim.x * 7 + gridDim.y * 3;
+}
+
+// Asks for dynamic shared memory.
+extern "C" __global__ void shared_stamp(uint32_t* out) {
+  extern __shared__ uint32_t memory[];
+  memory[threadIdx.x] = blockIdx.x;
+  __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] += memory[blockDim.x - 1 - threadIdx.x] + gridDim.x;
+}
+
+// A product and a sum that a compiler may contract or not.
+extern "C" __global__ void contract(float* out, float a, float b) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = a * float(i) + b;
+}
+
+extern "C" __global__ void reads_global(uint32_t* out) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] = counter + blockIdx.x;
+}
+extern "C" __global__ void reads_const(uint32_t* out) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] = table[threadIdx.x & 3] + blockIdx.x;
+}
+
+struct Big {
+  uint32_t words[1000];
+};
+extern "C" __global__ void big(uint32_t* out, Big b) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] += b.words[(blockIdx.x * 31 + threadIdx.x) % 1000] + gridDim.x;
+}
+struct Huge {
+  uint32_t words[1018];
+};
+extern "C" __global__ void huge(uint32_t* out, Huge b) {  // 4,080 bytes: no room for the origin below 4,096
+  out[blockIdx.x * blockDim.x + threadIdx.x] += b.words[(blockIdx.x * 31 + threadIdx.x) % 1018];
+}

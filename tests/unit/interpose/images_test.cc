@@ -1,0 +1,123 @@
+// Which images get variants, whatever call loads them, and that a launch that was cut leaves what the uncut
+// one does.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+using driver_api::real;
+
+class Images : public test::Soft {
+ public:
+  // What the driver itself says to the same load, without us.
+  CUresult drivers_word(const std::string& path) {
+    CUmodule module = nullptr;
+    return real().cuModuleLoad(&module, path.c_str());
+  }
+  std::string scratch_file(const std::string& contents) {
+    const std::string path = testing::TempDir() + "tessera-image-" + std::to_string(getpid());
+    std::ofstream(path, std::ios::binary) << contents;
+    return path;
+  }
+};
+
+TEST_F(Images, PtxInMemoryIsCut) {
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+  const CUfunction f = function_of(module, "stamp");
+  EXPECT_GT(stamp(f), 2u);
+  EXPECT_GT(stamp(f, {5, 7, 3}), 2u);
+  EXPECT_EQ(stamp(f, {2, 1, 1}), 0u);  // too small to be worth it
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(Images, PtxWithJitOptionsIsCutAndAnswersThroughThem) {
+  CUmodule module = nullptr;
+  char log[256] = "untouched";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(uintptr_t(sizeof log))};
+  ASSERT_EQ(hook_cuModuleLoadDataEx(&module, bytes_of("cut.ptx").data(), 2, options, values), CUDA_SUCCESS);
+  EXPECT_GT(stamp(function_of(module, "stamp")), 2u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  // A bad image: the driver's own code and log, as if we were not there.
+  EXPECT_EQ(hook_cuModuleLoadDataEx(&module, ".version 8.0\n.target sm_90\nnonsense", 2, options, values),
+            CUDA_ERROR_INVALID_PTX);
+  EXPECT_NE(std::string(log), "untouched");
+}
+
+TEST_F(Images, FatBinaryAndLibraryAreCut) {
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadFatBinary(&module, bytes_of("cut_ptx.fatbin").data()), CUDA_SUCCESS);
+  EXPECT_GT(stamp(function_of(module, "stamp")), 2u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  // The driver may keep the pointer; the program keeps its image, ours must stay, too.
+  CUlibraryOption option = CU_LIBRARY_BINARY_IS_PRESERVED;
+  void* value = nullptr;
+  const auto bytes = bytes_of("cut_ptx.fatbin");
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes.data(), nullptr, nullptr, 0, &option, &value, 1),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
+  EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 2u);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+TEST_F(Images, FilesAreCut) {
+  for (const char* file : {"cut.ptx", "cut_ptx.fatbin"}) {
+    CUmodule module = nullptr;
+    ASSERT_EQ(hook_cuModuleLoad(&module, image_path(file).c_str()), CUDA_SUCCESS) << file;
+    EXPECT_GT(stamp(function_of(module, "stamp")), 2u) << file;
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+
+    CUlibrary library = nullptr;
+    CUkernel kernel = nullptr;
+    ASSERT_EQ(hook_cuLibraryLoadFromFile(&library, image_path(file).c_str(), nullptr, nullptr, 0, nullptr,
+                                         nullptr, 0),
+              CUDA_SUCCESS);
+    ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
+    EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 2u) << file;
+    EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(Images, FilesThatAreNoneGetTheDriversOwnAnswer) {
+  CUmodule module = nullptr;
+  const std::string missing = testing::TempDir() + "/no/such/file";
+  EXPECT_EQ(hook_cuModuleLoad(&module, missing.c_str()), CUDA_ERROR_FILE_NOT_FOUND);
+  EXPECT_EQ(hook_cuModuleLoad(&module, nullptr), CUDA_ERROR_INVALID_VALUE);
+  for (const char* contents : {"", "garbage", ".version 8.0\n.target sm_90\n.address_size 64\n.entry"}) {
+    const std::string path = scratch_file(contents);
+    EXPECT_EQ(hook_cuModuleLoad(&module, path.c_str()), drivers_word(path)) << contents;
+    EXPECT_NE(hook_cuModuleLoad(&module, path.c_str()), CUDA_SUCCESS);
+    unlink(path.c_str());
+  }
+  // Machine code only: nothing to cut, and what the driver says of it (the software GPU does not take it).
+  const std::string cubin = image_path("cut.cubin");
+  EXPECT_EQ(hook_cuModuleLoad(&module, cubin.c_str()), drivers_word(cubin));
+  EXPECT_EQ(drivers_word(cubin), CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+TEST_F(Images, AFileWhoseVariantTheDriverRefusesIsLoadedAsItIs) {
+  static constinit int calls = 0;
+  auto& slots = driver_api::mutable_real_for_tests();
+  static auto loads = slots.cuModuleLoadData;
+  slots.cuModuleLoadData = [](CUmodule*, const void*) {
+    calls++;
+    return CUDA_ERROR_INVALID_PTX;
+  };
+  CUmodule module = nullptr;
+  EXPECT_EQ(hook_cuModuleLoad(&module, image_path("cut.ptx").c_str()), CUDA_SUCCESS);
+  slots.cuModuleLoadData = loads;
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(stamp(function_of(module, "stamp")), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,88 @@
+#include "tests/unit/interpose/soft.h"
+
+#include <fstream>
+#include <iterator>
+
+namespace tessera::test {
+namespace {
+
+// The software GPU instead of the null driver in the table of the driver.
+void software_driver() {
+  static const bool once = [] {
+    setenv("TESSERA_SOFTGPU_LOCAL", TS_GPU, 1);
+    void* handle = dlopen(TS_SOFT_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+      fprintf(stderr, "software GPU: %s\n", dlerror());
+      abort();
+    }
+    auto* slots = reinterpret_cast<void**>(&driver_api::mutable_real_for_tests());
+    for (uint16_t i = 0; i < driver_api::kEntryCount; i++)
+      slots[i] = dlsym(handle, driver_api::kEntryInfo[i].symbol);
+    driver_api::real().cuInit(0);
+    lifecycle::first_call(true, false);
+    return true;
+  }();
+  (void)once;
+}
+
+}  // namespace
+
+void Soft::SetUp() {
+  software_driver();
+  ASSERT_EQ(driver_api::real().cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  gate::g_slow.notify_daemon = []() noexcept {};
+  gate::forget_lanes();
+  gate::forgive_all();
+  gate::t_thread.lane = nullptr;
+  cut::g_sm_count.store(4);  // the helper thread would ask the driver
+  attach(gate::Role::kBestEffort);
+  cutting();
+}
+
+void Soft::TearDown() {
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  lose_daemon();
+  gate::forget_lanes();
+  gate::forgive_all();
+}
+
+std::vector<char> Soft::bytes_of(const char* file) {
+  std::ifstream in(image_path(file), std::ios::binary);
+  std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_FALSE(bytes.empty()) << file;
+  bytes.push_back(0);
+  return bytes;
+}
+
+CUdeviceptr Soft::zeros(size_t n_words) {
+  CUdeviceptr p = 0;
+  EXPECT_EQ(driver_api::real().cuMemAlloc_v2(&p, n_words * 4), CUDA_SUCCESS);
+  EXPECT_EQ(driver_api::real().cuMemsetD32_v2(p, 0, n_words), CUDA_SUCCESS);
+  return p;
+}
+
+std::vector<uint32_t> Soft::read(CUdeviceptr p, size_t n_words) {
+  std::vector<uint32_t> words(n_words);
+  EXPECT_EQ(driver_api::real().cuMemcpyDtoH_v2(words.data(), p, n_words * 4), CUDA_SUCCESS);
+  driver_api::real().cuMemFree_v2(p);
+  return words;
+}
+
+uint64_t Soft::stamp(CUfunction f, std::vector<uint32_t> grid, uint32_t salt) {
+  const size_t blocks = size_t(grid[0]) * grid[1] * grid[2];
+  CUdeviceptr out = zeros(blocks * 32);
+  void* params[] = {&out, &salt};
+  const uint64_t n =
+      cut_of([&] { EXPECT_EQ(launch3(f, grid, 32, params), CUDA_SUCCESS) << "launch of stamp"; });
+  const auto words = read(out, blocks * 32);
+  for (size_t i = 0; i < words.size(); i++) {
+    const uint32_t right = uint32_t(i / 32) * 1000 + uint32_t(i % 32) + salt + grid[0] * 7 + grid[1] * 3;
+    if (words[i] == right) continue;
+    ADD_FAILURE() << "thread " << i % 32 << " of block " << i / 32 << ": " << words[i] << ", not " << right;
+    break;
+  }
+  return n;
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,50 @@
+// Drives the shim's hooks in this process with the software GPU as the driver behind them (a device of this
+// process alone) and the daemon's side written by the test, as in harness.h. One context for all tests of a
+// program: the attachment and the markers belong to it.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+
+class Soft : public Gate {
+ public:
+  void SetUp() override;
+  void TearDown() override;
+
+  static std::string image_path(const char* file) { return std::string(TS_IMAGES) + "/" + file; }
+  static std::vector<char> bytes_of(const char* file);  // NUL-terminated
+
+  // Slices as small as they get: launches of more than 16 blocks are cut.
+  void cutting() { lease(abi::kLeaseGranted, 50'000'000, 1'000); }
+
+  CUfunction function_of(CUmodule module, const char* name) {
+    CUfunction f = nullptr;
+    EXPECT_EQ(hook_cuModuleGetFunction(&f, module, name), CUDA_SUCCESS) << name;
+    return f;
+  }
+  CUdeviceptr zeros(size_t n_words);
+  std::vector<uint32_t> read(CUdeviceptr p, size_t n_words);
+  CUresult launch3(CUfunction f, std::vector<uint32_t> grid, uint32_t block, void** params,
+                   uint32_t shared = 0, void** extra = nullptr, CUstream stream = nullptr) {
+    return hook_cuLaunchKernel(f, grid[0], grid[1], grid[2], block, 1, 1, shared, stream, params, extra);
+  }
+  uint64_t slices() { return std::atomic_ref(region->usage.slices).load(); }
+  uint64_t cut_of(const std::function<void()>& what) {  // slices that it was launched as; 0 = whole
+    const uint64_t before = slices();
+    what();
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    return slices() - before;
+  }
+  // stamp<<<grid, 32>>> through `f`: result right, and how many slices it took.
+  uint64_t stamp(CUfunction f, std::vector<uint32_t> grid = {64, 1, 1}, uint32_t salt = 5);
+
+  CUcontext context = nullptr;
+};
+
+}  // namespace tessera::test
