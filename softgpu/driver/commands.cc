@@ -220,6 +220,10 @@ int run_mem_ops(Context& context, const MemOpCommand& batch) {
   return 0;
 }
 
+uint64_t slowed(uint64_t bytes) {
+  return faults::armed() ? uint64_t(double(bytes) * faults::slowness()) : bytes;
+}
+
 struct MakeOp {
   std::shared_ptr<Context> context;
   timing::OpSpec spec;
@@ -245,14 +249,14 @@ struct MakeOp {
   void operator()(CopyCommand& copy) {
     spec.kind = timing::OpKind::kCopy;
     spec.name = "copy";
-    spec.bytes = copy.width * copy.height * copy.depth;
+    spec.bytes = slowed(copy.width * copy.height * copy.depth);
     spec.direction = copy.direction;
     guarded([copy = std::move(copy)] { perform_copy(copy); });
   }
   void operator()(MemsetCommand& set) {
     spec.kind = timing::OpKind::kCopy;  // the model has no fill engine: DRAM bandwidth, one way
     spec.name = "memset";
-    spec.bytes = set.width * set.height * set.element_bytes / 2;
+    spec.bytes = slowed(set.width * set.height * set.element_bytes / 2);
     spec.direction = timing::CopyDirection::kDeviceToDevice;
     guarded([set] { perform_memset(set); });
   }

@@ -2,8 +2,8 @@
 //   oom@N            the N-th allocation (any kind) answers CUDA_ERROR_OUT_OF_MEMORY
 //   launch@N         the N-th kernel that runs fails with CUDA_ERROR_LAUNCH_FAILED (sticky)
 //   hang@N           the N-th kernel that runs never ends (until its context is destroyed or the process
-//   exits) slow=F           every kernel is modelled F times as long (F >= 1) SYMBOL@N=CODE    the N-th call
-//   of SYMBOL answers CODE instead of being carried out (cuStreamSynchronize@3=999)
+//   exits) slow=F           every kernel, copy and fill is modelled F times as long (F >= 1) SYMBOL@N=CODE
+//   the N-th call of SYMBOL answers CODE, nothing is done (cuStreamSynchronize@3=999)
 // N counts from 1; N = * means every one. Read once, at cuInit; a malformed list is reported on standard
 // error and ignored. Called by softgpu/driver from any thread; costs one load when nothing is scripted.
 #pragma once
@@ -20,6 +20,6 @@ int on_call(const char* symbol);  // code to answer, or 0
 bool on_allocation();             // true: fail it
 enum class KernelFault { kNone, kFail, kHang };
 KernelFault on_kernel();  // once per kernel that starts
-double slowness();        // factor on modelled kernel work, >= 1
+double slowness();        // factor on modelled work, >= 1
 
 }  // namespace tessera::softgpu::faults

@@ -1,5 +1,6 @@
 // What happens at the edges of a process: fork, exit with work outstanding, and scripted faults, which are
 // read once.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,6 +136,96 @@ TEST(Process, ScriptedFaults) {
               void* params[] = {&p, &value, &n};
               CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
               return cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED ? kOk : 3;
+            }));
+}
+
+// A hung kernel holds its stream, not the others; destroying its context ends it, and the device goes on.
+TEST(Process, HungKernel) {
+  EXPECT_EQ(kOk, in_child([] {
+              setenv("TESSERA_SOFTGPU_FAULTS", "hang@2", 1);
+              CUcontext context;
+              CUmodule module;
+              CUfunction fill;
+              CUdeviceptr p;
+              CUstream hung, other;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&p, 16));
+              CHILD_CU(cuModuleLoadData(&module, kPtx));
+              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
+              CHILD_CU(cuStreamCreate(&hung, CU_STREAM_NON_BLOCKING));
+              CHILD_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+              uint32_t value = 1, n = 4;
+              void* params[] = {&p, &value, &n};
+              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, hung, params, nullptr));
+              CHILD_CU(cuStreamSynchronize(hung));
+              value = 2;
+              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, hung, params, nullptr));
+              uint32_t word = 0;
+              CHILD_CU(cuMemcpyDtoHAsync(&word, p, 4, other));
+              CHILD_CU(cuStreamSynchronize(other));
+              if (word != 1 || cuStreamQuery(hung) != CUDA_ERROR_NOT_READY) return 1;
+              CHILD_CU(cuCtxDestroy(context));
+              CHILD_CU(cuCtxCreate(&context, nullptr, 0, 0));
+              CHILD_CU(cuModuleLoadData(&module, kPtx));
+              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
+              CHILD_CU(cuMemAlloc(&p, 16));
+              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+              CHILD_CU(cuMemcpyDtoH(&word, p, 4));
+              return word == 2 ? kOk : 2;
+            }));
+}
+
+// Modelled length of a kernel and of a copy, in microseconds, under a script.
+struct Lengths {
+  float kernel_us, copy_us;
+};
+Lengths lengths_with(const char* script) {
+  void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* lengths = static_cast<Lengths*>(shared);
+  EXPECT_EQ(kOk, in_child([&] {
+              setenv("TESSERA_SOFTGPU_FAULTS", script, 1);
+              CUcontext context;
+              CUmodule module;
+              CUfunction spin;
+              CUdeviceptr p;
+              CUevent events[3];
+              void* host;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&p, 1 << 20));
+              CHILD_CU(cuMemHostAlloc(&host, 1 << 20, 0));
+              CHILD_CU(cuModuleLoadData(&module, kPtx));
+              CHILD_CU(cuModuleGetFunction(&spin, module, "spin"));
+              for (CUevent& e : events) CHILD_CU(cuEventCreate(&e, 0));
+              uint32_t rounds = 2000;
+              void* params[] = {&p, &rounds};
+              CHILD_CU(cuEventRecord(events[0], nullptr));
+              CHILD_CU(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+              CHILD_CU(cuEventRecord(events[1], nullptr));
+              CHILD_CU(cuMemcpyHtoDAsync(p, host, 1 << 20, nullptr));
+              CHILD_CU(cuEventRecord(events[2], nullptr));
+              CHILD_CU(cuCtxSynchronize());
+              CHILD_CU(cuEventElapsedTime(&lengths->kernel_us, events[0], events[1]));
+              CHILD_CU(cuEventElapsedTime(&lengths->copy_us, events[1], events[2]));
+              return kOk;
+            }));
+  return *lengths;
+}
+
+TEST(Process, SlowDevice) {
+  const Lengths usual = lengths_with(""), slow = lengths_with("slow=4");
+  EXPECT_GT(usual.kernel_us, 0);
+  EXPECT_GT(slow.kernel_us, usual.kernel_us * 3.5f);
+  EXPECT_GT(slow.copy_us, usual.copy_us * 3.5f);
+}
+
+TEST(Process, BadScriptIsIgnored) {
+  EXPECT_EQ(kOk, in_child([] {
+              setenv("TESSERA_SOFTGPU_FAULTS", "oom@0", 1);
+              CUcontext context;
+              CUdeviceptr p;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&p, 16));
+              return kOk;
             }));
 }
 
