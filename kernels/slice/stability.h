@@ -1,0 +1,62 @@
+// What a kernel's variant may do outside the module that the original lives in (docs/slicing.md, "Where the
+// variant lives"): may its PTX be compiled once more without a bit of its results changing (decision D13),
+// and which state of its module does it use? Pure; any thread; a finished module may be read by many.
+//
+// Sources: PTX ISA 9.0, 9.7.3 and 9.7.4 (add, sub, mul without rounding modifier "may be optimized
+// aggressively by the code optimizer", i.e. fused into fma; .rn is never fused; .approx and .full have a
+// maximum error only), 9.7.15 (mma: "accumulation order is unspecified").
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/ptx/ir.h"
+
+namespace tessera::slice {
+
+// Rows: reason, name for counters and reports, explanation.
+#define TS_INSTABILITIES(X)                                                                             \
+  X(kNone, "none", "every operation has one correct result")                                            \
+  X(kContractible, "contractible", "a product and a sum without rounding modifier may be fused or not") \
+  X(kApproximate, "approximate", "an approximation is specified by its largest error only")             \
+  X(kTensor, "tensor", "the order of a floating-point matrix sum is not specified")                     \
+  X(kUnknown, "unknown", "an instruction or function that is not known")
+
+enum class Instability : uint8_t {
+#define TS_ROW(id, name, text) id,
+  TS_INSTABILITIES(TS_ROW)
+#undef TS_ROW
+};
+const char* instability_name(Instability);
+const char* instability_text(Instability);
+
+struct BitStability {
+  Instability reason = Instability::kNone;
+  std::string detail;  // "line 12: mul.f32 ..." of the first instruction that decides
+  uint32_t line = 0;   // in the PTX text; 0 if there is none
+  bool stable() const { return reason == Instability::kNone; }
+};
+
+// Would another compiler version, given the same PTX, have to produce the same results? The kernel and all
+// that it calls. An entry that is not defined in the module is kUnknown.
+BitStability bit_stable_when_recompiled(const ptx::Module& module, ptx::Name kernel);
+
+// What a copy of the kernel in another module would not share with the original.
+struct ModuleState {
+  std::vector<ptx::Name> globals;   // .global variables named by the code, each once; views into the module
+  bool constants = false;           // .const variables
+  bool textures = false;            // texture, sampler, surface references of the module (not handles)
+  bool function_addresses = false;  // of functions, other than as the target of a direct call
+  bool indirect_calls = false;
+  bool device_heap = false;    // malloc, free: freed by a function of the module that allocated or another
+  bool printf_buffer = false;  // vprintf, __assertfail: buffers belong to the context, formats to the module
+  bool unknown = false;        // not understood, or calls what is not defined here
+  std::string detail;          // "line 12: ..." of the first use of anything but plain globals
+  // Nothing that a copy would have for itself.
+  bool none() const {
+    return globals.empty() && !constants && !textures && !function_addresses && !indirect_calls && !unknown;
+  }
+};
+ModuleState module_state(const ptx::Module& module, ptx::Name kernel);
+
+}  // namespace tessera::slice
