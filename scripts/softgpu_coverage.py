@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-TESTS = ["algorithms", "instructions", "faults"]
+TESTS = ["algorithms", "asynchronous", "instructions", "faults"]
 INSTRUCTION_SETS = ["avx512", "avx2", "v2", "none"]
 
 
@@ -149,6 +149,31 @@ def instruction(name):
     }
     if name in plain:
         return plain[name]
+    if op == "mbarrier":
+        what = ".".join(parts[1:])
+        token = "_" if "shared::cluster" in parts else "%d1"
+        if "init" in parts or "expect_tx" in parts and "arrive" not in parts:
+            return f"{name} [%r60], %r2;"
+        if "inval" in parts:
+            return f"{name} [%r60];"
+        if "arrive" in parts:
+            return f"{name} {token}, [%r60]{', %r2' if 'expect_tx' in what else ''};"
+        return f"{name} %p1, [%r60], {'%r2' if 'parity' in parts else '%d2'};"
+    if name.startswith("cp.async.mbarrier"):
+        return f"{name} [%r60];"
+    if "tensor" in parts and op == "cp":
+        n = int(next(p for p in parts if re.fullmatch(r"\dd", p))[0])
+        tensor, barrier = "[%d60, " + registers(n, "%r", 10) + "]", "mbarrier::complete_tx::bytes" in parts
+        ranks = ", %h1" if "multicast::cluster" in parts else ""
+        if "prefetch" in parts:
+            return f"{name} {tensor};"
+        return f"{name} [%r60], {tensor}, [%r61]{ranks};" if barrier else f"{name} {tensor}, [%r60];"
+    if name.startswith("cp.async.bulk.shared"):
+        return f"{name} [%r60], [%d60], %r2, [%r61];"
+    if name.startswith("cp.async.bulk.wait_group"):
+        return f"{name} 0;"
+    if op == "mapa":
+        return f"{name} %r1, %r2, %r3;"
     if op in ("mma", "wmma"):
         return matrix(parts)
     if op in ("membar", "fence", "griddepcontrol", "cp") or name.startswith("barrier.cluster"):
@@ -230,11 +255,11 @@ def instruction(name):
                 form = name.replace(".f64", ".ftz.f64")
         operands = ", ".join(register(t, n) for n in range(1, SOURCES[op] + 2))
         return f"{form} {operands};"
-    if op in ("mbarrier", "wgmma", "tensormap", "tex", "mapa", "prefetch", "sust", "multimem"):
-        return {"mbarrier": "mbarrier.init.shared.b64 [%r60], 1;", "wgmma": "wgmma.fence.sync.aligned;",
+    if op in ("wgmma", "tensormap", "tex", "prefetch", "sust", "multimem"):
+        return {"wgmma": "wgmma.fence.sync.aligned;",
                 "tensormap": "tensormap.replace.tile.rank.global.b1024.b32 [%d60], 1;",
                 "tex": "tex.2d.v4.f32.f32 {%r1, %r2, %r3, %r4}, [%d60, {%r5, %r6}];",
-                "mapa": "mapa.shared::cluster.u32 %r1, %r2, 0;", "prefetch": "prefetch.tensormap [%d60];",
+                "prefetch": "prefetch.tensormap [%d60];",
                 "sust": "sust.b.1d.b32.trap [%d60, {%r1}], {%r2};",
                 "multimem": "multimem.ld_reduce.global.add.f32 %r1, [%d60];"}[op]
     return None

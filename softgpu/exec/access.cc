@@ -7,8 +7,8 @@
 #include <map>
 #include <shared_mutex>
 
+#include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
-#include "softgpu/exec/half.h"
 #include "softgpu/exec/scalar.h"
 
 namespace tessera::softgpu::exec {
@@ -94,7 +94,7 @@ bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entr
 
 namespace {
 uint64_t reserve_windows() {
-  void* p = mmap(nullptr, 2 * kWindowBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, kWindowsBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(p);
 }
 }  // namespace
@@ -103,7 +103,7 @@ uint64_t shared_window() {
   return base;
 }
 uint64_t local_window() {
-  return shared_window() + kWindowBytes;
+  return shared_window() + kSharedBytes;
 }
 
 // --- faults
@@ -129,8 +129,6 @@ const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint
   f.text = std::move(text);
   return nullptr;
 }
-
-namespace {
 
 std::string hex(uint64_t x) {
   char text[24];
@@ -164,39 +162,14 @@ void raise_access(Warp& w, const Op* op, Space space, unsigned lane_index, uint6
   raise(w, op, FaultKind::kIllegalAddress, lane_index, address, std::move(text));
 }
 
+namespace {
+
 Ty element_type(const Op* op) {
   return op->type;
 }
-unsigned element_bytes(Ty t) {
-  switch (t) {
-    case Ty::kU8:
-    case Ty::kS8:
-      return 1;
-    case Ty::kU16:
-    case Ty::kS16:
-    case Ty::kF16:
-    case Ty::kBf16:
-      return 2;
-    case Ty::kU64:
-    case Ty::kS64:
-    case Ty::kF64:
-      return 8;
-    default:
-      return 4;
-  }
-}
-uint64_t address_of(Warp& w, const Op* op, unsigned i) {
-  uint64_t base = 0;
-  if (op->a == kNoOperand)
-    base = op->space == static_cast<uint8_t>(Space::kLocal) ? w.frame->local_base : 0;
-  else if (op->flags & kAddress32)
-    base = get<uint32_t>(w, op->a, i);
-  else
-    base = get<uint64_t>(w, op->a, i);
-  return base + static_cast<uint64_t>(op->imm);
-}
-// Lane registers of a vector access: d, d2, b, c.
-uint32_t element(const Op* op, unsigned k) {
+// Lane registers of a vector access: d, d2, b, c, then extra.
+uint32_t element(Warp& w, const Op* op, unsigned k) {
+  if (k >= 4) return w.frame->code->extra[op->extra + k - 4];
   return k == 0 ? op->d : k == 1 ? op->d2 : k == 2 ? op->b : op->c;
 }
 
@@ -247,12 +220,6 @@ void store_element(Warp& w, const Op* op, uint32_t s, unsigned i, char* p) {
       return write<uint32_t>(p, get<uint32_t>(w, s, i), atomic);
   }
 }
-bool is_global(Warp& w, Space space, uint64_t address) {
-  if (space == Space::kShared || space == Space::kLocal) return false;
-  (void)w;
-  return address - shared_window() >= 2 * kWindowBytes;
-}
-
 template <bool kStore>
 const Op* access_any(Warp& w, const Op* op) {
   const Space space = static_cast<Space>(op->space);
@@ -263,16 +230,16 @@ const Op* access_any(Warp& w, const Op* op) {
     const uint64_t address = address_of(w, op, i);
     char* p = reach(w, op, space, i, address, bytes, kStore, bytes);
     if (!p) return nullptr;
-    if (is_global(w, space, address)) {
+    if (is_global(space, address)) {
       if (address >> 5 != last_sector) w.worker->memory.global_bytes += sectors(address, address + bytes);
       last_sector = (address + bytes - 1) >> 5;
     }
     for (unsigned k = 0; k < op->count; ++k) {
-      if (element(op, k) == kNoOperand) continue;  // a sink
+      if (element(w, op, k) == kNoOperand) continue;  // a sink
       if constexpr (kStore)
-        store_element(w, op, element(op, k), i, p + k * each);
+        store_element(w, op, element(w, op, k), i, p + k * each);
       else
-        load_element(w, op, element(op, k), i, p + k * each);
+        load_element(w, op, element(w, op, k), i, p + k * each);
     }
   }
   return op + 1;
@@ -285,7 +252,7 @@ char* reach(Warp& w, const Op* op, Space space, unsigned i, uint64_t address, un
   uint64_t offset = address;
   if (space == Space::kGeneric) {
     const uint64_t in_shared = address - shared_window(), in_local = address - local_window();
-    if (in_shared < kWindowBytes)
+    if (in_shared < kSharedBytes)
       space = Space::kShared, offset = in_shared;
     else if (in_local < kWindowBytes)
       space = Space::kLocal, offset = in_local;
@@ -301,6 +268,12 @@ char* reach(Warp& w, const Op* op, Space space, unsigned i, uint64_t address, un
   switch (space) {
     case Space::kShared:
       if (offset <= w.shared_bytes && bytes <= w.shared_bytes - offset) return w.shared + offset;
+      if (const uint64_t rank = offset / kWindowBytes - 1;
+          offset >= kWindowBytes && rank < w.block->grid->cluster_blocks) {
+        offset %= kWindowBytes;
+        if (offset <= w.shared_bytes && bytes <= w.shared_bytes - offset)
+          return w.block->cluster->blocks[rank]->shared.data() + offset;
+      }
       break;
     case Space::kLocal:
       if (offset <= w.local_bytes && bytes <= w.local_bytes - offset)
@@ -328,7 +301,7 @@ bool all_global(Warp& w, const Op* op) {
   const uint64_t window = shared_window() - static_cast<uint64_t>(op->imm);
   bool inside = false;
   for (Mask left = w.mask; left; left &= left - 1)
-    inside |= a[std::countr_zero(left)] - window < 2 * kWindowBytes;
+    inside |= a[std::countr_zero(left)] - window < kWindowsBytes;
   return !inside;
 }
 }  // namespace
@@ -345,7 +318,7 @@ const Op* op_load_param(Warp& w, const Op* op) {
   const char* p = w.block->grid->params + op->imm;
   const unsigned bytes = element_bytes(op->type);
   for (unsigned k = 0; k < op->count; ++k, p += bytes) {
-    const uint32_t d = element(op, k);
+    const uint32_t d = element(w, op, k);
     if (d == kNoOperand) continue;
     if (bytes == 8) {
       uint64_t value;
@@ -385,7 +358,11 @@ const Op* op_isspacep(Warp& w, const Op* op) {
   Mask r = 0;
   lane::each(w, op, [&](unsigned i) {
     const uint64_t a = get<uint64_t>(w, op->a, i);
-    const bool shared = a - shared_window() < kWindowBytes, local = a - local_window() < kWindowBytes;
+    const uint64_t reach_of_shared = op->sub ? kSharedBytes : kWindowBytes;
+    const bool cluster = a - shared_window() < kSharedBytes;
+    const bool own = cluster && (a - shared_window()) / kWindowBytes == w.block->rank + 1;
+    const bool shared = a - shared_window() < reach_of_shared || own,
+               local = a - local_window() < kWindowBytes;
     const uint64_t params = reinterpret_cast<uint64_t>(w.block->grid->params);
     const bool param = a - params < w.block->grid->kernel->info.param_bytes;
     bool yes = false;
@@ -401,11 +378,11 @@ const Op* op_isspacep(Warp& w, const Op* op) {
         break;
       case Space::kConst: {
         AllocationMap::Range range;
-        yes = !shared && !local && w.block->grid->memory->find(a, &range) && !range.writable;
+        yes = !cluster && !local && w.block->grid->memory->find(a, &range) && !range.writable;
         break;
       }
       default:
-        yes = !shared && !local && !param;
+        yes = !cluster && !local && !param;
         break;
     }
     r |= static_cast<Mask>(yes) << i;
@@ -414,185 +391,34 @@ const Op* op_isspacep(Warp& w, const Op* op) {
   d = (d & ~w.mask) | r;
   return op + 1;
 }
-const Op* op_prefetch(Warp&, const Op* op) {
-  return op + 1;
-}
-
-// --- atomics
-// ----------------------------------------------------------------------------------------------------
-namespace {
-
-template <class T>
-T combine(Atomic how, T old, T b, T c) {
-  if constexpr (std::is_integral_v<T>) {
-    switch (how) {
-      case Atomic::kAnd:
-        return old & b;
-      case Atomic::kOr:
-        return old | b;
-      case Atomic::kXor:
-        return old ^ b;
-      case Atomic::kInc:
-        return old >= b ? 0 : static_cast<T>(old + 1);
-      case Atomic::kDec:
-        return old == 0 || old > b ? b : static_cast<T>(old - 1);
-      case Atomic::kCas:
-        return old == b ? c : old;
-      case Atomic::kAdd:
-        return static_cast<T>(static_cast<uint64_t>(old) + static_cast<uint64_t>(b));
-      default:
-        break;
+const Op* op_map_shared(Warp& w, const Op* op) {
+  const bool generic = op->type == Ty::kU64;
+  const uint64_t base = generic ? shared_window() : 0;
+  for (Mask left = w.mask; left; left &= left - 1) {
+    const unsigned i = static_cast<unsigned>(std::countr_zero(left));
+    const uint64_t a = (generic ? get<uint64_t>(w, op->a, i) : get<uint32_t>(w, op->a, i)) - base;
+    const uint32_t rank = get<uint32_t>(w, op->b, i);
+    if (a >= kSharedBytes || rank >= w.block->grid->cluster_blocks) {
+      raise_access(w, op, Space::kShared, i, a, 1, false);
+      return nullptr;
     }
-  } else if (how == Atomic::kAdd) {
-    const T sum = old + b;
-    if constexpr (sizeof(T) == 4)  // the device has one NaN
-      if (sum != sum) return std::bit_cast<T>(0x7fffffffu);
-    return sum;
-  }
-  switch (how) {
-    case Atomic::kMin:
-      return old < b ? old : b;
-    case Atomic::kMax:
-      return old > b ? old : b;
-    default:
-      return b;  // exchange
-  }
-}
-uint32_t combine_pair(Ty type, Atomic how, uint32_t old, uint32_t b) {
-  const bool half = type == Ty::kF16x2 || type == Ty::kF16;
-  const unsigned n = type == Ty::kF16x2 || type == Ty::kBf16x2 ? 2 : 1;
-  uint32_t r = 0;
-  for (unsigned k = 0; k < n; ++k) {
-    const uint16_t x = static_cast<uint16_t>(old >> (16 * k)), y = static_cast<uint16_t>(b >> (16 * k));
-    const double dx = half ? half_to_float(x) : brain_to_float(x),
-                 dy = half ? half_to_float(y) : brain_to_float(y);
-    const double sum = how == Atomic::kMin   ? (dx < dy ? dx : dy)
-                       : how == Atomic::kMax ? (dx > dy ? dx : dy)
-                                             : multiply_add_odd(dx, 1.0, dy);
-    r |= static_cast<uint32_t>(half ? float_to_half(sum) : float_to_brain(sum)) << (16 * k);
-  }
-  return r;
-}
-// Real atomics: other workers may be at the same address.
-template <class U, class F>
-U update(char* p, F f) {
-  U* word = reinterpret_cast<U*>(p);
-  U old = __atomic_load_n(word, __ATOMIC_RELAXED);
-  U fresh;
-  do fresh = f(old);
-  while (!__atomic_compare_exchange_n(word, &old, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
-  return old;
-}
-template <class T>
-void atomic_lane(Warp& w, const Op* op, unsigned i, char* p) {
-  using U =
-      std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
-  const Atomic how = static_cast<Atomic>(op->sub);
-  const T b = get<T>(w, op->b, i);
-  const T c = op->c == kNoOperand ? T{} : get<T>(w, op->c, i);
-  U old;
-  if constexpr (std::is_integral_v<T>) {
-    if (how == Atomic::kAdd)
-      old = __atomic_fetch_add(reinterpret_cast<U*>(p), static_cast<U>(b), __ATOMIC_ACQ_REL);
-    else if (how == Atomic::kExch)
-      old = __atomic_exchange_n(reinterpret_cast<U*>(p), static_cast<U>(b), __ATOMIC_ACQ_REL);
+    const uint64_t to = base + (rank + 1) * kWindowBytes + a % kWindowBytes;
+    if (generic)
+      put<uint64_t>(w, op->d, i, to);
     else
-      old = update<U>(p, [&](U x) { return static_cast<U>(combine<T>(how, static_cast<T>(x), b, c)); });
-  } else {
-    old = update<U>(p, [&](U x) { return std::bit_cast<U>(combine<T>(how, std::bit_cast<T>(x), b, c)); });
-  }
-  if (op->d != kNoOperand) put<T>(w, op->d, i, std::bit_cast<T>(old));
-}
-
-}  // namespace
-
-const Op* op_atomic(Warp& w, const Op* op) {
-  const Space space = static_cast<Space>(op->space);
-  const unsigned bytes = element_bytes(op->type);
-  uint64_t last = ~uint64_t{0};
-  for (Mask left = w.mask; left; left &= left - 1) {
-    const unsigned i = static_cast<unsigned>(std::countr_zero(left));
-    const uint64_t address = address_of(w, op, i);
-    char* p = reach(w, op, space, i, address, bytes, true, bytes);
-    if (!p) return nullptr;
-    if (is_global(w, space, address) && address >> 5 != last) w.worker->memory.global_bytes += 32;
-    last = address >> 5;
-    const Atomic how = static_cast<Atomic>(op->sub);
-    switch (op->type) {
-      case Ty::kU16:
-      case Ty::kS16:
-        atomic_lane<uint16_t>(w, op, i, p);
-        break;
-      case Ty::kU32:
-        atomic_lane<uint32_t>(w, op, i, p);
-        break;
-      case Ty::kS32:
-        atomic_lane<int32_t>(w, op, i, p);
-        break;
-      case Ty::kU64:
-        atomic_lane<uint64_t>(w, op, i, p);
-        break;
-      case Ty::kS64:
-        atomic_lane<int64_t>(w, op, i, p);
-        break;
-      case Ty::kF32:
-        atomic_lane<float>(w, op, i, p);
-        break;
-      case Ty::kF64:
-        atomic_lane<double>(w, op, i, p);
-        break;
-      case Ty::kF16x2:
-      case Ty::kBf16x2: {
-        const uint32_t b = get<uint32_t>(w, op->b, i);
-        const uint32_t old =
-            update<uint32_t>(p, [&](uint32_t x) { return combine_pair(op->type, how, x, b); });
-        if (op->d != kNoOperand) put<uint32_t>(w, op->d, i, old);
-        break;
-      }
-      default: {  // f16, bf16
-        const uint32_t b = get<uint32_t>(w, op->b, i);
-        const uint16_t old = update<uint16_t>(
-            p, [&](uint16_t x) { return static_cast<uint16_t>(combine_pair(op->type, how, x, b)); });
-        if (op->d != kNoOperand) put<uint32_t>(w, op->d, i, old);
-        break;
-      }
-    }
+      put<uint32_t>(w, op->d, i, static_cast<uint32_t>(to));
   }
   return op + 1;
 }
-
-// cp.async: the copy is made at once (a legal time for it); waits have nothing to wait for.
-// b: shared address, a: global address, imm: bytes | 32-bit flags of c: source size register.
-const Op* op_cp_async(Warp& w, const Op* op) {
-  const unsigned bytes = op->count;
-  uint64_t last = ~uint64_t{0};
-  for (Mask left = w.mask; left; left &= left - 1) {
-    const unsigned i = static_cast<unsigned>(std::countr_zero(left));
-    const uint64_t to = (op->flags & kAddress32 ? get<uint32_t>(w, op->b, i) : get<uint64_t>(w, op->b, i)) +
-                        static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op->extra)));
-    const uint64_t from = get<uint64_t>(w, op->a, i) + static_cast<uint64_t>(op->imm);
-    uint32_t size = bytes;
-    if (op->c != kNoOperand) size = std::min(get<uint32_t>(w, op->c, i), bytes);
-    if (op->flags & kSecond) {  // ignore-src predicate
-      const Mask skip = *at<Mask>(w, op->d2);
-      if (skip >> i & 1) size = 0;
-    }
-    char* target = reach(w, op, Space::kShared, i, to, bytes, true, bytes);
-    if (!target) return nullptr;
-    if (size) {
-      const char* source = reach(w, op, Space::kGlobal, i, from, size, false, 1);
-      if (!source) return nullptr;
-      if (from & (bytes - 1)) {
-        raise(w, op, FaultKind::kMisalignedAddress, i, from,
-              "cp.async source " + hex(from) + " needs an alignment of " + std::to_string(bytes));
-        return nullptr;
-      }
-      std::memcpy(target, source, size);
-      if (from >> 5 != last) w.worker->memory.global_bytes += 32;
-      last = from >> 5;
-    }
-    if (size < bytes) std::memset(target + size, 0, bytes - size);
-  }
+const Op* op_shared_rank(Warp& w, const Op* op) {
+  const bool generic = op->type == Ty::kU64;
+  return lane::each(w, op, [&](unsigned i) {
+    const uint64_t a = generic ? get<uint64_t>(w, op->a, i) - shared_window() : get<uint32_t>(w, op->a, i);
+    const uint64_t window = a / kWindowBytes;
+    put<uint32_t>(w, op->d, i, window == 0 ? w.block->rank : static_cast<uint32_t>(window - 1));
+  });
+}
+const Op* op_prefetch(Warp&, const Op* op) {
   return op + 1;
 }
 

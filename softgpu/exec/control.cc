@@ -118,6 +118,21 @@ uint32_t weight(const Warp& w, Mask arrived) {
   return (arrived & w.live) == w.live ? 32 : static_cast<uint32_t>(std::popcount(arrived));
 }
 
+// Groups released to the same pc run together again.
+void merge_groups(Block& block) {
+  for (Warp& w : block.warps)
+    for (uint32_t i = 0; i < w.n_groups; ++i)
+      for (uint32_t k = i + 1; k < w.n_groups;) {
+        Group &x = w.groups[i], &y = w.groups[k];
+        if (x.pc == y.pc && x.frame == y.frame && x.state == y.state && x.state == GroupState::kReady) {
+          x.mask |= y.mask;
+          w.groups[k] = w.groups[--w.n_groups];
+        } else {
+          ++k;
+        }
+      }
+}
+
 void release(Block& block, unsigned id) {
   Barrier& b = block.barriers[id];
   for (Warp& w : block.warps)
@@ -140,18 +155,7 @@ void release(Block& block, unsigned id) {
       g.stamp = 0;
       block.ready |= 1u << w.index;
     }
-  // Groups released to the same pc run together again.
-  for (Warp& w : block.warps)
-    for (uint32_t i = 0; i < w.n_groups; ++i)
-      for (uint32_t k = i + 1; k < w.n_groups;) {
-        Group &x = w.groups[i], &y = w.groups[k];
-        if (x.pc == y.pc && x.frame == y.frame && x.state == y.state && x.state == GroupState::kReady) {
-          x.mask |= y.mask;
-          w.groups[k] = w.groups[--w.n_groups];
-        } else {
-          ++k;
-        }
-      }
+  merge_groups(block);
   b = Barrier{};
 }
 
@@ -162,7 +166,52 @@ void check(Block& block, unsigned id) {
   if (b.arrived >= expected) release(block, id);
 }
 
+// The cluster's barrier is complete when all live lanes of all its blocks are at it.
+void check_cluster(Cluster& cluster) {
+  if (!cluster.arrivals) return;
+  for (auto& block : cluster.blocks)
+    for (Warp& w : block->warps)
+      if (w.live & ~block->cluster_arrived[w.index]) return;
+  cluster.arrivals = false;
+  for (auto& block : cluster.blocks) {
+    for (Warp& w : block->warps) {
+      block->cluster_arrived[w.index] = 0;
+      for (uint32_t i = 0; i < w.n_groups; ++i) {
+        Group& g = w.groups[i];
+        if (g.state != GroupState::kBarrier || g.barrier != kClusterBarrier) continue;
+        g.state = GroupState::kReady;
+        g.stamp = 0;
+        block->ready |= 1u << w.index;
+      }
+    }
+    merge_groups(*block);
+  }
+}
+
 }  // namespace
+
+// Arriving and waiting are apart: a lane whose arrival has been cleared waits for nothing.
+const Op* op_cluster_barrier(Warp& w, const Op* op) {
+  Block& block = *w.block;
+  Mask& arrived = block.cluster_arrived[w.index];
+  if (op->sub == 0) {
+    if (const Mask twice = arrived & w.mask)
+      return raise(w, op, FaultKind::kIllegalInstruction, static_cast<unsigned>(std::countr_zero(twice)), 0,
+                   "barrier.cluster.arrive again before barrier.cluster.wait");
+    arrived |= w.mask;
+    block.cluster->arrivals = true;
+    count_issue(w, op);
+    put_away(w, op + 1, w.frame, w.mask, GroupState::kReady);
+    check_cluster(*block.cluster);
+    return start_ready(w);
+  }
+  const Mask wait = w.mask & arrived, pass = w.mask & ~arrived;
+  if (!wait) return op + 1 < w.next ? op + 1 : go(w, op, op + 1);
+  count_issue(w, op);
+  put_away(w, op + 1, w.frame, wait, GroupState::kBarrier, kClusterBarrier);
+  if (pass) put_away(w, op + 1, w.frame, pass, GroupState::kReady);
+  return start_ready(w);
+}
 
 void check_barriers(Block& block) {
   uint32_t live = 0;
@@ -175,6 +224,7 @@ void check_barriers(Block& block) {
     for (Warp& w : block.warps) b.arrived += weight(w, b.lanes[w.index]);  // a warp may arrive and leave
     check(block, id);
   }
+  check_cluster(*block.cluster);
 }
 
 const Op* op_bar(Warp& w, const Op* op) {

@@ -91,11 +91,14 @@ struct Grid {
   const Kernel* kernel;
   Launch launch;
   uint64_t n_blocks;
-  uint32_t n_warps;       // per block
-  uint32_t n_threads;     // per block
-  const char* params;     // copy of the parameter block
-  uint32_t shared_bytes;  // static + dynamic
-  uint32_t local_bytes;   // per thread
+  std::array<uint32_t, 3> cluster;  // blocks of a cluster
+  uint32_t cluster_blocks;          // all of them
+  bool explicit_cluster;            // asked for by launch or kernel
+  uint32_t n_warps;                 // per block
+  uint32_t n_threads;               // per block
+  const char* params;               // copy of the parameter block
+  uint32_t shared_bytes;            // static + dynamic
+  uint32_t local_bytes;             // per thread
   AllocationMap* memory;
   char* workspace;                // cooperative grid barrier
   std::atomic<uint64_t> next{0};  // next block to hand out, in launch order
@@ -115,9 +118,14 @@ struct Barrier {
   uint32_t red_total = 0;   // bar.red: threads that gave a predicate
 };
 
+struct Cluster;
+
 struct Block {
   Grid* grid = nullptr;
   Worker* worker = nullptr;
+  Cluster* cluster = nullptr;
+  uint32_t rank = 0;              // in the cluster
+  Mask cluster_arrived[32] = {};  // lanes at the cluster's barrier, by warp
   uint32_t id[3] = {};
   uint32_t ready = 0;  // warps that may have something to run
   uint32_t live_warps = 0;
@@ -129,10 +137,16 @@ struct Block {
   size_t register_stride = 0;
 };
 
+// Blocks that start together on one worker and may reach each other's shared memory; usually one.
+struct Cluster {
+  std::vector<std::unique_ptr<Block>> blocks;  // by rank
+  bool arrivals = false;                       // some lane is at the cluster's barrier
+};
+
 struct Worker {
   MemoryView memory{};  // must be first: handlers see only this
   Grid* grid = nullptr;
-  std::vector<std::unique_ptr<Block>> free_blocks;
+  std::vector<std::unique_ptr<Cluster>> free_clusters;
   uint64_t warp_instructions = 0;
   CachedRange params_range{}, workspace_range{};
   // scratch for atomics and gathers
@@ -158,8 +172,9 @@ void break_segment(Warp& w,
 const Op* finish_lanes(Warp& w, const Op* op);  // exit of w.mask
 const Op* enter_function(Warp& w, const Op* op, const Code* callee, const CallSite& site, Mask mask);
 const Op* leave_function(Warp& w, const Op* op);
-void wake_sync(Warp& w);            // .sync groups look again
-void check_barriers(Block& block);  // after lanes have exited
+void wake_sync(Warp& w);                        // .sync groups look again
+void check_barriers(Block& block);              // after lanes have exited
+inline constexpr uint8_t kClusterBarrier = 16;  // Group::barrier of those that wait for the cluster
 
 // Control handlers (control.cc); operands as the decoder fills them.
 const Op* op_label(Warp&, const Op*);
@@ -177,7 +192,8 @@ const Op* op_fence(Warp&, const Op*);
 const Op* op_yield(Warp&, const Op*);  // nanosleep
 const Op* op_bar(Warp&,
                  const Op*);  // sub: 0 sync 1 arrive 2 red.popc 3 red.and 4 red.or; a id, b count, c pred
-const Op* op_local_address(Warp&, const Op*);  // d = frame's local base + imm
+const Op* op_cluster_barrier(Warp&, const Op*);  // sub: 0 arrive, 1 wait
+const Op* op_local_address(Warp&, const Op*);    // d = frame's local base + imm
 const Op* op_param_address(Warp&, const Op*);
 const Op* op_clock(Warp&,
                    const Op*);  // sub: 0 clock 1 clock_hi 2 clock64 3 globaltimer 4 globaltimer_lo 5 _hi
@@ -199,14 +215,47 @@ const Op* op_load_param(Warp&, const Op*);    // imm offset; d..., count
 const Op* op_load_generic(Warp&, const Op*);  // target: the global handler, as a pointer
 const Op* op_store_generic(Warp&, const Op*);
 const Op* op_atomic(Warp&, const Op*);  // sub: Atomic; d old value, a address, b operand, c second (cas)
-const Op* op_cvta(Warp&, const Op*);    // sub: 0 to generic, 1 from generic; space
+// extra: values, then results, `count` each
+const Op* op_atomic_vector(Warp&, const Op*);
+const Op* op_atomic128(Warp&, const Op*);
+const Op* op_cvta(Warp&, const Op*);  // sub: 0 to generic, 1 from generic; space
 const Op* op_isspacep(Warp&, const Op*);
 const Op* op_cp_async(Warp&, const Op*);  // d shared address (as `b`), a global; imm, count bytes...
 const Op* op_prefetch(Warp&, const Op*);
 enum class Atomic : uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor, kExch, kCas, kInc, kDec };
+const Op* op_map_shared(Warp&, const Op*);   // mapa: d, a address, b rank; type u32 or u64 (generic)
+const Op* op_shared_rank(Warp&, const Op*);  // getctarank: d, a address; type of the address
+
+// Asynchronous copies and their barriers (asynchronous.cc)
+enum class Signal : uint8_t {
+  kInit,
+  kInvalidate,
+  kArrive,
+  kArriveDrop,
+  kExpect,
+  kComplete,
+  kTest,
+  kTestParity,
+  kPendingCount
+};
+// sub: Signal; a address (pending_count: state), b count, transactions, state or parity; c: arrive: bytes to
+// expect; d: state or predicate; imm; count: 1 plain, 2 may not complete the phase, 3 gives way if it fails
+const Op* op_mbarrier(Warp&, const Op*);
+// extra: to, from, bytes, barrier, mask of ranks (addresses in 64-bit registers; no operand where there is
+// none); space: of `to` and the barrier, count: Space of `from`; sub: 0 copy, 1 + Atomic reduction of
+// Op::type
+const Op* op_bulk(Warp&, const Op*);
+// extra: to, barrier, values...; count values of Op::type; sub as op_bulk
+const Op* op_store_async(Warp&, const Op*);
+
+// Windows of generic addresses: 17 of shared memory (the block's own, then by rank in the cluster), one
+// local.
+inline constexpr unsigned kMostClusterBlocks = 16;
 uint64_t shared_window();
 uint64_t local_window();
 inline constexpr uint64_t kWindowBytes = uint64_t{1} << 24;
+inline constexpr uint64_t kSharedBytes = (1 + kMostClusterBlocks) * kWindowBytes;
+inline constexpr uint64_t kWindowsBytes = kSharedBytes + kWindowBytes;
 
 // Builtins (builtins.cc)
 const Op* call_builtin(Warp& w, const Op* op, const CallSite& site);

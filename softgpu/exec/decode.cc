@@ -59,7 +59,8 @@ bool Decoder::find_register(ptx::Name name, Register* r) const {
     if (!numbered) continue;
     auto range = scopes_[s].ranges.find(name.substr(0, digits));
     if (range != scopes_[s].ranges.end() && number < range->second.count) {
-      *r = Register{range->second.first + number, range->second.width, range->second.type, 1};
+      const uint32_t each = range->second.width == 16 ? 2 : 1;  // 128 bits are two registers
+      *r = Register{range->second.first + number * each, range->second.width, range->second.type, 1};
       return true;
     }
   }
@@ -126,10 +127,11 @@ void Decoder::declare(const ptx::Variable& v) {
   switch (v.space) {
     case ptx::Space::kReg: {
       const Ty ty = ty_of(v.type);
-      const uint8_t width = ty == Ty::kCount ? 8 : static_cast<uint8_t>(storage_of(ty));
+      const bool whole = v.type == ptx::Type::kB128;
+      const uint8_t width = whole ? 16 : ty == Ty::kCount ? 8 : static_cast<uint8_t>(storage_of(ty));
       const uint32_t first = static_cast<uint32_t>(widths_.size());
       const uint32_t n = v.count ? v.count : v.vector;
-      for (uint32_t k = 0; k < n; ++k) widths_.push_back(width);
+      for (uint32_t k = 0; k < (whole ? 2 * n : n); ++k) widths_.push_back(whole ? 8 : width);
       if (v.count)
         scope.ranges[v.name] = Range{first, v.count, width, ty};
       else
@@ -222,14 +224,13 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
                                   {"%total_smem_size", Special::kTotalSmem, false},
                                   {"%envreg1", Special::kEnvreg1, false},
                                   {"%envreg2", Special::kEnvreg2, false},
-                                  // A block is its own cluster of one.
-                                  {"%cluster_ctarank", Special::kZero, false},
-                                  {"%cluster_nctarank", Special::kOne, false},
-                                  {"%cluster_ctaid", Special::kZero, true},
-                                  {"%cluster_nctaid", Special::kOne, true},
-                                  {"%clusterid", Special::kCtaidX, true},
-                                  {"%nclusterid", Special::kNctaidX, true},
-                                  {"%is_explicit_cluster", Special::kZero, false}};
+                                  {"%cluster_ctarank", Special::kClusterCtarank, false},
+                                  {"%cluster_nctarank", Special::kClusterNctarank, false},
+                                  {"%cluster_ctaid", Special::kClusterCtaidX, true},
+                                  {"%cluster_nctaid", Special::kClusterNctaidX, true},
+                                  {"%clusterid", Special::kClusteridX, true},
+                                  {"%nclusterid", Special::kNclusteridX, true},
+                                  {"%is_explicit_cluster", Special::kExplicitCluster, false}};
   if (storage_of(type) == 8) {
     if (o.name == "%gridid") return static_cast<uint32_t>(Special::kGridid64) * 128 | 2;
     return kNone;
@@ -237,12 +238,11 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
   for (const Row& row : kRows)
     if (o.name == row.name) {
       uint32_t which = static_cast<uint32_t>(row.which);
-      const bool same = row.which == Special::kZero || row.which == Special::kOne;
       if (row.axis) {
         if (o.suffix == ".y")
-          which += same ? 0 : 1;
+          which += 1;
         else if (o.suffix == ".z")
-          which += same ? 0 : 2;
+          which += 2;
         else if (o.suffix == ".w")
           which = static_cast<uint32_t>(Special::kZero);
       }

@@ -104,8 +104,8 @@ class Decoder {
   // --- emission
   // Appends an op; operands are filled by the caller (or come with `prepared`), then finish().
   Op& start(Handler fn, bool real = true, const Op& prepared = Op{});
-  // Appends a vector load or store with its (up to four) data registers.
-  void access(Handler fn, const Op& prepared, const uint32_t (&data)[4], Ty type, const Modifiers& m,
+  // Appends a vector load or store with its (up to eight) data registers.
+  void access(Handler fn, const Op& prepared, const std::vector<uint32_t>& data, Ty type, const Modifiers& m,
               Space space);
   void finish();  // records uses and defs, appends pending conversions
   bool simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources, unsigned flags = 0,
@@ -172,8 +172,16 @@ class Decoder {
   TS_DECODE(d_movmatrix);
   TS_DECODE(d_mbarrier);
   TS_DECODE(d_vabsdiff);
+  TS_DECODE(d_cluster_address);
 #undef TS_DECODE
 
+  uint32_t whole_address(const ptx::Operand& o, Space* space);
+  bool small_copy(const ptx::Instruction& i, const Modifiers& m);
+  bool bulk_copy(const ptx::Instruction& i, Modifiers& m, bool reduces);
+  bool store_async(const ptx::Instruction& i, Modifiers& m);
+  bool wide_move(const ptx::Instruction& i);
+  bool halves(const ptx::Operand& o, std::vector<uint32_t>* list);
+  bool wide_atomic(const ptx::Instruction& i, const Modifiers& m, Atomic how);
   bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);
   bool finish_mma(const ptx::Instruction& i, MatrixInfo& info);
   bool allocate();  // registers, targets, final code (allocate.cc)

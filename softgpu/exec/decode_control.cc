@@ -133,14 +133,11 @@ bool Decoder::d_bar(const ptx::Instruction& i) {
     finish();
     return true;
   }
-  if (i.has("cluster")) {  // a block is its own cluster: arriving and waiting together are a block barrier
-    if (m.take("arrive")) {
-      start(op_nothing);
-      finish();
-      return leftover(i, m);
-    }
-    if (!m.take("wait") || !leftover(i, m)) return refuse(i, "unknown form");
-    start(op_bar);
+  if (i.has("cluster")) {
+    const bool wait = m.take("wait");
+    if (!wait && !m.take("arrive")) return refuse(i, "unknown form");
+    if (!leftover(i, m) || !need(i, 0, 0)) return false;
+    start(op_cluster_barrier).sub = wait;
     finish();
     return true;
   }
@@ -318,10 +315,6 @@ bool Decoder::d_elect(const ptx::Instruction& i) {
   return true;
 }
 
-bool Decoder::d_mbarrier(const ptx::Instruction& i) {
-  return refuse(i, "mbarrier is not supported by the software GPU");
-}
-
 const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows() {
   static const Entry kRows[] = {
       {"mov", &Decoder::d_mov, false},
@@ -418,6 +411,9 @@ const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows
       {"movmatrix", &Decoder::d_movmatrix, true},
       {"mma", &Decoder::d_mma, true},
       {"wmma", &Decoder::d_wmma, true},
+      {"mbarrier", &Decoder::d_mbarrier, true},
+      {"mapa", &Decoder::d_cluster_address, false},
+      {"getctarank", &Decoder::d_cluster_address, false},
   };
   static const auto* const table = [] {
     auto* t = new std::unordered_map<std::string_view, const Entry*>;

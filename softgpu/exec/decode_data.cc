@@ -35,11 +35,35 @@ Ty unsigned_of(Ty t) {
 
 }  // namespace
 
+// mov.b128 between a 128-bit register and another or two of 64 bits: half by half.
+bool Decoder::wide_move(const ptx::Instruction& i) {
+  for (size_t half = 0; half < 2; ++half) {
+    uint32_t sides[2] = {kNone, kNone};
+    for (size_t k = 0; k < 2; ++k) {
+      const ptx::Operand& o = i.operands[k];
+      std::vector<uint32_t>& pending = k == 0 ? pending_defs_ : pending_uses_;
+      Register r;
+      if (o.kind == Kind::kVector && o.children.size() == 2) {
+        sides[k] = k == 0 ? def(o.children[half], Ty::kU64) : use(o.children[half], Ty::kU64);
+      } else if (o.kind == Kind::kRegister && find_register(o.name, &r) && r.width == 16) {
+        pending.push_back(r.index + static_cast<uint32_t>(half));
+        sides[k] = pending.back() << 2;
+      }
+      if (sides[k] == kNone) return refuse(i, "operand does not fit");
+    }
+    Op& op = start(pick(Operation::kMov, Ty::kU64), half == 0);
+    op.d = sides[0], op.a = sides[1], op.type = Ty::kU64;
+    finish();
+  }
+  return true;
+}
+
 bool Decoder::d_mov(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.empty() || !need(i, 2, 2) || !leftover(i, m)) return refuse(i, "unknown form of mov");
   const Ty type = ty_of(m.types[0]);
-  if (type == Ty::kCount) return refuse(i, "128-bit moves are not supported by the software GPU");
+  if (m.types[0] == ptx::Type::kB128) return wide_move(i);
+  if (type == Ty::kCount) return refuse(i, "type is not supported by the software GPU");
   const ptx::Operand &d = i.operands[0], &a = i.operands[1];
   if (d.kind == Kind::kVector || a.kind == Kind::kVector) {  // unpack or pack
     const bool pack = a.kind == Kind::kVector;

@@ -76,12 +76,16 @@ Ty memory_type(ptx::Type type) {
 }
 }  // namespace
 
-void Decoder::access(Handler fn, const Op& prepared, const uint32_t (&data)[4], Ty type, const Modifiers& m,
-                     Space space) {
+void Decoder::access(Handler fn, const Op& prepared, const std::vector<uint32_t>& data, Ty type,
+                     const Modifiers& m, Space space) {
+  const uint32_t extra = static_cast<uint32_t>(code_.extra.size());
+  if (data.size() > 4) code_.extra.insert(code_.extra.end(), data.begin() + 4, data.end());
   Op& out = start(fn, true, prepared);
-  out.d = data[0], out.d2 = data[1], out.b = data[2], out.c = data[3];
+  uint32_t* const fields[] = {&out.d, &out.d2, &out.b, &out.c};
+  for (size_t k = 0; k < 4; ++k) *fields[k] = k < data.size() ? data[k] : kNone;
   out.type = type;
-  out.count = static_cast<uint8_t>(m.vector);
+  out.extra = extra;
+  out.count = static_cast<uint8_t>(data.size());
   out.space = static_cast<uint8_t>(space);
   if (m.is_volatile) out.flags |= kVolatile;
   finish();
@@ -91,10 +95,12 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2))
     return refuse(i, "unknown form");
-  if (m.vector > 4)
-    return refuse(i, "vectors of more than four elements are not supported by the software GPU");
-  const Ty type = memory_type(m.types[0]);
-  if (type == Ty::kCount || type == Ty::kPred) return refuse(i, "type is not supported by the software GPU");
+  if (m.vector > 4 && (m.space != Space::kGlobal || ptx::type_bytes(m.types[0]) != 4))
+    return refuse(i, "vectors of eight are of 32-bit types in global memory");
+  const bool whole = m.types[0] == ptx::Type::kB128;  // two 64-bit halves
+  const Ty type = whole ? Ty::kU64 : memory_type(m.types[0]);
+  if (type == Ty::kCount || type == Ty::kPred || (whole && m.vector != 1))
+    return refuse(i, "type is not supported by the software GPU");
   Space space = m.space;
   Op op{};
   if (!address(i.operands[1], &op, &space)) return refuse(i, "address does not fit");
@@ -113,13 +119,21 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
       op.target = reinterpret_cast<const Op*>(fast_global);
     }
   }
+  if (m.vector > 4) h = load_any;
   std::vector<const ptx::Operand*> parts;
   vector_elements(i.operands[0], &parts);
   if (parts.size() != m.vector) return refuse(i, "vector does not fit");
   // Sources sign-extend into wider registers by the type as written.
   const Ty as_written = ty_of(m.types[0]);
-  uint32_t d[4] = {kNone, kNone, kNone, kNone};
-  for (size_t k = 0; k < parts.size(); ++k) {
+  std::vector<uint32_t> d(parts.size(), kNone);
+  if (whole) {
+    Register r;
+    if (parts[0]->kind != Kind::kRegister || !find_register(parts[0]->name, &r) || r.width != 16)
+      return refuse(i, "destination does not fit");
+    d = {r.index << 2, (r.index + 1) << 2};
+    pending_defs_ = {r.index, r.index + 1};
+  }
+  for (size_t k = 0; k < parts.size() && !whole; ++k) {
     d[k] = def(*parts[k], storage_of(type) == 4 ? (as_written == Ty::kS32 ? Ty::kS32 : type) : type);
     if (d[k] == kNone) return refuse(i, "destination does not fit");
   }
@@ -132,12 +146,15 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
 
 bool Decoder::d_st(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
+  if (i.has("async")) return store_async(i, m);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2))
     return refuse(i, "unknown form");
-  if (m.vector > 4)
-    return refuse(i, "vectors of more than four elements are not supported by the software GPU");
-  const Ty type = memory_type(m.types[0]);
-  if (type == Ty::kCount || type == Ty::kPred) return refuse(i, "type is not supported by the software GPU");
+  if (m.vector > 4 && (m.space != Space::kGlobal || ptx::type_bytes(m.types[0]) != 4))
+    return refuse(i, "vectors of eight are of 32-bit types in global memory");
+  const bool whole = m.types[0] == ptx::Type::kB128;
+  const Ty type = whole ? Ty::kU64 : memory_type(m.types[0]);
+  if (type == Ty::kCount || type == Ty::kPred || (whole && m.vector != 1))
+    return refuse(i, "type is not supported by the software GPU");
   Space space = m.space;
   Op op{};
   if (!address(i.operands[0], &op, &space)) return refuse(i, "address does not fit");
@@ -157,8 +174,10 @@ bool Decoder::d_st(const ptx::Instruction& i) {
   std::vector<const ptx::Operand*> parts;
   vector_elements(i.operands[1], &parts);
   if (parts.size() != m.vector) return refuse(i, "vector does not fit");
-  uint32_t s[4] = {kNone, kNone, kNone, kNone};
-  for (size_t k = 0; k < parts.size(); ++k) {
+  if (m.vector > 4) h = store_any;
+  std::vector<uint32_t> s(parts.size(), kNone);
+  if (whole && !halves(*parts[0], &s)) return refuse(i, "operand does not fit");
+  for (size_t k = 0; k < parts.size() && !whole; ++k) {
     // Float immediates need the type as written.
     s[k] = use(*parts[k], ty_of(m.types[0]));
     if (s[k] == kNone) return refuse(i, "operand does not fit");
@@ -167,9 +186,79 @@ bool Decoder::d_st(const ptx::Instruction& i) {
   return true;
 }
 
+// The two registers of a 128-bit one.
+bool Decoder::halves(const ptx::Operand& o, std::vector<uint32_t>* list) {
+  Register r;
+  if (o.kind != Kind::kRegister || !find_register(o.name, &r) || r.width != 16) return false;
+  *list = {r.index << 2, (r.index + 1) << 2};
+  pending_uses_.insert(pending_uses_.end(), {r.index, r.index + 1});
+  return true;
+}
+
+// Vectors of floats in global memory; exchange and compare-and-swap of 128 bits.
+bool Decoder::wide_atomic(const ptx::Instruction& i, const Modifiers& m, Atomic how) {
+  const bool red = i.opcode == "red", whole = m.types[0] == ptx::Type::kB128;
+  const Ty type = whole ? Ty::kU64 : ty_of(m.types[0]);
+  const unsigned most = type == Ty::kF16 || type == Ty::kBf16 ? 8 : 4;
+  const bool floats = type == Ty::kF16 || type == Ty::kBf16 || type == Ty::kF16x2 || type == Ty::kBf16x2;
+  const bool known = whole
+                         ? !red && m.vector == 1 && (how == Atomic::kExch || how == Atomic::kCas)
+                         : m.vector <= most && (m.space == Space::kGlobal || m.space == Space::kGeneric) &&
+                               (how == Atomic::kAdd ? floats || type == Ty::kF32
+                                                    : floats && (how == Atomic::kMin || how == Atomic::kMax));
+  const size_t base = red ? 0 : 1, want = base + 2 + (how == Atomic::kCas ? 1 : 0);
+  if (!known || !leftover(i, m) || !need(i, want, want + (m.cache_hint ? 1 : 0)))
+    return refuse(i, "unknown form of an atomic operation");
+  Space space = m.space;
+  Op op{};
+  if (!address(i.operands[base], &op, &space)) return refuse(i, "address does not fit");
+  std::vector<uint32_t> list, part;
+  std::vector<const ptx::Operand*> parts;
+  if (whole) {
+    for (size_t k = 1; k <= 2; ++k) {
+      part = {kNone, kNone};
+      if (base + k < want && !halves(i.operands[base + k], &part)) return refuse(i, "operand does not fit");
+      list.insert(list.end(), part.begin(), part.end());
+    }
+    part = {kNone, kNone};
+    if (i.operands[0].kind != Kind::kSink) {
+      std::vector<uint32_t> uses(pending_uses_);
+      if (!halves(i.operands[0], &part)) return refuse(i, "destination does not fit");
+      pending_uses_.swap(uses);
+      pending_defs_ = {part[0] >> 2, part[1] >> 2};
+    }
+    list.insert(list.end(), part.begin(), part.end());
+  } else {
+    vector_elements(i.operands[base + 1], &parts);
+    if (parts.size() != m.vector) return refuse(i, "vector does not fit");
+    for (const ptx::Operand* o : parts) {
+      list.push_back(use(*o, type));
+      if (list.back() == kNone) return refuse(i, "operand does not fit");
+    }
+    parts.clear();
+    if (!red) vector_elements(i.operands[0], &parts);
+    if (!red && parts.size() != m.vector) return refuse(i, "vector does not fit");
+    for (const ptx::Operand* o : parts) {
+      list.push_back(o->kind == Kind::kSink ? kNone : def(*o, type));
+      if (list.back() == kNone && o->kind != Kind::kSink) return refuse(i, "destination does not fit");
+    }
+    list.resize(2 * m.vector, kNone);
+  }
+  Op& out = start(whole ? op_atomic128 : op_atomic_vector, true, op);
+  out.type = type;
+  out.sub = static_cast<uint8_t>(how);
+  out.space = static_cast<uint8_t>(space);
+  out.count = static_cast<uint8_t>(m.vector);
+  out.extra = static_cast<uint32_t>(code_.extra.size());
+  code_.extra.insert(code_.extra.end(), list.begin(), list.end());
+  finish();
+  return true;
+}
+
 // atom{.sem}{.scope}{.space}.op.type d, [a], b{, c};  red the same without d
 bool Decoder::d_atom(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
+  if (i.has("async")) return store_async(i, m);
   struct Row {
     const char* name;
     Atomic how;
@@ -182,6 +271,8 @@ bool Decoder::d_atom(const ptx::Instruction& i) {
                          Row{"dec", Atomic::kDec}})
     if (m.take(row.name)) how = row.how, found = true;
   const bool red = i.opcode == "red";
+  if (found && m.types.size() == 1 && (m.vector != 1 || m.types[0] == ptx::Type::kB128))
+    return wide_atomic(i, m, how);
   const size_t want = (red ? 2u : 3u) + (how == Atomic::kCas ? 1u : 0u);
   if (!found || m.types.size() != 1 || m.vector != 1 || !leftover(i, m) ||
       !need(i, want, want + (m.cache_hint ? 1 : 0)))
@@ -271,6 +362,7 @@ bool Decoder::d_isspacep(const ptx::Instruction& i) {
   if (a == kNone) return refuse(i, "operand does not fit");
   Op& op = start(op_isspacep);
   op.a = a;
+  op.sub = m.cluster;
   op.space = static_cast<uint8_t>(m.space);
   op.d = def(i.operands[0], Ty::kPred);
   if (op.d == kNone) return refuse(i, "destination does not fit");
@@ -279,55 +371,19 @@ bool Decoder::d_isspacep(const ptx::Instruction& i) {
 }
 
 // Hints and fences: one block runs on one thread and global atomics are real, so ordering needs nothing more
-// than what volatile and atomic accesses already do.
+// than what volatile and atomic accesses already do; asynchronous copies are made at once. A grid starts when
+// those before it have ended, so griddepcontrol has nothing to wait for.
 bool Decoder::d_nothing(const ptx::Instruction& i) {
   if (i.has("tensormap") || i.has("tensormap::generic"))
     return refuse(i, "tensor maps are not supported by the software GPU");
-  start(i.opcode == "fence" || i.opcode == "membar" ? op_fence : op_nothing);
-  finish();
-  return true;
-}
-
-// cp.async.{ca,cg}.shared.global [dst], [src], n{, src-size | ignore-src}; commit and waits do nothing.
-bool Decoder::d_cp(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  if (!m.take("async")) return refuse(i, "not supported by the software GPU");
-  if (m.take("commit_group") || m.take("wait_group") || m.take("wait_all")) {
-    if (m.others.size()) return refuse(i, "not supported by the software GPU");
-    start(op_nothing);
-    finish();
-    return true;
-  }
-  if (!m.others.empty() || i.operands.size() < 3) return refuse(i, "not supported by the software GPU");
-  Op op{};
-  Op to{};
-  Space shared = Space::kShared, global = Space::kGlobal;
-  if (!address(i.operands[0], &to, &shared)) return refuse(i, "address does not fit");
-  op.flags = to.flags;
-  op.b = to.a;
-  op.extra = static_cast<uint32_t>(to.imm);
-  const uint16_t keep = op.flags;
-  op.flags = 0;
-  if (!address(i.operands[1], &op, &global) || (op.flags & kAddress32))
-    return refuse(i, "address does not fit");
-  op.flags = keep;
-  if (i.operands[2].kind != Kind::kInteger) return refuse(i, "size must be a constant");
-  op.count = static_cast<uint8_t>(i.operands[2].bits);
-  if (op.count != 4 && op.count != 8 && op.count != 16) return refuse(i, "size must be 4, 8 or 16");
-  const size_t extra = i.operands.size() - 3 - (m.cache_hint ? 1 : 0);
-  if (extra >= 1) {
-    const ptx::Operand& o = i.operands[3];
-    Register r;
-    if (o.kind == Kind::kRegister && find_register(o.name, &r) && r.width == 0) {
-      pending_uses_.push_back(r.index);
-      op.d2 = r.index << 2;
-      op.flags |= kSecond;
-    } else {
-      op.c = use(o, Ty::kU32);
-      if (op.c == kNone) return refuse(i, "operand does not fit");
-    }
-  }
-  start(op_cp_async, true, op);
+  for (const char* known :
+       {"sc", "gl", "proxy", "alias", "async", "mbarrier_init", "launch_dependents", "wait", "async::generic",
+        "sync_restrict::shared::cta", "sync_restrict::shared::cluster", "mask", "L1", "L2", "inc", "dec",
+        "sync", "aligned"})
+    m.take(known);
+  if (!leftover(i, m)) return false;
+  start(i.opcode == "fence" || i.opcode == "membar" ? op_fence : op_nothing);
   finish();
   return true;
 }

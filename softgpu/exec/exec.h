@@ -77,8 +77,9 @@ struct KernelInfo {
   uint32_t static_shared_bytes = 0;
   uint32_t local_bytes = 0;  // per thread
   uint32_t registers = 0;    // estimate for occupancy: 32-bit registers live at once, >= 16, <= 255
-  uint32_t max_threads_per_block = 1024;     // .maxntid / .reqntid
-  std::array<uint32_t, 3> required_block{};  // .reqntid, zeros if none
+  uint32_t max_threads_per_block = 1024;       // .maxntid / .reqntid
+  std::array<uint32_t, 3> required_block{};    // .reqntid, zeros if none
+  std::array<uint32_t, 3> required_cluster{};  // .reqnctapercluster, zeros if none
 };
 
 // What a grid did, for the roofline model in softgpu/timing. Summed over executed blocks.
@@ -104,6 +105,9 @@ struct Launch {
   const void* params = nullptr;   // param block of KernelInfo::param_bytes, read during run() only
   uint64_t block_order_seed = 0;  // 0 ascending, 1 reversed, else random permutation by seed
   bool cooperative = false;       // all blocks resident together
+  // Blocks of a cluster per axis, at most 16 in all; the grid is a multiple of it. Zeros: what the kernel
+  // requires, or 1.
+  std::array<uint32_t, 3> cluster{};
 };
 
 class Kernel;  // decoded code of one entry; owned by its Program

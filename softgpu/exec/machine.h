@@ -110,12 +110,26 @@ enum class Special : uint8_t {
   kEnvreg1,
   kEnvreg2,
   kZero,
-  kOne,
   kDynamicBase,
   kGridid64,
   kGridid64High,
   kDynamicBase64,
   kDynamicBase64High,  // 64-bit: two columns each
+  kClusterCtaidX,
+  kClusterCtaidY,
+  kClusterCtaidZ,
+  kClusterNctaidX,
+  kClusterNctaidY,
+  kClusterNctaidZ,
+  kClusteridX,
+  kClusteridY,
+  kClusteridZ,
+  kNclusteridX,
+  kNclusteridY,
+  kNclusteridZ,
+  kClusterCtarank,
+  kClusterNctarank,
+  kExplicitCluster,
   kCount
 };
 inline constexpr size_t kSpecialBytes = static_cast<size_t>(Special::kCount) * 128;

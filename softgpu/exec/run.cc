@@ -111,16 +111,30 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
     fill(s, Special::kTotalSmem, grid.shared_bytes);
     fill(s, Special::kEnvreg1, static_cast<uint32_t>(workspace >> 32));
     fill(s, Special::kEnvreg2, static_cast<uint32_t>(workspace));
-    fill(s, Special::kOne, 1);
+    for (unsigned axis = 0; axis < 3; ++axis) {
+      const auto along = [axis](Special x) { return static_cast<Special>(static_cast<unsigned>(x) + axis); };
+      fill(s, along(Special::kClusterNctaidX), grid.cluster[axis]);
+      fill(s, along(Special::kNclusteridX), grid.launch.grid[axis] / grid.cluster[axis]);
+    }
+    fill(s, Special::kClusterNctarank, grid.cluster_blocks);
+    fill(s, Special::kExplicitCluster, grid.explicit_cluster ? ~0u : 0);
   }
 }
 
+// `linear`: which cluster; the block's rank in it is set already.
 void start_block(Block& b, uint64_t linear) {
   Grid& grid = *b.grid;
-  const auto& g = grid.launch.grid;
-  b.id[0] = static_cast<uint32_t>(linear % g[0]);
-  b.id[1] = static_cast<uint32_t>(linear / g[0] % g[1]);
-  b.id[2] = static_cast<uint32_t>(linear / (uint64_t{g[0]} * g[1]));
+  uint32_t cluster_id[3], within[3];
+  uint64_t rank = b.rank;
+  for (unsigned axis = 0; axis < 3; ++axis) {
+    const uint32_t n = grid.cluster[axis], clusters = grid.launch.grid[axis] / n;
+    cluster_id[axis] = static_cast<uint32_t>(linear % clusters);
+    within[axis] = static_cast<uint32_t>(rank % n);
+    b.id[axis] = cluster_id[axis] * n + within[axis];
+    linear /= clusters;
+    rank /= n;
+  }
+  std::fill(std::begin(b.cluster_arrived), std::end(b.cluster_arrived), 0);
   b.live_warps = grid.n_warps;
   b.ready = grid.n_warps == 32 ? ~0u : (1u << grid.n_warps) - 1;
   b.free_frames.clear();
@@ -132,8 +146,13 @@ void start_block(Block& b, uint64_t linear) {
   for (Barrier& barrier : b.barriers) barrier = Barrier{};
   const Code* entry = grid.kernel->codes[0].get();
   for (Warp& w : b.warps) {
-    for (unsigned axis = 0; axis < 3; ++axis)
-      fill(w.specials, static_cast<Special>(static_cast<unsigned>(Special::kCtaidX) + axis), b.id[axis]);
+    for (unsigned axis = 0; axis < 3; ++axis) {
+      const auto along = [axis](Special x) { return static_cast<Special>(static_cast<unsigned>(x) + axis); };
+      fill(w.specials, along(Special::kCtaidX), b.id[axis]);
+      fill(w.specials, along(Special::kClusteridX), cluster_id[axis]);
+      fill(w.specials, along(Special::kClusterCtaidX), within[axis]);
+    }
+    fill(w.specials, Special::kClusterCtarank, b.rank);
     const uint32_t threads = std::min(grid.n_threads - w.index * kLanes, kLanes);
     w.live = threads == 32 ? ~0u : (1u << threads) - 1;
     Frame* f = b.free_frames.back();
@@ -148,30 +167,36 @@ void start_block(Block& b, uint64_t linear) {
   }
 }
 
-enum class Outcome { kDone, kSpinning, kStopped };
+enum class Outcome { kDone, kSpinning, kBlocked, kStopped };
 
-void report_deadlock(Block& b) {
+void report_deadlock(Cluster& cluster) {
   std::string text = "nothing can run: ";
   const Op* at_op = nullptr;
   Warp* where = nullptr;
+  Mask lanes = 1;
   unsigned n = 0;
-  for (Warp& w : b.warps)
-    for (uint32_t i = 0; i < w.n_groups; ++i) {
-      const Group& g = w.groups[i];
-      const bool barrier = g.state == GroupState::kBarrier;
-      const Op* op = barrier ? g.pc - 1 : g.pc;
-      if (!at_op) at_op = op, where = &w;
-      if (++n > 8) continue;
-      char piece[96];
-      std::snprintf(piece, sizeof piece, "%swarp %u lanes %08x at line %u wait for %s", n > 1 ? "; " : "",
-                    w.index, g.mask, op->line, barrier ? "barrier " : "the other lanes of a .sync mask");
-      text += piece;
-      if (barrier) text += std::to_string(g.barrier);
-    }
+  for (auto& block : cluster.blocks)
+    for (Warp& w : block->warps)
+      for (uint32_t i = 0; i < w.n_groups; ++i) {
+        const Group& g = w.groups[i];
+        const bool barrier = g.state == GroupState::kBarrier;
+        const Op* op = barrier ? g.pc - 1 : g.pc;
+        if (!at_op) at_op = op, where = &w, lanes = g.mask;
+        if (++n > 8) continue;
+        char piece[128];
+        std::snprintf(piece, sizeof piece, "%swarp %u lanes %08x at line %u wait for ", n > 1 ? "; " : "",
+                      w.index, g.mask, op->line);
+        if (n > 1 || cluster.blocks.size() == 1)
+          text += piece;
+        else
+          text += "(by rank in the cluster) " + std::string(piece);
+        text += !barrier                       ? "the other lanes of a .sync mask"
+                : g.barrier == kClusterBarrier ? "the cluster's barrier"
+                                               : "barrier " + std::to_string(g.barrier);
+      }
   if (n > 8) text += "; and " + std::to_string(n - 8) + " more groups";
   if (!at_op) return;
-  raise(*where, at_op, FaultKind::kDeadlock, static_cast<unsigned>(std::countr_zero(where->groups[0].mask)),
-        0, text);
+  raise(*where, at_op, FaultKind::kDeadlock, static_cast<unsigned>(std::countr_zero(lanes)), 0, text);
 }
 
 // Runs every ready warp for a quantum; kSpinning: some gave way and the block goes on later.
@@ -211,9 +236,26 @@ Outcome run_round(Block& b) {
   if (gave_way) return Outcome::kSpinning;
   bool live = false;
   for (Warp& w : b.warps) live |= w.live != 0;
-  if (!live) return Outcome::kDone;
-  report_deadlock(b);
-  return Outcome::kStopped;
+  return live ? Outcome::kBlocked : Outcome::kDone;
+}
+
+// A round for every block of a cluster; again while one has let another go on.
+Outcome run_round(Cluster& cluster) {
+  for (;;) {
+    bool spinning = false, done = true, ready = false;
+    for (auto& block : cluster.blocks) {
+      const Outcome outcome = run_round(*block);
+      if (outcome == Outcome::kStopped) return outcome;
+      spinning |= outcome == Outcome::kSpinning;
+      done &= outcome == Outcome::kDone;
+    }
+    if (done) return Outcome::kDone;
+    if (spinning) return Outcome::kSpinning;
+    for (auto& block : cluster.blocks) ready |= block->ready != 0;
+    if (ready) continue;
+    report_deadlock(cluster);
+    return Outcome::kStopped;
+  }
 }
 
 void publish(Worker& worker, uint64_t blocks) {
@@ -228,7 +270,8 @@ void publish(Worker& worker, uint64_t blocks) {
 }
 
 void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
-  std::vector<std::unique_ptr<Block>> active;
+  std::vector<std::unique_ptr<Cluster>> active;
+  const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;
   uint64_t done_here = 0;
   const auto stopped = [&] {
     return grid.stop.load(std::memory_order_relaxed) ||
@@ -237,16 +280,25 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
   };
   const auto fetch = [&] {
     const uint64_t index = grid.next.fetch_add(1, std::memory_order_relaxed);  // only unique numbers matter
-    if (index >= grid.n_blocks) return false;
-    std::unique_ptr<Block> slot;
-    if (!worker.free_blocks.empty()) {
-      slot = std::move(worker.free_blocks.back());
-      worker.free_blocks.pop_back();
+    if (index >= n_clusters) return false;
+    std::unique_ptr<Cluster> slot;
+    if (!worker.free_clusters.empty()) {
+      slot = std::move(worker.free_clusters.back());
+      worker.free_clusters.pop_back();
     } else {
-      slot = std::make_unique<Block>();
+      slot = std::make_unique<Cluster>();
     }
-    if (slot->grid != &grid) prepare_slot(*slot, grid, worker);
-    start_block(*slot, permute(index, grid.n_blocks, grid.launch.block_order_seed));
+    while (slot->blocks.size() > grid.cluster_blocks) slot->blocks.pop_back();
+    while (slot->blocks.size() < grid.cluster_blocks) slot->blocks.push_back(std::make_unique<Block>());
+    slot->arrivals = false;
+    const uint64_t which = permute(index, n_clusters, grid.launch.block_order_seed);
+    for (uint32_t rank = 0; rank < grid.cluster_blocks; ++rank) {
+      Block& b = *slot->blocks[rank];
+      b.cluster = slot.get();
+      b.rank = rank;
+      if (b.grid != &grid) prepare_slot(b, grid, worker);
+      start_block(b, which);
+    }
     active.push_back(std::move(slot));
     return true;
   };
@@ -261,9 +313,10 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
       const Outcome outcome = run_round(*active[i]);
       if (outcome == Outcome::kStopped) goto out;
       if (outcome == Outcome::kDone) {
-        worker.free_blocks.push_back(std::move(active[i]));
+        worker.free_clusters.push_back(std::move(active[i]));
         active.erase(active.begin() + static_cast<std::ptrdiff_t>(i));
-        if (++done_here % 16 == 0 || grid.n_blocks < 256) publish(worker, done_here), done_here = 0;
+        done_here += grid.cluster_blocks;
+        if (done_here >= 16 || grid.n_blocks < 256) publish(worker, done_here), done_here = 0;
       } else {
         ++i;
         if (stopped()) goto out;
@@ -274,7 +327,7 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
   }
 out:
   publish(worker, done_here);
-  for (auto& b : active) worker.free_blocks.push_back(std::move(b));
+  for (auto& c : active) worker.free_clusters.push_back(std::move(c));
 }
 
 // A thread's slots survive its runs: launches of small kernels should not pay for memory.
@@ -293,7 +346,8 @@ void attach(Worker& worker, Grid& grid) {
   worker.params_range = CachedRange{params, params + grid.kernel->info.param_bytes, false};
   const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
   worker.workspace_range = CachedRange{workspace, workspace + 64, true};
-  for (auto& b : worker.free_blocks) b->grid = nullptr;
+  for (auto& c : worker.free_clusters)
+    for (auto& b : c->blocks) b->grid = nullptr;
 }
 
 }  // namespace
@@ -319,6 +373,20 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
                       " blocks: both must be at least 1, threads at most 1024";
     return grid.fault;
   }
+  grid.cluster = launch.cluster[0] ? launch.cluster : kernel.info.required_cluster;
+  grid.explicit_cluster = grid.cluster[0] != 0;
+  if (!grid.explicit_cluster) grid.cluster = {1, 1, 1};
+  grid.cluster_blocks = grid.cluster[0] * grid.cluster[1] * grid.cluster[2];
+  bool fits = grid.cluster_blocks != 0 && grid.cluster_blocks <= kMostClusterBlocks;
+  for (unsigned axis = 0; axis < 3 && fits; ++axis) fits = launch.grid[axis] % grid.cluster[axis] == 0;
+  if (!fits) {
+    grid.fault.kind = FaultKind::kIllegalInstruction;
+    grid.fault.kernel = kernel.info.name;
+    grid.fault.text = "launch in clusters of " + std::to_string(grid.cluster[0]) + " x " +
+                      std::to_string(grid.cluster[1]) + " x " + std::to_string(grid.cluster[2]) +
+                      " blocks: the grid must be a multiple of it and a cluster at most 16 blocks";
+    return grid.fault;
+  }
   Buffer params;
   params.reserve(kernel.info.param_bytes + 16);
   if (launch.params && kernel.info.param_bytes)
@@ -330,9 +398,11 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
   if (launch.dynamic_shared_bytes == 0) grid.shared_bytes = kernel.info.static_shared_bytes;
   grid.local_bytes = (kernel.info.local_bytes + 15u) & ~15u;
 
-  threads = static_cast<unsigned>(std::clamp<uint64_t>(threads, 1, grid.n_blocks));
-  const uint64_t resident = launch.cooperative ? (grid.n_blocks + threads - 1) / threads
-                                               : std::min<uint64_t>(kMostResident, grid.n_blocks);
+  const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;
+  threads = static_cast<unsigned>(std::clamp<uint64_t>(threads, 1, n_clusters));
+  const uint64_t most = std::max<uint64_t>(kMostResident / grid.cluster_blocks, 1);
+  const uint64_t resident =
+      launch.cooperative ? (n_clusters + threads - 1) / threads : std::min<uint64_t>(most, n_clusters);
   std::vector<std::thread> helpers;
   std::vector<Work> shares(threads);
   const auto body = [&](unsigned index) {

@@ -31,18 +31,48 @@ struct Single {
 };
 #define TS_ROW(name) #name, name
 constexpr Single kSingles[] = {
-    {TS_ROW(op_branch)},        {TS_ROW(op_branch_if)},    {TS_ROW(op_branch_index)},
-    {TS_ROW(op_exit)},          {TS_ROW(op_return)},       {TS_ROW(op_call)},
-    {TS_ROW(op_guard)},         {TS_ROW(op_trap)},         {TS_ROW(op_nothing)},
-    {TS_ROW(op_fence)},         {TS_ROW(op_yield)},        {TS_ROW(op_bar), 5},
-    {TS_ROW(op_local_address)}, {TS_ROW(op_clock), 6},     {TS_ROW(op_shfl), 4},
-    {TS_ROW(op_vote), 4},       {TS_ROW(op_match), 2},     {TS_ROW(op_redux), 6},
-    {TS_ROW(op_warp_barrier)},  {TS_ROW(op_activemask)},   {TS_ROW(op_elect)},
-    {TS_ROW(op_load_param)},    {TS_ROW(op_load_generic)}, {TS_ROW(op_store_generic)},
-    {TS_ROW(op_atomic), 10},    {TS_ROW(op_cvta), 2},      {TS_ROW(op_isspacep)},
-    {TS_ROW(op_cp_async)},      {TS_ROW(op_ldmatrix), 2},  {TS_ROW(op_stmatrix), 2},
-    {TS_ROW(op_movmatrix)},     {TS_ROW(op_mma)},          {TS_ROW(op_wmma_load)},
+    {TS_ROW(op_branch)},
+    {TS_ROW(op_branch_if)},
+    {TS_ROW(op_branch_index)},
+    {TS_ROW(op_exit)},
+    {TS_ROW(op_return)},
+    {TS_ROW(op_call)},
+    {TS_ROW(op_guard)},
+    {TS_ROW(op_trap)},
+    {TS_ROW(op_nothing)},
+    {TS_ROW(op_fence)},
+    {TS_ROW(op_yield)},
+    {TS_ROW(op_bar), 5},
+    {TS_ROW(op_local_address)},
+    {TS_ROW(op_clock), 6},
+    {TS_ROW(op_shfl), 4},
+    {TS_ROW(op_vote), 4},
+    {TS_ROW(op_match), 2},
+    {TS_ROW(op_redux), 6},
+    {TS_ROW(op_warp_barrier)},
+    {TS_ROW(op_activemask)},
+    {TS_ROW(op_elect)},
+    {TS_ROW(op_load_param)},
+    {TS_ROW(op_load_generic)},
+    {TS_ROW(op_store_generic)},
+    {TS_ROW(op_atomic), 10},
+    {TS_ROW(op_cvta), 2},
+    {TS_ROW(op_isspacep)},
+    {TS_ROW(op_cp_async)},
+    {TS_ROW(op_ldmatrix), 2},
+    {TS_ROW(op_stmatrix), 2},
+    {TS_ROW(op_movmatrix)},
+    {TS_ROW(op_mma)},
+    {TS_ROW(op_wmma_load)},
     {TS_ROW(op_wmma_store)},
+    {TS_ROW(op_mbarrier), 9},
+    {TS_ROW(op_bulk), 11},
+    {TS_ROW(op_store_async), 2},
+    {TS_ROW(op_map_shared)},
+    {TS_ROW(op_shared_rank)},
+    {TS_ROW(op_cluster_barrier), 2},
+    {TS_ROW(op_atomic_vector), 3},
+    {TS_ROW(op_atomic128)},
 };
 
 struct Seen {
@@ -127,6 +157,8 @@ class Coverage {
             converted(to, from));
     for (const Single& single : kSingles)
       for (unsigned sub = 0; sub < single.subs; ++sub) {
+        // Bulk reductions are 1 + Atomic; exchange and compare-and-swap are none.
+        if (single.handler == op_bulk && (sub == 7 || sub == 8)) continue;
         bool yes = false;
         for (const Seen& s : seen_)
           yes = yes || (s.handler == single.handler && (single.subs == 1 || s.sub == sub));

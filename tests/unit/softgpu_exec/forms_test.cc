@@ -509,7 +509,7 @@ TEST(Forms, EveryAtomic) {
   for (const Row& row : {
            Row{"add.u32", 'w', [](U m, U x) { return m + x; }},
            Row{"add.u64", 'd', [](U m, U x) { return m + x; }},
-           Row{"add.f32", 'w', [](U m, U x) { return f32(F(m) + F(x)); }, 'f'},
+           Row{"add.f32", 'w', [](U m, U x) { return f32(ftz(ftz(F(m)) + ftz(F(x)))); }, 'f'},
            Row{"add.f64", 'd', [](U m, U x) { return f64(D(m) + D(x)); }, 'f'},
            Row{"min.s32", 'w', [](U m, U x) { return S(m) < S(x) ? m : x; }},
            Row{"min.u32", 'w', [](U m, U x) { return std::min(m, x); }},
@@ -533,6 +533,11 @@ TEST(Forms, EveryAtomic) {
     check(Case{std::string("atom.") + row.form + " $d, [%rd1], $a;", types, [](U, U m, U) { return m; },
                relative, row.values});
   }
+  // In shared memory additions keep subnormal numbers.
+  check(Case{
+      "{ .shared .align 4 .b8 s[384]; .reg .b32 t; mov.u32 t, s; mad.lo.u32 t, %r3, 4, t; st.shared.u32 [t], "
+      "$b; red.shared.add.f32 [t], $a; ld.shared.u32 $d, [t]; }",
+      "www", [](U x, U m, U) { return f32(F(m) + F(x)); }, 0, 'f'});
   check(Case{"{ .reg .b32 t; atom.global.cas.b32 t, [%rd1], 7, $a; ld.global.b32 $d, [%rd1]; }", "www",
              [](U x, U m, U) { return m == 7 ? x : m; }});
 }

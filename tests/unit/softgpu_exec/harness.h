@@ -92,7 +92,7 @@ struct TestModule {
 
   Fault run(const std::string& kernel, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
             const Params& params, uint32_t shared = 0, Work* work = nullptr, uint64_t seed = 0,
-            unsigned threads = 1, bool cooperative = false) {
+            unsigned threads = 1, bool cooperative = false, std::array<uint32_t, 3> cluster = {}) {
     const Kernel* k = program->kernel(kernel);
     if (!k) {
       Fault f;
@@ -109,6 +109,7 @@ struct TestModule {
     launch.params = params.data();
     launch.block_order_seed = seed;
     launch.cooperative = cooperative;
+    launch.cluster = cluster;
     return program->run(*k, launch, threads, work, nullptr, nullptr);
   }
 };

@@ -1,0 +1,61 @@
+// What the memory handlers share: addresses of lanes, sizes, reports. Private to softgpu/exec.
+#pragma once
+
+#include <string>
+
+#include "softgpu/exec/core.h"
+#include "softgpu/exec/scalar.h"
+
+namespace tessera::softgpu::exec {
+
+std::string hex(uint64_t x);
+// Raises the fault of an access that no memory answers to, with the nearest allocation.
+void raise_access(Warp& w, const Op* op, Space space, unsigned lane, uint64_t address, unsigned bytes,
+                  bool write);
+
+inline unsigned element_bytes(Ty t) {
+  switch (t) {
+    case Ty::kU8:
+    case Ty::kS8:
+      return 1;
+    case Ty::kU16:
+    case Ty::kS16:
+    case Ty::kF16:
+    case Ty::kBf16:
+      return 2;
+    case Ty::kU64:
+    case Ty::kS64:
+    case Ty::kF64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+// Of a register that holds the type.
+inline unsigned storage_bytes(Ty t) {
+  return element_bytes(t) == 8 ? 8 : 4;
+}
+
+// Of a lane: operand a plus imm, or the frame's local memory.
+inline uint64_t address_of(Warp& w, const Op* op, unsigned i) {
+  using lane::get;
+  uint64_t base = 0;
+  if (op->a == kNoOperand)
+    base = op->space == static_cast<uint8_t>(Space::kLocal) ? w.frame->local_base : 0;
+  else if (op->flags & kAddress32)
+    base = get<uint32_t>(w, op->a, i);
+  else
+    base = get<uint64_t>(w, op->a, i);
+  return base + static_cast<uint64_t>(op->imm);
+}
+
+inline bool is_global(Space space, uint64_t address) {
+  if (space == Space::kShared || space == Space::kLocal) return false;
+  return address - shared_window() >= kWindowsBytes;
+}
+
+// One element in memory: old value <- operation(old, b, c), atomically; returns the old one.
+uint64_t atomic_element(Ty type, Atomic how, char* p, uint64_t b, uint64_t c, bool global);
+
+}  // namespace tessera::softgpu::exec
