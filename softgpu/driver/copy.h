@@ -5,7 +5,7 @@
 
 namespace tessera::softgpu::driver {
 
-CUresult box_of(const CUDA_MEMCPY3D& p, CopyCommand* copy);  // checked; 801 for arrays
+CUresult box_of(const CUDA_MEMCPY3D& p, CopyCommand* copy);  // checked
 CUresult check_memset(const MemsetCommand& set);
 
 }  // namespace tessera::softgpu::driver

@@ -3,6 +3,9 @@
 // Pageable memory: an asynchronous copy from it takes a snapshot before it returns, one into it waits for the
 // end, as the real driver does. Synchronous copies between device buffers and synchronous fills do not wait
 // for the device.
+#include <array>
+
+#include "softgpu/driver/array.h"
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
 #include "softgpu/driver/copy.h"
@@ -142,24 +145,48 @@ bool valid_type(CUmemorytype type) {
 
 namespace {
 
+// Where an array lies, if the box fits into it. Offsets and widths are in bytes and must be whole elements.
+CUresult inside_array(CUarray handle, std::array<uint64_t, 3> at, std::array<uint64_t, 3> extent,
+                      uint64_t* address, uint64_t* pitch, uint64_t* slice) {
+  const std::shared_ptr<Array> array = find_array(handle);
+  if (!array) return CUDA_ERROR_INVALID_HANDLE;
+  const uint64_t most[3] = {array->row_pitch, array->height, array->depth};
+  if (at[0] % array->format.bytes || extent[0] % array->format.bytes) return CUDA_ERROR_INVALID_VALUE;
+  for (int i = 0; i < 3; ++i)
+    if (at[size_t(i)] > most[i] || extent[size_t(i)] > most[i] - at[size_t(i)])
+      return CUDA_ERROR_INVALID_VALUE;
+  *address = array->begin;
+  *pitch = array->row_pitch;
+  *slice = array->slice_pitch;
+  return CUDA_SUCCESS;
+}
+
 template <class T>
 CUresult make_box(const T& p, uint64_t height, uint64_t depth, uint64_t src_z, uint64_t dst_z,
                   uint64_t src_rows, uint64_t dst_rows, Box* box) {
   if (!valid_type(p.srcMemoryType) || !valid_type(p.dstMemoryType)) return CUDA_ERROR_INVALID_VALUE;
-  if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY || p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
-    return CUDA_ERROR_NOT_SUPPORTED;
   CopyCommand& c = box->copy;
   c.width = p.WidthInBytes;
   c.height = height;
   c.depth = depth;
   c.src_pitch = p.srcPitch ? p.srcPitch : p.WidthInBytes + p.srcXInBytes;
   c.dst_pitch = p.dstPitch ? p.dstPitch : p.WidthInBytes + p.dstXInBytes;
-  if (c.src_pitch < p.WidthInBytes + p.srcXInBytes || c.dst_pitch < p.WidthInBytes + p.dstXInBytes)
+  if (p.srcMemoryType != CU_MEMORYTYPE_ARRAY && c.src_pitch < p.WidthInBytes + p.srcXInBytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (p.dstMemoryType != CU_MEMORYTYPE_ARRAY && c.dst_pitch < p.WidthInBytes + p.dstXInBytes)
     return CUDA_ERROR_INVALID_VALUE;
   c.src_slice = c.src_pitch * (src_rows ? src_rows : height + p.srcY);
   c.dst_slice = c.dst_pitch * (dst_rows ? dst_rows : height + p.dstY);
   c.src = base(p.srcMemoryType, p.srcHost, p.srcDevice);
   c.dst = base(p.dstMemoryType, p.dstHost, p.dstDevice);
+  if (p.srcMemoryType == CU_MEMORYTYPE_ARRAY)
+    if (CUresult bad = inside_array(p.srcArray, {p.srcXInBytes, p.srcY, src_z},
+                                    {p.WidthInBytes, height, depth}, &c.src, &c.src_pitch, &c.src_slice))
+      return bad;
+  if (p.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    if (CUresult bad = inside_array(p.dstArray, {p.dstXInBytes, p.dstY, dst_z},
+                                    {p.WidthInBytes, height, depth}, &c.dst, &c.dst_pitch, &c.dst_slice))
+      return bad;
   if (!box->empty() && (!c.src || !c.dst)) return CUDA_ERROR_INVALID_VALUE;
   c.src += src_z * c.src_slice + p.srcY * c.src_pitch + p.srcXInBytes;
   c.dst += dst_z * c.dst_slice + p.dstY * c.dst_pitch + p.dstXInBytes;
@@ -340,6 +367,84 @@ TS_PAIR(cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER* pCopy), (pCopy)) {
 TS_PAIR(cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream), (pCopy, hStream)) {
   TS_ENTER(cuMemcpy3DPeerAsync);
   return copy_3d(pCopy, hStream, null_stream, Wait::kAsync);
+}
+
+// Between arrays and linear memory, by byte offset; with their entry points of before 3.2, which differ in
+// the width of numbers.
+namespace {
+// A range of a whole array, 0 if it does not fit.
+uint64_t in_array(CUarray handle, size_t offset, size_t bytes, CUresult* bad) {
+  const std::shared_ptr<Array> array = find_array(handle);
+  *bad = !array                                                       ? CUDA_ERROR_INVALID_HANDLE
+         : offset > array->bytes() || bytes > array->bytes() - offset ? CUDA_ERROR_INVALID_VALUE
+                                                                      : CUDA_SUCCESS;
+  return *bad ? 0 : array->begin + offset;
+}
+CUresult to_array(CUarray array, size_t offset, uint64_t src, Side side, size_t n, CUstream stream,
+                  NullStream null_stream, Wait how) {
+  CUresult bad;
+  const uint64_t dst = in_array(array, offset, n, &bad);
+  return bad ? bad : copy_box(line(dst, src, n), side, Side::kDevice, stream, null_stream, how);
+}
+CUresult from_array(uint64_t dst, Side side, CUarray array, size_t offset, size_t n, CUstream stream,
+                    NullStream null_stream, Wait how) {
+  CUresult bad;
+  const uint64_t src = in_array(array, offset, n, &bad);
+  return bad ? bad : copy_box(line(dst, src, n), Side::kDevice, side, stream, null_stream, how);
+}
+CUresult between_arrays(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t n,
+                        NullStream null_stream) {
+  CUresult bad;
+  const uint64_t src = in_array(from, from_offset, n, &bad);
+  return bad ? bad : to_array(to, to_offset, src, Side::kDevice, n, nullptr, null_stream, Wait::kSync);
+}
+}  // namespace
+
+TS_PAIR(cuMemcpyDtoA_v2, _ptds, (CUarray a, size_t at, CUdeviceptr src, size_t n), (a, at, src, n)) {
+  TS_ENTER(cuMemcpyDtoA_v2);
+  return to_array(a, at, src, Side::kDevice, n, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyAtoD_v2, _ptds, (CUdeviceptr dst, CUarray a, size_t at, size_t n), (dst, a, at, n)) {
+  TS_ENTER(cuMemcpyAtoD_v2);
+  return from_array(dst, Side::kDevice, a, at, n, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyHtoA_v2, _ptds, (CUarray a, size_t at, const void* src, size_t n), (a, at, src, n)) {
+  TS_ENTER(cuMemcpyHtoA_v2);
+  return to_array(a, at, host(src), Side::kAny, n, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyHtoAAsync_v2, _ptsz, (CUarray a, size_t at, const void* src, size_t n, CUstream stream),
+        (a, at, src, n, stream)) {
+  TS_ENTER(cuMemcpyHtoAAsync_v2);
+  return to_array(a, at, host(src), Side::kAny, n, stream, null_stream, Wait::kAsync);
+}
+TS_PAIR(cuMemcpyAtoH_v2, _ptds, (void* dst, CUarray a, size_t at, size_t n), (dst, a, at, n)) {
+  TS_ENTER(cuMemcpyAtoH_v2);
+  return from_array(host(dst), Side::kAny, a, at, n, nullptr, null_stream, Wait::kSync);
+}
+TS_PAIR(cuMemcpyAtoHAsync_v2, _ptsz, (void* dst, CUarray a, size_t at, size_t n, CUstream stream),
+        (dst, a, at, n, stream)) {
+  TS_ENTER(cuMemcpyAtoHAsync_v2);
+  return from_array(host(dst), Side::kAny, a, at, n, stream, null_stream, Wait::kAsync);
+}
+TS_PAIR(cuMemcpyAtoA_v2, _ptds, (CUarray to, size_t to_at, CUarray from, size_t from_at, size_t n),
+        (to, to_at, from, from_at, n)) {
+  TS_ENTER(cuMemcpyAtoA_v2);
+  return between_arrays(to, to_at, from, from_at, n, null_stream);
+}
+CUresult cuMemcpyHtoA(CUarray a, unsigned at, const void* src, unsigned n) {
+  return cuMemcpyHtoA_v2(a, at, src, n);
+}
+CUresult cuMemcpyHtoAAsync(CUarray a, unsigned at, const void* src, unsigned n, CUstream stream) {
+  return cuMemcpyHtoAAsync_v2(a, at, src, n, stream);
+}
+CUresult cuMemcpyAtoH(void* dst, CUarray a, unsigned at, unsigned n) {
+  return cuMemcpyAtoH_v2(dst, a, at, n);
+}
+CUresult cuMemcpyAtoHAsync(void* dst, CUarray a, unsigned at, unsigned n, CUstream stream) {
+  return cuMemcpyAtoHAsync_v2(dst, a, at, n, stream);
+}
+CUresult cuMemcpyAtoA(CUarray to, unsigned to_at, CUarray from, unsigned from_at, unsigned n) {
+  return cuMemcpyAtoA_v2(to, to_at, from, from_at, n);
 }
 
 // Fills: element size and name vary, nothing else.

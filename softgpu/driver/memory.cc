@@ -117,6 +117,8 @@ void Memory::place_locked(Allocation allocation) {
         if (device == placed.device || peers.count(placed.context))
           show_locked(placed, device, Access::kReadWrite);
         break;
+      case MemoryKind::kArray:
+        break;
       case MemoryKind::kMapped:
         show_locked(placed, device, wanted[size_t(device)]);
         break;
@@ -178,7 +180,7 @@ bool Memory::release(uint64_t begin, Allocation* freed) {
   const Allocation allocation = it->second;
   live_.erase(it);
   const bool ours = allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged ||
-                    allocation.kind == MemoryKind::kHost;
+                    allocation.kind == MemoryKind::kHost || allocation.kind == MemoryKind::kArray;
   if (ours) heap(allocation.kind).give(begin, round_up(allocation.bytes, kAlignment) + kRedZone);
   if (ours && allocation.on_device()) devices_[size_t(allocation.device)].used -= allocation.bytes;
   if (freed) *freed = allocation;

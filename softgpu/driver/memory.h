@@ -26,6 +26,7 @@ enum class MemoryKind : uint8_t {
   kRegistered,
   kMapped,    // a range of a reservation with physical memory behind it (vmm.h)
   kImported,  // memory of another process (ipc.h)
+  kArray,     // of a CUDA array: no kernel may touch it by address
 };
 enum class Access : uint8_t { kNone, kRead, kReadWrite };
 
@@ -55,7 +56,7 @@ struct Allocation {
 
   bool on_device() const {
     return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged || kind == MemoryKind::kMapped ||
-           kind == MemoryKind::kImported;
+           kind == MemoryKind::kImported || kind == MemoryKind::kArray;
   }
 };
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "softgpu/driver/array.h"
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
 #include "softgpu/driver/memory.h"
@@ -382,6 +383,8 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   }
   for (const auto& peer : d.contexts.list())
     if (peers.count(peer->id)) Memory::get().disable_peer(context->device, peer.get());
+  forget_textures(context.get());
+  forget_arrays(context.get());
   Memory::get().release_context(context.get());
   std::lock_guard lock(context->mutex);
   context->streams.clear();

@@ -118,9 +118,9 @@ TEST_F(Device, ProcAddressFollowsVersionAndFlags) {
 }
 
 TEST_F(Device, WhatIsNotThereSaysSo) {
-  CUarray array;
-  CUDA_ARRAY_DESCRIPTOR descriptor = {16, 16, CU_AD_FORMAT_FLOAT, 1};
-  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &descriptor));
+  CUexternalMemory memory;
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC descriptor = {};
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalMemory(&memory, &descriptor));
   const void* table = &table;
   CUuuid id = {};
   EXPECT_NE(CUDA_SUCCESS, cuGetExportTable(&table, &id));

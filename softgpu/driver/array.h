@@ -1,0 +1,45 @@
+// CUDA arrays: images in device memory that kernels reach through textures and surfaces only, and mipmapped
+// ones. Copies treat them as boxes of bytes (copy_api.cc). Any thread; an array is constant once made.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "softgpu/driver/objects.h"
+#include "softgpu/driver/texture.h"
+
+namespace tessera::softgpu::driver {
+
+struct ElementFormat {
+  TextureElement element;
+  uint8_t channels, bytes;  // bytes: of all channels
+};
+// False: not one of the eight plain formats with 1, 2 or 4 channels.
+bool element_format(CUarray_format format, unsigned channels, ElementFormat* out);
+
+struct Array {
+  Context* context = nullptr;
+  CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
+  ElementFormat format{};
+  uint64_t begin = 0;                         // of the memory
+  uint64_t row_pitch = 0, slice_pitch = 0;    // bytes
+  uint32_t width = 0, height = 1, depth = 1;  // elements, layers and faces
+  std::shared_ptr<void> memory;               // freed with the last array that lies in it (levels share)
+  bool is_level = false;                      // of a mipmapped array: goes with that
+
+  TextureShape shape() const;
+  TextureLevel level() const;
+  uint64_t bytes() const { return slice_pitch * depth; }
+};
+struct MipmappedArray {
+  Context* context = nullptr;
+  std::vector<std::shared_ptr<Array>> levels;
+};
+
+std::shared_ptr<Array> find_array(CUarray handle);
+std::shared_ptr<MipmappedArray> find_mipmapped(CUmipmappedArray handle);
+// What a context had that ends.
+void forget_arrays(Context* context);
+void forget_textures(Context* context);
+
+}  // namespace tessera::softgpu::driver
