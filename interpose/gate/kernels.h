@@ -8,7 +8,8 @@
 namespace tessera::gate {
 
 struct KernelRecord {           // owned by interpose/track, constant but for the atomics
-  uint64_t hash = 0;            // image and name; stable across processes
+  uint64_t hash = 0;            // image and name (base::kernel_hash); stable across processes
+  uint64_t image_hash = 0;      // 0: image not read, then `hash` says nothing to other processes
   const char* name = nullptr;   // for logs; never freed
   uint32_t n_params = 0;        // of the original
   uint32_t param_bytes = 0;     // of the original, `extra` launches

@@ -3,6 +3,7 @@
 #include "interpose/gate/launch.h"
 
 #include "interpose/entry/hooks.h"
+#include "interpose/gate/learnt.h"
 #include "interpose/gate/signals.h"
 #include "interpose/slice/cut.h"
 
@@ -37,7 +38,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   const uint64_t function = kernel ? kernel->hash : id(launch.function);
   const uint64_t key = timing_key({function, blocks, launch.threads(), launch.shared_bytes});
   Timing* timing = timing_of(key);
-  const uint64_t expected = estimate_of(timing, blocks);
+  const uint64_t expected = estimate_kernel(timing, blocks);
   const bool timed = sample_due(timing);
   if (expected <= kShortNs && !t.shared && !timed && spend(*t.slot, launch.stream, expected)) {
     const CUresult result = issue(launch);
@@ -56,6 +57,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected;
   const Admission admission = admit(gate, launch.stream, estimate);
   if (admission == Admission::kForward) return issue(launch);
+  if (timed) note_shape(timing, launch, kernel);
   Sample* sample =
       timed && admission == Admission::kReserved ? sample_begin(timing, launch.stream, key) : nullptr;
   const CUresult result = issue(launch);

@@ -4,6 +4,7 @@
 // or waits.
 #pragma once
 
+#include "base/kernel_key.h"
 #include "interpose/gate/state.h"
 
 namespace tessera::gate {
@@ -30,20 +31,10 @@ struct Shape {
   uint32_t shared_bytes;
 };
 
-inline uint64_t mix64(uint64_t x) {  // finaliser of SplitMix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 // Power-of-two buckets: durations of neighbours in a bucket differ by at most a factor of two, and are then
 // scaled.
-inline uint32_t grid_bucket(uint64_t blocks) {
-  return blocks ? 64 - uint32_t(__builtin_clzll(blocks)) : 0;
-}
 inline uint64_t timing_key(const Shape& s) {
-  const uint64_t shape =
-      (uint64_t(s.threads) << 40) ^ (uint64_t(s.shared_bytes) << 8) ^ grid_bucket(s.blocks);
-  return mix64(s.function ^ mix64(shape)) | 1;
+  return base::launch_key(s.function, base::grid_bucket(s.blocks), s.threads, s.shared_bytes);
 }
 
 inline constexpr uint32_t kTimings = 8192;

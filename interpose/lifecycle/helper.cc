@@ -11,6 +11,7 @@
 #include "base/futex.h"
 #include "base/raw_log.h"
 #include "interpose/gate/clock.h"
+#include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/signals.h"
 #include "interpose/gate/timing.h"
@@ -39,6 +40,7 @@ constexpr uint64_t kBeatNs = 100 * kMs;
 constexpr uint64_t kParkAfterNs = 10 * kMs;
 constexpr uint64_t kParkedNs = 1'000 * kMs;  // then a look at the socket
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
+constexpr uint64_t kLessonNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
 constexpr uint32_t kContexts = 16;
 
@@ -48,6 +50,8 @@ constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
 
 struct Round {             // helper thread only
   bool announced = false;  // Device sent on this attachment
+  uint64_t asked_ns = 0;   // ProfileWanted sent then
+  bool taught = false;     // answered
   uint64_t next_beat_ns = 0, next_clock_ns = 0;
   uint64_t idle_since_ns = 0;  // protected: of the parking clock
   uint64_t last_total = 0, last_change_ns = 0;
@@ -57,9 +61,26 @@ struct Round {             // helper thread only
 };
 constinit Round g_round = {};
 
-void announce_device(ipc::Attachment& a) {
+// What is known of this GPU's kernels, before work on it is gated. An answer that does not come is not waited
+// for.
+bool taught(const ipc::Attachment& a, int device, uint64_t now) {
+  if (!a.teaches || g_round.taught) return true;
+  if (g_round.asked_ns != 0) return now - g_round.asked_ns > kLessonNs;
+  char name[128] = {};
+  int version = 0;
+  const auto& real = driver_api::real();
+  if (!gate::enter_driver()) return false;
+  const bool known = real.cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS &&
+                     real.cuDriverGetVersion(&version) == CUDA_SUCCESS;
+  gate::leave_driver();
+  if (!known || !ipc::want_profile(a, name, uint32_t(version)).ok()) return true;
+  g_round.asked_ns = now;
+  return false;
+}
+
+void announce_device(ipc::Attachment& a, uint64_t now) {
   const int device = g_device.load(std::memory_order_acquire);
-  if (device < 0 || g_round.announced || !gate::enter_driver()) return;
+  if (device < 0 || g_round.announced || !taught(a, device, now) || !gate::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
   int sms = 0, mps = 0;
@@ -90,6 +111,10 @@ bool listen(ipc::Attachment& a) {
       case ipc::PeerEvent::Kind::kPriority:
         base::raw_log(base::LogLevel::kInfo, "priority is %u now", event.priority);
         change_role(event.priority, std::move(event.page));
+        break;
+      case ipc::PeerEvent::Kind::kLearnt:
+        g_round.taught = true;
+        gate::adopt_learnt(std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kLost:
         return false;
@@ -238,6 +263,7 @@ void helper_attach(ipc::Attachment&& attachment) {
   g_round = {};
   g_round.on_loss = on_loss;
   g_round.base_launches = base_launches;
+  gate::forget_told();
   publish(std::move(attachment));
 }
 
@@ -253,7 +279,9 @@ uint64_t helper_step(uint64_t now) {
     helper_detach();
     return 0;
   }
-  announce_device(*a);
+  announce_device(*a, now);
+  if (!g_round.announced && g_round.asked_ns != 0) return kMs;
+  gate::tell_shapes(*a);
   if (now >= g_round.next_clock_ns) {
     gate::calibrate_clock();
     g_round.next_clock_ns = now + (g_round.next_clock_ns ? 1'000 * kMs : 10 * kMs);
@@ -263,6 +291,7 @@ uint64_t helper_step(uint64_t now) {
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
   gate::publish_signals(link);
+  gate::publish_learnt(link);
   switch (g_state.role.load(kRelaxed)) {
     case Role::kProtected:
       return protected_round(now);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "interpose/gate/learnt.h"
 #include "kernels/slice/slice.h"
 
 namespace tessera::cut {
@@ -214,7 +215,10 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     memcpy(slice.grid, piece.extent, sizeof slice.grid);
     params.set_origin(piece.origin);
     const bool timed = due && admission == Admission::kReserved;
-    gate::Sample* sample = timed ? gate::sample_begin(sliced, original.stream, key) : nullptr;
+    // Other processes know the launch, not our slices: their time per block stands for the launch's.
+    if (timed) gate::note_shape(whole, original, &kernel);
+    const uint64_t record_key = whole ? whole->key.load(kRelaxed) : key;
+    gate::Sample* sample = timed ? gate::sample_begin(sliced, original.stream, record_key) : nullptr;
     *result = gate::issue(slice);
     gate::sample_end(sample, original.stream, n, *result);
     gate::settle(gate, original.stream, *result);

@@ -4,7 +4,9 @@
 
 #include <new>
 
+#include "base/kernel_key.h"
 #include "base/raw_log.h"
+#include "interpose/gate/learnt.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
 #include "interpose/track/track.h"
@@ -34,12 +36,6 @@ Owner* owner_of(void* handle) {
   for (Owner* o = g_owners; o; o = o->next)
     if (o->handle == handle) return o;
   return nullptr;
-}
-
-uint64_t hash_of(const char* text, uint64_t seed) {  // FNV-1a
-  uint64_t h = 0xcbf29ce484222325u ^ seed;
-  for (; *text; text++) h = (h ^ uint8_t(*text)) * 0x100000001b3u;
-  return h;
 }
 
 void set_kernel(const void* handle, KernelRecord* record) {
@@ -180,7 +176,8 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
   const Owner* o = owner_of(owner);
   record->owner = owner;
   record->owner_is_library = is_library;
-  record->hash = hash_of(name, o ? o->image->hash : 0);
+  record->image_hash = o ? o->image->hash : 0;
+  record->hash = base::kernel_hash(record->image_hash, name, strlen(name));
   record->never_hold = o && o->image->collective;
   const char* kept = strdup(name);
   record->name = kept ? kept : "";
@@ -193,7 +190,8 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
     record->has_variant = k.has_variant && kept;
     record->resource_class = k.resource_class;
   }
-  // Looked up again (same handle): the old record stays for launches that hold it, the slot gets the new one.
+  if (const uint32_t learnt = gate::learnt_class(record->hash)) record->resource_class = learnt;
+  // A recycled handle: the old record stays for launches that hold it, the slot gets the new one.
   set_kernel(handle, record);
 }
 

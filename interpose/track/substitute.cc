@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "base/scoped_fd.h"
 #include "interpose/lifecycle/config.h"
@@ -68,12 +69,6 @@ unsigned common_sm() {
     common = sm;
   }
   return common;
-}
-
-uint64_t hash_bytes(const std::vector<uint8_t>& bytes) {  // FNV-1a
-  uint64_t h = 0xcbf29ce484222325u;
-  for (uint8_t b : bytes) h = (h ^ b) * 0x100000001b3u;
-  return h;
 }
 
 // What the GPU issues while it moves a byte; 0 if the driver does not say.
@@ -168,7 +163,7 @@ std::unique_ptr<Image> look(const char* from, const char* by, Read&& read) {
   const unsigned sm = common_sm();
   const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
   if (!chosen) return out;
-  out->hash = hash_bytes(chosen->payload);
+  out->hash = base::fnv1a(chosen->payload.data(), chosen->payload.size());
   if (chosen->kind == image::EntryKind::kPtx && config.slice)
     rewrite(*out, *chosen);
   else

@@ -10,6 +10,10 @@
 //                                   <- PeerGone {client id}
 //                                   <- SetPriority {priority} (+ [pulse]) the operator changed it
 //   PulseMapped {}                  ->  answer to a SetPriority that carried a pulse page
+// If RegionHeader::features has kFeatureLearnt:
+//   ProfileWanted {GPU, driver}     ->  before Device
+//                                   <- Learnt {bytes} + [table, read-only, ipc/abi/learnt.h], or without one
+//   KernelSeen {key, image, name}   ->  what a key in this client's records stands for, once per key
 //
 // The wake eventfd is written by the client when the daemon should look: it waits without a lease, it became
 // idle, it drained. Everything fast is in the region.
@@ -37,6 +41,9 @@ enum MessageType : uint16_t {
   kPeerGone = 6,
   kRefused = 7,
   kSetPriority = 8,
+  kProfileWanted = 9,
+  kLearnt = 10,
+  kKernelSeen = 11,
   kQuery = 16,
   kReply = 17,
 };
@@ -104,6 +111,32 @@ struct SetPriority {
   MessageHeader header;
   uint32_t priority, reserved;
 };
+struct ProfileWanted {
+  MessageHeader header;
+  char gpu[128];    // as cuDeviceGetName says, NUL-terminated
+  uint32_t driver;  // as cuDriverGetVersion says
+  uint32_t reserved0;
+  uint64_t reserved[3];
+};
+static_assert(sizeof(ProfileWanted) == 176);
+struct Learnt {  // descriptor: the table, unless nothing is known (then bytes = 0)
+  MessageHeader header;
+  uint64_t bytes;  // of the table
+  uint64_t reserved[2];
+};
+static_assert(sizeof(Learnt) == 40);
+inline constexpr uint32_t kMaxKernelNameBytes = 2048;
+struct KernelSeen {  // followed by name_bytes bytes of the kernel's name
+  MessageHeader header;
+  uint64_t key;  // must be base::launch_key of what follows
+  uint64_t image_hash;
+  uint64_t blocks;        // of the launch that was seen
+  uint32_t block[3];      // threads
+  uint32_t shared_bytes;  // dynamic
+  uint32_t name_bytes;    // 1..kMaxKernelNameBytes
+  uint32_t reserved0;
+};
+static_assert(sizeof(KernelSeen) == 64);
 struct Refused {  // then the daemon closes
   MessageHeader header;
   uint32_t code;   // base::Code

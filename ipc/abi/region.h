@@ -46,6 +46,7 @@ struct RegionHeader {       // written by the daemon before anyone else maps the
 };
 static_assert(sizeof(RegionHeader) == 256);
 inline constexpr uint64_t kFeatureSignals = 1;  // RegionHeader::features: there is a SignalLine
+inline constexpr uint64_t kFeatureLearnt = 2;   // answers ProfileWanted, takes KernelSeen (messages.h)
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)
@@ -127,7 +128,9 @@ struct alignas(64) SignalLine {
   uint64_t whole_releases;     // cut launches whose rest went out in one piece after the hold limit
   uint32_t cutting_off;        // 1: holds expired again and again, kernels are not cut for now
   uint32_t reserved0;          // zero
-  uint64_t reserved[8];        // zero
+  uint64_t unknown_estimates;  // kernel launches gated with a class default: nothing known of their shape
+  uint64_t learnt_estimates;   // launch shapes whose first estimate came from the learnt table
+  uint64_t reserved[6];        // zero
 };
 static_assert(sizeof(SignalLine) == 128);
 

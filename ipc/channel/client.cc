@@ -106,6 +106,7 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->ring_slots = numbers->ring_slots;
   a->on_daemon_loss = numbers->on_daemon_loss;
   a->guard_ns = numbers->guard_ns;
+  a->teaches = numbers->teaches;
   return base::ok();
 }
 
@@ -188,6 +189,36 @@ base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uin
   return base::ok();
 }
 
+base::Status want_profile(const Attachment& a, const char* gpu, uint32_t driver) {
+  if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
+  abi::ProfileWanted wanted{};
+  wanted.header = make_header(abi::kProfileWanted, sizeof wanted);
+  ::strncpy(wanted.gpu, gpu, sizeof wanted.gpu - 1);
+  wanted.driver = driver;
+  if (send_packet(a.socket.get(), &wanted, sizeof wanted) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon does not read");
+  return base::ok();
+}
+
+bool name_kernel(const Attachment& a, const KernelIdentity& kernel) {
+  const size_t name_bytes = std::strlen(kernel.name);
+  if (name_bytes == 0 || name_bytes > abi::kMaxKernelNameBytes) return true;  // will never do
+  if (!descriptors_intact(a)) return false;
+  alignas(8) unsigned char buffer[sizeof(abi::KernelSeen) + abi::kMaxKernelNameBytes];
+  const size_t bytes = sizeof(abi::KernelSeen) + name_bytes;
+  abi::KernelSeen seen{};
+  seen.header = make_header(abi::kKernelSeen, bytes);
+  seen.key = kernel.key;
+  seen.image_hash = kernel.image_hash;
+  seen.blocks = kernel.blocks;
+  std::memcpy(seen.block, kernel.block, sizeof seen.block);
+  seen.shared_bytes = kernel.shared_bytes;
+  seen.name_bytes = uint32_t(name_bytes);
+  std::memcpy(buffer, &seen, sizeof seen);
+  std::memcpy(buffer + sizeof seen, kernel.name, name_bytes);
+  return send_packet(a.socket.get(), buffer, bytes) == Send::kSent;
+}
+
 bool descriptors_intact(const Attachment& a) {
   return same(identity_of(a.socket.get()), a.socket_identity) &&
          same(identity_of(a.wake.get()), a.wake_identity);
@@ -234,6 +265,18 @@ PeerEvent next_event(const Attachment& a) {
       }
       event.kind = PeerEvent::Kind::kPriority;
       event.priority = m->priority;
+      return event;
+    }
+    if (packet.header().type == abi::kLearnt) {
+      const auto* m = packet_as<abi::Learnt>(packet);
+      if (m == nullptr || packet.n_fds > 1) break;
+      if (packet.n_fds == 1) {
+        if (!check_memfd(packet.fds[0].get(), kLearntSeals, m->bytes).ok()) break;
+        base::Result<Mapping> table = map_shared(packet.fds[0].get(), m->bytes, Access::kReadOnly);
+        if (!table.ok()) break;
+        event.page = std::move(*table);
+      }
+      event.kind = PeerEvent::Kind::kLearnt;
       return event;
     }
     if (packet.header().type == abi::kPeerGone) {

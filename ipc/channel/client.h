@@ -59,6 +59,7 @@ struct Attachment {       // owned by the caller; destroying it detaches
   // Checked copies of the header's numbers: use these, not the header.
   uint32_t lease_offset = 0, usage_offset = 0, signals_offset = 0, ring_offset = 0, ring_slots = 0;
   uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
+  bool teaches = false;         // the daemon keeps profiles: want_profile, name_kernel
   uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again
 };
 
@@ -83,18 +84,32 @@ bool descriptors_intact(const Attachment& attachment);
 // The new pulse page is mapped and in use (answer to kPriority with a page).
 base::Status acknowledge_pulse(const Attachment& attachment);
 
+// Before announce_device: what is known of kernels on this GPU? Answered by kLearnt. Only if `teaches`.
+base::Status want_profile(const Attachment& attachment, const char* gpu, uint32_t driver);
+
+// What a key in this client's records stands for. False: try again later (the daemon does not read fast
+// enough).
+struct KernelIdentity {
+  uint64_t key, image_hash, blocks;
+  uint32_t block[3], shared_bytes;
+  const char* name;
+};
+bool name_kernel(const Attachment& attachment, const KernelIdentity& kernel);
+
 struct PeerEvent {
   enum class Kind {
     kNothing,    // no message now
     kPeerPulse,  // watch `page` (read-only, sealed, checked)
     kPeerGone,   // forget the page of client_id
     kPriority,   // ours is `priority` from now on; `page` is our pulse if we become protected
+    kLearnt,     // answer to want_profile: `page` is a table (learnt.h), invalid if nothing is known
     kLost,       // the daemon is gone or talks nonsense: this attachment is over
   };
   Kind kind = Kind::kNothing;
   uint32_t client_id = 0;
   uint32_t priority = 0;  // of the peer; kPriority: of this client
-  Mapping page;           // abi::PulsePage: kPeerPulse read-only, kPriority writable or invalid
+  uint64_t slo_ns = 0;    // kPeerPulse: of the peer, 0 = none
+  Mapping page;  // abi::PulsePage: kPeerPulse read-only, kPriority writable or invalid; kLearnt: a table
 };
 
 // Never blocks. Unknown messages are skipped (a newer daemon may send them).

@@ -21,6 +21,8 @@ inline constexpr int kRegionSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // more, not even by reopening /proc/self/fd of a received descriptor.
 inline constexpr int kPulseOwnerSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 inline constexpr int kPulseSharedSeals = kPulseOwnerSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+// A learnt table: filled before it is sent, constant afterwards.
+inline constexpr int kLearntSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
 
 // An anonymous file of `bytes` zeros, close-on-exec, descriptor >= 3, with these seals.
 base::Result<base::ScopedFd> create_memfd(const char* name, size_t bytes, int seals);

@@ -37,7 +37,8 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
                        h.ring_slots,
                        h.on_daemon_loss,
                        h.guard_ns,
-                       has_signals ? h.signals_offset : 0};
+                       has_signals ? h.signals_offset : 0,
+                       (h.features & abi::kFeatureLearnt) != 0};
 }
 
 base::Status check_pulse_header(const abi::PulsePage& page) {

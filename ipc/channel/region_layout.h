@@ -24,6 +24,7 @@ struct RegionNumbers {  // checked copies
   uint32_t on_daemon_loss;
   uint64_t guard_ns;
   uint32_t signals_offset;  // 0: a daemon without that feature
+  bool teaches;             // kFeatureLearnt
 };
 
 inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {

@@ -59,6 +59,7 @@ struct ClientMemory {                  // one client's memory in the daemon
 struct RegionSettings {
   uint32_t on_daemon_loss = abi::kLossOpen;
   uint64_t guard_ns = 0;
+  bool teaches = false;  // abi::kFeatureLearnt
 };
 
 base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority,

@@ -1,0 +1,48 @@
+// What earlier runs taught this process: the daemon's table (ipc/abi/learnt.h) is looked at once per launch
+// shape, on its first gated launch, so that nothing starts with a guess. And the other way round: which
+// shapes are being timed, so that the helper thread can tell the daemon what the keys in our records stand
+// for. Lookups: any thread, no lock, no allocation. A table is adopted by the helper thread and kept for
+// ever.
+#pragma once
+
+#include "interpose/gate/launch.h"
+#include "ipc/channel/client.h"
+#include "ipc/channel/learnt.h"
+
+namespace tessera::gate {
+
+struct Learnt {
+  // Helper thread stores (release), launches load (acquire); tables are never freed.
+  std::atomic<const ipc::LearntTable*> table;
+  std::atomic<uint64_t> unknown, adopted;  // launches without any estimate; shapes that the table knew
+  std::atomic<uint32_t> new_names;         // there are entries of g_names to tell
+};
+extern constinit Learnt g_learnt;
+
+// What a timing entry's key stands for, beside the entries: most launches never look here.
+enum NameState : uint32_t { kNameless = 0, kWriting, kNamed, kTold };
+struct ShapeName {
+  std::atomic<uint32_t> state;  // kNamed: release by the launch that wrote the rest, acquire by the helper
+  const KernelRecord* kernel;
+  uint64_t blocks;
+  uint32_t block[3], shared_bytes;
+};
+extern constinit ShapeName g_names[kTimings];
+
+// estimate_of() for a kernel: a shape that was never measured here starts from the table, or counts as
+// unknown.
+uint64_t estimate_kernel(Timing* t, uint64_t blocks);
+
+// Of a kernel (its record's hash), as an earlier profile classed it; 0 = not known.
+uint32_t learnt_class(uint64_t kernel_hash);
+
+// This shape is about to be timed: its records carry `t`'s key. Once per shape.
+void note_shape(const Timing* t, const LaunchCall& launch, const KernelRecord* kernel);
+
+// Helper thread. adopt: the daemon's answer; classes reach the kernels that were looked up before it came.
+void adopt_learnt(ipc::Mapping&& page);
+void forget_told();  // another daemon: it is told everything again
+void tell_shapes(const ipc::Attachment& attachment);
+void publish_learnt(const Link* link);
+
+}  // namespace tessera::gate
