@@ -19,9 +19,12 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   uint32_t resource_class = 0;  // abi::ResourceClass, 0 = unknown
   void* owner = nullptr;        // CUmodule or CUlibrary
   bool owner_is_library = false;
-  std::atomic<CUfunction> variant{nullptr};       // handle, resolved at the first cut; kNoVariant = failed
-  std::atomic<uint32_t> variant_shared_bytes{0};  // dynamic shared memory limit mirrored so far
-  std::atomic<uint32_t> blocks_per_sm{0};         // occupancy of the variant as first launched; 0 = not known
+  std::atomic<CUfunction> variant{nullptr};  // handle, resolved at the first cut; kNoVariant = failed
+  std::atomic<uint32_t> blocks_per_sm{0};    // occupancy of the variant as first launched; 0 = not known
+  // What the program sets on the original, the variant gets before its next launch; per context.
+  std::atomic<CUcontext> mirrored_context{nullptr};             // where the variant was made equal
+  std::atomic<uint32_t> attributes{0}, mirrored{0};             // changes made; of those the variant has
+  std::atomic<uint32_t> cache_config{0}, shared_mem_config{0};  // 1 + what was set; these cannot be asked
 };
 
 inline constexpr uint32_t kKernelSlots = 8192;

@@ -12,14 +12,16 @@ using gate::Admission;
 using gate::Call;
 using gate::LaunchCall;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint32_t kMaxParams = 256;       // more pointers than this and the launch is not cut
+constexpr uint32_t kMaxParams = 256;  // more pointers than this and the launch is not cut
+constexpr uint32_t kMostPadding = 16;
 constexpr uint32_t kMaxParamBytes = 4096;  // of `extra` launches that are rebuilt on the stack
+CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});  // tried, or refused for good
 constexpr uint32_t kGuessedSms = 64, kPilotBlocksPerSm = 2;
 constexpr uint32_t kExpiriesBeforeWhole = 8;
 
 constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
 
-CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&) noexcept {
+CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept {
   return nullptr;
 }
 
@@ -48,6 +50,33 @@ bool parse_extra(void** extra, const void** buffer, size_t* bytes) {
       return false;
   }
   return *buffer && *bytes;
+}
+
+// What the driver would refuse as a whole may look harmless in pieces.
+bool within_limits(const LaunchCall& launch) {
+  constexpr uint32_t kMaxX = 0x7fffffff, kMaxYZ = 0xffff;
+  return launch.grid[0] <= kMaxX && launch.grid[1] <= kMaxYZ && launch.grid[2] <= kMaxYZ &&
+         !(launch.params && launch.extra);
+}
+
+// The context that the launch runs in: its stream's, which for a CUkernel need not be the current one. Null
+// if it is not the current one, or not known: then attributes cannot be compared.
+CUcontext context_of(const LaunchCall& launch) {
+  const auto& real = driver_api::real();
+  CUcontext current = nullptr, of_stream = nullptr;
+  if (real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) return nullptr;
+  const uint64_t stream = reinterpret_cast<uint64_t>(launch.stream.stream);
+  if (stream <= reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD)) return current;
+  if (real.cuStreamGetCtx(launch.stream.stream, &of_stream) != CUDA_SUCCESS) return nullptr;
+  return of_stream == current ? current : nullptr;
+}
+
+// The variant, if nothing has to be done before it may be launched in this context; else null.
+CUfunction ready_variant(const gate::KernelRecord& kernel, CUcontext context) {
+  if (kernel.mirrored_context.load(std::memory_order_acquire) != context) return nullptr;  // pairs: resolver
+  if (kernel.mirrored.load(kRelaxed) != kernel.attributes.load(kRelaxed)) return nullptr;
+  const CUfunction variant = kernel.variant.load(kRelaxed);
+  return variant == kNoVariant ? nullptr : variant;
 }
 
 uint64_t sms() {
@@ -98,9 +127,13 @@ struct Params {
     size_t bytes = 0;
     if (!launch.extra || !parse_extra(launch.extra, &source, &bytes)) return false;
     origin_offset = kernel.origin_offset;
-    if (bytes > origin_offset || origin_offset > kMaxParamBytes) return false;
-    memcpy(buffer, source, bytes);
-    memset(buffer + bytes, 0, origin_offset - bytes);
+    // The origin begins at the first multiple of 4 behind the parameters; a structure of the program's may be
+    // padded beyond that. Anything else is for the driver to judge.
+    if (bytes + 3 < origin_offset || bytes >= origin_offset + kMostPadding) return false;
+    if (origin_offset > kMaxParamBytes) return false;
+    const size_t used = bytes < origin_offset ? bytes : origin_offset;
+    memcpy(buffer, source, used);
+    memset(buffer + used, 0, origin_offset - used);
     buffer_bytes = origin_offset + sizeof origin;
     by_pointer = false;
     void* const form[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &buffer_bytes,
@@ -116,7 +149,7 @@ struct Params {
 
 }  // namespace
 
-CUfunction (*g_resolve_variant)(gate::KernelRecord&, const LaunchCall&) noexcept = no_resolver;
+CUfunction (*g_resolve_variant)(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept = no_resolver;
 constinit std::atomic<uint32_t> g_sm_count{0};
 constinit std::atomic<uint32_t> g_forbidden{0};
 
@@ -157,7 +190,7 @@ bool allowed(const gate::KernelRecord& kernel) {
 bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
   if (!allowed(kernel)) return false;
   const gate::Plan plan = gate::current_plan();
-  if (!plan.managed || plan.slice_ns == 0 || !harmless(launch.config)) return false;
+  if (!plan.managed || plan.slice_ns == 0 || !harmless(launch.config) || !within_limits(launch)) return false;
   const uint64_t blocks = launch.blocks();
   if (blocks < 2) return false;
   if (plan.width_blocks && blocks > plan.width_blocks) return true;
@@ -168,9 +201,10 @@ bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const ga
 
 bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, CUresult* result) {
   LaunchCall slice = original;
-  slice.function = kernel.variant.load(std::memory_order_acquire);  // pairs with the resolver
-  if (!slice.function || original.shared_bytes > kernel.variant_shared_bytes.load(kRelaxed))
-    slice.function = g_resolve_variant(kernel, original);
+  const CUcontext context = context_of(original);
+  if (!context) return false;
+  slice.function = ready_variant(kernel, context);
+  if (!slice.function) slice.function = g_resolve_variant(kernel, original, context);
   if (!slice.function) return false;
   Params params;
   if (!params.prepare(original, kernel)) return false;
@@ -225,7 +259,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (*result != CUDA_SUCCESS) {
       if (done != 0)
         return true;  // part of the work is enqueued: the program gets this error, as for any launch
-      kernel.variant.store(reinterpret_cast<CUfunction>(uintptr_t{1}), kRelaxed);
+      kernel.variant.store(kNoVariant, kRelaxed);
       return false;
     }
     done += n;

@@ -37,8 +37,10 @@ bool wanted(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, co
 bool launch(const gate::LaunchCall& launch, gate::KernelRecord& kernel, gate::Timing* timing,
             CUresult* result);
 
-// Slow path, set by interpose/track: the variant's handle, or null.
-extern CUfunction (*g_resolve_variant)(gate::KernelRecord& kernel, const gate::LaunchCall& launch) noexcept;
+// Slow path, set by interpose/track: the variant's handle, with the original's attributes in `context`, or
+// null.
+extern CUfunction (*g_resolve_variant)(gate::KernelRecord& kernel, const gate::LaunchCall& launch,
+                                       CUcontext context) noexcept;
 extern constinit std::atomic<uint32_t> g_sm_count;   // of the client's GPU; 0 = not known yet
 extern constinit std::atomic<uint32_t> g_forbidden;  // 1: TESSERA_SLICE=0, or holds expired again and again
 

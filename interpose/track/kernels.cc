@@ -68,8 +68,6 @@ void drop_kernels(void* owner) {
 constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;
 CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
 
-// First cut of a kernel: the variant's handle from the driver. Not while a capture is open (loading may be
-// lazy).
 // A kernel of the record's image by name, as launches take it: a CUkernel stands in for its function there
 // (cuda.h, cuLaunchKernel). Null if there is none.
 CUfunction launchable(const KernelRecord& kernel, const char* name) {
@@ -90,36 +88,49 @@ CUfunction function_of(const KernelRecord& kernel, CUfunction handle) {
   return function;
 }
 
-// What the program allowed the original, the variant needs too.
-void mirror_attributes(CUfunction original, CUfunction variant) {
+// What the program set on the original, the variant needs, too; false: it cannot have it.
+bool mirror_attributes(const KernelRecord& kernel, CUfunction original, CUfunction variant) {
   const auto& real = driver_api::real();
-  if (!original || !variant) return;
+  if (!original || !variant) return false;
+  // A cluster's shape may also be fixed by the function itself.
+  for (const CUfunction_attribute attribute :
+       {CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH}) {
+    int value = 0;
+    if (real.cuFuncGetAttribute(&value, attribute, original) == CUDA_SUCCESS && value > 0) return false;
+  }
   for (const CUfunction_attribute attribute : {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT}) {
-    int value = -1;
-    if (real.cuFuncGetAttribute(&value, attribute, original) == CUDA_SUCCESS && value >= 0)
-      real.cuFuncSetAttribute(variant, attribute, value);
+    int value = -1, has = -1;
+    if (real.cuFuncGetAttribute(&value, attribute, original) != CUDA_SUCCESS || value < 0) continue;
+    if (real.cuFuncGetAttribute(&has, attribute, variant) == CUDA_SUCCESS && has == value) continue;
+    if (real.cuFuncSetAttribute(variant, attribute, value) != CUDA_SUCCESS) return false;
   }
+  if (const uint32_t set = kernel.cache_config.load(kRelaxed))
+    if (real.cuFuncSetCacheConfig(variant, CUfunc_cache(set - 1)) != CUDA_SUCCESS) return false;
+  if (const uint32_t set = kernel.shared_mem_config.load(kRelaxed))
+    if (real.cuFuncSetSharedMemConfig(variant, CUsharedconfig(set - 1)) != CUDA_SUCCESS) return false;
+  return true;
 }
 
-CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch) noexcept {
+CUfunction variant_of(const KernelRecord& kernel) {
+  char name[1024];
+  const size_t bytes = strlen(kernel.name);
+  if (bytes + kSuffixBytes >= sizeof name) return nullptr;
+  memcpy(name, kernel.name, bytes);
+  memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
+  return launchable(kernel, name);
+}
+
+// In the caller's thread, in `context`. Not while a capture is open (loading may be lazy).
+CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch, CUcontext context) noexcept {
   CUfunction variant = kernel.variant.load(std::memory_order_acquire);
   if (variant == kNoVariant || !gate::enter_driver()) return nullptr;
   const auto& real = driver_api::real();
-  if (!variant) {
-    char name[1024];
-    const size_t bytes = strlen(kernel.name);
-    if (bytes + kSuffixBytes < sizeof name) {
-      memcpy(name, kernel.name, bytes);
-      memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
-      variant = launchable(kernel, name);
-    }
-    if (!variant) variant = kNoVariant;
-  }
-  if (variant != kNoVariant && launch.shared_bytes > kernel.variant_shared_bytes.load(kRelaxed)) {
-    mirror_attributes(function_of(kernel, launchable(kernel, kernel.name)), function_of(kernel, variant));
-    kernel.variant_shared_bytes.store(launch.shared_bytes, kRelaxed);
-  }
+  const uint32_t changes = kernel.attributes.load(std::memory_order_acquire);  // before they are read
+  if (!variant) variant = variant_of(kernel);
+  if (!variant || !mirror_attributes(kernel, function_of(kernel, launchable(kernel, kernel.name)),
+                                     function_of(kernel, variant)))
+    variant = kNoVariant;
   int per_sm = 0;
   if (variant != kNoVariant && kernel.blocks_per_sm.load(kRelaxed) == 0 &&
       real.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, variant, int(launch.threads()),
@@ -127,7 +138,9 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch)
       per_sm > 0)
     kernel.blocks_per_sm.store(uint32_t(per_sm), kRelaxed);
   gate::leave_driver();
-  kernel.variant.store(variant, std::memory_order_release);
+  kernel.variant.store(variant, kRelaxed);
+  kernel.mirrored.store(changes, kRelaxed);
+  kernel.mirrored_context.store(context, std::memory_order_release);  // pairs with ready_variant
   return variant == kNoVariant ? nullptr : variant;
 }
 
@@ -142,6 +155,7 @@ void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) no
         .fetch_add(1, kRelaxed);
   auto* entry = new (std::nothrow) Owner{owner, is_library, nullptr, nullptr};
   if (!entry) return;
+  image_unloaded(owner);  // the handle of an image that ended with its context, used again
   entry->image = image.release();
   if (!entry->image->keep_text) entry->image->text = std::string();  // the driver has copied it
   const Lock lock;
@@ -170,9 +184,11 @@ void module_of_library(CUmodule module, CUlibrary library) noexcept {
 
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
   if (!handle || !name) return;
+  const Lock lock;
+  const KernelRecord* known = gate::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
+  if (known && known->owner == owner && strcmp(known->name, name) == 0) return;  // asked again
   auto* record = new (std::nothrow) KernelRecord;
   if (!record) return;
-  const Lock lock;
   const Owner* o = owner_of(owner);
   record->owner = owner;
   record->owner_is_library = is_library;
@@ -199,6 +215,14 @@ void kernel_function(CUkernel kernel, CUfunction function) noexcept {
   const Lock lock;
   if (KernelRecord* record = gate::find_kernel(reinterpret_cast<CUfunction>(kernel)))
     set_kernel(function, record);
+}
+
+void attribute_set(const void* handle, const CUfunc_cache* cache, const CUsharedconfig* shared) noexcept {
+  KernelRecord* record = gate::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
+  if (!record) return;
+  if (cache) record->cache_config.store(1 + uint32_t(*cache), kRelaxed);
+  if (shared) record->shared_mem_config.store(1 + uint32_t(*shared), kRelaxed);
+  record->attributes.fetch_add(1, std::memory_order_release);  // pairs with resolve_variant
 }
 
 bool is_variant_name(const char* name) {

@@ -213,3 +213,28 @@ extern "C" CUresult hook_cuLibraryGetKernelCount(unsigned* count, CUlibrary libr
   if (result == CUDA_SUCCESS && best_effort()) *count -= track::variants_in(library);
   return result;
 }
+
+// Attributes of kernels.
+static CUresult attribute_set(CUresult result, const void* kernel, const CUfunc_cache* cache = nullptr,
+                              const CUsharedconfig* shared = nullptr) {
+  if (result == CUDA_SUCCESS && live()) track::attribute_set(kernel, cache, shared);
+  return result;
+}
+extern "C" CUresult hook_cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute,
+                                            int value) noexcept {
+  return attribute_set(real().cuFuncSetAttribute(f, attribute, value), f);
+}
+extern "C" CUresult hook_cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
+                                              CUdevice device) noexcept {
+  return attribute_set(real().cuKernelSetAttribute(attribute, value, kernel, device), kernel);
+}
+extern "C" CUresult hook_cuFuncSetCacheConfig(CUfunction f, CUfunc_cache config) noexcept {
+  return attribute_set(real().cuFuncSetCacheConfig(f, config), f, &config);
+}
+extern "C" CUresult hook_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config,
+                                                CUdevice device) noexcept {
+  return attribute_set(real().cuKernelSetCacheConfig(kernel, config, device), kernel, &config);
+}
+extern "C" CUresult hook_cuFuncSetSharedMemConfig(CUfunction f, CUsharedconfig config) noexcept {
+  return attribute_set(real().cuFuncSetSharedMemConfig(f, config), f, nullptr, &config);
+}

@@ -48,6 +48,8 @@ void image_unloaded(void* owner) noexcept;
 void module_of_library(CUmodule module, CUlibrary library) noexcept;
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept;
 void kernel_function(CUkernel kernel, CUfunction function) noexcept;
+// The program changed the original (function or kernel handle): the variant follows before its next launch.
+void attribute_set(const void* handle, const CUfunc_cache* cache, const CUsharedconfig* shared) noexcept;
 bool is_variant_name(const char* name);
 uint32_t variants_in(void* owner) noexcept;  // kernels that we added to this image
 

@@ -1,0 +1,283 @@
+// Launches that are cut, in every form a program may give them, against the software GPU.
+#include <array>
+
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+using driver_api::real;
+
+class Cutting : public test::Soft {
+ public:
+  void SetUp() override {
+    Soft::SetUp();
+    ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+  }
+  void TearDown() override {
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+    Soft::TearDown();
+  }
+  CUfunction variant_of(CUfunction f) { return gate::find_kernel(f)->variant.load(); }
+  // shared_stamp<<<64, 64, bytes>>>: slices, or -1 if the driver refuses.
+  int shared_stamp(CUfunction f, uint32_t bytes) {
+    CUdeviceptr out = zeros(64 * 64);
+    void* params[] = {&out};
+    CUresult result = CUDA_SUCCESS;
+    const uint64_t n = cut_of([&] { result = launch3(f, {64, 1, 1}, 64, params, bytes); });
+    const auto words = read(out, 64 * 64);
+    if (result != CUDA_SUCCESS) return -1;
+    for (uint32_t i = 0; i < words.size(); i++) EXPECT_EQ(words[i], i / 64 + 64);
+    return int(n);
+  }
+
+  CUmodule module = nullptr;
+};
+
+TEST_F(Cutting, ParametersInABuffer) {
+  const CUfunction f = function_of(module, "stamp");
+  for (const size_t bytes : {size_t(12), size_t(16)}) {  // with and without the padding at the end
+    CUdeviceptr out = zeros(64 * 32);
+    alignas(8) unsigned char buffer[16] = {};
+    const uint32_t salt = 11;
+    memcpy(buffer, &out, 8);
+    memcpy(buffer + 8, &salt, 4);
+    size_t n_bytes = bytes;
+    std::array<std::array<void*, 5>, 2> orders = {
+        {{CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &n_bytes, CU_LAUNCH_PARAM_END},
+         {CU_LAUNCH_PARAM_BUFFER_SIZE, &n_bytes, CU_LAUNCH_PARAM_BUFFER_POINTER, buffer,
+          CU_LAUNCH_PARAM_END}}};
+    for (auto& extra : orders) {
+      EXPECT_GT(cut_of([&] {
+                  EXPECT_EQ(launch3(f, {64, 1, 1}, 32, nullptr, 0, extra.data()), CUDA_SUCCESS);
+                }),
+                1u);
+    }
+    const auto words = read(out, 64 * 32);
+    for (uint32_t i = 0; i < words.size(); i++)
+      ASSERT_EQ(words[i], 2 * (i / 32 * 1000 + i % 32 + salt + 64 * 7 + 3)) << i;
+  }
+}
+
+TEST_F(Cutting, BigParametersByPointerAndByBuffer) {
+  struct Big {
+    CUdeviceptr out;
+    uint32_t words[1000];
+  } p = {};
+  for (uint32_t i = 0; i < 1000; i++) p.words[i] = i * i;
+  p.out = zeros(64 * 32);
+  const CUfunction f = function_of(module, "big");
+  void* params[] = {&p.out, p.words};
+  size_t bytes = sizeof p;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &p, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_GT(cut_of([&] { EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params), CUDA_SUCCESS); }), 1u);
+  EXPECT_GT(cut_of([&] { EXPECT_EQ(launch3(f, {64, 1, 1}, 32, nullptr, 0, extra), CUDA_SUCCESS); }), 1u);
+  const auto words = read(p.out, 64 * 32);
+  for (uint32_t i = 0; i < words.size(); i++) {
+    const uint32_t at = (i / 32 * 31 + i % 32) % 1000;
+    ASSERT_EQ(words[i], 2 * (at * at + 64)) << i;
+  }
+}
+
+TEST_F(Cutting, ParametersAtTheLimitAreRight) {
+  struct Huge {
+    CUdeviceptr out;
+    uint32_t words[1018];
+  } p = {};
+  for (uint32_t i = 0; i < 1018; i++) p.words[i] = i ^ 77;
+  p.out = zeros(64 * 32);
+  const CUfunction f = function_of(module, "huge");
+  void* params[] = {&p.out, p.words};
+  size_t bytes = sizeof p;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &p, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params), CUDA_SUCCESS);
+  EXPECT_EQ(launch3(f, {64, 1, 1}, 32, nullptr, 0, extra), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  const auto words = read(p.out, 64 * 32);
+  for (uint32_t i = 0; i < words.size(); i++)
+    ASSERT_EQ(words[i], 2 * ((i / 32 * 31 + i % 32) % 1018 ^ 77)) << i;
+}
+
+// A launch that the driver refuses is refused the same way, and nothing of it has run.
+TEST_F(Cutting, WhatTheDriverRefusesIsNotSavedByCutting) {
+  const CUfunction f = function_of(module, "stamp");
+  CUdeviceptr out = zeros(64 * 32);
+  uint32_t salt = 0;
+  void* params[] = {&out, &salt};
+  size_t bytes = 0;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  const auto both = [&](std::vector<uint32_t> grid, uint32_t block, void** p, void** e) {
+    const CUresult ours = launch3(f, grid, block, p, 0, e);
+    EXPECT_EQ(ours, real().cuLaunchKernel(f, grid[0], grid[1], grid[2], block, 1, 1, 0, nullptr, p, e));
+    return ours;
+  };
+  EXPECT_NE(both({64, 70'000, 1}, 32, params, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(both({64, 1, 70'000}, 32, params, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(both({64, 1, 1}, 2'000, params, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(both({64, 1, 1}, 32, params, extra), CUDA_SUCCESS);
+  EXPECT_NE(both({64, 1, 1}, 32, nullptr, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  for (uint32_t word : read(out, 64 * 32)) ASSERT_EQ(word, 0u);
+}
+
+TEST_F(Cutting, AttributesFollowTheOriginalAlsoLaterOnes) {
+  const CUfunction f = function_of(module, "shared_stamp");
+  EXPECT_GT(shared_stamp(f, 256), 1);
+  ASSERT_NE(variant_of(f), nullptr);
+  EXPECT_EQ(shared_stamp(f, 100'000), -1);  // the program did not ask for so much
+  ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100'000),
+            CUDA_SUCCESS);
+  const CUfunction again = function_of(module, "shared_stamp");  // asked for again: the same kernel
+  EXPECT_EQ(again, f);
+}
+
+TEST_F(Cutting, SharedMemoryBeyondTheDefaultAfterTheFirstCut) {
+  const CUfunction f = function_of(module, "shared_stamp");
+  EXPECT_GT(shared_stamp(f, 256), 1);
+  ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100'000),
+            CUDA_SUCCESS);
+  EXPECT_GT(shared_stamp(f, 100'000), 1);
+  int bytes = 0;
+  ASSERT_EQ(real().cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, variant_of(f)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(bytes, 100'000);
+  // Taken back: what the driver refuses of the original, the variant must not do.
+  ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1'000), CUDA_SUCCESS);
+  EXPECT_EQ(shared_stamp(f, 100'000), -1);
+  ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50), CUDA_SUCCESS);
+}
+
+TEST_F(Cutting, CarveoutAndCacheConfigurationAreMirrored) {
+  const CUfunction f = function_of(module, "stamp");
+  ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50), CUDA_SUCCESS);
+  EXPECT_GT(stamp(f), 1u);
+  int carveout = 0;
+  ASSERT_EQ(
+      real().cuFuncGetAttribute(&carveout, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, variant_of(f)),
+      CUDA_SUCCESS);
+  EXPECT_EQ(carveout, 50);
+  // There is no question for the cache configuration: what reaches the driver is counted.
+  static CUfunction seen = nullptr;
+  static CUfunc_cache config = CU_FUNC_CACHE_PREFER_NONE;
+  auto& slots = driver_api::mutable_real_for_tests();
+  const auto before = slots.cuFuncSetCacheConfig;
+  slots.cuFuncSetCacheConfig = [](CUfunction of, CUfunc_cache c) {
+    seen = of;
+    config = c;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(hook_cuFuncSetCacheConfig(f, CU_FUNC_CACHE_PREFER_L1), CUDA_SUCCESS);
+  EXPECT_EQ(seen, f);
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_EQ(seen, variant_of(f));
+  EXPECT_EQ(config, CU_FUNC_CACHE_PREFER_L1);
+  seen = nullptr;
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_EQ(seen, nullptr);  // once
+  slots.cuFuncSetCacheConfig = before;
+}
+
+TEST_F(Cutting, AttributesOfALibraryKernel) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(
+      hook_cuLibraryLoadData(&library, bytes_of("cut.ptx").data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "shared_stamp"), CUDA_SUCCESS);
+  const auto f = reinterpret_cast<CUfunction>(kernel);
+  EXPECT_GT(shared_stamp(f, 256), 1);
+  ASSERT_EQ(hook_cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100'000, kernel, 0),
+            CUDA_SUCCESS);
+  EXPECT_GT(shared_stamp(f, 100'000), 1);
+  // The function of this context is the same kernel.
+  CUfunction of = nullptr;
+  ASSERT_EQ(hook_cuKernelGetFunction(&of, kernel), CUDA_SUCCESS);
+  EXPECT_GT(shared_stamp(of, 90'000), 1);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+TEST_F(Cutting, ClusterShapeOfTheFunctionForbidsCutting) {
+  const CUfunction f = function_of(module, "stamp");
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto before = slots.cuFuncGetAttribute;
+  slots.cuFuncGetAttribute = [](int* value, CUfunction_attribute attribute, CUfunction of) {
+    if (attribute != CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) return before(value, attribute, of);
+    *value = 2;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(stamp(f), 0u);
+  slots.cuFuncGetAttribute = before;
+}
+
+TEST_F(Cutting, ExtendedLaunchAndPerThreadStream) {
+  const CUfunction f = function_of(module, "stamp");
+  CUdeviceptr out = zeros(64 * 32);
+  uint32_t salt = 3;
+  void* params[] = {&out, &salt};
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  CUlaunchConfig config{};
+  config.gridDimX = 64, config.gridDimY = 1, config.gridDimZ = 1;
+  config.blockDimX = 32, config.blockDimY = 1, config.blockDimZ = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  EXPECT_GT(cut_of([&] { EXPECT_EQ(hook_cuLaunchKernelEx(&config, f, params, nullptr), CUDA_SUCCESS); }), 1u);
+  EXPECT_GT(cut_of([&] { EXPECT_EQ(hook_cuLaunchKernelEx_ptsz(&config, f, params, nullptr), CUDA_SUCCESS); }),
+            1u);
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;  // all blocks at once: never cut
+  attribute.value.cooperative = 1;
+  EXPECT_EQ(cut_of([&] { hook_cuLaunchKernelEx(&config, f, params, nullptr); }), 0u);
+  read(out, 64 * 32);
+}
+
+// A device without stream memory operations: completion is seen by events.
+TEST_F(Cutting, EventsInsteadOfStreamWrites) {
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto ask = slots.cuDeviceGetAttribute;
+  static const auto write = slots.cuStreamWriteValue32_v2;
+  static constinit std::atomic<int> writes = 0;
+  slots.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice device) {
+    if (attribute != CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 &&
+        attribute != CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
+      return ask(value, attribute, device);
+    *value = 0;
+    return CUDA_SUCCESS;
+  };
+  slots.cuStreamWriteValue32_v2 = [](CUstream, CUdeviceptr, cuuint32_t, unsigned) {
+    writes++;
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  track::context_ended(nullptr);  // as after a reset: markers are made anew
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(gate::g_markers.use_events.load(), 1u);
+  lease(ipc::abi::kLeaseGranted, 200'000, 1'000);  // a window that has to be seen draining
+  const CUfunction f = function_of(module, "stamp");
+  const CUstream stream = new_stream();
+  for (CUstream s : {static_cast<CUstream>(nullptr), stream}) {
+    for (int i = 0; i < 20; i++) {
+      CUdeviceptr out = zeros(64 * 32);
+      uint32_t salt = 1;
+      void* params[] = {&out, &salt};
+      EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params, 0, nullptr, s), CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuStreamSynchronize(s), CUDA_SUCCESS);
+      const auto words = read(out, 64 * 32);
+      for (uint32_t k = 0; k < words.size(); k++)
+        ASSERT_EQ(words[k], k / 32 * 1000 + k % 32 + 1 + 64 * 7 + 3);
+    }
+  }
+  EXPECT_GT(slices(), 40u);
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(writes.load(), 0);
+  EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  slots.cuDeviceGetAttribute = ask;
+  slots.cuStreamWriteValue32_v2 = write;
+  track::context_ended(nullptr);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  EXPECT_EQ(gate::g_markers.use_events.load(), 0u);
+}
+
+}  // namespace
+}  // namespace tessera
