@@ -132,6 +132,9 @@ bool push_record(const abi::Record& record) {
 void become_busy(uint32_t resource_class, uint64_t function) {
   const Link* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) != Role::kProtected) return;
+  // relaxed: a hint; whoever begins on the old one began a moment earlier
+  if (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseDefer) [[unlikely]]
+    defer(link);
   uint32_t burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
   if (burst == 0) burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
   const uint64_t now = clock_ns();

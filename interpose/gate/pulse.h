@@ -19,6 +19,11 @@ namespace tessera::gate {
 // Slow half of begin_work: the first launch after idle. `function` is its handle, 0 for a copy.
 void become_busy(uint32_t resource_class, uint64_t function);
 
+// Start of a burst under kLeaseDefer: waits for watched pulses that go first (a higher level; the same level
+// with the earlier deadline), at most the hold limit and the client's own SLO. Returns at once if another
+// thread of this process began the burst. System calls only while it waits.
+void defer(const Link* link);
+
 // Helper thread, while busy: what the program launched since the last call, as votes for the burst's class;
 // the page gets the latest one's. Two or three per burst suffice.
 void sample_class();

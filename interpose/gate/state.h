@@ -36,6 +36,7 @@ inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;
 struct Watch {                              // a protected peer's page, read-only; or an idle dummy
   std::atomic<const abi::PulsePage*> page;  // helper thread writes; release / acquire
   std::atomic<uint32_t> priority;           // of the peer
+  std::atomic<uint64_t> slo_ns;             // of the peer, 0 = none
 };
 
 struct alignas(64) State {

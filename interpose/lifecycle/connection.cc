@@ -142,25 +142,31 @@ void withdraw(bool hold_on_loss) {
   }
 }
 
-void watch_peer(uint32_t client_id, uint32_t priority, ipc::Mapping&& page) {
+void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {
   if (!page.valid() || page.bytes() < kPageBytes) return;
-  for (uint32_t i = 0; i < gate::kWatched; i++) {
-    Watched& w = g_watched[i];
-    if (w.used && w.client_id != client_id) continue;
-    void* mapped = page.leak();
-    if (w.page) {  // put it where the retired page was: addresses are reused, launches never see a hole
-      void* moved = mremap(mapped, kPageBytes, kPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, w.page);
-      if (moved == MAP_FAILED) return;
-      mapped = moved;
+  uint32_t at = gate::kWatched;  // its own place, if its terms changed; else the first free one
+  for (uint32_t i = gate::kWatched; i-- > 0;) {
+    if (!g_watched[i].used) at = i;
+    if (g_watched[i].used && g_watched[i].client_id == client_id) {
+      at = i;
+      break;
     }
-    w = {client_id, mapped, true};
-    g_state.watch[i].priority.store(priority, kRelaxed);
-    g_state.watch[i].page.store(static_cast<const abi::PulsePage*>(mapped), std::memory_order_release);
-    if (g_state.n_watched.load(kRelaxed) < i + 1) g_state.n_watched.store(i + 1, std::memory_order_release);
-    return;
   }
   // More than kWatched: revocation by the daemon reaches us instead. The mapping unmaps itself, nobody saw
   // it.
+  if (at == gate::kWatched) return;
+  Watched& w = g_watched[at];
+  void* mapped = page.leak();
+  if (w.page) {  // put it where the retired page was: addresses are reused, launches never see a hole
+    void* moved = mremap(mapped, kPageBytes, kPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, w.page);
+    if (moved == MAP_FAILED) return;
+    mapped = moved;
+  }
+  w = {client_id, mapped, true};
+  g_state.watch[at].priority.store(priority, kRelaxed);
+  g_state.watch[at].slo_ns.store(slo_ns, kRelaxed);
+  g_state.watch[at].page.store(static_cast<const abi::PulsePage*>(mapped), std::memory_order_release);
+  if (g_state.n_watched.load(kRelaxed) < at + 1) g_state.n_watched.store(at + 1, std::memory_order_release);
 }
 
 void unwatch_peer(uint32_t client_id) {

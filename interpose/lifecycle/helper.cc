@@ -103,7 +103,7 @@ bool listen(ipc::Attachment& a) {
       case ipc::PeerEvent::Kind::kNothing:
         return true;
       case ipc::PeerEvent::Kind::kPeerPulse:
-        watch_peer(event.client_id, event.priority, std::move(event.page));
+        watch_peer(event.client_id, event.priority, event.slo_ns, std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kPeerGone:
         unwatch_peer(event.client_id);
@@ -206,7 +206,7 @@ void* helper_main(void*) {
                                               .weight = c.weight,
                                               .slo_ns = c.slo_ns,
                                               .name = c.name,
-                                              .features = abi::kClientSetsPriority});
+                                              .features = abi::kClientSetsPriority | abi::kClientDefers});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);

@@ -6,7 +6,10 @@
 //                                   <- Welcome {client id, epoch} + [region, wake eventfd (, pulse)]
 //   PulseMapped {}                  ->  protected only: the page is mapped, it may be sealed and shared
 //   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running
-//                                   <- PeerPulse {client id, priority} + [pulse, read-only]; best-effort only
+//                                   <- PeerPulse {client id, priority, SLO} + [pulse, read-only]; again if
+//                                   they
+//                                      changed. To best-effort clients, and to protected ones that shall
+//                                      defer
 //                                   <- PeerGone {client id}
 //                                   <- SetPriority {priority} (+ [pulse]) the operator changed it
 //   PulseMapped {}                  ->  answer to a SetPriority that carried a pulse page
@@ -20,6 +23,9 @@
 //
 // Control (tessera ps), on a fresh connection: Query {} -> Reply packets of JSON text, the last with `last`
 // set.
+//
+// Control (tessera set), on a fresh connection to the control socket, whose file says who may: Control {} ->
+// Reply with one line of text, or Refused.
 //
 // A daemon that gets anything malformed counts it and closes that connection.
 #pragma once
@@ -46,6 +52,7 @@ enum MessageType : uint16_t {
   kKernelSeen = 11,
   kQuery = 16,
   kReply = 17,
+  kControl = 18,
 };
 
 struct MessageHeader {
@@ -72,6 +79,7 @@ static_assert(sizeof(Hello) == 128);
 // What a client's library can do; a daemon asks nothing else of it.
 enum ClientFeature : uint64_t {
   kClientSetsPriority = 1,  // obeys SetPriority
+  kClientDefers = 2,        // protected: watches the pulses that go first (kLeaseDefer)
 };
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
@@ -99,7 +107,9 @@ static_assert(sizeof(Device) == 56);
 struct PeerPulse {  // descriptor: pulse page, sealed
   MessageHeader header;
   uint32_t client_id, priority;
+  uint64_t slo_ns;  // 0 = none; older daemons end before it
 };
+static_assert(sizeof(PeerPulse) == 32);
 struct PeerGone {
   MessageHeader header;
   uint32_t client_id, reserved;
@@ -149,9 +159,29 @@ struct Query {  // on a fresh connection, instead of Hello
   uint32_t what;  // 0 = clients and GPUs
   uint32_t reserved;
 };
+// What an operator asks for; on the control socket only.
+enum ControlAction : uint32_t { kControlSet = 1, kControlReload = 2 };
+enum ControlField : uint32_t {  // what a set changes; the rest stays
+  kSetsPriority = 1,
+  kSetsWeight = 2,
+  kSetsSlo = 4,
+  kSetsPassthrough = 8,
+};
+struct Control {
+  MessageHeader header;
+  uint32_t action;  // ControlAction
+  uint32_t fields;  // ControlField bits; unknown ones are refused
+  uint32_t pid;     // whom: by process, or 0 and by name
+  uint32_t priority, weight, passthrough;
+  uint64_t slo_ns;
+  uint64_t reserved[3];
+  char name[kMaxNameBytes];  // NUL-terminated; every client that has it
+};
+static_assert(sizeof(Control) == 136);
 struct Reply {  // followed by header.bytes - sizeof(Reply) bytes of text
   MessageHeader header;
-  uint32_t last, reserved;
+  uint32_t last;
+  uint32_t code;  // 0: the text is the answer; else base::Code, and the text says why not
 };
 
 }  // namespace tessera::ipc::abi

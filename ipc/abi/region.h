@@ -67,19 +67,28 @@ struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint32_t flags;              // kLeasePacked, and above kLeaseClassShift the classes that it is for
-  uint64_t expires_ns;         // CLOCK_MONOTONIC; a granted lease is void afterwards
-  uint64_t window_ns;          // GPU time that may be in flight at once
-  uint64_t slice_ns;           // longest single launch; longer kernels are cut if they may be
-  uint32_t width_blocks;       // most blocks of one launch while packed; 0 = no limit
-  uint32_t marker_spacing_ns;  // completion markers at least this often
-  uint32_t max_hold_ms;        // total wait of one API call before it is launched anyway
-  uint32_t priority;           // current priority of this client, 0..7
-  uint32_t watch_spin_us;      // how long a held launch spins before it sleeps
-  uint32_t passthrough;        // 1: forward everything (operator's switch)
+  uint32_t flags;               // LeaseFlag, and above kLeaseClassShift the classes that it is for
+  uint64_t expires_ns;          // CLOCK_MONOTONIC; a granted lease is void afterwards
+  uint64_t window_ns;           // GPU time that may be in flight at once
+  uint64_t slice_ns;            // longest single launch; longer kernels are cut if they may be
+  uint32_t width_blocks;        // most blocks of one launch while packed; 0 = no limit
+  uint32_t marker_spacing_ns;   // completion markers at least this often
+  uint32_t max_hold_ms;         // total wait of one API call before it is launched anyway
+  uint32_t priority;            // current priority of this client, 0..7
+  uint32_t watch_spin_us;       // how long a held launch spins before it sleeps
+  uint32_t passthrough;         // 1: forward everything (operator's switch)
+  uint32_t long_width_percent;  // widest slice of a kernel whose single blocks last longer than slice_ns, of
+                                // a wave; 0 = 100
+  uint32_t slo_us;  // of this client, 0 = none
 };
 static_assert(sizeof(LeaseLine) == 64);
-inline constexpr uint32_t kLeasePacked = 1;  // may run beside busy protected work, within width
+enum LeaseFlag : uint32_t {
+  kLeasePacked = 1,    // may run beside busy protected work, within width
+  kLeaseTellBusy = 2,  // tell the daemon when a busy pulse holds a launch: it may have a packed lease to give
+  // Protected: at the start of a burst wait (bounded) for watched pulses that go first: of a higher level, or
+  // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
+  kLeaseDefer = 4,
+};
 // Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum
 // share); a client that does not know these bits reads it so.
 inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
 
@@ -244,13 +246,15 @@ PeerEvent next_event(const Attachment& a) {
     if (got == Receive::kNothing) return event;
     if (got != Receive::kPacket) break;
     if (packet.header().type == abi::kPeerPulse) {
-      const auto* m = packet_as<abi::PeerPulse>(packet);
-      if (m == nullptr || packet.n_fds != 1) break;
+      abi::PeerPulse m{};
+      if (packet.bytes < offsetof(abi::PeerPulse, slo_ns) || packet.n_fds != 1) break;
+      std::memcpy(&m, packet.data, std::min(packet.bytes, sizeof m));
       base::Result<Mapping> page = map_pulse(std::move(packet.fds[0]), kPulseSharedSeals, Access::kReadOnly);
       if (!page.ok()) break;
       event.kind = PeerEvent::Kind::kPeerPulse;
-      event.client_id = m->client_id;
-      event.priority = m->priority;
+      event.client_id = m.client_id;
+      event.priority = m.priority;
+      event.slo_ns = m.slo_ns;
       event.page = std::move(*page);
       return event;
     }
@@ -291,13 +295,14 @@ PeerEvent next_event(const Attachment& a) {
   return event;
 }
 
-base::Result<std::string> query(const std::string& socket_path, uint32_t what, uint32_t timeout_ms) {
+// One message on a connection of its own, and the text that answers it.
+static base::Result<std::string> ask(const std::string& socket_path, const void* message, size_t bytes,
+                                     uint32_t timeout_ms) {
   constexpr size_t kMaxText = 16 * base::kMiB;
   uint64_t deadline_ns = base::now_ns() + base::ms(timeout_ms);
   base::Result<base::ScopedFd> socket = connect_to(socket_path, deadline_ns);
   if (!socket.ok()) return socket.error();
-  abi::Query question{make_header(abi::kQuery, sizeof question), what, 0};
-  if (send_packet(socket->get(), &question, sizeof question) != Send::kSent)
+  if (send_packet(socket->get(), message, bytes) != Send::kSent)
     return error(Code::kUnavailable, "the daemon closed the connection");
   std::string text;
   for (;;) {
@@ -310,8 +315,20 @@ base::Result<std::string> query(const std::string& socket_path, uint32_t what, u
       return error(Code::kInvalid, "the daemon answered something else than a reply");
     text.append(reinterpret_cast<const char*>(packet.data) + sizeof(abi::Reply),
                 packet.bytes - sizeof(abi::Reply));
+    if (reply->last != 0 && reply->code != 0) return error(Code(reply->code), text);
     if (reply->last != 0) return text;
   }
+}
+
+base::Result<std::string> query(const std::string& socket_path, uint32_t what, uint32_t timeout_ms) {
+  const abi::Query question{make_header(abi::kQuery, sizeof question), what, 0};
+  return ask(socket_path, &question, sizeof question, timeout_ms);
+}
+
+base::Result<std::string> control(const std::string& control_path, abi::Control request,
+                                  uint32_t timeout_ms) {
+  request.header = make_header(abi::kControl, sizeof request);
+  return ask(control_path, &request, sizeof request, timeout_ms);
 }
 
 }  // namespace tessera::ipc

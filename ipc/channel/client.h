@@ -119,4 +119,9 @@ PeerEvent next_event(const Attachment& attachment);
 base::Result<std::string> query(const std::string& socket_path, uint32_t what = 0,
                                 uint32_t timeout_ms = 1000);
 
+// Asks for a change over the control socket (control_socket_path); its header is filled in here. The answer
+// is a line for people. Errors: what the daemon refuses with, kPermission if the socket file does not let us.
+base::Result<std::string> control(const std::string& control_path, abi::Control request,
+                                  uint32_t timeout_ms = 1000);
+
 }  // namespace tessera::ipc

@@ -19,6 +19,7 @@ namespace tessera::ipc {
 struct LeaseTerms {                  // the plain-data form of a LeaseLine, without its sequence
   uint32_t state = abi::kLeaseHold;  // abi::LeaseState
   bool packed = false;
+  bool tell_busy = false, defers = false;
   uint32_t packed_classes = 0;  // bit c: kernels of resource class c; 0 = any work
   uint64_t expires_ns = 0;
   uint64_t window_ns = 0, slice_ns = 0;
@@ -28,6 +29,8 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t priority = 0;
   uint32_t watch_spin_us = 0;
   uint32_t passthrough = 0;
+  uint32_t long_width_percent = 100;
+  uint32_t slo_us = 0;
   bool operator==(const LeaseTerms&) const = default;
 };
 
@@ -51,6 +54,8 @@ inline LeaseSnapshot lease_snapshot(const abi::LeaseLine& line) {
   s.terms.state = s.word & abi::kLeaseStateMask;
   const uint32_t flags = load(line.flags, relaxed);
   s.terms.packed = (flags & abi::kLeasePacked) != 0;
+  s.terms.tell_busy = (flags & abi::kLeaseTellBusy) != 0;
+  s.terms.defers = (flags & abi::kLeaseDefer) != 0;
   s.terms.packed_classes = (flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift;
   s.terms.expires_ns = load(line.expires_ns, relaxed);
   s.terms.window_ns = load(line.window_ns, relaxed);
@@ -61,6 +66,8 @@ inline LeaseSnapshot lease_snapshot(const abi::LeaseLine& line) {
   s.terms.priority = load(line.priority, relaxed);
   s.terms.watch_spin_us = load(line.watch_spin_us, relaxed);
   s.terms.passthrough = load(line.passthrough, relaxed);
+  s.terms.long_width_percent = load(line.long_width_percent, relaxed);
+  s.terms.slo_us = load(line.slo_us, relaxed);
   return s;
 }
 
@@ -79,8 +86,11 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   // saw.
   word = sequence | (terms.state & abi::kLeaseStateMask);
   if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
-  const uint32_t classes = (terms.packed_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask;
-  store(line.flags, terms.packed ? abi::kLeasePacked | classes : 0u, relaxed);
+  uint32_t flags = (terms.packed_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask;
+  flags = terms.packed ? flags | abi::kLeasePacked : 0;
+  if (terms.tell_busy) flags |= abi::kLeaseTellBusy;
+  if (terms.defers) flags |= abi::kLeaseDefer;
+  store(line.flags, flags, relaxed);
   store(line.expires_ns, terms.expires_ns, relaxed);
   store(line.window_ns, terms.window_ns, relaxed);
   store(line.slice_ns, terms.slice_ns, relaxed);
@@ -90,6 +100,8 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   store(line.priority, terms.priority, relaxed);
   store(line.watch_spin_us, terms.watch_spin_us, relaxed);
   store(line.passthrough, terms.passthrough, relaxed);
+  store(line.long_width_percent, terms.long_width_percent, relaxed);
+  store(line.slo_us, terms.slo_us, relaxed);
   // Release (within seq_cst): pairs with the acquire in lease_snapshot. seq_cst: the drain contract above.
   store(line.word, word, std::memory_order_seq_cst);
   return base::futex_wake_all(&line.word);

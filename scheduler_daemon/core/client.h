@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "ipc/abi/region.h"
@@ -33,7 +34,13 @@ struct Client {
   ipc::ClientMemory memory;
   ipc::RingReader ring;
   bool pulse_sealed = false;  // the owner has it mapped; others may have it
-  bool watched = false;       // its pulse was handed to the best-effort clients of its GPU
+  bool watched = false;       // its pulse is handed to the clients of its GPU that shall watch it
+  struct Watching {
+    uint32_t priority;
+    uint64_t slo_ns;
+    bool operator==(const Watching&) const = default;
+  };
+  std::map<uint32_t, Watching> watching;  // pulses that it was given, as it was told of them
 
   bool has_gpu = false;
   uint8_t uuid[16] = {};

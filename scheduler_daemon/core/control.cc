@@ -33,15 +33,10 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   if (change.weight) client.weight = *change.weight;
   if (change.slo_ns) client.slo_ns = *change.slo_ns;
   Gpu* gpu = gpu_of(client);
-  if (change.passthrough && *change.passthrough != client.passthrough) {
-    client.passthrough = *change.passthrough;
-    if (gpu != nullptr) {
-      if (client.passthrough) stop_watching(*gpu, client);
-      share_pulses(*gpu);
-    }
-  }
+  if (change.passthrough) client.passthrough = *change.passthrough;
+  if (client.passthrough) client.watched = false;
   if (gpu != nullptr)
-    gpu->dirty = true;
+    share_pulses(*gpu);
   else
     apply(client, {.grant = policy::Grant::kFree}, 0);
   peers_.log(Severity::kInfo, "client " + std::to_string(client.id) + " set: priority " +
@@ -61,32 +56,24 @@ base::Status Core::change_priority(Client& client, uint32_t priority) {
         Code::kUnsupported,
         "this program's library cannot change between best-effort and protected while it runs: "
         "restart the program with `tessera run --priority`");
-  Gpu* gpu = gpu_of(client);
   if (!crosses) {
     client.priority = priority;
-    if (gpu != nullptr && client.watched)
-      for (Client* watcher : gpu->clients)
-        if (!watcher->is_protected() && !send_pulse(*watcher, client))
-          unreachable_.push_back(watcher->connection);
     return base::ok();
   }
   if (priority > 0) {
     base::Status page = ipc::create_pulse(&client.memory, client.id, priority);
     if (!page.ok()) return page;
-  }
-  client.pulse_sealed = false;  // nobody may have its page until the client says that it is mapped
-  if (gpu != nullptr) stop_watching(*gpu, client);
-  client.priority = priority;
-  if (priority == 0) {
+    client.watching.clear();  // it forgets them by itself
+  } else {
     client.memory.pulse.reset();
     client.memory.pulse_fd.reset();
   }
+  client.pulse_sealed = client.watched = false;  // nobody may have its page until it says that it is mapped
+  client.priority = priority;
   abi::SetPriority m{ipc::make_header(abi::kSetPriority, sizeof m), priority, 0};
   int fd = client.memory.pulse_fd.get();
-  bool sent = peers_.send(client.connection, &m, sizeof m, &fd, priority > 0 ? 1 : 0);
-  if (sent && gpu != nullptr && priority == 0)
-    for (const Client* owner : gpu->clients) sent = sent && (!owner->watched || send_pulse(client, *owner));
-  if (!sent) unreachable_.push_back(client.connection);
+  if (!peers_.send(client.connection, &m, sizeof m, &fd, priority > 0 ? 1 : 0))
+    unreachable_.push_back(client.connection);
   return base::ok();
 }
 

@@ -230,9 +230,6 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   }
   gpu.clients.push_back(&client);
   gpu.dirty = true;
-  if (!client.is_protected())
-    for (const Client* owner : gpu.clients)
-      if (owner->watched && !send_pulse(client, *owner)) unreachable_.push_back(client.connection);
   share_pulses(gpu);
   return true;
 }
@@ -292,37 +289,58 @@ void Core::drop_unreachable() {
 
 // ---- pulses
 
+// Whose pulse does a client watch? Best-effort ones all that are shared, protected ones those that go first.
+bool Core::watches(const Client& watcher, const Client& owner) {
+  if (&watcher == &owner || !owner.watched) return false;
+  if (!watcher.is_protected()) return true;
+  if ((watcher.features & abi::kClientDefers) == 0) return false;
+  return owner.priority > watcher.priority ||
+         (owner.priority == watcher.priority && owner.slo_ns != 0 && watcher.slo_ns != 0);
+}
+
 void Core::share_pulses(Gpu& gpu) {
   auto n_watched =
       std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->watched; });
   for (Client* owner : gpu.clients) {
-    if (n_watched >= int64_t(abi::kMaxWatchedPulses)) return;
+    if (n_watched >= int64_t(abi::kMaxWatchedPulses)) break;
     if (!owner->pulse_sealed || owner->watched || owner->passthrough) continue;
     owner->watched = true;
     ++n_watched;
-    for (Client* watcher : gpu.clients)
-      if (!watcher->is_protected() && !send_pulse(*watcher, *owner))
-        unreachable_.push_back(watcher->connection);
   }
+  for (Client* watcher : gpu.clients)
+    if (!tell_pulses(gpu, *watcher)) unreachable_.push_back(watcher->connection);
+  gpu.dirty = true;
 }
 
-bool Core::send_pulse(const Client& watcher, const Client& owner) {
-  abi::PeerPulse m{ipc::make_header(abi::kPeerPulse, sizeof m), owner.id, owner.priority};
-  int fd = owner.memory.pulse_fd.get();
-  return peers_.send(watcher.connection, &m, sizeof m, &fd, 1);
-}
-
-void Core::tell_gone(Gpu& gpu, const Client& owner) {
-  abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), owner.id, 0};
-  for (const Client* watcher : gpu.clients)
-    if (!watcher->is_protected() && !peers_.send(watcher->connection, &m, sizeof m, nullptr, 0))
-      unreachable_.push_back(watcher->connection);
+// Brings what a client watches up to date.
+bool Core::tell_pulses(const Gpu& gpu, Client& watcher) {
+  for (auto it = watcher.watching.begin(); it != watcher.watching.end();) {
+    const bool kept = std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* owner) {
+      return owner->id == it->first && watches(watcher, *owner);
+    });
+    if (kept) {
+      ++it;
+      continue;
+    }
+    abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), it->first, 0};
+    it = watcher.watching.erase(it);
+    if (!peers_.send(watcher.connection, &m, sizeof m, nullptr, 0)) return false;
+  }
+  for (const Client* owner : gpu.clients) {
+    if (!watches(watcher, *owner)) continue;
+    const Client::Watching now{owner->priority, owner->slo_ns};
+    auto [it, is_new] = watcher.watching.try_emplace(owner->id, now);
+    if (!is_new && it->second == now) continue;
+    it->second = now;
+    abi::PeerPulse m{ipc::make_header(abi::kPeerPulse, sizeof m), owner->id, owner->priority, owner->slo_ns};
+    int fd = owner->memory.pulse_fd.get();
+    if (!peers_.send(watcher.connection, &m, sizeof m, &fd, 1)) return false;
+  }
+  return true;
 }
 
 void Core::stop_watching(Gpu& gpu, Client& owner) {
-  if (!owner.watched) return;
   owner.watched = false;
-  tell_gone(gpu, owner);
   share_pulses(gpu);  // an unwatched one may take the place
 }
 
@@ -425,18 +443,21 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   ++counters_.decisions;
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
+  // Packing is decided while a pulse is busy, and nobody else would tell that one is.
+  const bool tell_busy = o.mps && std::any_of(o.clients.begin(), o.clients.end(),
+                                              [](const policy::ClientView& c) { return c.burst_ns != 0; });
   uint64_t revocations = counters_.revocations;
   bool drained = true;
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
     uint64_t before = counters_.revocations;
-    apply(*managed[i], d.leases[i], now_ns);
+    apply(*managed[i], d.leases[i], now_ns, tell_busy);
     if (counters_.revocations != before) drained &= managed[i]->drained();
   }
   note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;
 }
 
-void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
+void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy) {
   static constexpr uint32_t kStates[] = {abi::kLeaseHold, abi::kLeaseGranted, abi::kLeaseFree};
   ipc::LeaseTerms terms;
   terms.state = kStates[size_t(lease.grant)];
@@ -450,6 +471,9 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns) {
   terms.marker_spacing_ns = lease.marker_spacing_ns;
   terms.max_hold_ms = uint32_t(settings_.parameters.max_hold_ns / base::kNsPerMs);
   terms.priority = client.priority;
+  terms.defers = client.is_protected() && !client.watching.empty();
+  terms.tell_busy = tell_busy && !client.is_protected();
+  terms.slo_us = uint32_t(std::min<uint64_t>(client.slo_ns / 1000, UINT32_MAX));
   terms.watch_spin_us = settings_.watch_spin_us;
   terms.passthrough = client.passthrough ? 1 : 0;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison

@@ -128,8 +128,8 @@ class Core {
 
   // Pulse pages and who watches them.
   void share_pulses(Gpu& gpu);
-  bool send_pulse(const Client& watcher, const Client& owner);
-  void tell_gone(Gpu& gpu, const Client& owner);
+  static bool watches(const Client& watcher, const Client& owner);
+  bool tell_pulses(const Gpu& gpu, Client& watcher);
   void stop_watching(Gpu& gpu, Client& owner);
   Gpu* gpu_of(const Client& client);
   base::Status change_priority(Client& client, uint32_t priority);
@@ -138,7 +138,7 @@ class Core {
   void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
-  void apply(Client& client, const policy::Lease& lease, uint64_t now_ns);
+  void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
   void consume_records(Client& client, uint64_t now_ns);
   void on_burst(Client& client, const ipc::abi::Record& record, uint64_t now_ns);
   uint64_t close_silent(uint64_t now_ns);

@@ -156,6 +156,109 @@ TEST_F(Pulse, FailedLaunchDoesNotStayOutstanding) {
   EXPECT_FALSE(busy());
 }
 
+// Protected among protected: only the start of a burst may wait, and only if the lease says so.
+class Defer : public Pulse {
+ protected:
+  void SetUp() override {
+    Pulse::SetUp();
+    region->lease.word = abi::kLeaseFree;
+    region->lease.flags = abi::kLeaseDefer;
+    region->lease.priority = 3;
+    region->lease.max_hold_ms = 10'000;
+    watch(&peer_, 5);
+    gate::g_state.watch[0].slo_ns.store(0);
+  }
+  void peer_busy(uint64_t since_ns) {
+    ++burst_;
+    ipc::pulse_set_busy(peer_, burst_, 0, burst_, since_ns);
+  }
+  void peer_idle() { ipc::pulse_try_idle(peer_, burst_, base::now_ns()); }
+  // A launch that must wait until the peer is idle.
+  void expect_deferred() {
+    null.reset();
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      launch();
+      done = true;
+    });
+    EXPECT_TRUE(eventually([&] { return std::atomic_ref(region->usage.holds).load() == 1; }));
+    EXPECT_FALSE(busy());
+    EXPECT_EQ(null.calls("cuLaunchKernel"), 0u);
+    peer_idle();
+    EXPECT_TRUE(eventually([&] { return done.load(); }));
+    other.join();
+    EXPECT_TRUE(busy());
+    EXPECT_GT(region->usage.held_ns, 0u);
+    EXPECT_EQ(region->usage.hold_expired, 0u);
+  }
+  abi::PulsePage peer_{};
+  uint32_t burst_ = 0;
+};
+
+TEST_F(Defer, ABurstWaitsForABusyHigherLevelAndALaunchWithinOneDoesNot) {
+  peer_busy(base::now_ns());
+  expect_deferred();
+  peer_busy(base::now_ns());
+  EXPECT_EQ(launch(), CUDA_SUCCESS);  // its burst runs
+  EXPECT_EQ(region->usage.holds, 1u);
+}
+
+TEST_F(Defer, NobodyWaitsForALowerLevelAStalePulseOrWithoutTheFlag) {
+  peer_busy(base::now_ns());
+  gate::g_state.watch[0].priority.store(3);  // no SLOs
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  hook_cuCtxSynchronize();
+  gate::g_state.watch[0].priority.store(5);
+  region->lease.flags = 0;
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  hook_cuCtxSynchronize();
+  region->lease.flags = abi::kLeaseDefer;
+  peer_busy(base::now_ns() - 2 * abi::kPulseStaleNs);
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.holds, 0u);
+}
+
+TEST_F(Defer, WithinALevelTheEarlierDeadlineGoesFirst) {
+  gate::g_state.watch[0].priority.store(3);
+  gate::g_state.watch[0].slo_ns.store(500'000'000);
+  region->lease.slo_us = 100'000;
+  peer_busy(base::now_ns());  // due in 500 ms, ours in 100
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.holds, 0u);
+  hook_cuCtxSynchronize();
+  peer_idle();
+  region->lease.slo_us = 9'000'000;  // ours is due much later now
+  peer_busy(base::now_ns());
+  expect_deferred();
+}
+
+TEST_F(Defer, TheWaitEndsAtTheHoldLimitOrTheSlo) {
+  peer_busy(base::now_ns());
+  region->lease.max_hold_ms = 5;
+  uint64_t before = base::now_ns();
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_GE(base::now_ns() - before, 4'900'000u);  // two clocks: a little slack
+  EXPECT_EQ(region->usage.hold_expired, 1u);
+  hook_cuCtxSynchronize();
+  region->lease.max_hold_ms = 10'000;
+  region->lease.slo_us = 3'000;
+  EXPECT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(region->usage.hold_expired, 2u);
+}
+
+TEST_F(Defer, DaemonLossEndsTheWait) {
+  peer_busy(base::now_ns());
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    launch();
+    done = true;
+  });
+  EXPECT_TRUE(eventually([&] { return std::atomic_ref(region->usage.holds).load() == 1; }));
+  lose_daemon();
+  EXPECT_TRUE(eventually([&] { return done.load(); }));
+  other.join();
+}
+
 // A thread that launched in its own stream and did not synchronise since must find the client busy, whatever
 // the others and the helper do. A moment of idle that is taken back at once is allowed (gate/pulse.h).
 void Pulse::race() {

@@ -13,6 +13,8 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   uint32_t word = 0;
   LeaseTerms terms{.state = abi::kLeaseGranted,
                    .packed = true,
+                   .tell_busy = true,
+                   .defers = true,
                    .packed_classes = 4,
                    .expires_ns = 50,
                    .window_ns = 1,
@@ -22,7 +24,9 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .max_hold_ms = 5,
                    .priority = 6,
                    .watch_spin_us = 7,
-                   .passthrough = 1};
+                   .passthrough = 1,
+                   .long_width_percent = 50,
+                   .slo_us = 9};
   lease_publish(line, word, terms);
   LeaseSnapshot s = lease_snapshot(line);
   EXPECT_EQ(s.terms, terms);

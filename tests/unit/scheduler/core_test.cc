@@ -483,6 +483,49 @@ TEST_F(CoreTest, SetAcrossTheBorderGivesOrTakesThePulsePage) {
   EXPECT_EQ(core_->snapshot(now_ns_).clients[1].priority, 0u);
 }
 
+TEST_F(CoreTest, ProtectedClientsWatchWhoGoesFirstIfTheirLibraryCan) {
+  auto join = [&](pid_t pid, uint32_t priority, uint64_t slo_ns, uint64_t features) {
+    Connection c = connect(pid);
+    abi::Hello h = hello(priority);
+    h.features = features;
+    h.slo_ns = slo_ns;
+    say(c, h);
+    say(c, kMapped);
+    say(c, device(1));
+    return c;
+  };
+  auto terms = [&](Connection c) {
+    auto region = ipc::map_shared(peers_.last(c, abi::kWelcome)->fds[0].get(), abi::kRegionBytes,
+                                  ipc::Access::kReadWrite);
+    return ipc::lease_snapshot(*region->as<abi::LeaseLine>(ipc::kLeaseOffset)).terms;
+  };
+  const uint64_t can = abi::kClientDefers | abi::kClientSetsPriority;
+  Connection high = join(1, 5, 0, can), low = join(2, 2, ms(50), can), old = join(3, 2, 0, 0);
+  run();
+  EXPECT_EQ(peers_.count(high, abi::kPeerPulse), 0u);
+  EXPECT_EQ(peers_.count(low, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(old, abi::kPeerPulse), 0u);
+  EXPECT_FALSE(terms(high).defers);
+  EXPECT_TRUE(terms(low).defers);
+  EXPECT_EQ(terms(low).slo_us, 50'000u);
+  EXPECT_FALSE(terms(old).defers);
+
+  Connection twin = join(4, 2, ms(20), can);  // same level, both with an SLO
+  run();
+  EXPECT_EQ(peers_.count(twin, abi::kPeerPulse), 2u);
+  EXPECT_EQ(peers_.count(low, abi::kPeerPulse), 2u);
+  EXPECT_EQ(reinterpret_cast<abi::PeerPulse*>(peers_.last(low, abi::kPeerPulse)->bytes.data())->slo_ns,
+            ms(20));
+  const uint32_t twin_id = core_->find_clients(4, "").at(0);
+  ASSERT_TRUE(core_->set_client(twin_id, {.slo_ns = 0}).ok());
+  EXPECT_EQ(peers_.count(low, abi::kPeerGone), 1u);
+  EXPECT_EQ(peers_.count(twin, abi::kPeerGone), 1u);
+  core_->disconnected(high);
+  EXPECT_EQ(peers_.count(low, abi::kPeerGone), 2u);
+  run();
+  EXPECT_FALSE(terms(low).defers);
+}
+
 TEST_F(CoreTest, ANewPolicyGrantsOnlyAfterEveryoneHasDrained) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();
@@ -541,6 +584,7 @@ TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
   auto burst = [&](uint32_t number) {
     ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
+    if ((trainer.lease().flags & abi::kLeaseTellBusy) != 0) notify(trainer);
     run(ms(2));
     run(ms(2));
     const bool packed = (trainer.lease().flags & abi::kLeasePacked) != 0;
@@ -562,6 +606,7 @@ TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   for (int i = 0; i < 20 && !packed; ++i) packed = burst(number++);
   ASSERT_TRUE(packed);
   ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
+  notify(trainer);
   run(ms(1));
   run(ms(1));
   const ipc::LeaseSnapshot lease = ipc::lease_snapshot(trainer.lease());
