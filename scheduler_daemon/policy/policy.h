@@ -57,6 +57,11 @@ struct Lease {
   uint64_t window_ns = 0, slice_ns = 0;
   uint32_t width_blocks = 0;  // 0 = no limit
   uint32_t marker_spacing_ns = 0;
+  // A kernel whose single blocks last longer than long_block_ns cannot be cut short, so its slices leave room
+  // for the first kernels of a burst instead: at most this much of a wave. 0 = every kernel fills waves.
+  uint64_t long_block_ns = 0;
+  uint32_t long_width_percent = 100;
+  uint32_t spin_ns = 0;  // a held launch watches for so long before it sleeps; 0 = the daemon's setting
   bool packed = false;
   bool yield = false;  // running kernels stop at a block boundary when a pulse becomes busy:
                        // persistent-thread variants, which only the simulator has; gates ignore it
@@ -88,6 +93,9 @@ class Policy {  // holds only what it must remember between decisions (virtual t
  public:
   virtual ~Policy() = default;
   virtual const char* name() const = 0;
+  // How long a watched pulse must be idle before gates start work by themselves. A policy that knows better
+  // holds the lease for longer.
+  virtual uint64_t gate_guard_ns(const Parameters& parameters) const { return parameters.guard_ns; }
   virtual Decision decide(const Observation& observation) = 0;
 };
 

@@ -8,203 +8,332 @@
 namespace tessera::policy {
 namespace {
 
-// Slices.
-constexpr uint64_t kSlicePerOverhead = 33;  // 3 % of slicing overhead
-constexpr uint64_t kLeastSlice_ns = base::us(100);
-constexpr uint64_t kSlicesInFlight = 3;  // one runs, one is ready, one is on its way
+// Turnaround and slices.
+constexpr uint64_t kLeastTurnaround_ns = base::us(100), kUnknownTurnaround_ns = base::us(300);
+constexpr double kTurnaroundPerTarget = 0.75;  // the rest is for cold caches and contention
+constexpr uint64_t kSlicePerOverhead = 33;     // 3 % of slicing overhead where the turnaround allows
+constexpr uint64_t kLeastPerOverhead = 10;     // and never more than 10 %
+constexpr uint64_t kMarkersPerWindow = 4;
+constexpr uint64_t kLeastSlice_ns = base::us(50);
+// Room: of a wave, for slices of blocks that last longer than this times the turnaround. A whole wave of such
+// blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm.
+constexpr double kLongPerTurnaround = 1.4;
+constexpr uint32_t kLongWidths[] = {100, 75, 60, 45, 35};
+constexpr double kTooSlow = 1.5;  // times the target: such bursts are counted
+constexpr uint32_t kLeastSlow = 3, kJudgedAfter = 100, kMostJudged = 50'000;
+constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
 // Gaps.
+constexpr uint64_t kGateGuard_ns = base::us(5);      // gates start by themselves after it
 constexpr uint64_t kLongestGap_ns = base::us(1500);  // longer gaps are worth using
+constexpr uint64_t kUnknownGap_ns = base::us(500);   // until gaps are known: strict
+constexpr uint64_t kWorthOfTurnaround = 3;           // idle time that is worth one burst without collision
+// Waking.
+constexpr uint64_t kWakeLead_ns = base::us(80), kWatch_ns = base::us(200);
 // Packing.
-constexpr double kFirstShare = 0.02, kShareStep = 0.01, kMostShare = 0.5, kLeastShare = 0.005;
+constexpr double kFirstShare = 0.01, kShareStep = 0.01, kMostShare = 0.5, kLeastShare = 0.008;
+constexpr double kLeastAllowance = 0.005;  // of slowdown; less is noise
+constexpr double kPerExcess = 10'000;      // unit of Learnt::unpacked
+constexpr double kSpentOnPacking = 0.5;    // of what the tail has left of the target, on average
+constexpr uint32_t kNeededUnpacked = 20;
+constexpr double kWorthwhileShare = 0.1;  // less does not pay for what it costs
 constexpr uint64_t kJudgedBursts = 4;
 constexpr double kMostSlowdown = 2;                        // an outlier counts as this
 constexpr double kBusyMemory_ns = 100e6, kMostBusy = 0.8;  // busier than this: no packing
 constexpr uint64_t kSoloEvery = 50;                        // 2 % of the bursts refresh the baseline
-constexpr uint64_t kFirstBlock = 8;  // bursts without packing after one that was too slow
+constexpr uint64_t kFirstBlock = 64;  // bursts without packing after one that was too slow
 constexpr uint64_t kMostDoublings = 8;
 constexpr uint64_t kPackLook_ns = base::us(500);  // a busy pulse tells nobody
 // Fairness, in virtual time: held above the first, released below the second.
-constexpr double kAhead_ns = 10e6, kCaughtUp_ns = 4e6;
+constexpr double kAhead_ns = 10e6, kCaughtUp_ns = 4e6, kMostAhead_ns = 40e6;
 constexpr uint64_t kFairLook_ns = base::ms(1);
 // Minimum share.
 constexpr uint64_t kShareWindow_ns = base::ms(100);
 constexpr uint64_t kShareLook_ns = base::ms(1);
 
-Lease* lease_of(Decision* d, uint64_t id) {
-  for (Lease& lease : d->leases)
-    if (lease.client_id == id) return &lease;
-  return nullptr;
-}
-
-bool both_kinds(const Observation& o) {
-  auto n = std::count_if(o.clients.begin(), o.clients.end(), is_protected);
-  return n > 0 && size_t(n) < o.clients.size();
+Parameters with_gate_guard(Parameters p) {
+  p.guard_ns = std::min(p.guard_ns, kGateGuard_ns);
+  return p;
 }
 
 }  // namespace
 
+TesseraPolicy::TesseraPolicy(const Parameters& parameters)
+    : parameters_(parameters), temporal_(with_gate_guard(parameters)) {}
+
+uint64_t TesseraPolicy::gate_guard_ns(const Parameters& parameters) const {
+  return with_gate_guard(parameters).guard_ns;
+}
+
 double TesseraPolicy::width_share(uint64_t protected_id, ResourceClass best_effort) const {
-  auto it = watched_.find(protected_id);
-  return it == watched_.end() ? 0 : it->second.widths[size_t(best_effort)].share;
+  const Client* c = clients_.find(protected_id);
+  return c == nullptr || !c->learnt ? 0 : c->learnt->widths[size_t(best_effort)].share;
+}
+
+uint32_t TesseraPolicy::long_width_percent(uint64_t protected_id) const {
+  const Client* c = clients_.find(protected_id);
+  return c == nullptr || !c->learnt ? 100 : kLongWidths[c->learnt->level];
 }
 
 Decision TesseraPolicy::decide(const Observation& o) {
   Decision d = temporal_.decide(o);
+  clients_.follow(o.clients);
+  protected_.clear();
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    clients_[i].held_for_gap = false;
+    if (is_protected(o.clients[i])) protected_.push_back(i);
+  }
   learn(o);
-  if (both_kinds(o)) {
+  const bool both_kinds = !protected_.empty() && protected_.size() < o.clients.size();
+  if (both_kinds) {
     size_slices(o, &d);
     wait_out_gaps(o, &d);
+    wake_in_time(o, &d);
   }
   if (o.mps) share_fairly(o, &d);
-  if (o.mps && both_kinds(o)) pack(o, &d);
+  if (o.mps && both_kinds) pack(o, &d);
   if (parameters_.min_share > 0) keep_minimum(o, &d);
   last_look_ns_ = o.now_ns;
   return d;
 }
 
+// ---- what protected clients do
+
 void TesseraPolicy::learn(const Observation& o) {
-  std::erase_if(watched_, [&](const auto& row) {
-    return std::none_of(o.clients.begin(), o.clients.end(),
-                        [&](const ClientView& c) { return c.id == row.first && is_protected(c); });
-  });
-  for (const ClientView& c : o.clients) {
-    if (!is_protected(c)) continue;
-    Watched& w = watched_[c.id];
-    const double passed = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
-    w.busy_share += (double(c.busy) - w.busy_share) * std::min(1.0, passed / kBusyMemory_ns);
-    if (c.bursts == w.bursts) continue;
-    w.bursts = c.bursts;
-    if (!w.packed) continue;
-    w.packed = false;
-    Width& width = w.widths[size_t(w.packed_class)];
-    if (c.slowdown <= 0) continue;
-    // Single bursts vary for other reasons (what was in flight when they began): judged by their mean.
-    width.slowdown_sum += std::min(c.slowdown, kMostSlowdown);
-    if (++width.n_slowdowns < kJudgedBursts) continue;
-    const double mean = width.slowdown_sum / double(width.n_slowdowns);
-    width.slowdown_sum = 0;
-    width.n_slowdowns = 0;
-    if (mean > 1 + parameters_.slowdown_target * (1 - w.busy_share)) {
-      width.share /= 2;
-      if (width.share < kLeastShare)
-        width.blocked_bursts = c.bursts + (kFirstBlock << std::min(width.punished, kMostDoublings));
-      ++width.punished;
-    } else {
-      width.share = std::min(kMostShare, width.share + kShareStep);
-      width.punished -= width.punished > 0;
+  const double passed = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
+  turnaround_ns_ = turnaround_ns(o);
+  for (size_t i : protected_) {
+    const ClientView& c = o.clients[i];
+    if (!clients_[i].learnt) clients_[i].learnt = std::make_unique<Learnt>();
+    Learnt& l = *clients_[i].learnt;
+    l.busy_share += (double(c.busy) - l.busy_share) * std::min(1.0, passed / kBusyMemory_ns);
+    if (c.busy_since_ns != l.burst_began_ns) {
+      const uint64_t idle_ns = c.busy ? c.idle_since_ns : l.went_idle_ns;
+      l.burst_began_ns = c.busy_since_ns;
+      if (idle_ns != 0 && c.busy_since_ns > idle_ns) {
+        l.gaps.add(c.busy_since_ns - idle_ns);
+        l.wait_ns =
+            l.gaps.wait_ns(kWorthOfTurnaround * turnaround_ns_ + temporal_.switch_cost_ns(), kLongestGap_ns);
+      }
     }
+    if (!c.busy) l.went_idle_ns = c.idle_since_ns;
+    if (c.bursts != l.bursts) learn_burst(c, &l);
   }
+}
+
+void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
+  l->bursts = c.bursts;
+  const bool packed = l->packed;
+  l->packed = false;
+  if (c.slowdown <= 0) return;
+  // Single bursts vary for other reasons (what was in flight when they began): outliers are clipped.
+  const double slowdown = std::min(c.slowdown, kMostSlowdown);
+  judge_tail(slowdown, l);
+  if (!packed) {
+    l->unpacked.add(uint64_t(std::max(0.0, slowdown - 1) * kPerExcess));
+    l->tail = double(l->unpacked.quantile(0.99)) / kPerExcess;
+    return;
+  }
+  Width& width = l->widths[size_t(l->packed_class)];
+  width.slowdown_sum += slowdown;
+  if (++width.n_slowdowns < kJudgedBursts) return;
+  const double mean = width.slowdown_sum / double(width.n_slowdowns);
+  width.slowdown_sum = 0;
+  width.n_slowdowns = 0;
+  const double allowed = std::min(parameters_.slowdown_target * (1 - l->busy_share),
+                                  kSpentOnPacking * (parameters_.slowdown_target - l->tail));
+  const double affordable = mean > 1 ? width.share * allowed / (mean - 1) : kMostShare;
+  if (mean > 1 + allowed || affordable < kWorthwhileShare) {
+    width.share = affordable < kWorthwhileShare ? 0 : width.share / 2;
+    if (width.share < kLeastShare)
+      width.blocked_bursts = c.bursts + (kFirstBlock << std::min(width.punished, kMostDoublings));
+    ++width.punished;
+  } else {
+    width.share = std::min(kMostShare, width.share + kShareStep);
+    width.punished -= width.punished > 0;
+  }
+}
+
+// One burst in a hundred may be too slow. More: less room for long slices, and if that did not help, because
+// the bursts vary by themselves, as much as before and no more attempts for long. Hardly any, for long: more
+// room.
+void TesseraPolicy::judge_tail(double slowdown, Learnt* l) const {
+  ++l->n_judged;
+  l->n_slow += slowdown > 1 + kTooSlow * parameters_.slowdown_target;
+  const double slow_share = double(l->n_slow) / double(l->n_judged);
+  if (l->n_slow >= kLeastSlow && slow_share > kSlowShare && l->n_judged >= l->judged_to_narrow) {
+    const bool helped = l->slow_share_before == 0 || slow_share < kHelped * l->slow_share_before;
+    if (!helped && l->level > kFirstLevel) {
+      l->level = kFirstLevel;
+      l->judged_to_narrow = std::min(kMostJudged, std::max(kJudgedToWiden, l->judged_to_narrow * 4));
+      l->slow_share_before = 0;
+    } else {
+      if (l->level == 0) l->judged_to_widen = std::min(kMostJudged, l->judged_to_widen * 2);
+      l->level = std::min(l->level + 1, std::size(kLongWidths) - 1);
+      l->slow_share_before = slow_share;
+      l->judged_to_narrow = std::max(kJudgedAfter, l->judged_to_narrow);
+    }
+  } else if (l->n_judged >= l->judged_to_widen) {
+    if (slow_share <= kHardlySlowShare && l->level > 0) --l->level;
+  } else {
+    return;
+  }
+  l->n_judged = l->n_slow = 0;
+}
+
+// ---- what is in flight when a burst begins
+
+uint64_t TesseraPolicy::turnaround_ns(const Observation& o) const {
+  uint64_t least_ns = parameters_.window_ns;
+  for (size_t i : protected_) {
+    const uint64_t burst_ns = o.clients[i].burst_ns;
+    const double allowed_ns = double(burst_ns) * parameters_.slowdown_target * kTurnaroundPerTarget;
+    least_ns = std::min(least_ns, burst_ns == 0 ? kUnknownTurnaround_ns : uint64_t(allowed_ns));
+  }
+  return std::max(least_ns, std::min(kLeastTurnaround_ns, parameters_.window_ns));
 }
 
 void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
+  uint32_t long_width = 100;
+  for (size_t i : protected_) long_width = std::min(long_width, kLongWidths[clients_[i].learnt->level]);
   for (size_t i = 0; i < o.clients.size(); ++i) {
     Lease& lease = d->leases[i];
+    if (lease.grant == Grant::kFree) continue;
     const uint64_t overhead_ns = o.clients[i].slice_overhead_ns;
-    if (lease.grant != Grant::kGranted || overhead_ns == 0) continue;
-    lease.slice_ns =
-        std::clamp(overhead_ns * kSlicePerOverhead, std::min(kLeastSlice_ns, lease.slice_ns), lease.slice_ns);
-    lease.window_ns = std::min(lease.window_ns, lease.slice_ns * kSlicesInFlight);
-    lease.marker_spacing_ns = uint32_t(std::min<uint64_t>(lease.marker_spacing_ns, lease.slice_ns));
+    // One slice fills the turnaround, unless a shorter one costs nearly nothing: then the next is ready when
+    // it ends.
+    const uint64_t least_ns = std::max(kLeastSlice_ns, overhead_ns * kLeastPerOverhead);
+    uint64_t slice_ns = turnaround_ns_;
+    if (overhead_ns != 0 && overhead_ns * kSlicePerOverhead * 2 <= turnaround_ns_) slice_ns /= 2;
+    lease.slice_ns = std::min(lease.slice_ns, std::max(slice_ns, least_ns));
+    lease.window_ns = std::min(lease.window_ns, std::max(turnaround_ns_, lease.slice_ns));
+    lease.marker_spacing_ns =
+        uint32_t(std::min<uint64_t>(lease.marker_spacing_ns, lease.window_ns / kMarkersPerWindow));
+    if (!o.mps) continue;  // room helps where work of several clients runs at once
+    lease.long_block_ns = std::max<uint64_t>(1, uint64_t(double(turnaround_ns_) * kLongPerTurnaround));
+    lease.long_width_percent = long_width;
   }
 }
 
+// ---- when best-effort work starts again
+
+// Gates start as soon as a pulse falls idle; where that is too early they are held before it does.
 void TesseraPolicy::wait_out_gaps(const Observation& o, Decision* d) {
   uint64_t until_ns = 0;
-  for (const ClientView& c : o.clients) {
-    if (!is_protected(c) || c.busy || c.short_gap_ns == 0) continue;
-    const uint64_t wait_ns = c.short_gap_ns + c.short_gap_ns / 4;
-    if (wait_ns <= parameters_.guard_ns || wait_ns > kLongestGap_ns) continue;
-    until_ns = std::max(until_ns, c.idle_since_ns + wait_ns);
+  for (size_t i : protected_) {
+    const ClientView& c = o.clients[i];
+    const Learnt& l = *clients_[i].learnt;
+    const uint64_t wait_ns = l.gaps.knows() ? l.wait_ns : std::max(parameters_.guard_ns, kUnknownGap_ns);
+    if (wait_ns <= kGateGuard_ns) continue;
+    until_ns = std::max(until_ns, c.busy ? UINT64_MAX : c.idle_since_ns + wait_ns);
   }
   if (until_ns <= o.now_ns) return;
-  for (Lease& lease : d->leases)
+  for (size_t i = 0; i < d->leases.size(); ++i) {
+    Lease& lease = d->leases[i];
+    clients_[i].held_for_gap = lease.grant == Grant::kGranted;
     if (lease.grant == Grant::kGranted) lease.grant = Grant::kHold;
-  look_at(until_ns, d);
+  }
+  if (until_ns != UINT64_MAX) look_at(until_ns, d);
 }
 
+void TesseraPolicy::wake_in_time(const Observation& o, Decision* d) const {
+  uint64_t end_ns = 0;
+  for (size_t i : protected_) {
+    const ClientView& c = o.clients[i];
+    if (!c.busy) continue;
+    if (c.burst_ns == 0) return;
+    end_ns = std::max(end_ns, c.busy_since_ns + c.burst_ns);
+  }
+  if (end_ns == 0 || o.now_ns > end_ns + kWatch_ns) return;
+  if (o.now_ns + kWakeLead_ns < end_ns) {
+    look_at(end_ns - kWakeLead_ns, d);
+    return;
+  }
+  for (size_t i = 0; i < o.clients.size(); ++i)
+    if (d->leases[i].grant == Grant::kGranted && o.clients[i].waiting) d->leases[i].spin_ns = kWatch_ns;
+}
+
+// ---- who
+
 void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
-  std::erase_if(accounts_, [&](const auto& row) {
-    return std::none_of(o.clients.begin(), o.clients.end(),
-                        [&](const ClientView& c) { return c.id == row.first && !is_protected(c); });
-  });
   // Who is furthest behind among those that want the GPU; idling earns nothing.
   double floor_ns = -1;
-  for (const ClientView& c : o.clients) {
+  size_t n_demanding = 0;
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
-    auto [it, is_new] = accounts_.try_emplace(c.id);
-    Account& a = it->second;
-    if (is_new) a.last_used_ns = c.used_ns;
+    Client& a = clients_[i];
+    if (!a.known) a.last_used_ns = c.used_ns;
+    a.known = true;
     const uint64_t used_ns = c.used_ns - std::min(c.used_ns, a.last_used_ns);
     a.last_used_ns = c.used_ns;
-    a.virtual_ns += double(used_ns) * 100 / std::max(1u, c.weight);
-    if (has_demand(c) && a.had_demand && (floor_ns < 0 || a.virtual_ns < floor_ns)) floor_ns = a.virtual_ns;
+    if (used_ns != 0) a.virtual_ns += double(used_ns) * 100 / std::max(1u, c.weight);
+    const bool demand = has_demand(c);
+    n_demanding += demand;
+    if (demand && a.had_demand && (floor_ns < 0 || a.virtual_ns < floor_ns)) floor_ns = a.virtual_ns;
   }
-  size_t n_demanding = 0;
-  for (const ClientView& c : o.clients) {
+  const bool contended = n_demanding >= 2;
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
-    Account& a = accounts_[c.id];
+    Client& a = clients_[i];
     const bool demand = has_demand(c);
     if (demand && !a.had_demand) a.virtual_ns = std::max(a.virtual_ns, floor_ns);
     a.had_demand = demand;
-    n_demanding += demand;
-  }
-  if (n_demanding < 2) {
-    for (auto& [id, a] : accounts_) a.ahead = false;
-    return;
-  }
-  for (const ClientView& c : o.clients) {
-    if (is_protected(c)) continue;
-    Account& a = accounts_[c.id];
     const double lead_ns = floor_ns < 0 ? 0 : a.virtual_ns - floor_ns;
-    a.ahead = lead_ns > (a.ahead ? kCaughtUp_ns : kAhead_ns);
-    Lease* lease = lease_of(d, c.id);
-    if (a.ahead && lease->grant == Grant::kGranted) lease->grant = Grant::kHold;
+    a.ahead = contended && lead_ns > (a.ahead ? kCaughtUp_ns : kAhead_ns);
+    const bool urgent = c.slo_ns != 0 && c.waiting && lead_ns < kMostAhead_ns &&
+                        o.now_ns - std::min(o.now_ns, c.waiting_since_ns) > c.slo_ns / 2;
+    if (a.ahead && !urgent && d->leases[i].grant == Grant::kGranted) d->leases[i].grant = Grant::kHold;
   }
-  look_at(o.now_ns + kFairLook_ns, d);
+  if (contended) look_at(o.now_ns + kFairLook_ns, d);
 }
 
 void TesseraPolicy::pack(const Observation& o, Decision* d) {
   if (parameters_.slowdown_target <= 0) return;
-  const ClientView* hp = busiest(o);
-  bool possible = false;
-  for (const ClientView& c : o.clients) possible |= is_protected(c) && c.burst_ns != 0;
-  if (!possible) return;
-  look_at(o.now_ns + kPackLook_ns, d);
-  if (hp == nullptr || hp->burst_ns == 0 || hp->bursts % kSoloEvery == 0) return;
-  // Two protected bursts at once: no baseline says what that costs.
-  for (const ClientView& c : o.clients)
-    if (is_protected(c) && c.busy && c.id != hp->id) return;
-  Watched& w = watched_[hp->id];
-  if (w.busy_share > kMostBusy) return;
-  const ClientView* chosen = nullptr;
-  for (const ClientView& c : o.clients) {
-    if (is_protected(c) || !has_demand(c) || c.wave_blocks == 0 || c.uncut_launches != 0) continue;
-    if (c.resource_class == ResourceClass::kUnknown || hp->resource_class == ResourceClass::kUnknown ||
-        c.resource_class == hp->resource_class)
-      continue;
-    const Width& width = w.widths[size_t(c.resource_class)];
-    if (hp->bursts < width.blocked_bursts) continue;
-    const Lease* lease = lease_of(d, c.id);
-    if (lease == nullptr || lease->grant != Grant::kGranted) continue;
-    if (chosen == nullptr || accounts_[c.id].virtual_ns < accounts_[chosen->id].virtual_ns) chosen = &c;
+  size_t hp = size_t(-1);
+  for (size_t i : protected_) {
+    if (!o.clients[i].busy) continue;
+    if (hp != size_t(-1)) return;  // two protected bursts at once: no baseline says what that costs
+    hp = i;
   }
-  if (chosen == nullptr) return;
-  Width& width = w.widths[size_t(chosen->resource_class)];
-  if (width.share < kLeastShare) width.share = width.punished == 0 ? kFirstShare : kLeastShare;
-  Lease* lease = lease_of(d, chosen->id);
-  lease->packed = true;
-  lease->width_blocks = std::max(1u, uint32_t(width.share * chosen->wave_blocks));
-  w.packed = true;
-  w.packed_class = chosen->resource_class;
+  if (hp == size_t(-1) || o.clients[hp].burst_ns == 0) return;
+  const ClientView& p = o.clients[hp];
+  Learnt& l = *clients_[hp].learnt;
+  if (l.busy_share > kMostBusy || p.resource_class == ResourceClass::kUnknown) return;
+  const double allowance = parameters_.slowdown_target - l.tail;
+  if (l.unpacked.total() < kNeededUnpacked || allowance < kLeastAllowance) return;
+  look_at(o.now_ns + kPackLook_ns, d);
+  if (p.bursts % kSoloEvery == 0) return;
+  size_t chosen = size_t(-1);
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
+    if (is_protected(c) || !has_demand(c) || c.wave_blocks == 0 || c.uncut_launches != 0) continue;
+    if (c.resource_class == ResourceClass::kUnknown || c.resource_class == p.resource_class) continue;
+    if (p.bursts < l.widths[size_t(c.resource_class)].blocked_bursts || clients_[i].ahead) continue;
+    if (d->leases[i].grant != Grant::kGranted && !clients_[i].held_for_gap) continue;
+    if (chosen == size_t(-1) || clients_[i].virtual_ns < clients_[chosen].virtual_ns) chosen = i;
+  }
+  if (chosen == size_t(-1)) return;
+  const ClientView& c = o.clients[chosen];
+  Width& width = l.widths[size_t(c.resource_class)];
+  if (width.share < kLeastShare) width.share = kFirstShare;
+  Lease& lease = d->leases[chosen];
+  lease.grant = Grant::kGranted;
+  lease.packed = true;
+  lease.width_blocks = std::max(1u, uint32_t(width.share * c.wave_blocks));
+  l.packed = true;
+  l.packed_class = c.resource_class;
 }
 
 void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
   uint64_t used_ns = 0;
-  const ClientView* longest = nullptr;
-  for (const ClientView& c : o.clients) {
+  size_t longest = size_t(-1);
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
     used_ns += c.used_ns;
-    if (c.waiting && (longest == nullptr || c.waiting_since_ns < longest->waiting_since_ns)) longest = &c;
+    if (c.waiting && (longest == size_t(-1) || c.waiting_since_ns < o.clients[longest].waiting_since_ns))
+      longest = i;
   }
   if (share_window_ns_ == 0 || o.now_ns - share_window_ns_ >= kShareWindow_ns ||
       used_ns < used_at_window_ns_) {
@@ -216,11 +345,13 @@ void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
       parameters_.min_share * double(kShareWindow_ns) - double(used_ns - used_at_window_ns_);
   const double left_ns = double(share_window_ns_ + kShareWindow_ns - o.now_ns);
   look_at(o.now_ns + kShareLook_ns, d);
-  if (longest == nullptr || owed_ns <= 0 || left_ns > owed_ns * 2) return;
-  Lease* lease = lease_of(d, longest->id);
-  if (lease->grant != Grant::kGranted) return;  // exclusive turns decide who; fairness too
-  lease->packed = true;
-  lease->width_blocks = 0;
+  if (longest == size_t(-1) || owed_ns <= 0 || left_ns > owed_ns * 2) return;
+  Lease& lease = d->leases[longest];
+  // Exclusive turns decide who, and fairness; gaps yield.
+  if (lease.grant != Grant::kGranted && (!clients_[longest].held_for_gap || clients_[longest].ahead)) return;
+  lease.grant = Grant::kGranted;
+  lease.packed = true;
+  lease.width_blocks = 0;
 }
 
 }  // namespace tessera::policy

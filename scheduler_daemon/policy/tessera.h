@@ -1,39 +1,50 @@
 // `tessera`: strict protection as `temporal` gives it (which decides exclusive turns here too), and on top of
-// it, where the signals for it exist:
+// it, from measured signals. `slowdown_target` says how much longer the slow bursts of a protected client may
+// become; all of what follows serves it:
 //
-// - gaps: after the last protected burst best-effort work waits out the gaps that its owner habitually makes
-//   inside one request, instead of starting a slice that the next burst runs into;
-// - slice sizing: as short as 3 % of slicing overhead allows, because what is in flight delays the next
-// burst;
+// - turnaround: what may be in flight when a burst begins is a share of the length of the client's bursts, so
+//   that long requests cost best-effort work little and short ones are protected. Two slices of half of it,
+//   longer only where slicing would cost too much;
+// - room: slices that cannot be short (blocks that last longer than a slice) leave SMs free for the first
+//   kernels of a burst; how many follows the share of bursts that were too slow;
+// - gaps: how long to wait in a gap before starting work is learnt per protected client
+// (estimate/gap_model.h):
+//   at once where bursts come at random, until the habitual gap is over where a request has gaps inside;
+// - waking: a held client is woken shortly before the burst is expected to end, and watches;
 // - packing (MPS): while a protected burst runs, one best-effort client whose next launch needs another
-// resource
-//   may run beside it, as wide as an additive increase, multiplicative decrease on the measured slowdown of
-//   the bursts has found harmless. No solo baseline, no packing. One burst in kSoloEvery stays solo to
-//   refresh it;
+//   resource may run beside it, as wide as an additive increase, multiplicative decrease on the measured
+//   slowdown has found harmless, within what the tail has left of the target. No solo baseline, no packing.
+//   One burst in kSoloEvery stays solo to refresh it;
 // - fairness (MPS, overlapping leases): who is ahead in virtual time (used time over weight) is held until
 // the
-//   others have caught up; hysteresis keeps it from flapping;
+//   others have caught up; hysteresis keeps it from flapping; a client whose SLO is at stake is not held;
 // - minimum share: if the operator asks for it, best-effort work gets it against any protected load.
 //
-// Not done: earliest deadline first among protected clients: they are free-running (design D5), nothing could
-// hold them. Pure; one object per GPU.
+// Protected clients are free-running (design D5): nothing could hold them, so earliest deadline first orders
+// only who is protected against packing first, and best-effort clients with an SLO. docs/policy.md. Pure; one
+// object per GPU.
 #pragma once
 
-#include <unordered_map>
+#include <memory>
 
+#include "scheduler_daemon/policy/estimate/gap_model.h"
+#include "scheduler_daemon/policy/estimate/histogram.h"
 #include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/slots.h"
 #include "scheduler_daemon/policy/temporal.h"
 
 namespace tessera::policy {
 
 class TesseraPolicy final : public Policy {
  public:
-  explicit TesseraPolicy(const Parameters& parameters) : parameters_(parameters), temporal_(parameters) {}
+  explicit TesseraPolicy(const Parameters& parameters);
   const char* name() const override { return "tessera"; }
+  uint64_t gate_guard_ns(const Parameters& parameters) const override;
   Decision decide(const Observation& observation) override;
 
   // Share of the GPU that a packed client may take beside this protected client; for tests.
   double width_share(uint64_t protected_id, ResourceClass best_effort) const;
+  uint32_t long_width_percent(uint64_t protected_id) const;  // for tests
 
  private:
   struct Width {                  // beside one protected client, for one class of best-effort work
@@ -43,31 +54,49 @@ class TesseraPolicy final : public Policy {
     double slowdown_sum = 0;      // of the bursts since the last change of the share
     uint64_t n_slowdowns = 0;
   };
-  struct Watched {          // one protected client
+  struct Learnt {           // of one protected client
     double busy_share = 0;  // of the time, over about kBusyMemory_ns
     uint64_t bursts = 0;
+    uint64_t burst_began_ns = 0, went_idle_ns = 0;  // the latest that was seen
+    GapModel gaps;
+    uint64_t wait_ns = 0;     // in its gaps
+    Histogram unpacked{256};  // its bursts without packing: slowdown less 1, in 1/10000
+    double tail = 0;          // 99th percentile of it
+    // Room: an index into kLongWidths, changed when enough bursts say so.
+    size_t level = kFirstLevel;
+    uint32_t n_judged = 0, n_slow = 0;
+    uint32_t judged_to_narrow = 0, judged_to_widen = kJudgedToWiden;
+    double slow_share_before = 0;  // when it was last made narrower
     Width widths[4];
     ResourceClass packed_class = ResourceClass::kUnknown;  // of whom we packed beside its latest burst
     bool packed = false;
   };
-  struct Account {  // one best-effort client
-    uint64_t last_used_ns = 0;
+  struct Client {
+    std::unique_ptr<Learnt> learnt;  // protected clients only
+    uint64_t last_used_ns = 0;       // best-effort clients, until the end
     double virtual_ns = 0;
-    bool had_demand = false, ahead = false;
-    uint64_t last_grant_ns = 0;
+    bool known = false, had_demand = false, ahead = false;
+    bool held_for_gap = false;  // in this decision
   };
+  static constexpr size_t kFirstLevel = 1;
+  static constexpr uint32_t kJudgedToWiden = 2000;
 
   void learn(const Observation& o);
+  void learn_burst(const ClientView& c, Learnt* l) const;
+  void judge_tail(double slowdown, Learnt* l) const;
+  uint64_t turnaround_ns(const Observation& o) const;
   void size_slices(const Observation& o, Decision* d) const;
   void wait_out_gaps(const Observation& o, Decision* d);
+  void wake_in_time(const Observation& o, Decision* d) const;
   void share_fairly(const Observation& o, Decision* d);
   void pack(const Observation& o, Decision* d);
   void keep_minimum(const Observation& o, Decision* d);
 
   Parameters parameters_;
   TemporalPolicy temporal_;
-  std::unordered_map<uint64_t, Watched> watched_;
-  std::unordered_map<uint64_t, Account> accounts_;
+  Slots<Client> clients_;
+  std::vector<size_t> protected_;  // of this observation
+  uint64_t turnaround_ns_ = 0;     // of this decision
   uint64_t last_look_ns_ = 0;
   uint64_t share_window_ns_ = 0, used_at_window_ns_ = 0;  // minimum share
 };

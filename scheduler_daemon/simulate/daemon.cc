@@ -33,7 +33,7 @@ policy::ClientView World::view(const SimClient& c) const {
     v.slowdown = c.slowdown;
     v.bursts = c.bursts_measured;
     v.burst_ns = c.burst_ns;
-    v.short_gap_ns = percentile_ns({c.gaps_ns.begin(), c.gaps_ns.end()}, 0.1);
+    v.short_gap_ns = c.short_gap_ns;
     return v;
   }
   v.waiting = c.waiting();
@@ -49,7 +49,7 @@ policy::ClientView World::view(const SimClient& c) const {
     v.launch_sms = uint32_t(std::min(double(input_.gpu.sm_count), k.n_blocks * k.sms_per_block));
     v.wave_blocks = k.wave_blocks(input_.gpu.sm_count);
   }
-  v.slice_overhead_ns = input_.host.launch_ns + input_.gpu.kernel_gap_ns;
+  v.slice_overhead_ns = input_.gpu.kernel_gap_ns;
   return v;
 }
 
@@ -58,15 +58,18 @@ void World::decide() {
   uint64_t next_look_ns = 0;
   // Twice at most: a revocation that had drained already, then the grant that it makes possible.
   for (int round = 0; round < 2; ++round) {
-    policy::Observation o;
+    policy::Observation& o = observation_;
+    std::vector<uint32_t>& indices = observed_;
+    o.clients.clear();
+    indices.clear();
     o.now_ns = now_ns_;
     o.mps = !exclusive();
     o.sm_count = input_.gpu.sm_count;
-    std::vector<uint32_t> indices;
     for (uint32_t i = 0; i < clients_.size(); ++i) {
       if (!clients_[i].attached) continue;
       indices.push_back(i);
       o.clients.push_back(view(clients_[i]));
+      clients_[i].seen_class = o.clients.back().resource_class;
     }
     policy::Decision d = policy_->decide(o);
     ++n_decisions_;
@@ -95,7 +98,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   SimClient& c = clients_[index];
   auto terms = [](const policy::Lease& l) {
     return std::tuple(l.grant, l.window_ns, l.slice_ns, l.width_blocks, l.marker_spacing_ns, l.packed,
-                      l.yield);
+                      l.yield, l.long_block_ns, l.long_width_percent, l.spin_ns);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint64_t kWindowSpin_ns = 20'000, kWindowSleep_ns = 50'000, kHoldSleep_ns = 1'000'000;
 constexpr uint64_t kDrainSleep_ns = 100'000;
+constexpr uint64_t kNear_ns = 100'000, kTimedSpin_ns = 150'000;  // RunSpec::timed_waits
 constexpr uint64_t kMaxAhead = 64;
 constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
 
@@ -18,28 +19,40 @@ uint64_t World::estimate_ns(const Kernel& kernel, uint32_t blocks) const {
       1, uint64_t(double(kernel.solo_ns(input_.gpu.sm_count, blocks)) * input_.perturbation.estimate_factor));
 }
 
+// Whole waves, because a partial one costs as much as a full one, what is little more than a slice as one;
+// but blocks that last long get less than a wave.
 uint32_t World::blocks_to_send(const SimClient& c, const Kernel& kernel, uint32_t left) const {
   if (!kernel.can_cut || c.lease.yield) return left;
-  if (estimate_ns(kernel, left) <= c.lease.slice_ns && c.lease.width_blocks == 0) return left;
-  uint32_t wave = kernel.wave_blocks(input_.gpu.sm_count);
-  uint64_t block_ns = estimate_ns(kernel, 1);
-  uint64_t waves = std::max<uint64_t>(1, c.lease.slice_ns / block_ns);
   if (c.lease.width_blocks != 0) return std::min(left, c.lease.width_blocks);
-  return uint32_t(std::min<uint64_t>(left, waves * wave));
+  const uint64_t wave = kernel.wave_blocks(input_.gpu.sm_count), block_ns = estimate_ns(kernel, 1);
+  if (c.lease.long_block_ns != 0 && block_ns > c.lease.long_block_ns) {
+    const uint64_t most = std::max<uint64_t>(1, wave * c.lease.long_width_percent / 100);
+    const uint64_t parts = (left + most - 1) / most;
+    return uint32_t((left + parts - 1) / parts);
+  }
+  if (estimate_ns(kernel, left) <= c.lease.slice_ns) return left;
+  const uint64_t most = std::max<uint64_t>(1, c.lease.slice_ns / block_ns) * wave;
+  return left <= most * 5 / 4 ? left : uint32_t(most);
 }
 
 bool World::pulse_in_the_way(const SimClient& own) const {
   for (const SimClient& c : clients_) {
     if (!c.watched || c.spec->priority <= own.spec->priority) continue;
-    if (c.busy || now_ns_ - c.idle_since_ns < input_.run.parameters.guard_ns) return true;
+    if (c.busy || now_ns_ - c.idle_since_ns < guard_ns_) return true;
   }
   return false;
+}
+
+// A packed lease with a width is for the kind of launch that the daemon saw when it decided.
+bool World::packed_for(const SimClient& c) const {
+  if (!c.lease.packed || c.lease.width_blocks == 0) return c.lease.packed;
+  return c.job[c.next_launch].kernel.resource_class == c.seen_class;
 }
 
 Obstacle World::look(const SimClient& c, uint64_t estimate) const {
   if (c.lease.grant == policy::Grant::kFree) return Obstacle::kFree;
   if (c.lease.grant != policy::Grant::kGranted || now_ns_ >= c.expires_ns) return Obstacle::kLease;
-  if (!c.lease.packed && pulse_in_the_way(c)) return Obstacle::kPulse;
+  if (!packed_for(c) && pulse_in_the_way(c)) return Obstacle::kPulse;
   if (c.in_flight_ns != 0 && c.in_flight_ns + estimate > c.lease.window_ns) return Obstacle::kWindow;
   return Obstacle::kNone;
 }
@@ -72,7 +85,7 @@ void World::host(uint32_t index) {
     }
   }
   if (!free && !c.expired) {
-    if (!c.lease.packed && pulse_in_the_way(c)) ++audit_.starts_under_pulse;
+    if (!packed_for(c) && pulse_in_the_way(c)) ++audit_.starts_under_pulse;
     if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
   }
   stop_waiting(c);
@@ -81,6 +94,7 @@ void World::host(uint32_t index) {
   const uint64_t op = c.next_op - 1;
   if (!free) {
     const uint64_t sent_ns = estimate_ns(launch.kernel, blocks);
+    if (c.sent.empty()) c.oldest_since_ns = now_ns_;
     c.in_flight_ns += sent_ns;
     c.unmarked_ns += sent_ns;
     c.sent.push_back({op, sent_ns, false});
@@ -143,8 +157,14 @@ void World::wait(uint32_t index, Obstacle why, uint64_t estimate) {
   const uint64_t limit = input_.run.parameters.max_hold_ns;
   const uint64_t used = why == Obstacle::kWindow ? c.stuck_ns : c.held_ns;
   uint64_t sleep_ns = kHoldSleep_ns;
-  uint64_t spin_ns = input_.host.spin_ns;
+  uint64_t spin_ns = c.lease.spin_ns != 0 ? c.lease.spin_ns : input_.host.spin_ns;
   if (why == Obstacle::kWindow) sleep_ns = kWindowSleep_ns, spin_ns = kWindowSpin_ns;
+  if (why == Obstacle::kWindow && input_.run.timed_waits && !c.sent.empty()) {
+    const uint64_t passed = now_ns_ - c.oldest_since_ns, expected = c.sent.front().estimate_ns;
+    const uint64_t left = expected - std::min(expected, passed);
+    spin_ns = left <= kNear_ns ? kTimedSpin_ns : 0;
+    sleep_ns = left <= kNear_ns ? kWindowSleep_ns : left / 2;
+  }
   if (why == Obstacle::kPulse) sleep_ns = 50'000 + c.held_ns / 8;
   if (c.in_flight_ns != 0) sleep_ns = std::min(sleep_ns, kDrainSleep_ns);
   sleep_ns = std::min(sleep_ns, kHoldSleep_ns);
@@ -152,6 +172,7 @@ void World::wait(uint32_t index, Obstacle why, uint64_t estimate) {
   const uint64_t stretch = std::min(spin_ns + sleep_ns, limit - std::min(limit, used));
   const uint64_t wake_ns = input_.run.polls ? 0 : input_.host.wake_ns;
   c.wakes_ns = now_ns_ + stretch + wake_ns;
+  c.spin_until_ns = now_ns_ + spin_ns;
   push(c.wakes_ns, EventKind::kHost, index, ++c.host_token);
 }
 
@@ -161,6 +182,14 @@ void World::wake(uint32_t index, uint64_t at_ns) {
   if (!c.waiting() || at_ns >= c.wakes_ns) return;  // its own timer is first
   c.wakes_ns = at_ns;
   push(at_ns, EventKind::kHost, index, ++c.host_token);
+}
+
+// A pulse fell idle: whoever spins sees it when the guard is over, the others sleep on.
+void World::wake_watchers() {
+  for (uint32_t i = 0; i < clients_.size(); ++i) {
+    const uint64_t at_ns = now_ns_ + guard_ns_;
+    if (clients_[i].waiting_for == Obstacle::kPulse && at_ns <= clients_[i].spin_until_ns) wake(i, at_ns);
+  }
 }
 
 void World::mark(uint32_t index) {
@@ -176,14 +205,14 @@ void World::marker_seen(uint32_t index, uint64_t op) {
   SimClient& c = clients_[index];
   cover(c, op);
   acknowledge_drain(index);
-  if (c.waiting_for == Obstacle::kWindow && now_ns_ - c.stretch_start_ns <= kWindowSpin_ns)
-    wake(index, now_ns_);
+  if (c.waiting_for == Obstacle::kWindow && now_ns_ <= c.spin_until_ns) wake(index, now_ns_);
 }
 
 void World::cover(SimClient& c, uint64_t op) {
   while (!c.sent.empty() && c.sent.front().op <= op) {
     c.in_flight_ns -= c.sent.front().estimate_ns;
     c.used_ns += c.sent.front().estimate_ns;
+    c.oldest_since_ns = now_ns_;
     c.sent.pop_front();
   }
 }

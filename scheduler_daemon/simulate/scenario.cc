@@ -346,6 +346,7 @@ class Loader {
     run.parameters.slowdown_target = r.number("slowdown_target", run.parameters.slowdown_target, 0, 1);
     run.parameters.min_share = r.number("min_share", run.parameters.min_share, 0, 1);
     run.polls = r.flag("polls", false);
+    run.timed_waits = r.flag("timed_waits", run.timed_waits);
     run.parameters.guard_ns = r.us("guard_us", run.parameters.guard_ns);
     run.parameters.window_ns = r.us("window_us", run.parameters.window_ns);
     run.parameters.slice_ns = r.us("slice_us", run.parameters.slice_ns);

@@ -46,7 +46,8 @@ World::World(const RunInput& input)
     : input_(input),
       policy_(policy::make_policy(input.run.policy, input.run.parameters)),
       clients_(input.clients.size()),
-      gpu_(with_clock_drop(input), input.run.regime, priorities(input), Random(input.seed, 1)) {
+      gpu_(with_clock_drop(input), input.run.regime, priorities(input), Random(input.seed, 1)),
+      guard_ns_(policy_->gate_guard_ns(input.run.parameters)) {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& c = clients_[i];
     c.spec = &input.clients[i];
@@ -285,6 +286,7 @@ void World::set_busy(uint32_t index) {
       c.gaps_ns.push_back(now_ns_ - c.idle_since_ns);
     else
       c.gaps_ns[c.next_gap++ % kGapsKept] = now_ns_ - c.idle_since_ns;
+    c.short_gap_ns = percentile_ns(c.gaps_ns, 0.1);
   }
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& other = clients_[i];
@@ -305,6 +307,7 @@ void World::set_idle(uint32_t index) {
     ++c.bursts_measured;
     c.burst_ns = c.baseline.baseline_ns();
   }
+  wake_watchers();
   notify_daemon();
 }
 

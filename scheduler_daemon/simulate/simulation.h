@@ -57,6 +57,9 @@ struct RunSpec {  // how the GPU is shared
   double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
   double transform_overhead = 0;  // of transformed kernels
   bool polls = false;  // held launches watch without sleeping, as a peer with a polling server does
+  // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
+  // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
+  bool timed_waits = true;
   policy::Parameters parameters;
 };
 

@@ -52,7 +52,8 @@ struct SimClient {
   policy::BurstBaseline baseline;
   double slowdown = 0;
   uint64_t bursts_measured = 0, burst_ns = 0;
-  std::deque<uint64_t> gaps_ns;
+  std::vector<uint64_t> gaps_ns;
+  uint64_t short_gap_ns = 0;
 
   // Gate (best-effort).
   policy::Lease lease;
@@ -66,6 +67,9 @@ struct SimClient {
   Obstacle waiting_for = Obstacle::kNone;
   uint64_t wakes_ns = 0;  // while it waits: its pending kHost event
   uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
+  uint64_t oldest_since_ns = 0;  // since when nothing is before the oldest work in flight
+  policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // by the daemon, of the next launch
+  uint64_t spin_until_ns = 0;  // of the stretch it waits in: it watches, then sleeps
   uint64_t drained_word = 0;
   uint64_t uncut_launches = 0;  // wide ones that may not be cut
   struct Sent {
@@ -112,6 +116,8 @@ class World {
   void stop_waiting(SimClient& c);
   void end_call(SimClient& c);
   void wake(uint32_t c, uint64_t at_ns);
+  void wake_watchers();
+  bool packed_for(const SimClient& c) const;
   void mark(uint32_t c);
   void marker_seen(uint32_t c, uint64_t op);
   void cover(SimClient& c, uint64_t op);
@@ -136,6 +142,9 @@ class World {
   uint64_t decide_at_ns_ = UINT64_MAX;  // earliest pending kDecide
   Audit audit_;
   uint64_t n_events_ = 0, n_decisions_ = 0;
+  uint64_t guard_ns_ = 0;            // of the gates
+  policy::Observation observation_;  // reused
+  std::vector<uint32_t> observed_;   // which client each row of it is
 };
 
 }  // namespace tessera::simulate
