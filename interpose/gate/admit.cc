@@ -52,13 +52,40 @@ bool pulses_in_the_way(const Link* link, uint64_t now) {
   return false;
 }
 
-Obstacle look(const Link* link, uint32_t word, uint64_t before, uint64_t estimate, uint64_t now) {
+// May it run beside a busy pulse? A packed lease without width is a minimum share: anything may. One with
+// width is for kernels of its classes that are no wider: what cannot be cut waits.
+bool packed_for(const Call& call, const abi::LeaseLine& lease) {
+  const uint32_t flags = ipc::load(lease.flags, kRelaxed);
+  if ((flags & abi::kLeasePacked) == 0) return false;
+  const uint32_t width = ipc::load(lease.width_blocks, kRelaxed);
+  if (width == 0) return true;
+  const uint32_t classes = (flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift;
+  return call.blocks != 0 && call.blocks <= width && (classes == 0 || (classes >> call.resource_class & 1u));
+}
+
+// Too wide for the lease as it stands, but the caller can cut it, and its kind is what the lease is for.
+bool should_narrow(const Call& call, const abi::LeaseLine& lease) {
+  const uint32_t width = ipc::load(lease.width_blocks, kRelaxed);
+  if (!call.may_narrow || width == 0 || call.blocks <= width) return false;
+  const uint32_t flags = ipc::load(lease.flags, kRelaxed);
+  const uint32_t classes = (flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift;
+  return (flags & abi::kLeasePacked) != 0 && (classes == 0 || (classes >> call.resource_class & 1u));
+}
+
+// A minimum share let this call through while a pulse was busy: its hold limit begins anew, because the share
+// bounds the wait. (Else a long kernel's rest would go out whole after max_hold, share or not.)
+bool served_by_share(const Call& call, const Link* link) {
+  return call.held_ns != 0 && (ipc::load(link->lease->flags, kRelaxed) & abi::kLeasePacked) != 0 &&
+         ipc::load(link->lease->width_blocks, kRelaxed) == 0;
+}
+
+Obstacle look(const Call& call, const Link* link, uint32_t word, uint64_t before, uint64_t estimate,
+              uint64_t now) {
   const abi::LeaseLine& lease = *link->lease;
   const uint32_t state = word & abi::kLeaseStateMask;
   if (state == abi::kLeaseFree) return Obstacle::kFree;
   if (state != abi::kLeaseGranted || now >= ipc::load(lease.expires_ns, kRelaxed)) return Obstacle::kLease;
-  if ((ipc::load(lease.flags, kRelaxed) & abi::kLeasePacked) == 0 && pulses_in_the_way(link, now))
-    return Obstacle::kPulse;
+  if (!packed_for(call, lease) && pulses_in_the_way(link, now)) return Obstacle::kPulse;
   // Work longer than the window runs alone: it may start when nothing else is in flight.
   if (before != 0 && before + estimate > ipc::load(lease.window_ns, kRelaxed)) return Obstacle::kWindow;
   return Obstacle::kNone;
@@ -155,7 +182,10 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
   const uint64_t limit = hold_limit(link), used = why == Obstacle::kWindow ? call.stuck_ns : call.held_ns;
   if (used >= limit) return false;
   lane_mark(lane_of(stream), stream);  // what is not covered yet could otherwise never be seen to end
-  if (why == Obstacle::kLease && (!call.notified || call.notified_word != word)) {
+  const bool asks =
+      why == Obstacle::kLease ||
+      (why == Obstacle::kPulse && (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseTellBusy) != 0);
+  if (asks && (!call.notified || call.notified_word != word)) {
     call.notified = true;
     call.notified_word = word;
     g_slow.notify_daemon();
@@ -185,7 +215,7 @@ void reserved(Call& call, const Link* link, uint32_t word, uint64_t estimate) {
 Call::~Call() {
   if (!waited) return;
   const Link* current = g_state.link.load(std::memory_order_acquire);
-  std::atomic_ref(current->usage->held_ns).fetch_add(held_ns + paced_ns, kRelaxed);
+  std::atomic_ref(current->usage->held_ns).fetch_add(held_ns + served_ns + paced_ns, kRelaxed);
   stop_waiting(*this);
   g_state.waiters.fetch_sub(1, kRelaxed);
   pthread_setcancelstate(cancel_state, nullptr);
@@ -212,17 +242,22 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
     // (ipc/channel/lease.h)
     const uint32_t word = ipc::load(lease.word, std::memory_order_seq_cst);
     const uint64_t now = clock_ns();
-    const Obstacle why = look(link, word, before, estimate, now);
+    const Obstacle why = look(call, link, word, before, estimate, now);
     if (why == Obstacle::kNone) [[likely]] {
       reserved(call, link, word, estimate);
       if (g_state.holding.load(kRelaxed)) [[unlikely]]
         g_state.holding.store(0, kRelaxed);
       if (call.waiting_on) [[unlikely]]
         stop_waiting(call);
+      if (served_by_share(call, link)) [[unlikely]] {
+        call.served_ns += call.held_ns;
+        call.held_ns = 0;
+      }
       return Admission::kReserved;
     }
     release_reserved(link, estimate);
     if (why == Obstacle::kFree) return Admission::kForward;
+    if (why == Obstacle::kPulse && should_narrow(call, lease)) return Admission::kReplan;
     if (why == Obstacle::kWindow && poll_lanes()) continue;  // nobody had looked at the markers
     if (!hold(call, link, word, why, stream, estimate, now)) {
       call.expired = true;
@@ -358,10 +393,12 @@ Plan current_plan() {
   const Link* link = g_state.link.load(std::memory_order_acquire);
   const abi::LeaseLine& lease = *link->lease;
   const uint32_t word = ipc::load(lease.word, std::memory_order_acquire);
+  const uint32_t long_percent = ipc::load(lease.long_width_percent, kRelaxed);
   return {g_state.role.load(kRelaxed) == Role::kBestEffort &&
               (word & abi::kLeaseStateMask) != abi::kLeaseFree && ipc::load(lease.passthrough, kRelaxed) == 0,
           ipc::load(lease.slice_ns, kRelaxed), ipc::load(lease.window_ns, kRelaxed),
-          ipc::load(lease.width_blocks, kRelaxed)};
+          ipc::load(lease.width_blocks, kRelaxed),
+          long_percent == 0 || long_percent > 100 ? 100 : long_percent};
 }
 
 }  // namespace tessera::gate

@@ -6,6 +6,8 @@
 //     kForward:   launch                                  nobody else on the GPU, unmanaged, or pass-through
 //     kExpired:   launch the whole remainder              waited longer than the hold limit; reserved all the
 //     same
+//     kReplan:    make it narrower and ask again          only with `may_narrow`: the lease became a packed
+//     one
 //   }
 // A wait ends by grant, daemon loss, hold limit or the pass-through switch, and by nothing else; while it
 // lasts the thread cannot be cancelled. System calls only while held: futex wait, the daemon's wake. No
@@ -16,15 +18,20 @@
 
 namespace tessera::gate {
 
-enum class Admission { kReserved, kForward, kExpired };
+enum class Admission { kReserved, kForward, kExpired, kReplan };
 
-struct Call {                  // on the stack of the hook
-  const Link* link = nullptr;  // of the reservation
+struct Call {  // on the stack of the hook
+  // What asks. A packed lease lets work of known width and kind run beside a busy pulse, nothing else.
+  uint64_t blocks = 0;          // of this launch or slice; 0 = not a kernel, or not known
+  uint32_t resource_class = 0;  // abi::ResourceClass
+  bool may_narrow = false;      // the caller can cut it to any width
+  const Link* link = nullptr;   // of the reservation
   uint64_t reserved_ns = 0;
   uint64_t spacing_ns = 0;  // marker spacing of the lease seen
   uint32_t word = 0;        // lease word that allowed it
   bool waited = false;
   uint64_t held_ns = 0;              // waited for lease or pulse; bounded by the hold limit
+  uint64_t served_ns = 0;            // waited likewise before a minimum share let a slice through
   uint64_t stuck_ns = 0;             // waited for the window while nothing completed; bounded likewise
   uint64_t paced_ns = 0;             // waited for the window in all
   uint64_t queued_ns = 0;            // what UsageLine::queued_ns carries for us
@@ -60,6 +67,7 @@ struct Plan {
   bool managed;
   uint64_t slice_ns, window_ns;
   uint32_t width_blocks;
+  uint32_t long_width_percent;  // 1..100
 };
 Plan current_plan();
 

@@ -46,16 +46,23 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
     return result;
   }
   const DepthGuard depth;
+  Call gate;
+  gate.resource_class = kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown);
   const bool may_cut = kernel && kernel->has_variant && cut::allowed(*kernel);
   describe(link, launch, kernel, may_cut);
   if (may_cut && cut::wanted(launch, *kernel, timing)) {
-    CUresult result = CUDA_SUCCESS;
-    if (cut::launch(launch, *kernel, timing, &result)) return result;
+    if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;
   }
   if (!may_cut && is_wide(launch, kernel)) count_uncut();
-  Call gate;
   const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected;
-  const Admission admission = admit(gate, launch.stream, estimate);
+  gate.blocks = blocks;
+  gate.may_narrow = may_cut && blocks > 1;
+  Admission admission = admit(gate, launch.stream, estimate);
+  if (admission == Admission::kReplan) {  // the lease became a packed one while this waited
+    if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;
+    gate.may_narrow = false;
+    admission = admit(gate, launch.stream, estimate);
+  }
   if (admission == Admission::kForward) return issue(launch);
   if (timed) note_shape(timing, launch, kernel);
   Sample* sample =

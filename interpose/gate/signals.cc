@@ -64,6 +64,8 @@ void publish_signals(const Link* link) {
   abi::SignalLine& s = *link->signals;
   ipc::store(s.blocks_launched, blocks, kRelaxed);
   ipc::store(s.uncut_launches, uncut, kRelaxed);
+  ipc::store(s.whole_releases, cut::g_whole_releases.load(kRelaxed), kRelaxed);
+  put(s.cutting_off, cut::cutting_off() ? 1 : 0);
   put(s.slice_overhead_ns, uint32_t(slice_overhead_ns()));
 }
 

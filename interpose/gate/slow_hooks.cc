@@ -36,9 +36,11 @@ CUresult current_changes(F&& call) {
 template <class F>
 CUresult context_ends(CUcontext context, F&& call) {
   if (!live()) return call();
+  track::siblings_pause(context);
   lifecycle::enter_exclusive();
   const CUresult result = call();
   lifecycle::leave_exclusive();
+  track::siblings_resume(context, result == CUDA_SUCCESS);
   if (result == CUDA_SUCCESS) track::context_ended(context);
   return result;
 }
@@ -50,14 +52,16 @@ constinit std::atomic<CUcontext> g_primary[kDevices] = {};
 template <class F>
 CUresult primary_ends(CUdevice device, bool always, F&& call) {
   if (!live()) return call();
+  const CUcontext context = device >= 0 && device < kDevices ? g_primary[device].load() : nullptr;
+  track::siblings_pause(context);
   lifecycle::enter_exclusive();
   const CUresult result = call();
   unsigned flags = 0;
   int active = 0;
   if (result == CUDA_SUCCESS && !always) real().cuDevicePrimaryCtxGetState(device, &flags, &active);
   lifecycle::leave_exclusive();
-  if (result == CUDA_SUCCESS && !active)
-    track::context_ended(device >= 0 && device < kDevices ? g_primary[device].load() : nullptr);
+  track::siblings_resume(context, result == CUDA_SUCCESS && !active);
+  if (result == CUDA_SUCCESS && !active) track::context_ended(context);
   return result;
 }
 

@@ -22,6 +22,7 @@ struct Timing {
   // time per block was still falling with size, i.e. the launch did not fill the GPU yet.
   std::atomic<uint64_t> sample_blocks, sample_ns;
   std::atomic<uint32_t> growing;
+  std::atomic<uint64_t> block_ns;  // slices: least time of one of at most half a wave; 0 = none seen
 };
 
 struct Shape {

@@ -1,5 +1,6 @@
 #include "interpose/gate/window.h"
 
+#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 
 namespace tessera::gate {
@@ -127,6 +128,8 @@ void release_reserved(const Link* link, uint64_t ns) {
   // A completion counted before a reconnect may meet a fresh counter: stop at zero.
   while (!word.compare_exchange_weak(seen, seen > ns ? seen - ns : 0, std::memory_order_seq_cst)) {
   }
+  // For whoever asks whether we disturbed a burst; only when the window runs empty.
+  if (seen <= ns) ipc::store(link->signals->in_flight_end_ns, clock_ns(), kRelaxed);
 }
 
 void lane_done(Lane& lane, uint64_t upto) {

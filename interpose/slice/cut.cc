@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
 #include "kernels/slice/slice.h"
 
@@ -18,8 +19,33 @@ constexpr uint32_t kMaxParamBytes = 4096;  // of `extra` launches that are rebui
 CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});  // tried, or refused for good
 constexpr uint32_t kGuessedSms = 64, kPilotBlocksPerSm = 2;
 constexpr uint32_t kExpiriesBeforeWhole = 8;
+constexpr uint64_t kFirstOffNs = 5'000'000'000, kMostOffNs = 600'000'000'000;
 
 constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
+constinit std::atomic<uint64_t> g_off_until_ns{0},
+    g_off_ns{0};  // cutting is off until; for how long this time
+
+// Holds that expire again and again: cutting gains nothing any more (the rest goes out whole anyway) and
+// costs the program its slices. Then its kernels are not cut for a while, longer each time, and the daemon is
+// told.
+void note_expiry() {
+  g_whole_releases.fetch_add(1, kRelaxed);
+  if (g_expiries.fetch_add(1, kRelaxed) + 1 < kExpiriesBeforeWhole) return;
+  g_expiries.store(0, kRelaxed);
+  const uint64_t before = g_off_ns.load(kRelaxed);
+  const uint64_t off_ns = before == 0 ? kFirstOffNs : before < kMostOffNs ? before * 2 : before;
+  g_off_ns.store(off_ns, kRelaxed);
+  g_off_until_ns.store(gate::clock_ns() + off_ns, kRelaxed);
+}
+
+bool is_off() {
+  const uint64_t until = g_off_until_ns.load(kRelaxed);
+  if (until == 0) [[likely]]
+    return false;
+  if (gate::clock_ns() < until) return true;
+  g_off_until_ns.store(0, kRelaxed);
+  return false;
+}
 
 CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept {
   return nullptr;
@@ -88,6 +114,13 @@ uint64_t pilot_of(const LaunchCall& launch) {
   return sms() * (launch.threads() > 512 ? 1 : kPilotBlocksPerSm);
 }
 
+// A budget of which no piece is wider than `width` (0 = no limit): a piece may exceed its budget by a
+// quarter.
+uint64_t within(uint32_t width, uint64_t budget) {
+  const uint64_t most = width == 1 ? 1 : uint64_t(width) * 4 / 5;
+  return width && budget > most ? most : budget;
+}
+
 // A launch that does not fill the GPU takes as long as one twice its size, so the time per block of a small
 // pilot says nothing about larger slices, and rounding to rows would keep them small for ever. As long as
 // doubling made blocks cheaper and the budget has room, double.
@@ -95,7 +128,7 @@ uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, uint32
   if (!t.growing.load(kRelaxed) || t.sample_ns.load(kRelaxed) * 4 > slice_ns * 3) return budget;
   const uint64_t twice = 2 * t.sample_blocks.load(kRelaxed);
   const uint64_t n = budget > twice ? budget : twice;
-  return width && n > width ? width : n;
+  return within(width, n);
 }
 
 // An even share of `left` in as few parts as `budget` allows; a part may exceed it by a quarter, because the
@@ -152,6 +185,11 @@ struct Params {
 CUfunction (*g_resolve_variant)(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept = no_resolver;
 constinit std::atomic<uint32_t> g_sm_count{0};
 constinit std::atomic<uint32_t> g_forbidden{0};
+constinit std::atomic<uint64_t> g_whole_releases{0};
+
+bool cutting_off() {
+  return is_off();
+}
 
 Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget) {
   const uint64_t row = grid[0], plane = row * grid[1];
@@ -177,13 +215,23 @@ uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, 
                           uint32_t width) {
   uint64_t n = block_ps ? slice_ns * 1000 / block_ps : pilot;
   if (wave && n > wave) n -= n % wave;
-  if (width && n > width) n = width;
+  n = within(width, n);
   if (n == 0) n = 1;
   return n < total ? n : total;
 }
 
+bool has_long_blocks(const gate::Timing& t, uint64_t slice_ns, uint64_t wave) {
+  const uint64_t blocks = t.sample_blocks.load(kRelaxed), ns = t.sample_ns.load(kRelaxed);
+  uint64_t least = t.block_ns.load(kRelaxed);
+  if (blocks != 0 && blocks * 2 <= wave && (least == 0 || ns < least)) {
+    least = ns;
+    const_cast<gate::Timing&>(t).block_ns.store(ns, kRelaxed);
+  }
+  return least > slice_ns;
+}
+
 bool allowed(const gate::KernelRecord& kernel) {
-  if (g_forbidden.load(kRelaxed) || g_expiries.load(kRelaxed) >= kExpiriesBeforeWhole) return false;
+  if (g_forbidden.load(kRelaxed) || is_off()) return false;
   return reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) != 1;  // 1: tried, refused by the driver
 }
 
@@ -199,7 +247,8 @@ bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const ga
   return block_ps * blocks / 1000 > plan.slice_ns;
 }
 
-bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, CUresult* result) {
+bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, Call& gate,
+            CUresult* result) {
   LaunchCall slice = original;
   const CUcontext context = context_of(original);
   if (!context) return false;
@@ -216,8 +265,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   // Slices of one kernel share an entry: their time per block, whatever their size.
   const uint64_t key = gate::timing_key({kernel.hash ^ 0x5ce, 1, original.threads(), original.shared_bytes});
   gate::Timing* sliced = gate::timing_of(key);
-  Call gate;  // one hold limit for the whole call
-  bool let_go = false;
+  bool let_go = false;  // `gate` is one for all slices: so is the hold limit
   for (uint64_t done = 0; done < total;) {
     const gate::Plan plan = gate::current_plan();
     uint64_t block_ps = sliced ? sliced->block_ps.load(kRelaxed) : 0;
@@ -228,7 +276,11 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
       const uint64_t slice_ns =
           plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
       budget = blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
-      if (sliced) budget = grown(*sliced, budget, slice_ns, plan.width_blocks);
+      if (sliced && wave && has_long_blocks(*sliced, slice_ns, wave))
+        budget =
+            blocks_per_slice(total - done, 0, 0, wave * plan.long_width_percent / 100, 0, plan.width_blocks);
+      else if (sliced)
+        budget = grown(*sliced, budget, slice_ns, plan.width_blocks);
       if (due && budget < total - done) budget = gate::probe_size(sliced, budget, wave);
     }
     const Piece piece = next_piece(original.grid, done, budget);
@@ -237,11 +289,14 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     const uint64_t estimate = block_ps ? block_ps * n / 1000 + gate::kMinEstimateNs
                               : plan.slice_ns > gate::kDefaultKernelNs ? plan.slice_ns
                                                                        : gate::kDefaultKernelNs;
+    gate.blocks = n;
+    gate.may_narrow = n > 1 && !let_go;
     const Admission admission = gate::admit(gate, original.stream, estimate);
+    if (admission == Admission::kReplan) continue;
     if (admission == Admission::kExpired && !let_go) {
       // Held too long: the rest goes in as few pieces as its shape allows.
       let_go = true;
-      g_expiries.fetch_add(1, kRelaxed);
+      note_expiry();
       gate::roll_back(gate);
       continue;
     }
@@ -265,7 +320,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     done += n;
     std::atomic_ref(gate::g_state.link.load(std::memory_order_acquire)->usage->slices).fetch_add(1, kRelaxed);
   }
-  if (!let_go) g_expiries.store(0, kRelaxed);
+  if (!let_go && g_expiries.load(kRelaxed) != 0) g_expiries.store(0, kRelaxed);
   return true;
 }
 

@@ -21,8 +21,15 @@ Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
 // measures. A slice too small to fill the GPU takes as long as a larger one, so its time per block is too
 // high and the next slice is larger, until the GPU is full: the size finds itself. Beyond one wave (0 = not
 // known) only whole waves, because a partial last wave costs as much as a full one.
+// width_blocks (0 = no limit) is kept by the piece that next_piece() makes of the result, not only on
+// average.
 uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t pilot_blocks,
                           uint64_t wave_blocks, uint32_t width_blocks);
+
+// Kernels whose single blocks last longer than a slice: no slice is short, and narrow ones cost as much time
+// as a wave. They get `percent` of a wave instead. A measured slice of at most half a wave shows how long
+// blocks last.
+bool has_long_blocks(const gate::Timing& sliced, uint64_t slice_ns, uint64_t wave_blocks);
 
 // May kernels of this record be cut at all now? Their images and the user may forbid it, and holds that
 // expired.
@@ -33,9 +40,14 @@ bool allowed(const gate::KernelRecord& kernel);
 bool wanted(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing);
 
 // Sends the launch as slices; *result is what the program gets. False: nothing was launched (no variant, or
-// the driver refused the first slice): launch the original.
+// the driver refused the first slice): launch the original. `call` carries what was waited already.
 bool launch(const gate::LaunchCall& launch, gate::KernelRecord& kernel, gate::Timing* timing,
-            CUresult* result);
+            gate::Call& call, CUresult* result);
+
+// Cut launches whose rest went out whole after the hold limit; and whether that happened so often that
+// nothing is cut for a while. For the signal line.
+extern constinit std::atomic<uint64_t> g_whole_releases;
+bool cutting_off();
 
 // Slow path, set by interpose/track: the variant's handle, with the original's attributes in `context`, or
 // null.

@@ -201,10 +201,101 @@ TEST_F(Admit, StalePulseLowerLevelAndPackedLeaseDoNotHold) {
   ipc::store(region->lease.priority, 5u, std::memory_order_relaxed);  // its own level
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   ipc::store(region->lease.priority, 0u, std::memory_order_relaxed);
-  ipc::store(region->lease.flags, abi::kLeasePacked, std::memory_order_relaxed);
+  ipc::store(region->lease.flags, uint32_t(abi::kLeasePacked), std::memory_order_relaxed);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.holds, 0u);
   gate::g_state.n_watched.store(0);
+}
+
+// Under a busy pulse: who may run beside it by a packed lease.
+class Packed : public Admit {
+ protected:
+  void SetUp() override {
+    Admit::SetUp();
+    watch(&page_, 5);
+    packed(10, 1u << abi::kResourceCompute);
+    ipc::pulse_set_busy(page_, 1, 0, 1, base::now_ns());
+  }
+  void packed(uint32_t width, uint32_t classes, uint32_t max_hold_ms = 5) {
+    ipc::LeaseTerms terms{.state = abi::kLeaseGranted, .packed = true, .packed_classes = classes};
+    terms.expires_ns = base::now_ns() + 60'000'000'000;
+    terms.window_ns = 2'000'000;
+    terms.slice_ns = 1'000'000;
+    terms.width_blocks = width;
+    terms.marker_spacing_ns = 1;
+    terms.max_hold_ms = max_hold_ms;
+    ipc::lease_publish(region->lease, region->word, terms);
+  }
+  gate::Admission ask(uint64_t blocks, uint32_t resource_class, bool may_narrow = false) {
+    gate::Call call;
+    call.blocks = blocks;
+    call.resource_class = resource_class;
+    call.may_narrow = may_narrow;
+    const gate::Admission answer = gate::admit(call, {}, 1'000);
+    if (call.reserved_ns) gate::roll_back(call);
+    return answer;
+  }
+  abi::PulsePage page_{};
+};
+
+TEST_F(Packed, OnlyNarrowWorkOfTheRightKindRunsBesideABusyPulse) {
+  using gate::Admission;
+  EXPECT_EQ(ask(10, abi::kResourceCompute), Admission::kReserved);
+  EXPECT_EQ(ask(11, abi::kResourceCompute), Admission::kExpired);  // held, until its limit
+  EXPECT_EQ(ask(5, abi::kResourceMemory), Admission::kExpired);
+  EXPECT_EQ(ask(5, abi::kResourceUnknown), Admission::kExpired);
+  EXPECT_EQ(ask(0, abi::kResourceCompute), Admission::kExpired);  // a graph, a copy
+  EXPECT_EQ(region->usage.hold_expired, 4u);
+  packed(10, 0);  // any kind
+  EXPECT_EQ(ask(5, abi::kResourceUnknown), Admission::kReserved);
+  EXPECT_EQ(ask(11, abi::kResourceUnknown), Admission::kExpired);
+  packed(0, 0);  // a minimum share: anything
+  EXPECT_EQ(ask(0, abi::kResourceUnknown), Admission::kReserved);
+  packed(10, 1u << abi::kResourceCompute);
+  ipc::pulse_try_idle(page_, 1, base::now_ns() - 1'000'000'000);
+  EXPECT_EQ(ask(1'000'000, abi::kResourceMemory), Admission::kReserved);  // nobody is busy: no limit
+}
+
+TEST_F(Packed, WhatCanBeCutIsAskedToBecomeNarrow) {
+  using gate::Admission;
+  EXPECT_EQ(ask(11, abi::kResourceCompute, true), Admission::kReplan);
+  EXPECT_EQ(ask(11, abi::kResourceMemory, true), Admission::kExpired);
+  EXPECT_EQ(in_flight(), 0u);
+  // Also while it waits: the lease becomes a packed one, and the daemon was told if it wanted to be.
+  lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, 10'000);
+  ipc::store(region->lease.flags, uint32_t(abi::kLeaseTellBusy), std::memory_order_relaxed);
+  g_notices = 0;
+  std::atomic<int> answer{-1};
+  std::thread waits([&] { answer = int(ask(100, abi::kResourceCompute, true)); });
+  EXPECT_TRUE(eventually([&] { return waiting() == 1 && g_notices == 1; }));
+  packed(10, 1u << abi::kResourceCompute, 10'000);
+  EXPECT_TRUE(eventually([&] { return answer == int(Admission::kReplan); }));
+  waits.join();
+  EXPECT_EQ(waiting(), 0u);
+}
+
+TEST_F(Packed, AMinimumShareRestartsTheHoldLimitSoThatNothingGoesOutWhole) {
+  packed(0, 0, 50);
+  gate::Call call;
+  call.held_ns = 40'000'000;  // as if it had waited
+  EXPECT_EQ(gate::admit(call, {}, 1'000), gate::Admission::kReserved);
+  gate::roll_back(call);
+  EXPECT_EQ(call.held_ns, 0u);
+  EXPECT_EQ(call.served_ns, 40'000'000u);
+}
+
+TEST_F(Admit, TheMomentWhenTheWindowRanEmptyIsPublished) {
+  abi::SignalLine signals{};
+  link->signals = &signals;
+  lease(abi::kLeaseGranted);
+  null.hold(1);
+  launch();
+  EXPECT_EQ(signals.in_flight_end_ns, 0u);
+  null.hold(0);
+  const uint64_t before = gate::clock_ns();
+  gate::poll_lanes();
+  EXPECT_GE(signals.in_flight_end_ns, before);
+  EXPECT_LE(signals.in_flight_end_ns, gate::clock_ns());
 }
 
 TEST_F(Admit, JustIdlePulseIsGuarded) {

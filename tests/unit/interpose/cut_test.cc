@@ -44,11 +44,39 @@ TEST(Pieces, SharesAreEven) {
   EXPECT_EQ(next_piece(plane, 0, 300).extent[1], 20u);
 }
 
+TEST(BlocksPerSlice, NoPieceIsWiderThanANarrowLease) {
+  const uint32_t grids[][3] = {{1000, 1, 1}, {7, 50, 3}, {16, 16, 4}};
+  for (const auto& grid : grids) {
+    const uint64_t total = uint64_t(grid[0]) * grid[1] * grid[2];
+    for (uint32_t width = 1; width < 40; width++)
+      for (uint64_t done = 0; done < total;) {
+        const uint64_t budget = blocks_per_slice(total - done, 1'000'000, 1'000'000, 8, 16, width);
+        const uint64_t n = next_piece(grid, done, budget).blocks();
+        ASSERT_LE(n, width);
+        done += n;
+      }
+  }
+}
+
+TEST(LongBlocks, AreSeenOnSlicesOfAtMostHalfAWave) {
+  gate::Timing t{};
+  EXPECT_FALSE(has_long_blocks(t, 1'000'000, 64));
+  t.sample_blocks = 64;  // a full wave of short blocks takes long too
+  t.sample_ns = 3'000'000;
+  EXPECT_FALSE(has_long_blocks(t, 1'000'000, 64));
+  t.sample_blocks = 8;
+  t.sample_ns = 2'900'000;
+  EXPECT_TRUE(has_long_blocks(t, 1'000'000, 64));
+  t.sample_blocks = 64;  // remembered when slices are waves again
+  EXPECT_TRUE(has_long_blocks(t, 1'000'000, 64));
+  EXPECT_FALSE(has_long_blocks(t, 3'000'000, 64));  // for a longer slice they are not
+}
+
 TEST(BlocksPerSlice, FollowsTheMeasuredTimeAndWholeWaves) {
   EXPECT_EQ(blocks_per_slice(1000, 0, 1'000'000, 8, 16, 0), 8u);             // not measured: the pilot
   EXPECT_EQ(blocks_per_slice(1000, 100'000'000, 1'000'000, 8, 16, 0), 10u);  // below a wave: as measured
   EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 0), 32u);   // above: whole waves
-  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 5), 5u);    // a narrow lease
+  EXPECT_EQ(blocks_per_slice(1000, 25'000'000, 1'000'000, 8, 16, 5), 4u);    // a narrow lease
   EXPECT_EQ(blocks_per_slice(20, 25'000'000, 1'000'000, 8, 16, 0), 20u);     // never more than there are
   EXPECT_EQ(blocks_per_slice(20, UINT64_MAX, 1'000'000, 8, 16, 0), 1u);      // never none
 }
