@@ -93,5 +93,6 @@ function(tessera_test name)
     set(ARG_TIMEOUT 60)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-                                          ENVIRONMENT "${ARG_ENVIRONMENT}")
+                                          # No test learns into, or is taught by, the files of who runs it.
+                                          ENVIRONMENT "TESSERA_PROFILES=off;${ARG_ENVIRONMENT}")
 endfunction()

@@ -2,7 +2,8 @@
 #include "profiles/kernel_profile.h"
 
 #include <algorithm>
-#include <bit>
+
+#include "base/kernel_key.h"
 
 namespace tessera::profiles {
 
@@ -33,7 +34,16 @@ const char* cut_name(Cut cut) {
 }
 
 uint32_t grid_bucket(uint64_t n_blocks) {
-  return uint32_t(std::bit_width(n_blocks));
+  return base::grid_bucket(n_blocks);
+}
+
+uint64_t kernel_hash(const KernelKey& key) {
+  return base::kernel_hash(key.image_hash, key.kernel.data(), key.kernel.size());
+}
+
+uint64_t launch_key(const KernelKey& key) {
+  return base::launch_key(kernel_hash(key), key.grid_bucket, key.block[0] * key.block[1] * key.block[2],
+                          key.dynamic_shared_bytes);
 }
 
 void merge(KernelProfile& into, const KernelProfile& from) {

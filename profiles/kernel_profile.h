@@ -38,6 +38,11 @@ struct KernelKey {
 // Grids share a bucket if they are within a factor of two: bit length, as in the preload library's records.
 uint32_t grid_bucket(uint64_t n_blocks);
 
+// The 64-bit keys by which the preload library and the daemon know this kernel and this launch shape
+// (base/kernel_key.h): the GPU, driver and origin are not in them.
+uint64_t kernel_hash(const KernelKey& key);
+uint64_t launch_key(const KernelKey& key);
+
 struct KernelProfile {
   DurationHistogram duration;  // ns, of one launch alone or shared as it happened
   uint32_t registers_per_thread = 0;

@@ -2,12 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <functional>
+#include <vector>
 
 #include "base/scoped_fd.h"
 
@@ -34,6 +40,14 @@ bool write_all(int fd, const std::string& text) {
     at += size_t(n);
   }
   return true;
+}
+
+void keep_most_time(Profile& profile, size_t most) {
+  std::vector<double> total_ns;
+  for (const auto& [key, record] : profile.kernels) total_ns.push_back(record.duration.total_ns);
+  std::nth_element(total_ns.begin(), total_ns.begin() + ptrdiff_t(most), total_ns.end(), std::greater<>());
+  const double border = total_ns[most];
+  std::erase_if(profile.kernels, [&](const auto& item) { return item.second.duration.total_ns <= border; });
 }
 
 }  // namespace
@@ -81,7 +95,7 @@ base::Status save_profile(const Profile& profile, const std::string& path) {
 }
 
 base::Result<Profile> merge_into_file(const Profile& addition, const std::string& path,
-                                      const GpuDescription* gpu) {
+                                      const GpuDescription* gpu, size_t most_kernels) {
   const std::string lock_path = path + ".lock";
   const base::ScopedFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.valid()) return file_error("lock", lock_path);
@@ -92,8 +106,21 @@ base::Result<Profile> merge_into_file(const Profile& addition, const std::string
   Profile merged = present ? std::move(*present) : Profile{};
   merge(merged, addition);
   if (gpu) classify_all(merged, *gpu);
+  if (merged.kernels.size() > most_kernels) keep_most_time(merged, most_kernels);
   if (auto saved = save_profile(merged, path); !saved) return saved.error();
   return merged;
+}
+
+void remove_leftovers(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string prefix = file.filename().string() + ".new.";
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(file.parent_path(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const pid_t writer = pid_t(strtol(name.c_str() + prefix.size(), nullptr, 10));
+    if (writer > 0 && kill(writer, 0) != 0 && errno == ESRCH) std::filesystem::remove(entry.path(), ignored);
+  }
 }
 
 }  // namespace tessera::profiles

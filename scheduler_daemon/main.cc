@@ -19,7 +19,9 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "ipc/channel/socket_path.h"
+#include "profiles/folders.h"
 #include "scheduler_daemon/config/config.h"
+#include "scheduler_daemon/learning/store.h"
 #include "scheduler_daemon/transport/server.h"
 
 #ifndef TESSERA_VERSION
@@ -76,8 +78,26 @@ void tell_ready(int fd) {
   ::close(fd);
 }
 
+// Without a folder, or one that cannot be used, the daemon schedules as well, but every start is a cold one.
+std::unique_ptr<learning::Store> open_store(const config::Config& config) {
+  learning::StoreOptions options;
+  options.folder = config.daemon_profiles.empty() ? profiles::user_folder() : config.daemon_profiles;
+  if (options.folder.empty() || options.folder == "off") return nullptr;
+  options.shared = profiles::shared_folders();
+  options.interval_ms = config.daemon_learn_interval_ms;
+  options.log = [](bool warning, const std::string& line) {
+    spdlog::log(warning ? spdlog::level::warn : spdlog::level::info, line);
+  };
+  base::Result<std::unique_ptr<learning::Store>> store = learning::Store::open(std::move(options));
+  if (store.ok()) return std::move(*store);
+  spdlog::warn("{}; nothing is learnt", store.error().text);
+  return nullptr;
+}
+
 int serve(const Options& options, const config::Config& config, const std::string& socket_path) {
   core::Settings settings = config::settings_of(config);
+  const std::unique_ptr<learning::Store> store = open_store(config);
+  settings.learning = store.get();
   settings.version = TESSERA_VERSION;
   settings.socket_path = socket_path;
   settings.epoch = new_epoch();
@@ -141,7 +161,7 @@ int run(int argc, char** argv) {
     std::printf("configuration is fine\n");
     return 0;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_st("tesserad"));
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("tesserad"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   spdlog::set_level(spdlog::level::from_str(options.log_level.empty() ? parsed.config.daemon_log_level
                                                                       : options.log_level));

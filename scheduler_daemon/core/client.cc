@@ -115,6 +115,8 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.forwarded_unknown = ipc::load(u.forwarded_unknown, relaxed);
   const ipc::abi::SignalLine& s = signals_untrusted();
   r.counters.uncut_launches = ipc::load(s.uncut_launches, relaxed);
+  r.counters.unknown_estimates = ipc::load(s.unknown_estimates, relaxed);
+  r.counters.learnt_estimates = ipc::load(s.learnt_estimates, relaxed);
   r.counters.whole_releases = ipc::load(s.whole_releases, relaxed);
   r.counters.cutting_off = ipc::load(s.cutting_off, relaxed);
   r.counters.blocks_launched = ipc::load(s.blocks_launched, relaxed);

@@ -82,6 +82,7 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   next.version = settings_.version;
   next.socket_path = settings_.socket_path;
   next.epoch = settings_.epoch;
+  next.learning = settings_.learning;
   const bool new_policy =
       next.policy_name != settings_.policy_name || !(next.parameters == settings_.parameters);
   settings_ = std::move(next);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "scheduler_daemon/learning/store.h"
 
 namespace tessera::core {
 namespace {
@@ -133,7 +134,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
 
   base::Result<ipc::ClientMemory> memory =
       ipc::create_client_memory(settings_.epoch, client->id, client->priority,
-                                {settings_.on_daemon_loss, settings_.parameters.guard_ns});
+                                {settings_.on_daemon_loss, settings_.parameters.guard_ns, settings_.learning != nullptr});
   if (!memory.ok())
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
@@ -200,6 +201,10 @@ bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
       return on_pulse_mapped(client);
     case abi::kDevice:
       return on_device(client, packet);
+    case abi::kProfileWanted:
+      return on_profile_wanted(client, packet);
+    case abi::kKernelSeen:
+      return on_kernel_seen(client, packet);
     default:
       return false;
   }
@@ -531,6 +536,8 @@ void Core::consume_records(Client& client, uint64_t now_ns) {
         break;
       case ipc::RingRead::kRecord:
         if (record.kind == abi::kRecordBurst) on_burst(client, record, now_ns);
+        if (record.kind == abi::kRecordKernel && settings_.learning != nullptr)
+          settings_.learning->record(client.pupil, record);
         ++(record.kind == abi::kRecordKernel ? client.counters.kernels_recorded
                                              : client.counters.bursts_recorded);
         break;
@@ -551,6 +558,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   s.epoch = settings_.epoch;
   s.uptime_ns = now_ns - std::min(now_ns, started_ns_);
   s.counters = counters_;
+  count_learning(s.counters);
   for (const auto& [uuid, gpu] : gpus_) {
     uint8_t bytes[16];
     std::memcpy(bytes, uuid.data(), sizeof bytes);

@@ -19,6 +19,10 @@
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
+namespace tessera::learning {
+class Store;
+}
+
 namespace tessera::core {
 
 using Connection = uint64_t;  // given by the transport, never reused
@@ -54,6 +58,7 @@ struct Settings {
   uint32_t max_clients = 256;
   uint32_t default_max_priority = ipc::abi::kMaxPriority;
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
+  learning::Store* learning = nullptr;         // not owned; null: nothing is learnt or taught
 };
 
 // A change of one client while it runs; what is not set stays.
@@ -120,6 +125,9 @@ class Core {
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_pulse_mapped(Client& client);
   bool on_device(Client& client, const ipc::Packet& packet);
+  bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // lessons.cc
+  bool on_kernel_seen(Client& client, const ipc::Packet& packet);
+  void count_learning(stats::DaemonCounters& out) const;
   void refuse(Connection, base::Code code, const std::string& text);
   uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
   void drop(Connection connection);  // forgets and closes

@@ -1,0 +1,80 @@
+// Core and learning::Store: what a client asks to be taught, and what it says its records' keys stand for.
+#include <algorithm>
+#include <cstring>
+
+#include "base/kernel_key.h"
+#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/learning/store.h"
+
+namespace tessera::core {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+bool printable(const std::string& text) {  // names end in files and on terminals
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+}  // namespace
+
+bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
+  const auto* wanted = ipc::packet_as<abi::ProfileWanted>(packet);
+  if (wanted == nullptr || settings_.learning == nullptr || !client.pupil.gpu.empty()) return false;
+  client.pupil.uid = uint32_t(client.identity.uid);
+  client.pupil.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
+  if (!printable(client.pupil.gpu)) return false;
+  client.pupil.driver =
+      "CUDA " + std::to_string(wanted->driver / 1000) + "." + std::to_string(wanted->driver % 1000 / 10);
+  abi::Learnt answer{};
+  answer.header = ipc::make_header(abi::kLearnt, sizeof answer);
+  auto table = settings_.learning->table(client.pupil);
+  const bool any = table.ok() && table->fd.valid();  // out of memory: the client starts cold
+  answer.bytes = any ? table->bytes : 0;
+  const int fd = any ? table->fd.get() : -1;
+  if (!peers_.send(client.connection, &answer, sizeof answer, any ? &fd : nullptr, any ? 1 : 0))
+    unreachable_.push_back(client.connection);
+  return true;
+}
+
+bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
+  constexpr uint64_t kMostThreads = 1024;
+  const auto* seen = ipc::packet_as<abi::KernelSeen>(packet);
+  if (seen == nullptr || settings_.learning == nullptr || client.pupil.gpu.empty()) return false;
+  if (seen->name_bytes == 0 || seen->name_bytes > abi::kMaxKernelNameBytes ||
+      packet.bytes < sizeof *seen + seen->name_bytes)
+    return false;
+  learning::Seen what;
+  what.key = seen->key;
+  what.image_hash = seen->image_hash;
+  what.blocks = seen->blocks;
+  std::copy(std::begin(seen->block), std::end(seen->block), std::begin(what.block));
+  what.shared_bytes = seen->shared_bytes;
+  what.name.assign(reinterpret_cast<const char*>(packet.data) + sizeof *seen, seen->name_bytes);
+  for (uint32_t n : what.block)
+    if (n == 0 || n > kMostThreads) return false;
+  const uint64_t threads = uint64_t(what.block[0]) * what.block[1] * what.block[2];
+  const uint64_t kernel = base::kernel_hash(what.image_hash, what.name.data(), what.name.size());
+  if (threads > kMostThreads || !printable(what.name) ||
+      what.key !=
+          base::launch_key(kernel, base::grid_bucket(what.blocks), uint32_t(threads), what.shared_bytes))
+    return false;
+  settings_.learning->seen(client.pupil, what);
+  return true;
+}
+
+void Core::count_learning(stats::DaemonCounters& out) const {
+  if (settings_.learning == nullptr) return;
+  constexpr auto relaxed = std::memory_order_relaxed;  // statistics
+  const learning::StoreCounters& c = settings_.learning->counters();
+  out.records_learnt = c.records.load(relaxed);
+  out.records_ignored = c.ignored.load(relaxed);
+  out.tables_given = c.taught.load(relaxed);
+  out.profile_files = c.files.load(relaxed);
+  out.profile_files_broken = c.broken_files.load(relaxed);
+  out.profile_writes = c.writes.load(relaxed);
+  out.profile_writes_failed = c.failed_writes.load(relaxed);
+}
+
+}  // namespace tessera::core
