@@ -6,6 +6,7 @@
 #include "cli/profile.h"
 #include "cli/ps.h"
 #include "cli/run.h"
+#include "cli/set.h"
 #include "cli/simulate.h"
 
 int main(int argc, char** argv) {
@@ -22,6 +23,8 @@ int main(int argc, char** argv) {
                   "high, best-effort, or 0 (best-effort) .. 7 (highest)")
       ->capture_default_str();
   run->add_option("-n,--name", run_options.name, "name shown by `tessera ps` (default: the command)");
+  run->add_option("--weight", run_options.weight, "share among clients of one level, 1..10000 (100 is usual)");
+  run->add_option("--slo", run_options.slo, "latency that a protected program must keep, e.g. 20ms");
   run->add_option("--gpu", run_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->capture_default_str();
   run->add_option("--socket", run_options.socket,
@@ -37,6 +40,22 @@ int main(int argc, char** argv) {
   ps->add_flag("--json", json, "the daemon's whole state as JSON");
   ps->add_option("--socket", socket_path, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   ps->callback([&] { status = cli::ps(socket_path, json); });
+
+  cli::SetOptions set_options;
+  auto* set = app.add_subcommand("set", "Change a client while it runs: tessera set trainer --weight 50");
+  set->add_option("client", set_options.target, "process id or name, as `tessera ps` shows them")->required();
+  set->add_option("-p,--priority", set_options.priority, "high, best-effort, or 0..7");
+  set->add_option("--weight", set_options.weight, "share among clients of one level, 1..10000");
+  set->add_option("--slo", set_options.slo, "latency to keep, e.g. 20ms; none");
+  set->add_option("--passthrough", set_options.passthrough,
+                  "on: its launches go straight to the driver; off: managed again");
+  set->add_option("--socket", set_options.socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  set->callback([&] { status = cli::set(set_options); });
+
+  std::string reload_socket;
+  auto* reload = app.add_subcommand("reload", "Have tesserad read its configuration again (as SIGHUP does)");
+  reload->add_option("--socket", reload_socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  reload->callback([&] { status = cli::reload(reload_socket); });
 
   cli::DemoOptions demo_options;
   auto* demo =

@@ -10,6 +10,8 @@
 #include <cstdio>
 
 #include "base/scoped_fd.h"
+#include "cli/duration.h"
+#include "cli/set.h"
 #include "ipc/channel/socket_path.h"
 
 namespace tessera::cli {
@@ -57,6 +59,20 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   if (options.gpu != "auto" && options.gpu != "soft")
     return base::error(base::Code::kInvalid, "--gpu '" + options.gpu + "' is none of: auto, soft");
   std::vector<std::string> out;
+  if (!options.weight.empty()) {
+    const auto weight = parse_weight(options.weight);
+    if (!weight) return weight.error();
+    out.push_back("TESSERA_WEIGHT=" + std::to_string(*weight));
+  }
+  if (!options.slo.empty()) {
+    const auto slo_ns = parse_duration_ns(options.slo);
+    if (!slo_ns) return slo_ns.error();
+    if (*priority == 0)
+      return base::error(base::Code::kInvalid,
+                         "--slo is for protected programs: give --priority high (or 1..7), too");
+    if (*slo_ns < 1'000'000) return base::error(base::Code::kInvalid, "--slo must be at least 1ms");
+    out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
+  }
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";
     if (!file_exists(driver))

@@ -13,6 +13,8 @@ namespace tessera::cli {
 struct RunOptions {
   std::string priority = "best-effort";  // high | best-effort | 0..7
   std::string name;                      // for people, in `tessera ps`; default: the command's file name
+  std::string weight;                    // "" = the daemon's usual share; 1..10000
+  std::string slo;                       // "" = none; a duration
   std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
   std::string socket;                    // "" = default
   bool passthrough = false;              // load nothing, gate nothing

@@ -1,6 +1,7 @@
 // tesserad: command line, configuration, logging, signals; then transport::Server runs.
 // docs/configuration.md.
 
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -8,7 +9,10 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -33,9 +37,12 @@ namespace {
 
 struct Options {
   std::string config_path, socket, log_level;
-  bool check = false, print_reference = false, foreground = false;
+  bool check = false, print_reference = false, foreground = false, system = false;
   int ready_fd = -1;
 };
+
+constexpr char kSystemConfig[] = "/etc/tessera/tesserad.toml";
+constexpr char kSystemSocket[] = "/run/tessera/tesserad.sock";
 
 // Turns between clients wait for this process: it should run soon after a wake-up although the machine is
 // busy. It uses next to no processor time. Both are best effort: nice needs a privilege; a short slice
@@ -72,10 +79,71 @@ int fail(const std::string& text) {
   return 1;
 }
 
+// Who started us: by a descriptor, or as sd_notify(3) says it.
 void tell_ready(int fd) {
-  if (fd < 0) return;
-  (void)!::write(fd, "\n", 1);
-  ::close(fd);
+  if (fd >= 0) {
+    (void)!::write(fd, "\n", 1);
+    ::close(fd);
+  }
+  const char* manager = ::getenv("NOTIFY_SOCKET");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (manager == nullptr || std::strlen(manager) >= sizeof address.sun_path) return;
+  std::strcpy(address.sun_path, manager);
+  if (*manager == '@') address.sun_path[0] = '\0';
+  const base::ScopedFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  constexpr char kReady[] = "READY=1";
+  (void)!::sendto(socket.get(), kReady, sizeof kReady - 1, MSG_NOSIGNAL,
+                  reinterpret_cast<sockaddr*>(&address),
+                  socklen_t(offsetof(sockaddr_un, sun_path) + std::strlen(manager)));
+}
+
+// Every mistake goes to `say`; the last one is the error.
+base::Result<config::Config> load(const Options& options, void (*say)(const std::string&)) {
+  config::Config initial;
+  // The system's daemon serves every user; what each may claim is bounded by [priority].
+  if (options.system) initial.daemon_socket_mode = "0666";
+  if (options.config_path.empty()) return initial;
+  base::Result<config::Parsed> loaded = config::load_config(options.config_path, initial);
+  if (!loaded.ok()) return loaded.error();
+  for (const std::string& line : loaded->errors) say(line);
+  if (!loaded->errors.empty())
+    return base::error(base::Code::kInvalid,
+                       "the configuration has errors, see above; docs/configuration.md lists all keys");
+  return std::move(loaded->config);
+}
+
+void set_log_level(const Options& options, const config::Config& config) {
+  spdlog::set_level(
+      spdlog::level::from_str(options.log_level.empty() ? config.daemon_log_level : options.log_level));
+}
+
+transport::Reload reload_from(const Options& options) {
+  return [options]() -> base::Result<core::Settings> {
+    if (options.config_path.empty())
+      return base::error(base::Code::kNotFound, "started without --config: there is nothing to read again");
+    base::Result<config::Config> config = load(options, [](const std::string& line) { spdlog::error(line); });
+    if (!config.ok()) return base::error(config.error().code, config.error().text + " (in tesserad's log)");
+    set_log_level(options, *config);
+    return config::settings_of(*config);
+  };
+}
+
+base::Result<ipc::ListenSocket> listen_for_operators(const config::Config& config,
+                                                     const std::string& socket_path) {
+  const std::string path = ipc::control_socket_path(socket_path);
+  base::Result<ipc::ListenSocket> listen =
+      ipc::listen_on(path, mode_t(std::stoul(config.daemon_control_mode, nullptr, 8)));
+  if (!listen.ok() || config.daemon_control_group.empty()) return listen;
+  const group* g = ::getgrnam(config.daemon_control_group.c_str());
+  if (g == nullptr)
+    return base::error(base::Code::kNotFound, "daemon.control_group: no group '" +
+                                                  config.daemon_control_group + "' on this machine");
+  if (::chown(path.c_str(), uid_t(-1), g->gr_gid) != 0)
+    return base::error(base::Code::kPermission,
+                       "cannot give " + path + " to group " + config.daemon_control_group + ": " +
+                           std::strerror(errno) + "; run as root or as a member of it");
+  return listen;
 }
 
 // Without a folder, or one that cannot be used, the daemon schedules as well, but every start is a cold one.
@@ -104,21 +172,27 @@ int serve(const Options& options, const config::Config& config, const std::strin
   raise_descriptor_limit();
   ask_for_early_scheduling();
 
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTERM);
-  sigaddset(&stop, SIGINT);
-  sigprocmask(SIG_BLOCK, &stop, nullptr);
-  signal(SIGHUP, SIG_IGN);  // a closed terminal is no reason to let go of the GPU
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, number);
+  sigprocmask(SIG_BLOCK, &handled, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  base::ScopedFd stop_fd(::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!stop_fd.valid()) return fail(std::string("signalfd: ") + std::strerror(errno));
+  transport::Sources sources;
+  sources.reload = reload_from(options);
+  sources.signals.reset(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!sources.signals.valid()) return fail(std::string("signalfd: ") + std::strerror(errno));
 
   mode_t mode = mode_t(std::stoul(config.daemon_socket_mode, nullptr, 8));
   base::Result<ipc::ListenSocket> listen = ipc::listen_on(socket_path, mode);
   if (!listen.ok()) return fail(listen.error().text);
+  sources.clients = std::move(*listen);
+  if (config.daemon_control_mode != "off") {
+    base::Result<ipc::ListenSocket> control = listen_for_operators(config, socket_path);
+    if (!control.ok()) return fail(control.error().text);
+    sources.control = std::move(*control);
+  }
   base::Result<std::unique_ptr<transport::Server>> server =
-      transport::Server::create(std::move(*listen), stop_fd.get(), settings, uint32_t(config.daemon_spin_us));
+      transport::Server::create(std::move(sources), settings, uint32_t(config.daemon_spin_us));
   if (!server.ok()) return fail(server.error().text);
   spdlog::info("tesserad {} listens on {} (policy {}, epoch {:x})", settings.version, socket_path,
                settings.policy_name, settings.epoch);
@@ -128,22 +202,14 @@ int serve(const Options& options, const config::Config& config, const std::strin
   return 0;
 }
 
-int check_config(const Options& options, config::Parsed* parsed) {
-  if (options.config_path.empty()) return 0;
-  base::Result<config::Parsed> loaded = config::load_config(options.config_path);
-  if (!loaded.ok()) return fail(loaded.error().text);
-  *parsed = std::move(*loaded);
-  for (const std::string& line : parsed->errors) std::fprintf(stderr, "%s\n", line.c_str());
-  if (!parsed->errors.empty())
-    return fail("the configuration has errors, see above; docs/configuration.md lists all keys");
-  return 0;
-}
-
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("tesserad: the scheduler daemon of Tessera. One per user, or one for the system.");
   app.set_version_flag("--version", TESSERA_VERSION);
   app.add_option("--config", options.config_path, "configuration file (TOML); without it the defaults hold");
+  app.add_flag("--system", options.system,
+               std::string("one daemon for all users: listens on ") + kSystemSocket +
+                   " for everyone, reads " + kSystemConfig + " if it is there");
   app.add_option("--socket", options.socket,
                  "where to listen; overrides TESSERA_SOCKET and the configuration");
   app.add_option("--log-level", options.log_level, "trace, debug, info, warn, error or off")
@@ -155,24 +221,27 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (options.print_reference) return std::fputs(config::reference_markdown().c_str(), stdout) < 0 ? 1 : 0;
 
-  config::Parsed parsed;
-  if (int rc = check_config(options, &parsed); rc != 0) return rc;
+  if (options.system && options.config_path.empty() && ::access(kSystemConfig, F_OK) == 0)
+    options.config_path = kSystemConfig;
+  base::Result<config::Config> config =
+      load(options, [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
+  if (!config.ok()) return fail(config.error().text);
   if (options.check) {
     std::printf("configuration is fine\n");
     return 0;
   }
   spdlog::set_default_logger(spdlog::stderr_logger_mt("tesserad"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
-  spdlog::set_level(spdlog::level::from_str(options.log_level.empty() ? parsed.config.daemon_log_level
-                                                                      : options.log_level));
+  set_log_level(options, *config);
 
-  std::string socket_path = !options.socket.empty() ? options.socket : parsed.config.daemon_socket;
+  std::string socket_path = !options.socket.empty() ? options.socket : config->daemon_socket;
+  if (socket_path.empty() && options.system) socket_path = kSystemSocket;
   if (socket_path.empty()) {
-    base::Result<std::string> chosen = ipc::default_socket_path();
+    base::Result<std::string> chosen = ipc::own_socket_path();
     if (!chosen.ok()) return fail(chosen.error().text);
     socket_path = *chosen;
   }
-  return serve(options, parsed.config, socket_path);
+  return serve(options, *config, socket_path);
 }
 
 }  // namespace

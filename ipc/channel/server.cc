@@ -1,6 +1,7 @@
 #include "ipc/channel/server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -105,6 +107,26 @@ base::Result<ListenSocket> listen_on(const std::string& path, mode_t mode) {
   return result;
 }
 
+// From /proc/PID/cgroup (proc_pid_cgroup(5)): "0::PATH" of version 2, else "N:name=systemd:PATH" of version 1.
+static std::string cgroup_of(pid_t pid) {
+  const std::string file = "/proc/" + std::to_string(pid) + "/cgroup";
+  base::ScopedFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  char buffer[4096];
+  const ssize_t n = fd.valid() ? ::read(fd.get(), buffer, sizeof buffer) : -1;
+  if (n <= 0) return "";
+  const std::string text(buffer, size_t(n));
+  std::string path;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.starts_with("0::")) path = line.substr(3);
+    const size_t systemd = line.find(":name=systemd:");
+    if (systemd != std::string::npos && path.size() <= 1) path = line.substr(systemd + 14);
+  }
+  return path;
+}
+
 base::Result<Peer> accept_peer(int listen_fd) {
   Peer peer;
   int raw;
@@ -120,7 +142,7 @@ base::Result<Peer> accept_peer(int listen_fd) {
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
     return error(Code::kPermission, std::string("SO_PEERCRED: ") + std::strerror(errno));
-  peer.identity = {credentials.pid, credentials.uid, credentials.gid};
+  peer.identity = {credentials.pid, credentials.uid, credentials.gid, ""};
   int process = -1;
   socklen_t size = sizeof process;
   // The kernel's own pidfd of the peer cannot name a recycled pid; before 6.5 the pid is looked up instead.
@@ -131,6 +153,12 @@ base::Result<Peer> accept_peer(int listen_fd) {
   // socket: then end of file alone tells. Being out of descriptors is worth trying again.
   if (!peer.process.valid() && (errno == EMFILE || errno == ENFILE))
     return error(Code::kExhausted, std::string("cannot watch the peer's process: ") + std::strerror(errno));
+  if (peer.process.valid()) {
+    std::string cgroup = cgroup_of(credentials.pid);
+    // Still alive after the file was read: the number named the peer and not a later process.
+    pollfd ended{peer.process.get(), POLLIN, 0};
+    if (::poll(&ended, 1, 0) == 0) peer.identity.cgroup = std::move(cgroup);
+  }
   return peer;
 }
 

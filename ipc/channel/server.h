@@ -36,6 +36,7 @@ struct PeerIdentity {  // from the kernel: SO_PEERCRED
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
+  std::string cgroup;  // path of its control group (v2, or v1's systemd hierarchy); "" = not known
 };
 
 struct Peer {

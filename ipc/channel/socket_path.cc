@@ -13,6 +13,7 @@ namespace {
 
 using base::Code;
 constexpr size_t kMaxPath = sizeof(sockaddr_un::sun_path) - 1;
+constexpr char kSystemSocket[] = "/run/tessera/tesserad.sock";
 
 std::string folder_of(const std::string& path) {
   size_t slash = path.rfind('/');
@@ -21,7 +22,7 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-base::Result<std::string> default_socket_path() {
+base::Result<std::string> own_socket_path() {
   // secure_getenv: a program with raised privileges must not be led to somebody else's daemon.
   if (const char* chosen = ::secure_getenv("TESSERA_SOCKET"); chosen != nullptr && *chosen != '\0') {
     if (std::strlen(chosen) > kMaxPath)
@@ -33,8 +34,24 @@ base::Result<std::string> default_socket_path() {
     std::string path = std::string(runtime) + "/tessera/tesserad.sock";
     if (path.size() <= kMaxPath) return path;
   }
-  if (::geteuid() == 0) return std::string("/run/tessera/tesserad.sock");
+  if (::geteuid() == 0) return std::string(kSystemSocket);
   return "/tmp/tessera-" + std::to_string(::geteuid()) + "/tesserad.sock";
+}
+
+base::Result<std::string> default_socket_path() {
+  base::Result<std::string> own = own_socket_path();
+  const char* chosen = ::secure_getenv("TESSERA_SOCKET");
+  if (!own.ok() || (chosen != nullptr && *chosen != '\0')) return own;
+  if (::access(own->c_str(), F_OK) != 0 && ::access(kSystemSocket, F_OK) == 0)
+    return std::string(kSystemSocket);  // no daemon of this user, but the machine has one
+  return own;
+}
+
+std::string control_socket_path(const std::string& socket_path) {
+  constexpr std::string_view kEnding = ".sock";
+  std::string_view stem = socket_path;
+  if (stem.ends_with(kEnding)) stem.remove_suffix(kEnding.size());
+  return std::string(stem) + "-control.sock";
 }
 
 base::Status check_socket_folder(const std::string& socket_path) {

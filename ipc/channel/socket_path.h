@@ -7,10 +7,17 @@
 
 namespace tessera::ipc {
 
-// TESSERA_SOCKET, else $XDG_RUNTIME_DIR/tessera/tesserad.sock, else (as root) /run/tessera/tesserad.sock,
-// else /tmp/tessera-<uid>/tesserad.sock. Does not create anything. An error says what is wrong with
-// TESSERA_SOCKET.
+// Where a daemon of this user listens: TESSERA_SOCKET, else $XDG_RUNTIME_DIR/tessera/tesserad.sock, else (as
+// root) /run/tessera/tesserad.sock, else /tmp/tessera-<uid>/tesserad.sock. Does not create anything. An error
+// says what is wrong with TESSERA_SOCKET.
+base::Result<std::string> own_socket_path();
+
+// Where a client looks: the same, but /run/tessera/tesserad.sock if this user has no daemon and the machine
+// has.
 base::Result<std::string> default_socket_path();
+
+// The socket for operators, beside the clients': x.sock -> x-control.sock.
+std::string control_socket_path(const std::string& socket_path);
 
 // For a client: refuses a socket folder that another unprivileged user owns or may write (somebody could
 // impersonate the daemon there). A folder that does not exist is fine: the connection then fails by itself.

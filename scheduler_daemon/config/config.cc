@@ -51,6 +51,13 @@ std::string take_text(const toml::node& node, const std::string& choices, std::s
   return "";
 }
 
+std::string take_cgroup(const toml::node& node, std::string* out) {
+  std::string wrong = take_text(node, "", out);
+  if (wrong.empty() && !out->starts_with('/'))
+    wrong = "must start with /: what follows 0:: in /proc/PID/cgroup, * stands for anything but /";
+  return wrong;
+}
+
 const std::vector<Option>& options() {
   static const std::vector<Option> rows = {
 #define TS_NUMBER(section, key, initial, least, most, description) \
@@ -167,9 +174,11 @@ class Reader {
     for (const auto& [name, node] : row) {
       std::string key(name.str());
       std::string wrong;
-      if (key == "uid" || key == "gid") {
+      if (key == "uid" || key == "gid" || key == "cgroup") {
         if (named)
-          wrong = "only one of uid and gid per [[priority.limit]]";
+          wrong = "only one of uid, gid and cgroup per [[priority.limit]]";
+        else if (key == "cgroup")
+          wrong = take_cgroup(node, &limit.cgroup);
         else
           wrong = take_number(node, 0, UINT32_MAX - 1, &id);
         named = true;
@@ -178,13 +187,14 @@ class Reader {
         wrong = take_number(node, 0, ipc::abi::kMaxPriority, &max);
         bounded = true;
       } else {
-        fail(name.source(),
-             "unknown key `" + key + "` in [[priority.limit]]" + suggestion(key, {"uid", "gid", "max"}));
+        fail(name.source(), "unknown key `" + key + "` in [[priority.limit]]" +
+                                suggestion(key, {"uid", "gid", "cgroup", "max"}));
         continue;
       }
       if (!wrong.empty()) fail(node.source(), "`" + key + "` " + wrong);
     }
-    if (!named || !bounded) return fail(row.source(), "[[priority.limit]] needs `uid` or `gid`, and `max`");
+    if (!named || !bounded)
+      return fail(row.source(), "[[priority.limit]] needs `uid`, `gid` or `cgroup`, and `max`");
     limit.id = uint32_t(id);
     limit.max_priority = uint32_t(max);
     out_->config.priority_limits.push_back(limit);
@@ -197,8 +207,9 @@ class Reader {
 
 }  // namespace
 
-Parsed parse_config(const std::string& text, const std::string& file_name) {
+Parsed parse_config(const std::string& text, const std::string& file_name, const Config& initial) {
   Parsed parsed;
+  parsed.config = initial;
   Reader reader(file_name, &parsed);
   try {
     toml::table root = toml::parse(text, file_name);
@@ -216,14 +227,14 @@ Parsed parse_config(const std::string& text, const std::string& file_name) {
   return parsed;
 }
 
-base::Result<Parsed> load_config(const std::string& path) {
+base::Result<Parsed> load_config(const std::string& path, const Config& initial) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   if (in) text << in.rdbuf();
   if (!in)
     return base::error(base::Code::kNotFound, "cannot read the configuration " + path + ": " +
                                                   std::strerror(errno) + "; check --config");
-  return parse_config(text.str(), path);
+  return parse_config(text.str(), path, initial);
 }
 
 core::Settings settings_of(const Config& c) {
@@ -238,6 +249,8 @@ core::Settings settings_of(const Config& c) {
   s.parameters.max_hold_ns = base::ms(c.policy_max_hold_ms);
   s.parameters.idle_grace_ns = base::us(c.policy_idle_grace_us);
   s.parameters.drain_timeout_ns = base::ms(c.policy_drain_timeout_ms);
+  s.parameters.slowdown_target = double(c.policy_slowdown_target_percent) / 100;
+  s.parameters.min_share = double(c.policy_min_share_percent) / 100;
   s.watch_spin_us = uint32_t(c.policy_watch_spin_us);
   s.on_daemon_loss = c.daemon_on_daemon_loss == "hold" ? ipc::abi::kLossHold : ipc::abi::kLossOpen;
   s.max_clients = uint32_t(c.daemon_max_clients);

@@ -16,7 +16,7 @@ struct Config {
 #define TS_CHOICE(section, key, initial, choices, description) std::string section##_##key = initial;
 #define TS_TEXT(section, key, initial, description) std::string section##_##key = initial;
 #include "scheduler_daemon/config/options.def"
-  std::vector<core::PriorityLimit> priority_limits;  // [[priority.limit]] uid|gid, max
+  std::vector<core::PriorityLimit> priority_limits;  // [[priority.limit]] uid|gid|cgroup, max
 };
 
 // One line per mistake: "file:line:column: what; remedy".
@@ -24,8 +24,9 @@ struct Parsed {
   Config config;
   std::vector<std::string> errors;
 };
-Parsed parse_config(const std::string& text, const std::string& file_name);
-base::Result<Parsed> load_config(const std::string& path);
+// `initial`: what holds where the file says nothing.
+Parsed parse_config(const std::string& text, const std::string& file_name, const Config& initial = {});
+base::Result<Parsed> load_config(const std::string& path, const Config& initial = {});
 
 core::Settings settings_of(const Config& config);
 

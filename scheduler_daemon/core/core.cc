@@ -1,5 +1,6 @@
 #include "scheduler_daemon/core/core.h"
 
+#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,9 +101,14 @@ void Core::refuse(Connection connection, Code code, const std::string& text) {
 }
 
 uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
+  const auto fits = [&](const PriorityLimit& limit) {
+    if (limit.cgroup.empty()) return limit.id == (limit.by_gid ? identity.gid : identity.uid);
+    // FNM_LEADING_DIR: what is below a group belongs to it.
+    return !identity.cgroup.empty() &&
+           ::fnmatch(limit.cgroup.c_str(), identity.cgroup.c_str(), FNM_PATHNAME | FNM_LEADING_DIR) == 0;
+  };
   for (const PriorityLimit& limit : settings_.priority_limits)
-    if (limit.id == (limit.by_gid ? identity.gid : identity.uid))
-      return std::min(claimed, limit.max_priority);
+    if (fits(limit)) return std::min(claimed, limit.max_priority);
   return std::min(claimed, settings_.default_max_priority);
 }
 

@@ -46,6 +46,7 @@ struct PriorityLimit {  // most that a claim may get
   bool by_gid = false;
   uint32_t id = 0;  // uid or gid
   uint32_t max_priority = 0;
+  std::string cgroup;  // not empty: by control group instead, a path or fnmatch(3) pattern, with what is below
 };
 
 struct Settings {

@@ -1,7 +1,9 @@
 #include "scheduler_daemon/transport/server.h"
 
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
+#include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -18,7 +20,7 @@ namespace tessera::transport {
 namespace {
 
 // What an epoll event is about: kind in the low bits, connection above.
-enum Tag : uint64_t { kListen, kStop, kTimer, kSocket, kProcess, kWake };
+enum Tag : uint64_t { kListen, kSignal, kTimer, kSocket, kProcess, kWake, kControlListen, kOperator };
 constexpr unsigned kTagBits = 3;
 constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
   return connection << kTagBits | kind;
@@ -29,26 +31,30 @@ constexpr int kAcceptsPerWake = 16;
 constexpr int kPacketsPerWake = 8;        // of one connection; the rest waits for the next round
 constexpr unsigned kLinesPerSecond = 20;  // clients cause them: they must not fill a disk
 constexpr uint64_t kAcceptPause_ns = base::ms(100);
+constexpr size_t kMaxOperators = 16;  // at once; each asks one thing
+constexpr uint64_t kOperatorPatience_ns = base::ms(1000);
 
 }  // namespace
 
-Server::Server(ipc::ListenSocket listen, int stop_fd, const core::Settings& settings, uint32_t spin_us)
-    : listen_(std::move(listen)),
-      stop_fd_(stop_fd),
+Server::Server(Sources sources, const core::Settings& settings, uint32_t spin_us)
+    : sources_(std::move(sources)),
       spin_us_(spin_us),
-      core_(settings, *this, base::now_ns()) {}
+      core_(settings, *this, base::now_ns()),
+      control_(core_, sources_.reload) {}
 
 Server::~Server() = default;
 
-base::Result<std::unique_ptr<Server>> Server::create(ipc::ListenSocket listen, int stop_fd,
-                                                     const core::Settings& settings, uint32_t spin_us) {
-  std::unique_ptr<Server> server(new Server(std::move(listen), stop_fd, settings, spin_us));
+base::Result<std::unique_ptr<Server>> Server::create(Sources sources, const core::Settings& settings,
+                                                     uint32_t spin_us) {
+  std::unique_ptr<Server> server(new Server(std::move(sources), settings, spin_us));
   server->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   server->timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  const Sources& s = server->sources_;
   bool watched = server->epoll_.valid() && server->timer_.valid() &&
-                 server->watch(server->listen_.fd(), tag_of(kListen), EPOLLIN) &&
-                 server->watch(stop_fd, tag_of(kStop), EPOLLIN) &&
-                 server->watch(server->timer_.get(), tag_of(kTimer), EPOLLIN);
+                 server->watch(s.clients.fd(), tag_of(kListen), EPOLLIN) &&
+                 server->watch(s.signals.get(), tag_of(kSignal), EPOLLIN) &&
+                 server->watch(server->timer_.get(), tag_of(kTimer), EPOLLIN) &&
+                 (!s.control || server->watch(s.control->fd(), tag_of(kControlListen), EPOLLIN));
   if (!watched)
     return base::error(base::Code::kExhausted, std::string("cannot set up epoll: ") + std::strerror(errno));
   return server;
@@ -95,8 +101,8 @@ void Server::run() {
 bool Server::handle(uint64_t tag) {
   core::Connection connection = tag >> kTagBits;
   switch (Tag(tag & ((1u << kTagBits) - 1))) {
-    case kStop:
-      return false;
+    case kSignal:
+      return on_signal();
     case kListen:
       accept_some();
       break;
@@ -115,13 +121,69 @@ bool Server::handle(uint64_t tag) {
     case kWake:
       if (links_.contains(connection)) core_.notified(connection);
       break;
+    case kControlListen:
+      accept_operators();
+      break;
+    case kOperator:
+      read_operator(connection);
+      break;
   }
   return true;
 }
 
+bool Server::on_signal() {
+  signalfd_siginfo info{};
+  if (::read(sources_.signals.get(), &info, sizeof info) != ssize_t(sizeof info)) return true;
+  if (info.ssi_signo != SIGHUP) return false;
+  base::Result<std::string> done = control_.reload(base::now_ns());
+  if (done.ok())
+    spdlog::info("SIGHUP: {}", *done);
+  else
+    spdlog::error("SIGHUP: {}; the old configuration stays", done.error().text);
+  return true;
+}
+
+void Server::accept_operators() {
+  base::Result<ipc::Peer> peer = ipc::accept_peer(sources_.control->fd());
+  if (!peer.ok()) return;
+  close_silent_operators(base::now_ns());
+  if (operators_.size() >= kMaxOperators) return;  // closes it
+  core::Connection connection = next_connection_++;
+  if (!watch(peer->socket.get(), tag_of(kOperator, connection), EPOLLIN | EPOLLRDHUP)) return;
+  operators_[connection] = {std::move(peer->socket), peer->identity, base::now_ns()};
+}
+
+// One request, one answer, then the connection is closed.
+void Server::read_operator(core::Connection connection) {
+  auto found = operators_.find(connection);
+  if (found == operators_.end()) return;
+  Operator& who = found->second;
+  ipc::Packet packet;
+  ipc::Receive received = ipc::receive_packet(who.socket.get(), 0, &packet);
+  if (received == ipc::Receive::kNothing) return;
+  if (received == ipc::Receive::kPacket) {
+    base::Result<std::string> done = control_.answer(who.identity, packet, base::now_ns());
+    std::string text = done.ok() ? *done : done.error().text;
+    text.resize(std::min(text.size(), ipc::abi::kMaxMessageBytes - sizeof(ipc::abi::Reply)));
+    ipc::abi::Reply reply{ipc::make_header(ipc::abi::kReply, sizeof reply + text.size()), 1,
+                          done.ok() ? 0 : uint32_t(done.error().code)};
+    std::string bytes(reinterpret_cast<const char*>(&reply), sizeof reply);
+    bytes += text;
+    (void)ipc::send_packet(who.socket.get(), bytes.data(), bytes.size());
+  } else if (received == ipc::Receive::kMalformed) {
+    ++core_.counters().malformed;
+  }
+  operators_.erase(found);
+}
+
+void Server::close_silent_operators(uint64_t now_ns) {
+  std::erase_if(operators_,
+                [&](const auto& row) { return now_ns - row.second.connected_ns > kOperatorPatience_ns; });
+}
+
 void Server::accept_some() {
   for (int i = 0; i < kAcceptsPerWake; ++i) {
-    base::Result<ipc::Peer> peer = ipc::accept_peer(listen_.fd());
+    base::Result<ipc::Peer> peer = ipc::accept_peer(sources_.clients.fd());
     if (!peer.ok()) {
       if (peer.error().code == base::Code::kExhausted) {
         ++core_.counters().accept_failures;
@@ -166,7 +228,7 @@ void Server::pause_accepting(bool pause) {
   epoll_event event{};
   if (!pause) event.events = EPOLLIN;
   event.data.u64 = tag_of(kListen);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listen_.fd(), &event);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, sources_.clients.fd(), &event);
   accepting_ = !pause;
   accept_again_ns_ = pause ? base::now_ns() + kAcceptPause_ns : 0;
 }

@@ -5,21 +5,29 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "base/scoped_fd.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/transport/control.h"
 
 namespace tessera::transport {
 
+struct Sources {  // what the server serves
+  ipc::ListenSocket clients;
+  std::optional<ipc::ListenSocket> control;  // operators; absent: nobody can change anything
+  base::ScopedFd signals;                    // a signalfd: SIGHUP reloads, anything else ends the server
+  Reload reload;
+};
+
 class Server final : public core::Peers {
  public:
-  // stop_fd becomes readable when the server shall end (a signalfd); it is not read and not closed here.
-  static base::Result<std::unique_ptr<Server>> create(ipc::ListenSocket listen, int stop_fd,
-                                                      const core::Settings& settings, uint32_t spin_us);
+  static base::Result<std::unique_ptr<Server>> create(Sources sources, const core::Settings& settings,
+                                                      uint32_t spin_us);
   ~Server() override;
-  void run();  // returns when stop_fd is readable; clients are free-running then
+  void run();  // returns on a signal that ends it; clients are free-running then
 
   bool send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override;
   void watch_wake(core::Connection of, int wake_fd) override;
@@ -31,27 +39,37 @@ class Server final : public core::Peers {
     base::ScopedFd socket, process;
     int wake_fd = -1;  // owned by the core
   };
+  struct Operator {  // one request on the control socket
+    base::ScopedFd socket;
+    ipc::PeerIdentity identity;
+    uint64_t connected_ns = 0;
+  };
 
-  Server(ipc::ListenSocket listen, int stop_fd, const core::Settings& settings, uint32_t spin_us);
+  Server(Sources sources, const core::Settings& settings, uint32_t spin_us);
   bool watch(int fd, uint64_t tag, uint32_t events);
   bool handle(uint64_t tag);  // false: stop
+  bool on_signal();           // false: stop
   void accept_some();
   void read_some(core::Connection connection);
+  void accept_operators();
+  void read_operator(core::Connection connection);
+  void close_silent_operators(uint64_t now_ns);
   void pause_accepting(bool pause);
   void arm_timer(uint64_t at_ns);
 
-  ipc::ListenSocket listen_;
-  int stop_fd_;
+  Sources sources_;
   uint32_t spin_us_;
   base::ScopedFd epoll_, timer_;
   std::unordered_map<core::Connection, Link> links_;
+  std::unordered_map<core::Connection, Operator> operators_;
   core::Connection next_connection_ = 1;
   bool accepting_ = true;
   uint64_t accept_again_ns_ = 0;
   uint64_t log_second_ = 0;  // lines are limited per second
   unsigned logged_ = 0, suppressed_ = 0;
   uint64_t armed_ns_ = 0;  // what the timer is set to, 0 = off
-  core::Core core_;        // last: its destructor still closes eventfds that are watched above
+  core::Core core_;        // its destructor still closes eventfds that are watched above
+  Control control_;
 };
 
 }  // namespace tessera::transport

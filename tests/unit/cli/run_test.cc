@@ -8,6 +8,9 @@
 
 #include <array>
 
+#include "cli/duration.h"
+#include "cli/set.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -58,6 +61,56 @@ TEST(ClientEnvironment, AppendsToPreloadAndPutsSoftGpuFirst) {
   EXPECT_TRUE(has("TESSERA_NAME=python3"));
   options.gpu = "cloud";
   EXPECT_FALSE(client_environment(options, layout).ok());
+}
+
+TEST(ClientEnvironment, WeightAndDeadline) {
+  RunOptions options;
+  options.command = {"x"};
+  options.weight = "250";
+  options.priority = "high";
+  options.slo = "20ms";
+  auto variables = client_environment(options, Layout());
+  ASSERT_TRUE(variables.ok());
+  const auto has = [&](const std::string& v) {
+    return std::find(variables->begin(), variables->end(), v) != variables->end();
+  };
+  EXPECT_TRUE(has("TESSERA_WEIGHT=250"));
+  EXPECT_TRUE(has("TESSERA_SLO_MS=20"));
+  options.priority = "best-effort";
+  EXPECT_FALSE(client_environment(options, Layout()).ok());
+  options.slo.clear();
+  for (const char* bad : {"0", "10001", "x", "-1"}) {
+    options.weight = bad;
+    EXPECT_FALSE(client_environment(options, Layout()).ok()) << bad;
+  }
+}
+
+TEST(Duration, WithItsUnit) {
+  EXPECT_EQ(*parse_duration_ns("20ms"), 20'000'000u);
+  EXPECT_EQ(*parse_duration_ns("1.5s"), 1'500'000'000u);
+  EXPECT_EQ(*parse_duration_ns("500us"), 500'000u);
+  EXPECT_EQ(*parse_duration_ns("2min"), 120'000'000'000u);
+  for (const char* bad : {"20", "", "ms", "-1ms", "1e3ms", "20 ms", "nanms", "infs", "61min", "3hours"})
+    EXPECT_FALSE(parse_duration_ns(bad).ok()) << bad;
+}
+
+TEST(Set, WhatIsAskedFor) {
+  SetOptions options;
+  options.target = "4711";
+  options.slo = "none";
+  options.weight = "50";
+  auto request = set_request(options);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->pid, 4711u);
+  EXPECT_EQ(request->fields, uint32_t(ipc::abi::kSetsWeight | ipc::abi::kSetsSlo));
+  options.target = "trainer";
+  options.passthrough = "on";
+  request = set_request(options);
+  EXPECT_EQ(request->pid, 0u);
+  EXPECT_STREQ(request->name, "trainer");
+  options.passthrough = "yes";
+  EXPECT_FALSE(set_request(options).ok());
+  EXPECT_FALSE(set_request({.target = "trainer"}).ok());
 }
 
 TEST(Run, ExitCodeIsTheProgramsOwn) {

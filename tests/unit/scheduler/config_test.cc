@@ -80,14 +80,15 @@ uid = 1
 max = 1
 )",
                           "t.toml");
-  EXPECT_THAT(p.errors,
-              ElementsAre(AllOf(StartsWith("t.toml:2:1: "), HasSubstr("did you mean `quantum_us`?")),
-                          AllOf(StartsWith("t.toml:3:8: "), HasSubstr("none|temporal")),
-                          AllOf(StartsWith("t.toml:4:13: "), HasSubstr("10 to 1000000")),
-                          AllOf(StartsWith("t.toml:5:"), HasSubstr("did you mean `daemon`?")),
-                          AllOf(StartsWith("t.toml:7:15: "), HasSubstr("0 to 7")),
-                          AllOf(StartsWith("t.toml:8:"), HasSubstr("needs `uid` or `gid`")),
-                          AllOf(StartsWith("t.toml:11:1: "), HasSubstr("known here: uid, gid, max"))));
+  EXPECT_THAT(
+      p.errors,
+      ElementsAre(AllOf(StartsWith("t.toml:2:1: "), HasSubstr("did you mean `quantum_us`?")),
+                  AllOf(StartsWith("t.toml:3:8: "), HasSubstr("none|temporal")),
+                  AllOf(StartsWith("t.toml:4:13: "), HasSubstr("10 to 1000000")),
+                  AllOf(StartsWith("t.toml:5:"), HasSubstr("did you mean `daemon`?")),
+                  AllOf(StartsWith("t.toml:7:15: "), HasSubstr("0 to 7")),
+                  AllOf(StartsWith("t.toml:8:"), HasSubstr("needs `uid`, `gid` or `cgroup`")),
+                  AllOf(StartsWith("t.toml:11:1: "), HasSubstr("known here: uid, gid, cgroup, max"))));
 }
 
 TEST(Config, SyntaxErrorsAndWrongShapesAreErrorsToo) {
@@ -99,6 +100,17 @@ TEST(Config, SyntaxErrorsAndWrongShapesAreErrorsToo) {
   EXPECT_THAT(parse_config("[policy]\nslice_us = 9000\n", "f").errors,
               ElementsAre(HasSubstr("fit into the window")));
   EXPECT_THAT(parse_config("[policy]\nguard_us = 1.5\n", "f").errors, ElementsAre(HasSubstr("whole number")));
+}
+
+TEST(Config, LimitsByControlGroup) {
+  Parsed p = parse_config("[[priority.limit]]\ncgroup = \"/system.slice/serve-*.service\"\nmax = 6\n", "f");
+  EXPECT_TRUE(p.errors.empty());
+  ASSERT_EQ(p.config.priority_limits.size(), 1u);
+  EXPECT_EQ(p.config.priority_limits[0].cgroup, "/system.slice/serve-*.service");
+  EXPECT_THAT(parse_config("[[priority.limit]]\ncgroup = \"serve\"\nmax = 6\n", "f").errors,
+              ElementsAre(HasSubstr("must start with /")));
+  EXPECT_THAT(parse_config("[[priority.limit]]\ncgroup = \"/a\"\nuid = 1\nmax = 6\n", "f").errors,
+              ElementsAre(HasSubstr("only one of")));
 }
 
 TEST(Config, UnreadableFileSaysWhichAndWhy) {
