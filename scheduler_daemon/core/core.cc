@@ -138,9 +138,9 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->features = hello->features;
   client->attached_ns = now_ns;
 
-  base::Result<ipc::ClientMemory> memory =
-      ipc::create_client_memory(settings_.epoch, client->id, client->priority,
-                                {settings_.on_daemon_loss, settings_.parameters.guard_ns, settings_.learning != nullptr});
+  base::Result<ipc::ClientMemory> memory = ipc::create_client_memory(
+      settings_.epoch, client->id, client->priority,
+      {settings_.on_daemon_loss, settings_.parameters.guard_ns, settings_.learning != nullptr});
   if (!memory.ok())
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
