@@ -10,7 +10,7 @@ namespace {
 
 // Turnaround and slices.
 constexpr uint64_t kLeastTurnaround_ns = base::us(100), kUnknownTurnaround_ns = base::us(300);
-constexpr double kTurnaroundPerTarget = 0.75;  // the rest is for cold caches and contention
+constexpr double kTurnaroundPerTarget = 0.68;  // the rest is for cold caches and contention
 constexpr uint64_t kSlicePerOverhead = 33;     // 3 % of slicing overhead where the turnaround allows
 constexpr uint64_t kLeastPerOverhead = 10;     // and never more than 10 %
 constexpr uint64_t kMarkersPerWindow = 4;
@@ -19,14 +19,16 @@ constexpr uint64_t kLeastSlice_ns = base::us(50);
 // blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm.
 constexpr double kLongPerTurnaround = 1.4;
 constexpr uint32_t kLongWidths[] = {100, 75, 60, 45, 35};
-constexpr double kTooSlow = 1.5;  // times the target: such bursts are counted
+constexpr double kTooSlow = 1.4;  // times the target: such bursts are counted
 constexpr uint32_t kLeastSlow = 3, kJudgedAfter = 100, kMostJudged = 50'000;
 constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
 // Gaps.
 constexpr uint64_t kGateGuard_ns = base::us(5);      // gates start by themselves after it
 constexpr uint64_t kLongestGap_ns = base::us(1500);  // longer gaps are worth using
-constexpr uint64_t kUnknownGap_ns = base::us(500);   // until gaps are known: strict
-constexpr uint64_t kWorthOfTurnaround = 3;           // idle time that is worth one burst without collision
+constexpr double kSurely = 0.005;  // of the gaps are shorter than what counts as undisturbed
+constexpr uint64_t kAsleep_ns = base::ms(500), kAsleepGaps = 3;  // a client quiet for longer is not at work
+constexpr uint64_t kUnknownGap_ns = base::us(500);               // until gaps are known: strict
+constexpr uint64_t kWorthOfTurnaround = 3;  // idle time that is worth one burst without collision
 // Waking.
 constexpr uint64_t kWakeLead_ns = base::us(80), kWatch_ns = base::us(200);
 // Packing.
@@ -101,6 +103,20 @@ Decision TesseraPolicy::decide(const Observation& o) {
 void TesseraPolicy::learn(const Observation& o) {
   const double passed = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
   turnaround_ns_ = turnaround_ns(o);
+  bool any_busy = false;
+  uint64_t idle_since_ns = 0, began_ns = UINT64_MAX;
+  for (size_t i : protected_) {
+    const ClientView& c = o.clients[i];
+    any_busy |= c.busy;
+    idle_since_ns = std::max(idle_since_ns, c.idle_since_ns);
+    if (c.busy) began_ns = std::min(began_ns, c.busy_since_ns);
+  }
+  if (any_busy && all_idle_since_ns_ != 0 && began_ns > all_idle_since_ns_) {
+    all_gaps_.add(began_ns - all_idle_since_ns_);
+    all_wait_ns_ =
+        all_gaps_.wait_ns(kWorthOfTurnaround * turnaround_ns_ + temporal_.switch_cost_ns(), kLongestGap_ns);
+  }
+  all_idle_since_ns_ = any_busy ? 0 : idle_since_ns;
   for (size_t i : protected_) {
     const ClientView& c = o.clients[i];
     if (!clients_[i].learnt) clients_[i].learnt = std::make_unique<Learnt>();
@@ -192,9 +208,43 @@ uint64_t TesseraPolicy::turnaround_ns(const Observation& o) const {
   return std::max(least_ns, std::min(kLeastTurnaround_ns, parameters_.window_ns));
 }
 
+// Until when no burst is expected, by the gaps of every protected client: arrivals with a rhythm, or a client
+// that has been quiet for so long that it is not at work. 0 = one may come at any time.
+uint64_t TesseraPolicy::undisturbed_until_ns(const Observation& o) const {
+  uint64_t until_ns = UINT64_MAX;
+  for (size_t i : protected_) {
+    const ClientView& c = o.clients[i];
+    const Learnt& l = *clients_[i].learnt;
+    const uint64_t idle_ns = o.now_ns - std::min(o.now_ns, c.idle_since_ns);
+    if (c.busy) return 0;
+    if (idle_ns >= l.asleep_ns) continue;
+    until_ns = std::min(until_ns, c.idle_since_ns + l.surely_idle_ns);
+  }
+  return until_ns > o.now_ns + 2 * turnaround_ns_ ? until_ns : 0;
+}
+
 void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
+  const uint64_t until_ns = undisturbed_until_ns(o);
+  if (until_ns != 0) {
+    // Nothing to protect yet: as `temporal` grants it, drained before the first burst may come.
+    const uint64_t left_ns = until_ns - o.now_ns;
+    const uint64_t window_ns = std::min(parameters_.window_ns, left_ns / 2);
+    for (Lease& lease : d->leases) {
+      if (lease.grant == Grant::kFree) continue;
+      lease.window_ns = std::min(lease.window_ns, window_ns);
+      lease.slice_ns = std::min(lease.slice_ns, std::max(kLeastSlice_ns, window_ns / 2));
+    }
+    if (until_ns != UINT64_MAX) look_at(until_ns - std::min(left_ns / 2, window_ns), d);
+    return;
+  }
   uint32_t long_width = 100;
-  for (size_t i : protected_) long_width = std::min(long_width, kLongWidths[clients_[i].learnt->level]);
+  for (size_t i : protected_) {
+    const ClientView& c = o.clients[i];
+    const Learnt& l = *clients_[i].learnt;
+    if (!c.busy && o.now_ns - std::min(o.now_ns, c.idle_since_ns) >= l.asleep_ns) continue;
+    long_width = std::min(long_width, kLongWidths[l.level]);
+    if (l.asleep_ns != UINT64_MAX && !c.busy) look_at(c.idle_since_ns + l.asleep_ns, d);
+  }
   for (size_t i = 0; i < o.clients.size(); ++i) {
     Lease& lease = d->leases[i];
     if (lease.grant == Grant::kFree) continue;
@@ -222,7 +272,9 @@ void TesseraPolicy::wait_out_gaps(const Observation& o, Decision* d) {
   for (size_t i : protected_) {
     const ClientView& c = o.clients[i];
     const Learnt& l = *clients_[i].learnt;
-    const uint64_t wait_ns = l.gaps.knows() ? l.wait_ns : std::max(parameters_.guard_ns, kUnknownGap_ns);
+    const uint64_t unknown_ns =
+        all_gaps_.knows() ? all_wait_ns_ : std::max(parameters_.guard_ns, kUnknownGap_ns);
+    const uint64_t wait_ns = l.gaps.knows() ? l.wait_ns : unknown_ns;
     if (wait_ns <= kGateGuard_ns) continue;
     until_ns = std::max(until_ns, c.busy ? UINT64_MAX : c.idle_since_ns + wait_ns);
   }

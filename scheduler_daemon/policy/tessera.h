@@ -59,9 +59,11 @@ class TesseraPolicy final : public Policy {
     uint64_t bursts = 0;
     uint64_t burst_began_ns = 0, went_idle_ns = 0;  // the latest that was seen
     GapModel gaps;
-    uint64_t wait_ns = 0;     // in its gaps
-    Histogram unpacked{256};  // its bursts without packing: slowdown less 1, in 1/10000
-    double tail = 0;          // 99th percentile of it
+    uint64_t wait_ns = 0;             // in its gaps
+    uint64_t surely_idle_ns = 0;      // hardly any gap is shorter
+    uint64_t asleep_ns = UINT64_MAX;  // idle for longer: not at work
+    Histogram unpacked{256};          // its bursts without packing: slowdown less 1, in 1/10000
+    double tail = 0;                  // 99th percentile of it
     // Room: an index into kLongWidths, changed when enough bursts say so.
     size_t level = kFirstLevel;
     uint32_t n_judged = 0, n_slow = 0;
@@ -85,6 +87,7 @@ class TesseraPolicy final : public Policy {
   void learn_burst(const ClientView& c, Learnt* l) const;
   void judge_tail(double slowdown, Learnt* l) const;
   uint64_t turnaround_ns(const Observation& o) const;
+  uint64_t undisturbed_until_ns(const Observation& o) const;
   void size_slices(const Observation& o, Decision* d) const;
   void wait_out_gaps(const Observation& o, Decision* d);
   void wake_in_time(const Observation& o, Decision* d) const;
@@ -96,7 +99,10 @@ class TesseraPolicy final : public Policy {
   TemporalPolicy temporal_;
   Slots<Client> clients_;
   std::vector<size_t> protected_;  // of this observation
-  uint64_t turnaround_ns_ = 0;     // of this decision
+  // Gaps of the GPU: from when all protected clients are idle until one is busy.
+  GapModel all_gaps_;
+  uint64_t all_wait_ns_ = 0, all_idle_since_ns_ = 0;
+  uint64_t turnaround_ns_ = 0;  // of this decision
   uint64_t last_look_ns_ = 0;
   uint64_t share_window_ns_ = 0, used_at_window_ns_ = 0;  // minimum share
 };
