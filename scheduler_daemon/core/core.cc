@@ -100,6 +100,12 @@ void Core::refuse(Connection connection, Code code, const std::string& text) {
   drop(connection);
 }
 
+// How long a watched pulse must be idle before gates start by themselves; a client is told when it attaches.
+uint64_t Core::gate_guard_ns() const {
+  const auto policy = policy::make_policy(settings_.policy_name, settings_.parameters);
+  return policy == nullptr ? settings_.parameters.guard_ns : policy->gate_guard_ns(settings_.parameters);
+}
+
 uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
   const auto fits = [&](const PriorityLimit& limit) {
     if (limit.cgroup.empty()) return limit.id == (limit.by_gid ? identity.gid : identity.uid);
@@ -138,9 +144,9 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->features = hello->features;
   client->attached_ns = now_ns;
 
-  base::Result<ipc::ClientMemory> memory = ipc::create_client_memory(
-      settings_.epoch, client->id, client->priority,
-      {settings_.on_daemon_loss, settings_.parameters.guard_ns, settings_.learning != nullptr});
+  base::Result<ipc::ClientMemory> memory =
+      ipc::create_client_memory(settings_.epoch, client->id, client->priority,
+                                {settings_.on_daemon_loss, gate_guard_ns(), settings_.learning != nullptr});
   if (!memory.ok())
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
@@ -485,7 +491,8 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   terms.defers = client.is_protected() && !client.watching.empty();
   terms.tell_busy = tell_busy && !client.is_protected();
   terms.slo_us = uint32_t(std::min<uint64_t>(client.slo_ns / 1000, UINT32_MAX));
-  terms.watch_spin_us = settings_.watch_spin_us;
+  terms.watch_spin_us = lease.spin_ns == 0 ? settings_.watch_spin_us : lease.spin_ns / 1000;
+  terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
   terms.passthrough = client.passthrough ? 1 : 0;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;

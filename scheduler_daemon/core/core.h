@@ -132,6 +132,7 @@ class Core {
   void refuse(Connection, base::Code code, const std::string& text);
   uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
   void drop(Connection connection);  // forgets and closes
+  uint64_t gate_guard_ns() const;
   void forget(Connection connection);
   std::string who(Connection connection) const;
 

@@ -24,7 +24,7 @@ struct ClientRow {
   std::string name;
   uint32_t priority = 0, claimed_priority = 0, weight = 100;
   std::string gpu;    // "GPU-..." or empty while the client has announced none
-  std::string state;  // best-effort: held, granted, free; protected: busy, idle
+  std::string state;  // best-effort: held, granted, packed, free; protected: busy, idle
   bool mps = false;
   uint64_t attached_ns = 0;  // for how long
   ClientCounters counters;
