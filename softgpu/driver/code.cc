@@ -66,11 +66,24 @@ CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned 
   return CUDA_SUCCESS;
 }
 
+CUresult link_units(std::vector<LinkInput> inputs, Code* code, std::string* problem) {
+  const bool runtime = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const LinkInput& each) { return needs_device_runtime(each.module); });
+  if (runtime) inputs.push_back(device_runtime());
+  code->module = link_modules(std::move(inputs), problem);
+  return code->module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+}
+
 CUresult read_whole(base::Result<std::vector<image::Entry>> entries, unsigned sm, Code* code,
                     std::string* problem) {
   ptx::Module module;
   if (CUresult bad = read_entries(std::move(entries), sm, &module, &code->hash, &code->target_sm, problem))
     return bad;
+  if (needs_device_runtime(module)) {
+    std::vector<LinkInput> inputs;
+    inputs.push_back({std::move(module), "module"});
+    return link_units(std::move(inputs), code, problem);
+  }
   code->module = std::make_shared<const ptx::Module>(std::move(module));
   return CUDA_SUCCESS;
 }
@@ -113,8 +126,7 @@ CUresult read_code(const void* image, unsigned sm, Code* code, std::string* prob
     code->target_sm = std::max(code->target_sm, target_sm);
     inputs.push_back(std::move(input));
   }
-  code->module = link_modules(std::move(inputs), problem);
-  return code->module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+  return link_units(std::move(inputs), code, problem);
 }
 
 CUresult read_link_input(std::span<const uint8_t> bytes, unsigned sm, ptx::Module* module,

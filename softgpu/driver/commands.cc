@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "softgpu/driver/graph.h"
 #include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
@@ -226,6 +227,7 @@ uint64_t slowed(uint64_t bytes) {
 
 struct MakeOp {
   std::shared_ptr<Context> context;
+  const Stream& stream;
   timing::OpSpec spec;
 
   void operator()(KernelCommand& kernel) {
@@ -315,7 +317,34 @@ struct MakeOp {
   void operator()(EventRecordCommand&) {}
   void operator()(EventWaitCommand&) {}
   void operator()(ChildCommand&) {}
-  void operator()(EmptyCommand&) {}
+  void operator()(ConditionalCommand& conditional) {
+    spec.kind = timing::OpKind::kAction;
+    spec.name = "conditional";
+    // The stream may be gone when the body runs: priority and number are all that is needed of it.
+    auto inner = std::make_shared<Stream>();
+    inner->context = context.get();
+    inner->priority = stream.priority;
+    inner->id = stream.id;
+    spec.body = [context = context, conditional, inner](const timing::Report&) {
+      if (const int code = context->poisoned.load(std::memory_order_acquire)) return code;
+      return run_conditional(context, conditional, *inner);
+    };
+  }
+  void operator()(SetConditionsCommand& set) {
+    spec.kind = timing::OpKind::kAction;
+    spec.name = "conditions";
+    spec.instant = true;
+    spec.body = [set](const timing::Report&) {
+      for (const auto& condition : set.conditions)
+        std::atomic_ref<uint32_t>(*condition->word)
+            .store(condition->default_value, std::memory_order_release);
+      return 0;
+    };
+  }
+  void operator()(EmptyCommand& empty) {
+    // A join's body never runs; it goes when the operation is complete, and what it holds goes with it.
+    if (empty.keep) spec.body = [keep = std::move(empty.keep)](const timing::Report&) { return 0; };
+  }
 
  private:
   template <class F>
@@ -382,9 +411,9 @@ void perform_copy(const CopyCommand& copy) {
                    copy.width);
 }
 
-timing::OpSpec make_op(const std::shared_ptr<Context>& context, Command command, int priority) {
-  MakeOp maker{context, {}};
-  maker.spec.priority = priority;
+timing::OpSpec make_op(const std::shared_ptr<Context>& context, Command command, const Stream& stream) {
+  MakeOp maker{context, stream, {}};
+  maker.spec.priority = stream.priority;
   std::visit(maker, command);
   return std::move(maker.spec);
 }

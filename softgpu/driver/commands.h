@@ -7,7 +7,7 @@
 
 namespace tessera::softgpu::driver {
 
-timing::OpSpec make_op(const std::shared_ptr<Context>& context, Command command, int priority);
+timing::OpSpec make_op(const std::shared_ptr<Context>& context, Command command, const Stream& stream);
 // Copies the box now, in the calling thread.
 void perform_copy(const CopyCommand& copy);
 // Kernel bodies that run at this moment; process exit waits for them.

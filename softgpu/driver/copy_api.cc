@@ -227,12 +227,30 @@ CUresult fill(CUdeviceptr dst, uint64_t pitch, uint32_t value, uint32_t element,
 
 }  // namespace
 
+CUresult copy_async(const CUDA_MEMCPY3D& p, bool source_now, CUstream stream, NullStream null_stream) {
+  Box box;
+  if (CUresult bad = make_box(p, p.Height, p.Depth, p.srcZ, p.dstZ, p.srcHeight, p.dstHeight, &box))
+    return bad;
+  if (!source_now)
+    return copy_box(std::move(box), side(p.srcMemoryType), side(p.dstMemoryType), stream, null_stream,
+                    Wait::kAsync);
+  std::shared_ptr<Context> context;
+  if (CUresult none = current(&context)) return none;
+  std::shared_ptr<Stream> on;
+  if (CUresult bad = resolve(*context, stream, null_stream, &on)) return bad;
+  if (CUresult bad = complete_box(&box, side(p.srcMemoryType), side(p.dstMemoryType))) return bad;
+  if (box.empty()) return CUDA_SUCCESS;
+  snapshot(&box.copy);  // keeps the direction, and with it the modelled length
+  return enqueue(context, on, std::move(box.copy));
+}
+
 CUresult box_of(const CUDA_MEMCPY3D& p, CopyCommand* copy) {
   Box box;
   if (CUresult bad = make_box(p, p.Height, p.Depth, p.srcZ, p.dstZ, p.srcHeight, p.dstHeight, &box))
     return bad;
   if (CUresult bad = complete_box(&box, side(p.srcMemoryType), side(p.dstMemoryType))) return bad;
   *copy = std::move(box.copy);
+  copy->given = std::make_shared<const CUDA_MEMCPY3D>(p);
   return CUDA_SUCCESS;
 }
 

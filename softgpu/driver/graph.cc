@@ -36,16 +36,28 @@ std::shared_ptr<Graph> clone_graph(const Graph& graph) {
   std::shared_ptr<Graph> copy = make_graph();
   std::unordered_map<const Node*, Node*> map;
   for (const auto& node : graph.nodes) {
-    Command command = node->command;
-    if (auto* child = std::get_if<ChildCommand>(&command)) child->graph = clone_graph(*child->graph);
-    Node* made = add_node(*copy, std::move(command), {});
+    Node* made = add_node(*copy, clone_command(node->command), {});
     made->enabled = node->enabled;
     made->origin = node.get();
     map[node.get()] = made;
   }
   for (const auto& node : graph.nodes)
     for (Node* dep : node->deps) map[node.get()]->deps.push_back(map[dep]);
+  copy->user_objects = graph.user_objects;
+  copy->conditions = graph.conditions;
   return copy;
+}
+
+Command clone_command(const Command& original) {
+  Command command = original;
+  if (auto* child = std::get_if<ChildCommand>(&command)) child->graph = clone_graph(*child->graph);
+  if (auto* conditional = std::get_if<ConditionalCommand>(&command)) {
+    for (size_t i = 0; i < conditional->bodies.size(); ++i) {
+      conditional->bodies[i] = clone_graph(*conditional->bodies[i]);
+      conditional->handles[i] = reinterpret_cast<CUgraph>(conditional->bodies[i].get());
+    }
+  }
+  return command;
 }
 
 void destroy_graph(const std::shared_ptr<Graph>& graph) {
@@ -54,6 +66,8 @@ void destroy_graph(const std::shared_ptr<Graph>& graph) {
   for (const auto& node : graph->nodes) {
     driver().nodes.remove(node.get());
     if (auto* child = std::get_if<ChildCommand>(&node->command)) destroy_graph(child->graph);
+    if (auto* conditional = std::get_if<ConditionalCommand>(&node->command))
+      for (const auto& body : conditional->bodies) destroy_graph(body);
   }
 }
 
@@ -122,11 +136,44 @@ CUresult launch_graph(const std::shared_ptr<Context>& context, const std::shared
   std::lock_guard graph_lock(exec->graph->mutex);
   std::vector<OpRef> begin = dependencies_locked(*context, *stream);
   begin.push_back(exec->last);  // an executable graph never runs beside itself
+  std::vector<std::shared_ptr<Condition>> reset;
+  for (const auto& condition : exec->graph->conditions)
+    if (condition->assign_default) reset.push_back(condition);
+  if (!reset.empty()) begin = {submit(context, SetConditionsCommand{reset}, std::move(begin), *stream)};
   std::vector<OpRef> all = submit_nodes(context, *exec->graph, begin, *stream);
   if (all.empty()) all = std::move(begin);
-  stream->tail = submit_join(context, std::move(all), *stream);
+  // What the graph holds stays until its work is done, though the executable graph be destroyed before.
+  stream->tail = submit(context, EmptyCommand{exec}, std::move(all), *stream);
   exec->last = stream->tail;
   return CUDA_SUCCESS;
+}
+
+int run_conditional(const std::shared_ptr<Context>& context, const ConditionalCommand& command,
+                    const Stream& stream) {
+  std::atomic_ref<uint32_t> value(*command.condition->word);
+  auto run = [&](const std::shared_ptr<Graph>& body) {
+    std::vector<OpRef> all;
+    {
+      std::lock_guard lock(body->mutex);
+      all = submit_nodes(context, *body, {}, stream);
+    }
+    return all.empty() ? 0 : int(wait_all(*context, all));
+  };
+  const uint32_t now = value.load(std::memory_order_acquire);
+  switch (command.type) {
+    case CU_GRAPH_COND_TYPE_IF:
+      if (now) return run(command.bodies[0]);
+      return command.bodies.size() > 1 ? run(command.bodies[1]) : 0;
+    case CU_GRAPH_COND_TYPE_WHILE:
+      while (value.load(std::memory_order_acquire)) {
+        if (const int code = run(command.bodies[0])) return code;
+        if (const int code = context->poisoned.load(std::memory_order_acquire)) return code;
+      }
+      return 0;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+      return now < command.bodies.size() ? run(command.bodies[now]) : 0;
+  }
+  return 0;
 }
 
 CUgraphNodeType type_of(const Command& command) {
@@ -143,6 +190,8 @@ CUgraphNodeType type_of(const Command& command) {
     CUgraphNodeType operator()(const SharedRecordCommand&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; }
     CUgraphNodeType operator()(const SharedWaitCommand&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; }
     CUgraphNodeType operator()(const ChildCommand&) { return CU_GRAPH_NODE_TYPE_GRAPH; }
+    CUgraphNodeType operator()(const ConditionalCommand&) { return CU_GRAPH_NODE_TYPE_CONDITIONAL; }
+    CUgraphNodeType operator()(const SetConditionsCommand&) { return CU_GRAPH_NODE_TYPE_EMPTY; }
     CUgraphNodeType operator()(const EmptyCommand&) { return CU_GRAPH_NODE_TYPE_EMPTY; }
   };
   return std::visit(Types{}, command);

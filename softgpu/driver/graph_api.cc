@@ -5,23 +5,16 @@
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/code.h"
 #include "softgpu/driver/copy.h"
-#include "softgpu/driver/graph.h"
+#include "softgpu/driver/graph_nodes.h"
 #include "softgpu/driver/launch.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
 
 namespace tessera::softgpu::driver {
-namespace {
 
-CUgraphNode handle(const Node* node) {
-  return reinterpret_cast<CUgraphNode>(const_cast<Node*>(node));
-}
-CUgraph handle(const std::shared_ptr<Graph>& graph) {
-  return reinterpret_cast<CUgraph>(graph.get());
-}
-
-CUresult add(CUgraphNode* out, CUgraph graph_handle, const CUgraphNode* deps, size_t n, Command command) {
+CUresult add_checked(CUgraphNode* out, CUgraph graph_handle, const CUgraphNode* deps, size_t n,
+                     Command command) {
   const std::shared_ptr<Graph> graph = driver().graphs.find(graph_handle);
   if (!out || !graph || (n && !deps)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(graph->mutex);
@@ -33,16 +26,29 @@ CUresult add(CUgraphNode* out, CUgraph graph_handle, const CUgraphNode* deps, si
       return CUDA_ERROR_INVALID_VALUE;
     dependencies.push_back(node);
   }
-  *out = handle(add_node(*graph, std::move(command), std::move(dependencies)));
+  *out = handle_of(add_node(*graph, std::move(command), std::move(dependencies)));
   return CUDA_SUCCESS;
 }
 
-// Context that a node's parameters name, else the calling thread's.
-CUresult pick(CUcontext named, std::shared_ptr<Context>* context) {
+CUresult pick_context(CUcontext named, std::shared_ptr<Context>* context) {
   if (!named) return current(context);
   *context = driver().contexts.find(named);
   return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
+
+CUgraphNode exec_node(CUgraphExec exec_handle, CUgraphNode original) {
+  const std::shared_ptr<GraphExec> exec = driver().graph_execs.find(exec_handle);
+  if (!exec) return nullptr;
+  for (const auto& node : exec->graph->nodes)
+    if (handle_of(node->origin) == original || handle_of(node.get()) == original)
+      return handle_of(node.get());
+  return nullptr;
+}
+
+namespace {
+
+constexpr auto add = add_checked;
+constexpr auto pick = pick_context;
 
 CUresult kernel_command(const CUDA_KERNEL_NODE_PARAMS_v2& p, KernelCommand* command) {
   std::shared_ptr<Context> context;
@@ -63,29 +69,27 @@ CUresult memset_command(const CUDA_MEMSET_NODE_PARAMS_v1& p, MemsetCommand* comm
   return check_memset(*command);
 }
 
-template <class C>
-C* payload(CUgraphNode node) {
-  Node* found = find_node(node);
-  return found ? std::get_if<C>(&found->command) : nullptr;
-}
+std::vector<std::shared_ptr<Graph>> inner_graphs(const Command& command);
 
-// Replaces the parameters of a node; its kind stays.
-template <class C>
-CUresult replace(CUgraphNode node, C command) {
-  C* mine = payload<C>(node);
-  if (!mine) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard lock(find_node(node)->graph->mutex);
-  *mine = std::move(command);
-  return CUDA_SUCCESS;
-}
-
-// The node of the executable graph that stands for a node of the graph it was made from.
-CUgraphNode exec_node(CUgraphExec exec_handle, CUgraphNode original) {
-  const std::shared_ptr<GraphExec> exec = driver().graph_execs.find(exec_handle);
-  if (!exec) return nullptr;
-  for (const auto& node : exec->graph->nodes)
-    if (handle(node->origin) == original || handle(node.get()) == original) return handle(node.get());
-  return nullptr;
+// What a conditional node may hold.
+bool body_is_valid(const Graph& graph) {
+  std::lock_guard lock(graph.mutex);
+  return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    switch (type_of(node->command)) {
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+      case CU_GRAPH_NODE_TYPE_MEMSET:
+      case CU_GRAPH_NODE_TYPE_EMPTY:
+        return true;
+      case CU_GRAPH_NODE_TYPE_GRAPH:
+      case CU_GRAPH_NODE_TYPE_CONDITIONAL: {
+        const auto inner = inner_graphs(node->command);
+        return std::all_of(inner.begin(), inner.end(), [](const auto& each) { return body_is_valid(*each); });
+      }
+      default:
+        return false;
+    }
+  });
 }
 
 CUresult instantiate(CUgraphExec* out, CUgraph graph_handle, unsigned long long flags) {
@@ -96,6 +100,10 @@ CUresult instantiate(CUgraphExec* out, CUgraph graph_handle, unsigned long long 
   if (!out || !graph || (flags & ~kKnown)) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) return CUDA_ERROR_NOT_SUPPORTED;
   if (topological_order(*graph).empty() && !graph->nodes.empty()) return CUDA_ERROR_INVALID_VALUE;  // a cycle
+  for (const auto& node : graph->nodes)
+    for (const auto& inner : inner_graphs(node->command))
+      if (std::holds_alternative<ConditionalCommand>(node->command) && !body_is_valid(*inner))
+        return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context;
   if (CUresult none = current(&context)) return none;
   auto exec = std::make_shared<GraphExec>();
@@ -129,8 +137,8 @@ CUresult edges(CUgraph graph_handle, CUgraphNode* from, CUgraphNode* to, CUgraph
   for (const auto& node : graph->nodes) {
     for (Node* dep : node->deps) {
       if (from && n < *count) {
-        from[n] = handle(dep);
-        to[n] = handle(node.get());
+        from[n] = handle_of(dep);
+        to[n] = handle_of(node.get());
         if (data) data[n] = {};
       }
       ++n;
@@ -145,7 +153,7 @@ CUresult dependencies(CUgraphNode node_handle, CUgraphNode* out, size_t* count) 
   if (!node) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(node->graph->mutex);
   std::vector<CUgraphNode> nodes;
-  for (Node* dep : node->deps) nodes.push_back(handle(dep));
+  for (Node* dep : node->deps) nodes.push_back(handle_of(dep));
   return list(nodes, out, count);
 }
 
@@ -156,7 +164,7 @@ CUresult dependents(CUgraphNode node_handle, CUgraphNode* out, size_t* count) {
   std::vector<CUgraphNode> nodes;
   for (const auto& other : node->graph->nodes)
     if (std::find(other->deps.begin(), other->deps.end(), node) != other->deps.end())
-      nodes.push_back(handle(other.get()));
+      nodes.push_back(handle_of(other.get()));
   return list(nodes, out, count);
 }
 
@@ -198,32 +206,83 @@ CUresult kernel_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* out) {
   return CUDA_SUCCESS;
 }
 
+// May the executable node take these parameters? What hardware drivers allow, as documented.
+CUgraphExecUpdateResult updatable(const Command& mine, const Command& theirs) {
+  if (const auto* kernel = std::get_if<KernelCommand>(&theirs)) {
+    const auto& now = std::get<KernelCommand>(mine);
+    if (kernel->function->module->context != now.function->module->context)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    if (kernel->cooperative != now.cooperative) return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+  } else if (const auto* copy = std::get_if<CopyCommand>(&theirs)) {
+    const auto& now = std::get<CopyCommand>(mine);
+    const bool linear = copy->height == 1 && copy->depth == 1 && now.height == 1 && now.depth == 1;
+    const bool same_shape =
+        copy->width == now.width && copy->height == now.height && copy->depth == now.depth;
+    if (copy->direction != now.direction || (!linear && !same_shape))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+  } else if (const auto* set = std::get_if<MemsetCommand>(&theirs)) {
+    const auto& now = std::get<MemsetCommand>(mine);
+    if ((set->height > 1) != (now.height > 1)) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+  } else if (const auto* alloc = std::get_if<AllocCommand>(&theirs)) {
+    // Allocations are fixed when a graph is built.
+    if (alloc->address != std::get<AllocCommand>(mine).address)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+  } else if (const auto* free = std::get_if<FreeCommand>(&theirs)) {
+    if (free->address != std::get<FreeCommand>(mine).address) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+  } else if (const auto* conditional = std::get_if<ConditionalCommand>(&theirs)) {
+    const auto& now = std::get<ConditionalCommand>(mine);
+    if (conditional->condition != now.condition || conditional->type != now.type ||
+        conditional->bodies.size() != now.bodies.size())
+      return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+  }
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+// The graphs inside a node: a child, or the bodies of a conditional one.
+std::vector<std::shared_ptr<Graph>> inner_graphs(const Command& command) {
+  if (const auto* child = std::get_if<ChildCommand>(&command)) return {child->graph};
+  if (const auto* conditional = std::get_if<ConditionalCommand>(&command)) return conditional->bodies;
+  return {};
+}
+
+// Both have the same shape, and every node may take the other's parameters? The node of `theirs` that is in
+// the way and the one it depends on, if not.
+CUgraphExecUpdateResult compare(const Graph& mine, const Graph& theirs, CUgraphExecUpdateResultInfo* info) {
+  std::lock_guard my_lock(mine.mutex);
+  std::lock_guard lock(theirs.mutex);
+  if (mine.nodes.size() != theirs.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  std::unordered_map<const Node*, size_t> index, my_index;
+  for (size_t i = 0; i < mine.nodes.size(); ++i)
+    index[theirs.nodes[i].get()] = i, my_index[mine.nodes[i].get()] = i;
+  for (size_t i = 0; i < mine.nodes.size(); ++i) {
+    const Node &now = *mine.nodes[i], &next = *theirs.nodes[i];
+    auto refuse = [&](CUgraphExecUpdateResult why) {
+      info->errorNode = handle_of(&next);
+      return why;
+    };
+    if (next.command.index() != now.command.index())
+      return refuse(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
+    if (next.deps.size() != now.deps.size()) return refuse(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    for (size_t d = 0; d < next.deps.size(); ++d) {
+      if (index[next.deps[d]] == my_index[now.deps[d]]) continue;
+      info->errorFromNode = handle_of(next.deps[d]);
+      return refuse(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    }
+    if (const auto why = updatable(now.command, next.command)) return refuse(why);
+    const auto my_inner = inner_graphs(now.command), inner = inner_graphs(next.command);
+    for (size_t g = 0; g < inner.size(); ++g)
+      if (const auto why = compare(*my_inner[g], *inner[g], info)) return why;
+  }
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
 // Copies the parameters of `graph` into the executable one if both have the same shape.
-CUgraphExecUpdateResult update(GraphExec& exec, const Graph& graph, CUgraphNode* error_node) {
-  *error_node = nullptr;
+CUgraphExecUpdateResult update(GraphExec& exec, const Graph& graph, CUgraphExecUpdateResultInfo* info) {
+  if (const auto why = compare(*exec.graph, graph, info)) return why;
   std::lock_guard exec_lock(exec.graph->mutex);
   std::lock_guard lock(graph.mutex);
-  auto& mine = exec.graph->nodes;
-  if (mine.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-  std::unordered_map<const Node*, size_t> index, my_index;
-  for (size_t i = 0; i < mine.size(); ++i) index[graph.nodes[i].get()] = i, my_index[mine[i].get()] = i;
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const Node& theirs = *graph.nodes[i];
-    *error_node = handle(&theirs);
-    if (theirs.command.index() != mine[i]->command.index())
-      return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (theirs.deps.size() != mine[i]->deps.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (size_t d = 0; d < theirs.deps.size(); ++d)
-      if (index[theirs.deps[d]] != my_index[mine[i]->deps[d]])
-        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-  }
-  *error_node = nullptr;
-  for (size_t i = 0; i < mine.size(); ++i) {
-    if (auto* child = std::get_if<ChildCommand>(&graph.nodes[i]->command))
-      mine[i]->command = ChildCommand{clone_graph(*child->graph)};
-    else
-      mine[i]->command = graph.nodes[i]->command;
-  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    exec.graph->nodes[i]->command = clone_command(graph.nodes[i]->command);
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
@@ -235,7 +294,7 @@ using namespace tessera::softgpu::driver;  // entry points are global by nature
 CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
   TS_ENTER(cuGraphCreate);
   if (!phGraph || flags) return CUDA_ERROR_INVALID_VALUE;
-  *phGraph = handle(make_graph());
+  *phGraph = handle_of(make_graph());
   return CUDA_SUCCESS;
 }
 
@@ -251,7 +310,7 @@ CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   TS_ENTER(cuGraphClone);
   const std::shared_ptr<Graph> graph = driver().graphs.find(originalGraph);
   if (!phGraphClone || !graph) return CUDA_ERROR_INVALID_VALUE;
-  *phGraphClone = handle(clone_graph(*graph));
+  *phGraphClone = handle_of(clone_graph(*graph));
   return CUDA_SUCCESS;
 }
 
@@ -260,7 +319,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* phNode, CUgraphNode hOriginalNode, 
   const std::shared_ptr<Graph> graph = driver().graphs.find(hClonedGraph);
   if (!phNode || !graph) return CUDA_ERROR_INVALID_VALUE;
   for (const auto& node : graph->nodes)
-    if (handle(node->origin) == hOriginalNode) return *phNode = handle(node.get()), CUDA_SUCCESS;
+    if (handle_of(node->origin) == hOriginalNode) return *phNode = handle_of(node.get()), CUDA_SUCCESS;
   return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -343,12 +402,21 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgrap
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* deps, size_t n,
                                 CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   TS_CONTEXT(cuGraphAddMemAllocNode, context);
-  if (!params || !params->bytesize) return CUDA_ERROR_INVALID_VALUE;
+  if (!params || !params->bytesize || params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+      params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return CUDA_ERROR_INVALID_VALUE;
+  const CUmemLocation& where = params->poolProps.location;
+  if (where.type != CU_MEM_LOCATION_TYPE_DEVICE || !find_device(where.id)) return CUDA_ERROR_INVALID_VALUE;
+  if (where.id != context->device) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t address = 0;
   if (CUresult failed =
           Memory::get().allocate(MemoryKind::kDevice, params->bytesize, context.get(), 0, &address))
     return failed;
   Memory::get().annotate(address, nullptr, true);
+  for (size_t i = 0; i < params->accessDescCount && params->accessDescs; ++i)
+    if (find_device(params->accessDescs[i].location.id))
+      Memory::get().set_access(address, params->accessDescs[i].location.id,
+                               access_of(params->accessDescs[i].flags));
   params->dptr = address;
   return add(node, graph, deps, n, AllocCommand{address, params->bytesize, graph_memory(address)});
 }
@@ -393,6 +461,14 @@ CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* 
       return cuGraphAddEventRecordNode(node, graph, deps, n, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return cuGraphAddMemFreeNode(node, graph, deps, n, p->free.dptr);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return cuGraphAddMemAllocNode(node, graph, deps, n,
+                                    reinterpret_cast<CUDA_MEM_ALLOC_NODE_PARAMS*>(&p->alloc));
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return cuGraphAddBatchMemOpNode(node, graph, deps, n,
+                                      reinterpret_cast<const CUDA_BATCH_MEM_OP_NODE_PARAMS*>(&p->memOp));
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return add_conditional(node, graph, deps, n, &p->conditional);
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -428,7 +504,7 @@ CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(graph->mutex);
   std::vector<CUgraphNode> all;
-  for (const auto& node : graph->nodes) all.push_back(handle(node.get()));
+  for (const auto& node : graph->nodes) all.push_back(handle_of(node.get()));
   return list(all, nodes, numNodes);
 }
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* numRootNodes) {
@@ -438,7 +514,7 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode* rootNodes, size_t* num
   std::lock_guard lock(graph->mutex);
   std::vector<CUgraphNode> roots;
   for (const auto& node : graph->nodes)
-    if (node->deps.empty()) roots.push_back(handle(node.get()));
+    if (node->deps.empty()) roots.push_back(handle_of(node.get()));
   return list(roots, rootNodes, numRootNodes);
 }
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, size_t* count) {
@@ -511,6 +587,12 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_
   KernelCommand command;
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = kernel_command(*params, &command)) return bad;
+  if (const KernelCommand* now = payload<KernelCommand>(node)) {  // attributes are not parameters: they stay
+    command.attributes = now->attributes;
+    command.has_priority = now->has_priority;
+    command.priority = now->priority;
+    command.cooperative = now->cooperative;
+  }
   return replace(node, std::move(command));
 }
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
@@ -558,7 +640,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
   TS_ENTER(cuGraphChildGraphNodeGetGraph);
   const ChildCommand* child = payload<ChildCommand>(node);
   if (!child || !graph) return CUDA_ERROR_INVALID_VALUE;
-  *graph = handle(child->graph);
+  *graph = handle_of(child->graph);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* event) {
@@ -637,7 +719,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
   const std::shared_ptr<Graph> graph = driver().graphs.find(hGraph);
   if (!exec || !graph || !info) return CUDA_ERROR_INVALID_VALUE;
   *info = {};
-  info->result = update(*exec, *graph, &info->errorNode);
+  info->result = update(*exec, *graph, info);
   return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,

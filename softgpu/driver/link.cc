@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "kernels/ptx/parser.h"
+
 namespace tessera::softgpu::driver {
 namespace {
 
@@ -298,7 +300,32 @@ class Linker {
   std::string problems_;
 };
 
+// A condition's handle is the address of its value (graph_objects_api.cc).
+constexpr char kDeviceRuntime[] = R"(.version 6.4
+.target sm_50
+.address_size 64
+.visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)
+{
+  .reg .b64 %rd<2>;
+  .reg .b32 %r<2>;
+  ld.param.b64 %rd1, [handle];
+  ld.param.b32 %r1, [value];
+  st.volatile.u32 [%rd1], %r1;
+  ret;
+}
+)";
+
 }  // namespace
+
+bool needs_device_runtime(const ptx::Module& module) {
+  const ptx::Function* f = module.find("cudaGraphSetConditional");
+  return f && !f->has_body;
+}
+
+LinkInput device_runtime() {
+  auto parsed = ptx::parse(kDeviceRuntime);
+  return {std::move(parsed).value(), "device runtime"};
+}
 
 std::shared_ptr<const ptx::Module> link_modules(std::vector<LinkInput> inputs, std::string* problems) {
   return Linker(std::move(inputs)).run(problems);

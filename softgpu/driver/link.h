@@ -16,6 +16,10 @@ struct LinkInput {
   std::string name;  // for messages
 };
 
+// The module calls what the device runtime library would bring (cudaGraphSetConditional)?
+bool needs_device_runtime(const ptx::Module& module);
+LinkInput device_runtime();
+
 // The result keeps its inputs alive. On failure null, and `problems` says what is defined twice or not at
 // all, one line each.
 std::shared_ptr<const ptx::Module> link_modules(std::vector<LinkInput> inputs, std::string* problems);

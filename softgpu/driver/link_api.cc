@@ -1,6 +1,7 @@
 // The JIT linker. Its result is PTX text, which cuModuleLoadData and cuLibraryLoadData take as they take a
 // cubin. Inputs are PTX, fat binaries, host objects and archives of them; machine code alone cannot be
 // linked.
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -166,6 +167,9 @@ CUresult cuLinkComplete(CUlinkState state, void** cubinOut, size_t* sizeOut) {
   if (!link->complete) {
     if (link->inputs.empty()) return link->fail(CUDA_ERROR_INVALID_VALUE, "error   : nothing to link");
     std::string problems;
+    const bool runtime = std::any_of(link->inputs.begin(), link->inputs.end(),
+                                     [](const LinkInput& each) { return needs_device_runtime(each.module); });
+    if (runtime) link->inputs.push_back(device_runtime());
     const auto module = link_modules(std::move(link->inputs), &problems);
     link->inputs.clear();
     link->complete = true;

@@ -39,7 +39,7 @@ Memory& Memory::get() {
 
 void Memory::set_devices(const std::vector<uint64_t>& capacities) {
   for (uint64_t capacity : capacities) {
-    devices_.push_back({capacity, 0, {}});
+    devices_.push_back({capacity, 0, 0, 0, {}});
     maps_.push_back(std::make_unique<exec::AllocationMap>());
   }
 }
@@ -183,6 +183,7 @@ bool Memory::release(uint64_t begin, Allocation* freed) {
                     allocation.kind == MemoryKind::kHost || allocation.kind == MemoryKind::kArray;
   if (ours) heap(allocation.kind).give(begin, round_up(allocation.bytes, kAlignment) + kRedZone);
   if (ours && allocation.on_device()) devices_[size_t(allocation.device)].used -= allocation.bytes;
+  if (allocation.graph_owned) devices_[size_t(allocation.device)].graph_used -= allocation.bytes;
   if (freed) *freed = allocation;
   return true;
 }
@@ -249,6 +250,11 @@ void Memory::annotate(uint64_t begin, const void* pool, bool graph_owned) {
   auto it = live_.find(begin);
   if (it == live_.end()) return;
   it->second.pool = pool;
+  if (graph_owned && !it->second.graph_owned) {
+    Device& device = devices_[size_t(it->second.device)];
+    device.graph_used += it->second.bytes;
+    device.graph_high = std::max(device.graph_high, device.graph_used);
+  }
   it->second.graph_owned = graph_owned;
   if (const auto rules = pool_access_.find(pool); pool && rules != pool_access_.end())
     for (const auto& [device, access] : rules->second) show_locked(it->second, device, access);
@@ -328,6 +334,17 @@ uint64_t Memory::used_by_pool(const void* pool) const {
   for (const auto& [begin, allocation] : live_)
     if (allocation.pool == pool) bytes += allocation.bytes;
   return bytes;
+}
+
+uint64_t Memory::used_by_graphs(int device, bool high) const {
+  std::lock_guard lock(mutex_);
+  const Device& d = devices_[size_t(device)];
+  return high ? d.graph_high : d.graph_used;
+}
+
+void Memory::reset_graph_high(int device) {
+  std::lock_guard lock(mutex_);
+  devices_[size_t(device)].graph_high = devices_[size_t(device)].graph_used;
 }
 
 uint64_t Memory::used_bytes(int device) const {

@@ -41,6 +41,12 @@ inline CUmemAccess_flags flags_of(Access access) {
                                       : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
+struct Advice {  // about managed memory; type 0 of a location: none was given
+  bool read_mostly = false;
+  CUmemLocation preferred = {}, prefetched = {};
+  uint32_t accessed_by = 0;  // bit 0: host, bit n + 1: device n
+};
+
 struct Allocation {
   uint64_t begin = 0, bytes = 0;
   MemoryKind kind = MemoryKind::kDevice;
@@ -52,7 +58,8 @@ struct Allocation {
   bool graph_owned = false;                  // made by an allocation node
   bool sync_memops = false;                  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   std::array<Access, kMaxDevices> access{};  // by device
-  std::shared_ptr<void> pages;               // kMapped, kImported: keeps what lies there
+  Advice advice;
+  std::shared_ptr<void> pages;  // kMapped, kImported: keeps what lies there
 
   bool on_device() const {
     return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged || kind == MemoryKind::kMapped ||
@@ -86,6 +93,12 @@ class Memory {
 
   void annotate(uint64_t begin, const void* pool, bool graph_owned);
   void set_sync_memops(uint64_t begin, bool on);
+  template <class F>
+  void advise(uint64_t address, F change) {  // of the allocation that holds address
+    std::lock_guard lock(mutex_);
+    auto it = live_.upper_bound(address);
+    if (it != live_.begin()) change(std::prev(it)->second.advice);
+  }
   void set_access(uint64_t begin, int device, Access access);
   // Kernels of `device` may (not) touch what belongs to `owner` now and in future; counted.
   void enable_peer(int device, Context* owner);
@@ -98,6 +111,8 @@ class Memory {
   void uncharge(int device, uint64_t bytes);
   uint64_t used_bytes(int device) const;
   uint64_t used_by_pool(const void* pool) const;
+  uint64_t used_by_graphs(int device, bool high) const;  // allocation nodes; now, or at most so far
+  void reset_graph_high(int device);
   exec::AllocationMap& map(int device) { return *maps_[size_t(device)]; }
 
  private:
@@ -123,6 +138,7 @@ class Memory {
   Heap device_heap_{true, {}, {}}, host_heap_{};
   struct Device {
     uint64_t capacity = 0, used = 0;
+    uint64_t graph_used = 0, graph_high = 0;   // by allocation nodes
     std::map<const Context*, unsigned> peers;  // owners whose memory it may touch, how often enabled
   };
   std::vector<Device> devices_;

@@ -281,35 +281,3 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   Memory::get().set_sync_memops(found.begin, *static_cast<const unsigned*>(value) != 0);
   return CUDA_SUCCESS;
 }
-
-// Managed memory is host memory here: advice and prefetching change nothing but are checked.
-static CUresult check_range(CUdeviceptr pointer, size_t count) {
-  if (!count || !Memory::get().contains(pointer, count)) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;
-}
-CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise, CUdevice) {
-  TS_CONTEXT(cuMemAdvise, context);
-  return check_range(devPtr, count);
-}
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise, CUmemLocation) {
-  TS_CONTEXT(cuMemAdvise_v2, context);
-  return check_range(devPtr, count);
-}
-TS_PAIR(cuMemPrefetchAsync, _ptsz, (CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream),
-        (devPtr, count, dstDevice, hStream)) {
-  TS_CONTEXT(cuMemPrefetchAsync, context);
-  (void)dstDevice;
-  std::shared_ptr<Stream> stream;
-  if (CUresult bad = resolve(*context, hStream, null_stream, &stream)) return bad;
-  return check_range(devPtr, count);
-}
-TS_PAIR(cuMemPrefetchAsync_v2, _ptsz,
-        (CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream hStream),
-        (devPtr, count, location, flags, hStream)) {
-  TS_CONTEXT(cuMemPrefetchAsync_v2, context);
-  (void)location;
-  if (flags) return CUDA_ERROR_INVALID_VALUE;
-  std::shared_ptr<Stream> stream;
-  if (CUresult bad = resolve(*context, hStream, null_stream, &stream)) return bad;
-  return check_range(devPtr, count);
-}

@@ -80,6 +80,7 @@ class Registry {
 };
 
 class SharedEvent;
+struct UserHold;
 struct Context;
 struct Device;
 struct Stream;
@@ -148,8 +149,9 @@ struct KernelCommand {
   bool cooperative = false;
   bool has_priority = false;
   int priority = 0;
-  CUkernel kernel_handle = nullptr;   // as given, for cuGraphKernelNodeGetParams
-  std::vector<void*> param_pointers;  // into params, handed out by the same call
+  CUkernel kernel_handle = nullptr;                  // as given, for cuGraphKernelNodeGetParams
+  std::vector<void*> param_pointers;                 // into params, handed out by the same call
+  std::map<int, CUlaunchAttributeValue> attributes;  // of a node, by CUlaunchAttributeID
 };
 // A box of rows; 1D copies have height = depth = 1. Pitches in bytes, slice = pitch * height of the whole
 // image.
@@ -159,6 +161,7 @@ struct CopyCommand {
   uint64_t dst_pitch = 0, src_pitch = 0, dst_slice = 0, src_slice = 0;
   timing::CopyDirection direction = timing::CopyDirection::kDeviceToDevice;
   std::shared_ptr<std::vector<uint8_t>> staging;  // snapshot of pageable host memory; src points into it
+  std::shared_ptr<const CUDA_MEMCPY3D> given;     // of a node: its parameters as they were given
 };
 struct MemsetCommand {
   uint64_t dst = 0, pitch = 0;
@@ -199,11 +202,31 @@ struct SharedWaitCommand {
 struct ChildCommand {
   std::shared_ptr<Graph> graph;
 };
-struct EmptyCommand {};
+struct EmptyCommand {
+  std::shared_ptr<void> keep;  // until the operation is complete
+};
+// The value that a kernel sets and a conditional node asks; the handle is the word's address.
+struct Condition {
+  Context* context = nullptr;
+  uint32_t* word = nullptr;
+  unsigned default_value = 0;
+  bool assign_default = false;  // at each launch
+  ~Condition();
+};
+struct ConditionalCommand {
+  std::shared_ptr<Condition> condition;
+  CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+  std::vector<std::shared_ptr<Graph>> bodies;
+  std::vector<CUgraph> handles;  // of bodies, handed out when the node was made
+};
+struct SetConditionsCommand {  // start of a launch
+  std::vector<std::shared_ptr<Condition>> conditions;
+};
 
-using Command = std::variant<KernelCommand, CopyCommand, MemsetCommand, HostCommand, MemOpCommand,
-                             FreeCommand, AllocCommand, EventRecordCommand, EventWaitCommand,
-                             SharedRecordCommand, SharedWaitCommand, ChildCommand, EmptyCommand>;
+using Command =
+    std::variant<KernelCommand, CopyCommand, MemsetCommand, HostCommand, MemOpCommand, FreeCommand,
+                 AllocCommand, EventRecordCommand, EventWaitCommand, SharedRecordCommand, SharedWaitCommand,
+                 ChildCommand, ConditionalCommand, SetConditionsCommand, EmptyCommand>;
 
 // ---- streams, events, graphs
 // --------------------------------------------------------------------------------------
@@ -253,7 +276,23 @@ struct Graph {
   mutable std::recursive_mutex mutex;        // guards nodes
   std::vector<std::unique_ptr<Node>> nodes;  // in order of creation; explicit edges may point forward
   std::shared_ptr<Capture> owner_capture;    // while a capture builds it
-  std::vector<std::shared_ptr<void>> keep;   // user objects
+  std::vector<std::shared_ptr<UserHold>> user_objects;
+  std::vector<std::shared_ptr<Condition>> conditions;  // made for this graph
+};
+
+// References of a graph, and of what was made from it, to an object of the program.
+struct UserObject {
+  void* pointer = nullptr;
+  CUhostFn destroy = nullptr;
+  std::atomic<int64_t> references{0};
+  void release(int64_t n);  // calls destroy with the last one
+};
+struct UserHold {
+  std::shared_ptr<UserObject> object;
+  unsigned count = 0;
+  ~UserHold() {
+    if (object && count) object->release(count);
+  }
 };
 
 struct GraphExec {

@@ -150,7 +150,7 @@ void run_small_copy_now(timing::OpSpec& spec) {
 
 OpRef submit(const std::shared_ptr<Context>& context, Command command, std::vector<OpRef> deps,
              const Stream& stream) {
-  timing::OpSpec spec = make_op(context, std::move(command), stream.priority);
+  timing::OpSpec spec = make_op(context, std::move(command), stream);
   spec.stream = stream.id;
   std::erase_if(deps, [](const OpRef& dep) { return driver().engine().complete(dep); });
   if (deps.empty()) run_small_copy_now(spec);
