@@ -59,6 +59,12 @@ void load_config() {
   if (number("TESSERA_SLO_MS", 0, 3'600'000, &value)) c.slo_ns = value * 1'000'000;
   if (number("TESSERA_MAX_HOLD_MS", 1, 10'000, &value)) c.max_hold_ns = value * 1'000'000;
   if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;
+  if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {
+    c.relaxed_bits = !strcmp(text, "relaxed");
+    if (!c.relaxed_bits && strcmp(text, "strict") != 0)
+      base::raw_log(base::LogLevel::kError,
+                    "TESSERA_BIT_STABILITY='%.40s' is neither strict nor relaxed; taken as strict", text);
+  }
   const char* name = getenv("TESSERA_NAME");
   strncpy(c.name, name && *name ? name : program_invocation_short_name, sizeof c.name - 1);
   g_config = c;

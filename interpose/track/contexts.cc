@@ -114,6 +114,13 @@ void context_ended(CUcontext context) noexcept {
   // again from the next launch on.
   gate::forget_lanes();
   gate::forgive_all();
+  // Another context may get the same handle: variants are made equal to their originals anew.
+  for (gate::KernelSlot& slot : gate::g_kernels) {
+    if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
+    gate::KernelRecord* record = slot.record.load(std::memory_order_relaxed);
+    if (record && (!context || record->mirrored_context.load(std::memory_order_relaxed) == context))
+      record->mirrored_context.store(nullptr, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace tessera::track

@@ -9,6 +9,7 @@
 #include "interpose/gate/learnt.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
+#include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/slice/slice.h"
 
@@ -27,7 +28,7 @@ struct Lock {
 struct Owner {  // one loaded module or library; a list, since programs load tens of them
   void* handle;
   bool is_library;
-  Image* image;  // shared by a library and its modules; never freed
+  std::shared_ptr<Image> image;  // shared by a library and its modules
   Owner* next;
 };
 constinit Owner* g_owners = nullptr;  // under g_mutex; leaked at exit
@@ -121,16 +122,33 @@ CUfunction variant_of(const KernelRecord& kernel) {
   return launchable(kernel, name);
 }
 
+// Asks for the sibling if nobody did; it answers some launches later.
+bool sibling_ready(KernelRecord& kernel, CUcontext context) {
+  const uint32_t state = kernel.sibling_state.load(std::memory_order_acquire);  // pairs with work()
+  if (state == kSiblingNone) {
+    std::shared_ptr<const SiblingSource> source;
+    {
+      const Lock lock;
+      if (const Owner* o = owner_of(kernel.owner)) source = o->image->source;
+    }
+    sibling_wanted(kernel, std::move(source), context);
+  }
+  return state == kSiblingReady && kernel.sibling_context.load(kRelaxed) == context;
+}
+
 // In the caller's thread, in `context`. Not while a capture is open (loading may be lazy).
 CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch, CUcontext context) noexcept {
+  if (kernel.sibling && !sibling_ready(kernel, context)) return nullptr;
   CUfunction variant = kernel.variant.load(std::memory_order_acquire);
   if (variant == kNoVariant || !gate::enter_driver()) return nullptr;
   const auto& real = driver_api::real();
   const uint32_t changes = kernel.attributes.load(std::memory_order_acquire);  // before they are read
   if (!variant) variant = variant_of(kernel);
   if (!variant || !mirror_attributes(kernel, function_of(kernel, launchable(kernel, kernel.name)),
-                                     function_of(kernel, variant)))
+                                     function_of(kernel, variant))) {
     variant = kNoVariant;
+    count_refusal(reasons::kAttributes);
+  }
   int per_sm = 0;
   if (variant != kNoVariant && kernel.blocks_per_sm.load(kRelaxed) == 0 &&
       real.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, variant, int(launch.threads()),
@@ -146,17 +164,16 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
 
 }  // namespace
 
-void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) noexcept {
+void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
   cut::g_resolve_variant = resolve_variant;
   if (!image || !owner) return;
   const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
     std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels)
         .fetch_add(1, kRelaxed);
-  auto* entry = new (std::nothrow) Owner{owner, is_library, nullptr, nullptr};
+  auto* entry = new (std::nothrow) Owner{owner, is_library, std::move(image), nullptr};
   if (!entry) return;
   image_unloaded(owner);  // the handle of an image that ended with its context, used again
-  entry->image = image.release();
   if (!entry->image->keep_text) entry->image->text = std::string();  // the driver has copied it
   const Lock lock;
   entry->next = g_owners;
@@ -170,7 +187,7 @@ void image_unloaded(void* owner) noexcept {
     if ((*at)->handle != owner) continue;
     Owner* gone = *at;
     *at = gone->next;
-    delete gone;  // its image may be shared with a module of the library and stays
+    delete gone;  // its image may be shared with a module of the library
     return;
   }
 }
@@ -195,6 +212,8 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
   record->image_hash = o ? o->image->hash : 0;
   record->hash = base::kernel_hash(record->image_hash, name, strlen(name));
   record->never_hold = o && o->image->collective;
+  record->sibling = o && o->image->source;
+  record->has_variant = record->sibling;  // until it is refused
   const char* kept = strdup(name);
   record->name = kept ? kept : "";
   for (size_t i = 0; o && i < o->image->kernels.size(); i++) {
@@ -203,7 +222,7 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
     record->n_params = k.n_params;
     record->param_bytes = k.param_bytes;
     record->origin_offset = k.origin_offset;
-    record->has_variant = k.has_variant && kept;
+    record->has_variant = record->sibling || (k.has_variant && kept);
     record->resource_class = k.resource_class;
   }
   if (const uint32_t learnt = gate::learnt_class(record->hash)) record->resource_class = learnt;

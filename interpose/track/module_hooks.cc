@@ -21,7 +21,7 @@ bool live() {
 
 // `original()` loads what the program asked for, `ours(text)` the same with variants.
 template <class Owner, class Original, class Ours>
-CUresult load_image(Owner* owner, std::unique_ptr<track::Image> image, bool is_library, Original&& original,
+CUresult load_image(Owner* owner, std::shared_ptr<track::Image> image, bool is_library, Original&& original,
                     Ours&& ours) {
   CUresult result = CUDA_ERROR_UNKNOWN;
   if (image && !image->text.empty()) {
@@ -62,7 +62,7 @@ bool keeps_pointer(const CUlibraryOption* options, unsigned n) {
 }
 
 template <class Original>
-CUresult load_library(CUlibrary* library, std::unique_ptr<track::Image> image, CUjit_option* jit,
+CUresult load_library(CUlibrary* library, std::shared_ptr<track::Image> image, CUjit_option* jit,
                       void** jit_values, unsigned n_jit, CUlibraryOption* options, void** values, unsigned n,
                       Original&& original) {
   JitValues mine(jit_values, n_jit);
@@ -138,11 +138,13 @@ extern "C" CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* p
 }
 
 extern "C" CUresult hook_cuModuleUnload(CUmodule module) noexcept {
+  if (live()) track::siblings_unload(module);
   const CUresult result = real().cuModuleUnload(module);
   if (result == CUDA_SUCCESS && live()) track::image_unloaded(module);
   return result;
 }
 extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
+  if (live()) track::siblings_unload(library);
   const CUresult result = real().cuLibraryUnload(library);
   if (result == CUDA_SUCCESS && live()) track::image_unloaded(library);
   return result;

@@ -16,8 +16,10 @@
 #include "base/scoped_fd.h"
 #include "interpose/lifecycle/config.h"
 #include "interpose/track/classify.h"
+#include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/image/image.h"
+#include "kernels/image/origin.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/slice.h"
@@ -117,6 +119,7 @@ void rewrite(Image& out, const image::Entry& ptx) {
     const bool may = k.verdict.may_cut();
     any = any || may;
     (may ? g_cut_kernels : g_refused_kernels).fetch_add(1, std::memory_order_relaxed);
+    if (!may) count_refusal(slice::refusal_name(k.verdict.refusal));
     base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(),
                   slice::refusal_name(k.verdict.refusal), k.verdict.detail.c_str());
     out.kernels.push_back({k.kernel, k.n_params, k.param_bytes, k.origin_offset, may,
@@ -124,6 +127,15 @@ void rewrite(Image& out, const image::Entry& ptx) {
   }
   set_classes(out, *module);
   if (any) out.text = ptx::print(*module);
+}
+
+// The machine code stays as it is; its PTX is kept for siblings if it surely is what the code was made from.
+void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin) {
+  const image::Entry* source = image::source_of(entries, cubin);
+  if (!source) return count_refusal(reasons::kNoSource);
+  if (!SiblingSource::has_room(source->payload.size())) return count_refusal(reasons::kSiblingLimit);
+  out.source = std::make_shared<const SiblingSource>(
+      std::string(reinterpret_cast<const char*>(source->payload.data()), source->payload.size()));
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -145,9 +157,9 @@ bool read_whole(const char* path, std::vector<uint8_t>* bytes) {
 
 // `from`: file that the image is in, `by`: file of the code that loads it; read() gives its entries.
 template <class Read>
-std::unique_ptr<Image> look(const char* from, const char* by, Read&& read) {
+std::shared_ptr<Image> look(const char* from, const char* by, Read&& read) {
   const lifecycle::Config& config = lifecycle::config();
-  auto out = std::make_unique<Image>();
+  auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
   if (any_prefix(from, kVendorPrefixes) || any_prefix(by, kVendorPrefixes)) return out;
@@ -168,11 +180,12 @@ std::unique_ptr<Image> look(const char* from, const char* by, Read&& read) {
     rewrite(*out, *chosen);
   else
     describe(*out, *entries);
+  if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen);
   return out;
 }
 
 template <class F>
-std::unique_ptr<Image> guarded(F&& look_at_it) noexcept try {
+std::shared_ptr<Image> guarded(F&& look_at_it) noexcept try {
   return look_at_it();
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "image not cut: %s", e.what());
@@ -186,7 +199,7 @@ std::unique_ptr<Image> guarded(F&& look_at_it) noexcept try {
 constinit std::atomic<uint64_t> g_cut_kernels{0};
 constinit std::atomic<uint64_t> g_refused_kernels{0};
 
-std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
+std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
   if (lifecycle::config().disabled || !bytes) return nullptr;
   return guarded([&] {
     const char* from = file_of(bytes);
@@ -194,9 +207,9 @@ std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
   });
 }
 
-std::unique_ptr<Image> inspect_file(const char* path, const void* caller) noexcept {
+std::shared_ptr<Image> inspect_file(const char* path, const void* caller) noexcept {
   if (lifecycle::config().disabled || !path) return nullptr;
-  return guarded([&]() -> std::unique_ptr<Image> {
+  return guarded([&]() -> std::shared_ptr<Image> {
     std::vector<uint8_t> bytes;
     if (!read_whole(path, &bytes)) return nullptr;
     return look(base_name(path), file_of(caller), [&] { return image::read(bytes); });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "interpose/gate/kernels.h"
+#include "interpose/track/sibling.h"
 
 namespace tessera::track {
 
@@ -15,7 +16,7 @@ namespace tessera::track {
 struct KernelFacts {
   std::string name;
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
-  bool has_variant = false;
+  bool has_variant = false;     // in the loaded text
   std::string refusal;          // name of the refusal, "" if it may be cut
   uint32_t resource_class = 0;  // abi::ResourceClass, estimated from its PTX (classify.h)
 };
@@ -28,14 +29,15 @@ struct Image {
   std::string text;         // PTX with variants, NUL-terminated by std::string
   bool keep_text = false;   // the driver was told that the image stays where it is
   std::vector<KernelFacts> kernels;
+  std::shared_ptr<const SiblingSource> source;  // of machine code, for sibling modules; null if there is none
 };
 
 // `text` for best-effort clients only; of protected ones the kernels are merely classified. On any failure an
 // empty image (load the original). Never throws.
-std::unique_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
+std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
 // The same for an image that the driver is asked to read from a file. Unreadable or not a regular file: null;
 // the driver says what is wrong with it.
-std::unique_ptr<Image> inspect_file(const char* path, const void* caller) noexcept;
+std::shared_ptr<Image> inspect_file(const char* path, const void* caller) noexcept;
 void load_as_it_is(Image& image) noexcept;  // takes our text back
 
 // Kernels of loaded images with and without a variant; the helper publishes them (a load may precede the
@@ -43,7 +45,7 @@ void load_as_it_is(Image& image) noexcept;  // takes our text back
 extern constinit std::atomic<uint64_t> g_cut_kernels, g_refused_kernels;
 
 // Handles. A module and a library have one Image each; kernels are recorded when the program looks them up.
-void image_loaded(void* owner, bool is_library, std::unique_ptr<Image> image) noexcept;
+void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept;
 void image_unloaded(void* owner) noexcept;
 void module_of_library(CUmodule module, CUlibrary library) noexcept;
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept;

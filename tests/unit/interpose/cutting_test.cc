@@ -253,7 +253,7 @@ TEST_F(Cutting, EventsInsteadOfStreamWrites) {
   track::context_ended(nullptr);  // as after a reset: markers are made anew
   ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
   ASSERT_EQ(gate::g_markers.use_events.load(), 1u);
-  lease(ipc::abi::kLeaseGranted, 200'000, 1'000);  // a window that has to be seen draining
+  cutting(200'000);  // a window that has to be seen draining
   const CUfunction f = function_of(module, "stamp");
   const CUstream stream = new_stream();
   for (CUstream s : {static_cast<CUstream>(nullptr), stream}) {

@@ -20,8 +20,11 @@ class Soft : public Gate {
   static std::string image_path(const char* file) { return std::string(TS_IMAGES) + "/" + file; }
   static std::vector<char> bytes_of(const char* file);  // NUL-terminated
 
-  // Slices as small as they get: launches of more than 16 blocks are cut.
-  void cutting() { lease(abi::kLeaseGranted, 50'000'000, 1'000); }
+  // Slices of 6 to 8 blocks, whatever they last.
+  void cutting(uint64_t window_ns = 50'000'000) {
+    lease(abi::kLeaseGranted, window_ns, 1'000);
+    ipc::store(region->lease.width_blocks, uint32_t(8), std::memory_order_relaxed);
+  }
 
   CUfunction function_of(CUmodule module, const char* name) {
     CUfunction f = nullptr;

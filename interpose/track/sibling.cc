@@ -1,0 +1,354 @@
+#include "interpose/track/sibling.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <utility>
+
+#include "base/clock.h"
+#include "base/raw_log.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/track/reasons.h"
+#include "interpose/track/sibling_text.h"
+#include "interpose/track/track.h"
+
+namespace tessera::track {
+namespace {
+
+using gate::KernelRecord;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint32_t kMaxSiblings = 64;
+constexpr size_t kMaxSourceBytes = size_t(16) << 20, kMaxKeptBytes = size_t(64) << 20;
+constexpr long kCaptureLookNs = 5'000'000;
+constexpr uint64_t kExitWaitNs = 2'000'000'000;
+CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
+
+struct Job {
+  KernelRecord* kernel = nullptr;
+  std::shared_ptr<const SiblingSource> source;
+  CUcontext context = nullptr;
+};
+struct Sibling {
+  KernelRecord* kernel = nullptr;
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;  // one of the two
+  CUlibrary library = nullptr;
+};
+
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards all below; not held in the driver
+pthread_cond_t g_changed = PTHREAD_COND_INITIALIZER;
+Job g_queue[kMaxSiblings];  // g_queued of them, oldest first
+constinit uint32_t g_queued = 0;
+constinit Sibling g_siblings[kMaxSiblings] = {};
+constinit uint32_t g_alive = 0;
+constinit uint32_t g_paused = 0;                      // contexts being ended
+constinit bool g_started = false, g_stopped = false;  // thread; exit handlers run
+constinit const KernelRecord* g_current = nullptr;    // what the thread works at
+constinit CUcontext g_current_context = nullptr;
+constinit bool g_cancelled = false, g_in_driver = false;  // of g_current
+
+constinit std::atomic<size_t> g_kept_bytes{0};
+
+struct Lock {
+  Lock() { pthread_mutex_lock(&g_mutex); }
+  ~Lock() { pthread_mutex_unlock(&g_mutex); }
+};
+
+void wait_changed() {
+  pthread_cond_wait(&g_changed, &g_mutex);
+}
+void wait_changed_ns(uint64_t ns) {
+  timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  const uint64_t at = uint64_t(end.tv_nsec) + ns;
+  end.tv_sec += time_t(at / 1'000'000'000);
+  end.tv_nsec = long(at % 1'000'000'000);
+  pthread_cond_timedwait(&g_changed, &g_mutex, &end);
+}
+
+void refuse(KernelRecord& kernel, const char* reason) {
+  count_refusal(reason);
+  g_refused_kernels.fetch_add(1, kRelaxed);
+  kernel.variant.store(kNoVariant, kRelaxed);
+  kernel.sibling_state.store(kSiblingRefused, std::memory_order_release);
+}
+
+// The variant is a copy of this original: same parameters but for the added one, same shared memory.
+bool is_copy(CUfunction original, CUfunction variant, uint32_t n_params) {
+  const auto& real = driver_api::real();
+  if (!original || !variant || !real.cuFuncGetParamInfo) return false;
+  for (uint32_t i = 0; i <= n_params; i++) {
+    size_t offset = 0, bytes = 0, own_offset = 0, own_bytes = 0;
+    const CUresult theirs = real.cuFuncGetParamInfo(original, i, &offset, &bytes);
+    if (i == n_params) {
+      if (theirs == CUDA_SUCCESS) return false;
+      break;
+    }
+    if (theirs != CUDA_SUCCESS ||
+        real.cuFuncGetParamInfo(variant, i, &own_offset, &own_bytes) != CUDA_SUCCESS ||
+        offset != own_offset || bytes != own_bytes)
+      return false;
+  }
+  int theirs = -1, own = -2;
+  return real.cuFuncGetAttribute(&theirs, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, original) == CUDA_SUCCESS &&
+         real.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, variant) == CUDA_SUCCESS &&
+         theirs == own;
+}
+
+void unload(const Sibling& s) {
+  const auto& real = driver_api::real();
+  if (s.library) real.cuLibraryUnload(s.library);
+  if (!s.module) return;
+  CUcontext ignored = nullptr;
+  if (real.cuCtxPushCurrent_v2(s.context) != CUDA_SUCCESS) return;
+  real.cuModuleUnload(s.module);
+  real.cuCtxPopCurrent_v2(&ignored);
+}
+
+// In the sibling thread, the context current. Null: the driver refuses, or it is no copy.
+CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* out) {
+  const auto& real = driver_api::real();
+  CUfunction original = nullptr, variant = nullptr, handle = nullptr;
+  if (kernel.owner_is_library) {
+    CUkernel theirs = nullptr, own = nullptr;
+    if (real.cuLibraryLoadData(&out->library, text.ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) !=
+        CUDA_SUCCESS)
+      return nullptr;
+    if (real.cuLibraryGetKernel(&own, out->library, text.variant_name.c_str()) != CUDA_SUCCESS ||
+        real.cuLibraryGetKernel(&theirs, static_cast<CUlibrary>(kernel.owner), kernel.name) != CUDA_SUCCESS ||
+        real.cuKernelGetFunction(&variant, own) != CUDA_SUCCESS ||
+        real.cuKernelGetFunction(&original, theirs) != CUDA_SUCCESS)
+      return nullptr;
+    handle = reinterpret_cast<CUfunction>(own);
+  } else {
+    if (real.cuModuleLoadData(&out->module, text.ptx.c_str()) != CUDA_SUCCESS) return nullptr;
+    if (real.cuModuleGetFunction(&variant, out->module, text.variant_name.c_str()) != CUDA_SUCCESS ||
+        real.cuModuleGetFunction(&original, static_cast<CUmodule>(kernel.owner), kernel.name) != CUDA_SUCCESS)
+      return nullptr;
+    handle = variant;
+  }
+  // Attributes of a function make a lazily loading driver load it: not in somebody's launch.
+  return is_copy(original, variant, text.n_params) ? handle : nullptr;
+}
+
+const char* compile(const Job& job, const SiblingText& text, Sibling* out) {
+  const auto& real = driver_api::real();
+  *out = {job.kernel, job.context, nullptr, nullptr};
+  if (real.cuCtxSetCurrent(job.context) != CUDA_SUCCESS) return reasons::kSiblingFailed;
+  const CUfunction variant = load(*job.kernel, text, out);
+  if (!variant) unload(*out);
+  real.cuCtxSetCurrent(nullptr);
+  if (!variant) return reasons::kSiblingFailed;
+  KernelRecord& kernel = *job.kernel;
+  if (kernel.origin_offset == 0) {  // asked for again in another context: the same, and launches may read it
+    kernel.n_params = text.n_params;
+    kernel.param_bytes = text.param_bytes;
+    kernel.origin_offset = text.origin_offset;
+  }
+  kernel.sibling_context.store(job.context, kRelaxed);
+  kernel.mirrored_context.store(nullptr, kRelaxed);
+  kernel.variant.store(variant, kRelaxed);
+  return nullptr;
+}
+
+bool may_enter() {
+  return g_paused == 0 && gate::g_state.captures.load(std::memory_order_seq_cst) == 0;
+}
+
+// One job, from the queue to its end. Called with the lock, returns with it.
+void work(Job job) {
+  KernelRecord& kernel = *job.kernel;
+  g_current = job.kernel;
+  g_current_context = job.context;
+  g_cancelled = false;
+  pthread_mutex_unlock(&g_mutex);
+  const uint64_t begin = base::now_ns();
+  const SiblingText text = sibling_text(job.source->ptx, kernel.name, lifecycle::config().relaxed_bits);
+  pthread_mutex_lock(&g_mutex);
+  const char* reason = text.ptx.empty() ? text.refusal : nullptr;
+  while (!reason && !g_cancelled && !g_stopped && !may_enter()) wait_changed_ns(uint64_t(kCaptureLookNs));
+  Sibling made;
+  bool compiled = false;
+  if (!reason && !g_cancelled && !g_stopped) {
+    g_in_driver = true;
+    pthread_mutex_unlock(&g_mutex);
+    reason = compile(job, text, &made);
+    compiled = reason == nullptr;
+    pthread_mutex_lock(&g_mutex);
+    g_in_driver = false;
+  }
+  if (reason) {
+    refuse(kernel, *reason ? reason : reasons::kNotParsed);
+  } else if (compiled) {
+    g_siblings[g_alive++] = made;  // there is room: sibling_wanted counted queue and siblings
+    g_cut_kernels.fetch_add(1, kRelaxed);
+    kernel.sibling_state.store(kSiblingReady, std::memory_order_release);  // pairs with resolve_variant
+    base::raw_log(base::LogLevel::kInfo, "kernel %s: sibling ready after %llu us", kernel.name,
+                  static_cast<unsigned long long>((base::now_ns() - begin) / 1000));
+  } else {
+    kernel.sibling_state.store(kSiblingNone, kRelaxed);
+  }
+  g_current = nullptr;
+  pthread_cond_broadcast(&g_changed);
+}
+
+void* sibling_main(void*) {
+  prctl(PR_SET_NAME, "tessera-jit", 0, 0, 0);
+  setpriority(PRIO_PROCESS, 0, 10);  // of this thread: the program comes first
+  gate::t_thread.depth = 1;          // what this thread asks of the driver is not the program's work
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (driver_api::real().cuThreadExchangeStreamCaptureMode)
+    driver_api::real().cuThreadExchangeStreamCaptureMode(&mode);
+  const Lock lock;
+  for (;;) {
+    while (g_queued == 0 || g_stopped) wait_changed();
+    Job job = std::move(g_queue[0]);
+    for (uint32_t i = 1; i < g_queued; i++) g_queue[i - 1] = std::move(g_queue[i]);
+    g_queue[--g_queued] = {};
+    work(std::move(job));
+  }
+}
+
+// An exit handler that was registered after the driver's runs before it: no compilation is torn down.
+void at_exit() {
+  if (lifecycle::g_phase.load(kRelaxed) == lifecycle::Phase::kDead)
+    return;  // forked child: lock state unknown
+  const Lock lock;
+  g_stopped = true;
+  const uint64_t end = base::now_ns() + kExitWaitNs;
+  while (g_in_driver && base::now_ns() < end) wait_changed_ns(uint64_t(kCaptureLookNs));
+}
+
+bool start() {
+  if (g_started) return true;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  g_started = pthread_create(&thread, &attributes, sibling_main, nullptr) == 0;
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (g_started) atexit(at_exit);
+  return g_started;
+}
+
+// Takes queued jobs away, and marks the current one, for which `gone` says so.
+template <class Gone>
+void cancel(Gone&& gone) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < g_queued; i++) {
+    if (gone(*g_queue[i].kernel, g_queue[i].context)) {
+      g_queue[i].kernel->sibling_state.store(kSiblingNone, kRelaxed);
+      continue;
+    }
+    if (kept != i) g_queue[kept] = std::move(g_queue[i]);
+    kept++;
+  }
+  while (g_queued > kept) g_queue[--g_queued] = {};
+  if (g_current && gone(*g_current, g_current_context)) g_cancelled = true;
+}
+
+}  // namespace
+
+SiblingSource::SiblingSource(std::string text) : ptx(std::move(text)) {
+  g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
+}
+SiblingSource::~SiblingSource() {
+  g_kept_bytes.fetch_sub(ptx.size(), kRelaxed);
+}
+bool SiblingSource::has_room(size_t bytes) {
+  return bytes <= kMaxSourceBytes && g_kept_bytes.load(kRelaxed) + bytes <= kMaxKeptBytes;
+}
+
+void sibling_wanted(KernelRecord& kernel, std::shared_ptr<const SiblingSource> source,
+                    CUcontext context) noexcept {
+  uint32_t none = kSiblingNone;
+  if (!kernel.sibling_state.compare_exchange_strong(none, kSiblingAsked, kRelaxed)) return;
+  const Lock lock;
+  if (!source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped || !start()) {
+    refuse(kernel, source ? reasons::kSiblingLimit : reasons::kNoSource);
+    return;
+  }
+  g_queue[g_queued++] = {&kernel, std::move(source), context};
+  pthread_cond_broadcast(&g_changed);
+}
+
+void siblings_unload(void* owner) noexcept {
+  Sibling ended[kMaxSiblings];
+  uint32_t n = 0;
+  {
+    const Lock lock;
+    if (!g_started) return;
+    const auto mine = [&](const KernelRecord& kernel, CUcontext) { return kernel.owner == owner; };
+    cancel(mine);
+    while (g_in_driver && g_current && mine(*g_current, nullptr)) wait_changed();
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < g_alive; i++) {
+      if (!mine(*g_siblings[i].kernel, nullptr)) {
+        g_siblings[kept++] = g_siblings[i];
+        continue;
+      }
+      g_siblings[i].kernel->variant.store(kNoVariant, kRelaxed);
+      g_siblings[i].kernel->mirrored_context.store(nullptr, std::memory_order_release);
+      ended[n++] = g_siblings[i];
+    }
+    g_alive = kept;
+  }
+  for (uint32_t i = 0; i < n; i++) unload(ended[i]);
+}
+
+void siblings_pause(CUcontext context) noexcept {
+  const Lock lock;
+  g_paused++;
+  if (!g_started) return;
+  while (g_in_driver && (!context || g_current_context == context)) wait_changed();
+}
+
+void siblings_resume(CUcontext context, bool has_ended) noexcept {
+  Sibling ended[kMaxSiblings];
+  uint32_t n = 0;
+  {
+    const Lock lock;
+    g_paused--;
+    if (has_ended) {
+      const auto there = [&](const KernelRecord&, CUcontext in) { return !context || in == context; };
+      cancel(there);
+      uint32_t kept = 0;
+      for (uint32_t i = 0; i < g_alive; i++) {
+        Sibling& s = g_siblings[i];
+        if (!there(*s.kernel, s.context)) {
+          g_siblings[kept++] = s;
+          continue;
+        }
+        // A library outlives the context: it may be asked for again in another one. A module does not.
+        s.kernel->variant.store(s.library ? nullptr : kNoVariant, kRelaxed);
+        s.kernel->mirrored_context.store(nullptr, kRelaxed);
+        s.kernel->sibling_state.store(s.library ? kSiblingNone : kSiblingRefused, std::memory_order_release);
+        if (s.library) ended[n++] = s;
+      }
+      g_alive = kept;
+    }
+    pthread_cond_broadcast(&g_changed);
+  }
+  for (uint32_t i = 0; i < n; i++) unload(ended[i]);
+}
+
+bool siblings_idle() noexcept {
+  const Lock lock;
+  return g_queued == 0 && !g_current;
+}
+
+uint32_t siblings_alive() noexcept {
+  const Lock lock;
+  return g_alive;
+}
+
+}  // namespace tessera::track

@@ -1,0 +1,43 @@
+// Sibling modules: where the variant of a kernel lives whose original is machine code (design section 8).
+// The original's module is never touched. Its variant is compiled by a thread of its own, lazily, when a
+// launch first wanted to be cut, into one more module of the same context (or one more library); until then,
+// and for ever if it is refused, launches go whole.
+//
+// The thread ("tessera-jit") is started by the first such launch. It enters the driver only while no capture
+// is open, under the relaxed capture mode (a capture that begins meanwhile is not disturbed), and never while
+// a context is being destroyed. An image or context that ends waits for a compilation in it, and its
+// siblings go first. Memory is bounded: number of siblings, bytes of PTX kept.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "interpose/gate/kernels.h"
+
+namespace tessera::track {
+
+// PTX that machine code was compiled from, kept as long as its image is loaded. Counts its bytes.
+struct SiblingSource {
+  std::string ptx;
+  explicit SiblingSource(std::string text);
+  ~SiblingSource();
+  SiblingSource(const SiblingSource&) = delete;
+  static bool has_room(size_t bytes);  // for one more
+};
+
+enum SiblingState : uint32_t { kSiblingNone = 0, kSiblingAsked, kSiblingReady, kSiblingRefused };
+
+// Launching thread: asks for the kernel's sibling in this context. Cheap; never waits for a compilation.
+void sibling_wanted(gate::KernelRecord& kernel, std::shared_ptr<const SiblingSource> source,
+                    CUcontext context) noexcept;
+
+// Around the driver's own calls. Owner: module or library about to be unloaded. Context: about to be
+// destroyed, reset or released; null = any.
+void siblings_unload(void* owner) noexcept;
+void siblings_pause(CUcontext context) noexcept;
+void siblings_resume(CUcontext context, bool ended) noexcept;
+
+bool siblings_idle() noexcept;  // nothing asked for that is not answered
+uint32_t siblings_alive() noexcept;
+
+}  // namespace tessera::track

@@ -1,0 +1,21 @@
+// The PTX of a sibling module: the cut variant of one kernel and what it calls, nothing else of the image.
+// Pure but for the log; any thread (the sibling thread calls it); allocates, never throws.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::track {
+
+struct SiblingText {
+  std::string ptx;           // "" = refused
+  std::string variant_name;  // entry in it
+  const char* refusal = "";  // why: a name of slice/refusals.def, or one of reasons.h
+  uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
+};
+
+// `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13).
+SiblingText sibling_text(std::string_view image_ptx, const char* kernel, bool relaxed) noexcept;
+
+}  // namespace tessera::track

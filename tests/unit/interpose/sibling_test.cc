@@ -1,0 +1,241 @@
+// Images that hold machine code and the PTX that it came from: the original stays as it is, the variant is
+// compiled beside it. (The software GPU runs the PTX of such an image; the shim decides by what the image
+// holds for this device.)
+#include <thread>
+
+#include "interpose/lifecycle/config.h"
+#include "interpose/track/reasons.h"
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+using driver_api::real;
+
+class Siblings : public test::Soft {
+ public:
+  void TearDown() override {
+    EXPECT_TRUE(settled());
+    EXPECT_EQ(track::siblings_alive(), 0u);  // every test unloads what it loaded
+    Soft::TearDown();
+  }
+  static bool settled() {
+    return test::eventually([] { return track::siblings_idle(); });
+  }
+
+  CUmodule load(const char* file) {
+    CUmodule module = nullptr;
+    EXPECT_EQ(hook_cuModuleLoadData(&module, bytes_of(file).data()), CUDA_SUCCESS) << file;
+    return module;
+  }
+  uint64_t fill(CUfunction f) {  // kernel(out), 64 blocks of 32: slices
+    CUdeviceptr out = zeros(64 * 32);
+    void* params[] = {&out};
+    const uint64_t n = cut_of([&] { EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params), CUDA_SUCCESS); });
+    filled = read(out, 64 * 32);
+    return n;
+  }
+  uint64_t approximate(CUfunction f) {
+    CUdeviceptr out = zeros(64 * 32);
+    float a = 0.001f, b = 0.3f;
+    void* params[] = {&out, &a, &b};
+    const uint64_t n = cut_of([&] { EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params), CUDA_SUCCESS); });
+    filled = read(out, 64 * 32);
+    return n;
+  }
+  std::vector<uint32_t> filled;
+};
+
+TEST_F(Siblings, CompiledInTheBackgroundAndUnloadedBeforeTheOriginal) {
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "stamp");
+  EXPECT_EQ(stamp(f), 0u);  // asked for; this launch goes whole
+  ASSERT_TRUE(settled());
+  EXPECT_EQ(track::siblings_alive(), 1u);
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_GT(stamp(f, {5, 7, 3}), 1u);
+  // The program's module shows nothing of it.
+  unsigned n = 0, n_driver = 0;
+  ASSERT_EQ(hook_cuModuleGetFunctionCount(&n, module), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuModuleGetFunctionCount(&n_driver, module), CUDA_SUCCESS);
+  EXPECT_EQ(n, n_driver);
+  // Order of the two unloads.
+  static std::vector<CUmodule> unloaded;
+  unloaded.clear();
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto before = slots.cuModuleUnload;
+  slots.cuModuleUnload = [](CUmodule m) {
+    unloaded.push_back(m);
+    return before(m);
+  };
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  slots.cuModuleUnload = before;
+  ASSERT_EQ(unloaded.size(), 2u);
+  EXPECT_EQ(unloaded[1], module);
+  EXPECT_EQ(track::siblings_alive(), 0u);
+}
+
+TEST_F(Siblings, OfALibrary) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
+                                   nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
+  const auto f = reinterpret_cast<CUfunction>(kernel);
+  EXPECT_EQ(stamp(f), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
+  CUmodule module = load("cut_both.fatbin");
+  const uint64_t state = track::refusals(track::reasons::kModuleState);
+  const uint64_t bits = track::refusals(track::reasons::kBitStability);
+  for (const char* name : {"reads_global", "reads_const"}) {
+    const CUfunction f = function_of(module, name);
+    EXPECT_EQ(fill(f), 0u);
+    ASSERT_TRUE(settled());
+    EXPECT_EQ(fill(f), 0u) << name;
+    for (uint32_t i = 0; i < filled.size(); i++)
+      ASSERT_EQ(filled[i], (name[6] == 'g' ? 7 : (i & 3) * 10 + 10) + i / 32) << name;
+  }
+  EXPECT_EQ(track::refusals(track::reasons::kModuleState), state + 2);
+  const CUfunction f = function_of(module, "approximate");
+  EXPECT_EQ(approximate(f), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_EQ(approximate(f), 0u);
+  EXPECT_EQ(track::refusals(track::reasons::kBitStability), bits + 1);
+  EXPECT_EQ(track::siblings_alive(), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  // The same compilation: D13 has nothing against it.
+  module = load("cut_ptx.fatbin");
+  EXPECT_GT(approximate(function_of(module, "approximate")), 1u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(Siblings, RelaxedBitsAreTheUsersChoice) {
+  setenv("TESSERA_BIT_STABILITY", "relaxed", 1);
+  lifecycle::load_config();
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "approximate");
+  EXPECT_EQ(approximate(f), 0u);
+  const auto uncut = filled;
+  EXPECT_TRUE(settled());
+  EXPECT_GT(approximate(f), 1u);
+  EXPECT_EQ(filled, uncut);  // one compiler here
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  setenv("TESSERA_BIT_STABILITY", "sloppy", 1);  // no such word: strict
+  lifecycle::load_config();
+  EXPECT_FALSE(lifecycle::config().relaxed_bits);
+  unsetenv("TESSERA_BIT_STABILITY");
+  lifecycle::load_config();
+}
+
+// Machine code made from another virtual architecture than the PTX: they may differ in anything.
+TEST_F(Siblings, PtxOfAnotherArchitectureIsNotTheSource) {
+  const uint64_t none = track::refusals(track::reasons::kNoSource);
+  CUmodule module = load("cut_other.fatbin");
+  EXPECT_EQ(track::refusals(track::reasons::kNoSource), none + 1);
+  const CUfunction f = function_of(module, "stamp");
+  EXPECT_EQ(stamp(f), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_EQ(stamp(f), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(Siblings, NothingIsCompiledWhileACaptureIsOpen) {
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "stamp");
+  const CUstream stream = new_stream();
+  CUgraph graph = nullptr;
+  CUdeviceptr out = zeros(64 * 32);
+  CUstream own = nullptr;
+  ASSERT_EQ(real().cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  std::thread other([&] {  // another thread, another stream
+    real().cuCtxSetCurrent(context);
+    uint32_t salt = 0;
+    void* params[] = {&out, &salt};
+    EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params, 0, nullptr, own), CUDA_SUCCESS);
+    gate::t_thread = {};
+  });
+  other.join();
+  EXPECT_FALSE(track::siblings_idle());  // asked for, and waits
+  EXPECT_EQ(track::siblings_alive(), 0u);
+  ASSERT_EQ(hook_cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  ASSERT_TRUE(settled());
+  EXPECT_EQ(track::siblings_alive(), 1u);
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_GT(stamp(f), 1u);
+  read(out, 64 * 32);
+  EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuStreamDestroy_v2(own), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(Siblings, EndWithTheirContext) {
+  CUcontext own = nullptr;
+  ASSERT_EQ(hook_cuCtxCreate_v4(&own, nullptr, 0, 0), CUDA_SUCCESS);
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  CUmodule module = load("cut_both.fatbin");
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
+                                   nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
+  const CUfunction f = function_of(module, "stamp");
+  EXPECT_EQ(stamp(f), 0u);
+  EXPECT_EQ(stamp(reinterpret_cast<CUfunction>(kernel)), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_EQ(track::siblings_alive(), 2u);
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 1u);
+  ASSERT_EQ(hook_cuCtxDestroy_v2(own), CUDA_SUCCESS);
+  EXPECT_EQ(track::siblings_alive(), 0u);
+  // The library goes on in another context, and is cut there again after a while.
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  EXPECT_EQ(stamp(reinterpret_cast<CUfunction>(kernel)), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 1u);
+  // In a third one it is not: one sibling for one context.
+  ASSERT_EQ(hook_cuCtxCreate_v4(&own, nullptr, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(stamp(reinterpret_cast<CUfunction>(kernel)), 0u);
+  ASSERT_EQ(hook_cuCtxDestroy_v2(own), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 1u);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+TEST_F(Siblings, ADriverThatRefusesLeavesTheOriginal) {
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "stamp");
+  const uint64_t failed = track::refusals(track::reasons::kSiblingFailed);
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto before = slots.cuModuleLoadData;
+  slots.cuModuleLoadData = [](CUmodule*, const void*) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  EXPECT_EQ(stamp(f), 0u);
+  EXPECT_TRUE(settled());
+  slots.cuModuleLoadData = before;
+  EXPECT_EQ(stamp(f), 0u);
+  EXPECT_TRUE(settled());
+  EXPECT_EQ(track::refusals(track::reasons::kSiblingFailed), failed + 1);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// Unloading while the compilation runs: it waits, and the sibling is gone before the original.
+TEST_F(Siblings, UnloadedWhileBeingCompiled) {
+  for (int i = 0; i < 20; i++) {
+    CUmodule module = load("cut_both.fatbin");
+    const CUfunction f = function_of(module, "stamp");
+    EXPECT_EQ(stamp(f), 0u);
+    if (i % 2) std::this_thread::yield();
+    ASSERT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+    EXPECT_EQ(track::siblings_alive(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
