@@ -214,9 +214,8 @@ const Op* op_cluster_barrier(Warp& w, const Op* op) {
 }
 
 void check_barriers(Block& block) {
-  uint32_t live = 0;
-  for (Warp& w : block.warps) live += w.live != 0;
-  block.live_warps = live;
+  check_cluster(*block.cluster);
+  if (!block.barriers_used) return;
   for (unsigned id = 0; id < 16; ++id) {
     Barrier& b = block.barriers[id];
     if (!b.arrived) continue;
@@ -224,7 +223,6 @@ void check_barriers(Block& block) {
     for (Warp& w : block.warps) b.arrived += weight(w, b.lanes[w.index]);  // a warp may arrive and leave
     check(block, id);
   }
-  check_cluster(*block.cluster);
 }
 
 const Op* op_bar(Warp& w, const Op* op) {
@@ -246,6 +244,7 @@ const Op* op_bar(Warp& w, const Op* op) {
   }
   Block& block = *w.block;
   Barrier& b = block.barriers[id];
+  block.barriers_used = true;
   if (count % 32)
     return raise(w, op, FaultKind::kIllegalInstruction, first, count,
                  "barrier thread count is no multiple of 32");

@@ -53,6 +53,12 @@ struct CallSite {
   uint32_t pointer = kNoOperand;  // indirect: register that holds the function's address
   std::vector<Copy> in, out;
 };
+// A parameter of the entry, or an element of it, that operands name: the n-th column of 256 bytes behind the
+// uniform special registers.
+struct ParameterColumn {
+  uint32_t offset, bytes;
+  bool is_signed, wide;
+};
 struct Parameter {
   uint32_t local_offset, bytes;
 };
@@ -76,6 +82,7 @@ struct Code {
   uint32_t frame_bytes = 0;                 // local memory of one activation
   uint32_t live_registers = 0;              // 32-bit registers live at once
   std::vector<Parameter> params, returns;   // .func only
+  std::vector<ParameterColumn> columns;     // entry only
 };
 
 class Kernel {
@@ -130,7 +137,8 @@ struct Block {
   uint32_t ready = 0;  // warps that may have something to run
   uint32_t live_warps = 0;
   std::vector<Warp> warps;
-  Buffer registers, shared, local, specials;
+  Buffer registers, shared, local, specials, uniforms;
+  bool barriers_used = false;                  // some barrier is not as new
   std::vector<std::unique_ptr<Frame>> frames;  // pool
   std::vector<Frame*> free_frames;
   Barrier barriers[16];

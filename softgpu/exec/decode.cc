@@ -169,6 +169,37 @@ uint32_t Decoder::new_register(unsigned width) {
   return static_cast<uint32_t>(widths_.size() - 1);
 }
 
+// Registers that are written once, with a constant, a special register or a parameter, are that operand:
+// nothing is executed for them but an issue slot.
+void Decoder::count_definitions(const std::vector<ptx::Statement>& list) {
+  const auto count = [&](const ptx::Operand& o, const auto& again) -> void {
+    if (o.kind == ptx::Operand::Kind::kRegister) ++definitions_[o.name];
+    if (o.kind == ptx::Operand::Kind::kVector || o.kind == ptx::Operand::Kind::kPair ||
+        o.kind == ptx::Operand::Kind::kList)
+      for (const ptx::Operand& child : o.children) again(child, again);
+  };
+  for (const ptx::Statement& s : list) {
+    if (s.kind == ptx::Statement::Kind::kScope) count_definitions(s.scope);
+    if (s.kind == ptx::Statement::Kind::kInstruction && !s.instruction.operands.empty())
+      count(s.instruction.operands[0], count);
+  }
+}
+bool Decoder::rename(const ptx::Operand& to, Ty type, uint32_t operand) {
+  Register r;
+  if (guarded_ || !segment_open_ || (operand & 3) == 0 || operand == kNone ||
+      to.kind != ptx::Operand::Kind::kRegister || !to.suffix.empty() || !find_register(to.name, &r) ||
+      r.vector != 1 || r.width != storage_of(type) || r.width == 0 || definitions_[to.name] != 1)
+    return false;
+  if (renamed_.size() <= r.index) renamed_.resize(widths_.size(), 0);
+  renamed_[r.index] = operand;
+  return true;
+}
+uint32_t Decoder::source(uint32_t index) {
+  if (index < renamed_.size() && renamed_[index]) return renamed_[index];
+  pending_uses_.push_back(index);
+  return index << 2;
+}
+
 uint32_t Decoder::constant(unsigned width, uint64_t bits) {
   if (width == 4) bits = static_cast<uint32_t>(bits);
   if (width == 0) bits = bits ? ~0u : 0;
@@ -232,7 +263,7 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
                                   {"%nclusterid", Special::kNclusteridX, true},
                                   {"%is_explicit_cluster", Special::kExplicitCluster, false}};
   if (storage_of(type) == 8) {
-    if (o.name == "%gridid") return static_cast<uint32_t>(Special::kGridid64) * 128 | 2;
+    if (o.name == "%gridid") return special_operand(Special::kGridid64);
     return kNone;
   }
   for (const Row& row : kRows)
@@ -246,7 +277,7 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
         else if (o.suffix == ".w")
           which = static_cast<uint32_t>(Special::kZero);
       }
-      return which * 128 | 2;
+      return special_operand(static_cast<Special>(which));
     }
   return kNone;
 }
@@ -270,9 +301,8 @@ uint32_t Decoder::use(const ptx::Operand& o, Ty type) {
         uses.swap(pending_uses_);
         Op& op = start(pick(Operation::kNarrow, Ty::kU32), false);
         op.d = narrow << 2;
-        op.a = index << 2;
+        op.a = source(index);
         pending_defs_ = {narrow};
-        pending_uses_ = {index};
         finish();
         defs.swap(pending_defs_);
         uses.swap(pending_uses_);
@@ -280,8 +310,7 @@ uint32_t Decoder::use(const ptx::Operand& o, Ty type) {
         return narrow << 2;
       }
       if (r.width != width) return kNone;
-      pending_uses_.push_back(index);
-      return index << 2;
+      return source(index);
     }
     case Kind::kInteger:
     case Kind::kFloat:
@@ -354,6 +383,7 @@ Op& Decoder::start(Handler fn, bool real, const Op& prepared) {
   op.line = line_;
   op.issue = issue_;
   issue_ += real;
+  segment_open_ = true;
   op.cache = next_cache_ % kCachedRanges;
   return op;
 }
@@ -415,6 +445,10 @@ bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, un
     s[k] = use(i.operands[k + 1], count_operand ? Ty::kU32 : type);
     if (s[k] == kNone) return refuse(i, "operand " + std::to_string(k + 2) + " does not fit");
   }
+  if (operation == Operation::kMov && !flags && rename(i.operands[0], type, s[0])) {
+    ++issue_;
+    return true;
+  }
   Op& op = start(h);
   op.a = s[0];
   op.b = s[1];
@@ -475,8 +509,11 @@ bool Decoder::instruction(const ptx::Instruction& i) {
   auto found = rows().find(i.opcode);
   if (found == rows().end()) return refuse(i, "instruction is not supported by the software GPU");
   const Entry& row = *found->second;
-  if (i.guard.empty() || row.opcode == std::string_view("bra"))
-    return (this->*row.method)(i) || refuse(i, "not understood");
+  if (i.guard.empty() || row.opcode == std::string_view("bra")) {
+    if (!(this->*row.method)(i)) return refuse(i, "not understood");
+    if (row.schedules) segment_open_ = false;
+    return true;
+  }
 
   ptx::Operand guard;
   guard.kind = ptx::Operand::Kind::kRegister;
@@ -574,6 +611,7 @@ bool Decoder::run() {
       return false;
     }
   }
+  count_definitions(function_.body);
   if (!statements(function_.body)) return false;
   // Falling off the end is a return.
   start(op_return, false);

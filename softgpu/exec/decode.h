@@ -92,6 +92,10 @@ class Decoder {
   // --- operands; each returns the tagged operand or reports
   static constexpr uint32_t kNone = kNoOperand;
   uint32_t new_register(unsigned width);
+  void count_definitions(const std::vector<ptx::Statement>& list);
+  bool rename(const ptx::Operand& to, Ty type, uint32_t operand);
+  uint32_t source(uint32_t index);
+  bool rename_parameters(const std::vector<const ptx::Operand*>& parts, Ty type, uint32_t offset);
   uint32_t constant(unsigned width, uint64_t bits);
   uint32_t use(const ptx::Operand& o, Ty type);
   uint32_t use_predicate(const ptx::Operand& o, bool* negated);
@@ -195,6 +199,9 @@ class Decoder {
   std::vector<uint8_t> widths_;  // of each virtual register: 0 predicate, 4, 8
   std::map<std::pair<unsigned, uint64_t>, uint32_t> constants_;
   std::string constant_bytes_;
+  std::unordered_map<std::string_view, uint32_t>
+      definitions_;                // by register name, at least as many as there are
+  std::vector<uint32_t> renamed_;  // by register: the constant or uniform operand that it stands for, or 0
   struct Refs {
     uint32_t begin;
     uint16_t defs, uses;
@@ -215,6 +222,7 @@ class Decoder {
   uint32_t issue_ = 0;
   uint32_t line_ = 0;
   bool guarded_ = false;
+  bool segment_open_ = true;  // the next op is not the first of a straight-line segment
   bool saw_dynamic_ = false;
   uint8_t next_cache_ = 0;
   uint32_t local_bytes_ = 0;

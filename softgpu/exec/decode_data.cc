@@ -119,8 +119,7 @@ bool Decoder::d_mov(const ptx::Instruction& i) {
       object.where != Where::kShared) {
     if (object.where == Where::kDynamicShared) {
       const bool wide = storage_of(type) == 8;
-      const uint32_t base =
-          static_cast<uint32_t>(wide ? Special::kDynamicBase64 : Special::kDynamicBase) * 128 | 2;
+      const uint32_t base = special_operand(wide ? Special::kDynamicBase64 : Special::kDynamicBase);
       Op& op = start(pick(Operation::kAdd, wide ? Ty::kU64 : Ty::kU32));
       op.a = base;
       op.b = constant(wide ? 8 : 4, a.bits);

@@ -1,6 +1,6 @@
 // Decoding of memory instructions.
+#include "softgpu/exec/access.h"
 #include "softgpu/exec/decode.h"
-#include "softgpu/exec/scalar.h"
 
 namespace tessera::softgpu::exec {
 
@@ -14,8 +14,7 @@ bool Decoder::address(const ptx::Operand& o, Op* op, Space* space) {
   if (o.base_is_register) {
     Register r;
     if (!find_register(o.name, &r)) return false;
-    pending_uses_.push_back(r.index);
-    op->a = r.index << 2;
+    op->a = source(r.index);
     if (r.width == 4)
       op->flags |= kAddress32;
     else if (r.width != 8)
@@ -37,7 +36,7 @@ bool Decoder::address(const ptx::Operand& o, Op* op, Space* space) {
       *space = object.where == Where::kLocal ? Space::kLocal : Space::kParam;
       return true;
     case Where::kDynamicShared:
-      op->a = static_cast<uint32_t>(Special::kDynamicBase64) * 128 | 2;
+      op->a = special_operand(Special::kDynamicBase64);
       if (*space == Space::kGeneric) *space = Space::kShared;
       return true;
     case Where::kShared:
@@ -91,6 +90,27 @@ void Decoder::access(Handler fn, const Op& prepared, const std::vector<uint32_t>
   finish();
 }
 
+// True if every element became a column of the parameters.
+bool Decoder::rename_parameters(const std::vector<const ptx::Operand*>& parts, Ty type, uint32_t offset) {
+  constexpr size_t kMostColumns = 128;
+  const uint32_t bytes = element_bytes(type);
+  Register r;
+  for (const ptx::Operand* part : parts)
+    if (guarded_ || !segment_open_ || part->kind != Kind::kRegister || !part->suffix.empty() ||
+        !find_register(part->name, &r) || r.vector != 1 || r.width != storage_of(type) ||
+        definitions_[part->name] != 1)
+      return false;
+  if (code_.columns.size() + parts.size() > kMostColumns) return false;
+  for (const ptx::Operand* part : parts) {
+    const uint32_t operand = (kUniformBytes + static_cast<uint32_t>(code_.columns.size()) * 256) | 3;
+    code_.columns.push_back({offset, bytes, type == Ty::kS8 || type == Ty::kS16, storage_of(type) == 8});
+    rename(*part, type, operand);
+    offset += bytes;
+  }
+  ++issue_;
+  return true;
+}
+
 bool Decoder::d_ld(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2))
@@ -123,6 +143,10 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
   std::vector<const ptx::Operand*> parts;
   vector_elements(i.operands[0], &parts);
   if (parts.size() != m.vector) return refuse(i, "vector does not fit");
+  if (entry_param &&
+      static_cast<uint64_t>(op.imm) + ptx::type_bytes(m.types[0]) * m.vector > info_->param_bytes)
+    return refuse(i, "read beyond the parameters");
+  if (entry_param && !whole && rename_parameters(parts, type, static_cast<uint32_t>(op.imm))) return true;
   // Sources sign-extend into wider registers by the type as written.
   const Ty as_written = ty_of(m.types[0]);
   std::vector<uint32_t> d(parts.size(), kNone);
@@ -137,9 +161,6 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
     d[k] = def(*parts[k], storage_of(type) == 4 ? (as_written == Ty::kS32 ? Ty::kS32 : type) : type);
     if (d[k] == kNone) return refuse(i, "destination does not fit");
   }
-  if (entry_param &&
-      static_cast<uint64_t>(op.imm) + ptx::type_bytes(m.types[0]) * m.vector > info_->param_bytes)
-    return refuse(i, "read beyond the parameters");
   access(h, op, d, type, m, space);
   return true;
 }
@@ -323,7 +344,7 @@ bool Decoder::d_cvta(const ptx::Instruction& i) {
       pending_uses_.push_back(temporary);
       a = temporary << 2;
     } else if (object.where == Where::kDynamicShared) {
-      a = static_cast<uint32_t>(Special::kDynamicBase64) * 128 | 2;
+      a = special_operand(Special::kDynamicBase64);
     } else {
       a = use(from, Ty::kU64);
     }
@@ -331,9 +352,9 @@ bool Decoder::d_cvta(const ptx::Instruction& i) {
     Register r;
     if (find_register(from.name, &r) && r.width == 4) {  // a 32-bit shared address
       const uint32_t wide = new_register(8);
+      const uint32_t narrow = source(r.index);
       Op& op = start(pick(Operation::kWiden, Ty::kU32), false);
-      op.a = r.index << 2, op.d = wide << 2;
-      pending_uses_ = {r.index};
+      op.a = narrow, op.d = wide << 2;
       pending_defs_ = {wide};
       finish();
       pending_uses_.push_back(wide);
@@ -345,6 +366,10 @@ bool Decoder::d_cvta(const ptx::Instruction& i) {
     a = use(from, Ty::kU64);
   }
   if (a == kNone) return refuse(i, "operand does not fit");
+  if (plain && rename(i.operands[0], Ty::kU64, a)) {
+    ++issue_;
+    return true;
+  }
   Op& op = start(plain ? pick(Operation::kMov, Ty::kU64) : op_cvta);
   op.a = a;
   op.sub = to;

@@ -42,7 +42,7 @@ enum class Stop : uint8_t { kNone, kBlocked, kYield, kDone, kFault };
 
 struct Warp {
   // touched by every handler
-  char* base[3];         // by operand tag, each less its tag so that base[tag] + operand is the address
+  char* base[4];         // by operand tag, each less its tag so that base[tag] + operand is the address
   Mask mask;             // lanes of the running group
   Mask live;             // lanes that have not exited
   const Op* next;        // lowest waiting pc of the running frame: reaching it merges; ~0 if none
@@ -79,13 +79,21 @@ inline const Op* no_op() {
   return reinterpret_cast<const Op*>(~uintptr_t{0});
 }
 
-// Special registers that are lane vectors in Warp::specials, each 128 bytes (64-bit ones are made by
-// operations).
+// Special registers, columns of 128 bytes: those that differ between the warps of a block (Warp::specials,
+// operand tag 2), then those that do not (Block::uniforms, tag 3), where the parameters follow. Clocks are
+// operations.
 enum class Special : uint8_t {
   kTidX,
   kTidY,
   kTidZ,
-  kNtidX,
+  kLaneid,
+  kWarpid,
+  kLanemaskEq,
+  kLanemaskLe,
+  kLanemaskLt,
+  kLanemaskGe,
+  kLanemaskGt,
+  kNtidX,  // the first of the uniform ones
   kNtidY,
   kNtidZ,
   kCtaidX,
@@ -94,17 +102,10 @@ enum class Special : uint8_t {
   kNctaidX,
   kNctaidY,
   kNctaidZ,
-  kLaneid,
-  kWarpid,
   kNwarpid,
   kSmid,
   kNsmid,
   kGridid,
-  kLanemaskEq,
-  kLanemaskLe,
-  kLanemaskLt,
-  kLanemaskGe,
-  kLanemaskGt,
   kDynamicSmem,
   kTotalSmem,
   kEnvreg1,
@@ -132,7 +133,17 @@ enum class Special : uint8_t {
   kExplicitCluster,
   kCount
 };
-inline constexpr size_t kSpecialBytes = static_cast<size_t>(Special::kCount) * 128;
+inline constexpr uint32_t kFirstUniform = static_cast<uint32_t>(Special::kNtidX);
+inline constexpr uint32_t kSpecialBytes = kFirstUniform * 128;
+// The first column of the uniform ones stays free: operand 3 is "no operand".
+inline constexpr uint32_t uniform_offset(Special s) {
+  return (static_cast<uint32_t>(s) - kFirstUniform + 1) * 128;
+}
+inline constexpr uint32_t kUniformBytes = uniform_offset(Special::kCount);
+inline constexpr uint32_t special_operand(Special s) {
+  const uint32_t which = static_cast<uint32_t>(s);
+  return which < kFirstUniform ? which * 128 | 2 : uniform_offset(s) | 3;
+}
 
 // What the memory handlers of every instruction set need; implemented in access.cc.
 struct CachedRange {

@@ -1,7 +1,8 @@
 // Decoded instructions: what decode_*.cc makes and the handlers run. Private to softgpu/exec.
 //
 // One Op is one PTX instruction for 32 lanes. Operands are byte offsets with a tag in the two low bits:
-//   0 register window of the running frame, 1 constant pool of the function, 2 special registers of the warp.
+//   0 register window of the running frame, 1 constant pool of the function, 2 special registers of the warp,
+//   3 special registers and parameters that are the same for the block.
 // A register is 32 lanes x 4 bytes (types up to 32 bits; bits above a narrow type are unspecified) or 32 x 8
 // bytes; a predicate is one 32-bit mask. Handlers read all sources of a lane before they write it. Plain data
 // only: this header is compiled once per instruction set and must not instantiate library code.
@@ -13,7 +14,7 @@ namespace tessera::softgpu::exec {
 
 using Mask = uint32_t;  // one bit per lane
 inline constexpr unsigned kLanes = 32;
-inline constexpr uint32_t kNoOperand = 3;  // tag 3: the field holds no operand
+inline constexpr uint32_t kNoOperand = 3;  // tag 3 without an offset: the field holds no operand
 
 struct Op;
 struct Warp;

@@ -46,9 +46,53 @@ uint64_t permute(uint64_t index, uint64_t n, uint64_t seed) {
   return index;
 }
 
-void fill(char* specials, Special which, uint32_t value) {
-  uint32_t* out = reinterpret_cast<uint32_t*>(specials + static_cast<size_t>(which) * 128);
+// A uniform special register; along: its y and z follow x.
+void fill(Block& b, Special which, uint32_t value, unsigned along = 0) {
+  uint32_t* out = reinterpret_cast<uint32_t*>(b.uniforms.data() + uniform_offset(which) + along * 128);
   for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
+}
+void fill64(char* column, uint64_t value) {
+  for (unsigned i = 0; i < kLanes; ++i) std::memcpy(column + i * 8, &value, 8);
+}
+
+// What is the same for all warps of all blocks that a slot runs.
+void prepare_uniforms(Block& b, Grid& grid) {
+  const std::vector<ParameterColumn>& columns = grid.kernel->codes[0]->columns;
+  b.uniforms.reserve(kUniformBytes + columns.size() * 256);
+  for (unsigned axis = 0; axis < 3; ++axis) {
+    fill(b, Special::kNtidX, grid.launch.block[axis], axis);
+    fill(b, Special::kNctaidX, grid.launch.grid[axis], axis);
+    fill(b, Special::kClusterNctaidX, grid.cluster[axis], axis);
+    fill(b, Special::kNclusteridX, grid.launch.grid[axis] / grid.cluster[axis], axis);
+  }
+  const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
+  fill(b, Special::kNwarpid, 64);
+  fill(b, Special::kNsmid, 1);
+  fill(b, Special::kGridid, static_cast<uint32_t>(grid.id));
+  fill64(b.uniforms.data() + uniform_offset(Special::kGridid64), grid.id);
+  fill64(b.uniforms.data() + uniform_offset(Special::kDynamicBase64), grid.kernel->dynamic_shared_offset);
+  fill(b, Special::kDynamicBase, grid.kernel->dynamic_shared_offset);
+  fill(b, Special::kDynamicSmem, grid.launch.dynamic_shared_bytes);
+  fill(b, Special::kTotalSmem, grid.shared_bytes);
+  fill(b, Special::kEnvreg1, static_cast<uint32_t>(workspace >> 32));
+  fill(b, Special::kEnvreg2, static_cast<uint32_t>(workspace));
+  fill(b, Special::kClusterNctarank, grid.cluster_blocks);
+  fill(b, Special::kExplicitCluster, grid.explicit_cluster ? ~0u : 0);
+  char* to = b.uniforms.data() + kUniformBytes;
+  for (const ParameterColumn& column : columns) {
+    uint64_t value = 0;
+    std::memcpy(&value, grid.params + column.offset, column.bytes);
+    if (column.is_signed)
+      value =
+          static_cast<uint64_t>(column.bytes == 1 ? static_cast<int8_t>(value) : static_cast<int16_t>(value));
+    if (column.wide) {
+      fill64(to, value);
+    } else {
+      const uint32_t narrow = static_cast<uint32_t>(value);
+      for (unsigned i = 0; i < kLanes; ++i) std::memcpy(to + i * 4, &narrow, 4);
+    }
+    to += 256;
+  }
 }
 
 // What stays the same for all blocks that this slot runs.
@@ -64,7 +108,7 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
   b.shared.reserve(grid.shared_bytes + 64);
   b.local.reserve(size_t{grid.local_bytes} * kLanes * grid.n_warps);
   if (b.warps.size() != grid.n_warps) b.warps.resize(grid.n_warps);
-  const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
+  prepare_uniforms(b, grid);
   for (uint32_t wi = 0; wi < grid.n_warps; ++wi) {
     Warp& w = b.warps[wi];
     w = Warp{};
@@ -79,6 +123,7 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
     w.register_bytes = b.register_stride;
     char* s = w.specials = b.specials.data() + kSpecialBytes * wi;
     w.base[2] = s - 2;
+    w.base[3] = b.uniforms.data() - 3;
     const auto column = [s](Special which) {
       return reinterpret_cast<uint32_t*>(s + static_cast<size_t>(which) * 128);
     };
@@ -94,30 +139,7 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
       column(Special::kLanemaskGe)[i] = ~((1u << i) - 1);
       column(Special::kLanemaskGt)[i] = ~(((1u << i) - 1) | 1u << i);
     }
-    for (unsigned axis = 0; axis < 3; ++axis) {
-      fill(s, static_cast<Special>(static_cast<unsigned>(Special::kNtidX) + axis), dim[axis]);
-      fill(s, static_cast<Special>(static_cast<unsigned>(Special::kNctaidX) + axis), grid.launch.grid[axis]);
-    }
-    fill(s, Special::kWarpid, wi);
-    fill(s, Special::kNwarpid, 64);
-    fill(s, Special::kNsmid, 1);
-    fill(s, Special::kGridid, static_cast<uint32_t>(grid.id));
-    uint64_t* id64 = reinterpret_cast<uint64_t*>(s + static_cast<size_t>(Special::kGridid64) * 128);
-    uint64_t* dynamic64 = reinterpret_cast<uint64_t*>(s + static_cast<size_t>(Special::kDynamicBase64) * 128);
-    for (unsigned i = 0; i < kLanes; ++i)
-      id64[i] = grid.id, dynamic64[i] = grid.kernel->dynamic_shared_offset;
-    fill(s, Special::kDynamicBase, grid.kernel->dynamic_shared_offset);
-    fill(s, Special::kDynamicSmem, grid.launch.dynamic_shared_bytes);
-    fill(s, Special::kTotalSmem, grid.shared_bytes);
-    fill(s, Special::kEnvreg1, static_cast<uint32_t>(workspace >> 32));
-    fill(s, Special::kEnvreg2, static_cast<uint32_t>(workspace));
-    for (unsigned axis = 0; axis < 3; ++axis) {
-      const auto along = [axis](Special x) { return static_cast<Special>(static_cast<unsigned>(x) + axis); };
-      fill(s, along(Special::kClusterNctaidX), grid.cluster[axis]);
-      fill(s, along(Special::kNclusteridX), grid.launch.grid[axis] / grid.cluster[axis]);
-    }
-    fill(s, Special::kClusterNctarank, grid.cluster_blocks);
-    fill(s, Special::kExplicitCluster, grid.explicit_cluster ? ~0u : 0);
+    for (unsigned i = 0; i < kLanes; ++i) column(Special::kWarpid)[i] = wi;
   }
 }
 
@@ -143,16 +165,17 @@ void start_block(Block& b, uint64_t linear) {
     b.frames.push_back(std::make_unique<Frame>());
     b.free_frames.push_back(b.frames.back().get());
   }
-  for (Barrier& barrier : b.barriers) barrier = Barrier{};
+  if (b.barriers_used)
+    for (Barrier& barrier : b.barriers) barrier = Barrier{};
+  b.barriers_used = false;
+  for (unsigned axis = 0; axis < 3; ++axis) {
+    fill(b, Special::kCtaidX, b.id[axis], axis);
+    fill(b, Special::kClusteridX, cluster_id[axis], axis);
+    fill(b, Special::kClusterCtaidX, within[axis], axis);
+  }
+  fill(b, Special::kClusterCtarank, b.rank);
   const Code* entry = grid.kernel->codes[0].get();
   for (Warp& w : b.warps) {
-    for (unsigned axis = 0; axis < 3; ++axis) {
-      const auto along = [axis](Special x) { return static_cast<Special>(static_cast<unsigned>(x) + axis); };
-      fill(w.specials, along(Special::kCtaidX), b.id[axis]);
-      fill(w.specials, along(Special::kClusteridX), cluster_id[axis]);
-      fill(w.specials, along(Special::kClusterCtaidX), within[axis]);
-    }
-    fill(w.specials, Special::kClusterCtarank, b.rank);
     const uint32_t threads = std::min(grid.n_threads - w.index * kLanes, kLanes);
     w.live = threads == 32 ? ~0u : (1u << threads) - 1;
     Frame* f = b.free_frames.back();

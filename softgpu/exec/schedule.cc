@@ -119,6 +119,7 @@ const Op* start_ready(Warp& w) {
   }
   ++w.clock;
   begin_segment(w, chosen.pc);
+  if (chosen.pc == chosen.frame->code->ops.data()) w.issue_start = 0;  // some slots have no op
   return chosen.pc;
 }
 
@@ -196,6 +197,7 @@ void wake_sync(Warp& w) {
 const Op* finish_lanes(Warp& w, const Op* op) {
   count_issue(w, op);
   w.live &= ~w.mask;
+  w.block->live_warps -= w.live == 0;
   leave_frames(w, w.frame, w.mask, true);
   wake_sync(w);
   check_barriers(*w.block);
@@ -246,7 +248,7 @@ const Op* enter_function(Warp& w, const Op* op, const Code* callee, const CallSi
   use_frame(w, f);
   w.next = no_op();
   const Op* start = callee->ops.data();
-  begin_segment(w, start);
+  w.issue_start = 0;
   if (w.issued >= w.limit) {
     put_away(w, start, f, mask, GroupState::kReady);
     w.stop = Stop::kYield;

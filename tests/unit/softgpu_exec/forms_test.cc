@@ -499,6 +499,50 @@ TEST(Forms, NarrowAndWideMemory) {
   }
 }
 
+// A register that is written once with a parameter stands for it; one that is written twice, or under a
+// guard, is loaded. Both must see what the type says, and count as instructions.
+TEST(Forms, ParametersOfEveryType) {
+  const std::string params =
+      ".param .u64 p, .param .s8 a, .param .u8 b, .param .s16 c, .param .u16 d, .param .s32 e, .param .u64 "
+      "f, "
+      ".param .align 8 .b8 g[16]";
+  const auto body = [](const std::string& before, const std::string& guard) {
+    std::string s =
+        "ld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd9, %r1, 64;\n"
+        "add.s64 %rd1, %rd1, %rd9;\nsetp.lt.u32 %p1, %r1, 20;\n" +
+        before;
+    for (const char* load : {"s8 %r2, [a]", "u8 %r3, [b]", "s16 %r4, [c]", "u16 %r5, [d]", "s32 %r6, [e]",
+                             "u64 %rd3, [f]", "v2.u32 {%r7, %r8}, [g]", "f64 %rd4, [g+8]"})
+      s += guard + "ld.param." + load + ";\n";
+    return s +
+           "st.global.v4.u32 [%rd1], {%r2, %r3, %r4, %r5};\nst.global.v2.u32 [%rd1+16], {%r6, %r7};\n"
+           "st.global.v2.u64 [%rd1+32], {%rd3, %rd4};\nst.global.u32 [%rd1+24], %r8;\n";
+  };
+  std::string zero;
+  for (int k = 2; k <= 8; ++k) zero += "mov.b32 %r" + std::to_string(k) + ", 9;\n";
+  zero += "mov.b64 %rd3, 9;\nmov.b64 %rd4, 9;\n";
+  for (int way = 0; way < 3; ++way) {
+    TestModule m(ptx_header() + ".visible .entry k(" + params +
+                 ")\n{\n.reg .pred %p<2>;\n.reg .b32 %r<12>;\n.reg .b64 %rd<10>;\n" +
+                 body(way == 0 ? "" : zero, way == 2 ? "@%p1 " : "") + "ret;\n}\n");
+    ASSERT_TRUE(m.ok()) << m.error;
+    DeviceArray<uint32_t> out(16 * 40);
+    Params p;
+    p.add(out.address()).add(int8_t{-5}).add(uint8_t{250}).add(int16_t{-300}).add(uint16_t{65000});
+    p.add(int32_t{-7}).add(uint64_t{0x123456789abcdef0}).add(uint64_t{0x1111111122222222}).add(2.5);
+    Work work;
+    const Fault f = m.run("k", {1, 1, 1}, {40, 1, 1}, p, 0, &work);
+    ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
+    EXPECT_EQ(work.warp_instructions, 2u * (way == 0 ? 18 : 27));
+    for (uint32_t t = 0; t < 40; ++t) {
+      std::vector<uint32_t> want = {~4u,        250, ~299u,       65000,       ~6u, 0x22222222,
+                                    0x11111111, 0,   0x9abcdef0u, 0x12345678u, 0,   0x40040000u};
+      if (way == 2 && t >= 20) want = {9, 9, 9, 9, 9, 9, 9, 0, 9, 0, 9, 0};
+      EXPECT_EQ(std::vector<uint32_t>(&out[t * 16], &out[t * 16] + 12), want) << way << " " << t;
+    }
+  }
+}
+
 TEST(Forms, EveryAtomic) {
   struct Row {
     const char* form;
