@@ -205,6 +205,20 @@ void Gpu::slice_time(uint64_t now_ns) {
   slice_end_ns_ = now_ns + spec_.timeslice_ns;
 }
 
+// At most kMaxGroups: what comes on top joins the one that ends nearest, which ends at the blocks' mean then.
+void Gpu::add_group(Stream& s, const Group& added) {
+  if (s.groups.size() < kMaxGroups) {
+    s.groups.push_back(added);
+    return;
+  }
+  Group& nearest = *std::min_element(s.groups.begin(), s.groups.end(), [&](const Group& a, const Group& b) {
+    return std::abs(a.end_v - added.end_v) < std::abs(b.end_v - added.end_v);
+  });
+  const double sum = double(nearest.blocks) + double(added.blocks);
+  nearest.end_v = (nearest.end_v * double(nearest.blocks) + added.end_v * double(added.blocks)) / sum;
+  nearest.blocks += added.blocks;
+}
+
 void Gpu::place(Stream& s, uint32_t n) {
   const Op& op = s.queue.front();
   const double block_ns = double(op.kernel.block_ns);
@@ -216,7 +230,7 @@ void Gpu::place(Stream& s, uint32_t n) {
     uint32_t blocks = n / pieces + (i < n % pieces ? 1 : 0);
     double spread = one_wave ? -2 * (i + (i == 0 ? 0 : random_.uniform())) / pieces
                              : (2 * (i + random_.uniform()) / pieces - 1);
-    s.groups.push_back({s.v + block_ns * (1 + spec_.block_jitter * spread), blocks});
+    add_group(s, {s.v + block_ns * (1 + spec_.block_jitter * spread), blocks});
   }
   s.resident += n;
   s.pending -= n;

@@ -110,6 +110,7 @@ class Gpu {
   void complete_groups(uint64_t now_ns, std::vector<Completion>* done);
   void place_blocks();
   void place(Stream& s, uint32_t n);
+  void add_group(Stream& s, const Group& added);
   void leave_bulk(Stream& s);
   void set_rates();
   void slice_time(uint64_t now_ns);
