@@ -1,0 +1,137 @@
+// Real processes on the software GPU: what one run taught is known at the next start, so that no launch is
+// gated with a guess. Two best-effort programs share, because a program that is alone is not gated at all.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "cli/demo/process.h"
+#include "ipc/channel/client.h"
+#include "profiles/profile_file.h"
+
+namespace tessera {
+namespace {
+
+using cli::Process;
+using nlohmann::json;
+const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
+
+class WarmStart : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(mkdtemp(scratch_), nullptr); }
+  void TearDown() override {
+    daemon_.kill_now();
+    if (HasFailure()) system(("cat " + path("*.err") + " >&2").c_str());
+    std::filesystem::remove_all(scratch_);
+  }
+  std::string path(const std::string& name) const { return std::string(scratch_) + "/" + name; }
+  std::string socket() const { return path("d.sock"); }
+
+  void start_daemon() {
+    auto started = Process::start({kBin + "tesserad", "--socket", socket()},
+                                  {"TESSERA_PROFILES=" + path("profiles")}, path("d.out"), path("d.err"));
+    ASSERT_TRUE(started.ok());
+    daemon_ = std::move(*started);
+    for (const uint64_t end = base::now_ns() + 20'000'000'000u; !ipc::query(socket()).ok(); usleep(10'000))
+      ASSERT_LT(base::now_ns(), end);
+  }
+  void end_daemon() {
+    kill(daemon_.pid(), SIGTERM);
+    ASSERT_TRUE(daemon_.wait(20).ok());
+  }
+  Process start_trainer(const std::string& name, int steps) {
+    auto started =
+        Process::start({kBin + "tessera", "run", "--gpu", "soft", "--socket", socket(), "--name", name, "--",
+                        kBin + "batch_trainer", "--preset", "soft", "--checksum-steps", "1", "--steps",
+                        std::to_string(steps)},
+                       {"TESSERA_SOFTGPU_DIR=" + path("gpu")}, path(name + ".out"), path(name + ".err"));
+    EXPECT_TRUE(started.ok());
+    return std::move(*started);
+  }
+
+  struct Seen {
+    uint64_t unknown = 0, learnt = 0, recorded = 0, holds = 0;
+  };
+  // Two trainers until both ended; what the daemon last saw of their counters, summed.
+  Seen share(int steps) {
+    Process one = start_trainer("one", steps), two = start_trainer("two", steps);
+    std::map<std::string, Seen> last;
+    bool ended = false;
+    while (!ended) {
+      ended = !one.running() && !two.running();
+      const auto answer = ipc::query(socket());
+      const json state = answer ? json::parse(*answer, nullptr, false) : json();
+      for (const json& c : state.value("clients", json::array()))
+        last[c["name"]] = {c["unknown_estimates"], c["learnt_estimates"], c["kernels_recorded"], c["holds"]};
+      usleep(5'000);
+    }
+    Seen sum;
+    for (const auto& [name, s] : last) {
+      sum.unknown += s.unknown;
+      sum.learnt += s.learnt;
+      sum.recorded += s.recorded;
+      sum.holds += s.holds;
+    }
+    return sum;
+  }
+
+  char scratch_[32] = "/tmp/tessera-warm-XXXXXX";
+  Process daemon_;
+};
+
+TEST_F(WarmStart, NoGuessesOnceARunWasLearnt) {
+  start_daemon();
+  const Seen cold = share(16);
+  EXPECT_GT(cold.unknown, 0u);
+  EXPECT_EQ(cold.learnt, 0u);
+  EXPECT_GT(cold.recorded, 0u);
+  end_daemon();
+
+  auto profile = profiles::load_profile(path("profiles") + "/online-" + std::to_string(geteuid()) + ".json");
+  ASSERT_TRUE(profile.ok()) << profile.error().text;
+  std::string names;
+  for (const auto& [key, kernel] : profile->kernels) {
+    names += key.kernel + " ";
+    EXPECT_EQ(key.origin, profiles::Origin::kOnline);
+    EXPECT_EQ(key.gpu, "Tessera Test GPU 4");
+    EXPECT_NE(key.image_hash, 0u);
+  }
+  EXPECT_THAT(names, testing::AllOf(testing::HasSubstr("gemm"), testing::HasSubstr("activate"),
+                                    testing::HasSubstr("update"), testing::HasSubstr("reduce")));
+
+  start_daemon();
+  const Seen warm = share(8);
+  EXPECT_EQ(warm.unknown, 0u);
+  EXPECT_GT(warm.learnt, 0u);
+  EXPECT_GT(warm.holds + warm.recorded, 0u);  // they were gated, so somebody would have needed the guess
+}
+
+// A profile taken offline, of the program alone, serves as well: it is joined by key.
+TEST_F(WarmStart, AnInstalledOfflineProfileServesToo) {
+  ASSERT_EQ(
+      system((kBin + "tessera profile --gpu soft -o " + path("offline.json") + " -- " + kBin +
+              "batch_trainer --preset soft --checksum-steps 1 --steps 4 > /dev/null 2> " + path("p.err"))
+                 .c_str()),
+      0);
+  std::filesystem::create_directory(path("profiles"));
+  start_daemon();
+  std::filesystem::rename(path("offline.json"), path("profiles") + "/offline.json");
+  for (const uint64_t end = base::now_ns() + 20'000'000'000u;
+       json::parse(*ipc::query(socket()))["daemon"]["profile_files"] != 1; usleep(5'000))
+    ASSERT_LT(base::now_ns(), end);
+  const Seen warm = share(6);
+  EXPECT_EQ(warm.unknown, 0u);
+  EXPECT_GT(warm.learnt, 0u);
+}
+
+}  // namespace
+}  // namespace tessera
