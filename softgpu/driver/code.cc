@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -9,6 +10,7 @@
 
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
+#include "profiles/images.h"
 #include "softgpu/driver/link.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
@@ -62,6 +64,8 @@ CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned 
   }
   *module = std::move(parsed).value();
   *hash = hash_of(text);
+  if (const char* folder = std::getenv("TESSERA_SOFTGPU_TRACE"); folder && *folder)
+    profiles::keep_image(folder, *hash, text);
   *target_sm = entry->sm;
   return CUDA_SUCCESS;
 }

@@ -325,6 +325,7 @@ struct MakeOp {
     inner->context = context.get();
     inner->priority = stream.priority;
     inner->id = stream.id;
+    inner->green = stream.green;
     spec.body = [context = context, conditional, inner](const timing::Report&) {
       if (const int code = context->poisoned.load(std::memory_order_acquire)) return code;
       return run_conditional(context, conditional, *inner);

@@ -145,7 +145,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   TS_ENTER(cuCtxDestroy_v2);
   if (!ctx) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Context> context = driver().contexts.find(ctx);
-  if (!context || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!context || context->primary || context->green) return CUDA_ERROR_INVALID_CONTEXT;
   auto& stack = thread().stack;
   if (!stack.empty() && stack.back() == context) stack.pop_back();
   destroy_context(context);

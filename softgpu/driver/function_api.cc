@@ -217,3 +217,48 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   *dynamicSmemSize = size_t(most);
   return CUDA_SUCCESS;
 }
+
+// Clusters as far as occupancy goes: blocks of a cluster are counted as resident together, GPCs are not
+// modelled.
+static CUresult cluster_shape(const CUlaunchConfig* config, CUfunction func,
+                              std::shared_ptr<Function>* function, uint32_t* cluster, uint32_t* blocks) {
+  if (!config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult bad = find(func, function)) return bad;
+  const auto& device = device_of(*(*function)->module->context);
+  if (device.gpu.cc_major < 9) return CUDA_ERROR_NOT_SUPPORTED;
+  *cluster = 1;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+    const auto& dim = config->attrs[i].value.clusterDim;
+    *cluster = dim.x * dim.y * dim.z;
+    if (!*cluster || *cluster > 16) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  }
+  const uint64_t threads = uint64_t(config->blockDimX) * config->blockDimY * config->blockDimZ;
+  if (!threads || threads > device.gpu.block.max_threads) return CUDA_ERROR_INVALID_VALUE;
+  *blocks = resident_blocks(**function, int(threads), config->sharedMemBytes) * device.gpu.sm.count;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func, const CUlaunchConfig* config) {
+  TS_ENTER(cuOccupancyMaxActiveClusters);
+  std::shared_ptr<Function> function;
+  uint32_t cluster = 0, blocks = 0;
+  if (!numClusters) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult bad = cluster_shape(config, func, &function, &cluster, &blocks)) return bad;
+  const bool allowed = cluster <= 8 || function->non_portable_cluster.load(std::memory_order_relaxed);
+  if (!allowed) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  *numClusters = int(blocks / cluster);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* clusterSize, CUfunction func, const CUlaunchConfig* config) {
+  TS_ENTER(cuOccupancyMaxPotentialClusterSize);
+  std::shared_ptr<Function> function;
+  uint32_t cluster = 0, blocks = 0;
+  if (!clusterSize) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult bad = cluster_shape(config, func, &function, &cluster, &blocks)) return bad;
+  uint32_t most = function->non_portable_cluster.load(std::memory_order_relaxed) ? 16 : 8;
+  while (most > 1 && most > blocks) most /= 2;
+  *clusterSize = int(most);
+  return CUDA_SUCCESS;
+}

@@ -3,6 +3,7 @@
 
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/code.h"
+#include "softgpu/driver/green.h"
 #include "softgpu/driver/launch.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
@@ -96,6 +97,14 @@ CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, NullStr
   if (CUresult bad = resolve(*context, handle, null_stream, &stream)) return bad;
   KernelCommand command;
   if (CUresult bad = prepare_launch(context, f, shape, params, extra, &command)) return bad;
+  if (shape.cooperative && stream->green) {
+    const auto& info = *command.function->info;
+    const uint32_t per_sm =
+        profiles::blocks_per_sm(device_of(*context).gpu, shape.block[0] * shape.block[1] * shape.block[2],
+                                info.registers, info.static_shared_bytes + shape.shared_bytes);
+    if (uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2] > uint64_t(per_sm) * stream->green->n_sms)
+      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
   command.has_priority = options.has_priority;
   command.priority = options.priority;
   std::shared_ptr<Event> completion;

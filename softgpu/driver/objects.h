@@ -80,6 +80,7 @@ class Registry {
 };
 
 class SharedEvent;
+struct GreenContext;
 struct UserHold;
 struct Context;
 struct Device;
@@ -237,6 +238,7 @@ struct Stream {
   int priority = 0;
   uint64_t id = 0;
   bool legacy = false;
+  std::shared_ptr<GreenContext> green;  // its kernels run on that part of the device; null: on all of it
   // All below: guarded by Context::mutex.
   bool orphan = false;  // destroyed while it held work
   OpRef tail;           // last operation that later ones wait for; null or complete = idle
@@ -321,6 +323,7 @@ struct Context : std::enable_shared_from_this<Context> {
   CUdevice device = 0;
   unsigned api_version = 13000;
   bool primary = false;
+  std::shared_ptr<GreenContext> green;  // this is the face of one; work goes to its base
   std::atomic<unsigned> flags{0};
   std::atomic<bool> destroyed{false};
   // Functional clock: bodies see a fault at once and do nothing more. Modelled clock: callers see it when the

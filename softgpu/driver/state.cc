@@ -15,6 +15,7 @@
 #include "softgpu/driver/array.h"
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
+#include "softgpu/driver/green.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/stream.h"
 #include "softgpu/faults/faults.h"
@@ -302,7 +303,9 @@ CUresult current_even_if_failed(std::shared_ptr<Context>* context) {
   const auto& stack = thread().stack;
   if (stack.empty() || !stack.back()) return CUDA_ERROR_INVALID_CONTEXT;
   if (stack.back()->destroyed.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  *context = stack.back();
+  const std::shared_ptr<Context>& top = stack.back();
+  *context = top->green ? top->green->base : top;
+  if ((*context)->destroyed.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   return CUDA_SUCCESS;
 }
 
@@ -353,6 +356,7 @@ std::shared_ptr<Context> make_context(Device& device, unsigned flags, bool prima
 void destroy_context(const std::shared_ptr<Context>& context) {
   Driver& d = driver();
   d.contexts.remove(context.get());
+  if (context->green) return;  // a face has nothing of its own; cuGreenCtxDestroy takes it away
   if (context->destroyed.exchange(true, std::memory_order_acq_rel)) return;
   // Outstanding work is abandoned: bodies that have not begun do nothing, kernels that run are stopped.
   context->poisoned.store(CUDA_ERROR_CONTEXT_IS_DESTROYED, std::memory_order_release);

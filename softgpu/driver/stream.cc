@@ -5,6 +5,7 @@
 
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
+#include "softgpu/driver/green.h"
 #include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
@@ -19,7 +20,8 @@ const CUstream kPerThreadHandle = CU_STREAM_PER_THREAD;
 CUresult resolve(Context& context, CUstream handle, NullStream null_stream, std::shared_ptr<Stream>* stream) {
   if (!handle) handle = null_stream == NullStream::kLegacy ? kLegacyHandle : kPerThreadHandle;
   if (handle == kLegacyHandle) {
-    *stream = context.legacy;
+    const std::shared_ptr<GreenContext> green = current_green();
+    *stream = green && green->default_stream ? green->default_stream : context.legacy;
     return CUDA_SUCCESS;
   }
   if (handle == kPerThreadHandle) {
@@ -152,6 +154,7 @@ OpRef submit(const std::shared_ptr<Context>& context, Command command, std::vect
              const Stream& stream) {
   timing::OpSpec spec = make_op(context, std::move(command), stream);
   spec.stream = stream.id;
+  if (stream.green) spec.first_sm = stream.green->first_sm, spec.n_sms = stream.green->n_sms;
   std::erase_if(deps, [](const OpRef& dep) { return driver().engine().complete(dep); });
   if (deps.empty()) run_small_copy_now(spec);
   spec.deps = std::move(deps);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "softgpu/driver/capture.h"
+#include "softgpu/driver/green.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
@@ -28,6 +29,7 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
   stream->flags = flags;
   stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
   stream->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+  stream->green = current_green();
   driver().streams.add(stream);
   *out = reinterpret_cast<CUstream>(stream.get());
   std::lock_guard lock(context->mutex);

@@ -230,7 +230,7 @@ bool Arbiter::check_submit(const Peer& peer, const Message& message) const {
          message.payload.size() == sizeof s + size_t(s.n_deps) * 8 && s.kind <= uint8_t(OpKind::kJoin) &&
          s.direction <= uint8_t(CopyDirection::kDeviceToDevice) && s.n_blocks <= (1ull << 60) &&
          s.copy_bytes <= (1ull << 50) && s.threads_per_block <= 65536 && s.registers_per_thread <= 65536 &&
-         s.shared_bytes_per_block <= (1u << 30) && sane(s.work) &&
+         s.shared_bytes_per_block <= (1u << 30) && s.first_sm <= 65536 && s.n_sms <= 65536 && sane(s.work) &&
          model_.n_operations(peer.id) < wire::kMaxOperations;
 }
 
@@ -271,6 +271,8 @@ bool Arbiter::apply(const Message& message) {
       op.registers_per_thread = s.registers_per_thread;
       op.shared_bytes_per_block = s.shared_bytes_per_block;
       op.cost_key = s.cost_key;
+      op.first_sm = s.first_sm;
+      op.n_sms = s.n_sms;
       op.work = s.work;
       op.bytes = s.copy_bytes;
       op.direction = CopyDirection(s.direction);

@@ -45,7 +45,8 @@ struct OpSpec {
   // kKernel
   uint64_t n_blocks = 1;
   uint32_t threads_per_block = 1, registers_per_thread = 16, shared_bytes_per_block = 0;
-  int priority = 0;       // stream priority, lower = sooner, as in CUDA
+  int priority = 0;                  // stream priority, lower = sooner, as in CUDA
+  uint32_t first_sm = 0, n_sms = 0;  // partition of the device that its blocks may use; n_sms 0: all
   uint64_t cost_key = 0;  // same key = same expected BlockWork (kernel, block, shared, parameters class)
   bool cooperative = false;
   bool work_known = false;  // `work` is the cost; nothing will be reported (a given cost table, tests)

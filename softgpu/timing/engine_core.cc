@@ -434,6 +434,8 @@ void Core::send_submit(const Op& op, const std::vector<uint64_t>& deps) {
   m.threads_per_block = s.threads_per_block;
   m.registers_per_thread = s.registers_per_thread;
   m.shared_bytes_per_block = s.shared_bytes_per_block;
+  m.first_sm = s.first_sm;
+  m.n_sms = s.n_sms;
   m.kind = uint8_t(s.kind);
   m.direction = uint8_t(s.direction);
   bool has_body = (s.body || op.running) && !op.body_done && s.kind != OpKind::kJoin && !s.instant;

@@ -71,6 +71,9 @@ bool Model::submit(ClientId id, ModelOp spec) {
         std::min(profiles::registers_per_block(op->threads, s.registers_per_thread), gpu_.sm.registers);
     op->shared_bytes =
         std::min(profiles::shared_per_block(gpu_, s.shared_bytes_per_block), gpu_.sm.shared_bytes);
+    op->sm_begin = s.n_sms ? std::min(s.first_sm, gpu_.sm.count - 1) : 0;
+    op->sm_end =
+        s.n_sms ? uint32_t(std::min<uint64_t>(uint64_t(s.first_sm) + s.n_sms, gpu_.sm.count)) : gpu_.sm.count;
     op->per_sm = std::min(gpu_.sm.max_blocks, gpu_.sm.max_threads / op->threads);
     if (op->registers) op->per_sm = std::min(op->per_sm, gpu_.sm.registers / op->registers);
     if (op->shared_bytes) op->per_sm = std::min(op->per_sm, gpu_.sm.shared_bytes / op->shared_bytes);

@@ -1,6 +1,7 @@
 // The modelled device in virtual time: clients, a DAG of operations per client, SMs with occupancy limits,
-// copy engines, time slices. PURE: no clock, no I/O, no threads; the same inputs give the same outputs.
-// Driven by the arbiter (one thread) and by tests. Owns everything it is given.
+// copy engines, time slices, partitions of SMs (kernels of disjoint ones do not wait for each other). PURE:
+// no clock, no I/O, no threads; the same inputs give the same outputs. Driven by the arbiter (one thread) and
+// by tests. Owns everything it is given.
 //
 //   spaces     a space is a set of SMs as one context sees them. timesliced: one space per client, one active
 //   at a
@@ -44,8 +45,9 @@ struct ModelOp {
   int priority = 0;
   uint64_t n_blocks = 0;
   uint32_t threads_per_block = 1, registers_per_thread = 16, shared_bytes_per_block = 0;
-  uint64_t cost_key = 0;  // 0: no memory of costs
-  BlockWork work;         // if work_known
+  uint64_t cost_key = 0;             // 0: no memory of costs
+  uint32_t first_sm = 0, n_sms = 0;  // partition of a green context; n_sms 0: all
+  BlockWork work;                    // if work_known
   uint64_t bytes = 0;
   CopyDirection direction = CopyDirection::kDeviceToDevice;
 };

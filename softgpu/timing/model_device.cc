@@ -61,7 +61,7 @@ void Model::set_work(Op* op, const BlockWork& work) {
   double alone_issue =
       work.warp_instructions / std::min(issue, warp * op->threads / 32) + gpu_.time.block_overhead_ns;
   op->alone_ns = std::max({1.0, alone_issue, op->tensor_ns, op->bytes / std::min(dram, sm_memory)});
-  double sms = gpu_.sm.count;
+  double sms = op->sm_end - op->sm_begin;
   op->device_ns = std::max({std::max(op->issue_ns, op->tensor_ns) / sms, op->bytes / dram,
                             op->bytes / (sm_memory * sms), op->alone_ns / (sms * op->per_sm)});
 
@@ -136,7 +136,7 @@ uint64_t Model::place(Space& space, Op* op) {
   fit.assign(space.sms.size(), 0);
   uint64_t room = 0;
   uint32_t most = 0;
-  for (size_t i = 0; i < fit.size(); ++i) {
+  for (size_t i = op->sm_begin; i < op->sm_end; ++i) {
     const Sm& sm = space.sms[i];
     uint32_t n = std::min(gpu_.sm.max_blocks - sm.blocks, (gpu_.sm.max_threads - sm.threads) / op->threads);
     if (op->registers) n = std::min(n, (gpu_.sm.registers - sm.registers) / op->registers);
@@ -146,7 +146,7 @@ uint64_t Model::place(Space& space, Op* op) {
     most = std::max(most, sm.blocks + n);
   }
   if (room == 0) return 0;
-  bool fits_together = op->spec.n_blocks <= uint64_t(op->per_sm) * space.sms.size();
+  bool fits_together = op->spec.n_blocks <= uint64_t(op->per_sm) * (op->sm_end - op->sm_begin);
   if (op->spec.cooperative && fits_together && room < op->pending) return 0;
 
   // Breadth first: the lowest level of resident blocks per SM that takes all of them.
@@ -184,16 +184,26 @@ uint64_t Model::place(Space& space, Op* op) {
 }
 
 void Model::dispatch(Space& space) {
-  while (!space.ready.empty()) {
-    Op* op = space.ready.front();
-    uint64_t placed = place(space, op);
-    if (placed == 0) return;
-    if (!std::exchange(op->started, true)) op->start = now_;
-    op->pending -= placed;
-    op->running += placed;
-    space.dirty = true;
-    if (op->pending > 0) return;  // later kernels wait until this one is placed
-    space.ready.erase(space.ready.begin());
+  // SMs that an earlier kernel still waits for: later ones of the same SMs wait until it is placed.
+  uint32_t held_begin = gpu_.sm.count, held_end = 0;
+  for (size_t i = 0; i < space.ready.size();) {
+    Op* op = space.ready[i];
+    const bool held = op->sm_begin < held_end && held_begin < op->sm_end;
+    uint64_t placed = held ? 0 : place(space, op);
+    if (placed > 0) {
+      if (!std::exchange(op->started, true)) op->start = now_;
+      op->pending -= placed;
+      op->running += placed;
+      space.dirty = true;
+    }
+    if (op->pending == 0) {
+      space.ready.erase(space.ready.begin() + ptrdiff_t(i));
+      continue;
+    }
+    held_begin = std::min(held_begin, op->sm_begin);
+    held_end = std::max(held_end, op->sm_end);
+    if (held_begin == 0 && held_end == gpu_.sm.count) return;
+    ++i;
   }
 }
 

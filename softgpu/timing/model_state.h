@@ -24,6 +24,7 @@ struct Model::Op {
   uint64_t pending = 0, running = 0, finished = 0;  // blocks; pending + running + finished = n_blocks
   double debt = 0;  // blocks of work that finished blocks did too little (or, negative, too much)
   uint32_t threads = 0, registers = 0, shared_bytes = 0;        // one block on its SM
+  uint32_t sm_begin = 0, sm_end = 0;                            // SMs it may use
   uint32_t per_sm = 1;                                          // how many fit on an empty SM
   double issue_ns = 0, tensor_ns = 0, bytes = 0, alone_ns = 1;  // of one block; the first two on a whole SM
   double device_ns = 0;                                         // lower bound per block with the whole device

@@ -12,7 +12,7 @@
 namespace tessera::softgpu::timing::wire {
 
 inline constexpr uint32_t kMagic = 0x54'53'47'31;  // "TSG1"
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr uint32_t kMaxDeps = 4096;  // per Submit; the engine joins more with extra operations
 inline constexpr uint32_t kMaxPayload = 64 * 1024;
 inline constexpr uint32_t kMaxOperations = 1u << 18;  // outstanding per client
@@ -39,6 +39,7 @@ struct Submit {       // client; followed by n_deps ids
   BlockWork work;
   int32_t priority;
   uint32_t threads_per_block, registers_per_thread, shared_bytes_per_block;
+  uint32_t first_sm, n_sms;  // n_sms 0: all
   uint8_t kind, direction, flags, zero[1];
   uint32_t n_deps;
 };
@@ -67,7 +68,7 @@ struct Ended {  // arbiter: the modelled part is over
   uint64_t id, start_ns, end_ns, stall_ns;
 };
 
-static_assert(sizeof(Header) == 8 && sizeof(Submit) == 11 * 8 + 4 * 4 + 8 && sizeof(Report) == 64);
+static_assert(sizeof(Header) == 8 && sizeof(Submit) == 11 * 8 + 4 * 4 + 8 + 8 && sizeof(Report) == 64);
 static_assert(std::is_trivially_copyable_v<Submit> && std::is_trivially_copyable_v<Welcome>);
 
 }  // namespace tessera::softgpu::timing::wire

@@ -38,6 +38,86 @@ TEST(Visible, ListChoosesAndOrders) {
   EXPECT_EQ(90, devices_with("-1"));
 }
 
+// Every attribute of cuda.h has a value on every described GPU, and those that programs plan by are the
+// GPU's.
+struct Expected {
+  const char* gpu;
+  int major, minor, sms, shared_optin, shared_per_sm, bus_bits, max_blocks, max_threads;
+};
+constexpr Expected kExpected[] = {
+    {"h200", 9, 0, 132, 232448, 233472, 6144, 32, 2048},
+    {"h100", 9, 0, 132, 232448, 233472, 5120, 32, 2048},
+    {"a100", 8, 0, 108, 166912, 167936, 5120, 32, 2048},
+    {"l4", 8, 9, 58, 101376, 102400, 192, 24, 1536},
+    {"rtx4090", 8, 9, 128, 101376, 102400, 384, 24, 1536},
+    {"test4", 9, 0, 4, 232448, 233472, 1024, 32, 2048},
+};
+
+// 0, or what is wrong: 1000 * device + attribute.
+int wrong_attribute() {
+  std::string list;
+  for (const Expected& e : kExpected) list += std::string(list.empty() ? "" : ",") + e.gpu;
+  setenv("TESSERA_SOFTGPU_DEVICES", list.c_str(), 1);
+  if (cuInit(0) != CUDA_SUCCESS) return -1;
+  int device = 0;
+  for (const Expected& e : kExpected) {
+    auto value = [&](int attribute) {
+      int got = INT32_MIN;
+      return cuDeviceGetAttribute(&got, CUdevice_attribute(attribute), device) == CUDA_SUCCESS ? got
+                                                                                               : INT32_MIN;
+    };
+    for (int a = 1; a < CU_DEVICE_ATTRIBUTE_MAX; ++a)
+      if (value(a) == INT32_MIN) return device * 1000 + a;
+    const struct {
+      int attribute, expected;
+    } rows[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, e.major},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, e.minor},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, e.sms},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, e.shared_optin},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, e.shared_per_sm},
+        {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, e.bus_bits},
+        {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, e.max_blocks},
+        {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, e.max_threads},
+        {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+        {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+        {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
+        {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, e.major >= 9},
+        {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
+    };
+    for (const auto& row : rows)
+      if (value(row.attribute) != row.expected) return device * 1000 + row.attribute;
+    int none = 0;
+    for (int a : {0, int(CU_DEVICE_ATTRIBUTE_MAX), 9999, -1})
+      if (cuDeviceGetAttribute(&none, CUdevice_attribute(a), device) != CUDA_ERROR_INVALID_VALUE)
+        return device * 1000 + 999;
+    ++device;
+  }
+  return 0;
+}
+
+TEST(Visible, EveryAttributeOfEveryGpu) {
+  int ends[2];
+  ASSERT_EQ(0, pipe(ends));
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(30);
+    const int wrong = wrong_attribute();
+    _exit(write(ends[1], &wrong, sizeof wrong) == ssize_t(sizeof wrong) ? 0 : 1);
+  }
+  int wrong = -2, status = 0;
+  close(ends[1]);
+  EXPECT_EQ(ssize_t(sizeof wrong), read(ends[0], &wrong, sizeof wrong));
+  close(ends[0]);
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(wrong, 0) << "1000 * device + attribute";
+}
+
 // Both devices with a context, a module and 64 words each.
 class Devices : public ::testing::Test {
  protected:

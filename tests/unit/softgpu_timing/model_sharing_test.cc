@@ -167,6 +167,29 @@ TEST_F(Mps, AnyStreamOfANormalClientIsAboveABelowNormalOne) {
   EXPECT_EQ(d.of(2, quick).start, kMs);
 }
 
+// Green contexts: kernels of disjoint parts of the device neither wait for nor slow each other.
+TEST_F(Mps, PartitionsOfSms) {
+  d.model.add_client(1, 0);
+  auto on = [&](uint32_t first, uint32_t n, uint64_t blocks, double instructions) {
+    BlockWork work;
+    work.warp_instructions = instructions;
+    ModelOp op = d.kernel(blocks, 1024, work);
+    op.first_sm = first;
+    op.n_sms = n;
+    return op;
+  };
+  const uint64_t left = d.submit(1, on(0, 1, 10, 1e6));   // ten blocks, one after another on SM 0
+  const uint64_t again = d.submit(1, on(0, 1, 1, 1e6));   // waits for them
+  const uint64_t right = d.submit(1, on(1, 1, 1, 1e6));   // does not
+  const uint64_t beyond = d.submit(1, on(7, 9, 1, 1e6));  // nonsense stays on the device: the last SM
+  d.run();
+  EXPECT_EQ(d.of(1, left).end, 10'000'000u);
+  EXPECT_EQ(d.of(1, again).end, 11'000'000u);
+  EXPECT_EQ(d.of(1, right).start, 0u);
+  EXPECT_EQ(d.of(1, right).end, 1'000'000u);
+  EXPECT_EQ(d.of(1, beyond).end, 2'000'000u);
+}
+
 TEST_F(Mps, KernelsThatFitTogetherRunTogether) {
   clients(0, 0);
   uint64_t a = d.submit(1, d.kernel(2, 512, {1e6, 0, 0}));

@@ -1,0 +1,194 @@
+// Green contexts and device resources, and occupancy of clusters.
+#include <vector>
+
+#include "support.h"
+
+namespace softgpu_driver_test {
+namespace {
+
+// The test device has four SMs, which are cut by twos.
+class Green : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_CU(cuInit(0));
+    ASSERT_CU(cuDevicePrimaryCtxRetain(&primary, 0));
+    ASSERT_CU(cuCtxSetCurrent(primary));
+    ASSERT_CU(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    ASSERT_CU(cuModuleLoadData(&module, kPtx));
+    ASSERT_CU(cuModuleGetFunction(&spin, module, "spin"));
+    ASSERT_CU(cuMemAlloc(&p, 256));
+  }
+  void TearDown() override {
+    for (CUgreenCtx each : contexts) EXPECT_CU(cuGreenCtxDestroy(each));
+    EXPECT_CU(cuDevicePrimaryCtxRelease(0));
+    EXPECT_CU(cuCtxSetCurrent(nullptr));
+  }
+  CUgreenCtx make(CUdevResource resource) {
+    CUdevResourceDesc description;
+    CUgreenCtx green = nullptr;
+    EXPECT_CU(cuDevResourceGenerateDesc(&description, &resource, 1));
+    EXPECT_CU(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    contexts.push_back(green);
+    return green;
+  }
+  CUresult run(CUstream stream, unsigned blocks, uint32_t rounds) {
+    void* params[] = {&p, &rounds};
+    return cuLaunchKernel(spin, blocks, 1, 1, 1024, 1, 1, 0, stream, params, nullptr);
+  }
+  // Modelled length of a grid that fills an SM per block twice over: 8 blocks of 1024 threads.
+  float length_on(CUstream stream) {
+    CUevent from, to;
+    float ms = 0;
+    EXPECT_CU(cuEventCreate(&from, 0));
+    EXPECT_CU(cuEventCreate(&to, 0));
+    EXPECT_CU(run(stream, 8, 40));  // its cost becomes known
+    EXPECT_CU(cuEventRecord(from, stream));
+    EXPECT_CU(run(stream, 8, 40));
+    EXPECT_CU(cuEventRecord(to, stream));
+    EXPECT_CU(cuEventSynchronize(to));
+    EXPECT_CU(cuEventElapsedTime(&ms, from, to));
+    return ms;
+  }
+
+  CUcontext primary = nullptr;
+  CUdevResource all;
+  CUmodule module = nullptr;
+  CUfunction spin = nullptr;
+  CUdeviceptr p = 0;
+  std::vector<CUgreenCtx> contexts;
+};
+
+TEST_F(Green, ResourcesAreSplit) {
+  EXPECT_EQ(all.sm.smCount, 4u);
+  EXPECT_EQ(all.sm.minSmPartitionSize, 2u);
+  unsigned n = 0;
+  EXPECT_CU(cuDevSmResourceSplitByCount(nullptr, &n, &all, nullptr, 0, 1));  // how many would there be?
+  EXPECT_EQ(n, 2u);
+  CUdevResource parts[3], rest;
+  n = 1;
+  EXPECT_CU(cuDevSmResourceSplitByCount(parts, &n, &all, &rest, 0, 2));
+  EXPECT_EQ(n, 1u);
+  EXPECT_EQ(parts[0].sm.smCount, 2u);
+  EXPECT_EQ(rest.sm.smCount, 2u);
+  n = 3;
+  EXPECT_CU(cuDevSmResourceSplitByCount(parts, &n, &all, &rest, 0, 3));
+  EXPECT_EQ(n, 1u);
+  EXPECT_EQ(parts[0].sm.smCount, 4u);
+  EXPECT_EQ(rest.type, CU_DEV_RESOURCE_TYPE_INVALID);
+  n = 1;
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuDevSmResourceSplitByCount(parts, &n, &all, &rest, 0, 5));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuDevSmResourceSplitByCount(parts, &n, &all, &rest, 64, 2));
+  EXPECT_EQ(CUDA_ERROR_INVALID_RESOURCE_TYPE, cuDevSmResourceSplitByCount(parts, &n, &rest, nullptr, 0, 2));
+  EXPECT_EQ(CUDA_ERROR_INVALID_RESOURCE_TYPE, cuDeviceGetDevResource(0, &rest, CUdevResourceType(77)));
+  CUdevResourceDesc description;
+  EXPECT_EQ(CUDA_ERROR_INVALID_RESOURCE_TYPE, cuDevResourceGenerateDesc(&description, &rest, 1));
+  CUgreenCtx green;
+  EXPECT_CU(cuDevResourceGenerateDesc(&description, &all, 1));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGreenCtxCreate(&green, description, 0, 0));
+}
+
+TEST_F(Green, StreamsAreConfinedToTheirSms) {
+  unsigned n = 2;
+  CUdevResource halves[2];
+  ASSERT_CU(cuDevSmResourceSplitByCount(halves, &n, &all, nullptr, 0, 2));
+  CUgreenCtx green = make(halves[1]);
+  CUstream half, whole;
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGreenCtxStreamCreate(&half, green, CU_STREAM_DEFAULT, 0));
+  ASSERT_CU(cuGreenCtxStreamCreate(&half, green, CU_STREAM_NON_BLOCKING, 0));
+  ASSERT_CU(cuStreamCreate(&whole, CU_STREAM_NON_BLOCKING));
+  CUgreenCtx of = nullptr;
+  EXPECT_CU(cuStreamGetGreenCtx(half, &of));
+  EXPECT_EQ(of, green);
+  EXPECT_CU(cuStreamGetGreenCtx(whole, &of));
+  EXPECT_EQ(of, nullptr);
+  // Modelled times: half of the SMs take twice as long, launch overhead aside.
+  const float on_half = length_on(half), on_whole = length_on(whole);
+  EXPECT_GT(on_half, on_whole * 1.7f);
+  EXPECT_LT(on_half, on_whole * 2.1f);
+  // A cooperative grid must fit into the part.
+  void* params[] = {&p, &n};
+  EXPECT_EQ(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+            cuLaunchCooperativeKernel(spin, 8, 1, 1, 1024, 1, 1, 0, half, params));
+  EXPECT_CU(cuLaunchCooperativeKernel(spin, 8, 1, 1, 1024, 1, 1, 0, whole, params));
+  EXPECT_CU(cuCtxSynchronize());
+}
+
+TEST_F(Green, CanBeCurrent) {
+  unsigned n = 2;
+  CUdevResource halves[2], mine;
+  ASSERT_CU(cuDevSmResourceSplitByCount(halves, &n, &all, nullptr, 0, 2));
+  CUgreenCtx green = make(halves[0]), of = nullptr;
+  CUcontext face, now;
+  ASSERT_CU(cuCtxFromGreenCtx(&face, green));
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy(face));
+  ASSERT_CU(cuCtxSetCurrent(face));
+  EXPECT_CU(cuCtxGetCurrent(&now));
+  EXPECT_EQ(now, face);
+  EXPECT_CU(cuCtxGetDevResource(face, &mine, CU_DEV_RESOURCE_TYPE_SM));
+  EXPECT_EQ(mine.sm.smCount, 2u);
+  EXPECT_CU(cuStreamGetGreenCtx(nullptr, &of));
+  EXPECT_EQ(of, green);
+  CUstream made_here;
+  EXPECT_CU(cuStreamCreate(&made_here, CU_STREAM_NON_BLOCKING));
+  EXPECT_CU(cuStreamGetGreenCtx(made_here, &of));
+  EXPECT_EQ(of, green);
+  // Memory and code of the primary context are at hand.
+  EXPECT_CU(run(nullptr, 1, 1));
+  EXPECT_CU(cuCtxSynchronize());
+  uint32_t word = 0;
+  EXPECT_CU(cuMemcpyDtoH(&word, p, 4));
+  EXPECT_EQ(word, 1u);
+  EXPECT_CU(cuGreenCtxDestroy(green));
+  contexts.clear();
+  EXPECT_EQ(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxSetCurrent(face));
+  EXPECT_CU(cuCtxSetCurrent(primary));
+}
+
+TEST_F(Green, EventsOfWholeContexts) {
+  unsigned n = 2;
+  CUdevResource halves[2];
+  ASSERT_CU(cuDevSmResourceSplitByCount(halves, &n, &all, nullptr, 0, 2));
+  CUgreenCtx green = make(halves[0]);
+  CUstream a, b;
+  CUevent e;
+  Gate gate;
+  ASSERT_CU(cuGreenCtxStreamCreate(&a, green, CU_STREAM_NON_BLOCKING, 0));
+  ASSERT_CU(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+  ASSERT_CU(cuEventCreate(&e, 0));
+  EXPECT_CU(gate.hold(a));
+  EXPECT_CU(cuGreenCtxRecordEvent(green, e));
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuEventQuery(e));
+  EXPECT_CU(cuCtxWaitEvent(primary, e));  // every stream of the context
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(b));
+  gate.open();
+  EXPECT_CU(cuStreamSynchronize(b));
+  EXPECT_CU(cuEventQuery(e));
+  EXPECT_CU(cuCtxRecordEvent(primary, e));
+  EXPECT_CU(cuGreenCtxWaitEvent(green, e));
+  EXPECT_CU(cuStreamSynchronize(a));
+  ASSERT_CU(cuStreamBeginCapture(b, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxRecordEvent(primary, e));
+  CUgraph graph;
+  EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(b, &graph));
+}
+
+TEST_F(Green, OccupancyOfClusters) {
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {4, 1, 1};
+  CUlaunchConfig config = {};
+  config.gridDimX = 8, config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 1024, config.blockDimY = config.blockDimZ = 1;
+  config.attrs = &attribute, config.numAttrs = 1;
+  int clusters = 0, size = 0;
+  EXPECT_CU(cuOccupancyMaxActiveClusters(&clusters, spin, &config));
+  EXPECT_EQ(clusters, 2);  // two blocks on each of four SMs
+  EXPECT_CU(cuOccupancyMaxPotentialClusterSize(&size, spin, &config));
+  EXPECT_EQ(size, 8);
+  attribute.value.clusterDim.x = 16;
+  EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuOccupancyMaxActiveClusters(&clusters, spin, &config));
+}
+
+}  // namespace
+}  // namespace softgpu_driver_test
