@@ -190,12 +190,15 @@ bool Decoder::rename(const ptx::Operand& to, Ty type, uint32_t operand) {
       to.kind != ptx::Operand::Kind::kRegister || !to.suffix.empty() || !find_register(to.name, &r) ||
       r.vector != 1 || r.width != storage_of(type) || r.width == 0 || definitions_[to.name] != 1)
     return false;
-  if (renamed_.size() <= r.index) renamed_.resize(widths_.size(), 0);
+  if (renamed_.size() < widths_.size()) renamed_.resize(widths_.size(), 0);
+  if (renamed_[r.index] == kRead) return false;  // code above reads the register: a loop's, laid out so
   renamed_[r.index] = operand;
   return true;
 }
 uint32_t Decoder::source(uint32_t index) {
-  if (index < renamed_.size() && renamed_[index]) return renamed_[index];
+  if (renamed_.size() < widths_.size()) renamed_.resize(widths_.size(), 0);
+  if (renamed_[index] && renamed_[index] != kRead) return renamed_[index];
+  renamed_[index] = kRead;
   pending_uses_.push_back(index);
   return index << 2;
 }

@@ -95,6 +95,8 @@ class Decoder {
   void count_definitions(const std::vector<ptx::Statement>& list);
   bool rename(const ptx::Operand& to, Ty type, uint32_t operand);
   uint32_t source(uint32_t index);
+  static constexpr uint32_t kRead = kNoOperand;  // in renamed_
+  bool was_read(uint32_t index) const { return index < renamed_.size() && renamed_[index] == kRead; }
   bool rename_parameters(const std::vector<const ptx::Operand*>& parts, Ty type, uint32_t offset);
   uint32_t constant(unsigned width, uint64_t bits);
   uint32_t use(const ptx::Operand& o, Ty type);
@@ -200,8 +202,9 @@ class Decoder {
   std::map<std::pair<unsigned, uint64_t>, uint32_t> constants_;
   std::string constant_bytes_;
   std::unordered_map<std::string_view, uint32_t>
-      definitions_;                // by register name, at least as many as there are
-  std::vector<uint32_t> renamed_;  // by register: the constant or uniform operand that it stands for, or 0
+      definitions_;  // by register name, at least as many as there are
+  std::vector<uint32_t>
+      renamed_;  // by register: the constant or uniform operand that it stands for; kRead; 0
   struct Refs {
     uint32_t begin;
     uint16_t defs, uses;

@@ -98,7 +98,7 @@ bool Decoder::rename_parameters(const std::vector<const ptx::Operand*>& parts, T
   for (const ptx::Operand* part : parts)
     if (guarded_ || !segment_open_ || part->kind != Kind::kRegister || !part->suffix.empty() ||
         !find_register(part->name, &r) || r.vector != 1 || r.width != storage_of(type) ||
-        definitions_[part->name] != 1)
+        definitions_[part->name] != 1 || was_read(r.index))
       return false;
   if (code_.columns.size() + parts.size() > kMostColumns) return false;
   for (const ptx::Operand* part : parts) {

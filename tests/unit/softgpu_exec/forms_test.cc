@@ -543,6 +543,23 @@ TEST(Forms, ParametersOfEveryType) {
   }
 }
 
+// Compilers lay loops out with their ends first: a register may be read above the one place that writes it.
+TEST(Forms, ConstantsReadAboveTheirDefinition) {
+  TestModule m(
+      ptx_header() +
+      ".visible .entry k(.param .u64 p, .param .u32 a)\n{\n.reg .pred %p<2>;\n.reg .b32 %r<12>;\n"
+      ".reg .b64 %rd<4>;\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, 0;\nbra START;\nEND:\n"
+      "add.u32 %r3, %r4, %r5;\nadd.u32 %r3, %r3, %r6;\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd3, %rd1, "
+      "%rd2;\nst.global.u32 [%rd3], %r3;\nbra DONE;\nSTART:\nadd.u32 %r2, %r2, 1;\nmov.u32 %r4, 100;\n"
+      "mov.u32 %r5, %ntid.x;\nld.param.u32 %r6, [a];\nld.param.u64 %rd1, [p];\nsetp.lt.u32 %p1, %r2, 3;\n"
+      "@%p1 bra START;\nbra END;\nDONE:\nret;\n}\n");
+  ASSERT_TRUE(m.ok()) << m.error;
+  DeviceArray<uint32_t> out(70);
+  const Fault f = m.run("k", {1, 1, 1}, {70, 1, 1}, Params().add(out.address()).add(uint32_t{5}));
+  ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
+  for (uint32_t t = 0; t < 70; ++t) EXPECT_EQ(out[t], 175u) << t;
+}
+
 TEST(Forms, EveryAtomic) {
   struct Row {
     const char* form;
