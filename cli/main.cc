@@ -4,6 +4,7 @@
 
 #include "cli/demo/demo.h"
 #include "cli/profile.h"
+#include "cli/mps.h"
 #include "cli/ps.h"
 #include "cli/run.h"
 #include "cli/set.h"
@@ -51,6 +52,13 @@ int main(int argc, char** argv) {
                   "on: its launches go straight to the driver; off: managed again");
   set->add_option("--socket", set_options.socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   set->callback([&] { status = cli::set(set_options); });
+
+  long stop_pid = 0;
+  std::string stop_socket;
+  auto* stop = app.add_subcommand("stop", "End a client of MPS without hurting the others");
+  stop->add_option("pid", stop_pid, "its process id")->required()->check(CLI::PositiveNumber);
+  stop->add_option("--socket", stop_socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  stop->callback([&] { status = cli::stop(stop_pid, stop_socket); });
 
   std::string reload_socket;
   auto* reload = app.add_subcommand("reload", "Have tesserad read its configuration again (as SIGHUP does)");

@@ -53,6 +53,11 @@ int ps(const std::string& socket, bool json) {
     fprintf(stderr, "tessera ps: tesserad sent no JSON\n");
     return 1;
   }
+  const auto mps = state.value("mps", nlohmann::json::object());
+  if (mps.value("active", false))
+    puts("MPS is on, fault isolation: no");
+  else if (const std::string reason = mps.value("reason", ""); !reason.empty())
+    puts(("MPS is off: " + reason).c_str());
   std::string line;
   for (const Column& column : kColumns) line += fmt::format("{:<{}}", column.heading, column.width);
   puts(line.c_str());

@@ -11,6 +11,7 @@
 
 #include "base/scoped_fd.h"
 #include "cli/duration.h"
+#include "cli/mps.h"
 #include "cli/set.h"
 #include "ipc/channel/socket_path.h"
 
@@ -112,7 +113,7 @@ int run(const RunOptions& given) {
         "Tessera; --gpu soft runs it on the software GPU\n");
     options.passthrough = true;
   }
-  const auto variables = client_environment(options, layout);
+  auto variables = client_environment(options, layout);
   if (!variables) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());
     return 2;
@@ -124,6 +125,11 @@ int run(const RunOptions& given) {
     else if (!daemon_answers(*socket_path))
       fprintf(stderr, "tessera run: no tesserad at %s, the program runs unmanaged (start tesserad first)\n",
               socket_path->c_str());
+    else if (const auto mps = ask_mps(*socket_path); mps.ok() && mps->active) {
+      for (const std::string& v : mps_environment(*mps, *parse_priority(options.priority) == 0))
+        variables->push_back(v);
+      fprintf(stderr, "tessera run: MPS is on, fault isolation: no (a fault of one program ends all)\n");
+    }
   }
   for (const std::string& variable : *variables) {
     const size_t equals = variable.find('=');

@@ -162,6 +162,21 @@ std::unique_ptr<learning::Store> open_store(const config::Config& config) {
   return nullptr;
 }
 
+mps::Options mps_options(const config::Config& config, const std::string& socket_path) {
+  mps::Options o;
+  o.mode = config.mps_mode;
+  o.program = config.mps_control_program;
+  const size_t slash = socket_path.rfind('/');
+  const std::string own = (slash == std::string::npos ? "." : socket_path.substr(0, slash)) + "/mps";
+  const char* inherited = ::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string usual = inherited != nullptr && *inherited != '\0' ? inherited : "/tmp/nvidia-mps";
+  o.pipe_directory = !config.mps_pipe_directory.empty() ? config.mps_pipe_directory
+                     : o.mode == "manage"               ? own + "/pipe"
+                                                        : usual;
+  o.log_directory = o.mode == "manage" ? own + "/log" : "";
+  return o;
+}
+
 int serve(const Options& options, const config::Config& config, const std::string& socket_path) {
   core::Settings settings = config::settings_of(config);
   const std::unique_ptr<learning::Store> store = open_store(config);
@@ -191,6 +206,8 @@ int serve(const Options& options, const config::Config& config, const std::strin
     if (!control.ok()) return fail(control.error().text);
     sources.control = std::move(*control);
   }
+  sources.mps = std::make_unique<mps::Mps>(mps_options(config, socket_path));
+  sources.mps->start();
   base::Result<std::unique_ptr<transport::Server>> server =
       transport::Server::create(std::move(sources), settings, uint32_t(config.daemon_spin_us));
   if (!server.ok()) return fail(server.error().text);

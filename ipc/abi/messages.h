@@ -156,7 +156,7 @@ static_assert(sizeof(Refused) == 128);
 
 struct Query {  // on a fresh connection, instead of Hello
   MessageHeader header;
-  uint32_t what;  // 0 = clients and GPUs
+  uint32_t what;  // 0 = clients and GPUs, 1 = what the counters mean, 2 = MPS: what its clients need
   uint32_t reserved;
 };
 // What an operator asks for; on the control socket only.

@@ -187,6 +187,9 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
     case 1:
       text = stats::schema_json();
       break;
+    case 2:
+      text = stats::mps_json(mps_);
+      break;
     default:
       return refuse(connection, Code::kUnsupported, "this daemon does not know that question: update it");
   }
@@ -571,6 +574,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   s.epoch = settings_.epoch;
   s.uptime_ns = now_ns - std::min(now_ns, started_ns_);
   s.counters = counters_;
+  s.mps = mps_;
   count_learning(s.counters);
   for (const auto& [uuid, gpu] : gpus_) {
     uint8_t bytes[16];

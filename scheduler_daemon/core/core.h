@@ -101,6 +101,8 @@ class Core {
   // Leaves everyone free-running, as if the daemon had never been there.
   void release_all();
 
+  void set_mps(stats::Mps state) { mps_ = std::move(state); }  // for `tessera ps` and `tessera run`
+
   stats::Snapshot snapshot(uint64_t now_ns) const;
   stats::DaemonCounters& counters() { return counters_; }
 
@@ -130,9 +132,9 @@ class Core {
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
   void count_learning(stats::DaemonCounters& out) const;
   void refuse(Connection, base::Code code, const std::string& text);
+  uint64_t gate_guard_ns() const;
   uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
   void drop(Connection connection);  // forgets and closes
-  uint64_t gate_guard_ns() const;
   void forget(Connection connection);
   std::string who(Connection connection) const;
 
@@ -159,6 +161,7 @@ class Core {
   uint64_t started_ns_;
   uint32_t next_client_id_ = 1;
   stats::DaemonCounters counters_;
+  stats::Mps mps_;
   std::unordered_map<Connection, Fresh> fresh_;
   std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
   std::map<Uuid, Gpu> gpus_;

@@ -110,10 +110,25 @@ std::string described(const char* name, const char* unit, const char* descriptio
 
 }  // namespace
 
+std::string mps_json(const Mps& m) {
+  std::string out;
+  Object o(&out);
+  o.text("mode", m.mode);
+  o.flag("active", m.active);
+  o.text("reason", m.reason);
+  o.text("pipe_directory", m.pipe_directory);
+  o.text("log_directory", m.log_directory);
+  o.text("control_program", m.control_program);
+  o.number("restarts", m.restarts);
+  o.close();
+  return out;
+}
+
 std::string to_json(const Snapshot& s) {
   std::string out;
   Object o(&out);
   o.raw("daemon", daemon_json(s));
+  o.raw("mps", mps_json(s.mps));
   o.raw("gpus", array(s.gpus, gpu_json));
   o.raw("clients", array(s.clients, client_json));
   o.close();

@@ -36,16 +36,26 @@ struct GpuRow {
   uint64_t sm_count = 0, clients = 0;
 };
 
+struct Mps {                 // NVIDIA's Multi-Process Service, as scheduler_daemon/mps found or made it
+  std::string mode = "off";  // as configured: off, adopt, manage
+  bool active = false;       // programs started now become its clients; then there is no fault isolation
+  std::string reason;        // why not, if it should be
+  std::string pipe_directory, log_directory, control_program;
+  uint64_t restarts = 0;
+};
+
 struct Snapshot {
   std::string version, policy, socket;
   int64_t pid = 0;
   uint64_t epoch = 0, uptime_ns = 0;
   DaemonCounters counters;
+  Mps mps;
   std::vector<GpuRow> gpus;
   std::vector<ClientRow> clients;
 };
 
 std::string to_json(const Snapshot& snapshot);
+std::string mps_json(const Mps& mps);
 // Name, unit and description of every counter, as JSON.
 std::string schema_json();
 

@@ -20,8 +20,18 @@ namespace tessera::transport {
 namespace {
 
 // What an epoll event is about: kind in the low bits, connection above.
-enum Tag : uint64_t { kListen, kSignal, kTimer, kSocket, kProcess, kWake, kControlListen, kOperator };
-constexpr unsigned kTagBits = 3;
+enum Tag : uint64_t {
+  kListen,
+  kSignal,
+  kTimer,
+  kSocket,
+  kProcess,
+  kWake,
+  kControlListen,
+  kOperator,
+  kMps,
+};
+constexpr unsigned kTagBits = 4;
 constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
   return connection << kTagBits | kind;
 }
@@ -57,6 +67,7 @@ base::Result<std::unique_ptr<Server>> Server::create(Sources sources, const core
                  (!s.control || server->watch(s.control->fd(), tag_of(kControlListen), EPOLLIN));
   if (!watched)
     return base::error(base::Code::kExhausted, std::string("cannot set up epoll: ") + std::strerror(errno));
+  server->watch_mps();
   return server;
 }
 
@@ -127,6 +138,9 @@ bool Server::handle(uint64_t tag) {
     case kOperator:
       read_operator(connection);
       break;
+    case kMps:
+      on_mps_ended();
+      break;
   }
   return true;
 }
@@ -141,6 +155,23 @@ bool Server::on_signal() {
   else
     spdlog::error("SIGHUP: {}; the old configuration stays", done.error().text);
   return true;
+}
+
+void Server::watch_mps() {
+  const stats::Mps& state = sources_.mps->state();
+  if (state.mode != "off" && state.active)
+    spdlog::info("MPS ({}) in {}: fault isolation: no", state.mode, state.pipe_directory);
+  else if (state.mode != "off")
+    spdlog::warn("programs run without MPS: {}", state.reason);
+  if (sources_.mps->watch_fd() >= 0) watch(sources_.mps->watch_fd(), tag_of(kMps), EPOLLIN);
+  core_.set_mps(state);
+}
+
+void Server::on_mps_ended() {
+  spdlog::warn("the MPS control daemon has ended");
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, sources_.mps->watch_fd(), nullptr);
+  sources_.mps->ended();
+  watch_mps();
 }
 
 void Server::accept_operators() {

@@ -11,6 +11,7 @@
 #include "base/scoped_fd.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/mps/mps.h"
 #include "scheduler_daemon/transport/control.h"
 
 namespace tessera::transport {
@@ -20,6 +21,7 @@ struct Sources {  // what the server serves
   std::optional<ipc::ListenSocket> control;  // operators; absent: nobody can change anything
   base::ScopedFd signals;                    // a signalfd: SIGHUP reloads, anything else ends the server
   Reload reload;
+  std::unique_ptr<mps::Mps> mps;  // started; never null
 };
 
 class Server final : public core::Peers {
@@ -51,6 +53,8 @@ class Server final : public core::Peers {
   bool on_signal();           // false: stop
   void accept_some();
   void read_some(core::Connection connection);
+  void watch_mps();
+  void on_mps_ended();
   void accept_operators();
   void read_operator(core::Connection connection);
   void close_silent_operators(uint64_t now_ns);

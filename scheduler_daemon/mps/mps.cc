@@ -1,0 +1,195 @@
+#include "scheduler_daemon/mps/mps.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+extern char** environ;
+
+namespace tessera::mps {
+namespace {
+
+constexpr int kReadyWait_ms = 2000, kQuitWait_ms = 3000, kTermWait_ms = 1000;
+constexpr uint64_t kMostRestarts = 3;
+
+base::ScopedFd open_process(pid_t pid) {
+  return base::ScopedFd(int(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// True if the process ended within the time.
+bool ends_within(int process, int ms) {
+  pollfd p{process, POLLIN, 0};
+  return process < 0 || ::poll(&p, 1, ms) == 1;
+}
+
+bool make_private(const std::string& folder) {
+  return ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+std::string parent(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+Mps::Mps(Options options) : options_(std::move(options)) {
+  state_.mode = options_.mode;
+  state_.pipe_directory = options_.pipe_directory;
+  state_.log_directory = options_.log_directory;
+  state_.control_program = options_.program;
+}
+
+Mps::~Mps() {
+  stop();
+}
+
+void Mps::inactive(const std::string& reason) {
+  state_.active = false;
+  state_.reason = reason;
+}
+
+void Mps::start() {
+  if (options_.mode == "adopt") adopt();
+  if (options_.mode == "manage") launch();
+}
+
+bool Mps::find() {
+  pid_t pid = 0;
+  std::ifstream(options_.pipe_directory + "/nvidia-cuda-mps-control.pid") >> pid;
+  if (pid > 0) process_ = open_process(pid);
+  if (!process_.valid()) return false;
+  state_.active = true;
+  state_.reason.clear();
+  return true;
+}
+
+void Mps::adopt() {
+  if (!find())
+    inactive("no MPS control daemon runs in " + options_.pipe_directory +
+             ": start one, or set mps.pipe_directory or mps.mode = \"manage\"");
+}
+
+void Mps::launch() {
+  for (const std::string& folder :
+       {parent(options_.pipe_directory), options_.pipe_directory, options_.log_directory})
+    if (!make_private(folder)) return inactive("cannot create " + folder + ": " + std::strerror(errno));
+  ours_ = true;
+  if (find()) return;  // a daemon before us was killed; its MPS still serves
+  const base::ScopedFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  child_ = spawn({options_.program, "-f"}, nothing.get());
+  if (child_ < 0)
+    return inactive("cannot start " + options_.program + ": " + std::strerror(errno) +
+                    "; it comes with NVIDIA's driver, mps.control_program names another place");
+  process_ = open_process(child_);
+  if (!settle()) return;
+  state_.active = true;
+  state_.reason.clear();
+}
+
+bool Mps::settle() {
+  const std::string pipe = options_.pipe_directory + "/control";
+  for (int waited_ms = 0; waited_ms < kReadyWait_ms; waited_ms += 10) {
+    if (::access(pipe.c_str(), F_OK) == 0) return true;
+    if (!ends_within(process_.get(), 10)) continue;
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    child_ = -1;
+    process_.reset();
+    inactive(options_.program + " ended at once (status " + std::to_string(WEXITSTATUS(status)) + "), see " +
+             options_.log_directory);
+    return false;
+  }
+  inactive(options_.program + " did not get ready in time");
+  stop();
+  return false;
+}
+
+std::vector<std::string> Mps::environment() const {
+  std::vector<std::string> all;
+  for (char** v = environ; *v != nullptr; ++v)
+    if (std::strncmp(*v, "CUDA_MPS_", 9) != 0 && std::strncmp(*v, "LD_PRELOAD=", 11) != 0) all.push_back(*v);
+  all.push_back("CUDA_MPS_PIPE_DIRECTORY=" + options_.pipe_directory);
+  all.push_back("CUDA_MPS_LOG_DIRECTORY=" + options_.log_directory);
+  return all;
+}
+
+pid_t Mps::spawn(const std::vector<std::string>& arguments, int standard_input) const {
+  std::vector<char*> argv, envp;
+  const std::vector<std::string> variables = environment();
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  for (const std::string& v : variables) envp.push_back(const_cast<char*>(v.c_str()));
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, standard_input, 0);
+  const std::string output = options_.log_directory + "/tesserad-started.log";
+  posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawnattr_t attributes;  // this daemon blocks the signals that it reads from a descriptor
+  posix_spawnattr_init(&attributes);
+  sigset_t none, defaults;
+  sigemptyset(&none);
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = -1;
+  const int failed = ::posix_spawnp(&pid, argv[0], &files, &attributes, argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  errno = failed;
+  return failed == 0 ? pid : -1;
+}
+
+void Mps::ended() {
+  process_.reset();
+  if (!ours_) return inactive("the MPS control daemon that was adopted has ended");
+  if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  child_ = -1;
+  ::unlink((options_.pipe_directory + "/nvidia-cuda-mps-control.pid").c_str());
+  ::unlink((options_.pipe_directory + "/control").c_str());
+  if (state_.restarts == kMostRestarts)
+    return inactive("the MPS control daemon ended " + std::to_string(kMostRestarts + 1) + " times, see " +
+                    options_.log_directory);
+  ++state_.restarts;
+  launch();
+}
+
+void Mps::stop() {
+  if (!ours_ || !process_.valid()) return;
+  int input[2];
+  if (::pipe2(input, O_CLOEXEC) == 0) {
+    const pid_t quitter = spawn({options_.program}, input[0]);
+    ::close(input[0]);
+    (void)!::write(input[1], "quit\n", 5);
+    ::close(input[1]);
+    const base::ScopedFd watched = quitter > 0 ? open_process(quitter) : base::ScopedFd();
+    if (quitter > 0) {
+      if (!ends_within(watched.get(), kTermWait_ms)) ::kill(quitter, SIGKILL);
+      ::waitpid(quitter, nullptr, 0);
+    }
+  }
+  const auto force = [&](int number) {
+    ::syscall(SYS_pidfd_send_signal, process_.get(), number, nullptr, 0);
+  };
+  if (!ends_within(process_.get(), kQuitWait_ms)) force(SIGTERM);
+  if (!ends_within(process_.get(), kTermWait_ms)) force(SIGKILL);
+  if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  child_ = -1;
+  process_.reset();
+  state_.active = false;
+}
+
+}  // namespace tessera::mps

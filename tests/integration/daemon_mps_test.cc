@@ -1,0 +1,174 @@
+// tesserad and MPS, with a stand-in for nvidia-cuda-mps-control that keeps to its manual page: `-f` stays in
+// the foreground and leaves `control` and its pid file in the pipe directory; commands come on standard
+// input.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "daemon_process.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr char kStandIn[] = R"(#!/bin/bash
+pipe=$CUDA_MPS_PIPE_DIRECTORY
+if [ "$1" = -f ]; then
+  [ -e "$pipe/refuse" ] && exit 3
+  echo $$ > "$pipe/nvidia-cuda-mps-control.pid"
+  touch "$pipe/control"
+  while [ ! -e "$pipe/quit" ]; do sleep 0.02; done
+  rm -f "$pipe/quit" "$pipe/control" "$pipe/nvidia-cuda-mps-control.pid"
+  exit 0
+fi
+while read -r word one two; do
+  echo "$word $one $two" >> "$pipe/commands"
+  case $word in
+    quit) touch "$pipe/quit" ;;
+    get_server_list) echo 111 ;;
+    get_client_list) [ "$one" = 111 ] && echo 4242 ;;
+  esac
+done
+)";
+
+class MpsTest : public DaemonTest {
+ protected:
+  void SetUp() override {
+    DaemonTest::SetUp();
+    program_ = folder_ + "/mps-control";
+    std::ofstream(program_) << kStandIn;
+    chmod(program_.c_str(), 0755);
+    pipe_ = folder_ + "/mps/pipe";
+  }
+  void TearDown() override {
+    if (alive(control_pid())) kill(control_pid(), SIGKILL);
+    DaemonTest::TearDown();
+  }
+  void start_mps(const std::string& mode, const std::string& more = "") {
+    std::ofstream(folder_ + "/config.toml")
+        << "[mps]\nmode = \"" << mode << "\"\ncontrol_program = \"" << program_ << "\"\n"
+        << more;
+    start({"--config", folder_ + "/config.toml"});
+  }
+  nlohmann::json mps() { return stats()["mps"]; }
+  pid_t control_pid() {
+    pid_t pid = 0;
+    std::ifstream(pipe_ + "/nvidia-cuda-mps-control.pid") >> pid;
+    return pid;
+  }
+  static bool alive(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
+  std::string shell(const std::string& command) {
+    std::string text;
+    FILE* in = popen((command + " 2>&1").c_str(), "r");
+    char buffer[256];
+    while (size_t n = fread(buffer, 1, sizeof buffer, in)) text.append(buffer, n);
+    pclose(in);
+    return text;
+  }
+  std::string tessera(const std::string& command, const std::string& rest) {
+    return shell(std::string(TESSERA_PATH) + " " + command + " --socket " + socket_ + " " + rest);
+  }
+  std::string commands() {
+    std::stringstream text;
+    text << std::ifstream(pipe_ + "/commands").rdbuf();
+    return text.str();
+  }
+
+  std::string program_, pipe_;
+};
+
+TEST_F(MpsTest, ManagedOnesAreStartedAndEndedWithTheDaemon) {
+  start_mps("manage");
+  EXPECT_TRUE(mps()["active"]);
+  EXPECT_EQ(mps()["pipe_directory"], pipe_);
+  struct stat st;
+  ASSERT_EQ(stat(pipe_.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0700u);
+  const pid_t control = control_pid();
+  EXPECT_TRUE(alive(control));
+  daemon_->signal(SIGTERM);
+  EXPECT_EQ(daemon_->wait(), 0) << daemon_->errors();
+  EXPECT_FALSE(alive(control));
+  EXPECT_EQ(commands().substr(0, 4), "quit");
+}
+
+TEST_F(MpsTest, ProgramsBecomeItsClientsAndAreToldSo) {
+  start_mps("manage");
+  const std::string text = tessera("run --gpu soft", "-- env");
+  EXPECT_NE(text.find("fault isolation: no"), std::string::npos) << text;
+  EXPECT_NE(text.find("CUDA_MPS_PIPE_DIRECTORY=" + pipe_ + "\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("CUDA_MPS_CLIENT_PRIORITY=1\n"), std::string::npos) << text;
+  EXPECT_NE(tessera("run --gpu soft --priority high", "-- env").find("CUDA_MPS_CLIENT_PRIORITY=0\n"),
+            std::string::npos);
+  EXPECT_NE(tessera("ps", "").find("fault isolation: no"), std::string::npos);
+}
+
+TEST_F(MpsTest, StopTerminatesAClientThroughTheControlDaemon) {
+  start_mps("manage");
+  EXPECT_NE(tessera("stop", "4242").find("no client of MPS any more"), std::string::npos);
+  EXPECT_NE(commands().find("terminate_client 111 4242"), std::string::npos) << commands();
+  EXPECT_NE(tessera("stop", "99").find("kill 99"), std::string::npos);
+}
+
+TEST_F(MpsTest, OneThatDiesIsStartedAgainAFewTimes) {
+  start_mps("manage");
+  for (int death = 1; death <= 3; ++death) {
+    const pid_t control = control_pid();
+    kill(control, SIGKILL);
+    ASSERT_TRUE(eventually([&] { return mps()["restarts"] == death && mps()["active"]; })) << mps();
+    EXPECT_NE(control_pid(), control);
+  }
+  kill(control_pid(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return !mps()["active"]; }));
+  EXPECT_NE(mps()["reason"].get<std::string>().find("ended 4 times"), std::string::npos) << mps();
+  EXPECT_EQ(tessera("run --gpu soft", "-- env").find("CUDA_MPS_"), std::string::npos);
+}
+
+TEST_F(MpsTest, TheNextDaemonTakesOverWhatAKilledOneLeft) {
+  start_mps("manage");
+  const pid_t control = control_pid();
+  daemon_->signal(SIGKILL);
+  daemon_->wait();
+  daemon_.reset();
+  EXPECT_TRUE(alive(control));
+  start_mps("manage");
+  EXPECT_TRUE(mps()["active"]);
+  EXPECT_EQ(control_pid(), control);
+  daemon_->signal(SIGTERM);
+  daemon_->wait();
+  EXPECT_TRUE(eventually([&] { return !alive(control) || control_pid() != control; }));
+}
+
+TEST_F(MpsTest, WithoutItProgramsRunAndTheReasonIsSaid) {
+  program_ = "/no/such/mps-control";
+  start_mps("manage");
+  EXPECT_FALSE(mps()["active"]);
+  EXPECT_NE(tessera("ps", "").find("MPS is off: cannot start /no/such/mps-control"), std::string::npos);
+  EXPECT_NE(tessera("stop", "1").find("a signal is safe"), std::string::npos);
+}
+
+TEST_F(MpsTest, AdoptsOnlyWhatRuns) {
+  const std::string elsewhere = folder_ + "/elsewhere";
+  mkdir(elsewhere.c_str(), 0700);
+  start_mps("adopt", "pipe_directory = \"" + elsewhere + "\"\n");
+  EXPECT_FALSE(mps()["active"]);
+  EXPECT_NE(mps()["reason"].get<std::string>().find("no MPS control daemon runs in"), std::string::npos);
+  daemon_.reset();
+  setenv("CUDA_MPS_PIPE_DIRECTORY", elsewhere.c_str(), 1);
+  shell("(" + program_ + " -f >/dev/null 2>&1 </dev/null &)");
+  unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+  pipe_ = elsewhere;
+  ASSERT_TRUE(eventually([&] { return control_pid() > 0; }));
+  const pid_t control = control_pid();
+  start_mps("adopt", "pipe_directory = \"" + elsewhere + "\"\n");
+  EXPECT_TRUE(mps()["active"]);
+  daemon_->signal(SIGTERM);
+  daemon_->wait();
+  EXPECT_TRUE(alive(control));  // not ours to end
+  kill(control, SIGKILL);
+}
+
+}  // namespace
+}  // namespace tessera::test
