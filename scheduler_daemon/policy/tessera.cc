@@ -46,7 +46,7 @@ constexpr uint64_t kFirstBlock = 64;  // bursts without packing after one that w
 constexpr uint64_t kMostDoublings = 8;
 constexpr uint64_t kPackLook_ns = base::us(500);  // a busy pulse tells nobody
 // Fairness, in virtual time: held above the first, released below the second.
-constexpr double kAhead_ns = 10e6, kCaughtUp_ns = 4e6, kMostAhead_ns = 40e6;
+constexpr double kAhead_ns = 4e6, kCaughtUp_ns = 1e6, kMostAhead_ns = 40e6;
 constexpr uint64_t kFairLook_ns = base::ms(1);
 // Minimum share.
 constexpr uint64_t kShareWindow_ns = base::ms(100);
@@ -306,6 +306,11 @@ void TesseraPolicy::wake_in_time(const Observation& o, Decision* d) const {
 
 // ---- who
 
+// A client between two launches still wants its share; what it is owed is forgotten when it rests for longer.
+bool TesseraPolicy::wants_gpu(const Client& c, uint64_t now_ns) const {
+  return c.last_demand_ns != 0 && now_ns - c.last_demand_ns <= parameters_.idle_grace_ns;
+}
+
 void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
   // Who is furthest behind among those that want the GPU; idling earns nothing.
   double floor_ns = -1;
@@ -319,7 +324,8 @@ void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
     const uint64_t used_ns = c.used_ns - std::min(c.used_ns, a.last_used_ns);
     a.last_used_ns = c.used_ns;
     if (used_ns != 0) a.virtual_ns += double(used_ns) * 100 / std::max(1u, c.weight);
-    const bool demand = has_demand(c);
+    if (has_demand(c)) a.last_demand_ns = o.now_ns;
+    const bool demand = wants_gpu(a, o.now_ns);
     n_demanding += demand;
     if (demand && a.had_demand && (floor_ns < 0 || a.virtual_ns < floor_ns)) floor_ns = a.virtual_ns;
   }
@@ -328,9 +334,11 @@ void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
     const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
     Client& a = clients_[i];
-    const bool demand = has_demand(c);
+    const bool demand = wants_gpu(a, o.now_ns);
     if (demand && !a.had_demand) a.virtual_ns = std::max(a.virtual_ns, floor_ns);
     a.had_demand = demand;
+    // What ran while nobody else was there is not held against it for long.
+    if (floor_ns >= 0) a.virtual_ns = std::min(a.virtual_ns, floor_ns + kMostAhead_ns);
     const double lead_ns = floor_ns < 0 ? 0 : a.virtual_ns - floor_ns;
     a.ahead = contended && lead_ns > (a.ahead ? kCaughtUp_ns : kAhead_ns);
     const bool urgent = c.slo_ns != 0 && c.waiting && lead_ns < kMostAhead_ns &&

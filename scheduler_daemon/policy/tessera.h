@@ -74,8 +74,8 @@ class TesseraPolicy final : public Policy {
     bool packed = false;
   };
   struct Client {
-    std::unique_ptr<Learnt> learnt;  // protected clients only
-    uint64_t last_used_ns = 0;       // best-effort clients, until the end
+    std::unique_ptr<Learnt> learnt;                 // protected clients only
+    uint64_t last_demand_ns = 0, last_used_ns = 0;  // best-effort clients, until the end
     double virtual_ns = 0;
     bool known = false, had_demand = false, ahead = false;
     bool held_for_gap = false;  // in this decision
@@ -91,6 +91,7 @@ class TesseraPolicy final : public Policy {
   void size_slices(const Observation& o, Decision* d) const;
   void wait_out_gaps(const Observation& o, Decision* d);
   void wake_in_time(const Observation& o, Decision* d) const;
+  bool wants_gpu(const Client& c, uint64_t now_ns) const;
   void share_fairly(const Observation& o, Decision* d);
   void pack(const Observation& o, Decision* d);
   void keep_minimum(const Observation& o, Decision* d);

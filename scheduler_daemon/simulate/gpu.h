@@ -65,6 +65,7 @@ class Gpu {
   // Lets time pass until `now_ns` (at most next_ns()) and appends what completed.
   void advance(uint64_t now_ns, std::vector<Completion>* done);
   uint64_t next_ns();  // next change by itself; UINT64_MAX = none
+  bool idle() const { return running_.empty() && switch_until_ns_ == 0; }
   uint64_t n_events() const { return n_events_; }
 
   // Blocks of the client that completed, in ns that they would take alone on the whole GPU.

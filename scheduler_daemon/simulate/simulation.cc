@@ -87,6 +87,7 @@ RunResult World::run() {
       ++n_events_;
       handle(e);
     }
+    if (input_.audit_idle) audit_idle();
   }
   RunResult result;
   for (uint32_t i = 0; i < clients_.size(); ++i) {
@@ -97,6 +98,20 @@ RunResult World::run() {
   result.n_events = n_events_ + gpu_.n_events();
   result.n_decisions = n_decisions_;
   return result;
+}
+
+void World::audit_idle() {
+  bool busy = !gpu_.idle(), waits = false;
+  for (const SimClient& c : clients_) {
+    busy |= c.busy;
+    waits |= c.waiting_for == Obstacle::kLease || c.waiting_for == Obstacle::kPulse;
+  }
+  if (busy || !waits) {
+    idle_wait_since_ns_ = UINT64_MAX;
+    return;
+  }
+  idle_wait_since_ns_ = std::min(idle_wait_since_ns_, now_ns_);
+  audit_.longest_idle_wait_ns = std::max(audit_.longest_idle_wait_ns, now_ns_ - idle_wait_since_ns_);
 }
 
 void World::push(uint64_t at_ns, EventKind kind, uint32_t client, uint64_t token) {

@@ -72,6 +72,7 @@ struct RunInput {
   uint64_t duration_ns = 0, warmup_ns = 0, seed = 1;
   bool latency_from_arrival = true;  // else from the start of service: queueing not counted
   bool record_bursts = false;
+  bool audit_idle = false;
 };
 
 struct ClientResult {
@@ -86,6 +87,9 @@ struct Audit {                      // what must never happen; see tests/unit/si
   uint64_t starts_under_pulse = 0;  // a gated launch while a protected pulse was busy, lease not packed
   uint64_t overlaps = 0;            // exclusive mode: two best-effort clients hold a lease at once
   uint64_t starts_without_lease = 0;
+  // Longest time in which a best-effort client waited although no protected pulse was busy and the GPU did
+  // nothing; only with RunInput::audit_idle.
+  uint64_t longest_idle_wait_ns = 0;
 };
 
 struct RunResult {

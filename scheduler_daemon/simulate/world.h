@@ -130,6 +130,7 @@ class World {
   void decide();
   policy::ClientView view(const SimClient& c) const;
   void apply(uint32_t c, const policy::Lease& lease);
+  void audit_idle();
   bool exclusive() const { return input_.run.regime == Regime::kTimesliced; }
 
   const RunInput& input_;
@@ -142,6 +143,7 @@ class World {
   uint64_t decide_at_ns_ = UINT64_MAX;  // earliest pending kDecide
   Audit audit_;
   uint64_t n_events_ = 0, n_decisions_ = 0;
+  uint64_t idle_wait_since_ns_ = UINT64_MAX;  // see Audit
   uint64_t guard_ns_ = 0;            // of the gates
   policy::Observation observation_;  // reused
   std::vector<uint32_t> observed_;   // which client each row of it is

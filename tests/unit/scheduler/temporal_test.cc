@@ -147,6 +147,58 @@ TEST_F(Temporal, WhileAProtectedClientIsBusyTheHolderIsNeitherChargedNorIdle) {
   EXPECT_EQ(d.leases[1].grant, kGranted);  // idle for 15 ms, but it had to be
 }
 
+// Earliest deadline first, among those that the gate can hold and that are not ahead of their share.
+TEST_F(Temporal, TheEarliestDeadlineHasTheNextTurn) {
+  auto with_slo = [](uint64_t id, uint64_t waiting_since_ns, uint64_t slo_ns) {
+    ClientView c = best_effort(id, true);
+    c.waiting_since_ns = waiting_since_ns;
+    c.slo_ns = slo_ns;
+    return c;
+  };
+  auto clients = [&](uint64_t in_flight_ns) {
+    return std::vector{best_effort(1, true, in_flight_ns), with_slo(2, ms(1), 0), with_slo(3, ms(2), ms(30)),
+                       with_slo(4, ms(5), ms(20))};
+  };
+  decide(0, {best_effort(1, false, us(9))});  // the incumbent
+  decide(1, clients(us(9)));
+  ASSERT_EQ(decide(ms(25), clients(us(9))).leases[0].grant, kHold);
+  EXPECT_EQ(grants(decide(ms(26), clients(0))), (Grants{kHold, kHold, kHold, kGranted}));
+}
+
+TEST_F(Temporal, AnSloDoesNotBuyMoreThanTheShare) {
+  uint64_t turns[2] = {};
+  ClientView a = best_effort(1, true, us(9)), b = best_effort(2, true, us(9));
+  a.slo_ns = ms(1);
+  for (uint64_t now = 0; now < ms(2000); now += ms(1)) {
+    a.waiting_since_ns = b.waiting_since_ns = now;
+    Decision d = decide(now, {a, b});
+    turns[0] += d.leases[0].grant == kGranted;
+    turns[1] += d.leases[1].grant == kGranted;
+    a.drained = d.leases[0].grant == kHold;
+    b.drained = d.leases[1].grant == kHold;
+  }
+  EXPECT_NEAR(double(turns[0]) / double(turns[0] + turns[1]), 0.5, 0.05);
+}
+
+TEST_F(Temporal, TurnsAreLongEnoughForWhatPassingOnCosts) {
+  parameters_.quantum_ns = ms(2);
+  policy_ = make_policy("temporal", parameters_);
+  // 3 ms of every turn are lost: nothing is used in them.
+  ClientView c[2] = {best_effort(1, true), best_effort(2, true)};
+  uint64_t turns = 0, lost_until = 0, holder = 9;
+  for (uint64_t now = 0; now < ms(4000); now += us(100)) {
+    Decision d = decide(now, {c[0], c[1]});
+    for (uint64_t i = 0; i < 2; ++i) {
+      if (d.leases[i].grant == kGranted && holder != i) holder = i, ++turns, lost_until = now + ms(3);
+      c[i].drained = true;
+      c[i].in_flight_ns = d.leases[i].grant == kGranted ? us(10) : 0;
+      if (d.leases[i].grant == kGranted && now >= lost_until) c[i].used_ns += us(100);
+    }
+  }
+  EXPECT_LT(turns, 4000u / 15);  // turns of 2 ms would be far more
+  EXPECT_GT(turns, 4000u / 80);  // the hold limit bounds them
+}
+
 TEST_F(Temporal, ManyWaitersGetShorterTurnsSoThatNoneHitsTheHoldLimit) {
   std::vector<ClientView> clients;
   for (uint64_t id = 1; id <= 21; ++id) clients.push_back(best_effort(id, true, id == 1 ? us(100) : 0));
