@@ -52,6 +52,11 @@ constexpr uint64_t kFairLook_ns = base::ms(1);
 constexpr uint64_t kShareWindow_ns = base::ms(100);
 constexpr uint64_t kShareLook_ns = base::ms(1);
 
+void hold(Lease* lease) {
+  lease->grant = Grant::kHold;
+  lease->nudge = false;
+}
+
 Parameters with_gate_guard(Parameters p) {
   p.guard_ns = std::min(p.guard_ns, kGateGuard_ns);
   return p;
@@ -282,7 +287,7 @@ void TesseraPolicy::wait_out_gaps(const Observation& o, Decision* d) {
   for (size_t i = 0; i < d->leases.size(); ++i) {
     Lease& lease = d->leases[i];
     clients_[i].held_for_gap = lease.grant == Grant::kGranted;
-    if (lease.grant == Grant::kGranted) lease.grant = Grant::kHold;
+    if (lease.grant == Grant::kGranted) hold(&lease);
   }
   if (until_ns != UINT64_MAX) look_at(until_ns, d);
 }
@@ -343,7 +348,7 @@ void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
     a.ahead = contended && lead_ns > (a.ahead ? kCaughtUp_ns : kAhead_ns);
     const bool urgent = c.slo_ns != 0 && c.waiting && lead_ns < kMostAhead_ns &&
                         o.now_ns - std::min(o.now_ns, c.waiting_since_ns) > c.slo_ns / 2;
-    if (a.ahead && !urgent && d->leases[i].grant == Grant::kGranted) d->leases[i].grant = Grant::kHold;
+    if (a.ahead && !urgent && d->leases[i].grant == Grant::kGranted) hold(&d->leases[i]);
   }
   if (contended) look_at(o.now_ns + kFairLook_ns, d);
 }
