@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/demo/demo.h"
+#include "cli/exporter.h"
 #include "cli/profile.h"
 #include "cli/mps.h"
 #include "cli/ps.h"
@@ -52,6 +53,14 @@ int main(int argc, char** argv) {
                   "on: its launches go straight to the driver; off: managed again");
   set->add_option("--socket", set_options.socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   set->callback([&] { status = cli::set(set_options); });
+
+  cli::ExporterOptions exporter_options;
+  auto* exporter = app.add_subcommand("exporter", "tesserad's numbers for Prometheus, at /metrics");
+  exporter->add_option("--listen", exporter_options.listen, "address and port")->capture_default_str();
+  exporter->add_flag("--once", exporter_options.once, "print them and end");
+  exporter->add_option("--socket", exporter_options.socket,
+                       "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  exporter->callback([&] { status = cli::exporter(exporter_options); });
 
   long stop_pid = 0;
   std::string stop_socket;

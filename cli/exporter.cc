@@ -1,0 +1,163 @@
+#include "cli/exporter.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/text_serializer.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/run.h"
+#include "ipc/channel/client.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+constexpr uint32_t kAskState = 0, kAskSchema = 1;  // ipc/abi/messages.h, Query::what
+
+// One row of the daemon's description as a metric: Prometheus wants seconds, and sums that end in _total.
+struct Row {
+  std::string key, name, help;
+  bool grows = false;
+  double scale = 1;
+};
+
+std::vector<Row> rows(const json& schema, const char* of, const std::string& prefix) {
+  std::vector<Row> out;
+  for (const json& described : schema.value(of, json::array())) {
+    const std::string unit = described.value("unit", "");
+    Row row{described.value("name", ""), "", described.value("description", ""),
+            unit == "count" || unit == "nanoseconds", 1};
+    row.name = row.key;
+    if (row.name.ends_with("_ns")) {
+      row.name.replace(row.name.size() - 3, 3, "_seconds");
+      row.scale = 1e-9;
+    }
+    row.name = prefix + row.name + (row.grows ? "_total" : "");
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+ClientMetric metric(double value, bool grows, Labels labels) {
+  ClientMetric m;
+  m.label = std::move(labels);
+  if (grows)
+    m.counter.value = value;
+  else
+    m.gauge.value = value;
+  return m;
+}
+
+MetricFamily family(const Row& row) {
+  return {row.name, row.help, row.grows ? MetricType::Counter : MetricType::Gauge, {}};
+}
+
+MetricFamily single(const std::string& name, const std::string& help, double value) {
+  MetricFamily f{name, help, MetricType::Gauge, {}};
+  f.metric.push_back(metric(value, false, {}));
+  return f;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? "" : found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+Labels labels_of(const json& client) {
+  Labels labels;
+  for (const char* key : {"pid", "name", "gpu", "uid", "priority"})
+    labels.push_back({key, text(client, key)});
+  return labels;
+}
+
+double number(const json& object, const std::string& key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+class Daemon final : public prometheus::Collectable {  // any thread of the exposer
+ public:
+  explicit Daemon(std::string socket) : socket_(std::move(socket)) {}
+  std::vector<MetricFamily> Collect() const override {
+    const auto state = ipc::query(socket_, kAskState), schema = ipc::query(socket_, kAskSchema);
+    return metric_families(state.ok() ? *state : "", schema.ok() ? *schema : "");
+  }
+
+ private:
+  std::string socket_;
+};
+
+}  // namespace
+
+std::vector<MetricFamily> metric_families(const std::string& state_text, const std::string& schema_text) {
+  const json state = json::parse(state_text, nullptr, /*allow_exceptions=*/false),
+             schema = json::parse(schema_text, nullptr, false);
+  const bool up = state.is_object() && schema.is_object();
+  std::vector<MetricFamily> out = {single("tessera_up", "1: tesserad answers", up)};
+  if (!up) return out;
+  const json daemon = state.value("daemon", json::object()), mps = state.value("mps", json::object()),
+             clients = state.value("clients", json::array());
+  out.push_back(
+      single("tessera_uptime_seconds", "since tesserad started", number(daemon, "uptime_ns") * 1e-9));
+  out.push_back(single("tessera_mps_active", "1: programs share by MPS, without fault isolation",
+                       mps.value("active", false)));
+  for (const Row& row : rows(schema, "daemon", "tessera_daemon_")) {
+    out.push_back(family(row));
+    out.back().metric.push_back(metric(number(daemon, row.key) * row.scale, row.grows, {}));
+  }
+  MetricFamily weights{
+      "tessera_client_weight", "share among the clients of its level", MetricType::Gauge, {}};
+  for (const json& client : clients)
+    weights.metric.push_back(metric(number(client, "weight"), false, labels_of(client)));
+  out.push_back(std::move(weights));
+  for (const Row& row : rows(schema, "client", "tessera_client_")) {
+    out.push_back(family(row));
+    for (const json& client : clients)
+      out.back().metric.push_back(metric(number(client, row.key) * row.scale, row.grows, labels_of(client)));
+  }
+  return out;
+}
+
+int exporter(const ExporterOptions& options) {
+  const auto path = resolve_socket(options.socket);
+  if (!path) {
+    fprintf(stderr, "tessera exporter: %s\n", path.error().text.c_str());
+    return 1;
+  }
+  const auto daemon = std::make_shared<Daemon>(*path);
+  if (options.once) {
+    const auto families = daemon->Collect();
+    prometheus::TextSerializer().Serialize(std::cout, families);
+    return families.size() > 1 ? 0 : 1;
+  }
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  sigaddset(&stop, SIGINT);
+  sigprocmask(SIG_BLOCK, &stop, nullptr);  // before the exposer's threads
+  try {
+    prometheus::Exposer exposer(options.listen);
+    exposer.RegisterCollectable(daemon);
+    printf("http://%s/metrics\n", options.listen.c_str());
+    fflush(stdout);
+    int number = 0;
+    sigwait(&stop, &number);
+  } catch (const std::exception& e) {
+    fprintf(stderr, "tessera exporter: cannot listen on %s (%s): choose another address with --listen\n",
+            options.listen.c_str(), e.what());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace tessera::cli
