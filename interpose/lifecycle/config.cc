@@ -58,6 +58,7 @@ void load_config() {
   if (number("TESSERA_WEIGHT", 1, 10'000, &value)) c.weight = uint32_t(value);
   if (number("TESSERA_SLO_MS", 0, 3'600'000, &value)) c.slo_ns = value * 1'000'000;
   if (number("TESSERA_MAX_HOLD_MS", 1, 10'000, &value)) c.max_hold_ns = value * 1'000'000;
+  if (number("TESSERA_SLICE_WATCHDOG_MS", 1, 600'000, &value)) c.slice_watchdog_ns = value * 1'000'000;
   if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;
   if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {
     c.relaxed_bits = !strcmp(text, "relaxed");

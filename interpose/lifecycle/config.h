@@ -13,9 +13,10 @@ struct Config {              // static storage, constant after load_config()
   uint64_t slo_ns = 0;       // TESSERA_SLO_MS
   uint64_t max_hold_ns = 0;  // TESSERA_MAX_HOLD_MS: overrides the lease's limit; 0 = as the lease says
   bool slice = true;         // TESSERA_SLICE=0: never cut a kernel of this process
-  bool relaxed_bits = false;  // TESSERA_BIT_STABILITY=relaxed: recompiled variants may differ in last bits (D13)
-  bool disabled = false;     // TESSERA_DISABLE=1
-  char name[64] = {};        // TESSERA_NAME, else the program's name
+  uint64_t slice_watchdog_ns = 1'000'000'000;  // TESSERA_SLICE_WATCHDOG_MS: see interpose/slice/trial.h
+  bool relaxed_bits = false;  // TESSERA_BIT_STABILITY=relaxed: variants may be compiled anew (D13)
+  bool disabled = false;      // TESSERA_DISABLE=1
+  char name[64] = {};         // TESSERA_NAME, else the program's name
 };
 
 const Config& config();

@@ -4,6 +4,7 @@
 
 #include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/slice/trial.h"
 #include "kernels/slice/slice.h"
 
 namespace tessera::cut {
@@ -180,8 +181,35 @@ struct Params {
   }
 };
 
+// Blocks from `done` on beside the slice that does not end without them.
+CUresult launch_rest(const LaunchCall& original, LaunchCall slice, Params& params, uint64_t done,
+                     Trial& trial) {
+  const uint64_t total = original.blocks();
+  CUlaunchConfig config{};
+  if (original.config) {
+    config = *original.config;
+    slice.config = &config;
+  }
+  uint32_t used = 0;
+  CUresult result = CUDA_SUCCESS;
+  while (done < total && result == CUDA_SUCCESS) {
+    const Piece piece = next_piece(original.grid, done, total - done);
+    memcpy(slice.grid, piece.extent, sizeof slice.grid);
+    params.set_origin(piece.origin);
+    config.hStream = trial.stream(used);
+    slice.stream = {trial.stream(used++), driver_api::Flavour::kLegacy};
+    result = gate::issue(slice);
+    done += piece.blocks();
+  }
+  const CUresult joined = trial.join(original, used);
+  return result != CUDA_SUCCESS ? result : joined;
+}
+
+void nobody_told(const gate::KernelRecord&) noexcept {}
+
 }  // namespace
 
+void (*g_hung)(const gate::KernelRecord&) noexcept = nobody_told;
 CUfunction (*g_resolve_variant)(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept = no_resolver;
 constinit std::atomic<uint32_t> g_sm_count{0};
 constinit std::atomic<uint32_t> g_forbidden{0};
@@ -257,6 +285,10 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   if (!slice.function) return false;
   Params params;
   if (!params.prepare(original, kernel)) return false;
+  Trial trial;
+  const bool tried = Trial::needed(kernel, original);
+  uint32_t ended = 0;                                          // slices of a trial
+  if (tried && !trial.begin(original, context)) return false;  // nobody would see a slice that does not end
   slice.params = params.by_pointer ? params.pointers : nullptr;
   slice.extra = params.by_pointer ? nullptr : params.extra;
 
@@ -319,7 +351,18 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     }
     done += n;
     std::atomic_ref(gate::g_state.link.load(std::memory_order_acquire)->usage->slices).fetch_add(1, kRelaxed);
+    if (!tried || done == total) continue;
+    if (trial.ended(original)) {
+      ended++;
+      continue;
+    }
+    *result = launch_rest(original, slice, params, done, trial);
+    g_watchdog_releases.fetch_add(1, kRelaxed);
+    kernel.variant.store(kNoVariant, kRelaxed);
+    g_hung(kernel);
+    return true;
   }
+  if (ended) Trial::proven(kernel, original);
   if (!let_go && g_expiries.load(kRelaxed) != 0) g_expiries.store(0, kRelaxed);
   return true;
 }

@@ -53,6 +53,8 @@ bool cutting_off();
 // null.
 extern CUfunction (*g_resolve_variant)(gate::KernelRecord& kernel, const gate::LaunchCall& launch,
                                        CUcontext context) noexcept;
+// Slow path, set by interpose/track: a slice of this kernel did not end by itself (trial.h).
+extern void (*g_hung)(const gate::KernelRecord& kernel) noexcept;
 extern constinit std::atomic<uint32_t> g_sm_count;   // of the client's GPU; 0 = not known yet
 extern constinit std::atomic<uint32_t> g_forbidden;  // 1: TESSERA_SLICE=0, or holds expired again and again
 

@@ -9,15 +9,16 @@
 #include "interpose/gate/window.h"
 #include "interpose/lifecycle/config.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/slice/trial.h"
 #include "interpose/track/track.h"
 
 namespace tessera::track {
 namespace {
 
-constexpr size_t kMarkerBytes = gate::kLanes * 64;
-pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards the three below
-constinit void* g_memory = nullptr;                   // one shared anonymous mapping, kept for ever
-constinit std::atomic<CUcontext> g_owner{nullptr};    // context that markers and events belong to
+constexpr size_t kMarkerBytes = (gate::kLanes + 1) * 64;  // the last line is of trials (interpose/slice)
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;      // guards the three below
+constinit void* g_memory = nullptr;                       // one shared anonymous mapping, kept for ever
+constinit std::atomic<CUcontext> g_owner{nullptr};        // context that markers and events belong to
 constinit uint32_t g_attempts = 0;
 
 void* marker_memory() {
@@ -101,6 +102,7 @@ void prepare_context() noexcept {
 
 void context_ended(CUcontext context) noexcept {
   lifecycle::context_gone(context);
+  cut::forget_trials(context);
   pthread_mutex_lock(&g_mutex);
   if (!context || g_owner.load(std::memory_order_relaxed) == context) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);

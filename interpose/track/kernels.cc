@@ -122,6 +122,12 @@ CUfunction variant_of(const KernelRecord& kernel) {
   return launchable(kernel, name);
 }
 
+void hung(const KernelRecord& kernel) noexcept {
+  count_refusal(reasons::kWatchdog);
+  base::raw_log(base::LogLevel::kError,
+                "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
+}
+
 // Asks for the sibling if nobody did; it answers some launches later.
 bool sibling_ready(KernelRecord& kernel, CUcontext context) {
   const uint32_t state = kernel.sibling_state.load(std::memory_order_acquire);  // pairs with work()
@@ -166,6 +172,7 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
   cut::g_resolve_variant = resolve_variant;
+  cut::g_hung = hung;
   if (!image || !owner) return;
   const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)

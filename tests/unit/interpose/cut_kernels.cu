@@ -44,3 +44,20 @@ struct Huge {
 extern "C" __global__ void huge(uint32_t* out, Huge b) {  // 4,080 bytes: no room for the origin below 4,096
   out[blockIdx.x * blockDim.x + threadIdx.x] += b.words[(blockIdx.x * 31 + threadIdx.x) % 1018];
 }
+
+// Every block waits for the last one: the analysis refuses it. Its variant is written by hand, as if the
+// analysis had not seen it, to see what happens when a slice never ends.
+struct Origin {
+  uint32_t at[3], grid[3];
+};
+__device__ void wait_for_last(volatile uint32_t* flag, uint32_t* out, uint32_t block, uint32_t grid) {
+  if (block == grid - 1) *flag = 1;
+  while (*flag == 0) __nanosleep(100000);
+  out[block * blockDim.x + threadIdx.x] += block + 1;
+}
+extern "C" __global__ void waiter(uint32_t* flag, uint32_t* out) {
+  wait_for_last(flag, out, blockIdx.x, gridDim.x);
+}
+extern "C" __global__ void waiter__tessera_slice(uint32_t* flag, uint32_t* out, Origin o) {
+  wait_for_last(flag, out, o.at[0] + blockIdx.x, o.grid[0]);
+}

@@ -1,0 +1,176 @@
+#include "interpose/slice/trial.h"
+
+#include "base/errno_guard.h"
+#include "base/futex.h"
+#include "interpose/gate/clock.h"
+#include "interpose/lifecycle/config.h"
+
+namespace tessera::cut {
+
+struct TrialStreams {
+  std::atomic<CUcontext> context;  // null = free
+  CUstream streams[kRescueStreams];
+  CUevent joins[kRescueStreams], mark;
+};
+
+namespace {
+
+using driver_api::Flavour;
+using gate::LaunchCall;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint32_t kContexts = 4, kShapes = 8;
+constexpr uint64_t kBeforeNs = 200'000'000;  // for what the stream still had to do
+constexpr uint64_t kSpinNs = 20'000, kSleepNs = 50'000, kMostStepNs = 10'000'000;
+constexpr uint64_t kBusyFactor = 10;  // of the limit, while other work of this process runs
+
+constinit TrialStreams g_streams[kContexts] = {};  // written by the holder of g_trial
+constinit std::atomic<uint32_t> g_trial{0};        // 1: a trial runs; acquire / release
+constinit std::atomic<uint32_t> g_value{0};        // of markers in memory
+constinit uint32_t g_never = 0;                    // slept on; nobody wakes it
+
+// Under enter_driver, with the trial held.
+TrialStreams* streams_of(CUcontext context) {
+  const auto& real = driver_api::real();
+  TrialStreams* free = nullptr;
+  for (TrialStreams& s : g_streams) {
+    if (s.context.load(kRelaxed) == context) return &s;
+    if (!free && !s.context.load(kRelaxed)) free = &s;
+  }
+  if (!free) return nullptr;
+  for (uint32_t i = 0; i < kRescueStreams; i++)
+    if (real.cuStreamCreate(&free->streams[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
+        real.cuEventCreate(&free->joins[i], CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+      return nullptr;
+  if (real.cuEventCreate(&free->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+  free->context.store(context, kRelaxed);
+  return free;
+}
+
+// The line behind those of the lanes; null: events.
+uint32_t* marker_word() {
+  uint32_t* host = gate::g_markers.host.load(std::memory_order_acquire);  // pairs with track/contexts.cc
+  return host ? host + gate::kLanes * 16 : nullptr;
+}
+
+bool other_work(const LaunchCall& launch) {
+  const gate::Lane* own = gate::lane_of(launch.stream);
+  for (const gate::Lane& lane : gate::g_lanes)
+    if (&lane != own && lane.enqueued.load(kRelaxed) != lane.done.load(kRelaxed)) return true;
+  return false;
+}
+
+uint64_t shape_of(const LaunchCall& launch) {
+  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a by words
+  for (uint32_t n : launch.grid) h = (h ^ n) * 0x100000001b3u;
+  for (uint32_t n : launch.block) h = (h ^ n) * 0x100000001b3u;
+  return h | 1;
+}
+
+}  // namespace
+
+constinit std::atomic<uint32_t> g_watchdog_releases{0};
+
+bool Trial::needed(const gate::KernelRecord& kernel, const LaunchCall& launch) {
+  const uint64_t shape = shape_of(launch);
+  for (const auto& seen : kernel.proven_shapes)
+    if (seen.load(kRelaxed) == shape) return false;
+  return kernel.proven_shapes[kShapes - 1].load(kRelaxed) == 0;
+}
+
+void Trial::proven(gate::KernelRecord& kernel, const LaunchCall& launch) {
+  const uint64_t shape = shape_of(launch);
+  for (auto& slot : kernel.proven_shapes) {
+    uint64_t none = 0;
+    if (slot.compare_exchange_strong(none, shape, kRelaxed) || none == shape) return;
+  }
+}
+
+Trial::~Trial() {
+  if (streams_) g_trial.store(0, std::memory_order_release);  // pairs with begin
+}
+
+bool Trial::begin(const LaunchCall& launch, CUcontext context) {
+  uint32_t none = 0;
+  if (!g_trial.compare_exchange_strong(none, 1, std::memory_order_acquire)) return false;
+  if (gate::enter_driver()) {
+    streams_ = streams_of(context);
+    gate::leave_driver();
+  }
+  if (!streams_) {
+    g_trial.store(0, std::memory_order_release);
+    return false;
+  }
+  return mark(launch) && wait(launch, kBeforeNs, false);
+}
+
+bool Trial::ended(const LaunchCall& launch) {
+  return mark(launch) && wait(launch, lifecycle::config().slice_watchdog_ns, true);
+}
+
+bool Trial::mark(const LaunchCall& launch) {
+  const auto& real = driver_api::real();
+  const bool per_thread = launch.stream.flavour == Flavour::kPerThread;
+  const CUstream stream = launch.stream.stream;
+  if (!marker_word())
+    return (per_thread ? real.cuEventRecord_ptsz : real.cuEventRecord)(streams_->mark, stream) ==
+           CUDA_SUCCESS;
+  value_ = g_value.fetch_add(1, kRelaxed) + 1;
+  const CUdeviceptr at = gate::g_markers.device.load(kRelaxed) + gate::kLanes * 64;
+  return (per_thread ? real.cuStreamWriteValue32_v2_ptsz : real.cuStreamWriteValue32_v2)(stream, at, value_,
+                                                                                         0) == CUDA_SUCCESS;
+}
+
+bool Trial::reached() const {
+  if (uint32_t* word = marker_word())  // acquire: the GPU's write
+    return int32_t(std::atomic_ref(*word).load(std::memory_order_acquire) - value_) >= 0;
+  if (!gate::enter_driver()) return false;
+  const CUresult result = driver_api::real().cuEventQuery(streams_->mark);
+  gate::leave_driver();
+  return result == CUDA_SUCCESS;
+}
+
+// `alone`: time counts while no other work of this process is under way. A process that was stopped has not
+// waited.
+bool Trial::wait(const LaunchCall& launch, uint64_t limit_ns, bool alone) const {
+  const base::ErrnoGuard keep_errno;
+  const uint64_t begin = gate::clock_ns();
+  uint64_t last = begin, waited = 0, busy = 0;
+  while (!reached()) {
+    const uint64_t now = gate::clock_ns(), passed = now > last ? now - last : 0;
+    last = now;
+    (alone && other_work(launch) ? busy : waited) += passed < kMostStepNs ? passed : kMostStepNs;
+    if (waited >= limit_ns || busy >= limit_ns * kBusyFactor) return reached();
+    if (now - begin < kSpinNs) {
+      base::cpu_relax();
+      continue;
+    }
+    base::futex_wait(&g_never, 0, kSleepNs);
+    gate::poll_lanes();
+  }
+  gate::poll_lanes();
+  return true;
+}
+
+CUstream Trial::stream(uint32_t i) const {
+  return streams_->streams[i < kRescueStreams ? i : kRescueStreams - 1];
+}
+
+CUresult Trial::join(const LaunchCall& launch, uint32_t n_streams) {
+  const auto& real = driver_api::real();
+  const bool per_thread = launch.stream.flavour == Flavour::kPerThread;
+  for (uint32_t i = 0; i < n_streams && i < kRescueStreams; i++) {
+    CUresult result = real.cuEventRecord(streams_->joins[i], streams_->streams[i]);
+    if (result == CUDA_SUCCESS)
+      result = (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(launch.stream.stream,
+                                                                                   streams_->joins[i], 0);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+void forget_trials(CUcontext context) noexcept {
+  for (TrialStreams& s : g_streams)
+    if (!context || s.context.load(kRelaxed) == context) s.context.store(nullptr, kRelaxed);
+}
+
+}  // namespace tessera::cut

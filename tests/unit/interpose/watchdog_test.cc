@@ -1,0 +1,115 @@
+// Slices that do not end: a kernel whose blocks wait for each other, with a hand-written variant as if the
+// analysis had let it pass.
+#include "interpose/lifecycle/config.h"
+#include "interpose/slice/trial.h"
+#include "interpose/track/reasons.h"
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+using driver_api::real;
+
+class Watchdog : public test::Soft {
+ public:
+  void SetUp() override {
+    setenv("TESSERA_SLICE_WATCHDOG_MS", "100", 1);
+    Soft::SetUp();
+    lifecycle::load_config();
+    ASSERT_EQ(real().cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+    auto image = std::make_shared<track::Image>();
+    image->hash = 77;
+    track::KernelFacts facts;
+    facts.name = "waiter";
+    facts.n_params = 2;
+    facts.param_bytes = facts.origin_offset = 16;
+    facts.has_variant = true;
+    image->kernels.push_back(facts);
+    track::image_loaded(module, false, image);
+    waiter = function_of(module, "waiter");
+    releases = cut::g_watchdog_releases.load();
+  }
+  void TearDown() override {
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+    Soft::TearDown();
+    unsetenv("TESSERA_SLICE_WATCHDOG_MS");
+  }
+  // One launch of 32 blocks and, behind it in the same stream, a copy of what it wrote: all there, once.
+  void launch_and_check(CUstream stream, bool extended, driver_api::Flavour flavour) {
+    CUdeviceptr flag = zeros(1), out = zeros(32 * 32), copy = zeros(32 * 32);
+    void* params[] = {&flag, &out};
+    CUlaunchConfig config{};
+    config.gridDimX = 32, config.gridDimY = 1, config.gridDimZ = 1;
+    config.blockDimX = 32, config.blockDimY = 1, config.blockDimZ = 1;
+    config.hStream = stream;
+    if (flavour == driver_api::Flavour::kPerThread) {
+      EXPECT_EQ(hook_cuLaunchKernel_ptsz(waiter, 32, 1, 1, 32, 1, 1, 0, stream, params, nullptr),
+                CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuMemcpyDtoDAsync_v2_ptsz(copy, out, 32 * 32 * 4, stream), CUDA_SUCCESS);
+    } else {
+      EXPECT_EQ(extended ? hook_cuLaunchKernelEx(&config, waiter, params, nullptr)
+                         : launch3(waiter, {32, 1, 1}, 32, params, 0, nullptr, stream),
+                CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuMemcpyDtoDAsync_v2(copy, out, 32 * 32 * 4, stream), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    const auto words = read(copy, 32 * 32);
+    for (uint32_t i = 0; i < words.size(); i++) ASSERT_EQ(words[i], i / 32 + 1) << i;
+    read(out, 1);
+    read(flag, 1);
+  }
+
+  CUmodule module = nullptr;
+  CUfunction waiter = nullptr;
+  uint32_t releases = 0;
+};
+
+TEST_F(Watchdog, UncutItEnds) {
+  lease(ipc::abi::kLeaseFree);
+  launch_and_check(nullptr, false, driver_api::Flavour::kLegacy);
+  EXPECT_EQ(slices(), 0u);
+}
+
+TEST_F(Watchdog, TheRestIsLaunchedAndTheKernelNotCutAgain) {
+  const uint64_t counted = track::refusals(track::reasons::kWatchdog);
+  launch_and_check(nullptr, false, driver_api::Flavour::kLegacy);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  EXPECT_EQ(track::refusals(track::reasons::kWatchdog), counted + 1);
+  const uint64_t before = slices();
+  EXPECT_GT(before, 0u);
+  launch_and_check(nullptr, false, driver_api::Flavour::kLegacy);
+  EXPECT_EQ(slices(), before);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+}
+
+TEST_F(Watchdog, InAStreamOfTheProgramsThroughTheExtendedLaunch) {
+  const CUstream stream = new_stream();
+  launch_and_check(stream, true, driver_api::Flavour::kLegacy);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Watchdog, InThePerThreadStream) {
+  launch_and_check(nullptr, false, driver_api::Flavour::kPerThread);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+}
+
+TEST_F(Watchdog, ShapesThatEndedAreNotTriedAgain) {
+  CUmodule other = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&other, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+  const CUfunction f = function_of(other, "stamp");
+  const gate::KernelRecord& kernel = *gate::find_kernel(f);
+  gate::LaunchCall launch{f, {64, 1, 1}, {32, 1, 1}, 0, {}, nullptr, nullptr, nullptr};
+  EXPECT_TRUE(cut::Trial::needed(kernel, launch));
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_FALSE(cut::Trial::needed(kernel, launch));
+  launch.grid[0] = 65;
+  EXPECT_TRUE(cut::Trial::needed(kernel, launch));
+  for (uint32_t n = 40; n < 48; n++) EXPECT_GT(stamp(f, {n, 1, 1}), 1u);
+  EXPECT_FALSE(cut::Trial::needed(kernel, launch));  // so many shapes ended: trusted
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
+  EXPECT_EQ(hook_cuModuleUnload(other), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace tessera
