@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/calibrate.h"
 #include "cli/demo/demo.h"
 #include "cli/exporter.h"
 #include "cli/profile.h"
@@ -125,10 +126,20 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
   profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
-  profile->add_option("command", profile_options.command, "the program and its arguments, after --")
-      ->required();
+  profile->add_flag("--install", profile_options.install,
+                    "also put it where tesserad reads profiles; without a command: only that");
+  profile->add_option("command", profile_options.command, "the program and its arguments, after --");
   profile->positionals_at_end();
   profile->callback([&] { status = cli::profile(profile_options); });
+
+  cli::CalibrateOptions calibrate_options;
+  auto* calibrate = app.add_subcommand(
+      "calibrate", "Measure the GPU and write a description: tessera calibrate -o mygpu.toml");
+  calibrate->add_option("--gpu", calibrate_options.gpu, "auto: the machine's GPU; soft: the software GPU")
+      ->check(CLI::IsMember({"auto", "soft"}))
+      ->capture_default_str();
+  calibrate->add_option("-o,--output", calibrate_options.output, "file to write (default: standard output)");
+  calibrate->callback([&] { status = cli::calibrate(calibrate_options); });
 
   try {
     app.parse(argc, argv);

@@ -23,6 +23,8 @@
 #include "base/scoped_fd.h"
 #include "cli/layout.h"
 #include "cli/run.h"
+#include "profiles/folders.h"
+#include "profiles/images.h"
 #include "profiles/profile_file.h"
 
 namespace tessera::cli {
@@ -206,25 +208,39 @@ base::Result<int> run_command(const ProfileOptions& options, const std::vector<s
   return exit_status(raw);
 }
 
-// A folder of our own, gone with it: traces, and the socket of an arbiter that nobody else uses.
-class Scratch {
- public:
-  Scratch() {
-    char name[] = "/tmp/tessera-profile-XXXXXX";
-    if (mkdtemp(name)) path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
+int complain(const std::string& text, int status) {
+  fprintf(stderr, "tessera profile: %s\n", text.c_str());
+  return status;
+}
 
- private:
-  std::string path_;
-};
+// Checked, then put under its name where tesserad looks; a running one notices.
+int install(const std::string& file) {
+  const std::string folder = profiles::user_folder();
+  if (folder.empty())
+    return complain("nowhere to install to: TESSERA_PROFILES is off, or there is no home folder", 2);
+  auto profile = profiles::load_profile(file);
+  if (!profile) return complain(profile.error().text, kNothingLearnt);
+  const std::string name = std::filesystem::path(file).filename().string();
+  const std::string target = folder + "/installed-" + (name.ends_with(".json") ? name : name + ".json");
+  if (!profiles::make_folder(folder))
+    return complain("cannot make " + folder + ": " + strerror(errno), kNothingLearnt);
+  if (auto saved = profiles::save_profile(*profile, target); !saved)
+    return complain(saved.error().text, kNothingLearnt);
+  fprintf(stderr, "installed as %s (%zu kernels)\n", target.c_str(), profile->kernels.size());
+  return 0;
+}
 
-// The description that the software GPU will use: a file, or a name in the installation or the source tree.
+}  // namespace
+
+Scratch::Scratch() {
+  char name[] = "/tmp/tessera-profile-XXXXXX";
+  if (mkdtemp(name)) path_ = name;
+}
+Scratch::~Scratch() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
 base::Result<profiles::GpuDescription> soft_description(const Layout& layout) {
   const char* given = getenv("TESSERA_SOFTGPU_GPU");
   const std::string name = given && *given ? given : "test4";
@@ -235,13 +251,6 @@ base::Result<profiles::GpuDescription> soft_description(const Layout& layout) {
   return base::error(Code::kNotFound, "no description of GPU '" + name +
                                           "' (TESSERA_SOFTGPU_GPU: a file or a name in profiles/gpus)");
 }
-
-int complain(const std::string& text, int status) {
-  fprintf(stderr, "tessera profile: %s\n", text.c_str());
-  return status;
-}
-
-}  // namespace
 
 base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
                        const std::string& driver, profiles::Profile& out) {
@@ -314,6 +323,10 @@ std::string top_kernels(const profiles::Profile& profile, size_t n) {
 }
 
 int profile(const ProfileOptions& options) {
+  if (options.command.empty()) {
+    if (options.install) return install(options.output);
+    return complain("no command: tessera profile [options] -- program arguments", 2);
+  }
   if (options.gpu != "soft") {
     std::string why_not;
     if (options.gpu != "auto") return complain("--gpu '" + options.gpu + "' is none of: auto, soft", 2);
@@ -355,11 +368,13 @@ int profile(const ProfileOptions& options) {
                               : "the program did not use the GPU, or was killed before it wrote its trace",
                     *status ? *status : kNothingLearnt);
   profiles::classify_all(learnt, *gpu);
+  profiles::add_verdicts(learnt, traces);
   fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s", gpu->name.c_str(), *n_traces, learnt.kernels.size(),
           top_kernels(learnt, options.top).c_str());
   auto merged = profiles::merge_into_file(learnt, options.output, &*gpu);
   if (!merged) return complain(merged.error().text, *status ? *status : kNothingLearnt);
   fprintf(stderr, "written to %s\n", options.output.c_str());
+  if (options.install && install(options.output) != 0 && *status == 0) return kNothingLearnt;
   return *status;
 }
 

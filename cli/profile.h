@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/layout.h"
 #include "profiles/kernel_profile.h"
 
 namespace tessera::cli {
@@ -16,8 +17,24 @@ struct ProfileOptions {
   std::string output = "tessera-profile.json";  // merged into it if it exists
   std::string gpu = "auto";                     // auto: the machine's GPU; soft: the software GPU
   size_t top = 15;                              // kernels printed
+  bool install = false;                         // also into the folder that tesserad reads
   std::vector<std::string> command;
 };
+
+// A private folder, gone with it: traces, and the socket of an arbiter that nobody else uses.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  const std::string& path() const { return path_; }  // "" = could not be made, see errno
+
+ private:
+  std::string path_;
+};
+
+// The description that the software GPU will use: a file, or a name in the installation or the source tree.
+base::Result<profiles::GpuDescription> soft_description(const Layout& layout);
 
 // Adds the kernels of one trace file of the software GPU (softgpu-<pid>.csv). Operations that failed or did
 // not get modelled time are left out. A last line cut off by a killed writer is ignored; other bad lines are
@@ -31,6 +48,7 @@ base::Result<size_t> add_traces(const std::string& folder, const profiles::GpuDe
 // The kernels with most time, as a table for people.
 std::string top_kernels(const profiles::Profile& profile, size_t n);
 
+// Without a command: only installs `output`, which exists.
 // Exit status: the program's; 2 bad usage, 3 if nothing could be learnt or written although the program ended
 // well.
 int profile(const ProfileOptions& options);

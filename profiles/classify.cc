@@ -43,6 +43,18 @@ Class larger(double compute, double memory, Class previous) {
   return compute > memory ? Class::kCompute : Class::kMemory;
 }
 
+// Of a kernel whose issue slots are taken, but mostly not by arithmetic: are they taken by moving bytes? Left
+// of the ridge of the roofline (operations per byte at which both peaks are reached), and a fair share of the
+// bandwidth used.
+bool under_the_memory_roof(const Roofline& r, const GpuDescription& gpu, Class previous) {
+  const double least = previous == Class::kMemory ? kLeaveMemorySide : kEnterMemorySide;
+  if (r.memory_utilisation < least) return false;
+  const double slack = previous == Class::kMemory    ? kSwitchFactor
+                       : previous == Class::kCompute ? 1 / kSwitchFactor
+                                                     : 1;
+  return r.operations_per_byte() * gpu.memory.bytes_per_s <= r.peak_per_s * slack;
+}
+
 Roofline unknown(Roofline r, const std::string& why) {
   r.bound = Class::kUnknown;
   r.reason = why;
@@ -109,8 +121,12 @@ Roofline classify(const RooflineInput& in, const GpuDescription& gpu, Class prev
     r.bound = larger(arithmetic, r.memory_utilisation, previous);
   else if (by_memory)
     r.bound = Class::kMemory;
+  else if (by_arithmetic)
+    r.bound = Class::kCompute;
+  else if (issue >= enough_compute)
+    r.bound = under_the_memory_roof(r, gpu, previous) ? Class::kMemory : Class::kCompute;
   else
-    r.bound = by_arithmetic || issue >= enough_compute ? Class::kCompute : Class::kLatency;
+    r.bound = Class::kLatency;
   r.reason = percent(r.pipe.c_str(), r.compute_utilisation) + ", " + percent("memory", r.memory_utilisation);
   return r;
 }

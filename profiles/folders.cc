@@ -20,7 +20,7 @@ std::string variable(const char* name) {
 
 std::string user_folder() {
   if (const std::string given = variable("TESSERA_PROFILES"); !given.empty())
-    return given == "off" ? "" : given;
+    return given == "off" ? "" : given.substr(0, given.find(':'));
   if (const std::string data = variable("XDG_DATA_HOME"); !data.empty() && data[0] == '/')
     return data + "/tessera/profiles";
   if (geteuid() == 0) return kSystemFolder;
@@ -29,6 +29,15 @@ std::string user_folder() {
 }
 
 std::vector<std::string> shared_folders() {
+  if (const std::string given = variable("TESSERA_PROFILES"); !given.empty()) {
+    std::vector<std::string> rest;
+    for (size_t at = given.find(':'); at != given.npos;) {
+      const size_t next = given.find(':', at + 1);
+      rest.push_back(given.substr(at + 1, next == given.npos ? next : next - at - 1));
+      at = next;
+    }
+    return rest;
+  }
   std::vector<std::string> out = {kSystemFolder};
   char exe[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);

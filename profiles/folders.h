@@ -7,11 +7,13 @@
 
 namespace tessera::profiles {
 
-// $TESSERA_PROFILES; else $XDG_DATA_HOME/tessera/profiles, ~/.local/share/tessera/profiles, or as root
-// /var/lib/tessera/profiles. "" if TESSERA_PROFILES is "off" or there is no home: nothing is kept then.
+// The first folder of $TESSERA_PROFILES; else $XDG_DATA_HOME/tessera/profiles,
+// ~/.local/share/tessera/profiles, or as root /var/lib/tessera/profiles. "" if TESSERA_PROFILES is "off" or
+// there is no home: nothing is kept then.
 std::string user_folder();
 
-// In order of precedence behind the user's: system, shipped (beside the running executable). May not exist.
+// In order of precedence behind the user's: the rest of $TESSERA_PROFILES (separated by colons); without that
+// variable the system's and the shipped one (beside the running executable). May not exist.
 std::vector<std::string> shared_folders();
 
 // Creates the folder and what is above it (0700 where it has to be made). False: errno says why.

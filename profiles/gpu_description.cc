@@ -71,6 +71,7 @@ const Row kRows[] = {
     ROW("peak", "tensor_fp8_tflops", peak.tensor_fp8, kTera, 0, 1e6, false),
     ROW("peak", "tensor_int8_tops", peak.tensor_int8, kTera, 0, 1e6, false),
     ROW("time", "launch_overhead_us", time.launch_overhead_ns, kUs, 0, 1e6, true),
+    ROW("time", "slice_us", time.slice_ns, kUs, 0, 1e6, false),
     ROW("time", "block_overhead_ns", time.block_overhead_ns, 1, 0, 1e9, true),
     ROW("time", "timeslice_us", time.timeslice_ns, kUs, 1, 1e9, true),
     ROW("time", "switch_us", time.switch_ns, kUs, 0, 1e6, true),

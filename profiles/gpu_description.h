@@ -51,6 +51,7 @@ struct GpuDescription {
   } peak;
   struct Time {
     double launch_overhead_ns = 0;  // ready kernel -> first block may start
+    double slice_ns = 0;            // what one slice more of a kernel costs; 0 = not measured
     double block_overhead_ns = 0;   // SM time per block on top of its instructions
     double timeslice_ns = 0;        // default time slice of one context
     double switch_ns = 0;           // context switch between two slices

@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/calibrate.h"
 #include "profiles/profile_file.h"
 
 namespace tessera::cli {
@@ -137,6 +138,74 @@ TEST_F(ProfileCommand, RealGpuIsNotPretended) {
   EXPECT_THAT(text("err.txt"), HasSubstr("--gpu soft"));
 }
 
+TEST_F(ProfileCommand, LatencyServiceIsWhatItsSourceSays) {
+  constexpr double kRows = 224, kWidth = 64, kCount = kRows * kWidth;  // features, hidden and classes
+  ASSERT_EQ(run("--gpu soft -o p.json -- '" TESSERA_SERVICE "' --preset soft --requests 6 --rate 100"), 0)
+      << text("err.txt");
+  auto profile = profiles::load_profile(folder_ + "/p.json");
+  ASSERT_TRUE(profile.ok()) << profile.error().text;
+  const struct {
+    const char* kernel;
+    double bytes, operations;  // operations 0: the source leaves them to expf or tanhf
+    Class bound;
+  } rows[] = {
+      {"gemm", kCount / (32 * 16) * (32 * kWidth + kWidth * 16 + 32 * 16) * 4, 2 * kCount * kWidth,
+       Class::kCompute},
+      {"bias_gelu", kCount * 3 * 4, 0, Class::kMemory},  // x, bias, x again
+      {"softmax", kCount * 5 * 4, 0, Class::kMemory},    // reads three times, writes twice
+      // x and weight; one float (a sector) per row. A product and a sum per element, a tree of 5 in 32 lanes.
+      {"weighted_sum", kCount * 2 * 4 + kRows * 32, kCount * 2 + kRows * 32 * 5, Class::kMemory},
+  };
+  for (const auto& row : rows) {
+    const KernelProfile* record = find(*profile, row.kernel);
+    ASSERT_NE(record, nullptr);
+    EXPECT_NEAR(record->memory_bytes / row.bytes, 1, 0.05) << row.kernel;
+    if (row.operations > 0) {
+      EXPECT_NEAR(record->operations.at("fp32") / row.operations, 1, 0.05) << row.kernel;
+    }
+    EXPECT_EQ(record->bound, row.bound) << row.kernel << ": " << record->bound_reason;
+    EXPECT_EQ(record->cut, profiles::Cut::kYes) << row.kernel << ": " << record->cut_reason;
+  }
+}
+
+TEST_F(ProfileCommand, InstallPutsItWhereTheDaemonLooks) {
+  setenv("TESSERA_PROFILES", (folder_ + "/kept").c_str(), 1);
+  EXPECT_EQ(run("--install -o p.json"), 3);
+  EXPECT_THAT(text("err.txt"), HasSubstr("cannot read p.json"));
+  EXPECT_EQ(run("-o p.json"), 2);  // neither a command nor something to install
+  EXPECT_EQ(run("--gpu soft --install -o p.json -- '" TESSERA_TRAINER
+                "' --preset soft --checksum-steps 1 --steps 3"),
+            0)
+      << text("err.txt");
+  setenv("TESSERA_PROFILES", "off", 1);
+  auto installed = profiles::load_profile(folder_ + "/kept/installed-p.json");
+  ASSERT_TRUE(installed.ok()) << installed.error().text;
+  EXPECT_EQ(installed->kernels.size(), 5u);
+  EXPECT_EQ(run("--install -o p.json"), 2);  // off: nowhere to install to
+}
+
+TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
+  ASSERT_EQ(system(("'" TESSERA_BIN "' calibrate --gpu soft -o '" + folder_ + "/c.toml' 2> '" + folder_ +
+                    "/err.txt'")
+                       .c_str()),
+            0);
+  auto measured = profiles::load_gpu_description(folder_ + "/c.toml");
+  ASSERT_TRUE(measured.ok()) << measured.error().text;
+  EXPECT_EQ(measured->name, gpu_.name);
+  EXPECT_EQ(measured->sm.count, gpu_.sm.count);
+  EXPECT_NEAR(measured->memory.bytes_per_s / gpu_.memory.bytes_per_s, 1, 0.02);
+  EXPECT_NEAR(measured->transfer.h2d_bytes_per_s / gpu_.transfer.h2d_bytes_per_s, 1, 0.02);
+  EXPECT_NEAR(measured->transfer.d2h_bytes_per_s / gpu_.transfer.d2h_bytes_per_s, 1, 0.02);
+  EXPECT_NEAR(measured->peak.fp32 / gpu_.peak.fp32, 1, 0.08);  // loops and addresses take slots too
+  EXPECT_NEAR(measured->time.launch_overhead_ns / gpu_.time.launch_overhead_ns, 1, 0.25);
+  EXPECT_NEAR(measured->time.slice_ns / gpu_.time.launch_overhead_ns, 1, 0.5);  // the model adds nothing else
+}
+
+TEST(Calibrate, FiguresThatMakeNoSenseAreRefused) {
+  for (const char* text : {"", "[]", "{}", "{\"name\": \"x\"}", "{\"name\": \"x\", \"sms\": -1}"})
+    EXPECT_FALSE(description_of(text, nullptr).ok()) << text;
+}
+
 TEST_F(ProfileCommand, BatchTrainerIsWhatItsSourceSays) {
   constexpr double kM = 640, kN = 256, kK = 32, kParameters = 65536, kCount = kM * kN;
   constexpr int kSteps = 4;
@@ -174,6 +243,7 @@ TEST_F(ProfileCommand, BatchTrainerIsWhatItsSourceSays) {
     EXPECT_NEAR(record->memory_bytes / row.bytes, 1, 0.05) << row.kernel;
     EXPECT_NEAR(record->operations.at("fp32") / row.operations, 1, 0.05) << row.kernel;
     EXPECT_EQ(record->bound, row.bound) << row.kernel << ": " << record->bound_reason;
+    EXPECT_EQ(record->cut, profiles::Cut::kYes) << row.kernel << ": " << record->cut_reason;
   }
   // One block on a device of many cannot be bound by throughput.
   EXPECT_EQ(find(*profile, "finish_loss")->bound, Class::kLatency);

@@ -53,6 +53,8 @@ TEST(Classify, Roofline) {
       {"both, memory more", launch(0.95e8, 0.9e6), M, 0.9, 0.95, "issue"},
       {"both, compute more", launch(0.9e8, 0.3e6, 0.95 * 64e6), C, 0.95, 0.9, "fp32"},
       {"a reduction: issues, but for memory", launch(0.63e8, 0.99e6, 1e6), M, 0.99, 0.63, "issue"},
+      {"a softmax: slots taken, for memory", launch(0.36e8, 0.99e6, 5e6), M, 0.99, 0.36, "issue"},
+      {"slots taken, little moved", launch(0.29e8, 0.99e6, 5e6), C, 0.99, 0.29, "issue"},
       {"a small tiled product", launch(0.41e8, 0.85e6, 0.43 * 64e6), C, 0.85, 0.41, "issue"},
   };
   for (const auto& row : rows) {

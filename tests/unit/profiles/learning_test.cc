@@ -284,6 +284,10 @@ TEST_F(StoreTest, AFolderThatCannotBeMadeIsNamed) {
 TEST(Folders, TheEnvironmentDecides) {
   setenv("TESSERA_PROFILES", "/somewhere", 1);
   EXPECT_EQ(profiles::user_folder(), "/somewhere");
+  EXPECT_TRUE(profiles::shared_folders().empty());
+  setenv("TESSERA_PROFILES", "/a:/b:/c", 1);
+  EXPECT_EQ(profiles::user_folder(), "/a");
+  EXPECT_EQ(profiles::shared_folders(), (std::vector<std::string>{"/b", "/c"}));
   setenv("TESSERA_PROFILES", "off", 1);
   EXPECT_EQ(profiles::user_folder(), "");
   unsetenv("TESSERA_PROFILES");

@@ -1,0 +1,208 @@
+#include "cli/calibrate.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/scoped_fd.h"
+#include "cli/layout.h"
+#include "cli/profile.h"
+#include "cli/run.h"
+
+namespace tessera::cli {
+namespace {
+
+using base::Code;
+using nlohmann::json;
+
+struct Row {
+  const char *key, *comment;
+  const char* measured;  // field of the program's output, or null
+  double scale;          // output unit -> file unit
+  // From the description that is refined, file unit; null: `usual`.
+  double (*known)(const profiles::GpuDescription&);
+  double usual;
+};
+struct Section {
+  const char* name;
+  std::vector<Row> rows;
+};
+
+using Gpu = profiles::GpuDescription;
+
+const Section kSections[] = {
+    {"sm",
+     {{"count", "driver", "sms", 1, nullptr, 0},
+      {"clock_mhz", "driver", "clock_mhz", 1, nullptr, 0},
+      {"issue_per_clock", "", nullptr, 1, [](const Gpu& g) { return g.sm.issue_per_clock; }, 4},
+      {"warp_issue_per_clock", "", nullptr, 1, [](const Gpu& g) { return g.sm.warp_issue_per_clock; }, 0.25},
+      {"bytes_per_clock", "", nullptr, 1, [](const Gpu& g) { return g.sm.bytes_per_clock; }, 64},
+      {"max_threads", "driver", "sm_threads", 1, nullptr, 0},
+      {"max_blocks", "driver", "sm_blocks", 1, nullptr, 0},
+      {"registers", "driver", "sm_registers", 1, nullptr, 0},
+      {"shared_bytes", "driver", "sm_shared_bytes", 1, nullptr, 0}}},
+    {"block",
+     {{"shared_optin_bytes", "driver", "block_shared_optin_bytes", 1, nullptr, 0},
+      {"reserved_shared_bytes", "driver", "block_reserved_shared_bytes", 1, nullptr, 0}}},
+    {"memory",
+     {{"bytes", "driver", "memory_bytes", 1, nullptr, 0},
+      {"gb_per_s", "measured: copy kernel, bytes read and written", "memory_bytes_per_s", 1e-9, nullptr, 0},
+      {"clock_mhz", "driver", "memory_clock_mhz", 1, nullptr, 0},
+      {"bus_bits", "driver", "bus_bits", 1, nullptr, 0},
+      {"l2_bytes", "driver", "l2_bytes", 1, nullptr, 0}}},
+    {"transfer",
+     {{"h2d_gb_per_s", "measured, page-locked", "h2d_bytes_per_s", 1e-9, nullptr, 0},
+      {"d2h_gb_per_s", "measured, page-locked", "d2h_bytes_per_s", 1e-9, nullptr, 0},
+      {"overhead_us", "measured: 64 bytes", "copy_overhead_us", 1, nullptr, 0},
+      {"engines", "driver", "engines", 1, nullptr, 0}}},
+    {"peak",
+     {{"fp64_tflops", "measured: multiply-add", "fp64_per_s", 1e-12, nullptr, 0},
+      {"fp32_tflops", "measured: multiply-add", "fp32_per_s", 1e-12, nullptr, 0},
+      {"fp16_tflops", "measured: two-wide multiply-add", "fp16_per_s", 1e-12, nullptr, 0},
+      {"tensor_fp64_tflops", "", nullptr, 1, [](const Gpu& g) { return g.peak.tensor_fp64 / 1e12; }, 0},
+      {"tensor_tf32_tflops", "", nullptr, 1, [](const Gpu& g) { return g.peak.tensor_tf32 / 1e12; }, 0},
+      {"tensor_fp16_tflops", "measured: mma.sync by wmma; below what wgmma reaches on Hopper",
+       "tensor_fp16_per_s", 1e-12, nullptr, 0},
+      {"tensor_fp8_tflops", "", nullptr, 1, [](const Gpu& g) { return g.peak.tensor_fp8 / 1e12; }, 0},
+      {"tensor_int8_tops", "", nullptr, 1, [](const Gpu& g) { return g.peak.tensor_int8 / 1e12; }, 0}}},
+    {"time",
+     {{"launch_overhead_us", "measured: empty kernels in a row", "launch_us", 1, nullptr, 0},
+      {"slice_us", "measured: one kernel in eight pieces, per piece more", "slice_us", 1, nullptr, 0},
+      {"block_overhead_ns", "", nullptr, 1, [](const Gpu& g) { return g.time.block_overhead_ns; }, 20},
+      {"timeslice_us", "", nullptr, 1, [](const Gpu& g) { return g.time.timeslice_ns / 1e3; }, 2000},
+      {"switch_us", "", nullptr, 1, [](const Gpu& g) { return g.time.switch_ns / 1e3; }, 100}}},
+};
+
+int complain(const std::string& text, int status) {
+  fprintf(stderr, "tessera calibrate: %s\n", text.c_str());
+  return status;
+}
+
+// The program's standard output; an error if it did not end well.
+base::Result<std::string> output_of(const std::string& program, const std::vector<std::string>& environment) {
+  int ends[2];
+  if (pipe(ends) != 0) return base::error(Code::kUnavailable, std::string("pipe: ") + strerror(errno));
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    for (const std::string& variable : environment) {
+      const size_t equals = variable.find('=');
+      setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+    }
+    execl(program.c_str(), program.c_str(), nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  const base::ScopedFd from(ends[0]);
+  std::string text;
+  char chunk[4096];
+  for (ssize_t n; (n = read(from.get(), chunk, sizeof chunk)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    text.append(chunk, size_t(n));
+  }
+  int raw = 0;
+  while (child > 0 && waitpid(child, &raw, 0) < 0 && errno == EINTR) {
+  }
+  if (child < 0 || !WIFEXITED(raw) || WEXITSTATUS(raw) != 0)
+    return base::error(Code::kUnavailable, "the measuring program " + program + " failed, see above");
+  return text;
+}
+
+}  // namespace
+
+base::Result<std::string> description_of(const std::string& measured_json, const Gpu* base) {
+  const json measured = json::parse(measured_json, nullptr, false);
+  if (!measured.is_object() || !measured.contains("name") || !measured["name"].is_string())
+    return base::error(Code::kInvalid, "the measuring program printed something else than its figures");
+  std::string name, seed = "tessera calibrated";
+  for (char c : measured["name"].get<std::string>()) {
+    if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\') c = ' ';
+    name += c;
+    if (isalnum((unsigned char)c)) seed += char(tolower(c));
+  }
+  std::string out = fmt::format(
+      "# {}, written by `tessera calibrate`. Sources: measured on the device, what its driver says, else as "
+      "given behind each\n# figure.\nname = \"{}\"\nuuid_seed = \"{}\"\ncompute_capability = [{}, {}]\n",
+      name, name, seed, measured.value("cc_major", 0), measured.value("cc_minor", 0));
+  for (const Section& section : kSections) {
+    out += fmt::format("\n[{}]\n", section.name);
+    for (const Row& row : section.rows) {
+      double value = row.usual;
+      std::string source = "assumed";
+      if (row.measured) {
+        const auto found = measured.find(row.measured);
+        if (found == measured.end() || !found->is_number() || !std::isfinite(found->get<double>()) ||
+            found->get<double>() < 0)
+          return base::error(Code::kInvalid, std::string("the measuring program gave no usable figure '") +
+                                                 row.measured + "'");
+        value = found->get<double>() * row.scale;
+        source = row.comment;
+      } else if (base) {
+        value = row.known(*base);
+        source = "from " + base->path.substr(base->path.rfind('/') + 1);
+      } else if (value == 0) {
+        continue;  // nothing known: a peak that is left out counts as none
+      }
+      out += fmt::format("{:<29} # {}\n", fmt::format("{} = {:.6g}", row.key, value), source);
+    }
+  }
+  auto parsed = profiles::parse_gpu_description(out, "the measured description");
+  if (!parsed) return base::error(Code::kInvalid, "the figures make no sense: " + parsed.error().text);
+  return out;
+}
+
+int calibrate(const CalibrateOptions& options) {
+  const Layout layout = find_layout();
+  RunOptions run;
+  run.gpu = options.gpu;
+  run.passthrough = true;
+  std::string why_not;
+  if (options.gpu == "auto" && !real_gpu_present(&why_not))
+    return complain(why_not + "; --gpu soft calibrates the software GPU", 2);
+  auto environment = client_environment(run, layout);
+  if (!environment) return complain(environment.error().text, 2);
+  const std::string program = layout.bin + "/calibrate";
+  if (!file_exists(program)) return complain(program + " is missing: build the target `calibrate`", 2);
+  Gpu described;
+  const Gpu* base = nullptr;
+  Scratch scratch;
+  if (options.gpu == "soft") {
+    auto found = soft_description(layout);
+    if (!found) return complain(found.error().text, 2);
+    described = *found;
+    base = &described;
+    if (scratch.path().empty()) return complain(std::string("cannot make a folder: ") + strerror(errno), 2);
+    environment->push_back("TESSERA_SOFTGPU_DIR=" + scratch.path());
+    environment->push_back("TESSERA_SOFTGPU_LINGER_MS=500");
+    environment->push_back("TESSERA_SOFTGPU_GPU=" + described.path);
+  }
+  const auto printed = output_of(program, *environment);
+  if (!printed) return complain(printed.error().text, 1);
+  const auto text = description_of(*printed, base);
+  if (!text) return complain(text.error().text, 1);
+  if (options.output.empty()) return fputs(text->c_str(), stdout) < 0 ? 1 : 0;
+  const std::string temporary = options.output + ".new." + std::to_string(getpid());
+  std::ofstream file(temporary);
+  file << *text;
+  file.close();
+  if (!file || rename(temporary.c_str(), options.output.c_str()) != 0) {
+    unlink(temporary.c_str());
+    return complain("cannot write " + options.output + ": " + strerror(errno), 1);
+  }
+  fprintf(stderr, "written to %s\n", options.output.c_str());
+  return 0;
+}
+
+}  // namespace tessera::cli
