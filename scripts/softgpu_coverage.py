@@ -67,6 +67,9 @@ SOURCES = {"mov": 1, "not": 1, "cnot": 1, "neg": 1, "abs": 1, "brev": 1, "add": 
            "ex2": 1, "lg2": 1, "sin": 1, "cos": 1, "tanh": 1, "rsqrt": 1, "rcp": 1, "sqrt": 1}
 
 
+IMAGE_COORDINATES = {"1d": 1, "2d": 2, "3d": 4, "a1d": 2, "a2d": 4, "cube": 4, "acube": 4}
+
+
 def matrix(parts):
     """mma and wmma; the list has the modifiers in alphabetical order."""
     shape = next(p for p in parts if re.fullmatch(r"m\d+n\d+k\d+", p))
@@ -255,12 +258,18 @@ def instruction(name):
                 form = name.replace(".f64", ".ftz.f64")
         operands = ", ".join(register(t, n) for n in range(1, SOURCES[op] + 2))
         return f"{form} {operands};"
-    if op in ("wgmma", "tensormap", "tex", "prefetch", "sust", "multimem"):
+    if op in ("tex", "sust"):
+        geometry = next(p for p in parts if p in IMAGE_COORDINATES)
+        where = f"[%d60, {registers(IMAGE_COORDINATES[geometry], '%r', 10)}]"
+        if op == "tex":
+            return f"{name} {registers(4)}, {where}{', %r20' if 'level' in parts else ''};"
+        n = next((int(p[1]) for p in parts if re.fullmatch(r"v\d", p)), 1)
+        kind = "%h" if parts[-2] in ("b8", "b16") else "%r"
+        return f"{name} {where}, {registers(n, kind) if n > 1 else kind + '1'};"
+    if op in ("wgmma", "tensormap", "prefetch", "multimem"):
         return {"wgmma": "wgmma.fence.sync.aligned;",
                 "tensormap": "tensormap.replace.tile.rank.global.b1024.b32 [%d60], 1;",
-                "tex": "tex.2d.v4.f32.f32 {%r1, %r2, %r3, %r4}, [%d60, {%r5, %r6}];",
                 "prefetch": "prefetch.tensormap [%d60];",
-                "sust": "sust.b.1d.b32.trap [%d60, {%r1}], {%r2};",
                 "multimem": "multimem.ld_reduce.global.add.f32 %r1, [%d60];"}[op]
     return None
 

@@ -179,6 +179,8 @@ class Decoder {
   TS_DECODE(d_mbarrier);
   TS_DECODE(d_vabsdiff);
   TS_DECODE(d_cluster_address);
+  TS_DECODE(d_tex);
+  TS_DECODE(d_surface);
 #undef TS_DECODE
 
   uint32_t whole_address(const ptx::Operand& o, Space* space);
@@ -186,6 +188,7 @@ class Decoder {
   bool bulk_copy(const ptx::Instruction& i, Modifiers& m, bool reduces);
   bool store_async(const ptx::Instruction& i, Modifiers& m);
   bool wide_move(const ptx::Instruction& i);
+  bool image_operands(const ptx::Operand& o, int geometry, Ty coordinate, std::vector<uint32_t>* list);
   bool halves(const ptx::Operand& o, std::vector<uint32_t>* list);
   bool wide_atomic(const ptx::Instruction& i, const Modifiers& m, Atomic how);
   bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);

@@ -414,6 +414,10 @@ const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows
       {"mbarrier", &Decoder::d_mbarrier, true},
       {"mapa", &Decoder::d_cluster_address, false},
       {"getctarank", &Decoder::d_cluster_address, false},
+      {"tex", &Decoder::d_tex, false},
+      {"tld4", &Decoder::d_tex, false},
+      {"suld", &Decoder::d_surface, false},
+      {"sust", &Decoder::d_surface, false},
   };
   static const auto* const table = [] {
     auto* t = new std::unordered_map<std::string_view, const Entry*>;

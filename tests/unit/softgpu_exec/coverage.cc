@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "softgpu/exec/core.h"
+#include "softgpu/exec/image.h"
 #include "softgpu/exec/scalar.h"
 
 namespace tessera::softgpu::exec {
@@ -73,6 +74,8 @@ constexpr Single kSingles[] = {
     {TS_ROW(op_cluster_barrier), 2},
     {TS_ROW(op_atomic_vector), 3},
     {TS_ROW(op_atomic128)},
+    {TS_ROW(op_texture), 7},
+    {TS_ROW(op_surface)},
 };
 
 struct Seen {
