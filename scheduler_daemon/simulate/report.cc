@@ -50,8 +50,11 @@ RunResult run_task(const Scenario& s, const Task& task) {
 // Alone, a client does the same under every run; equal programs at the same place share one result.
 std::string alone_key(const Scenario& s, const Task& task) {
   const ClientSpec& c = s.cells[task.cell].clients[size_t(task.alone)];
-  return c.name + "/" + std::to_string(task.alone) + "/" + std::to_string(c.arrivals.load) + "/" +
-         std::to_string(int(c.arrivals.kind)) + "/" + std::to_string(c.start_ns) + "/" +
+  const Arrivals& a = c.arrivals;
+  const double trace = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), double(a.gaps_ns.size()));
+  return c.name + "/" + std::to_string(task.alone) + "/" + std::to_string(a.load) + "/" +
+         std::to_string(int(a.kind)) + "/" + std::to_string(a.burst_cv) + "/" + std::to_string(a.on_ns) + "/" +
+         std::to_string(a.off_ns) + "/" + std::to_string(a.period_ns) + "/" + std::to_string(trace) + "/" + std::to_string(c.start_ns) + "/" +
          std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
          std::to_string(task.seed);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "base/units.h"
@@ -29,7 +30,8 @@ constexpr Name kClasses[] = {{"unknown", 0}, {"compute", 1}, {"memory", 2}, {"la
 constexpr Name kArrivals[] = {
     {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
     {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
-    {"diurnal", int(ArrivalKind::kDiurnal)}, {"periodic", int(ArrivalKind::kPeriodic)}};
+    {"diurnal", int(ArrivalKind::kDiurnal)}, {"periodic", int(ArrivalKind::kPeriodic)},
+    {"trace", int(ArrivalKind::kTrace)}};
 
 // Mistakes of all files, in the order in which they were met.
 struct Mistakes {
@@ -103,6 +105,18 @@ class Reader {
       wrong(*node, key, "must be a list of texts in quotes");
     else
       for (const auto& row : *array) out.push_back(row.value_or(std::string()));
+    return out;
+  }
+  std::vector<double> numbers(const char* key, double least, double most) {
+    std::vector<double> out;
+    const toml::node* node = get(key);
+    if (node == nullptr) return out;
+    if (const toml::array* array = node->as_array())
+      for (const auto& row : *array)
+        if (auto value = row.value<double>(); value && *value >= least && *value <= most)
+          out.push_back(*value);
+    if (node->as_array() == nullptr || out.size() != node->as_array()->size())
+      wrong(*node, key, "must be a list of numbers from 0 on");
     return out;
   }
   const toml::table* table(const char* key) {
@@ -247,6 +261,12 @@ class Loader {
     s.kernel.block_ns = uint64_t(us / waves * kNsPerUs);
     s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClasses));
     s.kernel.can_cut = r.flag("cut", true);
+    if (r.flag("copy", false)) {  // of the copy engine: takes its time in the stream, and hardly an SM
+      s.kernel = {.block_ns = uint64_t(us * kNsPerUs),
+                  .sms_per_block = 0.01,
+                  .resource_class = policy::ResourceClass::kLatency,
+                  .can_cut = false};
+    }
     return s;
   }
 
@@ -294,6 +314,10 @@ class Loader {
     a.on_ns = r.ms("on_ms", a.on_ns);
     a.off_ns = r.ms("off_ms", a.off_ns);
     a.period_ns = r.ms("period_ms", a.period_ns);
+    for (double ms : r.numbers("gaps_ms", 0, 1e7)) a.gaps_ns.push_back(ms * 1e6);
+    const bool trace = a.kind == ArrivalKind::kTrace;
+    if (trace && std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0) <= 0)
+      r.missing("needs `gaps_ms` for a trace: times between arrivals, not all 0"), a.gaps_ns = {1e9};
     return a;
   }
 
@@ -315,6 +339,10 @@ class Loader {
     Reader r(t, "[[cell]]", &mistakes_);
     Cell cell;
     cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
+    // Several GPUs: one policy object each, clients do not move. So each is a cell of its own.
+    const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 64));
+    std::vector<Cell> on(gpus);
+    uint32_t next = 0;
     for (auto row : r.tables("client")) {
       Reader c(*row, "a client of cell " + cell.name, &mistakes_);
       ClientSpec spec;
@@ -329,10 +357,13 @@ class Loader {
       spec.stop_ns = c.ms("stop_ms", UINT64_MAX);
       if (row->get("stop_ms") == nullptr) spec.stop_ns = UINT64_MAX;
       const uint32_t copies = uint32_t(c.number("count", 1, 1, 1000));
-      for (uint32_t i = 0; i < copies; ++i) cell.clients.push_back(spec);
+      for (uint32_t i = 0; i < copies; ++i) on[next++ % gpus].clients.push_back(spec);
     }
-    if (cell.clients.empty()) r.missing("needs `client`: who runs on the GPU");
-    scenario_.cells.push_back(std::move(cell));
+    if (next < gpus) r.missing("needs `client`: who runs on the GPU; at least one for each of `gpus`");
+    for (uint32_t i = 0; i < gpus; ++i) {
+      on[i].name = gpus == 1 ? cell.name : cell.name + ", GPU " + std::to_string(i);
+      scenario_.cells.push_back(std::move(on[i]));
+    }
   }
 
   void read_run(const toml::table& t) {

@@ -56,6 +56,10 @@ uint64_t ArrivalProcess::next_ns() {
       break;
     case ArrivalKind::kPeriodic:
       break;
+    case ArrivalKind::kTrace:
+      if (next_gap_ == UINT64_MAX) next_gap_ = random_.next();
+      gap = arrivals_.gaps_ns[next_gap_++ % arrivals_.gaps_ns.size()];
+      break;
     case ArrivalKind::kPoisson:
       gap = random_.exponential(gap);
       break;

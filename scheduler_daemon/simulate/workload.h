@@ -54,7 +54,7 @@ struct Launch {
 };
 std::vector<Launch> draw_job(const Workload& workload, Random* random);
 
-enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kOnOff, kDiurnal, kPeriodic };
+enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kOnOff, kDiurnal, kPeriodic, kTrace };
 
 struct Arrivals {
   ArrivalKind kind = ArrivalKind::kClosed;             // closed: the next job starts when the last one ended
@@ -62,6 +62,8 @@ struct Arrivals {
   double burst_cv = 3;                                 // kBursty: coefficient of variation of the gaps
   uint64_t on_ns = 200'000'000, off_ns = 200'000'000;  // kOnOff: mean lengths
   uint64_t period_ns = 2'000'000'000;                  // kDiurnal: one "day"
+  std::vector<double>
+      gaps_ns;  // kTrace: between arrivals, replayed from a random place on; load does not count
 };
 
 // Draws arrival times one after another.
@@ -77,6 +79,7 @@ class ArrivalProcess {
   Random random_;
   double at_ns_ = 0;
   double on_until_ns_ = 0;
+  uint64_t next_gap_ = UINT64_MAX;  // kTrace; UINT64_MAX: not begun
 };
 
 }  // namespace tessera::simulate

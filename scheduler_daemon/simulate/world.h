@@ -144,9 +144,9 @@ class World {
   Audit audit_;
   uint64_t n_events_ = 0, n_decisions_ = 0;
   uint64_t idle_wait_since_ns_ = UINT64_MAX;  // see Audit
-  uint64_t guard_ns_ = 0;            // of the gates
-  policy::Observation observation_;  // reused
-  std::vector<uint32_t> observed_;   // which client each row of it is
+  uint64_t guard_ns_ = 0;                     // of the gates
+  policy::Observation observation_;           // reused
+  std::vector<uint32_t> observed_;            // which client each row of it is
 };
 
 }  // namespace tessera::simulate

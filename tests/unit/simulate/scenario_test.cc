@@ -79,6 +79,24 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_FALSE(load(std::string("include = [\"s.toml\"]\n") + kSmall).ok());
 }
 
+TEST_F(ScenarioTest, SeveralGpusTracesAndCopies) {
+  std::string text = kSmall;
+  text.replace(text.find("name = \"pair\""), 13, "name = \"pair\"\ngpus = 3");
+  text.replace(text.find("load = 0.3"), 10, "arrivals = \"trace\", gaps_ms = [5, 1.5]");
+  text.replace(text.find("segment = [{ count = 10,"), 24,
+               "segment = [{ copy = true, us = 300 }, { count = 10,");
+  auto scenario = load(text);
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  ASSERT_EQ(scenario->cells.size(), 3u);  // each client on its own GPU
+  EXPECT_EQ(scenario->cells[2].name, "pair, GPU 2");
+  const Report report = run_scenario(*scenario, {.seeds = 1});
+  const ProtectedRow& service = report.rows[0].protected_clients.at(0);
+  EXPECT_NEAR(double(service.n_requests), 55 / 3.25, 2.5);
+  EXPECT_GT(service.p99_alone_ms, 0.8);  // the copy and ten kernels
+  text.replace(text.find("gaps_ms = [5, 1.5]"), 18, "gaps_ms = []");
+  EXPECT_THAT(load(text).error().text, HasSubstr("needs `gaps_ms`"));
+}
+
 TEST_F(ScenarioTest, RunsCanBeChosenByName) {
   auto scenario = load(kSmall);
   ASSERT_TRUE(scenario.ok()) << scenario.error().text;
