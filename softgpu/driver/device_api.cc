@@ -192,3 +192,32 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_
   *maxWidthInElements = size_t(device->attribute(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH));
   return CUDA_SUCCESS;
 }
+
+// Which atomics are done where the memory is: none in host memory over the bus, all scalar ones among peers.
+static CUresult atomic_capabilities(unsigned int* capabilities, const CUatomicOperation* operations,
+                                    unsigned int count, bool native) {
+  if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    if (unsigned(operations[i]) >= CU_ATOMIC_OPERATION_MAX) return CUDA_ERROR_INVALID_VALUE;
+    const bool floating = operations[i] >= CU_ATOMIC_OPERATION_FLOAT_ADD;
+    const unsigned sizes = CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64;
+    const unsigned signs =
+        floating ? CU_ATOMIC_CAPABILITY_SIGNED : CU_ATOMIC_CAPABILITY_SIGNED | CU_ATOMIC_CAPABILITY_UNSIGNED;
+    capabilities[i] = native ? sizes | signs | CU_ATOMIC_CAPABILITY_REDUCTION : 0;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
+                                           unsigned int count, CUdevice dev) {
+  TS_ENTER(cuDeviceGetHostAtomicCapabilities);
+  const Device* device = find_device(dev);
+  if (!device) return CUDA_ERROR_INVALID_DEVICE;
+  const bool native = device->attribute(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED) != 0;
+  return atomic_capabilities(capabilities, operations, count, native);
+}
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
+                                          unsigned int count, CUdevice srcDevice, CUdevice dstDevice) {
+  TS_ENTER(cuDeviceGetP2PAtomicCapabilities);
+  if (!can_access_peer(srcDevice, dstDevice)) return CUDA_ERROR_INVALID_DEVICE;
+  return atomic_capabilities(capabilities, operations, count, true);
+}

@@ -33,11 +33,33 @@ CUmemorytype target_type(cudaMemcpyKind kind) {
   return kSides[kind].target;
 }
 
+size_t element_bytes(CUarray array) {
+  CUDA_ARRAY3D_DESCRIPTOR d{};
+  if (!array || driver().Array3DGetDescriptor(&d, array) != CUDA_SUCCESS) return 0;
+  switch (d.Format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return d.NumChannels;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+      return size_t(2) * d.NumChannels;
+    default:
+      return size_t(4) * d.NumChannels;
+  }
+}
+
 cudaError_t to_driver(const cudaMemcpy3DParms& from, CUDA_MEMCPY3D* to) {
-  if (from.srcArray || from.dstArray) return cudaErrorNotSupported;
-  if (!from.srcPtr.ptr || !from.dstPtr.ptr) return cudaErrorInvalidValue;
+  // Exactly one of array and pointer on each side.
+  if (!from.srcArray == !from.srcPtr.ptr || !from.dstArray == !from.dstPtr.ptr) return cudaErrorInvalidValue;
+  const auto source = reinterpret_cast<CUarray>(from.srcArray),
+             target = reinterpret_cast<CUarray>(from.dstArray);
+  const size_t source_bytes = element_bytes(source), target_bytes = element_bytes(target);
+  if ((source && !source_bytes) || (target && !target_bytes)) return cudaErrorInvalidResourceHandle;
+  if (source && target && source_bytes != target_bytes) return cudaErrorInvalidValue;
+  const size_t element = source ? source_bytes : target ? target_bytes : 1;
   *to = {};
-  to->srcXInBytes = from.srcPos.x;
+  to->srcXInBytes = from.srcPos.x * (source ? element : 1);
   to->srcY = from.srcPos.y;
   to->srcZ = from.srcPos.z;
   to->srcMemoryType = source_type(from.kind);
@@ -45,7 +67,7 @@ cudaError_t to_driver(const cudaMemcpy3DParms& from, CUDA_MEMCPY3D* to) {
   to->srcDevice = device_pointer(from.srcPtr.ptr);
   to->srcPitch = from.srcPtr.pitch;
   to->srcHeight = from.srcPtr.ysize;
-  to->dstXInBytes = from.dstPos.x;
+  to->dstXInBytes = from.dstPos.x * (target ? element : 1);
   to->dstY = from.dstPos.y;
   to->dstZ = from.dstPos.z;
   to->dstMemoryType = target_type(from.kind);
@@ -53,7 +75,9 @@ cudaError_t to_driver(const cudaMemcpy3DParms& from, CUDA_MEMCPY3D* to) {
   to->dstDevice = device_pointer(from.dstPtr.ptr);
   to->dstPitch = from.dstPtr.pitch;
   to->dstHeight = from.dstPtr.ysize;
-  to->WidthInBytes = from.extent.width;
+  to->WidthInBytes = from.extent.width * element;
+  if (source) to->srcMemoryType = CU_MEMORYTYPE_ARRAY, to->srcArray = source;
+  if (target) to->dstMemoryType = CU_MEMORYTYPE_ARRAY, to->dstArray = target;
   to->Height = from.extent.height;
   to->Depth = from.extent.depth;
   return cudaSuccess;
@@ -71,7 +95,22 @@ void to_runtime(const CUDA_MEMCPY3D& from, cudaMemcpy3DParms* to) {
   to->dstPtr = {pointer(from.dstMemoryType, from.dstHost, from.dstDevice), from.dstPitch, from.WidthInBytes,
                 from.dstHeight};
   to->extent = {from.WidthInBytes, from.Height, from.Depth};
-  to->kind = kind_of(from.srcMemoryType, from.dstMemoryType);
+  to->kind = kind_of(from.srcMemoryType == CU_MEMORYTYPE_ARRAY ? CU_MEMORYTYPE_DEVICE : from.srcMemoryType,
+                     from.dstMemoryType == CU_MEMORYTYPE_ARRAY ? CU_MEMORYTYPE_DEVICE : from.dstMemoryType);
+  size_t element = 0;
+  if (from.srcMemoryType == CU_MEMORYTYPE_ARRAY) {
+    element = element_bytes(from.srcArray);
+    to->srcPtr = {};
+    to->srcArray = reinterpret_cast<cudaArray_t>(from.srcArray);
+    if (element) to->srcPos.x /= element;
+  }
+  if (from.dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+    element = element_bytes(from.dstArray);
+    to->dstPtr = {};
+    to->dstArray = reinterpret_cast<cudaArray_t>(from.dstArray);
+    if (element) to->dstPos.x /= element;
+  }
+  if (element) to->extent.width /= element;
 }
 
 cudaMemcpy3DParms linear_copy(void* dst, const void* src, size_t count, cudaMemcpyKind kind) {

@@ -276,6 +276,29 @@ cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config) {
   return with_context([&] { return driver().CtxSetCacheConfig(static_cast<CUfunc_cache>(config)); });
 }
 
+cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig* config) {
+  return with_context(
+      [&] { return driver().CtxGetSharedMemConfig(reinterpret_cast<CUsharedconfig*>(config)); });
+}
+cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig config) {
+  return with_context([&] { return driver().CtxSetSharedMemConfig(static_cast<CUsharedconfig>(config)); });
+}
+
+cudaError_t cudaDeviceGetHostAtomicCapabilities(unsigned* capabilities, const cudaAtomicOperation* operations,
+                                                unsigned count, int device) {
+  return with_driver([&] {
+    return driver().DeviceGetHostAtomicCapabilities(
+        capabilities, reinterpret_cast<const CUatomicOperation*>(operations), count, device);
+  });
+}
+cudaError_t cudaDeviceGetP2PAtomicCapabilities(unsigned* capabilities, const cudaAtomicOperation* operations,
+                                               unsigned count, int from, int to) {
+  return with_driver([&] {
+    return driver().DeviceGetP2PAtomicCapabilities(
+        capabilities, reinterpret_cast<const CUatomicOperation*>(operations), count, from, to);
+  });
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return with_context([&] { return driver().CtxGetStreamPriorityRange(least, greatest); });
 }

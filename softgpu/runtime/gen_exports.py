@@ -28,7 +28,7 @@ TOPICS = [
     ("Others", r""),
 ]
 # Compiled once per default-stream flavour: each name that the header renames exists with its suffix as well.
-FLAVOURED = ("copy.cc", "stream.cc", "launch.cc")
+FLAVOURED = ("array_copies.cc", "copy.cc", "stream.cc", "launch.cc")
 
 
 def exported_names(library):

@@ -1,5 +1,7 @@
 // Graph nodes by kind: kernel, copy, fill, host function, event, child graph, empty.
 
+#include <cstring>
+
 #include "softgpu/runtime/copy_params.h"
 #include "softgpu/runtime/registry.h"
 #include "softgpu/runtime/runtime.h"
@@ -71,6 +73,49 @@ const CUDA_MEMSET_NODE_PARAMS* to_driver(const cudaMemsetParams* p) {
 }
 const CUDA_HOST_NODE_PARAMS* to_driver(const cudaHostNodeParams* p) {
   return reinterpret_cast<const CUDA_HOST_NODE_PARAMS*>(p);
+}
+
+// The generic structure. Kinds whose parameters look alike in both are copied, the others translated; the
+// numbers of the kinds are the same.
+static_assert(sizeof(cudaGraphNodeParams) == sizeof(CUgraphNodeParams));
+static_assert(sizeof(cudaMemsetParamsV2) <= sizeof(CUDA_MEMSET_NODE_PARAMS_v2));
+static_assert(sizeof(cudaConditionalNodeParams) <= sizeof(CUDA_CONDITIONAL_NODE_PARAMS));
+static_assert(sizeof(cudaMemAllocNodeParamsV2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2));
+template <class Use>
+cudaError_t with_generic(const cudaGraphNodeParams* from, Use&& use) {
+  return with_context([&]() -> cudaError_t {
+    CUgraphNodeParams p{};
+    if (!from) return cudaErrorInvalidValue;
+    p.type = static_cast<CUgraphNodeType>(from->type);
+    switch (from->type) {
+      case cudaGraphNodeTypeKernel: {
+        const cudaKernelNodeParamsV2& k = from->kernel;
+        const cudaKernelNodeParams old{k.func,           dim3(k.gridDim), dim3(k.blockDim),
+                                       k.sharedMemBytes, k.kernelParams,  k.extra};
+        CUDA_KERNEL_NODE_PARAMS translated{};
+        if (const cudaError_t status = to_driver(&old, &translated)) return status;
+        std::memcpy(&p.kernel, &translated, sizeof translated);
+        break;
+      }
+      case cudaGraphNodeTypeMemcpy:
+        if (const cudaError_t status =
+                tessera::softgpu::runtime::to_driver(from->memcpy.copyParams, &p.memcpy.copyParams))
+          return status;
+        p.memcpy.copyCtx = current_context();
+        break;
+      case cudaGraphNodeTypeMemset:
+        std::memcpy(&p.memset, &from->memset, sizeof from->memset);
+        p.memset.ctx = current_context();
+        break;
+      case cudaGraphNodeTypeConditional:
+        std::memcpy(&p.conditional, &from->conditional, sizeof from->conditional);
+        p.conditional.ctx = current_context();
+        break;
+      default:
+        std::memcpy(p.reserved1, from->reserved1, sizeof p.reserved1);
+    }
+    return as_error(use(&p));
+  });
 }
 
 }  // namespace
@@ -320,6 +365,34 @@ cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle* handle,
     return driver().GraphConditionalHandleCreate(reinterpret_cast<CUgraphConditionalHandle*>(handle), graph,
                                                  current_context(), value, flags);
   });
+}
+
+cudaError_t cudaGraphMemAllocNodeGetParams(cudaGraphNode_t node, cudaMemAllocNodeParams* params) {
+  return with_driver([&] {
+    return driver().GraphMemAllocNodeGetParams(node, reinterpret_cast<CUDA_MEM_ALLOC_NODE_PARAMS*>(params));
+  });
+}
+
+cudaError_t cudaGraphAddNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* deps,
+                             const cudaGraphEdgeData* edges, size_t n_deps, cudaGraphNodeParams* params) {
+  return with_generic(params, [&](CUgraphNodeParams* p) {
+    const CUresult result =
+        driver().GraphAddNode(node, graph, deps, reinterpret_cast<const CUgraphEdgeData*>(edges), n_deps, p);
+    // What the driver fills in.
+    if (result == CUDA_SUCCESS && params->type == cudaGraphNodeTypeConditional)
+      params->conditional.phGraph_out = p->conditional.phGraph_out;
+    if (result == CUDA_SUCCESS && params->type == cudaGraphNodeTypeMemAlloc)
+      params->alloc.dptr = reinterpret_cast<void*>(p->alloc.dptr);
+    return result;
+  });
+}
+cudaError_t cudaGraphNodeSetParams(cudaGraphNode_t node, cudaGraphNodeParams* params) {
+  return with_generic(params, [&](CUgraphNodeParams* p) { return driver().GraphNodeSetParams(node, p); });
+}
+cudaError_t cudaGraphExecNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                       cudaGraphNodeParams* params) {
+  return with_generic(params,
+                      [&](CUgraphNodeParams* p) { return driver().GraphExecNodeSetParams(exec, node, p); });
 }
 
 }  // extern "C"

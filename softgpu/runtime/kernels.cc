@@ -113,6 +113,15 @@ cudaError_t cudaFuncSetCacheConfig(const void* function, cudaFuncCache config) {
   });
 }
 
+cudaError_t cudaFuncSetSharedMemConfig(const void* function, cudaSharedMemConfig config) {
+  return with_context([&]() -> cudaError_t {
+    CUkernel kernel = nullptr;
+    if (const cudaError_t status = find_kernel(function, &kernel)) return status;
+    return as_error(driver().FuncSetSharedMemConfig(reinterpret_cast<CUfunction>(kernel),
+                                                    static_cast<CUsharedconfig>(config)));
+  });
+}
+
 cudaError_t cudaFuncGetName(const char** name, const void* function) {
   return with_kernel(function, [&](CUkernel kernel) { return driver().KernelGetName(name, kernel); });
 }

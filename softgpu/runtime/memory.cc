@@ -305,4 +305,25 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
       [&] { return driver().IpcOpenEventHandle(event, reinterpret_cast<const CUipcEventHandle&>(handle)); });
 }
 
+static_assert(sizeof(cudaMemLocation) == sizeof(CUmemLocation));
+cudaError_t cudaMemGetDefaultMemPool(cudaMemPool_t* pool, cudaMemLocation* location,
+                                     cudaMemAllocationType type) {
+  return with_driver([&] {
+    return driver().MemGetDefaultMemPool(pool, reinterpret_cast<CUmemLocation*>(location),
+                                         static_cast<CUmemAllocationType>(type));
+  });
+}
+cudaError_t cudaMemGetMemPool(cudaMemPool_t* pool, cudaMemLocation* location, cudaMemAllocationType type) {
+  return with_driver([&] {
+    return driver().MemGetMemPool(pool, reinterpret_cast<CUmemLocation*>(location),
+                                  static_cast<CUmemAllocationType>(type));
+  });
+}
+cudaError_t cudaMemSetMemPool(cudaMemLocation* location, cudaMemAllocationType type, cudaMemPool_t pool) {
+  return with_driver([&] {
+    return driver().MemSetMemPool(reinterpret_cast<CUmemLocation*>(location),
+                                  static_cast<CUmemAllocationType>(type), pool);
+  });
+}
+
 }  // extern "C"
