@@ -24,7 +24,7 @@ inline AllocationMap& test_memory() {
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t n, T value = T{}) : values_(n + 64 / sizeof(T), value), n_(n) {
+  explicit DeviceArray(size_t n, T value = T{}) : values_(n + (63 + sizeof(T)) / sizeof(T), value), n_(n) {
     const uint64_t raw = reinterpret_cast<uint64_t>(values_.data());
     begin_ = (raw + 63) & ~uint64_t{63};
     test_memory().add(begin_, n * sizeof(T), true);
