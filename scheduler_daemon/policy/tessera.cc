@@ -11,8 +11,10 @@ namespace {
 // Turnaround and slices.
 constexpr uint64_t kLeastTurnaround_ns = base::us(100), kUnknownTurnaround_ns = base::us(300);
 constexpr double kTurnaroundPerTarget = 0.68;  // the rest is for cold caches and contention
-constexpr uint64_t kSlicePerOverhead = 33;     // 3 % of slicing overhead where the turnaround allows
-constexpr uint64_t kLeastPerOverhead = 10;     // and never more than 10 %
+constexpr uint32_t kNeededExposed = 5;
+constexpr double kShortBursts = 0.2;        // so many are shorter than the length that counts
+constexpr uint64_t kSlicePerOverhead = 33;  // 3 % of slicing overhead where the turnaround allows
+constexpr uint64_t kLeastPerOverhead = 10;  // and never more than 10 %
 constexpr uint64_t kMarkersPerWindow = 4;
 constexpr uint64_t kLeastSlice_ns = base::us(50);
 // Room: of a wave, for slices of blocks that last longer than this times the turnaround. A whole wave of such
@@ -107,6 +109,8 @@ Decision TesseraPolicy::decide(const Observation& o) {
 
 void TesseraPolicy::learn(const Observation& o) {
   const double passed = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
+  for (size_t i : protected_)
+    if (!clients_[i].learnt) clients_[i].learnt = std::make_unique<Learnt>();
   turnaround_ns_ = turnaround_ns(o);
   bool any_busy = false;
   uint64_t idle_since_ns = 0, began_ns = UINT64_MAX;
@@ -124,7 +128,6 @@ void TesseraPolicy::learn(const Observation& o) {
   all_idle_since_ns_ = any_busy ? 0 : idle_since_ns;
   for (size_t i : protected_) {
     const ClientView& c = o.clients[i];
-    if (!clients_[i].learnt) clients_[i].learnt = std::make_unique<Learnt>();
     Learnt& l = *clients_[i].learnt;
     l.busy_share += (double(c.busy) - l.busy_share) * std::min(1.0, passed / kBusyMemory_ns);
     if (c.busy_since_ns != l.burst_began_ns) {
@@ -132,6 +135,7 @@ void TesseraPolicy::learn(const Observation& o) {
       l.burst_began_ns = c.busy_since_ns;
       if (idle_ns != 0 && c.busy_since_ns > idle_ns) {
         l.gaps.add(c.busy_since_ns - idle_ns);
+        l.exposed = c.busy_since_ns - idle_ns > kLongestGap_ns;
         l.wait_ns =
             l.gaps.wait_ns(kWorthOfTurnaround * turnaround_ns_ + temporal_.switch_cost_ns(), kLongestGap_ns);
       }
@@ -145,6 +149,10 @@ void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
   l->bursts = c.bursts;
   const bool packed = l->packed;
   l->packed = false;
+  if (l->exposed && c.burst_ns != 0) {
+    l->exposed_bursts.add(c.burst_ns);
+    if (l->exposed_bursts.total() >= kNeededExposed) l->exposed_ns = l->exposed_bursts.quantile(kShortBursts);
+  }
   if (c.slowdown <= 0) return;
   // Single bursts vary for other reasons (what was in flight when they began): outliers are clipped.
   const double slowdown = std::min(c.slowdown, kMostSlowdown);
@@ -206,7 +214,9 @@ void TesseraPolicy::judge_tail(double slowdown, Learnt* l) const {
 uint64_t TesseraPolicy::turnaround_ns(const Observation& o) const {
   uint64_t least_ns = parameters_.window_ns;
   for (size_t i : protected_) {
-    const uint64_t burst_ns = o.clients[i].burst_ns;
+    // A request's first burst meets best-effort work; what follows short gaps does not.
+    const uint64_t exposed_ns = clients_[i].learnt->exposed_ns;
+    const uint64_t burst_ns = std::max(exposed_ns, o.clients[i].burst_ns);
     const double allowed_ns = double(burst_ns) * parameters_.slowdown_target * kTurnaroundPerTarget;
     least_ns = std::min(least_ns, burst_ns == 0 ? kUnknownTurnaround_ns : uint64_t(allowed_ns));
   }

@@ -62,6 +62,9 @@ class TesseraPolicy final : public Policy {
     uint64_t wait_ns = 0;             // in its gaps
     uint64_t surely_idle_ns = 0;      // hardly any gap is shorter
     uint64_t asleep_ns = UINT64_MAX;  // idle for longer: not at work
+    bool exposed = true;              // the latest burst came after a gap that was used
+    Histogram exposed_bursts{64};     // solo length of such bursts
+    uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
     Histogram unpacked{256};          // its bursts without packing: slowdown less 1, in 1/10000
     double tail = 0;                  // 99th percentile of it
     // Room: an index into kLongWidths, changed when enough bursts say so.
