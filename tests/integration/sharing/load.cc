@@ -1,0 +1,154 @@
+// A program for the sharing scenarios: bursts of launches of one kernel, which is bound by arithmetic or by
+// memory, through the plain driver API. Knows nothing of Tessera. Its results depend on its options alone.
+//
+//   load compute|memory BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
+//
+// BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
+// the end it prints "checksum=... bursts=...".
+#include <cuda.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr char kPtx[] = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+
+.visible .entry compute(.param .u64 out, .param .u64 in, .param .u32 n, .param .u32 mask)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<8>;
+  .reg .f32 %f<4>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x;
+  mov.u32 %r3, %ntid.x;
+  mov.u32 %r4, %tid.x;
+  mad.lo.u32 %r5, %r2, %r3, %r4;
+  cvt.rn.f32.u32 %f1, %r5;
+  mov.f32 %f2, 0f3F000000;
+$L1:
+  fma.rn.f32 %f1, %f1, %f2, %f2;
+  fma.rn.f32 %f1, %f1, %f2, %f2;
+  fma.rn.f32 %f1, %f1, %f2, %f2;
+  fma.rn.f32 %f1, %f1, %f2, %f2;
+  fma.rn.f32 %f1, %f1, %f2, %f2;
+  fma.rn.f32 %f1, %f1, %f2, %f2;
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra $L1;
+  mul.wide.u32 %rd2, %r5, 4;
+  add.u64 %rd3, %rd1, %rd2;
+  st.global.f32 [%rd3], %f1;
+  ret;
+}
+
+.visible .entry memory(.param .u64 out, .param .u64 in, .param .u32 n, .param .u32 mask)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<16>;
+  .reg .b64 %rd<8>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u64 %rd2, [in];
+  ld.param.u32 %r1, [n];
+  ld.param.u32 %r2, [mask];
+  mov.u32 %r3, %ctaid.x;
+  mov.u32 %r4, %ntid.x;
+  mov.u32 %r5, %tid.x;
+  mad.lo.u32 %r6, %r3, %r4, %r5;
+  mov.u32 %r7, 0;
+  mov.u32 %r8, %r6;
+$L1:
+  and.b32 %r9, %r8, %r2;
+  mul.wide.u32 %rd3, %r9, 16;
+  add.u64 %rd4, %rd2, %rd3;
+  ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd4];
+  add.u32 %r7, %r7, %r10;
+  add.u32 %r7, %r7, %r13;
+  add.u32 %r8, %r8, 4096;
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra $L1;
+  mul.wide.u32 %rd5, %r6, 4;
+  add.u64 %rd6, %rd1, %rd5;
+  st.global.u32 [%rd6], %r7;
+  ret;
+}
+)";
+
+constexpr unsigned kThreads = 128, kQuads = 1u << 14;  // of 16 bytes
+
+volatile sig_atomic_t g_stop = 0;
+void stop(int) {
+  g_stop = 1;
+}
+
+void check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  const char* name = nullptr;
+  cuGetErrorName(result, &name);
+  std::fprintf(stderr, "load: %s: %s\n", what, name ? name : "?");
+  std::exit(1);
+}
+#define CHECK(call) check(call, #call)
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 7) {
+    std::fprintf(stderr, "usage: load compute|memory BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]\n");
+    return 2;
+  }
+  const unsigned blocks = unsigned(std::atoi(argv[2])), launches = unsigned(std::atoi(argv[4]));
+  unsigned iterations = unsigned(std::atoi(argv[3])), mask = kQuads - 1;
+  const unsigned bursts = unsigned(std::atoi(argv[5])), gap_us = unsigned(std::atoi(argv[6]));
+  const int progress =
+      argc > 7 ? open(argv[7], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600) : -1;
+  signal(SIGTERM, stop);
+
+  CUdevice device;
+  CUcontext context;
+  CUmodule module;
+  CUfunction function;
+  CUdeviceptr in, out;
+  CUstream stream;
+  CHECK(cuInit(0));
+  CHECK(cuDeviceGet(&device, 0));
+  CHECK(cuDevicePrimaryCtxRetain(&context, device));
+  CHECK(cuCtxSetCurrent(context));
+  CHECK(cuModuleLoadData(&module, kPtx));
+  CHECK(cuModuleGetFunction(&function, module, argv[1]));
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CHECK(cuMemAlloc(&in, kQuads * 16));
+  CHECK(cuMemAlloc(&out, size_t(blocks) * kThreads * 4));
+  std::vector<uint32_t> words(kQuads * 4);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = uint32_t(i * 2654435761u);
+  CHECK(cuMemcpyHtoD(in, words.data(), words.size() * 4));
+
+  void* arguments[] = {&out, &in, &iterations, &mask};
+  unsigned done = 0;
+  while (!g_stop && (bursts == 0 || done < bursts)) {
+    for (unsigned i = 0; i < launches && !g_stop; ++i)
+      CHECK(cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr));
+    CHECK(cuStreamSynchronize(stream));
+    ++done;
+    if (progress >= 0 && write(progress, ".", 1) != 1) return 1;
+    if (gap_us != 0) usleep(gap_us);
+  }
+  words.resize(size_t(blocks) * kThreads);
+  CHECK(cuMemcpyDtoH(words.data(), out, words.size() * 4));
+  uint64_t sum = 0xcbf29ce484222325u;
+  for (uint32_t w : words) sum = (sum ^ w) * 0x100000001b3u;
+  std::printf("checksum=%016llx bursts=%u\n", static_cast<unsigned long long>(sum), done);
+  return 0;
+}
