@@ -223,5 +223,88 @@ TEST_F(Sharing, LongBlocksDefeatMpsPriority) {
   EXPECT_GT(worst(requests("mps", low, 3)), kRequestMs + 3 * kTurnMs + 2);  // worse than time slices
 }
 
+// A client that makes a request for each byte it is sent.
+void serve(int in, int out) {
+  Device device(0);
+  device.submit(kWave, rounds(kRequestMs));
+  tell(out, device.wait());  // alone
+  for (char byte; read(in, &byte, 1) == 1;) {
+    device.submit(kWave, rounds(kRequestMs));
+    tell(out, device.wait());
+  }
+}
+
+// SIGKILL of a client whose kernel fills the device: its blocks leave, the arbiter and the others go on.
+TEST_F(Sharing, AKilledNeighbourLeavesTheDevice) {
+  for (const char* mode : {"timesliced", "mps"}) {
+    const std::string folder = folder_ + "/" + mode;
+    std::filesystem::create_directory(folder);
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+    setenv("TESSERA_SOFTGPU_DIR", folder.c_str(), 1);
+    setenv("TESSERA_SOFTGPU_MODE", mode, 1);
+    Child client(serve);
+    EXPECT_GT(client.next(), kRequestMs - 0.5);
+    {
+      Child busy([](int, int out) {
+        Device device(0);
+        device.submit(50 * kWave, rounds(40));  // two seconds
+        must(cuEventSynchronize(device.begin));
+        tell(out, 1);
+        pause();
+      });
+      EXPECT_EQ(busy.next(), 1);
+      client.go();
+    }  // killed while the request waits
+    const double beside = client.next();
+    EXPECT_GT(beside, 0) << mode;
+    EXPECT_LT(beside, 1000) << mode;
+    client.go();
+    EXPECT_LT(client.next(), kRequestMs + 1) << mode;
+  }
+}
+
+// Modelled milliseconds of a copy of 1 MiB within the device.
+double copy_ms(Device& device, CUdeviceptr to, CUdeviceptr from) {
+  Gate gate;
+  must(gate.hold(device.stream));
+  must(cuEventRecord(device.begin, device.stream));
+  must(cuMemcpyDtoDAsync(to, from, 1 << 20, device.stream));
+  must(cuEventRecord(device.end, device.stream));
+  gate.open();
+  return device.wait();
+}
+
+// Two processes that are bound by memory get half of its bandwidth each.
+TEST_F(Sharing, MemoryBoundWorkSharesBandwidth) {
+  setenv("TESSERA_SOFTGPU_MODE", "mps", 1);
+  Child client([](int in, int out) {
+    Device device(0);
+    CUdeviceptr a, b;
+    must(cuMemAlloc(&a, 1 << 20));
+    must(cuMemAlloc(&b, 1 << 20));
+    tell(out, copy_ms(device, a, b));
+    for (char byte; read(in, &byte, 1) == 1;) tell(out, copy_ms(device, a, b));
+  });
+  const double alone = client.next();
+  EXPECT_GT(alone, 0);
+  Child busy([](int, int out) {
+    Device device(0);
+    CUdeviceptr a, b;
+    must(cuMemAlloc(&a, 1 << 20));
+    must(cuMemAlloc(&b, 1 << 20));
+    for (int i = 0; i < 400; ++i) must(cuMemcpyDtoDAsync(a, b, 1 << 20, device.stream));
+    copy_ms(device, a, b);  // never reached in time: the copies before take two seconds
+    tell(out, 1);
+  });
+  std::vector<double> beside;
+  // Until the neighbour is at work.
+  for (int i = 0; i < 200 && (beside.empty() || worst(beside) < 1.6 * alone); ++i) {
+    client.go();
+    beside.push_back(client.next());
+  }
+  EXPECT_GT(worst(beside), 1.6 * alone);
+  EXPECT_LT(worst(beside), 2.4 * alone);
+}
+
 }  // namespace
 }  // namespace softgpu_driver_test
