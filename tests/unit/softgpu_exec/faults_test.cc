@@ -84,6 +84,27 @@ TEST(Faults, BarrierThatCannotCompleteIsADeadlock) {
   EXPECT_NE(f.text.find("barrier 2"), std::string::npos) << f.text;
   EXPECT_NE(f.text.find("line"), std::string::npos);
 }
+TEST(Faults, WarpOperationThatCannotCompleteIsADeadlock) {
+  // Half of the warp waits for all of it, the rest for a barrier that the first half has to reach.
+  const Fault f = run(kernel("setp.lt.u32 %p1, %r1, 16; @%p1 bra A; bar.sync 1, 64; bra B; A:"
+                             "shfl.sync.idx.b32 %r2, %r1, 20, 31, -1; B:"),
+                      0, 32);
+  EXPECT_EQ(f.kind, FaultKind::kDeadlock);
+  EXPECT_NE(f.text.find(".sync mask"), std::string::npos) << f.text;
+  EXPECT_NE(f.text.find("barrier 1"), std::string::npos) << f.text;
+  EXPECT_NE(f.text.find("line 14"), std::string::npos) << f.text;  // where each waits
+}
+TEST(Faults, SharedAndLocalMisalignment) {
+  const std::string shared = "mov.u32 %r3, s; shl.b32 %r2, %r1, 2; add.u32 %r2, %r2, %r3;";
+  const std::string head = ".shared .align 16 .b8 s[256];\n";
+  EXPECT_EQ(run(kernel(shared + "ld.shared.u32 %r4, [%r2+1];", head), 0).kind, FaultKind::kMisalignedAddress);
+  EXPECT_EQ(run(kernel(shared + "st.shared.u64 [%r2], %rd1;", head), 0).kind, FaultKind::kMisalignedAddress);
+  EXPECT_EQ(run(kernel(shared + "atom.shared.add.u32 %r4, [%r2+2], 1;", head), 0).kind,
+            FaultKind::kMisalignedAddress);
+  const std::string local = "{ .local .align 16 .b8 l[32]; mov.u64 %rd4, l; ";
+  EXPECT_EQ(run(kernel(local + "ld.local.u32 %r4, [%rd4+2]; }"), 0).kind, FaultKind::kMisalignedAddress);
+  EXPECT_EQ(run(kernel(local + "st.local.u32 [%rd4+4096], %r1; }"), 0).kind, FaultKind::kIllegalAddress);
+}
 TEST(Faults, InvalidFunctionPointer) {
   const Fault f =
       run(kernel("{ proto: .callprototype _ (); call %rd1, proto; }", ".func f() { ret; }\n"), 1234);
