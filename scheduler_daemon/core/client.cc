@@ -121,6 +121,13 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.learnt_estimates = ipc::load(s.learnt_estimates, relaxed);
   r.counters.whole_releases = ipc::load(s.whole_releases, relaxed);
   r.counters.cutting_off = ipc::load(s.cutting_off, relaxed);
+  r.counters.watchdog_releases = ipc::load(s.watchdog_releases, relaxed);
+  r.counters.refused_waiting = ipc::load(s.refused_waiting, relaxed);
+  r.counters.refused_order = ipc::load(s.refused_order, relaxed);
+  r.counters.refused_unclear = ipc::load(s.refused_unclear, relaxed);
+  r.counters.refused_bits = ipc::load(s.refused_bits, relaxed);
+  r.counters.refused_state = ipc::load(s.refused_state, relaxed);
+  r.counters.refused_other = ipc::load(s.refused_other, relaxed);
   r.counters.blocks_launched = ipc::load(s.blocks_launched, relaxed);
   r.counters.wave_blocks = ipc::load(s.wave_blocks, relaxed);
   r.counters.slice_overhead_ns = ipc::load(s.slice_overhead_ns, relaxed);

@@ -30,6 +30,7 @@ struct Client {
   uint64_t features = 0;  // abi::ClientFeature
   // Operator's switch: everything of this client is forwarded and no policy counts with it.
   bool passthrough = false;
+  bool cutting_off = false;  // as it said last
   uint64_t attached_ns = 0;  // CLOCK_MONOTONIC
 
   ipc::ClientMemory memory;

@@ -417,6 +417,18 @@ bool Core::overlapping(const Gpu& gpu) const {
                      [](const Client* c) { return c->is_protected() || c->mps || c->passthrough; });
 }
 
+// A client whose holds expire again and again stops cutting its kernels: whoever runs the machine should
+// know.
+void Core::report_cutting(Client& client) {
+  const bool off = ipc::load(client.signals_untrusted().cutting_off, std::memory_order_relaxed) != 0;
+  if (off && !client.cutting_off)
+    peers_.log(Severity::kWarning,
+               "client " + std::to_string(client.id) + " " + printable(client.name) +
+                   ": its launches reach the hold limit again and again, its kernels are not "
+                   "cut for now; a minimum share (policy.min_share_percent) avoids that");
+  client.cutting_off = off;
+}
+
 void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
   for (const Client* client : gpu.clients)
     if (client->packed()) gpu.packed_until_ns = now_ns;
@@ -455,6 +467,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
       apply(*client, {.grant = policy::Grant::kFree}, now_ns);
       continue;
     }
+    report_cutting(*client);
     managed.push_back(client);
     o.clients.push_back(client->view(now_ns));
   }

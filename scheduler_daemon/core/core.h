@@ -46,7 +46,8 @@ struct PriorityLimit {  // most that a claim may get
   bool by_gid = false;
   uint32_t id = 0;  // uid or gid
   uint32_t max_priority = 0;
-  std::string cgroup;  // not empty: by control group instead, a path or fnmatch(3) pattern, with what is below
+  std::string
+      cgroup;  // not empty: by control group instead, a path or fnmatch(3) pattern, with what is below
 };
 
 struct Settings {
@@ -147,6 +148,7 @@ class Core {
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
 
+  void report_cutting(Client& client);
   void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again

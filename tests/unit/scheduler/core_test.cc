@@ -44,6 +44,8 @@ struct FakePeers : Peers {
   }
   void watch_wake(Connection of, int wake_fd) override { wakes[of] = wake_fd; }
   void close(Connection connection) override { closed.push_back(connection); }
+  void log(Severity, const std::string& line) override { lines.push_back(line); }
+  std::vector<std::string> lines;
 
   Message* last(Connection of, abi::MessageType type) {
     for (auto m = sent[of].rbegin(); m != sent[of].rend(); ++m)
@@ -619,6 +621,23 @@ TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   run(ms(1));
   EXPECT_FALSE(ipc::lease_snapshot(trainer.lease()).terms.packed);
   EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
+}
+
+TEST_F(CoreTest, AClientThatStopsCuttingIsReportedOnce) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
+  run();
+  auto warnings = [&] {
+    return std::count_if(peers_.lines.begin(), peers_.lines.end(), [](const std::string& line) {
+      return line.find("hold limit") != std::string::npos;
+    });
+  };
+  a.region.as<abi::SignalLine>(ipc::kSignalsOffset)->cutting_off = 1;
+  for (int i = 0; i < 5; ++i) {
+    notify(a);
+    run(ms(1));
+  }
+  EXPECT_EQ(warnings(), 1);
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[0].counters.cutting_off, 1u);
 }
 
 TEST_F(CoreTest, ReleaseLeavesEveryoneFree) {
