@@ -136,10 +136,17 @@ struct alignas(64) SignalLine {
   uint64_t in_flight_end_ns;   // CLOCK_MONOTONIC when in_flight_ns last became zero
   uint64_t whole_releases;     // cut launches whose rest went out in one piece after the hold limit
   uint32_t cutting_off;        // 1: holds expired again and again, kernels are not cut for now
-  uint32_t reserved0;          // zero
+  uint32_t watchdog_releases;  // cut launches whose slice did not end: the rest went out beside it
   uint64_t unknown_estimates;  // kernel launches gated with a class default: nothing known of their shape
   uint64_t learnt_estimates;   // launch shapes whose first estimate came from the learnt table
-  uint64_t reserved[6];        // zero
+  // Kernels that are not cut, by what is behind the reason (interpose/track/reasons.h has the names):
+  uint32_t refused_waiting;  // blocks wait for each other, or may
+  uint32_t refused_order;    // the result depends on the order of blocks
+  uint32_t refused_unclear;  // not understood
+  uint32_t refused_bits;     // another compilation may change bits (D13)
+  uint32_t refused_state;    // needs its own module, or its source is not there
+  uint32_t refused_other;    // limits, attributes, the driver
+  uint64_t reserved[3];      // zero
 };
 static_assert(sizeof(SignalLine) == 128);
 
