@@ -291,6 +291,7 @@ uint64_t helper_step(uint64_t now) {
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
   gate::publish_signals(link);
+  track::publish_refusals(*link->signals);
   gate::publish_learnt(link);
   switch (g_state.role.load(kRelaxed)) {
     case Role::kProtected:

@@ -209,8 +209,8 @@ void nobody_told(const gate::KernelRecord&) noexcept {}
 
 }  // namespace
 
-void (*g_hung)(const gate::KernelRecord&) noexcept = nobody_told;
-CUfunction (*g_resolve_variant)(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept = no_resolver;
+constinit std::atomic<Hung> g_hung{nobody_told};
+constinit std::atomic<ResolveVariant> g_resolve_variant{no_resolver};
 constinit std::atomic<uint32_t> g_sm_count{0};
 constinit std::atomic<uint32_t> g_forbidden{0};
 constinit std::atomic<uint64_t> g_whole_releases{0};
@@ -281,7 +281,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   const CUcontext context = context_of(original);
   if (!context) return false;
   slice.function = ready_variant(kernel, context);
-  if (!slice.function) slice.function = g_resolve_variant(kernel, original, context);
+  if (!slice.function) slice.function = g_resolve_variant.load(kRelaxed)(kernel, original, context);
   if (!slice.function) return false;
   Params params;
   if (!params.prepare(original, kernel)) return false;
@@ -359,7 +359,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     *result = launch_rest(original, slice, params, done, trial);
     g_watchdog_releases.fetch_add(1, kRelaxed);
     kernel.variant.store(kNoVariant, kRelaxed);
-    g_hung(kernel);
+    g_hung.load(kRelaxed)(kernel);
     return true;
   }
   if (ended) Trial::proven(kernel, original);

@@ -51,10 +51,12 @@ bool cutting_off();
 
 // Slow path, set by interpose/track: the variant's handle, with the original's attributes in `context`, or
 // null.
-extern CUfunction (*g_resolve_variant)(gate::KernelRecord& kernel, const gate::LaunchCall& launch,
-                                       CUcontext context) noexcept;
+using ResolveVariant = CUfunction (*)(gate::KernelRecord& kernel, const gate::LaunchCall& launch,
+                                      CUcontext context) noexcept;
+extern constinit std::atomic<ResolveVariant> g_resolve_variant;  // relaxed: constant code
 // Slow path, set by interpose/track: a slice of this kernel did not end by itself (trial.h).
-extern void (*g_hung)(const gate::KernelRecord& kernel) noexcept;
+using Hung = void (*)(const gate::KernelRecord& kernel) noexcept;
+extern constinit std::atomic<Hung> g_hung;
 extern constinit std::atomic<uint32_t> g_sm_count;   // of the client's GPU; 0 = not known yet
 extern constinit std::atomic<uint32_t> g_forbidden;  // 1: TESSERA_SLICE=0, or holds expired again and again
 

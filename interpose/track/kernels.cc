@@ -171,8 +171,8 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
 }  // namespace
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
-  cut::g_resolve_variant = resolve_variant;
-  cut::g_hung = hung;
+  cut::g_resolve_variant.store(resolve_variant, kRelaxed);
+  cut::g_hung.store(hung, kRelaxed);
   if (!image || !owner) return;
   const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)

@@ -3,6 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "interpose/slice/trial.h"
+#include "interpose/track/track.h"
+#include "ipc/channel/atomic.h"
+
 namespace tessera::track {
 namespace {
 
@@ -14,7 +18,44 @@ struct Count {
 };
 constinit Count g_counts[kReasons] = {};
 
+using ipc::abi::SignalLine;
+struct Group {
+  const char* reason;
+  uint32_t SignalLine::*counter;
+};
+constexpr Group kGroups[] = {
+    {"grid_sync", &SignalLine::refused_waiting},         {"inter_block_wait", &SignalLine::refused_waiting},
+    {"lock_loop", &SignalLine::refused_waiting},         {"cluster", &SignalLine::refused_waiting},
+    {"collective", &SignalLine::refused_waiting},        {reasons::kWatchdog, &SignalLine::refused_waiting},
+    {"order_dependent", &SignalLine::refused_order},     {"coordinate_form", &SignalLine::refused_unclear},
+    {"indirect_call", &SignalLine::refused_unclear},     {"unknown_opcode", &SignalLine::refused_unclear},
+    {"too_complex", &SignalLine::refused_unclear},       {reasons::kNotParsed, &SignalLine::refused_unclear},
+    {reasons::kBitStability, &SignalLine::refused_bits}, {reasons::kModuleState, &SignalLine::refused_state},
+    {reasons::kNoSource, &SignalLine::refused_state},
+};
+
+uint32_t SignalLine::*group_of(const char* reason) {
+  for (const Group& g : kGroups)
+    if (strcmp(g.reason, reason) == 0) return g.counter;
+  return &SignalLine::refused_other;
+}
+
 }  // namespace
+
+void publish_refusals(SignalLine& signals) noexcept {
+  uint32_t SignalLine::*const counters[] = {&SignalLine::refused_waiting, &SignalLine::refused_order,
+                                            &SignalLine::refused_unclear, &SignalLine::refused_bits,
+                                            &SignalLine::refused_state,   &SignalLine::refused_other};
+  for (const auto counter : counters) {
+    uint64_t n = 0;
+    for (const Count& c : g_counts) {
+      const char* reason = c.reason.load(kRelaxed);
+      if (reason && group_of(reason) == counter) n += c.n.load(kRelaxed);
+    }
+    if (ipc::load(signals.*counter, kRelaxed) != n) ipc::store(signals.*counter, uint32_t(n), kRelaxed);
+  }
+  ipc::store(signals.watchdog_releases, cut::g_watchdog_releases.load(kRelaxed), kRelaxed);
+}
 
 void count_refusal(const char* reason) noexcept {
   if (!reason || !*reason) return;

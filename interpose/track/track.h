@@ -44,6 +44,9 @@ void load_as_it_is(Image& image) noexcept;  // takes our text back
 // attach).
 extern constinit std::atomic<uint64_t> g_cut_kernels, g_refused_kernels;
 
+// Refusals by group, and releases of the watchdog, into the region. Helper thread.
+void publish_refusals(ipc::abi::SignalLine& signals) noexcept;
+
 // Handles. A module and a library have one Image each; kernels are recorded when the program looks them up.
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept;
 void image_unloaded(void* owner) noexcept;
