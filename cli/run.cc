@@ -74,6 +74,12 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     if (*slo_ns < 1'000'000) return base::error(base::Code::kInvalid, "--slo must be at least 1ms");
     out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
   }
+  if (!options.bit_stability.empty()) {
+    if (options.bit_stability != "strict" && options.bit_stability != "relaxed")
+      return base::error(base::Code::kInvalid,
+                         "--bit-stability '" + options.bit_stability + "' is none of: strict, relaxed");
+    out.push_back("TESSERA_BIT_STABILITY=" + options.bit_stability);
+  }
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";
     if (!file_exists(driver))

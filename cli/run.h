@@ -17,6 +17,7 @@ struct RunOptions {
   std::string slo;                       // "" = none; a duration
   std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
   std::string socket;                    // "" = default
+  std::string bit_stability;             // "" = the environment's, else strict | relaxed
   bool passthrough = false;              // load nothing, gate nothing
   std::vector<std::string> command;
 };

@@ -85,6 +85,18 @@ TEST(ClientEnvironment, WeightAndDeadline) {
   }
 }
 
+TEST(ClientEnvironment, BitStability) {
+  RunOptions options;
+  options.command = {"x"};
+  options.bit_stability = "relaxed";
+  auto variables = client_environment(options, Layout());
+  ASSERT_TRUE(variables.ok());
+  EXPECT_NE(std::find(variables->begin(), variables->end(), "TESSERA_BIT_STABILITY=relaxed"),
+            variables->end());
+  options.bit_stability = "sloppy";
+  EXPECT_FALSE(client_environment(options, Layout()).ok());
+}
+
 TEST(Duration, WithItsUnit) {
   EXPECT_EQ(*parse_duration_ns("20ms"), 20'000'000u);
   EXPECT_EQ(*parse_duration_ns("1.5s"), 1'500'000'000u);
