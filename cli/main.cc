@@ -27,6 +27,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   run->add_option("-n,--name", run_options.name, "name shown by `tessera ps` (default: the command)");
   run->add_option("--weight", run_options.weight, "share among clients of one level, 1..10000 (100 is usual)");
+  run->add_option(
+      "--bit-stability", run_options.bit_stability,
+      "strict (default) or relaxed: cut kernels although compiling them again may change last bits");
   run->add_option("--slo", run_options.slo, "latency that a protected program must keep, e.g. 20ms");
   run->add_option("--gpu", run_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->capture_default_str();
