@@ -83,7 +83,8 @@ struct Parameters {  // from TOML [policy]; each bounded and documented in docs/
   uint64_t max_hold_ns = 200'000'000;  // total wait of one call; turns are shortened so that all fit into it
   uint64_t idle_grace_ns = 2'000'000;  // a turn is passed on when its holder did nothing for this long
   uint64_t drain_timeout_ns = 1'000'000'000;  // a revoked client that never drains is hung: others proceed
-  double slowdown_target = 0.05;              // `tessera`: of protected bursts, by packed work
+  double slowdown_target =
+      0.05;              // `tessera`: how much longer the slow bursts of protected clients may become
   double min_share = 0;  // `tessera`: of the time, for best-effort work whatever protected clients do
 
   bool operator==(const Parameters&) const = default;

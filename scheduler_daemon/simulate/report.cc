@@ -35,7 +35,7 @@ RunResult run_task(const Scenario& s, const Task& task) {
                  .perturbation = s.perturbations[task.perturbation],
                  .duration_ns = s.duration_ns,
                  .warmup_ns = s.warmup_ns,
-                 .seed = task.seed,
+                 .seed = task.seed + s.cells[task.cell].gpu * 1'000'003ull,
                  .latency_from_arrival = s.latency_from_arrival};
   if (task.alone >= 0) {
     // The others never come: its place in the list, and so its random draws, stay the same.
@@ -53,8 +53,9 @@ std::string alone_key(const Scenario& s, const Task& task) {
   const Arrivals& a = c.arrivals;
   const double trace = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), double(a.gaps_ns.size()));
   return c.name + "/" + std::to_string(task.alone) + "/" + std::to_string(a.load) + "/" +
-         std::to_string(int(a.kind)) + "/" + std::to_string(a.burst_cv) + "/" + std::to_string(a.on_ns) + "/" +
-         std::to_string(a.off_ns) + "/" + std::to_string(a.period_ns) + "/" + std::to_string(trace) + "/" + std::to_string(c.start_ns) + "/" +
+         std::to_string(int(a.kind)) + "/" + std::to_string(a.burst_cv) + "/" + std::to_string(a.on_ns) +
+         "/" + std::to_string(a.off_ns) + "/" + std::to_string(a.period_ns) + "/" + std::to_string(trace) +
+         "/" + std::to_string(s.cells[task.cell].gpu) + "/" + std::to_string(c.start_ns) + "/" +
          std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
          std::to_string(task.seed);
 }

@@ -361,7 +361,8 @@ class Loader {
     }
     if (next < gpus) r.missing("needs `client`: who runs on the GPU; at least one for each of `gpus`");
     for (uint32_t i = 0; i < gpus; ++i) {
-      on[i].name = gpus == 1 ? cell.name : cell.name + ", GPU " + std::to_string(i);
+      on[i].name = gpus == 1 ? cell.name : cell.name + " / GPU " + std::to_string(i);
+      on[i].gpu = i;
       scenario_.cells.push_back(std::move(on[i]));
     }
   }

@@ -14,6 +14,7 @@ namespace tessera::simulate {
 struct Cell {  // programs that share one GPU
   std::string name;
   std::vector<ClientSpec> clients;
+  uint32_t gpu = 0;  // of several: equal clients draw differently on each
 };
 
 struct Scenario {

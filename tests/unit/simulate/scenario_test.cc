@@ -88,7 +88,7 @@ TEST_F(ScenarioTest, SeveralGpusTracesAndCopies) {
   auto scenario = load(text);
   ASSERT_TRUE(scenario.ok()) << scenario.error().text;
   ASSERT_EQ(scenario->cells.size(), 3u);  // each client on its own GPU
-  EXPECT_EQ(scenario->cells[2].name, "pair, GPU 2");
+  EXPECT_EQ(scenario->cells[2].name, "pair / GPU 2");
   const Report report = run_scenario(*scenario, {.seeds = 1});
   const ProtectedRow& service = report.rows[0].protected_clients.at(0);
   EXPECT_NEAR(double(service.n_requests), 55 / 3.25, 2.5);
