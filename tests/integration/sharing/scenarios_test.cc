@@ -240,6 +240,36 @@ TEST_F(Scenario, GpuTimeFollowsTheWeights) {
   EXPECT_LT(heavy_ns / light_ns, 5.0) << ask().dump();
 }
 
+TEST_F(Scenario, AProgramBecomesProtectedAndBestEffortAgainWhileItRuns) {
+  start_daemon();
+  auto other = start_trainer("other");
+  auto program = start("program", "best-effort", kTrainer, 0, 2'000);
+  ASSERT_TRUE(eventually([&] { return steps("program") > 0 && steps("other") > 0; }));
+  auto set = [&](const char* priority) {
+    auto done =
+        Process::start({kBin + "tessera", "set", "--socket", socket(), "program", "--priority", priority}, {},
+                       path("set.out"), path("set.err"));
+    ASSERT_TRUE(done.ok());
+    auto status = done->wait(kPatience_s);
+    ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("set.err"));
+  };
+  set("5");
+  // Its pulse is announced, and the other one watches it.
+  EXPECT_TRUE(eventually([&] { return count("program", "bursts_recorded") > 3; })) << ask().dump();
+  const uint64_t before = count("other", "preemptions");
+  EXPECT_TRUE(eventually([&] { return count("other", "preemptions") > before + 3; })) << ask().dump();
+  set("0");
+  EXPECT_EQ(client("program")["priority"], 0);
+  EXPECT_TRUE(eventually([&] { return count("program", "slices") > 0 && count("program", "holds") > 0; }));
+  const uint64_t bursts = count("program", "bursts_recorded");
+  EXPECT_TRUE(steps_grow("program", 3));
+  EXPECT_TRUE(steps_grow("other", 1));
+  EXPECT_LE(count("program", "bursts_recorded"),
+            bursts + 1);  // no pulse any more; one may have been under way
+  expect_result(program, "program", kTrainer);
+  expect_result(other, "other", kTrainer);
+}
+
 // ---- packing
 
 // A policy that packs by class alone, at once: what is shown here is that signals arrive and leases are
