@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,7 @@
 #include "base/scoped_fd.h"
 #include "cli/layout.h"
 #include "cli/run.h"
+#include "profiles/collector/collector.h"
 #include "profiles/folders.h"
 #include "profiles/images.h"
 #include "profiles/profile_file.h"
@@ -87,44 +89,30 @@ class Line {
   mutable std::string bad_;
 };
 
-double occupancy(const profiles::GpuDescription& gpu, uint32_t threads, uint32_t registers, uint32_t shared) {
-  const double resident = double(profiles::blocks_per_sm(gpu, threads, registers, shared)) * threads;
-  return std::min(1.0, resident / gpu.sm.max_threads);
-}
-
-void add_kernel(const Line& line, const profiles::GpuDescription& gpu, const std::string& driver,
-                profiles::Profile& out) {
-  const uint64_t start_ns = line.whole("start_ns"), end_ns = line.whole("end_ns");
-  const uint64_t n_blocks = line.whole("blocks");
+// A launch as the collector takes it; false: it failed or got no modelled time.
+bool kernel_of(const Line& line, profiles::Activity& out) {
+  out.kind = profiles::ActivityKind::kKernel;
+  out.start_ns = line.whole("start_ns");
+  out.end_ns = line.whole("end_ns");
+  out.n_blocks = line.whole("blocks");
   const int code = int(line.whole("code"));
-  KernelKey key;
-  key.image_hash = line.whole("image_hash", 16);
-  key.kernel = line.text("name");
-  key.block = {uint32_t(line.whole("block_x")), uint32_t(line.whole("block_y")),
-               uint32_t(line.whole("block_z"))};
-  key.grid_bucket = profiles::grid_bucket(n_blocks);
-  key.dynamic_shared_bytes = uint32_t(line.whole("dynamic_shared_bytes"));
-  key.gpu = gpu.name;
-  key.driver = driver;
-  key.origin = profiles::Origin::kSoftwareGpu;
-  const uint32_t threads = uint32_t(line.whole("threads_per_block"));
-  const uint32_t registers = uint32_t(line.whole("registers_per_thread"));
+  out.image_hash = line.whole("image_hash", 16);
+  out.name = line.text("name");
+  const char* const sides[] = {"block_x", "block_y", "block_z"};
+  for (int i = 0; i < 3; ++i) out.block[i] = uint32_t(line.whole(sides[i]));
+  out.registers_per_thread = uint32_t(line.whole("registers_per_thread"));
+  out.dynamic_shared_bytes = uint32_t(line.whole("dynamic_shared_bytes"));
   const uint32_t shared = uint32_t(line.whole("shared_bytes_per_block"));
-  const double blocks = double(n_blocks);
-  const double bytes = line.real("global_bytes_per_block") * blocks;
-  const double instructions = line.real("warp_instructions_per_block") * blocks;
-  std::map<std::string, double> operations;
+  out.static_shared_bytes = shared - std::min(shared, out.dynamic_shared_bytes);
+  const double blocks = double(out.n_blocks);
+  out.counted = true;
+  out.memory_bytes = line.real("global_bytes_per_block") * blocks;
+  out.warp_instructions = line.real("warp_instructions_per_block") * blocks;
   for (const char* pipe : {"fp64", "fp32", "fp16", "tensor"}) {
     const double n = line.real((std::string(pipe) + "_operations_per_block").c_str()) * blocks;
-    if (n > 0) operations[pipe] = n;
+    if (n > 0) out.operations[pipe] = n;
   }
-  if (!line.bad().empty() || code != 0 || end_ns <= start_ns) return;
-  KernelProfile& record = out.kernels[key];
-  record.duration.add(end_ns - start_ns);
-  record.registers_per_thread = registers;
-  record.shared_bytes_per_block = shared;
-  record.occupancy = occupancy(gpu, threads, registers, shared);
-  profiles::add_work(record, blocks, bytes, instructions, operations);
+  return line.bad().empty() && code == 0 && out.end_ns > out.start_ns;
 }
 
 // ---- printing
@@ -230,7 +218,96 @@ int install(const std::string& file) {
   return 0;
 }
 
+// The description whose name is the GPU's, if there is one.
+const profiles::GpuDescription* described(const Layout& layout, const std::string& name,
+                                          profiles::GpuDescription* into) {
+  std::error_code none;
+  for (const std::string& folder : {layout.share + "/gpus", std::string(TESSERA_GPUS_FOLDER)})
+    for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+      auto gpu = profiles::load_gpu_description(entry.path().string());
+      if (!gpu || gpu->name != name) continue;
+      *into = std::move(*gpu);
+      return into;
+    }
+  return nullptr;
+}
+
+// Classified, shown, merged into the output and installed. `folder` has the images' PTX.
+int finish(const ProfileOptions& options, profiles::Profile learnt, const std::string& folder,
+           const profiles::GpuDescription* gpu, size_t n_processes, int status) {
+  const int failed = status ? status : kNothingLearnt;
+  if (gpu) profiles::classify_all(learnt, *gpu);
+  profiles::add_verdicts(learnt, folder);
+  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s", learnt.kernels.begin()->first.gpu.c_str(),
+          n_processes, learnt.kernels.size(), top_kernels(learnt, options.top).c_str());
+  auto merged = profiles::merge_into_file(learnt, options.output, gpu);
+  if (!merged) return complain(merged.error().text, failed);
+  fprintf(stderr, "written to %s\n", options.output.c_str());
+  if (options.install && install(options.output) != 0) return failed;
+  return status;
+}
+
+// On a real GPU: CUPTI loads our library into the program and its children; each process leaves a file.
+int profile_real(const ProfileOptions& options) {
+  std::string why_not;
+  if (!real_gpu_present(&why_not))
+    return complain(why_not + "; --gpu soft profiles the program on the software GPU", 2);
+  const Layout layout = find_layout();
+  const std::string library = layout.prefix + "/lib/libtessera_profile.so";
+  if (!file_exists(library))
+    return complain(library + " is missing: build the target tessera_profile_injection", 2);
+  if (const char* other = getenv("CUDA_INJECTION64_PATH"); other && *other)
+    return complain(std::string("another profiler is attached (CUDA_INJECTION64_PATH=") + other +
+                        "): run without it, CUPTI serves one at a time",
+                    2);
+  const Scratch scratch;
+  if (scratch.path().empty())
+    return complain(std::string("cannot make a folder in /tmp: ") + strerror(errno), 2);
+  std::vector<std::string> environment = {"CUDA_INJECTION64_PATH=" + library,
+                                          "TESSERA_PROFILE_DIR=" + scratch.path(), "TESSERA_DISABLE=1"};
+  if (options.metrics) environment.push_back("TESSERA_PROFILE_METRICS=1");
+  const auto status = run_command(options, environment);
+  if (!status) return complain(status.error().text, 2);
+  profiles::Profile learnt;
+  auto n = add_collected(scratch.path(), learnt);
+  if (!n) return complain(n.error().text, *status ? *status : kNothingLearnt);
+  if (learnt.kernels.empty())
+    return complain(
+        "no kernel was seen: the program did not use the GPU, was killed within two seconds, or see "
+        "the notes above",
+        *status ? *status : kNothingLearnt);
+  profiles::GpuDescription found;
+  const std::string name = learnt.kernels.begin()->first.gpu;
+  const profiles::GpuDescription* gpu = described(layout, name, &found);
+  if (!gpu)
+    fprintf(stderr,
+            "tessera profile: no description of %s: classes stay unknown (tessera calibrate makes one)\n",
+            name.c_str());
+  return finish(options, std::move(learnt), scratch.path(), gpu, *n, *status);
+}
+
 }  // namespace
+
+base::Result<size_t> add_collected(const std::string& folder, profiles::Profile& out) {
+  std::error_code problem;
+  size_t n = 0;
+  std::set<std::string> notes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("note-")) {
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) notes.insert(line);
+    }
+    if (!name.starts_with("collected-") || entry.path().extension() != ".json") continue;
+    auto one = profiles::load_profile(entry.path().string());
+    if (!one) return one.error();
+    one->unknown_fields.clear();  // totals of one process
+    profiles::merge(out, *one);
+    ++n;
+  }
+  for (const std::string& line : notes) fprintf(stderr, "tessera profile: %s\n", line.c_str());
+  return n;
+}
 
 Scratch::Scratch() {
   char name[] = "/tmp/tessera-profile-XXXXXX";
@@ -256,6 +333,8 @@ base::Status add_trace(const std::string& csv_path, const profiles::GpuDescripti
                        const std::string& driver, profiles::Profile& out) {
   std::ifstream file(csv_path);
   if (!file) return base::error(Code::kNotFound, "cannot read " + csv_path);
+  profiles::Collector collector;
+  collector.device(0, {gpu.name, driver, profiles::Origin::kSoftwareGpu, gpu});
   std::vector<std::string> columns;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
@@ -271,9 +350,11 @@ base::Status add_trace(const std::string& csv_path, const profiles::GpuDescripti
       return base::error(Code::kInvalid, where + "has " + std::to_string(cells.size()) + " cells, not " +
                                              std::to_string(columns.size()));
     const Line row(columns, cells);
-    if (row.text("kind") == "kernel") add_kernel(row, gpu, driver, out);
+    if (profiles::Activity kernel; row.text("kind") == "kernel" && kernel_of(row, kernel))
+      collector.add(kernel);
     if (!row.bad().empty()) return base::error(Code::kInvalid, where + row.bad());
   }
+  profiles::merge(out, collector.profile());
   return base::ok();
 }
 
@@ -327,16 +408,8 @@ int profile(const ProfileOptions& options) {
     if (options.install) return install(options.output);
     return complain("no command: tessera profile [options] -- program arguments", 2);
   }
-  if (options.gpu != "soft") {
-    std::string why_not;
-    if (options.gpu != "auto") return complain("--gpu '" + options.gpu + "' is none of: auto, soft", 2);
-    if (!real_gpu_present(&why_not))
-      return complain(why_not + "; --gpu soft profiles the program on the software GPU", 2);
-    return complain(
-        "profiling a real GPU needs the CUPTI collector, which this release does not have; --gpu soft "
-        "profiles the program on the software GPU (its figures describe the modelled device)",
-        2);
-  }
+  if (options.gpu == "auto") return profile_real(options);
+  if (options.gpu != "soft") return complain("--gpu '" + options.gpu + "' is none of: auto, soft", 2);
   const Layout layout = find_layout();
   auto gpu = soft_description(layout);
   if (!gpu) return complain(gpu.error().text, 2);
@@ -367,15 +440,7 @@ int profile(const ProfileOptions& options) {
     return complain(*n_traces ? "the program ran no kernel to its end"
                               : "the program did not use the GPU, or was killed before it wrote its trace",
                     *status ? *status : kNothingLearnt);
-  profiles::classify_all(learnt, *gpu);
-  profiles::add_verdicts(learnt, traces);
-  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s", gpu->name.c_str(), *n_traces, learnt.kernels.size(),
-          top_kernels(learnt, options.top).c_str());
-  auto merged = profiles::merge_into_file(learnt, options.output, &*gpu);
-  if (!merged) return complain(merged.error().text, *status ? *status : kNothingLearnt);
-  fprintf(stderr, "written to %s\n", options.output.c_str());
-  if (options.install && install(options.output) != 0 && *status == 0) return kNothingLearnt;
-  return *status;
+  return finish(options, std::move(learnt), traces, &*gpu, *n_traces, *status);
 }
 
 }  // namespace tessera::cli

@@ -1,6 +1,7 @@
 // `tessera profile`: runs a program, learns what its kernels cost, prints the top of it and merges it into a
-// profile file (docs/profiles.md). On the software GPU the figures come from the traces of the program and
-// all its children. Main thread only; the program's exit status is passed on.
+// profile file (docs/profiles.md). The figures come from the traces of the software GPU, or from
+// CUPTI through libtessera_profile.so, of the program and all its children. Main thread only; the program's
+// exit status is passed on.
 #pragma once
 
 #include <string>
@@ -17,6 +18,7 @@ struct ProfileOptions {
   std::string output = "tessera-profile.json";  // merged into it if it exists
   std::string gpu = "auto";                     // auto: the machine's GPU; soft: the software GPU
   size_t top = 15;                              // kernels printed
+  bool metrics = false;                         // also count bytes and operations (real GPU)
   bool install = false;                         // also into the folder that tesserad reads
   std::vector<std::string> command;
 };
@@ -44,6 +46,10 @@ base::Status add_trace(const std::string& csv_path, const profiles::GpuDescripti
 // Every trace file in a folder; how many there were.
 base::Result<size_t> add_traces(const std::string& folder, const profiles::GpuDescription& gpu,
                                 const std::string& driver, profiles::Profile& out);
+
+// What the injected collector left in a folder: one file per process, merged; how many. Its notes go to
+// standard error.
+base::Result<size_t> add_collected(const std::string& folder, profiles::Profile& out);
 
 // The kernels with most time, as a table for people.
 std::string top_kernels(const profiles::Profile& profile, size_t n);

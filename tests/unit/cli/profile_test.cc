@@ -78,6 +78,32 @@ TEST_F(ProfileTrace, SumsUpKernelsByKey) {
   EXPECT_THAT(table, HasSubstr("8.00"));  // 5120 operations over 640 bytes
 }
 
+// What the injected library leaves: one file per process, notes of those that could not collect.
+TEST_F(ProfileTrace, ProcessesOfARealGpuAreMerged) {
+  Profile one;
+  profiles::KernelKey key;
+  key.kernel = "k";
+  key.gpu = "NVIDIA H100 80GB HBM3";
+  one.kernels[key].duration.add(1000, 3);
+  one.unknown_fields = R"({"activity": {"dropped": 1}})";
+  ASSERT_TRUE(profiles::save_profile(one, folder_ + "/collected-11.json").ok());
+  key.gpu = "NVIDIA L4";  // this process used another GPU
+  one.kernels[key].duration.add(500, 1);
+  ASSERT_TRUE(profiles::save_profile(one, folder_ + "/collected-12.json").ok());
+  write("note-13.txt", "another profiler is attached\n");
+  Profile out;
+  testing::internal::CaptureStderr();
+  auto n = add_collected(folder_, out);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("another profiler is attached"));
+  ASSERT_TRUE(n.ok()) << n.error().text;
+  EXPECT_EQ(*n, 2u);
+  ASSERT_EQ(out.kernels.size(), 2u);
+  EXPECT_EQ(out.kernels.begin()->second.duration.samples, 6u);
+  EXPECT_EQ(out.unknown_fields, "");
+  write("collected-14.json", "{");
+  EXPECT_FALSE(add_collected(folder_, out).ok());
+}
+
 TEST_F(ProfileTrace, BadTracesAreNamed) {
   const std::string shape = ",10,256,32,2048,100,64,0,0,512,0,0x0f,64,4,1,1024\n";
   const struct {

@@ -1,0 +1,267 @@
+// libtessera_profile.so: CUPTI loads it into a program (CUDA_INJECTION64_PATH) and calls InitializeInjection
+// at the first driver call. Observes kernels, copies, sets and graphs of every GPU that the process uses, and
+// writes collected-<pid>.json into $TESSERA_PROFILE_DIR: every two seconds and at exit, always whole files.
+// Children that execute inherit the variable and write their own; a fork that does not execute writes
+// nothing. Never prints, never ends the host: what is wrong goes into note-<pid>.txt, which `tessera profile`
+// shows.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/kernel_key.h"
+#include "kernels/image/image.h"
+#include "profiles/collector/collector.h"
+#include "profiles/collector/cupti_api.h"
+#include "profiles/collector/cupti_decode.h"
+#include "profiles/images.h"
+#include "profiles/profile_file.h"
+
+namespace tessera::profiles {
+namespace {
+
+constexpr size_t kBufferBytes = size_t(4) << 20, kAlignment = 8;
+constexpr uint64_t kWriteEveryNs = 2'000'000'000;
+constexpr size_t kMaxImageBytes = size_t(256) << 20;
+
+struct Driver {  // the real one, already in the process
+  decltype(&::cuDeviceGetName) name = nullptr;
+  decltype(&::cuDeviceGetAttribute) attribute = nullptr;
+  decltype(&::cuDriverGetVersion) version = nullptr;
+};
+
+struct State {  // leaked: CUPTI's threads may outlive main
+  CuptiApi cupti;
+  Driver driver;
+  std::string folder;
+  pid_t pid = 0;
+  std::mutex mutex;  // guards what follows
+  Collector collector;
+  std::map<std::string, uint64_t> image_of;  // kernel name -> image; 0: in several
+  std::map<const void*, uint64_t> loaded;    // module or library -> image
+  uint64_t written_ns = 0;
+};
+State* g_state = nullptr;
+
+void note(const State& state, const std::string& line) {
+  std::ofstream(state.folder + "/note-" + std::to_string(state.pid) + ".txt", std::ios::app) << line << "\n";
+}
+
+// Under the mutex.
+void write_out(State& state) {
+  if (getpid() != state.pid || state.collector.profile().kernels.empty()) return;
+  (void)save_profile(state.collector.with_totals(),
+                     state.folder + "/collected-" + std::to_string(state.pid) + ".json");
+  state.written_ns = base::now_ns();
+}
+
+void learn_device(State& state, uint32_t ordinal) {
+  DeviceFacts facts;
+  char name[128] = {};
+  int version = 0;
+  if (state.driver.name && state.driver.name(name, sizeof name - 1, CUdevice(ordinal)) == CUDA_SUCCESS)
+    facts.gpu = name;
+  if (state.driver.version && state.driver.version(&version) == CUDA_SUCCESS)
+    facts.driver = "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  facts.origin = Origin::kCupti;
+  const auto attribute = [&](CUdevice_attribute which) {
+    int value = 0;
+    if (state.driver.attribute) state.driver.attribute(&value, which, CUdevice(ordinal));
+    return uint32_t(value > 0 ? value : 0);
+  };
+  GpuDescription& g = facts.limits;
+  g.sm.count = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  g.sm.max_threads = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+  g.sm.max_blocks = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
+  g.sm.registers = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
+  g.sm.shared_bytes = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+  state.collector.device(ordinal, std::move(facts));
+}
+
+// ---- CUPTI calls back
+
+void CUPTIAPI buffer_wanted(uint8_t** buffer, size_t* bytes, size_t* most_records) {
+  *buffer = static_cast<uint8_t*>(aligned_alloc(kAlignment, kBufferBytes));
+  *bytes = *buffer ? kBufferBytes : 0;  // none: CUPTI drops records and says so
+  *most_records = 0;
+}
+
+void CUPTIAPI buffer_done(CUcontext context, uint32_t stream, uint8_t* buffer, size_t, size_t valid_bytes) {
+  State& state = *g_state;
+  const std::lock_guard lock(state.mutex);
+  for_each_activity(state.cupti.cuptiActivityGetNextRecord, buffer, valid_bytes, [&](Activity activity) {
+    if (activity.kind == ActivityKind::kKernel) {
+      if (!state.collector.knows(activity.device)) learn_device(state, activity.device);
+      const auto image = state.image_of.find(activity.name);
+      if (image != state.image_of.end()) activity.image_hash = image->second;
+    }
+    state.collector.add(activity);
+  });
+  size_t dropped = 0;
+  if (state.cupti.cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
+    state.collector.dropped(dropped);
+  free(buffer);
+  if (base::now_ns() - state.written_ns > kWriteEveryNs) write_out(state);
+}
+
+unsigned sm_of_device(const State& state) {
+  int major = 0, minor = 0;
+  if (!state.driver.attribute) return 0;
+  state.driver.attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+  state.driver.attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
+  return unsigned(major * 10 + minor);
+}
+
+// The hash that the preload library computes: of the entry that the driver takes.
+void image_loaded(State& state, const void* owner, const void* bytes) {
+  auto entries = bytes ? image::read_unsized(bytes, kMaxImageBytes)
+                       : base::Result<std::vector<image::Entry>>(base::error(base::Code::kInvalid, ""));
+  const image::Entry* chosen = entries ? image::choose(*entries, sm_of_device(state)) : nullptr;
+  const uint64_t hash = chosen ? base::fnv1a(chosen->payload.data(), chosen->payload.size()) : 0;
+  if (hash != 0)
+    for (const image::Entry& entry : *entries)
+      if (entry.kind == image::EntryKind::kPtx) {
+        keep_image(state.folder, hash,
+                   {reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size()});
+        break;
+      }
+  const std::lock_guard lock(state.mutex);
+  state.loaded[owner] = hash;
+}
+
+void kernel_looked_up(State& state, const void* owner, const char* name) {
+  const std::lock_guard lock(state.mutex);
+  const auto image = state.loaded.find(owner);
+  if (!name || image == state.loaded.end()) return;
+  const auto [at, is_new] = state.image_of.try_emplace(name, image->second);
+  if (!is_new && at->second != image->second) at->second = 0;
+}
+
+// How the parameters of these calls begin, as CUPTI hands them out (generated_cuda_meta.h does not compile
+// beside a cuda.h of version 13).
+struct LoadCall {
+  void* const* owner;  // CUmodule or CUlibrary, set by the call
+  const void* image;
+};
+struct LookUpCall {
+  void* const* found;
+  void* owner;
+  const char* name;
+};
+
+void CUPTIAPI driver_called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
+  const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+  if (call.callbackSite != CUPTI_API_EXIT || !call.functionReturnValue ||
+      *static_cast<const CUresult*>(call.functionReturnValue) != CUDA_SUCCESS)
+    return;
+  State& state = *g_state;
+  switch (id) {
+    case CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData:
+    case CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx:
+    case CUPTI_DRIVER_TRACE_CBID_cuModuleLoadFatBinary:
+    case CUPTI_DRIVER_TRACE_CBID_cuLibraryLoadData: {
+      const auto& p = *static_cast<const LoadCall*>(call.functionParams);
+      return image_loaded(state, *p.owner, p.image);
+    }
+    case CUPTI_DRIVER_TRACE_CBID_cuModuleGetFunction:
+    case CUPTI_DRIVER_TRACE_CBID_cuLibraryGetKernel: {
+      const auto& p = *static_cast<const LookUpCall*>(call.functionParams);
+      return kernel_looked_up(state, p.owner, p.name);
+    }
+    default:
+      return;
+  }
+}
+
+void at_exit() {
+  State& state = *g_state;
+  if (getpid() != state.pid) return;
+  state.cupti.cuptiActivityFlushAll(1);  // also what is not complete
+  const std::lock_guard lock(state.mutex);
+  write_out(state);
+}
+
+// ---- start
+
+Driver open_driver() {
+  Driver out;
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (!library) return out;
+  out.name = reinterpret_cast<decltype(out.name)>(dlsym(library, "cuDeviceGetName"));
+  out.attribute = reinterpret_cast<decltype(out.attribute)>(dlsym(library, "cuDeviceGetAttribute"));
+  out.version = reinterpret_cast<decltype(out.version)>(dlsym(library, "cuDriverGetVersion"));
+  return out;
+}
+
+std::string why(const CuptiApi& api, CUptiResult result) {
+  const char* text = nullptr;
+  api.cuptiGetResultString(result, &text);
+  return text ? text : "error " + std::to_string(int(result));
+}
+
+void start(State& state) {
+  std::string problem;
+  if (!open_cupti(&state.cupti, &problem)) return note(state, problem);
+  CUpti_SubscriberHandle subscriber = nullptr;
+  const CUptiResult subscribed = state.cupti.cuptiSubscribe(&subscriber, driver_called, nullptr);
+  if (subscribed == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
+    return note(state,
+                "another profiler is attached to this program and CUPTI serves one at a time: nothing was "
+                "collected here; run it without the other one");
+  if (subscribed != CUPTI_SUCCESS)
+    return note(state, "CUPTI does not start: " + why(state.cupti, subscribed) +
+                           "; nothing was collected (is there an NVIDIA driver of at least CUDA 13?)");
+  const CUpti_CallbackId calls[] = {
+      CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData,      CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx,
+      CUPTI_DRIVER_TRACE_CBID_cuModuleLoadFatBinary, CUPTI_DRIVER_TRACE_CBID_cuLibraryLoadData,
+      CUPTI_DRIVER_TRACE_CBID_cuModuleGetFunction,   CUPTI_DRIVER_TRACE_CBID_cuLibraryGetKernel};
+  for (CUpti_CallbackId id : calls)
+    state.cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+  CUptiResult result = state.cupti.cuptiActivityRegisterCallbacks(buffer_wanted, buffer_done);
+  if (result != CUPTI_SUCCESS)
+    return note(state, "CUPTI takes no activity buffers: " + why(state.cupti, result));
+  const struct {
+    CUpti_ActivityKind kind;
+    const char* what;
+  } kinds[] = {{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels"},
+               {CUPTI_ACTIVITY_KIND_MEMCPY, "copies"},
+               {CUPTI_ACTIVITY_KIND_MEMCPY2, "copies between GPUs"},
+               {CUPTI_ACTIVITY_KIND_MEMSET, "sets"}};
+  for (const auto& row : kinds)
+    if (result = state.cupti.cuptiActivityEnable(row.kind); result != CUPTI_SUCCESS)
+      note(state, std::string("no durations of ") + row.what + ": " + why(state.cupti, result));
+  // A graph traced as a whole hides its kernels: only by wish.
+  if (const char* graphs = getenv("TESSERA_PROFILE_GRAPHS"); graphs && *graphs == '1')
+    state.cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  if (const char* metrics = getenv("TESSERA_PROFILE_METRICS"); metrics && *metrics == '1')
+    note(state,
+         "bytes and operations are not counted by this release on a real GPU: classes stay unknown "
+         "unless measured by sensitivity");
+  atexit(at_exit);
+}
+
+}  // namespace
+}  // namespace tessera::profiles
+
+// Returns 1 in any case: 0 would make the driver fail the program's first call.
+extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) {
+  using namespace tessera::profiles;
+  const char* folder = getenv("TESSERA_PROFILE_DIR");
+  if (g_state || !folder || !*folder) return 1;
+  try {
+    g_state = new State;
+    g_state->folder = folder;
+    g_state->pid = getpid();
+    g_state->driver = open_driver();
+    start(*g_state);
+  } catch (...) {  // out of memory: the program runs unprofiled
+  }
+  return 1;
+}
