@@ -6,6 +6,7 @@
 #include "cli/demo/demo.h"
 #include "cli/exporter.h"
 #include "cli/profile.h"
+#include "cli/inspect.h"
 #include "cli/mps.h"
 #include "cli/ps.h"
 #include "cli/run.h"
@@ -65,6 +66,17 @@ int main(int argc, char** argv) {
   exporter->add_option("--socket", exporter_options.socket,
                        "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   exporter->callback([&] { status = cli::exporter(exporter_options); });
+
+  cli::InspectOptions inspect_options;
+  auto* inspect = app.add_subcommand("inspect", "What GPU code a file holds, which kernels can be cut, and why not");
+  inspect->add_option("file", inspect_options.file, "program, shared library, fat binary, cubin or PTX")
+      ->required();
+  inspect->add_option("--kernel", inspect_options.kernel, "only this one");
+  inspect->add_flag("--json", inspect_options.json, "as JSON");
+  inspect->add_flag("--emit-slice", inspect_options.emit_slice, "print the PTX with the cut variants");
+  inspect->add_flag("--allow-order-dependent", inspect_options.allow_order_dependent,
+                    "also kernels whose results depend on the order of blocks");
+  inspect->callback([&] { status = cli::inspect(inspect_options); });
 
   long stop_pid = 0;
   std::string stop_socket;

@@ -120,6 +120,7 @@ base::Result<Entry> read_cubin(Bytes elf) {
   // CUDA ELF ABI 8 (toolkit 13) keeps the SM number in bits 8..15 of e_flags, older ones in bits 0..7.
   entry.sm = entry.version_minor >= 8 ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff;
   entry.payload.assign(elf.begin(), elf.end());
+  entry.stored_bytes = elf.size();
   return entry;
 }
 

@@ -9,7 +9,7 @@ constexpr uint16_t kKindPtx = 1, kKindElf = 2;
 constexpr uint64_t kFlagArchSpecific = 0x100000;
 constexpr uint64_t kFlagFamilySpecific = 0x200000;
 constexpr uint64_t kFlagBinaryOptions = 0x1000000;
-constexpr uint64_t kFlagsCompressed = 0x2000 | 0x8000;
+constexpr uint64_t kFlagLz4 = 0x2000, kFlagZstd = 0x8000, kFlagsCompressed = kFlagLz4 | kFlagZstd;
 
 base::Error bad(const char* what) {
   return base::error(base::Code::kInvalid, std::string("fat binary: ") + what);
@@ -58,6 +58,8 @@ base::Status read_entry(Bytes bytes, std::vector<Entry>* entries, size_t* used) 
   entry.arch_specific = flags & kFlagArchSpecific;
   entry.family_specific = flags & kFlagFamilySpecific;
   entry.options = options(header, load<uint32_t>(bytes, 20), flags);
+  entry.stored_bytes = *used;
+  entry.compression = flags & kFlagZstd ? "zstd" : flags & kFlagLz4 ? "lz4" : "none";
   if (entry.kind == EntryKind::kOther) {  // LTO-IR and later kinds: kept as they are, nobody here reads them
     entry.payload.assign(payload.begin(), payload.end());
     entries->push_back(std::move(entry));

@@ -24,6 +24,8 @@ struct Entry {
   unsigned version_major = 0, version_minor = 0;  // PTX ISA (9.0) or ELF
   std::string options;                            // options record as text, "" if none
   std::vector<uint8_t> payload;                   // decompressed; PTX without trailing NULs
+  uint64_t stored_bytes = 0;                      // as it lies in the file
+  const char* compression = "none";               // none, lz4, zstd
 };
 
 // What a pointer given to cuModuleLoadData / cuLibraryLoadData / cuModuleLoadFatBinary points at. These calls
@@ -33,6 +35,11 @@ base::Result<std::vector<Entry>> read_unsized(const void* image, size_t max_byte
 
 // The same from a buffer of known length (file, fuzz target).
 base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes);
+
+// The parts of a file that can be read one after another, so that a large library needs no more memory than
+// its largest part: the containers of a fat binary or of a host program, or the whole of anything else. Views
+// into `bytes`; nothing is decompressed.
+base::Result<std::vector<std::span<const uint8_t>>> parts(std::span<const uint8_t> bytes);
 
 // The entry that a driver for compute capability `sm` (90 = 9.0) would use: newest matching cubin, else
 // newest PTX with target <= sm. nullptr if none.

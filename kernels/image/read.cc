@@ -40,7 +40,7 @@ size_t find_directive(std::string_view text, std::string_view name) {
 }
 
 // Several containers behind each other, as in .nv_fatbin; zeros between them are padding.
-base::Status read_containers(Bytes bytes, std::vector<Entry>* entries) {
+base::Status split_containers(Bytes bytes, std::vector<Bytes>* found) {
   while (bytes.size() >= kContainerHeaderBytes) {
     if (load<uint32_t>(bytes, 0) != kContainerMagic) {
       if (std::any_of(bytes.begin(), bytes.begin() + 8, [](uint8_t b) { return b != 0; })) {
@@ -49,11 +49,12 @@ base::Status read_containers(Bytes bytes, std::vector<Entry>* entries) {
       bytes = bytes.subspan(8);
       continue;
     }
-    size_t used = 0;
-    base::Status status = read_container(bytes, entries, &used);
-    if (!status.ok()) {
-      return status;
+    const uint64_t head = load<uint16_t>(bytes, 6), body = load<uint64_t>(bytes, 8);
+    if (head < kContainerHeaderBytes || !inside(head, body, bytes.size())) {
+      return bad("the container is longer than the image");
     }
+    size_t used = head + body;
+    found->push_back(bytes.first(used));
     used = std::min((used + 7) & ~size_t{7}, bytes.size());
     bytes = bytes.subspan(used);
   }
@@ -163,48 +164,72 @@ Entry read_ptx(Bytes bytes) {
     entry.family_specific = rest.starts_with("f");
   }
   entry.payload.assign(bytes.begin(), bytes.end());
+  entry.stored_bytes = bytes.size();
   while (!entry.payload.empty() && entry.payload.back() == 0) {
     entry.payload.pop_back();
   }
   return entry;
 }
 
+base::Result<std::vector<std::span<const uint8_t>>> parts(std::span<const uint8_t> bytes) {
+  std::vector<Bytes> found;
+  const uint32_t magic = bytes.size() >= 4 ? load<uint32_t>(bytes, 0) : 0;
+  std::vector<Bytes> sections;
+  if (magic == kContainerMagic) {
+    sections.push_back(bytes);
+  } else if (magic == kElfMagic && !is_cubin(bytes)) {
+    sections = fatbin_sections(bytes);
+  } else {
+    found.push_back(bytes);
+    return found;
+  }
+  for (Bytes section : sections) {
+    base::Status status = split_containers(section, &found);
+    if (!status.ok()) {
+      return status.error();
+    }
+  }
+  if (found.empty()) {
+    return base::error(base::Code::kNotFound, "the ELF file holds no GPU code");
+  }
+  return found;
+}
+
 base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes) {
   std::vector<Entry> entries;
-  if (bytes.size() >= 4) {
-    const auto magic = load<uint32_t>(bytes, 0);
-    if (magic == kContainerMagic) {
-      base::Status status = read_containers(bytes, &entries);
-      return status.ok() ? base::Result<std::vector<Entry>>(std::move(entries)) : status.error();
+  const uint32_t magic = bytes.size() >= 4 ? load<uint32_t>(bytes, 0) : 0;
+  if (magic == kWrapperMagic) {
+    return base::error(base::Code::kUnsupported,
+                       "a fat-binary wrapper holds pointers and means nothing outside its process");
+  }
+  if (magic == kElfMagic && is_cubin(bytes)) {
+    auto size = elf_size({bytes.data(), bytes.size(), false});
+    if (!size.ok()) {
+      return size.error();
     }
-    if (magic == kElfMagic) {
-      if (is_cubin(bytes)) {
-        auto size = elf_size({bytes.data(), bytes.size(), false});
-        if (!size.ok()) {
-          return size.error();
-        }
-        auto entry = read_cubin(bytes.first(*size));
-        if (!entry.ok()) {
-          return entry.error();
-        }
-        entries.push_back(std::move(*entry));
-        return entries;
-      }
-      for (Bytes section : fatbin_sections(bytes)) {
-        base::Status status = read_containers(section, &entries);
-        if (!status.ok()) {
-          return status.error();
-        }
-      }
-      if (entries.empty()) {
-        return base::error(base::Code::kNotFound, "the ELF file holds no GPU code");
-      }
-      return entries;
+    auto entry = read_cubin(bytes.first(*size));
+    if (!entry.ok()) {
+      return entry.error();
     }
-    if (magic == kWrapperMagic) {
-      return base::error(base::Code::kUnsupported,
-                         "a fat-binary wrapper holds pointers and means nothing outside its process");
+    entries.push_back(std::move(*entry));
+    return entries;
+  }
+  if (magic == kElfMagic || magic == kContainerMagic) {
+    auto containers = parts(bytes);
+    if (!containers.ok()) {
+      return containers.error();
     }
+    for (Bytes container : *containers) {
+      size_t used = 0;
+      base::Status status = read_container(container, &entries, &used);
+      if (!status.ok()) {
+        return status.error();
+      }
+    }
+    if (entries.empty()) {
+      return base::error(base::Code::kNotFound, "the file holds no GPU code");
+    }
+    return entries;
   }
   Bytes text = bytes;
   while (!text.empty() && text.back() == 0) {

@@ -1,0 +1,267 @@
+#include "cli/inspect.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/scoped_fd.h"
+#include "kernels/ptx/parser.h"
+#include "kernels/ptx/printer.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kKinds[] = {"ptx", "cubin", "other"};
+
+// Where PTX lines come from: .file gives names, .loc the line of what follows it.
+class SourceLines {
+ public:
+  explicit SourceLines(const ptx::Module& module) {
+    for (const ptx::Item& item : module.items) {
+      if (item.kind == ptx::Item::Kind::kRaw) file(item.text);
+      here_ = {0, 0};
+      if (item.kind == ptx::Item::Kind::kFunction) walk(item.function->body);
+    }
+  }
+  // "name:line" of what stands at that PTX line; "" = not said.
+  std::string at(uint32_t ptx_line) const {
+    auto found = starts_.find(ptx_line);
+    if (found == starts_.end()) return "";
+    const auto& [file, line] = found->second;
+    auto name = files_.find(file);
+    return name == files_.end() ? "" : name->second + ":" + std::to_string(line);
+  }
+
+ private:
+  void file(std::string_view text) {  // .file 1 "name" ...
+    const size_t open = text.find('"'), close = text.find('"', open + 1);
+    unsigned number = 0;
+    if (!text.starts_with(".file") || close == std::string_view::npos) return;
+    const size_t digit = text.find_first_of("0123456789");
+    if (digit > open) return;
+    std::from_chars(text.data() + digit, text.data() + open, number);
+    files_[number] = text.substr(open + 1, close - open - 1);
+  }
+  void walk(const std::vector<ptx::Statement>& body) {
+    for (const ptx::Statement& s : body) {
+      if (s.kind == ptx::Statement::Kind::kScope) walk(s.scope);
+      if (s.kind == ptx::Statement::Kind::kLoc) {  // .loc FILE LINE COLUMN
+        const size_t digit = s.text.find_first_of("0123456789");
+        if (digit == std::string_view::npos) continue;
+        const char* end = s.text.data() + s.text.size();
+        auto [rest, failed] = std::from_chars(s.text.data() + digit, end, here_.first);
+        while (rest < end && *rest == ' ') ++rest;
+        std::from_chars(rest, end, here_.second);
+      }
+      if (s.kind == ptx::Statement::Kind::kInstruction && s.instruction.at.line != 0 && here_.second != 0)
+        starts_[s.instruction.at.line] = here_;
+    }
+  }
+  std::map<unsigned, std::string> files_;
+  std::map<uint32_t, std::pair<unsigned, unsigned>> starts_;  // PTX line -> file, line
+  std::pair<unsigned, unsigned> here_ = {0, 0};
+};
+
+// "line 12: ..." of the slicer's details.
+uint32_t line_of(const std::string& detail) {
+  uint32_t line = 0;
+  if (detail.starts_with("line ")) std::from_chars(detail.data() + 5, detail.data() + detail.size(), line);
+  return line;
+}
+
+void look_into_ptx(const InspectOptions& options, InspectedEntry* out) {
+  const auto& payload = out->entry.payload;
+  auto module = ptx::parse({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  if (!module.ok()) {
+    out->problem = module.error().text;
+    return;
+  }
+  slice::Options rules;
+  rules.allow_order_dependent = options.allow_order_dependent;
+  const SourceLines lines(*module);
+  for (slice::KernelReport& report : slice::analyse(*module, rules)) {
+    if (!options.kernel.empty() && report.kernel != options.kernel) continue;
+    InspectedKernel k;
+    k.source = lines.at(line_of(report.verdict.detail));
+    const std::string name = report.kernel;
+    k.stability = slice::bit_stable_when_recompiled(*module, name);
+    k.own_state = !slice::module_state(*module, name).none();
+    k.report = std::move(report);
+    out->kernels.push_back(std::move(k));
+  }
+  if (!options.emit_slice) return;
+  slice::add_variants(*module, rules);
+  const std::string text = ptx::print(*module);
+  fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void look_into_cubin(const InspectOptions& options, InspectedEntry* out) {
+  auto kernels = image::cubin_kernels(out->entry);
+  if (!kernels.ok()) {
+    out->problem = kernels.error().text;
+    return;
+  }
+  for (image::CubinKernel& k : *kernels)
+    if (options.kernel.empty() || k.name == options.kernel) out->cubin_kernels.push_back(std::move(k));
+}
+
+std::string target(const image::Entry& e) {
+  return "sm_" + std::to_string(e.sm) + (e.arch_specific ? "a" : e.family_specific ? "f" : "");
+}
+
+json as_json(const InspectedEntry& e) {
+  json out = {
+      {"part", e.part},
+      {"kind", kKinds[size_t(e.entry.kind)]},
+      {"target", target(e.entry)},
+      {"version", std::to_string(e.entry.version_major) + "." + std::to_string(e.entry.version_minor)},
+      {"compression", e.entry.compression},
+      {"stored_bytes", e.entry.stored_bytes},
+      {"bytes", e.bytes}};
+  if (!e.entry.options.empty()) out["options"] = e.entry.options;
+  if (!e.problem.empty()) out["problem"] = e.problem;
+  for (const InspectedKernel& k : e.kernels) {
+    json row = {{"name", k.report.kernel},
+                {"can_be_cut", k.report.verdict.may_cut()},
+                {"param_bytes", k.report.param_bytes},
+                {"order_dependent", k.report.order_dependent},
+                {"bit_stable_when_recompiled", k.stability.stable()},
+                {"uses_module_state", k.own_state}};
+    if (!k.report.verdict.may_cut()) {
+      row["refusal"] = slice::refusal_name(k.report.verdict.refusal);
+      row["because"] = k.report.verdict.detail;
+    }
+    if (!k.source.empty()) row["source"] = k.source;
+    if (!k.stability.stable()) row["unstable_because"] = k.stability.detail;
+    out["kernels"].push_back(std::move(row));
+  }
+  for (const image::CubinKernel& k : e.cubin_kernels) {
+    json row = {{"name", k.name},
+                {"registers", k.registers},
+                {"shared_bytes", k.shared_bytes},
+                {"code_bytes", k.code_bytes},
+                {"param_bytes", k.param_bytes},
+                {"barriers", k.barriers},
+                {"max_threads", k.max_threads},
+                {"cluster", k.cluster},
+                {"unknown_attributes", k.unknown_attributes}};
+    for (const image::CubinParameter& p : k.parameters)
+      row["parameters"].push_back({{"offset", p.offset}, {"bytes", p.bytes}});
+    out["kernels"].push_back(std::move(row));
+  }
+  return out;
+}
+
+void print(const InspectedEntry& e) {
+  printf("%s %s %u.%u, %llu bytes", kKinds[size_t(e.entry.kind)], target(e.entry).c_str(),
+         e.entry.version_major, e.entry.version_minor, static_cast<unsigned long long>(e.bytes));
+  if (strcmp(e.entry.compression, "none") != 0)
+    printf(" (%s, %llu stored)", e.entry.compression, static_cast<unsigned long long>(e.entry.stored_bytes));
+  puts("");
+  if (!e.problem.empty()) printf("  cannot be looked into: %s\n", e.problem.c_str());
+  for (const InspectedKernel& k : e.kernels) {
+    const slice::Verdict& v = k.report.verdict;
+    printf("  %s: %s\n", k.report.kernel.c_str(), v.may_cut() ? "can be cut" : "cannot be cut");
+    if (!v.may_cut()) {
+      printf("    %s: %s\n", slice::refusal_name(v.refusal), slice::refusal_text(v.refusal));
+      printf("    %s%s%s\n", v.detail.c_str(), k.source.empty() ? "" : "  at ", k.source.c_str());
+    } else if (!k.stability.stable() || k.own_state) {
+      printf("    beside machine code: no, %s\n",
+             k.own_state
+                 ? "it uses state of its module"
+                 : (std::string(slice::instability_text(k.stability.reason)) + ": " + k.stability.detail)
+                       .c_str());
+    }
+  }
+  for (const image::CubinKernel& k : e.cubin_kernels)
+    printf("  %s: %u registers, %llu bytes shared, %u bytes of parameters%s\n", k.name.c_str(), k.registers,
+           static_cast<unsigned long long>(k.shared_bytes), k.param_bytes, k.cluster ? ", clusters" : "");
+}
+
+}  // namespace
+
+base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
+                           const std::function<void(const InspectedEntry&)>& each,
+                           const std::function<void(double)>& progress) {
+  auto parts = image::parts(bytes);
+  if (!parts.ok()) return parts.error();
+  for (size_t i = 0; i < parts->size(); ++i) {
+    if (progress) progress(double(i) / double(parts->size()));
+    auto entries = image::read((*parts)[i]);
+    // One broken part of many is said; a file that is nothing else is an error.
+    if (!entries.ok() && parts->size() == 1) return entries.error();
+    if (!entries.ok() && entries.error().code == base::Code::kNotFound) continue;  // an empty container
+    if (!entries.ok()) {
+      InspectedEntry broken;
+      broken.part = i;
+      broken.problem = entries.error().text;
+      each(broken);
+      continue;
+    }
+    for (image::Entry& entry : *entries) {
+      InspectedEntry e;
+      e.part = i;
+      e.entry = std::move(entry);
+      e.bytes = e.entry.payload.size();
+      if (e.entry.kind == image::EntryKind::kPtx) look_into_ptx(options, &e);
+      if (e.entry.kind == image::EntryKind::kCubin) look_into_cubin(options, &e);
+      e.entry.payload = {};
+      each(e);
+    }
+  }
+  if (progress) progress(1);
+  return base::ok();
+}
+
+int inspect(const InspectOptions& options) {
+  const auto fail = [&](const std::string& why) {
+    fprintf(stderr, "tessera inspect: %s: %s\n", options.file.c_str(), why.c_str());
+    return 1;
+  };
+  const base::ScopedFd fd(open(options.file.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat st;
+  if (!fd.valid() || fstat(fd.get(), &st) != 0) return fail(strerror(errno));
+  if (!S_ISREG(st.st_mode) || st.st_size == 0) return fail("not a file with anything in it");
+  const size_t size = size_t(st.st_size);
+  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (memory == MAP_FAILED) return fail(strerror(errno));
+  const bool shows_progress = size > (64u << 20) && isatty(2);
+  const auto progress = [&](double share) {
+    if (shows_progress) fprintf(stderr, "\r%3.0f %%%s", share * 100, share >= 1 ? "\n" : "");
+  };
+  size_t n_kernels = 0, n_cut = 0, n_found = 0;
+  json entries = json::array();
+  const base::Status done = inspect_bytes(
+      {static_cast<const uint8_t*>(memory), size}, options,
+      [&](const InspectedEntry& e) {
+        n_kernels += e.kernels.size();
+        n_found += e.kernels.size() + e.cubin_kernels.size();
+        for (const InspectedKernel& k : e.kernels) n_cut += k.report.verdict.may_cut();
+        if (options.emit_slice) return;
+        if (options.json)
+          entries.push_back(as_json(e));
+        else if (options.kernel.empty() || !e.kernels.empty() || !e.cubin_kernels.empty())
+          print(e);
+      },
+      progress);
+  munmap(memory, size);
+  if (!done.ok()) return fail(done.error().text);
+  if (!options.kernel.empty() && n_found == 0) return fail("no kernel '" + options.kernel + "' in it");
+  if (options.json)
+    puts(json({{"file", options.file}, {"entries", entries}}).dump(2).c_str());
+  else if (!options.emit_slice)
+    printf("%zu kernels as PTX, %zu of them can be cut\n", n_kernels, n_cut);
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,49 @@
+// `tessera inspect`: what GPU code a file holds, which kernels can be cut into slices, which not and why.
+// Works on programs, shared libraries, fat binaries, cubins and PTX; large files are read part by part.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/image/cubin.h"
+#include "kernels/slice/slice.h"
+#include "kernels/slice/stability.h"
+
+namespace tessera::cli {
+
+struct InspectOptions {
+  std::string file;
+  std::string kernel;  // only this one; "" = all
+  bool json = false;
+  bool emit_slice = false;             // print the PTX with variants instead
+  bool allow_order_dependent = false;  // as the run-time option
+};
+
+struct InspectedKernel {  // of PTX
+  slice::KernelReport report;
+  std::string source;  // "file.cu:12" of the instruction that refuses, if the PTX has line information
+  slice::BitStability stability;
+  bool own_state = false;  // uses state of its module: a copy elsewhere would have its own
+};
+
+struct InspectedEntry {
+  size_t part = 0;      // container in the file
+  image::Entry entry;   // without its payload
+  uint64_t bytes = 0;   // decompressed
+  std::string problem;  // why it could not be looked into; "" = it could
+  std::vector<InspectedKernel> kernels;
+  std::vector<image::CubinKernel> cubin_kernels;
+};
+
+// Calls `each` for every entry, in the order of the file; `progress` with the share done. An error: the file
+// holds nothing that can be read.
+base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
+                           const std::function<void(const InspectedEntry&)>& each,
+                           const std::function<void(double)>& progress = {});
+
+int inspect(const InspectOptions& options);  // exit status
+
+}  // namespace tessera::cli

@@ -1,0 +1,98 @@
+#include "cli/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+namespace tessera::cli {
+namespace {
+
+std::string fixture(const std::string& name) {
+  std::ifstream in(std::string(FIXTURES) + "/" + name, std::ios::binary);
+  EXPECT_TRUE(in) << name;
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::vector<InspectedEntry> entries(const std::string& bytes, const InspectOptions& options = {}) {
+  std::vector<InspectedEntry> out;
+  const base::Status done = inspect_bytes({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()},
+                                          options, [&](const InspectedEntry& e) { out.push_back(e); });
+  EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().text);
+  return out;
+}
+
+TEST(Inspect, FatBinaryHasBothFormsOfEachKernel) {
+  const auto all = entries(fixture("size.fatbin"));
+  ASSERT_EQ(all.size(), 2u);
+  const InspectedEntry &cubin = all[0], &ptx = all[1];
+  EXPECT_EQ(cubin.entry.kind, image::EntryKind::kCubin);
+  EXPECT_STREQ(ptx.entry.compression, "zstd");
+  EXPECT_GT(ptx.bytes, ptx.entry.stored_bytes);
+  EXPECT_EQ(cubin.cubin_kernels.size(), ptx.kernels.size());
+  for (const InspectedKernel& k : ptx.kernels) {
+    EXPECT_EQ(k.report.kernel.starts_with("accepted_"),
+              k.report.verdict.may_cut() || k.report.kernel == "accepted_count")
+        << k.report.kernel;
+    // It reads __constant__ coefficients.
+    if (k.report.kernel == "accepted_add") {
+      EXPECT_TRUE(k.own_state);
+    }
+  }
+}
+
+TEST(Inspect, RefusalsNameTheLineOfTheSource) {
+  std::map<std::string, std::string> source;
+  const auto all = entries(fixture("kernels_debug.ptx"));
+  for (const InspectedKernel& k : all[0].kernels)
+    source[k.report.kernel] = k.source;
+  EXPECT_NE(source["refused_spin"].find("kernels.cu:"), std::string::npos) << source["refused_spin"];
+}
+
+TEST(Inspect, OnlyTheKernelThatWasNamed) {
+  const auto all = entries(fixture("size.fatbin"), {.kernel = "accepted_half"});
+  ASSERT_EQ(all[0].cubin_kernels.size(), 1u);
+  ASSERT_EQ(all[1].kernels.size(), 1u);
+  EXPECT_EQ(all[1].kernels[0].report.kernel, "accepted_half");
+}
+
+std::string output(const std::string& arguments, int* status) {
+  std::string text;
+  FILE* in = popen((std::string(TESSERA_BIN) + " inspect " + arguments + " 2>&1").c_str(), "r");
+  char buffer[4096];
+  while (size_t n = fread(buffer, 1, sizeof buffer, in)) text.append(buffer, n);
+  *status = pclose(in);
+  return text;
+}
+
+TEST(Inspect, WhatCannotBeReadIsSaid) {
+  int status = 0;
+  EXPECT_NE(output("/bin/sh", &status).find("holds no GPU code"), std::string::npos);
+  EXPECT_NE(status, 0);
+  EXPECT_NE(output("/no/such/file", &status).find("No such file"), std::string::npos);
+  EXPECT_NE(output(FIXTURES "/size.fatbin --kernel nobody", &status).find("no kernel 'nobody'"),
+            std::string::npos);
+  EXPECT_NE(status, 0);
+  std::string cut = fixture("size.fatbin");
+  cut.resize(cut.size() / 2);
+  EXPECT_FALSE(inspect_bytes({reinterpret_cast<const uint8_t*>(cut.data()), cut.size()}, {},
+                             [](const InspectedEntry&) {})
+                   .ok());
+}
+
+TEST(Inspect, EmitsTheVariantAndReadsPrograms) {
+  int status = 0;
+  const std::string ptx = output(FIXTURES "/kernels.ptx --emit-slice", &status);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(ptx.find("accepted_half__tessera_slice("), std::string::npos);
+  EXPECT_EQ(ptx.find("refused_spin__tessera_slice("), std::string::npos);
+  const std::string program = output(TESSERA_TRAINER, &status);
+  EXPECT_NE(program.find("gemm"), std::string::npos) << program;
+  EXPECT_NE(program.find("can be cut"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::cli
