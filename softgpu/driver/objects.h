@@ -105,11 +105,17 @@ struct Module {
   std::map<std::string, std::shared_ptr<Function>> functions;
 };
 
+struct LegacyLaunch {  // set one by one (legacy_api.cc)
+  std::array<uint32_t, 3> block{1, 1, 1};
+  uint32_t shared_bytes = 0;
+  std::vector<uint8_t> params;
+};
 struct Function {
   std::shared_ptr<Module> module;
   const exec::Kernel* kernel = nullptr;
   const exec::KernelInfo* info = nullptr;
   uint64_t cost_seed = 0;                  // hash of image and kernel name
+  LegacyLaunch legacy;                     // guarded by Module::mutex
   std::atomic<int> max_dynamic_shared{0};  // bytes; opt-in limit, see attributes
   std::atomic<int> carveout{-1};           // preferred shared memory, per cent
   std::atomic<int> cluster_policy{0}, non_portable_cluster{0};
@@ -326,6 +332,7 @@ struct Context : std::enable_shared_from_this<Context> {
   std::shared_ptr<GreenContext> green;  // this is the face of one; work goes to its base
   std::atomic<unsigned> flags{0};
   std::atomic<bool> destroyed{false};
+  std::atomic<unsigned> usage{1};  // cuCtxAttach
   // Functional clock: bodies see a fault at once and do nothing more. Modelled clock: callers see it when the
   // faulty operation is complete.
   std::atomic<int> poisoned{0};

@@ -370,5 +370,33 @@ TEST_F(LaunchApi, RunningKernelEndsWithItsContext) {
   context = nullptr;
 }
 
+// The way of before CUDA 4.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+TEST_F(Cuda, LaunchesWithArgumentsSetOneByOne) {
+  const CUfunction fill = function("fill");
+  CUdeviceptr p = alloc(256);
+  EXPECT_CU(cuMemsetD32(p, 0, 64));
+  EXPECT_CU(cuFuncSetBlockShape(fill, 32, 1, 1));
+  EXPECT_CU(cuParamSetv(fill, 0, &p, sizeof p));
+  EXPECT_CU(cuParamSeti(fill, 8, 6));
+  EXPECT_CU(cuParamSeti(fill, 12, 64));
+  EXPECT_CU(cuParamSetSize(fill, 16));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuParamSeti(fill, 14, 1));
+  EXPECT_CU(cuLaunchGrid(fill, 2, 1));
+  EXPECT_EQ(read(p, 64), std::vector<uint32_t>(64, 6));
+  EXPECT_CU(cuParamSeti(fill, 8, 7));
+  EXPECT_CU(cuLaunch(fill));
+  EXPECT_EQ(read(p, 33)[31], 7u);
+  EXPECT_EQ(read(p, 33)[32], 6u);
+  CUcontext same = nullptr;
+  EXPECT_CU(cuCtxAttach(&same, 0));
+  EXPECT_EQ(same, context);
+  EXPECT_CU(cuCtxDetach(context));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_CU(cuCtxDetach(context));  // the last one
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
+  context = nullptr;
+}
+
 }  // namespace
 }  // namespace softgpu_driver_test
