@@ -1,7 +1,5 @@
 #include "scheduler_daemon/config/config.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/toml.h"
 #include "base/units.h"
 
 namespace tessera::config {
@@ -129,6 +128,9 @@ class Reader {
   void fail(const toml::source_region& where, const std::string& what) {
     mistakes_[{where.begin.line, where.begin.column}] = what;
   }
+  void fail(const base::TextPlace& where, const std::string& what) {
+    mistakes_[{uint32_t(where.line), uint32_t(where.column)}] = what;
+  }
 
   // In the order of the file: toml++ iterates its tables by name.
   void finish() {
@@ -211,9 +213,10 @@ Parsed parse_config(const std::string& text, const std::string& file_name, const
   Parsed parsed;
   parsed.config = initial;
   Reader reader(file_name, &parsed);
+  const auto odd = base::first_outside_ascii(text);
+  if (odd) reader.fail(*odd, "only ASCII characters may be used, also in comments");
   try {
-    toml::table root = toml::parse(text, file_name);
-    reader.read(root);
+    if (!odd) reader.read(toml::parse(text, file_name));
   } catch (const toml::parse_error& e) {
     reader.fail(e.source(), std::string(e.description()) + "; see https://toml.io for the syntax");
   }

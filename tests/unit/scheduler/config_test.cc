@@ -102,6 +102,12 @@ TEST(Config, SyntaxErrorsAndWrongShapesAreErrorsToo) {
   EXPECT_THAT(parse_config("[policy]\nguard_us = 1.5\n", "f").errors, ElementsAre(HasSubstr("whole number")));
 }
 
+TEST(Config, CharactersOutsideAsciiAreRefusedWithTheirPlace) {
+  EXPECT_THAT(parse_config("[policy]\nn\xc3\xa4me = \"none\"\n", "f").errors,
+              ElementsAre(AllOf(HasSubstr("f:2:2: "), HasSubstr("ASCII"))));
+  EXPECT_THAT(parse_config("[)a]\n", "f").errors, ElementsAre(HasSubstr("f:1:")));
+}
+
 TEST(Config, LimitsByControlGroup) {
   Parsed p = parse_config("[[priority.limit]]\ncgroup = \"/system.slice/serve-*.service\"\nmax = 6\n", "f");
   EXPECT_TRUE(p.errors.empty());
