@@ -19,15 +19,17 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   uint32_t resource_class = 0;  // abi::ResourceClass, 0 = unknown
   void* owner = nullptr;        // CUmodule or CUlibrary
   bool owner_is_library = false;
-  bool sibling = false;  // the variant lives in a module of its own (interpose/track/sibling.h), once compiled
-  std::atomic<uint32_t> sibling_state{0};            // track::SiblingState
+  bool sibling =
+      false;  // the variant lives in a module of its own (interpose/track/sibling.h), once compiled
+  std::atomic<uint32_t> sibling_state{0};           // track::SiblingState
   std::atomic<CUcontext> sibling_context{nullptr};  // the one that it was compiled in
-  std::atomic<CUfunction> variant{nullptr};  // handle, resolved at the first cut; kNoVariant = failed
-  std::atomic<uint32_t> blocks_per_sm{0};    // occupancy of the variant as first launched; 0 = not known
+  std::atomic<CUfunction> variant{nullptr};         // handle, resolved at the first cut; kNoVariant = failed
+  std::atomic<uint32_t> blocks_per_sm{0};  // occupancy of the variant as first launched; 0 = not known
   // What the program sets on the original, the variant gets before its next launch; per context.
-  std::atomic<CUcontext> mirrored_context{nullptr};             // where the variant was made equal
-  std::atomic<uint32_t> attributes{0}, mirrored{0};             // changes made; of those the variant has
-  std::atomic<uint64_t> proven_shapes[8] = {};  // of launches whose slices all ended (interpose/slice/trial.h)
+  std::atomic<CUcontext> mirrored_context{nullptr};  // where the variant was made equal
+  std::atomic<uint32_t> attributes{0}, mirrored{0};  // changes made; of those the variant has
+  std::atomic<uint64_t> proven_shapes[8] =
+      {};  // of launches whose slices all ended (interpose/slice/trial.h)
   std::atomic<uint32_t> cache_config{0}, shared_mem_config{0};  // 1 + what was set; these cannot be asked
 };
 

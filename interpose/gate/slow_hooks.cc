@@ -1,6 +1,6 @@
-// Hooks of slow calls: life of contexts and streams, captures, graphs (those of images: interpose/track). They
-// keep interpose/track's books around the driver's own call, whose result is always what the program gets.
-// Not part of the hot path.
+// Hooks of slow calls: life of contexts and streams, captures, graphs (those of images: interpose/track).
+// They keep interpose/track's books around the driver's own call, whose result is always what the program
+// gets. Not part of the hot path.
 #include "base/errno_guard.h"
 #include "interpose/entry/hooks.h"
 #include "interpose/gate/pulse.h"

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
@@ -42,7 +43,7 @@ struct Sibling {
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards all below; not held in the driver
 pthread_cond_t g_changed = PTHREAD_COND_INITIALIZER;
-Job g_queue[kMaxSiblings];  // g_queued of them, oldest first
+constinit Job* g_queue[kMaxSiblings] = {};  // g_queued of them, oldest first; owned
 constinit uint32_t g_queued = 0;
 constinit Sibling g_siblings[kMaxSiblings] = {};
 constinit uint32_t g_alive = 0;
@@ -161,7 +162,7 @@ bool may_enter() {
 }
 
 // One job, from the queue to its end. Called with the lock, returns with it.
-void work(Job job) {
+void work(const Job& job) {
   KernelRecord& kernel = *job.kernel;
   g_current = job.kernel;
   g_current_context = job.context;
@@ -207,10 +208,10 @@ void* sibling_main(void*) {
   const Lock lock;
   for (;;) {
     while (g_queued == 0 || g_stopped) wait_changed();
-    Job job = std::move(g_queue[0]);
-    for (uint32_t i = 1; i < g_queued; i++) g_queue[i - 1] = std::move(g_queue[i]);
-    g_queue[--g_queued] = {};
-    work(std::move(job));
+    const std::unique_ptr<Job> job(g_queue[0]);
+    for (uint32_t i = 1; i < g_queued; i++) g_queue[i - 1] = g_queue[i];
+    g_queued--;
+    work(*job);
   }
 }
 
@@ -245,14 +246,14 @@ template <class Gone>
 void cancel(Gone&& gone) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < g_queued; i++) {
-    if (gone(*g_queue[i].kernel, g_queue[i].context)) {
-      g_queue[i].kernel->sibling_state.store(kSiblingNone, kRelaxed);
+    if (gone(*g_queue[i]->kernel, g_queue[i]->context)) {
+      g_queue[i]->kernel->sibling_state.store(kSiblingNone, kRelaxed);
+      delete g_queue[i];
       continue;
     }
-    if (kept != i) g_queue[kept] = std::move(g_queue[i]);
-    kept++;
+    g_queue[kept++] = g_queue[i];
   }
-  while (g_queued > kept) g_queue[--g_queued] = {};
+  g_queued = kept;
   if (g_current && gone(*g_current, g_current_context)) g_cancelled = true;
 }
 
@@ -273,11 +274,13 @@ void sibling_wanted(KernelRecord& kernel, std::shared_ptr<const SiblingSource> s
   uint32_t none = kSiblingNone;
   if (!kernel.sibling_state.compare_exchange_strong(none, kSiblingAsked, kRelaxed)) return;
   const Lock lock;
-  if (!source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped || !start()) {
+  auto* job = new (std::nothrow) Job{&kernel, source, context};
+  if (!job || !source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped || !start()) {
     refuse(kernel, source ? reasons::kSiblingLimit : reasons::kNoSource);
+    delete job;
     return;
   }
-  g_queue[g_queued++] = {&kernel, std::move(source), context};
+  g_queue[g_queued++] = job;
   pthread_cond_broadcast(&g_changed);
 }
 
