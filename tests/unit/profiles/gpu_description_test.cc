@@ -135,5 +135,22 @@ TEST(GpuDescription, MissingFileSaysWhatToSet) {
   EXPECT_THAT(gpu.error().text, HasSubstr("TESSERA_SOFTGPU_GPU"));
 }
 
+// Data sheet, white paper, measured, awaits hardware, chosen: a figure without a source is a rumour.
+TEST(GpuDescriptions, EveryFigureSaysWhereItIsFrom) {
+  for (const char* name : {"h200", "h100", "a100", "l4", "rtx4090", "test4"}) {
+    std::ifstream file(std::string(TESSERA_SOURCE_DIR "/profiles/gpus/") + name + ".toml");
+    std::string section;
+    int figures = 0;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("[")) section = line;
+      if (section.empty() || line.find(" = ") == line.npos || line.starts_with("#")) continue;
+      ++figures;
+      const size_t comment = line.find('#');
+      EXPECT_TRUE(comment != line.npos && comment + 2 < line.size()) << name << ": " << line;
+    }
+    EXPECT_GT(figures, 25) << name;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::profiles
