@@ -4,7 +4,7 @@
 set -euo pipefail
 
 if [[ "${1:-}" == "--help" ]]; then
-  echo "usage: scripts/setup.sh    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
+  echo "usage: scripts/setup.sh [--bench]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
   exit 0
 fi
 
@@ -13,6 +13,11 @@ packages=(
   libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libzstd-dev liblz4-dev prometheus-cpp-dev
 )
+
+# Only scripts/bench.sh compares with PoCL; nothing else needs OpenCL.
+if [[ "${1:-}" == "--bench" ]]; then
+  packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers)
+fi
 
 missing=()
 for package in "${packages[@]}"; do
