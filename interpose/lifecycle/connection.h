@@ -18,9 +18,10 @@ bool descriptors_lost();                     // helper thread: the host closed o
 void publish(ipc::Attachment&& attachment);  // helper thread
 ipc::Attachment* attached();                 // helper thread; null if none
 // The operator made this client protected (page: its own pulse from now on) or best-effort (no page).
-void change_role(uint32_t priority, ipc::Mapping&& page);                     // helper thread
-void withdraw(bool hold_on_loss);                                             // helper thread: daemon lost
-void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page);  // helper thread
+void change_role(uint32_t priority, ipc::Mapping&& page);  // helper thread
+void withdraw(bool hold_on_loss);                          // helper thread: daemon lost
+void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns,
+                ipc::Mapping&& page);  // helper thread
 void unwatch_peer(uint32_t client_id);
 void unwatch_all();
 

@@ -79,7 +79,7 @@ struct alignas(64) LeaseLine {
   uint32_t passthrough;         // 1: forward everything (operator's switch)
   uint32_t long_width_percent;  // widest slice of a kernel whose single blocks last longer than slice_ns, of
                                 // a wave; 0 = 100
-  uint32_t slo_us;  // of this client, 0 = none
+  uint32_t slo_us;              // of this client, 0 = none
 };
 static_assert(sizeof(LeaseLine) == 64);
 enum LeaseFlag : uint32_t {

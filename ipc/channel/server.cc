@@ -107,7 +107,8 @@ base::Result<ListenSocket> listen_on(const std::string& path, mode_t mode) {
   return result;
 }
 
-// From /proc/PID/cgroup (proc_pid_cgroup(5)): "0::PATH" of version 2, else "N:name=systemd:PATH" of version 1.
+// From /proc/PID/cgroup (proc_pid_cgroup(5)): "0::PATH" of version 2, else "N:name=systemd:PATH" of
+// version 1.
 static std::string cgroup_of(pid_t pid) {
   const std::string file = "/proc/" + std::to_string(pid) + "/cgroup";
   base::ScopedFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
