@@ -124,6 +124,7 @@ int run_kernel(Context& context, const KernelCommand& kernel, const timing::Repo
   launch.params = kernel.params.data();
   launch.block_order_seed = block_order_seed();
   launch.cooperative = kernel.cooperative;
+  launch.cluster = kernel.cluster;
   const double n_blocks = double(kernel.grid[0]) * kernel.grid[1] * kernel.grid[2];
   const double factor = faults::slowness();
 

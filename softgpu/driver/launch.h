@@ -10,6 +10,7 @@ struct LaunchShape {
   std::array<uint32_t, 3> grid, block;
   uint32_t shared_bytes = 0;
   bool cooperative = false;
+  std::array<uint32_t, 3> cluster{};  // blocks of a cluster; zeros: what the kernel says
 };
 
 CUresult prepare_launch(const std::shared_ptr<Context>& context, CUfunction handle, const LaunchShape& shape,

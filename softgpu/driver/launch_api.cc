@@ -65,11 +65,37 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
 
 }  // namespace
 
+namespace {
+
+// The cluster of a launch, from the launch, the function's attributes or the kernel itself.
+CUresult choose_cluster(const Function& function, const LaunchShape& shape,
+                        std::array<uint32_t, 3>* cluster) {
+  *cluster = shape.cluster;
+  const auto& required = function.info->required_cluster;
+  if (!(*cluster)[0])
+    for (size_t i = 0; i < 3; ++i)
+      (*cluster)[i] = uint32_t(function.cluster[i].load(std::memory_order_relaxed));
+  if (required[0] && (*cluster)[0] && *cluster != required) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  const std::array<uint32_t, 3> effective = (*cluster)[0] ? *cluster : required;
+  if (!effective[0]) return CUDA_SUCCESS;
+  if (device_of(*function.module->context).gpu.cc_major < 9) return CUDA_ERROR_NOT_SUPPORTED;
+  uint64_t blocks = 1;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!effective[i] || shape.grid[i] % effective[i]) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    blocks *= effective[i];
+  }
+  const bool large = function.non_portable_cluster.load(std::memory_order_relaxed) != 0;
+  return blocks <= (large ? 16u : 8u) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
+}  // namespace
+
 CUresult prepare_launch(const std::shared_ptr<Context>& context, CUfunction handle, const LaunchShape& shape,
                         void** params, void** extra, KernelCommand* command) {
   std::shared_ptr<Function> function;
   if (CUresult bad = function_of(context, handle, &function)) return bad;
   if (CUresult bad = check_shape(*function, shape)) return bad;
+  if (CUresult bad = choose_cluster(*function, shape, &command->cluster)) return bad;
   if (CUresult bad = pack_params(*function->info, params, extra, &command->params)) return bad;
   if (function.get() != reinterpret_cast<Function*>(handle))
     command->kernel_handle = reinterpret_cast<CUkernel>(handle);
@@ -176,11 +202,8 @@ TS_PAIR(cuLaunchKernelEx, _ptsz,
         break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
         const auto& cluster = attribute.value.clusterDim;
-        if (!cluster.x || !cluster.y || !cluster.z || shape.grid[0] % cluster.x ||
-            shape.grid[1] % cluster.y || shape.grid[2] % cluster.z)
-          return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-        if (uint64_t(cluster.x) * cluster.y * cluster.z > 1)
-          return CUDA_ERROR_NOT_SUPPORTED;  // no cluster in exec
+        if (!cluster.x || !cluster.y || !cluster.z) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        shape.cluster = {cluster.x, cluster.y, cluster.z};
         break;
       }
       default:

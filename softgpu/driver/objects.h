@@ -154,6 +154,7 @@ struct KernelCommand {
   uint32_t dynamic_shared_bytes = 0;
   std::vector<uint8_t> params;
   bool cooperative = false;
+  std::array<uint32_t, 3> cluster{};  // zeros: what the kernel says
   bool has_priority = false;
   int priority = 0;
   CUkernel kernel_handle = nullptr;                  // as given, for cuGraphKernelNodeGetParams

@@ -190,5 +190,46 @@ TEST_F(Green, OccupancyOfClusters) {
   EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuOccupancyMaxActiveClusters(&clusters, spin, &config));
 }
 
+// Each block stores its rank in its cluster.
+constexpr char kRanks[] = R"(.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry ranks(.param .u64 p)
+{
+  .reg .b32 %r<3>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [p];
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %cluster_ctarank;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r2;
+  ret;
+}
+)";
+
+TEST_F(Green, ClustersReachTheKernel) {
+  CUmodule ranks_module;
+  CUfunction ranks;
+  ASSERT_CU(cuModuleLoadData(&ranks_module, kRanks));
+  ASSERT_CU(cuModuleGetFunction(&ranks, ranks_module, "ranks"));
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {4, 1, 1};
+  CUlaunchConfig config = {};
+  config.gridDimX = 8, config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.attrs = &attribute, config.numAttrs = 1;
+  void* params[] = {&p};
+  EXPECT_CU(cuLaunchKernelEx(&config, ranks, params, nullptr));
+  uint32_t got[8];
+  EXPECT_CU(cuMemcpyDtoH(got, p, sizeof got));
+  for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(got[i], i % 4);
+  attribute.value.clusterDim.x = 3;  // the grid is no multiple of it
+  EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuLaunchKernelEx(&config, ranks, params, nullptr));
+  attribute.value.clusterDim.x = 16, config.gridDimX = 16;  // not portable, must be allowed first
+  EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuLaunchKernelEx(&config, ranks, params, nullptr));
+}
+
 }  // namespace
 }  // namespace softgpu_driver_test
