@@ -561,6 +561,7 @@ bool Parser::function(Name linkage, Location at) {
     if (!statements(&f->body, 0)) {
       return false;
     }
+    f->body.shrink_to_fit();  // statements are large, and a module is kept
   } else if (!c_.expect(';', "'{' or ';'")) {
     return false;
   }

@@ -42,6 +42,10 @@ class Builder {
     for (const ptx::Variable& v : f.params) {
       scopes_.declare(v);
     }
+    flow_.nodes.reserve(f.body.size());
+    flow_.objects.reserve(f.body.size() * 4);
+    flow_.operand_of.reserve(f.body.size() * 4);
+    ids_.reserve(f.body.size());
     statements(f.body, kNoScope);
     make_blocks();
   }

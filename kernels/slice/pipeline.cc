@@ -1,6 +1,8 @@
-// The passes of the slicing rewrite, in order. After each one the verifier looks at what was made; a finding
-// removes everything that was added, and the kernels stay as they were.
+// The passes of the slicing rewrite, in order. After the last one (or each, Options::verify_each_pass) the
+// verifier looks at what was made; a finding removes everything that was added, and the kernels stay as they
+// were.
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/ptx/verifier.h"
 #include "kernels/slice/rewrite.h"
@@ -45,7 +47,8 @@ std::vector<KernelReport> add_variants(ptx::Module& module, const Options& optio
       break;
     }
     pass.run(rewrite);
-    base::Status status = verify_clones(rewrite);
+    const bool last = &pass == std::end(kPasses) - 1;
+    base::Status status = last || options.verify_each_pass ? verify_clones(rewrite) : base::ok();
     if (!status.ok()) {
       module.items.resize(n_items);
       for (KernelReport& report : reports) {

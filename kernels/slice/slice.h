@@ -49,6 +49,7 @@ struct KernelReport {
 
 struct Options {
   bool allow_order_dependent = false;  // float atomics etc. change results with block order; off by default
+  bool verify_each_pass = false;  // tests: names the pass that went wrong; else what comes out is verified
   void (*dump)(void* user, const char* pass, const ptx::Module& module) = nullptr;  // after each pass, if set
   void* dump_user = nullptr;
 };

@@ -32,6 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(ptx::print(*again) == once, "printing is not stable");
   slice::Options options;
   options.allow_order_dependent = true;
+  options.verify_each_pass = true;
   slice::add_variants(*module, options);
   auto sliced = ptx::parse(ptx::print(*module));
   require(sliced.ok(), "the rewritten module does not parse");

@@ -212,7 +212,7 @@ Result run_random(uint64_t seed, const Sabotage& sabotage) {
     result.problem = "does not parse: " + original.error().text;
     return result;
   }
-  auto reports = slice::add_variants(*sliced);
+  auto reports = slice::add_variants(*sliced, {.verify_each_pass = true});
   if (!reports[0].verdict.may_cut()) {
     bool wanted = k.features & (1u << golden::kRefusedOnPurpose);
     result.problem = wanted ? "" : "refused: " + reports[0].verdict.detail;
@@ -300,7 +300,7 @@ int run_named(const char* path) {
     std::fprintf(stderr, "%s:%s\n", path, original.error().text.c_str());
     return 1;
   }
-  auto reports = slice::add_variants(*sliced);
+  auto reports = slice::add_variants(*sliced, {.verify_each_pass = true});
   int worst = 0;
   for (const Named& named : kNamed) {
     auto report =

@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Variants, testing::Values("kernels.ptx", "kernel
 TEST_P(Variants, OriginalsStayAndVariantsNeverReadTheGridDirectly) {
   std::string text = fixture(GetParam());
   ptx::Module before = parsed(text), m = parsed(text);
-  auto reports = add_variants(m);
+  auto reports = add_variants(m, {.verify_each_pass = true});
   for (size_t i = 0; i < before.items.size(); ++i) {  // the originals, untouched
     ASSERT_EQ(m.items[i].kind, before.items[i].kind);
   }
@@ -160,7 +160,7 @@ TEST(Variants, ASecondRunAddsNothing) {
   ptx::Module m = parsed(fixture("kernels.ptx"));
   add_variants(m);
   size_t n = m.items.size();
-  auto reports = add_variants(m);
+  auto reports = add_variants(m, {.verify_each_pass = true});
   EXPECT_EQ(m.items.size(), n);
   EXPECT_GE(reports.size(), 16u);
 }
