@@ -1,4 +1,6 @@
 // What the daemon learns from records: condensed, bounded, kept in files, handed to the next client.
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -199,7 +201,7 @@ class StoreTest : public testing::Test {
     return slot ? slot->block_ps : 0;
   }
   static bool eventually(const std::function<bool()>& condition) {
-    for (const uint64_t end = base::now_ns() + 20'000'000'000u; base::now_ns() < end; usleep(2000))
+    for (const uint64_t end = base::now_ns() + 20'000'000'000u; base::now_ns() < end; poll(nullptr, 0, 2))
       if (condition()) return true;
     return false;
   }
@@ -250,14 +252,14 @@ TEST_F(StoreTest, AKilledDaemonLosesAtMostTheLastIntervalAndNeverAFile) {
       for (uint64_t n = 0;; ++n) {
         store->record(kMe, record(seen("kernel_" + std::to_string(n % 200)).key, 1000 + n, 100));
         if (store->counters().writes.load() == 3) (void)!write(started[1], "x", 1);
-        if (n % 100 == 0) usleep(100);
+        if (n % 100 == 0) sched_yield();
       }
     }
     close(started[1]);
     char one;
     ASSERT_EQ(read(started[0], &one, 1), 1);
     close(started[0]);
-    usleep(useconds_t(1000 + round * 700));  // anywhere in a write
+    poll(nullptr, 0, 1 + round);  // anywhere in a write
     kill(daemon, SIGKILL);
     waitpid(daemon, nullptr, 0);
     auto profile = profiles::load_profile(file);

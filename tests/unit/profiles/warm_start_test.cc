@@ -1,6 +1,7 @@
 // Real processes on the software GPU: what one run taught is known at the next start, so that no launch is
 // gated with a guess. Two best-effort programs share, because a program that is alone is not gated at all.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -41,7 +42,8 @@ class WarmStart : public testing::Test {
                                   {"TESSERA_PROFILES=" + path("profiles")}, path("d.out"), path("d.err"));
     ASSERT_TRUE(started.ok());
     daemon_ = std::move(*started);
-    for (const uint64_t end = base::now_ns() + 20'000'000'000u; !ipc::query(socket()).ok(); usleep(10'000))
+    for (const uint64_t end = base::now_ns() + 20'000'000'000u; !ipc::query(socket()).ok();
+         poll(nullptr, 0, 10))
       ASSERT_LT(base::now_ns(), end);
   }
   void end_daemon() {
@@ -72,7 +74,7 @@ class WarmStart : public testing::Test {
       const json state = answer ? json::parse(*answer, nullptr, false) : json();
       for (const json& c : state.value("clients", json::array()))
         last[c["name"]] = {c["unknown_estimates"], c["learnt_estimates"], c["kernels_recorded"], c["holds"]};
-      usleep(5'000);
+      poll(nullptr, 0, 5);
     }
     Seen sum;
     for (const auto& [name, s] : last) {
@@ -126,7 +128,7 @@ TEST_F(WarmStart, AnInstalledOfflineProfileServesToo) {
   start_daemon();
   std::filesystem::rename(path("offline.json"), path("profiles") + "/offline.json");
   for (const uint64_t end = base::now_ns() + 20'000'000'000u;
-       json::parse(*ipc::query(socket()))["daemon"]["profile_files"] != 1; usleep(5'000))
+       json::parse(*ipc::query(socket()))["daemon"]["profile_files"] != 1; poll(nullptr, 0, 5))
     ASSERT_LT(base::now_ns(), end);
   const Seen warm = share(6);
   EXPECT_EQ(warm.unknown, 0u);
