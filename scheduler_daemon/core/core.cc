@@ -515,14 +515,13 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   bool first = client.lease_word == 0;
   bool changed = first || !(terms == client.terms);
   if (granted) terms.expires_ns = now_ns + lease.duration_ns;
-  bool was_held = !first && client.terms.state == abi::kLeaseHold;
-  bool was_granted = client.terms.state == abi::kLeaseGranted;
+  bool was_granted = !first && client.terms.state == abi::kLeaseGranted;
   bool was_packed = client.packed();
   bool is_held = terms.state == abi::kLeaseHold;
   client.terms = terms;
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;
-    if (granted && (was_held || first)) ++counters_.grants, ++client.counters.grants;
+    if (granted && !was_granted) ++counters_.grants, ++client.counters.grants;
     if (granted && terms.packed && !was_packed) ++client.counters.packed_grants;
     if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);

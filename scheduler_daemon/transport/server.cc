@@ -30,6 +30,7 @@ enum Tag : uint64_t {
   kControlListen,
   kOperator,
   kMps,
+  kAnswer,
 };
 constexpr unsigned kTagBits = 4;
 constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
@@ -43,6 +44,8 @@ constexpr unsigned kLinesPerSecond = 20;  // clients cause them: they must not f
 constexpr uint64_t kAcceptPause_ns = base::ms(100);
 constexpr size_t kMaxOperators = 16;  // at once; each asks one thing
 constexpr uint64_t kOperatorPatience_ns = base::ms(1000);
+constexpr size_t kMaxAnswerPackets = 2048;  // of 4 KiB: more than 4096 clients need
+constexpr size_t kMaxAnswers = 16;          // waiting to be read at once
 
 }  // namespace
 
@@ -141,6 +144,9 @@ bool Server::handle(uint64_t tag) {
     case kMps:
       on_mps_ended();
       break;
+    case kAnswer:
+      send_rest(connection);
+      break;
   }
   return true;
 }
@@ -213,6 +219,7 @@ void Server::close_silent_operators(uint64_t now_ns) {
 }
 
 void Server::accept_some() {
+  close_slow_readers(base::now_ns());
   for (int i = 0; i < kAcceptsPerWake; ++i) {
     base::Result<ipc::Peer> peer = ipc::accept_peer(sources_.clients.fd());
     if (!peer.ok()) {
@@ -275,8 +282,36 @@ void Server::arm_timer(uint64_t at_ns) {
 
 bool Server::send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) {
   auto link = links_.find(to);
-  return link != links_.end() &&
-         ipc::send_packet(link->second.socket.get(), message, bytes, fds, n_fds) == ipc::Send::kSent;
+  if (link == links_.end()) return false;
+  std::deque<std::string>& rest = link->second.packets;
+  if (rest.empty()) {
+    const ipc::Send sent = ipc::send_packet(link->second.socket.get(), message, bytes, fds, n_fds);
+    if (sent != ipc::Send::kFull) return sent == ipc::Send::kSent;
+  }
+  // A client that does not read is lost; an answer about hundreds of clients is larger than any buffer.
+  const bool answer = static_cast<const ipc::abi::MessageHeader*>(message)->type == ipc::abi::kReply;
+  if (!answer || rest.size() >= kMaxAnswerPackets || answers_.size() >= kMaxAnswers) return false;
+  rest.emplace_back(static_cast<const char*>(message), bytes);
+  return true;
+}
+
+void Server::send_rest(core::Connection connection) {
+  auto found = answers_.find(connection);
+  if (found == answers_.end()) return;
+  std::deque<std::string>& rest = found->second.packets;
+  while (!rest.empty()) {
+    const ipc::Send sent =
+        ipc::send_packet(found->second.socket.get(), rest.front().data(), rest.front().size());
+    if (sent == ipc::Send::kFull) return;
+    if (sent == ipc::Send::kClosed) break;
+    rest.pop_front();
+  }
+  answers_.erase(found);
+}
+
+void Server::close_slow_readers(uint64_t now_ns) {
+  std::erase_if(answers_,
+                [&](const auto& row) { return now_ns - row.second.since_ns > kOperatorPatience_ns; });
 }
 
 void Server::watch_wake(core::Connection of, int wake_fd) {
@@ -288,6 +323,14 @@ void Server::close(core::Connection connection) {
   auto link = links_.find(connection);
   if (link == links_.end()) return;
   if (link->second.wake_fd >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->second.wake_fd, nullptr);
+  if (!link->second.packets.empty()) {  // only an answer has a rest
+    epoll_event event{};
+    event.events = EPOLLOUT;
+    event.data.u64 = tag_of(kAnswer, connection);
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link->second.socket.get(), &event) == 0)
+      answers_[connection] = {std::move(link->second.socket), std::move(link->second.packets),
+                              base::now_ns()};
+  }
   links_.erase(link);
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 
 #include "base/scoped_fd.h"
@@ -37,9 +39,15 @@ class Server final : public core::Peers {
   void log(core::Severity severity, const std::string& line) override;
 
  private:
+  struct Answer {  // what did not fit into the socket's buffer; closed once it is read
+    base::ScopedFd socket;
+    std::deque<std::string> packets;
+    uint64_t since_ns = 0;
+  };
   struct Link {
     base::ScopedFd socket, process;
-    int wake_fd = -1;  // owned by the core
+    int wake_fd = -1;                 // owned by the core
+    std::deque<std::string> packets;  // of an answer, not sent yet
   };
   struct Operator {  // one request on the control socket
     base::ScopedFd socket;
@@ -55,6 +63,8 @@ class Server final : public core::Peers {
   void read_some(core::Connection connection);
   void watch_mps();
   void on_mps_ended();
+  void send_rest(core::Connection connection);
+  void close_slow_readers(uint64_t now_ns);
   void accept_operators();
   void read_operator(core::Connection connection);
   void close_silent_operators(uint64_t now_ns);
@@ -65,6 +75,7 @@ class Server final : public core::Peers {
   uint32_t spin_us_;
   base::ScopedFd epoll_, timer_;
   std::unordered_map<core::Connection, Link> links_;
+  std::unordered_map<core::Connection, Answer> answers_;
   std::unordered_map<core::Connection, Operator> operators_;
   core::Connection next_connection_ = 1;
   bool accepting_ = true;
