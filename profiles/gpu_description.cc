@@ -6,12 +6,7 @@
 #include <sstream>
 #include <vector>
 
-#define TOML_EXCEPTIONS 0
-// toml++ 3.3 asserts on input like "[)a]" where its release build goes on to report the error: bad files must
-// not end a debug build.
-#define TOML_ASSERT(condition) static_cast<void>(0)
-#include <toml++/toml.h>
-
+#include "base/toml.h"
 #include "profiles/gpu_attributes.h"
 
 namespace tessera::profiles {
@@ -181,13 +176,9 @@ class Reader {
 }  // namespace
 
 base::Result<GpuDescription> parse_gpu_description(const std::string& text, const std::string& path) {
-  // toml++ 3.3 has undefined behaviour on some characters outside ASCII where a key should be; descriptions
-  // need none.
-  const auto odd = std::find_if(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; });
-  if (odd != text.end()) {
-    const size_t at = size_t(odd - text.begin()), line_begin = text.rfind('\n', at) + 1;  // npos + 1 is 0
+  if (const auto odd = base::first_outside_ascii(text)) {
     std::ostringstream message;
-    message << path << ":" << 1 + std::count(text.begin(), odd, '\n') << ":" << at - line_begin + 1
+    message << path << ":" << odd->line << ":" << odd->column
             << ": only ASCII characters may be used, also in comments";
     return base::error(Code::kInvalid, message.str());
   }

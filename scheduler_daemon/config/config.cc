@@ -215,10 +215,13 @@ Parsed parse_config(const std::string& text, const std::string& file_name, const
   Reader reader(file_name, &parsed);
   const auto odd = base::first_outside_ascii(text);
   if (odd) reader.fail(*odd, "only ASCII characters may be used, also in comments");
-  try {
-    if (!odd) reader.read(toml::parse(text, file_name));
-  } catch (const toml::parse_error& e) {
-    reader.fail(e.source(), std::string(e.description()) + "; see https://toml.io for the syntax");
+  if (!odd) {
+    const toml::parse_result root = toml::parse(std::string_view(text), std::string_view(file_name));
+    if (root)
+      reader.read(root.table());
+    else
+      reader.fail(root.error().source(),
+                  std::string(root.error().description()) + "; see https://toml.io for the syntax");
   }
   reader.finish();
   // Values that fit their own bounds but not each other.

@@ -1,13 +1,14 @@
 #include "scheduler_daemon/simulate/scenario.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <set>
+#include <sstream>
 
+#include "base/toml.h"
 #include "base/units.h"
 
 namespace tessera::simulate {
@@ -173,14 +174,22 @@ class Loader {
   base::Status read_file(const std::string& path) {
     if (++n_files_ > kMaxIncludes)
       return base::error(Code::kInvalid, path + ": more than 16 files; does one include itself?");
-    toml::table root;
-    try {
-      root = toml::parse_file(path);
-    } catch (const toml::parse_error& e) {
-      const auto at = e.source().begin;
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream text;
+    if (!in) return base::error(Code::kNotFound, path + ": cannot be read; give a scenario file");
+    text << in.rdbuf();
+    if (const auto odd = base::first_outside_ascii(text.view()))
+      return base::error(Code::kInvalid, path + ":" + std::to_string(odd->line) + ":" +
+                                             std::to_string(odd->column) +
+                                             ": only ASCII characters may be used");
+    const toml::parse_result parsed = toml::parse(text.view(), std::string_view(path));
+    if (!parsed) {
+      const auto at = parsed.error().source().begin;
       return base::error(Code::kInvalid, path + ":" + std::to_string(at.line) + ":" +
-                                             std::to_string(at.column) + ": " + std::string(e.description()));
+                                             std::to_string(at.column) + ": " +
+                                             std::string(parsed.error().description()));
     }
+    const toml::table& root = parsed.table();
     Reader r(root, "the scenario", &mistakes_);
     for (const std::string& name : r.texts("include")) {
       auto beside = std::filesystem::path(path).parent_path() / name;
