@@ -5,9 +5,9 @@
 #include "cli/calibrate.h"
 #include "cli/demo/demo.h"
 #include "cli/exporter.h"
-#include "cli/profile.h"
 #include "cli/inspect.h"
 #include "cli/mps.h"
+#include "cli/profile.h"
 #include "cli/ps.h"
 #include "cli/run.h"
 #include "cli/set.h"
@@ -27,15 +27,16 @@ int main(int argc, char** argv) {
                   "high, best-effort, or 0 (best-effort) .. 7 (highest)")
       ->capture_default_str();
   run->add_option("-n,--name", run_options.name, "name shown by `tessera ps` (default: the command)");
-  run->add_option("--weight", run_options.weight, "share among clients of one level, 1..10000 (100 is usual)");
-  run->add_option(
-      "--bit-stability", run_options.bit_stability,
-      "strict (default) or relaxed: cut kernels although compiling them again may change last bits");
+  run->add_option("--weight", run_options.weight,
+                  "share among clients of one level, 1..10000 (100 is usual)");
   run->add_option("--slo", run_options.slo, "latency that a protected program must keep, e.g. 20ms");
   run->add_option("--gpu", run_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->capture_default_str();
   run->add_option("--socket", run_options.socket,
                   "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  run->add_option(
+      "--bit-stability", run_options.bit_stability,
+      "strict (default) or relaxed: cut kernels although compiling them again may change last bits");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
@@ -56,7 +57,8 @@ int main(int argc, char** argv) {
   set->add_option("--slo", set_options.slo, "latency to keep, e.g. 20ms; none");
   set->add_option("--passthrough", set_options.passthrough,
                   "on: its launches go straight to the driver; off: managed again");
-  set->add_option("--socket", set_options.socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  set->add_option("--socket", set_options.socket,
+                  "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   set->callback([&] { status = cli::set(set_options); });
 
   cli::ExporterOptions exporter_options;
@@ -68,7 +70,8 @@ int main(int argc, char** argv) {
   exporter->callback([&] { status = cli::exporter(exporter_options); });
 
   cli::InspectOptions inspect_options;
-  auto* inspect = app.add_subcommand("inspect", "What GPU code a file holds, which kernels can be cut, and why not");
+  auto* inspect =
+      app.add_subcommand("inspect", "What GPU code a file holds, which kernels can be cut, and why not");
   inspect->add_option("file", inspect_options.file, "program, shared library, fat binary, cubin or PTX")
       ->required();
   inspect->add_option("--kernel", inspect_options.kernel, "only this one");
@@ -87,7 +90,8 @@ int main(int argc, char** argv) {
 
   std::string reload_socket;
   auto* reload = app.add_subcommand("reload", "Have tesserad read its configuration again (as SIGHUP does)");
-  reload->add_option("--socket", reload_socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  reload->add_option("--socket", reload_socket,
+                     "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   reload->callback([&] { status = cli::reload(reload_socket); });
 
   cli::DemoOptions demo_options;
@@ -141,8 +145,9 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
   profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
-  profile->add_flag("--metrics", profile_options.metrics,
-                    "on a real GPU: bytes and operations too; this release has no counters there and says so");
+  profile->add_flag(
+      "--metrics", profile_options.metrics,
+      "on a real GPU: bytes and operations too; this release has no counters there and says so");
   profile->add_flag("--install", profile_options.install,
                     "also put it where tesserad reads profiles; without a command: only that");
   profile->add_option("command", profile_options.command, "the program and its arguments, after --");

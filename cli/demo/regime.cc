@@ -111,8 +111,8 @@ base::Result<Process> start_mps(const std::string& scratch, const std::string& f
 
 base::Result<Process> start_daemon(const Setting& setting, const std::string& socket,
                                    const std::string& folder) {
-  auto daemon = Process::start({setting.layout.bin + "/tesserad", "--socket", socket}, {"TESSERA_PROFILES=off"},
-                               folder + "/tesserad.out", folder + "/tesserad.err");
+  auto daemon = Process::start({setting.layout.bin + "/tesserad", "--socket", socket},
+                               {"TESSERA_PROFILES=off"}, folder + "/tesserad.out", folder + "/tesserad.err");
   if (!daemon) return daemon.error();
   if (!wait_until(10, [&] { return ipc::query(socket).ok() || !daemon->running(); }) || !daemon->running())
     return failed("tesserad", 0, folder + "/tesserad.err");

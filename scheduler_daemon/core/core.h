@@ -53,7 +53,7 @@ struct PriorityLimit {  // most that a claim may get
 struct Settings {
   std::string version, socket_path;
   uint64_t epoch = 0;  // differs between daemon starts
-  std::string policy_name = "temporal";
+  std::string policy_name = "tessera";
   policy::Parameters parameters;
   uint32_t watch_spin_us = 20;
   uint32_t on_daemon_loss = ipc::abi::kLossOpen;

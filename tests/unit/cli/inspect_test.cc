@@ -47,8 +47,7 @@ TEST(Inspect, FatBinaryHasBothFormsOfEachKernel) {
 TEST(Inspect, RefusalsNameTheLineOfTheSource) {
   std::map<std::string, std::string> source;
   const auto all = entries(fixture("kernels_debug.ptx"));
-  for (const InspectedKernel& k : all[0].kernels)
-    source[k.report.kernel] = k.source;
+  for (const InspectedKernel& k : all[0].kernels) source[k.report.kernel] = k.source;
   EXPECT_NE(source["refused_spin"].find("kernels.cu:"), std::string::npos) << source["refused_spin"];
 }
 

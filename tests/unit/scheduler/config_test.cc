@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 TEST(Config, EmptyMeansDefaults) {
   Parsed p = parse_config("", "f");
   EXPECT_TRUE(p.errors.empty());
-  EXPECT_EQ(p.config.policy_name, "temporal");
+  EXPECT_EQ(p.config.policy_name, "tessera");
   core::Settings s = settings_of(p.config);
   policy::Parameters defaults;  // the two lists of defaults must not drift apart
   EXPECT_EQ(s.parameters.window_ns, defaults.window_ns);
