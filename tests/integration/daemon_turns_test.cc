@@ -1,4 +1,6 @@
 // What clients see of the policy through a real daemon.
+#include <fstream>
+
 #include "base/clock.h"
 #include "base/units.h"
 #include "daemon_process.h"
@@ -79,7 +81,8 @@ TEST_F(DaemonTest, UnderMpsBothHoldLeases) {
 }
 
 TEST_F(DaemonTest, AWaiterIsWokenAfterAProtectedClientBecameIdle) {
-  start();
+  std::ofstream(folder_ + "/config.toml") << "[policy]\nname = \"temporal\"\n";  // the others wait for gaps
+  start({"--config", folder_ + "/config.toml"});
   auto service = on_gpu(7), trainer = on_gpu(0);
   ipc::PeerEvent pulse = await_event(trainer);
   ASSERT_EQ(pulse.kind, ipc::PeerEvent::Kind::kPeerPulse);

@@ -97,7 +97,13 @@ class CoreTest : public ::testing::Test {
     uint32_t state() const { return lease().word & abi::kLeaseStateMask; }
   };
 
-  void host(Settings settings = {}) {
+  // Plain turns and guard times, so that what the core adds can be seen; policies have tests of their own.
+  static Settings temporal() {
+    Settings s;
+    s.policy_name = "temporal";
+    return s;
+  }
+  void host(Settings settings = temporal()) {
     settings.epoch = 42;
     settings.version = "test";
     core_ = std::make_unique<Core>(std::move(settings), peers_, now_ns_);
