@@ -27,6 +27,7 @@
 #include "ipc/channel/client.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/pulse.h"
+#include "tests/integration/sharing/fixture.h"
 
 namespace tessera {
 namespace {
@@ -37,61 +38,18 @@ using cli::Process;
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
-constexpr double kPatience_s = 40;
+using test::eventually;
+using test::kBin;
+using test::kPatience_s;
+using test::read_file;
 
 // Bursts of the protected program: bound by memory, about 5 ms of GPU time and as long a pause.
 const Words kService = {"memory", "64", "8", "2"};
 // Best-effort launches of about 8 ms of short blocks, bound by arithmetic.
 const Words kTrainer = {"compute", "1024", "10", "1"};
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const uint64_t deadline = base::now_ns() + uint64_t(kPatience_s) * base::kNsPerS;
-  while (!condition()) {
-    if (base::now_ns() > deadline) return false;
-    usleep(5'000);
-  }
-  return true;
-}
-
-class Scenario : public testing::Test {
+class Scenario : public test::SharingFixture {
  protected:
-  void SetUp() override {
-    ASSERT_NE(mkdtemp(scratch_), nullptr);
-    // Two of these tests at once on a small machine would only wait for each other.
-    lock_ = open("/tmp/tessera-integration-sharing.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock_ >= 0) flock(lock_, LOCK_EX);
-  }
-  void TearDown() override {
-    daemon_.kill_now();
-    if (HasFailure()) {
-      for (const auto& file : fs::directory_iterator(scratch_))
-        if (file.path().extension() == ".err")
-          fprintf(stderr, "--- %s\n%s\n", file.path().c_str(), read_file(file.path()).c_str());
-    }
-    std::error_code ignored;
-    fs::remove_all(scratch_, ignored);
-    if (lock_ >= 0) close(lock_);
-  }
-
-  std::string path(const std::string& name) const { return std::string(scratch_) + "/" + name; }
-  std::string socket() const { return path("d.sock"); }
-
-  void start_daemon(const std::string& config = "") {
-    if (!config.empty()) std::ofstream(path("d.toml")) << config;
-    Words words = {kBin + "tesserad", "--socket", socket()};
-    if (fs::exists(path("d.toml"))) words.insert(words.end(), {"--config", path("d.toml")});
-    auto started = Process::start(words, {}, path("d.out"), path("d.err"));
-    ASSERT_TRUE(started.ok());
-    daemon_ = std::move(*started);
-    ASSERT_TRUE(eventually([&] { return ipc::query(socket()).ok(); })) << read_file(path("d.err"));
-  }
-
   // bursts 0: until it is stopped.
   Process start(const std::string& name, const std::string& priority, Words load, unsigned bursts,
                 unsigned gap_us, Words options = {}) {
@@ -155,10 +113,7 @@ class Scenario : public testing::Test {
   uint64_t count(const std::string& name, const char* what) { return client(name).value(what, uint64_t(0)); }
   std::string state(const std::string& name) { return client(name).value("state", ""); }
 
-  char scratch_[32] = "/tmp/tessera-scene-XXXXXX";
   std::string mode_ = "timesliced";
-  int lock_ = -1;
-  Process daemon_;
   static inline std::map<Words, std::string> expected_;
 };
 

@@ -17,6 +17,7 @@
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "ipc/channel/client.h"
+#include "tests/integration/sharing/fixture.h"
 
 namespace tessera {
 namespace {
@@ -25,54 +26,13 @@ namespace fs = std::filesystem;
 using cli::Process;
 using nlohmann::json;
 
-const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
-constexpr double kPatience_s = 60;
+using test::eventually;
+using test::kBin;
+using test::kPatience_s;
+using test::read_file;
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const uint64_t deadline = base::now_ns() + uint64_t(kPatience_s) * base::kNsPerS;
-  while (!condition()) {
-    if (base::now_ns() > deadline) return false;
-    usleep(10'000);
-  }
-  return true;
-}
-
-class Sharing : public testing::Test {
+class Sharing : public test::SharingFixture {
  protected:
-  void SetUp() override {
-    ASSERT_NE(mkdtemp(scratch_), nullptr);
-    // Two of these tests at once on a small machine would only wait for each other.
-    lock_ = open("/tmp/tessera-integration-sharing.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock_ >= 0) flock(lock_, LOCK_EX);
-  }
-  void TearDown() override {
-    daemon_.kill_now();
-    if (HasFailure()) {
-      for (const auto& file : fs::directory_iterator(scratch_))
-        if (file.path().extension() == ".err")
-          fprintf(stderr, "--- %s\n%s\n", file.path().c_str(), read_file(file.path()).c_str());
-    }
-    std::error_code ignored;
-    fs::remove_all(scratch_, ignored);
-    if (lock_ >= 0) close(lock_);
-  }
-
-  std::string path(const std::string& name) const { return std::string(scratch_) + "/" + name; }
-  std::string socket() const { return path("d.sock"); }
-
-  void start_daemon() {
-    auto started =
-        Process::start({kBin + "tesserad", "--socket", socket()}, {}, path("d.out"), path("d.err"));
-    ASSERT_TRUE(started.ok());
-    daemon_ = std::move(*started);
-    ASSERT_TRUE(eventually([&] { return ipc::query(socket()).ok(); })) << read_file(path("d.err"));
-  }
-
   Process start(const std::string& name, const std::string& priority, std::vector<std::string> program,
                 std::vector<std::string> environment = {}) {
     std::vector<std::string> words = {kBin + "tessera", "run", "--gpu",      "soft",   "--socket", socket(),
@@ -123,10 +83,6 @@ class Sharing : public testing::Test {
       if (one.value("name", "") == name) return one;
     return json::object();
   }
-
-  char scratch_[32] = "/tmp/tessera-share-XXXXXX";
-  int lock_ = -1;
-  Process daemon_;
 };
 
 TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
