@@ -189,8 +189,12 @@ base::Result<std::vector<std::span<const uint8_t>>> parts(std::span<const uint8_
       return status.error();
     }
   }
+  if (found.empty() && magic == kElfMagic) {
+    auto size = elf_size({bytes.data(), bytes.size(), false});
+    return size.ok() ? base::error(base::Code::kNotFound, "the ELF file holds no GPU code") : size.error();
+  }
   if (found.empty()) {
-    return base::error(base::Code::kNotFound, "the ELF file holds no GPU code");
+    return base::error(base::Code::kNotFound, "the file holds no GPU code");
   }
   return found;
 }

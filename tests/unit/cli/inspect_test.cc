@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -75,6 +76,9 @@ TEST(Inspect, WhatCannotBeReadIsSaid) {
   EXPECT_NE(output(FIXTURES "/size.fatbin --kernel nobody", &status).find("no kernel 'nobody'"),
             std::string::npos);
   EXPECT_NE(status, 0);
+  ASSERT_EQ(std::system("head -c 20000 " TESSERA_TRAINER " > inspect_truncated"), 0);
+  EXPECT_NE(output("inspect_truncated", &status).find("outside the image"), std::string::npos);
+  remove("inspect_truncated");
   std::string cut = fixture("size.fatbin");
   cut.resize(cut.size() / 2);
   EXPECT_FALSE(inspect_bytes({reinterpret_cast<const uint8_t*>(cut.data()), cut.size()}, {},
