@@ -32,6 +32,11 @@ void resolve(decltype(&cuGetProcAddress_v2) ask, const char* name, int version, 
 void fill(decltype(&cuGetProcAddress_v2) ask, int version, cuuint64_t flags, Driver* table) {
 #define TS_DRIVER(name) resolve(ask, "cu" #name, version, flags, &table->name);
 #include "softgpu/runtime/driver_functions.def"
+  // cuda.h declares these without the context argument that the 13.0 driver's variants have.
+  constexpr int kBeforeContextArgument = 12080;
+  const int older = std::min(version, kBeforeContextArgument);
+  resolve(ask, "cuCtxSynchronize", older, flags, &table->CtxSynchronize);
+  resolve(ask, "cuCtxGetDevice", older, flags, &table->CtxGetDevice);
   table->GetProcAddress = ask;
 }
 

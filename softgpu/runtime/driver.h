@@ -12,8 +12,11 @@ namespace tessera::softgpu::runtime {
 // One pointer per row of driver_functions.def, never null: what the driver does not have answers
 // CUDA_ERROR_NOT_SUPPORTED.
 struct Driver {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // programs still call them
 #define TS_DRIVER(name) decltype(&cu##name) name;
 #include "softgpu/runtime/driver_functions.def"
+#pragma GCC diagnostic pop
   decltype(&cuGetProcAddress_v2) GetProcAddress;
 };
 
