@@ -96,6 +96,7 @@ void look_into_ptx(const InspectOptions& options, InspectedEntry* out) {
     const std::string name = report.kernel;
     k.stability = slice::bit_stable_when_recompiled(*module, name);
     k.own_state = !slice::module_state(*module, name).none();
+    k.width_obstacle = slice::width_obstacle(*module, name);
     k.report = std::move(report);
     out->kernels.push_back(std::move(k));
   }
@@ -141,6 +142,8 @@ json as_json(const InspectedEntry& e) {
       row["refusal"] = slice::refusal_name(k.report.verdict.refusal);
       row["because"] = k.report.verdict.detail;
     }
+    row["width_can_be_shaped"] = k.width_obstacle.empty();
+    if (!k.width_obstacle.empty()) row["width_because"] = k.width_obstacle;
     if (!k.source.empty()) row["source"] = k.source;
     if (!k.stability.stable()) row["unstable_because"] = k.stability.detail;
     out["kernels"].push_back(std::move(row));
@@ -155,6 +158,13 @@ json as_json(const InspectedEntry& e) {
                 {"max_threads", k.max_threads},
                 {"cluster", k.cluster},
                 {"unknown_attributes", k.unknown_attributes}};
+    // Blocks per multiprocessor by added dynamic shared memory, for the largest block that the code was made
+    // for.
+    if (k.max_threads != 0)
+      for (const slice::WidthStep& step :
+           slice::width_steps(slice::sm_limits(e.entry.sm), {k.max_threads, k.registers, k.shared_bytes}))
+        row["widths"].push_back(
+            {{"added_shared_bytes", step.added_shared_bytes}, {"blocks_per_sm", step.blocks}});
     for (const image::CubinParameter& p : k.parameters)
       row["parameters"].push_back({{"offset", p.offset}, {"bytes", p.bytes}});
     out["kernels"].push_back(std::move(row));

@@ -11,6 +11,7 @@
 #include "kernels/image/cubin.h"
 #include "kernels/slice/slice.h"
 #include "kernels/slice/stability.h"
+#include "kernels/slice/width.h"
 
 namespace tessera::cli {
 
@@ -26,7 +27,8 @@ struct InspectedKernel {  // of PTX
   slice::KernelReport report;
   std::string source;  // "file.cu:12" of the instruction that refuses, if the PTX has line information
   slice::BitStability stability;
-  bool own_state = false;  // uses state of its module: a copy elsewhere would have its own
+  bool own_state = false;      // uses state of its module: a copy elsewhere would have its own
+  std::string width_obstacle;  // why its dynamic shared memory must not be changed; "" = it may
 };
 
 struct InspectedEntry {
