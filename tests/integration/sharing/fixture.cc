@@ -14,6 +14,8 @@ namespace tessera::test {
 
 namespace fs = std::filesystem;
 
+const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-inline const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
+extern const std::string kBin;  // folder of the programs, with its slash
 
 inline constexpr double kPatience_s = 60;  // no healthy machine needs so long for one step
 

@@ -47,6 +47,10 @@ void Soft::TearDown() {
   gate::forgive_all();
 }
 
+std::string Soft::image_path(const char* file) {
+  return std::string(TS_IMAGES) + "/" + file;
+}
+
 std::vector<char> Soft::bytes_of(const char* file) {
   std::ifstream in(image_path(file), std::ios::binary);
   std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};

@@ -17,7 +17,7 @@ class Soft : public Gate {
   void SetUp() override;
   void TearDown() override;
 
-  static std::string image_path(const char* file) { return std::string(TS_IMAGES) + "/" + file; }
+  static std::string image_path(const char* file);
   static std::vector<char> bytes_of(const char* file);  // NUL-terminated
 
   // Slices of 6 to 8 blocks, whatever they last.
