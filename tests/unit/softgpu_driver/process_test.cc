@@ -175,9 +175,10 @@ TEST(Process, HungKernel) {
             }));
 }
 
-// Modelled length of a kernel and of a copy, in microseconds, under a script.
+// Modelled length of a kernel and of a copy under a script. Everything is enqueued behind a wait that is
+// released last: the time that the host takes to enqueue must not stand between the events.
 struct Lengths {
-  float kernel_us, copy_us;
+  float kernel_ms, copy_ms;
 };
 Lengths lengths_with(const char* script) {
   void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -187,25 +188,32 @@ Lengths lengths_with(const char* script) {
               CUcontext context;
               CUmodule module;
               CUfunction spin;
-              CUdeviceptr p;
+              CUdeviceptr p, released;
+              CUstream queue, other;
               CUevent events[3];
               void* host;
               CHILD_CU(fresh_context(&context));
               CHILD_CU(cuMemAlloc(&p, 1 << 20));
+              CHILD_CU(cuMemAlloc(&released, 4));
+              CHILD_CU(cuMemsetD32(released, 0, 1));
               CHILD_CU(cuMemHostAlloc(&host, 1 << 20, 0));
               CHILD_CU(cuModuleLoadData(&module, kPtx));
               CHILD_CU(cuModuleGetFunction(&spin, module, "spin"));
+              CHILD_CU(cuStreamCreate(&queue, CU_STREAM_NON_BLOCKING));
+              CHILD_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
               for (CUevent& e : events) CHILD_CU(cuEventCreate(&e, 0));
               uint32_t rounds = 2000;
               void* params[] = {&p, &rounds};
-              CHILD_CU(cuEventRecord(events[0], nullptr));
-              CHILD_CU(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
-              CHILD_CU(cuEventRecord(events[1], nullptr));
-              CHILD_CU(cuMemcpyHtoDAsync(p, host, 1 << 20, nullptr));
-              CHILD_CU(cuEventRecord(events[2], nullptr));
+              CHILD_CU(cuStreamWaitValue32(queue, released, 1, CU_STREAM_WAIT_VALUE_EQ));
+              CHILD_CU(cuEventRecord(events[0], queue));
+              CHILD_CU(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, queue, params, nullptr));
+              CHILD_CU(cuEventRecord(events[1], queue));
+              CHILD_CU(cuMemcpyHtoDAsync(p, host, 1 << 20, queue));
+              CHILD_CU(cuEventRecord(events[2], queue));
+              CHILD_CU(cuStreamWriteValue32(other, released, 1, 0));
               CHILD_CU(cuCtxSynchronize());
-              CHILD_CU(cuEventElapsedTime(&lengths->kernel_us, events[0], events[1]));
-              CHILD_CU(cuEventElapsedTime(&lengths->copy_us, events[1], events[2]));
+              CHILD_CU(cuEventElapsedTime(&lengths->kernel_ms, events[0], events[1]));
+              CHILD_CU(cuEventElapsedTime(&lengths->copy_ms, events[1], events[2]));
               return kOk;
             }));
   return *lengths;
@@ -213,9 +221,9 @@ Lengths lengths_with(const char* script) {
 
 TEST(Process, SlowDevice) {
   const Lengths usual = lengths_with(""), slow = lengths_with("slow=4");
-  EXPECT_GT(usual.kernel_us, 0);
-  EXPECT_GT(slow.kernel_us, usual.kernel_us * 3.5f);
-  EXPECT_GT(slow.copy_us, usual.copy_us * 3.5f);
+  EXPECT_GT(usual.kernel_ms, 0);
+  EXPECT_GT(slow.kernel_ms, usual.kernel_ms * 3.5f);
+  EXPECT_GT(slow.copy_ms, usual.copy_ms * 3.5f);
 }
 
 TEST(Process, BadScriptIsIgnored) {
