@@ -276,6 +276,12 @@ const Op* op_mma(Warp&, const Op*);
 const Op* op_wmma_load(Warp&, const Op*);
 const Op* op_wmma_store(Warp&, const Op*);
 
+// Warpgroups (wgmma.cc); c: all lanes
+inline constexpr uint8_t kWarpgroupBarrier = 17;  // Group::barrier of those that wait for their warpgroup
+// a: descriptor of A if it is in memory, b: of B, d2: predicate, the sums are added to; imm: MatrixInfo
+const Op* op_warpgroup_mma(Warp&, const Op*);
+const Op* op_warpgroup_point(Warp&, const Op*);  // fence, commit_group, wait_group
+
 // Fast handlers of this machine, or null. isa: 512, 256, 128; 0 = best available (TESSERA_EXEC_ISA
 // overrides).
 Handler fast_handler(Operation operation, Ty type);

@@ -175,6 +175,7 @@ class Decoder {
   TS_DECODE(d_ldmatrix);
   TS_DECODE(d_mma);
   TS_DECODE(d_wmma);
+  TS_DECODE(d_wgmma);
   TS_DECODE(d_movmatrix);
   TS_DECODE(d_mbarrier);
   TS_DECODE(d_vabsdiff);

@@ -411,6 +411,7 @@ const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows
       {"movmatrix", &Decoder::d_movmatrix, true},
       {"mma", &Decoder::d_mma, true},
       {"wmma", &Decoder::d_wmma, true},
+      {"wgmma", &Decoder::d_wgmma, true},
       {"mbarrier", &Decoder::d_mbarrier, true},
       {"mapa", &Decoder::d_cluster_address, false},
       {"getctarank", &Decoder::d_cluster_address, false},

@@ -47,24 +47,27 @@ bool take_shape(Modifiers& m, MatrixInfo* info) {
   }
   return false;
 }
-unsigned bits_of(Element e) {
-  switch (e) {
-    case Element::kF16:
-    case Element::kBf16:
-      return 16;
-    case Element::kS8:
-    case Element::kU8:
-    case Element::kE4m3:
-    case Element::kE5m2:
-      return 8;
-    case Element::kF64:
-      return 64;
-    default:
-      return 32;
-  }
-}
 Ty register_type(Element e) {
   return e == Element::kF64 ? Ty::kF64 : e == Element::kF32 ? Ty::kF32 : Ty::kU32;
+}
+
+// Which types wgmma has together, and which operands it wants behind scale-d.
+struct WarpgroupTypes {
+  Element a, b;  // either way round
+  Element sums, other_sums;
+  unsigned immediates;  // 0 none, 2 the signs, 3 and what is transposed
+};
+const WarpgroupTypes* warpgroup_types(const MatrixInfo& info) {
+  using enum Element;
+  static constexpr WarpgroupTypes kRows[] = {
+      {kF16, kF16, kF32, kF16, 3},   {kBf16, kBf16, kF32, kF32, 3}, {kTf32, kTf32, kF32, kF32, 2},
+      {kE4m3, kE4m3, kF32, kF16, 2}, {kE4m3, kE5m2, kF32, kF16, 2}, {kE5m2, kE5m2, kF32, kF16, 2},
+      {kS8, kS8, kS32, kS32, 0},     {kS8, kU8, kS32, kS32, 0},     {kU8, kU8, kS32, kS32, 0}};
+  for (const WarpgroupTypes& r : kRows)
+    if (((r.a == info.a_type && r.b == info.b_type) || (r.a == info.b_type && r.b == info.a_type)) &&
+        (info.d_type == r.sums || info.d_type == r.other_sums))
+      return &r;
+  return nullptr;
 }
 
 }  // namespace
@@ -222,6 +225,73 @@ bool Decoder::d_wmma(const ptx::Instruction& i) {
   out.a = op.a, out.b = op.b, out.imm = op.imm, out.flags = op.flags, out.space = static_cast<uint8_t>(space);
   out.extra = static_cast<uint32_t>(code_.matrices.size());
   code_.matrices.push_back(info);
+  finish();
+  return true;
+}
+
+// wgmma.{fence,commit_group,wait_group}.sync.aligned
+// wgmma.mma_async.sync.aligned.shape{.satfinite}.dtype.atype.btype d, a, b-descriptor, scale-d
+//   {, scale-a, scale-b{, transpose-a}{, transpose-b}}; a: registers or a descriptor
+bool Decoder::d_wgmma(const ptx::Instruction& i) {
+  Modifiers m = sort_modifiers(i);
+  if (!m.take("sync") || !m.take("aligned")) return refuse(i, "unknown form");
+  for (const char* name : {"fence", "commit_group", "wait_group"})
+    if (m.take(name)) {
+      if (!leftover(i, m)) return false;
+      start(op_warpgroup_point).c = constant(4, ~0u);
+      finish();
+      return true;
+    }
+  MatrixInfo info;
+  info.saturate = m.take("satfinite");
+  if (!m.take("mma_async") || !take_shape(m, &info) || m.types.size() != 3 || !leftover(i, m) ||
+      !need(i, 4, 8))
+    return refuse(i, "this form is not supported by the software GPU");
+  info.d_type = info.c_type = element_of(m.types[0]);
+  info.a_type = element_of(m.types[1]), info.b_type = element_of(m.types[2]);
+  info.a_in_memory = i.operands[1].kind != Kind::kVector;
+
+  const WarpgroupTypes* row = warpgroup_types(info);
+  if (!row) return refuse(i, "there is no warpgroup matrix instruction for these element types");
+  const bool integers = row->sums == Element::kS32;
+  if (info.m != 64 || info.k * bits_of(info.a_type) != 256 || info.n < 8 || info.n > 256 ||
+      info.n % (integers && info.n > 32 ? 16 : 8) || (info.saturate && !integers))
+    return refuse(i, "there is no warpgroup matrix instruction of this shape");
+  const size_t n = 4 + (row->immediates == 3 ? (info.a_in_memory ? 4u : 3u) : row->immediates);
+  if (!need(i, n, n)) return false;
+  for (size_t k = 4; k < n; ++k) {
+    const int64_t value = static_cast<int64_t>(i.operands[k].bits);
+    const bool sign = k < 6;
+    if (i.operands[k].kind != Kind::kInteger || (sign ? value != 1 && value != -1 : value != 0 && value != 1))
+      return refuse(i, "a sign must be 1 or -1, a transposition 0 or 1");
+    bool& to = k == 4                       ? info.negate_a
+               : k == 5                     ? info.negate_b
+               : k == 6 && info.a_in_memory ? info.transpose_a
+                                            : info.transpose_b;
+    to = sign ? value == -1 : value == 1;
+  }
+
+  const Ty sums = register_type(info.d_type);
+  Op op{};
+  if (info.a_in_memory) {
+    op.a = use(i.operands[1], Ty::kU64);
+    if (op.a == kNone) return refuse(i, "descriptor does not fit");
+  } else if (!fragment(i.operands[1], Ty::kU32, false, &info.a, &info.n_a) || info.n_a != 4) {
+    return refuse(i, "registers do not fit");
+  }
+  bool negated;
+  op.b = use(i.operands[2], Ty::kU64);
+  op.d2 = use_predicate(i.operands[3], &negated);
+  if (op.b == kNone || op.d2 == kNone) return refuse(i, "operand does not fit");
+  if (negated) op.flags |= kNegate;
+  if (!fragment(i.operands[0], sums, false, &info.c, &info.n_c) ||
+      !fragment(i.operands[0], sums, true, &info.d, &info.n_d) ||
+      info.n_d != info.n / (info.d_type == Element::kF16 ? 4 : 2))
+    return refuse(i, "registers do not fit");
+  op.c = constant(4, ~0u);
+  op.imm = static_cast<int64_t>(code_.matrices.size());
+  code_.matrices.push_back(info);
+  start(op_warpgroup_mma, true, op);
   finish();
   return true;
 }

@@ -22,6 +22,8 @@ using lane::put;
 
 constexpr unsigned kMost = 32;  // rows, columns or depth
 
+}  // namespace
+
 unsigned bits_of(Element e) {
   switch (e) {
     case Element::kF16:
@@ -61,7 +63,6 @@ double value_of(Element e, uint32_t bits) {
   }
 }
 
-// Element `index` of a lane's fragment registers.
 double read_element(Warp& w, const uint32_t* registers, Element type, unsigned l, unsigned index) {
   const unsigned bits = bits_of(type);
   if (bits == 64) return get<double>(w, registers[index], l);
@@ -91,6 +92,8 @@ void write_element(Warp& w, const uint32_t* registers, Element type, unsigned l,
     }
   }
 }
+
+namespace {
 
 struct Place {
   unsigned row, column;

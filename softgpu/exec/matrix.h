@@ -19,6 +19,15 @@ struct MatrixInfo {
   bool saturate = false;
   uint16_t rows = 0, columns = 0;  // wmma.load/store: of the fragment
   Element type = Element::kNone;   // wmma.load/store
+  // wgmma: A in shared memory; an operand there whose rows run along M or N; an operand that counts negated
+  bool a_in_memory = false, transpose_a = false, transpose_b = false, negate_a = false, negate_b = false;
 };
+
+unsigned bits_of(Element e);
+double value_of(Element e, uint32_t bits);
+// Element `index` of a lane's fragment registers.
+double read_element(Warp& w, const uint32_t* registers, Element type, unsigned lane, unsigned index);
+void write_element(Warp& w, const uint32_t* registers, Element type, unsigned lane, unsigned index, double x,
+                   bool saturate);
 
 }  // namespace tessera::softgpu::exec

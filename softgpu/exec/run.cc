@@ -213,9 +213,10 @@ void report_deadlock(Cluster& cluster) {
           text += piece;
         else
           text += "(by rank in the cluster) " + std::string(piece);
-        text += !barrier                       ? "the other lanes of a .sync mask"
-                : g.barrier == kClusterBarrier ? "the cluster's barrier"
-                                               : "barrier " + std::to_string(g.barrier);
+        text += !barrier                         ? "the other lanes of a .sync mask"
+                : g.barrier == kClusterBarrier   ? "the cluster's barrier"
+                : g.barrier == kWarpgroupBarrier ? "the other warps of its warpgroup"
+                                                 : "barrier " + std::to_string(g.barrier);
       }
   if (n > 8) text += "; and " + std::to_string(n - 8) + " more groups";
   if (!at_op) return;

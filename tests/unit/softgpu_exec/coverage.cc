@@ -66,6 +66,8 @@ constexpr Single kSingles[] = {
     {TS_ROW(op_mma)},
     {TS_ROW(op_wmma_load)},
     {TS_ROW(op_wmma_store)},
+    {TS_ROW(op_warpgroup_mma)},
+    {TS_ROW(op_warpgroup_point)},
     {TS_ROW(op_mbarrier), 9},
     {TS_ROW(op_bulk), 11},
     {TS_ROW(op_store_async), 2},

@@ -116,11 +116,11 @@ TEST(Faults, EndlessRecursionOverflowsTheStack) {
 }
 
 TEST(Refusals, NameInstructionLineAndKernel) {
-  TestModule m(kernel("wgmma.fence.sync.aligned;"));
+  TestModule m(kernel("tcgen05.wait::ld.sync.aligned;"));
   ASSERT_TRUE(m.ok()) << m.error;
   EXPECT_EQ(m.program->kernel("k"), nullptr);
   const std::string& why = m.program->refused().at("k");
-  EXPECT_NE(why.find("wgmma.fence"), std::string::npos) << why;
+  EXPECT_NE(why.find("tcgen05.wait"), std::string::npos) << why;
   EXPECT_NE(why.find("line 14"), std::string::npos) << why;
   EXPECT_NE(why.find("kernel k"), std::string::npos) << why;
 }
@@ -128,9 +128,9 @@ TEST(Refusals, NameInstructionLineAndKernel) {
 TEST(Refusals, StopAtTheKernelThatReachesTheInstruction) {
   TestModule m(
       ptx_header() +
-      ".func bad() { wgmma.fence.sync.aligned; ret; }\n.func good() { ret; }\n"
+      ".func bad() { tcgen05.wait::ld.sync.aligned; ret; }\n.func good() { ret; }\n"
       ".func between() { call bad; ret; }\n"
-      ".visible .entry direct() { wgmma.fence.sync.aligned; ret; }\n"
+      ".visible .entry direct() { tcgen05.wait::ld.sync.aligned; ret; }\n"
       ".visible .entry chain() { call between; ret; }\n"
       ".visible .entry pointer() { .reg .b64 %rd<2>; mov.u64 %rd1, good;"
       " { proto: .callprototype _ (); call %rd1, proto; } ret; }\n"
@@ -145,7 +145,7 @@ TEST(Refusals, StopAtTheKernelThatReachesTheInstruction) {
   EXPECT_EQ(m.run("fine", {1, 1, 1}, {32, 1, 1}, Params().add(out.address())).kind, FaultKind::kNone);
   EXPECT_EQ(out[0], 3u);
   const Fault refused = m.run("chain", {1, 1, 1}, {32, 1, 1}, Params());
-  EXPECT_NE(refused.text.find("wgmma"), std::string::npos) << refused.text;
+  EXPECT_NE(refused.text.find("tcgen05"), std::string::npos) << refused.text;
 }
 // What belongs to no kernel still refuses the module.
 TEST(Refusals, AVariableThatCannotBePlacedRefusesTheModule) {
