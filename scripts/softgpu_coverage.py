@@ -179,6 +179,8 @@ def instruction(name):
         return f"{name} %r1, %r2, %r3;"
     if op in ("mma", "wmma"):
         return matrix(parts)
+    if name.startswith("fence.proxy.tensormap") and "acquire" in parts:
+        return f"{name} [%d60], 128;"
     if op in ("membar", "fence", "griddepcontrol", "cp") or name.startswith("barrier.cluster"):
         return name + ";"
     if op in ("ldmatrix", "stmatrix"):
@@ -266,17 +268,34 @@ def instruction(name):
         n = next((int(p[1]) for p in parts if re.fullmatch(r"v\d", p)), 1)
         kind = "%h" if parts[-2] in ("b8", "b16") else "%r"
         return f"{name} {where}, {registers(n, kind) if n > 1 else kind + '1'};"
-    if op in ("wgmma", "tensormap", "prefetch", "multimem"):
-        return {"wgmma": "wgmma.fence.sync.aligned;",
-                "tensormap": "tensormap.replace.tile.rank.global.b1024.b32 [%d60], 1;",
-                "prefetch": "prefetch.tensormap [%d60];",
-                "multimem": "multimem.ld_reduce.global.add.f32 %r1, [%d60];"}[op]
+    if op == "wgmma" and "mma_async" in parts:
+        shape = next(p for p in parts if re.fullmatch(r"m\d+n\d+k\d+", p))
+        n = int(re.findall(r"\d+", shape)[1])
+        types = [p for p in parts if re.fullmatch(r"f16|f32|bf16|tf32|e4m3|e5m2|s8|u8|s32", p)]
+        sums = next((t for t in types if t in ("f32", "s32")), types[0])
+        narrow = [t for t in types if t != sums] or types[1:]
+        sparse = ".sp" if "sp" in parts else ""
+        signs = "" if sums == "s32" else ", 1, 1" + (", 0, 0" if narrow[0] in ("f16", "bf16") else "")
+        return (f"wgmma.mma_async{sparse}.sync.aligned.{shape}.{sums}.{narrow[0]}.{narrow[-1]} "
+                f"{registers(n // (4 if sums == 'f16' else 2), '%s')}, %d1, %d2{', %r1, 0' if sparse else ''}, %p1{signs};")
+    if op == "wgmma":
+        return f"{name}.sync.aligned{' 0' if 'wait_group' in parts else ''};"
+    if op == "tensormap" and "cp_fenceproxy" in parts:
+        return f"{name} [%d60], [%r60], 128;"
+    if op == "tensormap":
+        value = {"b64": "%d1", "b32": "1" if "elemtype" in parts or "mode" in name else "%r1"}[parts[-1]]
+        ordinal = "0, " if {"box_dim", "global_dim", "global_stride", "element_stride"} & set(parts) else ""
+        return f"{name} [{'%d60' if 'global' in parts else '%r60'}], {ordinal}{value};"
+    if op == "prefetch":
+        return f"{name} [%d60];"
+    if op == "multimem":
+        return "multimem.ld_reduce.global.add.f32 %r1, [%d60];"
     return None
 
 
 def kernel(n, text):
     return (f".visible .entry k{n}(.param .u64 p)\n{{\n.reg .pred %p<8>;\n.reg .b16 %h<8>;\n.reg .b32 %r<64>;\n"
-            f".reg .b64 %d<64>;\n.local .align 16 .b8 l[64];\n{text}\nret;\n}}\n")
+            f".reg .b64 %d<64>;\n.reg .b32 %s<128>;\n.local .align 16 .b8 l[64];\n{text}\nret;\n}}\n")
 
 
 def groups_of(path):

@@ -55,6 +55,16 @@ inline bool is_global(Space space, uint64_t address) {
   return address - shared_window() >= kWindowsBytes;
 }
 
+// Bytes have arrived: the barrier at `address` hears of it. False after a fault.
+bool complete_transactions(Warp& w, const Op* op, unsigned lane, uint64_t address, Space space,
+                           int64_t bytes);
+// The same place in the shared memory of the cluster's block of that rank.
+inline uint64_t in_block(Space space, uint64_t address, unsigned rank) {
+  const uint64_t window = (rank + uint64_t{1}) * kWindowBytes,
+                 base = space == Space::kGeneric ? shared_window() : 0;
+  return base + window + (address - base) % kWindowBytes;
+}
+
 // One element in memory: old value <- operation(old, b, c), atomically; returns the old one.
 uint64_t atomic_element(Ty type, Atomic how, char* p, uint64_t b, uint64_t c, bool global);
 

@@ -62,7 +62,8 @@ char* object_at(Warp& w, const Op* op, unsigned lane, uint64_t address, Space sp
   return reach(w, op, space, lane, address, 8, true, 8);
 }
 
-// Bytes have arrived.
+}  // namespace
+
 bool complete_transactions(Warp& w, const Op* op, unsigned lane, uint64_t address, Space space,
                            int64_t bytes) {
   char* p = object_at(w, op, lane, address, space);
@@ -75,6 +76,8 @@ bool complete_transactions(Warp& w, const Op* op, unsigned lane, uint64_t addres
   store(p, b.word());
   return true;
 }
+
+namespace {
 
 uint64_t operand64(Warp& w, uint32_t operand, unsigned i) {
   return get<uint64_t>(w, operand, i);
@@ -163,12 +166,9 @@ const Op* op_bulk(Warp& w, const Op* op) {
     const uint32_t ranks = multicast ? get<uint32_t>(w, operands[4], i) & 0xffff : 1;
     for (uint32_t left_ranks = ranks; left_ranks; left_ranks &= left_ranks - 1) {
       // Multicast: the same offset in each block named.
-      const uint64_t window = (static_cast<uint64_t>(std::countr_zero(left_ranks)) + 1) * kWindowBytes;
       const auto placed = [&](uint64_t address) {
-        if (!multicast) return address;
-        if (to_space == Space::kGeneric)
-          return shared_window() + window + (address - shared_window()) % kWindowBytes;
-        return window + address % kWindowBytes;
+        return multicast ? in_block(to_space, address, static_cast<unsigned>(std::countr_zero(left_ranks)))
+                         : address;
       };
       if (bytes) {
         const char* source = reach(w, op, from_space, i, from, bytes, false, 16);

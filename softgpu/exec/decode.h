@@ -39,6 +39,9 @@ struct Label {
   uint32_t op = ~0u;
 };
 
+// Takes the name of an atomic operation from the modifiers; false if there is none.
+bool atomic_named(Modifiers& m, Atomic* how);
+
 class Decoder {
  public:
   Decoder(const ptx::Function& function, KernelLayout& layout, KernelInfo* entry_info, Code& code);
@@ -178,6 +181,7 @@ class Decoder {
   TS_DECODE(d_wgmma);
   TS_DECODE(d_movmatrix);
   TS_DECODE(d_mbarrier);
+  TS_DECODE(d_tensormap);
   TS_DECODE(d_vabsdiff);
   TS_DECODE(d_cluster_address);
   TS_DECODE(d_tex);
@@ -188,6 +192,8 @@ class Decoder {
   bool small_copy(const ptx::Instruction& i, const Modifiers& m);
   bool bulk_copy(const ptx::Instruction& i, Modifiers& m, bool reduces);
   bool store_async(const ptx::Instruction& i, Modifiers& m);
+  bool tensor_copy(const ptx::Instruction& i, Modifiers& m, bool reduces);
+  bool tensor_operand(const ptx::Operand& o, unsigned rank, uint32_t* map, uint32_t* coordinates);
   bool wide_move(const ptx::Instruction& i);
   bool image_operands(const ptx::Operand& o, int geometry, Ty coordinate, std::vector<uint32_t>* list);
   bool halves(const ptx::Operand& o, std::vector<uint32_t>* list);

@@ -6,8 +6,6 @@ namespace tessera::softgpu::exec {
 
 using Kind = ptx::Operand::Kind;
 
-namespace {
-
 bool atomic_named(Modifiers& m, Atomic* how) {
   struct Row {
     const char* name;
@@ -22,6 +20,8 @@ bool atomic_named(Modifiers& m, Atomic* how) {
     }
   return false;
 }
+
+namespace {
 
 // State spaces in the order of the text.
 std::vector<Space> spaces_of(const ptx::Instruction& i) {
@@ -146,7 +146,7 @@ bool Decoder::d_cp(const ptx::Instruction& i) {
     finish();
     return true;
   }
-  if (i.has("tensor")) return refuse(i, "tensor copies are not supported by the software GPU");
+  if (bulk && i.has("tensor")) return tensor_copy(i, m, reduces);
   if (bulk && m.take("prefetch")) {
     m.take("L2");
     if (!leftover(i, m) || !need(i, 2, m.cache_hint ? 3 : 2)) return false;

@@ -413,6 +413,7 @@ const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows
       {"wmma", &Decoder::d_wmma, true},
       {"wgmma", &Decoder::d_wgmma, true},
       {"mbarrier", &Decoder::d_mbarrier, true},
+      {"tensormap", &Decoder::d_tensormap, false},
       {"mapa", &Decoder::d_cluster_address, false},
       {"getctarank", &Decoder::d_cluster_address, false},
       {"tex", &Decoder::d_tex, false},

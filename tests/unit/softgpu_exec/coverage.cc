@@ -12,6 +12,7 @@
 #include "softgpu/exec/core.h"
 #include "softgpu/exec/image.h"
 #include "softgpu/exec/scalar.h"
+#include "softgpu/exec/tensor.h"
 
 namespace tessera::softgpu::exec {
 namespace {
@@ -71,6 +72,9 @@ constexpr Single kSingles[] = {
     {TS_ROW(op_mbarrier), 9},
     {TS_ROW(op_bulk), 11},
     {TS_ROW(op_store_async), 2},
+    {TS_ROW(op_tensor_copy), 13},
+    {TS_ROW(op_tensor_replace), 11},
+    {TS_ROW(op_tensor_map_copy)},
     {TS_ROW(op_map_shared)},
     {TS_ROW(op_shared_rank)},
     {TS_ROW(op_cluster_barrier), 2},
@@ -164,6 +168,7 @@ class Coverage {
       for (unsigned sub = 0; sub < single.subs; ++sub) {
         // Bulk reductions are 1 + Atomic; exchange and compare-and-swap are none.
         if (single.handler == op_bulk && (sub == 7 || sub == 8)) continue;
+        if (single.handler == op_tensor_copy && (sub == 9 || sub == 10)) continue;  // 3 + Atomic
         bool yes = false;
         for (const Seen& s : seen_)
           yes = yes || (s.handler == single.handler && (single.subs == 1 || s.sub == sub));

@@ -24,9 +24,9 @@ inline AllocationMap& test_memory() {
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t n, T value = T{}) : values_(n + (63 + sizeof(T)) / sizeof(T), value), n_(n) {
+  explicit DeviceArray(size_t n, T value = T{}) : values_(n + (127 + sizeof(T)) / sizeof(T), value), n_(n) {
     const uint64_t raw = reinterpret_cast<uint64_t>(values_.data());
-    begin_ = (raw + 63) & ~uint64_t{63};
+    begin_ = (raw + 127) & ~uint64_t{127};
     test_memory().add(begin_, n * sizeof(T), true);
   }
   explicit DeviceArray(const std::vector<T>& from) : DeviceArray(from.size()) {
@@ -39,7 +39,7 @@ class DeviceArray {
   }
   DeviceArray(const DeviceArray&) = delete;
   T* data() {
-    return reinterpret_cast<T*>((reinterpret_cast<uint64_t>(values_.data()) + 63) & ~uint64_t{63});
+    return reinterpret_cast<T*>((reinterpret_cast<uint64_t>(values_.data()) + 127) & ~uint64_t{127});
   }
   uint64_t address() { return reinterpret_cast<uint64_t>(data()); }
   T& operator[](size_t i) { return data()[i]; }
