@@ -1,0 +1,96 @@
+// What kernels for compute capability 9.0 do: tensor maps as parameters, boxes that arrive at barriers,
+// products of warpgroups, results stored as boxes. Compiled by nvcc for tensor_map_test.cc.
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace {
+
+constexpr int kTile = 64, kStages = 2, kBytes = kTile * kTile * 2;  // of a tile of 16-bit elements
+
+__device__ uint32_t address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ void load(void* to, const CUtensorMap* map, int x, int y, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+      "[%4];" ::"r"(address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(address(barrier))
+      : "memory");
+}
+__device__ void wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{ .reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra OVER;\nbra "
+      "AGAIN;\n"
+      "OVER:\n}" ::"r"(address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+// Rows of 128 bytes, swizzled; groups of eight rows are 1024 bytes apart.
+__device__ uint64_t descriptor(const void* p) {
+  return (address(p) & 0x3ffff) >> 4 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+__device__ void multiply(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{ .reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+      "%12, "
+      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, "
+      "%33, p, 1, "
+      "1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b));
+}
+
+}  // namespace
+
+// c[m][n] = sum over k of a[m][k] * b[n][k]: a tile of 64 x 64 per block, two boxes in flight.
+extern "C" __global__ void __launch_bounds__(128)
+    product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+            const __grid_constant__ CUtensorMap c, int k) {
+  __shared__ alignas(1024) uint8_t tiles[kStages][2][kBytes];
+  __shared__ uint64_t full[kStages];
+  const int n_steps = (k + kTile - 1) / kTile, thread = threadIdx.x;
+  const auto fetch = [&](int step) {
+    uint64_t* barrier = &full[step % kStages];
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(barrier)),
+                 "r"(2 * kBytes)
+                 : "memory");
+    load(tiles[step % kStages][0], &a, step * kTile, blockIdx.x * kTile, barrier);
+    load(tiles[step % kStages][1], &b, step * kTile, blockIdx.y * kTile, barrier);
+  };
+  if (thread == 0) {
+    for (uint64_t& barrier : full)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&barrier)));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (int step = 0; step < kStages && step < n_steps; ++step) fetch(step);
+  }
+  __syncthreads();
+  float d[32] = {};
+  for (int step = 0; step < n_steps; ++step) {
+    const int stage = step % kStages;
+    wait(&full[stage], step / kStages % 2);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int i = 0; i < kTile / 16; ++i)
+      multiply(d, descriptor(tiles[stage][0] + 32 * i), descriptor(tiles[stage][1] + 32 * i));
+    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+    __syncthreads();
+    if (thread == 0 && step + kStages < n_steps) fetch(step + kStages);
+  }
+  float* out = reinterpret_cast<float*>(&tiles[0][0][0]);
+  for (int i = 0; i < 32; ++i)
+    out[(thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8) * kTile + i / 4 * 8 + thread % 4 * 2 + i % 2] =
+        d[i];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (thread == 0) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&c),
+                 "r"(blockIdx.y * kTile), "r"(blockIdx.x * kTile), "r"(address(out))
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+  }
+}
