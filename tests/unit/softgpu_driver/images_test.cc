@@ -1,4 +1,6 @@
 // CUDA arrays, and texture and surface objects: storage, copies, limits, and the page that device code sees.
+#include <fstream>
+#include <iterator>
 #include <numeric>
 
 #include "softgpu/driver/texture.h"
@@ -270,6 +272,49 @@ TEST_F(Images, SurfacesNeedTheFlag) {
   EXPECT_CU(cuSurfObjectGetResourceDesc(&same, surface));
   EXPECT_EQ(same.res.array.hArray, writable);
   EXPECT_CU(cuSurfObjectDestroy(surface));
+}
+
+// Both ends in one kernel that nvcc compiled: what it reads wraps around, what it writes is an array again.
+TEST_F(Images, AKernelOfNvccReadsAndWrites) {
+  constexpr unsigned kWidth = 16, kHeight = 6;
+  std::vector<float> source(kWidth * kHeight), painted(source.size());
+  for (size_t i = 0; i < source.size(); ++i) source[i] = float(i) / 4;
+  CUarray from = create(kWidth, kHeight, 0, 0, CU_AD_FORMAT_FLOAT),
+          to = create(kWidth, kHeight, 0, CUDA_ARRAY3D_SURFACE_LDST, CU_AD_FORMAT_FLOAT);
+  CUDA_MEMCPY2D copy = {};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = source.data();
+  copy.dstMemoryType = CU_MEMORYTYPE_ARRAY, copy.dstArray = from;
+  copy.WidthInBytes = kWidth * 4, copy.Height = kHeight;
+  ASSERT_CU(cuMemcpy2D(&copy));
+  CUDA_RESOURCE_DESC r = resource(from), w = resource(to);
+  CUDA_TEXTURE_DESC t = {};
+  t.flags = CU_TRSF_NORMALIZED_COORDINATES;
+  t.filterMode = CU_TR_FILTER_MODE_LINEAR;
+  CUtexObject texture;
+  CUsurfObject surface;
+  ASSERT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
+  ASSERT_CU(cuSurfObjectCreate(&surface, &w));
+  std::ifstream in(TESSERA_TEST_IMAGES "/images.fatbin", std::ios::binary);
+  const std::vector<char> image{std::istreambuf_iterator<char>(in), {}};
+  CUmodule images;
+  CUfunction repaint;
+  ASSERT_CU(cuModuleLoadData(&images, image.data()));
+  ASSERT_CU(cuModuleGetFunction(&repaint, images, "repaint"));
+  int width = kWidth, height = kHeight;
+  void* params[] = {&texture, &surface, &width, &height};
+  ASSERT_CU(cuLaunchKernel(repaint, 2, 1, 1, 8, 8, 1, 0, nullptr, params, nullptr));
+  CUDA_MEMCPY2D back = {};
+  back.srcMemoryType = CU_MEMORYTYPE_ARRAY, back.srcArray = to;
+  back.dstMemoryType = CU_MEMORYTYPE_HOST, back.dstHost = painted.data();
+  back.WidthInBytes = kWidth * 4, back.Height = kHeight;
+  ASSERT_CU(cuMemcpy2D(&back));
+  for (unsigned y = 0; y < kHeight; ++y)
+    for (unsigned x = 0; x < kWidth; ++x)
+      EXPECT_EQ(painted[y * kWidth + x], source[y * kWidth + (x + 4) % kWidth]) << x << ' ' << y;
+  // The texture is gone: its handle leads nowhere.
+  ASSERT_CU(cuTexObjectDestroy(texture));
+  ASSERT_CU(cuLaunchKernel(repaint, 2, 1, 1, 8, 8, 1, 0, nullptr, params, nullptr));
+  EXPECT_NE(CUDA_SUCCESS, cuCtxSynchronize());
 }
 
 }  // namespace
