@@ -2,8 +2,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "support.h"
@@ -116,6 +118,15 @@ TEST(Visible, EveryAttributeOfEveryGpu) {
   close(ends[0]);
   waitpid(pid, &status, 0);
   EXPECT_EQ(wrong, 0) << "1000 * device + attribute";
+  // And no description is left out.
+  const std::filesystem::path folder =
+      std::filesystem::path(std::getenv("TESSERA_SOFTGPU_LOCAL")).parent_path();
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().extension() != ".toml") continue;
+    EXPECT_TRUE(std::any_of(std::begin(kExpected), std::end(kExpected), [&](const Expected& e) {
+      return file.path().stem() == e.gpu;
+    })) << file.path();
+  }
 }
 
 // Both devices with a context, a module and 64 words each.

@@ -139,6 +139,49 @@ TEST(Process, ScriptedFaults) {
             }));
 }
 
+// Not the first, but the one that is named; and every one.
+TEST(Process, ScriptedFaultsAtCallN) {
+  EXPECT_EQ(kOk, in_child([] {
+              setenv("TESSERA_SOFTGPU_FAULTS", "launch@3,cuEventCreate@2=999,cuStreamCreate@*=2", 1);
+              CUcontext context;
+              CUmodule module;
+              CUfunction fill;
+              CUdeviceptr p;
+              CUevent e;
+              CUstream stream;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&p, 16));
+              CHILD_CU(cuEventCreate(&e, 0));
+              if (cuEventCreate(&e, 0) != CUDA_ERROR_UNKNOWN) return 1;
+              CHILD_CU(cuEventCreate(&e, 0));
+              for (int i = 0; i < 3; ++i)
+                if (cuStreamCreate(&stream, 0) != CUDA_ERROR_OUT_OF_MEMORY) return 2;
+              CHILD_CU(cuModuleLoadData(&module, kPtx));
+              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
+              uint32_t value = 1, n = 4;
+              void* params[] = {&p, &value, &n};
+              for (int i = 0; i < 3; ++i) {
+                CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+                if (cuCtxSynchronize() != (i < 2 ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED)) return 3 + i;
+              }
+              return cuMemAlloc(&p, 16) == CUDA_ERROR_LAUNCH_FAILED ? kOk : 6;  // sticky
+            }));
+  EXPECT_EQ(kOk, in_child([] {
+              setenv("TESSERA_SOFTGPU_FAULTS", "oom@*", 1);
+              CUcontext context;
+              CUdeviceptr p;
+              void* host;
+              CHILD_CU(fresh_context(&context));
+              for (int i = 0; i < 2; ++i)
+                if (cuMemAlloc(&p, 16) != CUDA_ERROR_OUT_OF_MEMORY ||
+                    cuMemAllocManaged(&p, 16, CU_MEM_ATTACH_GLOBAL) != CUDA_ERROR_OUT_OF_MEMORY ||
+                    cuMemAllocAsync(&p, 16, nullptr) != CUDA_ERROR_OUT_OF_MEMORY ||
+                    cuMemHostAlloc(&host, 16, 0) != CUDA_ERROR_OUT_OF_MEMORY)
+                  return 1;
+              return kOk;
+            }));
+}
+
 // A hung kernel holds its stream, not the others; destroying its context ends it, and the device goes on.
 TEST(Process, HungKernel) {
   EXPECT_EQ(kOk, in_child([] {

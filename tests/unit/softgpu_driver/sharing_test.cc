@@ -9,6 +9,7 @@
 // of several requests, since a host thread may be late between two calls; bounds from below hold for all.
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -260,6 +261,52 @@ TEST_F(Sharing, AKilledNeighbourLeavesTheDevice) {
     EXPECT_LT(beside, 1000) << mode;
     client.go();
     EXPECT_LT(client.next(), kRequestMs + 1) << mode;
+  }
+}
+
+// Everything a client does, over and over: whenever it is killed, some of it is half done.
+void restless(int, int out) {
+  for (int round = 0;; ++round) {
+    Device device(round % 3 - 1);
+    CUdeviceptr p;
+    must(cuMemAlloc(&p, 1 << 20));
+    must(cuMemsetD8Async(p, 1, 1 << 20, device.stream));
+    device.submit(2 * kWave, rounds(1));
+    device.submit(kWave / 4, rounds(3));
+    if (round == 0) tell(out, 1);
+    must(cuMemcpyDtoDAsync(p, p + (1 << 19), 1 << 19, device.stream));
+    must(cuStreamSynchronize(device.stream));
+    must(cuMemFree(p));
+    must(cuCtxDestroy(device.context));
+  }
+}
+
+// SIGKILL of clients at many points of their lives: while they start, connect, submit, run, free and leave.
+TEST_F(Sharing, ClientsMayBeKilledAtAnyPoint) {
+  for (const char* mode : {"timesliced", "mps"}) {
+    const std::string folder = folder_ + "/" + mode;
+    std::filesystem::create_directory(folder);
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+    setenv("TESSERA_SOFTGPU_DIR", folder.c_str(), 1);
+    setenv("TESSERA_SOFTGPU_MODE", mode, 1);
+    Child client(serve);
+    EXPECT_GT(client.next(), kRequestMs - 0.5);
+    for (int i = 0; i < 16; ++i) {
+      Child victim(restless);
+      if (i % 2) {
+        EXPECT_EQ(victim.next(), 1);  // at work; else somewhere on the way there
+      }
+      const timespec moment{0, i * 700'000};  // any point will do: nothing is waited for
+      nanosleep(&moment, nullptr);
+    }
+    for (int i = 0; i < 3; ++i) {
+      client.go();
+      const double after = client.next();
+      EXPECT_GT(after, 0) << mode;
+      if (i == 2) {
+        EXPECT_LT(after, kRequestMs + 1) << mode;  // the device is its own again
+      }
+    }
   }
 }
 
