@@ -285,6 +285,7 @@ const Op* op_warpgroup_point(Warp&, const Op*);  // fence, commit_group, wait_gr
 // Fast handlers of this machine, or null. isa: 512, 256, 128; 0 = best available (TESSERA_EXEC_ISA
 // overrides).
 Handler fast_handler(Operation operation, Ty type);
+unsigned vector_bits();  // of them; 128 if there are none
 
 Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads,
                Work* work, Progress* progress, const std::atomic<bool>* cancel);

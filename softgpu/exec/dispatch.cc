@@ -34,9 +34,21 @@ const FastTable* choose() {
 }
 }  // namespace
 
-Handler fast_handler(Operation operation, Ty type) {
+namespace {
+const FastTable* chosen() {
   static const FastTable* const table = choose();
+  return table;
+}
+}  // namespace
+
+Handler fast_handler(Operation operation, Ty type) {
+  const FastTable* const table = chosen();
   return table ? table->by_type[static_cast<unsigned>(operation)][static_cast<unsigned>(type)] : nullptr;
+}
+
+unsigned vector_bits() {
+  const FastTable* const table = chosen();
+  return table == &avx512::kFastTable ? 512 : table == &avx2::kFastTable ? 256 : 128;
 }
 
 }  // namespace tessera::softgpu::exec

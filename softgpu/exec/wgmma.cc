@@ -10,12 +10,16 @@
 // where S is the swizzle's width in bytes, 16 without one; without one, leading and stride change places in
 // the second form. Then the bits 4.. of the address are combined with its bits 7.., as many as S has pieces,
 // counted from the base offset.
+#include <immintrin.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
+#include "softgpu/exec/half.h"
 #include "softgpu/exec/scalar.h"
 
 namespace tessera::softgpu::exec {
@@ -51,13 +55,38 @@ struct Descriptor {
 };
 
 // Elements of 16 bytes.
+template <class Stored, class Put, class Value>
+inline void unpack_as(const char* p, Put put, Value value) {
+  Stored bits[16 / sizeof(Stored)];
+  std::memcpy(bits, p, 16);
+  for (unsigned j = 0; j < 16 / sizeof(Stored); ++j) put(j, static_cast<double>(value(bits[j])));
+}
+const std::array<double, 256>& small_floats(Element type) {
+  static const auto tables = [] {
+    std::array<std::array<double, 256>, 2> t;
+    for (unsigned i = 0; i < 256; ++i)
+      t[0][i] = value_of(Element::kE4m3, i), t[1][i] = value_of(Element::kE5m2, i);
+    return t;
+  }();
+  return tables[type == Element::kE5m2];
+}
 template <class Put>
 void unpack(const char* p, Element type, Put put) {
-  const unsigned bytes = bits_of(type) / 8;
-  for (unsigned j = 0; j < 16 / bytes; ++j) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, p + j * bytes, bytes);
-    put(j, value_of(type, bits));
+  switch (type) {
+    case Element::kF16:
+      return unpack_as<uint16_t>(p, put, half_to_float);
+    case Element::kBf16:
+      return unpack_as<uint16_t>(p, put, brain_to_float);
+    case Element::kTf32:
+      return unpack_as<uint32_t>(p, put, [](uint32_t x) { return value_of(Element::kTf32, x); });
+    case Element::kS8:
+      return unpack_as<int8_t>(p, put, [](int8_t x) { return x; });
+    case Element::kU8:
+      return unpack_as<uint8_t>(p, put, [](uint8_t x) { return x; });
+    default: {
+      const std::array<double, 256>& values = small_floats(type);
+      return unpack_as<uint8_t>(p, put, [&](uint8_t x) { return values[x]; });
+    }
   }
 }
 
@@ -82,20 +111,49 @@ bool load(Warp& w, const Op* op, uint64_t bits, bool transposed, Element type, u
   return true;
 }
 
-// sums[4][n] += a[4][k] * b[k][n]: four rows and eight columns at a time stay in registers.
-void multiply(const double* a, const double* b, double* sums, unsigned n, unsigned k) {
-  for (unsigned first = 0; first < n; first += 8) {
-    double s[4][8];
-    for (unsigned i = 0; i < 4; ++i)
-      for (unsigned j = 0; j < 8; ++j) s[i][j] = sums[i * n + first + j];
-    for (unsigned t = 0; t < k; ++t)
-      for (unsigned i = 0; i < 4; ++i) {
-        const double x = a[i * kMostDepth + t];
-        for (unsigned j = 0; j < 8; ++j) s[i][j] += x * b[t * n + first + j];
-      }
-    for (unsigned i = 0; i < 4; ++i)
-      for (unsigned j = 0; j < 8; ++j) sums[i * n + first + j] = s[i][j];
+// A tile of the sums, 16 rows and 8 columns, for one warp: sums += a[16][k] * b[k][8]. Products are exact in
+// double, so fusing them with the addition changes nothing. As many rows at a time as stay in registers.
+using Multiply = void (*)(const double* a, const double* b, double* sums, unsigned k);
+__attribute__((target("avx512f"))) void multiply512(const double* a, const double* b, double* sums,
+                                                    unsigned k) {
+  __m512d s[16];
+#pragma GCC unroll 16
+  for (unsigned i = 0; i < 16; ++i) s[i] = _mm512_load_pd(sums + i * 8);
+  for (unsigned t = 0; t < k; ++t) {
+    const __m512d y = _mm512_load_pd(b + t * 8);
+#pragma GCC unroll 16
+    for (unsigned i = 0; i < 16; ++i) s[i] = _mm512_fmadd_pd(_mm512_set1_pd(a[i * kMostDepth + t]), y, s[i]);
   }
+#pragma GCC unroll 16
+  for (unsigned i = 0; i < 16; ++i) _mm512_store_pd(sums + i * 8, s[i]);
+}
+__attribute__((target("avx2,fma"))) void multiply256(const double* a, const double* b, double* sums,
+                                                     unsigned k) {
+  for (unsigned first = 0; first < 16; first += 4) {
+    __m256d s[8];
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < 8; ++i) s[i] = _mm256_load_pd(sums + first * 8 + i * 4);
+    for (unsigned t = 0; t < k; ++t) {
+      const __m256d low = _mm256_load_pd(b + t * 8), high = _mm256_load_pd(b + t * 8 + 4);
+#pragma GCC unroll 4
+      for (unsigned i = 0; i < 4; ++i) {
+        const __m256d x = _mm256_set1_pd(a[(first + i) * kMostDepth + t]);
+        s[2 * i] = _mm256_fmadd_pd(x, low, s[2 * i]);
+        s[2 * i + 1] = _mm256_fmadd_pd(x, high, s[2 * i + 1]);
+      }
+    }
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < 8; ++i) _mm256_store_pd(sums + first * 8 + i * 4, s[i]);
+  }
+}
+void multiply128(const double* a, const double* b, double* sums, unsigned k) {
+  for (unsigned t = 0; t < k; ++t)
+    for (unsigned i = 0; i < 16; ++i)
+      for (unsigned j = 0; j < 8; ++j) sums[i * 8 + j] += a[i * kMostDepth + t] * b[t * 8 + j];
+}
+Multiply multiply_of_this_machine() {
+  const unsigned bits = vector_bits();
+  return bits == 512 ? multiply512 : bits == 256 ? multiply256 : multiply128;
 }
 
 const Op* misuse(Warp& w, const Op* op, const char* what) {
@@ -128,22 +186,62 @@ bool waits(const Warp& w) {
          w.groups[0].barrier == kWarpgroupBarrier;
 }
 
-// The columns that element i of a lane's sums has, and its row among the warp's 16.
-unsigned sum_row(unsigned l, unsigned i) {
-  return l / 4 + i / 2 % 2 * 8;
+// Sums between a warp's registers and a tile of 16 rows and 8 columns: element i of a lane, four of them to a
+// tile, is in row l / 4 + i / 2 * 8 and column l % 4 * 2 + i % 2. So half a row is four lanes of two
+// registers in turn.
+void load_sums(Warp& w, const uint32_t* registers, Element type, unsigned tile, double* sums) {
+  registers += tile * 4;
+  if (type == Element::kF32) {
+    for (unsigned row = 0; row < 16; ++row, sums += 8) {
+      const __m128 even = _mm_load_ps(at<float>(w, registers[row / 8 * 2]) + row % 8 * 4),
+                   odd = _mm_load_ps(at<float>(w, registers[row / 8 * 2 + 1]) + row % 8 * 4),
+                   low = _mm_unpacklo_ps(even, odd), high = _mm_unpackhi_ps(even, odd);
+      _mm_store_pd(sums, _mm_cvtps_pd(low));
+      _mm_store_pd(sums + 2, _mm_cvtps_pd(_mm_movehl_ps(low, low)));
+      _mm_store_pd(sums + 4, _mm_cvtps_pd(high));
+      _mm_store_pd(sums + 6, _mm_cvtps_pd(_mm_movehl_ps(high, high)));
+    }
+    return;
+  }
+  if (type == Element::kF16) registers -= tile * 2;
+  for (unsigned i = 0; i < 4; ++i)
+    for (unsigned l = 0; l < kLanes; ++l)
+      sums[(l / 4 + i / 2 * 8) * 8 + l % 4 * 2 + i % 2] = read_element(w, registers, type, l, i);
 }
-unsigned sum_column(unsigned l, unsigned i) {
-  return i / 4 * 8 + l % 4 * 2 + i % 2;
+void store_sums(Warp& w, const uint32_t* registers, const MatrixInfo& info, unsigned tile,
+                const double* sums) {
+  registers += tile * 4;
+  if (info.d_type == Element::kF32) {
+    const __m128 nan = _mm_castsi128_ps(_mm_set1_epi32(0x7fffffff));
+    const auto rounded = [&](const double* p) {
+      const __m128 x = _mm_movelh_ps(_mm_cvtpd_ps(_mm_load_pd(p)), _mm_cvtpd_ps(_mm_load_pd(p + 2))),
+                   bad = _mm_cmpunord_ps(x, x);
+      return _mm_or_ps(_mm_andnot_ps(bad, x), _mm_and_ps(bad, nan));
+    };
+    for (unsigned row = 0; row < 16; ++row, sums += 8) {
+      const __m128 low = rounded(sums), high = rounded(sums + 4);
+      _mm_store_ps(at<float>(w, registers[row / 8 * 2]) + row % 8 * 4, _mm_shuffle_ps(low, high, 0x88));
+      _mm_store_ps(at<float>(w, registers[row / 8 * 2 + 1]) + row % 8 * 4, _mm_shuffle_ps(low, high, 0xdd));
+    }
+    return;
+  }
+  if (info.d_type == Element::kF16) registers -= tile * 2;
+  for (unsigned i = 0; i < 4; ++i)
+    for (unsigned l = 0; l < kLanes; ++l)
+      write_element(w, registers, info.d_type, l, i, sums[(l / 4 + i / 2 * 8) * 8 + l % 4 * 2 + i % 2],
+                    info.saturate);
 }
 
 // The whole product; warps: the four of the group.
 bool execute(Warp* warps, Warp& w, const Op* op, const MatrixInfo& info, const Call& call) {
-  alignas(64) double a[kRows * kMostDepth], b[kMostDepth * kMostColumns], sums[16 * kMostColumns];
+  static const Multiply multiply_tile = multiply_of_this_machine();
+  alignas(64) double a[kRows * kMostDepth], b[kMostDepth * kMostColumns], sums[16 * 8];
   const uint32_t* lists = w.frame->code->extra.data();
   const unsigned n = info.n, k = info.k;
   const double sign_a = info.negate_a ? -1 : 1, sign_b = info.negate_b ? -1 : 1;
-  if (!load(w, op, call.b, info.transpose_b, info.b_type, n,
-            [&](unsigned column, unsigned t, double x) { b[t * n + column] = x * sign_b; }))
+  if (!load(w, op, call.b, info.transpose_b, info.b_type, n, [&](unsigned column, unsigned t, double x) {
+        b[(column / 8 * k + t) * 8 + column % 8] = x * sign_b;
+      }))
     return false;
   if (info.a_in_memory) {
     if (!load(w, op, call.a, info.transpose_a, info.a_type, kRows,
@@ -159,21 +257,15 @@ bool execute(Warp* warps, Warp& w, const Op* op, const MatrixInfo& info, const C
           a[row * kMostDepth + column] = sign_a * read_element(warps[q], lists + info.a, info.a_type, l, i);
         }
   }
-  for (unsigned q = 0; q < kWarps; ++q) {
-    if (call.accumulate)
-      for (unsigned l = 0; l < kLanes; ++l)
-        for (unsigned i = 0; i < n / 2; ++i)
-          sums[sum_row(l, i) * n + sum_column(l, i)] =
-              read_element(warps[q], lists + info.c, info.c_type, l, i);
-    else
-      std::fill_n(sums, 16 * n, 0.0);
-    for (unsigned row = 0; row < 16; row += 4)
-      multiply(a + (q * 16 + row) * kMostDepth, b, sums + row * n, n, k);
-    for (unsigned l = 0; l < kLanes; ++l)
-      for (unsigned i = 0; i < n / 2; ++i)
-        write_element(warps[q], lists + info.d, info.d_type, l, i, sums[sum_row(l, i) * n + sum_column(l, i)],
-                      info.saturate);
-  }
+  for (unsigned q = 0; q < kWarps; ++q)
+    for (unsigned tile = 0; tile < n / 8; ++tile) {
+      if (call.accumulate)
+        load_sums(warps[q], lists + info.c, info.c_type, tile, sums);
+      else
+        std::fill_n(sums, 16 * 8, 0.0);
+      multiply_tile(a + q * 16 * kMostDepth, b + tile * k * 8, sums, k);
+      store_sums(warps[q], lists + info.d, info, tile, sums);
+    }
   w.worker->memory.tensor_operations += uint64_t{2} * kRows * n * k;
   return true;
 }

@@ -251,6 +251,29 @@ TEST(Warpgroup, IntegerSumsWrapOrSaturate) {
   }
 }
 
+// Infinity times zero: the one NaN of f32 in the row of A that has it, zeros elsewhere.
+TEST(Warpgroup, NotANumber) {
+  Operand a{16, false, 0}, b{16, false, 40 * 1024};
+  a.plan(64), b.plan(8);
+  DeviceArray<uint8_t> image(kShared, 0);
+  const uint16_t infinity = 0x7c00;
+  std::memcpy(image.data() + a.place(37, 5, 2), &infinity, 2);
+  DeviceArray<uint32_t> in(512), out(512);
+  TestModule m(kernel(4,
+                      "mov.u64 %rd7, " + text(a.descriptor()) + ";\nmov.u64 %rd8, " + text(b.descriptor()) +
+                          ";\nsetp.eq.u32 %p2, 0, 0;\nwgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+                          "{%s0, %s1, %s2, %s3}, %rd7, %rd8, %p2, 1, 1, 0, 0;\n",
+                      kShared));
+  ASSERT_TRUE(m.ok()) << m.error;
+  const Fault f = m.run("k", {1, 1, 1}, {128, 1, 1},
+                        Params().add(image.address()).add(in.address()).add(in.address()).add(out.address()));
+  ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
+  for (unsigned thread = 0; thread < 128; ++thread)
+    for (unsigned r = 0; r < 4; ++r)
+      EXPECT_EQ(out[r * 128 + thread],
+                thread / 32 * 16 + thread % 32 / 4 + r / 2 * 8 == 37 ? 0x7fffffffu : 0u);
+}
+
 // --- misuse: refused, or reported when it happens
 std::string call_text(const std::string& form, const std::string& rest, unsigned sums = 4) {
   return "mov.u64 %rd7, 0;\nmov.u64 %rd8, 0;\nsetp.eq.u32 %p2, 0, 0;\n" + form + " " + list("%s", sums, 0) +
