@@ -159,7 +159,7 @@ const char* const kPartlySupported = R"(
 .version 8.0
 .target sm_90a
 .address_size 64
-.func unsupported() { wgmma.fence.sync.aligned; ret; }
+.func unsupported() { tcgen05.wait::ld.sync.aligned; ret; }
 .visible .entry refused(.param .u64 p) { call unsupported; ret; }
 .visible .entry fine(.param .u64 fine_p)
 {
@@ -201,7 +201,7 @@ TEST_F(LaunchApi, OneUnsupportedKernelOfALibrary) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, launch(reinterpret_cast<CUfunction>(kernel), 1, 1, nullptr, p));
   const std::string report = ::testing::internal::GetCapturedStderr();
-  for (const char* part : {"kernel refused", "in unsupported", "line 5", "wgmma.fence.sync.aligned"})
+  for (const char* part : {"kernel refused", "in unsupported", "line 5", "tcgen05.wait::ld.sync.aligned"})
     EXPECT_NE(std::string::npos, report.find(part)) << part << " in: " << report;
   // Not sticky, and the others run.
   EXPECT_CU(launch(reinterpret_cast<CUfunction>(fine), 1, 1, nullptr, p));
