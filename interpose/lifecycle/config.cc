@@ -1,6 +1,7 @@
 #include "interpose/lifecycle/config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,19 @@ bool is_one(const char* variable) {
   return text && strcmp(text, "1") == 0;
 }
 
+void find_cache_dir(Config* c) {
+  struct {
+    const char *variable, *below;
+  } const places[] = {{"TESSERA_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "/tessera"}, {"HOME", "/.cache/tessera"}};
+  for (const auto& place : places) {
+    const char* base = getenv(place.variable);
+    if (!base || base[0] != '/') continue;  // relative ones would follow the program's working directory
+    const int n = snprintf(c->cache_dir, sizeof c->cache_dir, "%s%s", base, place.below);
+    if (n >= int(sizeof c->cache_dir)) c->cache_dir[0] = 0;
+    return;
+  }
+}
+
 }  // namespace
 
 const Config& config() {
@@ -60,6 +74,8 @@ void load_config() {
   if (number("TESSERA_MAX_HOLD_MS", 1, 10'000, &value)) c.max_hold_ns = value * 1'000'000;
   if (number("TESSERA_SLICE_WATCHDOG_MS", 1, 600'000, &value)) c.slice_watchdog_ns = value * 1'000'000;
   if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;
+  if (number("TESSERA_CACHE_MAX_MB", 0, 1'000'000, &value)) c.cache_max_bytes = value << 20;
+  find_cache_dir(&c);
   if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {
     c.relaxed_bits = !strcmp(text, "relaxed");
     if (!c.relaxed_bits && strcmp(text, "strict") != 0)

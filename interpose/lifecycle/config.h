@@ -16,7 +16,11 @@ struct Config {              // static storage, constant after load_config()
   uint64_t slice_watchdog_ns = 1'000'000'000;  // TESSERA_SLICE_WATCHDOG_MS: see interpose/slice/trial.h
   bool relaxed_bits = false;  // TESSERA_BIT_STABILITY=relaxed: variants may be compiled anew (D13)
   bool disabled = false;      // TESSERA_DISABLE=1
-  char name[64] = {};         // TESSERA_NAME, else the program's name
+  // Rewritten images (kernels/cache). TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera;
+  // "" if there is none. TESSERA_CACHE_MAX_MB: 0 = nothing is kept.
+  char cache_dir[512] = {};
+  uint64_t cache_max_bytes = uint64_t(256) << 20;
+  char name[64] = {};  // TESSERA_NAME, else the program's name
 };
 
 const Config& config();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
@@ -18,6 +19,8 @@
 #include "interpose/track/classify.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
+#include "kernels/cache/rewritten.h"
+#include "kernels/cache/store.h"
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "kernels/ptx/parser.h"
@@ -107,26 +110,70 @@ void describe(Image& out, const std::vector<image::Entry>& entries) {
   }
 }
 
-void rewrite(Image& out, const image::Entry& ptx) {
-  auto module =
-      ptx::parse(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
-  if (!module) {
-    base::raw_log(base::LogLevel::kInfo, "image not cut: %s", module.error().text.c_str());
-    return;
-  }
+cache::Rewritten rewrite(ptx::Module& module) {
+  cache::Rewritten out;
   bool any = false;
-  for (slice::KernelReport& k : slice::add_variants(*module)) {
+  for (slice::KernelReport& k : slice::add_variants(module)) {
     const bool may = k.verdict.may_cut();
     any = any || may;
-    (may ? g_cut_kernels : g_refused_kernels).fetch_add(1, std::memory_order_relaxed);
-    if (!may) count_refusal(slice::refusal_name(k.verdict.refusal));
     base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(),
                   slice::refusal_name(k.verdict.refusal), k.verdict.detail.c_str());
-    out.kernels.push_back({k.kernel, k.n_params, k.param_bytes, k.origin_offset, may,
-                           may ? "" : slice::refusal_name(k.verdict.refusal)});
+    const ptx::Function* f = module.find(k.kernel);
+    const ThreadCost cost = f ? cost_of(*f) : ThreadCost();
+    out.kernels.push_back({k.kernel, may ? "" : slice::refusal_name(k.verdict.refusal), k.n_params,
+                           k.param_bytes, k.origin_offset, cost.slots, cost.bytes});
   }
-  set_classes(out, *module);
-  if (any) out.text = ptx::print(*module);
+  if (any) out.text = ptx::print(module);
+  return out;
+}
+
+// Small texts are rewritten sooner than a file is opened.
+constexpr size_t kLeastCachedBytes = size_t(32) << 10;
+
+int driver_version() {
+  int version = 0;
+  driver_api::real().cuDriverGetVersion(&version);
+  return version;
+}
+
+std::optional<cache::Rewritten> rewritten(std::string_view text) {
+  const lifecycle::Config& config = lifecycle::config();
+  const bool keep = config.cache_dir[0] && config.cache_max_bytes && text.size() >= kLeastCachedBytes;
+  const cache::Store store(keep ? config.cache_dir : "", config.cache_max_bytes);
+  cache::Key key;
+  if (keep) {
+    key = cache::key_of(text, driver_version());
+    auto bytes = store.load(key);
+    auto kept = bytes ? cache::decode(*bytes) : base::Result<cache::Rewritten>(bytes.error());
+    if (kept) return std::move(*kept);
+    if (kept.error().code != base::Code::kNotFound)
+      base::raw_log(base::LogLevel::kInfo, "rewritten image made anew: %s", kept.error().text.c_str());
+  }
+  auto module = ptx::parse(text);
+  if (!module) {
+    base::raw_log(base::LogLevel::kInfo, "image not cut: %s", module.error().text.c_str());
+    return std::nullopt;
+  }
+  cache::Rewritten made = rewrite(*module);
+  if (!keep) return made;
+  if (base::Status saved = store.save(key, cache::encode(made)); !saved)
+    base::raw_log(base::LogLevel::kInfo, "rewritten image not kept: %s", saved.error().text.c_str());
+  return made;
+}
+
+void substitute(Image& out, const image::Entry& ptx) {
+  auto made =
+      rewritten(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
+  if (!made) return;
+  const double border = slots_per_byte();
+  for (cache::Kernel& k : made->kernels) {
+    const bool may = k.refusal.empty();
+    (may ? g_cut_kernels : g_refused_kernels).fetch_add(1, std::memory_order_relaxed);
+    if (!may) count_refusal(k.refusal.c_str());
+    out.kernels.push_back({std::move(k.name), k.n_params, k.param_bytes, k.origin_offset, may,
+                           std::move(k.refusal), uint32_t(classify({k.slots, k.bytes}, border))});
+  }
+  out.text = std::move(made->text);
 }
 
 // The machine code stays as it is; its PTX is kept for siblings if it surely is what the code was made from.
@@ -177,7 +224,7 @@ std::shared_ptr<Image> look(const char* from, const char* by, Read&& read) {
   if (!chosen) return out;
   out->hash = base::fnv1a(chosen->payload.data(), chosen->payload.size());
   if (chosen->kind == image::EntryKind::kPtx && config.slice)
-    rewrite(*out, *chosen);
+    substitute(*out, *chosen);
   else
     describe(*out, *entries);
   if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen);

@@ -5,6 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "interpose/lifecycle/config.h"
+#include "interpose/track/track.h"
+#include "kernels/cache/rewritten.h"
+#include "kernels/cache/store.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -66,6 +70,49 @@ TEST_F(Images, FatBinaryAndLibraryAreCut) {
   ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
   EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 2u);
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+// The second load of a long text takes what the first one made of it; what is damaged is made anew.
+TEST_F(Images, LongTextsAreRewrittenOnce) {
+  namespace fs = std::filesystem;
+  const fs::path folder = testing::TempDir() + "tessera-images-" + std::to_string(getpid());
+  setenv("TESSERA_CACHE_DIR", folder.c_str(), 1);
+  lifecycle::load_config();
+  const std::string text = bytes_of("cut.ptx").data() + std::string("//") + std::string(64 << 10, '-');
+  auto made = track::inspect(text.c_str(), nullptr);
+  ASSERT_TRUE(made && !made->text.empty());
+  int version = 0;
+  ASSERT_EQ(real().cuDriverGetVersion(&version), CUDA_SUCCESS);
+  const cache::Key key = cache::key_of(text, version);
+  const cache::Store store(folder, 1 << 20);
+  auto kept = cache::decode(*store.load(key));
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(kept->text, made->text);
+
+  const auto same = [&](const track::Image& image) {
+    ASSERT_EQ(image.kernels.size(), made->kernels.size());
+    for (size_t i = 0; i < image.kernels.size(); ++i) {
+      const track::KernelFacts &a = image.kernels[i], &b = made->kernels[i];
+      EXPECT_EQ(std::tie(a.name, a.n_params, a.param_bytes, a.origin_offset, a.has_variant, a.refusal,
+                         a.resource_class),
+                std::tie(b.name, b.n_params, b.param_bytes, b.origin_offset, b.has_variant, b.refusal,
+                         b.resource_class));
+    }
+  };
+  kept->text += "// kept";
+  ASSERT_TRUE(store.save(key, cache::encode(*kept)).ok());
+  auto again = track::inspect(text.c_str(), nullptr);
+  EXPECT_EQ(again->text, made->text + "// kept");
+  same(*again);
+  fs::resize_file(folder / cache::file_name(key), 1000);
+  again = track::inspect(text.c_str(), nullptr);
+  EXPECT_EQ(again->text, made->text);
+  same(*again);
+  EXPECT_TRUE(store.load(key).ok());
+
+  unsetenv("TESSERA_CACHE_DIR");
+  lifecycle::load_config();
+  fs::remove_all(folder);
 }
 
 TEST_F(Images, FilesAreCut) {

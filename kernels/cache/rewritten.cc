@@ -1,0 +1,92 @@
+#include "kernels/cache/rewritten.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace tessera::cache {
+namespace {
+
+template <class T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+void put_text(std::string& out, std::string_view text) {
+  put(out, uint64_t(text.size()));
+  out.append(text);
+}
+
+// Takes values from the front; after the first that is not there, nothing.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+
+  template <class T>
+  T take() {
+    T value{};
+    if (rest_.size() < sizeof value) return fail(), value;
+    memcpy(&value, rest_.data(), sizeof value);
+    rest_.remove_prefix(sizeof value);
+    return value;
+  }
+  std::string take_text() {
+    const auto length = take<uint64_t>();
+    if (length > rest_.size()) return fail(), std::string();
+    std::string text(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+    return text;
+  }
+  bool fine() const { return fine_; }
+  size_t left() const { return rest_.size(); }
+
+ private:
+  void fail() {
+    fine_ = false;
+    rest_ = {};
+  }
+  std::string_view rest_;
+  bool fine_ = true;
+};
+
+constexpr size_t kLeastKernelBytes = 2 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2 * sizeof(double);
+
+}  // namespace
+
+std::string encode(const Rewritten& rewritten) {
+  std::string out;
+  put(out, uint64_t(rewritten.kernels.size()));
+  for (const Kernel& k : rewritten.kernels) {
+    put_text(out, k.name);
+    put_text(out, k.refusal);
+    put(out, k.n_params);
+    put(out, k.param_bytes);
+    put(out, k.origin_offset);
+    put(out, k.slots);
+    put(out, k.bytes);
+  }
+  put_text(out, rewritten.text);
+  return out;
+}
+
+base::Result<Rewritten> decode(std::string_view bytes) {
+  const auto damaged = [] { return base::error(base::Code::kInvalid, "not a rewritten image"); };
+  Reader in(bytes);
+  Rewritten out;
+  const auto n = in.take<uint64_t>();
+  if (n > in.left() / kLeastKernelBytes) return damaged();
+  out.kernels.resize(n);
+  for (Kernel& k : out.kernels) {
+    k.name = in.take_text();
+    k.refusal = in.take_text();
+    k.n_params = in.take<uint32_t>();
+    k.param_bytes = in.take<uint32_t>();
+    k.origin_offset = in.take<uint32_t>();
+    k.slots = in.take<double>();
+    k.bytes = in.take<double>();
+    if (!(std::isfinite(k.slots) && std::isfinite(k.bytes))) return damaged();
+  }
+  out.text = in.take_text();
+  if (!in.fine() || in.left() != 0) return damaged();
+  return out;
+}
+
+}  // namespace tessera::cache

@@ -1,0 +1,187 @@
+// Damaged files, concurrent writers, bounds. What the preload library makes of it: tests/unit/interpose.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/cache/file.h"
+#include "kernels/cache/rewritten.h"
+#include "kernels/cache/store.h"
+
+namespace tessera::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Cache : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "tessera-cache-XXXXXX";
+    ASSERT_NE(nullptr, mkdtemp(pattern.data()));
+    root_ = pattern;
+    directory_ = root_ + "/made/by/store";
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  Store store(uint64_t max_bytes = 1 << 20) const { return {directory_, max_bytes}; }
+  std::string path_of(const Key& key) const { return directory_ + "/" + file_name(key); }
+  size_t n_files() const {
+    return size_t(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
+  }
+
+  std::string root_, directory_;
+};
+
+std::string payload_of(int i, size_t bytes = 1000) {
+  return std::string(bytes, char('a' + i % 26));
+}
+Key key(int i) {
+  return key_of("text " + std::to_string(i), 13000);
+}
+
+TEST_F(Cache, KeepsWhatWasSaved) {
+  const Store cache = store();
+  EXPECT_EQ(cache.load(key(1)).error().code, base::Code::kNotFound);
+  ASSERT_TRUE(cache.save(key(1), "one").ok());
+  ASSERT_TRUE(cache.save(key(2), "").ok());
+  EXPECT_EQ(*cache.load(key(1)), "one");
+  EXPECT_EQ(*cache.load(key(2)), "");
+  ASSERT_TRUE(cache.save(key(1), "another").ok());
+  EXPECT_EQ(*store().load(key(1)), "another");
+  EXPECT_EQ(n_files(), 2u);
+}
+
+TEST_F(Cache, KeysFollowTextAndDriver) {
+  EXPECT_EQ(key_of("text", 13000), key_of("text", 13000));
+  EXPECT_FALSE(key_of("text", 13000) == key_of("text", 12080));
+  EXPECT_FALSE(key_of("text", 13000) == key_of("text ", 13000));
+}
+
+TEST_F(Cache, EveryDamageIsFoundAndRepaired) {
+  const Store cache = store();
+  const std::string whole = wrap(key(1), payload_of(1, 100));
+  ASSERT_TRUE(cache.save(key(1), "x").ok());
+  const auto load_of = [&](const std::string& bytes) {
+    std::ofstream(path_of(key(1)), std::ios::binary | std::ios::trunc) << bytes;
+    return cache.load(key(1));
+  };
+  ASSERT_TRUE(load_of(whole).ok());
+  for (size_t n = 0; n < whole.size(); ++n) EXPECT_FALSE(load_of(whole.substr(0, n)).ok()) << n;
+  for (size_t bit = 0; bit < whole.size() * 8; bit += 5) {
+    std::string flipped = whole;
+    flipped[bit / 8] = char(flipped[bit / 8] ^ (1 << bit % 8));
+    auto loaded = load_of(flipped);
+    ASSERT_FALSE(loaded.ok()) << bit;
+    EXPECT_NE(loaded.error().text.find(path_of(key(1))), std::string::npos);
+  }
+  EXPECT_FALSE(load_of(whole + "x").ok());
+  EXPECT_FALSE(load_of(wrap(key(2), "of another key")).ok());
+  ASSERT_TRUE(cache.save(key(1), "repaired").ok());
+  EXPECT_EQ(*cache.load(key(1)), "repaired");
+}
+
+TEST_F(Cache, RemovesWhatWasNotUsedForLongest) {
+  const Store cache = store(20'000);
+  const timespec now[2] = {{}, {time(nullptr), 0}};
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_TRUE(cache.save(key(i), payload_of(i)).ok());
+    timespec used[2] = {now[1], {now[1].tv_sec - 1000 + i, 0}};
+    ASSERT_EQ(0, utimensat(AT_FDCWD, path_of(key(i)).c_str(), used, 0));
+  }
+  ASSERT_TRUE(cache.load(key(0)).ok());  // the oldest, but used just now
+  ASSERT_TRUE(cache.save(key(100), payload_of(0, 5000)).ok());
+  ASSERT_TRUE(cache.save(key(101), payload_of(0, 5000)).ok());
+  EXPECT_TRUE(cache.load(key(0)).ok());
+  EXPECT_TRUE(cache.load(key(101)).ok());
+  EXPECT_FALSE(cache.load(key(1)).ok());
+  uint64_t sum = 0;
+  for (const auto& file : fs::directory_iterator(directory_)) sum += file.file_size();
+  EXPECT_LE(sum, 20'000u);
+  EXPECT_EQ(cache.save(key(102), payload_of(0, 5001)).error().code, base::Code::kExhausted);
+}
+
+TEST_F(Cache, AWriterThatDiedLeavesNothingForEver) {
+  const Store cache = store();
+  ASSERT_TRUE(cache.save(key(1), "x").ok());
+  for (const char* name : {"/old.tsr.1.0.part", "/new.tsr.1.0.part"})
+    std::ofstream(directory_ + name) << "half";
+  const timespec old[2] = {{}, {time(nullptr) - 86400, 0}};
+  ASSERT_EQ(0, utimensat(AT_FDCWD, (directory_ + "/old.tsr.1.0.part").c_str(), old, 0));
+  ASSERT_TRUE(cache.save(key(2), "y").ok());
+  EXPECT_FALSE(fs::exists(directory_ + "/old.tsr.1.0.part"));
+  EXPECT_TRUE(fs::exists(directory_ + "/new.tsr.1.0.part"));  // its writer may live
+}
+
+TEST_F(Cache, NothingOfOthersIsTrusted) {
+  ASSERT_TRUE(store().save(key(1), "mine").ok());
+  ASSERT_EQ(0, chmod(path_of(key(1)).c_str(), 0666));
+  EXPECT_EQ(store().load(key(1)).error().code, base::Code::kPermission);
+  ASSERT_EQ(0, chmod(directory_.c_str(), 0777));
+  EXPECT_EQ(store().save(key(2), "x").error().code, base::Code::kPermission);
+  ASSERT_EQ(0, chmod(directory_.c_str(), 0700));
+
+  fs::remove(path_of(key(1)));
+  std::ofstream(root_ + "/elsewhere") << wrap(key(1), "planted");
+  fs::create_symlink(root_ + "/elsewhere", path_of(key(1)));
+  EXPECT_FALSE(store().load(key(1)).ok());
+  const Store not_a_folder(root_ + "/elsewhere", 1 << 20);
+  EXPECT_FALSE(not_a_folder.save(key(1), "x").ok());
+  EXPECT_FALSE(not_a_folder.load(key(1)).ok());
+}
+
+// Processes write and read few keys over and over under a small bound: whatever is read is whole and right.
+TEST_F(Cache, ConcurrentProcesses) {
+  constexpr int kProcesses = 4, kRounds = 150, kKeys = 6;
+  std::vector<pid_t> children;
+  for (int child = 0; child < kProcesses; ++child) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      int hits = 0;
+      const Store cache = store(40'000);
+      for (int round = 0; round < kRounds; ++round) {
+        const int i = (round * 7 + child * 3) % kKeys;
+        if (auto loaded = cache.load(key(i))) {
+          if (*loaded != payload_of(i, 9000)) _exit(2);
+          ++hits;
+        } else if (loaded.error().code != base::Code::kNotFound) {
+          _exit(3);
+        }
+        if (!cache.save(key(i), payload_of(i, 9000)).ok()) _exit(4);
+      }
+      _exit(hits > 0 ? 0 : 5);
+    }
+    children.push_back(pid);
+  }
+  for (const pid_t pid : children) {
+    int status = 0;
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_EQ(0, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  }
+  for (const auto& file : fs::directory_iterator(directory_))
+    EXPECT_EQ(file.path().extension(), ".tsr") << file.path();
+}
+
+TEST(Rewritten, RoundTrip) {
+  const Rewritten two = {
+      .kernels = {{"first", "", 3, 24, 24, 12.5, 8}, {"second", "inter_block_wait", 1, 8, 0, 1, 0}},
+      .text = ".version 9.0"};
+  for (const Rewritten& r : {Rewritten{}, two}) {
+    auto again = decode(encode(r));
+    ASSERT_TRUE(again.ok());
+    EXPECT_TRUE(*again == r);
+  }
+  const std::string bytes = encode(two);
+  for (size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode(bytes.substr(0, n)).ok()) << n;
+  EXPECT_FALSE(decode(bytes + "x").ok());
+  std::string many = bytes;
+  many[7] = char(0x7f);  // number of kernels
+  EXPECT_FALSE(decode(many).ok());
+}
+
+}  // namespace
+}  // namespace tessera::cache
