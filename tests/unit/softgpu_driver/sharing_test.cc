@@ -9,7 +9,6 @@
 // of several requests, since a host thread may be late between two calls; bounds from below hold for all.
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -264,24 +263,42 @@ TEST_F(Sharing, AKilledNeighbourLeavesTheDevice) {
   }
 }
 
-// Everything a client does, over and over: whenever it is killed, some of it is half done.
+// What a client does, over and over; it says so after each step, and does not wait to be heard.
 void restless(int, int out) {
-  for (int round = 0;; ++round) {
-    Device device(round % 3 - 1);
-    CUdeviceptr p;
-    must(cuMemAlloc(&p, 1 << 20));
-    must(cuMemsetD8Async(p, 1, 1 << 20, device.stream));
-    device.submit(2 * kWave, rounds(1));
-    device.submit(kWave / 4, rounds(3));
-    if (round == 0) tell(out, 1);
-    must(cuMemcpyDtoDAsync(p, p + (1 << 19), 1 << 19, device.stream));
-    must(cuStreamSynchronize(device.stream));
-    must(cuMemFree(p));
-    must(cuCtxDestroy(device.context));
-  }
+  CUcontext context;
+  CUmodule module;
+  CUfunction spin;
+  CUstream stream;
+  CUdeviceptr p;
+  unsigned blocks = 2 * kWave, n_rounds = rounds(1);
+  void* params[] = {&p, &n_rounds};
+  const auto launch = [&] {
+    return cuLaunchKernel(spin, blocks, 1, 1, kThreads, 1, 1, 0, stream, params, nullptr);
+  };
+  const std::function<CUresult()> steps[] = {
+      [] { return cuInit(0); },
+      [&] { return cuCtxCreate(&context, nullptr, 0, 0); },
+      [&] { return cuModuleLoadData(&module, kPtx); },
+      [&] { return cuModuleGetFunction(&spin, module, "spin"); },
+      [&] { return cuMemAlloc(&p, 1 << 20); },
+      [&] { return cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); },
+      [&] { return cuMemsetD8Async(p, 1, 1 << 20, stream); },
+      launch,
+      launch,
+      [&] { return cuMemcpyDtoDAsync(p, p + (1 << 19), 1 << 19, stream); },
+      [&] { return cuStreamSynchronize(stream); },
+      launch,
+      [&] { return cuMemFree(p); },
+      [&] { return cuCtxDestroy(context); },
+  };
+  for (;;)
+    for (const auto& step : steps) {
+      must(step());
+      tell(out, 1);
+    }
 }
 
-// SIGKILL of clients at many points of their lives: while they start, connect, submit, run, free and leave.
+// SIGKILL of clients at every point of their lives: while they start, connect, submit, run, free and leave.
 TEST_F(Sharing, ClientsMayBeKilledAtAnyPoint) {
   for (const char* mode : {"timesliced", "mps"}) {
     const std::string folder = folder_ + "/" + mode;
@@ -291,14 +308,10 @@ TEST_F(Sharing, ClientsMayBeKilledAtAnyPoint) {
     setenv("TESSERA_SOFTGPU_MODE", mode, 1);
     Child client(serve);
     EXPECT_GT(client.next(), kRequestMs - 0.5);
-    for (int i = 0; i < 16; ++i) {
+    for (int steps = 0; steps < 18; ++steps) {
       Child victim(restless);
-      if (i % 2) {
-        EXPECT_EQ(victim.next(), 1);  // at work; else somewhere on the way there
-      }
-      const timespec moment{0, i * 700'000};  // any point will do: nothing is waited for
-      nanosleep(&moment, nullptr);
-    }
+      for (int i = 0; i < steps; ++i) EXPECT_EQ(victim.next(), 1);
+    }  // killed during the next step, or soon after
     for (int i = 0; i < 3; ++i) {
       client.go();
       const double after = client.next();
