@@ -1,5 +1,6 @@
 #include "kernels/cache/store.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "base/scoped_fd.h"
@@ -17,8 +18,6 @@
 
 namespace tessera::cache {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".tsr";
 constexpr char kUnfinished[] = ".part";      // of a writer that died, once it is old
@@ -56,11 +55,12 @@ bool older(const Found& a, const Found& b) {
 }  // namespace
 
 base::Status Store::prepare() const {
-  std::error_code code;
-  const fs::path parent = fs::path(directory_).parent_path();
-  if (!parent.empty()) fs::create_directories(parent, code);  // mkdir says what is wrong
-  struct stat facts {};
+  // Each parent, too; those that exist or cannot be made are noticed at the last.
+  for (size_t slash = directory_.find('/', 1); slash != std::string::npos;
+       slash = directory_.find('/', slash + 1))
+    mkdir(directory_.substr(0, slash).c_str(), 0700);
   if (mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return failed(directory_, "not made");
+  struct stat facts {};
   if (lstat(directory_.c_str(), &facts) != 0) return failed(directory_, "not read");
   if (!S_ISDIR(facts.st_mode) || !ours_alone(facts))
     return base::error(base::Code::kPermission,
@@ -123,9 +123,10 @@ base::Status Store::save(const Key& key, std::string_view payload) const {
 void Store::make_room() const {
   std::vector<Found> files;
   uint64_t sum = 0;
-  std::error_code code;
-  for (fs::directory_iterator at(directory_, code), end; !code && at != end; at.increment(code)) {
-    const std::string path = at->path().string();
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(directory_.c_str()), closedir);
+  if (!folder) return;
+  while (const dirent* entry = readdir(folder.get())) {
+    const std::string path = directory_ + "/" + entry->d_name;
     struct stat facts {};
     if (lstat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
     if (path.ends_with(kUnfinished) && facts.st_mtim.tv_sec + kUnfinishedSeconds < time(nullptr)) {

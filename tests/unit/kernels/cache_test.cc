@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "kernels/cache/file.h"
 #include "kernels/cache/rewritten.h"
@@ -142,9 +143,10 @@ TEST_F(Cache, ConcurrentProcesses) {
     const pid_t pid = fork();
     if (pid == 0) {
       int hits = 0;
+      std::minstd_rand random(unsigned(child) + 1);
       const Store cache = store(40'000);
       for (int round = 0; round < kRounds; ++round) {
-        const int i = (round * 7 + child * 3) % kKeys;
+        const int i = int(random() % kKeys);
         if (auto loaded = cache.load(key(i))) {
           if (*loaded != payload_of(i, 9000)) _exit(2);
           ++hits;
