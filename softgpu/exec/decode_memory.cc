@@ -400,10 +400,26 @@ bool Decoder::d_isspacep(const ptx::Instruction& i) {
 // those before it have ended, so griddepcontrol has nothing to wait for.
 bool Decoder::d_nothing(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  for (const char* known :
-       {"sc", "gl", "proxy", "alias", "async", "mbarrier_init", "launch_dependents", "wait", "async::generic",
-        "sync_restrict::shared::cta", "sync_restrict::shared::cluster", "mask", "L1", "L2", "inc", "dec",
-        "sync", "aligned", "tensormap", "tensormap::generic"})
+  for (const char* known : {"sc",
+                            "gl",
+                            "proxy",
+                            "alias",
+                            "async",
+                            "mbarrier_init",
+                            "launch_dependents",
+                            "wait",
+                            "async::generic",
+                            "sync_restrict::shared::cta",
+                            "sync_restrict::shared::cluster",
+                            "mask",
+                            "L1",
+                            "L2",
+                            "inc",
+                            "dec",
+                            "sync",
+                            "aligned",
+                            "tensormap",
+                            "tensormap::generic"})
     m.take(known);
   if (!leftover(i, m)) return false;
   start(i.opcode == "fence" || i.opcode == "membar" ? op_fence : op_nothing);
