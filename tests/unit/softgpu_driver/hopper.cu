@@ -94,3 +94,74 @@ extern "C" __global__ void __launch_bounds__(128)
     asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
   }
 }
+
+// The same with roles: in each block one thread fetches and two warpgroups multiply; the two blocks of a
+// cluster need the same rows of b, so each fetches half of them for both. A tile of 128 x 64 per block, three
+// boxes in flight.
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384)
+    product_of_cluster(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap half_b,
+                       float* c, int m, int n, int k) {
+  constexpr int kDepth = 3;
+  extern __shared__ __align__(1024) uint8_t memory[];  // kDepth times two tiles of a and one of b
+  __shared__ uint64_t full[kDepth], empty[kDepth];
+  const int thread = threadIdx.x, group = thread / 128, n_steps = (k + kTile - 1) / kTile;
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+  if (thread == 0) {
+    for (int i = 0; i < kDepth; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&full[i])));
+      asm volatile(
+          "mbarrier.init.shared::cta.b64 [%0], 4;" ::"r"(address(&empty[i])));  // two groups of two blocks
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (thread == 0)
+      for (int step = 0; step < n_steps; ++step) {
+        const int stage = step % kDepth;
+        uint8_t* to = memory + stage * 3 * kBytes;
+        wait(&empty[stage], step / kDepth % 2 ^ 1);
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&full[stage])),
+                     "r"(3 * kBytes)
+                     : "memory");
+        load(to, &a, step * kTile, blockIdx.x * 2 * kTile, &full[stage]);
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+            "[%0], [%1, "
+            "{%2, %3}], [%4], %5;" ::"r"(address(to + 2 * kBytes + rank * (kBytes / 2))),
+            "l"(&half_b), "r"(step * kTile), "r"(int(blockIdx.y * kTile + rank * (kTile / 2))),
+            "r"(address(&full[stage])), "h"(uint16_t(3))
+            : "memory");
+      }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    float d[32] = {};
+    for (int step = 0; step < n_steps; ++step) {
+      const int stage = step % kDepth;
+      const uint8_t* from = memory + stage * 3 * kBytes;
+      wait(&full[stage], step / kDepth % 2);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      for (int i = 0; i < kTile / 16; ++i)
+        multiply(d, descriptor(from + (group - 1) * kBytes + 32 * i), descriptor(from + 2 * kBytes + 32 * i));
+      asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+      if (thread % 128 < 2)
+        asm volatile(
+            "{ .reg .b32 other;\nmapa.shared::cluster.u32 other, %0, %1;\n"
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [other];\n}" ::"r"(
+                address(&empty[stage])),
+            "r"(thread % 128)
+            : "memory");
+    }
+    const int lane = thread % 32,
+              first = blockIdx.x * 2 * kTile + (group - 1) * kTile + thread % 128 / 32 * 16;
+    for (int i = 0; i < 32; ++i) {
+      const int row = first + lane / 4 + i / 2 % 2 * 8,
+                column = blockIdx.y * kTile + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      if (row < m && column < n) c[row * n + column] = d[i];
+    }
+  }
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::
+                   : "memory");  // no block leaves while it is written to
+}

@@ -87,60 +87,96 @@ uint16_t half(int x) {
   return uint16_t(sign | (e + 15) << 10 | ((m << 10 >> e) & 0x3ff));
 }
 
-// Sizes that are no multiples of the tile, so that boxes stick out of all three matrices.
-TEST_F(TensorMaps, ProductOfWarpgroupsThroughBoxes) {
-  constexpr unsigned m = 100, n = 72, k = 328;
-  std::vector<int> a(m * k), b(n * k);
-  unsigned x = 1;
-  for (int& v : a) v = int((x = x * 1664525 + 1013904223) >> 20) % 9 - 4;
-  for (int& v : b) v = int((x = x * 1664525 + 1013904223) >> 20) % 9 - 4;
-  const auto upload = [&](const std::vector<int>& values) {
-    std::vector<uint16_t> halves;
-    for (int v : values) halves.push_back(half(v));
-    const CUdeviceptr p = alloc(halves.size() * 2);
-    EXPECT_CU(cuMemcpyHtoD(p, halves.data(), halves.size() * 2));
-    return p;
-  };
-  const CUdeviceptr pa = upload(a), pb = upload(b), pc = alloc(m * n * 4);
-  ASSERT_CU(cuMemsetD32(pc, 0xffffffff, m * n));
-  const auto map_of = [&](CUdeviceptr p, unsigned columns, unsigned rows, bool sums) {
+// A product of two matrices of small whole numbers, in memory and on the host; sizes are no multiples of the
+// tiles, so that boxes stick out of all three matrices.
+class Products : public TensorMaps {
+ protected:
+  static constexpr unsigned kColumns = 72, kDepth = 328;
+  void prepare(unsigned rows) {
+    rows_ = rows;
+    unsigned x = 1;
+    const auto numbers = [&](unsigned n) {
+      std::vector<int> v(n);
+      for (int& each : v) each = int((x = x * 1664525 + 1013904223) >> 20) % 9 - 4;
+      return v;
+    };
+    const auto upload = [&](const std::vector<int>& values) {
+      std::vector<uint16_t> halves;
+      for (int v : values) halves.push_back(half(v));
+      const CUdeviceptr p = alloc(halves.size() * 2);
+      EXPECT_CU(cuMemcpyHtoD(p, halves.data(), halves.size() * 2));
+      return p;
+    };
+    a_ = numbers(rows * kDepth), b_ = numbers(kColumns * kDepth);
+    pa_ = upload(a_), pb_ = upload(b_), pc_ = alloc(rows * kColumns * 4);
+    ASSERT_CU(cuMemsetD32(pc_, 0xffffffff, rows * kColumns));
+    std::ifstream in(TESSERA_TEST_IMAGES "/hopper.fatbin", std::ios::binary);
+    const std::vector<char> image{std::istreambuf_iterator<char>(in), {}};
+    ASSERT_CU(cuModuleLoadData(&hopper_, image.data()));
+  }
+  static CUtensorMap map_of(CUdeviceptr p, unsigned columns, unsigned rows, unsigned box_rows, bool sums) {
     Arguments arguments;
     arguments.type = sums ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     arguments.address = p;
     arguments.sizes[0] = columns, arguments.sizes[1] = rows;
     arguments.strides[0] = columns * (sums ? 4 : 2);
-    arguments.box[0] = arguments.box[1] = 64;
+    arguments.box[0] = 64, arguments.box[1] = box_rows;
     arguments.swizzle = sums ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B;
     CUtensorMap map;
     EXPECT_CU(encode(&map, arguments));
     return map;
-  };
-  CUtensorMap ma = map_of(pa, k, m, false), mb = map_of(pb, k, n, false), mc = map_of(pc, n, m, true);
+  }
+  CUfunction kernel(const char* name) {
+    CUfunction f = nullptr;
+    EXPECT_CU(cuModuleGetFunction(&f, hopper_, name));
+    return f;
+  }
+  void expect_product() {
+    std::vector<float> c(rows_ * kColumns);
+    ASSERT_CU(cuMemcpyDtoH(c.data(), pc_, c.size() * 4));
+    unsigned wrong = 0;
+    for (unsigned row = 0; row < rows_; ++row)
+      for (unsigned column = 0; column < kColumns; ++column) {
+        int sum = 0;
+        for (unsigned i = 0; i < kDepth; ++i) sum += a_[row * kDepth + i] * b_[column * kDepth + i];
+        wrong += c[row * kColumns + column] != float(sum);
+      }
+    EXPECT_EQ(wrong, 0u);
+  }
 
-  std::ifstream in(TESSERA_TEST_IMAGES "/hopper.fatbin", std::ios::binary);
-  const std::vector<char> image{std::istreambuf_iterator<char>(in), {}};
-  CUmodule hopper;
-  ASSERT_CU(cuModuleLoadData(&hopper, image.data()));
-  CUfunction product;
-  ASSERT_CU(cuModuleGetFunction(&product, hopper, "product"));
-  int depth = k;
-  void* params[] = {&ma, &mb, &mc, &depth};
+  unsigned rows_ = 0;
+  std::vector<int> a_, b_;
+  CUdeviceptr pa_ = 0, pb_ = 0, pc_ = 0;
+  CUmodule hopper_ = nullptr;
+};
+
+TEST_F(Products, OfWarpgroupsThroughBoxes) {
+  prepare(100);
+  CUtensorMap a = map_of(pa_, kDepth, rows_, 64, false), b = map_of(pb_, kDepth, kColumns, 64, false),
+              c = map_of(pc_, kColumns, rows_, 64, true);
+  int depth = kDepth;
+  void* params[] = {&a, &b, &c, &depth};
+  const CUfunction product = kernel("product");
   ASSERT_CU(cuLaunchKernel(product, 2, 2, 1, 128, 1, 1, 0, nullptr, params, nullptr));
   ASSERT_CU(cuCtxSynchronize());
-  std::vector<float> c(m * n);
-  ASSERT_CU(cuMemcpyDtoH(c.data(), pc, c.size() * 4));
-  unsigned wrong = 0;
-  for (unsigned row = 0; row < m; ++row)
-    for (unsigned column = 0; column < n; ++column) {
-      int sum = 0;
-      for (unsigned i = 0; i < k; ++i) sum += a[row * k + i] * b[column * k + i];
-      wrong += c[row * n + column] != float(sum);
-    }
-  EXPECT_EQ(wrong, 0u);
+  expect_product();
   // A map whose tensor is gone is found when a kernel uses it.
-  ASSERT_CU(cuMemFree(pb));
+  ASSERT_CU(cuMemFree(pb_));
   ASSERT_CU(cuLaunchKernel(product, 2, 2, 1, 128, 1, 1, 0, nullptr, params, nullptr));
   EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
+TEST_F(Products, OfClustersWithRoles) {
+  prepare(200);
+  CUtensorMap a = map_of(pa_, kDepth, rows_, 128, false), half_b = map_of(pb_, kDepth, kColumns, 32, false);
+  int m = int(rows_), n = kColumns, depth = kDepth;
+  void* params[] = {&a, &half_b, &pc_, &m, &n, &depth};
+  constexpr unsigned kShared = 3 * 3 * 8192;
+  const CUfunction product = kernel("product_of_cluster");
+  ASSERT_CU(cuFuncSetAttribute(product, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kShared));
+  ASSERT_CU(cuLaunchKernel(product, 2, 2, 1, 384, 1, 1, kShared, nullptr, params, nullptr));
+  ASSERT_CU(cuCtxSynchronize());
+  expect_product();
 }
 
 }  // namespace
