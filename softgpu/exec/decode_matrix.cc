@@ -39,7 +39,7 @@ bool take_shape(Modifiers& m, MatrixInfo* info) {
   for (size_t i = 0; i < m.others.size(); ++i) {
     unsigned a, b, c;
     const std::string text(m.others[i]);
-    if (std::sscanf(text.c_str(), "m%un%uk%u", &a, &b, &c) != 3) continue;
+    if (std::sscanf(text.c_str(), "m%un%uk%u", &a, &b, &c) != 3 || (a | b | c) > 0xffff) continue;
     info->m = static_cast<uint16_t>(a), info->n = static_cast<uint16_t>(b),
     info->k = static_cast<uint16_t>(c);
     m.others.erase(m.others.begin() + static_cast<std::ptrdiff_t>(i));
@@ -82,6 +82,7 @@ bool Decoder::fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* fi
     if (list.back() == kNone) return false;
   }
   *first = static_cast<uint32_t>(code_.extra.size());
+  if (list.size() > 255) return false;
   *n = static_cast<uint8_t>(list.size());
   code_.extra.insert(code_.extra.end(), list.begin(), list.end());
   return true;

@@ -360,7 +360,8 @@ TEST(Tensors, MisuseIsReported) {
   expect([](Tensor& t) { t.map.element = TensorElement::kTf32; }, "illegal", "not supported");
   expect([](Tensor& t) { t.map.fill_nan = 1, t.map.element = TensorElement::kU32; }, "illegal",
          "only floats");
-  expect([](Tensor& t) { t.map.most[1] = 1000, t.at[1] = 900; }, "address", "allocation");
+  expect([](Tensor& t) { t.map.most[1] = 1000, t.at[1] = 900, t.map.stride_bytes[0] = U{1} << 36; },
+         "address", "allocation");
   EXPECT_EQ(fault([](Tensor&) {}, "add.u32 %r3, %r3, 64;" + load(2, 1024)).find("misaligned"), 0u);
   EXPECT_EQ(fault([](Tensor&) {}, "add.u32 %r3, %r3, 32768;" + load(2, 1024)).find("address"), 0u);
   EXPECT_NE(fault([](Tensor& t) { t.map.element = TensorElement::kF64, t.map.box[0] = 16; },

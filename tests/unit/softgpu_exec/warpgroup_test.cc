@@ -330,6 +330,7 @@ TEST(Warpgroup, FormsThatDoNotExistAreRefused) {
   EXPECT_TRUE(refused(call_text(kForm, ", %rd7, %rd8, %p2, 1, 1, 0;")));
   EXPECT_TRUE(refused(call_text(kForm, ", {%a0, %a1}, %rd8, %p2, 1, 1, 0;")));
   EXPECT_TRUE(refused(call_text(kForm, ", %rd7, %rd8, %p2, 1, 1, 0, 0;", 8)));
+  EXPECT_TRUE(refused(call_text(form + "m64n65544k16.f32.f16.f16", ", %rd7, %rd8, %p2, 1, 1, 0, 0;")));
   EXPECT_TRUE(refused(call_text(form + "m64n12k16.f32.f16.f16", ", %rd7, %rd8, %p2, 1, 1, 0, 0;", 6)));
   EXPECT_TRUE(refused(call_text(form + "m64n8k32.f32.f16.f16", ", %rd7, %rd8, %p2, 1, 1, 0, 0;")));
   EXPECT_TRUE(refused(call_text(form + "m64n40k32.s32.s8.s8", ", %rd7, %rd8, %p2;", 20)));

@@ -218,6 +218,9 @@ void entry_points() {
   cudaDriverEntryPointQueryResult found;
   OK(cudaGetDriverEntryPointByVersion("cuDeviceGetCount", &function, 13000, cudaEnableDefault, &found));
   EXPECT_EQ(int(found), int(cudaDriverEntryPointSuccess));
+  void* encode = nullptr;  // how programs reach what the runtime has no name for
+  OK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found));
+  EXPECT_EQ(int(found), int(cudaDriverEntryPointSuccess));
   int count = 0;
   if (function) EXPECT_EQ(int(reinterpret_cast<CUresult (*)(int*)>(function)(&count)), int(CUDA_SUCCESS));
   EXPECT(count >= 1);
