@@ -42,6 +42,20 @@ std::string read(const char* path) {
   return text.str();
 }
 
+// 2000 products of 64 x 256 x 16 by one warpgroup.
+std::string warpgroup_kernel() {
+  std::string sums = "{%s0";
+  for (int i = 1; i < 128; ++i) sums += ", %s" + std::to_string(i);
+  return ptx_header() +
+         ".visible .entry warpgroup()\n{\n.reg .pred %p<3>;\n.reg .b32 %r<2>, %s<128>;\n.reg .b64 %rd<2>;\n"
+         ".shared .align 1024 .b8 s[65536];\nmov.u64 %rd1, 0x4000004000000000;\nsetp.eq.u32 %p2, 0, 0;\n"
+         "mov.u32 %r1, 0;\nagain: wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 " +
+         sums +
+         "}, %rd1, %rd1, %p2, 1, 1, 0, 0;\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, 2000;\n@%p1 bra "
+         "again;\n"
+         "ret;\n}\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -79,6 +93,12 @@ int main(int argc, char** argv) {
             512);
   if (wanted("mandelbrot"))
     measure(m, "mandelbrot", {32, 32, 1}, {16, 16, 1}, Params().add(z.address()).add(512).add(512).add(256));
+  if (wanted("warpgroup")) {
+    TestModule products(warpgroup_kernel());
+    const double t0 = now_ns();
+    measure(products, "warpgroup", {1, 1, 1}, {128, 1, 1}, Params());
+    std::printf("warpgroup: %.1f us per m64n256k16\n", (now_ns() - t0) / 1e3 / 5 / 2000);
+  }
   if (wanted("launch")) {
     double best = 1e30;
     for (int i = 0; i < 20; ++i) {

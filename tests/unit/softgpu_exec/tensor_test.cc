@@ -260,10 +260,10 @@ TEST(Tensors, Multicast) {
       "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 1024; READY: barrier.cluster.arrive.aligned;"
       "barrier.cluster.wait.aligned; setp.ne.u32 %p3, %r20, 0; or.pred %p3, %p3, %p1; @%p3 bra WAIT; mov.u16 "
       "%h1, 3;"
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%r3], " +
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%r3], " +
           coordinates(2) +
-          ", [%r2], %h1;\nWAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;"
+          ", [%r2], %h1, %rd9;\nWAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;"
           "mul.wide.u32 %rd7, %r20, 1024; add.u64 %rd1, %rd1, %rd7;\n" +
           words(1024, true) + "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
       ".reqnctapercluster 2, 1, 1");
