@@ -103,6 +103,8 @@ bool Decoder::allocate() {
   }
   // Intervals. Positions: op i reads at 2i and writes at 2i+1, so a source's storage may be taken by the
   // result. Ops with several results write some before they have read all sources: those write at 2i too.
+  std::vector<bool> is_indexed(n, false);
+  for (uint32_t i : indexed_) is_indexed[i] = true;
   std::vector<uint32_t> start(v, ~0u), end(v, 0);
   const auto touch = [&](uint32_t r, uint32_t at_position) {
     start[r] = std::min(start[r], at_position);
@@ -119,7 +121,7 @@ bool Decoder::allocate() {
     const Refs& refs = refs_[i];
     const uint32_t* list = ref_list_.data() + refs.begin;
     for (unsigned k = 0; k < refs.uses; ++k) touch(list[refs.defs + k], 2 * i);
-    const bool several = refs.defs > 1;
+    const bool several = refs.defs > 1 || is_indexed[i];
     for (unsigned k = 0; k < refs.defs; ++k) {
       touch(list[k], several || refs.partial ? 2 * i : 2 * i + 1);
       touch(list[k], 2 * i + 1);
@@ -177,6 +179,7 @@ bool Decoder::allocate() {
     patch(op.b);
     patch(op.c);
   }
+  for (uint32_t i : indexed_) patch(ops[i].extra);
   for (uint32_t& operand : code_.extra) patch(operand);
   for (CallSite& call : code_.calls) patch(call.pointer);
   for (uint32_t i = 0; i < n; ++i)

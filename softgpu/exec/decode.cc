@@ -386,6 +386,7 @@ Op& Decoder::start(Handler fn, bool real, const Op& prepared) {
   op.line = line_;
   op.issue = issue_;
   issue_ += real;
+  opens_.push_back(!segment_open_);
   segment_open_ = true;
   op.cache = next_cache_ % kCachedRanges;
   return op;
@@ -631,6 +632,7 @@ bool Decoder::run() {
     sum.fp16 += own.fp16;
   }
   code_.frame_bytes = align_up(local_bytes_, 16);
+  fuse();
   return allocate();
 }
 

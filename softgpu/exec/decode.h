@@ -200,6 +200,7 @@ class Decoder {
   bool wide_atomic(const ptx::Instruction& i, const Modifiers& m, Atomic how);
   bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);
   bool finish_mma(const ptx::Instruction& i, MatrixInfo& info);
+  void fuse();      // addresses that an access can compute itself (fuse.cc)
   bool allocate();  // registers, targets, final code (allocate.cc)
 
   const ptx::Function& function_;
@@ -221,6 +222,8 @@ class Decoder {
     bool partial;
   };
   std::vector<Refs> refs_;          // per op, into ref_list_
+  std::vector<bool> opens_;         // per op: first of a straight-line segment
+  std::vector<uint32_t> indexed_;   // ops whose `extra` is an operand: kLdIndexed, kStIndexed
   std::vector<uint32_t> ref_list_;  // virtual registers: defs, then uses
   std::vector<uint32_t> pending_defs_, pending_uses_;
   struct After {

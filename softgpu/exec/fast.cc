@@ -200,28 +200,54 @@ TS_INLINE void write_predicates(Warp& w, const Op* op, Mask r) {
 #define TS_COMPARE(expression) \
   compare2(                    \
       a, b, [](auto x, auto y) __attribute__((always_inline)) { return expression; })
+#if TS_ISA == 512
+// The instruction that leaves a mask; the compiler makes vectors of comparisons first.
+template <int kHow, class T>
+TS_INLINE Mask compared(const T* a, const T* b) {
+  Mask r = 0;
+  for (unsigned i = 0; i < kLanes; i += 64 / sizeof(T)) {
+    Mask part;
+    if constexpr (T(0.5) != 0)
+      part = sizeof(T) == 4 ? Mask{_mm512_cmp_ps_mask(load<__m512>(a + i), load<__m512>(b + i), kHow)}
+                            : Mask{_mm512_cmp_pd_mask(load<__m512d>(a + i), load<__m512d>(b + i), kHow)};
+    else if constexpr (T(-1) > T(0))
+      part = sizeof(T) == 4 ? Mask{_mm512_cmp_epu32_mask(load<__m512i>(a + i), load<__m512i>(b + i), kHow)}
+                            : Mask{_mm512_cmp_epu64_mask(load<__m512i>(a + i), load<__m512i>(b + i), kHow)};
+    else
+      part = sizeof(T) == 4 ? Mask{_mm512_cmp_epi32_mask(load<__m512i>(a + i), load<__m512i>(b + i), kHow)}
+                            : Mask{_mm512_cmp_epi64_mask(load<__m512i>(a + i), load<__m512i>(b + i), kHow)};
+    r |= part << i;
+  }
+  return r;
+}
+#define TS_COMPARE_INT(how, expression) compared<how>(a, b)
+#define TS_COMPARE_FLOAT(how, expression) compared<how>(a, b)
+#else
+#define TS_COMPARE_INT(how, expression) TS_COMPARE(expression)
+#define TS_COMPARE_FLOAT(how, expression) TS_COMPARE(expression)
+#endif
 template <class T>
 const Op* setp_int(Warp& w, const Op* op) {
   const T *a = at<T>(w, op->a), *b = at<T>(w, op->b);
   Mask r = 0;
   switch (static_cast<Compare>(op->sub)) {
     case Compare::kEq:
-      r = TS_COMPARE(x == y);
+      r = TS_COMPARE_INT(_MM_CMPINT_EQ, x == y);
       break;
     case Compare::kNe:
-      r = TS_COMPARE(x != y);
+      r = TS_COMPARE_INT(_MM_CMPINT_NE, x != y);
       break;
     case Compare::kLt:
-      r = TS_COMPARE(x < y);
+      r = TS_COMPARE_INT(_MM_CMPINT_LT, x < y);
       break;
     case Compare::kLe:
-      r = TS_COMPARE(x <= y);
+      r = TS_COMPARE_INT(_MM_CMPINT_LE, x <= y);
       break;
     case Compare::kGt:
-      r = TS_COMPARE(x > y);
+      r = TS_COMPARE_INT(_MM_CMPINT_NLE, x > y);
       break;
     default:
-      r = TS_COMPARE(x >= y);
+      r = TS_COMPARE_INT(_MM_CMPINT_NLT, x >= y);
       break;
   }
   write_predicates(w, op, r);
@@ -284,46 +310,46 @@ const Op* setp_float(Warp& w, const Op* op) {
   Mask r = 0;
   switch (static_cast<Compare>(op->sub)) {
     case Compare::kEq:
-      r = TS_COMPARE(x == y);
+      r = TS_COMPARE_FLOAT(_CMP_EQ_OQ, x == y);
       break;
     case Compare::kNe:
-      r = TS_COMPARE((x < y) | (x > y));
+      r = TS_COMPARE_FLOAT(_CMP_NEQ_OQ, (x < y) | (x > y));
       break;
     case Compare::kLt:
-      r = TS_COMPARE(x < y);
+      r = TS_COMPARE_FLOAT(_CMP_LT_OQ, x < y);
       break;
     case Compare::kLe:
-      r = TS_COMPARE(x <= y);
+      r = TS_COMPARE_FLOAT(_CMP_LE_OQ, x <= y);
       break;
     case Compare::kGt:
-      r = TS_COMPARE(x > y);
+      r = TS_COMPARE_FLOAT(_CMP_GT_OQ, x > y);
       break;
     case Compare::kGe:
-      r = TS_COMPARE(x >= y);
+      r = TS_COMPARE_FLOAT(_CMP_GE_OQ, x >= y);
       break;
     case Compare::kEqu:
-      r = ~TS_COMPARE((x < y) | (x > y));
+      r = ~TS_COMPARE_FLOAT(_CMP_NEQ_OQ, (x < y) | (x > y));
       break;
     case Compare::kNeu:
-      r = ~TS_COMPARE(x == y);
+      r = ~TS_COMPARE_FLOAT(_CMP_EQ_OQ, x == y);
       break;
     case Compare::kLtu:
-      r = ~TS_COMPARE(x >= y);
+      r = ~TS_COMPARE_FLOAT(_CMP_GE_OQ, x >= y);
       break;
     case Compare::kLeu:
-      r = ~TS_COMPARE(x > y);
+      r = ~TS_COMPARE_FLOAT(_CMP_GT_OQ, x > y);
       break;
     case Compare::kGtu:
-      r = ~TS_COMPARE(x <= y);
+      r = ~TS_COMPARE_FLOAT(_CMP_LE_OQ, x <= y);
       break;
     case Compare::kGeu:
-      r = ~TS_COMPARE(x < y);
+      r = ~TS_COMPARE_FLOAT(_CMP_LT_OQ, x < y);
       break;
     case Compare::kNum:
-      r = TS_COMPARE((x == x) & (y == y));
+      r = TS_COMPARE_FLOAT(_CMP_ORD_Q, (x == x) & (y == y));
       break;
     case Compare::kNan:
-      r = ~TS_COMPARE((x == x) & (y == y));
+      r = ~TS_COMPARE_FLOAT(_CMP_ORD_Q, (x == x) & (y == y));
       break;
   }
   write_predicates(w, op, r);
@@ -654,7 +680,7 @@ TS_INLINE Pattern pattern(Warp& w, const Op* op, unsigned stride) {
   const unsigned first = __builtin_ctz(m);
   const A start = a[first];
   const A base = start - static_cast<A>(first * stride);
-  Mask off = 0, differ = 0;
+  Mask off = 0, differ = ~0u;
   constexpr unsigned n = kVectorBytes / sizeof(A);
   for (unsigned i = 0; i < kLanes; i += n) {
     Vec<A> x = load<Vec<A>>(a + i);
@@ -663,8 +689,14 @@ TS_INLINE Pattern pattern(Warp& w, const Op* op, unsigned stride) {
       index = lane_index64();
     else
       index = lane_index32();
-    off |= bits_of(x != (index + static_cast<A>(i)) * static_cast<A>(stride) + base) << i;
-    differ |= bits_of(x != (x & 0) + start) << i;
+    off |= unequal(x, (index + static_cast<A>(i)) * static_cast<A>(stride) + base) << i;
+  }
+  if (off & m) {
+    differ = 0;
+    for (unsigned i = 0; i < kLanes; i += n) {
+      const Vec<A> x = load<Vec<A>>(a + i);
+      differ |= unequal(x, (x & 0) + start) << i;
+    }
   }
   Pattern p;
   p.uniform = !(differ & m);
@@ -857,6 +889,59 @@ const Op* global(Warp& w, const Op* op) {
   return op + 1;
 }
 
+// Lane k at k elements behind lane 0, or all at the same one: no lane needs its address. Anything else gets
+// addresses, in a register that only this op uses, and is the plain access.
+// extra: index (type2: s32 or u32), c: base, a: the register
+template <class E, unsigned kCount, bool kStore>
+TS_INLINE bool indexed(Warp& w, const Op* op) {
+  using S = typename Storage<E>::T;
+  constexpr unsigned stride = sizeof(E) * kCount;
+  if (w.mask != ~0u) return false;
+  const uint32_t* index = at<uint32_t>(w, op->extra);
+  const uint32_t first = index[0];
+  Mask off = 0;
+  for (unsigned i = 0; i < kLanes; i += kLanes32)
+    off |= unequal(load<Vec<uint32_t>>(index + i), lane_index32() + (first + i));
+  const bool is_signed = op->type2 == Ty::kS32;
+  const uint64_t begin =
+      *at<uint64_t>(w, op->c) + static_cast<uint64_t>(op->imm) +
+      stride * (is_signed ? static_cast<uint64_t>(static_cast<int32_t>(first)) : uint64_t{first});
+  if (__builtin_expect(begin & (stride - 1), 0)) return false;
+  if (!off) {
+    const uint64_t end = begin + kLanes * stride;
+    if (__builtin_expect(first + (is_signed ? 0x80000000u : 0) > ~0u - (kLanes - 1) ||
+                             !check_range(w, begin, end, kStore, op->cache),
+                         0))
+      return false;
+    view(w).global_bytes += sectors(begin, end);
+    // The next warps go on behind this one.
+    if constexpr (!kStore)
+      for (unsigned line = 0; line < kLanes * stride; line += 64)
+        __builtin_prefetch(reinterpret_cast<const char*>(end + 1024 + line));
+    if constexpr (kStore)
+      store_lanes_full<E, S, kCount>(w, op, reinterpret_cast<E*>(begin));
+    else
+      load_lanes_full<E, S, kCount>(w, op, reinterpret_cast<const E*>(begin));
+    return true;
+  }
+  if constexpr (!kStore) {
+    Mask differ = 0;
+    for (unsigned i = 0; i < kLanes; i += kLanes32)
+      differ |= unequal(load<Vec<uint32_t>>(index + i), Vec<uint32_t>{} + first);
+    if (differ || !check_range(w, begin, begin + stride, false, op->cache)) return false;
+    view(w).global_bytes += 32;
+    const E* from = reinterpret_cast<const E*>(begin);
+    S value[kCount];
+    for (unsigned k = 0; k < kCount; ++k) value[k] = static_cast<S>(from[k]);
+    for (unsigned k = 0; k < kCount; ++k) {
+      S* d = at<S>(w, element(op, k));
+      for (unsigned i = 0; i < kLanes; i += kVectorBytes / sizeof(S)) store(d + i, Vec<S>{} + value[k]);
+    }
+    return true;
+  }
+  return false;
+}
+
 #if TS_ISA == 512
 // Loads of 32-bit elements by lanes that lie within 128 bytes, in any order and with repetitions, as when a
 // tile of a matrix is read: two vectors and a permutation. False if the lanes lie otherwise.
@@ -987,6 +1072,26 @@ const Op* global_memory(Warp& w, const Op* op) {
       break;
   }
   return kStore ? store_any(w, op) : load_any(w, op);
+}
+template <class E, bool kStore>
+__attribute__((noinline)) const Op* addressed_memory(Warp& w, const Op* op) {
+  const uint32_t* index = at<uint32_t>(w, op->extra);
+  const uint64_t base = *at<uint64_t>(w, op->c), scale = sizeof(E) * op->count;
+  const bool is_signed = op->type2 == Ty::kS32;
+  map_mixed(
+      w, at<uint64_t>(w, op->a), [&](unsigned i) __attribute__((always_inline)) {
+        const auto x = load<Vec64Lanes<uint32_t>>(index + i);
+        const auto wide = is_signed
+                              ? (Vec<uint64_t>)__builtin_convertvector((Vec64Lanes<int32_t>)x, Vec<int64_t>)
+                              : __builtin_convertvector(x, Vec<uint64_t>);
+        return wide * scale + base;
+      });
+  return global_memory<E, kStore>(w, op);
+}
+template <class E, bool kStore>
+const Op* indexed_memory(Warp& w, const Op* op) {
+  if (op->count == 1 ? indexed<E, 1, kStore>(w, op) : indexed<E, 2, kStore>(w, op)) return op + 1;
+  return addressed_memory<E, kStore>(w, op);
 }
 template <class E, bool kStore>
 const Op* shared_memory(Warp& w, const Op* op) {
@@ -1141,10 +1246,12 @@ constexpr FastTable make_table() {
   set(O::kCvtFromF32, Ty::kF16, f32_to_f16);
 #endif
 
-#define TS_MEMORY(ty, element)                          \
-  set(O::kLdGlobal, ty, global_memory<element, false>); \
-  set(O::kStGlobal, ty, global_memory<element, true>);  \
-  set(O::kLdShared, ty, shared_memory<element, false>); \
+#define TS_MEMORY(ty, element)                            \
+  set(O::kLdGlobal, ty, global_memory<element, false>);   \
+  set(O::kStGlobal, ty, global_memory<element, true>);    \
+  set(O::kLdIndexed, ty, indexed_memory<element, false>); \
+  set(O::kStIndexed, ty, indexed_memory<element, true>);  \
+  set(O::kLdShared, ty, shared_memory<element, false>);   \
   set(O::kStShared, ty, shared_memory<element, true>);
   TS_MEMORY(Ty::kU8, uint8_t)
   TS_MEMORY(Ty::kS8, int8_t)

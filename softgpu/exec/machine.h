@@ -62,12 +62,12 @@ struct Warp {
   bool rotate;     // next choice: least recently run group instead of lowest pc
   uint32_t index;  // in the block
   uint32_t n_groups;
-  Group groups[kLanes];
   char* registers;        // register stack
   size_t register_bytes;  // its size
   char* specials;         // special registers, kSpecialBytes
   uint64_t clock;         // runs of this warp, for Group::stamp
   uint32_t async_pending;
+  Group groups[kLanes];  // last: what a warp that does not diverge needs lies together
 };
 
 template <class T>

@@ -46,9 +46,11 @@ uint64_t permute(uint64_t index, uint64_t n, uint64_t seed) {
   return index;
 }
 
-// A uniform special register; along: its y and z follow x.
+// A uniform special register; along: its y and z follow x. Columns are zero at first and only written here,
+// so one that begins with the value is full of it: most do from block to block.
 void fill(Block& b, Special which, uint32_t value, unsigned along = 0) {
   uint32_t* out = reinterpret_cast<uint32_t*>(b.uniforms.data() + uniform_offset(which) + along * 128);
+  if (*out == value) return;
   for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
 }
 void fill64(char* column, uint64_t value) {
@@ -109,6 +111,10 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
   b.local.reserve(size_t{grid.local_bytes} * kLanes * grid.n_warps);
   if (b.warps.size() != grid.n_warps) b.warps.resize(grid.n_warps);
   prepare_uniforms(b, grid);
+  // The first frames are the warps' own, for the entry.
+  while (b.frames.size() < grid.n_warps) b.frames.push_back(std::make_unique<Frame>());
+  b.free_frames.clear();
+  for (size_t i = grid.n_warps; i < b.frames.size(); ++i) b.free_frames.push_back(b.frames[i].get());
   for (uint32_t wi = 0; wi < grid.n_warps; ++wi) {
     Warp& w = b.warps[wi];
     w = Warp{};
@@ -159,12 +165,6 @@ void start_block(Block& b, uint64_t linear) {
   std::fill(std::begin(b.cluster_arrived), std::end(b.cluster_arrived), 0);
   b.live_warps = grid.n_warps;
   b.ready = grid.n_warps == 32 ? ~0u : (1u << grid.n_warps) - 1;
-  b.free_frames.clear();
-  for (auto& f : b.frames) b.free_frames.push_back(f.get());
-  while (b.free_frames.size() < grid.n_warps) {
-    b.frames.push_back(std::make_unique<Frame>());
-    b.free_frames.push_back(b.frames.back().get());
-  }
   if (b.barriers_used)
     for (Barrier& barrier : b.barriers) barrier = Barrier{};
   b.barriers_used = false;
@@ -178,8 +178,7 @@ void start_block(Block& b, uint64_t linear) {
   for (Warp& w : b.warps) {
     const uint32_t threads = std::min(grid.n_threads - w.index * kLanes, kLanes);
     w.live = threads == 32 ? ~0u : (1u << threads) - 1;
-    Frame* f = b.free_frames.back();
-    b.free_frames.pop_back();
+    Frame* f = b.frames[w.index].get();
     *f = Frame{entry, nullptr, nullptr, w.live, 0, 0, 0};
     w.n_groups = 0;
     w.carry = 0;
@@ -293,9 +292,13 @@ void publish(Worker& worker, uint64_t blocks) {
   worker.reported_bytes = worker.memory.global_bytes;
 }
 
-void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
+void run_worker(Worker& worker, Grid& grid, uint64_t resident, unsigned workers) {
   std::vector<std::unique_ptr<Cluster>> active;
   const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;
+  // Blocks are taken in short runs, so that workers with short blocks do not meet at the counter for each.
+  const uint64_t batch =
+      grid.launch.cooperative ? 1 : std::clamp<uint64_t>(n_clusters / (workers * 64), 1, 64);
+  uint64_t taken = 0, taken_end = 0;
   uint64_t done_here = 0;
   const auto stopped = [&] {
     return grid.stop.load(std::memory_order_relaxed) ||
@@ -303,8 +306,15 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident) {
             grid.cancel->load(std::memory_order_relaxed));  // a late look costs a block, nothing else
   };
   const auto fetch = [&] {
-    const uint64_t index = grid.next.fetch_add(1, std::memory_order_relaxed);  // only unique numbers matter
-    if (index >= n_clusters) return false;
+    if (taken == taken_end) {
+      taken = grid.next.fetch_add(batch, std::memory_order_relaxed);  // only unique numbers matter
+      taken_end = std::min(taken + batch, n_clusters);
+      if (taken >= n_clusters) {
+        taken_end = taken;
+        return false;
+      }
+    }
+    const uint64_t index = taken++;
     std::unique_ptr<Cluster> slot;
     if (!worker.free_clusters.empty()) {
       slot = std::move(worker.free_clusters.back());
@@ -432,7 +442,7 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
   const auto body = [&](unsigned index) {
     Worker& worker = own_worker();
     attach(worker, grid);
-    run_worker(worker, grid, resident);
+    run_worker(worker, grid, resident, threads);
     shares[index] =
         Work{worker.warp_instructions,      worker.memory.global_bytes,    worker.memory.tensor_operations,
              worker.memory.fp64_operations, worker.memory.fp32_operations, worker.memory.fp16_operations};

@@ -19,7 +19,7 @@ void refresh_next(Warp& w) {
 }
 
 void remove_group(Warp& w, uint32_t i) {
-  w.groups[i] = w.groups[--w.n_groups];
+  if (i != --w.n_groups) w.groups[i] = w.groups[w.n_groups];
 }
 
 void use_frame(Warp& w, Frame* frame) {
@@ -52,7 +52,7 @@ void leave_frames(Warp& w, Frame* frame, Mask lanes, bool all) {
 void count_operations(Warp& w, uint32_t end) {
   const FloatOperations* sums = w.frame->code->operations.data();
   const FloatOperations &from = sums[w.issue_start], &to = sums[end];
-  const uint64_t lanes = static_cast<uint64_t>(std::popcount(w.mask));
+  const uint64_t lanes = w.mask == ~0u ? kLanes : static_cast<uint64_t>(std::popcount(w.mask));
   MemoryView& v = view(w);
   v.fp32_operations += (to.fp32 - from.fp32) * lanes;
   v.fp64_operations += (to.fp64 - from.fp64) * lanes;
@@ -107,10 +107,12 @@ const Op* start_ready(Warp& w) {
     w.mask = 0;
     return nullptr;
   }
-  const Group chosen = w.groups[best];
+  // Field by field: a copy in vectors would wait for the narrow stores that made the group.
+  const Op* pc = w.groups[best].pc;
+  Frame* frame = w.groups[best].frame;
+  w.mask = w.groups[best].mask;
   remove_group(w, best);
-  w.mask = chosen.mask;
-  use_frame(w, chosen.frame);
+  use_frame(w, frame);
   if (w.rotate) {
     w.next = no_op();  // free of merging for one quantum
     w.rotate = false;
@@ -118,9 +120,9 @@ const Op* start_ready(Warp& w) {
     refresh_next(w);
   }
   ++w.clock;
-  begin_segment(w, chosen.pc);
-  if (chosen.pc == chosen.frame->code->ops.data()) w.issue_start = 0;  // some slots have no op
-  return chosen.pc;
+  begin_segment(w, pc);
+  if (pc == frame->code->ops.data()) w.issue_start = 0;  // some slots have no op
+  return pc;
 }
 
 const Op* reschedule(Warp& w) {
@@ -199,6 +201,11 @@ const Op* finish_lanes(Warp& w, const Op* op) {
   w.live &= ~w.mask;
   w.block->live_warps -= w.live == 0;
   leave_frames(w, w.frame, w.mask, true);
+  if (w.n_groups == 0 && !w.block->barriers_used && !w.block->cluster->arrivals) {  // nobody waits for these
+    w.stop = Stop::kDone;
+    w.mask = 0;
+    return nullptr;
+  }
   wake_sync(w);
   check_barriers(*w.block);
   return start_ready(w);

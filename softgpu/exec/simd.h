@@ -105,6 +105,19 @@ TS_INLINE Mask bits_of(V v) {
 #endif
 }
 
+// One bit per integer lane that differs.
+template <class V>
+TS_INLINE Mask unequal(V a, V b) {
+#if TS_ISA == 512
+  if constexpr (sizeof(a[0]) == 4)
+    return _mm512_cmpneq_epi32_mask((__m512i)a, (__m512i)b);
+  else
+    return _mm512_cmpneq_epi64_mask((__m512i)a, (__m512i)b);
+#else
+  return bits_of(a != b);
+#endif
+}
+
 // d[i] = f(vector of a, ...) for the active lanes; all operands of one element size.
 template <class D, class A, class F>
 TS_INLINE void map1(Warp& w, D* d, const A* a, F f) {

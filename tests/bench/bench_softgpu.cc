@@ -4,6 +4,7 @@
 //   softgpu.startup_ms                          a new process until its first kernel has ended
 //   softgpu.launch_us.processes_<n>             per empty launch, n processes at once
 // The last two run this program again. Without OpenCL the comparison is left out, and said so.
+// `bench_softgpu --kernel NAME` compares only that kernel.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -114,7 +115,7 @@ struct Work {
   int result;  // the buffer that is compared
 };
 
-void compare_kernels(Report& report) {
+void compare_kernels(Report& report, const std::string& only) {
   const Driver driver = open_driver();
   std::string why_not;
   const std::unique_ptr<OpenCl> opencl = OpenCl::open(&why_not);
@@ -140,6 +141,7 @@ void compare_kernels(Report& report) {
       {"reduction", {size_t{1} << 20, 1}, {256, 1}, {buffer(0), buffer(2)}, 2},
       {"mandelbrot", {kEdge, kEdge}, {16, 16}, {buffer(2), value(kEdge), value(kEdge), value(256)}, 2}};
   for (const Work& work : works) {
+    if (!only.empty() && only != work.name) continue;
     for (int k = 0; k < 3; ++k) {
       driver.check(driver.upload(device[k], data.data(), counts[k] * 4), "cuMemcpyHtoD");
       if (opencl) opencl->write(other[k], data.data(), counts[k] * 4);
@@ -315,8 +317,11 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--first-kernel") return first_kernel(argv[2], argv[3]);
   if (argc == 3 && std::string(argv[1]) == "--launches") return launch_many(argv[2]);
   Report report;
-  compare_kernels(report);
-  measure_interpreter(report);
-  measure_processes(report);
+  const bool one = argc == 3 && std::string(argv[1]) == "--kernel";
+  compare_kernels(report, one ? argv[2] : "");
+  if (!one) {
+    measure_interpreter(report);
+    measure_processes(report);
+  }
   report.print();
 }
