@@ -145,9 +145,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
   profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
-  profile->add_flag(
-      "--metrics", profile_options.metrics,
-      "on a real GPU: bytes and operations too; this release has no counters there and says so");
+  profile->add_flag("--metrics", profile_options.metrics,
+                    "on a real GPU: also count bytes and operations; each kernel runs several times");
   profile->add_flag("--install", profile_options.install,
                     "also put it where tesserad reads profiles; without a command: only that");
   profile->add_option("command", profile_options.command, "the program and its arguments, after --");

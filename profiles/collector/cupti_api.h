@@ -26,6 +26,9 @@ namespace tessera::profiles {
   X(cuptiDeviceGetChipName)               \
   X(cuptiProfilerGetCounterAvailability)  \
   X(cuptiProfilerHostInitialize)          \
+  X(cuptiProfilerHostDeinitialize)        \
+  X(cuptiProfilerHostGetMetricProperties) \
+  X(cuptiProfilerHostGetNumOfPasses)      \
   X(cuptiProfilerHostConfigAddMetrics)    \
   X(cuptiProfilerHostGetConfigImageSize)  \
   X(cuptiProfilerHostGetConfigImage)      \

@@ -2,12 +2,14 @@
 // at the first driver call. Observes kernels, copies, sets and graphs of every GPU that the process uses, and
 // writes collected-<pid>.json into $TESSERA_PROFILE_DIR: every two seconds and at exit, always whole files.
 // Children that execute inherit the variable and write their own; a fork that does not execute writes
-// nothing. Never prints, never ends the host: what is wrong goes into note-<pid>.txt, which `tessera profile`
-// shows.
+// nothing. With TESSERA_PROFILE_METRICS=1 what kernels do is counted instead of only timed (range_counter.h);
+// where that is not allowed they are timed and the reason is noted. Never prints, never ends the host: what
+// is wrong goes into note-<pid>.txt, which `tessera profile` shows.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -20,6 +22,7 @@
 #include "profiles/collector/collector.h"
 #include "profiles/collector/cupti_api.h"
 #include "profiles/collector/cupti_decode.h"
+#include "profiles/collector/range_counter.h"
 #include "profiles/images.h"
 #include "profiles/profile_file.h"
 
@@ -34,6 +37,8 @@ struct Driver {  // the real one, already in the process
   decltype(&::cuDeviceGetName) name = nullptr;
   decltype(&::cuDeviceGetAttribute) attribute = nullptr;
   decltype(&::cuDriverGetVersion) version = nullptr;
+  decltype(&::cuCtxGetDevice) device_of_context = nullptr;
+  decltype(&::cuFuncGetAttribute) function_attribute = nullptr;
 };
 
 struct State {  // leaked: CUPTI's threads may outlive main
@@ -45,7 +50,10 @@ struct State {  // leaked: CUPTI's threads may outlive main
   Collector collector;
   std::map<std::string, uint64_t> image_of;  // kernel name -> image; 0: in several
   std::map<const void*, uint64_t> loaded;    // module or library -> image
+  bool metrics = false;
+  std::map<CUcontext, std::unique_ptr<RangeCounter>> counters;
   uint64_t written_ns = 0;
+  std::mutex launching;  // one counted launch at a time: ranges are matched by order
 };
 State* g_state = nullptr;
 
@@ -86,6 +94,14 @@ void learn_device(State& state, uint32_t ordinal) {
 
 // ---- CUPTI calls back
 
+// A kernel that was observed, by whichever way. Under the mutex.
+void add_kernel(State& state, Activity activity) {
+  if (!state.collector.knows(activity.device)) learn_device(state, activity.device);
+  const auto image = state.image_of.find(activity.name);
+  if (image != state.image_of.end()) activity.image_hash = image->second;
+  state.collector.add(activity);
+}
+
 void CUPTIAPI buffer_wanted(uint8_t** buffer, size_t* bytes, size_t* most_records) {
   *buffer = static_cast<uint8_t*>(aligned_alloc(kAlignment, kBufferBytes));
   *bytes = *buffer ? kBufferBytes : 0;  // none: CUPTI drops records and says so
@@ -96,11 +112,7 @@ void CUPTIAPI buffer_done(CUcontext context, uint32_t stream, uint8_t* buffer, s
   State& state = *g_state;
   const std::lock_guard lock(state.mutex);
   for_each_activity(state.cupti.cuptiActivityGetNextRecord, buffer, valid_bytes, [&](Activity activity) {
-    if (activity.kind == ActivityKind::kKernel) {
-      if (!state.collector.knows(activity.device)) learn_device(state, activity.device);
-      const auto image = state.image_of.find(activity.name);
-      if (image != state.image_of.end()) activity.image_hash = image->second;
-    }
+    if (activity.kind == ActivityKind::kKernel) return add_kernel(state, std::move(activity));
     state.collector.add(activity);
   });
   size_t dropped = 0;
@@ -155,9 +167,136 @@ struct LookUpCall {
   const char* name;
 };
 
+struct LaunchCall {  // cuLaunchKernel, cuLaunchCooperativeKernel
+  CUfunction function;
+  unsigned grid[3], block[3], shared_bytes;
+};
+struct LaunchExCall {
+  const CUlaunchConfig* config;
+  CUfunction function;
+};
+
+// ---- counting (--metrics)
+
+constexpr CUpti_CallbackId kLaunches[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
+                                          CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+                                          CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
+                                          CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz,
+                                          CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+                                          CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz};
+// After these a context is no more, or may be.
+constexpr CUpti_CallbackId kContextEnds[] = {CUPTI_DRIVER_TRACE_CBID_cuCtxDestroy,
+                                             CUPTI_DRIVER_TRACE_CBID_cuCtxDestroy_v2,
+                                             CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxRelease,
+                                             CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxRelease_v2,
+                                             CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxReset,
+                                             CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxReset_v2};
+
+template <size_t N>
+bool among(CUpti_CallbackId id, const CUpti_CallbackId (&ids)[N]) {
+  return std::find(std::begin(ids), std::end(ids), id) != std::end(ids);
+}
+
+Activity launch_of(const State& state, CUpti_CallbackId id, const CUpti_CallbackData& call) {
+  Activity out;
+  out.kind = ActivityKind::kKernel;
+  out.name = call.symbolName ? call.symbolName : "";
+  CUfunction function = nullptr;
+  if (id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz) {
+    const auto& p = *static_cast<const LaunchExCall*>(call.functionParams);
+    const CUlaunchConfig& c = *p.config;
+    function = p.function;
+    const unsigned grid[] = {c.gridDimX, c.gridDimY, c.gridDimZ},
+                   block[] = {c.blockDimX, c.blockDimY, c.blockDimZ};
+    std::copy(std::begin(grid), std::end(grid), out.grid);
+    std::copy(std::begin(block), std::end(block), out.block);
+    out.dynamic_shared_bytes = c.sharedMemBytes;
+  } else {
+    const auto& p = *static_cast<const LaunchCall*>(call.functionParams);
+    function = p.function;
+    std::copy(std::begin(p.grid), std::end(p.grid), out.grid);
+    std::copy(std::begin(p.block), std::end(p.block), out.block);
+    out.dynamic_shared_bytes = p.shared_bytes;
+  }
+  const auto attribute = [&](CUfunction_attribute which) {
+    int value = 0;
+    if (state.driver.function_attribute) state.driver.function_attribute(&value, which, function);
+    return uint32_t(value > 0 ? value : 0);
+  };
+  out.registers_per_thread = attribute(CU_FUNC_ATTRIBUTE_NUM_REGS);
+  out.static_shared_bytes = attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  CUdevice device = 0;
+  if (state.driver.device_of_context && state.driver.device_of_context(&device) == CUDA_SUCCESS)
+    out.device = uint32_t(device);
+  return out;
+}
+
+// Kernels are timed instead.
+void without_counters(State& state, const std::string& why) {
+  state.metrics = false;
+  note(state, "bytes and operations are not counted: " + why + ". Kernels are timed only.");
+  state.cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+}
+
+void take_counted(State& state, std::vector<Activity> launches) {
+  for (Activity& launch : launches) add_kernel(state, std::move(launch));
+  if (base::now_ns() - state.written_ns > kWriteEveryNs) write_out(state);
+}
+
+void finish_counting(State& state) {
+  uint64_t lost = 0;
+  for (auto& [context, counter] : state.counters) {
+    take_counted(state, counter->finish());
+    lost += counter->lost();
+  }
+  state.counters.clear();
+  if (lost != 0)
+    note(state, std::to_string(lost) +
+                    " launches were counted by CUPTI in another way than they were launched (graphs, "
+                    "several ranges for one): left out");
+}
+
+void launch_begins(State& state, CUcontext context) {
+  state.launching.lock();
+  const std::lock_guard lock(state.mutex);
+  if (!state.metrics || state.counters.contains(context)) return;
+  CUdevice device = 0;
+  if (state.driver.device_of_context) state.driver.device_of_context(&device);
+  auto counter = RangeCounter::start(state.cupti, context, uint32_t(device));
+  if (!counter) return without_counters(state, counter.error().text);
+  state.counters.emplace(context, std::move(*counter));
+}
+
+void launch_ends(State& state, CUpti_CallbackId id, const CUpti_CallbackData& call) {
+  {
+    const std::lock_guard lock(state.mutex);
+    const auto at = state.counters.find(call.context);
+    const bool launched =
+        call.functionReturnValue && *static_cast<const CUresult*>(call.functionReturnValue) == CUDA_SUCCESS;
+    if (at != state.counters.end() && launched) {
+      RangeCounter& counter = *at->second;
+      counter.launched(launch_of(state, id, call));
+      if (counter.full()) take_counted(state, counter.read());
+      if (!counter.problem().empty()) {
+        const std::string why = counter.problem();
+        finish_counting(state);
+        without_counters(state, why);
+      }
+    }
+  }
+  state.launching.unlock();
+}
+
 void CUPTIAPI driver_called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   if (domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+  const bool enters = call.callbackSite == CUPTI_API_ENTER;
+  if (among(id, kLaunches))
+    return enters ? launch_begins(*g_state, call.context) : launch_ends(*g_state, id, call);
+  if (enters && among(id, kContextEnds)) {
+    const std::lock_guard lock(g_state->mutex);
+    return finish_counting(*g_state);
+  }
   if (call.callbackSite != CUPTI_API_EXIT || !call.functionReturnValue ||
       *static_cast<const CUresult*>(call.functionReturnValue) != CUDA_SUCCESS)
     return;
@@ -185,6 +324,7 @@ void at_exit() {
   if (getpid() != state.pid) return;
   state.cupti.cuptiActivityFlushAll(1);  // also what is not complete
   const std::lock_guard lock(state.mutex);
+  finish_counting(state);
   write_out(state);
 }
 
@@ -197,13 +337,10 @@ Driver open_driver() {
   out.name = reinterpret_cast<decltype(out.name)>(dlsym(library, "cuDeviceGetName"));
   out.attribute = reinterpret_cast<decltype(out.attribute)>(dlsym(library, "cuDeviceGetAttribute"));
   out.version = reinterpret_cast<decltype(out.version)>(dlsym(library, "cuDriverGetVersion"));
+  out.device_of_context = reinterpret_cast<decltype(out.device_of_context)>(dlsym(library, "cuCtxGetDevice"));
+  out.function_attribute =
+      reinterpret_cast<decltype(out.function_attribute)>(dlsym(library, "cuFuncGetAttribute"));
   return out;
-}
-
-std::string why(const CuptiApi& api, CUptiResult result) {
-  const char* text = nullptr;
-  api.cuptiGetResultString(result, &text);
-  return text ? text : "error " + std::to_string(int(result));
 }
 
 void start(State& state) {
@@ -216,7 +353,7 @@ void start(State& state) {
                 "another profiler is attached to this program and CUPTI serves one at a time: nothing was "
                 "collected here; run it without the other one");
   if (subscribed != CUPTI_SUCCESS)
-    return note(state, "CUPTI does not start: " + why(state.cupti, subscribed) +
+    return note(state, "CUPTI does not start: " + cupti_text(state.cupti, subscribed) +
                            "; nothing was collected (is there an NVIDIA driver of at least CUDA 13?)");
   const CUpti_CallbackId calls[] = {
       CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData,      CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx,
@@ -226,7 +363,15 @@ void start(State& state) {
     state.cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
   CUptiResult result = state.cupti.cuptiActivityRegisterCallbacks(buffer_wanted, buffer_done);
   if (result != CUPTI_SUCCESS)
-    return note(state, "CUPTI takes no activity buffers: " + why(state.cupti, result));
+    return note(state, "CUPTI takes no activity buffers: " + cupti_text(state.cupti, result));
+  const char* metrics = getenv("TESSERA_PROFILE_METRICS");
+  state.metrics = metrics && *metrics == '1';
+  if (state.metrics) {  // the counters are tried at the first launch, when there is a context
+    for (CUpti_CallbackId id : kLaunches)
+      state.cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+    for (CUpti_CallbackId id : kContextEnds)
+      state.cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+  }
   const struct {
     CUpti_ActivityKind kind;
     const char* what;
@@ -234,16 +379,14 @@ void start(State& state) {
                {CUPTI_ACTIVITY_KIND_MEMCPY, "copies"},
                {CUPTI_ACTIVITY_KIND_MEMCPY2, "copies between GPUs"},
                {CUPTI_ACTIVITY_KIND_MEMSET, "sets"}};
-  for (const auto& row : kinds)
+  for (const auto& row : kinds) {
+    if (state.metrics && row.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     if (result = state.cupti.cuptiActivityEnable(row.kind); result != CUPTI_SUCCESS)
-      note(state, std::string("no durations of ") + row.what + ": " + why(state.cupti, result));
+      note(state, std::string("no durations of ") + row.what + ": " + cupti_text(state.cupti, result));
+  }
   // A graph traced as a whole hides its kernels: only by wish.
   if (const char* graphs = getenv("TESSERA_PROFILE_GRAPHS"); graphs && *graphs == '1')
     state.cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
-  if (const char* metrics = getenv("TESSERA_PROFILE_METRICS"); metrics && *metrics == '1')
-    note(state,
-         "bytes and operations are not counted by this release on a real GPU: classes stay unknown "
-         "unless measured by sensitivity");
   atexit(at_exit);
 }
 
