@@ -165,3 +165,65 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384)
   asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::
                    : "memory");  // no block leaves while it is written to
 }
+
+struct Matrix {
+  const float* data;
+  uint32_t columns, rows;
+  uint64_t stride;  // bytes from row to row
+};
+
+// Each block makes a map of a matrix of its own from a pattern, as grouped products do, publishes it, loads
+// the first box of 32 x 8 through it and adds that to the sum; elements that a matrix does not have count as
+// zeros.
+extern "C" __global__ void __launch_bounds__(32)
+    sum_of_boxes(const __grid_constant__ CUtensorMap pattern, const Matrix* matrices, CUtensorMap* maps,
+                 const __grid_constant__ CUtensorMap sum) {
+  __shared__ alignas(128) CUtensorMap map;
+  __shared__ alignas(1024) float box[8 * 32];
+  __shared__ uint64_t full;
+  const int lane = threadIdx.x;
+  reinterpret_cast<uint32_t*>(&map)[lane] = reinterpret_cast<const uint32_t*>(&pattern)[lane];
+  __syncwarp();
+  if (lane == 0) {
+    const Matrix mine = matrices[blockIdx.x];
+    asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(address(&map)),
+                 "l"(mine.data)
+                 : "memory");
+    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(address(&map)),
+                 "r"(mine.columns)
+                 : "memory");
+    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(address(&map)),
+                 "r"(mine.rows)
+                 : "memory");
+    asm volatile(
+        "tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(address(&map)),
+        "l"(mine.stride)
+        : "memory");
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(address(&full))
+        : "memory");
+  }
+  __syncwarp();
+  CUtensorMap* published = &maps[blockIdx.x];
+  asm volatile(
+      "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], "
+      "128;" ::"l"(published),
+      "r"(address(&map))
+      : "memory");
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(published) : "memory");
+  if (lane == 0) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&full)),
+                 "n"(sizeof box)
+                 : "memory");
+    load(box, published, 0, 0, &full);
+    wait(&full, 0);
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+            &sum),
+        "r"(0), "r"(0), "r"(address(box))
+        : "memory");
+    asm volatile(
+        "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\ncp.async.bulk.wait_group 0;" ::
+            : "memory");
+  }
+}

@@ -179,5 +179,53 @@ TEST_F(Products, OfClustersWithRoles) {
   expect_product();
 }
 
+// Maps that a kernel makes, one per block, and boxes that are added up in memory.
+TEST_F(TensorMaps, MadeByAKernelAndReduced) {
+  struct Matrix {
+    CUdeviceptr data;
+    uint32_t columns, rows;
+    uint64_t stride;
+  };
+  constexpr unsigned kBlocks = 6, kColumns = 30;  // of the sum: its box sticks out
+  std::vector<Matrix> matrices;
+  std::vector<float> want(8 * kColumns);
+  for (unsigned i = 0; i < kBlocks; ++i) {
+    const Matrix m = {alloc(64 * 16 * 4), 20 + 4 * i, 3 + i, (24 + 4 * i) * 4};
+    std::vector<float> values(64 * 16, -1e6f);  // what lies between the rows must not count
+    for (unsigned y = 0; y < m.rows; ++y)
+      for (unsigned x = 0; x < m.columns; ++x) {
+        values[y * m.stride / 4 + x] = float(i * 100 + y * 10 + x);
+        if (y < 8 && x < kColumns) want[y * kColumns + x] += values[y * m.stride / 4 + x];
+      }
+    ASSERT_CU(cuMemcpyHtoD(m.data, values.data(), values.size() * 4));
+    matrices.push_back(m);
+  }
+  CUdeviceptr list = alloc(sizeof(Matrix) * kBlocks), maps = alloc(sizeof(CUtensorMap) * kBlocks),
+              sum = alloc(8 * 32 * 4);
+  ASSERT_CU(cuMemcpyHtoD(list, matrices.data(), sizeof(Matrix) * kBlocks));
+  ASSERT_CU(cuMemsetD32(sum, 0, 8 * 32));
+  Arguments arguments;
+  arguments.box[0] = 32, arguments.box[1] = 8;
+  arguments.swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+  CUtensorMap pattern, of_sum;
+  ASSERT_CU(encode(&pattern, arguments));
+  arguments.address = sum;
+  arguments.sizes[0] = kColumns, arguments.sizes[1] = 8, arguments.strides[0] = 32 * 4;
+  ASSERT_CU(encode(&of_sum, arguments));
+  std::ifstream in(TESSERA_TEST_IMAGES "/hopper.fatbin", std::ios::binary);
+  const std::vector<char> image{std::istreambuf_iterator<char>(in), {}};
+  CUmodule hopper;
+  CUfunction sum_of_boxes;
+  ASSERT_CU(cuModuleLoadData(&hopper, image.data()));
+  ASSERT_CU(cuModuleGetFunction(&sum_of_boxes, hopper, "sum_of_boxes"));
+  void* params[] = {&pattern, &list, &maps, &of_sum};
+  ASSERT_CU(cuLaunchKernel(sum_of_boxes, kBlocks, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+  std::vector<float> got(8 * 32);
+  ASSERT_CU(cuMemcpyDtoH(got.data(), sum, got.size() * 4));
+  for (unsigned y = 0; y < 8; ++y)
+    for (unsigned x = 0; x < 32; ++x)
+      EXPECT_EQ(got[y * 32 + x], x < kColumns ? want[y * kColumns + x] : 0) << x << ' ' << y;
+}
+
 }  // namespace
 }  // namespace softgpu_driver_test
