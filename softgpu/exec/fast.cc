@@ -526,7 +526,7 @@ const Op* ex2_f32(Warp& w, const Op* op) {
         using F = decltype(x);
         using I = Vec<int32_t>;
         if (flags & kFtz) x = flush<float>(x);
-        F y = x < 130.0f ? x : (x - x) + 130.0f;  // also catches NaN, restored at the end
+        F y = x < 130.0f ? x : (F)((I)x & 0) + 130.0f;  // also catches NaN, restored at the end
         y = y > -160.0f ? y : (F)((I)y & 0) - 160.0f;
         F shifted = y + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
         I n = (I)shifted - 0x4b400000;

@@ -190,6 +190,64 @@ TEST(Forms, IntegersOfEveryWidth) {
     }
 }
 
+// Ordered comparisons are false with a NaN, those with u are true.
+TEST(Forms, EveryComparisonOfEveryType) {
+  struct Row {
+    const char *name, *alias;   // alias: of unsigned integers
+    bool less, equal, greater;  // true if the first operand is ...
+  };
+  const Row rows[] = {{"eq", "eq", false, true, false}, {"ne", "ne", true, false, true},
+                      {"lt", "lo", true, false, false}, {"le", "ls", true, true, false},
+                      {"gt", "hi", false, false, true}, {"ge", "hs", false, true, true}};
+  for (const Row& row : rows) {
+    const auto holds = [row](auto a, auto b) {
+      return U{a < b ? row.less : a == b ? row.equal : row.greater};
+    };
+    for (const Integer& t : kIntegers) {
+      const auto want = [holds, t](U a, U b, U) { return holds(t.value(a), t.value(b)); };
+      check(Case{std::string("setp.") + row.name + "." + t.name + " $p, $a, $b;", t.types("ptt"), want});
+      if (!t.is_signed)
+        check(Case{std::string("setp.") + row.alias + "." + t.name + " $p, $a, $b;", t.types("ptt"), want});
+      if (!t.is_signed && row.less == row.greater)
+        check(Case{std::string("setp.") + row.name + ".b" + std::to_string(t.bits) + " $p, $a, $b;",
+                   t.types("ptt"), want});
+    }
+    for (const bool unordered : {false, true}) {
+      const std::string name = std::string("setp.") + row.name + (unordered ? "u" : "");
+      const auto compare = [holds, unordered](auto a, auto b) {
+        return a != a || b != b ? U{unordered} : holds(a, b);
+      };
+      check(Case{name + ".f32 $p, $a, $b;", "pww", [compare](U a, U b, U) { return compare(F(a), F(b)); }, 0,
+                 'f'});
+      check(Case{name + ".ftz.f32 $p, $a, $b;", "pww",
+                 [compare](U a, U b, U) { return compare(ftz(F(a)), ftz(F(b))); }, 0, 'f'});
+      check(Case{name + ".f64 $p, $a, $b;", "pdd", [compare](U a, U b, U) { return compare(D(a), D(b)); }, 0,
+                 'f'});
+      check(Case{name + ".f16 $p, $a, $b;", "phh",
+                 [compare](U a, U b, U) { return compare(from_half(a), from_half(b)); }, 0, 'f'});
+    }
+  }
+  for (const bool num : {true, false}) {
+    const std::string name = num ? "setp.num" : "setp.nan";
+    const auto want = [num](auto a, auto b) { return U{(a == a && b == b) == num}; };
+    check(Case{name + ".f32 $p, $a, $b;", "pww", [want](U a, U b, U) { return want(F(a), F(b)); }, 0, 'f'});
+    check(Case{name + ".f64 $p, $a, $b;", "pdd", [want](U a, U b, U) { return want(D(a), D(b)); }, 0, 'f'});
+  }
+}
+
+// Bit i of the table is the result where a, b, c have the bits of i.
+TEST(Forms, EveryKindOfLogicTable) {
+  for (const unsigned table :
+       {0x00u, 0x01u, 0x02u, 0x04u, 0x10u, 0x80u, 0xaau, 0xccu, 0xf0u, 0x1bu, 0x69u, 0xfeu, 0xffu})
+    check(Case{"lop3.b32 $d, $a, $b, $c, " + std::to_string(table) + ";", "wwww", [table](U a, U b, U c) {
+                 U r = 0;
+                 for (int k = 0; k < 32; ++k)
+                   r |= static_cast<U>(table >> ((a >> k & 1) * 4 + (b >> k & 1) * 2 + (c >> k & 1)) & 1)
+                        << k;
+                 return r;
+               }});
+}
+
 TEST(Forms, BitsOfEveryWidth) {
   const auto reversed = [](U x, unsigned n) {
     U r = 0;

@@ -272,6 +272,8 @@ TEST(Instructions, Conversions) {
             [](U a, U, U) { return static_cast<U>(int64_t{std::clamp(S(a), -128, 127)}); }},
            {"cvt.sat.u8.s32 $d, $a;", "ww",
             [](U a, U, U) { return static_cast<U>(std::clamp(S(a), 0, 255)); }},
+           {"cvt.s32.u32 $d, $a;", "ww", [](U a, U, U) { return a; }},
+           {"cvt.sat.s32.u32 $d, $a;", "ww", [](U a, U, U) { return std::min<U>(a, INT32_MAX); }},
            {"cvt.rn.f32.s32 $d, $a;", "ww", [](U a, U, U) { return f32(static_cast<float>(S(a))); }},
            {"cvt.rn.f32.u32 $d, $a;", "ww", [](U a, U, U) { return f32(static_cast<float>(W(a))); }},
            {"cvt.rn.f32.s64 $d, $a;", "wd", [](U a, U, U) { return f32(static_cast<float>(L(a))); }},
