@@ -215,8 +215,8 @@ const Op* op_cluster_barrier(Warp& w, const Op* op) {
 
 void check_barriers(Block& block) {
   check_cluster(*block.cluster);
-  if (!block.barriers_used) return;
-  for (unsigned id = 0; id < 16; ++id) {
+  for (uint32_t used = block.barriers_used; used; used &= used - 1) {
+    const unsigned id = static_cast<unsigned>(std::countr_zero(used));
     Barrier& b = block.barriers[id];
     if (!b.arrived) continue;
     b.arrived = 0;
@@ -230,9 +230,10 @@ const Op* op_bar(Warp& w, const Op* op) {
   const uint32_t id = op->a == kNoOperand ? 0 : get<uint32_t>(w, op->a, first);
   const uint32_t count = op->b == kNoOperand ? 0 : get<uint32_t>(w, op->b, first);
   if (id >= 16) return raise(w, op, FaultKind::kIllegalInstruction, first, id, "barrier number above 15");
-  for (Mask m = w.mask; m; m &= m - 1) {
+  const bool varies = op->a != kNoOperand && (op->a & 3) != 1;  // usually a constant
+  for (Mask m = varies ? w.mask : 0; m; m &= m - 1) {
     const unsigned i = std::countr_zero(m);
-    if (op->a != kNoOperand && get<uint32_t>(w, op->a, i) != id) {
+    if (get<uint32_t>(w, op->a, i) != id) {
       // Lanes name different barriers: one at a time.
       Mask other = 0;
       for (Mask n = w.mask; n; n &= n - 1)
@@ -244,7 +245,7 @@ const Op* op_bar(Warp& w, const Op* op) {
   }
   Block& block = *w.block;
   Barrier& b = block.barriers[id];
-  block.barriers_used = true;
+  block.barriers_used |= 1u << id;
   if (count % 32)
     return raise(w, op, FaultKind::kIllegalInstruction, first, count,
                  "barrier thread count is no multiple of 32");

@@ -138,7 +138,7 @@ struct Block {
   uint32_t live_warps = 0;
   std::vector<Warp> warps;
   Buffer registers, shared, local, specials, uniforms;
-  bool barriers_used = false;                  // some barrier is not as new
+  uint32_t barriers_used = 0;                  // those that are not as new
   std::vector<std::unique_ptr<Frame>> frames;  // pool
   std::vector<Frame*> free_frames;
   Barrier barriers[16];

@@ -824,6 +824,38 @@ TS_INLINE uint64_t count_sectors(Warp& w, const Op* op, unsigned bytes) {
   return n * 32;
 }
 
+// Blocks 16 threads wide: each half of a warp reads a run of 32-bit elements, or one. All lanes are active.
+// False if they lie otherwise, or not all in memory.
+TS_INLINE bool load_halves(Warp& w, const Op* op) {
+  constexpr unsigned half = kLanes / 2;
+  const uint64_t* a = at<uint64_t>(w, op->a);
+  uint64_t begin[2], end[2];
+  bool uniform[2];
+  for (unsigned h = 0; h < 2; ++h) {
+    const uint64_t start = a[h * half];
+    Mask off = 0, differ = 0;
+    for (unsigned i = 0; i < half; i += kLanes64) {
+      const Vec<uint64_t> x = load<Vec<uint64_t>>(a + h * half + i), same = Vec<uint64_t>{} + start;
+      off |= unequal(x, (lane_index64() + i) * 4 + same);
+      differ |= unequal(x, same);
+    }
+    if (off && differ) return false;
+    uniform[h] = off;
+    begin[h] = start + static_cast<uint64_t>(op->imm);
+    end[h] = begin[h] + (off ? 4 : half * 4);
+    if ((begin[h] & 3) || !check_range(w, begin[h], end[h], false, op->cache)) return false;
+  }
+  const bool meet = begin[1] >> 5 == (end[0] - 1) >> 5;
+  view(w).global_bytes += sectors(begin[0], end[0]) + sectors(begin[1], end[1]) - (meet ? 32 : 0);
+  for (unsigned h = 0; h < 2; ++h) {
+    const uint32_t* from = reinterpret_cast<const uint32_t*>(begin[h]);
+    uint32_t* d = at<uint32_t>(w, op->d) + h * half;
+    for (unsigned i = 0; i < half; i += kLanes32)
+      store(d + i, uniform[h] ? Vec<uint32_t>{} + *from : load<Vec<uint32_t>>(from + i));
+  }
+  return true;
+}
+
 template <class E, unsigned kCount, bool kStore>
 const Op* global(Warp& w, const Op* op) {
   using S = typename Storage<E>::T;
@@ -869,6 +901,8 @@ const Op* global(Warp& w, const Op* op) {
     }
     return op + 1;
   }
+  if constexpr (!kStore && kCount == 1 && sizeof(E) == 4)
+    if (m == ~0u && load_halves(w, op)) return op + 1;
   // All lanes inside the range that this instruction used last; else lane by lane.
   const MemoryView& v = view(w);
   const CachedRange& r = v.ranges[op->cache];

@@ -165,9 +165,9 @@ void start_block(Block& b, uint64_t linear) {
   std::fill(std::begin(b.cluster_arrived), std::end(b.cluster_arrived), 0);
   b.live_warps = grid.n_warps;
   b.ready = grid.n_warps == 32 ? ~0u : (1u << grid.n_warps) - 1;
-  if (b.barriers_used)
-    for (Barrier& barrier : b.barriers) barrier = Barrier{};
-  b.barriers_used = false;
+  for (uint32_t used = b.barriers_used; used; used &= used - 1)
+    b.barriers[std::countr_zero(used)] = Barrier{};
+  b.barriers_used = 0;
   for (unsigned axis = 0; axis < 3; ++axis) {
     fill(b, Special::kCtaidX, b.id[axis], axis);
     fill(b, Special::kClusteridX, cluster_id[axis], axis);

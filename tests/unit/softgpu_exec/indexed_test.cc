@@ -24,7 +24,7 @@ const char* const kIndex =
     "mul.wide.u32 %rd4, %r1, 4;\nadd.s64 %rd4, %rd3, %rd4;\nld.global.u32 %r2, [%rd4];\n";
 
 std::vector<std::vector<int32_t>> patterns() {
-  std::vector<std::vector<int32_t>> all(6, std::vector<int32_t>(kThreads));
+  std::vector<std::vector<int32_t>> all(10, std::vector<int32_t>(kThreads));
   for (uint32_t i = 0; i < kThreads; ++i) {
     const int32_t t = static_cast<int32_t>(i);
     all[0][i] = t;                                               // consecutive
@@ -33,8 +33,25 @@ std::vector<std::vector<int32_t>> patterns() {
     all[3][i] = t * 37 % 101;                                    // scattered
     all[4][i] = t - 40;                                          // consecutive through zero, negative first
     all[5][i] = i == 31 ? 90 : i == 32 ? 5 : i == 70 ? 120 : t;  // one lane of a warp astray
+    // blocks 16 threads wide: runs or one element per half, far apart, near, the same
+    all[6][i] = t % 16 + t / 16 * 40;
+    all[7][i] = t / 16 * 33;
+    all[8][i] = t % 16 + 3;
+    all[9][i] = t / 16 % 2 ? 7 : t % 16;
   }
   return all;
+}
+
+// 32-byte sectors of a warp's access, neighbours in one counted once.
+uint64_t bytes_of(const std::vector<int32_t>& index, size_t element) {
+  uint64_t bytes = 0;
+  int64_t last = -1;
+  for (uint32_t i = 0; i < kThreads; ++i) {
+    const int64_t sector = index[i] * static_cast<int64_t>(element) / 32;
+    bytes += i % 32 == 0 || sector != last ? 32 : 0;
+    last = sector;
+  }
+  return bytes;
 }
 
 template <class T>
@@ -85,6 +102,11 @@ void check_type(const char* type, const char* data, bool is_store) {
       // Instructions of the program, whatever became of them.
       const auto lines = std::count(body.begin(), body.end(), ';');
       EXPECT_EQ(work.warp_instructions, 3u * (4u + static_cast<uint64_t>(lines) + 1)) << body;
+      std::vector<int32_t> place = index;
+      for (int32_t& x : place) x += 101;
+      const std::vector<int32_t> threads = patterns()[0];
+      EXPECT_EQ(work.global_bytes,
+                bytes_of(place, sizeof(T)) + bytes_of(threads, sizeof(T)) + bytes_of(threads, 4));
     }
 }
 
