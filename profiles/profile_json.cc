@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,29 @@ const std::set<std::string> kRecordFields = {
 
 std::string dump(const json& value, int indent = -1) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+// Brackets outside of strings. Not a callback of the parser, which would look through all records before each
+// record's end: quadratic.
+bool nests_deeper_than(std::string_view text, int most) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    switch (text[i]) {
+      case '"':
+        for (++i; i < text.size() && text[i] != '"'; ++i)
+          if (text[i] == '\\') ++i;
+        break;
+      case '{':
+      case '[':
+        if (++depth > most) return true;
+        break;
+      case '}':
+      case ']':
+        --depth;
+        break;
+    }
+  }
+  return false;
 }
 
 // Reads fields of one object; the first problem is kept, with the place of the object.
@@ -269,15 +293,10 @@ base::Result<Profile> parse_profile(const std::string& text, const std::string& 
   const auto refuse = [&](Code code, const std::string& what) {
     return base::error(code, path + ": " + what);
   };
-  bool too_deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event, json&) {
-    if (depth < kMaxDepth) return true;
-    too_deep |= event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    return false;
-  };
-  const json root = json::parse(text, watch, false);
+  if (nests_deeper_than(text, kMaxDepth))
+    return refuse(Code::kInvalid, "nests deeper than " + std::to_string(kMaxDepth) + " levels");
+  const json root = json::parse(text, nullptr, false);
   if (root.is_discarded()) return refuse(Code::kInvalid, "is not JSON (cut off or edited?)");
-  if (too_deep) return refuse(Code::kInvalid, "nests deeper than " + std::to_string(kMaxDepth) + " levels");
   if (!root.is_object()) return refuse(Code::kInvalid, "is not a profile: its top level is no object");
   const auto version = root.find("tessera_profile_version");
   if (version == root.end() || !version->is_number_integer())
