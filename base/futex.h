@@ -24,6 +24,12 @@ inline long futex_wake_all(const uint32_t* word) {
   return syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+// Lets another thread that is ready run on this CPU first. For loops that watch for longer than a few
+// microseconds: who they wait for may need this very CPU.
+inline void yield_cpu() {
+  syscall(SYS_sched_yield);
+}
+
 inline void cpu_relax() {
   __builtin_ia32_pause();
 }

@@ -13,9 +13,13 @@ namespace tessera::gate {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kWindowSpinNs = 20'000;  // window full: the next marker is usually near
-constexpr uint64_t kWindowSleepNs = 50'000;
+// Window full: asleep while the next marker is far, by half of what is left, because timers are late by tens
+// of microseconds; awake when it is near. Estimates are off: what is overdue is watched for a while, then
+// less and less often.
+constexpr int64_t kNearNs = 100'000, kOverdueNs = 150'000;
+constexpr uint64_t kWindowSpinNs = 20'000, kWindowSleepNs = 50'000;
 constexpr uint64_t kHoldSleepNs = 1'000'000;  // upper bound: pulses wake nobody
+constexpr uint64_t kDrainSleepNs = 100'000;
 constexpr uint64_t kDefaultHoldNs = 200'000'000;
 constexpr uint64_t kQueryEveryNs = 200'000;
 constexpr uint64_t kCreditShare = 32;  // of the window, per thread
@@ -130,13 +134,14 @@ uint64_t bounded_spin_ns(uint64_t us) {
   return (us > 1000 ? 1000 : us) * 1000;
 }
 
-void complete_what_is_done(uint64_t now, uint64_t& next_query) {
-  poll_lanes();
-  if (now < next_query) return;
+bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
+  bool any = poll_lanes();
+  if (now < next_query) return any;
   next_query = now + kQueryEveryNs;
   reclaim_credits();
-  query_lanes();
+  any = query_lanes() || any;
   harvest_samples();
+  return any;
 }
 
 void note_preemption(Obstacle why, const Link* link) {
@@ -144,30 +149,45 @@ void note_preemption(Obstacle why, const Link* link) {
   std::atomic_ref(link->usage->preemptions).fetch_add(1, kRelaxed);
 }
 
+struct Stretch {
+  uint64_t spin_ns, sleep_ns;
+};
+
+Stretch stretch_for(const Call& call, const Link* link, Obstacle why, uint64_t now) {
+  if (why == Obstacle::kWindow) {
+    const int64_t left = next_marker_in_ns(now);
+    if (left == kNoMarker) return {kWindowSpinNs, kWindowSleepNs};
+    if (left > kNearNs) return {0, uint64_t(left) / 2};
+    if (left > -kOverdueNs) return {uint64_t(left + kOverdueNs), 0};
+    return {kWindowSpinNs, kWindowSleepNs + uint64_t(-left) / 8};
+  }
+  Stretch s{bounded_spin_ns(ipc::load(link->lease->watch_spin_us, kRelaxed)), kHoldSleepNs};
+  // A pulse that falls idle wakes nobody; the longer the burst lasts, the less it hurts to notice late.
+  if (why == Obstacle::kPulse) s.sleep_ns = 50'000 + call.held_ns / 8;
+  // Nobody else sees the drain. (Whoever waits for the window is woken by a hold.)
+  if (in_flight(link).load(kRelaxed) != 0 && s.sleep_ns > kDrainSleepNs) s.sleep_ns = kDrainSleepNs;
+  return s;
+}
+
 // One stretch of waiting, at most until `end`: returns when it is worth looking again.
 void wait_a_stretch(const Call& call, const Link* link, uint32_t word, Obstacle why, uint64_t now,
                     uint64_t end) {
   uint64_t next_query = 0;
-  complete_what_is_done(now, next_query);
+  const bool any = complete_what_is_done(now, next_query);
   acknowledge_drain();
+  if (any && why == Obstacle::kWindow) return;
   const abi::LeaseLine& lease = *link->lease;
-  const uint64_t spin_ns =
-      why == Obstacle::kWindow ? kWindowSpinNs : bounded_spin_ns(ipc::load(lease.watch_spin_us, kRelaxed));
-  for (uint64_t t = now; t - now < spin_ns && t < end; t = clock_ns()) {
+  const Stretch stretch = stretch_for(call, link, why, now);
+  for (uint64_t t = now; t - now < stretch.spin_ns && t < end; t = clock_ns()) {
     if (ipc::load(lease.word, std::memory_order_acquire) != word) return;
     if (why == Obstacle::kWindow && poll_lanes()) return;
     if (why == Obstacle::kPulse && !pulses_in_the_way(link, t)) return;
     for (int i = 0; i < 8; i++) base::cpu_relax();
+    if (why == Obstacle::kWindow) base::yield_cpu();
   }
   const uint64_t after_spin = clock_ns();
-  if (after_spin >= end) return;
-  uint64_t sleep_ns = kHoldSleepNs;
-  if (why == Obstacle::kWindow) sleep_ns = kWindowSleepNs;
-  // A pulse that falls idle wakes nobody; the longer the burst lasts, the less it hurts to notice late.
-  if (why == Obstacle::kPulse) sleep_ns = 50'000 + call.held_ns / 8;
-  if (in_flight(link).load(kRelaxed) != 0 && sleep_ns > 100'000)
-    sleep_ns = 100'000;  // until the drain is known
-  if (sleep_ns > kHoldSleepNs) sleep_ns = kHoldSleepNs;
+  if (stretch.sleep_ns == 0 || after_spin >= end) return;
+  uint64_t sleep_ns = stretch.sleep_ns < kHoldSleepNs ? stretch.sleep_ns : kHoldSleepNs;
   if (sleep_ns > end - after_spin) sleep_ns = end - after_spin;
   base::futex_wait(&lease.word, word, sleep_ns);
   complete_what_is_done(clock_ns(), next_query);
@@ -394,11 +414,15 @@ Plan current_plan() {
   const abi::LeaseLine& lease = *link->lease;
   const uint32_t word = ipc::load(lease.word, std::memory_order_acquire);
   const uint32_t long_percent = ipc::load(lease.long_width_percent, kRelaxed);
+  const uint64_t long_us = ipc::load(lease.flags, kRelaxed) >> abi::kLeaseLongBlockShift;
+  const uint64_t slice_ns = ipc::load(lease.slice_ns, kRelaxed);
   return {g_state.role.load(kRelaxed) == Role::kBestEffort &&
               (word & abi::kLeaseStateMask) != abi::kLeaseFree && ipc::load(lease.passthrough, kRelaxed) == 0,
-          ipc::load(lease.slice_ns, kRelaxed), ipc::load(lease.window_ns, kRelaxed),
+          slice_ns,
+          ipc::load(lease.window_ns, kRelaxed),
           ipc::load(lease.width_blocks, kRelaxed),
-          long_percent == 0 || long_percent > 100 ? 100 : long_percent};
+          long_percent == 0 || long_percent > 100 ? 100 : long_percent,
+          long_us ? long_us * 1000 : slice_ns};
 }
 
 }  // namespace tessera::gate

@@ -68,6 +68,7 @@ struct Plan {
   uint64_t slice_ns, window_ns;
   uint32_t width_blocks;
   uint32_t long_width_percent;  // 1..100
+  uint64_t long_block_ns;       // blocks that last longer get slices of that width
 };
 Plan current_plan();
 

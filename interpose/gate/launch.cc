@@ -68,7 +68,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   Sample* sample =
       timed && admission == Admission::kReserved ? sample_begin(timing, launch.stream, key) : nullptr;
   const CUresult result = issue(launch);
-  sample_end(sample, launch.stream, blocks, result);
+  sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
   const bool more = admission == Admission::kReserved && estimate != 0 && estimate <= kShortNs && !t.shared;
   settle(gate, launch.stream, result);
   if (more && result == CUDA_SUCCESS) top_up(gate, *t.slot, launch.stream, estimate);

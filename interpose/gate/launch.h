@@ -45,7 +45,7 @@ CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, Ti
   const bool timed = sample_due(learn) && admission == Admission::kReserved;
   Sample* sample = timed ? sample_begin(learn, stream, record_key) : nullptr;
   const CUresult result = call();
-  sample_end(sample, stream, 1, result);
+  sample_end(sample, stream, 1, 0, result);
   if (blocking)
     settle_blocking(gate, result);
   else

@@ -11,7 +11,7 @@ enum SampleState : uint32_t { kEmpty = 0, kIdle, kOpen, kPending, kReading };
 struct Sample {
   std::atomic<uint32_t> state;
   Timing* timing;
-  uint64_t record_key, blocks;
+  uint64_t record_key, blocks, wave;
   CUevent start, stop;
 };
 
@@ -34,11 +34,12 @@ uint64_t blend(uint64_t old, uint64_t fresh) {
   return old == 0 || fresh < old ? fresh : (old * 7 + fresh) / 8;
 }
 
-// Least time of a large and of a small launch of one entry: what is left of the small one when its share of
-// the difference is taken off is the fixed cost. Least times, because neighbours and preemption only add;
-// they age, because clocks drop. Written by harvesters, lossy when two meet.
+// Least time of a large and of a small launch of one entry, in whole waves, because what is less than a wave
+// may take as long as one: what is left of the small one when its share of the difference is taken off is the
+// fixed cost. Least times, because neighbours and preemption only add; they age, because clocks drop. Written
+// by harvesters, lossy when two meet.
 struct Sizes {
-  std::atomic<uint64_t> large_blocks, large_ns, small_blocks, small_ns;
+  std::atomic<uint64_t> large_waves, large_ns, small_waves, small_ns;
 };
 constinit Sizes g_sizes[kTimings] = {};
 constinit std::atomic<uint64_t> g_overhead_ns{0};
@@ -48,23 +49,23 @@ uint64_t aged_least(uint64_t old, uint64_t fresh) {
   return old == 0 || fresh < aged ? fresh : aged;
 }
 
-void learn_overhead(const Timing& t, uint64_t blocks, uint64_t ns) {
+void learn_overhead(const Timing& t, uint64_t waves, uint64_t ns) {
   Sizes& s = g_sizes[&t - g_timings];
-  const uint64_t large = s.large_blocks.load(kRelaxed);
-  if (blocks * 4 > large * 5) {  // larger than ever: begin anew
-    s.large_blocks.store(blocks, kRelaxed);
+  const uint64_t large = s.large_waves.load(kRelaxed);
+  if (waves * 4 > large * 5) {  // larger than ever: begin anew
+    s.large_waves.store(waves, kRelaxed);
     s.large_ns.store(ns, kRelaxed);
-    s.small_blocks.store(0, kRelaxed);
+    s.small_waves.store(0, kRelaxed);
     return;
   }
-  if (blocks * 5 >= large * 4) {
-    s.large_ns.store(aged_least(s.large_ns.load(kRelaxed), ns * large / blocks), kRelaxed);
-  } else if (blocks * 5 <= large * 3 && blocks * 4 >= large) {
-    const uint64_t small = s.small_blocks.load(kRelaxed);
-    s.small_ns.store(small == blocks ? aged_least(s.small_ns.load(kRelaxed), ns) : ns, kRelaxed);
-    s.small_blocks.store(blocks, kRelaxed);
+  if (waves * 5 >= large * 4) {
+    s.large_ns.store(aged_least(s.large_ns.load(kRelaxed), ns * large / waves), kRelaxed);
+  } else if (waves * 5 <= large * 3 && waves * 4 >= large) {
+    const uint64_t small = s.small_waves.load(kRelaxed);
+    s.small_ns.store(small == waves ? aged_least(s.small_ns.load(kRelaxed), ns) : ns, kRelaxed);
+    s.small_waves.store(waves, kRelaxed);
   }
-  const uint64_t small = s.small_blocks.load(kRelaxed), small_ns = s.small_ns.load(kRelaxed);
+  const uint64_t small = s.small_waves.load(kRelaxed), small_ns = s.small_ns.load(kRelaxed);
   const uint64_t large_ns = s.large_ns.load(kRelaxed);
   if (small == 0 || large <= small || large_ns <= small_ns) return;
   const uint64_t work_ns = (large_ns - small_ns) * small / (large - small);
@@ -74,18 +75,28 @@ void learn_overhead(const Timing& t, uint64_t blocks, uint64_t ns) {
   g_overhead_ns.store(old == 0 ? least : (old * 7 + least) / 8, kRelaxed);
 }
 
+// A sample with more time per block than known. Where blocks do not fill the GPU that is so whatever changed:
+// it counts only if it lasted longer than a larger one did, as after a drop of clocks. So is the rest of a
+// grid, much smaller than a usual slice.
+bool says_little(const Timing& t, uint64_t blocks, uint64_t ns, uint64_t wave) {
+  const uint64_t before = t.sample_blocks.load(kRelaxed), before_ns = t.sample_ns.load(kRelaxed);
+  if (blocks * 2 < before) return true;
+  const uint64_t filled_ns = wave && before > wave ? before_ns * wave / before : before_ns;
+  return blocks < wave && blocks < before && ns * 8 <= filled_ns * 9;
+}
+
 void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
   const uint64_t blocks = s.blocks ? s.blocks : 1, ps = ns * 1000 / blocks + 1;
   const uint64_t old = t.block_ps.load(kRelaxed);
   t.samples.fetch_add(1, kRelaxed);
-  // The rest of a grid, much smaller than a usual slice, says little about time per block, unless it is less.
-  if (old != 0 && ps >= old && blocks * 2 < t.sample_blocks.load(kRelaxed)) return;
+  if (s.wave && blocks * 2 <= s.wave) t.block_ns.store(aged_least(t.block_ns.load(kRelaxed), ns), kRelaxed);
+  if (old != 0 && ps >= old && says_little(t, blocks, ns, s.wave)) return;
   t.growing.store(old == 0 || ps * 10 < old * 9, kRelaxed);
   t.sample_blocks.store(blocks, kRelaxed);
   t.sample_ns.store(ns, kRelaxed);
   t.block_ps.store(blend(old, ps), kRelaxed);
-  if (blocks > 1 && !t.growing.load(kRelaxed)) learn_overhead(t, blocks, ns);
+  if (s.wave && blocks >= s.wave && blocks % s.wave == 0) learn_overhead(t, blocks / s.wave, ns);
   t.estimate_ns.store(blend(t.estimate_ns.load(kRelaxed), ns), kRelaxed);
   abi::Record record_out{};
   record_out.kind = abi::kRecordKernel;
@@ -127,9 +138,10 @@ Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_ke
   return nullptr;
 }
 
-void sample_end(Sample* s, driver_api::StreamArg stream, uint64_t blocks, CUresult result) {
+void sample_end(Sample* s, driver_api::StreamArg stream, uint64_t blocks, uint64_t wave, CUresult result) {
   if (!s) return;
   s->blocks = blocks;
+  s->wave = wave;
   if (result != CUDA_SUCCESS || record(s->stop, stream) != CUDA_SUCCESS) {
     s->state.store(kIdle, std::memory_order_release);
     return;

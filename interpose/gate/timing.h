@@ -18,11 +18,11 @@ struct Timing {
   std::atomic<uint64_t>
       block_ps;  // GPU time per block when launched in this bucket, picoseconds; 0 = unknown
   std::atomic<uint32_t> launches, samples;
-  // Of the latest sample that was not much smaller than the ones before: its size and time, and whether the
-  // time per block was still falling with size, i.e. the launch did not fill the GPU yet.
+  // Of the latest sample that said something about time per block: its size and time, and whether the time
+  // per block was still falling with size, i.e. the launch did not fill the GPU yet.
   std::atomic<uint64_t> sample_blocks, sample_ns;
   std::atomic<uint32_t> growing;
-  std::atomic<uint64_t> block_ns;  // slices: least time of one of at most half a wave; 0 = none seen
+  std::atomic<uint64_t> block_ns;  // least time of a sample of at most half a wave; 0 = none seen
 };
 
 struct Shape {
@@ -83,11 +83,14 @@ struct Sample;
 // Records the start event. Null: no events, or all in use. Not for the first launch of an entry: lazy loading
 // would be measured (sample_due says no).
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key);
-void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, CUresult result);
+// `wave` blocks fill the GPU once; 0 = not known.
+void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, uint64_t wave,
+                CUresult result);
 // Reads finished samples into their entries. Enters the driver only while no capture is open. Any thread.
 void harvest_samples();
 
-// GPU time that one slice more costs, learnt from slices of one kernel of different size; 0 = not known yet.
+// GPU time that one slice more costs, learnt from slices of one kernel of one and of several whole waves; 0 =
+// not known yet.
 uint64_t slice_overhead_ns();
 // Size of a timed slice instead of `budget`: now and then half of it, so that the cost of slicing shows. Only
 // where both are whole waves.

@@ -136,6 +136,7 @@ void lane_done(Lane& lane, uint64_t upto) {
   uint64_t seen = lane.done.load(kRelaxed);
   while (seen < upto) {
     if (!lane.done.compare_exchange_weak(seen, upto, std::memory_order_acq_rel)) continue;
+    lane.since_ns.store(clock_ns(), kRelaxed);
     const Link* link = g_state.link.load(kAcquire);
     release_reserved(link, upto - seen);
     std::atomic_ref(link->usage->completed_ns).fetch_add(upto - seen, kRelaxed);
@@ -165,7 +166,25 @@ void lane_launched(Lane* lane, driver_api::StreamArg s, uint64_t ns, uint64_t sp
   // release: pairs with lane_mark; the launch has returned
   const uint64_t enqueued = lane->enqueued.fetch_add(ns, kRelease) + ns;
   const uint64_t marked = lane->marked.load(kRelaxed), done = lane->done.load(kRelaxed);
+  if (enqueued - ns == done) lane->since_ns.store(clock_ns(), kRelaxed);
   if (enqueued - (marked > done ? marked : done) >= spacing_ns) lane_mark(lane, s);
+}
+
+int64_t next_marker_in_ns(uint64_t now_ns) {
+  int64_t least = kNoMarker;
+  for (Lane& lane : g_lanes) {
+    const uint64_t done = lane.done.load(kRelaxed);
+    if (done == lane.marked.load(kRelaxed) || !try_lock(lane)) continue;
+    for (uint32_t i = lane.tail; i != lane.head; i++) {
+      const uint64_t upto = lane.pending[i % kMarkersPerLane].upto;
+      if (upto <= done) continue;  // known already, by a synchronise call or a query
+      const int64_t left = int64_t(upto - done) - int64_t(now_ns - lane.since_ns.load(kRelaxed));
+      if (left < least) least = left;
+      break;
+    }
+    unlock(lane);
+  }
+  return least;
 }
 
 bool poll_lanes() {

@@ -22,8 +22,9 @@ struct alignas(64) Lane {
   std::atomic<uint32_t> per_thread;              // stream family: 1 = _ptsz
   std::atomic<uint32_t> lock;                    // try-lock: marker enqueue and reading of `pending`
   std::atomic<uint64_t> enqueued, marked, done;  // ns, cumulative, never reset
-  std::atomic<uint32_t> blind;  // 1: something before unknown may block the stream; see wait_value
-  uint32_t head = 0, tail = 0;  // of pending; under lock
+  std::atomic<uint64_t> since_ns;  // when what is at `done` now became the oldest: completion seen, or launch
+  std::atomic<uint32_t> blind;     // 1: something before unknown may block the stream; see wait_value
+  uint32_t head = 0, tail = 0;     // of pending; under lock
   struct Pending {
     uint32_t value;  // written by the GPU when reached
     uint64_t upto;   // lane.enqueued that it covers
@@ -55,6 +56,10 @@ void lane_launched(Lane* lane, driver_api::StreamArg stream, uint64_t ns, uint64
 void lane_mark(Lane* lane, driver_api::StreamArg stream);  // marker now, if anything is unmarked
 void lane_done(Lane& lane, uint64_t upto);                 // everything up to `upto` is complete
 
+// When the next marker should be reached, going by the estimates; below 0: overdue. kNoMarker: none is
+// waited for, or another thread looks at it right now.
+inline constexpr int64_t kNoMarker = INT64_MAX;
+int64_t next_marker_in_ns(uint64_t now_ns);
 bool poll_lanes();    // looks at markers; true if anything completed. No driver call with memory markers.
 bool query_lanes();   // asks the driver about streams with unmarked work; only while no capture is open
 bool lanes_empty();   // nothing outstanding

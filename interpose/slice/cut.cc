@@ -115,11 +115,8 @@ uint64_t pilot_of(const LaunchCall& launch) {
   return sms() * (launch.threads() > 512 ? 1 : kPilotBlocksPerSm);
 }
 
-// A budget of which no piece is wider than `width` (0 = no limit): a piece may exceed its budget by a
-// quarter.
-uint64_t within(uint32_t width, uint64_t budget) {
-  const uint64_t most = width == 1 ? 1 : uint64_t(width) * 4 / 5;
-  return width && budget > most ? most : budget;
+uint64_t within(uint32_t width, uint64_t budget) {  // 0 = no limit
+  return width && budget > width ? width : budget;
 }
 
 // A launch that does not fill the GPU takes as long as one twice its size, so the time per block of a small
@@ -132,10 +129,25 @@ uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, uint32
   return within(width, n);
 }
 
-// An even share of `left` in as few parts as `budget` allows; a part may exceed it by a quarter, because the
-// last part of an uneven split would cost as much time as a full one and do next to nothing.
-uint64_t even_share(uint64_t left, uint64_t budget) {
-  const uint64_t most = budget * 5 / 4, parts = (left + most - 1) / most;
+uint64_t estimate_of(const gate::Timing* sliced, uint64_t block_ps, uint64_t n, uint64_t slice_ns) {
+  // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
+  if (block_ps == 0) return slice_ns > gate::kDefaultKernelNs ? slice_ns : gate::kDefaultKernelNs;
+  const uint64_t ns = block_ps * n / 1000, least = sliced ? sliced->block_ns.load(kRelaxed) : 0;
+  return (ns > least ? ns : least) + gate::kMinEstimateNs;
+}
+
+// The next part of `left` in parts of about `per`, which hold `waves` whole waves each.
+uint64_t share(uint64_t left, uint64_t per, uint64_t waves, bool strict) {
+  if (left <= per) return left;
+  uint64_t parts = (left + per - 1) / per;
+  if (!strict && waves != 0) {  // waves stay whole; the rest of many goes with the last part
+    const uint64_t most = waves >= 4 ? per * 5 / 4 : per;
+    return left <= most ? left : per;
+  }
+  // Less than a wave may cost as much as one: even parts, and few of them the number nearest to the budget.
+  const uint64_t fewer = parts - 1;
+  if (!strict && fewer <= 4 && left * left <= fewer * parts * per * per && left * 3 <= fewer * per * 4)
+    parts = fewer;
   return (left + parts - 1) / parts;
 }
 
@@ -193,7 +205,7 @@ CUresult launch_rest(const LaunchCall& original, LaunchCall slice, Params& param
   uint32_t used = 0;
   CUresult result = CUDA_SUCCESS;
   while (done < total && result == CUDA_SUCCESS) {
-    const Piece piece = next_piece(original.grid, done, total - done);
+    const Piece piece = next_piece(original.grid, done, {total - done});
     memcpy(slice.grid, piece.extent, sizeof slice.grid);
     params.set_origin(piece.origin);
     config.hStream = trial.stream(used);
@@ -219,23 +231,16 @@ bool cutting_off() {
   return is_off();
 }
 
-Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget) {
-  const uint64_t row = grid[0], plane = row * grid[1];
-  if (budget == 0) budget = 1;
+Piece next_piece(const uint32_t grid[3], uint64_t first, const Budget& budget) {
+  const uint64_t row = grid[0], plane = row * grid[1], n = budget.blocks ? budget.blocks : 1;
+  const uint64_t waves = budget.wave ? n / budget.wave : 0;
   Piece p{{uint32_t(first % row), uint32_t(first / row % grid[1]), uint32_t(first / plane)}, {1, 1, 1}};
-  if (p.origin[0] != 0 || budget * 5 < row * 4) {  // part of a row
-    p.extent[0] = uint32_t(even_share(row - p.origin[0], budget));
-    return p;
-  }
-  p.extent[0] = grid[0];
-  const uint64_t rows = budget / row ? budget / row : 1;
-  if (p.origin[1] != 0 || rows * 5 < uint64_t(grid[1]) * 4) {  // whole rows
-    p.extent[1] = uint32_t(even_share(grid[1] - p.origin[1], rows));
-    return p;
-  }
-  p.extent[1] = grid[1];
-  const uint64_t planes = budget / plane ? budget / plane : 1;
-  p.extent[2] = uint32_t(even_share(grid[2] - p.origin[2], planes));
+  // From part of a row to planes: whatever is not whole is all that the piece has of this dimension.
+  p.extent[0] = uint32_t(share(row - p.origin[0], n, waves, budget.strict));
+  if (p.extent[0] < row) return p;
+  p.extent[1] = uint32_t(share(grid[1] - p.origin[1], n / row ? n / row : 1, waves, budget.strict));
+  if (p.extent[1] < grid[1]) return p;
+  p.extent[2] = uint32_t(share(grid[2] - p.origin[2], n / plane ? n / plane : 1, waves, budget.strict));
   return p;
 }
 
@@ -248,14 +253,19 @@ uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, 
   return n < total ? n : total;
 }
 
-bool has_long_blocks(const gate::Timing& t, uint64_t slice_ns, uint64_t wave) {
-  const uint64_t blocks = t.sample_blocks.load(kRelaxed), ns = t.sample_ns.load(kRelaxed);
-  uint64_t least = t.block_ns.load(kRelaxed);
-  if (blocks != 0 && blocks * 2 <= wave && (least == 0 || ns < least)) {
-    least = ns;
-    const_cast<gate::Timing&>(t).block_ns.store(ns, kRelaxed);
-  }
-  return least > slice_ns;
+uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, const Width& width) {
+  const uint64_t block_ps = t.block_ps.load(kRelaxed), block_ns = t.block_ns.load(kRelaxed);
+  const uint64_t n = blocks_per_slice(left, block_ps, slice_ns, width.pilot, width.wave, width.most);
+  if (width.wave == 0 || block_ps == 0) return n;
+  if (block_ns > width.long_block_ns)
+    return blocks_per_slice(left, 0, 0, width.wave * width.long_percent / 100, 0, width.most);
+  // No slice is shorter than a block, so it holds what the GPU does in that time; and the few blocks that
+  // make a slice a whole wave cost hardly anything.
+  uint64_t most = n;
+  if (block_ns * 1000 > block_ps * most) most = block_ns * 1000 / block_ps;
+  if (n < width.wave && most * 5 >= width.wave * 4) most = width.wave;
+  if (most > n) return blocks_per_slice(left, 0, 0, most, 0, width.most);
+  return grown(t, n, slice_ns, width.most);
 }
 
 bool allowed(const gate::KernelRecord& kernel) {
@@ -307,20 +317,15 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (!let_go && plan.managed) {
       const uint64_t slice_ns =
           plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
-      budget = blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
-      if (sliced && wave && has_long_blocks(*sliced, slice_ns, wave))
-        budget =
-            blocks_per_slice(total - done, 0, 0, wave * plan.long_width_percent / 100, 0, plan.width_blocks);
-      else if (sliced)
-        budget = grown(*sliced, budget, slice_ns, plan.width_blocks);
+      const Width width{pilot, wave, plan.width_blocks, plan.long_width_percent, plan.long_block_ns};
+      budget = sliced && sliced->block_ps.load(kRelaxed)
+                   ? budget_of(*sliced, total - done, slice_ns, width)
+                   : blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
       if (due && budget < total - done) budget = gate::probe_size(sliced, budget, wave);
     }
-    const Piece piece = next_piece(original.grid, done, budget);
+    const Piece piece = next_piece(original.grid, done, {budget, wave, plan.width_blocks != 0});
     const uint64_t n = piece.blocks();
-    // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
-    const uint64_t estimate = block_ps ? block_ps * n / 1000 + gate::kMinEstimateNs
-                              : plan.slice_ns > gate::kDefaultKernelNs ? plan.slice_ns
-                                                                       : gate::kDefaultKernelNs;
+    const uint64_t estimate = estimate_of(sliced, block_ps, n, plan.slice_ns);
     gate.blocks = n;
     gate.may_narrow = n > 1 && !let_go;
     const Admission admission = gate::admit(gate, original.stream, estimate);
@@ -341,7 +346,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     const uint64_t record_key = whole ? whole->key.load(kRelaxed) : key;
     gate::Sample* sample = timed ? gate::sample_begin(sliced, original.stream, record_key) : nullptr;
     *result = gate::issue(slice);
-    gate::sample_end(sample, original.stream, n, *result);
+    gate::sample_end(sample, original.stream, n, wave, *result);
     gate::settle(gate, original.stream, *result);
     if (*result != CUDA_SUCCESS) {
       if (done != 0)

@@ -13,9 +13,15 @@ struct Piece {
   uint32_t origin[3], extent[3];
   uint64_t blocks() const { return uint64_t(extent[0]) * extent[1] * extent[2]; }
 };
-// The next box from block `first` on (linear, x fastest): about `budget` blocks, at most a quarter more, rows
-// and planes divided evenly. Successive pieces tile the grid without gap or overlap, in ascending order.
-Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
+struct Budget {
+  uint64_t blocks;
+  uint64_t wave = 0;    // blocks that fill the GPU once, 0 = not known
+  bool strict = false;  // never more blocks than that; else about as many, at most a third more
+};
+// The next box from block `first` on (linear, x fastest). Less than a wave: rows and planes divided evenly,
+// because what is less may take as long; whole waves: as many each time, the last piece takes the rest.
+// Successive pieces tile the grid without gap or overlap, in ascending order.
+Piece next_piece(const uint32_t grid[3], uint64_t first, const Budget& budget);
 
 // Blocks per slice so that it lasts about `slice_ns`; never 0. block_ps = 0 (not measured): the pilot, which
 // measures. A slice too small to fill the GPU takes as long as a larger one, so its time per block is too
@@ -26,10 +32,16 @@ Piece next_piece(const uint32_t grid[3], uint64_t first, uint64_t budget);
 uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t pilot_blocks,
                           uint64_t wave_blocks, uint32_t width_blocks);
 
-// Kernels whose single blocks last longer than a slice: no slice is short, and narrow ones cost as much time
-// as a wave. They get `percent` of a wave instead. A measured slice of at most half a wave shows how long
-// blocks last.
-bool has_long_blocks(const gate::Timing& sliced, uint64_t slice_ns, uint64_t wave_blocks);
+struct Width {           // of slices, in blocks
+  uint64_t pilot, wave;  // wave 0: not known
+  uint32_t most;         // of a packed lease, 0 = no limit
+  uint32_t long_percent;
+  uint64_t long_block_ns;
+};
+// Blocks per slice of a kernel whose slices were measured. What fits into `slice_ns`, in whole waves; but not
+// less than would take as long, and `long_percent` of one where single blocks last longer than
+// `long_block_ns`: no slice of those is short, so they leave room instead.
+uint64_t budget_of(const gate::Timing& sliced, uint64_t left, uint64_t slice_ns, const Width& width);
 
 // May kernels of this record be cut at all now? Their images and the user may forbid it, and holds that
 // expired.

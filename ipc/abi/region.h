@@ -67,7 +67,7 @@ struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint32_t flags;               // LeaseFlag, and above kLeaseClassShift the classes that it is for
+  uint32_t flags;  // LeaseFlag; classes that it is for (kLeaseClassShift); long blocks (kLeaseLongBlockShift)
   uint64_t expires_ns;          // CLOCK_MONOTONIC; a granted lease is void afterwards
   uint64_t window_ns;           // GPU time that may be in flight at once
   uint64_t slice_ns;            // longest single launch; longer kernels are cut if they may be
@@ -77,8 +77,7 @@ struct alignas(64) LeaseLine {
   uint32_t priority;            // current priority of this client, 0..7
   uint32_t watch_spin_us;       // how long a held launch spins before it sleeps
   uint32_t passthrough;         // 1: forward everything (operator's switch)
-  uint32_t long_width_percent;  // widest slice of a kernel whose single blocks last longer than slice_ns, of
-                                // a wave; 0 = 100
+  uint32_t long_width_percent;  // widest slice of a kernel whose single blocks are long, of a wave; 0 = 100
   uint32_t slo_us;              // of this client, 0 = none
 };
 static_assert(sizeof(LeaseLine) == 64);
@@ -92,6 +91,10 @@ enum LeaseFlag : uint32_t {
 // Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum
 // share); a client that does not know these bits reads it so.
 inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;
+// Upper half of `flags`: blocks that last longer than so many microseconds are long. 0, as older daemons
+// send: longer than slice_ns. Older clients do not look here and take slice_ns.
+inline constexpr uint32_t kLeaseLongBlockShift = 16;
+inline constexpr uint32_t kMaxLongBlockUs = 0xffff;
 
 struct alignas(64) UsageLine {  // all written by the client
   uint64_t in_flight_ns;  // estimated GPU time started, not yet seen complete; raised before the look at word

@@ -30,6 +30,7 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t watch_spin_us = 0;
   uint32_t passthrough = 0;
   uint32_t long_width_percent = 100;
+  uint32_t long_block_us = 0;  // 0: as slice_ns
   uint32_t slo_us = 0;
   bool operator==(const LeaseTerms&) const = default;
 };
@@ -57,6 +58,7 @@ inline LeaseSnapshot lease_snapshot(const abi::LeaseLine& line) {
   s.terms.tell_busy = (flags & abi::kLeaseTellBusy) != 0;
   s.terms.defers = (flags & abi::kLeaseDefer) != 0;
   s.terms.packed_classes = (flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift;
+  s.terms.long_block_us = flags >> abi::kLeaseLongBlockShift;
   s.terms.expires_ns = load(line.expires_ns, relaxed);
   s.terms.window_ns = load(line.window_ns, relaxed);
   s.terms.slice_ns = load(line.slice_ns, relaxed);
@@ -90,6 +92,9 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   flags = terms.packed ? flags | abi::kLeasePacked : 0;
   if (terms.tell_busy) flags |= abi::kLeaseTellBusy;
   if (terms.defers) flags |= abi::kLeaseDefer;
+  const uint32_t long_us =
+      terms.long_block_us < abi::kMaxLongBlockUs ? terms.long_block_us : abi::kMaxLongBlockUs;
+  flags |= long_us << abi::kLeaseLongBlockShift;
   store(line.flags, flags, relaxed);
   store(line.expires_ns, terms.expires_ns, relaxed);
   store(line.window_ns, terms.window_ns, relaxed);

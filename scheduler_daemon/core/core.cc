@@ -508,7 +508,12 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   terms.tell_busy = tell_busy && !client.is_protected();
   terms.slo_us = uint32_t(std::min<uint64_t>(client.slo_ns / 1000, UINT32_MAX));
   terms.watch_spin_us = lease.spin_ns == 0 ? settings_.watch_spin_us : lease.spin_ns / 1000;
-  terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
+  // Where every kernel fills waves there is nothing to say about long blocks.
+  if (lease.long_block_ns != 0) {
+    terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
+    terms.long_block_us =
+        uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, abi::kMaxLongBlockUs));
+  }
   terms.passthrough = client.passthrough ? 1 : 0;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;

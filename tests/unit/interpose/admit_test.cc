@@ -284,6 +284,39 @@ TEST_F(Packed, AMinimumShareRestartsTheHoldLimitSoThatNothingGoesOutWhole) {
   EXPECT_EQ(call.served_ns, 40'000'000u);
 }
 
+TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
+  lease(abi::kLeaseGranted, 100'000'000);
+  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), gate::kNoMarker);
+  null.hold(1);
+  const uint64_t before = gate::clock_ns();
+  launch();
+  launch();
+  // The first of two: its estimate after it was launched.
+  const int64_t expected = int64_t(gate::kDefaultKernelNs);
+  const uint64_t after = gate::clock_ns();
+  EXPECT_LE(gate::next_marker_in_ns(after), expected);
+  EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(after - before));
+  EXPECT_LT(gate::next_marker_in_ns(after + 1'000'000), 0);  // overdue
+  null.release(1);
+  EXPECT_TRUE(gate::poll_lanes());
+  // The second one began when the first was seen to end.
+  const uint64_t seen = gate::clock_ns();
+  EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(seen - after));
+  null.hold(0);
+  EXPECT_TRUE(gate::poll_lanes());
+  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), gate::kNoMarker);
+}
+
+TEST_F(Admit, ThePlanSaysWhichBlocksAreLong) {
+  lease(abi::kLeaseGranted);
+  EXPECT_EQ(gate::current_plan().long_block_ns, 1'000'000u);  // an older daemon: longer than a slice
+  EXPECT_EQ(gate::current_plan().long_width_percent, 100u);
+  ipc::LeaseTerms terms{.state = abi::kLeaseGranted, .long_width_percent = 60, .long_block_us = 1400};
+  ipc::lease_publish(region->lease, region->word, terms);
+  EXPECT_EQ(gate::current_plan().long_block_ns, 1'400'000u);
+  EXPECT_EQ(gate::current_plan().long_width_percent, 60u);
+}
+
 TEST_F(Admit, TheMomentWhenTheWindowRanEmptyIsPublished) {
   abi::SignalLine signals{};
   link->signals = &signals;

@@ -95,7 +95,7 @@ TEST_F(Signals, BestEffortLaunchesAreDescribedAndCounted) {
   EXPECT_EQ(line.uncut_launches - uncut, 1u);  // the wide one
 }
 
-// A GPU on which a launch costs 7 us and each block 2 us more.
+// A GPU on which a launch costs 7 us and 1600 blocks, which fill it, 160 us more.
 std::atomic<uint64_t> g_blocks{0};
 
 TEST_F(Signals, TheCostOfASliceIsLearntFromLaunchesOfTwoSizes) {
@@ -108,15 +108,45 @@ TEST_F(Signals, TheCostOfASliceIsLearntFromLaunchesOfTwoSizes) {
     return CUDA_SUCCESS;
   };
   table.cuEventElapsedTime_v2 = [](float* ms, CUevent, CUevent) {
-    *ms = float(7 + 2 * g_blocks) / 1000;
+    *ms = (7 + 0.1f * float(g_blocks)) / 1000;
     return CUDA_SUCCESS;
   };
   const CUfunction f = kernel(abi::kResourceCompute);
   for (int i = 0; i < 400; i++) {
-    launch(nullptr, i % 2 ? 120 : 70, f);
+    launch(nullptr, i % 2 ? 8000 : 4800, f);  // five waves and three
     gate::harvest_samples();
   }
   EXPECT_NEAR(double(gate::slice_overhead_ns()), 7000, 700);
+}
+
+// Half a wave takes as long as a whole one here: no overhead, and no more time per block than of the whole.
+TEST_F(Signals, LessThanAWaveSaysHowLongBlocksLastAndNothingElse) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted, 1'000'000'000);
+  auto& table = driver_api::mutable_real_for_tests();
+  static std::atomic<float> g_ms{0.75f};
+  table.cuEventElapsedTime_v2 = [](float* ms, CUevent, CUevent) {
+    *ms = g_ms;
+    return CUDA_SUCCESS;
+  };
+  gate::Timing& t = *gate::timing_of(0xfeed);
+  const uint64_t overhead = gate::slice_overhead_ns();
+  auto sample = [&](uint64_t blocks) {
+    gate::sample_end(gate::sample_begin(&t, {}, 1), {}, blocks, 64, CUDA_SUCCESS);
+    gate::harvest_samples();
+  };
+  sample(8);
+  EXPECT_EQ(t.block_ns, 750'000u);
+  sample(64);
+  const uint64_t block_ps = t.block_ps;
+  EXPECT_EQ(block_ps / 1000, 11'718u);
+  for (int i = 0; i < 50; i++) sample(i % 2 ? 16 : 40);
+  EXPECT_EQ(t.block_ps, block_ps);
+  EXPECT_EQ(gate::slice_overhead_ns(), overhead);
+  g_ms = 1.5f;  // the clock dropped: even less than a wave takes longer now
+  for (int i = 0; i < 20; i++) sample(32);
+  EXPECT_GT(t.block_ps, 2 * block_ps);
+  EXPECT_GT(t.block_ns, 750'000u);
 }
 
 TEST_F(Signals, ProbesAreHalfASliceAndWholeWaves) {

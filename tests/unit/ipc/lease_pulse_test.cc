@@ -26,6 +26,7 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .watch_spin_us = 7,
                    .passthrough = 1,
                    .long_width_percent = 50,
+                   .long_block_us = 1234,
                    .slo_us = 9};
   lease_publish(line, word, terms);
   LeaseSnapshot s = lease_snapshot(line);
@@ -35,6 +36,10 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   lease_publish(line, word, terms);
   EXPECT_NE(lease_snapshot(line).word, before);
   EXPECT_EQ(lease_snapshot(line).terms.state, uint32_t(abi::kLeaseGranted));
+  terms.long_block_us = 1'000'000;  // more than its place holds: as long as can be
+  lease_publish(line, word, terms);
+  EXPECT_EQ(lease_snapshot(line).terms.long_block_us, abi::kMaxLongBlockUs);
+  EXPECT_TRUE(lease_snapshot(line).terms.packed);
 }
 
 TEST(Lease, AGrantIsAHoldAfterItsEndAndARenewalMovesTheEnd) {

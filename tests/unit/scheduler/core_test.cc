@@ -622,6 +622,8 @@ TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   EXPECT_EQ(lease.terms.packed_classes, 1u << abi::kResourceCompute);
   EXPECT_GT(lease.terms.width_blocks, 0u);
   EXPECT_LT(lease.terms.width_blocks, 1000u);
+  EXPECT_GT(lease.terms.long_block_us, 0u);  // which blocks are long, and how wide their slices may be
+  EXPECT_LE(lease.terms.long_width_percent, 100u);
   signals.resource_class = abi::kResourceMemory;  // its next launch is of another kind
   run(ms(1));
   run(ms(1));
