@@ -28,7 +28,8 @@ CUresult allocate(MemoryKind kind, uint64_t bytes, unsigned flags, uint64_t* add
   return Memory::get().allocate(kind, bytes, context.get(), flags, address);
 }
 
-// Frees wait for the work that may still use the memory, as on hardware.
+// Frees wait for the work that may still use the memory and say how it ended, as on hardware: memory of a
+// context that has failed is freed all the same.
 CUresult release(uint64_t address, bool (*accepts)(MemoryKind)) {
   std::shared_ptr<Context> context;
   if (CUresult none = current_even_if_failed(&context)) return none;
@@ -40,7 +41,7 @@ CUresult release(uint64_t address, bool (*accepts)(MemoryKind)) {
     (void)synchronize(*owner);
   if (allocation.kind == MemoryKind::kImported)
     return allocation.pool && close_ticket(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  return Memory::get().release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return Memory::get().release(address) ? sticky(*context) : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool is_device(MemoryKind kind) {

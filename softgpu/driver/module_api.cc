@@ -106,7 +106,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
   if (CUresult unsafe = check_unsafe()) return unsafe;
   (void)synchronize(*context);
   unload(module);
-  return CUDA_SUCCESS;
+  return sticky(*context);  // of the work that it waited for
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {

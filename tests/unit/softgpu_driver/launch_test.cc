@@ -324,6 +324,8 @@ TEST_F(LaunchApi, IllegalAddressIsSticky) {
   EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemAlloc(&q, 16));
   EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, launch(store, 1, 1, nullptr, p));
   EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(nullptr));
+  EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemFree(p));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuMemFree(p));  // it was freed all the same
   // Another context of the process goes on.
   CUcontext other;
   ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));

@@ -344,7 +344,12 @@ TEST_F(Sharing, MemoryBoundWorkSharesBandwidth) {
     tell(out, copy_ms(device, a, b));
     for (char byte; read(in, &byte, 1) == 1;) tell(out, copy_ms(device, a, b));
   });
-  const double alone = client.next();
+  std::vector<double> first = {client.next()};
+  for (int i = 0; i < 4; ++i) {
+    client.go();
+    first.push_back(client.next());
+  }
+  const double alone = best(first);
   EXPECT_GT(alone, 0);
   Child busy([](int, int out) {
     Device device(0);
@@ -355,14 +360,17 @@ TEST_F(Sharing, MemoryBoundWorkSharesBandwidth) {
     copy_ms(device, a, b);  // never reached in time: the copies before take two seconds
     tell(out, 1);
   });
+  // Until the neighbour is at work: then all take longer, and the best of some as long as the model says.
   std::vector<double> beside;
-  // Until the neighbour is at work.
-  for (int i = 0; i < 200 && (beside.empty() || worst(beside) < 1.6 * alone); ++i) {
-    client.go();
-    beside.push_back(client.next());
+  for (int i = 0; i < 60 && (beside.empty() || best(beside) < 1.6 * alone); ++i) {
+    beside.clear();
+    for (int k = 0; k < 3; ++k) {
+      client.go();
+      beside.push_back(client.next());
+    }
   }
-  EXPECT_GT(worst(beside), 1.6 * alone);
-  EXPECT_LT(worst(beside), 2.4 * alone);
+  EXPECT_GT(best(beside), 1.6 * alone);
+  EXPECT_LT(best(beside), 2.4 * alone);
 }
 
 }  // namespace
