@@ -168,7 +168,8 @@ TEST(Wide, AtomicsOf128Bits) {
 TEST(Wide, CompareAndSwapIsAtomicBetweenBlocks) {
   TestModule m(kernel(
       0,
-      "ld.global.b128 %q1, [%rd1];\nAGAIN:\nmov.b128 {%rd5, %rd6}, %q1;\nadd.u64 %rd7, %rd5, 1;\n"
+      "mov.u64 %rd11, 0;\nmov.b128 %q1, {%rd11, %rd11};\nAGAIN:\nmov.b128 {%rd5, %rd6}, %q1;\nadd.u64 %rd7, "
+      "%rd5, 1;\n"
       "sub.u64 %rd8, %rd6, 1;\nmov.b128 %q2, {%rd7, %rd8};\natom.global.cas.b128 %q3, [%rd1], %q1, %q2;\n"
       "mov.b128 {%rd9, %rd10}, %q3;\nsetp.ne.u64 %p1, %rd9, %rd5;\nsetp.ne.or.u64 %p1, %rd10, %rd6, %p1;\n"
       "mov.b128 %q1, %q3;\n@%p1 bra AGAIN;"));
