@@ -28,6 +28,8 @@ constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
 constexpr uint64_t kGateGuard_ns = base::us(5);      // gates start by themselves after it
 constexpr uint64_t kLongestGap_ns = base::us(1500);  // longer gaps are worth using
 constexpr double kSurely = 0.005;  // of the gaps are shorter than what counts as undisturbed
+constexpr double kSurelyMargin = 0.9;
+constexpr uint32_t kNeededSurely = 16;
 constexpr uint64_t kAsleep_ns = base::ms(500), kAsleepGaps = 3;  // a client quiet for longer is not at work
 constexpr uint64_t kUnknownGap_ns = base::us(500);               // until gaps are known: strict
 constexpr uint64_t kWorthOfTurnaround = 3;  // idle time that is worth one burst without collision
@@ -138,11 +140,20 @@ void TesseraPolicy::learn(const Observation& o) {
         l.exposed = c.busy_since_ns - idle_ns > kLongestGap_ns;
         l.wait_ns =
             l.gaps.wait_ns(kWorthOfTurnaround * turnaround_ns_ + temporal_.switch_cost_ns(), kLongestGap_ns);
+        learn_silence(&l);
       }
     }
     if (!c.busy) l.went_idle_ns = c.idle_since_ns;
     if (c.bursts != l.bursts) learn_burst(c, &l);
   }
+}
+
+// Few gaps say nothing about rare short ones: not before kNeededSurely. The middle of a bucket may be longer
+// than what was seen, hence the margin.
+void TesseraPolicy::learn_silence(Learnt* l) const {
+  if (l->gaps.total() < kNeededSurely) return;
+  l->surely_idle_ns = uint64_t(double(l->gaps.quantile_ns(kSurely)) * kSurelyMargin);
+  l->asleep_ns = std::max(kAsleep_ns, kAsleepGaps * l->gaps.quantile_ns(1));
 }
 
 void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {

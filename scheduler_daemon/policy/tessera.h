@@ -87,6 +87,7 @@ class TesseraPolicy final : public Policy {
   static constexpr uint32_t kJudgedToWiden = 2000;
 
   void learn(const Observation& o);
+  void learn_silence(Learnt* l) const;
   void learn_burst(const ClientView& c, Learnt* l) const;
   void judge_tail(double slowdown, Learnt* l) const;
   uint64_t turnaround_ns(const Observation& o) const;

@@ -236,6 +236,13 @@ void Gpu::place(Stream& s, uint32_t n) {
   s.pending -= n;
 }
 
+double Gpu::fill(uint32_t client) const {
+  const Stream& s = streams_[client];
+  if (!s.running) return 0;
+  const uint32_t blocks = s.bulk ? s.bulk_blocks : s.resident;
+  return std::min(1.0, blocks * s.queue.front().kernel.sms_per_block / spec_.sm_count);
+}
+
 void Gpu::leave_bulk(Stream& s) {
   const Op& op = s.queue.front();
   const double block_ns = double(op.kernel.block_ns);

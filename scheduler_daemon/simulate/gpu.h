@@ -70,6 +70,7 @@ class Gpu {
 
   // Blocks of the client that completed, in ns that they would take alone on the whole GPU.
   double work_ns(uint32_t client) const { return streams_[client].work_ns; }
+  double fill(uint32_t client) const;  // part of the GPU that its running blocks take
   uint64_t blocks_started(uint32_t client) const { return streams_[client].blocks_started; }
 
  private:

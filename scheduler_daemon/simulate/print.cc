@@ -37,17 +37,20 @@ std::string table_text(const Scenario& s, const Report& report) {
 }
 
 std::string cells_text(const Scenario& s, const Report& report) {
-  std::string out = line("%-44s %-22s %5s %9s %9s %9s %7s %7s\n", "cell", "policy", "seed", "p99 ms",
-                         "p99/alone", "mean/al.", "served", "be");
+  std::string out =
+      line("%-44s %-22s %5s %9s %9s %9s %7s %7s   lost: %6s %6s %6s %6s %6s\n", "cell", "policy", "seed",
+           "p99 ms", "p99/alone", "mean/al.", "served", "be", "pulse", "lease", "window", "launch", "room");
   for (const CellRow& row : report.rows) {
     const std::string name = run_name(s, row.run, row.perturbation);
     if (row.protected_clients.empty())
       out += line("%-44s %-22s %5llu %37s %7.3f\n", s.cells[row.cell].name.c_str(), name.c_str(),
                   static_cast<unsigned long long>(row.seed), "", row.be_share);
     for (const ProtectedRow& p : row.protected_clients)
-      out += line("%-44s %-22s %5llu %9.3f %9.3f %9.3f %7.3f %7.3f\n", s.cells[row.cell].name.c_str(),
-                  name.c_str(), static_cast<unsigned long long>(row.seed), p.p99_ms, p.p99_over_alone,
-                  p.mean_over_alone, p.throughput, row.be_share);
+      out +=
+          line("%-44s %-22s %5llu %9.3f %9.3f %9.3f %7.3f %7.3f         %6.3f %6.3f %6.3f %6.3f %6.3f\n",
+               s.cells[row.cell].name.c_str(), name.c_str(), static_cast<unsigned long long>(row.seed),
+               p.p99_ms, p.p99_over_alone, p.mean_over_alone, p.throughput, row.be_share, row.lost_to_pulse,
+               row.lost_to_lease, row.lost_to_window, row.lost_to_launch, row.lost_to_room);
   }
   return out;
 }
@@ -73,9 +76,18 @@ std::string to_json(const Scenario& s, const Report& report) {
     nlohmann::ordered_json cells = nlohmann::ordered_json::array();
     for (const CellRow& r : report.rows) {
       if (r.run != m.run || r.perturbation != m.perturbation) continue;
-      nlohmann::ordered_json cell{{"cell", s.cells[r.cell].name},   {"seed", r.seed},
-                                  {"be_share", r.be_share},         {"be_shares", r.be_shares},
-                                  {"hold_expired", r.hold_expired}, {"longest_hold_ns", r.longest_hold_ns}};
+      nlohmann::ordered_json cell{{"cell", s.cells[r.cell].name},
+                                  {"seed", r.seed},
+                                  {"be_share", r.be_share},
+                                  {"be_shares", r.be_shares},
+                                  {"hold_expired", r.hold_expired},
+                                  {"longest_hold_ns", r.longest_hold_ns},
+                                  {"lost_to",
+                                   {{"pulse", r.lost_to_pulse},
+                                    {"lease", r.lost_to_lease},
+                                    {"window", r.lost_to_window},
+                                    {"launch", r.lost_to_launch},
+                                    {"room", r.lost_to_room}}}};
       for (const ProtectedRow& p : r.protected_clients)
         cell["protected"].push_back({{"name", p.name},
                                      {"n_requests", p.n_requests},

@@ -60,6 +60,14 @@ std::string alone_key(const Scenario& s, const Task& task) {
          std::to_string(task.seed);
 }
 
+void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
+  row->lost_to_pulse = over(double(l.pulse_ns), work_alone_ns);
+  row->lost_to_lease = over(double(l.lease_ns), work_alone_ns);
+  row->lost_to_window = over(double(l.window_ns), work_alone_ns);
+  row->lost_to_launch = over(double(l.launch_ns), work_alone_ns);
+  row->lost_to_room = over(l.room_ns, work_alone_ns);
+}
+
 CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
                  const std::vector<const RunResult*>& alone) {
   CellRow row{.cell = task.cell, .run = task.run, .perturbation = task.perturbation, .seed = task.seed};
@@ -82,6 +90,7 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
     } else {
       row.be_shares.push_back(over(now.work_ns, then.work_ns));
       row.be_share += row.be_shares.back();
+      count_lost(result.losses, then.work_ns, &row);
       row.hold_expired += now.hold_expired;
       row.longest_hold_ns = std::max(row.longest_hold_ns, now.longest_hold_ns);
     }

@@ -30,6 +30,8 @@ struct CellRow {  // one cell under one run, perturbation and seed
   std::vector<double> be_shares;
   uint64_t hold_expired = 0, longest_hold_ns = 0, n_events = 0;
   Audit audit;
+  // Share that was lost between bursts, by reason as in Losses; cells with one best-effort client.
+  double lost_to_pulse = 0, lost_to_lease = 0, lost_to_window = 0, lost_to_launch = 0, lost_to_room = 0;
 };
 
 struct Summary {  // one run under one perturbation, over all cells

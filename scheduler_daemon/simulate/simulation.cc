@@ -53,6 +53,7 @@ World::World(const RunInput& input)
     c.spec = &input.clients[i];
     c.random = Random(input.seed, 100 + i);
     c.lease.grant = policy::Grant::kFree;
+    if (!c.is_protected()) only_best_effort_ = only_best_effort_ == -1 ? int(i) : -2;
     push(c.spec->start_ns, EventKind::kStart, i);
     if (c.spec->stop_ns != UINT64_MAX) push(c.spec->stop_ns, EventKind::kStop, i);
     if (!input.perturbation.churn || c.is_protected()) continue;
@@ -77,6 +78,7 @@ RunResult World::run() {
       for (uint32_t i = 0; i < clients_.size(); ++i) clients_[i].work_at_warmup_ns = gpu_.work_ns(i);
     }
     if (at_ns >= input_.duration_ns) break;
+    if (warm_ && only_best_effort_ >= 0) count_losses(at_ns);
     now_ns_ = at_ns;
     gpu_.advance(now_ns_, &done);
     for (size_t i = 0; i < done.size(); ++i) completed(done[i]);
@@ -95,6 +97,7 @@ RunResult World::run() {
     result.clients.push_back(std::move(clients_[i].result));
   }
   result.audit = audit_;
+  result.losses = losses_;
   result.n_events = n_events_ + gpu_.n_events();
   result.n_decisions = n_decisions_;
   return result;
@@ -112,6 +115,34 @@ void World::audit_idle() {
   }
   idle_wait_since_ns_ = std::min(idle_wait_since_ns_, now_ns_);
   audit_.longest_idle_wait_ns = std::max(audit_.longest_idle_wait_ns, now_ns_ - idle_wait_since_ns_);
+}
+
+// Nothing changes between now and `until_ns`.
+void World::count_losses(uint64_t until_ns) {
+  for (const SimClient& c : clients_)
+    if (c.busy) return;
+  const SimClient& c = clients_[size_t(only_best_effort_)];
+  const uint64_t passed_ns = until_ns - now_ns_;
+  if (!c.attached || !c.in_job) return;
+  if (!gpu_.idle()) {
+    losses_.room_ns += double(passed_ns) * (1 - gpu_.fill(uint32_t(only_best_effort_)));
+    return;
+  }
+  switch (c.waiting_for) {
+    case Obstacle::kPulse:
+      losses_.pulse_ns += passed_ns;
+      return;
+    case Obstacle::kLease:
+      losses_.lease_ns += passed_ns;
+      return;
+    case Obstacle::kWindow:
+      losses_.window_ns += passed_ns;
+      return;
+    case Obstacle::kFree:
+    case Obstacle::kNone:
+      if (c.step_last_op == 0 && c.next_op - 1 != c.completed_op) losses_.launch_ns += passed_ns;
+      return;
+  }
 }
 
 void World::push(uint64_t at_ns, EventKind kind, uint32_t client, uint64_t token) {

@@ -92,9 +92,20 @@ struct Audit {                      // what must never happen; see tests/unit/si
   uint64_t longest_idle_wait_ns = 0;
 };
 
+// Where the time between protected bursts went that the only best-effort client would have used; after the
+// warm-up, not counted with several such clients. What it lost to sharing during bursts is not in here.
+struct Losses {
+  uint64_t pulse_ns = 0;   // GPU idle, it waited for a pulse: guard, and until it noticed
+  uint64_t lease_ns = 0;   // GPU idle, it was held: gaps not used, wake-ups
+  uint64_t window_ns = 0;  // GPU idle, it waited for a marker
+  uint64_t launch_ns = 0;  // GPU idle, a launch was under way
+  double room_ns = 0;      // GPU at work, SMs left free: room for a burst, partial waves
+};
+
 struct RunResult {
   std::vector<ClientResult> clients;  // as in the input
   Audit audit;
+  Losses losses;
   uint64_t n_events = 0, n_decisions = 0;
 };
 

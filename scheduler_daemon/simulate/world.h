@@ -131,6 +131,7 @@ class World {
   policy::ClientView view(const SimClient& c) const;
   void apply(uint32_t c, const policy::Lease& lease);
   void audit_idle();
+  void count_losses(uint64_t until_ns);
   bool exclusive() const { return input_.run.regime == Regime::kTimesliced; }
 
   const RunInput& input_;
@@ -142,6 +143,8 @@ class World {
   bool warm_ = false;
   uint64_t decide_at_ns_ = UINT64_MAX;  // earliest pending kDecide
   Audit audit_;
+  Losses losses_;
+  int only_best_effort_ = -1;  // -1: none or several
   uint64_t n_events_ = 0, n_decisions_ = 0;
   uint64_t idle_wait_since_ns_ = UINT64_MAX;  // see Audit
   uint64_t guard_ns_ = 0;                     // of the gates

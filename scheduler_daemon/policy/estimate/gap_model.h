@@ -20,6 +20,7 @@ class GapModel {
 
   void add(uint64_t gap_ns) { gaps_.add(gap_ns); }
   bool knows() const { return gaps_.total() >= kNeeded; }
+  uint32_t total() const { return gaps_.total(); }  // that still count
   uint64_t quantile_ns(double q) const { return gaps_.quantile(q); }
   double share_shorter(uint64_t than_ns) const { return gaps_.share_below(than_ns); }
 
