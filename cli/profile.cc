@@ -19,6 +19,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/clock.h"
 #include "base/scoped_fd.h"
@@ -218,29 +219,34 @@ int install(const std::string& file) {
   return 0;
 }
 
-// The description whose name is the GPU's, if there is one.
-const profiles::GpuDescription* described(const Layout& layout, const std::string& name,
-                                          profiles::GpuDescription* into) {
+std::set<std::string> gpus_in(const profiles::Profile& profile) {
+  std::set<std::string> names;
+  for (const auto& [key, record] : profile.kernels) names.insert(key.gpu);
+  return names;
+}
+
+// The descriptions of the GPUs of those names, as far as there are any; `missing` are the others.
+std::vector<profiles::GpuDescription> described(const Layout& layout, std::set<std::string>* missing) {
+  std::vector<profiles::GpuDescription> out;
   std::error_code none;
   for (const std::string& folder : {layout.share + "/gpus", std::string(TESSERA_GPUS_FOLDER)})
-    for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-      auto gpu = profiles::load_gpu_description(entry.path().string());
-      if (!gpu || gpu->name != name) continue;
-      *into = std::move(*gpu);
-      return into;
-    }
-  return nullptr;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+      if (auto gpu = profiles::load_gpu_description(entry.path().string());
+          gpu && missing->erase(gpu->name) > 0)
+        out.push_back(std::move(*gpu));
+  return out;
 }
 
 // Classified, shown, merged into the output and installed. `folder` has the images' PTX.
 int finish(const ProfileOptions& options, profiles::Profile learnt, const std::string& folder,
-           const profiles::GpuDescription* gpu, size_t n_processes, int status) {
+           const std::vector<profiles::GpuDescription>& gpus, size_t n_processes, int status) {
   const int failed = status ? status : kNothingLearnt;
-  if (gpu) profiles::classify_all(learnt, *gpu);
+  for (const profiles::GpuDescription& gpu : gpus) profiles::classify_all(learnt, gpu);
   profiles::add_verdicts(learnt, folder);
-  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s", learnt.kernels.begin()->first.gpu.c_str(),
-          n_processes, learnt.kernels.size(), top_kernels(learnt, options.top).c_str());
-  auto merged = profiles::merge_into_file(learnt, options.output, gpu);
+  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s",
+          fmt::format("{}", fmt::join(gpus_in(learnt), ", ")).c_str(), n_processes, learnt.kernels.size(),
+          top_kernels(learnt, options.top).c_str());
+  auto merged = profiles::merge_into_file(learnt, options.output, gpus);
   if (!merged) return complain(merged.error().text, failed);
   fprintf(stderr, "written to %s\n", options.output.c_str());
   if (options.install && install(options.output) != 0) return failed;
@@ -249,6 +255,10 @@ int finish(const ProfileOptions& options, profiles::Profile learnt, const std::s
 
 // On a real GPU: CUPTI loads our library into the program and its children; each process leaves a file.
 int profile_real(const ProfileOptions& options) {
+  if (const char* other = getenv("CUDA_INJECTION64_PATH"); other && *other)
+    return complain(std::string("another profiler is attached (CUDA_INJECTION64_PATH=") + other +
+                        "): run without it, CUPTI serves one at a time",
+                    2);
   std::string why_not;
   if (!real_gpu_present(&why_not))
     return complain(why_not + "; --gpu soft profiles the program on the software GPU", 2);
@@ -256,10 +266,6 @@ int profile_real(const ProfileOptions& options) {
   const std::string library = layout.prefix + "/lib/libtessera_profile.so";
   if (!file_exists(library))
     return complain(library + " is missing: build the target tessera_profile_injection", 2);
-  if (const char* other = getenv("CUDA_INJECTION64_PATH"); other && *other)
-    return complain(std::string("another profiler is attached (CUDA_INJECTION64_PATH=") + other +
-                        "): run without it, CUPTI serves one at a time",
-                    2);
   const Scratch scratch;
   if (scratch.path().empty())
     return complain(std::string("cannot make a folder in /tmp: ") + strerror(errno), 2);
@@ -276,14 +282,13 @@ int profile_real(const ProfileOptions& options) {
         "no kernel was seen: the program did not use the GPU, was killed within two seconds, or see "
         "the notes above",
         *status ? *status : kNothingLearnt);
-  profiles::GpuDescription found;
-  const std::string name = learnt.kernels.begin()->first.gpu;
-  const profiles::GpuDescription* gpu = described(layout, name, &found);
-  if (!gpu)
+  std::set<std::string> missing = gpus_in(learnt);
+  const std::vector<profiles::GpuDescription> gpus = described(layout, &missing);
+  for (const std::string& name : missing)
     fprintf(stderr,
             "tessera profile: no description of %s: classes stay unknown (tessera calibrate makes one)\n",
             name.c_str());
-  return finish(options, std::move(learnt), scratch.path(), gpu, *n, *status);
+  return finish(options, std::move(learnt), scratch.path(), gpus, *n, *status);
 }
 
 }  // namespace
@@ -318,15 +323,38 @@ Scratch::~Scratch() {
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
-base::Result<profiles::GpuDescription> soft_description(const Layout& layout) {
+namespace {
+
+base::Result<profiles::GpuDescription> soft_description(const Layout& layout, std::string name) {
   const char* given = getenv("TESSERA_SOFTGPU_GPU");
-  const std::string name = given && *given ? given : "test4";
+  if (name.empty()) name = given && *given ? given : "test4";
   if (name.find('/') != std::string::npos) return profiles::load_gpu_description(name);
   for (const std::string& folder : {layout.share + "/gpus", std::string(TESSERA_GPUS_FOLDER)})
     if (const std::string path = folder + "/" + name + ".toml"; file_exists(path))
       return profiles::load_gpu_description(path);
   return base::error(Code::kNotFound, "no description of GPU '" + name +
                                           "' (TESSERA_SOFTGPU_GPU: a file or a name in profiles/gpus)");
+}
+
+}  // namespace
+
+base::Result<profiles::GpuDescription> soft_description(const Layout& layout) {
+  return soft_description(layout, "");
+}
+
+base::Result<std::vector<profiles::GpuDescription>> soft_descriptions(const Layout& layout) {
+  // A number of equal ones, or their descriptions.
+  const char* given = getenv("TESSERA_SOFTGPU_DEVICES");
+  std::vector<std::string> names = split(given ? given : "");
+  if (names.size() == 1 && names[0].find_first_not_of("0123456789") == std::string::npos)
+    names.assign(std::clamp(atoi(names[0].c_str()), 1, 64), "");
+  std::vector<profiles::GpuDescription> out;
+  for (const std::string& name : names) {
+    auto gpu = soft_description(layout, name);
+    if (!gpu) return gpu.error();
+    out.push_back(std::move(*gpu));
+  }
+  return out;
 }
 
 base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
@@ -358,16 +386,25 @@ base::Status add_trace(const std::string& csv_path, const profiles::GpuDescripti
   return base::ok();
 }
 
-base::Result<size_t> add_traces(const std::string& folder, const profiles::GpuDescription& gpu,
+base::Result<size_t> add_traces(const std::string& folder, const std::vector<profiles::GpuDescription>& gpus,
                                 const std::string& driver, profiles::Profile& out) {
+  constexpr char kDevice[] = "-device";  // softgpu-<pid>.csv is device 0's, softgpu-<pid>-device<N>.csv N's
   std::error_code problem;
-  size_t n = 0;
+  std::set<std::string> processes;
   for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
     if (entry.path().extension() != ".csv") continue;
-    ++n;
-    if (auto added = add_trace(entry.path().string(), gpu, driver, out); !added) return added.error();
+    const std::string name = entry.path().stem().string();
+    const size_t at = name.find(kDevice);
+    const size_t device =
+        at == std::string::npos ? 0 : strtoul(name.c_str() + at + sizeof kDevice - 1, nullptr, 10);
+    if (device >= gpus.size())
+      return base::error(Code::kInvalid, entry.path().string() + ": there is no description of device " +
+                                             std::to_string(device) + " (TESSERA_SOFTGPU_DEVICES)");
+    if (auto added = add_trace(entry.path().string(), gpus[device], driver, out); !added)
+      return added.error();
+    processes.insert(name.substr(0, at));
   }
-  return n;
+  return processes.size();
 }
 
 std::string top_kernels(const profiles::Profile& profile, size_t n) {
@@ -411,8 +448,8 @@ int profile(const ProfileOptions& options) {
   if (options.gpu == "auto") return profile_real(options);
   if (options.gpu != "soft") return complain("--gpu '" + options.gpu + "' is none of: auto, soft", 2);
   const Layout layout = find_layout();
-  auto gpu = soft_description(layout);
-  if (!gpu) return complain(gpu.error().text, 2);
+  const auto gpus = soft_descriptions(layout);
+  if (!gpus) return complain(gpus.error().text, 2);
   RunOptions run;
   run.gpu = "soft";
   run.passthrough = true;
@@ -429,18 +466,18 @@ int profile(const ProfileOptions& options) {
   environment->push_back("TESSERA_SOFTGPU_TRACE=" + traces);
   environment->push_back("TESSERA_SOFTGPU_DIR=" + arbiter);
   environment->push_back("TESSERA_SOFTGPU_LINGER_MS=500");
-  environment->push_back("TESSERA_SOFTGPU_GPU=" + gpu->path);
+  environment->push_back("TESSERA_SOFTGPU_GPU=" + gpus->front().path);
   const auto status = run_command(options, *environment);
   if (!status) return complain(status.error().text, 2);
 
   profiles::Profile learnt;
-  auto n_traces = add_traces(traces, *gpu, kSoftDriver, learnt);
+  auto n_traces = add_traces(traces, *gpus, kSoftDriver, learnt);
   if (!n_traces) return complain(n_traces.error().text, *status ? *status : kNothingLearnt);
   if (learnt.kernels.empty())
     return complain(*n_traces ? "the program ran no kernel to its end"
                               : "the program did not use the GPU, or was killed before it wrote its trace",
                     *status ? *status : kNothingLearnt);
-  return finish(options, std::move(learnt), traces, &*gpu, *n_traces, *status);
+  return finish(options, std::move(learnt), traces, *gpus, *n_traces, *status);
 }
 
 }  // namespace tessera::cli

@@ -37,14 +37,17 @@ class Scratch {
 
 // The description that the software GPU will use: a file, or a name in the installation or the source tree.
 base::Result<profiles::GpuDescription> soft_description(const Layout& layout);
+// Those of all its devices (TESSERA_SOFTGPU_DEVICES), by number.
+base::Result<std::vector<profiles::GpuDescription>> soft_descriptions(const Layout& layout);
 
 // Adds the kernels of one trace file of the software GPU (softgpu-<pid>.csv). Operations that failed or did
 // not get modelled time are left out. A last line cut off by a killed writer is ignored; other bad lines are
 // errors.
 base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
                        const std::string& driver, profiles::Profile& out);
-// Every trace file in a folder; how many there were.
-base::Result<size_t> add_traces(const std::string& folder, const profiles::GpuDescription& gpu,
+// Every trace file in a folder; how many processes wrote them. A file is of one process and one device:
+// `gpus` are the devices' descriptions by number.
+base::Result<size_t> add_traces(const std::string& folder, const std::vector<profiles::GpuDescription>& gpus,
                                 const std::string& driver, profiles::Profile& out);
 
 // What the injected collector left in a folder: one file per process, merged; how many. Its notes go to

@@ -95,7 +95,7 @@ base::Status save_profile(const Profile& profile, const std::string& path) {
 }
 
 base::Result<Profile> merge_into_file(const Profile& addition, const std::string& path,
-                                      const GpuDescription* gpu, size_t most_kernels) {
+                                      const std::vector<GpuDescription>& gpus, size_t most_kernels) {
   const std::string lock_path = path + ".lock";
   const base::ScopedFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.valid()) return file_error("lock", lock_path);
@@ -105,7 +105,7 @@ base::Result<Profile> merge_into_file(const Profile& addition, const std::string
   if (!present && present.error().code != Code::kNotFound) return present.error();
   Profile merged = present ? std::move(*present) : Profile{};
   merge(merged, addition);
-  if (gpu) classify_all(merged, *gpu);
+  for (const GpuDescription& gpu : gpus) classify_all(merged, gpu);
   if (merged.kernels.size() > most_kernels) keep_most_time(merged, most_kernels);
   if (auto saved = save_profile(merged, path); !saved) return saved.error();
   return merged;

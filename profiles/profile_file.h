@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "profiles/kernel_profile.h"
@@ -16,10 +17,11 @@ base::Result<Profile> load_profile(const std::string& path);
 base::Status save_profile(const Profile& profile, const std::string& path);
 
 // Adds to what the file holds (none yet is fine) while holding a lock on PATH.lock, which stays. The result
-// is what the file holds now. `gpu` (may be null): records of that GPU are classified anew after merging.
+// is what the file holds now. Records of `gpus` are classified anew after merging.
 // `most_kernels`: beyond that, records with least time are dropped.
 base::Result<Profile> merge_into_file(const Profile& addition, const std::string& path,
-                                      const GpuDescription* gpu = nullptr, size_t most_kernels = SIZE_MAX);
+                                      const std::vector<GpuDescription>& gpus = {},
+                                      size_t most_kernels = SIZE_MAX);
 
 // Removes PATH.new.* that processes left which were killed while they wrote.
 void remove_leftovers(const std::string& path);

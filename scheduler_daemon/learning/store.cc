@@ -177,7 +177,7 @@ void Store::persist() {
     learnt = learner_.take();
   }
   for (const auto& [uid, profile] : learnt) {
-    const auto merged = profiles::merge_into_file(profile, online_path(uid), nullptr, options_.most_kernels);
+    const auto merged = profiles::merge_into_file(profile, online_path(uid), {}, options_.most_kernels);
     counters_.writes.fetch_add(1, kRelaxed);
     if (merged) continue;
     counters_.failed_writes.fetch_add(1, kRelaxed);

@@ -58,7 +58,7 @@ TEST_F(ProfileTrace, SumsUpKernelsByKey) {
   write("softgpu-2.csv", kHeader + ("kernel,k,1,3001,0," + shape) + "kernel,k,1,99999");  // cut off
   write("softgpu-2.json", "{}");
   Profile out;
-  auto n = add_traces(folder_, gpu_, "driver", out);
+  auto n = add_traces(folder_, {gpu_}, "driver", out);
   ASSERT_TRUE(n.ok()) << n.error().text;
   EXPECT_EQ(*n, 2u);
   ASSERT_EQ(out.kernels.size(), 1u);

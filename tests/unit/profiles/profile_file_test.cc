@@ -269,7 +269,7 @@ TEST_F(ProfileFile, ClassifiesAnewAfterMerging) {
   gpu.peak.fp32 = 1e12;
   Profile p = profile("k", 100000);
   p.kernels.begin()->second.bound = Class::kUnknown;
-  auto merged = merge_into_file(p, path_, &gpu);
+  auto merged = merge_into_file(p, path_, {gpu});
   ASSERT_TRUE(merged.ok());
   EXPECT_EQ(merged->kernels.begin()->second.bound, Class::kMemory);
   EXPECT_NEAR(merged->kernels.begin()->second.memory_utilisation, 1.0, 1e-6);
