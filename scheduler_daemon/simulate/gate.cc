@@ -89,6 +89,7 @@ void World::host(uint32_t index) {
     if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
   }
   stop_waiting(c);
+  if (input_.run.hold_per_piece) c.held_ns = 0;
   const bool yields = !free && !c.expired && c.lease.yield && launch.kernel.can_cut;
   submit(index, launch.kernel, blocks, now_ns_ + input_.host.launch_ns, yields);
   const uint64_t op = c.next_op - 1;

@@ -238,6 +238,7 @@ class Loader {
     h.wake_ns = r.us("wake_us", h.wake_ns);
     h.daemon_ns = r.us("daemon_us", h.daemon_ns);
     h.spin_ns = r.us("spin_us", h.spin_ns);
+    h.setup_ns = r.us("setup_us", h.setup_ns);
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
   }
 
@@ -388,6 +389,7 @@ class Loader {
     run.parameters.min_share = r.number("min_share", run.parameters.min_share, 0, 1);
     run.polls = r.flag("polls", false);
     run.timed_waits = r.flag("timed_waits", run.timed_waits);
+    run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);
     run.parameters.guard_ns = r.us("guard_us", run.parameters.guard_ns);
     run.parameters.window_ns = r.us("window_us", run.parameters.window_ns);
     run.parameters.slice_ns = r.us("slice_us", run.parameters.slice_ns);

@@ -191,7 +191,7 @@ void World::attach(uint32_t index) {
   c.idle_since_ns = now_ns_;
   notify_daemon();
   if (c.spec->arrivals.kind == ArrivalKind::kClosed)
-    arrived(index);
+    push(now_ns_ + input_.host.setup_ns, EventKind::kArrival, index, c.incarnation);
   else
     push(now_ns_ + c.arrivals->next_ns(), EventKind::kArrival, index, c.incarnation);
 }

@@ -23,13 +23,15 @@
 
 namespace tessera::simulate {
 
-struct HostSpec {                // what software costs; ns
-  uint64_t launch_ns = 4'000;    // one launch in the host thread
-  uint64_t sync_ns = 8'000;      // completion until a synchronise returns
-  uint64_t marker_ns = 5'000;    // completion until a marker is visible
-  uint64_t wake_ns = 40'000;     // futex wake or end of a sleep until the thread runs
-  uint64_t daemon_ns = 25'000;   // notification until the daemon decides
-  uint64_t spin_ns = 20'000;     // watch_spin_us
+struct HostSpec {               // what software costs; ns
+  uint64_t launch_ns = 4'000;   // one launch in the host thread
+  uint64_t sync_ns = 8'000;     // completion until a synchronise returns
+  uint64_t marker_ns = 5'000;   // completion until a marker is visible
+  uint64_t wake_ns = 40'000;    // futex wake or end of a sleep until the thread runs
+  uint64_t daemon_ns = 25'000;  // notification until the daemon decides
+  uint64_t spin_ns = 20'000;    // watch_spin_us
+  uint64_t setup_ns =
+      1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
   uint64_t retreat_ns = 20'000;  // policy `tally` only: flag until the blocks see it
 };
 
@@ -60,6 +62,7 @@ struct RunSpec {  // how the GPU is shared
   // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;
+  bool hold_per_piece = false;  // the hold limit begins anew with every slice; else it is one call's
   policy::Parameters parameters;
 };
 
