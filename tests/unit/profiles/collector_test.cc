@@ -2,6 +2,8 @@
 // kind, dropped records, any order, kinds nobody knows.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -193,22 +195,37 @@ TEST(Cupti, TheToolkitsLibraryHasWhatWeCall) {
   EXPECT_EQ(decode(*record).name, "gemm");
 }
 
-// Without a GPU, or beside another profiler, the library stands aside and says why; the program goes on.
-TEST(Injection, StandsAsideAndSaysWhy) {
+// What the library notes in a program of its own, whose driver starts it twice.
+std::string notes_of_injected(const char* cupti) {
   char folder[] = "/tmp/tessera-inject-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  setenv("TESSERA_PROFILE_DIR", folder, 1);
-  void* library = dlopen(TESSERA_INJECTION, RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(library, nullptr) << dlerror();
-  auto* start = reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"));
-  ASSERT_NE(start, nullptr);
-  EXPECT_EQ(start(), 1);
-  EXPECT_EQ(start(), 1);  // again
+  EXPECT_NE(mkdtemp(folder), nullptr);
+  const pid_t program = fork();
+  if (program == 0) {
+    setenv("TESSERA_PROFILE_DIR", folder, 1);
+    if (cupti) setenv("TESSERA_CUPTI", cupti, 1);
+    void* library = dlopen(TESSERA_INJECTION, RTLD_NOW | RTLD_LOCAL);
+    auto* start = library ? reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection")) : nullptr;
+    _exit(start && start() == 1 && start() == 1 ? 0
+                                                : 1);  // anything else than 1 ends the program's first call
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(program, &status, 0), program);
+  EXPECT_EQ(status, 0);
   std::stringstream note;
-  note << std::ifstream(std::string(folder) + "/note-" + std::to_string(getpid()) + ".txt").rdbuf();
-  EXPECT_THAT(note.str(), testing::AnyOf(testing::HasSubstr("nothing was collected"),
-                                         testing::HasSubstr("TESSERA_CUPTI")));
+  note << std::ifstream(std::string(folder) + "/note-" + std::to_string(program) + ".txt").rdbuf();
   std::filesystem::remove_all(folder);
+  return note.str();
+}
+
+TEST(Injection, WithoutADriverOrCuptiItSaysSo) {
+  EXPECT_THAT(notes_of_injected(nullptr), testing::AnyOf(testing::HasSubstr("nothing was collected"),
+                                                         testing::HasSubstr("TESSERA_CUPTI")));
+}
+
+TEST(Injection, StandsAsideForAnotherSubscriber) {
+  EXPECT_THAT(notes_of_injected(TESSERA_BUSY_CUPTI),
+              testing::AllOf(testing::HasSubstr("another profiler is attached to this program"),
+                             testing::HasSubstr("nothing was collected here; run it without the other one")));
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -239,19 +241,30 @@ TEST_F(StoreTest, FilesThatAppearAreUsedAndBrokenOnesLeftAlone) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(broken), {}), "{");
 }
 
+// The daemon's own count of what must be in the file outlives it: what was recorded before a write began is
+// there once that write has ended.
 TEST_F(StoreTest, AKilledDaemonLosesAtMostTheLastIntervalAndNeverAFile) {
   const std::string file = folder_ + "/user/online-1000.json";
+  auto* durable = static_cast<std::atomic<uint64_t>*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(durable, MAP_FAILED);
   uint64_t before = 0;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 8; ++round) {
+    durable->store(0);
     int started[2];
     ASSERT_EQ(pipe(started), 0);
     const pid_t daemon = fork();
     if (daemon == 0) {
       auto store = open(/*interval_ms=*/1);  // writes nearly all the time
       for (int i = 0; i < 200; ++i) store->seen(kMe, seen("kernel_" + std::to_string(i)));
+      uint64_t writes = 0, recorded = 0;  // at the last look
       for (uint64_t n = 0;; ++n) {
-        store->record(kMe, record(seen("kernel_" + std::to_string(n % 200)).key, 1000 + n, 100));
-        if (store->counters().writes.load() == 3) (void)!write(started[1], "x", 1);
+        // Two writes later, one of them began after that look.
+        if (const uint64_t now = store->counters().writes.load(); now >= writes + 2) {
+          if (durable->exchange(recorded) == 0 && recorded > 0) (void)!write(started[1], "x", 1);
+          writes = now, recorded = n;
+        }
+        store->record(kMe, record(seen("kernel_" + std::to_string(n % 200)).key, 1000 + n % 50, 100));
         if (n % 100 == 0) sched_yield();
       }
     }
@@ -266,9 +279,12 @@ TEST_F(StoreTest, AKilledDaemonLosesAtMostTheLastIntervalAndNeverAFile) {
     ASSERT_TRUE(profile.ok()) << profile.error().text;
     uint64_t samples = 0;
     for (const auto& [key, kernel] : profile->kernels) samples += kernel.duration.samples;
-    EXPECT_GT(samples, before);  // what earlier daemons had written is still there
+    // What earlier daemons had written is still there, and what this one had, but for the last interval.
+    ASSERT_GT(durable->load(), 0u);
+    EXPECT_GE(samples, before + durable->load());
     before = samples;
   }
+  munmap(durable, 4096);
   open();
   for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/user"))
     EXPECT_EQ(entry.path().string().find(".new."), std::string::npos) << entry.path();  // swept up
