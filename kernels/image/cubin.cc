@@ -171,6 +171,10 @@ class Reader {
       if (a.code == kNumBarriers) k->barriers = a.value & 0xff;
       if (a.code == kCtaPerCluster || a.code == kExplicitCluster || a.code == kMaxClusterRank)
         k->cluster = true;
+      if (a.code == kCtaPerCluster && a.payload.size() >= 12)
+        for (size_t i = 0; i < 3; ++i) k->cluster_shape[i] = load<uint32_t>(a.payload, 4 * i);
+      if (a.code == kMaxClusterRank && a.payload.size() >= 4)
+        k->max_cluster_rank = load<uint32_t>(a.payload, 0);
       if (a.code == kMaxThreads && a.payload.size() >= 12)
         k->max_threads =
             load<uint32_t>(a.payload, 0) * load<uint32_t>(a.payload, 4) * load<uint32_t>(a.payload, 8);

@@ -4,6 +4,7 @@
 // thread. Sources: observation of cubins of toolkits 12 and 13; docs/formats.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct CubinKernel {
   uint32_t barriers = 0;                    // named barriers used; 0 = not said
   uint32_t max_threads = 0;                 // .maxntid product; 0 = none
   bool cluster = false;                     // any cluster attribute
+  std::array<uint32_t, 3> cluster_shape{};  // fixed shape (blocks); zeros: none, or chosen at launch
+  uint32_t max_cluster_rank = 0;            // 0 = not said
   std::vector<uint8_t> unknown_attributes;  // each once
 };
 

@@ -8,9 +8,6 @@
 namespace tessera::image {
 namespace {
 
-constexpr uint64_t kFlagLz4 = 0x2000;
-constexpr uint64_t kFlagZstd = 0x8000;
-constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 30;
 // Most that one compressed byte can stand for: LZ4 length bytes, and zstd's 4-byte block of 128 KiB equal
 // bytes. A header that promises more lies; checked before memory is allocated for it.
 constexpr uint64_t kMaxLz4Ratio = 255;

@@ -108,6 +108,10 @@ bool is_cubin(Bytes elf) {
          load<uint16_t>(elf, offsetof(Elf64_Ehdr, e_machine)) == kMachineCuda;
 }
 
+bool is_relocatable(Bytes elf) {
+  return is_cubin(elf) && load<Elf64_Ehdr>(elf, 0).e_type == ET_REL;
+}
+
 base::Result<Entry> read_cubin(Bytes elf) {
   if (!is_cubin(elf)) {
     return bad("not a 64-bit CUDA image");
@@ -119,6 +123,8 @@ base::Result<Entry> read_cubin(Bytes elf) {
   entry.version_minor = header.e_ident[EI_ABIVERSION];
   // CUDA ELF ABI 8 (toolkit 13) keeps the SM number in bits 8..15 of e_flags, older ones in bits 0..7.
   entry.sm = entry.version_minor >= 8 ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff;
+  entry.relocatable = is_relocatable(elf);
+  read_target_suffix(elf, &entry);
   entry.payload.assign(elf.begin(), elf.end());
   entry.stored_bytes = elf.size();
   return entry;

@@ -4,13 +4,6 @@
 namespace tessera::image {
 namespace {
 
-constexpr size_t kEntryHeaderBytes = 64;
-constexpr uint16_t kKindPtx = 1, kKindElf = 2;
-constexpr uint64_t kFlagArchSpecific = 0x100000;
-constexpr uint64_t kFlagFamilySpecific = 0x200000;
-constexpr uint64_t kFlagBinaryOptions = 0x1000000;
-constexpr uint64_t kFlagLz4 = 0x2000, kFlagZstd = 0x8000, kFlagsCompressed = kFlagLz4 | kFlagZstd;
-
 base::Error bad(const char* what) {
   return base::error(base::Code::kInvalid, std::string("fat binary: ") + what);
 }
@@ -79,6 +72,7 @@ base::Status read_entry(Bytes bytes, std::vector<Entry>* entries, size_t* used) 
   if (entry.kind == EntryKind::kPtx) {
     trim_nuls(&entry.payload);
   }
+  entry.relocatable = entry.kind == EntryKind::kCubin && is_relocatable(entry.payload);
   entries->push_back(std::move(entry));
   return base::ok();
 }

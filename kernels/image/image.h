@@ -18,9 +18,11 @@ enum class EntryKind : uint8_t { kPtx, kCubin, kOther };
 
 struct Entry {
   EntryKind kind = EntryKind::kOther;
-  unsigned sm = 0;                                // 75, 90, ...
-  bool arch_specific = false;                     // 'a' target: runs on exactly this SM
-  bool family_specific = false;                   // 'f' target
+  unsigned sm = 0;               // 75, 90, ...
+  bool arch_specific = false;    // 'a' target: runs on exactly this SM
+  bool family_specific = false;  // 'f' target
+  bool relocatable =
+      false;  // machine code of a translation unit (-rdc): no driver loads it before it is linked
   unsigned version_major = 0, version_minor = 0;  // PTX ISA (9.0) or ELF
   std::string options;                            // options record as text, "" if none
   std::vector<uint8_t> payload;                   // decompressed; PTX without trailing NULs
@@ -42,7 +44,7 @@ base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes);
 base::Result<std::vector<std::span<const uint8_t>>> parts(std::span<const uint8_t> bytes);
 
 // The entry that a driver for compute capability `sm` (90 = 9.0) would use: newest matching cubin, else
-// newest PTX with target <= sm. nullptr if none.
+// newest PTX with target <= sm, never relocatable machine code. nullptr if none.
 const Entry* choose(const std::vector<Entry>& entries, unsigned sm);
 
 }  // namespace tessera::image

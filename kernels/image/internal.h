@@ -19,6 +19,17 @@ inline constexpr uint32_t kContainerMagic = 0xba55ed50;
 inline constexpr uint32_t kElfMagic = 0x464c457f;
 inline constexpr size_t kContainerHeaderBytes = 16;
 
+// Entries of a container: docs/formats.md.
+inline constexpr size_t kEntryHeaderBytes = 64;
+inline constexpr uint16_t kKindPtx = 1, kKindElf = 2;
+inline constexpr uint64_t kFlagsOfLinux64 = 0x11;  // in every entry that nvcc writes on Linux
+inline constexpr uint64_t kFlagArchSpecific = 0x100000;
+inline constexpr uint64_t kFlagFamilySpecific = 0x200000;
+inline constexpr uint64_t kFlagBinaryOptions = 0x1000000;
+inline constexpr uint64_t kFlagLz4 = 0x2000, kFlagZstd = 0x8000, kFlagsCompressed = kFlagLz4 | kFlagZstd;
+inline constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 30;
+inline constexpr size_t kMaxOptionsBytes = 65536;
+
 // Little-endian load; the caller has checked that offset + sizeof(T) <= bytes.size().
 template <class T>
 T load(Bytes bytes, size_t offset) {
@@ -51,6 +62,9 @@ struct Reach {  // how much behind `begin` may be read
 base::Result<size_t> elf_size(const Reach& reach);
 base::Result<Entry> read_cubin(Bytes elf);
 bool is_cubin(Bytes elf);
+bool is_relocatable(Bytes elf);  // a cubin that still has to be linked
+// Sets arch_specific and family_specific of a cubin without a fat binary's flags.
+void read_target_suffix(Bytes elf, Entry* entry);
 // Contents of the sections of a host object that hold fat binaries (.nv_fatbin, __nv_relfatbin).
 std::vector<Bytes> fatbin_sections(Bytes elf);
 

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "fixtures.h"
@@ -86,6 +89,86 @@ TEST(Cubin, EveryTruncationIsAnErrorOrFewerKernels) {
   Entry ptx;
   ptx.kind = EntryKind::kPtx;
   EXPECT_FALSE(cubin_kernels(ptx).ok());
+}
+
+// A kernel for a target, by ptxas; `linked`: as a whole program or as an object of one translation unit.
+Entry assembled(const std::string& target, bool linked, const std::string& directive = "") {
+  const std::string base = testing::TempDir() + "cubin_test_" + target;
+  FILE* out = fopen((base + ".ptx").c_str(), "w");
+  fprintf(
+      out,
+      ".version 8.8\n.target %s\n.address_size 64\n.visible .entry k() %s {\n  bar.sync 1, 32;\n  ret;\n}\n",
+      target.c_str(), directive.c_str());
+  fclose(out);
+  const std::string command = std::string(PTXAS) + (linked ? "" : " -c") + " -arch=" + target + " -o " +
+                              base + ".cubin " + base + ".ptx";
+  EXPECT_EQ(system(command.c_str()), 0) << command;
+  FILE* in = fopen((base + ".cubin").c_str(), "rb");
+  std::vector<uint8_t> bytes(1 << 16);
+  bytes.resize(in ? fread(bytes.data(), 1, bytes.size(), in) : 0);
+  if (in) fclose(in);
+  remove((base + ".ptx").c_str());
+  remove((base + ".cubin").c_str());
+  auto entries = read(bytes);
+  EXPECT_TRUE(entries.ok());
+  return entries.ok() ? (*entries)[0] : Entry{};
+}
+
+TEST(Target, LetterOfABareCubin) {
+  struct Row {
+    const char* target;
+    unsigned sm;
+    bool a, f;
+  };
+  for (const Row& row : {Row{"sm_90", 90, false, false}, Row{"sm_90a", 90, true, false},
+                         Row{"sm_100f", 100, false, true}, Row{"sm_120a", 120, true, false}}) {
+    const Entry e = assembled(row.target, true);
+    EXPECT_EQ(e.sm, row.sm) << row.target;
+    EXPECT_EQ(e.arch_specific, row.a) << row.target;
+    EXPECT_EQ(e.family_specific, row.f) << row.target;
+    EXPECT_FALSE(e.relocatable);
+  }
+}
+
+TEST(Target, BeforeToolkit13TheHeaderSaysIt) {
+  Entry e = assembled("sm_90", true);
+  e.payload[8] = 7;  // ELF ABI
+  const uint32_t flags = 0x5a0d5a, plain = 0x5a055a;
+  for (uint32_t value : {flags, plain}) {
+    memcpy(e.payload.data() + 48, &value, sizeof value);
+    auto entries = read(e.payload);
+    ASSERT_TRUE(entries.ok());
+    EXPECT_EQ((*entries)[0].sm, 90u);
+    EXPECT_EQ((*entries)[0].arch_specific, value == flags);
+  }
+}
+
+TEST(Cubin, ObjectsOfATranslationUnitAreNamed) {
+  const Entry e = assembled("sm_80", false);
+  EXPECT_TRUE(e.relocatable);
+  EXPECT_EQ(choose({e}, 80), nullptr);
+  auto kernels = cubin_kernels(e);
+  ASSERT_TRUE(kernels.ok()) << kernels.error().text;
+  ASSERT_EQ(kernels->size(), 1u);
+  EXPECT_EQ((*kernels)[0].name, "k");
+}
+
+TEST(Cubin, ClustersAndBarriers) {
+  const Entry fixed = assembled("sm_90", true, ".reqnctapercluster 2, 3, 1");
+  auto kernels = cubin_kernels(fixed);
+  ASSERT_TRUE(kernels.ok() && kernels->size() == 1);
+  EXPECT_TRUE((*kernels)[0].cluster);
+  EXPECT_EQ((*kernels)[0].cluster_shape, (std::array<uint32_t, 3>{2, 3, 1}));
+  EXPECT_EQ((*kernels)[0].barriers, 2u);
+  EXPECT_TRUE((*kernels)[0].unknown_attributes.empty());
+  kernels = cubin_kernels(assembled("sm_90", true, ".explicitcluster .maxclusterrank 8"));
+  ASSERT_TRUE(kernels.ok() && kernels->size() == 1);
+  EXPECT_TRUE((*kernels)[0].cluster);
+  EXPECT_EQ((*kernels)[0].max_cluster_rank, 8u);
+  EXPECT_EQ((*kernels)[0].cluster_shape, (std::array<uint32_t, 3>{}));
+  kernels = cubin_kernels(assembled("sm_90", true));
+  ASSERT_TRUE(kernels.ok() && kernels->size() == 1);
+  EXPECT_FALSE((*kernels)[0].cluster);
 }
 
 TEST(Parts, OneContainerAfterAnother) {

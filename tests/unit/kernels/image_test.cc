@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "fixtures.h"
+#include "kernels/image/write.h"
 #include "kernels/ptx/parser.h"
 
 namespace tessera::image {
@@ -40,6 +41,8 @@ class Guarded {
   uint8_t* start_;
   size_t size_;
 };
+
+constexpr size_t kContainerAndHeader = 16 + 64;  // headers before the first payload
 
 class FatbinTest : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Modes, FatbinTest, testing::Values("none", "speed", "balance", "size"));
@@ -223,7 +226,102 @@ TEST(Choose, AsADriverWould) {
   std::vector<Entry> family = {make(kCubin, 100, false, true), make(kPtx, 100, false, true)};
   EXPECT_EQ(choose(family, 103), &family[0]);
   EXPECT_EQ(choose(family, 120), nullptr);
+  std::vector<Entry> unlinked = {make(kCubin, 90), make(kPtx, 80)};
+  unlinked[0].relocatable = true;
+  EXPECT_EQ(choose(unlinked, 90), &unlinked[1]);
   EXPECT_EQ(choose({}, 90), nullptr);
+}
+
+void expect_equal(const std::vector<Entry>& a, const std::vector<Entry>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); i++) {
+    EXPECT_EQ(a[i].kind, b[i].kind) << i;
+    EXPECT_EQ(a[i].sm, b[i].sm) << i;
+    EXPECT_EQ(a[i].arch_specific, b[i].arch_specific) << i;
+    EXPECT_EQ(a[i].family_specific, b[i].family_specific) << i;
+    EXPECT_EQ(a[i].relocatable, b[i].relocatable) << i;
+    EXPECT_EQ(a[i].version_major, b[i].version_major) << i;
+    EXPECT_EQ(a[i].version_minor, b[i].version_minor) << i;
+    EXPECT_EQ(a[i].options, b[i].options) << i;
+    EXPECT_STREQ(a[i].compression, b[i].compression) << i;
+    EXPECT_EQ(a[i].payload, b[i].payload) << i;
+  }
+}
+
+TEST_P(FatbinTest, WrittenAgainHoldsTheSame) {
+  const std::string file = fixture(std::string(GetParam()) + ".fatbin");
+  auto entries = read(bytes(file));
+  ASSERT_TRUE(entries.ok());
+  auto written = write_container(*entries);
+  ASSERT_TRUE(written.ok()) << written.error().text;
+  auto again = read(*written);
+  ASSERT_TRUE(again.ok()) << again.error().text;
+  expect_equal(*again, *entries);
+  // Stored plain there is nothing to choose: the machine code's entry is that of NVIDIA's tool, byte by byte.
+  if (std::string(GetParam()) == "none") {
+    const size_t n = kContainerAndHeader + (*entries)[0].payload.size();
+    ASSERT_GE(written->size(), n);
+    EXPECT_EQ(std::memcmp(written->data() + 16, file.data() + 16, n - 16), 0);
+  }
+}
+
+TEST(Write, EveryFieldAndCompressionComesBack) {
+  std::vector<Entry> entries;
+  for (const char* compression : {"none", "lz4", "zstd"}) {
+    for (bool a : {false, true}) {
+      Entry ptx = make(EntryKind::kPtx, 90, a, !a);
+      const std::string content = std::string(".version 8.7\n.target sm_90\n") + compression;
+      ptx.payload.assign(content.begin(), content.end());
+      ptx.version_major = 8;
+      ptx.version_minor = 7;
+      ptx.options = a ? "-g --compile-only" : "";
+      ptx.compression = compression;
+      entries.push_back(ptx);
+    }
+    Entry code = make(EntryKind::kCubin, 120);
+    const std::string cubin = fixture("kernels.cubin");
+    code.payload.assign(cubin.begin(), cubin.end());
+    code.compression = compression;
+    entries.push_back(code);
+    Entry empty = make(EntryKind::kCubin, 75);
+    empty.compression = compression;
+    entries.push_back(empty);
+  }
+  auto written = write_container(entries);
+  ASSERT_TRUE(written.ok()) << written.error().text;
+  auto again = read(*written);
+  ASSERT_TRUE(again.ok()) << again.error().text;
+  expect_equal(*again, entries);
+}
+
+TEST(Write, WhatTheFormatCannotHoldIsRefused) {
+  Entry e = make(EntryKind::kPtx, 75);
+  EXPECT_TRUE(write_container(std::vector{e}).ok());
+  for (auto break_it :
+       {+[](Entry& x) { x.kind = EntryKind::kOther; }, +[](Entry& x) { x.compression = "brotli"; },
+        +[](Entry& x) { x.version_major = 65536; }, +[](Entry& x) { x.options = std::string("a\0b", 3); }}) {
+    Entry broken = e;
+    break_it(broken);
+    EXPECT_FALSE(write_container(std::vector{broken}).ok());
+  }
+}
+
+TEST(Write, WrappersOfBothVersions) {
+  Entry e = make(EntryKind::kPtx, 75), f = make(EntryKind::kPtx, 90);
+  const std::string content = ".version 8.7\n";
+  e.payload.assign(content.begin(), content.end());
+  f.payload = e.payload;
+  const auto one = *write_container(std::vector{e}), two = *write_container(std::vector{f, e});
+  Wrapper v1(two), v2(one, {two, one}), stub(one, {});
+  auto entries = read_unsized(v1.image());
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  expect_equal(*entries, {f, e});
+  entries = read_unsized(v2.image());
+  ASSERT_TRUE(entries.ok()) << entries.error().text;
+  expect_equal(*entries, {e, f, e, e});
+  entries = read_unsized(stub.image());
+  ASSERT_TRUE(entries.ok());
+  expect_equal(*entries, {e});
 }
 
 }  // namespace
