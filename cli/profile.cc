@@ -144,19 +144,52 @@ int exit_status(int raw) {
   return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
 }
 
-bool ended_within(int exit_notice, double seconds) {
-  const uint64_t deadline_ns = base::now_ns() + uint64_t(seconds * 1e9);
-  for (uint64_t now_ns; (now_ns = base::now_ns()) < deadline_ns;) {
+// A line of standard error that says how far it is: once a second on a terminal, which it leaves clean, every
+// ten seconds elsewhere.
+class Progress {
+ public:
+  explicit Progress(std::string folder) : folder_(std::move(folder)) {}
+  ~Progress() {
+    if (terminal_ && shown_) fputs("\r\033[K", stderr);
+  }
+  uint64_t due_ns() const { return due_ns_; }
+  void show(uint64_t now_ns) {
+    if (now_ns < due_ns_) return;
+    due_ns_ += period_ns_;
+    shown_ = true;
+    std::error_code ignored;
+    double bytes = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_, ignored))
+      if (entry.is_regular_file(ignored)) bytes += double(entry.file_size(ignored));
+    fprintf(stderr, "%stessera profile: %.0f s, %.1f MB of records%s", terminal_ ? "\r\033[K" : "",
+            double(now_ns - start_ns_) / 1e9, bytes / 1e6, terminal_ ? "" : "\n");
+  }
+
+ private:
+  const std::string folder_;
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
+  const uint64_t period_ns_ = (terminal_ ? 1 : 10) * uint64_t(1'000'000'000), start_ns_ = base::now_ns();
+  uint64_t due_ns_ = start_ns_ + period_ns_;
+  bool shown_ = false;
+};
+
+// `seconds` = 0: however long it takes.
+bool ended_within(int exit_notice, double seconds, Progress& progress) {
+  const uint64_t end_ns = seconds > 0 ? base::now_ns() + uint64_t(seconds * 1e9) : UINT64_MAX;
+  for (uint64_t now_ns; (now_ns = base::now_ns()) < end_ns;) {
+    progress.show(now_ns);
     pollfd watched{exit_notice, POLLIN, 0};
-    const uint64_t left_ms = (deadline_ns - now_ns) / 1'000'000 + 1;
+    const uint64_t until_ns = std::min(end_ns, progress.due_ns());
+    const uint64_t left_ms = until_ns > now_ns ? (until_ns - now_ns) / 1'000'000 + 1 : 0;
     if (poll(&watched, 1, int(std::min<uint64_t>(left_ms, 1 << 30))) > 0) return true;
   }
   return false;
 }
 
 // Starts the command with `environment`, waits for its end, ends it after `seconds`. Terminal signals reach
-// the program by themselves (same process group); SIGTERM is passed on.
-base::Result<int> run_command(const ProfileOptions& options, const std::vector<std::string>& environment) {
+// the program by themselves (same process group); SIGTERM is passed on. `folder` is where records appear.
+base::Result<int> run_command(const ProfileOptions& options, const std::vector<std::string>& environment,
+                              const std::string& folder) {
   std::vector<char*> words;
   for (const std::string& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -181,11 +214,11 @@ base::Result<int> run_command(const ProfileOptions& options, const std::vector<s
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGTERM, &pass, &old_term);
   sigaction(SIGINT, &ignore, &old_int);  // the terminal sends it to the program too, which decides
-  if (options.seconds > 0) {
-    const base::ScopedFd exit_notice(int(syscall(SYS_pidfd_open, child, 0)));
-    if (!ended_within(exit_notice.get(), options.seconds)) {
+  const base::ScopedFd exit_notice(int(syscall(SYS_pidfd_open, child, 0)));
+  if (Progress progress(folder); options.seconds > 0 || exit_notice.valid()) {
+    if (!ended_within(exit_notice.get(), options.seconds, progress)) {
       kill(child, SIGTERM);
-      if (!ended_within(exit_notice.get(), kPatienceSeconds)) kill(child, SIGKILL);
+      if (!ended_within(exit_notice.get(), kPatienceSeconds, progress)) kill(child, SIGKILL);
     }
   }
   int raw = 0;
@@ -272,7 +305,7 @@ int profile_real(const ProfileOptions& options) {
   std::vector<std::string> environment = {"CUDA_INJECTION64_PATH=" + library,
                                           "TESSERA_PROFILE_DIR=" + scratch.path(), "TESSERA_DISABLE=1"};
   if (options.metrics) environment.push_back("TESSERA_PROFILE_METRICS=1");
-  const auto status = run_command(options, environment);
+  const auto status = run_command(options, environment, scratch.path());
   if (!status) return complain(status.error().text, 2);
   profiles::Profile learnt;
   auto n = add_collected(scratch.path(), learnt);
@@ -357,12 +390,10 @@ base::Result<std::vector<profiles::GpuDescription>> soft_descriptions(const Layo
   return out;
 }
 
-base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
-                       const std::string& driver, profiles::Profile& out) {
+base::Status read_trace(const std::string& csv_path,
+                        const std::function<void(const profiles::Activity&)>& kernel) {
   std::ifstream file(csv_path);
   if (!file) return base::error(Code::kNotFound, "cannot read " + csv_path);
-  profiles::Collector collector;
-  collector.device(0, {gpu.name, driver, profiles::Origin::kSoftwareGpu, gpu});
   std::vector<std::string> columns;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
@@ -378,10 +409,21 @@ base::Status add_trace(const std::string& csv_path, const profiles::GpuDescripti
       return base::error(Code::kInvalid, where + "has " + std::to_string(cells.size()) + " cells, not " +
                                              std::to_string(columns.size()));
     const Line row(columns, cells);
-    if (profiles::Activity kernel; row.text("kind") == "kernel" && kernel_of(row, kernel))
-      collector.add(kernel);
+    profiles::Activity activity;
+    const bool usable = row.text("kind") == "kernel" && kernel_of(row, activity);
     if (!row.bad().empty()) return base::error(Code::kInvalid, where + row.bad());
+    if (usable) kernel(activity);
   }
+  return base::ok();
+}
+
+base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
+                       const std::string& driver, profiles::Profile& out) {
+  profiles::Collector collector;
+  collector.device(0, {gpu.name, driver, profiles::Origin::kSoftwareGpu, gpu});
+  if (auto read = read_trace(csv_path, [&](const profiles::Activity& kernel) { collector.add(kernel); });
+      !read)
+    return read;
   profiles::merge(out, collector.profile());
   return base::ok();
 }
@@ -467,7 +509,7 @@ int profile(const ProfileOptions& options) {
   environment->push_back("TESSERA_SOFTGPU_DIR=" + arbiter);
   environment->push_back("TESSERA_SOFTGPU_LINGER_MS=500");
   environment->push_back("TESSERA_SOFTGPU_GPU=" + gpus->front().path);
-  const auto status = run_command(options, *environment);
+  const auto status = run_command(options, *environment, traces);
   if (!status) return complain(status.error().text, 2);
 
   profiles::Profile learnt;

@@ -4,11 +4,13 @@
 // exit status is passed on.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "cli/layout.h"
+#include "profiles/collector/activity.h"
 #include "profiles/kernel_profile.h"
 
 namespace tessera::cli {
@@ -40,9 +42,12 @@ base::Result<profiles::GpuDescription> soft_description(const Layout& layout);
 // Those of all its devices (TESSERA_SOFTGPU_DEVICES), by number.
 base::Result<std::vector<profiles::GpuDescription>> soft_descriptions(const Layout& layout);
 
-// Adds the kernels of one trace file of the software GPU (softgpu-<pid>.csv). Operations that failed or did
-// not get modelled time are left out. A last line cut off by a killed writer is ignored; other bad lines are
-// errors.
+// The kernels of one trace file of the software GPU (softgpu-<pid>.csv), in its order. Operations that failed
+// or did not get modelled time are left out. A last line cut off by a killed writer is ignored; other bad
+// lines are errors.
+base::Status read_trace(const std::string& csv_path,
+                        const std::function<void(const profiles::Activity&)>& kernel);
+// Adds them to a profile.
 base::Status add_trace(const std::string& csv_path, const profiles::GpuDescription& gpu,
                        const std::string& driver, profiles::Profile& out);
 // Every trace file in a folder; how many processes wrote them. A file is of one process and one device:

@@ -24,6 +24,12 @@ struct RunningBody {
   ~RunningBody() { g_running.fetch_sub(1, std::memory_order_release); }  // pairs with running_bodies()
 };
 
+timing::BlockWork per_block(const exec::Work& w, double scale) {
+  return {double(w.warp_instructions) * scale, double(w.global_bytes) * scale,
+          double(w.tensor_operations) * scale, double(w.fp64_operations) * scale,
+          double(w.fp32_operations) * scale,   double(w.fp16_operations) * scale};
+}
+
 // Tells the engine the mean work per block of grids that still run, so that a kernel never seen before gets
 // an end in modelled time while it executes. One thread, started with the first such grid, parked when there
 // is none.
@@ -70,15 +76,10 @@ class Sampler {
     }
   }
   static void sample(Entry& entry) {
-    const uint64_t blocks = entry.progress->blocks_done.load(std::memory_order_relaxed);  // statistics
+    const uint64_t blocks = entry.progress->blocks_done.load(std::memory_order_acquire);
     if (blocks < entry.next_blocks) return;
     entry.next_blocks = blocks * 2;
-    const double scale = entry.factor / double(blocks);
-    timing::BlockWork work;
-    work.warp_instructions =
-        double(entry.progress->warp_instructions.load(std::memory_order_relaxed)) * scale;
-    work.global_bytes = double(entry.progress->global_bytes.load(std::memory_order_relaxed)) * scale;
-    (*entry.report)(work);
+    (*entry.report)(per_block(entry.progress->so_far(), entry.factor / double(blocks)));
   }
 
   std::mutex mutex_;  // guards all below; held while report is called
@@ -136,10 +137,7 @@ int run_kernel(Context& context, const KernelCommand& kernel, const timing::Repo
   const exec::Fault fault = kernel.function->module->program->run(
       *kernel.function->kernel, launch, driver().functional_threads, &work, &progress, &context.cancel);
   if (sampled) Sampler::get().remove(&entry);
-  const double per_block = factor / n_blocks;
-  report_work({double(work.warp_instructions) * per_block, double(work.global_bytes) * per_block,
-               double(work.tensor_operations) * per_block, double(work.fp64_operations) * per_block,
-               double(work.fp32_operations) * per_block, double(work.fp16_operations) * per_block});
+  report_work(per_block(work, factor / n_blocks));
   if (fault.kind == exec::FaultKind::kNone) return 0;
   report_fault(fault);
   return fail(code_of(fault.kind));

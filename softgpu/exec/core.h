@@ -158,7 +158,7 @@ struct Worker {
   uint64_t warp_instructions = 0;
   CachedRange params_range{}, workspace_range{};
   // scratch for atomics and gathers
-  uint64_t reported_instructions = 0, reported_bytes = 0;
+  Work published;  // what Progress has been told
 };
 static_assert(offsetof(Worker, memory) == 0);
 

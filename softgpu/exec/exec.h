@@ -90,13 +90,22 @@ struct Work {
   // Floating-point operations of lanes outside mma: add, sub, mul, div and each function 1, fma 2, pairs
   // twice.
   uint64_t fp64_operations = 0, fp32_operations = 0, fp16_operations = 0;
+
+  static constexpr uint64_t Work::*kCounts[] = {&Work::warp_instructions, &Work::global_bytes,
+                                                &Work::tensor_operations, &Work::fp64_operations,
+                                                &Work::fp32_operations,   &Work::fp16_operations};
 };
 
 // Progress of a running grid; the runner writes, anyone reads (relaxed: statistics only).
 struct Progress {
   std::atomic<uint64_t> blocks_done{0};
-  std::atomic<uint64_t> warp_instructions{0};
-  std::atomic<uint64_t> global_bytes{0};
+  std::array<std::atomic<uint64_t>, std::size(Work::kCounts)> work{};  // of those, in the order of kCounts
+
+  Work so_far() const {
+    Work sum;
+    for (size_t i = 0; i < work.size(); ++i) sum.*Work::kCounts[i] = work[i].load(std::memory_order_relaxed);
+    return sum;
+  }
 };
 
 struct Launch {

@@ -281,15 +281,22 @@ Outcome run_round(Cluster& cluster) {
   }
 }
 
+Work work_of(const Worker& worker) {
+  const auto& m = worker.memory;
+  return {worker.warp_instructions, m.global_bytes,    m.tensor_operations,
+          m.fp64_operations,        m.fp32_operations, m.fp16_operations};
+}
+
 void publish(Worker& worker, uint64_t blocks) {
-  if (Progress* p = worker.grid->progress) {
-    p->blocks_done.fetch_add(blocks, std::memory_order_relaxed);  // statistics only
-    p->warp_instructions.fetch_add(worker.warp_instructions - worker.reported_instructions,
-                                   std::memory_order_relaxed);
-    p->global_bytes.fetch_add(worker.memory.global_bytes - worker.reported_bytes, std::memory_order_relaxed);
-  }
-  worker.reported_instructions = worker.warp_instructions;
-  worker.reported_bytes = worker.memory.global_bytes;
+  Progress* p = worker.grid->progress;
+  if (!p) return;
+  const Work now = work_of(worker);
+  for (size_t i = 0; i < p->work.size();
+       ++i)  // statistics only; blocks last, so that no block lacks its work
+    p->work[i].fetch_add(now.*Work::kCounts[i] - worker.published.*Work::kCounts[i],
+                         std::memory_order_relaxed);
+  p->blocks_done.fetch_add(blocks, std::memory_order_release);
+  worker.published = now;
 }
 
 void run_worker(Worker& worker, Grid& grid, uint64_t resident, unsigned workers) {
@@ -375,7 +382,8 @@ void attach(Worker& worker, Grid& grid) {
   worker.memory = MemoryView{};
   worker.memory.generation_now = grid.memory->generation_word();
   worker.memory.generation = grid.memory->generation();
-  worker.warp_instructions = worker.reported_instructions = worker.reported_bytes = 0;
+  worker.warp_instructions = 0;
+  worker.published = {};
   const uint64_t params = reinterpret_cast<uint64_t>(grid.params);
   worker.params_range = CachedRange{params, params + grid.kernel->info.param_bytes, false};
   const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
@@ -443,23 +451,15 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
     Worker& worker = own_worker();
     attach(worker, grid);
     run_worker(worker, grid, resident, threads);
-    shares[index] =
-        Work{worker.warp_instructions,      worker.memory.global_bytes,    worker.memory.tensor_operations,
-             worker.memory.fp64_operations, worker.memory.fp32_operations, worker.memory.fp16_operations};
+    shares[index] = work_of(worker);
     worker.grid = nullptr;
   };
   for (unsigned i = 1; i < threads; ++i) helpers.emplace_back(body, i);
   body(0);
   for (std::thread& t : helpers) t.join();
   if (work)
-    for (const Work& share : shares) {
-      work->warp_instructions += share.warp_instructions;
-      work->global_bytes += share.global_bytes;
-      work->tensor_operations += share.tensor_operations;
-      work->fp64_operations += share.fp64_operations;
-      work->fp32_operations += share.fp32_operations;
-      work->fp16_operations += share.fp16_operations;
-    }
+    for (const Work& share : shares)
+      for (auto count : Work::kCounts) work->*count += share.*count;
   return std::move(grid.fault);
 }
 

@@ -33,7 +33,8 @@ bool watch(int epoll, int fd, uint32_t events, uint64_t data, int operation = EP
 
 bool sane(const BlockWork& w) {
   auto fine = [](double v) { return v >= 0 && v <= 1e18; };  // also refuses NaN
-  return fine(w.warp_instructions) && fine(w.global_bytes) && fine(w.tensor_operations);
+  return fine(w.warp_instructions) && fine(w.global_bytes) && fine(w.tensor_operations) &&
+         fine(w.fp64_operations) && fine(w.fp16_operations);
 }
 
 }  // namespace

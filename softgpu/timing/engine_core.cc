@@ -393,9 +393,10 @@ void Core::run_body(std::unique_lock<std::mutex>& lock, const OpRef& op) {
 // something new.
 void Core::report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported) {
   auto near = [](double a, double b) { return a == b || (a > b * 0.99 && a < b * 1.01); };
-  const bool old_news = *reported && near(mean.warp_instructions, last->warp_instructions) &&
-                        near(mean.global_bytes, last->global_bytes) &&
-                        near(mean.tensor_operations, last->tensor_operations);
+  const bool old_news =
+      *reported && near(mean.warp_instructions, last->warp_instructions) &&
+      near(mean.global_bytes, last->global_bytes) && near(mean.tensor_operations, last->tensor_operations) &&
+      near(mean.fp64_operations, last->fp64_operations) && near(mean.fp16_operations, last->fp16_operations);
   {
     std::lock_guard lock(mutex_);
     op.spec.work = mean;  // the trace wants the last word

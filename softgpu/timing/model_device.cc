@@ -55,11 +55,18 @@ void Model::set_work(Op* op, const BlockWork& work) {
   double old_device_ns = op->device_ns;
   bool was_known = std::exchange(op->known, true);
 
-  op->issue_ns = work.warp_instructions / issue + gpu_.time.block_overhead_ns;
+  // A pipe that is slower than the issue slots keeps them waiting.
+  const auto busy_ns = [&](double operations, double per_s) {
+    return per_s > 0 ? operations * gpu_.sm.count / per_s * 1e9 : 0;
+  };
+  const double pipes_ns =
+      std::max(busy_ns(work.fp64_operations, gpu_.peak.fp64), busy_ns(work.fp16_operations, gpu_.peak.fp16));
+
+  op->issue_ns = std::max(work.warp_instructions / issue, pipes_ns) + gpu_.time.block_overhead_ns;
   op->tensor_ns = work.tensor_operations / tensor;
   op->bytes = work.global_bytes;
-  double alone_issue =
-      work.warp_instructions / std::min(issue, warp * op->threads / 32) + gpu_.time.block_overhead_ns;
+  double alone_issue = std::max(work.warp_instructions / std::min(issue, warp * op->threads / 32), pipes_ns) +
+                       gpu_.time.block_overhead_ns;
   op->alone_ns = std::max({1.0, alone_issue, op->tensor_ns, op->bytes / std::min(dram, sm_memory)});
   double sms = op->sm_end - op->sm_begin;
   op->device_ns = std::max({std::max(op->issue_ns, op->tensor_ns) / sms, op->bytes / dram,

@@ -19,7 +19,7 @@ struct BlockWork {
   double warp_instructions = 0;
   double global_bytes = 0;
   double tensor_operations = 0;
-  // Not used by the model (issue slots stand for them); for traces and profiles.
+  // Pipes that may be slower than the issue slots; fp32 never is, it is for traces and profiles.
   double fp64_operations = 0, fp32_operations = 0, fp16_operations = 0;
 };
 
