@@ -140,6 +140,17 @@ class Reader {
   void wrong(const toml::node& node, const char* key, const std::string& what) {
     mistakes_->add(node.source(), std::string("`") + key + "` in " + where_ + " " + what);
   }
+  // A name that is not there, at its place; `known` are the names that are.
+  void unknown_name(const char* key, const std::string& name, const std::vector<std::string>& known) {
+    std::string all;
+    for (const std::string& n : known) all += (all.empty() ? "" : ", ") + n;
+    const std::string what = "names `" + name + "`, which is not there; known: " + all;
+    const toml::node* node = get(key);
+    if (node == nullptr)
+      missing(std::string("needs `") + key + "`; known: " + all);
+    else
+      wrong(*node, key, what);
+  }
   void missing(const std::string& what) { mistakes_->add(table_.source(), where_ + " " + what); }
 
  private:
@@ -193,6 +204,11 @@ class Loader {
     Reader r(root, "the scenario", &mistakes_);
     for (const std::string& name : r.texts("include")) {
       auto beside = std::filesystem::path(path).parent_path() / name;
+      if (!std::filesystem::is_regular_file(beside)) {
+        mistakes_.file = path;
+        r.wrong(*root.get("include"), "include", "names " + beside.string() + ", which is not a file");
+        continue;
+      }
       if (base::Status s = read_file(beside); !s.ok()) return s;
     }
     mistakes_.file = path;
@@ -308,11 +324,11 @@ class Loader {
     return nullptr;
   }
 
-  const Workload* workload(Reader& r, const std::string& name) {
+  const Workload* workload(Reader& r, const char* key, const std::string& name) {
     const Workload* w = find(name);
-    std::string all;
-    for (const Workload& row : scenario_.workloads) all += (all.empty() ? "" : ", ") + row.name;
-    if (w == nullptr) r.missing("names the workload `" + name + "`, which is not there; known: " + all);
+    std::vector<std::string> known;
+    for (const Workload& row : scenario_.workloads) known.push_back(row.name);
+    if (w == nullptr) r.unknown_name(key, name, known);
     return w;
   }
 
@@ -337,9 +353,9 @@ class Loader {
     const uint32_t priority = uint32_t(r.number("priority", 7, 1, 7));
     for (const std::string& hp : r.texts("protected"))
       grid_protected_.push_back(
-          {.name = hp, .workload = workload(r, hp), .priority = priority, .arrivals = arrivals});
+          {.name = hp, .workload = workload(r, "protected", hp), .priority = priority, .arrivals = arrivals});
     for (const std::string& be : r.texts("best_effort"))
-      grid_best_effort_.push_back({.name = be, .workload = workload(r, be)});
+      grid_best_effort_.push_back({.name = be, .workload = workload(r, "best_effort", be)});
     for (const ClientSpec& hp : grid_protected_)
       for (const ClientSpec& be : grid_best_effort_)
         scenario_.cells.push_back({hp.name + " + " + be.name, {hp, be}});
@@ -357,7 +373,7 @@ class Loader {
       Reader c(*row, "a client of cell " + cell.name, &mistakes_);
       ClientSpec spec;
       const std::string name = c.text("workload", "");
-      spec.workload = workload(c, name);
+      spec.workload = workload(c, "workload", name);
       spec.name = c.text("name", name);
       spec.priority = uint32_t(c.number("priority", 0, 0, 7));
       spec.weight = uint32_t(c.number("weight", 100, 1, 10'000));
@@ -377,6 +393,15 @@ class Loader {
     }
   }
 
+  // A number of the daemon's [policy] section, with the bounds that it has there.
+  static uint64_t parameter(Reader& r, const char* key, uint64_t initial_ns, uint64_t unit_ns) {
+    double least = 0, most = 0;
+#define TS_NUMBER(section, name, initial, from, to, description) \
+  if (std::string_view(#section) == "policy" && std::string_view(#name) == key) least = from, most = to;
+#include "scheduler_daemon/config/options.def"
+    return uint64_t(r.number(key, double(initial_ns) / double(unit_ns), least, most) * double(unit_ns));
+  }
+
   void read_run(const toml::table& t) {
     Reader r(t, "[[run]]", &mistakes_);
     RunSpec run;
@@ -390,13 +415,18 @@ class Loader {
     run.polls = r.flag("polls", false);
     run.timed_waits = r.flag("timed_waits", run.timed_waits);
     run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);
-    run.parameters.guard_ns = r.us("guard_us", run.parameters.guard_ns);
-    run.parameters.window_ns = r.us("window_us", run.parameters.window_ns);
-    run.parameters.slice_ns = r.us("slice_us", run.parameters.slice_ns);
-    run.parameters.max_hold_ns = r.ms("max_hold_ms", run.parameters.max_hold_ns);
-    run.parameters.quantum_ns = r.us("quantum_us", run.parameters.quantum_ns);
+    policy::Parameters& p = run.parameters;
+    p.guard_ns = parameter(r, "guard_us", p.guard_ns, base::kNsPerUs);
+    p.window_ns = parameter(r, "window_us", p.window_ns, base::kNsPerUs);
+    p.slice_ns = parameter(r, "slice_us", p.slice_ns, base::kNsPerUs);
+    p.quantum_ns = parameter(r, "quantum_us", p.quantum_ns, base::kNsPerUs);
+    p.marker_spacing_ns = uint32_t(parameter(r, "marker_spacing_us", p.marker_spacing_ns, base::kNsPerUs));
+    p.idle_grace_ns = parameter(r, "idle_grace_us", p.idle_grace_ns, base::kNsPerUs);
+    p.lease_ns = parameter(r, "lease_ms", p.lease_ns, base::kNsPerMs);
+    p.max_hold_ns = parameter(r, "max_hold_ms", p.max_hold_ns, base::kNsPerMs);
+    p.drain_timeout_ns = parameter(r, "drain_timeout_ms", p.drain_timeout_ns, base::kNsPerMs);
     if (policy::make_policy(run.policy, {}) == nullptr)
-      r.missing("names an unknown policy `" + run.policy + "`");
+      r.unknown_name("policy", run.policy, policy::policy_names());
     scenario_.runs.push_back(std::move(run));
   }
 
@@ -432,8 +462,8 @@ class Loader {
 }  // namespace
 
 base::Result<Scenario> load_scenario(const std::string& path) {
-  if (!std::filesystem::exists(path))
-    return base::error(Code::kNotFound, "there is no scenario " + path + "; scenarios/ has some");
+  if (!std::filesystem::is_regular_file(path))
+    return base::error(Code::kNotFound, "there is no scenario file " + path + "; scenarios/ has some");
   Loader loader;
   return loader.load(path);
 }

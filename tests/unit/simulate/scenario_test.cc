@@ -60,11 +60,16 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   } const kCases[] = {
       {"sm_count = 8", "sm_cuont = 8", "s.toml:6:1: unknown key `sm_cuont` in [gpu]"},
       {"sm_count = 8", "sm_count = 0", "`sm_count` in [gpu] must be a number from 1 to 4096"},
-      {"workload = \"service\"", "workload = \"nobody\"", "names the workload `nobody`, which is not there"},
-      {"policy = \"none\"", "policy = \"nothing\"", "unknown policy `nothing`"},
+      {"workload = \"service\"", "workload = \"nobody\"",
+       "s.toml:19:24: `workload` in a client of cell pair names `nobody`, which is not there; known: "
+       "service, trainer"},
+      {"policy = \"none\"", "policy = \"nothing\"",
+       "s.toml:21:10: `policy` in [[run]] names `nothing`, which is not there; known: none, "},
       {"class = \"memory\"", "class = \"disk\"",
        "must be one of (in quotes) unknown, compute, memory, latency"},
       {"us = 50, fill", "us = 50, block_us = 5, fill", "has one wave if `fill` is below 1"},
+      {"policy = \"none\"", "policy = \"none\"\nslice_us = 5",
+       "s.toml:22:12: `slice_us` in [[run]] must be a number from 10 to 1e+06"},
       {"warmup_ms = 5", "warmup_ms = 500", "`duration_ms` must be larger than `warmup_ms`"},
       {"name = \"small\"", "name = ", "s.toml:2:"},
   };
@@ -77,6 +82,8 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   }
   EXPECT_FALSE(load_scenario(folder_ + "/none.toml").ok());
   EXPECT_FALSE(load(std::string("include = [\"s.toml\"]\n") + kSmall).ok());
+  auto missing = load(std::string("include = [\"none.toml\"]\n") + kSmall);
+  EXPECT_THAT(missing.error().text, HasSubstr("s.toml:1:11: `include` in the scenario"));
 }
 
 TEST_F(ScenarioTest, SeveralGpusTracesAndCopies) {
