@@ -176,6 +176,15 @@ void substitute(Image& out, const image::Entry& ptx) {
   out.text = std::move(made->text);
 }
 
+// Several PTX entries for one target are translation units that the driver links; one of them is not the
+// module.
+bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry& ptx) {
+  return std::ranges::count_if(entries, [&](const image::Entry& e) {
+           return e.kind == image::EntryKind::kPtx && e.sm == ptx.sm &&
+                  e.arch_specific == ptx.arch_specific && e.family_specific == ptx.family_specific;
+         }) > 1;
+}
+
 // The machine code stays as it is; its PTX is kept for siblings if it surely is what the code was made from.
 void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin) {
   const image::Entry* source = image::source_of(entries, cubin);
@@ -223,7 +232,9 @@ std::shared_ptr<Image> look(const char* from, const char* by, Read&& read) {
   const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
   if (!chosen) return out;
   out->hash = base::fnv1a(chosen->payload.data(), chosen->payload.size());
-  if (chosen->kind == image::EntryKind::kPtx && config.slice)
+  const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
+  if (linked && config.slice) count_refusal(reasons::kNoSource);
+  if (chosen->kind == image::EntryKind::kPtx && config.slice && !linked)
     substitute(*out, *chosen);
   else
     describe(*out, *entries);

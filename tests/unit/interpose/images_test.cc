@@ -9,6 +9,7 @@
 #include "interpose/track/track.h"
 #include "kernels/cache/rewritten.h"
 #include "kernels/cache/store.h"
+#include "kernels/image/write.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -70,6 +71,27 @@ TEST_F(Images, FatBinaryAndLibraryAreCut) {
   ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
   EXPECT_GT(stamp(reinterpret_cast<CUfunction>(kernel)), 2u);
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+// A device link of two translation units that the driver compiles: neither text alone is the module.
+TEST_F(Images, TranslationUnitsAreNotTakenForTheModule) {
+  const std::string second =
+      ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry other() { ret; }\n";
+  image::Entry first, other;
+  first.kind = other.kind = image::EntryKind::kPtx;
+  first.sm = other.sm = 90;
+  const std::vector<char> text = bytes_of("cut.ptx");
+  first.payload.assign(text.begin(), text.end());
+  other.payload.assign(second.begin(), second.end());
+  auto linked = image::write_container({}), a = image::write_container(std::vector{first}),
+       b = image::write_container(std::vector{other});
+  ASSERT_TRUE(linked && a && b);
+  const image::Wrapper wrapper(*linked, {*a, *b});
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadFatBinary(&module, wrapper.image()), CUDA_SUCCESS);
+  function_of(module, "other");
+  EXPECT_EQ(stamp(function_of(module, "stamp")), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
 // The second load of a long text takes what the first one made of it; what is damaged is made anew.
