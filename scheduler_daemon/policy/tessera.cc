@@ -10,7 +10,7 @@ namespace {
 
 // Turnaround and slices.
 constexpr uint64_t kLeastTurnaround_ns = base::us(100), kUnknownTurnaround_ns = base::us(300);
-constexpr double kTurnaroundPerTarget = 0.6;  // the rest is for cold caches and contention
+constexpr double kTurnaroundPerTarget = 0.68;  // the rest is for cold caches and contention
 constexpr uint32_t kNeededExposed = 5;
 constexpr double kShortBursts = 0.2;        // so many are shorter than the length that counts
 constexpr uint64_t kSlicePerOverhead = 33;  // 3 % of slicing overhead where the turnaround allows
@@ -20,7 +20,7 @@ constexpr uint64_t kLeastSlice_ns = base::us(50);
 // Room: of a wave, for slices of blocks that last longer than this times the turnaround. A whole wave of such
 // blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm.
 constexpr double kLongPerTurnaround = 1.4;
-constexpr uint32_t kLongWidths[] = {100, 85, 75, 60, 45, 35};
+constexpr uint32_t kLongWidths[] = {100, 75, 60, 45, 35};
 constexpr double kTooSlow = 1.4;  // times the target: such bursts are counted
 constexpr uint32_t kLeastSlow = 3, kJudgedAfter = 100, kMostJudged = 50'000;
 constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
