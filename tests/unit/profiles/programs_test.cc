@@ -60,6 +60,18 @@ TEST_F(ProfiledProgram, OfPythonWithAChildOnTwoGpus) {
         << key.kernel << ": " << record.bound_reason;
 }
 
+TEST_F(ProfiledProgram, IsShownToProgressOnATerminal) {
+  const std::string script =
+      "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+  const int status =
+      system(("cd '" + std::string(folder_) + "' && python3 -c '" + script +
+              "' '" TESSERA_PREFIX "/bin/tessera' profile --gpu soft -- sleep 1.2 > err.txt < /dev/null")
+                 .c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_THAT(said(), HasSubstr("tessera profile: 1 s, 0.0 MB of records"));
+  EXPECT_THAT(said(), HasSubstr("\r\033[Ktessera profile: the program did not use the GPU"));  // left clean
+}
+
 TEST_F(ProfiledProgram, IsLeftToAnotherProfilerThatIsAttached) {
   EXPECT_EQ(profile("CUDA_INJECTION64_PATH=/opt/other.so", "-- touch ran"), 2);
   EXPECT_THAT(said(), HasSubstr("another profiler is attached (CUDA_INJECTION64_PATH=/opt/other.so)"));
