@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -59,9 +60,12 @@ class Scenario : public test::SharingFixture {
     words.insert(words.end(), {"--", TESSERA_SHARING_LOAD});
     words.insert(words.end(), load.begin(), load.end());
     words.insert(words.end(), {std::to_string(bursts), std::to_string(gap_us), path(name + ".steps")});
-    auto started =
-        Process::start(words, {"TESSERA_SOFTGPU_DIR=" + path("gpu"), "TESSERA_SOFTGPU_MODE=" + mode_},
-                       path(name + ".out"), path(name + ".err"));
+    Words environment = {"TESSERA_SOFTGPU_DIR=" + path("gpu"), "TESSERA_SOFTGPU_MODE=" + mode_};
+    if (traces_) {
+      fs::create_directory(path(name + ".trace"));
+      environment.push_back("TESSERA_SOFTGPU_TRACE=" + path(name + ".trace"));
+    }
+    auto started = Process::start(words, environment, path(name + ".out"), path(name + ".err"));
     EXPECT_TRUE(started.ok());
     return std::move(*started);
   }
@@ -114,6 +118,7 @@ class Scenario : public test::SharingFixture {
   std::string state(const std::string& name) { return client(name).value("state", ""); }
 
   std::string mode_ = "timesliced";
+  bool traces_ = false;  // each program leaves what it ran, in the software GPU's own time
   static inline std::map<Words, std::string> expected_;
 };
 
@@ -227,51 +232,100 @@ TEST_F(Scenario, AProgramBecomesProtectedAndBestEffortAgainWhileItRuns) {
 
 // ---- packing
 
-// A policy that packs by class alone, at once: what is shown here is that signals arrive and leases are
-// obeyed. (When `tessera` packs depends on what the bursts take, and that on this machine: simulator and core
-// tests.)
-constexpr char kPacks[] = "[policy]\nname = \"orion\"\n";
 const Words kLongBursts = {"memory", "64", "8", "6"};
 const Words kNarrow = {"compute", "32", "80", "1"};  // fills two of four SMs
+const Words kShortBlocks = {"compute", "32", "16",
+                            "4"};  // so that little of it is in flight when a burst begins
 
-TEST_F(Scenario, WorkOfAnotherKindIsPackedBesideAProtectedBurst) {
-  mode_ = "mps";
-  start_daemon(kPacks);
-  auto service = start("service", "high", kLongBursts, 0, 8'000);
-  ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 5; }));
-  auto trainer = start("trainer", "best-effort", kNarrow, 0, 0);
-  EXPECT_TRUE(eventually([&] { return count("trainer", "packed_grants") > 3; })) << ask().dump();
-  ASSERT_TRUE(eventually([&] { return count("service", "bursts_compared") > 20; }));
-  const json s = client("service"), t = client("trainer");
-  EXPECT_EQ(s["resource_class"], abi::kResourceMemory);
-  EXPECT_EQ(t["resource_class"], abi::kResourceCompute);
-  EXPECT_GT(s["burst_solo_ns"], 0);
-  EXPECT_GT(s["slowdown_permille"], 0);
-  EXPECT_GT(t["wave_blocks"], 0);
-  EXPECT_GT(t["blocks_launched"], 0);
-  expect_result(service, "service", kLongBursts);
-  expect_result(trainer, "trainer", kNarrow);
+// By the default policy, as the daemon measures bursts on this machine; a burst may take twice as long, so
+// that another program's load does not decide. What came of it is read in modelled time.
+class Packing : public Scenario {
+ protected:
+  struct Ran {
+    uint64_t enqueued_ns, start_ns, end_ns;
+  };
+  std::vector<Ran> kernels(const std::string& name) {
+    std::vector<Ran> all;
+    for (const auto& file : fs::directory_iterator(path(name + ".trace"))) {
+      if (file.path().extension() != ".csv") continue;
+      std::ifstream in(file.path());
+      for (std::string line; std::getline(in, line);) {
+        Ran r{};
+        // kind, name, stream, then what we want
+        if (line.starts_with("kernel,") && sscanf(line.c_str(), "%*[^,],%*[^,],%*[^,],%lu,%lu,%lu",
+                                                  &r.enqueued_ns, &r.start_ns, &r.end_ns) == 3)
+          all.push_back(r);
+      }
+    }
+    std::sort(all.begin(), all.end(), [](const Ran& x, const Ran& y) { return x.start_ns < y.start_ns; });
+    return all;
+  }
+  struct Outcome {
+    int started = 0;  // best-effort kernels that were enqueued while a protected one ran
+    double slowdown =
+        0;  // of protected kernels that had any work beside them, over those before there was any
+    uint64_t packed_grants = 0;
+  };
+  void share(const Words& burst, Outcome* out) {
+    mode_ = "mps";
+    traces_ = true;
+    start_daemon("[policy]\nslowdown_target_percent = 100\n");
+    auto service = start("service", "high", burst, 0, 20'000);
+    ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 10; }));
+    auto trainer = start("trainer", "best-effort", kShortBlocks, 0, 0);
+    ASSERT_TRUE(eventually([&] { return client("trainer").value("resource_class", 0) != 0; }));
+    const uint64_t compared = count("service", "bursts_compared");
+    ASSERT_TRUE(eventually([&] {
+      const json t = client("trainer");
+      return count("service", "bursts_compared") > compared + 60 &&
+             (t["resource_class"] == client("service")["resource_class"] || t["packed_grants"] > 20);
+    })) << ask().dump();
+    EXPECT_GT(count("trainer", "wave_blocks"), 0u);
+    out->packed_grants = count("trainer", "packed_grants");
+    expect_result(service, "service", burst);
+    expect_result(trainer, "trainer", kShortBlocks);
+    const auto first = kernels("service"), second = kernels("trainer");
+    ASSERT_FALSE(first.empty() || second.empty());
+    double alone_ns = 0, n_alone = 0, beside_ns = 0, n_beside = 0;
+    for (const Ran& k : first) {
+      const double length_ns = double(k.end_ns - k.start_ns);
+      if (k.end_ns < second.front().start_ns) {
+        alone_ns += length_ns;
+        ++n_alone;
+        continue;
+      }
+      bool shared = false;
+      for (const Ran& other : second) {
+        shared |= other.end_ns > k.start_ns && other.start_ns < k.end_ns;
+        out->started += other.enqueued_ns > k.start_ns && other.enqueued_ns < k.end_ns;
+      }
+      if (!shared) continue;
+      beside_ns += length_ns;
+      ++n_beside;
+    }
+    ASSERT_TRUE(n_alone > 0 && n_beside > 0);
+    out->slowdown = beside_ns / n_beside / (alone_ns / n_alone);
+  }
+};
+
+TEST_F(Packing, WorkOfAnotherKindRunsBesideAProtectedBurstAndHardlySlowsIt) {
+  Outcome o;
+  ASSERT_NO_FATAL_FAILURE(share(kLongBursts, &o));
+  EXPECT_GT(o.packed_grants, 20u);
+  EXPECT_GT(o.started, 20);  // on a quiet machine a third of all
+  EXPECT_GT(o.slowdown, 0);
+  EXPECT_LT(o.slowdown, 1.1);
 }
 
-TEST_F(Scenario, WorkOfTheSameKindIsNot) {
-  mode_ = "mps";
-  start_daemon(kPacks);
-  const Words compute = {"compute", "256", "20", "3"};
-  auto service = start("service", "high", compute, 0, 4'000);
-  ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 5; }));
-  auto trainer = start("trainer", "best-effort", kNarrow, 0, 0);
-  ASSERT_TRUE(
-      eventually([&] { return client("trainer").value("resource_class", 0) == abi::kResourceCompute; }));
-  const uint64_t compared = count("service", "bursts_compared"), packed = count("trainer", "packed_grants");
-  // Many bursts of the pair of different kinds would have been packed by now.
-  ASSERT_TRUE(eventually([&] { return count("service", "bursts_compared") > compared + 40; }));
-  EXPECT_TRUE(steps_grow("trainer", 2));
-  EXPECT_EQ(client("service")["resource_class"], abi::kResourceCompute);
-  EXPECT_LE(count("trainer", "packed_grants"), packed + 1)
-      << client("trainer").dump();  // one may be on its way
-  expect_result(service, "service", compute);
-  expect_result(trainer, "trainer", kNarrow);
+TEST_F(Packing, WorkOfTheSameKindDoesNot) {
+  Outcome o;
+  ASSERT_NO_FATAL_FAILURE(share({"compute", "256", "20", "2"}, &o));
+  EXPECT_EQ(o.packed_grants, 0u);
+  EXPECT_LE(o.started, 10);  // only what was on its way when a pulse became busy
 }
+
+// A policy that packs by class alone, at once, for the daemon that is killed meanwhile.
+constexpr char kPacks[] = "[policy]\nname = \"orion\"\n";
 
 // ---- daemon killed, by the state of the lease
 
@@ -328,6 +382,49 @@ TEST_F(Killed, Packed) {
   kill_and_recover({"trainer", "service"});
   expect_result(service, "service", kLongBursts);
   expect_result(trainer, "trainer", kNarrow);
+}
+
+// A lease that nobody uses at the moment.
+TEST_F(Killed, Idle) {
+  start_daemon();
+  auto service = start("service", "high", kService, 0, 20'000);
+  auto trainer = start("trainer", "best-effort", kTrainer, 0, 100'000);
+  ASSERT_TRUE(eventually([&] {
+    const json t = client("trainer");
+    return t.value("state", "") == "granted" && t["waiting"] == 0 && t["in_flight_ns"] == 0 &&
+           steps("trainer") > 0;
+  })) << ask().dump();
+  kill_and_recover({"trainer", "service"});
+  expect_result(service, "service", kService);
+  expect_result(trainer, "trainer", kTrainer);
+}
+
+TEST_F(Killed, SliceInFlight) {
+  start_daemon();
+  auto service = start("service", "high", kService, 0, 20'000);
+  auto trainer = start_trainer("trainer");
+  ASSERT_TRUE(eventually([&] {
+    const json t = client("trainer");
+    return t.value("slices", 0) > 0 && t["in_flight_ns"] > 0 && t["state"] == "granted";
+  })) << ask().dump();
+  kill_and_recover({"trainer", "service"});
+  expect_result(service, "service", kService);
+  expect_result(trainer, "trainer", kTrainer);
+}
+
+// Policies follow one another, which drains everybody first, until the daemon dies in the middle of it.
+TEST_F(Killed, DuringReload) {
+  start_daemon("[policy]\nname = \"temporal\"\n");
+  auto first = start_trainer("first"), second = start_trainer("second");
+  ASSERT_TRUE(eventually([&] { return steps("first") > 0 && steps("second") > 0; }));
+  std::ofstream(path("d.toml")) << "[policy]\nname = \"tessera\"\n";
+  kill(daemon_.pid(), SIGHUP);
+  ASSERT_TRUE(eventually([&] { return ask().value("/daemon/policy"_json_pointer, "") == "tessera"; }));
+  std::ofstream(path("d.toml")) << "[policy]\nname = \"temporal\"\n";
+  kill(daemon_.pid(), SIGHUP);
+  kill_and_recover({"first", "second"});
+  expect_result(first, "first", kTrainer);
+  expect_result(second, "second", kTrainer);
 }
 
 TEST_F(Killed, WithHoldOnLossLaunchesWaitButNotForEver) {
