@@ -21,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kLargeFile = 64u << 20;  // takes long enough to show progress
 constexpr const char* kKinds[] = {"ptx", "cubin", "other"};
 
 // Where PTX lines come from: .file gives names, .loc the line of what follows it.
@@ -129,12 +130,14 @@ json as_json(const InspectedEntry& e) {
       {"compression", e.entry.compression},
       {"stored_bytes", e.entry.stored_bytes},
       {"bytes", e.bytes}};
+  if (e.entry.relocatable) out["relocatable"] = true;
   if (!e.entry.options.empty()) out["options"] = e.entry.options;
   if (!e.problem.empty()) out["problem"] = e.problem;
   for (const InspectedKernel& k : e.kernels) {
     json row = {{"name", k.report.kernel},
                 {"can_be_cut", k.report.verdict.may_cut()},
                 {"param_bytes", k.report.param_bytes},
+                {"registers", nullptr},  // known after compilation only
                 {"order_dependent", k.report.order_dependent},
                 {"bit_stable_when_recompiled", k.stability.stable()},
                 {"uses_module_state", k.own_state}};
@@ -157,6 +160,8 @@ json as_json(const InspectedEntry& e) {
                 {"barriers", k.barriers},
                 {"max_threads", k.max_threads},
                 {"cluster", k.cluster},
+                {"cluster_shape", k.cluster_shape},
+                {"max_cluster_rank", k.max_cluster_rank},
                 {"unknown_attributes", k.unknown_attributes}};
     // Blocks per multiprocessor by added dynamic shared memory, for the largest block that the code was made
     // for.
@@ -172,12 +177,31 @@ json as_json(const InspectedEntry& e) {
   return out;
 }
 
+std::string cluster_text(const image::CubinKernel& k) {
+  if (!k.cluster) return "";
+  const auto& [x, y, z] = k.cluster_shape;
+  if (x != 0)
+    return ", clusters of " + std::to_string(x) + " x " + std::to_string(y) + " x " + std::to_string(z);
+  return k.max_cluster_rank ? ", clusters of at most " + std::to_string(k.max_cluster_rank) + " blocks"
+                            : ", clusters";
+}
+
+std::string unknown_text(const image::CubinKernel& k) {
+  std::string out;
+  for (const uint8_t code : k.unknown_attributes) {
+    char hex[8];
+    snprintf(hex, sizeof hex, " 0x%02x", code);
+    out += hex;
+  }
+  return out.empty() ? "" : ", unknown attributes" + out;
+}
+
 void print(const InspectedEntry& e) {
   printf("%s %s %u.%u, %llu bytes", kKinds[size_t(e.entry.kind)], target(e.entry).c_str(),
          e.entry.version_major, e.entry.version_minor, static_cast<unsigned long long>(e.bytes));
   if (strcmp(e.entry.compression, "none") != 0)
     printf(" (%s, %llu stored)", e.entry.compression, static_cast<unsigned long long>(e.entry.stored_bytes));
-  puts("");
+  puts(e.entry.relocatable ? ", relocatable: no driver takes it before it is linked (-rdc)" : "");
   if (!e.problem.empty()) printf("  cannot be looked into: %s\n", e.problem.c_str());
   for (const InspectedKernel& k : e.kernels) {
     const slice::Verdict& v = k.report.verdict;
@@ -194,8 +218,9 @@ void print(const InspectedEntry& e) {
     }
   }
   for (const image::CubinKernel& k : e.cubin_kernels)
-    printf("  %s: %u registers, %llu bytes shared, %u bytes of parameters%s\n", k.name.c_str(), k.registers,
-           static_cast<unsigned long long>(k.shared_bytes), k.param_bytes, k.cluster ? ", clusters" : "");
+    printf("  %s: %u registers, %llu bytes shared, %u bytes of parameters, %u barriers%s%s\n", k.name.c_str(),
+           k.registers, static_cast<unsigned long long>(k.shared_bytes), k.param_bytes, k.barriers,
+           cluster_text(k).c_str(), unknown_text(k).c_str());
 }
 
 }  // namespace
@@ -245,9 +270,13 @@ int inspect(const InspectOptions& options) {
   const size_t size = size_t(st.st_size);
   void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (memory == MAP_FAILED) return fail(strerror(errno));
-  const bool shows_progress = size > (64u << 20) && isatty(2);
+  // On a terminal in one place, else a line for each tenth.
+  const bool shows_progress = size > kLargeFile, terminal = isatty(2);
+  int tenths = -1;
   const auto progress = [&](double share) {
-    if (shows_progress) fprintf(stderr, "\r%3.0f %%%s", share * 100, share >= 1 ? "\n" : "");
+    if (!shows_progress || (!terminal && int(share * 10) == tenths)) return;
+    tenths = int(share * 10);
+    fprintf(stderr, "%s%3.0f %%%s", terminal ? "\r" : "", share * 100, !terminal || share >= 1 ? "\n" : "");
   };
   size_t n_kernels = 0, n_cut = 0, n_found = 0;
   json entries = json::array();
@@ -270,7 +299,9 @@ int inspect(const InspectOptions& options) {
   if (options.json)
     puts(json({{"file", options.file}, {"entries", entries}}).dump(2).c_str());
   else if (!options.emit_slice)
-    printf("%zu kernels as PTX, %zu of them can be cut\n", n_kernels, n_cut);
+    printf(
+        "%zu kernels as PTX (registers and barriers are known after compilation), %zu of them can be cut\n",
+        n_kernels, n_cut);
   return 0;
 }
 

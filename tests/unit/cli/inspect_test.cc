@@ -86,6 +86,22 @@ TEST(Inspect, WhatCannotBeReadIsSaid) {
                    .ok());
 }
 
+// What ptxas says of a kernel with clusters and barriers, and of an object that is not linked.
+TEST(Inspect, MachineCodeWithClustersAndObjects) {
+  int status = 0;
+  const std::string cluster = output(CORPUS "/cluster.cubin", &status);
+  EXPECT_NE(cluster.find("cubin sm_90a"), std::string::npos) << cluster;
+  EXPECT_NE(cluster.find("2 barriers, clusters of 2 x 1 x 1"), std::string::npos) << cluster;
+  EXPECT_EQ(cluster.find("unknown"), std::string::npos) << cluster;
+  const std::string object = output(CORPUS "/object.cubin", &status);
+  EXPECT_NE(object.find("relocatable"), std::string::npos) << object;
+  EXPECT_EQ(cluster.find("relocatable"), std::string::npos);
+  const std::string json = output(CORPUS "/cluster.cubin --json", &status);
+  EXPECT_NE(json.find("\"cluster_shape\""), std::string::npos) << json;
+  const std::string ptx = output(FIXTURES "/kernels.ptx", &status);
+  EXPECT_NE(ptx.find("known after compilation"), std::string::npos) << ptx;
+}
+
 TEST(Inspect, EmitsTheVariantAndReadsPrograms) {
   int status = 0;
   const std::string ptx = output(FIXTURES "/kernels.ptx --emit-slice", &status);
