@@ -12,6 +12,7 @@
 #include "cli/run.h"
 #include "cli/set.h"
 #include "cli/simulate.h"
+#include "cli/top.h"
 
 int main(int argc, char** argv) {
   using namespace tessera;
@@ -48,6 +49,18 @@ int main(int argc, char** argv) {
   ps->add_flag("--json", json, "the daemon's whole state as JSON");
   ps->add_option("--socket", socket_path, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   ps->callback([&] { status = cli::ps(socket_path, json); });
+
+  cli::TopOptions top_options;
+  auto* top = app.add_subcommand("top", "Who uses the GPUs right now, again and again");
+  top->add_option("--interval", top_options.interval_s, "seconds between two tables")
+      ->check(CLI::Range(0.05, 3600.0))
+      ->capture_default_str();
+  top->add_option("--count", top_options.count, "tables printed, 0 = until it is interrupted")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  top->add_option("--socket", top_options.socket,
+                  "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  top->callback([&] { status = cli::top(top_options); });
 
   cli::SetOptions set_options;
   auto* set = app.add_subcommand("set", "Change a client while it runs: tessera set trainer --weight 50");

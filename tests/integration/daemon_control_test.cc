@@ -1,5 +1,6 @@
 // What an operator does while tesserad runs: tessera set, reload by SIGHUP, limits by control group.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -81,6 +82,23 @@ TEST_F(ControlTest, WhatCannotBeDoneIsSaid) {
   request.action = 77;
   EXPECT_EQ(ask(request).error().code, base::Code::kUnsupported);
   EXPECT_EQ(client("trainer")["weight"], 100);
+}
+
+TEST_F(ControlTest, TopShowsWhatGrewSinceTheLastLook) {
+  start();
+  auto a = on_gpu(0);
+  const std::string top = std::string(TESSERA_PATH) + " top --interval 0.05 --count 2 --socket " + socket_;
+  FILE* out = popen(top.c_str(), "re");
+  ASSERT_NE(out, nullptr);
+  std::string text;
+  for (char line[512]; fgets(line, sizeof line, out) != nullptr;) text += line;
+  EXPECT_EQ(pclose(out), 0) << text;
+  size_t tables = 0;
+  for (size_t at = 0; (at = text.find("LAUNCH/s", at)) != std::string::npos; ++at) ++tables;
+  EXPECT_EQ(tables, 2u) << text;
+  EXPECT_NE(text.find("GPU-"), std::string::npos) << text;
+  EXPECT_NE(text.find(std::to_string(getpid())), std::string::npos) << text;  // the client is this process
+  EXPECT_EQ(text.find('\033'), std::string::npos) << "not a terminal";
 }
 
 TEST_F(ControlTest, TheControlSocketIsTheOwnersAndCanBeOff) {
