@@ -39,6 +39,7 @@ struct Driver {  // the real one, already in the process
   decltype(&::cuDriverGetVersion) version = nullptr;
   decltype(&::cuCtxGetDevice) device_of_context = nullptr;
   decltype(&::cuFuncGetAttribute) function_attribute = nullptr;
+  decltype(&::cuStreamIsCapturing) is_capturing = nullptr;
 };
 
 struct State {  // leaked: CUPTI's threads may outlive main
@@ -170,6 +171,7 @@ struct LookUpCall {
 struct LaunchCall {  // cuLaunchKernel, cuLaunchCooperativeKernel
   CUfunction function;
   unsigned grid[3], block[3], shared_bytes;
+  CUstream stream;
 };
 struct LaunchExCall {
   const CUlaunchConfig* config;
@@ -197,12 +199,27 @@ bool among(CUpti_CallbackId id, const CUpti_CallbackId (&ids)[N]) {
   return std::find(std::begin(ids), std::end(ids), id) != std::end(ids);
 }
 
+bool is_extended(CUpti_CallbackId id) {
+  return id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx ||
+         id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz;
+}
+
+// A launch into a capture runs nothing: it is no range, and the profiler must not be started beside it.
+bool is_captured(const State& state, CUpti_CallbackId id, const CUpti_CallbackData& call) {
+  const CUstream stream = is_extended(id)
+                              ? static_cast<const LaunchExCall*>(call.functionParams)->config->hStream
+                              : static_cast<const LaunchCall*>(call.functionParams)->stream;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return state.driver.is_capturing && (state.driver.is_capturing(stream, &status) != CUDA_SUCCESS ||
+                                       status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
 Activity launch_of(const State& state, CUpti_CallbackId id, const CUpti_CallbackData& call) {
   Activity out;
   out.kind = ActivityKind::kKernel;
   out.name = call.symbolName ? call.symbolName : "";
   CUfunction function = nullptr;
-  if (id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz) {
+  if (is_extended(id)) {
     const auto& p = *static_cast<const LaunchExCall*>(call.functionParams);
     const CUlaunchConfig& c = *p.config;
     function = p.function;
@@ -256,10 +273,11 @@ void finish_counting(State& state) {
                     "several ranges for one): left out");
 }
 
-void launch_begins(State& state, CUcontext context) {
+void launch_begins(State& state, CUpti_CallbackId id, const CUpti_CallbackData& call) {
+  const CUcontext context = call.context;
   state.launching.lock();
   const std::lock_guard lock(state.mutex);
-  if (!state.metrics || state.counters.contains(context)) return;
+  if (!state.metrics || state.counters.contains(context) || is_captured(state, id, call)) return;
   CUdevice device = 0;
   if (state.driver.device_of_context) state.driver.device_of_context(&device);
   auto counter = RangeCounter::start(state.cupti, context, uint32_t(device));
@@ -273,7 +291,7 @@ void launch_ends(State& state, CUpti_CallbackId id, const CUpti_CallbackData& ca
     const auto at = state.counters.find(call.context);
     const bool launched =
         call.functionReturnValue && *static_cast<const CUresult*>(call.functionReturnValue) == CUDA_SUCCESS;
-    if (at != state.counters.end() && launched) {
+    if (at != state.counters.end() && launched && !is_captured(state, id, call)) {
       RangeCounter& counter = *at->second;
       counter.launched(launch_of(state, id, call));
       if (counter.full()) take_counted(state, counter.read());
@@ -292,7 +310,7 @@ void CUPTIAPI driver_called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);
   const bool enters = call.callbackSite == CUPTI_API_ENTER;
   if (among(id, kLaunches))
-    return enters ? launch_begins(*g_state, call.context) : launch_ends(*g_state, id, call);
+    return enters ? launch_begins(*g_state, id, call) : launch_ends(*g_state, id, call);
   if (enters && among(id, kContextEnds)) {
     const std::lock_guard lock(g_state->mutex);
     return finish_counting(*g_state);
@@ -340,6 +358,7 @@ Driver open_driver() {
   out.device_of_context = reinterpret_cast<decltype(out.device_of_context)>(dlsym(library, "cuCtxGetDevice"));
   out.function_attribute =
       reinterpret_cast<decltype(out.function_attribute)>(dlsym(library, "cuFuncGetAttribute"));
+  out.is_capturing = reinterpret_cast<decltype(out.is_capturing)>(dlsym(library, "cuStreamIsCapturing"));
   return out;
 }
 

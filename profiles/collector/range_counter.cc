@@ -21,7 +21,10 @@ const char* remedy(CUptiResult result) {
       return "; the hypervisor has to allow counters for this virtual GPU";
     case CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED:
       return "; counters need the whole GPU, not a MIG slice";
+    case CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED:
+      return "; counters are off while the GPU is in confidential mode";
     case CUPTI_ERROR_HARDWARE:
+    case CUPTI_ERROR_HARDWARE_BUSY:
     case CUPTI_ERROR_NOT_COMPATIBLE:
       return "; is another profiler or monitor (DCGM, Nsight) using the counters?";
     default:
