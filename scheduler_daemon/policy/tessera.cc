@@ -20,7 +20,7 @@ constexpr uint64_t kLeastSlice_ns = base::us(50);
 // Room: of a wave, for slices of blocks that last longer than this times the turnaround. A whole wave of such
 // blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm.
 constexpr double kLongPerTurnaround = 1.4;
-constexpr uint32_t kLongWidths[] = {100, 75, 60, 45, 35};
+constexpr uint32_t kLongWidths[] = {100, 75, 60};
 constexpr double kTooSlow = 1.4;  // times the target: such bursts are counted
 constexpr uint32_t kLeastSlow = 3, kJudgedAfter = 100, kMostJudged = 50'000;
 constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
