@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh ptx|image|cubin|profile|region|config|socket [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
+# run.sh ptx|image|cubin|cache|profile|region|config|socket [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
 # inputs go to a scratch folder; add the few that matter to corpus/ by hand (small ones).
 set -euo pipefail
 name=$1 seconds=${2:-60}
@@ -13,6 +13,7 @@ daemon=("$root"/scheduler_daemon/{core,policy,stats,learning}/*.cc "$root"/ipc/c
 case $name in
   ptx) sources=("$root"/kernels/ptx/*.cc "$root"/kernels/slice/*.cc) libraries=() seeds=("$root/tests/golden/ptx") ;;
   image | cubin) sources=("$root"/kernels/image/*.cc) libraries=(-lzstd -llz4) seeds=() ;;
+  cache) sources=("$root"/kernels/cache/{file,rewritten}.cc) libraries=() seeds=() ;;
   profile)
     sources=("$root"/profiles/*.cc) libraries=() seeds=("$root/profiles/gpus") ;;
   region)
@@ -22,7 +23,7 @@ case $name in
   socket)
     sources=("${daemon[@]}" "$root"/scheduler_daemon/transport/control.cc) libraries=(-pthread -lspdlog -lfmt)
     seeds=() ;;
-  *) echo "usage: run.sh ptx|image|cubin|profile|region|config|socket [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
+  *) echo "usage: run.sh ptx|image|cubin|cache|profile|region|config|socket [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
 esac
 clang++ -std=c++20 -g -O1 -DSPDLOG_COMPILED_LIB -DSPDLOG_FMT_EXTERNAL -DSPDLOG_SHARED_LIB -DFMT_SHARED -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
   -o "$out/${name}_fuzzer" "$root/tests/fuzz/${name}_fuzz.cc" "${sources[@]}" "${libraries[@]}"

@@ -1,11 +1,16 @@
 // Differential test of the slicing rewrite on the software GPU: a kernel run whole, and its variant run as
 // boxes of a random plan in random block order; every byte of memory must be equal.
-//   slice_diff --cases N --seed S [--min-accepted PERCENT]   random kernels; prints a failing seed and its
-//   module slice_diff --kernels FILE.ptx                            the accepted_* kernels of
-//   tests/unit/kernels/kernels.cu slice_diff --self-test                                   named
-//   miscompilations, each must be caught
+//   slice_diff --cases N --seed S [--min-accepted PERCENT]   random kernels; of a failing one seed, shape and
+//   module,
+//                                                            made as small as it stays wrong
+//   slice_diff --kernels FILE.ptx --expect N                 kernels with known names (kNamed), N of them
+//   slice_diff --self-test                                   named miscompilations, each must be caught
 // Exit 0 only if all is equal (and the accepted share and each feature class are reached).
+#include <signal.h>
+#include <sys/time.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +63,10 @@ class Buffer {
 // All memory after a run: buffers, then module variables by name.
 using Image = std::vector<std::vector<uint32_t>>;
 
+// Set by a timer: a kernel that lost a line may run for ever.
+std::atomic<bool> g_cancel{false};
+constexpr itimerval kPatience = {{0, 0}, {0, 300'000}}, kNoTimer = {};
+
 struct Case {
   std::string kernel;
   std::array<uint32_t, 3> grid, block;
@@ -107,7 +116,7 @@ std::string launch(Program& program, const std::string& name, const Case& c, std
   l.dynamic_shared_bytes = c.dynamic_shared_bytes;
   l.params = params.data();
   l.block_order_seed = order;
-  Fault fault = program.run(*kernel, l, 1, nullptr, nullptr, nullptr);
+  Fault fault = program.run(*kernel, l, 1, nullptr, nullptr, &g_cancel);
   return fault.kind == FaultKind::kNone ? "" : name + ": fault " + fault.text;
 }
 
@@ -203,25 +212,20 @@ struct Result {
   golden::RandomKernel kernel;
 };
 
-Result run_random(uint64_t seed, const Sabotage& sabotage) {
-  Result result;
-  result.kernel = golden::random_kernel(seed);
-  const auto& k = result.kernel;
+// Why cutting `k` is wrong; "" if it is not, or if it may not be cut (`accepted` says which).
+std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& sabotage, bool* accepted) {
+  *accepted = false;
   auto original = ptx::parse(k.text), sliced = ptx::parse(k.text);
-  if (!original.ok()) {
-    result.problem = "does not parse: " + original.error().text;
-    return result;
-  }
+  if (!original.ok()) return "does not parse: " + original.error().text;
   auto reports = slice::add_variants(*sliced, {.verify_each_pass = true});
+  if (reports.size() != 1 || reports[0].kernel != "k")
+    return "no kernel k";  // lost while it was made smaller
   if (!reports[0].verdict.may_cut()) {
-    bool wanted = k.features & (1u << golden::kRefusedOnPurpose);
-    result.problem = wanted ? "" : "refused: " + reports[0].verdict.detail;
-    return result;
+    const bool meant = k.features & (1u << golden::kRefusedOnPurpose);
+    return meant ? "" : "refused: " + reports[0].verdict.detail;
   }
-  result.accepted = true;
-  if (sabotage.module) {
-    sabotage.module(*sliced);
-  }
+  *accepted = true;
+  if (sabotage.module) sabotage.module(*sliced);
   AllocationMap memory;
   std::vector<std::unique_ptr<Buffer>> buffers;
   buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kInputWords, 1)));
@@ -233,8 +237,72 @@ Result run_random(uint64_t seed, const Sabotage& sabotage) {
     std::memcpy(c.params.data() + n * 8, &address, 8);
   }
   Random r{seed ^ 0x5eed};
-  result.problem = compare(*original, *sliced, reports[0], c, memory, r, sabotage);
+  return compare(*original, *sliced, reports[0], c, memory, r, sabotage);
+}
+
+Result run_random(uint64_t seed, const Sabotage& sabotage) {
+  Result result;
+  result.kernel = golden::random_kernel(seed);
+  result.problem = wrong(result.kernel, seed, sabotage, &result.accepted);
   return result;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    lines.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return lines;
+}
+
+// A failing kernel made smaller for as long as it stays wrong for the same reason: fewer blocks and threads,
+// then fewer lines (halves, quarters, ... single ones).
+golden::RandomKernel minimise(golden::RandomKernel k, uint64_t seed, const Sabotage& sabotage,
+                              const std::string& problem) {
+  const std::string kind = problem.substr(0, 8);
+  signal(SIGALRM, [](int) { g_cancel = true; });
+  const auto still_wrong = [&](const golden::RandomKernel& smaller) {
+    bool accepted = false;
+    for (int again = 0; again < 2; ++again) {  // what depends on chance is no smaller case of this
+      g_cancel = false;
+      setitimer(ITIMER_REAL, &kPatience, nullptr);
+      const bool same_kind = wrong(smaller, seed, sabotage, &accepted).substr(0, 8) == kind;
+      setitimer(ITIMER_REAL, &kNoTimer, nullptr);
+      if (!same_kind || g_cancel.exchange(false)) return false;
+    }
+    return true;
+  };
+  for (auto shape : {&golden::RandomKernel::grid, &golden::RandomKernel::block})
+    for (size_t axis = 0; axis < 3; ++axis)
+      for (golden::RandomKernel smaller = k; (smaller.*shape)[axis] > 1; k = smaller) {
+        (smaller.*shape)[axis] /= 2;
+        if (!still_wrong(smaller)) break;
+      }
+  std::vector<std::string> lines = lines_of(k.text);
+  for (size_t chunk = lines.size() / 2; chunk > 0; chunk /= 2)
+    for (size_t at = 0; at + chunk <= lines.size();) {
+      golden::RandomKernel smaller = k;
+      smaller.text.clear();
+      for (size_t i = 0; i < lines.size(); ++i)
+        if (i < at || i >= at + chunk) smaller.text += lines[i];
+      if (!still_wrong(smaller)) {
+        at += chunk;
+        continue;
+      }
+      k = smaller;
+      lines.erase(lines.begin() + long(at), lines.begin() + long(at + chunk));
+    }
+  return k;
+}
+
+void print_failure(uint64_t seed, const std::string& problem, const golden::RandomKernel& k) {
+  const golden::RandomKernel small = minimise(k, seed, {}, problem);
+  std::printf("seed %lu: %s\ngrid %u %u %u, block %u %u %u, from %zu lines to %zu:\n\n%s",
+              static_cast<unsigned long>(seed), problem.c_str(), small.grid[0], small.grid[1], small.grid[2],
+              small.block[0], small.block[1], small.block[2], lines_of(k.text).size(),
+              lines_of(small.text).size(), small.text.c_str());
 }
 
 int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
@@ -242,8 +310,7 @@ int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
   for (uint64_t i = 0; i < n; ++i) {
     Result r = run_random(seed + i, {});
     if (!r.problem.empty()) {
-      std::printf("seed %lu: %s\n\n%s", static_cast<unsigned long>(seed + i), r.problem.c_str(),
-                  r.kernel.text.c_str());
+      print_failure(seed + i, r.problem, r.kernel);
       return 1;
     }
     accepted += r.accepted;
@@ -275,15 +342,26 @@ struct Named {
   std::array<uint32_t, 3> grid, block;
   uint32_t dynamic_shared_bytes;
 };
-// Those of kernels.cu whose blocks do not race with each other on these shapes.
+// Those of kernels.cu whose blocks do not race with each other on these shapes, and those of
+// golden/ptx/tally.ptx.
 constexpr Named kNamed[] = {
-    {"accepted_add", {37, 1, 1}, {64, 1, 1}, 0},    {"accepted_block_sum", {5, 4, 1}, {256, 1, 1}, 16},
-    {"accepted_callees", {33, 1, 1}, {1, 1, 1}, 0}, {"accepted_printf", {9, 2, 2}, {32, 1, 1}, 0},
-    {"accepted_count", {11, 3, 2}, {33, 1, 1}, 0},  {"accepted_global", {50, 1, 1}, {1, 1, 1}, 0},
-    {"accepted_switch", {40, 1, 1}, {1, 1, 1}, 0},  {"accepted_wmma", {6, 1, 1}, {32, 1, 1}, 0},
+    {"accepted_add", {37, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_block_sum", {5, 4, 1}, {256, 1, 1}, 16},
+    {"accepted_callees", {33, 1, 1}, {1, 1, 1}, 0},
+    {"accepted_printf", {9, 2, 2}, {32, 1, 1}, 0},
+    {"accepted_count", {11, 3, 2}, {33, 1, 1}, 0},
+    {"accepted_global", {50, 1, 1}, {1, 1, 1}, 0},
+    {"accepted_switch", {40, 1, 1}, {1, 1, 1}, 0},
+    {"accepted_wmma", {6, 1, 1}, {32, 1, 1}, 0},
+    {"accepted_tally_callee_coordinates", {61, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_tally_predicated_return", {61, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_tally_barrier_forms", {61, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_tally_named_barriers", {61, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_tally_leading_tabs", {61, 1, 1}, {64, 1, 1}, 0},
 };
 
-int run_named(const char* path) {
+// `wanted`: how many of kNamed the file holds.
+int run_named(const char* path, size_t wanted) {
   std::string text;
   FILE* f = std::fopen(path, "rb");
   if (!f) {
@@ -302,11 +380,14 @@ int run_named(const char* path) {
   }
   auto reports = slice::add_variants(*sliced, {.verify_each_pass = true});
   int worst = 0;
+  size_t n_run = 0;
   for (const Named& named : kNamed) {
     auto report =
         std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return r.kernel == named.name; });
-    if (report == reports.end() || !report->verdict.may_cut()) {
-      std::printf("%s: missing or refused\n", named.name);
+    if (report == reports.end()) continue;  // of another file
+    ++n_run;
+    if (!report->verdict.may_cut()) {
+      std::printf("%s: refused\n", named.name);
       return 1;
     }
     AllocationMap memory;
@@ -333,8 +414,8 @@ int run_named(const char* path) {
       }
     }
   }
-  std::printf("%zu kernels, 20 plans each\n", std::size(kNamed));
-  return worst;
+  std::printf("%zu kernels, 20 plans each\n", n_run);
+  return n_run == wanted ? worst : 1;
 }
 
 // --- miscompilations on purpose
@@ -467,11 +548,13 @@ int self_test(uint64_t n, uint64_t seed) {
   for (const Sabotage& sabotage : kSabotages) {
     uint64_t caught_at = UINT64_MAX;
     std::string how;
+    Result caught;
     for (uint64_t i = 0; i < n && caught_at == UINT64_MAX; ++i) {
       Result r = run_random(seed + i, sabotage);
       if (r.accepted && !r.problem.empty()) {
         caught_at = i;
         how = r.problem.substr(0, 60);
+        caught = std::move(r);
       }
     }
     missed += caught_at == UINT64_MAX;
@@ -480,6 +563,13 @@ int self_test(uint64_t n, uint64_t seed) {
     } else {
       std::printf("%-20s caught by kernel %lu: %s\n", sabotage.name, static_cast<unsigned long>(caught_at),
                   how.c_str());
+      if (&sabotage == &kSabotages[0]) {
+        const size_t before = lines_of(caught.kernel.text).size();
+        const auto small = minimise(caught.kernel, seed + caught_at, sabotage, caught.problem);
+        const size_t after = lines_of(small.text).size();
+        std::printf("%-20s made smaller, %zu lines to %zu\n", sabotage.name, before, after);
+        missed += after * 2 > before;
+      }
     }
   }
   std::printf("%zu miscompilations, %d missed\n", std::size(kSabotages), missed);
@@ -489,7 +579,7 @@ int self_test(uint64_t n, uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  uint64_t cases = 500, seed = 1, min_accepted = 60;
+  uint64_t cases = 500, seed = 1, min_accepted = 60, wanted = 0;
   bool self = false;
   const char* kernels = nullptr;
   for (int i = 1; i < argc; ++i) {
@@ -498,6 +588,8 @@ int main(int argc, char** argv) {
       self = true;
     } else if (a == "--kernels" && i + 1 < argc) {
       kernels = argv[++i];
+    } else if (a == "--expect" && i + 1 < argc) {
+      wanted = std::strtoull(argv[++i], nullptr, 10);
     } else if (a == "--cases" && i + 1 < argc) {
       cases = std::strtoull(argv[++i], nullptr, 10);
     } else if (a == "--seed" && i + 1 < argc) {
@@ -505,11 +597,14 @@ int main(int argc, char** argv) {
     } else if (a == "--min-accepted" && i + 1 < argc) {
       min_accepted = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr,
-                   "usage: slice_diff [--cases N] [--seed S] [--min-accepted PERCENT] | --kernels FILE | "
-                   "--self-test\n");
+      std::fprintf(
+          stderr,
+          "usage: slice_diff [--cases N] [--seed S] [--min-accepted PERCENT] | --kernels FILE --expect N | "
+          "--self-test\n");
       return 2;
     }
   }
-  return self ? self_test(cases, seed) : kernels ? run_named(kernels) : run_cases(cases, seed, min_accepted);
+  return self      ? self_test(cases, seed)
+         : kernels ? run_named(kernels, wanted)
+                   : run_cases(cases, seed, min_accepted);
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "fixtures.h"
@@ -154,6 +155,40 @@ TEST_P(Variants, OriginalsStayAndVariantsNeverReadTheGridDirectly) {
     }
   }
   EXPECT_TRUE(bad.empty()) << *bad.begin();
+}
+
+// What a variant does beyond its original: read a parameter and compute. No stores, atomics, barriers,
+// branches, calls or loops over blocks, and no memory of its own in the module.
+TEST_P(Variants, AddNoMemoryAndNoLoop) {
+  ptx::Module m = parsed(fixture(GetParam()));
+  const auto n_variables = [&] {
+    return std::count_if(m.items.begin(), m.items.end(),
+                         [](const ptx::Item& item) { return item.kind == ptx::Item::Kind::kVariable; });
+  };
+  const auto effects = [&](const ptx::Function& f) {
+    std::map<std::string, int> counts;
+    const Flow flow = build_flow(f);
+    for (const Node& n : flow.nodes) {
+      const std::string name(n.instruction->opcode);
+      if (ptx::print(*n.instruction).find("st.param") != std::string::npos) continue;  // handed on to a function
+      for (const char* plain : {"ld", "mov", "add", "sub", "mul", "mad"})
+        if (name == plain || name.starts_with(std::string(plain) + ".")) counts[name] = -1;
+      if (counts[name] >= 0) ++counts[name];
+    }
+    std::erase_if(counts, [](const auto& count) { return count.second < 0; });
+    counts["loops"] = int(flow.loops.size());
+    return counts;
+  };
+  const auto before = n_variables();
+  size_t n = 0;
+  for (const KernelReport& r : add_variants(m)) {
+    const ptx::Function* variant = m.find(r.kernel + kVariantSuffix);
+    if (!variant) continue;
+    EXPECT_EQ(effects(*variant), effects(*m.find(r.kernel))) << r.kernel;
+    ++n;
+  }
+  EXPECT_GE(n, 8u);
+  EXPECT_EQ(n_variables(), before);
 }
 
 TEST(Variants, ASecondRunAddsNothing) {
