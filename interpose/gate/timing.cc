@@ -89,10 +89,14 @@ void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
   const uint64_t blocks = s.blocks ? s.blocks : 1, ps = ns * 1000 / blocks + 1;
   const uint64_t old = t.block_ps.load(kRelaxed);
-  t.samples.fetch_add(1, kRelaxed);
+  const bool first = t.samples.fetch_add(1, kRelaxed) == 0;
   if (s.wave && blocks * 2 <= s.wave) t.block_ns.store(aged_least(t.block_ns.load(kRelaxed), ns), kRelaxed);
+  const uint64_t block_ns = t.block_ns.load(kRelaxed);
+  if (blocks <= s.wave && ns * 8 <= block_ns * 9 && blocks > t.free_blocks.load(kRelaxed))
+    t.free_blocks.store(blocks, kRelaxed);
   if (old != 0 && ps >= old && says_little(t, blocks, ns, s.wave)) return;
-  t.growing.store(old == 0 || ps * 10 < old * 9, kRelaxed);
+  t.growing.store(first || ps * 10 < old * 9,
+                  kRelaxed);  // first: what was learnt before may be of small slices
   t.sample_blocks.store(blocks, kRelaxed);
   t.sample_ns.store(ns, kRelaxed);
   t.block_ps.store(blend(old, ps), kRelaxed);

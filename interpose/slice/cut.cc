@@ -121,12 +121,13 @@ uint64_t within(uint32_t width, uint64_t budget) {  // 0 = no limit
 
 // A launch that does not fill the GPU takes as long as one twice its size, so the time per block of a small
 // pilot says nothing about larger slices, and rounding to rows would keep them small for ever. As long as
-// doubling made blocks cheaper and the budget has room, double.
-uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, uint32_t width) {
-  if (!t.growing.load(kRelaxed) || t.sample_ns.load(kRelaxed) * 4 > slice_ns * 3) return budget;
-  const uint64_t twice = 2 * t.sample_blocks.load(kRelaxed);
-  const uint64_t n = budget > twice ? budget : twice;
-  return within(width, n);
+// doubling made blocks cheaper and the budget has room, double. There is room, too, as long as a slice takes
+// hardly longer than a block: no slice is shorter.
+uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, const Width& width) {
+  const uint64_t sample_ns = t.sample_ns.load(kRelaxed), twice = 2 * t.sample_blocks.load(kRelaxed);
+  const bool room = sample_ns * 4 <= slice_ns * 3 || sample_ns * 8 <= t.block_ns.load(kRelaxed) * 9;
+  if (!t.growing.load(kRelaxed) || !room || budget >= twice) return budget;
+  return within(width.most, budget < width.wave && twice > width.wave ? width.wave : twice);
 }
 
 uint64_t estimate_of(const gate::Timing* sliced, uint64_t block_ps, uint64_t n, uint64_t slice_ns) {
@@ -263,9 +264,9 @@ uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, cons
   // make a slice a whole wave cost hardly anything.
   uint64_t most = n;
   if (block_ns * 1000 > block_ps * most) most = block_ns * 1000 / block_ps;
+  if (t.free_blocks.load(kRelaxed) > most) most = t.free_blocks.load(kRelaxed);
   if (n < width.wave && most * 5 >= width.wave * 4) most = width.wave;
-  if (most > n) return blocks_per_slice(left, 0, 0, most, 0, width.most);
-  return grown(t, n, slice_ns, width.most);
+  return grown(t, most > n ? blocks_per_slice(left, 0, 0, most, 0, width.most) : n, slice_ns, width);
 }
 
 bool allowed(const gate::KernelRecord& kernel) {
