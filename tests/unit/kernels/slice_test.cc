@@ -170,7 +170,8 @@ TEST_P(Variants, AddNoMemoryAndNoLoop) {
     const Flow flow = build_flow(f);
     for (const Node& n : flow.nodes) {
       const std::string name(n.instruction->opcode);
-      if (ptx::print(*n.instruction).find("st.param") != std::string::npos) continue;  // handed on to a function
+      if (ptx::print(*n.instruction).find("st.param") != std::string::npos)
+        continue;  // handed on to a function
       for (const char* plain : {"ld", "mov", "add", "sub", "mul", "mad"})
         if (name == plain || name.starts_with(std::string(plain) + ".")) counts[name] = -1;
       if (counts[name] >= 0) ++counts[name];
