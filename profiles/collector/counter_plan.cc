@@ -16,15 +16,6 @@ constexpr Row kRows[] = {
 #include "profiles/collector/counters.def"
 };
 
-// CUPTI's parameter blocks begin with their size.
-template <class Params>
-Params params(size_t bytes) {
-  Params p{};
-  p.structSize = bytes;
-  return p;
-}
-#define TS_PARAMS(type) params<type##_Params>(type##_Params_STRUCT_SIZE)
-
 base::Error failed(const CuptiApi& api, const char* what, CUptiResult result) {
   return base::error(base::Code::kUnsupported, std::string(what) + ": " + cupti_text(api, result));
 }

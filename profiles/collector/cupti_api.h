@@ -49,6 +49,15 @@ struct CuptiApi {
 #undef TS_MEMBER
 };
 
+// CUPTI's newer calls take a block of parameters that begins with its size.
+template <class Params>
+Params sized(size_t bytes) {
+  Params p{};
+  p.structSize = bytes;
+  return p;
+}
+#define TS_PARAMS(type) sized<type##_Params>(type##_Params_STRUCT_SIZE)
+
 // By soname, where the loader finds it, else in $TESSERA_CUPTI, the usual toolkit and what this was built
 // with. False: `why_not` gets one line with the remedy. The library stays open.
 bool open_cupti(CuptiApi* api, std::string* why_not);

@@ -3,14 +3,6 @@
 namespace tessera::profiles {
 namespace {
 
-template <class Params>
-Params params(size_t bytes) {
-  Params p{};
-  p.structSize = bytes;
-  return p;
-}
-#define TS_PARAMS(type) params<type##_Params>(type##_Params_STRUCT_SIZE)
-
 const char* remedy(CUptiResult result) {
   switch (result) {
     case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
