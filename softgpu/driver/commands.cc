@@ -98,7 +98,8 @@ uint64_t block_order_seed() {
   return seed;
 }
 
-int run_kernel(Context& context, const KernelCommand& kernel, const timing::Report& report_work) {
+int run_kernel(Context& context, const KernelCommand& kernel, faults::KernelFault scripted,
+               const timing::Report& report_work) {
   if (const int code = context.poisoned.load(std::memory_order_acquire)) return code;
   RunningBody running;
   auto fail = [&](int code) {
@@ -106,17 +107,15 @@ int run_kernel(Context& context, const KernelCommand& kernel, const timing::Repo
     context.poisoned.compare_exchange_strong(none, code, std::memory_order_acq_rel);
     return code;
   };
-  if (faults::armed()) {
-    switch (faults::on_kernel()) {
-      case faults::KernelFault::kNone:
-        break;
-      case faults::KernelFault::kFail:
-        return fail(CUDA_ERROR_LAUNCH_FAILED);
-      case faults::KernelFault::kHang:
-        while (!context.cancel.load(std::memory_order_relaxed))  // a flag, nothing is published with it
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return 0;
-    }
+  switch (scripted) {
+    case faults::KernelFault::kNone:
+      break;
+    case faults::KernelFault::kFail:
+      return fail(CUDA_ERROR_LAUNCH_FAILED);
+    case faults::KernelFault::kHang:
+      while (!context.cancel.load(std::memory_order_relaxed))  // a flag, nothing is published with it
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return 0;
   }
   exec::Launch launch;
   launch.grid = kernel.grid;
@@ -243,8 +242,11 @@ struct MakeOp {
     spec.block = kernel.block;
     spec.dynamic_shared_bytes = kernel.dynamic_shared_bytes;
     if (kernel.has_priority) spec.priority = kernel.priority;
-    spec.body = [context = context, kernel = std::move(kernel)](const timing::Report& report_work) {
-      return run_kernel(*context, kernel, report_work);
+    // Counted as submitted, not as run: kernels of several streams start in any order, and one that its
+    // context's end overtakes never does.
+    const auto scripted = faults::armed() ? faults::on_kernel() : faults::KernelFault::kNone;
+    spec.body = [context = context, kernel = std::move(kernel), scripted](const timing::Report& report_work) {
+      return run_kernel(*context, kernel, scripted, report_work);
     };
   }
   void operator()(CopyCommand& copy) {

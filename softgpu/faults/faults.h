@@ -1,9 +1,10 @@
 // Scripted faults, so that error paths can be tested: TESSERA_SOFTGPU_FAULTS, a comma-separated list of
 //   oom@N            the N-th allocation (any kind) answers CUDA_ERROR_OUT_OF_MEMORY
-//   launch@N         the N-th kernel that runs fails with CUDA_ERROR_LAUNCH_FAILED (sticky)
-//   hang@N           the N-th kernel that runs never ends (until its context is destroyed or the process
-//   exits) slow=F           every kernel, copy and fill is modelled F times as long (F >= 1) SYMBOL@N=CODE
-//   the N-th call of SYMBOL answers CODE, nothing is done (cuStreamSynchronize@3=999)
+//   launch@N         the N-th kernel submitted fails with CUDA_ERROR_LAUNCH_FAILED (sticky)
+//   hang@N           the N-th kernel submitted never ends (until its context is destroyed or the process
+//                    exits)
+//   slow=F           every kernel, copy and fill is modelled F times as long (F >= 1)
+//   SYMBOL@N=CODE    the N-th call of SYMBOL answers CODE, nothing is done (cuStreamSynchronize@3=999)
 // N counts from 1; N = * means every one. Read once, at cuInit; a malformed list is reported on standard
 // error and ignored. Called by softgpu/driver from any thread; costs one load when nothing is scripted.
 #pragma once
@@ -19,7 +20,7 @@ bool armed();                     // is there any script?
 int on_call(const char* symbol);  // code to answer, or 0
 bool on_allocation();             // true: fail it
 enum class KernelFault { kNone, kFail, kHang };
-KernelFault on_kernel();  // once per kernel that starts
+KernelFault on_kernel();  // once per kernel submitted; a graph submits each of its kernels at each launch
 double slowness();        // factor on modelled work, >= 1
 
 }  // namespace tessera::softgpu::faults
