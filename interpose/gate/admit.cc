@@ -76,11 +76,11 @@ bool should_narrow(const Call& call, const abi::LeaseLine& lease) {
   return (flags & abi::kLeasePacked) != 0 && (classes == 0 || (classes >> call.resource_class & 1u));
 }
 
-// A minimum share let this call through while a pulse was busy: its hold limit begins anew, because the share
-// bounds the wait. (Else a long kernel's rest would go out whole after max_hold, share or not.)
-bool served_by_share(const Call& call, const Link* link) {
-  return call.held_ns != 0 && (ipc::load(link->lease->flags, kRelaxed) & abi::kLeasePacked) != 0 &&
-         ipc::load(link->lease->width_blocks, kRelaxed) == 0;
+// A piece of the call may go: its hold limit begins anew, because that limit bounds the time without
+// progress. (Were it the whole call's, a long kernel's rest would go out whole although it is being served.)
+void served(Call& call) {
+  call.served_ns += call.held_ns;
+  call.held_ns = 0;
 }
 
 Obstacle look(const Call& call, const Link* link, uint32_t word, uint64_t before, uint64_t estimate,
@@ -269,10 +269,7 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
         g_state.holding.store(0, kRelaxed);
       if (call.waiting_on) [[unlikely]]
         stop_waiting(call);
-      if (served_by_share(call, link)) [[unlikely]] {
-        call.served_ns += call.held_ns;
-        call.held_ns = 0;
-      }
+      served(call);
       return Admission::kReserved;
     }
     release_reserved(link, estimate);

@@ -1,11 +1,11 @@
 // Best-effort client: may this piece of work start now? Decided from shared memory in the caller's thread.
 //
-//   Call call;                                     one per API call of the program: the hold limit counts
-//   over it switch (admit(call, stream, estimate_ns)) {
+//   Call call;                                     one per API call of the program, for all its slices
+//   switch (admit(call, stream, estimate_ns)) {
 //     kReserved:  launch, then settle(call, lane, ...)    in-flight raised by the estimate
 //     kForward:   launch                                  nobody else on the GPU, unmanaged, or pass-through
-//     kExpired:   launch the whole remainder              waited longer than the hold limit; reserved all the
-//     same
+//     kExpired:   launch the whole remainder              nothing of it started for the hold limit; reserved
+//                                                         all the same
 //     kReplan:    make it narrower and ask again          only with `may_narrow`: the lease became a packed
 //     one
 //   }
@@ -30,11 +30,11 @@ struct Call {  // on the stack of the hook
   uint64_t spacing_ns = 0;  // marker spacing of the lease seen
   uint32_t word = 0;        // lease word that allowed it
   bool waited = false;
-  uint64_t held_ns = 0;              // waited for lease or pulse; bounded by the hold limit
-  uint64_t served_ns = 0;            // waited likewise before a minimum share let a slice through
-  uint64_t stuck_ns = 0;             // waited for the window while nothing completed; bounded likewise
-  uint64_t paced_ns = 0;             // waited for the window in all
-  uint64_t queued_ns = 0;            // what UsageLine::queued_ns carries for us
+  uint64_t held_ns = 0;    // waited for lease or pulse since the latest slice; bounded by the hold limit
+  uint64_t served_ns = 0;  // waited likewise before the slices that started
+  uint64_t stuck_ns = 0;   // waited for the window while nothing completed; bounded likewise
+  uint64_t paced_ns = 0;   // waited for the window in all
+  uint64_t queued_ns = 0;  // what UsageLine::queued_ns carries for us
   const Link* waiting_on = nullptr;  // usage line that carries it
   uint32_t notified_word = 0;        // lease word for which the daemon was told that we wait
   bool notified = false;

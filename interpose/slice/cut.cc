@@ -308,7 +308,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   // Slices of one kernel share an entry: their time per block, whatever their size.
   const uint64_t key = gate::timing_key({kernel.hash ^ 0x5ce, 1, original.threads(), original.shared_bytes});
   gate::Timing* sliced = gate::timing_of(key);
-  bool let_go = false;  // `gate` is one for all slices: so is the hold limit
+  bool let_go = false;  // held for too long: what is left goes out whole
   for (uint64_t done = 0; done < total;) {
     const gate::Plan plan = gate::current_plan();
     uint64_t block_ps = sliced ? sliced->block_ps.load(kRelaxed) : 0;

@@ -80,7 +80,7 @@ struct Parameters {  // from TOML [policy]; each bounded and documented in docs/
   uint64_t lease_ns = 1'000'000'000;  // validity of a grant; renewed at half of it while nothing changes
   uint64_t guard_ns = 200'000;        // after a protected client became idle
   uint32_t marker_spacing_ns = 500'000;
-  uint64_t max_hold_ns = 200'000'000;  // total wait of one call; turns are shortened so that all fit into it
+  uint64_t max_hold_ns = 200'000'000;  // wait of one slice; turns are shortened so that all fit into it
   uint64_t idle_grace_ns = 2'000'000;  // a turn is passed on when its holder did nothing for this long
   uint64_t drain_timeout_ns = 1'000'000'000;  // a revoked client that never drains is hung: others proceed
   double slowdown_target =

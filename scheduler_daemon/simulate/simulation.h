@@ -62,7 +62,7 @@ struct RunSpec {  // how the GPU is shared
   // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;
-  bool hold_per_piece = false;  // the hold limit begins anew with every slice; else it is one call's
+  bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
   policy::Parameters parameters;
 };
 

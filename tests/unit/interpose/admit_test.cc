@@ -2,6 +2,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <deque>
+
 #include "tests/unit/interpose/harness.h"
 
 namespace tessera::test {
@@ -16,6 +18,10 @@ class Admit : public Gate {
     Gate::SetUp();
     attach(Role::kBestEffort);
     function = reinterpret_cast<CUfunction>(uintptr_t{0x100000} + 64 * next_function++);
+  }
+  bool granted() {
+    return (ipc::load(region->lease.word, std::memory_order_acquire) & abi::kLeaseStateMask) ==
+           abi::kLeaseGranted;
   }
   uint64_t driver_launches() { return null.calls("cuLaunchKernel"); }
   // A launch in another thread that is expected to wait; joined by the destructor.
@@ -274,14 +280,51 @@ TEST_F(Packed, WhatCanBeCutIsAskedToBecomeNarrow) {
   EXPECT_EQ(waiting(), 0u);
 }
 
-TEST_F(Packed, AMinimumShareRestartsTheHoldLimitSoThatNothingGoesOutWhole) {
-  packed(0, 0, 50);
+// Stands still unless moved: a calibration whose counter counts nothing.
+class StoppedClock {
+ public:
+  StoppedClock() { move(0); }
+  ~StoppedClock() { gate::g_calibration.store(nullptr); }
+  void move(uint64_t ns) {
+    sets_.push_back({0, now_ns_ += ns, 0});  // a reader may still hold any of them
+    gate::g_calibration.store(&sets_.back(), std::memory_order_release);
+  }
+
+ private:
+  uint64_t now_ns_ = base::now_ns();
+  std::deque<gate::Calibration> sets_;
+};
+
+TEST_F(Admit, TheHoldLimitBeginsAnewWithEverySliceThatStarts) {
+  StoppedClock clock;
   gate::Call call;
-  call.held_ns = 40'000'000;  // as if it had waited
-  EXPECT_EQ(gate::admit(call, {}, 1'000), gate::Admission::kReserved);
-  gate::roll_back(call);
+  // Asks for a slice while the lease is a hold; `meanwhile` is done once it waits, and until it has an
+  // answer.
+  const auto ask = [&](auto&& meanwhile) {
+    lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 50);
+    std::atomic<int> answer{-1};
+    std::thread asks([&] { answer = int(gate::admit(call, {}, 1'000)); });
+    EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+    meanwhile();
+    EXPECT_TRUE(eventually([&] {
+      if (!granted()) clock.move(10'000'000);
+      return answer != -1;
+    }));
+    asks.join();
+    if (call.reserved_ns) gate::roll_back(call);
+    return gate::Admission(answer.load());
+  };
+  for (int i = 0; i < 5; i++)
+    EXPECT_EQ(ask([&] {
+                clock.move(40'000'000);
+                lease(abi::kLeaseGranted);
+              }),
+              gate::Admission::kReserved);
   EXPECT_EQ(call.held_ns, 0u);
-  EXPECT_EQ(call.served_ns, 40'000'000u);
+  EXPECT_GT(call.served_ns, 100'000'000u);  // 200, but for moves between two stretches of a wait
+  EXPECT_EQ(region->usage.hold_expired, 0u);
+  EXPECT_EQ(ask([] {}), gate::Admission::kExpired);  // nothing started for as long as the limit
+  EXPECT_EQ(region->usage.hold_expired, 1u);
 }
 
 TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
