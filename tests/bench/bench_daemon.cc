@@ -5,7 +5,9 @@
 //                              granted; N clients ask in turn, the holder has been idle for longer than its
 //                              grace; the daemon is awake (spin_us), the asking client spins, each on a CPU
 //                              of its own
-//   daemon.death_to_grant_*    SIGKILL to the holder of the turn until the waiting client has it
+//   daemon.leave_to_grant_*    the holder of the turn closes its socket until the waiting client has it
+//   daemon.death_to_grant_*    the same from SIGKILL to the holder: the kernel ends it first
+// Argument: only "idle", "ask" or "death".
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -62,19 +64,21 @@ class Cpus {
 
 class Daemon {
  public:
-  explicit Daemon(const Cpus& cpus) {
+  // `awake`: it spins after an event, on a CPU of its own. Else as it is by default.
+  Daemon(const Cpus& cpus, bool awake) {
     char folder[] = "/tmp/tessera-bench-XXXXXX";
     if (mkdtemp(folder) == nullptr) fail("mkdtemp");
     folder_ = folder;
     socket_ = folder_ + "/tesserad.sock";
-    std::ofstream(folder_ + "/c.toml") << "[daemon]\nprofiles = \"off\"\nspin_us = 1000\n[policy]\nname = "
-                                          "\"temporal\"\nidle_grace_us = 100\n";
+    std::ofstream(folder_ + "/c.toml")
+        << "[daemon]\nprofiles = \"off\"\n"
+        << (awake ? "spin_us = 1000\n" : "") << "[policy]\nname = \"temporal\"\nidle_grace_us = 100\n";
     int ready[2];
     if (pipe(ready) != 0) fail("pipe");
     pid_ = fork();
     if (pid_ == 0) {
       dup2(ready[1], 9);
-      cpus.all_but_first();
+      if (awake) cpus.all_but_first();
       const int nowhere = open("/dev/null", O_RDWR);
       dup2(nowhere, 2);
       execl(TS_DAEMON, TS_DAEMON, "--socket", socket_.c_str(), "--config", (folder_ + "/c.toml").c_str(),
@@ -133,10 +137,14 @@ void wait_for_turn(const ipc::Attachment& a) {
   }
 }
 
-void ask(const ipc::Attachment& a) {
+void want(const ipc::Attachment& a) {
   ipc::store(a.usage()->waiting_since_ns, base::now_ns(), std::memory_order_relaxed);
   ipc::store(a.usage()->waiting, 1u, std::memory_order_release);
   if (!ipc::notify(a)) fail("the daemon has gone");
+}
+
+void ask(const ipc::Attachment& a) {
+  want(a);
   wait_for_turn(a);
   ipc::store(a.usage()->waiting, 0u, std::memory_order_release);
 }
@@ -164,57 +172,105 @@ std::vector<double> round_trips_us(const Daemon& daemon, size_t n_clients, int r
   return us;
 }
 
-double death_to_grant_us(const Daemon& daemon) {
+// As a held launch waits: awake for a moment, then asleep on its lease word.
+void sleep_until_turn(const ipc::Attachment& a) {
+  const uint64_t start_ns = base::now_ns();
+  while (!granted(a)) {
+    const uint32_t word = ipc::load(a.lease()->word, std::memory_order_acquire);
+    const uint64_t passed_ns = base::now_ns() - start_ns;
+    if (passed_ns > base::ms(5'000)) fail("a client that waits was not granted a lease");
+    if (passed_ns < base::us(20))
+      base::cpu_relax();
+    else if (!granted(a))
+      base::futex_wait(&a.lease()->word, word, base::ms(1));
+  }
+}
+
+void never_drain(const ipc::Attachment& a) {
+  ipc::store(a.usage()->in_flight_ns, uint64_t(1'000'000), std::memory_order_release);
+}
+
+// From `end` of a holder of the turn until the client that waits for it has it.
+template <class F>
+double until_turn_us(const Daemon& daemon, F&& end) {
+  const ipc::Attachment heir = daemon.on_gpu(0), other = daemon.on_gpu(0);
+  want(heir);
+  usleep(5'000);  // the daemon and the holder are asleep
+  const uint64_t start_ns = base::now_ns();
+  end();
+  sleep_until_turn(heir);
+  return double(base::now_ns() - start_ns) / 1e3;
+}
+
+// The holder's process is killed: the kernel ends it before anybody is told. `mib` of memory take it longer.
+double death_to_turn_us(const Daemon& daemon, size_t mib) {
   int ready[2];
   if (pipe(ready) != 0) fail("pipe");
   const pid_t holder = fork();
   if (holder == 0) {
     const ipc::Attachment a = daemon.on_gpu(0);
-    ipc::store(a.usage()->in_flight_ns, uint64_t(1'000'000), std::memory_order_release);  // never drains
-    (void)!write(ready[1], "x", 1);
+    never_drain(a);
+    std::vector<char> memory(mib << 20, 1);
+    (void)!write(ready[1], memory.data(), 1);
     for (;;) pause();
   }
   char c;
+  close(ready[1]);
   if (read(ready[0], &c, 1) != 1) fail("the client to be killed did not start");
   close(ready[0]);
-  close(ready[1]);
-  const ipc::Attachment heir = daemon.on_gpu(0), other = daemon.on_gpu(0);
-  ipc::store(heir.usage()->waiting_since_ns, base::now_ns(), std::memory_order_relaxed);
-  ipc::store(heir.usage()->waiting, 1u, std::memory_order_release);
-  ipc::notify(heir);
-  usleep(20'000);
-  const uint64_t start_ns = base::now_ns();
-  kill(holder, SIGKILL);
-  wait_for_turn(heir);
-  const double us = double(base::now_ns() - start_ns) / 1e3;
+  const double us = until_turn_us(daemon, [&] { kill(holder, SIGKILL); });
   waitpid(holder, nullptr, 0);
   return us;
 }
 
+// The holder closes its socket: what the daemon itself and the waiting client's wake-up take.
+double leave_to_turn_us(const Daemon& daemon) {
+  ipc::Attachment holder = daemon.on_gpu(0);
+  never_drain(holder);
+  return until_turn_us(daemon, [&] { holder.socket.reset(); });
+}
+
+void add_quantiles(bench::Report& report, const std::string& name, const std::vector<double>& us) {
+  report.add(name + "_p50_us", bench::quantile(us, 0.5));
+  report.add(name + "_p99_us", bench::quantile(us, 0.99));
+  report.add(name + "_max_us", bench::quantile(us, 1.0));
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const std::string only = argc > 1 ? argv[1] : "";
+  const auto wanted = [&](const char* part) { return only.empty() || only == part; };
   const Cpus cpus;
-  const Daemon daemon(cpus);
   bench::Report report;
-  report.add("daemon.idle_wakeups_per_s", daemon.wakeups_per_s(2));
-  {
+  if (wanted("idle")) {
+    const Daemon daemon(cpus, false);
+    report.add("daemon.idle_wakeups_per_s", daemon.wakeups_per_s(2));
     std::vector<ipc::Attachment> idle;
     for (int i = 0; i < 8; i++) idle.push_back(daemon.on_gpu(i == 0 ? 5 : 0));
     report.add("daemon.idle_clients_wakeups_per_s", daemon.wakeups_per_s(4));
   }
-  cpus.only_first();
-  for (const size_t n : {1, 8, 64}) {
-    const std::vector<double> us = round_trips_us(daemon, n, 3'000);
-    const std::string name = "lease.ask_" + std::to_string(n) + (n == 1 ? "_client" : "_clients");
-    report.add(name + "_p50_us", bench::quantile(us, 0.5));
-    report.add(name + "_p99_us", bench::quantile(us, 0.99));
+  if (wanted("ask")) {
+    const Daemon daemon(cpus, true);
+    cpus.only_first();
+    for (const size_t n : {1, 8, 64}) {
+      const std::vector<double> us = round_trips_us(daemon, n, 3'000);
+      const std::string name = "lease.ask_" + std::to_string(n) + (n == 1 ? "_client" : "_clients");
+      report.add(name + "_p50_us", bench::quantile(us, 0.5));
+      report.add(name + "_p99_us", bench::quantile(us, 0.99));
+    }
+    cpus.all();
   }
-  cpus.all();
-  std::vector<double> deaths;
-  for (int i = 0; i < 50; i++) deaths.push_back(death_to_grant_us(daemon));
-  report.add("daemon.death_to_grant_p50_us", bench::quantile(deaths, 0.5));
-  report.add("daemon.death_to_grant_max_us", bench::quantile(deaths, 1.0));
+  if (wanted("death")) {
+    const Daemon daemon(cpus, false);
+    std::vector<double> left, killed, large;
+    for (int i = 0; i < 200; i++) left.push_back(leave_to_turn_us(daemon));
+    for (int i = 0; i < 200; i++) killed.push_back(death_to_turn_us(daemon, 1));
+    for (int i = 0; i < 5; i++) large.push_back(death_to_turn_us(daemon, 1024));
+    add_quantiles(report, "daemon.leave_to_grant", left);
+    add_quantiles(report, "daemon.death_to_grant", killed);
+    report.add("daemon.death_with_1_gib_to_grant_p50_us", bench::quantile(large, 0.5));
+  }
   report.print();
   return 0;
 }
