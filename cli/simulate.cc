@@ -45,7 +45,7 @@ int simulate(const SimulateOptions& options) {
   }
   if (options.bound) {
     const simulate::Bound b =
-        simulate::bound(scenario, {0.01, 0.03, 0.05, 0.08, 0.2},
+        simulate::bound(scenario, {0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08},
                         options.seeds != 0 ? options.seeds : scenario.seeds, options.first_seed);
     std::printf("%s", simulate::bound_text(scenario, b).c_str());
     return 0;

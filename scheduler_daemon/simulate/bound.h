@@ -1,12 +1,12 @@
-// What no scheduler of this model can exceed: best-effort share under a clairvoyant, fluid one that knows
-// every arrival, cuts work anywhere, loses no time to guards, wake-ups, markers or running blocks, and always
-// packs the classes that disturb each other least. What is left are the GPU's time, contention, and the cold
-// start of a program that finds the GPU used by another (GpuSpec::refill_ns).
+// What no scheduler of this model can exceed: best-effort share under one that knows every arrival, cuts
+// kernels into runs of blocks anywhere, loses nothing to guards, wake-ups, markers, running blocks and cold
+// caches, runs as wide as it likes beside the protected client, and always meets the class that it disturbs
+// least. What is left are the GPU's time and contention. Every one of these can only raise the share, so
+// packing cannot get above the bound either (docs/simulator.md has the argument).
 //
-// A request may be lengthened until it takes (1 + allowed) times the p99 alone; one in a hundred may be
-// lengthened at will. That allowance buys packed work at 1 / contention, and pays for cold starts. Latency
-// from the start of service, as on the grid: with queueing the allowance would be smaller, so the bound still
-// holds. Pure; called by the report's thread.
+// A request may be lengthened until it takes (1 + allowed) times the p99 alone; those that p99 does not see
+// may be overrun at will while they last. Latency counts from the start of service, as on the grid: with
+// queueing the allowance would be smaller, so the bound still holds. Pure; called by the report's thread.
 #pragma once
 
 #include <string>
@@ -19,15 +19,16 @@ namespace tessera::simulate {
 struct BoundRow {  // one cell with one protected and one best-effort client
   size_t cell = 0;
   double busy_share = 0;          // of the time, the protected client alone
-  double contention = 0;          // of the pair of classes that disturbs least, per whole GPU packed
   std::vector<double> be_shares;  // one per allowance, mean over seeds
 };
 
 struct Bound {
-  std::vector<double> allowed;  // p99 over alone, less 1
+  std::vector<double> allowed;  // p99 over alone, less 1; increasing
   std::vector<BoundRow> rows;
   std::vector<double> mean_be_shares;  // over the rows, the same allowance in each
-  size_t n_skipped = 0;                // cells of another shape
+  // The same where `allowed` is the mean over the cells, spent where it buys most, each cell within the last.
+  std::vector<double> best_split_be_shares;
+  size_t n_skipped = 0;  // cells of another shape
 };
 
 Bound bound(const Scenario& scenario, const std::vector<double>& allowed, uint32_t seeds,
