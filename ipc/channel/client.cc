@@ -115,11 +115,11 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
 base::Result<Mapping> map_pulse(base::ScopedFd fd, int seals, Access access) {
   base::Status checked = check_memfd(fd.get(), seals, abi::kPulseBytes);
   if (!checked.ok()) return checked.error();
-  base::Result<Mapping> mapped = map_shared(fd.get(), abi::kPulseBytes, access);
-  if (!mapped.ok()) return mapped;
-  base::Status header = check_pulse_header(*mapped->as<abi::PulsePage>());
-  if (!header.ok()) return header.error();
-  return mapped;
+  return map_shared(fd.get(), abi::kPulseBytes, access);
+}
+
+bool is_pulse(const Mapping& page) {
+  return check_pulse_header(*page.as<abi::PulsePage>()).ok();
 }
 
 }  // namespace
@@ -162,6 +162,7 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   if (a.priority > 0) {
     base::Result<Mapping> page = map_pulse(std::move(packet.fds[2]), kPulseOwnerSeals, Access::kReadWrite);
     if (!page.ok()) return page.error();
+    if (!is_pulse(*page)) return error(Code::kInvalid, "received a page that is no pulse page");
     a.pulse_page = std::move(*page);
   }
   a.socket_identity = identity_of(a.socket.get());
@@ -239,8 +240,8 @@ PeerEvent next_event(const Attachment& a) {
     event.kind = PeerEvent::Kind::kLost;
     return event;
   }
-  for (int skipped = 0; skipped < 16;
-       ++skipped) {  // bounded: a flood of unknown messages waits for the next call
+  for (int skipped = 0;; ++skipped) {
+    if (skipped == 16) return event;  // bounded: a flood of unknown messages waits for the next call
     Packet packet;
     Receive got = receive_packet(a.socket.get(), kMaxPacketFds, &packet);
     if (got == Receive::kNothing) return event;
@@ -251,6 +252,7 @@ PeerEvent next_event(const Attachment& a) {
       std::memcpy(&m, packet.data, std::min(packet.bytes, sizeof m));
       base::Result<Mapping> page = map_pulse(std::move(packet.fds[0]), kPulseSharedSeals, Access::kReadOnly);
       if (!page.ok()) break;
+      if (!is_pulse(*page)) continue;  // what stands in it is the peer's doing: who scribbles is not watched
       event.kind = PeerEvent::Kind::kPeerPulse;
       event.client_id = m.client_id;
       event.priority = m.priority;
@@ -264,7 +266,7 @@ PeerEvent next_event(const Attachment& a) {
       if (packet.n_fds == 1) {
         base::Result<Mapping> page =
             map_pulse(std::move(packet.fds[0]), kPulseOwnerSeals, Access::kReadWrite);
-        if (!page.ok()) break;
+        if (!page.ok() || !is_pulse(*page)) break;
         event.page = std::move(*page);
       }
       event.kind = PeerEvent::Kind::kPriority;

@@ -1,5 +1,6 @@
 #include "daemon_process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -118,6 +119,42 @@ bool DaemonTest::counts(const char* name, uint64_t at_least) {
 
 uint32_t lease_state(const ipc::Attachment& a) {
   return ipc::lease_state(*a.lease(), ipc::lease_snapshot(*a.lease()).word, base::now_ns());
+}
+
+size_t open_descriptors(pid_t pid) {
+  size_t n = 0;
+  DIR* folder = opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
+  while (folder != nullptr && readdir(folder) != nullptr) ++n;
+  if (folder != nullptr) closedir(folder);
+  return n;
+}
+
+uint64_t resident_kib(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+  for (std::string key; in >> key;)
+    if (uint64_t n = 0; key == "VmRSS:" && in >> n) return n;
+  return 0;
+}
+
+void Worker::step() {
+  constexpr auto seq_cst = std::memory_order_seq_cst;
+  uint32_t word = ipc::load(a.lease()->word, std::memory_order_acquire);
+  bool may_run = ipc::lease_state(*a.lease(), word, base::now_ns()) != ipc::abi::kLeaseHold;
+  if (may_run && !working) {
+    ipc::store(a.usage()->in_flight_ns, uint64_t(500'000), seq_cst);
+    ipc::store(a.usage()->waiting, 0u, seq_cst);
+    working = true;
+    ++turns;
+  } else if (!may_run && working) {
+    ipc::store(a.usage()->in_flight_ns, uint64_t(0), seq_cst);
+    ipc::store(a.usage()->drained_word, word, seq_cst);
+    ipc::store(a.usage()->waiting, 1u, seq_cst);
+    working = false;
+    ipc::notify(a);
+  } else if (!may_run && ipc::load(a.usage()->waiting, seq_cst) == 0) {
+    ipc::store(a.usage()->waiting, 1u, seq_cst);
+    ipc::notify(a);
+  }
 }
 
 ipc::PeerEvent await_event(const ipc::Attachment& a, int limit_ms) {

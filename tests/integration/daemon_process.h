@@ -54,6 +54,19 @@ class DaemonTest : public ::testing::Test {
 };
 
 uint32_t lease_state(const ipc::Attachment& a);
+size_t open_descriptors(pid_t pid);
+uint64_t resident_kib(pid_t pid);
+
+// A best-effort client that always wants the GPU, as the gate plays it: in flight while granted, drained when
+// held.
+struct Worker {
+  ipc::Attachment a;
+  uint64_t turns = 0;
+  bool working = false;
+
+  void step();
+};
+
 // The next event that is not kNothing.
 ipc::PeerEvent await_event(const ipc::Attachment& a, int limit_ms = 10'000);
 

@@ -1,5 +1,4 @@
 // Many clients, many that come and go, and daemons that follow one another.
-#include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -32,19 +31,6 @@ class ScaleTest : public DaemonTest {
   void start_with(const std::string& text) {
     std::ofstream(folder_ + "/c.toml") << text;
     start({"--config", folder_ + "/c.toml", "--log-level", "warn"});
-  }
-  size_t daemon_descriptors() const {
-    size_t n = 0;
-    DIR* folder = opendir(("/proc/" + std::to_string(daemon_->pid()) + "/fd").c_str());
-    while (folder != nullptr && readdir(folder) != nullptr) ++n;
-    if (folder != nullptr) closedir(folder);
-    return n;
-  }
-  uint64_t daemon_kib(const std::string& what) const {
-    std::ifstream in("/proc/" + std::to_string(daemon_->pid()) + "/status");
-    for (std::string key; in >> key;)
-      if (uint64_t n = 0; key == what && in >> n) return n;
-    return 0;
   }
 };
 
@@ -96,11 +82,11 @@ TEST_F(ScaleTest, AThousandConnectionsLeaveNothingBehind) {
     EXPECT_TRUE(counts("detached", attached));
   };
   come_and_go(200);  // what is allocated once has been
-  const size_t descriptors = daemon_descriptors();
-  const uint64_t kib = daemon_kib("VmRSS:");
+  const size_t descriptors = open_descriptors(daemon_->pid());
+  const uint64_t kib = resident_kib(daemon_->pid());
   come_and_go(1000);
-  EXPECT_LE(daemon_descriptors(), descriptors);
-  EXPECT_LE(daemon_kib("VmRSS:"), kib + 512);
+  EXPECT_LE(open_descriptors(daemon_->pid()), descriptors);
+  EXPECT_LE(resident_kib(daemon_->pid()), kib + 512);
   const auto s = stats();
   EXPECT_TRUE(s["clients"].empty());
   EXPECT_TRUE(s["gpus"].empty());

@@ -13,34 +13,6 @@ namespace {
 using namespace ipc::abi;  // NOLINT: lease states
 constexpr auto seq_cst = std::memory_order_seq_cst;
 
-// A best-effort client that always wants the GPU, as the gate plays it: in flight while granted, drained when
-// held.
-struct Worker {
-  ipc::Attachment a;
-  uint64_t turns = 0;
-  bool working = false;
-
-  void step() {
-    uint32_t word = ipc::load(a.lease()->word, std::memory_order_acquire);
-    bool may_run = ipc::lease_state(*a.lease(), word, base::now_ns()) != kLeaseHold;
-    if (may_run && !working) {
-      ipc::store(a.usage()->in_flight_ns, uint64_t(500'000), seq_cst);
-      ipc::store(a.usage()->waiting, 0u, seq_cst);
-      working = true;
-      ++turns;
-    } else if (!may_run && working) {
-      ipc::store(a.usage()->in_flight_ns, uint64_t(0), seq_cst);
-      ipc::store(a.usage()->drained_word, word, seq_cst);
-      ipc::store(a.usage()->waiting, 1u, seq_cst);
-      working = false;
-      ipc::notify(a);
-    } else if (!may_run && ipc::load(a.usage()->waiting, seq_cst) == 0) {
-      ipc::store(a.usage()->waiting, 1u, seq_cst);
-      ipc::notify(a);
-    }
-  }
-};
-
 TEST_F(DaemonTest, TwoBestEffortClientsTakeTurnsAndNeverWorkAtOnce) {
   start();
   Worker a{on_gpu(0)}, b{on_gpu(0)};
