@@ -105,8 +105,11 @@ TEST_F(DaemonTest, AKilledClientIsGoneAlthoughItsForkedChildHoldsTheSocket) {
   waitpid(service, nullptr, 0);
 }
 
+// Nothing but the death can pass this turn on: neither its length, nor a drain, nor the lease's end.
 TEST_F(DaemonTest, AClientKilledHoldingTheTurnPassesItOn) {
-  start();
+  std::ofstream(folder_ + "/c.toml") << "[policy]\nquantum_us = 10000000\nmax_hold_ms = 60000\n"
+                                        "drain_timeout_ms = 60000\nlease_ms = 60000\n";
+  start({"--config", folder_ + "/c.toml"});
   pid_t holder = in_child([&] {
     auto* a = new ipc::Attachment(on_gpu(0));
     a->usage()->in_flight_ns = 1'000'000;  // and it will never drain
@@ -116,8 +119,12 @@ TEST_F(DaemonTest, AClientKilledHoldingTheTurnPassesItOn) {
   auto c = on_gpu(0);
   b.usage()->waiting = 1;
   ipc::notify(b);
+  ASSERT_TRUE(counts("notifications", 1));
+  EXPECT_EQ(lease_state(b), uint32_t(kLeaseHold));
   kill(holder, SIGKILL);
   EXPECT_TRUE(eventually([&] { return lease_state(b) == kLeaseGranted; }));
+  EXPECT_EQ(lease_state(c), uint32_t(kLeaseHold));  // did not wait for it
+  EXPECT_EQ(counter("revocations"), 0u);
   waitpid(holder, nullptr, 0);
 }
 
