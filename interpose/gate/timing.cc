@@ -95,8 +95,10 @@ void learn(Sample& s, uint64_t ns) {
   if (blocks <= s.wave && ns * 8 <= block_ns * 9 && blocks > t.free_blocks.load(kRelaxed))
     t.free_blocks.store(blocks, kRelaxed);
   if (old != 0 && ps >= old && says_little(t, blocks, ns, s.wave)) return;
-  t.growing.store(first || ps * 10 < old * 9,
-                  kRelaxed);  // first: what was learnt before may be of small slices
+  // The first: what was learnt before may be of small slices. One of the same size tells nothing of another;
+  // several pilots are in flight before any was measured.
+  if (first || blocks != t.sample_blocks.load(kRelaxed))
+    t.growing.store(first || ps * 10 < old * 9, kRelaxed);
   t.sample_blocks.store(blocks, kRelaxed);
   t.sample_ns.store(ns, kRelaxed);
   t.block_ps.store(blend(old, ps), kRelaxed);

@@ -149,6 +149,31 @@ TEST_F(Signals, LessThanAWaveSaysHowLongBlocksLastAndNothingElse) {
   EXPECT_GT(t.block_ns, 750'000u);
 }
 
+// More pilots than one are in flight before the first is measured: the others are no reason not to double.
+TEST_F(Signals, PilotsOfOneSizeDoNotEndTheGrowth) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted, 1'000'000'000);
+  static std::atomic<float> g_ms{0.75f};
+  driver_api::mutable_real_for_tests().cuEventElapsedTime_v2 = [](float* ms, CUevent, CUevent) {
+    *ms = g_ms;
+    return CUDA_SUCCESS;
+  };
+  gate::Timing& t = *gate::timing_of(0xbeef);
+  auto sample = [&](uint64_t blocks, float ms) {
+    g_ms = ms;
+    gate::sample_end(gate::sample_begin(&t, {}, 1), {}, blocks, 64, CUDA_SUCCESS);
+    gate::harvest_samples();
+  };
+  sample(8, 0.75f);
+  sample(8, 0.74f);
+  EXPECT_EQ(t.growing, 1u);
+  sample(16, 0.75f);  // twice as much in the same time: there is more to gain
+  EXPECT_EQ(t.growing, 1u);
+  sample(32, 1.5f);  // nothing gained
+  sample(32, 1.4f);
+  EXPECT_EQ(t.growing, 0u);
+}
+
 TEST_F(Signals, ProbesAreHalfASliceAndWholeWaves) {
   gate::Timing t{};
   EXPECT_EQ(gate::probe_size(&t, 800, 100), 800u);  // nothing measured yet
