@@ -1,5 +1,5 @@
-// What tesserad itself costs and how soon it answers: a real daemon, clients that speak the protocol without
-// a driver.
+// What tesserad itself costs and how soon it answers, what failures cost: a real daemon, clients that speak
+// the protocol without a driver, programs under the preload library on the null driver.
 //   daemon.idle_*              voluntary context switches of the daemon per second while nothing happens
 //   lease.ask_N_clients_*      a client without the turn asks (waiting, eventfd) until its lease word says
 //                              granted; N clients ask in turn, the holder has been idle for longer than its
@@ -7,10 +7,16 @@
 //                              of its own
 //   daemon.leave_to_grant_*    the holder of the turn closes its socket until the waiting client has it
 //   daemon.death_to_grant_*    the same from SIGKILL to the holder: the kernel ends it first
-// Argument: only "idle", "ask" or "death".
+//   daemon.loss_to_launch_*    SIGKILL to the daemon until a held launch of a program has proceeded
+//   daemon.restart_to_managed_* start of the next daemon until both programs are managed again
+//   daemon.hung_holder_to_grant_ms  a holder that never drains: until the client that waits has the turn
+//   daemon.reload_*            `tessera reload`, eight clients
+// Argument: only "idle", "ask", "death" or "failure".
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +26,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/units.h"
+#include "driver_api/cuda.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/lease.h"
@@ -64,21 +71,22 @@ class Cpus {
 
 class Daemon {
  public:
-  // `awake`: it spins after an event, on a CPU of its own. Else as it is by default.
-  Daemon(const Cpus& cpus, bool awake) {
+  // With `cpus` it has CPUs of its own; else it is as by default.
+  explicit Daemon(const std::string& options, const Cpus* cpus = nullptr) : cpus_(cpus) {
     char folder[] = "/tmp/tessera-bench-XXXXXX";
     if (mkdtemp(folder) == nullptr) fail("mkdtemp");
     folder_ = folder;
     socket_ = folder_ + "/tesserad.sock";
-    std::ofstream(folder_ + "/c.toml")
-        << "[daemon]\nprofiles = \"off\"\n"
-        << (awake ? "spin_us = 1000\n" : "") << "[policy]\nname = \"temporal\"\nidle_grace_us = 100\n";
+    std::ofstream(folder_ + "/c.toml") << "[daemon]\nprofiles = \"off\"\n" << options;
+    start();
+  }
+  void start() {
     int ready[2];
     if (pipe(ready) != 0) fail("pipe");
     pid_ = fork();
     if (pid_ == 0) {
       dup2(ready[1], 9);
-      if (awake) cpus.all_but_first();
+      if (cpus_) cpus_->all_but_first();
       const int nowhere = open("/dev/null", O_RDWR);
       dup2(nowhere, 2);
       execl(TS_DAEMON, TS_DAEMON, "--socket", socket_.c_str(), "--config", (folder_ + "/c.toml").c_str(),
@@ -90,9 +98,12 @@ class Daemon {
     if (read(ready[0], &line, 1) != 1) fail("tesserad does not start");
     close(ready[0]);
   }
-  ~Daemon() {
-    kill(pid_, SIGTERM);
+  void end(int signal) {
+    kill(pid_, signal);
     waitpid(pid_, nullptr, 0);
+  }
+  ~Daemon() {
+    end(SIGTERM);
     (void)!system(("rm -rf " + folder_).c_str());
   }
 
@@ -103,6 +114,8 @@ class Daemon {
     if (!ipc::announce_device(*a, uuid, 100, false).ok()) fail("no device announced");
     return std::move(*a);
   }
+
+  const std::string& socket() const { return socket_; }
 
   double wakeups_per_s(unsigned seconds) const {
     usleep(300'000);  // what came before has settled, the daemon's spinning has ended
@@ -120,6 +133,7 @@ class Daemon {
     fail("no voluntary_ctxt_switches in /proc");
   }
 
+  const Cpus* cpus_;
   pid_t pid_ = -1;
   std::string folder_, socket_;
 };
@@ -236,22 +250,142 @@ void add_quantiles(bench::Report& report, const std::string& name, const std::ve
   report.add(name + "_max_us", bench::quantile(us, 1.0));
 }
 
+// ---- programs under the preload library, on the null driver
+
+struct Launches {  // shared with the program
+  uint64_t last_ns;
+};
+
+// Launches every 0.2 ms for ever, and says when the latest one was.
+int launch_for_ever(const char* memory) {
+  auto* out = static_cast<Launches*>(
+      mmap(nullptr, sizeof(Launches), PROT_READ | PROT_WRITE, MAP_SHARED, atoi(memory), 0));
+  void* driver = dlopen(TS_SHIM, RTLD_NOW);
+  if (out == MAP_FAILED || driver == nullptr) return 1;
+  const auto init = reinterpret_cast<decltype(&cuInit)>(dlsym(driver, "cuInit"));
+  const auto retain =
+      reinterpret_cast<decltype(&cuDevicePrimaryCtxRetain)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
+  const auto set = reinterpret_cast<decltype(&cuCtxSetCurrent)>(dlsym(driver, "cuCtxSetCurrent"));
+  const auto launch = reinterpret_cast<decltype(&cuLaunchKernel)>(dlsym(driver, "cuLaunchKernel"));
+  CUcontext context = nullptr;
+  if (init(0) != CUDA_SUCCESS || retain(&context, 0) != CUDA_SUCCESS) return 1;
+  set(context);
+  const auto function = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
+  for (;;) {
+    launch(function, 64, 1, 1, 128, 1, 1, 0, nullptr, nullptr, nullptr);
+    ipc::store(out->last_ns, base::now_ns(), std::memory_order_release);
+    usleep(200);
+  }
+}
+
+class Program {
+ public:
+  explicit Program(const Daemon& daemon) : memory_(memfd_create("bench", 0)) {
+    if (ftruncate(memory_, sizeof(Launches)) != 0) fail("ftruncate");
+    launches_ = static_cast<Launches*>(
+        mmap(nullptr, sizeof(Launches), PROT_READ | PROT_WRITE, MAP_SHARED, memory_, 0));
+    pid_ = fork();
+    if (pid_ != 0) return;
+    setenv("TESSERA_DRIVER", TS_NULL_DRIVER, 1);
+    setenv("TESSERA_SOCKET", daemon.socket().c_str(), 1);
+    setenv("TESSERA_PRIORITY", "best-effort", 1);
+    execl("/proc/self/exe", "bench_daemon", "--launch", std::to_string(memory_).c_str(), nullptr);
+    _exit(127);
+  }
+  ~Program() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    munmap(launches_, sizeof(Launches));
+    close(memory_);
+  }
+  uint64_t last_ns() const { return ipc::load(launches_->last_ns, std::memory_order_acquire); }
+  bool held() const { return last_ns() != 0 && base::now_ns() - last_ns() > base::ms(30); }
+
+ private:
+  int memory_;
+  Launches* launches_ = nullptr;
+  pid_t pid_ = -1;
+};
+
+template <class F>
+void until(const char* what, F&& condition) {
+  for (int i = 0; !condition(); i++) {
+    if (i > 20'000) fail(std::string("never: ") + what);
+    usleep(500);
+  }
+}
+
+// One of two programs holds the turn, the other one's launch is held: what the daemon's death costs it, and
+// when both are managed again once another daemon is there.
+void loss_of_the_daemon(bench::Report& report) {
+  Daemon daemon("[policy]\nname = \"temporal\"\nquantum_us = 10000000\nmax_hold_ms = 60000\n");
+  const Program one(daemon), two(daemon);
+  const auto one_is_held = [&] { return one.held() != two.held(); };
+  std::vector<double> proceeds_ms, again_ms;
+  until("a launch is held", one_is_held);
+  for (int i = 0; i < 20; i++) {
+    const Program& held = one.held() ? one : two;
+    usleep(useconds_t(i) * 2'500);  // the library looks every 50 ms at first, then every 10
+    const uint64_t killed_ns = base::now_ns();
+    daemon.end(SIGKILL);
+    until("the held launch proceeds", [&] { return held.last_ns() > killed_ns; });
+    // The first launch that went through: it launches every 0.2 ms, which is how exact this is.
+    proceeds_ms.push_back(double(held.last_ns() - killed_ns) / 1e6);
+    usleep(100'000);
+    const uint64_t started_ns = base::now_ns();
+    daemon.start();
+    until("a launch is held again", one_is_held);
+    again_ms.push_back(double(base::now_ns() - started_ns) / 1e6 - 30);
+  }
+  report.add("daemon.loss_to_launch_p50_ms", bench::quantile(proceeds_ms, 0.5));
+  report.add("daemon.loss_to_launch_max_ms", bench::quantile(proceeds_ms, 1.0));
+  report.add("daemon.restart_to_managed_p50_ms", bench::quantile(again_ms, 0.5));
+  report.add("daemon.restart_to_managed_max_ms", bench::quantile(again_ms, 1.0));
+}
+
+// A holder that neither drains nor dies; then `tessera reload` with eight clients.
+void hang_and_reload(bench::Report& report) {
+  const Daemon daemon("");
+  std::vector<double> hung_ms, reload_us;
+  for (int i = 0; i < 3; i++) {
+    const ipc::Attachment holder = daemon.on_gpu(0), heir = daemon.on_gpu(0);
+    never_drain(holder);
+    const uint64_t start_ns = base::now_ns();
+    want(heir);
+    sleep_until_turn(heir);
+    hung_ms.push_back(double(base::now_ns() - start_ns) / 1e6);
+  }
+  std::vector<ipc::Attachment> clients;
+  for (int i = 0; i < 8; i++) clients.push_back(daemon.on_gpu(0));
+  for (int i = 0; i < 100; i++) {
+    abi::Control request{};
+    request.action = abi::kControlReload;
+    const uint64_t start_ns = base::now_ns();
+    if (!ipc::control(ipc::control_socket_path(daemon.socket()), request).ok()) fail("no reload");
+    reload_us.push_back(double(base::now_ns() - start_ns) / 1e3);
+  }
+  report.add("daemon.hung_holder_to_grant_ms", bench::quantile(hung_ms, 0.5));
+  add_quantiles(report, "daemon.reload", reload_us);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--launch") return launch_for_ever(argv[2]);
   const std::string only = argc > 1 ? argv[1] : "";
   const auto wanted = [&](const char* part) { return only.empty() || only == part; };
   const Cpus cpus;
+  const std::string quick = "[policy]\nname = \"temporal\"\nidle_grace_us = 100\n";
   bench::Report report;
   if (wanted("idle")) {
-    const Daemon daemon(cpus, false);
+    const Daemon daemon(quick);
     report.add("daemon.idle_wakeups_per_s", daemon.wakeups_per_s(2));
     std::vector<ipc::Attachment> idle;
     for (int i = 0; i < 8; i++) idle.push_back(daemon.on_gpu(i == 0 ? 5 : 0));
     report.add("daemon.idle_clients_wakeups_per_s", daemon.wakeups_per_s(4));
   }
   if (wanted("ask")) {
-    const Daemon daemon(cpus, true);
+    const Daemon daemon("spin_us = 1000\n" + quick, &cpus);
     cpus.only_first();
     for (const size_t n : {1, 8, 64}) {
       const std::vector<double> us = round_trips_us(daemon, n, 3'000);
@@ -262,7 +396,7 @@ int main(int argc, char** argv) {
     cpus.all();
   }
   if (wanted("death")) {
-    const Daemon daemon(cpus, false);
+    const Daemon daemon(quick);
     std::vector<double> left, killed, large;
     for (int i = 0; i < 200; i++) left.push_back(leave_to_turn_us(daemon));
     for (int i = 0; i < 200; i++) killed.push_back(death_to_turn_us(daemon, 1));
@@ -270,6 +404,10 @@ int main(int argc, char** argv) {
     add_quantiles(report, "daemon.leave_to_grant", left);
     add_quantiles(report, "daemon.death_to_grant", killed);
     report.add("daemon.death_with_1_gib_to_grant_p50_us", bench::quantile(large, 0.5));
+  }
+  if (wanted("failure")) {
+    loss_of_the_daemon(report);
+    hang_and_reload(report);
   }
   report.print();
   return 0;
