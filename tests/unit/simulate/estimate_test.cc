@@ -6,7 +6,6 @@
 #include "base/units.h"
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
-#include "scheduler_daemon/policy/estimate/kernel_time.h"
 #include "scheduler_daemon/policy/estimate/switch_cost.h"
 #include "scheduler_daemon/policy/slots.h"
 #include "scheduler_daemon/simulate/random.h"
@@ -62,37 +61,6 @@ TEST(GapModel, WaitsForHabitualGapsOnly) {
   EXPECT_EQ(few.wait_ns(us(500), us(1500)), 0u);
   EXPECT_EQ(tokens.wait_ns(us(500), us(100)), 0u);  // longer than anybody may wait
   EXPECT_NEAR(tokens.share_shorter(ms(1)), 0.9, 0.01);
-}
-
-TEST(KernelTimes, FirstLaunchesAndOutliersDoNotCount) {
-  KernelTimes t;
-  t.add(7, ms(80));  // loads the module
-  EXPECT_EQ(t.quantile_ns(7, 0.5), 0u);
-  for (int i = 0; i < 40; ++i) t.add(7, i % 10 == 5 ? ms(5) : us(100));
-  EXPECT_NEAR(double(t.quantile_ns(7, 0.5)), double(us(100)), double(us(12)));
-  EXPECT_GT(t.quantile_ns(7, 0.97), ms(1));
-  EXPECT_EQ(t.quantile_ns(8, 0.5), 0u);
-}
-
-TEST(KernelTimes, AClockRampReachesKeysThatAreNotSeen) {
-  KernelTimes t;
-  for (int round = 0; round < 20; ++round)
-    for (uint64_t key = 1; key <= 10; ++key) t.add(key, us(100) * key);
-  for (int i = 0; i < 300; ++i)
-    for (uint64_t key = 2; key <= 10; ++key) t.add(key, us(140) * key);  // the clock fell to 0.7
-  EXPECT_NEAR(t.clock_ratio(), 1.4, 0.15);
-  EXPECT_NEAR(double(t.quantile_ns(1, 0.5)), double(us(140)), double(us(25)));
-  EXPECT_NEAR(double(t.quantile_ns(5, 0.5)), double(us(700)), double(us(100)));
-}
-
-TEST(KernelTimes, IsBounded) {
-  KernelTimes t;
-  for (uint64_t key = 0; key < 3000; ++key) {
-    t.add(1, us(10));
-    t.add(1000 + key, us(10));
-  }
-  EXPECT_LE(t.size(), KernelTimes::kMaxKeys);
-  EXPECT_NE(t.quantile_ns(1, 0.5), 0u);  // in use: kept
 }
 
 TEST(SwitchCost, IsTheMedianOfWhatTurnsLose) {
