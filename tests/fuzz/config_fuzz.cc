@@ -1,22 +1,10 @@
 // Any text as tesserad's configuration: no crash, every mistake has its place, and what is accepted keeps the
 // bounds that the rest of the daemon relies on.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "scheduler_daemon/config/config.h"
-
-namespace {
-
-void check(bool fine, const char* what) {
-  if (fine) return;
-  std::fprintf(stderr, "not so: %s\n", what);
-  std::abort();
-}
-#define CHECK(condition) check(condition, #condition)
-
-}  // namespace
+#include "tests/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -18,18 +16,12 @@
 #include "ipc/channel/map.h"
 #include "ipc/channel/pulse.h"
 #include "scheduler_daemon/core/core.h"
+#include "tests/fuzz/check.h"
 
 namespace {
 
 using namespace tessera;
 namespace abi = ipc::abi;
-
-void check(bool fine, const char* what) {
-  if (fine) return;
-  std::fprintf(stderr, "not so: %s\n", what);
-  std::abort();
-}
-#define CHECK(condition) check(condition, #condition)
 
 struct Peers : core::Peers {  // keeps the descriptors of each welcome
   std::map<core::Connection, std::vector<base::ScopedFd>> welcomes;

@@ -10,25 +10,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 
 #include "base/units.h"
 #include "scheduler_daemon/transport/control.h"
+#include "tests/fuzz/check.h"
 
 namespace {
 
 using namespace tessera;
 namespace abi = ipc::abi;
-
-void check(bool fine, const char* what) {
-  if (fine) return;
-  std::fprintf(stderr, "not so: %s\n", what);
-  std::abort();
-}
-#define CHECK(condition) check(condition, #condition)
 
 struct Peers : core::Peers {
   std::set<core::Connection> open, deaf;  // deaf: does not read
