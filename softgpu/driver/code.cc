@@ -198,6 +198,11 @@ CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
   return CUDA_SUCCESS;
 }
 
+bool loads_lazily() {
+  const char* wanted = std::getenv("CUDA_MODULE_LOADING");
+  return !wanted || std::strcmp(wanted, "EAGER") != 0;
+}
+
 CUresult find_function(const std::shared_ptr<Module>& module, const std::string& name,
                        std::shared_ptr<Function>* found) {
   std::lock_guard lock(module->mutex);
@@ -217,6 +222,7 @@ CUresult find_function(const std::shared_ptr<Module>& module, const std::string&
   function->kernel = kernel;
   function->info = &module->program->info(*kernel);
   function->cost_seed = module->image_hash ^ hash_of(name);
+  function->loaded = !loads_lazily();
   module->functions[name] = function;
   driver().functions.add(function);
   *found = std::move(function);

@@ -28,6 +28,9 @@ CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
 // CUDA_ERROR_NOT_SUPPORTED, with a report, if it has an instruction that the software GPU does not execute.
 CUresult find_function(const std::shared_ptr<Module>& module, const std::string& name,
                        std::shared_ptr<Function>* function);
+// CUDA_MODULE_LOADING: functions count as loaded when they are asked for by name, first launched or loaded by
+// cuFuncLoad, not with their image. Loading costs no modelled time.
+bool loads_lazily();
 void unload(const std::shared_ptr<Module>& module);
 // The library's module in this context, loaded on first use.
 CUresult instance_of(const std::shared_ptr<Library>& library, const std::shared_ptr<Context>& context,

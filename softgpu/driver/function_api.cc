@@ -68,6 +68,11 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   if (!pi) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(hfunc, &function)) return bad;
+  // As documented for handles of cuModuleEnumerateFunctions; for those of libraries nothing is.
+  const bool needs_code = attrib == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ||
+                          attrib == CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES ||
+                          attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  if (needs_code && !function->loaded && !function->module->library) return CUDA_ERROR_FUNCTION_NOT_LOADED;
   return get_attribute(*function, attrib, pi);
 }
 
@@ -121,13 +126,15 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction func) {
   if (!state) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(func, &function)) return bad;
-  *state = CU_FUNCTION_LOADING_STATE_LOADED;
+  *state = function->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
   return CUDA_SUCCESS;
 }
 CUresult cuFuncLoad(CUfunction func) {
   TS_ENTER(cuFuncLoad);
   std::shared_ptr<Function> function;
-  return find(func, &function);
+  if (CUresult bad = find(func, &function)) return bad;
+  function->loaded = true;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {

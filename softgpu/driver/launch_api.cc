@@ -97,6 +97,7 @@ CUresult prepare_launch(const std::shared_ptr<Context>& context, CUfunction hand
   if (CUresult bad = check_shape(*function, shape)) return bad;
   if (CUresult bad = choose_cluster(*function, shape, &command->cluster)) return bad;
   if (CUresult bad = pack_params(*function->info, params, extra, &command->params)) return bad;
+  function->loaded = true;
   if (function.get() != reinterpret_cast<Function*>(handle))
     command->kernel_handle = reinterpret_cast<CUkernel>(handle);
   command->function = std::move(function);

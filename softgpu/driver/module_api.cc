@@ -112,8 +112,7 @@ CUresult cuModuleUnload(CUmodule hmod) {
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   TS_ENTER(cuModuleGetLoadingMode);
   if (!mode) return CUDA_ERROR_INVALID_VALUE;
-  const char* wanted = std::getenv("CUDA_MODULE_LOADING");
-  *mode = wanted && !std::strcmp(wanted, "EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+  *mode = loads_lazily() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
   return CUDA_SUCCESS;
 }
 
@@ -124,6 +123,7 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
   if (!module) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Function> function;
   if (CUresult failed = find_function(module, name, &function)) return failed;
+  function->loaded = true;
   *hfunc = reinterpret_cast<CUfunction>(function.get());
   return CUDA_SUCCESS;
 }

@@ -116,6 +116,7 @@ struct Function {
   const exec::KernelInfo* info = nullptr;
   uint64_t cost_seed = 0;                  // hash of image and kernel name
   LegacyLaunch legacy;                     // guarded by Module::mutex
+  std::atomic<bool> loaded{false};         // what cuFuncIsLoaded says; the code itself is always there
   std::atomic<int> max_dynamic_shared{0};  // bytes; opt-in limit, see attributes
   std::atomic<int> carveout{-1};           // preferred shared memory, per cent
   std::atomic<int> cluster_policy{0}, non_portable_cluster{0};

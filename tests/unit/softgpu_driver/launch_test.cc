@@ -25,6 +25,52 @@ TEST_F(LaunchApi, GridsDoTheirWork) {
   EXPECT_EQ(std::vector<uint32_t>(1000, 25), read(p, 1000));
 }
 
+// Under lazy loading, handles of cuModuleEnumerateFunctions and of libraries are loaded when they are used.
+TEST_F(LaunchApi, FunctionsAreLoadedLazilyOrEagerly) {
+  auto loaded = [](CUfunction f) {
+    CUfunctionLoadingState state = CU_FUNCTION_LOADING_STATE_MAX;
+    EXPECT_CU(cuFuncIsLoaded(&state, f));
+    return state == CU_FUNCTION_LOADING_STATE_LOADED;
+  };
+  const std::vector<char> image = fatbin("kernel_default.fatbin");
+  CUfunction f = nullptr;
+  CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
+  EXPECT_CU(cuModuleGetLoadingMode(&mode));
+  EXPECT_EQ(mode, CU_MODULE_LAZY_LOADING);
+  EXPECT_CU(cuModuleLoadData(&module, image.data()));
+  EXPECT_CU(cuModuleEnumerateFunctions(&f, 1, module));
+  EXPECT_FALSE(loaded(f));
+  int value = -1;
+  EXPECT_EQ(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f),
+            CUDA_ERROR_FUNCTION_NOT_LOADED);
+  EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, f));
+  EXPECT_CU(cuFuncLoad(f));
+  EXPECT_TRUE(loaded(f));
+  EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f));
+  EXPECT_CU(cuModuleUnload(module));
+
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  EXPECT_CU(cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  EXPECT_CU(cuLibraryEnumerateKernels(&kernel, 1, library));
+  EXPECT_CU(cuKernelGetFunction(&f, kernel));
+  EXPECT_FALSE(loaded(f));
+  CUdeviceptr p = alloc(64 * 4);
+  EXPECT_CU(launch(reinterpret_cast<CUfunction>(kernel), 1, 32, nullptr, p, 2.0f, 32u));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_TRUE(loaded(f));
+  EXPECT_CU(cuLibraryUnload(library));
+
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  EXPECT_CU(cuModuleGetLoadingMode(&mode));
+  EXPECT_EQ(mode, CU_MODULE_EAGER_LOADING);
+  EXPECT_CU(cuModuleLoadData(&module, image.data()));
+  EXPECT_CU(cuModuleEnumerateFunctions(&f, 1, module));
+  EXPECT_TRUE(loaded(f));
+  EXPECT_CU(cuModuleUnload(module));
+  unsetenv("CUDA_MODULE_LOADING");
+}
+
 TEST_F(LaunchApi, ExtraStyleParametersAndEx) {
   CUdeviceptr p = alloc(64);
   CUfunction fill = function("fill");
