@@ -39,8 +39,8 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   const uint64_t key = timing_key({function, blocks, launch.threads(), launch.shared_bytes});
   Timing* timing = timing_of(key);
   const uint64_t expected = estimate_kernel(timing, blocks);
-  const bool timed = sample_due(timing);
-  if (expected <= kShortNs && !t.shared && !timed && spend(*t.slot, launch.stream, expected)) {
+  const Due due = sample_due(timing);
+  if (expected <= kShortNs && !t.shared && due == Due::kNo && spend(*t.slot, launch.stream, expected)) {
     const CUresult result = issue(launch);
     spent(*t.slot, expected, result);
     return result;
@@ -64,9 +64,10 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
     admission = admit(gate, launch.stream, estimate);
   }
   if (admission == Admission::kForward) return issue(launch);
+  const bool timed = admission == Admission::kReserved &&
+                     (due == Due::kYes || (due == Due::kIfLoaded && load_code(launch.function, kernel)));
   if (timed) note_shape(timing, launch, kernel);
-  Sample* sample =
-      timed && admission == Admission::kReserved ? sample_begin(timing, launch.stream, key) : nullptr;
+  Sample* sample = timed ? sample_begin(timing, launch.stream, key) : nullptr;
   const CUresult result = issue(launch);
   sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
   const bool more = admission == Admission::kReserved && estimate != 0 && estimate <= kShortNs && !t.shared;

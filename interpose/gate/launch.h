@@ -42,7 +42,7 @@ CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, Ti
   Call gate;
   const Admission admission = admit(gate, stream, estimate_ns);
   if (admission == Admission::kForward) return call();
-  const bool timed = sample_due(learn) && admission == Admission::kReserved;
+  const bool timed = sample_due(learn) == Due::kYes && admission == Admission::kReserved;
   Sample* sample = timed ? sample_begin(learn, stream, record_key) : nullptr;
   const CUresult result = call();
   sample_end(sample, stream, 1, 0, result);

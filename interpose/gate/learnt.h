@@ -43,6 +43,7 @@ void note_shape(const Timing* t, const LaunchCall& launch, const KernelRecord* k
 void adopt_learnt(ipc::Mapping&& page);
 void forget_told();  // another daemon: it is told everything again
 void tell_shapes(const ipc::Attachment& attachment);
+bool all_told();  // any thread
 void publish_learnt(const Link* link);
 
 }  // namespace tessera::gate

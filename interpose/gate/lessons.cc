@@ -58,6 +58,12 @@ void tell_shapes(const ipc::Attachment& attachment) {
   }
 }
 
+bool all_told() {
+  for (const ShapeName& name : g_names)
+    if (name.state.load(kRelaxed) == kNamed) return false;
+  return true;
+}
+
 void publish_learnt(const Link* link) {
   ipc::store(link->signals->unknown_estimates, g_learnt.unknown.load(kRelaxed), kRelaxed);
   ipc::store(link->signals->learnt_estimates, g_learnt.adopted.load(kRelaxed), kRelaxed);

@@ -28,10 +28,12 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
   if (extent == Extent::kStream) lane_cover_stream(cover, stream);
   if (extent == Extent::kContext) lane_cover_all(cover);
   const CUresult result = call();
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
     lane_covered(cover);
-  else if (is_sticky(result))
+    if (samples_pending()) harvest_samples();  // there may be no further launch that does
+  } else if (is_sticky(result)) {
     poison();
+  }
   return result;
 }
 

@@ -128,6 +128,24 @@ uint64_t probe_size(const Timing* t, uint64_t budget, uint64_t wave) {
   return half - half % wave;
 }
 
+bool load_code(CUfunction function, const KernelRecord* kernel) {
+  if (!kernel || !enter_driver()) return false;
+  const auto& real = driver_api::real();
+  CUfunctionLoadingState state = CU_FUNCTION_LOADING_STATE_UNLOADED;
+  // Neither call is documented to take a CUkernel in place of its function, as launches do.
+  CUkernel named = nullptr;
+  if (kernel->owner_is_library &&
+      real.cuLibraryGetKernel(&named, static_cast<CUlibrary>(kernel->owner), kernel->name) == CUDA_SUCCESS &&
+      reinterpret_cast<CUfunction>(named) == function &&
+      real.cuKernelGetFunction(&function, named) != CUDA_SUCCESS)
+    function = nullptr;
+  const bool loaded =
+      function && real.cuFuncIsLoaded(&state, function) == CUDA_SUCCESS &&
+      (state == CU_FUNCTION_LOADING_STATE_LOADED || real.cuFuncLoad(function) == CUDA_SUCCESS);
+  leave_driver();
+  return loaded;
+}
+
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key) {
   if (!t) return nullptr;
   if (g_pending.load(kRelaxed)) harvest_samples();
@@ -154,6 +172,10 @@ void sample_end(Sample* s, driver_api::StreamArg stream, uint64_t blocks, uint64
   }
   g_pending.fetch_add(1, kRelaxed);
   s->state.store(kPending, std::memory_order_release);  // pairs with the acquire in harvest_samples
+}
+
+bool samples_pending() {
+  return g_pending.load(kRelaxed) != 0;
 }
 
 void harvest_samples() {

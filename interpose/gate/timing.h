@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/kernel_key.h"
+#include "interpose/gate/kernels.h"
 #include "interpose/gate/state.h"
 
 namespace tessera::gate {
@@ -62,33 +63,42 @@ inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
   return ns < kMinEstimateNs ? kMinEstimateNs : ns;
 }
 
+enum class Due { kNo, kYes, kIfLoaded };
+
 // Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
 // the thread's own: once a shape is known, launching it writes no line that another thread reads. Multiplied
 // by the golden ratio, so that no rhythm of the program hides a kernel. Lossy when threads race, which only
-// shifts the sample.
-inline bool sample_due(Timing* t) {
-  if (!t) return false;
+// shifts the sample. The first launch may load code, and only if it does not, it says how long the kernel
+// takes: asked about (load_code) where nothing is known of the shape, because there may be no second one.
+inline Due sample_due(Timing* t) {
+  if (!t) return Due::kNo;
   if (t->samples.load(std::memory_order_relaxed) < 8) {
     const uint32_t n = t->launches.load(std::memory_order_relaxed);
     t->launches.store(n + 1, std::memory_order_relaxed);
-    return n != 0;  // the first launch may load code
+    if (n != 0) return Due::kYes;
+    return t->block_ps.load(std::memory_order_relaxed) == 0 ? Due::kIfLoaded : Due::kNo;
   }
   // Long kernels afford two more events often, short ones hardly ever.
   const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
   const int bits = ns > 500'000 ? 4 : ns > 50'000 ? 6 : 10;
-  return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits) == 0;
+  return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits) == 0 ? Due::kYes : Due::kNo;
 }
+
+// Before a first launch: is the kernel's code on the GPU? A lazily loading driver loads it now instead of in
+// the launch that follows, at the same cost and in the same turn, but outside the time that is taken. False:
+// not known, or a capture is open.
+bool load_code(CUfunction function, const KernelRecord* kernel);
 
 // A launch that is timed: events around it in its own stream.
 struct Sample;
-// Records the start event. Null: no events, or all in use. Not for the first launch of an entry: lazy loading
-// would be measured (sample_due says no).
+// Records the start event. Null: no events, or all in use.
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key);
 // `wave` blocks fill the GPU once; 0 = not known.
 void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, uint64_t wave,
                 CUresult result);
 // Reads finished samples into their entries. Enters the driver only while no capture is open. Any thread.
 void harvest_samples();
+bool samples_pending();
 
 // GPU time that one slice more costs, learnt from slices of one kernel of one and of several whole waves; 0 =
 // not known yet.

@@ -164,7 +164,7 @@ uint64_t protected_round(uint64_t now) {
 
 uint64_t best_effort_round(uint64_t now) {
   const gate::Link* link = g_state.link.load(std::memory_order_acquire);
-  if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0) {
+  if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0 && !gate::samples_pending()) {
     gate::acknowledge_drain();
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
   }

@@ -314,7 +314,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     uint64_t block_ps = sliced ? sliced->block_ps.load(kRelaxed) : 0;
     if (block_ps == 0 && whole) block_ps = whole->block_ps.load(kRelaxed);
     uint64_t budget = total - done;
-    const bool due = gate::sample_due(sliced);
+    const bool due = gate::sample_due(sliced) == gate::Due::kYes;
     if (!let_go && plan.managed) {
       const uint64_t slice_ns =
           plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;

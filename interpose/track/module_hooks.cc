@@ -172,11 +172,25 @@ extern "C" CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kern
   return result;
 }
 
-// Enumeration does not show what we added: ask for all, hand out the program's own.
+static bool is_library(CUmodule) {
+  return false;
+}
+static bool is_library(CUlibrary) {
+  return true;
+}
+
+// Enumeration does not show what we added: ask for all, hand out the program's own. They are launched like
+// those that were asked for by name.
 template <class Handle, class Owner, class Ask, class NameOf>
 static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, NameOf&& name_of) {
   const uint32_t added = best_effort() ? track::variants_in(owner) : 0;
-  if (added == 0 || wanted == 0 || !out) return ask(out, wanted);
+  if (added == 0 || wanted == 0 || !out) {
+    const CUresult result = ask(out, wanted);
+    const char* name = nullptr;
+    for (unsigned i = 0; result == CUDA_SUCCESS && live() && out && i < wanted && out[i]; i++)
+      if (name_of(&name, out[i]) == CUDA_SUCCESS) track::kernel_found(out[i], owner, is_library(owner), name);
+    return result;
+  }
   const unsigned all = wanted + added;
   Handle* buffer = static_cast<Handle*>(calloc(all, sizeof(Handle)));
   if (!buffer) return ask(out, wanted);
@@ -186,6 +200,7 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
     const char* name = nullptr;
     if (!buffer[i] || (name_of(&name, buffer[i]) == CUDA_SUCCESS && name && track::is_variant_name(name)))
       continue;
+    if (name) track::kernel_found(buffer[i], owner, is_library(owner), name);
     out[kept++] = buffer[i];
   }
   free(buffer);

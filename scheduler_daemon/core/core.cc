@@ -282,6 +282,7 @@ void Core::forget(Connection connection) {
   if (it == clients_.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
+  learn_rest(*client);
   ++counters_.detached;
   peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + printable(client->name) +
                                   ", pid " + std::to_string(client->identity.pid));

@@ -154,6 +154,7 @@ class Core {
   bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
   void consume_records(Client& client, uint64_t now_ns);
+  void learn_rest(Client& client);  // of a client that is gone: what it timed last
   void on_burst(Client& client, const ipc::abi::Record& record, uint64_t now_ns);
   uint64_t close_silent(uint64_t now_ns);
   bool overlapping(const Gpu& gpu) const;

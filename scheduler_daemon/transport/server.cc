@@ -40,6 +40,7 @@ constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
 constexpr int kEventsPerWake = 64;
 constexpr int kAcceptsPerWake = 16;
 constexpr int kPacketsPerWake = 8;        // of one connection; the rest waits for the next round
+constexpr int kLastPackets = 512;         // of a process that ended: what it sent last may still wait
 constexpr unsigned kLinesPerSecond = 20;  // clients cause them: they must not fill a disk
 constexpr uint64_t kAcceptPause_ns = base::ms(100);
 constexpr size_t kMaxOperators = 16;  // at once; each asks one thing
@@ -127,9 +128,10 @@ bool Server::handle(uint64_t tag) {
       break;
     }
     case kSocket:
-      read_some(connection);
+      read_some(connection, kPacketsPerWake);
       break;
     case kProcess:
+      read_some(connection, kLastPackets);
       if (links_.contains(connection)) core_.disconnected(connection);
       break;
     case kWake:
@@ -242,8 +244,8 @@ void Server::accept_some() {
   }
 }
 
-void Server::read_some(core::Connection connection) {
-  for (int i = 0; i < kPacketsPerWake; ++i) {
+void Server::read_some(core::Connection connection, int most) {
+  for (int i = 0; i < most; ++i) {
     auto link = links_.find(connection);
     if (link == links_.end()) return;  // closed by what it sent
     ipc::Packet packet;

@@ -60,7 +60,7 @@ class Server final : public core::Peers {
   bool handle(uint64_t tag);  // false: stop
   bool on_signal();           // false: stop
   void accept_some();
-  void read_some(core::Connection connection);
+  void read_some(core::Connection connection, int most);
   void watch_mps();
   void on_mps_ended();
   void send_rest(core::Connection connection);

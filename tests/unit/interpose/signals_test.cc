@@ -149,6 +149,56 @@ TEST_F(Signals, LessThanAWaveSaysHowLongBlocksLastAndNothingElse) {
   EXPECT_GT(t.block_ns, 750'000u);
 }
 
+// A kernel that is launched once is timed if that launch loads no code; a lazy driver loads it before the
+// clock runs. What the driver cannot say is not guessed.
+TEST_F(Signals, FirstLaunchesAreTimedOnceTheirCodeIsThere) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted, 1'000'000'000);
+  static int asked, loads;
+  static CUresult answer;
+  static CUfunctionLoadingState state;
+  asked = loads = 0;
+  auto& table = driver_api::mutable_real_for_tests();
+  table.cuFuncIsLoaded = [](CUfunctionLoadingState* out, CUfunction) {
+    asked++;
+    *out = state;
+    return answer;
+  };
+  table.cuFuncLoad = [](CUfunction) {
+    loads++;
+    return CUDA_SUCCESS;
+  };
+  table.cuEventElapsedTime_v2 = [](float* ms, CUevent, CUevent) {
+    *ms = 1;
+    return CUDA_SUCCESS;
+  };
+  struct {
+    CUresult answer;
+    CUfunctionLoadingState state;
+    int loads, records;
+  } const cases[] = {{CUDA_SUCCESS, CU_FUNCTION_LOADING_STATE_LOADED, 0, 1},
+                     {CUDA_SUCCESS, CU_FUNCTION_LOADING_STATE_UNLOADED, 1, 1},
+                     {CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, CU_FUNCTION_LOADING_STATE_LOADED, 0, 0}};
+  for (const auto& c : cases) {
+    asked = loads = 0;
+    answer = c.answer;
+    state = c.state;
+    const uint32_t head = region->records.ring.head;
+    launch(nullptr, 1, kernel(abi::kResourceCompute));
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);  // reads what was timed: no launch follows
+    EXPECT_EQ(asked, 1);
+    EXPECT_EQ(loads, c.loads);
+    EXPECT_EQ(region->records.ring.head - head, uint32_t(c.records));
+  }
+  asked = 0;
+  launch(nullptr, 1, reinterpret_cast<CUfunction>(uintptr_t{0x700000}));  // not in the books: anything
+  EXPECT_EQ(asked, 0);
+  const CUfunction known = kernel(abi::kResourceCompute);
+  gate::timing_of(gate::timing_key({reinterpret_cast<uint64_t>(known), 1, 128, 0}))->block_ps = 1000;
+  launch(nullptr, 1, known);
+  EXPECT_EQ(asked, 0);  // an earlier process told
+}
+
 // More pilots than one are in flight before the first is measured: the others are no reason not to double.
 TEST_F(Signals, PilotsOfOneSizeDoNotEndTheGrowth) {
   attach(Role::kBestEffort);

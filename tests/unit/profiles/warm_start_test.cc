@@ -50,19 +50,53 @@ class WarmStart : public testing::Test {
     kill(daemon_.pid(), SIGTERM);
     ASSERT_TRUE(daemon_.wait(20).ok());
   }
-  Process start_trainer(const std::string& name, int steps) {
-    auto started =
-        Process::start({kBin + "tessera", "run", "--gpu", "soft", "--socket", socket(), "--name", name, "--",
-                        kBin + "batch_trainer", "--preset", "soft", "--checksum-steps", "1", "--steps",
-                        std::to_string(steps)},
-                       {"TESSERA_SOFTGPU_DIR=" + path("gpu")}, path(name + ".out"), path(name + ".err"));
+  Process start(const std::string& name, std::vector<std::string> command) {
+    std::vector<std::string> argv = {kBin + "tessera", "run",    "--gpu", "soft", "--socket",
+                                     socket(),         "--name", name,    "--"};
+    argv.insert(argv.end(), command.begin(), command.end());
+    auto started = Process::start(argv, {"TESSERA_SOFTGPU_DIR=" + path("gpu")}, path(name + ".out"),
+                                  path(name + ".err"));
     EXPECT_TRUE(started.ok());
     return std::move(*started);
+  }
+  Process start_trainer(const std::string& name, int steps) {
+    return start(name, {kBin + "batch_trainer", "--preset", "soft", "--checksum-steps", "1", "--steps",
+                        std::to_string(steps)});
   }
 
   struct Seen {
     uint64_t unknown = 0, learnt = 0, recorded = 0, holds = 0;
   };
+  json client(const std::string& name) const {
+    const auto answer = ipc::query(socket());
+    const json state = answer ? json::parse(*answer, nullptr, false) : json();
+    for (const json& c : state.value("clients", json::array()))
+      if (c["name"] == name) return c;
+    return json::object();
+  }
+  // 24 kernels, each launched once, beside a neighbour, because a program that is alone is not gated.
+  // `stays`: until its counters tell of all of them; else it ends with the last kernel.
+  Seen launch_each_once(bool stays) {
+    Process neighbour = start("neighbour", {"python3", TESSERA_ONCE_EACH, "neighbour"});
+    Process once = start("once", {"python3", TESSERA_ONCE_EACH, stays ? "stay" : "go", path("go")});
+    Seen last;
+    for (const uint64_t end = base::now_ns() + 20'000'000'000u; once.running(); poll(nullptr, 0, 5)) {
+      if (base::now_ns() > end) {
+        ADD_FAILURE() << "it does not end";
+        break;
+      }
+      const json c = client("once");
+      if (!c.empty())
+        last = {c["unknown_estimates"], c["learnt_estimates"], c["kernels_recorded"], c["holds"]};
+      const bool both = !c.value("gpu", "").empty() && client("neighbour").value("launches", 0) > 0;
+      if (last.unknown + last.learnt >= 24)
+        std::filesystem::remove(path("go"));
+      else if (both)
+        std::ofstream(path("go")) << "go";
+    }
+    std::filesystem::remove(path("go"));
+    return last;
+  }
   // Two trainers until both ended; what the daemon last saw of their counters, summed.
   Seen share(int steps) {
     Process one = start_trainer("one", steps), two = start_trainer("two", steps);
@@ -115,6 +149,29 @@ TEST_F(WarmStart, NoGuessesOnceARunWasLearnt) {
   EXPECT_EQ(warm.unknown, 0u);
   EXPECT_GT(warm.learnt, 0u);
   EXPECT_GT(warm.holds + warm.recorded, 0u);  // they were gated, so somebody would have needed the guess
+}
+
+// Also of kernels that are launched once per process, from functions that the driver loads with that launch.
+TEST_F(WarmStart, KernelsLaunchedOnceAreLearntToo) {
+  start_daemon();
+  launch_each_once(false);
+  end_daemon();
+  auto profile = profiles::load_profile(path("profiles") + "/online-" + std::to_string(geteuid()) + ".json");
+  ASSERT_TRUE(profile.ok()) << profile.error().text;
+  for (int n = 1; n < 24; n++) {  // the neighbour launches the first one
+    const std::string name = "k" + std::to_string(n);
+    const auto& all = profile->kernels;
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& k) { return k.first.kernel == name; });
+    ASSERT_NE(found, all.end()) << name;
+    EXPECT_EQ(found->second.duration.samples, 1u) << name;
+    EXPECT_GT(found->second.duration.min_ns, 0u) << name;
+  }
+
+  start_daemon();
+  const Seen warm = launch_each_once(true);
+  EXPECT_EQ(warm.unknown, 0u);
+  EXPECT_EQ(warm.learnt, 24u);
 }
 
 // A profile taken offline, of the program alone, serves as well: it is joined by key.
