@@ -59,4 +59,47 @@ void SharingFixture::start_daemon(const std::string& config) {
   ASSERT_TRUE(eventually([&] { return ipc::query(socket()).ok(); })) << read_file(path("d.err"));
 }
 
+cli::Process SharingFixture::run(const std::string& name, const std::string& priority,
+                                 const std::vector<std::string>& options,
+                                 const std::vector<std::string>& program,
+                                 std::vector<std::string> environment) const {
+  std::vector<std::string> words = {kBin + "tessera", "run",    "--gpu", "soft",       "--socket",
+                                    socket(),         "--name", name,    "--priority", priority};
+  words.insert(words.end(), options.begin(), options.end());
+  words.push_back("--");
+  words.insert(words.end(), program.begin(), program.end());
+  environment.push_back("TESSERA_SOFTGPU_DIR=" + path("gpu"));
+  auto started = cli::Process::start(words, environment, path(name + ".out"), path(name + ".err"));
+  EXPECT_TRUE(started.ok());
+  return std::move(*started);
+}
+
+size_t SharingFixture::steps(const std::string& name) const {
+  std::error_code none;
+  const auto n = fs::file_size(path(name + ".steps"), none);
+  return none ? 0 : size_t(n);
+}
+
+bool SharingFixture::steps_grow(const std::string& name, size_t by) const {
+  const size_t before = steps(name);
+  return eventually([&] { return steps(name) >= before + by; });
+}
+
+std::string SharingFixture::checksum(const std::string& name) const {
+  const std::string text = read_file(path(name + ".out"));
+  const size_t at = text.find("checksum=");
+  return at == std::string::npos ? "none in: " + text : text.substr(at + 9, 16);
+}
+
+nlohmann::json SharingFixture::ask() const {
+  auto answer = ipc::query(socket());
+  return answer ? nlohmann::json::parse(*answer, nullptr, false) : nlohmann::json::object();
+}
+
+nlohmann::json SharingFixture::client(const std::string& name) const {
+  for (const nlohmann::json& one : clients())
+    if (one.value("name", "") == name) return one;
+  return nlohmann::json::object();
+}
+
 }  // namespace tessera::test

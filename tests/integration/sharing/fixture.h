@@ -7,7 +7,9 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/demo/process.h"
 
@@ -28,6 +30,32 @@ class SharingFixture : public testing::Test {
   std::string path(const std::string& name) const { return std::string(scratch_) + "/" + name; }
   std::string socket() const { return path("d.sock"); }
   void start_daemon(const std::string& config = "");  // TOML; kept for the next start
+
+  // `tessera run OPTIONS -- PROGRAM` on this folder's software GPU; outputs in NAME.out and NAME.err.
+  cli::Process run(const std::string& name, const std::string& priority,
+                   const std::vector<std::string>& options, const std::vector<std::string>& program,
+                   std::vector<std::string> environment) const;
+  // What NAME has done so far: the size of NAME.steps, unless its program tells otherwise.
+  virtual size_t steps(const std::string& name) const;
+  bool steps_grow(const std::string& name, size_t by) const;
+  std::string checksum(const std::string& name) const;  // the one that NAME.out tells
+
+  nlohmann::json ask() const;  // what the daemon tells; empty if it does not answer
+  nlohmann::json clients() const { return ask().value("clients", nlohmann::json::array()); }
+  nlohmann::json client(const std::string& name) const;
+
+  // `tessera run OPTIONS -- PROGRAM` on the software GPU of this folder, with outputs in NAME.out and
+  // NAME.err.
+  cli::Process run(const std::string& name, const std::string& priority,
+                   const std::vector<std::string>& options, const std::vector<std::string>& program,
+                   std::vector<std::string> environment);
+  // Steps that the program NAME has done, as it writes them down.
+  virtual size_t steps(const std::string& name) = 0;
+  bool steps_grow(const std::string& name, size_t by);
+  std::string checksum(const std::string& name) const;  // that NAME.out tells
+
+  nlohmann::json clients() const;  // what the daemon tells of each
+  nlohmann::json client(const std::string& name) const;
 
   char scratch_[64] = "/tmp/tessera-sharing-XXXXXX";
   int lock_ = -1;

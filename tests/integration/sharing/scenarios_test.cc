@@ -52,42 +52,22 @@ const Words kTrainer = {"compute", "1024", "10", "1"};
 class Scenario : public test::SharingFixture {
  protected:
   // bursts 0: until it is stopped.
-  Process start(const std::string& name, const std::string& priority, Words load, unsigned bursts,
-                unsigned gap_us, Words options = {}) {
-    Words words = {kBin + "tessera", "run",    "--gpu", "soft",       "--socket",
-                   socket(),         "--name", name,    "--priority", priority};
-    words.insert(words.end(), options.begin(), options.end());
-    words.insert(words.end(), {"--", TESSERA_SHARING_LOAD});
-    words.insert(words.end(), load.begin(), load.end());
-    words.insert(words.end(), {std::to_string(bursts), std::to_string(gap_us), path(name + ".steps")});
-    Words environment = {"TESSERA_SOFTGPU_DIR=" + path("gpu"), "TESSERA_SOFTGPU_MODE=" + mode_};
+  Process start(const std::string& name, const std::string& priority, const Words& load, unsigned bursts,
+                unsigned gap_us, const Words& options = {}) {
+    Words program = {TESSERA_SHARING_LOAD};
+    program.insert(program.end(), load.begin(), load.end());
+    program.insert(program.end(), {std::to_string(bursts), std::to_string(gap_us), path(name + ".steps")});
+    Words environment = {"TESSERA_SOFTGPU_MODE=" + mode_};
     if (traces_) {
       fs::create_directory(path(name + ".trace"));
       environment.push_back("TESSERA_SOFTGPU_TRACE=" + path(name + ".trace"));
     }
-    auto started = Process::start(words, environment, path(name + ".out"), path(name + ".err"));
-    EXPECT_TRUE(started.ok());
-    return std::move(*started);
+    return run(name, priority, options, program, environment);
   }
   Process start_trainer(const std::string& name, Words options = {}) {
     return start(name, "best-effort", kTrainer, 0, 0, std::move(options));
   }
 
-  size_t steps(const std::string& name) {
-    std::error_code none;
-    const auto n = fs::file_size(path(name + ".steps"), none);
-    return none ? 0 : size_t(n);
-  }
-  bool steps_grow(const std::string& name, size_t by) {
-    const size_t before = steps(name);
-    return eventually([&] { return steps(name) >= before + by; });
-  }
-
-  std::string checksum(const std::string& name) {
-    const std::string text = read_file(path(name + ".out"));
-    const size_t at = text.find("checksum=");
-    return at == std::string::npos ? "none in: " + text : text.substr(at + 9, 16);
-  }
   // What the same program computes when nothing of ours is near.
   std::string expected(const Words& load) {
     std::string& known = expected_[load];
@@ -105,15 +85,6 @@ class Scenario : public test::SharingFixture {
     EXPECT_EQ(checksum(name), expected(load)) << name;
   }
 
-  json ask() {
-    auto answer = ipc::query(socket());
-    return answer ? json::parse(*answer, nullptr, false) : json::object();
-  }
-  json client(const std::string& name) {
-    for (const json& one : ask().value("clients", json::array()))
-      if (one.value("name", "") == name) return one;
-    return json::object();
-  }
   uint64_t count(const std::string& name, const char* what) { return client(name).value(what, uint64_t(0)); }
   std::string state(const std::string& name) { return client(name).value("state", ""); }
 

@@ -35,14 +35,8 @@ class Sharing : public test::SharingFixture {
  protected:
   Process start(const std::string& name, const std::string& priority, std::vector<std::string> program,
                 std::vector<std::string> environment = {}) {
-    std::vector<std::string> words = {kBin + "tessera", "run", "--gpu",      "soft",   "--socket", socket(),
-                                      "--name",         name,  "--priority", priority, "--"};
     program[0] = kBin + program[0];
-    words.insert(words.end(), program.begin(), program.end());
-    environment.push_back("TESSERA_SOFTGPU_DIR=" + path("gpu"));
-    auto started = Process::start(words, environment, path(name + ".out"), path(name + ".err"));
-    EXPECT_TRUE(started.ok());
-    return std::move(*started);
+    return run(name, priority, {}, program, std::move(environment));
   }
 
   Process start_trainer(const std::string& name, std::vector<std::string> more) {
@@ -58,30 +52,9 @@ class Sharing : public test::SharingFixture {
                   path(name + ".csv")});
   }
 
-  size_t steps(const std::string& name) {
+  size_t steps(const std::string& name) const override {
     auto csv = cli::read_csv(path(name + ".csv"));
     return csv ? csv->rows.size() : 0;
-  }
-  bool steps_grow(const std::string& name, size_t by) {
-    const size_t before = steps(name);
-    return eventually([&] { return steps(name) >= before + by; });
-  }
-
-  std::string checksum(const std::string& name) {
-    const std::string text = read_file(path(name + ".out"));
-    const size_t at = text.find("checksum=");
-    return at == std::string::npos ? "none in: " + text : text.substr(at + 9, 16);
-  }
-
-  json clients() {
-    auto answer = ipc::query(socket());
-    if (!answer) return json::array();
-    return json::parse(*answer, nullptr, false).value("clients", json::array());
-  }
-  json client(const std::string& name) {
-    for (const json& one : clients())
-      if (one.value("name", "") == name) return one;
-    return json::object();
   }
 };
 

@@ -35,6 +35,18 @@ CUresult fresh_context(CUcontext* context) {
   return cuCtxCreate(context, nullptr, 0, 0);
 }
 
+CUresult load_fill(CUfunction* fill) {
+  CUmodule module;
+  if (CUresult failed = cuModuleLoadData(&module, kPtx)) return failed;
+  return cuModuleGetFunction(fill, module, "fill");
+}
+
+CUresult launch_fill(CUfunction fill, CUdeviceptr p, uint32_t value, CUstream stream) {
+  uint32_t n = 4;
+  void* params[] = {&p, &value, &n};
+  return cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, stream, params, nullptr);
+}
+
 TEST(Process, ExitWithWorkOutstanding) {
   EXPECT_EQ(kOk, in_child([] {
               CUcontext context;
@@ -120,7 +132,6 @@ TEST(Process, ScriptedFaults) {
   EXPECT_EQ(kOk, in_child([] {
               setenv("TESSERA_SOFTGPU_FAULTS", "oom@2,launch@1,cuEventCreate@1=801", 1);
               CUcontext context;
-              CUmodule module;
               CUfunction fill;
               CUdeviceptr p, q;
               CUevent e;
@@ -130,11 +141,8 @@ TEST(Process, ScriptedFaults) {
               CHILD_CU(cuMemAlloc(&q, 16));
               if (cuEventCreate(&e, 0) != CUDA_ERROR_NOT_SUPPORTED) return 2;
               CHILD_CU(cuEventCreate(&e, 0));
-              CHILD_CU(cuModuleLoadData(&module, kPtx));
-              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
-              uint32_t value = 1, n = 4;
-              void* params[] = {&p, &value, &n};
-              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+              CHILD_CU(load_fill(&fill));
+              CHILD_CU(launch_fill(fill, p, 1, nullptr));
               return cuCtxSynchronize() == CUDA_ERROR_LAUNCH_FAILED ? kOk : 3;
             }));
 }
@@ -144,7 +152,6 @@ TEST(Process, ScriptedFaultsAtCallN) {
   EXPECT_EQ(kOk, in_child([] {
               setenv("TESSERA_SOFTGPU_FAULTS", "launch@3,cuEventCreate@2=999,cuStreamCreate@*=2", 1);
               CUcontext context;
-              CUmodule module;
               CUfunction fill;
               CUdeviceptr p;
               CUevent e;
@@ -156,12 +163,9 @@ TEST(Process, ScriptedFaultsAtCallN) {
               CHILD_CU(cuEventCreate(&e, 0));
               for (int i = 0; i < 3; ++i)
                 if (cuStreamCreate(&stream, 0) != CUDA_ERROR_OUT_OF_MEMORY) return 2;
-              CHILD_CU(cuModuleLoadData(&module, kPtx));
-              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
-              uint32_t value = 1, n = 4;
-              void* params[] = {&p, &value, &n};
+              CHILD_CU(load_fill(&fill));
               for (int i = 0; i < 3; ++i) {
-                CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+                CHILD_CU(launch_fill(fill, p, 1, nullptr));
                 if (cuCtxSynchronize() != (i < 2 ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED)) return 3 + i;
               }
               return cuMemAlloc(&p, 16) == CUDA_ERROR_LAUNCH_FAILED ? kOk : 6;  // sticky
@@ -187,32 +191,26 @@ TEST(Process, HungKernel) {
   EXPECT_EQ(kOk, in_child([] {
               setenv("TESSERA_SOFTGPU_FAULTS", "hang@2", 1);
               CUcontext context;
-              CUmodule module;
               CUfunction fill;
               CUdeviceptr p;
               CUstream hung, other;
               CHILD_CU(fresh_context(&context));
               CHILD_CU(cuMemAlloc(&p, 16));
-              CHILD_CU(cuModuleLoadData(&module, kPtx));
-              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
+              CHILD_CU(load_fill(&fill));
               CHILD_CU(cuStreamCreate(&hung, CU_STREAM_NON_BLOCKING));
               CHILD_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-              uint32_t value = 1, n = 4;
-              void* params[] = {&p, &value, &n};
-              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, hung, params, nullptr));
+              CHILD_CU(launch_fill(fill, p, 1, hung));
               CHILD_CU(cuStreamSynchronize(hung));
-              value = 2;
-              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, hung, params, nullptr));
+              CHILD_CU(launch_fill(fill, p, 2, hung));
               uint32_t word = 0;
               CHILD_CU(cuMemcpyDtoHAsync(&word, p, 4, other));
               CHILD_CU(cuStreamSynchronize(other));
               if (word != 1 || cuStreamQuery(hung) != CUDA_ERROR_NOT_READY) return 1;
               CHILD_CU(cuCtxDestroy(context));
               CHILD_CU(cuCtxCreate(&context, nullptr, 0, 0));
-              CHILD_CU(cuModuleLoadData(&module, kPtx));
-              CHILD_CU(cuModuleGetFunction(&fill, module, "fill"));
+              CHILD_CU(load_fill(&fill));
               CHILD_CU(cuMemAlloc(&p, 16));
-              CHILD_CU(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
+              CHILD_CU(launch_fill(fill, p, 2, nullptr));
               CHILD_CU(cuMemcpyDtoH(&word, p, 4));
               return word == 2 ? kOk : 2;
             }));

@@ -176,6 +176,15 @@ class Sharing : public ::testing::Test {
     return *std::max_element(times.begin(), times.end());
   }
 
+  // Children started from now on share a device of their own.
+  void another_device(const char* mode) const {
+    const std::string folder = folder_ + "/" + mode;
+    std::filesystem::create_directory(folder);
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+    setenv("TESSERA_SOFTGPU_DIR", folder.c_str(), 1);
+    setenv("TESSERA_SOFTGPU_MODE", mode, 1);
+  }
+
   std::string folder_;
 };
 
@@ -237,11 +246,7 @@ void serve(int in, int out) {
 // SIGKILL of a client whose kernel fills the device: its blocks leave, the arbiter and the others go on.
 TEST_F(Sharing, AKilledNeighbourLeavesTheDevice) {
   for (const char* mode : {"timesliced", "mps"}) {
-    const std::string folder = folder_ + "/" + mode;
-    std::filesystem::create_directory(folder);
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
-    setenv("TESSERA_SOFTGPU_DIR", folder.c_str(), 1);
-    setenv("TESSERA_SOFTGPU_MODE", mode, 1);
+    another_device(mode);
     Child client(serve);
     EXPECT_GT(client.next(), kRequestMs - 0.5);
     {
@@ -301,11 +306,7 @@ void restless(int, int out) {
 // SIGKILL of clients at every point of their lives: while they start, connect, submit, run, free and leave.
 TEST_F(Sharing, ClientsMayBeKilledAtAnyPoint) {
   for (const char* mode : {"timesliced", "mps"}) {
-    const std::string folder = folder_ + "/" + mode;
-    std::filesystem::create_directory(folder);
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
-    setenv("TESSERA_SOFTGPU_DIR", folder.c_str(), 1);
-    setenv("TESSERA_SOFTGPU_MODE", mode, 1);
+    another_device(mode);
     Child client(serve);
     EXPECT_GT(client.next(), kRequestMs - 0.5);
     for (int steps = 0; steps < 18; ++steps) {
