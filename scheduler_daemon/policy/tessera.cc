@@ -17,11 +17,12 @@ constexpr uint64_t kSlicePerOverhead = 33;  // 3 % of slicing overhead where the
 constexpr uint64_t kLeastPerOverhead = 10;  // and never more than 10 %
 constexpr uint64_t kMarkersPerWindow = 4;
 constexpr uint64_t kLeastSlice_ns = base::us(50);
-// Room: of a wave, for slices of blocks that last longer than this times the turnaround. A whole wave of such
-// blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm.
-constexpr double kLongPerTurnaround = 1.4;
+// Room, by level: of a wave, for slices of blocks that last longer than so many turnarounds. A whole wave of
+// such blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm; and
+// what is believed of blocks may be wrong, so the last level doubts that as well.
 constexpr uint32_t kLongWidths[] = {100, 75, 60};
-constexpr double kTooSlow = 1.4;  // times the target: such bursts are counted
+constexpr double kLongPerTurnaround[] = {1.6, 1.6, 1};
+constexpr double kTooSlow = 1.1;  // times the target: such bursts are counted
 constexpr uint32_t kLeastSlow = 3, kJudgedAfter = 100, kMostJudged = 50'000;
 constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
 // Gaps.
@@ -263,12 +264,12 @@ void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
     if (until_ns != UINT64_MAX) look_at(until_ns - std::min(left_ns / 2, window_ns), d);
     return;
   }
-  uint32_t long_width = 100;
+  size_t level = 0;
   for (size_t i : protected_) {
     const ClientView& c = o.clients[i];
     const Learnt& l = *clients_[i].learnt;
     if (!c.busy && o.now_ns - std::min(o.now_ns, c.idle_since_ns) >= l.asleep_ns) continue;
-    long_width = std::min(long_width, kLongWidths[l.level]);
+    level = std::max(level, l.level);
     if (l.asleep_ns != UINT64_MAX && !c.busy) look_at(c.idle_since_ns + l.asleep_ns, d);
   }
   for (size_t i = 0; i < o.clients.size(); ++i) {
@@ -285,8 +286,8 @@ void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
     lease.marker_spacing_ns =
         uint32_t(std::min<uint64_t>(lease.marker_spacing_ns, lease.window_ns / kMarkersPerWindow));
     if (!o.mps) continue;  // room helps where work of several clients runs at once
-    lease.long_block_ns = std::max<uint64_t>(1, uint64_t(double(turnaround_ns_) * kLongPerTurnaround));
-    lease.long_width_percent = long_width;
+    lease.long_block_ns = std::max<uint64_t>(1, uint64_t(double(turnaround_ns_) * kLongPerTurnaround[level]));
+    lease.long_width_percent = kLongWidths[level];
   }
 }
 

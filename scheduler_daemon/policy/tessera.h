@@ -67,7 +67,7 @@ class TesseraPolicy final : public Policy {
     uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
     Histogram unpacked{256};          // its bursts without packing: slowdown less 1, in 1/10000
     double tail = 0;                  // 99th percentile of it
-    // Room: an index into kLongWidths, changed when enough bursts say so.
+    // Room: an index into kLongWidths and kLongPerTurnaround, changed when enough bursts say so.
     size_t level = kFirstLevel;
     uint32_t n_judged = 0, n_slow = 0;
     uint32_t judged_to_narrow = 0, judged_to_widen = kJudgedToWiden;
