@@ -160,6 +160,9 @@ int main(int argc, char** argv) {
   profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
   profile->add_flag("--metrics", profile_options.metrics,
                     "on a real GPU: also count bytes and operations; each kernel runs several times");
+  profile->add_flag(
+      "--sensitivity", profile_options.sensitivity,
+      "where nothing can be counted: run it alone, beside memory work and beside arithmetic (MPS)");
   profile->add_flag("--install", profile_options.install,
                     "also put it where tesserad reads profiles; without a command: only that");
   profile->add_option("command", profile_options.command, "the program and its arguments, after --");

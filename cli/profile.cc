@@ -15,7 +15,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -23,7 +25,9 @@
 
 #include "base/clock.h"
 #include "base/scoped_fd.h"
+#include "cli/demo/process.h"
 #include "cli/layout.h"
+#include "cli/mps.h"
 #include "cli/run.h"
 #include "profiles/collector/collector.h"
 #include "profiles/folders.h"
@@ -38,7 +42,8 @@ using profiles::KernelKey;
 using profiles::KernelProfile;
 
 constexpr int kNothingLearnt = 3;
-constexpr double kPatienceSeconds = 10;  // between SIGTERM and SIGKILL
+constexpr double kPatienceSeconds = 10;   // between SIGTERM and SIGKILL
+constexpr double kNeighbourSeconds = 60;  // until its kernels run
 constexpr char kSoftDriver[] = "software GPU";
 
 // ---- traces
@@ -131,6 +136,13 @@ std::string readable(const std::string& symbol) {
     name.resize(std::min(name.size(), name.find('(')));
   }
   return name;
+}
+
+// Share of the peak; where nothing was counted, how much longer it takes beside a neighbour that wants the
+// same.
+std::string roof(const KernelProfile& record, double utilisation, double slowdown) {
+  if (record.work_samples == 0 && slowdown > 0) return fmt::format("x{:.2f}", slowdown);
+  return fmt::format("{:.0f}%", utilisation * 100);
 }
 
 // ---- running
@@ -258,6 +270,30 @@ std::set<std::string> gpus_in(const profiles::Profile& profile) {
   return names;
 }
 
+// A program that keeps half of the GPU busy with one kind of work (kernels/samples/calibrate.cu), once it
+// does. Its output goes to `folder`.
+base::Result<Process> start_neighbour(const std::string& program, const std::string& kind,
+                                      const std::vector<std::string>& environment,
+                                      const std::string& folder) {
+  if (!file_exists(program))
+    return base::error(Code::kNotFound, program + " is missing: build the target `calibrate`");
+  const std::string says = folder + "/neighbour.out", complains = folder + "/neighbour.err";
+  auto started = Process::start({program, "--neighbour", kind}, environment, says, complains);
+  if (!started) return started.error();
+  for (const uint64_t end_ns = base::now_ns() + uint64_t(kNeighbourSeconds * 1e9);;) {
+    std::string word;
+    std::ifstream output(says);
+    output >> word;
+    if (word == "ready") return std::move(*started);
+    if (!started->running() || base::now_ns() > end_ns) {
+      std::ifstream errors(complains);
+      std::getline(errors, word);
+      return base::error(Code::kUnavailable, "the neighbour did not start: " + word);
+    }
+    poll(nullptr, 0, 10);
+  }
+}
+
 // The descriptions of the GPUs of those names, as far as there are any; `missing` are the others.
 std::vector<profiles::GpuDescription> described(const Layout& layout, std::set<std::string>* missing) {
   std::vector<profiles::GpuDescription> out;
@@ -286,6 +322,61 @@ int finish(const ProfileOptions& options, profiles::Profile learnt, const std::s
   return status;
 }
 
+// One run of the command: what was learnt, or why nothing was.
+struct Ran {
+  int status = 0;  // the command's
+  size_t n_processes = 0;
+  profiles::Profile learnt;
+  std::string problem;  // "" = none
+};
+// Runs the command with `more` variables; its records go to `folder`, which exists.
+using Run = std::function<Ran(const std::string& folder, const std::vector<std::string>& more)>;
+
+// Once; or alone and then beside each neighbour, for the slowdowns, with `shared` in the environment of both,
+// which puts them on the GPU together. Records of the first run are what is learnt.
+Ran learn(const ProfileOptions& options, const Layout& layout, const std::string& folder,
+          const std::vector<std::string>& neighbours_environment, const std::vector<std::string>& shared,
+          const Run& run) {
+  if (!options.sensitivity) return run(folder, {});
+  Ran alone = run(folder, shared);
+  // What the software GPU counts all the same is not looked at: the class is to come from the slowdowns.
+  for (auto& [key, record] : alone.learnt.kernels) profiles::forget_work(record);
+  const struct {
+    const char* name;
+    profiles::Neighbour kind;
+  } neighbours[] = {{"memory", profiles::Neighbour::kMemory}, {"compute", profiles::Neighbour::kCompute}};
+  for (const auto& neighbour : neighbours) {
+    if (alone.status != 0 || !alone.problem.empty()) return alone;
+    const std::string records = folder + "/beside-" + neighbour.name;
+    std::filesystem::create_directory(records);
+    std::vector<std::string> environment = neighbours_environment;
+    environment.insert(environment.end(), shared.begin(), shared.end());
+    auto started = start_neighbour(layout.bin + "/calibrate", neighbour.name, environment, records);
+    if (!started) {
+      alone.problem = started.error().text;
+      return alone;
+    }
+    fprintf(stderr, "tessera profile: again, beside a neighbour bound by %s\n", neighbour.name);
+    const Ran beside = run(records, shared);
+    if (!started->running()) alone.problem = std::string("the neighbour ended: ") + neighbour.name;
+    if (!beside.problem.empty()) alone.problem = beside.problem;
+    alone.status = beside.status;
+    profiles::note_slowdowns(alone.learnt, beside.learnt, neighbour.kind);
+  }
+  profiles::classify_uncounted(alone.learnt);
+  return alone;
+}
+
+// What makes two programs run on the real GPU at once instead of in turns; none: no MPS.
+std::optional<std::vector<std::string>> sharing_environment() {
+  if (const auto path = resolve_socket(""); path.ok())
+    if (const auto mps = ask_mps(*path); mps.ok() && mps->active) return mps_environment(*mps, false);
+  const char* given = getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string pipes = given && *given ? given : "/tmp/nvidia-mps";
+  if (!file_exists(pipes + "/control")) return std::nullopt;
+  return std::vector<std::string>{"CUDA_MPS_PIPE_DIRECTORY=" + pipes};
+}
+
 // On a real GPU: CUPTI loads our library into the program and its children; each process leaves a file.
 int profile_real(const ProfileOptions& options) {
   if (const char* other = getenv("CUDA_INJECTION64_PATH"); other && *other)
@@ -299,29 +390,44 @@ int profile_real(const ProfileOptions& options) {
   const std::string library = layout.prefix + "/lib/libtessera_profile.so";
   if (!file_exists(library))
     return complain(library + " is missing: build the target tessera_profile_injection", 2);
+  const auto shared = options.sensitivity ? sharing_environment() : std::vector<std::string>{};
+  if (!shared)
+    return complain(
+        "--sensitivity needs the program and its neighbour on the GPU at once, and without MPS they take "
+        "turns: start tesserad with MPS (docs/operations.md), or nvidia-cuda-mps-control -d",
+        2);
   const Scratch scratch;
   if (scratch.path().empty())
     return complain(std::string("cannot make a folder in /tmp: ") + strerror(errno), 2);
-  std::vector<std::string> environment = {"CUDA_INJECTION64_PATH=" + library,
-                                          "TESSERA_PROFILE_DIR=" + scratch.path(), "TESSERA_DISABLE=1"};
-  if (options.metrics) environment.push_back("TESSERA_PROFILE_METRICS=1");
-  const auto status = run_command(options, environment, scratch.path());
-  if (!status) return complain(status.error().text, 2);
-  profiles::Profile learnt;
-  auto n = add_collected(scratch.path(), learnt);
-  if (!n) return complain(n.error().text, *status ? *status : kNothingLearnt);
-  if (learnt.kernels.empty())
-    return complain(
-        "no kernel was seen: the program did not use the GPU, was killed within two seconds, or see "
-        "the notes above",
-        *status ? *status : kNothingLearnt);
-  std::set<std::string> missing = gpus_in(learnt);
+  const Run run = [&](const std::string& folder, const std::vector<std::string>& more) {
+    Ran out;
+    std::vector<std::string> environment = {"CUDA_INJECTION64_PATH=" + library,
+                                            "TESSERA_PROFILE_DIR=" + folder, "TESSERA_DISABLE=1"};
+    if (options.metrics) environment.push_back("TESSERA_PROFILE_METRICS=1");
+    environment.insert(environment.end(), more.begin(), more.end());
+    const auto status = run_command(options, environment, folder);
+    if (!status) return Ran{2, 0, {}, status.error().text};
+    out.status = *status;
+    auto n = add_collected(folder, out.learnt);
+    if (!n)
+      out.problem = n.error().text;
+    else if (out.learnt.kernels.empty())
+      out.problem =
+          "no kernel was seen: the program did not use the GPU, was killed within two seconds, or see "
+          "the notes above";
+    else
+      out.n_processes = *n;
+    return out;
+  };
+  Ran ran = learn(options, layout, scratch.path(), {"TESSERA_DISABLE=1"}, *shared, run);
+  if (!ran.problem.empty()) return complain(ran.problem, ran.status ? ran.status : kNothingLearnt);
+  std::set<std::string> missing = gpus_in(ran.learnt);
   const std::vector<profiles::GpuDescription> gpus = described(layout, &missing);
   for (const std::string& name : missing)
     fprintf(stderr,
             "tessera profile: no description of %s: classes stay unknown (tessera calibrate makes one)\n",
             name.c_str());
-  return finish(options, std::move(learnt), scratch.path(), gpus, *n, *status);
+  return finish(options, std::move(ran.learnt), scratch.path(), gpus, ran.n_processes, ran.status);
 }
 
 }  // namespace
@@ -471,11 +577,12 @@ std::string top_kernels(const profiles::Profile& profile, size_t n) {
                                 ? profiles::cut_name(record->cut)
                                 : fmt::format("{}: {}", profiles::cut_name(record->cut), record->cut_reason);
     out +=
-        fmt::format("{:<32} {:>8} {:>5.1f}% {:>11.1f} {:>8} {:>6.0f}% {:>6.0f}%  {:<8} {}\n", name,
+        fmt::format("{:<32} {:>8} {:>5.1f}% {:>11.1f} {:>8} {:>7} {:>7}  {:<8} {}\n", name,
                     record->duration.samples, total_ns > 0 ? record->duration.total_ns / total_ns * 100 : 0,
                     double(record->duration.quantile_ns(0.5)) / 1e3,
                     record->memory_bytes > 0 ? fmt::format("{:.2f}", operations / record->memory_bytes) : "-",
-                    record->compute_utilisation * 100, record->memory_utilisation * 100,
+                    roof(*record, record->compute_utilisation, record->slowdown_beside_compute),
+                    roof(*record, record->memory_utilisation, record->slowdown_beside_memory),
                     profiles::class_name(record->bound), cut);
   }
   if (order.size() > n) out += fmt::format("... and {} more\n", order.size() - n);
@@ -487,16 +594,18 @@ int profile(const ProfileOptions& options) {
     if (options.install) return install(options.output);
     return complain("no command: tessera profile [options] -- program arguments", 2);
   }
+  if (options.metrics && options.sensitivity)
+    return complain("--sensitivity is for where --metrics is not allowed: give one of them", 2);
   if (options.gpu == "auto") return profile_real(options);
   if (options.gpu != "soft") return complain("--gpu '" + options.gpu + "' is none of: auto, soft", 2);
   const Layout layout = find_layout();
   const auto gpus = soft_descriptions(layout);
   if (!gpus) return complain(gpus.error().text, 2);
-  RunOptions run;
-  run.gpu = "soft";
-  run.passthrough = true;
-  run.command = options.command;
-  auto environment = client_environment(run, layout);
+  RunOptions plain;
+  plain.gpu = "soft";
+  plain.passthrough = true;
+  plain.command = options.command;
+  auto environment = client_environment(plain, layout);
   if (!environment) return complain(environment.error().text, 2);
   const Scratch scratch;
   if (scratch.path().empty())
@@ -505,21 +614,30 @@ int profile(const ProfileOptions& options) {
   std::filesystem::create_directory(traces);
   std::filesystem::create_directory(arbiter);
   std::filesystem::permissions(arbiter, std::filesystem::perms::owner_all);
-  environment->push_back("TESSERA_SOFTGPU_TRACE=" + traces);
   environment->push_back("TESSERA_SOFTGPU_DIR=" + arbiter);
   environment->push_back("TESSERA_SOFTGPU_LINGER_MS=500");
   environment->push_back("TESSERA_SOFTGPU_GPU=" + gpus->front().path);
-  const auto status = run_command(options, *environment, traces);
-  if (!status) return complain(status.error().text, 2);
-
-  profiles::Profile learnt;
-  auto n_traces = add_traces(traces, *gpus, kSoftDriver, learnt);
-  if (!n_traces) return complain(n_traces.error().text, *status ? *status : kNothingLearnt);
-  if (learnt.kernels.empty())
-    return complain(*n_traces ? "the program ran no kernel to its end"
-                              : "the program did not use the GPU, or was killed before it wrote its trace",
-                    *status ? *status : kNothingLearnt);
-  return finish(options, std::move(learnt), traces, *gpus, *n_traces, *status);
+  const Run run = [&](const std::string& folder, const std::vector<std::string>& more) {
+    Ran out;
+    std::vector<std::string> variables = *environment;
+    variables.push_back("TESSERA_SOFTGPU_TRACE=" + folder);
+    variables.insert(variables.end(), more.begin(), more.end());
+    const auto status = run_command(options, variables, folder);
+    if (!status) return Ran{2, 0, {}, status.error().text};
+    out.status = *status;
+    auto n = add_traces(folder, *gpus, kSoftDriver, out.learnt);
+    if (!n)
+      out.problem = n.error().text;
+    else if (out.learnt.kernels.empty())
+      out.problem = *n ? "the program ran no kernel to its end"
+                       : "the program did not use the GPU, or was killed before it wrote its trace";
+    else
+      out.n_processes = *n;
+    return out;
+  };
+  Ran ran = learn(options, layout, traces, *environment, {"TESSERA_SOFTGPU_MODE=mps"}, run);
+  if (!ran.problem.empty()) return complain(ran.problem, ran.status ? ran.status : kNothingLearnt);
+  return finish(options, std::move(ran.learnt), traces, *gpus, ran.n_processes, ran.status);
 }
 
 }  // namespace tessera::cli

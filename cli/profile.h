@@ -21,6 +21,7 @@ struct ProfileOptions {
   std::string gpu = "auto";                     // auto: the machine's GPU; soft: the software GPU
   size_t top = 15;                              // kernels printed
   bool metrics = false;                         // also count bytes and operations (real GPU)
+  bool sensitivity = false;                     // count nothing, run thrice: alone and beside two neighbours
   bool install = false;                         // also into the folder that tesserad reads
   std::vector<std::string> command;
 };

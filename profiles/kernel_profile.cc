@@ -2,6 +2,7 @@
 #include "profiles/kernel_profile.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/kernel_key.h"
 
@@ -63,6 +64,8 @@ void merge(KernelProfile& into, const KernelProfile& from) {
     for (const auto& [pipe, operations] : from.operations) mean(into.operations[pipe], operations);
     into.work_samples = std::min(into.work_samples + from.work_samples, kMaxSamples);
   }
+  if (from.slowdown_beside_memory > 0) into.slowdown_beside_memory = from.slowdown_beside_memory;
+  if (from.slowdown_beside_compute > 0) into.slowdown_beside_compute = from.slowdown_beside_compute;
   if (from.bound != Class::kUnknown || into.bound == Class::kUnknown) {
     into.bound = from.bound;
     if (!from.bound_reason.empty()) into.bound_reason = from.bound_reason;
@@ -90,6 +93,15 @@ void add_work(KernelProfile& record, double n_blocks, double memory_bytes, doubl
   merge(record, one);
 }
 
+void forget_work(KernelProfile& record) {
+  record.work_samples = 0;
+  record.n_blocks = record.memory_bytes = record.warp_instructions = 0;
+  record.operations.clear();
+  record.bound = Class::kUnknown;
+  record.bound_reason.clear();
+  record.compute_utilisation = record.memory_utilisation = 0;
+}
+
 void classify_all(Profile& profile, const GpuDescription& gpu) {
   for (auto& [key, record] : profile.kernels) {
     if (key.gpu != gpu.name || record.work_samples == 0) continue;
@@ -102,6 +114,32 @@ void classify_all(Profile& profile, const GpuDescription& gpu) {
     record.bound_reason = r.reason;
     record.compute_utilisation = r.compute_utilisation;
     record.memory_utilisation = r.memory_utilisation;
+  }
+}
+
+void classify_uncounted(Profile& profile) {
+  for (auto& [key, record] : profile.kernels) {
+    const double memory = record.slowdown_beside_memory, compute = record.slowdown_beside_compute;
+    if (record.work_samples != 0 || memory == 0 || compute == 0) continue;
+    record.bound = classify_by_sensitivity(memory, compute, record.bound);
+    char reason[96];
+    std::snprintf(reason, sizeof reason,
+                  "takes %.2f times as long beside memory work, %.2f beside arithmetic", memory, compute);
+    record.bound_reason = reason;
+  }
+}
+
+void note_slowdowns(Profile& alone, const Profile& beside, Neighbour neighbour) {
+  for (auto& [key, record] : alone.kernels) {
+    const auto found = beside.kernels.find(key);
+    if (found == beside.kernels.end() || record.duration.samples < kMinSamples ||
+        found->second.duration.samples < kMinSamples)
+      continue;
+    const double before = double(record.duration.quantile_ns(0.5));
+    const double after = double(found->second.duration.quantile_ns(0.5));
+    if (before > 0)
+      (neighbour == Neighbour::kMemory ? record.slowdown_beside_memory : record.slowdown_beside_compute) =
+          after / before;
   }
 }
 

@@ -55,6 +55,9 @@ struct KernelProfile {
   double warp_instructions = 0;              // per launch
   std::map<std::string, double> operations;  // per launch, by pipe: fp64 fp32 fp16 tensor tensor_tf32 ...
 
+  // Median duration beside a neighbour over the one alone; 0 = not measured.
+  double slowdown_beside_memory = 0, slowdown_beside_compute = 0;
+
   Class bound = Class::kUnknown;
   std::string bound_reason;  // why, one line
   double compute_utilisation = 0, memory_utilisation = 0;
@@ -73,6 +76,8 @@ struct Profile {
 void add_work(KernelProfile& record, double n_blocks, double memory_bytes, double warp_instructions,
               const std::map<std::string, double>& operations);
 
+void forget_work(KernelProfile& record);  // as if nothing had been counted; its class goes with it
+
 // Adds `from` to `into`: samples add up, means are weighted by their samples, what only one side knows stays.
 // Facts that differ (registers, class, verdict, unknown fields): the side of `from` wins if it knows them.
 void merge(Profile& into, const Profile& from);
@@ -80,6 +85,13 @@ void merge(KernelProfile& into, const KernelProfile& from);
 
 // Classes every record that was counted on `gpu`, starting from the class that it has (hysteresis).
 void classify_all(Profile& profile, const GpuDescription& gpu);
+// Those that were never counted, but measured beside both neighbours.
+void classify_uncounted(Profile& profile);
+
+enum class Neighbour : uint8_t { kMemory, kCompute };  // what it is bound by
+// How much longer `beside` took than `alone`, by key, into `alone`. Records with too few samples are left
+// out.
+void note_slowdowns(Profile& alone, const Profile& beside, Neighbour neighbour);
 
 inline constexpr int kProfileVersion = 1;
 // Errors name `path` and the field. An unknown version is refused with the remedy.

@@ -106,6 +106,7 @@ base::Result<Profile> merge_into_file(const Profile& addition, const std::string
   Profile merged = present ? std::move(*present) : Profile{};
   merge(merged, addition);
   for (const GpuDescription& gpu : gpus) classify_all(merged, gpu);
+  classify_uncounted(merged);
   if (merged.kernels.size() > most_kernels) keep_most_time(merged, most_kernels);
   if (auto saved = save_profile(merged, path); !saved) return saved.error();
   return merged;

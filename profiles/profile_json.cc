@@ -23,11 +23,26 @@ constexpr Class kClasses[] = {Class::kUnknown, Class::kCompute, Class::kMemory, 
 constexpr Cut kCuts[] = {Cut::kUnknown, Cut::kYes, Cut::kNo};
 
 const std::set<std::string> kTopFields = {"tessera_profile_version", "kernels"};
-const std::set<std::string> kRecordFields = {
-    "image_hash", "kernel", "block_threads", "grid_bucket",          "dynamic_shared_bytes",   "gpu",
-    "driver",     "origin", "duration",      "registers_per_thread", "shared_bytes_per_block", "occupancy",
-    "work",       "class",  "class_reason",  "compute_utilisation",  "memory_utilisation",     "cut",
-    "cut_reason"};
+const std::set<std::string> kRecordFields = {"image_hash",
+                                             "kernel",
+                                             "block_threads",
+                                             "grid_bucket",
+                                             "dynamic_shared_bytes",
+                                             "gpu",
+                                             "driver",
+                                             "origin",
+                                             "duration",
+                                             "registers_per_thread",
+                                             "shared_bytes_per_block",
+                                             "occupancy",
+                                             "work",
+                                             "slowdown",
+                                             "class",
+                                             "class_reason",
+                                             "compute_utilisation",
+                                             "memory_utilisation",
+                                             "cut",
+                                             "cut_reason"};
 
 std::string dump(const json& value, int indent = -1) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
@@ -180,6 +195,15 @@ void read_work(Fields& record, const std::string& place, KernelProfile& out) {
   if (!in.problem().empty()) record.fail("is wrong: " + in.problem());
 }
 
+void read_slowdown(Fields& record, const std::string& place, KernelProfile& out) {
+  const json* value = record.find("slowdown", false);
+  if (!value) return;
+  Fields in(*value, place + ".slowdown");
+  out.slowdown_beside_memory = in.real("beside_memory");
+  out.slowdown_beside_compute = in.real("beside_compute");
+  if (!in.problem().empty()) record.fail("is wrong: " + in.problem());
+}
+
 std::string read_record(const json& value, size_t index, Profile& out) {
   const std::string place = "kernels[" + std::to_string(index) + "]";
   Fields in(value, place);
@@ -204,6 +228,7 @@ std::string read_record(const json& value, size_t index, Profile& out) {
   record.shared_bytes_per_block = uint32_t(in.whole("shared_bytes_per_block", UINT32_MAX));
   record.occupancy = in.real("occupancy", 1);
   read_work(in, place, record);
+  read_slowdown(in, place, record);
   record.bound = in.one_of("class", kClasses, class_name);
   record.bound_reason = in.text("class_reason");
   record.compute_utilisation = in.real("compute_utilisation");
@@ -258,6 +283,9 @@ json record_json(const KernelKey& key, const KernelProfile& record) {
                    {"memory_bytes_per_launch", bounded(record.memory_bytes)},
                    {"warp_instructions_per_launch", bounded(record.warp_instructions)},
                    {"operations_per_launch", operations}};
+  if (record.slowdown_beside_memory > 0 || record.slowdown_beside_compute > 0)
+    out["slowdown"] = {{"beside_memory", bounded(record.slowdown_beside_memory)},
+                       {"beside_compute", bounded(record.slowdown_beside_compute)}};
   out["class"] = class_name(record.bound);
   out["class_reason"] = record.bound_reason;
   out["compute_utilisation"] = bounded(record.compute_utilisation);

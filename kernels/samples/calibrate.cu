@@ -22,6 +22,12 @@ __global__ void copy_bytes(const float4* __restrict__ from, float4* __restrict__
     to[i] = from[i];
 }
 
+__global__ void copy_again(const float4* __restrict__ from, float4* __restrict__ to, size_t n, int rounds) {
+  for (int r = 0; r < rounds; r++)
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x)
+      to[i] = from[i];
+}
+
 // Eight independent chains per thread: latency is hidden.
 template <class T>
 __global__ void multiply_add(T* out, T factor, int rounds) {
@@ -111,18 +117,60 @@ double rate(Stopwatch& watch, uint64_t size, uint64_t most, const std::function<
   return half_ms > 0 && ms > half_ms ? (total - work(size / 2)) / (ms - half_ms) : total / ms;
 }
 
+// Keeps half of the GPU's threads busy with one kind of work until it is killed, so that a program beside it
+// finds room but not that resource. Its kernels are long: when one ends, blocks of the other program that
+// wait take its room. Says "ready" once they run one after the other.
+[[noreturn]] void be_a_neighbour(const std::string& kind, const cudaDeviceProp& p) {
+  constexpr double kKernelMs = 100;
+  const unsigned blocks =
+      unsigned(p.multiProcessorCount) * unsigned(std::max(1, p.maxThreadsPerMultiProcessor / kThreads / 2));
+  // Larger than the L2 cache by far.
+  const size_t buffer =
+      std::min<size_t>(p.totalGlobalMem / 8, std::max<size_t>(1 << 22, size_t(8) * size_t(p.l2CacheSize)));
+  char *from = nullptr, *to = nullptr;
+  CUDA_CHECK(cudaMalloc(&from, buffer));
+  CUDA_CHECK(cudaMalloc(&to, buffer));
+  const auto launch = [&](int rounds) {
+    if (kind == "memory")
+      copy_again<<<blocks, kThreads>>>(reinterpret_cast<float4*>(from), reinterpret_cast<float4*>(to),
+                                       buffer / sizeof(float4), rounds);
+    else
+      multiply_add<float><<<blocks, kThreads>>>(reinterpret_cast<float*>(to), 0.999f, rounds);
+    CUDA_CHECK(cudaGetLastError());
+  };
+  int rounds = 1;
+  for (Stopwatch watch; watch.ms([&] { launch(rounds); }) < kKernelMs && rounds < (1 << 28);) rounds *= 2;
+  cudaEvent_t done[2];
+  for (cudaEvent_t& event : done) CUDA_CHECK(cudaEventCreate(&event));
+  for (unsigned n = 0;; n++) {
+    launch(rounds);
+    CUDA_CHECK(cudaEventRecord(done[n % 2]));
+    if (n > 0) CUDA_CHECK(cudaEventSynchronize(done[(n - 1) % 2]));  // one runs, one waits
+    if (n == 1) {
+      std::puts("ready");
+      std::fflush(stdout);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   double target_ms = 20;
+  std::string neighbour;
   parse_options(argc, argv, "Measures the GPU and prints what it found as JSON.",
-                {{"--target-ms", Option::kReal, &target_ms, "least length of a measured run"}});
+                {{"--target-ms", Option::kReal, &target_ms, "least length of a measured run"},
+                 {"--neighbour", Option::kText, &neighbour,
+                  "measures nothing: keeps half of the GPU busy with 'memory' or 'compute' until killed"}});
+  if (!neighbour.empty() && neighbour != "memory" && neighbour != "compute")
+    fail("--neighbour", "is none of: memory, compute");
   positive("--target-ms", target_ms);
   g_target_ms = target_ms;
   int device = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   cudaDeviceProp p{};
   CUDA_CHECK(cudaGetDeviceProperties(&p, device));
+  if (!neighbour.empty()) be_a_neighbour(neighbour, p);
   int clock_khz = 0, memory_khz = 0, reserved_shared = 0, engines = 0;
   cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device);
   cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, device);

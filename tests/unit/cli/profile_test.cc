@@ -206,6 +206,27 @@ TEST_F(ProfileCommand, LatencyServiceIsWhatItsSourceSays) {
   }
 }
 
+// Where nothing can be counted: alone, beside memory work, beside arithmetic, both on the modelled device at
+// once.
+TEST_F(ProfileCommand, SensitivityClassesWithoutCounters) {
+  EXPECT_EQ(run("--gpu soft --sensitivity --metrics -- true"), 2);
+  ASSERT_EQ(run("--gpu soft --sensitivity -o p.json -- '" TESSERA_TRAINER
+                "' --preset soft --checksum-steps 1 --steps 4"),
+            0)
+      << text("err.txt");
+  auto profile = profiles::load_profile(folder_ + "/p.json");
+  ASSERT_TRUE(profile.ok()) << profile.error().text;
+  const KernelProfile *gemm = find(*profile, "gemm"), *update = find(*profile, "update");
+  ASSERT_TRUE(gemm && update);
+  EXPECT_EQ(gemm->work_samples, 0u);
+  EXPECT_EQ(gemm->duration.samples, 8u);  // of the run alone
+  EXPECT_EQ(gemm->bound, Class::kCompute) << gemm->bound_reason;
+  EXPECT_GT(gemm->slowdown_beside_compute, 1.2 * gemm->slowdown_beside_memory);
+  // At the limit of both on this device: 100 % of the bandwidth, 94 % of the issue slots.
+  EXPECT_GT(update->slowdown_beside_memory, 1.4);
+  EXPECT_THAT(text("err.txt"), HasSubstr("beside a neighbour bound by compute"));
+}
+
 TEST_F(ProfileCommand, InstallPutsItWhereTheDaemonLooks) {
   setenv("TESSERA_PROFILES", (folder_ + "/kept").c_str(), 1);
   EXPECT_EQ(run("--install -o p.json"), 3);

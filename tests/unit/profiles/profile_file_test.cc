@@ -151,6 +151,35 @@ TEST_F(ProfileFile, MergeKeepsBothSides) {
   EXPECT_EQ(a.kernels.size(), 3u);
 }
 
+TEST_F(ProfileFile, SlowdownsClassWhatWasNeverCounted) {
+  const auto timed = [](uint64_t ns, uint64_t n) {
+    Profile p;
+    p.kernels[key("k")].duration.add(ns, n);
+    return p;
+  };
+  Profile alone = timed(10'000, 5);
+  note_slowdowns(alone, timed(18'000, 5), Neighbour::kMemory);
+  classify_uncounted(alone);
+  EXPECT_EQ(alone.kernels.at(key("k")).bound, Class::kUnknown);  // one neighbour says nothing
+  note_slowdowns(alone, timed(11'000, 2), Neighbour::kCompute);
+  EXPECT_EQ(alone.kernels.at(key("k")).slowdown_beside_compute, 0);  // too few
+  note_slowdowns(alone, timed(11'000, 3), Neighbour::kCompute);
+  ASSERT_TRUE(merge_into_file(alone, path_).ok());
+  auto back = merge_into_file(timed(10'000, 1), path_);  // what only the file knows stays
+  ASSERT_TRUE(back.ok()) << back.error().text;
+  const KernelProfile& r = back->kernels.at(key("k"));
+  EXPECT_NEAR(r.slowdown_beside_memory, 1.8, 0.06);
+  EXPECT_NEAR(r.slowdown_beside_compute, 1.1, 0.04);
+  EXPECT_EQ(r.bound, Class::kMemory);
+  EXPECT_NE(r.bound_reason.find("beside memory work"), std::string::npos);
+
+  Profile counted = profile("k", 1000);  // counters outrank slowdowns
+  counted.kernels.at(key("k")).slowdown_beside_memory = 1;
+  counted.kernels.at(key("k")).slowdown_beside_compute = 3;
+  classify_uncounted(counted);
+  EXPECT_EQ(counted.kernels.at(key("k")).bound, Class::kMemory);
+}
+
 TEST_F(ProfileFile, UnknownFieldsSurviveReadingMergingWriting) {
   json text = json::parse(format_profile(profile("k", 1000)));
   text["from_the_future"] = {{"a", {1, 2, 3}}};
@@ -194,6 +223,7 @@ TEST_F(ProfileFile, BadFilesAreNamedAndLeftAlone) {
       {changed("/kernels/0/duration/buckets", {{1920, 5}}), "'bucket' must be"},
       {changed("/kernels/0/duration/buckets", {{1, ~0ull}, {2, 7}}), "'count of a bucket' must be"},
       {changed("/kernels/0/work/operations_per_launch", {{"fp32", "many"}}), "'fp32' must be a number"},
+      {changed("/kernels/0/slowdown", {{"beside_memory", -1}}), "'beside_memory' must be a number"},
       {changed("/kernels/0/x", json::parse(std::string(40, '[') + std::string(40, ']'))), "nests deeper"},
   };
   for (const auto& row : rows) {
