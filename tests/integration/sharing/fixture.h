@@ -44,19 +44,6 @@ class SharingFixture : public testing::Test {
   nlohmann::json clients() const { return ask().value("clients", nlohmann::json::array()); }
   nlohmann::json client(const std::string& name) const;
 
-  // `tessera run OPTIONS -- PROGRAM` on the software GPU of this folder, with outputs in NAME.out and
-  // NAME.err.
-  cli::Process run(const std::string& name, const std::string& priority,
-                   const std::vector<std::string>& options, const std::vector<std::string>& program,
-                   std::vector<std::string> environment);
-  // Steps that the program NAME has done, as it writes them down.
-  virtual size_t steps(const std::string& name) = 0;
-  bool steps_grow(const std::string& name, size_t by);
-  std::string checksum(const std::string& name) const;  // that NAME.out tells
-
-  nlohmann::json clients() const;  // what the daemon tells of each
-  nlohmann::json client(const std::string& name) const;
-
   char scratch_[64] = "/tmp/tessera-sharing-XXXXXX";
   int lock_ = -1;
   cli::Process daemon_;
