@@ -186,6 +186,14 @@ std::vector<double> round_trips_us(const Daemon& daemon, size_t n_clients, int r
   return us;
 }
 
+template <class F>
+void until(const char* what, F&& condition) {
+  for (int i = 0; !condition(); i++) {
+    if (i > 20'000) fail(std::string("never: ") + what);
+    usleep(500);
+  }
+}
+
 // As a held launch waits: awake for a moment, then asleep on its lease word.
 void sleep_until_turn(const ipc::Attachment& a) {
   const uint64_t start_ns = base::now_ns();
@@ -204,12 +212,22 @@ void never_drain(const ipc::Attachment& a) {
   ipc::store(a.usage()->in_flight_ns, uint64_t(1'000'000), std::memory_order_release);
 }
 
+// The next client to come has the GPU alone, and with it the first turn.
+void nobody_there(const Daemon& daemon) {
+  const auto empty = [&] {
+    const auto text = ipc::query(daemon.socket());
+    return text.ok() && text->find("\"clients\":[]") != std::string::npos;
+  };
+  until("the daemon has no clients", empty);
+}
+
 // From `end` of a holder of the turn until the client that waits for it has it.
 template <class F>
 double until_turn_us(const Daemon& daemon, F&& end) {
   const ipc::Attachment heir = daemon.on_gpu(0), other = daemon.on_gpu(0);
   want(heir);
   usleep(5'000);  // the daemon and the holder are asleep
+  if (granted(heir)) fail("the turn was passed on before its holder ended");
   const uint64_t start_ns = base::now_ns();
   end();
   sleep_until_turn(heir);
@@ -218,6 +236,7 @@ double until_turn_us(const Daemon& daemon, F&& end) {
 
 // The holder's process is killed: the kernel ends it before anybody is told. `mib` of memory take it longer.
 double death_to_turn_us(const Daemon& daemon, size_t mib) {
+  nobody_there(daemon);
   int ready[2];
   if (pipe(ready) != 0) fail("pipe");
   const pid_t holder = fork();
@@ -239,6 +258,7 @@ double death_to_turn_us(const Daemon& daemon, size_t mib) {
 
 // The holder closes its socket: what the daemon itself and the waiting client's wake-up take.
 double leave_to_turn_us(const Daemon& daemon) {
+  nobody_there(daemon);
   ipc::Attachment holder = daemon.on_gpu(0);
   never_drain(holder);
   return until_turn_us(daemon, [&] { holder.socket.reset(); });
@@ -306,14 +326,6 @@ class Program {
   Launches* launches_ = nullptr;
   pid_t pid_ = -1;
 };
-
-template <class F>
-void until(const char* what, F&& condition) {
-  for (int i = 0; !condition(); i++) {
-    if (i > 20'000) fail(std::string("never: ") + what);
-    usleep(500);
-  }
-}
 
 // One of two programs holds the turn, the other one's launch is held: what the daemon's death costs it, and
 // when both are managed again once another daemon is there.
