@@ -3,6 +3,7 @@
 // share), and calls whose hold limit expired.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <deque>
 
 #include "base/units.h"
@@ -14,7 +15,17 @@ namespace {
 using base::ms;
 using base::us;
 
-constexpr uint64_t kSeeds = 3000, kFairSeeds = 36;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kSeeds = 3000, kFairSeeds = 12;
+#else
+constexpr uint64_t kSeeds = 3000, kFairSeeds = 60;
+#endif
+
+// For a longer search: TESSERA_TEST_SEEDS=10 tries ten times as many.
+uint64_t times(uint64_t seeds) {
+  const char* more = std::getenv("TESSERA_TEST_SEEDS");
+  return seeds * std::max(1, more != nullptr ? std::atoi(more) : 1);
+}
 
 struct Generated {
   std::deque<Workload> workloads;
@@ -85,7 +96,7 @@ class Properties : public testing::TestWithParam<const char*> {};
 
 TEST_P(Properties, HoldOverGeneratedWorkloads) {
   uint64_t n_launches = 0, n_expired = 0, longest_idle_ns = 0;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= times(kSeeds); ++seed) {
     Generated g;
     generate(seed, GetParam(), &g);
     g.input.audit_idle = true;
@@ -147,7 +158,7 @@ TEST(Fairness, FollowsTheWeightsOverASecond) {
 // client that does not want its share, and turns that one call cannot be divided into (kernels that may not
 // be cut).
 TEST(Fairness, FollowsTheWeightsOverASecondForGeneratedClients) {
-  for (uint64_t seed = 1; seed <= kFairSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= times(kFairSeeds); ++seed) {
     Random r(seed, 11);
     std::deque<Workload> workloads;
     RunInput in{.run = {.policy = "tessera", .regime = Regime(seed % 3)},
