@@ -169,6 +169,18 @@ if wanted H11; then
   [ "$rehearse" = 1 ] || answer H11_no_cache CUDA_CACHE_DISABLE=1 -- "$bin/h11_jit"
 fi
 if wanted H12; then answer H12 -- "$bin/h12_module_state"; fi
+if wanted H13; then
+  profile=(python3 "$bin/h13_profile.py" --tessera "$run" --out "$out/profiles")
+  if [ ! -x "$run" ]; then skip H13 "bin/tessera is not built"
+  elif [ "$rehearse" = 1 ]; then answer H13_copy -- "${profile[@]}" --gpu soft --repeat 1 --work copy
+  else
+    answer H13_calibrate -- "${profile[@]}" --calibrate
+    # Each is run seven times, one of them with every kernel repeated for its counters.
+    limit=$((limit * 4))
+    for work in copy gemm resnet50 gpt2; do answer "H13_$work" -- "${profile[@]}" --work "$work"; done
+    limit=$((limit / 4))
+  fi
+fi
 
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)
