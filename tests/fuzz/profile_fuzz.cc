@@ -24,6 +24,11 @@ void profile(const std::string& text, const GpuDescription& gpu) {
   GpuDescription same_name = gpu;
   if (!read->kernels.empty()) same_name.name = read->kernels.begin()->first.gpu;
   classify_all(*read, same_name);
+  Profile alone = *read;
+  note_slowdowns(alone, *read, Neighbour::kMemory);
+  note_slowdowns(alone, *read, Neighbour::kCompute);
+  classify_uncounted(alone);
+  check(parse_profile(format_profile(alone), kPath).ok());
   const std::string written = format_profile(*read);
   auto again = parse_profile(written, kPath);
   check(again.ok());

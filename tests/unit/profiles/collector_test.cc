@@ -19,6 +19,7 @@
 #include "profiles/collector/collector.h"
 #include "profiles/collector/cupti_api.h"
 #include "profiles/collector/cupti_decode.h"
+#include "profiles/profile_file.h"
 
 namespace tessera::profiles {
 namespace {
@@ -195,8 +196,9 @@ TEST(Cupti, TheToolkitsLibraryHasWhatWeCall) {
   EXPECT_EQ(decode(*record).name, "gemm");
 }
 
-// What the library notes in a program of its own, whose driver starts it twice.
-std::string notes_of_injected(const char* cupti) {
+// What the library notes in a program of its own, whose driver starts it twice; what it learnt, if it is
+// asked for, which takes a program that ends by exit().
+std::string notes_of_injected(const char* cupti, Profile* learnt = nullptr) {
   char folder[] = "/tmp/tessera-inject-XXXXXX";
   EXPECT_NE(mkdtemp(folder), nullptr);
   const pid_t program = fork();
@@ -205,14 +207,18 @@ std::string notes_of_injected(const char* cupti) {
     if (cupti) setenv("TESSERA_CUPTI", cupti, 1);
     void* library = dlopen(TESSERA_INJECTION, RTLD_NOW | RTLD_LOCAL);
     auto* start = library ? reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection")) : nullptr;
-    _exit(start && start() == 1 && start() == 1 ? 0
-                                                : 1);  // anything else than 1 ends the program's first call
+    const int result = start && start() == 1 && start() == 1 ? 0 : 1;  // else the driver fails the first call
+    if (learnt) exit(result);
+    _exit(result);
   }
   int status = -1;
   EXPECT_EQ(waitpid(program, &status, 0), program);
   EXPECT_EQ(status, 0);
   std::stringstream note;
   note << std::ifstream(std::string(folder) + "/note-" + std::to_string(program) + ".txt").rdbuf();
+  if (auto read = load_profile(std::string(folder) + "/collected-" + std::to_string(program) + ".json");
+      learnt && read.ok())
+    *learnt = *read;
   std::filesystem::remove_all(folder);
   return note.str();
 }
@@ -220,6 +226,21 @@ std::string notes_of_injected(const char* cupti) {
 TEST(Injection, WithoutADriverOrCuptiItSaysSo) {
   EXPECT_THAT(notes_of_injected(nullptr), testing::AnyOf(testing::HasSubstr("nothing was collected"),
                                                          testing::HasSubstr("TESSERA_CUPTI")));
+}
+
+TEST(Injection, WritesWhatItSawWhenTheProgramEnds) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "a forked child of this program that ends by exit() would be searched for leaks";
+#endif
+  Profile learnt;
+  EXPECT_THAT(notes_of_injected(TESSERA_RECORDING_CUPTI, &learnt),
+              testing::HasSubstr("no durations of copies between GPUs"));
+  ASSERT_EQ(learnt.kernels.size(), 1u);
+  const auto& [key, record] = *learnt.kernels.begin();
+  EXPECT_EQ(key.kernel, "recorded");
+  EXPECT_EQ(record.duration.samples, 20u);
+  EXPECT_EQ(record.duration.quantile_ns(0.5), 500u);
+  EXPECT_THAT(learnt.unknown_fields, testing::HasSubstr("\"dropped\":6"));
 }
 
 TEST(Injection, StandsAsideForAnotherSubscriber) {
