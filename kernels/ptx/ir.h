@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/ptx/shared.h"
+
 namespace tessera::ptx {
 
 using Name = std::string_view;
@@ -73,6 +75,31 @@ struct Variable {
   uint64_t size_bytes() const;  // of the whole object; 0 for unsized arrays and registers
 };
 
+// The part of an operand behind its name: ".x" of a vector or special register, ".h1", ".b7654" of the SIMD
+// instructions. Held in place; longer than any that PTX has it cannot be.
+class Suffix {
+ public:
+  static constexpr size_t kMaxLength = 6;
+
+  constexpr Suffix() = default;
+  constexpr Suffix(Name text) {  // of at most kMaxLength
+    for (size_t n = 0; n < text.size() && n < kMaxLength; ++n) text_[n] = text[n];
+  }
+  constexpr Suffix(const char* text) : Suffix(Name(text)) {}
+
+  constexpr bool empty() const { return text_[0] == 0; }
+  constexpr Name view() const {  // into this object
+    size_t n = 0;
+    while (n < kMaxLength && text_[n]) ++n;
+    return {text_, n};
+  }
+  constexpr char operator[](size_t n) const { return text_[n]; }
+  bool operator==(const Suffix&) const = default;
+
+ private:
+  char text_[kMaxLength] = {};  // NUL behind it if shorter
+};
+
 struct Operand {
   enum class Kind : uint8_t {
     kNone,
@@ -91,29 +118,35 @@ struct Operand {
     kExpression,  // constant expression kept as text in `name`
   };
   Kind kind = Kind::kNone;
-  bool negated = false;  // !p; or -%r in the few forms that take it (then `text` is "-")
-  bool is_f64 = false;
-  bool base_is_register = false;  // kAddress: base names a register
-  Name name;
-  Name suffix;
-  Name text;          // as written (immediates), so printing is exact; "" if made by a rewrite
+  bool negated : 1 = false;           // !p; or -%r in the few forms that take it (then `minus` is set, too)
+  bool minus : 1 = false;             // negated with '-'
+  bool is_f64 : 1 = false;            // kFloat
+  bool base_is_register : 1 = false;  // kAddress: base names a register
+  Suffix suffix;
+  Name name;          // of immediates: as written, so printing is exact; "" if made by a rewrite
   uint64_t bits = 0;  // immediate value, two's complement; kAddress: signed offset
-  std::vector<Operand> children;
+  List<Operand> children;
 };
 
 struct Instruction {
-  Name guard;  // predicate register, "" = unconditional
-  bool guard_negated = false;
-  Name opcode;  // first component: "add", "ld", "mma", ...
-  std::vector<Name>
-      modifiers;  // the rest in source order, without dots: {"rn","ftz","f32"}; "shared::cta" is one
-  std::vector<Operand> operands;
+  Name guard;            // predicate register, "" = unconditional
+  Name opcode;           // first component: "add", "ld", "mma", ...
+  List<Name> modifiers;  // the rest in source order, without dots: {"rn","ftz","f32"}; "shared::cta" is one
+  List<Operand> operands;
   Location at;
+  bool guard_negated = false;
 
   bool has(Name modifier) const;
   Type type(unsigned nth_type = 0) const;  // nth modifier that is a type; kNone if there are fewer
 };
 
+struct Prototype {            // label: .callprototype / .calltargets / .branchtargets
+  std::vector<Name> targets;  // of .branchtargets/.calltargets: the names listed
+  Name text;                  // all behind the label, with its ';'
+};
+
+// Most of the memory of a module are its statements: what few of them have is in boxes, and copies of a
+// function (the slicing variants) share operands and boxes with it until they are changed.
 struct Statement {
   enum class Kind : uint8_t {
     kInstruction,
@@ -122,18 +155,22 @@ struct Statement {
     kScope,
     kLoc,        // .loc ...          (text, no terminator)
     kPragma,     // .pragma "...";    (text, with its ';')
-    kPrototype,  // label: .callprototype / .calltargets / .branchtargets: name in `label`, rest with ';' in
-                 // `text`
+    kPrototype,  // named by `label`
     kRaw,        // kept and printed as it was (text, with its terminator if it has one)
   };
+  Statement() {}  // not left to the compiler: GCC 12 deletes it over the union below
+
+  [[no_unique_address]] Instruction instruction;  // kInstruction; the kind fits behind its last member
   Kind kind = Kind::kRaw;
-  Instruction instruction;       // kInstruction
-  Name label;                    // kLabel, kPrototype
-  std::vector<Name> targets;     // kPrototype of .branchtargets/.calltargets: the names listed
-  Variable variable;             // kVariable
-  std::vector<Statement> scope;  // kScope: { ... }
-  Name text;
+  union {
+    Name label = {};  // kLabel, kPrototype
+    Name text;        // kLoc, kPragma, kRaw
+  };
+  Box<Variable> variable;             // kVariable
+  Box<std::vector<Statement>> scope;  // kScope: { ... }
+  Box<Prototype> prototype;           // kPrototype
 };
+static_assert(sizeof(Operand) == 40 && sizeof(Statement) == 104);
 
 struct Directive {  // .maxntid 256, 1, 1   .reqntid ...   .minnctapersm 2 ...
   Name name;        // with its dot

@@ -1,5 +1,6 @@
 #include "kernels/ptx/parser.h"
 
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -155,8 +156,9 @@ class Parser {
 
   // --- operands
   // -----------------------------------------------------------------------------------------------
-  bool operands(std::vector<Operand>* list, bool is_call);
-  bool operand_list(std::vector<Operand>* list, char close, std::string_view what, unsigned depth);
+  bool comma_separated(List<Operand>* list, bool is_call, unsigned depth, size_t n_before);
+  void take_pending(List<Operand>* list, size_t base);
+  bool operand_list(List<Operand>* list, char close, std::string_view what, unsigned depth);
   bool operand(Operand* o, bool is_call, unsigned depth);
   bool single(Operand* o, bool is_call, unsigned depth);
   bool constant(Operand* o);
@@ -168,12 +170,18 @@ class Parser {
     s.kind = kind;
     return s;
   }
+  List<Name> modifiers();
 
   Module& module_;
   Cursor c_;
   Scopes scopes_;
   std::vector<Operand> pending_;  // operands of the instruction being read, so that lists are sized exactly
   std::vector<Name> modifiers_;
+  struct Recent {
+    Name text;
+    List<Name> list;
+  };
+  std::array<Recent, 256> recent_modifiers_;  // a module has few sets of them: instructions share the lists
 };
 
 bool Parser::header() {
@@ -617,8 +625,9 @@ bool Parser::directive_statement(std::vector<Statement>* list) {
     }
   }
   if (c_.now.kind == TokenKind::kDotName && space_from(c_.now.text) != Space::kNone) {
-    return variables(linkage, at,
-                     [&](Variable&& v) { add(list, Statement::Kind::kVariable).variable = std::move(v); });
+    return variables(linkage, at, [&](Variable&& v) {
+      add(list, Statement::Kind::kVariable).variable = Box(std::move(v));
+    });
   }
   return c_.fail("a declaration, .loc or .pragma");
 }
@@ -652,13 +661,14 @@ bool Parser::prototype(Statement* s) {
   s->kind = Statement::Kind::kPrototype;
   bool is_prototype = at_dot(".callprototype");
   c_.advance();
+  Prototype& p = s->prototype.edit();
   if (is_prototype) {
-    return raw_statement(&s->text, begin, "';' after .callprototype");
+    return raw_statement(&p.text, begin, "';' after .callprototype");
   }
-  if (!target_names(&s->targets) || !c_.expect(';', "';'")) {
+  if (!target_names(&p.targets) || !c_.expect(';', "';'")) {
     return false;
   }
-  s->text = c_.since(begin);
+  p.text = c_.since(begin);
   return true;
 }
 
@@ -696,7 +706,7 @@ bool Parser::statement(std::vector<Statement>* list, unsigned depth) {
       return false;
     }
     scopes_.pop();
-    s.scope = std::move(inner);
+    s.scope = Box(std::move(inner));
     return true;
   }
   if (c_.take(';')) {
@@ -716,53 +726,59 @@ bool Parser::statement(std::vector<Statement>* list, unsigned depth) {
   return c_.fail("an instruction, a label, a declaration or '}'");
 }
 
-bool Parser::instruction(Instruction* i) {
+List<Name> Parser::modifiers() {
+  const char* begin = c_.now.begin();
   modifiers_.clear();
-  while (c_.now.kind == TokenKind::kDotName) {
+  do {
     modifiers_.push_back(c_.now.text.substr(1));
     c_.advance();
+  } while (c_.now.kind == TokenKind::kDotName);
+  const Name text = c_.since(begin);
+  const size_t middle = static_cast<uint8_t>(text[text.size() / 2]), last = static_cast<uint8_t>(text.back());
+  Recent& recent = recent_modifiers_[(text.size() * 7 + middle * 5 + last * 3) % recent_modifiers_.size()];
+  if (recent.text != text) {
+    recent.text = text;
+    recent.list.assign(modifiers_.begin(), modifiers_.end());
   }
-  i->modifiers.assign(modifiers_.begin(), modifiers_.end());
+  return recent.list;
+}
+
+bool Parser::instruction(Instruction* i) {
+  if (c_.now.kind == TokenKind::kDotName) {
+    i->modifiers = modifiers();
+  }
   if (c_.take(';')) {
     return true;
   }
-  return operands(&i->operands, i->opcode == "call");
+  return comma_separated(&i->operands, i->opcode == "call", 0, 0) &&
+         c_.expect(';', "',' or ';' after an operand");
 }
 
 // --- operands
 // -------------------------------------------------------------------------------------------------
 
-bool Parser::operands(std::vector<Operand>* list, bool is_call) {
-  size_t base = pending_.size();
+// Operands up to what is no comma; they and the last n_before of pending_ become the list.
+bool Parser::comma_separated(List<Operand>* list, bool is_call, unsigned depth, size_t n_before) {
+  const size_t base = pending_.size() - n_before;
   do {
     Operand o;
-    if (!operand(&o, is_call, 0)) {
+    if (!operand(&o, is_call, depth)) {
       return false;
     }
     pending_.push_back(std::move(o));
   } while (c_.take(','));
-  auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(base);
-  list->assign(std::make_move_iterator(begin), std::make_move_iterator(pending_.end()));
-  pending_.resize(base);
-  return c_.expect(';', "',' or ';' after an operand");
+  take_pending(list, base);
+  return true;
 }
 
-bool Parser::operand_list(std::vector<Operand>* list, char close, std::string_view what, unsigned depth) {
-  if (c_.take(close)) {
-    return true;
-  }
-  size_t base = pending_.size();
-  do {
-    Operand o;
-    if (!operand(&o, false, depth)) {
-      return false;
-    }
-    pending_.push_back(std::move(o));
-  } while (c_.take(','));
-  auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(base);
-  list->assign(std::make_move_iterator(begin), std::make_move_iterator(pending_.end()));
+void Parser::take_pending(List<Operand>* list, size_t base) {
+  const auto begin = pending_.begin() + static_cast<std::ptrdiff_t>(base);
+  list->assign(std::move_iterator(begin), std::move_iterator(pending_.end()));
   pending_.resize(base);
-  return c_.expect(close, what);
+}
+
+bool Parser::operand_list(List<Operand>* list, char close, std::string_view what, unsigned depth) {
+  return c_.take(close) || (comma_separated(list, false, depth, 0) && c_.expect(close, what));
 }
 
 bool Parser::operand(Operand* o, bool is_call, unsigned depth) {
@@ -781,9 +797,8 @@ bool Parser::operand(Operand* o, bool is_call, unsigned depth) {
   }
   Operand pair;
   pair.kind = Operand::Kind::kPair;
-  pair.children.reserve(2);
-  pair.children.push_back(std::move(*o));
-  pair.children.push_back(std::move(second));
+  Operand both[] = {std::move(*o), std::move(second)};
+  pair.children.assign(std::move_iterator(std::begin(both)), std::move_iterator(std::end(both)));
   *o = std::move(pair);
   return true;
 }
@@ -807,7 +822,9 @@ bool Parser::single(Operand* o, bool is_call, unsigned depth) {
     if (depth > kMaxOperandDepth || !single(o, false, depth + 1)) {
       return c_.fail("a predicate after '!'");
     }
-    if (!o->text.empty() || o->negated) {
+    const bool immediate = o->kind == Operand::Kind::kInteger || o->kind == Operand::Kind::kFloat ||
+                           o->kind == Operand::Kind::kExpression;
+    if (immediate || o->negated) {
       return c_.fail("a predicate before this");
     }
     o->negated = true;
@@ -824,29 +841,32 @@ bool Parser::constant(Operand* o) {
       return false;
     }
     o->negated = true;
-    o->text = "-";
+    o->minus = true;
     return true;
   }
+  bool is_f64 = false;
   if (c_.now.kind == TokenKind::kFloat) {
-    if (!float_value(c_.now.text, &o->bits, &o->is_f64)) {
+    if (!float_value(c_.now.text, &o->bits, &is_f64)) {
       return c_.fail("a floating-point number");
     }
+    o->is_f64 = is_f64;
     o->kind = Operand::Kind::kFloat;
     c_.advance();
     if (minus) {
       o->bits ^= o->is_f64 ? uint64_t{1} << 63 : uint64_t{1} << 31;
     }
-    o->text = c_.since(begin);
+    o->name = c_.since(begin);
     return true;
   }
   if (c_.now.kind == TokenKind::kDotName && c_.now.text[1] >= '0' && c_.now.text[1] <= '9') {  // .5
-    if (!float_value(module_.keep("0" + std::string(c_.now.text)), &o->bits, &o->is_f64)) {
+    if (!float_value(module_.keep("0" + std::string(c_.now.text)), &o->bits, &is_f64)) {
       return c_.fail("a floating-point number");
     }
+    o->is_f64 = is_f64;
     o->kind = Operand::Kind::kFloat;
     o->bits ^= minus ? uint64_t{1} << 63 : 0;
     c_.advance();
-    o->text = c_.since(begin);
+    o->name = c_.since(begin);
     return true;
   }
   Constant value;
@@ -857,17 +877,16 @@ bool Parser::constant(Operand* o) {
   if (!constant_expression(c_, &value)) {
     return false;
   }
-  o->text = c_.since(begin);
+  o->name = c_.since(begin);
   if (!value.known) {
     o->kind = Operand::Kind::kExpression;
-    o->name = o->text;
     return true;
   }
   o->kind = Operand::Kind::kInteger;
   o->bits = minus ? -value.bits : value.bits;
   if (minus && c_.since(begin).find_first_of("+*/%<>&|^?=", 1) != Name::npos) {
     // "-a + b": the sign was taken off before the operators; evaluate again as a whole.
-    Cursor whole(o->text);
+    Cursor whole(o->name);
     if (!constant_expression(whole, &value)) {
       return c_.fail("a constant before this");
     }
@@ -886,6 +905,9 @@ bool Parser::named(Operand* o) {
   }
   o->name = token.text;
   if (c_.now.kind == TokenKind::kDotName && c_.now.begin() == token.end()) {
+    if (c_.now.text.size() > Suffix::kMaxLength) {
+      return c_.fail("a component such as .x");
+    }
     o->suffix = c_.now.text;
     c_.advance();
   }
@@ -900,8 +922,6 @@ bool Parser::named(Operand* o) {
   if (token.text == "WARP_SZ") {
     o->kind = Operand::Kind::kInteger;
     o->bits = 32;
-    o->text = token.text;
-    o->name = {};
     return true;
   }
   if (c_.now.is('(')) {  // generic(x)
@@ -909,7 +929,7 @@ bool Parser::named(Operand* o) {
       return false;
     }
     o->kind = Operand::Kind::kExpression;
-    o->name = o->text = c_.since(token.begin());
+    o->name = c_.since(token.begin());
     return true;
   }
   o->kind = Operand::Kind::kSymbol;
@@ -964,11 +984,12 @@ bool Parser::bracket(Operand* o, unsigned depth) {
     first.base_is_register = false;
   }
   o->kind = Operand::Kind::kBracket;
-  if (!operand_list(&o->children, ']', "',' or ']'", depth)) {
-    return false;
+  pending_.push_back(std::move(first));
+  if (c_.take(']')) {
+    take_pending(&o->children, pending_.size() - 1);
+    return true;
   }
-  o->children.insert(o->children.begin(), std::move(first));
-  return true;
+  return comma_separated(&o->children, false, depth, 1) && c_.expect(']', "',' or ']'");
 }
 
 }  // namespace

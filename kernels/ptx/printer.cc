@@ -118,7 +118,7 @@ void Printer::address(const Operand& o) {
 void Printer::operand(const Operand& o) {
   using Kind = Operand::Kind;
   if (o.negated) {
-    put(o.text == "-" ? "-" : "!");
+    put(o.minus ? "-" : "!");
   }
   switch (o.kind) {
     case Kind::kNone:
@@ -126,26 +126,26 @@ void Printer::operand(const Operand& o) {
     case Kind::kRegister:
     case Kind::kSpecial:
       put(o.name);
-      put(o.suffix);
+      put(o.suffix.view());
       break;
     case Kind::kSymbol:
       put(o.name);
-      put(o.suffix);
+      put(o.suffix.view());
       if (o.bits) {
         put("+");
         signed_value(o.bits);
       }
       break;
     case Kind::kInteger:
-      if (!o.text.empty()) {
-        put(o.text);
+      if (!o.name.empty()) {
+        put(o.name);
       } else {
         signed_value(o.bits);
       }
       break;
     case Kind::kFloat:
-      if (!o.text.empty()) {
-        put(o.text);
+      if (!o.name.empty()) {
+        put(o.name);
       } else {
         put(o.is_f64 ? "0d" : "0f");
         hex(o.bits, o.is_f64 ? 16 : 8);
@@ -231,7 +231,7 @@ void Printer::statement(const Statement& s, unsigned depth) {
     case Statement::Kind::kPrototype:
       put(s.label);
       put(": ");
-      put(s.text);
+      put(s.prototype->text);
       break;
     case Statement::Kind::kLoc:
     case Statement::Kind::kPragma:

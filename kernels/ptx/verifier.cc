@@ -76,7 +76,7 @@ class Verifier {
     for (const Statement& s : list) {
       bool good = true;
       if (s.kind == Statement::Kind::kVariable) {
-        good = scopes_.declare(s.variable) || fail(s.variable.at, "declared twice:", s.variable.name);
+        good = scopes_.declare(s.variable) || fail(s.variable->at, "declared twice:", s.variable->name);
       } else if (s.kind == Statement::Kind::kInstruction) {
         good = instruction(s.instruction);
       } else if (s.kind == Statement::Kind::kScope) {

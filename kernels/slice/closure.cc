@@ -36,7 +36,7 @@ bool is_plain_coordinate_read(const Instruction& i) {
       !is_coordinate(i.operands[1])) {
     return false;
   }
-  Name type = i.modifiers[0], suffix = i.operands[1].suffix;
+  const Name type = i.modifiers[0], suffix = i.operands[1].suffix.view();
   return (type == "u32" || type == "b32" || type == "s32") &&
          i.operands[0].kind == Operand::Kind::kRegister &&
          (suffix == ".x" || suffix == ".y" || suffix == ".z");
@@ -86,9 +86,9 @@ class Scan {
       if (s.kind == ptx::Statement::Kind::kScope) {
         private_state(s.scope);
       } else if (s.kind == ptx::Statement::Kind::kVariable &&
-                 (s.variable.space == ptx::Space::kGlobal || s.variable.space == ptx::Space::kConst)) {
-        found(Refusal::kTooComplex, "line " + std::to_string(s.variable.at.line) + ": '" +
-                                        std::string(s.variable.name) +
+                 (s.variable->space == ptx::Space::kGlobal || s.variable->space == ptx::Space::kConst)) {
+        found(Refusal::kTooComplex, "line " + std::to_string(s.variable->at.line) + ": '" +
+                                        std::string(s.variable->name) +
                                         "' in global memory declared in the body");
       }
     }

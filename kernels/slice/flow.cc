@@ -215,9 +215,9 @@ class Builder {
     }
     if (i.opcode == "brx" && i.operands.size() >= 2) {
       const Statement* list = target_list(i.operands[1].name, node.scope);
-      flow_.gave_up |= !list || list->targets.empty();
-      for (size_t k = 0; list && k < list->targets.size(); ++k) {
-        targets->push_back(label(list->targets[k], node.scope));
+      flow_.gave_up |= !list || list->prototype->targets.empty();
+      for (size_t k = 0; list && k < list->prototype->targets.size(); ++k) {
+        targets->push_back(label(list->prototype->targets[k], node.scope));
       }
       return guarded;
     }

@@ -54,7 +54,7 @@ Operand symbol(Name name) {
   o.name = name;
   return o;
 }
-Statement make(Name opcode, std::vector<Name> modifiers, std::vector<Operand> operands) {
+Statement make(Name opcode, ptx::List<Name> modifiers, ptx::List<Operand> operands) {
   Statement s;
   s.kind = Statement::Kind::kInstruction;
   s.instruction.opcode = opcode;
@@ -65,9 +65,10 @@ Statement make(Name opcode, std::vector<Name> modifiers, std::vector<Operand> op
 Statement declare(Space space, Name name) {
   Statement s;
   s.kind = Statement::Kind::kVariable;
-  s.variable.space = space;
-  s.variable.type = Type::kB32;
-  s.variable.name = name;
+  Variable& v = s.variable.edit();
+  v.space = space;
+  v.type = Type::kB32;
+  v.name = name;
   return s;
 }
 // SliceOrigin, and with the same shape what a callee gets: block coordinates, then the original grid.
@@ -87,17 +88,21 @@ void each_instruction(std::vector<Statement>& list, auto&& f) {
     if (s.kind == Statement::Kind::kInstruction) {
       f(s.instruction);
     } else if (s.kind == Statement::Kind::kScope) {
-      each_instruction(s.scope, f);
+      each_instruction(s.scope.edit(), f);
     }
   }
 }
 
+bool is_coordinate(const Operand& o) {
+  return o.kind == Operand::Kind::kSpecial && (o.name == "%ctaid" || o.name == "%nctaid");
+}
+
 // Which of %ctaid.xyz (bits 0..2) and %nctaid.xyz (bits 3..5) an operand reads; replaces it by its register.
 unsigned replace_coordinate(Operand& o) {
-  const bool block = o.name == "%ctaid", grid = o.name == "%nctaid";
-  if (o.kind != Operand::Kind::kSpecial || (!block && !grid)) {
+  if (!is_coordinate(o)) {
     return 0;
   }
+  const bool block = o.name == "%ctaid";
   for (unsigned axis = 0; axis < kAxes; ++axis) {
     if (o.suffix == kAxisSuffix[axis]) {
       o = reg(block ? kBlock[axis] : kGrid[axis]);
@@ -137,7 +142,7 @@ void collect_targets(const std::vector<Statement>& list, std::unordered_set<Name
     if (s.kind == Statement::Kind::kScope) {
       collect_targets(s.scope, names);
     } else if (s.kind == Statement::Kind::kPrototype) {
-      names->insert(s.targets.begin(), s.targets.end());
+      names->insert(s.prototype->targets.begin(), s.prototype->targets.end());
     } else if (s.kind == Statement::Kind::kInstruction) {
       for (const Operand& o : s.instruction.operands) {
         if (o.kind == Operand::Kind::kSymbol) {
@@ -155,7 +160,7 @@ void remove_debug(std::vector<Statement>* list, const std::unordered_set<Name>& 
   });
   for (Statement& s : *list) {
     if (s.kind == Statement::Kind::kScope) {
-      remove_debug(&s.scope, targets);
+      remove_debug(&s.scope.edit(), targets);
     }
   }
 }
@@ -171,15 +176,15 @@ ptx::Function* add_function(ptx::Module& module, ptx::Function&& f) {
 Statement threaded_call(const Instruction& original, Name callee) {
   Statement scope;
   scope.kind = Statement::Kind::kScope;
+  std::vector<Statement>& list = scope.scope.edit();
   Statement parameter;
   parameter.kind = Statement::Kind::kVariable;
   parameter.variable = coordinates_parameter(kHandedOn);
-  scope.scope.push_back(std::move(parameter));
+  list.push_back(std::move(parameter));
   for (unsigned axis = 0; axis < kAxes; ++axis) {
     const uint64_t block_offset = axis * sizeof(uint32_t), grid_offset = (kAxes + axis) * sizeof(uint32_t);
-    scope.scope.push_back(
-        make("st", {"param", "b32"}, {address(kHandedOn, block_offset), reg(kBlock[axis])}));
-    scope.scope.push_back(make("st", {"param", "b32"}, {address(kHandedOn, grid_offset), reg(kGrid[axis])}));
+    list.push_back(make("st", {"param", "b32"}, {address(kHandedOn, block_offset), reg(kBlock[axis])}));
+    list.push_back(make("st", {"param", "b32"}, {address(kHandedOn, grid_offset), reg(kGrid[axis])}));
   }
   Statement call;
   call.kind = Statement::Kind::kInstruction;
@@ -191,17 +196,19 @@ Statement threaded_call(const Instruction& original, Name callee) {
   }
   operands[n].name = callee;
   if (n + 1 == operands.size()) {
-    operands.emplace_back().kind = Operand::Kind::kList;
+    Operand arguments;
+    arguments.kind = Operand::Kind::kList;
+    operands.push_back(std::move(arguments));
   }
   operands[n + 1].children.push_back(symbol(kHandedOn));
-  scope.scope.push_back(std::move(call));
+  list.push_back(std::move(call));
   return scope;
 }
 
 void thread_list(std::vector<Statement>& list, const std::unordered_map<Name, Name>& renamed) {
   for (Statement& s : list) {
     if (s.kind == Statement::Kind::kScope) {
-      thread_list(s.scope, renamed);
+      thread_list(s.scope.edit(), renamed);
     } else if (s.kind == Statement::Kind::kInstruction && s.instruction.opcode == "call") {
       auto it = renamed.find(callee_of(s.instruction));
       if (it != renamed.end()) {
@@ -263,8 +270,11 @@ void read_coordinates(Rewrite& rw) {
   for (Clone& c : rw.clones) {
     unsigned used = c.threads_callees ? 0x3f : 0;
     each_instruction(c.function->body, [&](Instruction& i) {
-      for (Operand& o : i.operands) {
-        used |= replace_coordinate(o);
+      const Instruction& read_only = i;  // the others go on sharing their operands with the original
+      if (std::any_of(read_only.operands.begin(), read_only.operands.end(), is_coordinate)) {
+        for (Operand& o : i.operands) {
+          used |= replace_coordinate(o);
+        }
       }
     });
     auto added = prologue(c.function->params.back().name, c.is_entry, used);

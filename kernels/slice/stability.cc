@@ -80,7 +80,7 @@ class StateScan {
   // A name declared in the body hides the module's; refused elsewhere if it is in global memory.
   void hide(const std::vector<ptx::Statement>& list) {
     for (const ptx::Statement& s : list) {
-      if (s.kind == ptx::Statement::Kind::kVariable) hidden_.emplace(s.variable.name, true);
+      if (s.kind == ptx::Statement::Kind::kVariable) hidden_.emplace(s.variable->name, true);
       if (s.kind == ptx::Statement::Kind::kScope) hide(s.scope);
     }
   }

@@ -105,7 +105,7 @@ class Renamer {
  private:
   static void declared(const std::vector<Statement>& body, std::unordered_set<Name>* names) {
     for (const Statement& s : body) {
-      if (s.kind == Statement::Kind::kVariable) names->insert(s.variable.name);
+      if (s.kind == Statement::Kind::kVariable) names->insert(s.variable->name);
       if (s.kind == Statement::Kind::kLabel) names->insert(s.label);
       if (s.kind == Statement::Kind::kScope) declared(s.scope, names);
     }
@@ -121,14 +121,12 @@ class Renamer {
     switch (o.kind) {
       case Operand::Kind::kSymbol:
         name(&o.name);
-        if (!o.text.empty()) o.text = replace_words(o.text, renames_, owner_);
         break;
       case Operand::Kind::kAddress:
         if (!o.base_is_register) name(&o.name);
         break;
       case Operand::Kind::kExpression:
         o.name = replace_words(o.name, renames_, owner_);
-        o.text = replace_words(o.text, renames_, owner_);
         break;
       default:
         break;
@@ -137,11 +135,15 @@ class Renamer {
   }
   void statement(Statement& s) {
     for (Operand& o : s.instruction.operands) operand(o);
-    for (Name& target : s.targets) name(&target);
-    if (s.kind == Statement::Kind::kPrototype) s.text = replace_words(s.text, renames_, owner_);
-    if (s.kind == Statement::Kind::kVariable)
-      s.variable.initializer = replace_words(s.variable.initializer, renames_, owner_);
-    for (Statement& inner : s.scope) statement(inner);
+    if (s.kind == Statement::Kind::kPrototype) {
+      ptx::Prototype& p = s.prototype.edit();
+      for (Name& target : p.targets) name(&target);
+      p.text = replace_words(p.text, renames_, owner_);
+    }
+    if (!s.variable->initializer.empty())
+      s.variable.edit().initializer = replace_words(s.variable->initializer, renames_, owner_);
+    if (s.kind == Statement::Kind::kScope)
+      for (Statement& inner : s.scope.edit()) statement(inner);
   }
 
   const Renames& renames_;
@@ -175,8 +177,8 @@ class References {
   void body(const std::vector<Statement>& statements) {
     for (const Statement& s : statements) {
       for (const Operand& o : s.instruction.operands) operand(o);
-      if (s.kind == Statement::Kind::kPrototype) words(s.text);
-      if (s.kind == Statement::Kind::kVariable) words(s.variable.initializer);
+      if (s.kind == Statement::Kind::kPrototype) words(s.prototype->text);
+      if (s.kind == Statement::Kind::kVariable) words(s.variable->initializer);
       body(s.scope);
     }
   }

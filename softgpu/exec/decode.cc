@@ -474,7 +474,7 @@ bool Decoder::statements(const std::vector<ptx::Statement>& list) {
   using Kind = ptx::Statement::Kind;
   for (const ptx::Statement& s : list) {
     if (s.kind == Kind::kLabel) scopes_.back().labels[s.label] = new_label();
-    if (s.kind == Kind::kPrototype) scopes_.back().targets[s.label] = s.targets;
+    if (s.kind == Kind::kPrototype) scopes_.back().targets[s.label] = s.prototype->targets;
   }
   for (const ptx::Statement& s : list) {
     switch (s.kind) {

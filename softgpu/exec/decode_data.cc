@@ -67,7 +67,7 @@ bool Decoder::d_mov(const ptx::Instruction& i) {
   const ptx::Operand &d = i.operands[0], &a = i.operands[1];
   if (d.kind == Kind::kVector || a.kind == Kind::kVector) {  // unpack or pack
     const bool pack = a.kind == Kind::kVector;
-    const std::vector<ptx::Operand>& parts = pack ? a.children : d.children;
+    const ptx::List<ptx::Operand>& parts = pack ? a.children : d.children;
     const unsigned whole = ptx::type_bytes(m.types[0]);
     if (parts.empty() || whole % parts.size()) return refuse(i, "vector does not fit");
     const unsigned bytes = whole / static_cast<unsigned>(parts.size());

@@ -426,7 +426,9 @@ void each(std::vector<ptx::Statement>& list, const std::function<void(ptx::Instr
     if (s.kind == ptx::Statement::Kind::kInstruction) {
       f(s.instruction);
     }
-    each(s.scope, f);
+    if (s.kind == ptx::Statement::Kind::kScope) {
+      each(s.scope.edit(), f);
+    }
   }
 }
 void each_added(ptx::Module& m, bool entries, bool functions,
@@ -446,7 +448,7 @@ void drop_offset(ptx::Module& m) {
       i.operands[1] = i.operands[2];
       i.operands[1].kind = ptx::Operand::Kind::kInteger;
       i.operands[1].bits = 0;
-      i.operands[1].text = {};
+      i.operands[1].name = {};
     }
   });
 }
@@ -459,7 +461,7 @@ void launched_grid(ptx::Module& m) {  // %nctaid of the box instead of the origi
       i.modifiers = {"u32"};
       i.operands[1].kind = ptx::Operand::Kind::kSpecial;
       i.operands[1].name = "%nctaid";
-      i.operands[1].suffix = suffix;
+      i.operands[1].suffix = ptx::Name(suffix);
     }
   });
 }

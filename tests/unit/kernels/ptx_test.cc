@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "fixtures.h"
 #include "kernels/ptx/opcodes.h"
 #include "kernels/ptx/parser.h"
@@ -37,6 +39,45 @@ std::string error_of(const std::string& text) {
 }
 std::string body_error(const std::string& body) {
   return error_of(kHead + std::string(".entry k()\n{\n.reg .b32 %r<9>;\n") + body + "\n}\n");
+}
+
+TEST(Ir, CopiesAreValuesThoughTheyShareStorage) {
+  Module m = parsed(kHead + std::string(".entry k()\n{\n.reg .b32 %r<9>;\nadd.s32 %r1, %r2, 3;\n") +
+                    "{ .reg .b32 x; add.s32 %r1, %r1, %r1; }\nmov.b64 {%r1,%r2}, %r3;\n}\n");
+  const std::string before = print(m);
+  Function copy = *m.items.at(0).function;
+  const Instruction& original = std::as_const(*m.items[0].function).body.at(1).instruction;
+  Instruction& changed = copy.body.at(1).instruction;
+  EXPECT_EQ(std::as_const(changed).operands.begin(), original.operands.begin()) << "not shared";
+
+  changed.operands[1].name = "%r7";
+  changed.operands.push_back(changed.operands[0]);
+  changed.operands.pop_back();
+  changed.modifiers = {"u32"};
+  copy.body.at(0).variable.edit().count = 3;
+  copy.body.at(2).scope.edit().at(1).instruction.operands.back().name = "%r8";
+  copy.body.at(3).instruction.operands[0].children[1].name = "%r6";
+  EXPECT_EQ(print(m), before) << "a change of the copy reached the original";
+
+  m.items[0].function = std::make_unique<Function>(std::move(copy));
+  const std::string after = print(m);
+  for (const char* line : {"%r<3>", "add.u32 %r1, %r7, 3;", "add.s32 %r1, %r1, %r8;", "{%r1, %r6}"}) {
+    EXPECT_NE(after.find(line), std::string::npos) << line << "\n" << after;
+  }
+}
+
+TEST(Ir, AnEmptyBoxReadsAsNothing) {
+  const Statement s;
+  EXPECT_TRUE(s.scope->empty());
+  EXPECT_TRUE(s.variable->name.empty());
+  EXPECT_TRUE(s.prototype->targets.empty());
+}
+
+TEST(Parser, SuffixesOfSimdInstructions) {
+  Body b("vadd4.u32.u32.u32 %r1.b3210, %r2.b7654, %r3.b0123, %r4;");
+  EXPECT_EQ(b.operand(1).suffix, ".b7654");
+  EXPECT_EQ(b.operand(1).suffix.view(), ".b7654");
+  EXPECT_NE(body_error("mov.u32 %r1, %r2.component;").find("a component such as .x"), std::string::npos);
 }
 
 TEST(Parser, Header) {
@@ -102,7 +143,7 @@ TEST(Parser, ScopesShadow) {
   EXPECT_EQ(b.operand(1).kind, Operand::Kind::kSymbol);  // x has gone
   const Statement& scope = b.all[b.all.size() - 2];
   ASSERT_EQ(scope.kind, Statement::Kind::kScope);
-  EXPECT_EQ(scope.scope.at(1).kind, Statement::Kind::kScope);
+  EXPECT_EQ(scope.scope->at(1).kind, Statement::Kind::kScope);
 }
 
 TEST(Parser, Pairs) {
@@ -186,7 +227,7 @@ TEST(Parser, Calls) {
       "{ .param .b32 param0; .param .b32 retval0;\nprototype_4 : .callprototype (.param .b32 _) _ (.param "
       ".b32 _) ;\n"
       "call (retval0), \n%rd1, \n(\nparam0\n)\n, prototype_4;\n}");
-  const auto& scope = b.last().scope;
+  const std::vector<Statement>& scope = b.last().scope;
   ASSERT_EQ(scope[2].kind, Statement::Kind::kPrototype);
   EXPECT_EQ(scope[2].label, "prototype_4");
   const Instruction& call = scope[3].instruction;
@@ -201,9 +242,9 @@ TEST(Parser, Calls) {
 TEST(Parser, TargetLists) {
   Body b("L0: L1: TS: .branchtargets L0, L1; brx.idx %r1, TS;");
   const Statement& list = b.all[b.all.size() - 2];
-  EXPECT_EQ(list.targets, (std::vector<Name>{"L0", "L1"}));
+  EXPECT_EQ(list.prototype->targets, (std::vector<Name>{"L0", "L1"}));
   Body range("N0: N1: N2: TS: .branchtargets N<3>; brx.idx %r1, TS;");
-  EXPECT_EQ(range.all[range.all.size() - 2].targets, (std::vector<Name>{"N0", "N1", "N2"}));
+  EXPECT_EQ(range.all[range.all.size() - 2].prototype->targets, (std::vector<Name>{"N0", "N1", "N2"}));
   EXPECT_TRUE(verify(range.module).ok());
 }
 
