@@ -142,6 +142,30 @@ class ProfileCommand : public ProfileTrace {
     out << std::ifstream(folder_ + "/" + name).rdbuf();
     return out.str();
   }
+  // p.json as every plot in both formats, by one interpreter: most of its time is the import.
+  void plots_are_drawn() {
+    const std::string program =
+        "import runpy, sys\n"
+        "scripts, gpu = sys.argv[1:]\n"
+        "sys.path.insert(0, scripts)\n"
+        "for name, given in (('plot_profile', ['p.json']), ('plot_roofline', ['p.json', gpu]),\n"
+        "                    ('compare_profiles', ['p.json', 'p.json', '--old-gpu', 'test gpu'])):\n"
+        "  for form in ('png', 'svg'):\n"
+        "    sys.argv = [name, *given[:2], name + '.' + form, *given[2:]]\n"
+        "    runpy.run_path(f'{scripts}/{name}.py', run_name='__main__')\n";
+    write("draw.py", program);
+    ASSERT_EQ(system(("cd '" + folder_ +
+                      "' && /usr/bin/python3 draw.py '" TESSERA_SOURCE_DIR "/scripts' '" TESSERA_SOURCE_DIR
+                      "/profiles/gpus/test4.toml' > said.txt 2>&1")
+                         .c_str()),
+              0)
+        << text("said.txt");
+    for (const char* name : {"plot_profile", "plot_roofline", "compare_profiles"}) {
+      EXPECT_THAT(text(std::string(name) + ".png"), testing::StartsWith("\x89PNG"));
+      EXPECT_THAT(text(std::string(name) + ".svg"), HasSubstr("</svg>"));
+    }
+    EXPECT_THAT(text("said.txt"), HasSubstr("old: Tessera Test GPU 4\nnew: Tessera Test GPU 4\n"));
+  }
   const KernelProfile* find(const Profile& profile, const std::string& part) {
     for (const auto& [key, record] : profile.kernels)
       if (key.kernel.find(part) != std::string::npos) return &record;
@@ -338,6 +362,8 @@ TEST_F(ProfileCommand, BatchTrainerIsWhatItsSourceSays) {
   }
   EXPECT_THAT(text("err.txt"), HasSubstr("samples::gemm"));
   EXPECT_THAT(text("out.txt"), HasSubstr("checksum="));  // the program's output is its own
+
+  plots_are_drawn();
 
   // A second run adds up; a broken file is left alone.
   ASSERT_EQ(run("--gpu soft -o p.json -- '" TESSERA_TRAINER "' --preset soft --checksum-steps 1 --steps 1"),
