@@ -346,7 +346,13 @@ Ran learn(const ProfileOptions& options, const Layout& layout, const std::string
     profiles::Neighbour kind;
   } neighbours[] = {{"memory", profiles::Neighbour::kMemory}, {"compute", profiles::Neighbour::kCompute}};
   for (const auto& neighbour : neighbours) {
-    if (alone.status != 0 || !alone.problem.empty()) return alone;
+    const bool ended_as_wanted = alone.status == 0 || (options.seconds > 0 && alone.status == 128 + SIGTERM);
+    if (!alone.problem.empty()) return alone;
+    if (!ended_as_wanted) {
+      fprintf(stderr, "tessera profile: the program failed (status %d): no classes by sensitivity\n",
+              alone.status);
+      return alone;
+    }
     const std::string records = folder + "/beside-" + neighbour.name;
     std::filesystem::create_directory(records);
     std::vector<std::string> environment = neighbours_environment;

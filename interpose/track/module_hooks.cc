@@ -178,6 +178,14 @@ static bool is_library(CUmodule) {
 static bool is_library(CUlibrary) {
   return true;
 }
+static unsigned kernels_in(CUmodule module) {
+  unsigned n = 0;
+  return real().cuModuleGetFunctionCount(&n, module) == CUDA_SUCCESS ? n : 0;
+}
+static unsigned kernels_in(CUlibrary library) {
+  unsigned n = 0;
+  return real().cuLibraryGetKernelCount(&n, library) == CUDA_SUCCESS ? n : 0;
+}
 
 // Enumeration does not show what we added: ask for all, hand out the program's own. They are launched like
 // those that were asked for by name.
@@ -186,8 +194,10 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
   const uint32_t added = best_effort() ? track::variants_in(owner) : 0;
   if (added == 0 || wanted == 0 || !out) {
     const CUresult result = ask(out, wanted);
+    if (result != CUDA_SUCCESS || !out || !live()) return result;
+    const unsigned there = kernels_in(owner);  // beyond them nothing was written
     const char* name = nullptr;
-    for (unsigned i = 0; result == CUDA_SUCCESS && live() && out && i < wanted && out[i]; i++)
+    for (unsigned i = 0; i < wanted && i < there; i++)
       if (name_of(&name, out[i]) == CUDA_SUCCESS) track::kernel_found(out[i], owner, is_library(owner), name);
     return result;
   }
