@@ -8,14 +8,14 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 command -v clang++ >/dev/null || { echo "run.sh: clang++ is not installed (apt-get install clang)" >&2; exit 1; }
 out=$root/build/fuzz
 mkdir -p "$out/$name.corpus"
-daemon=("$root"/scheduler_daemon/{core,policy,stats,learning}/*.cc "$root"/ipc/channel/*.cc "$root"/base/*.cc
-        "$root"/profiles/{classify,duration_histogram,folders,gpu_attributes,gpu_description,kernel_profile,profile_file,profile_json}.cc)
+profiles=("$root"/profiles/{classify,duration_histogram,folders,gpu_attributes,gpu_description,kernel_profile,profile_file,profile_json}.cc)
+daemon=("$root"/scheduler_daemon/{core,policy,stats,learning}/*.cc "$root"/ipc/channel/*.cc "$root"/base/*.cc "${profiles[@]}")
 case $name in
   ptx) sources=("$root"/kernels/ptx/*.cc "$root"/kernels/slice/*.cc) libraries=() seeds=("$root/tests/golden/ptx") ;;
   image | cubin) sources=("$root"/kernels/image/*.cc) libraries=(-lzstd -llz4) seeds=() ;;
   cache) sources=("$root"/kernels/cache/{file,rewritten}.cc) libraries=() seeds=() ;;
   profile)
-    sources=("$root"/profiles/*.cc) libraries=() seeds=("$root/profiles/gpus") ;;
+    sources=("${profiles[@]}") libraries=() seeds=("$root/profiles/gpus") ;;
   region)
     sources=("${daemon[@]}") libraries=(-pthread) seeds=() ;;
   config)
