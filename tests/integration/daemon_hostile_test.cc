@@ -248,7 +248,7 @@ void fills_the_ring_for_ever(Hostile& h) {
     ipc::store(h.a->ring()->head, h.head += ipc::kRingSlots, std::memory_order_release);
     if (!ipc::notify(*h.a)) break;
   }
-  if (ipc::next_event(*h.a).kind == ipc::PeerEvent::Kind::kLost) h.a.reset();  // comes back next time
+  if (h.a && ipc::next_event(*h.a).kind == ipc::PeerEvent::Kind::kLost) h.a.reset();  // comes back next time
 }
 
 void writes_old_words(Hostile& h) {

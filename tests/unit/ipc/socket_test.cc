@@ -237,6 +237,40 @@ TEST_F(Socket, TheOperatorsPriorityArrivesWithANewPage) {
   EXPECT_EQ(next().kind, PeerEvent::Kind::kLost);  // an impossible priority
 }
 
+TEST_F(Socket, WhatIsUnknownOrAPeersNonsenseIsSkipped) {
+  FakeDaemon daemon(path_, [](int socket, const ClientMemory& m) {
+    abi::Welcome w = welcome();
+    int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
+    send_packet(socket, &w, sizeof w, fds, 3);
+    const abi::MessageHeader unknown = make_header(abi::MessageType(4711), sizeof unknown);
+    for (int i = 0; i < 20; ++i) send_packet(socket, &unknown, sizeof unknown);
+    for (const bool scribbled : {true, false}) {
+      auto peer = create_client_memory(5, scribbled ? 8 : 9, 4, {});
+      int fd = peer->pulse_fd.get();
+      if (scribbled) {
+        ASSERT_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+      }
+      ASSERT_TRUE(seal_pulse(*peer).ok());
+      abi::PeerPulse pulse{make_header(abi::kPeerPulse, sizeof pulse), scribbled ? 8u : 9u, 4, 0};
+      send_packet(socket, &pulse, sizeof pulse, &fd, 1);
+    }
+    char answer[256];
+    pollfd p{socket, POLLIN, 0};
+    while (poll(&p, 1, 5000) == 1 && recv(socket, answer, sizeof answer, 0) > 0) {
+    }
+  });
+  auto a = attach(path_, {.priority = 2}, 5000);
+  ASSERT_TRUE(a.ok()) << a.error().text;
+  PeerEvent event;
+  while (event.kind == PeerEvent::Kind::kNothing) {
+    pollfd p{a->socket.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&p, 1, 5000), 1);
+    event = next_event(*a);
+  }
+  EXPECT_EQ(event.kind, PeerEvent::Kind::kPeerPulse);
+  EXPECT_EQ(event.client_id, 9u);
+}
+
 TEST_F(Socket, BadWelcomesAreRefused) {
   struct Case {
     const char* what;
