@@ -55,7 +55,7 @@ class DaemonTest : public ::testing::Test {
 
 uint32_t lease_state(const ipc::Attachment& a);
 size_t open_descriptors(pid_t pid);
-uint64_t resident_kib(pid_t pid);
+uint64_t resident_kib(pid_t pid);  // 0 under AddressSanitizer
 
 // A best-effort client that always wants the GPU, as the gate plays it: in flight while granted, drained when
 // held.
