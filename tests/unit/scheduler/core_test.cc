@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -12,6 +14,7 @@
 #include "base/units.h"
 #include "ipc/channel/memfd.h"
 #include "ipc/channel/pulse.h"
+#include "scheduler_daemon/learning/store.h"
 
 namespace tessera::core {
 namespace {
@@ -430,6 +433,31 @@ TEST_F(CoreTest, RecordsAreConsumedBoundedPerWake) {
   EXPECT_EQ(row.counters.kernels_recorded, 5u);
   EXPECT_EQ(row.counters.bursts_recorded, 1u);
   EXPECT_EQ(counters().bad_records, 1u);
+}
+
+TEST_F(CoreTest, WhatAClientTimedLastIsLearntAfterItIsGone) {
+  char folder[] = "/tmp/tessera-core-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  {
+    auto store = learning::Store::open({.folder = folder, .interval_ms = 3'600'000});
+    ASSERT_TRUE(store.ok());
+    Settings settings = temporal();
+    settings.learning = store->get();
+    host(settings);
+    Peer a = attach(1, 0, 1);
+    abi::ProfileWanted wanted{ipc::make_header(abi::kProfileWanted, sizeof wanted)};
+    wanted.driver = 13000;
+    std::strcpy(wanted.gpu, "GPU");
+    say(a.connection, wanted);
+    run();
+    ipc::RingWriter writer(a.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+    for (int i = 0; i < 3; ++i)
+      writer.write({.kind = abi::kRecordKernel, .key = 7, .duration_ns = 5000, .blocks = 1});
+    core_->disconnected(a.connection);
+    EXPECT_EQ((*store)->counters().records, 3u);
+    core_.reset();  // it uses the store
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(CoreTest, SetChangesWeightPassthroughAndLevelsAtOnce) {
