@@ -1,6 +1,11 @@
 // Owns one file descriptor. Move-only; closes on destruction. Any thread, not shared.
+//
+// Part of it lives in programs of others, which may close every descriptor and use the numbers again: only
+// what is still the file that was taken is closed. (Between that look and the close, a system call, somebody
+// quick could still come between; and all eventfds look alike.)
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -10,26 +15,43 @@ namespace tessera::base {
 class ScopedFd {
  public:
   ScopedFd() = default;
-  explicit ScopedFd(int fd) : fd_(fd) {}
-  ScopedFd(ScopedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  explicit ScopedFd(int fd) : fd_(fd), file_(file_of(fd)) {}
+  ScopedFd(ScopedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), file_(other.file_) {}
   ScopedFd& operator=(ScopedFd&& other) noexcept {
-    if (this != &other) reset(std::exchange(other.fd_, -1));
+    if (this == &other) return *this;
+    close_ours();
+    fd_ = std::exchange(other.fd_, -1);
+    file_ = other.file_;
     return *this;
   }
   ScopedFd(const ScopedFd&) = delete;
   ScopedFd& operator=(const ScopedFd&) = delete;
-  ~ScopedFd() { reset(); }
+  ~ScopedFd() { close_ours(); }
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // False once somebody else closed it, whatever the number stands for by now. One system call.
+  bool intact() const { return fd_ >= 0 && file_of(fd_) == file_; }
   int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
+  void reset(int fd = -1) { *this = ScopedFd(fd); }
 
  private:
+  struct File {
+    dev_t device = 0;
+    ino_t inode = 0;
+    mode_t type = 0;
+    bool operator==(const File&) const = default;
+  };
+  void close_ours() {
+    if (intact()) ::close(fd_);
+  }
+  static File file_of(int fd) {
+    struct stat st;
+    return fd >= 0 && ::fstat(fd, &st) == 0 ? File{st.st_dev, st.st_ino, st.st_mode & S_IFMT} : File{};
+  }
+
   int fd_ = -1;
+  File file_;
 };
 
 }  // namespace tessera::base

@@ -89,7 +89,6 @@ void forget_timing(CUgraphExec graph) {
   gate::Timing* t = gate::timing_of(gate::timing_key({reinterpret_cast<uint64_t>(graph), 1, 0, 0}));
   if (!t) return;
   t->block_ps.store(0, std::memory_order_relaxed);
-  t->free_blocks.store(0, std::memory_order_relaxed);
   t->samples.store(0, std::memory_order_relaxed);
   t->launches.store(0, std::memory_order_relaxed);
 }

@@ -91,9 +91,6 @@ void learn(Sample& s, uint64_t ns) {
   const uint64_t old = t.block_ps.load(kRelaxed);
   const bool first = t.samples.fetch_add(1, kRelaxed) == 0;
   if (s.wave && blocks * 2 <= s.wave) t.block_ns.store(aged_least(t.block_ns.load(kRelaxed), ns), kRelaxed);
-  const uint64_t block_ns = t.block_ns.load(kRelaxed);
-  if (blocks <= s.wave && ns * 8 <= block_ns * 9 && blocks > t.free_blocks.load(kRelaxed))
-    t.free_blocks.store(blocks, kRelaxed);
   if (old != 0 && ps >= old && says_little(t, blocks, ns, s.wave)) return;
   // The first: what was learnt before may be of small slices. One of the same size tells nothing of another;
   // several pilots are in flight before any was measured.

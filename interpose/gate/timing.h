@@ -22,7 +22,6 @@ struct Timing {
   // Of the latest sample that said something about time per block: its size and time, and whether the time
   // per block was still falling with size, i.e. the launch did not fill the GPU yet.
   std::atomic<uint64_t> sample_blocks, sample_ns;
-  std::atomic<uint64_t> free_blocks;  // most blocks that were seen to take hardly longer than one does
   std::atomic<uint32_t> growing;
   std::atomic<uint64_t> block_ns;  // least time of a sample of at most half a wave; 0 = none seen
 };

@@ -264,7 +264,6 @@ uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, cons
   // make a slice a whole wave cost hardly anything.
   uint64_t most = n;
   if (block_ns * 1000 > block_ps * most) most = block_ns * 1000 / block_ps;
-  if (t.free_blocks.load(kRelaxed) > most) most = t.free_blocks.load(kRelaxed);
   if (n < width.wave && most * 5 >= width.wave * 4) most = width.wave;
   return grown(t, most > n ? blocks_per_slice(left, 0, 0, most, 0, width.most) : n, slice_ns, width);
 }

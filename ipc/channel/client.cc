@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -81,16 +80,6 @@ base::Error refusal(const Packet& packet) {
                "the daemon refused: " + std::string(m->text, ::strnlen(m->text, sizeof m->text)));
 }
 
-FdIdentity identity_of(int fd) {
-  struct stat st;
-  if (::fstat(fd, &st) != 0) return {};
-  return {st.st_dev, st.st_ino, st.st_mode};
-}
-
-bool same(const FdIdentity& a, const FdIdentity& b) {
-  return a.device == b.device && a.inode == b.inode && a.mode == b.mode;
-}
-
 base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   base::Status checked = check_memfd(fd.get(), kRegionSeals, abi::kRegionBytes);
   if (!checked.ok()) return checked;
@@ -165,8 +154,6 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
     if (!is_pulse(*page)) return error(Code::kInvalid, "received a page that is no pulse page");
     a.pulse_page = std::move(*page);
   }
-  a.socket_identity = identity_of(a.socket.get());
-  a.wake_identity = identity_of(a.wake.get());
   if (a.priority > 0)
     if (base::Status told = acknowledge_pulse(a); !told.ok()) return told.error();
   return a;
@@ -223,8 +210,7 @@ bool name_kernel(const Attachment& a, const KernelIdentity& kernel) {
 }
 
 bool descriptors_intact(const Attachment& a) {
-  return same(identity_of(a.socket.get()), a.socket_identity) &&
-         same(identity_of(a.wake.get()), a.wake_identity);
+  return a.socket.intact() && a.wake.intact();
 }
 
 bool notify(const Attachment& a) {
@@ -236,7 +222,7 @@ bool notify(const Attachment& a) {
 
 PeerEvent next_event(const Attachment& a) {
   PeerEvent event;
-  if (!same(identity_of(a.socket.get()), a.socket_identity)) {
+  if (!a.socket.intact()) {
     event.kind = PeerEvent::Kind::kLost;
     return event;
   }

@@ -32,17 +32,11 @@ struct Claim {            // what this process asks for; the daemon decides
   uint64_t features = 0;  // abi::ClientFeature: what this caller handles of next_event()
 };
 
-struct FdIdentity {  // to notice that a host closed our descriptor and reused the number
-  uint64_t device = 0, inode = 0;
-  uint32_t mode = 0;
-};
-
 struct Attachment {       // owned by the caller; destroying it detaches
   base::ScopedFd socket;  // non-blocking, close-on-exec, >= 3
   base::ScopedFd wake;    // eventfd, non-blocking, close-on-exec, >= 3
-  FdIdentity socket_identity, wake_identity;
-  Mapping region;      // read-write, MADV_DONTFORK; its memfd is already closed
-  Mapping pulse_page;  // read-write, only if priority > 0; its memfd is already closed
+  Mapping region;         // read-write, MADV_DONTFORK; its memfd is already closed
+  Mapping pulse_page;     // read-write, only if priority > 0; its memfd is already closed
   uint32_t client_id = 0;
   uint32_t priority = 0;  // granted, may be lower than claimed
   uint64_t daemon_epoch = 0;

@@ -64,7 +64,7 @@ class Capture : public Gate {
     constexpr CUstreamCaptureMode kModes[] = {
         CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
     CUstream s = new_stream();
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (int i = 0; i < rounds || (others < 300 && std::chrono::steady_clock::now() < end); i++) {
       ASSERT_EQ(hook_cuStreamBeginCapture_v2(s, kModes[i % 3]), CUDA_SUCCESS);
       for (int k = 0; k < 3; k++) ASSERT_EQ(launch(s), CUDA_SUCCESS);

@@ -29,6 +29,25 @@ int open_descriptors() {
   return n;
 }
 
+// A host that closes all descriptors and uses the numbers again keeps its own.
+TEST(Descriptor, OnlyWhatWasTakenIsClosed) {
+  int reused;
+  {
+    base::ScopedFd ours(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    ASSERT_TRUE(ours.intact());
+    ::close(ours.get());
+    EXPECT_FALSE(ours.intact());
+    reused = ::dup2(STDERR_FILENO, ours.get());
+    ASSERT_EQ(reused, ours.get());
+    EXPECT_FALSE(ours.intact());
+    ours = base::ScopedFd(::dup(STDERR_FILENO));
+    EXPECT_TRUE(ours.intact());
+    EXPECT_GE(::fcntl(reused, F_GETFD), 0);
+    reused = ours.get();
+  }
+  EXPECT_LT(::fcntl(reused, F_GETFD), 0);  // it was ours
+}
+
 TEST(Packet, MessageAndDescriptorsArrive) {
   Pair p;
   abi::Query query{make_header(abi::kQuery, sizeof query), 9, 0};
