@@ -96,7 +96,7 @@ void look_into_ptx(const InspectOptions& options, InspectedEntry* out) {
     k.source = lines.at(line_of(report.verdict.detail));
     const std::string name = report.kernel;
     k.stability = slice::bit_stable_when_recompiled(*module, name);
-    k.own_state = !slice::module_state(*module, name).none();
+    k.globals = slice::passed_globals(*module, name);
     k.width_obstacle = slice::width_obstacle(*module, name);
     k.report = std::move(report);
     out->kernels.push_back(std::move(k));
@@ -140,7 +140,12 @@ json as_json(const InspectedEntry& e) {
                 {"registers", nullptr},  // known after compilation only
                 {"order_dependent", k.report.order_dependent},
                 {"bit_stable_when_recompiled", k.stability.stable()},
-                {"uses_module_state", k.own_state}};
+                {"uses_module_state", !k.globals.possible() || !k.globals.passed.empty()}};
+    for (const slice::PassedVariable& v : k.globals.passed) row["passed_by_address"].push_back(v.name);
+    if (!k.globals.possible()) {
+      row["module_state"] = slice::obstacle_name(k.globals.obstacle);
+      row["module_state_because"] = k.globals.detail;
+    }
     if (!k.report.verdict.may_cut()) {
       row["refusal"] = slice::refusal_name(k.report.verdict.refusal);
       row["because"] = k.report.verdict.detail;
@@ -196,6 +201,12 @@ std::string unknown_text(const image::CubinKernel& k) {
   return out.empty() ? "" : ", unknown attributes" + out;
 }
 
+std::string passed_text(const slice::PassedGlobals& globals) {
+  std::string out;
+  for (const slice::PassedVariable& v : globals.passed) out += " " + v.name;
+  return out;
+}
+
 void print(const InspectedEntry& e) {
   printf("%s %s %u.%u, %llu bytes", kKinds[size_t(e.entry.kind)], target(e.entry).c_str(),
          e.entry.version_major, e.entry.version_minor, static_cast<unsigned long long>(e.bytes));
@@ -209,13 +220,16 @@ void print(const InspectedEntry& e) {
     if (!v.may_cut()) {
       printf("    %s: %s\n", slice::refusal_name(v.refusal), slice::refusal_text(v.refusal));
       printf("    %s%s%s\n", v.detail.c_str(), k.source.empty() ? "" : "  at ", k.source.c_str());
-    } else if (!k.stability.stable() || k.own_state) {
-      printf("    beside machine code: no, %s\n",
-             k.own_state
-                 ? "it uses state of its module"
-                 : (std::string(slice::instability_text(k.stability.reason)) + ": " + k.stability.detail)
-                       .c_str());
+      continue;
     }
+    if (!k.globals.possible())
+      printf("    beside machine code: no, %s: %s\n", slice::obstacle_text(k.globals.obstacle),
+             k.globals.detail.c_str());
+    else if (!k.stability.stable())
+      printf("    beside machine code: no, %s: %s\n", slice::instability_text(k.stability.reason),
+             k.stability.detail.c_str());
+    else if (!k.globals.passed.empty())
+      printf("    beside machine code: with the addresses of%s\n", passed_text(k.globals).c_str());
   }
   for (const image::CubinKernel& k : e.cubin_kernels)
     printf("  %s: %u registers, %llu bytes shared, %u bytes of parameters, %u barriers%s%s\n", k.name.c_str(),

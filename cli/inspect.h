@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "kernels/image/cubin.h"
+#include "kernels/slice/globals.h"
 #include "kernels/slice/slice.h"
 #include "kernels/slice/stability.h"
 #include "kernels/slice/width.h"
@@ -27,8 +28,8 @@ struct InspectedKernel {  // of PTX
   slice::KernelReport report;
   std::string source;  // "file.cu:12" of the instruction that refuses, if the PTX has line information
   slice::BitStability stability;
-  bool own_state = false;      // uses state of its module: a copy elsewhere would have its own
-  std::string width_obstacle;  // why its dynamic shared memory must not be changed; "" = it may
+  slice::PassedGlobals globals;  // state of its module, which a copy elsewhere needs
+  std::string width_obstacle;    // why its dynamic shared memory must not be changed; "" = it may
 };
 
 struct InspectedEntry {

@@ -14,10 +14,13 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   uint32_t n_params = 0;        // of the original
   uint32_t param_bytes = 0;     // of the original, `extra` launches
   uint32_t origin_offset = 0;   // of SliceOrigin in the variant's parameter block
-  bool has_variant = false;     // the loaded image holds name + suffix
-  bool never_hold = false;      // kernel of a communicator library
-  uint32_t resource_class = 0;  // abi::ResourceClass, 0 = unknown
-  void* owner = nullptr;        // CUmodule or CUlibrary
+  uint32_t n_globals = 0;       // addresses that the variant takes, too (kernels/slice/globals.h)
+  uint32_t globals_offset = 0;  // of these in its parameter block
+  std::atomic<uint64_t>* globals = nullptr;  // n_globals; those of sibling_context; never freed
+  bool has_variant = false;                  // the loaded image holds name + suffix
+  bool never_hold = false;                   // kernel of a communicator library
+  uint32_t resource_class = 0;               // abi::ResourceClass, 0 = unknown
+  void* owner = nullptr;                     // CUmodule or CUlibrary
   bool owner_is_library = false;
   bool sibling =
       false;  // the variant lives in a module of its own (interpose/track/sibling.h), once compiled

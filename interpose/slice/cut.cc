@@ -5,7 +5,7 @@
 #include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/slice/trial.h"
-#include "kernels/slice/slice.h"
+#include "kernels/slice/globals.h"
 
 namespace tessera::cut {
 namespace {
@@ -152,11 +152,14 @@ uint64_t share(uint64_t left, uint64_t per, uint64_t waves, bool strict) {
   return (left + parts - 1) / parts;
 }
 
-// Parameters of the variant: the program's own, then the origin. One form per kind of launch.
+// Parameters of the variant: the program's own, then the origin, then the addresses of variables that a
+// sibling takes. One form per kind of launch.
 struct Params {
   slice::SliceOrigin origin{};
-  void* pointers[kMaxParams + 1];
-  alignas(16) unsigned char buffer[kMaxParamBytes + sizeof(slice::SliceOrigin)];
+  uint64_t globals[slice::kMaxPassedGlobals];
+  void* pointers[kMaxParams + 2];
+  alignas(16) unsigned char buffer[kMaxParamBytes + sizeof(slice::SliceOrigin) + sizeof(uint64_t) +
+                                   sizeof globals];
   size_t buffer_bytes = 0;
   void* extra[5];
   uint32_t origin_offset = 0;
@@ -164,10 +167,14 @@ struct Params {
 
   bool prepare(const LaunchCall& launch, const gate::KernelRecord& kernel) {
     memcpy(origin.grid, launch.grid, sizeof origin.grid);
+    const uint32_t n = kernel.n_globals;
+    if (n > slice::kMaxPassedGlobals) return false;
+    for (uint32_t i = 0; i < n; i++) globals[i] = kernel.globals[i].load(kRelaxed);
     if (launch.params || kernel.n_params == 0) {
       if (kernel.n_params > kMaxParams) return false;
       for (uint32_t i = 0; i < kernel.n_params; i++) pointers[i] = launch.params[i];
       pointers[kernel.n_params] = &origin;
+      pointers[kernel.n_params + 1] = globals;  // not read if there are none
       return true;
     }
     const void* source = nullptr;
@@ -182,6 +189,11 @@ struct Params {
     memcpy(buffer, source, used);
     memset(buffer + used, 0, origin_offset - used);
     buffer_bytes = origin_offset + sizeof origin;
+    if (n != 0) {
+      memset(buffer + buffer_bytes, 0, kernel.globals_offset - buffer_bytes);
+      memcpy(buffer + kernel.globals_offset, globals, n * sizeof *globals);
+      buffer_bytes = kernel.globals_offset + n * sizeof *globals;
+    }
     by_pointer = false;
     void* const form[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &buffer_bytes,
                            CU_LAUNCH_PARAM_END};

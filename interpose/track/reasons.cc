@@ -6,12 +6,13 @@
 #include "interpose/slice/trial.h"
 #include "interpose/track/track.h"
 #include "ipc/channel/atomic.h"
+#include "kernels/slice/globals.h"
 
 namespace tessera::track {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;  // single counters; names are constants
-constexpr uint32_t kReasons = 32;
+constexpr uint32_t kReasons = 48;
 struct Count {
   std::atomic<const char*> reason;  // null = free; set once
   std::atomic<uint64_t> n;
@@ -23,15 +24,25 @@ struct Group {
   const char* reason;
   uint32_t SignalLine::*counter;
 };
-constexpr Group kGroups[] = {
-    {"grid_sync", &SignalLine::refused_waiting},         {"inter_block_wait", &SignalLine::refused_waiting},
-    {"lock_loop", &SignalLine::refused_waiting},         {"cluster", &SignalLine::refused_waiting},
-    {"collective", &SignalLine::refused_waiting},        {reasons::kWatchdog, &SignalLine::refused_waiting},
-    {"order_dependent", &SignalLine::refused_order},     {"coordinate_form", &SignalLine::refused_unclear},
-    {"indirect_call", &SignalLine::refused_unclear},     {"unknown_opcode", &SignalLine::refused_unclear},
-    {"too_complex", &SignalLine::refused_unclear},       {reasons::kNotParsed, &SignalLine::refused_unclear},
-    {reasons::kBitStability, &SignalLine::refused_bits}, {reasons::kModuleState, &SignalLine::refused_state},
-    {reasons::kNoSource, &SignalLine::refused_state},
+constexpr Group kGroups[] = {{"grid_sync", &SignalLine::refused_waiting},
+                             {"inter_block_wait", &SignalLine::refused_waiting},
+                             {"lock_loop", &SignalLine::refused_waiting},
+                             {"cluster", &SignalLine::refused_waiting},
+                             {"collective", &SignalLine::refused_waiting},
+                             {reasons::kWatchdog, &SignalLine::refused_waiting},
+                             {"order_dependent", &SignalLine::refused_order},
+                             {"coordinate_form", &SignalLine::refused_unclear},
+                             {"indirect_call", &SignalLine::refused_unclear},
+                             {"unknown_opcode", &SignalLine::refused_unclear},
+                             {"too_complex", &SignalLine::refused_unclear},
+                             {reasons::kNotParsed, &SignalLine::refused_unclear},
+                             {reasons::kBitStability, &SignalLine::refused_bits},
+                             {reasons::kModuleState, &SignalLine::refused_state},
+                             {reasons::kNoSource, &SignalLine::refused_state},
+                             {reasons::kVariableAddress, &SignalLine::refused_state},
+#define TS_ROW(id, name, text) {name, &SignalLine::refused_state},
+                             TS_GLOBALS_OBSTACLES(TS_ROW)
+#undef TS_ROW
 };
 
 uint32_t SignalLine::*group_of(const char* reason) {

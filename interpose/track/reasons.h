@@ -1,5 +1,6 @@
-// Why kernels of this process are not cut, counted by name: those of kernels/slice/refusals.def and those
-// below, which only show at run time. Counting is lock-free; any thread; text is made when it is asked for.
+// Why kernels of this process are not cut, counted by name: those of kernels/slice (refusals.def, globals.h)
+// and those below, which only show at run time. Counting is lock-free; any thread; text is made when it is
+// asked for.
 #pragma once
 
 #include <atomic>
@@ -8,10 +9,12 @@
 namespace tessera::track {
 
 namespace reasons {
-inline constexpr const char kNotParsed[] = "not_parsed";          // the image's PTX, or the kernel in it
-inline constexpr const char kModuleState[] = "module_state";      // needs what only the original's module has
-inline constexpr const char kBitStability[] = "bit_stability";    // recompilation may change bits (D13)
-inline constexpr const char kNoSource[] = "no_source";            // machine code without the PTX it came from
+inline constexpr const char kNotParsed[] = "not_parsed";        // the image's PTX, or the kernel in it
+inline constexpr const char kModuleState[] = "module_state";    // needs what only the original's module has;
+                                                                // more of the kind: kernels/slice/globals.h
+inline constexpr const char kBitStability[] = "bit_stability";  // recompilation may change bits (D13)
+inline constexpr const char kNoSource[] = "no_source";          // machine code without the PTX it came from
+inline constexpr const char kVariableAddress[] = "variable_address";  // the driver does not find a variable
 inline constexpr const char kSiblingFailed[] = "sibling_failed";  // the driver, or the copy is not the same
 inline constexpr const char kSiblingLimit[] = "sibling_limit";    // too many, or too much text
 inline constexpr const char kAttributes[] = "attributes";         // the variant cannot have the original's

@@ -137,15 +137,52 @@ CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* ou
   return is_copy(original, variant, text.n_params) ? handle : nullptr;
 }
 
+// Addresses of the variables in the original's module, in the current context; they last as long as it does.
+// A driver that finds none, or another object of that name, refuses.
+bool find_globals(const KernelRecord& kernel, const SiblingText& text, uint64_t* out) {
+  const auto& real = driver_api::real();
+  for (const slice::PassedVariable& v : text.globals) {
+    CUdeviceptr at = 0;
+    size_t bytes = 0;
+    const CUresult result =
+        kernel.owner_is_library
+            ? real.cuLibraryGetGlobal(&at, &bytes, static_cast<CUlibrary>(kernel.owner), v.name.c_str())
+            : real.cuModuleGetGlobal_v2(&at, &bytes, static_cast<CUmodule>(kernel.owner), v.name.c_str());
+    if (result != CUDA_SUCCESS || at == 0 || bytes != v.bytes) return false;
+    *out++ = at;
+  }
+  return true;
+}
+
+// For launches that see the variant that is stored after this. In another context only the addresses change:
+// the text is the same, and the rest may be read meanwhile.
+bool keep_globals(KernelRecord& kernel, const SiblingText& text, const uint64_t* addresses) {
+  const auto n = uint32_t(text.globals.size());
+  if (n != 0 && !kernel.globals) {
+    kernel.globals = new (std::nothrow) std::atomic<uint64_t>[n];
+    if (!kernel.globals) return false;
+    kernel.globals_offset = text.globals_offset;
+    kernel.n_globals = n;
+  }
+  for (uint32_t i = 0; i < n; i++) kernel.globals[i].store(addresses[i], kRelaxed);
+  return true;
+}
+
 const char* compile(const Job& job, const SiblingText& text, Sibling* out) {
   const auto& real = driver_api::real();
   *out = {job.kernel, job.context, nullptr, nullptr};
   if (real.cuCtxSetCurrent(job.context) != CUDA_SUCCESS) return reasons::kSiblingFailed;
-  const CUfunction variant = load(*job.kernel, text, out);
+  KernelRecord& kernel = *job.kernel;
+  uint64_t addresses[slice::kMaxPassedGlobals];
+  const char* refusal = find_globals(kernel, text, addresses) ? nullptr : reasons::kVariableAddress;
+  const CUfunction variant = refusal ? nullptr : load(kernel, text, out);
   if (!variant) unload(*out);
   real.cuCtxSetCurrent(nullptr);
-  if (!variant) return reasons::kSiblingFailed;
-  KernelRecord& kernel = *job.kernel;
+  if (!variant) return refusal ? refusal : reasons::kSiblingFailed;
+  if (!keep_globals(kernel, text, addresses)) {
+    unload(*out);
+    return reasons::kSiblingFailed;
+  }
   if (kernel.origin_offset == 0) {  // asked for again in another context: the same, and launches may read it
     kernel.n_params = text.n_params;
     kernel.param_bytes = text.param_bytes;

@@ -5,14 +5,19 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "kernels/slice/globals.h"
 
 namespace tessera::track {
 
 struct SiblingText {
   std::string ptx;           // "" = refused
   std::string variant_name;  // entry in it
-  const char* refusal = "";  // why: a name of slice/refusals.def, or one of reasons.h
+  const char* refusal = "";  // why: a name of slice/refusals.def, slice/globals.h or reasons.h
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
+  uint32_t globals_offset = 0;                 // of the addresses behind the origin
+  std::vector<slice::PassedVariable> globals;  // whose addresses in the original's module these are
 };
 
 // `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13).

@@ -4,9 +4,15 @@
 #include <string>
 #include <unordered_set>
 
+#include "kernels/slice/build.h"
+
 namespace tessera::slice {
 namespace {
 
+using build::address;
+using build::each_instruction;
+using build::make;
+using build::reg;
 using ptx::Instruction;
 using ptx::Name;
 using ptx::Operand;
@@ -28,12 +34,6 @@ Name parameter_name(ptx::Module& module, Name function) {
   return module.keep(std::string(function) + "_origin");
 }
 
-Operand reg(Name name) {
-  Operand o;
-  o.kind = Operand::Kind::kRegister;
-  o.name = name;
-  return o;
-}
 Operand special(Name name, Name suffix) {
   Operand o;
   o.kind = Operand::Kind::kSpecial;
@@ -41,56 +41,12 @@ Operand special(Name name, Name suffix) {
   o.suffix = suffix;
   return o;
 }
-Operand address(Name base, uint64_t offset) {
-  Operand o;
-  o.kind = Operand::Kind::kAddress;
-  o.name = base;
-  o.bits = offset;
-  return o;
-}
-Operand symbol(Name name) {
-  Operand o;
-  o.kind = Operand::Kind::kSymbol;
-  o.name = name;
-  return o;
-}
-Statement make(Name opcode, ptx::List<Name> modifiers, ptx::List<Operand> operands) {
-  Statement s;
-  s.kind = Statement::Kind::kInstruction;
-  s.instruction.opcode = opcode;
-  s.instruction.modifiers = std::move(modifiers);
-  s.instruction.operands = std::move(operands);
-  return s;
-}
 Statement declare(Space space, Name name) {
-  Statement s;
-  s.kind = Statement::Kind::kVariable;
-  Variable& v = s.variable.edit();
-  v.space = space;
-  v.type = Type::kB32;
-  v.name = name;
-  return s;
+  return build::declare(build::variable(space, Type::kB32, name));
 }
 // SliceOrigin, and with the same shape what a callee gets: block coordinates, then the original grid.
 Variable coordinates_parameter(Name name) {
-  Variable v;
-  v.space = Space::kParam;
-  v.type = Type::kB8;
-  v.align = alignof(SliceOrigin);
-  v.is_array = true;
-  v.dims = {sizeof(SliceOrigin)};
-  v.name = name;
-  return v;
-}
-
-void each_instruction(std::vector<Statement>& list, auto&& f) {
-  for (Statement& s : list) {
-    if (s.kind == Statement::Kind::kInstruction) {
-      f(s.instruction);
-    } else if (s.kind == Statement::Kind::kScope) {
-      each_instruction(s.scope.edit(), f);
-    }
-  }
+  return build::bytes_parameter(name, alignof(SliceOrigin), sizeof(SliceOrigin));
 }
 
 bool is_coordinate(const Operand& o) {
@@ -172,37 +128,15 @@ ptx::Function* add_function(ptx::Module& module, ptx::Function&& f) {
   return item.function.get();
 }
 
-// { .param handed_on[24]; st.param ...; call (..), callee, (.., handed_on); }
+// The call with the coordinates as one more parameter.
 Statement threaded_call(const Instruction& original, Name callee) {
-  Statement scope;
-  scope.kind = Statement::Kind::kScope;
-  std::vector<Statement>& list = scope.scope.edit();
-  Statement parameter;
-  parameter.kind = Statement::Kind::kVariable;
-  parameter.variable = coordinates_parameter(kHandedOn);
-  list.push_back(std::move(parameter));
+  std::vector<Statement> stores;
   for (unsigned axis = 0; axis < kAxes; ++axis) {
     const uint64_t block_offset = axis * sizeof(uint32_t), grid_offset = (kAxes + axis) * sizeof(uint32_t);
-    list.push_back(make("st", {"param", "b32"}, {address(kHandedOn, block_offset), reg(kBlock[axis])}));
-    list.push_back(make("st", {"param", "b32"}, {address(kHandedOn, grid_offset), reg(kGrid[axis])}));
+    stores.push_back(make("st", {"param", "b32"}, {address(kHandedOn, block_offset), reg(kBlock[axis])}));
+    stores.push_back(make("st", {"param", "b32"}, {address(kHandedOn, grid_offset), reg(kGrid[axis])}));
   }
-  Statement call;
-  call.kind = Statement::Kind::kInstruction;
-  call.instruction = original;
-  auto& operands = call.instruction.operands;
-  size_t n = 0;
-  while (operands[n].kind == Operand::Kind::kList) {
-    ++n;
-  }
-  operands[n].name = callee;
-  if (n + 1 == operands.size()) {
-    Operand arguments;
-    arguments.kind = Operand::Kind::kList;
-    operands.push_back(std::move(arguments));
-  }
-  operands[n + 1].children.push_back(symbol(kHandedOn));
-  list.push_back(std::move(call));
-  return scope;
+  return build::call_with(original, callee, coordinates_parameter(kHandedOn), std::move(stores));
 }
 
 void thread_list(std::vector<Statement>& list, const std::unordered_map<Name, Name>& renamed) {

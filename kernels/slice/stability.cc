@@ -1,7 +1,6 @@
 #include "kernels/slice/stability.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "kernels/slice/internal.h"
 
@@ -11,8 +10,6 @@ namespace {
 using ptx::Instruction;
 using ptx::Name;
 using ptx::OpClass;
-using ptx::Operand;
-using ptx::Space;
 
 constexpr Name kFloats[] = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"};
 constexpr Name kTensorFloats[] = {"f16",  "bf16", "tf32", "f32",  "f64",
@@ -55,81 +52,6 @@ BitStability unstable(Instability reason, const Instruction* i, std::string deta
   return b;
 }
 
-// Which objects of the module the operands of reached functions name.
-class StateScan {
- public:
-  explicit StateScan(const ptx::Module& module) {
-    for (const ptx::Item& item : module.items) {
-      if (item.kind == ptx::Item::Kind::kVariable) variables_.emplace(item.variable.name, &item.variable);
-      if (item.kind == ptx::Item::Kind::kFunction) functions_.emplace(item.function->name, true);
-    }
-  }
-
-  void function(const FunctionFacts& facts, ModuleState* out) {
-    hidden_.clear();
-    hide(facts.function->params);
-    hide(facts.function->returns);
-    hide(facts.function->body);
-    for (const Node& node : facts.flow.nodes) instruction(node, out);
-  }
-
- private:
-  void hide(const std::vector<ptx::Variable>& list) {
-    for (const ptx::Variable& v : list) hidden_.emplace(v.name, true);
-  }
-  // A name declared in the body hides the module's; refused elsewhere if it is in global memory.
-  void hide(const std::vector<ptx::Statement>& list) {
-    for (const ptx::Statement& s : list) {
-      if (s.kind == ptx::Statement::Kind::kVariable) hidden_.emplace(s.variable->name, true);
-      if (s.kind == ptx::Statement::Kind::kScope) hide(s.scope);
-    }
-  }
-
-  void instruction(const Node& node, ModuleState* out) {
-    const Instruction& i = *node.instruction;
-    if (!node.opcode) note(&out->unknown, i, out);
-    Name callee;
-    if (i.opcode == "call") {
-      callee = callee_of(i);
-      if (callee.empty()) note(&out->indirect_calls, i, out);
-      if (callee == "malloc" || callee == "free") out->device_heap = true;
-      if (callee == "vprintf" || callee == "__assertfail") out->printf_buffer = true;
-    }
-    for (const Operand& o : i.operands) operand(o, i, callee, out);
-  }
-
-  void operand(const Operand& o, const Instruction& i, Name callee, ModuleState* out) {
-    for (const Operand& c : o.children) operand(c, i, callee, out);
-    if (o.kind == Operand::Kind::kExpression) note(&out->unknown, i, out);  // may name anything
-    const bool names = o.kind == Operand::Kind::kSymbol ||
-                       (o.kind == Operand::Kind::kAddress && !o.base_is_register && !o.name.empty());
-    if (!names || hidden_.count(o.name)) return;
-    if (functions_.count(o.name)) {
-      if (o.name != callee) note(&out->function_addresses, i, out);
-      return;
-    }
-    auto found = variables_.find(o.name);
-    if (found == variables_.end()) return;  // a label or a prototype
-    const ptx::Variable& v = *found->second;
-    if (v.type == ptx::Type::kOther || v.space == Space::kTex) {
-      note(&out->textures, i, out);
-    } else if (v.space == Space::kConst) {
-      note(&out->constants, i, out);
-    } else if (v.space == Space::kGlobal) {
-      if (std::find(out->globals.begin(), out->globals.end(), v.name) == out->globals.end())
-        out->globals.push_back(v.name);
-    }
-  }
-
-  void note(bool* flag, const Instruction& i, ModuleState* out) {
-    *flag = true;
-    if (out->detail.empty()) out->detail = at(i);
-  }
-
-  std::unordered_map<Name, const ptx::Variable*> variables_;
-  std::unordered_map<Name, bool> functions_, hidden_;
-};
-
 }  // namespace
 
 const char* instability_name(Instability reason) {
@@ -171,26 +93,6 @@ BitStability bit_stable_when_recompiled(const ptx::Module& module, Name kernel) 
   if (product && sum)
     return unstable(Instability::kContractible, product, at(*product) + " with " + at(*sum));
   return {};
-}
-
-ModuleState module_state(const ptx::Module& module, Name kernel) {
-  ModuleState state;
-  Closure closure(module);
-  const FunctionFacts* root = closure.facts(kernel);
-  if (!root) {
-    state.unknown = true;
-    state.detail = "not defined in this module";
-    return state;
-  }
-  StateScan scan(module);
-  for (const FunctionFacts* f : reached(*root)) {
-    if (f->own.refusal == Refusal::kIndirectCall && !state.unknown) {
-      state.unknown = true;
-      if (state.detail.empty()) state.detail = f->own.detail;
-    }
-    scan.function(*f, &state);
-  }
-  return state;
 }
 
 }  // namespace tessera::slice

@@ -1,6 +1,6 @@
-// What a kernel's variant may do outside the module that the original lives in (docs/slicing.md, "Where the
-// variant lives"): may its PTX be compiled once more without a bit of its results changing (decision D13),
-// and which state of its module does it use? Pure; any thread; a finished module may be read by many.
+// May a kernel's PTX be compiled once more without a bit of its results changing (decision D13)? Asked of
+// variants that live outside the original's module (docs/slicing.md, "Where the variant lives"). Pure; any
+// thread; a finished module may be read by many.
 //
 // Sources: PTX ISA 9.0, 9.7.3 and 9.7.4 (add, sub, mul without rounding modifier "may be optimized
 // aggressively by the code optimizer", i.e. fused into fma; .rn is never fused; .approx and .full have a
@@ -8,7 +8,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "kernels/ptx/ir.h"
 
@@ -40,23 +39,5 @@ struct BitStability {
 // Would another compiler version, given the same PTX, have to produce the same results? The kernel and all
 // that it calls. An entry that is not defined in the module is kUnknown.
 BitStability bit_stable_when_recompiled(const ptx::Module& module, ptx::Name kernel);
-
-// What a copy of the kernel in another module would not share with the original.
-struct ModuleState {
-  std::vector<ptx::Name> globals;   // .global variables named by the code, each once; views into the module
-  bool constants = false;           // .const variables
-  bool textures = false;            // texture, sampler, surface references of the module (not handles)
-  bool function_addresses = false;  // of functions, other than as the target of a direct call
-  bool indirect_calls = false;
-  bool device_heap = false;    // malloc, free: freed by a function of the module that allocated or another
-  bool printf_buffer = false;  // vprintf, __assertfail: buffers belong to the context, formats to the module
-  bool unknown = false;        // not understood, or calls what is not defined here
-  std::string detail;          // "line 12: ..." of the first use of anything but plain globals
-  // Nothing that a copy would have for itself.
-  bool none() const {
-    return globals.empty() && !constants && !textures && !function_addresses && !indirect_calls && !unknown;
-  }
-};
-ModuleState module_state(const ptx::Module& module, ptx::Name kernel);
 
 }  // namespace tessera::slice

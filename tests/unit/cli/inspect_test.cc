@@ -40,7 +40,7 @@ TEST(Inspect, FatBinaryHasBothFormsOfEachKernel) {
         << k.report.kernel;
     // It reads __constant__ coefficients.
     if (k.report.kernel == "accepted_add") {
-      EXPECT_TRUE(k.own_state);
+      EXPECT_EQ(k.globals.obstacle, slice::GlobalsObstacle::kConstant);
     }
   }
 }

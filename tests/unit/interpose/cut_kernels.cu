@@ -28,6 +28,17 @@ extern "C" __global__ void approximate(float* out, float a, float b) {
 extern "C" __global__ void reads_global(uint32_t* out) {
   out[blockIdx.x * blockDim.x + threadIdx.x] = counter + blockIdx.x;
 }
+// Reads and writes variables of the module, also through a function that it calls.
+__device__ uint32_t sums[4];
+__device__ __noinline__ void add_up(uint32_t n) {
+  atomicAdd(&sums[blockIdx.x & 3], n);
+}
+extern "C" __global__ void uses_globals(uint32_t* out) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  handed[i & 63] = (i & 63) * 3;
+  add_up(counter);
+  out[i] = counter + blockIdx.x;
+}
 extern "C" __global__ void reads_const(uint32_t* out) {
   out[blockIdx.x * blockDim.x + threadIdx.x] = table[threadIdx.x & 3] + blockIdx.x;
 }

@@ -91,17 +91,14 @@ TEST_F(Siblings, OfALibrary) {
 
 TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   CUmodule module = load("cut_both.fatbin");
-  const uint64_t state = track::refusals(track::reasons::kModuleState);
+  const uint64_t state = track::refusals("const_variable");
   const uint64_t bits = track::refusals(track::reasons::kBitStability);
-  for (const char* name : {"reads_global", "reads_const"}) {
-    const CUfunction f = function_of(module, name);
-    EXPECT_EQ(fill(f), 0u);
-    ASSERT_TRUE(settled());
-    EXPECT_EQ(fill(f), 0u) << name;
-    for (uint32_t i = 0; i < filled.size(); i++)
-      ASSERT_EQ(filled[i], (name[6] == 'g' ? 7 : (i & 3) * 10 + 10) + i / 32) << name;
-  }
-  EXPECT_EQ(track::refusals(track::reasons::kModuleState), state + 2);
+  const CUfunction constant = function_of(module, "reads_const");
+  EXPECT_EQ(fill(constant), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_EQ(fill(constant), 0u);
+  for (uint32_t i = 0; i < filled.size(); i++) ASSERT_EQ(filled[i], (i & 3) * 10 + 10 + i / 32);
+  EXPECT_EQ(track::refusals("const_variable"), state + 1);
   const CUfunction f = function_of(module, "approximate");
   EXPECT_EQ(approximate(f), 0u);
   ASSERT_TRUE(settled());
@@ -112,6 +109,88 @@ TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   // The same compilation: D13 has nothing against it.
   module = load("cut_ptx.fatbin");
   EXPECT_GT(approximate(function_of(module, "approximate")), 1u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// What the host writes the variant reads, and the other way: there is one variable, the original's.
+TEST_F(Siblings, VariablesOfTheModuleArePassedByAddress) {
+  for (int round = 0; round < 2; round++) {  // loaded again, they lie elsewhere
+    CUmodule module = load("cut_both.fatbin");
+    const CUfunction f = function_of(module, "uses_globals");
+    CUdeviceptr counter = 0, sums = 0, handed = 0;
+    size_t bytes = 0;
+    ASSERT_EQ(real().cuModuleGetGlobal_v2(&counter, &bytes, module, "counter"), CUDA_SUCCESS);
+    ASSERT_EQ(real().cuModuleGetGlobal_v2(&sums, &bytes, module, "sums"), CUDA_SUCCESS);
+    ASSERT_EQ(real().cuModuleGetGlobal_v2(&handed, &bytes, module, "handed"), CUDA_SUCCESS);
+    EXPECT_EQ(fill(f), 0u);
+    ASSERT_TRUE(settled());
+    for (const uint32_t written : {100u, 2000u}) {
+      const uint32_t zero[64] = {};
+      ASSERT_EQ(real().cuMemcpyHtoD_v2(counter, &written, 4), CUDA_SUCCESS);
+      ASSERT_EQ(real().cuMemcpyHtoD_v2(sums, zero, 16), CUDA_SUCCESS);
+      ASSERT_EQ(real().cuMemcpyHtoD_v2(handed, zero, 256), CUDA_SUCCESS);
+      EXPECT_GT(fill(f), 1u);
+      for (uint32_t i = 0; i < filled.size(); i++) ASSERT_EQ(filled[i], written + i / 32);
+      uint32_t sum[4], three[64];
+      ASSERT_EQ(real().cuMemcpyDtoH_v2(sum, sums, 16), CUDA_SUCCESS);
+      ASSERT_EQ(real().cuMemcpyDtoH_v2(three, handed, 256), CUDA_SUCCESS);
+      for (const uint32_t s : sum) EXPECT_EQ(s, written * 16 * 32);
+      for (uint32_t i = 0; i < 64; i++) EXPECT_EQ(three[i], i * 3);
+    }
+    // Parameters by buffer.
+    CUdeviceptr out = zeros(64 * 32);
+    size_t size = sizeof out;
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &out, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                     CU_LAUNCH_PARAM_END};
+    EXPECT_GT(cut_of([&] { EXPECT_EQ(launch3(f, {64, 1, 1}, 32, nullptr, 0, extra), CUDA_SUCCESS); }), 1u);
+    EXPECT_EQ(read(out, 64 * 32)[40], 2001u);
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(Siblings, VariablesOfALibraryFollowItsContext) {
+  CUcontext own = nullptr;
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(hook_cuCtxCreate_v4(&own, nullptr, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
+                                   nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "uses_globals"), CUDA_SUCCESS);
+  const auto f = reinterpret_cast<CUfunction>(kernel);
+  for (uint32_t written : {30u, 40u}) {  // in the one context, then in the other
+    CUdeviceptr counter = 0;
+    size_t bytes = 0;
+    ASSERT_EQ(real().cuLibraryGetGlobal(&counter, &bytes, library, "counter"), CUDA_SUCCESS);
+    ASSERT_EQ(real().cuMemcpyHtoD_v2(counter, &written, 4), CUDA_SUCCESS);
+    EXPECT_EQ(fill(f), 0u);
+    ASSERT_TRUE(settled());
+    EXPECT_GT(fill(f), 1u);
+    for (uint32_t i = 0; i < filled.size(); i++) ASSERT_EQ(filled[i], written + i / 32);
+    if (written == 30) {
+      ASSERT_EQ(hook_cuCtxDestroy_v2(own), CUDA_SUCCESS);
+      ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    }
+  }
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+TEST_F(Siblings, AVariableThatTheDriverDoesNotFindIsRefused) {
+  const uint64_t before = track::refusals(track::reasons::kVariableAddress);
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "reads_global");
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto found = slots.cuModuleGetGlobal_v2;
+  slots.cuModuleGetGlobal_v2 = [](CUdeviceptr* at, size_t* bytes, CUmodule m, const char* name) {
+    const CUresult result = found(at, bytes, m, name);
+    *bytes += 4;  // another object
+    return result;
+  };
+  EXPECT_EQ(fill(f), 0u);
+  EXPECT_TRUE(settled());
+  slots.cuModuleGetGlobal_v2 = found;
+  EXPECT_EQ(fill(f), 0u);
+  EXPECT_EQ(track::refusals(track::reasons::kVariableAddress), before + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
