@@ -3,6 +3,9 @@
 //   slice_diff --cases N --seed S [--min-accepted PERCENT]   random kernels; of a failing one seed, shape and
 //   module,
 //                                                            made as small as it stays wrong
+//   slice_diff --sibling ...                                 the variant in a module of its own, with the
+//   variables
+//                                                            of the original's passed by address
 //   slice_diff --kernels FILE.ptx --expect N                 kernels with known names (kNamed), N of them
 //   slice_diff --self-test                                   named miscompilations, each must be caught
 // Exit 0 only if all is equal (and the accepted share and each feature class are reached).
@@ -21,6 +24,7 @@
 
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
+#include "kernels/slice/globals.h"
 #include "kernels/slice/slice.h"
 #include "random_kernel.h"
 #include "softgpu/exec/exec.h"
@@ -66,6 +70,8 @@ using Image = std::vector<std::vector<uint32_t>>;
 // Set by a timer: a kernel that lost a line may run for ever.
 std::atomic<bool> g_cancel{false};
 constexpr itimerval kPatience = {{0, 0}, {0, 300'000}}, kNoTimer = {};
+
+bool g_sibling = false;  // --sibling
 
 struct Case {
   std::string kernel;
@@ -120,6 +126,17 @@ std::string launch(Program& program, const std::string& name, const Case& c, std
   return fault.kind == FaultKind::kNone ? "" : name + ": fault " + fault.text;
 }
 
+// Behind the origin, the addresses of what a sibling uses of the module that was loaded as `original`.
+void add_globals(const slice::PassedGlobals& globals, const Program& original, std::vector<uint8_t>* params) {
+  params->resize(params->size() + globals.offset + globals.passed.size() * 8);
+  for (size_t n = 0; n < globals.passed.size(); ++n) {
+    Program::Symbol s;
+    if (original.symbol(globals.passed[n].name, &s) && s.size_bytes == globals.passed[n].bytes) {
+      std::memcpy(params->data() + globals.offset + n * 8, &s.address, 8);
+    }
+  }
+}
+
 std::vector<uint8_t> with_origin(const Case& c, const slice::KernelReport& report,
                                  const slice::SliceOrigin& origin, unsigned shift) {
   std::vector<uint8_t> params = c.params;
@@ -154,18 +171,22 @@ bool same(const Image before[2], const Image& a, const Image& b) {
   return a.size() == b.size();
 }
 
-// "" if cut and uncut are equal; else what differs.
+// "" if cut and uncut are equal; else what differs. With `sibling` the variant is in a module of its own and
+// uses the variables of the original's.
 std::string compare(const ptx::Module& original, const ptx::Module& sliced, const slice::KernelReport& report,
-                    const Case& c, AllocationMap& memory, Random& r, const Sabotage& sabotage) {
+                    const Case& c, AllocationMap& memory, Random& r, const Sabotage& sabotage,
+                    const slice::PassedGlobals* sibling = nullptr) {
   auto whole = Program::load(original, memory);
   auto cut = Program::load(sliced, memory);
-  if (!whole.ok() || !cut.ok()) {
+  auto beside = Program::load(sibling ? original : sliced, memory);
+  if (!whole.ok() || !cut.ok() || !beside.ok()) {
     return "cannot be loaded: " + (whole.ok() ? cut.error().text : whole.error().text);
   }
+  const Program& state = sibling ? **beside : **cut;
   for (auto& b : *c.buffers) {
     b->reset();
   }
-  const Image before[2] = {snapshot(c, **whole), snapshot(c, **cut)};
+  const Image before[2] = {snapshot(c, **whole), snapshot(c, state)};
   std::vector<uint8_t> params = c.params;
   params.resize(params.size() + 64);
   std::string problem = launch(**whole, c.kernel, c, c.grid, params, 0);
@@ -187,14 +208,17 @@ std::string compare(const ptx::Module& original, const ptx::Module& sliced, cons
     if (sabotage.box) {
       sabotage.box(box, origin, c.grid.data());
     }
-    problem =
-        launch(**cut, c.kernel + slice::kVariantSuffix, c, {box.extent[0], box.extent[1], box.extent[2]},
-               with_origin(c, report, origin, sabotage.origin_shift), r.below(4));
+    std::vector<uint8_t> with = with_origin(c, report, origin, sabotage.origin_shift);
+    if (sibling) {
+      add_globals(*sibling, state, &with);
+    }
+    problem = launch(**cut, c.kernel + slice::kVariantSuffix, c,
+                     {box.extent[0], box.extent[1], box.extent[2]}, with, r.below(4));
     if (!problem.empty()) {
       return "cut: " + problem;
     }
   }
-  return same(before, expected, snapshot(c, **cut)) ? "" : "memory differs";
+  return same(before, expected, snapshot(c, state)) ? "" : "memory differs";
 }
 
 std::vector<uint32_t> pattern(uint32_t n, uint32_t salt) {
@@ -217,7 +241,14 @@ std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& 
   *accepted = false;
   auto original = ptx::parse(k.text), sliced = ptx::parse(k.text);
   if (!original.ok()) return "does not parse: " + original.error().text;
-  auto reports = slice::add_variants(*sliced, {.verify_each_pass = true});
+  const slice::PassedGlobals globals = slice::passed_globals(*original, "k");
+  std::vector<slice::KernelReport> reports;
+  if (!g_sibling)
+    reports = slice::add_variants(*sliced, {.verify_each_pass = true});
+  else if (!globals.possible())
+    return std::string("no sibling: ") + slice::obstacle_name(globals.obstacle) + " " + globals.detail;
+  else
+    reports.push_back(slice::make_sibling(*sliced, "k", globals, {.verify_each_pass = true}));
   if (reports.size() != 1 || reports[0].kernel != "k")
     return "no kernel k";  // lost while it was made smaller
   if (!reports[0].verdict.may_cut()) {
@@ -237,7 +268,7 @@ std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& 
     std::memcpy(c.params.data() + n * 8, &address, 8);
   }
   Random r{seed ^ 0x5eed};
-  return compare(*original, *sliced, reports[0], c, memory, r, sabotage);
+  return compare(*original, *sliced, reports[0], c, memory, r, sabotage, g_sibling ? &globals : nullptr);
 }
 
 Result run_random(uint64_t seed, const Sabotage& sabotage) {
@@ -588,6 +619,8 @@ int main(int argc, char** argv) {
     std::string a = argv[i];
     if (a == "--self-test") {
       self = true;
+    } else if (a == "--sibling") {
+      g_sibling = true;
     } else if (a == "--kernels" && i + 1 < argc) {
       kernels = argv[++i];
     } else if (a == "--expect" && i + 1 < argc) {
@@ -599,10 +632,10 @@ int main(int argc, char** argv) {
     } else if (a == "--min-accepted" && i + 1 < argc) {
       min_accepted = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(
-          stderr,
-          "usage: slice_diff [--cases N] [--seed S] [--min-accepted PERCENT] | --kernels FILE --expect N | "
-          "--self-test\n");
+      std::fprintf(stderr,
+                   "usage: slice_diff [--sibling] [--cases N] [--seed S] [--min-accepted PERCENT] | "
+                   "--kernels FILE --expect N | "
+                   "--self-test\n");
       return 2;
     }
   }
