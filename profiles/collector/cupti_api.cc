@@ -1,6 +1,7 @@
 #include "profiles/collector/cupti_api.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 
 namespace tessera::profiles {
@@ -22,6 +23,11 @@ bool open_cupti(CuptiApi* api, std::string* why_not) {
         "TESSERA_CUPTI";
     return false;
   }
+  // CUPTI opens its host library by name alone, which the loader finds only where the toolkit's folder is
+  // configured. One that is loaded already is found by its name: so the one beside CUPTI comes first.
+  char folder[PATH_MAX];
+  if (dlinfo(library, RTLD_DI_ORIGIN, folder) == 0)
+    dlopen((std::string(folder) + "/libnvperf_host.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   const char* missing = nullptr;
 #define TS_LOOK_UP(name)                                                  \
   api->name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \

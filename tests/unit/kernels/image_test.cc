@@ -29,7 +29,7 @@ class Guarded {
     size_ = (content.size() + page - 1) / page * page + page;
     base_ = static_cast<uint8_t*>(
         mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    munmap(base_ + size_ - page, page);
+    mprotect(base_ + size_ - page, page, PROT_NONE);
     start_ = base_ + size_ - page - content.size();
     std::memcpy(start_, content.data(), content.size());
   }
