@@ -4,6 +4,7 @@
 //   kernels_tool slice FILE      the module with slicing variants
 //   kernels_tool verdicts FILE   one line per kernel: name, verdict, detail
 //   (slice and verdicts take --allow-order-dependent before FILE)
+//   kernels_tool siblings DIR FILE  of each kernel that may have one, the variant alone: DIR/KERNEL.ptx
 //   kernels_tool stable FILE...  0 if print(parse(.)) is a fixed point for every file
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
+#include "kernels/slice/globals.h"
 #include "kernels/slice/slice.h"
 
 namespace {
@@ -132,6 +134,35 @@ int slice_file(const char* path, bool emit, bool allow_order_dependent) {
   return 0;
 }
 
+int write_siblings(const std::string& folder, const char* path) {
+  std::string text;
+  if (!read_ptx(path, &text)) {
+    return 2;
+  }
+  const auto module = tessera::ptx::parse(text);
+  if (!module.ok()) {
+    std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
+    return 1;
+  }
+  for (const auto& r : tessera::slice::analyse(*module)) {
+    const auto globals = tessera::slice::passed_globals(*module, r.kernel);
+    if (!r.verdict.may_cut() || !globals.possible()) {
+      continue;
+    }
+    auto sibling = tessera::ptx::parse(text);
+    const bool made = tessera::slice::make_sibling(*sibling, r.kernel, globals).verdict.may_cut();
+    FILE* f = made ? std::fopen((folder + "/" + r.kernel + ".ptx").c_str(), "wb") : nullptr;
+    if (!f) {
+      std::fprintf(stderr, "%s: no sibling of %s\n", path, r.kernel.c_str());
+      return 1;
+    }
+    const std::string out = tessera::ptx::print(*sibling);
+    std::fwrite(out.data(), 1, out.size(), f);
+    std::fclose(f);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -145,6 +176,9 @@ int main(int argc, char** argv) {
   if (argc >= 3 && !std::strcmp(argv[1], "entries")) {
     return list_entries(argv[2]);
   }
+  if (argc >= 4 && !std::strcmp(argv[1], "siblings")) {
+    return write_siblings(argv[2], argv[3]);
+  }
   if (argc >= 3 && !std::strcmp(argv[1], "stable")) {
     int worst = 0;
     for (int i = 2; i < argc; ++i) {
@@ -152,6 +186,6 @@ int main(int argc, char** argv) {
     }
     return worst;
   }
-  std::fprintf(stderr, "usage: kernels_tool print|slice|verdicts|entries|stable FILE...\n");
+  std::fprintf(stderr, "usage: kernels_tool print|slice|verdicts|entries|siblings|stable FILE...\n");
   return 2;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ptxas.sh KERNELS_TOOL PTXAS FIXTURES: ptxas accepts every rewritten module for sm_75, sm_80 and sm_90 as far as its target allows,
-# and makes identical machine code of a module and of its printed copy.
+# each sibling, too, and makes identical machine code of a module and of its printed copy.
 set -euo pipefail
 tool=$1 ptxas=$2 fixtures=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,8 +34,20 @@ check() {  # one input
   done
   cmp "$dir/original.cubin" "$dir/printed.cubin" || { echo "$name: printing changed the machine code"; return 1; }
 }
+siblings() {  # of one input: each variant alone in its module
+  local dir=$work/siblings n=0
+  mkdir -p "$dir"
+  "$tool" siblings "$dir" "$1"
+  for text in "$dir"/*.ptx; do
+    "$ptxas" -w -arch=sm_80 -o "$dir/sibling.cubin" "$text" || { echo "ptxas refuses the sibling of $text"; return 1; }
+    n=$((n + 1))
+  done
+  grep -q _globals "$dir"/*.ptx || { echo "no sibling is passed a variable"; return 1; }
+  echo "$n siblings"
+}
 export -f check
 export tool ptxas work
 list=("$here"/ptx/*.ptx "$fixtures"/kernels.ptx "$fixtures"/kernels_debug.ptx)
 printf '%s\0' "${list[@]}" | xargs -0 -n1 -P2 bash -euo pipefail -c 'check "$1"' _
+siblings "$fixtures"/kernels.ptx
 echo "${#list[@]} modules"
