@@ -73,6 +73,20 @@ bool can_replace(const Instruction& i, const Operand& o) {
   return i.opcode == "cvta" && o.bits == 0 && i.modifiers == std::vector<Name>{"global", "u64"};
 }
 
+// First instruction that makes a generic address of something in constant memory; nullptr if there is none.
+const Instruction* constant_escape(const std::vector<Statement>& body) {
+  for (const Statement& s : body) {
+    const Instruction& i = s.instruction;
+    if (i.opcode == "cvta" && !i.modifiers.empty() && i.modifiers[0] == "const") {
+      return &i;
+    }
+    if (const Instruction* inner = constant_escape(s.scope)) {
+      return inner;
+    }
+  }
+  return nullptr;
+}
+
 class Scan {
  public:
   Scan(const ptx::Module& module, PassedGlobals* out) : module_(module), out_(*out) {
@@ -84,6 +98,7 @@ class Scan {
         declared_in(item.function->body, &local_);
       }
     }
+    escapes();
   }
 
   void function(const FunctionFacts& facts) {
@@ -101,6 +116,25 @@ class Scan {
   }
 
  private:
+  // A generic address of a constant may reach the kernel through memory, and need not mean the same constant
+  // in another module: whoever in this module makes one, none of its kernels gets a sibling.
+  void escapes() {
+    for (const Item& item : module_.items) {
+      if (item.kind == Item::Kind::kFunction) {
+        const Instruction* i = constant_escape(item.function->body);
+        if (i) {
+          found(Obstacle::kConstant, at(*i));
+        }
+      } else if (item.kind == Item::Kind::kVariable && !item.variable.initializer.empty()) {
+        for (const auto& [name, v] : variables_) {
+          if (v->space == Space::kConst && item.variable.initializer.find(name) != Name::npos) {
+            found(Obstacle::kConstant, "initialiser of '" + std::string(item.variable.name) + "'");
+          }
+        }
+      }
+    }
+  }
+
   void instruction(const Node& node) {
     const Instruction& i = *node.instruction;
     if (!node.opcode) {

@@ -180,6 +180,18 @@ TEST(Globals, HiddenInOneScopeOnlyIsRefused) {
   EXPECT_EQ(sibling("{ .reg .b32 counter; mov.b32 counter, 1; } ld.global.u32 %r0, [counter];"), "");
 }
 
+// Elsewhere in the module, where it may be stored for this kernel to find.
+TEST(Globals, GenericAddressesOfConstantsAreAnObstacleToAll) {
+  const std::string head = ".version 8.0\n.target sm_80\n.address_size 64\n.const .align 4 .u32 c;\n";
+  const std::string kernel = ".visible .entry k() { ret; }\n";
+  for (const char* other : {".func f() { .reg .b64 %d; { cvta.const.u64 %d, c; } ret; }\n",
+                            ".global .align 8 .u64 table[1] = {generic(c)};\n", ""}) {
+    auto module = ptx::parse(head + other + kernel);
+    ASSERT_TRUE(module.ok()) << module.error().text;
+    EXPECT_EQ(passed_globals(*module, "k").obstacle, *other ? Obstacle::kConstant : Obstacle::kNone) << other;
+  }
+}
+
 TEST(Globals, LimitsOfNumberAndOfParameters) {
   for (const uint32_t n : {64u, 65u}) {
     std::string variables, uses;
