@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# How many of the kernels that do not wait for other blocks may be cut: the samples, and algorithms of CUB, Thrust and
+# cooperative groups as the toolkit's nvcc compiles them. Prints counts and refusals; exit 1 below 94 %.
+# Builds what it runs, in $TESSERA_BUILD or build/release.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${TESSERA_BUILD:-$root/build/release}
+nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
+[[ -x $nvcc ]] || { echo "no nvcc at $nvcc: install the CUDA toolkit or set CUDA_HOME"; exit 2; }
+[[ -e $build/CMakeCache.txt ]] || (cd "$root" && cmake --preset release >/dev/null)
+cmake --build "$build" --target kernels_tool >&2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for source in kernels/samples/{latency_service,batch_trainer} tests/unit/softgpu_algorithms/{groups,own,library}; do
+  name=$(basename "$source")
+  "$nvcc" -std=c++17 -O2 -ptx -arch=compute_80 -I"$root" "$root/$source.cu" -o "$work/$name.ptx"
+  "$build/bin/kernels_tool" verdicts "$work/$name.ptx" >"$work/$name.verdicts"
+done
+# What waits is said here by the algorithm, not by our verdict: a wrong finding must count as a refusal.
+awk '
+  /DeviceScanKernel|DeviceReduceByKeyKernel|DeviceSelectSweepKernel|DeviceRadixSortOnesweepKernel|grid_steps/ {
+    waiting++
+    if ($2 == "none") { print "accepted although it waits: " $1; bad = 1 }
+    next
+  }
+  $2 == "none" { accepted++; next }
+  { refused++; print "refused: " $0 }
+  END {
+    share = 100 * accepted / (accepted + refused)
+    printf "%d of %d kernels that do not wait may be cut (%.1f %%); %d wait for other blocks\n", accepted, accepted + refused, share, waiting
+    exit bad || share < 94
+  }' "$work"/*.verdicts
