@@ -86,6 +86,21 @@ TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
   EXPECT_TRUE(eventually([&] { return clients().empty(); }));
 }
 
+// A kernel that reads and writes its module's variables, in a binary with machine code: its slices run in a
+// module of their own and mean the same variables. The program checks each step.
+TEST_F(Sharing, SlicesInAModuleOfTheirOwnUseTheProgramsVariables) {
+  start_daemon();
+  auto service = start_service("service", 100'000);
+  auto globals = run("globals", "best-effort", {}, {TESSERA_SHARING_GLOBALS, path("globals.steps")}, {});
+  EXPECT_TRUE(eventually([&] { return client("globals").value("slices", 0) > 20; })) << clients().dump();
+  EXPECT_EQ(client("globals").value("refused_state", -1), 0) << clients().dump();
+  const auto done = [&] { return SharingFixture::steps("globals"); };
+  const size_t before = done();
+  EXPECT_TRUE(eventually([&] { return done() > before + 2; }));
+  auto status = globals.stop(kPatience_s);
+  EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("globals.err"));
+}
+
 TEST_F(Sharing, DaemonKilledWhileClientsRunAndAnotherTakesOver) {
   start_daemon();
   auto trainer = start_trainer("trainer", {"--seconds", "600"});
