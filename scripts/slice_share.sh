@@ -20,6 +20,7 @@ done
 awk '
   /DeviceScanKernel|DeviceReduceByKeyKernel|DeviceSelectSweepKernel|DeviceRadixSortOnesweepKernel|grid_steps/ {
     waiting++
+    look_back += $2 == "lower_block_wait:"
     if ($2 == "none") { print "accepted although it waits: " $1; bad = 1 }
     next
   }
@@ -27,6 +28,6 @@ awk '
   { refused++; print "refused: " $0 }
   END {
     share = 100 * accepted / (accepted + refused)
-    printf "%d of %d kernels that do not wait may be cut (%.1f %%); %d wait for other blocks\n", accepted, accepted + refused, share, waiting
+    printf "%d of %d kernels that do not wait may be cut (%.1f %%); %d wait for other blocks, %d of them for lower ones\n", accepted, accepted + refused, share, waiting, look_back
     exit bad || share < 94
   }' "$work"/*.verdicts

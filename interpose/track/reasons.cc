@@ -26,6 +26,7 @@ struct Group {
 };
 constexpr Group kGroups[] = {{"grid_sync", &SignalLine::refused_waiting},
                              {"inter_block_wait", &SignalLine::refused_waiting},
+                             {"lower_block_wait", &SignalLine::refused_waiting},
                              {"lock_loop", &SignalLine::refused_waiting},
                              {"cluster", &SignalLine::refused_waiting},
                              {"collective", &SignalLine::refused_waiting},

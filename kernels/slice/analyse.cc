@@ -49,11 +49,17 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
     return refuse(Refusal::kParamLimit,
                   std::to_string(report->param_bytes) + " of " + std::to_string(limit) + " bytes are taken");
   }
+  Verdict lower;  // told only if nothing else waits
   for (const FunctionFacts* f : functions) {
     Verdict waiting = check_waiting(*f, closure);
-    if (!waiting.may_cut()) {
+    if (waiting.refusal == Refusal::kLowerBlockWait) {
+      lower = lower.may_cut() ? waiting : lower;
+    } else if (!waiting.may_cut()) {
       return waiting;
     }
+  }
+  if (!lower.may_cut()) {
+    return lower;
   }
   return options.allow_order_dependent ? Verdict{} : order;
 }

@@ -2,8 +2,10 @@
 // forest, values are followed forward from each read that could see another block's store to the predicates
 // that steer the loop.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/slice/internal.h"
+#include "kernels/slice/lookback.h"
 
 namespace tessera::slice {
 namespace {
@@ -18,8 +20,9 @@ constexpr size_t kMaxWork = 200'000'000;  // object visits in one function
 
 class LoopCheck {
  public:
-  LoopCheck(const Flow& flow, const Loop& loop, const SharedAddresses& shared, Closure& closure, size_t* work)
-      : flow_(flow), shared_(shared), closure_(closure), work_(work) {
+  LoopCheck(const Flow& flow, const Loop& loop, const SharedAddresses& shared, Closure& closure, size_t* work,
+            std::optional<LookBack>* look_back)
+      : flow_(flow), shared_(shared), closure_(closure), work_(work), look_back_(look_back) {
     for (uint32_t b : loop.blocks) {
       for (uint32_t n = flow.blocks[b].begin; n < flow.blocks[b].end; ++n) {
         nodes_.push_back(&flow.nodes[n]);
@@ -27,21 +30,22 @@ class LoopCheck {
     }
   }
 
+  // A wait for lower blocks is told only if the loop waits for nothing else.
   Verdict run() {
     find_reads();
-    if (reads_.empty()) {
-      return {};
-    }
+    Verdict lower;
     for (const Node* node : reads_) {
       Verdict verdict = check(*node);
-      if (!verdict.may_cut()) {
+      if (verdict.refusal == Refusal::kLowerBlockWait) {
+        lower = lower.may_cut() ? verdict : lower;
+      } else if (!verdict.may_cut()) {
         return verdict;
       }
       if (*work_ > kMaxWork) {
         return refuse(Refusal::kTooComplex, "loops with many reads of shared state");
       }
     }
-    return {};
+    return lower;
   }
 
  private:
@@ -191,17 +195,28 @@ class LoopCheck {
         changed |= spread(*node, is_cas ? &source : nullptr);
       }
     }
-    const Refusal refusal = is_cas ? Refusal::kLockLoop : Refusal::kInterBlockWait;
     if (is_cas && !carried(source)) {
-      return refuse(refusal,
+      return refuse(Refusal::kLockLoop,
                     at(*source.instruction) + " (compares with a value that the loop does not update)");
     }
     for (const Node* node : nodes_) {
       if (steers(*node)) {
-        return refuse(refusal, at(*source.instruction) + " steers " + at(*node->instruction));
+        std::string wait = at(*source.instruction) + " steers " + at(*node->instruction);
+        return is_cas ? refuse(Refusal::kLockLoop, std::move(wait)) : waiting_for(source, std::move(wait));
       }
     }
     return {};
+  }
+
+  Verdict waiting_for(const Node& poll, std::string wait) {
+    if (!*look_back_) {
+      look_back_->emplace(flow_, shared_);
+    }
+    if (const Node* own = (*look_back_)->published_above(poll)) {
+      return refuse(Refusal::kLowerBlockWait,
+                    wait + " and polls below the block's own word, see " + at(*own->instruction));
+    }
+    return refuse(Refusal::kInterBlockWait, std::move(wait));
   }
 
   bool spread(const Node& node, const Node* cas) {
@@ -252,6 +267,7 @@ class LoopCheck {
   const SharedAddresses& shared_;
   Closure& closure_;
   size_t* work_;
+  std::optional<LookBack>* look_back_;  // of the function; made when a loop of it is found to wait
   std::vector<const Node*> nodes_;
   std::vector<const Node*> reads_;
   std::vector<uint8_t> varies_, tainted_;
@@ -282,13 +298,17 @@ Verdict check_waiting(const FunctionFacts& facts, Closure& closure) {
   }
   SharedAddresses shared(flow);
   size_t work = 0;
+  std::optional<LookBack> look_back;
+  Verdict lower;
   for (const Loop& loop : flow.loops) {
-    Verdict verdict = LoopCheck(flow, loop, shared, closure, &work).run();
-    if (!verdict.may_cut()) {
+    Verdict verdict = LoopCheck(flow, loop, shared, closure, &work, &look_back).run();
+    if (verdict.refusal == Refusal::kLowerBlockWait) {
+      lower = lower.may_cut() ? verdict : lower;
+    } else if (!verdict.may_cut()) {
       return verdict;
     }
   }
-  return {};
+  return lower;
 }
 
 }  // namespace tessera::slice

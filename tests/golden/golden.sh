@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # golden.sh check|rebase KERNELS_TOOL: for every tests/golden/ptx/NAME.ptx compares (or rewrites)
-#   expected/NAME.verdicts   may each kernel be cut, and why not; kernels named refused_* must be refused, accepted_* not
+#   expected/NAME.verdicts   may each kernel be cut, and why not; kernels named refused_* must be refused, accepted_* not,
+#                            refused_lower_* as waiting for lower blocks, refused_other_* not
 #   expected/NAME.ptx        the module printed, with the slicing variants behind it
 # The first line of an input may say `// options: --allow-order-dependent no-ptxas relocatable`.
 set -euo pipefail
@@ -18,7 +19,8 @@ for input in "$here"/ptx/*.ptx; do
   "$tool" verdicts "${options[@]}" "$input" >"$work/$name.verdicts"
   "$tool" slice "${options[@]}" "$input" >"$work/$name.ptx"
   n=$((n + 1))
-  if ! awk '{sub(":", "", $2)} ($1 ~ /^refused_/ && $2 == "none") || ($1 ~ /^accepted_/ && $2 != "none") {print; bad = 1}
+  if ! awk '{sub(":", "", $2)} ($1 ~ /^refused_/ && $2 == "none") || ($1 ~ /^accepted_/ && $2 != "none") ||
+            ($1 ~ /^refused_lower_/ && $2 != "lower_block_wait") || ($1 ~ /^refused_other_/ && $2 == "lower_block_wait") {print; bad = 1}
             END {exit bad}' "$work/$name.verdicts"; then
     echo "$name: the verdict above is not what the kernel's name says"
     failed=1
