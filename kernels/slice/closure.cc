@@ -61,7 +61,8 @@ class Scan {
       Name n = d.name;
       if (n == ".explicitcluster" || n == ".reqnctapercluster" || n == ".maxclusterrank" ||
           n == ".blocksareclusters") {
-        found(Refusal::kCluster, "directive " + std::string(n));
+        found(Refusal::kCluster,
+              "line " + std::to_string(facts_.function->at.line) + ": directive " + std::string(n));
       }
     }
     private_state(facts_.function->body);
