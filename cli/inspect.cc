@@ -80,8 +80,9 @@ uint32_t line_of(const std::string& detail) {
   return line;
 }
 
-void look_into_ptx(const InspectOptions& options, InspectedEntry* out) {
-  const auto& payload = out->entry.payload;
+using Payload = std::span<const uint8_t>;
+
+void look_into_ptx(const InspectOptions& options, Payload payload, InspectedEntry* out) {
   auto module = ptx::parse({reinterpret_cast<const char*>(payload.data()), payload.size()});
   if (!module.ok()) {
     out->problem = module.error().text;
@@ -107,14 +108,30 @@ void look_into_ptx(const InspectOptions& options, InspectedEntry* out) {
   fwrite(text.data(), 1, text.size(), stdout);
 }
 
-void look_into_cubin(const InspectOptions& options, InspectedEntry* out) {
-  auto kernels = image::cubin_kernels(out->entry);
+void look_into_cubin(const InspectOptions& options, Payload payload, InspectedEntry* out) {
+  auto kernels = image::cubin_kernels(payload);
   if (!kernels.ok()) {
     out->problem = kernels.error().text;
     return;
   }
   for (image::CubinKernel& k : *kernels)
     if (options.kernel.empty() || k.name == options.kernel) out->cubin_kernels.push_back(std::move(k));
+}
+
+// Its payload is in memory only as long as this runs.
+InspectedEntry look_into(const InspectOptions& options, size_t part, const image::Entry& entry) {
+  InspectedEntry e;
+  e.part = part;
+  e.entry = entry;
+  auto payload = image::load(entry);
+  if (!payload.ok()) {
+    e.problem = payload.error().text;
+    return e;
+  }
+  e.bytes = payload->size();
+  if (entry.kind == image::EntryKind::kPtx) look_into_ptx(options, *payload, &e);
+  if (entry.kind == image::EntryKind::kCubin) look_into_cubin(options, *payload, &e);
+  return e;
 }
 
 std::string target(const image::Entry& e) {
@@ -244,9 +261,10 @@ base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions&
                            const std::function<void(double)>& progress) {
   auto parts = image::parts(bytes);
   if (!parts.ok()) return parts.error();
-  for (size_t i = 0; i < parts->size(); ++i) {
-    if (progress) progress(double(i) / double(parts->size()));
-    auto entries = image::read((*parts)[i]);
+  uint64_t total = 0, before = 0;  // bytes of all parts, of those that are behind us
+  for (const Payload part : *parts) total += part.size();
+  for (size_t i = 0; i < parts->size(); before += (*parts)[i++].size()) {
+    auto entries = image::list((*parts)[i]);
     // One broken part of many is said; a file that is nothing else is an error.
     if (!entries.ok() && parts->size() == 1) return entries.error();
     if (!entries.ok() && entries.error().code == base::Code::kNotFound) continue;  // an empty container
@@ -257,15 +275,11 @@ base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions&
       each(broken);
       continue;
     }
-    for (image::Entry& entry : *entries) {
-      InspectedEntry e;
-      e.part = i;
-      e.entry = std::move(entry);
-      e.bytes = e.entry.payload.size();
-      if (e.entry.kind == image::EntryKind::kPtx) look_into_ptx(options, &e);
-      if (e.entry.kind == image::EntryKind::kCubin) look_into_cubin(options, &e);
-      e.entry.payload = {};
-      each(e);
+    uint64_t done = before;
+    for (const image::Entry& entry : *entries) {
+      if (progress) progress(double(done) / double(total));
+      done += entry.stored_bytes;
+      each(look_into(options, i, entry));
     }
   }
   if (progress) progress(1);

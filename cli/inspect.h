@@ -1,5 +1,6 @@
 // `tessera inspect`: what GPU code a file holds, which kernels can be cut into slices, which not and why.
-// Works on programs, shared libraries, fat binaries, cubins and PTX; large files are read part by part.
+// Works on programs, shared libraries, fat binaries, cubins and PTX; large files are read entry by
+// entry: memory holds the payload of one.
 #pragma once
 
 #include <functional>
@@ -33,15 +34,16 @@ struct InspectedKernel {  // of PTX
 };
 
 struct InspectedEntry {
-  size_t part = 0;      // container in the file
-  image::Entry entry;   // without its payload
+  size_t part = 0;  // container in the file
+  image::Entry entry;
   uint64_t bytes = 0;   // decompressed
   std::string problem;  // why it could not be looked into; "" = it could
   std::vector<InspectedKernel> kernels;
   std::vector<image::CubinKernel> cubin_kernels;
 };
 
-// Calls `each` for every entry, in the order of the file; `progress` with the share done. An error: the file
+// Calls `each` for every entry, in the order of the file; before it `progress` with the share of the
+// GPU code's bytes that is done. An error: the file
 // holds nothing that can be read.
 base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
                            const std::function<void(const InspectedEntry&)>& each,

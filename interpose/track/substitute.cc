@@ -95,13 +95,18 @@ void set_classes(Image& image, const ptx::Module& module) {
     if (const ptx::Function* f = module.find(k.name)) k.resource_class = classify(cost_of(*f), border);
 }
 
+std::string_view text_of(const std::vector<uint8_t>& payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
 // An image that is loaded as it is: its kernels are classified from whatever PTX is in it.
 void describe(Image& out, const std::vector<image::Entry>& entries) {
   constexpr size_t kMaxText = size_t(4) << 20;  // parsing delays the program
   for (const image::Entry& e : entries) {
-    if (e.kind != image::EntryKind::kPtx || e.payload.size() > kMaxText) continue;
-    auto module =
-        ptx::parse(std::string_view(reinterpret_cast<const char*>(e.payload.data()), e.payload.size()));
+    if (e.kind != image::EntryKind::kPtx || std::max(e.stored_bytes, e.claimed_bytes) > kMaxText) continue;
+    auto payload = image::load(e);
+    if (!payload) continue;
+    auto module = ptx::parse(text_of(*payload));
     if (!module) continue;
     for (const ptx::Item& item : module->items)
       if (item.kind == ptx::Item::Kind::kFunction && item.function->is_entry && item.function->has_body)
@@ -161,9 +166,8 @@ std::optional<cache::Rewritten> rewritten(std::string_view text) {
   return made;
 }
 
-void substitute(Image& out, const image::Entry& ptx) {
-  auto made =
-      rewritten(std::string_view(reinterpret_cast<const char*>(ptx.payload.data()), ptx.payload.size()));
+void substitute(Image& out, std::string_view text) {
+  auto made = rewritten(text);
   if (!made) return;
   const double border = slots_per_byte();
   for (cache::Kernel& k : made->kernels) {
@@ -186,12 +190,14 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 }
 
 // The machine code stays as it is; its PTX is kept for siblings if it surely is what the code was made from.
-void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin) {
-  const image::Entry* source = image::source_of(entries, cubin);
+void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin,
+                 const std::vector<uint8_t>& code) {
+  const image::Entry* source = image::source_of(entries, cubin, code);
   if (!source) return count_refusal(reasons::kNoSource);
-  if (!SiblingSource::has_room(source->payload.size())) return count_refusal(reasons::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(
-      std::string(reinterpret_cast<const char*>(source->payload.data()), source->payload.size()));
+  auto text = image::load(*source);
+  if (!text) return count_refusal(reasons::kNoSource);
+  if (!SiblingSource::has_room(text->size())) return count_refusal(reasons::kSiblingLimit);
+  out.source = std::make_shared<const SiblingSource>(std::string(text_of(*text)));
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -211,15 +217,15 @@ bool read_whole(const char* path, std::vector<uint8_t>* bytes) {
   return true;
 }
 
-// `from`: file that the image is in, `by`: file of the code that loads it; read() gives its entries.
-template <class Read>
-std::shared_ptr<Image> look(const char* from, const char* by, Read&& read) {
+// `from`: file that the image is in, `by`: file of the code that loads it; list() gives its entries.
+template <class List>
+std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
   const lifecycle::Config& config = lifecycle::config();
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
   if (any_prefix(from, kVendorPrefixes) || any_prefix(by, kVendorPrefixes)) return out;
-  auto entries = read();
+  auto entries = list();
   if (!entries) {
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
     return out;
@@ -231,14 +237,19 @@ std::shared_ptr<Image> look(const char* from, const char* by, Read&& read) {
   const unsigned sm = common_sm();
   const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
   if (!chosen) return out;
-  out->hash = base::fnv1a(chosen->payload.data(), chosen->payload.size());
+  auto code = image::load(*chosen);
+  if (!code) {
+    base::raw_log(base::LogLevel::kDebug, "image not read: %s", code.error().text.c_str());
+    return out;
+  }
+  out->hash = base::fnv1a(code->data(), code->size());
   const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
   if (linked && config.slice) count_refusal(reasons::kNoSource);
   if (chosen->kind == image::EntryKind::kPtx && config.slice && !linked)
-    substitute(*out, *chosen);
+    substitute(*out, text_of(*code));
   else
     describe(*out, *entries);
-  if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen);
+  if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen, *code);
   return out;
 }
 
@@ -261,7 +272,7 @@ std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
   if (lifecycle::config().disabled || !bytes) return nullptr;
   return guarded([&] {
     const char* from = file_of(bytes);
-    return look(from, file_of(caller), [&] { return image::read_unsized(bytes, kMaxImageBytes); });
+    return look(from, file_of(caller), [&] { return image::list_unsized(bytes, kMaxImageBytes); });
   });
 }
 
@@ -270,7 +281,7 @@ std::shared_ptr<Image> inspect_file(const char* path, const void* caller) noexce
   return guarded([&]() -> std::shared_ptr<Image> {
     std::vector<uint8_t> bytes;
     if (!read_whole(path, &bytes)) return nullptr;
-    return look(base_name(path), file_of(caller), [&] { return image::read(bytes); });
+    return look(base_name(path), file_of(caller), [&] { return image::list(bytes); });
   });
 }
 

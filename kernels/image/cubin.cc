@@ -201,9 +201,9 @@ class Reader {
 
 }  // namespace
 
-base::Result<std::vector<CubinKernel>> cubin_kernels(const Entry& entry) {
-  if (entry.kind != EntryKind::kCubin || !is_cubin(entry.payload)) return bad("not machine code");
-  return Reader(entry.payload).run();
+base::Result<std::vector<CubinKernel>> cubin_kernels(std::span<const uint8_t> code) {
+  if (!is_cubin(code)) return bad("not machine code");
+  return Reader(code).run();
 }
 
 }  // namespace tessera::image

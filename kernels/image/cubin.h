@@ -34,6 +34,6 @@ struct CubinKernel {
 };
 
 // Kernels in the order of the symbol table. kInvalid: not machine code, or inconsistent.
-base::Result<std::vector<CubinKernel>> cubin_kernels(const Entry& entry);
+base::Result<std::vector<CubinKernel>> cubin_kernels(std::span<const uint8_t> code);
 
 }  // namespace tessera::image

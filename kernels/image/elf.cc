@@ -112,7 +112,7 @@ bool is_relocatable(Bytes elf) {
   return is_cubin(elf) && load<Elf64_Ehdr>(elf, 0).e_type == ET_REL;
 }
 
-base::Result<Entry> read_cubin(Bytes elf) {
+base::Result<Entry> list_cubin(Bytes elf) {
   if (!is_cubin(elf)) {
     return bad("not a 64-bit CUDA image");
   }
@@ -125,7 +125,7 @@ base::Result<Entry> read_cubin(Bytes elf) {
   entry.sm = entry.version_minor >= 8 ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff;
   entry.relocatable = is_relocatable(elf);
   read_target_suffix(elf, &entry);
-  entry.payload.assign(elf.begin(), elf.end());
+  entry.stored_payload = elf;
   entry.stored_bytes = elf.size();
   return entry;
 }

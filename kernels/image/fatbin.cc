@@ -1,4 +1,6 @@
 // One fat-binary container. Layout: docs/formats.md.
+#include <array>
+
 #include "kernels/image/internal.h"
 
 namespace tessera::image {
@@ -8,10 +10,9 @@ base::Error bad(const char* what) {
   return base::error(base::Code::kInvalid, std::string("fat binary: ") + what);
 }
 
-void trim_nuls(std::vector<uint8_t>* bytes) {
-  while (!bytes->empty() && bytes->back() == 0) {
-    bytes->pop_back();
-  }
+bool relocatable(const Entry& entry) {
+  std::array<uint8_t, kElfHeaderBytes> start;
+  return entry.kind == EntryKind::kCubin && decompress_start(entry, start) && is_relocatable(start);
 }
 
 // Options record {u32 string offset in the header, u32 length}: text such as "-g --compile-only".
@@ -27,7 +28,7 @@ std::string options(Bytes header, uint32_t offset, uint64_t flags) {
   return text.substr(0, text.find('\0'));
 }
 
-base::Status read_entry(Bytes bytes, std::vector<Entry>* entries, size_t* used) {
+base::Status list_entry(Bytes bytes, std::vector<Entry>* entries, size_t* used) {
   if (bytes.size() < kEntryHeaderBytes) {
     return bad("truncated entry header");
   }
@@ -53,33 +54,26 @@ base::Status read_entry(Bytes bytes, std::vector<Entry>* entries, size_t* used) 
   entry.options = options(header, load<uint32_t>(bytes, 20), flags);
   entry.stored_bytes = *used;
   entry.compression = flags & kFlagZstd ? "zstd" : flags & kFlagLz4 ? "lz4" : "none";
-  if (entry.kind == EntryKind::kOther) {  // LTO-IR and later kinds: kept as they are, nobody here reads them
-    entry.payload.assign(payload.begin(), payload.end());
-    entries->push_back(std::move(entry));
-    return base::ok();
-  }
-  if (flags & kFlagsCompressed) {
+  // LTO-IR and later kinds are kept as they are, nobody here reads them.
+  if (entry.kind != EntryKind::kOther && (flags & kFlagsCompressed)) {
+    if ((flags & kFlagsCompressed) == kFlagsCompressed) {
+      return bad("an entry claims two compressions");
+    }
     if (compressed_bytes > payload.size()) {
       return bad("a compressed entry is longer than its payload");
     }
     payload = payload.first(compressed_bytes);
+    entry.claimed_bytes = uncompressed_bytes;
   }
-  auto plain = decompress(payload, flags, uncompressed_bytes);
-  if (!plain.ok()) {
-    return plain.error();
-  }
-  entry.payload = std::move(*plain);
-  if (entry.kind == EntryKind::kPtx) {
-    trim_nuls(&entry.payload);
-  }
-  entry.relocatable = entry.kind == EntryKind::kCubin && is_relocatable(entry.payload);
+  entry.stored_payload = payload;
+  entry.relocatable = relocatable(entry);
   entries->push_back(std::move(entry));
   return base::ok();
 }
 
 }  // namespace
 
-base::Status read_container(Bytes bytes, std::vector<Entry>* entries, size_t* used) {
+base::Status list_container(Bytes bytes, std::vector<Entry>* entries) {
   if (bytes.size() < kContainerHeaderBytes || load<uint32_t>(bytes, 0) != kContainerMagic) {
     return bad("truncated container header");
   }
@@ -88,11 +82,10 @@ base::Status read_container(Bytes bytes, std::vector<Entry>* entries, size_t* us
   if (header_bytes < kContainerHeaderBytes || !inside(header_bytes, body_bytes, bytes.size())) {
     return bad("the container is longer than the image");
   }
-  *used = header_bytes + body_bytes;
   Bytes body = bytes.subspan(header_bytes, body_bytes);
   while (!body.empty()) {
     size_t entry_bytes = 0;
-    base::Status status = read_entry(body, entries, &entry_bytes);
+    base::Status status = list_entry(body, entries, &entry_bytes);
     if (!status.ok()) {
       return status;
     }

@@ -18,6 +18,7 @@ inline constexpr uint32_t kWrapperMagic = 0x466243b1;
 inline constexpr uint32_t kContainerMagic = 0xba55ed50;
 inline constexpr uint32_t kElfMagic = 0x464c457f;
 inline constexpr size_t kContainerHeaderBytes = 16;
+inline constexpr size_t kElfHeaderBytes = 64;
 
 // Entries of a container: docs/formats.md.
 inline constexpr size_t kEntryHeaderBytes = 64;
@@ -43,12 +44,13 @@ inline bool inside(uint64_t offset, uint64_t length, uint64_t n) {
   return offset <= n && length <= n - offset;
 }
 
-// One container (magic 0xBA55ED50) at the start of `bytes`; appends its entries, sets *used to its whole
-// length.
-base::Status read_container(Bytes bytes, std::vector<Entry>* entries, size_t* used);
+// One container (magic 0xBA55ED50) at the start of `bytes`; appends its entries.
+base::Status list_container(Bytes bytes, std::vector<Entry>* entries);
 
-// Payload of an entry. `flags` as in the entry header; the result has exactly `uncompressed` bytes.
-base::Result<std::vector<uint8_t>> decompress(Bytes payload, uint64_t flags, uint64_t uncompressed);
+// The stored payload of an entry: all `claimed_bytes` of it.
+base::Result<std::vector<uint8_t>> decompress(const Entry& entry);
+// Its first bytes, as many as `out` takes; false if there are not as many.
+bool decompress_start(const Entry& entry, std::span<uint8_t> out);
 
 // Length of an ELF file as its headers tell; kInvalid if they do not hold together or exceed `limit`.
 // `bytes` need only cover the ELF and section headers: `reach` is asked before each look behind what was
@@ -60,15 +62,15 @@ struct Reach {  // how much behind `begin` may be read
   bool covers(uint64_t offset, uint64_t length) const;
 };
 base::Result<size_t> elf_size(const Reach& reach);
-base::Result<Entry> read_cubin(Bytes elf);
+base::Result<Entry> list_cubin(Bytes elf);
 bool is_cubin(Bytes elf);
-bool is_relocatable(Bytes elf);  // a cubin that still has to be linked
+bool is_relocatable(Bytes elf);  // of its first kElfHeaderBytes: a cubin that still has to be linked
 // Sets arch_specific and family_specific of a cubin without a fat binary's flags.
 void read_target_suffix(Bytes elf, Entry* entry);
 // Contents of the sections of a host object that hold fat binaries (.nv_fatbin, __nv_relfatbin).
 std::vector<Bytes> fatbin_sections(Bytes elf);
 
 bool looks_like_ptx(Bytes text);
-Entry read_ptx(Bytes text);
+Entry list_ptx(Bytes text);
 
 }  // namespace tessera::image

@@ -26,9 +26,8 @@ unsigned from_note(Bytes note) {
 
 }  // namespace
 
-unsigned compiled_from(const Entry& entry) {
-  const Bytes elf(entry.payload);
-  if (entry.kind != EntryKind::kCubin || !is_cubin(elf)) return 0;
+unsigned compiled_from(Bytes elf) {
+  if (!is_cubin(elf)) return 0;
   const auto header = load<Elf64_Ehdr>(elf, 0);
   if (header.e_ident[EI_ABIVERSION] < kFirstWithNote) return (header.e_flags >> 16) & 0xff;
   if (header.e_shentsize != sizeof(Elf64_Shdr) ||
@@ -45,8 +44,8 @@ unsigned compiled_from(const Entry& entry) {
   return found;
 }
 
-const Entry* source_of(const std::vector<Entry>& entries, const Entry& cubin) {
-  const unsigned sm = compiled_from(cubin);
+const Entry* source_of(const std::vector<Entry>& entries, const Entry& cubin, Bytes code) {
+  const unsigned sm = compiled_from(code);
   const Entry* source = nullptr;
   for (const Entry& e : entries) {
     if (!sm || e.kind != EntryKind::kPtx || e.sm != sm) continue;

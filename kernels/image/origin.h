@@ -9,9 +9,10 @@ namespace tessera::image {
 
 // 80 for code made from compute_80; 0 = not known, or not machine code. Says nothing of 'a' and 'f' targets:
 // the entry's own flags do.
-unsigned compiled_from(const Entry& entry);
+unsigned compiled_from(std::span<const uint8_t> code);
 
-// The PTX of the image that `cubin`, one of its entries, was compiled from; nullptr if none surely is.
-const Entry* source_of(const std::vector<Entry>& entries, const Entry& cubin);
+// The PTX of the image that `cubin`, one of its entries with the payload `code`, was compiled from; nullptr
+// if none surely is.
+const Entry* source_of(const std::vector<Entry>& entries, const Entry& cubin, std::span<const uint8_t> code);
 
 }  // namespace tessera::image

@@ -65,7 +65,7 @@ base::Status split_containers(Bytes bytes, std::vector<Bytes>* found) {
 }
 
 // Length of the container at `image` from its own header, checked against what is mapped.
-base::Status read_mapped_container(const void* image, size_t max_bytes, std::vector<Entry>* entries) {
+base::Status list_mapped_container(const void* image, size_t max_bytes, std::vector<Entry>* entries) {
   Reach reach{static_cast<const uint8_t*>(image), max_bytes, true};
   if (!image || !reach.covers(0, kContainerHeaderBytes)) {
     return bad("fat binary: the container is not readable");
@@ -76,11 +76,10 @@ base::Status read_mapped_container(const void* image, size_t max_bytes, std::vec
       !reach.covers(0, head + body)) {
     return bad("fat binary: the container is longer than what is mapped behind it");
   }
-  size_t used = 0;
-  return read_container(Bytes(reach.begin, head + body), entries, &used);
+  return list_container(Bytes(reach.begin, head + body), entries);
 }
 
-base::Status read_wrapper(const Reach& reach, std::vector<Entry>* entries) {
+base::Status list_wrapper(const Reach& reach, std::vector<Entry>* entries) {
   struct Wrapper {
     uint32_t magic, version;
     const void* data;
@@ -94,7 +93,7 @@ base::Status read_wrapper(const Reach& reach, std::vector<Entry>* entries) {
     return base::error(base::Code::kUnsupported,
                        "fat binary: wrapper version " + std::to_string(wrapper.version) + " is not known");
   }
-  base::Status status = read_mapped_container(wrapper.data, reach.limit, entries);
+  base::Status status = list_mapped_container(wrapper.data, reach.limit, entries);
   if (!status.ok() || wrapper.version == 1 || !wrapper.extra) {
     return status;
   }
@@ -107,7 +106,7 @@ base::Status read_wrapper(const Reach& reach, std::vector<Entry>* entries) {
     if (!wrapper.extra[i]) {
       return base::ok();
     }
-    status = read_mapped_container(wrapper.extra[i], reach.limit, entries);
+    status = list_mapped_container(wrapper.extra[i], reach.limit, entries);
     if (!status.ok()) {
       return status;
     }
@@ -143,7 +142,7 @@ bool looks_like_ptx(Bytes bytes) {
          find_directive(text, ".version") != std::string_view::npos;
 }
 
-Entry read_ptx(Bytes bytes) {
+Entry list_ptx(Bytes bytes) {
   Entry entry;
   entry.kind = EntryKind::kPtx;
   std::string_view text = text_of(bytes.first(std::min<size_t>(bytes.size(), 65536)));
@@ -163,11 +162,8 @@ Entry read_ptx(Bytes bytes) {
     entry.arch_specific = rest.starts_with("a");
     entry.family_specific = rest.starts_with("f");
   }
-  entry.payload.assign(bytes.begin(), bytes.end());
+  entry.stored_payload = bytes;
   entry.stored_bytes = bytes.size();
-  while (!entry.payload.empty() && entry.payload.back() == 0) {
-    entry.payload.pop_back();
-  }
   return entry;
 }
 
@@ -199,7 +195,7 @@ base::Result<std::vector<std::span<const uint8_t>>> parts(std::span<const uint8_
   return found;
 }
 
-base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes) {
+base::Result<std::vector<Entry>> list(std::span<const uint8_t> bytes) {
   std::vector<Entry> entries;
   const uint32_t magic = bytes.size() >= 4 ? load<uint32_t>(bytes, 0) : 0;
   if (magic == kWrapperMagic) {
@@ -211,7 +207,7 @@ base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes) {
     if (!size.ok()) {
       return size.error();
     }
-    auto entry = read_cubin(bytes.first(*size));
+    auto entry = list_cubin(bytes.first(*size));
     if (!entry.ok()) {
       return entry.error();
     }
@@ -224,8 +220,7 @@ base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes) {
       return containers.error();
     }
     for (Bytes container : *containers) {
-      size_t used = 0;
-      base::Status status = read_container(container, &entries, &used);
+      base::Status status = list_container(container, &entries);
       if (!status.ok()) {
         return status.error();
       }
@@ -242,11 +237,38 @@ base::Result<std::vector<Entry>> read(std::span<const uint8_t> bytes) {
   if (!looks_like_ptx(text)) {
     return base::error(base::Code::kInvalid, "neither a fat binary nor a cubin nor PTX text");
   }
-  entries.push_back(read_ptx(text));
+  entries.push_back(list_ptx(text));
   return entries;
 }
 
-base::Result<std::vector<Entry>> read_unsized(const void* image, size_t max_bytes) {
+base::Result<std::vector<uint8_t>> load(const Entry& entry) {
+  auto payload = decompress(entry);
+  if (payload.ok() && entry.kind == EntryKind::kPtx) {
+    while (!payload->empty() && payload->back() == 0) {
+      payload->pop_back();
+    }
+  }
+  return payload;
+}
+
+base::Result<std::vector<LoadedEntry>> read(std::span<const uint8_t> bytes) {
+  auto entries = list(bytes);
+  if (!entries.ok()) {
+    return entries.error();
+  }
+  std::vector<LoadedEntry> loaded;
+  for (Entry& entry : *entries) {
+    auto payload = load(entry);
+    if (!payload.ok()) {
+      return payload.error();
+    }
+    entry.stored_payload = {};  // the image may go
+    loaded.push_back({std::move(entry), std::move(*payload)});
+  }
+  return loaded;
+}
+
+base::Result<std::vector<Entry>> list_unsized(const void* image, size_t max_bytes) {
   const Reach reach{static_cast<const uint8_t*>(image), max_bytes, true};
   if (!image || !reach.covers(0, 4)) {
     return bad("the image is not readable");
@@ -255,18 +277,18 @@ base::Result<std::vector<Entry>> read_unsized(const void* image, size_t max_byte
   base::Status status = base::ok();
   switch (load<uint32_t>(Bytes(reach.begin, 4), 0)) {
     case kWrapperMagic:
-      status = read_wrapper(reach, &entries);
+      status = list_wrapper(reach, &entries);
       break;
     case kContainerMagic:
-      status = read_mapped_container(image, max_bytes, &entries);
+      status = list_mapped_container(image, max_bytes, &entries);
       break;
     case kElfMagic: {
       auto size = elf_size(reach);
-      return size.ok() ? read(Bytes(reach.begin, *size)) : size.error();
+      return size.ok() ? list(Bytes(reach.begin, *size)) : size.error();
     }
     default: {
       auto text = mapped_text(reach);
-      return text.ok() ? read(*text) : text.error();
+      return text.ok() ? list(*text) : text.error();
     }
   }
   if (!status.ok()) {

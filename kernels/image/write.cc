@@ -62,7 +62,7 @@ base::Result<std::vector<uint8_t>> compress(const std::vector<uint8_t>& plain, C
   return out;
 }
 
-base::Status append(const Entry& e, std::vector<uint8_t>* out) {
+base::Status append(const LoadedEntry& e, std::vector<uint8_t>* out) {
   const Method* method = method_of(e);
   if (e.kind == EntryKind::kOther)
     return bad(base::Code::kUnsupported, "an entry of a kind that is not known");
@@ -109,9 +109,9 @@ base::Status append(const Entry& e, std::vector<uint8_t>* out) {
 
 }  // namespace
 
-base::Result<std::vector<uint8_t>> write_container(std::span<const Entry> entries) {
+base::Result<std::vector<uint8_t>> write_container(std::span<const LoadedEntry> entries) {
   std::vector<uint8_t> out(kContainerHeaderBytes);
-  for (const Entry& e : entries) {
+  for (const LoadedEntry& e : entries) {
     base::Status status = append(e, &out);
     if (!status.ok()) return status.error();
   }

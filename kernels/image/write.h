@@ -16,7 +16,7 @@ namespace tessera::image {
 // NUL at its end, which read() takes away again; machine code that is stored plain comes back padded to 8
 // bytes. kUnsupported: an entry of kind kOther, whose bytes nobody here understands. kInvalid: beyond the
 // format's fields.
-base::Result<std::vector<uint8_t>> write_container(std::span<const Entry> entries);
+base::Result<std::vector<uint8_t>> write_container(std::span<const LoadedEntry> entries);
 
 // A wrapper in memory: version 1 around one container, version 2 (device link) around a linked container and
 // those of the translation units. Owns the containers; image() is good while this lives and is not changed.

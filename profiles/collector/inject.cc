@@ -133,15 +133,17 @@ unsigned sm_of_device(const State& state) {
 
 // The hash that the preload library computes: of the entry that the driver takes.
 void image_loaded(State& state, const void* owner, const void* bytes) {
-  auto entries = bytes ? image::read_unsized(bytes, kMaxImageBytes)
+  auto entries = bytes ? image::list_unsized(bytes, kMaxImageBytes)
                        : base::Result<std::vector<image::Entry>>(base::error(base::Code::kInvalid, ""));
   const image::Entry* chosen = entries ? image::choose(*entries, sm_of_device(state)) : nullptr;
-  const uint64_t hash = chosen ? base::fnv1a(chosen->payload.data(), chosen->payload.size()) : 0;
+  uint64_t hash = 0;
+  if (chosen)
+    if (auto code = image::load(*chosen)) hash = base::fnv1a(code->data(), code->size());
   if (hash != 0)
     for (const image::Entry& entry : *entries)
       if (entry.kind == image::EntryKind::kPtx) {
-        keep_image(state.folder, hash,
-                   {reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size()});
+        if (auto text = image::load(entry))
+          keep_image(state.folder, hash, {reinterpret_cast<const char*>(text->data()), text->size()});
         break;
       }
   const std::lock_guard lock(state.mutex);

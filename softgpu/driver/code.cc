@@ -56,7 +56,12 @@ CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned 
                              "-gencode arch=compute_XX,code=compute_XX");
     return any_ptx ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
-  const std::string_view text(reinterpret_cast<const char*>(entry->payload.data()), entry->payload.size());
+  auto payload = image::load(*entry);
+  if (!payload.ok()) {
+    *problem = payload.error().text;
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  const std::string_view text(reinterpret_cast<const char*>(payload->data()), payload->size());
   auto parsed = ptx::parse(text);
   if (!parsed.ok()) {
     *problem = parsed.error().text;
@@ -114,7 +119,7 @@ std::vector<const void*> linked_units(const void* image) {
 }  // namespace
 
 CUresult read_code(const void* image, unsigned sm, Code* code, std::string* problem) {
-  auto entries = image::read_unsized(image);
+  auto entries = image::list_unsized(image);
   const std::vector<const void*> units = entries.ok() ? linked_units(image) : std::vector<const void*>();
   if (units.size() < 2) return read_whole(std::move(entries), sm, code, problem);
   std::vector<LinkInput> inputs;
@@ -123,7 +128,7 @@ CUresult read_code(const void* image, unsigned sm, Code* code, std::string* prob
     LinkInput input;
     uint64_t hash = 0;
     unsigned target_sm = 0;
-    if (CUresult bad = read_entries(image::read_unsized(unit), sm, &input.module, &hash, &target_sm, problem))
+    if (CUresult bad = read_entries(image::list_unsized(unit), sm, &input.module, &hash, &target_sm, problem))
       return bad;
     input.name = "unit " + std::to_string(inputs.size() + 1);
     code->hash = (code->hash ^ hash) * 0x100000001b3ull;
@@ -137,12 +142,12 @@ CUresult read_link_input(std::span<const uint8_t> bytes, unsigned sm, ptx::Modul
                          std::string* problem) {
   uint64_t hash = 0;
   unsigned target_sm = 0;
-  return read_entries(image::read(bytes), sm, module, &hash, &target_sm, problem);
+  return read_entries(image::list(bytes), sm, module, &hash, &target_sm, problem);
 }
 CUresult read_link_input(const void* image, unsigned sm, ptx::Module* module, std::string* problem) {
   uint64_t hash = 0;
   unsigned target_sm = 0;
-  return read_entries(image::read_unsized(image), sm, module, &hash, &target_sm, problem);
+  return read_entries(image::list_unsized(image), sm, module, &hash, &target_sm, problem);
 }
 
 CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem) {
@@ -152,7 +157,7 @@ CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* 
     return CUDA_ERROR_FILE_NOT_FOUND;
   }
   const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
-  return read_whole(image::read(bytes), sm, code, problem);
+  return read_whole(image::list(bytes), sm, code, problem);
 }
 
 void fill_logs(unsigned n, const CUjit_option* options, void** values, const std::string& errors,

@@ -38,13 +38,18 @@ bool read_ptx(const char* path, std::string* out) {
   if (!read_file(path, out)) {
     return false;
   }
-  auto entries = tessera::image::read({reinterpret_cast<const uint8_t*>(out->data()), out->size()});
+  auto entries = tessera::image::list({reinterpret_cast<const uint8_t*>(out->data()), out->size()});
   if (!entries.ok()) {
     return true;  // the parser says what is wrong with it
   }
   std::erase_if(*entries, [](const auto& e) { return e.kind != tessera::image::EntryKind::kPtx; });
   if (const auto* entry = tessera::image::choose(*entries, 90)) {
-    out->assign(entry->payload.begin(), entry->payload.end());
+    auto text = tessera::image::load(*entry);
+    if (!text.ok()) {
+      std::fprintf(stderr, "%s: %s\n", path, text.error().text.c_str());
+      return false;
+    }
+    out->assign(text->begin(), text->end());
   }
   return true;
 }

@@ -77,7 +77,7 @@ TEST_F(Images, FatBinaryAndLibraryAreCut) {
 TEST_F(Images, TranslationUnitsAreNotTakenForTheModule) {
   const std::string second =
       ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry other() { ret; }\n";
-  image::Entry first, other;
+  image::LoadedEntry first, other;
   first.kind = other.kind = image::EntryKind::kPtx;
   first.sm = other.sm = 90;
   const std::vector<char> text = bytes_of("cut.ptx");

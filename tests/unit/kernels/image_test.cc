@@ -17,7 +17,7 @@ namespace {
 std::span<const uint8_t> bytes(const std::string& s) {
   return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
 }
-std::string text(const Entry& e) {
+std::string text(const LoadedEntry& e) {
   return {e.payload.begin(), e.payload.end()};
 }
 
@@ -54,7 +54,7 @@ TEST_P(FatbinTest, HasTheCubinAndThePtx) {
   ASSERT_EQ(entries->size(), 2u);
   EXPECT_EQ((*entries)[0].kind, EntryKind::kCubin);
   EXPECT_EQ(text((*entries)[0]), fixture("kernels.cubin"));
-  const Entry& ptx = (*entries)[1];
+  const LoadedEntry& ptx = (*entries)[1];
   EXPECT_EQ(ptx.kind, EntryKind::kPtx);
   EXPECT_EQ(ptx.sm, 75u);
   EXPECT_FALSE(ptx.arch_specific);
@@ -71,21 +71,21 @@ TEST_P(FatbinTest, EveryTruncationIsAnErrorAndNeverReadsBehindTheEnd) {
   for (size_t n = 0; n < file.size(); n += (n < 256 || n + 64 > file.size()) ? 1 : 97) {
     auto exact = std::make_unique<uint8_t[]>(n);  // exact size, so that a sanitizer sees an overrun
     std::memcpy(exact.get(), file.data(), n);
-    EXPECT_FALSE(read({exact.get(), n}).ok()) << n;
+    EXPECT_FALSE(list({exact.get(), n}).ok()) << n;
   }
 }
 
 TEST_P(FatbinTest, UnsizedReadsUpToTheEndOfTheMapping) {
   std::string file = fixture(std::string(GetParam()) + ".fatbin");
   Guarded whole(file);
-  auto entries = read_unsized(whole.get());
+  auto entries = list_unsized(whole.get());
   ASSERT_TRUE(entries.ok()) << entries.error().text;
   EXPECT_EQ(entries->size(), 2u);
   for (size_t n : {size_t{4}, size_t{15}, size_t{16}, size_t{80}, file.size() / 2, file.size() - 1}) {
     Guarded cut(file.substr(0, n));
-    EXPECT_FALSE(read_unsized(cut.get()).ok()) << n;
+    EXPECT_FALSE(list_unsized(cut.get()).ok()) << n;
   }
-  EXPECT_FALSE(read_unsized(whole.get(), file.size() - 1).ok()) << "bounded by max_bytes";
+  EXPECT_FALSE(list_unsized(whole.get(), file.size() - 1).ok()) << "bounded by max_bytes";
 }
 
 TEST_P(FatbinTest, DamagedHeadersNeverCrash) {
@@ -110,36 +110,36 @@ TEST(Wrapper, VersionOneAndTwo) {
     const void* extra;
   };
   Wrapper v1{0x466243b1, 1, one.data(), nullptr};
-  auto entries = read_unsized(&v1);
+  auto entries = list_unsized(&v1);
   ASSERT_TRUE(entries.ok()) << entries.error().text;
   EXPECT_EQ(entries->size(), 2u);
   const void* list[] = {two.data(), one.data(), nullptr};
   Wrapper v2{0x466243b1, 2, one.data(), list};
-  entries = read_unsized(&v2);
+  entries = list_unsized(&v2);
   ASSERT_TRUE(entries.ok()) << entries.error().text;
   EXPECT_EQ(entries->size(), 6u);
   Wrapper v3{0x466243b1, 3, one.data(), nullptr};
-  EXPECT_FALSE(read_unsized(&v3).ok());
+  EXPECT_FALSE(list_unsized(&v3).ok());
   Wrapper null{0x466243b1, 1, nullptr, nullptr};
-  EXPECT_FALSE(read_unsized(&null).ok());
-  EXPECT_FALSE(read_unsized(nullptr).ok());
+  EXPECT_FALSE(list_unsized(&null).ok());
+  EXPECT_FALSE(list_unsized(nullptr).ok());
   EXPECT_FALSE(read(bytes(std::string(reinterpret_cast<const char*>(&v1), sizeof v1))).ok());
 }
 
 TEST(Bare, CubinWithItsLengthFromTheHeaders) {
   std::string cubin = fixture("kernels.cubin");
   Guarded whole(cubin);
-  auto entries = read_unsized(whole.get());
+  auto entries = list_unsized(whole.get());
   ASSERT_TRUE(entries.ok()) << entries.error().text;
   ASSERT_EQ(entries->size(), 1u);
   EXPECT_EQ((*entries)[0].kind, EntryKind::kCubin);
   EXPECT_EQ((*entries)[0].sm, 75u);
-  EXPECT_EQ((*entries)[0].payload.size(), cubin.size());
+  EXPECT_EQ((*entries)[0].stored_payload.size(), cubin.size());
   for (size_t n = 0; n < cubin.size(); n += n < 128 ? 1 : 501) {
     EXPECT_FALSE(read(bytes(cubin.substr(0, n))).ok()) << n;
     if (n >= 4) {
       Guarded cut(cubin.substr(0, n));
-      EXPECT_FALSE(read_unsized(cut.get()).ok()) << n;
+      EXPECT_FALSE(list_unsized(cut.get()).ok()) << n;
     }
   }
   for (size_t at = 4; at < 64; ++at) {  // hostile headers
@@ -147,7 +147,7 @@ TEST(Bare, CubinWithItsLengthFromTheHeaders) {
     damaged[at] = static_cast<char>(0xff);
     Guarded mapped(damaged);
     (void)read(bytes(damaged));
-    (void)read_unsized(mapped.get());
+    (void)list_unsized(mapped.get());
   }
 }
 
@@ -155,7 +155,7 @@ TEST(Bare, PtxWithAndWithoutEnd) {
   std::string ptx = "// by hand\n.version 8.7\n.target sm_90a\n.address_size 64\n";
   auto entries = read(bytes(ptx + std::string(3, '\0')));
   ASSERT_TRUE(entries.ok()) << entries.error().text;
-  const Entry& e = (*entries)[0];
+  const LoadedEntry& e = (*entries)[0];
   EXPECT_EQ(e.kind, EntryKind::kPtx);
   EXPECT_EQ(e.sm, 90u);
   EXPECT_TRUE(e.arch_specific);
@@ -163,8 +163,8 @@ TEST(Bare, PtxWithAndWithoutEnd) {
   EXPECT_EQ(e.version_minor, 7u);
   EXPECT_EQ(text(e), ptx);
   Guarded ended(ptx + std::string(1, '\0')), endless(ptx);
-  EXPECT_TRUE(read_unsized(ended.get()).ok());
-  EXPECT_FALSE(read_unsized(endless.get()).ok());
+  EXPECT_TRUE(list_unsized(ended.get()).ok());
+  EXPECT_FALSE(list_unsized(endless.get()).ok());
   EXPECT_FALSE(read(bytes("hello, world, this is not an image")).ok());
   EXPECT_FALSE(read({}).ok());
 }
@@ -200,8 +200,8 @@ TEST(Host, FindsTheFatBinariesOfAProgram) {
   }
 }
 
-Entry make(EntryKind kind, unsigned sm, bool a = false, bool f = false) {
-  Entry e;
+LoadedEntry make(EntryKind kind, unsigned sm, bool a = false, bool f = false) {
+  LoadedEntry e;
   e.kind = kind;
   e.sm = sm;
   e.arch_specific = a;
@@ -232,7 +232,7 @@ TEST(Choose, AsADriverWould) {
   EXPECT_EQ(choose({}, 90), nullptr);
 }
 
-void expect_equal(const std::vector<Entry>& a, const std::vector<Entry>& b) {
+void expect_equal(const std::vector<LoadedEntry>& a, const std::vector<LoadedEntry>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); i++) {
     EXPECT_EQ(a[i].kind, b[i].kind) << i;
@@ -266,10 +266,10 @@ TEST_P(FatbinTest, WrittenAgainHoldsTheSame) {
 }
 
 TEST(Write, EveryFieldAndCompressionComesBack) {
-  std::vector<Entry> entries;
+  std::vector<LoadedEntry> entries;
   for (const char* compression : {"none", "lz4", "zstd"}) {
     for (bool a : {false, true}) {
-      Entry ptx = make(EntryKind::kPtx, 90, a, !a);
+      LoadedEntry ptx = make(EntryKind::kPtx, 90, a, !a);
       const std::string content = std::string(".version 8.7\n.target sm_90\n") + compression;
       ptx.payload.assign(content.begin(), content.end());
       ptx.version_major = 8;
@@ -278,12 +278,12 @@ TEST(Write, EveryFieldAndCompressionComesBack) {
       ptx.compression = compression;
       entries.push_back(ptx);
     }
-    Entry code = make(EntryKind::kCubin, 120);
+    LoadedEntry code = make(EntryKind::kCubin, 120);
     const std::string cubin = fixture("kernels.cubin");
     code.payload.assign(cubin.begin(), cubin.end());
     code.compression = compression;
     entries.push_back(code);
-    Entry empty = make(EntryKind::kCubin, 75);
+    LoadedEntry empty = make(EntryKind::kCubin, 75);
     empty.compression = compression;
     entries.push_back(empty);
   }
@@ -295,33 +295,105 @@ TEST(Write, EveryFieldAndCompressionComesBack) {
 }
 
 TEST(Write, WhatTheFormatCannotHoldIsRefused) {
-  Entry e = make(EntryKind::kPtx, 75);
+  LoadedEntry e = make(EntryKind::kPtx, 75);
   EXPECT_TRUE(write_container(std::vector{e}).ok());
   for (auto break_it :
-       {+[](Entry& x) { x.kind = EntryKind::kOther; }, +[](Entry& x) { x.compression = "brotli"; },
-        +[](Entry& x) { x.version_major = 65536; }, +[](Entry& x) { x.options = std::string("a\0b", 3); }}) {
-    Entry broken = e;
+       {+[](LoadedEntry& x) { x.kind = EntryKind::kOther; },
+        +[](LoadedEntry& x) { x.compression = "brotli"; }, +[](LoadedEntry& x) { x.version_major = 65536; },
+        +[](LoadedEntry& x) { x.options = std::string("a\0b", 3); }}) {
+    LoadedEntry broken = e;
     break_it(broken);
     EXPECT_FALSE(write_container(std::vector{broken}).ok());
   }
 }
 
+// With their payloads.
+base::Result<std::vector<LoadedEntry>> loaded(const base::Result<std::vector<Entry>>& entries) {
+  if (!entries.ok()) return entries.error();
+  std::vector<LoadedEntry> out;
+  for (const Entry& e : *entries) {
+    auto payload = load(e);
+    if (!payload.ok()) return payload.error();
+    out.push_back({e, *payload});
+  }
+  return out;
+}
+
 TEST(Write, WrappersOfBothVersions) {
-  Entry e = make(EntryKind::kPtx, 75), f = make(EntryKind::kPtx, 90);
+  LoadedEntry e = make(EntryKind::kPtx, 75), f = make(EntryKind::kPtx, 90);
   const std::string content = ".version 8.7\n";
   e.payload.assign(content.begin(), content.end());
   f.payload = e.payload;
   const auto one = *write_container(std::vector{e}), two = *write_container(std::vector{f, e});
   Wrapper v1(two), v2(one, {two, one}), stub(one, {});
-  auto entries = read_unsized(v1.image());
+  auto entries = loaded(list_unsized(v1.image()));
   ASSERT_TRUE(entries.ok()) << entries.error().text;
   expect_equal(*entries, {f, e});
-  entries = read_unsized(v2.image());
+  entries = loaded(list_unsized(v2.image()));
   ASSERT_TRUE(entries.ok()) << entries.error().text;
   expect_equal(*entries, {e, f, e, e});
-  entries = read_unsized(stub.image());
+  entries = loaded(list_unsized(stub.image()));
   ASSERT_TRUE(entries.ok());
   expect_equal(*entries, {e});
+}
+
+// Whatever the first entry suffers, the others are listed and load.
+TEST(Lazy, ADamagedPayloadHarmsNobodyElse) {
+  for (const char* compression : {"lz4", "zstd"}) {
+    LoadedEntry ptx = make(EntryKind::kPtx, 75), code = make(EntryKind::kCubin, 90);
+    ptx.payload.assign(10000, 'a');
+    const std::string cubin = fixture("kernels.cubin");
+    code.payload.assign(cubin.begin(), cubin.end());
+    ptx.compression = code.compression = compression;
+    auto written = write_container(std::vector{ptx, code});
+    ASSERT_TRUE(written.ok());
+    auto entries = list(*written);
+    ASSERT_TRUE(entries.ok() && entries->size() == 2);
+    EXPECT_EQ((*entries)[0].claimed_bytes, ptx.payload.size() + 1);
+    EXPECT_LT((*entries)[0].stored_payload.size(), ptx.payload.size());
+    std::fill_n(written->data() + kContainerAndHeader, 8, 0xff);
+    EXPECT_FALSE(load((*entries)[0]).ok());
+    EXPECT_FALSE(read(*written).ok());
+    auto whole = load((*entries)[1]);
+    ASSERT_TRUE(whole.ok()) << whole.error().text;
+    EXPECT_EQ(*whole, code.payload);
+  }
+}
+
+// A header that lies about the size is refused before memory is taken for it.
+TEST(Lazy, BombsAreRefused) {
+  for (const char* compression : {"lz4", "zstd"}) {
+    LoadedEntry ptx = make(EntryKind::kPtx, 75);
+    ptx.payload.assign(100, 'a');
+    ptx.compression = compression;
+    auto written = write_container(std::vector{ptx});
+    ASSERT_TRUE(written.ok());
+    for (uint64_t claim : {uint64_t{1} << 28, uint64_t{1} << 40, ~uint64_t{0}}) {
+      std::memcpy(written->data() + kContainerAndHeader - 8, &claim, sizeof claim);
+      auto entries = list(*written);
+      ASSERT_TRUE(entries.ok());
+      auto payload = load((*entries)[0]);
+      ASSERT_FALSE(payload.ok());
+      EXPECT_NE(payload.error().text.find("impossible"), std::string::npos) << payload.error().text;
+    }
+  }
+}
+
+// choose() asks whether machine code is linked: told by its first bytes, however it is stored.
+TEST(Lazy, RelocatableCodeIsToldWithoutItsPayload) {
+  const std::string cubin = fixture("kernels.cubin");
+  for (const char* compression : {"none", "lz4", "zstd"})
+    for (uint16_t type : {ET_EXEC, ET_REL}) {
+      LoadedEntry code = make(EntryKind::kCubin, 75);
+      code.payload.assign(cubin.begin(), cubin.end());
+      std::memcpy(code.payload.data() + offsetof(Elf64_Ehdr, e_type), &type, sizeof type);
+      code.compression = compression;
+      auto written = write_container(std::vector{code});
+      ASSERT_TRUE(written.ok());
+      auto entries = list(*written);
+      ASSERT_TRUE(entries.ok() && entries->size() == 1);
+      EXPECT_EQ((*entries)[0].relocatable, type == ET_REL) << compression;
+    }
 }
 
 }  // namespace
