@@ -162,15 +162,44 @@ Form masked(const Form& a, const Form& b) {
   return mask && *mask >= 0 ? between(0, *mask) : unknown(a, b);
 }
 
-bool is_atomic(const Node& node) {
-  return node.opcode && node.opcode->op_class == OpClass::kAtomic;
-}
-// A store that blocks which poll will see.
-bool publishes(const Instruction& store) {
+// A store that blocks which poll will see. An atomic that adds 0 is a way to read.
+bool publishes(const Instruction& i) {
+  if (i.opcode == "atom" || i.opcode == "red") {
+    const Operand* last = i.operands.empty() ? nullptr : &i.operands.back();
+    return !i.has("add") || !last || last->kind != Operand::Kind::kInteger || last->bits != 0;
+  }
   constexpr Name kStrong[] = {"volatile", "relaxed", "release", "mmio", "wt", "cg"};
-  return store.opcode == "st" &&
-         std::any_of(std::begin(kStrong), std::end(kStrong), [&](Name m) { return store.has(m); });
+  return i.opcode == "st" &&
+         std::any_of(std::begin(kStrong), std::end(kStrong), [&](Name m) { return i.has(m); });
 }
+
+// Conversions that keep a number that fits, as sums are taken to.
+bool keeps_value(const Instruction& cvt) {
+  auto wide = [&](unsigned nth) {
+    const ptx::Type t = cvt.type(nth);
+    return t == ptx::Type::kU32 || t == ptx::Type::kS32 || t == ptx::Type::kU64 || t == ptx::Type::kS64;
+  };
+  return wide(0) && wide(1);
+}
+
+using Make = Form (*)(const Form& a, const Form& b, const Form& c);
+constexpr struct {
+  Name opcode;
+  Make make;
+} kArithmetic[] = {
+    {"mov", [](const Form& a, const Form&, const Form&) { return a; }},
+    {"cvt", [](const Form& a, const Form&, const Form&) { return a; }},
+    {"cvta", [](const Form& a, const Form&, const Form&) { return a; }},
+    {"shfl", [](const Form& a, const Form&, const Form&) { return of_any_thread(a); }},
+    {"neg", [](const Form& a, const Form&, const Form&) { return scaled(a, -1); }},
+    {"not", [](const Form& a, const Form&, const Form&) { return added(scaled(a, -1), between(-1, -1)); }},
+    {"add", [](const Form& a, const Form& b, const Form&) { return added(a, b); }},
+    {"sub", [](const Form& a, const Form& b, const Form&) { return added(a, scaled(b, -1)); }},
+    {"mul", [](const Form& a, const Form& b, const Form&) { return product(a, b); }},
+    {"mad", [](const Form& a, const Form& b, const Form& c) { return added(product(a, b), c); }},
+    {"shl", [](const Form& a, const Form& b, const Form&) { return shifted(a, b); }},
+    {"and", [](const Form& a, const Form& b, const Form&) { return masked(a, b); }},
+};
 
 }  // namespace
 
@@ -194,7 +223,7 @@ LookBack::LookBack(const Flow& flow, const SharedAddresses& shared) : flow_(flow
   }
   for (const Node& node : flow.nodes) {
     const Instruction& i = *node.instruction;
-    const bool polls = i.opcode == "ld" || i.opcode == "atom", writes = publishes(i) || is_atomic(node);
+    const bool polls = i.opcode == "ld" || i.opcode == "atom", writes = publishes(i);
     if ((polls || writes) && !shared.only_shared(node)) {
       const Form address = operand(node, address_operand(i));
       if (polls) {
@@ -212,16 +241,31 @@ const Node* LookBack::published_above(const Node& poll) const {
   if (address == polled_.end()) {
     return nullptr;
   }
+  const Node* first = nullptr;
   for (const auto& [store, own] : published_) {
     const Form below = of_any_thread(added(address->second, scaled(own, -1)));
-    auto step = std::find_if(own.terms.begin(), own.terms.end(),
-                             [&](const Term& t) { return is_block_number(t.symbol); });
-    if (is_sum(below) && below.terms.empty() && step != own.terms.end() && step->factor > 0 &&
-        below.high <= -step->factor) {
-      return store;
+    if (!is_sum(below) || !below.terms.empty()) {
+      continue;  // other words, as far as is known
     }
+    const int64_t step = step_of(own);
+    if (step <= 0 || below.high > -step) {
+      return nullptr;
+    }
+    first = first ? first : store;
   }
-  return nullptr;
+  return first;
+}
+
+// By how much the word of the next block is higher; 0 if the words of a block's threads mix with the next
+// one's.
+int64_t LookBack::step_of(const Form& own) const {
+  auto number = std::find_if(own.terms.begin(), own.terms.end(),
+                             [&](const Term& t) { return is_block_number(t.symbol); });
+  const int64_t step = number == own.terms.end() ? 0 : number->factor;
+  const bool mixed = std::any_of(own.terms.begin(), own.terms.end(), [&](const Term& t) {
+    return is_thread(t.symbol) && (t.factor >= step || t.factor <= -step);
+  });
+  return mixed ? 0 : step;
 }
 
 bool LookBack::is_block_number(Symbol symbol) const {
@@ -247,7 +291,8 @@ bool LookBack::merge(Form* into, Form value) const {
     *into = any();
     return true;
   }
-  const bool lower = value.low<old.low, higher = value.high> old.high;
+  const bool lower = value.low < old.low;
+  const bool higher = value.high > old.high;
   const bool endless = old.updates >= kMaxUpdates;
   if (lower) {
     old.low = endless ? -kFar : value.low;
@@ -329,9 +374,8 @@ void LookBack::store_shared(const Node& node) {
 // The next number, drawn from a counter that all blocks share, as the block's own.
 Form LookBack::ticket(const Node& node) {
   const Instruction& i = *node.instruction;
-  const bool draws =
-      i.has("inc") || (i.has("add") && i.operands.size() == 3 &&
-                       i.operands[2].kind == Operand::Kind::kInteger && i.operands[2].bits == 1);
+  const bool draws = i.has("add") && i.operands.size() == 3 &&
+                     i.operands[2].kind == Operand::Kind::kInteger && i.operands[2].bits == 1;
   const Space space = ptx::space_of(i);
   if (!draws || (space != Space::kGlobal && space != Space::kNone)) {
     return any();
@@ -345,23 +389,22 @@ Form LookBack::ticket(const Node& node) {
 }
 
 Form LookBack::transfer(const Node& node) {
-  const Name op = node.instruction->opcode;
-  auto value = [&](size_t n) { return operand(node, n); };
-  if (node.instruction->operands.size() < 2 || node.instruction->operands[0].kind == Operand::Kind::kVector) {
+  const Instruction& i = *node.instruction;
+  if (i.operands.size() < 2 || i.operands[0].kind == Operand::Kind::kVector || i.has("hi") ||
+      (i.opcode == "cvt" && !keeps_value(i))) {
     return any();
   }
-  if (op == "mov" || op == "cvt" || op == "cvta") return value(1);
-  if (op == "add") return added(value(1), value(2));
-  if (op == "sub") return added(value(1), scaled(value(2), -1));
-  if (op == "neg") return scaled(value(1), -1);
-  if (op == "not") return added(scaled(value(1), -1), between(-1, -1));
-  if (op == "mul" && !node.instruction->has("hi")) return product(value(1), value(2));
-  if (op == "mad" && !node.instruction->has("hi")) return added(product(value(1), value(2)), value(3));
-  if (op == "shl") return shifted(value(1), value(2));
-  if (op == "and") return masked(value(1), value(2));
-  if (op == "shfl") return of_any_thread(value(1));
-  if (op == "ld") return loaded(node);
-  if (op == "atom") return ticket(node);
+  if (i.opcode == "ld") {
+    return loaded(node);
+  }
+  if (i.opcode == "atom") {
+    return ticket(node);
+  }
+  for (const auto& row : kArithmetic) {
+    if (row.opcode == i.opcode) {
+      return row.make(operand(node, 1), operand(node, 2), operand(node, 3));
+    }
+  }
   return any();
 }
 

@@ -5,12 +5,11 @@
 // Every register is followed as a sum of factors of known quantities and a rest within bounds, without regard
 // to the order of instructions: base parameter + 8 * block number - 8 * %tid.x + [-inf, -8]. A word that the
 // block publishes for others has such an address too; what the two share falls out of the difference, so no
-// names or layouts are known here. Sums are taken as exact (no wrap-around). That is why the answer names a
-// refusal and allows nothing.
+// names or layouts are known here. Sums are taken as exact (no wrap-around), and threads are taken
+// to keep to the words of their block. That is why the answer names a refusal and allows nothing.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -39,8 +38,8 @@ struct Form {
 class LookBack {
  public:
   LookBack(const Flow& flow, const SharedAddresses& shared);
-  // The store that publishes the own word below which `poll` reads: at least one block's step below, in every
-  // pass and every thread. nullptr if there is no such store.
+  // A store that publishes the own word below which `poll` reads: at least one block's step below, in every
+  // pass and every thread. nullptr if there is none, or one of which the same word is not below.
   const Node* published_above(const Node& poll) const;
 
  private:
@@ -55,6 +54,7 @@ class LookBack {
   void store_shared(const Node& node);
   bool merge(Form* into, Form value) const;
   bool is_block_number(Symbol symbol) const;
+  int64_t step_of(const Form& own) const;
 
   const Flow& flow_;
   std::vector<Form> forms_;  // by object
