@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/scoped_fd.h"
 #include "kernels/ptx/parser.h"
@@ -118,12 +119,11 @@ void look_into_cubin(const InspectOptions& options, Payload payload, InspectedEn
     if (options.kernel.empty() || k.name == options.kernel) out->cubin_kernels.push_back(std::move(k));
 }
 
-// Its payload is in memory only as long as this runs.
-InspectedEntry look_into(const InspectOptions& options, size_t part, const image::Entry& entry) {
+InspectedEntry look_into(const InspectOptions& options, size_t part, const image::Entry& entry,
+                         const base::Result<std::vector<uint8_t>>& payload) {
   InspectedEntry e;
   e.part = part;
   e.entry = entry;
-  auto payload = image::load(entry);
   if (!payload.ok()) {
     e.problem = payload.error().text;
     return e;
@@ -254,6 +254,22 @@ void print(const InspectedEntry& e) {
            cluster_text(k).c_str(), unknown_text(k).c_str());
 }
 
+// {"file": ..., "entries": [...]} written entry by entry: all of a large library's would not fit into memory.
+class JsonOutput {
+ public:
+  explicit JsonOutput(std::string file) : file_(std::move(file)) {}
+  void add(const InspectedEntry& e) {
+    printf("%s%s", n_++ == 0 ? head().c_str() : ",\n", as_json(e).dump(2).c_str());
+  }
+  void end() { printf("%s]}\n", n_ == 0 ? head().c_str() : ""); }
+  bool begun() const { return n_ != 0; }
+
+ private:
+  std::string head() const { return "{\"file\": " + json(file_).dump() + ", \"entries\": [\n"; }
+  std::string file_;
+  size_t n_ = 0;
+};
+
 }  // namespace
 
 base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
@@ -261,7 +277,9 @@ base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions&
                            const std::function<void(double)>& progress) {
   auto parts = image::parts(bytes);
   if (!parts.ok()) return parts.error();
-  uint64_t total = 0, before = 0;  // bytes of all parts, of those that are behind us
+  uint64_t total = 0, before = 0;     // bytes of all parts, of those that are behind us
+  std::optional<base::Error> unread;  // of an entry that does not load
+  bool any_read = false;
   for (const Payload part : *parts) total += part.size();
   for (size_t i = 0; i < parts->size(); before += (*parts)[i++].size()) {
     auto entries = image::list((*parts)[i]);
@@ -279,10 +297,14 @@ base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions&
     for (const image::Entry& entry : *entries) {
       if (progress) progress(double(done) / double(total));
       done += entry.stored_bytes;
-      each(look_into(options, i, entry));
+      const auto payload = image::load(entry);  // in memory for this entry only
+      any_read = any_read || payload.ok();
+      if (!payload.ok()) unread = payload.error();
+      each(look_into(options, i, entry, payload));
     }
   }
   if (progress) progress(1);
+  if (unread && !any_read) return *unread;
   return base::ok();
 }
 
@@ -307,7 +329,7 @@ int inspect(const InspectOptions& options) {
     fprintf(stderr, "%s%3.0f %%%s", terminal ? "\r" : "", share * 100, !terminal || share >= 1 ? "\n" : "");
   };
   size_t n_kernels = 0, n_cut = 0, n_found = 0;
-  json entries = json::array();
+  JsonOutput out(options.file);
   const base::Status done = inspect_bytes(
       {static_cast<const uint8_t*>(memory), size}, options,
       [&](const InspectedEntry& e) {
@@ -316,17 +338,16 @@ int inspect(const InspectOptions& options) {
         for (const InspectedKernel& k : e.kernels) n_cut += k.report.verdict.may_cut();
         if (options.emit_slice) return;
         if (options.json)
-          entries.push_back(as_json(e));
+          out.add(e);
         else if (options.kernel.empty() || !e.kernels.empty() || !e.cubin_kernels.empty())
           print(e);
       },
       progress);
   munmap(memory, size);
+  if (options.json && (done.ok() || out.begun())) out.end();
   if (!done.ok()) return fail(done.error().text);
   if (!options.kernel.empty() && n_found == 0) return fail("no kernel '" + options.kernel + "' in it");
-  if (options.json)
-    puts(json({{"file", options.file}, {"entries", entries}}).dump(2).c_str());
-  else if (!options.emit_slice)
+  if (!options.json && !options.emit_slice)
     printf(
         "%zu kernels as PTX (registers and barriers are known after compilation), %zu of them can be cut\n",
         n_kernels, n_cut);

@@ -42,9 +42,8 @@ struct InspectedEntry {
   std::vector<image::CubinKernel> cubin_kernels;
 };
 
-// Calls `each` for every entry, in the order of the file; before it `progress` with the share of the
-// GPU code's bytes that is done. An error: the file
-// holds nothing that can be read.
+// Calls `each` for every entry, in the order of the file; before it `progress` with the share of the GPU
+// code's bytes that is done. An error: the file holds nothing that can be read.
 base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
                            const std::function<void(const InspectedEntry&)>& each,
                            const std::function<void(double)>& progress = {});

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "kernels/image/write.h"
 
 namespace tessera::cli {
 namespace {
@@ -84,6 +88,46 @@ TEST(Inspect, WhatCannotBeReadIsSaid) {
   EXPECT_FALSE(inspect_bytes({reinterpret_cast<const uint8_t*>(cut.data()), cut.size()}, {},
                              [](const InspectedEntry&) {})
                    .ok());
+}
+
+// Entries of one container are looked at one by one: progress at each, and a damaged one hides no other.
+TEST(Inspect, OneContainerEntryByEntry) {
+  std::vector<image::LoadedEntry> made(4);
+  for (image::LoadedEntry& e : made) {
+    const std::string ptx = fixture("kernels.ptx");
+    e.kind = image::EntryKind::kPtx;
+    e.sm = 75;
+    e.compression = "zstd";
+    e.payload.assign(ptx.begin(), ptx.end());
+  }
+  auto bytes = image::write_container(made);
+  ASSERT_TRUE(bytes.ok());
+  const size_t entry_bytes = (bytes->size() - 16) / made.size();
+  std::fill_n(bytes->data() + 16 + entry_bytes + 64, 8, uint8_t{0xff});  // payload of the second
+  std::vector<double> shares;
+  std::vector<InspectedEntry> all;
+  const base::Status done = inspect_bytes(
+      *bytes, {}, [&](const InspectedEntry& e) { all.push_back(e); },
+      [&](double share) { shares.push_back(share); });
+  ASSERT_TRUE(done.ok()) << done.error().text;
+  ASSERT_EQ(all.size(), made.size());
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].problem.empty(), i != 1) << all[i].problem;
+  EXPECT_EQ(all[3].kernels.size(), all[0].kernels.size());
+  ASSERT_EQ(shares.size(), made.size() + 1);
+  for (size_t i = 0; i < shares.size(); ++i) EXPECT_NEAR(shares[i], double(i) / double(made.size()), 0.01);
+
+  auto broken = image::write_container(std::vector{made[0]});
+  std::fill_n(broken->data() + 16 + 64, 8, uint8_t{0xff});
+  EXPECT_FALSE(inspect_bytes(*broken, {}, [](const InspectedEntry&) {}).ok()) << "nothing in it can be read";
+}
+
+TEST(Inspect, JsonOfSeveralEntries) {
+  int status = 0;
+  const auto whole = nlohmann::json::parse(output(FIXTURES "/size.fatbin --json", &status), nullptr, false);
+  ASSERT_FALSE(whole.is_discarded());
+  EXPECT_EQ(whole["file"], FIXTURES "/size.fatbin");
+  ASSERT_EQ(whole["entries"].size(), 2u);
+  EXPECT_EQ(whole["entries"][1]["kind"], "ptx");
 }
 
 // What ptxas says of a kernel with clusters and barriers, and of an object that is not linked.
