@@ -2,12 +2,14 @@
 //
 // Part of it lives in programs of others, which may close every descriptor and use the numbers again: only
 // what is still the file that was taken is closed. (Between that look and the close, a system call, somebody
-// quick could still come between; and all eventfds look alike.)
+// quick could still come between. Anonymous files, such as eventfds, share one inode and are told apart by
+// kind only.)
 #pragma once
 
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <utility>
 
 namespace tessera::base {
@@ -40,6 +42,7 @@ class ScopedFd {
     dev_t device = 0;
     ino_t inode = 0;
     mode_t type = 0;
+    char kind[32] = {};  // of an anonymous file, which has no type: anon_inode:[eventfd]
     bool operator==(const File&) const = default;
   };
   void close_ours() {
@@ -47,7 +50,13 @@ class ScopedFd {
   }
   static File file_of(int fd) {
     struct stat st;
-    return fd >= 0 && ::fstat(fd, &st) == 0 ? File{st.st_dev, st.st_ino, st.st_mode & S_IFMT} : File{};
+    if (fd < 0 || ::fstat(fd, &st) != 0) return {};
+    File file{st.st_dev, st.st_ino, st.st_mode & S_IFMT, {}};
+    if (file.type != 0) return file;
+    char link[32];
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    (void)!::readlink(link, file.kind, sizeof file.kind);
+    return file;
   }
 
   int fd_ = -1;

@@ -345,14 +345,14 @@ Ran learn(const ProfileOptions& options, const Layout& layout, const std::string
     const char* name;
     profiles::Neighbour kind;
   } neighbours[] = {{"memory", profiles::Neighbour::kMemory}, {"compute", profiles::Neighbour::kCompute}};
+  const auto usable = [&](const Ran& ran) {
+    if (ran.status == 0 || (options.seconds > 0 && ran.status == 128 + SIGTERM)) return true;
+    fprintf(stderr, "tessera profile: the program failed (status %d): no classes by sensitivity\n",
+            ran.status);
+    return false;
+  };
+  if (!alone.problem.empty() || !usable(alone)) return alone;
   for (const auto& neighbour : neighbours) {
-    const bool ended_as_wanted = alone.status == 0 || (options.seconds > 0 && alone.status == 128 + SIGTERM);
-    if (!alone.problem.empty()) return alone;
-    if (!ended_as_wanted) {
-      fprintf(stderr, "tessera profile: the program failed (status %d): no classes by sensitivity\n",
-              alone.status);
-      return alone;
-    }
     const std::string records = folder + "/beside-" + neighbour.name;
     std::filesystem::create_directory(records);
     std::vector<std::string> environment = neighbours_environment;
@@ -367,6 +367,7 @@ Ran learn(const ProfileOptions& options, const Layout& layout, const std::string
     if (!started->running()) alone.problem = std::string("the neighbour ended: ") + neighbour.name;
     if (!beside.problem.empty()) alone.problem = beside.problem;
     alone.status = beside.status;
+    if (!alone.problem.empty() || !usable(alone)) return alone;
     profiles::note_slowdowns(alone.learnt, beside.learnt, neighbour.kind);
   }
   profiles::classify_uncounted(alone.learnt);

@@ -39,9 +39,9 @@ CUresult context_ends(CUcontext context, F&& call) {
   track::siblings_pause(context);
   lifecycle::enter_exclusive();
   const CUresult result = call();
+  if (result == CUDA_SUCCESS) track::context_ended(context);  // nobody may ask about its events any more
   lifecycle::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS);
-  if (result == CUDA_SUCCESS) track::context_ended(context);
   return result;
 }
 
@@ -59,9 +59,9 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
   unsigned flags = 0;
   int active = 0;
   if (result == CUDA_SUCCESS && !always) real().cuDevicePrimaryCtxGetState(device, &flags, &active);
+  if (result == CUDA_SUCCESS && !active) track::context_ended(context);
   lifecycle::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS && !active);
-  if (result == CUDA_SUCCESS && !active) track::context_ended(context);
   return result;
 }
 

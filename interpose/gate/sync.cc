@@ -11,7 +11,7 @@ using driver_api::StreamArg;
 enum class Extent { kStream, kContext, kEvent };
 
 // Sample before, call, apply after. A query that answers "not ready" proves nothing.
-template <class F>
+template <bool kWaits, class F>
 inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call) {
   const Role role = g_state.role.load(std::memory_order_relaxed);
   if (role == Role::kForward) return call();
@@ -30,7 +30,8 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
   const CUresult result = call();
   if (result == CUDA_SUCCESS) {
     lane_covered(cover);
-    if (samples_pending()) harvest_samples();  // there may be no further launch that does
+    // There may be no further launch that does. Queries are polled: the helper reads what is left over.
+    if (kWaits && samples_pending()) harvest_samples();
   } else if (is_sticky(result)) {
     poison();
   }
@@ -73,14 +74,14 @@ inline bool tracked() {
 }  // namespace
 }  // namespace tessera::gate
 
-#define TS_PROVING(symbol, base, since, stream, ret, params, args)                    \
-  extern "C" ret hook_##symbol params noexcept {                                      \
-    using namespace tessera::gate;                                                    \
-    return proving(extent_of args, TS_STREAM_ARG(stream), event_in args,              \
-                   [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
+#define TS_PROVING(waits, symbol, base, since, stream, ret, params, args)                    \
+  extern "C" ret hook_##symbol params noexcept {                                             \
+    using namespace tessera::gate;                                                           \
+    return proving<waits>(extent_of args, TS_STREAM_ARG(stream), event_in args,              \
+                          [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
-#define TS_HOOK_sync TS_PROVING
-#define TS_HOOK_query TS_PROVING
+#define TS_HOOK_sync(...) TS_PROVING(true, __VA_ARGS__)
+#define TS_HOOK_query(...) TS_PROVING(false, __VA_ARGS__)
 #include "driver_api/hooks.def"
 
 // Which event stands for which point of which stream. Other ways to record one make us forget it; waits need

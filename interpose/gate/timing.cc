@@ -207,8 +207,8 @@ void provide_events(const CUevent (&start)[kSamples], const CUevent (&stop)[kSam
 
 void withdraw_events() {
   for (Sample& s : g_samples) {
-    if (s.state.load(std::memory_order_acquire) == kPending) g_pending.fetch_sub(1, kRelaxed);
-    s.state.store(kEmpty, std::memory_order_release);
+    // One exchange: nobody else may count the same sample off.
+    if (s.state.exchange(kEmpty, std::memory_order_acq_rel) == kPending) g_pending.fetch_sub(1, kRelaxed);
   }
 }
 

@@ -1,7 +1,7 @@
 // What launches are expected to cost: a fixed, lock-free table keyed by (kernel, block, shared memory, grid
 // bucket), filled by event pairs around sampled launches in the normal flow. Read on every gated launch of a
 // best-effort client. Entries are never removed; a full table means the class default. Nothing here allocates
-// or waits.
+// or waits, but for load_code, which a launch of a new kernel would pay anyway.
 #pragma once
 
 #include "base/kernel_key.h"

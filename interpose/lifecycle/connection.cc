@@ -67,9 +67,7 @@ void notify_daemon() noexcept {
 
 void close_sockets_in_child() {
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
-  if (!a || !ipc::descriptors_intact(*a)) return;
-  close(a->socket.release());
-  close(a->wake.release());
+  if (a) ipc::close_descriptors(*a);
 }
 
 bool descriptors_lost() {
@@ -132,14 +130,7 @@ void withdraw(bool hold_on_loss) {
   unwatch_all();
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
   while (g_notifying.load(kSeqCst) != 0) sched_yield();
-  if (!a) return;
-  if (ipc::descriptors_intact(*a)) {
-    a->socket.reset();
-    a->wake.reset();
-  } else {  // numbers that belong to the host now
-    a->socket.release();
-    a->wake.release();
-  }
+  if (a) ipc::close_descriptors(*a);
 }
 
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {

@@ -44,11 +44,13 @@ void at_fork_child() {
 // What was timed last is of use only if the daemon knows what it was. The helper says so within 50 ms; a
 // program that ends sooner gives it a moment.
 void last_words() {
-  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
-  if (link == &gate::g_unmanaged || gate::all_told()) return;
-  base::futex_wake_all(&link->lease->word);
+  const ipc::Attachment* daemon = attached();
+  if (!daemon || !daemon->teaches) return;
   const uint64_t end = base::now_ns() + 5'000'000;
-  while (!gate::all_told() && base::now_ns() < end) sched_yield();
+  while (!gate::all_told() && base::now_ns() < end) {
+    base::futex_wake_all(&daemon->lease()->word);  // again and again: it tells a few at a time, then sleeps
+    sched_yield();
+  }
 }
 
 __attribute__((destructor)) void at_exit() {

@@ -187,6 +187,15 @@ static unsigned kernels_in(CUlibrary library) {
   return real().cuLibraryGetKernelCount(&n, library) == CUDA_SUCCESS ? n : 0;
 }
 
+static void enumerated(const void* handle, void* owner, bool library, const char* name) {
+  // Not more than a part of the table: programs list thousands of kernels and launch a few. What is not in
+  // the books is gated by its size, and cut once it is looked up by name.
+  static std::atomic<unsigned> seen{0};
+  if (seen.load(std::memory_order_relaxed) >= gate::kKernelSlots / 4) return;
+  seen.fetch_add(1, std::memory_order_relaxed);
+  track::kernel_found(handle, owner, library, name);
+}
+
 // Enumeration does not show what we added: ask for all, hand out the program's own. They are launched like
 // those that were asked for by name.
 template <class Handle, class Owner, class Ask, class NameOf>
@@ -198,7 +207,7 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
     const unsigned there = kernels_in(owner);  // beyond them nothing was written
     const char* name = nullptr;
     for (unsigned i = 0; i < wanted && i < there; i++)
-      if (name_of(&name, out[i]) == CUDA_SUCCESS) track::kernel_found(out[i], owner, is_library(owner), name);
+      if (name_of(&name, out[i]) == CUDA_SUCCESS) enumerated(out[i], owner, is_library(owner), name);
     return result;
   }
   const unsigned all = wanted + added;
@@ -210,7 +219,7 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
     const char* name = nullptr;
     if (!buffer[i] || (name_of(&name, buffer[i]) == CUDA_SUCCESS && name && track::is_variant_name(name)))
       continue;
-    if (name) track::kernel_found(buffer[i], owner, is_library(owner), name);
+    if (name) enumerated(buffer[i], owner, is_library(owner), name);
     out[kept++] = buffer[i];
   }
   free(buffer);

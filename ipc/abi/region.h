@@ -73,7 +73,7 @@ struct alignas(64) LeaseLine {
   uint64_t slice_ns;            // longest single launch; longer kernels are cut if they may be
   uint32_t width_blocks;        // most blocks of one launch while packed; 0 = no limit
   uint32_t marker_spacing_ns;   // completion markers at least this often
-  uint32_t max_hold_ms;         // total wait of one API call before it is launched anyway
+  uint32_t max_hold_ms;         // nothing of an API call started so long: it is launched anyway
   uint32_t priority;            // current priority of this client, 0..7
   uint32_t watch_spin_us;       // how long a held launch spins before it sleeps
   uint32_t passthrough;         // 1: forward everything (operator's switch)

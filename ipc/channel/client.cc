@@ -213,6 +213,16 @@ bool descriptors_intact(const Attachment& a) {
   return a.socket.intact() && a.wake.intact();
 }
 
+void close_descriptors(Attachment& a) {
+  const bool ours = a.socket.intact();
+  a.socket.reset();
+  // One eventfd looks like any other: it goes with the socket that it came with.
+  if (ours)
+    a.wake.reset();
+  else
+    a.wake.release();
+}
+
 bool notify(const Attachment& a) {
   if (!descriptors_intact(a)) return false;
   uint64_t one = 1;

@@ -63,6 +63,10 @@ struct Attachment {       // owned by the caller; destroying it detaches
 base::Result<Attachment> attach(const std::string& socket_path, const Claim& claim,
                                 uint32_t timeout_ms = 200);
 
+// Closes what is still ours. For an owner that must not free the attachment itself: async-signal-safe, and
+// the mappings stay.
+void close_descriptors(Attachment& attachment);
+
 base::Status announce_device(const Attachment& attachment, const uint8_t (&uuid)[16], uint32_t sm_count,
                              bool mps);
 

@@ -67,7 +67,7 @@ bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
 void Core::learn_rest(Client& client) {
   if (settings_.learning == nullptr) return;
   abi::Record record;
-  for (uint32_t i = 0; i < ipc::kRingSlots; ++i) {  // nobody refills it: one round is all there is
+  for (uint32_t i = 0; i < ipc::kRingSlots; ++i) {  // at most once round, if somebody still fills it
     const ipc::RingRead read = client.ring.read(&record);
     if (read == ipc::RingRead::kEmpty || read == ipc::RingRead::kBadHead) return;
     if (read == ipc::RingRead::kRecord && record.kind == abi::kRecordKernel)

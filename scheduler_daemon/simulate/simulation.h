@@ -5,8 +5,8 @@
 //
 // The gate obeys leases as interpose/gate/admit.cc does: before every launch or slice it looks at the lease
 // (state, expiry), at the pulses (busy, guard time) unless the lease is packed, and at the window; it spins,
-// then sleeps for the same times; one call's waits are bounded by the hold limit, then the rest of the kernel
-// goes out as one launch. Completion is seen through markers at the spacing of the lease.
+// then sleeps for the same times; once nothing of a call started for the hold limit, the rest of the
+// kernel goes out as one launch. Completion is seen through markers at the spacing of the lease.
 #pragma once
 
 #include <cstdint>

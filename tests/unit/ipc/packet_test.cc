@@ -3,10 +3,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <cstring>
 #include <vector>
+
+#include "ipc/channel/client.h"
 
 namespace tessera::ipc {
 namespace {
@@ -27,6 +31,25 @@ int open_descriptors() {
   while (readdir(folder) != nullptr) ++n;
   closedir(folder);
   return n;
+}
+
+// Of an attachment, too, each descriptor by itself, and kinds of anonymous files are told apart.
+TEST(Descriptor, OfAnAttachmentAreClosedAsFarAsTheyAreOurs) {
+  for (const bool socket_lost : {false, true}) {
+    Attachment a;
+    a.socket = base::ScopedFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    a.wake = base::ScopedFd(::eventfd(0, EFD_CLOEXEC));
+    const int socket = a.socket.get(), wake = a.wake.get();
+    const base::ScopedFd hosts(::epoll_create1(EPOLL_CLOEXEC));
+    const int lost = socket_lost ? socket : wake;
+    ASSERT_EQ(::dup2(hosts.get(), lost), lost);
+    EXPECT_FALSE(descriptors_intact(a));
+    close_descriptors(a);
+    EXPECT_GE(::fcntl(lost, F_GETFD), 0);  // the host's
+    EXPECT_EQ(::fcntl(socket, F_GETFD) >= 0, socket_lost);
+    ::close(socket);
+    ::close(wake);
+  }
 }
 
 // A host that closes all descriptors and uses the numbers again keeps its own.
