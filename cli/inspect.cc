@@ -92,13 +92,14 @@ void look_into_ptx(const InspectOptions& options, Payload payload, InspectedEntr
   slice::Options rules;
   rules.allow_order_dependent = options.allow_order_dependent;
   const SourceLines lines(*module);
+  const slice::ModuleGlobals globals(*module);
   for (slice::KernelReport& report : slice::analyse(*module, rules)) {
     if (!options.kernel.empty() && report.kernel != options.kernel) continue;
     InspectedKernel k;
     k.source = lines.at(line_of(report.verdict.detail));
     const std::string name = report.kernel;
     k.stability = slice::bit_stable_when_recompiled(*module, name);
-    k.globals = slice::passed_globals(*module, name);
+    k.globals = globals.passed(name);
     k.width_obstacle = slice::width_obstacle(*module, name);
     k.report = std::move(report);
     out->kernels.push_back(std::move(k));

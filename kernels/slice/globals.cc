@@ -87,18 +87,56 @@ const Instruction* constant_escape(const std::vector<Statement>& body) {
   return nullptr;
 }
 
-class Scan {
- public:
-  Scan(const ptx::Module& module, PassedGlobals* out) : module_(module), out_(*out) {
+}  // namespace
+
+// What all kernels of a module have in common.
+struct ModuleGlobals::Facts {
+  explicit Facts(const ptx::Module& m) : module(m) {
     for (const Item& item : module.items) {
       if (item.kind == Item::Kind::kVariable) {
-        duplicate_ |= !variables_.emplace(item.variable.name, &item.variable).second;
+        duplicate |= !variables.emplace(item.variable.name, &item.variable).second;
       } else if (item.kind == Item::Kind::kFunction) {
-        functions_.insert(item.function->name);
-        declared_in(item.function->body, &local_);
+        functions.insert(item.function->name);
+        declared_in(item.function->body, &local);
       }
     }
-    escapes();
+    find_escape();
+  }
+
+  // A generic address of a constant may reach the kernel through memory, and need not mean the same constant
+  // in another module: whoever in this module makes one, none of its kernels gets a sibling.
+  void find_escape() {
+    for (const Item& item : module.items) {
+      if (item.kind == Item::Kind::kFunction) {
+        if (const Instruction* i = constant_escape(item.function->body)) {
+          escape = at(*i);
+          return;
+        }
+      } else if (item.kind == Item::Kind::kVariable && !item.variable.initializer.empty()) {
+        for (const auto& [name, v] : variables) {
+          if (v->space == Space::kConst && item.variable.initializer.find(name) != Name::npos) {
+            escape = "initialiser of '" + std::string(item.variable.name) + "'";
+            return;
+          }
+        }
+      }
+    }
+  }
+
+  const ptx::Module& module;
+  std::unordered_map<Name, const Variable*> variables;
+  Names functions;
+  Names local;             // of all bodies: a second object of that name may be what the driver finds
+  bool duplicate = false;  // module variables of one name
+  std::string escape;      // where a generic address of constant memory is made; empty: nowhere
+};
+
+namespace {
+
+class Scan {
+ public:
+  Scan(const ModuleGlobals::Facts& facts, PassedGlobals* out) : module_(facts), out_(*out) {
+    if (!facts.escape.empty()) found(Obstacle::kConstant, facts.escape);
   }
 
   void function(const FunctionFacts& facts) {
@@ -116,25 +154,6 @@ class Scan {
   }
 
  private:
-  // A generic address of a constant may reach the kernel through memory, and need not mean the same constant
-  // in another module: whoever in this module makes one, none of its kernels gets a sibling.
-  void escapes() {
-    for (const Item& item : module_.items) {
-      if (item.kind == Item::Kind::kFunction) {
-        const Instruction* i = constant_escape(item.function->body);
-        if (i) {
-          found(Obstacle::kConstant, at(*i));
-        }
-      } else if (item.kind == Item::Kind::kVariable && !item.variable.initializer.empty()) {
-        for (const auto& [name, v] : variables_) {
-          if (v->space == Space::kConst && item.variable.initializer.find(name) != Name::npos) {
-            found(Obstacle::kConstant, "initialiser of '" + std::string(item.variable.name) + "'");
-          }
-        }
-      }
-    }
-  }
-
   void instruction(const Node& node) {
     const Instruction& i = *node.instruction;
     if (!node.opcode) {
@@ -168,14 +187,14 @@ class Scan {
     if (!names_symbol(o) || hidden_.contains(o.name)) {
       return;
     }
-    if (functions_.contains(o.name)) {
+    if (module_.functions.contains(o.name)) {
       if (o.name != callee) {
         found(Obstacle::kFunctionAddress, at(i));
       }
       return;
     }
-    const auto known = variables_.find(o.name);
-    if (known != variables_.end()) {  // else a label or a prototype
+    const auto known = module_.variables.find(o.name);
+    if (known != module_.variables.end()) {  // else a label or a prototype
       variable(*known->second, o, i);
     }
   }
@@ -184,15 +203,16 @@ class Scan {
     if (v.space == Space::kShared) {
       return;  // each block has its own
     }
-    const Obstacle obstacle = v.type == Type::kOther || v.space == Space::kTex          ? Obstacle::kTexture
-                              : v.space == Space::kConst                                ? Obstacle::kConstant
-                              : v.space != Space::kGlobal || module_.address_bits != 64 ? Obstacle::kUnknown
-                              : !one_of(v.linkage, kLinkages) || duplicate_ || local_.contains(v.name)
-                                  ? Obstacle::kLinkage
-                              : !v.attributes.empty() ? Obstacle::kAttribute
-                              : v.size_bytes() == 0   ? Obstacle::kSize
-                              : !can_replace(i, o)    ? Obstacle::kForm
-                                                      : Obstacle::kNone;
+    const Obstacle obstacle =
+        v.type == Type::kOther || v.space == Space::kTex                 ? Obstacle::kTexture
+        : v.space == Space::kConst                                       ? Obstacle::kConstant
+        : v.space != Space::kGlobal || module_.module.address_bits != 64 ? Obstacle::kUnknown
+        : !one_of(v.linkage, kLinkages) || module_.duplicate || module_.local.contains(v.name)
+            ? Obstacle::kLinkage
+        : !v.attributes.empty() ? Obstacle::kAttribute
+        : v.size_bytes() == 0   ? Obstacle::kSize
+        : !can_replace(i, o)    ? Obstacle::kForm
+                                : Obstacle::kNone;
     if (obstacle != Obstacle::kNone) {
       return found(obstacle, at(i));
     }
@@ -205,12 +225,9 @@ class Scan {
     }
   }
 
-  const ptx::Module& module_;
+  const ModuleGlobals::Facts& module_;
   PassedGlobals& out_;
-  std::unordered_map<Name, const Variable*> variables_;
-  Names functions_, hidden_;
-  Names local_;             // of all bodies: a second object of that name may be what the driver finds
-  bool duplicate_ = false;  // module variables of one name
+  Names hidden_;
 };
 
 void names_in(const Operand& operand, Names* out) {
@@ -393,9 +410,13 @@ const char* obstacle_text(GlobalsObstacle obstacle) {
   return kTexts[size_t(obstacle)];
 }
 
-PassedGlobals passed_globals(const ptx::Module& module, Name kernel) {
+ModuleGlobals::ModuleGlobals(const ptx::Module& module) : facts_(std::make_unique<Facts>(module)) {}
+ModuleGlobals::~ModuleGlobals() = default;
+
+PassedGlobals ModuleGlobals::passed(Name kernel) const {
+  const ptx::Module& module = facts_->module;
   PassedGlobals out;
-  Scan scan(module, &out);
+  Scan scan(*facts_, &out);
   Closure closure(module);
   const FunctionFacts* root = closure.facts(kernel);
   if (!root) {

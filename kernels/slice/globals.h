@@ -6,6 +6,7 @@
 // a second module would have for itself is an obstacle, with a name and the instruction. Pure; any thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,21 @@ struct PassedGlobals {
   std::vector<PassedVariable> passed;  // in the order of the addresses
   bool possible() const { return obstacle == GlobalsObstacle::kNone; }
 };
-// Of the kernel and all that it calls.
-PassedGlobals passed_globals(const ptx::Module& module, ptx::Name kernel);
+// Of a module that outlives it and does not change; looked through once for all of its kernels.
+class ModuleGlobals {
+ public:
+  explicit ModuleGlobals(const ptx::Module& module);
+  ~ModuleGlobals();
+  PassedGlobals passed(ptx::Name kernel) const;  // by the kernel and all that it calls
+
+  struct Facts;
+
+ private:
+  std::unique_ptr<const Facts> facts_;
+};
+inline PassedGlobals passed_globals(const ptx::Module& module, ptx::Name kernel) {
+  return ModuleGlobals(module).passed(kernel);
+}
 
 // Leaves of the module nothing but the kernel's variant and what that calls, with `globals` (of this kernel,
 // possible) passed by address. Refused: the module is of no use any more.
