@@ -11,6 +11,7 @@
 #include "kernels/ptx/printer.h"
 #include "kernels/ptx/verifier.h"
 #include "kernels/slice/flow.h"
+#include "kernels/slice/uniformity.h"
 
 namespace tessera::slice {
 namespace {
@@ -240,6 +241,137 @@ TEST(Loops, NestedForest) {
   // Labels of the same name in different scopes, as inline assembly repeats them.
   EXPECT_EQ(depths("{ W: @p bra D; bra W; D: } { W: @p bra D; bra W; D: } ret;"), (D{0, 0}));
   EXPECT_EQ(depths("T: .branchtargets A, B; A: add.s32 r, r, 1; brx.idx r, T; B: ret;"), D{0});
+}
+
+// ---- uniformity
+
+struct UniformityCase {
+  const char* what;
+  const char* body;     // %r1 is the value asked for
+  Same value, control;  // of %r1; of the block of the last instruction before the end
+};
+
+class UniformityOf : public testing::TestWithParam<UniformityCase> {};
+
+TEST_P(UniformityOf, TheRegister) {
+  const auto module = ptx::parse(std::string(R"(.version 8.0
+.target sm_90
+.address_size 64
+.const .align 4 .u32 table[8];
+.func (.param .b32 r) f(.param .b32 a) { ret; }
+.visible .entry k(.param .u32 n, .param .u64 p)
+{
+  .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 %rd<4>; .param .b32 in; .param .b32 out;
+  ld.param.u32 %r8, [n];
+)") + GetParam().body + "\n  ret;\n}\n");
+  ASSERT_TRUE(module.ok()) << module.error().text;
+  const Flow flow = build_flow(*module->find("k"));
+  const Uniformity u = uniformity(flow);
+  ASSERT_FALSE(u.gave_up);
+  for (const Node& node : flow.nodes) {
+    if (!flow.writes(node).empty() && node.instruction->operands[0].name == "%r1") {
+      EXPECT_EQ(u.objects[flow.writes(node)[0]], GetParam().value);
+    }
+  }
+  const auto last = std::ranges::find_if(flow.blocks, [&](const Block& b) {
+    return b.begin <= flow.nodes.size() - 2 && flow.nodes.size() - 2 < b.end;
+  });
+  EXPECT_EQ(u.control[size_t(last - flow.blocks.begin())], GetParam().control);
+}
+
+constexpr Same kG = Same::kGrid, kB = Same::kBlock, kW = Same::kWarp, kT = Same::kThread;
+INSTANTIATE_TEST_SUITE_P(
+    Table, UniformityOf,
+    testing::Values(
+        UniformityCase{"Parameter", "mov.u32 %r1, %r8;", kG, kG},
+        UniformityCase{"Thread", "mov.u32 %r2, %tid.x; add.u32 %r1, %r8, %r2;", kT, kG},
+        UniformityCase{"BlockOfManyThreads",
+                       "mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mul.lo.u32 %r1, %r2, %r3;", kB, kG},
+        UniformityCase{"Constant", "ld.const.u32 %r1, [table+4];", kG, kG},
+        UniformityCase{"ConstantByThread",
+                       "mov.u32 %r2, %tid.x; cvt.u64.u32 %rd1, %r2; ld.const.u32 %r1, [%rd1];", kT, kG},
+        UniformityCase{"Memory", "ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [%rd1];", kT, kG},
+        UniformityCase{"Ballot",
+                       "mov.u32 %r2, %tid.x; setp.eq.u32 %p1, %r2, 0; vote.sync.ballot.b32 %r1, %p1, -1;", kW,
+                       kG},
+        UniformityCase{"BallotOfSome", "setp.eq.u32 %p1, %r8, 0; vote.sync.ballot.b32 %r1, %p1, %r8;", kT,
+                       kG},
+        UniformityCase{"Exchange", "shfl.sync.idx.b32 %r1, %r8, 0, 31, -1;", kT, kG},
+        UniformityCase{"Call", "st.param.b32 [in], %r8; call (out), f, (in); ld.param.b32 %r1, [out];", kT,
+                       kG},
+        UniformityCase{"Carry", "mov.u32 %r2, %tid.x; add.cc.u32 %r3, %r2, %r2; addc.u32 %r1, %r8, 0;", kT,
+                       kG},
+        // The one value of those that come there.
+        UniformityCase{"BehindABoundsCheck",
+                       "mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r8; @%p1 bra E; mov.u32 %r1, %r8; E:", kG,
+                       kT},
+        UniformityCase{"AfterAnEarlyReturn",
+                       "mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r8; @%p1 ret; mov.u32 %r1, %r8;", kG, kT},
+        UniformityCase{
+            "ChosenByTheThread",
+            "mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r8; mov.u32 %r1, 1; @%p1 bra E; mov.u32 %r1, 2; E: "
+            "add.u32 %r3, %r1, 1;",
+            kT, kG},
+        UniformityCase{"ChosenByPredicate",
+                       "mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r8; mov.u32 %r1, 1; @%p1 mov.u32 %r1, 2;",
+                       kT, kG},
+        UniformityCase{"ChosenByTheBlock",
+                       "mov.u32 %r2, %ctaid.x; setp.ge.u32 %p1, %r2, %r8; mov.u32 %r1, 1; @%p1 bra E; "
+                       "mov.u32 %r1, 2; E: "
+                       "add.u32 %r3, %r1, 1;",
+                       kB, kG},
+        UniformityCase{"CountedLoop",
+                       "mov.u32 %r1, 0; L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, %r8; @%p1 bra L; "
+                       "mov.u32 %r3, %r1;",
+                       kG, kG},
+        UniformityCase{"CountedLoopBehindABoundsCheck",
+                       "mov.u32 %r2, %tid.x; setp.ge.u32 %p2, %r2, %r8; @%p2 ret; mov.u32 %r1, 0; L: add.u32 "
+                       "%r1, %r1, 1; "
+                       "setp.lt.u32 %p1, %r1, %r8; @%p1 bra L; mov.u32 %r3, %r1;",
+                       kG, kT},
+        UniformityCase{"LoopThatThreadsLeaveOneByOne",
+                       "mov.u32 %r2, %tid.x; mov.u32 %r1, 0; L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, "
+                       "%r2; @%p1 bra L; "
+                       "mov.u32 %r3, %r1;",
+                       kT, kG},
+        UniformityCase{"KeptFromAnEarlierPass",
+                       "mov.u32 %r2, %tid.x; mov.u32 %r4, 0; L: setp.ne.u32 %p2, %r4, %r2; @%p2 bra S; "
+                       "mov.u32 %r1, %r4; S: "
+                       "add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, %r8; @%p1 bra L; mov.u32 %r3, %r1;",
+                       kT, kG},
+        UniformityCase{"TableOfTargets",
+                       "mov.u32 %r2, %tid.x; mov.u32 %r1, 1; T: .branchtargets A, B; brx.idx %r2, T; A: "
+                       "mov.u32 %r1, 2; B: "
+                       "mov.u32 %r3, %r1;",
+                       kT, kG}),
+    [](const auto& one) { return std::string(one.param.what); });
+
+TEST(UniformityOfKernels, NoBarrierOfNvccIsUnderADivergentBranch) {
+  const auto module = ptx::parse(fixture("kernels.ptx"));
+  ASSERT_TRUE(module.ok());
+  int barriers = 0, divergent = 0;
+  for (const ptx::Item& item : module->items) {
+    if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry) continue;
+    const Flow flow = build_flow(*item.function);
+    const Uniformity u = uniformity(flow);
+    if (u.gave_up) continue;
+    for (size_t b = 0; b < flow.blocks.size(); ++b)
+      for (uint32_t k = flow.blocks[b].begin; k < flow.blocks[b].end; ++k) {
+        const std::string name(flow.nodes[k].instruction->opcode);
+        if (name != "bar" && name != "barrier") continue;
+        ++barriers;
+        divergent += u.control[b] > Same::kBlock;
+        EXPECT_LE(u.control[b], Same::kBlock) << item.function->name;
+      }
+  }
+  EXPECT_GT(barriers, 0);
+}
+
+TEST(UniformityOfKernels, EndlessLoopsAreGivenUp) {
+  const auto module =
+      ptx::parse(".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { L: bra L; }");
+  ASSERT_TRUE(module.ok());
+  EXPECT_TRUE(uniformity(build_flow(*module->find("k"))).gave_up);
 }
 
 }  // namespace
