@@ -247,7 +247,7 @@ class Builder {
     std::vector<uint32_t> block_of(n + 1, UINT32_MAX);
     for (uint32_t k = 0; k < n; ++k) {
       if (leader[k]) {
-        flow_.blocks.push_back({k, k, {}});
+        flow_.blocks.push_back({k, k, {}, false});
       }
       block_of[k] = static_cast<uint32_t>(flow_.blocks.size() - 1);
       flow_.blocks.back().end = k + 1;
@@ -257,9 +257,13 @@ class Builder {
       if (jumps(block.end - 1, &targets)) {
         targets.push_back(block.end);
       }
+      const Name last = flow_.nodes[block.end - 1].instruction->opcode;
+      block.leaves = last == "ret" || last == "exit";
       for (uint32_t t : targets) {
         if (t < n) {
           block.successors.push_back(block_of[t]);
+        } else {  // off the end
+          block.leaves = true;
         }
       }
     }

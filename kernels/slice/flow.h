@@ -34,6 +34,7 @@ struct Node {
 struct Block {
   uint32_t begin = 0, end = 0;  // nodes
   std::vector<uint32_t> successors;
+  bool leaves = false;  // may end the function
 };
 
 struct Loop {

@@ -96,8 +96,7 @@ class Builder {
   std::vector<size_t> ways(uint32_t b) const {
     const Block& block = flow_.blocks[b];
     std::vector<size_t> out(block.successors.begin(), block.successors.end());
-    const Name last = flow_.nodes[block.end - 1].instruction->opcode;
-    if (last == "ret" || last == "exit" || out.empty()) {
+    if (block.leaves) {
       out.push_back(n_);
     }
     std::ranges::sort(out);

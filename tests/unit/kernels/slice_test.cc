@@ -339,6 +339,10 @@ INSTANTIATE_TEST_SUITE_P(
                        "mov.u32 %r1, %r4; S: "
                        "add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, %r8; @%p1 bra L; mov.u32 %r3, %r1;",
                        kT, kG},
+        UniformityCase{"JumpBehindTheEnd",
+                       "mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r8; mov.u32 %r1, 1; @%p1 bra E; "
+                       "mov.u32 %r1, 2; mov.u32 %r3, %r1; bra F; E: mov.u32 %r4, %r1; F:",
+                       kT, kT},
         UniformityCase{"TableOfTargets",
                        "mov.u32 %r2, %tid.x; mov.u32 %r1, 1; T: .branchtargets A, B; brx.idx %r2, T; A: "
                        "mov.u32 %r1, 2; B: "
