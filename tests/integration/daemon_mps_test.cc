@@ -43,6 +43,7 @@ class MpsTest : public DaemonTest {
     pipe_ = folder_ + "/mps/pipe";
   }
   void TearDown() override {
+    daemon_.reset();  // first: it would start another one
     if (alive(control_pid())) kill(control_pid(), SIGKILL);
     DaemonTest::TearDown();
   }
