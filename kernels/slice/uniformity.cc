@@ -159,6 +159,17 @@ class Builder {
         }
       }
     }
+    reach_.assign(n_, Bits(n_ + 1));
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t b = n_; b-- > 0;) {
+        for (const size_t s : to[b]) {
+          changed |= !reach_[b].has(s);
+          reach_[b].set(s);
+          changed |= s != n_ && reach_[b].add(reach_[s]);
+        }
+      }
+    }
     in_loop_.assign(n_, 0);
     for (const Loop& loop : flow_.loops) {
       for (const uint32_t b : loop.blocks) {
@@ -188,7 +199,9 @@ class Builder {
       }
     }
     // An object that is written once, outside of loops, has one value. Otherwise the last write counts, and
-    // whatever chose among them parts the threads, but for what all of them are behind.
+    // whatever chose among them parts the threads, but for what all of them are behind: threads that went
+    // another way come to none of them. (To depend on the edge is not enough: tests that jump into each
+    // other, as `a ? b : !b`, depend on both ways of a.)
     chosen_by_.assign(flow_.n_objects, Bits(edges_.size()));
     for (Object o = kFirstRegister; o < flow_.n_objects; ++o) {
       if (!several(o)) {
@@ -200,11 +213,19 @@ class Builder {
         chosen_by_[o].add(depends_[w.block]);
       }
       for (size_t e = 0; e < edges_.size(); ++e) {
-        if (common.has(e) && !in_loop_[edges_[e].from]) {
+        if (common.has(e) && !in_loop_[edges_[e].from] && !written_beside(o, edges_[e])) {
           chosen_by_[o].clear(e);
         }
       }
     }
+  }
+  // Some write of the object can be reached by another way on from where the edge starts.
+  bool written_beside(Object o, const Edge& edge) const {
+    return std::ranges::any_of(edges_, [&](const Edge& e) {
+      return e.from == edge.from && e.to != edge.to && e.to != n_ &&
+             std::ranges::any_of(
+                 writes_[o], [&](const Write& w) { return w.block == e.to || reach_[e.to].has(w.block); });
+    });
   }
   bool several(Object o) const {
     return writes_[o].size() > 1 ||
@@ -287,6 +308,7 @@ class Builder {
   Uniformity out_;
   std::vector<Edge> edges_;  // of blocks with more than one way on
   std::vector<Bits> depends_;
+  std::vector<Bits> reach_;  // by block: what may follow
   std::vector<uint8_t> in_loop_;
   std::vector<std::vector<Write>> writes_;  // by object
   std::vector<Bits> chosen_by_;             // by object: edges

@@ -343,6 +343,11 @@ INSTANTIATE_TEST_SUITE_P(
                        "mov.u32 %r2, %tid.x; setp.ge.u32 %p1, %r2, %r8; mov.u32 %r1, 1; @%p1 bra E; "
                        "mov.u32 %r1, 2; mov.u32 %r3, %r1; bra F; E: mov.u32 %r4, %r1; F:",
                        kT, kT},
+        UniformityCase{"ChosenByTestsThatJumpIntoEachOther",  // (tid < n ? n == 1 : n != 1) ? 1 : 2
+                       "mov.u32 %r2, %tid.x; setp.lt.u32 %p1, %r2, %r8; setp.eq.u32 %p2, %r8, 1; @%p1 bra A; "
+                       "@%p2 bra Y; bra X; A: @%p2 bra X; bra Y; X: mov.u32 %r1, 1; bra M; Y: mov.u32 %r1, 2; "
+                       "M: add.u32 %r3, %r1, 1;",
+                       kT, kG},
         UniformityCase{"TableOfTargets",
                        "mov.u32 %r2, %tid.x; mov.u32 %r1, 1; T: .branchtargets A, B; brx.idx %r2, T; A: "
                        "mov.u32 %r1, 2; B: "
