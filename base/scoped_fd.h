@@ -34,6 +34,8 @@ class ScopedFd {
   bool valid() const { return fd_ >= 0; }
   // False once somebody else closed it, whatever the number stands for by now. One system call.
   bool intact() const { return fd_ >= 0 && file_of(fd_) == file_; }
+  // The same in a tenth of the time, but anonymous files of other kinds pass for ours.
+  bool same_inode() const { return fd_ >= 0 && inode_of(fd_).is(file_); }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) { *this = ScopedFd(fd); }
 
@@ -44,15 +46,18 @@ class ScopedFd {
     mode_t type = 0;
     char kind[32] = {};  // of an anonymous file, which has no type: anon_inode:[eventfd]
     bool operator==(const File&) const = default;
+    bool is(const File& o) const { return device == o.device && inode == o.inode && type == o.type; }
   };
   void close_ours() {
     if (intact()) ::close(fd_);
   }
-  static File file_of(int fd) {
+  static File inode_of(int fd) {
     struct stat st;
-    if (fd < 0 || ::fstat(fd, &st) != 0) return {};
-    File file{st.st_dev, st.st_ino, st.st_mode & S_IFMT, {}};
-    if (file.type != 0) return file;
+    return fd >= 0 && ::fstat(fd, &st) == 0 ? File{st.st_dev, st.st_ino, st.st_mode & S_IFMT, {}} : File{};
+  }
+  static File file_of(int fd) {
+    File file = inode_of(fd);
+    if (file.type != 0 || file.inode == 0) return file;
     char link[32];
     std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     (void)!::readlink(link, file.kind, sizeof file.kind);
