@@ -30,7 +30,7 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
   auto functions = reached(facts);
   Verdict order;
   for (const FunctionFacts* f : functions) {
-    report->has_cluster_hint |= f->has_cluster_hint;
+    report->clusters |= f->clusters;
     if (order.may_cut() && !f->order.may_cut()) {
       order = f->order;
     }
@@ -52,6 +52,9 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
   Verdict lower;  // told only if nothing else waits
   for (const FunctionFacts* f : functions) {
     Verdict waiting = check_waiting(*f, closure);
+    if (waiting.refusal == Refusal::kLowerBlockWait && report->clusters) {
+      waiting.refusal = Refusal::kInterBlockWait;  // look-back takes shared memory for the block's own
+    }
     if (waiting.refusal == Refusal::kLowerBlockWait) {
       lower = lower.may_cut() ? waiting : lower;
     } else if (!waiting.may_cut()) {

@@ -26,10 +26,6 @@ bool any_special(const Instruction& i, auto&& test) {
                      [&](const Operand& o) { return any_special(o, test); });
 }
 
-bool is_coordinate(const Operand& o) {
-  return o.name == "%ctaid" || o.name == "%nctaid";
-}
-
 // S2: the only form that the rewrite understands, `mov.u32 %r, %ctaid.x`.
 bool is_plain_coordinate_read(const Instruction& i) {
   if (i.opcode != "mov" || i.modifiers.size() != 1 || i.operands.size() != 2 ||
@@ -42,11 +38,14 @@ bool is_plain_coordinate_read(const Instruction& i) {
          (suffix == ".x" || suffix == ".y" || suffix == ".z");
 }
 
-// S8 within one instruction. cp.async.bulk names its destination shared::cluster also in kernels without
-// clusters.
+// Does the instruction mean something in clusters only? cp.async.bulk names its destination shared::cluster
+// also in kernels without clusters.
 bool is_cluster_form(const Instruction& i, OpClass op_class) {
   if (op_class == OpClass::kCluster || i.has("multicast::cluster") ||
-      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2")) {
+      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2") ||
+      any_special(i, [](const Operand& o) {
+        return o.name.starts_with("%cluster") || o.name == "%nclusterid" || o.name == "%is_explicit_cluster";
+      })) {
     return true;
   }
   return i.has("shared::cluster") && op_class != OpClass::kAsyncCopy;
@@ -59,8 +58,9 @@ class Scan {
   void run() {
     for (const ptx::Directive& d : facts_.function->directives) {
       Name n = d.name;
-      if (n == ".explicitcluster" || n == ".reqnctapercluster" || n == ".maxclusterrank" ||
-          n == ".blocksareclusters") {
+      facts_.clusters |= n == ".explicitcluster" || n == ".reqnctapercluster" || n == ".maxclusterrank" ||
+                         n == ".blocksareclusters";
+      if (n == ".blocksareclusters") {  // the launch counts clusters, the coordinates count blocks
         found(Refusal::kCluster,
               "line " + std::to_string(facts_.function->at.line) + ": directive " + std::string(n));
       }
@@ -75,7 +75,6 @@ class Scan {
 
  private:
   void found(Refusal refusal, std::string detail) {
-    facts_.has_cluster_hint |= refusal == Refusal::kCluster;
     if (facts_.own.may_cut()) {
       facts_.own = refuse(refusal, std::move(detail));
     }
@@ -103,7 +102,9 @@ class Scan {
     }
     const OpClass op_class = node.opcode->op_class;
     specials(i);
-    if (is_cluster_form(i, op_class)) {
+    facts_.clusters |= is_cluster_form(i, op_class);
+    // S8: clusters of the grid that have not begun, by the coordinates of the launch.
+    if (i.opcode == "clusterlaunchcontrol") {
       found(Refusal::kCluster, at(i));
     }
     if (op_class == OpClass::kMultimem) {
@@ -127,12 +128,6 @@ class Scan {
     if (any_special(i, [](const Operand& o) { return o.name.starts_with("%envreg"); })) {
       found(Refusal::kGridSync, at(i));
     }
-    if (any_special(i, [](const Operand& o) {
-          return o.name.starts_with("%cluster") || o.name == "%nclusterid" ||
-                 o.name == "%is_explicit_cluster";
-        })) {
-      found(Refusal::kCluster, at(i));
-    }
     if (any_special(i, [](const Operand& o) { return o.name == "%gridid"; })) {
       found(Refusal::kCoordinateForm, at(i));
     }
@@ -155,6 +150,12 @@ class Scan {
 };
 
 }  // namespace
+
+bool is_coordinate(const Operand& o) {
+  constexpr Name kCoordinates[] = {"%ctaid", "%nctaid", "%clusterid", "%nclusterid"};
+  return o.kind == Operand::Kind::kSpecial &&
+         std::find(std::begin(kCoordinates), std::end(kCoordinates), o.name) != std::end(kCoordinates);
+}
 
 bool is_runtime_function(Name name) {
   return std::find(std::begin(kRuntime), std::end(kRuntime), name) != std::end(kRuntime);

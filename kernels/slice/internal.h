@@ -18,11 +18,11 @@ struct FunctionFacts {
   Flow flow;
   std::vector<const FunctionFacts*> callees;  // each once
   Verdict own;                                // first finding of the rules that look at single instructions
-  bool has_cluster_hint = false;
-  Verdict order;  // order-dependent operation, if any
+  bool clusters = false;                      // uses a feature of clusters
+  Verdict order;                              // order-dependent operation, if any
   bool own_reads_coordinates = false, own_strong_read = false, own_weak_read = false, own_pause = false;
 
-  bool reads_coordinates = false;  // %ctaid or %nctaid
+  bool reads_coordinates = false;  // is_coordinate()
   bool strong_read = false;        // a read that sees what other blocks write while they run
   bool weak_read = false;          // any other read of global or generic memory
   bool pause = false;              // barrier, fence or nanosleep
@@ -48,13 +48,18 @@ class Closure {
 // Depth-first list of a function and all that it reaches, callees before callers.
 std::vector<const FunctionFacts*> reached(const FunctionFacts& root);
 
+// Registers that tell a block where it is in the grid: %ctaid %nctaid %clusterid %nclusterid. Those that tell
+// where it is in its cluster stay as they are.
+bool is_coordinate(const ptx::Operand& operand);
+
 // Callee of a direct call, "" for an indirect one.
 ptx::Name callee_of(const ptx::Instruction& call);
 // Functions of the device runtime that the driver provides and that do not wait for other blocks by
 // themselves.
 bool is_runtime_function(ptx::Name name);
 
-// Does a memory access, by space or by the origin of its address, surely concern only shared memory?
+// Does a memory access, by space or by the origin of its address, surely concern only shared memory: the
+// block's own, or that of its cluster, whose blocks are all in one slice?
 class SharedAddresses {
  public:
   explicit SharedAddresses(const Flow& flow);
@@ -62,7 +67,7 @@ class SharedAddresses {
 
  private:
   const Flow& flow_;
-  std::vector<uint8_t> shared_;  // by object: holds a generic address made by cvta.shared
+  std::vector<uint8_t> shared_;  // by object: holds a generic address of shared memory
 };
 
 bool is_strong(const ptx::Instruction& load);  // .volatile .relaxed .acquire .mmio .cv

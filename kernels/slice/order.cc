@@ -73,7 +73,7 @@ Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
       continue;
     }
     if (!reduction && shared.only_shared(node)) {
-      continue;  // seen by one block only
+      continue;  // seen by one block or one cluster only
     }
     Name op = operation(i);
     if (op.empty() || !wraps_at_literal(i)) {  // exch, cas, and what later versions add
@@ -87,6 +87,15 @@ Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
     }
   }
   return {};
+}
+
+// A generic address that is surely in shared memory: of the block, or of another block of its cluster (mapa
+// takes and gives addresses of shared memory only).
+bool makes_generic_shared(const Instruction& i) {
+  if (i.opcode == "cvta") {
+    return !i.has("to") && ptx::space_of(i) == Space::kShared;
+  }
+  return i.opcode == "mapa" && ptx::space_of(i) == Space::kNone;
 }
 
 // Objects of which every write satisfies `makes`, which may ask for what was found so far. Cycles stay out.
@@ -113,10 +122,8 @@ std::vector<uint8_t> all_writes(const Flow& flow, auto makes) {
 
 SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow) {
   using Found = std::vector<uint8_t>;
-  const bool generic_shared = std::any_of(flow.nodes.begin(), flow.nodes.end(), [](const Node& n) {
-    return n.instruction->opcode == "cvta" && !n.instruction->has("to") &&
-           ptx::space_of(*n.instruction) == Space::kShared;
-  });
+  const bool generic_shared = std::any_of(flow.nodes.begin(), flow.nodes.end(),
+                                          [](const Node& n) { return makes_generic_shared(*n.instruction); });
   if (!generic_shared) {
     shared_.assign(flow.n_objects, 0);
     return;
@@ -132,11 +139,11 @@ SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow) {
     }
     return i.opcode == "shl" && found[flow.object_of(node, 1)];
   });
-  // Addresses: cvta.shared, and those moved or displaced by a literal or an offset.
+  // Addresses: cvta.shared, generic mapa, and those moved or displaced by a literal or an offset.
   shared_ = all_writes(flow, [&](const Node& node, const Found& found) {
     const Instruction& i = *node.instruction;
-    if (i.opcode == "cvta") {
-      return !i.has("to") && ptx::space_of(i) == Space::kShared;
+    if (i.opcode == "cvta" || i.opcode == "mapa") {
+      return makes_generic_shared(i);
     }
     if (i.opcode == "mov" && i.operands.size() == 2) {
       return found[flow.object_of(node, 1)] != 0;

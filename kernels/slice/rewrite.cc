@@ -28,6 +28,9 @@ constexpr Name kBlock[kAxes] = {"%tessera_ctaid_x", "%tessera_ctaid_y", "%tesser
 constexpr Name kGrid[kAxes] = {"%tessera_nctaid_x", "%tessera_nctaid_y", "%tessera_nctaid_z"};
 constexpr Name kBase[kAxes] = {"%tessera_base_x", "%tessera_base_y", "%tessera_base_z"};
 constexpr Name kLaunched[kAxes] = {"%tessera_launched_x", "%tessera_launched_y", "%tessera_launched_z"};
+constexpr Name kCluster[kAxes] = {"%tessera_clusterid_x", "%tessera_clusterid_y", "%tessera_clusterid_z"};
+constexpr Name kClusters[kAxes] = {"%tessera_nclusterid_x", "%tessera_nclusterid_y", "%tessera_nclusterid_z"};
+constexpr Name kShape[kAxes] = {"%tessera_shape_x", "%tessera_shape_y", "%tessera_shape_z"};
 constexpr Name kHandedOn = "tessera_handed_on";  // call parameter with the coordinates
 
 Name parameter_name(ptx::Module& module, Name function) {
@@ -49,31 +52,44 @@ Variable coordinates_parameter(Name name) {
   return build::bytes_parameter(name, alignof(SliceOrigin), sizeof(SliceOrigin));
 }
 
-bool is_coordinate(const Operand& o) {
-  return o.kind == Operand::Kind::kSpecial && (o.name == "%ctaid" || o.name == "%nctaid");
+struct Coordinate {
+  Name special;
+  const Name* registers;  // by axis
+};
+constexpr Coordinate kCoordinates[] = {
+    {"%ctaid", kBlock}, {"%nctaid", kGrid}, {"%clusterid", kCluster}, {"%nclusterid", kClusters}};
+constexpr unsigned used_bit(unsigned coordinate, unsigned axis) {
+  return 1u << (coordinate * kAxes + axis);
 }
+constexpr unsigned kBlockAndGrid = 0x3f;  // all axes of the first two
 
-// Which of %ctaid.xyz (bits 0..2) and %nctaid.xyz (bits 3..5) an operand reads; replaces it by its register.
+// Which coordinate an operand reads, as used_bit(); replaces it by its register.
 unsigned replace_coordinate(Operand& o) {
-  if (!is_coordinate(o)) {
-    return 0;
-  }
-  const bool block = o.name == "%ctaid";
-  for (unsigned axis = 0; axis < kAxes; ++axis) {
-    if (o.suffix == kAxisSuffix[axis]) {
-      o = reg(block ? kBlock[axis] : kGrid[axis]);
-      return 1u << (block ? axis : axis + kAxes);
+  for (unsigned n = 0; is_coordinate(o) && n < std::size(kCoordinates); ++n) {
+    for (unsigned axis = 0; axis < kAxes; ++axis) {
+      if (o.name == kCoordinates[n].special && o.suffix == kAxisSuffix[axis]) {
+        o = reg(kCoordinates[n].registers[axis]);
+        return used_bit(n, axis);
+      }
     }
   }
   return 0;
+}
+
+// Clusters tile the grid, and a launch without them has clusters of one block: the number of a block's
+// cluster is its own by the shape, which is that of the launch, whoever fixed it.
+void in_clusters(std::vector<Statement>* list, Name number, Name blocks, unsigned axis) {
+  list->push_back(declare(Space::kReg, number));
+  list->push_back(make("div", {"u32"}, {reg(number), reg(blocks), reg(kShape[axis])}));
 }
 
 // Entry: ctaid of the box + origin, grid as it was. Callee: both as handed on.
 std::vector<Statement> prologue(Name parameter, bool is_entry, unsigned used) {
   std::vector<Statement> list;
   for (unsigned axis = 0; axis < kAxes; ++axis) {
+    const bool cluster = used & used_bit(2, axis), clusters = used & used_bit(3, axis);
     const uint64_t block_offset = axis * sizeof(uint32_t), grid_offset = (kAxes + axis) * sizeof(uint32_t);
-    if (used & (1u << axis)) {
+    if (cluster || (used & used_bit(0, axis))) {
       list.push_back(declare(Space::kReg, kBlock[axis]));
       if (is_entry) {
         list.push_back(declare(Space::kReg, kBase[axis]));
@@ -85,9 +101,20 @@ std::vector<Statement> prologue(Name parameter, bool is_entry, unsigned used) {
         list.push_back(make("ld", {"param", "u32"}, {reg(kBlock[axis]), address(parameter, block_offset)}));
       }
     }
-    if (used & (1u << (kAxes + axis))) {
+    if (clusters || (used & used_bit(1, axis))) {
       list.push_back(declare(Space::kReg, kGrid[axis]));
       list.push_back(make("ld", {"param", "u32"}, {reg(kGrid[axis]), address(parameter, grid_offset)}));
+    }
+    if (cluster || clusters) {
+      list.push_back(declare(Space::kReg, kShape[axis]));
+      list.push_back(
+          make("mov", {"u32"}, {reg(kShape[axis]), special("%cluster_nctaid", kAxisSuffix[axis])}));
+    }
+    if (cluster) {
+      in_clusters(&list, kCluster[axis], kBlock[axis], axis);
+    }
+    if (clusters) {
+      in_clusters(&list, kClusters[axis], kGrid[axis], axis);
     }
   }
   return list;
@@ -202,7 +229,7 @@ void strip_debug(Rewrite& rw) {
 
 void read_coordinates(Rewrite& rw) {
   for (Clone& c : rw.clones) {
-    unsigned used = c.threads_callees ? 0x3f : 0;
+    unsigned used = c.threads_callees ? kBlockAndGrid : 0;
     each_instruction(c.function->body, [&](Instruction& i) {
       const Instruction& read_only = i;  // the others go on sharing their operands with the original
       if (std::any_of(read_only.operands.begin(), read_only.operands.end(), is_coordinate)) {

@@ -29,7 +29,7 @@ struct Rewrite {
 void clone_functions(Rewrite& rewrite);   // copies entries, and callees that read coordinates
 void append_parameter(Rewrite& rewrite);  // SliceOrigin to entries, coordinates to callees
 void strip_debug(Rewrite& rewrite);       // .loc and labels that only debug information names
-void read_coordinates(Rewrite& rewrite);  // %ctaid, %nctaid -> registers set in a prologue
+void read_coordinates(Rewrite& rewrite);  // is_coordinate() -> registers set in a prologue
 void thread_calls(Rewrite& rewrite);      // calls of renamed callees hand the coordinates on
 
 }  // namespace tessera::slice

@@ -41,10 +41,11 @@ struct Verdict {
 struct KernelReport {
   std::string kernel;
   Verdict verdict;
-  uint32_t param_bytes = 0;    // of the original, rounded as the ABI does
-  uint32_t origin_offset = 0;  // byte offset of SliceOrigin in the variant's parameter block
-  uint32_t n_params = 0;       // of the original: the variant takes kernelParams[n_params] = &SliceOrigin
-  bool has_cluster_hint = false, order_dependent = false;
+  uint32_t param_bytes = 0;      // of the original, rounded as the ABI does
+  uint32_t origin_offset = 0;    // byte offset of SliceOrigin in the variant's parameter block
+  uint32_t n_params = 0;         // of the original: the variant takes kernelParams[n_params] = &SliceOrigin
+  bool clusters = false;         // uses cluster features: boxes must be whole clusters of the launch's shape
+  bool order_dependent = false;  // the result may depend on the order of blocks
 };
 
 struct Options {

@@ -5,9 +5,25 @@
 namespace tessera::golden {
 
 const char* const kFeatureNames[kFeatureCount] = {
-    "coordinates", "callee",        "nested_callee",     "shared",    "shuffle",
-    "reduction",   "module_global", "early_return",      "loop",      "divergence",
-    "float",       "guarded_read",  "multi_dimensional", "edge_size", "refused_on_purpose",
+    "coordinates",
+    "callee",
+    "nested_callee",
+    "shared",
+    "shuffle",
+    "reduction",
+    "module_global",
+    "early_return",
+    "loop",
+    "divergence",
+    "float",
+    "guarded_read",
+    "multi_dimensional",
+    "edge_size",
+    "cluster_by_kernel",
+    "cluster_by_launch",
+    "cluster_coordinates",
+    "cluster_memory",
+    "refused_on_purpose",
 };
 
 uint64_t Random::next() {
@@ -34,11 +50,11 @@ class Generator {
     }
     n_callees_ = n_callees;
     entry();
-    k_.text =
-        ".version 8.0\n.target sm_75\n.address_size 64\n.global .align 4 .u32 table[8] = {3, 1, 4, 1, 5, 9, "
-        "2, 6};\n"
-        ".visible .global .align 4 .u32 total = 7;\n" +
-        callees_ + body_;
+    k_.text = ".version 8.0\n.target " + std::string(in_clusters() ? "sm_90" : "sm_75") +
+              "\n.address_size 64\n.global .align 4 .u32 table[8] = {3, 1, 4, 1, 5, 9, "
+              "2, 6};\n"
+              ".visible .global .align 4 .u32 total = 7;\n" +
+              callees_ + body_;
     return std::move(k_);
   }
 
@@ -57,6 +73,9 @@ class Generator {
     const uint32_t dimensions = 1 + r_.below(3);
     k_.grid = {1 + r_.below(dimensions == 1 ? 40 : 7), dimensions > 1 ? 1 + r_.below(5) : 1,
                dimensions > 2 ? 1 + r_.below(4) : 1};
+    if (r_.chance(25)) {
+      clusters();
+    }
     constexpr uint32_t kSizes[] = {1, 7, 31, 32, 33, 64};
     k_.block = {kSizes[r_.below(6)], r_.chance(20) ? 2u : 1u, 1};
     if (k_.grid[1] > 1 || k_.grid[2] > 1) {
@@ -68,9 +87,29 @@ class Generator {
     full_warps_ = k_.block[0] * k_.block[1] % 32 == 0;
   }
 
+  // Fewer, so that the grid in blocks stays small.
+  void clusters() {
+    constexpr std::array<uint32_t, 3> kShapes[] = {{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 2, 1},
+                                                   {2, 2, 1}, {1, 1, 2}, {2, 1, 3}, {1, 1, 1}};
+    shape_ = kShapes[r_.below(std::size(kShapes))];
+    for (uint32_t axis = 0; axis < 3; ++axis) {
+      k_.grid[axis] = (k_.grid[axis] + 2) / 3 * shape_[axis];
+    }
+    if (r_.chance(50)) {
+      k_.cluster = shape_;
+    }
+    mark(k_.cluster[0] ? kClusterByLaunch : kClusterByKernel);
+  }
+  bool in_clusters() const { return shape_[0] != 0; }
+
   // m op= block coordinate or grid size, sometimes guarded.
   void coordinate(const char* target, bool may_guard) {
     const char* what = r_.chance(50) ? "ctaid" : "nctaid";
+    if (in_clusters() && r_.chance(60)) {
+      constexpr const char* kOfClusters[] = {"clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid"};
+      mark(kClusterCoordinates);
+      what = kOfClusters[r_.below(4)];
+    }
     const char* axis = kAxis[r_.below(3)];
     const char* type = r_.chance(50) ? "u32" : r_.chance(50) ? "b32" : "s32";
     mark(kCoordinates);
@@ -134,6 +173,9 @@ class Generator {
     for (uint32_t n = 0; n < kState; ++n) {
       emit("mad.lo.u32 %%m%u, %%t3, %u, %u;", n, 1 + r_.below(1000), r_.below(1000));
     }
+    for (uint32_t n = 0; in_clusters() && n < 2; ++n) {
+      coordinate(n ? "%m0" : "%m1", n != 0);
+    }
     statements(0, 4 + r_.below(10));
     if (r_.chance(12)) {
       mark(kRefusedOnPurpose);
@@ -145,8 +187,13 @@ class Generator {
       emit("mad.lo.u32 %%m0, %%m0, 16777619, %%m%u;", n);
     }
     emit("st.global.u32 [%%d3], %%m0;\nret;");
-    body_ = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 red)\n{\n" + registers() +
-            ".shared .align 4 .b8 tile[512];\n" + code_ + "}\n";
+    char directive[64] = "";
+    if (in_clusters() && !k_.cluster[0]) {
+      std::snprintf(directive, sizeof directive, ".reqnctapercluster %u, %u, %u\n", shape_[0], shape_[1],
+                    shape_[2]);
+    }
+    body_ = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 red)\n" + std::string(directive) +
+            "{\n" + registers() + ".shared .align 4 .b8 tile[512];\n" + code_ + "}\n";
   }
 
   void statements(uint32_t depth, uint32_t n) {
@@ -178,7 +225,7 @@ class Generator {
         break;
       case 5:
         if (depth == 0 && !returned_) {
-          exchange();
+          in_clusters() && r_.chance(70) ? exchange_in_cluster() : exchange();
         }
         break;
       case 6:
@@ -270,6 +317,26 @@ class Generator {
     emit("mad.lo.u32 %%m%u, %%t0, 3, %%m%u;", m(), a);
   }
 
+  // With a block of another rank, through its shared memory; the shape is not said in the text.
+  void exchange_in_cluster() {
+    constexpr const char* kBarrier =
+        "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;";
+    mark(kClusterMemory);
+    const uint32_t a = m();
+    emit("mov.u32 %%t0, tile;\nmad.lo.u32 %%t0, %%t2, 4, %%t0;\nst.shared.u32 [%%t0], %%m%u;\n%s", a,
+         kBarrier);
+    emit("mov.u32 %%t1, %%cluster_ctarank;\nadd.u32 %%t1, %%t1, %u;", 1 + r_.below(3));
+    emit("mov.u32 %%i63, %%cluster_nctarank;\nrem.u32 %%t1, %%t1, %%i63;");
+    if (r_.chance(50)) {
+      emit("mapa.shared::cluster.u32 %%t0, %%t0, %%t1;\nld.shared::cluster.u32 %%t0, [%%t0];");
+    } else {
+      emit(
+          "cvt.u64.u32 %%d4, %%t0;\ncvta.shared.u64 %%d4, %%d4;\nmapa.u64 %%d4, %%d4, %%t1;\nld.u32 %%t0, "
+          "[%%d4];");
+    }
+    emit("%s\nmad.lo.u32 %%m%u, %%t0, 3, %%m%u;", kBarrier, m(), a);
+  }
+
   void reduction() {
     constexpr const char* kOps[] = {"add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"};
     mark(kReduction);
@@ -304,6 +371,7 @@ class Generator {
   Random r_;
   RandomKernel k_;
   std::string code_, callees_, body_;
+  std::array<uint32_t, 3> shape_{};  // of clusters; zeros: none
   uint32_t labels_ = 0, n_callees_ = 0;
   bool returned_ = false, full_warps_ = false;
 };

@@ -1,7 +1,7 @@
 // Random kernels whose result does not depend on the order of blocks, for the differential test of the
 // slicing rewrite: arithmetic, divergent branches and loops, early returns, shared memory with barriers, warp
-// shuffles, integer reductions, module variables, device functions that read block coordinates, 1-3
-// dimensional grids. Deterministic by seed. Used by slice_diff.cc only.
+// shuffles, integer reductions, module variables, device functions that read block coordinates, clusters that
+// read each other's shared memory, 1-3 dimensional grids. Deterministic by seed. Used by slice_diff.cc only.
 #pragma once
 
 #include <array>
@@ -32,6 +32,10 @@ enum Feature : uint32_t {  // what a kernel holds; printed as counts
   kGuardedRead,
   kMultiDimensional,
   kEdgeSize,
+  kClusterByKernel,  // shape fixed by the kernel
+  kClusterByLaunch,
+  kClusterCoordinates,
+  kClusterMemory,
   kRefusedOnPurpose,
   kFeatureCount,
 };
@@ -44,7 +48,8 @@ inline constexpr uint32_t kInputWords = 256, kReductionWords = 128;
 struct RandomKernel {
   std::string text;  // module with the entry `k(.param .u64 in, out, red)`
   std::array<uint32_t, 3> grid, block;
-  uint32_t features = 0;  // bits of Feature
+  std::array<uint32_t, 3> cluster{};  // asked for at launch; zeros: what the kernel says
+  uint32_t features = 0;              // bits of Feature
   uint32_t n_threads() const { return grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2]; }
 };
 

@@ -77,7 +77,8 @@ struct Case {
   std::string kernel;
   std::array<uint32_t, 3> grid, block;
   uint32_t dynamic_shared_bytes = 0;
-  std::vector<uint8_t> params;  // of the original
+  std::array<uint32_t, 3> cluster{};  // asked for at launch; zeros: what the kernel says
+  std::vector<uint8_t> params;        // of the original
   std::vector<std::unique_ptr<Buffer>>* buffers;
 };
 
@@ -87,7 +88,9 @@ struct Sabotage {
   void (*module)(ptx::Module&) = nullptr;
   void (*box)(slice::Box&, slice::SliceOrigin&, const uint32_t grid[3]) = nullptr;
   void (*plan)(std::vector<slice::Box>&) = nullptr;
-  unsigned origin_shift = 0;  // bytes
+  unsigned origin_shift = 0;     // bytes
+  bool splits_clusters = false;  // planned as if there were none
+  bool loses_cluster = false;    // slices are launched without the program's shape
 };
 
 Image snapshot(const Case& c, const Program& program) {
@@ -120,6 +123,7 @@ std::string launch(Program& program, const std::string& name, const Case& c, std
   l.grid = grid;
   l.block = c.block;
   l.dynamic_shared_bytes = c.dynamic_shared_bytes;
+  l.cluster = c.cluster;
   l.params = params.data();
   l.block_order_seed = order;
   Fault fault = program.run(*kernel, l, 1, nullptr, nullptr, &g_cancel);
@@ -145,13 +149,27 @@ std::vector<uint8_t> with_origin(const Case& c, const slice::KernelReport& repor
   return params;
 }
 
-// Ranges that cover the grid, as boxes.
-std::vector<slice::Box> random_plan(Random& r, const uint32_t grid[3]) {
+// Of the clusters that the kernel is launched in; ones if it is not.
+std::array<uint32_t, 3> cluster_of(const Program& program, const Case& c) {
+  const auto* kernel = program.kernel(c.kernel);
+  const auto required = kernel ? program.info(*kernel).required_cluster : c.cluster;
+  const auto shape = c.cluster[0] ? c.cluster : required;
+  return shape[0] ? shape : std::array<uint32_t, 3>{1, 1, 1};
+}
+
+// Ranges of whole clusters that cover the grid, as boxes of blocks.
+std::vector<slice::Box> random_plan(Random& r, const std::array<uint32_t, 3>& blocks,
+                                    const std::array<uint32_t, 3>& cluster) {
+  const uint32_t grid[3] = {blocks[0] / cluster[0], blocks[1] / cluster[1], blocks[2] / cluster[2]};
   const uint64_t total = uint64_t{grid[0]} * grid[1] * grid[2];
   std::vector<slice::Box> plan;
   for (uint64_t at = 0; at < total;) {
     uint64_t n = 1 + r.below(static_cast<uint32_t>(std::min<uint64_t>(total, r.chance(50) ? 5 : total)));
-    for (const slice::Box& b : slice::boxes(grid, at, n)) {
+    for (slice::Box b : slice::boxes(grid, at, n)) {
+      for (size_t axis = 0; axis < 3; ++axis) {
+        b.origin[axis] *= cluster[axis];
+        b.extent[axis] *= cluster[axis];
+      }
       plan.push_back(b);
     }
     at += n;
@@ -197,7 +215,12 @@ std::string compare(const ptx::Module& original, const ptx::Module& sliced, cons
   for (auto& b : *c.buffers) {
     b->reset();
   }
-  auto plan = random_plan(r, c.grid.data());
+  auto plan = random_plan(
+      r, c.grid, sabotage.splits_clusters ? std::array<uint32_t, 3>{1, 1, 1} : cluster_of(**whole, c));
+  Case as_slice = c;
+  if (sabotage.loses_cluster) {
+    as_slice.cluster = {};
+  }
   if (sabotage.plan) {
     sabotage.plan(plan);
   }
@@ -212,7 +235,7 @@ std::string compare(const ptx::Module& original, const ptx::Module& sliced, cons
     if (sibling) {
       add_globals(*sibling, state, &with);
     }
-    problem = launch(**cut, c.kernel + slice::kVariantSuffix, c,
+    problem = launch(**cut, c.kernel + slice::kVariantSuffix, as_slice,
                      {box.extent[0], box.extent[1], box.extent[2]}, with, r.below(4));
     if (!problem.empty()) {
       return "cut: " + problem;
@@ -262,7 +285,7 @@ std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& 
   buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kInputWords, 1)));
   buffers.push_back(std::make_unique<Buffer>(memory, std::vector<uint32_t>(k.n_threads(), 0xdeadbeef)));
   buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kReductionWords, 2)));
-  Case c{"k", k.grid, k.block, 0, std::vector<uint8_t>(24), &buffers};
+  Case c{"k", k.grid, k.block, 0, k.cluster, std::vector<uint8_t>(24), &buffers};
   for (size_t n = 0; n < 3; ++n) {
     uint64_t address = buffers[n]->address();
     std::memcpy(c.params.data() + n * 8, &address, 8);
@@ -389,6 +412,7 @@ constexpr Named kNamed[] = {
     {"accepted_tally_barrier_forms", {61, 1, 1}, {64, 1, 1}, 0},
     {"accepted_tally_named_barriers", {61, 1, 1}, {64, 1, 1}, 0},
     {"accepted_tally_leading_tabs", {61, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_tally_cluster", {62, 1, 1}, {64, 1, 1}, 0},
 };
 
 // `wanted`: how many of kNamed the file holds.
@@ -423,7 +447,7 @@ int run_named(const char* path, size_t wanted) {
     }
     AllocationMap memory;
     std::vector<std::unique_ptr<Buffer>> buffers;
-    Case c{named.name, named.grid, named.block, named.dynamic_shared_bytes, {}, &buffers};
+    Case c{named.name, named.grid, named.block, named.dynamic_shared_bytes, {}, {}, &buffers};
     for (const ptx::Variable& v : original->find(named.name)->params) {
       uint64_t value = v.size_bytes() == 4 ? 2000 : 0;
       if (v.size_bytes() == 8) {
@@ -525,6 +549,20 @@ void callee_sees_box(ptx::Module& m) {
     }
   });
 }
+// The number of the cluster, or of clusters, in the box.
+void launched_clusters(ptx::Module& m, ptx::Name special) {
+  static constexpr ptx::Name kSuffixes[] = {".x", ".y", ".z"};
+  each_added(m, true, true, [special](ptx::Instruction& i) {
+    const ptx::Name name = i.operands.empty() ? ptx::Name() : i.operands[0].name;
+    if (i.opcode == "div" && name.starts_with("%tessera_" + std::string(special.substr(1)) + "_")) {
+      i.opcode = "mov";
+      i.operands.pop_back();
+      i.operands[1].kind = ptx::Operand::Kind::kSpecial;
+      i.operands[1].name = special;
+      i.operands[1].suffix = kSuffixes[name.back() - 'x'];
+    }
+  });
+}
 void lose_predicate(ptx::Module& m) {
   each_added(m, true, true, [](ptx::Instruction& i) {
     if (i.opcode == "mov" && i.operands.size() == 2 && i.operands[1].name.starts_with("%tessera_")) {
@@ -574,6 +612,10 @@ constexpr Sabotage kSabotages[] = {
     {"lost_slice", nullptr, nullptr, [](std::vector<slice::Box>& p) { p.pop_back(); }},
     {"doubled_slice", nullptr, nullptr, [](std::vector<slice::Box>& p) { p.push_back(p.front()); }},
     {"shifted_parameter", nullptr, nullptr, nullptr, 4},
+    {"box_clusterid", [](ptx::Module& m) { launched_clusters(m, "%clusterid"); }},
+    {"box_nclusterid", [](ptx::Module& m) { launched_clusters(m, "%nclusterid"); }},
+    {"split_clusters", nullptr, nullptr, nullptr, 0, true},
+    {"lost_cluster_shape", nullptr, nullptr, nullptr, 0, false, true},
 };
 
 int self_test(uint64_t n, uint64_t seed) {
