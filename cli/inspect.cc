@@ -96,7 +96,7 @@ void look_into_ptx(const InspectOptions& options, Payload payload, InspectedEntr
   for (slice::KernelReport& report : slice::analyse(*module, rules)) {
     if (!options.kernel.empty() && report.kernel != options.kernel) continue;
     InspectedKernel k;
-    k.source = lines.at(line_of(report.verdict.detail));
+    k.source = lines.at(line_of(report.look_back.empty() ? report.verdict.detail : report.look_back));
     const std::string name = report.kernel;
     k.stability = slice::bit_stable_when_recompiled(*module, name);
     k.globals = globals.passed(name);
@@ -168,6 +168,7 @@ json as_json(const InspectedEntry& e) {
       row["refusal"] = slice::refusal_name(k.report.verdict.refusal);
       row["because"] = k.report.verdict.detail;
     }
+    if (!k.report.look_back.empty()) row["look_back"] = k.report.look_back;
     row["width_can_be_shaped"] = k.width_obstacle.empty();
     if (!k.width_obstacle.empty()) row["width_because"] = k.width_obstacle;
     if (!k.source.empty()) row["source"] = k.source;
@@ -240,6 +241,9 @@ void print(const InspectedEntry& e) {
       printf("    %s%s%s\n", v.detail.c_str(), k.source.empty() ? "" : "  at ", k.source.c_str());
       continue;
     }
+    if (!k.report.look_back.empty())
+      printf("    in one row of blocks, ascending: %s%s%s\n", k.report.look_back.c_str(),
+             k.source.empty() ? "" : "  at ", k.source.c_str());
     if (!k.globals.possible())
       printf("    beside machine code: no, %s: %s\n", slice::obstacle_text(k.globals.obstacle),
              k.globals.detail.c_str());

@@ -27,7 +27,8 @@ struct InspectOptions {
 
 struct InspectedKernel {  // of PTX
   slice::KernelReport report;
-  std::string source;  // "file.cu:12" of the instruction that refuses, if the PTX has line information
+  std::string
+      source;  // "file.cu:12" of the instruction that refuses or waits, if the PTX has line information
   slice::BitStability stability;
   slice::PassedGlobals globals;  // state of its module, which a copy elsewhere needs
   std::string width_obstacle;    // why its dynamic shared memory must not be changed; "" = it may

@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
   run->add_option(
       "--bit-stability", run_options.bit_stability,
       "strict (default) or relaxed: cut kernels although compiling them again may change last bits");
+  run->add_flag("--allow-order-dependent", run_options.allow_order_dependent,
+                "cut also kernels whose results may depend on the order of their blocks");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();

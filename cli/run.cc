@@ -80,6 +80,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
                          "--bit-stability '" + options.bit_stability + "' is none of: strict, relaxed");
     out.push_back("TESSERA_BIT_STABILITY=" + options.bit_stability);
   }
+  if (options.allow_order_dependent) out.push_back("TESSERA_ALLOW_ORDER_DEPENDENT=1");
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";
     if (!file_exists(driver))

@@ -18,6 +18,7 @@ struct RunOptions {
   std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
   std::string socket;                    // "" = default
   std::string bit_stability;             // "" = the environment's, else strict | relaxed
+  bool allow_order_dependent = false;    // false = as the environment says
   bool passthrough = false;              // load nothing, gate nothing
   std::vector<std::string> command;
 };

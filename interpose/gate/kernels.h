@@ -18,9 +18,10 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   uint32_t globals_offset = 0;  // of these in its parameter block
   std::atomic<uint64_t>* globals = nullptr;  // n_globals; those of sibling_context; never freed
   bool has_variant = false;                  // the loaded image holds name + suffix
-  bool never_hold = false;                   // kernel of a communicator library
-  uint32_t resource_class = 0;               // abi::ResourceClass, 0 = unknown
-  void* owner = nullptr;                     // CUmodule or CUlibrary
+  bool ascending_row = false;   // waits for lower blocks: cut in one row only, and watched at each launch
+  bool never_hold = false;      // kernel of a communicator library
+  uint32_t resource_class = 0;  // abi::ResourceClass, 0 = unknown
+  void* owner = nullptr;        // CUmodule or CUlibrary
   bool owner_is_library = false;
   bool sibling =
       false;  // the variant lives in a module of its own (interpose/track/sibling.h), once compiled
@@ -31,6 +32,7 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   // What the program sets on the original, the variant gets before its next launch; per context.
   std::atomic<CUcontext> mirrored_context{nullptr};  // where the variant was made equal
   std::atomic<uint32_t> attributes{0}, mirrored{0};  // changes made; of those the variant has
+  std::atomic<bool> rows_told{false};                // ascending_row: a launch of more rows was noticed
   std::atomic<uint64_t> proven_shapes[8] =
       {};  // of launches whose slices all ended (interpose/slice/trial.h)
   std::atomic<uint32_t> cache_config{0}, shared_mem_config{0};  // 1 + what was set; these cannot be asked

@@ -74,6 +74,7 @@ void load_config() {
   if (number("TESSERA_MAX_HOLD_MS", 1, 10'000, &value)) c.max_hold_ns = value * 1'000'000;
   if (number("TESSERA_SLICE_WATCHDOG_MS", 1, 600'000, &value)) c.slice_watchdog_ns = value * 1'000'000;
   if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;
+  if (number("TESSERA_ALLOW_ORDER_DEPENDENT", 0, 1, &value)) c.allow_order_dependent = value != 0;
   if (number("TESSERA_CACHE_MAX_MB", 0, 1'000'000, &value)) c.cache_max_bytes = value << 20;
   find_cache_dir(&c);
   if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {

@@ -15,7 +15,9 @@ struct Config {              // static storage, constant after load_config()
   bool slice = true;         // TESSERA_SLICE=0: never cut a kernel of this process
   uint64_t slice_watchdog_ns = 1'000'000'000;  // TESSERA_SLICE_WATCHDOG_MS: see interpose/slice/trial.h
   bool relaxed_bits = false;  // TESSERA_BIT_STABILITY=relaxed: variants may be compiled anew (D13)
-  bool disabled = false;      // TESSERA_DISABLE=1
+  // TESSERA_ALLOW_ORDER_DEPENDENT=1: also kernels whose results may depend on the order of blocks are cut.
+  bool allow_order_dependent = false;
+  bool disabled = false;  // TESSERA_DISABLE=1
   // Rewritten images (kernels/cache). TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera;
   // "" if there is none. TESSERA_CACHE_MAX_MB: 0 = nothing is kept.
   char cache_dir[512] = {};

@@ -230,11 +230,18 @@ CUresult launch_rest(const LaunchCall& original, LaunchCall slice, Params& param
   return result != CUDA_SUCCESS ? result : joined;
 }
 
-void nobody_told(const gate::KernelRecord&) noexcept {}
+// Blocks that wait for lower ones count along x: only there is a lower number in an earlier slice.
+bool in_order(gate::KernelRecord& kernel, const LaunchCall& launch) {
+  if (!kernel.ascending_row || (launch.grid[1] == 1 && launch.grid[2] == 1)) return true;
+  if (!kernel.rows_told.exchange(true, kRelaxed)) g_met.load(kRelaxed)(kernel, Obstacle::kRows);
+  return false;
+}
+
+void nobody_told(const gate::KernelRecord&, Obstacle) noexcept {}
 
 }  // namespace
 
-constinit std::atomic<Hung> g_hung{nobody_told};
+constinit std::atomic<Met> g_met{nobody_told};
 constinit std::atomic<ResolveVariant> g_resolve_variant{no_resolver};
 constinit std::atomic<uint32_t> g_sm_count{0};
 constinit std::atomic<uint32_t> g_forbidden{0};
@@ -307,8 +314,9 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   if (!slice.function) return false;
   Params params;
   if (!params.prepare(original, kernel)) return false;
+  if (!in_order(kernel, original)) return false;
   Trial trial;
-  const bool tried = Trial::needed(kernel, original);
+  const bool tried = kernel.ascending_row || Trial::needed(kernel, original);
   uint32_t ended = 0;                                          // slices of a trial
   if (tried && !trial.begin(original, context)) return false;  // nobody would see a slice that does not end
   slice.params = params.by_pointer ? params.pointers : nullptr;
@@ -376,7 +384,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     *result = launch_rest(original, slice, params, done, trial);
     g_watchdog_releases.fetch_add(1, kRelaxed);
     kernel.variant.store(kNoVariant, kRelaxed);
-    g_hung.load(kRelaxed)(kernel);
+    g_met.load(kRelaxed)(kernel, Obstacle::kHung);
     return true;
   }
   if (ended) Trial::proven(kernel, original);

@@ -66,9 +66,11 @@ bool cutting_off();
 using ResolveVariant = CUfunction (*)(gate::KernelRecord& kernel, const gate::LaunchCall& launch,
                                       CUcontext context) noexcept;
 extern constinit std::atomic<ResolveVariant> g_resolve_variant;  // relaxed: constant code
-// Slow path, set by interpose/track: a slice of this kernel did not end by itself (trial.h).
-using Hung = void (*)(const gate::KernelRecord& kernel) noexcept;
-extern constinit std::atomic<Hung> g_hung;
+// Slow path, set by interpose/track: what only a launch shows. kHung: a slice did not end by itself
+// (trial.h). kRows: waits for lower blocks, and the grid has more rows than one; told once per kernel.
+enum class Obstacle : uint8_t { kHung, kRows };
+using Met = void (*)(const gate::KernelRecord& kernel, Obstacle obstacle) noexcept;
+extern constinit std::atomic<Met> g_met;
 extern constinit std::atomic<uint32_t> g_sm_count;   // of the client's GPU; 0 = not known yet
 extern constinit std::atomic<uint32_t> g_forbidden;  // 1: TESSERA_SLICE=0, or holds expired again and again
 

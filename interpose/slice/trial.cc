@@ -37,8 +37,13 @@ TrialStreams* streams_of(CUcontext context) {
     if (!free && !s.context.load(kRelaxed)) free = &s;
   }
   if (!free) return nullptr;
+  // Streams of one priority may share a queue of the device, where ours would wait behind the slice's marker:
+  // another one than the program's usual.
+  int least = 0, greatest = 0;
+  real.cuCtxGetStreamPriorityRange(&least, &greatest);
   for (uint32_t i = 0; i < kRescueStreams; i++)
-    if (real.cuStreamCreate(&free->streams[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
+    if (real.cuStreamCreateWithPriority(&free->streams[i], CU_STREAM_NON_BLOCKING, greatest) !=
+            CUDA_SUCCESS ||
         real.cuEventCreate(&free->joins[i], CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
       return nullptr;
   if (real.cuEventCreate(&free->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;

@@ -3,7 +3,8 @@
 // launches of a kernel, one per shape, are a trial: the next slice is enqueued only when the one before is
 // seen to have ended. If it does not end within TESSERA_SLICE_WATCHDOG_MS while nothing else of this process
 // runs, the rest of the grid is launched at once, uncut, in streams of our own, beside the slice that waits
-// for it; the program's stream then waits for those. The kernel is never cut again.
+// for it; the program's stream then waits for those. The kernel is never cut again. Of a kernel that waits
+// for lower blocks every launch is a trial: what is known of its waits is not a proof that they end.
 //
 // Launching thread only; its state is on the stack, the streams and events are made once per context and
 // kept. One trial at a time in a process: other new kernels go whole meanwhile. Order is that of the

@@ -122,7 +122,8 @@ CUfunction variant_of(const KernelRecord& kernel) {
   return launchable(kernel, name);
 }
 
-void hung(const KernelRecord& kernel) noexcept {
+void met(const KernelRecord& kernel, cut::Obstacle obstacle) noexcept {
+  if (obstacle == cut::Obstacle::kRows) return count_refusal(reasons::kGridRows);
   count_refusal(reasons::kWatchdog);
   base::raw_log(base::LogLevel::kError,
                 "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
@@ -172,7 +173,7 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
   cut::g_resolve_variant.store(resolve_variant, kRelaxed);
-  cut::g_hung.store(hung, kRelaxed);
+  cut::g_met.store(met, kRelaxed);
   if (!image || !owner) return;
   const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
@@ -229,6 +230,7 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
     record->n_params = k.n_params;
     record->param_bytes = k.param_bytes;
     record->origin_offset = k.origin_offset;
+    record->ascending_row = k.ascending_row;
     record->has_variant = record->sibling || (k.has_variant && kept);
     record->resource_class = k.resource_class;
   }

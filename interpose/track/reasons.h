@@ -18,6 +18,7 @@ inline constexpr const char kVariableAddress[] = "variable_address";  // the dri
 inline constexpr const char kSiblingFailed[] = "sibling_failed";  // the driver, or the copy is not the same
 inline constexpr const char kSiblingLimit[] = "sibling_limit";    // too many, or too much text
 inline constexpr const char kAttributes[] = "attributes";         // the variant cannot have the original's
+inline constexpr const char kGridRows[] = "grid_rows";            // a look-back launched with y or z above 1
 inline constexpr const char kWatchdog[] = "watchdog";             // a slice did not end: it waits for others
 }  // namespace reasons
 

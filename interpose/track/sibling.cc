@@ -187,6 +187,7 @@ const char* compile(const Job& job, const SiblingText& text, Sibling* out) {
     kernel.n_params = text.n_params;
     kernel.param_bytes = text.param_bytes;
     kernel.origin_offset = text.origin_offset;
+    kernel.ascending_row = text.ascending_row;
   }
   kernel.sibling_context.store(job.context, kRelaxed);
   kernel.mirrored_context.store(nullptr, kRelaxed);
@@ -206,7 +207,9 @@ void work(const Job& job) {
   g_cancelled = false;
   pthread_mutex_unlock(&g_mutex);
   const uint64_t begin = base::now_ns();
-  const SiblingText text = sibling_text(job.source->ptx, kernel.name, lifecycle::config().relaxed_bits);
+  const lifecycle::Config& config = lifecycle::config();
+  const SiblingText text =
+      sibling_text(job.source->ptx, kernel.name, config.relaxed_bits, config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   const char* reason = text.ptx.empty() ? text.refusal : nullptr;
   while (!reason && !g_cancelled && !g_stopped && !may_enter()) wait_changed_ns(uint64_t(kCaptureLookNs));

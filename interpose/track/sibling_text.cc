@@ -28,7 +28,7 @@ SiblingText refused(const char* kernel, const char* reason, const std::string& d
   return out;
 }
 
-SiblingText make(std::string_view text, const char* kernel, bool relaxed) {
+SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool any_order) {
   auto module = ptx::parse(text);
   if (!module) return refused(kernel, reasons::kNotParsed, module.error().text);
   const ptx::Function* original = module->find(kernel);
@@ -40,13 +40,15 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed) {
   const slice::BitStability bits = slice::bit_stable_when_recompiled(*module, original->name);
   if (!bits.stable() && !relaxed) return refused(kernel, reasons::kBitStability, bits.detail);
 
-  const slice::KernelReport report = slice::make_sibling(*module, kernel, globals);
+  const slice::KernelReport report =
+      slice::make_sibling(*module, kernel, globals, {.allow_order_dependent = any_order});
   if (!report.verdict.may_cut())
     return refused(kernel, slice::refusal_name(report.verdict.refusal), report.verdict.detail);
   SiblingText out;
   out.n_params = report.n_params;
   out.param_bytes = report.param_bytes;
   out.origin_offset = report.origin_offset;
+  out.ascending_row = !report.look_back.empty();
   out.globals_offset = globals.offset;
   out.globals = globals.passed;
   out.ptx = ptx::print(*module);
@@ -56,8 +58,9 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed) {
 
 }  // namespace
 
-SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed) noexcept try {
-  return make(text, kernel, relaxed);
+SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed, bool any_order) noexcept
+    try {
+  return make(text, kernel, relaxed, any_order);
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "kernel not cut: %s", e.what());
   SiblingText out;

@@ -16,11 +16,14 @@ struct SiblingText {
   std::string variant_name;  // entry in it
   const char* refusal = "";  // why: a name of slice/refusals.def, slice/globals.h or reasons.h
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
+  bool ascending_row = false;                  // slice::KernelReport::look_back is not empty
   uint32_t globals_offset = 0;                 // of the addresses behind the origin
   std::vector<slice::PassedVariable> globals;  // whose addresses in the original's module these are
 };
 
-// `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13).
-SiblingText sibling_text(std::string_view image_ptx, const char* kernel, bool relaxed) noexcept;
+// `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13);
+// `any_order`: also those whose results may depend on the order of blocks.
+SiblingText sibling_text(std::string_view image_ptx, const char* kernel, bool relaxed,
+                         bool any_order) noexcept;
 
 }  // namespace tessera::track

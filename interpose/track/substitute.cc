@@ -115,10 +115,10 @@ void describe(Image& out, const std::vector<image::Entry>& entries) {
   }
 }
 
-cache::Rewritten rewrite(ptx::Module& module) {
+cache::Rewritten rewrite(ptx::Module& module, const slice::Options& options) {
   cache::Rewritten out;
   bool any = false;
-  for (slice::KernelReport& k : slice::add_variants(module)) {
+  for (slice::KernelReport& k : slice::add_variants(module, options)) {
     const bool may = k.verdict.may_cut();
     any = any || may;
     base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(),
@@ -126,7 +126,7 @@ cache::Rewritten rewrite(ptx::Module& module) {
     const ptx::Function* f = module.find(k.kernel);
     const ThreadCost cost = f ? cost_of(*f) : ThreadCost();
     out.kernels.push_back({k.kernel, may ? "" : slice::refusal_name(k.verdict.refusal), k.n_params,
-                           k.param_bytes, k.origin_offset, cost.slots, cost.bytes});
+                           k.param_bytes, k.origin_offset, !k.look_back.empty(), cost.slots, cost.bytes});
   }
   if (any) out.text = ptx::print(module);
   return out;
@@ -147,7 +147,7 @@ std::optional<cache::Rewritten> rewritten(std::string_view text) {
   const cache::Store store(keep ? config.cache_dir : "", config.cache_max_bytes);
   cache::Key key;
   if (keep) {
-    key = cache::key_of(text, driver_version());
+    key = cache::key_of(text, driver_version(), config.allow_order_dependent);
     auto bytes = store.load(key);
     auto kept = bytes ? cache::decode(*bytes) : base::Result<cache::Rewritten>(bytes.error());
     if (kept) return std::move(*kept);
@@ -159,7 +159,7 @@ std::optional<cache::Rewritten> rewritten(std::string_view text) {
     base::raw_log(base::LogLevel::kInfo, "image not cut: %s", module.error().text.c_str());
     return std::nullopt;
   }
-  cache::Rewritten made = rewrite(*module);
+  cache::Rewritten made = rewrite(*module, {.allow_order_dependent = config.allow_order_dependent});
   if (!keep) return made;
   if (base::Status saved = store.save(key, cache::encode(made)); !saved)
     base::raw_log(base::LogLevel::kInfo, "rewritten image not kept: %s", saved.error().text.c_str());
@@ -175,7 +175,8 @@ void substitute(Image& out, std::string_view text) {
     (may ? g_cut_kernels : g_refused_kernels).fetch_add(1, std::memory_order_relaxed);
     if (!may) count_refusal(k.refusal.c_str());
     out.kernels.push_back({std::move(k.name), k.n_params, k.param_bytes, k.origin_offset, may,
-                           std::move(k.refusal), uint32_t(classify({k.slots, k.bytes}, border))});
+                           k.ascending_row, std::move(k.refusal),
+                           uint32_t(classify({k.slots, k.bytes}, border))});
   }
   out.text = std::move(made->text);
 }

@@ -14,8 +14,8 @@ struct Key {  // XXH3, 128 bits
 
 // `text`: the PTX as the program brought it. `driver_version`: as cuDriverGetVersion says. The sources of
 // kernels/ptx, kernels/slice and this folder are part of the key, so that no result outlives the rewriter
-// that made it.
-Key key_of(std::string_view text, int driver_version);
+// that made it; so is what the user allows (slice::Options).
+Key key_of(std::string_view text, int driver_version, bool allow_order_dependent = false);
 std::string file_name(const Key& key);  // 32 hexadecimal digits and ".tsr"
 
 }  // namespace tessera::cache

@@ -47,7 +47,8 @@ class Reader {
   bool fine_ = true;
 };
 
-constexpr size_t kLeastKernelBytes = 2 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2 * sizeof(double);
+constexpr size_t kLeastKernelBytes =
+    2 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(double);
 
 }  // namespace
 
@@ -60,6 +61,7 @@ std::string encode(const Rewritten& rewritten) {
     put(out, k.n_params);
     put(out, k.param_bytes);
     put(out, k.origin_offset);
+    put(out, uint8_t(k.ascending_row));
     put(out, k.slots);
     put(out, k.bytes);
   }
@@ -80,6 +82,7 @@ base::Result<Rewritten> decode(std::string_view bytes) {
     k.n_params = in.take<uint32_t>();
     k.param_bytes = in.take<uint32_t>();
     k.origin_offset = in.take<uint32_t>();
+    k.ascending_row = in.take<uint8_t>() != 0;
     k.slots = in.take<double>();
     k.bytes = in.take<double>();
     if (!(std::isfinite(k.slots) && std::isfinite(k.bytes))) return damaged();

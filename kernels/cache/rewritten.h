@@ -14,6 +14,7 @@ struct Kernel {
   std::string name;
   std::string refusal;                                        // name of the rule, "" if it has a variant
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;  // as slice::KernelReport
+  bool ascending_row = false;                                 // there: look_back is not empty
   double slots = 0, bytes = 0;                                // as track::ThreadCost
 
   bool operator==(const Kernel&) const = default;

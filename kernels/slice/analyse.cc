@@ -49,7 +49,7 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
     return refuse(Refusal::kParamLimit,
                   std::to_string(report->param_bytes) + " of " + std::to_string(limit) + " bytes are taken");
   }
-  Verdict lower;  // told only if nothing else waits
+  Verdict lower;  // if nothing else waits
   for (const FunctionFacts* f : functions) {
     Verdict waiting = check_waiting(*f, closure);
     if (waiting.refusal == Refusal::kLowerBlockWait && report->clusters) {
@@ -61,10 +61,12 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
       return waiting;
     }
   }
-  if (!lower.may_cut()) {
-    return lower;
+  report->look_back = lower.detail;
+  report->order_dependent |= !lower.may_cut();  // where a block stops looking back is a matter of time
+  if (options.allow_order_dependent) {
+    return {};
   }
-  return options.allow_order_dependent ? Verdict{} : order;
+  return lower.may_cut() ? order : lower;
 }
 
 }  // namespace

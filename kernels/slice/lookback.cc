@@ -256,12 +256,13 @@ const Node* LookBack::published_above(const Node& poll) const {
   return first;
 }
 
-// By how much the word of the next block is higher; 0 if the words of a block's threads mix with the next
-// one's.
+// By how much the word of the next block is higher; 0 if it has not one number alone, or the words of a
+// block's threads mix with the next one's.
 int64_t LookBack::step_of(const Form& own) const {
-  auto number = std::find_if(own.terms.begin(), own.terms.end(),
-                             [&](const Term& t) { return is_block_number(t.symbol); });
-  const int64_t step = number == own.terms.end() ? 0 : number->factor;
+  auto numbers = [&](const Term& t) { return is_block_number(t.symbol); };
+  auto number = std::find_if(own.terms.begin(), own.terms.end(), numbers);
+  const bool one = std::count_if(own.terms.begin(), own.terms.end(), numbers) == 1;
+  const int64_t step = one ? number->factor : 0;
   const bool mixed = std::any_of(own.terms.begin(), own.terms.end(), [&](const Term& t) {
     return is_thread(t.symbol) && (t.factor >= step || t.factor <= -step);
   });

@@ -5,8 +5,9 @@
 // Every register is followed as a sum of factors of known quantities and a rest within bounds, without regard
 // to the order of instructions: base parameter + 8 * block number - 8 * %tid.x + [-inf, -8]. A word that the
 // block publishes for others has such an address too; what the two share falls out of the difference, so no
-// names or layouts are known here. Sums are taken as exact (no wrap-around), and threads are taken
-// to keep to the words of their block. That is why the answer names a refusal and allows nothing.
+// names or layouts are known here. Sums are taken as exact (no wrap-around), threads to keep to the words of
+// their block, and the polled words to be written by nobody else: a kernel that is cut on the ground of this
+// is watched at each launch (interpose/slice/trial.h).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,8 @@ class LookBack {
  public:
   LookBack(const Flow& flow, const SharedAddresses& shared);
   // A store that publishes the own word below which `poll` reads: at least one block's step below, in every
-  // pass and every thread. nullptr if there is none, or one of which the same word is not below.
+  // pass and every thread. nullptr if there is none, or one of which the same word is not below. Blocks count
+  // along x, so this is said of grids of one row.
   const Node* published_above(const Node& poll) const;
 
  private:

@@ -41,6 +41,9 @@ struct Verdict {
 struct KernelReport {
   std::string kernel;
   Verdict verdict;
+  // Not "": it waits, but only for lower blocks, and this is the wait. Such a kernel may be cut only in a
+  // grid of one row (y = z = 1), ascending, each slice after the end of the one before.
+  std::string look_back;
   uint32_t param_bytes = 0;      // of the original, rounded as the ABI does
   uint32_t origin_offset = 0;    // byte offset of SliceOrigin in the variant's parameter block
   uint32_t n_params = 0;         // of the original: the variant takes kernelParams[n_params] = &SliceOrigin

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # golden.sh check|rebase KERNELS_TOOL: for every tests/golden/ptx/NAME.ptx compares (or rewrites)
 #   expected/NAME.verdicts   may each kernel be cut, and why not; kernels named refused_* must be refused, accepted_* not,
-#                            refused_lower_* as waiting for lower blocks, refused_other_* not
+#                            refused_lower_* as waiting for lower blocks, and not with --allow-order-dependent,
+#                            refused_other_* for another reason, and always
 #   expected/NAME.ptx        the module printed, with the slicing variants behind it
 # The first line of an input may say `// options: --allow-order-dependent no-ptxas relocatable`.
 set -euo pipefail
@@ -23,6 +24,11 @@ for input in "$here"/ptx/*.ptx; do
             ($1 ~ /^refused_lower_/ && $2 != "lower_block_wait") || ($1 ~ /^refused_other_/ && $2 == "lower_block_wait") {print; bad = 1}
             END {exit bad}' "$work/$name.verdicts"; then
     echo "$name: the verdict above is not what the kernel's name says"
+    failed=1
+  fi
+  if ! "$tool" verdicts --allow-order-dependent "$input" |
+    awk '($1 ~ /^refused_lower_/ && $2 != "none:") || ($1 ~ /^refused_other_/ && $2 == "none") {print; bad = 1} END {exit bad}'; then
+    echo "$name: the verdict above is wrong where order dependence is allowed"
     failed=1
   fi
   for kind in verdicts ptx; do

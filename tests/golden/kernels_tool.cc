@@ -133,8 +133,10 @@ int slice_file(const char* path, bool emit, bool allow_order_dependent) {
     return 0;
   }
   for (const auto& r : reports) {
-    std::printf("%s %s%s%s\n", r.kernel.c_str(), refusal_name(r.verdict.refusal),
-                r.verdict.detail.empty() ? "" : ": ", r.verdict.detail.c_str());
+    const bool ascending = r.verdict.may_cut() && !r.look_back.empty();
+    const std::string why = ascending ? "one row, ascending: " + r.look_back : r.verdict.detail;
+    std::printf("%s %s%s%s\n", r.kernel.c_str(), refusal_name(r.verdict.refusal), why.empty() ? "" : ": ",
+                why.c_str());
   }
   return 0;
 }

@@ -56,6 +56,37 @@ TEST(Inspect, RefusalsNameTheLineOfTheSource) {
   EXPECT_NE(source["refused_spin"].find("kernels.cu:"), std::string::npos) << source["refused_spin"];
 }
 
+// Cut only where the user allows it; the wait is named either way.
+TEST(Inspect, LookBacksAreCutOnRequestOnly) {
+  constexpr char kText[] = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry chain(.param .u64 p)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<4>;
+  .reg .pred %p<2>;
+  ld.param.u64 %rd1, [p];
+  mov.u32 %r1, %ctaid.x;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+AGAIN:
+  ld.acquire.gpu.global.u32 %r2, [%rd3+-4];
+  setp.eq.s32 %p1, %r2, 0;
+  @%p1 bra AGAIN;
+  st.release.gpu.global.u32 [%rd3], %r2;
+  ret;
+}
+)";
+  for (const bool allow : {false, true}) {
+    const slice::KernelReport report = entries(kText, {.allow_order_dependent = allow})[0].kernels[0].report;
+    EXPECT_EQ(report.verdict.may_cut(), allow) << report.verdict.detail;
+    EXPECT_TRUE(report.look_back.starts_with("line 15: ld.acquire")) << report.look_back;
+    EXPECT_TRUE(report.order_dependent);
+  }
+}
+
 TEST(Inspect, OnlyTheKernelThatWasNamed) {
   const auto all = entries(fixture("size.fatbin"), {.kernel = "accepted_half"});
   ASSERT_EQ(all[0].cubin_kernels.size(), 1u);

@@ -97,6 +97,17 @@ TEST(ClientEnvironment, BitStability) {
   EXPECT_FALSE(client_environment(options, Layout()).ok());
 }
 
+TEST(ClientEnvironment, OrderDependenceIsAllowedByTheUserOnly) {
+  RunOptions options;
+  options.command = {"x"};
+  for (const bool allow : {false, true}) {
+    options.allow_order_dependent = allow;
+    auto variables = client_environment(options, Layout());
+    ASSERT_TRUE(variables.ok());
+    EXPECT_EQ(std::count(variables->begin(), variables->end(), "TESSERA_ALLOW_ORDER_DEPENDENT=1"), allow);
+  }
+}
+
 TEST(Duration, WithItsUnit) {
   EXPECT_EQ(*parse_duration_ns("20ms"), 20'000'000u);
   EXPECT_EQ(*parse_duration_ns("1.5s"), 1'500'000'000u);

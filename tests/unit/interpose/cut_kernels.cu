@@ -1,4 +1,5 @@
-// Kernels for tests of cutting with the software GPU. Built as PTX, as machine code, and as both in one image.
+// Kernels for tests of cutting with the software GPU. Built as PTX, as machine code, and as both in one
+// image.
 #include <cstdint>
 
 __device__ uint32_t counter = 7;
@@ -71,4 +72,19 @@ extern "C" __global__ void waiter(uint32_t* flag, uint32_t* out) {
 }
 extern "C" __global__ void waiter__tessera_slice(uint32_t* flag, uint32_t* out, Origin o) {
   wait_for_last(flag, out, o.at[0] + blockIdx.x, o.grid[0]);
+}
+
+// Each block waits for the word of the one below, as a scan does. The first word is set by the program, or,
+// which the analysis does not see, by the last block through another pointer: then no slice but the last ends
+// by itself.
+extern "C" __global__ void chain(volatile uint32_t* words, uint32_t* first, uint32_t* out) {
+  const uint32_t block = blockIdx.x;
+  if (block == gridDim.x - 1) {
+    *first = 1;
+    __threadfence();
+  }
+  while (words[block] == 0) __nanosleep(1000);
+  const uint32_t sum = words[block];
+  words[block + 1] = sum + block;
+  out[block * blockDim.x + threadIdx.x] = sum;
 }

@@ -1,8 +1,9 @@
 // Slices that do not end: a kernel whose blocks wait for each other, with a hand-written variant as if the
-// analysis had let it pass.
+// analysis had let it pass, and one that the analysis takes for a look-back.
 #include "interpose/lifecycle/config.h"
 #include "interpose/slice/trial.h"
 #include "interpose/track/reasons.h"
+#include "interpose/track/sibling.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -92,6 +93,92 @@ TEST_F(Watchdog, InAStreamOfTheProgramsThroughTheExtendedLaunch) {
 TEST_F(Watchdog, InThePerThreadStream) {
   launch_and_check(nullptr, false, driver_api::Flavour::kPerThread);
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+}
+
+// A look-back by its looks, cut because the user allows it.
+class LookBack : public test::Soft {
+ public:
+  void SetUp() override {
+    setenv("TESSERA_SLICE_WATCHDOG_MS", "100", 1);
+    setenv("TESSERA_ALLOW_ORDER_DEPENDENT", "1", 1);
+    Soft::SetUp();
+    lifecycle::load_config();
+    releases = cut::g_watchdog_releases.load();
+  }
+  void TearDown() override {
+    unsetenv("TESSERA_SLICE_WATCHDOG_MS");
+    unsetenv("TESSERA_ALLOW_ORDER_DEPENDENT");
+    lifecycle::load_config();
+    Soft::TearDown();
+  }
+  CUfunction load(const char* file) {
+    EXPECT_EQ(hook_cuModuleLoadData(&module, bytes_of(file).data()), CUDA_SUCCESS);
+    return function_of(module, "chain");
+  }
+  // Slices that it took; the result is right. The first word is set, or left to the last block.
+  uint64_t chain(CUfunction f, bool is_set, std::vector<uint32_t> grid = {32, 1, 1}) {
+    const uint32_t n = grid[0];
+    CUdeviceptr words = zeros(n + 1), aside = zeros(1), out = zeros(n * 32);
+    EXPECT_EQ(real().cuMemsetD32_v2(words, is_set ? 1 : 0, 1), CUDA_SUCCESS);
+    void* params[] = {&words, is_set ? &aside : &words, &out};
+    const uint64_t slices = cut_of([&] { EXPECT_EQ(launch3(f, grid, 32, params), CUDA_SUCCESS); });
+    const auto got = read(out, n * 32);
+    for (uint32_t i = 0; i < got.size(); i++) {
+      const uint32_t block = i / 32, right = 1 + block * (block - 1) / 2;
+      EXPECT_EQ(got[i], right) << i;
+      if (got[i] != right) break;
+    }
+    read(words, 1);
+    read(aside, 1);
+    return slices;
+  }
+  CUmodule module = nullptr;
+  uint32_t releases = 0;
+};
+
+TEST_F(LookBack, IsCutInOneRowOnly) {
+  const CUfunction f = load("cut.ptx");
+  EXPECT_GT(chain(f, true), 2u);
+  const uint64_t counted = track::refusals(track::reasons::kGridRows);
+  EXPECT_EQ(chain(f, true, {32, 2, 1}), 0u);
+  EXPECT_EQ(chain(f, true, {32, 1, 2}), 0u);
+  EXPECT_EQ(track::refusals(track::reasons::kGridRows), counted + 1);  // a kernel counts once
+  EXPECT_GT(chain(f, true), 2u);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// Whatever its slices did before: it ends, right, and goes whole from then on.
+TEST_F(LookBack, ThatWaitsForAHigherBlockAfterAllEnds) {
+  const CUfunction f = load("cut.ptx");
+  for (uint32_t blocks = 32; blocks < 42; blocks++) EXPECT_GT(chain(f, true, {blocks, 1, 1}), 2u);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
+  EXPECT_GT(chain(f, false), 0u);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  EXPECT_EQ(chain(f, false), 0u);
+  EXPECT_EQ(chain(f, true), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(LookBack, InASiblingToo) {
+  const CUfunction f = load("cut_both.fatbin");
+  EXPECT_EQ(chain(f, true), 0u);  // asked for; this launch goes whole
+  ASSERT_TRUE(test::eventually([] { return track::siblings_idle(); }));
+  EXPECT_GT(chain(f, true), 2u);
+  EXPECT_EQ(chain(f, true, {32, 2, 1}), 0u);
+  EXPECT_GT(chain(f, false), 0u);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(LookBack, GoesWholeUnlessTheUserAllowsIt) {
+  setenv("TESSERA_ALLOW_ORDER_DEPENDENT", "0", 1);
+  lifecycle::load_config();
+  const uint64_t counted = track::refusals("lower_block_wait");
+  const CUfunction f = load("cut.ptx");
+  EXPECT_EQ(track::refusals("lower_block_wait"), counted + 1);
+  EXPECT_EQ(chain(f, true), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
 TEST_F(Watchdog, ShapesThatEndedAreNotTriedAgain) {

@@ -61,6 +61,7 @@ TEST_F(Cache, KeysFollowTextAndDriver) {
   EXPECT_EQ(key_of("text", 13000), key_of("text", 13000));
   EXPECT_FALSE(key_of("text", 13000) == key_of("text", 12080));
   EXPECT_FALSE(key_of("text", 13000) == key_of("text ", 13000));
+  EXPECT_FALSE(key_of("text", 13000) == key_of("text", 13000, true));
 }
 
 TEST_F(Cache, EveryDamageIsFoundAndRepaired) {
@@ -169,9 +170,9 @@ TEST_F(Cache, ConcurrentProcesses) {
 }
 
 TEST(Rewritten, RoundTrip) {
-  const Rewritten two = {
-      .kernels = {{"first", "", 3, 24, 24, 12.5, 8}, {"second", "inter_block_wait", 1, 8, 0, 1, 0}},
-      .text = ".version 9.0"};
+  const Rewritten two = {.kernels = {{"first", "", 3, 24, 24, true, 12.5, 8},
+                                     {"second", "inter_block_wait", 1, 8, 0, false, 1, 0}},
+                         .text = ".version 9.0"};
   for (const Rewritten& r : {Rewritten{}, two}) {
     auto again = decode(encode(r));
     ASSERT_TRUE(again.ok());
