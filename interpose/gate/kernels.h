@@ -29,6 +29,8 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   std::atomic<CUcontext> sibling_context{nullptr};  // the one that it was compiled in
   std::atomic<CUfunction> variant{nullptr};         // handle, resolved at the first cut; kNoVariant = failed
   std::atomic<uint32_t> blocks_per_sm{0};  // occupancy of the variant as first launched; 0 = not known
+  std::atomic<uint64_t> cluster{0};  // shape that the function fixes (interpose/slice/cluster.h); 0 = none
+  std::atomic<uint32_t> cluster_wave{0};  // blocks at once, as first launched in clusters; 0 = not known
   // What the program sets on the original, the variant gets before its next launch; per context.
   std::atomic<CUcontext> mirrored_context{nullptr};  // where the variant was made equal
   std::atomic<uint32_t> attributes{0}, mirrored{0};  // changes made; of those the variant has

@@ -4,6 +4,7 @@
 
 #include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/slice/cluster.h"
 #include "interpose/slice/trial.h"
 #include "kernels/slice/globals.h"
 
@@ -52,13 +53,15 @@ CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&, CUcontext) noexce
   return nullptr;
 }
 
-// Attributes that change nothing about which blocks run or when dependants may start.
+// Attributes that change nothing about which blocks run or when dependants may start, and the shape of
+// clusters, which each slice gets, too. Not the preferred shape: where the driver grants that is its choice.
 bool harmless(const CUlaunchConfig* config) {
   if (!config) return true;
   for (unsigned i = 0; i < config->numAttrs; i++) {
     const auto id = config->attrs[i].id;
     if (id != CU_LAUNCH_ATTRIBUTE_IGNORE && id != CU_LAUNCH_ATTRIBUTE_PRIORITY &&
-        id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW)
+        id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+        id != CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE)
       return false;
   }
   return true;
@@ -101,7 +104,7 @@ CUcontext context_of(const LaunchCall& launch) {
 // The variant, if nothing has to be done before it may be launched in this context; else null.
 CUfunction ready_variant(const gate::KernelRecord& kernel, CUcontext context) {
   if (kernel.mirrored_context.load(std::memory_order_acquire) != context) return nullptr;  // pairs: resolver
-  if (kernel.mirrored.load(kRelaxed) != kernel.attributes.load(kRelaxed)) return nullptr;
+  if (kernel.mirrored.load(std::memory_order_acquire) != kernel.attributes.load(kRelaxed)) return nullptr;
   const CUfunction variant = kernel.variant.load(kRelaxed);
   return variant == kNoVariant ? nullptr : variant;
 }
@@ -207,8 +210,8 @@ struct Params {
 };
 
 // Blocks from `done` on beside the slice that does not end without them.
-CUresult launch_rest(const LaunchCall& original, LaunchCall slice, Params& params, uint64_t done,
-                     Trial& trial) {
+CUresult launch_rest(const LaunchCall& original, LaunchCall slice, const Cluster& cluster, Params& params,
+                     uint64_t done, Trial& trial) {
   const uint64_t total = original.blocks();
   CUlaunchConfig config{};
   if (original.config) {
@@ -218,7 +221,7 @@ CUresult launch_rest(const LaunchCall& original, LaunchCall slice, Params& param
   uint32_t used = 0;
   CUresult result = CUDA_SUCCESS;
   while (done < total && result == CUDA_SUCCESS) {
-    const Piece piece = next_piece(original.grid, done, {total - done});
+    const Piece piece = next_piece(original.grid, cluster, done, {total - done});
     memcpy(slice.grid, piece.extent, sizeof slice.grid);
     params.set_origin(piece.origin);
     config.hStream = trial.stream(used);
@@ -312,8 +315,9 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   slice.function = ready_variant(kernel, context);
   if (!slice.function) slice.function = g_resolve_variant.load(kRelaxed)(kernel, original, context);
   if (!slice.function) return false;
+  Cluster cluster;
   Params params;
-  if (!params.prepare(original, kernel)) return false;
+  if (!cluster_of(original, kernel, &cluster) || !params.prepare(original, kernel)) return false;
   if (!in_order(kernel, original)) return false;
   Trial trial;
   const bool tried = kernel.ascending_row || Trial::needed(kernel, original);
@@ -323,7 +327,8 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   slice.extra = params.by_pointer ? nullptr : params.extra;
 
   const uint64_t total = original.blocks(), pilot = pilot_of(original);
-  const uint64_t wave = sms() * kernel.blocks_per_sm.load(kRelaxed);
+  const uint64_t wave = cluster.blocks() == 1 ? sms() * kernel.blocks_per_sm.load(kRelaxed)
+                                              : kernel.cluster_wave.load(kRelaxed);
   // Slices of one kernel share an entry: their time per block, whatever their size.
   const uint64_t key = gate::timing_key({kernel.hash ^ 0x5ce, 1, original.threads(), original.shared_bytes});
   gate::Timing* sliced = gate::timing_of(key);
@@ -343,11 +348,11 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
                    : blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
       if (due && budget < total - done) budget = gate::probe_size(sliced, budget, wave);
     }
-    const Piece piece = next_piece(original.grid, done, {budget, wave, plan.width_blocks != 0});
+    const Piece piece = next_piece(original.grid, cluster, done, {budget, wave, plan.width_blocks != 0});
     const uint64_t n = piece.blocks();
     const uint64_t estimate = estimate_of(sliced, block_ps, n, plan.slice_ns);
     gate.blocks = n;
-    gate.may_narrow = n > 1 && !let_go;
+    gate.may_narrow = n > cluster.blocks() && !let_go;
     const Admission admission = gate::admit(gate, original.stream, estimate);
     if (admission == Admission::kReplan) continue;
     if (admission == Admission::kExpired && !let_go) {
@@ -381,7 +386,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
       ended++;
       continue;
     }
-    *result = launch_rest(original, slice, params, done, trial);
+    *result = launch_rest(original, slice, cluster, params, done, trial);
     g_watchdog_releases.fetch_add(1, kRelaxed);
     kernel.variant.store(kNoVariant, kRelaxed);
     g_met.load(kRelaxed)(kernel, Obstacle::kHung);

@@ -8,7 +8,7 @@
 #include "base/raw_log.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/lifecycle/lifecycle.h"
-#include "interpose/slice/cut.h"
+#include "interpose/slice/cluster.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/slice/slice.h"
@@ -89,18 +89,33 @@ CUfunction function_of(const KernelRecord& kernel, CUfunction handle) {
   return function;
 }
 
-// What the program set on the original, the variant needs, too; false: it cannot have it.
-bool mirror_attributes(const KernelRecord& kernel, CUfunction original, CUfunction variant) {
-  const auto& real = driver_api::real();
-  if (!original || !variant) return false;
-  // A cluster's shape may also be fixed by the function itself.
-  for (const CUfunction_attribute attribute :
-       {CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH}) {
+// The clusters of blocks that the function itself fixes, into the record; false: no such shape. Drivers that
+// know no clusters have none.
+bool read_cluster(KernelRecord& kernel, CUfunction original) {
+  const auto attribute = [&](int id) {
     int value = 0;
-    if (real.cuFuncGetAttribute(&value, attribute, original) == CUDA_SUCCESS && value > 0) return false;
-  }
-  for (const CUfunction_attribute attribute : {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                               CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT}) {
+    const CUresult result = driver_api::real().cuFuncGetAttribute(&value, CUfunction_attribute(id), original);
+    return result == CUDA_SUCCESS ? value : 0;
+  };
+  int shape[3];
+  for (int axis = 0; axis < 3; axis++)
+    shape[axis] = attribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis);
+  uint64_t packed = 0;
+  if (!cut::pack_cluster(shape, attribute(CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) > 0, &packed))
+    return false;
+  kernel.cluster.store(packed, kRelaxed);
+  return true;
+}
+
+// What the program set on the original, the variant needs, too; false: it cannot have it.
+bool mirror_attributes(KernelRecord& kernel, CUfunction original, CUfunction variant) {
+  const auto& real = driver_api::real();
+  if (!original || !variant || !read_cluster(kernel, original)) return false;
+  for (const CUfunction_attribute attribute :
+       {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+        CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+        CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE}) {
     int value = -1, has = -1;
     if (real.cuFuncGetAttribute(&value, attribute, original) != CUDA_SUCCESS || value < 0) continue;
     if (real.cuFuncGetAttribute(&has, attribute, variant) == CUDA_SUCCESS && has == value) continue;
@@ -120,6 +135,26 @@ CUfunction variant_of(const KernelRecord& kernel) {
   memcpy(name, kernel.name, bytes);
   memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
   return launchable(kernel, name);
+}
+
+// Blocks of the variant that run at once if launched like this in clusters; 0: not in clusters, or not known.
+// How clusters fit is the driver's knowledge: they do not span GPCs, and those have different sizes.
+uint32_t cluster_wave(const KernelRecord& kernel, const gate::LaunchCall& launch, CUfunction variant) {
+  cut::Cluster cluster;
+  if (!cut::cluster_of(launch, kernel, &cluster) || cluster.blocks() == 1) return 0;
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {cluster.shape[0], cluster.shape[1], cluster.shape[2]};
+  CUlaunchConfig config{};
+  config.gridDimX = launch.grid[0], config.gridDimY = launch.grid[1], config.gridDimZ = launch.grid[2];
+  config.blockDimX = launch.block[0], config.blockDimY = launch.block[1], config.blockDimZ = launch.block[2];
+  config.sharedMemBytes = launch.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int n = 0;
+  if (driver_api::real().cuOccupancyMaxActiveClusters(&n, variant, &config) != CUDA_SUCCESS || n <= 0)
+    return 0;
+  return uint32_t(uint64_t(n) * cluster.blocks());
 }
 
 void met(const KernelRecord& kernel, cut::Obstacle obstacle) noexcept {
@@ -162,9 +197,11 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
                                                        launch.shared_bytes) == CUDA_SUCCESS &&
       per_sm > 0)
     kernel.blocks_per_sm.store(uint32_t(per_sm), kRelaxed);
+  if (variant != kNoVariant && kernel.cluster_wave.load(kRelaxed) == 0)
+    kernel.cluster_wave.store(cluster_wave(kernel, launch, variant), kRelaxed);
   gate::leave_driver();
   kernel.variant.store(variant, kRelaxed);
-  kernel.mirrored.store(changes, kRelaxed);
+  kernel.mirrored.store(changes, std::memory_order_release);          // pairs with ready_variant: the shape
   kernel.mirrored_context.store(context, std::memory_order_release);  // pairs with ready_variant
   return variant == kNoVariant ? nullptr : variant;
 }

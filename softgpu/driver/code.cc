@@ -329,13 +329,16 @@ CUresult get_attribute(const Function& function, CUfunction_attribute attribute,
       *value = relaxed(function.carveout);
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
-      *value = 0;
+      *value = function.info->explicit_cluster;
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-      *value = relaxed(function.cluster[size_t(attribute) - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH]);
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: {
+      const size_t axis = size_t(attribute) - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
+      const auto& compiled = function.info->required_cluster;
+      *value = compiled[0] ? int(compiled[axis]) : relaxed(function.cluster[axis]);
       return CUDA_SUCCESS;
+    }
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
       *value = relaxed(function.non_portable_cluster);
       return CUDA_SUCCESS;
@@ -362,6 +365,7 @@ CUresult set_attribute(Function& function, CUfunction_attribute attribute, int v
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      if (function.info->required_cluster[0]) return CUDA_ERROR_NOT_PERMITTED;
       return store(function.cluster[size_t(attribute) - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH], 0, 16);
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
       return store(function.non_portable_cluster, 0, 1);

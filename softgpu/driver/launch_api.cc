@@ -77,7 +77,7 @@ CUresult choose_cluster(const Function& function, const LaunchShape& shape,
       (*cluster)[i] = uint32_t(function.cluster[i].load(std::memory_order_relaxed));
   if (required[0] && (*cluster)[0] && *cluster != required) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   const std::array<uint32_t, 3> effective = (*cluster)[0] ? *cluster : required;
-  if (!effective[0]) return CUDA_SUCCESS;
+  if (!effective[0]) return function.info->explicit_cluster ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
   if (device_of(*function.module->context).gpu.cc_major < 9) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t blocks = 1;
   for (size_t i = 0; i < 3; ++i) {

@@ -80,6 +80,7 @@ struct KernelInfo {
   uint32_t max_threads_per_block = 1024;       // .maxntid / .reqntid
   std::array<uint32_t, 3> required_block{};    // .reqntid, zeros if none
   std::array<uint32_t, 3> required_cluster{};  // .reqnctapercluster, zeros if none
+  bool explicit_cluster = false;               // .explicitcluster: a launch must have a shape
 };
 
 // What a grid did, for the roofline model in softgpu/timing. Summed over executed blocks.

@@ -236,6 +236,7 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
   KernelInfo& info = kernel->info;
   info.name = std::string(f.name);
   for (const ptx::Directive& d : f.directives) {
+    info.explicit_cluster |= d.name == ".explicitcluster";
     if (d.name == ".reqnctapercluster")
       for (size_t k = 0; k < 3; ++k)
         info.required_cluster[k] = k < d.values.size() ? static_cast<uint32_t>(d.values[k]) : 1;

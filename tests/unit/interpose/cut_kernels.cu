@@ -12,6 +12,35 @@ extern "C" __global__ void stamp(uint32_t* out, uint32_t salt) {
   out[block * blockDim.x + threadIdx.x] += block * 1000 + threadIdx.x + salt + gridDim.x * 7 + gridDim.y * 3;
 }
 
+#if __CUDA_ARCH__ >= 900
+// Who it is among blocks and clusters, and the same of the next block of its cluster by that one's shared memory.
+__device__ void stamp_of_cluster(uint32_t* out) {
+  __shared__ uint32_t word;
+  uint32_t rank, ranks, cluster, clusters, peer;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(ranks));
+  asm("{.reg .b32 a, b, c;\nmov.u32 %0, %%clusterid.x;\nmov.u32 a, %%clusterid.y;\nmov.u32 b, %%clusterid.z;\n"
+      "mov.u32 %1, %%nclusterid.x;\nmov.u32 c, %%nclusterid.y;\nmad.lo.u32 a, b, c, a;\n"
+      "mad.lo.u32 %0, a, %1, %0;}"
+      : "=&r"(cluster), "=&r"(clusters));
+  const uint32_t block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  if (threadIdx.x == 0) word = block * 1000 + cluster;
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("{.reg .b32 a;\nmapa.shared::cluster.u32 a, %1, %2;\nld.shared::cluster.u32 %0, [a];}"
+               : "=r"(peer)
+               : "r"(uint32_t(__cvta_generic_to_shared(&word))), "r"((rank + 1) % ranks));
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  uint32_t* at = out + (block * blockDim.x + threadIdx.x) * 4;
+  at[0] += cluster, at[1] += clusters, at[2] += rank, at[3] += peer;
+}
+extern "C" __global__ void cluster_stamp(uint32_t* out) {
+  stamp_of_cluster(out);
+}
+extern "C" __global__ void __cluster_dims__(2, 2, 1) cluster_stamp_2x2(uint32_t* out) {
+  stamp_of_cluster(out);
+}
+#endif
+
 // Asks for dynamic shared memory.
 extern "C" __global__ void shared_stamp(uint32_t* out) {
   extern __shared__ uint32_t memory[];

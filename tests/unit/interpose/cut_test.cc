@@ -1,5 +1,5 @@
 // How a grid is cut: pieces tile it exactly, in order, within the budget.
-#include "interpose/slice/cut.h"
+#include "interpose/slice/cluster.h"
 
 #include <gtest/gtest.h>
 
@@ -34,6 +34,90 @@ TEST(Pieces, TileEveryGridInOrderWithoutOverlap) {
       ASSERT_EQ(next, total);
     }
   }
+}
+
+// Whole clusters, each once, in the order of their numbers.
+TEST(Pieces, InClustersTileTheGrid) {
+  const uint32_t clusters[][3] = {{1, 1, 1}, {13, 1, 1}, {5, 3, 1}, {3, 4, 2}};
+  const Cluster shapes[] = {{{1, 1, 1}}, {{2, 1, 1}}, {{8, 1, 1}}, {{1, 2, 1}}, {{2, 2, 2}}, {{3, 1, 2}}};
+  for (const auto& n : clusters)
+    for (const Cluster& c : shapes) {
+      const uint32_t grid[3] = {n[0] * c.shape[0], n[1] * c.shape[1], n[2] * c.shape[2]};
+      const uint64_t total = uint64_t(grid[0]) * grid[1] * grid[2];
+      for (const uint64_t budget : {uint64_t(1), uint64_t(5), uint64_t(16), uint64_t(50), total})
+        for (const bool strict : {false, true}) {
+          uint64_t done = 0, next = 0;
+          while (done < total) {
+            const Piece p = next_piece(grid, c, done, {budget, 6 * c.blocks(), strict});
+            if (strict && budget >= c.blocks()) {
+              ASSERT_LE(p.blocks(), budget);
+            }
+            for (int axis = 0; axis < 3; axis++) {
+              ASSERT_EQ(p.origin[axis] % c.shape[axis], 0u);
+              ASSERT_EQ(p.extent[axis] % c.shape[axis], 0u);
+              ASSERT_GT(p.extent[axis], 0u);
+              ASSERT_LE(p.origin[axis] + p.extent[axis], grid[axis]);
+            }
+            for (uint32_t z = p.origin[2]; z < p.origin[2] + p.extent[2]; z += c.shape[2])
+              for (uint32_t y = p.origin[1]; y < p.origin[1] + p.extent[1]; y += c.shape[1])
+                for (uint32_t x = p.origin[0]; x < p.origin[0] + p.extent[0]; x += c.shape[0])
+                  ASSERT_EQ((z / c.shape[2] * n[1] + y / c.shape[1]) * n[0] + x / c.shape[0], next++);
+            done += p.blocks();
+          }
+          ASSERT_EQ(done, total);
+          ASSERT_EQ(next, total / c.blocks());
+        }
+    }
+}
+
+TEST(Clusters, ShapesOfLaunchAndFunction) {
+  gate::KernelRecord kernel;
+  gate::LaunchCall launch{nullptr, {12, 4, 2}, {32, 1, 1}, 0, {}, nullptr, nullptr, nullptr};
+  CUlaunchAttribute attributes[2] = {};
+  CUlaunchConfig config{};
+  config.attrs = attributes;
+  const auto shape = [&](unsigned n_attributes) {
+    config.numAttrs = n_attributes;
+    launch.config = n_attributes ? &config : nullptr;
+    Cluster c;
+    const bool known = cluster_of(launch, kernel, &c);
+    return known ? std::vector<uint32_t>(c.shape, c.shape + 3) : std::vector<uint32_t>{};
+  };
+  const auto function_has = [&](int x, int y, int z, bool must_be_set = false) {
+    const int of_function[3] = {x, y, z};
+    uint64_t packed = 0;
+    const bool possible = pack_cluster(of_function, must_be_set, &packed);
+    kernel.cluster.store(packed);
+    return possible;
+  };
+  using V = std::vector<uint32_t>;
+  EXPECT_EQ(shape(0), (V{1, 1, 1}));
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attributes[1].value.clusterDim = {2, 4, 1};
+  EXPECT_EQ(shape(1), (V{1, 1, 1}));
+  EXPECT_EQ(shape(2), (V{2, 4, 1}));
+  EXPECT_TRUE(function_has(3, 1, 2));
+  EXPECT_EQ(shape(0), (V{3, 1, 2}));
+  EXPECT_EQ(shape(2), V{});
+  attributes[1].value.clusterDim = {3, 1, 2};
+  EXPECT_EQ(shape(2), (V{3, 1, 2}));
+  attributes[1].value.clusterDim = {2, 4, 1};
+  EXPECT_TRUE(function_has(5, 1, 1));  // no divisor of the grid
+  EXPECT_EQ(shape(0), V{});
+  EXPECT_TRUE(function_has(0, 0, 0, true));  // the launch must say it
+  EXPECT_EQ(shape(0), V{});
+  EXPECT_EQ(shape(2), (V{2, 4, 1}));
+  EXPECT_TRUE(function_has(2, 1, 1, true));
+  EXPECT_EQ(shape(0), (V{2, 1, 1}));
+  EXPECT_FALSE(function_has(2, 0, 1));
+  EXPECT_FALSE(function_has(2, -1, 1));
+  EXPECT_FALSE(function_has(70'000, 1, 1));
+  attributes[1].value.clusterDim = {2, 0, 1};
+  EXPECT_EQ(shape(2), V{});
+  attributes[1].value.clusterDim = {2, 4, 1};
+  attributes[0] = attributes[1];  // twice
+  EXPECT_EQ(shape(2), V{});
 }
 
 TEST(Pieces, LessThanAWaveIsSharedEvenly) {

@@ -199,17 +199,99 @@ TEST_F(Cutting, AttributesOfALibraryKernel) {
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
-TEST_F(Cutting, ClusterShapeOfTheFunctionForbidsCutting) {
-  const CUfunction f = function_of(module, "stamp");
-  auto& slots = driver_api::mutable_real_for_tests();
-  static const auto before = slots.cuFuncGetAttribute;
-  slots.cuFuncGetAttribute = [](int* value, CUfunction_attribute attribute, CUfunction of) {
-    if (attribute != CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) return before(value, attribute, of);
-    *value = 2;
-    return CUDA_SUCCESS;
+using Shape = std::array<uint32_t, 3>;
+
+class InClusters : public Cutting {
+ public:
+  // Of `f` on `grid`, whose clusters should be `expected`; asked for at launch if `ask` has a shape. Slices,
+  // or minus the driver's error.
+  int launch(CUfunction f, Shape grid, Shape expected, Shape ask = {}, CUlaunchAttributeID more = {}) {
+    const uint32_t n_blocks = grid[0] * grid[1] * grid[2], threads = 32;
+    CUdeviceptr out = zeros(n_blocks * threads * 4);
+    void* params[] = {&out};
+    CUlaunchAttribute attributes[2] = {};
+    attributes[0].id = more;
+    attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[1].value.clusterDim = {ask[0], ask[1], ask[2]};
+    CUlaunchConfig config{};
+    config.gridDimX = grid[0], config.gridDimY = grid[1], config.gridDimZ = grid[2];
+    config.blockDimX = threads, config.blockDimY = 1, config.blockDimZ = 1;
+    config.attrs = attributes;
+    config.numAttrs = ask[0] ? 2 : 1;
+    CUresult result = CUDA_SUCCESS;
+    const uint64_t n = cut_of([&] { result = hook_cuLaunchKernelEx(&config, f, params, nullptr); });
+    const auto words = read(out, n_blocks * threads * 4);
+    if (result != CUDA_SUCCESS) return -int(result);
+    check(words, grid, expected, threads);
+    return int(n);
+  }
+  static void check(const std::vector<uint32_t>& words, Shape grid, Shape shape, uint32_t threads) {
+    const Shape clusters = {grid[0] / shape[0], grid[1] / shape[1], grid[2] / shape[2]};
+    const uint32_t ranks = shape[0] * shape[1] * shape[2];
+    for (size_t i = 0; i < words.size(); i += 4) {
+      const uint32_t block = uint32_t(i / 4) / threads;
+      const Shape at = {block % grid[0], block / grid[0] % grid[1], block / grid[0] / grid[1]};
+      const Shape c = {at[0] / shape[0], at[1] / shape[1], at[2] / shape[2]};
+      const uint32_t cluster = (c[2] * clusters[1] + c[1]) * clusters[0] + c[0];
+      const uint32_t rank = (at[2] % shape[2] * shape[1] + at[1] % shape[1]) * shape[0] + at[0] % shape[0];
+      const uint32_t next = (rank + 1) % ranks;
+      const Shape peer = {c[0] * shape[0] + next % shape[0], c[1] * shape[1] + next / shape[0] % shape[1],
+                          c[2] * shape[2] + next / shape[0] / shape[1]};
+      const uint32_t peer_block = (peer[2] * grid[1] + peer[1]) * grid[0] + peer[0];
+      ASSERT_EQ(words[i], cluster) << block;
+      ASSERT_EQ(words[i + 1], clusters[0]) << block;
+      ASSERT_EQ(words[i + 2], rank) << block;
+      ASSERT_EQ(words[i + 3], peer_block * 1000 + cluster) << block;
+    }
+  }
+};
+
+TEST_F(InClusters, ShapeOfTheLaunch) {
+  const CUfunction f = function_of(module, "cluster_stamp");
+  EXPECT_GT(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}), 7);
+  EXPECT_GT(launch(f, {12, 6, 4}, {3, 2, 1}, {3, 2, 1}), 4);
+  EXPECT_GT(launch(f, {6, 6, 4}, {1, 1, 4}, {1, 1, 4}), 4);
+  EXPECT_EQ(launch(f, {40, 1, 1}, {8, 1, 1}, {8, 1, 1}), 5);
+  EXPECT_GT(launch(f, {64, 1, 1}, {1, 1, 1}), 7);  // none
+  EXPECT_GT(
+      launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}, CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE),
+      7);
+  // Which clusters get the preferred shape is the driver's choice.
+  EXPECT_LE(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION), 0);
+  EXPECT_GT(gate::find_kernel(f)->cluster_wave.load(), 0u);
+}
+
+TEST_F(InClusters, ShapeOfTheKernel) {
+  const CUfunction f = function_of(module, "cluster_stamp_2x2");
+  EXPECT_GT(launch(f, {16, 8, 1}, {2, 2, 1}), 7);
+  EXPECT_GT(launch(f, {16, 8, 1}, {2, 2, 1}, {2, 2, 1}), 7);
+  EXPECT_LT(launch(f, {16, 8, 1}, {2, 2, 1}, {4, 1, 1}), 0);  // another one: the driver refuses
+  EXPECT_LT(launch(f, {15, 8, 1}, {2, 2, 1}), 0);
+  EXPECT_GT(launch(f, {16, 8, 1}, {2, 2, 1}), 7);
+}
+
+TEST_F(InClusters, ShapeThatTheProgramSets) {
+  const CUfunction f = function_of(module, "cluster_stamp");
+  EXPECT_GT(launch(f, {64, 2, 1}, {1, 1, 1}), 7);
+  const auto set = [&](Shape shape) {
+    for (int axis = 0; axis < 3; axis++)
+      ASSERT_EQ(
+          hook_cuFuncSetAttribute(f, CUfunction_attribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis),
+                                  int(shape[axis])),
+          CUDA_SUCCESS);
   };
-  EXPECT_EQ(stamp(f), 0u);
-  slots.cuFuncGetAttribute = before;
+  set({4, 2, 1});
+  EXPECT_GT(launch(f, {64, 2, 1}, {4, 2, 1}), 7);
+  set({2, 1, 1});
+  EXPECT_GT(launch(f, {64, 2, 1}, {2, 1, 1}), 7);
+  set({0, 0, 0});
+  EXPECT_GT(launch(f, {64, 2, 1}, {1, 1, 1}), 7);
+}
+
+TEST_F(InClusters, LargerThanTheLeaseIsWide) {
+  const CUfunction f = function_of(module, "cluster_stamp");
+  ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), CUDA_SUCCESS);
+  EXPECT_EQ(launch(f, {64, 1, 1}, {16, 1, 1}, {16, 1, 1}), 4);
 }
 
 TEST_F(Cutting, ExtendedLaunchAndPerThreadStream) {

@@ -36,13 +36,18 @@ class Watchdog : public test::Soft {
     unsetenv("TESSERA_SLICE_WATCHDOG_MS");
   }
   // One launch of 32 blocks and, behind it in the same stream, a copy of what it wrote: all there, once.
-  void launch_and_check(CUstream stream, bool extended, driver_api::Flavour flavour) {
+  void launch_and_check(CUstream stream, bool extended, driver_api::Flavour flavour, uint32_t cluster = 0) {
     CUdeviceptr flag = zeros(1), out = zeros(32 * 32), copy = zeros(32 * 32);
     void* params[] = {&flag, &out};
     CUlaunchConfig config{};
     config.gridDimX = 32, config.gridDimY = 1, config.gridDimZ = 1;
     config.blockDimX = 32, config.blockDimY = 1, config.blockDimZ = 1;
     config.hStream = stream;
+    CUlaunchAttribute attribute{};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim = {cluster, 1, 1};
+    config.attrs = &attribute;
+    config.numAttrs = cluster ? 1 : 0;
     if (flavour == driver_api::Flavour::kPerThread) {
       EXPECT_EQ(hook_cuLaunchKernel_ptsz(waiter, 32, 1, 1, 32, 1, 1, 0, stream, params, nullptr),
                 CUDA_SUCCESS);
@@ -88,6 +93,11 @@ TEST_F(Watchdog, InAStreamOfTheProgramsThroughTheExtendedLaunch) {
   launch_and_check(stream, true, driver_api::Flavour::kLegacy);
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
   EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+TEST_F(Watchdog, TheRestInClusters) {
+  launch_and_check(nullptr, true, driver_api::Flavour::kLegacy, 4);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
 }
 
 TEST_F(Watchdog, InThePerThreadStream) {

@@ -206,6 +206,8 @@ constexpr char kRanks[] = R"(.version 8.0
   st.global.u32 [%rd3], %r2;
   ret;
 }
+.visible .entry fixed() .explicitcluster .reqnctapercluster 2, 3 { ret; }
+.visible .entry any() .explicitcluster { ret; }
 )";
 
 TEST_F(Green, ClustersReachTheKernel) {
@@ -229,6 +231,22 @@ TEST_F(Green, ClustersReachTheKernel) {
   EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuLaunchKernelEx(&config, ranks, params, nullptr));
   attribute.value.clusterDim.x = 16, config.gridDimX = 16;  // not portable, must be allowed first
   EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE, cuLaunchKernelEx(&config, ranks, params, nullptr));
+
+  CUfunction fixed, any;
+  ASSERT_CU(cuModuleGetFunction(&fixed, ranks_module, "fixed"));
+  ASSERT_CU(cuModuleGetFunction(&any, ranks_module, "any"));
+  int height = 0, must_be_set = 0;
+  EXPECT_CU(cuFuncGetAttribute(&height, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, fixed));
+  EXPECT_EQ(height, 3);
+  EXPECT_EQ(CUDA_ERROR_NOT_PERMITTED,
+            cuFuncSetAttribute(fixed, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 3));
+  EXPECT_CU(cuFuncGetAttribute(&must_be_set, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, any));
+  EXPECT_EQ(must_be_set, 1);
+  EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+            cuLaunchKernel(any, 4, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+  attribute.value.clusterDim.x = 2;
+  EXPECT_CU(cuLaunchKernelEx(&config, any, nullptr, nullptr));
+  EXPECT_CU(cuLaunchKernel(fixed, 4, 3, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
 }
 
 }  // namespace
