@@ -24,6 +24,9 @@ const char* const kFeatureNames[kFeatureCount] = {
     "cluster_coordinates",
     "cluster_memory",
     "refused_on_purpose",
+    "look_back_x",
+    "look_back_row",
+    "look_back_ticket",
 };
 
 uint64_t Random::next() {
@@ -40,7 +43,7 @@ constexpr uint32_t kState = 5;  // %m0..%m4 hold what the kernel computes; every
 
 class Generator {
  public:
-  explicit Generator(uint64_t seed) : r_{seed * 2654435761u + 1} {}
+  Generator(uint64_t seed, bool look_back) : r_{seed * 2654435761u + 1}, look_back_(look_back) {}
 
   RandomKernel run() {
     sizes();
@@ -71,9 +74,11 @@ class Generator {
 
   void sizes() {
     const uint32_t dimensions = 1 + r_.below(3);
-    k_.grid = {1 + r_.below(dimensions == 1 ? 40 : 7), dimensions > 1 ? 1 + r_.below(5) : 1,
+    k_.grid = {1 + r_.below(dimensions == 1 ? kMostBlocks : 7), dimensions > 1 ? 1 + r_.below(5) : 1,
                dimensions > 2 ? 1 + r_.below(4) : 1};
-    if (r_.chance(25)) {
+    if (look_back_) {
+      k_.grid = {2 + r_.below(kMostBlocks - 1), 1, 1};
+    } else if (r_.chance(25)) {
       clusters();
     }
     constexpr uint32_t kSizes[] = {1, 7, 31, 32, 33, 64};
@@ -149,7 +154,8 @@ class Generator {
   }
 
   static std::string registers() {
-    return ".reg .b32 %m<5>, %t<4>, %i<64>;\n.reg .pred %p<4>;\n.reg .f32 %f<3>;\n.reg .b64 %d<8>;\n";
+    return ".reg .b32 %m<5>, %t<4>, %i<64>, %n<10>;\n.reg .pred %p<4>;\n.reg .f32 %f<3>;\n.reg .b64 %d<8>, "
+           "%e<4>;\n";
   }
 
   void entry() {
@@ -176,8 +182,11 @@ class Generator {
     for (uint32_t n = 0; in_clusters() && n < 2; ++n) {
       coordinate(n ? "%m0" : "%m1", n != 0);
     }
+    if (look_back_) {
+      look_back();
+    }
     statements(0, 4 + r_.below(10));
-    if (r_.chance(12)) {
+    if (!look_back_ && r_.chance(12)) {
       mark(kRefusedOnPurpose);
       emit("and.b32 %%t0, %%m0, 15;\nmul.wide.u32 %%d4, %%t0, 4;\nadd.u64 %%d4, %%d2, %%d4;");
       emit(r_.chance(50) ? "red.global.add.f32 [%%d4+448], 0f3F800000;"
@@ -193,7 +202,54 @@ class Generator {
                     shape_[2]);
     }
     body_ = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 red)\n" + std::string(directive) +
-            "{\n" + registers() + ".shared .align 4 .b8 tile[512];\n" + code_ + "}\n";
+            "{\n" + registers() + ".shared .align 4 .b8 tile[512];\n.shared .align 4 .u32 drawn, found;\n" +
+            code_ + "}\n";
+  }
+
+  // Exclusive sum over the blocks of lower numbers (%n5) by the block's first thread: it publishes what the
+  // block adds (1 << 28), looks back until it meets a sum that is complete (2 << 28), and publishes its own.
+  // Words have the number (%n0) as index. Which block draws which ticket depends on the order: there all
+  // blocks add the same, and what was found goes to the ticket's word.
+  void look_back() {
+    constexpr const char *kStores[] = {"relaxed.gpu", "release.gpu", "volatile"},
+                         *kLoads[] = {"relaxed.gpu", "acquire.gpu", "volatile"};
+    constexpr uint32_t kWords = kReductionWords * 4, kFound = kWords + kMostBlocks * 4,
+                       kTicket = kFound + kMostBlocks * 4;
+    const auto from = static_cast<Feature>(kLookBackX + r_.below(3));
+    const uint32_t style = r_.below(3), added = 1 + r_.below(4000);
+    mark(from);
+    emit("setp.ne.u32 %%p3, %%t2, 0;");
+    switch (from) {
+      case kLookBackX:
+        emit("mov.u32 %%n0, %%ctaid.x;");
+        break;
+      case kLookBackRow:
+        emit("mov.u32 %%n6, %%ctaid.x;\nmov.u32 %%n7, %%nctaid.y;\nmov.u32 %%n8, %%ctaid.y;");
+        emit("mad.lo.s32 %%n0, %%n6, %%n7, %%n8;");
+        break;
+      default:
+        emit("@%%p3 bra DRAWN;\natom.global.add.u32 %%n6, [%%d2+%u], 1;\nst.shared.u32 [drawn], %%n6;",
+             kTicket);
+        emit("DRAWN:\nbar.sync 0;\nld.shared.u32 %%n0, [drawn];");
+    }
+    emit("mad.lo.u32 %%n3, %%n0, %u, %u;", from == kLookBackTicket ? 0 : r_.below(100), added);
+    emit("mul.wide.u32 %%e0, %%n0, 4;\nadd.u64 %%e1, %%d2, %%e0;\n@%%p3 bra KNOWN;");
+    emit("add.u32 %%n4, %%n3, %u;\nst.%s.global.u32 [%%e1+%u], %%n4;", 1u << 28, kStores[style], kWords);
+    emit(
+        "mov.u32 %%n5, 0;\nmov.u32 %%n1, %%n0;\nLOWER:\nadd.s32 %%n9, %%n1, -1;\nsetp.lt.s32 %%p1, %%n9, 0;");
+    emit("@%%p1 bra FOUND;\nmul.wide.s32 %%e2, %%n9, 4;\nadd.u64 %%e3, %%d2, %%e2;");
+    emit("POLL:\nld.%s.global.u32 %%n2, [%%e3+%u];\nsetp.eq.u32 %%p1, %%n2, 0;\n@%%p1 bra POLL;",
+         kLoads[style], kWords);
+    emit("mov.u32 %%n1, %%n9;\nand.b32 %%n4, %%n2, %u;\nadd.u32 %%n5, %%n5, %%n4;", (1u << 28) - 1);
+    emit("setp.lt.u32 %%p1, %%n2, %u;\n@%%p1 bra LOWER;\nFOUND:", 2u << 28);
+    emit("add.u32 %%n4, %%n5, %%n3;\nadd.u32 %%n4, %%n4, %u;\nst.%s.global.u32 [%%e1+%u], %%n4;", 2u << 28,
+         kStores[style], kWords);
+    if (from == kLookBackTicket) {
+      emit("st.global.u32 [%%e1+%u], %%n5;\nKNOWN:", kFound);
+      return;
+    }
+    emit("st.shared.u32 [found], %%n5;\nKNOWN:\nbar.sync 0;\nld.shared.u32 %%n5, [found];");
+    emit("mad.lo.u32 %%m0, %%m0, 31, %%n5;");
   }
 
   void statements(uint32_t depth, uint32_t n) {
@@ -374,12 +430,13 @@ class Generator {
   std::array<uint32_t, 3> shape_{};  // of clusters; zeros: none
   uint32_t labels_ = 0, n_callees_ = 0;
   bool returned_ = false, full_warps_ = false;
+  const bool look_back_;
 };
 
 }  // namespace
 
-RandomKernel random_kernel(uint64_t seed) {
-  return Generator(seed).run();
+RandomKernel random_kernel(uint64_t seed, bool look_back) {
+  return Generator(seed, look_back).run();
 }
 
 }  // namespace tessera::golden

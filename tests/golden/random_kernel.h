@@ -1,7 +1,8 @@
 // Random kernels whose result does not depend on the order of blocks, for the differential test of the
 // slicing rewrite: arithmetic, divergent branches and loops, early returns, shared memory with barriers, warp
 // shuffles, integer reductions, module variables, device functions that read block coordinates, clusters that
-// read each other's shared memory, 1-3 dimensional grids. Deterministic by seed. Used by slice_diff.cc only.
+// read each other's shared memory, 1-3 dimensional grids. On request with a look-back in front: each block
+// waits for lower ones, in grids of one row. Deterministic by seed. Used by slice_diff.cc only.
 #pragma once
 
 #include <array>
@@ -37,6 +38,9 @@ enum Feature : uint32_t {  // what a kernel holds; printed as counts
   kClusterCoordinates,
   kClusterMemory,
   kRefusedOnPurpose,
+  kLookBackX,       // by where a block has its number from: %ctaid.x,
+  kLookBackRow,     // where y is fastest,
+  kLookBackTicket,  // drawn
   kFeatureCount,
 };
 extern const char* const kFeatureNames[kFeatureCount];
@@ -44,6 +48,8 @@ extern const char* const kFeatureNames[kFeatureCount];
 // Buffers that the kernel expects, in elements of 4 bytes: input (read only), output (one per thread),
 // reductions.
 inline constexpr uint32_t kInputWords = 256, kReductionWords = 128;
+// Behind the reductions, zero at first: the words of a look-back, what it found by ticket, the next ticket.
+inline constexpr uint32_t kMostBlocks = 40, kLookBackWords = 2 * kMostBlocks + 1;
 
 struct RandomKernel {
   std::string text;  // module with the entry `k(.param .u64 in, out, red)`
@@ -53,6 +59,6 @@ struct RandomKernel {
   uint32_t n_threads() const { return grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2]; }
 };
 
-RandomKernel random_kernel(uint64_t seed);
+RandomKernel random_kernel(uint64_t seed, bool look_back = false);
 
 }  // namespace tessera::golden

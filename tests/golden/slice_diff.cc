@@ -6,8 +6,9 @@
 //   slice_diff --sibling ...                                 the variant in a module of its own, with the
 //   variables
 //                                                            of the original's passed by address
-//   slice_diff --kernels FILE.ptx --expect N                 kernels with known names (kNamed), N of them
-//   slice_diff --self-test                                   named miscompilations, each must be caught
+//   slice_diff --look-back ...                               blocks wait for lower ones; order dependence
+//   allowed slice_diff --kernels FILE.ptx --expect N                 kernels with known names (kNamed), N of
+//   them slice_diff --self-test                                   named miscompilations, each must be caught
 // Exit 0 only if all is equal (and the accepted share and each feature class are reached).
 #include <signal.h>
 #include <sys/time.h>
@@ -71,7 +72,10 @@ using Image = std::vector<std::vector<uint32_t>>;
 std::atomic<bool> g_cancel{false};
 constexpr itimerval kPatience = {{0, 0}, {0, 300'000}}, kNoTimer = {};
 
-bool g_sibling = false;  // --sibling
+constexpr itimerval kHangs = {{0, 0}, {5, 0}};  // a look-back that does not end
+
+bool g_sibling = false;    // --sibling
+bool g_look_back = false;  // --look-back
 
 struct Case {
   std::string kernel;
@@ -91,6 +95,7 @@ struct Sabotage {
   unsigned origin_shift = 0;     // bytes
   bool splits_clusters = false;  // planned as if there were none
   bool loses_cluster = false;    // slices are launched without the program's shape
+  bool look_back = false;        // wrong for kernels with a look-back only
 };
 
 Image snapshot(const Case& c, const Program& program) {
@@ -259,6 +264,10 @@ struct Result {
   golden::RandomKernel kernel;
 };
 
+bool look_back(const golden::RandomKernel& k) {
+  return k.features >> golden::kLookBackX;
+}
+
 // Why cutting `k` is wrong; "" if it is not, or if it may not be cut (`accepted` says which).
 std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& sabotage, bool* accepted) {
   *accepted = false;
@@ -267,7 +276,7 @@ std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& 
   const slice::PassedGlobals globals = slice::passed_globals(*original, "k");
   std::vector<slice::KernelReport> reports;
   if (!g_sibling)
-    reports = slice::add_variants(*sliced, {.verify_each_pass = true});
+    reports = slice::add_variants(*sliced, {.allow_order_dependent = look_back(k), .verify_each_pass = true});
   else if (!globals.possible())
     return std::string("no sibling: ") + slice::obstacle_name(globals.obstacle) + " " + globals.detail;
   else
@@ -279,12 +288,15 @@ std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& 
     return meant ? "" : "refused: " + reports[0].verdict.detail;
   }
   *accepted = true;
+  if (look_back(k) == reports[0].look_back.empty()) return "look-back: " + reports[0].look_back;
   if (sabotage.module) sabotage.module(*sliced);
   AllocationMap memory;
   std::vector<std::unique_ptr<Buffer>> buffers;
   buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kInputWords, 1)));
   buffers.push_back(std::make_unique<Buffer>(memory, std::vector<uint32_t>(k.n_threads(), 0xdeadbeef)));
-  buffers.push_back(std::make_unique<Buffer>(memory, pattern(golden::kReductionWords, 2)));
+  std::vector<uint32_t> reductions = pattern(golden::kReductionWords, 2);
+  reductions.resize(golden::kReductionWords + golden::kLookBackWords, 0);
+  buffers.push_back(std::make_unique<Buffer>(memory, std::move(reductions)));
   Case c{"k", k.grid, k.block, 0, k.cluster, std::vector<uint8_t>(24), &buffers};
   for (size_t n = 0; n < 3; ++n) {
     uint64_t address = buffers[n]->address();
@@ -296,8 +308,11 @@ std::string wrong(const golden::RandomKernel& k, uint64_t seed, const Sabotage& 
 
 Result run_random(uint64_t seed, const Sabotage& sabotage) {
   Result result;
-  result.kernel = golden::random_kernel(seed);
+  result.kernel = golden::random_kernel(seed, g_look_back || sabotage.look_back);
+  if (look_back(result.kernel)) setitimer(ITIMER_REAL, sabotage.look_back ? &kPatience : &kHangs, nullptr);
   result.problem = wrong(result.kernel, seed, sabotage, &result.accepted);
+  setitimer(ITIMER_REAL, &kNoTimer, nullptr);
+  if (g_cancel.exchange(false)) result.problem = "does not end: " + result.problem;
   return result;
 }
 
@@ -316,7 +331,6 @@ std::vector<std::string> lines_of(const std::string& text) {
 golden::RandomKernel minimise(golden::RandomKernel k, uint64_t seed, const Sabotage& sabotage,
                               const std::string& problem) {
   const std::string kind = problem.substr(0, 8);
-  signal(SIGALRM, [](int) { g_cancel = true; });
   const auto still_wrong = [&](const golden::RandomKernel& smaller) {
     bool accepted = false;
     for (int again = 0; again < 2; ++again) {  // what depends on chance is no smaller case of this
@@ -378,7 +392,11 @@ int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
               100.0 * static_cast<double>(accepted) / static_cast<double>(n),
               static_cast<unsigned long>(meant));
   bool good = accepted * 100 >= n * min_accepted_percent;
-  for (uint32_t f = 0; f < golden::kRefusedOnPurpose; ++f) {
+  for (uint32_t f = 0; f < golden::kFeatureCount; ++f) {
+    const bool only_without =
+        f >= golden::kMultiDimensional && f <= golden::kClusterMemory && f != golden::kEdgeSize;
+    if (g_look_back ? only_without || f == golden::kRefusedOnPurpose : f >= golden::kRefusedOnPurpose)
+      continue;
     std::printf("  %-18s %lu\n", golden::kFeatureNames[f], static_cast<unsigned long>(by_feature[f]));
     good &= by_feature[f] > 0;
   }
@@ -616,6 +634,8 @@ constexpr Sabotage kSabotages[] = {
     {"box_nclusterid", [](ptx::Module& m) { launched_clusters(m, "%nclusterid"); }},
     {"split_clusters", nullptr, nullptr, nullptr, 0, true},
     {"lost_cluster_shape", nullptr, nullptr, nullptr, 0, false, true},
+    {"descending_slices", nullptr, nullptr,
+     [](std::vector<slice::Box>& p) { std::reverse(p.begin(), p.end()); }, 0, false, false, true},
 };
 
 int self_test(uint64_t n, uint64_t seed) {
@@ -654,6 +674,7 @@ int self_test(uint64_t n, uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  signal(SIGALRM, [](int) { g_cancel = true; });
   uint64_t cases = 500, seed = 1, min_accepted = 60, wanted = 0;
   bool self = false;
   const char* kernels = nullptr;
@@ -663,6 +684,8 @@ int main(int argc, char** argv) {
       self = true;
     } else if (a == "--sibling") {
       g_sibling = true;
+    } else if (a == "--look-back") {
+      g_look_back = true;
     } else if (a == "--kernels" && i + 1 < argc) {
       kernels = argv[++i];
     } else if (a == "--expect" && i + 1 < argc) {
@@ -674,10 +697,11 @@ int main(int argc, char** argv) {
     } else if (a == "--min-accepted" && i + 1 < argc) {
       min_accepted = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr,
-                   "usage: slice_diff [--sibling] [--cases N] [--seed S] [--min-accepted PERCENT] | "
-                   "--kernels FILE --expect N | "
-                   "--self-test\n");
+      std::fprintf(
+          stderr,
+          "usage: slice_diff [--sibling | --look-back] [--cases N] [--seed S] [--min-accepted PERCENT] | "
+          "--kernels FILE --expect N | "
+          "--self-test\n");
       return 2;
     }
   }
