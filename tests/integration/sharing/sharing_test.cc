@@ -101,6 +101,28 @@ TEST_F(Sharing, SlicesInAModuleOfTheirOwnUseTheProgramsVariables) {
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("globals.err"));
 }
 
+// Kernels whose blocks read each other's shared memory, in clusters of the kernel's and of the launch's
+// shape: slices are whole clusters. The programs check each step.
+TEST_F(Sharing, KernelsInClustersAreCut) {
+  start_daemon();
+  auto service = start_service("service", 100'000);
+  const std::vector<std::string> names = {"kernel", "launch"};
+  std::vector<Process> programs;
+  for (const std::string& name : names)
+    programs.push_back(
+        run(name, "best-effort", {}, {TESSERA_SHARING_CLUSTERS, name, path(name + ".steps")}, {}));
+  for (const std::string& name : names) {
+    EXPECT_TRUE(eventually([&] { return client(name).value("slices", 0) > 20; })) << clients().dump();
+    EXPECT_EQ(client(name).value("refused_kernels", -1), 0) << clients().dump();
+    const size_t before = SharingFixture::steps(name);
+    EXPECT_TRUE(eventually([&] { return SharingFixture::steps(name) > before + 2; }));
+  }
+  for (size_t i = 0; i < names.size(); i++) {
+    auto status = programs[i].stop(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0) << read_file(path(names[i] + ".err"));
+  }
+}
+
 TEST_F(Sharing, DaemonKilledWhileClientsRunAndAnotherTakesOver) {
   start_daemon();
   auto trainer = start_trainer("trainer", {"--seconds", "600"});
