@@ -157,6 +157,7 @@ json as_json(const InspectedEntry& e) {
                 {"param_bytes", k.report.param_bytes},
                 {"registers", nullptr},  // known after compilation only
                 {"order_dependent", k.report.order_dependent},
+                {"clusters", k.report.clusters},
                 {"bit_stable_when_recompiled", k.stability.stable()},
                 {"uses_module_state", !k.globals.possible() || !k.globals.passed.empty()}};
     for (const slice::PassedVariable& v : k.globals.passed) row["passed_by_address"].push_back(v.name);
@@ -235,7 +236,8 @@ void print(const InspectedEntry& e) {
   if (!e.problem.empty()) printf("  cannot be looked into: %s\n", e.problem.c_str());
   for (const InspectedKernel& k : e.kernels) {
     const slice::Verdict& v = k.report.verdict;
-    printf("  %s: %s\n", k.report.kernel.c_str(), v.may_cut() ? "can be cut" : "cannot be cut");
+    const char* how = k.report.clusters ? "can be cut in whole clusters" : "can be cut";
+    printf("  %s: %s\n", k.report.kernel.c_str(), v.may_cut() ? how : "cannot be cut");
     if (!v.may_cut()) {
       printf("    %s: %s\n", slice::refusal_name(v.refusal), slice::refusal_text(v.refusal));
       printf("    %s%s%s\n", v.detail.c_str(), k.source.empty() ? "" : "  at ", k.source.c_str());

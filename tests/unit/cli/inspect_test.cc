@@ -121,6 +121,18 @@ TEST(Inspect, WhatCannotBeReadIsSaid) {
                    .ok());
 }
 
+TEST(Inspect, KernelsOfClustersAreSaid) {
+  int status = 0;
+  const std::string said = output(GOLDEN "/s8_cluster.ptx", &status);
+  EXPECT_NE(said.find("accepted_rank: can be cut in whole clusters\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("accepted_bulk_copy: can be cut\n"), std::string::npos) << said;
+  const auto json =
+      nlohmann::json::parse(output(GOLDEN "/s8_cluster_launch.ptx --json", &status), nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  for (const auto& kernel : json["entries"][0]["kernels"]) EXPECT_EQ(kernel["clusters"], true) << kernel;
+  EXPECT_EQ(json["entries"][0]["kernels"][0]["refusal"], "cluster");
+}
+
 // Entries of one container are looked at one by one: progress at each, and a damaged one hides no other.
 TEST(Inspect, OneContainerEntryByEntry) {
   std::vector<image::LoadedEntry> made(4);
