@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cub/device/device_histogram.cuh>
+#include <cub/device/device_partition.cuh>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_reduce.cuh>
 #include <cub/device/device_run_length_encode.cuh>
@@ -93,6 +94,20 @@ void select() {
   expect_equal(got, want, "selected");
 }
 
+// Selected ones first, the others behind them in reverse order.
+void partition() {
+  const std::vector<unsigned> in = numbers(30013, 0);
+  Device<unsigned> d(in), out(in.size());
+  Device<int> count(1);
+  twice([&](void* w, size_t& bytes) {
+    return cub::DevicePartition::If(w, bytes, d.data(), out.data(), count.data(), int(in.size()), IsOdd{});
+  });
+  std::vector<unsigned> want, others;
+  for (unsigned x : in) (x & 1 ? want : others).push_back(x);
+  want.insert(want.end(), others.rbegin(), others.rend());
+  expect_equal(out.get(), want, "partitioned");
+}
+
 void run_length() {
   std::vector<unsigned> in = numbers(30011, 3);
   Device<unsigned> d(in), unique(in.size());
@@ -129,7 +144,7 @@ void thrust_scan() {
 }  // namespace
 
 std::vector<Algorithm> library_algorithms() {
-  return {{"reduce", reduce},          {"scan", scan},     {"radix_sort", radix_sort},
-          {"histogram", histogram},    {"select", select}, {"run_length", run_length},
-          {"thrust_scan", thrust_scan}};
+  return {
+      {"reduce", reduce}, {"scan", scan},           {"radix_sort", radix_sort}, {"histogram", histogram},
+      {"select", select}, {"partition", partition}, {"run_length", run_length}, {"thrust_scan", thrust_scan}};
 }
