@@ -14,16 +14,14 @@ constexpr unsigned kMaxCallDepth = 200;  // a chain of hostile length must not e
 
 constexpr Name kRuntime[] = {"vprintf", "malloc", "free", "__assertfail"};
 
-bool any_special(const Operand& o, auto&& test) {
-  if (o.kind == Operand::Kind::kSpecial && test(o)) {
-    return true;
+// Calls f with each special register among the operands.
+void each_special(const auto& operands, auto&& f) {
+  for (const Operand& o : operands) {
+    if (o.kind == Operand::Kind::kSpecial) {
+      f(o);
+    }
+    each_special(o.children, f);
   }
-  return std::any_of(o.children.begin(), o.children.end(),
-                     [&](const Operand& c) { return any_special(c, test); });
-}
-bool any_special(const Instruction& i, auto&& test) {
-  return std::any_of(i.operands.begin(), i.operands.end(),
-                     [&](const Operand& o) { return any_special(o, test); });
 }
 
 // S2: the only form that the rewrite understands, `mov.u32 %r, %ctaid.x`.
@@ -42,10 +40,7 @@ bool is_plain_coordinate_read(const Instruction& i) {
 // also in kernels without clusters.
 bool is_cluster_form(const Instruction& i, OpClass op_class) {
   if (op_class == OpClass::kCluster || i.has("multicast::cluster") ||
-      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2") ||
-      any_special(i, [](const Operand& o) {
-        return o.name.starts_with("%cluster") || o.name == "%nclusterid" || o.name == "%is_explicit_cluster";
-      })) {
+      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2")) {
     return true;
   }
   return i.has("shared::cluster") && op_class != OpClass::kAsyncCopy;
@@ -125,18 +120,17 @@ class Scan {
   }
 
   void specials(const Instruction& i) {
-    if (any_special(i, [](const Operand& o) { return o.name.starts_with("%envreg"); })) {
-      found(Refusal::kGridSync, at(i));
-    }
-    if (any_special(i, [](const Operand& o) { return o.name == "%gridid"; })) {
-      found(Refusal::kCoordinateForm, at(i));
-    }
-    if (any_special(i, is_coordinate)) {
-      facts_.own_reads_coordinates = true;
-      if (!is_plain_coordinate_read(i)) {
+    each_special(i.operands, [&](const Operand& o) {
+      facts_.clusters |=
+          o.name.starts_with("%cluster") || o.name == "%nclusterid" || o.name == "%is_explicit_cluster";
+      facts_.own_reads_coordinates |= is_coordinate(o);
+      if (o.name.starts_with("%envreg")) {
+        found(Refusal::kGridSync, at(i));
+      }
+      if (o.name == "%gridid" || (is_coordinate(o) && !is_plain_coordinate_read(i))) {
         found(Refusal::kCoordinateForm, at(i));
       }
-    }
+    });
   }
 
   void call(const Instruction& i) {

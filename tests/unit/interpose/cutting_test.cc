@@ -288,6 +288,23 @@ TEST_F(InClusters, ShapeThatTheProgramSets) {
   EXPECT_GT(launch(f, {64, 2, 1}, {1, 1, 1}), 7);
 }
 
+TEST_F(InClusters, ShapeOfALibraryKernel) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(
+      hook_cuLibraryLoadData(&library, bytes_of("cut.ptx").data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "cluster_stamp"), CUDA_SUCCESS);
+  const auto f = reinterpret_cast<CUfunction>(kernel);
+  EXPECT_GT(launch(f, {64, 2, 1}, {1, 1, 1}), 7);
+  for (const CUfunction_attribute axis :
+       {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT})
+    ASSERT_EQ(hook_cuKernelSetAttribute(axis, 2, kernel, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 1, kernel, 0), CUDA_SUCCESS);
+  EXPECT_GT(launch(f, {64, 2, 1}, {2, 2, 1}), 7);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
 TEST_F(InClusters, LargerThanTheLeaseIsWide) {
   const CUfunction f = function_of(module, "cluster_stamp");
   ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), CUDA_SUCCESS);
