@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How many of the kernels that do not wait for other blocks may be cut: the samples, and algorithms of CUB, Thrust and
-# cooperative groups as the toolkit's nvcc compiles them. Prints counts and refusals; exit 1 below 94 %.
+# cooperative groups as the toolkit's nvcc compiles them, those in clusters for sm_90a. Prints counts and refusals; exit 1 below 94 %.
 # Builds what it runs, in $TESSERA_BUILD or build/release.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -11,11 +11,16 @@ nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
 cmake --build "$build" --target kernels_tool >&2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for source in kernels/samples/{latency_service,batch_trainer} tests/unit/softgpu_algorithms/{groups,own,library}; do
-  name=$(basename "$source")
-  "$nvcc" -std=c++17 -O2 -ptx -arch=compute_80 -I"$root" "$root/$source.cu" -o "$work/$name.ptx"
+verdicts() {  # SOURCE ARCHITECTURE
+  local name
+  name=$(basename "$1")
+  "$nvcc" -std=c++17 -O2 -ptx -arch="compute_$2" -I"$root" "$root/$1.cu" -o "$work/$name.ptx"
   "$build/bin/kernels_tool" verdicts "$work/$name.ptx" >"$work/$name.verdicts"
+}
+for source in kernels/samples/{latency_service,batch_trainer} tests/unit/softgpu_algorithms/{groups,own,library}; do
+  verdicts "$source" 80
 done
+for source in tests/integration/sharing/clusters tests/unit/softgpu_driver/hopper; do verdicts "$source" 90a; done
 # What waits is said here by the algorithm, not by our verdict: a wrong finding must count as a refusal.
 awk '
   /DeviceScanKernel|DeviceReduceByKeyKernel|DeviceSelectSweepKernel|DeviceRadixSortOnesweepKernel|grid_steps/ {
