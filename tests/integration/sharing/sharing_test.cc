@@ -123,6 +123,32 @@ TEST_F(Sharing, KernelsInClustersAreCut) {
   }
 }
 
+// CUB's scan and select, whose blocks wait for lower ones: cut where the user allows that order matters,
+// whole elsewhere. The program checks each round. What they launch besides is too small to be cut.
+TEST_F(Sharing, LookBacksAreCutWhereTheUserAllowsIt) {
+  start_daemon();
+  auto service = start_service("service", 100'000);
+  const auto scans = [&](const std::string& name, const std::vector<std::string>& options) {
+    return run(name, "best-effort", options,
+               {TESSERA_SHARING_ALGORITHMS, "--again", path(name + ".steps"), "scan", "select"}, {});
+  };
+  auto cut = scans("cut", {"--allow-order-dependent"});
+  auto whole = scans("whole", {});
+  EXPECT_TRUE(eventually([&] { return client("cut").value("slices", 0) > 20; })) << clients().dump();
+  for (const std::string name : {"cut", "whole"}) {
+    const size_t before = SharingFixture::steps(name);
+    EXPECT_TRUE(eventually([&] { return SharingFixture::steps(name) > before + 1; })) << clients().dump();
+  }
+  EXPECT_EQ(client("cut").value("refused_waiting", -1), 0) << clients().dump();
+  EXPECT_EQ(client("cut").value("watchdog_releases", -1), 0) << clients().dump();
+  EXPECT_GT(client("whole").value("refused_waiting", -1), 0) << clients().dump();
+  EXPECT_EQ(client("whole").value("slices", -1), 0) << clients().dump();
+  for (auto* program : {&cut, &whole}) {
+    auto status = program->stop(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("cut.err")) << read_file(path("whole.err"));
+  }
+}
+
 TEST_F(Sharing, DaemonKilledWhileClientsRunAndAnotherTakesOver) {
   start_daemon();
   auto trainer = start_trainer("trainer", {"--seconds", "600"});

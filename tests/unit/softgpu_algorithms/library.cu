@@ -28,7 +28,7 @@ void twice(F f) {
 }
 
 std::vector<unsigned> numbers(size_t n, unsigned limit) {
-  std::vector<unsigned> v(n);
+  std::vector<unsigned> v(n * g_times);
   unsigned x = 12345;
   for (unsigned& y : v) y = (x = x * 1664525 + 1013904223) >> 8, y = limit ? y % limit : y;
   return v;
