@@ -415,7 +415,7 @@ struct Named {
   uint32_t dynamic_shared_bytes;
 };
 // Those of kernels.cu whose blocks do not race with each other on these shapes, and those of
-// golden/ptx/tally.ptx.
+// golden/ptx/tally.ptx and s8_cluster.ptx.
 constexpr Named kNamed[] = {
     {"accepted_add", {37, 1, 1}, {64, 1, 1}, 0},
     {"accepted_block_sum", {5, 4, 1}, {256, 1, 1}, 16},
@@ -431,6 +431,8 @@ constexpr Named kNamed[] = {
     {"accepted_tally_named_barriers", {61, 1, 1}, {64, 1, 1}, 0},
     {"accepted_tally_leading_tabs", {61, 1, 1}, {64, 1, 1}, 0},
     {"accepted_tally_cluster", {62, 1, 1}, {64, 1, 1}, 0},
+    {"accepted_async_exchange", {10, 6, 1}, {32, 1, 1}, 0},
+    {"accepted_multicast_exchange", {26, 1, 1}, {32, 1, 1}, 0},
 };
 
 // `wanted`: how many of kNamed the file holds.
