@@ -60,7 +60,7 @@ void ask_for_early_scheduling() {
   (void)::syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-// Four descriptors per client: the usual soft limit of 1024 would be the first bound that is hit.
+// Up to five descriptors per client: the usual soft limit of 1024 would be the first bound that is hit.
 void raise_descriptor_limit() {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;

@@ -20,6 +20,7 @@ constexpr int64_t kNearNs = 100'000, kOverdueNs = 150'000;
 constexpr uint64_t kWindowSpinNs = 20'000, kWindowSleepNs = 50'000;
 constexpr uint64_t kHoldSleepNs = 1'000'000;  // upper bound: pulses wake nobody
 constexpr uint64_t kDrainSleepNs = 100'000;
+constexpr uint64_t kTellAfterNs = 2'000'000;  // a pulse in the way for so long may be of a client that dies
 constexpr uint64_t kDefaultHoldNs = 200'000'000;
 constexpr uint64_t kQueryEveryNs = 200'000;
 constexpr uint64_t kCreditShare = 32;  // of the window, per thread
@@ -204,7 +205,8 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
   lane_mark(lane_of(stream), stream);  // what is not covered yet could otherwise never be seen to end
   const bool asks =
       why == Obstacle::kLease ||
-      (why == Obstacle::kPulse && (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseTellBusy) != 0);
+      (why == Obstacle::kPulse && (call.held_ns >= kTellAfterNs ||
+                                   (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseTellBusy) != 0));
   if (asks && (!call.notified || call.notified_word != word)) {
     call.notified = true;
     call.notified_word = word;

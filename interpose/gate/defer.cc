@@ -12,6 +12,7 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kSpinNs = 20'000, kMinSleepNs = 50'000, kMaxSleepNs = 500'000;
 constexpr uint64_t kDefaultHoldNs = 200'000'000, kMostHoldMs = 10'000;
+constexpr uint64_t kTellAfterNs = 2'000'000;  // who goes first for so long may be dying: the daemon looks
 
 // A page is untrusted: what it says moves our start by the bound of the wait at most.
 bool goes_first(const Watch& watch, uint32_t own_priority, uint64_t own_slo_ns, uint64_t arrived_ns,
@@ -63,8 +64,10 @@ void defer(const Link* link) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
   abi::UsageLine& usage = *link->usage;
   std::atomic_ref(usage.holds).fetch_add(1, kRelaxed);
+  std::atomic_ref(usage.waiting).fetch_add(1, kRelaxed);
   const uint64_t limit = longest_wait(link);
   uint64_t now = arrived, sleep_ns = kMinSleepNs;
+  bool told = false;
   while (now - arrived < limit && may_wait(link) && anyone_first(link, arrived, now)) {
     if (now - arrived < kSpinNs) {
       for (int i = 0; i < 16; i++) base::cpu_relax();
@@ -75,9 +78,14 @@ void defer(const Link* link) {
       if (sleep_ns < kMaxSleepNs) sleep_ns += sleep_ns / 4;
     }
     now = clock_ns();
+    if (!told && now - arrived >= kTellAfterNs) {
+      told = true;
+      g_slow.notify_daemon();
+    }
   }
   if (now - arrived >= limit) std::atomic_ref(usage.hold_expired).fetch_add(1, kRelaxed);
   std::atomic_ref(usage.held_ns).fetch_add(now - arrived, kRelaxed);
+  std::atomic_ref(usage.waiting).fetch_sub(1, kRelaxed);
   pthread_setcancelstate(cancel_state, nullptr);
 }
 

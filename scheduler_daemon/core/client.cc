@@ -95,7 +95,8 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.weight = weight;
   r.gpu = has_gpu ? uuid_text(uuid) : "";
   static constexpr const char* kLeaseNames[] = {"held", "granted", "free"};
-  r.state = packed()         ? "packed"
+  r.state = dying            ? "dying"
+            : packed()       ? "packed"
             : is_protected() ? (busy(now_ns) ? "busy" : "idle")
                              : kLeaseNames[terms.state % 3];
   r.mps = mps;

@@ -32,6 +32,7 @@ struct Client {
   bool passthrough = false;
   bool cutting_off = false;  // as it said last
   uint64_t attached_ns = 0;  // CLOCK_MONOTONIC
+  bool dying = false;        // off its GPU; the end of its process will end the connection
 
   ipc::ClientMemory memory;
   ipc::RingReader ring;

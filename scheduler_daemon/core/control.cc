@@ -11,7 +11,7 @@ using base::Code;
 std::vector<uint32_t> Core::find_clients(pid_t pid, const std::string& name) const {
   std::vector<uint32_t> ids;
   for (const auto& [connection, client] : clients_)
-    if ((pid == 0 || client->identity.pid == pid) && (name.empty() || client->name == name))
+    if (!client->dying && (pid == 0 || client->identity.pid == pid) && (name.empty() || client->name == name))
       ids.push_back(client->id);
   return ids;
 }
@@ -19,7 +19,7 @@ std::vector<uint32_t> Core::find_clients(pid_t pid, const std::string& name) con
 base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   auto found = std::find_if(clients_.begin(), clients_.end(),
                             [&](const auto& row) { return row.second->id == client_id; });
-  if (found == clients_.end())
+  if (found == clients_.end() || found->second->dying)
     return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
   Client& client = *found->second;
   if (change.weight && (*change.weight < 1 || *change.weight > kMaxWeight))

@@ -20,7 +20,15 @@ constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says 
 constexpr size_t kMaxFresh =
     64;  // not greeted yet; apart from max_clients, so that `ps` works on a full daemon
 constexpr uint64_t kSettleLook_ns = base::us(500);
-constexpr int kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
+constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
+
+// Times at which something is due, 0 = never.
+bool is_due(uint64_t at_ns, uint64_t now_ns) {
+  return at_ns != 0 && now_ns >= at_ns;
+}
+uint64_t earlier(uint64_t a_ns, uint64_t b_ns) {
+  return a_ns == 0 || b_ns == 0 ? a_ns | b_ns : std::min(a_ns, b_ns);
+}
 
 // A client's name in a log line: no control characters, no terminal sequences.
 std::string printable(const std::string& text_untrusted) {
@@ -282,19 +290,24 @@ void Core::forget(Connection connection) {
   if (it == clients_.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
-  learn_rest(*client);
+  // What it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
+  consume_records(*client, ipc::kRingSlots, 0);
   ++counters_.detached;
   peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + printable(client->name) +
                                   ", pid " + std::to_string(client->identity.pid));
-  Gpu* gpu = gpu_of(*client);
+  leave_gpu(*client);
+}
+
+void Core::leave_gpu(Client& client) {
+  Gpu* gpu = gpu_of(client);
   if (gpu == nullptr) return;
-  std::erase(gpu->clients, client.get());
+  std::erase(gpu->clients, &client);
   if (gpu->clients.empty()) {
     gpus_.erase(gpu->uuid);
     return;
   }
   gpu->dirty = true;
-  stop_watching(*gpu, *client);
+  stop_watching(*gpu, client);
 }
 
 void Core::drop_unreachable() {
@@ -366,7 +379,7 @@ void Core::stop_watching(Gpu& gpu, Client& owner) {
 }
 
 Core::Gpu* Core::gpu_of(const Client& client) {
-  if (!client.has_gpu) return nullptr;
+  if (!client.has_gpu || client.dying) return nullptr;
   Uuid uuid;
   std::memcpy(uuid.data(), client.uuid, uuid.size());
   return &gpus_[uuid];
@@ -376,20 +389,22 @@ Core::Gpu* Core::gpu_of(const Client& client) {
 
 uint64_t Core::run(uint64_t now_ns) {
   std::vector<Connection> bad_rings;
-  for (auto& [connection, client] : clients_) {
-    uint64_t bad = counters_.bad_rings;
-    consume_records(*client, now_ns);
-    if (counters_.bad_rings != bad) bad_rings.push_back(connection);
+  for (auto& [connection, client] : clients_)
+    if (!consume_records(*client, kMaxRecordsPerWake, now_ns)) bad_rings.push_back(connection);
+  for (Connection connection : bad_rings) {
+    ++counters_.bad_rings;
+    peers_.log(Severity::kWarning, "closing " + who(connection) + ": impossible ring head");
+    drop(connection);
   }
-  for (Connection connection : bad_rings) drop(connection);
+  take_off_dying(now_ns);
 
   uint64_t next_ns = close_silent(now_ns);
   for (auto& [uuid, gpu] : gpus_) {
-    if (gpu.dirty || (gpu.next_look_ns != 0 && now_ns >= gpu.next_look_ns)) {
-      // Twice at most: a revocation that had drained already, then the grant that it makes possible.
-      if (decide(gpu, now_ns)) decide(gpu, now_ns);
-    }
-    if (gpu.next_look_ns != 0 && (next_ns == 0 || gpu.next_look_ns < next_ns)) next_ns = gpu.next_look_ns;
+    const bool decides = gpu.dirty || is_due(gpu.next_look_ns, now_ns);
+    // Twice at most: a revocation that had drained already, then the grant that it makes possible.
+    if (decides && decide(gpu, now_ns)) decide(gpu, now_ns);
+    plan_death_look(gpu, now_ns);
+    next_ns = earlier(next_ns, earlier(gpu.next_look_ns, gpu.death_look_ns));
   }
   return next_ns;
 }
@@ -401,8 +416,8 @@ uint64_t Core::close_silent(uint64_t now_ns) {
     uint64_t until_ns = fresh.connected_ns + kGreetWithin_ns;
     if (now_ns >= until_ns)
       silent.push_back(connection);
-    else if (next_ns == 0 || until_ns < next_ns)
-      next_ns = until_ns;
+    else
+      next_ns = earlier(next_ns, until_ns);
   }
   for (Connection connection : silent) {
     ++counters_.silent_peers;
@@ -555,16 +570,14 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
   client.bursts.add(burst);
 }
 
-void Core::consume_records(Client& client, uint64_t now_ns) {
+bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
   abi::Record record;
-  for (int i = 0; i < kMaxRecordsPerWake; ++i) {
+  for (uint32_t i = 0; i < most; ++i) {
     switch (client.ring.read(&record)) {
       case ipc::RingRead::kEmpty:
-        return;
+        return true;
       case ipc::RingRead::kBadHead:
-        ++counters_.bad_rings;
-        peers_.log(Severity::kWarning, "closing " + who(client.connection) + ": impossible ring head");
-        return;
+        return false;
       case ipc::RingRead::kBadRecord:
         ++counters_.bad_records;
         break;
@@ -577,6 +590,7 @@ void Core::consume_records(Client& client, uint64_t now_ns) {
         break;
     }
   }
+  return true;
 }
 
 void Core::release_all() {

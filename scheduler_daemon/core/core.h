@@ -38,6 +38,9 @@ class Peers {
   // Calls Core::notified when this eventfd is written. The core owns the descriptor until close().
   virtual void watch_wake(Connection of, int wake_fd) = 0;
   virtual void close(Connection connection) = 0;
+  // Its program will run no more instruction, although its end is not reported yet. Asked only of clients
+  // that others wait for, every few milliseconds. False: not known.
+  virtual bool is_dying(Connection) { return false; }
   // For people. Clients can cause these: whoever writes them down limits their rate.
   virtual void log(Severity, const std::string& /*line*/) {}
 };
@@ -116,6 +119,7 @@ class Core {
     std::vector<Client*> clients;  // in order of arrival
     bool dirty = true;             // decide at the next run
     uint64_t next_look_ns = 0;
+    uint64_t death_look_ns = 0;    // whom others wait for is looked at then; 0: nobody waits
     uint64_t packed_until_ns = 0;  // a packed lease was last out then
     uint64_t settle_since_ns = 0;  // a new policy took over then; 0: settled
   };
@@ -138,6 +142,11 @@ class Core {
   void drop(Connection connection);  // forgets and closes
   void forget(Connection connection);
   std::string who(Connection connection) const;
+  void leave_gpu(Client& client);
+
+  // Who is dying with the turn or busy (death.cc).
+  void take_off_dying(uint64_t now_ns);
+  void plan_death_look(Gpu& gpu, uint64_t now_ns) const;
 
   // Pulse pages and who watches them.
   void share_pulses(Gpu& gpu);
@@ -153,8 +162,8 @@ class Core {
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
-  void consume_records(Client& client, uint64_t now_ns);
-  void learn_rest(Client& client);  // of a client that is gone: what it timed last
+  // False: impossible ring head.
+  bool consume_records(Client& client, uint32_t most, uint64_t now_ns);
   void on_burst(Client& client, const ipc::abi::Record& record, uint64_t now_ns);
   uint64_t close_silent(uint64_t now_ns);
   bool overlapping(const Gpu& gpu) const;

@@ -64,17 +64,6 @@ bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
   return true;
 }
 
-void Core::learn_rest(Client& client) {
-  if (settings_.learning == nullptr) return;
-  abi::Record record;
-  for (uint32_t i = 0; i < ipc::kRingSlots; ++i) {  // at most once round, if somebody still fills it
-    const ipc::RingRead read = client.ring.read(&record);
-    if (read == ipc::RingRead::kEmpty || read == ipc::RingRead::kBadHead) return;
-    if (read == ipc::RingRead::kRecord && record.kind == abi::kRecordKernel)
-      settings_.learning->record(client.pupil, record);
-  }
-}
-
 void Core::count_learning(stats::DaemonCounters& out) const {
   if (settings_.learning == nullptr) return;
   constexpr auto relaxed = std::memory_order_relaxed;  // statistics

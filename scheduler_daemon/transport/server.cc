@@ -15,6 +15,7 @@
 #include "base/futex.h"
 #include "base/units.h"
 #include "ipc/channel/packet.h"
+#include "scheduler_daemon/transport/dying.h"
 
 namespace tessera::transport {
 namespace {
@@ -319,6 +320,17 @@ void Server::close_slow_readers(uint64_t now_ns) {
 void Server::watch_wake(core::Connection of, int wake_fd) {
   auto link = links_.find(of);
   if (link != links_.end() && watch(wake_fd, tag_of(kWake, of), EPOLLIN)) link->second.wake_fd = wake_fd;
+}
+
+bool Server::is_dying(core::Connection of) {
+  auto found = links_.find(of);
+  if (found == links_.end() || !found->second.process.valid()) return false;
+  Link& link = found->second;
+  if (!link.stat_tried) {
+    link.stat_tried = true;
+    link.stat = open_process_stat(link.process.get());
+  }
+  return transport::is_dying(link.stat.get());
 }
 
 void Server::close(core::Connection connection) {

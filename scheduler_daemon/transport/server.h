@@ -36,6 +36,7 @@ class Server final : public core::Peers {
   bool send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override;
   void watch_wake(core::Connection of, int wake_fd) override;
   void close(core::Connection connection) override;
+  bool is_dying(core::Connection of) override;
   void log(core::Severity severity, const std::string& line) override;
 
  private:
@@ -46,6 +47,8 @@ class Server final : public core::Peers {
   };
   struct Link {
     base::ScopedFd socket, process;
+    base::ScopedFd stat;  // of the process; opened when somebody first waits for it
+    bool stat_tried = false;
     int wake_fd = -1;                 // owned by the core
     std::deque<std::string> packets;  // of an answer, not sent yet
   };

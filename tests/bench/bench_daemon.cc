@@ -7,6 +7,8 @@
 //                              of its own
 //   daemon.leave_to_grant_*    the holder of the turn closes its socket until the waiting client has it
 //   daemon.death_to_grant_*    the same from SIGKILL to the holder: the kernel ends it first
+//   daemon.death_with_1_gib_*, daemon.busy_death_with_1_gib_*  likewise of the holder of the turn, of a busy
+//                              protected client, each with 1 GiB resident, which the kernel frees first
 //   daemon.loss_to_launch_*    SIGKILL to the daemon until a held launch of a program has proceeded
 //   daemon.restart_to_managed_* start of the next daemon until both programs are managed again
 //   daemon.hung_holder_to_grant_ms  a holder that never drains: until the client that waits has the turn
@@ -14,6 +16,7 @@
 // Argument: only "idle", "ask", "death" or "failure".
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -30,6 +33,7 @@
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/lease.h"
+#include "ipc/channel/pulse.h"
 #include "tests/bench/timing.h"
 
 namespace {
@@ -221,12 +225,17 @@ void nobody_there(const Daemon& daemon) {
   until("the daemon has no clients", empty);
 }
 
+// The daemon and the holder are asleep then; the end is anywhere between two of the daemon's looks.
+void sleep_a_while() {
+  usleep(useconds_t(5'000 + base::now_ns() / 1'000 % 3'000));
+}
+
 // From `end` of a holder of the turn until the client that waits for it has it.
 template <class F>
 double until_turn_us(const Daemon& daemon, F&& end) {
   const ipc::Attachment heir = daemon.on_gpu(0), other = daemon.on_gpu(0);
   want(heir);
-  usleep(5'000);  // the daemon and the holder are asleep
+  sleep_a_while();
   if (granted(heir)) fail("the turn was passed on before its holder ended");
   const uint64_t start_ns = base::now_ns();
   end();
@@ -234,16 +243,15 @@ double until_turn_us(const Daemon& daemon, F&& end) {
   return double(base::now_ns() - start_ns) / 1e3;
 }
 
-// The holder's process is killed: the kernel ends it before anybody is told. `mib` of memory take it longer.
-double death_to_turn_us(const Daemon& daemon, size_t mib) {
-  nobody_there(daemon);
+// A process with `mib` of memory that runs `begin` and then waits for its death.
+template <class F>
+pid_t doomed(size_t mib, F&& begin) {
   int ready[2];
   if (pipe(ready) != 0) fail("pipe");
-  const pid_t holder = fork();
-  if (holder == 0) {
-    const ipc::Attachment a = daemon.on_gpu(0);
-    never_drain(a);
+  const pid_t pid = fork();
+  if (pid == 0) {
     std::vector<char> memory(mib << 20, 1);
+    begin();
     (void)!write(ready[1], memory.data(), 1);
     for (;;) pause();
   }
@@ -251,8 +259,40 @@ double death_to_turn_us(const Daemon& daemon, size_t mib) {
   close(ready[1]);
   if (read(ready[0], &c, 1) != 1) fail("the client to be killed did not start");
   close(ready[0]);
+  return pid;
+}
+
+// The holder's process is killed: the kernel ends it before anybody is told. `mib` of memory take it longer.
+double death_to_turn_us(const Daemon& daemon, size_t mib) {
+  nobody_there(daemon);
+  const pid_t holder = doomed(mib, [&] { never_drain(*new ipc::Attachment(daemon.on_gpu(0))); });
   const double us = until_turn_us(daemon, [&] { kill(holder, SIGKILL); });
   waitpid(holder, nullptr, 0);
+  return us;
+}
+
+// A protected client is killed while busy, a best-effort one waits for it: until that one is told.
+double busy_death_to_news_us(const Daemon& daemon, size_t mib) {
+  nobody_there(daemon);
+  const pid_t service = doomed(mib, [&] {
+    const auto* a = new ipc::Attachment(daemon.on_gpu(5));
+    ipc::pulse_set_busy(*a->pulse(), 1, 0, 1, base::now_ns());
+  });
+  const ipc::Attachment heir = daemon.on_gpu(0);
+  const auto hears = [&](ipc::PeerEvent::Kind kind) {
+    pollfd socket{heir.socket.get(), POLLIN, 0};
+    while (poll(&socket, 1, 5'000) == 1)
+      if (ipc::next_event(heir).kind == kind) return;
+    fail("a client that waits was told nothing");
+  };
+  hears(ipc::PeerEvent::Kind::kPeerPulse);
+  want(heir);
+  sleep_a_while();
+  const uint64_t start_ns = base::now_ns();
+  kill(service, SIGKILL);
+  hears(ipc::PeerEvent::Kind::kPeerGone);
+  const double us = double(base::now_ns() - start_ns) / 1e3;
+  waitpid(service, nullptr, 0);
   return us;
 }
 
@@ -409,13 +449,17 @@ int main(int argc, char** argv) {
   }
   if (wanted("death")) {
     const Daemon daemon(quick);
-    std::vector<double> left, killed, large;
+    std::vector<double> left, killed, large, busy;
     for (int i = 0; i < 200; i++) left.push_back(leave_to_turn_us(daemon));
     for (int i = 0; i < 200; i++) killed.push_back(death_to_turn_us(daemon, 1));
-    for (int i = 0; i < 5; i++) large.push_back(death_to_turn_us(daemon, 1024));
+    for (int i = 0; i < 10; i++) large.push_back(death_to_turn_us(daemon, 1024));
+    for (int i = 0; i < 10; i++) busy.push_back(busy_death_to_news_us(daemon, 1024));
     add_quantiles(report, "daemon.leave_to_grant", left);
     add_quantiles(report, "daemon.death_to_grant", killed);
     report.add("daemon.death_with_1_gib_to_grant_p50_us", bench::quantile(large, 0.5));
+    report.add("daemon.death_with_1_gib_to_grant_max_us", bench::quantile(large, 1.0));
+    report.add("daemon.busy_death_with_1_gib_to_news_p50_us", bench::quantile(busy, 0.5));
+    report.add("daemon.busy_death_with_1_gib_to_news_max_us", bench::quantile(busy, 1.0));
   }
   if (wanted("failure")) {
     loss_of_the_daemon(report);

@@ -189,10 +189,13 @@ TEST_F(Admit, BusyPulseOfAHigherLevelHolds) {
     Launcher held(*this);
     ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
     EXPECT_EQ(driver_launches(), 0u);
+    // The daemon is told when it lasts: whose pulse that is may be dying.
+    EXPECT_TRUE(eventually([&] { return g_notices == 1; }));
     ipc::pulse_try_idle(page, 1, base::now_ns());
     EXPECT_TRUE(eventually([&] { return held.done == 1; }));
   }
   EXPECT_EQ(region->usage.preemptions, 1u);
+  EXPECT_EQ(g_notices, 1u);
   gate::g_state.n_watched.store(0);
 }
 

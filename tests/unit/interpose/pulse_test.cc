@@ -184,9 +184,13 @@ class Defer : public Pulse {
     EXPECT_TRUE(eventually([&] { return std::atomic_ref(region->usage.holds).load() == 1; }));
     EXPECT_FALSE(busy());
     EXPECT_EQ(null.calls("cuLaunchKernel"), 0u);
+    EXPECT_EQ(waiting(), 1u);
+    g_notices = 0;
+    EXPECT_TRUE(eventually([&] { return g_notices == 1; }));  // the peer may be dying: the daemon looks
     peer_idle();
     EXPECT_TRUE(eventually([&] { return done.load(); }));
     other.join();
+    EXPECT_EQ(waiting(), 0u);
     EXPECT_TRUE(busy());
     EXPECT_GT(region->usage.held_ns, 0u);
     EXPECT_EQ(region->usage.hold_expired, 0u);

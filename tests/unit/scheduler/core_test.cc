@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "base/units.h"
 #include "ipc/channel/memfd.h"
@@ -47,6 +48,12 @@ struct FakePeers : Peers {
   }
   void watch_wake(Connection of, int wake_fd) override { wakes[of] = wake_fd; }
   void close(Connection connection) override { closed.push_back(connection); }
+  bool is_dying(Connection of) override {
+    ++death_looks;
+    return dying.contains(of);
+  }
+  std::set<Connection> dying;
+  int death_looks = 0;
   void log(Severity, const std::string& line) override { lines.push_back(line); }
   std::vector<std::string> lines;
 
@@ -232,6 +239,92 @@ TEST_F(CoreTest, DeathOfAProtectedClientTellsItsWatchersAndFreesTheRest) {
   EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 1u);
   run();
   EXPECT_EQ(trainer.state(), kFree);
+}
+
+// Nothing else passes these turns on: neither their length, nor a drain, nor the end of a lease.
+Settings only_death_ends_turns() {
+  Settings s;
+  s.policy_name = "temporal";
+  s.parameters.quantum_ns = s.parameters.max_hold_ns = s.parameters.drain_timeout_ns = s.parameters.lease_ns =
+      s.parameters.idle_grace_ns = ms(60'000);
+  return s;
+}
+
+TEST_F(CoreTest, ADyingHolderPassesTheTurnOnBeforeItsProcessHasEnded) {
+  host(only_death_ends_turns());
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1), c = attach(3, 0, 1);
+  a.usage().in_flight_ns = ms(1);
+  run();
+  ASSERT_EQ(a.state(), kGranted);
+  peers_.dying = {a.connection};
+  run(ms(50));
+  EXPECT_EQ(peers_.death_looks, 0);  // nobody waits for it
+  b.usage().waiting = 1;
+  notify(b);
+  const uint64_t next_ns = run();
+  ASSERT_NE(next_ns, 0u);
+  ASSERT_LE(next_ns, now_ns_ + ms(3));
+  EXPECT_EQ(b.state(), kHold);
+  now_ns_ = std::max(next_ns, now_ns_ + ms(2));
+  run();
+  EXPECT_EQ(b.state(), kGranted);
+  EXPECT_EQ(a.state(), kHold);  // whatever of it still runs starts nothing more
+  EXPECT_FALSE(peers_.is_closed(a.connection));
+  const auto s = core_->snapshot(now_ns_);
+  EXPECT_EQ(s.clients[0].state, "dying");
+  EXPECT_EQ(s.gpus[0].clients, 2u);
+  EXPECT_EQ(s.counters.early_deaths, 1u);
+  EXPECT_EQ(s.counters.attached, s.counters.detached + s.clients.size());
+
+  // What it sent last changes nothing, and nobody can set it.
+  EXPECT_TRUE(core_->find_clients(1, "").empty());
+  EXPECT_FALSE(core_->set_client(uint32_t(s.clients[0].id), {.passthrough = true}).ok());
+  notify(a);
+  run();
+  EXPECT_EQ(a.state(), kHold);
+  core_->disconnected(a.connection);
+  run();
+  EXPECT_EQ(b.state(), kGranted);
+  EXPECT_EQ(c.state(), kHold);
+  EXPECT_EQ(counters().detached, 1u);
+}
+
+TEST_F(CoreTest, ADyingBusyProtectedClientHoldsNobody) {
+  Peer service = attach(1, 7, 1), trainer = attach(2, 0, 1);
+  ipc::pulse_set_busy(service.pulse(), 1, 0, 1, now_ns_);
+  trainer.usage().waiting = 1;
+  notify(trainer);
+  EXPECT_LE(run(), now_ns_ + ms(3));
+  run(ms(3));
+  EXPECT_GE(peers_.death_looks, 1);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 0u);
+  peers_.dying = {service.connection};
+  run(ms(3));
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 1u);
+  EXPECT_EQ(trainer.state(), kFree);
+  core_->disconnected(service.connection);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 1u);
+}
+
+TEST_F(CoreTest, NobodyIsLookedAtWhoHoldsNobodyUp) {
+  Peer service = attach(1, 7, 1), trainer = attach(2, 0, 1), other = attach(3, 0, 1);
+  trainer.usage().waiting = 1;  // for its own window: it has the turn, the service is idle
+  notify(trainer);
+  for (int i = 0; i < 10; ++i) run(ms(5));
+  EXPECT_EQ(peers_.death_looks, 0);
+}
+
+TEST_F(CoreTest, EverybodyOnAGpuMayDieAtOnce) {
+  Peer a = attach(1, 0, 1), b = attach(2, 0, 1), service = attach(3, 7, 1);
+  ipc::pulse_set_busy(service.pulse(), 1, 0, 1, now_ns_);
+  run();
+  a.usage().waiting = b.usage().waiting = 1;
+  notify(b);
+  peers_.dying = {a.connection, b.connection, service.connection};
+  for (int i = 0; i < 10; ++i) run(ms(3));
+  for (const Peer* p : {&a, &b, &service}) core_->disconnected(p->connection);
+  EXPECT_EQ(run(), 0u);
+  EXPECT_TRUE(core_->snapshot(now_ns_).gpus.empty());
 }
 
 TEST_F(CoreTest, AtMostEightPulsesAreWatchedAndAPlaceIsRefilled) {
@@ -691,6 +784,7 @@ TEST_F(CoreTest, RandomLives) {
     std::mt19937 random(seed);
     peers_.closed.clear();
     peers_.sent.clear();
+    peers_.dying.clear();
     host();
     std::vector<Peer> peers;  // best-effort and protected, some of them dead
     for (int step = 0; step < 200; ++step) {
@@ -713,6 +807,7 @@ TEST_F(CoreTest, RandomLives) {
             say(peers[pick].connection, device(uint8_t(random() % 3)));
           break;
         case 4:
+          if (!peers.empty() && random() % 4 == 0) peers_.dying.insert(peers[pick].connection);
           if (!peers.empty() && peers[pick].pulse_page.valid())
             ipc::pulse_set_busy(peers[pick].pulse(), uint32_t(random() % 2), random(), 1, now_ns_);
           break;
