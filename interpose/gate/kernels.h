@@ -29,6 +29,7 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   std::atomic<CUcontext> sibling_context{nullptr};  // the one that it was compiled in
   std::atomic<CUfunction> variant{nullptr};         // handle, resolved at the first cut; kNoVariant = failed
   std::atomic<uint32_t> blocks_per_sm{0};  // occupancy of the variant as first launched; 0 = not known
+  std::atomic<uint32_t> refused{0};        // launches in a row of which the driver refused the first slice
   std::atomic<uint64_t> cluster{0};  // shape that the function fixes (interpose/slice/cluster.h); 0 = none
   std::atomic<uint32_t> cluster_wave{0};  // blocks at once, as first launched in clusters; 0 = not known
   // What the program sets on the original, the variant gets before its next launch; per context.

@@ -21,6 +21,7 @@ constexpr uint32_t kMaxParamBytes = 4096;  // of `extra` launches that are rebui
 CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});  // tried, or refused for good
 constexpr uint32_t kGuessedSms = 64, kPilotBlocksPerSm = 2;
 constexpr uint32_t kExpiriesBeforeWhole = 8;
+constexpr uint32_t kMostRefused = 4;  // launches in a row whose first slice the driver refused
 constexpr uint64_t kFirstOffNs = 5'000'000'000, kMostOffNs = 600'000'000'000;
 
 constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
@@ -376,9 +377,13 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
     if (*result != CUDA_SUCCESS) {
       if (done != 0)
         return true;  // part of the work is enqueued: the program gets this error, as for any launch
-      kernel.variant.store(kNoVariant, kRelaxed);
+      // Programs also try what a GPU may not have (clusters) and fall back: that says nothing about the
+      // variant.
+      if (kernel.refused.fetch_add(1, kRelaxed) + 1 >= kMostRefused)
+        kernel.variant.store(kNoVariant, kRelaxed);
       return false;
     }
+    if (done == 0 && kernel.refused.load(kRelaxed) != 0) kernel.refused.store(0, kRelaxed);
     done += n;
     std::atomic_ref(gate::g_state.link.load(std::memory_order_acquire)->usage->slices).fetch_add(1, kRelaxed);
     if (!tried || done == total) continue;

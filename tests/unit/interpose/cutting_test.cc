@@ -261,6 +261,17 @@ TEST_F(InClusters, ShapeOfTheLaunch) {
   EXPECT_GT(gate::find_kernel(f)->cluster_wave.load(), 0u);
 }
 
+// A program that asks for more than the GPU has, and then for less, is cut all the same.
+TEST_F(InClusters, FallingBackToASmallerShape) {
+  const CUfunction f = function_of(module, "cluster_stamp");
+  for (int i = 0; i < 6; i++) {
+    EXPECT_EQ(launch(f, {64, 1, 1}, {16, 1, 1}, {16, 1, 1}), -CUDA_ERROR_INVALID_CLUSTER_SIZE);
+    EXPECT_EQ(launch(f, {64, 1, 1}, {8, 1, 1}, {8, 1, 1}), 8);
+  }
+  for (int i = 0; i < 6; i++) EXPECT_LT(launch(f, {64, 1, 1}, {16, 1, 1}, {16, 1, 1}), 0);
+  EXPECT_EQ(launch(f, {64, 1, 1}, {8, 1, 1}, {8, 1, 1}), 0);  // too often for nothing
+}
+
 TEST_F(InClusters, ShapeOfTheKernel) {
   const CUfunction f = function_of(module, "cluster_stamp_2x2");
   EXPECT_GT(launch(f, {16, 8, 1}, {2, 2, 1}), 7);
