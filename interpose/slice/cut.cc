@@ -134,6 +134,15 @@ uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, const 
   return within(width.most, budget < width.wave && twice > width.wave ? width.wave : twice);
 }
 
+// The longer blocks last, the fewer at once; unless all are to fill waves.
+uint64_t long_width(const Width& width, uint64_t block_ns) {
+  const uint64_t most = width.wave * width.long_percent / 100, least = width.wave / ipc::abi::kLeastLongPart;
+  const uint64_t narrows_ns = ipc::abi::kLongNarrowsAt * width.long_block_ns;
+  if (width.long_percent == 100 || block_ns <= narrows_ns) return most;
+  const uint64_t n = most * narrows_ns / block_ns;
+  return n < least ? least : n;
+}
+
 uint64_t estimate_of(const gate::Timing* sliced, uint64_t block_ps, uint64_t n, uint64_t slice_ns) {
   // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
   if (block_ps == 0) return slice_ns > gate::kDefaultKernelNs ? slice_ns : gate::kDefaultKernelNs;
@@ -282,7 +291,7 @@ uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, cons
   const uint64_t n = blocks_per_slice(left, block_ps, slice_ns, width.pilot, width.wave, width.most);
   if (width.wave == 0 || block_ps == 0) return n;
   if (block_ns > width.long_block_ns)
-    return blocks_per_slice(left, 0, 0, width.wave * width.long_percent / 100, 0, width.most);
+    return blocks_per_slice(left, 0, 0, long_width(width, block_ns), 0, width.most);
   // No slice is shorter than a block, so it holds what the GPU does in that time; and the few blocks that
   // make a slice a whole wave cost hardly anything.
   uint64_t most = n;

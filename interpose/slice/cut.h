@@ -40,7 +40,7 @@ struct Width {           // of slices, in blocks
 };
 // Blocks per slice of a kernel whose slices were measured. What fits into `slice_ns`, in whole waves; but not
 // less than would take as long, and `long_percent` of one where single blocks last longer than
-// `long_block_ns`: no slice of those is short, so they leave room instead.
+// `long_block_ns`: no slice of those is short, so they leave room instead, the more the longer they last.
 uint64_t budget_of(const gate::Timing& sliced, uint64_t left, uint64_t slice_ns, const Width& width);
 
 // May kernels of this record be cut at all now? Their images and the user may forbid it, and holds that

@@ -95,6 +95,10 @@ inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLease
 // send: longer than slice_ns. Older clients do not look here and take slice_ns.
 inline constexpr uint32_t kLeaseLongBlockShift = 16;
 inline constexpr uint32_t kMaxLongBlockUs = 0xffff;
+// Blocks that last longer than kLongNarrowsAt times that get the less width the longer they are, so that what
+// is left of a slice when a burst begins disturbs it equally; but a wave is at most kLeastLongPart slices.
+// Not where long_width_percent is 100.
+inline constexpr uint32_t kLongNarrowsAt = 2, kLeastLongPart = 16;
 
 struct alignas(64) UsageLine {  // all written by the client
   uint64_t in_flight_ns;  // estimated GPU time started, not yet seen complete; raised before the look at word

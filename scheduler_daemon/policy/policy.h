@@ -58,7 +58,8 @@ struct Lease {
   uint32_t width_blocks = 0;  // 0 = no limit
   uint32_t marker_spacing_ns = 0;
   // A kernel whose single blocks last longer than long_block_ns cannot be cut short, so its slices leave room
-  // for the first kernels of a burst instead: at most this much of a wave. 0 = every kernel fills waves.
+  // for bursts instead: at most this much of a wave, and beyond twice that time the less the longer they are,
+  // down to a sixteenth of a wave. 0 = every kernel fills waves.
   uint64_t long_block_ns = 0;
   uint32_t long_width_percent = 100;
   uint32_t spin_ns = 0;  // a held launch watches for so long before it sleeps; 0 = the daemon's setting

@@ -1,6 +1,7 @@
 #include "scheduler_daemon/policy/tessera.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/levels.h"
@@ -17,14 +18,22 @@ constexpr uint64_t kSlicePerOverhead = 33;  // 3 % of slicing overhead where the
 constexpr uint64_t kLeastPerOverhead = 10;  // and never more than 10 %
 constexpr uint64_t kMarkersPerWindow = 4;
 constexpr uint64_t kLeastSlice_ns = base::us(50);
-// Room, by level: of a wave, for slices of blocks that last longer than so many turnarounds. A whole wave of
-// such blocks delays a burst until its first blocks end, so a little more than the turnaround is no harm; and
-// what is believed of blocks may be wrong, so the last level doubts that as well.
-constexpr uint32_t kLongWidths[] = {100, 75, 60};
-constexpr double kLongPerTurnaround[] = {1.6, 1.6, 1};
-constexpr double kTooSlow = 1.1;  // times the target: such bursts are counted
-constexpr uint32_t kLeastSlow = 3, kJudgedAfter = 100, kMostJudged = 50'000;
-constexpr double kSlowShare = 0.015, kHardlySlowShare = 0.003, kHelped = 0.7;
+// Room. A whole wave of blocks that last a little longer than the turnaround is no harm; longer ones get part
+// of a wave, which gates lessen as the blocks get longer. What counts as long is learnt: a burst that is too
+// slow lessens it by kReachStep, every other one raises it by as much times kTooSlowShare, so that it settles
+// where that share of the bursts is too slow.
+constexpr double kLongPerTurnaround = 1.6;
+constexpr uint32_t kLongWidth_percent = 75;
+// Of the target; the usual burst, to which slow ones are compared, is a little slower than one that meets
+// nobody.
+constexpr double kTooSlow = 0.65;
+constexpr double kTooSlowShare = 0.01, kReachStep = 0.15, kLeastReach = 0.2, kMostReach = 1.5;
+constexpr double kReachPerOctave = 8;  // leases change in steps
+constexpr double kNearLeast = 1.1;
+constexpr uint32_t kNeededJudged = 200, kMostJudged = 800;
+// So many are slow at the least reach, and hardly fewer than before: it is not the blocks.
+constexpr double kStillSlowShare = 0.03, kHelped = 0.7;
+constexpr uint64_t kFirstPause = 2000, kMostPause = 50'000;  // bursts
 // Gaps.
 constexpr uint64_t kGateGuard_ns = base::us(5);      // gates start by themselves after it
 constexpr uint64_t kLongestGap_ns = base::us(1500);  // longer gaps are worth using
@@ -36,6 +45,9 @@ constexpr uint64_t kUnknownGap_ns = base::us(500);               // until gaps a
 constexpr uint64_t kWorthOfTurnaround = 3;  // idle time that is worth one burst without collision
 // Waking.
 constexpr uint64_t kWakeLead_ns = base::us(80), kWatch_ns = base::us(200);
+// Holds.
+constexpr double kForestallAt = 0.9;  // of the hold limit
+constexpr uint64_t kForestallFor_ns = base::ms(2), kForestallLook_ns = base::us(200);
 // Packing.
 constexpr double kFirstShare = 0.01, kShareStep = 0.01, kMostShare = 0.5, kLeastShare = 0.008;
 constexpr double kLeastAllowance = 0.005;  // of slowdown; less is noise
@@ -81,9 +93,9 @@ double TesseraPolicy::width_share(uint64_t protected_id, ResourceClass best_effo
   return c == nullptr || !c->learnt ? 0 : c->learnt->widths[size_t(best_effort)].share;
 }
 
-uint32_t TesseraPolicy::long_width_percent(uint64_t protected_id) const {
+double TesseraPolicy::reach(uint64_t protected_id) const {
   const Client* c = clients_.find(protected_id);
-  return c == nullptr || !c->learnt ? 100 : kLongWidths[c->learnt->level];
+  return c == nullptr || !c->learnt ? 1 : c->learnt->reach;
 }
 
 Decision TesseraPolicy::decide(const Observation& o) {
@@ -103,6 +115,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   }
   if (o.mps) share_fairly(o, &d);
   if (o.mps && both_kinds) pack(o, &d);
+  if (both_kinds) forestall_expiry(o, &d);
   if (parameters_.min_share > 0) keep_minimum(o, &d);
   last_look_ns_ = o.now_ns;
   return d;
@@ -168,7 +181,7 @@ void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
   if (c.slowdown <= 0) return;
   // Single bursts vary for other reasons (what was in flight when they began): outliers are clipped.
   const double slowdown = std::min(c.slowdown, kMostSlowdown);
-  judge_tail(slowdown, l);
+  judge_tail(c, slowdown, l);
   if (!packed) {
     l->unpacked.add(uint64_t(std::max(0.0, slowdown - 1) * kPerExcess));
     l->tail = double(l->unpacked.quantile(0.99)) / kPerExcess;
@@ -194,31 +207,30 @@ void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
   }
 }
 
-// One burst in a hundred may be too slow. More: less room for long slices, and if that did not help, because
-// the bursts vary by themselves, as much as before and no more attempts for long. Hardly any, for long: more
-// room.
-void TesseraPolicy::judge_tail(double slowdown, Learnt* l) const {
-  ++l->n_judged;
-  l->n_slow += slowdown > 1 + kTooSlow * parameters_.slowdown_target;
-  const double slow_share = double(l->n_slow) / double(l->n_judged);
-  if (l->n_slow >= kLeastSlow && slow_share > kSlowShare && l->n_judged >= l->judged_to_narrow) {
-    const bool helped = l->slow_share_before == 0 || slow_share < kHelped * l->slow_share_before;
-    if (!helped && l->level > kFirstLevel) {
-      l->level = kFirstLevel;
-      l->judged_to_narrow = std::min(kMostJudged, std::max(kJudgedToWiden, l->judged_to_narrow * 4));
-      l->slow_share_before = 0;
-    } else {
-      if (l->level == 0) l->judged_to_widen = std::min(kMostJudged, l->judged_to_widen * 2);
-      l->level = std::min(l->level + 1, std::size(kLongWidths) - 1);
-      l->slow_share_before = slow_share;
-      l->judged_to_narrow = std::max(kJudgedAfter, l->judged_to_narrow);
-    }
-  } else if (l->n_judged >= l->judged_to_widen) {
-    if (slow_share <= kHardlySlowShare && l->level > 0) --l->level;
-  } else {
+void TesseraPolicy::Judged::add(bool slow) {
+  ++n;
+  n_slow += slow;
+  if (n >= kMostJudged) n /= 2, n_slow /= 2;
+}
+
+// One burst in a hundred may be too slow. A slow one after a slow one says nothing new: slower clocks, or the
+// same long kernel. Bursts that are as slow at the least reach as before vary by themselves: then the first
+// guess, for long.
+void TesseraPolicy::judge_tail(const ClientView& c, double slowdown, Learnt* l) const {
+  if (c.bursts < l->fixed_bursts) return;
+  const bool slow = slowdown > 1 + kTooSlow * parameters_.slowdown_target;
+  Judged& judged = l->reach > kNearLeast * kLeastReach ? l->wide : l->narrow;
+  judged.add(slow);
+  if (!slow || !l->was_slow) l->reach *= std::exp(kReachStep * (kTooSlowShare - (slow ? 1 : 0)));
+  l->reach = std::clamp(l->reach, kLeastReach, kMostReach);
+  l->was_slow = slow;
+  const double still = l->narrow.slow_share();
+  if (l->narrow.n < kNeededJudged || still < kStillSlowShare || still < kHelped * l->wide.slow_share())
     return;
-  }
-  l->n_judged = l->n_slow = 0;
+  l->reach = 1;
+  l->wide = l->narrow = {};
+  l->pause = std::clamp(l->pause * 2, kFirstPause, kMostPause);
+  l->fixed_bursts = c.bursts + l->pause;
 }
 
 // ---- what is in flight when a burst begins
@@ -264,14 +276,16 @@ void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
     if (until_ns != UINT64_MAX) look_at(until_ns - std::min(left_ns / 2, window_ns), d);
     return;
   }
-  size_t level = 0;
+  double reach = kMostReach;
   for (size_t i : protected_) {
     const ClientView& c = o.clients[i];
     const Learnt& l = *clients_[i].learnt;
     if (!c.busy && o.now_ns - std::min(o.now_ns, c.idle_since_ns) >= l.asleep_ns) continue;
-    level = std::max(level, l.level);
+    reach = std::min(reach, l.reach);
     if (l.asleep_ns != UINT64_MAX && !c.busy) look_at(c.idle_since_ns + l.asleep_ns, d);
   }
+  reach = std::exp2(std::floor(std::log2(reach) * kReachPerOctave) / kReachPerOctave);
+  const auto long_ns = uint64_t(std::max(1.0, double(turnaround_ns_) * kLongPerTurnaround * reach));
   for (size_t i = 0; i < o.clients.size(); ++i) {
     Lease& lease = d->leases[i];
     if (lease.grant == Grant::kFree) continue;
@@ -286,8 +300,8 @@ void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
     lease.marker_spacing_ns =
         uint32_t(std::min<uint64_t>(lease.marker_spacing_ns, lease.window_ns / kMarkersPerWindow));
     if (!o.mps) continue;  // room helps where work of several clients runs at once
-    lease.long_block_ns = std::max<uint64_t>(1, uint64_t(double(turnaround_ns_) * kLongPerTurnaround[level]));
-    lease.long_width_percent = kLongWidths[level];
+    lease.long_block_ns = long_ns;
+    lease.long_width_percent = kLongWidth_percent;
   }
 }
 
@@ -412,6 +426,31 @@ void TesseraPolicy::pack(const Observation& o, Decision* d) {
   l.packed_class = c.resource_class;
 }
 
+// A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. Once per
+// hold, whatever a client says about its waits.
+void TesseraPolicy::forestall_expiry(const Observation& o, Decision* d) {
+  const auto patience_ns = uint64_t(double(parameters_.max_hold_ns) * kForestallAt);
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
+    if (is_protected(c) || !c.waiting || c.waiting_since_ns == 0) continue;
+    uint64_t& begun_ns = clients_[i].forestalled_ns;
+    const uint64_t due_ns = std::max(c.waiting_since_ns, begun_ns) + patience_ns;
+    if (o.now_ns >= due_ns) begun_ns = o.now_ns;
+    const bool now = o.now_ns - begun_ns < kForestallFor_ns && c.waiting_since_ns + patience_ns <= o.now_ns;
+    look_at(now ? o.now_ns + kForestallLook_ns : due_ns, d);
+    if (now) let_run(i, d);
+  }
+}
+
+// Beside protected work. Exclusive turns and fairness still decide who; gaps yield.
+void TesseraPolicy::let_run(size_t i, Decision* d) const {
+  Lease& lease = d->leases[i];
+  if (lease.grant != Grant::kGranted && (!clients_[i].held_for_gap || clients_[i].ahead)) return;
+  lease.grant = Grant::kGranted;
+  lease.packed = true;
+  lease.width_blocks = 0;
+}
+
 void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
   uint64_t used_ns = 0;
   size_t longest = size_t(-1);
@@ -433,12 +472,7 @@ void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
   const double left_ns = double(share_window_ns_ + kShareWindow_ns - o.now_ns);
   look_at(o.now_ns + kShareLook_ns, d);
   if (longest == size_t(-1) || owed_ns <= 0 || left_ns > owed_ns * 2) return;
-  Lease& lease = d->leases[longest];
-  // Exclusive turns decide who, and fairness; gaps yield.
-  if (lease.grant != Grant::kGranted && (!clients_[longest].held_for_gap || clients_[longest].ahead)) return;
-  lease.grant = Grant::kGranted;
-  lease.packed = true;
-  lease.width_blocks = 0;
+  let_run(longest, d);
 }
 
 }  // namespace tessera::policy

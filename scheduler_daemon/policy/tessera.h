@@ -5,8 +5,8 @@
 // - turnaround: what may be in flight when a burst begins is a share of the length of the client's bursts, so
 //   that long requests cost best-effort work little and short ones are protected. Two slices of half of it,
 //   longer only where slicing would cost too much;
-// - room: slices that cannot be short (blocks that last longer than a slice) leave SMs free for the first
-//   kernels of a burst; how many follows the share of bursts that were too slow;
+// - room: slices that cannot be short (blocks that last longer than a slice) leave SMs free, the more the
+//   longer they are; how many follows each burst, so that one in a hundred is too slow;
 // - gaps: how long to wait in a gap before starting work is learnt per protected client
 // (estimate/gap_model.h):
 //   at once where bursts come at random, until the habitual gap is over where a request has gaps inside;
@@ -18,6 +18,7 @@
 // - fairness (MPS, overlapping leases): who is ahead in virtual time (used time over weight) is held until
 // the
 //   others have caught up; hysteresis keeps it from flapping; a client whose SLO is at stake is not held;
+// - holds that would expire: one slice before that, instead of the whole rest of the kernel;
 // - minimum share: if the operator asks for it, best-effort work gets it against any protected load.
 //
 // Protected clients are free-running (design D5): nothing could hold them, so earliest deadline first orders
@@ -44,7 +45,7 @@ class TesseraPolicy final : public Policy {
 
   // Share of the GPU that a packed client may take beside this protected client; for tests.
   double width_share(uint64_t protected_id, ResourceClass best_effort) const;
-  uint32_t long_width_percent(uint64_t protected_id) const;  // for tests
+  double reach(uint64_t protected_id) const;  // of long blocks; for tests
 
  private:
   struct Width {                  // beside one protected client, for one class of best-effort work
@@ -53,6 +54,11 @@ class TesseraPolicy final : public Policy {
     uint64_t punished = 0;        // decreases in a row: how long the next block lasts
     double slowdown_sum = 0;      // of the bursts since the last change of the share
     uint64_t n_slowdowns = 0;
+  };
+  struct Judged {  // bursts, old ones fading
+    uint32_t n = 0, n_slow = 0;
+    void add(bool slow);
+    double slow_share() const { return n == 0 ? 0 : double(n_slow) / n; }
   };
   struct Learnt {           // of one protected client
     double busy_share = 0;  // of the time, over about kBusyMemory_ns
@@ -67,11 +73,12 @@ class TesseraPolicy final : public Policy {
     uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
     Histogram unpacked{256};          // its bursts without packing: slowdown less 1, in 1/10000
     double tail = 0;                  // 99th percentile of it
-    // Room: an index into kLongWidths and kLongPerTurnaround, changed when enough bursts say so.
-    size_t level = kFirstLevel;
-    uint32_t n_judged = 0, n_slow = 0;
-    uint32_t judged_to_narrow = 0, judged_to_widen = kJudgedToWiden;
-    double slow_share_before = 0;  // when it was last made narrower
+    // Room: how long blocks may be, and how wide long ones, over what is the first guess.
+    double reach = 1;
+    bool was_slow = false;      // its latest burst
+    Judged wide, narrow;        // its bursts while reach was above its least, and at the least
+    uint64_t fixed_bursts = 0;  // reach stays as it is until so many bursts were measured
+    uint64_t pause = 0;         // for how many, the last time
     Width widths[4];
     ResourceClass packed_class = ResourceClass::kUnknown;  // of whom we packed beside its latest burst
     bool packed = false;
@@ -81,15 +88,14 @@ class TesseraPolicy final : public Policy {
     uint64_t last_demand_ns = 0, last_used_ns = 0;  // best-effort clients, until the end
     double virtual_ns = 0;
     bool known = false, had_demand = false, ahead = false;
-    bool held_for_gap = false;  // in this decision
+    bool held_for_gap = false;    // in this decision
+    uint64_t forestalled_ns = 0;  // when its hold was last kept from expiring
   };
-  static constexpr size_t kFirstLevel = 1;
-  static constexpr uint32_t kJudgedToWiden = 2000;
 
   void learn(const Observation& o);
   void learn_silence(Learnt* l) const;
   void learn_burst(const ClientView& c, Learnt* l) const;
-  void judge_tail(double slowdown, Learnt* l) const;
+  void judge_tail(const ClientView& c, double slowdown, Learnt* l) const;
   uint64_t turnaround_ns(const Observation& o) const;
   uint64_t undisturbed_until_ns(const Observation& o) const;
   void size_slices(const Observation& o, Decision* d) const;
@@ -98,6 +104,8 @@ class TesseraPolicy final : public Policy {
   bool wants_gpu(const Client& c, uint64_t now_ns) const;
   void share_fairly(const Observation& o, Decision* d);
   void pack(const Observation& o, Decision* d);
+  void forestall_expiry(const Observation& o, Decision* d);
+  void let_run(size_t client, Decision* d) const;
   void keep_minimum(const Observation& o, Decision* d);
 
   Parameters parameters_;

@@ -194,6 +194,13 @@ TEST_F(Measured, LongBlocksLeaveRoom) {
   EXPECT_EQ(blocks(1'000'000), 48u);
   width_.long_block_ns = 440'000;  // they are not long for this lease
   EXPECT_EQ(blocks(300'000), 64u);
+  width_.long_block_ns = 100'000;  // the longer they last, the more room
+  EXPECT_EQ(blocks(300'000), 22u);
+  width_.long_block_ns = 10'000;
+  EXPECT_EQ(blocks(300'000), 4u);
+  width_.long_percent = 100;  // no room wanted
+  EXPECT_EQ(blocks(300'000), 64u);
+  width_.long_percent = 75;
   width_.long_block_ns = 400'000;
   width_.most = 5;  // and a packed one is narrower
   EXPECT_EQ(blocks(300'000), 5u);

@@ -20,6 +20,7 @@ constexpr double kSame = 0.01;
 double most_lost(Regime regime, const Perturbation& p) {
   const bool slices_too_short = p.estimate_factor > 1;
   if (regime == Regime::kTimesliced) return slices_too_short ? 0.07 : 0.02;
+  if (p.kernel_cv > 0) return 0.2;  // most of the time blocks run that last longer than a burst may be late
   return slices_too_short ? 0.15 : 0.11;
 }
 

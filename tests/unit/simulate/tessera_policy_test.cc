@@ -210,19 +210,49 @@ TEST(Tessera, InFlightIsAShareOfTheBurstUnlessSlicingWouldCostTooMuch) {
   EXPECT_EQ(w.lease().slice_ns, us(500));  // but not more than 10 %
 }
 
-TEST(Tessera, LeavesMoreRoomWhenBurstsAreTooSlowUnlessThatDoesNotHelp) {
+TEST(Tessera, LeavesMoreRoomSoThatOneBurstInAHundredIsTooSlow) {
+  World w;
+  const uint64_t first_ns = w.lease().long_block_ns;
+  EXPECT_LT(w.lease().long_width_percent, 100u);
+  const auto slow_ones = [&](int n, int every) {
+    for (int i = 0; i < n; ++i) w.bursts(1, i % every == 0 ? 1.2 : 1.0);
+  };
+  slow_ones(160, 20);
+  EXPECT_LT(w.lease().long_block_ns, first_ns / 2);
+  const double narrow = w.policy.reach(1);
+  slow_ones(1000, 100);  // as wanted
+  EXPECT_NEAR(w.policy.reach(1), narrow, 0.2 * narrow);
+  w.bursts(10, 1.5);  // one cause, not ten
+  EXPECT_GT(w.policy.reach(1), 0.7 * narrow);
+  slow_ones(5000, 1000);
+  EXPECT_GT(w.lease().long_block_ns, first_ns);
+}
+
+TEST(Tessera, LeavesNoMoreRoomWhereBurstsVaryByThemselves) {
   World w;
   w.lease();
-  EXPECT_LT(w.policy.long_width_percent(1), 100u);
-  const uint32_t first = w.policy.long_width_percent(1);
-  w.bursts(200, 1.0);
-  EXPECT_EQ(w.policy.long_width_percent(1), first);
-  w.bursts(20, 1.2);
-  EXPECT_LT(w.policy.long_width_percent(1), first);
-  w.bursts(200, 1.2);  // these bursts vary by themselves
-  EXPECT_EQ(w.policy.long_width_percent(1), first);
-  w.bursts(60'000, 1.0);
-  EXPECT_EQ(w.policy.long_width_percent(1), 100u);
+  double least = 1;
+  for (int i = 0; i < 600; ++i) {
+    w.bursts(1, i % 5 == 0 ? 1.2 : 1.0);
+    least = std::min(least, w.policy.reach(1));
+  }
+  EXPECT_LT(least, 0.3);  // it was tried
+  EXPECT_EQ(w.policy.reach(1), 1);
+  for (int i = 0; i < 500; ++i) w.bursts(1, i % 5 == 0 ? 1.2 : 1.0);
+  EXPECT_EQ(w.policy.reach(1), 1);
+}
+
+TEST(Tessera, LetsOneSliceGoBeforeAHoldExpires) {
+  World w;
+  w.o.clients[0].resource_class = w.o.clients[1].resource_class;  // no packing
+  w.o.clients[1].waiting_since_ns = w.o.now_ns;
+  EXPECT_FALSE(w.lease().packed);
+  w.o.now_ns += w.parameters.max_hold_ns * 9 / 10;
+  const Lease last = w.lease();
+  EXPECT_EQ(last.grant, Grant::kGranted);
+  EXPECT_TRUE(last.packed);
+  w.o.clients[1].waiting_since_ns = w.o.now_ns;  // it went, and the next one waits
+  EXPECT_FALSE(w.lease().packed);
 }
 
 TEST(BurstBaseline, MedianOfSoloBurstsPerSignature) {
