@@ -35,7 +35,7 @@ struct KernelRecord {           // owned by interpose/track, constant but for th
   // What the program sets on the original, the variant gets before its next launch; per context.
   std::atomic<CUcontext> mirrored_context{nullptr};  // where the variant was made equal
   std::atomic<uint32_t> attributes{0}, mirrored{0};  // changes made; of those the variant has
-  std::atomic<bool> rows_told{false};                // ascending_row: a launch of more rows was noticed
+  std::atomic<bool> whole_told{false};  // ascending_row: a launch went whole, and the reason was told
   std::atomic<uint64_t> proven_shapes[8] =
       {};  // of launches whose slices all ended (interpose/slice/trial.h)
   std::atomic<uint32_t> cache_config{0}, shared_mem_config{0};  // 1 + what was set; these cannot be asked

@@ -64,6 +64,7 @@ void load_config() {
   base::raw_log_init();
   Config c;
   c.disabled = is_one("TESSERA_DISABLE");
+  c.one_queue = is_one("CUDA_DEVICE_MAX_CONNECTIONS");
   if (const char* text = getenv("TESSERA_PRIORITY"); text && *text && !parse_priority(text, &c.priority))
     base::raw_log(
         base::LogLevel::kError,

@@ -17,7 +17,8 @@ struct Config {              // static storage, constant after load_config()
   bool relaxed_bits = false;  // TESSERA_BIT_STABILITY=relaxed: variants may be compiled anew (D13)
   // TESSERA_ALLOW_ORDER_DEPENDENT=1: also kernels whose results may depend on the order of blocks are cut.
   bool allow_order_dependent = false;
-  bool disabled = false;  // TESSERA_DISABLE=1
+  bool disabled = false;   // TESSERA_DISABLE=1
+  bool one_queue = false;  // CUDA_DEVICE_MAX_CONNECTIONS=1: all streams wait in one queue of the device
   // Rewritten images (kernels/cache). TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera;
   // "" if there is none. TESSERA_CACHE_MAX_MB: 0 = nothing is kept.
   char cache_dir[512] = {};

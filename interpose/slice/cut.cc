@@ -4,6 +4,7 @@
 
 #include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/lifecycle/config.h"
 #include "interpose/slice/cluster.h"
 #include "interpose/slice/trial.h"
 #include "kernels/slice/globals.h"
@@ -243,10 +244,13 @@ CUresult launch_rest(const LaunchCall& original, LaunchCall slice, const Cluster
   return result != CUDA_SUCCESS ? result : joined;
 }
 
-// Blocks that wait for lower ones count along x: only there is a lower number in an earlier slice.
-bool in_order(gate::KernelRecord& kernel, const LaunchCall& launch) {
-  if (!kernel.ascending_row || (launch.grid[1] == 1 && launch.grid[2] == 1)) return true;
-  if (!kernel.rows_told.exchange(true, kRelaxed)) g_met.load(kRelaxed)(kernel, Obstacle::kRows);
+// Blocks that wait for lower ones count along x: only there is a lower number in an earlier slice. And if one
+// waits for a higher one after all, what is launched beside it must not queue up behind it.
+bool may_ascend(gate::KernelRecord& kernel, const LaunchCall& launch) {
+  const bool rows = launch.grid[1] != 1 || launch.grid[2] != 1;
+  if (!kernel.ascending_row || (!rows && !lifecycle::config().one_queue)) return true;
+  if (!kernel.whole_told.exchange(true, kRelaxed))
+    g_met.load(kRelaxed)(kernel, rows ? Obstacle::kRows : Obstacle::kOneQueue);
   return false;
 }
 
@@ -328,7 +332,7 @@ bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing
   Cluster cluster;
   Params params;
   if (!cluster_of(original, kernel, &cluster) || !params.prepare(original, kernel)) return false;
-  if (!in_order(kernel, original)) return false;
+  if (!may_ascend(kernel, original)) return false;
   Trial trial;
   const bool tried = kernel.ascending_row || Trial::needed(kernel, original);
   uint32_t ended = 0;                                          // slices of a trial

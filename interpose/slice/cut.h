@@ -67,8 +67,9 @@ using ResolveVariant = CUfunction (*)(gate::KernelRecord& kernel, const gate::La
                                       CUcontext context) noexcept;
 extern constinit std::atomic<ResolveVariant> g_resolve_variant;  // relaxed: constant code
 // Slow path, set by interpose/track: what only a launch shows. kHung: a slice did not end by itself
-// (trial.h). kRows: waits for lower blocks, and the grid has more rows than one; told once per kernel.
-enum class Obstacle : uint8_t { kHung, kRows };
+// (trial.h). kRows, kOneQueue: waits for lower blocks, and the grid has more rows than one, or the program's
+// streams share one queue of the device; told once per kernel.
+enum class Obstacle : uint8_t { kHung, kRows, kOneQueue };
 using Met = void (*)(const gate::KernelRecord& kernel, Obstacle obstacle) noexcept;
 extern constinit std::atomic<Met> g_met;
 extern constinit std::atomic<uint32_t> g_sm_count;   // of the client's GPU; 0 = not known yet

@@ -1,5 +1,7 @@
 #include "interpose/slice/trial.h"
 
+#include <utility>
+
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "interpose/gate/clock.h"
@@ -21,7 +23,8 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kContexts = 4, kShapes = 8;
 constexpr uint64_t kBeforeNs = 200'000'000;  // for what the stream still had to do
 constexpr uint64_t kSpinNs = 20'000, kSleepNs = 50'000, kMostStepNs = 10'000'000;
-constexpr uint64_t kBusyFactor = 10;  // of the limit, while other work of this process runs
+constexpr uint64_t kOpenNs = 20'000'000;  // for a mark in a stream with nothing before it
+constexpr uint64_t kBusyFactor = 10;      // of the limit, while other work of this process runs
 
 constinit TrialStreams g_streams[kContexts] = {};  // written by the holder of g_trial
 constinit std::atomic<uint32_t> g_trial{0};        // 1: a trial runs; acquire / release
@@ -37,13 +40,9 @@ TrialStreams* streams_of(CUcontext context) {
     if (!free && !s.context.load(kRelaxed)) free = &s;
   }
   if (!free) return nullptr;
-  // Streams of one priority may share a queue of the device, where ours would wait behind the slice's marker:
-  // another one than the program's usual.
-  int least = 0, greatest = 0;
-  real.cuCtxGetStreamPriorityRange(&least, &greatest);
+  // Of the least priority: blocks of the rest must not come before those of a slice that they wait for.
   for (uint32_t i = 0; i < kRescueStreams; i++)
-    if (real.cuStreamCreateWithPriority(&free->streams[i], CU_STREAM_NON_BLOCKING, greatest) !=
-            CUDA_SUCCESS ||
+    if (real.cuStreamCreate(&free->streams[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
         real.cuEventCreate(&free->joins[i], CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
       return nullptr;
   if (real.cuEventCreate(&free->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
@@ -109,7 +108,29 @@ bool Trial::begin(const LaunchCall& launch, CUcontext context) {
 }
 
 bool Trial::ended(const LaunchCall& launch) {
-  return mark(launch) && wait(launch, lifecycle::config().slice_watchdog_ns, true);
+  if (mark(launch) && wait(launch, lifecycle::config().slice_watchdog_ns, true)) return true;
+  find_open();
+  return false;
+}
+
+// Streams share queues of the device, and in the queue of the program's stream ours would wait behind the
+// slice. Those in which a mark is reached come first; the others are used only if there are no such ones.
+void Trial::find_open() {
+  const base::ErrnoGuard keep_errno;
+  const auto& real = driver_api::real();
+  TrialStreams& s = *streams_;
+  for (uint32_t i = 0; i < kRescueStreams; i++) real.cuEventRecord(s.joins[i], s.streams[i]);
+  const uint64_t begin = gate::clock_ns();
+  while (n_open_ < kRescueStreams && gate::clock_ns() - begin < kOpenNs) {
+    base::futex_wait(&g_never, 0, kSleepNs);
+    if (!gate::enter_driver()) continue;
+    for (uint32_t i = n_open_; i < kRescueStreams; i++) {
+      if (real.cuEventQuery(s.joins[i]) != CUDA_SUCCESS) continue;
+      std::swap(s.joins[i], s.joins[n_open_]);
+      std::swap(s.streams[i], s.streams[n_open_++]);
+    }
+    gate::leave_driver();
+  }
 }
 
 bool Trial::mark(const LaunchCall& launch) {
@@ -156,18 +177,22 @@ bool Trial::wait(const LaunchCall& launch, uint64_t limit_ns, bool alone) const 
   return true;
 }
 
+uint32_t Trial::open(uint32_t i) const {
+  return i % (n_open_ ? n_open_ : kRescueStreams);
+}
 CUstream Trial::stream(uint32_t i) const {
-  return streams_->streams[i < kRescueStreams ? i : kRescueStreams - 1];
+  return streams_->streams[open(i)];
 }
 
 CUresult Trial::join(const LaunchCall& launch, uint32_t n_streams) {
   const auto& real = driver_api::real();
   const bool per_thread = launch.stream.flavour == Flavour::kPerThread;
   for (uint32_t i = 0; i < n_streams && i < kRescueStreams; i++) {
-    CUresult result = real.cuEventRecord(streams_->joins[i], streams_->streams[i]);
+    const CUevent end = streams_->joins[open(i)];
+    CUresult result = real.cuEventRecord(end, stream(i));
     if (result == CUDA_SUCCESS)
-      result = (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(launch.stream.stream,
-                                                                                   streams_->joins[i], 0);
+      result =
+          (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(launch.stream.stream, end, 0);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;

@@ -36,10 +36,13 @@ class Trial {
 
  private:
   bool mark(const gate::LaunchCall& launch);
+  void find_open();
+  uint32_t open(uint32_t i) const;
   bool reached() const;
   bool wait(const gate::LaunchCall& launch, uint64_t limit_ns, bool alone) const;
   TrialStreams* streams_ = nullptr;  // not null: this is the one trial
   uint32_t value_ = 0;
+  uint32_t n_open_ = 0;  // streams, the first ones, that do not wait behind the slice
 };
 
 void forget_trials(CUcontext context) noexcept;  // destroyed or reset; null = all

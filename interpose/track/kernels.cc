@@ -159,6 +159,7 @@ uint32_t cluster_wave(const KernelRecord& kernel, const gate::LaunchCall& launch
 
 void met(const KernelRecord& kernel, cut::Obstacle obstacle) noexcept {
   if (obstacle == cut::Obstacle::kRows) return count_refusal(reasons::kGridRows);
+  if (obstacle == cut::Obstacle::kOneQueue) return count_refusal(reasons::kOneQueue);
   count_refusal(reasons::kWatchdog);
   base::raw_log(base::LogLevel::kError,
                 "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);

@@ -19,7 +19,8 @@ inline constexpr const char kSiblingFailed[] = "sibling_failed";  // the driver,
 inline constexpr const char kSiblingLimit[] = "sibling_limit";    // too many, or too much text
 inline constexpr const char kAttributes[] = "attributes";         // the variant cannot have the original's
 inline constexpr const char kGridRows[] = "grid_rows";            // a look-back launched with y or z above 1
-inline constexpr const char kWatchdog[] = "watchdog";             // a slice did not end: it waits for others
+inline constexpr const char kOneQueue[] = "one_queue";  // a look-back, CUDA_DEVICE_MAX_CONNECTIONS=1
+inline constexpr const char kWatchdog[] = "watchdog";   // a slice did not end: it waits for others
 }  // namespace reasons
 
 void count_refusal(const char* reason) noexcept;  // a string that lives for ever

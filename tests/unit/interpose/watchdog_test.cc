@@ -170,6 +170,48 @@ TEST_F(LookBack, ThatWaitsForAHigherBlockAfterAllEnds) {
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
+// A stream that shares its queue with the program's waits behind the slice: the rest goes into another.
+TEST_F(LookBack, TheRestDoesNotQueueUpBehindTheSlice) {
+  static CUevent blocked;
+  static CUstream behind;
+  static std::vector<CUstream> launched;
+  blocked = nullptr, behind = nullptr, launched.clear();
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto before = slots;
+  slots.cuEventRecord = [](CUevent event, CUstream stream) {
+    if (stream && !behind) blocked = event, behind = stream;
+    return before.cuEventRecord(event, stream);
+  };
+  slots.cuEventQuery = [](CUevent event) {
+    return event == blocked ? CUDA_ERROR_NOT_READY : before.cuEventQuery(event);
+  };
+  slots.cuLaunchKernel = [](CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                            unsigned bz, unsigned shared, CUstream stream, void** params, void** extra) {
+    launched.push_back(stream);
+    return before.cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
+  };
+  const CUfunction f = load("cut.ptx");
+  EXPECT_GT(chain(f, false), 0u);
+  slots = before;
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  ASSERT_TRUE(behind && launched.size() > 1);
+  for (const CUstream stream : launched) EXPECT_NE(stream, behind);
+  EXPECT_NE(launched.back(), nullptr);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(LookBack, GoesWholeWhereAllStreamsShareAQueue) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  lifecycle::load_config();
+  const uint64_t counted = track::refusals(track::reasons::kOneQueue);
+  const CUfunction f = load("cut.ptx");
+  EXPECT_EQ(chain(f, true), 0u);
+  EXPECT_EQ(chain(f, true), 0u);
+  EXPECT_EQ(track::refusals(track::reasons::kOneQueue), counted + 1);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
 TEST_F(LookBack, InASiblingToo) {
   const CUfunction f = load("cut_both.fatbin");
   EXPECT_EQ(chain(f, true), 0u);  // asked for; this launch goes whole
