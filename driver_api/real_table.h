@@ -31,8 +31,10 @@ enum class Class : uint8_t {
 #include "driver_api/classes.def"
 };
 
-// Which default stream a stream argument of 0 means.
-enum class Flavour : uint8_t {
+// Which default stream a stream argument of 0 means. A whole word: StreamArg travels in registers, and
+// loading eight bytes of which one was just stored waits until that store, and all before it, have left the
+// store buffer.
+enum class Flavour : uint64_t {
   kNone = 0,   // the call has no stream
   kLegacy,     // 0 is the legacy stream (CU_STREAM_LEGACY)
   kPerThread,  // 0 is the calling thread's stream (CU_STREAM_PER_THREAD); symbols that end in _ptds or _ptsz

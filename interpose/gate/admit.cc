@@ -23,8 +23,8 @@ constexpr uint64_t kDrainSleepNs = 100'000;
 constexpr uint64_t kTellAfterNs = 2'000'000;  // a pulse in the way for so long may be of a client that dies
 constexpr uint64_t kDefaultHoldNs = 200'000'000;
 constexpr uint64_t kQueryEveryNs = 200'000;
-constexpr uint64_t kCreditShare = 32;  // of the window, per thread
-constexpr uint64_t kMaxCreditNs = 100'000;
+constexpr uint64_t kCreditShare = 8;  // of the window, per thread
+constexpr uint64_t kMaxCreditNs = 250'000;
 
 enum class Obstacle { kNone, kFree, kLease, kPulse, kWindow };
 
@@ -137,7 +137,7 @@ uint64_t bounded_spin_ns(uint64_t us) {
 
 bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
   bool any = poll_lanes();
-  if (now < next_query) return any;
+  if (any || now < next_query) return any;  // asking costs an interrupt on every CPU that runs us
   next_query = now + kQueryEveryNs;
   reclaim_credits();
   any = query_lanes() || any;
@@ -225,6 +225,41 @@ bool hold(Call& call, const Link* link, uint32_t word, Obstacle why, driver_api:
   return true;
 }
 
+// What to reserve beyond this launch, so that the thread's next short ones find credit. What is left of the
+// last credit stays, as long as it is for the same stream and daemon.
+uint64_t credit_wanted(ThreadSlot& slot, const Link* link, driver_api::StreamArg stream, uint64_t estimate) {
+  Credit& c = slot.credit;
+  if (c.link != link || c.lane_key != lane_key(stream)) settle_credit(slot);
+  // Each thread completes its own work where it can: lanes and the window's word stay on its CPU then.
+  poll_lane(*lane_of(stream));
+  uint64_t credit = ipc::load(link->lease->window_ns, kRelaxed) / kCreditShare;
+  if (credit > kMaxCreditNs) credit = kMaxCreditNs;
+  const uint64_t left = c.left_ns.load(kRelaxed);
+  return estimate * 4 > credit || left >= estimate ? 0 : credit - left;
+}
+
+// Credit that the window has no room for is given back, but first somebody has to look at the markers.
+void keep_to_window(Call& call, const Link* link, uint64_t all) {
+  const uint64_t window = ipc::load(link->lease->window_ns, kRelaxed);
+  if (all <= window || (poll_lanes() && in_flight(link).load(kRelaxed) <= window)) return;
+  release_reserved(link, call.credit_ns);
+  call.credit_ns = 0;
+}
+
+// The launch that it was reserved with has reached the driver.
+void keep_credit(const Call& call, ThreadSlot& slot, driver_api::StreamArg stream) {
+  Credit& c = slot.credit;
+  c.link = call.link;
+  c.word = call.word;
+  c.epoch = call.credit_epoch;
+  c.bursts = bursts_seen();
+  c.lane.store(lane_of(stream), kRelaxed);
+  c.lane_key = t_thread.lane_key;
+  // Added, because a reclaimer may just have taken what was left; release: pairs with settle_credit's
+  // exchange
+  c.left_ns.fetch_add(call.credit_ns, std::memory_order_release);
+}
+
 void reserved(Call& call, const Link* link, uint32_t word, uint64_t estimate) {
   call.link = link;
   call.word = word;
@@ -244,7 +279,7 @@ Call::~Call() {
 }
 
 Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
-  call.reserved_ns = 0;
+  call.reserved_ns = call.credit_ns = 0;
   call.link = nullptr;
   for (;;) {
     if (g_state.role.load(kRelaxed) != Role::kBestEffort) return Admission::kForward;
@@ -255,7 +290,11 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
     if ((ipc::load(lease.word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree ||
         ipc::load(lease.passthrough, kRelaxed) != 0)
       return Admission::kForward;
-    const uint64_t before = in_flight(link).fetch_add(estimate, std::memory_order_seq_cst);
+    if (call.credit_slot && !call.expired) {
+      call.credit_ns = credit_wanted(*call.credit_slot, link, stream, estimate);
+      call.credit_epoch = g_state.credit_epoch.load(std::memory_order_seq_cst);
+    }
+    const uint64_t before = in_flight(link).fetch_add(estimate + call.credit_ns, std::memory_order_seq_cst);
     if (call.expired) [[unlikely]] {
       reserved(call, link, 0, estimate);
       return Admission::kExpired;
@@ -266,6 +305,7 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
     const uint64_t now = clock_ns();
     const Obstacle why = look(call, link, word, before, estimate, now);
     if (why == Obstacle::kNone) [[likely]] {
+      if (call.credit_ns) keep_to_window(call, link, before + estimate + call.credit_ns);
       reserved(call, link, word, estimate);
       if (g_state.holding.load(kRelaxed)) [[unlikely]]
         g_state.holding.store(0, kRelaxed);
@@ -274,7 +314,8 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate) {
       served(call);
       return Admission::kReserved;
     }
-    release_reserved(link, estimate);
+    release_reserved(link, estimate + call.credit_ns);
+    call.credit_ns = 0;
     if (why == Obstacle::kFree) return Admission::kForward;
     if (why == Obstacle::kPulse && should_narrow(call, lease)) return Admission::kReplan;
     if (why == Obstacle::kWindow && poll_lanes()) continue;  // nobody had looked at the markers
@@ -294,8 +335,8 @@ bool spend(ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate) {
   bool valid =
       c.link == link && c.epoch == g_state.credit_epoch.load(kRelaxed) &&
       c.word == ipc::load(link->lease->word, std::memory_order_acquire) &&  // pairs with lease_publish
-      c.left_ns.load(kRelaxed) >= estimate && c.lane_key == t_thread.lane_key &&
-      c.lane_key == lane_key(stream) && ipc::load(link->lease->passthrough, kRelaxed) == 0;
+      c.lane_key == t_thread.lane_key && c.lane_key == lane_key(stream) &&
+      ipc::load(link->lease->passthrough, kRelaxed) == 0;
   if (valid) {
     const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(link->lease->priority, kRelaxed);
     uint64_t bursts = 0;
@@ -308,9 +349,9 @@ bool spend(ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate) {
     }
     valid = valid && bursts == c.bursts;
   }
-  if (!valid) {
+  if (!valid || c.left_ns.load(kRelaxed) < estimate) {
     c.in_gate.store(0, std::memory_order_release);
-    settle_credit(slot);
+    if (!valid) settle_credit(slot);
     return false;
   }
   c.left_ns.store(c.left_ns.load(kRelaxed) - estimate, kRelaxed);
@@ -326,30 +367,6 @@ void spent(ThreadSlot& slot, uint64_t estimate, CUresult result) {
   c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits: the launch has returned
   if (is_sticky(result)) [[unlikely]]
     poison();
-}
-
-void top_up(const Call& call, ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate) {
-  Credit& c = slot.credit;
-  const abi::LeaseLine& lease = *call.link->lease;
-  const uint64_t window = ipc::load(lease.window_ns, kRelaxed);
-  uint64_t ahead = window / kCreditShare;
-  if (ahead > kMaxCreditNs) ahead = kMaxCreditNs;
-  if (call.word == 0 || estimate * 4 > ahead || c.left_ns.load(kRelaxed) != 0) return;
-  const uint32_t epoch = g_state.credit_epoch.load(std::memory_order_seq_cst);
-  const uint64_t before = in_flight(call.link).fetch_add(ahead, std::memory_order_seq_cst);
-  // Raise, then look again: as in admit().
-  if (before + ahead > window || ipc::load(lease.word, std::memory_order_seq_cst) != call.word) {
-    release_reserved(call.link, ahead);
-    return;
-  }
-  Lane* lane = lane_of(stream);
-  c.link = call.link;
-  c.word = call.word;
-  c.epoch = epoch;
-  c.bursts = bursts_seen();
-  c.lane_key = t_thread.lane_key;
-  c.lane.store(lane, kRelaxed);
-  c.left_ns.store(ahead, std::memory_order_release);  // pairs with the exchange in settle_credit
 }
 
 bool is_sticky(CUresult result) {
@@ -384,15 +401,19 @@ void poison() {
 }
 
 void roll_back(Call& call) {
-  if (call.link) release_reserved(call.link, call.reserved_ns);
-  call.reserved_ns = 0;
+  if (call.link) release_reserved(call.link, call.reserved_ns + call.credit_ns);
+  call.reserved_ns = call.credit_ns = 0;
 }
 
 void settle(Call& call, driver_api::StreamArg stream, CUresult result) {
   if (call.reserved_ns == 0 || !call.link) return;
   if (result == CUDA_SUCCESS) [[likely]] {
-    lane_launched(lane_of(stream), stream, call.reserved_ns, call.spacing_ns);
-    call.reserved_ns = 0;
+    Lane* lane = lane_of(stream);
+    uint64_t launched = call.reserved_ns;
+    if (call.credit_slot) launched += take_spent(*call.credit_slot, lane);
+    lane_launched(lane, stream, launched, call.spacing_ns);
+    if (call.credit_ns) keep_credit(call, *call.credit_slot, stream);
+    call.reserved_ns = call.credit_ns = 0;
     return;
   }
   roll_back(call);

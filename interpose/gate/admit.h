@@ -27,8 +27,11 @@ struct Call {  // on the stack of the hook
   bool may_narrow = false;      // the caller can cut it to any width
   const Link* link = nullptr;   // of the reservation
   uint64_t reserved_ns = 0;
-  uint64_t spacing_ns = 0;  // marker spacing of the lease seen
-  uint32_t word = 0;        // lease word that allowed it
+  uint64_t spacing_ns = 0;            // marker spacing of the lease seen
+  uint32_t word = 0;                  // lease word that allowed it
+  ThreadSlot* credit_slot = nullptr;  // set by the caller of a short launch: its thread's, for later ones
+  uint64_t credit_ns = 0;             // reserved for it together with this launch
+  uint32_t credit_epoch = 0;          // State::credit_epoch before that
   bool waited = false;
   uint64_t held_ns = 0;    // waited for lease or pulse since the latest slice; bounded by the hold limit
   uint64_t served_ns = 0;  // waited likewise before the slices that started
@@ -49,10 +52,10 @@ Admission admit(Call& call, driver_api::StreamArg stream, uint64_t estimate_ns);
 // gating.
 void settle(Call& call, driver_api::StreamArg stream, CUresult result);
 // Short launches: spend() uses the thread's credit; on true the launch may go and spent() must follow it.
-// After an admitted short launch top_up() reserves the next credit. settle_credit() gives a credit back.
+// admit() of a call with `credit_slot` reserves the next credit, settle() puts it there. settle_credit()
+// gives a credit back.
 bool spend(ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate_ns);
 void spent(ThreadSlot& slot, uint64_t estimate_ns, CUresult result);
-void top_up(const Call& call, ThreadSlot& slot, driver_api::StreamArg stream, uint64_t estimate_ns);
 
 void roll_back(Call& call);  // the reservation was not used
 // settle() for calls that block the host until their work is done.

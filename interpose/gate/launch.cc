@@ -57,8 +57,10 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected;
   gate.blocks = blocks;
   gate.may_narrow = may_cut && blocks > 1;
+  if (estimate != 0 && estimate <= kShortNs && !t.shared) gate.credit_slot = t.slot;
   Admission admission = admit(gate, launch.stream, estimate);
   if (admission == Admission::kReplan) {  // the lease became a packed one while this waited
+    gate.credit_slot = nullptr;
     if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;
     gate.may_narrow = false;
     admission = admit(gate, launch.stream, estimate);
@@ -70,9 +72,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   Sample* sample = timed ? sample_begin(timing, launch.stream, key) : nullptr;
   const CUresult result = issue(launch);
   sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
-  const bool more = admission == Admission::kReserved && estimate != 0 && estimate <= kShortNs && !t.shared;
   settle(gate, launch.stream, result);
-  if (more && result == CUDA_SUCCESS) top_up(gate, *t.slot, launch.stream, estimate);
   return result;
 }
 

@@ -1,5 +1,7 @@
 #include "interpose/gate/window.h"
 
+#include <span>
+
 #include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 
@@ -65,6 +67,9 @@ Lane* claim_lane(driver_api::StreamArg s, uint64_t key) {
       if (won) {
         lane.stream.store(s.stream, kRelaxed);
         lane.per_thread.store(s.flavour == driver_api::Flavour::kPerThread, kRelaxed);
+        uint32_t used = g_lanes_used.load(kRelaxed);
+        while (used <= i && !g_lanes_used.compare_exchange_weak(used, i + 1, kRelease)) {
+        }
       }
       unlock(lane);
       if (won) return &lane;
@@ -78,9 +83,45 @@ bool is_overflow(const Lane& lane) {
   return &lane == &g_lanes[kLanes - 1];
 }
 
+// Lanes that a stream ever had; only they have markers.
+std::span<Lane> marked_lanes() {
+  return {g_lanes, g_lanes_used.load(kAcquire)};
+}
+
+// Moves `done` there, unless it is further: how much became free by that.
+uint64_t advance(Lane& lane, uint64_t upto) {
+  uint64_t seen = lane.done.load(kRelaxed);
+  while (seen < upto) {
+    if (!lane.done.compare_exchange_weak(seen, upto, std::memory_order_acq_rel)) continue;
+    lane.since_ns.store(clock_ns(), kRelaxed);
+    return upto - seen;
+  }
+  return 0;
+}
+
+void completed(uint64_t ns) {
+  if (ns == 0) return;
+  const Link* link = g_state.link.load(kAcquire);
+  release_reserved(link, ns);
+  std::atomic_ref(link->usage->completed_ns).fetch_add(ns, kRelaxed);
+}
+
+// True if a marker was reached, and what became free by that.
+bool look_at_markers(Lane& lane, uint64_t& freed) {
+  if (lane.done.load(kRelaxed) == lane.marked.load(kRelaxed) || !try_lock(lane)) return false;
+  uint64_t upto = 0;
+  while (lane.tail != lane.head && reached(lane, lane.pending[lane.tail % kMarkersPerLane])) {
+    upto = lane.pending[lane.tail++ % kMarkersPerLane].upto;
+  }
+  unlock(lane);
+  freed += advance(lane, upto);
+  return upto != 0;
+}
+
 }  // namespace
 
 constinit Lane g_lanes[kLanes] = {};
+constinit std::atomic<uint32_t> g_lanes_used = 0;
 constinit MarkerMemory g_markers = {};
 
 // Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
@@ -90,6 +131,12 @@ uint64_t lane_key(driver_api::StreamArg s) {
   Thread& t = t_thread;
   if (!t.slot) claim_slot(t);
   return (1ull << 63) | uint64_t(t.slot - g_slots) << 8 | 2;
+}
+
+uint64_t take_spent(ThreadSlot& slot, const Lane* lane) {
+  Credit& c = slot.credit;
+  if (c.spent_ns.load(kRelaxed) == 0 || c.lane.load(kRelaxed) != lane) return 0;
+  return c.spent_ns.exchange(0, std::memory_order_acq_rel);  // a reclaimer may get here, too
 }
 
 void settle_credit(ThreadSlot& slot) {
@@ -133,15 +180,7 @@ void release_reserved(const Link* link, uint64_t ns) {
 }
 
 void lane_done(Lane& lane, uint64_t upto) {
-  uint64_t seen = lane.done.load(kRelaxed);
-  while (seen < upto) {
-    if (!lane.done.compare_exchange_weak(seen, upto, std::memory_order_acq_rel)) continue;
-    lane.since_ns.store(clock_ns(), kRelaxed);
-    const Link* link = g_state.link.load(kAcquire);
-    release_reserved(link, upto - seen);
-    std::atomic_ref(link->usage->completed_ns).fetch_add(upto - seen, kRelaxed);
-    return;
-  }
+  completed(advance(lane, upto));
 }
 
 void lane_mark(Lane* lane, driver_api::StreamArg s) {
@@ -172,7 +211,7 @@ void lane_launched(Lane* lane, driver_api::StreamArg s, uint64_t ns, uint64_t sp
 
 int64_t next_marker_in_ns(uint64_t now_ns) {
   int64_t least = kNoMarker;
-  for (Lane& lane : g_lanes) {
+  for (Lane& lane : marked_lanes()) {
     const uint64_t done = lane.done.load(kRelaxed);
     if (done == lane.marked.load(kRelaxed) || !try_lock(lane)) continue;
     for (uint32_t i = lane.tail; i != lane.head; i++) {
@@ -189,19 +228,16 @@ int64_t next_marker_in_ns(uint64_t now_ns) {
 
 bool poll_lanes() {
   bool any = false;
-  for (Lane& lane : g_lanes) {
-    if (lane.done.load(kRelaxed) == lane.marked.load(kRelaxed) || !try_lock(lane)) continue;
-    uint64_t upto = 0;
-    while (lane.tail != lane.head && reached(lane, lane.pending[lane.tail % kMarkersPerLane])) {
-      upto = lane.pending[lane.tail++ % kMarkersPerLane].upto;
-    }
-    unlock(lane);
-    if (upto) {
-      lane_done(lane, upto);
-      any = true;
-    }
-  }
+  uint64_t freed = 0;
+  for (Lane& lane : marked_lanes()) any = look_at_markers(lane, freed) || any;
+  completed(freed);  // once: other threads launch by that word
   return any;
+}
+
+void poll_lane(Lane& lane) {
+  uint64_t freed = 0;
+  look_at_markers(lane, freed);
+  completed(freed);
 }
 
 bool query_lanes() {

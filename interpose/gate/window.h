@@ -32,6 +32,7 @@ struct alignas(64) Lane {
   uint32_t last_value = 0;  // under lock
 };
 extern constinit Lane g_lanes[kLanes];
+extern constinit std::atomic<uint32_t> g_lanes_used;  // high-water mark, without the overflow lane
 
 // Where markers land: one 64-byte line per lane, registered with the current context by
 // interpose/track/context.cc.
@@ -60,7 +61,8 @@ void lane_done(Lane& lane, uint64_t upto);                 // everything up to `
 // waited for, or another thread looks at it right now.
 inline constexpr int64_t kNoMarker = INT64_MAX;
 int64_t next_marker_in_ns(uint64_t now_ns);
-bool poll_lanes();    // looks at markers; true if anything completed. No driver call with memory markers.
+bool poll_lanes();  // looks at markers; true if anything completed. No driver call with memory markers.
+void poll_lane(Lane& lane);  // one of them
 bool query_lanes();   // asks the driver about streams with unmarked work; only while no capture is open
 bool lanes_empty();   // nothing outstanding
 void forget_lanes();  // context destroyed, sticky error, new attachment: all counts as done
@@ -79,6 +81,9 @@ void lane_covered(const LaneCover& cover);
 
 // A thread's credit back to the window, what it spent into its lane. Owner, or reclaim_credits().
 void settle_credit(ThreadSlot& slot);
+// What the thread spent of its credit and no lane has counted, if it was in `lane`: the caller counts it.
+// Owner.
+uint64_t take_spent(ThreadSlot& slot, const Lane* lane);
 // Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
 // it themselves. One membarrier: when held, draining or short of window, not per launch.
 void reclaim_credits();

@@ -283,6 +283,88 @@ TEST_F(Packed, WhatCanBeCutIsAskedToBecomeNarrow) {
   EXPECT_EQ(waiting(), 0u);
 }
 
+// Launches of 10 us: what the thread reserved ahead pays for most of them.
+class ShortLaunches : public Admit {
+ protected:
+  void SetUp() override {
+    Admit::SetUp();
+    stream = new_stream();
+    const auto hash = reinterpret_cast<uint64_t>(function);
+    gate::Timing* timing = gate::timing_of(gate::timing_key({hash, 1, 128, 0}));
+    timing->block_ps = kNs * 1000;
+    timing->estimate_ns = kNs;
+    timing->samples = 8;       // known: timed seldom,
+    gate::t_thread.draws = 0;  // and here never by this thread,
+    gate::withdraw_events();   // nor by others, so that the estimate stays
+    lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000);
+  }
+  uint64_t credit_left() {
+    const gate::ThreadSlot* slot = gate::t_thread.slot;
+    return slot ? slot->credit.left_ns.load() : 0;
+  }
+  static constexpr uint64_t kNs = 10'000, kWindowNs = 2'000'000;
+  CUstream stream = nullptr;
+};
+
+TEST_F(ShortLaunches, CreditIsReservedWithALaunchAndSpentByTheNext) {
+  launch(stream);
+  const uint64_t credit = credit_left(), reserved = in_flight();
+  ASSERT_GE(credit, 4 * kNs);
+  EXPECT_EQ(reserved, kNs + credit);
+  for (uint64_t i = 0; i < credit / kNs; i++) {
+    launch(stream);
+    EXPECT_EQ(in_flight(), reserved);
+  }
+  launch(stream);
+  EXPECT_EQ(credit_left(), credit);  // what was left over still counts
+  gate::settle_credit(*gate::t_thread.slot);
+  EXPECT_EQ(in_flight() % kNs, 0u);  // launches only
+}
+
+TEST_F(ShortLaunches, AFullWindowLeavesNoRoomForCredit) {
+  null.hold(1);
+  for (uint64_t i = 1; i <= kWindowNs / kNs; i++) {
+    launch(stream);
+    ASSERT_LE(in_flight(), kWindowNs);
+    EXPECT_EQ(i * kNs + credit_left(), in_flight());
+  }
+  null.hold(0);
+}
+
+TEST_F(ShortLaunches, AHoldVoidsCreditAndReclaimingEmptiesTheWindow) {
+  launch(stream);
+  lease(abi::kLeaseHold, kWindowNs, 1'000'000, 1, 10'000);
+  null.reset();
+  Launcher held(*this);
+  EXPECT_TRUE(eventually([&] { return waiting() == 1 && in_flight() == 0; }));
+  EXPECT_EQ(driver_launches(), 0u);
+  lease(abi::kLeaseGranted, kWindowNs);
+}
+
+TEST_F(ShortLaunches, NothingIsLostWhileThreadsAndAReclaimerRace) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++) {
+    threads.emplace_back([&] {
+      const CUstream streams[] = {new_stream(), new_stream()};
+      for (int n = 0; n < 4'000; n++) launch(streams[n / 100 % 2]);
+    });
+  }
+  std::thread reclaimer([&] {
+    while (!stop) {
+      gate::reclaim_credits();
+      std::this_thread::yield();
+    }
+  });
+  for (auto& t : threads) t.join();
+  stop = true;
+  reclaimer.join();
+  gate::reclaim_credits();
+  gate::query_lanes();
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(region->usage.completed_ns, 4 * 4'000 * kNs);
+}
+
 // Stands still unless moved: a calibration whose counter counts nothing.
 class StoppedClock {
  public:
