@@ -98,18 +98,19 @@ void tell_ready(int fd) {
                   socklen_t(offsetof(sockaddr_un, sun_path) + std::strlen(manager)));
 }
 
-// Every mistake goes to `say`; the last one is the error.
-base::Result<config::Config> load(const Options& options, void (*say)(const std::string&)) {
+// The error has every mistake, each in a line of its own.
+base::Result<config::Config> load(const Options& options) {
   config::Config initial;
   // The system's daemon serves every user; what each may claim is bounded by [priority].
   if (options.system) initial.daemon_socket_mode = "0666";
   if (options.config_path.empty()) return initial;
   base::Result<config::Parsed> loaded = config::load_config(options.config_path, initial);
   if (!loaded.ok()) return loaded.error();
-  for (const std::string& line : loaded->errors) say(line);
-  if (!loaded->errors.empty())
-    return base::error(base::Code::kInvalid,
-                       "the configuration has errors, see above; docs/configuration.md lists all keys");
+  std::string mistakes;
+  for (const std::string& line : loaded->errors) mistakes += line + '\n';
+  if (!mistakes.empty())
+    return base::error(base::Code::kInvalid, "the configuration has mistakes:\n" + mistakes +
+                                                 "docs/configuration.md lists all keys");
   return std::move(loaded->config);
 }
 
@@ -122,8 +123,8 @@ transport::Reload reload_from(const Options& options) {
   return [options]() -> base::Result<core::Settings> {
     if (options.config_path.empty())
       return base::error(base::Code::kNotFound, "started without --config: there is nothing to read again");
-    base::Result<config::Config> config = load(options, [](const std::string& line) { spdlog::error(line); });
-    if (!config.ok()) return base::error(config.error().code, config.error().text + " (in tesserad's log)");
+    base::Result<config::Config> config = load(options);
+    if (!config.ok()) return config.error();
     set_log_level(options, *config);
     return config::settings_of(*config);
   };
@@ -240,8 +241,7 @@ int run(int argc, char** argv) {
 
   if (options.system && options.config_path.empty() && ::access(kSystemConfig, F_OK) == 0)
     options.config_path = kSystemConfig;
-  base::Result<config::Config> config =
-      load(options, [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
+  base::Result<config::Config> config = load(options);
   if (!config.ok()) return fail(config.error().text);
   if (options.check) {
     std::printf("configuration is fine\n");

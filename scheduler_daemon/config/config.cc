@@ -1,18 +1,24 @@
 #include "scheduler_daemon/config/config.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
 
+#include "base/scoped_fd.h"
 #include "base/toml.h"
 #include "base/units.h"
 
 namespace tessera::config {
 namespace {
+
+constexpr off_t kMostBytes = 1 << 20;
 
 struct Option {  // one row of options.def
   const char* section;
@@ -234,13 +240,20 @@ Parsed parse_config(const std::string& text, const std::string& file_name, const
 }
 
 base::Result<Parsed> load_config(const std::string& path, const Config& initial) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in)
-    return base::error(base::Code::kNotFound, "cannot read the configuration " + path + ": " +
-                                                  std::strerror(errno) + "; check --config");
-  return parse_config(text.str(), path, initial);
+  const std::string cannot = "cannot read the configuration " + path + ": ", remedy = "; check --config";
+  // O_NONBLOCK: the daemon reads it again while it runs, and a pipe must not stop it.
+  const base::ScopedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat st {};
+  if (!fd.valid() || ::fstat(fd.get(), &st) != 0)
+    return base::error(base::Code::kNotFound, cannot + std::strerror(errno) + remedy);
+  if (!S_ISREG(st.st_mode)) return base::error(base::Code::kInvalid, cannot + "not a regular file" + remedy);
+  if (st.st_size > kMostBytes)
+    return base::error(base::Code::kInvalid, cannot + "larger than a megabyte" + remedy);
+  std::string text(size_t(st.st_size), '\0');
+  const ssize_t n = ::read(fd.get(), text.data(), text.size());
+  if (n < 0) return base::error(base::Code::kNotFound, cannot + std::strerror(errno) + remedy);
+  text.resize(size_t(n));
+  return parse_config(text, path, initial);
 }
 
 core::Settings settings_of(const Config& c) {

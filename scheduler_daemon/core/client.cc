@@ -93,6 +93,8 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.priority = priority;
   r.claimed_priority = claimed_priority;
   r.weight = weight;
+  r.slo_ns = slo_ns;
+  r.passthrough = passthrough;
   r.gpu = has_gpu ? uuid_text(uuid) : "";
   static constexpr const char* kLeaseNames[] = {"held", "granted", "free"};
   r.state = dying            ? "dying"

@@ -51,6 +51,8 @@ std::string client_json(const ClientRow& c) {
   o.number("priority", c.priority);
   o.number("claimed_priority", c.claimed_priority);
   o.number("weight", c.weight);
+  o.number("slo_ns", c.slo_ns);
+  o.flag("passthrough", c.passthrough);
   o.text("gpu", c.gpu);
   o.text("state", c.state);
   o.flag("mps", c.mps);

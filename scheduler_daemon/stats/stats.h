@@ -23,8 +23,10 @@ struct ClientRow {
   uint64_t uid = 0;
   std::string name;
   uint32_t priority = 0, claimed_priority = 0, weight = 100;
-  std::string gpu;    // "GPU-..." or empty while the client has announced none
-  std::string state;  // best-effort: held, granted, packed, free; protected: busy, idle
+  uint64_t slo_ns = 0;       // 0 = none
+  bool passthrough = false;  // as the operator set it
+  std::string gpu;           // "GPU-..." or empty while the client has announced none
+  std::string state;         // best-effort: held, granted, packed, free; protected: busy, idle
   bool mps = false;
   uint64_t attached_ns = 0;  // for how long
   ClientCounters counters;

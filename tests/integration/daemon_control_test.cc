@@ -46,6 +46,7 @@ TEST_F(ControlTest, SetsWeightSloAndPriorityOfARunningClient) {
   EXPECT_EQ(*answer, "1 client changed");
   EXPECT_EQ(client("service")["weight"], 300);
   EXPECT_EQ(client("service")["priority"], 7);
+  EXPECT_EQ(client("service")["slo_ns"], 20'000'000);
 }
 
 TEST_F(ControlTest, PassthroughReachesTheLeaseOfTheClientWithThatProcessId) {
@@ -63,6 +64,7 @@ TEST_F(ControlTest, PassthroughReachesTheLeaseOfTheClientWithThatProcessId) {
     return ipc::load(x.lease()->passthrough, std::memory_order_acquire) == 1;
   };
   EXPECT_TRUE(eventually([&] { return passes(a) && passes(b); }));
+  EXPECT_EQ(stats()["clients"][1]["passthrough"], true);
 }
 
 TEST_F(ControlTest, WhatCannotBeDoneIsSaid) {
@@ -132,11 +134,13 @@ TEST_F(ControlTest, ReloadTakesTheNewConfigurationOrKeepsTheOld) {
            daemon_->errors().find("the old configuration stays") != std::string::npos;
   })) << daemon_->errors();
   EXPECT_EQ(stats()["daemon"]["policy"], "none");
-
-  configure("[policy]\nname = \"temporal\"\n");
   Control request{};
   request.action = kControlReload;
   auto answer = ask(request);
+  EXPECT_NE(answer.error().text.find("config.toml:3:"), std::string::npos) << answer.error().text;
+
+  configure("[policy]\nname = \"temporal\"\n");
+  answer = ask(request);
   ASSERT_TRUE(answer.ok()) << answer.error().text;
   EXPECT_EQ(stats()["daemon"]["policy"], "temporal");
 }

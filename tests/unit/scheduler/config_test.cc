@@ -123,6 +123,7 @@ TEST(Config, UnreadableFileSaysWhichAndWhy) {
   auto p = load_config("/nonexistent/t.toml");
   ASSERT_FALSE(p.ok());
   EXPECT_THAT(p.error().text, AllOf(HasSubstr("/nonexistent/t.toml"), HasSubstr("No such file")));
+  for (const char* no_file : {"/tmp", "/dev/zero", "/dev/tty"}) EXPECT_FALSE(load_config(no_file).ok());
 }
 
 TEST(Config, ChoicesOfThePolicyAreTheRegisteredOnes) {
