@@ -31,8 +31,23 @@ bool ends_within(int process, int ms) {
   return process < 0 || ::poll(&p, 1, ms) == 1;
 }
 
-bool make_private(const std::string& folder) {
+bool make_folder(const std::string& folder) {
   return ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+bool is_private(const std::string& folder) {
+  struct stat st {};
+  return ::lstat(folder.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == ::geteuid() &&
+         (st.st_mode & 022) == 0;
+}
+
+// A number in a file may have become another process's, as after a restart of the machine: what a daemon of
+// ours started has our folder in its environment.
+bool serves(pid_t pid, const std::string& pipe_directory) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  for (std::string variable; std::getline(in, variable, '\0');)
+    if (variable == "CUDA_MPS_PIPE_DIRECTORY=" + pipe_directory) return true;
+  return false;
 }
 
 std::string parent(const std::string& path) {
@@ -67,6 +82,7 @@ bool Mps::find() {
   pid_t pid = 0;
   std::ifstream(options_.pipe_directory + "/nvidia-cuda-mps-control.pid") >> pid;
   if (pid > 0) process_ = open_process(pid);
+  if (ours_ && !serves(pid, options_.pipe_directory)) process_.reset();  // it would be ended by stop()
   if (!process_.valid()) return false;
   state_.active = true;
   state_.reason.clear();
@@ -80,11 +96,16 @@ void Mps::adopt() {
 }
 
 void Mps::launch() {
-  for (const std::string& folder :
-       {parent(options_.pipe_directory), options_.pipe_directory, options_.log_directory})
-    if (!make_private(folder)) return inactive("cannot create " + folder + ": " + std::strerror(errno));
+  make_folder(parent(options_.pipe_directory));
+  for (const std::string& folder : {options_.pipe_directory, options_.log_directory}) {
+    if (!make_folder(folder)) return inactive("cannot create " + folder + ": " + std::strerror(errno));
+    if (!is_private(folder))
+      return inactive(folder + " belongs to somebody else, or others may write to it: remove it");
+  }
   ours_ = true;
   if (find()) return;  // a daemon before us was killed; its MPS still serves
+  ::unlink((options_.pipe_directory + "/nvidia-cuda-mps-control.pid").c_str());
+  ::unlink((options_.pipe_directory + "/control").c_str());  // of a dead one: it would pass for readiness
   const base::ScopedFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   child_ = spawn({options_.program, "-f"}, nothing.get());
   if (child_ < 0)
@@ -158,8 +179,6 @@ void Mps::ended() {
   if (!ours_) return inactive("the MPS control daemon that was adopted has ended");
   if (child_ > 0) ::waitpid(child_, nullptr, 0);
   child_ = -1;
-  ::unlink((options_.pipe_directory + "/nvidia-cuda-mps-control.pid").c_str());
-  ::unlink((options_.pipe_directory + "/control").c_str());
   if (state_.restarts == kMostRestarts)
     return inactive("the MPS control daemon ended " + std::to_string(kMostRestarts + 1) + " times, see " +
                     options_.log_directory);

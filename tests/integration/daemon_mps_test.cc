@@ -3,6 +3,8 @@
 // input.
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -140,6 +142,32 @@ TEST_F(MpsTest, TheNextDaemonTakesOverWhatAKilledOneLeft) {
   daemon_->signal(SIGTERM);
   daemon_->wait();
   EXPECT_TRUE(eventually([&] { return !alive(control) || control_pid() != control; }));
+}
+
+// After a restart of the machine the number that was left may be anybody's.
+TEST_F(MpsTest, AStrangerWithTheNumberOfADeadOneIsLeftAlone) {
+  const pid_t stranger = fork();
+  if (stranger == 0)
+    for (;;) pause();
+  for (const char* folder : {"/mps", "/mps/pipe"}) mkdir((folder_ + folder).c_str(), 0700);
+  std::ofstream(pipe_ + "/nvidia-cuda-mps-control.pid") << stranger;
+  std::ofstream(pipe_ + "/control") << "";
+  start_mps("manage");
+  EXPECT_TRUE(mps()["active"]);
+  EXPECT_NE(control_pid(), stranger);
+  daemon_->signal(SIGTERM);
+  daemon_->wait();
+  EXPECT_EQ(waitpid(stranger, nullptr, WNOHANG), 0);
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
+}
+
+TEST_F(MpsTest, AFolderThatOthersMayWriteToIsNotUsed) {
+  for (const char* folder : {"/mps", "/mps/pipe"}) mkdir((folder_ + folder).c_str(), 0700);
+  chmod(pipe_.c_str(), 0777);
+  start_mps("manage");
+  EXPECT_FALSE(mps()["active"]);
+  EXPECT_NE(mps()["reason"].get<std::string>().find("others may write"), std::string::npos);
 }
 
 TEST_F(MpsTest, WithoutItProgramsRunAndTheReasonIsSaid) {
