@@ -1,7 +1,8 @@
 // A program for the sharing scenarios: bursts of launches of one kernel, which is bound by arithmetic or by
-// memory, through the plain driver API. Knows nothing of Tessera. Its results depend on its options alone.
+// memory, or looks like a look-back and waits for its last block, through the plain driver API. Knows
+// nothing of Tessera. Its results depend on its options alone.
 //
-//   load compute|memory BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
+//   load compute|memory|upwards BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
 //
 // BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
 // the end it prints "checksum=... bursts=...".
@@ -84,6 +85,38 @@ $L1:
   st.global.u32 [%rd6], %r7;
   ret;
 }
+
+.visible .entry upwards(.param .u64 out, .param .u64 in, .param .u32 n, .param .u32 mask)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<8>;
+  .reg .b64 %rd<8>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u64 %rd2, [in];
+  mov.u32 %r1, %ctaid.x;
+  mov.u32 %r2, %nctaid.x;
+  add.u32 %r3, %r1, 1;
+  mul.wide.u32 %rd3, %r1, 16;
+  add.u64 %rd4, %rd2, %rd3;
+  mov.u32 %r6, %tid.x;
+  setp.ne.u32 %p0, %r6, 0;
+  @%p0 bra $L2;
+  setp.ne.u32 %p1, %r3, %r2;
+  @%p1 bra $L1;
+  st.volatile.global.u32 [%rd2], %r3;  // 0 before the launch; the others are not
+$L1:
+  ld.volatile.global.u32 %r4, [%rd4];
+  setp.eq.u32 %p2, %r4, 0;
+  @%p2 bra $L1;
+  st.volatile.global.u32 [%rd4+16], %r4;
+$L2:
+  mov.u32 %r5, %ntid.x;
+  mad.lo.u32 %r7, %r1, %r5, %r6;
+  mul.wide.u32 %rd5, %r7, 4;
+  add.u64 %rd6, %rd1, %rd5;
+  st.global.u32 [%rd6], %r7;
+  ret;
+}
 )";
 
 constexpr unsigned kThreads = 128, kQuads = 1u << 14;  // of 16 bytes
@@ -106,12 +139,14 @@ void check(CUresult result, const char* what) {
 
 int main(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(stderr, "usage: load compute|memory BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]\n");
+    std::fprintf(stderr,
+                 "usage: load compute|memory|upwards BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]\n");
     return 2;
   }
   const unsigned blocks = unsigned(std::atoi(argv[2])), launches = unsigned(std::atoi(argv[4]));
   unsigned iterations = unsigned(std::atoi(argv[3])), mask = kQuads - 1;
   const unsigned bursts = unsigned(std::atoi(argv[5])), gap_us = unsigned(std::atoi(argv[6]));
+  const bool upwards = std::strcmp(argv[1], "upwards") == 0;
   const int progress =
       argc > 7 ? open(argv[7], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600) : -1;
   signal(SIGTERM, stop);
@@ -138,8 +173,10 @@ int main(int argc, char** argv) {
   void* arguments[] = {&out, &in, &iterations, &mask};
   unsigned done = 0;
   while (!g_stop && (bursts == 0 || done < bursts)) {
-    for (unsigned i = 0; i < launches && !g_stop; ++i)
+    for (unsigned i = 0; i < launches && !g_stop; ++i) {
+      if (upwards) CHECK(cuMemsetD32Async(in, 0, 1, stream));
       CHECK(cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr));
+    }
     CHECK(cuStreamSynchronize(stream));
     ++done;
     if (progress >= 0 && write(progress, ".", 1) != 1) return 1;

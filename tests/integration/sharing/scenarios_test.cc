@@ -174,6 +174,25 @@ TEST_F(Scenario, GpuTimeFollowsTheWeights) {
       << ask().dump();
 }
 
+// Cut as a look-back, but its first block waits for the last one: the rest is launched beside the slice,
+// while a protected program uses the GPU, and the program goes on with the right result.
+TEST_F(Scenario, ALookBackThatWaitsForAHigherBlockEnds) {
+  const Words load = {"upwards", "128", "1", "1"};
+  start_daemon();
+  auto service = start("service", "high", kService, 0, 3'000);
+  ASSERT_TRUE(eventually([&] { return count("service", "bursts_recorded") > 2; }));
+  setenv("TESSERA_SLICE_WATCHDOG_MS", "100", 1);
+  auto program = start("program", "best-effort", load, 0, 0, {"--allow-order-dependent"});
+  unsetenv("TESSERA_SLICE_WATCHDOG_MS");
+  EXPECT_TRUE(eventually([&] { return count("program", "watchdog_releases") == 1; })) << ask().dump();
+  EXPECT_TRUE(steps_grow("program", 3));
+  EXPECT_EQ(count("program", "watchdog_releases"), 1u);
+  EXPECT_GT(count("program", "slices"), 0u);
+  EXPECT_EQ(count("program", "refused_waiting"), 1u) << ask().dump();
+  expect_result(program, "program", load);
+  expect_result(service, "service", kService);
+}
+
 TEST_F(Scenario, AProgramBecomesProtectedAndBestEffortAgainWhileItRuns) {
   start_daemon();
   auto other = start_trainer("other");
