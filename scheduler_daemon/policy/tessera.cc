@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/levels.h"
@@ -64,6 +65,7 @@ constexpr uint64_t kMostDoublings = 8;
 constexpr uint64_t kPackLook_ns = base::us(500);  // a busy pulse tells nobody
 // Fairness, in virtual time: held above the first, released below the second.
 constexpr double kAhead_ns = 4e6, kCaughtUp_ns = 1e6, kMostAhead_ns = 40e6;
+constexpr size_t kFew = 2;  // so many run at once, whatever they fill
 constexpr uint64_t kFairLook_ns = base::ms(1);
 // Minimum share.
 constexpr uint64_t kShareWindow_ns = base::ms(100);
@@ -72,6 +74,12 @@ constexpr uint64_t kShareLook_ns = base::ms(1);
 void hold(Lease* lease) {
   lease->grant = Grant::kHold;
   lease->nudge = false;
+}
+
+void let_run(Lease* lease) {  // beside protected work
+  lease->grant = Grant::kGranted;
+  lease->packed = true;
+  lease->width_blocks = 0;
 }
 
 Parameters with_gate_guard(Parameters p) {
@@ -103,7 +111,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   clients_.follow(o.clients);
   protected_.clear();
   for (size_t i = 0; i < o.clients.size(); ++i) {
-    clients_[i].held_for_gap = false;
+    clients_[i].in_turn = clients_[i].may_run = d.leases[i].grant == Grant::kGranted;
     if (is_protected(o.clients[i])) protected_.push_back(i);
   }
   learn(o);
@@ -114,6 +122,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
     wake_in_time(o, &d);
   }
   if (o.mps) share_fairly(o, &d);
+  if (o.mps && both_kinds) thin_out(o, &d);
   if (o.mps && both_kinds) pack(o, &d);
   if (both_kinds) forestall_expiry(o, &d);
   if (parameters_.min_share > 0) keep_minimum(o, &d);
@@ -322,7 +331,6 @@ void TesseraPolicy::wait_out_gaps(const Observation& o, Decision* d) {
   if (until_ns <= o.now_ns) return;
   for (size_t i = 0; i < d->leases.size(); ++i) {
     Lease& lease = d->leases[i];
-    clients_[i].held_for_gap = lease.grant == Grant::kGranted;
     if (lease.grant == Grant::kGranted) hold(&lease);
   }
   if (until_ns != UINT64_MAX) look_at(until_ns, d);
@@ -350,6 +358,11 @@ void TesseraPolicy::wake_in_time(const Observation& o, Decision* d) const {
 // A client between two launches still wants its share; what it is owed is forgotten when it rests for longer.
 bool TesseraPolicy::wants_gpu(const Client& c, uint64_t now_ns) const {
   return c.last_demand_ns != 0 && now_ns - c.last_demand_ns <= parameters_.idle_grace_ns;
+}
+
+void TesseraPolicy::keep_back(size_t i, Decision* d) {
+  clients_[i].may_run = false;
+  if (d->leases[i].grant == Grant::kGranted) hold(&d->leases[i]);
 }
 
 void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
@@ -382,11 +395,39 @@ void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
     if (floor_ns >= 0) a.virtual_ns = std::min(a.virtual_ns, floor_ns + kMostAhead_ns);
     const double lead_ns = floor_ns < 0 ? 0 : a.virtual_ns - floor_ns;
     a.ahead = contended && lead_ns > (a.ahead ? kCaughtUp_ns : kAhead_ns);
-    const bool urgent = c.slo_ns != 0 && c.waiting && lead_ns < kMostAhead_ns &&
-                        o.now_ns - std::min(o.now_ns, c.waiting_since_ns) > c.slo_ns / 2;
-    if (a.ahead && !urgent && d->leases[i].grant == Grant::kGranted) hold(&d->leases[i]);
+    const uint64_t waited_ns = c.waiting ? o.now_ns - std::min(o.now_ns, c.waiting_since_ns) : 0;
+    a.urgent = (c.slo_ns != 0 && lead_ns < kMostAhead_ns && waited_ns > c.slo_ns / 2) ||
+               waited_ns > parameters_.max_hold_ns / 2;
+    if (a.ahead && !a.urgent) keep_back(i, d);
   }
   if (contended) look_at(o.now_ns + kFairLook_ns, d);
+}
+
+// What is in flight when a burst begins is bounded for each client, so only as many run at once as fill the
+// GPU: those furthest behind, each until it is ahead of the next in line.
+void TesseraPolicy::thin_out(const Observation& o, Decision* d) {
+  line_.clear();
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    if (is_protected(o.clients[i]) || !clients_[i].had_demand) continue;
+    line_.emplace_back(clients_[i].virtual_ns, i);
+  }
+  if (line_.size() <= kFew || undisturbed_until_ns(o) != 0) return;
+  const double turn_ns = std::min(kAhead_ns, double(parameters_.max_hold_ns) / 8 / double(line_.size()));
+  for (auto& [place_ns, i] : line_)
+    if (clients_[i].runs) place_ns -= turn_ns;
+  std::make_heap(line_.begin(), line_.end(), std::greater<>());
+  double sms = 0;
+  auto end = line_.end();
+  for (; end != line_.begin() && sms < o.sm_count; --end) {
+    std::pop_heap(line_.begin(), end, std::greater<>());
+    const size_t i = std::prev(end)->second;
+    clients_[i].runs = true;
+    sms += o.clients[i].launch_sms == 0 ? o.sm_count : o.clients[i].launch_sms;
+  }
+  for (auto it = line_.begin(); it != end; ++it) {
+    clients_[it->second].runs = false;
+    if (!clients_[it->second].urgent) keep_back(it->second, d);
+  }
 }
 
 void TesseraPolicy::pack(const Observation& o, Decision* d) {
@@ -410,8 +451,7 @@ void TesseraPolicy::pack(const Observation& o, Decision* d) {
     const ClientView& c = o.clients[i];
     if (is_protected(c) || !has_demand(c) || c.wave_blocks == 0 || c.uncut_launches != 0) continue;
     if (c.resource_class == ResourceClass::kUnknown || c.resource_class == p.resource_class) continue;
-    if (p.bursts < l.widths[size_t(c.resource_class)].blocked_bursts || clients_[i].ahead) continue;
-    if (d->leases[i].grant != Grant::kGranted && !clients_[i].held_for_gap) continue;
+    if (p.bursts < l.widths[size_t(c.resource_class)].blocked_bursts || !clients_[i].may_run) continue;
     if (chosen == size_t(-1) || clients_[i].virtual_ns < clients_[chosen].virtual_ns) chosen = i;
   }
   if (chosen == size_t(-1)) return;
@@ -438,17 +478,9 @@ void TesseraPolicy::forestall_expiry(const Observation& o, Decision* d) {
     if (o.now_ns >= due_ns) begun_ns = o.now_ns;
     const bool now = o.now_ns - begun_ns < kForestallFor_ns && c.waiting_since_ns + patience_ns <= o.now_ns;
     look_at(now ? o.now_ns + kForestallLook_ns : due_ns, d);
-    if (now) let_run(i, d);
+    // Whose turn it is still counts; the expiry would end what else holds it, too.
+    if (now && clients_[i].in_turn) let_run(&d->leases[i]);
   }
-}
-
-// Beside protected work. Exclusive turns and fairness still decide who; gaps yield.
-void TesseraPolicy::let_run(size_t i, Decision* d) const {
-  Lease& lease = d->leases[i];
-  if (lease.grant != Grant::kGranted && (!clients_[i].held_for_gap || clients_[i].ahead)) return;
-  lease.grant = Grant::kGranted;
-  lease.packed = true;
-  lease.width_blocks = 0;
 }
 
 void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
@@ -458,7 +490,8 @@ void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
     const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
     used_ns += c.used_ns;
-    if (c.waiting && (longest == size_t(-1) || c.waiting_since_ns < o.clients[longest].waiting_since_ns))
+    if (c.waiting && clients_[i].may_run &&
+        (longest == size_t(-1) || c.waiting_since_ns < o.clients[longest].waiting_since_ns))
       longest = i;
   }
   if (share_window_ns_ == 0 || o.now_ns - share_window_ns_ >= kShareWindow_ns ||
@@ -472,7 +505,7 @@ void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
   const double left_ns = double(share_window_ns_ + kShareWindow_ns - o.now_ns);
   look_at(o.now_ns + kShareLook_ns, d);
   if (longest == size_t(-1) || owed_ns <= 0 || left_ns > owed_ns * 2) return;
-  let_run(longest, d);
+  let_run(&d->leases[longest]);
 }
 
 }  // namespace tessera::policy

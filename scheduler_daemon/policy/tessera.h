@@ -18,6 +18,9 @@
 // - fairness (MPS, overlapping leases): who is ahead in virtual time (used time over weight) is held until
 // the
 //   others have caught up; hysteresis keeps it from flapping; a client whose SLO is at stake is not held;
+// - many clients (MPS): what is in flight is bounded for each of them, so where more than two want the GPU
+// beside
+//   a service, only as many run at once as fill it, each until it is ahead of the next in line;
 // - holds that would expire: one slice before that, instead of the whole rest of the kernel;
 // - minimum share: if the operator asks for it, best-effort work gets it against any protected load.
 //
@@ -27,6 +30,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
@@ -88,7 +93,11 @@ class TesseraPolicy final : public Policy {
     uint64_t last_demand_ns = 0, last_used_ns = 0;  // best-effort clients, until the end
     double virtual_ns = 0;
     bool known = false, had_demand = false, ahead = false;
-    bool held_for_gap = false;    // in this decision
+    bool urgent = false;  // waits for too long to be held for being ahead
+    bool runs = false;    // among those that fill the GPU now
+    // In this decision: the turn is its own and no level above holds it; nor is anybody else before it. What
+    // may still hold it then is a gap that is not used.
+    bool in_turn = false, may_run = false;
     uint64_t forestalled_ns = 0;  // when its hold was last kept from expiring
   };
 
@@ -102,16 +111,18 @@ class TesseraPolicy final : public Policy {
   void wait_out_gaps(const Observation& o, Decision* d);
   void wake_in_time(const Observation& o, Decision* d) const;
   bool wants_gpu(const Client& c, uint64_t now_ns) const;
+  void keep_back(size_t client, Decision* d);
   void share_fairly(const Observation& o, Decision* d);
+  void thin_out(const Observation& o, Decision* d);
   void pack(const Observation& o, Decision* d);
   void forestall_expiry(const Observation& o, Decision* d);
-  void let_run(size_t client, Decision* d) const;
   void keep_minimum(const Observation& o, Decision* d);
 
   Parameters parameters_;
   TemporalPolicy temporal_;
   Slots<Client> clients_;
-  std::vector<size_t> protected_;  // of this observation
+  std::vector<size_t> protected_;                // of this observation
+  std::vector<std::pair<double, size_t>> line_;  // best-effort clients that want the GPU; reused
   // Gaps of the GPU: from when all protected clients are idle until one is busy.
   GapModel all_gaps_;
   uint64_t all_wait_ns_ = 0, all_idle_since_ns_ = 0;

@@ -255,6 +255,41 @@ TEST(Tessera, LetsOneSliceGoBeforeAHoldExpires) {
   EXPECT_FALSE(w.lease().packed);
 }
 
+// Beside a service, three best-effort clients that fill the GPU.
+TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
+  World w;
+  w.o.clients[0].busy = false;
+  w.o.clients[0].idle_since_ns = ms(99);
+  w.o.clients[0].burst_ns = 0;
+  for (uint64_t id : {3, 4}) {
+    w.o.clients.push_back(w.o.clients[1]);
+    w.o.clients.back().id = id;
+  }
+  const auto running = [&] {
+    w.o.now_ns += ms(1);
+    std::vector<size_t> out;
+    const Decision d = w.policy.decide(w.o);
+    for (size_t i = 1; i < d.leases.size(); ++i)
+      if (d.leases[i].grant == Grant::kGranted) out.push_back(i);
+    return out;
+  };
+  int turns[4] = {};
+  for (int i = 0; i < 60; ++i) {
+    for (auto& c : w.o.clients) c.waiting_since_ns = w.o.now_ns;  // nobody waits for long
+    const auto now = running();
+    ASSERT_EQ(now.size(), 1u);
+    ++turns[now[0]];
+    w.o.clients[now[0]].used_ns += ms(1);
+  }
+  for (size_t i = 1; i < 4; ++i) EXPECT_NEAR(turns[i], 20, 5);
+  for (auto& c : w.o.clients) c.launch_sms = 30;
+  EXPECT_EQ(running().size(), 3u);  // 90 of 100 SMs
+  for (auto& c : w.o.clients) c.launch_sms = 60;
+  EXPECT_EQ(running().size(), 2u);
+  w.o.now_ns += w.parameters.max_hold_ns * 3 / 4;
+  EXPECT_EQ(running().size(), 3u);  // nobody is held until the hold limit ends it
+}
+
 TEST(BurstBaseline, MedianOfSoloBurstsPerSignature) {
   BurstBaseline b;
   EXPECT_EQ(b.add(1, 100, true), 0);
