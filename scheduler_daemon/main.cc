@@ -119,14 +119,14 @@ void set_log_level(const Options& options, const config::Config& config) {
       spdlog::level::from_str(options.log_level.empty() ? config.daemon_log_level : options.log_level));
 }
 
-transport::Reload reload_from(const Options& options) {
-  return [options]() -> base::Result<core::Settings> {
+transport::Reload reload_from(const Options& options, const config::Config& started_with) {
+  return [options, started_with]() -> base::Result<transport::Reloaded> {
     if (options.config_path.empty())
       return base::error(base::Code::kNotFound, "started without --config: there is nothing to read again");
     base::Result<config::Config> config = load(options);
     if (!config.ok()) return config.error();
     set_log_level(options, *config);
-    return config::settings_of(*config);
+    return transport::Reloaded{config::settings_of(*config), config::needs_restart(started_with, *config)};
   };
 }
 
@@ -194,7 +194,7 @@ int serve(const Options& options, const config::Config& config, const std::strin
   sigprocmask(SIG_BLOCK, &handled, nullptr);
   signal(SIGPIPE, SIG_IGN);
   transport::Sources sources;
-  sources.reload = reload_from(options);
+  sources.reload = reload_from(options, config);
   sources.signals.reset(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!sources.signals.valid()) return fail(std::string("signalfd: ") + std::strerror(errno));
 

@@ -256,6 +256,23 @@ base::Result<Parsed> load_config(const std::string& path, const Config& initial)
   return parse_config(text, path, initial);
 }
 
+std::string needs_restart(const Config& running, const Config& wanted) {
+  std::string names;
+  const auto compare = [&](const std::string& section, const std::string& key, bool differs) {
+    const bool at_once = (section != "daemon" && section != "mps") || key == "log_level" ||
+                         key == "max_clients" || key == "on_daemon_loss";
+    if (differs && !at_once) names += (names.empty() ? "" : ", ") + section + "." + key;
+  };
+#define TS_NUMBER(section, key, initial, least, most, description) \
+  compare(#section, #key, running.section##_##key != wanted.section##_##key);
+#define TS_CHOICE(section, key, initial, choices, description) \
+  compare(#section, #key, running.section##_##key != wanted.section##_##key);
+#define TS_TEXT(section, key, initial, description) \
+  compare(#section, #key, running.section##_##key != wanted.section##_##key);
+#include "scheduler_daemon/config/options.def"
+  return names;
+}
+
 core::Settings settings_of(const Config& c) {
   core::Settings s;
   s.policy_name = c.policy_name;

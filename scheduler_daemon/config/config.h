@@ -30,6 +30,9 @@ base::Result<Parsed> load_config(const std::string& path, const Config& initial 
 
 core::Settings settings_of(const Config& config);
 
+// Keys that differ and that a running daemon does not change, as "daemon.socket, mps.mode"; empty: none.
+std::string needs_restart(const Config& running, const Config& wanted);
+
 // The reference part of docs/configuration.md.
 std::string reference_markdown();
 

@@ -55,10 +55,13 @@ base::Result<std::string> Control::set(const abi::Control& request) {
 }
 
 base::Result<std::string> Control::reload(uint64_t now_ns) {
-  base::Result<core::Settings> settings = reload_();
-  if (!settings.ok()) return settings.error();
-  core_.reconfigure(*settings, now_ns);
-  return std::string("configuration reloaded");
+  base::Result<Reloaded> reloaded = reload_();
+  if (!reloaded.ok()) return reloaded.error();
+  core_.reconfigure(reloaded->settings, now_ns);
+  std::string done = "configuration reloaded";
+  if (!reloaded->needs_restart.empty())
+    done += "; these change when tesserad is started again: " + reloaded->needs_restart;
+  return done;
 }
 
 }  // namespace tessera::transport

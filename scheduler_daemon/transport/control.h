@@ -12,8 +12,12 @@
 
 namespace tessera::transport {
 
+struct Reloaded {
+  core::Settings settings;
+  std::string needs_restart;  // keys that were changed and cannot be while the daemon runs
+};
 // Reads the configuration again; the error says what is wrong with it, and the old one stays.
-using Reload = std::function<base::Result<core::Settings>()>;
+using Reload = std::function<base::Result<Reloaded>()>;
 
 class Control {
  public:

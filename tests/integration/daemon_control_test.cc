@@ -139,9 +139,10 @@ TEST_F(ControlTest, ReloadTakesTheNewConfigurationOrKeepsTheOld) {
   auto answer = ask(request);
   EXPECT_NE(answer.error().text.find("config.toml:3:"), std::string::npos) << answer.error().text;
 
-  configure("[policy]\nname = \"temporal\"\n");
+  configure("[policy]\nname = \"temporal\"\n[daemon]\nspin_us = 0\nlog_level = \"warn\"\n");
   answer = ask(request);
   ASSERT_TRUE(answer.ok()) << answer.error().text;
+  EXPECT_TRUE(answer->ends_with(": daemon.spin_us")) << *answer;
   EXPECT_EQ(stats()["daemon"]["policy"], "temporal");
 }
 
