@@ -20,14 +20,11 @@ constexpr uint64_t kLeastPerOverhead = 10;  // and never more than 10 %
 constexpr uint64_t kMarkersPerWindow = 4;
 constexpr uint64_t kLeastSlice_ns = base::us(50);
 // Room. A whole wave of blocks that last a little longer than the turnaround is no harm; longer ones get part
-// of a wave, which gates lessen as the blocks get longer. What counts as long is learnt: a burst that is too
-// slow lessens it by kReachStep, every other one raises it by as much times kTooSlowShare, so that it settles
-// where that share of the bursts is too slow.
+// of a wave, which gates lessen as the blocks get longer. What counts as long is learnt: a burst slower than
+// the target lessens it by kReachStep, every other one raises it by as much times kTooSlowShare, so that it
+// settles where that share of the bursts is too slow.
 constexpr double kLongPerTurnaround = 1.6;
 constexpr uint32_t kLongWidth_percent = 75;
-// Of the target; the usual burst, to which slow ones are compared, is a little slower than one that meets
-// nobody.
-constexpr double kTooSlow = 0.65;
 constexpr double kTooSlowShare = 0.01, kReachStep = 0.15, kLeastReach = 0.2, kMostReach = 1.5;
 constexpr double kReachPerOctave = 8;  // leases change in steps
 constexpr double kNearLeast = 1.1;
@@ -227,7 +224,7 @@ void TesseraPolicy::Judged::add(bool slow) {
 // guess, for long.
 void TesseraPolicy::judge_tail(const ClientView& c, double slowdown, Learnt* l) const {
   if (c.bursts < l->fixed_bursts) return;
-  const bool slow = slowdown > 1 + kTooSlow * parameters_.slowdown_target;
+  const bool slow = slowdown > 1 + parameters_.slowdown_target;
   Judged& judged = l->reach > kNearLeast * kLeastReach ? l->wide : l->narrow;
   judged.add(slow);
   if (!slow || !l->was_slow) l->reach *= std::exp(kReachStep * (kTooSlowShare - (slow ? 1 : 0)));

@@ -248,6 +248,7 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.work_scale = 1 / (1 + slower);
   op.yields = yields;
   ++c.result.launches;
+  note_neighbour(c);
   gpu_.submit(op);
 }
 
@@ -327,6 +328,7 @@ void World::set_busy(uint32_t index) {
   ++c.burst;
   c.burst_signature = 0;
   c.burst_packed = false;
+  c.burst_solo = true;
   if (c.burst > 1) {
     if (c.gaps_ns.size() < kGapsKept)
       c.gaps_ns.push_back(now_ns_ - c.idle_since_ns);
@@ -336,10 +338,17 @@ void World::set_busy(uint32_t index) {
   }
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& other = clients_[i];
+    if (other.spec->priority < c.spec->priority && other.completed_op + 1 < other.next_op)
+      c.burst_solo = false;
     if (other.is_protected() || !other.attached) continue;
     if (other.lease.packed && other.lease.grant == policy::Grant::kGranted) c.burst_packed = true;
     if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
+}
+
+void World::note_neighbour(const SimClient& lower) {
+  for (SimClient& c : clients_)
+    if (c.busy && c.spec->priority > lower.spec->priority) c.burst_solo = false;
 }
 
 void World::set_idle(uint32_t index) {
@@ -347,11 +356,16 @@ void World::set_idle(uint32_t index) {
   c.busy = false;
   c.idle_since_ns = now_ns_;
   if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
-  const double slowdown = c.baseline.add(c.burst_signature, now_ns_ - c.busy_since_ns, !c.burst_packed);
+  // As core::BurstWatch: without solo bursts those without a packed lease stand in.
+  const uint64_t length_ns = now_ns_ - c.busy_since_ns;
+  double slowdown = c.solo_baseline.add(c.burst_signature, length_ns, c.burst_solo);
+  const double unpacked = c.unpacked_baseline.add(c.burst_signature, length_ns, !c.burst_packed);
+  const policy::BurstBaseline& baseline = slowdown > 0 ? c.solo_baseline : c.unpacked_baseline;
+  if (slowdown <= 0) slowdown = unpacked;
   if (slowdown > 0) {
     c.slowdown = slowdown;
     ++c.bursts_measured;
-    c.burst_ns = c.baseline.baseline_ns();
+    c.burst_ns = baseline.baseline_ns();
   }
   wake_watchers();
   notify_daemon();

@@ -48,8 +48,9 @@ struct SimClient {
   uint64_t busy_since_ns = 0, idle_since_ns = 0, burst = 0;
   uint64_t burst_signature = 0;
   bool burst_packed = false;  // a packed lease was out during this burst
+  bool burst_solo = true;     // nothing of a lower level was in flight
   policy::ResourceClass pulse_class = policy::ResourceClass::kUnknown;
-  policy::BurstBaseline baseline;
+  policy::BurstBaseline solo_baseline, unpacked_baseline;
   double slowdown = 0;
   uint64_t bursts_measured = 0, burst_ns = 0;
   std::vector<uint64_t> gaps_ns;
@@ -104,6 +105,7 @@ class World {
   void completed(const Completion& done);
   void set_busy(uint32_t c);
   void set_idle(uint32_t c);
+  void note_neighbour(const SimClient& lower);
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
   void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields);
 
