@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/units.h"
 #include "ipc/channel/map.h"
@@ -33,6 +34,8 @@ struct Peers : core::Peers {  // keeps the descriptors of each welcome
   }
   void watch_wake(core::Connection, int) override {}
   void close(core::Connection connection) override { closed[connection] = true; }
+  bool is_dying(core::Connection of) override { return dying.contains(of); }
+  std::set<core::Connection> dying;
 };
 
 template <class T>
@@ -144,6 +147,7 @@ void step(World& world, Input& in) {
       break;
     case 3:
       world.now_ns += uint64_t(where) << (n % 20);
+      if (n >= 240) world.peers.dying.insert(c.connection);
       break;
   }
   if (n % 2 == 0) world.run();

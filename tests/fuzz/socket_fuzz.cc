@@ -52,10 +52,11 @@ struct World {
   bool reloads_well = true;
 
   World()
-      : core(settings("temporal"), peers, now_ns), control(core, [this]() -> base::Result<core::Settings> {
+      : core(settings("temporal"), peers, now_ns),
+        control(core, [this]() -> base::Result<transport::Reloaded> {
           reloads_well = !reloads_well;
           if (!reloads_well) return base::error(base::Code::kInvalid, "f:1:1: no");
-          return settings("tessera");
+          return transport::Reloaded{settings("tessera"), ""};
         }) {
     honest = connect();
     abi::Hello hello{};
