@@ -183,6 +183,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
+      fprintf(stderr, "tessera: '%s' is no command; `tessera --help` lists them\n", argv[1]);
+      return 2;
+    }
     return app.exit(problem) == 0 ? 0 : 2;
   }
   return status;

@@ -40,8 +40,7 @@ int ps(const std::string& socket, bool json) {
   const auto socket_path = resolve_socket(socket);
   auto answer = socket_path ? ipc::query(*socket_path) : base::Result<std::string>(socket_path.error());
   if (!answer) {
-    fprintf(stderr, "tessera ps: %s (start it with `tesserad`, or name its socket with --socket)\n",
-            answer.error().text.c_str());
+    fprintf(stderr, "tessera ps: %s (or name its socket with --socket)\n", answer.error().text.c_str());
     return 1;
   }
   if (json) {

@@ -42,7 +42,11 @@ bool daemon_answers(const std::string& path) {
 }  // namespace
 
 base::Result<std::string> resolve_socket(const std::string& given) {
-  return given.empty() ? ipc::default_socket_path() : base::Result<std::string>(given);
+  if (given.empty()) return ipc::default_socket_path();
+  if (given.size() >= sizeof sockaddr_un::sun_path)
+    return base::error(base::Code::kInvalid,
+                       "the path of a socket has at most 107 characters, choose a shorter one: " + given);
+  return given;
 }
 
 base::Result<unsigned> parse_priority(const std::string& text) {
@@ -110,21 +114,20 @@ int run(const RunOptions& given) {
   const Layout layout = find_layout();
   RunOptions options = given;
   // Whatever is missing, the program runs: then without the library, and with the errors it would see anyway.
-  if (!options.passthrough && !file_exists(layout.preload)) {
-    fprintf(stderr, "tessera run: %s is missing, the program runs without Tessera\n", layout.preload.c_str());
-    options.passthrough = true;
-  } else if (options.gpu == "auto" && !getenv("TESSERA_DRIVER") && !driver_installed()) {
-    fprintf(
-        stderr,
-        "tessera run: no NVIDIA driver on this machine (libcuda.so.1 not found), the program runs without "
-        "Tessera; --gpu soft runs it on the software GPU\n");
-    options.passthrough = true;
-  }
+  std::string missing;
+  if (!options.passthrough && !file_exists(layout.preload))
+    missing = layout.preload + " is missing, the program runs without Tessera";
+  else if (options.gpu == "auto" && !getenv("TESSERA_DRIVER") && !driver_installed())
+    missing =
+        "no NVIDIA driver on this machine (libcuda.so.1 not found), the program runs without Tessera; "
+        "--gpu soft runs it on the software GPU";
+  if (!missing.empty()) options.passthrough = true;
   auto variables = client_environment(options, layout);
   if (!variables) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());
     return 2;
   }
+  if (!missing.empty()) fprintf(stderr, "tessera run: %s\n", missing.c_str());
   if (!options.passthrough) {
     const auto socket_path = resolve_socket(options.socket);
     if (!socket_path)

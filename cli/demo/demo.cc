@@ -1,6 +1,9 @@
 #include "cli/demo/demo.h"
 
-#include <sys/stat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,6 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/scoped_fd.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "cli/demo/regime.h"
@@ -49,6 +53,32 @@ std::string command_output(const std::vector<std::string>& argv, const std::stri
   return line;
 }
 
+// The folder of the results, made if it is not there, and this run's alone for as long as the descriptor
+// lives.
+base::Result<base::ScopedFd> take_folder(const std::string& path, std::string* absolute) {
+  std::error_code problem;
+  *absolute = fs::absolute(path, problem).string();
+  if (!problem) fs::create_directories(*absolute, problem);
+  if (problem)
+    return base::error(base::Code::kUnavailable, "cannot create " + path + ": " + problem.message());
+  base::ScopedFd folder(open(absolute->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid() || access(absolute->c_str(), W_OK | X_OK) != 0)
+    return base::error(base::Code::kUnavailable, "cannot write into " + path + ": " + strerror(errno));
+  if (flock(folder.get(), LOCK_EX | LOCK_NB) != 0)
+    return base::error(base::Code::kUnavailable, "another demo writes into " + path);
+  return folder;
+}
+
+// Says why the demo ends early; its exit status.
+int given_up(const std::string& where, const base::Error& error) {
+  if (const int signal = interrupted_by()) {
+    fprintf(stderr, "\ntessera demo: interrupted, its programs are ended\n");
+    return 128 + signal;
+  }
+  fprintf(stderr, "\ntessera demo: %s: %s\n", where.c_str(), error.text.c_str());
+  return 1;
+}
+
 struct Outcome {
   std::map<std::string, Figures> phases;
   std::map<std::string, std::string> skipped;  // phase -> reason
@@ -68,6 +98,7 @@ nlohmann::ordered_json regime_json(const Phase& phase, const Outcome& outcome) {
   out["p95_ms"] = quantile(figures.latency_ms, 0.95);
   out["p99_ms"] = p99;
   out["p50_over_alone"] = quantile(figures.latency_ms, 0.50) / quantile(service_alone.latency_ms, 0.50);
+  out["p95_over_alone"] = quantile(figures.latency_ms, 0.95) / quantile(service_alone.latency_ms, 0.95);
   out["p99_over_alone"] = p99 / quantile(service_alone.latency_ms, 0.99);
   const bool is_alone = !phase.trainer;
   out["trainer_share"] = is_alone ? 1.0 : figures.steps_per_s / trainer_alone.steps_per_s;
@@ -106,6 +137,7 @@ void print_table(const nlohmann::ordered_json& regimes) {
       {"p50 ms", "p50_ms", "{:.2f}"},
       {"x alone", "p50_over_alone", "{:.2f}"},
       {"p95 ms", "p95_ms", "{:.2f}"},
+      {"x alone", "p95_over_alone", "{:.2f}"},
       {"p99 ms", "p99_ms", "{:.2f}"},
       {"x alone", "p99_over_alone", "{:.2f}"},
       {"trainer", "trainer_share", "{:.2f}"},
@@ -159,14 +191,12 @@ int demo(const DemoOptions& options) {
   setting.seed = seed_of(options.nonce);
   std::string why_soft = "asked for";
   setting.soft = options.gpu == "soft" || !real_gpu_present(&why_soft);
-  std::error_code problem;
-  fs::create_directories(options.out, problem);
-  setting.out = fs::absolute(options.out, problem).string();
-  if (problem) {
-    fprintf(stderr, "tessera demo: cannot create %s: %s (choose another folder with --out)\n",
-            options.out.c_str(), problem.message().c_str());
+  const auto folder = take_folder(options.out, &setting.out);
+  if (!folder) {
+    fprintf(stderr, "tessera demo: %s (choose another folder with --out)\n", folder.error().text.c_str());
     return 1;
   }
+  catch_interrupts();
   std::string gpu = fmt::format("software GPU ({})", why_soft);
   if (!setting.soft)
     gpu = command_output({"nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"},
@@ -174,10 +204,7 @@ int demo(const DemoOptions& options) {
   fprintf(stderr, "GPU: %s\n", gpu.c_str());
 
   auto service_ms = calibrate_service(setting);
-  if (!service_ms) {
-    fprintf(stderr, "tessera demo: %s\n", service_ms.error().text.c_str());
-    return 1;
-  }
+  if (!service_ms) return given_up("calibration", service_ms.error());
   setting.rate_per_s = options.load * 1e3 / *service_ms;
   fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,
           setting.rate_per_s, options.load * 100);
@@ -189,11 +216,10 @@ int demo(const DemoOptions& options) {
     auto figures = run_phase(phase, setting, [&](double done, double whole) { line.update(done, whole); });
     if (figures) {
       outcome.phases.emplace(phase.name, std::move(*figures));
-    } else if (!setting.soft && phase.sharing == Sharing::kMps) {
+    } else if (!setting.soft && phase.sharing == Sharing::kMps && !interrupted_by()) {
       outcome.skipped[phase.name] = figures.error().text;
     } else {
-      fprintf(stderr, "\ntessera demo: %s: %s\n", phase.name.c_str(), figures.error().text.c_str());
-      return 1;
+      return given_up(phase.name, figures.error());
     }
   }
 
@@ -219,7 +245,11 @@ int demo(const DemoOptions& options) {
   print_table(result["regimes"]);
 
   const std::string json_path = setting.out + "/demo.json", plot_path = setting.out + "/demo.png";
-  std::ofstream(json_path) << result.dump(2) << "\n";
+  std::ofstream json(json_path);
+  if (!(json << result.dump(2) << "\n").flush()) {
+    fprintf(stderr, "tessera demo: cannot write %s (is the disk full?)\n", json_path.c_str());
+    return 1;
+  }
   auto plot =
       Process::start({"/usr/bin/python3", setting.layout.share + "/plot_demo.py", json_path, plot_path}, {},
                      setting.out + "/plot.out", setting.out + "/plot.err");

@@ -26,11 +26,27 @@ void redirect(const std::string& path, int fd) {
   if (file != fd) close(file);
 }
 
+volatile sig_atomic_t g_interrupt = 0;
+
 int exit_status(int raw) {
   return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
 }
 
 }  // namespace
+
+void catch_interrupts() {
+  struct sigaction action {};  // no SA_RESTART: whatever waits shall look
+  action.sa_handler = [](int signal) { g_interrupt = signal; };
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction present {};
+    sigaction(signal, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays nohup
+  }
+}
+
+int interrupted_by() {
+  return g_interrupt;
+}
 
 base::Result<Process> Process::start(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment,

@@ -11,6 +11,11 @@
 
 namespace tessera::cli {
 
+// From the call on, SIGINT, SIGTERM and SIGHUP do not end this process: what waits here returns early, so
+// that the demo takes its children and its scratch folders with it.
+void catch_interrupts();
+int interrupted_by();  // the signal, 0 if there was none
+
 class Process {
  public:
   // `environment`: NAME=VALUE set on top of the present one; "NAME" without '=' removes it.
@@ -25,7 +30,8 @@ class Process {
 
   pid_t pid() const { return pid_; }
   bool running();
-  // Exit status (128 + signal if killed); an error after timeout_s, the process still running then.
+  // Exit status (128 + signal if killed); an error after timeout_s or an interrupt, the process still running
+  // then.
   base::Result<int> wait(double timeout_s);
   // Asks politely, then insists after `patience_s`. Exit status as wait().
   base::Result<int> stop(double patience_s);

@@ -66,10 +66,19 @@ std::string printed(const std::string& text, const std::string& key) {
   return "";
 }
 
+base::Status fresh_folder(const std::string& path) {
+  std::error_code problem;
+  fs::remove_all(path, problem);
+  if (!problem) fs::create_directories(path, problem);
+  if (!problem) return base::ok();
+  return base::error(Code::kUnavailable, fmt::format("cannot write {}: {} (choose another folder with --out)",
+                                                     path, problem.message()));
+}
+
 bool wait_until(double patience_s, const std::function<bool()>& condition) {
   const uint64_t deadline = base::now_ns() + uint64_t(patience_s * double(base::kNsPerS));
   while (!condition()) {
-    if (base::now_ns() > deadline) return false;
+    if (base::now_ns() > deadline || interrupted_by()) return false;
     usleep(20'000);
   }
   return true;
@@ -163,7 +172,7 @@ base::Status read_lag(const std::string& trace, pid_t pid, Figures* figures) {
 base::Result<double> calibrate_service(const Setting& setting) {
   const ScratchFolder scratch;
   const std::string folder = setting.out + "/calibrate";
-  fs::create_directories(folder);
+  if (auto made = fresh_folder(folder); !made) return made.error();
   auto environment = gpu_environment(setting, Sharing::kTimeSliced, scratch.path(), folder);
   add_library_path(setting, &environment);
   auto service = Process::start(
@@ -184,8 +193,8 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   const std::string folder = setting.out + "/" + phase.name;
   const std::string trace = folder + "/trace";
   const std::string socket = scratch.path() + "/tesserad.sock";
-  fs::remove_all(folder);
-  fs::create_directories(trace);
+  for (const std::string& path : {folder, trace})
+    if (auto made = fresh_folder(path); !made) return made.error();
   auto environment = gpu_environment(setting, phase.sharing, scratch.path(), trace);
 
   Process mps, daemon, trainer, service;  // destroyed in reverse order: programs first, then what serves them
@@ -240,7 +249,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     const pid_t pid = service.pid();
     // An overloaded service works off its queue after the last arrival: several times the phase, not for
     // ever.
-    while (service.running() && elapsed_s() < 6 * whole_s + kStartPatience_s) {
+    while (service.running() && !interrupted_by() && elapsed_s() < 6 * whole_s + kStartPatience_s) {
       progress(std::min(elapsed_s(), whole_s), whole_s);
       auto ignored = service.wait(0.5);
       (void)ignored;
@@ -262,7 +271,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
       figures.turnaround_us = std::move(*turnaround);
     }
   } else {
-    while (base::now_ns() < to_ns && trainer.running()) {
+    while (base::now_ns() < to_ns && trainer.running() && !interrupted_by()) {
       progress(std::min(elapsed_s(), whole_s), whole_s);
       usleep(200'000);
     }

@@ -1,7 +1,9 @@
 // A short `tessera demo` on the software GPU leaves what it promises. Whether its figures are good is not
 // asserted here: two seconds on a busy machine prove nothing, and the demo itself says so (exit status 3).
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -53,6 +55,37 @@ TEST(Demo, LeavesWhatItPromises) {
     EXPECT_TRUE(regime["turnaround_p50_us"].is_number() && regime["turnaround_p99_us"].is_number()) << name;
   }
   EXPECT_TRUE(fs::exists(out + "/demo.png"));
+  fs::remove_all(out);
+}
+
+TEST(Demo, EndsWithItsProgramsWhenInterrupted) {
+  char scratch[] = "/tmp/tessera-demo-test-XXXXXX";
+  ASSERT_NE(mkdtemp(scratch), nullptr);
+  const std::string out = scratch;
+  auto demo = cli::Process::start(
+      {std::string(TESSERA_PREFIX) + "/bin/tessera", "demo", "--gpu", "soft", "--out", out}, {},
+      out + "/stdout", out + "/stderr");
+  ASSERT_TRUE(demo.ok());
+  while (demo->running() && !fs::exists(out + "/calibrate/service.out")) usleep(1000);
+  auto status = demo->stop(30);
+  ASSERT_TRUE(status.ok()) << status.error().text;
+  EXPECT_EQ(*status, 128 + SIGTERM);
+  fs::remove_all(out);
+}
+
+TEST(Demo, SaysWhereItCannotWrite) {
+  char scratch[] = "/tmp/tessera-demo-test-XXXXXX";
+  ASSERT_NE(mkdtemp(scratch), nullptr);
+  const std::string out = scratch, errors = out + "/stderr";
+  auto demo = cli::Process::start({std::string(TESSERA_PREFIX) + "/bin/tessera", "demo", "--out", errors}, {},
+                                  out + "/stdout", errors);
+  ASSERT_TRUE(demo.ok());
+  auto status = demo->wait(30);
+  ASSERT_TRUE(status.ok()) << status.error().text;
+  EXPECT_EQ(*status, 1);
+  std::ifstream file(errors);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find("choose another folder with --out"), std::string::npos) << text;
   fs::remove_all(out);
 }
 

@@ -174,13 +174,18 @@ TEST(Run, BadUsageIs2) {
   const Ended ended = shell(kRun + "--priority urgent -- true");
   EXPECT_EQ(WEXITSTATUS(ended.status), 2);
   EXPECT_NE(ended.text.find("0..7"), std::string::npos);
+  // The program was not run, so nothing may say that it runs without this or that.
+  EXPECT_EQ(ended.text.find("the program runs"), std::string::npos);
   EXPECT_EQ(WEXITSTATUS(shell(kRun).status), 2);
+  const Ended unknown = shell(std::string(TESSERA_BIN) + " rnu -- true");
+  EXPECT_EQ(WEXITSTATUS(unknown.status), 2);
+  EXPECT_NE(unknown.text.find("'rnu' is no command"), std::string::npos);
 }
 
 TEST(Ps, WithoutDaemonNamesTheRemedy) {
   const Ended ended = shell(std::string(TESSERA_BIN) + " ps --socket /tmp/no-such-daemon.sock");
   EXPECT_EQ(WEXITSTATUS(ended.status), 1);
-  EXPECT_NE(ended.text.find("start it with `tesserad`"), std::string::npos);
+  EXPECT_NE(ended.text.find("start one with `tesserad`"), std::string::npos);
 }
 
 }  // namespace
