@@ -5,6 +5,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+if [[ "${1:-}" == "--help" || "${1:-}" == "-h" ]]; then
+  echo "usage: scripts/quickstart.sh [--seconds N] [--nonce TEXT] [--out DIR] [--load X] [--gpu auto|soft]"
+  echo "       installs what is missing, builds into build/release, runs \`tessera demo\` with these options"
+  exit 0
+fi
+
 scripts/setup.sh
 cmake --preset release >/dev/null
 cmake --build --preset release --target quickstart

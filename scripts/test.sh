@@ -5,9 +5,16 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh || exit 1
 builds=("$@")
 ((${#builds[@]})) || builds=(release asan tsan)
+for build in "${builds[@]}"; do
+  case $build in
+    release | asan | tsan) ;;
+    --help | -h) sed -n '2,4s/^# //p' "$0"; exit 0 ;;
+    *) echo "test.sh: '$build' is none of: release, asan, tsan" >&2; exit 2 ;;
+  esac
+done
+scripts/setup.sh || exit 1
 
 failed_builds=0
 reports=()
