@@ -20,7 +20,7 @@ void unlock(Lane& lane) {
 }
 
 uint32_t* marker_word(const Lane& lane) {
-  uint32_t* host = g_markers.host.load(kAcquire);  // pairs with provide in track/context.cc
+  uint32_t* host = g_markers.host.load(kAcquire);  // pairs with provide in track/contexts.cc
   return host ? host + (&lane - g_lanes) * 16 : nullptr;
 }
 

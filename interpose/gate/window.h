@@ -35,7 +35,7 @@ extern constinit Lane g_lanes[kLanes];
 extern constinit std::atomic<uint32_t> g_lanes_used;  // high-water mark, without the overflow lane
 
 // Where markers land: one 64-byte line per lane, registered with the current context by
-// interpose/track/context.cc.
+// interpose/track/contexts.cc.
 struct MarkerMemory {
   std::atomic<uint32_t*> host;      // kLanes lines; null: no markers (then only sync calls and queries count)
   std::atomic<CUdeviceptr> device;  // the same memory as the GPU sees it
