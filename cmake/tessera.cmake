@@ -37,7 +37,7 @@ if(NOT TESSERA_CUDA_ROOT)
     set(TESSERA_CUDA_ROOT /usr/local/cuda CACHE PATH "CUDA toolkit")
   endif()
 endif()
-if(NOT EXISTS ${TESSERA_CUDA_ROOT}/include/cuda.h)
+if(NOT EXISTS ${TESSERA_CUDA_ROOT}/include/cuda.h OR NOT EXISTS ${TESSERA_CUDA_ROOT}/bin/nvcc)
   message(FATAL_ERROR "CUDA toolkit 13 not found at ${TESSERA_CUDA_ROOT}: set CUDA_HOME to the "
                       "folder that holds include/cuda.h and bin/nvcc")
 endif()
