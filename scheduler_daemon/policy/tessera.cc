@@ -100,7 +100,7 @@ double TesseraPolicy::width_share(uint64_t protected_id, ResourceClass best_effo
 
 double TesseraPolicy::reach(uint64_t protected_id) const {
   const Client* c = clients_.find(protected_id);
-  return c == nullptr || !c->learnt ? 1 : c->learnt->reach;
+  return c == nullptr || !c->learnt ? 1 : c->learnt->reach.value;
 }
 
 Decision TesseraPolicy::decide(const Observation& o) {
@@ -176,7 +176,7 @@ void TesseraPolicy::learn_silence(Learnt* l) const {
   l->asleep_ns = std::max(kAsleep_ns, kAsleepGaps * l->gaps.quantile_ns(1));
 }
 
-void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
+void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) {
   l->bursts = c.bursts;
   const bool packed = l->packed;
   l->packed = false;
@@ -187,7 +187,9 @@ void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
   if (c.slowdown <= 0) return;
   // Single bursts vary for other reasons (what was in flight when they began): outliers are clipped.
   const double slowdown = std::min(c.slowdown, kMostSlowdown);
-  judge_tail(c, slowdown, l);
+  const bool slow = slowdown > 1 + parameters_.slowdown_target;
+  l->reach.judge(slow);
+  reach_.judge(slow);
   if (!packed) {
     l->unpacked.add(uint64_t(std::max(0.0, slowdown - 1) * kPerExcess));
     l->tail = double(l->unpacked.quantile(0.99)) / kPerExcess;
@@ -213,7 +215,7 @@ void TesseraPolicy::learn_burst(const ClientView& c, Learnt* l) const {
   }
 }
 
-void TesseraPolicy::Judged::add(bool slow) {
+void TesseraPolicy::Reach::Judged::add(bool slow) {
   ++n;
   n_slow += slow;
   if (n >= kMostJudged) n /= 2, n_slow /= 2;
@@ -222,21 +224,22 @@ void TesseraPolicy::Judged::add(bool slow) {
 // One burst in a hundred may be too slow. A slow one after a slow one says nothing new: slower clocks, or the
 // same long kernel. Bursts that are as slow at the least reach as before vary by themselves: then the first
 // guess, for long.
-void TesseraPolicy::judge_tail(const ClientView& c, double slowdown, Learnt* l) const {
-  if (c.bursts < l->fixed_bursts) return;
-  const bool slow = slowdown > 1 + parameters_.slowdown_target;
-  Judged& judged = l->reach > kNearLeast * kLeastReach ? l->wide : l->narrow;
-  judged.add(slow);
-  if (!slow || !l->was_slow) l->reach *= std::exp(kReachStep * (kTooSlowShare - (slow ? 1 : 0)));
-  l->reach = std::clamp(l->reach, kLeastReach, kMostReach);
-  l->was_slow = slow;
-  const double still = l->narrow.slow_share();
-  if (l->narrow.n < kNeededJudged || still < kStillSlowShare || still < kHelped * l->wide.slow_share())
+void TesseraPolicy::Reach::judge(bool slow) {
+  ++bursts;
+  if (fixed_for > 0) {
+    --fixed_for;
     return;
-  l->reach = 1;
-  l->wide = l->narrow = {};
-  l->pause = std::clamp(l->pause * 2, kFirstPause, kMostPause);
-  l->fixed_bursts = c.bursts + l->pause;
+  }
+  Judged& judged = value > kNearLeast * kLeastReach ? wide : narrow;
+  judged.add(slow);
+  if (!slow || !was_slow) value *= std::exp(kReachStep * (kTooSlowShare - (slow ? 1 : 0)));
+  value = std::clamp(value, kLeastReach, kMostReach);
+  was_slow = slow;
+  const double still = narrow.slow_share();
+  if (narrow.n < kNeededJudged || still < kStillSlowShare || still < kHelped * wide.slow_share()) return;
+  value = 1;
+  wide = narrow = {};
+  fixed_for = pause = std::clamp(pause * 2, kFirstPause, kMostPause);
 }
 
 // ---- what is in flight when a burst begins
@@ -282,12 +285,14 @@ void TesseraPolicy::size_slices(const Observation& o, Decision* d) const {
     if (until_ns != UINT64_MAX) look_at(until_ns - std::min(left_ns / 2, window_ns), d);
     return;
   }
-  double reach = kMostReach;
+  // Of clients that few bursts are known of only all together say something: the least of many guesses is
+  // low.
+  double reach = reach_.value;
   for (size_t i : protected_) {
     const ClientView& c = o.clients[i];
     const Learnt& l = *clients_[i].learnt;
     if (!c.busy && o.now_ns - std::min(o.now_ns, c.idle_since_ns) >= l.asleep_ns) continue;
-    reach = std::min(reach, l.reach);
+    if (l.reach.bursts >= kNeededJudged) reach = std::min(reach, l.reach.value);
     if (l.asleep_ns != UINT64_MAX && !c.busy) look_at(c.idle_since_ns + l.asleep_ns, d);
   }
   reach = std::exp2(std::floor(std::log2(reach) * kReachPerOctave) / kReachPerOctave);

@@ -60,10 +60,20 @@ class TesseraPolicy final : public Policy {
     double slowdown_sum = 0;      // of the bursts since the last change of the share
     uint64_t n_slowdowns = 0;
   };
-  struct Judged {  // bursts, old ones fading
-    uint32_t n = 0, n_slow = 0;
-    void add(bool slow);
-    double slow_share() const { return n == 0 ? 0 : double(n_slow) / n; }
+  // Room: how long blocks may be, and how wide long ones, over what is the first guess.
+  struct Reach {
+    struct Judged {  // bursts, old ones fading
+      uint32_t n = 0, n_slow = 0;
+      void add(bool slow);
+      double slow_share() const { return n == 0 ? 0 : double(n_slow) / n; }
+    };
+    double value = 1;
+    bool was_slow = false;   // the latest burst
+    Judged wide, narrow;     // bursts while the value was above its least, and at the least
+    uint64_t bursts = 0;     // judged so far
+    uint64_t fixed_for = 0;  // bursts for which the value stays as it is
+    uint64_t pause = 0;      // for how many, the last time
+    void judge(bool slow);
   };
   struct Learnt {           // of one protected client
     double busy_share = 0;  // of the time, over about kBusyMemory_ns
@@ -78,12 +88,7 @@ class TesseraPolicy final : public Policy {
     uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
     Histogram unpacked{256};          // its bursts without packing: slowdown less 1, in 1/10000
     double tail = 0;                  // 99th percentile of it
-    // Room: how long blocks may be, and how wide long ones, over what is the first guess.
-    double reach = 1;
-    bool was_slow = false;      // its latest burst
-    Judged wide, narrow;        // its bursts while reach was above its least, and at the least
-    uint64_t fixed_bursts = 0;  // reach stays as it is until so many bursts were measured
-    uint64_t pause = 0;         // for how many, the last time
+    Reach reach;
     Width widths[4];
     ResourceClass packed_class = ResourceClass::kUnknown;  // of whom we packed beside its latest burst
     bool packed = false;
@@ -103,8 +108,7 @@ class TesseraPolicy final : public Policy {
 
   void learn(const Observation& o);
   void learn_silence(Learnt* l) const;
-  void learn_burst(const ClientView& c, Learnt* l) const;
-  void judge_tail(const ClientView& c, double slowdown, Learnt* l) const;
+  void learn_burst(const ClientView& c, Learnt* l);
   uint64_t turnaround_ns(const Observation& o) const;
   uint64_t undisturbed_until_ns(const Observation& o) const;
   void size_slices(const Observation& o, Decision* d) const;
@@ -126,6 +130,7 @@ class TesseraPolicy final : public Policy {
   // Gaps of the GPU: from when all protected clients are idle until one is busy.
   GapModel all_gaps_;
   uint64_t all_wait_ns_ = 0, all_idle_since_ns_ = 0;
+  Reach reach_;                 // by the bursts of all
   uint64_t turnaround_ns_ = 0;  // of this decision
   uint64_t last_look_ns_ = 0;
   uint64_t share_window_ns_ = 0, used_at_window_ns_ = 0;  // minimum share
