@@ -18,7 +18,7 @@ constexpr size_t kMaxLoopWork = 4'000'000;  // blocks visited while the loop for
 
 using Pool = std::vector<std::pair<Object, uint8_t>>;  // object, operand index
 
-// Which of the three memory stand-ins an access of `space` may touch.
+// Which stand-ins for memory an access of `space` may touch.
 void add_memory(Space space, Pool* out) {
   if (space == Space::kLocal || space == Space::kNone) {
     out->push_back({kLocalMemory, kNoOperand});
@@ -41,6 +41,7 @@ class Builder {
     }
     for (const ptx::Variable& v : f.params) {
       scopes_.declare(v);
+      flow_.given.push_back(object(v.name));
     }
     flow_.nodes.reserve(f.body.size());
     flow_.objects.reserve(f.body.size() * 4);
@@ -134,6 +135,7 @@ class Builder {
       collect(o, n, static_cast<int>(n) == written || into_param ? &writes_ : &reads_);
     }
     memory(i, op_class, space, &reads_, &writes_);
+    barriers(i, op_class, &reads_, &writes_);
     node.reads_begin = append(reads_);
     node.writes_begin = append(writes_);
     node.end = static_cast<uint32_t>(flow_.objects.size());
@@ -161,9 +163,12 @@ class Builder {
         add_memory(space, reads);
         add_memory(space, writes);
         break;
-      case OpClass::kTensor:
+      case OpClass::kTexture:
+        add_memory(Space::kGlobal, reads);
+        break;
+      case OpClass::kTensor:  // tcgen05 has a memory of its own, which no stand-in has to itself
         add_memory(Space::kNone, reads);
-        if (i.has("store")) {
+        if (i.has("store") || i.opcode == "tcgen05") {
           add_memory(Space::kNone, writes);
         }
         break;
@@ -180,6 +185,18 @@ class Builder {
         break;
       default:
         break;
+    }
+  }
+
+  // Who arrives at an mbarrier decides when others find it completed, which is a message, too.
+  static void barriers(const ptx::Instruction& i, OpClass op_class, Pool* reads, Pool* writes) {
+    const bool own = i.opcode == "mbarrier";
+    if (own || i.opcode == "call") {
+      reads->push_back({kBarrierState, kNoOperand});
+    }
+    if (own || i.opcode == "call" || i.opcode == "tcgen05" || op_class == OpClass::kAsyncCopy ||
+        i.has("async")) {
+      writes->push_back({kBarrierState, kNoOperand});
     }
   }
 

@@ -2,9 +2,9 @@
 // write, basic blocks, and the nested loop forest. Private to kernels/slice. Built once per function, then
 // read-only; views into the Function, which must not change meanwhile.
 //
-// An *object* is a register, a .param variable of the body, or one of three stand-ins for memory, so that a
-// value that takes the way over memory is not lost. Analyses over objects ignore the order of instructions:
-// any write may reach any read.
+// An *object* is a register, a .param variable of the body, or a stand-in for memory or for the state of the
+// mbarriers, so that a value that takes the way over those is not lost. Analyses over objects ignore the
+// order of instructions: any write may reach any read.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace tessera::slice {
 
 using Object = uint32_t;
 inline constexpr Object kNoObject = 0;
-inline constexpr Object kLocalMemory = 1, kSharedMemory = 2, kGlobalMemory = 3, kFirstRegister = 4;
+inline constexpr Object kLocalMemory = 1, kSharedMemory = 2, kGlobalMemory = 3, kBarrierState = 4,
+                        kFirstRegister = 5;
 
 inline constexpr uint8_t kNoOperand = 255;
 
@@ -49,7 +50,8 @@ struct Flow {
   std::vector<uint8_t>
       operand_of;  // beside `objects`: index of the operand, kNoOperand for guards and memory
   std::vector<Block> blocks;
-  std::vector<Loop> loops;  // outer before inner
+  std::vector<Loop> loops;    // outer before inner
+  std::vector<Object> given;  // parameters of the function: the caller writes them
   Object n_objects = kFirstRegister;
   bool gave_up = false;  // unknown jump targets, or the loop forest exceeded its bound
 

@@ -205,6 +205,9 @@ constexpr struct {
 
 LookBack::LookBack(const Flow& flow, const SharedAddresses& shared) : flow_(flow), forms_(flow.n_objects) {
   size_t work = 0;
+  for (Object o : flow.given) {
+    forms_[o] = any();
+  }
   do {
     changed_ = false;
     work += flow.nodes.size();

@@ -98,12 +98,16 @@ bool makes_generic_shared(const Instruction& i) {
   return i.opcode == "mapa" && ptx::space_of(i) == Space::kNone;
 }
 
-// Objects of which every write satisfies `makes`, which may ask for what was found so far. Cycles stay out.
+// Objects of which every write satisfies `makes`, which may ask for what was found so far. Cycles stay out,
+// and what the caller writes.
 std::vector<uint8_t> all_writes(const Flow& flow, auto makes) {
   std::vector<uint8_t> found(flow.n_objects, 0), denied(flow.n_objects, 0);
   for (bool changed = true; changed;) {
     changed = false;
     std::fill(denied.begin(), denied.end(), 0);
+    for (Object o : flow.given) {
+      denied[o] = 1;
+    }
     for (const Node& node : flow.nodes) {
       for (Object o : flow.writes(node)) {
         denied[o] |= !makes(node, found);
