@@ -1,14 +1,15 @@
 // Differential test of the slicing rewrite on the software GPU: a kernel run whole, and its variant run as
 // boxes of a random plan in random block order; every byte of memory must be equal.
-//   slice_diff --cases N --seed S [--min-accepted PERCENT]   random kernels; of a failing one seed, shape and
-//   module,
-//                                                            made as small as it stays wrong
-//   slice_diff --sibling ...                                 the variant in a module of its own, with the
-//   variables
-//                                                            of the original's passed by address
-//   slice_diff --look-back ...                               blocks wait for lower ones; order dependence
-//   allowed slice_diff --kernels FILE.ptx --expect N                 kernels with known names (kNamed), N of
-//   them slice_diff --self-test                                   named miscompilations, each must be caught
+//   slice_diff --cases N --seed S [--min-accepted PERCENT]
+//       random kernels; of a failing one seed, shape and module, made as small as it stays wrong
+//   slice_diff --sibling ...
+//       the variant in a module of its own, with the variables of the original's passed by address
+//   slice_diff --look-back ...
+//       blocks wait for lower ones; order dependence allowed
+//   slice_diff --kernels FILE.ptx --expect N
+//       kernels with known names (kNamed), N of them
+//   slice_diff --self-test
+//       named miscompilations, each must be caught
 // Exit 0 only if all is equal (and the accepted share and each feature class are reached).
 #include <signal.h>
 #include <sys/time.h>
