@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "scheduler_daemon/learning/store.h"
 
@@ -21,14 +22,6 @@ constexpr size_t kMaxFresh =
     64;  // not greeted yet; apart from max_clients, so that `ps` works on a full daemon
 constexpr uint64_t kSettleLook_ns = base::us(500);
 constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
-
-// Times at which something is due, 0 = never.
-bool is_due(uint64_t at_ns, uint64_t now_ns) {
-  return at_ns != 0 && now_ns >= at_ns;
-}
-uint64_t earlier(uint64_t a_ns, uint64_t b_ns) {
-  return a_ns == 0 || b_ns == 0 ? a_ns | b_ns : std::min(a_ns, b_ns);
-}
 
 // A client's name in a log line: no control characters, no terminal sequences.
 std::string printable(const std::string& text_untrusted) {
@@ -400,11 +393,11 @@ uint64_t Core::run(uint64_t now_ns) {
 
   uint64_t next_ns = close_silent(now_ns);
   for (auto& [uuid, gpu] : gpus_) {
-    const bool decides = gpu.dirty || is_due(gpu.next_look_ns, now_ns);
+    const bool decides = gpu.dirty || base::is_due(gpu.next_look_ns, now_ns);
     // Twice at most: a revocation that had drained already, then the grant that it makes possible.
     if (decides && decide(gpu, now_ns)) decide(gpu, now_ns);
     plan_death_look(gpu, now_ns);
-    next_ns = earlier(next_ns, earlier(gpu.next_look_ns, gpu.death_look_ns));
+    next_ns = base::earlier_due(next_ns, base::earlier_due(gpu.next_look_ns, gpu.death_look_ns));
   }
   return next_ns;
 }
@@ -417,7 +410,7 @@ uint64_t Core::close_silent(uint64_t now_ns) {
     if (now_ns >= until_ns)
       silent.push_back(connection);
     else
-      next_ns = earlier(next_ns, until_ns);
+      next_ns = base::earlier_due(next_ns, until_ns);
   }
   for (Connection connection : silent) {
     ++counters_.silent_peers;

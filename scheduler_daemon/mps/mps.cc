@@ -13,12 +13,16 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/clock.h"
+#include "base/units.h"
+
 extern char** environ;
 
 namespace tessera::mps {
 namespace {
 
-constexpr int kReadyWait_ms = 2000, kQuitWait_ms = 3000, kTermWait_ms = 1000;
+constexpr int kQuitWait_ms = 3000, kTermWait_ms = 1000, kLook_ms = 10;
+constexpr uint64_t kReadyWait_ns = base::ms(2000), kLook_ns = base::ms(kLook_ms);
 constexpr uint64_t kMostRestarts = 3;
 
 base::ScopedFd open_process(pid_t pid) {
@@ -76,6 +80,7 @@ void Mps::inactive(const std::string& reason) {
 void Mps::start() {
   if (options_.mode == "adopt") adopt();
   if (options_.mode == "manage") launch();
+  while (ready_by_ns_ != 0 && !settled(base::now_ns())) ends_within(process_.get(), kLook_ms);
 }
 
 bool Mps::find() {
@@ -112,27 +117,36 @@ void Mps::launch() {
     return inactive("cannot start " + options_.program + ": " + std::strerror(errno) +
                     "; it comes with NVIDIA's driver, mps.control_program names another place");
   process_ = open_process(child_);
-  if (!settle()) return;
-  state_.active = true;
-  state_.reason.clear();
+  inactive("the MPS control daemon is starting");
+  next_look_ns_ = base::now_ns() + kLook_ns;
+  ready_by_ns_ = base::now_ns() + kReadyWait_ns;
 }
 
-bool Mps::settle() {
-  const std::string pipe = options_.pipe_directory + "/control";
-  for (int waited_ms = 0; waited_ms < kReadyWait_ms; waited_ms += 10) {
-    if (::access(pipe.c_str(), F_OK) == 0) return true;
-    if (!ends_within(process_.get(), 10)) continue;
+bool Mps::look(uint64_t now_ns) {
+  if (!base::is_due(next_look_ns(), now_ns)) return false;
+  next_look_ns_ = now_ns + kLook_ns;
+  return settled(now_ns);
+}
+
+bool Mps::settled(uint64_t now_ns) {
+  if (::access((options_.pipe_directory + "/control").c_str(), F_OK) == 0) {
+    state_.active = true;
+    state_.reason.clear();
+  } else if (ends_within(process_.get(), 0)) {
     int status = 0;
     ::waitpid(child_, &status, 0);
     child_ = -1;
     process_.reset();
     inactive(options_.program + " ended at once (status " + std::to_string(WEXITSTATUS(status)) + "), see " +
              options_.log_directory);
+  } else if (now_ns >= ready_by_ns_) {
+    inactive(options_.program + " did not get ready in time");
+    kill();
+  } else {
     return false;
   }
-  inactive(options_.program + " did not get ready in time");
-  stop();
-  return false;
+  ready_by_ns_ = 0;
+  return true;
 }
 
 std::vector<std::string> Mps::environment() const {
@@ -175,6 +189,7 @@ pid_t Mps::spawn(const std::vector<std::string>& arguments, int standard_input) 
 }
 
 void Mps::ended() {
+  if (ready_by_ns_ != 0 && settled(base::now_ns()) && !state_.active) return;
   process_.reset();
   if (!ours_) return inactive("the MPS control daemon that was adopted has ended");
   if (child_ > 0) ::waitpid(child_, nullptr, 0);
@@ -200,15 +215,18 @@ void Mps::stop() {
       ::waitpid(quitter, nullptr, 0);
     }
   }
-  const auto force = [&](int number) {
-    ::syscall(SYS_pidfd_send_signal, process_.get(), number, nullptr, 0);
-  };
-  if (!ends_within(process_.get(), kQuitWait_ms)) force(SIGTERM);
-  if (!ends_within(process_.get(), kTermWait_ms)) force(SIGKILL);
+  if (!ends_within(process_.get(), kQuitWait_ms))
+    ::syscall(SYS_pidfd_send_signal, process_.get(), SIGTERM, nullptr, 0);
+  ends_within(process_.get(), kTermWait_ms);
+  kill();
+  state_.active = false;
+}
+
+void Mps::kill() {
+  ::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);
   if (child_ > 0) ::waitpid(child_, nullptr, 0);
   child_ = -1;
   process_.reset();
-  state_.active = false;
 }
 
 }  // namespace tessera::mps

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,22 +35,27 @@ class Mps {
 
   int watch_fd() const { return process_.get(); }  // readable: call ended(); -1: nothing to watch
   void ended();  // starts it again, a few times; watch_fd() may be another one afterwards
+  // While one that was started again gets ready: call look() at this time (CLOCK_MONOTONIC); 0: never.
+  uint64_t next_look_ns() const { return ready_by_ns_ == 0 ? 0 : next_look_ns_; }
+  bool look(uint64_t now_ns);  // true: state() changed
   const stats::Mps& state() const { return state_; }
 
  private:
   bool find();  // one that runs in pipe_directory already
   void adopt();
   void launch();
-  bool settle();  // waits until the control daemon is ready, or has ended
+  bool settled(uint64_t now_ns);  // it is ready, has ended or takes too long
+  void kill();
   std::vector<std::string> environment() const;
   pid_t spawn(const std::vector<std::string>& arguments, int standard_input) const;
   void inactive(const std::string& reason);
 
   Options options_;
   stats::Mps state_;
-  bool ours_ = false;       // in our folders: ended by stop()
-  pid_t child_ = -1;        // if this process started it; reaped here
-  base::ScopedFd process_;  // pidfd of the control daemon
+  bool ours_ = false;                            // in our folders: ended by stop()
+  pid_t child_ = -1;                             // if this process started it; reaped here
+  base::ScopedFd process_;                       // pidfd of the control daemon
+  uint64_t ready_by_ns_ = 0, next_look_ns_ = 0;  // of one that is not ready yet; 0: there is none
 };
 
 }  // namespace tessera::mps

@@ -93,7 +93,7 @@ void Server::run() {
     int n = ::epoll_wait(epoll_.get(), events, kEventsPerWake, spinning ? 0 : -1);
     if (n < 0 && errno != EINTR) return;
     uint64_t now_ns = base::now_ns();
-    bool due = due_ns != 0 && now_ns >= due_ns;
+    bool due = base::is_due(due_ns, now_ns);
     if (n <= 0 && !due) {
       base::cpu_relax();
       continue;
@@ -105,8 +105,10 @@ void Server::run() {
         return;
       }
     if (!accepting_ && base::now_ns() >= accept_again_ns_) pause_accepting(false);
+    if (sources_.mps->look(base::now_ns())) tell_mps();
     due_ns = core_.run(base::now_ns());
-    if (!accepting_) due_ns = due_ns == 0 ? accept_again_ns_ : std::min(due_ns, accept_again_ns_);
+    if (!accepting_) due_ns = base::earlier_due(due_ns, accept_again_ns_);
+    due_ns = base::earlier_due(due_ns, sources_.mps->next_look_ns());
     // A timer alone is no sign that more is coming.
     bool activity = std::any_of(events, events + std::max(n, 0),
                                 [](const epoll_event& e) { return e.data.u64 != tag_of(kTimer); });
@@ -167,12 +169,16 @@ bool Server::on_signal() {
 }
 
 void Server::watch_mps() {
+  if (sources_.mps->watch_fd() >= 0) watch(sources_.mps->watch_fd(), tag_of(kMps), EPOLLIN);
+  tell_mps();
+}
+
+void Server::tell_mps() {
   const stats::Mps& state = sources_.mps->state();
   if (state.mode != "off" && state.active)
     spdlog::info("MPS ({}) in {}: fault isolation: no", state.mode, state.pipe_directory);
   else if (state.mode != "off")
     spdlog::warn("programs run without MPS: {}", state.reason);
-  if (sources_.mps->watch_fd() >= 0) watch(sources_.mps->watch_fd(), tag_of(kMps), EPOLLIN);
   core_.set_mps(state);
 }
 

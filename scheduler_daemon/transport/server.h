@@ -65,6 +65,7 @@ class Server final : public core::Peers {
   void accept_some();
   void read_some(core::Connection connection, int most);
   void watch_mps();
+  void tell_mps();
   void on_mps_ended();
   void send_rest(core::Connection connection);
   void close_slow_readers(uint64_t now_ns);

@@ -20,6 +20,7 @@ pipe=$CUDA_MPS_PIPE_DIRECTORY
 if [ "$1" = -f ]; then
   [ -e "$pipe/refuse" ] && exit 3
   echo $$ > "$pipe/nvidia-cuda-mps-control.pid"
+  while [ -e "$pipe/slow" ]; do sleep 0.02; done
   touch "$pipe/control"
   while [ ! -e "$pipe/quit" ]; do sleep 0.02; done
   rm -f "$pipe/quit" "$pipe/control" "$pipe/nvidia-cuda-mps-control.pid"
@@ -126,6 +127,22 @@ TEST_F(MpsTest, OneThatDiesIsStartedAgainAFewTimes) {
   kill(control_pid(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return !mps()["active"]; }));
   EXPECT_NE(mps()["reason"].get<std::string>().find("ended 4 times"), std::string::npos) << mps();
+  EXPECT_EQ(tessera("run --gpu soft", "-- env").find("CUDA_MPS_"), std::string::npos);
+}
+
+TEST_F(MpsTest, WhileOneGetsReadyAgainTheDaemonGoesOnAnswering) {
+  start_mps("manage");
+  const auto reason = [&] { return mps()["reason"].get<std::string>(); };
+  std::ofstream(pipe_ + "/slow").put(' ');
+  kill(control_pid(), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return reason().find("is starting") != std::string::npos; })) << mps();
+  unlink((pipe_ + "/slow").c_str());
+  EXPECT_TRUE(eventually([&] { return mps()["active"].get<bool>(); })) << mps();
+  // Never ready: given up, and nobody of it is left.
+  std::ofstream(pipe_ + "/slow").put(' ');
+  kill(control_pid(), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return reason().find("did not get ready") != std::string::npos; })) << mps();
+  EXPECT_FALSE(alive(control_pid()));
   EXPECT_EQ(tessera("run --gpu soft", "-- env").find("CUDA_MPS_"), std::string::npos);
 }
 
