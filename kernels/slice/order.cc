@@ -13,6 +13,7 @@ using ptx::OpClass;
 using ptx::Operand;
 using ptx::Space;
 
+constexpr size_t kMaxWork = 20'000'000;  // instructions looked at
 constexpr Name kFloats[] = {"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"};
 constexpr Name kCommutative[] = {"add", "min", "max", "and", "or", "xor", "inc", "dec"};
 
@@ -99,10 +100,11 @@ bool makes_generic_shared(const Instruction& i) {
 }
 
 // Objects of which every write satisfies `makes`, which may ask for what was found so far. Cycles stay out,
-// and what the caller writes.
+// what the caller writes, and what is at the end of a very long chain.
 std::vector<uint8_t> all_writes(const Flow& flow, auto makes) {
   std::vector<uint8_t> found(flow.n_objects, 0), denied(flow.n_objects, 0);
-  for (bool changed = true; changed;) {
+  size_t work = 0;
+  for (bool changed = true; changed && work <= kMaxWork; work += flow.nodes.size()) {
     changed = false;
     std::fill(denied.begin(), denied.end(), 0);
     for (Object o : flow.given) {
