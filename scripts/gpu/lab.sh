@@ -181,6 +181,7 @@ if wanted H13; then
     limit=$((limit / 4))
   fi
 fi
+if wanted H14; then answer H14 -- "$bin/h14_clusters"; fi
 
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)
