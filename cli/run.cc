@@ -117,7 +117,10 @@ int run(const RunOptions& given) {
   std::string missing;
   if (!options.passthrough && !file_exists(layout.preload))
     missing = layout.preload + " is missing, the program runs without Tessera";
-  else if (options.gpu == "auto" && !getenv("TESSERA_DRIVER") && !driver_installed())
+  else if (const std::string driver = environment("TESSERA_DRIVER");
+           options.gpu == "auto" && !driver.empty() && !file_exists(driver))
+    missing = "TESSERA_DRIVER=" + driver + " is not there, the program runs without Tessera";
+  else if (options.gpu == "auto" && driver.empty() && !driver_installed())
     missing =
         "no NVIDIA driver on this machine (libcuda.so.1 not found), the program runs without Tessera; "
         "--gpu soft runs it on the software GPU";

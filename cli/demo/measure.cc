@@ -83,6 +83,20 @@ base::Result<ServiceFigures> service_figures(const std::string& csv_path) {
   return figures;
 }
 
+base::Result<std::vector<double>> queue_ms(const std::string& csv_path, double service_ms) {
+  auto rows = numbers(csv_path, {"intended_ns"});
+  if (!rows) return rows.error();
+  std::sort(rows->begin(), rows->end());
+  std::vector<double> out;
+  double free_ms = 0;  // since the first arrival: when the server has worked off what came so far
+  for (const auto& row : *rows) {
+    const double arrival_ms = double(row[0] - rows->front()[0]) / 1e6;
+    free_ms = std::max(free_ms, arrival_ms) + service_ms;
+    out.push_back(free_ms - arrival_ms);
+  }
+  return out;
+}
+
 base::Result<double> steps_within(const std::string& csv_path, uint64_t from_ns, uint64_t to_ns) {
   auto rows = numbers(csv_path, {"start_ns", "end_ns"});
   if (!rows) return rows.error();

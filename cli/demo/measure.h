@@ -28,6 +28,10 @@ struct ServiceFigures {
 };
 base::Result<ServiceFigures> service_figures(const std::string& csv_path);
 
+// Latencies that the same arrivals would see if each request took `service_ms` and the machine did nothing
+// else: a queue with one server.
+base::Result<std::vector<double>> queue_ms(const std::string& csv_path, double service_ms);
+
 // Steps that the trainer did within [from, to], parts of steps counted by their share of time.
 base::Result<double> steps_within(const std::string& csv_path, uint64_t from_ns, uint64_t to_ns);
 

@@ -53,6 +53,14 @@ TEST(ServiceFigures, SaysWhatIsMissing) {
   EXPECT_NE(wrong.error().text.find("intended_ns"), std::string::npos);
 }
 
+TEST(Queue, RequestsWaitForThoseBeforeThem) {
+  const TemporaryFile file("request,intended_ns\n0,1000000\n1,2000000\n2,9000000\n");
+  auto all = queue_ms(file.path(), 3);
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(*all, (std::vector<double>{3, 5, 3}));
+  EXPECT_FALSE(queue_ms("/nonexistent", 3).ok());
+}
+
 TEST(StepsWithin, PartsOfStepsCountByTime) {
   // A cut-off last line, as a killed trainer leaves it, is not counted.
   const TemporaryFile file("step,start_ns,end_ns\n0,0,100\n1,100,200\n2,200,400\n3,400");
