@@ -48,7 +48,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   const DepthGuard depth;
   Call gate;
   gate.resource_class = kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown);
-  const bool may_cut = kernel && kernel->has_variant && cut::allowed(*kernel);
+  const bool may_cut = kernel && kernel->has_variant && cut::allowed(launch, *kernel);
   describe(link, launch, kernel, may_cut);
   if (may_cut && cut::wanted(launch, *kernel, timing)) {
     if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;

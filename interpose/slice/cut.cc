@@ -304,15 +304,16 @@ uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, cons
   return grown(t, most > n ? blocks_per_slice(left, 0, 0, most, 0, width.most) : n, slice_ns, width);
 }
 
-bool allowed(const gate::KernelRecord& kernel) {
+bool allowed(const LaunchCall& launch, const gate::KernelRecord& kernel) {
   if (g_forbidden.load(kRelaxed) || is_off()) return false;
+  if (!harmless(launch.config) || !within_limits(launch)) return false;
   return reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) != 1;  // 1: tried, refused by the driver
 }
 
 bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
-  if (!allowed(kernel)) return false;
+  if (!allowed(launch, kernel)) return false;
   const gate::Plan plan = gate::current_plan();
-  if (!plan.managed || plan.slice_ns == 0 || !harmless(launch.config) || !within_limits(launch)) return false;
+  if (!plan.managed || plan.slice_ns == 0) return false;
   const uint64_t blocks = launch.blocks();
   if (blocks < 2) return false;
   if (plan.width_blocks && blocks > plan.width_blocks) return true;

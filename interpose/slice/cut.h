@@ -43,16 +43,16 @@ struct Width {           // of slices, in blocks
 // `long_block_ns`: no slice of those is short, so they leave room instead, the more the longer they last.
 uint64_t budget_of(const gate::Timing& sliced, uint64_t left, uint64_t slice_ns, const Width& width);
 
-// May kernels of this record be cut at all now? Their images and the user may forbid it, and holds that
+// May this launch be cut at all now? Its attributes, the image and the user may forbid it, and holds that
 // expired.
-bool allowed(const gate::KernelRecord& kernel);
+bool allowed(const gate::LaunchCall& launch, const gate::KernelRecord& kernel);
 
-// Is this launch worth cutting under the lease as it stands? Refuses what must not be cut (attributes,
-// parameters).
+// Is a launch that may be cut worth it under the lease as it stands?
 bool wanted(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing);
 
-// Sends the launch as slices; *result is what the program gets. False: nothing was launched (no variant, or
-// the driver refused the first slice): launch the original. `call` carries what was waited already.
+// Sends an allowed launch as slices; *result is what the program gets. False: nothing was launched (no
+// variant, or the driver refused the first slice): launch the original. `call` carries what was waited
+// already.
 bool launch(const gate::LaunchCall& launch, gate::KernelRecord& kernel, gate::Timing* timing,
             gate::Call& call, CUresult* result);
 
