@@ -44,7 +44,7 @@ constexpr uint64_t kWorthOfTurnaround = 3;  // idle time that is worth one burst
 // Waking.
 constexpr uint64_t kWakeLead_ns = base::us(80), kWatch_ns = base::us(200);
 // Holds.
-constexpr double kForestallAt = 0.9;  // of the hold limit
+constexpr double kForestallAt = 0.85;  // of the hold limit
 constexpr uint64_t kForestallFor_ns = base::ms(2), kForestallLook_ns = base::us(200);
 // Packing.
 constexpr double kFirstShare = 0.01, kShareStep = 0.01, kMostShare = 0.5, kLeastShare = 0.008;
@@ -61,7 +61,7 @@ constexpr uint64_t kFirstBlock = 64;  // bursts without packing after one that w
 constexpr uint64_t kMostDoublings = 8;
 constexpr uint64_t kPackLook_ns = base::us(500);  // a busy pulse tells nobody
 // Fairness, in virtual time: held above the first, released below the second.
-constexpr double kAhead_ns = 4e6, kCaughtUp_ns = 1e6, kMostAhead_ns = 40e6;
+constexpr double kAhead_ns = 4e6, kCaughtUp_ns = 1e6, kMostAhead_ns = 40e6, kUrgent_ns = 1e9;
 constexpr size_t kFew = 2;  // so many run at once, whatever they fill
 constexpr uint64_t kFairLook_ns = base::ms(1);
 // Minimum share.
@@ -406,7 +406,7 @@ void TesseraPolicy::share_fairly(const Observation& o, Decision* d) {
 }
 
 // What is in flight when a burst begins is bounded for each client, so only as many run at once as fill the
-// GPU: those furthest behind, each until it is ahead of the next in line.
+// GPU: the urgent, then those furthest behind, each until it is ahead of the next in line.
 void TesseraPolicy::thin_out(const Observation& o, Decision* d) {
   line_.clear();
   for (size_t i = 0; i < o.clients.size(); ++i) {
@@ -416,7 +416,7 @@ void TesseraPolicy::thin_out(const Observation& o, Decision* d) {
   if (line_.size() <= kFew || undisturbed_until_ns(o) != 0) return;
   const double turn_ns = std::min(kAhead_ns, double(parameters_.max_hold_ns) / 8 / double(line_.size()));
   for (auto& [place_ns, i] : line_)
-    if (clients_[i].runs) place_ns -= turn_ns;
+    place_ns -= clients_[i].urgent ? kUrgent_ns : clients_[i].runs ? turn_ns : 0;
   std::make_heap(line_.begin(), line_.end(), std::greater<>());
   double sms = 0;
   auto end = line_.end();
@@ -428,7 +428,7 @@ void TesseraPolicy::thin_out(const Observation& o, Decision* d) {
   }
   for (auto it = line_.begin(); it != end; ++it) {
     clients_[it->second].runs = false;
-    if (!clients_[it->second].urgent) keep_back(it->second, d);
+    keep_back(it->second, d);
   }
 }
 
@@ -468,21 +468,26 @@ void TesseraPolicy::pack(const Observation& o, Decision* d) {
   l.packed_class = c.resource_class;
 }
 
-// A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. Once per
-// hold, whatever a client says about its waits.
+// A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One
+// client at a time, and once per hold, whatever a client says about its waits.
 void TesseraPolicy::forestall_expiry(const Observation& o, Decision* d) {
   const auto patience_ns = uint64_t(double(parameters_.max_hold_ns) * kForestallAt);
+  size_t longest = size_t(-1);
   for (size_t i = 0; i < o.clients.size(); ++i) {
     const ClientView& c = o.clients[i];
     if (is_protected(c) || !c.waiting || c.waiting_since_ns == 0) continue;
-    uint64_t& begun_ns = clients_[i].forestalled_ns;
-    const uint64_t due_ns = std::max(c.waiting_since_ns, begun_ns) + patience_ns;
-    if (o.now_ns >= due_ns) begun_ns = o.now_ns;
-    const bool now = o.now_ns - begun_ns < kForestallFor_ns && c.waiting_since_ns + patience_ns <= o.now_ns;
-    look_at(now ? o.now_ns + kForestallLook_ns : due_ns, d);
+    const uint64_t begun_ns = clients_[i].forestalled_ns;
+    uint64_t due_ns = c.waiting_since_ns + patience_ns;
+    if (o.now_ns - begun_ns >= kForestallFor_ns) due_ns = std::max(due_ns, begun_ns + patience_ns);
+    look_at(std::max(due_ns, o.now_ns + kForestallLook_ns), d);
     // Whose turn it is still counts; the expiry would end what else holds it, too.
-    if (now && clients_[i].in_turn) let_run(&d->leases[i]);
+    if (o.now_ns < due_ns || !clients_[i].in_turn) continue;
+    if (longest == size_t(-1) || c.waiting_since_ns < o.clients[longest].waiting_since_ns) longest = i;
   }
+  if (longest == size_t(-1)) return;
+  uint64_t& begun_ns = clients_[longest].forestalled_ns;
+  if (o.now_ns - begun_ns >= kForestallFor_ns) begun_ns = o.now_ns;
+  let_run(&d->leases[longest]);
 }
 
 void TesseraPolicy::keep_minimum(const Observation& o, Decision* d) {
