@@ -2,8 +2,9 @@
 //   kernels_tool print FILE      print(parse(FILE))
 //   kernels_tool entries FILE    what a fat binary, cubin or host program holds
 //   kernels_tool slice FILE      the module with slicing variants
+//   kernels_tool passes FILE     the module after each pass of that, the verifier between
 //   kernels_tool verdicts FILE   one line per kernel: name, verdict, detail
-//   (slice and verdicts take --allow-order-dependent before FILE)
+//   (slice, passes and verdicts take --allow-order-dependent before FILE)
 //   kernels_tool siblings DIR FILE  of each kernel that may have one, the variant alone: DIR/KERNEL.ptx
 //   kernels_tool stable FILE...  0 if print(parse(.)) is a fixed point for every file
 #include <algorithm>
@@ -170,11 +171,33 @@ int write_siblings(const std::string& folder, const char* path) {
   return 0;
 }
 
+int print_passes(const char* path, bool allow_order_dependent) {
+  std::string text;
+  if (!read_ptx(path, &text)) {
+    return 2;
+  }
+  auto module = tessera::ptx::parse(text);
+  if (!module.ok()) {
+    std::fprintf(stderr, "%s: %s\n", path, module.error().text.c_str());
+    return 1;
+  }
+  tessera::slice::add_variants(
+      *module, {.allow_order_dependent = allow_order_dependent,
+                .verify_each_pass = true,
+                .dump = [](void*, const char* pass, const tessera::ptx::Module& made) {
+                  std::printf("// --- after %s\n%s\n", pass, tessera::ptx::print(made).c_str());
+                }});
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool allow = argc >= 4 && !std::strcmp(argv[2], "--allow-order-dependent");
+  if (argc >= 3 && !std::strcmp(argv[1], "passes")) {
+    return print_passes(argv[argc - 1], allow);
+  }
   if (argc >= 3 && (!std::strcmp(argv[1], "slice") || !std::strcmp(argv[1], "verdicts"))) {
-    bool allow = argc >= 4 && !std::strcmp(argv[2], "--allow-order-dependent");
     return slice_file(argv[argc - 1], !std::strcmp(argv[1], "slice"), allow);
   }
   if (argc >= 3 && !std::strcmp(argv[1], "print")) {
@@ -193,6 +216,6 @@ int main(int argc, char** argv) {
     }
     return worst;
   }
-  std::fprintf(stderr, "usage: kernels_tool print|slice|verdicts|entries|siblings|stable FILE...\n");
+  std::fprintf(stderr, "usage: kernels_tool print|slice|passes|verdicts|entries|siblings|stable FILE...\n");
   return 2;
 }
