@@ -475,13 +475,13 @@ void TesseraPolicy::forestall_expiry(const Observation& o, Decision* d) {
   size_t longest = size_t(-1);
   for (size_t i = 0; i < o.clients.size(); ++i) {
     const ClientView& c = o.clients[i];
-    if (is_protected(c) || !c.waiting || c.waiting_since_ns == 0) continue;
+    // Whose turn it is still counts; what else holds it the expiry would end, too.
+    if (is_protected(c) || !c.waiting || c.waiting_since_ns == 0 || !clients_[i].in_turn) continue;
     const uint64_t begun_ns = clients_[i].forestalled_ns;
     uint64_t due_ns = c.waiting_since_ns + patience_ns;
     if (o.now_ns - begun_ns >= kForestallFor_ns) due_ns = std::max(due_ns, begun_ns + patience_ns);
     look_at(std::max(due_ns, o.now_ns + kForestallLook_ns), d);
-    // Whose turn it is still counts; the expiry would end what else holds it, too.
-    if (o.now_ns < due_ns || !clients_[i].in_turn) continue;
+    if (o.now_ns < due_ns) continue;
     if (longest == size_t(-1) || c.waiting_since_ns < o.clients[longest].waiting_since_ns) longest = i;
   }
   if (longest == size_t(-1)) return;
