@@ -476,6 +476,13 @@ class LoopFinder {
 
 }  // namespace
 
+uint32_t Flow::block_of(const Node& node) const {
+  const auto index = static_cast<uint32_t>(&node - nodes.data());
+  auto after = std::upper_bound(blocks.begin(), blocks.end(), index,
+                                [](uint32_t n, const Block& b) { return n < b.begin; });
+  return static_cast<uint32_t>(after - blocks.begin()) - 1;
+}
+
 Object Flow::object_of(const Node& node, size_t n) const {
   Object found = kNoObject;
   each_object(node, n, [&](Object o) { found = found ? found : o; });

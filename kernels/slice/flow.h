@@ -61,6 +61,8 @@ struct Flow {
   std::span<const Object> writes(const Node& n) const {
     return {objects.data() + n.writes_begin, objects.data() + n.end};
   }
+  // Index of the block that a node of `nodes` is in.
+  uint32_t block_of(const Node& node) const;
   // First object of operand n (the register, or the base of an address), kNoObject if it has none.
   Object object_of(const Node& node, size_t n) const;
   // Calls f(object) for each object that operand n mentions.

@@ -22,7 +22,7 @@ class LoopCheck {
  public:
   LoopCheck(const Flow& flow, const Loop& loop, const SharedAddresses& shared, Closure& closure, size_t* work,
             std::optional<LookBack>* look_back)
-      : flow_(flow), shared_(shared), closure_(closure), work_(work), look_back_(look_back) {
+      : flow_(flow), loop_(loop), shared_(shared), closure_(closure), work_(work), look_back_(look_back) {
     for (uint32_t b : loop.blocks) {
       for (uint32_t n = flow.blocks[b].begin; n < flow.blocks[b].end; ++n) {
         nodes_.push_back(&flow.nodes[n]);
@@ -233,7 +233,8 @@ class LoopCheck {
     return changed;
   }
 
-  // The one comparison that ends a lock-free retry: what the cas returned against what it expected.
+  // The one comparison that ends a lock-free retry: what the cas returned against what it expected. It
+  // decides nothing else, and the loop around the cas ends when, and only when, they are equal.
   bool is_retry_test(const Node& node, const Node& cas) const {
     const Instruction& i = *node.instruction;
     if (i.opcode != "setp" || i.operands.size() != 3 || (!i.has("eq") && !i.has("ne"))) {
@@ -242,14 +243,115 @@ class LoopCheck {
     Object result = flow_.object_of(cas, 0), expected = flow_.object_of(cas, 2);
     Object a = flow_.object_of(node, 1), b = flow_.object_of(node, 2);
     return result && expected && result != expected &&
-           ((a == result && b == expected) || (a == expected && b == result));
+           ((a == result && b == expected) || (a == expected && b == result)) && ends(node, around(cas));
   }
 
-  // The value that the cas expects is made from what it returned before: somebody's progress is always
-  // somebody's.
+  // Is the test the only way out of the loop, taken on equality, and looked at nowhere else?
+  bool ends(const Node& test, const Loop& loop) const {
+    const Object equal = flow_.object_of(test, 0);
+    if (test.guard || flow_.writes(test).size() != 1 || !contains(loop, flow_.block_of(test))) {
+      return false;
+    }
+    for (const Node* node : nodes_) {
+      const bool decides =
+          node->instruction->opcode == "bra" && node->guard == equal && contains(loop, flow_.block_of(*node));
+      if ((has(flow_.reads(*node), equal) && !decides) ||
+          (has(flow_.writes(*node), equal) && node != &test)) {
+        return false;
+      }
+    }
+    bool leaves = false;
+    for (uint32_t b : loop.blocks) {
+      const Block& block = flow_.blocks[b];
+      const Node& last = flow_.nodes[block.end - 1];
+      const bool taken_if_equal = test.instruction->has("eq") != last.instruction->guard_negated;
+      for (size_t way = 0; way < block.successors.size(); ++way) {  // where it branches to, then the next
+        if (!contains(loop, block.successors[way])) {
+          if (last.guard != equal || taken_if_equal != (way == 0)) {
+            return false;
+          }
+          leaves = true;
+        }
+      }
+      if (block.leaves) {
+        return false;
+      }
+    }
+    return leaves;
+  }
+
+  // The value that the cas expects is, in each pass but the first, what it returned before: somebody's
+  // progress is always somebody's. Made from it by anything but copying, it may be a value to wait for.
   bool carried(const Node& cas) const {
-    Object expected = flow_.object_of(cas, 2);
-    return expected && tainted_[expected];
+    constexpr int kMaxCopies = 4;
+    const Loop& loop = around(cas);
+    const Object result = flow_.object_of(cas, 0);
+    Object at = flow_.object_of(cas, 2);
+    for (int n = 0; n < kMaxCopies && at && at != result; ++n) {
+      at = copied_from(at, cas, loop);
+    }
+    return at && at == result && !cas.guard && sole_writer(result, loop) == &cas;
+  }
+
+  // Of what `to` is a copy, made in each pass through the cas; kNoObject if it is not that.
+  Object copied_from(Object to, const Node& cas, const Loop& loop) const {
+    const Node* copy = sole_writer(to, loop);
+    if (!copy || copy->instruction->opcode != "mov" || copy->guard ||
+        copy->instruction->operands.size() != 2 ||
+        copy->instruction->operands[1].kind != Operand::Kind::kRegister) {
+      return kNoObject;
+    }
+    const uint32_t avoided = flow_.block_of(*copy), home = flow_.block_of(cas);
+    std::vector<uint32_t> open{home};
+    std::vector<uint8_t> seen(flow_.blocks.size(), 0);
+    while (!open.empty() && avoided != home) {
+      const uint32_t b = open.back();
+      open.pop_back();
+      for (uint32_t s : flow_.blocks[b].successors) {
+        if (s == home) {
+          return kNoObject;  // a pass without it
+        }
+        if (s != avoided && !seen[s] && contains(loop, s)) {
+          seen[s] = 1;
+          open.push_back(s);
+        }
+      }
+    }
+    return flow_.object_of(*copy, 1);
+  }
+
+  const Node* sole_writer(Object object, const Loop& loop) const {
+    const Node* writer = nullptr;
+    for (uint32_t b : loop.blocks) {
+      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) {
+        if (has(flow_.writes(flow_.nodes[n]), object)) {
+          if (writer) {
+            return nullptr;
+          }
+          writer = &flow_.nodes[n];
+        }
+      }
+    }
+    return writer;
+  }
+
+  // The innermost loop with this node, which is in one.
+  const Loop& around(const Node& node) const {
+    const uint32_t block = flow_.block_of(node);
+    const Loop* found = &loop_;
+    for (const Loop& loop : flow_.loops) {
+      if (loop.blocks.size() < found->blocks.size() && contains(loop, block)) {
+        found = &loop;
+      }
+    }
+    return *found;
+  }
+
+  static bool contains(const Loop& loop, uint32_t block) {
+    return std::binary_search(loop.blocks.begin(), loop.blocks.end(), block);
+  }
+  static bool has(std::span<const Object> objects, Object object) {
+    return std::find(objects.begin(), objects.end(), object) != objects.end();
   }
 
   bool steers(const Node& node) const {
@@ -264,6 +366,7 @@ class LoopCheck {
   }
 
   const Flow& flow_;
+  const Loop& loop_;
   const SharedAddresses& shared_;
   Closure& closure_;
   size_t* work_;
