@@ -43,7 +43,7 @@ bool wraps_at_literal(const Instruction& i) {
          (!i.operands.empty() && i.operands.back().kind == Operand::Kind::kInteger);
 }
 
-// Which integer operation this is, so that two kinds in one kernel (add here, max there) can be noticed.
+// The commutative operation that this is; "" if it is none.
 Name operation(const Instruction& i) {
   for (Name m : i.modifiers) {
     if (std::find(std::begin(kCommutative), std::end(kCommutative), m) != std::end(kCommutative)) {
