@@ -236,7 +236,11 @@ int run(int argc, char** argv) {
   app.add_flag("--foreground", options.foreground, "stay in the foreground (what it does anyway)");
   app.add_flag("--print-reference", options.print_reference, "print the reference of all configuration keys");
   app.add_option("--ready-fd", options.ready_fd, "write a line to this descriptor when clients can connect");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? 0 : 2;
+  }
   if (options.print_reference) return std::fputs(config::reference_markdown().c_str(), stdout) < 0 ? 1 : 0;
 
   if (options.system && options.config_path.empty() && ::access(kSystemConfig, F_OK) == 0)

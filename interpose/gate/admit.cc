@@ -81,7 +81,7 @@ bool should_narrow(const Call& call, const abi::LeaseLine& lease) {
 // progress. (Were it the whole call's, a long kernel's rest would go out whole although it is being served.)
 void served(Call& call) {
   call.served_ns += call.held_ns;
-  call.held_ns = 0;
+  call.held_ns = call.stuck_ns = 0;
 }
 
 Obstacle look(const Call& call, const Link* link, uint32_t word, uint64_t before, uint64_t estimate,

@@ -1,6 +1,6 @@
-// The variant in a module of its own (docs/slicing.md, "Sibling modules"): which state of the original's
-// module it needs, and how that gets there. Variables in .global memory are passed by address: the variant
-// takes one more parameter behind SliceOrigin,
+// The variant in a module of its own (docs/slicing.md, "Where the variant lives"): which state of the
+// original's module it needs, and how that gets there. Variables in .global memory are passed by address: the
+// variant takes one more parameter behind SliceOrigin,
 //   .param .align 8 .b8 K__tessera_slice_globals[8 * n]   // addresses in the original's module
 // and every reference to the variable, in called functions too, is one to that address. Everything else that
 // a second module would have for itself is an obstacle, with a name and the instruction. Pure; any thread.

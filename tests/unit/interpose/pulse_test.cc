@@ -176,6 +176,7 @@ class Defer : public Pulse {
   // A launch that must wait until the peer is idle.
   void expect_deferred() {
     null.reset();
+    g_notices = 0;
     std::atomic<bool> done{false};
     std::thread other([&] {
       launch();
@@ -185,7 +186,6 @@ class Defer : public Pulse {
     EXPECT_FALSE(busy());
     EXPECT_EQ(null.calls("cuLaunchKernel"), 0u);
     EXPECT_EQ(waiting(), 1u);
-    g_notices = 0;
     EXPECT_TRUE(eventually([&] { return g_notices == 1; }));  // the peer may be dying: the daemon looks
     peer_idle();
     EXPECT_TRUE(eventually([&] { return done.load(); }));
