@@ -285,7 +285,7 @@ TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
   // weigh more.
   EXPECT_NEAR(measured->peak.fp16 / gpu_.peak.fp16, 0.7, 0.35);
   EXPECT_NEAR(measured->peak.tensor_fp16 / gpu_.peak.tensor_fp16, 0.8, 0.4);
-  EXPECT_NEAR(measured->time.launch_overhead_ns / gpu_.time.launch_overhead_ns, 1, 0.25);
+  EXPECT_NEAR(measured->time.launch_overhead_ns / gpu_.time.launch_overhead_ns, 1, 0.5);
   EXPECT_NEAR(measured->time.slice_ns / gpu_.time.launch_overhead_ns, 1, 0.5);  // the model adds nothing else
 }
 
