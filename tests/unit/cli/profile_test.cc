@@ -285,8 +285,11 @@ TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
   // weigh more.
   EXPECT_NEAR(measured->peak.fp16 / gpu_.peak.fp16, 0.7, 0.35);
   EXPECT_NEAR(measured->peak.tensor_fp16 / gpu_.peak.tensor_fp16, 0.8, 0.4);
-  EXPECT_NEAR(measured->time.launch_overhead_ns / gpu_.time.launch_overhead_ns, 1, 0.5);
-  EXPECT_NEAR(measured->time.slice_ns / gpu_.time.launch_overhead_ns, 1, 0.5);  // the model adds nothing else
+  // The model adds nothing else; a CPU that is late with launches does.
+  for (const double ns : {double(measured->time.launch_overhead_ns), double(measured->time.slice_ns)}) {
+    EXPECT_GT(ns / double(gpu_.time.launch_overhead_ns), 0.5);
+    EXPECT_LT(ns / double(gpu_.time.launch_overhead_ns), 4);
+  }
 }
 
 TEST(Calibrate, FiguresThatMakeNoSenseAreRefused) {

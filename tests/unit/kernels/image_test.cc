@@ -26,17 +26,20 @@ class Guarded {
  public:
   explicit Guarded(const std::string& content) {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    size_ = (content.size() + page - 1) / page * page + page;
+    const size_t room = (content.size() + page - 1) / page * page;
+    size_ = room + kBehind;
     base_ = static_cast<uint8_t*>(
-        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(base_ + size_ - page, page, PROT_NONE);
-    start_ = base_ + size_ - page - content.size();
+        mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    mprotect(base_, room, PROT_READ | PROT_WRITE);
+    start_ = base_ + room - content.size();
     std::memcpy(start_, content.data(), content.size());
   }
   ~Guarded() { munmap(base_, size_); }
   const void* get() const { return start_; }
 
  private:
+  // As far as headers may lead: what is readable there otherwise is somebody else's, also a sanitizer's.
+  static constexpr size_t kBehind = size_t{5} << 30;
   uint8_t* base_;
   uint8_t* start_;
   size_t size_;
