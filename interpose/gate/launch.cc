@@ -50,7 +50,7 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   gate.resource_class = kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown);
   const bool may_cut = kernel && kernel->has_variant && cut::allowed(launch, *kernel);
   describe(link, launch, kernel, may_cut);
-  if (may_cut && cut::wanted(launch, *kernel, timing)) {
+  if (may_cut && cut::wanted(launch, timing)) {
     if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;
   }
   if (!may_cut && is_wide(launch, kernel)) count_uncut();

@@ -7,6 +7,7 @@
 #include "interpose/lifecycle/config.h"
 #include "interpose/slice/cluster.h"
 #include "interpose/slice/trial.h"
+#include "ipc/abi/width.h"
 #include "kernels/slice/globals.h"
 
 namespace tessera::cut {
@@ -135,15 +136,6 @@ uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, const 
   return within(width.most, budget < width.wave && twice > width.wave ? width.wave : twice);
 }
 
-// The longer blocks last, the fewer at once; unless all are to fill waves.
-uint64_t long_width(const Width& width, uint64_t block_ns) {
-  const uint64_t most = width.wave * width.long_percent / 100, least = width.wave / ipc::abi::kLeastLongPart;
-  const uint64_t narrows_ns = ipc::abi::kLongNarrowsAt * width.long_block_ns;
-  if (width.long_percent == 100 || block_ns <= narrows_ns) return most;
-  const uint64_t n = most * narrows_ns / block_ns;
-  return n < least ? least : n;
-}
-
 uint64_t estimate_of(const gate::Timing* sliced, uint64_t block_ps, uint64_t n, uint64_t slice_ns) {
   // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
   if (block_ps == 0) return slice_ns > gate::kDefaultKernelNs ? slice_ns : gate::kDefaultKernelNs;
@@ -154,16 +146,11 @@ uint64_t estimate_of(const gate::Timing* sliced, uint64_t block_ps, uint64_t n, 
 // The next part of `left` in parts of about `per`, which hold `waves` whole waves each.
 uint64_t share(uint64_t left, uint64_t per, uint64_t waves, bool strict) {
   if (left <= per) return left;
-  uint64_t parts = (left + per - 1) / per;
   if (!strict && waves != 0) {  // waves stay whole; the rest of many goes with the last part
     const uint64_t most = waves >= 4 ? per * 5 / 4 : per;
     return left <= most ? left : per;
   }
-  // Less than a wave may cost as much as one: even parts, and few of them the number nearest to the budget.
-  const uint64_t fewer = parts - 1;
-  if (!strict && fewer <= 4 && left * left <= fewer * parts * per * per && left * 3 <= fewer * per * 4)
-    parts = fewer;
-  return (left + parts - 1) / parts;
+  return ipc::abi::even_part(left, per, !strict);  // less than a wave may cost as much as one
 }
 
 // Parameters of the variant: the program's own, then the origin, then the addresses of variables that a
@@ -295,7 +282,10 @@ uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, cons
   const uint64_t n = blocks_per_slice(left, block_ps, slice_ns, width.pilot, width.wave, width.most);
   if (width.wave == 0 || block_ps == 0) return n;
   if (block_ns > width.long_block_ns)
-    return blocks_per_slice(left, 0, 0, long_width(width, block_ns), 0, width.most);
+    return blocks_per_slice(
+        left, 0, 0,
+        ipc::abi::long_width_blocks(width.wave, width.long_percent, width.long_block_ns, block_ns), 0,
+        width.most);
   // No slice is shorter than a block, so it holds what the GPU does in that time; and the few blocks that
   // make a slice a whole wave cost hardly anything.
   uint64_t most = n;
@@ -310,8 +300,7 @@ bool allowed(const LaunchCall& launch, const gate::KernelRecord& kernel) {
   return reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) != 1;  // 1: tried, refused by the driver
 }
 
-bool wanted(const LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing) {
-  if (!allowed(launch, kernel)) return false;
+bool wanted(const LaunchCall& launch, const gate::Timing* timing) {
   const gate::Plan plan = gate::current_plan();
   if (!plan.managed || plan.slice_ns == 0) return false;
   const uint64_t blocks = launch.blocks();

@@ -48,7 +48,7 @@ uint64_t budget_of(const gate::Timing& sliced, uint64_t left, uint64_t slice_ns,
 bool allowed(const gate::LaunchCall& launch, const gate::KernelRecord& kernel);
 
 // Is a launch that may be cut worth it under the lease as it stands?
-bool wanted(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, const gate::Timing* timing);
+bool wanted(const gate::LaunchCall& launch, const gate::Timing* timing);
 
 // Sends an allowed launch as slices; *result is what the program gets. False: nothing was launched (no
 // variant, or the driver refused the first slice): launch the original. `call` carries what was waited

@@ -1,7 +1,7 @@
 // Best-effort client: what interpose/gate/admit.cc does, in virtual time.
 #include <algorithm>
 
-#include "ipc/abi/region.h"
+#include "ipc/abi/width.h"
 #include "scheduler_daemon/simulate/world.h"
 
 namespace tessera::simulate {
@@ -12,23 +12,6 @@ constexpr uint64_t kDrainSleep_ns = 100'000;
 constexpr uint64_t kNear_ns = 100'000, kTimedSpin_ns = 150'000;  // RunSpec::timed_waits
 constexpr uint64_t kMaxAhead = 64;
 constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
-
-// As budget_of() in interpose/slice/cut.cc.
-uint64_t long_width(const policy::Lease& lease, uint64_t wave, uint64_t block_ns) {
-  const uint64_t most = wave * lease.long_width_percent / 100;
-  const uint64_t narrows_ns = ipc::abi::kLongNarrowsAt * lease.long_block_ns;
-  if (lease.long_width_percent == 100 || block_ns <= narrows_ns) return std::max<uint64_t>(1, most);
-  return std::max<uint64_t>({most * narrows_ns / block_ns, wave / ipc::abi::kLeastLongPart, 1});
-}
-
-// As share() there, of a grid that is one row: even parts, and few of them the number nearest to `per`.
-uint64_t even_part(uint64_t left, uint64_t per) {
-  if (left <= per) return left;
-  uint64_t parts = (left + per - 1) / per;
-  const uint64_t fewer = parts - 1;
-  if (fewer <= 4 && left * left <= fewer * parts * per * per && left * 3 <= fewer * per * 4) parts = fewer;
-  return (left + parts - 1) / parts;
-}
 
 }  // namespace
 
@@ -43,8 +26,11 @@ uint32_t World::blocks_to_send(const SimClient& c, const Kernel& kernel, uint32_
   if (!kernel.can_cut || c.lease.yield) return left;
   if (c.lease.width_blocks != 0) return std::min(left, c.lease.width_blocks);
   const uint64_t wave = kernel.wave_blocks(input_.gpu.sm_count), block_ns = estimate_ns(kernel, 1);
-  if (c.lease.long_block_ns != 0 && block_ns > c.lease.long_block_ns)
-    return uint32_t(even_part(left, long_width(c.lease, wave, block_ns)));
+  if (c.lease.long_block_ns != 0 && block_ns > c.lease.long_block_ns) {
+    const uint64_t width =
+        ipc::abi::long_width_blocks(wave, c.lease.long_width_percent, c.lease.long_block_ns, block_ns);
+    return uint32_t(ipc::abi::even_part(left, std::max<uint64_t>(1, width), true));
+  }
   if (estimate_ns(kernel, left) <= c.lease.slice_ns) return left;
   const uint64_t most = std::max<uint64_t>(1, c.lease.slice_ns / block_ns) * wave;
   return left <= most * 5 / 4 ? left : uint32_t(most);

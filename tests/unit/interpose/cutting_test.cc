@@ -30,6 +30,15 @@ class Cutting : public test::Soft {
     for (uint32_t i = 0; i < words.size(); i++) EXPECT_EQ(words[i], i / 64 + 64);
     return int(n);
   }
+  // Of cut.ptx as a library, which the caller unloads.
+  static CUkernel library_kernel(CUlibrary* library, const char* name) {
+    CUkernel kernel = nullptr;
+    EXPECT_EQ(
+        hook_cuLibraryLoadData(library, bytes_of("cut.ptx").data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuLibraryGetKernel(&kernel, *library, name), CUDA_SUCCESS);
+    return kernel;
+  }
 
   CUmodule module = nullptr;
 };
@@ -182,11 +191,8 @@ TEST_F(Cutting, CarveoutAndCacheConfigurationAreMirrored) {
 
 TEST_F(Cutting, AttributesOfALibraryKernel) {
   CUlibrary library = nullptr;
-  CUkernel kernel = nullptr;
-  ASSERT_EQ(
-      hook_cuLibraryLoadData(&library, bytes_of("cut.ptx").data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-      CUDA_SUCCESS);
-  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "shared_stamp"), CUDA_SUCCESS);
+  const CUkernel kernel = library_kernel(&library, "shared_stamp");
+  ASSERT_NE(kernel, nullptr);
   const auto f = reinterpret_cast<CUfunction>(kernel);
   EXPECT_GT(shared_stamp(f, 256), 1);
   ASSERT_EQ(hook_cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100'000, kernel, 0),
@@ -301,11 +307,8 @@ TEST_F(InClusters, ShapeThatTheProgramSets) {
 
 TEST_F(InClusters, ShapeOfALibraryKernel) {
   CUlibrary library = nullptr;
-  CUkernel kernel = nullptr;
-  ASSERT_EQ(
-      hook_cuLibraryLoadData(&library, bytes_of("cut.ptx").data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-      CUDA_SUCCESS);
-  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "cluster_stamp"), CUDA_SUCCESS);
+  const CUkernel kernel = library_kernel(&library, "cluster_stamp");
+  ASSERT_NE(kernel, nullptr);
   const auto f = reinterpret_cast<CUfunction>(kernel);
   EXPECT_GT(launch(f, {64, 2, 1}, {1, 1, 1}), 7);
   for (const CUfunction_attribute axis :
