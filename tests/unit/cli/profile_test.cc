@@ -268,11 +268,21 @@ TEST_F(ProfileCommand, InstallPutsItWhereTheDaemonLooks) {
 }
 
 TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
-  ASSERT_EQ(system(("'" TESSERA_BIN "' calibrate --gpu soft -o '" + folder_ + "/c.toml' 2> '" + folder_ +
-                    "/err.txt'")
-                       .c_str()),
-            0);
-  auto measured = profiles::load_gpu_description(folder_ + "/c.toml");
+  const auto calibrated = [&] {
+    EXPECT_EQ(system(("'" TESSERA_BIN "' calibrate --gpu soft -o '" + folder_ + "/c.toml' 2> '" + folder_ +
+                      "/err.txt'")
+                         .c_str()),
+              0);
+    return profiles::load_gpu_description(folder_ + "/c.toml");
+  };
+  // A CPU that is late with launches lengthens what one seems to cost, and nothing shortens it.
+  constexpr int kRuns = 10;
+  constexpr double kLaunchWithin = 0.25;
+  auto measured = calibrated();
+  for (int run = 1; run < kRuns && measured.ok() &&
+                    measured->time.launch_overhead_ns > (1 + kLaunchWithin) * gpu_.time.launch_overhead_ns;
+       ++run)
+    measured = calibrated();
   ASSERT_TRUE(measured.ok()) << measured.error().text;
   EXPECT_EQ(measured->name, gpu_.name);
   EXPECT_EQ(measured->sm.count, gpu_.sm.count);
@@ -285,11 +295,8 @@ TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
   // weigh more.
   EXPECT_NEAR(measured->peak.fp16 / gpu_.peak.fp16, 0.7, 0.35);
   EXPECT_NEAR(measured->peak.tensor_fp16 / gpu_.peak.tensor_fp16, 0.8, 0.4);
-  // The model adds nothing else; a CPU that is late with launches does.
-  for (const double ns : {double(measured->time.launch_overhead_ns), double(measured->time.slice_ns)}) {
-    EXPECT_GT(ns / double(gpu_.time.launch_overhead_ns), 0.5);
-    EXPECT_LT(ns / double(gpu_.time.launch_overhead_ns), 4);
-  }
+  EXPECT_NEAR(measured->time.launch_overhead_ns / gpu_.time.launch_overhead_ns, 1, kLaunchWithin);
+  EXPECT_NEAR(measured->time.slice_ns / gpu_.time.launch_overhead_ns, 1, 0.5);  // the model adds nothing else
 }
 
 TEST(Calibrate, FiguresThatMakeNoSenseAreRefused) {
