@@ -7,6 +7,7 @@
 #include "kernels/ptx/cursor.h"
 #include "kernels/ptx/expression.h"
 #include "kernels/ptx/scope.h"
+#include "kernels/ptx/subscript.h"
 
 namespace tessera::ptx {
 namespace {
@@ -152,7 +153,7 @@ class Parser {
   bool directive_statement(std::vector<Statement>* list);
   bool prototype(Statement* s);
   bool target_names(std::vector<Name>* names);
-  bool instruction(Instruction* i);
+  bool instruction(Statement* s);
 
   // --- operands
   // -----------------------------------------------------------------------------------------------
@@ -164,6 +165,7 @@ class Parser {
   bool constant(Operand* o);
   bool named(Operand* o);
   bool offset(Operand* o);
+  bool subscript(Name array);
   bool bracket(Operand* o, unsigned depth);
   Statement& add(std::vector<Statement>* list, Statement::Kind kind) {
     Statement& s = list->emplace_back();
@@ -176,6 +178,7 @@ class Parser {
   Cursor c_;
   Scopes scopes_;
   std::vector<Operand> pending_;  // operands of the instruction being read, so that lists are sized exactly
+  Subscript subscript_;           // of the instruction being read
   std::vector<Name> modifiers_;
   struct Recent {
     Name text;
@@ -685,7 +688,7 @@ bool Parser::statement(std::vector<Statement>* list, unsigned depth) {
     Statement& s = add(list, Statement::Kind::kInstruction);
     s.instruction.opcode = first.text;
     s.instruction.at = first.at;
-    return instruction(&s.instruction);
+    return instruction(&s);
   }
   if (c_.now.is('@')) {
     Statement& s = add(list, Statement::Kind::kInstruction);
@@ -696,7 +699,7 @@ bool Parser::statement(std::vector<Statement>* list, unsigned depth) {
     if (!identifier(&i.guard, "a predicate register after '@'") || !identifier(&i.opcode, "an instruction")) {
       return false;
     }
-    return instruction(&i);
+    return instruction(&s);
   }
   if (c_.take('{')) {
     Statement& s = add(list, Statement::Kind::kScope);
@@ -743,15 +746,21 @@ List<Name> Parser::modifiers() {
   return recent.list;
 }
 
-bool Parser::instruction(Instruction* i) {
+bool Parser::instruction(Statement* s) {
+  Instruction* const i = &s->instruction;
   if (c_.now.kind == TokenKind::kDotName) {
     i->modifiers = modifiers();
   }
   if (c_.take(';')) {
     return true;
   }
-  return comma_separated(&i->operands, i->opcode == "call", 0, 0) &&
-         c_.expect(';', "',' or ';' after an operand");
+  if (!comma_separated(&i->operands, i->opcode == "call", 0, 0)) {
+    return false;
+  }
+  if (subscript_.element_bytes != 0 && !write_out(std::exchange(subscript_, {}), module_.address_bits, s)) {
+    return c_.fail("no element of an array before this");
+  }
+  return c_.expect(';', "',' or ';' after an operand");
 }
 
 // --- operands
@@ -933,7 +942,33 @@ bool Parser::named(Operand* o) {
     return true;
   }
   o->kind = Operand::Kind::kSymbol;
-  return offset(o);
+  return c_.take('[') ? subscript(token.text) : offset(o);
+}
+
+// Behind '[': [constant], [register] or [register+constant], counted in elements.
+bool Parser::subscript(Name array) {
+  Scopes::Found found;
+  if (!scopes_.find(array, &found) || type_bytes(found.type) == 0 || subscript_.element_bytes != 0) {
+    return c_.fail("one array that is declared before this");
+  }
+  subscript_.element_bytes = type_bytes(found.type);
+  if (c_.now.kind == TokenKind::kIdentifier && scopes_.find(c_.now.text, &found)) {
+    if (found.space != Space::kReg || type_bytes(found.type) == 0 || found.vector != 1) {
+      return c_.fail("an integer register");
+    }
+    subscript_.index = c_.now.text;
+    subscript_.index_type = found.type;
+    c_.advance();
+    if (!c_.take('+')) {
+      return c_.expect(']', "']'");
+    }
+  }
+  Constant value;
+  if (!constant_expression(c_, &value)) {
+    return false;
+  }
+  subscript_.constant = value.bits;
+  return value.known ? c_.expect(']', "']'") : c_.fail("a constant before this");
 }
 
 bool Parser::offset(Operand* o) {  // +4, -4, +-4 behind a base

@@ -1,52 +1,21 @@
-// Statements that the rewrites make. Names are views: text that is not a literal comes from Module::keep.
-// Private to kernels/slice.
+// Statements that the rewrites make, beside those of kernels/ptx/build.h. Private to kernels/slice.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "kernels/ptx/ir.h"
+#include "kernels/ptx/build.h"
 
 namespace tessera::slice::build {
 
-inline ptx::Operand named(ptx::Operand::Kind kind, ptx::Name name, uint64_t bits = 0) {
-  ptx::Operand o;
-  o.kind = kind;
-  o.name = name;
-  o.bits = bits;
-  return o;
-}
-inline ptx::Operand reg(ptx::Name name) {
-  return named(ptx::Operand::Kind::kRegister, name);
-}
-inline ptx::Operand symbol(ptx::Name name) {
-  return named(ptx::Operand::Kind::kSymbol, name);
-}
-inline ptx::Operand address(ptx::Name base, uint64_t offset) {
-  return named(ptx::Operand::Kind::kAddress, base, offset);
-}
-inline ptx::Statement make(ptx::Name opcode, ptx::List<ptx::Name> modifiers,
-                           ptx::List<ptx::Operand> operands) {
-  ptx::Statement s;
-  s.kind = ptx::Statement::Kind::kInstruction;
-  s.instruction.opcode = opcode;
-  s.instruction.modifiers = std::move(modifiers);
-  s.instruction.operands = std::move(operands);
-  return s;
-}
-inline ptx::Statement declare(ptx::Variable variable) {
-  ptx::Statement s;
-  s.kind = ptx::Statement::Kind::kVariable;
-  s.variable = std::move(variable);
-  return s;
-}
-inline ptx::Variable variable(ptx::Space space, ptx::Type type, ptx::Name name) {
-  ptx::Variable v;
-  v.space = space;
-  v.type = type;
-  v.name = name;
-  return v;
-}
+using ptx::build::address;
+using ptx::build::declare;
+using ptx::build::make;
+using ptx::build::named;
+using ptx::build::reg;
+using ptx::build::symbol;
+using ptx::build::variable;
+
 inline ptx::Variable bytes_parameter(ptx::Name name, uint32_t align, uint64_t bytes) {
   ptx::Variable v = variable(ptx::Space::kParam, ptx::Type::kB8, name);
   v.align = align;

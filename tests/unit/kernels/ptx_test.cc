@@ -73,6 +73,45 @@ TEST(Ir, AnEmptyBoxReadsAsNothing) {
   EXPECT_TRUE(s.prototype->targets.empty());
 }
 
+TEST(Parser, ElementsOfArrays) {
+  const std::string array = ".shared .align 8 .b64 s[8];\n";
+  const auto element = [&](const std::string& text) {
+    Body b(array + text);
+    EXPECT_EQ(b.last().kind, Statement::Kind::kInstruction) << text;
+    return b.instruction().operands;
+  };
+  EXPECT_EQ(element("ld.shared.b64 %rd1, s[3];")[1].kind, Operand::Kind::kAddress);
+  EXPECT_EQ(element("ld.shared.b64 %rd1, s[3];")[1].bits, 24u);
+  EXPECT_EQ(element("st.shared.b64 s[1+1], %rd1;")[0].bits, 16u);
+  EXPECT_EQ(element("mov.u64 %rd1, s[WARP_SZ];")[1].kind, Operand::Kind::kSymbol);
+  EXPECT_EQ(element("mov.u64 %rd1, s[WARP_SZ];")[1].bits, 256u);
+  EXPECT_EQ(element("ld.shared.b64 %rd1, [s+8];")[1].bits, 8u);
+
+  // A number in a register becomes arithmetic in a scope of its own; the guard stays with the access.
+  Body b(array + "@!q ld.shared.b64 %rd1, s[%r1+2];");
+  ASSERT_EQ(b.last().kind, Statement::Kind::kScope);
+  const std::vector<Statement>& inner = b.last().scope;
+  EXPECT_EQ(inner.back().instruction.opcode, "ld");
+  EXPECT_EQ(inner.back().instruction.guard, "q");
+  EXPECT_TRUE(inner.back().instruction.operands[1].base_is_register);
+  for (const Statement& s : inner) {
+    if (s.kind == Statement::Kind::kInstruction && s.instruction.opcode != "ld") {
+      EXPECT_TRUE(s.instruction.guard.empty());
+      EXPECT_EQ(s.instruction.at.line, inner.back().instruction.at.line);
+    }
+  }
+  EXPECT_TRUE(verify(b.module).ok());
+
+  for (const char* wrong :
+       {"ld.shared.b64 %rd1, t[3];", "add.u64 %rd1, s[1], s[2];", "ld.shared.b64 %rd1, s[%p1];",
+        "ld.shared.b64 %rd1, s[%tid.x];", "ld.shared.b64 %rd1, s[1][2];", "ld.shared.b64 %rd1, s[1;",
+        "ld.shared.b64 %rd1, [s[1]];", "atom.shared.add.u64 %rd1, s[1], 1;"}) {
+    EXPECT_NE(body_error(array + ".reg .pred %p<2>; .reg .b64 %rd<2>;" + wrong).find("expected"),
+              std::string::npos)
+        << wrong;
+  }
+}
+
 TEST(Parser, SuffixesOfSimdInstructions) {
   Body b("vadd4.u32.u32.u32 %r1.b3210, %r2.b7654, %r3.b0123, %r4;");
   EXPECT_EQ(b.operand(1).suffix, ".b7654");
