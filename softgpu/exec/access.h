@@ -37,6 +37,12 @@ inline unsigned storage_bytes(Ty t) {
   return element_bytes(t) == 8 ? 8 : 4;
 }
 
+// The access at a base: 32-bit registers hold addresses of 32-bit spaces, where base and offset wrap.
+inline uint64_t with_offset(const Op* op, uint64_t base) {
+  const uint64_t address = base + static_cast<uint64_t>(op->imm);
+  return op->flags & kAddress32 ? static_cast<uint32_t>(address) : address;
+}
+
 // Of a lane: operand a plus imm, or the frame's local memory.
 inline uint64_t address_of(Warp& w, const Op* op, unsigned i) {
   using lane::get;
@@ -47,7 +53,7 @@ inline uint64_t address_of(Warp& w, const Op* op, unsigned i) {
     base = get<uint32_t>(w, op->a, i);
   else
     base = get<uint64_t>(w, op->a, i);
-  return base + static_cast<uint64_t>(op->imm);
+  return with_offset(op, base);
 }
 
 inline bool is_global(Space space, uint64_t address) {

@@ -224,8 +224,9 @@ const Op* op_cp_async(Warp& w, const Op* op) {
   uint64_t last = ~uint64_t{0};
   for (Mask left = w.mask; left; left &= left - 1) {
     const unsigned i = static_cast<unsigned>(std::countr_zero(left));
-    const uint64_t to = (op->flags & kAddress32 ? get<uint32_t>(w, op->b, i) : get<uint64_t>(w, op->b, i)) +
-                        static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op->extra)));
+    const uint64_t offset = static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op->extra)));
+    const uint64_t to = op->flags & kAddress32 ? static_cast<uint32_t>(get<uint32_t>(w, op->b, i) + offset)
+                                               : get<uint64_t>(w, op->b, i) + offset;
     const uint64_t from = get<uint64_t>(w, op->a, i) + static_cast<uint64_t>(op->imm);
     uint32_t size = bytes;
     if (op->c != kNoOperand) size = std::min(get<uint32_t>(w, op->c, i), bytes);

@@ -41,11 +41,11 @@ uint32_t Decoder::whole_address(const ptx::Operand& o, Space* space) {
   Op place{};
   if (!address(o, &place, space) || place.a == kNone) return kNone;
   std::vector<uint32_t> uses;
-  const auto emit = [&](Handler fn, uint32_t a, uint32_t b) {
-    const uint32_t to = new_register(8);
-    Op& op = start(fn, false);
+  const auto emit = [&](Operation operation, Ty type, unsigned width, uint32_t a, uint32_t b) {
+    const uint32_t to = new_register(width);
+    Op& op = start(pick(operation, type), false);
     op.a = a, op.b = b, op.d = to << 2;
-    op.type = Ty::kU64;
+    op.type = type;
     pending_defs_ = {to};
     finish();
     pending_uses_ = {to};
@@ -58,9 +58,12 @@ uint32_t Decoder::whole_address(const ptx::Operand& o, Space* space) {
   if ((place.a & 3) == 0) own = {place.a >> 2};
   pending_uses_ = own;
   uint32_t result = place.a;
-  if (place.flags & kAddress32) result = emit(pick(Operation::kWiden, Ty::kU32), result, kNone);
+  const bool narrow = place.flags & kAddress32;  // the sum wraps at 32 bits, too
+  const Ty type = narrow ? Ty::kU32 : Ty::kU64;
+  const unsigned width = narrow ? 4 : 8;
   if (place.imm)
-    result = emit(pick(Operation::kAdd, Ty::kU64), result, constant(8, static_cast<uint64_t>(place.imm)));
+    result = emit(Operation::kAdd, type, width, result, constant(width, static_cast<uint64_t>(place.imm)));
+  if (narrow) result = emit(Operation::kWiden, type, 8, result, kNone);
   pending_uses_.insert(pending_uses_.end(), earlier.begin(), earlier.end());
   return result;
 }

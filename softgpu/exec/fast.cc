@@ -701,8 +701,8 @@ TS_INLINE Pattern pattern(Warp& w, const Op* op, unsigned stride) {
   Pattern p;
   p.uniform = !(differ & m);
   p.consecutive = !(off & m);
-  const uint64_t imm = static_cast<uint64_t>(op->imm);
-  p.begin = static_cast<uint64_t>(start) + imm - (p.uniform && !p.consecutive ? 0 : uint64_t{first} * stride);
+  const A lowest = start + static_cast<A>(op->imm);  // wraps with the address
+  p.begin = uint64_t{lowest} - (p.uniform && !p.consecutive ? 0 : uint64_t{first} * stride);
   return p;
 }
 

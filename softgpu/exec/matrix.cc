@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/scalar.h"
@@ -176,8 +177,7 @@ const Op* op_ldmatrix(Warp& w, const Op* op) {
   for (unsigned m = 0; m < op->count; ++m)
     for (unsigned row = 0; row < 8; ++row) {
       const unsigned l = m * 8 + row;
-      const uint64_t base = op->flags & kAddress32 ? get<uint32_t>(w, op->a, l) : get<uint64_t>(w, op->a, l);
-      const char* p = reach(w, op, space, l, base + static_cast<uint64_t>(op->imm), 16, false, 16);
+      const char* p = reach(w, op, space, l, address_of(w, op, l), 16, false, 16);
       if (!p) return nullptr;
       std::memcpy(tile[m][row], p, 16);
     }
@@ -204,8 +204,7 @@ const Op* op_stmatrix(Warp& w, const Op* op) {
   for (unsigned m = 0; m < op->count; ++m)
     for (unsigned row = 0; row < 8; ++row) {
       const unsigned l = m * 8 + row;
-      const uint64_t base = op->flags & kAddress32 ? get<uint32_t>(w, op->a, l) : get<uint64_t>(w, op->a, l);
-      char* p = reach(w, op, space, l, base + static_cast<uint64_t>(op->imm), 16, true, 16);
+      char* p = reach(w, op, space, l, address_of(w, op, l), 16, true, 16);
       if (!p) return nullptr;
       std::memcpy(p, tile[m][row], 16);
     }
@@ -233,8 +232,7 @@ const Op* wmma_memory(Warp& w, const Op* op) {
   const Space space = static_cast<Space>(op->space);
   const unsigned bits = bits_of(info.type), bytes = bits / 8, n = elements(info.type, info.n_d);
   for (unsigned l = 0; l < kLanes; ++l) {
-    const uint64_t base = (op->flags & kAddress32 ? get<uint32_t>(w, op->a, l) : get<uint64_t>(w, op->a, l)) +
-                          static_cast<uint64_t>(op->imm);
+    const uint64_t base = address_of(w, op, l);
     const uint64_t stride =
         op->b == kNoOperand ? (info.column_major ? info.rows : info.columns) : get<uint32_t>(w, op->b, l);
     for (unsigned i = 0; i < n; ++i) {
