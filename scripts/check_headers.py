@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Every header compiles alone: include it in an empty file and check the syntax. Exit 1 with the compiler's first error.
 
-usage: check_headers.py [--root DIR] [--compiler g++] [--include DIR ...] [--jobs 2]
+usage: check_headers.py [--root DIR] [--compiler g++] [--include DIR ...] [--jobs 2] [--cache DIR]
+
+With --cache, a folder for what is compiled, and ccache installed, headers that did not change are not compiled again.
 """
 import argparse
 import concurrent.futures
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -17,9 +21,13 @@ DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"
 
 
 def check(header, options):
-    command = [options.compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *DEFINES, "-x", "c++",
-               f"-I{options.root}"]
-    command += [f"-isystem{d}" for d in options.include] + ["-include", header, "/dev/null"]
+    command = [options.compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", *DEFINES, f"-I{options.root}"]
+    command += [f"-isystem{d}" for d in options.include] + ["-include", header]
+    if options.cache and shutil.which("ccache"):  # which keeps no syntax checks, but objects
+        output = options.cache / (header.replace("/", "_") + ".o")
+        command = ["ccache", *command, "-O0", "-c", str(options.cache / "empty.cc"), "-o", str(output)]
+    else:
+        command += ["-fsyntax-only", "-x", "c++", os.devnull]
     run = subprocess.run(command, cwd=options.root, capture_output=True, text=True)
     errors = [line for line in run.stderr.splitlines() if "error" in line] or run.stderr.splitlines()
     return None if run.returncode == 0 else f"{header}: {errors[0] if errors else 'compiler failed'}"
@@ -31,7 +39,11 @@ def main():
     parser.add_argument("--compiler", default="g++")
     parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cache", type=pathlib.Path)
     options = parser.parse_args()
+    if options.cache:
+        options.cache.mkdir(parents=True, exist_ok=True)
+        (options.cache / "empty.cc").touch()
     headers = sorted(str(p.relative_to(options.root)) for top in TOP for p in (options.root / top).rglob("*.h"))
     headers = [h for h in headers if not h.startswith(SKIP)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
