@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds and runs every bench program; one flat JSON object on standard output, or in FILE with --json FILE.
-# --build DIR uses another build folder (default build/release). Numbers vary with what else the machine does:
-# docs/performance.md says how they were taken.
+# Installs what is missing, builds and runs every bench program; one flat JSON object on standard output, or in FILE
+# with --json FILE. --build DIR uses another build folder (default build/release). A part that is missing or fails is
+# an error. Numbers vary with what else the machine does: docs/performance.md says how they were taken.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release json=
@@ -13,9 +13,12 @@ while [ $# -gt 0 ]; do
     *) echo "bench.sh: unknown argument '$1' (known: --json FILE, --build DIR)" >&2; exit 2 ;;
   esac
 done
-if [ ! -f "$build/build.ninja" ]; then
-  (cd "$root" && cmake --preset release -B "$build" >/dev/null) || {
-    echo "bench.sh: configuring failed; scripts/setup.sh installs what is missing" >&2; exit 1; }
+"$root/scripts/setup.sh" --bench >&2
+# Also where the folder was configured before: what has been installed since is found now.
+if [ -f "$build/build.ninja" ]; then
+  cmake "$build" >/dev/null
+else
+  (cd "$root" && cmake --preset release -B "$build" >/dev/null)
 fi
 ninja -C "$build" benches >&2
 parts=$(mktemp -d)

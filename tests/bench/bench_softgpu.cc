@@ -119,7 +119,7 @@ void compare_kernels(Report& report, const std::string& only) {
   const Driver driver = open_driver();
   std::string why_not;
   const std::unique_ptr<OpenCl> opencl = OpenCl::open(&why_not);
-  if (!opencl) fprintf(stderr, "bench_softgpu: comparison with PoCL skipped: %s\n", why_not.c_str());
+  if (!opencl) fail("no comparison with PoCL: " + why_not);
 
   constexpr size_t kMany = size_t{16} << 20;
   constexpr int kEdge = 512;
@@ -130,7 +130,7 @@ void compare_kernels(Report& report, const std::string& only) {
   int other[3] = {};
   for (int k = 0; k < 3; ++k) {
     driver.check(driver.allocate(&device[k], counts[k] * 4), "cuMemAlloc");
-    if (opencl) other[k] = opencl->buffer(data.data(), counts[k] * 4);
+    other[k] = opencl->buffer(data.data(), counts[k] * 4);
   }
   const auto buffer = [](int k) { return Argument{.buffer = k}; };
   const auto value = [](int i) { return Argument{.i = i}; };
@@ -144,7 +144,7 @@ void compare_kernels(Report& report, const std::string& only) {
     if (!only.empty() && only != work.name) continue;
     for (int k = 0; k < 3; ++k) {
       driver.check(driver.upload(device[k], data.data(), counts[k] * 4), "cuMemcpyHtoD");
-      if (opencl) opencl->write(other[k], data.data(), counts[k] * 4);
+      opencl->write(other[k], data.data(), counts[k] * 4);
     }
     std::vector<void*> pointers;
     std::vector<OpenClArgument> arguments;
@@ -161,7 +161,6 @@ void compare_kernels(Report& report, const std::string& only) {
       uint64_t start = now_ns();
       driver.run(function, work.global, work.local, pointers.data());
       if (round) own = std::min(own, double(now_ns() - start));
-      if (!opencl) continue;
       start = now_ns();
       if (!opencl->run(work.name, work.global, work.local, arguments)) exit(1);
       if (round) theirs = std::min(theirs, double(now_ns() - start));
@@ -181,7 +180,6 @@ void compare_kernels(Report& report, const std::string& only) {
     }
     const std::string name = std::string("softgpu.") + work.name;
     report.add(name + ".time_ms", own / 1e6);
-    if (!opencl) continue;
     report.add(name + ".pocl_time_ms", theirs / 1e6);
     report.add(name + ".time_over_pocl", own / theirs);
   }

@@ -77,7 +77,8 @@ class OpenClDevice final : public OpenCl {
     for (cl_uint i = 0; i < n && i < 8 && !device; ++i)
       if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_CPU, 1, &device, nullptr) != CL_SUCCESS)
         device = nullptr;
-    if (!device) return *why_not = "no OpenCL device on the CPU (Debian: pocl-opencl-icd)", false;
+    if (!device)
+      return *why_not = "no OpenCL device on the CPU (scripts/setup.sh --bench installs PoCL)", false;
     cl_int error = 0;
     context_ = clCreateContext(nullptr, 1, &device, nullptr, nullptr, &error);
     if (error) return *why_not = "no OpenCL context", false;
@@ -139,7 +140,7 @@ std::unique_ptr<OpenCl> OpenCl::open(std::string* why_not) {
 namespace tessera::bench {
 
 std::unique_ptr<OpenCl> OpenCl::open(std::string* why_not) {
-  *why_not = "built without OpenCL (Debian: opencl-headers, ocl-icd-opencl-dev, pocl-opencl-icd)";
+  *why_not = "built without OpenCL (scripts/setup.sh --bench installs it; then configure again)";
   return nullptr;
 }
 
