@@ -18,6 +18,7 @@
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "cli/demo/regime.h"
+#include "cli/demo/stretch.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,8 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kAloneLimit = 1.25;  // over the queue of its requests; above it the machine itself was slow
-constexpr double kLagLimit =
-    0.05;  // share of modelled time; above it a run on the software GPU proves nothing
+// A phase that lagged is measured again, slower; what lags thrice is no accident.
+constexpr int kRepeats = 2;
 
 // Every phase of the demo, in order. The two "alone" phases are the yardstick of the others.
 const Phase kPhases[] = {
@@ -116,7 +117,10 @@ nlohmann::ordered_json regime_json(const Phase& phase, const Outcome& outcome) {
        (!figures.trainer_checksum.empty() && figures.trainer_checksum == trainer_alone.trainer_checksum));
   out["csv"] = figures.service_csv;
   out["requests"] = figures.latency_ms.size();
-  out["lag_p99"] = figures.lag_p99;
+  out["stretch"] = figures.stretch;
+  out["lag_p99"] = figures.lag.p99;
+  out["lag_share"] = figures.lag.share;
+  out["p99_over_p99_without_lag"] = figures.lag.service_p99;
   if (!figures.turnaround_us.empty()) {
     out["turnaround_p50_us"] = quantile(figures.turnaround_us, 0.50);
     out["turnaround_p99_us"] = quantile(figures.turnaround_us, 0.99);
@@ -151,7 +155,7 @@ void print_table(const nlohmann::ordered_json& regimes) {
       {"preempt.", "preemptions", "{:.0f}"},
       {"turn p50 us", "turnaround_p50_us", "{:.0f}"},
       {"p99 us", "turnaround_p99_us", "{:.0f}"},
-      {"lag p99", "lag_p99", "{:.4f}"},
+      {"lag share", "lag_share", "{:.4f}"},
   };
   std::string line = fmt::format("\n{:<22}", "regime");
   for (const Column& column : kColumns) line += fmt::format("{:>12}", column.heading);
@@ -189,12 +193,39 @@ class ProgressLine {
   bool terminal_;
 };
 
+base::Result<Figures> run_with_progress(size_t index, const Phase& phase, const Setting& setting) {
+  ProgressLine line(index, std::size(kPhases), phase.name);
+  return run_phase(phase, setting, [&](double done, double whole) { line.update(done, whole); });
+}
+
+// All phases; 0, or the exit status of a demo that ends early.
+int run_phases(const Setting& setting, Outcome* outcome) {
+  size_t index = 0;
+  for (const Phase& phase : kPhases) {
+    ++index;
+    auto figures = run_with_progress(index, phase, setting);
+    Setting slower = setting;
+    for (int again = 0; again < kRepeats && figures && lag_matters(figures->lag); ++again) {
+      slower.stretch = larger_stretch(slower.stretch, figures->lag);
+      fprintf(stderr, "%s lagged: once more with stretch %.3g\n", phase.name.c_str(), slower.stretch);
+      figures = run_with_progress(index, phase, slower);
+    }
+    if (figures) {
+      outcome->phases.emplace(phase.name, std::move(*figures));
+    } else if (!setting.soft && phase.sharing == Sharing::kMps && !interrupted_by()) {
+      outcome->skipped[phase.name] = figures.error().text;
+    } else {
+      return given_up(phase.name, figures.error());
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int demo(const DemoOptions& options) {
   Setting setting;
   setting.layout = find_layout();
-  setting.seconds = options.seconds;
   setting.seed = seed_of(options.nonce);
   std::string why_soft = "asked for";
   setting.soft = options.gpu == "soft" || !real_gpu_present(&why_soft);
@@ -210,25 +241,19 @@ int demo(const DemoOptions& options) {
                          setting.out + "/gpu.txt");
   fprintf(stderr, "GPU: %s\n", gpu.c_str());
 
-  auto service_ms = calibrate_service(setting);
+  const auto service_ms = choose_tempo(options.load, options.seconds, &setting);
   if (!service_ms) return given_up("calibration", service_ms.error());
-  setting.rate_per_s = options.load * 1e3 / *service_ms;
+  if (setting.stretch != 1)
+    fprintf(
+        stderr,
+        "stretch: %.3g (what this machine can execute in time; GPU, programs and reports run by a clock that "
+        "many times slower, ratios stay)\n",
+        setting.stretch);
   fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,
           setting.rate_per_s, options.load * 100);
 
   Outcome outcome;
-  size_t index = 0;
-  for (const Phase& phase : kPhases) {
-    ProgressLine line(++index, std::size(kPhases), phase.name);
-    auto figures = run_phase(phase, setting, [&](double done, double whole) { line.update(done, whole); });
-    if (figures) {
-      outcome.phases.emplace(phase.name, std::move(*figures));
-    } else if (!setting.soft && phase.sharing == Sharing::kMps && !interrupted_by()) {
-      outcome.skipped[phase.name] = figures.error().text;
-    } else {
-      return given_up(phase.name, figures.error());
-    }
-  }
+  if (const int status = run_phases(setting, &outcome)) return status;
 
   nlohmann::ordered_json result;
   result["gpu"] = gpu;
@@ -236,17 +261,22 @@ int demo(const DemoOptions& options) {
   result["nonce"] = options.nonce;
   result["load"] = options.load;
   result["seconds"] = options.seconds;
+  result["stretch"] = setting.stretch;
   result["service_ms"] = *service_ms;
   result["rate_per_s"] = setting.rate_per_s;
   double lag_p99 = 0;
   bool checksums_equal = true;
-  for (const auto& [name, figures] : outcome.phases) lag_p99 = std::max(lag_p99, figures.lag_p99);
+  std::string lagged;  // phases whose figures lag has changed
+  for (const auto& [name, figures] : outcome.phases) {
+    lag_p99 = std::max(lag_p99, figures.lag.p99);
+    if (lag_matters(figures.lag)) lagged += (lagged.empty() ? "" : ", ") + name;
+  }
   for (const Phase& phase : kPhases) {
     if (!phase.service) continue;
     result["regimes"][phase.name] = regime_json(phase, outcome);
     checksums_equal &= result["regimes"][phase.name].value("checksums_equal", true);
   }
-  const bool valid = lag_p99 <= kLagLimit && checksums_equal;
+  const bool valid = lagged.empty() && checksums_equal;
   const double over_queue = alone_over_queue(outcome.phases.at("alone"), setting, *service_ms);
   result["lag_p99"] = lag_p99;
   result["alone_over_queue"] = over_queue;
@@ -276,12 +306,12 @@ int demo(const DemoOptions& options) {
         "busy with something else, so figures \"x alone\" look better than they are; run again when it is "
         "idle\n",
         over_queue);
-  if (lag_p99 > kLagLimit)
-    fprintf(stderr,
-            "INVALID: the software GPU lagged %.1f %% of modelled time (limit %.0f %%): this machine was too "
-            "busy; "
-            "run again when it is idle\n",
-            lag_p99 * 100, kLagLimit * 100);
+  if (!lagged.empty())
+    fprintf(
+        stderr,
+        "INVALID: the software GPU lagged by more than %.0f %% of a figure, also with a larger stretch (%s): "
+        "this machine was too busy; run again when it is idle\n",
+        kLagLimit * 100, lagged.c_str());
   if (!checksums_equal)
     fprintf(stderr, "INVALID: a program computed something else when it shared the GPU\n");
   return valid ? 0 : 3;

@@ -19,24 +19,34 @@ std::vector<std::string> split(const std::string& line) {
   return cells;
 }
 
-// The named columns of a file as numbers, row by row.
-base::Result<std::vector<std::vector<uint64_t>>> numbers(const std::string& path,
+// Not a last line cut off by a killed writer.
+bool complete(const Csv& csv, const std::vector<std::string>& row) {
+  return row.size() >= csv.columns.size();
+}
+
+// The named columns of a file as numbers, complete row by complete row.
+base::Result<std::vector<std::vector<uint64_t>>> numbers(const Csv& csv, const std::string& path,
                                                          const std::vector<std::string>& names) {
-  auto csv = read_csv(path);
-  if (!csv) return csv.error();
   std::vector<int> at;
   for (const std::string& name : names) {
-    at.push_back(csv->column(name));
+    at.push_back(csv.column(name));
     if (at.back() < 0) return base::error(Code::kInvalid, path + " has no column '" + name + "'");
   }
   std::vector<std::vector<uint64_t>> out;
-  for (const auto& row : csv->rows) {
-    if (row.size() < csv->columns.size()) continue;  // a last line cut off by a killed writer
+  for (const auto& row : csv.rows) {
+    if (!complete(csv, row)) continue;
     std::vector<uint64_t> values;
     for (const int column : at) values.push_back(strtoull(row[size_t(column)].c_str(), nullptr, 10));
     out.push_back(std::move(values));
   }
   return out;
+}
+
+base::Result<std::vector<std::vector<uint64_t>>> numbers(const std::string& path,
+                                                         const std::vector<std::string>& names) {
+  auto csv = read_csv(path);
+  if (!csv) return csv.error();
+  return numbers(*csv, path, names);
 }
 
 }  // namespace
@@ -108,41 +118,111 @@ base::Result<double> steps_within(const std::string& csv_path, uint64_t from_ns,
   return steps;
 }
 
-base::Result<std::vector<double>> turnarounds_us(const std::string& trace_path) {
+namespace {
+
+// An operation of the software GPU's trace that takes time on the device.
+struct Operation {
+  uint64_t enqueued_ns, start_ns, end_ns;  // as modelled
+  uint64_t functional_end_ns;              // when its result was there
+  uint64_t lag_ns, delivery_ns;            // result after the end; news of it after both
+  bool kernel;
+};
+
+base::Result<std::vector<Operation>> timed_operations(const std::string& trace_path) {
   auto csv = read_csv(trace_path);
   if (!csv) return csv.error();
-  const int kind = csv->column("kind");
-  auto rows = numbers(trace_path, {"enqueued_ns", "start_ns", "end_ns"});
+  auto rows = numbers(*csv, trace_path,
+                      {"enqueued_ns", "start_ns", "end_ns", "functional_end_ns", "lag_ns", "delivery_ns"});
   if (!rows) return rows.error();
+  const int kind = csv->column("kind");
   if (kind < 0) return base::error(Code::kInvalid, trace_path + " has no column 'kind'");
-  struct Operation {
-    uint64_t enqueued, start, end;
-    bool kernel;
-  };
-  std::vector<Operation> operations;
+  std::vector<Operation> out;
   size_t index = 0;
   for (const auto& cells : csv->rows) {
-    if (cells.size() < csv->columns.size()) continue;
+    if (!complete(*csv, cells)) continue;
     const auto& row = (*rows)[index++];
-    operations.push_back({row[0], row[1], row[2], cells[size_t(kind)] == "kernel"});
+    const std::string& what = cells[size_t(kind)];
+    if (what == "kernel" || what == "copy")
+      out.push_back({row[0], row[1], row[2], row[3], row[4], row[5], what == "kernel"});
   }
-  std::sort(operations.begin(), operations.end(),
-            [](const Operation& a, const Operation& b) { return a.enqueued < b.enqueued; });
+  std::sort(out.begin(), out.end(),
+            [](const Operation& a, const Operation& b) { return a.enqueued_ns < b.enqueued_ns; });
+  return out;
+}
+
+bool within(uint64_t time_ns, uint64_t from_ns, uint64_t to_ns) {
+  return time_ns >= from_ns && time_ns <= to_ns;
+}
+
+}  // namespace
+
+base::Result<std::vector<double>> turnarounds_us(const std::string& trace_path) {
+  auto operations = timed_operations(trace_path);
+  if (!operations) return operations.error();
   std::vector<double> out;
   uint64_t busy_until = 0, burst_start = 0;
   bool wants_kernel = false;
-  for (const Operation& op : operations) {
-    if (op.enqueued >= busy_until) {  // nothing outstanding: a burst begins
-      burst_start = op.enqueued;
+  for (const Operation& op : *operations) {
+    if (op.enqueued_ns >= busy_until) {  // nothing outstanding: a burst begins
+      burst_start = op.enqueued_ns;
       wants_kernel = true;
     }
     if (op.kernel && wants_kernel) {
-      out.push_back(double(int64_t(op.start - burst_start)) / 1e3);
+      out.push_back(double(int64_t(op.start_ns - burst_start)) / 1e3);
       wants_kernel = false;
     }
-    busy_until = std::max(busy_until, op.end);
+    busy_until = std::max(busy_until, op.end_ns);
   }
   return out;
+}
+
+base::Result<std::vector<double>> latency_without_lag_ms(const std::string& csv_path,
+                                                         const std::string& trace_path) {
+  auto requests = numbers(csv_path, {"intended_ns", "start_ns", "end_ns"});
+  if (!requests) return requests.error();
+  auto operations = timed_operations(trace_path);
+  if (!operations) return operations.error();
+  std::vector<double> out;
+  auto op = operations->begin();
+  int64_t previous_end = 0, previous_end_without = 0;
+  for (const auto& row : *requests) {
+    while (op != operations->end() && op->enqueued_ns < row[1]) ++op;
+    int64_t lag = 0;
+    for (; op != operations->end() && op->enqueued_ns <= row[2]; ++op) lag += int64_t(op->lag_ns);
+    const int64_t intended = int64_t(row[0]), start = int64_t(row[1]), end = int64_t(row[2]);
+    const int64_t late = start - std::max(intended, previous_end);  // of the program itself: stays
+    const int64_t start_without = std::max(intended, previous_end_without) + late;
+    previous_end = end;
+    previous_end_without = start_without + std::max<int64_t>(0, end - start - lag);
+    out.push_back(double(previous_end_without - intended) / 1e6);
+  }
+  return out;
+}
+
+base::Result<double> lag_share(const std::string& trace_path, uint64_t from_ns, uint64_t to_ns) {
+  auto operations = timed_operations(trace_path);
+  if (!operations) return operations.error();
+  double lag = 0;
+  for (const Operation& op : *operations)
+    if (within(op.end_ns, from_ns, to_ns)) lag += double(op.lag_ns);
+  return lag / double(std::max<uint64_t>(1, to_ns - from_ns));
+}
+
+base::Result<double> slowdown_needed(const std::string& trace_path, uint64_t from_ns, uint64_t to_ns,
+                                     double share) {
+  constexpr double kStep = 1.25, kMost = 64;  // what needs more is not measured, but stopped
+  auto operations = timed_operations(trace_path);
+  if (!operations) return operations.error();
+  const double allowed_ns = share * double(to_ns - std::min(from_ns, to_ns));
+  for (double factor = 1;; factor *= kStep) {
+    double late_ns = 0;
+    for (const Operation& op : *operations) {
+      if (op.functional_end_ns == 0 || !within(op.end_ns, from_ns, to_ns)) continue;
+      const double took = double(int64_t(op.functional_end_ns - op.enqueued_ns)) / factor;
+      late_ns += std::max(0.0, took - double(op.end_ns - op.enqueued_ns)) + double(op.delivery_ns) / factor;
+    }
+    if (late_ns <= allowed_ns || factor > kMost) return factor;
+  }
 }
 
 }  // namespace tessera::cli

@@ -28,6 +28,13 @@ constexpr int kWarmupRequests = 20;
 constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
 constexpr double kLeadIn_s = 1;  // both programs run before the measured window opens
+// What lag and late news of ends may take of a phase in a trial. News alone take 2 % on an idle machine,
+// where a slice is 0.7 ms long; beside other work they take 20 % and more, which is the trainer's loss.
+constexpr double kSmallLateShare = 0.05;
+
+struct Window {
+  uint64_t from_ns = 0, to_ns = 0;
+};
 
 // Short path for sockets (108 bytes at most), removed at the end.
 class ScratchFolder {
@@ -89,7 +96,7 @@ std::vector<std::string> gpu_environment(const Setting& setting, Sharing sharing
   if (!setting.soft) return {};
   return {"TESSERA_SOFTGPU_DIR=" + scratch + "/gpu",
           std::string("TESSERA_SOFTGPU_MODE=") + (sharing == Sharing::kMps ? "mps" : "timesliced"),
-          "TESSERA_SOFTGPU_TRACE=" + trace};
+          "TESSERA_SOFTGPU_TRACE=" + trace, fmt::format("TESSERA_SOFTGPU_STRETCH={}", setting.stretch)};
 }
 
 base::Error failed(const std::string& what, int status, const std::string& stderr_path) {
@@ -118,10 +125,32 @@ base::Result<Process> start_mps(const std::string& scratch, const std::string& f
   return control;
 }
 
+// Times, but not how long a CPU watches: that is the wall's clock.
+bool follows_the_device(const std::string& key) {
+  return (key.ends_with("_us") || key.ends_with("_ms")) && key != "watch_spin_us";
+}
+
+// tesserad's own times follow the clock of what it schedules: the [policy] of a stretched device.
+std::string stretched_policy(double stretch) {
+  std::string text = "[policy]\n";
+#define TS_NUMBER(section, key, initial, least, most, description)                                  \
+  if (const std::string name = #key; std::string(#section) == "policy" && follows_the_device(name)) \
+    text += fmt::format("{} = {}\n", name, uint64_t(std::min(initial * stretch, double(most))));
+#include "scheduler_daemon/config/options.def"
+  return text;
+}
+
 base::Result<Process> start_daemon(const Setting& setting, const std::string& socket,
                                    const std::string& folder) {
-  auto daemon = Process::start({setting.layout.bin + "/tesserad", "--socket", socket},
-                               {"TESSERA_PROFILES=off"}, folder + "/tesserad.out", folder + "/tesserad.err");
+  std::vector<std::string> words = {setting.layout.bin + "/tesserad", "--socket", socket};
+  if (setting.stretch != 1) {
+    const std::string configuration = folder + "/tesserad.toml";
+    if (!(std::ofstream(configuration) << stretched_policy(setting.stretch)).flush())
+      return base::error(Code::kUnavailable, "cannot write " + configuration);
+    words.insert(words.end(), {"--config", configuration});
+  }
+  auto daemon =
+      Process::start(words, {"TESSERA_PROFILES=off"}, folder + "/tesserad.out", folder + "/tesserad.err");
   if (!daemon) return daemon.error();
   if (!wait_until(10, [&] { return ipc::query(socket).ok() || !daemon->running(); }) || !daemon->running())
     return failed("tesserad", 0, folder + "/tesserad.err");
@@ -132,6 +161,7 @@ base::Result<Process> start_daemon(const Setting& setting, const std::string& so
 std::vector<std::string> command(const Setting& setting, bool tessera, const std::string& socket,
                                  const std::string& priority, std::vector<std::string> program) {
   program[0] = setting.layout.bin + "/" + program[0];
+  program.insert(program.end(), {"--stretch", fmt::format("{}", setting.stretch)});
   if (!tessera) return program;
   std::vector<std::string> words = {
       setting.layout.bin + "/tessera", "run", "--socket", socket, "--priority", priority, "--gpu",
@@ -158,13 +188,53 @@ base::Result<uint64_t> preemptions_of(const std::string& daemon_state, pid_t pid
                      fmt::format("process {} is not a client of tesserad; is lib/libtessera.so there?", pid));
 }
 
-base::Status read_lag(const std::string& trace, pid_t pid, Figures* figures) {
-  const std::string path = fmt::format("{}/softgpu-{}.json", trace, pid);
-  const auto summary = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+// Lag of one process of the phase, within [from, to].
+base::Status add_lag(const std::string& trace, pid_t pid, uint64_t from_ns, uint64_t to_ns, Lag* lag) {
+  const std::string base = fmt::format("{}/softgpu-{}", trace, pid);
+  const auto summary = nlohmann::json::parse(read_file(base + ".json"), nullptr, /*allow_exceptions=*/false);
   if (!summary.is_object() || !summary.contains("lag_p99"))
-    return base::error(Code::kNotFound, "the software GPU left no lag report at " + path);
-  figures->lag_p99 = std::max(figures->lag_p99, summary["lag_p99"].get<double>());
+    return base::error(Code::kNotFound, "the software GPU left no lag report at " + base + ".json");
+  lag->p99 = std::max(lag->p99, summary["lag_p99"].get<double>());
+  const auto share = lag_share(base + ".csv", from_ns, to_ns);
+  if (!share) return share.error();
+  lag->share += *share;
+  const auto factor = slowdown_needed(base + ".csv", from_ns, to_ns, kSmallLateShare);
+  if (!factor) return factor.error();
+  lag->stretch = std::max(lag->stretch, *factor);
   return base::ok();
+}
+
+// The service's files, when it has ended.
+base::Status read_service(const Setting& setting, const Phase& phase, const std::string& trace, pid_t pid,
+                          Window* window, Figures* figures) {
+  const std::string folder = setting.out + "/" + phase.name, csv = folder + "/service.csv";
+  auto measured = service_figures(csv);
+  if (!measured) return measured.error();
+  figures->latency_ms = std::move(measured->latency_ms);
+  figures->service_csv = phase.name + "/service.csv";
+  *window = {measured->first_ns, measured->last_ns};
+  figures->service_checksum = printed(read_file(folder + "/service.out"), "checksum");
+  if (!setting.soft) return base::ok();
+  if (auto lag = add_lag(trace, pid, window->from_ns, window->to_ns, &figures->lag); !lag) return lag;
+  const std::string operations = fmt::format("{}/softgpu-{}.csv", trace, pid);
+  const auto without = latency_without_lag_ms(csv, operations);
+  if (!without) return without.error();
+  figures->lag.service_p99 = quantile(figures->latency_ms, 0.99) / quantile(*without, 0.99);
+  auto turnaround = turnarounds_us(operations);
+  if (!turnaround) return turnaround.error();
+  figures->turnaround_us = std::move(*turnaround);
+  return base::ok();
+}
+
+// The trainer's files, when it has ended.
+base::Status read_trainer(const Setting& setting, const Phase& phase, const std::string& trace, pid_t pid,
+                          const Window& window, Figures* figures) {
+  const std::string folder = setting.out + "/" + phase.name;
+  auto steps = steps_within(folder + "/trainer.csv", window.from_ns, window.to_ns);
+  if (!steps) return steps.error();
+  figures->steps_per_s = *steps / (double(window.to_ns - window.from_ns) / double(base::kNsPerS));
+  figures->trainer_checksum = printed(read_file(folder + "/trainer.out"), "checksum");
+  return setting.soft ? add_lag(trace, pid, window.from_ns, window.to_ns, &figures->lag) : base::ok();
 }
 
 }  // namespace
@@ -212,6 +282,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   }
 
   Figures figures;
+  figures.stretch = setting.stretch;
   const std::string trainer_csv = folder + "/trainer.csv", service_csv = folder + "/service.csv";
   if (phase.trainer) {
     auto trainer_environment = environment;
@@ -220,7 +291,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
       trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
     auto started =
         Process::start(command(setting, phase.tessera, socket, "best-effort",
-                               {"batch_trainer", "--seconds", std::to_string(setting.seconds * 4 + 60),
+                               {"batch_trainer", "--seconds", fmt::format("{}", setting.seconds * 4 + 60),
                                 "--checksum-steps", std::to_string(kChecksumSteps), "--csv", trainer_csv}),
                        trainer_environment, folder + "/trainer.out", folder + "/trainer.err");
     if (!started) return started.error();
@@ -233,15 +304,14 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   }
 
   const uint64_t begin = base::now_ns();
-  const double whole_s = setting.seconds + kLeadIn_s;
-  uint64_t from_ns = begin + uint64_t(kLeadIn_s * double(base::kNsPerS));
-  uint64_t to_ns = from_ns + uint64_t(setting.seconds) * base::kNsPerS;
+  const double whole_s = (setting.seconds + kLeadIn_s) * setting.stretch;
+  Window window;  // what is measured, by the programs' clock
   const auto elapsed_s = [&] { return double(base::now_ns() - begin) / double(base::kNsPerS); };
   if (phase.service) {
     auto started = Process::start(
         command(setting, phase.tessera, socket, "high",
                 {"latency_service", "--rate", fmt::format("{:.4f}", setting.rate_per_s), "--seconds",
-                 std::to_string(setting.seconds), "--seed", std::to_string(setting.seed), "--warmup",
+                 fmt::format("{}", setting.seconds), "--seed", std::to_string(setting.seed), "--warmup",
                  std::to_string(kWarmupRequests), "--csv", service_csv}),
         environment, folder + "/service.out", folder + "/service.err");
     if (!started) return started.error();
@@ -257,22 +327,15 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     auto status = service.wait(0.1);
     if (!status) return status.error();
     if (*status != 0) return failed("latency_service", *status, folder + "/service.err");
-    auto measured = service_figures(service_csv);
-    if (!measured) return measured.error();
-    figures.latency_ms = std::move(measured->latency_ms);
-    figures.service_csv = phase.name + "/service.csv";
-    from_ns = measured->first_ns;
-    to_ns = measured->last_ns;
-    figures.service_checksum = printed(read_file(folder + "/service.out"), "checksum");
-    if (setting.soft) {
-      if (auto lag = read_lag(trace, pid, &figures); !lag) return lag.error();
-      auto turnaround = turnarounds_us(fmt::format("{}/softgpu-{}.csv", trace, pid));
-      if (!turnaround) return turnaround.error();
-      figures.turnaround_us = std::move(*turnaround);
-    }
+    auto read = read_service(setting, phase, trace, pid, &window, &figures);
+    if (!read) return read.error();
   } else {
-    while (base::now_ns() < to_ns && trainer.running() && !interrupted_by()) {
-      progress(std::min(elapsed_s(), whole_s), whole_s);
+    const auto by_clock = [&](double s) {
+      return uint64_t((double(begin) / setting.stretch) + s * double(base::kNsPerS));
+    };
+    window = {by_clock(kLeadIn_s), by_clock(kLeadIn_s + setting.seconds)};
+    while (elapsed_s() < whole_s && trainer.running() && !interrupted_by()) {
+      progress(elapsed_s(), whole_s);
       usleep(200'000);
     }
   }
@@ -290,12 +353,8 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     auto status = trainer.stop(kStartPatience_s);
     if (!status) return status.error();
     if (*status != 0) return failed("batch_trainer", *status, folder + "/trainer.err");
-    auto steps = steps_within(trainer_csv, from_ns, to_ns);
-    if (!steps) return steps.error();
-    figures.steps_per_s = *steps / (double(to_ns - from_ns) / double(base::kNsPerS));
-    figures.trainer_checksum = printed(read_file(folder + "/trainer.out"), "checksum");
-    if (setting.soft)
-      if (auto lag = read_lag(trace, pid, &figures); !lag) return lag.error();
+    auto read = read_trainer(setting, phase, trace, pid, window, &figures);
+    if (!read) return read.error();
   }
   if (phase.tessera) {
     auto status = daemon.stop(5);

@@ -22,29 +22,39 @@ struct Phase {
 
 struct Setting {  // the same for all phases
   Layout layout;
-  bool soft = true;  // software GPU
-  std::string out;   // absolute folder of the run
-  int seconds = 20;
+  bool soft = true;       // software GPU
+  std::string out;        // absolute folder of the run
+  double stretch = 1;     // software GPU: all that runs has a clock that many times slower than the wall's
+  double seconds = 20;    // measured time of a phase by that clock
   uint64_t seed = 1;      // of the arrivals
-  double rate_per_s = 0;  // arrivals; 0 before calibration
+  double rate_per_s = 0;  // arrivals by that clock; 0 before calibration
 };
 
-struct Figures {
+// What lag of the software GPU did to a phase.
+struct Lag {
+  double p99 = 0;          // relative to an operation's time; the worse of the two processes
+  double share = 0;        // of the phase, in which a result was late; both processes
+  double service_p99 = 1;  // the service's p99 over what it had been without
+  double stretch = 1;      // how much further to stretch for next to nothing to be late
+};
+
+struct Figures {       // all times by the programs' clock
+  double stretch = 1;  // that it was measured with
   std::vector<double> latency_ms;
   double steps_per_s = 0;
   std::string service_checksum, trainer_checksum;
-  double lag_p99 = 0;                 // software GPU: worst of the two processes
+  Lag lag;                            // software GPU
   std::vector<double> turnaround_us;  // software GPU: modelled
   uint64_t preemptions = 0;           // from tesserad
   std::string daemon_state;           // tesserad's JSON at the end, "" without Tessera
   std::string service_csv;            // relative to Setting::out
 };
 
-// `progress(seconds done, seconds in all)` is called about twice a second.
+// `progress(seconds done, seconds in all)` is called about twice a second, with seconds of the wall clock.
 base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
                                 const std::function<void(double, double)>& progress);
 
-// The service's time per request on an idle GPU, in milliseconds.
+// The service's time per request on an idle GPU, in milliseconds by its clock.
 base::Result<double> calibrate_service(const Setting& setting);
 
 }  // namespace tessera::cli

@@ -210,10 +210,12 @@ int main(int argc, char** argv) {
                  {"--k", Option::kInt, &o.k, "length of the sums"},
                  {"--panel", Option::kInt, &o.panel, "steps of k held in shared memory at once"},
                  {"--parameters", Option::kInt, &o.parameters, "size of the updated array"},
-                 {"--csv", Option::kText, &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC)"},
+                 {"--csv", Option::kText, &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
                  {"--scale", Option::kReal, &o.scale, "multiplies the preset's m and parameters"},
+                 {"--stretch", Option::kReal, &clock_stretch, "run this program's clock so many times slower"},
                  {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
   positive("--scale", o.scale);
+  positive("--stretch", clock_stretch);
   positive("--checksum-steps", double(o.checksum_steps));
   if (o.seconds <= 0 && o.steps <= 0) o.seconds = 10;
   choose_sizes(o);

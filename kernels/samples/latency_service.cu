@@ -213,14 +213,16 @@ int main(int argc, char** argv) {
        {"--calibrate", Option::kInt, &o.calibrate, "only: this many requests back to back, print their time"},
        {"--verify", Option::kFlag, &o.verify, "only: one request, compared with the host; exit 1 if wrong"},
        {"--seed", Option::kInt, &o.seed, "of arrivals, weights and inputs (default 1)"},
-       {"--csv", Option::kText, &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC)"},
+       {"--csv", Option::kText, &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
        {"--rows", Option::kInt, &o.rows, "batch rows per request"},
        {"--features", Option::kInt, &o.features, "input width"},
        {"--hidden", Option::kInt, &o.hidden, "hidden width"},
        {"--classes", Option::kInt, &o.classes, "output width"},
        {"--scale", Option::kReal, &o.scale, "multiplies the preset's rows"},
+       {"--stretch", Option::kReal, &clock_stretch, "run this program's clock so many times slower"},
        {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
   positive("--scale", o.scale);
+  positive("--stretch", clock_stretch);
   choose_sizes(o);
 
   Network network(o);

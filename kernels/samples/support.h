@@ -89,13 +89,18 @@ inline void parse_options(int argc, char** argv, const char* purpose, const std:
   }
 }
 
-inline uint64_t now_ns() {  // CLOCK_MONOTONIC
+// How many times slower than CLOCK_MONOTONIC the program's clock runs (--stretch, for a GPU that is slowed
+// down alike). Arrivals, deadlines and reports follow it.
+inline double clock_stretch = 1;
+
+inline uint64_t now_ns() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);
-  return uint64_t(t.tv_sec) * 1000000000u + uint64_t(t.tv_nsec);
+  return uint64_t(double(uint64_t(t.tv_sec) * 1000000000u + uint64_t(t.tv_nsec)) / clock_stretch);
 }
 
 inline void sleep_until_ns(uint64_t when_ns) {
+  when_ns = uint64_t(double(when_ns) * clock_stretch);
   const timespec t{time_t(when_ns / 1000000000u), long(when_ns % 1000000000u)};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) != 0) {
   }

@@ -121,6 +121,12 @@ base::Result<std::unique_ptr<Device>> bring_up_device(unsigned index, const std:
   made->gpu = std::move(gpu).value();
   made->gpu.uuid = made->engine->info().uuid;
   made->mps = made->engine->info().mode == "mps";
+  // Times learnt on a stretched device are not those of the device itself: it has another name.
+  if (const double stretch = made->engine->info().stretch; stretch != 1) {
+    char text[48];
+    std::snprintf(text, sizeof text, " (stretched %.3gx)", stretch);
+    made->gpu.name += text;
+  }
   if (index > 0) {  // devices of one description are told apart by number
     made->gpu.uuid.back() = uint8_t(made->gpu.uuid.back() ^ index);
     made->gpu.attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] =

@@ -65,13 +65,18 @@ Arbiter::Arbiter(const profiles::GpuDescription& gpu, Mode mode, const Options& 
     : gpu_(gpu),
       mode_(mode),
       options_(options),
-      model_(gpu, mode, base::now_ns()),
+      clock_(base::now_ns(), options.stretch),
+      model_(gpu, mode, clock_.modelled_ns(0)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
   if (ok()) watch(epoll_.get(), timer_.get(), EPOLLIN, tag(kTimerTag, 0));
 }
 
 Arbiter::~Arbiter() = default;
+
+uint64_t Arbiter::modelled_now_ns() const {
+  return clock_.modelled_ns(base::now_ns());
+}
 
 void Arbiter::listen_on(base::ScopedFd socket) {
   listener_ = std::move(socket);
@@ -110,12 +115,12 @@ void Arbiter::run() {
     if (!peers_.empty()) alone_since = base::now_ns();
     uint64_t exit_at = alone_since + uint64_t(options_.linger_ms) * 1'000'000;
     if (peers_.empty() && base::now_ns() >= exit_at) return;
-    arm(peers_.empty() ? exit_at : model_.next_wake_ns());
+    arm(peers_.empty() ? exit_at : clock_.real_ns(model_.next_wake_ns()));
     wait_for_events();
     if (listener_ready_) accept_all();
     listener_ready_ = false;
     apply_messages();
-    model_.run_until(base::now_ns());
+    model_.run_until(modelled_now_ns());
     send_ended();
     remove_dead();
   }
@@ -219,7 +224,8 @@ void Arbiter::apply_messages() {
   for (const Message& message : inbox_) {
     auto peer = peers_.find(message.client);
     if (peer == peers_.end() || peer->second->dead) continue;
-    if (message.stamp_ns > model_.now_ns()) model_.advance_to(message.stamp_ns);
+    const uint64_t at_ns = clock_.modelled_ns(message.stamp_ns);
+    if (at_ns > model_.now_ns()) model_.advance_to(at_ns);
     if (!apply(message)) peer->second->dead = true;
   }
   inbox_.clear();
@@ -245,7 +251,7 @@ bool Arbiter::apply(const Message& message) {
       model_.add_client(peer.id, std::clamp(hello.client_priority, 0, 1));
       peer.welcomed = true;
       wire::Header header{sizeof(wire::Welcome), wire::Type::kWelcome, 0};
-      wire::Welcome welcome{wire::kVersion, mode_ == Mode::kTimesliced, {}, {}};
+      wire::Welcome welcome{wire::kVersion, mode_ == Mode::kTimesliced, clock_.stretch(), {}, {}};
       memcpy(welcome.uuid, gpu_.uuid.data(), 16);
       strncpy(welcome.path, gpu_.path.c_str(), sizeof welcome.path - 1);
       peer.out.insert(peer.out.end(), reinterpret_cast<char*>(&header), reinterpret_cast<char*>(&header + 1));
@@ -309,7 +315,8 @@ void Arbiter::send_ended() {
       wire::Header header;
       wire::Ended ended;
     } m{{sizeof(wire::Ended), wire::Type::kEnded, 0},
-        {ended.op, ended.start_ns, ended.end_ns, ended.stall_ns}};
+        {ended.op, clock_.real_ns(ended.start_ns), clock_.real_ns(ended.end_ns),
+         uint64_t(double(ended.stall_ns) * clock_.stretch())}};
     auto* bytes = reinterpret_cast<const char*>(&m);
     peer->second->out.insert(peer->second->out.end(), bytes, bytes + sizeof m);
   }
@@ -343,7 +350,7 @@ void Arbiter::remove_dead() {
       ++it;
       continue;
     }
-    if (!any && base::now_ns() > model_.now_ns()) model_.advance_to(base::now_ns());
+    if (!any && modelled_now_ns() > model_.now_ns()) model_.advance_to(modelled_now_ns());
     any = true;
     model_.remove_client(it->first);
     it = peers_.erase(it);  // closing takes the descriptors out of the epoll set

@@ -1,7 +1,8 @@
 // Runs a Model in real time for client processes: reads their messages, gives each its place in modelled
 // time, tells them what ended. Used by the softgpu_arbiter program and, with one socket pair, by
-// Engine::local. One thread; owns its descriptors. Modelled time follows CLOCK_MONOTONIC; stamps are exact
-// however late the thread wakes up.
+// Engine::local. One thread; owns its descriptors. Modelled time follows CLOCK_MONOTONIC, `stretch` times
+// more slowly; stamps are exact however late the thread wakes up. Clients and messages know CLOCK_MONOTONIC
+// only.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "base/scoped_fd.h"
 #include "profiles/gpu_description.h"
 #include "softgpu/timing/model.h"
+#include "softgpu/timing/stretch.h"
 
 namespace tessera::softgpu::timing {
 
@@ -21,6 +23,7 @@ class Arbiter {
   struct Options {
     int linger_ms = 5000;  // how long it outlives its last client
     int spin_us = 20;      // keeps looking after activity before it sleeps
+    double stretch = 1;    // softgpu/timing/stretch.h
   };
   Arbiter(const profiles::GpuDescription& gpu, Mode mode, const Options& options);
   ~Arbiter();
@@ -45,10 +48,12 @@ class Arbiter {
   void flush(Peer& peer);
   void arm(uint64_t at_ns);
   void remove_dead();
+  uint64_t modelled_now_ns() const;
 
   const profiles::GpuDescription gpu_;
   const Mode mode_;
   const Options options_;
+  const StretchedClock clock_;
   Model model_;
   base::ScopedFd epoll_, timer_, listener_;
   std::map<ClientId, std::unique_ptr<Peer>> peers_;

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/scheduling.h"
+#include "base/units.h"
 #include "softgpu/timing/arbiter.h"
 #include "softgpu/timing/place.h"
 
@@ -60,6 +62,7 @@ bool detach() {
 // matter.
 void go_first() {
   setpriority(PRIO_PROCESS, 0, -10);
+  base::ask_for_slice(base::us(100));
   const base::ScopedFd group(open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
   if (group.valid()) (void)!write(group.get(), "-10", 3);
 }
@@ -81,6 +84,8 @@ int main(int argc, char** argv) {
   std::string mode = mode_text && *mode_text ? mode_text : "timesliced";
   if (mode != "timesliced" && mode != "mps")
     return refuse("TESSERA_SOFTGPU_MODE is '" + mode + "', must be timesliced or mps");
+  auto stretch = stretch_from_environment();
+  if (!stretch.ok()) return refuse(stretch.error().text);
   auto directory = runtime_directory();
   if (!directory.ok()) return refuse(directory.error().text);
   char real[4096];
@@ -113,6 +118,7 @@ int main(int argc, char** argv) {
   Arbiter::Options options;
   options.linger_ms = number_from_environment("TESSERA_SOFTGPU_LINGER_MS", options.linger_ms);
   options.spin_us = number_from_environment("TESSERA_SOFTGPU_SPIN_US", options.spin_us);
+  options.stretch = *stretch;
   Arbiter arbiter(*gpu, mode == "mps" ? Mode::kMps : Mode::kTimesliced, options);
   if (!arbiter.ok()) return refuse("no epoll or timer descriptor");
   arbiter.listen_on(std::move(listener));

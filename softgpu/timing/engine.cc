@@ -15,6 +15,7 @@
 #include "softgpu/timing/arbiter.h"
 #include "softgpu/timing/engine_core.h"
 #include "softgpu/timing/place.h"
+#include "softgpu/timing/stretch.h"
 
 namespace tessera::softgpu::timing {
 namespace {
@@ -109,13 +110,15 @@ base::Result<DeviceInfo> greet(int fd, int client_priority) {
   uint64_t deadline = base::now_ns() + 5'000'000'000;
   if (!receive_exactly(fd, &header, sizeof header, deadline) || header.type != wire::Type::kWelcome ||
       header.bytes != sizeof welcome || !receive_exactly(fd, &welcome, sizeof welcome, deadline) ||
-      welcome.version != wire::kVersion)
+      welcome.version != wire::kVersion ||
+      !(welcome.stretch >= kLeastStretch && welcome.stretch <= kMostStretch))
     return base::error(Code::kUnavailable,
                        "the softgpu arbiter did not answer as expected (an older one still running?)");
   welcome.path[sizeof welcome.path - 1] = 0;
   DeviceInfo info;
   info.description_path = welcome.path;
   info.mode = welcome.timesliced ? "timesliced" : "mps";
+  info.stretch = welcome.stretch;
   memcpy(info.uuid.data(), welcome.uuid, info.uuid.size());
   return info;
 }
@@ -154,12 +157,15 @@ base::Result<std::unique_ptr<Engine>> Engine::local(const std::string& descripti
   if (!path.ok()) return path.error();
   auto gpu = profiles::load_gpu_description(*path);
   if (!gpu.ok()) return gpu.error();
+  auto stretch = stretch_from_environment();
+  if (!stretch.ok()) return stretch.error();
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return base::error(Code::kExhausted, std::string("socketpair: ") + strerror(errno));
   base::ScopedFd ours(pair[0]), theirs(pair[1]);
   Arbiter::Options options;
   options.linger_ms = 0;
+  options.stretch = *stretch;
   auto arbiter = std::make_unique<Arbiter>(*gpu, mode == "mps" ? Mode::kMps : Mode::kTimesliced, options);
   arbiter->add_client(std::move(theirs));
   sigset_t all, before;

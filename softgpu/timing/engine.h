@@ -8,7 +8,8 @@
 // complete and the device has room, and ends it after its modelled time. An operation is *complete* when both
 // have happened; what exceeds the modelled end is lag and is reported. Timed actions (host functions, stream
 // memory operations, event time stamps) run their body only when all dependencies are complete. Modelled time
-// is CLOCK_MONOTONIC ns: the model runs in real time.
+// is CLOCK_MONOTONIC ns: the model runs in real time, or slower by a factor (DeviceInfo::stretch), so that
+// all times here are what a program's own clock says.
 #pragma once
 
 #include <array>
@@ -79,6 +80,7 @@ struct DeviceInfo {
   unsigned device = 0;           // which of several
   std::string description_path;  // the TOML that the arbiter was started with
   std::string mode;              // "timesliced" or "mps"
+  double stretch = 1;            // how many times slower than the description it runs
   std::array<uint8_t, 16> uuid{};
 };
 

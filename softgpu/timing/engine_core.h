@@ -92,6 +92,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void pool_thread(Pool& pool);
   bool relieve(Pool& pool);
   void run_body(std::unique_lock<std::mutex>& lock, const OpRef& op);
+  void run_instants(std::unique_lock<std::mutex>& lock);
   void report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported);
   void end_all(int code, Callbacks& callbacks);
 
@@ -131,6 +132,7 @@ class Core : public std::enable_shared_from_this<Core> {
   bool watched_ = false;  // the receiver looks at kernels_ every now and then
   Callbacks deferred_;    // for the receiver thread: completions found where no engine thread was
   Pool kernels_, copies_, actions_;
+  std::deque<OpRef> instants_;  // instant actions whose time has come, for the next engine thread
   std::atomic<bool> lost_{false};
 };
 

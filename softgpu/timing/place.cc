@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "softgpu/timing/stretch.h"
 
 extern char** environ;
 
@@ -178,6 +179,16 @@ base::Result<std::string> find_description(const std::string& name) {
     if (readable(place + wanted + ".toml")) return place + wanted + ".toml";
   return base::error(Code::kNotFound, "no GPU description '" + wanted +
                                           "'; set TESSERA_SOFTGPU_GPU to a file or one of profiles/gpus");
+}
+
+base::Result<double> stretch_from_environment() {
+  const std::string text = environment("TESSERA_SOFTGPU_STRETCH");
+  if (text.empty()) return kLeastStretch;
+  char* end = nullptr;
+  const double stretch = strtod(text.c_str(), &end);
+  if (*end == 0 && stretch >= kLeastStretch && stretch <= kMostStretch) return stretch;
+  return base::error(Code::kInvalid,
+                     "TESSERA_SOFTGPU_STRETCH is '" + text + "', must be a factor from 1 to 1000");
 }
 
 base::Result<base::ScopedFd> connect_to_arbiter(unsigned device, const std::string& description) {

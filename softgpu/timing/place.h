@@ -16,6 +16,8 @@ base::Result<std::string> runtime_directory(unsigned device = 0);
 std::string socket_path(const std::string& directory);
 // A description named by path, by bare name ("h200"), or, empty, TESSERA_SOFTGPU_GPU, else test4.
 base::Result<std::string> find_description(const std::string& name);
+// TESSERA_SOFTGPU_STRETCH: how many times slower than its description the device runs; 1 if it is not set.
+base::Result<double> stretch_from_environment();
 // A connected socket; starts an arbiter if nobody listens, with the description named (empty: the
 // environment's).
 base::Result<base::ScopedFd> connect_to_arbiter(unsigned device = 0, const std::string& description = "");

@@ -28,7 +28,7 @@ std::string csv_safe(std::string text) {
 
 }  // namespace
 
-Trace::Trace(unsigned device) {
+Trace::Trace(unsigned device, double stretch) : stretch_(stretch) {
   const char* folder = getenv("TESSERA_SOFTGPU_TRACE");
   if (!folder || !*folder) return;
   mkdir(folder, 0755);  // the last level, for convenience
@@ -43,6 +43,9 @@ uint64_t Trace::lag_ns(const TraceRecord& r) {
 }
 
 void Trace::add(TraceRecord r) {
+  for (uint64_t* time : {&r.enqueued_ns, &r.start_ns, &r.end_ns, &r.functional_start_ns, &r.functional_end_ns,
+                         &r.stall_ns, &r.completed_ns})
+    *time = modelled_ns(*time);
   std::lock_guard lock(mutex_);
   uint64_t lag = lag_ns(r), duration = r.end_ns - r.start_ns;
   ++n_ops_;
@@ -118,12 +121,13 @@ void Trace::write_summary() {
   double p99 = quantile(lags_, 0.99);
   double total = duration_total_ns_ ? double(lag_total_ns_) / double(duration_total_ns_) : 0;
   fprintf(file,
-          "{\"pid\": %d, \"ops\": %lu, \"timed_ops\": %zu, \"modelled_busy_ns\": %lu, \"lag_p50\": %.6f, "
+          "{\"pid\": %d, \"stretch\": %.9g, \"ops\": %lu, \"timed_ops\": %zu, \"modelled_busy_ns\": %lu, "
+          "\"lag_p50\": %.6f, "
           "\"lag_p99\": %.6f, \"lag_max\": %.6f, \"lag_max_ns\": %lu, \"lag_total\": %.6f, "
           "\"stall_total_ns\": %lu, "
           "\"delivery_p50_us\": %.1f, \"delivery_p99_us\": %.1f, \"valid\": %s}\n",
-          int(getpid()), n_ops_, lags_.size(), busy_ns_, quantile(lags_, 0.5), p99, double(max), lag_max_ns_,
-          total, stall_total_ns_, quantile(delivery_us_, 0.5), quantile(delivery_us_, 0.99),
+          int(getpid()), stretch_, n_ops_, lags_.size(), busy_ns_, quantile(lags_, 0.5), p99, double(max),
+          lag_max_ns_, total, stall_total_ns_, quantile(delivery_us_, 0.5), quantile(delivery_us_, 0.99),
           p99 <= 0.05 ? "true" : "false");
   fclose(file);
   rename(temporary.c_str(), path.c_str());

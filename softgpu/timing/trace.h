@@ -18,7 +18,7 @@ struct TraceRecord {
   OpKind kind = OpKind::kJoin;
   std::string name;
   uint64_t stream = 0;
-  uint64_t enqueued_ns = 0, start_ns = 0, end_ns = 0;       // modelled, CLOCK_MONOTONIC
+  uint64_t enqueued_ns = 0, start_ns = 0, end_ns = 0;       // CLOCK_MONOTONIC, as all times here
   uint64_t functional_start_ns = 0, functional_end_ns = 0;  // 0: no body
   uint64_t stall_ns = 0;                                    // the model waited for the cost of a block
   uint64_t completed_ns = 0;                                // when the process knew
@@ -34,7 +34,9 @@ struct TraceRecord {
 
 class Trace {
  public:
-  explicit Trace(unsigned device = 0);  // reads TESSERA_SOFTGPU_TRACE; device: its number in the file's name
+  // Reads TESSERA_SOFTGPU_TRACE. `device`: its number in the file's name. What is written is modelled time: a
+  // device that is stretched leaves the same trace.
+  explicit Trace(unsigned device = 0, double stretch = 1);
   bool enabled() const { return !folder_.empty(); }
   void add(TraceRecord record);
   void flush();
@@ -46,6 +48,9 @@ class Trace {
  private:
   void write_summary();
 
+  uint64_t modelled_ns(uint64_t real_ns) const { return uint64_t(double(real_ns) / stretch_); }
+
+  const double stretch_;
   std::string folder_, base_;
   std::mutex mutex_;  // guards everything below
   std::vector<TraceRecord> waiting_;

@@ -12,7 +12,7 @@
 namespace tessera::softgpu::timing::wire {
 
 inline constexpr uint32_t kMagic = 0x54'53'47'31;  // "TSG1"
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 inline constexpr uint32_t kMaxDeps = 4096;  // per Submit; the engine joins more with extra operations
 inline constexpr uint32_t kMaxPayload = 64 * 1024;
 inline constexpr uint32_t kMaxOperations = 1u << 18;  // outstanding per client
@@ -60,6 +60,7 @@ struct Abort {  // client: drop everything up to this id
 
 struct Welcome {  // arbiter, first
   uint32_t version, timesliced;
+  double stretch;  // how much slower than its description the device runs
   uint8_t uuid[16];
   char path[kMaxPath];  // of the description, zero-terminated
 };

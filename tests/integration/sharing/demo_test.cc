@@ -1,6 +1,8 @@
-// A short `tessera demo` on the software GPU leaves what it promises. Whether its figures are good is not
-// asserted here: two seconds on a busy machine prove nothing, and the demo itself says so (exit status 3).
+// The shortest `tessera demo` on the software GPU, on a machine that nobody would measure on: one CPU, and a
+// neighbour that computes. It stretches modelled time until its figures are valid, and leaves what it
+// promises. Whether the figures are good is not asserted: so few requests prove nothing.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,7 +19,28 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-TEST(Demo, LeavesWhatItPromises) {
+// This process and what it starts get one CPU, for as long as this lives.
+class OneCpu {
+ public:
+  OneCpu() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OneCpu() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST(Demo, IsValidOnOneBusyCpuAndLeavesWhatItPromises) {
+  const OneCpu one;
+  auto neighbour =
+      cli::Process::start({"/bin/sh", "-c", "while :; do :; done"}, {}, "/dev/null", "/dev/null");
+  ASSERT_TRUE(neighbour.ok());
   char scratch[] = "/tmp/tessera-demo-test-XXXXXX";
   ASSERT_NE(mkdtemp(scratch), nullptr);
   const std::string out = scratch;
@@ -25,10 +48,10 @@ TEST(Demo, LeavesWhatItPromises) {
                                    "--nonce", "some text", "--gpu", "soft", "--out", out},
                                   {}, out + "/stdout", out + "/stderr");
   ASSERT_TRUE(demo.ok());
-  auto status = demo->wait(240);
+  auto status = demo->wait(1200);
   ASSERT_TRUE(status.ok()) << status.error().text;
   std::ifstream errors(out + "/stderr");
-  ASSERT_TRUE(*status == 0 || *status == 3) << std::string(std::istreambuf_iterator<char>(errors), {});
+  ASSERT_EQ(*status, 0) << std::string(std::istreambuf_iterator<char>(errors), {});
 
   std::ifstream file(out + "/demo.json");
   const json result = json::parse(file, nullptr, false);
@@ -36,17 +59,19 @@ TEST(Demo, LeavesWhatItPromises) {
   EXPECT_EQ(result.value("nonce", ""), "some text");
   EXPECT_EQ(result.value("seconds", 0), 2);
   EXPECT_EQ(result.value("load", 0.0), 0.5);
-  EXPECT_EQ(result.value("valid", false), *status == 0);
+  EXPECT_TRUE(result.value("valid", false));
+  EXPECT_GE(result.value("stretch", 0.0), 1);
   EXPECT_TRUE(result.contains("lag_p99") && result.contains("gpu") && result.contains("commit"));
   for (const char* name :
        {"alone", "unmanaged_timesliced", "unmanaged_mps", "tessera_timesliced", "tessera_mps"}) {
     ASSERT_TRUE(result["regimes"].contains(name)) << name;
     const json& regime = result["regimes"][name];
-    for (const char* key : {"p50_ms", "p99_ms", "p99_over_alone", "trainer_share"}) {
+    for (const char* key : {"p50_ms", "p99_ms", "p99_over_alone", "trainer_share", "stretch"}) {
       ASSERT_TRUE(regime.contains(key) && regime[key].is_number()) << name << " " << key;
       EXPECT_GT(regime[key].get<double>(), 0) << name << " " << key;
     }
     EXPECT_TRUE(regime.value("checksums_equal", false)) << name;
+    EXPECT_LE(regime.value("lag_share", 1.0), 0.05) << name;
     EXPECT_TRUE(fs::exists(out + "/" + regime.value("csv", "none"))) << name;
   }
   for (const char* name : {"tessera_timesliced", "tessera_mps"}) {

@@ -71,17 +71,54 @@ TEST(StepsWithin, PartsOfStepsCountByTime) {
   EXPECT_DOUBLE_EQ(*steps_within(file.path(), 400, 500), 0.0);
 }
 
+constexpr char kTraceHead[] = "kind,enqueued_ns,start_ns,end_ns,functional_end_ns,lag_ns,delivery_ns\n";
+
 TEST(Turnarounds, FromFirstCallOfABurstToItsFirstKernel) {
-  const TemporaryFile file(
-      "kind,enqueued_ns,start_ns,end_ns\n"
-      "copy,1000,1000,3000\n"       // burst 1 begins with its input copy
-      "kernel,1500,3000,9000\n"     // first kernel: 2000 ns after the burst began
-      "kernel,2000,9000,12000\n"    // same burst
-      "kernel,20000,25000,30000\n"  // burst 2: 5000 ns
-      "copy,40000,40000,41000\n");  // burst 3 has no kernel
+  const TemporaryFile file(std::string(kTraceHead) +
+                           "copy,1000,1000,3000,0,0,0\n"       // burst 1 begins with its input copy
+                           "kernel,1500,3000,9000,0,0,0\n"     // first kernel: 2000 ns after the burst began
+                           "kernel,2000,9000,12000,0,0,0\n"    // same burst
+                           "kernel,20000,25000,30000,0,0,0\n"  // burst 2: 5000 ns
+                           "copy,40000,40000,41000,0,0,0\n");  // burst 3 has no kernel
   auto turnarounds = turnarounds_us(file.path());
   ASSERT_TRUE(turnarounds.ok()) << turnarounds.error().text;
   EXPECT_EQ(*turnarounds, (std::vector<double>{2.0, 5.0}));
+}
+
+TEST(Lag, WhatWaitedBehindALateResultStartsEarlierWithoutIt) {
+  // 1: on time. 2: its kernel is 2 ms late. 3: arrives while 2 runs, starts 1 ms after its end. 4: alone
+  // again.
+  const TemporaryFile requests(
+      "request,intended_ns,start_ns,end_ns\n"
+      "0,1000000,1000000,3000000\n"
+      "1,10000000,10000000,15000000\n"
+      "2,11000000,16000000,18000000\n"
+      "3,30000000,30000000,32000000\n");
+  const TemporaryFile trace(std::string(kTraceHead) +
+                            "kernel,500000,500000,600000,900000,300000,0\n"  // before the first request
+                            "kernel,1000000,1000000,3000000,2000000,0,0\n"
+                            "kernel,10000000,10000000,13000000,15000000,2000000,0\n"
+                            "action,10000000,10000000,10000000,15000000,5000000,0\n"  // nobody waits for it
+                            "kernel,16000000,16000000,18000000,17000000,0,0\n"
+                            "kernel,30000000,30000000,32000000,31000000,0,0\n");
+  auto without = latency_without_lag_ms(requests.path(), trace.path());
+  ASSERT_TRUE(without.ok()) << without.error().text;
+  EXPECT_EQ(*without, (std::vector<double>{2, 3, 5, 2}));
+  EXPECT_DOUBLE_EQ(*lag_share(trace.path(), 0, 40'000'000), 2.3 / 40);
+  EXPECT_DOUBLE_EQ(*lag_share(trace.path(), 1'000'000, 11'000'000), 0);
+}
+
+TEST(Lag, SlowdownThatGivesResultsTheirTime) {
+  // Results take 8 ms, the device 2 ms: with a clock that is four times slower nothing is late.
+  const TemporaryFile trace(std::string(kTraceHead) + "kernel,0,0,2000000,8000000,6000000,0\n");
+  EXPECT_NEAR(*slowdown_needed(trace.path(), 0, 10'000'000, 0.0), 4, 1);
+  EXPECT_GE(*slowdown_needed(trace.path(), 0, 10'000'000, 0.0), 4);
+  EXPECT_LT(*slowdown_needed(trace.path(), 0, 10'000'000, 0.2), 4);  // 2 ms of 10 may be lag
+  EXPECT_EQ(*slowdown_needed(trace.path(), 0, 10'000'000, 0.6), 1);
+  EXPECT_EQ(*slowdown_needed(trace.path(), 3'000'000, 10'000'000, 0.0), 1);  // none there
+  // On time, but known 4 ms later.
+  const TemporaryFile news(std::string(kTraceHead) + "kernel,0,0,2000000,1000000,0,4000000\n");
+  EXPECT_NEAR(*slowdown_needed(news.path(), 0, 10'000'000, 0.1), 4, 1);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "softgpu/timing/engine.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 
 #include "base/clock.h"
 #include "profiles/gpu_description.h"
+#include "softgpu/timing/stretch.h"
 
 namespace tessera::softgpu::timing {
 namespace {
@@ -159,6 +161,31 @@ TEST_F(EngineTest, ActionsRunAfterCompletion) {
   engine_->wait(act);
   EXPECT_GE(ran_ns, engine_->times(op).end_ns);
   EXPECT_EQ(engine_->times(act).end_ns, engine_->times(op).end_ns);
+}
+
+// A stream write is made by the thread that finds it due, not by a pool that has to wake up first.
+TEST_F(EngineTest, InstantActionsNeedNoThreadOfTheirOwn) {
+  OpRef op = engine_->submit(after(start_line(), kernel(4, 6000, nothing())));
+  std::string first, second;
+  const auto writes = [](std::string* to) {
+    return [to](const Report&) {
+      char name[16] = "";
+      pthread_getname_np(pthread_self(), name, sizeof name);
+      *to = name;
+      return 0;
+    };
+  };
+  OpSpec write = action({op}, writes(&first));
+  write.instant = true;
+  OpRef written = engine_->submit(std::move(write));
+  write = action({written}, writes(&second));
+  write.instant = true;
+  OpRef again = engine_->submit(std::move(write));
+  start();
+  engine_->wait(again);
+  EXPECT_TRUE(engine_->complete(op) && engine_->complete(written));
+  EXPECT_THAT(first, testing::AnyOf("softgpu-recv", "softgpu-exec"));
+  EXPECT_THAT(second, testing::AnyOf("softgpu-recv", "softgpu-exec"));
 }
 
 TEST_F(EngineTest, BlockingActionsDoNotBlockOthers) {
@@ -414,6 +441,49 @@ TEST(EngineLocal, BadArguments) {
   EXPECT_THAT(file.error().text, testing::HasSubstr("TESSERA_SOFTGPU_GPU"));
 }
 
+TEST(Stretch, ModelledTimePassesMoreSlowly) {
+  const StretchedClock usual(1000, 1), slow(1000, 2.5);
+  EXPECT_EQ(usual.modelled_ns(123'456'789), 123'456'789u);
+  EXPECT_EQ(usual.real_ns(123'456'789), 123'456'789u);
+  EXPECT_EQ(slow.modelled_ns(1000 + 2500), 1000u + 1000);
+  EXPECT_EQ(slow.real_ns(1000 + 1001), 1000u + 2503);  // rounded up
+  EXPECT_EQ(slow.modelled_ns(999), 1000u);             // before its time there is none
+  EXPECT_EQ(slow.real_ns(UINT64_MAX), UINT64_MAX);     // never is never
+}
+
+class Stretched : public testing::Test {
+ protected:
+  void SetUp() override { setenv("TESSERA_SOFTGPU_STRETCH", "3", 1); }
+  void TearDown() override { unsetenv("TESSERA_SOFTGPU_STRETCH"); }
+};
+
+TEST_F(Stretched, OperationsTakeSoManyTimesLonger) {
+  auto engine = Engine::local("test4", "timesliced");
+  ASSERT_TRUE(engine.ok()) << engine.error().text;
+  EXPECT_EQ((*engine)->info().stretch, 3);
+  OpSpec spec;
+  spec.kind = OpKind::kKernel;
+  spec.n_blocks = 4;
+  spec.threads_per_block = 256;
+  spec.work_known = true;
+  spec.work.warp_instructions = 6000;
+  OpRef op = (*engine)->submit(spec);
+  (*engine)->wait(op);
+  const OpTimes times = (*engine)->times(op);
+  EXPECT_NEAR(double(times.end_ns - times.start_ns), 3 * 1'000'500, 10);
+  EXPECT_GE(times.start_ns, times.enqueued_ns);  // a program's own clock agrees
+  EXPECT_LE(times.end_ns, base::now_ns());
+}
+
+TEST_F(Stretched, NonsenseIsRefused) {
+  for (const char* factor : {"0.5", "1001", "2x", "nan", "-3"}) {
+    setenv("TESSERA_SOFTGPU_STRETCH", factor, 1);
+    auto engine = Engine::local("test4", "timesliced");
+    ASSERT_FALSE(engine.ok()) << factor;
+    EXPECT_THAT(engine.error().text, testing::HasSubstr("TESSERA_SOFTGPU_STRETCH"));
+  }
+}
+
 TEST(EngineTrace, RecordsAndSummary) {
   char folder[] = "/tmp/tessera-trace-XXXXXX";
   ASSERT_TRUE(mkdtemp(folder));
@@ -444,6 +514,32 @@ TEST(EngineTrace, RecordsAndSummary) {
   EXPECT_THAT(csv.str(), testing::HasSubstr("\nkernel,with;comma,42,"));
   EXPECT_THAT(csv.str(), testing::EndsWith(",4,256,24,0,600,0,0,0,1.5,0,0x0000000000000abc,128,2,1,512\n"));
   EXPECT_THAT(json.str(), testing::HasSubstr("\"ops\": 1, \"timed_ops\": 1, \"modelled_busy_ns\": 100500"));
+  std::filesystem::remove_all(folder);
+}
+
+// What a stretched device did is written as if it had not been stretched.
+TEST_F(Stretched, TracesAreModelledTime) {
+  char folder[] = "/tmp/tessera-trace-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder));
+  setenv("TESSERA_SOFTGPU_TRACE", folder, 1);
+  auto engine = Engine::local("test4", "mps");
+  unsetenv("TESSERA_SOFTGPU_TRACE");
+  ASSERT_TRUE(engine.ok());
+  OpSpec spec;
+  spec.kind = OpKind::kKernel;
+  spec.n_blocks = 4;
+  spec.threads_per_block = 256;
+  spec.work_known = true;
+  spec.work.warp_instructions = 6000;
+  (*engine)->wait((*engine)->submit(spec));
+  engine->reset();
+  std::ifstream csv(std::string(folder) + "/softgpu-" + std::to_string(getpid()) + ".csv");
+  std::string line;
+  std::getline(csv, line);
+  std::getline(csv, line);
+  unsigned long start = 0, end = 0;
+  ASSERT_EQ(sscanf(line.c_str(), "kernel,,0,%*u,%lu,%lu", &start, &end), 2) << line;
+  EXPECT_NEAR(double(end - start), 1'000'500, 2);
   std::filesystem::remove_all(folder);
 }
 

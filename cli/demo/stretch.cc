@@ -1,0 +1,52 @@
+#include "cli/demo/stretch.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+namespace tessera::cli {
+namespace {
+
+// A trial finds what the machine does now; in the next minutes it may be busier. A larger stretch costs no
+// time, only requests.
+constexpr double kMargin = 2;
+// Beyond this even a minute holds hardly a hundred requests: such a machine is not fit for the demo.
+constexpr double kMostStretch = 32;
+// Measured time of a trial: some 50 requests, between which hundreds of slices run.
+constexpr double kTrial_s = 1;
+
+// A phase of fewer says nothing at all.
+constexpr double kLeastRequests = 30;
+
+const Phase kTrial = {"trial", true, true, true, Sharing::kTimeSliced};
+
+}  // namespace
+
+bool lag_matters(const Lag& lag) {
+  return lag.share > kLagLimit || lag.service_p99 > 1 + kLagLimit;
+}
+
+double larger_stretch(double present, const Lag& lag) {
+  return std::min(kMostStretch, present * lag.stretch * kMargin);
+}
+
+base::Result<double> choose_tempo(double load, double wall_seconds, Setting* setting) {
+  const char* wanted = getenv("TESSERA_SOFTGPU_STRETCH");
+  const bool given = wanted && *wanted;
+  if (given && setting->soft) setting->stretch = strtod(wanted, nullptr);
+  for (;;) {
+    const auto service_ms = calibrate_service(*setting);
+    if (!service_ms) return service_ms.error();
+    setting->rate_per_s = load * 1e3 / *service_ms;
+    setting->seconds = std::max(wall_seconds / setting->stretch, kLeastRequests / setting->rate_per_s);
+    if (given || !setting->soft || setting->stretch >= kMostStretch) return *service_ms;
+    Setting trial = *setting;
+    trial.seconds = kTrial_s;
+    const auto figures = run_phase(kTrial, trial, [](double, double) {});
+    if (!figures) return figures.error();
+    if (figures->lag.stretch <= 1 && !lag_matters(figures->lag)) return *service_ms;
+    setting->stretch = larger_stretch(setting->stretch, figures->lag);
+  }
+}
+
+}  // namespace tessera::cli

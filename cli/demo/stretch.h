@@ -1,0 +1,26 @@
+// How much the demo has to stretch the software GPU's time on this machine (docs/softgpu-timing.md), and
+// whether the lag that is left changes what the demo says. Main thread only.
+#pragma once
+
+#include "base/result.h"
+#include "cli/demo/regime.h"
+
+namespace tessera::cli {
+
+// The largest part of a figure that lag may account for.
+inline constexpr double kLagLimit = 0.05;
+
+// Could a figure of the phase be off by more than the limit? Then it proves nothing.
+bool lag_matters(const Lag& lag);
+
+// What a phase that lagged is repeated with.
+double larger_stretch(double present, const Lag& lag);
+
+// Finds the least stretch with which this machine keeps up under slicing, where kernels come one slice at a
+// time and nothing can be executed long before it is due: short trials, each with the factor that the one
+// before it lacked. On a real GPU, or with TESSERA_SOFTGPU_STRETCH, there is nothing to find. Sets `stretch`,
+// `rate_per_s` and `seconds` of the setting, whose phases take `wall_seconds`; returns the service's time per
+// request.
+base::Result<double> choose_tempo(double load, double wall_seconds, Setting* setting);
+
+}  // namespace tessera::cli
