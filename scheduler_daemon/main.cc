@@ -2,16 +2,13 @@
 // docs/configuration.md.
 
 #include <grp.h>
-#include <sched.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,14 +16,18 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "base/clock.h"
+#include "base/scheduling.h"
 #include "base/units.h"
 #include "ipc/channel/socket_path.h"
 #include "profiles/folders.h"
 #include "scheduler_daemon/config/config.h"
 #include "scheduler_daemon/learning/store.h"
+#include "scheduler_daemon/transport/log.h"
 #include "scheduler_daemon/transport/server.h"
+#include "scheduler_daemon/transport/watchdog.h"
 
 #ifndef TESSERA_VERSION
 #define TESSERA_VERSION "unknown"
@@ -45,19 +46,11 @@ constexpr char kSystemConfig[] = "/etc/tessera/tesserad.toml";
 constexpr char kSystemSocket[] = "/run/tessera/tesserad.sock";
 
 // Turns between clients wait for this process: it should run soon after a wake-up although the machine is
-// busy. It uses next to no processor time. Both are best effort: nice needs a privilege; a short slice
-// (Linux 6.12: a woken task with a shorter slice preempts one with the usual 3 ms) does not.
+// busy. It uses next to no processor time. Both are best effort: nice needs a privilege, a short slice does
+// not.
 void ask_for_early_scheduling() {
   (void)::setpriority(PRIO_PROCESS, 0, -10);
-  struct {  // struct sched_attr of sched_setattr(2), first version; glibc 2.36 does not declare it
-    uint32_t size = sizeof(*this), policy = SCHED_OTHER;
-    uint64_t flags = 0;
-    int32_t nice = ::getpriority(PRIO_PROCESS, 0);
-    uint32_t priority = 0;
-    uint64_t runtime_ns = base::us(100), deadline_ns = 0, period_ns = 0;
-  } attributes;
-  static_assert(sizeof attributes == 48);
-  (void)::syscall(SYS_sched_setattr, 0, &attributes, 0);
+  base::ask_for_slice(base::us(100));
 }
 
 // Up to five descriptors per client: the usual soft limit of 1024 would be the first bound that is hit.
@@ -179,6 +172,7 @@ mps::Options mps_options(const config::Config& config, const std::string& socket
 }
 
 int serve(const Options& options, const config::Config& config, const std::string& socket_path) {
+  std::optional<transport::Watchdog> watchdog;  // until all below has ended
   core::Settings settings = config::settings_of(config);
   const std::unique_ptr<learning::Store> store = open_store(config);
   settings.learning = store.get();
@@ -215,7 +209,8 @@ int serve(const Options& options, const config::Config& config, const std::strin
   spdlog::info("tesserad {} listens on {} (policy {}, epoch {:x})", settings.version, socket_path,
                settings.policy_name, settings.epoch);
   tell_ready(options.ready_fd);
-  (*server)->run();
+  watchdog.emplace();
+  (*server)->run(*watchdog);
   spdlog::info("tesserad ends, clients run unmanaged");
   return 0;
 }
@@ -251,7 +246,7 @@ int run(int argc, char** argv) {
     std::printf("configuration is fine\n");
     return 0;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("tesserad"));
+  spdlog::set_default_logger(transport::make_logger(STDERR_FILENO));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   set_log_level(options, *config);
 

@@ -24,12 +24,21 @@ void take_descriptors(msghdr& m, Packet* out) {
   }
 }
 
+bool next_brings_descriptors(int socket) {
+  msghdr m{};
+  ssize_t n;
+  do n = ::recvmsg(socket, &m, MSG_PEEK | MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  return n >= 0 && (m.msg_flags & MSG_CTRUNC) != 0;
+}
+
 }  // namespace
 
 Receive receive_packet(int socket, unsigned max_fds, Packet* out) {
   out->bytes = 0;
   out->n_fds = 0;
   for (base::ScopedFd& fd : out->fds) fd.reset();
+  if (max_fds == 0 && next_brings_descriptors(socket)) return Receive::kMalformed;
   if (max_fds > kMaxPacketFds) max_fds = kMaxPacketFds;
   alignas(cmsghdr) unsigned char control[CMSG_SPACE(kMaxPacketFds * sizeof(int))];
   iovec io{out->data, sizeof out->data};

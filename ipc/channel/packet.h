@@ -29,7 +29,8 @@ enum class Receive {
   kClosed,     // the peer closed (or sent an empty packet, which nobody sends)
   kMalformed,  // too long, bad header, descriptors where none are allowed
 };
-// Descriptors beyond max_fds are never installed into this process.
+// Descriptors beyond max_fds are never installed into this process. With max_fds 0 a packet that brings any
+// is malformed and stays in the queue: to take it would be to close them (peer_socket.h).
 Receive receive_packet(int socket, unsigned max_fds, Packet* out);
 
 enum class Send { kSent, kFull, kClosed };

@@ -103,6 +103,7 @@ base::Result<ListenSocket> listen_on(const std::string& path, mode_t mode) {
   result.socket_ = std::move(socket);  // from here on the file is ours to remove
   if (::chmod(path.c_str(), mode) != 0)
     return system_error("cannot set the mode of " + path);  // before listen
+  refuse_descriptors(result.socket_.get());
   if (::listen(result.socket_.get(), 128) != 0) return system_error("cannot listen on " + path);
   return result;
 }
@@ -138,7 +139,7 @@ base::Result<Peer> accept_peer(int listen_fd) {
     return error(exhausted ? Code::kExhausted : Code::kUnavailable,
                  std::string("accept: ") + std::strerror(errno));
   }
-  peer.socket = above_standard_streams(base::ScopedFd(raw));
+  peer.socket = PeerSocket(above_standard_streams(base::ScopedFd(raw)));
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)

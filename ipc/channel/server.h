@@ -11,6 +11,7 @@
 #include "base/scoped_fd.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/map.h"
+#include "ipc/channel/peer_socket.h"
 
 namespace tessera::ipc {
 
@@ -40,7 +41,7 @@ struct PeerIdentity {  // from the kernel: SO_PEERCRED
 };
 
 struct Peer {
-  base::ScopedFd socket;  // non-blocking, close-on-exec
+  PeerSocket socket;  // non-blocking, close-on-exec
   // pidfd: readable when the process ended, although a forked child may hold the socket. Invalid if the
   // kernel cannot name the process (older than 6.5 and another pid namespace).
   base::ScopedFd process;

@@ -44,6 +44,7 @@ struct Client {
     bool operator==(const Watching&) const = default;
   };
   std::map<uint32_t, Watching> watching;  // pulses that it was given, as it was told of them
+  uint64_t behind_since_ns = 0;  // since then it reads too slowly to be told more; 0: it is up to date
 
   bool has_gpu = false;
   uint8_t uuid[16] = {};

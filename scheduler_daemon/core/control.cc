@@ -72,7 +72,7 @@ base::Status Core::change_priority(Client& client, uint32_t priority) {
   client.priority = priority;
   abi::SetPriority m{ipc::make_header(abi::kSetPriority, sizeof m), priority, 0};
   int fd = client.memory.pulse_fd.get();
-  if (!peers_.send(client.connection, &m, sizeof m, &fd, priority > 0 ? 1 : 0))
+  if (peers_.send(client.connection, &m, sizeof m, &fd, priority > 0 ? 1 : 0) != ipc::Send::kSent)
     unreachable_.push_back(client.connection);
   return base::ok();
 }

@@ -18,6 +18,7 @@ namespace abi = ipc::abi;
 using base::Code;
 
 constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says nothing holds a descriptor
+constexpr uint64_t kReadWithin_ns = base::ms(5000);   // what was sent; its library reads every 50 ms
 constexpr size_t kMaxFresh =
     64;  // not greeted yet; apart from max_clients, so that `ps` works on a full daemon
 constexpr uint64_t kSettleLook_ns = base::us(500);
@@ -41,13 +42,14 @@ std::string uuid_text(const uint8_t (&u)[16]) {
 }
 
 Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
-    : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns) {}
+    : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns), now_ns_(now_ns) {}
 
 Core::~Core() = default;
 
 // ---- connections and messages
 
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
+  now_ns_ = now_ns;
   ++counters_.connections;
   fresh_[connection] = {identity, now_ns};
   if (fresh_.size() > kMaxFresh)
@@ -55,6 +57,7 @@ void Core::connected(Connection connection, const ipc::PeerIdentity& identity, u
 }
 
 void Core::received(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
+  now_ns_ = now_ns;
   auto client = clients_.find(connection);
   if (client != clients_.end()) {
     if (!on_client_message(*client->second, packet)) malformed(connection);
@@ -161,8 +164,9 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   welcome.priority = client->priority;
   welcome.daemon_epoch = settings_.epoch;
   int fds[] = {client->memory.region_fd.get(), client->memory.wake.get(), client->memory.pulse_fd.get()};
-  bool sent = peers_.send(connection, &welcome, sizeof welcome, fds, client->is_protected() ? 3 : 2);
-  if (!sent) return drop(connection);
+  const unsigned n_fds = client->is_protected() ? 3 : 2;
+  if (peers_.send(connection, &welcome, sizeof welcome, fds, n_fds) != ipc::Send::kSent)
+    return drop(connection);
   client->memory.region_fd.reset();
   ++counters_.attached;
   peers_.log(Severity::kInfo, "client " + std::to_string(client->id) +
@@ -202,7 +206,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
     std::memcpy(buffer, &reply, sizeof reply);
     std::memcpy(buffer + sizeof reply, text.data() + at, n);
     at += n;
-    if (!peers_.send(connection, buffer, sizeof reply + n, nullptr, 0)) {
+    if (peers_.send(connection, buffer, sizeof reply + n, nullptr, 0) != ipc::Send::kSent) {
       ++counters_.slow_peers;
       return drop(connection);
     }
@@ -224,14 +228,6 @@ bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
     default:
       return false;
   }
-}
-
-bool Core::on_pulse_mapped(Client& client) {
-  if (!client.is_protected() || client.pulse_sealed) return false;
-  if (!ipc::seal_pulse(client.memory).ok()) return false;
-  client.pulse_sealed = true;
-  if (Gpu* gpu = gpu_of(client)) share_pulses(*gpu);
-  return true;
 }
 
 bool Core::on_device(Client& client, const ipc::Packet& packet) {
@@ -259,9 +255,6 @@ void Core::notified(Connection connection) {
   auto it = clients_.find(connection);
   if (it == clients_.end()) return;
   ++counters_.notifications;
-  uint64_t count;
-  (void)!::read(it->second->memory.wake.get(), &count,
-                sizeof count);  // non-blocking; only resets the counter
   if (Gpu* gpu = gpu_of(*it->second)) gpu->dirty = true;
 }
 
@@ -314,63 +307,6 @@ void Core::drop_unreachable() {
   }
 }
 
-// ---- pulses
-
-// Whose pulse does a client watch? Best-effort ones all that are shared, protected ones those that go first.
-bool Core::watches(const Client& watcher, const Client& owner) {
-  if (&watcher == &owner || !owner.watched) return false;
-  if (!watcher.is_protected()) return true;
-  if ((watcher.features & abi::kClientDefers) == 0) return false;
-  return owner.priority > watcher.priority ||
-         (owner.priority == watcher.priority && owner.slo_ns != 0 && watcher.slo_ns != 0);
-}
-
-void Core::share_pulses(Gpu& gpu) {
-  auto n_watched =
-      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->watched; });
-  for (Client* owner : gpu.clients) {
-    if (n_watched >= int64_t(abi::kMaxWatchedPulses)) break;
-    if (!owner->pulse_sealed || owner->watched || owner->passthrough) continue;
-    owner->watched = true;
-    ++n_watched;
-  }
-  for (Client* watcher : gpu.clients)
-    if (!tell_pulses(gpu, *watcher)) unreachable_.push_back(watcher->connection);
-  gpu.dirty = true;
-}
-
-// Brings what a client watches up to date.
-bool Core::tell_pulses(const Gpu& gpu, Client& watcher) {
-  for (auto it = watcher.watching.begin(); it != watcher.watching.end();) {
-    const bool kept = std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* owner) {
-      return owner->id == it->first && watches(watcher, *owner);
-    });
-    if (kept) {
-      ++it;
-      continue;
-    }
-    abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), it->first, 0};
-    it = watcher.watching.erase(it);
-    if (!peers_.send(watcher.connection, &m, sizeof m, nullptr, 0)) return false;
-  }
-  for (const Client* owner : gpu.clients) {
-    if (!watches(watcher, *owner)) continue;
-    const Client::Watching now{owner->priority, owner->slo_ns};
-    auto [it, is_new] = watcher.watching.try_emplace(owner->id, now);
-    if (!is_new && it->second == now) continue;
-    it->second = now;
-    abi::PeerPulse m{ipc::make_header(abi::kPeerPulse, sizeof m), owner->id, owner->priority, owner->slo_ns};
-    int fd = owner->memory.pulse_fd.get();
-    if (!peers_.send(watcher.connection, &m, sizeof m, &fd, 1)) return false;
-  }
-  return true;
-}
-
-void Core::stop_watching(Gpu& gpu, Client& owner) {
-  owner.watched = false;
-  share_pulses(gpu);  // an unwatched one may take the place
-}
-
 Core::Gpu* Core::gpu_of(const Client& client) {
   if (!client.has_gpu || client.dying) return nullptr;
   Uuid uuid;
@@ -381,6 +317,7 @@ Core::Gpu* Core::gpu_of(const Client& client) {
 // ---- decisions
 
 uint64_t Core::run(uint64_t now_ns) {
+  now_ns_ = now_ns;
   std::vector<Connection> bad_rings;
   for (auto& [connection, client] : clients_)
     if (!consume_records(*client, kMaxRecordsPerWake, now_ns)) bad_rings.push_back(connection);
@@ -391,7 +328,7 @@ uint64_t Core::run(uint64_t now_ns) {
   }
   take_off_dying(now_ns);
 
-  uint64_t next_ns = close_silent(now_ns);
+  uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
   for (auto& [uuid, gpu] : gpus_) {
     const bool decides = gpu.dirty || base::is_due(gpu.next_look_ns, now_ns);
     // Twice at most: a revocation that had drained already, then the grant that it makes possible.
@@ -416,6 +353,21 @@ uint64_t Core::close_silent(uint64_t now_ns) {
     ++counters_.silent_peers;
     drop(connection);
   }
+  return next_ns;
+}
+
+// A client that does not read what it is told is lost.
+uint64_t Core::close_deaf(uint64_t now_ns) {
+  uint64_t next_ns = 0;
+  for (const auto& [connection, client] : clients_) {
+    if (client->behind_since_ns == 0) continue;
+    const uint64_t until_ns = client->behind_since_ns + kReadWithin_ns;
+    if (now_ns >= until_ns)
+      unreachable_.push_back(connection);
+    else
+      next_ns = base::earlier_due(next_ns, until_ns);
+  }
+  drop_unreachable();
   return next_ns;
 }
 

@@ -33,9 +33,11 @@ enum class Severity { kInfo, kWarning };
 class Peers {
  public:
   virtual ~Peers() = default;
-  // False: the peer is gone or does not read; the core then forgets it and calls close().
-  virtual bool send(Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) = 0;
-  // Calls Core::notified when this eventfd is written. The core owns the descriptor until close().
+  // kFull: the peer does not read fast enough, nothing was sent; Core::has_room is called when it has read.
+  virtual ipc::Send send(Connection to, const void* message, size_t bytes, const int* fds,
+                         unsigned n_fds) = 0;
+  // Calls Core::notified when this eventfd is written. The core owns the descriptor until close(). Nobody may
+  // read it: the client shares its file description, can take the count and make the read wait for ever.
   virtual void watch_wake(Connection of, int wake_fd) = 0;
   virtual void close(Connection connection) = 0;
   // Its program will run no more instruction, although its end is not reported yet. Asked only of clients
@@ -86,6 +88,7 @@ class Core {
   void received(Connection connection, const ipc::Packet& packet, uint64_t now_ns);
   void malformed(Connection connection);     // the transport could not even read a packet
   void notified(Connection connection);      // its wake eventfd was written
+  void has_room(Connection connection);      // it has read, after a send that found it full
   void disconnected(Connection connection);  // EOF, error, or the process ended
 
   // Lets the policies decide where something happened or is due. Returns when to call again, 0 = only on
@@ -131,7 +134,6 @@ class Core {
   void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
   bool on_client_message(Client& client, const ipc::Packet& packet);
-  bool on_pulse_mapped(Client& client);
   bool on_device(Client& client, const ipc::Packet& packet);
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // lessons.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
@@ -148,10 +150,11 @@ class Core {
   void take_off_dying(uint64_t now_ns);
   void plan_death_look(Gpu& gpu, uint64_t now_ns) const;
 
-  // Pulse pages and who watches them.
+  // Pulse pages and who watches them (pulses.cc).
+  bool on_pulse_mapped(Client& client);
   void share_pulses(Gpu& gpu);
-  static bool watches(const Client& watcher, const Client& owner);
-  bool tell_pulses(const Gpu& gpu, Client& watcher);
+  void bring_up_to_date(const Gpu& gpu, Client& watcher);
+  ipc::Send tell_pulses(const Gpu& gpu, Client& watcher);
   void stop_watching(Gpu& gpu, Client& owner);
   Gpu* gpu_of(const Client& client);
   base::Status change_priority(Client& client, uint32_t priority);
@@ -166,11 +169,13 @@ class Core {
   bool consume_records(Client& client, uint32_t most, uint64_t now_ns);
   void on_burst(Client& client, const ipc::abi::Record& record, uint64_t now_ns);
   uint64_t close_silent(uint64_t now_ns);
+  uint64_t close_deaf(uint64_t now_ns);
   bool overlapping(const Gpu& gpu) const;
 
   Settings settings_;
   Peers& peers_;
   uint64_t started_ns_;
+  uint64_t now_ns_;  // as the latest event or run() said
   uint32_t next_client_id_ = 1;
   stats::DaemonCounters counters_;
   stats::Mps mps_;

@@ -33,7 +33,8 @@ bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
   const bool any = table.ok() && table->fd.valid();  // out of memory: the client starts cold
   answer.bytes = any ? table->bytes : 0;
   const int fd = any ? table->fd.get() : -1;
-  if (!peers_.send(client.connection, &answer, sizeof answer, any ? &fd : nullptr, any ? 1 : 0))
+  if (peers_.send(client.connection, &answer, sizeof answer, any ? &fd : nullptr, any ? 1 : 0) !=
+      ipc::Send::kSent)
     unreachable_.push_back(client.connection);
   return true;
 }

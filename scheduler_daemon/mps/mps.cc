@@ -31,8 +31,19 @@ base::ScopedFd open_process(pid_t pid) {
 
 // True if the process ended within the time.
 bool ends_within(int process, int ms) {
+  const uint64_t until_ns = base::now_ns() + base::ms(uint64_t(ms));
   pollfd p{process, POLLIN, 0};
-  return process < 0 || ::poll(&p, 1, ms) == 1;
+  for (;;) {
+    const uint64_t now_ns = base::now_ns();
+    const int left_ms = now_ns >= until_ns ? 0 : int((until_ns - now_ns) / base::kNsPerMs + 1);
+    const int ended = process < 0 ? 1 : ::poll(&p, 1, left_ms);
+    if (ended >= 0 || errno != EINTR) return ended == 1;  // EINTR: the watchdog looked
+  }
+}
+
+void reap(pid_t child) {
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 bool make_folder(const std::string& folder) {
@@ -134,7 +145,7 @@ bool Mps::settled(uint64_t now_ns) {
     state_.reason.clear();
   } else if (ends_within(process_.get(), 0)) {
     int status = 0;
-    ::waitpid(child_, &status, 0);
+    ::waitpid(child_, &status, WNOHANG);  // it has ended
     child_ = -1;
     process_.reset();
     inactive(options_.program + " ended at once (status " + std::to_string(WEXITSTATUS(status)) + "), see " +
@@ -192,7 +203,7 @@ void Mps::ended() {
   if (ready_by_ns_ != 0 && settled(base::now_ns()) && !state_.active) return;
   process_.reset();
   if (!ours_) return inactive("the MPS control daemon that was adopted has ended");
-  if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  if (child_ > 0) reap(child_);
   child_ = -1;
   if (state_.restarts == kMostRestarts)
     return inactive("the MPS control daemon ended " + std::to_string(kMostRestarts + 1) + " times, see " +
@@ -212,7 +223,7 @@ void Mps::stop() {
     const base::ScopedFd watched = quitter > 0 ? open_process(quitter) : base::ScopedFd();
     if (quitter > 0) {
       if (!ends_within(watched.get(), kTermWait_ms)) ::kill(quitter, SIGKILL);
-      ::waitpid(quitter, nullptr, 0);
+      reap(quitter);
     }
   }
   if (!ends_within(process_.get(), kQuitWait_ms))
@@ -224,7 +235,7 @@ void Mps::stop() {
 
 void Mps::kill() {
   ::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);
-  if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  if (child_ > 0) reap(child_);
   child_ = -1;
   process_.reset();
 }

@@ -83,22 +83,26 @@ bool Server::watch(int fd, uint64_t tag, uint32_t events) {
   return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void Server::run() {
+void Server::run(Watchdog& watchdog) {
   uint64_t spin_until_ns = 0;
   uint64_t due_ns = 0;
   for (;;) {
     bool spinning = base::now_ns() < spin_until_ns;
-    if (!spinning) arm_timer(due_ns);
+    if (!spinning) {
+      arm_timer(due_ns);
+      watchdog.rests();
+    }
     epoll_event events[kEventsPerWake];
     int n = ::epoll_wait(epoll_.get(), events, kEventsPerWake, spinning ? 0 : -1);
     if (n < 0 && errno != EINTR) return;
+    if (!spinning) ++core_.counters().wakes;
     uint64_t now_ns = base::now_ns();
     bool due = base::is_due(due_ns, now_ns);
     if (n <= 0 && !due) {
       base::cpu_relax();
       continue;
     }
-    if (!spinning) ++core_.counters().wakes;
+    watchdog.works();
     for (int i = 0; i < n; ++i)
       if (!handle(events[i].data.u64)) {
         core_.release_all();
@@ -109,11 +113,18 @@ void Server::run() {
     due_ns = core_.run(base::now_ns());
     if (!accepting_) due_ns = base::earlier_due(due_ns, accept_again_ns_);
     due_ns = base::earlier_due(due_ns, sources_.mps->next_look_ns());
+    report_hangs(watchdog.interruptions());
     // A timer alone is no sign that more is coming.
     bool activity = std::any_of(events, events + std::max(n, 0),
                                 [](const epoll_event& e) { return e.data.u64 != tag_of(kTimer); });
     if (activity) spin_until_ns = base::now_ns() + base::us(spin_us_);
   }
+}
+
+void Server::report_hangs(uint64_t interruptions) {
+  if (interruptions == core_.counters().hangs) return;
+  core_.counters().hangs = interruptions;
+  log(core::Severity::kWarning, "the daemon hung in a call for half a second or more, and was interrupted");
 }
 
 bool Server::handle(uint64_t tag) {
@@ -132,6 +143,10 @@ bool Server::handle(uint64_t tag) {
     }
     case kSocket:
       read_some(connection, kPacketsPerWake);
+      if (auto link = links_.find(connection); link != links_.end() && link->second.wants_room) {
+        watch_room(connection, link->second, false);
+        core_.has_room(connection);
+      }
       break;
     case kProcess:
       read_some(connection, kLastPackets);
@@ -289,19 +304,31 @@ void Server::arm_timer(uint64_t at_ns) {
   armed_ns_ = at_ns;
 }
 
-bool Server::send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) {
+ipc::Send Server::send(core::Connection to, const void* message, size_t bytes, const int* fds,
+                       unsigned n_fds) {
   auto link = links_.find(to);
-  if (link == links_.end()) return false;
+  if (link == links_.end()) return ipc::Send::kClosed;
   std::deque<std::string>& rest = link->second.packets;
   if (rest.empty()) {
     const ipc::Send sent = ipc::send_packet(link->second.socket.get(), message, bytes, fds, n_fds);
-    if (sent != ipc::Send::kFull) return sent == ipc::Send::kSent;
+    if (sent != ipc::Send::kFull) return sent;
   }
-  // A client that does not read is lost; an answer about hundreds of clients is larger than any buffer.
-  const bool answer = static_cast<const ipc::abi::MessageHeader*>(message)->type == ipc::abi::kReply;
-  if (!answer || rest.size() >= kMaxAnswerPackets || answers_.size() >= kMaxAnswers) return false;
+  // An answer about hundreds of clients is larger than any buffer.
+  if (static_cast<const ipc::abi::MessageHeader*>(message)->type != ipc::abi::kReply) {
+    watch_room(to, link->second, true);
+    return ipc::Send::kFull;
+  }
+  if (rest.size() >= kMaxAnswerPackets || answers_.size() >= kMaxAnswers) return ipc::Send::kFull;
   rest.emplace_back(static_cast<const char*>(message), bytes);
-  return true;
+  return ipc::Send::kSent;
+}
+
+void Server::watch_room(core::Connection connection, Link& link, bool watched) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP | (watched ? uint32_t(EPOLLOUT) : 0u);
+  event.data.u64 = tag_of(kSocket, connection);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.socket.get(), &event);
+  link.wants_room = watched;
 }
 
 void Server::send_rest(core::Connection connection) {
@@ -325,7 +352,9 @@ void Server::close_slow_readers(uint64_t now_ns) {
 
 void Server::watch_wake(core::Connection of, int wake_fd) {
   auto link = links_.find(of);
-  if (link != links_.end() && watch(wake_fd, tag_of(kWake, of), EPOLLIN)) link->second.wake_fd = wake_fd;
+  // Edge-triggered: each write is an event of its own, and nothing is ever read.
+  if (link != links_.end() && watch(wake_fd, tag_of(kWake, of), EPOLLIN | EPOLLET))
+    link->second.wake_fd = wake_fd;
 }
 
 bool Server::is_dying(core::Connection of) {

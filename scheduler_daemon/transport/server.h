@@ -15,6 +15,7 @@
 #include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/mps/mps.h"
 #include "scheduler_daemon/transport/control.h"
+#include "scheduler_daemon/transport/watchdog.h"
 
 namespace tessera::transport {
 
@@ -31,9 +32,10 @@ class Server final : public core::Peers {
   static base::Result<std::unique_ptr<Server>> create(Sources sources, const core::Settings& settings,
                                                       uint32_t spin_us);
   ~Server() override;
-  void run();  // returns on a signal that ends it; clients are free-running then
+  void run(Watchdog& watchdog);  // returns on a signal that ends it; clients are free-running then
 
-  bool send(core::Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override;
+  ipc::Send send(core::Connection to, const void* message, size_t bytes, const int* fds,
+                 unsigned n_fds) override;
   void watch_wake(core::Connection of, int wake_fd) override;
   void close(core::Connection connection) override;
   bool is_dying(core::Connection of) override;
@@ -41,19 +43,21 @@ class Server final : public core::Peers {
 
  private:
   struct Answer {  // what did not fit into the socket's buffer; closed once it is read
-    base::ScopedFd socket;
+    ipc::PeerSocket socket;
     std::deque<std::string> packets;
     uint64_t since_ns = 0;
   };
   struct Link {
-    base::ScopedFd socket, process;
+    ipc::PeerSocket socket;
+    base::ScopedFd process;
     base::ScopedFd stat;  // of the process; opened when somebody first waits for it
     bool stat_tried = false;
     int wake_fd = -1;                 // owned by the core
+    bool wants_room = false;          // a message did not fit: the core is told when it has read
     std::deque<std::string> packets;  // of an answer, not sent yet
   };
   struct Operator {  // one request on the control socket
-    base::ScopedFd socket;
+    ipc::PeerSocket socket;
     ipc::PeerIdentity identity;
     uint64_t connected_ns = 0;
   };
@@ -64,6 +68,7 @@ class Server final : public core::Peers {
   bool on_signal();           // false: stop
   void accept_some();
   void read_some(core::Connection connection, int most);
+  void watch_room(core::Connection connection, Link& link, bool watched);
   void watch_mps();
   void tell_mps();
   void on_mps_ended();
@@ -74,6 +79,7 @@ class Server final : public core::Peers {
   void close_silent_operators(uint64_t now_ns);
   void pause_accepting(bool pause);
   void arm_timer(uint64_t at_ns);
+  void report_hangs(uint64_t interruptions);
 
   Sources sources_;
   uint32_t spin_us_;

@@ -27,10 +27,10 @@ namespace abi = ipc::abi;
 struct Peers : core::Peers {  // keeps the descriptors of each welcome
   std::map<core::Connection, std::vector<base::ScopedFd>> welcomes;
   std::map<core::Connection, bool> closed;
-  bool send(core::Connection to, const void* message, size_t, const int* fds, unsigned n_fds) override {
+  ipc::Send send(core::Connection to, const void* message, size_t, const int* fds, unsigned n_fds) override {
     if (static_cast<const abi::MessageHeader*>(message)->type == abi::kWelcome)
       for (unsigned i = 0; i < n_fds; ++i) welcomes[to].emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 3));
-    return true;
+    return ipc::Send::kSent;
   }
   void watch_wake(core::Connection, int) override {}
   void close(core::Connection connection) override { closed[connection] = true; }

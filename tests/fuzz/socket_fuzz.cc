@@ -24,11 +24,11 @@ namespace abi = ipc::abi;
 
 struct Peers : core::Peers {
   std::set<core::Connection> open, deaf;  // deaf: does not read
-  bool send(core::Connection to, const void* message, size_t bytes, const int*, unsigned) override {
+  ipc::Send send(core::Connection to, const void* message, size_t bytes, const int*, unsigned) override {
     CHECK(open.contains(to));
     CHECK(bytes >= sizeof(abi::MessageHeader) && bytes <= abi::kMaxMessageBytes);
     CHECK(static_cast<const abi::MessageHeader*>(message)->bytes == bytes);
-    return !deaf.contains(to);
+    return deaf.contains(to) ? ipc::Send::kFull : ipc::Send::kSent;
   }
   void watch_wake(core::Connection, int fd) override { CHECK(fd >= 3); }
   void close(core::Connection connection) override { CHECK(open.erase(connection) == 1); }
@@ -138,7 +138,9 @@ void step(World& world, Input& in) {
       world.now_ns += uint64_t(length) << (type % 32);
       break;
     case 3:
-      if (!world.peers.deaf.insert(c).second) world.peers.deaf.erase(c);
+      if (world.peers.deaf.insert(c).second) break;
+      world.peers.deaf.erase(c);
+      world.core.has_room(c);
       break;
     case 4:  // raw
     case 5: {

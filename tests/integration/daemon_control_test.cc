@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "daemon_process.h"
+#include "daemon_test.h"
 #include "ipc/channel/atomic.h"
 
 namespace tessera::test {

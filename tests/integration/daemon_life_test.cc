@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "daemon_process.h"
+#include "daemon_test.h"
 #include "ipc/channel/pulse.h"
 
 namespace tessera::test {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon_process.h"
+#include "daemon_test.h"
 
 namespace tessera::test {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "daemon_process.h"
+#include "daemon_test.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/lease.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "daemon_process.h"
+#include "daemon_test.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
 

@@ -34,17 +34,17 @@ struct FakePeers : Peers {
   std::map<Connection, std::vector<Message>> sent;
   std::map<Connection, int> wakes;
   std::vector<Connection> closed;
-  Connection deaf = 0;  // does not read: sends fail
+  Connection deaf = 0;  // does not read
 
-  bool send(Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override {
-    if (to == deaf) return false;
+  ipc::Send send(Connection to, const void* message, size_t bytes, const int* fds, unsigned n_fds) override {
+    if (to == deaf) return ipc::Send::kFull;
     Message m;
     const auto* first = static_cast<const unsigned char*>(message);
     m.bytes.assign(first, first + bytes);
     m.type = abi::MessageType(reinterpret_cast<const abi::MessageHeader*>(first)->type);
     for (unsigned i = 0; i < n_fds; ++i) m.fds.emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 3));
     sent[to].push_back(std::move(m));
-    return true;
+    return ipc::Send::kSent;
   }
   void watch_wake(Connection of, int wake_fd) override { wakes[of] = wake_fd; }
   void close(Connection connection) override { closed.push_back(connection); }
@@ -479,13 +479,50 @@ TEST_F(CoreTest, ConnectionsAreBoundedAndTheSilentOnesClosed) {
   EXPECT_FALSE(peers_.is_closed(other));
 }
 
-TEST_F(CoreTest, AWatcherThatDoesNotReadIsDropped) {
+TEST_F(CoreTest, AWatcherThatDoesNotReadIsDroppedAfterAWhile) {
   Peer deaf = attach(1, 0, 1), fine = attach(2, 0, 1);
   peers_.deaf = deaf.connection;
   attach(3, 7, 1);
-  EXPECT_TRUE(peers_.is_closed(deaf.connection));
+  const uint64_t next_ns = run();
+  EXPECT_FALSE(peers_.is_closed(deaf.connection));
   EXPECT_EQ(peers_.count(fine.connection, abi::kPeerPulse), 1u);
+  EXPECT_GT(next_ns, now_ns_);
+  now_ns_ += ms(5000);
+  run();
+  EXPECT_TRUE(peers_.is_closed(deaf.connection));
+  EXPECT_FALSE(peers_.is_closed(fine.connection));
   EXPECT_EQ(counters().slow_peers, 1u);
+}
+
+// The client shares the eventfd: it could clear O_NONBLOCK and take the count before a read.
+TEST_F(CoreTest, ANoticeIsNotRead) {
+  Peer a = attach(1, 0, 1);
+  const int wake = peers_.wakes[a.connection];
+  uint64_t count = 1;
+  ASSERT_EQ(write(wake, &count, sizeof count), ssize_t(sizeof count));
+  core_->notified(a.connection);
+  EXPECT_EQ(counters().notifications, 1u);
+  EXPECT_EQ(read(wake, &count, sizeof count), ssize_t(sizeof count));
+}
+
+// Others come and go faster than it reads: it is told what is so when it has read.
+TEST_F(CoreTest, ASlowWatcherIsToldWhatIsSoWhenItHasRead) {
+  Peer slow = attach(1, 0, 1), stays = attach(2, 7, 1), leaves = attach(3, 6, 1);
+  ASSERT_EQ(peers_.count(slow.connection, abi::kPeerPulse), 2u);
+  peers_.deaf = slow.connection;
+  core_->disconnected(leaves.connection);
+  for (pid_t i = 10; i < 60; ++i) core_->disconnected(attach(i, 5, 1).connection);
+  Peer comes = attach(99, 4, 1);
+  now_ns_ += ms(4000);
+  run();
+  peers_.deaf = 0;
+  core_->has_room(slow.connection);
+  EXPECT_EQ(peers_.count(slow.connection, abi::kPeerPulse), 3u);
+  EXPECT_EQ(peers_.count(slow.connection, abi::kPeerGone), 1u);
+  now_ns_ += ms(4000);
+  run();
+  EXPECT_FALSE(peers_.is_closed(slow.connection));
+  EXPECT_EQ(counters().slow_peers, 0u);
 }
 
 TEST_F(CoreTest, QueryAnswersInPackets) {

@@ -1,11 +1,10 @@
-// Starts and ends a real tesserad in a private folder, and waits for conditions without sleeping blindly.
+// Starts and ends a real tesserad, plays clients of it, and waits for conditions without sleeping blindly.
+// For tests and attacks; one thread.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,10 @@ namespace tessera::test {
 // Polls every millisecond until the condition holds; false after limit_ms (generous: the machine may be
 // busy).
 bool eventually(const std::function<bool()>& condition, int limit_ms = 10'000);
+
+// In a forked child: it is killed when its parent ends, also if that has ended already. Not across setuid and
+// exec of privileged programs.
+void die_with(pid_t parent);
 
 class DaemonProcess {
  public:
@@ -35,22 +38,6 @@ class DaemonProcess {
   int status_ = 0;
   bool listens_ = false, reaped_ = false;
   std::string log_;
-};
-
-class DaemonTest : public ::testing::Test {
- protected:
-  void SetUp() override;
-  void TearDown() override;
-  void start(std::vector<std::string> arguments = {});
-  ipc::Attachment attach(uint32_t priority, const char* name = "test");
-  // Attached and on the GPU with this number.
-  ipc::Attachment on_gpu(uint32_t priority, uint8_t gpu = 1, bool mps = false);
-  nlohmann::json stats();
-  uint64_t counter(const char* name) { return stats()["daemon"][name]; }
-  bool counts(const char* name, uint64_t at_least);
-
-  std::string folder_, socket_;
-  std::unique_ptr<DaemonProcess> daemon_;
 };
 
 uint32_t lease_state(const ipc::Attachment& a);

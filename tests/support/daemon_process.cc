@@ -1,13 +1,13 @@
-#include "daemon_process.h"
+#include "tests/support/daemon_process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -26,16 +26,23 @@ bool eventually(const std::function<bool()>& condition, int limit_ms) {
   return condition();
 }
 
+void die_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0);
+}
+
 DaemonProcess::DaemonProcess(std::string socket, std::vector<std::string> arguments) : log_(socket + ".log") {
   int ready[2];
-  EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  if (pipe2(ready, O_CLOEXEC) != 0) return;
   arguments.insert(arguments.begin(), {TESSERAD_PATH, "--socket", socket, "--ready-fd", "9"});
   std::vector<char*> argv;
   for (std::string& a : arguments) argv.push_back(a.data());
   argv.push_back(nullptr);
   int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) {
+    die_with(parent);
     dup2(log, 2);
     if (ready[1] == 9)
       fcntl(9, F_SETFD, 0);
@@ -58,10 +65,11 @@ DaemonProcess::~DaemonProcess() {
 }
 
 void DaemonProcess::signal(int number) const {
-  kill(pid_, number);
+  if (pid_ > 0) kill(pid_, number);
 }
 
 bool DaemonProcess::exited() {
+  if (pid_ <= 0) return true;  // never started
   if (!reaped_) reaped_ = waitpid(pid_, &status_, WNOHANG) == pid_;
   return reaped_;
 }
@@ -74,47 +82,6 @@ std::string DaemonProcess::errors() const {
   std::ostringstream text;
   text << std::ifstream(log_).rdbuf();
   return text.str();
-}
-
-void DaemonTest::SetUp() {
-  char folder[] = "/tmp/tessera-it-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  folder_ = folder;
-  socket_ = folder_ + "/tesserad.sock";
-}
-
-void DaemonTest::TearDown() {
-  daemon_.reset();
-  (void)!std::system(("rm -rf " + folder_).c_str());
-}
-
-void DaemonTest::start(std::vector<std::string> arguments) {
-  daemon_.reset();
-  daemon_ = std::make_unique<DaemonProcess>(socket_, std::move(arguments));
-  ASSERT_TRUE(daemon_->listens()) << daemon_->errors();
-}
-
-ipc::Attachment DaemonTest::attach(uint32_t priority, const char* name) {
-  auto a = ipc::attach(socket_, {.priority = priority, .name = name}, 10'000);
-  EXPECT_TRUE(a.ok()) << a.error().text;
-  return a.ok() ? std::move(a).value() : ipc::Attachment{};
-}
-
-ipc::Attachment DaemonTest::on_gpu(uint32_t priority, uint8_t gpu, bool mps) {
-  ipc::Attachment a = attach(priority);
-  uint8_t uuid[16] = {gpu};
-  EXPECT_TRUE(ipc::announce_device(a, uuid, 100, mps).ok());
-  return a;
-}
-
-nlohmann::json DaemonTest::stats() {
-  auto text = ipc::query(socket_, 0, 10'000);
-  EXPECT_TRUE(text.ok()) << text.error().text;
-  return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
-}
-
-bool DaemonTest::counts(const char* name, uint64_t at_least) {
-  return eventually([&] { return counter(name) >= at_least; });
 }
 
 uint32_t lease_state(const ipc::Attachment& a) {

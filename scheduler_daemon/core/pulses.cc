@@ -1,0 +1,104 @@
+// Pulse pages: sealing them, and telling the clients of a GPU whose pages they are to watch.
+#include <algorithm>
+
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+// Whose pulse does a client watch? Best-effort ones all that are shared, protected ones those that go first.
+bool watches(const Client& watcher, const Client& owner) {
+  if (&watcher == &owner || !owner.watched) return false;
+  if (!watcher.is_protected()) return true;
+  if ((watcher.features & abi::kClientDefers) == 0) return false;
+  return owner.priority > watcher.priority ||
+         (owner.priority == watcher.priority && owner.slo_ns != 0 && watcher.slo_ns != 0);
+}
+
+}  // namespace
+
+bool Core::on_pulse_mapped(Client& client) {
+  if (!client.is_protected() || client.pulse_sealed) return false;
+  if (!ipc::seal_pulse(client.memory).ok()) return false;
+  client.pulse_sealed = true;
+  if (Gpu* gpu = gpu_of(client)) share_pulses(*gpu);
+  return true;
+}
+
+void Core::share_pulses(Gpu& gpu) {
+  auto n_watched =
+      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->watched; });
+  for (Client* owner : gpu.clients) {
+    if (n_watched >= int64_t(abi::kMaxWatchedPulses)) break;
+    if (!owner->pulse_sealed || owner->watched || owner->passthrough) continue;
+    owner->watched = true;
+    ++n_watched;
+  }
+  for (Client* watcher : gpu.clients) bring_up_to_date(gpu, *watcher);
+  gpu.dirty = true;
+}
+
+// A client that reads slowly is told the rest when it has read, and then what is so by that time: however
+// fast others come and go, the daemon keeps nothing for it but the moment since when it is behind.
+void Core::bring_up_to_date(const Gpu& gpu, Client& watcher) {
+  switch (tell_pulses(gpu, watcher)) {
+    case ipc::Send::kSent:
+      watcher.behind_since_ns = 0;
+      break;
+    case ipc::Send::kFull:
+      if (watcher.behind_since_ns == 0) watcher.behind_since_ns = now_ns_;
+      break;
+    case ipc::Send::kClosed:
+      unreachable_.push_back(watcher.connection);
+      break;
+  }
+}
+
+ipc::Send Core::tell_pulses(const Gpu& gpu, Client& watcher) {
+  using ipc::Send;
+  for (auto it = watcher.watching.begin(); it != watcher.watching.end();) {
+    const bool kept = std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* owner) {
+      return owner->id == it->first && watches(watcher, *owner);
+    });
+    if (kept) {
+      ++it;
+      continue;
+    }
+    abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), it->first, 0};
+    const Send sent = peers_.send(watcher.connection, &m, sizeof m, nullptr, 0);
+    if (sent != Send::kSent) return sent;
+    it = watcher.watching.erase(it);
+  }
+  for (const Client* owner : gpu.clients) {
+    if (!watches(watcher, *owner)) continue;
+    const Client::Watching now{owner->priority, owner->slo_ns};
+    const auto told = watcher.watching.find(owner->id);
+    if (told != watcher.watching.end() && told->second == now) continue;
+    abi::PeerPulse m{ipc::make_header(abi::kPeerPulse, sizeof m), owner->id, owner->priority, owner->slo_ns};
+    int fd = owner->memory.pulse_fd.get();
+    const Send sent = peers_.send(watcher.connection, &m, sizeof m, &fd, 1);
+    if (sent != Send::kSent) return sent;
+    watcher.watching[owner->id] = now;
+  }
+  return Send::kSent;
+}
+
+void Core::has_room(Connection connection) {
+  const auto found = clients_.find(connection);
+  if (found == clients_.end() || found->second->behind_since_ns == 0) return;
+  if (Gpu* gpu = gpu_of(*found->second)) {
+    bring_up_to_date(*gpu, *found->second);
+    gpu->dirty = true;
+  }
+  drop_unreachable();
+}
+
+void Core::stop_watching(Gpu& gpu, Client& owner) {
+  owner.watched = false;
+  share_pulses(gpu);  // an unwatched one may take the place
+}
+
+}  // namespace tessera::core
