@@ -4,8 +4,8 @@ extern "C" {
 CUresult tessera_answer_not_initialized() noexcept {
   return CUDA_ERROR_NOT_INITIALIZED;
 }
-CUresult tessera_answer_newer_driver() noexcept {
-  return CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
+CUresult tessera_answer_not_supported() noexcept {
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult tessera_answer_no_device() noexcept {
   return CUDA_ERROR_NO_DEVICE;
@@ -23,16 +23,17 @@ CUresult driver_version(int* version) {
   return CUDA_SUCCESS;
 }
 
-CUresult proc_address(const char*, void** function, int, cuuint64_t) {
-  if (function != nullptr) *function = nullptr;
+// Both forms as a driver (535, 550) answers a name that it does not know.
+CUresult proc_address(const char*, void**, int, cuuint64_t) {
   return CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult proc_address_v2(const char*, void** function, int, cuuint64_t,
                          CUdriverProcAddressQueryResult* status) {
-  if (function != nullptr) *function = nullptr;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *function = nullptr;
   if (status != nullptr) *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  return CUDA_ERROR_NOT_FOUND;
+  return CUDA_SUCCESS;
 }
 
 struct ErrorText {
@@ -43,8 +44,6 @@ struct ErrorText {
 constexpr ErrorText kErrorTexts[] = {
     {CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
     {CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER",
-     "API call is not supported in the installed CUDA driver"},
     {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE",
      "no CUDA driver is installed (libcuda.so.1 was not found)"},
 };

@@ -9,7 +9,7 @@
 extern "C" {
 __attribute__((visibility("hidden"))) CUresult tessera_answer_not_initialized() noexcept;  // 3: while opening
 __attribute__((visibility("hidden"))) CUresult
-tessera_answer_newer_driver() noexcept;  // 36: driver lacks the row
+tessera_answer_not_supported() noexcept;  // 801: driver lacks the row
 __attribute__((visibility("hidden"))) CUresult tessera_answer_no_device() noexcept;  // 100: no driver at all
 }
 

@@ -103,7 +103,7 @@ void fill(OpenedDriver* driver, RealDriver* table) {
   for (uint16_t i = 0; i < kEntryCount; ++i) {
     void* address = dlsym(driver->handle, kEntryInfo[i].symbol);
     if (address == nullptr) {
-      address = reinterpret_cast<void*>(&tessera_answer_newer_driver);
+      address = reinterpret_cast<void*>(&tessera_answer_not_supported);
       ++driver->entries_missing;
     }
     slots[i] = address;

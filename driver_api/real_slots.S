@@ -1,5 +1,5 @@
 // Storage of tessera_real_driver: one pointer per row of entries.def, each to a function that answers
-// CUDA_ERROR_NOT_INITIALIZED until the driver is opened. Assembly, because a table of 672 differently typed pointers to
+// CUDA_ERROR_NOT_INITIALIZED until the driver is opened. Assembly, because a table of 681 differently typed pointers to
 // one function cannot be a constant expression in C++, and a run-time initialiser is what conventions.md rule 20 forbids.
     .data
     .balign 64

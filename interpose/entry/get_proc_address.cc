@@ -74,7 +74,7 @@ void* substitute(const char* name, void* address, cuuint64_t flags) {
 }
 
 bool missing(const void* slot) {
-  return slot == reinterpret_cast<const void*>(&tessera_answer_newer_driver);
+  return slot == reinterpret_cast<const void*>(&tessera_answer_not_supported);
 }
 
 void after(CUresult result, const char* name, void** function, cuuint64_t flags) {
@@ -120,8 +120,14 @@ extern "C" CUresult hook_cuGetProcAddress_v2(const char* symbol, void** pfn, int
     // A driver older than 12.0. Without us the runtime would not find this name and fall back; through our
     // export it does find it, so the older form answers.
     result = real.cuGetProcAddress(symbol, pfn, version, flags);
-    if (status != nullptr && (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND)) {
-      *status = result == CUDA_SUCCESS ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    const bool found = result == CUDA_SUCCESS;
+    if (found || result == CUDA_ERROR_NOT_FOUND) {
+      if (status != nullptr) {
+        *status = found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+      }
+      // For the second form a name that is not found is no error.
+      if (!found && pfn != nullptr) *pfn = nullptr;
+      result = CUDA_SUCCESS;
     }
   }
   tessera::entry::after(result, symbol, pfn, flags);

@@ -2,7 +2,9 @@
 // points.
 //
 // Rule: among the rows of that base name, those that exist in the version asked for; of these the per-thread
-// twin if it is asked for and exists, else the plain one; of these the newest.
+// twin if it is asked for and exists, else the plain one; of these the newest. Versions are compared without
+// a sign. A name that is not found is an error in the first form, which then writes nothing; in the second it
+// is a success with a null pointer and a status. All as the drivers 535 and 550 do (scripts/real_driver.sh).
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -15,35 +17,39 @@ namespace {
 const std::unordered_map<std::string_view, std::vector<ProcRow>>& table() {
   static const auto* made = [] {
     auto* rows = new std::unordered_map<std::string_view, std::vector<ProcRow>>;
-    for (const ProcRow& row : proc_rows()) (*rows)[row.base].push_back(row);
+    for (const ProcRow& row : proc_rows()) {
+      if (row.since != 0) (*rows)[row.base].push_back(row);  // 0: exported, but not to be found here
+    }
     return rows;
   }();
   return *made;
 }
 
-CUresult look_up(const char* name, void** out, int version, cuuint64_t flags,
-                 CUdriverProcAddressQueryResult* status) {
-  if (!name || !out) return CUDA_ERROR_INVALID_VALUE;
-  if (flags & ~cuuint64_t(CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
-    return CUDA_ERROR_INVALID_VALUE;
-  *out = nullptr;
-  auto answer = [&](CUdriverProcAddressQueryResult what, CUresult code) {
-    if (status) *status = what;
-    return code;
-  };
+struct Answer {
+  CUdriverProcAddressQueryResult status;
+  void* address;
+};
+
+bool valid(const char* name, void** out, cuuint64_t flags) {
+  constexpr cuuint64_t kFlavours =
+      CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  return name && out && !(flags & ~kFlavours);
+}
+
+Answer look_up(const char* name, int version, cuuint64_t flags) {
   const auto found = table().find(name);
-  if (found == table().end()) return answer(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND);
+  if (found == table().end()) return {CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, nullptr};
   const bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   const ProcRow* best = nullptr;
   for (const ProcRow& row : found->second) {
-    if (row.since > version || (row.per_thread && !per_thread)) continue;
+    if (static_cast<unsigned>(row.since) > static_cast<unsigned>(version) || (row.per_thread && !per_thread))
+      continue;
     const bool better = !best || row.per_thread > best->per_thread ||
                         (row.per_thread == best->per_thread && row.since >= best->since);
     if (better) best = &row;
   }
-  if (!best) return answer(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, CUDA_ERROR_NOT_FOUND);
-  *out = best->address;
-  return answer(CU_GET_PROC_ADDRESS_SUCCESS, CUDA_SUCCESS);
+  if (!best) return {CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, nullptr};
+  return {CU_GET_PROC_ADDRESS_SUCCESS, best->address};
 }
 
 }  // namespace
@@ -51,8 +57,18 @@ CUresult look_up(const char* name, void** out, int version, cuuint64_t flags,
 
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* symbolStatus) {
-  return tessera::softgpu::driver::look_up(symbol, pfn, cudaVersion, flags, symbolStatus);
+  using namespace tessera::softgpu::driver;
+  if (!valid(symbol, pfn, flags)) return CUDA_ERROR_INVALID_VALUE;
+  const Answer answer = look_up(symbol, cudaVersion, flags);
+  *pfn = answer.address;
+  if (symbolStatus) *symbolStatus = answer.status;
+  return CUDA_SUCCESS;
 }
 CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
-  return tessera::softgpu::driver::look_up(symbol, pfn, cudaVersion, flags, nullptr);
+  using namespace tessera::softgpu::driver;
+  if (!valid(symbol, pfn, flags)) return CUDA_ERROR_INVALID_VALUE;
+  const Answer answer = look_up(symbol, cudaVersion, flags);
+  if (!answer.address) return CUDA_ERROR_NOT_FOUND;
+  *pfn = answer.address;
+  return CUDA_SUCCESS;
 }

@@ -1,5 +1,6 @@
 // cuGetProcAddress as the driver documents it: of the rows with this base name and the wanted stream flavour,
-// the newest that the asked version knows.
+// the newest that the asked version knows. What is not found is an error in the first form, which then writes
+// nothing, and a success with a null pointer and a status in the second.
 #include <cstring>
 
 #include "tests/null_driver/internal.h"
@@ -37,29 +38,25 @@ Found newest(const char* name, int version, bool per_thread) {
   Found found;
   for (int i = 0; i < kEntryCount; ++i) {
     const EntryInfo& row = driver_api::kEntryInfo[i];
-    if (std::strcmp(row.base, name) != 0) continue;
+    if (row.since == 0 || std::strcmp(row.base, name) != 0) continue;
     found.known = true;
-    if (row.since > version || ends_with_flavour(row.symbol) != per_thread) continue;
+    if (static_cast<unsigned>(row.since) > static_cast<unsigned>(version) ||
+        ends_with_flavour(row.symbol) != per_thread)
+      continue;
     if (found.row < 0 || row.since > driver_api::kEntryInfo[found.row].since) found.row = i;
   }
   return found;
 }
 
-CUresult lookup(const char* name, void** function, int version, cuuint64_t flags,
-                CUdriverProcAddressQueryResult* status) {
-  if (name == nullptr || function == nullptr || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+bool valid(const char* name, void** function, cuuint64_t flags) {
+  return name != nullptr && function != nullptr && flags <= 3;
+}
+
+Found lookup(const char* name, int version, cuuint64_t flags) {
   Found found;
-  if (flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) found = newest(name, version, true);
+  if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) found = newest(name, version, true);
   if (found.row < 0) found = newest(name, version, false);
-  *function = found.row < 0 ? nullptr : kAddresses[found.row];
-  if (status != nullptr) {
-    *status = found.row >= 0 ? CU_GET_PROC_ADDRESS_SUCCESS
-              : found.known  ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-                             : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  }
-  return found.row < 0 ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+  return found;
 }
 
 }  // namespace
@@ -67,12 +64,26 @@ CUresult lookup(const char* name, void** function, int version, cuuint64_t flags
 
 TS_NULL(cuGetProcAddress, const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
   TS_NULL_COUNT(cuGetProcAddress);
-  return tessera::null_driver::lookup(symbol, pfn, cudaVersion, flags, nullptr);
+  using namespace tessera::null_driver;
+  if (!valid(symbol, pfn, flags)) return CUDA_ERROR_INVALID_VALUE;
+  const Found found = lookup(symbol, cudaVersion, flags);
+  if (found.row < 0) return CUDA_ERROR_NOT_FOUND;
+  *pfn = kAddresses[found.row];
+  return CUDA_SUCCESS;
 }
 TS_NULL(cuGetProcAddress_v2, const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
         CUdriverProcAddressQueryResult* symbolStatus) {
   TS_NULL_COUNT(cuGetProcAddress_v2);
-  return tessera::null_driver::lookup(symbol, pfn, cudaVersion, flags, symbolStatus);
+  using namespace tessera::null_driver;
+  if (!valid(symbol, pfn, flags)) return CUDA_ERROR_INVALID_VALUE;
+  const Found found = lookup(symbol, cudaVersion, flags);
+  *pfn = found.row < 0 ? nullptr : kAddresses[found.row];
+  if (symbolStatus != nullptr) {
+    *symbolStatus = found.row >= 0 ? CU_GET_PROC_ADDRESS_SUCCESS
+                    : found.known  ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                   : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  }
+  return CUDA_SUCCESS;
 }
 TS_NULL(cuGetExportTable, const void** ppExportTable, const CUuuid*) {
   TS_NULL_COUNT(cuGetExportTable);

@@ -57,14 +57,14 @@ TEST(OpenDriver, SaneDriverFillsEveryRowWithItsOwnAddresses) {
   EXPECT_EQ(address(table.cuLaunchKernel), dlsym(driver.handle, "cuLaunchKernel"));
 }
 
-TEST(OpenDriver, OldDriverAnswersTheRestWithNewerDriverNeeded) {
+TEST(OpenDriver, OldDriverAnswersTheRestWithNotSupported) {
   RealDriver table;
   const OpenedDriver driver = open_driver(only(OLD_DRIVER), &kSelf, &table);
   ASSERT_TRUE(driver.found);
   EXPECT_EQ(driver.entries_missing, kEntryCount - 2u);
   EXPECT_EQ(table.cuInit(0), CUDA_SUCCESS);
   EXPECT_EQ(table.cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
-            CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
+            CUDA_ERROR_NOT_SUPPORTED);
 }
 
 TEST(OpenDriver, DriverBoundToOthersIsReopenedDeep) {
@@ -113,10 +113,12 @@ TEST(OpenDriver, WithoutADriverProgramsGetErrorsThatTheyKnow) {
   EXPECT_EQ(table.cuDriverGetVersion(&version), CUDA_SUCCESS);
   EXPECT_EQ(version, 0);
   EXPECT_EQ(table.cuDriverGetVersion(nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(table.cuGetProcAddress_v2("cuInit", &p, 13000, 0, &status), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(table.cuGetProcAddress("cuInit", &p, 13000, 0), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(p, &version);
+  EXPECT_EQ(table.cuGetProcAddress_v2("cuInit", &p, 13000, 0, &status), CUDA_SUCCESS);
   EXPECT_EQ(p, nullptr);
   EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
-  EXPECT_EQ(table.cuGetProcAddress_v2("cuInit", nullptr, 13000, 0, nullptr), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(table.cuGetProcAddress_v2("cuInit", nullptr, 13000, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(table.cuGetErrorName(CUDA_ERROR_NO_DEVICE, &text), CUDA_SUCCESS);
   EXPECT_STREQ(text, "CUDA_ERROR_NO_DEVICE");
   EXPECT_EQ(table.cuGetErrorString(CUDA_ERROR_ASSERT, &text), CUDA_ERROR_INVALID_VALUE);
