@@ -23,6 +23,7 @@
 #include "interpose/track/track.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
+#include "ipc/channel/question.h"
 #include "ipc/channel/socket_path.h"
 
 namespace tessera::lifecycle {
@@ -46,6 +47,7 @@ constexpr uint32_t kContexts = 16;
 
 constinit std::atomic<uint32_t> g_started{0};
 constinit std::atomic<int> g_device{-1};
+constinit uint32_t g_daemon_losses = 0;  // helper thread only
 constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
 
 struct Round {             // helper thread only
@@ -58,6 +60,7 @@ struct Round {             // helper thread only
   uint64_t poll_ns = 100 * kUs;
   uint64_t base_launches = 0;
   uint32_t on_loss = 0;
+  ipc::Questions questions;
 };
 constinit Round g_round = {};
 
@@ -121,6 +124,21 @@ bool listen(ipc::Attachment& a) {
     }
   }
   return true;
+}
+
+// Best-effort launches wait for it, and it does not say that it is alive: it hangs or is stopped.
+bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
+  const bool needed = g_state.role.load(kRelaxed) == Role::kBestEffort && g_state.waiters.load(kRelaxed) != 0;
+  switch (g_round.questions.look(needed, now)) {
+    case ipc::Questions::State::kNothing:
+      return false;
+    case ipc::Questions::State::kAsked:
+      return !ipc::notify(a);
+    case ipc::Questions::State::kOverdue:
+      base::raw_log(base::LogLevel::kInfo, "the daemon does not answer");
+      return true;
+  }
+  return false;
 }
 
 // Asks each known context in turn until one knows the stream. Under enter_driver.
@@ -263,19 +281,21 @@ void helper_attach(ipc::Attachment&& attachment) {
   g_round = {};
   g_round.on_loss = on_loss;
   g_round.base_launches = base_launches;
+  g_round.questions = {attachment.signals(), attachment.answers(), attachment.answer_within_ms * kMs};
   gate::forget_told();
   publish(std::move(attachment));
 }
 
 void helper_detach() {
   base::raw_log(base::LogLevel::kInfo, "daemon lost: running unmanaged");
+  ++g_daemon_losses;
   withdraw(g_round.on_loss == abi::kLossHold);
 }
 
 uint64_t helper_step(uint64_t now) {
   ipc::Attachment* a = attached();
   if (!a) return 0;
-  if (descriptors_lost() || !listen(*a)) {
+  if (descriptors_lost() || !listen(*a) || daemon_is_silent(*a, now)) {
     helper_detach();
     return 0;
   }
@@ -291,6 +311,7 @@ uint64_t helper_step(uint64_t now) {
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
   gate::publish_signals(link);
+  ipc::store(link->signals->daemon_losses, g_daemon_losses, kRelaxed);
   track::publish_refusals(*link->signals);
   gate::publish_learnt(link);
   switch (g_state.role.load(kRelaxed)) {

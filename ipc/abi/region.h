@@ -4,9 +4,11 @@
 //
 //   offset 0     RegionHeader   daemon writes once, before the descriptor is sent
 //   offset 256   LeaseLine      daemon writes; the client's launches read it (no syscall)
-//   offset 512   UsageLine      client writes; the daemon reads it on wake-ups and on its tick (untrusted)
-//   offset 640   SignalLine     client writes what packing needs (feature bit kFeatureSignals; untrusted)
-//   offset 1024  RecordRing     client writes records, daemon consumes (untrusted)
+//   offset 320   AnswerLine     daemon writes that it is alive, when it is asked (feature bit
+//   kFeatureAnswers) offset 512   UsageLine      client writes; the daemon reads it on wake-ups and on its
+//   tick (untrusted) offset 640   SignalLine     client writes what packing needs (feature bit
+//   kFeatureSignals; untrusted) offset 1024  RecordRing     client writes records, daemon consumes
+//   (untrusted)
 //
 // Rules (conventions 26-34): fixed-width integers through std::atomic_ref; all-zero is a valid initial state;
 // sides write on different 64-byte lines; each untrusted word is read once into a local and validated.
@@ -36,17 +38,20 @@ struct RegionHeader {       // written by the daemon before anyone else maps the
   uint64_t required_features;                        // unknown bits: the client does not attach
   uint64_t daemon_epoch;                             // changes with every daemon start
   uint32_t client_id;                                // given by the daemon, unique within its epoch
-  uint32_t priority;        // granted, may be lower than claimed; changes by `tessera set` are in LeaseLine
-  uint32_t on_daemon_loss;  // OnDaemonLoss: what held and later launches do when the daemon is gone
-  uint32_t reserved0;       // zero
-  uint64_t guard_ns;        // a watched pulse must be idle this long before best-effort work starts
-  uint32_t signals_offset;  // of SignalLine, if kFeatureSignals
-  uint32_t reserved1;       // zero
-  uint64_t reserved[21];    // zero
+  uint32_t priority;          // granted, may be lower than claimed; changes by `tessera set` are in LeaseLine
+  uint32_t on_daemon_loss;    // OnDaemonLoss: what held and later launches do when the daemon is gone
+  uint32_t reserved0;         // zero
+  uint64_t guard_ns;          // a watched pulse must be idle this long before best-effort work starts
+  uint32_t signals_offset;    // of SignalLine, if kFeatureSignals
+  uint32_t answer_offset;     // of AnswerLine, if kFeatureAnswers
+  uint32_t answer_within_ms;  // a daemon that leaves a question open for so long counts as gone
+  uint32_t reserved1;         // zero
+  uint64_t reserved[20];      // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
 inline constexpr uint64_t kFeatureSignals = 1;  // RegionHeader::features: there is a SignalLine
 inline constexpr uint64_t kFeatureLearnt = 2;   // answers ProfileWanted, takes KernelSeen (messages.h)
+inline constexpr uint64_t kFeatureAnswers = 4;  // there is an AnswerLine; only together with kFeatureSignals
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)
@@ -99,6 +104,14 @@ inline constexpr uint32_t kMaxLongBlockUs = 0xffff;
 // is left of a slice when a burst begins disturbs it equally; but a wave is at most kLeastLongPart slices.
 // Not where long_width_percent is 100.
 inline constexpr uint32_t kLongNarrowsAt = 2, kLeastLongPart = 16;
+
+// A daemon that has nothing to do sleeps for any time, so that its silence says nothing. A client whose
+// launches wait asks, and an answer is owed: SignalLine::question, then the wake eventfd.
+struct alignas(64) AnswerLine {  // all written by the daemon
+  uint64_t answered;             // the latest SignalLine::question that it saw
+  uint64_t reserved[7];          // zero
+};
+static_assert(sizeof(AnswerLine) == 64);
 
 struct alignas(64) UsageLine {  // all written by the client
   uint64_t in_flight_ns;  // estimated GPU time started, not yet seen complete; raised before the look at word
@@ -153,7 +166,10 @@ struct alignas(64) SignalLine {
   uint32_t refused_bits;     // another compilation may change bits (D13)
   uint32_t refused_state;    // needs its own module, or its source is not there
   uint32_t refused_other;    // limits, attributes, the driver
-  uint64_t reserved[3];      // zero
+  uint64_t question;         // number of the latest one to the daemon (AnswerLine)
+  uint32_t daemon_losses;    // times that this process lost a daemon or gave one up that did not answer
+  uint32_t reserved0;        // zero
+  uint64_t reserved[1];      // zero
 };
 static_assert(sizeof(SignalLine) == 128);
 

@@ -98,6 +98,8 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->on_daemon_loss = numbers->on_daemon_loss;
   a->guard_ns = numbers->guard_ns;
   a->teaches = numbers->teaches;
+  a->answer_offset = numbers->answer_offset;
+  a->answer_within_ms = numbers->answer_within_ms;
   return base::ok();
 }
 

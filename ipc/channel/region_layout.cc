@@ -31,6 +31,9 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
   const bool has_signals = (h.features & abi::kFeatureSignals) != 0;
   if (has_signals && !inside(h.signals_offset, sizeof(abi::SignalLine), bytes))
     return base::error(Code::kInvalid, "region header with wrong offsets");
+  const bool answers = has_signals && (h.features & abi::kFeatureAnswers) != 0;
+  if (answers && !inside(h.answer_offset, sizeof(abi::AnswerLine), bytes))
+    return base::error(Code::kInvalid, "region header with wrong offsets");
   return RegionNumbers{h.lease_offset,
                        h.usage_offset,
                        h.ring_offset,
@@ -38,7 +41,9 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
                        h.on_daemon_loss,
                        h.guard_ns,
                        has_signals ? h.signals_offset : 0,
-                       (h.features & abi::kFeatureLearnt) != 0};
+                       (h.features & abi::kFeatureLearnt) != 0,
+                       answers ? h.answer_offset : 0,
+                       h.answer_within_ms};
 }
 
 base::Status check_pulse_header(const abi::PulsePage& page) {

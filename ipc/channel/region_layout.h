@@ -9,12 +9,17 @@
 
 namespace tessera::ipc {
 
-inline constexpr uint32_t kLeaseOffset = 256, kUsageOffset = 512, kSignalsOffset = 640, kRingOffset = 1024,
-                          kRingSlots = 1024;
+inline constexpr uint32_t kLeaseOffset = 256, kAnswerOffset = 320, kUsageOffset = 512, kSignalsOffset = 640,
+                          kRingOffset = 1024, kRingSlots = 1024;
+static_assert(kLeaseOffset + sizeof(abi::LeaseLine) <= kAnswerOffset &&
+              kAnswerOffset + sizeof(abi::AnswerLine) <= kUsageOffset);
 static_assert(kUsageOffset + sizeof(abi::UsageLine) <= kSignalsOffset &&
               kSignalsOffset + sizeof(abi::SignalLine) <= kRingOffset);
 static_assert(kRingOffset + offsetof(abi::RecordRing, slots) + kRingSlots * sizeof(abi::Record) <=
               abi::kRegionBytes);
+
+// Unless the daemon's configuration says otherwise (daemon.answer_within_ms).
+inline constexpr uint32_t kDefaultAnswerWithin_ms = 1000;
 
 // Required features that this build understands.
 inline constexpr uint64_t kKnownRequiredFeatures = 0;
@@ -25,6 +30,8 @@ struct RegionNumbers {  // checked copies
   uint64_t guard_ns;
   uint32_t signals_offset;  // 0: a daemon without that feature
   bool teaches;             // kFeatureLearnt
+  uint32_t answer_offset;   // 0: a daemon that answers no questions
+  uint32_t answer_within_ms;
 };
 
 inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {
@@ -38,8 +45,10 @@ inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t clie
   h.usage_offset = kUsageOffset;
   h.ring_offset = kRingOffset;
   h.ring_slots = kRingSlots;
-  h.features = abi::kFeatureSignals;
+  h.features = abi::kFeatureSignals | abi::kFeatureAnswers;
   h.signals_offset = kSignalsOffset;
+  h.answer_offset = kAnswerOffset;
+  h.answer_within_ms = kDefaultAnswerWithin_ms;
   h.daemon_epoch = daemon_epoch;
   h.client_id = client_id;
   h.priority = priority;

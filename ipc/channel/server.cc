@@ -176,6 +176,7 @@ base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t 
   abi::RegionHeader header = make_region_header(daemon_epoch, client_id, priority);
   header.on_daemon_loss = settings.on_daemon_loss;
   header.guard_ns = settings.guard_ns;
+  header.answer_within_ms = settings.answer_within_ms;
   if (settings.teaches) header.features |= abi::kFeatureLearnt;
   std::memcpy(m.region.data(), &header, sizeof header);
 

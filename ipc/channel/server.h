@@ -12,6 +12,7 @@
 #include "ipc/abi/region.h"
 #include "ipc/channel/map.h"
 #include "ipc/channel/peer_socket.h"
+#include "ipc/channel/region_layout.h"
 
 namespace tessera::ipc {
 
@@ -62,6 +63,7 @@ struct RegionSettings {
   uint32_t on_daemon_loss = abi::kLossOpen;
   uint64_t guard_ns = 0;
   bool teaches = false;  // abi::kFeatureLearnt
+  uint32_t answer_within_ms = kDefaultAnswerWithin_ms;
 };
 
 base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority,

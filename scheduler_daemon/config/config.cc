@@ -260,7 +260,7 @@ std::string needs_restart(const Config& running, const Config& wanted) {
   std::string names;
   const auto compare = [&](const std::string& section, const std::string& key, bool differs) {
     const bool at_once = (section != "daemon" && section != "mps") || key == "log_level" ||
-                         key == "max_clients" || key == "on_daemon_loss";
+                         key == "max_clients" || key == "on_daemon_loss" || key == "answer_within_ms";
     if (differs && !at_once) names += (names.empty() ? "" : ", ") + section + "." + key;
   };
 #define TS_NUMBER(section, key, initial, least, most, description) \
@@ -289,6 +289,7 @@ core::Settings settings_of(const Config& c) {
   s.parameters.min_share = double(c.policy_min_share_percent) / 100;
   s.watch_spin_us = uint32_t(c.policy_watch_spin_us);
   s.on_daemon_loss = c.daemon_on_daemon_loss == "hold" ? ipc::abi::kLossHold : ipc::abi::kLossOpen;
+  s.answer_within_ms = uint32_t(c.daemon_answer_within_ms);
   s.max_clients = uint32_t(c.daemon_max_clients);
   s.default_max_priority = uint32_t(c.priority_default_max);
   s.priority_limits = c.priority_limits;

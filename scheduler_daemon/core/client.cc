@@ -21,6 +21,12 @@ bool Client::busy(uint64_t now_ns) const {
          ipc::pulse_is_busy(*memory.pulse.as<const ipc::abi::PulsePage>(), now_ns);
 }
 
+void Client::answer() const {
+  const uint64_t question_untrusted = ipc::load(signals_untrusted().question, relaxed);
+  auto& line = *memory.region.as<ipc::abi::AnswerLine>(ipc::kAnswerOffset);
+  ipc::store(line.answered, question_untrusted, relaxed);  // alone: nothing else is published by it
+}
+
 bool Client::drained() const {
   const ipc::abi::UsageLine& u = usage_untrusted();
   // seq_cst: after the store of the hold (lease_publish); pairs with "raise in_flight, then look" of the
@@ -122,6 +128,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.uncut_launches = ipc::load(s.uncut_launches, relaxed);
   r.counters.unknown_estimates = ipc::load(s.unknown_estimates, relaxed);
   r.counters.learnt_estimates = ipc::load(s.learnt_estimates, relaxed);
+  r.counters.daemon_losses = ipc::load(s.daemon_losses, relaxed);
   r.counters.whole_releases = ipc::load(s.whole_releases, relaxed);
   r.counters.cutting_off = ipc::load(s.cutting_off, relaxed);
   r.counters.watchdog_releases = ipc::load(s.watchdog_releases, relaxed);

@@ -78,6 +78,8 @@ struct Client {
   bool active_since(uint64_t since_ns, uint64_t now_ns) const;
   bool packed() const { return terms.packed && terms.state == ipc::abi::kLeaseGranted; }
   bool busy(uint64_t now_ns) const;
+  // Says that the daemon gets on, if it was asked.
+  void answer() const;
   // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h).
   bool drained() const;
   policy::ClientView view(uint64_t now_ns);

@@ -148,9 +148,9 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->features = hello->features;
   client->attached_ns = now_ns;
 
-  base::Result<ipc::ClientMemory> memory =
-      ipc::create_client_memory(settings_.epoch, client->id, client->priority,
-                                {settings_.on_daemon_loss, gate_guard_ns(), settings_.learning != nullptr});
+  base::Result<ipc::ClientMemory> memory = ipc::create_client_memory(
+      settings_.epoch, client->id, client->priority,
+      {settings_.on_daemon_loss, gate_guard_ns(), settings_.learning != nullptr, settings_.answer_within_ms});
   if (!memory.ok())
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
@@ -255,6 +255,7 @@ void Core::notified(Connection connection) {
   auto it = clients_.find(connection);
   if (it == clients_.end()) return;
   ++counters_.notifications;
+  it->second->answer();
   if (Gpu* gpu = gpu_of(*it->second)) gpu->dirty = true;
 }
 

@@ -62,6 +62,7 @@ struct Settings {
   policy::Parameters parameters;
   uint32_t watch_spin_us = 20;
   uint32_t on_daemon_loss = ipc::abi::kLossOpen;
+  uint32_t answer_within_ms = ipc::kDefaultAnswerWithin_ms;
   uint32_t max_clients = 256;
   uint32_t default_max_priority = ipc::abi::kMaxPriority;
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts

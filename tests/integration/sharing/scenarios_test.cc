@@ -440,6 +440,24 @@ TEST_F(Killed, WithHoldOnLossLaunchesWaitButNotForEver) {
   expect_result(trainer, "trainer", kTrainer);
 }
 
+// A stopped daemon keeps its socket open. Those who wait for it notice; at 10 s per launch they would not get
+// on within this test's patience.
+TEST_F(Scenario, AStoppedDaemonCountsAsGoneUntilItGoesOn) {
+  start_daemon("[policy]\nmax_hold_ms = 10000\n");
+  auto first = start_trainer("first"), second = start_trainer("second");
+  ASSERT_TRUE(eventually([&] { return steps("first") > 0 && steps("second") > 0; }));
+  EXPECT_EQ(count("first", "daemon_losses") + count("second", "daemon_losses"), 0u);
+  kill(daemon_.pid(), SIGSTOP);
+  EXPECT_TRUE(steps_grow("first", 20) && steps_grow("second", 20));
+  kill(daemon_.pid(), SIGCONT);
+  // Whoever had the turn need not have missed the daemon.
+  EXPECT_TRUE(eventually([&] {
+    return clients().size() == 2 && count("first", "daemon_losses") + count("second", "daemon_losses") > 0;
+  })) << ask().dump();
+  expect_result(first, "first", kTrainer);
+  expect_result(second, "second", kTrainer);
+}
+
 // ---- hostile neighbours
 
 TEST_F(Scenario, HostileClientsDisturbNeitherTheServiceNorTheTrainer) {

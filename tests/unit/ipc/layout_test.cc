@@ -30,6 +30,8 @@ TS_AT(RegionHeader, priority, 60);
 TS_AT(RegionHeader, on_daemon_loss, 64);
 TS_AT(RegionHeader, guard_ns, 72);
 TS_AT(RegionHeader, signals_offset, 80);
+TS_AT(RegionHeader, answer_offset, 84);
+TS_AT(RegionHeader, answer_within_ms, 88);
 TS_AT(LeaseLine, word, 0);
 TS_AT(LeaseLine, flags, 4);
 TS_AT(LeaseLine, expires_ns, 8);
@@ -62,6 +64,9 @@ TS_AT(SignalLine, cutting_off, 48);
 TS_AT(SignalLine, watchdog_releases, 52);
 TS_AT(SignalLine, refused_waiting, 72);
 TS_AT(SignalLine, refused_other, 92);
+TS_AT(SignalLine, question, 96);
+TS_AT(SignalLine, daemon_losses, 104);
+TS_AT(AnswerLine, answered, 0);
 TS_AT(RecordRing, head, 0);
 TS_AT(RecordRing, tail, 64);
 TS_AT(RecordRing, slots, 128);
@@ -113,6 +118,7 @@ TEST(RegionHeader, EveryWrongFieldIsRefused) {
       {"slots not a power of two", [](auto& h) { h.ring_slots = 1000; }, base::Code::kInvalid},
       {"no slots", [](auto& h) { h.ring_slots = 0; }, base::Code::kInvalid},
       {"signals outside", [](auto& h) { h.signals_offset = abi::kRegionBytes - 64; }, base::Code::kInvalid},
+      {"answers outside", [](auto& h) { h.answer_offset = abi::kRegionBytes; }, base::Code::kInvalid},
       {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
   };
   for (const Case& c : cases) {
@@ -131,11 +137,15 @@ TEST(Versions, NewerAndOlderPeersWithinTheirCompatRangeAgree) {
   EXPECT_FALSE(versions_agree(abi::kCompatVersion - 1, 0));            // one that is too old for us
 }
 
-TEST(RegionHeader, AnOlderDaemonHasNoSignals) {
+TEST(RegionHeader, AnOlderDaemonHasNeitherSignalsNorAnswers) {
   abi::RegionHeader h = make_region_header(7, 1, 0);
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->signals_offset, kSignalsOffset);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->answer_offset, kAnswerOffset);
+  h.features = abi::kFeatureSignals;
+  h.answer_offset = 77;  // reserved then: not looked at
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->answer_offset, 0u);
   h.features = 0;
-  h.signals_offset = 77;  // reserved then: not looked at
+  h.signals_offset = 77;
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->signals_offset, 0u);
 }
 

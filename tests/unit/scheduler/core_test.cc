@@ -495,6 +495,16 @@ TEST_F(CoreTest, AWatcherThatDoesNotReadIsDroppedAfterAWhile) {
 }
 
 // The client shares the eventfd: it could clear O_NONBLOCK and take the count before a read.
+TEST_F(CoreTest, AQuestionIsAnsweredWhenTheClientNotifies) {
+  Peer a = attach(1, 0, 1);
+  const auto& answers = *a.region.as<abi::AnswerLine>(ipc::kAnswerOffset);
+  a.region.as<abi::SignalLine>(ipc::kSignalsOffset)->question = 7;
+  run();
+  EXPECT_EQ(answers.answered, 0u);
+  core_->notified(a.connection);
+  EXPECT_EQ(answers.answered, 7u);
+}
+
 TEST_F(CoreTest, ANoticeIsNotRead) {
   Peer a = attach(1, 0, 1);
   const int wake = peers_.wakes[a.connection];
