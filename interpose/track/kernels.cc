@@ -158,9 +158,9 @@ uint32_t cluster_wave(const KernelRecord& kernel, const gate::LaunchCall& launch
 }
 
 void met(const KernelRecord& kernel, cut::Obstacle obstacle) noexcept {
-  if (obstacle == cut::Obstacle::kRows) return count_refusal(reasons::kGridRows);
-  if (obstacle == cut::Obstacle::kOneQueue) return count_refusal(reasons::kOneQueue);
-  count_refusal(reasons::kWatchdog);
+  if (obstacle == cut::Obstacle::kRows) return count_refusal(RunTimeReason::kGridRows);
+  if (obstacle == cut::Obstacle::kOneQueue) return count_refusal(RunTimeReason::kOneQueue);
+  count_refusal(RunTimeReason::kWatchdog);
   base::raw_log(base::LogLevel::kError,
                 "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
 }
@@ -190,7 +190,7 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
   if (!variant || !mirror_attributes(kernel, function_of(kernel, launchable(kernel, kernel.name)),
                                      function_of(kernel, variant))) {
     variant = kNoVariant;
-    count_refusal(reasons::kAttributes);
+    count_refusal(RunTimeReason::kAttributes);
   }
   int per_sm = 0;
   if (variant != kNoVariant && kernel.blocks_per_sm.load(kRelaxed) == 0 &&

@@ -1,106 +1,111 @@
 #include "interpose/track/reasons.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <atomic>
+#include <iterator>
 
 #include "interpose/slice/trial.h"
 #include "interpose/track/track.h"
 #include "ipc/channel/atomic.h"
-#include "kernels/slice/globals.h"
 
 namespace tessera::track {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;  // single counters; names are constants
-constexpr uint32_t kReasons = 48;
-struct Count {
-  std::atomic<const char*> reason;  // null = free; set once
-  std::atomic<uint64_t> n;
-};
-constinit Count g_counts[kReasons] = {};
+constexpr auto kRelaxed = std::memory_order_relaxed;  // single counters
+constinit std::atomic<uint64_t> g_counts[Reason::kCount] = {};
 
 using ipc::abi::SignalLine;
-struct Group {
-  const char* reason;
-  uint32_t SignalLine::*counter;
-};
-constexpr Group kGroups[] = {{"grid_sync", &SignalLine::refused_waiting},
-                             {"inter_block_wait", &SignalLine::refused_waiting},
-                             {"lower_block_wait", &SignalLine::refused_waiting},
-                             {"lock_loop", &SignalLine::refused_waiting},
-                             {"cluster", &SignalLine::refused_waiting},
-                             {"collective", &SignalLine::refused_waiting},
-                             {reasons::kGridRows, &SignalLine::refused_waiting},
-                             {reasons::kOneQueue, &SignalLine::refused_waiting},
-                             {reasons::kWatchdog, &SignalLine::refused_waiting},
-                             {"order_dependent", &SignalLine::refused_order},
-                             {"coordinate_form", &SignalLine::refused_unclear},
-                             {"indirect_call", &SignalLine::refused_unclear},
-                             {"unknown_opcode", &SignalLine::refused_unclear},
-                             {"too_complex", &SignalLine::refused_unclear},
-                             {reasons::kNotParsed, &SignalLine::refused_unclear},
-                             {reasons::kBitStability, &SignalLine::refused_bits},
-                             {reasons::kNoSource, &SignalLine::refused_state},
-                             {reasons::kVariableAddress, &SignalLine::refused_state},
-#define TS_ROW(id, name, text) {name, &SignalLine::refused_state},
-                             TS_GLOBALS_OBSTACLES(TS_ROW)
-#undef TS_ROW
-};
+using Counter = uint32_t SignalLine::*;
 
-uint32_t SignalLine::*group_of(const char* reason) {
-  for (const Group& g : kGroups)
-    if (strcmp(g.reason, reason) == 0) return g.counter;
+constexpr Counter counter_of(slice::Refusal refusal) {
+  using enum slice::Refusal;
+  switch (refusal) {
+    case kGridSync:
+    case kInterBlockWait:
+    case kLowerBlockWait:
+    case kLockLoop:
+    case kCluster:
+    case kCollective:
+      return &SignalLine::refused_waiting;
+    case kOrderDependent:
+      return &SignalLine::refused_order;
+    case kCoordinateForm:
+    case kIndirectCall:
+    case kUnknownOpcode:
+    case kTooComplex:
+      return &SignalLine::refused_unclear;
+    case kNone:
+    case kParamLimit:
+      break;
+  }
   return &SignalLine::refused_other;
+}
+
+constexpr Counter counter_of(RunTimeReason reason) {
+  using enum RunTimeReason;
+  switch (reason) {
+    case kGridRows:
+    case kOneQueue:
+    case kWatchdog:
+      return &SignalLine::refused_waiting;
+    case kNotParsed:
+      return &SignalLine::refused_unclear;
+    case kBitStability:
+      return &SignalLine::refused_bits;
+    case kNoSource:
+    case kVariableAddress:
+      return &SignalLine::refused_state;
+    case kSiblingFailed:
+    case kSiblingLimit:
+    case kAttributes:
+      break;
+  }
+  return &SignalLine::refused_other;
+}
+
+constexpr Counter counter_of(slice::GlobalsObstacle) {
+  return &SignalLine::refused_state;
+}
+
+template <class Enum>
+uint64_t counted(Counter counter, uint8_t n_values) {
+  uint64_t n = 0;
+  for (uint8_t i = 0; i < n_values; i++)
+    if (counter_of(Enum(i)) == counter) n += refusals(Enum(i));
+  return n;
 }
 
 }  // namespace
 
 void publish_refusals(SignalLine& signals) noexcept {
-  uint32_t SignalLine::*const counters[] = {&SignalLine::refused_waiting, &SignalLine::refused_order,
-                                            &SignalLine::refused_unclear, &SignalLine::refused_bits,
-                                            &SignalLine::refused_state,   &SignalLine::refused_other};
-  for (const auto counter : counters) {
-    uint64_t n = 0;
-    for (const Count& c : g_counts) {
-      const char* reason = c.reason.load(kRelaxed);
-      if (reason && group_of(reason) == counter) n += c.n.load(kRelaxed);
-    }
+  for (const Counter counter :
+       {&SignalLine::refused_waiting, &SignalLine::refused_order, &SignalLine::refused_unclear,
+        &SignalLine::refused_bits, &SignalLine::refused_state, &SignalLine::refused_other}) {
+    const uint64_t n = counted<slice::Refusal>(counter, slice::kRefusalCount) +
+                       counted<slice::GlobalsObstacle>(counter, slice::kObstacleCount) +
+                       counted<RunTimeReason>(counter, kRunTimeReasonCount);
     if (ipc::load(signals.*counter, kRelaxed) != n) ipc::store(signals.*counter, uint32_t(n), kRelaxed);
   }
   ipc::store(signals.watchdog_releases, cut::g_watchdog_releases.load(kRelaxed), kRelaxed);
 }
 
-void count_refusal(const char* reason) noexcept {
-  if (!reason || !*reason) return;
-  for (Count& c : g_counts) {
-    const char* seen = c.reason.load(kRelaxed);
-    if (!seen) c.reason.compare_exchange_strong(seen, reason, kRelaxed);
-    if (seen && strcmp(seen, reason) != 0) continue;
-    c.n.fetch_add(1, kRelaxed);
-    return;
-  }
+const char* name_of(Reason reason) noexcept {
+  constexpr const char* kNames[] = {
+#define TS_REFUSAL(id, name, text) name,
+#include "kernels/slice/refusals.def"
+#define TS_ROW(id, name, text) name,
+      TS_GLOBALS_OBSTACLES(TS_ROW) TS_RUN_TIME_REASONS(TS_ROW)
+#undef TS_ROW
+  };
+  static_assert(std::size(kNames) == Reason::kCount);
+  return kNames[reason.index()];
 }
 
-uint64_t refusals(const char* reason) noexcept {
-  for (const Count& c : g_counts) {
-    const char* seen = c.reason.load(kRelaxed);
-    if (seen && strcmp(seen, reason) == 0) return c.n.load(kRelaxed);
-  }
-  return 0;
+void count_refusal(Reason reason) noexcept {
+  g_counts[reason.index()].fetch_add(1, kRelaxed);
 }
 
-void describe_refusals(char* out, uint32_t size) noexcept {
-  if (size == 0) return;
-  *out = 0;
-  uint32_t used = 0;
-  for (const Count& c : g_counts) {
-    const char* reason = c.reason.load(kRelaxed);
-    if (!reason) return;
-    const int n = snprintf(out + used, size - used, "%s%s %llu", used ? ", " : "", reason,
-                           static_cast<unsigned long long>(c.n.load(kRelaxed)));
-    if (n < 0 || uint32_t(n) >= size - used) return;
-    used += uint32_t(n);
-  }
+uint64_t refusals(Reason reason) noexcept {
+  return g_counts[reason.index()].load(kRelaxed);
 }
 
 }  // namespace tessera::track

@@ -1,31 +1,53 @@
-// Why kernels of this process are not cut, counted by name: those of kernels/slice (refusals.def, globals.h)
-// and those below, which only show at run time. Counting is lock-free; any thread; text is made when it is
-// asked for.
+// Why kernels of this process are not cut, counted: the refusals of kernels/slice (refusals.def, globals.h)
+// and those below, which only show at run time. A reason is a number, never a text that somebody owns.
+// Counting is lock-free; any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+
+#include "kernels/slice/globals.h"
+#include "kernels/slice/slice.h"
 
 namespace tessera::track {
 
-namespace reasons {
-inline constexpr const char kNotParsed[] = "not_parsed";        // the image's PTX, or the kernel in it
-inline constexpr const char kModuleState[] = "module_state";    // needs what only the original's module has;
-                                                                // more of the kind: kernels/slice/globals.h
-inline constexpr const char kBitStability[] = "bit_stability";  // recompilation may change bits (D13)
-inline constexpr const char kNoSource[] = "no_source";          // machine code without the PTX it came from
-inline constexpr const char kVariableAddress[] = "variable_address";  // the driver does not find a variable
-inline constexpr const char kSiblingFailed[] = "sibling_failed";  // the driver, or the copy is not the same
-inline constexpr const char kSiblingLimit[] = "sibling_limit";    // too many, or too much text
-inline constexpr const char kAttributes[] = "attributes";         // the variant cannot have the original's
-inline constexpr const char kGridRows[] = "grid_rows";            // a look-back launched with y or z above 1
-inline constexpr const char kOneQueue[] = "one_queue";  // a look-back, CUDA_DEVICE_MAX_CONNECTIONS=1
-inline constexpr const char kWatchdog[] = "watchdog";   // a slice did not end: it waits for others
-}  // namespace reasons
+// Rows: reason, name in the log, what it means.
+#define TS_RUN_TIME_REASONS(X)                                                   \
+  X(kNotParsed, "not_parsed", "the image's PTX, or the kernel in it")            \
+  X(kBitStability, "bit_stability", "recompilation may change bits (D13)")       \
+  X(kNoSource, "no_source", "machine code without the PTX it came from")         \
+  X(kVariableAddress, "variable_address", "the driver does not find a variable") \
+  X(kSiblingFailed, "sibling_failed", "the driver, or the copy is not the same") \
+  X(kSiblingLimit, "sibling_limit", "too many, or too much text")                \
+  X(kAttributes, "attributes", "the variant cannot have the original's")         \
+  X(kGridRows, "grid_rows", "a look-back launched with y or z above 1")          \
+  X(kOneQueue, "one_queue", "a look-back, CUDA_DEVICE_MAX_CONNECTIONS=1")        \
+  X(kWatchdog, "watchdog", "a slice did not end: it waits for others")
 
-void count_refusal(const char* reason) noexcept;  // a string that lives for ever
-uint64_t refusals(const char* reason) noexcept;
-// "inter_block_wait 2, bit_stability 1"; "" if none. At most `size` bytes with the NUL.
-void describe_refusals(char* out, uint32_t size) noexcept;
+enum class RunTimeReason : uint8_t {
+#define TS_ROW(id, name, text) id,
+  TS_RUN_TIME_REASONS(TS_ROW)
+#undef TS_ROW
+};
+#define TS_ROW(id, name, text) +1
+inline constexpr uint8_t kRunTimeReasonCount = 0 TS_RUN_TIME_REASONS(TS_ROW);
+#undef TS_ROW
+
+class Reason {  // a value of one of the three enums
+ public:
+  constexpr Reason(slice::Refusal refusal) : index_(uint8_t(refusal)) {}
+  constexpr Reason(slice::GlobalsObstacle obstacle) : index_(slice::kRefusalCount + uint8_t(obstacle)) {}
+  constexpr Reason(RunTimeReason reason)
+      : index_(slice::kRefusalCount + slice::kObstacleCount + uint8_t(reason)) {}
+
+  constexpr uint32_t index() const { return index_; }
+  static constexpr uint32_t kCount = slice::kRefusalCount + slice::kObstacleCount + kRunTimeReasonCount;
+
+ private:
+  uint32_t index_;
+};
+
+const char* name_of(Reason reason) noexcept;
+void count_refusal(Reason reason) noexcept;
+uint64_t refusals(Reason reason) noexcept;
 
 }  // namespace tessera::track

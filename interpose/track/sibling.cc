@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -72,7 +73,7 @@ void wait_changed_ns(uint64_t ns) {
   pthread_cond_timedwait(&g_changed, &g_mutex, &end);
 }
 
-void refuse(KernelRecord& kernel, const char* reason) {
+void refuse(KernelRecord& kernel, Reason reason) {
   count_refusal(reason);
   g_refused_kernels.fetch_add(1, kRelaxed);
   kernel.variant.store(kNoVariant, kRelaxed);
@@ -168,20 +169,21 @@ bool keep_globals(KernelRecord& kernel, const SiblingText& text, const uint64_t*
   return true;
 }
 
-const char* compile(const Job& job, const SiblingText& text, Sibling* out) {
+// Why not; nothing if it is compiled.
+std::optional<Reason> compile(const Job& job, const SiblingText& text, Sibling* out) {
   const auto& real = driver_api::real();
   *out = {job.kernel, job.context, nullptr, nullptr};
-  if (real.cuCtxSetCurrent(job.context) != CUDA_SUCCESS) return reasons::kSiblingFailed;
+  if (real.cuCtxSetCurrent(job.context) != CUDA_SUCCESS) return RunTimeReason::kSiblingFailed;
   KernelRecord& kernel = *job.kernel;
   uint64_t addresses[slice::kMaxPassedGlobals];
-  const char* refusal = find_globals(kernel, text, addresses) ? nullptr : reasons::kVariableAddress;
-  const CUfunction variant = refusal ? nullptr : load(kernel, text, out);
+  const bool found = find_globals(kernel, text, addresses);
+  const CUfunction variant = found ? load(kernel, text, out) : nullptr;
   if (!variant) unload(*out);
   real.cuCtxSetCurrent(nullptr);
-  if (!variant) return refusal ? refusal : reasons::kSiblingFailed;
+  if (!variant) return found ? RunTimeReason::kSiblingFailed : RunTimeReason::kVariableAddress;
   if (!keep_globals(kernel, text, addresses)) {
     unload(*out);
-    return reasons::kSiblingFailed;
+    return RunTimeReason::kSiblingFailed;
   }
   if (kernel.origin_offset == 0) {  // asked for again in another context: the same, and launches may read it
     kernel.n_params = text.n_params;
@@ -192,7 +194,7 @@ const char* compile(const Job& job, const SiblingText& text, Sibling* out) {
   kernel.sibling_context.store(job.context, kRelaxed);
   kernel.mirrored_context.store(nullptr, kRelaxed);
   kernel.variant.store(variant, kRelaxed);
-  return nullptr;
+  return std::nullopt;
 }
 
 bool may_enter() {
@@ -211,7 +213,8 @@ void work(const Job& job) {
   const SiblingText text =
       sibling_text(job.source->ptx, kernel.name, config.relaxed_bits, config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
-  const char* reason = text.ptx.empty() ? text.refusal : nullptr;
+  std::optional<Reason> reason;
+  if (text.ptx.empty()) reason = text.refusal;
   while (!reason && !g_cancelled && !g_stopped && !may_enter()) wait_changed_ns(uint64_t(kCaptureLookNs));
   Sibling made;
   bool compiled = false;
@@ -219,12 +222,12 @@ void work(const Job& job) {
     g_in_driver = true;
     pthread_mutex_unlock(&g_mutex);
     reason = compile(job, text, &made);
-    compiled = reason == nullptr;
+    compiled = !reason;
     pthread_mutex_lock(&g_mutex);
     g_in_driver = false;
   }
   if (reason) {
-    refuse(kernel, *reason ? reason : reasons::kNotParsed);
+    refuse(kernel, *reason);
   } else if (compiled) {
     g_siblings[g_alive++] = made;  // there is room: sibling_wanted counted queue and siblings
     g_cut_kernels.fetch_add(1, kRelaxed);
@@ -316,7 +319,7 @@ void sibling_wanted(KernelRecord& kernel, std::shared_ptr<const SiblingSource> s
   const Lock lock;
   auto* job = new (std::nothrow) Job{&kernel, source, context};
   if (!job || !source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped || !start()) {
-    refuse(kernel, source ? reasons::kSiblingLimit : reasons::kNoSource);
+    refuse(kernel, source ? RunTimeReason::kSiblingLimit : RunTimeReason::kNoSource);
     delete job;
     return;
   }

@@ -21,8 +21,8 @@ bool is_plain(const ptx::Module& module) {
   return true;
 }
 
-SiblingText refused(const char* kernel, const char* reason, const std::string& detail) {
-  base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", kernel, reason, detail.c_str());
+SiblingText refused(const char* kernel, Reason reason, const std::string& detail) {
+  base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", kernel, name_of(reason), detail.c_str());
   SiblingText out;
   out.refusal = reason;
   return out;
@@ -30,20 +30,20 @@ SiblingText refused(const char* kernel, const char* reason, const std::string& d
 
 SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool any_order) {
   auto module = ptx::parse(text);
-  if (!module) return refused(kernel, reasons::kNotParsed, module.error().text);
+  if (!module) return refused(kernel, RunTimeReason::kNotParsed, module.error().text);
   const ptx::Function* original = module->find(kernel);
   if (!original || !original->is_entry || !original->has_body)
-    return refused(kernel, reasons::kNotParsed, "not in the image's PTX");
-  if (!is_plain(*module)) return refused(kernel, reasons::kModuleState, "debug information or aliases");
+    return refused(kernel, RunTimeReason::kNotParsed, "not in the image's PTX");
+  if (!is_plain(*module))
+    return refused(kernel, slice::GlobalsObstacle::kUnknown, "debug information or aliases");
   const slice::PassedGlobals globals = slice::passed_globals(*module, original->name);
-  if (!globals.possible()) return refused(kernel, slice::obstacle_name(globals.obstacle), globals.detail);
+  if (!globals.possible()) return refused(kernel, globals.obstacle, globals.detail);
   const slice::BitStability bits = slice::bit_stable_when_recompiled(*module, original->name);
-  if (!bits.stable() && !relaxed) return refused(kernel, reasons::kBitStability, bits.detail);
+  if (!bits.stable() && !relaxed) return refused(kernel, RunTimeReason::kBitStability, bits.detail);
 
   const slice::KernelReport report =
       slice::make_sibling(*module, kernel, globals, {.allow_order_dependent = any_order});
-  if (!report.verdict.may_cut())
-    return refused(kernel, slice::refusal_name(report.verdict.refusal), report.verdict.detail);
+  if (!report.verdict.may_cut()) return refused(kernel, report.verdict.refusal, report.verdict.detail);
   SiblingText out;
   out.n_params = report.n_params;
   out.param_bytes = report.param_bytes;
@@ -63,9 +63,7 @@ SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed
   return make(text, kernel, relaxed, any_order);
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "kernel not cut: %s", e.what());
-  SiblingText out;
-  out.refusal = reasons::kNotParsed;
-  return out;
+  return {};
 } catch (...) {
   return {};
 }

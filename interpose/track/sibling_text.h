@@ -7,14 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "interpose/track/reasons.h"
 #include "kernels/slice/globals.h"
 
 namespace tessera::track {
 
 struct SiblingText {
-  std::string ptx;           // "" = refused
-  std::string variant_name;  // entry in it
-  const char* refusal = "";  // why: a name of slice/refusals.def, slice/globals.h or reasons.h
+  std::string ptx;                             // "" = refused
+  std::string variant_name;                    // entry in it
+  Reason refusal = RunTimeReason::kNotParsed;  // why `ptx` is empty
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
   bool ascending_row = false;                  // slice::KernelReport::look_back is not empty
   uint32_t globals_offset = 0;                 // of the addresses behind the origin

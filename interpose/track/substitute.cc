@@ -125,8 +125,8 @@ cache::Rewritten rewrite(ptx::Module& module, const slice::Options& options) {
                   slice::refusal_name(k.verdict.refusal), k.verdict.detail.c_str());
     const ptx::Function* f = module.find(k.kernel);
     const ThreadCost cost = f ? cost_of(*f) : ThreadCost();
-    out.kernels.push_back({k.kernel, may ? "" : slice::refusal_name(k.verdict.refusal), k.n_params,
-                           k.param_bytes, k.origin_offset, !k.look_back.empty(), cost.slots, cost.bytes});
+    out.kernels.push_back({k.kernel, k.verdict.refusal, k.n_params, k.param_bytes, k.origin_offset,
+                           !k.look_back.empty(), cost.slots, cost.bytes});
   }
   if (any) out.text = ptx::print(module);
   return out;
@@ -171,12 +171,11 @@ void substitute(Image& out, std::string_view text) {
   if (!made) return;
   const double border = slots_per_byte();
   for (cache::Kernel& k : made->kernels) {
-    const bool may = k.refusal.empty();
+    const bool may = k.refusal == slice::Refusal::kNone;
     (may ? g_cut_kernels : g_refused_kernels).fetch_add(1, std::memory_order_relaxed);
-    if (!may) count_refusal(k.refusal.c_str());
+    if (!may) count_refusal(k.refusal);
     out.kernels.push_back({std::move(k.name), k.n_params, k.param_bytes, k.origin_offset, may,
-                           k.ascending_row, std::move(k.refusal),
-                           uint32_t(classify({k.slots, k.bytes}, border))});
+                           k.ascending_row, k.refusal, uint32_t(classify({k.slots, k.bytes}, border))});
   }
   out.text = std::move(made->text);
 }
@@ -194,10 +193,10 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin,
                  const std::vector<uint8_t>& code) {
   const image::Entry* source = image::source_of(entries, cubin, code);
-  if (!source) return count_refusal(reasons::kNoSource);
+  if (!source) return count_refusal(RunTimeReason::kNoSource);
   auto text = image::load(*source);
-  if (!text) return count_refusal(reasons::kNoSource);
-  if (!SiblingSource::has_room(text->size())) return count_refusal(reasons::kSiblingLimit);
+  if (!text) return count_refusal(RunTimeReason::kNoSource);
+  if (!SiblingSource::has_room(text->size())) return count_refusal(RunTimeReason::kSiblingLimit);
   out.source = std::make_shared<const SiblingSource>(std::string(text_of(*text)));
 }
 
@@ -245,7 +244,7 @@ std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
   }
   out->hash = base::fnv1a(code->data(), code->size());
   const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
-  if (linked && config.slice) count_refusal(reasons::kNoSource);
+  if (linked && config.slice) count_refusal(RunTimeReason::kNoSource);
   if (chosen->kind == image::EntryKind::kPtx && config.slice && !linked)
     substitute(*out, text_of(*code));
   else

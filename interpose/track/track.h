@@ -9,6 +9,7 @@
 
 #include "interpose/gate/kernels.h"
 #include "interpose/track/sibling.h"
+#include "kernels/slice/slice.h"
 
 namespace tessera::track {
 
@@ -18,7 +19,7 @@ struct KernelFacts {
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
   bool has_variant = false;     // in the loaded text
   bool ascending_row = false;   // the variant waits for lower blocks (slice::KernelReport::look_back)
-  std::string refusal;          // name of the refusal, "" if it may be cut
+  slice::Refusal refusal = {};  // kNone if it may be cut
   uint32_t resource_class = 0;  // abi::ResourceClass, estimated from its PTX (classify.h)
 };
 

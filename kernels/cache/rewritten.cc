@@ -48,7 +48,7 @@ class Reader {
 };
 
 constexpr size_t kLeastKernelBytes =
-    2 * sizeof(uint64_t) + 3 * sizeof(uint32_t) + sizeof(uint8_t) + 2 * sizeof(double);
+    sizeof(uint64_t) + 3 * sizeof(uint32_t) + 2 * sizeof(uint8_t) + 2 * sizeof(double);
 
 }  // namespace
 
@@ -57,7 +57,7 @@ std::string encode(const Rewritten& rewritten) {
   put(out, uint64_t(rewritten.kernels.size()));
   for (const Kernel& k : rewritten.kernels) {
     put_text(out, k.name);
-    put_text(out, k.refusal);
+    put(out, uint8_t(k.refusal));
     put(out, k.n_params);
     put(out, k.param_bytes);
     put(out, k.origin_offset);
@@ -78,7 +78,9 @@ base::Result<Rewritten> decode(std::string_view bytes) {
   out.kernels.resize(n);
   for (Kernel& k : out.kernels) {
     k.name = in.take_text();
-    k.refusal = in.take_text();
+    const auto refusal = in.take<uint8_t>();
+    if (refusal >= slice::kRefusalCount) return damaged();
+    k.refusal = slice::Refusal(refusal);
     k.n_params = in.take<uint32_t>();
     k.param_bytes = in.take<uint32_t>();
     k.origin_offset = in.take<uint32_t>();

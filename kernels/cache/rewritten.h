@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/slice/slice.h"
 
 namespace tessera::cache {
 
 struct Kernel {
   std::string name;
-  std::string refusal;                                        // name of the rule, "" if it has a variant
+  slice::Refusal refusal = {};                                // kNone: it has a variant
   uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;  // as slice::KernelReport
   bool ascending_row = false;                                 // there: look_back is not empty
   double slots = 0, bytes = 0;                                // as track::ThreadCost

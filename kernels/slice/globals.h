@@ -33,6 +33,9 @@ enum class GlobalsObstacle : uint8_t {
   TS_GLOBALS_OBSTACLES(TS_ROW)
 #undef TS_ROW
 };
+#define TS_ROW(id, name, text) +1
+inline constexpr uint8_t kObstacleCount = 0 TS_GLOBALS_OBSTACLES(TS_ROW);
+#undef TS_ROW
 const char* obstacle_name(GlobalsObstacle);
 const char* obstacle_text(GlobalsObstacle);
 

@@ -29,6 +29,10 @@ enum class Refusal : uint8_t {  // rows of refusals.def give name and explanatio
 #define TS_REFUSAL(id, name, text) id,
 #include "kernels/slice/refusals.def"
 };
+inline constexpr uint8_t kRefusalCount = 0
+#define TS_REFUSAL(id, name, text) +1
+#include "kernels/slice/refusals.def"
+    ;
 const char* refusal_name(Refusal);
 const char* refusal_text(Refusal);
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A host that closes every descriptor and reuses the numbers: nothing of it is touched, and the client reconnects.
 
-host_descriptors.py TESSERAD SHIM NULL_DRIVER runs it at both priorities; the host itself is this file with --host.
+host_descriptors.py TESSERAD SHIM NULL_DRIVER [FIRST] runs it at both priorities, with the library FIRST preloaded
+before the shim; the host itself is this file with --host.
 """
 import ctypes
 import os
@@ -62,6 +63,7 @@ def host():
 
 def main():
     daemon, shim, driver = sys.argv[1:4]
+    preload = ":".join(sys.argv[4:] + [shim])
     with tempfile.TemporaryDirectory() as folder:
         socket = folder + "/tesserad.sock"
         server = subprocess.Popen([daemon, "--socket", socket, "--foreground"], stderr=subprocess.DEVNULL)
@@ -69,7 +71,8 @@ def main():
             eventually(lambda: os.path.exists(socket), "tesserad does not listen")
             for priority in ("0", "5"):
                 environment = dict(os.environ, TESSERA_SOCKET=socket, TESSERA_PRIORITY=priority,
-                                   TESSERA_DRIVER=driver, LD_PRELOAD=shim)
+                                   TESSERA_DRIVER=driver, LD_PRELOAD=preload,
+                                   ASAN_OPTIONS="detect_leaks=0")
                 subprocess.run([sys.executable, __file__, "--host"], env=environment, check=True, timeout=50)
         finally:
             server.terminate()

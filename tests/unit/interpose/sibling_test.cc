@@ -91,19 +91,19 @@ TEST_F(Siblings, OfALibrary) {
 
 TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   CUmodule module = load("cut_both.fatbin");
-  const uint64_t state = track::refusals("const_variable");
-  const uint64_t bits = track::refusals(track::reasons::kBitStability);
+  const uint64_t state = track::refusals(slice::GlobalsObstacle::kConstant);
+  const uint64_t bits = track::refusals(track::RunTimeReason::kBitStability);
   const CUfunction constant = function_of(module, "reads_const");
   EXPECT_EQ(fill(constant), 0u);
   ASSERT_TRUE(settled());
   EXPECT_EQ(fill(constant), 0u);
   for (uint32_t i = 0; i < filled.size(); i++) ASSERT_EQ(filled[i], (i & 3) * 10 + 10 + i / 32);
-  EXPECT_EQ(track::refusals("const_variable"), state + 1);
+  EXPECT_EQ(track::refusals(slice::GlobalsObstacle::kConstant), state + 1);
   const CUfunction f = function_of(module, "approximate");
   EXPECT_EQ(approximate(f), 0u);
   ASSERT_TRUE(settled());
   EXPECT_EQ(approximate(f), 0u);
-  EXPECT_EQ(track::refusals(track::reasons::kBitStability), bits + 1);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits + 1);
   EXPECT_EQ(track::siblings_alive(), 0u);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
   // The same compilation: D13 has nothing against it.
@@ -176,7 +176,7 @@ TEST_F(Siblings, VariablesOfALibraryFollowItsContext) {
 }
 
 TEST_F(Siblings, AVariableThatTheDriverDoesNotFindIsRefused) {
-  const uint64_t before = track::refusals(track::reasons::kVariableAddress);
+  const uint64_t before = track::refusals(track::RunTimeReason::kVariableAddress);
   CUmodule module = load("cut_both.fatbin");
   const CUfunction f = function_of(module, "reads_global");
   auto& slots = driver_api::mutable_real_for_tests();
@@ -190,7 +190,7 @@ TEST_F(Siblings, AVariableThatTheDriverDoesNotFindIsRefused) {
   EXPECT_TRUE(settled());
   slots.cuModuleGetGlobal_v2 = found;
   EXPECT_EQ(fill(f), 0u);
-  EXPECT_EQ(track::refusals(track::reasons::kVariableAddress), before + 1);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kVariableAddress), before + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
@@ -214,9 +214,9 @@ TEST_F(Siblings, RelaxedBitsAreTheUsersChoice) {
 
 // Machine code made from another virtual architecture than the PTX: they may differ in anything.
 TEST_F(Siblings, PtxOfAnotherArchitectureIsNotTheSource) {
-  const uint64_t none = track::refusals(track::reasons::kNoSource);
+  const uint64_t none = track::refusals(track::RunTimeReason::kNoSource);
   CUmodule module = load("cut_other.fatbin");
-  EXPECT_EQ(track::refusals(track::reasons::kNoSource), none + 1);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kNoSource), none + 1);
   const CUfunction f = function_of(module, "stamp");
   EXPECT_EQ(stamp(f), 0u);
   ASSERT_TRUE(settled());
@@ -291,7 +291,7 @@ TEST_F(Siblings, EndWithTheirContext) {
 TEST_F(Siblings, ADriverThatRefusesLeavesTheOriginal) {
   CUmodule module = load("cut_both.fatbin");
   const CUfunction f = function_of(module, "stamp");
-  const uint64_t failed = track::refusals(track::reasons::kSiblingFailed);
+  const uint64_t failed = track::refusals(track::RunTimeReason::kSiblingFailed);
   auto& slots = driver_api::mutable_real_for_tests();
   static const auto before = slots.cuModuleLoadData;
   slots.cuModuleLoadData = [](CUmodule*, const void*) { return CUDA_ERROR_OUT_OF_MEMORY; };
@@ -300,7 +300,7 @@ TEST_F(Siblings, ADriverThatRefusesLeavesTheOriginal) {
   slots.cuModuleLoadData = before;
   EXPECT_EQ(stamp(f), 0u);
   EXPECT_TRUE(settled());
-  EXPECT_EQ(track::refusals(track::reasons::kSiblingFailed), failed + 1);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kSiblingFailed), failed + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 

@@ -77,10 +77,10 @@ TEST_F(Watchdog, UncutItEnds) {
 }
 
 TEST_F(Watchdog, TheRestIsLaunchedAndTheKernelNotCutAgain) {
-  const uint64_t counted = track::refusals(track::reasons::kWatchdog);
+  const uint64_t counted = track::refusals(track::RunTimeReason::kWatchdog);
   launch_and_check(nullptr, false, driver_api::Flavour::kLegacy);
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
-  EXPECT_EQ(track::refusals(track::reasons::kWatchdog), counted + 1);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kWatchdog), counted + 1);
   const uint64_t before = slices();
   EXPECT_GT(before, 0u);
   launch_and_check(nullptr, false, driver_api::Flavour::kLegacy);
@@ -149,10 +149,10 @@ class LookBack : public test::Soft {
 TEST_F(LookBack, IsCutInOneRowOnly) {
   const CUfunction f = load("cut.ptx");
   EXPECT_GT(chain(f, true), 2u);
-  const uint64_t counted = track::refusals(track::reasons::kGridRows);
+  const uint64_t counted = track::refusals(track::RunTimeReason::kGridRows);
   EXPECT_EQ(chain(f, true, {32, 2, 1}), 0u);
   EXPECT_EQ(chain(f, true, {32, 1, 2}), 0u);
-  EXPECT_EQ(track::refusals(track::reasons::kGridRows), counted + 1);  // a kernel counts once
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kGridRows), counted + 1);  // a kernel counts once
   EXPECT_GT(chain(f, true), 2u);
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
@@ -203,11 +203,11 @@ TEST_F(LookBack, TheRestDoesNotQueueUpBehindTheSlice) {
 TEST_F(LookBack, GoesWholeWhereAllStreamsShareAQueue) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
   lifecycle::load_config();
-  const uint64_t counted = track::refusals(track::reasons::kOneQueue);
+  const uint64_t counted = track::refusals(track::RunTimeReason::kOneQueue);
   const CUfunction f = load("cut.ptx");
   EXPECT_EQ(chain(f, true), 0u);
   EXPECT_EQ(chain(f, true), 0u);
-  EXPECT_EQ(track::refusals(track::reasons::kOneQueue), counted + 1);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kOneQueue), counted + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
@@ -226,9 +226,9 @@ TEST_F(LookBack, InASiblingToo) {
 TEST_F(LookBack, GoesWholeUnlessTheUserAllowsIt) {
   setenv("TESSERA_ALLOW_ORDER_DEPENDENT", "0", 1);
   lifecycle::load_config();
-  const uint64_t counted = track::refusals("lower_block_wait");
+  const uint64_t counted = track::refusals(slice::Refusal::kLowerBlockWait);
   const CUfunction f = load("cut.ptx");
-  EXPECT_EQ(track::refusals("lower_block_wait"), counted + 1);
+  EXPECT_EQ(track::refusals(slice::Refusal::kLowerBlockWait), counted + 1);
   EXPECT_EQ(chain(f, true), 0u);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }

@@ -170,8 +170,8 @@ TEST_F(Cache, ConcurrentProcesses) {
 }
 
 TEST(Rewritten, RoundTrip) {
-  const Rewritten two = {.kernels = {{"first", "", 3, 24, 24, true, 12.5, 8},
-                                     {"second", "inter_block_wait", 1, 8, 0, false, 1, 0}},
+  const Rewritten two = {.kernels = {{"first", slice::Refusal::kNone, 3, 24, 24, true, 12.5, 8},
+                                     {"second", slice::Refusal::kInterBlockWait, 1, 8, 0, false, 1, 0}},
                          .text = ".version 9.0"};
   for (const Rewritten& r : {Rewritten{}, two}) {
     auto again = decode(encode(r));

@@ -1,0 +1,80 @@
+// What hosts do to the preloaded library: their allocators and sanitizers. Real processes.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/integration/sharing/fixture.h"
+
+namespace tessera {
+namespace {
+
+using test::eventually;
+using test::kBin;
+using test::kPatience_s;
+using test::read_file;
+using Words = std::vector<std::string>;
+
+// How the host's memory behaves: what it frees is overwritten or returned at once, so that a pointer of ours
+// into it does not go unnoticed.
+struct Memory {
+  const char* name;
+  std::string preloaded;  // before our library
+  Words environment;
+};
+void PrintTo(const Memory& memory, std::ostream* out) {
+  *out << memory.name;
+}
+
+const Memory kMemories[] = {
+    {"perturbed",
+     "",
+     {"MALLOC_PERTURB_=165", "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4096:glibc.malloc.tcache_count=0"}},
+    {"address_sanitizer", TESSERA_LIBASAN, {"ASAN_OPTIONS=detect_leaks=0"}},
+};
+
+class Hosts : public test::SharingFixture, public testing::WithParamInterface<Memory> {
+ protected:
+  cli::Process start(const std::string& name, const Words& program) {
+    const std::string first = GetParam().preloaded.empty() ? "" : GetParam().preloaded + ":";
+    Words words = {"sh", "-c", "export LD_PRELOAD=" + first + "$LD_PRELOAD; exec \"$0\" \"$@\""};
+    words.insert(words.end(), program.begin(), program.end());
+    return run(name, "best-effort", {}, words, GetParam().environment);
+  }
+  bool ready(const std::string& name) {
+    return eventually([&] { return std::filesystem::exists(path(name + ".ready")); });
+  }
+  void expect_good_end(cli::Process& program, const std::string& name) {
+    auto end = program.stop(kPatience_s);
+    ASSERT_TRUE(end.ok());
+    EXPECT_EQ(*end, 0) << read_file(path(name + ".err"));
+  }
+};
+
+// The reasons are counted while the program loads, and published for as long as it runs.
+TEST_P(Hosts, RefusalsOutliveTheImageThatTheyWereFoundIn) {
+  start_daemon();
+  auto program = start("program", {TESSERA_HOST, path("program.ready")});
+  ASSERT_TRUE(ready("program")) << read_file(path("program.err"));
+  EXPECT_TRUE(eventually([&] { return client("program").value("refused_waiting", 0) == 5; })) << ask().dump();
+  EXPECT_EQ(client("program").value("refused_other", -1), 0);
+  EXPECT_GT(client("program").value("cut_kernels", 0), 0);
+  expect_good_end(program, "program");
+}
+
+// The library's own thread compiles, the hooks cut, the helper reads: all with this memory. The program
+// checks its results.
+TEST_P(Hosts, ProgramsAreCutInAModuleOfTheirOwn) {
+  start_daemon();
+  auto service =
+      run("service", "high", {}, {kBin + "latency_service", "--requests", "100000", "--rate", "30"}, {});
+  auto program = start("program", {TESSERA_SHARING_GLOBALS, path("program.steps")});
+  EXPECT_TRUE(eventually([&] { return client("program").value("slices", 0) > 5; })) << ask().dump();
+  EXPECT_TRUE(steps_grow("program", 1));
+  expect_good_end(program, "program");
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, Hosts, testing::ValuesIn(kMemories),
+                         [](const auto& memory) { return std::string(memory.param.name); });
+
+}  // namespace
+}  // namespace tessera
