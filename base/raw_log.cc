@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/quiet_write.h"
+
 namespace tessera::base {
 namespace {
 
@@ -53,7 +55,7 @@ void raw_log(LogLevel level, const char* format, ...) {
   if (wanted < 0) return;
   used += wanted < int(sizeof line) - used - 1 ? wanted : int(sizeof line) - used - 2;
   line[used++] = '\n';
-  [[maybe_unused]] const ssize_t written = write(g_fd.load(std::memory_order_relaxed), line, size_t(used));
+  quiet_write(g_fd.load(std::memory_order_relaxed), line, size_t(used));
 }
 
 }  // namespace tessera::base

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/quiet_write.h"
 #include "base/scoped_fd.h"
 #include "kernels/cache/file.h"
 
@@ -20,8 +22,9 @@ namespace tessera::cache {
 namespace {
 
 constexpr char kSuffix[] = ".tsr";
-constexpr char kUnfinished[] = ".part";      // of a writer that died, once it is old
-constexpr time_t kUnfinishedSeconds = 3600;  // far longer than any write takes
+constexpr char kUnfinished[] = ".part";            // of a writer that died, once it is old
+constexpr uint64_t kLeftToOthersBytes = 64 << 20;  // on the file system: the last of it is the program's
+constexpr time_t kUnfinishedSeconds = 3600;        // far longer than any write takes
 
 base::Error failed(const std::string& path, const char* what) {
   return base::error(errno == ENOENT ? base::Code::kNotFound : base::Code::kPermission,
@@ -34,7 +37,7 @@ bool ours_alone(const struct stat& facts) {
 
 base::Status write_all(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    const ssize_t n = base::quiet_write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return failed(path, "not written");
     bytes.remove_prefix(size_t(n));
@@ -65,6 +68,10 @@ base::Status Store::prepare() const {
   if (!S_ISDIR(facts.st_mode) || !ours_alone(facts))
     return base::error(base::Code::kPermission,
                        directory_ + ": not a folder that only this user can write to, not used");
+  struct statvfs space {};
+  if (statvfs(directory_.c_str(), &space) == 0 && space.f_frsize != 0 &&
+      space.f_bavail < kLeftToOthersBytes / space.f_frsize)
+    return base::error(base::Code::kExhausted, directory_ + ": the file system is nearly full, not used");
   return base::ok();
 }
 

@@ -2,8 +2,8 @@
 // rename(2), all of it; of two writers of one key the later wins, with the same bytes. No file is trusted
 // that another user could have written: what it holds goes to the driver as code.
 //
-// Every call touches the disk: at module load only. Any thread. Errors name the path; a caller goes on
-// without.
+// Every call touches the disk: at module load only. No call raises a signal. Any thread. Errors name the
+// path; a caller goes on without.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace tessera::cache {
 class Store {
  public:
   // `directory` is made, with its parents, when the first file is written; mode 0700. `max_bytes`: of all
-  // files together; a file of more than a quarter of it is not kept.
+  // files together; a file of more than a quarter of it is not kept, nor any
+  // where the file system is nearly full.
   Store(std::string directory, uint64_t max_bytes)
       : directory_(std::move(directory)), max_bytes_(max_bytes) {}
 

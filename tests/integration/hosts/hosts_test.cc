@@ -34,15 +34,15 @@ const Memory kMemories[] = {
 
 class Hosts : public test::SharingFixture, public testing::WithParamInterface<Memory> {
  protected:
-  cli::Process start(const std::string& name, const Words& program) {
+  cli::Process start(const std::string& name, const Words& program, Words environment = {}) {
     const std::string first = GetParam().preloaded.empty() ? "" : GetParam().preloaded + ":";
     Words words = {"sh", "-c", "export LD_PRELOAD=" + first + "$LD_PRELOAD; exec \"$0\" \"$@\""};
     words.insert(words.end(), program.begin(), program.end());
-    return run(name, "best-effort", {}, words, GetParam().environment);
+    environment.insert(environment.end(), GetParam().environment.begin(), GetParam().environment.end());
+    environment.push_back("TESSERA_CACHE_DIR=" + path("cache"));
+    return run(name, "best-effort", {}, words, environment);
   }
-  bool ready(const std::string& name) {
-    return eventually([&] { return std::filesystem::exists(path(name + ".ready")); });
-  }
+  bool is_ready(const std::string& name) const { return std::filesystem::exists(path(name + ".ready")); }
   void expect_good_end(cli::Process& program, const std::string& name) {
     auto end = program.stop(kPatience_s);
     ASSERT_TRUE(end.ok());
@@ -54,11 +54,25 @@ class Hosts : public test::SharingFixture, public testing::WithParamInterface<Me
 TEST_P(Hosts, RefusalsOutliveTheImageThatTheyWereFoundIn) {
   start_daemon();
   auto program = start("program", {TESSERA_HOST, path("program.ready")});
-  ASSERT_TRUE(ready("program")) << read_file(path("program.err"));
+  ASSERT_TRUE(eventually([&] { return is_ready("program"); })) << read_file(path("program.err"));
   EXPECT_TRUE(eventually([&] { return client("program").value("refused_waiting", 0) == 5; })) << ask().dump();
   EXPECT_EQ(client("program").value("refused_other", -1), 0);
   EXPECT_GT(client("program").value("cut_kernels", 0), 0);
   expect_good_end(program, "program");
+}
+
+// Neither the cache nor the log raises SIGXFSZ or SIGPIPE in the program.
+TEST_P(Hosts, WhatIsWrittenRaisesNoSignal) {
+  start_daemon();
+  for (const std::string name : {"to_a_file", "to_nobody"}) {
+    Words environment = {"TESSERA_LOG=debug"};
+    if (name == "to_a_file") environment.push_back("TESSERA_LOG_FILE=" + path(name + ".log"));
+    auto program = start(name, {TESSERA_HOST, path(name + ".ready"), "no_files"}, environment);
+    ASSERT_TRUE(eventually([&] { return is_ready(name) || !program.running(); }));
+    EXPECT_TRUE(program.running());
+    expect_good_end(program, name);
+  }
+  EXPECT_TRUE(!std::filesystem::exists(path("cache")) || std::filesystem::is_empty(path("cache")));
 }
 
 // The library's own thread compiles, the hooks cut, the helper reads: all with this memory. The program

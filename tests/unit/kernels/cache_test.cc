@@ -1,6 +1,8 @@
 // Damaged files, concurrent writers, bounds. What the preload library makes of it: tests/unit/interpose.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +56,23 @@ TEST_F(Cache, KeepsWhatWasSaved) {
   EXPECT_EQ(*cache.load(key(2)), "");
   ASSERT_TRUE(cache.save(key(1), "another").ok());
   EXPECT_EQ(*store().load(key(1)), "another");
+  EXPECT_EQ(n_files(), 2u);
+}
+
+// As a host may have limited itself: an error, no signal, no part of a file.
+TEST_F(Cache, TheLimitOnFilesIsAnErrorAndNoSignal) {
+  ASSERT_TRUE(store().save(key(1), "small").ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{512, 512};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(9);
+    sigset_t waiting;
+    const bool refused = !store().save(key(2), payload_of(2)).ok() && store().save(key(3), "small").ok();
+    _exit(refused && sigpending(&waiting) == 0 && sigismember(&waiting, SIGXFSZ) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_EQ(n_files(), 2u);
 }
 
