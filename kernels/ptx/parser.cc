@@ -827,14 +827,15 @@ bool Parser::single(Operand* o, bool is_call, unsigned depth) {
     o->kind = Operand::Kind::kList;
     return operand_list(&o->children, ')', "',' or ')'", depth + 1);
   }
-  if (c_.take('!')) {
-    if (depth > kMaxOperandDepth || !single(o, false, depth + 1)) {
-      return c_.fail("a predicate after '!'");
+  if (c_.now.is('!')) {
+    const Cursor mark = c_;
+    c_.advance();
+    if (c_.now.kind != TokenKind::kIdentifier || c_.now.text == "WARP_SZ") {
+      c_ = mark;  // a logical negation in a constant
+      return constant(o);
     }
-    const bool immediate = o->kind == Operand::Kind::kInteger || o->kind == Operand::Kind::kFloat ||
-                           o->kind == Operand::Kind::kExpression;
-    if (immediate || o->negated) {
-      return c_.fail("a predicate before this");
+    if (!named(o) || o->kind != Operand::Kind::kRegister) {
+      return c_.fail("a predicate register before this");
     }
     o->negated = true;
     return true;
@@ -879,8 +880,8 @@ bool Parser::constant(Operand* o) {
     return true;
   }
   Constant value;
-  if (c_.now.kind != TokenKind::kInteger && !c_.now.is('(') && !c_.now.is('~') && !c_.now.is('-') &&
-      !c_.now.is('+')) {
+  if (c_.now.kind != TokenKind::kInteger && !c_.now.is('(') && !c_.now.is('~') && !c_.now.is('!') &&
+      !c_.now.is('-') && !c_.now.is('+')) {
     return c_.fail("an operand");
   }
   if (!constant_expression(c_, &value)) {

@@ -285,35 +285,49 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
   return kNone;
 }
 
+// A scalar register, or an element of a vector one. Suffixes that select parts of a register (video
+// instructions) are no registers.
+bool Decoder::find_element(const ptx::Operand& o, Register* r) const {
+  if (!find_register(o.name, r)) return false;
+  const ptx::Name suffix = o.suffix.view();
+  if (r->vector == 1) return suffix.empty();
+  if (suffix.size() != 2) return false;
+  size_t element = std::string_view("xyzw").find(suffix[1]);
+  if (element == ptx::Name::npos) element = std::string_view("rgba").find(suffix[1]);
+  if (element >= r->vector) return false;
+  r->index += static_cast<uint32_t>(element);
+  return true;
+}
+
+// What a source stands for if the instruction cannot say it itself: an op in front of it makes it.
+uint32_t Decoder::prepared_source(Operation operation, Ty type, uint32_t index) {
+  const uint32_t made = new_register(storage_of(type));
+  std::vector<uint32_t> defs, uses;
+  defs.swap(pending_defs_);
+  uses.swap(pending_uses_);
+  Op& op = start(pick(operation, type), false);
+  op.d = made << 2;
+  op.a = source(index);
+  op.type = type;
+  pending_defs_ = {made};
+  finish();
+  defs.swap(pending_defs_);
+  uses.swap(pending_uses_);
+  pending_uses_.push_back(made);
+  return made << 2;
+}
+
 uint32_t Decoder::use(const ptx::Operand& o, Ty type) {
   using Kind = ptx::Operand::Kind;
   const unsigned width = storage_of(type);
   switch (o.kind) {
     case Kind::kRegister: {
       Register r;
-      if (!find_register(o.name, &r)) return kNone;
-      uint32_t index = r.index;
-      if (r.vector > 1 && !o.suffix.empty()) {
-        const char c = o.suffix[1];
-        index += c == 'x' || c == 'r' ? 0 : c == 'y' || c == 'g' ? 1 : c == 'z' || c == 'b' ? 2 : 3;
-      }
-      if (r.width == 8 && width == 4) {  // the low part of a wider register
-        const uint32_t narrow = new_register(4);
-        std::vector<uint32_t> defs, uses;
-        defs.swap(pending_defs_);
-        uses.swap(pending_uses_);
-        Op& op = start(pick(Operation::kNarrow, Ty::kU32), false);
-        op.d = narrow << 2;
-        op.a = source(index);
-        pending_defs_ = {narrow};
-        finish();
-        defs.swap(pending_defs_);
-        uses.swap(pending_uses_);
-        pending_uses_.push_back(narrow);
-        return narrow << 2;
-      }
+      if (!find_element(o, &r)) return kNone;
+      if (r.width == 8 && width == 4) return prepared_source(Operation::kNarrow, Ty::kU32, r.index);
       if (r.width != width) return kNone;
-      return source(index);
+      if (!o.negated) return source(r.index);
+      return type == Ty::kPred && !o.minus ? prepared_source(Operation::kNot, type, r.index) : kNone;
     }
     case Kind::kInteger:
     case Kind::kFloat:
@@ -345,6 +359,10 @@ uint32_t Decoder::use_predicate(const ptx::Operand& o, bool* negated) {
 }
 
 uint32_t Decoder::def(const ptx::Operand& o, Ty type) {
+  using Kind = ptx::Operand::Kind;
+  // Where an instruction has one result only, ptxas takes "p|_", too.
+  if (o.kind == Kind::kPair && o.children[1].kind == Kind::kSink && type == Ty::kPred)
+    return def(o.children[0], type);
   if (o.kind == ptx::Operand::Kind::kSink) {
     const uint32_t scratch = new_register(storage_of(type));
     pending_defs_.push_back(scratch);
@@ -352,12 +370,8 @@ uint32_t Decoder::def(const ptx::Operand& o, Ty type) {
   }
   if (o.kind != ptx::Operand::Kind::kRegister) return kNone;
   Register r;
-  if (!find_register(o.name, &r)) return kNone;
-  uint32_t index = r.index;
-  if (r.vector > 1 && !o.suffix.empty()) {
-    const char c = o.suffix[1];
-    index += c == 'x' || c == 'r' ? 0 : c == 'y' || c == 'g' ? 1 : c == 'z' || c == 'b' ? 2 : 3;
-  }
+  if (o.negated || !find_element(o, &r)) return kNone;
+  const uint32_t index = r.index;
   const unsigned width = storage_of(type);
   if (r.width == 8 && width == 4) {
     const uint32_t narrow = new_register(4);
@@ -371,10 +385,19 @@ uint32_t Decoder::def(const ptx::Operand& o, Ty type) {
 }
 
 void Decoder::vector_elements(const ptx::Operand& o, std::vector<const ptx::Operand*>* list) {
-  if (o.kind == ptx::Operand::Kind::kVector)
+  Register r;
+  if (o.kind == ptx::Operand::Kind::kVector) {
     for (const ptx::Operand& child : o.children) list->push_back(&child);
-  else
+  } else if (o.kind == ptx::Operand::Kind::kRegister && o.suffix.empty() && find_register(o.name, &r) &&
+             r.vector > 1) {  // all of a vector register
+    for (unsigned k = 0; k < r.vector; ++k) {
+      ptx::Operand& element = elements_.emplace_back(o);
+      element.suffix = std::string_view(".x.y.z.w").substr(2 * k, 2);
+      list->push_back(&element);
+    }
+  } else {
     list->push_back(&o);
+  }
 }
 
 // --- emission

@@ -3,6 +3,7 @@
 // Called by Program::load only, single-threaded.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -85,6 +86,7 @@ class Decoder {
     std::unordered_map<std::string_view, std::vector<ptx::Name>> targets;
   };
   bool find_register(ptx::Name name, Register* r) const;
+  bool find_element(const ptx::Operand& o, Register* r) const;
   bool find_object(ptx::Name name, Object* o);
   bool find_label(ptx::Name name, uint32_t* label) const;
   uint32_t local_object(const ptx::Variable& v);
@@ -102,6 +104,7 @@ class Decoder {
   bool was_read(uint32_t index) const { return index < renamed_.size() && renamed_[index] == kRead; }
   bool rename_parameters(const std::vector<const ptx::Operand*>& parts, Ty type, uint32_t offset);
   uint32_t constant(unsigned width, uint64_t bits);
+  uint32_t prepared_source(Operation operation, Ty type, uint32_t index);
   uint32_t use(const ptx::Operand& o, Ty type);
   uint32_t use_predicate(const ptx::Operand& o, bool* negated);
   uint32_t def(const ptx::Operand& o, Ty type);
@@ -234,6 +237,7 @@ class Decoder {
   std::vector<Label> labels_;
   std::vector<std::pair<uint32_t, uint32_t>> branches_;  // op index -> label
   std::vector<std::vector<uint32_t>> table_labels_;
+  std::deque<ptx::Operand> elements_;                 // of vector registers that an instruction names whole
   std::vector<std::pair<uint32_t, uint32_t>> skips_;  // guard op -> op index to continue at
   uint32_t issue_ = 0;
   uint32_t line_ = 0;

@@ -65,20 +65,23 @@ bool Decoder::d_mov(const ptx::Instruction& i) {
   if (m.types[0] == ptx::Type::kB128) return wide_move(i);
   if (type == Ty::kCount) return refuse(i, "type is not supported by the software GPU");
   const ptx::Operand &d = i.operands[0], &a = i.operands[1];
-  if (d.kind == Kind::kVector || a.kind == Kind::kVector) {  // unpack or pack
-    const bool pack = a.kind == Kind::kVector;
-    const ptx::List<ptx::Operand>& parts = pack ? a.children : d.children;
+  std::vector<const ptx::Operand*> from, to;
+  vector_elements(a, &from);
+  vector_elements(d, &to);
+  const bool pack = a.kind == Kind::kVector || from.size() > 1;
+  if (pack || d.kind == Kind::kVector || to.size() > 1) {
+    const std::vector<const ptx::Operand*>& parts = pack ? from : to;
     const unsigned whole = ptx::type_bytes(m.types[0]);
     if (parts.empty() || whole % parts.size()) return refuse(i, "vector does not fit");
     const unsigned bytes = whole / static_cast<unsigned>(parts.size());
     const Ty part = bytes == 1 ? Ty::kU8 : bytes == 2 ? Ty::kU16 : Ty::kU32;
     std::vector<uint32_t> list;
-    for (const ptx::Operand& p : parts) {
+    for (const ptx::Operand* p : parts) {
       if (pack)
-        list.push_back(use(p, part));
+        list.push_back(use(*p, part));
       else
-        list.push_back(p.kind == Kind::kSink ? kNone : def(p, part));
-      if (list.back() == kNone && p.kind != Kind::kSink) return refuse(i, "vector element does not fit");
+        list.push_back(p->kind == Kind::kSink ? kNone : def(*p, part));
+      if (list.back() == kNone && p->kind != Kind::kSink) return refuse(i, "vector element does not fit");
     }
     const uint32_t other = pack ? kNone : use(a, type);
     if (!pack && other == kNone) return refuse(i, "source does not fit");

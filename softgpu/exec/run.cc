@@ -222,7 +222,8 @@ void report_deadlock(Cluster& cluster) {
   raise(*where, at_op, FaultKind::kDeadlock, static_cast<unsigned>(std::countr_zero(lanes)), 0, text);
 }
 
-// Runs every ready warp for a quantum; kSpinning: some gave way and the block goes on later.
+// Runs every ready warp until it waits, ends or has used up its quantum; kSpinning: some gave way and the
+// block goes on later.
 Outcome run_round(Block& b) {
   bool gave_way = false;
   bool progress = true;
@@ -233,7 +234,6 @@ Outcome run_round(Block& b) {
       const unsigned wi = static_cast<unsigned>(std::countr_zero(todo));
       // Take each ready warp once before any again: later ones have higher numbers.
       Warp& w = b.warps[wi];
-      w.limit = w.issued + kWarpQuantum;
       w.stop = Stop::kNone;
       const uint64_t before = w.issued;
       const Op* op = start_ready(w);
@@ -264,6 +264,10 @@ Outcome run_round(Block& b) {
 
 // A round for every block of a cluster; again while one has let another go on.
 Outcome run_round(Cluster& cluster) {
+  // One quantum for the whole turn: warps that meet at a barrier in a loop must give way, too, since what
+  // they poll may be up to a block that is not resident yet.
+  for (auto& block : cluster.blocks)
+    for (Warp& w : block->warps) w.limit = w.issued + kWarpQuantum;
   for (;;) {
     bool spinning = false, done = true, ready = false;
     for (auto& block : cluster.blocks) {

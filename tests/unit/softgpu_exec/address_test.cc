@@ -1,5 +1,6 @@
 // The forms in which instructions name memory.
 #include "tests/unit/softgpu_exec/harness.h"
+#include "tests/unit/softgpu_exec/instruction_case.h"
 
 namespace tessera::softgpu::exec {
 namespace {
@@ -60,6 +61,99 @@ TEST(Addresses, OfArrayElements) {
         40, t, 1 + n,  22, 20 + n, 77};
     EXPECT_EQ(std::vector<uint32_t>(&out[t * 16], &out[t * 16] + 16), want) << t;
   }
+}
+
+// Every instruction of a table with every way to write its address. Word k of each object is k; the registers
+// point to word 8.
+TEST(Addresses, InEveryForm) {
+  struct Memory {
+    const char *space, *object;
+    std::vector<const char*> registers;  // that hold addresses
+    bool writable = true;
+  };
+  const Memory memories[] = {{".global", "g", {"%rd5"}},
+                             {".shared", "s", {"%r6", "%rd6"}},
+                             {".shared::cta", "s", {"%r6", "%rd6"}},
+                             {".local", "l", {"%r7", "%rd7"}},
+                             {".const", "c", {"%rd8"}, false},
+                             {"", "g", {"%rd9"}},
+                             {"", "s", {"%rd10"}},
+                             {"", "l", {"%rd11"}}};
+  struct Form {
+    const char *name, *text;  // R: the register, S: the object
+    uint32_t word;
+  };
+  const Form forms[] = {{"register", "[R]", 8},          {"register_plus", "[R+8]", 10},
+                        {"register_plus", "[R+ 8]", 10}, {"register_plus", "[R+-8]", 6},
+                        {"register_minus", "[R-8]", 6},  {"register_hexadecimal", "[R+0x10]", 12},
+                        {"register_sum", "[R+4*2]", 10}, {"register_octal", "[R+010]", 10},
+                        {"register_far", "[R-32]", 0},   {"object", "[S]", 0},
+                        {"object_plus", "[S+16]", 4},    {"object_sum", "[S+8+8]", 4},
+                        {"object_minus", "[S-0]", 0},    {"subscript", "S[6]", 6},
+                        {"subscript", "S[0x6]", 6},      {"subscript_register", "S[%r3]", 4},
+                        {"subscript_sum", "S[%r3+2]", 6}};
+  struct Row {
+    const char *opcode, *text;  // M: space, A: address; into %r2
+    bool writes;
+    uint32_t (*want)(uint32_t word);
+  };
+  const Row rows[] = {
+      {"ld.u32", "ldM.u32 %r2, A;", false, [](uint32_t w) { return w; }},
+      {"ld.u8", "ldM.u8 %r2, A;", false, [](uint32_t w) { return w; }},
+      {"ld.b64", "{ .reg .b64 t; ldM.b64 t, A; mov.b64 {_, %r2}, t; }", false,
+       [](uint32_t w) { return w + 1; }},
+      {"ld.v2", "{ .reg .b32 t; ldM.v2.u32 {t, %r2}, A; }", false, [](uint32_t w) { return w + 1; }},
+      {"ld.volatile", "ld.volatileM.u32 %r2, A;", false, [](uint32_t w) { return w; }},
+      {"ld.relaxed", "ld.relaxed.gpuM.u32 %r2, A;", false, [](uint32_t w) { return w; }},
+      {"st.u32", "stM.u32 A, 77; ldM.u32 %r2, A;", true, [](uint32_t) { return 77u; }},
+      {"st.v2", "stM.v2.u32 A, {1, 2}; ldM.u32 %r2, A;", true, [](uint32_t) { return 1u; }},
+      {"st.volatile", "st.volatileM.u32 A, 78; ldM.u32 %r2, A;", true, [](uint32_t) { return 78u; }},
+      {"atom.add", "atomM.add.u32 %r2, A, 0;", true, [](uint32_t w) { return w; }},
+      {"atom.cas", "{ .reg .b32 t; ldM.u32 t, A; atomM.cas.b32 %r2, A, t, t; }", true,
+       [](uint32_t w) { return w; }},
+      {"red.max", "redM.max.u32 A, 99; ldM.u32 %r2, A;", true, [](uint32_t) { return 99u; }},
+      {"prefetch", "prefetchM.L1 A; mov.u32 %r2, 3;", false, [](uint32_t) { return 3u; }},
+  };
+  std::string words = "0";
+  for (int k = 1; k < 32; ++k) words += ", " + std::to_string(k);
+  const std::string before =
+      ".visible .entry k(.param .u64 p)\n{\n.reg .b32 %r<12>;\n.reg .b64 %rd<16>;\n.reg .pred %p<2>;\n"
+      ".local .align 16 .b32 l[32];\n"
+      "mov.u64 %rd5, g; mov.u32 %r6, s; mov.u64 %rd6, s; mov.u64 %rd7, l; mov.u64 %rd8, c; mov.u32 %r3, 4;\n"
+      "cvta.global.u64 %rd9, %rd5; cvta.shared.u64 %rd10, %rd6; cvta.local.u64 %rd11, %rd7;\n"
+      "cvt.u32.u64 %r7, %rd7; mov.u32 %r4, 0; mov.u32 %r2, 1000;\n"
+      "FILL: mul.wide.u32 %rd1, %r4, 4; cvt.u32.u64 %r5, %rd1;\n"
+      "add.u64 %rd2, %rd5, %rd1; st.global.u32 [%rd2], %r4; add.u64 %rd2, %rd7, %rd1; st.local.u32 [%rd2], "
+      "%r4;\n"
+      "add.u32 %r5, %r5, %r6; st.shared.u32 [%r5], %r4; add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, 32;\n"
+      "@%p1 bra FILL;\n"
+      "add.u64 %rd5, %rd5, 32; add.u32 %r6, %r6, 32; add.u64 %rd6, %rd6, 32; add.u64 %rd7, %rd7, 32;\n"
+      "add.u32 %r7, %r7, 32; add.u64 %rd8, %rd8, 32; add.u64 %rd9, %rd9, 32; add.u64 %rd10, %rd10, 32;\n"
+      "add.u64 %rd11, %rd11, 32;\n";
+  for (const Memory& memory : memories)
+    for (const Row& row : rows)
+      for (const Form& form : forms) {
+        if (row.writes && !memory.writable) continue;
+        // What a generic access to an element of an object in a window reaches is not documented.
+        const bool window = *memory.space == 0 && *memory.object != 'g';
+        if (window && std::strstr(form.text, "[%r")) continue;
+        for (const char* reg : memory.registers) {
+          const std::string address = replace(replace(form.text, "R", reg), "S", memory.object);
+          const std::string body = replace(replace(row.text, "M", memory.space), "A", address);
+          const std::string text = ptx_header() + ".const .align 16 .b32 c[32] = {" + words +
+                                   "};\n.global .align 16 .b32 g[32];\n.shared .align 16 .b32 s[32];\n" +
+                                   before + body +
+                                   "\nld.param.u64 %rd1, [p]; st.global.u32 [%rd1], %r2;\nret;\n}\n";
+          const std::string name = std::string("operand.address.") + form.name + "." + row.opcode;
+          DeviceArray<uint32_t> out(1);
+          TestModule m(text);
+          const Fault f = m.ok() ? m.run("k", {1, 1, 1}, {1, 1, 1}, Params().add(out.address())) : Fault{};
+          if (m.ok() && f.kind == FaultKind::kNone && out[0] == row.want(form.word))
+            note_form(name, true);
+          else
+            must_be_illegal(name, body + "\n" + m.error + f.text + "; got " + std::to_string(out[0]), text);
+        }
+      }
 }
 
 // Addresses of shared and local memory are 32 bits wide, and so is the sum of register and offset: compilers

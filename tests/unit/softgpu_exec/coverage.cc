@@ -112,6 +112,12 @@ class Coverage {
           op.fn = mark;
         }
   }
+  void note_form(const std::string& form, bool ran) {
+    if (folder_.empty()) return;
+    std::lock_guard lock(mutex_);
+    bool& all = operand_forms_.try_emplace(form, true).first->second;
+    all = all && ran;
+  }
 
  private:
   static const Op* mark(Warp& w, const Op* op);
@@ -145,6 +151,7 @@ class Coverage {
   void write() const {
     std::ofstream out(folder_ + "/" + std::to_string(getpid()) + ".txt");
     const auto row = [&](const std::string& form, bool yes) { out << form << (yes ? " yes\n" : " no\n"); };
+    for (const auto& [form, ran] : operand_forms_) row(form, ran);
     for (unsigned o = 0; o < kOperations; ++o) {
       std::string name = kOperationNames[o] + 1;
       if (name.starts_with("CvtFrom")) continue;
@@ -193,6 +200,7 @@ class Coverage {
   std::mutex mutex_;  // guards all below
   std::map<const Op*, Handler> originals_;
   std::set<Seen> seen_;
+  std::map<std::string, bool> operand_forms_;  // true if each one that ptxas accepts ran
 };
 
 Coverage& coverage() {
@@ -219,6 +227,9 @@ const Op* Coverage::mark(Warp& w, const Op* op) {
 
 void watch(const Kernel& kernel) {
   coverage().watch(kernel);
+}
+void note_form(const std::string& form, bool ran) {
+  coverage().note_form(form, ran);
 }
 
 }  // namespace tessera::softgpu::exec

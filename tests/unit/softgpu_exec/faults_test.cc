@@ -84,6 +84,30 @@ TEST(Faults, BarrierThatCannotCompleteIsADeadlock) {
   EXPECT_NE(f.text.find("barrier 2"), std::string::npos) << f.text;
   EXPECT_NE(f.text.find("line"), std::string::npos);
 }
+// Every block waits for the next one, which is not resident at first. A loop without barriers, one with the
+// block's, one with the cluster's and one that also sleeps.
+TEST(Scheduling, BlocksThatPollLetOthersBecomeResident) {
+  for (const char* meet :
+       {"", "bar.sync 0;", "bar.sync 0; bar.sync 1, 64;",
+        "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", "bar.sync 0; nanosleep.u32 100;"}) {
+    const bool cluster = std::strstr(meet, "cluster");
+    DeviceArray<uint32_t> flags(7);
+    flags[6] = 1;
+    // Blocks of a cluster wait for the same flag, and for each other.
+    TestModule m(
+        kernel(std::string("mov.u32 %r2, %ctaid.x; or.b32 %r3, %r2, ") + (cluster ? "1" : "0") +
+               "; mul.wide.u32 %rd4, %r3, 4; add.u64 %rd4, %rd1, %rd4; POLL: " + meet +
+               "ld.volatile.global.u32 %r4, [%rd4+4];\n"
+               "setp.eq.u32 %p1, %r4, 0; @%p1 bra POLL;\n"
+               "mul.wide.u32 %rd5, %r2, 4; add.u64 %rd5, %rd1, %rd5; st.volatile.global.u32 [%rd5], 1;"));
+    ASSERT_TRUE(m.ok()) << m.error;
+    const std::array<uint32_t, 3> clusters = {cluster ? 2u : 0u, cluster ? 1u : 0u, cluster ? 1u : 0u};
+    const Fault f =
+        m.run("k", {6, 1, 1}, {64, 1, 1}, Params().add(flags.address()), 0, nullptr, 0, 1, false, clusters);
+    EXPECT_EQ(f.kind, FaultKind::kNone) << meet << ": " << f.text;
+    EXPECT_EQ(flags.values(), std::vector<uint32_t>(7, 1)) << meet;
+  }
+}
 TEST(Faults, WarpOperationThatCannotCompleteIsADeadlock) {
   // Half of the warp waits for all of it, the rest for a barrier that the first half has to reach.
   const Fault f = run(kernel("setp.lt.u32 %p1, %r1, 16; @%p1 bra A; bar.sync 1, 64; bra B; A:"

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <random>
+#include <sstream>
 
 #include "tests/unit/softgpu_exec/harness.h"
 
@@ -11,6 +12,9 @@ namespace {
 unsigned bytes_of(char c) {
   return c == 'h' ? 2 : c == 'd' ? 8 : 4;
 }
+
+}  // namespace
+
 const char* bits_of(char c) {
   return c == 'h' ? "b16" : c == 'd' ? "b64" : "b32";
 }
@@ -21,16 +25,21 @@ std::string replace(std::string text, const std::string& what, const std::string
   return text;
 }
 
+// The whole module; %p3 is true in odd threads.
 std::string kernel_text(const Case& c) {
   const char d = c.types[0] == 'p' ? 'w' : c.types[0];
   std::string s = ptx_header() +
                   ".visible .entry k(.param .u64 pd, .param .u64 pa, .param .u64 pb, .param .u64 pc, "
                   ".param .u32 pn)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n";
   s += std::string(".reg .") + bits_of(d) + " %d;\n";
-  for (size_t i = 1; i < c.types.size(); ++i)
-    s += std::string(".reg .") + bits_of(c.types[i]) + " %" + static_cast<char>('a' + i - 1) + "x;\n";
+  for (size_t i = 1; i < c.types.size(); ++i) {
+    const char name = static_cast<char>('a' + i - 1);
+    s += std::string(".reg .") + bits_of(c.types[i]) + " %" + name + "x;\n";
+    if (c.types[i] == 'p') s += std::string(".reg .pred %") + name + "p;\n";
+  }
   s += "mov.u32 %r1, %ctaid.x;\nmov.u32 %r2, %ntid.x;\nmov.u32 %r3, %tid.x;\nmad.lo.u32 %r4, %r1, %r2, %r3;\n"
-       "ld.param.u32 %r5, [pn];\nsetp.ge.u32 %p1, %r4, %r5;\n@%p1 bra DONE;\n";
+       "ld.param.u32 %r5, [pn];\nsetp.ge.u32 %p1, %r4, %r5;\n@%p1 bra DONE;\n"
+       "and.b32 %r6, %r4, 1;\nsetp.ne.u32 %p3, %r6, 0;\n";
   const char* params[] = {"pa", "pb", "pc"};
   for (size_t i = 1; i < c.types.size(); ++i)
     s += std::string("ld.param.u64 %rd1, [") + params[i - 1] + "];\nmul.wide.u32 %rd2, %r4, " +
@@ -38,10 +47,12 @@ std::string kernel_text(const Case& c) {
          bits_of(c.types[i]) + " %" + static_cast<char>('a' + i - 1) + "x, [%rd1];\n";
   std::string text = c.text;
   text = replace(text, "$d", "%d");
-  text = replace(text, "$a", "%ax");
-  text = replace(text, "$b", "%bx");
-  text = replace(text, "$c", "%cx");
   text = replace(text, "$p", "%p2");
+  for (size_t i = 1; i < c.types.size(); ++i) {
+    const std::string name(1, static_cast<char>('a' + i - 1));
+    if (c.types[i] == 'p') s += "setp.ne.b32 %" + name + "p, %" + name + "x, 0;\n";
+    text = replace(text, "$" + name, "%" + name + (c.types[i] == 'p' ? "p" : "x"));
+  }
   s += text + "\n";
   if (c.types[0] == 'p') s += "selp.b32 %d, 1, 0, %p2;\n";
   s += "ld.param.u64 %rd1, [pd];\nmul.wide.u32 %rd2, %r4, " + std::to_string(bytes_of(d)) +
@@ -49,7 +60,10 @@ std::string kernel_text(const Case& c) {
   return s;
 }
 
+namespace {
+
 std::vector<U> edges(char type, char values) {
+  if (type == 'p') return {0, 1};
   std::vector<U> v;
   if (values == 'f') {
     if (type == 'h')
@@ -110,15 +124,19 @@ void store(std::vector<char>& to, size_t i, unsigned bytes, U value) {
 
 }  // namespace
 
-void check(const Case& c) {
-  SCOPED_TRACE(c.text);
+Outcome outcome_of(const Case& c, std::string* why) {
   TestModule m(kernel_text(c));
-  ASSERT_TRUE(m.ok()) << m.error;
+  if (!m.ok() || !m.program->kernel("k")) {
+    *why = m.ok() ? m.program->refused().at("k") : m.error;
+    return Outcome::kRefused;
+  }
   // Operand combinations: all pairs; the third walks along.
   std::vector<U> lists[3];
   for (size_t k = 1; k < c.types.size(); ++k) {
-    lists[k - 1] = edges(c.types[k], c.values == 's' && k > 1 ? 'i' : c.values == 's' ? 'i' : c.values);
-    if (c.values == 's' && k > 1) lists[k - 1] = {0, 1, 5, 8, 16, 31, 32, 33, 40, 63, 64, 100, 255};
+    lists[k - 1] = edges(c.types[k], c.values == 's' ? 'i' : c.values);
+    if (c.values == 's' && k > 1 && c.types[k] != 'p')
+      lists[k - 1] = {0, 1, 5, 8, 16, 31, 32, 33, 40, 63, 64, 100, 255};
+    if (c.unread == k) lists[k - 1].resize(1);
   }
   std::vector<std::array<U, 3>> inputs;
   const size_t nb = std::max<size_t>(lists[1].size(), 1);
@@ -144,13 +162,17 @@ void check(const Case& c) {
   }
   params.add(static_cast<uint32_t>(n));
   const Fault f = m.run("k", {static_cast<uint32_t>((n + 95) / 96), 1, 1}, {96, 1, 1}, params);
-  ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
+  if (f.kind != FaultKind::kNone) {
+    *why = "fault: " + f.text;
+    return Outcome::kWrong;
+  }
   unsigned wrong = 0;
   for (size_t i = 0; i < n && wrong < 3; ++i) {
     U got = 0;
     std::memcpy(&got, d.data() + i * db, db);
     const U mask = db == 8 ? ~U{0} : (U{1} << (8 * db)) - 1;
-    const U want = c.want(inputs[i][0], inputs[i][1], inputs[i][2]) & mask;
+    const bool skipped = c.guard != Guard::kNone && (c.guard == Guard::kOdd) != (i % 2 == 1);
+    const U want = (skipped ? kUntouched : c.want(inputs[i][0], inputs[i][1], inputs[i][2])) & mask;
     if (got == want) continue;
     if (c.relative > 0) {
       const double g =
@@ -160,9 +182,19 @@ void check(const Case& c) {
       if ((g != g && w != w) || (std::isfinite(w) && std::fabs(g - w) <= c.relative * std::fabs(w))) continue;
     }
     ++wrong;
-    ADD_FAILURE() << std::hex << "a " << inputs[i][0] << " b " << inputs[i][1] << " c " << inputs[i][2]
-                  << ": got " << got << " want " << want;
+    std::ostringstream line;
+    line << std::hex << "a " << inputs[i][0] << " b " << inputs[i][1] << " c " << inputs[i][2] << ": got "
+         << got << " want " << want << "\n";
+    *why += line.str();
   }
+  return wrong ? Outcome::kWrong : Outcome::kRight;
+}
+
+void check(const Case& c) {
+  SCOPED_TRACE(c.text);
+  std::string why;
+  EXPECT_EQ(outcome_of(c, &why), Outcome::kRight) << why;
+  check_operand_forms(c);
 }
 
 }  // namespace tessera::softgpu::exec

@@ -1,6 +1,7 @@
 // One instruction against a reference: it is wrapped in a kernel that loads its operands, runs it and stores
 // the result, on edge values and random ones. Lanes beyond the data are inactive, so partial masks are
-// covered too. The helpers below are for references and share nothing with the interpreter.
+// covered too. Then the same with its operands in the other forms that PTX has for them: see
+// operand_forms.cc. The helpers below are for references and share nothing with the interpreter.
 #pragma once
 
 #include <bit>
@@ -14,15 +15,32 @@ namespace tessera::softgpu::exec {
 using U = uint64_t;
 using Reference = std::function<U(U, U, U)>;
 
+// Which threads execute the instruction; the result of the others is kUntouched.
+enum class Guard : uint8_t { kNone, kOdd, kEven };
+inline constexpr U kUntouched = 77;
+
 struct Case {
   std::string text;   // instruction with $d $a $b $c (and $p, a predicate, for comparisons)
-  std::string types;  // of d, a, b, c: one letter each: h 16 bits, w 32, d 64; "p" as d: a predicate
+  std::string types;  // of d, a, b, c: one letter each: h 16 bits, w 32, d 64, p a predicate (as d: in $p)
   Reference want;
   double relative = 0;  // > 0: floats may differ by this much
   char values = 'i';    // i integers, f floats of the operand width, s small shift counts in b and c
+  size_t unread = 0;    // number of the source that the text does not name; 0: it names all
+  Guard guard = Guard::kNone;
 };
 
 void check(const Case& c);
+
+// For check() and what makes variants of a case.
+enum class Outcome : uint8_t { kRight, kRefused, kWrong };
+Outcome outcome_of(const Case& c, std::string* why);
+void check_operand_forms(const Case& c);
+// A form that did not come out right (`why`): a failure if ptxas accepts the kernel k of the module, which
+// needs nothing else of it but c[32], g[32] and s[32] (words in constant, global and shared memory).
+void must_be_illegal(const std::string& form, const std::string& why, const std::string& module);
+std::string kernel_text(const Case& c);
+std::string replace(std::string text, const std::string& what, const std::string& with);
+const char* bits_of(char type);
 
 inline float F(U x) {
   return std::bit_cast<float>(static_cast<uint32_t>(x));
