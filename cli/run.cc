@@ -35,14 +35,21 @@ bool daemon_answers(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return false;
   memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const base::ScopedFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  return fd.valid() && connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  // One that is stopped, or busy, must not be waited for (EAGAIN).
+  const base::ScopedFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return fd.valid() &&
+         (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN);
 }
 
 }  // namespace
 
 base::Result<std::string> resolve_socket(const std::string& given) {
-  if (given.empty()) return ipc::default_socket_path();
+  if (given.empty()) {
+    std::string skipped;
+    auto path = ipc::default_socket_path(&skipped);
+    if (!skipped.empty()) std::fprintf(stderr, "tessera: %s\n", skipped.c_str());
+    return path;
+  }
   if (given.size() >= sizeof sockaddr_un::sun_path)
     return base::error(base::Code::kInvalid,
                        "the path of a socket has at most 107 characters, choose a shorter one: " + given);

@@ -179,6 +179,7 @@ int serve(const Options& options, const config::Config& config, const std::strin
   settings.version = TESSERA_VERSION;
   settings.socket_path = socket_path;
   settings.epoch = new_epoch();
+  settings.user = ::geteuid();
   raise_descriptor_limit();
   ask_for_early_scheduling();
 

@@ -217,8 +217,10 @@ void* helper_main(void*) {
   unsigned seed = unsigned(base::now_ns());
   while (g_phase.load(kRelaxed) == Phase::kLive) {
     if (!attached()) {
-      const auto path = ipc::default_socket_path();
-      if (path.ok() && ipc::check_socket_folder(*path).ok()) {
+      std::string skipped;
+      const auto path = ipc::default_socket_path(&skipped);
+      if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
+      if (path.ok()) {
         const Config& c = config();
         auto attachment = ipc::attach(*path, {.priority = c.priority,
                                               .weight = c.weight,

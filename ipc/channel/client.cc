@@ -27,6 +27,18 @@ int remaining_ms(uint64_t deadline_ns) {
   return now >= deadline_ns ? 0 : int((deadline_ns - now + base::kNsPerMs - 1) / base::kNsPerMs);
 }
 
+// In a folder like /tmp anybody can listen on a name that is free.
+base::Status check_server(int socket, const std::string& path) {
+  ucred server{};
+  socklen_t bytes = sizeof server;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &server, &bytes) != 0)
+    return error(Code::kPermission, std::string("SO_PEERCRED: ") + std::strerror(errno));
+  if (server.uid == 0 || server.uid == ::geteuid()) return base::ok();
+  return error(Code::kPermission,
+               path + " is served by another user (uid " + std::to_string(server.uid) +
+                   "), who is not trusted: choose another with TESSERA_SOCKET or --socket");
+}
+
 base::Result<base::ScopedFd> connect_to(const std::string& path, uint64_t deadline_ns) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -50,6 +62,8 @@ base::Result<base::ScopedFd> connect_to(const std::string& path, uint64_t deadli
       return error(Code::kUnavailable, "the daemon at " + path + " is overloaded");
     ::poll(nullptr, 0, 1);
   }
+  base::Status served = check_server(fd.get(), path);
+  if (!served.ok()) return served.error();
   return fd;
 }
 

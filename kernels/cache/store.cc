@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/own_folder.h"
 #include "base/quiet_write.h"
 #include "base/scoped_fd.h"
 #include "kernels/cache/file.h"
@@ -62,12 +63,8 @@ base::Status Store::prepare() const {
   for (size_t slash = directory_.find('/', 1); slash != std::string::npos;
        slash = directory_.find('/', slash + 1))
     mkdir(directory_.substr(0, slash).c_str(), 0700);
-  if (mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return failed(directory_, "not made");
-  struct stat facts {};
-  if (lstat(directory_.c_str(), &facts) != 0) return failed(directory_, "not read");
-  if (!S_ISDIR(facts.st_mode) || !ours_alone(facts))
-    return base::error(base::Code::kPermission,
-                       directory_ + ": not a folder that only this user can write to, not used");
+  if (auto folder = base::make_own_folder(directory_, base::FolderOf::kUser); !folder.ok())
+    return folder.error();
   struct statvfs space {};
   if (statvfs(directory_.c_str(), &space) == 0 && space.f_frsize != 0 &&
       space.f_bavail < kLeftToOthersBytes / space.f_frsize)

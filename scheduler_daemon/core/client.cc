@@ -57,6 +57,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
   v.weight = weight;
   v.slo_ns = slo_ns;
   v.watched = watched;
+  v.overdue_drains = overdue.count(now_ns);
   if (is_protected()) {
     const auto& page = *memory.pulse.as<const ipc::abi::PulsePage>();
     v.busy = busy(now_ns);

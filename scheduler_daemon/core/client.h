@@ -2,6 +2,7 @@
 // Core.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,6 +21,25 @@ namespace tessera::core {
 
 inline constexpr uint32_t kMaxWeight = 10'000;
 
+// Drains that were given up; one of them is forgiven every ten seconds.
+class OverdueDrains {
+ public:
+  uint32_t count(uint64_t now_ns) const {
+    const uint64_t forgiven = (now_ns - std::min(now_ns, last_ns_)) / kForgiven_ns;
+    return count_ - uint32_t(std::min<uint64_t>(count_, forgiven));
+  }
+  void add(uint64_t now_ns) {
+    count_ = std::min(count(now_ns) + 1, kMost);
+    last_ns_ = now_ns;
+  }
+
+ private:
+  static constexpr uint64_t kForgiven_ns = 10'000'000'000;
+  static constexpr uint32_t kMost = 6;  // an offender is not remembered for longer than a minute
+  uint32_t count_ = 0;
+  uint64_t last_ns_ = 0;
+};
+
 struct Client {
   uint64_t connection = 0;
   uint32_t id = 0;
@@ -31,6 +51,7 @@ struct Client {
   // Operator's switch: everything of this client is forwarded and no policy counts with it.
   bool passthrough = false;
   bool cutting_off = false;  // as it said last
+  OverdueDrains overdue;     // it inherits what its user had when it came
   uint64_t attached_ns = 0;  // CLOCK_MONOTONIC
   bool dying = false;        // off its GPU; the end of its process will end the connection
 

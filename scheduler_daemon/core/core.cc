@@ -19,8 +19,11 @@ using base::Code;
 
 constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says nothing holds a descriptor
 constexpr uint64_t kReadWithin_ns = base::ms(5000);   // what was sent; its library reads every 50 ms
-constexpr size_t kMaxFresh =
-    64;  // not greeted yet; apart from max_clients, so that `ps` works on a full daemon
+// Not greeted yet, of everybody and of one user; apart from max_clients, so that `ps` works on a full daemon.
+constexpr size_t kMaxFresh = 64, kMaxFreshOfAUser = 16;
+// Parts of max_clients: at most so much for one user, and so much is left to those whose seats are kept.
+constexpr size_t kPartOfAUser = 2, kKeptPart = 8;
+constexpr size_t kMaxOffendingUsers = 1024;
 constexpr uint64_t kSettleLook_ns = base::us(500);
 constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
 
@@ -29,6 +32,11 @@ std::string printable(const std::string& text_untrusted) {
   std::string out = "'";
   for (char c : text_untrusted) out += c >= 0x20 && c < 0x7f ? c : '?';
   return out + "'";
+}
+
+std::string name_of(const Client& client) {
+  return "client " + std::to_string(client.id) + " " + printable(client.name) + " (pid " +
+         std::to_string(client.identity.pid) + ")";
 }
 
 }  // namespace
@@ -51,9 +59,46 @@ Core::~Core() = default;
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
   now_ns_ = now_ns;
   ++counters_.connections;
+  make_room_beside_silent(identity);
   fresh_[connection] = {identity, now_ns};
-  if (fresh_.size() > kMaxFresh)
-    refuse(connection, Code::kExhausted, "too many connections that say nothing");
+}
+
+// The daemon's own user and root, and processes that are attached already (to another GPU): nobody else can
+// take the last places from them.
+bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
+  return who.uid == 0 || who.uid == settings_.user ||
+         std::any_of(clients_.begin(), clients_.end(), [&](const auto& row) {
+           return row.second->identity.pid == who.pid && row.second->identity.uid == who.uid;
+         });
+}
+
+// Whoever says nothing gives way to whoever comes: the oldest of the newcomer's user if that has its share,
+// else the oldest of all. What a client says first arrives with its connection, so that an honest one is
+// hardly ever among them.
+void Core::make_room_beside_silent(const ipc::PeerIdentity& newcomer) {
+  const auto is_same_user = [&](const auto& row) { return row.second.identity.uid == newcomer.uid; };
+  const auto is_anybody = [&](const auto& row) { return !keeps_a_seat(row.second.identity); };
+  auto leaves = fresh_.end();
+  if (!keeps_a_seat(newcomer) &&
+      size_t(std::count_if(fresh_.begin(), fresh_.end(), is_same_user)) >= kMaxFreshOfAUser)
+    leaves = std::find_if(fresh_.begin(), fresh_.end(), is_same_user);
+  else if (fresh_.size() >= kMaxFresh)
+    leaves = std::find_if(fresh_.begin(), fresh_.end(), is_anybody);
+  else
+    return;
+  if (leaves == fresh_.end()) leaves = fresh_.begin();
+  ++counters_.silent_peers;
+  peers_.log(Severity::kWarning, "closing " + who(leaves->first) + ": says nothing, and others come");
+  drop(leaves->first);
+}
+
+bool Core::has_seat_for(const ipc::PeerIdentity& who) const {
+  const size_t most = settings_.max_clients;
+  if (clients_.size() >= most || keeps_a_seat(who)) return clients_.size() < most;
+  const auto of_user = std::count_if(clients_.begin(), clients_.end(),
+                                     [&](const auto& row) { return row.second->identity.uid == who.uid; });
+  return clients_.size() < most - most / kKeptPart &&
+         size_t(of_user) < std::max<size_t>(1, most / kPartOfAUser);
 }
 
 void Core::received(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
@@ -129,11 +174,11 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
         connection, Code::kVersion,
         "this daemon speaks another version: update Tessera, then restart tesserad and the program");
   if (hello == nullptr || hello->priority > abi::kMaxPriority) return malformed(connection);
-  if (clients_.size() >= settings_.max_clients)
+  ipc::PeerIdentity identity = fresh_[connection].identity;
+  if (!has_seat_for(identity))
     return refuse(
         connection, Code::kExhausted,
         "this daemon has its maximum of clients: raise max_clients in [daemon] of its configuration");
-  ipc::PeerIdentity identity = fresh_[connection].identity;
 
   auto client = std::make_unique<Client>();
   client->connection = connection;
@@ -147,6 +192,8 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->slo_ns = hello->slo_ns;
   client->features = hello->features;
   client->attached_ns = now_ns;
+  if (const auto known = overdue_of_users_.find(identity.uid); known != overdue_of_users_.end())
+    client->overdue = known->second;
 
   base::Result<ipc::ClientMemory> memory = ipc::create_client_memory(
       settings_.epoch, client->id, client->priority,
@@ -379,15 +426,34 @@ bool Core::overlapping(const Gpu& gpu) const {
                      [](const Client* c) { return c->is_protected() || c->mps || c->passthrough; });
 }
 
+// What was in its place is lost to others, so it is named. Programs of one user could take its place in
+// turns; therefore the user's next ones inherit it.
+void Core::note_overdue_drain(Client& client, uint64_t now_ns) {
+  ++client.counters.overdue_drains;
+  client.overdue.add(now_ns);
+  std::erase_if(overdue_of_users_, [&](const auto& row) { return row.second.count(now_ns) == 0; });
+  if (overdue_of_users_.size() < kMaxOffendingUsers || overdue_of_users_.contains(client.identity.uid))
+    overdue_of_users_[client.identity.uid] = client.overdue;
+  peers_.log(Severity::kWarning, name_of(client) +
+                                     ": its turn is over, what it had in flight does not end or is not "
+                                     "reported; others go on beside it, and the time is charged to it");
+}
+
 // A client whose holds expire again and again stops cutting its kernels: whoever runs the machine should
 // know.
-void Core::report_cutting(Client& client) {
+void Core::report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns) {
   const bool off = ipc::load(client.signals_untrusted().cutting_off, std::memory_order_relaxed) != 0;
-  if (off && !client.cutting_off)
+  if (off && !client.cutting_off) {
+    const auto offender = std::find_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
+      return c != &client && c->overdue.count(now_ns) != 0;
+    });
     peers_.log(Severity::kWarning,
-               "client " + std::to_string(client.id) + " " + printable(client.name) +
-                   ": its launches reach the hold limit again and again, its kernels are not "
-                   "cut for now; a minimum share (policy.min_share_percent) avoids that");
+               name_of(client) +
+                   ": its launches reach the hold limit again and again, its kernels are not cut for now; " +
+                   (offender != gpu.clients.end()
+                        ? "that is due to " + name_of(**offender) + ", which does not drain"
+                        : "a minimum share (policy.min_share_percent) avoids that"));
+  }
   client.cutting_off = off;
 }
 
@@ -429,7 +495,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
       apply(*client, {.grant = policy::Grant::kFree}, now_ns);
       continue;
     }
-    report_cutting(*client);
+    report_cutting(gpu, *client, now_ns);
     managed.push_back(client);
     o.clients.push_back(client->view(now_ns));
   }
@@ -446,6 +512,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
     uint64_t before = counters_.revocations;
     apply(*managed[i], d.leases[i], now_ns, tell_busy);
+    if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained();
   }
   note_packing(gpu, now_ns);

@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "ipc/channel/packet.h"
@@ -64,6 +63,7 @@ struct Settings {
   uint32_t on_daemon_loss = ipc::abi::kLossOpen;
   uint32_t answer_within_ms = ipc::kDefaultAnswerWithin_ms;
   uint32_t max_clients = 256;
+  uid_t user = 0;  // the daemon's own
   uint32_t default_max_priority = ipc::abi::kMaxPriority;
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
   learning::Store* learning = nullptr;         // not owned; null: nothing is learnt or taught
@@ -132,6 +132,9 @@ class Core {
     uint64_t connected_ns = 0;
   };
 
+  bool keeps_a_seat(const ipc::PeerIdentity& who) const;
+  bool has_seat_for(const ipc::PeerIdentity& who) const;
+  void make_room_beside_silent(const ipc::PeerIdentity& newcomer);
   void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
   bool on_client_message(Client& client, const ipc::Packet& packet);
@@ -161,7 +164,8 @@ class Core {
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
 
-  void report_cutting(Client& client);
+  void note_overdue_drain(Client& client, uint64_t now_ns);
+  void report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns);
   void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
@@ -180,9 +184,10 @@ class Core {
   uint32_t next_client_id_ = 1;
   stats::DaemonCounters counters_;
   stats::Mps mps_;
-  std::unordered_map<Connection, Fresh> fresh_;
+  std::map<Connection, Fresh> fresh_;                      // the oldest first
   std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
   std::map<Uuid, Gpu> gpus_;
+  std::map<uid_t, OverdueDrains> overdue_of_users_;
   std::vector<Connection> unreachable_;  // sends failed while iterating; dropped by drop_unreachable()
 };
 

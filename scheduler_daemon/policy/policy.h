@@ -24,11 +24,12 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   bool watched = true;   // protected: best-effort clients watch its pulse themselves; else they are revoked
   bool waiting = false;  // best-effort: a launch waits for a lease
   uint64_t waiting_since_ns = 0;
-  uint64_t in_flight_ns = 0;  // estimated GPU time started and not seen complete
-  uint64_t queued_ns = 0;     // estimated GPU time of waiting launches
-  bool drained = true;        // nothing in flight since its last hold
-  uint64_t used_ns = 0;       // GPU time completed since it attached
-  double slowdown = 0;        // protected: measured burst slowdown, 1 = none, 0 = unknown
+  uint64_t in_flight_ns = 0;    // estimated GPU time started and not seen complete
+  uint64_t queued_ns = 0;       // estimated GPU time of waiting launches
+  bool drained = true;          // nothing in flight since its last hold
+  uint64_t used_ns = 0;         // GPU time completed since it attached
+  uint32_t overdue_drains = 0;  // that were given up lately, its own or its predecessors' of the same user
+  double slowdown = 0;          // protected: measured burst slowdown, 1 = none, 0 = unknown
 
   // What an observer may add; 0 where nobody measures it. Policies that need it do without packing then.
   uint64_t bursts = 0;             // protected: bursts that were compared with a solo baseline so far
@@ -64,9 +65,10 @@ struct Lease {
   uint32_t long_width_percent = 100;
   uint32_t spin_ns = 0;  // a held launch watches for so long before it sleeps; 0 = the daemon's setting
   bool packed = false;
-  bool yield = false;  // running kernels stop at a block boundary when a pulse becomes busy:
-                       // persistent-thread variants, which only the simulator has; gates ignore it
-  bool nudge = false;  // wake its waiting launches even if nothing in the lease changed
+  bool yield = false;    // running kernels stop at a block boundary when a pulse becomes busy:
+                         // persistent-thread variants, which only the simulator has; gates ignore it
+  bool overdue = false;  // its drain is waited for no longer
+  bool nudge = false;    // wake its waiting launches even if nothing in the lease changed
 };
 
 struct Decision {
@@ -83,7 +85,8 @@ struct Parameters {  // from TOML [policy]; each bounded and documented in docs/
   uint32_t marker_spacing_ns = 500'000;
   uint64_t max_hold_ns = 200'000'000;  // wait of one slice; turns are shortened so that all fit into it
   uint64_t idle_grace_ns = 2'000'000;  // a turn is passed on when its holder did nothing for this long
-  uint64_t drain_timeout_ns = 1'000'000'000;  // a revoked client that never drains is hung: others proceed
+  // A revoked client that never drains is hung: others proceed. Repeated offenders are waited for less long.
+  uint64_t drain_timeout_ns = 1'000'000'000;
   double slowdown_target =
       0.05;              // `tessera`: how much longer the slow bursts of protected clients may become
   double min_share = 0;  // `tessera`: of the time, for best-effort work whatever protected clients do

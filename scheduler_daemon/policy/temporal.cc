@@ -15,6 +15,10 @@ constexpr uint64_t kUnwatchedLook_ns = base::ms(1);  // nobody tells us when an 
 constexpr uint64_t kShortestTurn_ns = base::ms(1);
 constexpr uint64_t kWallPerQuantum = 2;    // a turn ends after this many quanta of wall time, charged or not
 constexpr double kLostToSwitching = 0.05;  // of a turn, if everybody's hold limit allows it
+// Overdue drains: each makes the next one's patience a quarter, down to what an honest drain of a window
+// takes on a busy machine, and doubles what a drain given up is charged.
+constexpr uint32_t kPatienceShift = 2, kMostOverdue = 4;
+constexpr uint64_t kLeastPatience_ns = base::ms(10);
 constexpr uint64_t kEligibleLead_ns = base::ms(20);  // virtual time that a client with an SLO may be ahead
 
 // Time in [from, now] in which some protected client was busy, as far as its last transitions tell.
@@ -46,6 +50,7 @@ Decision TemporalPolicy::decide(const Observation& o) {
       unwatched_busy |= c.busy;
     }
   }
+  overdue_client_ = 0;
   const bool free_running = best_effort_.empty() || n == 1;
   const bool exclusive = !o.mps && best_effort_.size() > 1;
   if (free_running || !exclusive) {
@@ -67,6 +72,7 @@ Decision TemporalPolicy::decide(const Observation& o) {
       continue;
     }
     d.leases.push_back(granted(c, parameters_));
+    d.leases.back().overdue = c.id == overdue_client_;
     const bool has_turn = !exclusive || (turn_.holder == c.id && turn_.revoked_ns == 0);
     if (!has_turn || unwatched_busy) d.leases.back().grant = Grant::kHold;
   }
@@ -112,17 +118,37 @@ void TemporalPolicy::open_accounts(const Observation& o) {
   }
 }
 
+void TemporalPolicy::charge(const Observation& o, size_t index, uint64_t since_ns, uint64_t price) {
+  const uint64_t from_ns = std::min(since_ns, o.now_ns), elapsed_ns = o.now_ns - from_ns;
+  const uint64_t charge_ns = elapsed_ns - std::min(elapsed_ns, busy_since(o, from_ns));
+  turn_.charged_ns += charge_ns;
+  accounts_[index].virtual_ns += charge_ns * price * 100 / std::max(1u, o.clients[index].weight);
+}
+
 void TemporalPolicy::charge_holder(const Observation& o, size_t index, bool any_busy) {
   const ClientView& holder = o.clients[index];
-  uint64_t from_ns = std::min(std::max(last_look_ns_, turn_.started_ns), o.now_ns);
-  uint64_t elapsed_ns = o.now_ns - from_ns;
-  uint64_t charge_ns = elapsed_ns - std::min(elapsed_ns, busy_since(o, from_ns));
-  turn_.charged_ns += charge_ns;
-  accounts_[index].virtual_ns += charge_ns * 100 / std::max(1u, holder.weight);
+  charge(o, index, std::max(last_look_ns_, turn_.started_ns), 1);
   // A launch that waits although it may run is no activity: a stopped process looks like that.
   if (holder.in_flight_ns > 0 || holder.used_ns != turn_.last_used_ns || any_busy)
     turn_.last_active_ns = o.now_ns;
   turn_.last_used_ns = holder.used_ns;
+}
+
+uint64_t TemporalPolicy::drain_patience_ns(const ClientView& holder) const {
+  const uint32_t shift = kPatienceShift * std::min(holder.overdue_drains, kMostOverdue);
+  return std::min(parameters_.drain_timeout_ns,
+                  std::max(parameters_.drain_timeout_ns >> shift, kLeastPatience_ns));
+}
+
+bool TemporalPolicy::drain_ended(const Observation& o, size_t holder) {
+  const ClientView& h = o.clients[holder];
+  if (!h.drained && o.now_ns < turn_.revoked_ns + drain_patience_ns(h)) return false;
+  if (!h.drained) overdue_client_ = h.id;
+  if (turn_.busy_to_the_end && h.drained)
+    switch_cost_.add(turn_.charged_ns + (o.now_ns - std::min(o.now_ns, turn_.revoked_ns)),
+                     h.used_ns - std::min(h.used_ns, turn_.used_at_start_ns));
+  charge(o, holder, turn_.revoked_ns, h.drained ? 1 : 2u << std::min(h.overdue_drains, kMostOverdue));
+  return true;
 }
 
 uint64_t TemporalPolicy::quantum_ns(uint64_t n_waiting) const {
@@ -171,11 +197,8 @@ uint64_t TemporalPolicy::decide_turns(const Observation& o) {
   if (holder == kNone) turn_ = {};  // died or left
   if (turn_.revoked_ns != 0) {
     const ClientView& h = o.clients[holder];
-    uint64_t hung_ns = turn_.revoked_ns + parameters_.drain_timeout_ns;
-    if (!h.drained && o.now_ns < hung_ns) return std::min(o.now_ns + kDrainLook_ns, hung_ns);
-    if (turn_.busy_to_the_end && h.drained)
-      switch_cost_.add(turn_.charged_ns + (o.now_ns - std::min(o.now_ns, turn_.revoked_ns)),
-                       h.used_ns - std::min(h.used_ns, turn_.used_at_start_ns));
+    if (!drain_ended(o, holder))
+      return std::min(o.now_ns + kDrainLook_ns, turn_.revoked_ns + drain_patience_ns(h));
     n_waiting += h.waiting;
     turn_ = {};
     holder = kNone;

@@ -14,7 +14,9 @@
 //   order of virtual time (turn time over weight); among those that are not ahead of their share, one with an
 //   SLO goes before the others, the earliest deadline first. A turn passes on only when its holder has
 //   drained, died, or hung for drain_timeout_ns. Time in which a protected client was busy is not charged to
-//   the holder. What passing on costs is learnt, and turns are long enough that it is a small part of them.
+//   the holder, but the time that it drains is: nobody works then. Whose drains time out again and again is
+//   waited for less long, and pays more. What passing on costs is learnt, and turns are long enough that it
+//   is a small part of them.
 #pragma once
 
 #include "scheduler_daemon/policy/estimate/switch_cost.h"
@@ -51,6 +53,10 @@ class TemporalPolicy final : public Policy {
   uint64_t decide_turns(const Observation& o);
   void open_accounts(const Observation& o);
   void charge_holder(const Observation& o, size_t holder, bool any_busy);
+  void charge(const Observation& o, size_t index, uint64_t since_ns, uint64_t price);
+  // Is the revoked holder's drain over, or waited for no longer?
+  bool drain_ended(const Observation& o, size_t holder);
+  uint64_t drain_patience_ns(const ClientView& holder) const;
   uint64_t quantum_ns(uint64_t n_waiting) const;
   void start_turn(const ClientView& holder, uint64_t now_ns);
   size_t next_in_line(const Observation& o, bool holder_may_stay) const;
@@ -61,6 +67,7 @@ class TemporalPolicy final : public Policy {
   std::vector<size_t> best_effort_;  // of this observation
   Turn turn_;
   SwitchCost switch_cost_;
+  uint64_t overdue_client_ = 0;    // whose drain this decision gave up; 0: nobody's
   bool took_turns_ = false;        // the previous decision was about exclusive turns
   uint64_t floor_virtual_ns_ = 0;  // least virtual time of the active: where newcomers start
   uint64_t last_look_ns_ = 0;      // time of the previous decision

@@ -263,6 +263,7 @@ void Server::accept_some() {
       continue;
     }
     core_.connected(connection, peer->identity, base::now_ns());
+    read_some(connection, 1);  // who has said something is not among the silent
   }
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/own_folder.h"
 #include "softgpu/timing/stretch.h"
 
 extern char** environ;
@@ -151,13 +152,8 @@ base::Result<std::string> runtime_directory(unsigned device) {
     if (auto base = runtime_directory(); !base.ok()) return base.error();
     directory += "/device" + std::to_string(device);
   }
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return base::error(Code::kPermission, "cannot create " + directory + ": " + strerror(errno) + remedy);
-  struct stat status {};
-  if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
-    return base::error(Code::kPermission, directory + " is not a folder" + remedy);
-  if (status.st_uid != geteuid() || (status.st_mode & 022) != 0)
-    return base::error(Code::kPermission, directory + " belongs to or is writable by others" + remedy);
+  if (auto folder = base::make_own_folder(directory, base::FolderOf::kUser); !folder.ok())
+    return base::error(Code::kPermission, folder.error().text + remedy);
   return directory;
 }
 

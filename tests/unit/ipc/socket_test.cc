@@ -52,6 +52,61 @@ TEST_F(Socket, PathIsChosenFromTheEnvironment) {
   EXPECT_EQ(default_socket_path().value(), expected);
 }
 
+// Not ours: a folder that others can write, one of another user, a link, a file.
+TEST_F(Socket, AFolderThatSomebodyElsePutThereIsSkipped) {
+  const std::string system = folder_ + "/system.sock", own = folder_ + "/squatted/tesserad.sock";
+  const std::string squatted = folder_ + "/squatted";
+  std::string why;
+  EXPECT_EQ(own_or_system_socket(own, system, &why), own);  // the machine has none
+  std::ofstream(system) << "";
+  EXPECT_EQ(own_or_system_socket(own, system, &why), system);  // and this user has none
+  mkdir(squatted.c_str(), 0700);
+  std::ofstream(own) << "";
+  EXPECT_EQ(own_or_system_socket(own, system, &why), own);
+  EXPECT_EQ(why, "");
+
+  const auto skips = [&](const char* words) {
+    why = "";
+    return own_or_system_socket(own, system, &why) == system && why.find(words) != why.npos &&
+           !check_socket_folder(own).ok() && !prepare_socket_folder(own).ok();
+  };
+  chmod(squatted.c_str(), 0777);
+  EXPECT_TRUE(skips("written by others")) << why;
+  chmod(squatted.c_str(), 0700);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(squatted.c_str(), 65534, 65534), 0);
+    EXPECT_TRUE(skips("another user (uid 65534)")) << why;
+    ASSERT_EQ(chown(squatted.c_str(), 0, 0), 0);
+  }
+  ASSERT_EQ(rename(squatted.c_str(), (folder_ + "/elsewhere").c_str()), 0);
+  ASSERT_EQ(symlink("elsewhere", squatted.c_str()), 0);
+  EXPECT_TRUE(skips("not a folder")) << why;
+  unlink(squatted.c_str());
+  std::ofstream(squatted) << "";
+  EXPECT_TRUE(skips("not a folder")) << why;
+}
+
+TEST_F(Socket, OneServedByAnotherUserIsNotTrusted) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root: a server of another user";
+  chmod(folder_.c_str(), 01777);
+  const std::string path = folder_ + "/tesserad.sock";
+  base::ScopedFd server(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  ASSERT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const pid_t child = fork();  // who calls listen(2) is the server's identity
+  if (child == 0) _exit(setuid(65534) != 0 || listen(server.get(), 1) != 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto attached = attach(path, {});
+  ASSERT_FALSE(attached.ok());
+  EXPECT_EQ(attached.error().code, base::Code::kPermission);
+  EXPECT_NE(attached.error().text.find("another user (uid 65534)"), std::string::npos)
+      << attached.error().text;
+}
+
 TEST_F(Socket, ListensInAPrivateFolderAndRemovesItsFiles) {
   {
     auto listen = listen_on(path_);

@@ -459,6 +459,83 @@ TEST_F(CoreTest, OnlyTheMisbehavingConnectionIsClosed) {
   EXPECT_FALSE(peers_.is_closed(good.connection));
 }
 
+// It claims work for ever, and comes as another client once it has been found out.
+TEST_F(CoreTest, WhoNeverDrainsTakesLittleFromItsNeighbourAndIsNamed) {
+  Peer honest = attach(1, 0, 1);
+  Peer liar = attach(2, 0, 1);
+  uint64_t served_ns = 0, found_out = 0;
+  const uint64_t end_ns = now_ns_ + ms(60'000);
+  uint32_t liar_before = kHold;
+  while (now_ns_ < end_ns) {
+    abi::UsageLine& usage = honest.usage();
+    const bool granted = honest.state() == kGranted;
+    usage.waiting = granted ? 0 : 1;
+    usage.in_flight_ns = granted ? us(500) : 0;
+    usage.completed_ns += granted ? us(500) : 0;
+    served_ns += granted ? us(500) : 0;
+    liar.usage().in_flight_ns = ms(1);
+    liar.usage().waiting = liar.state() == kHold ? 1 : 0;
+    notify(honest);
+    run(us(500));
+    if (liar_before == kGranted && liar.state() == kHold && granted == false && honest.state() == kGranted) {
+      ++found_out;
+      core_->disconnected(liar.connection);
+      liar = attach(2, 0, 1);
+    }
+    if (liar.state() == kGranted) liar_before = kGranted;
+  }
+  EXPECT_GT(found_out, 10u);
+  EXPECT_GT(served_ns, ms(40'000));
+  honest.region.as<abi::SignalLine>(ipc::kSignalsOffset)->cutting_off = 1;
+  notify(honest);
+  run();
+  EXPECT_NE(peers_.lines.back().find("(pid 2), which does not drain"), std::string::npos)
+      << peers_.lines.back();
+}
+
+TEST_F(CoreTest, TheOldestThatSaysNothingGivesWay) {
+  Settings settings = temporal();
+  settings.user = 500;
+  host(settings);
+  const Connection own = connect(1, 500), first = connect(2, 1001), second = connect(2, 1001);
+  for (int i = 0; i < 14; ++i) connect(2, 1001);
+  EXPECT_FALSE(peers_.is_closed(first));
+  connect(2, 1001);  // more than one user has: its own oldest goes
+  EXPECT_TRUE(peers_.is_closed(first));
+  EXPECT_FALSE(peers_.is_closed(second));
+  for (uid_t user = 2000; user < 2100; ++user) {  // more than there are places
+    const Connection c = connect(3, user);
+    EXPECT_FALSE(peers_.is_closed(c));
+  }
+  EXPECT_TRUE(peers_.is_closed(second));
+  EXPECT_FALSE(peers_.is_closed(own));
+  const Connection last = connect(4, 3000);
+  say(last, hello(0));
+  EXPECT_NE(peers_.last(last, abi::kWelcome), nullptr);
+  say(own, hello(0));
+  EXPECT_NE(peers_.last(own, abi::kWelcome), nullptr);
+  EXPECT_GE(counters().silent_peers, 50u);
+}
+
+TEST_F(CoreTest, AUserHasHalfOfTheSeatsAndSomeAreKept) {
+  Settings settings = temporal();
+  settings.user = 500;
+  settings.max_clients = 16;
+  host(settings);
+  const auto attaches = [&](pid_t pid, uid_t user) {
+    const Connection c = connect(pid, user);
+    say(c, hello(0));
+    return peers_.last(c, abi::kWelcome) != nullptr;
+  };
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(attaches(10 + i, 1001)) << i;
+  EXPECT_FALSE(attaches(18, 1001));
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(attaches(20 + i, 1002)) << i;
+  EXPECT_FALSE(attaches(26, 1003));  // what is left is kept ...
+  EXPECT_TRUE(attaches(20, 1002));   // ... for who is attached already
+  EXPECT_TRUE(attaches(27, 500));    // ... and the daemon's own user
+  EXPECT_FALSE(attaches(28, 500));
+}
+
 TEST_F(CoreTest, ConnectionsAreBoundedAndTheSilentOnesClosed) {
   Settings s;
   s.max_clients = 1;

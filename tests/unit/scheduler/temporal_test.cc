@@ -121,6 +121,53 @@ TEST_F(Temporal, AHolderThatNeverDrainsIsTakenForHung) {
   EXPECT_EQ(grants(decide(now + parameters_.drain_timeout_ns, clients())), (Grants{kHold, kGranted}));
 }
 
+TEST_F(Temporal, TheTimeOfADrainIsItsOwners) {
+  // Both want the GPU all the time; what the first has in flight takes as long to drain as its turn.
+  bool draining = false;
+  uint64_t now = 0, granted_ns[2] = {}, drain_since = 0;
+  while (now < ms(10'000)) {
+    const bool drained = draining && now - drain_since >= ms(20);
+    std::vector clients = {best_effort(1, true, drained ? 0 : us(100)), best_effort(2, true)};
+    clients[0].used_ns = clients[1].used_ns = now;
+    const Decision d = decide(now, clients);
+    for (size_t i : {0, 1})
+      if (d.leases[i].grant == kGranted) granted_ns[i] += us(500);
+    if (d.leases[0].grant == kGranted) draining = false;
+    if (d.leases[0].grant == kHold && !draining) draining = true, drain_since = now;
+    now += us(500);
+  }
+  EXPECT_NEAR(double(granted_ns[1]) / double(granted_ns[0]), 2, 0.3);
+}
+
+TEST_F(Temporal, WhoseDrainsAreOverdueIsWaitedForLessLongAndPaysMore) {
+  auto clients = [](uint32_t overdue) {
+    std::vector c = {best_effort(1, true, us(100)), best_effort(2, true)};
+    c[0].overdue_drains = overdue;
+    return c;
+  };
+  decide(0, clients(0));
+  uint64_t now = ms(100);
+  ASSERT_EQ(grants(decide(now, clients(0))), (Grants{kHold, kHold}));
+  now += parameters_.drain_timeout_ns;
+  Decision d = decide(now, clients(0));
+  EXPECT_EQ(grants(d), (Grants{kHold, kGranted}));
+  EXPECT_TRUE(d.leases[0].overdue);
+  EXPECT_FALSE(d.leases[1].overdue);
+  EXPECT_FALSE(decide(now, clients(1)).leases[0].overdue);  // said once
+  // Twice the second that nobody worked.
+  for (const uint64_t end = now + ms(1950); now < end; now += ms(5))
+    ASSERT_EQ(grants(decide(now, clients(1))), (Grants{kHold, kGranted})) << now - end;
+  ASSERT_TRUE([&] {
+    for (const uint64_t end = now + ms(1000); now < end; now += ms(1))
+      if (decide(now, clients(1)).leases[0].grant == kGranted) return true;
+    return false;
+  }());
+  now += ms(100);
+  ASSERT_EQ(grants(decide(now, clients(1))), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(now + ms(249), clients(1))), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(now + ms(250), clients(1))), (Grants{kHold, kGranted}));
+}
+
 TEST_F(Temporal, AnIdleHolderLosesItsTurnAfterTheGrace) {
   decide(0, {best_effort(1, false, us(9)), best_effort(2)});
   EXPECT_EQ(grants(decide(ms(10), {best_effort(1, false, us(9)), best_effort(2, true)})),
