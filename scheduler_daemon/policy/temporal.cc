@@ -19,6 +19,7 @@ constexpr double kLostToSwitching = 0.05;  // of a turn, if everybody's hold lim
 // takes on a busy machine, and doubles what a drain given up is charged.
 constexpr uint32_t kPatienceShift = 2, kMostOverdue = 4;
 constexpr uint64_t kLeastPatience_ns = base::ms(10);
+constexpr uint64_t kLostTurns = 4;                   // for each of them, when its owner comes back
 constexpr uint64_t kEligibleLead_ns = base::ms(20);  // virtual time that a client with an SLO may be ahead
 
 // Time in [from, now] in which some protected client was busy, as far as its last transitions tell.
@@ -112,8 +113,12 @@ void TemporalPolicy::open_accounts(const Observation& o) {
     const ClientView& c = o.clients[i];
     Account& account = accounts_[i];
     bool demand = c.waiting || (c.id == turn_.holder && c.in_flight_ns > 0);
-    // Idling earns nothing: whoever comes back starts beside the one that is furthest behind.
-    if (demand && !account.had_demand) account.virtual_ns = std::max(account.virtual_ns, floor_virtual_ns_);
+    // Idling earns nothing: whoever comes back starts beside the one that is furthest behind. Nor does coming
+    // anew after overdue drains: those turns are lost.
+    const uint64_t lost_ns =
+        c.overdue_drains * kLostTurns * parameters_.quantum_ns * 100 / std::max(1u, c.weight);
+    if (demand && !account.had_demand)
+      account.virtual_ns = std::max(account.virtual_ns, floor_virtual_ns_ + lost_ns);
     account.had_demand = demand;
   }
 }

@@ -226,6 +226,7 @@ TEST_F(DaemonTest, OutOfDescriptorsTheDaemonWaitsAndGoesOn) {
   ASSERT_EQ(prlimit(daemon_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
   std::vector<base::ScopedFd> many;
   for (int i = 0; i < 40; ++i) many.push_back(raw_connection(socket_));
+  ASSERT_TRUE(eventually([&] { return open_descriptors(daemon_->pid()) > few.rlim_cur; }));  // with . and ..
   many.clear();
   // Until the daemon has noticed that there is room again, a question may fail: it needs a descriptor itself.
   EXPECT_TRUE(eventually([&] {

@@ -142,6 +142,7 @@ TEST_F(Temporal, TheTimeOfADrainIsItsOwners) {
 TEST_F(Temporal, WhoseDrainsAreOverdueIsWaitedForLessLongAndPaysMore) {
   auto clients = [](uint32_t overdue) {
     std::vector c = {best_effort(1, true, us(100)), best_effort(2, true)};
+    if (overdue != 0) c[1].in_flight_ns = us(100);  // it works, now that it may
     c[0].overdue_drains = overdue;
     return c;
   };

@@ -371,7 +371,7 @@ TEST_F(ArbiterTest, OneArbiterPerDevice) {
 TEST_F(ArbiterTest, FolderOfOthersIsRefused) {
   chmod(folder_.c_str(), 0777);
   Process a;
-  EXPECT_THAT(a.ask("connect 0"), HasSubstr("writable by others"));
+  EXPECT_THAT(a.ask("connect 0"), HasSubstr("written by others"));
   chmod(folder_.c_str(), 0700);
 }
 
