@@ -5,7 +5,7 @@
 #                               [--only PROBE] [--build DIR] [--cache DIR]
 # The driver comes from the non-free component of this machine's own Debian archive and is unpacked into a cache
 # folder; nothing is installed. Its terms are yours to accept: by the option, or TESSERA_ACCEPT_NVIDIA_LICENSE=1.
-# --with optix | clinfo (Debian, 131 and 1 MB), wheels | torch (PyPI, about 1 and 3 GB): libraries that use the driver.
+# --with optix | clinfo (Debian, 131 and 1 MB), wheels | torch (PyPI, about 2 and 4 GB unpacked): libraries that use the driver.
 # --build DIR is a folder that is built already. Exit status 0: all the same; 1: a difference; 77: could not be tried.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -79,14 +79,16 @@ unpack() {
   rm "$apt_folder"/*.deb
 }
 
-# wheels MARK REQUIREMENT...   into the folder of libraries; one that cannot be had is left out
+# wheels FOLDER REQUIREMENT...   the same from PyPI; what cannot be had is left out
 wheels() {
-  [[ -e $cache/libraries/$1 ]] && return
-  for requirement in "${@:2}"; do
-    python3 -m pip install --quiet --no-deps --root-user-action=ignore --target "$cache/libraries" --upgrade "$requirement" ||
-      echo "left out: $requirement cannot be had"
-  done
-  mkdir -p "$cache/libraries" && touch "$cache/libraries/$1"
+  local folder=$cache/libraries/$1
+  [[ -d $folder ]] && return
+  rm -rf "$folder.part"
+  if python3 -m pip install --quiet --root-user-action=ignore --target "$folder.part" "${@:2}"; then
+    mv "$folder.part" "$folder"
+  else
+    echo "left out: the $1 cannot be had"
+  fi
 }
 
 unpack "$driver" libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1 libnvcuvid1 nvidia-opencl-icd libnvidia-fbc1
@@ -96,9 +98,9 @@ for part in "${with[@]}"; do
     optix) unpack "$driver-optix" libnvoptix1
            ln -sf "$cache/$driver-optix/usr/lib/x86_64-linux-gnu/nvidia/current/"libnvoptix.so.* "$real/" ;;
     clinfo) unpack libraries/clinfo clinfo ocl-icd-libopencl1 ;;
-    wheels) wheels .wheels nvidia-cuda-runtime-cu12==12.2.140 nvidia-cublas-cu12==12.2.5.6 nvidia-cudnn-cu12==8.9.7.29 \
+    wheels) wheels wheels nvidia-cuda-runtime-cu12==12.2.140 nvidia-cublas-cu12==12.2.5.6 nvidia-cudnn-cu12==8.9.7.29 \
               nvidia-nccl-cu12==2.18.3 ;;
-    torch) wheels .torch torch==2.1.2 typing-extensions sympy networkx jinja2 fsspec filelock mpmath markupsafe numpy==1.26.4 ;;
+    torch) wheels torch torch==2.1.2 "numpy<2" ;;
     *) echo "real_driver.sh: --with is optix, clinfo, wheels or torch" >&2; exit 2 ;;
   esac
 done

@@ -1,10 +1,12 @@
 // cuGetProcAddress: base name, version and stream flavour to an entry point, from the table of all entry
 // points.
 //
-// Rule: among the rows of that base name, those that exist in the version asked for; of these the per-thread
-// twin if it is asked for and exists, else the plain one; of these the newest. Versions are compared without
-// a sign. A name that is not found is an error in the first form, which then writes nothing; in the second it
-// is a success with a null pointer and a status. All as the drivers 535 and 550 do (scripts/real_driver.sh).
+// Rule: among the rows of that base name, the per-thread twins if those are asked for and the name has any,
+// else the plain ones; of these the newest that exists in the version asked for. Versions are compared
+// without a sign. A name that is not found is an error in the first form, which then writes nothing; in the
+// second it is a success with a null pointer and a status. All as the drivers 535 and 550 do
+// (scripts/real_driver.sh).
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -40,13 +42,12 @@ Answer look_up(const char* name, int version, cuuint64_t flags) {
   const auto found = table().find(name);
   if (found == table().end()) return {CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, nullptr};
   const bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  const bool twins = per_thread && std::ranges::any_of(found->second, &ProcRow::per_thread);
   const ProcRow* best = nullptr;
   for (const ProcRow& row : found->second) {
-    if (static_cast<unsigned>(row.since) > static_cast<unsigned>(version) || (row.per_thread && !per_thread))
+    if (row.per_thread != twins || static_cast<unsigned>(row.since) > static_cast<unsigned>(version))
       continue;
-    const bool better = !best || row.per_thread > best->per_thread ||
-                        (row.per_thread == best->per_thread && row.since >= best->since);
-    if (better) best = &row;
+    if (!best || row.since >= best->since) best = &row;
   }
   if (!best) return {CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, nullptr};
   return {CU_GET_PROC_ADDRESS_SUCCESS, best->address};

@@ -31,7 +31,7 @@ bool ends_with_flavour(const char* symbol) {
 
 struct Found {
   int row = -1;        // best row, -1: none old enough
-  bool known = false;  // some row has the name
+  bool known = false;  // some row has the name and this flavour
 };
 
 Found newest(const char* name, int version, bool per_thread) {
@@ -39,10 +39,9 @@ Found newest(const char* name, int version, bool per_thread) {
   for (int i = 0; i < kEntryCount; ++i) {
     const EntryInfo& row = driver_api::kEntryInfo[i];
     if (row.since == 0 || std::strcmp(row.base, name) != 0) continue;
+    if (ends_with_flavour(row.symbol) != per_thread) continue;
     found.known = true;
-    if (static_cast<unsigned>(row.since) > static_cast<unsigned>(version) ||
-        ends_with_flavour(row.symbol) != per_thread)
-      continue;
+    if (static_cast<unsigned>(row.since) > static_cast<unsigned>(version)) continue;
     if (found.row < 0 || row.since > driver_api::kEntryInfo[found.row].since) found.row = i;
   }
   return found;
@@ -55,7 +54,7 @@ bool valid(const char* name, void** function, cuuint64_t flags) {
 Found lookup(const char* name, int version, cuuint64_t flags) {
   Found found;
   if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) found = newest(name, version, true);
-  if (found.row < 0) found = newest(name, version, false);
+  if (!found.known) found = newest(name, version, false);
   return found;
 }
 

@@ -1,7 +1,9 @@
 // Calls every entry point once, with arguments that need no device, and prints what came back: the result,
 // which words of the arguments' memory were written, or the signal that ended it. Many calls share a child
-// process; one that dies is replaced, and goes on behind the call that killed it. usage: calls
-// null|zeros|ones before|after     arguments; before the first cuInit or after it
+// process; one that dies is replaced, and goes on behind the call that killed it.
+//
+// usage: calls null|zeros|ones before|after
+// The arguments; before the first cuInit or after it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/prctl.h>

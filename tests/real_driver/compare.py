@@ -10,6 +10,7 @@ docs/driver_api.md says; each difference is printed and kept in the JSON file.
 import argparse
 import collections
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -63,6 +64,7 @@ class Machine:
         self.static_runtime = build / "bin/conformance_runtime"
         self.shim = build / "lib/libtessera.so"
         self.preload = [self.shim, build / "lib/libtessera_alias.so"]
+        self.own_drivers = {"software GPU": build / "lib/softgpu", "null driver": build / "lib/null"}
         self.daemon_program = build / "bin/tesserad"
         self.driver = driver
         self.scratch = scratch
@@ -136,7 +138,7 @@ def difference(bare, shim):
 
 def probe_table(machine, libraries):
     run = machine.programs
-    probes = [Probe("lookups", [run / "lookups", *sorted((ROOT / "driver_api/exports").glob("*.txt"))])]
+    probes = [Probe("lookups", [run / "lookups", "0", *sorted((ROOT / "driver_api/exports").glob("*.txt"))])]
     probes += [Probe(f"calls {arguments}, {when} cuInit", [run / "calls", arguments, when])
                for arguments in ("null", "zeros", "ones") for when in ("before", "after")]
     ways = ("threads", "fork", "exec", "close", "exit")
@@ -144,7 +146,7 @@ def probe_table(machine, libraries):
     probes += [Probe(f"{sanitizer} sanitizer, {way}", [run / f"{sanitizer}_host", way])
                for sanitizer in ("address", "thread") for way in ways if (sanitizer, way) != ("thread", "fork")]
     probes += [Probe("audited start", [run / "start", "close"], {"LD_AUDIT": str(run / "audit.so")}),
-               Probe("audited lookups", [run / "lookups"], {"LD_AUDIT": str(run / "audit.so")}),
+               Probe("audited lookups", [run / "lookups", "0"], {"LD_AUDIT": str(run / "audit.so")}),
                Probe("bound at start", [run / "start", "fork"], {"LD_BIND_NOW": "1"})]
     probes.append(Probe("static runtime of the toolkit", [machine.static_runtime]))
     for name, command in library_probes(machine, libraries):
@@ -161,16 +163,23 @@ def library_probes(machine, libraries):
             yield kind, [*ask, kind, path]
     places = [("toolkit", pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "lib64")]
     if libraries:
-        places += [("wheel", path) for path in sorted(libraries.glob("nvidia/*/lib"))]
+        places += [("wheel", path) for path in sorted(libraries.glob("wheels/nvidia/*/lib"))]
     for place, folder in places:
         for kind, pattern in (("cudart", "libcudart.so.*"), ("cublas", "libcublas.so.*"), ("cudnn", "libcudnn.so.*"),
                               ("nccl", "libnccl.so.*"), ("cufft", "libcufft.so.*"), ("cusolver", "libcusolver.so.*")):
             for path in sorted(folder.glob(pattern))[:1]:
                 yield f"{kind} of the {place} ({path.name})", [*ask, kind, path]
     if libraries and (libraries / "torch").is_dir():
-        yield "torch", [*ask, "torch", libraries]
-    if libraries and (libraries / "usr/bin/clinfo").exists():
-        yield "clinfo", [*ask, "clinfo", libraries, machine.driver.parent]
+        yield "torch", [*ask, "torch", libraries / "torch"]
+    if libraries and (libraries / "clinfo").is_dir():
+        yield "clinfo", [*ask, "clinfo", libraries / "clinfo", machine.driver.parent]
+
+
+def skipped_libraries(probes):
+    """What was not asked because it was not fetched."""
+    names = [probe.name for probe in probes]
+    return [part for part, sign in (("optix", "nvoptix"), ("clinfo", "clinfo"), ("wheels", "of the wheel"), ("torch", "torch"))
+            if not any(sign in name for name in names)]
 
 
 def compare_exports(machine):
@@ -181,6 +190,17 @@ def compare_exports(machine):
     shim = {name: "exported" for name in ours if name in real}
     # What only we export has no bare counterpart; `calls` shows what it answers.
     return {**bare, "(versioned symbols)": str(versioned)}, {**shim, "(versioned symbols)": "0"}
+
+
+def compare_own_driver(machine, folder):
+    """cuGetProcAddress of a driver of ours, up to the version of the real one; not of names that the latter lacks."""
+    version = ctypes.c_int()
+    ctypes.CDLL(str(machine.driver)).cuDriverGetVersion(ctypes.byref(version))
+    probe = Probe("own", [machine.programs / "lookups", version.value])
+    bare = machine.run("bare", probe)
+    own = machine.run("bare", probe._replace(environment={"LD_LIBRARY_PATH": str(folder)}))
+    known = {what for what, answer in bare.items() if re.search(r"\b0 cu", answer) or what.startswith("(")}
+    return {w: a for w, a in bare.items() if w in known}, {w: a for w, a in own.items() if w in known}
 
 
 def check_reach(machine, mode):
@@ -245,7 +265,7 @@ def main():
     parser.add_argument("--libraries", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    results, timing, unknown = [], {}, []
+    results, timing, unknown, skipped = [], {}, [], []
 
     def wanted(name):
         return options.only is None or options.only in name
@@ -264,7 +284,11 @@ def main():
                 for mode in ("bare", "no daemon"):
                     found, lines = check_reach(machine, mode)
                     report(results, "reach", mode, lines, found, {})
-            for probe in probe_table(machine, options.libraries):
+            probes = probe_table(machine, options.libraries)
+            skipped = skipped_libraries(probes) if wanted("library") else []
+            for part in skipped:
+                print(f"skipped library {part}: not here (scripts/real_driver.sh --with {part})")
+            for probe in probes:
                 if not wanted(probe.name):
                     continue
                 bare = machine.run("bare", probe)
@@ -273,6 +297,10 @@ def main():
                 for mode in list(MODES)[1:]:
                     shim = machine.run(mode, probe)
                     report(results, probe.name, mode, len(bare), *difference(bare, shim))
+            for name, folder in machine.own_drivers.items():
+                if wanted(f"lookups of the {name}"):
+                    bare, own = compare_own_driver(machine, folder)
+                    report(results, f"lookups of the {name}", "bare", len(bare), *difference(bare, own))
             if wanted("timing"):
                 timing = time_starts(machine)
                 for mode, parts in timing.items():
@@ -281,7 +309,7 @@ def main():
     findings = sum(len(r["differences"]) for r in results) + len(unknown)
     if options.json:
         summary = {"driver": os.path.basename(os.path.realpath(options.driver)), "findings": findings,
-                   "unknown_exports": unknown, "timing": timing, "probes": results}
+                   "unknown_exports": unknown, "timing": timing, "skipped": skipped, "probes": results}
         options.json.write_text(json.dumps(summary, indent=1) + "\n")
     if not results and not timing:
         sys.exit("compare.py: no such probe")

@@ -1,9 +1,13 @@
 // What cuGetProcAddress answers, in both of its forms: every name that we or a driver knows, every version at
 // which an answer may change, every flag. Prints a line per (name, form, flags): the answers by version, a
-// new one only where it changes. usage: lookups [FILE with a name at the start of each line ...]
+// new one only where it changes.
+//
+// usage: lookups NEWEST [FILE ...]
+// NEWEST: the last version that is asked for, 0: all. FILE: further names, one at the start of each line.
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <string>
@@ -42,16 +46,17 @@ const std::string& name_of(void* p) {
 std::set<std::string> names(int argc, char** argv) {
   std::set<std::string> found = {"", "cu", "cuNoSuchFunction"};
   for (const auto& row : kRows) found.insert({row.symbol, row.base});
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     std::ifstream file(argv[i]);
     for (std::string name, rest; file >> name && std::getline(file, rest);) found.insert(name);
   }
   return found;
 }
 
-std::set<int> versions() {
+std::set<int> versions(int newest) {
   std::set<int> found = {-1, 0, 1, 99000};
   for (const auto& row : kRows) found.insert({row.since - 1, row.since});
+  if (newest != 0) std::erase_if(found, [&](int version) { return version < 0 || version > newest; });
   return found;
 }
 
@@ -82,7 +87,7 @@ int main(int argc, char** argv) {
   const auto v1 = reinterpret_cast<Lookup>(dlsym(driver, "cuGetProcAddress"));
   const auto v2 = reinterpret_cast<LookupV2>(dlsym(driver, "cuGetProcAddress_v2"));
   if (v1 == nullptr || v2 == nullptr) return 1;
-  const std::set<int> when = versions();
+  const std::set<int> when = versions(argc > 1 ? std::atoi(argv[1]) : 0);
   for (const std::string& name : names(argc, argv)) {
     for (const cuuint64_t flags : kFlags) {
       void* untouched = &untouched;
@@ -100,7 +105,7 @@ int main(int argc, char** argv) {
     }
     // Without a place for the status, in the newest version.
     void* p = nullptr;
-    const int result = v2(name.c_str(), &p, 99000, 0, nullptr);
+    const int result = v2(name.c_str(), &p, *when.rbegin(), 0, nullptr);
     std::printf("%s no status\t%s\n", name.c_str(), said(result, p, &p, -1).c_str());
   }
 }

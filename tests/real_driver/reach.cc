@@ -1,7 +1,9 @@
-// Which library answers a program that reaches the driver in a given way. Prints the name of the file that
-// holds the function: the shim's, the driver's, or "nobody". usage: reach WAY [DRIVER MODULE]    without a
-// way: their names. DRIVER is the driver's file, MODULE the library
-//                                     reach_module, which is linked with the driver
+// Which library answers a program that reaches the driver in a given way: prints "shim", "driver" or
+// "nobody".
+//
+// usage: reach WAY DRIVER MODULE
+// Without arguments: the ways. DRIVER: the driver's file. MODULE: reach_module, which is linked with the
+// driver.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,5 +1,7 @@
 // The ways in which a process begins and ends with a driver, up to the first error that a machine without a
-// card gives. Prints "what<tab>answer". usage: start threads | fork | exec | close | exit | time
+// card gives. Prints "what<tab>answer".
+//
+// usage: start threads | fork | exec | close | exit | time
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -110,6 +110,11 @@ TEST_F(Device, ProcAddressFollowsVersionAndFlags) {
                              &status));
   EXPECT_EQ(reinterpret_cast<void*>(&cuLaunchKernel), plain);
   EXPECT_NE(plain, twin);
+  // The twin is as old as 7000; before that there is none, and the plain one does not stand in.
+  ASSERT_CU(
+      cuGetProcAddress("cuLaunchKernel", &now, 6050, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
+  EXPECT_EQ(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, status);
+  EXPECT_EQ(nullptr, now);
   ASSERT_CU(cuGetProcAddress("cuMemAllocAsync", &now, 11010, 0, &status));
   EXPECT_EQ(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, status);
   EXPECT_EQ(nullptr, now);
