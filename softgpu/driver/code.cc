@@ -160,6 +160,14 @@ CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* 
   return read_whole(image::list(bytes), sm, code, problem);
 }
 
+uint32_t max_registers(unsigned n, const CUjit_option* options, void* const* values) {
+  uint32_t most = 255;
+  for (unsigned i = 0; options && values && i < n; ++i)
+    if (options[i] == CU_JIT_MAX_REGISTERS)
+      if (const auto value = uint32_t(reinterpret_cast<uintptr_t>(values[i]))) most = std::min(most, value);
+  return most;
+}
+
 void fill_logs(unsigned n, const CUjit_option* options, void** values, const std::string& errors,
                const std::string& infos) {
   // Buffer and size stand in two options; the size is replaced by what was written.
@@ -185,7 +193,7 @@ void fill_logs(unsigned n, const CUjit_option* options, void** values, const std
 
 CUresult load_module(const std::shared_ptr<Context>& context, const Code& code,
                      std::shared_ptr<Module>* module, std::string* problem) {
-  auto program = exec::Program::load(*code.module, Memory::get().map(context->device));
+  auto program = exec::Program::load(*code.module, Memory::get().map(context->device), code.max_registers);
   if (!program.ok()) {
     *problem = program.error().text;
     report("module refused: %s", problem->c_str());

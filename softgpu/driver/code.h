@@ -19,6 +19,8 @@ CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* 
 CUresult read_link_input(std::span<const uint8_t> bytes, unsigned sm, ptx::Module* module,
                          std::string* problem);
 CUresult read_link_input(const void* image, unsigned sm, ptx::Module* module, std::string* problem);
+// CU_JIT_MAX_REGISTERS among the options; 255 if it is not there or no limit.
+uint32_t max_registers(unsigned n, const CUjit_option* options, void* const* values);
 // Texts for CU_JIT_ERROR_LOG_BUFFER and CU_JIT_INFO_LOG_BUFFER, with their sizes in values[].
 void fill_logs(unsigned n, const CUjit_option* options, void** values, const std::string& errors,
                const std::string& infos);

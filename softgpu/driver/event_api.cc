@@ -13,12 +13,11 @@ constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMIN
 
 CUresult record(CUevent handle, CUstream stream_handle, NullStream null_stream, unsigned flags) {
   std::shared_ptr<Context> context;
-  if (CUresult none = current(&context)) return none;
+  std::shared_ptr<Stream> stream;
+  if (CUresult bad = open(stream_handle, null_stream, &context, &stream)) return bad;
   if (flags & ~unsigned(CU_EVENT_RECORD_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Event> event = driver().events.find(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
-  std::shared_ptr<Stream> stream;
-  if (CUresult bad = resolve(*context, stream_handle, null_stream, &stream)) return bad;
   if (event->context != context.get()) return CUDA_ERROR_INVALID_HANDLE;
   std::lock_guard lock(context->mutex);
   if (stream->capture) return capture_event_record_locked(*stream, event, flags & CU_EVENT_RECORD_EXTERNAL);
@@ -27,10 +26,18 @@ CUresult record(CUevent handle, CUstream stream_handle, NullStream null_stream, 
   return CUDA_SUCCESS;
 }
 
-// The operation of the last record, or why it cannot be asked.
-CUresult recorded_op(CUevent handle, std::shared_ptr<Event>* event, OpRef* op, bool* recorded) {
+// The event's context, which need not be current, and the operation of its last record; or why it cannot be
+// asked.
+CUresult recorded_op(CUevent handle, std::shared_ptr<Context>* context, std::shared_ptr<Event>* event,
+                     OpRef* op, bool* recorded) {
   *event = driver().events.find(handle);
-  if (!*event) return handle ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  if (!*event) {
+    if (CUresult none = current(context)) return none;
+    return handle ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  }
+  *context = driver().contexts.find((*event)->context);
+  if (!*context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (CUresult failed = sticky(**context)) return failed;
   std::lock_guard lock((*event)->mutex);
   if ((*event)->capture) {
     invalidate(*(*event)->capture);
@@ -47,7 +54,8 @@ CUresult elapsed(float* ms, CUevent start, CUevent end) {
   if (!ms) return CUDA_ERROR_INVALID_VALUE;
   for (int i = 0; i < 2; ++i) {
     bool recorded = false;
-    if (CUresult bad = recorded_op(i ? end : start, &events[i], &ops[i], &recorded)) return bad;
+    std::shared_ptr<Context> context;
+    if (CUresult bad = recorded_op(i ? end : start, &context, &events[i], &ops[i], &recorded)) return bad;
     if (!recorded || (events[i]->flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
   }
   if (events[0]->context->device != events[1]->context->device) return CUDA_ERROR_INVALID_HANDLE;
@@ -103,11 +111,12 @@ static uint64_t foreign_record(Event& event) {
 }
 
 CUresult cuEventQuery(CUevent hEvent) {
-  TS_CONTEXT(cuEventQuery, context);
+  TS_ENTER(cuEventQuery);
+  std::shared_ptr<Context> context;
   std::shared_ptr<Event> event;
   OpRef op;
   bool recorded = false;
-  if (CUresult bad = recorded_op(hEvent, &event, &op, &recorded)) return bad;
+  if (CUresult bad = recorded_op(hEvent, &context, &event, &op, &recorded)) return bad;
   if (CUresult unsafe = check_unsafe()) return unsafe;
   if (const uint64_t foreign = foreign_record(*event))
     return event->shared->over(foreign) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -117,11 +126,12 @@ CUresult cuEventQuery(CUevent hEvent) {
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
-  TS_CONTEXT(cuEventSynchronize, context);
+  TS_ENTER(cuEventSynchronize);
+  std::shared_ptr<Context> context;
   std::shared_ptr<Event> event;
   OpRef op;
   bool recorded = false;
-  if (CUresult bad = recorded_op(hEvent, &event, &op, &recorded)) return bad;
+  if (CUresult bad = recorded_op(hEvent, &context, &event, &op, &recorded)) return bad;
   if (CUresult unsafe = check_unsafe()) return unsafe;
   if (const uint64_t foreign = foreign_record(*event)) {
     while (!event->shared->wait_some(foreign))
@@ -132,10 +142,10 @@ CUresult cuEventSynchronize(CUevent hEvent) {
 }
 
 CUresult cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
-  TS_CONTEXT(cuEventElapsedTime, context);
+  TS_ENTER(cuEventElapsedTime);
   return elapsed(pMilliseconds, hStart, hEnd);
 }
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
-  TS_CONTEXT(cuEventElapsedTime_v2, context);
+  TS_ENTER(cuEventElapsedTime_v2);
   return elapsed(pMilliseconds, hStart, hEnd);
 }

@@ -63,6 +63,21 @@ bool for_each_member(std::span<const uint8_t> archive, auto&& visit) {
   return true;
 }
 
+// The result of a link is PTX: what the linker was told of registers must stand in it.
+void limit_registers(ptx::Module& module, uint32_t most) {
+  for (ptx::Item& item : module.items) {
+    if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry || !item.function->has_body)
+      continue;
+    std::vector<ptx::Directive>& directives = item.function->directives;
+    const auto own = std::find_if(directives.begin(), directives.end(),
+                                  [](const ptx::Directive& d) { return d.name == ".maxnreg"; });
+    if (own == directives.end())
+      directives.push_back({".maxnreg", {most}, {}});
+    else if (!own->values.empty())
+      own->values[0] = std::min<uint64_t>(own->values[0], most);
+  }
+}
+
 CUresult add(CUlinkState handle, CUjitInputType type, const void* data, size_t size, const char* name) {
   const std::shared_ptr<LinkState> link = links().find(handle);
   if (!link) return CUDA_ERROR_INVALID_HANDLE;
@@ -76,6 +91,9 @@ CUresult add(CUlinkState handle, CUjitInputType type, const void* data, size_t s
     std::string problem;
     if (CUresult bad = read_link_input(bytes, link->sm, &input.module, &problem))
       return link->fail(bad, label + ": " + problem);
+    const uint32_t most =
+        max_registers(unsigned(link->given.size()), link->options.data(), link->given.data());
+    if (most < 255) limit_registers(input.module, most);
     link->inputs.push_back(std::move(input));
     return CUDA_SUCCESS;
   };

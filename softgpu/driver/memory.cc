@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 namespace tessera::softgpu::driver {
 namespace {
 
-constexpr uint64_t kAlignment = 512;  // cuMemAlloc promises 256; hardware gives 512
+constexpr uint64_t kAlignment = exec::kGlobalGranuleBytes;  // cuMemAlloc promises 256; hardware gives 512
 constexpr uint64_t kRedZone = 512;
 constexpr uint64_t kChunkBytes = 64ull << 20;
 constexpr uint64_t kReturnToHostBytes = 1ull << 20;  // pages of larger freed ranges go back to the host
@@ -38,9 +40,12 @@ Memory& Memory::get() {
 }
 
 void Memory::set_devices(const std::vector<uint64_t>& capacities) {
+  using Bounds = exec::AllocationMap::Bounds;
+  const char* strict = std::getenv("TESSERA_SOFTGPU_STRICT");
+  const Bounds bounds = strict && std::string_view(strict) == "1" ? Bounds::kExact : Bounds::kHardware;
   for (uint64_t capacity : capacities) {
     devices_.push_back({capacity, 0, 0, 0, {}});
-    maps_.push_back(std::make_unique<exec::AllocationMap>());
+    maps_.push_back(std::make_unique<exec::AllocationMap>(bounds));
   }
 }
 
@@ -92,7 +97,8 @@ void Memory::show_locked(Allocation& allocation, int device, Access access) {
   if (now == access) return;
   exec::AllocationMap& map = *maps_[size_t(device)];
   if (now != Access::kNone) map.remove(allocation.begin);
-  if (access != Access::kNone) map.add(allocation.begin, allocation.bytes, access == Access::kReadWrite);
+  if (access != Access::kNone)
+    map.add(allocation.begin, allocation.bytes, access == Access::kReadWrite, exec::kGlobalGranuleBytes);
   now = access;
 }
 

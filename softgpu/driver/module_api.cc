@@ -22,6 +22,7 @@ CUresult load(CUmodule* out, const void* image, const char* path, unsigned n, co
   std::string problem;
   std::shared_ptr<Module> module;
   const unsigned sm = device_of(*context).sm();
+  code.max_registers = max_registers(n, options, values);
   CUresult failed = image ? read_code(image, sm, &code, &problem) : read_code_file(path, sm, &code, &problem);
   if (!failed) failed = load_module(context, code, &module, &problem);
   if (failed) {
@@ -42,6 +43,7 @@ CUresult load_library(CUlibrary* out, const void* image, const char* path, unsig
     if (codes.count(device->sm())) continue;
     Code code;
     std::string problem;
+    code.max_registers = max_registers(n, options, values);
     if (CUresult failed = image ? read_code(image, device->sm(), &code, &problem)
                                 : read_code_file(path, device->sm(), &code, &problem)) {
       report("library not loaded: %s", problem.c_str());

@@ -128,8 +128,9 @@ struct Function {
 struct LibraryKernel;
 struct Code {  // PTX as one device runs it
   std::shared_ptr<const ptx::Module> module;
-  uint64_t hash = 0;       // of the PTX text
-  unsigned target_sm = 0;  // of the PTX
+  uint64_t hash = 0;             // of the PTX text
+  unsigned target_sm = 0;        // of the PTX
+  uint32_t max_registers = 255;  // per thread: CU_JIT_MAX_REGISTERS
 };
 struct Library {
   std::map<unsigned, Code> codes;  // by compute capability of the devices there are (90); constant

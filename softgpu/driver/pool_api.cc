@@ -19,8 +19,10 @@
 namespace tessera::softgpu::driver {
 namespace {
 
+constexpr int kHostPool = -1;
+
 struct Pool {
-  int device = 0;
+  int device = 0;  // kHostPool: in host memory, which every device reaches
   bool is_default = false, imported = false;
   bool exportable = false;                // made with a POSIX descriptor as handle type
   uint64_t number = 0;                    // in tickets; an imported pool has its exporter's
@@ -34,24 +36,24 @@ Registry<Pool>& pools() {
   return *registry;
 }
 
-// Default and current pool of each device.
+// Default and current pool of each device, and of host memory.
 struct DevicePools {
   std::shared_ptr<Pool> standard;
   std::atomic<Pool*> current{nullptr};  // null: the default one
 };
 DevicePools& pools_of(int device) {
   static auto* all = [] {
-    auto* made = new std::array<DevicePools, kMaxDevices>;
-    for (int i = 0; i < int(driver().devices.size()); ++i) {
+    auto* made = new std::array<DevicePools, kMaxDevices + 1>;
+    for (int i = kHostPool; i < int(driver().devices.size()); ++i) {
       auto pool = std::make_shared<Pool>();
       pool->device = i;
       pool->is_default = true;
       pools().add(pool);
-      (*made)[size_t(i)].standard = std::move(pool);
+      (*made)[size_t(i - kHostPool)].standard = std::move(pool);
     }
     return made;
   }();
-  return (*all)[size_t(device)];
+  return (*all)[size_t(device - kHostPool)];
 }
 
 std::shared_ptr<Pool> find_pool(CUmemoryPool handle) {
@@ -83,14 +85,16 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, std::shared_ptr<Pool> pool, CU
   if (limit && Memory::get().used_by_pool(pool.get()) + bytes > limit) return CUDA_ERROR_OUT_OF_MEMORY;
   Context* owner = context.get();
   std::shared_ptr<Context> other;
-  if (pool->device != context->device) {  // the memory lies on the pool's device
+  const bool on_host = pool->device == kHostPool;
+  if (!on_host && pool->device != context->device) {  // the memory lies on the pool's device
     for (const auto& each : driver().contexts.list())
       if (each->device == pool->device && (!other || each->primary)) other = each;
     if (!other) return CUDA_ERROR_INVALID_CONTEXT;
     owner = other.get();
   }
   uint64_t address = 0;
-  if (CUresult failed = Memory::get().allocate(MemoryKind::kDevice, bytes, owner, 0, &address)) return failed;
+  const MemoryKind kind = on_host ? MemoryKind::kHost : MemoryKind::kDevice;
+  if (CUresult failed = Memory::get().allocate(kind, bytes, owner, 0, &address)) return failed;
   const bool captured = stream->capture != nullptr;
   Memory::get().annotate(address, pool.get(), captured);
   const uint64_t used = Memory::get().used_by_pool(pool.get());
@@ -110,6 +114,10 @@ struct PoolRecord {
 };
 constexpr uint64_t kPoolMagic = 0x4c4f4f5031475354ull;  // "TSG1POOL"
 
+bool is_host(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
 // The device that a location means: an ordinal, or -1 for what is no device.
 int device_in(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE && find_device(location.id) ? location.id : -1;
@@ -146,7 +154,8 @@ TS_PAIR(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream hStream), (dptr, hStr
   if (!dptr) return CUDA_SUCCESS;
   Allocation found;
   const bool known = Memory::get().find(dptr, &found) && found.begin == dptr && found.context;
-  const bool ours = known && found.kind == MemoryKind::kDevice;
+  const bool ours =
+      known && (found.kind == MemoryKind::kDevice || (found.kind == MemoryKind::kHost && found.pool));
   const bool imported = known && found.kind == MemoryKind::kImported && found.pool;
   if (!ours && !imported) return CUDA_ERROR_INVALID_VALUE;
   FreeCommand command;
@@ -155,50 +164,67 @@ TS_PAIR(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream hStream), (dptr, hStr
   return enqueue(context, stream, command);
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
-  TS_ENTER(cuDeviceGetDefaultMemPool);
-  if (!pool_out) return CUDA_ERROR_INVALID_VALUE;
-  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  *pool_out = reinterpret_cast<CUmemoryPool>(pools_of(dev).standard.get());
+namespace {
+
+CUresult default_pool(CUmemoryPool* out, int device) {
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  *out = reinterpret_cast<CUmemoryPool>(pools_of(device).standard.get());
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
-  TS_ENTER(cuDeviceGetMemPool);
-  if (!pool) return CUDA_ERROR_INVALID_VALUE;
-  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  *pool = reinterpret_cast<CUmemoryPool>(current_pool(dev).get());
+CUresult get_pool(CUmemoryPool* out, int device) {
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  *out = reinterpret_cast<CUmemoryPool>(current_pool(device).get());
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-  TS_ENTER(cuDeviceSetMemPool);
-  if (!find_device(dev)) return CUDA_ERROR_INVALID_DEVICE;
+CUresult set_pool(int device, CUmemoryPool pool) {
   const std::shared_ptr<Pool> named = find_pool(pool);
-  if (!named || named->imported || named->device != dev) return CUDA_ERROR_INVALID_VALUE;
-  pools_of(dev).current.store(named.get(), std::memory_order_release);
+  if (!named || named->imported || named->device != device) return CUDA_ERROR_INVALID_VALUE;
+  pools_of(device).current.store(named.get(), std::memory_order_release);
   return CUDA_SUCCESS;
 }
 
-// The same three by location; the software GPU has pools in device memory only.
-static CUresult check_location(const CUmemLocation* location, CUmemAllocationType type) {
+// Where the pools of a location lie: a device or kHostPool. There are none of managed memory.
+CUresult located(const CUmemLocation* location, CUmemAllocationType type, int* device) {
   if (!location || type == CU_MEM_ALLOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
-  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-    return CUDA_ERROR_NOT_SUPPORTED;
+  if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;
+  *device = kHostPool;
+  if (is_host(*location)) return CUDA_SUCCESS;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  *device = location->id;
   return find_device(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+}  // namespace
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
+  TS_ENTER(cuDeviceGetDefaultMemPool);
+  return find_device(dev) ? default_pool(pool_out, dev) : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
+  TS_ENTER(cuDeviceGetMemPool);
+  return find_device(dev) ? get_pool(pool, dev) : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+  TS_ENTER(cuDeviceSetMemPool);
+  return find_device(dev) ? set_pool(dev, pool) : CUDA_ERROR_INVALID_DEVICE;
 }
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location, CUmemAllocationType type) {
   TS_ENTER(cuMemGetDefaultMemPool);
-  if (CUresult bad = check_location(location, type)) return bad;
-  return cuDeviceGetDefaultMemPool(pool_out, location->id);
+  int device = 0;
+  if (CUresult bad = located(location, type, &device)) return bad;
+  return default_pool(pool_out, device);
 }
 CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
   TS_ENTER(cuMemGetMemPool);
-  if (CUresult bad = check_location(location, type)) return bad;
-  return cuDeviceGetMemPool(pool, location->id);
+  int device = 0;
+  if (CUresult bad = located(location, type, &device)) return bad;
+  return get_pool(pool, device);
 }
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
   TS_ENTER(cuMemSetMemPool);
-  if (CUresult bad = check_location(location, type)) return bad;
-  return cuDeviceSetMemPool(location->id, pool);
+  int device = 0;
+  if (CUresult bad = located(location, type, &device)) return bad;
+  return set_pool(device, pool);
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
@@ -207,10 +233,12 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
     return CUDA_ERROR_INVALID_VALUE;
   if (poolProps->handleTypes & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
     return CUDA_ERROR_NOT_SUPPORTED;
-  if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (device_in(poolProps->location) < 0) return CUDA_ERROR_INVALID_DEVICE;
+  const bool on_host = is_host(poolProps->location);
+  if (!on_host && poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!on_host && device_in(poolProps->location) < 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (on_host && poolProps->handleTypes) return CUDA_ERROR_NOT_SUPPORTED;  // no memfd stands behind it
   auto made = std::make_shared<Pool>();
-  made->device = poolProps->location.id;
+  made->device = on_host ? kHostPool : poolProps->location.id;
   made->exportable = poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
   made->max_bytes.store(poolProps->maxSize, std::memory_order_relaxed);
   made->number = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
@@ -283,12 +311,13 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
   if (!mine || (count && !map)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     const int device = device_in(map[i].location);
+    if (mine->device == kHostPool && is_host(map[i].location)) continue;
     if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
     // The owner's own access cannot be taken away, as documented.
     if (device == mine->device && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
       return CUDA_ERROR_INVALID_VALUE;
   }
-  for (size_t i = 0; i < count; ++i)
+  for (size_t i = 0; i < count && mine->device != kHostPool; ++i)
     Memory::get().set_pool_access(mine.get(), map[i].location.id, access_of(map[i].flags));
   return CUDA_SUCCESS;
 }
@@ -297,9 +326,10 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool memPool, CUme
   const std::shared_ptr<Pool> mine = find_pool(memPool);
   if (!flags || !location || !mine) return CUDA_ERROR_INVALID_VALUE;
   const int device = device_in(*location);
-  if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
+  const bool on_host = mine->device == kHostPool;
+  if (device < 0 && !(on_host && is_host(*location))) return CUDA_ERROR_INVALID_DEVICE;
   const Access access =
-      device == mine->device ? Access::kReadWrite : Memory::get().pool_access(mine.get(), device);
+      on_host || device == mine->device ? Access::kReadWrite : Memory::get().pool_access(mine.get(), device);
   *flags = flags_of(access);
   return CUDA_SUCCESS;
 }

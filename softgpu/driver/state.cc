@@ -16,6 +16,7 @@
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/commands.h"
 #include "softgpu/driver/green.h"
+#include "softgpu/driver/logs.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/stream.h"
 #include "softgpu/faults/faults.h"
@@ -403,7 +404,6 @@ void destroy_context(const std::shared_ptr<Context>& context) {
 }
 
 void report(const char* format, ...) {
-  if (!reporting()) return;
   char line[1024];
   const int begin = std::snprintf(line, sizeof line, "softgpu: ");
   va_list args;
@@ -411,6 +411,8 @@ void report(const char* format, ...) {
   int n = std::vsnprintf(line + begin, sizeof line - size_t(begin) - 1, format, args);
   va_end(args);
   n = std::min(begin + std::max(n, 0), int(sizeof line) - 2);
+  log_line({line + begin, size_t(n - begin)});
+  if (!reporting()) return;
   line[n] = '\n';
   (void)!write(STDERR_FILENO, line, size_t(n) + 1);
 }

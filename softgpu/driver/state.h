@@ -6,6 +6,8 @@
 // CUDA_ERROR_NOT_INITIALIZED, as NVIDIA's driver does: threads and locks of the parent do not exist there.
 #pragma once
 
+#include <pthread.h>
+
 #include "softgpu/driver/objects.h"
 
 #include "profiles/gpu_description.h"
@@ -82,18 +84,30 @@ inline CUresult result(int code) {
   return static_cast<CUresult>(code);
 }
 
+// A thread that is cancelled inside a call ends when the call does: unwound in the middle it would leave
+// locks held and operations half made.
+class UncancelledCall {
+ public:
+  UncancelledCall() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~UncancelledCall() { pthread_setcancelstate(before_, nullptr); }
+  UncancelledCall(const UncancelledCall&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 // `TS_ENTER(cuMemAlloc_v2);` returns from the entry point if the call may not go on.
-#define TS_ENTER(symbol)                                                               \
-  do {                                                                                 \
-    if (CUresult entered = ::tessera::softgpu::driver::enter(#symbol)) return entered; \
-  } while (0)
+#define TS_ENTER(symbol)                                              \
+  const ::tessera::softgpu::driver::UncancelledCall uncancelled_call; \
+  if (CUresult entered = ::tessera::softgpu::driver::enter(#symbol)) return entered
 // ... and names the calling thread's context.
 #define TS_CONTEXT(symbol, name)                             \
   TS_ENTER(symbol);                                          \
   std::shared_ptr<::tessera::softgpu::driver::Context> name; \
   if (CUresult found = ::tessera::softgpu::driver::current(&name)) return found
 
-// Text for people on standard error, only with TESSERA_SOFTGPU_REPORT=1.
+// Text for people: in the log (logs.h) and, with TESSERA_SOFTGPU_REPORT=1, on standard error. No lock of the
+// driver may be held, since programs' callbacks get it.
 void report(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void report_fault(const exec::Fault& fault);
 int code_of(exec::FaultKind kind);

@@ -42,6 +42,18 @@ CUresult resolve(Context& context, CUstream handle, NullStream null_stream, std:
   return CUDA_SUCCESS;
 }
 
+CUresult open(CUstream handle, NullStream null_stream, std::shared_ptr<Context>* context,
+              std::shared_ptr<Stream>* stream) {
+  const std::shared_ptr<Stream> named = driver().streams.find(handle);
+  if (!named) {
+    if (CUresult none = current(context)) return none;
+    return resolve(**context, handle, null_stream, stream);
+  }
+  *stream = named;
+  *context = driver().contexts.find(named->context);
+  return *context ? sticky(**context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 CUstream handle_of(const Stream& stream) {
   return stream.legacy ? kLegacyHandle : reinterpret_cast<CUstream>(const_cast<Stream*>(&stream));
 }

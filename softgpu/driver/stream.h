@@ -17,6 +17,11 @@ namespace tessera::softgpu::driver {
 // The stream that a handle means; 400 for a wild one or one of another context. Makes the per-thread stream
 // on demand.
 CUresult resolve(Context& context, CUstream handle, NullStream null_stream, std::shared_ptr<Stream>* stream);
+// Context and stream that a call names. A stream that was created is its own context's, whichever is current
+// and whether one is: callers with many contexts record and wait that way.
+CUresult open(CUstream handle, NullStream null_stream, std::shared_ptr<Context>* context,
+              std::shared_ptr<Stream>* stream);
+
 CUstream handle_of(const Stream& stream);
 
 // Puts a command into the stream: a node if it captures, else an operation, which is returned in `op` (may be

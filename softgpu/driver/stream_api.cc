@@ -12,14 +12,6 @@ namespace {
 
 constexpr int kLeastPriority = 0, kGreatestPriority = -5;
 
-// Context and stream that a call names; the handle may belong to another context than the current one (events
-// and waits do that), but then it is the stream's own context that the work goes to.
-CUresult open(CUstream handle, NullStream null_stream, std::shared_ptr<Context>* context,
-              std::shared_ptr<Stream>* stream) {
-  if (CUresult none = current(context)) return none;
-  return resolve(**context, handle, null_stream, stream);
-}
-
 CUresult create(CUstream* out, unsigned flags, int priority) {
   std::shared_ptr<Context> context;
   if (CUresult none = current(&context)) return none;

@@ -24,13 +24,17 @@ struct AllocationMap::State {
   std::map<uint64_t, Range> ranges;
   uint64_t generation = 1;  // atomic; bumped by remove, read relaxed: a stale read means "concurrent with it"
 };
-AllocationMap::AllocationMap() : state_(std::make_unique<State>()) {}
+AllocationMap::AllocationMap(Bounds bounds) : state_(std::make_unique<State>()), bounds_(bounds) {}
 AllocationMap::~AllocationMap() = default;
 
-void AllocationMap::add(uint64_t begin, uint64_t bytes, bool writable) {
+void AllocationMap::add(uint64_t begin, uint64_t bytes, bool writable, uint64_t granule_bytes,
+                        bool constant) {
   if (!bytes) return;
+  if (bounds_ == Bounds::kExact) granule_bytes = 1;
+  const uint64_t end = begin + bytes;
   std::unique_lock lock(state_->mutex);
-  state_->ranges[begin] = Range{begin, begin + bytes, writable};
+  state_->ranges[begin] =
+      Range{begin, end, writable, constant, (end + granule_bytes - 1) / granule_bytes * granule_bytes};
 }
 bool AllocationMap::remove(uint64_t begin) {
   std::unique_lock lock(state_->mutex);
@@ -39,11 +43,14 @@ bool AllocationMap::remove(uint64_t begin) {
   return true;
 }
 bool AllocationMap::find(uint64_t address, Range* range) const {
+  return reachable(address, range) && address < range->end;
+}
+bool AllocationMap::reachable(uint64_t address, Range* range) const {
   std::shared_lock lock(state_->mutex);
   auto it = state_->ranges.upper_bound(address);
   if (it == state_->ranges.begin()) return false;
   --it;
-  if (address >= it->second.end) return false;
+  if (address >= it->second.reach_end) return false;
   *range = it->second;
   return true;
 }
@@ -81,9 +88,9 @@ bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entr
   for (const CachedRange* own : {&worker.params_range, &worker.workspace_range})
     if (begin >= own->begin && end <= own->end && own->begin != own->end) return !write || own->writable;
   AllocationMap::Range found;
-  if (!worker.grid->memory->find(begin, &found) || end > found.end || (write && !found.writable))
+  if (!worker.grid->memory->reachable(begin, &found) || end > found.reach_end || (write && !found.writable))
     return false;
-  v.ranges[entry] = CachedRange{found.begin, found.end, found.writable};
+  v.ranges[entry] = CachedRange{found.begin, found.reach_end, found.writable};
   return true;
 }
 
@@ -378,7 +385,7 @@ const Op* op_isspacep(Warp& w, const Op* op) {
         break;
       case Space::kConst: {
         AllocationMap::Range range;
-        yes = !cluster && !local && w.block->grid->memory->find(a, &range) && !range.writable;
+        yes = !cluster && !local && w.block->grid->memory->find(a, &range) && range.constant;
         break;
       }
       default:

@@ -91,7 +91,8 @@ class Kernel {
   std::vector<std::unique_ptr<Code>> codes;    // [0] is the entry
   std::map<uint64_t, const Code*> by_address;  // function pointers
   uint32_t dynamic_shared_offset = 0;
-  bool recursive = false;  // recursion or indirect calls: local memory gets a stack
+  bool reserves_shared = false;  // uses the region that %reserved_smem_offset_* describe
+  bool recursive = false;        // recursion or indirect calls: local memory gets a stack
 };
 
 struct Grid {
@@ -104,7 +105,8 @@ struct Grid {
   uint32_t n_warps;                 // per block
   uint32_t n_threads;               // per block
   const char* params;               // copy of the parameter block
-  uint32_t shared_bytes;            // static + dynamic
+  uint32_t shared_bytes;            // static + dynamic, and the reserved region if the kernel uses it
+  uint32_t reserved_offset;         // of that region
   uint32_t local_bytes;             // per thread
   AllocationMap* memory;
   char* workspace;                // cooperative grid barrier

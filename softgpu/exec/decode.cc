@@ -256,6 +256,11 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
                                   {"%lanemask_gt", Special::kLanemaskGt, false},
                                   {"%dynamic_smem_size", Special::kDynamicSmem, false},
                                   {"%total_smem_size", Special::kTotalSmem, false},
+                                  {"%reserved_smem_offset_begin", Special::kReservedBegin, false},
+                                  {"%reserved_smem_offset_end", Special::kReservedEnd, false},
+                                  {"%reserved_smem_offset_cap", Special::kReservedCap, false},
+                                  {"%reserved_smem_offset_0", Special::kReservedBegin, false},
+                                  {"%reserved_smem_offset_1", Special::kReserved1, false},
                                   {"%envreg1", Special::kEnvreg1, false},
                                   {"%envreg2", Special::kEnvreg2, false},
                                   {"%cluster_ctarank", Special::kClusterCtarank, false},
@@ -272,6 +277,7 @@ uint32_t Decoder::special(const ptx::Operand& o, Ty type) {
   for (const Row& row : kRows)
     if (o.name == row.name) {
       uint32_t which = static_cast<uint32_t>(row.which);
+      layout_.reserves_shared |= o.name.starts_with("%reserved_smem_offset_");
       if (row.axis) {
         if (o.suffix == ".y")
           which += 1;
@@ -450,21 +456,24 @@ void Decoder::branch_to(uint32_t label) {
   branches_.emplace_back(static_cast<uint32_t>(code_.ops.size() - 1), label);
 }
 
-// d = f(sources), all of one type.
-bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources,
-                     unsigned flags, unsigned sub) {
-  if (!need(i, sources + 1, sources + 1)) return false;
+Decoder::Chosen Decoder::choose(Operation operation, Ty type, unsigned flags, unsigned sub) {
   // Vector handlers round to nearest and do not saturate integers.
   const bool is_float = type >= Ty::kF16 && type <= Ty::kTf32;
   const bool fast =
       is_float ? sub == 0 && !(flags & (kNanResult | kXorSign | kRelu)) : !(flags & (kSat | kRelu));
-  Handler h = pick(operation, type, fast);
   // Directed rounding: the vector handler under another rounding mode.
   const Handler directed =
       (type == Ty::kF32 || type == Ty::kF64) && sub != 0 && !(flags & (kNanResult | kXorSign | kRelu))
           ? fast_handler(operation, type)
           : nullptr;
-  if (directed) h = op_rounded;
+  return {directed ? op_rounded : pick(operation, type, fast), directed};
+}
+
+// d = f(sources), all of one type.
+bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources,
+                     unsigned flags, unsigned sub) {
+  if (!need(i, sources + 1, sources + 1)) return false;
+  const auto [h, directed] = choose(operation, type, flags, sub);
   if (!h) return refuse(i, "not supported for this type by the software GPU");
   uint32_t s[3] = {kNone, kNone, kNone};
   for (unsigned k = 0; k < sources; ++k) {
@@ -588,6 +597,7 @@ void Decoder::count_arithmetic(const ptx::Instruction& i, uint32_t issue) {
   if (row == std::end(kRows)) return;
   code_.operations.resize(std::max<size_t>(code_.operations.size(), issue + 1));
   FloatOperations& at = code_.operations[issue];
+  if (i.has("f32x2")) at.fp32 += 2 * row->operations;
   switch (i.type()) {
     case ptx::Type::kF64:
       at.fp64 += row->operations;

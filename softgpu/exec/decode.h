@@ -30,6 +30,7 @@ struct KernelLayout {
   std::map<std::string, uint32_t>
       shared_offsets;  // module scope names and function-scope names with their function
   bool has_dynamic = false;
+  bool reserves_shared = false;  // names %reserved_smem_offset_*
   uint32_t dynamic_align = 16;
   std::vector<std::string> callees;  // by name, in order of discovery
   bool indirect = false;
@@ -123,6 +124,10 @@ class Decoder {
   bool simple(const ptx::Instruction& i, Operation operation, Ty type, unsigned sources, unsigned flags = 0,
               unsigned sub = 0);
   Handler pick(Operation operation, Ty type, bool fast_allowed = true);
+  struct Chosen {
+    Handler fn, directed;  // directed: not null where fn runs it under another rounding mode
+  };
+  Chosen choose(Operation operation, Ty type, unsigned flags, unsigned sub);
   uint32_t new_label() {
     labels_.push_back({});
     return static_cast<uint32_t>(labels_.size() - 1);
@@ -198,6 +203,7 @@ class Decoder {
   bool tensor_copy(const ptx::Instruction& i, Modifiers& m, bool reduces);
   bool tensor_operand(const ptx::Operand& o, unsigned rank, uint32_t* map, uint32_t* coordinates);
   bool wide_move(const ptx::Instruction& i);
+  bool float_pairs(const ptx::Instruction& i, Operation operation, const Modifiers& m);
   bool image_operands(const ptx::Operand& o, int geometry, Ty coordinate, std::vector<uint32_t>* list);
   bool halves(const ptx::Operand& o, std::vector<uint32_t>* list);
   bool wide_atomic(const ptx::Instruction& i, const Modifiers& m, Atomic how);

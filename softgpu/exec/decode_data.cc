@@ -1,5 +1,8 @@
 // Decoding of data instructions: moves, arithmetic, bits, comparisons, conversions.
 #include "softgpu/exec/decode.h"
+
+#include <array>
+
 #include "softgpu/exec/scalar.h"
 #include "softgpu/exec/scalar_tables.h"
 #include "softgpu/exec/vector_ops.h"
@@ -142,8 +145,54 @@ bool Decoder::d_mov(const ptx::Instruction& i) {
   return simple(i, Operation::kMov, type, 1);
 }
 
+// Two f32 in 64 bits: taken apart, computed one by one, and put together.
+bool Decoder::float_pairs(const ptx::Instruction& i, Operation operation, const Modifiers& m) {
+  const unsigned sources = operation == Operation::kFma ? 3 : 2;
+  if (!leftover(i, m) || !need(i, sources + 1, sources + 1)) return refuse(i, "unknown form");
+  const auto pair = [&](const std::array<uint32_t, 2>& parts, bool pack, bool real) -> Op& {
+    Op& op = start(pack ? op_pack : op_unpack, real);
+    op.extra = static_cast<uint32_t>(code_.extra.size());
+    for (uint32_t r : parts) code_.extra.push_back(r << 2);
+    op.count = 2, op.type = Ty::kU32, op.type2 = Ty::kU64;
+    (pack ? pending_uses_ : pending_defs_)
+        .insert((pack ? pending_uses_ : pending_defs_).end(), parts.begin(), parts.end());
+    return op;
+  };
+  std::array<uint32_t, 2> halves[4];  // of the sources, then of the result
+  for (unsigned k = 0; k < sources; ++k) {
+    const uint32_t whole = use(i.operands[k + 1], Ty::kU64);
+    if (whole == kNone) return refuse(i, "operand " + std::to_string(k + 2) + " does not fit");
+    halves[k] = {new_register(4), new_register(4)};
+    pair(halves[k], false, k == 0).a = whole;
+    finish();
+  }
+  halves[3] = {new_register(4), new_register(4)};
+  const auto [h, directed] = choose(operation, Ty::kF32, m.flags, static_cast<unsigned>(m.rounding));
+  for (unsigned half = 0; half < 2; ++half) {
+    Op& op = start(h, false);
+    uint32_t* const fields[] = {&op.a, &op.b, &op.c};
+    for (unsigned k = 0; k < sources; ++k) {
+      *fields[k] = halves[k][half] << 2;
+      pending_uses_.push_back(halves[k][half]);
+    }
+    op.type = Ty::kF32;
+    op.flags = m.flags;
+    op.sub = static_cast<uint8_t>(m.rounding);
+    if (directed) op.target = reinterpret_cast<const Op*>(directed);
+    op.d = halves[3][half] << 2;
+    pending_defs_.push_back(halves[3][half]);
+    finish();
+  }
+  Op& op = pair(halves[3], true, false);
+  op.d = def(i.operands[0], Ty::kU64);
+  if (op.d == kNone) return refuse(i, "destination does not fit");
+  finish();
+  return true;
+}
+
 bool Decoder::d_arith(const ptx::Instruction& i) {  // add sub
   Modifiers m = sort_modifiers(i);
+  if (m.take("f32x2")) return float_pairs(i, i.opcode == "add" ? Operation::kAdd : Operation::kSub, m);
   if (m.carry_out) return d_carry(i);
   const bool add = i.opcode == "add";
   for (bool is_signed : {false, true})
@@ -168,6 +217,7 @@ bool Decoder::d_arith(const ptx::Instruction& i) {  // add sub
 
 bool Decoder::d_mul(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
+  if (m.take("f32x2")) return float_pairs(i, Operation::kMul, m);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 3, 3)) return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
   if (i.opcode == "mul24") return simple(i, m.hi ? Operation::kMul24Hi : Operation::kMul24, type, 2);
@@ -222,6 +272,7 @@ bool Decoder::d_carry(const ptx::Instruction& i) {
 
 bool Decoder::d_fma(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
+  if (m.take("f32x2")) return float_pairs(i, Operation::kFma, m);
   if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
   return simple(i, Operation::kFma, ty_of(m.types[0]), 3, m.flags, static_cast<unsigned>(m.rounding));
 }

@@ -26,16 +26,24 @@ namespace tessera::softgpu::exec {
 // removed while a kernel runs faults in that kernel from then on (per-warp caches check `generation`).
 class AllocationMap {
  public:
-  AllocationMap();
+  // kExact: kernels may touch what was allocated and nothing else, which finds the most bugs. kHardware: as
+  // far as hardware lets them, which programs rely on: compilers widen loads past the end of an array.
+  enum class Bounds : uint8_t { kExact, kHardware };
+  explicit AllocationMap(Bounds bounds = Bounds::kExact);
   ~AllocationMap();
+  Bounds bounds() const { return bounds_; }
   struct Range {
     uint64_t begin = 0, end = 0;  // [begin, end) bytes
     bool writable = true;
+    bool constant = false;   // holds a variable of the constant space
+    uint64_t reach_end = 0;  // where kernels' accesses must end
   };
-  void add(uint64_t begin, uint64_t bytes, bool writable);
-  bool remove(uint64_t begin);                         // by exact begin
-  bool find(uint64_t address, Range* range) const;     // the range that holds address
-  bool nearest(uint64_t address, Range* range) const;  // for reports
+  // Memory that ends with a granule, since nothing else lies there, is added with its granule.
+  void add(uint64_t begin, uint64_t bytes, bool writable, uint64_t granule_bytes = 1, bool constant = false);
+  bool remove(uint64_t begin);                           // by exact begin
+  bool find(uint64_t address, Range* range) const;       // the range that holds address
+  bool reachable(uint64_t address, Range* range) const;  // the range from which kernels reach address
+  bool nearest(uint64_t address, Range* range) const;    // for reports
   uint64_t generation() const;
   const uint64_t* generation_word()
       const;  // the same, for the interpreter's per-access check (atomic loads only)
@@ -43,7 +51,11 @@ class AllocationMap {
  private:
   struct State;
   std::unique_ptr<State> state_;
+  const Bounds bounds_;
 };
+
+// What is allocated comes in units of: global memory as cuMemAlloc aligns it; shared memory of a block.
+inline constexpr uint64_t kGlobalGranuleBytes = 512, kSharedGranuleBytes = 128;
 
 enum class FaultKind : uint8_t {
   kNone,
@@ -127,7 +139,8 @@ class Program {
   // Places module globals and consts (registered in `memory`, released with the program) and decodes every
   // kernel with the functions that it can reach. An error is one of the module (variables, address size);
   // kernels that cannot be executed are refused one by one, see refused().
-  static base::Result<std::unique_ptr<Program>> load(const ptx::Module& module, AllocationMap& memory);
+  static base::Result<std::unique_ptr<Program>> load(const ptx::Module& module, AllocationMap& memory,
+                                                     uint32_t max_registers = 255);
   virtual ~Program() = default;
   virtual const Kernel* kernel(
       const std::string& name) const = 0;  // nullptr if there is none, or it is refused

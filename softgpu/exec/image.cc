@@ -227,7 +227,10 @@ const TextureView* view_of(Warp& w, const Op* op, unsigned i, uint64_t handle, u
   const TextureView* v = reinterpret_cast<const TextureView*>(handle);
   if (v->magic != magic) return bad(FaultKind::kIllegalAddress, "belongs to no live object");
   const Geometry& g = kGeometries[op->sub & kGeometryMask];
-  if (v->shape != g.shapes[0] && v->shape != g.shapes[1])
+  // A row is a line: some programs give one-dimensional arrays a height of one.
+  const bool row =
+      g.shapes[0] == TextureShape::k1D && v->shape == TextureShape::k2D && v->levels[0].height == 1;
+  if (v->shape != g.shapes[0] && v->shape != g.shapes[1] && !row)
     return bad(FaultKind::kIllegalInstruction, "is of an object of another shape");
   if (v->shape == TextureShape::kLinear || v->shape == TextureShape::kPitch2D) {  // memory that may be freed
     const TextureLevel& l = v->levels[0];

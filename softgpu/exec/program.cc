@@ -29,7 +29,8 @@ std::string_view trim(std::string_view s) {
 
 class ProgramImpl final : public Program {
  public:
-  explicit ProgramImpl(AllocationMap& memory) : memory_(memory) {}
+  ProgramImpl(AllocationMap& memory, uint32_t max_registers)
+      : memory_(memory), max_registers_(max_registers) {}
   ~ProgramImpl() override {
     for (auto& [name, g] : globals_) {
       memory_.remove(g.address);
@@ -73,6 +74,7 @@ class ProgramImpl final : public Program {
   base::Status build_kernel(const ptx::Function& f);
 
   AllocationMap& memory_;
+  const uint32_t max_registers_;  // per thread
   ModuleSymbols symbols_;
   std::map<std::string, GlobalMemory> globals_;
   std::map<std::string, std::unique_ptr<Kernel>> kernels_;
@@ -189,7 +191,7 @@ base::Status ProgramImpl::place_globals(const ptx::Module& module) {
     if (bytes > (uint64_t{1} << 36))
       return base::error(base::Code::kExhausted,
                          "variable " + std::string(v.name) + " is larger than 64 GiB");
-    const uint64_t alignment = std::max<uint64_t>(std::bit_ceil(uint64_t{v.align}), 256);
+    const uint64_t alignment = std::max<uint64_t>(std::bit_ceil(uint64_t{v.align}), kGlobalGranuleBytes);
     const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
     void* p = std::aligned_alloc(alignment, rounded);
     if (!p) return base::error(base::Code::kExhausted, "no memory for variable " + std::string(v.name));
@@ -197,7 +199,10 @@ base::Status ProgramImpl::place_globals(const ptx::Module& module) {
     const uint64_t address = reinterpret_cast<uint64_t>(p);
     globals_[std::string(v.name)] = GlobalMemory{address, bytes};
     symbols_.data[v.name] = address;
-    memory_.add(address, bytes, v.space == ptx::Space::kGlobal);
+    // On hardware constants are protected by having no stores of their own alone.
+    const bool constant = v.space == ptx::Space::kConst;
+    const bool writable = !constant || memory_.bounds() == AllocationMap::Bounds::kHardware;
+    memory_.add(address, bytes, writable, kGlobalGranuleBytes, constant);
     placed.push_back(&v);
   }
   size_t n = 0;
@@ -235,11 +240,14 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
   auto kernel = std::make_unique<Kernel>();
   KernelInfo& info = kernel->info;
   info.name = std::string(f.name);
+  uint32_t most_registers = max_registers_;
   for (const ptx::Directive& d : f.directives) {
     info.explicit_cluster |= d.name == ".explicitcluster";
     if (d.name == ".reqnctapercluster")
       for (size_t k = 0; k < 3; ++k)
         info.required_cluster[k] = k < d.values.size() ? static_cast<uint32_t>(d.values[k]) : 1;
+    if (d.name == ".maxnreg" && !d.values.empty() && d.values[0])
+      most_registers = std::min(most_registers, static_cast<uint32_t>(std::min<uint64_t>(d.values[0], 255)));
     if (d.name != ".maxntid" && d.name != ".reqntid") continue;
     uint64_t product = 1;
     for (uint64_t value : d.values) product *= value;
@@ -297,9 +305,10 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
   info.static_shared_bytes = layout.static_shared_bytes;
   const uint32_t align = std::max(layout.dynamic_align, 16u);
   kernel->dynamic_shared_offset = (layout.static_shared_bytes + align - 1) / align * align;
+  kernel->reserves_shared = layout.reserves_shared;
   uint32_t registers = 0;
   for (auto& code : kernel->codes) registers = std::max(registers, code->live_registers);
-  info.registers = std::clamp(registers + 4, 16u, 255u);
+  info.registers = std::min(std::clamp(registers + 4, 16u, 255u), most_registers);
   kernels_[info.name] = std::move(kernel);
   return base::ok();
 }
@@ -326,8 +335,9 @@ base::Status ProgramImpl::build(const ptx::Module& module) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Program>> Program::load(const ptx::Module& module, AllocationMap& memory) {
-  auto program = std::make_unique<ProgramImpl>(memory);
+base::Result<std::unique_ptr<Program>> Program::load(const ptx::Module& module, AllocationMap& memory,
+                                                     uint32_t max_registers) {
+  auto program = std::make_unique<ProgramImpl>(memory, max_registers);
   base::Status s = program->build(module);
   if (!s.ok()) return s.error();
   return std::unique_ptr<Program>(std::move(program));

@@ -22,8 +22,13 @@ void Buffer::reserve(size_t bytes) {
 
 namespace {
 
-constexpr uint64_t kWarpQuantum = 20000;  // issue slots before a warp gives way
-constexpr unsigned kMostResident = 128;   // blocks per worker, unless cooperative
+constexpr uint64_t kWarpQuantum = 20000;         // issue slots before a warp gives way
+constexpr uint32_t kReservedSharedBytes = 1024;  // as on hardware; cooperative groups use 288 from offset 1
+constexpr unsigned kMostResident = 128;          // blocks per worker, unless cooperative
+
+uint32_t round_up(uint64_t bytes, uint64_t to) {
+  return static_cast<uint32_t>((bytes + to - 1) / to * to);
+}
 
 // A random permutation of [0, n) by index: a Feistel network over the next power of four, cycle-walking.
 uint64_t permute(uint64_t index, uint64_t n, uint64_t seed) {
@@ -76,6 +81,10 @@ void prepare_uniforms(Block& b, Grid& grid) {
   fill(b, Special::kDynamicBase, grid.kernel->dynamic_shared_offset);
   fill(b, Special::kDynamicSmem, grid.launch.dynamic_shared_bytes);
   fill(b, Special::kTotalSmem, grid.shared_bytes);
+  fill(b, Special::kReservedBegin, grid.reserved_offset);
+  fill(b, Special::kReservedEnd, grid.reserved_offset + kReservedSharedBytes);
+  fill(b, Special::kReservedCap, kReservedSharedBytes);
+  fill(b, Special::kReserved1, grid.reserved_offset + kReservedSharedBytes / 2);
   fill(b, Special::kEnvreg1, static_cast<uint32_t>(workspace >> 32));
   fill(b, Special::kEnvreg2, static_cast<uint32_t>(workspace));
   fill(b, Special::kClusterNctarank, grid.cluster_blocks);
@@ -168,6 +177,8 @@ void start_block(Block& b, uint64_t linear) {
   for (uint32_t used = b.barriers_used; used; used &= used - 1)
     b.barriers[std::countr_zero(used)] = Barrier{};
   b.barriers_used = 0;
+  if (grid.kernel->reserves_shared)
+    std::memset(b.shared.data() + grid.reserved_offset, 0, kReservedSharedBytes);
   for (unsigned axis = 0; axis < 3; ++axis) {
     fill(b, Special::kCtaidX, b.id[axis], axis);
     fill(b, Special::kClusteridX, cluster_id[axis], axis);
@@ -442,6 +453,10 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
   grid.workspace = workspace;
   grid.shared_bytes = kernel.dynamic_shared_offset + launch.dynamic_shared_bytes;
   if (launch.dynamic_shared_bytes == 0) grid.shared_bytes = kernel.info.static_shared_bytes;
+  if (memory.bounds() == AllocationMap::Bounds::kHardware)
+    grid.shared_bytes = round_up(grid.shared_bytes, kSharedGranuleBytes);
+  grid.reserved_offset = round_up(grid.shared_bytes, kSharedGranuleBytes);
+  if (kernel.reserves_shared) grid.shared_bytes = grid.reserved_offset + kReservedSharedBytes;
   grid.local_bytes = (kernel.info.local_bytes + 15u) & ~15u;
 
   const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;

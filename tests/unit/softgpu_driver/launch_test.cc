@@ -357,6 +357,146 @@ TEST_F(LaunchApi, ThreadsLaunchTogether) {
   for (uint32_t i = 0; i < kThreads * 16; ++i) ASSERT_EQ((i / 16 + 1) * kRounds, got[i]);
 }
 
+// ---- cancelled threads ----
+
+struct CancelledWork {
+  CUcontext context;
+  CUfunction add;
+  CUdeviceptr p;
+  std::atomic<uint32_t> rounds{0};
+};
+extern "C" void* work_until_cancelled(void* argument) {
+  auto& work = *static_cast<CancelledWork*>(argument);
+  (void)cuCtxSetCurrent(work.context);
+  uint32_t one = 1, n = 16;
+  void* params[] = {&work.p, &one, &n};
+  for (;;) {
+    uint32_t word = 0;
+    (void)cuLaunchKernel(work.add, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_PER_THREAD, params, nullptr);
+    (void)cuStreamSynchronize(CU_STREAM_PER_THREAD);
+    CUdeviceptr q = 0;
+    (void)cuMemAllocAsync(&q, 4096, CU_STREAM_PER_THREAD);
+    (void)cuMemFreeAsync(q, CU_STREAM_PER_THREAD);
+    (void)cuMemcpyDtoH(&word, work.p, 4);
+    work.rounds.fetch_add(1);
+    pthread_testcancel();
+  }
+}
+
+// A call ends before the thread does, so no lock stays held and no operation half made.
+TEST_F(LaunchApi, CancelledThreadsLeaveTheDriverWhole) {
+  CancelledWork work{context, function("add"), alloc(64)};
+  ASSERT_CU(cuMemsetD32(work.p, 0, 16));
+  for (uint32_t i = 0; i < 30; ++i) {
+    pthread_t threads[2];
+    const uint32_t before = work.rounds.load();
+    for (pthread_t& t : threads) ASSERT_EQ(0, pthread_create(&t, nullptr, work_until_cancelled, &work));
+    while (work.rounds.load() < before + i % 4) sched_yield();
+    for (pthread_t t : threads) {
+      void* result = nullptr;
+      ASSERT_EQ(0, pthread_cancel(t));
+      ASSERT_EQ(0, pthread_join(t, &result));
+      EXPECT_EQ(PTHREAD_CANCELED, result);
+    }
+  }
+  const uint32_t least = work.rounds.load();
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_GE(read(work.p, 1)[0], least);
+  // A thread that waits in the driver for something that comes.
+  Gate gate;
+  ASSERT_CU(gate.hold(CU_STREAM_LEGACY));
+  pthread_t waiting;
+  ASSERT_EQ(0, pthread_create(&waiting, nullptr, work_until_cancelled, &work));
+  ASSERT_EQ(0, pthread_cancel(waiting));
+  gate.open();
+  ASSERT_EQ(0, pthread_join(waiting, nullptr));
+  EXPECT_CU(launch(work.add, 1, 32, nullptr, work.p, 1u, 16u));
+  EXPECT_CU(cuCtxSynchronize());
+}
+
+// ---- registers and logs ----
+
+TEST_F(LaunchApi, RegistersCanBeLimited) {
+  const auto registers = [](const void* image, CUjit_option* options, void** values, unsigned n) {
+    CUmodule m = nullptr;
+    CUfunction f = nullptr;
+    int value = 0;
+    EXPECT_CU(cuModuleLoadDataEx(&m, image, n, options, values));
+    EXPECT_CU(cuModuleGetFunction(&f, m, "k"));
+    EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, f));
+    EXPECT_CU(cuModuleUnload(m));
+    return value;
+  };
+  // 40 registers are live at once.
+  std::string body =
+      ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p) LIMIT\n{\n"
+      ".reg .b32 %r<50>;\n.reg .b64 %d;\nld.param.u64 %d, [p];\n";
+  for (int i = 0; i < 40; ++i)
+    body += "ld.global.u32 %r" + std::to_string(i) + ", [%d+" + std::to_string(4 * i) + "];\n";
+  for (int i = 0; i < 40; ++i) body += "st.global.u32 [%d], %r" + std::to_string(i) + ";\n";
+  body += "ret;\n}\n";
+  const auto with = [&](const char* limit) {
+    return std::string(body).replace(body.find("LIMIT"), 5, limit);
+  };
+  const std::string plain = with(""), limited = with(".maxnreg 24");
+  CUjit_option option[] = {CU_JIT_MAX_REGISTERS};
+  void* value[] = {reinterpret_cast<void*>(uintptr_t(32))};
+  EXPECT_GE(registers(plain.c_str(), nullptr, nullptr, 0), 40);
+  EXPECT_EQ(32, registers(plain.c_str(), option, value, 1));
+  EXPECT_EQ(24, registers(limited.c_str(), nullptr, nullptr, 0));
+  EXPECT_EQ(24, registers(limited.c_str(), option, value, 1));
+  CUlinkState link;
+  void* cubin = nullptr;
+  ASSERT_CU(cuLinkCreate(1, option, value, &link));
+  ASSERT_CU(cuLinkAddData(link, CU_JIT_INPUT_PTX, const_cast<char*>(plain.c_str()), plain.size() + 1, "k", 0,
+                          nullptr, nullptr));
+  ASSERT_CU(cuLinkComplete(link, &cubin, nullptr));
+  EXPECT_EQ(32, registers(cubin, nullptr, nullptr, 0));
+  EXPECT_CU(cuLinkDestroy(link));
+}
+
+TEST_F(LaunchApi, LogsSayWhatWentWrong) {
+  CUlogIterator before = 0, after = 0;
+  std::string heard;
+  CUlogsCallbackHandle callback = nullptr;
+  const auto hear = [](void* data, CUlogLevel, char* message, size_t length) {
+    static_cast<std::string*>(data)->append(message, length);
+  };
+  EXPECT_CU(cuLogsRegisterCallback(hear, &heard, &callback));
+  EXPECT_CU(cuLogsCurrent(&before, 0));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuLogsCurrent(&before, 1));
+  const auto fail = [&] {
+    CUmodule m;
+    CUfunction refused;
+    ASSERT_CU(cuModuleLoadData(&m, kPartlySupported));
+    EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuModuleGetFunction(&refused, m, "refused"));
+    EXPECT_CU(cuModuleUnload(m));
+  };
+  fail();
+  EXPECT_NE(std::string::npos, heard.find("kernel refused")) << heard;
+  EXPECT_CU(cuLogsUnregisterCallback(callback));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuLogsUnregisterCallback(callback));
+  const size_t n_heard = heard.size();
+  for (int i = 0; i < 200; ++i) fail();  // more than it holds
+  EXPECT_EQ(n_heard, heard.size());
+  char text[4096];
+  size_t size = sizeof text;
+  CUlogIterator at = before;
+  EXPECT_CU(cuLogsDumpToMemory(&at, text, &size, 0));
+  EXPECT_EQ(strlen(text), size);
+  EXPECT_EQ(text, strstr(text, "earlier messages are lost\n"));
+  EXPECT_EQ('\n', text[size - 1]);
+  EXPECT_CU(cuLogsCurrent(&after, 0));
+  EXPECT_EQ(after, at);
+  size = sizeof text;
+  EXPECT_CU(cuLogsDumpToMemory(&at, text, &size, 0));  // nothing new
+  EXPECT_EQ(0u, size);
+  char small[8];
+  size = sizeof small;
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuLogsDumpToMemory(nullptr, small, &size, 0));
+  EXPECT_EQ(0u, size);
+}
+
 // ---- faults of kernels ----
 
 TEST_F(LaunchApi, IllegalAddressIsSticky) {
@@ -379,6 +519,25 @@ TEST_F(LaunchApi, IllegalAddressIsSticky) {
   EXPECT_CU(cuMemsetD32(q, 1, 4));
   EXPECT_CU(cuCtxSynchronize());
   EXPECT_CU(cuCtxDestroy(other));
+}
+
+// Run twice, with and without TESSERA_SOFTGPU_STRICT=1.
+TEST_F(LaunchApi, BoundsAreGranulesUnlessStrict) {
+  const bool strict = std::getenv("TESSERA_SOFTGPU_STRICT");
+  CUfunction store = function("store");
+  CUdeviceptr p = alloc(100);
+  EXPECT_CU(launch(store, 1, 1, nullptr, p + 96));
+  EXPECT_CU(cuCtxSynchronize());
+  CUdeviceptr base;
+  size_t bytes;  // what was asked for, whatever kernels may touch
+  EXPECT_CU(cuMemGetAddressRange(&base, &bytes, p));
+  EXPECT_EQ(100u, bytes);
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(p, 0, 101));
+  EXPECT_CU(launch(store, 1, 1, nullptr, p + 508));
+  EXPECT_EQ(strict ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS, cuCtxSynchronize());
+  if (strict) return;
+  EXPECT_CU(launch(store, 1, 1, nullptr, p + 512));
+  EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 }
 
 TEST_F(LaunchApi, UseAfterFree) {

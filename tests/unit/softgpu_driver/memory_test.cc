@@ -160,6 +160,45 @@ TEST_F(MemoryApi, PointersSayWhatTheyAre) {
   EXPECT_CU(cuMemFree(managed));
 }
 
+TEST_F(MemoryApi, HostPools) {
+  CUmemPoolProps props = {};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemoryPool pool, standard, now;
+  ASSERT_CU(cuMemPoolCreate(&pool, &props));
+  CUstream s;
+  ASSERT_CU(cuStreamCreate(&s, 0));
+  CUdeviceptr p = 0;
+  ASSERT_CU(cuMemAllocFromPoolAsync(&p, 4096, pool, s));
+  EXPECT_CU(cuMemsetD32Async(p, 6, 1024, s));
+  EXPECT_CU(launch(function("add"), 4, 256, s, p, 1u, 1024u));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_EQ(7u, reinterpret_cast<const uint32_t*>(p)[1023]);  // the host's own
+  cuuint64_t used = 0;
+  EXPECT_CU(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  EXPECT_EQ(4096u, used);
+  unsigned type = 0;
+  EXPECT_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+  EXPECT_EQ(unsigned(CU_MEMORYTYPE_HOST), type);
+  CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, host = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  EXPECT_CU(cuMemPoolGetAccess(&access, pool, &device));
+  EXPECT_EQ(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, access);
+  CUmemAccessDesc wanted = {device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  EXPECT_CU(cuMemPoolSetAccess(pool, &wanted, 1));
+  EXPECT_CU(cuMemFreeAsync(p, s));
+  EXPECT_CU(cuStreamSynchronize(s));
+  EXPECT_CU(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  EXPECT_EQ(0u, used);
+  ASSERT_CU(cuMemGetDefaultMemPool(&standard, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+  EXPECT_CU(cuMemSetMemPool(&host, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+  EXPECT_CU(cuMemGetMemPool(&now, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
+  EXPECT_EQ(pool, now);
+  EXPECT_CU(cuMemSetMemPool(&host, CU_MEM_ALLOCATION_TYPE_PINNED, standard));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+  EXPECT_CU(cuMemPoolDestroy(pool));
+}
+
 TEST_F(MemoryApi, StreamOrderedAllocation) {
   CUstream stream;
   ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_DEFAULT));

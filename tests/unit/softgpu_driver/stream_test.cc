@@ -272,8 +272,45 @@ TEST_F(Streams, PropertiesAndWrongHandles) {
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(&s, 0x80));
   CUcontext other;
   ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
-  EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(s));  // not of this context
+  EXPECT_CU(cuStreamSynchronize(s));  // works in its own context
   EXPECT_CU(cuCtxDestroy(other));
+}
+
+// Streams and events carry their context: threads with another one, or none, record, wait and ask.
+TEST_F(Streams, AndEventsWorkWithoutTheirContextCurrent) {
+  CUdeviceptr p = alloc(64);
+  CUstream s = stream(), t = stream();
+  CUevent e = event(), f = event();
+  CUcontext other;
+  ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
+  CUevent foreign = event();
+  ASSERT_CU(cuCtxPopCurrent(&other));
+  for (CUcontext now : {other, static_cast<CUcontext>(nullptr)}) {
+    Gate gate;
+    ASSERT_CU(gate.hold(s));
+    ASSERT_CU(cuMemsetD32Async(p, 5, 16, s));
+    std::thread([&] {
+      if (now) {
+        ASSERT_CU(cuCtxSetCurrent(now));
+      }
+      EXPECT_CU(cuEventRecord(e, s));
+      EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(foreign, s));
+      EXPECT_EQ(CUDA_ERROR_NOT_READY, cuEventQuery(e));
+      EXPECT_CU(cuStreamWaitEvent(t, e, 0));
+      EXPECT_CU(cuEventRecord(f, t));
+      EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(t));
+      gate.open();
+      EXPECT_CU(cuEventSynchronize(f));
+      EXPECT_CU(cuStreamSynchronize(s));
+      EXPECT_CU(cuStreamQuery(t));
+      float ms = -1;
+      EXPECT_CU(cuEventElapsedTime(&ms, e, f));
+      EXPECT_GE(ms, 0);
+      EXPECT_EQ(now ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT, cuStreamQuery(nullptr));
+    }).join();
+    EXPECT_EQ(5u, read(p, 1)[0]);
+  }
+  ASSERT_CU(cuCtxDestroy(other));
 }
 
 TEST_F(Streams, ManyThreadsShareAContext) {

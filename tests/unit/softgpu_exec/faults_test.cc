@@ -33,6 +33,70 @@ TEST(Faults, OutOfBoundsNamesThreadAndAllocation) {
   EXPECT_GT(f.line, 5u);
   EXPECT_NE(f.text.find("nearest allocation"), std::string::npos) << f.text;
 }
+// An allocation of 100 bytes, a constant of 8 and shared memory of 100 and 12 bytes: what lies between their
+// ends and the granule's is hardware's to give.
+TEST(Faults, BoundsAreThoseOfHardwareOrExact) {
+  using Bounds = AllocationMap::Bounds;
+  const std::string objects =
+      ".const .align 8 .b8 c[8];\n.shared .align 4 .b8 s[100];\n.extern .shared .align 4 .b8 d[];\n";
+  const struct {
+    const char* body;
+    bool hardware;  // lets it happen
+  } rows[] = {
+      {"st.global.u32 [%rd1+96], 7;", true},
+      {"st.global.u32 [%rd1+100], 7;", true},
+      {"ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1+496];", true},
+      {"ld.global.u32 %r2, [%rd1+512];", false},
+      {"ld.global.u32 %r2, [%rd1-4];", false},
+      {"ld.const.u32 %r2, [c+508];", true},
+      {"ld.const.u32 %r2, [c+512];", false},
+      {"mov.u64 %rd4, c; st.global.u32 [%rd4], %r1;", true},
+      {"mov.u32 %r2, s; st.shared.u32 [%r2+124], 1;", true},
+      {"mov.u32 %r2, s; st.shared.u32 [%r2+128], 1;", false},
+      {"mov.u32 %r2, d; mov.u32 %r2, %total_smem_size; and.b32 %r2, %r2, 127; setp.ne.u32 %p1, %r2, 0; @%p1 "
+       "trap;",
+       true},
+  };
+  for (const Bounds bounds : {Bounds::kExact, Bounds::kHardware}) {
+    AllocationMap memory(bounds);
+    alignas(512) static char bytes[1024];
+    memory.add(reinterpret_cast<uint64_t>(bytes), 100, true, kGlobalGranuleBytes);
+    for (const auto& row : rows) {
+      auto module = ptx::parse(kernel(row.body, objects));
+      ASSERT_TRUE(module.ok());
+      auto program = Program::load(module.value(), memory);
+      ASSERT_TRUE(program.ok());
+      Launch launch;
+      launch.grid = {1, 1, 1}, launch.block = {1, 1, 1};
+      launch.dynamic_shared_bytes = 12;  // they begin at byte 112
+      Params params;
+      params.add(reinterpret_cast<uint64_t>(bytes));
+      launch.params = params.data();
+      const Fault f = (*program)->run(*(*program)->kernel("k"), launch, 1, nullptr, nullptr, nullptr);
+      const bool passes = &row == rows || (bounds == Bounds::kHardware && row.hardware);
+      EXPECT_EQ(f.kind == FaultKind::kNone, passes) << row.body << ": " << f.text;
+    }
+  }
+}
+// The reserved region lies behind the block's own shared memory and is zero when a block begins.
+TEST(Memory, ReservedSharedMemoryIsApart) {
+  DeviceArray<uint32_t> out(8 * 32);
+  TestModule m(kernel(
+      "mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 128, 0; cvt.u64.u32 %rd4, %r3; add.u64 %rd3, %rd3, %rd4;\n"
+      "mov.u32 %r4, s; mad.lo.u32 %r4, %r1, 4, %r4; mov.u32 %r5, %reserved_smem_offset_1;\n"
+      "cvt.u64.u32 %rd5, %r5; cvta.shared.u64 %rd5, %rd5; add.u64 %rd5, %rd5, %rd2;\n"
+      "mov.u32 %r6, -1; st.shared.u32 [%r4], %r6; ld.u32 %r7, [%rd5]; st.u32 [%rd5], %r1; st.u32 [%rd5+160], "
+      "%r6;\n"
+      "ld.shared.u32 %r8, [%r4]; ld.u32 %r9, [%rd5]; add.u32 %r9, %r9, %r8; add.u32 %r9, %r9, %r7;\n"
+      "mov.u32 %r10, %reserved_smem_offset_begin; mov.u32 %r11, %reserved_smem_offset_end; sub.u32 %r11, "
+      "%r11, "
+      "%r10; setp.ne.u32 %p1, %r11, 1024; @%p1 trap; st.global.u32 [%rd3], %r9;",
+      ".shared .align 4 .b8 s[128];\n"));
+  ASSERT_TRUE(m.ok()) << m.error;
+  const Fault f = m.run("k", {8, 1, 1}, {32, 1, 1}, Params().add(out.address()));
+  ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
+  for (uint32_t i = 0; i < 8 * 32; ++i) ASSERT_EQ(out[i], i % 32 - 1) << i;
+}
 TEST(Faults, NullPointer) {
   EXPECT_EQ(run(kernel("ld.global.u32 %r2, [%rd3];"), 0).kind, FaultKind::kIllegalAddress);
 }

@@ -83,6 +83,25 @@ std::vector<Four> run(const std::string& access, Image& image, const std::vector
   return out.values();
 }
 
+// A whole vector register takes the result; the handle and one coordinate stand without braces. A
+// two-dimensional image of one row is a line.
+TEST(Images, LineIntoAVectorRegister) {
+  for (const TextureShape shape : {TextureShape::k1D, TextureShape::k2D}) {
+    Image image(shape, TextureElement::kF32, 2, 4);
+    for (uint32_t x = 0; x < 4; ++x) {
+      image.set<float>(float(x) + 1, x, 0, 0, 0);
+      image.set<float>(float(x) * 10, x, 0, 0, 1);
+    }
+    const std::vector<Four> got =
+        run("{ .reg .v4 .f32 t; tex.1d.v4.f32.f32 t, [%rd1, %f1]; mov.b32 %r1, t.r; mov.b32 %r2, t.g; }",
+            image, {{0.5f}, {2.5f}, {9.0f}});
+    EXPECT_EQ(got[0].f(0), 1);
+    EXPECT_EQ(got[1].f(0), 3);
+    EXPECT_EQ(got[1].f(1), 20);
+    EXPECT_EQ(got[2].f(1), 30);
+  }
+}
+
 // --- the formulas
 
 double wrapped(double x, TextureAddress mode) {  // a normalised coordinate

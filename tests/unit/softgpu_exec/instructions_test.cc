@@ -70,6 +70,39 @@ TEST(Instructions, IntegerArithmetic) {
     check(c);
 }
 
+// Two f32 in one register: each as if alone.
+TEST(Instructions, PairsOfFloats) {
+  const auto halves = [](auto f) {
+    return [f](U a, U b, U c) {
+      return f32(f(F(W(a)), F(W(b)), F(W(c)))) | f32(f(F(W(a >> 32)), F(W(b >> 32)), F(W(c >> 32)))) << 32;
+    };
+  };
+  const auto flushed = [](auto f) {
+    return [f](float a, float b, float c) { return ftz(f(ftz(a), ftz(b), ftz(c))); };
+  };
+  const auto add = [](float a, float b, float) { return a + b; };
+  const auto sub = [](float a, float b, float) { return a - b; };
+  const auto mul = [](float a, float b, float) { return a * b; };
+  const auto fma = [](float a, float b, float c) { return std::fma(a, b, c); };
+  for (const Case& c : std::vector<Case>{
+           {"add.f32x2 $d, $a, $b;", "ddd", halves(add)},
+           {"add.rn.ftz.f32x2 $d, $a, $b;", "ddd", halves(flushed(add))},
+           {"sub.rn.f32x2 $d, $a, $b;", "ddd", halves(sub)},
+           {"mul.f32x2 $d, $a, $b;", "ddd", halves(mul)},
+           {"mul.rn.ftz.f32x2 $d, $a, $b;", "ddd", halves(flushed(mul))},
+           {"fma.rn.f32x2 $d, $a, $b, $c;", "dddd", halves(fma)},
+           {"fma.rn.ftz.f32x2 $d, $a, $b, $c;", "dddd", halves(flushed(fma))},
+           // Towards zero: 1 + 2^-24 and -1 - 2^-24 stay what they were.
+           {"{ .reg .b64 x, y; mov.b64 x, {0f3F800000, 0fBF800000}; mov.b64 y, {0f33800001, 0fB3800001}; "
+            "add.rz.f32x2 $d, x, y; }",
+            "dd", [](U, U, U) { return U{0xBF8000003F800000}; }},
+           {"{ .reg .b64 x, y; mov.b64 x, {0f3F800000, 0fBF800000}; mov.b64 y, {0f33800001, 0fB3800001}; "
+            "add.rp.f32x2 $d, x, y; }",
+            "dd", [](U, U, U) { return U{0xBF8000003F800001}; }},
+       })
+    check(c);
+}
+
 TEST(Instructions, Bits) {
   for (const Case& c : std::vector<Case>{
            {"and.b32 $d, $a, $b;", "www", [](U a, U b, U) { return a & b; }},
