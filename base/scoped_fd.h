@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 namespace tessera::base {
@@ -45,8 +46,11 @@ class ScopedFd {
     ino_t inode = 0;
     mode_t type = 0;
     char kind[32] = {};  // of an anonymous file, which has no type: anon_inode:[eventfd]
-    bool operator==(const File&) const = default;
     bool is(const File& o) const { return device == o.device && inode == o.inode && type == o.type; }
+    // Where /proc is not there, now or when it was taken, the kind is not known.
+    bool operator==(const File& o) const {
+      return is(o) && (kind[0] == 0 || o.kind[0] == 0 || std::strcmp(kind, o.kind) == 0);
+    }
   };
   void close_ours() {
     if (intact()) ::close(fd_);

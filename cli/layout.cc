@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,12 @@ int probe_driver() {
   return count(&devices) == 0 && devices > 0 ? kGpuPresent : kNoDevice;
 }
 
+std::string path_without_proc() {
+  const auto* given = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  char real[PATH_MAX];
+  return given && realpath(given, real) ? real : "./bin/tessera";
+}
+
 }  // namespace
 
 bool file_exists(const std::string& path) {
@@ -35,7 +43,7 @@ bool driver_installed() {
 Layout find_layout() {
   char exe[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-  std::string path = length > 0 ? std::string(exe, size_t(length)) : std::string("./bin/tessera");
+  std::string path = length > 0 ? std::string(exe, size_t(length)) : path_without_proc();
   Layout at;
   at.bin = path.substr(0, path.rfind('/'));
   const size_t slash = at.bin.rfind('/');

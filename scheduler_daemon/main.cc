@@ -183,6 +183,11 @@ int serve(const Options& options, const config::Config& config, const std::strin
   raise_descriptor_limit();
   ask_for_early_scheduling();
 
+  if (::access("/proc/self/stat", R_OK) != 0)
+    spdlog::warn(
+        "/proc is not there: limits by control group fit nobody, and clients are gone only when they have "
+        "ended");
+
   sigset_t handled;
   sigemptyset(&handled);
   for (int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, number);

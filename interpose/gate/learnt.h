@@ -1,8 +1,8 @@
 // What earlier runs taught this process: the daemon's table (ipc/abi/learnt.h) is looked at once per launch
 // shape, on its first gated launch, so that nothing starts with a guess. And the other way round: which
 // shapes are being timed, so that the helper thread can tell the daemon what the keys in our records stand
-// for. Lookups: any thread, no lock, no allocation. A table is adopted by the helper thread and kept for
-// ever.
+// for. Lookups: any thread, no lock, no allocation. A table is adopted by the helper thread; its address
+// is kept for ever, its memory until the next one.
 #pragma once
 
 #include "interpose/gate/launch.h"

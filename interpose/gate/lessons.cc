@@ -10,6 +10,9 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kToldPerRound = 32;
 
+constinit void* g_pages = nullptr;  // of the table in use; helper thread only
+constinit size_t g_pages_bytes = 0;
+
 }  // namespace
 
 void adopt_learnt(ipc::Mapping&& page) {
@@ -17,8 +20,12 @@ void adopt_learnt(ipc::Mapping&& page) {
   auto checked = ipc::check_learnt(page.data(), page.bytes());
   auto* table = checked.ok() ? new (std::nothrow) ipc::LearntTable(*checked) : nullptr;
   if (!table) return;
-  page.leak();
+  const size_t bytes = page.bytes();
+  void* pages = page.leak();
   g_learnt.table.store(table, std::memory_order_release);
+  if (g_pages) ipc::drop_memory(g_pages, g_pages_bytes);  // a launch that still looks there finds nothing
+  g_pages = pages;
+  g_pages_bytes = bytes;
   for (KernelSlot& slot : g_kernels) {
     if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
     KernelRecord* kernel = slot.record.load(kRelaxed);

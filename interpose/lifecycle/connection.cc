@@ -37,12 +37,6 @@ struct Watched {  // helper thread only
 };
 constinit Watched g_watched[gate::kWatched] = {};
 
-// A page that no daemon backs any more but that a launch may still be looking at: anonymous zeroes (idle)
-// take its place, so the memfd goes away and the address stays readable.
-void blank(void* page) {
-  mmap(page, kPageBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-}
-
 gate::Link link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
   return {a.lease(),
           a.usage(),
@@ -80,7 +74,7 @@ ipc::Attachment* attached() {
 }
 
 void publish(ipc::Attachment&& attachment) {
-  // Leaked on purpose (see the header); a few hundred bytes and one region per daemon restart.
+  // Leaked on purpose (see the header); a few hundred bytes and, once withdrawn, addresses without memory.
   auto* kept = new (std::nothrow) ipc::Attachment(std::move(attachment));
   auto* link = new (std::nothrow) gate::Link;
   if (!kept || !link) {
@@ -130,7 +124,10 @@ void withdraw(bool hold_on_loss) {
   unwatch_all();
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
   while (g_notifying.load(kSeqCst) != 0) sched_yield();
-  if (a) ipc::close_descriptors(*a);
+  if (!a) return;
+  ipc::close_descriptors(*a);
+  ipc::drop_memory(a->region.data(), a->region.bytes());
+  if (a->pulse_page.valid()) ipc::drop_memory(a->pulse_page.data(), a->pulse_page.bytes());
 }
 
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {
@@ -166,7 +163,7 @@ void unwatch_peer(uint32_t client_id) {
     Watched& w = g_watched[i];
     if (w.used && w.client_id == client_id) {
       g_state.watch[i].page.store(&gate::g_idle_pulse, std::memory_order_release);
-      blank(w.page);
+      ipc::drop_memory(w.page, kPageBytes);
       w.used = false;
     }
     if (w.used) highest = i + 1;

@@ -1,6 +1,6 @@
 // The attachment that is in force: who publishes it, who may write its wake eventfd, how it ends. Private to
 // interpose/lifecycle. One attachment at a time; its mappings are never unmapped, because a launch may still
-// read them.
+// read them; their memory goes when the daemon does.
 #pragma once
 
 #include <atomic>

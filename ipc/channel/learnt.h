@@ -17,7 +17,7 @@ inline uint32_t learnt_start(uint64_t key) {
   return uint32_t(key >> 32);
 }
 
-struct LearntTable {  // a client's view; the mapping that it points into is kept for ever
+struct LearntTable {  // a client's view; where it points is mapped for ever
   const abi::LearntSlot* slots = nullptr;
   uint32_t mask = 0;
 

@@ -47,6 +47,14 @@ base::Result<Mapping> map_shared(int fd, size_t bytes, Access access) {
   }
 }
 
+void drop_memory(void* pages, size_t bytes) {
+  // Made elsewhere first: mmap(MAP_FIXED) that fails may leave a hole.
+  void* zeroes = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (zeroes == MAP_FAILED) return;
+  if (::mremap(zeroes, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, pages) == MAP_FAILED)
+    ::munmap(zeroes, bytes);
+}
+
 void Mapping::reset() {
   delete static_cast<Region*>(std::exchange(region_, nullptr));  // its destructor does not throw
   data_ = nullptr;

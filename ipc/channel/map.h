@@ -50,6 +50,11 @@ class Mapping {  // owns the pages; unmaps on destruction unless leaked
   size_t bytes_ = 0;
 };
 
+// Pages that nobody fills any more, but that a thread may still be using: private zeroes take their place,
+// which cost nothing until somebody writes. The addresses stay good. Where there is no room for that, nothing
+// happens.
+void drop_memory(void* pages, size_t bytes);
+
 base::Result<Mapping> map_shared(int fd, size_t bytes, Access access);
 
 }  // namespace tessera::ipc

@@ -19,6 +19,10 @@ constexpr double kLostToSwitching = 0.05;  // of a turn, if everybody's hold lim
 // takes on a busy machine, and doubles what a drain given up is charged.
 constexpr uint32_t kPatienceShift = 2, kMostOverdue = 4;
 constexpr uint64_t kLeastPatience_ns = base::ms(10);
+// A program that pauses no longer between two launches wants its share all the time. What it is owed when it
+// is back, beyond so many of the holder's turns, it gets at once: else a pause would cost a turn, and weights
+// would mean nothing among programs that pause.
+constexpr uint64_t kPause_ns = base::ms(20), kOwedTurns = 2;
 constexpr uint64_t kLostTurns = 4;                   // for each of them, when its owner comes back
 constexpr uint64_t kEligibleLead_ns = base::ms(20);  // virtual time that a client with an SLO may be ahead
 
@@ -117,9 +121,11 @@ void TemporalPolicy::open_accounts(const Observation& o) {
     // anew after overdue drains: those turns are lost.
     const uint64_t lost_ns =
         c.overdue_drains * kLostTurns * parameters_.quantum_ns * 100 / std::max(1u, c.weight);
-    if (demand && !account.had_demand)
+    const bool paused = o.now_ns - std::min(o.now_ns, account.demand_ns) <= kPause_ns;
+    if (demand && !account.had_demand && !(paused && lost_ns == 0))
       account.virtual_ns = std::max(account.virtual_ns, floor_virtual_ns_ + lost_ns);
     account.had_demand = demand;
+    if (demand) account.demand_ns = o.now_ns;
   }
 }
 
@@ -189,6 +195,14 @@ size_t TemporalPolicy::next_in_line(const Observation& o, bool holder_may_stay) 
   return next;
 }
 
+bool TemporalPolicy::owes(const Observation& o, size_t holder, uint64_t quantum_ns) const {
+  const uint64_t turns_ns = kOwedTurns * quantum_ns * 100 / std::max(1u, o.clients[holder].weight);
+  return std::any_of(best_effort_.begin(), best_effort_.end(), [&](size_t i) {
+    return i != holder && o.clients[i].waiting &&
+           accounts_[i].virtual_ns + turns_ns < accounts_[holder].virtual_ns;
+  });
+}
+
 uint64_t TemporalPolicy::decide_turns(const Observation& o) {
   size_t holder = kNone;
   uint64_t n_waiting = 0;
@@ -212,7 +226,8 @@ uint64_t TemporalPolicy::decide_turns(const Observation& o) {
   if (holder != kNone && n_waiting > 0) {
     uint64_t quantum = quantum_ns(n_waiting);
     bool idle = o.now_ns - turn_.last_active_ns >= parameters_.idle_grace_ns;
-    bool over = turn_.charged_ns >= quantum || o.now_ns - turn_.started_ns >= quantum * kWallPerQuantum;
+    bool over = turn_.charged_ns >= quantum || o.now_ns - turn_.started_ns >= quantum * kWallPerQuantum ||
+                (turn_.charged_ns >= kShortestTurn_ns && owes(o, holder, quantum));
     if (idle || over) {
       const size_t next = next_in_line(o, !idle);
       if (next != holder) {

@@ -36,6 +36,7 @@ class TemporalPolicy final : public Policy {
   struct Account {            // one client; unused for protected ones
     uint64_t virtual_ns = 0;  // charged time * 100 / weight
     bool had_demand = false;  // at the last decision
+    uint64_t demand_ns = 0;   // the latest with demand
   };
   struct Turn {  // exclusive mode; holder 0: nobody
     uint64_t holder = 0;
@@ -58,6 +59,8 @@ class TemporalPolicy final : public Policy {
   bool drain_ended(const Observation& o, size_t holder);
   uint64_t drain_patience_ns(const ClientView& holder) const;
   uint64_t quantum_ns(uint64_t n_waiting) const;
+  // Is somebody who waits so far behind the holder that its turn ends early?
+  bool owes(const Observation& o, size_t holder, uint64_t quantum_ns) const;
   void start_turn(const ClientView& holder, uint64_t now_ns);
   size_t next_in_line(const Observation& o, bool holder_may_stay) const;
   void nudge_after_guard(const Observation& o, Decision* d);

@@ -155,6 +155,7 @@ void attack_one_daemon(Run& run) {
 
 int main(int argc, char** argv) {
   tessera::attack::Run run("hostile_clients", argc, argv);
+  if (::geteuid() != 0) std::printf("attack_hostile_clients: none of another user, that needs root\n");
   while (run.goes_on()) tessera::attack::attack_one_daemon(run);
   return run.finish();
 }

@@ -176,6 +176,13 @@ void connects_hundreds_of_times(Hostile& h) {
   }
 }
 
+void says_nothing_a_hundred_times(Hostile& h) {
+  h.fds.clear();
+  for (int i = 0; i < 100; ++i) h.fds.push_back(raw_connection(h.socket));
+  if (!h.attach(0)) h.found("connections that say nothing keep a client away");
+  h.a.reset();
+}
+
 void sends_floods_of_descriptors(Hostile& h) {
   constexpr size_t kMost = 253;  // that the kernel passes at once (SCM_MAX_FD)
   for (int i = 0; i < 10; ++i) {
@@ -299,6 +306,7 @@ constexpr Behaviour kBehaviours[] = {
     {"DescriptorsClosedAnywhere", closes_its_descriptors_anywhere},
     {"StoppedWithTheTurn", stops_while_it_has_the_turn},
     {"ThousandsOfConnections", connects_hundreds_of_times},
+    {"ConnectionsThatSayNothing", says_nothing_a_hundred_times},
     {"FloodsOfDescriptors", sends_floods_of_descriptors},
     {"MemoryTakenAway", takes_the_memory_away},
     {"NoticesTakenBack", takes_notices_back},

@@ -186,6 +186,16 @@ TEST(Fairness, FollowsTheWeightsOverASecondForGeneratedClients) {
   }
 }
 
+// Launches of 8 ms and pauses of 2 ms: each pause passes the turn on, and the heavier one can still have
+// three quarters of what is done.
+TEST(Fairness, FollowsTheWeightsAlthoughBothPause) {
+  Workload w{.name = "trainer"};
+  const Kernel k{.n_blocks = 108 * 320, .block_ns = us(25), .sms_per_block = 1};
+  w.steps.push_back({.segments = {{.count = 1, .kernel = k}}, .gap_ns = ms(2)});
+  EXPECT_NEAR(share_of_first(Regime::kTimesliced, 100, w, w), 0.5, 0.05);
+  EXPECT_GT(share_of_first(Regime::kTimesliced, 300, w, w), 0.65);
+}
+
 TEST(Fairness, NobodyWaitsForOneThatHasLittleToDo) {
   const Workload greedy = trainer(0), lazy = trainer(ms(60));  // 20 ms of work, then 60 ms of host
   for (Regime regime : {Regime::kMpsPriority, Regime::kTimesliced})
