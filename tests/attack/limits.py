@@ -46,7 +46,7 @@ def limited(run, clients, limits, what):
 
 def no_proc(run, clients):
     command = clients.command(BEST_EFFORT, 20)
-    at = command.index("--") + 1
+    at = run.random.choice([0, command.index("--") + 1])  # `tessera run` itself, or the program alone
     name = f"noproc{run.runs}"
     run.notes["no_proc"] = run.notes.get("no_proc", 0) + 1
     process = run.start(command[:at] + NO_PROC + command[at:], clients.gpu, name)
