@@ -68,7 +68,8 @@ void Core::connected(Connection connection, const ipc::PeerIdentity& identity, u
 bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
   return who.uid == 0 || who.uid == settings_.user ||
          std::any_of(clients_.begin(), clients_.end(), [&](const auto& row) {
-           return row.second->identity.pid == who.pid && row.second->identity.uid == who.uid;
+           // 0: of a process that cannot be named from here (another pid namespace).
+           return who.pid != 0 && row.second->identity.pid == who.pid && row.second->identity.uid == who.uid;
          });
 }
 

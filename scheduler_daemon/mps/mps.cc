@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,8 +11,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/own_folder.h"
 #include "base/units.h"
 
 extern char** environ;
@@ -44,16 +45,6 @@ bool ends_within(int process, int ms) {
 void reap(pid_t child) {
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
-}
-
-bool make_folder(const std::string& folder) {
-  return ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
-}
-
-bool is_private(const std::string& folder) {
-  struct stat st {};
-  return ::lstat(folder.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == ::geteuid() &&
-         (st.st_mode & 022) == 0;
 }
 
 // A number in a file may have become another process's, as after a restart of the machine: what a daemon of
@@ -112,12 +103,11 @@ void Mps::adopt() {
 }
 
 void Mps::launch() {
-  make_folder(parent(options_.pipe_directory));
-  for (const std::string& folder : {options_.pipe_directory, options_.log_directory}) {
-    if (!make_folder(folder)) return inactive("cannot create " + folder + ": " + std::strerror(errno));
-    if (!is_private(folder))
-      return inactive(folder + " belongs to somebody else, or others may write to it: remove it");
-  }
+  using base::FolderOf;
+  for (const auto& [folder, whose] : {std::pair(parent(options_.pipe_directory), FolderOf::kUserOrSystem),
+                                      std::pair(options_.pipe_directory, FolderOf::kUser),
+                                      std::pair(options_.log_directory, FolderOf::kUser)})
+    if (auto made = base::make_own_folder(folder, whose); !made.ok()) return inactive(made.error().text);
   ours_ = true;
   if (find()) return;  // a daemon before us was killed; its MPS still serves
   ::unlink((options_.pipe_directory + "/nvidia-cuda-mps-control.pid").c_str());

@@ -75,10 +75,14 @@ class Run:
             child.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, command, environment, log, limits=()):
-        """A child of ours in the background; `limits` are (resource, value)."""
+    def start(self, command, environment, log, limits=(), user=None):
+        """A child of ours in the background, perhaps of another user; `limits` are (resource, value)."""
         def prepare():
-            die_with_parent()
+            if user is not None:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+            die_with_parent()  # after that: a change of user undoes it
             for what, value in limits:
                 resource.setrlimit(what, (value, value))
         with open(self.folder / (log + ".out"), "wb") as out, open(self.folder / (log + ".err"), "wb") as err:
@@ -92,9 +96,9 @@ class Run:
 
 
 class Daemon:
-    def __init__(self, run, config="", wrapper=()):
+    def __init__(self, run, config="", wrapper=(), socket=None):
         self.run, self.wrapper = run, list(wrapper)
-        self.socket = run.folder / "d.sock"
+        self.socket = socket or run.folder / "d.sock"
         self.config = run.folder / "d.toml"
         self.config.write_text(config)
         self.process = None

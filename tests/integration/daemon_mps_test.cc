@@ -184,7 +184,7 @@ TEST_F(MpsTest, AFolderThatOthersMayWriteToIsNotUsed) {
   chmod(pipe_.c_str(), 0777);
   start_mps("manage");
   EXPECT_FALSE(mps()["active"]);
-  EXPECT_NE(mps()["reason"].get<std::string>().find("others may write"), std::string::npos);
+  EXPECT_NE(mps()["reason"].get<std::string>().find("written by others"), std::string::npos);
 }
 
 TEST_F(MpsTest, WithoutItProgramsRunAndTheReasonIsSaid) {

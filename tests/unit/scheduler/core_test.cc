@@ -529,9 +529,11 @@ TEST_F(CoreTest, AUserHasHalfOfTheSeatsAndSomeAreKept) {
   };
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(attaches(10 + i, 1001)) << i;
   EXPECT_FALSE(attaches(18, 1001));
-  for (int i = 0; i < 6; ++i) EXPECT_TRUE(attaches(20 + i, 1002)) << i;
+  EXPECT_TRUE(attaches(0, 1002));
+  for (int i = 1; i < 6; ++i) EXPECT_TRUE(attaches(20 + i, 1002)) << i;
   EXPECT_FALSE(attaches(26, 1003));  // what is left is kept ...
-  EXPECT_TRUE(attaches(20, 1002));   // ... for who is attached already
+  EXPECT_FALSE(attaches(0, 1002));   // (a process without a number is nobody)
+  EXPECT_TRUE(attaches(21, 1002));   // ... for who is attached already
   EXPECT_TRUE(attaches(27, 500));    // ... and the daemon's own user
   EXPECT_FALSE(attaches(28, 500));
 }
