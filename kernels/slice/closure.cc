@@ -61,11 +61,11 @@ class Scan {
       }
     }
     private_state(facts_.function->body);
-    SharedAddresses shared(facts_.flow);
+    OwnAddresses own(facts_.flow);
     for (const Node& node : facts_.flow.nodes) {
-      instruction(node, shared);
+      instruction(node, own);
     }
-    facts_.order = check_order(facts_.flow, shared);
+    facts_.order = check_order(facts_.flow, own);
   }
 
  private:
@@ -89,7 +89,7 @@ class Scan {
     }
   }
 
-  void instruction(const Node& node, const SharedAddresses& shared) {
+  void instruction(const Node& node, const OwnAddresses& own) {
     const Instruction& i = *node.instruction;
     if (!node.opcode) {
       found(Refusal::kUnknownOpcode, at(i));
@@ -108,15 +108,8 @@ class Scan {
     if (i.opcode == "call") {
       call(i);
     }
-    const bool block_barrier = op_class == OpClass::kBlockBarrier || op_class == OpClass::kFence;
-    facts_.own_pause |= block_barrier || op_class == OpClass::kSleep;
-    const bool reads = op_class == OpClass::kLoad || op_class == OpClass::kAtomic ||
-                       op_class == OpClass::kAsyncCopy || op_class == OpClass::kTensor;
-    if (reads && i.opcode != "ldmatrix" && !shared.only_shared(node)) {
-      bool strong = op_class == OpClass::kAtomic ? i.opcode == "atom"
-                                                 : is_strong(i) || i.has("cg") || i.has("cs") || i.has("lu");
-      (strong ? facts_.own_strong_read : facts_.own_weak_read) = true;
-    }
+    facts_.own_ends_thread |= i.opcode == "exit";
+    facts_.own_reads_others |= reads_others(node, own);
   }
 
   void specials(const Instruction& i) {
@@ -137,7 +130,7 @@ class Scan {
     if (callee_of(i).empty()) {
       found(Refusal::kIndirectCall, at(i));
     }
-    facts_.own_strong_read |= callee_of(i) == "malloc";  // succeeds when another block frees
+    facts_.own_reads_others |= callee_of(i) == "malloc";  // succeeds when another block frees
   }
 
   FunctionFacts& facts_;
@@ -196,9 +189,8 @@ FunctionFacts* Closure::facts(Name name) {
   f->flow = build_flow(*f->function);
   Scan(*f).run();
   f->reads_coordinates = f->own_reads_coordinates;
-  f->strong_read = f->own_strong_read;
-  f->weak_read = f->own_weak_read;
-  f->pause = f->own_pause;
+  f->reads_others = f->own_reads_others;
+  f->ends_thread = f->own_ends_thread;
   for (const Node& node : f->flow.nodes) {
     Name callee = node.instruction->opcode == "call" ? callee_of(*node.instruction) : Name();
     if (callee.empty() || is_runtime_function(callee)) {
@@ -216,9 +208,8 @@ FunctionFacts* Closure::facts(Name name) {
     }
     f->callees.push_back(c);
     f->reads_coordinates |= c->reads_coordinates;
-    f->strong_read |= c->strong_read;
-    f->weak_read |= c->weak_read;
-    f->pause |= c->pause;
+    f->reads_others |= c->reads_others;
+    f->ends_thread |= c->ends_thread;
   }
   --depth_;
   f->state = 2;

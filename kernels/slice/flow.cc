@@ -24,7 +24,7 @@ void add_memory(Space space, Pool* out) {
     out->push_back({kLocalMemory, kNoOperand});
   }
   if (space == Space::kShared || space == Space::kNone) {
-    out->push_back({kSharedMemory, kNoOperand});
+    out->push_back({kExchange, kNoOperand});
   }
   if (space == Space::kGlobal || space == Space::kNone) {
     out->push_back({kGlobalMemory, kNoOperand});
@@ -135,7 +135,8 @@ class Builder {
       collect(o, n, static_cast<int>(n) == written || into_param ? &writes_ : &reads_);
     }
     memory(i, op_class, space, &reads_, &writes_);
-    barriers(i, op_class, &reads_, &writes_);
+    exchanges(i, op_class, &reads_, &writes_);
+    carry(i, &reads_, &writes_);
     node.reads_begin = append(reads_);
     node.writes_begin = append(writes_);
     node.end = static_cast<uint32_t>(flow_.objects.size());
@@ -188,15 +189,24 @@ class Builder {
     }
   }
 
-  // Who arrives at an mbarrier decides when others find it completed, which is a message, too.
-  static void barriers(const ptx::Instruction& i, OpClass op_class, Pool* reads, Pool* writes) {
-    const bool own = i.opcode == "mbarrier";
-    if (own || i.opcode == "call") {
-      reads->push_back({kBarrierState, kNoOperand});
+  // Who arrives at a barrier decides when others go on, which is a message, too; so is what the lanes of a
+  // warp hand to each other.
+  static void exchanges(const ptx::Instruction& i, OpClass op_class, Pool* reads, Pool* writes) {
+    const bool both = op_class == OpClass::kBlockBarrier || op_class == OpClass::kWarp || i.opcode == "call";
+    if (both) {
+      reads->push_back({kExchange, kNoOperand});
     }
-    if (own || i.opcode == "call" || i.opcode == "tcgen05" || op_class == OpClass::kAsyncCopy ||
-        i.has("async")) {
-      writes->push_back({kBarrierState, kNoOperand});
+    if (both || i.opcode == "tcgen05" || op_class == OpClass::kAsyncCopy || i.has("async")) {
+      writes->push_back({kExchange, kNoOperand});
+    }
+  }
+
+  static void carry(const ptx::Instruction& i, Pool* reads, Pool* writes) {
+    if (i.opcode == "addc" || i.opcode == "subc" || i.opcode == "madc") {
+      reads->push_back({kCarry, kNoOperand});
+    }
+    if (i.has("cc")) {
+      writes->push_back({kCarry, kNoOperand});
     }
   }
 
@@ -403,7 +413,7 @@ class LoopFinder {
     }
     std::sort(blocks.begin(), blocks.end());
     uint32_t header = entry_of(blocks, item);
-    flow_.loops.push_back({blocks, item.depth});
+    flow_.loops.push_back({blocks, item.depth, header, false});
     natural_loops(blocks, header, item.depth + 1);
     work_.push_back({std::move(blocks), header, item.depth + 1});
   }
@@ -444,7 +454,7 @@ class LoopFinder {
       visited_ += blocks.size();
       if (loop.size() < blocks.size() && visited_ <= kMaxLoopWork) {
         std::sort(loop.begin(), loop.end());
-        flow_.loops.push_back({std::move(loop), depth});
+        flow_.loops.push_back({std::move(loop), depth, header, true});
       }
     }
   }

@@ -2,9 +2,9 @@
 // write, basic blocks, and the nested loop forest. Private to kernels/slice. Built once per function, then
 // read-only; views into the Function, which must not change meanwhile.
 //
-// An *object* is a register, a .param variable of the body, or a stand-in for memory or for the state of the
-// mbarriers, so that a value that takes the way over those is not lost. Analyses over objects ignore the
-// order of instructions: any write may reach any read.
+// An *object* is a register, a .param variable of the body, or a stand-in for memory, for what the threads of
+// a block tell each other or for the carry flag, so that a value that takes the way over those is not lost.
+// Analyses over objects ignore the order of instructions: any write may reach any read.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ namespace tessera::slice {
 
 using Object = uint32_t;
 inline constexpr Object kNoObject = 0;
-inline constexpr Object kLocalMemory = 1, kSharedMemory = 2, kGlobalMemory = 3, kBarrierState = 4,
-                        kFirstRegister = 5;
+// kExchange: shared memory, barriers and exchanges within a warp. A thread that reads one of them may see
+// what another thread of the block said by another of them, so they are one object.
+inline constexpr Object kLocalMemory = 1, kExchange = 2, kGlobalMemory = 3, kCarry = 4, kFirstRegister = 5;
 
 inline constexpr uint8_t kNoOperand = 255;
 
@@ -41,6 +42,8 @@ struct Block {
 struct Loop {
   std::vector<uint32_t> blocks;  // ascending
   unsigned depth = 0;            // 0 = outermost
+  uint32_t header = 0;           // a pass begins here
+  bool partial = false;          // one of the back edges of the loop listed before with the same header
 };
 
 struct Flow {

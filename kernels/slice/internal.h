@@ -20,12 +20,11 @@ struct FunctionFacts {
   Verdict own;                                // first finding of the rules that look at single instructions
   bool clusters = false;                      // uses a feature of clusters
   Verdict order;                              // order-dependent operation, if any
-  bool own_reads_coordinates = false, own_strong_read = false, own_weak_read = false, own_pause = false;
+  bool own_reads_coordinates = false, own_reads_others = false, own_ends_thread = false;
 
   bool reads_coordinates = false;  // is_coordinate()
-  bool strong_read = false;        // a read that sees what other blocks write while they run
-  bool weak_read = false;          // any other read of global or generic memory
-  bool pause = false;              // barrier, fence or nanosleep
+  bool reads_others = false;       // reads_others()
+  bool ends_thread = false;        // exit
   bool recursive = false;
   int state = 0;  // while the graph is walked: 1 open, 2 done
 };
@@ -58,26 +57,28 @@ ptx::Name callee_of(const ptx::Instruction& call);
 // themselves.
 bool is_runtime_function(ptx::Name name);
 
-// Does a memory access, by space or by the origin of its address, surely concern only shared memory: the
-// block's own, or that of its cluster, whose blocks are all in one slice?
-class SharedAddresses {
+// Does a memory access, by space or by the origin of its address, surely concern only what blocks of other
+// slices do not write: local memory, parameters, constants, and shared memory of the block or its cluster, whose
+// blocks are all in one slice?
+class OwnAddresses {
  public:
-  explicit SharedAddresses(const Flow& flow);
-  bool only_shared(const Node& node) const;
+  explicit OwnAddresses(const Flow& flow);
+  bool only_own(const Node& node) const;
 
  private:
   const Flow& flow_;
-  std::vector<uint8_t> shared_;  // by object: holds a generic address of shared memory
+  std::vector<uint8_t> own_;  // by object: holds a generic address of such memory
 };
 
-bool is_strong(const ptx::Instruction& load);  // .volatile .relaxed .acquire .mmio .cv
+// May the instruction read memory that a block of another slice writes meanwhile? Of a call its callee says it.
+bool reads_others(const Node& node, const OwnAddresses& own);
 size_t address_operand(
     const ptx::Instruction& access);  // index of the first [..]; number of operands if none
 
 // Rules S4, S5 over the loops of one function. `closure` gives the facts of what it calls.
 Verdict check_waiting(const FunctionFacts& facts, Closure& closure);
 // First operation whose effect depends on the order of blocks.
-Verdict check_order(const Flow& flow, const SharedAddresses& shared);
+Verdict check_order(const Flow& flow, const OwnAddresses& own);
 
 // Byte layout of a parameter list.
 struct ParamLayout {

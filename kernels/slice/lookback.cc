@@ -203,7 +203,7 @@ constexpr struct {
 
 }  // namespace
 
-LookBack::LookBack(const Flow& flow, const SharedAddresses& shared) : flow_(flow), forms_(flow.n_objects) {
+LookBack::LookBack(const Flow& flow, const OwnAddresses& own) : flow_(flow), forms_(flow.n_objects) {
   size_t work = 0;
   for (Object o : flow.given) {
     forms_[o] = any();
@@ -227,7 +227,7 @@ LookBack::LookBack(const Flow& flow, const SharedAddresses& shared) : flow_(flow
   for (const Node& node : flow.nodes) {
     const Instruction& i = *node.instruction;
     const bool polls = i.opcode == "ld" || i.opcode == "atom", writes = publishes(i);
-    if ((polls || writes) && !shared.only_shared(node)) {
+    if ((polls || writes) && !own.only_own(node)) {
       const Form address = operand(node, address_operand(i));
       if (polls) {
         polled_[&node] = address;

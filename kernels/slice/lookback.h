@@ -38,7 +38,7 @@ struct Form {
 
 class LookBack {
  public:
-  LookBack(const Flow& flow, const SharedAddresses& shared);
+  LookBack(const Flow& flow, const OwnAddresses& own);
   // A store that publishes the own word below which `poll` reads: at least one block's step below, in every
   // pass and every thread. nullptr if there is none, or one of which the same word is not below. Blocks count
   // along x, so this is said of grids of one row.

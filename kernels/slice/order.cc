@@ -1,5 +1,5 @@
-// Which operations make a result depend on the order in which blocks run, and which addresses are shared
-// memory.
+// Which operations make a result depend on the order in which blocks run, and which addresses are a block's
+// own memory.
 #include <algorithm>
 
 #include "kernels/slice/internal.h"
@@ -55,7 +55,7 @@ Name operation(const Instruction& i) {
 
 }  // namespace
 
-Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
+Verdict check_order(const Flow& flow, const OwnAddresses& own) {
   std::vector<uint8_t> read(flow.n_objects, 0);
   for (const Node& node : flow.nodes) {
     for (Object o : flow.reads(node)) {
@@ -73,7 +73,7 @@ Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
     if (op_class != OpClass::kAtomic && !reduction) {
       continue;
     }
-    if (!reduction && shared.only_shared(node)) {
+    if (!reduction && own.only_own(node)) {
       continue;  // seen by one block or one cluster only
     }
     Name op = operation(i);
@@ -90,11 +90,12 @@ Verdict check_order(const Flow& flow, const SharedAddresses& shared) {
   return {};
 }
 
-// A generic address that is surely in shared memory: of the block, or of another block of its cluster (mapa
-// takes and gives addresses of shared memory only).
-bool makes_generic_shared(const Instruction& i) {
+// A generic address that is surely not in global memory: shared memory of the block or of another block of
+// its cluster (mapa takes and gives addresses of shared memory only), local memory, parameters, constants.
+bool makes_own_generic(const Instruction& i) {
   if (i.opcode == "cvta") {
-    return !i.has("to") && ptx::space_of(i) == Space::kShared;
+    const Space space = ptx::space_of(i);
+    return !i.has("to") && space != Space::kGlobal && space != Space::kNone;
   }
   return i.opcode == "mapa" && ptx::space_of(i) == Space::kNone;
 }
@@ -126,12 +127,12 @@ std::vector<uint8_t> all_writes(const Flow& flow, auto makes) {
   return found;
 }
 
-SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow) {
+OwnAddresses::OwnAddresses(const Flow& flow) : flow_(flow) {
   using Found = std::vector<uint8_t>;
-  const bool generic_shared = std::any_of(flow.nodes.begin(), flow.nodes.end(),
-                                          [](const Node& n) { return makes_generic_shared(*n.instruction); });
-  if (!generic_shared) {
-    shared_.assign(flow.n_objects, 0);
+  const bool any = std::any_of(flow.nodes.begin(), flow.nodes.end(),
+                               [](const Node& n) { return makes_own_generic(*n.instruction); });
+  if (!any) {
+    own_.assign(flow.n_objects, 0);
     return;
   }
   // Offsets: 32-bit numbers made wide. A difference of pointers is neither offset nor address here.
@@ -145,11 +146,11 @@ SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow) {
     }
     return i.opcode == "shl" && found[flow.object_of(node, 1)];
   });
-  // Addresses: cvta.shared, generic mapa, and those moved or displaced by a literal or an offset.
-  shared_ = all_writes(flow, [&](const Node& node, const Found& found) {
+  // Addresses: cvta of such a space, generic mapa, and those moved or displaced by a literal or an offset.
+  own_ = all_writes(flow, [&](const Node& node, const Found& found) {
     const Instruction& i = *node.instruction;
     if (i.opcode == "cvta" || i.opcode == "mapa") {
-      return makes_generic_shared(i);
+      return makes_own_generic(i);
     }
     if (i.opcode == "mov" && i.operands.size() == 2) {
       return found[flow.object_of(node, 1)] != 0;
@@ -165,7 +166,7 @@ SharedAddresses::SharedAddresses(const Flow& flow) : flow_(flow) {
   });
 }
 
-bool SharedAddresses::only_shared(const Node& node) const {
+bool OwnAddresses::only_own(const Node& node) const {
   const Instruction& i = *node.instruction;
   Space space = ptx::space_of(i);
   if (space != Space::kNone) {
@@ -176,7 +177,7 @@ bool SharedAddresses::only_shared(const Node& node) const {
     return false;
   }
   Object base = flow_.object_of(node, n);
-  return base != kNoObject && shared_[base];
+  return base != kNoObject && own_[base];
 }
 
 }  // namespace tessera::slice

@@ -1,11 +1,15 @@
-// Rules S4 and S5: does a loop wait for memory that another block writes? For every loop of the nested
-// forest, values are followed forward from each read that could see another block's store to the predicates
-// that steer the loop.
+// Rules S4 and S5: does a loop wait for memory that a block of another slice writes? The theorem that this
+// file keeps is in docs/slicing.md, "Waiting". For every loop of the nested forest, values are followed
+// forward from each read that could see another block's store, through data and through branches, to what
+// decides whether the loop is left. Linear in the instructions of the loops, but for kernels that are
+// refused.
 #include <algorithm>
 #include <optional>
 
+#include "kernels/slice/advance.h"
 #include "kernels/slice/internal.h"
 #include "kernels/slice/lookback.h"
+#include "kernels/slice/loop_pass.h"
 
 namespace tessera::slice {
 namespace {
@@ -15,374 +19,367 @@ using ptx::Name;
 using ptx::OpClass;
 using ptx::Operand;
 using ptx::Space;
+using ptx::Type;
 
-constexpr size_t kMaxWork = 200'000'000;  // object visits in one function
+constexpr size_t kMaxWork = 200'000'000;  // objects and blocks visited in one function
 
-class LoopCheck {
+// What other blocks may have written, wherever and however often it is read.
+bool is_strong(const Instruction& load) {
+  constexpr Name kStrong[] = {"volatile", "relaxed", "acquire", "mmio", "cv", "cg", "cs", "lu"};
+  return std::any_of(std::begin(kStrong), std::end(kStrong), [&](Name m) { return load.has(m); });
+}
+
+bool is_branch(const Node& node) {
+  return node.opcode && node.opcode->op_class == OpClass::kControl && node.instruction->opcode != "call" &&
+         node.instruction->opcode != "trap";
+}
+
+// Does the result depend on which lanes of the warp happen to be here?
+bool sees_divergence(const Node& node) {
+  return node.opcode && node.opcode->op_class == OpClass::kWarp && !node.instruction->has("sync");
+}
+
+// One function: what its loops share.
+class FunctionCheck {
  public:
-  LoopCheck(const Flow& flow, const Loop& loop, const SharedAddresses& shared, Closure& closure, size_t* work,
-            std::optional<LookBack>* look_back)
-      : flow_(flow), loop_(loop), shared_(shared), closure_(closure), work_(work), look_back_(look_back) {
-    for (uint32_t b : loop.blocks) {
-      for (uint32_t n = flow.blocks[b].begin; n < flow.blocks[b].end; ++n) {
-        nodes_.push_back(&flow.nodes[n]);
+  FunctionCheck(const FunctionFacts& facts, Closure& closure)
+      : flow_(facts.flow), closure_(closure), own_(facts.flow) {}
+
+  // A wait for lower blocks is told only if the function waits for nothing else.
+  Verdict run() {
+    find_readers();
+    innermost_.assign(flow_.blocks.size(), nullptr);
+    for (const Loop& loop : flow_.loops) {  // outer before inner
+      for (uint32_t b : loop.blocks) {
+        innermost_[b] = loop.partial ? innermost_[b] : &loop;
       }
     }
-  }
-
-  // A wait for lower blocks is told only if the loop waits for nothing else.
-  Verdict run() {
-    find_reads();
     Verdict lower;
-    for (const Node* node : reads_) {
-      Verdict verdict = check(*node);
+    for (size_t n = flow_.loops.size(); n-- > 0;) {  // inner ones first: what they wait for says more
+      const Loop& loop = flow_.loops[n];
+      // Whoever stays in a part of a loop for ever stays in the loop, and comes to its header.
+      Verdict verdict = loop.partial ? Verdict{} : check(loop);
+      if (work_ > kMaxWork) {
+        return refuse(Refusal::kTooComplex, "loops with many reads of shared state");
+      }
       if (verdict.refusal == Refusal::kLowerBlockWait) {
         lower = lower.may_cut() ? verdict : lower;
       } else if (!verdict.may_cut()) {
         return verdict;
-      }
-      if (*work_ > kMaxWork) {
-        return refuse(Refusal::kTooComplex, "loops with many reads of shared state");
       }
     }
     return lower;
   }
 
  private:
-  // Reads in the loop that could observe another block. Cheap first, since most loops have none.
-  void find_reads() {
-    bool candidate = false;
-    for (const Node* node : nodes_) {
-      candidate |= may_observe(*node);
-      pause_ |= pauses(*node);
-    }
-    if (!candidate) {
-      return;
-    }
-    find_invariant();
-    for (const Node* node : nodes_) {
-      if (may_observe(*node) && observes(*node)) {
-        reads_.push_back(node);
+  struct Taint {
+    std::vector<uint8_t> objects, nodes, blocks;
+    std::vector<Object> open;  // objects whose readers are to be looked at
+    std::vector<uint32_t> open_blocks;
+    const Node* exit = nullptr;  // the first branch found that leaves the loop and depends on it
+    bool divergent = false;
+  };
+
+  // Nodes that read each object.
+  void find_readers() {
+    readers_begin_.assign(flow_.n_objects + 1, 0);
+    for (const Node& node : flow_.nodes) {
+      for (Object o : flow_.reads(node)) {
+        ++readers_begin_[o + 1];
       }
     }
+    for (size_t o = 0; o < flow_.n_objects; ++o) {
+      readers_begin_[o + 1] += readers_begin_[o];
+    }
+    readers_.resize(readers_begin_[flow_.n_objects]);
+    std::vector<uint32_t> next(readers_begin_.begin(), readers_begin_.end() - 1);
+    block_of_.resize(flow_.nodes.size());
+    for (uint32_t b = 0; b < flow_.blocks.size(); ++b) {
+      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) {
+        block_of_[n] = b;
+        for (Object o : flow_.reads(flow_.nodes[n])) {
+          readers_[next[o]++] = n;
+        }
+      }
+    }
+  }
+
+  Verdict check(const Loop& loop) {
+    std::vector<const Node*> sources;
+    each_node(loop, [&](const Node& node) {
+      if (observes(node)) {
+        sources.push_back(&node);
+      }
+    });
+    if (sources.empty()) {
+      return {};
+    }
+    LoopPass pass(flow_, loop);
+    Advance advance(flow_, loop, pass);
+    std::erase_if(sources, [&](const Node* source) {
+      return never_twice(*source, advance) ||
+             (innermost_[block_of(*source)] == &loop && is_lock_free_retry(*source, loop, pass));
+    });
+    if (sources.empty() || !follow(sources, pass)) {
+      return {};
+    }
+    Verdict lower;
+    for (const Node* source : sources) {
+      const Node* exit = follow({source}, pass);
+      if (!exit) {
+        continue;
+      }
+      Verdict verdict = waiting_for(*source, at(*source->instruction) + " steers " + at(*exit->instruction));
+      if (verdict.refusal != Refusal::kLowerBlockWait) {
+        return verdict;
+      }
+      lower = lower.may_cut() ? verdict : lower;
+      if (work_ > kMaxWork) {
+        return {};
+      }
+    }
+    return lower;
+  }
+
+  void each_node(const Loop& loop, auto f) const {
+    for (uint32_t b : loop.blocks) {
+      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) {
+        f(flow_.nodes[n]);
+      }
+    }
+  }
+
+  uint32_t block_of(const Node& node) const {
+    return block_of_[static_cast<size_t>(&node - flow_.nodes.data())];
   }
 
   const FunctionFacts* called(const Node& node) const {
-    if (node.instruction->opcode != "call") {
-      return nullptr;
-    }
-    return closure_.facts(callee_of(*node.instruction));
-  }
-
-  bool pauses(const Node& node) const {
-    if (!node.opcode) {
-      return true;
-    }
-    OpClass c = node.opcode->op_class;
-    const FunctionFacts* callee = called(node);
-    return c == OpClass::kBlockBarrier || c == OpClass::kFence || c == OpClass::kSleep ||
-           (callee && callee->pause) || (c == OpClass::kAtomic && !shared_.only_shared(node));
-  }
-
-  bool may_observe(const Node& node) const {
-    if (!node.opcode) {
-      return true;
-    }
-    switch (node.opcode->op_class) {
-      case OpClass::kLoad:
-        return node.instruction->opcode != "ldmatrix" && !shared_.only_shared(node);
-      case OpClass::kAtomic:
-        return node.instruction->opcode == "atom" && !shared_.only_shared(node);
-      case OpClass::kTensor:
-      case OpClass::kTexture:
-      case OpClass::kAsyncCopy:
-        return address_operand(*node.instruction) < node.instruction->operands.size();
-      case OpClass::kControl:
-        if (node.instruction->opcode == "call") {
-          const FunctionFacts* callee = called(node);
-          Name name = callee_of(*node.instruction);
-          return name == "malloc" || (callee && (callee->strong_read || callee->weak_read));
-        }
-        return false;
-      default:
-        return false;
-    }
+    return node.instruction->opcode == "call" ? closure_.facts(callee_of(*node.instruction)) : nullptr;
   }
 
   bool observes(const Node& node) const {
+    if (node.instruction->opcode == "call") {
+      const FunctionFacts* callee = called(node);
+      return callee_of(*node.instruction) == "malloc" || (callee && callee->reads_others);
+    }
+    return reads_others(node, own_);
+  }
+
+  // Whoever reads there in endlessly many passes would leave the memory.
+  static bool never_twice(const Node& node, Advance& advance) {
     const Instruction& i = *node.instruction;
-    const bool same_place = !varies(node);
-    switch (node.opcode ? node.opcode->op_class : OpClass::kSpecial) {
-      case OpClass::kLoad:
-        return is_strong(i) || (same_place && (pause_ || i.has("cg") || i.has("cs") || i.has("lu")));
-      case OpClass::kAtomic:
-        return true;
-      case OpClass::kAsyncCopy: {  // [to], [from], ...: where it goes may vary
-        bool same_source = true;
-        flow_.each_object(node, 1, [&](Object o) { same_source &= !varies_[o]; });
-        return same_source && ptx::space_of(i) == Space::kShared;
-      }
-      case OpClass::kTensor:
-      case OpClass::kTexture:
-        return same_place && pause_;
-      case OpClass::kControl: {
-        const FunctionFacts* callee = called(node);
-        return !callee || callee->strong_read || (same_place && pause_);
-      }
-      default:
-        return true;
-    }
+    const bool load = (i.opcode == "ld" || i.opcode == "ldu") && !is_strong(i);
+    const bool copy = i.opcode == "cp" && !i.has("tensor") && i.operands.size() > 1;
+    return (load && advance.advances(node, address_operand(i))) || (copy && advance.advances(node, 1));
   }
 
-  // An operand of the instruction may differ between two passes through the loop.
-  bool varies(const Node& node) const {
-    auto reads = flow_.reads(node);
-    return std::any_of(reads.begin(), reads.end(),
-                       [&](Object o) { return o >= kFirstRegister && varies_[o]; });
-  }
-
-  // Objects whose value is the same in every pass: not written in the loop, or written once, unconditionally,
-  // from such objects. Loads from an invariant address count as invariant, which errs towards refusing.
-  void find_invariant() {
-    std::vector<uint16_t> writes(flow_.n_objects, 0);
-    varies_.assign(flow_.n_objects, 0);
-    for (const Node* node : nodes_) {
-      for (Object o : flow_.writes(*node)) {
-        writes[o] = static_cast<uint16_t>(std::min(writes[o] + 1, 2));
-        varies_[o] = 1;
-      }
-    }
-    for (bool changed = true; changed && *work_ <= kMaxWork;) {
-      changed = false;
-      for (const Node* node : nodes_) {
-        *work_ += node->end - node->reads_begin;
-        if (node->guard || !node->opcode ||
-            (node->opcode->op_class != OpClass::kAlu && node->opcode->op_class != OpClass::kLoad) ||
-            reads_clock(*node->instruction) || varies(*node)) {
-          continue;
+  // The branch out of the loop that the values of the sources decide about; nullptr if there is none.
+  const Node* follow(const std::vector<const Node*>& sources, const LoopPass& pass) {
+    Taint t;
+    t.objects.assign(flow_.n_objects, 0);
+    t.nodes.assign(flow_.nodes.size(), 0);
+    t.blocks.assign(flow_.blocks.size(), 0);
+    work_ += flow_.n_objects / 8 + flow_.nodes.size() / 8;
+    for (const Node* source : sources) {
+      const Instruction& i = *source->instruction;
+      const bool by_memory = !source->opcode || i.opcode == "call" || i.opcode == "cp";
+      t.nodes[index(*source)] = by_memory;
+      for (Object o : flow_.writes(*source)) {
+        if (o >= kFirstRegister || by_memory) {
+          mark(o, &t);
         }
-        for (Object o : flow_.writes(*node)) {
-          if (o >= kFirstRegister && varies_[o] && writes[o] == 1) {
-            varies_[o] = 0;
-            changed = true;
+      }
+      decide(*source, pass, &t);
+    }
+    while (!t.exit && (!t.open.empty() || !t.open_blocks.empty()) && work_ <= kMaxWork) {
+      if (!t.open.empty()) {
+        const Object o = t.open.back();
+        t.open.pop_back();
+        for (uint32_t k = readers_begin_[o]; k < readers_begin_[o + 1]; ++k, ++work_) {
+          const uint32_t n = readers_[k];
+          if (!t.nodes[n] && pass.contains(block_of_[n])) {
+            reach(flow_.nodes[n], pass, &t);
           }
         }
+        continue;
       }
+      const uint32_t b = t.open_blocks.back();
+      t.open_blocks.pop_back();
+      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n, ++work_) {
+        if (!t.nodes[n]) {
+          reach(flow_.nodes[n], pass, &t);
+        }
+      }
+      if (pass.leaves(b) && !t.exit) {
+        t.exit = &flow_.nodes[flow_.blocks[b].end - 1];
+      }
+    }
+    return t.exit;
+  }
+
+  size_t index(const Node& node) const { return static_cast<size_t>(&node - flow_.nodes.data()); }
+
+  static void mark(Object o, Taint* t) {
+    if (!t->objects[o]) {
+      t->objects[o] = 1;
+      t->open.push_back(o);
     }
   }
 
-  static bool reads_clock(const Instruction& i) {
-    return std::any_of(i.operands.begin(), i.operands.end(), [](const Operand& o) {
-      return o.kind == Operand::Kind::kSpecial &&
-             (o.name.starts_with("%clock") || o.name.starts_with("%globaltimer"));
-    });
+  // What the node does depends on the sources.
+  void reach(const Node& node, const LoopPass& pass, Taint* t) {
+    t->nodes[index(node)] = 1;
+    for (Object o : flow_.writes(node)) {
+      mark(o, t);
+    }
+    decide(node, pass, t);
   }
 
-  // Follows the value of `source` through the loop; refuses if it reaches what steers the loop.
-  Verdict check(const Node& source) {
-    tainted_.assign(flow_.n_objects, 0);
-    const bool is_cas =
-        source.opcode && source.instruction->opcode == "atom" && source.instruction->has("cas");
-    const bool by_memory = !source.opcode || source.opcode->op_class == OpClass::kAsyncCopy ||
-                           source.opcode->op_class == OpClass::kControl;
-    for (Object o : flow_.writes(source)) {
-      tainted_[o] = o >= kFirstRegister || by_memory;
+  // What a branch, or a call that may end the thread, decides about.
+  void decide(const Node& node, const LoopPass& pass, Taint* t) {
+    const FunctionFacts* callee = called(node);
+    if (callee && callee->ends_thread) {
+      t->exit = t->exit ? t->exit : &node;
     }
-    for (bool changed = true; changed && *work_ <= kMaxWork;) {
-      changed = false;
-      for (const Node* node : nodes_) {
-        *work_ += node->end - node->reads_begin;
-        changed |= spread(*node, is_cas ? &source : nullptr);
+    if (!is_branch(node) || (node.guard == kNoObject && node.instruction->opcode != "brx")) {
+      return;
+    }
+    const uint32_t b = block_of(node);
+    if (pass.leaves(b)) {
+      t->exit = t->exit ? t->exit : &node;
+    }
+    decided_.clear();
+    pass.decides_about(b, &decided_);
+    work_ += decided_.size() + 1;
+    for (uint32_t d : decided_) {
+      if (!t->blocks[d]) {
+        t->blocks[d] = 1;
+        t->open_blocks.push_back(d);
       }
     }
-    if (is_cas && !carried(source)) {
-      return refuse(Refusal::kLockLoop,
-                    at(*source.instruction) + " (compares with a value that the loop does not update)");
-    }
-    for (const Node* node : nodes_) {
-      if (steers(*node)) {
-        std::string wait = at(*source.instruction) + " steers " + at(*node->instruction);
-        return is_cas ? refuse(Refusal::kLockLoop, std::move(wait)) : waiting_for(source, std::move(wait));
+    if (!t->divergent) {  // lanes come apart
+      t->divergent = true;
+      for (const Node& other : flow_.nodes) {
+        if (sees_divergence(other) && pass.contains(block_of(other)) && !t->nodes[index(other)]) {
+          reach(other, pass, t);
+        }
       }
     }
-    return {};
   }
 
   Verdict waiting_for(const Node& poll, std::string wait) {
-    if (!*look_back_) {
-      look_back_->emplace(flow_, shared_);
+    if (poll.instruction->opcode == "atom" && poll.instruction->has("cas")) {
+      return refuse(Refusal::kLockLoop, std::move(wait));
     }
-    if (const Node* own = (*look_back_)->published_above(poll)) {
+    if (!look_back_) {
+      look_back_.emplace(flow_, own_);
+    }
+    if (const Node* word = look_back_->published_above(poll)) {
       return refuse(Refusal::kLowerBlockWait,
-                    wait + " and polls below the block's own word, see " + at(*own->instruction));
+                    wait + " and polls below the block's own word, see " + at(*word->instruction));
     }
     return refuse(Refusal::kInterBlockWait, std::move(wait));
   }
 
-  bool spread(const Node& node, const Node* cas) {
-    auto reads = flow_.reads(node);
-    if (!std::any_of(reads.begin(), reads.end(), [&](Object o) { return tainted_[o]; }) ||
-        (cas && is_retry_test(node, *cas))) {
+  // A compare-and-swap that expects, in each pass but the first, what it returned before, in a loop that is
+  // left when it succeeds: it fails only where another one succeeded.
+  bool is_lock_free_retry(const Node& cas, const Loop& loop, const LoopPass& pass) const {
+    const Instruction& i = *cas.instruction;
+    if (i.opcode != "atom" || !i.has("cas") || cas.guard || !carried(cas, loop, pass)) {
       return false;
     }
-    bool changed = false;
-    for (Object o : flow_.writes(node)) {
-      changed |= !tainted_[o];
-      tainted_[o] = 1;
-    }
-    return changed;
+    const Object result = flow_.object_of(cas, 0), expected = flow_.object_of(cas, 2);
+    bool found = false;
+    each_node(loop, [&](const Node& test) {
+      const Object a = flow_.object_of(test, 1), b = flow_.object_of(test, 2);
+      found |= is_equality(test) && ((a == result && b == expected) || (a == expected && b == result)) &&
+               pass.before(cas, test) && leaves_if_equal(cas, test, loop, pass);
+    });
+    return found;
   }
 
-  // The one comparison that ends a lock-free retry: what the cas returned against what it expected. It
-  // decides nothing else, and the loop around the cas ends when, and only when, they are equal.
-  bool is_retry_test(const Node& node, const Node& cas) const {
+  static bool is_equality(const Node& node) {
     const Instruction& i = *node.instruction;
-    if (i.opcode != "setp" || i.operands.size() != 3 || (!i.has("eq") && !i.has("ne"))) {
-      return false;
-    }
-    Object result = flow_.object_of(cas, 0), expected = flow_.object_of(cas, 2);
-    Object a = flow_.object_of(node, 1), b = flow_.object_of(node, 2);
-    return result && expected && result != expected &&
-           ((a == result && b == expected) || (a == expected && b == result)) && ends(node, around(cas));
+    const Type t = i.type();
+    return i.opcode == "setp" && i.operands.size() == 3 && i.modifiers.size() == 2 && !node.guard &&
+           (i.has("eq") || i.has("ne")) && t != Type::kF16 && t != Type::kBf16 && t != Type::kF32 &&
+           t != Type::kF64;
   }
 
-  // Is the test the only way out of the loop, taken on equality, and looked at nowhere else?
-  bool ends(const Node& test, const Loop& loop) const {
+  // No pass with the cas comes back to the header but by a branch that leaves the loop if the two are equal.
+  bool leaves_if_equal(const Node& cas, const Node& test, const Loop& loop, const LoopPass& pass) const {
     const Object equal = flow_.object_of(test, 0);
-    if (test.guard || flow_.writes(test).size() != 1 || !contains(loop, flow_.block_of(test))) {
+    if (flow_.writes(test).size() != 1 || sole_writer(equal, loop) != &test) {
       return false;
     }
-    for (const Node* node : nodes_) {
-      const bool decides =
-          node->instruction->opcode == "bra" && node->guard == equal && contains(loop, flow_.block_of(*node));
-      if ((has(flow_.reads(*node), equal) && !decides) ||
-          (has(flow_.writes(*node), equal) && node != &test)) {
-        return false;
-      }
-    }
-    bool leaves = false;
+    std::vector<uint8_t> by(flow_.blocks.size(), 0);
     for (uint32_t b : loop.blocks) {
       const Block& block = flow_.blocks[b];
       const Node& last = flow_.nodes[block.end - 1];
+      if (last.guard != equal || last.instruction->opcode != "bra" || !pass.before(test, last)) {
+        continue;
+      }
       const bool taken_if_equal = test.instruction->has("eq") != last.instruction->guard_negated;
-      for (size_t way = 0; way < block.successors.size(); ++way) {  // where it branches to, then the next
-        if (!contains(loop, block.successors[way])) {
-          if (last.guard != equal || taken_if_equal != (way == 0)) {
-            return false;
-          }
-          leaves = true;
-        }
-      }
-      if (block.leaves) {
-        return false;
-      }
+      const size_t way = taken_if_equal ? 0 : 1;  // where it branches to, then the next
+      by[b] = way < block.successors.size() && !pass.contains(block.successors[way]);
     }
-    return leaves;
+    const uint32_t home = block_of(cas);
+    return by[home] || pass.comes_back_only_through(home, by);
   }
 
   // The value that the cas expects is, in each pass but the first, what it returned before: somebody's
   // progress is always somebody's. Made from it by anything but copying, it may be a value to wait for.
-  bool carried(const Node& cas) const {
+  bool carried(const Node& cas, const Loop& loop, const LoopPass& pass) const {
     constexpr int kMaxCopies = 4;
-    const Loop& loop = around(cas);
     const Object result = flow_.object_of(cas, 0);
-    Object at = flow_.object_of(cas, 2);
-    for (int n = 0; n < kMaxCopies && at && at != result; ++n) {
-      at = copied_from(at, cas, loop);
+    Object object = flow_.object_of(cas, 2);
+    for (int n = 0; n < kMaxCopies && object && object != result; ++n) {
+      object = copied_from(object, cas, loop, pass);
     }
-    return at && at == result && !cas.guard && sole_writer(result, loop) == &cas;
+    return object && object == result && sole_writer(result, loop) == &cas;
   }
 
   // Of what `to` is a copy, made in each pass through the cas; kNoObject if it is not that.
-  Object copied_from(Object to, const Node& cas, const Loop& loop) const {
+  Object copied_from(Object to, const Node& cas, const Loop& loop, const LoopPass& pass) const {
     const Node* copy = sole_writer(to, loop);
     if (!copy || copy->instruction->opcode != "mov" || copy->guard ||
         copy->instruction->operands.size() != 2 ||
         copy->instruction->operands[1].kind != Operand::Kind::kRegister) {
       return kNoObject;
     }
-    const uint32_t avoided = flow_.block_of(*copy), home = flow_.block_of(cas);
-    std::vector<uint32_t> open{home};
-    std::vector<uint8_t> seen(flow_.blocks.size(), 0);
-    while (!open.empty() && avoided != home) {
-      const uint32_t b = open.back();
-      open.pop_back();
-      for (uint32_t s : flow_.blocks[b].successors) {
-        if (s == home) {
-          return kNoObject;  // a pass without it
-        }
-        if (s != avoided && !seen[s] && contains(loop, s)) {
-          seen[s] = 1;
-          open.push_back(s);
-        }
-      }
-    }
-    return flow_.object_of(*copy, 1);
+    std::vector<uint8_t> by(flow_.blocks.size(), 0);
+    by[block_of(*copy)] = 1;
+    const uint32_t home = block_of(cas);
+    const bool in_each = by[home] || pass.comes_back_only_through(home, by) ||
+                         (pass.before(*copy, cas) && pass.comes_back_only_through(LoopPass::kStart, by));
+    return in_each ? flow_.object_of(*copy, 1) : kNoObject;
   }
 
   const Node* sole_writer(Object object, const Loop& loop) const {
     const Node* writer = nullptr;
-    for (uint32_t b : loop.blocks) {
-      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) {
-        if (has(flow_.writes(flow_.nodes[n]), object)) {
-          if (writer) {
-            return nullptr;
-          }
-          writer = &flow_.nodes[n];
-        }
+    bool several = false;
+    each_node(loop, [&](const Node& node) {
+      auto writes = flow_.writes(node);
+      if (std::find(writes.begin(), writes.end(), object) != writes.end()) {
+        several |= writer != nullptr;
+        writer = &node;
       }
-    }
-    return writer;
-  }
-
-  // The innermost loop with this node, which is in one.
-  const Loop& around(const Node& node) const {
-    const uint32_t block = flow_.block_of(node);
-    const Loop* found = &loop_;
-    for (const Loop& loop : flow_.loops) {
-      if (loop.blocks.size() < found->blocks.size() && contains(loop, block)) {
-        found = &loop;
-      }
-    }
-    return *found;
-  }
-
-  static bool contains(const Loop& loop, uint32_t block) {
-    return std::binary_search(loop.blocks.begin(), loop.blocks.end(), block);
-  }
-  static bool has(std::span<const Object> objects, Object object) {
-    return std::find(objects.begin(), objects.end(), object) != objects.end();
-  }
-
-  bool steers(const Node& node) const {
-    if (!node.opcode || node.opcode->op_class != OpClass::kControl) {
-      return false;
-    }
-    if (node.guard && tainted_[node.guard]) {
-      return true;
-    }
-    Object index = node.instruction->opcode == "brx" ? flow_.object_of(node, 0) : kNoObject;
-    return index && tainted_[index];
+    });
+    return several ? nullptr : writer;
   }
 
   const Flow& flow_;
-  const Loop& loop_;
-  const SharedAddresses& shared_;
   Closure& closure_;
-  size_t* work_;
-  std::optional<LookBack>* look_back_;  // of the function; made when a loop of it is found to wait
-  std::vector<const Node*> nodes_;
-  std::vector<const Node*> reads_;
-  std::vector<uint8_t> varies_, tainted_;
-  bool pause_ = false;
+  const OwnAddresses own_;
+  std::vector<uint32_t> readers_begin_, readers_;  // by object: nodes that read it
+  std::vector<uint32_t> block_of_;                 // by node
+  std::vector<const Loop*> innermost_;             // by block
+  std::vector<uint32_t> decided_;
+  std::optional<LookBack> look_back_;  // made when a loop is found to wait
+  size_t work_ = 0;
 };
 
 }  // namespace
-
-bool is_strong(const Instruction& load) {
-  constexpr Name kStrong[] = {"volatile", "relaxed", "acquire", "mmio", "cv"};
-  return std::any_of(std::begin(kStrong), std::end(kStrong), [&](Name m) { return load.has(m); });
-}
 
 size_t address_operand(const Instruction& access) {
   size_t n = 0;
@@ -393,25 +390,35 @@ size_t address_operand(const Instruction& access) {
   return n;
 }
 
+bool reads_others(const Node& node, const OwnAddresses& own) {
+  if (!node.opcode) {
+    return true;
+  }
+  const Instruction& i = *node.instruction;
+  switch (node.opcode->op_class) {
+    case OpClass::kLoad:  // .nc: the program says that nobody writes there while the kernel runs
+      return i.opcode != "ldmatrix" && !i.has("nc") && !own.only_own(node);
+    case OpClass::kAtomic:
+      return i.opcode == "atom" && !own.only_own(node);
+    case OpClass::kMultimem:
+      return true;
+    case OpClass::kTensor:  // the others work on registers, shared memory and the tensor memory of the block
+      return i.opcode == "wmma" && i.has("load") && !own.only_own(node);
+    case OpClass::kTexture:
+      return i.opcode != "txq" && i.opcode != "suq";
+    case OpClass::kAsyncCopy:
+      return ptx::space_of(i) == Space::kShared && i.has("global");
+    default:
+      return false;
+  }
+}
+
 Verdict check_waiting(const FunctionFacts& facts, Closure& closure) {
-  const Flow& flow = facts.flow;
-  if (flow.gave_up) {
+  if (facts.flow.gave_up) {
     return refuse(Refusal::kTooComplex,
                   "the control flow of '" + std::string(facts.function->name) + "' is not followed");
   }
-  SharedAddresses shared(flow);
-  size_t work = 0;
-  std::optional<LookBack> look_back;
-  Verdict lower;
-  for (const Loop& loop : flow.loops) {
-    Verdict verdict = LoopCheck(flow, loop, shared, closure, &work, &look_back).run();
-    if (verdict.refusal == Refusal::kLowerBlockWait) {
-      lower = lower.may_cut() ? verdict : lower;
-    } else if (!verdict.may_cut()) {
-      return verdict;
-    }
-  }
-  return lower;
+  return facts.flow.loops.empty() ? Verdict{} : FunctionCheck(facts, closure).run();
 }
 
 }  // namespace tessera::slice

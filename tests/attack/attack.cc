@@ -31,7 +31,11 @@ Run::Run(std::string name, int argc, char** argv) : name_(std::move(name)) {
 }
 
 bool Run::goes_on() const {
-  return base::now_ns() < end_ns_ && findings_.size() < kMostFindings;
+  return base::now_ns() < end_ns_ && few_findings();
+}
+
+bool Run::few_findings() const {
+  return findings_.size() < kMostFindings;
 }
 
 double Run::seconds_left() const {

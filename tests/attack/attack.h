@@ -24,6 +24,7 @@ class Run {
   uint64_t seed() const { return seed_; }
   std::mt19937_64& random() { return random_; }
   bool goes_on() const;  // time is left and there are few findings
+  bool few_findings() const;
   double seconds_left() const;
   void ran() { ++runs_; }  // one attack more, whatever came of it
   void found(const std::string& text);

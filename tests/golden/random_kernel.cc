@@ -267,7 +267,7 @@ class Generator {
       case 2:
         emit("and.b32 %%t0, %%m%u, %u;\nmul.wide.u32 %%d4, %%t0, 4;\nadd.u64 %%d4, %%d0, %%d4;", m(),
              kInputWords - 1);
-        emit("ld.global.u32 %%t0, [%%d4];\nxor.b32 %%m%u, %%m%u, %%t0;", m(), m());
+        emit("ld.global%s.u32 %%t0, [%%d4];\nxor.b32 %%m%u, %%m%u, %%t0;", read_only(), m(), m());
         break;
       case 3:
         if (depth < 3) {
@@ -358,10 +358,16 @@ class Generator {
       emit("mov.u32 %%i%u, %u;", counter, 1 + r_.below(4));
     }
     emit("LOOP%u:", label);
+    ++loops_;
     statements(depth + 1, 1 + r_.below(3));
+    --loops_;
     emit("sub.u32 %%i%u, %%i%u, 1;\nsetp.gt.s32 %%p2, %%i%u, 0;\n@%%p2 bra LOOP%u;", counter, counter,
          counter, label);
   }
+
+  // Input and table are written by nobody. In a loop that is said, or a return that they decide about would
+  // be a wait for all that the analysis knows.
+  const char* read_only() const { return loops_ > 0 ? ".nc" : ""; }
 
   void exchange() {
     mark(kShared);
@@ -418,7 +424,7 @@ class Generator {
         "and.b32 %%t0, %%m%u, 7;\nmul.wide.u32 %%d4, %%t0, 4;\nmov.u64 %%d5, table;\nadd.u64 %%d4, %%d5, "
         "%%d4;",
         m());
-    emit("ld.global.u32 %%t0, [%%d4];\nadd.u32 %%m%u, %%m%u, %%t0;", m(), m());
+    emit("ld.global%s.u32 %%t0, [%%d4];\nadd.u32 %%m%u, %%m%u, %%t0;", read_only(), m(), m());
     if (r_.chance(50)) {
       emit("red.global.add.u32 [total], %%t0;");
     }
@@ -429,6 +435,7 @@ class Generator {
   std::string code_, callees_, body_;
   std::array<uint32_t, 3> shape_{};  // of clusters; zeros: none
   uint32_t labels_ = 0, n_callees_ = 0;
+  uint32_t loops_ = 0;  // around what is emitted
   bool returned_ = false, full_warps_ = false;
   const bool look_back_;
 };
