@@ -58,8 +58,8 @@ ptx::Name callee_of(const ptx::Instruction& call);
 bool is_runtime_function(ptx::Name name);
 
 // Does a memory access, by space or by the origin of its address, surely concern only what blocks of other
-// slices do not write: local memory, parameters, constants, and shared memory of the block or its cluster, whose
-// blocks are all in one slice?
+// slices do not write: local memory, parameters, constants, and shared memory of the block or its cluster,
+// whose blocks are all in one slice?
 class OwnAddresses {
  public:
   explicit OwnAddresses(const Flow& flow);
@@ -70,7 +70,8 @@ class OwnAddresses {
   std::vector<uint8_t> own_;  // by object: holds a generic address of such memory
 };
 
-// May the instruction read memory that a block of another slice writes meanwhile? Of a call its callee says it.
+// May the instruction read memory that a block of another slice writes meanwhile? Of a call its callee says
+// it.
 bool reads_others(const Node& node, const OwnAddresses& own);
 size_t address_operand(
     const ptx::Instruction& access);  // index of the first [..]; number of operands if none

@@ -83,6 +83,9 @@ Verdict check_order(const Flow& flow, const OwnAddresses& own) {
     if (op == "add" && any_of(i, kFloats)) {
       return refuse(Refusal::kOrderDependent, at(i) + " (floating-point sum)");
     }
+    if (op == "add" && reduction && i.has("tensor")) {
+      return refuse(Refusal::kOrderDependent, at(i) + " (a sum of a type that the tensor map says)");
+    }
     if (result_used(flow, node, read)) {
       return refuse(Refusal::kOrderDependent, at(i) + " (its result is used)");
     }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/slice/advance.h"
+#include "kernels/slice/bisection.h"
 #include "kernels/slice/internal.h"
 #include "kernels/slice/lookback.h"
 #include "kernels/slice/loop_pass.h"
@@ -120,7 +121,7 @@ class FunctionCheck {
       return never_twice(*source, advance) ||
              (innermost_[block_of(*source)] == &loop && is_lock_free_retry(*source, loop, pass));
     });
-    if (sources.empty() || !follow(sources, pass)) {
+    if (sources.empty() || !follow(sources, pass) || is_bisection(flow_, loop, pass)) {
       return {};
     }
     Verdict lower;
