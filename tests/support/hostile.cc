@@ -179,7 +179,12 @@ void connects_hundreds_of_times(Hostile& h) {
 void says_nothing_a_hundred_times(Hostile& h) {
   h.fds.clear();
   for (int i = 0; i < 100; ++i) h.fds.push_back(raw_connection(h.socket));
-  if (!h.attach(0)) h.found("connections that say nothing keep a client away");
+  // Others of the same user may do the same: who is slow to greet gives way to them, and tries again.
+  const bool attached = eventually([&] {
+    h.meanwhile();
+    return h.attach(0);
+  });
+  if (!attached) h.found("connections that say nothing keep a client away");
   h.a.reset();
 }
 
