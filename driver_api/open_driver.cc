@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "driver_api/answers.h"
+#include "driver_api/old_lookup.h"
 
 namespace tessera::driver_api {
 namespace {
@@ -108,6 +109,11 @@ void fill(OpenedDriver* driver, RealDriver* table) {
     }
     slots[i] = address;
   }
+  const auto missing = [slots](Entry e) {
+    return slots[static_cast<uint16_t>(e)] == reinterpret_cast<void*>(&tessera_answer_not_supported);
+  };
+  if (missing(Entry::cuGetProcAddress)) table->cuGetProcAddress = &old_lookup;
+  if (missing(Entry::cuGetProcAddress_v2)) table->cuGetProcAddress_v2 = &old_lookup_v2;
 }
 
 // DT_GNU_HASH does not store the number of symbols: it is one past the last entry of the last chain.

@@ -4,9 +4,9 @@
 // interpose/entry. Threads: filled once by one thread (interpose/entry, first driver call), then read-only;
 // any thread may read it after entry::ensure_ready() returned true. Ownership: static storage, never freed;
 // the driver is never closed. Before it is filled every slot answers CUDA_ERROR_NOT_INITIALIZED, never a
-// crash. An entry point that the installed driver lacks answers CUDA_ERROR_NOT_SUPPORTED; with no driver at
-// all see docs/driver_api.md. It does not decide anything: which calls are gated stands in
-// actions.def.
+// crash. An entry point that the installed driver lacks answers CUDA_ERROR_NOT_SUPPORTED, but for
+// cuGetProcAddress (old_lookup.h); with no driver at all see docs/driver_api.md. It does not decide anything:
+// which calls are gated stands in actions.def.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Holds the shim against NVIDIA's real driver library, which needs no card up to cuInit: every export, every
 # cuGetProcAddress, every function, what stands on it; bare, and through the shim with and without a daemon.
-# usage: scripts/real_driver.sh --accept-nvidia-license [--driver 535|550] [--with PART]... [--json FILE]
+# usage: scripts/real_driver.sh --accept-nvidia-license [--driver 450|470|535|550|555] [--with PART]... [--json FILE]
 #                               [--only PROBE] [--build DIR] [--cache DIR]
 # The driver comes from the non-free component of this machine's own Debian archive and is unpacked into a cache
 # folder; nothing is installed. Its terms are yours to accept: by the option, or TESSERA_ACCEPT_NVIDIA_LICENSE=1.
@@ -35,10 +35,14 @@ while (($#)); do
   esac
   shift 2
 done
+packages=(libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1 libnvcuvid1 nvidia-opencl-icd libnvidia-fbc1)
 case $driver in
+  450) suite=sid packages=(libnvidia-tesla-450-cuda1) ;;
+  470) suite=bookworm packages=(libnvidia-tesla-470-cuda1) ;;
   535) suite=bookworm ;;
   550) suite=trixie ;;
-  *) echo "real_driver.sh: --driver is 535 or 550" >&2; exit 2 ;;
+  555) suite=experimental ;;
+  *) echo "real_driver.sh: --driver is 450, 470, 535, 550 or 555" >&2; exit 2 ;;
 esac
 [[ $accepted == 1 ]] || skip "NVIDIA's terms were not accepted (--accept-nvidia-license or TESSERA_ACCEPT_NVIDIA_LICENSE=1)"
 
@@ -91,12 +95,12 @@ wheels() {
   fi
 }
 
-unpack "$driver" libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1 libnvcuvid1 nvidia-opencl-icd libnvidia-fbc1
-real=$cache/$driver/usr/lib/x86_64-linux-gnu/nvidia/current
+unpack "$driver" "${packages[@]}"
+real=$(dirname "$cache/$driver"/usr/lib/x86_64-linux-gnu/nvidia/*/libcuda.so.1)
 for part in "${with[@]}"; do
   case $part in
     optix) unpack "$driver-optix" libnvoptix1
-           ln -sf "$cache/$driver-optix/usr/lib/x86_64-linux-gnu/nvidia/current/"libnvoptix.so.* "$real/" ;;
+           ln -sf "$cache/$driver-optix"/usr/lib/x86_64-linux-gnu/nvidia/*/libnvoptix.so.* "$real/" ;;
     clinfo) unpack libraries/clinfo clinfo ocl-icd-libopencl1 ;;
     wheels) wheels wheels nvidia-cuda-runtime-cu12==12.2.140 nvidia-cublas-cu12==12.2.5.6 nvidia-cudnn-cu12==8.9.7.29 \
               nvidia-nccl-cu12==2.18.3 ;;

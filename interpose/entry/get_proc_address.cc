@@ -112,24 +112,8 @@ extern "C" CUresult hook_cuGetProcAddress(const char* symbol, void** pfn, int ve
 
 extern "C" CUresult hook_cuGetProcAddress_v2(const char* symbol, void** pfn, int version, cuuint64_t flags,
                                              CUdriverProcAddressQueryResult* status) noexcept {
-  const auto& real = tessera::driver_api::real();
-  CUresult result;
-  if (!tessera::entry::missing(reinterpret_cast<const void*>(real.cuGetProcAddress_v2))) {
-    result = real.cuGetProcAddress_v2(symbol, pfn, version, flags, status);
-  } else {
-    // A driver older than 12.0. Without us the runtime would not find this name and fall back; through our
-    // export it does find it, so the older form answers.
-    result = real.cuGetProcAddress(symbol, pfn, version, flags);
-    const bool found = result == CUDA_SUCCESS;
-    if (found || result == CUDA_ERROR_NOT_FOUND) {
-      if (status != nullptr) {
-        *status = found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-      }
-      // For the second form a name that is not found is no error.
-      if (!found && pfn != nullptr) *pfn = nullptr;
-      result = CUDA_SUCCESS;
-    }
-  }
+  const CUresult result =
+      tessera::driver_api::real().cuGetProcAddress_v2(symbol, pfn, version, flags, status);
   tessera::entry::after(result, symbol, pfn, flags);
   return result;
 }

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "driver_api/cuda.h"
@@ -27,8 +28,10 @@ constexpr size_t kPage = 4096, kPages = 16, kPageWords = kPage / sizeof(uint64_t
 alignas(kPage) constinit uint64_t g_pages[kPages][kPageWords] = {};
 constinit size_t g_next_page = 0;
 
-constexpr unsigned kLimitS = 20;                 // a call that takes longer hangs; SIGALRM ends it
-constexpr const char* kNeverEnds = "cudbgMain";  // the debugger's loop
+// The debugger's own: one never ends, the others return nothing (driver 450) or a result (535).
+constexpr const char* kNeverEnds = "cudbgMain";
+constexpr std::string_view kNoResult = "cudbgApi";
+constexpr unsigned kLimitS = 20;  // a call that takes longer hangs; SIGALRM ends it
 
 template <class T>
 T make(Arguments kind) {
@@ -78,6 +81,14 @@ std::string written_words() {
   return text.empty() ? "" : ", wrote" + text;
 }
 
+std::string answer_of(const Row& row, void* function, Arguments kind) {
+  if (function == nullptr) return "absent";
+  if (std::strcmp(row.symbol, kNeverEnds) == 0) return "present";
+  const int result = row.run(function, kind);
+  if (std::string_view(row.symbol).starts_with(kNoResult)) return "returned" + written_words();
+  return std::to_string(result) + written_words();
+}
+
 // The child: writes each name before the call and the answer behind it, so that the parent sees what killed
 // it.
 void run_from(int first, void* driver, Arguments kind, bool init, int out) {
@@ -91,10 +102,7 @@ void run_from(int first, void* driver, Arguments kind, bool init, int out) {
     std::memset(g_pages, 0, sizeof g_pages);
     g_next_page = 0;
     alarm(kLimitS);
-    const std::string answer = function == nullptr ? "absent"
-                               : std::strcmp(kRows[i].symbol, kNeverEnds) == 0
-                                   ? "present"
-                                   : std::to_string(kRows[i].run(function, kind)) + written_words();
+    const std::string answer = answer_of(kRows[i], function, kind);
     alarm(0);
     dprintf(out, "%s\n", answer.c_str());
   }

@@ -190,6 +190,39 @@ TEST(Entry, StrangeAnswersAreHandedOnAndCounted) {
   });
 }
 
+TEST(Entry, DriverWithoutCuGetProcAddressIsAskedByTheTable) {
+  first_call_in_child(OLD_DRIVER, [] {
+    void* p = &p;
+    auto status = static_cast<CUdriverProcAddressQueryResult>(77);
+    ASSERT_EQ(cuGetProcAddress_v2("cuInit", &p, 11030, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuInit));  // a hooked row
+    EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SUCCESS);
+    ASSERT_EQ(cuGetProcAddress("cuDriverGetVersion", &p, 11030, 2), CUDA_SUCCESS);
+    EXPECT_EQ(p, driver_api::real_slot(Entry::cuDriverGetVersion));
+    // The newest that the asked version knows, in the asked flavour.
+    ASSERT_EQ(cuGetProcAddress_v2("cuMemsetD8", &p, 3010, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuMemsetD8));
+    ASSERT_EQ(cuGetProcAddress_v2("cuMemsetD8", &p, 11030, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuMemsetD8_v2));
+    ASSERT_EQ(cuGetProcAddress_v2("cuMemsetD8", &p, 11030, 2, &status), CUDA_SUCCESS);
+    EXPECT_EQ(p, exported_address(Entry::cuMemsetD8_v2_ptds));
+    ASSERT_EQ(cuGetProcAddress_v2("cuMemsetD8", &p, 6050, 2, &status), CUDA_SUCCESS);
+    EXPECT_EQ(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+    EXPECT_EQ(p, nullptr);
+    // Names that this driver does not have.
+    ASSERT_EQ(cuGetProcAddress_v2("cuLaunchKernel", &p, 11030, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    p = &p;
+    EXPECT_EQ(cuGetProcAddress("cuLaunchKernel", &p, 11030, 0), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(p, static_cast<void*>(&p));
+    EXPECT_EQ(cuGetProcAddress("cuInit", &p, 11030, 4), CUDA_ERROR_INVALID_VALUE);
+    // Also when Tessera is switched off: dlsym finds the name either way.
+    disable_hooks();
+    ASSERT_EQ(cuGetProcAddress_v2("cuInit", &p, 11030, 0, &status), CUDA_SUCCESS);
+    EXPECT_EQ(p, driver_api::real_slot(Entry::cuInit));
+  });
+}
+
 TEST(Entry, DriverThatCallsUsWhileItIsOpenedIsAnswered) {
   first_call_in_child(CALLING_DRIVER, [] {
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
