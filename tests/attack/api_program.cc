@@ -1,0 +1,516 @@
+#include "tests/attack/api_program.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace tessera::attack {
+namespace {
+
+constexpr char kPtx[] = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+
+// y[i] = value + i
+.visible .entry count(.param .u64 y, .param .u32 n, .param .u32 value)
+{
+  .reg .pred %p; .reg .b32 %r<8>; .reg .b64 %d<4>;
+  ld.param.u64 %d1, [y]; ld.param.u32 %r1, [n]; ld.param.u32 %r2, [value];
+  mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x; mad.lo.u32 %r3, %r3, %r4, %r5;
+  setp.ge.u32 %p, %r3, %r1; @%p bra DONE;
+  mul.wide.u32 %d2, %r3, 4; add.u64 %d1, %d1, %d2; add.u32 %r2, %r2, %r3; st.global.u32 [%d1], %r2;
+DONE: ret;
+}
+// `rounds` times: y[i] = y[i] * 1664525 + x[i]
+.visible .entry mix(.param .u64 y, .param .u32 n, .param .u64 x, .param .u32 rounds)
+{
+  .reg .pred %p; .reg .b32 %r<10>; .reg .b64 %d<5>;
+  ld.param.u64 %d1, [y]; ld.param.u64 %d2, [x]; ld.param.u32 %r1, [n]; ld.param.u32 %r2, [rounds];
+  mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x; mad.lo.u32 %r3, %r3, %r4, %r5;
+  setp.ge.u32 %p, %r3, %r1; @%p bra DONE;
+  mul.wide.u32 %d3, %r3, 4; add.u64 %d1, %d1, %d3; add.u64 %d2, %d2, %d3;
+  ld.global.u32 %r6, [%d1]; ld.global.u32 %r7, [%d2];
+LOOP: mad.lo.u32 %r6, %r6, 1664525, %r7; sub.u32 %r2, %r2, 1; setp.ne.u32 %p, %r2, 0; @%p bra LOOP;
+  st.global.u32 [%d1], %r6;
+DONE: ret;
+}
+// y[i % 16] += sum of x; by a sum in shared memory for each block
+.visible .entry sum(.param .u64 y, .param .u32 n, .param .u64 x)
+{
+  .reg .pred %p<3>; .reg .b32 %r<10>; .reg .b64 %d<5>; .shared .align 4 .b32 s;
+  ld.param.u64 %d1, [y]; ld.param.u64 %d2, [x]; ld.param.u32 %r1, [n];
+  mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x; mad.lo.u32 %r6, %r3, %r4, %r5;
+  setp.ne.u32 %p1, %r5, 0; @!%p1 st.shared.u32 [s], 0; bar.sync 0;
+  setp.ge.u32 %p2, %r6, %r1; @%p2 bra MEET;
+  mul.wide.u32 %d3, %r6, 4; add.u64 %d2, %d2, %d3; ld.global.u32 %r7, [%d2]; red.shared.add.u32 [s], %r7;
+MEET: bar.sync 0; @%p1 bra DONE;
+  ld.shared.u32 %r7, [s]; and.b32 %r3, %r3, 15; mul.wide.u32 %d3, %r3, 4; add.u64 %d1, %d1, %d3;
+  red.global.add.u32 [%d1], %r7;
+DONE: ret;
+}
+)";
+
+struct Array {
+  CUdeviceptr address = 0;
+  bool host = false, pooled = false;
+  unsigned graphs = 0;  // that use it
+  std::vector<uint32_t> model;
+  std::map<size_t, bool> users;  // by stream: work that may still run; true: it writes
+  CUdeviceptr at(size_t word) const { return address + word * 4; }
+};
+struct Access {
+  Array* array;
+  bool writes;
+};
+// A call that works on a stream, now or in a graph.
+struct Work {
+  std::string text;
+  std::vector<Access> accesses;
+  std::function<CUresult(CUstream)> call;
+  std::function<void()> model;
+};
+struct HostWork {
+  uint32_t* words;
+  size_t n;
+  uint32_t factor;
+};
+struct RecordedGraph {
+  CUgraphExec exec = nullptr;
+  std::vector<Access> accesses;
+  std::vector<std::function<void()>> model;
+};
+
+class ApiProgram {
+ public:
+  explicit ApiProgram(uint64_t seed) : random_(seed) {}
+  void run();
+
+ private:
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  bool one_in(uint32_t n) { return below(n) == 0; }
+  void must(CUresult result, const char* call) {
+    log_.push_back(call);
+    if (result != CUDA_SUCCESS) fail(std::string(call) + " answers " + std::to_string(result));
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    std::string text = what + " after:";
+    const size_t first = log_.size() > 80 ? log_.size() - 80 : 0;
+    for (size_t i = first; i < log_.size(); ++i) text += "\n  " + log_[i];
+    throw Wrong(text);
+  }
+
+  Array* any(bool host, const Array* but = nullptr);
+  Array* make_array(size_t n, bool host);
+  Work random_work();
+  Work kernel();
+  Work copy();
+  void order(size_t stream, const std::vector<Access>& accesses);
+  void wait(size_t stream, size_t for_stream);
+  void issue(size_t stream, const Work& work);
+  void synchronise();
+  void done(size_t stream);
+  void check(Array& array);
+  void allocate();
+  void release();
+  void record_graph();
+  void launch_graph();
+  void change_streams();
+
+  std::mt19937_64 random_;
+  std::vector<std::string> log_;
+  std::vector<std::unique_ptr<Array>> arrays_;
+  std::vector<CUstream> streams_;  // null: destroyed
+  std::vector<CUevent> events_;
+  std::deque<HostWork> host_work_;  // stays where it is
+  std::vector<RecordedGraph> graphs_;
+  CUmodule module_ = nullptr;
+  CUfunction count_ = nullptr, mix_ = nullptr, sum_ = nullptr;
+};
+
+Array* ApiProgram::any(bool host, const Array* but) {
+  std::vector<Array*> those;
+  for (const auto& a : arrays_)
+    if (a->host == host && a.get() != but) those.push_back(a.get());
+  return those[below(static_cast<uint32_t>(those.size()))];
+}
+
+Array* ApiProgram::make_array(size_t n, bool host) {
+  auto made = std::make_unique<Array>();
+  made->host = host;
+  made->model.resize(n);
+  if (host) {
+    void* p = nullptr;
+    must(cuMemHostAlloc(&p, n * 4, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+    made->address = reinterpret_cast<uint64_t>(p);
+    for (size_t i = 0; i < n; ++i)
+      made->model[i] = static_cast<uint32_t*>(p)[i] = static_cast<uint32_t>(random_());
+  } else {
+    must(cuMemAlloc(&made->address, n * 4), "cuMemAlloc");
+    for (uint32_t& word : made->model) word = static_cast<uint32_t>(random_());
+    must(cuMemcpyHtoD(made->address, made->model.data(), n * 4), "cuMemcpyHtoD");
+  }
+  arrays_.push_back(std::move(made));
+  return arrays_.back().get();
+}
+
+Work ApiProgram::kernel() {
+  Array* y = any(false);
+  Array* x = any(one_in(4), y);  // host memory now and then
+  const uint32_t block = 32 * (1 + below(8));
+  const uint32_t which = below(3), value = static_cast<uint32_t>(random_());
+  const uint32_t rounds = one_in(6) ? 200 : 1 + below(8);
+  const uint32_t n =
+      1 +
+      below(static_cast<uint32_t>(which == 0 ? y->model.size() : std::min(x->model.size(), y->model.size())));
+  const uint32_t grid = (n + block - 1) / block + below(3);
+  const auto launch = [=](CUfunction f, auto... more) {
+    return [=](CUstream s) {
+      CUdeviceptr to = y->address;
+      uint32_t size = n;
+      std::tuple values(more...);
+      return std::apply(
+          [&](auto&... each) {
+            void* params[] = {&to, &size, &each..., nullptr};
+            return cuLaunchKernel(f, grid, 1, 1, block, 1, 1, 0, s, params, nullptr);
+          },
+          values);
+    };
+  };
+  const std::string shape =
+      " n " + std::to_string(n) + " grid " + std::to_string(grid) + " block " + std::to_string(block);
+  if (which == 0)
+    return {"kernel count" + shape, {{y, true}}, launch(count_, value), [=] {
+              for (uint32_t i = 0; i < n; ++i) y->model[i] = value + i;
+            }};
+  if (which == 1)
+    return {"kernel mix" + shape + " rounds " + std::to_string(rounds),
+            {{y, true}, {x, false}},
+            launch(mix_, CUdeviceptr{x->address}, rounds),
+            [=] {
+              for (uint32_t i = 0; i < n; ++i)
+                for (uint32_t k = 0; k < rounds; ++k) y->model[i] = y->model[i] * 1664525 + x->model[i];
+            }};
+  return {"kernel sum" + shape, {{y, true}, {x, false}}, launch(sum_, CUdeviceptr{x->address}), [=] {
+            for (uint32_t i = 0; i < n; ++i) y->model[i / block % 16] += x->model[i];
+          }};
+}
+
+Work ApiProgram::copy() {
+  const bool from_host = one_in(3), to_host = !from_host && one_in(2);
+  Array* to = any(to_host);
+  Array* from = any(from_host, to);
+  const uint32_t most = static_cast<uint32_t>(std::min(to->model.size(), from->model.size()));
+  if (one_in(3)) {  // rows with gaps
+    const uint32_t width = 1 + below(8), pitch = width + below(5), rows = 1 + below(most / 16);
+    const uint32_t used = (rows - 1) * pitch + width;
+    if (used <= most)
+      return {"cuMemcpy2DAsync",
+              {{to, true}, {from, false}},
+              [=](CUstream s) {
+                CUDA_MEMCPY2D c = {};
+                c.srcMemoryType = from->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+                c.srcHost = reinterpret_cast<void*>(from->address), c.srcDevice = from->address;
+                c.dstMemoryType = to->host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+                c.dstHost = reinterpret_cast<void*>(to->address), c.dstDevice = to->address;
+                c.srcPitch = c.dstPitch = pitch * 4, c.WidthInBytes = width * 4, c.Height = rows;
+                return cuMemcpy2DAsync(&c, s);
+              },
+              [=] {
+                for (uint32_t r = 0; r < rows; ++r)
+                  for (uint32_t i = 0; i < width; ++i) to->model[r * pitch + i] = from->model[r * pitch + i];
+              }};
+  }
+  const uint32_t n = 1 + below(most), at = below(static_cast<uint32_t>(to->model.size()) - n + 1),
+                 origin = below(static_cast<uint32_t>(from->model.size()) - n + 1);
+  const bool typed = one_in(2);
+  return {"copy of " + std::to_string(n) + " words",
+          {{to, true}, {from, false}},
+          [=](CUstream s) {
+            auto* source = reinterpret_cast<void*>(from->at(origin));
+            if (!typed) return cuMemcpyAsync(to->at(at), from->at(origin), n * 4, s);
+            if (from->host) return cuMemcpyHtoDAsync(to->at(at), source, n * 4, s);
+            if (to->host)
+              return cuMemcpyDtoHAsync(reinterpret_cast<void*>(to->at(at)), from->at(origin), n * 4, s);
+            return cuMemcpyDtoDAsync(to->at(at), from->at(origin), n * 4, s);
+          },
+          [=] { std::copy_n(from->model.begin() + origin, n, to->model.begin() + at); }};
+}
+
+Work ApiProgram::random_work() {
+  const uint32_t choice = below(10);
+  if (choice < 4) return kernel();
+  if (choice < 7) return copy();
+  if (choice < 9) {
+    Array* to = any(false);
+    const uint32_t n = 1 + below(static_cast<uint32_t>(to->model.size())),
+                   value = static_cast<uint32_t>(random_()),
+                   at = below(static_cast<uint32_t>(to->model.size()) - n + 1);
+    const bool bytes = one_in(3);
+    return {"fill of " + std::to_string(n) + " words",
+            {{to, true}},
+            [=](CUstream s) {
+              return bytes ? cuMemsetD8Async(to->at(at), static_cast<unsigned char>(value), n * 4, s)
+                           : cuMemsetD32Async(to->at(at), value, n, s);
+            },
+            [=] { std::fill_n(to->model.begin() + at, n, bytes ? (value & 0xff) * 0x01010101u : value); }};
+  }
+  Array* h = any(true);
+  HostWork& work = host_work_.emplace_back(HostWork{reinterpret_cast<uint32_t*>(h->address), h->model.size(),
+                                                    static_cast<uint32_t>(random_()) | 1});
+  const auto apply = [](uint32_t* words, size_t n, uint32_t factor) {
+    for (size_t i = 0; i < n; ++i) words[i] = words[i] * factor + 1;
+  };
+  return {"cuLaunchHostFunc",
+          {{h, true}},
+          [&work](CUstream s) {
+            return cuLaunchHostFunc(
+                s,
+                [](void* data) {
+                  const auto& w = *static_cast<HostWork*>(data);
+                  for (size_t i = 0; i < w.n; ++i) w.words[i] = w.words[i] * w.factor + 1;
+                },
+                &work);
+          },
+          [=, factor = work.factor] { apply(h->model.data(), h->model.size(), factor); }};
+}
+
+void ApiProgram::wait(size_t stream, size_t for_stream) {
+  if (events_.size() < 24) {
+    CUevent e;
+    must(cuEventCreate(&e, one_in(2) ? CU_EVENT_DISABLE_TIMING : CU_EVENT_DEFAULT), "cuEventCreate");
+    events_.push_back(e);
+  }
+  CUevent e = events_[below(static_cast<uint32_t>(events_.size()))];
+  must(cuEventRecord(e, streams_[for_stream]), "cuEventRecord");
+  must(cuStreamWaitEvent(streams_[stream], e, 0), "cuStreamWaitEvent");
+}
+
+void ApiProgram::order(size_t stream, const std::vector<Access>& accesses) {
+  std::map<size_t, bool> waits;
+  for (const Access& a : accesses)
+    for (const auto& [user, wrote] : a.array->users)
+      if (user != stream && (a.writes || wrote)) waits[user] = true;
+  for (const auto& [user, yes] : waits) wait(stream, user);
+  for (const Access& a : accesses) {
+    if (a.writes) a.array->users.clear();
+    a.array->users[stream] |= a.writes;
+  }
+}
+
+void ApiProgram::issue(size_t stream, const Work& work) {
+  order(stream, work.accesses);
+  must(work.call(streams_[stream]), (work.text + " on stream " + std::to_string(stream)).c_str());
+  work.model();
+}
+
+void ApiProgram::done(size_t stream) {
+  for (const auto& a : arrays_) a->users.erase(stream);
+}
+
+void ApiProgram::synchronise() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  if (one_in(3)) {
+    must(cuCtxSynchronize(), "cuCtxSynchronize");
+    for (const auto& a : arrays_) a->users.clear();
+  } else if (streams_[s]) {
+    if (one_in(3)) {
+      CUevent e;
+      must(cuEventCreate(&e, CU_EVENT_BLOCKING_SYNC), "cuEventCreate");
+      must(cuEventRecord(e, streams_[s]), "cuEventRecord");
+      const CUresult answer = cuEventQuery(e);
+      if (answer != CUDA_SUCCESS && answer != CUDA_ERROR_NOT_READY) must(answer, "cuEventQuery");
+      must(cuEventSynchronize(e), "cuEventSynchronize");
+      must(cuEventDestroy(e), "cuEventDestroy");
+    } else {
+      must(cuStreamSynchronize(streams_[s]), "cuStreamSynchronize");
+      must(cuStreamQuery(streams_[s]), "cuStreamQuery");
+    }
+    done(s);
+  }
+}
+
+void ApiProgram::check(Array& array) {
+  for (const auto& [user, wrote] : array.users)
+    if (array.host || wrote) must(cuStreamSynchronize(streams_[user]), "cuStreamSynchronize");
+  std::vector<uint32_t> got(array.model.size());
+  if (array.host)
+    std::copy_n(reinterpret_cast<const uint32_t*>(array.address), got.size(), got.begin());
+  else
+    must(cuMemcpyDtoH(got.data(), array.address, got.size() * 4), "cuMemcpyDtoH");
+  const auto [a, b] = std::mismatch(got.begin(), got.end(), array.model.begin());
+  if (a != got.end())
+    fail(std::string(array.host ? "host" : "device") + " array of " + std::to_string(got.size()) +
+         " words: word " + std::to_string(a - got.begin()) + " is " + std::to_string(*a) + ", should be " +
+         std::to_string(*b));
+}
+
+void ApiProgram::allocate() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  if (!streams_[s] || arrays_.size() > 14) return;
+  auto made = std::make_unique<Array>();
+  made->pooled = true;
+  const uint32_t n = 16 + below(3000), value = static_cast<uint32_t>(random_());
+  must(cuMemAllocAsync(&made->address, n * 4, streams_[s]), "cuMemAllocAsync");
+  must(cuMemsetD32Async(made->address, value, n, streams_[s]), "cuMemsetD32Async");
+  made->model.assign(n, value);
+  made->users[s] = true;
+  arrays_.push_back(std::move(made));
+}
+
+void ApiProgram::release() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  const auto it =
+      std::find_if(arrays_.begin(), arrays_.end(), [](const auto& a) { return a->pooled && a->graphs == 0; });
+  if (!streams_[s] || it == arrays_.end()) return;
+  if (one_in(2)) check(**it);
+  order(s, {{it->get(), true}});
+  must(cuMemFreeAsync((*it)->address, streams_[s]), "cuMemFreeAsync");
+  arrays_.erase(it);
+}
+
+// Two streams are captured: the second forks off, and joins again.
+void ApiProgram::record_graph() {
+  if (graphs_.size() > 5) return;
+  CUstream origin, fork;
+  CUevent forked, joined;
+  must(cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  must(cuStreamCreate(&fork, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  must(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  must(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  std::vector<Work> works;
+  for (uint32_t n = 1 + below(6); n; --n) works.push_back(random_work());
+  RecordedGraph made;
+  must(cuStreamBeginCapture(origin, static_cast<CUstreamCaptureMode>(below(3))), "cuStreamBeginCapture");
+  bool open = false;  // the fork has work that the origin does not wait for
+  std::vector<Access> beside;
+  for (const Work& w : works) {
+    const auto clash = [&](const Access& a) {
+      return std::any_of(beside.begin(), beside.end(),
+                         [&](const Access& b) { return a.array == b.array && (a.writes || b.writes); });
+    };
+    const bool on_fork = one_in(3);
+    if (on_fork) {  // behind all that the origin has
+      must(cuEventRecord(forked, origin), "cuEventRecord");
+      must(cuStreamWaitEvent(fork, forked, 0), "cuStreamWaitEvent");
+    } else if (open && std::any_of(w.accesses.begin(), w.accesses.end(), clash)) {
+      must(cuEventRecord(joined, fork), "cuEventRecord");
+      must(cuStreamWaitEvent(origin, joined, 0), "cuStreamWaitEvent");
+      open = false;
+      beside.clear();
+    }
+    must(w.call(on_fork ? fork : origin), ("captured: " + w.text).c_str());
+    if (on_fork) {
+      open = true;
+      beside.insert(beside.end(), w.accesses.begin(), w.accesses.end());
+    }
+    for (const Access& a : w.accesses) {
+      made.accesses.push_back({a.array, true});
+      ++a.array->graphs;
+    }
+    made.model.push_back(w.model);
+  }
+  if (open) {
+    must(cuEventRecord(joined, fork), "cuEventRecord");
+    must(cuStreamWaitEvent(origin, joined, 0), "cuStreamWaitEvent");
+  }
+  CUgraph graph;
+  must(cuStreamEndCapture(origin, &graph), "cuStreamEndCapture");
+  must(cuGraphInstantiate(&made.exec, graph, 0), "cuGraphInstantiate");
+  must(cuGraphDestroy(graph), "cuGraphDestroy");
+  must(cuStreamDestroy(origin), "cuStreamDestroy");
+  must(cuStreamDestroy(fork), "cuStreamDestroy");
+  must(cuEventDestroy(forked), "cuEventDestroy");
+  must(cuEventDestroy(joined), "cuEventDestroy");
+  graphs_.push_back(std::move(made));
+}
+
+void ApiProgram::launch_graph() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  if (graphs_.empty() || !streams_[s]) return;
+  RecordedGraph& g = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+  order(s, g.accesses);
+  for (uint32_t times = 1 + below(3); times; --times) {
+    must(cuGraphLaunch(g.exec, streams_[s]), ("cuGraphLaunch on stream " + std::to_string(s)).c_str());
+    for (const auto& model : g.model) model();
+  }
+}
+
+void ApiProgram::change_streams() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  if (streams_[s] && streams_[s] != CU_STREAM_LEGACY && streams_[s] != CU_STREAM_PER_THREAD && one_in(2)) {
+    // What it still does goes on; another stream waits for it instead.
+    wait(0, s);
+    for (const auto& a : arrays_)
+      if (const auto it = a->users.find(s); it != a->users.end()) {
+        a->users[0] |= it->second;
+        a->users.erase(s);
+      }
+    must(cuStreamDestroy(streams_[s]), "cuStreamDestroy");
+    streams_[s] = nullptr;
+  } else if (!streams_[s]) {
+    must(cuStreamCreateWithPriority(&streams_[s], one_in(2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT,
+                                    -static_cast<int>(below(3))),
+         "cuStreamCreateWithPriority");
+  }
+}
+
+void ApiProgram::run() {
+  must(cuModuleLoadData(&module_, kPtx), "cuModuleLoadData");
+  must(cuModuleGetFunction(&count_, module_, "count"), "cuModuleGetFunction");
+  must(cuModuleGetFunction(&mix_, module_, "mix"), "cuModuleGetFunction");
+  must(cuModuleGetFunction(&sum_, module_, "sum"), "cuModuleGetFunction");
+  streams_ = {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, nullptr, nullptr, nullptr, nullptr};
+  for (size_t s = 2; s < streams_.size(); ++s)
+    must(cuStreamCreate(&streams_[s], s % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT), "cuStreamCreate");
+  for (uint32_t i = 0; i < 5; ++i) make_array(i == 0 ? 16384 : 16 + below(4000), false);
+  for (uint32_t i = 0; i < 3; ++i) make_array(16 + below(2000), true);
+  for (uint32_t steps = 30 + below(60); steps; --steps) {
+    const uint32_t choice = below(100);
+    if (choice < 60) {
+      const size_t s = below(static_cast<uint32_t>(streams_.size()));
+      if (streams_[s]) issue(s, random_work());
+    } else if (choice < 68) {
+      synchronise();
+    } else if (choice < 74) {
+      check(*arrays_[below(static_cast<uint32_t>(arrays_.size()))]);
+    } else if (choice < 79) {
+      allocate();
+    } else if (choice < 83) {
+      release();
+    } else if (choice < 88) {
+      record_graph();
+    } else if (choice < 95) {
+      launch_graph();
+    } else {
+      change_streams();
+    }
+  }
+  for (const auto& a : arrays_) check(*a);
+  must(cuCtxSynchronize(), "cuCtxSynchronize");
+  for (RecordedGraph& g : graphs_) must(cuGraphExecDestroy(g.exec), "cuGraphExecDestroy");
+  for (CUevent e : events_) must(cuEventDestroy(e), "cuEventDestroy");
+  for (CUstream s : streams_)
+    if (s && s != CU_STREAM_LEGACY && s != CU_STREAM_PER_THREAD) must(cuStreamDestroy(s), "cuStreamDestroy");
+  for (const auto& a : arrays_) {
+    if (a->host)
+      must(cuMemFreeHost(reinterpret_cast<void*>(a->address)), "cuMemFreeHost");
+    else
+      must(cuMemFree(a->address), "cuMemFree");
+  }
+  must(cuModuleUnload(module_), "cuModuleUnload");
+}
+
+}  // namespace
+
+void run_api_program(uint64_t seed) {
+  ApiProgram(seed).run();
+}
+
+}  // namespace tessera::attack
