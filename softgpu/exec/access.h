@@ -71,6 +71,8 @@ inline uint64_t in_block(Space space, uint64_t address, unsigned rank) {
   return base + window + (address - base) % kWindowBytes;
 }
 
+// What executes an atomic operation on single elements of that space and type.
+Handler atomic_handler(Space space, Ty type, Atomic how);
 // One element in memory: old value <- operation(old, b, c), atomically; returns the old one.
 uint64_t atomic_element(Ty type, Atomic how, char* p, uint64_t b, uint64_t c, bool global);
 

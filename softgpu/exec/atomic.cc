@@ -178,6 +178,98 @@ const Op* op_atomic(Warp& w, const Op* op) {
   });
 }
 
+namespace {
+
+// The common ones: integers of 32 and 64 bits, and sums of f32 in shared memory, which does not flush. Shared
+// memory is plain memory, since a block, and its cluster, runs on one thread. What is unusual about an
+// address is left to reach().
+template <Atomic kHow, class T, bool kShared>
+const Op* plain_atomic(Warp& w, const Op* op) {
+  const bool narrow = op->flags & kAddress32;
+  const char* a = at<char>(w, op->a);
+  const T* b = at<T>(w, op->b);
+  const T* c = kHow == Atomic::kCas ? at<T>(w, op->c) : b;
+  T* d = op->d == kNoOperand ? nullptr : at<T>(w, op->d);
+  uint64_t last = ~uint64_t{0}, bytes = 0;
+  const Op* next = op + 1;
+  for (Mask left = w.mask; left; left &= left - 1) {
+    const unsigned i = static_cast<unsigned>(std::countr_zero(left));
+    const uint64_t address = with_offset(
+        op, narrow ? reinterpret_cast<const uint32_t*>(a)[i] : reinterpret_cast<const uint64_t*>(a)[i]);
+    const uint64_t end = address + sizeof(T);
+    const bool usual = address % sizeof(T) == 0 && (kShared ? address < end && end <= w.shared_bytes
+                                                            : check_range(w, address, end, true, op->cache));
+    char* p = kShared ? w.shared + address : reinterpret_cast<char*>(address);
+    if (__builtin_expect(!usual, 0)) {
+      p = reach(w, op, kShared ? Space::kShared : Space::kGlobal, i, address, sizeof(T), true, sizeof(T));
+      if (!p) {
+        next = nullptr;
+        break;
+      }
+    }
+    T old;
+    if constexpr (kShared) {
+      T* word = reinterpret_cast<T*>(p);
+      old = *word;
+      *word = combine<T>(kHow, old, b[i], c[i]);
+    } else {
+      if (address >> 5 != last) bytes += 32;
+      last = address >> 5;
+      old = static_cast<T>(number<T>(kHow, p, b[i], c[i]));
+    }
+    if (d) d[i] = old;
+  }
+  w.worker->memory.global_bytes += bytes;
+  return next;
+}
+
+template <class T, bool kShared>
+Handler plain_integer(Atomic how) {
+  using A = Atomic;
+  switch (how) {
+    case A::kAdd:
+      return plain_atomic<A::kAdd, T, kShared>;
+    case A::kMin:
+      return plain_atomic<A::kMin, T, kShared>;
+    case A::kMax:
+      return plain_atomic<A::kMax, T, kShared>;
+    case A::kAnd:
+      return plain_atomic<A::kAnd, T, kShared>;
+    case A::kOr:
+      return plain_atomic<A::kOr, T, kShared>;
+    case A::kXor:
+      return plain_atomic<A::kXor, T, kShared>;
+    case A::kExch:
+      return plain_atomic<A::kExch, T, kShared>;
+    case A::kCas:
+      return plain_atomic<A::kCas, T, kShared>;
+    case A::kInc:
+      return plain_atomic<A::kInc, T, kShared>;
+    case A::kDec:
+      return plain_atomic<A::kDec, T, kShared>;
+  }
+  return op_atomic;
+}
+
+}  // namespace
+
+Handler atomic_handler(Space space, Ty type, Atomic how) {
+  const bool shared = space == Space::kShared;
+  if (!shared && space != Space::kGlobal) return op_atomic;
+  switch (type) {
+    case Ty::kU32:
+      return shared ? plain_integer<uint32_t, true>(how) : plain_integer<uint32_t, false>(how);
+    case Ty::kS32:
+      return shared ? plain_integer<int32_t, true>(how) : plain_integer<int32_t, false>(how);
+    case Ty::kU64:
+      return shared ? plain_integer<uint64_t, true>(how) : plain_integer<uint64_t, false>(how);
+    case Ty::kF32:
+      return shared && how == Atomic::kAdd ? plain_atomic<Atomic::kAdd, float, true> : op_atomic;
+    default:
+      return op_atomic;
+  }
+}
+
 // Each element is atomic by itself, the vector is not.
 const Op* op_atomic_vector(Warp& w, const Op* op) {
   const Atomic how = static_cast<Atomic>(op->sub);

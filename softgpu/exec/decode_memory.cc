@@ -308,7 +308,7 @@ bool Decoder::d_atom(const ptx::Instruction& i) {
   op.b = use(i.operands[base + 1], type);
   if (how == Atomic::kCas) op.c = use(i.operands[base + 2], type);
   if (op.b == kNone || (how == Atomic::kCas && op.c == kNone)) return refuse(i, "operand does not fit");
-  Op& out = start(op_atomic, true, op);
+  Op& out = start(atomic_handler(space, type, how), true, op);
   out.type = type;
   out.sub = static_cast<uint8_t>(how);
   out.space = static_cast<uint8_t>(space);

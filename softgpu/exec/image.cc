@@ -92,6 +92,12 @@ Texel texel_at(const TextureView& v, const TextureLevel& level, int64_t x, int64
   }
   const char* p = reinterpret_cast<const char*>(level.base) + static_cast<uint64_t>(z) * level.slice_pitch +
                   static_cast<uint64_t>(y) * level.row_pitch + static_cast<uint64_t>(x) * v.element_bytes;
+  if (v.element == TextureElement::kF32 || whole) {
+    if (v.element_bytes == 4 * v.channels) {  // as stored
+      for (unsigned k = 0; k < v.channels; ++k) t.bits[k] = stored<uint32_t>(p + 4 * k);
+      return t;
+    }
+  }
   for (unsigned k = 0; k < v.channels; ++k) t.bits[k] = channel(v, p, k);
   return t;
 }
@@ -137,8 +143,10 @@ Taps taps(const TextureView& v, unsigned axis, float x, uint32_t n, bool filter)
     mode = TextureAddress::kClamp;
   }
   u = std::clamp(u, -4.0f, static_cast<float>(n) + 4.0f);
-  const float low = std::floor(filter ? u - 0.5f : u);
-  const int64_t i = static_cast<int64_t>(low);
+  const float place = filter ? u - 0.5f : u;
+  int64_t i = static_cast<int64_t>(place);
+  i -= static_cast<float>(i) > place;  // rounded down
+  const float low = static_cast<float>(i);
   if (!filter) return {placed(i, n, mode), 0, 0};
   return {placed(i, n, mode), placed(i + 1, n, mode), eighths(u - 0.5f - low)};
 }
@@ -160,6 +168,7 @@ Texel sample_level(const TextureView& v, const TextureLevel& level, unsigned axe
   const Taps x = taps(v, 0, at[0], level.width, filter);
   const Taps y = axes > 1 ? taps(v, 1, at[1], level.height, filter) : Taps{0, 0, 0};
   const Taps z = axes > 2 ? taps(v, 2, at[2], level.depth, filter) : Taps{layer, layer, 0};
+  if (!filter) return texel_at(v, level, x.first, y.first, z.first);
   const auto row = [&](int64_t j, int64_t k) {
     const Texel first = texel_at(v, level, x.first, j, k);
     return filter && x.weight != 0 ? blend(first, texel_at(v, level, x.second, j, k), x.weight) : first;
@@ -248,10 +257,14 @@ const Op* op_texture(Warp& w, const Op* op) {
   const Geometry& g = kGeometries[op->sub & kGeometryMask];
   const bool gather = op->sub & kGather, whole = op->type2 == Ty::kS32;
   const bool cube = g.shapes[0] == TextureShape::kCube || g.shapes[0] == TextureShape::kCubeLayered;
+  const TextureView* v = nullptr;  // most lanes read the same one
+  uint64_t handle = 0;
   for (Mask left = w.mask; left; left &= left - 1) {
     const unsigned i = static_cast<unsigned>(std::countr_zero(left));
-    const TextureView* v = view_of(w, op, i, get<uint64_t>(w, operands[0], i), driver::kTextureMagic);
+    const uint64_t named = get<uint64_t>(w, operands[0], i);
+    if (!v || named != handle) v = view_of(w, op, i, named, driver::kTextureMagic);
     if (!v) return nullptr;
+    handle = named;
     const uint32_t* coordinates = operands + 1;
     const uint32_t layers = cube ? v->levels[0].depth / 6 : v->levels[0].depth;
     int64_t layer = 0;

@@ -76,6 +76,21 @@ TEST(Algorithms, BlockSum) {
     }
 }
 
+TEST(Algorithms, HistogramOfBytes) {
+  ASSERT_TRUE(kernels().ok()) << kernels().error;
+  const int n = 30'000;
+  DeviceArray<uint32_t> words(n), counts(256);
+  std::vector<uint32_t> want(256);
+  for (uint32_t i = 0, r = 1; i < uint32_t{n}; ++i) {
+    words[i] = r = i % 4 ? r * 1664525 + 1013904223 : 0;  // many of one byte, so that lanes meet
+    for (int byte = 0; byte < 4; ++byte) ++want[words[i] >> 8 * byte & 255];
+  }
+  ASSERT_NO_FAULT(kernels().run("byte_histogram", {7, 1, 1}, {192, 1, 1},
+                                Params().add(words.address()).add(counts.address()).add(n), 0, nullptr, 0,
+                                2));
+  EXPECT_EQ(counts.values(), want);
+}
+
 TEST(Algorithms, Softmax) {
   ASSERT_TRUE(kernels().ok()) << kernels().error;
   const int rows = 5, columns = 300;

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
 #include "softgpu/exec/image.h"
 #include "softgpu/exec/scalar.h"
@@ -178,7 +179,7 @@ class Coverage {
         if (single.handler == op_tensor_copy && (sub == 9 || sub == 10)) continue;  // 3 + Atomic
         bool yes = false;
         for (const Seen& s : seen_)
-          yes = yes || (s.handler == single.handler && (single.subs == 1 || s.sub == sub));
+          yes = yes || (single_of(s) == single.handler && (single.subs == 1 || s.sub == sub));
         row(single.name + (single.subs > 1 ? "." + std::to_string(sub) : std::string()), yes);
       }
   }
@@ -187,6 +188,14 @@ class Coverage {
     for (const Seen& s : seen_)
       if (s.type == to && s.type2 == from && conversion(s)) return true;
     return false;
+  }
+  // Atomic operations of common types have handlers of their own.
+  static Handler single_of(const Seen& s) {
+    for (const Space space : {Space::kShared, Space::kGlobal})
+      if (s.sub <= static_cast<uint8_t>(Atomic::kDec) &&
+          s.handler == atomic_handler(space, s.type, static_cast<Atomic>(s.sub)))
+        return op_atomic;
+    return s.handler;
   }
   static bool conversion(const Seen& s) {
     if (s.handler == convert_any) return true;

@@ -651,6 +651,37 @@ TEST(Forms, EveryAtomic) {
                types, after, relative, row.values});
     check(Case{std::string("atom.") + row.form + " $d, [%rd1], $a;", types, [](U, U m, U) { return m; },
                relative, row.values});
+    // Both results at once, in shared memory, by addresses of 32 and of 64 bits.
+    if (std::string(row.form) == "add.f32") continue;
+    for (const char* address : {"t", "w"})
+      check(Case{std::string("{ .shared .align 8 .b8 s[768]; .reg .b32 t; .reg .b64 w; .reg .") + bits +
+                     " old, now; mov.u32 t, s; mad.lo.u32 t, %r3, 8, t; cvt.u64.u32 w, t; st.shared." + bits +
+                     " [t], $b; atom.shared." + row.form + " old, [" + address + "], $a; ld.shared." + bits +
+                     " now, [t]; xor." + bits + " $d, old, now; }",
+                 types, [row](U x, U m, U) { return m ^ row.want(m, x); }, 0, row.values});
+  }
+  for (const char* space : {"global", "shared"}) {
+    // 96 threads at 3 words: each sees another old value, and all of them are there in the end.
+    DeviceArray<uint32_t> words(3), seen(96);
+    const bool shared = *space == 's';
+    TestModule m(
+        ptx_header() +
+        ".visible .entry k(.param .u64 p, .param .u64 q)\n{\n.reg .pred %p<3>;\n.reg .b32 %r<8>;\n"
+        ".reg .b64 %rd<8>;\n.shared .align 4 .b8 s[12];\nld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [q];\n"
+        "mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, 3; mul.wide.u32 %rd3, %r2, 4; mul.wide.u32 %rd4, %r1, 4;\n"
+        "add.u64 %rd2, %rd2, %rd4; add.u64 %rd5, %rd1, %rd3; mov.u64 %rd6, s; add.u64 %rd6, %rd6, %rd3;\n"
+        "st.shared.u32 [%rd6], 0; bar.sync 0;\n" +
+        "atom." + space + ".add.u32 %r3, [" + (shared ? "%rd6" : "%rd5") +
+        "], 1; st.global.u32 [%rd2], %r3; bar.sync 0;\n" +
+        (shared ? "ld.shared.u32 %r4, [%rd6]; st.global.u32 [%rd5], %r4;" : "") + "\nret;\n}\n");
+    ASSERT_TRUE(m.ok()) << m.error;
+    const Fault f = m.run("k", {1, 1, 1}, {96, 1, 1}, Params().add(words.address()).add(seen.address()));
+    ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
+    EXPECT_EQ(words.values(), std::vector<uint32_t>(3, 32)) << space;
+    std::vector<uint32_t> all = seen.values(), want;
+    std::sort(all.begin(), all.end());
+    for (uint32_t i = 0; i < 96; ++i) want.push_back(i / 3);
+    EXPECT_EQ(all, want) << space;
   }
   // In shared memory additions keep subnormal numbers.
   check(Case{

@@ -276,3 +276,19 @@ extern "C" __global__ void heap(int** x, int* out) {
   __syncthreads();
   delete other;
 }
+
+// Bytes of 32-bit words, counted in shared memory by each of six warps and added up in the end.
+extern "C" __global__ void byte_histogram(const unsigned* words, unsigned* counts, int n) {
+  __shared__ unsigned own[6 * 256];
+  for (int i = threadIdx.x; i < 6 * 256; i += blockDim.x) own[i] = 0;
+  __syncthreads();
+  unsigned* mine = own + threadIdx.x / 32 * 256;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    for (int byte = 0; byte < 4; ++byte) atomicAdd(mine + (words[i] >> 8 * byte & 255), 1u);
+  __syncthreads();
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+    unsigned sum = 0;
+    for (int warp = 0; warp < 6; ++warp) sum += own[warp * 256 + i];
+    atomicAdd(counts + i, sum);
+  }
+}
