@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "admission/limits.h"
 #include "cli/duration.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
@@ -37,7 +38,7 @@ int ask(const std::string& socket, const Control& request, const char* command) 
 
 base::Result<unsigned> parse_weight(const std::string& text) {
   unsigned weight = 0;
-  if (!whole(text, &weight) || weight < 1 || weight > 10'000)
+  if (!whole(text, &weight) || weight < 1 || weight > admission::kMostWeight)
     return base::error(Code::kInvalid,
                        "weight '" + text + "' is not a number from 1 to 10000 (100 is usual)");
   return weight;

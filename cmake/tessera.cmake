@@ -12,10 +12,10 @@ set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
 set(TESSERA_SANITIZE "" CACHE STRING "address (with undefined) or thread; empty for none")
 
-# -O3 buys this code nothing and costs a third more compile time; sanitizer builds need line numbers, not variables.
+# -O3 buys this code nothing and costs a third more compile time.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-if(TESSERA_SANITIZE)
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+if(TESSERA_SANITIZE)  # what is not instrumented is compiled as in a release build, so that ccache has it already
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO ${CMAKE_CXX_FLAGS_RELEASE})
 endif()
 option(TESSERA_DEVICE_TESTS "Register the tests that need a GPU" OFF)
 option(TESSERA_WERROR "Warnings are errors" ON)
@@ -52,14 +52,18 @@ target_compile_options(tessera_options INTERFACE -Wall -Wextra -Wshadow -Wno-mis
 if(TESSERA_WERROR)
   target_compile_options(tessera_options INTERFACE -Werror)
 endif()
+# Instrumented code needs line numbers, not variables.
+set(TESSERA_INSTRUMENT)
 if(TESSERA_SANITIZE STREQUAL "address")
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  set(TESSERA_INSTRUMENT -O1 -g1 -UNDEBUG -fno-omit-frame-pointer -fsanitize=address,undefined
+                         -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=address,undefined)
 elseif(TESSERA_SANITIZE STREQUAL "thread")
   # -Wno-tsan: the interpreter needs a fence, which the sanitizer does not model; nothing is synchronised by it alone.
-  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
+  set(TESSERA_INSTRUMENT -O1 -g1 -UNDEBUG -fno-omit-frame-pointer -fsanitize=thread -Wno-tsan)
   add_link_options(-fsanitize=thread)
 endif()
+add_compile_options(${TESSERA_INSTRUMENT})
 
 add_custom_target(tests_asan)
 add_custom_target(tests_tsan)
@@ -75,11 +79,18 @@ function(tessera_library name)
 endfunction()
 
 # tessera_test(name LABELS unit [asan] [tsan] SOURCES a.cc [LIBS ...] [TIMEOUT s])  a GoogleTest program, one CTest.
-# The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers.
+# The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers. Under the
+# address sanitizer the libraries are instrumented, the test's own sources only with INSTRUMENTED: of headers, or where
+# they ask for the sanitizer.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "INSTRUMENTED" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
+  if(TESSERA_SANITIZE STREQUAL "address" AND NOT ARG_INSTRUMENTED)
+    get_target_property(options ${name} COMPILE_OPTIONS)
+    list(REMOVE_ITEM options ${TESSERA_INSTRUMENT})
+    set_target_properties(${name} PROPERTIES COMPILE_OPTIONS "${options}")
+  endif()
   target_compile_options(${name} PRIVATE -O1)  # tests are compiled more often than they run
   target_link_libraries(${name} PRIVATE tessera_options ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main
                                         Threads::Threads)

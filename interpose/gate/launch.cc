@@ -2,7 +2,10 @@
 // needs.
 #include "interpose/gate/launch.h"
 
+#include <cstddef>
+
 #include "interpose/entry/hooks.h"
+#include "interpose/gate/credit.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/signals.h"
 #include "interpose/slice/cut.h"
@@ -13,11 +16,48 @@ namespace {
 using driver_api::Flavour;
 using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kShortNs =
-    20'000;  // launches up to this may use credit; a clock read is nothing to longer ones
 
 uint64_t id(const void* handle) {
   return reinterpret_cast<uint64_t>(handle);
+}
+
+using admission::Action;
+
+// Whole launches of a kernel are asked about like this; cut::launch asks for each slice.
+CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* timing, TimeIt time_it,
+                      uint64_t expected_ns, bool may_cut) {
+  const uint64_t blocks = launch.blocks();
+  Wait wait;
+  if (may_cut && cut::wanted(launch, timing)) {
+    if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) return result;
+  }
+  if (!may_cut && is_wide(launch, kernel)) count_uncut();
+  Thread& t = t_thread;
+  admission::Ask what{
+      .estimate_ns = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
+      .blocks = blocks,
+      .resource_class = kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown),
+      .may_narrow = may_cut && blocks > 1,
+  };
+  const bool pays = what.estimate_ns != 0 && what.estimate_ns <= admission::kShortLaunchNs && !t.shared;
+  Reservation reservation;
+  Action action = ask(what, launch.stream, wait, reservation, pays ? t.slot : nullptr);
+  if (action == Action::kNarrow) {  // the lease became a packed one while this waited
+    if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) return result;
+    what.may_narrow = false;
+    action = ask(what, launch.stream, wait, reservation);
+  }
+  if (action == Action::kForward) return issue(launch);
+  const bool timed =
+      action == Action::kGo &&
+      (time_it == TimeIt::kYes || (time_it == TimeIt::kIfLoaded && load_code(launch.function, kernel)));
+  if (timed) note_shape(timing, launch, kernel);
+  const uint64_t key = timing ? timing->key.load(kRelaxed) : 0;
+  Sample* sample = timed ? sample_begin(timing, launch.stream, key) : nullptr;
+  const CUresult result = issue(launch);
+  sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
+  reservation.settle(launch.stream, result);
+  return result;
 }
 
 __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) {
@@ -34,45 +74,33 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
     return issue(launch);
   KernelRecord* kernel = find_kernel(launch.function);
   if (kernel && kernel->never_hold) return issue(launch);  // a held collective stops its peers on other GPUs
-  const uint64_t blocks = launch.blocks();
   const uint64_t function = kernel ? kernel->hash : id(launch.function);
-  const uint64_t key = timing_key({function, blocks, launch.threads(), launch.shared_bytes});
-  Timing* timing = timing_of(key);
-  const uint64_t expected = estimate_kernel(timing, blocks);
-  const Due due = sample_due(timing);
-  if (expected <= kShortNs && !t.shared && due == Due::kNo && spend(*t.slot, launch.stream, expected)) {
-    const CUresult result = issue(launch);
-    spent(*t.slot, expected, result);
-    return result;
+  Timing* timing = timing_of(timing_key({function, launch.blocks(), launch.threads(), launch.shared_bytes}));
+  const uint64_t expected_ns = estimate_kernel(timing, launch.blocks());
+  const TimeIt time_it = should_time(timing);
+  if (expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo) {
+    if (!launch.config || launch.config->numAttrs == 0) remember(t, launch, expected_ns);
+    if (enter_on_credit(t, lane_key(launch.stream), expected_ns)) {
+      const CUresult result = issue(launch);
+      leave_on_credit(t, expected_ns, result);
+      return result;
+    }
   }
   const DepthGuard depth;
-  Call gate;
-  gate.resource_class = kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown);
   const bool may_cut = kernel && kernel->has_variant && cut::allowed(launch, *kernel);
   describe(link, launch, kernel, may_cut);
-  if (may_cut && cut::wanted(launch, timing)) {
-    if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;
-  }
-  if (!may_cut && is_wide(launch, kernel)) count_uncut();
-  const uint64_t estimate = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected;
-  gate.blocks = blocks;
-  gate.may_narrow = may_cut && blocks > 1;
-  if (estimate != 0 && estimate <= kShortNs && !t.shared) gate.credit_slot = t.slot;
-  Admission admission = admit(gate, launch.stream, estimate);
-  if (admission == Admission::kReplan) {  // the lease became a packed one while this waited
-    gate.credit_slot = nullptr;
-    if (CUresult result; cut::launch(launch, *kernel, timing, gate, &result)) return result;
-    gate.may_narrow = false;
-    admission = admit(gate, launch.stream, estimate);
-  }
-  if (admission == Admission::kForward) return issue(launch);
-  const bool timed = admission == Admission::kReserved &&
-                     (due == Due::kYes || (due == Due::kIfLoaded && load_code(launch.function, kernel)));
-  if (timed) note_shape(timing, launch, kernel);
-  Sample* sample = timed ? sample_begin(timing, launch.stream, key) : nullptr;
-  const CUresult result = issue(launch);
-  sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
-  settle(gate, launch.stream, result);
+  return uncut_kernel(launch, kernel, timing, time_it, expected_ns, may_cut);
+}
+
+// The launch that the thread remembers, by its credit.
+template <class F>
+inline CUresult on_credit(Thread& t, F&& call) {
+  const uint64_t expected_ns = t.memo.expected_ns;
+  t.until_timed--;
+  count_launch(id(t.memo.function));
+  count_blocks(t.memo.blocks);
+  const CUresult result = call();
+  leave_on_credit(t, expected_ns, result);
   return result;
 }
 
@@ -125,48 +153,68 @@ bool capturing(StreamArg s) {
 using tessera::gate::LaunchCall;
 using tessera::gate::Role;
 
-#define TS_KERNEL(symbol, family)                                                                     \
-  extern "C" CUresult hook_##symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
-                                    unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
-                                    void** params, void** extra) noexcept {                           \
-    using namespace tessera;                                                                          \
-    const Role role = gate::g_state.role.load(std::memory_order_relaxed);                             \
-    const auto forward = [&] {                                                                        \
-      return driver_api::real().symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);     \
-    };                                                                                                \
-    if (role == Role::kForward) return forward();                                                     \
-    const driver_api::StreamArg s{stream, driver_api::Flavour::family};                               \
-    if (role == Role::kProtected) [[likely]]                                                          \
-      return gate::protected_launch(s, reinterpret_cast<uint64_t>(f), forward);                       \
-    return gate::best_effort_kernel(                                                                  \
-        LaunchCall{f, {gx, gy, gz}, {bx, by, bz}, shared, s, params, extra, nullptr});                \
+// The hooks themselves are in by_role.S: they look at the role and jump to one of these.
+static_assert(offsetof(tessera::gate::State, role) == 8);
+static_assert(uint32_t(Role::kForward) == 0 && uint32_t(Role::kProtected) == 1 &&
+              uint32_t(Role::kBestEffort) == 2);
+
+#define TS_KERNEL_PARAMS                                                                       \
+  (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+   unsigned shared, CUstream stream, void** params, void** extra)
+#define TS_KERNEL_ARGS (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
+
+#define TS_KERNEL(symbol, family)                                                                            \
+  extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                         \
+    return tessera::gate::protected_launch(                                                                  \
+        {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                       \
+        [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                                  \
+  }                                                                                                          \
+  extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                       \
+    tessera::gate::Thread& t = tessera::gate::t_thread;                                                      \
+    const tessera::driver_api::StreamArg s{stream, tessera::driver_api::Flavour::family};                    \
+    if (tessera::gate::remembers(t, f, {gx, gy, gz}, {bx, by, bz}, shared, s) &&                             \
+        tessera::gate::enter_on_credit(t, t.memo.lane_key, t.memo.expected_ns)) [[likely]]                   \
+      return tessera::gate::on_credit(t, [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; }); \
+    return tessera::gate::best_effort_kernel(                                                                \
+        LaunchCall{f, {gx, gy, gz}, {bx, by, bz}, shared, s, params, extra, nullptr});                       \
   }
 TS_KERNEL(cuLaunchKernel, kLegacy)
 TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
 #undef TS_KERNEL
 
-#define TS_KERNEL_EX(symbol, family)                                                       \
-  extern "C" CUresult hook_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,  \
-                                    void** extra) noexcept {                               \
-    using namespace tessera;                                                               \
-    const Role role = gate::g_state.role.load(std::memory_order_relaxed);                  \
-    const auto forward = [&] { return driver_api::real().symbol(c, f, params, extra); };   \
-    if (role == Role::kForward || !c) return forward();                                    \
-    const driver_api::StreamArg s{c->hStream, driver_api::Flavour::family};                \
-    if (role == Role::kProtected) [[likely]]                                               \
-      return gate::protected_launch(s, reinterpret_cast<uint64_t>(f), forward);            \
-    return gate::best_effort_kernel(LaunchCall{f,                                          \
-                                               {c->gridDimX, c->gridDimY, c->gridDimZ},    \
-                                               {c->blockDimX, c->blockDimY, c->blockDimZ}, \
-                                               c->sharedMemBytes,                          \
-                                               s,                                          \
-                                               params,                                     \
-                                               extra,                                      \
-                                               c});                                        \
+#define TS_KERNEL_EX(symbol, family)                                                                  \
+  extern "C" CUresult protected_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,        \
+                                         void** extra) noexcept {                                     \
+    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };     \
+    if (!c) return forward();                                                                         \
+    return tessera::gate::protected_launch({c->hStream, tessera::driver_api::Flavour::family},        \
+                                           reinterpret_cast<uint64_t>(f), forward);                   \
+  }                                                                                                   \
+  extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,      \
+                                           void** extra) noexcept {                                   \
+    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };     \
+    if (!c) return forward();                                                                         \
+    const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};         \
+    tessera::gate::Thread& t = tessera::gate::t_thread;                                               \
+    if (c->numAttrs == 0 &&                                                                           \
+        tessera::gate::remembers(t, f, {c->gridDimX, c->gridDimY, c->gridDimZ},                       \
+                                 {c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes, s) && \
+        tessera::gate::enter_on_credit(t, t.memo.lane_key, t.memo.expected_ns)) [[likely]]            \
+      return tessera::gate::on_credit(t, forward);                                                    \
+    return tessera::gate::best_effort_kernel(LaunchCall{f,                                            \
+                                                        {c->gridDimX, c->gridDimY, c->gridDimZ},      \
+                                                        {c->blockDimX, c->blockDimY, c->blockDimZ},   \
+                                                        c->sharedMemBytes,                            \
+                                                        s,                                            \
+                                                        params,                                       \
+                                                        extra,                                        \
+                                                        c});                                          \
   }
 TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 #undef TS_KERNEL_EX
+#undef TS_KERNEL_PARAMS
+#undef TS_KERNEL_ARGS
 
 // What identifies a whole launch for timing: its first pointer argument (function, graph, parameter list).
 template <class First, class... Rest>

@@ -2,7 +2,7 @@
 // are the program's own. Used by interpose/gate (launch.cc) and interpose/slice.
 #pragma once
 
-#include "interpose/gate/admit.h"
+#include "interpose/gate/ask.h"
 #include "interpose/gate/kernels.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
@@ -39,17 +39,18 @@ CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, Ti
   if (t_thread.depth) return call();
   if (g_state.captures.load(std::memory_order_relaxed) && capturing(stream)) return call();
   const DepthGuard depth;
-  Call gate;
-  const Admission admission = admit(gate, stream, estimate_ns);
-  if (admission == Admission::kForward) return call();
-  const bool timed = sample_due(learn) == Due::kYes && admission == Admission::kReserved;
+  Wait wait;
+  Reservation reservation;
+  const admission::Action action = ask({.estimate_ns = estimate_ns}, stream, wait, reservation);
+  if (action == admission::Action::kForward) return call();
+  const bool timed = should_time(learn) == TimeIt::kYes && action == admission::Action::kGo;
   Sample* sample = timed ? sample_begin(learn, stream, record_key) : nullptr;
   const CUresult result = call();
   sample_end(sample, stream, 1, 0, result);
   if (blocking)
-    settle_blocking(gate, result);
+    reservation.settle_blocking(result);
   else
-    settle(gate, stream, result);
+    reservation.settle(stream, result);
   return result;
 }
 

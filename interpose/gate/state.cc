@@ -17,6 +17,7 @@ constinit Link g_unmanaged = {&g_free_lease, &g_no_usage, &g_no_ring, 0, &g_own_
 constinit Link g_daemonless_hold = {&g_hold_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
 constinit State g_state = {.link = &g_unmanaged,
                            .symmetric = 1,  // until membarrier is registered
+                           .epoch = 1,
                            .watch = {{&g_idle_pulse, 0},
                                      {&g_idle_pulse, 0},
                                      {&g_idle_pulse, 0},
@@ -27,7 +28,7 @@ constinit State g_state = {.link = &g_unmanaged,
                                      {&g_idle_pulse, 0}}};
 constinit ThreadSlot g_slots[kSlots] = {};
 constinit std::atomic<uint32_t> g_slots_used{0};
-thread_local Thread t_thread = {};
+constinit thread_local Thread t_thread = {};
 
 static_assert(std::is_trivially_destructible_v<Thread> && std::is_trivially_destructible_v<State>);
 

@@ -48,8 +48,7 @@ struct alignas(64) State {
   std::atomic<uint32_t> n_contexts;  // contexts seen alive; > 1 makes special streams ambiguous
   std::atomic<uint32_t> holding;     // 1 while launches are held back (to count transitions)
   std::atomic<uint32_t> waiters;     // launches inside the hold loop
-  std::atomic<uint32_t>
-      credit_epoch;                // a credit of another epoch is void; seq_cst, pairs with Credit::in_gate
+  std::atomic<uint32_t> epoch;     // what threads keep of another epoch is void; seq_cst, see Credit::in_gate
   std::atomic<uint32_t> poisoned;  // 1 after a sticky error: permanent pass-through
   alignas(64) std::atomic<uint32_t> inside;  // slow-path threads in the driver on our behalf; seq_cst
   alignas(64) Watch watch[kWatched];
@@ -71,9 +70,9 @@ inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSl
 struct Lane;
 
 // Window that a best-effort thread reserved ahead for short launches of one stream, so that most of them need
-// neither a locked operation nor the clock. Owner: plain loads and stores while in_gate is 1. Anyone else
-// (reclaim_credits) takes it with exchanges, after State::credit_epoch was raised, and only while in_gate is
-// 0.
+// neither a locked operation nor the clock (gate/credit.h). Owner: plain loads and stores while in_gate is 1.
+// Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, and only while
+// in_gate is 0.
 struct alignas(64) Credit {
   std::atomic<uint32_t> in_gate;   // 1: the owner is between looking at the lease and the launch's return
   std::atomic<uint64_t> left_ns;   // reserved, not used yet
@@ -96,17 +95,30 @@ struct alignas(64) ThreadSlot {
 extern constinit ThreadSlot g_slots[kSlots];
 extern constinit std::atomic<uint32_t> g_slots_used;  // high-water mark
 
+// The latest launch of a thread that may use credit. The same launch again needs no look-up of its kernel.
+struct LaunchMemo {
+  CUfunction function;
+  CUstream stream;
+  driver_api::Flavour family;
+  uint32_t grid[3], block[3], shared_bytes;
+  uint32_t epoch;  // State::epoch when it was looked up; the first one is 1, so that zeros match nothing
+  uint64_t lane_key, expected_ns, blocks;
+};
+
 struct Thread {        // thread-local, trivially destructible
   ThreadSlot* slot;    // null until the first gated call
   StreamCount* count;  // of `key`, the stream used last
   uint64_t key;
   Lane* lane;  // best-effort: of `lane_key`
   uint64_t lane_key;
-  uint64_t draws;   // launches looked at for timing, see sample_due
-  uint32_t depth;   // > 0: inside a hook that calls the driver; nested calls are forwarded
-  uint32_t shared;  // 1: slot is shared with other threads, count with locked adds
+  uint64_t draws;        // random numbers drawn for timing, see should_time
+  uint32_t until_timed;  // short launches of known shapes until one of them is timed; 0 = not drawn yet
+  uint32_t depth;        // > 0: inside a hook that calls the driver; nested calls are forwarded
+  uint32_t shared;       // 1: slot is shared with other threads, count with locked adds
+  LaunchMemo memo;
 };
-extern thread_local Thread t_thread __attribute__((tls_model("initial-exec")));
+// constinit: no wrapper asks before every access whether it was constructed.
+extern constinit thread_local Thread t_thread __attribute__((tls_model("initial-exec")));
 
 void claim_slot(Thread& thread);                           // slow, once per thread (lifecycle/threads.cc)
 StreamCount* switch_stream(Thread& thread, uint64_t key);  // the thread used another stream last time
@@ -133,6 +145,11 @@ inline void asymmetric_fence() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (g_state.symmetric.load(std::memory_order_relaxed)) [[unlikely]]
     std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// What threads keep from before is void: credit, and which kernel and stream a handle stands for.
+inline void begin_epoch() {
+  g_state.epoch.fetch_add(1, std::memory_order_seq_cst);
 }
 
 // Our own calls into the driver on slow paths, only while no capture is open in the process (D11).

@@ -20,7 +20,6 @@ namespace {
 constinit Sample g_samples[kSamples] = {};
 constinit std::atomic<uint32_t> g_pending{0};
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kLeastOverheadNs = 1'000;  // what events can tell apart
 
 CUresult record(CUevent event, driver_api::StreamArg s) {
   const auto& real = driver_api::real();
@@ -28,79 +27,33 @@ CUresult record(CUevent event, driver_api::StreamArg s) {
                                                       : real.cuEventRecord(event, s.stream);
 }
 
-// Neighbours, time slices and preemption only ever add to what events show, so the smaller figure is the
-// truer one: it is taken at once, a larger one by and by (clocks do drop).
-uint64_t blend(uint64_t old, uint64_t fresh) {
-  return old == 0 || fresh < old ? fresh : (old * 7 + fresh) / 8;
-}
+constinit admission::SliceCost g_costs[kTimings] = {};  // under g_costs_lock
+constinit std::atomic<uint32_t> g_costs_lock{0};        // try-lock: a sample more or less does not matter
+constinit std::atomic<uint64_t> g_slice_cost_ns{0};
 
-// Least time of a large and of a small launch of one entry, in whole waves, because what is less than a wave
-// may take as long as one: what is left of the small one when its share of the difference is taken off is the
-// fixed cost. Least times, because neighbours and preemption only add; they age, because clocks drop. Written
-// by harvesters, lossy when two meet.
-struct Sizes {
-  std::atomic<uint64_t> large_waves, large_ns, small_waves, small_ns;
-};
-constinit Sizes g_sizes[kTimings] = {};
-constinit std::atomic<uint64_t> g_overhead_ns{0};
-
-uint64_t aged_least(uint64_t old, uint64_t fresh) {
-  const uint64_t aged = old + old / 64;
-  return old == 0 || fresh < aged ? fresh : aged;
-}
-
-void learn_overhead(const Timing& t, uint64_t waves, uint64_t ns) {
-  Sizes& s = g_sizes[&t - g_timings];
-  const uint64_t large = s.large_waves.load(kRelaxed);
-  if (waves * 4 > large * 5) {  // larger than ever: begin anew
-    s.large_waves.store(waves, kRelaxed);
-    s.large_ns.store(ns, kRelaxed);
-    s.small_waves.store(0, kRelaxed);
-    return;
-  }
-  if (waves * 5 >= large * 4) {
-    s.large_ns.store(aged_least(s.large_ns.load(kRelaxed), ns * large / waves), kRelaxed);
-  } else if (waves * 5 <= large * 3 && waves * 4 >= large) {
-    const uint64_t small = s.small_waves.load(kRelaxed);
-    s.small_ns.store(small == waves ? aged_least(s.small_ns.load(kRelaxed), ns) : ns, kRelaxed);
-    s.small_waves.store(waves, kRelaxed);
-  }
-  const uint64_t small = s.small_waves.load(kRelaxed), small_ns = s.small_ns.load(kRelaxed);
-  const uint64_t large_ns = s.large_ns.load(kRelaxed);
-  if (small == 0 || large <= small || large_ns <= small_ns) return;
-  const uint64_t work_ns = (large_ns - small_ns) * small / (large - small);
-  const uint64_t cost_ns = small_ns > work_ns ? small_ns - work_ns : 0;
-  const uint64_t old = g_overhead_ns.load(kRelaxed),
-                 least = cost_ns > kLeastOverheadNs ? cost_ns : kLeastOverheadNs;
-  g_overhead_ns.store(old == 0 ? least : (old * 7 + least) / 8, kRelaxed);
-}
-
-// A sample with more time per block than known. Where blocks do not fill the GPU that is so whatever changed:
-// it counts only if it lasted longer than a larger one did, as after a drop of clocks. So is the rest of a
-// grid, much smaller than a usual slice.
-bool says_little(const Timing& t, uint64_t blocks, uint64_t ns, uint64_t wave) {
-  const uint64_t before = t.sample_blocks.load(kRelaxed), before_ns = t.sample_ns.load(kRelaxed);
-  if (blocks * 2 < before) return true;
-  const uint64_t filled_ns = wave && before > wave ? before_ns * wave / before : before_ns;
-  return blocks < wave && blocks < before && ns * 8 <= filled_ns * 9;
+void learn_slice_cost(const Timing& t, uint64_t waves, uint64_t ns) {
+  if (g_costs_lock.exchange(1, std::memory_order_acquire) != 0) return;  // pairs with the release below
+  const uint64_t cost_ns = admission::add_sample(g_costs[&t - g_timings], waves, ns);
+  g_costs_lock.store(0, std::memory_order_release);
+  if (cost_ns == 0) return;
+  const uint64_t old = g_slice_cost_ns.load(kRelaxed);
+  g_slice_cost_ns.store(old == 0 ? cost_ns : (old * 7 + cost_ns) / 8, kRelaxed);
 }
 
 void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
-  const uint64_t blocks = s.blocks ? s.blocks : 1, ps = ns * 1000 / blocks + 1;
-  const uint64_t old = t.block_ps.load(kRelaxed);
+  const uint64_t blocks = s.blocks ? s.blocks : 1;
   const bool first = t.samples.fetch_add(1, kRelaxed) == 0;
-  if (s.wave && blocks * 2 <= s.wave) t.block_ns.store(aged_least(t.block_ns.load(kRelaxed), ns), kRelaxed);
-  if (old != 0 && ps >= old && says_little(t, blocks, ns, s.wave)) return;
-  // The first: what was learnt before may be of small slices. One of the same size tells nothing of another;
-  // several pilots are in flight before any was measured.
-  if (first || blocks != t.sample_blocks.load(kRelaxed))
-    t.growing.store(first || ps * 10 < old * 9, kRelaxed);
-  t.sample_blocks.store(blocks, kRelaxed);
-  t.sample_ns.store(ns, kRelaxed);
-  t.block_ps.store(blend(old, ps), kRelaxed);
-  if (s.wave && blocks >= s.wave && blocks % s.wave == 0) learn_overhead(t, blocks / s.wave, ns);
-  t.estimate_ns.store(blend(t.estimate_ns.load(kRelaxed), ns), kRelaxed);
+  admission::History h = t.history();
+  const bool says_something = admission::add_sample(h, {blocks, ns, s.wave}, first);
+  t.block_ns.store(h.block_ns, kRelaxed);
+  if (!says_something) return;
+  t.growing.store(h.growing, kRelaxed);
+  t.sample_blocks.store(h.sample_blocks, kRelaxed);
+  t.sample_ns.store(h.sample_ns, kRelaxed);
+  t.block_ps.store(h.block_ps, kRelaxed);
+  t.estimate_ns.store(h.launch_ns, kRelaxed);
+  if (s.wave && blocks >= s.wave && blocks % s.wave == 0) learn_slice_cost(t, blocks / s.wave, ns);
   abi::Record record_out{};
   record_out.kind = abi::kRecordKernel;
   record_out.key = s.record_key;
@@ -115,14 +68,7 @@ void learn(Sample& s, uint64_t ns) {
 constinit Timing g_timings[kTimings] = {};
 
 uint64_t slice_overhead_ns() {
-  return g_overhead_ns.load(kRelaxed);
-}
-
-uint64_t probe_size(const Timing* t, uint64_t budget, uint64_t wave) {
-  if (!t || wave == 0 || budget < 2 * wave || t->samples.load(kRelaxed) < 4) return budget;
-  if (t->samples.load(kRelaxed) % 4 != 0) return budget;
-  const uint64_t half = budget / 2;
-  return half - half % wave;
+  return g_slice_cost_ns.load(kRelaxed);
 }
 
 bool load_code(CUfunction function, const KernelRecord* kernel) {

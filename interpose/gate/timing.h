@@ -4,26 +4,25 @@
 // or waits, but for load_code, which a launch of a new kernel would pay anyway.
 #pragma once
 
+#include "admission/history.h"
 #include "base/kernel_key.h"
 #include "interpose/gate/kernels.h"
 #include "interpose/gate/state.h"
 
 namespace tessera::gate {
 
-inline constexpr uint64_t kDefaultKernelNs = 250'000;  // a kernel that was never measured
-inline constexpr uint64_t kMinEstimateNs = 2'000;
-
+// What samples of one shape showed: admission::History as atomics. Harvesters write, lossy when two meet.
 struct Timing {
-  std::atomic<uint64_t> key;          // 0 = free
-  std::atomic<uint64_t> estimate_ns;  // of one launch of this shape; 0 = not measured
-  std::atomic<uint64_t>
-      block_ps;  // GPU time per block when launched in this bucket, picoseconds; 0 = unknown
-  std::atomic<uint32_t> launches, samples;
-  // Of the latest sample that said something about time per block: its size and time, and whether the time
-  // per block was still falling with size, i.e. the launch did not fill the GPU yet.
-  std::atomic<uint64_t> sample_blocks, sample_ns;
+  std::atomic<uint64_t> key;  // 0 = free
+  std::atomic<uint64_t> estimate_ns, block_ps, block_ns, sample_blocks, sample_ns;
   std::atomic<uint32_t> growing;
-  std::atomic<uint64_t> block_ns;  // least time of a sample of at most half a wave; 0 = none seen
+  std::atomic<uint32_t> launches, samples;
+
+  admission::History history() const {
+    constexpr auto relaxed = std::memory_order_relaxed;  // a slightly old estimate is fine
+    return {block_ps.load(relaxed),      estimate_ns.load(relaxed), block_ns.load(relaxed),
+            sample_blocks.load(relaxed), sample_ns.load(relaxed),   growing.load(relaxed) != 0};
+  }
 };
 
 struct Shape {
@@ -55,32 +54,36 @@ inline Timing* timing_of(uint64_t key) {
 }
 
 inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
-  if (!t) return kDefaultKernelNs;
-  const uint64_t per_block = t->block_ps.load(std::memory_order_relaxed);  // a slightly old estimate is fine
-  if (per_block == 0) return kDefaultKernelNs;
-  const uint64_t ns = per_block * blocks / 1000;
-  return ns < kMinEstimateNs ? kMinEstimateNs : ns;
+  return admission::expected_ns(t ? t->block_ps.load(std::memory_order_relaxed) : 0, blocks);
 }
 
-enum class Due { kNo, kYes, kIfLoaded };
+enum class TimeIt { kNo, kYes, kIfLoaded };
+
+inline uint64_t draw(uint32_t bits) {  // a random number of so many bits, of the thread's own
+  return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits);
+}
 
 // Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
-// the thread's own: once a shape is known, launching it writes no line that another thread reads. Multiplied
-// by the golden ratio, so that no rhythm of the program hides a kernel. Lossy when threads race, which only
-// shifts the sample. The first launch may load code, and only if it does not, it says how long the kernel
-// takes: asked about (load_code) where nothing is known of the shape, because there may be no second one.
-inline Due sample_due(Timing* t) {
-  if (!t) return Due::kNo;
+// the thread's own: once a shape is known, launching it writes no line that another thread reads, and no
+// rhythm of the program hides a kernel. Long kernels afford two more events often, short ones hardly ever:
+// those count down together, so that a launch on credit pays for one subtraction. Lossy when threads race,
+// which only shifts the sample. The first launch may load code, and only if it does not, it says how long the
+// kernel takes: asked about (load_code) where nothing is known of the shape, because there may be no second.
+inline TimeIt should_time(Timing* t) {
+  if (!t) return TimeIt::kNo;
   if (t->samples.load(std::memory_order_relaxed) < 8) {
     const uint32_t n = t->launches.load(std::memory_order_relaxed);
     t->launches.store(n + 1, std::memory_order_relaxed);
-    if (n != 0) return Due::kYes;
-    return t->block_ps.load(std::memory_order_relaxed) == 0 ? Due::kIfLoaded : Due::kNo;
+    if (n != 0) return TimeIt::kYes;
+    return t->block_ps.load(std::memory_order_relaxed) == 0 ? TimeIt::kIfLoaded : TimeIt::kNo;
   }
-  // Long kernels afford two more events often, short ones hardly ever.
   const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
-  const int bits = ns > 500'000 ? 4 : ns > 50'000 ? 6 : 10;
-  return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits) == 0 ? Due::kYes : Due::kNo;
+  if (ns > 50'000) return draw(ns > 500'000 ? 4 : 6) == 0 ? TimeIt::kYes : TimeIt::kNo;
+  uint32_t& left = t_thread.until_timed;
+  if (left > 1) return --left, TimeIt::kNo;
+  const bool drawn = left == 1;
+  left = uint32_t(2 + draw(11));  // 1024 on average
+  return drawn ? TimeIt::kYes : TimeIt::kNo;
 }
 
 // Before a first launch: is the kernel's code on the GPU? A lazily loading driver loads it now instead of in
@@ -102,9 +105,6 @@ bool samples_pending();
 // GPU time that one slice more costs, learnt from slices of one kernel of one and of several whole waves; 0 =
 // not known yet.
 uint64_t slice_overhead_ns();
-// Size of a timed slice instead of `budget`: now and then half of it, so that the cost of slicing shows. Only
-// where both are whole waves.
-uint64_t probe_size(const Timing* t, uint64_t budget, uint64_t wave);
 
 // Slow path: gives the sampler its events (created in the current context); taken away when the context dies.
 inline constexpr uint32_t kSamples = 16;

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "admission/wait.h"
 #include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 
@@ -133,32 +134,6 @@ uint64_t lane_key(driver_api::StreamArg s) {
   return (1ull << 63) | uint64_t(t.slot - g_slots) << 8 | 2;
 }
 
-uint64_t take_spent(ThreadSlot& slot, const Lane* lane) {
-  Credit& c = slot.credit;
-  if (c.spent_ns.load(kRelaxed) == 0 || c.lane.load(kRelaxed) != lane) return 0;
-  return c.spent_ns.exchange(0, std::memory_order_acq_rel);  // a reclaimer may get here, too
-}
-
-void settle_credit(ThreadSlot& slot) {
-  Credit& c = slot.credit;
-  if (c.left_ns.load(kRelaxed) == 0 && c.spent_ns.load(kRelaxed) == 0) return;
-  // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
-  const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
-  const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
-  Lane* lane = c.lane.load(kRelaxed);
-  if (spent && lane)
-    lane->enqueued.fetch_add(spent, kRelease);  // marked with the next launch, or asked about
-  if (left) release_reserved(g_state.link.load(kAcquire), left);
-}
-
-void reclaim_credits() {
-  g_state.credit_epoch.fetch_add(1, std::memory_order_seq_cst);
-  g_slow.heavy_fence();  // pairs with asymmetric_fence in spend()
-  const uint32_t used = g_slots_used.load(kAcquire);
-  for (uint32_t i = 0; i < used; i++)
-    if (g_slots[i].credit.in_gate.load(kAcquire) == 0) settle_credit(g_slots[i]);
-}
-
 Lane* lane_of(driver_api::StreamArg s) {
   Thread& t = t_thread;
   const uint64_t key = lane_key(s);
@@ -210,7 +185,7 @@ void lane_launched(Lane* lane, driver_api::StreamArg s, uint64_t ns, uint64_t sp
 }
 
 int64_t next_marker_in_ns(uint64_t now_ns) {
-  int64_t least = kNoMarker;
+  int64_t least = admission::kNoMarker;
   for (Lane& lane : marked_lanes()) {
     const uint64_t done = lane.done.load(kRelaxed);
     if (done == lane.marked.load(kRelaxed) || !try_lock(lane)) continue;
@@ -270,6 +245,7 @@ void forget_lanes() {
 }
 
 void lane_forget_stream(uint64_t key) {
+  begin_epoch();
   for (Lane& lane : g_lanes) {
     uint64_t seen = key;
     if (lane.key.load(kRelaxed) != key) continue;

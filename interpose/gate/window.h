@@ -57,9 +57,8 @@ void lane_launched(Lane* lane, driver_api::StreamArg stream, uint64_t ns, uint64
 void lane_mark(Lane* lane, driver_api::StreamArg stream);  // marker now, if anything is unmarked
 void lane_done(Lane& lane, uint64_t upto);                 // everything up to `upto` is complete
 
-// When the next marker should be reached, going by the estimates; below 0: overdue. kNoMarker: none is
-// waited for, or another thread looks at it right now.
-inline constexpr int64_t kNoMarker = INT64_MAX;
+// When the next marker should be reached, going by the estimates; below 0: overdue. admission::kNoMarker:
+// none is waited for, or another thread looks at it right now.
 int64_t next_marker_in_ns(uint64_t now_ns);
 bool poll_lanes();  // looks at markers; true if anything completed. No driver call with memory markers.
 void poll_lane(Lane& lane);  // one of them
@@ -79,7 +78,8 @@ void lane_cover_stream(LaneCover& cover, driver_api::StreamArg stream);
 void lane_cover_all(LaneCover& cover);
 void lane_covered(const LaneCover& cover);
 
-// A thread's credit back to the window, what it spent into its lane. Owner, or reclaim_credits().
+// gate/credit.h. A thread's credit back to the window, what it spent into its lane. Owner, or
+// reclaim_credits().
 void settle_credit(ThreadSlot& slot);
 // What the thread spent of its credit and no lane has counted, if it was in `lane`: the caller counts it.
 // Owner.

@@ -57,6 +57,7 @@ struct Round {             // helper thread only
   uint64_t next_beat_ns = 0, next_clock_ns = 0;
   uint64_t idle_since_ns = 0;  // protected: of the parking clock
   uint64_t last_total = 0, last_change_ns = 0;
+  uint64_t seen_launches = 0;  // by protected_round
   uint64_t poll_ns = 100 * kUs;
   uint64_t base_launches = 0;
   uint32_t on_loss = 0;
@@ -167,7 +168,10 @@ uint64_t protected_round(uint64_t now) {
       g_round.next_beat_ns = now + kBeatNs / 2;
     }
     gate::sample_class();
-    if (poll_idle(now)) {
+    const uint64_t launches = gate::total_launches();
+    if (launches != g_round.seen_launches) {
+      g_round.seen_launches = launches;  // it is launching, so it is not idle: nothing to ask the driver
+    } else if (poll_idle(now)) {
       gate::g_pulse_stats.idled_by_helper.fetch_add(1, kRelaxed);
       g_round.poll_ns = 100 * kUs;
     } else if (g_round.poll_ns < 2 * kMs) {
@@ -186,8 +190,7 @@ uint64_t best_effort_round(uint64_t now) {
     gate::acknowledge_drain();
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
   }
-  const uint32_t word_now = ipc::load(link->lease->word, std::memory_order_acquire);
-  if (ipc::lease_state(*link->lease, word_now, now) != abi::kLeaseGranted) gate::reclaim_credits();
+  if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
   gate::poll_lanes();
   CUcontext context = nullptr;
   if (copy_contexts(&context, 1) && gate::enter_driver()) {

@@ -40,16 +40,4 @@ bool cluster_of(const gate::LaunchCall& launch, const gate::KernelRecord& kernel
   return true;
 }
 
-Piece next_piece(const uint32_t grid[3], const Cluster& cluster, uint64_t first, const Budget& budget) {
-  const uint64_t n = cluster.blocks();
-  const uint32_t clusters[3] = {grid[0] / cluster.shape[0], grid[1] / cluster.shape[1],
-                                grid[2] / cluster.shape[2]};
-  Piece piece = next_piece(clusters, first / n, {budget.blocks / n, budget.wave / n, budget.strict});
-  for (uint32_t axis = 0; axis < 3; axis++) {
-    piece.origin[axis] *= cluster.shape[axis];
-    piece.extent[axis] *= cluster.shape[axis];
-  }
-  return piece;
-}
-
 }  // namespace tessera::cut

@@ -2,19 +2,19 @@
 
 #include <cstring>
 
+#include "admission/slices.h"
 #include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/lifecycle/config.h"
 #include "interpose/slice/cluster.h"
 #include "interpose/slice/trial.h"
-#include "ipc/abi/width.h"
 #include "kernels/slice/globals.h"
 
 namespace tessera::cut {
 namespace {
 
-using gate::Admission;
-using gate::Call;
+using admission::Action;
+using admission::Box;
 using gate::LaunchCall;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxParams = 256;  // more pointers than this and the launch is not cut
@@ -121,38 +121,6 @@ uint64_t pilot_of(const LaunchCall& launch) {
   return sms() * (launch.threads() > 512 ? 1 : kPilotBlocksPerSm);
 }
 
-uint64_t within(uint32_t width, uint64_t budget) {  // 0 = no limit
-  return width && budget > width ? width : budget;
-}
-
-// A launch that does not fill the GPU takes as long as one twice its size, so the time per block of a small
-// pilot says nothing about larger slices, and rounding to rows would keep them small for ever. As long as
-// doubling made blocks cheaper and the budget has room, double. There is room, too, as long as a slice takes
-// hardly longer than a block: no slice is shorter.
-uint64_t grown(const gate::Timing& t, uint64_t budget, uint64_t slice_ns, const Width& width) {
-  const uint64_t sample_ns = t.sample_ns.load(kRelaxed), twice = 2 * t.sample_blocks.load(kRelaxed);
-  const bool room = sample_ns * 4 <= slice_ns * 3 || sample_ns * 8 <= t.block_ns.load(kRelaxed) * 9;
-  if (!t.growing.load(kRelaxed) || !room || budget >= twice) return budget;
-  return within(width.most, budget < width.wave && twice > width.wave ? width.wave : twice);
-}
-
-uint64_t estimate_of(const gate::Timing* sliced, uint64_t block_ps, uint64_t n, uint64_t slice_ns) {
-  // A pilot counts as a whole slice, so that few are in flight before the first one was measured.
-  if (block_ps == 0) return slice_ns > gate::kDefaultKernelNs ? slice_ns : gate::kDefaultKernelNs;
-  const uint64_t ns = block_ps * n / 1000, least = sliced ? sliced->block_ns.load(kRelaxed) : 0;
-  return (ns > least ? ns : least) + gate::kMinEstimateNs;
-}
-
-// The next part of `left` in parts of about `per`, which hold `waves` whole waves each.
-uint64_t share(uint64_t left, uint64_t per, uint64_t waves, bool strict) {
-  if (left <= per) return left;
-  if (!strict && waves != 0) {  // waves stay whole; the rest of many goes with the last part
-    const uint64_t most = waves >= 4 ? per * 5 / 4 : per;
-    return left <= most ? left : per;
-  }
-  return ipc::abi::even_part(left, per, !strict);  // less than a wave may cost as much as one
-}
-
 // Parameters of the variant: the program's own, then the origin, then the addresses of variables that a
 // sibling takes. One form per kind of launch.
 struct Params {
@@ -219,13 +187,13 @@ CUresult launch_rest(const LaunchCall& original, LaunchCall slice, const Cluster
   uint32_t used = 0;
   CUresult result = CUDA_SUCCESS;
   while (done < total && result == CUDA_SUCCESS) {
-    const Piece piece = next_piece(original.grid, cluster, done, {total - done});
-    memcpy(slice.grid, piece.extent, sizeof slice.grid);
-    params.set_origin(piece.origin);
+    const Box box = admission::next_box(original.grid, cluster, done, {total - done});
+    memcpy(slice.grid, box.extent, sizeof slice.grid);
+    params.set_origin(box.origin);
     config.hStream = trial.stream(used);
     slice.stream = {trial.stream(used++), driver_api::Flavour::kLegacy};
     result = gate::issue(slice);
-    done += piece.blocks();
+    done += box.blocks();
   }
   const CUresult joined = trial.join(original, used);
   return result != CUDA_SUCCESS ? result : joined;
@@ -255,45 +223,6 @@ bool cutting_off() {
   return is_off();
 }
 
-Piece next_piece(const uint32_t grid[3], uint64_t first, const Budget& budget) {
-  const uint64_t row = grid[0], plane = row * grid[1], n = budget.blocks ? budget.blocks : 1;
-  const uint64_t waves = budget.wave ? n / budget.wave : 0;
-  Piece p{{uint32_t(first % row), uint32_t(first / row % grid[1]), uint32_t(first / plane)}, {1, 1, 1}};
-  // From part of a row to planes: whatever is not whole is all that the piece has of this dimension.
-  p.extent[0] = uint32_t(share(row - p.origin[0], n, waves, budget.strict));
-  if (p.extent[0] < row) return p;
-  p.extent[1] = uint32_t(share(grid[1] - p.origin[1], n / row ? n / row : 1, waves, budget.strict));
-  if (p.extent[1] < grid[1]) return p;
-  p.extent[2] = uint32_t(share(grid[2] - p.origin[2], n / plane ? n / plane : 1, waves, budget.strict));
-  return p;
-}
-
-uint64_t blocks_per_slice(uint64_t total, uint64_t block_ps, uint64_t slice_ns, uint64_t pilot, uint64_t wave,
-                          uint32_t width) {
-  uint64_t n = block_ps ? slice_ns * 1000 / block_ps : pilot;
-  if (wave && n > wave) n -= n % wave;
-  n = within(width, n);
-  if (n == 0) n = 1;
-  return n < total ? n : total;
-}
-
-uint64_t budget_of(const gate::Timing& t, uint64_t left, uint64_t slice_ns, const Width& width) {
-  const uint64_t block_ps = t.block_ps.load(kRelaxed), block_ns = t.block_ns.load(kRelaxed);
-  const uint64_t n = blocks_per_slice(left, block_ps, slice_ns, width.pilot, width.wave, width.most);
-  if (width.wave == 0 || block_ps == 0) return n;
-  if (block_ns > width.long_block_ns)
-    return blocks_per_slice(
-        left, 0, 0,
-        ipc::abi::long_width_blocks(width.wave, width.long_percent, width.long_block_ns, block_ns), 0,
-        width.most);
-  // No slice is shorter than a block, so it holds what the GPU does in that time; and the few blocks that
-  // make a slice a whole wave cost hardly anything.
-  uint64_t most = n;
-  if (block_ns * 1000 > block_ps * most) most = block_ns * 1000 / block_ps;
-  if (n < width.wave && most * 5 >= width.wave * 4) most = width.wave;
-  return grown(t, most > n ? blocks_per_slice(left, 0, 0, most, 0, width.most) : n, slice_ns, width);
-}
-
 bool allowed(const LaunchCall& launch, const gate::KernelRecord& kernel) {
   if (g_forbidden.load(kRelaxed) || is_off()) return false;
   if (!harmless(launch.config) || !within_limits(launch)) return false;
@@ -301,108 +230,166 @@ bool allowed(const LaunchCall& launch, const gate::KernelRecord& kernel) {
 }
 
 bool wanted(const LaunchCall& launch, const gate::Timing* timing) {
-  const gate::Plan plan = gate::current_plan();
-  if (!plan.managed || plan.slice_ns == 0) return false;
-  const uint64_t blocks = launch.blocks();
-  if (blocks < 2) return false;
-  if (plan.width_blocks && blocks > plan.width_blocks) return true;
+  if (gate::g_state.role.load(kRelaxed) != gate::Role::kBestEffort) return false;
   const uint64_t block_ps = timing ? timing->block_ps.load(kRelaxed) : 0;
-  if (block_ps == 0) return blocks > 2 * pilot_of(launch);  // long or not? a pilot slice finds out
-  return block_ps * blocks / 1000 > plan.slice_ns;
+  return admission::worth_cutting(launch.blocks(), block_ps, pilot_of(launch), gate::current_lease());
 }
 
-bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, Call& gate,
-            CUresult* result) {
-  LaunchCall slice = original;
-  const CUcontext context = context_of(original);
-  if (!context) return false;
-  slice.function = ready_variant(kernel, context);
-  if (!slice.function) slice.function = g_resolve_variant.load(kRelaxed)(kernel, original, context);
-  if (!slice.function) return false;
-  Cluster cluster;
-  Params params;
-  if (!cluster_of(original, kernel, &cluster) || !params.prepare(original, kernel)) return false;
-  if (!may_ascend(kernel, original)) return false;
-  Trial trial;
-  const bool tried = kernel.ascending_row || Trial::needed(kernel, original);
-  uint32_t ended = 0;                                          // slices of a trial
-  if (tried && !trial.begin(original, context)) return false;  // nobody would see a slice that does not end
-  slice.params = params.by_pointer ? params.pointers : nullptr;
-  slice.extra = params.by_pointer ? nullptr : params.extra;
+// One launch as slices. On the launching thread's stack.
+class Cutting {
+ public:
+  Cutting(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait)
+      : original_(original), kernel_(kernel), whole_(whole), wait_(wait), slice_(original) {}
+  bool prepare();  // false: it cannot be cut now
+  // False: nothing was launched. Else *result is what the program gets.
+  bool run(CUresult* result);
 
-  const uint64_t total = original.blocks(), pilot = pilot_of(original);
-  const uint64_t wave = cluster.blocks() == 1 ? sms() * kernel.blocks_per_sm.load(kRelaxed)
-                                              : kernel.cluster_wave.load(kRelaxed);
+ private:
+  enum class Step { kSent, kAskAgain, kFailed };
+  struct Plan {
+    Box box;
+    uint64_t estimate_ns;
+    bool timed;
+  };
+  Plan plan(const admission::LeaseView& lease) const;
+  Step send(CUresult* result);
+  CUresult issue(const Plan& plan, gate::Reservation& reservation, bool timed);
+  void note_refusal();
+  bool gave_up_trial(CUresult* result);
+
+  const LaunchCall& original_;
+  gate::KernelRecord& kernel_;
+  gate::Timing* const whole_;  // of the launch as the program asked for it; may be null
+  gate::Wait& wait_;
+  LaunchCall slice_;
+  admission::Cluster cluster_;
+  Params params_;
+  Trial trial_;
+  bool tried_ = false;    // each slice is seen to end before the next one is sent
+  uint32_t n_ended_ = 0;  // slices of a trial
+  bool let_go_ = false;   // held for too long: what is left goes out in as few pieces as its shape allows
+  uint64_t total_ = 0, done_ = 0;
+  admission::Occupancy occupancy_{};
   // Slices of one kernel share an entry: their time per block, whatever their size.
-  const uint64_t key = gate::timing_key({kernel.hash ^ 0x5ce, 1, original.threads(), original.shared_bytes});
-  gate::Timing* sliced = gate::timing_of(key);
-  bool let_go = false;  // held for too long: what is left goes out whole
-  for (uint64_t done = 0; done < total;) {
-    const gate::Plan plan = gate::current_plan();
-    uint64_t block_ps = sliced ? sliced->block_ps.load(kRelaxed) : 0;
-    if (block_ps == 0 && whole) block_ps = whole->block_ps.load(kRelaxed);
-    uint64_t budget = total - done;
-    const bool due = gate::sample_due(sliced) == gate::Due::kYes;
-    if (!let_go && plan.managed) {
-      const uint64_t slice_ns =
-          plan.window_ns && plan.window_ns < plan.slice_ns ? plan.window_ns : plan.slice_ns;
-      const Width width{pilot, wave, plan.width_blocks, plan.long_width_percent, plan.long_block_ns};
-      budget = sliced && sliced->block_ps.load(kRelaxed)
-                   ? budget_of(*sliced, total - done, slice_ns, width)
-                   : blocks_per_slice(total - done, block_ps, slice_ns, pilot, wave, plan.width_blocks);
-      if (due && budget < total - done) budget = gate::probe_size(sliced, budget, wave);
-    }
-    const Piece piece = next_piece(original.grid, cluster, done, {budget, wave, plan.width_blocks != 0});
-    const uint64_t n = piece.blocks();
-    const uint64_t estimate = estimate_of(sliced, block_ps, n, plan.slice_ns);
-    gate.blocks = n;
-    gate.may_narrow = n > cluster.blocks() && !let_go;
-    const Admission admission = gate::admit(gate, original.stream, estimate);
-    if (admission == Admission::kReplan) continue;
-    if (admission == Admission::kExpired && !let_go) {
-      // Held too long: the rest goes in as few pieces as its shape allows.
-      let_go = true;
-      note_expiry();
-      gate::roll_back(gate);
-      continue;
-    }
-    if (block_ps == 0) gate::harvest_samples();
-    memcpy(slice.grid, piece.extent, sizeof slice.grid);
-    params.set_origin(piece.origin);
-    const bool timed = due && admission == Admission::kReserved;
-    // Other processes know the launch, not our slices: their time per block stands for the launch's.
-    if (timed) gate::note_shape(whole, original, &kernel);
-    const uint64_t record_key = whole ? whole->key.load(kRelaxed) : key;
-    gate::Sample* sample = timed ? gate::sample_begin(sliced, original.stream, record_key) : nullptr;
-    *result = gate::issue(slice);
-    gate::sample_end(sample, original.stream, n, wave, *result);
-    gate::settle(gate, original.stream, *result);
-    if (*result != CUDA_SUCCESS) {
-      if (done != 0)
+  gate::Timing* sliced_ = nullptr;
+};
+
+bool Cutting::prepare() {
+  const CUcontext context = context_of(original_);
+  if (!context) return false;
+  slice_.function = ready_variant(kernel_, context);
+  if (!slice_.function) slice_.function = g_resolve_variant.load(kRelaxed)(kernel_, original_, context);
+  if (!slice_.function) return false;
+  if (!cluster_of(original_, kernel_, &cluster_) || !params_.prepare(original_, kernel_)) return false;
+  if (!may_ascend(kernel_, original_)) return false;
+  tried_ = kernel_.ascending_row || Trial::needed(kernel_, original_);
+  if (tried_ && !trial_.begin(original_, context))
+    return false;  // nobody would see a slice that does not end
+  slice_.params = params_.by_pointer ? params_.pointers : nullptr;
+  slice_.extra = params_.by_pointer ? nullptr : params_.extra;
+  total_ = original_.blocks();
+  occupancy_ = {pilot_of(original_), cluster_.blocks() == 1 ? sms() * kernel_.blocks_per_sm.load(kRelaxed)
+                                                            : kernel_.cluster_wave.load(kRelaxed)};
+  sliced_ = gate::timing_of(
+      gate::timing_key({kernel_.hash ^ 0x5ce, 1, original_.threads(), original_.shared_bytes}));
+  return true;
+}
+
+Cutting::Plan Cutting::plan(const admission::LeaseView& lease) const {
+  const admission::History history = sliced_ ? sliced_->history() : admission::History{};
+  const uint64_t block_ps =
+      history.block_ps == 0 && whole_ ? whole_->block_ps.load(kRelaxed) : history.block_ps;
+  const uint64_t left = total_ - done_, wave = occupancy_.wave_blocks;
+  const bool due = gate::should_time(sliced_) == gate::TimeIt::kYes;
+  uint64_t blocks = left;
+  const bool managed = gate::g_state.role.load(kRelaxed) == gate::Role::kBestEffort && !lease.unmanaged();
+  if (!let_go_ && managed) {
+    blocks = admission::slice_blocks(history, block_ps, left, lease, occupancy_);
+    if (due && blocks < left) blocks = admission::probe_blocks(sliced_->samples.load(kRelaxed), blocks, wave);
+  }
+  const Box box =
+      admission::next_box(original_.grid, cluster_, done_, {blocks, wave, lease.width_blocks != 0});
+  return {box, admission::slice_estimate_ns(history, block_ps, box.blocks(), lease), due};
+}
+
+Cutting::Step Cutting::send(CUresult* result) {
+  const Plan next = plan(gate::current_lease());
+  const admission::Ask what{.estimate_ns = next.estimate_ns,
+                            .blocks = next.box.blocks(),
+                            .resource_class = kernel_.resource_class,
+                            .may_narrow = next.box.blocks() > cluster_.blocks() && !let_go_};
+  gate::Reservation reservation;
+  const Action action = gate::ask(what, original_.stream, wait_, reservation);
+  if (action == Action::kNarrow) return Step::kAskAgain;
+  if (action == Action::kLetGo && !let_go_) {
+    let_go_ = true;
+    note_expiry();
+    return Step::kAskAgain;
+  }
+  *result = issue(next, reservation, next.timed && action == Action::kGo);
+  if (*result != CUDA_SUCCESS) return Step::kFailed;
+  done_ += next.box.blocks();
+  const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
+  std::atomic_ref(link->usage->slices).fetch_add(1, kRelaxed);
+  return Step::kSent;
+}
+
+CUresult Cutting::issue(const Plan& next, gate::Reservation& reservation, bool timed) {
+  if (!sliced_ || sliced_->block_ps.load(kRelaxed) == 0) gate::harvest_samples();
+  memcpy(slice_.grid, next.box.extent, sizeof slice_.grid);
+  params_.set_origin(next.box.origin);
+  // Other processes know the launch, not our slices: their time per block stands for the launch's.
+  if (timed) gate::note_shape(whole_, original_, &kernel_);
+  const gate::Timing* named = whole_ ? whole_ : sliced_;
+  gate::Sample* sample =
+      timed ? gate::sample_begin(sliced_, original_.stream, named->key.load(kRelaxed)) : nullptr;
+  const CUresult result = gate::issue(slice_);
+  gate::sample_end(sample, original_.stream, next.box.blocks(), occupancy_.wave_blocks, result);
+  reservation.settle(original_.stream, result);
+  return result;
+}
+
+// Programs also try what a GPU may not have (clusters) and fall back: that says nothing about the variant.
+void Cutting::note_refusal() {
+  if (kernel_.refused.fetch_add(1, kRelaxed) + 1 >= kMostRefused) kernel_.variant.store(kNoVariant, kRelaxed);
+}
+
+// True if the slice does not end without the blocks behind it: the rest went out beside it.
+bool Cutting::gave_up_trial(CUresult* result) {
+  if (trial_.ended(original_)) {
+    n_ended_++;
+    return false;
+  }
+  *result = launch_rest(original_, slice_, cluster_, params_, done_, trial_);
+  g_watchdog_releases.fetch_add(1, kRelaxed);
+  kernel_.variant.store(kNoVariant, kRelaxed);
+  g_met.load(kRelaxed)(kernel_, Obstacle::kHung);
+  return true;
+}
+
+bool Cutting::run(CUresult* result) {
+  while (done_ < total_) {
+    const bool first = done_ == 0;
+    const Step step = send(result);
+    if (step == Step::kAskAgain) continue;
+    if (step == Step::kFailed) {
+      if (!first)
         return true;  // part of the work is enqueued: the program gets this error, as for any launch
-      // Programs also try what a GPU may not have (clusters) and fall back: that says nothing about the
-      // variant.
-      if (kernel.refused.fetch_add(1, kRelaxed) + 1 >= kMostRefused)
-        kernel.variant.store(kNoVariant, kRelaxed);
+      note_refusal();
       return false;
     }
-    if (done == 0 && kernel.refused.load(kRelaxed) != 0) kernel.refused.store(0, kRelaxed);
-    done += n;
-    std::atomic_ref(gate::g_state.link.load(std::memory_order_acquire)->usage->slices).fetch_add(1, kRelaxed);
-    if (!tried || done == total) continue;
-    if (trial.ended(original)) {
-      ended++;
-      continue;
-    }
-    *result = launch_rest(original, slice, cluster, params, done, trial);
-    g_watchdog_releases.fetch_add(1, kRelaxed);
-    kernel.variant.store(kNoVariant, kRelaxed);
-    g_met.load(kRelaxed)(kernel, Obstacle::kHung);
-    return true;
+    if (first && kernel_.refused.load(kRelaxed) != 0) kernel_.refused.store(0, kRelaxed);
+    if (tried_ && done_ < total_ && gave_up_trial(result)) return true;
   }
-  if (ended) Trial::proven(kernel, original);
-  if (!let_go && g_expiries.load(kRelaxed) != 0) g_expiries.store(0, kRelaxed);
+  if (n_ended_) Trial::proven(kernel_, original_);
+  if (!let_go_ && g_expiries.load(kRelaxed) != 0) g_expiries.store(0, kRelaxed);
   return true;
+}
+
+bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait,
+            CUresult* result) {
+  Cutting cutting(original, kernel, whole, wait);
+  return cutting.prepare() && cutting.run(result);
 }
 
 }  // namespace tessera::cut

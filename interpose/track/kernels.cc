@@ -9,6 +9,7 @@
 #include "interpose/gate/learnt.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cluster.h"
+#include "interpose/slice/cut.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/slice/slice.h"
@@ -48,6 +49,7 @@ void set_kernel(const void* handle, KernelRecord* record) {
     const uint64_t seen = slot.handle.load(kRelaxed);
     if (seen == key) {  // handle recycled by the driver
       slot.record.store(record, std::memory_order_release);
+      gate::begin_epoch();
       return;
     }
     if (seen <= 1 && !free) free = &slot;
@@ -64,6 +66,7 @@ void drop_kernels(void* owner) {
     const KernelRecord* record = slot.record.load(kRelaxed);
     if (record && record->owner == owner) slot.handle.store(1, std::memory_order_release);
   }
+  gate::begin_epoch();
 }
 
 constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;

@@ -218,6 +218,14 @@ struct PulsePage {
 };
 static_assert(sizeof(PulsePage) == 192);
 inline constexpr uint64_t kPulseStaleNs = 1'000'000'000;
+
+// Last sign of life in a busy page: the beat, or the start of the burst if the helper has not beaten since.
+constexpr bool pulse_is_stale(uint64_t heartbeat_ns, uint64_t busy_since_ns, uint64_t now_ns) {
+  const uint64_t sign_ns = heartbeat_ns > busy_since_ns ? heartbeat_ns : busy_since_ns;
+  if (sign_ns > now_ns) return sign_ns - now_ns > kPulseStaleNs;  // a page that lies about the future
+  return now_ns - sign_ns > kPulseStaleNs;
+}
+
 inline constexpr uint32_t kMaxWatchedPulses = 8;
 
 }  // namespace tessera::ipc::abi

@@ -35,42 +35,26 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   bool operator==(const LeaseTerms&) const = default;
 };
 
-struct LeaseSnapshot {
-  uint32_t word = 0;  // as loaded: the futex value to wait on, and what goes to UsageLine::drained_word
-  LeaseTerms terms;
-};
-
-// Client. The effective state: a granted lease past its end is a hold.
-inline uint32_t lease_state(const abi::LeaseLine& line, uint32_t word, uint64_t now_ns) {
-  uint32_t state = word & abi::kLeaseStateMask;
-  if (state == abi::kLeaseGranted && now_ns >= load(line.expires_ns, std::memory_order_relaxed))
-    return abi::kLeaseHold;
-  return state == 3 ? uint32_t(abi::kLeaseHold) : state;
-}
-
-inline LeaseSnapshot lease_snapshot(const abi::LeaseLine& line) {
-  LeaseSnapshot s;
-  s.word = load(line.word, std::memory_order_acquire);  // pairs with the release in lease_publish
-  constexpr auto relaxed = std::memory_order_relaxed;   // ordered by the acquire above
-  s.terms.state = s.word & abi::kLeaseStateMask;
-  const uint32_t flags = load(line.flags, relaxed);
-  s.terms.packed = (flags & abi::kLeasePacked) != 0;
-  s.terms.tell_busy = (flags & abi::kLeaseTellBusy) != 0;
-  s.terms.defers = (flags & abi::kLeaseDefer) != 0;
-  s.terms.packed_classes = (flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift;
-  s.terms.long_block_us = flags >> abi::kLeaseLongBlockShift;
-  s.terms.expires_ns = load(line.expires_ns, relaxed);
-  s.terms.window_ns = load(line.window_ns, relaxed);
-  s.terms.slice_ns = load(line.slice_ns, relaxed);
-  s.terms.width_blocks = load(line.width_blocks, relaxed);
-  s.terms.marker_spacing_ns = load(line.marker_spacing_ns, relaxed);
-  s.terms.max_hold_ms = load(line.max_hold_ms, relaxed);
-  s.terms.priority = load(line.priority, relaxed);
-  s.terms.watch_spin_us = load(line.watch_spin_us, relaxed);
-  s.terms.passthrough = load(line.passthrough, relaxed);
-  s.terms.long_width_percent = load(line.long_width_percent, relaxed);
-  s.terms.slo_us = load(line.slo_us, relaxed);
-  return s;
+// Client. One copy of the words, each read once; what they mean is admission::decode's business. `order`: of
+// the word, which is read first and decides the state; at least acquire, which pairs with lease_publish.
+inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
+                                 std::memory_order order = std::memory_order_acquire) {
+  constexpr auto relaxed = std::memory_order_relaxed;  // ordered by the acquire of word
+  abi::LeaseLine copy;
+  copy.word = load(line.word, order);
+  copy.flags = load(line.flags, relaxed);
+  copy.expires_ns = load(line.expires_ns, relaxed);
+  copy.window_ns = load(line.window_ns, relaxed);
+  copy.slice_ns = load(line.slice_ns, relaxed);
+  copy.width_blocks = load(line.width_blocks, relaxed);
+  copy.marker_spacing_ns = load(line.marker_spacing_ns, relaxed);
+  copy.max_hold_ms = load(line.max_hold_ms, relaxed);
+  copy.priority = load(line.priority, relaxed);
+  copy.watch_spin_us = load(line.watch_spin_us, relaxed);
+  copy.passthrough = load(line.passthrough, relaxed);
+  copy.long_width_percent = load(line.long_width_percent, relaxed);
+  copy.slo_us = load(line.slo_us, relaxed);
+  return copy;
 }
 
 // Client, held launch: sleeps until the daemon changes the lease, at most timeout_ns (<= 1 ms: pulses wake
@@ -107,7 +91,7 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   store(line.passthrough, terms.passthrough, relaxed);
   store(line.long_width_percent, terms.long_width_percent, relaxed);
   store(line.slo_us, terms.slo_us, relaxed);
-  // Release (within seq_cst): pairs with the acquire in lease_snapshot. seq_cst: the drain contract above.
+  // Release (within seq_cst): pairs with the acquire in lease_copy. seq_cst: the drain contract above.
   store(line.word, word, std::memory_order_seq_cst);
   return base::futex_wake_all(&line.word);
 }

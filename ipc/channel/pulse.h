@@ -40,17 +40,10 @@ inline bool pulse_try_idle(abi::PulsePage& page, uint32_t seen_busy_word, uint64
       seen_busy_word, 0u, std::memory_order_seq_cst, std::memory_order_relaxed);
 }
 
-// Last sign of life in a busy page: the beat, or the start of the burst if the helper has not beaten since.
-inline bool pulse_is_stale(uint64_t heartbeat_ns, uint64_t busy_since_ns, uint64_t now_ns) {
-  uint64_t sign = heartbeat_ns > busy_since_ns ? heartbeat_ns : busy_since_ns;
-  if (sign > now_ns) return sign - now_ns > abi::kPulseStaleNs;  // a page that lies about the future
-  return now_ns - sign > abi::kPulseStaleNs;
-}
-
 inline bool pulse_is_busy(const abi::PulsePage& page, uint64_t now_ns) {
   if (load(page.busy, std::memory_order_acquire) == 0) return false;  // pairs with pulse_set_busy
-  return !pulse_is_stale(load(page.heartbeat_ns, std::memory_order_relaxed),
-                         load(page.busy_since_ns, std::memory_order_relaxed), now_ns);
+  return !abi::pulse_is_stale(load(page.heartbeat_ns, std::memory_order_relaxed),
+                              load(page.busy_since_ns, std::memory_order_relaxed), now_ns);
 }
 
 }  // namespace tessera::ipc

@@ -19,8 +19,6 @@
 
 namespace tessera::core {
 
-inline constexpr uint32_t kMaxWeight = 10'000;
-
 // Drains that were given up; one of them is forgiven every ten seconds.
 class OverdueDrains {
  public:

@@ -1,6 +1,7 @@
 // What an operator changes while the daemon runs: one client's terms, or the configuration.
 #include <algorithm>
 
+#include "admission/limits.h"
 #include "scheduler_daemon/core/core.h"
 
 namespace tessera::core {
@@ -22,8 +23,8 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   if (found == clients_.end() || found->second->dying)
     return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
   Client& client = *found->second;
-  if (change.weight && (*change.weight < 1 || *change.weight > kMaxWeight))
-    return base::error(Code::kInvalid, "weight must be 1.." + std::to_string(kMaxWeight));
+  if (change.weight && (*change.weight < 1 || *change.weight > admission::kMostWeight))
+    return base::error(Code::kInvalid, "weight must be 1.." + std::to_string(admission::kMostWeight));
   if (change.priority && *change.priority > abi::kMaxPriority)
     return base::error(Code::kInvalid, "priority must be 0..7");
   if (change.priority && *change.priority != client.priority) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "admission/limits.h"
 #include "base/clock.h"
 #include "base/units.h"
 #include "scheduler_daemon/learning/store.h"
@@ -189,7 +190,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->name.assign(hello->name, ::strnlen(hello->name, sizeof hello->name));
   client->claimed_priority = hello->priority;
   client->priority = allowed_priority(identity, hello->priority);
-  client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, kMaxWeight);
+  client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, admission::kMostWeight);
   client->slo_ns = hello->slo_ns;
   client->features = hello->features;
   client->attached_ns = now_ns;

@@ -65,8 +65,6 @@ struct Lease {
   uint32_t long_width_percent = 100;
   uint32_t spin_ns = 0;  // a held launch watches for so long before it sleeps; 0 = the daemon's setting
   bool packed = false;
-  bool yield = false;    // running kernels stop at a block boundary when a pulse becomes busy:
-                         // persistent-thread variants, which only the simulator has; gates ignore it
   bool overdue = false;  // its drain is waited for no longer
   bool nudge = false;    // wake its waiting launches even if nothing in the lease changed
 };

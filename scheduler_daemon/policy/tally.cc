@@ -30,7 +30,6 @@ Decision TallyPolicy::decide(const Observation& o) {
     lease.window_ns = kOneKernel_ns;
     lease.slice_ns = kTurnaround_ns;
     lease.marker_spacing_ns = 1;
-    lease.yield = true;
     look_at(o.now_ns + parameters_.lease_ns / 2, &d);
   }
   if (n_best_effort > 1) look_at(o.now_ns + kLook_ns, &d);

@@ -98,7 +98,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   SimClient& c = clients_[index];
   auto terms = [](const policy::Lease& l) {
     return std::tuple(l.grant, l.window_ns, l.slice_ns, l.width_blocks, l.marker_spacing_ns, l.packed,
-                      l.yield, l.long_block_ns, l.long_width_percent, l.spin_ns);
+                      l.long_block_ns, l.long_width_percent, l.spin_ns);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;

@@ -1,61 +1,73 @@
-// Best-effort client: what interpose/gate/admit.cc does, in virtual time.
+// Best-effort client: the rule that interpose/gate ships (admission/), asked in virtual time.
 #include <algorithm>
 
-#include "ipc/abi/width.h"
+#include "admission/wait.h"
 #include "scheduler_daemon/simulate/world.h"
 
 namespace tessera::simulate {
 namespace {
 
-constexpr uint64_t kWindowSpin_ns = 20'000, kWindowSleep_ns = 50'000, kHoldSleep_ns = 1'000'000;
-constexpr uint64_t kDrainSleep_ns = 100'000;
-constexpr uint64_t kNear_ns = 100'000, kTimedSpin_ns = 150'000;  // RunSpec::timed_waits
+using admission::Action;
+using admission::LeaseView;
+using admission::Reason;
+
 constexpr uint64_t kMaxAhead = 64;
 constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
 
 }  // namespace
 
-uint64_t World::estimate_ns(const Kernel& kernel, uint32_t blocks) const {
-  return std::max<uint64_t>(
-      1, uint64_t(double(kernel.solo_ns(input_.gpu.sm_count, blocks)) * input_.perturbation.estimate_factor));
+// What a gate learns of the kernel's time per block, if it timed launches of `blocks`.
+admission::History World::history_of(const Kernel& kernel, uint32_t blocks) const {
+  const double factor = input_.perturbation.estimate_factor;
+  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(input_.gpu.sm_count, n)) * factor; };
+  return {.block_ps = std::max<uint64_t>(1, uint64_t(of(blocks) * 1000 / blocks)),
+          .launch_ns = uint64_t(of(blocks)),
+          .block_ns = uint64_t(of(1)),
+          .sample_blocks = blocks,
+          .sample_ns = uint64_t(of(blocks))};
 }
 
-// Whole waves, because a partial one costs as much as a full one, what is little more than a slice as one;
-// but blocks that last long get less than a wave.
-uint32_t World::blocks_to_send(const SimClient& c, const Kernel& kernel, uint32_t left) const {
-  if (!kernel.can_cut || c.lease.yield) return left;
-  if (c.lease.width_blocks != 0) return std::min(left, c.lease.width_blocks);
-  const uint64_t wave = kernel.wave_blocks(input_.gpu.sm_count), block_ns = estimate_ns(kernel, 1);
-  if (c.lease.long_block_ns != 0 && block_ns > c.lease.long_block_ns) {
-    const uint64_t width =
-        ipc::abi::long_width_blocks(wave, c.lease.long_width_percent, c.lease.long_block_ns, block_ns);
-    return uint32_t(ipc::abi::even_part(left, std::max<uint64_t>(1, width), true));
-  }
-  if (estimate_ns(kernel, left) <= c.lease.slice_ns) return left;
-  const uint64_t most = std::max<uint64_t>(1, c.lease.slice_ns / block_ns) * wave;
-  return left <= most * 5 / 4 ? left : uint32_t(most);
+LeaseView World::view_of(const SimClient& c) const {
+  const policy::Lease& l = c.lease;
+  static constexpr admission::Grant kGrants[] = {admission::Grant::kHold, admission::Grant::kGranted,
+                                                 admission::Grant::kFree};
+  return {.grant = kGrants[size_t(l.grant)],
+          .packed = l.packed,
+          .packed_classes = l.packed && l.width_blocks != 0 ? 1u << uint32_t(c.seen_class) : 0,
+          .expires_ns = c.expires_ns,
+          .window_ns = l.window_ns,
+          .slice_ns = l.slice_ns,
+          .width_blocks = l.width_blocks,
+          .marker_spacing_ns = l.marker_spacing_ns,
+          .max_hold_ns = input_.run.parameters.max_hold_ns,
+          .priority = c.spec->priority,
+          .watch_spin_ns = l.spin_ns != 0 ? l.spin_ns : input_.host.spin_ns,
+          .long_width_percent = l.long_block_ns != 0 ? l.long_width_percent : 100,
+          .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns};
 }
 
-bool World::pulse_in_the_way(const SimClient& own) const {
-  for (const SimClient& c : clients_) {
-    if (!c.watched || c.spec->priority <= own.spec->priority) continue;
-    if (c.busy || now_ns_ - c.idle_since_ns < guard_ns_) return true;
-  }
-  return false;
+std::span<const admission::PulseView> World::pulses() {
+  pulses_.clear();
+  for (const SimClient& c : clients_)
+    if (c.watched) pulses_.push_back({c.spec->priority, c.busy, c.busy_since_ns, now_ns_, c.idle_since_ns});
+  return pulses_;
 }
 
-// A packed lease with a width is for the kind of launch that the daemon saw when it decided.
-bool World::packed_for(const SimClient& c) const {
-  if (!c.lease.packed || c.lease.width_blocks == 0) return c.lease.packed;
-  return c.job[c.next_launch].kernel.resource_class == c.seen_class;
-}
-
-Obstacle World::look(const SimClient& c, uint64_t estimate) const {
-  if (c.lease.grant == policy::Grant::kFree) return Obstacle::kFree;
-  if (c.lease.grant != policy::Grant::kGranted || now_ns_ >= c.expires_ns) return Obstacle::kLease;
-  if (!packed_for(c) && pulse_in_the_way(c)) return Obstacle::kPulse;
-  if (c.in_flight_ns != 0 && c.in_flight_ns + estimate > c.lease.window_ns) return Obstacle::kWindow;
-  return Obstacle::kNone;
+// The next piece of the launch, of which `left` blocks remain: all, or a slice.
+World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
+                               const LeaseView& lease) const {
+  const uint64_t total = kernel.n_blocks;
+  const admission::History whole = history_of(kernel, kernel.n_blocks);
+  const Piece rest{left, admission::expected_ns(whole.block_ps, left)};
+  if (lease.unmanaged() || c.waited.let_go || !kernel.can_cut || yields_) return rest;
+  const uint32_t wave = kernel.wave_blocks(input_.gpu.sm_count);
+  if (left == total && !admission::worth_cutting(total, whole.block_ps, wave, lease)) return rest;
+  const admission::History sliced = history_of(kernel, wave);
+  const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});
+  const uint32_t grid[3] = {kernel.n_blocks, 1, 1};
+  const auto n =
+      uint32_t(admission::next_box(grid, total - left, {blocks, wave, lease.width_blocks != 0}).blocks());
+  return {n, admission::slice_estimate_ns(sliced, sliced.block_ps, n, lease)};
 }
 
 void World::host(uint32_t index) {
@@ -69,44 +81,41 @@ void World::host(uint32_t index) {
   const Launch& launch = launch_of(c);
   if (!launch.kernel.can_cut && c.blocks_left == 0 && !c.waiting()) ++c.uncut_launches;
   const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
-  const bool free = c.lease.grant == policy::Grant::kFree;
+  const LeaseView lease = view_of(c);
+  const bool free = lease.unmanaged();
   if (free && c.next_op - c.completed_op > kMaxAhead) {
     c.throttled = true;
     return;
   }
-  uint32_t blocks = free || c.expired ? left : blocks_to_send(c, launch.kernel, left);
-  const uint64_t estimate = estimate_ns(launch.kernel, blocks);
-  if (!c.expired) {
-    Obstacle why = look(c, estimate);
-    if (why != Obstacle::kNone && why != Obstacle::kFree) {
-      if (count_wait(c)) return wait(index, why, estimate);
-      c.expired = true;  // the whole remainder goes out now
-      ++c.result.hold_expired;
-      blocks = left;
-    }
+  end_wait(c);
+  Piece piece = next_piece(c, launch.kernel, left, lease);
+  const admission::Ask ask{piece.estimate_ns, piece.blocks, uint32_t(launch.kernel.resource_class)};
+  const admission::Verdict verdict =
+      admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
+  if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
+  if (verdict.action == Action::kLetGo && !c.waited.let_go) {
+    c.waited.let_go = true;  // the whole remainder goes out now
+    ++c.result.hold_expired;
+    piece = next_piece(c, launch.kernel, left, lease);
   }
-  if (!free && !c.expired) {
-    if (!packed_for(c) && pulse_in_the_way(c)) ++audit_.starts_under_pulse;
-    if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
-  }
+  if (verdict.action == Action::kGo) audit_start(c);
   stop_waiting(c);
-  if (input_.run.hold_per_piece) c.held_ns = c.stuck_ns = 0;
-  const bool yields = !free && !c.expired && c.lease.yield && launch.kernel.can_cut;
-  submit(index, launch.kernel, blocks, now_ns_ + input_.host.launch_ns, yields);
+  if (input_.run.hold_per_piece) admission::after_start(c.waited);
+  const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut;
+  submit(index, launch.kernel, piece.blocks, now_ns_ + input_.host.launch_ns, yields);
   const uint64_t op = c.next_op - 1;
   if (!free) {
-    const uint64_t sent_ns = estimate_ns(launch.kernel, blocks);
     if (c.sent.empty()) c.oldest_since_ns = now_ns_;
-    c.in_flight_ns += sent_ns;
-    c.unmarked_ns += sent_ns;
-    c.sent.push_back({op, sent_ns, false});
+    c.in_flight_ns += piece.estimate_ns;
+    c.unmarked_ns += piece.estimate_ns;
+    c.sent.push_back({op, piece.estimate_ns, false});
     if (c.unmarked_ns >= c.lease.marker_spacing_ns) mark(index);
   }
   if (yields) {
     c.yielding_op = op;  // one at a time: see completed()
     return;
   }
-  c.blocks_left = left - blocks;
+  c.blocks_left = left - piece.blocks;
   if (c.blocks_left == 0) {
     end_call(c);
     if (launch.last_of_step) {
@@ -118,63 +127,60 @@ void World::host(uint32_t index) {
   push(now_ns_ + input_.host.launch_ns, EventKind::kHost, index, ++c.host_token);
 }
 
-// Adds the stretch that just ended. False: the hold limit is reached.
-bool World::count_wait(SimClient& c) {
-  if (!c.waiting()) return true;
-  const uint64_t waited = now_ns_ - c.stretch_start_ns;
-  const uint64_t limit = input_.run.parameters.max_hold_ns;
-  if (c.waiting_for == Obstacle::kWindow) {
-    c.stuck_ns = c.used_ns != c.completed_at_stretch ? 0 : c.stuck_ns + waited;
-    return c.stuck_ns < limit;
-  }
-  c.held_ns += waited;
-  c.result.longest_hold_ns = std::max(c.result.longest_hold_ns, c.held_ns);
-  return c.held_ns < limit;
+// What must never happen, whatever the rule says.
+void World::audit_start(const SimClient& c) {
+  if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
+  if (c.lease.packed) return;
+  for (const SimClient& p : clients_)
+    if (p.watched && p.busy && p.spec->priority > c.spec->priority) {
+      ++audit_.starts_under_pulse;
+      return;
+    }
+}
+
+// Adds the stretch that just ended.
+void World::end_wait(SimClient& c) {
+  if (!c.waiting()) return;
+  const bool progress = c.used_ns != c.completed_at_stretch;
+  admission::after_wait(c.waited, c.waiting_for, now_ns_ - c.stretch_start_ns, progress);
+  c.result.longest_hold_ns = std::max(c.result.longest_hold_ns, c.waited.held_ns);
 }
 
 void World::end_call(SimClient& c) {
-  c.held_ns = c.stuck_ns = 0;
-  c.expired = c.notified = false;
+  c.waited = {};
+  c.notified = false;
 }
 
 void World::stop_waiting(SimClient& c) {
-  c.waiting_for = Obstacle::kNone;
+  c.waiting_for = Reason::kNone;
   c.queued_ns = 0;
 }
 
-void World::wait(uint32_t index, Obstacle why, uint64_t estimate) {
+void World::wait(uint32_t index, Reason reason, const LeaseView& lease, uint64_t estimate) {
   SimClient& c = clients_[index];
   if (!c.waiting()) c.waiting_since_ns = now_ns_;
-  c.waiting_for = why;
+  c.waiting_for = reason;
   c.queued_ns = estimate;
   c.stretch_start_ns = now_ns_;
   c.completed_at_stretch = c.used_ns;
   mark(index);
-  if (why == Obstacle::kLease && (!c.notified || c.notified_word != c.lease_word)) {
+  if (admission::daemon_should_know(reason, lease, c.waited) &&
+      (!c.notified || c.notified_word != c.lease_word)) {
     c.notified = true;
     c.notified_word = c.lease_word;
     notify_daemon();
   }
   acknowledge_drain(index);
-  const uint64_t limit = input_.run.parameters.max_hold_ns;
-  const uint64_t used = why == Obstacle::kWindow ? c.stuck_ns : c.held_ns;
-  uint64_t sleep_ns = kHoldSleep_ns;
-  uint64_t spin_ns = c.lease.spin_ns != 0 ? c.lease.spin_ns : input_.host.spin_ns;
-  if (why == Obstacle::kWindow) sleep_ns = kWindowSleep_ns, spin_ns = kWindowSpin_ns;
-  if (why == Obstacle::kWindow && input_.run.timed_waits && !c.sent.empty()) {
-    const uint64_t passed = now_ns_ - c.oldest_since_ns, expected = c.sent.front().estimate_ns;
-    const uint64_t left = expected - std::min(expected, passed);
-    spin_ns = left <= kNear_ns ? kTimedSpin_ns : 0;
-    sleep_ns = left <= kNear_ns ? kWindowSleep_ns : left / 2;
-  }
-  if (why == Obstacle::kPulse) sleep_ns = 50'000 + c.held_ns / 8;
-  if (c.in_flight_ns != 0) sleep_ns = std::min(sleep_ns, kDrainSleep_ns);
-  sleep_ns = std::min(sleep_ns, kHoldSleep_ns);
-  if (input_.run.polls) spin_ns = kPoll_ns, sleep_ns = 0;
-  const uint64_t stretch = std::min(spin_ns + sleep_ns, limit - std::min(limit, used));
-  const uint64_t wake_ns = input_.run.polls ? 0 : input_.host.wake_ns;
+  int64_t marker_ns = admission::kNoMarker;
+  if (input_.run.timed_waits && !c.sent.empty())
+    marker_ns = int64_t(c.sent.front().estimate_ns) - int64_t(now_ns_ - c.oldest_since_ns);
+  admission::WaitPlan plan = admission::plan_wait(reason, lease, c.waited, c.in_flight_ns, marker_ns);
+  if (input_.run.polls) plan = {kPoll_ns, 0};
+  const uint64_t left_ns = lease.max_hold_ns - c.waited.towards_limit_ns(reason);
+  const uint64_t stretch = std::min(plan.watch_ns + plan.sleep_ns, left_ns);
+  const uint64_t wake_ns = plan.sleep_ns == 0 ? 0 : input_.host.wake_ns;
   c.wakes_ns = now_ns_ + stretch + wake_ns;
-  c.spin_until_ns = now_ns_ + spin_ns;
+  c.spin_until_ns = now_ns_ + plan.watch_ns;
   push(c.wakes_ns, EventKind::kHost, index, ++c.host_token);
 }
 
@@ -190,7 +196,7 @@ void World::wake(uint32_t index, uint64_t at_ns) {
 void World::wake_watchers() {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     const uint64_t at_ns = now_ns_ + guard_ns_;
-    if (clients_[i].waiting_for == Obstacle::kPulse && at_ns <= clients_[i].spin_until_ns) wake(i, at_ns);
+    if (clients_[i].waiting_for == Reason::kPulse && at_ns <= clients_[i].spin_until_ns) wake(i, at_ns);
   }
 }
 
@@ -207,7 +213,7 @@ void World::marker_seen(uint32_t index, uint64_t op) {
   SimClient& c = clients_[index];
   cover(c, op);
   acknowledge_drain(index);
-  if (c.waiting_for == Obstacle::kWindow && now_ns_ <= c.spin_until_ns) wake(index, now_ns_);
+  if (c.waiting_for == Reason::kWindow && now_ns_ <= c.spin_until_ns) wake(index, now_ns_);
 }
 
 void World::cover(SimClient& c, uint64_t op) {

@@ -107,7 +107,7 @@ void World::audit_idle() {
   bool busy = !gpu_.idle(), waits = false;
   for (const SimClient& c : clients_) {
     busy |= c.busy;
-    waits |= c.waiting_for == Obstacle::kLease || c.waiting_for == Obstacle::kPulse;
+    waits |= c.waiting_for == admission::Reason::kLease || c.waiting_for == admission::Reason::kPulse;
   }
   if (busy || !waits) {
     idle_wait_since_ns_ = UINT64_MAX;
@@ -129,17 +129,17 @@ void World::count_losses(uint64_t until_ns) {
     return;
   }
   switch (c.waiting_for) {
-    case Obstacle::kPulse:
+    case admission::Reason::kPulse:
       losses_.pulse_ns += passed_ns;
       return;
-    case Obstacle::kLease:
+    case admission::Reason::kLease:
       losses_.lease_ns += passed_ns;
       return;
-    case Obstacle::kWindow:
+    case admission::Reason::kWindow:
       losses_.window_ns += passed_ns;
       return;
-    case Obstacle::kFree:
-    case Obstacle::kNone:
+    case admission::Reason::kUnmanaged:
+    case admission::Reason::kNone:
       if (c.step_last_op == 0 && c.next_op - 1 != c.completed_op) losses_.launch_ns += passed_ns;
       return;
   }

@@ -5,8 +5,11 @@
 #include <deque>
 #include <memory>
 #include <queue>
+#include <span>
 #include <vector>
 
+#include "admission/rule.h"
+#include "admission/slices.h"
 #include "scheduler_daemon/simulate/simulation.h"
 
 namespace tessera::simulate {
@@ -20,8 +23,6 @@ struct Event {
   uint64_t token = 0;  // stale if it is not the client's
   bool operator>(const Event& o) const { return at_ns != o.at_ns ? at_ns > o.at_ns : seq > o.seq; }
 };
-
-enum class Obstacle : uint8_t { kNone, kFree, kLease, kPulse, kWindow };
 
 struct SimClient {
   const ClientSpec* spec = nullptr;
@@ -61,11 +62,11 @@ struct SimClient {
   uint64_t expires_ns = 0, lease_word = 0;
   bool was_held = false;
   uint32_t blocks_left = 0;  // of the kernel being cut; 0 = take the next launch whole
-  bool expired = false;      // hold limit reached in this call
   bool notified = false;
   uint64_t notified_word = 0;
-  uint64_t held_ns = 0, stuck_ns = 0, stretch_start_ns = 0, waiting_since_ns = 0, completed_at_stretch = 0;
-  Obstacle waiting_for = Obstacle::kNone;
+  admission::Waited waited;  // in this call
+  uint64_t stretch_start_ns = 0, waiting_since_ns = 0, completed_at_stretch = 0;
+  admission::Reason waiting_for = admission::Reason::kNone;
   uint64_t wakes_ns = 0;  // while it waits: its pending kHost event
   uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
   uint64_t oldest_since_ns = 0;  // since when nothing is before the oldest work in flight
@@ -84,7 +85,7 @@ struct SimClient {
   size_t next_gap = 0;
 
   bool is_protected() const { return spec->priority > 0; }
-  bool waiting() const { return waiting_for != Obstacle::kNone; }
+  bool waiting() const { return waiting_for != admission::Reason::kNone; }
 };
 
 class World {
@@ -110,21 +111,26 @@ class World {
   void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields);
 
   // gate.cc
+  struct Piece {  // of a launch: all that is left of it, or a slice
+    uint32_t blocks;
+    uint64_t estimate_ns;
+  };
   void host(uint32_t c);  // the host thread of a best-effort client runs
-  Obstacle look(const SimClient& c, uint64_t estimate_ns) const;
-  bool pulse_in_the_way(const SimClient& own) const;
-  void wait(uint32_t c, Obstacle why, uint64_t estimate_ns);
-  bool count_wait(SimClient& c);
+  admission::History history_of(const Kernel& kernel, uint32_t blocks) const;
+  admission::LeaseView view_of(const SimClient& c) const;
+  std::span<const admission::PulseView> pulses();
+  Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
+                   const admission::LeaseView& lease) const;
+  void audit_start(const SimClient& c);
+  void wait(uint32_t c, admission::Reason reason, const admission::LeaseView& lease, uint64_t estimate_ns);
+  void end_wait(SimClient& c);
   void stop_waiting(SimClient& c);
   void end_call(SimClient& c);
   void wake(uint32_t c, uint64_t at_ns);
   void wake_watchers();
-  bool packed_for(const SimClient& c) const;
   void mark(uint32_t c);
   void marker_seen(uint32_t c, uint64_t op);
   void cover(SimClient& c, uint64_t op);
-  uint32_t blocks_to_send(const SimClient& c, const Kernel& kernel, uint32_t left) const;
-  uint64_t estimate_ns(const Kernel& kernel, uint32_t blocks) const;
   void acknowledge_drain(uint32_t c);
 
   // daemon.cc
@@ -137,6 +143,9 @@ class World {
   bool exclusive() const { return input_.run.regime == Regime::kTimesliced; }
 
   const RunInput& input_;
+  // Running kernels stop at a block boundary when a pulse becomes busy: persistent-thread variants, which
+  // only the simulator has.
+  const bool yields_ = input_.run.policy == "tally";
   std::unique_ptr<policy::Policy> policy_;
   std::vector<SimClient> clients_;
   Gpu gpu_;
@@ -150,6 +159,7 @@ class World {
   uint64_t n_events_ = 0, n_decisions_ = 0;
   uint64_t idle_wait_since_ns_ = UINT64_MAX;  // see Audit
   uint64_t guard_ns_ = 0;                     // of the gates
+  std::vector<admission::PulseView> pulses_;  // reused
   policy::Observation observation_;           // reused
   std::vector<uint32_t> observed_;            // which client each row of it is
 };

@@ -26,6 +26,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "admission/lease.h"
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/units.h"
@@ -143,8 +144,8 @@ class Daemon {
 };
 
 bool granted(const ipc::Attachment& a) {
-  const uint32_t state = ipc::lease_state(*a.lease(), ipc::lease_snapshot(*a.lease()).word, base::now_ns());
-  return state == abi::kLeaseGranted;
+  return admission::grant_at(admission::decode(ipc::lease_copy(*a.lease())), base::now_ns()) ==
+         admission::Grant::kGranted;
 }
 
 void wait_for_turn(const ipc::Attachment& a) {

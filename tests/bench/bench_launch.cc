@@ -164,6 +164,7 @@ int main(int argc, char** argv) {
   const pid_t peer = spawn({g_self, "--peer", TS_SHIM}, with({{"TESSERA_PRIORITY", "high"}}));
 
   tessera::bench::Report report;
+  double open_alone = 0;
   for (const int threads : {1, 8}) {
     const std::string suffix = threads == 1 ? "" : "_8_threads";
     // Three interleaved rounds, the best of each: the machine has other work.
@@ -185,6 +186,13 @@ int main(int argc, char** argv) {
     report.add("launch.protected_added_p90_ns" + suffix, high.p90 - base.p90);
     report.add("launch.best_effort_open_added_ns" + suffix, open.median - base.median);
     report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
+    // What peers can be compared by: added cost over the driver's own launch, in the same run.
+    report.add("launch.unmanaged_added_over_null" + suffix, (alone.median - base.median) / base.median);
+    report.add("launch.protected_added_over_null" + suffix, (high.median - base.median) / base.median);
+    report.add("launch.best_effort_open_added_over_null" + suffix, (open.median - base.median) / base.median);
+    report.add("launch.protected_p90_over_median" + suffix, high.p90 / high.median);
+    if (threads == 1) open_alone = open.median;
+    if (threads == 8) report.add("launch.best_effort_open_8_threads_over_1", open.median / open_alone);
   }
   for (const pid_t p : {peer, daemon}) {
     kill(p, SIGTERM);

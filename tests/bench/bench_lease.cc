@@ -15,7 +15,7 @@
 
 #include "base/futex.h"
 #include "interpose/entry/hooks.h"
-#include "interpose/gate/admit.h"
+#include "interpose/gate/ask.h"
 #include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/lifecycle/lifecycle.h"

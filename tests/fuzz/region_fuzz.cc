@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 
+#include "admission/lease.h"
 #include "base/units.h"
 #include "ipc/channel/map.h"
 #include "ipc/channel/pulse.h"
@@ -107,7 +108,7 @@ struct World {
     now_ns += base::ms(2000);
     run();
     const auto& lease = *clients[kHonest].region.as<abi::LeaseLine>(ipc::kLeaseOffset);
-    CHECK(ipc::lease_state(lease, lease.word, now_ns) != abi::kLeaseHold);
+    CHECK(admission::grant_at(admission::decode(lease), now_ns) != admission::Grant::kHold);
     core.disconnected(clients[kHonest].connection);
     CHECK(core.snapshot(now_ns).gpus.empty());
   }

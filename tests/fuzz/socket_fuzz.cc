@@ -13,6 +13,7 @@
 #include <cstring>
 #include <set>
 
+#include "admission/limits.h"
 #include "base/units.h"
 #include "scheduler_daemon/transport/control.h"
 #include "tests/fuzz/check.h"
@@ -105,7 +106,7 @@ struct World {
     CHECK(s.counters.attached == s.clients.size() + s.counters.detached);
     CHECK(s.clients.size() <= 8 && peers.open.size() <= kPeers + 1);
     for (const stats::ClientRow& c : s.clients)
-      CHECK(c.priority <= abi::kMaxPriority && c.weight >= 1 && c.weight <= core::kMaxWeight);
+      CHECK(c.priority <= abi::kMaxPriority && c.weight >= 1 && c.weight <= admission::kMostWeight);
     CHECK(!stats::to_json(s).empty());
   }
 };

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "admission/lease.h"
 #include "base/clock.h"
 #include "base/units.h"
 #include "ipc/channel/lease.h"
@@ -85,7 +86,7 @@ std::string DaemonProcess::errors() const {
 }
 
 uint32_t lease_state(const ipc::Attachment& a) {
-  return ipc::lease_state(*a.lease(), ipc::lease_snapshot(*a.lease()).word, base::now_ns());
+  return uint32_t(admission::grant_at(admission::decode(ipc::lease_copy(*a.lease())), base::now_ns()));
 }
 
 size_t open_descriptors(pid_t pid) {
@@ -111,7 +112,7 @@ uint64_t resident_kib(pid_t pid) {
 void Worker::step() {
   constexpr auto seq_cst = std::memory_order_seq_cst;
   uint32_t word = ipc::load(a.lease()->word, std::memory_order_acquire);
-  bool may_run = ipc::lease_state(*a.lease(), word, base::now_ns()) != ipc::abi::kLeaseHold;
+  bool may_run = lease_state(a) != ipc::abi::kLeaseHold;
   if (may_run && !working) {
     ipc::store(a.usage()->in_flight_ns, uint64_t(500'000), seq_cst);
     ipc::store(a.usage()->waiting, 0u, seq_cst);

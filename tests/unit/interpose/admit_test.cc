@@ -2,13 +2,13 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <deque>
-
+#include "admission/wait.h"
 #include "tests/unit/interpose/harness.h"
 
 namespace tessera::test {
 namespace {
 
+using admission::Action;
 using gate::Role;
 using namespace std::chrono_literals;
 
@@ -56,17 +56,17 @@ TEST_F(Admit, GrantedLaunchIsInFlightUntilItsMarkerArrives) {
   lease(abi::kLeaseGranted);
   null.hold(1);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
-  EXPECT_EQ(in_flight(), gate::kDefaultKernelNs);
+  EXPECT_EQ(in_flight(), admission::kUnknownKernelNs);
   gate::poll_lanes();
-  EXPECT_EQ(in_flight(), gate::kDefaultKernelNs);
+  EXPECT_EQ(in_flight(), admission::kUnknownKernelNs);
   null.hold(0);
   EXPECT_TRUE(gate::poll_lanes());
   EXPECT_EQ(in_flight(), 0u);
-  EXPECT_EQ(region->usage.completed_ns, gate::kDefaultKernelNs);
+  EXPECT_EQ(region->usage.completed_ns, admission::kUnknownKernelNs);
 }
 
 TEST_F(Admit, MarkersComeAtTheSpacingAsked) {
-  lease(abi::kLeaseGranted, 100'000'000, 1'000'000, uint32_t(4 * gate::kDefaultKernelNs));
+  lease(abi::kLeaseGranted, 100'000'000, 1'000'000, uint32_t(4 * admission::kUnknownKernelNs));
   null.reset();
   null.hold(1);
   for (int i = 0; i < 8; i++) launch();
@@ -82,7 +82,7 @@ TEST_F(Admit, PerThreadFamilyUsesItsOwnMarkersAndLane) {
 }
 
 TEST_F(Admit, FullWindowWaitsForAMarker) {
-  lease(abi::kLeaseGranted, 2 * gate::kDefaultKernelNs);
+  lease(abi::kLeaseGranted, 2 * admission::kUnknownKernelNs);
   null.hold(1);
   null.reset();
   launch();
@@ -94,13 +94,13 @@ TEST_F(Admit, FullWindowWaitsForAMarker) {
   null.release(1);
   EXPECT_TRUE(eventually([&] { return third.done == 1; }));
   EXPECT_EQ(driver_launches(), 3u);
-  EXPECT_EQ(in_flight(), 2 * gate::kDefaultKernelNs);
+  EXPECT_EQ(in_flight(), 2 * admission::kUnknownKernelNs);
   EXPECT_EQ(waiting(), 0u);
   EXPECT_EQ(region->usage.queued_ns, 0u);
 }
 
 TEST_F(Admit, WorkLongerThanTheWindowRunsAlone) {
-  lease(abi::kLeaseGranted, gate::kDefaultKernelNs / 2);
+  lease(abi::kLeaseGranted, admission::kUnknownKernelNs / 2);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.hold_expired, 0u);
 }
@@ -235,40 +235,34 @@ class Packed : public Admit {
     terms.max_hold_ms = max_hold_ms;
     ipc::lease_publish(region->lease, region->word, terms);
   }
-  gate::Admission ask(uint64_t blocks, uint32_t resource_class, bool may_narrow = false) {
-    gate::Call call;
-    call.blocks = blocks;
-    call.resource_class = resource_class;
-    call.may_narrow = may_narrow;
-    const gate::Admission answer = gate::admit(call, {}, 1'000);
-    if (call.reserved_ns) gate::roll_back(call);
-    return answer;
+  Action ask(uint64_t blocks, uint32_t resource_class, bool may_narrow = false) {
+    gate::Wait wait;
+    gate::Reservation reservation;
+    return gate::ask({1'000, blocks, resource_class, may_narrow}, {}, wait, reservation);
   }
   abi::PulsePage page_{};
 };
 
 TEST_F(Packed, OnlyNarrowWorkOfTheRightKindRunsBesideABusyPulse) {
-  using gate::Admission;
-  EXPECT_EQ(ask(10, abi::kResourceCompute), Admission::kReserved);
-  EXPECT_EQ(ask(11, abi::kResourceCompute), Admission::kExpired);  // held, until its limit
-  EXPECT_EQ(ask(5, abi::kResourceMemory), Admission::kExpired);
-  EXPECT_EQ(ask(5, abi::kResourceUnknown), Admission::kExpired);
-  EXPECT_EQ(ask(0, abi::kResourceCompute), Admission::kExpired);  // a graph, a copy
+  EXPECT_EQ(ask(10, abi::kResourceCompute), Action::kGo);
+  EXPECT_EQ(ask(11, abi::kResourceCompute), Action::kLetGo);  // held, until its limit
+  EXPECT_EQ(ask(5, abi::kResourceMemory), Action::kLetGo);
+  EXPECT_EQ(ask(5, abi::kResourceUnknown), Action::kLetGo);
+  EXPECT_EQ(ask(0, abi::kResourceCompute), Action::kLetGo);  // a graph, a copy
   EXPECT_EQ(region->usage.hold_expired, 4u);
   packed(10, 0);  // any kind
-  EXPECT_EQ(ask(5, abi::kResourceUnknown), Admission::kReserved);
-  EXPECT_EQ(ask(11, abi::kResourceUnknown), Admission::kExpired);
+  EXPECT_EQ(ask(5, abi::kResourceUnknown), Action::kGo);
+  EXPECT_EQ(ask(11, abi::kResourceUnknown), Action::kLetGo);
   packed(0, 0);  // a minimum share: anything
-  EXPECT_EQ(ask(0, abi::kResourceUnknown), Admission::kReserved);
+  EXPECT_EQ(ask(0, abi::kResourceUnknown), Action::kGo);
   packed(10, 1u << abi::kResourceCompute);
   ipc::pulse_try_idle(page_, 1, base::now_ns() - 1'000'000'000);
-  EXPECT_EQ(ask(1'000'000, abi::kResourceMemory), Admission::kReserved);  // nobody is busy: no limit
+  EXPECT_EQ(ask(1'000'000, abi::kResourceMemory), Action::kGo);  // nobody is busy: no limit
 }
 
 TEST_F(Packed, WhatCanBeCutIsAskedToBecomeNarrow) {
-  using gate::Admission;
-  EXPECT_EQ(ask(11, abi::kResourceCompute, true), Admission::kReplan);
-  EXPECT_EQ(ask(11, abi::kResourceMemory, true), Admission::kExpired);
+  EXPECT_EQ(ask(11, abi::kResourceCompute, true), Action::kNarrow);
+  EXPECT_EQ(ask(11, abi::kResourceMemory, true), Action::kLetGo);
   EXPECT_EQ(in_flight(), 0u);
   // Also while it waits: the lease becomes a packed one, and the daemon was told if it wanted to be.
   lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, 10'000);
@@ -278,7 +272,7 @@ TEST_F(Packed, WhatCanBeCutIsAskedToBecomeNarrow) {
   std::thread waits([&] { answer = int(ask(100, abi::kResourceCompute, true)); });
   EXPECT_TRUE(eventually([&] { return waiting() == 1 && g_notices == 1; }));
   packed(10, 1u << abi::kResourceCompute, 10'000);
-  EXPECT_TRUE(eventually([&] { return answer == int(Admission::kReplan); }));
+  EXPECT_TRUE(eventually([&] { return answer == int(Action::kNarrow); }));
   waits.join();
   EXPECT_EQ(waiting(), 0u);
 }
@@ -293,9 +287,9 @@ class ShortLaunches : public Admit {
     gate::Timing* timing = gate::timing_of(gate::timing_key({hash, 1, 128, 0}));
     timing->block_ps = kNs * 1000;
     timing->estimate_ns = kNs;
-    timing->samples = 8;       // known: timed seldom,
-    gate::t_thread.draws = 0;  // and here never by this thread,
-    gate::withdraw_events();   // nor by others, so that the estimate stays
+    timing->samples = 8;                      // known: timed seldom,
+    gate::t_thread.until_timed = UINT32_MAX;  // and here never by this thread,
+    gate::withdraw_events();                  // nor by others, so that the estimate stays
     lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000);
   }
   uint64_t credit_left() {
@@ -365,30 +359,18 @@ TEST_F(ShortLaunches, NothingIsLostWhileThreadsAndAReclaimerRace) {
   EXPECT_EQ(region->usage.completed_ns, 4 * 4'000 * kNs);
 }
 
-// Stands still unless moved: a calibration whose counter counts nothing.
-class StoppedClock {
- public:
-  StoppedClock() { move(0); }
-  ~StoppedClock() { gate::g_calibration.store(nullptr); }
-  void move(uint64_t ns) {
-    sets_.push_back({0, now_ns_ += ns, 0});  // a reader may still hold any of them
-    gate::g_calibration.store(&sets_.back(), std::memory_order_release);
-  }
-
- private:
-  uint64_t now_ns_ = base::now_ns();
-  std::deque<gate::Calibration> sets_;
-};
-
 TEST_F(Admit, TheHoldLimitBeginsAnewWithEverySliceThatStarts) {
   StoppedClock clock;
-  gate::Call call;
+  gate::Wait wait;
   // Asks for a slice while the lease is a hold; `meanwhile` is done once it waits, and until it has an
   // answer.
   const auto ask = [&](auto&& meanwhile) {
     lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 50);
     std::atomic<int> answer{-1};
-    std::thread asks([&] { answer = int(gate::admit(call, {}, 1'000)); });
+    std::thread asks([&] {
+      gate::Reservation reservation;
+      answer = int(gate::ask({1'000}, {}, wait, reservation));
+    });
     EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
     meanwhile();
     EXPECT_TRUE(eventually([&] {
@@ -396,31 +378,30 @@ TEST_F(Admit, TheHoldLimitBeginsAnewWithEverySliceThatStarts) {
       return answer != -1;
     }));
     asks.join();
-    if (call.reserved_ns) gate::roll_back(call);
-    return gate::Admission(answer.load());
+    return Action(answer.load());
   };
   for (int i = 0; i < 5; i++)
     EXPECT_EQ(ask([&] {
                 clock.move(40'000'000);
                 lease(abi::kLeaseGranted);
               }),
-              gate::Admission::kReserved);
-  EXPECT_EQ(call.held_ns, 0u);
-  EXPECT_GT(call.served_ns, 100'000'000u);  // 200, but for moves between two stretches of a wait
+              Action::kGo);
+  EXPECT_EQ(wait.so_far().held_ns, 0u);
+  EXPECT_GT(wait.so_far().served_ns, 100'000'000u);  // 200, but for moves between two stretches of a wait
   EXPECT_EQ(region->usage.hold_expired, 0u);
-  EXPECT_EQ(ask([] {}), gate::Admission::kExpired);  // nothing started for as long as the limit
+  EXPECT_EQ(ask([] {}), Action::kLetGo);  // nothing started for as long as the limit
   EXPECT_EQ(region->usage.hold_expired, 1u);
 }
 
 TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
   lease(abi::kLeaseGranted, 100'000'000);
-  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), gate::kNoMarker);
+  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), admission::kNoMarker);
   null.hold(1);
   const uint64_t before = gate::clock_ns();
   launch();
   launch();
   // The first of two: its estimate after it was launched.
-  const int64_t expected = int64_t(gate::kDefaultKernelNs);
+  const int64_t expected = int64_t(admission::kUnknownKernelNs);
   const uint64_t after = gate::clock_ns();
   EXPECT_LE(gate::next_marker_in_ns(after), expected);
   EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(after - before));
@@ -432,17 +413,17 @@ TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
   EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(seen - after));
   null.hold(0);
   EXPECT_TRUE(gate::poll_lanes());
-  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), gate::kNoMarker);
+  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), admission::kNoMarker);
 }
 
 TEST_F(Admit, ThePlanSaysWhichBlocksAreLong) {
   lease(abi::kLeaseGranted);
-  EXPECT_EQ(gate::current_plan().long_block_ns, 1'000'000u);  // an older daemon: longer than a slice
-  EXPECT_EQ(gate::current_plan().long_width_percent, 100u);
+  EXPECT_EQ(gate::current_lease().long_block_ns, 1'000'000u);  // an older daemon: longer than a slice
+  EXPECT_EQ(gate::current_lease().long_width_percent, 100u);
   ipc::LeaseTerms terms{.state = abi::kLeaseGranted, .long_width_percent = 60, .long_block_us = 1400};
   ipc::lease_publish(region->lease, region->word, terms);
-  EXPECT_EQ(gate::current_plan().long_block_ns, 1'400'000u);
-  EXPECT_EQ(gate::current_plan().long_width_percent, 60u);
+  EXPECT_EQ(gate::current_lease().long_block_ns, 1'400'000u);
+  EXPECT_EQ(gate::current_lease().long_width_percent, 60u);
 }
 
 TEST_F(Admit, TheMomentWhenTheWindowRanEmptyIsPublished) {
@@ -496,9 +477,9 @@ TEST_F(Admit, SynchroniseCompletesUnmarkedWork) {
   CUstream s = new_stream();
   launch(s);
   launch();
-  EXPECT_EQ(in_flight(), 2 * gate::kDefaultKernelNs);
+  EXPECT_EQ(in_flight(), 2 * admission::kUnknownKernelNs);
   hook_cuStreamSynchronize(s);
-  EXPECT_EQ(in_flight(), gate::kDefaultKernelNs);
+  EXPECT_EQ(in_flight(), admission::kUnknownKernelNs);
   hook_cuCtxSynchronize();
   EXPECT_EQ(in_flight(), 0u);
 }
@@ -514,7 +495,7 @@ TEST_F(Admit, QueriesFindUnmarkedWork) {
 }
 
 TEST_F(Admit, WindowNeverBlocksForeverWhenMarkersAreFarApart) {
-  lease(abi::kLeaseGranted, 3 * gate::kDefaultKernelNs, 1'000'000, 1'000'000'000, 10'000);
+  lease(abi::kLeaseGranted, 3 * admission::kUnknownKernelNs, 1'000'000, 1'000'000'000, 10'000);
   for (int i = 0; i < 40; i++) EXPECT_EQ(launch(new_stream()), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.hold_expired, 0u);
 }
@@ -630,7 +611,7 @@ TEST_F(Admit, ErrnoIsTheProgramsOwn) {
 }
 
 TEST_F(Admit, EightThreadsLeaveAnExactWindow) {
-  lease(abi::kLeaseGranted, 4 * gate::kDefaultKernelNs);
+  lease(abi::kLeaseGranted, 4 * admission::kUnknownKernelNs);
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; i++) {
     threads.emplace_back([&, i] {

@@ -57,7 +57,7 @@ TEST_F(Allocation, ProtectedLaunchCopySyncAndEvent) {
 
 TEST_F(Allocation, BestEffortGrantedFullWindowAndHeld) {
   attach(Role::kBestEffort);
-  lease(abi::kLeaseGranted, 4 * gate::kDefaultKernelNs, 1'000'000, 1, 2);
+  lease(abi::kLeaseGranted, 4 * admission::kUnknownKernelNs, 1'000'000, 1, 2);
   CUstream s = new_stream();
   EXPECT_EQ(count([&] {
               for (int i = 0; i < 1'000; i++) launch(s);

@@ -103,7 +103,7 @@ TEST_F(Capture, ProtectedClientWithHelperPollingAllTheTime) {
 
 TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
   attach(Role::kBestEffort);
-  lease(abi::kLeaseGranted, 2 * gate::kDefaultKernelNs, 1'000'000, 1'000'000'000, 10'000);
+  lease(abi::kLeaseGranted, 2 * admission::kUnknownKernelNs, 1'000'000, 1'000'000'000, 10'000);
   std::atomic<bool> stop{false};
   std::atomic<int> polls{0};
   std::vector<std::thread> workers;

@@ -8,12 +8,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/futex.h"
 #include "interpose/entry/hooks.h"
-#include "interpose/gate/admit.h"
+#include "interpose/gate/ask.h"
 #include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
@@ -73,6 +74,21 @@ class Gate : public ::testing::Test {
   gate::Link* link = nullptr;
   NullDriver& null = NullDriver::get();
   CUfunction function = reinterpret_cast<CUfunction>(uintptr_t{0x12340});
+};
+
+// Stands still unless moved: a calibration whose counter counts nothing.
+class StoppedClock {
+ public:
+  StoppedClock() { move(0); }
+  ~StoppedClock() { gate::g_calibration.store(nullptr); }
+  void move(uint64_t ns) {
+    sets_.push_back({0, now_ns_ += ns, 0});  // a reader may still hold any of them
+    gate::g_calibration.store(&sets_.back(), std::memory_order_release);
+  }
+
+ private:
+  uint64_t now_ns_ = base::now_ns();
+  std::deque<gate::Calibration> sets_;
 };
 
 // Waits for what another thread does; a condition that never comes fails the test instead of hanging it.

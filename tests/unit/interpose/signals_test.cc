@@ -224,17 +224,5 @@ TEST_F(Signals, PilotsOfOneSizeDoNotEndTheGrowth) {
   EXPECT_EQ(t.growing, 0u);
 }
 
-TEST_F(Signals, ProbesAreHalfASliceAndWholeWaves) {
-  gate::Timing t{};
-  EXPECT_EQ(gate::probe_size(&t, 800, 100), 800u);  // nothing measured yet
-  t.samples = 8;
-  EXPECT_EQ(gate::probe_size(&t, 800, 100), 400u);
-  EXPECT_EQ(gate::probe_size(&t, 500, 100), 200u);
-  EXPECT_EQ(gate::probe_size(&t, 150, 100), 150u);
-  EXPECT_EQ(gate::probe_size(&t, 800, 0), 800u);
-  t.samples = 9;
-  EXPECT_EQ(gate::probe_size(&t, 800, 100), 800u);  // now and then only
-}
-
 }  // namespace
 }  // namespace tessera::test

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "admission/lease.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
 
@@ -29,37 +30,55 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .long_block_us = 1234,
                    .slo_us = 9};
   lease_publish(line, word, terms);
-  LeaseSnapshot s = lease_snapshot(line);
-  EXPECT_EQ(s.terms, terms);
-  EXPECT_EQ(s.word, word);
-  uint32_t before = word;
+  const abi::LeaseLine copy = lease_copy(line);
+  const admission::LeaseView view = admission::decode(copy);
+  EXPECT_EQ(view.word, word);
+  EXPECT_EQ(view.grant, admission::Grant::kGranted);
+  EXPECT_TRUE(view.packed && view.tell_busy && view.defers && view.passthrough);
+  EXPECT_EQ(view.packed_classes, 4u);
+  EXPECT_EQ(view.expires_ns, 50u);
+  EXPECT_EQ(view.window_ns, 1u);
+  EXPECT_EQ(view.slice_ns, 2u);
+  EXPECT_EQ(view.width_blocks, 3u);
+  EXPECT_EQ(view.marker_spacing_ns, 4u);
+  EXPECT_EQ(view.max_hold_ns, 5'000'000u);
+  EXPECT_EQ(view.priority, 6u);
+  EXPECT_EQ(view.watch_spin_ns, 7'000u);
+  EXPECT_EQ(view.long_width_percent, 50u);
+  EXPECT_EQ(view.long_block_ns, 1'234'000u);
+  EXPECT_EQ(view.slo_ns, 9'000u);
+  const uint32_t before = word;
   lease_publish(line, word, terms);
-  EXPECT_NE(lease_snapshot(line).word, before);
-  EXPECT_EQ(lease_snapshot(line).terms.state, uint32_t(abi::kLeaseGranted));
+  EXPECT_NE(lease_copy(line).word, before);
   terms.long_block_us = 1'000'000;  // more than its place holds: as long as can be
   lease_publish(line, word, terms);
-  EXPECT_EQ(lease_snapshot(line).terms.long_block_us, abi::kMaxLongBlockUs);
-  EXPECT_TRUE(lease_snapshot(line).terms.packed);
+  EXPECT_EQ(admission::decode(lease_copy(line)).long_block_ns, uint64_t(abi::kMaxLongBlockUs) * 1'000);
+  EXPECT_TRUE(admission::decode(lease_copy(line)).packed);
+}
+
+admission::Grant grant_at(const abi::LeaseLine& line, uint64_t now_ns) {
+  return admission::grant_at(admission::decode(lease_copy(line)), now_ns);
 }
 
 TEST(Lease, AGrantIsAHoldAfterItsEndAndARenewalMovesTheEnd) {
   abi::LeaseLine line{};
   uint32_t word = 0;
   lease_publish(line, word, {.state = abi::kLeaseGranted, .expires_ns = 100});
-  EXPECT_EQ(lease_state(line, word, 99), uint32_t(abi::kLeaseGranted));
-  EXPECT_EQ(lease_state(line, word, 100), uint32_t(abi::kLeaseHold));
+  EXPECT_EQ(grant_at(line, 99), admission::Grant::kGranted);
+  EXPECT_EQ(grant_at(line, 100), admission::Grant::kHold);
   uint32_t before = line.word;
   lease_renew(line, 200);
-  EXPECT_EQ(lease_state(line, word, 199), uint32_t(abi::kLeaseGranted));
+  EXPECT_EQ(grant_at(line, 199), admission::Grant::kGranted);
   EXPECT_EQ(line.word, before);  // nobody is woken by a renewal
   lease_publish(line, word, {.state = abi::kLeaseFree});
-  EXPECT_EQ(lease_state(line, word, UINT64_MAX), uint32_t(abi::kLeaseFree));
+  EXPECT_EQ(grant_at(line, UINT64_MAX), admission::Grant::kFree);
 }
 
 TEST(Lease, AllZeroIsAHoldAndTheUnusedStateToo) {
   abi::LeaseLine line{};
-  EXPECT_EQ(lease_state(line, line.word, 0), uint32_t(abi::kLeaseHold));
-  EXPECT_EQ(lease_state(line, 3, 0), uint32_t(abi::kLeaseHold));
+  EXPECT_EQ(grant_at(line, 0), admission::Grant::kHold);
+  line.word = 3;
+  EXPECT_EQ(grant_at(line, 0), admission::Grant::kHold);
 }
 
 TEST(Pulse, BusyUntilIdleAndTheCompareExchangeFailsAfterAnotherLaunch) {

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 
+#include "admission/lease.h"
 #include "base/units.h"
 #include "ipc/channel/memfd.h"
 #include "ipc/channel/pulse.h"
@@ -752,7 +753,7 @@ TEST_F(CoreTest, ProtectedClientsWatchWhoGoesFirstIfTheirLibraryCan) {
   auto terms = [&](Connection c) {
     auto region = ipc::map_shared(peers_.last(c, abi::kWelcome)->fds[0].get(), abi::kRegionBytes,
                                   ipc::Access::kReadWrite);
-    return ipc::lease_snapshot(*region->as<abi::LeaseLine>(ipc::kLeaseOffset)).terms;
+    return admission::decode(*region->as<abi::LeaseLine>(ipc::kLeaseOffset));
   };
   const uint64_t can = abi::kClientDefers | abi::kClientSetsPriority;
   Connection high = join(1, 5, 0, can), low = join(2, 2, ms(50), can), old = join(3, 2, 0, 0);
@@ -762,7 +763,7 @@ TEST_F(CoreTest, ProtectedClientsWatchWhoGoesFirstIfTheirLibraryCan) {
   EXPECT_EQ(peers_.count(old, abi::kPeerPulse), 0u);
   EXPECT_FALSE(terms(high).defers);
   EXPECT_TRUE(terms(low).defers);
-  EXPECT_EQ(terms(low).slo_us, 50'000u);
+  EXPECT_EQ(terms(low).slo_ns, ms(50));
   EXPECT_FALSE(terms(old).defers);
 
   Connection twin = join(4, 2, ms(20), can);  // same level, both with an SLO
@@ -864,17 +865,17 @@ TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   notify(trainer);
   run(ms(1));
   run(ms(1));
-  const ipc::LeaseSnapshot lease = ipc::lease_snapshot(trainer.lease());
-  EXPECT_TRUE(lease.terms.packed);
-  EXPECT_EQ(lease.terms.packed_classes, 1u << abi::kResourceCompute);
-  EXPECT_GT(lease.terms.width_blocks, 0u);
-  EXPECT_LT(lease.terms.width_blocks, 1000u);
-  EXPECT_GT(lease.terms.long_block_us, 0u);  // which blocks are long, and how wide their slices may be
-  EXPECT_LE(lease.terms.long_width_percent, 100u);
+  const admission::LeaseView lease = admission::decode(trainer.lease());
+  EXPECT_TRUE(lease.packed);
+  EXPECT_EQ(lease.packed_classes, 1u << abi::kResourceCompute);
+  EXPECT_GT(lease.width_blocks, 0u);
+  EXPECT_LT(lease.width_blocks, 1000u);
+  EXPECT_GT(lease.long_block_ns, 0u);  // which blocks are long, and how wide their slices may be
+  EXPECT_LE(lease.long_width_percent, 100u);
   signals.resource_class = abi::kResourceMemory;  // its next launch is of another kind
   run(ms(1));
   run(ms(1));
-  EXPECT_FALSE(ipc::lease_snapshot(trainer.lease()).terms.packed);
+  EXPECT_FALSE(admission::decode(trainer.lease()).packed);
   EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
 }
 

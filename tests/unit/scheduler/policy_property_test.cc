@@ -196,7 +196,7 @@ bool alike(const Lease& a, const Lease& b) {
          a.window_ns == b.window_ns && a.slice_ns == b.slice_ns && a.width_blocks == b.width_blocks &&
          a.marker_spacing_ns == b.marker_spacing_ns && a.long_block_ns == b.long_block_ns &&
          a.long_width_percent == b.long_width_percent && a.spin_ns == b.spin_ns && a.packed == b.packed &&
-         a.yield == b.yield && a.nudge == b.nudge;
+         a.nudge == b.nudge;
 }
 
 class EveryProtecting : public ::testing::TestWithParam<const char*> {};

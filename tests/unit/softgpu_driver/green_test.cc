@@ -1,4 +1,5 @@
 // Green contexts and device resources, and occupancy of clusters.
+#include <algorithm>
 #include <vector>
 
 #include "support.h"
@@ -101,8 +102,13 @@ TEST_F(Green, StreamsAreConfinedToTheirSms) {
   EXPECT_EQ(of, green);
   EXPECT_CU(cuStreamGetGreenCtx(whole, &of));
   EXPECT_EQ(of, nullptr);
-  // Modelled times: half of the SMs take twice as long, launch overhead aside.
-  const float on_half = length_on(half), on_whole = length_on(whole);
+  // Modelled times: half of the SMs take twice as long, launch overhead aside. A machine that is late with
+  // the work itself only lengthens what events show: the least of several measurements is the modelled one.
+  float on_half = length_on(half), on_whole = length_on(whole);
+  for (int i = 0; i < 50 && (on_half <= on_whole * 1.7f || on_half >= on_whole * 2.1f); i++) {
+    on_half = std::min(on_half, length_on(half));
+    on_whole = std::min(on_whole, length_on(whole));
+  }
   EXPECT_GT(on_half, on_whole * 1.7f);
   EXPECT_LT(on_half, on_whole * 2.1f);
   // A cooperative grid must fit into the part.

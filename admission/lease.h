@@ -1,0 +1,85 @@
+// What a lease says, decoded and bounded: the one reader of abi::LeaseLine. A client copies the line
+// (ipc/channel/lease.h, lease_copy) and decodes the copy; the simulator fills a LeaseView itself.
+#pragma once
+
+#include "admission/limits.h"
+#include "ipc/abi/region.h"
+
+namespace tessera::admission {
+
+namespace abi = ipc::abi;
+
+enum class Grant : uint8_t {
+  kHold = abi::kLeaseHold,
+  kGranted = abi::kLeaseGranted,
+  kFree = abi::kLeaseFree
+};
+
+struct LeaseView {
+  uint32_t word = 0;  // as loaded: what a futex waits on, and what goes to UsageLine::drained_word
+  Grant grant = Grant::kHold;
+  bool passthrough = false;     // the operator's switch: forward everything
+  bool packed = false;          // may run beside busy protected work, within `width_blocks`
+  bool tell_busy = false;       // the daemon wants to know when a busy pulse holds a launch
+  bool defers = false;          // protected: bursts wait for those that go first
+  uint32_t packed_classes = 0;  // bit c: kernels of resource class c; 0 = any work
+  uint64_t expires_ns = 0;      // CLOCK_MONOTONIC; a grant is void afterwards
+  uint64_t window_ns = 0;       // GPU time that may be in flight at once
+  uint64_t slice_ns = 0;        // longest launch; 0 = nothing is cut
+  uint32_t width_blocks = 0;    // most blocks of one launch while packed; 0 = no limit
+  uint32_t marker_spacing_ns = 0;
+  uint64_t max_hold_ns = kDefaultHoldNs;
+  uint32_t priority = 0;
+  uint64_t watch_spin_ns = 0;  // at most kMostSpinUs
+  // Blocks that last longer than long_block_ns get slices of this much of a wave, 1..100; see slices.h.
+  uint32_t long_width_percent = 100;
+  uint64_t long_block_ns = 0;
+  uint64_t slo_ns = 0;  // of this client, 0 = none
+
+  constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
+  constexpr bool allows_class(uint32_t resource_class) const {
+    return packed_classes == 0 || (packed_classes >> resource_class & 1u) != 0;
+  }
+};
+
+constexpr Grant grant_of(uint32_t word) {
+  const uint32_t state = word & abi::kLeaseStateMask;
+  return state == abi::kLeaseGranted ? Grant::kGranted
+         : state == abi::kLeaseFree  ? Grant::kFree
+                                     : Grant::kHold;
+}
+
+// The state at a time: a granted lease past its end is a hold.
+constexpr Grant grant_at(const LeaseView& lease, uint64_t now_ns) {
+  return lease.grant == Grant::kGranted && now_ns >= lease.expires_ns ? Grant::kHold : lease.grant;
+}
+
+constexpr uint64_t hold_limit_ns(uint64_t max_hold_ms) {
+  if (max_hold_ms == 0) return kDefaultHoldNs;
+  return (max_hold_ms < kMostHoldMs ? max_hold_ms : kMostHoldMs) * 1'000'000;
+}
+
+constexpr LeaseView decode(const abi::LeaseLine& line) {
+  const uint64_t long_us = line.flags >> abi::kLeaseLongBlockShift;
+  const uint32_t percent = line.long_width_percent;
+  return {.word = line.word,
+          .grant = grant_of(line.word),
+          .passthrough = line.passthrough != 0,
+          .packed = (line.flags & abi::kLeasePacked) != 0,
+          .tell_busy = (line.flags & abi::kLeaseTellBusy) != 0,
+          .defers = (line.flags & abi::kLeaseDefer) != 0,
+          .packed_classes = (line.flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift,
+          .expires_ns = line.expires_ns,
+          .window_ns = line.window_ns,
+          .slice_ns = line.slice_ns,
+          .width_blocks = line.width_blocks,
+          .marker_spacing_ns = line.marker_spacing_ns,
+          .max_hold_ns = hold_limit_ns(line.max_hold_ms),
+          .priority = line.priority,
+          .watch_spin_ns = (line.watch_spin_us < kMostSpinUs ? line.watch_spin_us : kMostSpinUs) * 1'000,
+          .long_width_percent = percent == 0 || percent > 100 ? 100 : percent,
+          .long_block_ns = long_us != 0 ? long_us * 1'000 : line.slice_ns,
+          .slo_ns = uint64_t(line.slo_us) * 1'000};
+}
+
+}  // namespace tessera::admission

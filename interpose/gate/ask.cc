@@ -1,0 +1,313 @@
+#include "interpose/gate/ask.h"
+
+#include <pthread.h>
+
+#include "admission/wait.h"
+#include "base/errno_guard.h"
+#include "base/futex.h"
+#include "interpose/gate/clock.h"
+#include "interpose/gate/credit.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/timing.h"
+#include "ipc/channel/lease.h"
+
+namespace tessera::gate {
+namespace {
+
+using admission::Action;
+using admission::LeaseView;
+using admission::Reason;
+using driver_api::StreamArg;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint64_t kQueryEveryNs = 200'000;  // asking the driver costs an interrupt on every CPU that runs us
+
+bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
+  const bool any = poll_lanes();
+  if (any || now < next_query) return any;
+  next_query = now + kQueryEveryNs;
+  reclaim_credits();
+  const bool asked = query_lanes();
+  harvest_samples();
+  return asked;
+}
+
+bool anyone_in_the_way(const Link* link, const LeaseView& lease, uint64_t now) {
+  const Pulses pulses = current_pulses();
+  for (uint32_t i = 0; i < pulses.n; i++)
+    if (admission::in_the_way(pulses.views[i], lease.priority, link->guard_ns, now)) return true;
+  return false;
+}
+
+}  // namespace
+
+// One question: what is asked, of which stream, and what it waited so far.
+class Asking {
+ public:
+  Asking(const admission::Ask& ask, StreamArg stream, Wait& wait, Reservation& reservation, ThreadSlot* slot)
+      : ask_(ask), stream_(stream), wait_(wait), reservation_(reservation), slot_(slot) {}
+  Action answer();
+
+ private:
+  bool unmanaged() const;
+  uint64_t reserve();
+  void keep(const LeaseView& lease, uint64_t in_flight_ns);
+  void keep_credit_within(uint64_t window_ns, uint64_t in_flight_ns);
+  void hold(const LeaseView& lease, Reason reason, uint64_t now);
+  void sleep(const LeaseView& lease, Reason reason, uint64_t now, uint64_t end);
+
+  const admission::Ask& ask_;
+  const StreamArg stream_;
+  Wait& wait_;
+  Reservation& reservation_;
+  ThreadSlot* const slot_;
+  const Link* link_ = nullptr;
+};
+
+Action Asking::answer() {
+  for (;;) {
+    if (g_state.role.load(kRelaxed) != Role::kBestEffort) return Action::kForward;
+    link_ = g_state.link.load(std::memory_order_acquire);
+    wait_.follow(link_);
+    if (unmanaged()) return Action::kForward;
+    const uint64_t before = reserve();
+    // seq_cst: raise in-flight, then look; the daemon stores a hold, then reads in-flight
+    // (ipc/channel/lease.h).
+    const LeaseView lease = lease_of(link_, std::memory_order_seq_cst);
+    const uint64_t now = clock_ns();
+    const admission::Verdict verdict =
+        admission::judge(ask_, lease, current_pulses(), link_->guard_ns, before, wait_.waited_, now);
+    switch (verdict.action) {
+      case Action::kGo:
+        keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
+        return Action::kGo;
+      case Action::kLetGo:
+        if (!wait_.waited_.let_go) std::atomic_ref(link_->usage->hold_expired).fetch_add(1, kRelaxed);
+        wait_.waited_.let_go = true;  // what is in flight stays true
+        reservation_.spacing_ns_ = lease.marker_spacing_ns;
+        return Action::kLetGo;
+      case Action::kForward:
+      case Action::kNarrow:
+        reservation_.release();
+        return verdict.action;
+      case Action::kWait:
+        reservation_.release();
+        if (verdict.reason == Reason::kWindow && poll_lanes()) continue;  // nobody had looked at the markers
+        hold(lease, verdict.reason, now);
+    }
+  }
+}
+
+bool Asking::unmanaged() const {
+  const abi::LeaseLine& lease = *link_->lease;
+  // acquire: pairs with lease_publish
+  return admission::grant_of(ipc::load(lease.word, std::memory_order_acquire)) == admission::Grant::kFree ||
+         ipc::load(lease.passthrough, kRelaxed) != 0;
+}
+
+// Raises in-flight; what it was before.
+uint64_t Asking::reserve() {
+  Reservation& r = reservation_;
+  r.release();
+  r.link_ = link_;
+  r.ns_ = ask_.estimate_ns;
+  r.slot_ = slot_;
+  if (slot_ && !wait_.waited_.let_go) {
+    const uint64_t window_ns = ipc::load(link_->lease->window_ns, kRelaxed);
+    r.credit_ns_ = wanted_credit_ns(*slot_, link_, stream_, window_ns, ask_.estimate_ns);
+    r.epoch_ = g_state.epoch.load(std::memory_order_seq_cst);
+  }
+  return in_flight(link_).fetch_add(r.ns_ + r.credit_ns_, std::memory_order_seq_cst);
+}
+
+void Asking::keep(const LeaseView& lease, uint64_t in_flight_ns) {
+  reservation_.word_ = lease.word;
+  reservation_.spacing_ns_ = lease.marker_spacing_ns;
+  if (reservation_.credit_ns_) keep_credit_within(lease.window_ns, in_flight_ns);
+  if (g_state.holding.load(kRelaxed)) [[unlikely]]
+    g_state.holding.store(0, kRelaxed);
+  if (wait_.began_) [[unlikely]]
+    wait_.end();
+  admission::after_start(wait_.waited_);
+}
+
+// Credit that the window has no room for is given back, but first somebody has to look at the markers.
+void Asking::keep_credit_within(uint64_t window_ns, uint64_t in_flight_ns) {
+  if (in_flight_ns <= window_ns || (poll_lanes() && in_flight(link_).load(kRelaxed) <= window_ns)) return;
+  release_reserved(link_, reservation_.credit_ns_);
+  reservation_.credit_ns_ = 0;
+}
+
+void Asking::hold(const LeaseView& lease, Reason reason, uint64_t now) {
+  const base::ErrnoGuard keep_errno;  // the futex may set it
+  admission::Waited& waited = wait_.waited_;
+  if (reason != Reason::kWindow && g_state.holding.exchange(1, kRelaxed) == 0)
+    std::atomic_ref(link_->usage->preemptions).fetch_add(1, kRelaxed);
+  wait_.begin(link_, ask_.estimate_ns, now);
+  lane_mark(lane_of(stream_), stream_);  // what is not covered yet could otherwise never be seen to end
+  if (admission::daemon_should_know(reason, lease, waited)) wait_.tell_daemon(lease.word);
+  const uint64_t completed = std::atomic_ref(link_->usage->completed_ns).load(kRelaxed);
+  sleep(lease, reason, now, now + lease.max_hold_ns - waited.towards_limit_ns(reason));
+  const uint64_t after = clock_ns();
+  const bool progress = std::atomic_ref(link_->usage->completed_ns).load(kRelaxed) != completed;
+  admission::after_wait(waited, reason, after > now ? after - now : 0, progress);
+}
+
+// One stretch of waiting, at most until `end`: returns when it is worth asking again.
+void Asking::sleep(const LeaseView& lease, Reason reason, uint64_t now, uint64_t end) {
+  uint64_t next_query = 0;
+  const bool any = complete_what_is_done(now, next_query);
+  acknowledge_drain();
+  if (any && reason == Reason::kWindow) return;
+  const int64_t marker = reason == Reason::kWindow ? next_marker_in_ns(now) : admission::kNoMarker;
+  const admission::WaitPlan plan =
+      admission::plan_wait(reason, lease, wait_.waited_, in_flight(link_).load(kRelaxed), marker);
+  const uint32_t& word = link_->lease->word;
+  for (uint64_t t = now; t - now < plan.watch_ns && t < end; t = clock_ns()) {
+    if (ipc::load(word, std::memory_order_acquire) != lease.word) return;
+    if (reason == Reason::kWindow && poll_lanes()) return;
+    if (reason == Reason::kPulse && !anyone_in_the_way(link_, lease, t)) return;
+    for (int i = 0; i < 8; i++) base::cpu_relax();
+    if (reason == Reason::kWindow) base::yield_cpu();
+  }
+  const uint64_t after_watch = clock_ns();
+  if (plan.sleep_ns == 0 || after_watch >= end) return;
+  base::futex_wait(&word, lease.word, plan.sleep_ns < end - after_watch ? plan.sleep_ns : end - after_watch);
+  complete_what_is_done(clock_ns(), next_query);
+}
+
+Action ask(const admission::Ask& what, StreamArg stream, Wait& wait, Reservation& reservation,
+           ThreadSlot* credit_slot) {
+  return Asking(what, stream, wait, reservation, credit_slot).answer();
+}
+
+LeaseView lease_of(const Link* link, std::memory_order order) {
+  LeaseView lease = admission::decode(ipc::lease_copy(*link->lease, order));
+  if (link->max_hold_ns) lease.max_hold_ns = link->max_hold_ns;
+  return lease;
+}
+
+admission::PulseView pulse_of(const Watch& watch) {
+  const abi::PulsePage& page =
+      *watch.page.load(std::memory_order_acquire);                         // pairs with the helper's release
+  const bool busy = ipc::load(page.busy, std::memory_order_acquire) != 0;  // pairs with pulse_set_busy
+  return {watch.priority.load(kRelaxed), busy, ipc::load(page.busy_since_ns, kRelaxed),
+          ipc::load(page.heartbeat_ns, kRelaxed), ipc::load(page.idle_since_ns, kRelaxed)};
+}
+
+Pulses current_pulses() {
+  Pulses pulses;
+  const uint32_t n = g_state.n_watched.load(kRelaxed);
+  for (uint32_t i = 0; i < n && i < kWatched; i++) pulses.views[pulses.n++] = pulse_of(g_state.watch[i]);
+  return pulses;
+}
+
+void Reservation::settle(StreamArg stream, CUresult result) {
+  if (!link_) return;
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    release();
+    if (is_sticky(result)) poison();
+    return;
+  }
+  if (ns_ != 0) {  // 0: behind something that the stream may wait for for ever, so not counted
+    Lane* lane = lane_of(stream);
+    lane_launched(lane, stream, ns_ + (slot_ ? take_spent(*slot_, lane) : 0), spacing_ns_);
+  }
+  if (credit_ns_) keep_credit(*slot_, link_, word_, epoch_, credit_ns_, stream);
+  link_ = nullptr;
+  ns_ = credit_ns_ = 0;
+}
+
+void Reservation::settle_blocking(CUresult result) {
+  if (!link_) return;
+  if (result == CUDA_SUCCESS) std::atomic_ref(link_->usage->completed_ns).fetch_add(ns_, kRelaxed);
+  release();
+  if (is_sticky(result)) poison();
+}
+
+void Reservation::release() {
+  if (link_) release_reserved(link_, ns_ + credit_ns_);
+  link_ = nullptr;
+  ns_ = credit_ns_ = 0;
+}
+
+void Wait::follow(const Link* link) {
+  if (waiting_on_ && waiting_on_ != link) end();
+}
+
+void Wait::begin(const Link* link, uint64_t estimate_ns, uint64_t now) {
+  if (!began_) {
+    began_ = true;
+    g_state.waiters.fetch_add(1, kRelaxed);
+    // A cancelled thread would leave the launch half done; deferred cancellation acts at the program's next
+    // point.
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+  }
+  if (waiting_on_ == link) return;
+  waiting_on_ = link;
+  queued_ns_ = estimate_ns;
+  abi::UsageLine& usage = *link->usage;
+  std::atomic_ref(usage.queued_ns).fetch_add(estimate_ns, kRelaxed);
+  std::atomic_ref(usage.holds).fetch_add(1, kRelaxed);
+  uint64_t nobody = 0;
+  std::atomic_ref(usage.waiting_since_ns).compare_exchange_strong(nobody, now, kRelaxed);
+  // release: the daemon that sees waiting > 0 sees what is queued
+  std::atomic_ref(usage.waiting).fetch_add(1, std::memory_order_release);
+}
+
+void Wait::end() {
+  if (!waiting_on_) return;
+  abi::UsageLine& usage = *waiting_on_->usage;
+  if (std::atomic_ref(usage.waiting).fetch_sub(1, std::memory_order_release) == 1)
+    ipc::store(usage.waiting_since_ns, uint64_t(0), kRelaxed);
+  std::atomic_ref(usage.queued_ns).fetch_sub(queued_ns_, kRelaxed);
+  waiting_on_ = nullptr;
+}
+
+void Wait::tell_daemon(uint32_t word) {
+  if (told_ && told_word_ == word) return;
+  told_ = true;
+  told_word_ = word;
+  g_slow.notify_daemon();
+}
+
+Wait::~Wait() {
+  if (!began_) return;
+  const Link* current = g_state.link.load(std::memory_order_acquire);
+  std::atomic_ref(current->usage->held_ns).fetch_add(waited_.total_ns(), kRelaxed);
+  end();
+  g_state.waiters.fetch_sub(1, kRelaxed);
+  pthread_setcancelstate(cancel_state_, nullptr);
+}
+
+bool is_sticky(CUresult result) {
+  if (result == CUDA_SUCCESS) [[likely]]
+    return false;
+  switch (int(result)) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_DEINITIALIZED:
+      return true;
+    default:  // an open set: newer drivers have more results, and those are not known to be sticky
+      return false;
+  }
+}
+
+void poison() {
+  g_state.poisoned.store(1, kRelaxed);
+  reclaim_credits();
+  forget_lanes();
+  forgive_all();
+  g_state.role.store(Role::kForward, kRelaxed);
+}
+
+}  // namespace tessera::gate

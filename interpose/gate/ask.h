@@ -1,0 +1,93 @@
+// Best-effort client: asks the rule (admission/rule.h) about one piece of work, with what shared memory says,
+// in the caller's thread; waits as long as the answer is "wait"; reserves the window for what may go.
+//
+//   Wait wait;                                     one per API call of the program, for all its slices
+//   Reservation reservation;                       one per piece
+//   switch (ask({estimate_ns, ...}, stream, wait, reservation)) {
+//     kGo:       launch, then reservation.settle(stream, result)
+//     kForward:  launch; nothing is reserved
+//     kLetGo:    launch the whole remainder; reserved all the same
+//     kNarrow:   make it narrower and ask again; only with `may_narrow`
+//   }
+//
+// A wait ends by grant, daemon loss, hold limit or the pass-through switch, and by nothing else; while it
+// lasts the thread cannot be cancelled. System calls only while held: futex wait, the daemon's wake. No
+// allocation, no lock.
+#pragma once
+
+#include "admission/rule.h"
+#include "interpose/gate/window.h"
+
+namespace tessera::gate {
+
+// The lease as it stands, with the user's own hold limit. `order`: of its word.
+admission::LeaseView lease_of(const Link* link, std::memory_order order = std::memory_order_acquire);
+inline admission::LeaseView current_lease() {
+  return lease_of(g_state.link.load(std::memory_order_acquire));
+}
+
+// Copies of the watched pages; each word is read once.
+struct Pulses {
+  uint32_t n = 0;
+  admission::PulseView views[kWatched];
+  operator std::span<const admission::PulseView>() const { return {views, n}; }
+};
+Pulses current_pulses();
+admission::PulseView pulse_of(const Watch& watch);
+
+// What is reserved of the window for one piece of work. On the hook's stack; whoever does not settle it gives
+// it back.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(const Reservation&) = delete;
+  ~Reservation() { release(); }
+  // After the driver call. Failure gives back what was reserved; a sticky error ends gating.
+  void settle(driver_api::StreamArg stream, CUresult result);
+  void settle_blocking(CUresult result);  // the call has waited until its work was done
+  void release();                         // it was not used
+  uint64_t ns() const { return ns_; }
+
+ private:
+  friend class Asking;
+  const Link* link_ = nullptr;
+  uint64_t ns_ = 0, credit_ns_ = 0;
+  uint64_t spacing_ns_ = 0;     // marker spacing of the lease seen
+  uint32_t word_ = 0;           // lease word that allowed it
+  uint32_t epoch_ = 0;          // State::epoch before it looked
+  ThreadSlot* slot_ = nullptr;  // of the credit
+};
+
+// The waits of one API call, and what they publish while they last.
+class Wait {
+ public:
+  Wait() = default;
+  Wait(const Wait&) = delete;
+  ~Wait();
+  const admission::Waited& so_far() const { return waited_; }
+
+ private:
+  friend class Asking;
+  void follow(const Link* link);  // the daemon went, another one came
+  void begin(const Link* link, uint64_t estimate_ns, uint64_t now_ns);
+  void end();
+  void tell_daemon(uint32_t word);
+
+  admission::Waited waited_;
+  bool began_ = false;
+  const Link* waiting_on_ = nullptr;  // its usage line says that we wait
+  uint64_t queued_ns_ = 0;            // what its queued_ns carries for us
+  bool told_ = false;                 // the daemon, that we wait under
+  uint32_t told_word_ = 0;            // this lease
+  int cancel_state_ = 0;
+};
+
+// `credit_slot`: of the calling thread, if its next short launches of this stream should find credit.
+admission::Action ask(const admission::Ask& ask, driver_api::StreamArg stream, Wait& wait,
+                      Reservation& reservation, ThreadSlot* credit_slot = nullptr);
+
+// True if the context is lost for good: nothing that was enqueued will complete.
+bool is_sticky(CUresult result);
+void poison();  // permanent pass-through for this process; async-signal-safe
+
+}  // namespace tessera::gate
