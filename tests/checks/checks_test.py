@@ -146,6 +146,13 @@ class Tree(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("gone.cc is listed but not in the archive", output)
 
+    def test_unknown_exports(self):
+        """A driver's names that the table has, that are kept out of it, and one that nobody knows."""
+        source = ("int cuInit(void){return 0;} int cudbgReportDriverApiError(void){return 0;} int cudbgIpcFlag;"
+                  "int cuFromTheFuture(void){return 0;} int other(void){return 0;}")
+        code, output = run("gen_driver_entries.py", "--unknown", self.compile(source, "libcuda.so.999.1", "-shared"))
+        self.assertEqual((code, output), (0, "cuFromTheFuture\n"))
+
 
 if __name__ == "__main__":
     unittest.main()

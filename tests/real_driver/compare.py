@@ -37,6 +37,7 @@ MODES = {
     "no daemon": {"TESSERA_SOCKET": "/nonexistent/tesserad.sock"},
     "best-effort": {"TESSERA_PRIORITY": "best-effort"},
     "protected": {"TESSERA_PRIORITY": "high"},
+    "switched off": {"TESSERA_DISABLE": "1"},
 }
 
 # Which library answers (reach.cc): bare, and with the shim. What is not here is the driver, and the shim.
