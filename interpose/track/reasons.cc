@@ -27,6 +27,7 @@ constexpr Counter counter_of(slice::Refusal refusal) {
     case kCollective:
       return &SignalLine::refused_waiting;
     case kOrderDependent:
+    case kPlacement:
       return &SignalLine::refused_order;
     case kCoordinateForm:
     case kIndirectCall:

@@ -7,12 +7,10 @@
 namespace tessera::slice {
 namespace {
 
-// S9: kernels of multi-GPU collectives wait for other processes and must run whole. Lower case, parts of
-// names.
-constexpr ptx::Name kCollectives[] = {
-    "nccl",          "nvshmem",        "allreduce", "all_reduce", "allgather",   "all_gather",
-    "reducescatter", "reduce_scatter", "alltoall",  "all_to_all", "userbuffers", "cross_device_reduce",
-};
+// S9: kernels of multi-GPU collectives wait for other processes and must run whole. That they wait is seen in
+// what they do (S4); these libraries are known to, whatever their kernels look like. Lower case, parts of
+// names. What an algorithm calls itself (all-reduce of a block's bits) says nothing.
+constexpr ptx::Name kCollectives[] = {"nccl", "nvshmem", "userbuffers", "cross_device_reduce"};
 
 bool is_collective(ptx::Name name) {
   std::string lower(name);
@@ -42,6 +40,9 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
     }
     if (!f->own.may_cut()) {
       return f->own;
+    }
+    if (Verdict placement = check_placement(*f, closure); !placement.may_cut()) {
+      return placement;
     }
   }
   uint64_t limit = param_limit_bytes(module);

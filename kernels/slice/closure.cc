@@ -110,6 +110,7 @@ class Scan {
     }
     facts_.own_ends_thread |= i.opcode == "exit";
     facts_.own_reads_others |= reads_others(node, own);
+    facts_.own_reads_placement |= reads_placement(node);
   }
 
   void specials(const Instruction& i) {
@@ -191,6 +192,7 @@ FunctionFacts* Closure::facts(Name name) {
   f->reads_coordinates = f->own_reads_coordinates;
   f->reads_others = f->own_reads_others;
   f->ends_thread = f->own_ends_thread;
+  f->reads_placement = f->own_reads_placement;
   for (const Node& node : f->flow.nodes) {
     Name callee = node.instruction->opcode == "call" ? callee_of(*node.instruction) : Name();
     if (callee.empty() || is_runtime_function(callee)) {
@@ -210,6 +212,7 @@ FunctionFacts* Closure::facts(Name name) {
     f->reads_coordinates |= c->reads_coordinates;
     f->reads_others |= c->reads_others;
     f->ends_thread |= c->ends_thread;
+    f->reads_placement |= c->reads_placement;
   }
   --depth_;
   f->state = 2;

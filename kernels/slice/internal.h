@@ -20,11 +20,13 @@ struct FunctionFacts {
   Verdict own;                                // first finding of the rules that look at single instructions
   bool clusters = false;                      // uses a feature of clusters
   Verdict order;                              // order-dependent operation, if any
-  bool own_reads_coordinates = false, own_reads_others = false, own_ends_thread = false;
+  bool own_reads_coordinates = false, own_reads_others = false, own_ends_thread = false,
+       own_reads_placement = false;
 
   bool reads_coordinates = false;  // is_coordinate()
   bool reads_others = false;       // reads_others()
   bool ends_thread = false;        // exit
+  bool reads_placement = false;    // reads_placement()
   bool recursive = false;
   int state = 0;  // while the graph is walked: 1 open, 2 done
 };
@@ -78,6 +80,10 @@ size_t address_operand(
 
 // Rules S4, S5 over the loops of one function. `closure` gives the facts of what it calls.
 Verdict check_waiting(const FunctionFacts& facts, Closure& closure);
+// %smid or %nsmid among the operands.
+bool reads_placement(const Node& node);
+// First address or branch that depends on them.
+Verdict check_placement(const FunctionFacts& facts, Closure& closure);
 // First operation whose effect depends on the order of blocks.
 Verdict check_order(const Flow& flow, const OwnAddresses& own);
 
