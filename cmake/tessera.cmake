@@ -106,5 +106,5 @@ function(tessera_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                                           # No test learns into, or is taught by, the files of who runs it; a
                                           # byte too far is an error.
-                                          ENVIRONMENT "TESSERA_PROFILES=off;TESSERA_SOFTGPU_STRICT=1;${ARG_ENVIRONMENT}")
+                                          ENVIRONMENT "TESSERA_PROFILES=off;TESSERA_CACHE_MAX_MB=0;TESSERA_SOFTGPU_STRICT=1;${ARG_ENVIRONMENT}")
 endfunction()

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/kernel_key.h"
@@ -166,6 +167,7 @@ void met(const KernelRecord& kernel, cut::Obstacle obstacle) noexcept {
   count_refusal(RunTimeReason::kWatchdog);
   base::raw_log(base::LogLevel::kError,
                 "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
+  if (kernel.image_hash) never_cut_again(kernel.hash);
 }
 
 // Asks for the sibling if nobody did; it answers some launches later.
@@ -274,6 +276,11 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
     record->ascending_row = k.ascending_row;
     record->has_variant = record->sibling || (k.has_variant && kept);
     record->resource_class = k.resource_class;
+  }
+  if (record->has_variant && o && std::ranges::count(o->image->never_cut, record->hash)) {
+    record->has_variant = record->sibling = false;
+    record->variant.store(kNoVariant, kRelaxed);
+    count_refusal(RunTimeReason::kWatchdog);
   }
   if (const uint32_t learnt = gate::learnt_class(record->hash)) record->resource_class = learnt;
   // A recycled handle: the old record stays for launches that hold it, the slot gets the new one.

@@ -250,6 +250,7 @@ std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
   else
     describe(*out, *entries);
   if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen, *code);
+  if (!out->text.empty() || out->source) out->never_cut = never_cut();
   return out;
 }
 

@@ -31,6 +31,7 @@ struct Image {
   std::string text;         // PTX with variants, NUL-terminated by std::string
   bool keep_text = false;   // the driver was told that the image stays where it is
   std::vector<KernelFacts> kernels;
+  std::vector<uint64_t> never_cut;  // hashes of kernels, of any image, that waited when they were cut
   std::shared_ptr<const SiblingSource> source;  // of machine code, for sibling modules; null if there is none
 };
 
@@ -41,6 +42,11 @@ std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;
 // the driver says what is wrong with it.
 std::shared_ptr<Image> inspect_file(const char* path, const void* caller) noexcept;
 void load_as_it_is(Image& image) noexcept;  // takes our text back
+
+// Kernels that the watchdog released, in this start or an earlier one (kernels/cache/never_cut.h). Touch the
+// disk.
+std::vector<uint64_t> never_cut() noexcept;
+void never_cut_again(uint64_t kernel_hash) noexcept;
 
 // Kernels of loaded images with and without a variant; the helper publishes them (a load may precede the
 // attach).

@@ -99,6 +99,7 @@ TEST_F(Images, LongTextsAreRewrittenOnce) {
   namespace fs = std::filesystem;
   const fs::path folder = testing::TempDir() + "tessera-images-" + std::to_string(getpid());
   setenv("TESSERA_CACHE_DIR", folder.c_str(), 1);
+  setenv("TESSERA_CACHE_MAX_MB", "256", 1);
   lifecycle::load_config();
   const std::string text = bytes_of("cut.ptx").data() + std::string("//") + std::string(64 << 10, '-');
   auto made = track::inspect(text.c_str(), nullptr);
@@ -133,6 +134,7 @@ TEST_F(Images, LongTextsAreRewrittenOnce) {
   EXPECT_TRUE(store.load(key).ok());
 
   unsetenv("TESSERA_CACHE_DIR");
+  unsetenv("TESSERA_CACHE_MAX_MB");
   lifecycle::load_config();
   fs::remove_all(folder);
 }

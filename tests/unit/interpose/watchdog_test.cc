@@ -1,5 +1,7 @@
 // Slices that do not end: a kernel whose blocks wait for each other, with a hand-written variant as if the
 // analysis had let it pass, and one that the analysis takes for a look-back.
+#include <filesystem>
+
 #include "interpose/lifecycle/config.h"
 #include "interpose/slice/trial.h"
 #include "interpose/track/reasons.h"
@@ -109,6 +111,10 @@ TEST_F(Watchdog, InThePerThreadStream) {
 class LookBack : public test::Soft {
  public:
   void SetUp() override {
+    folder = testing::TempDir() + "tessera-watchdog-" + std::to_string(getpid());
+    std::filesystem::remove_all(folder);
+    setenv("TESSERA_CACHE_DIR", folder.c_str(), 1);
+    setenv("TESSERA_CACHE_MAX_MB", "1", 1);
     setenv("TESSERA_SLICE_WATCHDOG_MS", "100", 1);
     setenv("TESSERA_ALLOW_ORDER_DEPENDENT", "1", 1);
     Soft::SetUp();
@@ -116,10 +122,12 @@ class LookBack : public test::Soft {
     releases = cut::g_watchdog_releases.load();
   }
   void TearDown() override {
-    unsetenv("TESSERA_SLICE_WATCHDOG_MS");
-    unsetenv("TESSERA_ALLOW_ORDER_DEPENDENT");
+    for (const char* name : {"TESSERA_SLICE_WATCHDOG_MS", "TESSERA_ALLOW_ORDER_DEPENDENT",
+                             "TESSERA_CACHE_DIR", "TESSERA_CACHE_MAX_MB"})
+      unsetenv(name);
     lifecycle::load_config();
     Soft::TearDown();
+    std::filesystem::remove_all(folder);
   }
   CUfunction load(const char* file) {
     EXPECT_EQ(hook_cuModuleLoadData(&module, bytes_of(file).data()), CUDA_SUCCESS);
@@ -144,6 +152,7 @@ class LookBack : public test::Soft {
   }
   CUmodule module = nullptr;
   uint32_t releases = 0;
+  std::filesystem::path folder;  // of what is remembered
 };
 
 TEST_F(LookBack, IsCutInOneRowOnly) {
@@ -167,6 +176,42 @@ TEST_F(LookBack, ThatWaitsForAHigherBlockAfterAllEnds) {
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
   EXPECT_EQ(chain(f, false), 0u);
   EXPECT_EQ(chain(f, true), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// The next load knows nothing of this one but what is in the folder.
+TEST_F(LookBack, ThatWaitedIsNotCutAfterTheNextStart) {
+  EXPECT_GT(chain(load("cut.ptx"), false), 0u);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+
+  const uint64_t counted = track::refusals(track::RunTimeReason::kWatchdog);
+  CUfunction f = load("cut.ptx");
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kWatchdog), counted + 1);
+  EXPECT_EQ(chain(f, false), 0u);
+  EXPECT_EQ(chain(f, true), 0u);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+
+  std::filesystem::remove_all(folder);
+  f = load("cut.ptx");
+  EXPECT_GT(chain(f, true), 2u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// The same kernel as a sibling of machine code.
+TEST_F(LookBack, ThatWaitedHasNoSiblingAfterTheNextStart) {
+  CUfunction f = load("cut_both.fatbin");
+  EXPECT_EQ(chain(f, true), 0u);
+  ASSERT_TRUE(test::eventually([] { return track::siblings_idle(); }));
+  EXPECT_GT(chain(f, false), 0u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  f = load("cut_both.fatbin");
+  for (int launch = 0; launch < 2; launch++) {
+    EXPECT_EQ(chain(f, false), 0u);
+    ASSERT_TRUE(test::eventually([] { return track::siblings_idle(); }));
+  }
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "kernels/cache/file.h"
+#include "kernels/cache/never_cut.h"
 #include "kernels/cache/rewritten.h"
 #include "kernels/cache/store.h"
 
@@ -203,6 +204,17 @@ TEST(Rewritten, RoundTrip) {
   std::string many = bytes;
   many[7] = char(0x7f);  // number of kernels
   EXPECT_FALSE(decode(many).ok());
+}
+
+TEST_F(Cache, KernelsThatAreNeverCut) {
+  using Hashes = std::vector<uint64_t>;
+  constexpr int kDriver = 13000;
+  EXPECT_EQ(never_cut(store(), kDriver), Hashes());
+  for (const uint64_t hash : {5, 7, 5}) EXPECT_TRUE(add_never_cut(store(), kDriver, hash).ok());
+  EXPECT_EQ(never_cut(store(), kDriver), (Hashes{7, 5}));
+  EXPECT_EQ(never_cut(store(), kDriver + 10), Hashes());
+  fs::resize_file(fs::directory_iterator(directory_)->path(), 50);
+  EXPECT_EQ(never_cut(store(), kDriver), Hashes());
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// Which kernels the watchdog released in an earlier start, and that it released one now. Touches the disk.
+// One of the files of the preload library that call code which can throw; nothing leaves it.
+#include <algorithm>
+#include <exception>
+
+#include "base/raw_log.h"
+#include "interpose/lifecycle/config.h"
+#include "interpose/track/track.h"
+#include "kernels/cache/never_cut.h"
+
+namespace tessera::track {
+namespace {
+
+bool keeps() {
+  const lifecycle::Config& config = lifecycle::config();
+  return config.cache_dir[0] && config.cache_max_bytes;
+}
+
+cache::Store store() {
+  return {lifecycle::config().cache_dir, lifecycle::config().cache_max_bytes};
+}
+
+int driver_version() {
+  int version = 0;
+  driver_api::real().cuDriverGetVersion(&version);
+  return version;
+}
+
+}  // namespace
+
+std::vector<uint64_t> never_cut() noexcept try {
+  return keeps() ? cache::never_cut(store(), driver_version()) : std::vector<uint64_t>();
+} catch (const std::exception&) {
+  return {};
+}
+
+void never_cut_again(uint64_t kernel_hash) noexcept try {
+  if (!keeps()) return;
+  if (base::Status added = cache::add_never_cut(store(), driver_version(), kernel_hash); !added)
+    base::raw_log(base::LogLevel::kInfo, "not remembered for the next start: %s", added.error().text.c_str());
+} catch (const std::exception& e) {
+  base::raw_log(base::LogLevel::kInfo, "not remembered for the next start: %s", e.what());
+}
+
+}  // namespace tessera::track
