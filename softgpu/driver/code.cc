@@ -313,7 +313,7 @@ CUresult get_attribute(const Function& function, CUfunction_attribute attribute,
       *value = int(info.static_shared_bytes);
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-      *value = 0;
+      *value = int(info.constant_bytes);
       return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
       *value = int(info.local_bytes);

@@ -88,6 +88,7 @@ bool Decoder::find_object(ptx::Name name, Object* o) {
   }
   const ModuleSymbols& symbols = *layout_.symbols;
   if (auto it = symbols.data.find(name); it != symbols.data.end()) {
+    if (symbols.constant_bytes.count(name)) layout_.constants.insert(it->first);
     *o = Object{Where::kConstant, it->second, 0};
     return true;
   }

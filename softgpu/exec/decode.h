@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,7 @@ namespace tessera::softgpu::exec {
 struct ModuleSymbols {
   const ptx::Module* module = nullptr;
   std::unordered_map<std::string_view, uint64_t> data;                // globals and consts
+  std::unordered_map<std::string_view, uint64_t> constant_bytes;      // sizes of those in constant memory
   std::unordered_map<std::string_view, uint64_t> functions;           // addresses of .func
   std::unordered_map<std::string_view, const ptx::Variable*> shared;  // module-scope .shared
 };
@@ -28,7 +30,8 @@ struct KernelLayout {
   const ModuleSymbols* symbols = nullptr;
   uint32_t static_shared_bytes = 0;
   std::map<std::string, uint32_t>
-      shared_offsets;  // module scope names and function-scope names with their function
+      shared_offsets;                    // module scope names and function-scope names with their function
+  std::set<std::string_view> constants;  // variables in constant memory that the kernel names
   bool has_dynamic = false;
   bool reserves_shared = false;  // names %reserved_smem_offset_*
   uint32_t dynamic_align = 16;

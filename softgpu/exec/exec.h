@@ -87,8 +87,9 @@ struct KernelInfo {
   std::vector<Param> params;
   uint32_t param_bytes = 0;  // whole block
   uint32_t static_shared_bytes = 0;
-  uint32_t local_bytes = 0;  // per thread
-  uint32_t registers = 0;    // estimate for occupancy: 32-bit registers live at once, >= 16, <= 255
+  uint32_t constant_bytes = 0;  // variables in constant memory that it names
+  uint32_t local_bytes = 0;     // per thread
+  uint32_t registers = 0;       // estimate for occupancy: 32-bit registers live at once, >= 16, <= 255
   uint32_t max_threads_per_block = 1024;       // .maxntid / .reqntid
   std::array<uint32_t, 3> required_block{};    // .reqntid, zeros if none
   std::array<uint32_t, 3> required_cluster{};  // .reqnctapercluster, zeros if none

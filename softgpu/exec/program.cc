@@ -199,6 +199,7 @@ base::Status ProgramImpl::place_globals(const ptx::Module& module) {
     const uint64_t address = reinterpret_cast<uint64_t>(p);
     globals_[std::string(v.name)] = GlobalMemory{address, bytes};
     symbols_.data[v.name] = address;
+    if (v.space == ptx::Space::kConst) symbols_.constant_bytes[v.name] = bytes;
     // On hardware constants are protected by having no stores of their own alone.
     const bool constant = v.space == ptx::Space::kConst;
     const bool writable = !constant || memory_.bounds() == AllocationMap::Bounds::kHardware;
@@ -303,6 +304,8 @@ base::Status ProgramImpl::build_kernel(const ptx::Function& f) {
   }
   info.local_bytes = local;
   info.static_shared_bytes = layout.static_shared_bytes;
+  for (std::string_view name : layout.constants)
+    info.constant_bytes += static_cast<uint32_t>(symbols_.constant_bytes.at(name));
   const uint32_t align = std::max(layout.dynamic_align, 16u);
   kernel->dynamic_shared_offset = (layout.static_shared_bytes + align - 1) / align * align;
   kernel->reserves_shared = layout.reserves_shared;

@@ -455,6 +455,26 @@ TEST_F(LaunchApi, RegistersCanBeLimited) {
   EXPECT_CU(cuLinkDestroy(link));
 }
 
+TEST_F(LaunchApi, ConstantMemoryOfAKernel) {
+  CUmodule m;
+  ASSERT_CU(cuModuleLoadData(&m, R"(.version 8.0
+.target sm_75
+.address_size 64
+.const .align 4 .b8 one[12];
+.const .align 8 .f64 two[100];
+.func f() { .reg .b64 %d; ld.const.u64 %d, [two+8]; ret; }
+.visible .entry both() { .reg .b32 %r; ld.const.u32 %r, [one]; ld.const.u32 %r, [one+4]; call f; ret; }
+.visible .entry none() { ret; }
+)"));
+  for (const auto& [name, bytes] : {std::pair("both", 812), std::pair("none", 0)}) {
+    CUfunction f;
+    int value = -1;
+    ASSERT_CU(cuModuleGetFunction(&f, m, name));
+    EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, f));
+    EXPECT_EQ(bytes, value) << name;
+  }
+}
+
 TEST_F(LaunchApi, LogsSayWhatWentWrong) {
   CUlogIterator before = 0, after = 0;
   std::string heard;
