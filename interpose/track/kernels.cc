@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string_view>
 
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
@@ -68,6 +69,11 @@ void drop_kernels(void* owner) {
     if (record && record->owner == owner) slot.handle.store(1, std::memory_order_release);
   }
   gate::begin_epoch();
+}
+
+const KernelFacts* facts_of(const Image& image, const char* name) {
+  const auto at = std::ranges::lower_bound(image.kernels, std::string_view(name), {}, &KernelFacts::name);
+  return at != image.kernels.end() && at->name == name ? &*at : nullptr;
 }
 
 constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;
@@ -267,15 +273,13 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
   record->has_variant = record->sibling;  // until it is refused
   const char* kept = strdup(name);
   record->name = kept ? kept : "";
-  for (size_t i = 0; o && i < o->image->kernels.size(); i++) {
-    const KernelFacts& k = o->image->kernels[i];
-    if (k.name != name) continue;
-    record->n_params = k.n_params;
-    record->param_bytes = k.param_bytes;
-    record->origin_offset = k.origin_offset;
-    record->ascending_row = k.ascending_row;
-    record->has_variant = record->sibling || (k.has_variant && kept);
-    record->resource_class = k.resource_class;
+  if (const KernelFacts* k = o ? facts_of(*o->image, name) : nullptr) {
+    record->n_params = k->n_params;
+    record->param_bytes = k->param_bytes;
+    record->origin_offset = k->origin_offset;
+    record->ascending_row = k->ascending_row;
+    record->has_variant = record->sibling || (k->has_variant && kept);
+    record->resource_class = k->resource_class;
   }
   if (record->has_variant && o && std::ranges::count(o->image->never_cut, record->hash)) {
     record->has_variant = record->sibling = false;

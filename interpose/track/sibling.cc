@@ -211,7 +211,8 @@ void work(const Job& job) {
   const uint64_t begin = base::now_ns();
   const lifecycle::Config& config = lifecycle::config();
   const SiblingText text =
-      sibling_text(job.source->ptx, kernel.name, config.relaxed_bits, config.allow_order_dependent);
+      sibling_text(job.source->ptx, kernel.name, config.relaxed_bits || job.source->compiled_here,
+                   config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
   if (text.ptx.empty()) reason = text.refusal;
@@ -302,7 +303,8 @@ void cancel(Gone&& gone) {
 
 }  // namespace
 
-SiblingSource::SiblingSource(std::string text) : ptx(std::move(text)) {
+SiblingSource::SiblingSource(std::string text, bool original_compiled_here)
+    : ptx(std::move(text)), compiled_here(original_compiled_here) {
   g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
 }
 SiblingSource::~SiblingSource() {

@@ -1,7 +1,7 @@
-// Sibling modules: where the variant of a kernel lives whose original is machine code (design section 8).
-// The original's module is never touched. Its variant is compiled by a thread of its own, lazily, when a
-// launch first wanted to be cut, into one more module of the same context (or one more library); until then,
-// and for ever if it is refused, launches go whole.
+// Sibling modules: where the variant of a kernel lives whose original is machine code, or one of thousands in
+// an image (design section 8). The original's module is never touched. Its variant is compiled by a thread of
+// its own, lazily, when a launch first wanted to be cut, into one more module of the same context (or one
+// more library); until then, and for ever if it is refused, launches go whole.
 //
 // The thread ("tessera-jit") is started by the first such launch. It enters the driver only while no capture
 // is open, under the relaxed capture mode (a capture that begins meanwhile is not disturbed), and never while
@@ -16,10 +16,11 @@
 
 namespace tessera::track {
 
-// PTX that machine code was compiled from, kept as long as its image is loaded. Counts its bytes.
+// PTX that the original was compiled from, kept as long as its image is loaded. Counts its bytes.
 struct SiblingSource {
   std::string ptx;
-  explicit SiblingSource(std::string text);
+  bool compiled_here;  // the original by the driver, as the sibling will be: bits are the same (D13)
+  SiblingSource(std::string text, bool original_compiled_here);
   ~SiblingSource();
   SiblingSource(const SiblingSource&) = delete;
   static bool has_room(size_t bytes);  // for one more

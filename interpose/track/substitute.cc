@@ -91,8 +91,9 @@ double slots_per_byte() {
 
 void set_classes(Image& image, const ptx::Module& module) {
   const double border = slots_per_byte();
+  const ptx::FunctionIndex index(module);
   for (KernelFacts& k : image.kernels)
-    if (const ptx::Function* f = module.find(k.name)) k.resource_class = classify(cost_of(*f), border);
+    if (const ptx::Function* f = index.find(k.name)) k.resource_class = classify(cost_of(*f), border);
 }
 
 std::string_view text_of(const std::vector<uint8_t>& payload) {
@@ -118,12 +119,13 @@ void describe(Image& out, const std::vector<image::Entry>& entries) {
 cache::Rewritten rewrite(ptx::Module& module, const slice::Options& options) {
   cache::Rewritten out;
   bool any = false;
+  const ptx::FunctionIndex index(module);
   for (slice::KernelReport& k : slice::add_variants(module, options)) {
     const bool may = k.verdict.may_cut();
     any = any || may;
     base::raw_log(base::LogLevel::kDebug, "kernel %s: %s %s", k.kernel.c_str(),
                   slice::refusal_name(k.verdict.refusal), k.verdict.detail.c_str());
-    const ptx::Function* f = module.find(k.kernel);
+    const ptx::Function* f = index.find(k.kernel);
     const ThreadCost cost = f ? cost_of(*f) : ThreadCost();
     out.kernels.push_back({k.kernel, k.verdict.refusal, k.n_params, k.param_bytes, k.origin_offset,
                            !k.look_back.empty(), cost.slots, cost.bytes});
@@ -180,6 +182,17 @@ void substitute(Image& out, std::string_view text) {
   out.text = std::move(made->text);
 }
 
+// What a program loads with thousands of kernels it launches few of. A variant costs about 50 us of the load
+// (tests/bench/bench_load.cc), and the driver compiles it: beyond so many only what is launched gets one,
+// later.
+constexpr size_t kMostVariants = 2'000;
+
+bool has_many_kernels(std::string_view text) {
+  size_t n = 0;
+  for (size_t at = 0; n <= kMostVariants && (at = text.find(".entry", at)) != text.npos; at++) n++;
+  return n > kMostVariants;
+}
+
 // Several PTX entries for one target are translation units that the driver links; one of them is not the
 // module.
 bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry& ptx) {
@@ -189,15 +202,20 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
          }) > 1;
 }
 
-// The machine code stays as it is; its PTX is kept for siblings if it surely is what the code was made from.
+// The image stays as it is; its PTX is kept for siblings.
+void keep_text(Image& out, std::string_view text, bool compiled_here) {
+  if (!SiblingSource::has_room(text.size())) return count_refusal(RunTimeReason::kSiblingLimit);
+  out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here);
+}
+
+// The same for machine code, if it surely was made from the PTX beside it.
 void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin,
                  const std::vector<uint8_t>& code) {
   const image::Entry* source = image::source_of(entries, cubin, code);
   if (!source) return count_refusal(RunTimeReason::kNoSource);
   auto text = image::load(*source);
   if (!text) return count_refusal(RunTimeReason::kNoSource);
-  if (!SiblingSource::has_room(text->size())) return count_refusal(RunTimeReason::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(std::string(text_of(*text)));
+  keep_text(out, text_of(*text), false);
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -245,7 +263,10 @@ std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
   out->hash = base::fnv1a(code->data(), code->size());
   const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
   if (linked && config.slice) count_refusal(RunTimeReason::kNoSource);
-  if (chosen->kind == image::EntryKind::kPtx && config.slice && !linked)
+  const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
+  if (ours && has_many_kernels(text_of(*code)))
+    keep_text(*out, text_of(*code), true);
+  else if (ours)
     substitute(*out, text_of(*code));
   else
     describe(*out, *entries);
@@ -256,7 +277,9 @@ std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
 
 template <class F>
 std::shared_ptr<Image> guarded(F&& look_at_it) noexcept try {
-  return look_at_it();
+  auto image = look_at_it();
+  if (image) std::ranges::sort(image->kernels, {}, &KernelFacts::name);
+  return image;
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "image not cut: %s", e.what());
   return nullptr;

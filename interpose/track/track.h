@@ -26,12 +26,12 @@ struct KernelFacts {
 // What a program asked to load, after we looked at it. `text` replaces the program's image if it is not
 // empty.
 struct Image {
-  uint64_t hash = 0;        // of the program's bytes; 0 = not read
-  bool collective = false;  // NCCL, NVSHMEM: never hold its kernels
-  std::string text;         // PTX with variants, NUL-terminated by std::string
-  bool keep_text = false;   // the driver was told that the image stays where it is
-  std::vector<KernelFacts> kernels;
-  std::vector<uint64_t> never_cut;  // hashes of kernels, of any image, that waited when they were cut
+  uint64_t hash = 0;                 // of the program's bytes; 0 = not read
+  bool collective = false;           // NCCL, NVSHMEM: never hold its kernels
+  std::string text;                  // PTX with variants, NUL-terminated by std::string
+  bool keep_text = false;            // the driver was told that the image stays where it is
+  std::vector<KernelFacts> kernels;  // by name
+  std::vector<uint64_t> never_cut;   // hashes of kernels, of any image, that waited when they were cut
   std::shared_ptr<const SiblingSource> source;  // of machine code, for sibling modules; null if there is none
 };
 

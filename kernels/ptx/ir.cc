@@ -90,6 +90,22 @@ const Function* Module::find(Name name) const {
   return found;
 }
 
+FunctionIndex::FunctionIndex(const Module& module) {
+  for (const Item& item : module.items) {
+    if (item.kind == Item::Kind::kFunction) {
+      const Function*& found = functions_[item.function->name];
+      if (!found || (item.function->has_body && !found->has_body)) {
+        found = item.function.get();
+      }
+    }
+  }
+}
+
+const Function* FunctionIndex::find(Name name) const {
+  const auto found = functions_.find(name);
+  return found == functions_.end() ? nullptr : found->second;
+}
+
 Function* Module::find(Name name) {
   return const_cast<Function*>(std::as_const(*this).find(name));
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/ptx/shared.h"
@@ -216,6 +217,16 @@ struct Module {
 
  private:
   std::deque<std::string> texts_;  // deque: a std::string in it never moves
+};
+
+// Module::find() for who asks for many: the functions as they were when it was made.
+class FunctionIndex {
+ public:
+  explicit FunctionIndex(const Module& module);
+  const Function* find(Name name) const;
+
+ private:
+  std::unordered_map<Name, const Function*> functions_;
 };
 
 // Names <-> enums; "f32" without the dot. kNone / kOther when unknown.

@@ -174,9 +174,13 @@ base::Status verify(const Module& module) {
   return result(v);
 }
 
-base::Status verify(const Module& module, const Function& function) {
+base::Status verify(const Module& module, std::span<const Function* const> functions) {
   Verifier v(module);
-  v.function(function);
+  for (const Function* f : functions) {
+    if (!v.function(*f)) {
+      break;
+    }
+  }
   return result(v);
 }
 

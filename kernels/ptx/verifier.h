@@ -4,6 +4,8 @@
 // kernels/slice. Any thread.
 #pragma once
 
+#include <span>
+
 #include "base/result.h"
 #include "kernels/ptx/ir.h"
 
@@ -11,6 +13,7 @@ namespace tessera::ptx {
 
 // kInvalid with "line:column: what is wrong" for the first finding.
 base::Status verify(const Module& module);
-base::Status verify(const Module& module, const Function& function);
+// Only these functions of the module; its names are gathered once.
+base::Status verify(const Module& module, std::span<const Function* const> functions);
 
 }  // namespace tessera::ptx

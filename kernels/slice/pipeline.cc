@@ -21,13 +21,11 @@ constexpr Pass kPasses[] = {
 };
 
 base::Status verify_clones(const Rewrite& rewrite) {
+  std::vector<const ptx::Function*> functions;
   for (const Clone& c : rewrite.clones) {
-    base::Status status = ptx::verify(rewrite.module, *c.function);
-    if (!status.ok()) {
-      return status;
-    }
+    functions.push_back(c.function);
   }
-  return base::ok();
+  return ptx::verify(rewrite.module, functions);
 }
 
 }  // namespace
@@ -36,9 +34,10 @@ std::vector<KernelReport> add_variants(ptx::Module& module, const Options& optio
   Closure closure(module);
   std::vector<KernelReport> reports = analyse_module(module, closure, options);
   Rewrite rewrite{module, closure, {}, {}, {}};
+  const ptx::FunctionIndex index(module);
   for (const KernelReport& report : reports) {
-    if (report.verdict.may_cut() && !module.find(report.kernel + kVariantSuffix)) {
-      rewrite.kernels.push_back(module.find(report.kernel)->name);
+    if (report.verdict.may_cut() && !index.find(report.kernel + kVariantSuffix)) {
+      rewrite.kernels.push_back(index.find(report.kernel)->name);
     }
   }
   const size_t n_items = module.items.size();

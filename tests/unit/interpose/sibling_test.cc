@@ -5,6 +5,7 @@
 
 #include "interpose/lifecycle/config.h"
 #include "interpose/track/reasons.h"
+#include "interpose/track/track.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -73,6 +74,27 @@ TEST_F(Siblings, CompiledInTheBackgroundAndUnloadedBeforeTheOriginal) {
   ASSERT_EQ(unloaded.size(), 2u);
   EXPECT_EQ(unloaded[1], module);
   EXPECT_EQ(track::siblings_alive(), 0u);
+}
+
+// An image of thousands of kernels is loaded as it is; what is launched of it gets its variant then, by the
+// compiler that made the original.
+TEST_F(Siblings, OfAnImageOfManyKernels) {
+  std::string text = bytes_of("cut.ptx").data();
+  for (int i = 0; i < 2'000; i++) text += ".visible .entry other" + std::to_string(i) + "() { ret; }\n";
+  const auto image = track::inspect(text.c_str(), nullptr);
+  ASSERT_TRUE(image && image->source);
+  EXPECT_TRUE(image->text.empty() && image->kernels.empty());
+  const uint64_t bits = track::refusals(track::RunTimeReason::kBitStability);
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, text.c_str()), CUDA_SUCCESS);
+  const CUfunction f = function_of(module, "stamp"), g = function_of(module, "approximate");
+  EXPECT_EQ(stamp(f), 0u);
+  EXPECT_EQ(approximate(g), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_GT(approximate(g), 1u);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
 TEST_F(Siblings, OfALibrary) {
