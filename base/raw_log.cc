@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/printable.h"
 #include "base/quiet_write.h"
 
 namespace tessera::base {
@@ -46,16 +47,18 @@ LogLevel raw_log_level() {
 void raw_log(LogLevel level, const char* format, ...) {
   if (int(level) > g_level.load(std::memory_order_relaxed)) return;
   if (g_lines.fetch_add(1, std::memory_order_relaxed) >= kMaxLines) return;
-  char line[512];
-  int used = snprintf(line, sizeof line, "tessera[%d]: ", int(getpid()));
+  char text[512], line[sizeof text];
   va_list args;
   va_start(args, format);
-  const int wanted = vsnprintf(line + used, sizeof line - size_t(used) - 1, format, args);
+  const int wanted = vsnprintf(text, sizeof text, format, args);
   va_end(args);
   if (wanted < 0) return;
-  used += wanted < int(sizeof line) - used - 1 ? wanted : int(sizeof line) - used - 2;
+  size_t used = size_t(snprintf(line, sizeof line, "tessera[%d]: ", int(getpid())));
+  put_printable(text, [&](char c) {
+    if (used < sizeof line - 1) line[used++] = c;
+  });
   line[used++] = '\n';
-  quiet_write(g_fd.load(std::memory_order_relaxed), line, size_t(used));
+  quiet_write(g_fd.load(std::memory_order_relaxed), line, used);
 }
 
 }  // namespace tessera::base

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -76,7 +77,7 @@ std::string text(const json& object, const char* key) {
 Labels labels_of(const json& client) {
   Labels labels;
   for (const char* key : {"pid", "name", "gpu", "uid", "priority"})
-    labels.push_back({key, text(client, key)});
+    labels.push_back({key, base::printable(text(client, key))});
   return labels;
 }
 

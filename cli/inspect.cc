@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/printable.h"
 #include "base/scoped_fd.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
@@ -233,32 +234,34 @@ void print(const InspectedEntry& e) {
   if (strcmp(e.entry.compression, "none") != 0)
     printf(" (%s, %llu stored)", e.entry.compression, static_cast<unsigned long long>(e.entry.stored_bytes));
   puts(e.entry.relocatable ? ", relocatable: no driver takes it before it is linked (-rdc)" : "");
-  if (!e.problem.empty()) printf("  cannot be looked into: %s\n", e.problem.c_str());
+  if (!e.problem.empty()) printf("  cannot be looked into: %s\n", base::printable(e.problem).c_str());
   for (const InspectedKernel& k : e.kernels) {
     const slice::Verdict& v = k.report.verdict;
     const char* how = k.report.clusters ? "can be cut in whole clusters" : "can be cut";
-    printf("  %s: %s\n", k.report.kernel.c_str(), v.may_cut() ? how : "cannot be cut");
+    printf("  %s: %s\n", base::printable(k.report.kernel).c_str(), v.may_cut() ? how : "cannot be cut");
     if (!v.may_cut()) {
       printf("    %s: %s\n", slice::refusal_name(v.refusal), slice::refusal_text(v.refusal));
-      printf("    %s%s%s\n", v.detail.c_str(), k.source.empty() ? "" : "  at ", k.source.c_str());
+      printf("    %s%s%s\n", base::printable(v.detail).c_str(), k.source.empty() ? "" : "  at ",
+             base::printable(k.source).c_str());
       continue;
     }
     if (!k.report.look_back.empty())
-      printf("    in one row of blocks, ascending: %s%s%s\n", k.report.look_back.c_str(),
-             k.source.empty() ? "" : "  at ", k.source.c_str());
+      printf("    in one row of blocks, ascending: %s%s%s\n", base::printable(k.report.look_back).c_str(),
+             k.source.empty() ? "" : "  at ", base::printable(k.source).c_str());
     if (!k.globals.possible())
       printf("    beside machine code: no, %s: %s\n", slice::obstacle_text(k.globals.obstacle),
-             k.globals.detail.c_str());
+             base::printable(k.globals.detail).c_str());
     else if (!k.stability.stable())
       printf("    beside machine code: no, %s: %s\n", slice::instability_text(k.stability.reason),
-             k.stability.detail.c_str());
+             base::printable(k.stability.detail).c_str());
     else if (!k.globals.passed.empty())
-      printf("    beside machine code: with the addresses of%s\n", passed_text(k.globals).c_str());
+      printf("    beside machine code: with the addresses of%s\n",
+             base::printable(passed_text(k.globals)).c_str());
   }
   for (const image::CubinKernel& k : e.cubin_kernels)
-    printf("  %s: %u registers, %llu bytes shared, %u bytes of parameters, %u barriers%s%s\n", k.name.c_str(),
-           k.registers, static_cast<unsigned long long>(k.shared_bytes), k.param_bytes, k.barriers,
-           cluster_text(k).c_str(), unknown_text(k).c_str());
+    printf("  %s: %u registers, %llu bytes shared, %u bytes of parameters, %u barriers%s%s\n",
+           base::printable(k.name).c_str(), k.registers, static_cast<unsigned long long>(k.shared_bytes),
+           k.param_bytes, k.barriers, cluster_text(k).c_str(), unknown_text(k).c_str());
 }
 
 // {"file": ..., "entries": [...]} written entry by entry: all of a large library's would not fit into memory.

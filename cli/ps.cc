@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -31,7 +32,7 @@ constexpr Column kColumns[] = {
 std::string cell(const nlohmann::json& client, const Column& column) {
   const auto found = client.find(column.key);
   if (found == client.end()) return "-";
-  return found->is_string() ? found->get<std::string>() : found->dump();
+  return found->is_string() ? base::printable(found->get<std::string>()) : found->dump();
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ int ps(const std::string& socket, bool json) {
   if (mps.value("active", false))
     puts("MPS is on, fault isolation: no");
   else if (const std::string reason = mps.value("reason", ""); !reason.empty())
-    puts(("MPS is off: " + reason).c_str());
+    puts(("MPS is off: " + base::printable(reason)).c_str());
   std::string line;
   for (const Column& column : kColumns) line += fmt::format("{:<{}}", column.heading, column.width);
   puts(line.c_str());

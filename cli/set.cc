@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "admission/limits.h"
+#include "base/printable.h"
 #include "cli/duration.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
@@ -27,10 +28,10 @@ int ask(const std::string& socket, const Control& request, const char* command) 
   auto answer =
       path ? ipc::control(ipc::control_socket_path(*path), request) : base::Result<std::string>(path.error());
   if (!answer) {
-    fprintf(stderr, "tessera %s: %s\n", command, answer.error().text.c_str());
+    fprintf(stderr, "tessera %s: %s\n", command, base::printable(answer.error().text).c_str());
     return 1;
   }
-  puts(answer->c_str());
+  puts(base::printable(*answer).c_str());
   return 0;
 }
 

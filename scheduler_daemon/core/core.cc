@@ -9,6 +9,7 @@
 
 #include "admission/limits.h"
 #include "base/clock.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "scheduler_daemon/learning/store.h"
 
@@ -28,15 +29,12 @@ constexpr size_t kMaxOffendingUsers = 1024;
 constexpr uint64_t kSettleLook_ns = base::us(500);
 constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
 
-// A client's name in a log line: no control characters, no terminal sequences.
-std::string printable(const std::string& text_untrusted) {
-  std::string out = "'";
-  for (char c : text_untrusted) out += c >= 0x20 && c < 0x7f ? c : '?';
-  return out + "'";
+std::string quoted(const std::string& text_untrusted) {
+  return "'" + base::printable(text_untrusted) + "'";
 }
 
 std::string name_of(const Client& client) {
-  return "client " + std::to_string(client.id) + " " + printable(client.name) + " (pid " +
+  return "client " + std::to_string(client.id) + " " + quoted(client.name) + " (pid " +
          std::to_string(client.identity.pid) + ")";
 }
 
@@ -218,10 +216,10 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
     return drop(connection);
   client->memory.region_fd.reset();
   ++counters_.attached;
-  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) +
-                                  " attached: " + printable(client->name) + ", pid " +
-                                  std::to_string(identity.pid) + ", uid " + std::to_string(identity.uid) +
-                                  ", priority " + std::to_string(client->priority) +
+  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " attached: " + quoted(client->name) +
+                                  ", pid " + std::to_string(identity.pid) + ", uid " +
+                                  std::to_string(identity.uid) + ", priority " +
+                                  std::to_string(client->priority) +
                                   (client->priority < client->claimed_priority ? " (claimed more)" : ""));
   if (client->priority < client->claimed_priority) ++counters_.lowered_priorities;
   peers_.watch_wake(connection, client->memory.wake.get());
@@ -329,7 +327,7 @@ void Core::forget(Connection connection) {
   // What it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, ipc::kRingSlots, 0);
   ++counters_.detached;
-  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + printable(client->name) +
+  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + quoted(client->name) +
                                   ", pid " + std::to_string(client->identity.pid));
   leave_gpu(*client);
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/kernel_key.h"
+#include "base/printable.h"
 #include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/learning/store.h"
 
@@ -10,21 +11,12 @@ namespace tessera::core {
 
 namespace abi = ipc::abi;
 
-namespace {
-
-bool printable(const std::string& text) {  // names end in files and on terminals
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
-}
-
-}  // namespace
-
 bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
   const auto* wanted = ipc::packet_as<abi::ProfileWanted>(packet);
   if (wanted == nullptr || settings_.learning == nullptr || !client.pupil.gpu.empty()) return false;
   client.pupil.uid = uint32_t(client.identity.uid);
   client.pupil.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
-  if (!printable(client.pupil.gpu)) return false;
+  if (client.pupil.gpu.empty() || !base::is_printable(client.pupil.gpu)) return false;
   client.pupil.driver =
       "CUDA " + std::to_string(wanted->driver / 1000) + "." + std::to_string(wanted->driver % 1000 / 10);
   abi::Learnt answer{};
@@ -57,7 +49,7 @@ bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
     if (n == 0 || n > kMostThreads) return false;
   const uint64_t threads = uint64_t(what.block[0]) * what.block[1] * what.block[2];
   const uint64_t kernel = base::kernel_hash(what.image_hash, what.name.data(), what.name.size());
-  if (threads > kMostThreads || !printable(what.name) ||
+  if (threads > kMostThreads || !base::is_printable(what.name) ||
       what.key !=
           base::launch_key(kernel, base::grid_bucket(what.blocks), uint32_t(threads), what.shared_bytes))
     return false;

@@ -1,25 +1,17 @@
 #include "scheduler_daemon/stats/stats.h"
 
-#include <cstdio>
+#include "base/printable.h"
 
 namespace tessera::stats {
 namespace {
 
-// Names come from clients: anything that is not printable ASCII is escaped, so the text is always valid JSON.
+// Names come from clients. Made printable here, so that whoever reads the JSON may show them.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += char(c);
-    } else if (c < 0x20 || c >= 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      out += escape;
-    } else {
-      out += char(c);
-    }
-  }
+  base::put_printable(text, [&](char c) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  });
   return out + '"';
 }
 

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/printable.h"
+
 namespace tessera::transport {
 
 namespace abi = ipc::abi;
@@ -41,7 +43,7 @@ base::Result<std::string> Control::set(const abi::Control& request) {
   if (ids.empty())
     return base::error(Code::kNotFound, "no client " +
                                             (name.empty() ? "with process id " + std::to_string(request.pid)
-                                                          : "named '" + name + "'") +
+                                                          : "named '" + base::printable(name) + "'") +
                                             ": `tessera ps` lists them");
   size_t n_changed = 0;
   for (uint32_t id : ids) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/printable.h"
 #include "base/scoped_fd.h"
 
 namespace tessera::transport {
@@ -56,7 +57,11 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
       lost_ = 0;
     }
     spdlog::memory_buf_t line;
-    formatter_->format(message, line);
+    // Parts of it come from clients and files: one line, and nothing that a terminal would obey.
+    const std::string text = base::printable({message.payload.data(), message.payload.size()});
+    spdlog::details::log_msg shown = message;
+    shown.payload = text;
+    formatter_->format(shown, line);
     if (!output_.write(line.data(), line.size())) ++lost_;
   }
   void flush_() override {}

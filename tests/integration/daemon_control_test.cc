@@ -2,8 +2,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "base/printable.h"
 #include "daemon_test.h"
 #include "ipc/channel/atomic.h"
 
@@ -28,6 +30,19 @@ class ControlTest : public DaemonTest {
     for (const auto& c : state["clients"])
       if (c["name"] == name) return c;
     return {};
+  }
+  std::string output_of(const std::string& command) {
+    const std::string line = std::string(TESSERA_PATH) + " " + command + " --socket " + socket_ + " 2>&1";
+    FILE* pipe = popen(("exec bash -c " + quoted(line)).c_str(), "r");
+    std::string text;
+    for (int c; (c = fgetc(pipe)) != EOF;) text += char(c);
+    pclose(pipe);
+    return text;
+  }
+  static std::string quoted(std::string text) {
+    for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4)
+      text.replace(at, 1, "'\\''");
+    return "'" + text + "'";
   }
   void configure(const std::string& text) { std::ofstream(folder_ + "/config.toml") << text; }
   std::vector<std::string> with_config() { return {"--config", folder_ + "/config.toml"}; }
@@ -65,6 +80,29 @@ TEST_F(ControlTest, PassthroughReachesTheLeaseOfTheClientWithThatProcessId) {
   };
   EXPECT_TRUE(eventually([&] { return passes(a) && passes(b); }));
   EXPECT_EQ(stats()["clients"][1]["passthrough"], true);
+}
+
+// Whatever a program calls itself, nothing that shows its name hands its control characters to a terminal.
+TEST_F(ControlTest, NamesOfClientsAreShownPrintable) {
+  start();
+  const char name[] =
+      "\x1b]0;mine\x07\xc2\x9b"
+      "2J\rx";
+  const std::string shown = base::printable(name);
+  auto a = attach(5, name);
+  ASSERT_TRUE(eventually([&] { return !stats()["clients"].empty(); }));
+  for (const char* command : {"ps", "ps --json", "top --interval 0.05 --count 1", "exporter --once"}) {
+    const std::string text = output_of(command);
+    // Cut to its column in `top`; its backslashes are escaped once more in JSON and in labels.
+    EXPECT_NE(text.find("x1b]0;mine"), std::string::npos) << command << "\n" << text;
+    EXPECT_TRUE(std::ranges::all_of(text, [](char c) { return c == '\n' || base::is_printable(c); }))
+        << command;
+  }
+  EXPECT_NE(output_of("ps").find(shown), std::string::npos);
+  const std::string answer = output_of("set $'\\x1b]0;other' --weight 5");
+  EXPECT_NE(answer.find("no client named '\\x1b]0;other'"), std::string::npos) << answer;
+  EXPECT_NE(daemon_->errors().find(shown), std::string::npos);
+  EXPECT_EQ(daemon_->errors().find('\x1b'), std::string::npos);
 }
 
 TEST_F(ControlTest, WhatCannotBeDoneIsSaid) {

@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "base/printable.h"
 #include "scheduler_daemon/stats/stats.h"
 
 namespace tessera::cli {
@@ -41,6 +42,13 @@ TEST(Exporter, NamesUnitsAndLabelsComeFromTheDaemonsDescription) {
   EXPECT_TRUE(has("# TYPE tessera_client_in_flight_seconds gauge"));
   EXPECT_TRUE(has(("tessera_client_in_flight_seconds" + labels + "0.002").c_str())) << text;
   EXPECT_TRUE(has(("tessera_client_weight" + labels + "250").c_str()));
+}
+
+TEST(Exporter, LabelsArePrintable) {
+  const std::string text =
+      metrics(R"({"clients": [{"name": "\u001b[2J\u009b", "gpu": "\r"}]})", stats::schema_json());
+  EXPECT_NE(text.find(R"(name="\\x1b[2J\\xc2\\x9b",gpu="\\x0d")"), std::string::npos) << text;
+  for (const char c : text) EXPECT_TRUE(c == '\n' || base::is_printable(c)) << int(c);
 }
 
 TEST(Exporter, WithoutADaemonItSaysThatItIsDown) {

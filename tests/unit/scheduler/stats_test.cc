@@ -30,6 +30,7 @@ TEST(Stats, JsonIsValidWhateverAClientCallsItself) {
   EXPECT_EQ(j["daemon"]["malformed"], 3);
   EXPECT_EQ(j["daemon"]["epoch"], "18446744073709551615");
   EXPECT_EQ(j["clients"][0]["pid"], 77);
+  EXPECT_EQ(j["clients"][0]["name"], "a \"quoted\"\\ \\x0a\\xff name");
   EXPECT_EQ(j["clients"][0]["launches"], 12);
   EXPECT_EQ(j["clients"][0]["state"], "held");
   EXPECT_EQ(j["gpus"][0]["sm_count"], 132);
