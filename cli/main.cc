@@ -1,6 +1,11 @@
 // `tessera`: the command that people use. One row per subcommand; each lives in its own file.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
 
 #include "cli/calibrate.h"
 #include "cli/demo/demo.h"
@@ -14,8 +19,32 @@
 #include "cli/simulate.h"
 #include "cli/top.h"
 
+namespace {
+
+constexpr int kLargestPid = 1 << 22;  // of the kernel, PID_MAX_LIMIT
+
+// What is opened later must not become standard output (or input, or errors) because that is closed. Where it
+// was, there is now something that cannot be written, and that a program started from here does not see.
+void keep_standard_descriptors() {
+  int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (fd >= 0) close(fd);
+}
+
+// A result that did not get to where it was sent is a failure, whatever else went well.
+int checked_output(int status) {
+  std::cout.flush();
+  const bool written = fflush(stdout) == 0 && ferror(stdout) == 0 && std::cout.good();
+  if (written || status != 0) return status;
+  fprintf(stderr, "tessera: standard output cannot be written: is the disk full, or the reader gone?\n");
+  return 1;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace tessera;
+  keep_standard_descriptors();
   CLI::App app{"Tessera shares one NVIDIA GPU between unmodified programs"};
   app.set_version_flag("--version", TESSERA_VERSION);
   app.require_subcommand(1);
@@ -99,7 +128,7 @@ int main(int argc, char** argv) {
   long stop_pid = 0;
   std::string stop_socket;
   auto* stop = app.add_subcommand("stop", "End a client of MPS without hurting the others");
-  stop->add_option("pid", stop_pid, "its process id")->required()->check(CLI::PositiveNumber);
+  stop->add_option("pid", stop_pid, "its process id")->required()->check(CLI::Range(1, kLargestPid));
   stop->add_option("--socket", stop_socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   stop->callback([&] { status = cli::stop(stop_pid, stop_socket); });
 
@@ -140,8 +169,10 @@ int main(int argc, char** argv) {
       ->add_option("--policy", simulate_options.policies,
                    "only these of the scenario, or others as NAME@REGIME")
       ->delimiter(',');
-  simulate->add_option("--duration-ms", simulate_options.duration_ms,
-                       "virtual time of each run (default: the scenario's)");
+  simulate
+      ->add_option("--duration-ms", simulate_options.duration_ms,
+                   "virtual time of each run (default: the scenario's)")
+      ->check(CLI::Range(1, 1'000'000'000));
   simulate->add_flag("--cells", simulate_options.cells, "also show every cell");
   simulate->add_flag("--bound", simulate_options.bound, "only what no scheduler could exceed in this model");
   simulate->add_option("--json", simulate_options.json, "write the results there");
@@ -159,7 +190,9 @@ int main(int argc, char** argv) {
   profile->add_option("--gpu", profile_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
-  profile->add_option("--top", profile_options.top, "kernels printed")->capture_default_str();
+  profile->add_option("--top", profile_options.top, "kernels printed")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   profile->add_flag("--metrics", profile_options.metrics,
                     "on a real GPU: also count bytes and operations; each kernel runs several times");
   profile->add_flag(
@@ -187,7 +220,7 @@ int main(int argc, char** argv) {
       fprintf(stderr, "tessera: '%s' is no command; `tessera --help` lists them\n", argv[1]);
       return 2;
     }
-    return app.exit(problem) == 0 ? 0 : 2;
+    return checked_output(app.exit(problem) == 0 ? 0 : 2);
   }
-  return status;
+  return checked_output(status);
 }

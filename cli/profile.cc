@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #include <fmt/ranges.h>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "base/scoped_fd.h"
 #include "cli/demo/process.h"
 #include "cli/layout.h"
@@ -127,7 +129,7 @@ std::string readable(const std::string& symbol) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), free);
-  std::string name = status == 0 && text ? text.get() : symbol;
+  std::string name = base::printable(status == 0 && text ? text.get() : symbol);
   if (const size_t arguments = name.find('('); arguments > 0 && name.compare(0, 1, "(") != 0)
     name.resize(std::min(name.size(), arguments));
   constexpr char kAnonymous[] = "(anonymous namespace)::";
@@ -580,9 +582,10 @@ std::string top_kernels(const profiles::Profile& profile, size_t n) {
     for (const auto& [pipe, count] : record->operations) operations += count;
     std::string name = readable(key->kernel);
     if (name.size() > 32) name = name.substr(0, 29) + "...";
-    const std::string cut = record->cut_reason.empty()
-                                ? profiles::cut_name(record->cut)
-                                : fmt::format("{}: {}", profiles::cut_name(record->cut), record->cut_reason);
+    const std::string cut =
+        record->cut_reason.empty()
+            ? profiles::cut_name(record->cut)
+            : fmt::format("{}: {}", profiles::cut_name(record->cut), base::printable(record->cut_reason));
     out +=
         fmt::format("{:<32} {:>8} {:>5.1f}% {:>11.1f} {:>8} {:>7} {:>7}  {:<8} {}\n", name,
                     record->duration.samples, total_ns > 0 ? record->duration.total_ns / total_ns * 100 : 0,
@@ -596,7 +599,21 @@ std::string top_kernels(const profiles::Profile& profile, size_t n) {
   return out;
 }
 
+// Why the result could not be written; "" = it can. Asked before the program runs, perhaps for hours.
+std::string output_problem(const std::string& path) {
+  const auto present = profiles::load_profile(path);
+  if (!present && present.error().code != Code::kNotFound) return present.error().text;
+  const std::string temporary = path + ".new." + std::to_string(getpid());
+  const base::ScopedFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd.valid()) return "cannot write " + path + ": " + strerror(errno);
+  unlink(temporary.c_str());
+  return "";
+}
+
 int profile(const ProfileOptions& options) {
+  if (const std::string problem = output_problem(options.output);
+      !options.command.empty() && !problem.empty())
+    return complain(problem, 2);
   if (options.command.empty()) {
     if (options.install) return install(options.output);
     return complain("no command: tessera profile [options] -- program arguments", 2);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
@@ -35,13 +36,13 @@ std::string row(const json& client, const Sums& before, double seconds) {
     return double(fresh - std::min(fresh, old)) / seconds;
   };
   const uint64_t slowdown = client.value("slowdown_permille", uint64_t(0));
-  return fmt::format("{:<8}{:<20.19}{:<5}{:<9}{:>9.0f}{:>9.0f}{:>7.0f}{:>8.1f}{:>8.1f}{:>9.1f}{:>9}\n",
-                     client.value("pid", 0), client.value("name", ""), client.value("priority", 0),
-                     client.value("state", ""), rate(now.launches, before.launches),
-                     rate(now.slices, before.slices), rate(now.preemptions, before.preemptions),
-                     rate(now.completed_ns, before.completed_ns) / 1e7,
-                     rate(now.held_ns, before.held_ns) / 1e7, rate(now.bursts, before.bursts),
-                     slowdown == 0 ? "-" : fmt::format("{:.2f}", double(slowdown) / 1000));
+  return fmt::format(
+      "{:<8}{:<20.19}{:<5}{:<9}{:>9.0f}{:>9.0f}{:>7.0f}{:>8.1f}{:>8.1f}{:>9.1f}{:>9}\n",
+      client.value("pid", 0), base::printable(client.value("name", "")), client.value("priority", 0),
+      base::printable(client.value("state", "")), rate(now.launches, before.launches),
+      rate(now.slices, before.slices), rate(now.preemptions, before.preemptions),
+      rate(now.completed_ns, before.completed_ns) / 1e7, rate(now.held_ns, before.held_ns) / 1e7,
+      rate(now.bursts, before.bursts), slowdown == 0 ? "-" : fmt::format("{:.2f}", double(slowdown) / 1000));
 }
 
 }  // namespace
@@ -68,7 +69,8 @@ int top(const TopOptions& options) {
     const double seconds = double(std::max<uint64_t>(1, now_ns - last_ns)) / double(base::kNsPerS);
     std::string text = terminal ? "\033[H\033[2J" : "";
     for (const json& gpu : state.value("gpus", json::array()))
-      text += fmt::format("{}  policy {}, {}, {} clients\n", gpu.value("uuid", ""), gpu.value("policy", ""),
+      text += fmt::format("{}  policy {}, {}, {} clients\n", base::printable(gpu.value("uuid", "")),
+                          base::printable(gpu.value("policy", "")),
                           gpu.value("mps", false) ? "leases overlap" : "exclusive turns",
                           gpu.value("clients", 0));
     text += fmt::format("{:<8}{:<20}{:<5}{:<9}{:>9}{:>9}{:>7}{:>8}{:>8}{:>9}{:>9}\n", "PID", "NAME", "PRIO",
@@ -82,8 +84,8 @@ int top(const TopOptions& options) {
     before = std::move(seen);
     last_ns = now_ns;
     if (shown >= 0) {
-      fputs(text.c_str(), stdout);
-      fflush(stdout);
+      if (fputs(text.c_str(), stdout) < 0 || fflush(stdout) != 0)
+        return 1;  // nobody sees the next one either
     }
     if (shown + 1 == options.count && options.count != 0) break;
     poll(nullptr, 0, int(options.interval_s * 1000));

@@ -105,6 +105,14 @@ TEST_F(ProfileTrace, ProcessesOfARealGpuAreMerged) {
   EXPECT_FALSE(add_collected(folder_, out).ok());
 }
 
+TEST(TopKernels, NamesArePrintable) {
+  profiles::Profile profile;
+  profile.kernels[{.kernel = "\x1b[2Jk"}].cut_reason = "\x07";
+  const std::string text = top_kernels(profile, 1);
+  EXPECT_THAT(text, HasSubstr("\\x1b[2Jk"));
+  EXPECT_EQ(text.find_first_of("\x1b\x07"), std::string::npos);
+}
+
 TEST_F(ProfileTrace, BadTracesAreNamed) {
   const std::string shape = ",10,256,32,2048,100,64,0,0,512,0,0x0f,64,4,1,1024\n";
   const struct {
@@ -187,6 +195,15 @@ TEST_F(ProfileCommand, ExitStatusIsTheProgramsAndNoUseOfTheGpuIsSaid) {
   EXPECT_THAT(text("err.txt"), HasSubstr("did not use the GPU"));
   EXPECT_EQ(run("--gpu soft --seconds 0.2 -- sleep 100"), 128 + 15);
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/tessera-profile.json"));
+}
+
+// Not after the program has run for hours.
+TEST_F(ProfileCommand, AnOutputThatCannotBeWrittenIsSaidBeforeTheProgramRuns) {
+  write("notes.txt", "not a profile");
+  for (const std::string output : {"/dev/full", "/nonexistent/p.json", "/proc/p.json"})
+    EXPECT_EQ(run("--gpu soft -o " + output + " -- touch " + folder_ + "/ran"), 2) << output;
+  EXPECT_EQ(run("--gpu soft -o " + folder_ + "/notes.txt -- touch " + folder_ + "/ran"), 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/ran"));
 }
 
 TEST_F(ProfileCommand, RealGpuIsNotPretended) {
@@ -381,7 +398,7 @@ TEST_F(ProfileCommand, BatchTrainerIsWhatItsSourceSays) {
   EXPECT_EQ(find(*profiles::load_profile(folder_ + "/p.json"), "gemm")->duration.samples, 2u * (kSteps + 1));
   write("p.json", "{");
   EXPECT_EQ(run("--gpu soft -o p.json -- '" TESSERA_TRAINER "' --preset soft --checksum-steps 1 --steps 1"),
-            3);
+            2);
   EXPECT_THAT(text("err.txt"), HasSubstr("p.json: is not JSON"));
   EXPECT_EQ(text("p.json"), "{");
 }

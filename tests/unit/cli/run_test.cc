@@ -182,6 +182,40 @@ TEST(Run, BadUsageIs2) {
   EXPECT_NE(unknown.text.find("'rnu' is no command"), std::string::npos);
 }
 
+// A result that could not be written is no success: full disk, closed output.
+TEST(Output, WhatCannotBeWrittenIsAnError) {
+  const std::string tessera = TESSERA_BIN, ptx = TESSERA_SOURCE_DIR "/tests/golden/ptx/s1_grid_sync.ptx",
+                    scenario = TESSERA_SOURCE_DIR "/scenarios/load_sweep.toml";
+  for (const std::string& command :
+       {std::string("--version"), std::string("--help"), "inspect " + ptx, "inspect --json " + ptx,
+        "inspect --emit-slice " + ptx, "simulate --seeds 1 --duration-ms 300 " + scenario}) {
+    const auto status = [&](const char* output) {
+      return WEXITSTATUS(shell("(" + tessera + " " + command + output + ")").status);
+    };
+    EXPECT_EQ(status(" >/dev/null"), 0) << command;
+    EXPECT_EQ(status(" >/dev/full"), 1) << command;
+    EXPECT_EQ(status(" >&-"), 1) << command;
+  }
+  EXPECT_NE(shell("(" + tessera + " --version >/dev/full)").text.find("standard output cannot be written"),
+            std::string::npos);
+}
+
+// What is closed stays closed for the program, and no file of ours takes its place meanwhile.
+TEST(Run, ClosedStandardDescriptorsStayClosedForTheProgram) {
+  const Ended ended =
+      shell("(exec 3>&1; " + kRun + "-- sh -c '{ echo open; } 2>/dev/null || echo closed >&3' >&-)");
+  EXPECT_NE(ended.text.find("closed"), std::string::npos) << ended.text;
+}
+
+TEST(Usage, NumbersOutOfRangeAreToldShortly) {
+  for (const char* usage : {"stop 0", "stop 99999999999999999999", "profile --top -1 -- true",
+                            "top --count 1e300", "simulate x --duration-ms 99999999999999999999"}) {
+    const Ended ended = shell(std::string(TESSERA_BIN) + " " + usage);
+    EXPECT_EQ(WEXITSTATUS(ended.status), 2) << usage;
+    EXPECT_LT(ended.text.size(), 200u) << ended.text;
+  }
+}
+
 TEST(Ps, WithoutDaemonNamesTheRemedy) {
   const Ended ended = shell(std::string(TESSERA_BIN) + " ps --socket /tmp/no-such-daemon.sock");
   EXPECT_EQ(WEXITSTATUS(ended.status), 1);
