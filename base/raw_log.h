@@ -5,7 +5,13 @@
 
 namespace tessera::base {
 
-enum class LogLevel : int { kOff = 0, kError, kInfo, kDebug };
+enum class LogLevel : int {
+  kOff = 0,
+  kAsked = 0,  // of a line: written at every level, because the user asked for it elsewhere
+  kError,
+  kInfo,
+  kDebug
+};
 
 // Reads TESSERA_LOG and TESSERA_LOG_FILE (else standard error). Called once by interpose/lifecycle.
 void raw_log_init();

@@ -1,11 +1,13 @@
 #include "cli/ps.h"
 
 #include <cstdio>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "cli/bypass.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -61,11 +63,22 @@ int ps(const std::string& socket, bool json) {
   std::string line;
   for (const Column& column : kColumns) line += fmt::format("{:<{}}", column.heading, column.width);
   puts(line.c_str());
+  std::set<long> clients;
+  std::string bypasses;
   for (const auto& client : state.value("clients", nlohmann::json::array())) {
     line.clear();
     for (const Column& column : kColumns) line += fmt::format("{:<{}}", cell(client, column), column.width);
     puts(line.c_str());
+    clients.insert(client.value("pid", 0L));
+    if (client.value("bypassed", 0) != 0)
+      bypasses += fmt::format(
+          "{} {}: some of its driver calls may not pass through Tessera: it opened the driver by its path\n",
+          client.value("pid", 0L), cell(client, kColumns[1]));
   }
+  for (const Bypass& b : find_bypasses(clients))
+    bypasses += fmt::format("{} {}: its driver calls do not pass through Tessera: it opened {} by its path\n",
+                            b.pid, base::printable(b.name), base::printable(b.driver));
+  fputs(bypasses.c_str(), stdout);
   return 0;
 }
 

@@ -98,7 +98,10 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
       return base::error(base::Code::kNotFound,
                          "the software GPU is not installed (" + driver + " is missing)");
     out.push_back("TESSERA_DRIVER=" + driver);
-    out.push_back("LD_LIBRARY_PATH=" + joined(layout.softgpu, environment("LD_LIBRARY_PATH")));
+    // Behind the user's folders. Without the library the driver must be found all the same, so it is
+    // preloaded.
+    out.push_back("LD_LIBRARY_PATH=" + joined(environment("LD_LIBRARY_PATH"), layout.softgpu));
+    if (options.passthrough) out.push_back("LD_PRELOAD=" + joined(environment("LD_PRELOAD"), driver));
   }
   if (options.passthrough) {
     out.push_back("TESSERA_DISABLE=1");
@@ -112,6 +115,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   if (name.empty() && !options.command.empty())
     name = options.command[0].substr(options.command[0].rfind('/') + 1);
   out.push_back("TESSERA_NAME=" + name);
+  out.push_back("TESSERA_RUN=1");
   if (!options.socket.empty())
     out.push_back("TESSERA_SOCKET=" + options.socket);  // else the library finds the default
   return out;

@@ -131,6 +131,12 @@ size_t symbol_count(const link_map* map) {
   return last + 1;
 }
 
+bool is_open(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
+}
+
 // A copy of this library under another inode answers to the same marker.
 bool is_a_shim(void* handle) {
   return dlsym(handle, "tessera_shim_marker") != nullptr;
@@ -143,6 +149,7 @@ OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDrive
   const char* own_file = object_of(self);
   for (const std::string& path : driver_candidates(places)) {
     if (is_toolkit_stub(path) || (own_file != nullptr && same_file(own_file, path.c_str()))) continue;
+    const bool was_open = is_open(path);
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) continue;  // wrong ELF class or a missing dependency: the loader too would go on
     if (is_a_shim(handle)) {
@@ -152,6 +159,7 @@ OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDrive
     driver.found = true;
     driver.handle = handle;
     driver.path = path;
+    driver.was_open = was_open;
     break;
   }
   if (!driver.found) {

@@ -21,6 +21,7 @@ struct OpenedDriver {
   unsigned captured_relocations = 0;
   bool lookup_inside = false;  // its cuGetProcAddress answers with addresses in its own mapping
   bool reopened_deepbind = false;
+  bool was_open = false;  // somebody had opened it by its path before
 };
 
 // `self`: an address inside the library that must not be opened as "the driver" (ours, by inode of its file).

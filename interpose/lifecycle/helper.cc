@@ -318,6 +318,7 @@ uint64_t helper_step(uint64_t now) {
   gate::publish_signals(link);
   ipc::store(link->signals->daemon_losses, g_daemon_losses, kRelaxed);
   track::publish_refusals(*link->signals);
+  ipc::store(link->signals->bypassed, uint32_t(bypassed()), kRelaxed);
   gate::publish_learnt(link);
   switch (g_state.role.load(kRelaxed)) {
     case Role::kProtected:

@@ -27,6 +27,7 @@ namespace {
 
 using gate::g_state;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
+constinit std::atomic<bool> g_called{false};  // any driver call came through us; a fact of its own
 
 // Forked child of a process whose CUDA was initialised: it cannot use the parent's contexts, and must not use
 // the parent's seat at the daemon. Only stores and close(2): no free, no unlock, no log.
@@ -54,6 +55,7 @@ void last_words() {
 }
 
 __attribute__((destructor)) void at_exit() {
+  if (!g_called.load(std::memory_order_relaxed)) tell_bypass();
   if (g_phase.load(std::memory_order_relaxed) != Phase::kLive) return;
   if (g_state.role.load(std::memory_order_relaxed) == gate::Role::kBestEffort) last_words();
   g_phase.store(Phase::kDraining, std::memory_order_relaxed);
@@ -74,8 +76,9 @@ void heavy_fence() noexcept {
 
 }  // namespace
 
-void first_call(bool driver_found, bool disabled) {
+void first_call(bool driver_found, bool disabled, bool driver_was_open) {
   const base::ErrnoGuard keep_errno;
+  g_called.store(true, std::memory_order_relaxed);
   if (disabled || !driver_found) return;
   load_config();
   if (config().disabled) return;
@@ -85,6 +88,9 @@ void first_call(bool driver_found, bool disabled) {
   prepare_threads();
   pthread_atfork(nullptr, nullptr, at_fork_child);
   g_phase.store(Phase::kLive, std::memory_order_release);
+  if (!driver_was_open) return;
+  note_bypass();
+  tell_bypass();
 }
 
 void register_membarrier() {
@@ -103,7 +109,7 @@ void leave_exclusive() {
 }  // namespace tessera::lifecycle
 
 extern "C" void tessera_on_first_call(const tessera::entry::FirstCall* first) noexcept {
-  tessera::lifecycle::first_call(first->driver_found, first->disabled);
+  tessera::lifecycle::first_call(first->driver_found, first->disabled, first->driver_was_open);
 }
 
 extern "C" CUresult hook_cuInit(unsigned int flags) noexcept {

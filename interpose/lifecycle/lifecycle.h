@@ -20,8 +20,12 @@ namespace tessera::lifecycle {
 enum class Phase : uint32_t { kPreinit = 0, kLive, kDraining, kDead };
 extern constinit std::atomic<Phase> g_phase;
 
-void first_call(bool driver_found, bool disabled);  // tessera_on_first_call
-void driver_initialised();                          // cuInit succeeded: starts the helper, once
+// tessera_on_first_call. `driver_was_open`: by its path, before us (bypass.cc).
+void first_call(bool driver_found, bool disabled, bool driver_was_open = false);
+void note_bypass();  // so it was
+bool bypassed();
+void tell_bypass();         // once, if the user asked for it (TESSERA_RUN)
+void driver_initialised();  // cuInit succeeded: starts the helper, once
 void prepare_threads();
 
 // The GPU that this process uses, told by context hooks; the helper announces it. First one wins (one client

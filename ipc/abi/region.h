@@ -168,7 +168,7 @@ struct alignas(64) SignalLine {
   uint32_t refused_other;    // limits, attributes, the driver
   uint64_t question;         // number of the latest one to the daemon (AnswerLine)
   uint32_t daemon_losses;    // times that this process lost a daemon or gave one up that did not answer
-  uint32_t reserved0;        // zero
+  uint32_t bypassed;         // 1: somebody in the process had opened the driver by its path
   uint64_t reserved[1];      // zero
 };
 static_assert(sizeof(SignalLine) == 128);

@@ -130,6 +130,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.unknown_estimates = ipc::load(s.unknown_estimates, relaxed);
   r.counters.learnt_estimates = ipc::load(s.learnt_estimates, relaxed);
   r.counters.daemon_losses = ipc::load(s.daemon_losses, relaxed);
+  r.counters.bypassed = ipc::load(s.bypassed, relaxed);
   r.counters.whole_releases = ipc::load(s.whole_releases, relaxed);
   r.counters.cutting_off = ipc::load(s.cutting_off, relaxed);
   r.counters.watchdog_releases = ipc::load(s.watchdog_releases, relaxed);

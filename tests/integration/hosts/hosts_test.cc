@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "tests/integration/sharing/fixture.h"
 
@@ -85,6 +86,61 @@ TEST_P(Hosts, ProgramsAreCutInAModuleOfTheirOwn) {
   EXPECT_TRUE(eventually([&] { return client("program").value("slices", 0) > 5; })) << ask().dump();
   EXPECT_TRUE(steps_grow("program", 1));
   expect_good_end(program, "program");
+}
+
+class ByPath : public test::SharingFixture {
+ protected:
+  void start(const std::string& name, const Words& more) {
+    Words words = {TESSERA_BY_PATH, TESSERA_PREFIX "/lib/softgpu/libcuda.so.1", path(name + ".ready")};
+    words.insert(words.end(), more.begin(), more.end());
+    program_ = run(name, "best-effort", {}, words, {});
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path(name + ".ready")); }));
+  }
+  // What `ps` shows of the program started last; lines of others are not looked at.
+  std::string ps() {
+    auto shown = cli::Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"),
+                                     path("ps.err"));
+    EXPECT_TRUE(shown.ok() && shown->wait(kPatience_s).ok());
+    std::istringstream lines(read_file(path("ps.out")));
+    std::string out;
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with(std::to_string(program_.pid()) + " ")) out += line + "\n";
+    return out;
+  }
+  void stop() {
+    auto end = program_.stop(kPatience_s);
+    EXPECT_TRUE(end.ok() && *end == 0);
+  }
+  cli::Process program_;
+};
+
+TEST_F(ByPath, APassedByLibraryIsToldByPsAndAtTheEnd) {
+  start_daemon();
+  start("program", {});
+  EXPECT_NE(ps().find("do not pass through Tessera: it opened " TESSERA_PREFIX), std::string::npos) << ps();
+  EXPECT_TRUE(clients().empty());
+  stop();
+  EXPECT_NE(read_file(path("program.err")).find("do not pass through Tessera"), std::string::npos);
+}
+
+TEST_F(ByPath, AClientThatWasPassedByIsToldAtOnce) {
+  start_daemon();
+  start("program", {"also_by_name"});
+  EXPECT_TRUE(eventually([&] { return client("program").value("bypassed", 0) == 1; })) << ask().dump();
+  EXPECT_NE(ps().find("may not pass through Tessera"), std::string::npos) << ps();
+  EXPECT_NE(read_file(path("program.err")).find("do not pass through Tessera"), std::string::npos);
+  stop();
+}
+
+TEST_F(ByPath, NothingIsToldOfAnOrdinaryProgram) {
+  start_daemon();
+  program_ = run("program", "best-effort", {}, {TESSERA_HOST, path("program.ready")}, {});
+  ASSERT_TRUE(
+      eventually([&] { return !clients().empty() && std::filesystem::exists(path("program.ready")); }));
+  EXPECT_EQ(client("program").value("bypassed", -1), 0);
+  EXPECT_EQ(ps().find("pass through"), std::string::npos) << ps();
+  stop();
+  EXPECT_EQ(read_file(path("program.err")), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, Hosts, testing::ValuesIn(kMemories),

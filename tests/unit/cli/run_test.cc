@@ -42,7 +42,7 @@ TEST(ParsePriority, NamesAndNumbers) {
   }
 }
 
-TEST(ClientEnvironment, AppendsToPreloadAndPutsSoftGpuFirst) {
+TEST(ClientEnvironment, AppendsToPreload) {
   setenv("LD_PRELOAD", "/lib/first.so", 1);
   Layout layout;
   layout.preload = "/p/libtessera.so";
@@ -61,6 +61,26 @@ TEST(ClientEnvironment, AppendsToPreloadAndPutsSoftGpuFirst) {
   EXPECT_TRUE(has("TESSERA_NAME=python3"));
   options.gpu = "cloud";
   EXPECT_FALSE(client_environment(options, layout).ok());
+}
+
+// The user's own folders stay first; a program without the library still finds the software GPU's driver.
+TEST(ClientEnvironment, TheSoftwareGpuIsBehindTheUsersFolders) {
+  setenv("LD_LIBRARY_PATH", "/opt/mine", 1);
+  Layout layout;
+  layout.softgpu = TESSERA_SOFTGPU_FOLDER;
+  RunOptions options;
+  options.gpu = "soft";
+  options.command = {"x"};
+  const auto has = [&](const std::string& v) {
+    const auto variables = client_environment(options, layout);
+    return variables.ok() && std::find(variables->begin(), variables->end(), v) != variables->end();
+  };
+  EXPECT_TRUE(has("LD_LIBRARY_PATH=/opt/mine:" TESSERA_SOFTGPU_FOLDER));
+  EXPECT_TRUE(has("TESSERA_DRIVER=" TESSERA_SOFTGPU_FOLDER "/libcuda.so.1"));
+  options.passthrough = true;
+  EXPECT_TRUE(has("LD_LIBRARY_PATH=/opt/mine:" TESSERA_SOFTGPU_FOLDER));
+  EXPECT_TRUE(has("LD_PRELOAD=" TESSERA_SOFTGPU_FOLDER "/libcuda.so.1"));
+  unsetenv("LD_LIBRARY_PATH");
 }
 
 TEST(ClientEnvironment, WeightAndDeadline) {

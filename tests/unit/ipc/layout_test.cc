@@ -66,6 +66,7 @@ TS_AT(SignalLine, refused_waiting, 72);
 TS_AT(SignalLine, refused_other, 92);
 TS_AT(SignalLine, question, 96);
 TS_AT(SignalLine, daemon_losses, 104);
+TS_AT(SignalLine, bypassed, 108);
 TS_AT(AnswerLine, answered, 0);
 TS_AT(RecordRing, head, 0);
 TS_AT(RecordRing, tail, 64);

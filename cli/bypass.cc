@@ -1,0 +1,89 @@
+#include "cli/bypass.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string folder_of(long pid) {
+  return "/proc/" + std::to_string(pid);
+}
+
+// Path of the driver that the process has mapped beside the library; "" if it has not both.
+std::string driver_beside_library(long pid) {
+  std::ifstream maps(folder_of(pid) + "/maps");
+  std::string driver;
+  bool library = false;
+  for (std::string line; std::getline(maps, line);) {
+    const size_t at = line.find('/');
+    if (at == std::string::npos) continue;
+    const std::string path = line.substr(at), file = path.substr(path.rfind('/') + 1);
+    library = library || file == "libtessera.so";
+    if (file.starts_with("libcuda.so")) driver = path;
+  }
+  return library ? driver : "";
+}
+
+// The library's helper runs: it was called, and is a client or tries to become one.
+bool has_helper(long pid) {
+  std::error_code gone;
+  for (fs::directory_iterator task(folder_of(pid) + "/task", gone), end; !gone && task != end;
+       task.increment(gone))
+    if (task->path().filename() != std::to_string(pid) &&
+        first_line(task->path().string() + "/comm") == "tessera")
+      return true;
+  return false;
+}
+
+long parent_of(long pid) {
+  std::ifstream status(folder_of(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("PPid:")) return strtol(line.c_str() + sizeof "PPid:" - 1, nullptr, 10);
+  return 0;
+}
+
+bool inherits(long pid, const std::set<long>& clients) {
+  for (long parent = parent_of(pid); parent > 1; parent = parent_of(parent))
+    if (clients.contains(parent) || has_helper(parent)) return true;
+  return false;
+}
+
+bool switched_off(long pid) {
+  std::ifstream file(folder_of(pid) + "/environ", std::ios::binary);
+  for (std::string variable; std::getline(file, variable, '\0');)
+    if (variable.starts_with("TESSERA_DISABLE=") && variable != "TESSERA_DISABLE=" &&
+        variable != "TESSERA_DISABLE=0")
+      return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<Bypass> find_bypasses(const std::set<long>& clients) {
+  std::vector<Bypass> out;
+  std::error_code gone;
+  for (fs::directory_iterator process("/proc", gone), end; !gone && process != end; process.increment(gone)) {
+    const std::string number = process->path().filename().string();
+    long pid = 0;
+    const auto [rest, failed] = std::from_chars(number.data(), number.data() + number.size(), pid);
+    if (failed != std::errc() || *rest != 0 || clients.contains(pid)) continue;
+    const std::string driver = driver_beside_library(pid);
+    if (driver.empty() || has_helper(pid) || switched_off(pid) || inherits(pid, clients)) continue;
+    out.push_back({pid, first_line(folder_of(pid) + "/comm"), driver});
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,47 @@
+// A program that opens the driver by its path gets the driver's own functions: nothing of it comes through
+// here. Two things tell. Before our first call, any driver that is loaded was opened by somebody else. At our
+// first call, one that is loaded already was, too. Opened later it is not seen: the loader maps a file once.
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "base/raw_log.h"
+#include "interpose/lifecycle/lifecycle.h"
+
+namespace tessera::lifecycle {
+namespace {
+
+constinit std::atomic<bool> g_bypassed{false};
+
+// Relies on our own file not being called so (it is libtessera.so; libcuda.so.1 is its SONAME only).
+int is_driver(dl_phdr_info* object, size_t, void* found) {
+  const char* slash = strrchr(object->dlpi_name, '/');
+  if (!slash || strncmp(slash, "/libcuda.so", sizeof "/libcuda.so" - 1) != 0) return 0;
+  *static_cast<const char**>(found) = object->dlpi_name;
+  return 1;
+}
+
+}  // namespace
+
+void note_bypass() {
+  g_bypassed.store(true, std::memory_order_relaxed);  // a fact of its own
+}
+bool bypassed() {
+  return g_bypassed.load(std::memory_order_relaxed);
+}
+
+void tell_bypass() {
+  const char* asked = getenv("TESSERA_RUN");
+  if (!asked || strcmp(asked, "1") != 0) return;
+  const char* driver = nullptr;
+  dl_iterate_phdr(is_driver, &driver);
+  if (driver)
+    base::raw_log(base::LogLevel::kAsked,
+                  "driver calls of this program do not pass through Tessera: it opened %.300s by its path",
+                  driver);
+}
+
+}  // namespace tessera::lifecycle
