@@ -652,7 +652,7 @@ TEST(Forms, EveryAtomic) {
     check(Case{std::string("atom.") + row.form + " $d, [%rd1], $a;", types, [](U, U m, U) { return m; },
                relative, row.values});
     // Both results at once, in shared memory, by addresses of 32 and of 64 bits.
-    if (std::string(row.form) == "add.f32") continue;
+    if (row.values == 'f') continue;  // the sum of two NaNs is either of them
     for (const char* address : {"t", "w"})
       check(Case{std::string("{ .shared .align 8 .b8 s[768]; .reg .b32 t; .reg .b64 w; .reg .") + bits +
                      " old, now; mov.u32 t, s; mad.lo.u32 t, %r3, 8, t; cvt.u64.u32 w, t; st.shared." + bits +
