@@ -24,7 +24,7 @@ constexpr uint32_t kContexts = 4, kShapes = 8;
 constexpr uint64_t kBeforeNs = 200'000'000;  // for what the stream still had to do
 constexpr uint64_t kSpinNs = 20'000, kSleepNs = 50'000, kMostStepNs = 10'000'000;
 constexpr uint64_t kOpenNs = 200'000'000;  // for a mark in a stream with nothing before it; hosts are busy
-constexpr uint64_t kBusyFactor = 10;      // of the limit, while other work of this process runs
+constexpr uint64_t kBusyFactor = 10;       // of the limit, while other work of this process runs
 
 constinit TrialStreams g_streams[kContexts] = {};  // written by the holder of g_trial
 constinit std::atomic<uint32_t> g_trial{0};        // 1: a trial runs; acquire / release
