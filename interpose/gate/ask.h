@@ -46,7 +46,6 @@ class Reservation {
   void settle(driver_api::StreamArg stream, CUresult result);
   void settle_blocking(CUresult result);  // the call has waited until its work was done
   void release();                         // it was not used
-  uint64_t ns() const { return ns_; }
 
  private:
   friend class Asking;

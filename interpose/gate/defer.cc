@@ -25,9 +25,10 @@ bool anyone_first(const admission::BurstStart& own, uint64_t now) {
 
 // Still the same attachment, still protected, nobody of us began, not switched off.
 bool may_wait(const Link* link) {
+  const admission::LeaseView lease = lease_of(link);
   return g_state.link.load(std::memory_order_acquire) == link &&
          g_state.role.load(kRelaxed) == Role::kProtected && g_state.captures.load(kRelaxed) == 0 &&
-         ipc::load(link->pulse->busy, kRelaxed) == 0 && !lease_of(link).passthrough && lease_of(link).defers;
+         ipc::load(link->pulse->busy, kRelaxed) == 0 && !lease.passthrough && lease.defers;
 }
 
 }  // namespace

@@ -57,12 +57,6 @@ inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
   return copy;
 }
 
-// Client, held launch: sleeps until the daemon changes the lease, at most timeout_ns (<= 1 ms: pulses wake
-// nobody).
-inline void lease_wait(const abi::LeaseLine& line, uint32_t seen_word, uint64_t timeout_ns) {
-  base::futex_wait(&line.word, seen_word, timeout_ns);
-}
-
 // Daemon. Writes the terms, steps the sequence, wakes. `word` is the daemon's own copy (the line is in memory
 // that the client can scribble on, so it is never read back) and is advanced. Returns how many slept.
 inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms& terms) {
