@@ -83,16 +83,6 @@ inline RealDriver& mutable_real_for_tests() {
   return tessera_real_driver;
 }
 
-// Whether a copy keeps the host until it is done: the ones without Async in the exported name. For use with
-// #symbol.
-constexpr bool is_async_name(const char* symbol) {
-  for (; *symbol; ++symbol) {
-    if (symbol[0] == 'A' && symbol[1] == 's' && symbol[2] == 'y' && symbol[3] == 'n' && symbol[4] == 'c')
-      return true;
-  }
-  return false;
-}
-
 // The stream that a call names, as a hook sees it. Built from the stream column of a row:
 //   tessera::driver_api::StreamArg s = TS_STREAM_ARG(stream);
 struct StreamArg {

@@ -113,6 +113,8 @@ TS_AROUND(current_changes, cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams* p,
 TS_AROUND(current_changes, cuCtxSetCurrent, (CUcontext c), (c))
 TS_AROUND(current_changes, cuCtxPushCurrent, (CUcontext c), (c))
 TS_AROUND(current_changes, cuCtxPushCurrent_v2, (CUcontext c), (c))
+TS_AROUND(current_changes, cuCtxPopCurrent, (CUcontext * c), (c))
+TS_AROUND(current_changes, cuCtxPopCurrent_v2, (CUcontext * c), (c))
 TS_AROUND(current_changes, cuStreamCreate, (CUstream * s, unsigned flags), (s, flags))
 TS_AROUND(current_changes, cuStreamCreateWithPriority, (CUstream * s, unsigned f, int priority),
           (s, f, priority))

@@ -5,6 +5,7 @@
 
 #include "base/raw_log.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/rates.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/window.h"
 #include "interpose/lifecycle/config.h"
@@ -84,7 +85,10 @@ void prepare_context() noexcept {
   if (real.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return;
   lifecycle::context_seen(context);
   CUdevice device = -1;
-  if (real.cuCtxGetDevice(&device) == CUDA_SUCCESS) lifecycle::device_seen(device);
+  if (real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+    lifecycle::device_seen(device);
+    gate::use_rates_of(device);
+  }
   if (lifecycle::config().priority != 0 || g_owner.load(std::memory_order_acquire)) return;
   pthread_mutex_lock(&g_mutex);
   if (!g_owner.load(std::memory_order_relaxed) && g_attempts < 8 && gate::enter_driver()) {

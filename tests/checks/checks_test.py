@@ -153,6 +153,25 @@ class Tree(unittest.TestCase):
         code, output = run("gen_driver_entries.py", "--unknown", self.compile(source, "libcuda.so.999.1", "-shared"))
         self.assertEqual((code, output), (0, "cuFromTheFuture\n"))
 
+    def test_actions(self):
+        """Every copy and fill has its columns, and nothing else has."""
+        sys.path.insert(0, str(SCRIPTS))
+        import gen_driver_entries as generator
+        classes = ["launch", "copy"]
+        good = ('// head\nTS_ACTION(cuLaunchKernel, launch, "starts a kernel")\n\n'
+                "TS_TRANSFER(cuMemcpyDtoH,  copy, always, d2h, count(ByteCount), 1)\n")
+        actions, transfers = generator.read_actions(good, classes)
+        self.assertEqual(actions, {"cuLaunchKernel": "launch", "cuMemcpyDtoH": "copy"})
+        self.assertEqual(transfers, {"cuMemcpyDtoH": ("always", "d2h", "count(ByteCount)", "1")})
+        for row, text in (('TS_ACTION(cuMemcpyDtoH, copy, "copy")', "TS_TRANSFER is for"),
+                          ("TS_TRANSFER(cuLaunchKernel, launch, never, h2d, count(n), 1)", "TS_TRANSFER is for"),
+                          ("TS_TRANSFER(cuMemcpyDtoH, copy, always, d2h, count(ByteCount))", "neither"),
+                          ("TS_ACTION(cuLaunchKernel, launch)", "neither"),
+                          ('TS_ACTION(cuLaunchKernel, lunch, "starts")', "classes.def"),
+                          (good, "twice")):
+            with self.assertRaisesRegex(generator.Problem, text):
+                generator.read_actions(good + row if row is good else row, classes)
+
 
 if __name__ == "__main__":
     unittest.main()

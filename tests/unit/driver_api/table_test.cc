@@ -152,12 +152,5 @@ TEST(Actions, NoLaunchOrCopyIsForgotten) {
   }
 }
 
-TEST(Actions, AsyncIsReadFromTheName) {
-  EXPECT_TRUE(is_async_name("cuMemcpyHtoDAsync_v2"));
-  EXPECT_TRUE(is_async_name("cuMemcpyBatchAsync"));
-  EXPECT_FALSE(is_async_name("cuMemcpyHtoD_v2"));
-  EXPECT_FALSE(is_async_name(""));
-}
-
 }  // namespace
 }  // namespace tessera::driver_api
