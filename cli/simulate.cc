@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "cli/layout.h"
-#include "scheduler_daemon/simulate/bound.h"
-#include "scheduler_daemon/simulate/report.h"
+#include "simulator/bound.h"
+#include "simulator/report.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,13 +28,13 @@ bool write_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 int simulate(const SimulateOptions& options) {
-  auto loaded = simulate::load_scenario(options.scenario);
+  auto loaded = simulator::load_scenario(options.scenario);
   if (!loaded.ok()) {
     std::fprintf(stderr, "tessera: %s\n", loaded.error().text.c_str());
     return 2;
   }
-  simulate::Scenario scenario = std::move(loaded).value();
-  if (base::Status s = simulate::select_runs(&scenario, options.policies); !s.ok()) {
+  simulator::Scenario scenario = std::move(loaded).value();
+  if (base::Status s = simulator::select_runs(&scenario, options.policies); !s.ok()) {
     std::fprintf(stderr, "tessera: %s\n", s.error().text.c_str());
     return 2;
   }
@@ -44,13 +44,13 @@ int simulate(const SimulateOptions& options) {
     return 2;
   }
   if (options.bound) {
-    const simulate::Bound b =
-        simulate::bound(scenario, {0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08},
-                        options.seeds != 0 ? options.seeds : scenario.seeds, options.first_seed);
-    std::printf("%s", simulate::bound_text(scenario, b).c_str());
+    const simulator::Bound b =
+        simulator::bound(scenario, {0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08},
+                         options.seeds != 0 ? options.seeds : scenario.seeds, options.first_seed);
+    std::printf("%s", simulator::bound_text(scenario, b).c_str());
     return 0;
   }
-  simulate::ReportOptions how{.seeds = options.seeds, .first_seed = options.first_seed};
+  simulator::ReportOptions how{.seeds = options.seeds, .first_seed = options.first_seed};
   how.threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
   auto started = std::chrono::steady_clock::now(), shown = started;
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
@@ -61,10 +61,10 @@ int simulate(const SimulateOptions& options) {
     shown = now;
     std::fprintf(stderr, "%s%zu of %zu runs%s", terminal ? "\r" : "", done, total, terminal ? " " : "\n");
   };
-  const simulate::Report report = simulate::run_scenario(scenario, how);
+  const simulator::Report report = simulator::run_scenario(scenario, how);
   if (terminal && shown != started) std::fprintf(stderr, "\n");
-  if (options.cells) std::printf("%s\n", simulate::cells_text(scenario, report).c_str());
-  std::printf("%s", simulate::table_text(scenario, report).c_str());
+  if (options.cells) std::printf("%s\n", simulator::cells_text(scenario, report).c_str());
+  std::printf("%s", simulator::table_text(scenario, report).c_str());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   std::fprintf(stderr, "%.1f million events in %.1f s\n", double(report.n_events) / 1e6, seconds);
 
@@ -74,8 +74,8 @@ int simulate(const SimulateOptions& options) {
     std::filesystem::create_directories(options.plot, ignored);
   }
   if (!options.plot.empty() && json.empty()) json = options.plot + "/simulation.json";
-  if (!json.empty() && !write_file(json, simulate::to_json(scenario, report))) return 1;
-  if (!csv.empty() && !write_file(csv, simulate::to_csv(scenario, report))) return 1;
+  if (!json.empty() && !write_file(json, simulator::to_json(scenario, report))) return 1;
+  if (!csv.empty() && !write_file(csv, simulator::to_csv(scenario, report))) return 1;
   if (options.plot.empty()) return 0;
   const std::string script = find_layout().share + "/plot_simulation.py";
   ::execl("/usr/bin/python3", "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);

@@ -8,7 +8,8 @@ import pathlib
 import re
 import sys
 
-TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "profiles", "softgpu", "cli", "tests")
+TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "simulator", "profiles", "softgpu", "cli",
+       "tests")
 
 # First matching folder decides. A folder may always include itself. Values: folders or files of the project.
 ALLOWED = {
@@ -23,7 +24,8 @@ ALLOWED = {
     "interpose": ["admission", "base", "driver_api", "ipc", "kernels", "profiles"],
     "scheduler_daemon/policy": ["base/units.h"],
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
-    "cli": ["admission", "base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon"],
+    "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
+    "cli": ["admission", "base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],
     "tests": list(TOP),
 }
 # Folders whose other includes are limited too: what may stand in angle brackets.

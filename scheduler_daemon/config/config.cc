@@ -164,6 +164,8 @@ class Reader {
         continue;
       }
       std::string wrong = row->take(node, &out_->config);
+      if (!wrong.empty() && section == "policy" && key == "name")
+        wrong += "; policies of peers run in the simulator only: `tessera simulate --policy`";
       if (!wrong.empty()) fail(node.source(), "`" + section + "." + key + "` " + wrong);
     }
   }
@@ -276,17 +278,11 @@ std::string needs_restart(const Config& running, const Config& wanted) {
 core::Settings settings_of(const Config& c) {
   core::Settings s;
   s.policy_name = c.policy_name;
-  s.parameters.window_ns = base::us(c.policy_window_us);
-  s.parameters.slice_ns = base::us(c.policy_slice_us);
-  s.parameters.quantum_ns = base::us(c.policy_quantum_us);
-  s.parameters.lease_ns = base::ms(c.policy_lease_ms);
-  s.parameters.guard_ns = base::us(c.policy_guard_us);
-  s.parameters.marker_spacing_ns = uint32_t(base::us(c.policy_marker_spacing_us));
-  s.parameters.max_hold_ns = base::ms(c.policy_max_hold_ms);
-  s.parameters.idle_grace_ns = base::us(c.policy_idle_grace_us);
-  s.parameters.drain_timeout_ns = base::ms(c.policy_drain_timeout_ms);
-  s.parameters.slowdown_target = double(c.policy_slowdown_target_percent) / 100;
-  s.parameters.min_share = double(c.policy_min_share_percent) / 100;
+#define TS_TIME(name, unit, initial, least, most, description) \
+  s.parameters.name##_ns = base::unit(c.policy_##name##_##unit);
+#define TS_PERCENT(name, initial, least, most, description) \
+  s.parameters.name = double(c.policy_##name##_percent) / 100;
+#include "scheduler_daemon/policy/parameters.def"
   s.watch_spin_us = uint32_t(c.policy_watch_spin_us);
   s.on_daemon_loss = c.daemon_on_daemon_loss == "hold" ? ipc::abi::kLossHold : ipc::abi::kLossOpen;
   s.answer_within_ms = uint32_t(c.daemon_answer_within_ms);

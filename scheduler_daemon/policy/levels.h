@@ -38,7 +38,7 @@ inline Lease granted(const ClientView& c, const Parameters& p) {
           .duration_ns = p.lease_ns,
           .window_ns = p.window_ns,
           .slice_ns = p.slice_ns,
-          .marker_spacing_ns = p.marker_spacing_ns};
+          .marker_spacing_ns = uint32_t(p.marker_spacing_ns)};
 }
 
 inline void look_at(uint64_t at_ns, Decision* d) {

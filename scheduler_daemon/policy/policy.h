@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
+
 namespace tessera::policy {
 
 enum class ResourceClass : uint8_t { kUnknown = 0, kCompute = 1, kMemory = 2, kLatency = 3 };
@@ -74,20 +76,10 @@ struct Decision {
   uint64_t next_look_ns = 0;  // absolute; decide again then at the latest, 0 = only on events
 };
 
-struct Parameters {  // from TOML [policy]; each bounded and documented in docs/configuration.md
-  uint64_t window_ns = 2'000'000;
-  uint64_t slice_ns = 1'000'000;
-  uint64_t quantum_ns = 20'000'000;   // turn of one best-effort client when leases are exclusive
-  uint64_t lease_ns = 1'000'000'000;  // validity of a grant; renewed at half of it while nothing changes
-  uint64_t guard_ns = 200'000;        // after a protected client became idle
-  uint32_t marker_spacing_ns = 500'000;
-  uint64_t max_hold_ns = 200'000'000;  // wait of one slice; turns are shortened so that all fit into it
-  uint64_t idle_grace_ns = 2'000'000;  // a turn is passed on when its holder did nothing for this long
-  // A revoked client that never drains is hung: others proceed. Repeated offenders are waited for less long.
-  uint64_t drain_timeout_ns = 1'000'000'000;
-  double slowdown_target =
-      0.05;              // `tessera`: how much longer the slow bursts of protected clients may become
-  double min_share = 0;  // `tessera`: of the time, for best-effort work whatever protected clients do
+struct Parameters {  // what an operator may set: parameters.def
+#define TS_TIME(name, unit, initial, least, most, description) uint64_t name##_ns = base::unit(initial);
+#define TS_PERCENT(name, initial, least, most, description) double name = initial / 100.0;
+#include "scheduler_daemon/policy/parameters.def"
 
   bool operator==(const Parameters&) const = default;
 };

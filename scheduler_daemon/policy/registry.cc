@@ -1,11 +1,7 @@
 #include "scheduler_daemon/policy/none.h"
-#include "scheduler_daemon/policy/orion.h"
 #include "scheduler_daemon/policy/policy.h"
-#include "scheduler_daemon/policy/reef_n.h"
-#include "scheduler_daemon/policy/tally.h"
 #include "scheduler_daemon/policy/temporal.h"
 #include "scheduler_daemon/policy/tessera.h"
-#include "scheduler_daemon/policy/tgs.h"
 
 namespace tessera::policy {
 

@@ -6,7 +6,7 @@
 //   simulate.events_per_s            one core: a service and a training under `tessera`
 // The policy is `tessera`; the observations change as clients work, so nothing is answered from a cache.
 #include "scheduler_daemon/policy/policy.h"
-#include "scheduler_daemon/simulate/simulation.h"
+#include "simulator/simulation.h"
 #include "tests/bench/timing.h"
 
 namespace {
@@ -47,14 +47,14 @@ struct Load {  // one GPU's clients
   }
 };
 
-simulate::RunResult simulated(simulate::Workload& service, simulate::Workload& trainer, uint64_t seed) {
-  simulate::RunInput in{.clients = {{.name = "service", .workload = &service, .priority = 7},
-                                    {.name = "trainer", .workload = &trainer}},
-                        .run = {.policy = "tessera"},
-                        .duration_ns = 400'000'000,
-                        .seed = seed};
-  in.clients[0].arrivals = {.kind = simulate::ArrivalKind::kPoisson, .load = 0.5};
-  return simulate::simulate(in);
+simulator::RunResult simulated(simulator::Workload& service, simulator::Workload& trainer, uint64_t seed) {
+  simulator::RunInput in{.clients = {{.name = "service", .workload = &service, .priority = 7},
+                                     {.name = "trainer", .workload = &trainer}},
+                         .run = {.policy = "tessera"},
+                         .duration_ns = 400'000'000,
+                         .seed = seed};
+  in.clients[0].arrivals = {.kind = simulator::ArrivalKind::kPoisson, .load = 0.5};
+  return simulator::simulate(in);
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ int main() {
                bench::quantile(bench::per_call_ns(kBatches, 100, one), 0.5) / 1e3);
   }
   {
-    simulate::Workload service{.name = "service"}, trainer{.name = "trainer"};
+    simulator::Workload service{.name = "service"}, trainer{.name = "trainer"};
     service.steps.push_back(
         {.segments = {
              {.count = 200, .kernel = {.n_blocks = 52, .block_ns = 10'000, .sms_per_block = 0.25}}}});

@@ -322,8 +322,8 @@ TEST_F(Packing, WorkOfTheSameKindDoesNot) {
   EXPECT_LE(o.started, 10);  // only what was on its way when a pulse became busy
 }
 
-// A policy that packs by class alone, at once, for the daemon that is killed meanwhile.
-constexpr char kPacks[] = "[policy]\nname = \"orion\"\n";
+// Runs best-effort work beside bursts from the first one on, for the daemon that is killed meanwhile.
+constexpr char kPacks[] = "[policy]\nmin_share_percent = 50\n";
 
 // ---- daemon killed, by the state of the lease
 

@@ -131,6 +131,12 @@ TEST(Config, ChoicesOfThePolicyAreTheRegisteredOnes) {
     EXPECT_TRUE(parse_config("[policy]\nname = \"" + name + "\"\n", "f").errors.empty()) << name;
 }
 
+TEST(Config, APolicyOfPeersIsRefusedWithTheWordWhereItRuns) {
+  EXPECT_THAT(parse_config("[policy]\nname = \"tally\"\n", "f").errors,
+              ElementsAre(AllOf(HasSubstr("f:2:8: "), HasSubstr("none|temporal|tessera"),
+                                HasSubstr("tessera simulate"))));
+}
+
 TEST(Config, TheDocumentationListsEveryKeyAsItIs) {
   std::ifstream in(TESSERA_SOURCE_DIR "/docs/configuration.md");
   std::ostringstream text;

@@ -1,0 +1,50 @@
+// `orion`: the policy of Orion (Strati et al., EuroSys'24), re-implemented from its description; not the
+// authors' system, and with what we observe in place of its offline profiles. Best-effort kernels are never
+// cut. While the protected client works, a best-effort launch may join if its class differs from the
+// protected one's (or either is unknown) and it needs at most 80 of 108 SMs; outstanding best-effort time is
+// bounded by 2.5 % of the protected burst. Decided per look, not per kernel: classes are those of the next
+// launch. Pure.
+#pragma once
+
+#include "base/units.h"
+#include "simulator/baselines/common.h"
+
+namespace tessera::simulator::baselines {
+
+class OrionPolicy final : public Policy {
+ public:
+  explicit OrionPolicy(const Parameters& parameters) : parameters_(parameters) {}
+  const char* name() const override { return "orion"; }
+  Decision decide(const Observation& o) override {
+    Decision d;
+    const ClientView* hp = busiest(o);
+    for (const ClientView& c : o.clients)
+      if (is_protected(c) && c.burst_ns != 0) burst_ns_ = c.burst_ns;
+    for (const ClientView& c : o.clients) {
+      Lease lease{.client_id = c.id, .grant = Grant::kFree};
+      if (!is_protected(c)) {
+        lease = granted(c, parameters_);
+        lease.slice_ns = kNeverCut_ns;
+        lease.window_ns = burst_ns_ == 0 ? kFirstBudget_ns : burst_ns_ / 40;
+        lease.packed = hp != nullptr && may_join(o, *hp, c);
+      }
+      d.leases.push_back(lease);
+    }
+    look_at(o.now_ns + kLook_ns, &d);  // classes change with every kernel
+    return d;
+  }
+
+ private:
+  static constexpr uint64_t kNeverCut_ns = base::kNsPerS, kFirstBudget_ns = base::us(100),
+                            kLook_ns = base::us(100);
+  static bool may_join(const Observation& o, const ClientView& hp, const ClientView& c) {
+    const bool unknown =
+        hp.resource_class == ResourceClass::kUnknown || c.resource_class == ResourceClass::kUnknown;
+    const bool small = c.launch_sms != 0 && uint64_t(c.launch_sms) * 108 <= uint64_t(o.sm_count) * 80;
+    return small && (unknown || hp.resource_class != c.resource_class);
+  }
+  Parameters parameters_;
+  uint64_t burst_ns_ = 0;
+};
+
+}  // namespace tessera::simulator::baselines

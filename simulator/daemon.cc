@@ -1,0 +1,117 @@
+// The daemon in virtual time: observations as core::Client::view makes them, leases as core::Core::apply
+// does.
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "simulator/world.h"
+
+namespace tessera::simulator {
+
+using policy::Grant;
+
+void World::notify_daemon() {
+  const uint64_t at_ns = now_ns_ + input_.host.daemon_ns + input_.perturbation.observe_delay_ns;
+  if (at_ns >= decide_at_ns_) return;
+  decide_at_ns_ = at_ns;
+  push(at_ns, EventKind::kDecide, 0);
+}
+
+policy::ClientView World::view(const SimClient& c) const {
+  policy::ClientView v;
+  v.id = uint64_t(&c - clients_.data()) + 1 + c.incarnation * 100'000;
+  v.priority = c.spec->priority;
+  v.weight = c.spec->weight;
+  v.slo_ns = c.spec->slo_ns;
+  v.blocks_launched = gpu_.blocks_started(uint32_t(&c - clients_.data()));
+  if (c.is_protected()) {
+    v.busy = c.busy;
+    v.watched = c.watched;
+    v.busy_since_ns = c.busy_since_ns;
+    v.idle_since_ns = c.idle_since_ns;
+    v.resource_class = c.pulse_class;
+    v.slowdown = c.slowdown;
+    v.bursts = c.bursts_measured;
+    v.burst_ns = c.burst_ns;
+    v.short_gap_ns = c.short_gap_ns;
+    return v;
+  }
+  v.waiting = c.waiting();
+  v.waiting_since_ns = c.waiting() ? c.waiting_since_ns : 0;
+  v.in_flight_ns = c.in_flight_ns;
+  v.queued_ns = c.queued_ns;
+  v.used_ns = c.used_ns;
+  v.uncut_launches = c.uncut_launches;
+  v.drained = c.drained_word == c.lease_word || c.in_flight_ns == 0;
+  if (c.in_job && c.next_launch < c.job.size()) {
+    const Kernel& k = c.job[c.next_launch].kernel;
+    v.resource_class = k.resource_class;
+    v.launch_sms = uint32_t(std::min(double(input_.gpu.sm_count), k.n_blocks * k.sms_per_block));
+    v.wave_blocks = k.wave_blocks(input_.gpu.sm_count);
+  }
+  v.slice_overhead_ns = input_.gpu.kernel_gap_ns;
+  return v;
+}
+
+void World::decide() {
+  decide_at_ns_ = UINT64_MAX;
+  uint64_t next_look_ns = 0;
+  // Twice at most: a revocation that had drained already, then the grant that it makes possible.
+  for (int round = 0; round < 2; ++round) {
+    policy::Observation& o = observation_;
+    std::vector<uint32_t>& indices = observed_;
+    o.clients.clear();
+    indices.clear();
+    o.now_ns = now_ns_;
+    o.mps = !exclusive();
+    o.sm_count = input_.gpu.sm_count;
+    for (uint32_t i = 0; i < clients_.size(); ++i) {
+      if (!clients_[i].attached) continue;
+      indices.push_back(i);
+      o.clients.push_back(view(clients_[i]));
+      clients_[i].seen_class = o.clients.back().resource_class;
+    }
+    policy::Decision d = policy_->decide(o);
+    ++n_decisions_;
+    next_look_ns = d.next_look_ns;
+    bool revoked = false, drained = true;
+    uint32_t n_granted = 0;
+    for (size_t i = 0; i < indices.size() && i < d.leases.size(); ++i) {
+      SimClient& c = clients_[indices[i]];
+      const bool was_granted = c.lease.grant == Grant::kGranted;
+      apply(indices[i], d.leases[i]);
+      if (c.lease.grant == Grant::kGranted) ++n_granted;
+      if (c.lease.grant == Grant::kHold && was_granted) {
+        revoked = true;
+        drained &= c.in_flight_ns == 0;
+      }
+    }
+    if (exclusive() && n_granted > 1) ++audit_.overlaps;
+    if (!revoked || !drained) break;
+  }
+  if (next_look_ns == 0) return;
+  decide_at_ns_ = std::max(next_look_ns, now_ns_ + 1);
+  push(decide_at_ns_, EventKind::kDecide, 0);
+}
+
+void World::apply(uint32_t index, const policy::Lease& lease) {
+  SimClient& c = clients_[index];
+  auto terms = [](const policy::Lease& l) {
+    return std::tuple(l.grant, l.window_ns, l.slice_ns, l.width_blocks, l.marker_spacing_ns, l.packed,
+                      l.long_block_ns, l.long_width_percent, l.spin_ns);
+  };
+  const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
+  if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
+  const bool told = changed || lease.nudge;
+  c.lease = lease;
+  if (told) {
+    ++c.lease_word;
+    wake(index, now_ns_ + input_.host.wake_ns);
+    acknowledge_drain(index);
+  }
+  if (lease.packed && lease.grant == Grant::kGranted)
+    for (SimClient& p : clients_)
+      if (p.is_protected() && p.busy) p.burst_packed = true;
+}
+
+}  // namespace tessera::simulator

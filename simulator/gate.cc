@@ -1,0 +1,235 @@
+// Best-effort client: the rule that interpose/gate ships (admission/), asked in virtual time.
+#include <algorithm>
+
+#include "admission/wait.h"
+#include "simulator/world.h"
+
+namespace tessera::simulator {
+namespace {
+
+using admission::Action;
+using admission::LeaseView;
+using admission::Reason;
+
+constexpr uint64_t kMaxAhead = 64;
+constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
+
+}  // namespace
+
+// What a gate learns of the kernel's time per block, if it timed launches of `blocks`.
+admission::History World::history_of(const Kernel& kernel, uint32_t blocks) const {
+  const double factor = input_.perturbation.estimate_factor;
+  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(input_.gpu.sm_count, n)) * factor; };
+  return {.block_ps = std::max<uint64_t>(1, uint64_t(of(blocks) * 1000 / blocks)),
+          .launch_ns = uint64_t(of(blocks)),
+          .block_ns = uint64_t(of(1)),
+          .sample_blocks = blocks,
+          .sample_ns = uint64_t(of(blocks))};
+}
+
+LeaseView World::view_of(const SimClient& c) const {
+  const policy::Lease& l = c.lease;
+  static constexpr admission::Grant kGrants[] = {admission::Grant::kHold, admission::Grant::kGranted,
+                                                 admission::Grant::kFree};
+  return {.grant = kGrants[size_t(l.grant)],
+          .packed = l.packed,
+          .packed_classes = l.packed && l.width_blocks != 0 ? 1u << uint32_t(c.seen_class) : 0,
+          .expires_ns = c.expires_ns,
+          .window_ns = l.window_ns,
+          .slice_ns = l.slice_ns,
+          .width_blocks = l.width_blocks,
+          .marker_spacing_ns = l.marker_spacing_ns,
+          .max_hold_ns = input_.run.parameters.max_hold_ns,
+          .priority = c.spec->priority,
+          .watch_spin_ns = l.spin_ns != 0 ? l.spin_ns : input_.host.spin_ns,
+          .long_width_percent = l.long_block_ns != 0 ? l.long_width_percent : 100,
+          .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns};
+}
+
+std::span<const admission::PulseView> World::pulses() {
+  pulses_.clear();
+  for (const SimClient& c : clients_)
+    if (c.watched) pulses_.push_back({c.spec->priority, c.busy, c.busy_since_ns, now_ns_, c.idle_since_ns});
+  return pulses_;
+}
+
+// The next piece of the launch, of which `left` blocks remain: all, or a slice.
+World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
+                               const LeaseView& lease) const {
+  const uint64_t total = kernel.n_blocks;
+  const admission::History whole = history_of(kernel, kernel.n_blocks);
+  const Piece rest{left, admission::expected_ns(whole.block_ps, left)};
+  if (lease.unmanaged() || c.waited.let_go || !kernel.can_cut || yields_) return rest;
+  const uint32_t wave = kernel.wave_blocks(input_.gpu.sm_count);
+  if (left == total && !admission::worth_cutting(total, whole.block_ps, wave, lease)) return rest;
+  const admission::History sliced = history_of(kernel, wave);
+  const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});
+  const uint32_t grid[3] = {kernel.n_blocks, 1, 1};
+  const auto n =
+      uint32_t(admission::next_box(grid, total - left, {blocks, wave, lease.width_blocks != 0}).blocks());
+  return {n, admission::slice_estimate_ns(sliced, sliced.block_ps, n, lease)};
+}
+
+void World::host(uint32_t index) {
+  SimClient& c = clients_[index];
+  if (c.yielding_op != 0) {
+    if (c.completed_op < c.yielding_op) return;
+    cover(c, c.yielding_op);
+    c.yielding_op = 0;
+    if (c.step_last_op != 0) return;  // the synchronise of this step follows
+  }
+  const Launch& launch = launch_of(c);
+  if (!launch.kernel.can_cut && c.blocks_left == 0 && !c.waiting()) ++c.uncut_launches;
+  const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
+  const LeaseView lease = view_of(c);
+  const bool free = lease.unmanaged();
+  if (free && c.next_op - c.completed_op > kMaxAhead) {
+    c.throttled = true;
+    return;
+  }
+  end_wait(c);
+  Piece piece = next_piece(c, launch.kernel, left, lease);
+  const admission::Ask ask{piece.estimate_ns, piece.blocks, uint32_t(launch.kernel.resource_class)};
+  const admission::Verdict verdict =
+      admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
+  if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
+  if (verdict.action == Action::kLetGo && !c.waited.let_go) {
+    c.waited.let_go = true;  // the whole remainder goes out now
+    ++c.result.hold_expired;
+    piece = next_piece(c, launch.kernel, left, lease);
+  }
+  if (verdict.action == Action::kGo) audit_start(c);
+  stop_waiting(c);
+  if (input_.run.hold_per_piece) admission::after_start(c.waited);
+  const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut;
+  submit(index, launch.kernel, piece.blocks, now_ns_ + input_.host.launch_ns, yields);
+  const uint64_t op = c.next_op - 1;
+  if (!free) {
+    if (c.sent.empty()) c.oldest_since_ns = now_ns_;
+    c.in_flight_ns += piece.estimate_ns;
+    c.unmarked_ns += piece.estimate_ns;
+    c.sent.push_back({op, piece.estimate_ns, false});
+    if (c.unmarked_ns >= c.lease.marker_spacing_ns) mark(index);
+  }
+  if (yields) {
+    c.yielding_op = op;  // one at a time: see completed()
+    return;
+  }
+  c.blocks_left = left - piece.blocks;
+  if (c.blocks_left == 0) {
+    end_call(c);
+    if (launch.last_of_step) {
+      c.step_last_op = op;  // next_launch advances in step_done()
+      return;
+    }
+    ++c.next_launch;
+  }
+  push(now_ns_ + input_.host.launch_ns, EventKind::kHost, index, ++c.host_token);
+}
+
+// What must never happen, whatever the rule says.
+void World::audit_start(const SimClient& c) {
+  if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
+  if (c.lease.packed) return;
+  for (const SimClient& p : clients_)
+    if (p.watched && p.busy && p.spec->priority > c.spec->priority) {
+      ++audit_.starts_under_pulse;
+      return;
+    }
+}
+
+// Adds the stretch that just ended.
+void World::end_wait(SimClient& c) {
+  if (!c.waiting()) return;
+  const bool progress = c.used_ns != c.completed_at_stretch;
+  admission::after_wait(c.waited, c.waiting_for, now_ns_ - c.stretch_start_ns, progress);
+  c.result.longest_hold_ns = std::max(c.result.longest_hold_ns, c.waited.held_ns);
+}
+
+void World::end_call(SimClient& c) {
+  c.waited = {};
+  c.notified = false;
+}
+
+void World::stop_waiting(SimClient& c) {
+  c.waiting_for = Reason::kNone;
+  c.queued_ns = 0;
+}
+
+void World::wait(uint32_t index, Reason reason, const LeaseView& lease, uint64_t estimate) {
+  SimClient& c = clients_[index];
+  if (!c.waiting()) c.waiting_since_ns = now_ns_;
+  c.waiting_for = reason;
+  c.queued_ns = estimate;
+  c.stretch_start_ns = now_ns_;
+  c.completed_at_stretch = c.used_ns;
+  mark(index);
+  if (admission::daemon_should_know(reason, lease, c.waited) &&
+      (!c.notified || c.notified_word != c.lease_word)) {
+    c.notified = true;
+    c.notified_word = c.lease_word;
+    notify_daemon();
+  }
+  acknowledge_drain(index);
+  int64_t marker_ns = admission::kNoMarker;
+  if (input_.run.timed_waits && !c.sent.empty())
+    marker_ns = int64_t(c.sent.front().estimate_ns) - int64_t(now_ns_ - c.oldest_since_ns);
+  admission::WaitPlan plan = admission::plan_wait(reason, lease, c.waited, c.in_flight_ns, marker_ns);
+  if (input_.run.polls) plan = {kPoll_ns, 0};
+  const uint64_t left_ns = lease.max_hold_ns - c.waited.towards_limit_ns(reason);
+  const uint64_t stretch = std::min(plan.watch_ns + plan.sleep_ns, left_ns);
+  const uint64_t wake_ns = plan.sleep_ns == 0 ? 0 : input_.host.wake_ns;
+  c.wakes_ns = now_ns_ + stretch + wake_ns;
+  c.spin_until_ns = now_ns_ + plan.watch_ns;
+  push(c.wakes_ns, EventKind::kHost, index, ++c.host_token);
+}
+
+// Futex wake, or what a spinning thread sees at once.
+void World::wake(uint32_t index, uint64_t at_ns) {
+  SimClient& c = clients_[index];
+  if (!c.waiting() || at_ns >= c.wakes_ns) return;  // its own timer is first
+  c.wakes_ns = at_ns;
+  push(at_ns, EventKind::kHost, index, ++c.host_token);
+}
+
+// A pulse fell idle: whoever spins sees it when the guard is over, the others sleep on.
+void World::wake_watchers() {
+  for (uint32_t i = 0; i < clients_.size(); ++i) {
+    const uint64_t at_ns = now_ns_ + guard_ns_;
+    if (clients_[i].waiting_for == Reason::kPulse && at_ns <= clients_[i].spin_until_ns) wake(i, at_ns);
+  }
+}
+
+void World::mark(uint32_t index) {
+  SimClient& c = clients_[index];
+  c.unmarked_ns = 0;
+  if (c.sent.empty() || c.sent.back().marked) return;
+  c.sent.back().marked = true;
+  if (c.sent.back().op <= c.completed_op)
+    push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, index, c.sent.back().op);
+}
+
+void World::marker_seen(uint32_t index, uint64_t op) {
+  SimClient& c = clients_[index];
+  cover(c, op);
+  acknowledge_drain(index);
+  if (c.waiting_for == Reason::kWindow && now_ns_ <= c.spin_until_ns) wake(index, now_ns_);
+}
+
+void World::cover(SimClient& c, uint64_t op) {
+  while (!c.sent.empty() && c.sent.front().op <= op) {
+    c.in_flight_ns -= c.sent.front().estimate_ns;
+    c.used_ns += c.sent.front().estimate_ns;
+    c.oldest_since_ns = now_ns_;
+    c.sent.pop_front();
+  }
+}
+
+void World::acknowledge_drain(uint32_t index) {
+  SimClient& c = clients_[index];
+  if (c.lease.grant != policy::Grant::kHold || c.in_flight_ns != 0 || c.drained_word == c.lease_word) return;
+  c.drained_word = c.lease_word;
+  notify_daemon();
+}
+
+}  // namespace tessera::simulator

@@ -1,0 +1,135 @@
+// The modelled GPU: one in-order stream per client, blocks that are never preempted, and the three ways in
+// which processes share the hardware. Driven by Simulation in virtual time; single thread; owns all its
+// state.
+//
+//   kTimesliced   one client's kernels run at a time, round robin, `timeslice_ns` each, `switch_ns` between
+//   kMps          all run; kernels with pending blocks share the room, but some kernels wait in line
+//   kMpsPriority  as kMps, but pending blocks of clients with higher priority are placed first
+//
+// Blocks that run together slow each other down: a kernel's rate is 1 / (1 + sum over others of
+// contention[own class][their class] * share of the SMs that they occupy). Not modelled: memory capacity,
+// copies as a separate engine, instruction-level preemption.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "simulator/random.h"
+#include "simulator/workload.h"
+
+namespace tessera::simulator {
+
+enum class Regime : uint8_t { kTimesliced, kMps, kMpsPriority };
+const char* regime_name(Regime regime);
+
+struct GpuSpec {
+  uint32_t sm_count = 108;
+  uint64_t timeslice_ns = 2'000'000;
+  uint64_t switch_ns = 145'000;
+  uint64_t kernel_gap_ns = 1'000;  // between two kernels of one stream
+  double in_line_share = 0;        // kMps: kernels that wait until those before them have placed every block
+  uint64_t refill_ns = 0;          // first kernel after another client had the GPU: caches, TLBs
+  double block_jitter = 0.15;      // half width of the uniform spread of block times
+  // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
+  std::array<std::array<double, 4>, 4> contention{};
+  uint64_t slow_from_ns = 0, slow_to_ns = 0;  // perturbation: clocks drop in this interval ...
+  double slow_factor = 1;                     // ... to this
+};
+
+struct Op {  // one launch, or one slice of it
+  uint32_t client = 0;
+  uint64_t id = 0;            // of the client: increasing
+  uint64_t available_ns = 0;  // when the host had submitted it
+  Kernel kernel;
+  uint32_t n_blocks = 0;
+  double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
+  bool yields = false;    // may be asked to stop at a block boundary
+};
+
+struct Completion {
+  uint32_t client = 0;
+  uint64_t id = 0;
+  uint32_t blocks_left = 0;  // > 0: it yielded
+};
+
+class Gpu {
+ public:
+  Gpu(const GpuSpec& spec, Regime regime, const std::vector<uint32_t>& client_priorities, Random random);
+
+  void submit(const Op& op);
+  // Pulls back the blocks of yielding work that have not started.
+  void retreat(uint32_t client);
+  void drop_queue(uint32_t client);  // the process is gone: what has not begun never will
+  // Lets time pass until `now_ns` (at most next_ns()) and appends what completed.
+  void advance(uint64_t now_ns, std::vector<Completion>* done);
+  uint64_t next_ns();  // next change by itself; UINT64_MAX = none
+  bool idle() const { return running_.empty() && switch_until_ns_ == 0; }
+  uint64_t n_events() const { return n_events_; }
+
+  // Blocks of the client that completed, in ns that they would take alone on the whole GPU.
+  double work_ns(uint32_t client) const { return streams_[client].work_ns; }
+  double fill(uint32_t client) const;  // part of the GPU that its running blocks take
+  uint64_t blocks_started(uint32_t client) const { return streams_[client].blocks_started; }
+
+ private:
+  struct Group {  // blocks placed together end together
+    double end_v = 0;
+    uint32_t blocks = 0;
+  };
+  struct Stream {
+    std::deque<Op> queue;
+    uint32_t priority = 0;
+    uint64_t ready_ns = 0;  // of the head; valid if has_head
+    bool has_head = false;  // ready_ns computed
+    bool running = false;   // head is ready: its blocks are pending or resident
+    bool bulk = false;      // alone on the device: no groups, one end
+    uint32_t pending = 0, resident = 0;
+    bool in_line = false;    // see GpuSpec::in_line_share
+    uint32_t withdrawn = 0;  // by retreat()
+    double v = 0, rate = 1;  // progress in ns of undisturbed time
+    double bulk_end_v = 0;
+    uint32_t bulk_blocks = 0;
+    std::vector<Group> groups;
+    uint64_t order = 0;  // when it became ready
+    uint64_t last_end_ns = 0;
+    double work_ns = 0;
+    uint64_t blocks_started = 0;
+  };
+
+  bool in_context(uint32_t client) const {
+    return regime_ != Regime::kTimesliced || (client == current_ && switch_until_ns_ == 0);
+  }
+  bool has_work(uint32_t client) const {
+    const Stream& s = streams_[client];
+    return s.has_head && s.queue.front().available_ns <= last_ns_;
+  }
+  double work_per_block(const Op& op) const;
+  double first_end_v(const Stream& s) const;
+  void progress(uint64_t now_ns);
+  void activate(uint64_t now_ns);
+  void complete_groups(uint64_t now_ns, std::vector<Completion>* done);
+  void place_blocks();
+  void place(Stream& s, uint32_t n);
+  void add_group(Stream& s, const Group& added);
+  void leave_bulk(Stream& s);
+  void set_rates();
+  void slice_time(uint64_t now_ns);
+  double clock(uint64_t now_ns) const;
+
+  GpuSpec spec_;
+  Regime regime_;
+  Random random_;
+  std::vector<Stream> streams_;
+  std::vector<uint32_t> running_;  // in the order in which their blocks are placed
+  uint64_t last_ns_ = 0, next_order_ = 0, n_events_ = 0;
+  uint32_t last_client_ = UINT32_MAX;  // whose kernel became ready last
+  bool changed_ = true;
+  // kTimesliced
+  uint32_t current_ = 0;
+  uint32_t next_context_ = 0;
+  uint64_t slice_end_ns_ = 0, switch_until_ns_ = 0;  // switch_until 0: not switching
+};
+
+}  // namespace tessera::simulator

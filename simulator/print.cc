@@ -1,0 +1,126 @@
+// A report as text, JSON and CSV.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "simulator/report.h"
+
+namespace tessera::simulator {
+namespace {
+
+template <class... Args>
+std::string line(const char* format, Args... args) {
+  char text[512];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+nlohmann::ordered_json to_json(const Estimate& e) {
+  return {{"mean", e.mean}, {"ci95", {e.mean - e.half_width, e.mean + e.half_width}}};
+}
+
+std::string run_name(const Scenario& s, size_t run, size_t perturbation) {
+  const std::string& p = s.perturbations[perturbation].name;
+  return s.runs[run].name + (p == "nominal" ? "" : " / " + p);
+}
+
+}  // namespace
+
+std::string table_text(const Scenario& s, const Report& report) {
+  std::string out = line("%-40s %22s %18s %18s %8s\n", "policy", "p99 mean over alone", "p99 worst",
+                         "best-effort share", "served");
+  for (const Summary& m : report.summaries)
+    out += line("%-40s %12.3f +- %6.3f %9.3f +- %5.3f %9.3f +- %5.3f %8.3f\n",
+                run_name(s, m.run, m.perturbation).c_str(), m.p99_mean_over_alone.mean,
+                m.p99_mean_over_alone.half_width, m.p99_worst_over_alone.mean,
+                m.p99_worst_over_alone.half_width, m.be_share.mean, m.be_share.half_width, m.throughput.mean);
+  return out;
+}
+
+std::string cells_text(const Scenario& s, const Report& report) {
+  std::string out =
+      line("%-44s %-22s %5s %9s %9s %9s %7s %7s   lost: %6s %6s %6s %6s %6s\n", "cell", "policy", "seed",
+           "p99 ms", "p99/alone", "mean/al.", "served", "be", "pulse", "lease", "window", "launch", "room");
+  for (const CellRow& row : report.rows) {
+    const std::string name = run_name(s, row.run, row.perturbation);
+    if (row.protected_clients.empty())
+      out += line("%-44s %-22s %5llu %37s %7.3f\n", s.cells[row.cell].name.c_str(), name.c_str(),
+                  static_cast<unsigned long long>(row.seed), "", row.be_share);
+    for (const ProtectedRow& p : row.protected_clients)
+      out +=
+          line("%-44s %-22s %5llu %9.3f %9.3f %9.3f %7.3f %7.3f         %6.3f %6.3f %6.3f %6.3f %6.3f\n",
+               s.cells[row.cell].name.c_str(), name.c_str(), static_cast<unsigned long long>(row.seed),
+               p.p99_ms, p.p99_over_alone, p.mean_over_alone, p.throughput, row.be_share, row.lost_to_pulse,
+               row.lost_to_lease, row.lost_to_window, row.lost_to_launch, row.lost_to_room);
+  }
+  return out;
+}
+
+std::string to_json(const Scenario& s, const Report& report) {
+  nlohmann::ordered_json root;
+  root["scenario"] = s.name;
+  root["duration_ms"] = double(s.duration_ns) / 1e6;
+  root["latency_from"] = s.latency_from_arrival ? "arrival" : "service";
+  root["events"] = report.n_events;
+  for (const Summary& m : report.summaries) {
+    nlohmann::ordered_json row;
+    row["policy"] = s.runs[m.run].policy;
+    row["regime"] = regime_name(s.runs[m.run].regime);
+    row["perturbation"] = s.perturbations[m.perturbation].name;
+    row["p99_mean_over_alone"] = m.p99_mean_over_alone.mean;
+    row["p99_worst_over_alone"] = m.p99_worst_over_alone.mean;
+    row["be_share"] = m.be_share.mean;
+    row["estimates"] = {{"p99_mean_over_alone", to_json(m.p99_mean_over_alone)},
+                        {"p99_worst_over_alone", to_json(m.p99_worst_over_alone)},
+                        {"be_share", to_json(m.be_share)},
+                        {"served", to_json(m.throughput)}};
+    nlohmann::ordered_json cells = nlohmann::ordered_json::array();
+    for (const CellRow& r : report.rows) {
+      if (r.run != m.run || r.perturbation != m.perturbation) continue;
+      nlohmann::ordered_json cell{{"cell", s.cells[r.cell].name},
+                                  {"seed", r.seed},
+                                  {"be_share", r.be_share},
+                                  {"be_shares", r.be_shares},
+                                  {"hold_expired", r.hold_expired},
+                                  {"longest_hold_ns", r.longest_hold_ns},
+                                  {"lost_to",
+                                   {{"pulse", r.lost_to_pulse},
+                                    {"lease", r.lost_to_lease},
+                                    {"window", r.lost_to_window},
+                                    {"launch", r.lost_to_launch},
+                                    {"room", r.lost_to_room}}}};
+      for (const ProtectedRow& p : r.protected_clients)
+        cell["protected"].push_back({{"name", p.name},
+                                     {"n_requests", p.n_requests},
+                                     {"p99_ms", p.p99_ms},
+                                     {"p99_alone_ms", p.p99_alone_ms},
+                                     {"p99_over_alone", p.p99_over_alone},
+                                     {"p50_over_alone", p.p50_over_alone},
+                                     {"mean_over_alone", p.mean_over_alone},
+                                     {"served", p.throughput}});
+      cells.push_back(cell);
+    }
+    row["cells"] = cells;
+    root["policies"][run_name(s, m.run, m.perturbation)] = row;
+  }
+  return root.dump(2) + "\n";
+}
+
+std::string to_csv(const Scenario& s, const Report& report) {
+  std::string out =
+      "run,policy,regime,perturbation,cell,seed,protected,n_requests,p99_ms,p99_over_alone,p50_over_alone,"
+      "mean_over_alone,served,be_share\n";
+  for (const CellRow& row : report.rows) {
+    const RunSpec& run = s.runs[row.run];
+    const std::string head = run.name + "," + run.policy + "," + regime_name(run.regime) + "," +
+                             s.perturbations[row.perturbation].name + "," + s.cells[row.cell].name + "," +
+                             std::to_string(row.seed);
+    if (row.protected_clients.empty()) out += head + line(",,0,,,,,,%.6f\n", row.be_share);
+    for (const ProtectedRow& p : row.protected_clients)
+      out += head + line(",%s,%llu,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f\n", p.name.c_str(),
+                         static_cast<unsigned long long>(p.n_requests), p.p99_ms, p.p99_over_alone,
+                         p.p50_over_alone, p.mean_over_alone, p.throughput, row.be_share);
+  }
+  return out;
+}
+
+}  // namespace tessera::simulator

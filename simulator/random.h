@@ -1,0 +1,33 @@
+// Random numbers of the simulator: the same on every machine and library, unlike std's distributions. A
+// value; one per independent source of randomness, so that one client's draws do not depend on another's.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/kernel_key.h"
+
+namespace tessera::simulator {
+
+class Random {
+ public:
+  explicit Random(uint64_t seed = 1, uint64_t stream = 0)
+      : state_(seed * 0x9E3779B97F4A7C15u ^ (stream + 1) * 0xBF58476D1CE4E5B9u) {
+    next();
+  }
+  uint64_t next() { return base::mix64(state_ += 0x9E3779B97F4A7C15u); }  // SplitMix64
+  double uniform() { return double(next() >> 11) * 0x1p-53; }             // [0, 1)
+  double exponential(double mean) { return -mean * std::log1p(-uniform()); }
+  double normal() { return std::sqrt(-2 * std::log1p(-uniform())) * std::cos(6.283185307179586 * uniform()); }
+  // Mean 1 and the given coefficient of variation.
+  double lognormal(double cv) {
+    if (cv <= 0) return 1;
+    double s2 = std::log1p(cv * cv);
+    return std::exp(std::sqrt(s2) * normal() - s2 / 2);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace tessera::simulator

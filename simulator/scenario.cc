@@ -1,0 +1,346 @@
+#include "simulator/scenario.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "base/units.h"
+#include "simulator/policies.h"
+#include "simulator/toml_reader.h"
+
+namespace tessera::simulator {
+namespace {
+
+using base::Code;
+
+constexpr int kMaxIncludes = 16;
+constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where a kernel says nothing else
+
+constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
+                             {"mps", int(Regime::kMps)},
+                             {"mps_priority", int(Regime::kMpsPriority)}};
+constexpr Name kClasses[] = {{"unknown", 0}, {"compute", 1}, {"memory", 2}, {"latency", 3}};
+constexpr Name kArrivals[] = {
+    {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
+    {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
+    {"diurnal", int(ArrivalKind::kDiurnal)}, {"periodic", int(ArrivalKind::kPeriodic)},
+    {"trace", int(ArrivalKind::kTrace)}};
+
+class Loader {
+ public:
+  base::Result<Scenario> load(const std::string& path) {
+    scenario_.name = std::filesystem::path(path).stem();
+    if (base::Status s = read_file(path); !s.ok()) return s.error();
+    finish();
+    if (mistakes_.lines.empty()) return std::move(scenario_);
+    std::string all;
+    for (const std::string& line : mistakes_.lines) all += (all.empty() ? "" : "\n") + line;
+    return base::error(Code::kInvalid, all);
+  }
+
+ private:
+  base::Status read_file(const std::string& path) {
+    if (++n_files_ > kMaxIncludes)
+      return base::error(Code::kInvalid, path + ": more than 16 files; does one include itself?");
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream text;
+    if (!in) return base::error(Code::kNotFound, path + ": cannot be read; give a scenario file");
+    text << in.rdbuf();
+    if (const auto odd = base::first_outside_ascii(text.view()))
+      return base::error(Code::kInvalid, path + ":" + std::to_string(odd->line) + ":" +
+                                             std::to_string(odd->column) +
+                                             ": only ASCII characters may be used");
+    const toml::parse_result parsed = toml::parse(text.view(), std::string_view(path));
+    if (!parsed) {
+      const auto at = parsed.error().source().begin;
+      return base::error(Code::kInvalid, path + ":" + std::to_string(at.line) + ":" +
+                                             std::to_string(at.column) + ": " +
+                                             std::string(parsed.error().description()));
+    }
+    const toml::table& root = parsed.table();
+    Reader r(root, "the scenario", &mistakes_);
+    for (const std::string& name : r.texts("include")) {
+      auto beside = std::filesystem::path(path).parent_path() / name;
+      if (!std::filesystem::is_regular_file(beside)) {
+        mistakes_.file = path;
+        r.wrong(*root.get("include"), "include", "names " + beside.string() + ", which is not a file");
+        continue;
+      }
+      if (base::Status s = read_file(beside); !s.ok()) return s;
+    }
+    mistakes_.file = path;
+    read(r);
+    return base::ok();
+  }
+
+  void read(Reader& r) {
+    scenario_.name = r.text("name", scenario_.name);
+    scenario_.duration_ns = r.ms("duration_ms", scenario_.duration_ns);
+    scenario_.warmup_ns = r.ms("warmup_ms", scenario_.warmup_ns);
+    scenario_.seeds = uint32_t(r.number("seeds", scenario_.seeds, 1, 1000));
+    static constexpr Name kFrom[] = {{"service", 0}, {"arrival", 1}};
+    scenario_.latency_from_arrival = r.choice("latency_from", scenario_.latency_from_arrival, kFrom) == 1;
+    if (auto t = r.table("gpu")) read_gpu(*t);
+    if (auto t = r.table("host")) read_host(*t);
+    if (auto t = r.table("contention")) read_contention(*t);
+    for (auto t : r.tables("workload")) read_workload(*t);
+    if (auto t = r.table("grid")) read_grid(*t);
+    for (auto t : r.tables("cell")) read_cell(*t);
+    for (auto t : r.tables("run")) read_run(*t);
+    for (auto t : r.tables("perturbation")) read_perturbation(*t);
+  }
+
+  void read_gpu(const toml::table& t) {
+    Reader r(t, "[gpu]", &mistakes_);
+    GpuSpec& g = scenario_.gpu;
+    g.sm_count = uint32_t(r.number("sm_count", g.sm_count, 1, 4096));
+    g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
+    g.switch_ns = r.us("switch_us", g.switch_ns);
+    g.kernel_gap_ns = r.us("kernel_gap_us", g.kernel_gap_ns);
+    g.in_line_share = r.number("in_line_share", g.in_line_share, 0, 1);
+    g.refill_ns = r.us("refill_us", g.refill_ns);
+    g.block_jitter = r.number("block_jitter", g.block_jitter, 0, 0.9);
+  }
+
+  void read_host(const toml::table& t) {
+    Reader r(t, "[host]", &mistakes_);
+    HostSpec& h = scenario_.host;
+    h.launch_ns = r.us("launch_us", h.launch_ns);
+    h.sync_ns = r.us("sync_us", h.sync_ns);
+    h.marker_ns = r.us("marker_us", h.marker_ns);
+    h.wake_ns = r.us("wake_us", h.wake_ns);
+    h.daemon_ns = r.us("daemon_us", h.daemon_ns);
+    h.spin_ns = r.us("spin_us", h.spin_ns);
+    h.setup_ns = r.us("setup_us", h.setup_ns);
+    h.retreat_ns = r.us("retreat_us", h.retreat_ns);
+  }
+
+  void read_contention(const toml::table& t) {
+    Reader r(t, "[contention]", &mistakes_);
+    for (const Name& own : kClasses) {
+      const toml::table* row = r.table(own.text);
+      if (row == nullptr) continue;
+      Reader cells(*row, "[contention." + std::string(own.text) + "]", &mistakes_);
+      for (const Name& other : kClasses) {
+        double& value = scenario_.gpu.contention[size_t(own.value)][size_t(other.value)];
+        value = cells.number(other.text, value, 0, 20);
+      }
+    }
+  }
+
+  Segment read_segment(const toml::table& t, const std::string& where) {
+    Reader r(t, where, &mistakes_);
+    Segment s;
+    s.count = uint32_t(r.number("count", 1, 1, 1e6));
+    s.cv = r.number("cv", 0, 0, 10);
+    const double us = r.number("us", 0, 0.2, 1e9), block_us = r.number("block_us", us, 0.2, 1e9);
+    const double fill = r.number("fill", 1, 1e-3, 1);
+    const uint32_t per_sm = uint32_t(r.number("blocks_per_sm", kSlotsPerSm, 1, 32));
+    if (us == 0) r.missing("needs `us`: how long one launch takes alone");
+    if (fill < 1 && block_us < us) r.missing("has one wave if `fill` is below 1: leave `block_us` out");
+    const double waves = std::max(1.0, std::round(us / std::max(0.2, block_us)));
+    s.kernel.sms_per_block = 1.0 / per_sm;
+    s.kernel.n_blocks = uint32_t(std::max(1.0, scenario_.gpu.sm_count * per_sm * fill)) * uint32_t(waves);
+    s.kernel.block_ns = uint64_t(us / waves * kNsPerUs);
+    s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClasses));
+    s.kernel.can_cut = r.flag("cut", true);
+    if (r.flag("copy", false)) {  // of the copy engine: takes its time in the stream, and hardly an SM
+      s.kernel = {.block_ns = uint64_t(us * kNsPerUs),
+                  .sms_per_block = 0.01,
+                  .resource_class = policy::ResourceClass::kLatency,
+                  .can_cut = false};
+    }
+    return s;
+  }
+
+  void read_workload(const toml::table& t) {
+    Reader r(t, "[[workload]]", &mistakes_);
+    Workload w;
+    w.name = r.text("name", "");
+    w.cv = r.number("cv", 0, 0, 10);
+    const std::string where = "workload " + w.name;
+    for (auto row : r.tables("step")) {
+      Reader step_reader(*row, "a step of " + where, &mistakes_);
+      Step step;
+      step.repeat = uint32_t(step_reader.number("repeat", 1, 1, 1e6));
+      step.gap_ns = step_reader.us("gap_us", 0);
+      step.gap_cv = step_reader.number("gap_cv", 0, 0, 10);
+      for (auto s : step_reader.tables("segment"))
+        step.segments.push_back(read_segment(*s, "a segment of " + where));
+      if (step.segments.empty()) step_reader.missing("needs `segment`: a list of kernels");
+      w.steps.push_back(std::move(step));
+    }
+    if (w.name.empty() || w.steps.empty()) r.missing("needs `name` and `step`");
+    if (find(w.name) != nullptr) r.missing("`" + w.name + "` is there already");
+    scenario_.workloads.push_back(std::move(w));
+  }
+
+  const Workload* find(const std::string& name) const {
+    for (const Workload& w : scenario_.workloads)
+      if (w.name == name) return &w;
+    return nullptr;
+  }
+
+  const Workload* workload(Reader& r, const char* key, const std::string& name) {
+    const Workload* w = find(name);
+    std::vector<std::string> known;
+    for (const Workload& row : scenario_.workloads) known.push_back(row.name);
+    if (w == nullptr) r.unknown_name(key, name, known);
+    return w;
+  }
+
+  Arrivals read_arrivals(Reader& r, ArrivalKind initial) {
+    Arrivals a;
+    a.kind = ArrivalKind(r.choice("arrivals", int(initial), kArrivals));
+    a.load = r.number("load", a.load, 0.001, 10);
+    a.burst_cv = r.number("burst_cv", a.burst_cv, 0, 20);
+    a.on_ns = r.ms("on_ms", a.on_ns);
+    a.off_ns = r.ms("off_ms", a.off_ns);
+    a.period_ns = r.ms("period_ms", a.period_ns);
+    for (double ms : r.numbers("gaps_ms", 0, 1e7)) a.gaps_ns.push_back(ms * 1e6);
+    const bool trace = a.kind == ArrivalKind::kTrace;
+    if (trace && std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0) <= 0)
+      r.missing("needs `gaps_ms` for a trace: times between arrivals, not all 0"), a.gaps_ns = {1e9};
+    return a;
+  }
+
+  void read_grid(const toml::table& t) {
+    Reader r(t, "[grid]", &mistakes_);
+    const Arrivals arrivals = read_arrivals(r, ArrivalKind::kPoisson);
+    const uint32_t priority = uint32_t(r.number("priority", 7, 1, 7));
+    for (const std::string& hp : r.texts("protected"))
+      grid_protected_.push_back(
+          {.name = hp, .workload = workload(r, "protected", hp), .priority = priority, .arrivals = arrivals});
+    for (const std::string& be : r.texts("best_effort"))
+      grid_best_effort_.push_back({.name = be, .workload = workload(r, "best_effort", be)});
+    for (const ClientSpec& hp : grid_protected_)
+      for (const ClientSpec& be : grid_best_effort_)
+        scenario_.cells.push_back({hp.name + " + " + be.name, {hp, be}});
+  }
+
+  void read_cell(const toml::table& t) {
+    Reader r(t, "[[cell]]", &mistakes_);
+    Cell cell;
+    cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
+    // Several GPUs: one policy object each, clients do not move. So each is a cell of its own.
+    const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 64));
+    std::vector<Cell> on(gpus);
+    uint32_t next = 0;
+    for (auto row : r.tables("client")) {
+      Reader c(*row, "a client of cell " + cell.name, &mistakes_);
+      ClientSpec spec;
+      const std::string name = c.text("workload", "");
+      spec.workload = workload(c, "workload", name);
+      spec.name = c.text("name", name);
+      spec.priority = uint32_t(c.number("priority", 0, 0, 7));
+      spec.weight = uint32_t(c.number("weight", 100, 1, 10'000));
+      spec.slo_ns = c.ms("slo_ms", 0);
+      spec.arrivals = read_arrivals(c, spec.priority > 0 ? ArrivalKind::kPoisson : ArrivalKind::kClosed);
+      spec.start_ns = c.ms("start_ms", 0);
+      spec.stop_ns = c.ms("stop_ms", UINT64_MAX);
+      if (row->get("stop_ms") == nullptr) spec.stop_ns = UINT64_MAX;
+      const uint32_t copies = uint32_t(c.number("count", 1, 1, 1000));
+      for (uint32_t i = 0; i < copies; ++i) on[next++ % gpus].clients.push_back(spec);
+    }
+    if (next < gpus) r.missing("needs `client`: who runs on the GPU; at least one for each of `gpus`");
+    for (uint32_t i = 0; i < gpus; ++i) {
+      on[i].name = gpus == 1 ? cell.name : cell.name + " / GPU " + std::to_string(i);
+      on[i].gpu = i;
+      scenario_.cells.push_back(std::move(on[i]));
+    }
+  }
+
+  void read_run(const toml::table& t) {
+    Reader r(t, "[[run]]", &mistakes_);
+    RunSpec run;
+    run.policy = r.text("policy", "none");
+    run.name = r.text("name", run.policy);
+    run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
+    run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
+    run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    run.polls = r.flag("polls", false);
+    run.timed_waits = r.flag("timed_waits", run.timed_waits);
+    run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);
+    // The keys of the daemon's [policy] section, with the bounds that they have there.
+    policy::Parameters& p = run.parameters;
+#define TS_TIME(name, unit, initial, least, most, description) \
+  p.name##_ns = uint64_t(r.number(#name "_" #unit, initial, least, most) * double(base::unit(1)));
+#define TS_PERCENT(name, initial, least, most, description) \
+  p.name = r.number(#name, p.name, least / 100.0, most / 100.0);
+#include "scheduler_daemon/policy/parameters.def"
+    if (make_any_policy(run.policy, {}) == nullptr) r.unknown_name("policy", run.policy, any_policy_names());
+    scenario_.runs.push_back(std::move(run));
+  }
+
+  void read_perturbation(const toml::table& t) {
+    Reader r(t, "[[perturbation]]", &mistakes_);
+    Perturbation p;
+    p.name = r.text("name", "");
+    p.estimate_factor = r.number("estimate_factor", 1, 0.01, 100);
+    p.observe_delay_ns = r.us("observe_delay_us", 0);
+    p.kernel_cv = r.number("kernel_cv", 0, 0, 10);
+    p.clock_factor = r.number("clock_factor", 1, 0.05, 2);
+    p.churn = r.flag("churn", false);
+    if (p.name.empty()) r.missing("needs `name`");
+    scenario_.perturbations.push_back(std::move(p));
+  }
+
+  void finish() {
+    auto need = [&](bool there, const char* what) {
+      if (!there) mistakes_.lines.push_back(mistakes_.file + ": " + what);
+    };
+    need(scenario_.duration_ns > scenario_.warmup_ns, "`duration_ms` must be larger than `warmup_ms`");
+    need(!scenario_.cells.empty(), "there is nothing to run: add [grid] or [[cell]]");
+    need(!scenario_.runs.empty(), "there is no policy to run: add [[run]]");
+    if (scenario_.perturbations.empty()) scenario_.perturbations.push_back({});
+  }
+
+  Scenario scenario_;
+  Mistakes mistakes_;
+  std::vector<ClientSpec> grid_protected_, grid_best_effort_;
+  int n_files_ = 0;
+};
+
+}  // namespace
+
+base::Result<Scenario> load_scenario(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path))
+    return base::error(Code::kNotFound, "there is no scenario file " + path + "; scenarios/ has some");
+  Loader loader;
+  return loader.load(path);
+}
+
+base::Status select_runs(Scenario* scenario, const std::vector<std::string>& names) {
+  if (names.empty()) return base::ok();
+  std::vector<RunSpec> chosen;
+  for (const std::string& name : names) {
+    auto found = std::find_if(scenario->runs.begin(), scenario->runs.end(),
+                              [&](const RunSpec& r) { return r.name == name; });
+    if (found != scenario->runs.end()) {
+      chosen.push_back(*found);
+      continue;
+    }
+    RunSpec run{.name = name, .policy = name.substr(0, name.find('@'))};
+    bool known = make_any_policy(run.policy, {}) != nullptr;
+    if (size_t at = name.find('@'); at != std::string::npos) {
+      auto regime = std::find_if(std::begin(kRegimes), std::end(kRegimes),
+                                 [&](const Name& n) { return name.substr(at + 1) == n.text; });
+      known &= regime != std::end(kRegimes);
+      if (known) run.regime = Regime(regime->value);
+    }
+    if (!known) {
+      std::string all;
+      for (const RunSpec& r : scenario->runs) all += r.name + " ";
+      for (const std::string& p : any_policy_names()) all += p + "[@timesliced|@mps|@mps_priority] ";
+      return base::error(Code::kNotFound, "unknown policy `" + name + "`; known: " + all);
+    }
+    chosen.push_back(run);
+  }
+  scenario->runs = std::move(chosen);
+  return base::ok();
+}
+
+}  // namespace tessera::simulator

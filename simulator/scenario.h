@@ -1,0 +1,44 @@
+// A scenario: machine, workloads, who runs beside whom, under which policies and perturbations. TOML text ->
+// typed, bounded values, or every mistake with its place and remedy. Format: docs/simulator.md.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "simulator/simulation.h"
+
+namespace tessera::simulator {
+
+struct Cell {  // programs that share one GPU
+  std::string name;
+  std::vector<ClientSpec> clients;
+  uint32_t gpu = 0;  // of several: equal clients draw differently on each
+};
+
+struct Scenario {
+  std::string name;
+  uint64_t duration_ns = 0, warmup_ns = 0;
+  uint32_t seeds = 1;
+  bool latency_from_arrival = true;
+  GpuSpec gpu;
+  HostSpec host;
+  std::deque<Workload> workloads;  // addresses are kept by the cells
+  std::vector<Cell> cells;
+  std::vector<RunSpec> runs;
+  std::vector<Perturbation> perturbations;
+
+  Scenario() = default;
+  Scenario(Scenario&&) = default;
+  Scenario& operator=(Scenario&&) = default;
+  Scenario(const Scenario&) = delete;
+};
+
+// `include = ["a.toml"]` is looked up beside the file. The error text lists every mistake, one per line.
+base::Result<Scenario> load_scenario(const std::string& path);
+
+// Keeps the runs that are named; "policy" or "policy@regime" adds one that the scenario does not have.
+base::Status select_runs(Scenario* scenario, const std::vector<std::string>& names);
+
+}  // namespace tessera::simulator

@@ -1,0 +1,375 @@
+#include "simulator/simulation.h"
+
+#include <algorithm>
+
+#include "simulator/policies.h"
+#include "simulator/world.h"
+
+namespace tessera::simulator {
+namespace {
+
+constexpr uint64_t kResumeAhead = 48;  // launches that a host thread is ahead when it goes on
+constexpr size_t kGapsKept = 32;
+constexpr long kMaxWatched = 8;           // ipc::abi::kMaxWatchedPulses
+constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
+constexpr uint64_t kLives = 5;
+
+std::vector<uint32_t> priorities(const RunInput& input) {
+  std::vector<uint32_t> out;
+  for (const ClientSpec& c : input.clients) out.push_back(c.priority);
+  return out;
+}
+
+GpuSpec with_clock_drop(const RunInput& input) {
+  GpuSpec gpu = input.gpu;
+  if (input.perturbation.clock_factor == 1) return gpu;
+  gpu.slow_from_ns = input.duration_ns / 3;
+  gpu.slow_to_ns = input.duration_ns * 2 / 3;
+  gpu.slow_factor = input.perturbation.clock_factor;
+  return gpu;
+}
+
+}  // namespace
+
+uint64_t percentile_ns(std::vector<uint64_t> values, double p) {
+  if (values.empty()) return 0;
+  size_t at = std::min(values.size() - 1, size_t(p * double(values.size())));
+  std::nth_element(values.begin(), values.begin() + long(at), values.end());
+  return values[at];
+}
+
+RunResult simulate(const RunInput& input) {
+  World world(input);
+  return world.run();
+}
+
+World::World(const RunInput& input)
+    : input_(input),
+      policy_(make_any_policy(input.run.policy, input.run.parameters)),
+      clients_(input.clients.size()),
+      gpu_(with_clock_drop(input), input.run.regime, priorities(input), Random(input.seed, 1)),
+      guard_ns_(policy_->gate_guard_ns(input.run.parameters)) {
+  for (uint32_t i = 0; i < clients_.size(); ++i) {
+    SimClient& c = clients_[i];
+    c.spec = &input.clients[i];
+    c.random = Random(input.seed, 100 + i);
+    c.lease.grant = policy::Grant::kFree;
+    if (!c.is_protected()) only_best_effort_ = only_best_effort_ == -1 ? int(i) : -2;
+    push(c.spec->start_ns, EventKind::kStart, i);
+    if (c.spec->stop_ns != UINT64_MAX) push(c.spec->stop_ns, EventKind::kStop, i);
+    if (!input.perturbation.churn || c.is_protected()) continue;
+    for (uint64_t life = 1; life < kLives; ++life) {
+      uint64_t at_ns = input.duration_ns * life / kLives;
+      push(at_ns, EventKind::kStop, i);
+      push(at_ns + kAway_ns, EventKind::kStart, i);
+    }
+  }
+}
+
+RunResult World::run() {
+  std::vector<Completion> done;
+  warm_ns_ = input_.warmup_ns;
+  for (;;) {
+    uint64_t gpu_ns = gpu_.next_ns();
+    uint64_t event_ns = events_.empty() ? UINT64_MAX : events_.top().at_ns;
+    uint64_t at_ns = std::min(gpu_ns, event_ns);
+    if (!warm_ && at_ns >= warm_ns_) {
+      warm_ = true;
+      gpu_.advance(std::max(now_ns_, std::min(warm_ns_, at_ns)), &done);
+      for (uint32_t i = 0; i < clients_.size(); ++i) clients_[i].work_at_warmup_ns = gpu_.work_ns(i);
+    }
+    if (at_ns >= input_.duration_ns) break;
+    if (warm_ && only_best_effort_ >= 0) count_losses(at_ns);
+    now_ns_ = at_ns;
+    gpu_.advance(now_ns_, &done);
+    for (size_t i = 0; i < done.size(); ++i) completed(done[i]);
+    done.clear();
+    while (!events_.empty() && events_.top().at_ns <= now_ns_) {
+      Event e = events_.top();
+      events_.pop();
+      ++n_events_;
+      handle(e);
+    }
+    if (input_.audit_idle) audit_idle();
+  }
+  RunResult result;
+  for (uint32_t i = 0; i < clients_.size(); ++i) {
+    clients_[i].result.work_ns = gpu_.work_ns(i) - clients_[i].work_at_warmup_ns;
+    result.clients.push_back(std::move(clients_[i].result));
+  }
+  result.audit = audit_;
+  result.losses = losses_;
+  result.n_events = n_events_ + gpu_.n_events();
+  result.n_decisions = n_decisions_;
+  return result;
+}
+
+void World::audit_idle() {
+  bool busy = !gpu_.idle(), waits = false;
+  for (const SimClient& c : clients_) {
+    busy |= c.busy;
+    waits |= c.waiting_for == admission::Reason::kLease || c.waiting_for == admission::Reason::kPulse;
+  }
+  if (busy || !waits) {
+    idle_wait_since_ns_ = UINT64_MAX;
+    return;
+  }
+  idle_wait_since_ns_ = std::min(idle_wait_since_ns_, now_ns_);
+  audit_.longest_idle_wait_ns = std::max(audit_.longest_idle_wait_ns, now_ns_ - idle_wait_since_ns_);
+}
+
+// Nothing changes between now and `until_ns`.
+void World::count_losses(uint64_t until_ns) {
+  for (const SimClient& c : clients_)
+    if (c.busy) return;
+  const SimClient& c = clients_[size_t(only_best_effort_)];
+  const uint64_t passed_ns = until_ns - now_ns_;
+  if (!c.attached || !c.in_job) return;
+  if (!gpu_.idle()) {
+    losses_.room_ns += double(passed_ns) * (1 - gpu_.fill(uint32_t(only_best_effort_)));
+    return;
+  }
+  switch (c.waiting_for) {
+    case admission::Reason::kPulse:
+      losses_.pulse_ns += passed_ns;
+      return;
+    case admission::Reason::kLease:
+      losses_.lease_ns += passed_ns;
+      return;
+    case admission::Reason::kWindow:
+      losses_.window_ns += passed_ns;
+      return;
+    case admission::Reason::kUnmanaged:
+    case admission::Reason::kNone:
+      if (c.step_last_op == 0 && c.next_op - 1 != c.completed_op) losses_.launch_ns += passed_ns;
+      return;
+  }
+}
+
+void World::push(uint64_t at_ns, EventKind kind, uint32_t client, uint64_t token) {
+  events_.push({std::max(at_ns, now_ns_), next_seq_++, kind, client, token});
+}
+
+void World::handle(const Event& e) {
+  if (e.kind == EventKind::kDecide) {
+    if (e.at_ns == decide_at_ns_) decide();
+    return;
+  }
+  SimClient& c = clients_[e.client];
+  switch (e.kind) {
+    case EventKind::kStart:
+      return attach(e.client);
+    case EventKind::kStop:
+      return detach(e.client);
+    case EventKind::kArrival:
+      if (e.token == c.incarnation) arrived(e.client);
+      return;
+    case EventKind::kHost:
+      if (e.token != c.host_token || !c.attached) return;
+      return c.is_protected() ? run_step(e.client) : host(e.client);
+    case EventKind::kStepDone:
+      if (e.token == c.incarnation) step_done(e.client);
+      return;
+    case EventKind::kMarker:
+      if (c.attached) marker_seen(e.client, e.token);
+      return;
+    case EventKind::kRetreat:
+      return gpu_.retreat(e.client);
+    case EventKind::kDecide:
+      return;
+  }
+}
+
+void World::attach(uint32_t index) {
+  SimClient& c = clients_[index];
+  c.attached = true;
+  const auto n_watched =
+      std::count_if(clients_.begin(), clients_.end(), [](const SimClient& s) { return s.watched; });
+  c.watched = c.is_protected() && n_watched < kMaxWatched;
+  const uint64_t solo_ns = c.spec->workload->solo_ns(input_.gpu.sm_count);
+  c.arrivals = std::make_unique<ArrivalProcess>(c.spec->arrivals, solo_ns,
+                                                Random(input_.seed, 10'000 + index * 16 + c.incarnation));
+  c.idle_since_ns = now_ns_;
+  notify_daemon();
+  if (c.spec->arrivals.kind == ArrivalKind::kClosed)
+    push(now_ns_ + input_.host.setup_ns, EventKind::kArrival, index, c.incarnation);
+  else
+    push(now_ns_ + c.arrivals->next_ns(), EventKind::kArrival, index, c.incarnation);
+}
+
+void World::detach(uint32_t index) {
+  SimClient& c = clients_[index];
+  if (!c.attached) return;
+  gpu_.drop_queue(index);
+  SimClient fresh;  // what a new process of the same program starts with
+  fresh.spec = c.spec;
+  fresh.random = c.random;
+  fresh.result = std::move(c.result);
+  fresh.work_at_warmup_ns = c.work_at_warmup_ns;
+  fresh.incarnation = c.incarnation + 1;
+  fresh.host_token = c.host_token + 1;
+  fresh.next_op = c.next_op;
+  fresh.completed_op = fresh.drained_word = c.next_op - 1;
+  fresh.lease.grant = policy::Grant::kFree;
+  c = std::move(fresh);
+  notify_daemon();
+}
+
+void World::arrived(uint32_t index) {
+  SimClient& c = clients_[index];
+  const bool closed = c.spec->arrivals.kind == ArrivalKind::kClosed;
+  if (!closed)
+    push(std::max(now_ns_, c.spec->start_ns + c.arrivals->next_ns()), EventKind::kArrival, index,
+         c.incarnation);
+  c.waiting_jobs.push_back(now_ns_);
+  if (!c.in_job) start_job(index);
+}
+
+void World::start_job(uint32_t index) {
+  SimClient& c = clients_[index];
+  c.in_job = true;
+  c.job_arrival_ns = c.waiting_jobs.front();
+  c.waiting_jobs.pop_front();
+  c.job_start_ns = now_ns_;
+  c.job = draw_job(*c.spec->workload, &c.random);
+  const double heavier = c.is_protected() ? 0 : input_.perturbation.kernel_cv;
+  if (heavier > 0)
+    for (Launch& l : c.job)
+      l.kernel.block_ns = uint64_t(double(l.kernel.block_ns) * c.random.lognormal(heavier)) + 1;
+  c.next_launch = 0;
+  push(now_ns_, EventKind::kHost, index, ++c.host_token);
+}
+
+void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields) {
+  SimClient& c = clients_[index];
+  Op op{.client = index, .id = c.next_op++, .available_ns = at_ns, .kernel = kernel, .n_blocks = n_blocks};
+  double slower = c.is_protected() ? input_.run.protected_overhead : 0;
+  if (yields) slower = input_.run.transform_overhead;
+  op.kernel.block_ns = uint64_t(double(kernel.block_ns) * (1 + slower));
+  op.work_scale = 1 / (1 + slower);
+  op.yields = yields;
+  ++c.result.launches;
+  note_neighbour(c);
+  gpu_.submit(op);
+}
+
+void World::run_step(uint32_t index) {
+  SimClient& c = clients_[index];
+  set_busy(index);
+  uint64_t at_ns = now_ns_;
+  for (bool last = false; !last; ++c.next_launch) {
+    const Launch& l = launch_of(c);
+    last = l.last_of_step;
+    at_ns += input_.host.launch_ns;
+    c.burst_signature = c.burst_signature * 31 + l.kernel.n_blocks;
+    c.pulse_class = l.kernel.resource_class;
+    submit(index, l.kernel, l.kernel.n_blocks, at_ns, false);
+  }
+  c.step_last_op = c.next_op - 1;
+}
+
+void World::completed(const Completion& done) {
+  SimClient& c = clients_[done.client];
+  if (!c.attached || done.id <= c.completed_op) return;
+  if (done.id == c.yielding_op) {  // the host polls for it
+    c.blocks_left = done.blocks_left;
+    if (done.blocks_left == 0) end_call(c);
+    if (done.blocks_left == 0 && !launch_of(c).last_of_step) ++c.next_launch;
+    if (done.blocks_left == 0 && launch_of(c).last_of_step) c.step_last_op = done.id;
+    push(now_ns_ + input_.host.marker_ns, EventKind::kHost, done.client, ++c.host_token);
+  }
+  for (const SimClient::Sent& sent : c.sent) {
+    if (sent.op > done.id) break;
+    if (sent.op == done.id && sent.marked)
+      push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, done.client, done.id);
+  }
+  c.completed_op = done.id;
+  if (c.throttled && c.next_op - c.completed_op < kResumeAhead) {
+    c.throttled = false;
+    push(now_ns_, EventKind::kHost, done.client, ++c.host_token);
+  }
+  if (done.id == c.step_last_op && (done.id != c.yielding_op || done.blocks_left == 0))
+    push(now_ns_ + input_.host.sync_ns, EventKind::kStepDone, done.client, c.incarnation);
+}
+
+void World::step_done(uint32_t index) {
+  SimClient& c = clients_[index];
+  c.step_last_op = 0;
+  c.yielding_op = 0;
+  if (c.is_protected())
+    set_idle(index);
+  else
+    cover(c, c.completed_op), acknowledge_drain(index);
+  // The launch that ended a best-effort step is still the current one: see host().
+  if (!c.is_protected()) ++c.next_launch;
+  const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
+  if (c.next_launch < c.job.size()) {
+    push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);
+    return;
+  }
+  c.in_job = false;
+  ++c.result.jobs;
+  if (warm_) {
+    uint64_t from = input_.latency_from_arrival ? c.job_arrival_ns : c.job_start_ns;
+    c.result.latencies_ns.push_back(now_ns_ - from);
+  }
+  if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.waiting_jobs.push_back(now_ns_ + gap_ns);
+  if (c.waiting_jobs.empty()) return;
+  start_job(index);
+  if (gap_ns > 0) push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);  // replaces start_job's
+}
+
+// ---- pulses
+
+void World::set_busy(uint32_t index) {
+  SimClient& c = clients_[index];
+  if (c.busy) return;
+  c.busy = true;
+  c.busy_since_ns = now_ns_;
+  ++c.burst;
+  c.burst_signature = 0;
+  c.burst_packed = false;
+  c.burst_solo = true;
+  if (c.burst > 1) {
+    if (c.gaps_ns.size() < kGapsKept)
+      c.gaps_ns.push_back(now_ns_ - c.idle_since_ns);
+    else
+      c.gaps_ns[c.next_gap++ % kGapsKept] = now_ns_ - c.idle_since_ns;
+    c.short_gap_ns = percentile_ns(c.gaps_ns, 0.1);
+  }
+  for (uint32_t i = 0; i < clients_.size(); ++i) {
+    SimClient& other = clients_[i];
+    if (other.spec->priority < c.spec->priority && other.completed_op + 1 < other.next_op)
+      c.burst_solo = false;
+    if (other.is_protected() || !other.attached) continue;
+    if (other.lease.packed && other.lease.grant == policy::Grant::kGranted) c.burst_packed = true;
+    if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
+  }
+}
+
+void World::note_neighbour(const SimClient& lower) {
+  for (SimClient& c : clients_)
+    if (c.busy && c.spec->priority > lower.spec->priority) c.burst_solo = false;
+}
+
+void World::set_idle(uint32_t index) {
+  SimClient& c = clients_[index];
+  c.busy = false;
+  c.idle_since_ns = now_ns_;
+  if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
+  // As core::BurstWatch: without solo bursts those without a packed lease stand in.
+  const uint64_t length_ns = now_ns_ - c.busy_since_ns;
+  double slowdown = c.solo_baseline.add(c.burst_signature, length_ns, c.burst_solo);
+  const double unpacked = c.unpacked_baseline.add(c.burst_signature, length_ns, !c.burst_packed);
+  const policy::BurstBaseline& baseline = slowdown > 0 ? c.solo_baseline : c.unpacked_baseline;
+  if (slowdown <= 0) slowdown = unpacked;
+  if (slowdown > 0) {
+    c.slowdown = slowdown;
+    ++c.bursts_measured;
+    c.burst_ns = baseline.baseline_ns();
+  }
+  wake_watchers();
+  notify_daemon();
+}
+
+}  // namespace tessera::simulator

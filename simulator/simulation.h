@@ -1,0 +1,119 @@
+// One run in virtual time: programs (jobs on a modelled GPU), the shim's gate in each best-effort program,
+// the pulses of the protected ones, and the daemon with a policy object, for tesserad's policies the same code
+// as there. Deterministic: equal specs and seeds give equal results. Single thread; owns
+// everything.
+//
+// The gate obeys leases as interpose/gate/admit.cc does: before every launch or slice it looks at the lease
+// (state, expiry), at the pulses (busy, guard time) unless the lease is packed, and at the window; it spins,
+// then sleeps for the same times; once nothing of a call started for the hold limit, the rest of the
+// kernel goes out as one launch. Completion is seen through markers at the spacing of the lease.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <queue>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler_daemon/policy/burst_baseline.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "simulator/gpu.h"
+#include "simulator/workload.h"
+
+namespace tessera::simulator {
+
+struct HostSpec {               // what software costs; ns
+  uint64_t launch_ns = 4'000;   // one launch in the host thread
+  uint64_t sync_ns = 8'000;     // completion until a synchronise returns
+  uint64_t marker_ns = 5'000;   // completion until a marker is visible
+  uint64_t wake_ns = 40'000;    // futex wake or end of a sleep until the thread runs
+  uint64_t daemon_ns = 25'000;  // notification until the daemon decides
+  uint64_t spin_ns = 20'000;    // watch_spin_us
+  uint64_t setup_ns =
+      1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
+  uint64_t retreat_ns = 20'000;  // policy `tally` only: flag until the blocks see it
+};
+
+struct ClientSpec {
+  std::string name;
+  const Workload* workload = nullptr;
+  uint32_t priority = 0, weight = 100;
+  uint64_t slo_ns = 0;
+  Arrivals arrivals;
+  uint64_t start_ns = 0, stop_ns = UINT64_MAX;  // attaches and leaves
+};
+
+struct Perturbation {  // registered conditions that no policy was tuned for
+  std::string name = "nominal";
+  double estimate_factor = 1;     // what the gate believes about durations, over the truth
+  uint64_t observe_delay_ns = 0;  // added to daemon_ns
+  double kernel_cv = 0;           // best-effort kernels: heavier tails
+  double clock_factor = 1;        // in the middle third of the run
+  bool churn = false;             // a best-effort client leaves and another comes, four times
+};
+
+struct RunSpec {  // how the GPU is shared
+  std::string name, policy = "none";
+  Regime regime = Regime::kMpsPriority;
+  double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
+  double transform_overhead = 0;  // of transformed kernels
+  bool polls = false;  // held launches watch without sleeping, as a peer with a polling server does
+  // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
+  // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
+  bool timed_waits = true;
+  bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
+  policy::Parameters parameters;
+};
+
+struct RunInput {
+  GpuSpec gpu;
+  HostSpec host;
+  std::vector<ClientSpec> clients;
+  RunSpec run;
+  Perturbation perturbation;
+  uint64_t duration_ns = 0, warmup_ns = 0, seed = 1;
+  bool latency_from_arrival = true;  // else from the start of service: queueing not counted
+  bool record_bursts = false;
+  bool audit_idle = false;
+};
+
+struct ClientResult {
+  std::vector<uint64_t> latencies_ns;  // after the warm-up, in order of completion
+  double work_ns = 0;                  // GPU work completed after the warm-up, in ns alone
+  uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
+  uint64_t longest_lease_wait_ns = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> bursts_ns;  // protected, if RunInput::record_bursts: from, to
+};
+
+struct Audit {                      // what must never happen; see tests/unit/simulator
+  uint64_t starts_under_pulse = 0;  // a gated launch while a protected pulse was busy, lease not packed
+  uint64_t overlaps = 0;            // exclusive mode: two best-effort clients hold a lease at once
+  uint64_t starts_without_lease = 0;
+  // Longest time in which a best-effort client waited although no protected pulse was busy and the GPU did
+  // nothing; only with RunInput::audit_idle.
+  uint64_t longest_idle_wait_ns = 0;
+};
+
+// Where the time between protected bursts went that the only best-effort client would have used; after the
+// warm-up, not counted with several such clients. What it lost to sharing during bursts is not in here.
+struct Losses {
+  uint64_t pulse_ns = 0;   // GPU idle, it waited for a pulse: guard, and until it noticed
+  uint64_t lease_ns = 0;   // GPU idle, it was held: gaps not used, wake-ups
+  uint64_t window_ns = 0;  // GPU idle, it waited for a marker
+  uint64_t launch_ns = 0;  // GPU idle, a launch was under way
+  double room_ns = 0;      // GPU at work, SMs left free: room for a burst, partial waves
+};
+
+struct RunResult {
+  std::vector<ClientResult> clients;  // as in the input
+  Audit audit;
+  Losses losses;
+  uint64_t n_events = 0, n_decisions = 0;
+};
+
+RunResult simulate(const RunInput& input);
+
+uint64_t percentile_ns(std::vector<uint64_t> values, double p);  // 0 if empty
+
+}  // namespace tessera::simulator

@@ -1,0 +1,167 @@
+// The state behind simulate(): private to simulation.cc (programs, events), gate.cc (best-effort launches)
+// and daemon.cc (observations, leases).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <queue>
+#include <span>
+#include <vector>
+
+#include "admission/rule.h"
+#include "admission/slices.h"
+#include "simulator/simulation.h"
+
+namespace tessera::simulator {
+
+enum class EventKind : uint8_t { kArrival, kStart, kStop, kHost, kStepDone, kMarker, kDecide, kRetreat };
+
+struct Event {
+  uint64_t at_ns = 0, seq = 0;
+  EventKind kind = EventKind::kHost;
+  uint32_t client = 0;
+  uint64_t token = 0;  // stale if it is not the client's
+  bool operator>(const Event& o) const { return at_ns != o.at_ns ? at_ns > o.at_ns : seq > o.seq; }
+};
+
+struct SimClient {
+  const ClientSpec* spec = nullptr;
+  Random random;
+  std::unique_ptr<ArrivalProcess> arrivals;
+  bool attached = false;
+  bool watched = false;  // protected: best-effort clients see its pulse themselves
+  ClientResult result;
+  double work_at_warmup_ns = 0;
+
+  // Jobs.
+  std::deque<uint64_t> waiting_jobs;  // arrival times
+  bool in_job = false;
+  uint64_t job_arrival_ns = 0, job_start_ns = 0;
+  std::vector<Launch> job;
+  size_t next_launch = 0;     // of the job
+  uint64_t step_last_op = 0;  // whose completion ends the step; 0 = not launched yet
+  uint64_t next_op = 1, completed_op = 0;
+  uint64_t host_token = 1;   // of the pending kHost event
+  uint64_t incarnation = 1;  // changes when it leaves
+
+  // Pulse (protected).
+  bool busy = false;
+  uint64_t busy_since_ns = 0, idle_since_ns = 0, burst = 0;
+  uint64_t burst_signature = 0;
+  bool burst_packed = false;  // a packed lease was out during this burst
+  bool burst_solo = true;     // nothing of a lower level was in flight
+  policy::ResourceClass pulse_class = policy::ResourceClass::kUnknown;
+  policy::BurstBaseline solo_baseline, unpacked_baseline;
+  double slowdown = 0;
+  uint64_t bursts_measured = 0, burst_ns = 0;
+  std::vector<uint64_t> gaps_ns;
+  uint64_t short_gap_ns = 0;
+
+  // Gate (best-effort).
+  policy::Lease lease;
+  uint64_t expires_ns = 0, lease_word = 0;
+  bool was_held = false;
+  uint32_t blocks_left = 0;  // of the kernel being cut; 0 = take the next launch whole
+  bool notified = false;
+  uint64_t notified_word = 0;
+  admission::Waited waited;  // in this call
+  uint64_t stretch_start_ns = 0, waiting_since_ns = 0, completed_at_stretch = 0;
+  admission::Reason waiting_for = admission::Reason::kNone;
+  uint64_t wakes_ns = 0;  // while it waits: its pending kHost event
+  uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
+  uint64_t oldest_since_ns = 0;  // since when nothing is before the oldest work in flight
+  policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // by the daemon, of the next launch
+  uint64_t spin_until_ns = 0;  // of the stretch it waits in: it watches, then sleeps
+  uint64_t drained_word = 0;
+  uint64_t uncut_launches = 0;  // wide ones that may not be cut
+  struct Sent {
+    uint64_t op = 0, estimate_ns = 0;
+    bool marked = false;  // a marker follows it
+  };
+  std::deque<Sent> sent;     // not seen complete
+  uint64_t unmarked_ns = 0;  // sent since the last marker
+  uint64_t yielding_op = 0;  // the host waits for it; 0 = none
+  bool throttled = false;    // far enough ahead of the GPU
+  size_t next_gap = 0;
+
+  bool is_protected() const { return spec->priority > 0; }
+  bool waiting() const { return waiting_for != admission::Reason::kNone; }
+};
+
+class World {
+ public:
+  explicit World(const RunInput& input);
+  RunResult run();
+
+ private:
+  // simulation.cc
+  void push(uint64_t at_ns, EventKind kind, uint32_t client, uint64_t token = 0);
+  void handle(const Event& e);
+  void attach(uint32_t c);
+  void detach(uint32_t c);
+  void arrived(uint32_t c);
+  void start_job(uint32_t c);
+  void run_step(uint32_t c);  // protected or free-running: launches everything up to the synchronise
+  void step_done(uint32_t c);
+  void completed(const Completion& done);
+  void set_busy(uint32_t c);
+  void set_idle(uint32_t c);
+  void note_neighbour(const SimClient& lower);
+  Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
+  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields);
+
+  // gate.cc
+  struct Piece {  // of a launch: all that is left of it, or a slice
+    uint32_t blocks;
+    uint64_t estimate_ns;
+  };
+  void host(uint32_t c);  // the host thread of a best-effort client runs
+  admission::History history_of(const Kernel& kernel, uint32_t blocks) const;
+  admission::LeaseView view_of(const SimClient& c) const;
+  std::span<const admission::PulseView> pulses();
+  Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
+                   const admission::LeaseView& lease) const;
+  void audit_start(const SimClient& c);
+  void wait(uint32_t c, admission::Reason reason, const admission::LeaseView& lease, uint64_t estimate_ns);
+  void end_wait(SimClient& c);
+  void stop_waiting(SimClient& c);
+  void end_call(SimClient& c);
+  void wake(uint32_t c, uint64_t at_ns);
+  void wake_watchers();
+  void mark(uint32_t c);
+  void marker_seen(uint32_t c, uint64_t op);
+  void cover(SimClient& c, uint64_t op);
+  void acknowledge_drain(uint32_t c);
+
+  // daemon.cc
+  void notify_daemon();
+  void decide();
+  policy::ClientView view(const SimClient& c) const;
+  void apply(uint32_t c, const policy::Lease& lease);
+  void audit_idle();
+  void count_losses(uint64_t until_ns);
+  bool exclusive() const { return input_.run.regime == Regime::kTimesliced; }
+
+  const RunInput& input_;
+  // Running kernels stop at a block boundary when a pulse becomes busy: persistent-thread variants, which
+  // only the simulator has.
+  const bool yields_ = input_.run.policy == "tally";
+  std::unique_ptr<policy::Policy> policy_;
+  std::vector<SimClient> clients_;
+  Gpu gpu_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  uint64_t now_ns_ = 0, next_seq_ = 0, warm_ns_ = 0;
+  bool warm_ = false;
+  uint64_t decide_at_ns_ = UINT64_MAX;  // earliest pending kDecide
+  Audit audit_;
+  Losses losses_;
+  int only_best_effort_ = -1;  // -1: none or several
+  uint64_t n_events_ = 0, n_decisions_ = 0;
+  uint64_t idle_wait_since_ns_ = UINT64_MAX;  // see Audit
+  uint64_t guard_ns_ = 0;                     // of the gates
+  std::vector<admission::PulseView> pulses_;  // reused
+  policy::Observation observation_;           // reused
+  std::vector<uint32_t> observed_;            // which client each row of it is
+};
+
+}  // namespace tessera::simulator

@@ -1,0 +1,91 @@
+// The online estimators: robust to outliers, first launches and clock ramps, and bounded.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/units.h"
+#include "scheduler_daemon/policy/estimate/gap_model.h"
+#include "scheduler_daemon/policy/estimate/histogram.h"
+#include "scheduler_daemon/policy/estimate/switch_cost.h"
+#include "scheduler_daemon/policy/slots.h"
+#include "simulator/random.h"
+
+namespace tessera::policy {
+namespace {
+
+using base::ms;
+using base::us;
+using simulator::Random;
+
+TEST(Histogram, QuantilesAreWithinABucket) {
+  Random random(1);
+  for (double median : {20.0, 3e3, 5e6, 2e9}) {
+    Histogram h(4000);
+    for (int i = 0; i < 4000; ++i) h.add(uint64_t(median * std::exp(0.5 * random.normal())));
+    for (auto [q, z] : {std::pair{0.05, -1.645}, {0.5, 0.0}, {0.95, 1.645}})
+      EXPECT_NEAR(double(h.quantile(q)) / (median * std::exp(0.5 * z)), 1, 0.12) << median << " " << q;
+  }
+}
+
+TEST(Histogram, BucketsTileTheNumbersAndNothingOverflows) {
+  for (size_t i = 0; i + 1 < Histogram::kBuckets; ++i) {
+    EXPECT_EQ(Histogram::bucket(Histogram::lower(i)), i);
+    EXPECT_EQ(Histogram::bucket(Histogram::lower(i + 1) - 1), i);
+  }
+  Histogram h;
+  EXPECT_EQ(h.quantile(0.5), 0u);
+  h.add(UINT64_MAX);
+  h.add(0);
+  EXPECT_EQ(h.quantile(0), 0u);
+  EXPECT_GT(h.quantile(1), ms(1000));
+}
+
+TEST(Histogram, ForgetsWhatIsLongAgo) {
+  Histogram h(64);
+  for (int i = 0; i < 10'000; ++i) h.add(1000);
+  for (int i = 0; i < 200; ++i) h.add(3000);
+  EXPECT_NEAR(double(h.quantile(0.5)), 3000, 300);
+}
+
+TEST(GapModel, WaitsForHabitualGapsOnly) {
+  GapModel tokens, random_arrivals, few;
+  Random random(3);
+  for (int i = 0; i < 100; ++i) {
+    tokens.add(i % 10 == 9 ? ms(50) : us(250));
+    random_arrivals.add(uint64_t(random.exponential(double(ms(4)))) + 1);
+  }
+  few.add(us(250));
+  EXPECT_GT(tokens.wait_ns(us(500), us(1500)), us(250));
+  EXPECT_LT(tokens.wait_ns(us(500), us(1500)), us(500));
+  EXPECT_EQ(random_arrivals.wait_ns(us(500), us(1500)), 0u);
+  EXPECT_EQ(few.wait_ns(us(500), us(1500)), 0u);
+  EXPECT_EQ(tokens.wait_ns(us(500), us(100)), 0u);  // longer than anybody may wait
+  EXPECT_NEAR(tokens.share_shorter(ms(1)), 0.9, 0.01);
+}
+
+TEST(SwitchCost, IsTheMedianOfWhatTurnsLose) {
+  SwitchCost s;
+  s.add(ms(20), ms(19));
+  EXPECT_EQ(s.ns(), 0u);
+  for (int i = 0; i < 20; ++i) s.add(ms(20), i % 7 == 3 ? 0 : ms(19));  // sometimes a holder did nothing
+  EXPECT_EQ(s.ns(), ms(1));
+  EXPECT_EQ(s.turn_ns(0.05), ms(20));
+  s.add(1, ms(5));  // used more than its turn: estimates are wrong
+}
+
+TEST(Slots, StateFollowsItsClient) {
+  Slots<int> slots;
+  slots.follow({{.id = 5}, {.id = 6}, {.id = 7}});
+  for (size_t i = 0; i < 3; ++i) slots[i] = int(i) + 5;
+  slots.follow({{.id = 5}, {.id = 7}, {.id = 9}, {.id = 6}});
+  EXPECT_EQ(slots[0], 5);
+  EXPECT_EQ(slots[1], 7);
+  EXPECT_EQ(slots[2], 0);
+  EXPECT_EQ(slots[3], 6);
+  slots.follow({});
+  slots.follow({{.id = 5}});
+  EXPECT_EQ(slots[0], 0);
+}
+
+}  // namespace
+}  // namespace tessera::policy

@@ -1,0 +1,113 @@
+// The modelled GPU by itself: what each regime does to two clients.
+#include "simulator/gpu.h"
+
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+
+namespace tessera::simulator {
+namespace {
+
+using base::ms;
+using base::us;
+
+Kernel kernel(uint32_t n_blocks, uint64_t block_ns) {
+  return {.n_blocks = n_blocks, .block_ns = block_ns, .sms_per_block = 1};
+}
+
+struct Bench {
+  explicit Bench(Regime regime, GpuSpec spec = {}) : gpu(spec, regime, {7, 0}, Random(1)) {}
+  void submit(uint32_t client, uint64_t id, const Kernel& k, uint64_t at_ns, bool yields = false) {
+    gpu.submit({.client = client,
+                .id = id,
+                .available_ns = at_ns,
+                .kernel = k,
+                .n_blocks = k.n_blocks,
+                .yields = yields});
+  }
+  // When the operation completes; UINT64_MAX if it never does. Others' completions are kept for later calls.
+  uint64_t end_of(uint32_t client, uint64_t id) {
+    for (;;) {
+      for (const auto& [c, at] : done)
+        if (c.client == client && c.id == id) return at;
+      uint64_t next = gpu.next_ns();
+      if (next == UINT64_MAX) return UINT64_MAX;
+      std::vector<Completion> now;
+      gpu.advance(next, &now);
+      for (const Completion& c : now) done.emplace_back(c, next);
+    }
+  }
+  Gpu gpu;
+  std::vector<std::pair<Completion, uint64_t>> done;
+};
+
+TEST(Gpu, AloneAKernelTakesItsWaves) {
+  Bench b(Regime::kMps);
+  b.submit(0, 1, kernel(108 * 3 + 1, us(100)), 0);
+  EXPECT_NEAR(double(b.end_of(0, 1)), double(us(400)), 2000);
+  EXPECT_NEAR(b.gpu.work_ns(0), double(us(100)) * (3 + 1.0 / 108), 10);
+}
+
+TEST(Gpu, OneStreamIsInOrder) {
+  Bench b(Regime::kMps);
+  b.submit(0, 1, kernel(108, us(50)), 0);
+  b.submit(0, 2, kernel(1, us(1)), 0);
+  EXPECT_GT(b.end_of(0, 2), b.end_of(0, 1));
+}
+
+TEST(Gpu, PriorityWaitsForBlocksNotForKernels) {
+  for (Regime regime : {Regime::kMps, Regime::kMpsPriority}) {
+    GpuSpec spec;
+    spec.in_line_share = regime == Regime::kMps ? 1 : 0;
+    Bench b(regime, spec);
+    b.submit(1, 1, kernel(108 * 100, us(100)), 0);         // 10 ms, short blocks
+    b.submit(0, 1, kernel(108, us(100)), ms(1) + us(50));  // needs every SM
+    uint64_t took = b.end_of(0, 1) - (ms(1) + us(50));
+    if (regime == Regime::kMpsPriority)
+      EXPECT_LT(took, us(300));
+    else
+      EXPECT_GT(took, ms(8));  // in line behind all blocks of the long kernel
+  }
+}
+
+TEST(Gpu, TimeSlicesAlternateAndCostTheSwitch) {
+  Bench b(Regime::kTimesliced);
+  b.submit(1, 1, kernel(108, ms(100)), 0);
+  b.submit(0, 1, kernel(108, ms(4)), us(10));
+  // At most one slice of the other at first, then its own 2 ms, the other's 2 ms, its own 2 ms.
+  uint64_t end = b.end_of(0, 1);
+  EXPECT_GT(end, ms(4) + 2 * us(145) + ms(2));
+  EXPECT_LT(end, ms(4) + 4 * us(145) + 2 * ms(2) + us(20));
+  EXPECT_NEAR(double(b.end_of(1, 1)), double(ms(104)), double(ms(1)));
+}
+
+TEST(Gpu, NeighboursOfTheSameClassSlowEachOther) {
+  GpuSpec spec;
+  spec.contention[2][2] = 1;
+  Bench alone(Regime::kMps, spec), both(Regime::kMps, spec);
+  Kernel half = kernel(54, ms(1));
+  half.resource_class = policy::ResourceClass::kMemory;
+  alone.submit(0, 1, half, 0);
+  both.submit(0, 1, half, 0);
+  both.submit(1, 1, half, 0);
+  EXPECT_NEAR(double(alone.end_of(0, 1)), double(ms(1)), 1000);
+  EXPECT_NEAR(double(both.end_of(0, 1)), 1.5e6, 0.2e6);  // the other fills half of the GPU
+}
+
+TEST(Gpu, YieldingWorkLeavesAtABlockBoundaryAndSaysWhatIsLeft) {
+  Bench b(Regime::kMpsPriority);
+  b.submit(1, 1, kernel(108 * 10, us(100)), 0, true);
+  std::vector<Completion> none;
+  while (b.gpu.next_ns() < us(250)) b.gpu.advance(b.gpu.next_ns(), &none);
+  b.gpu.advance(us(250), &none);
+  b.gpu.retreat(1);
+  uint64_t end = b.end_of(1, 1);
+  EXPECT_LE(end, us(250) + us(130));
+  uint32_t left = b.done.front().first.blocks_left;
+  EXPECT_GT(left, 108u * 5);
+  EXPECT_LT(left, 108u * 8);
+  EXPECT_NEAR(b.gpu.work_ns(1), double(us(100)) * (1080 - left) / 108, 10);
+}
+
+}  // namespace
+}  // namespace tessera::simulator

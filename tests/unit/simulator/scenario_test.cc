@@ -1,0 +1,146 @@
+// Scenarios: mistakes are named with their place; results are deterministic; outputs say what they must.
+#include "simulator/scenario.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "simulator/report.h"
+
+namespace tessera::simulator {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kSmall = R"(
+name = "small"
+duration_ms = 60
+warmup_ms = 5
+[gpu]
+sm_count = 8
+[contention]
+compute = { compute = 0.5 }
+[[workload]]
+name = "service"
+[[workload.step]]
+segment = [{ count = 10, us = 50, fill = 0.5 }]
+[[workload]]
+name = "trainer"
+[[workload.step]]
+segment = [{ count = 5, us = 2000, block_us = 100, class = "memory", cv = 0.3 }]
+[[cell]]
+name = "pair"
+client = [{ workload = "service", priority = 7, load = 0.3 }, { workload = "trainer", count = 2 }]
+[[run]]
+policy = "none"
+[[run]]
+name = "temporal"
+policy = "temporal"
+)";
+
+class ScenarioTest : public testing::Test {
+ protected:
+  ScenarioTest() : folder_(testing::TempDir() + "scenario_test_" + std::to_string(::getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~ScenarioTest() override { std::filesystem::remove_all(folder_); }
+  base::Result<Scenario> load(const std::string& text) {
+    std::ofstream(folder_ + "/s.toml") << text;
+    return load_scenario(folder_ + "/s.toml");
+  }
+  std::string folder_;
+};
+
+TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
+  struct {
+    const char *from, *to, *message;
+  } const kCases[] = {
+      {"sm_count = 8", "sm_cuont = 8", "s.toml:6:1: unknown key `sm_cuont` in [gpu]"},
+      {"sm_count = 8", "sm_count = 0", "`sm_count` in [gpu] must be a number from 1 to 4096"},
+      {"workload = \"service\"", "workload = \"nobody\"",
+       "s.toml:19:24: `workload` in a client of cell pair names `nobody`, which is not there; known: "
+       "service, trainer"},
+      {"policy = \"none\"", "policy = \"nothing\"",
+       "s.toml:21:10: `policy` in [[run]] names `nothing`, which is not there; known: none, "},
+      {"class = \"memory\"", "class = \"disk\"",
+       "must be one of (in quotes) unknown, compute, memory, latency"},
+      {"us = 50, fill", "us = 50, block_us = 5, fill", "has one wave if `fill` is below 1"},
+      {"policy = \"none\"", "policy = \"none\"\nslice_us = 5",
+       "s.toml:22:12: `slice_us` in [[run]] must be a number from 10 to 1e+06"},
+      {"warmup_ms = 5", "warmup_ms = 500", "`duration_ms` must be larger than `warmup_ms`"},
+      {"name = \"small\"", "name = ", "s.toml:2:"},
+  };
+  for (const auto& c : kCases) {
+    std::string text = kSmall;
+    text.replace(text.find(c.from), std::string(c.from).size(), c.to);
+    auto scenario = load(text);
+    ASSERT_FALSE(scenario.ok()) << c.to;
+    EXPECT_THAT(scenario.error().text, HasSubstr(c.message));
+  }
+  EXPECT_FALSE(load_scenario(folder_ + "/none.toml").ok());
+  EXPECT_FALSE(load(std::string("include = [\"s.toml\"]\n") + kSmall).ok());
+  auto missing = load(std::string("include = [\"none.toml\"]\n") + kSmall);
+  EXPECT_THAT(missing.error().text, HasSubstr("s.toml:1:11: `include` in the scenario"));
+}
+
+TEST_F(ScenarioTest, SeveralGpusTracesAndCopies) {
+  std::string text = kSmall;
+  text.replace(text.find("name = \"pair\""), 13, "name = \"pair\"\ngpus = 3");
+  text.replace(text.find("load = 0.3"), 10, "arrivals = \"trace\", gaps_ms = [5, 1.5]");
+  text.replace(text.find("segment = [{ count = 10,"), 24,
+               "segment = [{ copy = true, us = 300 }, { count = 10,");
+  auto scenario = load(text);
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  ASSERT_EQ(scenario->cells.size(), 3u);  // each client on its own GPU
+  EXPECT_EQ(scenario->cells[2].name, "pair / GPU 2");
+  const Report report = run_scenario(*scenario, {.seeds = 1});
+  const ProtectedRow& service = report.rows[0].protected_clients.at(0);
+  EXPECT_NEAR(double(service.n_requests), 55 / 3.25, 2.5);
+  EXPECT_GT(service.p99_alone_ms, 0.8);  // the copy and ten kernels
+  text.replace(text.find("gaps_ms = [5, 1.5]"), 18, "gaps_ms = []");
+  EXPECT_THAT(load(text).error().text, HasSubstr("needs `gaps_ms`"));
+}
+
+TEST_F(ScenarioTest, RunsCanBeChosenByName) {
+  auto scenario = load(kSmall);
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  ASSERT_TRUE(select_runs(&*scenario, {"temporal", "none@timesliced"}).ok());
+  ASSERT_EQ(scenario->runs.size(), 2u);
+  EXPECT_EQ(scenario->runs[1].regime, Regime::kTimesliced);
+  EXPECT_FALSE(select_runs(&*scenario, {"none@sometimes"}).ok());
+}
+
+TEST_F(ScenarioTest, EqualSeedsGiveEqualResultsWithAnyNumberOfThreads) {
+  auto scenario = load(kSmall);
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  Report one = run_scenario(*scenario, {.seeds = 3, .threads = 1});
+  Report two = run_scenario(*scenario, {.seeds = 3, .threads = 3});
+  EXPECT_EQ(to_json(*scenario, one), to_json(*scenario, two));
+  Report other = run_scenario(*scenario, {.seeds = 3, .first_seed = 4});
+  EXPECT_NE(to_csv(*scenario, one), to_csv(*scenario, other));
+}
+
+TEST_F(ScenarioTest, OutputsHaveWhatReadersRelyOn) {
+  auto scenario = load(kSmall);
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  Report report = run_scenario(*scenario, {.seeds = 2});
+  auto json = nlohmann::json::parse(to_json(*scenario, report));
+  for (const char* policy : {"none", "temporal"}) {
+    const auto& p = json["policies"][policy];
+    for (const char* key : {"p99_mean_over_alone", "p99_worst_over_alone", "be_share"}) {
+      EXPECT_GT(p[key].get<double>(), 0) << policy << " " << key;
+      EXPECT_LE(p["estimates"][key]["ci95"][0], p[key]);
+    }
+    EXPECT_EQ(p["cells"].size(), 2u);
+  }
+  // `temporal` keeps the trainers away while the service is busy; the hardware alone does not.
+  EXPECT_LT(json["policies"]["temporal"]["p99_mean_over_alone"],
+            json["policies"]["none"]["p99_mean_over_alone"]);
+  EXPECT_THAT(table_text(*scenario, report), HasSubstr("temporal"));
+}
+
+}  // namespace
+}  // namespace tessera::simulator
