@@ -25,10 +25,10 @@ bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
   const bool any = poll_lanes();
   if (any || now < next_query) return any;
   next_query = now + kQueryEveryNs;
-  reclaim_credits();
+  const bool reclaimed = reclaim_credits();
   const bool asked = query_lanes();
   harvest_samples();
-  return asked;
+  return asked || reclaimed;
 }
 
 bool anyone_in_the_way(const Link* link, const LeaseView& lease, uint64_t now) {
@@ -36,6 +36,11 @@ bool anyone_in_the_way(const Link* link, const LeaseView& lease, uint64_t now) {
   for (uint32_t i = 0; i < pulses.n; i++)
     if (admission::in_the_way(pulses.views[i], lease.priority, link->guard_ns, now)) return true;
   return false;
+}
+
+bool give_back_own_credit() {
+  ThreadSlot* slot = t_thread.slot;
+  return slot && settle_credit(*slot) != 0;
 }
 
 }  // namespace
@@ -91,7 +96,8 @@ Action Asking::answer() {
         return verdict.action;
       case Action::kWait:
         reservation_.release();
-        if (verdict.reason == Reason::kWindow && poll_lanes()) continue;  // nobody had looked at the markers
+        // Nobody had looked at the markers, or the thread's own credit is what the window lacks.
+        if (verdict.reason == Reason::kWindow && (poll_lanes() || give_back_own_credit())) continue;
         hold(lease, verdict.reason, now);
     }
   }
@@ -112,8 +118,7 @@ uint64_t Asking::reserve() {
   r.ns_ = ask_.estimate_ns;
   r.slot_ = slot_;
   if (slot_ && !wait_.waited_.let_go) {
-    const uint64_t window_ns = ipc::load(link_->lease->window_ns, kRelaxed);
-    r.credit_ns_ = wanted_credit_ns(*slot_, link_, stream_, window_ns, ask_.estimate_ns);
+    r.credit_ns_ = wanted_credit_ns(*slot_, link_, stream_, ask_.estimate_ns);
     r.epoch_ = g_state.epoch.load(std::memory_order_seq_cst);
   }
   return in_flight(link_).fetch_add(r.ns_ + r.credit_ns_, std::memory_order_seq_cst);

@@ -5,40 +5,65 @@
 namespace tessera::gate {
 namespace {
 
+using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 }  // namespace
 
-void remember(Thread& t, const LaunchCall& launch, uint64_t expected_ns) {
-  t.memo = {launch.function,
-            launch.stream.stream,
-            launch.stream.flavour,
-            {launch.grid[0], launch.grid[1], launch.grid[2]},
-            {launch.block[0], launch.block[1], launch.block[2]},
-            launch.shared_bytes,
-            g_state.epoch.load(kRelaxed),
-            lane_key(launch.stream),
-            expected_ns,
-            launch.blocks()};
+bool enter_on_credit(Thread& t, uint64_t lane_key, uint64_t expected_ns) {
+  Credit& c = t.slot->credit;
+  c.in_gate.store(1, kRelaxed);
+  asymmetric_fence();  // then look; pairs with reclaim_credits: raise the epoch, fence, look at in_gate
+  bool valid = c.epoch != 0 && c.lane_key == lane_key && still_granted(c, c.epoch);
+  for (uint32_t i = 0; valid && i < c.n_peers; i++) valid = !stirred(c.peers[i]);
+  if (valid && pay(c, expected_ns)) return true;
+  c.in_gate.store(0, std::memory_order_release);
+  if (!valid) settle_credit(*t.slot);
+  return false;
+}
+
+CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
+  Credit& c = t_thread.slot->credit;
+  add_own(result == CUDA_SUCCESS ? c.spent_ns : c.left_ns, expected_ns);
+  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits: the launch has returned
+  if (is_sticky(result)) poison();
+  return result;
 }
 
 // What is left of the last credit stays, as long as it is for the same stream and daemon.
-uint64_t wanted_credit_ns(ThreadSlot& slot, const Link* link, driver_api::StreamArg stream,
-                          uint64_t window_ns, uint64_t estimate_ns) {
+uint64_t wanted_credit_ns(ThreadSlot& slot, const Link* link, StreamArg stream, uint64_t estimate_ns) {
   Credit& c = slot.credit;
-  if (c.link != link || c.lane_key != lane_key(stream)) settle_credit(slot);
+  if (c.epoch != g_state.epoch.load(kRelaxed) || c.lane_key != lane_key(stream)) settle_credit(slot);
   // Each thread completes its own work where it can: lanes and the window's word stay on its CPU then.
   poll_lane(*lane_of(stream));
-  return admission::credit_wanted_ns(window_ns, c.left_ns.load(kRelaxed), estimate_ns);
+  const uint64_t window_ns = ipc::load(link->lease->window_ns, kRelaxed);
+  const uint64_t taken_ns = in_flight(link).load(kRelaxed) + estimate_ns;
+  return admission::credit_wanted_ns(window_ns > taken_ns ? window_ns - taken_ns : 0,
+                                     c.left_ns.load(kRelaxed), estimate_ns);
+}
+
+// The peers that the rule looked at: watched, and of a higher level. A packed lease and a stale pulse are the
+// rule's business: where one of them is busy now, `stirred` finds it so at the next launch.
+static void note_peers(Credit& c, const Link* link) {
+  const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(link->lease->priority, kRelaxed);
+  c.n_peers = 0;
+  for (uint32_t i = 0; i < n && i < kWatched; i++) {
+    const Watch& watch = g_state.watch[i];
+    if (watch.priority.load(kRelaxed) <= own) continue;
+    const abi::PulsePage* page = watch.page.load(std::memory_order_acquire);
+    c.peers[c.n_peers++] = {page, ipc::load(page->burst, kRelaxed)};
+  }
+  for (uint32_t i = c.n_peers; i < kWatched; i++) c.peers[i] = {&g_idle_pulse, 0};
 }
 
 void keep_credit(ThreadSlot& slot, const Link* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
-                 driver_api::StreamArg stream) {
+                 StreamArg stream) {
   Credit& c = slot.credit;
-  c.link = link;
+  c.lease_word = &link->lease->word;
   c.word = word;
-  c.epoch = epoch;
-  anyone_busy(link, &c.bursts);
+  // Whoever sees the epoch that a capture began sees the capture (lifecycle::enter_exclusive).
+  c.epoch = g_state.captures.load(std::memory_order_seq_cst) == 0 ? epoch : 0;
+  note_peers(c, link);
   c.lane.store(lane_of(stream), kRelaxed);
   c.lane_key = t_thread.lane_key;
   // Added, because a reclaimer may just have taken what was left; release: pairs with settle_credit's
@@ -52,9 +77,9 @@ uint64_t take_spent(ThreadSlot& slot, const Lane* lane) {
   return c.spent_ns.exchange(0, std::memory_order_acq_rel);  // a reclaimer may get here, too
 }
 
-void settle_credit(ThreadSlot& slot) {
+uint64_t settle_credit(ThreadSlot& slot) {
   Credit& c = slot.credit;
-  if (c.left_ns.load(kRelaxed) == 0 && c.spent_ns.load(kRelaxed) == 0) return;
+  if (c.left_ns.load(kRelaxed) == 0 && c.spent_ns.load(kRelaxed) == 0) return 0;
   // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
   const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
   const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
@@ -63,14 +88,17 @@ void settle_credit(ThreadSlot& slot) {
     lane->enqueued.fetch_add(spent,
                              std::memory_order_release);  // marked with the next launch, or asked about
   if (left) release_reserved(g_state.link.load(std::memory_order_acquire), left);
+  return left;
 }
 
-void reclaim_credits() {
+bool reclaim_credits() {
   begin_epoch();
   g_slow.heavy_fence();  // pairs with asymmetric_fence in enter_on_credit
+  uint64_t freed = 0;
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++)
-    if (g_slots[i].credit.in_gate.load(std::memory_order_acquire) == 0) settle_credit(g_slots[i]);
+    if (g_slots[i].credit.in_gate.load(std::memory_order_acquire) == 0) freed += settle_credit(g_slots[i]);
+  return freed != 0;
 }
 
 }  // namespace tessera::gate

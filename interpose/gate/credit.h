@@ -12,78 +12,45 @@
 
 namespace tessera::gate {
 
-void remember(Thread& t, const LaunchCall& launch, uint64_t expected_ns);
-
-// Is this the thread's latest launch once more, and nothing changed since? No capture may be open, and
-// nothing may be under way in this thread: a signal handler, or the driver calling back.
-inline bool remembers(const Thread& t, CUfunction function, const uint32_t (&grid)[3],
-                      const uint32_t (&block)[3], uint32_t shared_bytes, driver_api::StreamArg stream) {
-  const LaunchMemo& m = t.memo;
-  return m.function == function && m.stream == stream.stream && m.family == stream.flavour &&
-         m.grid[0] == grid[0] && m.grid[1] == grid[1] && m.grid[2] == grid[2] && m.block[0] == block[0] &&
-         m.block[1] == block[1] && m.block[2] == block[2] && m.shared_bytes == shared_bytes &&
-         m.epoch == g_state.epoch.load(std::memory_order_relaxed) && t.depth == 0 && t.until_timed > 1 &&
-         g_state.captures.load(std::memory_order_relaxed) == 0;
+// Still what the rule said yes to? Its words are read one by one: a change that is seen late has come late.
+inline bool still_granted(const Credit& c, uint32_t epoch) {
+  return epoch == g_state.epoch.load(std::memory_order_relaxed) &&
+         c.word == ipc::load(*c.lease_word, std::memory_order_acquire);  // pairs with lease_publish
 }
 
-// Is a watched client of a higher level busy now? `bursts` changes whenever one of them started a burst, also
-// one that is over by now. Packed leases and stale pulses are the rule's business, not credit's.
-inline bool anyone_busy(const Link* link, uint64_t* bursts) {
-  constexpr auto relaxed = std::memory_order_relaxed;
-  const uint32_t n = g_state.n_watched.load(relaxed), own = ipc::load(link->lease->priority, relaxed);
-  bool busy = false;
-  *bursts = 0;
-  for (uint32_t i = 0; i < n && i < kWatched; i++) {
-    const abi::PulsePage& page = *g_state.watch[i].page.load(std::memory_order_acquire);
-    *bursts += ipc::load(page.burst, relaxed);
-    if (ipc::load(page.busy, std::memory_order_acquire) != 0 && g_state.watch[i].priority.load(relaxed) > own)
-      busy = true;
-  }
-  return busy;
+// Has this peer begun a burst since (it may be over by now), or does it go on with an old one?
+inline bool stirred(const Credit::Peer& peer) {
+  return peer.burst != ipc::load(peer.page->burst, std::memory_order_relaxed) ||
+         ipc::load(peer.page->busy, std::memory_order_acquire) != 0;  // pairs with pulse_set_busy
 }
 
-// Nothing changed since the rule allowed what the credit was reserved with.
-[[gnu::always_inline]] inline bool still_allowed(const Thread& t, const Credit& c, uint64_t lane_key) {
-  const Link* link = g_state.link.load(std::memory_order_acquire);
-  if (c.link != link || c.epoch != g_state.epoch.load(std::memory_order_relaxed) || c.lane_key != lane_key ||
-      t.lane_key != lane_key ||
-      c.word != ipc::load(link->lease->word, std::memory_order_acquire) ||  // pairs with lease_publish
-      ipc::load(link->lease->passthrough, std::memory_order_relaxed) != 0)
+// True: the credit pays for so much, and leave_on_credit() must follow the launch. To be called inside.
+inline bool pay(Credit& c, uint64_t expected_ns) {
+  const uint64_t left_ns = c.left_ns.load(std::memory_order_relaxed);
+  if (left_ns < expected_ns) [[unlikely]]
     return false;
-  uint64_t bursts = 0;
-  return !anyone_busy(link, &bursts) && bursts == c.bursts;
+  c.left_ns.store(left_ns - expected_ns, std::memory_order_relaxed);
+  return true;
+}
+
+// The launch that `t` remembers may go again while nothing changes: launch.S looks, at so many peers, by the same
+// rule.
+inline constexpr uint32_t kPeersOfARepeat = 2;
+inline void may_repeat(Thread& t, uint64_t lane_key) {
+  const Credit& c = t.slot->credit;
+  if (c.lane_key == lane_key && c.n_peers <= kPeersOfARepeat &&
+      !g_state.symmetric.load(std::memory_order_relaxed))
+    t.memo.epoch = c.epoch;
 }
 
 // True: the thread's credit pays for so much, the launch may go, and leave_on_credit() must follow it.
-[[gnu::always_inline]] inline bool enter_on_credit(Thread& t, uint64_t lane_key, uint64_t expected_ns) {
-  constexpr auto relaxed = std::memory_order_relaxed;
-  Credit& c = t.slot->credit;
-  c.in_gate.store(1, relaxed);
-  asymmetric_fence();  // then look; pairs with reclaim_credits: raise the epoch, fence, look at in_gate
-  const bool valid = still_allowed(t, c, lane_key);
-  const uint64_t left_ns = c.left_ns.load(relaxed);
-  if (valid && left_ns >= expected_ns) [[likely]] {
-    c.left_ns.store(left_ns - expected_ns, relaxed);
-    return true;
-  }
-  c.in_gate.store(0, std::memory_order_release);
-  if (!valid) settle_credit(*t.slot);
-  return false;
-}
+bool enter_on_credit(Thread& t, uint64_t lane_key, uint64_t expected_ns);
 
-inline void leave_on_credit(Thread& t, uint64_t expected_ns, CUresult result) {
-  constexpr auto relaxed = std::memory_order_relaxed;
-  Credit& c = t.slot->credit;
-  std::atomic<uint64_t>& back = result == CUDA_SUCCESS ? c.spent_ns : c.left_ns;
-  back.store(back.load(relaxed) + expected_ns, relaxed);
-  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits: the launch has returned
-  if (result != CUDA_SUCCESS && is_sticky(result)) [[unlikely]]
-    poison();
-}
+CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
 
 // What to reserve beyond this launch, so that the thread's next short ones find credit.
 uint64_t wanted_credit_ns(ThreadSlot& slot, const Link* link, driver_api::StreamArg stream,
-                          uint64_t window_ns, uint64_t estimate_ns);
+                          uint64_t estimate_ns);
 // The launch that it was reserved with has reached the driver.
 void keep_credit(ThreadSlot& slot, const Link* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
                  driver_api::StreamArg stream);

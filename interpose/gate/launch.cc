@@ -7,6 +7,7 @@
 #include "interpose/entry/hooks.h"
 #include "interpose/gate/credit.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/offsets.h"
 #include "interpose/gate/signals.h"
 #include "interpose/slice/cut.h"
 
@@ -60,7 +61,19 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   return result;
 }
 
-__attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) {
+void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
+  memo = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
+          .block = {l.block[0], l.block[1], l.block[2]},
+          .shared_bytes = l.shared_bytes,
+          .epoch = 0,
+          .stream = l.stream.stream,
+          .function = l.function,
+          .family = l.stream.flavour,
+          .expected_ns = expected_ns,
+          .blocks = l.blocks()};
+}
+
+[[gnu::noinline]] CUresult best_effort_kernel(const LaunchCall& launch) {
   Thread& t = t_thread;
   if (!t.slot) claim_slot(t);
   // Already inside: a signal handler, or the driver calling back.
@@ -78,29 +91,20 @@ __attribute__((noinline)) CUresult best_effort_kernel(const LaunchCall& launch) 
   Timing* timing = timing_of(timing_key({function, launch.blocks(), launch.threads(), launch.shared_bytes}));
   const uint64_t expected_ns = estimate_kernel(timing, launch.blocks());
   const TimeIt time_it = should_time(timing);
-  if (expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo) {
-    if (!launch.config || launch.config->numAttrs == 0) remember(t, launch, expected_ns);
-    if (enter_on_credit(t, lane_key(launch.stream), expected_ns)) {
-      const CUresult result = issue(launch);
-      leave_on_credit(t, expected_ns, result);
-      return result;
-    }
+  const bool on_credit = expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo;
+  const bool again = on_credit && (!launch.config || launch.config->numAttrs == 0);
+  if (again) remember(t.memo, launch, expected_ns);
+  const uint64_t lane = lane_key(launch.stream);
+  CUresult result;
+  if (on_credit && enter_on_credit(t, lane, expected_ns)) {
+    result = leave_on_credit(issue(launch), expected_ns);
+  } else {
+    const DepthGuard depth;
+    const bool may_cut = kernel && kernel->has_variant && cut::allowed(launch, *kernel);
+    describe(link, launch, kernel, may_cut);
+    result = uncut_kernel(launch, kernel, timing, time_it, expected_ns, may_cut);
   }
-  const DepthGuard depth;
-  const bool may_cut = kernel && kernel->has_variant && cut::allowed(launch, *kernel);
-  describe(link, launch, kernel, may_cut);
-  return uncut_kernel(launch, kernel, timing, time_it, expected_ns, may_cut);
-}
-
-// The launch that the thread remembers, by its credit.
-template <class F>
-inline CUresult on_credit(Thread& t, F&& call) {
-  const uint64_t expected_ns = t.memo.expected_ns;
-  t.until_timed--;
-  count_launch(id(t.memo.function));
-  count_blocks(t.memo.blocks);
-  const CUresult result = call();
-  leave_on_credit(t, expected_ns, result);
+  if (again) may_repeat(t, lane);
   return result;
 }
 
@@ -153,62 +157,94 @@ bool capturing(StreamArg s) {
 using tessera::gate::LaunchCall;
 using tessera::gate::Role;
 
-// The hooks themselves are in by_role.S: they look at the role and jump to one of these.
-static_assert(offsetof(tessera::gate::State, role) == 8);
-static_assert(uint32_t(Role::kForward) == 0 && uint32_t(Role::kProtected) == 1 &&
+// The hooks are in launch.S, and come here with what that does not know.
+namespace tessera::gate {
+static_assert(offsetof(State, link) == TS_STATE_LINK && offsetof(State, role) == TS_STATE_ROLE &&
+              offsetof(State, symmetric) == TS_STATE_SYMMETRIC && offsetof(State, epoch) == TS_STATE_EPOCH &&
+              offsetof(Link, pulse) == TS_LINK_PULSE);
+static_assert(uint32_t(Role::kForward) == 0 && uint32_t(Role::kProtected) == TS_ROLE_PROTECTED &&
               uint32_t(Role::kBestEffort) == 2);
+static_assert(offsetof(Thread, slot) == TS_THREAD_SLOT && offsetof(Thread, count) == TS_THREAD_COUNT &&
+              offsetof(Thread, key) == TS_THREAD_KEY && offsetof(Thread, shared) == TS_THREAD_SHARED &&
+              offsetof(Thread, memo) == TS_THREAD_MEMO);
+static_assert(offsetof(LaunchMemo, grid) == TS_MEMO_GRID && offsetof(LaunchMemo, block) == TS_MEMO_BLOCK &&
+              offsetof(LaunchMemo, shared_bytes) == TS_MEMO_SHARED &&
+              offsetof(LaunchMemo, epoch) == TS_MEMO_EPOCH &&
+              offsetof(LaunchMemo, stream) == TS_MEMO_STREAM &&
+              offsetof(LaunchMemo, function) == TS_MEMO_FUNCTION &&
+              offsetof(LaunchMemo, family) == TS_MEMO_FAMILY &&
+              offsetof(LaunchMemo, expected_ns) == TS_MEMO_EXPECTED &&
+              offsetof(LaunchMemo, blocks) == TS_MEMO_BLOCKS);
+static_assert(offsetof(CUlaunchConfig, gridDimX) == TS_MEMO_GRID &&
+              offsetof(CUlaunchConfig, blockDimX) == TS_MEMO_BLOCK &&
+              offsetof(CUlaunchConfig, sharedMemBytes) == TS_MEMO_SHARED &&
+              offsetof(CUlaunchConfig, hStream) == TS_MEMO_STREAM &&
+              offsetof(CUlaunchConfig, hStream) == TS_CONFIG_STREAM &&
+              offsetof(CUlaunchConfig, numAttrs) == TS_CONFIG_ATTRIBUTES);
+static_assert(uint64_t(Flavour::kLegacy) == TS_FAMILY_LEGACY &&
+              uint64_t(Flavour::kPerThread) == TS_FAMILY_PER_THREAD);
+static_assert(offsetof(StreamCount, begun) == TS_COUNT_BEGUN &&
+              offsetof(StreamCount, ended) == TS_COUNT_ENDED);
+static_assert(offsetof(ThreadSlot, launches) == TS_SLOT_LAUNCHES &&
+              offsetof(ThreadSlot, last_function) == TS_SLOT_LAST_FUNCTION &&
+              offsetof(ThreadSlot, blocks) == TS_SLOT_BLOCKS);
+constexpr size_t kCredit = offsetof(ThreadSlot, credit);
+static_assert(kCredit + offsetof(Credit, in_gate) == TS_SLOT_IN_GATE &&
+              kCredit + offsetof(Credit, left_ns) == TS_SLOT_LEFT &&
+              kCredit + offsetof(Credit, spent_ns) == TS_SLOT_SPENT &&
+              kCredit + offsetof(Credit, lease_word) == TS_SLOT_LEASE_WORD &&
+              kCredit + offsetof(Credit, word) == TS_SLOT_WORD &&
+              kCredit + offsetof(Credit, peers) == TS_SLOT_PEERS && sizeof(Credit::Peer) == TS_PEER_BYTES &&
+              offsetof(Credit::Peer, page) == 0 && offsetof(Credit::Peer, burst) == 8);
+static_assert(offsetof(abi::PulsePage, busy) == TS_PULSE_BUSY &&
+              offsetof(abi::PulsePage, burst) == TS_PULSE_BURST);
+}  // namespace tessera::gate
 
 #define TS_KERNEL_PARAMS                                                                       \
   (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
    unsigned shared, CUstream stream, void** params, void** extra)
 #define TS_KERNEL_ARGS (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
 
-#define TS_KERNEL(symbol, family)                                                                            \
-  extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                         \
-    return tessera::gate::protected_launch(                                                                  \
-        {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                       \
-        [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                                  \
-  }                                                                                                          \
-  extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                       \
-    tessera::gate::Thread& t = tessera::gate::t_thread;                                                      \
-    const tessera::driver_api::StreamArg s{stream, tessera::driver_api::Flavour::family};                    \
-    if (tessera::gate::remembers(t, f, {gx, gy, gz}, {bx, by, bz}, shared, s) &&                             \
-        tessera::gate::enter_on_credit(t, t.memo.lane_key, t.memo.expected_ns)) [[likely]]                   \
-      return tessera::gate::on_credit(t, [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; }); \
-    return tessera::gate::best_effort_kernel(                                                                \
-        LaunchCall{f, {gx, gy, gz}, {bx, by, bz}, shared, s, params, extra, nullptr});                       \
+#define TS_KERNEL(symbol, family)                                                                       \
+  extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                    \
+    return tessera::gate::protected_launch(                                                             \
+        {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                  \
+        [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                             \
+  }                                                                                                     \
+  extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                  \
+    return tessera::gate::best_effort_kernel(LaunchCall{f,                                              \
+                                                        {gx, gy, gz},                                   \
+                                                        {bx, by, bz},                                   \
+                                                        shared,                                         \
+                                                        {stream, tessera::driver_api::Flavour::family}, \
+                                                        params,                                         \
+                                                        extra,                                          \
+                                                        nullptr});                                      \
   }
 TS_KERNEL(cuLaunchKernel, kLegacy)
 TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
 #undef TS_KERNEL
 
-#define TS_KERNEL_EX(symbol, family)                                                                  \
-  extern "C" CUresult protected_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,        \
-                                         void** extra) noexcept {                                     \
-    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };     \
-    if (!c) return forward();                                                                         \
-    return tessera::gate::protected_launch({c->hStream, tessera::driver_api::Flavour::family},        \
-                                           reinterpret_cast<uint64_t>(f), forward);                   \
-  }                                                                                                   \
-  extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,      \
-                                           void** extra) noexcept {                                   \
-    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };     \
-    if (!c) return forward();                                                                         \
-    const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};         \
-    tessera::gate::Thread& t = tessera::gate::t_thread;                                               \
-    if (c->numAttrs == 0 &&                                                                           \
-        tessera::gate::remembers(t, f, {c->gridDimX, c->gridDimY, c->gridDimZ},                       \
-                                 {c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes, s) && \
-        tessera::gate::enter_on_credit(t, t.memo.lane_key, t.memo.expected_ns)) [[likely]]            \
-      return tessera::gate::on_credit(t, forward);                                                    \
-    return tessera::gate::best_effort_kernel(LaunchCall{f,                                            \
-                                                        {c->gridDimX, c->gridDimY, c->gridDimZ},      \
-                                                        {c->blockDimX, c->blockDimY, c->blockDimZ},   \
-                                                        c->sharedMemBytes,                            \
-                                                        s,                                            \
-                                                        params,                                       \
-                                                        extra,                                        \
-                                                        c});                                          \
+#define TS_KERNEL_EX(symbol, family)                                                                \
+  extern "C" CUresult protected_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,      \
+                                         void** extra) noexcept {                                   \
+    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };   \
+    if (!c) return forward();                                                                       \
+    return tessera::gate::protected_launch({c->hStream, tessera::driver_api::Flavour::family},      \
+                                           reinterpret_cast<uint64_t>(f), forward);                 \
+  }                                                                                                 \
+  extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,    \
+                                           void** extra) noexcept {                                 \
+    if (!c) return tessera::driver_api::real().symbol(c, f, params, extra);                         \
+    const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};       \
+    return tessera::gate::best_effort_kernel(LaunchCall{f,                                          \
+                                                        {c->gridDimX, c->gridDimY, c->gridDimZ},    \
+                                                        {c->blockDimX, c->blockDimY, c->blockDimZ}, \
+                                                        c->sharedMemBytes,                          \
+                                                        s,                                          \
+                                                        params,                                     \
+                                                        extra,                                      \
+                                                        c});                                        \
   }
 TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)

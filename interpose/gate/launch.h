@@ -28,7 +28,10 @@ CUresult issue(const LaunchCall& call);  // the real driver's entry of the same 
 bool capturing(driver_api::StreamArg stream);
 
 struct DepthGuard {  // calls that the driver makes back into us, and signal handlers, pass straight through
-  DepthGuard() { t_thread.depth++; }
+  DepthGuard() {
+    t_thread.depth++;
+    t_thread.memo.epoch = 0;  // nor are they taken for the thread's latest launch
+  }
   ~DepthGuard() { t_thread.depth--; }
 };
 

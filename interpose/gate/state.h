@@ -75,12 +75,18 @@ struct Lane;
 // in_gate is 0.
 struct alignas(64) Credit {
   std::atomic<uint32_t> in_gate;   // 1: the owner is between looking at the lease and the launch's return
+  uint32_t epoch;                  // owner only: it is valid in this epoch, under this word of
   std::atomic<uint64_t> left_ns;   // reserved, not used yet
   std::atomic<uint64_t> spent_ns;  // launched, not yet counted in the lane
-  std::atomic<Lane*> lane;         // of the stream that it belongs to
-  const struct Link* link;         // owner only from here on: what it is valid for
-  uint64_t lane_key, bursts;
-  uint32_t word, epoch;
+  const uint32_t* lease_word;      // this lease,
+  uint32_t word;
+  uint32_t n_peers;  // and while none of these watched pages of higher levels begins a burst;
+  struct Peer {
+    const abi::PulsePage* page;
+    uint64_t burst;
+  } peers[kWatched];        // beyond n_peers the idle page
+  uint64_t lane_key;        // for this stream
+  std::atomic<Lane*> lane;  // whose lane counts what was spent
 };
 
 struct alignas(64) ThreadSlot {
@@ -95,14 +101,15 @@ struct alignas(64) ThreadSlot {
 extern constinit ThreadSlot g_slots[kSlots];
 extern constinit std::atomic<uint32_t> g_slots_used;  // high-water mark
 
-// The latest launch of a thread that may use credit. The same launch again needs no look-up of its kernel.
+// The latest launch of a thread that may use credit, and needs nothing but its arguments to be known again:
+// then its kernel need not be looked up. In `epoch` the thread's credit is for its stream.
 struct LaunchMemo {
-  CUfunction function;
+  uint32_t grid[3], block[3], shared_bytes;  // from here to `stream` as in CUlaunchConfig
+  uint32_t epoch;                            // 0: void
   CUstream stream;
-  driver_api::Flavour family;
-  uint32_t grid[3], block[3], shared_bytes;
-  uint32_t epoch;  // State::epoch when it was looked up; the first one is 1, so that zeros match nothing
-  uint64_t lane_key, expected_ns, blocks;
+  CUfunction function;
+  driver_api::Flavour family;  // kNone, as in a new thread, is that of no launch
+  uint64_t expected_ns, blocks;
 };
 
 struct Thread {        // thread-local, trivially destructible
@@ -111,10 +118,11 @@ struct Thread {        // thread-local, trivially destructible
   uint64_t key;
   Lane* lane;  // best-effort: of `lane_key`
   uint64_t lane_key;
-  uint64_t draws;        // random numbers drawn for timing, see should_time
-  uint32_t until_timed;  // short launches of known shapes until one of them is timed; 0 = not drawn yet
-  uint32_t depth;        // > 0: inside a hook that calls the driver; nested calls are forwarded
-  uint32_t shared;       // 1: slot is shared with other threads, count with locked adds
+  uint64_t draws;  // random numbers drawn for timing, see should_time
+  uint64_t
+      timed_at;     // count of launches from which on a short launch of a known shape is timed; 0: not drawn
+  uint32_t depth;   // > 0: inside a hook that calls the driver; nested calls are forwarded
+  uint32_t shared;  // 1: slot is shared with other threads, count with locked adds
   LaunchMemo memo;
 };
 // constinit: no wrapper asks before every access whether it was constructed.
@@ -130,12 +138,19 @@ inline uint64_t stream_key(driver_api::StreamArg s) {
   return s.flavour == driver_api::Flavour::kPerThread ? 2 : 1;
 }
 
+// One instruction without a lock prefix (compilers make three of an atomic load and store): for counters that
+// the calling thread alone writes.
+inline void add_own(std::atomic<uint64_t>& counter, uint64_t n) {
+  static_assert(sizeof counter == sizeof n);
+  asm volatile("addq %1, %0" : "+m"(counter) : "er"(n) : "cc");
+}
+
 inline void add(std::atomic<uint64_t>& counter, uint64_t n, bool shared) {
   // relaxed: ordered against the idle check by asymmetric_fence() (launch) and membarrier (idle side).
   if (shared) [[unlikely]]
     counter.fetch_add(n, std::memory_order_relaxed);
   else
-    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    add_own(counter, n);
 }
 
 // Launch side of the Dekker pair "count, then look at busy" / "clear busy, then look at counts". The idle
@@ -149,7 +164,13 @@ inline void asymmetric_fence() {
 
 // What threads keep from before is void: credit, and which kernel and stream a handle stands for.
 inline void begin_epoch() {
-  g_state.epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (g_state.epoch.fetch_add(1, std::memory_order_seq_cst) == UINT32_MAX) g_state.epoch.fetch_add(1);
+}
+
+// Helper thread. Role and peers are set apart.
+inline void set_link(const Link* link) {
+  g_state.link.store(link, std::memory_order_release);  // pairs with the acquire in every launch
+  begin_epoch();
 }
 
 // Our own calls into the driver on slow paths, only while no capture is open in the process (D11).

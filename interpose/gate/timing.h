@@ -66,7 +66,8 @@ inline uint64_t draw(uint32_t bits) {  // a random number of so many bits, of th
 // Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
 // the thread's own: once a shape is known, launching it writes no line that another thread reads, and no
 // rhythm of the program hides a kernel. Long kernels afford two more events often, short ones hardly ever:
-// those count down together, so that a launch on credit pays for one subtraction. Lossy when threads race,
+// those
+// wait for a count of the thread's launches, so that a launch on credit pays nothing. Lossy when threads race,
 // which only shifts the sample. The first launch may load code, and only if it does not, it says how long the
 // kernel takes: asked about (load_code) where nothing is known of the shape, because there may be no second.
 inline TimeIt should_time(Timing* t) {
@@ -79,10 +80,11 @@ inline TimeIt should_time(Timing* t) {
   }
   const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
   if (ns > 50'000) return draw(ns > 500'000 ? 4 : 6) == 0 ? TimeIt::kYes : TimeIt::kNo;
-  uint32_t& left = t_thread.until_timed;
-  if (left > 1) return --left, TimeIt::kNo;
-  const bool drawn = left == 1;
-  left = uint32_t(2 + draw(11));  // 1024 on average
+  Thread& thread = t_thread;
+  const uint64_t launches = thread.slot ? thread.slot->launches.load(std::memory_order_relaxed) : 0;
+  if (launches < thread.timed_at) return TimeIt::kNo;
+  const bool drawn = thread.timed_at != 0;
+  thread.timed_at = launches + 1 + draw(11);  // 1024 on average
   return drawn ? TimeIt::kYes : TimeIt::kNo;
 }
 

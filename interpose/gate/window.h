@@ -78,15 +78,15 @@ void lane_cover_stream(LaneCover& cover, driver_api::StreamArg stream);
 void lane_cover_all(LaneCover& cover);
 void lane_covered(const LaneCover& cover);
 
-// gate/credit.h. A thread's credit back to the window, what it spent into its lane. Owner, or
+// gate/credit.h. A thread's credit back to the window (how much that was), what it spent into its lane. Owner, or
 // reclaim_credits().
-void settle_credit(ThreadSlot& slot);
+uint64_t settle_credit(ThreadSlot& slot);
 // What the thread spent of its credit and no lane has counted, if it was in `lane`: the caller counts it.
 // Owner.
 uint64_t take_spent(ThreadSlot& slot, const Lane* lane);
 // Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
-// it themselves. One membarrier: when held, draining or short of window, not per launch.
-void reclaim_credits();
+// it themselves. One membarrier: when held, draining or short of window, not per launch. True: window was freed.
+bool reclaim_credits();
 
 // Acknowledges a hold once nothing is in flight (UsageLine::drained_word) and wakes the daemon. Any thread.
 void acknowledge_drain();

@@ -87,7 +87,7 @@ void publish(ipc::Attachment&& attachment) {
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
-  g_state.link.store(link, std::memory_order_release);  // pairs with the acquire in every launch
+  gate::set_link(link);
   if (!g_state.poisoned.load(kRelaxed))
     g_state.role.store(kept->priority > 0 && kept->pulse() ? gate::Role::kProtected : gate::Role::kBestEffort,
                        kRelaxed);
@@ -111,7 +111,7 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
     gate::forget_lanes();
   }
   a->priority = priority;
-  g_state.link.store(link, std::memory_order_release);
+  gate::set_link(link);
   g_state.role.store(becomes_protected ? gate::Role::kProtected : gate::Role::kBestEffort, kRelaxed);
   if (becomes_protected && !ipc::acknowledge_pulse(*a).ok()) g_lost.store(1, kRelaxed);
 }
@@ -119,7 +119,7 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
 void withdraw(bool hold_on_loss) {
   const bool best_effort = g_state.role.load(kRelaxed) == gate::Role::kBestEffort;
   const bool hold = hold_on_loss && best_effort;
-  g_state.link.store(hold ? &gate::g_daemonless_hold : &gate::g_unmanaged, std::memory_order_release);
+  gate::set_link(hold ? &gate::g_daemonless_hold : &gate::g_unmanaged);
   if (!hold) g_state.role.store(gate::Role::kForward, kRelaxed);
   unwatch_all();
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
@@ -155,6 +155,7 @@ void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Map
   g_state.watch[at].slo_ns.store(slo_ns, kRelaxed);
   g_state.watch[at].page.store(static_cast<const abi::PulsePage*>(mapped), std::memory_order_release);
   if (g_state.n_watched.load(kRelaxed) < at + 1) g_state.n_watched.store(at + 1, std::memory_order_release);
+  gate::begin_epoch();  // no credit was asked about this peer
 }
 
 void unwatch_peer(uint32_t client_id) {
@@ -169,6 +170,7 @@ void unwatch_peer(uint32_t client_id) {
     if (w.used) highest = i + 1;
   }
   g_state.n_watched.store(highest, std::memory_order_release);
+  gate::begin_epoch();
 }
 
 void unwatch_all() {

@@ -36,7 +36,7 @@ void at_fork_child() {
   if (!helper_started()) return;  // nothing of ours exists yet: the child may become a client of its own
   g_phase.store(Phase::kDead, std::memory_order_relaxed);
   g_state.role.store(gate::Role::kForward, std::memory_order_relaxed);
-  g_state.link.store(&gate::g_unmanaged, std::memory_order_relaxed);
+  gate::set_link(&gate::g_unmanaged);
   g_state.n_watched.store(0, std::memory_order_relaxed);
   for (gate::Watch& w : g_state.watch) w.page.store(&gate::g_idle_pulse, std::memory_order_relaxed);
   close_sockets_in_child();
@@ -99,7 +99,8 @@ void register_membarrier() {
 }
 
 void enter_exclusive() {
-  g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver
+  g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver, and with keep_credit:
+  gate::begin_epoch();                     // whoever sees the epoch sees the capture
   while (g_state.inside.load(kSeqCst) != 0) sched_yield();
 }
 void leave_exclusive() {

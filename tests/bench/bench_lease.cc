@@ -127,7 +127,7 @@ int main() {
   static gate::Link link;
   link = {&s->lease, &s->usage, &g_no_ring, 0, &s->pulse, 0, 0};
   gate::g_slow.notify_daemon = []() noexcept {};  // the peer watches the usage line
-  gate::g_state.link.store(&link);
+  gate::set_link(&link);
   gate::g_state.role.store(gate::Role::kBestEffort);
 
   const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});

@@ -145,11 +145,12 @@ TEST(Wait, TheDaemonIsToldOfWhatItCanChange) {
 }
 
 TEST(Credit, IsAnEighthOfTheWindowForSeveralShortLaunches) {
-  EXPECT_EQ(credit_wanted_ns(1'600'000, 0, 10'000), 200'000u);
+  EXPECT_EQ(credit_wanted_ns(300'000, 0, 10'000), 150'000u);
   EXPECT_EQ(credit_wanted_ns(16'000'000, 0, 10'000), kMostCreditNs);
-  EXPECT_EQ(credit_wanted_ns(1'600'000, 9'000, 10'000), 191'000u);
-  EXPECT_EQ(credit_wanted_ns(1'600'000, 10'000, 10'000), 0u);  // enough is left
-  EXPECT_EQ(credit_wanted_ns(300'000, 0, 10'000), 0u);         // three launches: not worth it
+  EXPECT_EQ(credit_wanted_ns(291'000, 9'000, 10'000), 141'000u);
+  EXPECT_EQ(credit_wanted_ns(290'000, 10'000, 10'000), 0u);  // enough is left
+  EXPECT_EQ(credit_wanted_ns(70'000, 0, 10'000), 0u);        // three launches: not worth it
+  EXPECT_EQ(credit_wanted_ns(0, 5'000, 10'000), 0u);
 }
 
 TEST(BurstStart, TheHigherLevelThenTheEarlierDeadlineGoesFirst) {

@@ -165,7 +165,7 @@ TEST_F(Admit, DaemonLossReleasesWaitingLaunches) {
 }
 
 TEST_F(Admit, HoldOnDaemonLossIsBoundedByTheHoldLimit) {
-  gate::g_state.link.store(&gate::g_daemonless_hold);
+  gate::set_link(&gate::g_daemonless_hold);
   const uint64_t before = base::now_ns();
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_GE(base::now_ns() - before, 200'000'000u);
@@ -287,9 +287,9 @@ class ShortLaunches : public Admit {
     gate::Timing* timing = gate::timing_of(gate::timing_key({hash, 1, 128, 0}));
     timing->block_ps = kNs * 1000;
     timing->estimate_ns = kNs;
-    timing->samples = 8;                      // known: timed seldom,
-    gate::t_thread.until_timed = UINT32_MAX;  // and here never by this thread,
-    gate::withdraw_events();                  // nor by others, so that the estimate stays
+    timing->samples = 8;                   // known: timed seldom,
+    gate::t_thread.timed_at = UINT64_MAX;  // and here never by this thread,
+    gate::withdraw_events();               // nor by others, so that the estimate stays
     lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000);
   }
   uint64_t credit_left() {

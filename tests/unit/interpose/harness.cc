@@ -64,6 +64,7 @@ void Gate::TearDown() {
   gate::forgive_all();
   for (gate::Watch& w : gate::g_state.watch) w.page.store(&gate::g_idle_pulse);
   gate::g_state.n_watched.store(0);
+  gate::begin_epoch();
   gate::g_state.poisoned.store(0);
 }
 
@@ -72,7 +73,7 @@ void Gate::attach(gate::Role role, uint64_t guard_ns) {
   link =
       new gate::Link{&region->lease, &region->usage, &region->records.ring, 64, &region->pulse, guard_ns, 0};
   gate::g_state.holding.store(0);
-  gate::g_state.link.store(link);
+  gate::set_link(link);
   gate::g_state.role.store(role);
 }
 
@@ -90,7 +91,7 @@ void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t
 }
 
 void Gate::lose_daemon() {
-  gate::g_state.link.store(&gate::g_unmanaged);
+  gate::set_link(&gate::g_unmanaged);
   gate::g_state.role.store(gate::Role::kForward);
 }
 
@@ -98,6 +99,7 @@ void Gate::watch(abi::PulsePage* page, uint32_t priority) {
   gate::g_state.watch[0].priority.store(priority);
   gate::g_state.watch[0].page.store(page);
   gate::g_state.n_watched.store(1);
+  gate::begin_epoch();
 }
 
 CUresult Gate::launch(CUstream stream, uint32_t blocks, CUfunction f) {
