@@ -170,6 +170,11 @@ int main(int argc, char** argv) {
                    "only these of the scenario, or others as NAME@REGIME")
       ->delimiter(',');
   simulate
+      ->add_option("--tune", simulate_options.tune,
+                   "NAME=VALUE: another value of a constant of the policies (docs/notes/tuning.md)")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  simulate
       ->add_option("--duration-ms", simulate_options.duration_ms,
                    "virtual time of each run (default: the scenario's)")
       ->check(CLI::Range(1, 1'000'000'000));

@@ -12,6 +12,7 @@
 #include "cli/layout.h"
 #include "simulator/bound.h"
 #include "simulator/report.h"
+#include "simulator/tuning.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,24 +26,31 @@ bool write_file(const std::string& path, const std::string& text) {
   return false;
 }
 
+// The scenario as the options want it.
+base::Result<simulator::Scenario> prepare(const SimulateOptions& options) {
+  auto loaded = simulator::load_scenario(options.scenario);
+  if (!loaded.ok()) return loaded.error();
+  simulator::Scenario scenario = std::move(loaded).value();
+  if (base::Status s = simulator::select_runs(&scenario, options.policies); !s.ok()) return s.error();
+  for (simulator::RunSpec& run : scenario.runs)
+    for (const std::string& tuned : options.tune)
+      if (base::Status s = simulator::set_tuning(tuned, &run.tuning); !s.ok())
+        return base::error(s.error().code, "--tune: " + s.error().text);
+  if (options.duration_ms != 0) scenario.duration_ns = options.duration_ms * 1'000'000;
+  if (scenario.duration_ns <= scenario.warmup_ns)
+    return base::error(base::Code::kInvalid, "--duration-ms must be larger than the scenario's warm-up");
+  return scenario;
+}
+
 }  // namespace
 
 int simulate(const SimulateOptions& options) {
-  auto loaded = simulator::load_scenario(options.scenario);
+  auto loaded = prepare(options);
   if (!loaded.ok()) {
     std::fprintf(stderr, "tessera: %s\n", loaded.error().text.c_str());
     return 2;
   }
-  simulator::Scenario scenario = std::move(loaded).value();
-  if (base::Status s = simulator::select_runs(&scenario, options.policies); !s.ok()) {
-    std::fprintf(stderr, "tessera: %s\n", s.error().text.c_str());
-    return 2;
-  }
-  if (options.duration_ms != 0) scenario.duration_ns = options.duration_ms * 1'000'000;
-  if (scenario.duration_ns <= scenario.warmup_ns) {
-    std::fprintf(stderr, "tessera: --duration-ms must be larger than the scenario's warm-up\n");
-    return 2;
-  }
+  const simulator::Scenario& scenario = *loaded;
   if (options.bound) {
     const simulator::Bound b =
         simulator::bound(scenario, {0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08},

@@ -13,6 +13,7 @@ struct SimulateOptions {
   uint32_t seeds = 0;  // 0: the scenario's
   uint64_t first_seed = 1;
   std::vector<std::string> policies;  // empty: the scenario's
+  std::vector<std::string> tune;      // NAME=VALUE: constants of the policies
   uint64_t duration_ms = 0;           // 0: the scenario's
   std::string json, csv, plot;        // files; plot is a folder
   bool cells = false;                 // also print every cell

@@ -7,12 +7,12 @@
 
 namespace tessera::simulator {
 
-std::unique_ptr<policy::Policy> make_any_policy(const std::string& name,
-                                                const policy::Parameters& parameters) {
+std::unique_ptr<policy::Policy> make_any_policy(const std::string& name, const policy::Parameters& parameters,
+                                                const policy::Tuning& tuning) {
 #define TS_BASELINE(row, type, whose, summary) \
   if (name == #row) return std::make_unique<baselines::type>(parameters);
 #include "simulator/baselines/baselines.def"
-  return policy::make_policy(name, parameters);
+  return policy::make_policy(name, parameters, tuning);
 }
 
 std::vector<std::string> any_policy_names() {

@@ -10,8 +10,8 @@
 namespace tessera::simulator {
 
 // nullptr for an unknown name.
-std::unique_ptr<policy::Policy> make_any_policy(const std::string& name,
-                                                const policy::Parameters& parameters);
+std::unique_ptr<policy::Policy> make_any_policy(const std::string& name, const policy::Parameters& parameters,
+                                                const policy::Tuning& tuning = {});
 std::vector<std::string> any_policy_names();
 
 }  // namespace tessera::simulator

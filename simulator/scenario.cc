@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "simulator/policies.h"
 #include "simulator/toml_reader.h"
+#include "simulator/tuning.h"
 
 namespace tessera::simulator {
 namespace {
@@ -271,8 +272,17 @@ class Loader {
 #define TS_PERCENT(name, initial, least, most, description) \
   p.name = r.number(#name, p.name, least / 100.0, most / 100.0);
 #include "scheduler_daemon/policy/parameters.def"
+    if (auto tune = r.table("tune")) read_tuning(*tune, run.name, &run.tuning);
     if (make_any_policy(run.policy, {}) == nullptr) r.unknown_name("policy", run.policy, any_policy_names());
     scenario_.runs.push_back(std::move(run));
+  }
+
+  void read_tuning(const toml::table& t, const std::string& run, policy::Tuning* tuning) {
+    for (const auto& [key, node] : t) {
+      const auto value = node.is_boolean() ? double(node.value_or(false)) : node.value<double>();
+      const base::Status s = set_tuning(std::string(key.str()), value.value_or(-1), tuning);
+      if (!s.ok()) mistakes_.add(key.source(), "`tune` of run " + run + ": " + s.error().text);
+    }
   }
 
   void read_perturbation(const toml::table& t) {

@@ -45,7 +45,7 @@ RunResult simulate(const RunInput& input) {
 
 World::World(const RunInput& input)
     : input_(input),
-      policy_(make_any_policy(input.run.policy, input.run.parameters)),
+      policy_(make_any_policy(input.run.policy, input.run.parameters, input.run.tuning)),
       clients_(input.clients.size()),
       gpu_(with_clock_drop(input), input.run.regime, priorities(input), Random(input.seed, 1)),
       guard_ns_(policy_->gate_guard_ns(input.run.parameters)) {

@@ -64,6 +64,7 @@ struct RunSpec {  // how the GPU is shared
   bool timed_waits = true;
   bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
   policy::Parameters parameters;
+  policy::Tuning tuning;  // of the daemon's policies
 };
 
 struct RunInput {

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
 
 class NonePolicy final : public Policy {
  public:
-  explicit NonePolicy(const Parameters&) {}
+  NonePolicy(const Parameters&, const Tuning&) {}
   const char* name() const override { return "none"; }
   Decision decide(const Observation& observation) override {
     Decision d;

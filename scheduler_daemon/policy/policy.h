@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
 
@@ -95,7 +96,9 @@ class Policy {  // holds only what it must remember between decisions (virtual t
 };
 
 // Registry: one row per policy in policies.def. nullptr for an unknown name.
-std::unique_ptr<Policy> make_policy(const std::string& name, const Parameters& parameters);
+// `tuning`: only the simulator passes another one.
+std::unique_ptr<Policy> make_policy(const std::string& name, const Parameters& parameters,
+                                    const Tuning& tuning = {});
 std::vector<std::string> policy_names();
 
 }  // namespace tessera::policy

@@ -5,9 +5,10 @@
 
 namespace tessera::policy {
 
-std::unique_ptr<Policy> make_policy(const std::string& name, const Parameters& parameters) {
+std::unique_ptr<Policy> make_policy(const std::string& name, const Parameters& parameters,
+                                    const Tuning& tuning) {
 #define TS_POLICY(row, type, summary) \
-  if (name == #row) return std::make_unique<type>(parameters);
+  if (name == #row) return std::make_unique<type>(parameters, tuning);
 #include "scheduler_daemon/policy/policies.def"
   return nullptr;
 }

@@ -11,15 +11,16 @@
 #pragma once
 
 #include "scheduler_daemon/policy/estimate/histogram.h"
+#include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
 
 class GapModel {
  public:
-  static constexpr uint32_t kNeeded = 6;  // gaps; with fewer it knows nothing
+  explicit GapModel(const Tuning& t = {}) : needed_(t.needed_gaps), gaps_(uint32_t(t.gap_memory)) {}
 
   void add(uint64_t gap_ns) { gaps_.add(gap_ns); }
-  bool knows() const { return gaps_.total() >= kNeeded; }
+  bool knows() const { return gaps_.total() >= needed_; }
   uint32_t total() const { return gaps_.total(); }  // that still count
   uint64_t quantile_ns(double q) const { return gaps_.quantile(q); }
   double share_shorter(uint64_t than_ns) const { return gaps_.share_below(than_ns); }
@@ -43,7 +44,8 @@ class GapModel {
   }
 
  private:
-  Histogram gaps_{128};
+  uint64_t needed_;  // gaps; with fewer it knows nothing
+  Histogram gaps_;
 };
 
 }  // namespace tessera::policy

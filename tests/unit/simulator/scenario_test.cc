@@ -70,6 +70,8 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
       {"us = 50, fill", "us = 50, block_us = 5, fill", "has one wave if `fill` is below 1"},
       {"policy = \"none\"", "policy = \"none\"\nslice_us = 5",
        "s.toml:22:12: `slice_us` in [[run]] must be a number from 10 to 1e+06"},
+      {"policy = \"none\"", "policy = \"none\"\ntune = { romo = 0 }",
+       "s.toml:22:10: `tune` of run none: no constant is called `romo`; known: turnaround, "},
       {"warmup_ms = 5", "warmup_ms = 500", "`duration_ms` must be larger than `warmup_ms`"},
       {"name = \"small\"", "name = ", "s.toml:2:"},
   };

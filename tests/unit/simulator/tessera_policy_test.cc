@@ -219,11 +219,11 @@ TEST(Tessera, LeavesMoreRoomSoThatOneBurstInAHundredIsTooSlow) {
   };
   slow_ones(160, 20);
   EXPECT_LT(w.lease().long_block_ns, first_ns / 2);
-  const double narrow = w.policy.reach(1);
+  const double narrow = w.policy.block_scale(1);
   slow_ones(1000, 100);  // as wanted
-  EXPECT_NEAR(w.policy.reach(1), narrow, 0.2 * narrow);
+  EXPECT_NEAR(w.policy.block_scale(1), narrow, 0.2 * narrow);
   w.bursts(10, 1.5);  // one cause, not ten
-  EXPECT_GT(w.policy.reach(1), 0.7 * narrow);
+  EXPECT_GT(w.policy.block_scale(1), 0.7 * narrow);
   slow_ones(5000, 1000);
   EXPECT_GT(w.lease().long_block_ns, first_ns);
 }
@@ -234,12 +234,12 @@ TEST(Tessera, LeavesNoMoreRoomWhereBurstsVaryByThemselves) {
   double least = 1;
   for (int i = 0; i < 600; ++i) {
     w.bursts(1, i % 5 == 0 ? 1.2 : 1.0);
-    least = std::min(least, w.policy.reach(1));
+    least = std::min(least, w.policy.block_scale(1));
   }
   EXPECT_LT(least, 0.3);  // it was tried
-  EXPECT_EQ(w.policy.reach(1), 1);
+  EXPECT_EQ(w.policy.block_scale(1), 1);
   for (int i = 0; i < 500; ++i) w.bursts(1, i % 5 == 0 ? 1.2 : 1.0);
-  EXPECT_EQ(w.policy.reach(1), 1);
+  EXPECT_EQ(w.policy.block_scale(1), 1);
 }
 
 TEST(Tessera, LetsOneSliceGoBeforeAHoldExpires) {

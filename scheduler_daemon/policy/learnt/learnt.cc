@@ -1,0 +1,55 @@
+#include "scheduler_daemon/policy/learnt/learnt.h"
+
+#include <algorithm>
+
+#include "scheduler_daemon/policy/levels.h"
+
+namespace tessera::policy {
+namespace {
+
+// A share of the length of the bursts, so that long requests cost best-effort work little and short ones are
+// protected.
+uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
+  uint64_t least_ns = p.window_ns;
+  for (size_t i : learnt.protected_clients) {
+    // A request's first burst meets best-effort work; what follows short gaps does not.
+    const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
+    const double allowed_ns = double(burst_ns) * p.slowdown_target * t.turnaround_per_target;
+    least_ns = std::min(least_ns, burst_ns == 0 ? t.unknown_turnaround_ns : uint64_t(allowed_ns));
+  }
+  return std::max(least_ns, std::min(t.least_turnaround_ns, p.window_ns));
+}
+
+}  // namespace
+
+void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t, uint64_t switch_cost_ns) {
+  clients.follow(o.clients);
+  protected_clients.clear();
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    if (!is_protected(o.clients[i])) continue;
+    protected_clients.push_back(i);
+    if (!clients[i].learnt) clients[i].learnt = std::make_unique<ProtectedClient>(t);
+  }
+  turnaround_ns = turnaround_of(o, p, t, *this);
+  const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns + switch_cost_ns;
+  const double passed_ns = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
+  last_look_ns_ = o.now_ns;
+  bool any_busy = false;
+  uint64_t idle_since_ns = 0, began_ns = UINT64_MAX;
+  for (size_t i : protected_clients) {
+    const ClientView& c = o.clients[i];
+    any_busy |= c.busy;
+    idle_since_ns = std::max(idle_since_ns, c.idle_since_ns);
+    if (c.busy) began_ns = std::min(began_ns, c.busy_since_ns);
+    bool slow = false;
+    if (clients[i].learnt->observe(c, passed_ns, worth_ns, p.slowdown_target, t, &slow))
+      block_scale.judge(slow, t);
+  }
+  if (any_busy && all_idle_since_ns_ != 0 && began_ns > all_idle_since_ns_) {
+    all_gaps.add(began_ns - all_idle_since_ns_);
+    all_gap_wait_ns = all_gaps.wait_ns(worth_ns, t.longest_gap_ns);
+  }
+  all_idle_since_ns_ = any_busy ? 0 : idle_since_ns;
+}
+
+}  // namespace tessera::policy

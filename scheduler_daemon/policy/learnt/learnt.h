@@ -1,0 +1,61 @@
+// All that `tessera` remembers of one GPU between decisions. Plain data: the parts (parts/) read it, and write
+// what is theirs in their state steps. Pure; one per policy object.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "scheduler_daemon/policy/learnt/protected_client.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/slots.h"
+#include "scheduler_daemon/policy/tuning.h"
+
+namespace tessera::policy {
+
+struct Share {                  // of the GPU, of a best-effort client; written by parts/fairness.cc
+  double virtual_ns = 0;        // used time * 100 / weight
+  uint64_t last_demand_ns = 0;  // 0: none yet
+  uint64_t last_used_ns = 0;    // its used_ns at the last look
+  bool known = false;           // last_used_ns is
+  bool had_demand = false;      // at the last look: it wants its share now
+  bool ahead = false;           // of the others, with hysteresis
+  bool urgent = false;          // waits for too long to be held for being ahead
+};
+
+struct Client {
+  std::unique_ptr<ProtectedClient> learnt;  // protected clients only
+  Share share;                              // best-effort clients only, like all below
+  bool runs = false;                        // among those that fill the GPU now; parts/crowd.cc
+  uint64_t forestalled_ns = 0;              // when its hold was last kept from expiring; parts/holds.cc
+
+  // Of this decision.
+  bool in_turn = false;      // the turn is its own, and no level above that nobody watches holds it
+  bool held_back = false;    // ahead of its share
+  bool crowded_out = false;  // others fill the GPU
+  bool may_run() const { return in_turn && !held_back && !crowded_out; }
+};
+
+struct Learnt {
+  explicit Learnt(const Tuning& t) : all_gaps(t) {}
+
+  // The observation, once per decision, before any part. `switch_cost_ns`: of passing the GPU on.
+  void observe(const Observation& o, const Parameters& p, const Tuning& t, uint64_t switch_cost_ns);
+
+  Slots<Client> clients;                  // as in the observation
+  std::vector<size_t> protected_clients;  // places of them in it
+  uint64_t turnaround_ns = 0;             // what may be in flight when a burst begins; of this decision
+  // Gaps of the GPU: from when all protected clients are idle until one is busy.
+  GapModel all_gaps;
+  uint64_t all_gap_wait_ns = 0;
+  BlockScale block_scale;                               // by the bursts of all
+  uint64_t share_window_ns = 0, used_at_window_ns = 0;  // minimum share; parts/minimum.cc
+  std::vector<std::pair<double, size_t>> line;          // parts/crowd.cc, reused
+
+  const ProtectedClient& of(size_t protected_client) const { return *clients[protected_client].learnt; }
+
+ private:
+  uint64_t all_idle_since_ns_ = 0, last_look_ns_ = 0;
+};
+
+}  // namespace tessera::policy

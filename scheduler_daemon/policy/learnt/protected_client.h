@@ -1,0 +1,42 @@
+// What was learnt of one protected client from its pulse and its measured bursts. Pure value.
+#pragma once
+
+#include "scheduler_daemon/policy/estimate/gap_model.h"
+#include "scheduler_daemon/policy/estimate/histogram.h"
+#include "scheduler_daemon/policy/learnt/block_scale.h"
+#include "scheduler_daemon/policy/learnt/packing_history.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/tuning.h"
+
+namespace tessera::policy {
+
+struct ProtectedClient {
+  explicit ProtectedClient(const Tuning& t)
+      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), packing(t) {}
+
+  // Its pulse and its latest measured burst, once per look. `passed_ns` since the one before; `worth_ns`:
+  // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
+  bool observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target, const Tuning& t,
+               bool* slow);
+  bool asleep(const ClientView& c, uint64_t now_ns) const;
+
+  double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
+  GapModel gaps;
+  uint64_t gap_wait_ns = 0;         // how long best-effort work had better wait in one
+  uint64_t surely_idle_ns = 0;      // hardly any gap is shorter; 0 = not known
+  uint64_t asleep_ns = UINT64_MAX;  // idle for longer: not at work
+  Histogram exposed_bursts;         // solo length of bursts that can meet best-effort work
+  uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
+  BlockScale block_scale;
+  PackingHistory packing;
+
+ private:
+  bool observe_burst(const ClientView& c, double target, const Tuning& t, bool* slow);
+  void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
+
+  uint64_t bursts_ = 0;                             // measured ones that were seen
+  uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen
+  bool exposed_ = true;                             // the latest burst came after a gap that was used
+};
+
+}  // namespace tessera::policy

@@ -1,0 +1,53 @@
+// What one part of `tessera` asks for one client in one decision, and what it does to the client's lease. Pure.
+#pragma once
+
+#include <algorithm>
+
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::policy {
+
+struct Constraint {  // by default: nothing is asked
+  enum class Start : uint8_t {
+    kAsGranted,
+    kHeld,    // nothing starts
+    kBeside,  // starts whatever protected clients do
+  };
+  static constexpr uint64_t kNoLimit = UINT64_MAX;
+
+  Start start = Start::kAsGranted;
+  uint32_t width_blocks = 0;                           // with kBeside; 0 = no limit
+  uint64_t window_ns = kNoLimit, slice_ns = kNoLimit;  // at most
+  uint64_t marker_spacing_ns = kNoLimit;               // at most
+  uint64_t long_block_ns = 0;                          // 0 = as it is
+  uint32_t long_width_percent = 100;                   // with long_block_ns
+  uint32_t spin_ns = 0;                                // 0 = as it is
+};
+
+// Free-running clients have no lease that could be changed.
+inline void apply(const Constraint& c, Lease* lease) {
+  if (lease->grant == Grant::kFree) return;
+  lease->window_ns = std::min(lease->window_ns, c.window_ns);
+  lease->slice_ns = std::min(lease->slice_ns, c.slice_ns);
+  lease->marker_spacing_ns = uint32_t(std::min<uint64_t>(lease->marker_spacing_ns, c.marker_spacing_ns));
+  if (c.long_block_ns != 0) {
+    lease->long_block_ns = c.long_block_ns;
+    lease->long_width_percent = c.long_width_percent;
+  }
+  if (c.spin_ns != 0 && lease->grant == Grant::kGranted) lease->spin_ns = c.spin_ns;
+  switch (c.start) {
+    case Constraint::Start::kAsGranted:
+      return;
+    case Constraint::Start::kHeld:
+      lease->grant = Grant::kHold;
+      lease->nudge = false;
+      return;
+    case Constraint::Start::kBeside:
+      lease->grant = Grant::kGranted;
+      lease->packed = true;
+      lease->width_blocks = c.width_blocks;
+      return;
+  }
+}
+
+}  // namespace tessera::policy

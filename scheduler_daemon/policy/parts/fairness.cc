@@ -1,0 +1,73 @@
+// Virtual time by weight among clients whose leases overlap. Hysteresis keeps it from flapping.
+#include "scheduler_daemon/policy/levels.h"
+#include "scheduler_daemon/policy/parts/parts.h"
+
+namespace tessera::policy {
+namespace {
+
+struct Contenders {
+  double floor_ns = -1;  // who is furthest behind among those that want the GPU; below 0: nobody does
+  size_t n = 0;
+};
+
+// A client between two launches still wants its share; what it is owed is forgotten when it rests for longer.
+bool wants_gpu(const Share& s, const Observation& o, const Parameters& p) {
+  return s.last_demand_ns != 0 && o.now_ns - s.last_demand_ns <= p.idle_grace_ns;
+}
+
+Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt) {
+  Contenders found;
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
+    if (is_protected(c)) continue;
+    Share& s = learnt->clients[i].share;
+    if (!s.known) s.last_used_ns = c.used_ns;
+    s.known = true;
+    const uint64_t used_ns = c.used_ns - std::min(c.used_ns, s.last_used_ns);
+    s.last_used_ns = c.used_ns;
+    if (used_ns != 0) s.virtual_ns += double(used_ns) * 100 / std::max(1u, c.weight);
+    if (has_demand(c)) s.last_demand_ns = o.now_ns;
+    const bool demand = wants_gpu(s, o, p);
+    found.n += demand;
+    if (demand && s.had_demand && (found.floor_ns < 0 || s.virtual_ns < found.floor_ns))
+      found.floor_ns = s.virtual_ns;
+  }
+  return found;
+}
+
+}  // namespace
+
+void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt) {
+  const Contenders others = charge_use(o, p, learnt);
+  for (size_t i = 0; i < o.clients.size(); ++i) {
+    const ClientView& c = o.clients[i];
+    if (is_protected(c)) continue;
+    Share& s = learnt->clients[i].share;
+    const bool demand = wants_gpu(s, o, p);
+    if (demand && !s.had_demand)
+      s.virtual_ns = std::max(s.virtual_ns, others.floor_ns);  // idling earns nothing
+    s.had_demand = demand;
+    // What ran while nobody else was there is not held against it for long.
+    if (others.floor_ns >= 0) s.virtual_ns = std::min(s.virtual_ns, others.floor_ns + t.most_ahead_ns);
+    const double lead_ns = others.floor_ns < 0 ? 0 : s.virtual_ns - others.floor_ns;
+    s.ahead = others.n >= 2 && lead_ns > (s.ahead ? t.caught_up_ns : t.ahead_ns);
+    const uint64_t waited_ns = c.waiting ? o.now_ns - std::min(o.now_ns, c.waiting_since_ns) : 0;
+    const bool slo_at_stake = c.slo_ns != 0 && lead_ns < t.most_ahead_ns && waited_ns > c.slo_ns / 2;
+    s.urgent = slo_at_stake || waited_ns > p.max_hold_ns / 2;
+    learnt->clients[i].held_back = t.fairness && s.ahead && !s.urgent;
+  }
+}
+
+Fairness::Fairness(const Facts& facts) : Part(facts) {
+  if (!f_.o.mps) return;
+  size_t n = 0;
+  for (size_t i = 0; i < f_.o.clients.size(); ++i) n += f_.learnt.clients[i].share.had_demand;
+  if (n >= 2) look(f_.o.now_ns + f_.tuning.fair_look_ns);
+}
+
+Constraint Fairness::of(size_t client) const {
+  return {.start =
+              f_.learnt.clients[client].held_back ? Constraint::Start::kHeld : Constraint::Start::kAsGranted};
+}
+
+}  // namespace tessera::policy

@@ -1,0 +1,134 @@
+// The parts of `tessera`: one concern each, one file each. A part is made from the facts of a decision and
+// asked for the constraint of each client; it changes nothing, and knows of no other part. What a part has to
+// remember is changed by its state step, before or after. tessera.cc puts them in their order of precedence.
+// Pure.
+#pragma once
+
+#include <cstddef>
+
+#include "scheduler_daemon/policy/learnt/learnt.h"
+#include "scheduler_daemon/policy/parts/constraint.h"
+#include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/tuning.h"
+
+namespace tessera::policy {
+
+inline constexpr size_t kNobody = size_t(-1);
+
+struct Facts {  // all that a part may look at
+  const Observation& o;
+  const Parameters& parameters;
+  const Tuning& tuning;
+  const Learnt& learnt;
+  bool both_kinds = false;            // protected and best-effort clients are there
+  uint64_t undisturbed_until_ns = 0;  // no burst is expected before; 0 = one may come at any time
+};
+Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt);
+
+class Part {
+ public:
+  explicit Part(const Facts& facts) : f_(facts) {}
+  uint64_t look_at_ns() const { return look_at_ns_; }  // absolute; 0 = no need
+
+ protected:
+  void look(uint64_t at_ns) {
+    if (look_at_ns_ == 0 || at_ns < look_at_ns_) look_at_ns_ = at_ns;
+  }
+  const Facts& f_;
+
+ private:
+  uint64_t look_at_ns_ = 0;
+};
+
+// What may be in flight when a burst begins, or large slices while none can come.
+class Turnaround : public Part {
+ public:
+  explicit Turnaround(const Facts& facts);
+  Constraint of(size_t client) const;
+
+ private:
+  uint64_t undisturbed_window_ns_ = 0;  // 0: a burst may come
+};
+
+// Kernels whose blocks last long cannot be cut short: their slices leave SMs free, the more the longer.
+class Room : public Part {
+ public:
+  explicit Room(const Facts& facts);
+  Constraint of(size_t client) const;
+
+ private:
+  uint64_t long_block_ns_ = 0;
+};
+
+// Gates start as soon as a pulse falls idle. Where that is too early clients are held before it does.
+class Gaps : public Part {
+ public:
+  explicit Gaps(const Facts& facts);
+  Constraint of(size_t client) const;
+
+ private:
+  bool hold_ = false;
+};
+
+// A held client watches when the burst should end, instead of sleeping.
+class Waking : public Part {
+ public:
+  explicit Waking(const Facts& facts);
+  Constraint of(size_t client) const;
+
+ private:
+  bool watch_ = false;
+};
+
+// Who is ahead of its share is held until the others have caught up (MPS).
+void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);
+class Fairness : public Part {
+ public:
+  explicit Fairness(const Facts& facts);
+  Constraint of(size_t client) const;
+};
+
+// What is in flight when a burst begins is bounded for each client, so only as many run as fill the GPU (MPS).
+void choose_runners(const Facts& facts, Learnt* learnt);
+class Crowd : public Part {
+ public:
+  using Part::Part;
+  Constraint of(size_t client) const;
+};
+
+// One client of another class runs beside a protected burst, as wide as was found harmless (MPS).
+class Packing : public Part {
+ public:
+  explicit Packing(const Facts& facts);
+  Constraint of(size_t client) const;
+  void note(Learnt* learnt) const;  // state step, after
+
+ private:
+  size_t beside_ = kNobody, chosen_ = kNobody;
+  uint32_t width_blocks_ = 0;
+};
+
+// A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One client
+// at a time, and once per hold, whatever a client says about its waits.
+class Holds : public Part {
+ public:
+  explicit Holds(const Facts& facts);
+  Constraint of(size_t client) const;
+  void note(Learnt* learnt) const;  // state step, after
+
+ private:
+  size_t chosen_ = kNobody;
+};
+
+// The share of the time that the operator wants for best-effort work against any protected load.
+void account_minimum(const Observation& o, const Tuning& t, Learnt* learnt);
+class Minimum : public Part {
+ public:
+  explicit Minimum(const Facts& facts);
+  Constraint of(size_t client) const;
+
+ private:
+  size_t chosen_ = kNobody;
+};
+
+}  // namespace tessera::policy

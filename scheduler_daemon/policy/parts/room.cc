@@ -1,0 +1,37 @@
+// A whole wave of blocks that last a little longer than the turnaround is no harm. Longer ones get part of a
+// wave, which gates lessen as the blocks get longer. What counts as long follows the measured bursts.
+#include <cmath>
+
+#include "scheduler_daemon/policy/parts/parts.h"
+
+namespace tessera::policy {
+namespace {
+
+// Of clients that few bursts are known of only all together say something: the least of many guesses is low.
+double block_scale(const Facts& f) {
+  double scale = f.learnt.block_scale.value();
+  for (size_t i : f.learnt.protected_clients) {
+    const ProtectedClient& l = f.learnt.of(i);
+    if (l.asleep(f.o.clients[i], f.o.now_ns) || l.block_scale.bursts() < f.tuning.needed_judged) continue;
+    scale = std::min(scale, l.block_scale.value());
+  }
+  // In steps: leases do not change with every burst.
+  const double steps = f.tuning.scale_steps_per_octave;
+  return std::exp2(std::floor(std::log2(scale) * steps) / steps);
+}
+
+}  // namespace
+
+// Room helps where work of several clients runs at once.
+Room::Room(const Facts& facts) : Part(facts) {
+  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room || f_.undisturbed_until_ns != 0) return;
+  const double scale = f_.tuning.learnt_room ? block_scale(f_) : 1;
+  const double long_ns = double(f_.learnt.turnaround_ns) * f_.tuning.long_per_turnaround * scale;
+  long_block_ns_ = uint64_t(std::max(1.0, long_ns));
+}
+
+Constraint Room::of(size_t) const {
+  return {.long_block_ns = long_block_ns_, .long_width_percent = uint32_t(f_.tuning.long_width_percent)};
+}
+
+}  // namespace tessera::policy

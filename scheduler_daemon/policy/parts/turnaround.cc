@@ -1,0 +1,42 @@
+// Two slices in the turnaround, longer only where slicing would cost too much. While no burst can come: as the
+// operator configured it, drained before the first one may.
+#include "scheduler_daemon/policy/parts/parts.h"
+
+namespace tessera::policy {
+Turnaround::Turnaround(const Facts& facts) : Part(facts) {
+  if (!f_.both_kinds || !f_.tuning.turnaround) return;
+  if (f_.undisturbed_until_ns != 0) {
+    const uint64_t left_ns = f_.undisturbed_until_ns - f_.o.now_ns;
+    undisturbed_window_ns_ = std::min(f_.parameters.window_ns, left_ns / 2);
+    if (f_.undisturbed_until_ns != UINT64_MAX) look(f_.undisturbed_until_ns - undisturbed_window_ns_);
+    return;
+  }
+  for (size_t i : f_.learnt.protected_clients) {  // it may fall asleep
+    const ClientView& c = f_.o.clients[i];
+    const ProtectedClient& l = f_.learnt.of(i);
+    if (!c.busy && l.asleep_ns != UINT64_MAX && !l.asleep(c, f_.o.now_ns))
+      look(c.idle_since_ns + l.asleep_ns);
+  }
+}
+
+Constraint Turnaround::of(size_t client) const {
+  const Tuning& t = f_.tuning;
+  if (!f_.both_kinds || !t.turnaround) return {};
+  if (f_.undisturbed_until_ns != 0)
+    return {.window_ns = undisturbed_window_ns_,
+            .slice_ns = std::max(t.least_slice_ns, undisturbed_window_ns_ / 2)};
+  // One slice fills the turnaround, unless a shorter one costs nearly nothing: then the next is ready when it
+  // ends.
+  const uint64_t overhead_ns = f_.o.clients[client].slice_overhead_ns,
+                 turnaround_ns = f_.learnt.turnaround_ns;
+  uint64_t slice_ns = turnaround_ns;
+  if (overhead_ns != 0 && overhead_ns * t.slice_per_overhead * 2 <= turnaround_ns) slice_ns /= 2;
+  slice_ns = std::max({slice_ns, t.least_slice_ns, overhead_ns * t.least_slice_per_overhead});
+  slice_ns = std::min(slice_ns, f_.parameters.slice_ns);
+  const uint64_t window_ns = std::min(f_.parameters.window_ns, std::max(turnaround_ns, slice_ns));
+  return {.window_ns = window_ns,
+          .slice_ns = slice_ns,
+          .marker_spacing_ns = window_ns / std::max<uint64_t>(1, t.markers_per_window)};
+}
+
+}  // namespace tessera::policy
