@@ -291,6 +291,13 @@ CUresult function_of(const std::shared_ptr<Context>& context, CUfunction handle,
   return kernel ? function_of_kernel(context, kernel, function) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+uint64_t resident_blocks(const Function& function, uint32_t threads, uint32_t dynamic_shared_bytes) {
+  const auto& gpu = device_of(function).gpu;
+  const exec::KernelInfo& info = *function.info;
+  return uint64_t(gpu.sm.count) * profiles::blocks_per_sm(gpu, threads, info.registers,
+                                                          info.static_shared_bytes + dynamic_shared_bytes);
+}
+
 uint32_t dynamic_shared_limit(const Function& function) {
   const uint32_t opted = uint32_t(function.max_dynamic_shared.load(std::memory_order_relaxed));
   const uint32_t fixed = function.info->static_shared_bytes;

@@ -46,6 +46,8 @@ CUresult function_of_kernel(const std::shared_ptr<Context>& context,
 
 CUresult get_attribute(const Function& function, CUfunction_attribute attribute, int* value);
 CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value);
+// Blocks of that many threads that the device holds at once.
+uint64_t resident_blocks(const Function& function, uint32_t threads, uint32_t dynamic_shared_bytes);
 // Dynamic shared memory that a launch of this function may ask for now.
 uint32_t dynamic_shared_limit(const Function& function);
 

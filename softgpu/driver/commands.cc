@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "softgpu/driver/code.h"
 #include "softgpu/driver/graph.h"
 #include "softgpu/driver/ipc.h"
 #include "softgpu/driver/memory.h"
@@ -59,6 +60,10 @@ class Sampler {
     std::lock_guard lock(mutex_);
     std::erase(entries_, entry);
   }
+  unsigned threads() {
+    std::lock_guard lock(mutex_);
+    return started_;
+  }
 
  private:
   void loop() {
@@ -98,6 +103,41 @@ uint64_t block_order_seed() {
   return seed;
 }
 
+// Nobody can change what a grid polls if that is device memory which no other process knows of and the whole
+// process waits for the grid. Anything else may: host memory is the host's, and a thread that does not wait
+// may still copy.
+bool may_be_released(const exec::EndlessPoll& poll) {
+  for (const uint64_t begin : poll.allocations) {
+    Allocation found;
+    if (!Memory::get().find(begin, &found) || found.kind != MemoryKind::kDevice || found.exported)
+      return true;
+  }
+  return !poll.allocations.empty() &&
+         !timing::all_wait_for_this_body(poll.helpers + Sampler::get().threads());
+}
+
+// A program that hangs should say where. Once for a launch, and for few of them.
+class PollNotice {
+ public:
+  void note(const exec::EndlessPoll& poll) {
+    if (said_ || std::chrono::steady_clock::now() - begin_ < kPatience) return;
+    said_ = true;
+    static std::atomic<int> left{4};
+    if (left.fetch_sub(1, std::memory_order_relaxed) <= 0) return;  // only a count
+    const exec::Fault& at = poll.where;
+    notice(
+        "kernel %s polls since %d s what only the host can change and runs on: block (%u,%u,%u) thread "
+        "(%u,%u,%u) PTX line %u address 0x%llx: %s",
+        at.kernel.c_str(), int(kPatience.count()), at.block[0], at.block[1], at.block[2], at.thread[0],
+        at.thread[1], at.thread[2], at.line, static_cast<unsigned long long>(at.address), at.text.c_str());
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{2};
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  bool said_ = false;
+};
+
 int run_kernel(Context& context, const KernelCommand& kernel, faults::KernelFault scripted,
                const timing::Report& report_work) {
   if (const int code = context.poisoned.load(std::memory_order_acquire)) return code;
@@ -125,6 +165,14 @@ int run_kernel(Context& context, const KernelCommand& kernel, faults::KernelFaul
   launch.block_order_seed = block_order_seed();
   launch.cooperative = kernel.cooperative;
   launch.cluster = kernel.cluster;
+  launch.resident_blocks = resident_blocks(
+      *kernel.function, kernel.block[0] * kernel.block[1] * kernel.block[2], kernel.dynamic_shared_bytes);
+  PollNotice poll_notice;
+  launch.may_be_released = [&](const exec::EndlessPoll& poll) {
+    const bool may = may_be_released(poll);
+    if (may) poll_notice.note(poll);
+    return may;
+  };
   const double n_blocks = double(kernel.grid[0]) * kernel.grid[1] * kernel.grid[2];
   const double factor = faults::slowness();
 

@@ -26,7 +26,7 @@ CUresult param_info(const Function& function, size_t index, size_t* offset, size
   return CUDA_SUCCESS;
 }
 
-uint32_t resident_blocks(const Function& function, int block_size, size_t dynamic_bytes) {
+uint32_t blocks_per_sm(const Function& function, int block_size, size_t dynamic_bytes) {
   const auto& info = *function.info;
   const auto& gpu = device_of(*function.module->context).gpu;
   if (dynamic_bytes + info.static_shared_bytes > gpu.block.shared_optin_bytes) return 0;
@@ -46,7 +46,7 @@ CUresult potential(int* min_grid, int* block_size, CUfunction func, CUoccupancyB
   *min_grid = *block_size = 0;
   for (int threads = (most_threads + 31) / 32 * 32; threads > 0; threads -= 32) {
     const int n = std::min(threads, most_threads);
-    const uint32_t blocks = resident_blocks(*function, n, size_of ? size_of(n) : dynamic_bytes);
+    const uint32_t blocks = blocks_per_sm(*function, n, size_of ? size_of(n) : dynamic_bytes);
     if (blocks * uint32_t(n) <= best) continue;
     best = blocks * uint32_t(n);
     *block_size = n;
@@ -186,7 +186,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* numBlocks, CU
     return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(func, &function)) return bad;
-  *numBlocks = int(resident_blocks(*function, blockSize, dynamicSMemSize));
+  *numBlocks = int(blocks_per_sm(*function, blockSize, dynamicSMemSize));
   return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* numBlocks, CUfunction func, int blockSize,
@@ -219,7 +219,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   const int64_t share = int64_t(gpu.sm.shared_bytes) / numBlocks - gpu.block.reserved_shared_bytes;
   const int64_t most =
       std::min<int64_t>(share, gpu.block.shared_optin_bytes) - function->info->static_shared_bytes;
-  if (most < 0 || resident_blocks(*function, blockSize, 0) < uint32_t(numBlocks))
+  if (most < 0 || blocks_per_sm(*function, blockSize, 0) < uint32_t(numBlocks))
     return CUDA_ERROR_INVALID_VALUE;
   *dynamicSmemSize = size_t(most);
   return CUDA_SUCCESS;
@@ -242,7 +242,7 @@ static CUresult cluster_shape(const CUlaunchConfig* config, CUfunction func,
   }
   const uint64_t threads = uint64_t(config->blockDimX) * config->blockDimY * config->blockDimZ;
   if (!threads || threads > device.gpu.block.max_threads) return CUDA_ERROR_INVALID_VALUE;
-  *blocks = resident_blocks(**function, int(threads), config->sharedMemBytes) * device.gpu.sm.count;
+  *blocks = blocks_per_sm(**function, int(threads), config->sharedMemBytes) * device.gpu.sm.count;
   return CUDA_SUCCESS;
 }
 

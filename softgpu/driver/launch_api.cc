@@ -53,13 +53,9 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
   if (profiles::registers_per_block(uint32_t(threads), info.registers) > gpu.block.max_registers)
     return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   if (shape.shared_bytes > dynamic_shared_limit(function)) return CUDA_ERROR_INVALID_VALUE;
-  if (shape.cooperative) {
-    const uint64_t resident =
-        uint64_t(gpu.sm.count) * profiles::blocks_per_sm(gpu, uint32_t(threads), info.registers,
-                                                         info.static_shared_bytes + shape.shared_bytes);
-    if (uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2] > resident)
-      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-  }
+  if (shape.cooperative && uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2] >
+                               resident_blocks(function, uint32_t(threads), shape.shared_bytes))
+    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   return CUDA_SUCCESS;
 }
 

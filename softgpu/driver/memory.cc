@@ -241,13 +241,14 @@ bool Memory::starts_in(uint64_t begin, uint64_t bytes, std::vector<Allocation>* 
   return !out->empty();
 }
 
-bool Memory::backing(uint64_t begin, int* fd, uint64_t* offset) const {
+bool Memory::backing(uint64_t begin, int* fd, uint64_t* offset) {
   std::lock_guard lock(mutex_);
   const auto it = live_.find(begin);
   if (it == live_.end() || it->second.kind != MemoryKind::kDevice) return false;
   const auto chunk = std::prev(device_heap_.chunks.upper_bound(begin));
   *fd = chunk->second.fd;
   *offset = begin - chunk->first;
+  it->second.exported = *fd >= 0;
   return *fd >= 0;
 }
 

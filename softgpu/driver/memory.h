@@ -56,6 +56,7 @@ struct Allocation {
   unsigned flags = 0;                        // of cuMemHostAlloc / Register / Managed
   const void* pool = nullptr;                // memory pool, or null
   bool graph_owned = false;                  // made by an allocation node
+  bool exported = false;                     // another process may have it
   bool sync_memops = false;                  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   std::array<Access, kMaxDevices> access{};  // by device
   Advice advice;
@@ -88,8 +89,8 @@ class Memory {
   // that access to (for copies and fills).
   bool contains(uint64_t address, uint64_t bytes, Access need = Access::kNone) const;
   bool starts_in(uint64_t begin, uint64_t bytes, std::vector<Allocation>* out) const;  // all that begin there
-  // Memfd behind a device allocation and where it begins in it; false: not such memory.
-  bool backing(uint64_t begin, int* fd, uint64_t* offset) const;
+  // Memfd behind a device allocation, which is exported, and where it begins in it; false: not such memory.
+  bool backing(uint64_t begin, int* fd, uint64_t* offset);
 
   void annotate(uint64_t begin, const void* pool, bool graph_owned);
   void set_sync_memops(uint64_t begin, bool on);

@@ -403,18 +403,31 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   context->legacy->tail = context->legacy->marker = nullptr;
 }
 
-void report(const char* format, ...) {
+namespace {
+void say(bool to_stderr, const char* format, va_list args) {
   char line[1024];
   const int begin = std::snprintf(line, sizeof line, "softgpu: ");
-  va_list args;
-  va_start(args, format);
   int n = std::vsnprintf(line + begin, sizeof line - size_t(begin) - 1, format, args);
-  va_end(args);
   n = std::min(begin + std::max(n, 0), int(sizeof line) - 2);
   log_line({line + begin, size_t(n - begin)});
-  if (!reporting()) return;
+  if (!to_stderr) return;
   line[n] = '\n';
   (void)!write(STDERR_FILENO, line, size_t(n) + 1);
+}
+}  // namespace
+
+void report(const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(reporting(), format, args);
+  va_end(args);
+}
+
+void notice(const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(true, format, args);
+  va_end(args);
 }
 
 void report_fault(const exec::Fault& fault) {

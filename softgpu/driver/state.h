@@ -107,8 +107,9 @@ class UncancelledCall {
   if (CUresult found = ::tessera::softgpu::driver::current(&name)) return found
 
 // Text for people: in the log (logs.h) and, with TESSERA_SOFTGPU_REPORT=1, on standard error. No lock of the
-// driver may be held, since programs' callbacks get it.
+// driver may be held, since programs' callbacks get it. A notice goes to standard error in any case.
 void report(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void notice(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void report_fault(const exec::Fault& fault);
 int code_of(exec::FaultKind kind);
 

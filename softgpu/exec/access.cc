@@ -86,10 +86,18 @@ bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entr
     v.generation = now;
   }
   for (const CachedRange* own : {&worker.params_range, &worker.workspace_range})
-    if (begin >= own->begin && end <= own->end && own->begin != own->end) return !write || own->writable;
+    if (begin >= own->begin && end <= own->end && own->begin != own->end) {
+      if (worker.audit && write) worker.audit->note_write(begin, end);
+      return !write || own->writable;
+    }
   AllocationMap::Range found;
   if (!worker.grid->memory->reachable(begin, &found) || end > found.reach_end || (write && !found.writable))
     return false;
+  if (worker.audit) {  // keeps no range: every access comes here
+    if (write) worker.audit->note_write(begin, end);
+    worker.audit->note_access(w, begin, found.begin);
+    return true;
+  }
   v.ranges[entry] = CachedRange{found.begin, found.reach_end, found.writable};
   return true;
 }
@@ -116,15 +124,10 @@ uint64_t local_window() {
 // --- faults
 // -----------------------------------------------------------------------------------------------------
 
-const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint64_t address,
-                std::string text) {
-  Grid& grid = *w.block->grid;
-  w.stop = Stop::kFault;
-  std::lock_guard lock(grid.fault_mutex);
-  grid.stop.store(true,
-                  std::memory_order_relaxed);  // other workers end at their next check; no data depends on it
-  if (grid.fault.kind != FaultKind::kNone) return nullptr;
-  Fault& f = grid.fault;
+Fault fault_at(const Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint64_t address,
+               std::string text) {
+  const Grid& grid = *w.block->grid;
+  Fault f;
   f.kind = kind;
   f.kernel = grid.kernel->info.name;
   for (unsigned i = 0; i < 3; ++i) f.block[i] = w.block->id[i];
@@ -134,6 +137,18 @@ const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint
   f.line = op->line;
   f.address = address;
   f.text = std::move(text);
+  return f;
+}
+
+const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint64_t address,
+                std::string text) {
+  Grid& grid = *w.block->grid;
+  w.stop = Stop::kFault;
+  std::lock_guard lock(grid.fault_mutex);
+  grid.stop.store(true,
+                  std::memory_order_relaxed);  // other workers end at their next check; no data depends on it
+  if (grid.fault.kind == FaultKind::kNone)
+    grid.fault = fault_at(w, op, kind, lane_index, address, std::move(text));
   return nullptr;
 }
 

@@ -16,6 +16,7 @@
 #include "softgpu/exec/exec.h"
 #include "softgpu/exec/machine.h"
 #include "softgpu/exec/matrix.h"
+#include "softgpu/exec/standstill.h"
 
 namespace tessera::softgpu::exec {
 
@@ -117,6 +118,7 @@ struct Grid {
   uint64_t id;
   std::mutex fault_mutex;  // guards fault
   Fault fault;
+  Standstill standstill;
 };
 
 struct Barrier {
@@ -160,10 +162,13 @@ struct Worker {
   uint64_t warp_instructions = 0;
   CachedRange params_range{}, workspace_range{};
   // scratch for atomics and gathers
-  Work published;  // what Progress has been told
+  Work published;          // what Progress has been told
+  Audit* audit = nullptr;  // takes notes of the pass that runs, see standstill.h
 };
 static_assert(offsetof(Worker, memory) == 0);
 
+Fault fault_at(const Warp& w, const Op* op, FaultKind kind, unsigned lane, uint64_t address,
+               std::string text);
 // Raises a fault: records it once per grid, stops the warp. Returns nullptr for handlers to return.
 const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane, uint64_t address, std::string text);
 

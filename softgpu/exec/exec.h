@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -122,12 +123,24 @@ struct Progress {
   }
 };
 
+// All that is left of a grid polls: every block came back to a state in which it was before, and nothing that
+// the grid wrote in between changed a byte.
+struct EndlessPoll {
+  Fault where;                        // one of the threads, kDeadlock, with what it reads
+  std::vector<uint64_t> allocations;  // first bytes of those that are read; none: only shared memory
+  unsigned helpers = 0;               // threads that run the grid beside the one that asks
+};
+
 struct Launch {
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
   const void* params = nullptr;   // param block of KernelInfo::param_bytes, read during run() only
   uint64_t block_order_seed = 0;  // 0 ascending, 1 reversed, else random permutation by seed
   bool cooperative = false;       // all blocks resident together
+  uint64_t resident_blocks = 0;   // so many are resident on the device that this stands for
+  // May someone outside the grid still change what it polls? Then it goes on, and the question comes again;
+  // otherwise, and where there is nobody to ask, the grid ends with kDeadlock. Called by one of its threads.
+  std::function<bool(const EndlessPoll&)> may_be_released;
   // Blocks of a cluster per axis, at most 16 in all; the grid is a multiple of it. Zeros: what the kernel
   // requires, or 1.
   std::array<uint32_t, 3> cluster{};

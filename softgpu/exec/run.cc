@@ -1,5 +1,5 @@
 // Running a grid: blocks in launch order over the workers, warps of a block in turn. A worker keeps one block
-// until it ends; one that only spins is joined by the next blocks, so that blocks waiting for each other make
+// until it ends; those that only spin are joined by the next blocks, so that blocks waiting for each other make
 // progress.
 #include <algorithm>
 #include <bit>
@@ -24,7 +24,9 @@ namespace {
 
 constexpr uint64_t kWarpQuantum = 20000;         // issue slots before a warp gives way
 constexpr uint32_t kReservedSharedBytes = 1024;  // as on hardware; cooperative groups use 288 from offset 1
-constexpr unsigned kMostResident = 128;          // blocks per worker, unless cooperative
+// Blocks per worker, unless more are resident on the device or the grid is cooperative; and what they may
+// take beyond it, since local memory of a large device's threads can be more than the host's.
+constexpr uint64_t kMostResident = 128, kMostResidentBytes = uint64_t{1} << 30;
 
 uint32_t round_up(uint64_t bytes, uint64_t to) {
   return static_cast<uint32_t>((bytes + to - 1) / to * to);
@@ -248,7 +250,10 @@ Outcome run_round(Block& b) {
       w.stop = Stop::kNone;
       const uint64_t before = w.issued;
       const Op* op = start_ready(w);
-      while (op) op = op->fn(w, op);
+      if (Audit* audit = b.worker->audit)
+        while (op) op = audit->run(w, op);
+      else
+        while (op) op = op->fn(w, op);
       b.worker->warp_instructions += w.issued - before;
       switch (w.stop) {
         case Stop::kFault:
@@ -359,31 +364,51 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident, unsigned workers)
     return true;
   };
   bool more = true;
+  const auto let_in = [&](uint64_t n) {
+    for (; n && more && active.size() < resident; --n) more = fetch();
+  };
+  StandstillWatch watch(worker);
+  bool backward = true;
   while (!stopped()) {
     if (active.empty()) {
       if (!more || !fetch()) break;
     }
-    if (grid.launch.cooperative)
-      while (more && active.size() < resident) more = fetch();
-    for (size_t i = 0; i < active.size();) {
-      const Outcome outcome = run_round(*active[i]);
-      if (outcome == Outcome::kStopped) goto out;
-      if (outcome == Outcome::kDone) {
-        worker.free_clusters.push_back(std::move(active[i]));
-        active.erase(active.begin() + static_cast<std::ptrdiff_t>(i));
-        done_here += grid.cluster_blocks;
-        if (done_here >= 16 || grid.n_blocks < 256) publish(worker, done_here), done_here = 0;
-      } else {
-        ++i;
-        if (stopped()) goto out;
-      }
+    if (grid.launch.cooperative) let_in(resident);
+    bool ended = false;
+    // Now from one end, now from the other: blocks that wait for their neighbours all end in one pass.
+    backward = !backward;
+    for (auto& c : active) {
+      std::unique_ptr<Cluster>& slot = backward ? active[active.size() - 1 - size_t(&c - active.data())] : c;
+      const Outcome outcome = run_round(*slot);
+      if (outcome == Outcome::kStopped || stopped()) goto out;
+      if (outcome != Outcome::kDone) continue;
+      ended = true;
+      worker.free_clusters.push_back(std::move(slot));
+      done_here += grid.cluster_blocks;
+      if (done_here >= 16 || grid.n_blocks < 256) publish(worker, done_here), done_here = 0;
     }
-    // Everything resident gave way: let one more block in.
-    if (!active.empty() && more && active.size() < resident) more = fetch();
+    if (ended) std::erase(active, nullptr);
+    if (active.empty()) continue;
+    const size_t before = active.size();
+    // Everything resident gave way: let more in, by a part of them, since each pass is over all.
+    let_in(1 + before / 8);
+    if (ended || active.size() != before)
+      watch.moved();
+    else
+      watch.after_pass(active, n_clusters - std::min(n_clusters, grid.next.load(std::memory_order_relaxed)));
   }
 out:
   publish(worker, done_here);
-  for (auto& c : active) worker.free_clusters.push_back(std::move(c));
+  for (auto& c : active)
+    if (c) worker.free_clusters.push_back(std::move(c));
+}
+
+// Blocks that one worker may have begun and not ended.
+uint64_t most_resident(const Grid& grid) {
+  const Code& entry = *grid.kernel->codes[0];
+  const uint64_t bytes = grid.shared_bytes + uint64_t{grid.n_warps} * (entry.reg_bytes + sizeof(Warp) +
+                                                                       uint64_t{grid.local_bytes} * kLanes);
+  return std::max(kMostResident, std::min(grid.launch.resident_blocks, kMostResidentBytes / bytes));
 }
 
 // A thread's slots survive its runs: launches of small kernels should not pay for memory.
@@ -399,6 +424,7 @@ void attach(Worker& worker, Grid& grid) {
   worker.memory.generation = grid.memory->generation();
   worker.warp_instructions = 0;
   worker.published = {};
+  worker.audit = nullptr;
   const uint64_t params = reinterpret_cast<uint64_t>(grid.params);
   worker.params_range = CachedRange{params, params + grid.kernel->info.param_bytes, false};
   const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
@@ -461,9 +487,10 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
 
   const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;
   threads = static_cast<unsigned>(std::clamp<uint64_t>(threads, 1, n_clusters));
-  const uint64_t most = std::max<uint64_t>(kMostResident / grid.cluster_blocks, 1);
   const uint64_t resident =
-      launch.cooperative ? (n_clusters + threads - 1) / threads : std::min<uint64_t>(most, n_clusters);
+      launch.cooperative ? (n_clusters + threads - 1) / threads
+                         : std::clamp<uint64_t>(most_resident(grid) / grid.cluster_blocks, 1, n_clusters);
+  grid.standstill.workers = threads;
   std::vector<std::thread> helpers;
   std::vector<Work> shares(threads);
   const auto body = [&](unsigned index) {

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/clock.h"
@@ -132,7 +133,27 @@ std::unique_ptr<Engine> make_engine(base::ScopedFd fd, DeviceInfo info) {
   return std::make_unique<EngineImpl>(core);
 }
 
+size_t threads_of_process() {
+  std::error_code failed;
+  size_t n = 0;
+  for (std::filesystem::directory_iterator task("/proc/self/task", failed), end; !failed && task != end;
+       task.increment(failed))
+    ++n;
+  return failed ? 0 : n;
+}
+
 }  // namespace
+
+bool all_wait_for_this_body(unsigned more_threads) {
+  // In this order: a thread that waits for what stands behind the body goes on waiting.
+  const size_t idle = OwnThread::count() + Core::waiting_threads() + more_threads;
+  if (threads_of_process() != idle) return false;
+  Registry& r = registry();
+  std::lock_guard lock(r.mutex);
+  for (auto& weak : r.cores)
+    if (auto core = weak.lock(); core && !core->all_behind_running_body()) return false;
+  return true;
+}
 
 base::Result<std::unique_ptr<Engine>> Engine::connect(int client_priority, unsigned device,
                                                       const std::string& description) {
@@ -172,6 +193,7 @@ base::Result<std::unique_ptr<Engine>> Engine::local(const std::string& descripti
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([arbiter = std::move(arbiter)] {
+    const OwnThread counted;
     pthread_setname_np(pthread_self(), "softgpu-arbiter");
     arbiter->run();
   }).detach();

@@ -115,4 +115,9 @@ class Engine {
   virtual bool lost() const = 0;
 };
 
+// From inside a body: nothing else of this process can happen before the body ends. No operation of any engine
+// can run before it, and every thread waits for operations or belongs to the engines, but for `more_threads`
+// of the caller's own. False where that is not certain.
+bool all_wait_for_this_body(unsigned more_threads);
+
 }  // namespace tessera::softgpu::timing

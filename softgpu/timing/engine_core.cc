@@ -63,9 +63,26 @@ constexpr int kWatchMs = 25;
 // 3 ms (two runs of 700 each); below 0.3 ms a body is interrupted more often than it wins.
 constexpr uint64_t kSliceNs = base::us(300);
 
+// Relaxed: a count that is behind or ahead only postpones the answer of all_wait_for_this_body().
+constinit std::atomic<size_t> g_own_threads{0}, g_waiting_threads{0};
+constinit thread_local const Op* t_running = nullptr;  // whose body this thread runs
+
 constexpr auto kStopPatience = std::chrono::milliseconds(500);
 
 }  // namespace
+
+OwnThread::OwnThread() {
+  g_own_threads.fetch_add(1, std::memory_order_relaxed);
+}
+OwnThread::~OwnThread() {
+  g_own_threads.fetch_sub(1, std::memory_order_relaxed);
+}
+size_t OwnThread::count() {
+  return g_own_threads.load(std::memory_order_relaxed);
+}
+size_t Core::waiting_threads() {
+  return g_waiting_threads.load(std::memory_order_relaxed);
+}
 
 Core::Core(base::ScopedFd socket, DeviceInfo device, unsigned n_executors)
     : info(std::move(device)),
@@ -102,6 +119,7 @@ void Core::spawn(const char* name, void (Core::*function)(Pool*), Pool* pool) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   ++n_threads_;
   std::thread([self = shared_from_this(), name, function, pool] {
+    const OwnThread counted;
     pthread_setname_np(pthread_self(), name);
     base::ask_for_slice(kSliceNs);
     ((*self).*function)(pool);
@@ -286,7 +304,24 @@ void Core::call(Callbacks& callbacks) {
 void Core::wait(const OpRef& op) {
   if (!usable()) return;
   std::unique_lock lock(mutex_);
+  g_waiting_threads.fetch_add(1, std::memory_order_relaxed);
   completed_.wait(lock, [&] { return op->done.load(std::memory_order_relaxed); });
+  g_waiting_threads.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool Core::all_behind_running_body() {
+  std::lock_guard lock(mutex_);
+  std::set<const Op*> behind;
+  std::vector<const Op*> todo;
+  if (t_running && live_.contains(t_running->id) && live_.at(t_running->id).get() == t_running)
+    todo.push_back(t_running);
+  while (!todo.empty()) {
+    const Op* op = todo.back();
+    todo.pop_back();
+    if (!behind.insert(op).second) continue;
+    for (const OpRef& next : op->dependents) todo.push_back(next.get());
+  }
+  return behind.size() == live_.size();
 }
 
 OpTimes Core::times(const OpRef& op) {
@@ -390,7 +425,9 @@ void Core::run_body(std::unique_lock<std::mutex>& lock, const OpRef& op) {
   BlockWork last;
   bool reported = false;
   op->functional_start_ns = base::now_ns();
+  t_running = op.get();
   int result = body([&](const BlockWork& mean) { report(*op, mean, &last, &reported); });
+  t_running = nullptr;
   op->functional_end_ns = base::now_ns();
   body = nullptr;  // what it holds is released without the lock
   Callbacks callbacks;

@@ -46,6 +46,15 @@ class Op {
   std::atomic<bool> done{false};  // complete; release, pairs with the acquire in complete()
 };
 
+// Counts the threads of all engines, one by one.
+class OwnThread {
+ public:
+  OwnThread();
+  ~OwnThread();
+  OwnThread(const OwnThread&) = delete;
+  static size_t count();
+};
+
 class Core : public std::enable_shared_from_this<Core> {
  public:
   Core(base::ScopedFd socket, DeviceInfo info, unsigned n_executors);
@@ -60,6 +69,9 @@ class Core : public std::enable_shared_from_this<Core> {
   void abort_all(int code);
   bool lost() const { return lost_.load(std::memory_order_acquire); }  // pairs with the release in lose()
   bool usable() const;  // false in a forked child, where no lock may be touched
+  // Every operation that is not complete depends on the one whose body this thread runs.
+  bool all_behind_running_body();
+  static size_t waiting_threads();  // in wait(), of all engines
   void flush_trace() { trace_.flush(); }
 
   DeviceInfo info;

@@ -80,6 +80,19 @@ LOOP:
   ret;
 }
 
+.visible .entry await(.param .u64 await_p)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [await_p];
+LOOP:
+  ld.volatile.global.u32 %r1, [%rd1];
+  setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra LOOP;
+  ret;
+}
+
 .visible .entry trapper()
 {
   trap;

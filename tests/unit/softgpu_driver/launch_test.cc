@@ -173,7 +173,7 @@ TEST_F(LaunchApi, ModuleVariables) {
   EXPECT_EQ(CUDA_ERROR_NOT_FOUND, cuModuleGetGlobal(&table, &bytes, module, "nothing"));
   unsigned count = 0;
   EXPECT_CU(cuModuleGetFunctionCount(&count, module));
-  EXPECT_EQ(5u, count);
+  EXPECT_EQ(6u, count);
 }
 
 TEST_F(LaunchApi, ModulesGoAway) {

@@ -70,6 +70,63 @@ TEST(Process, ExitWithWorkOutstanding) {
             }));
 }
 
+// A kernel that polls p[0].
+CUresult launch_await(CUdeviceptr p) {
+  CUmodule module;
+  CUfunction await;
+  if (CUresult failed = cuModuleLoadData(&module, kPtx)) return failed;
+  if (CUresult failed = cuModuleGetFunction(&await, module, "await")) return failed;
+  void* params[] = {&p};
+  return cuLaunchKernel(await, 3, 1, 1, 64, 1, 1, 0, nullptr, params, nullptr);
+}
+
+// The whole process waits for a kernel that waits for the process.
+TEST(Process, EndlessPollOfDeviceMemoryEndsAsADeadlock) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUcontext context;
+              CUdeviceptr p;
+              CHILD_CU(fresh_context(&context));
+              CHILD_CU(cuMemAlloc(&p, 64));
+              CHILD_CU(cuMemsetD32(p, 0, 16));
+              CHILD_CU(launch_await(p));
+              return cuCtxSynchronize() == CUDA_ERROR_LAUNCH_TIMEOUT ? kOk : 1;
+            }));
+}
+
+// A thread that does not wait may still write: the program is told of the poll, once, and goes on.
+TEST(Process, PollThatTheHostMayEndIsTold) {
+  for (const bool mapped : {true, false})
+    EXPECT_EQ(kOk, in_child([mapped] {
+                CUcontext context;
+                CUdeviceptr p;
+                CUstream other;
+                CHILD_CU(fresh_context(&context));
+                CHILD_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+                if (mapped) {
+                  void* host;
+                  CHILD_CU(cuMemHostAlloc(&host, 64, CU_MEMHOSTALLOC_DEVICEMAP));
+                  p = reinterpret_cast<CUdeviceptr>(host);
+                } else {
+                  CHILD_CU(cuMemAlloc(&p, 64));
+                }
+                CHILD_CU(cuMemsetD32(p, 0, 16));
+                int ends[2];
+                if (pipe(ends) != 0) return 1;
+                const int terminal = dup(STDERR_FILENO);
+                dup2(ends[1], STDERR_FILENO);
+                CHILD_CU(launch_await(p));
+                std::string told;
+                char c;
+                while (read(ends[0], &c, 1) == 1 && c != '\n') told += c;
+                dup2(terminal, STDERR_FILENO);
+                CHILD_CU(cuMemsetD32Async(p, 1, 1, other));
+                CHILD_CU(cuCtxSynchronize());
+                const bool clear = told.find("kernel await polls") != told.npos &&
+                                   told.find("block (") != told.npos && told.find("0x") != told.npos;
+                return clear ? kOk : 2;
+              }));
+}
+
 // Programs free device memory in destructors of static objects, after thread-local ones are gone.
 struct FreesAtExit {
   CUdeviceptr p = 0;

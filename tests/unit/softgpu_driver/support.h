@@ -17,6 +17,7 @@ namespace softgpu_driver_test {
 // fill(u32* p, u32 value, u32 n): p[i] = value       add(u32* p, u32 value, u32 n): p[i] += value
 // spin(u32* p, u32 rounds): p[0] = rounds, after a loop of that many rounds
 // store(u64 address): writes 4 bytes there           trapper(): trap
+// await(u32* p): reads p[0] until it is not 0
 // variables: counter (global u32 = 7), table (const 4 x u32)
 extern const char* const kPtx;
 

@@ -172,6 +172,122 @@ TEST(Scheduling, BlocksThatPollLetOthersBecomeResident) {
     EXPECT_EQ(flags.values(), std::vector<uint32_t>(7, 1)) << meet;
   }
 }
+
+Fault run_polls(
+    const std::string& text, uint64_t address, uint32_t blocks, unsigned threads,
+    const std::function<void(Launch&)>& shape = [](Launch&) {}) {
+  TestModule m(text);
+  EXPECT_TRUE(m.ok()) << m.error;
+  if (!m.ok()) return {};
+  const Params params = Params().add(address);
+  Launch launch;
+  launch.grid = {blocks, 1, 1};
+  launch.block = {64, 1, 1};
+  launch.params = params.data();
+  shape(launch);
+  watch(*m.program->kernel("k"));
+  return m.program->run(*m.program->kernel("k"), launch, threads, nullptr, nullptr, nullptr);
+}
+const char* const kPoll = "POLL: ld.global.u32 %r4, [%rd1]; setp.eq.u32 %p1, %r4, 0; @%p1 bra POLL;";
+const char* const kWaitAtBarrier =
+    "mov.u32 %r2, b; setp.ne.u32 %p1, %r1, 0; @%p1 bra POLL; mbarrier.init.shared.b64 [%r2], 9;\n"
+    "POLL: bar.sync 0; mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra POLL;";
+
+// Nobody writes what the blocks read, and they come back to where they were: that is as much a deadlock as a
+// barrier that nobody reaches.
+TEST(Faults, EndlessPollIsADeadlock) {
+  const struct {
+    const char *head, *body;
+    bool global;
+  } rows[] = {
+      {"", kPoll, true},
+      {"", "POLL: bar.sync 0; ld.volatile.global.u32 %r4, [%rd1]; setp.eq.u32 %p1, %r4, 0; @%p1 bra POLL;",
+       true},
+      // Back-off that doubles up to a bound, and lanes that are at two places.
+      {"",
+       "mov.u32 %r5, 8; POLL: nanosleep.u32 %r5; shl.b32 %r5, %r5, 1; min.u32 %r5, %r5, 256;\n"
+       "atom.global.add.u32 %r4, [%rd1], 0; setp.eq.u32 %p1, %r4, 0; @%p1 bra POLL;",
+       true},
+      {"",
+       "and.b32 %r5, %r1, 1; setp.eq.u32 %p2, %r5, 0; @%p2 bra OTHER;\n"
+       "POLL: ld.global.u32 %r4, [%rd1]; setp.eq.u32 %p1, %r4, 0; @%p1 bra POLL;\n"
+       "OTHER: ld.global.u32 %r4, [%rd1+4]; setp.eq.u32 %p1, %r4, 0; @%p1 bra OTHER;",
+       true},
+      // A lock that is taken and never given back; writes that change nothing.
+      {"", "POLL: atom.global.cas.b32 %r4, [%rd1+8], 0, 1; setp.ne.u32 %p1, %r4, 0; @%p1 bra POLL;", true},
+      {"", "POLL: atom.global.exch.b32 %r4, [%rd1+8], 1; st.global.u32 [%rd1+8], 1; bra POLL;", false},
+      {".shared .align 8 .b64 b;\n", kWaitAtBarrier, false},
+  };
+  for (const auto& row : rows)
+    for (const unsigned threads : {1u, 2u}) {
+      DeviceArray<uint32_t> flags(3);
+      flags[2] = 1;
+      const Fault f = run_polls(kernel(row.body, row.head), flags.address(), 5, threads);
+      EXPECT_EQ(f.kind, FaultKind::kDeadlock) << row.body;
+      EXPECT_EQ(f.kernel, "k");
+      EXPECT_NE(f.text.find("polls"), std::string::npos) << f.text;
+      if (!row.global) continue;
+      EXPECT_GE(f.address, flags.address());
+      EXPECT_LT(f.address, flags.address() + 12);
+      EXPECT_GT(f.line, 7u);
+    }
+}
+
+TEST(Faults, EndlessPollGoesOnWhileItMayBeReleased) {
+  DeviceArray<uint32_t> flags(1);
+  int questions = 0;
+  const Fault f = run_polls(kernel(kPoll), flags.address(), 3, 2, [&](Launch& launch) {
+    launch.may_be_released = [&](const EndlessPoll& poll) {
+      EXPECT_EQ(poll.allocations, std::vector<uint64_t>{flags.address()});
+      EXPECT_EQ(poll.where.kernel, "k");
+      EXPECT_EQ(poll.where.address, flags.address());
+      EXPECT_LE(poll.helpers, 1u);  // one thread may have found no block
+      if (++questions == 3) std::atomic_ref(flags[0]).store(1);
+      return true;
+    };
+  });
+  EXPECT_EQ(f.kind, FaultKind::kNone) << f.text;
+  EXPECT_EQ(questions, 3);
+}
+
+// Loops that count come to an end: while one block counts, the others wait for it.
+TEST(Scheduling, BlocksThatCountAreNotStill) {
+  for (const unsigned threads : {1u, 2u}) {
+    DeviceArray<uint32_t> flags(1);
+    const Fault f = run_polls(
+        kernel(
+            std::string("mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 0; @!%p2 bra POLL; mov.u32 %r3, 0;\n"
+                        "COUNT: ld.global.u32 %r4, [%rd1]; add.u32 %r3, %r3, 1;\n"
+                        "setp.lt.u32 %p2, %r3, 200000; @%p2 bra COUNT; st.volatile.global.u32 [%rd1], 1;\n") +
+            kPoll),
+        flags.address(), 3, threads);
+    EXPECT_EQ(f.kind, FaultKind::kNone) << f.text;
+  }
+}
+
+// Every block waits for the next one: all must be resident, as they are on the device that is stood for.
+TEST(Scheduling, AsManyBlocksAreResidentAsOnTheDevice) {
+  const std::string wait_for_next = kernel(
+      "mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd4, %r2, 4; add.u64 %rd4, %rd1, %rd4;\n"
+      "POLL: ld.global.u32 %r4, [%rd4+4]; setp.eq.u32 %p1, %r4, 0; @%p1 bra POLL;\n"
+      "st.volatile.global.u32 [%rd4], 1;");
+  constexpr uint32_t kBlocks = 150;  // more than the 128 of a device that is not named
+  for (const uint64_t resident : {kBlocks, 0u}) {
+    DeviceArray<uint32_t> flags(kBlocks + 1);
+    flags[kBlocks] = 1;
+    const Fault f = run_polls(wait_for_next, flags.address(), kBlocks, 1, [&](Launch& launch) {
+      launch.block = {32, 1, 1};
+      launch.resident_blocks = resident;
+    });
+    if (resident) {
+      EXPECT_EQ(f.kind, FaultKind::kNone) << f.text;
+      EXPECT_EQ(flags.values(), std::vector<uint32_t>(kBlocks + 1, 1));
+    } else {
+      EXPECT_EQ(f.kind, FaultKind::kDeadlock);
+      EXPECT_NE(f.text.find("22 blocks wait for room"), std::string::npos) << f.text;
+    }
+  }
+}
 TEST(Faults, WarpOperationThatCannotCompleteIsADeadlock) {
   // Half of the warp waits for all of it, the rest for a barrier that the first half has to reach.
   const Fault f = run(kernel("setp.lt.u32 %p1, %r1, 16; @%p1 bra A; bar.sync 1, 64; bra B; A:"
