@@ -47,7 +47,8 @@ target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${TESSERA_CUDA_
 
 # Every target links this: warnings, include root, sanitizers.
 add_library(tessera_options INTERFACE)
-target_include_directories(tessera_options INTERFACE ${CMAKE_SOURCE_DIR})
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH TESSERA_SOURCE_DIR)  # also where a part is a project of its own
+target_include_directories(tessera_options INTERFACE ${TESSERA_SOURCE_DIR})
 target_compile_options(tessera_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(TESSERA_WERROR)
   target_compile_options(tessera_options INTERFACE -Werror)

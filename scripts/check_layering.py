@@ -20,6 +20,12 @@ ALLOWED = {
     "admission": ["ipc/abi"],
     "kernels": ["base"],
     "profiles": ["base", "kernels"],
+    "softgpu/exec": ["base", "kernels/ptx"],
+    "softgpu/timing": ["base", "profiles"],
+    "softgpu/faults": [],
+    "softgpu/runtime": [],  # on top of any driver, by its public functions
+    "softgpu/driver": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles", "softgpu/exec/exec.h",
+                       "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/engine.h", "softgpu/faults"],
     "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],
     "interpose": ["admission", "base", "driver_api", "ipc", "kernels", "profiles"],
     "scheduler_daemon/policy": ["base/units.h"],

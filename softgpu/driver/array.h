@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "softgpu/driver/objects.h"
-#include "softgpu/driver/texture.h"
+#include "softgpu/exec/texture.h"
 
 namespace tessera::softgpu::driver {
+
+using exec::kMaxLevels, exec::kSurfaceMagic, exec::kTextureMagic;
+using exec::TextureAddress, exec::TextureElement, exec::TextureLevel, exec::TextureShape, exec::TextureView;
 
 struct ElementFormat {
   TextureElement element;

@@ -1,6 +1,6 @@
-// Tensor maps: values of 128 bytes that the caller keeps; the driver only encodes them (tensor_map.h). The
+// Tensor maps: values of 128 bytes that the caller keeps; the driver only encodes them (exec/tensor_map.h). The
 // memory that one describes is checked when a kernel uses it, as on hardware.
-#include "softgpu/driver/tensor_map.h"
+#include "softgpu/exec/tensor_map.h"
 
 #include <cstring>
 
@@ -8,6 +8,8 @@
 
 namespace tessera::softgpu::driver {
 namespace {
+
+using exec::kTensorMapMagic, exec::TensorElement, exec::TensorMap;
 
 static_assert(sizeof(CUtensorMap) == sizeof(TensorMap) && alignof(CUtensorMap) >= alignof(TensorMap));
 

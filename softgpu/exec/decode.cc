@@ -538,6 +538,20 @@ bool Decoder::statements(const std::vector<ptx::Statement>& list) {
   return true;
 }
 
+const std::unordered_map<std::string_view, const Decoder::Entry*>& Decoder::rows() {
+  static const Entry kRows[] = {
+#define TS_INSTRUCTION(opcode, operation, decoder, schedules, float_operations) \
+  {opcode, Operation::operation, &Decoder::decoder, schedules, float_operations},
+#include "softgpu/exec/instructions.def"
+  };
+  static const auto* const table = [] {
+    auto* t = new std::unordered_map<std::string_view, const Entry*>;
+    for (const Entry& row : kRows) t->emplace(row.opcode, &row);
+    return t;
+  }();
+  return *table;
+}
+
 bool Decoder::instruction(const ptx::Instruction& i) {
   line_ = i.at.line;
   pending_defs_.clear();
@@ -546,6 +560,7 @@ bool Decoder::instruction(const ptx::Instruction& i) {
   auto found = rows().find(i.opcode);
   if (found == rows().end()) return refuse(i, "instruction is not supported by the software GPU");
   const Entry& row = *found->second;
+  row_ = &row;
   if (i.guard.empty() || row.opcode == std::string_view("bra")) {
     if (!(this->*row.method)(i)) return refuse(i, "not understood");
     if (row.schedules) segment_open_ = false;
@@ -586,33 +601,25 @@ bool Decoder::instruction(const ptx::Instruction& i) {
 }
 
 void Decoder::count_arithmetic(const ptx::Instruction& i, uint32_t issue) {
-  struct Row {
-    const char* opcode;
-    uint32_t operations;
-  };
-  static constexpr Row kRows[] = {{"add", 1}, {"sub", 1}, {"mul", 1},  {"fma", 2},   {"mad", 2},
-                                  {"div", 1}, {"rcp", 1}, {"sqrt", 1}, {"rsqrt", 1}, {"sin", 1},
-                                  {"cos", 1}, {"lg2", 1}, {"ex2", 1},  {"tanh", 1}};
-  const Row* row =
-      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return i.opcode == r.opcode; });
-  if (row == std::end(kRows)) return;
+  const uint32_t operations = row_->float_operations;
+  if (!operations) return;
   code_.operations.resize(std::max<size_t>(code_.operations.size(), issue + 1));
   FloatOperations& at = code_.operations[issue];
-  if (i.has("f32x2")) at.fp32 += 2 * row->operations;
+  if (i.has("f32x2")) at.fp32 += 2 * operations;
   switch (i.type()) {
     case ptx::Type::kF64:
-      at.fp64 += row->operations;
+      at.fp64 += operations;
       break;
     case ptx::Type::kF32:
-      at.fp32 += row->operations;
+      at.fp32 += operations;
       break;
     case ptx::Type::kF16:
     case ptx::Type::kBf16:
-      at.fp16 += row->operations;
+      at.fp16 += operations;
       break;
     case ptx::Type::kF16x2:
     case ptx::Type::kBf16x2:
-      at.fp16 += 2 * row->operations;
+      at.fp16 += 2 * operations;
       break;
     default:  // integer arithmetic
       break;

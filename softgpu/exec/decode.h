@@ -57,11 +57,13 @@ class Decoder {
 
  private:
   using Method = bool (Decoder::*)(const ptx::Instruction&);
-  struct Entry {
+  struct Entry {  // a row of instructions.def
     const char* opcode;
+    Operation operation;
     Method method;
     bool schedules;
-  };  // schedules: may put lanes away
+    uint32_t float_operations;
+  };
   static const std::unordered_map<std::string_view, const Entry*>& rows();
 
   // --- names
@@ -249,6 +251,7 @@ class Decoder {
   std::deque<ptx::Operand> elements_;                 // of vector registers that an instruction names whole
   std::vector<std::pair<uint32_t, uint32_t>> skips_;  // guard op -> op index to continue at
   uint32_t issue_ = 0;
+  const Entry* row_ = nullptr;  // of the instruction that is decoded
   uint32_t line_ = 0;
   bool guarded_ = false;
   bool segment_open_ = true;  // the next op is not the first of a straight-line segment

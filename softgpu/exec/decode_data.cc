@@ -12,19 +12,6 @@ namespace {
 
 using Kind = ptx::Operand::Kind;
 
-struct NamedOperation {
-  std::string_view opcode;
-  Operation operation;
-};
-
-bool lookup(std::initializer_list<NamedOperation> rows, std::string_view opcode, Operation* operation) {
-  for (const NamedOperation& row : rows)
-    if (row.opcode == opcode) {
-      *operation = row.operation;
-      return true;
-    }
-  return false;
-}
 bool is_float(Ty t) {
   return t >= Ty::kF16 && t <= Ty::kTf32;
 }
@@ -192,12 +179,12 @@ bool Decoder::float_pairs(const ptx::Instruction& i, Operation operation, const 
 
 bool Decoder::d_arith(const ptx::Instruction& i) {  // add sub
   Modifiers m = sort_modifiers(i);
-  if (m.take("f32x2")) return float_pairs(i, i.opcode == "add" ? Operation::kAdd : Operation::kSub, m);
+  if (m.take("f32x2")) return float_pairs(i, row_->operation, m);
   if (m.carry_out) return d_carry(i);
-  const bool add = i.opcode == "add";
   for (bool is_signed : {false, true})
     if (m.take(is_signed ? "s16x2" : "u16x2")) {
-      if (!add || !need(i, 3, 3)) return refuse(i, "not supported for packed integers");
+      if (row_->operation != Operation::kAdd || !need(i, 3, 3))
+        return refuse(i, "not supported for packed integers");
       Op op{};
       op.a = use(i.operands[1], Ty::kU32);
       op.b = use(i.operands[2], Ty::kU32);
@@ -211,7 +198,7 @@ bool Decoder::d_arith(const ptx::Instruction& i) {  // add sub
   if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
   if (m.has_rounding && !is_float(type)) return refuse(i, "rounding of integers");
-  return simple(i, add ? Operation::kAdd : Operation::kSub, type, 2, m.flags,
+  return simple(i, row_->operation, type, 2, m.flags,
                 storage_of(type) && is_float(type) ? static_cast<unsigned>(m.rounding) : 0);
 }
 
@@ -220,7 +207,8 @@ bool Decoder::d_mul(const ptx::Instruction& i) {
   if (m.take("f32x2")) return float_pairs(i, Operation::kMul, m);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 3, 3)) return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
-  if (i.opcode == "mul24") return simple(i, m.hi ? Operation::kMul24Hi : Operation::kMul24, type, 2);
+  if (row_->operation == Operation::kMul24)
+    return simple(i, m.hi ? Operation::kMul24Hi : Operation::kMul24, type, 2);
   if (m.wide) {
     const Handler h = pick(Operation::kMulWide, type);
     const uint32_t a = use(i.operands[1], type), b = use(i.operands[2], type);
@@ -241,8 +229,9 @@ bool Decoder::d_mad(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 1 || !leftover(i, m) || !need(i, 4, 4)) return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
-  if (i.opcode == "mad24") return simple(i, m.hi ? Operation::kMad24Hi : Operation::kMad24, type, 3, m.flags);
-  if (m.carry_out || i.opcode == "madc") return d_carry(i);
+  if (row_->operation == Operation::kMad24)
+    return simple(i, m.hi ? Operation::kMad24Hi : Operation::kMad24, type, 3, m.flags);
+  if (m.carry_out || row_->operation == Operation::kMadCarry) return d_carry(i);
   if (is_float(type)) return simple(i, Operation::kFma, type, 3, m.flags, static_cast<unsigned>(m.rounding));
   if (m.wide) {
     const Ty wide = type == Ty::kU32 || type == Ty::kS32 ? Ty::kU64 : Ty::kU32;
@@ -264,10 +253,12 @@ bool Decoder::d_carry(const ptx::Instruction& i) {
   if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
   unsigned flags = m.carry_out ? kCarryOut : 0;
   const Ty type = ty_of(m.types[0]);
-  if (i.opcode == "addc" || i.opcode == "subc" || i.opcode == "madc") flags |= kCarryIn;
-  if (i.opcode.starts_with("mad"))
-    return simple(i, m.hi ? Operation::kMadHiCarry : Operation::kMadCarry, type, 3, flags);
-  return simple(i, i.opcode.starts_with("add") ? Operation::kAddCarry : Operation::kSubCarry, type, 2, flags);
+  using O = Operation;
+  const O named = row_->operation;
+  if (named == O::kAddCarry || named == O::kSubCarry || named == O::kMadCarry) flags |= kCarryIn;
+  if (named == O::kMad || named == O::kMadCarry)
+    return simple(i, m.hi ? O::kMadHiCarry : O::kMadCarry, type, 3, flags);
+  return simple(i, named == O::kAdd || named == O::kAddCarry ? O::kAddCarry : O::kSubCarry, type, 2, flags);
 }
 
 bool Decoder::d_fma(const ptx::Instruction& i) {
@@ -280,13 +271,12 @@ bool Decoder::d_fma(const ptx::Instruction& i) {
 bool Decoder::d_div(const ptx::Instruction& i) {  // div rem; approximations are exact here
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
-  return simple(i, i.opcode == "div" ? Operation::kDiv : Operation::kRem, ty_of(m.types[0]), 2, m.flags,
-                static_cast<unsigned>(m.rounding));
+  return simple(i, row_->operation, ty_of(m.types[0]), 2, m.flags, static_cast<unsigned>(m.rounding));
 }
 
 bool Decoder::d_minmax(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  const bool maximum = i.opcode == "max";
+  const bool maximum = row_->operation == Operation::kMax;
   m.take("abs");
   for (bool is_signed : {false, true})
     if (m.take(is_signed ? "s16x2" : "u16x2")) {
@@ -302,37 +292,25 @@ bool Decoder::d_minmax(const ptx::Instruction& i) {
   if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
   if (i.operands.size() == 4)
     return simple(i, maximum ? Operation::kMax3 : Operation::kMin3, ty_of(m.types[0]), 3, m.flags);
-  return simple(i, maximum ? Operation::kMax : Operation::kMin, ty_of(m.types[0]), 2, m.flags);
+  return simple(i, row_->operation, ty_of(m.types[0]), 2, m.flags);
 }
 
 bool Decoder::d_unary(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  Operation operation;
-  if (!lookup({{"abs", Operation::kAbs},
-               {"neg", Operation::kNeg},
-               {"not", Operation::kNot},
-               {"cnot", Operation::kCnot}},
-              i.opcode, &operation) ||
-      m.types.size() != 1 || !leftover(i, m))
-    return refuse(i, "unknown form");
-  return simple(i, operation, ty_of(m.types[0]), 1, m.flags);
+  if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
+  return simple(i, row_->operation, ty_of(m.types[0]), 1, m.flags);
 }
 
 bool Decoder::d_bits(const ptx::Instruction& i) {  // two operands: and or xor
   Modifiers m = sort_modifiers(i);
-  // The opcode's own name may double as a modifier nowhere; types only.
-  Operation operation;
-  if (!lookup({{"and", Operation::kAnd}, {"or", Operation::kOr}, {"xor", Operation::kXor}}, i.opcode,
-              &operation) ||
-      m.types.size() != 1 || !leftover(i, m))
-    return refuse(i, "unknown form");
-  return simple(i, operation, ty_of(m.types[0]), 2);
+  if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
+  return simple(i, row_->operation, ty_of(m.types[0]), 2);
 }
 
 bool Decoder::d_shift(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
-  return simple(i, i.opcode == "shl" ? Operation::kShl : Operation::kShr, ty_of(m.types[0]), 2);
+  return simple(i, row_->operation, ty_of(m.types[0]), 2);
 }
 
 bool Decoder::d_special_bits(const ptx::Instruction& i) {
@@ -340,60 +318,50 @@ bool Decoder::d_special_bits(const ptx::Instruction& i) {
   if (m.types.empty()) return refuse(i, "unknown form");
   const Ty type = ty_of(m.types[0]);
   const Ty counts = unsigned_of(type);
-  Operation operation;
+  Operation operation = row_->operation;
   unsigned sub = 0;
   // destination and source types as the opcode has them
   Ty result = Ty::kU32;
   std::vector<Ty> sources;
-  if (i.opcode == "clz" || i.opcode == "popc") {
-    operation = i.opcode == "clz" ? Operation::kClz : Operation::kPopc;
+  if (operation == Operation::kClz || operation == Operation::kPopc) {
     sources = {type};
-  } else if (i.opcode == "brev") {
-    operation = Operation::kBrev;
+  } else if (operation == Operation::kBrev) {
     result = type;
     sources = {type};
-  } else if (i.opcode == "bfind") {
-    operation = Operation::kBfind;
+  } else if (operation == Operation::kBfind) {
     sub = m.take("shiftamt");
     sources = {type};
-  } else if (i.opcode == "bfe") {
-    operation = Operation::kBfe;
+  } else if (operation == Operation::kBfe) {
     result = type;
     sources = {type, Ty::kU32, Ty::kU32};
-  } else if (i.opcode == "bfi") {
-    operation = Operation::kBfi;
+  } else if (operation == Operation::kBfi) {
     result = type;
     sources = {type, type, Ty::kU32, Ty::kU32};
-  } else if (i.opcode == "bmsk" || i.opcode == "szext") {
-    operation = i.opcode == "bmsk" ? Operation::kBmsk : Operation::kSzext;
+  } else if (operation == Operation::kBmsk || operation == Operation::kSzext) {
     sub = m.take("clamp");
     m.take("wrap");
     result = type;
     sources = {type, Ty::kU32};
-  } else if (i.opcode == "fns") {
-    operation = Operation::kFns;
+  } else if (operation == Operation::kFns) {
     sources = {Ty::kU32, Ty::kU32, Ty::kU32};
-  } else if (i.opcode == "sad") {
-    operation = Operation::kSad;
+  } else if (operation == Operation::kSad) {
     result = type;
     sources = {type, type, type};
-  } else if (i.opcode == "shf") {
+  } else if (operation == Operation::kShfLeft) {
     const bool left = m.take("l");
     if (!left && !m.take("r")) return refuse(i, "shf needs .l or .r");
-    operation = left ? Operation::kShfLeft : Operation::kShfRight;
+    if (!left) operation = Operation::kShfRight;
     sub = m.take("clamp");
     m.take("wrap");
     sources = {Ty::kU32, Ty::kU32, Ty::kU32};
-  } else if (i.opcode == "prmt") {
-    operation = Operation::kPrmt;
+  } else if (operation == Operation::kPrmt) {
     unsigned mode = 0;
     for (const char* name : {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}) {
       ++mode;
       if (m.take(name)) sub = mode;
     }
     sources = {Ty::kU32, Ty::kU32, Ty::kU32};
-  } else {
-    operation = Operation::kLop3;
+  } else {  // lop3
     sources = {Ty::kU32, Ty::kU32, Ty::kU32};
     if (!need(i, 5, 5) || i.operands[4].kind != Kind::kInteger)
       return refuse(i, "only lop3.b32 with an immediate table is supported by the software GPU");
@@ -425,27 +393,16 @@ bool Decoder::d_special_bits(const ptx::Instruction& i) {
 bool Decoder::d_dp(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
   if (m.types.size() != 2 || !leftover(i, m) || !need(i, 4, 4)) return refuse(i, "unknown form");
-  const bool four = i.opcode == "dp4a";
+  const bool four = row_->operation == Operation::kDp4a;
   const unsigned sub = (ty_of(m.types[0]) == Ty::kS32 ? 1u : 0u) | (ty_of(m.types[1]) == Ty::kS32 ? 2u : 0u) |
                        (!four && m.hi ? 4u : 0u);
-  return simple(i, four ? Operation::kDp4a : Operation::kDp2a, Ty::kU32, 3, 0, sub);
+  return simple(i, row_->operation, Ty::kU32, 3, 0, sub);
 }
 
 bool Decoder::d_approx(const ptx::Instruction& i) {
   Modifiers m = sort_modifiers(i);
-  Operation operation;
-  if (!lookup({{"rcp", Operation::kRcp},
-               {"sqrt", Operation::kSqrt},
-               {"rsqrt", Operation::kRsqrt},
-               {"sin", Operation::kSin},
-               {"cos", Operation::kCos},
-               {"lg2", Operation::kLg2},
-               {"ex2", Operation::kEx2},
-               {"tanh", Operation::kTanh}},
-              i.opcode, &operation) ||
-      m.types.size() != 1 || !leftover(i, m))
-    return refuse(i, "unknown form");
-  return simple(i, operation, ty_of(m.types[0]), 1, m.flags, static_cast<unsigned>(m.rounding));
+  if (m.types.size() != 1 || !leftover(i, m)) return refuse(i, "unknown form");
+  return simple(i, row_->operation, ty_of(m.types[0]), 1, m.flags, static_cast<unsigned>(m.rounding));
 }
 
 bool Decoder::d_testp(const ptx::Instruction& i) {

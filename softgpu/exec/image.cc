@@ -1,6 +1,6 @@
-// Textures and surfaces. The driver writes a page for each object (softgpu/driver/texture.h); a handle is its
+// Textures and surfaces. The driver writes a page for each object (softgpu/exec/texture.h); a handle is its
 // address. Filter weights have eight bits, as the programming guide says; sums are in f32.
-#include "softgpu/driver/texture.h"
+#include "softgpu/exec/texture.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,11 +11,6 @@
 
 namespace tessera::softgpu::exec {
 
-using driver::TextureAddress;
-using driver::TextureElement;
-using driver::TextureLevel;
-using driver::TextureShape;
-using driver::TextureView;
 using lane::get;
 using lane::put;
 
@@ -226,7 +221,7 @@ constexpr Geometry kGeometries[] = {{{TextureShape::k1D, TextureShape::kLinear},
 
 // The object of a lane; null and a fault if the handle names none, or one of another shape.
 const TextureView* view_of(Warp& w, const Op* op, unsigned i, uint64_t handle, uint32_t magic) {
-  const char* what = magic == driver::kTextureMagic ? "texture" : "surface";
+  const char* what = magic == kTextureMagic ? "texture" : "surface";
   const auto bad = [&](FaultKind kind, const char* why) {
     raise(w, op, kind, i, handle, std::string(what) + " handle " + hex(handle) + " " + why);
     return nullptr;
@@ -262,7 +257,7 @@ const Op* op_texture(Warp& w, const Op* op) {
   for (Mask left = w.mask; left; left &= left - 1) {
     const unsigned i = static_cast<unsigned>(std::countr_zero(left));
     const uint64_t named = get<uint64_t>(w, operands[0], i);
-    if (!v || named != handle) v = view_of(w, op, i, named, driver::kTextureMagic);
+    if (!v || named != handle) v = view_of(w, op, i, named, kTextureMagic);
     if (!v) return nullptr;
     handle = named;
     const uint32_t* coordinates = operands + 1;
@@ -324,7 +319,7 @@ const Op* op_surface(Warp& w, const Op* op) {
   const unsigned each = element_bytes(op->type), bytes = each * op->count;
   for (Mask left = w.mask; left; left &= left - 1) {
     const unsigned i = static_cast<unsigned>(std::countr_zero(left));
-    const TextureView* v = view_of(w, op, i, get<uint64_t>(w, operands[0], i), driver::kSurfaceMagic);
+    const TextureView* v = view_of(w, op, i, get<uint64_t>(w, operands[0], i), kSurfaceMagic);
     if (!v) return nullptr;
     const TextureLevel& l = v->levels[0];
     const uint32_t* coordinates = operands + 1;

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "softgpu/driver/tensor_map.h"
 #include "softgpu/exec/access.h"
+#include "softgpu/exec/tensor_map.h"
 
 namespace tessera::softgpu::exec {
 
-using driver::TensorElement;
-using driver::TensorMap;
 using lane::get;
 
 namespace {
@@ -36,7 +34,7 @@ struct Box {
       at[d] = inside ? coordinates[d] : 0;
       n[d] = inside ? (m.box[d] + step - 1) / step : 1;
     }
-    bytes = driver::tensor_element_bytes(m.element);
+    bytes = tensor_element_bytes(m.element);
     row = n[0] * bytes;
   }
   uint32_t size() const { return row * n[1] * n[2] * n[3] * n[4]; }
@@ -70,7 +68,7 @@ struct Box {
 void fill(const TensorMap& map, char* row, unsigned bytes) {
   std::memset(row, 0, bytes);
   if (!map.fill_nan) return;
-  const unsigned each = driver::tensor_element_bytes(map.element);
+  const unsigned each = tensor_element_bytes(map.element);
   const uint64_t nan = map.element == TensorElement::kF64 ? 0x7fffffffffffffffu
                        : each == 4                        ? 0x7fffffffu
                                                           : 0x7fffu;
@@ -80,7 +78,7 @@ void fill(const TensorMap& map, char* row, unsigned bytes) {
 // Calls f(piece of the row, its place) for the 16-byte pieces of a row at `offset` behind `base`.
 template <class F>
 void each_piece(const TensorMap& map, uint64_t base, uint32_t offset, unsigned row, F f) {
-  const unsigned width = driver::tensor_swizzle_bytes(map);
+  const unsigned width = tensor_swizzle_bytes(map);
   const uint64_t mask = width ? width / 16 - 1 : 0;
   for (unsigned k = 0; k < row; k += 16) {
     const uint64_t address = base + offset + k;
@@ -164,7 +162,7 @@ bool copy(Warp& w, const Op* op, unsigned i) {
   TensorMap map;
   std::memcpy(&map, p, sizeof map);
   bool unsupported;
-  if (const char* error = driver::tensor_map_error(map, &unsupported))
+  if (const char* error = tensor_map_error(map, &unsupported))
     return bad(w, op, i, at, std::string(error) + (unsupported ? " (software GPU)" : "")) != nullptr;
   if (map.last_dimension + 1u != op->count)
     return bad(w, op, i, at,
@@ -214,9 +212,8 @@ const Op* op_tensor_replace(Warp& w, const Op* op) {
     if (!p) return nullptr;
     TensorMap map;
     std::memcpy(&map, p, sizeof map);
-    if (map.magic && map.magic != driver::kTensorMapMagic)
-      return bad(w, op, i, at, "these bytes are no tensor map");
-    map.magic = driver::kTensorMapMagic;
+    if (map.magic && map.magic != kTensorMapMagic) return bad(w, op, i, at, "these bytes are no tensor map");
+    map.magic = kTensorMapMagic;
     const uint64_t value = op->type == Ty::kU64 ? get<uint64_t>(w, op->b, i) : get<uint32_t>(w, op->b, i);
     // A value that does not fit its field is kept as one that no map may have.
     const uint8_t small = static_cast<uint8_t>(std::min<uint64_t>(value, 255));

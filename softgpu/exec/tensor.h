@@ -1,4 +1,4 @@
-// Tensor maps (softgpu/driver/tensor_map.h): copies of boxes, changes of fields. Private to softgpu/exec.
+// Tensor maps (softgpu/exec/tensor_map.h): copies of boxes, changes of fields. Private to softgpu/exec.
 #pragma once
 
 #include "softgpu/exec/core.h"

@@ -53,6 +53,9 @@ class Tree(unittest.TestCase):
                 ("scheduler_daemon/core/c.cc", '#include "interpose/gate/g.h"', "may not include interpose"),
                 ("interpose/gate/g.cc", '#include "scheduler_daemon/core/c.h"', "may not include scheduler_daemon"),
                 ("softgpu/s.cc", '#include "interpose/entry/entry.h"', "softgpu may not include interpose"),
+                ("softgpu/exec/e.cc", '#include "softgpu/driver/d.h"', "softgpu/exec may not include softgpu/driver"),
+                ("softgpu/driver/d.cc", '#include "softgpu/exec/core.h"', "softgpu/driver may not include softgpu/exec/core.h"),
+                ("softgpu/timing/t.cc", '#include "softgpu/exec/exec.h"', "softgpu/timing may not include softgpu/exec"),
                 ("softgpu/s.cc", '#include "kernels/slice/slice.h"', "softgpu may not include kernels/slice"),
                 ("base/a.cc", '#include "tests/x.h"', "base may not include tests/x.h"),
                 ("base/a.cc", '#include "result.h"', "spell project headers from the repository root")):

@@ -3,14 +3,14 @@
 #include <iterator>
 #include <numeric>
 
-#include "softgpu/driver/texture.h"
+#include "softgpu/exec/texture.h"
 #include "support.h"
 
 namespace softgpu_driver_test {
 namespace {
 
-using tessera::softgpu::driver::TextureShape;
-using tessera::softgpu::driver::TextureView;
+using tessera::softgpu::exec::TextureShape;
+using tessera::softgpu::exec::TextureView;
 
 class Images : public Cuda {
  protected:
@@ -206,13 +206,13 @@ TEST_F(Images, TextureObjects) {
   CUtexObject texture;
   EXPECT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
   const auto* page = reinterpret_cast<const TextureView*>(texture);
-  EXPECT_EQ(page->magic, tessera::softgpu::driver::kTextureMagic);
+  EXPECT_EQ(page->magic, tessera::softgpu::exec::kTextureMagic);
   EXPECT_EQ(page->shape, TextureShape::k2DLayered);
   EXPECT_EQ(page->element_bytes, 4);
   EXPECT_EQ(page->levels[0].depth, 6u);
   EXPECT_EQ(page->levels[0].slice_pitch, 8u * 4 * 4);
-  EXPECT_EQ(page->address[0], tessera::softgpu::driver::TextureAddress::kClamp);  // wrap needs 0..1
-  EXPECT_EQ(page->address[1], tessera::softgpu::driver::TextureAddress::kBorder);
+  EXPECT_EQ(page->address[0], tessera::softgpu::exec::TextureAddress::kClamp);  // wrap needs 0..1
+  EXPECT_EQ(page->address[1], tessera::softgpu::exec::TextureAddress::kBorder);
   EXPECT_EQ(page->border[2], 0.25f);
   EXPECT_EQ(page->read_as_integer, 0);
   CUDA_TEXTURE_DESC same;
@@ -267,7 +267,7 @@ TEST_F(Images, SurfacesNeedTheFlag) {
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&surface, &r));
   r = resource(writable);
   EXPECT_CU(cuSurfObjectCreate(&surface, &r));
-  EXPECT_EQ(reinterpret_cast<const TextureView*>(surface)->magic, tessera::softgpu::driver::kSurfaceMagic);
+  EXPECT_EQ(reinterpret_cast<const TextureView*>(surface)->magic, tessera::softgpu::exec::kSurfaceMagic);
   CUDA_RESOURCE_DESC same;
   EXPECT_CU(cuSurfObjectGetResourceDesc(&same, surface));
   EXPECT_EQ(same.res.array.hArray, writable);

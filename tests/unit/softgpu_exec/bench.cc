@@ -6,11 +6,10 @@
 #include <functional>
 #include <sstream>
 
-#include "softgpu/driver/texture.h"
+#include "softgpu/exec/texture.h"
 #include "tests/unit/softgpu_exec/harness.h"
 
 using namespace tessera::softgpu::exec;  // a program, not a header
-namespace driver = tessera::softgpu::driver;
 
 namespace {
 
@@ -116,14 +115,14 @@ int main(int argc, char** argv) {
   }
   if (wanted("texture")) {
     TestModule reads(texture_kernel());
-    DeviceArray<driver::TextureView> page(1);
-    driver::TextureView& view = page[0];
+    DeviceArray<TextureView> page(1);
+    TextureView& view = page[0];
     view = {};
-    view.magic = driver::kTextureMagic;
-    view.shape = driver::TextureShape::kPitch2D;
-    view.element = driver::TextureElement::kF32;
+    view.magic = kTextureMagic;
+    view.shape = TextureShape::kPitch2D;
+    view.element = TextureElement::kF32;
     view.channels = 1, view.element_bytes = 4, view.n_levels = 1;
-    for (driver::TextureAddress& a : view.address) a = driver::TextureAddress::kClamp;
+    for (TextureAddress& a : view.address) a = TextureAddress::kClamp;
     view.levels[0] = {x.address(), 4096, 4096 * 1024, 1024, 1024, 1, 0};
     measure(reads, "texture", {4, 1024, 1}, {256, 1, 1}, Params().add(page.address()).add(z.address()));
   }

@@ -1,14 +1,12 @@
 // Textures and surfaces against the formulas of the programming guide, written out in double.
 #include <cmath>
 
-#include "softgpu/driver/texture.h"
+#include "softgpu/exec/texture.h"
 #include "tests/unit/softgpu_exec/harness.h"
 #include "tests/unit/softgpu_exec/instruction_case.h"
 
 namespace tessera::softgpu::exec {
 namespace {
-
-using namespace driver;  // names of the page
 
 // An image in host memory with its page.
 struct Image {

@@ -4,15 +4,12 @@
 #include <map>
 #include <random>
 
-#include "softgpu/driver/tensor_map.h"
+#include "softgpu/exec/tensor_map.h"
 #include "tests/unit/softgpu_exec/harness.h"
 #include "tests/unit/softgpu_exec/instruction_case.h"
 
 namespace tessera::softgpu::exec {
 namespace {
-
-using driver::TensorElement;
-using driver::TensorMap;
 
 constexpr unsigned kTile = 1024, kMost = 32 * 1024;  // where boxes lie in shared memory; their size at most
 constexpr unsigned kData = 256;  // the page: map, coordinates, then what is copied to or from shared memory
@@ -76,7 +73,7 @@ struct Tensor {
   void make(TensorElement type, const std::vector<unsigned>& sizes, const std::vector<unsigned>& box,
             const std::vector<unsigned>& steps, unsigned swizzle, bool nan = false) {
     map = {};
-    map.magic = driver::kTensorMapMagic;
+    map.magic = kTensorMapMagic;
     map.element = type;
     map.last_dimension = static_cast<uint8_t>(sizes.size() - 1);
     map.swizzle = static_cast<uint8_t>(swizzle);

@@ -1,7 +1,7 @@
 // What a texture or surface handle leads to, as device code sees it: the 64-bit handle is the address of a
 // TextureView. Written by the driver when the object is made, constant until it is destroyed; the range is in
 // the device's AllocationMap (read-only), so that a wild handle is told from a live one by a lookup and by
-// `magic`. Plain data without driver types: for the interpreter, which may include this page.
+// `magic`. Plain data without driver types.
 //
 // Elements lie row by row without gaps: element (x, y, z) of a level is at
 //   base + z * slice_pitch + y * row_pitch + x * element_bytes
@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::softgpu::driver {
+namespace tessera::softgpu::exec {
 
 inline constexpr uint32_t kTextureMagic = 0x54475354, kSurfaceMagic = 0x53475354;  // "TSGT", "TSGS"
 inline constexpr uint32_t kMaxLevels = 18;                                         // 2^17 is the widest image
@@ -56,4 +56,4 @@ struct TextureView {
 };
 static_assert(std::is_trivially_copyable_v<TextureView> && sizeof(TextureLevel) == 40);
 
-}  // namespace tessera::softgpu::driver
+}  // namespace tessera::softgpu::exec

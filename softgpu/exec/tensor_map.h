@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::softgpu::driver {
+namespace tessera::softgpu::exec {
 
 // Numbers of tensormap.replace.tile.elemtype (PTX ISA, "Tensormap new_val validity").
 enum class TensorElement : uint8_t {
@@ -87,4 +87,4 @@ inline const char* tensor_map_error(const TensorMap& m, bool* unsupported) {
   return nullptr;
 }
 
-}  // namespace tessera::softgpu::driver
+}  // namespace tessera::softgpu::exec
