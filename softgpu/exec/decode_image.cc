@@ -73,13 +73,14 @@ bool Decoder::d_tex(const ptx::Instruction& i) {
     list.push_back(part->kind == Kind::kSink ? kNone : def(*part, type));
     if (list.back() == kNone && part->kind != Kind::kSink) return refuse(i, "destination does not fit");
   }
-  next_cache_ = static_cast<uint8_t>(next_cache_ + 2);
+  ++next_cache_;  // the page's range; the next one is the image's
   Op& op = start(op_texture);
   op.extra = static_cast<uint32_t>(code_.extra.size());
   code_.extra.insert(code_.extra.end(), list.begin(), list.end());
   op.sub = static_cast<uint8_t>(geometry | (gather ? kGather : 0));
   op.count = static_cast<uint8_t>(channel);
   op.type = type, op.type2 = coordinate;
+  ++next_cache_;
   finish();
   return true;
 }
@@ -108,7 +109,7 @@ bool Decoder::d_surface(const ptx::Instruction& i) {
     list.push_back(store ? use(*part, type) : sink ? kNone : def(*part, type));
     if (list.back() == kNone && (store || !sink)) return refuse(i, "operand does not fit");
   }
-  next_cache_ = static_cast<uint8_t>(next_cache_ + 2);
+  ++next_cache_;  // the page's range; the next one is the image's
   Op& op = start(op_surface);
   op.extra = static_cast<uint32_t>(code_.extra.size());
   code_.extra.insert(code_.extra.end(), list.begin(), list.end());
@@ -116,6 +117,7 @@ bool Decoder::d_surface(const ptx::Instruction& i) {
   op.count = static_cast<uint8_t>(parts.size());
   op.space = static_cast<uint8_t>(bound);
   op.type = type;
+  ++next_cache_;
   finish();
   return true;
 }

@@ -129,7 +129,8 @@ bool Decoder::d_ld(const ptx::Instruction& i) {
   Handler h = load_any;
   if (entry_param) {
     h = op_load_param;
-  } else if (!m.is_volatile) {
+  } else if (!m.is_volatile ||
+             space == Space::kShared) {  // a block, and a cluster, belongs to one host thread
     const Handler fast_global = fast_handler(Operation::kLdGlobal, type);
     if (space == Space::kGlobal && fast_global && !(op.flags & kAddress32)) h = fast_global;
     if (space == Space::kShared && fast_handler(Operation::kLdShared, type))
@@ -181,7 +182,7 @@ bool Decoder::d_st(const ptx::Instruction& i) {
   if (!address(i.operands[0], &op, &space)) return refuse(i, "address does not fit");
   if (space == Space::kParam || space == Space::kConst) return refuse(i, "store to read-only memory");
   Handler h = store_any;
-  if (!m.is_volatile) {
+  if (!m.is_volatile || space == Space::kShared) {
     const Ty plain = type == Ty::kS8 ? Ty::kU8 : type == Ty::kS16 ? Ty::kU16 : type;
     const Handler fast_global = fast_handler(Operation::kStGlobal, plain);
     if (space == Space::kGlobal && fast_global && !(op.flags & kAddress32)) h = fast_global;

@@ -3,7 +3,9 @@
 #include "softgpu/exec/texture.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <utility>
 
 #include "softgpu/exec/access.h"
 #include "softgpu/exec/half.h"
@@ -76,10 +78,14 @@ uint32_t channel(const TextureView& v, const char* p, unsigned k) {
   }
 }
 
+uint32_t last_channel(const TextureView& v) {
+  return integer_result(v) ? 1 : from_float(1.0f);
+}
+
 // Channels that the format lacks are 0, the last is 1.
 Texel texel_at(const TextureView& v, const TextureLevel& level, int64_t x, int64_t y, int64_t z) {
   const bool whole = integer_result(v);
-  Texel t{{0, 0, 0, whole ? 1 : from_float(1.0f)}};
+  Texel t{{0, 0, 0, last_channel(v)}};
   if (x < 0 || y < 0 || z < 0) {  // the border
     for (unsigned k = 0; k < 4; ++k)
       t.bits[k] = whole ? static_cast<uint32_t>(static_cast<int32_t>(v.border[k])) : from_float(v.border[k]);
@@ -99,6 +105,7 @@ Texel texel_at(const TextureView& v, const TextureLevel& level, int64_t x, int64
 
 // Where element i of n is; -1: the border.
 int64_t placed(int64_t i, int64_t n, TextureAddress mode) {
+  if (static_cast<uint64_t>(i) < static_cast<uint64_t>(n)) return i;  // no division for most
   switch (mode) {
     case TextureAddress::kWrap:
       return ((i % n) + n) % n;
@@ -119,25 +126,39 @@ struct Taps {
   float weight;
 };
 
+// std::floor is a call where the instruction set need not have it.
+float floor_of(float x) {
+  constexpr float kWhole = 1 << 23;  // from here on all are whole numbers
+  if (!(std::fabs(x) < kWhole)) return x;
+  const float towards_zero = static_cast<float>(static_cast<int32_t>(x));
+  return towards_zero - (towards_zero > x ? 1.0f : 0.0f);
+}
+
 float eighths(float fraction) {  // of 256
   return std::floor(fraction * 256 + 0.5f) / 256;
 }
 
-Taps taps(const TextureView& v, unsigned axis, float x, uint32_t n, bool filter) {
-  TextureAddress mode = v.address[axis];
+// In elements, a little beyond the ends at most; mode: what holds there.
+float coordinate(const TextureView& v, unsigned axis, float x, uint32_t n, TextureAddress* mode_out) {
+  TextureAddress& mode = *mode_out = v.address[axis];
   float u = std::isnan(x) ? 0 : x;
   if (v.normalized_coordinates) {
     // Reduced first, so that large coordinates keep their fraction.
-    if (mode == TextureAddress::kWrap) u -= std::floor(u);
+    if (mode == TextureAddress::kWrap) u -= floor_of(u);
     if (mode == TextureAddress::kMirror) {
-      const float whole = std::floor(u), fraction = u - whole;
+      const float whole = floor_of(u), fraction = u - whole;
       u = std::fmod(whole, 2.0f) == 0 ? fraction : 1 - fraction;
     }
     u *= static_cast<float>(n);
   } else if (mode == TextureAddress::kWrap || mode == TextureAddress::kMirror) {
     mode = TextureAddress::kClamp;
   }
-  u = std::clamp(u, -4.0f, static_cast<float>(n) + 4.0f);
+  return std::clamp(u, -4.0f, static_cast<float>(n) + 4.0f);
+}
+
+Taps taps(const TextureView& v, unsigned axis, float x, uint32_t n, bool filter) {
+  TextureAddress mode;
+  const float u = coordinate(v, axis, x, n, &mode);
   const float place = filter ? u - 0.5f : u;
   int64_t i = static_cast<int64_t>(place);
   i -= static_cast<float>(i) > place;  // rounded down
@@ -245,6 +266,43 @@ const TextureView* view_of(Warp& w, const Op* op, unsigned i, uint64_t handle, u
   return v;
 }
 
+// Whether lanes read single stored words of one image: no filter, levels, layers, faces or conversions.
+bool reads_words(const TextureView& v, const Op* op, const uint32_t* operands) {
+  const unsigned geometry = op->sub & kGeometryMask;
+  return geometry < 2 && !(op->sub & kGather) && op->type2 != Ty::kS32 && operands[5] == kNoOperand &&
+         (!v.linear_filter || integer_result(v)) &&
+         (v.element == TextureElement::kF32 || integer_result(v)) && v.channels == 1 && v.element_bytes == 4;
+}
+
+// All lanes of the mask use `v`.
+void read_words(Warp& w, const TextureView& v, unsigned axes, const uint32_t* operands) {
+  const TextureLevel& level = v.levels[0];
+  const Texel border = texel_at(v, level, -1, 0, 0), none = Texel{{0, 0, 0, last_channel(v)}};
+  uint64_t last_sector = ~uint64_t{0}, bytes = 0;
+  for (Mask left = w.mask; left; left &= left - 1) {
+    const unsigned i = static_cast<unsigned>(std::countr_zero(left));
+    int64_t at[2] = {};
+    for (unsigned k = 0; k < axes; ++k) {
+      TextureAddress mode;
+      const uint32_t n = k ? level.height : level.width;
+      const float u = coordinate(v, k, get<float>(w, operands[1 + k], i), n, &mode);
+      const int64_t whole = static_cast<int64_t>(u);
+      at[k] = placed(whole - (static_cast<float>(whole) > u), n, mode);
+    }
+    const bool outside = at[0] < 0 || at[1] < 0;
+    const char* p =
+        reinterpret_cast<const char*>(level.base) + at[1] * static_cast<int64_t>(level.row_pitch) + at[0] * 4;
+    const Texel& others = outside ? border : none;
+    const uint64_t sector = reinterpret_cast<uint64_t>(p) >> 5;
+    if (!outside && sector != std::exchange(last_sector, sector)) bytes += 32;
+    if (operands[6] != kNoOperand)
+      put<uint32_t>(w, operands[6], i, outside ? border.bits[0] : stored<uint32_t>(p));
+    for (unsigned k = 1; k < 4; ++k)
+      if (operands[6 + k] != kNoOperand) put<uint32_t>(w, operands[6 + k], i, others.bits[k]);
+  }
+  w.worker->memory.global_bytes += bytes;
+}
+
 }  // namespace
 
 const Op* op_texture(Warp& w, const Op* op) {
@@ -254,6 +312,20 @@ const Op* op_texture(Warp& w, const Op* op) {
   const bool cube = g.shapes[0] == TextureShape::kCube || g.shapes[0] == TextureShape::kCubeLayered;
   const TextureView* v = nullptr;  // most lanes read the same one
   uint64_t handle = 0;
+  if (w.mask) {
+    const unsigned first = static_cast<unsigned>(std::countr_zero(w.mask));
+    handle = get<uint64_t>(w, operands[0], first);
+    bool same = true;
+    lane::each(w, op, [&](unsigned i) { same &= get<uint64_t>(w, operands[0], i) == handle; });
+    if (same) {
+      v = view_of(w, op, first, handle, kTextureMagic);
+      if (!v) return nullptr;
+      if (reads_words(*v, op, operands)) {
+        read_words(w, *v, g.axes, operands);
+        return op + 1;
+      }
+    }
+  }
   for (Mask left = w.mask; left; left &= left - 1) {
     const unsigned i = static_cast<unsigned>(std::countr_zero(left));
     const uint64_t named = get<uint64_t>(w, operands[0], i);

@@ -100,6 +100,22 @@ TEST(Images, LineIntoAVectorRegister) {
   }
 }
 
+// What a read costs: neighbouring lanes in one sector of 32 bytes count once.
+TEST(Textures, NeighboursInOneSectorCountOnce) {
+  Image image(TextureShape::k1D, TextureElement::kF32, 1, 32);
+  image.view.normalized_coordinates = 0;
+  TestModule m(ptx_header() +
+               ".visible .entry k(.param .u64 h)\n{\n.reg .b32 %r<2>;\n.reg .f32 %f<5>;\n.reg .b64 %rd<2>;\n"
+               "ld.param.u64 %rd1, [h];\nmov.u32 %r1, %tid.x;\ncvt.rn.f32.u32 %f1, %r1;\n"
+               "tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1}];\nret;\n}\n");
+  ASSERT_TRUE(m.ok()) << m.error;
+  Work work;
+  const Fault f = m.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(image.page.address()), 0, &work);
+  EXPECT_EQ(f.kind, FaultKind::kNone) << f.text;
+  const uint64_t begin = image.view.levels[0].base;
+  EXPECT_EQ(work.global_bytes, (((begin + 127) >> 5) - (begin >> 5) + 1) * 32);
+}
+
 // --- the formulas
 
 double wrapped(double x, TextureAddress mode) {  // a normalised coordinate
