@@ -4,7 +4,7 @@
 set -euo pipefail
 
 if [[ "${1:-}" == "--help" ]]; then
-  echo "usage: scripts/setup.sh [--bench]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
+  echo "usage: scripts/setup.sh [--bench | --package]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
   exit 0
 fi
 
@@ -17,6 +17,11 @@ packages=(
 # Only scripts/bench.sh compares with PoCL; nothing else needs OpenCL.
 if [[ "${1:-}" == "--bench" ]]; then
   packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers)
+fi
+
+# Only scripts/package.sh makes packages.
+if [[ "${1:-}" == "--package" ]]; then
+  packages+=(dpkg-dev file help2man lintian)
 fi
 
 missing=()
