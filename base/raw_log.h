@@ -13,7 +13,7 @@ enum class LogLevel : int {
   kDebug
 };
 
-// Reads TESSERA_LOG and TESSERA_LOG_FILE (else standard error). Called once by interpose/lifecycle.
+// Reads TESSERA_LOG and TESSERA_LOG_FILE (else standard error). Called once by interpose/state.
 void raw_log_init();
 LogLevel raw_log_level();
 // printf-like; a line longer than 500 bytes is cut. Appends the newline.

@@ -1,6 +1,6 @@
 // Every driver entry point as the real driver answers it: one function pointer per row of entries.def.
 //
-// Who calls: hooks in interpose/{gate,track,slice,lifecycle} through `real().cuX(...)`; the stubs of
+// Who calls: hooks in interpose (all rooms) through `real().cuX(...)`; the stubs of
 // interpose/entry. Threads: filled once by one thread (interpose/entry, first driver call), then read-only;
 // any thread may read it after entry::ensure_ready() returned true. Ownership: static storage, never freed;
 // the driver is never closed. Before it is filled every slot answers CUDA_ERROR_NOT_INITIALIZED, never a

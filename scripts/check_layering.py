@@ -11,6 +11,15 @@ import sys
 TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "simulator", "profiles", "softgpu", "cli",
        "tests")
 
+# The rooms of the preload library, bottom to top: each may include those before it, none the ones behind it.
+ROOMS = ("state", "gate", "track", "slice", "hooks", "lifecycle")
+
+
+def room(name, *more):
+    below = [f"interpose/{r}" for r in ROOMS[:ROOMS.index(name)]]
+    return ["admission", "base", "driver_api", "ipc", *more, *below]
+
+
 # First matching folder decides. A folder may always include itself. Values: folders or files of the project.
 ALLOWED = {
     "base": [],
@@ -27,7 +36,13 @@ ALLOWED = {
     "softgpu/driver": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles", "softgpu/exec/exec.h",
                        "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/engine.h", "softgpu/faults"],
     "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],
-    "interpose": ["admission", "base", "driver_api", "ipc", "kernels", "profiles"],
+    "interpose/state": room("state"),
+    "interpose/gate": room("gate", "profiles/gpus/rates.def"),
+    "interpose/track": room("track", "kernels"),
+    "interpose/slice": room("slice", "kernels/slice"),
+    "interpose/hooks": room("hooks"),
+    "interpose/lifecycle": room("lifecycle"),
+    "interpose/entry": ["base", "driver_api", "interpose/hooks/hooks.h"],  # forwards, also where there is no gate
     "scheduler_daemon/policy": ["base/units.h"],
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
@@ -53,6 +68,9 @@ def problems(root, path, lines):
     relative = path.relative_to(root)
     folder = str(relative.parent)
     rule, system = rule_of(folder, ALLOWED), rule_of(folder, SYSTEM)
+    if rule is None:
+        yield f"{relative}:1: {folder} has no row in scripts/check_layering.py"
+        return
     for number, line in enumerate(lines, 1):
         m = INCLUDE.match(line)
         if not m:

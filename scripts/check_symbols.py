@@ -4,8 +4,8 @@
   check_symbols.py exports LIBRARY MAP         exports are exactly the global names of the version script
   check_symbols.py preload LIBRARY             needs libc and the loader only, bound at load, no text relocations,
                                                no executable stack, SONAME libcuda.so.1, no constructor of ours
-  check_symbols.py hot ARCHIVE LIST            object files named in LIST refer to nothing that may allocate, lock,
-                                               print, read the environment, look symbols up or initialise lazily
+  check_symbols.py hot LIST ROOM=ARCHIVE...    object files named in LIST (ROOM/FILE) refer to nothing that may allocate,
+                                               lock, print, read the environment, look symbols up or initialise lazily
 """
 import pathlib
 import re
@@ -75,22 +75,22 @@ def preload(library):
     return found, f"needs {sorted(needed)}"
 
 
-def hot(archive, listing):
+def hot(listing, *rooms):
     wanted = {line.strip() for line in pathlib.Path(listing).read_text().splitlines()
               if line.strip() and not line.startswith("#")}
-    found, member, seen, references = [], None, set(), 0
-    for line in run("nm", "-A", "--undefined-only", archive).splitlines():
-        member, symbol = re.match(r".*:(\S+):\s+\S\s+(\S+)", line).groups()
-        name = re.sub(r"\.o$", "", member)
-        if name not in wanted:
-            continue
-        references += 1
-        symbol = symbol.split("@")[0]
-        for pattern, reason in FORBIDDEN:
-            if re.fullmatch(pattern, symbol):
-                found.append(f"{name} refers to {symbol}: {reason}")
-    seen = {re.sub(r"\.o$", "", m) for m in run("ar", "t", archive).split()}
-    found += [f"{name} is listed but not in the archive" for name in sorted(wanted - seen)]
+    found, there, references = [], set(), 0
+    for room, archive in (r.split("=", 1) for r in rooms):
+        there |= {f"{room}/{member.removesuffix('.o')}" for member in run("ar", "t", archive).split()}
+        for line in run("nm", "-A", "--undefined-only", archive).splitlines():
+            member, symbol = re.match(r".*:(\S+)\.o:\s+\S\s+(\S+)", line).groups()
+            name = f"{room}/{member}"
+            if name not in wanted:
+                continue
+            references += 1
+            for pattern, reason in FORBIDDEN:
+                if re.fullmatch(pattern, symbol.split("@")[0]):
+                    found.append(f"{name} refers to {symbol}: {reason}")
+    found += [f"{name} is listed but in no archive" for name in sorted(wanted - there)]
     if not wanted:
         found.append(f"{listing} names no object file")
     return found, f"{len(wanted)} hot objects, {references} references"

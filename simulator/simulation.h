@@ -3,7 +3,7 @@
 // as there. Deterministic: equal specs and seeds give equal results. Single thread; owns
 // everything.
 //
-// The gate obeys leases as interpose/gate/admit.cc does: before every launch or slice it looks at the lease
+// The gate obeys leases as interpose/gate/ask.cc does: before every launch or slice it looks at the lease
 // (state, expiry), at the pulses (busy, guard time) unless the lease is packed, and at the window; it spins,
 // then sleeps for the same times; once nothing of a call started for the hold limit, the rest of the
 // kernel goes out as one launch. Completion is seen through markers at the spacing of the lease.

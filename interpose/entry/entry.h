@@ -1,17 +1,14 @@
 // The border between the program and everything else in interpose/: exported stubs, first call, kill switch.
 //
-// How a call travels:   program -> exported stub cuX -> dispatch[cuX] -> hook_cuX (gate) -> real().cuX ->
-// driver
-//                                                     \-> the real driver's cuX (pass rows)
+// How a call travels:   program -> exported stub cuX -> dispatch[cuX] -> hook_cuX -> real().cuX -> driver
+//                                                                   \-> the real driver's cuX (pass rows)
 // Before the first call every dispatch slot leads to init: the real driver is found and opened (driver_api),
 // both tables are filled, tessera_on_first_call() runs, and the call goes on. So a hook never runs before
 // real() is valid.
 //
-// What the gate defines (archive `tessera_gate`, linked whole; a hook that is missing there is simply
-// forwarded):
-//   extern "C" CUresult hook_<symbol> <params>    one per row of driver_api/hooks.def (all but class
-//   `resolve`) extern "C" void tessera_on_first_call(const tessera::entry::FirstCall*)
-// Declarations: interpose/entry/hooks.h. Use real() from driver_api/real_table.h to reach the driver.
+// The hooks, and tessera_on_first_call(), are declared in interpose/hooks/hooks.h. The rooms below define
+// them; where they are not linked, or a hook is missing, calls are simply forwarded. They reach the driver by
+// real() from driver_api/real_table.h.
 //
 // Threads: everything here may be called by any thread. Nothing allocates after init. It does not gate
 // anything.
@@ -22,13 +19,6 @@
 #include "driver_api/real_table.h"
 
 namespace tessera::entry {
-
-struct FirstCall {
-  bool driver_found;        // false: every call answers an error, see docs/driver_api.md
-  bool disabled;            // TESSERA_DISABLE=1: hooks are not installed; do nothing
-  const char* driver_path;  // absolute; empty if none; static storage
-  bool driver_was_open;     // by its path, by somebody else: whose calls do not come through here
-};
 
 // Runs init if it did not run yet. False only inside init itself (a call that the real driver makes while it
 // is being opened): forward nothing, answer CUDA_ERROR_NOT_INITIALIZED. Stubs do this by themselves.

@@ -8,8 +8,8 @@
 
 #include "base/errno_guard.h"
 #include "driver_api/answers.h"
-#include "interpose/entry/hooks.h"
 #include "interpose/entry/tables.h"
+#include "interpose/hooks/hooks.h"
 
 namespace tessera::entry {
 namespace {

@@ -19,11 +19,11 @@
 #include "base/futex.h"
 #include "driver_api/answers.h"
 #include "driver_api/open_driver.h"
-#include "interpose/entry/hooks.h"
 #include "interpose/entry/tables.h"
+#include "interpose/hooks/hooks.h"
 
 // Replaced by the gate's; the pass-through build has nobody to tell.
-extern "C" __attribute__((weak)) void tessera_on_first_call(const tessera::entry::FirstCall*) noexcept {}
+extern "C" __attribute__((weak)) void tessera_on_first_call(const tessera::hooks::FirstCall*) noexcept {}
 
 namespace tessera::entry {
 namespace {
@@ -78,7 +78,7 @@ void fill_tables() {
   for (uint16_t row = 0; row < kEntryCount; ++row) {
     if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
   }
-  const FirstCall first{driver.found, switched_off_by_user(), g_driver_path, driver.was_open};
+  const hooks::FirstCall first{driver.found, switched_off_by_user(), g_driver_path, driver.was_open};
   std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
   base::futex_wake_all(&g_state);
   tessera_on_first_call(&first);

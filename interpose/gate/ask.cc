@@ -5,7 +5,6 @@
 #include "admission/wait.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/credit.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"

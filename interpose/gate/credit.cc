@@ -1,6 +1,6 @@
 #include "interpose/gate/credit.h"
 
-#include "interpose/gate/ask.h"
+#include "interpose/gate/pulse.h"
 
 namespace tessera::gate {
 namespace {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "admission/credit.h"
+#include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
 
 namespace tessera::gate {

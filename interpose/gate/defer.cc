@@ -5,7 +5,6 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "interpose/gate/ask.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 
 namespace tessera::gate {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "interpose/gate/launch.h"
+#include "interpose/gate/timing.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/learnt.h"
 

@@ -1,8 +1,6 @@
 #include "interpose/gate/pulse.h"
 
 #include "base/futex.h"
-#include "interpose/gate/clock.h"
-#include "interpose/gate/kernels.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
 

@@ -12,7 +12,7 @@
 // busy -> idle one membarrier and one eventfd write.
 #pragma once
 
-#include "interpose/gate/state.h"
+#include "interpose/gate/state_names.h"
 
 namespace tessera::gate {
 

@@ -1,6 +1,7 @@
 #include "interpose/gate/signals.h"
 
-#include "interpose/slice/cut.h"
+#include "interpose/gate/timing.h"
+#include "interpose/state/process.h"
 
 namespace tessera::gate {
 namespace {
@@ -28,7 +29,7 @@ uint32_t blocks_per_sm(const LaunchCall& launch, const KernelRecord* kernel) {
 }  // namespace
 
 Width width_of(const LaunchCall& launch, const KernelRecord* kernel) {
-  const uint32_t known = cut::g_sm_count.load(kRelaxed), sms = known ? known : kGuessedSms;
+  const uint32_t known = state::g_sm_count.load(kRelaxed), sms = known ? known : kGuessedSms;
   const uint32_t per_sm = blocks_per_sm(launch, kernel);
   const uint64_t filled = (launch.blocks() + per_sm - 1) / per_sm;
   return {sms * per_sm, filled < sms ? uint32_t(filled) : sms};
@@ -64,8 +65,6 @@ void publish_signals(const Link* link) {
   abi::SignalLine& s = *link->signals;
   ipc::store(s.blocks_launched, blocks, kRelaxed);
   ipc::store(s.uncut_launches, uncut, kRelaxed);
-  ipc::store(s.whole_releases, cut::g_whole_releases.load(kRelaxed), kRelaxed);
-  put(s.cutting_off, cut::cutting_off() ? 1 : 0);
   put(s.slice_overhead_ns, uint32_t(slice_overhead_ns()));
 }
 

@@ -1,6 +1,5 @@
 #include "interpose/gate/timing.h"
 
-#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 
 namespace tessera::gate {

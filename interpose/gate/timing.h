@@ -6,8 +6,7 @@
 
 #include "admission/history.h"
 #include "base/kernel_key.h"
-#include "interpose/gate/kernels.h"
-#include "interpose/gate/state.h"
+#include "interpose/gate/state_names.h"
 
 namespace tessera::gate {
 

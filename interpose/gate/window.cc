@@ -3,7 +3,6 @@
 #include <span>
 
 #include "admission/wait.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 
 namespace tessera::gate {

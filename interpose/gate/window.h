@@ -9,7 +9,7 @@
 // values arrive in order. No allocation; the lock is never waited for.
 #pragma once
 
-#include "interpose/gate/state.h"
+#include "interpose/gate/state_names.h"
 
 namespace tessera::gate {
 

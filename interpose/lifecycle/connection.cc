@@ -7,11 +7,11 @@
 #include <new>
 
 #include "base/errno_guard.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
-#include "interpose/lifecycle/config.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/clock.h"
+#include "interpose/state/config.h"
 
 namespace tessera::lifecycle {
 
@@ -19,7 +19,7 @@ namespace abi = ipc::abi;
 
 namespace {
 
-using gate::g_state;
+using state::g_state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 constexpr size_t kPageBytes = 4096;
@@ -35,17 +35,17 @@ struct Watched {  // helper thread only
   void* page = nullptr;  // mapped, current or retired
   bool used = false;
 };
-constinit Watched g_watched[gate::kWatched] = {};
+constinit Watched g_watched[state::kWatched] = {};
 
-gate::Link link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
+state::Link link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
   return {a.lease(),
           a.usage(),
           a.ring(),
           a.ring_slots,
-          pulse ? pulse : gate::g_unmanaged.pulse,
+          pulse ? pulse : state::g_unmanaged.pulse,
           a.guard_ns,
-          config().max_hold_ns,
-          a.signals() ? a.signals() : &gate::g_no_signals};
+          state::config().max_hold_ns,
+          a.signals() ? a.signals() : &state::g_no_signals};
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ ipc::Attachment* attached() {
 void publish(ipc::Attachment&& attachment) {
   // Leaked on purpose (see the header); a few hundred bytes and, once withdrawn, addresses without memory.
   auto* kept = new (std::nothrow) ipc::Attachment(std::move(attachment));
-  auto* link = new (std::nothrow) gate::Link;
+  auto* link = new (std::nothrow) state::Link;
   if (!kept || !link) {
     delete kept;
     delete link;
@@ -87,17 +87,17 @@ void publish(ipc::Attachment&& attachment) {
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
-  gate::set_link(link);
+  state::set_link(link);
   if (!g_state.poisoned.load(kRelaxed))
-    g_state.role.store(kept->priority > 0 && kept->pulse() ? gate::Role::kProtected : gate::Role::kBestEffort,
-                       kRelaxed);
+    g_state.role.store(
+        kept->priority > 0 && kept->pulse() ? state::Role::kProtected : state::Role::kBestEffort, kRelaxed);
 }
 
 // Launches under way finish by the rules that they began with: each keeps its own Link, and both links count
 // in the same region. The old pulse page is never unmapped, nobody watches it any more.
 void change_role(uint32_t priority, ipc::Mapping&& page) {
   ipc::Attachment* a = g_attachment.load(kSeqCst);
-  auto* link = new (std::nothrow) gate::Link;
+  auto* link = new (std::nothrow) state::Link;
   const bool becomes_protected = priority > 0 && page.valid();
   if (!a || !link || g_state.poisoned.load(kRelaxed)) {
     delete link;
@@ -111,16 +111,16 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
     gate::forget_lanes();
   }
   a->priority = priority;
-  gate::set_link(link);
-  g_state.role.store(becomes_protected ? gate::Role::kProtected : gate::Role::kBestEffort, kRelaxed);
+  state::set_link(link);
+  g_state.role.store(becomes_protected ? state::Role::kProtected : state::Role::kBestEffort, kRelaxed);
   if (becomes_protected && !ipc::acknowledge_pulse(*a).ok()) g_lost.store(1, kRelaxed);
 }
 
 void withdraw(bool hold_on_loss) {
-  const bool best_effort = g_state.role.load(kRelaxed) == gate::Role::kBestEffort;
+  const bool best_effort = g_state.role.load(kRelaxed) == state::Role::kBestEffort;
   const bool hold = hold_on_loss && best_effort;
-  gate::set_link(hold ? &gate::g_daemonless_hold : &gate::g_unmanaged);
-  if (!hold) g_state.role.store(gate::Role::kForward, kRelaxed);
+  state::set_link(hold ? &state::g_daemonless_hold : &state::g_unmanaged);
+  if (!hold) g_state.role.store(state::Role::kForward, kRelaxed);
   unwatch_all();
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
   while (g_notifying.load(kSeqCst) != 0) sched_yield();
@@ -132,8 +132,8 @@ void withdraw(bool hold_on_loss) {
 
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {
   if (!page.valid() || page.bytes() < kPageBytes) return;
-  uint32_t at = gate::kWatched;  // its own place, if its terms changed; else the first free one
-  for (uint32_t i = gate::kWatched; i-- > 0;) {
+  uint32_t at = state::kWatched;  // its own place, if its terms changed; else the first free one
+  for (uint32_t i = state::kWatched; i-- > 0;) {
     if (!g_watched[i].used) at = i;
     if (g_watched[i].used && g_watched[i].client_id == client_id) {
       at = i;
@@ -142,7 +142,7 @@ void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Map
   }
   // More than kWatched: revocation by the daemon reaches us instead. The mapping unmaps itself, nobody saw
   // it.
-  if (at == gate::kWatched) return;
+  if (at == state::kWatched) return;
   Watched& w = g_watched[at];
   void* mapped = page.leak();
   if (w.page) {  // put it where the retired page was: addresses are reused, launches never see a hole
@@ -155,22 +155,22 @@ void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Map
   g_state.watch[at].slo_ns.store(slo_ns, kRelaxed);
   g_state.watch[at].page.store(static_cast<const abi::PulsePage*>(mapped), std::memory_order_release);
   if (g_state.n_watched.load(kRelaxed) < at + 1) g_state.n_watched.store(at + 1, std::memory_order_release);
-  gate::begin_epoch();  // no credit was asked about this peer
+  state::begin_epoch();  // no credit was asked about this peer
 }
 
 void unwatch_peer(uint32_t client_id) {
   uint32_t highest = 0;
-  for (uint32_t i = 0; i < gate::kWatched; i++) {
+  for (uint32_t i = 0; i < state::kWatched; i++) {
     Watched& w = g_watched[i];
     if (w.used && w.client_id == client_id) {
-      g_state.watch[i].page.store(&gate::g_idle_pulse, std::memory_order_release);
+      g_state.watch[i].page.store(&state::g_idle_pulse, std::memory_order_release);
       ipc::drop_memory(w.page, kPageBytes);
       w.used = false;
     }
     if (w.used) highest = i + 1;
   }
   g_state.n_watched.store(highest, std::memory_order_release);
-  gate::begin_epoch();
+  state::begin_epoch();
 }
 
 void unwatch_all() {

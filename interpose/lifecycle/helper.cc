@@ -10,16 +10,17 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/signals.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/window.h"
-#include "interpose/lifecycle/config.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
+#include "interpose/state/clock.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
 #include "interpose/track/track.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
@@ -32,8 +33,8 @@ namespace abi = ipc::abi;
 
 namespace {
 
-using gate::g_state;
-using gate::Role;
+using state::g_state;
+using state::Role;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
@@ -43,12 +44,9 @@ constexpr uint64_t kParkedNs = 1'000 * kMs;  // then a look at the socket
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
 constexpr uint64_t kLessonNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
-constexpr uint32_t kContexts = 16;
 
 constinit std::atomic<uint32_t> g_started{0};
-constinit std::atomic<int> g_device{-1};
 constinit uint32_t g_daemon_losses = 0;  // helper thread only
-constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
 
 struct Round {             // helper thread only
   bool announced = false;  // Device sent on this attachment
@@ -73,27 +71,27 @@ bool taught(const ipc::Attachment& a, int device, uint64_t now) {
   char name[128] = {};
   int version = 0;
   const auto& real = driver_api::real();
-  if (!gate::enter_driver()) return false;
+  if (!state::enter_driver()) return false;
   const bool known = real.cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS &&
                      real.cuDriverGetVersion(&version) == CUDA_SUCCESS;
-  gate::leave_driver();
+  state::leave_driver();
   if (!known || !ipc::want_profile(a, name, uint32_t(version)).ok()) return true;
   g_round.asked_ns = now;
   return false;
 }
 
 void announce_device(ipc::Attachment& a, uint64_t now) {
-  const int device = g_device.load(std::memory_order_acquire);
-  if (device < 0 || g_round.announced || !taught(a, device, now) || !gate::enter_driver()) return;
+  const int device = state::device();
+  if (device < 0 || g_round.announced || !taught(a, device, now) || !state::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
   int sms = 0, mps = 0;
   const CUresult ok = real.cuDeviceGetUuid_v2(&uuid, device);
   real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   if (real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != CUDA_SUCCESS) mps = 0;
-  gate::leave_driver();
+  state::leave_driver();
   if (ok != CUDA_SUCCESS) return;
-  cut::g_sm_count.store(uint32_t(sms), kRelaxed);
+  state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
   g_round.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0).ok();
@@ -145,8 +143,8 @@ bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
 // Asks each known context in turn until one knows the stream. Under enter_driver.
 CUresult query_anywhere(CUstream stream) {
   const auto& real = driver_api::real();
-  CUcontext contexts[kContexts];
-  const uint32_t n = copy_contexts(contexts, kContexts);
+  CUcontext contexts[state::kContexts];
+  const uint32_t n = state::copy_contexts(contexts, state::kContexts);
   CUresult result = CUDA_ERROR_INVALID_CONTEXT;
   for (uint32_t i = 0; i < n; i++) {
     if (real.cuCtxSetCurrent(contexts[i]) != CUDA_SUCCESS) continue;
@@ -159,7 +157,7 @@ CUresult query_anywhere(CUstream stream) {
 }
 
 uint64_t protected_round(uint64_t now) {
-  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::Link* link = g_state.link.load(std::memory_order_acquire);
   abi::PulsePage& page = *link->pulse;
   if (ipc::load(page.busy, std::memory_order_acquire) != 0) {
     g_round.idle_since_ns = 0;
@@ -185,7 +183,7 @@ uint64_t protected_round(uint64_t now) {
 }
 
 uint64_t best_effort_round(uint64_t now) {
-  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::Link* link = g_state.link.load(std::memory_order_acquire);
   if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0 && !gate::samples_pending()) {
     gate::acknowledge_drain();
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
@@ -193,9 +191,9 @@ uint64_t best_effort_round(uint64_t now) {
   if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
   gate::poll_lanes();
   CUcontext context = nullptr;
-  if (copy_contexts(&context, 1) && gate::enter_driver()) {
+  if (state::copy_contexts(&context, 1) && state::enter_driver()) {
     driver_api::real().cuCtxSetCurrent(context);
-    gate::leave_driver();
+    state::leave_driver();
     gate::query_lanes();
     gate::harvest_samples();
   }
@@ -213,18 +211,18 @@ uint64_t best_effort_round(uint64_t now) {
 
 void* helper_main(void*) {
   prctl(PR_SET_NAME, "tessera", 0, 0, 0);
-  gate::t_thread.depth = 1;  // whatever this thread asks of the driver is not the program's work
+  state::t_thread.depth = 1;  // whatever this thread asks of the driver is not the program's work
   register_membarrier();
-  gate::calibrate_clock();
+  state::calibrate_clock();
   uint64_t backoff_ns = kBackoffMinNs;
   unsigned seed = unsigned(base::now_ns());
-  while (g_phase.load(kRelaxed) == Phase::kLive) {
+  while (state::g_phase.load(kRelaxed) == state::Phase::kLive) {
     if (!attached()) {
       std::string skipped;
       const auto path = ipc::default_socket_path(&skipped);
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
-        const Config& c = config();
+        const state::Config& c = state::config();
         auto attachment = ipc::attach(*path, {.priority = c.priority,
                                               .weight = c.weight,
                                               .slo_ns = c.slo_ns,
@@ -244,7 +242,7 @@ void* helper_main(void*) {
                            long((backoff_ns + jitter) % 1'000'000'000)};
       nanosleep(&pause, nullptr);
       backoff_ns = backoff_ns * 2 < kBackoffMaxNs ? backoff_ns * 2 : kBackoffMaxNs;
-      gate::calibrate_clock();
+      state::calibrate_clock();
       continue;
     }
     const uint64_t sleep_ns = helper_step(base::now_ns());
@@ -260,10 +258,10 @@ bool helper_started() {
 }
 
 void driver_initialised() {
-  if (g_phase.load(std::memory_order_acquire) != Phase::kLive) return;
+  if (state::g_phase.load(std::memory_order_acquire) != state::Phase::kLive) return;
   uint32_t no = 0;
   if (g_started.compare_exchange_strong(no, 1, kRelaxed) && !start_helper())
-    g_phase.store(Phase::kDead, kRelaxed);
+    state::g_phase.store(state::Phase::kDead, kRelaxed);
 }
 
 bool start_helper() {
@@ -308,16 +306,17 @@ uint64_t helper_step(uint64_t now) {
   if (!g_round.announced && g_round.asked_ns != 0) return kMs;
   gate::tell_shapes(*a);
   if (now >= g_round.next_clock_ns) {
-    gate::calibrate_clock();
+    state::calibrate_clock();
     g_round.next_clock_ns = now + (g_round.next_clock_ns ? 1'000 * kMs : 10 * kMs);
   }
-  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::Link* link = g_state.link.load(std::memory_order_acquire);
   ipc::store(link->usage->launches, gate::total_launches() - g_round.base_launches, kRelaxed);
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
   gate::publish_signals(link);
   ipc::store(link->signals->daemon_losses, g_daemon_losses, kRelaxed);
   track::publish_refusals(*link->signals);
+  cut::publish(*link->signals);
   ipc::store(link->signals->bypassed, uint32_t(bypassed()), kRelaxed);
   gate::publish_learnt(link);
   switch (g_state.role.load(kRelaxed)) {
@@ -332,7 +331,7 @@ uint64_t helper_step(uint64_t now) {
 }
 
 void helper_sleep(uint64_t ns) {
-  const gate::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::Link* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) == Role::kBestEffort) {
     const uint32_t* word = &link->lease->word;  // a new lease, a new peer: the daemon bumps it
     base::futex_wait(word, ipc::load(*word, std::memory_order_acquire), ns);
@@ -358,9 +357,9 @@ bool poll_idle(uint64_t now) {
     g_round.last_change_ns = now;
   }
   const bool quiet = now - g_round.last_change_ns > kForgiveNs;
-  const uint32_t used = gate::g_slots_used.load(std::memory_order_acquire);
+  const uint32_t used = state::g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++) {
-    for (gate::StreamCount& c : gate::g_slots[i].streams) {
+    for (state::StreamCount& c : state::g_slots[i].streams) {
       const uint64_t key = c.key.load(kRelaxed);
       const uint64_t ended = c.ended.load(std::memory_order_acquire);
       if (ended == c.completed.load(kRelaxed)) continue;
@@ -371,48 +370,15 @@ bool poll_idle(uint64_t now) {
         if (quiet) gate::advance(c, ended);
         continue;
       }
-      if (!gate::enter_driver()) return false;
+      if (!state::enter_driver()) return false;
       const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
-      gate::leave_driver();
+      state::leave_driver();
       if (result == CUDA_ERROR_NOT_READY) return false;
       if (result == CUDA_SUCCESS || quiet)
         gate::advance(c, ended);  // an error: dead context or recycled handle
     }
   }
   return gate::try_idle();
-}
-
-void device_seen(CUdevice device) {
-  int none = -1;
-  g_device.compare_exchange_strong(none, device, std::memory_order_acq_rel);
-}
-
-void context_seen(CUcontext context) {
-  if (!context) return;
-  for (auto& slot : g_contexts)
-    if (slot.load(kRelaxed) == context) return;
-  for (auto& slot : g_contexts) {
-    CUcontext none = nullptr;
-    if (!slot.compare_exchange_strong(none, context, std::memory_order_acq_rel)) continue;
-    g_state.n_contexts.fetch_add(1, kRelaxed);
-    return;
-  }
-}
-
-void context_gone(CUcontext context) {
-  for (auto& slot : g_contexts) {
-    CUcontext seen = slot.load(kRelaxed);
-    if (!seen || (context && seen != context)) continue;
-    if (slot.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel))
-      g_state.n_contexts.fetch_sub(1, kRelaxed);
-  }
-}
-
-uint32_t copy_contexts(CUcontext* out, uint32_t capacity) {
-  uint32_t n = 0;
-  for (auto& slot : g_contexts)
-    if (CUcontext c = slot.load(std::memory_order_acquire); c && n < capacity) out[n++] = c;
-  return n;
 }
 
 }  // namespace tessera::lifecycle

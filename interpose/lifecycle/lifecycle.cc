@@ -11,34 +11,32 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
-#include "interpose/entry/hooks.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
-#include "interpose/lifecycle/config.h"
+#include "interpose/hooks/hooks.h"
 #include "interpose/lifecycle/connection.h"
-#include "interpose/slice/cut.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
 
 namespace tessera::lifecycle {
 
-constinit std::atomic<Phase> g_phase{Phase::kPreinit};
-
 namespace {
 
-using gate::g_state;
+using state::g_state;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 constinit std::atomic<bool> g_called{false};  // any driver call came through us; a fact of its own
 
 // Forked child of a process whose CUDA was initialised: it cannot use the parent's contexts, and must not use
 // the parent's seat at the daemon. Only stores and close(2): no free, no unlock, no log.
 void at_fork_child() {
-  gate::t_thread = {};
+  state::t_thread = {};
   if (!helper_started()) return;  // nothing of ours exists yet: the child may become a client of its own
-  g_phase.store(Phase::kDead, std::memory_order_relaxed);
-  g_state.role.store(gate::Role::kForward, std::memory_order_relaxed);
-  gate::set_link(&gate::g_unmanaged);
+  state::g_phase.store(state::Phase::kDead, std::memory_order_relaxed);
+  g_state.role.store(state::Role::kForward, std::memory_order_relaxed);
+  state::set_link(&state::g_unmanaged);
   g_state.n_watched.store(0, std::memory_order_relaxed);
-  for (gate::Watch& w : g_state.watch) w.page.store(&gate::g_idle_pulse, std::memory_order_relaxed);
+  for (state::Watch& w : g_state.watch) w.page.store(&state::g_idle_pulse, std::memory_order_relaxed);
   close_sockets_in_child();
 }
 
@@ -56,15 +54,15 @@ void last_words() {
 
 __attribute__((destructor)) void at_exit() {
   if (!g_called.load(std::memory_order_relaxed)) tell_bypass();
-  if (g_phase.load(std::memory_order_relaxed) != Phase::kLive) return;
-  if (g_state.role.load(std::memory_order_relaxed) == gate::Role::kBestEffort) last_words();
-  g_phase.store(Phase::kDraining, std::memory_order_relaxed);
-  g_state.role.store(gate::Role::kForward, std::memory_order_relaxed);
+  if (state::g_phase.load(std::memory_order_relaxed) != state::Phase::kLive) return;
+  if (g_state.role.load(std::memory_order_relaxed) == state::Role::kBestEffort) last_words();
+  state::g_phase.store(state::Phase::kDraining, std::memory_order_relaxed);
+  g_state.role.store(state::Role::kForward, std::memory_order_relaxed);
   g_state.captures.fetch_add(1,
                              kSeqCst);  // for ever: the helper stays out of a driver that is being torn down
   const uint64_t end = base::now_ns() + 5'000'000;
   while (g_state.inside.load(kSeqCst) != 0 && base::now_ns() < end) sched_yield();
-  g_phase.store(Phase::kDead, std::memory_order_relaxed);
+  state::g_phase.store(state::Phase::kDead, std::memory_order_relaxed);
 }
 
 void heavy_fence() noexcept {
@@ -80,14 +78,13 @@ void first_call(bool driver_found, bool disabled, bool driver_was_open) {
   const base::ErrnoGuard keep_errno;
   g_called.store(true, std::memory_order_relaxed);
   if (disabled || !driver_found) return;
-  load_config();
-  if (config().disabled) return;
-  if (!config().slice) cut::g_forbidden.store(1, std::memory_order_relaxed);
+  state::load_config();
+  if (state::config().disabled) return;
   gate::g_slow.notify_daemon = notify_daemon;
   gate::g_slow.heavy_fence = heavy_fence;
-  prepare_threads();
+  state::prepare_threads([](state::ThreadSlot& slot) { gate::settle_credit(slot); });
   pthread_atfork(nullptr, nullptr, at_fork_child);
-  g_phase.store(Phase::kLive, std::memory_order_release);
+  state::g_phase.store(state::Phase::kLive, std::memory_order_release);
   if (!driver_was_open) return;
   note_bypass();
   tell_bypass();
@@ -98,18 +95,9 @@ void register_membarrier() {
     g_state.symmetric.store(0, std::memory_order_relaxed);  // before the first attach: nobody goes idle yet
 }
 
-void enter_exclusive() {
-  g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver, and with keep_credit:
-  gate::begin_epoch();                     // whoever sees the epoch sees the capture
-  while (g_state.inside.load(kSeqCst) != 0) sched_yield();
-}
-void leave_exclusive() {
-  g_state.captures.fetch_sub(1, kSeqCst);
-}
-
 }  // namespace tessera::lifecycle
 
-extern "C" void tessera_on_first_call(const tessera::entry::FirstCall* first) noexcept {
+extern "C" void tessera_on_first_call(const tessera::hooks::FirstCall* first) noexcept {
   tessera::lifecycle::first_call(first->driver_found, first->disabled, first->driver_was_open);
 }
 

@@ -3,11 +3,14 @@
 #include <cstring>
 
 #include "admission/slices.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/learnt.h"
-#include "interpose/lifecycle/config.h"
-#include "interpose/slice/cluster.h"
 #include "interpose/slice/trial.h"
+#include "interpose/state/clock.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
+#include "interpose/track/cluster.h"
+#include "interpose/track/reasons.h"
+#include "interpose/track/track.h"
 #include "kernels/slice/globals.h"
 
 namespace tessera::cut {
@@ -26,6 +29,8 @@ constexpr uint32_t kExpiriesBeforeWhole = 8;
 constexpr uint32_t kMostRefused = 4;  // launches in a row whose first slice the driver refused
 constexpr uint64_t kFirstOffNs = 5'000'000'000, kMostOffNs = 600'000'000'000;
 
+constinit std::atomic<uint64_t> g_whole_releases{
+    0};                                         // cut launches whose rest went out whole at the hold limit
 constinit std::atomic<uint32_t> g_expiries{0};  // cut launches in a row whose hold limit was reached
 constinit std::atomic<uint64_t> g_off_until_ns{0},
     g_off_ns{0};  // cutting is off until; for how long this time
@@ -40,20 +45,16 @@ void note_expiry() {
   const uint64_t before = g_off_ns.load(kRelaxed);
   const uint64_t off_ns = before == 0 ? kFirstOffNs : before < kMostOffNs ? before * 2 : before;
   g_off_ns.store(off_ns, kRelaxed);
-  g_off_until_ns.store(gate::clock_ns() + off_ns, kRelaxed);
+  g_off_until_ns.store(state::clock_ns() + off_ns, kRelaxed);
 }
 
 bool is_off() {
   const uint64_t until = g_off_until_ns.load(kRelaxed);
   if (until == 0) [[likely]]
     return false;
-  if (gate::clock_ns() < until) return true;
+  if (state::clock_ns() < until) return true;
   g_off_until_ns.store(0, kRelaxed);
   return false;
-}
-
-CUfunction no_resolver(gate::KernelRecord&, const LaunchCall&, CUcontext) noexcept {
-  return nullptr;
 }
 
 // Attributes that change nothing about which blocks run or when dependants may start, and the shape of
@@ -105,7 +106,7 @@ CUcontext context_of(const LaunchCall& launch) {
 }
 
 // The variant, if nothing has to be done before it may be launched in this context; else null.
-CUfunction ready_variant(const gate::KernelRecord& kernel, CUcontext context) {
+CUfunction ready_variant(const state::KernelRecord& kernel, CUcontext context) {
   if (kernel.mirrored_context.load(std::memory_order_acquire) != context) return nullptr;  // pairs: resolver
   if (kernel.mirrored.load(std::memory_order_acquire) != kernel.attributes.load(kRelaxed)) return nullptr;
   const CUfunction variant = kernel.variant.load(kRelaxed);
@@ -113,7 +114,7 @@ CUfunction ready_variant(const gate::KernelRecord& kernel, CUcontext context) {
 }
 
 uint64_t sms() {
-  return g_sm_count.load(kRelaxed) ? g_sm_count.load(kRelaxed) : kGuessedSms;
+  return state::g_sm_count.load(kRelaxed) ? state::g_sm_count.load(kRelaxed) : kGuessedSms;
 }
 
 // First slice of a kernel that was never measured: a few blocks on each SM, whatever they cost.
@@ -134,7 +135,7 @@ struct Params {
   uint32_t origin_offset = 0;
   bool by_pointer = true;
 
-  bool prepare(const LaunchCall& launch, const gate::KernelRecord& kernel) {
+  bool prepare(const LaunchCall& launch, const state::KernelRecord& kernel) {
     memcpy(origin.grid, launch.grid, sizeof origin.grid);
     const uint32_t n = kernel.n_globals;
     if (n > slice::kMaxPassedGlobals) return false;
@@ -176,8 +177,8 @@ struct Params {
 };
 
 // Blocks from `done` on beside the slice that does not end without them.
-CUresult launch_rest(const LaunchCall& original, LaunchCall slice, const Cluster& cluster, Params& params,
-                     uint64_t done, Trial& trial) {
+CUresult launch_rest(const LaunchCall& original, LaunchCall slice, const admission::Cluster& cluster,
+                     Params& params, uint64_t done, Trial& trial) {
   const uint64_t total = original.blocks();
   CUlaunchConfig config{};
   if (original.config) {
@@ -201,36 +202,30 @@ CUresult launch_rest(const LaunchCall& original, LaunchCall slice, const Cluster
 
 // Blocks that wait for lower ones count along x: only there is a lower number in an earlier slice. And if one
 // waits for a higher one after all, what is launched beside it must not queue up behind it.
-bool may_ascend(gate::KernelRecord& kernel, const LaunchCall& launch) {
+bool may_ascend(state::KernelRecord& kernel, const LaunchCall& launch) {
   const bool rows = launch.grid[1] != 1 || launch.grid[2] != 1;
-  if (!kernel.ascending_row || (!rows && !lifecycle::config().one_queue)) return true;
+  if (!kernel.ascending_row || (!rows && !state::config().one_queue)) return true;
   if (!kernel.whole_told.exchange(true, kRelaxed))
-    g_met.load(kRelaxed)(kernel, rows ? Obstacle::kRows : Obstacle::kOneQueue);
+    track::count_refusal(rows ? track::RunTimeReason::kGridRows : track::RunTimeReason::kOneQueue);
   return false;
 }
 
-void nobody_told(const gate::KernelRecord&, Obstacle) noexcept {}
-
 }  // namespace
 
-constinit std::atomic<Met> g_met{nobody_told};
-constinit std::atomic<ResolveVariant> g_resolve_variant{no_resolver};
-constinit std::atomic<uint32_t> g_sm_count{0};
-constinit std::atomic<uint32_t> g_forbidden{0};
-constinit std::atomic<uint64_t> g_whole_releases{0};
-
-bool cutting_off() {
-  return is_off();
+void publish(ipc::abi::SignalLine& signals) {
+  ipc::store(signals.whole_releases, g_whole_releases.load(kRelaxed), kRelaxed);
+  ipc::store(signals.cutting_off, uint32_t(is_off()), kRelaxed);
+  ipc::store(signals.watchdog_releases, g_watchdog_releases.load(kRelaxed), kRelaxed);
 }
 
-bool allowed(const LaunchCall& launch, const gate::KernelRecord& kernel) {
-  if (g_forbidden.load(kRelaxed) || is_off()) return false;
+bool allowed(const LaunchCall& launch, const state::KernelRecord& kernel) {
+  if (!state::config().slice || is_off()) return false;
   if (!harmless(launch.config) || !within_limits(launch)) return false;
   return reinterpret_cast<uint64_t>(kernel.variant.load(kRelaxed)) != 1;  // 1: tried, refused by the driver
 }
 
 bool wanted(const LaunchCall& launch, const gate::Timing* timing) {
-  if (gate::g_state.role.load(kRelaxed) != gate::Role::kBestEffort) return false;
+  if (state::g_state.role.load(kRelaxed) != state::Role::kBestEffort) return false;
   const uint64_t block_ps = timing ? timing->block_ps.load(kRelaxed) : 0;
   return admission::worth_cutting(launch.blocks(), block_ps, pilot_of(launch), gate::current_lease());
 }
@@ -238,7 +233,7 @@ bool wanted(const LaunchCall& launch, const gate::Timing* timing) {
 // One launch as slices. On the launching thread's stack.
 class Cutting {
  public:
-  Cutting(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait)
+  Cutting(const LaunchCall& original, state::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait)
       : original_(original), kernel_(kernel), whole_(whole), wait_(wait), slice_(original) {}
   bool prepare();  // false: it cannot be cut now
   // False: nothing was launched. Else *result is what the program gets.
@@ -258,7 +253,7 @@ class Cutting {
   bool gave_up_trial(CUresult* result);
 
   const LaunchCall& original_;
-  gate::KernelRecord& kernel_;
+  state::KernelRecord& kernel_;
   gate::Timing* const whole_;  // of the launch as the program asked for it; may be null
   gate::Wait& wait_;
   LaunchCall slice_;
@@ -278,9 +273,9 @@ bool Cutting::prepare() {
   const CUcontext context = context_of(original_);
   if (!context) return false;
   slice_.function = ready_variant(kernel_, context);
-  if (!slice_.function) slice_.function = g_resolve_variant.load(kRelaxed)(kernel_, original_, context);
+  if (!slice_.function) slice_.function = track::resolve_variant(kernel_, original_, context);
   if (!slice_.function) return false;
-  if (!cluster_of(original_, kernel_, &cluster_) || !params_.prepare(original_, kernel_)) return false;
+  if (!track::cluster_of(original_, kernel_, &cluster_) || !params_.prepare(original_, kernel_)) return false;
   if (!may_ascend(kernel_, original_)) return false;
   tried_ = kernel_.ascending_row || Trial::needed(kernel_, original_);
   if (tried_ && !trial_.begin(original_, context))
@@ -302,7 +297,7 @@ Cutting::Plan Cutting::plan(const admission::LeaseView& lease) const {
   const uint64_t left = total_ - done_, wave = occupancy_.wave_blocks;
   const bool due = gate::should_time(sliced_) == gate::TimeIt::kYes;
   uint64_t blocks = left;
-  const bool managed = gate::g_state.role.load(kRelaxed) == gate::Role::kBestEffort && !lease.unmanaged();
+  const bool managed = state::g_state.role.load(kRelaxed) == state::Role::kBestEffort && !lease.unmanaged();
   if (!let_go_ && managed) {
     blocks = admission::slice_blocks(history, block_ps, left, lease, occupancy_);
     if (due && blocks < left) blocks = admission::probe_blocks(sliced_->samples.load(kRelaxed), blocks, wave);
@@ -329,7 +324,7 @@ Cutting::Step Cutting::send(CUresult* result) {
   *result = issue(next, reservation, next.timed && action == Action::kGo);
   if (*result != CUDA_SUCCESS) return Step::kFailed;
   done_ += next.box.blocks();
-  const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
+  const state::Link* link = state::g_state.link.load(std::memory_order_acquire);
   std::atomic_ref(link->usage->slices).fetch_add(1, kRelaxed);
   return Step::kSent;
 }
@@ -363,7 +358,7 @@ bool Cutting::gave_up_trial(CUresult* result) {
   *result = launch_rest(original_, slice_, cluster_, params_, done_, trial_);
   g_watchdog_releases.fetch_add(1, kRelaxed);
   kernel_.variant.store(kNoVariant, kRelaxed);
-  g_met.load(kRelaxed)(kernel_, Obstacle::kHung);
+  track::slice_hung(kernel_);
   return true;
 }
 
@@ -386,7 +381,7 @@ bool Cutting::run(CUresult* result) {
   return true;
 }
 
-bool launch(const LaunchCall& original, gate::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait,
+bool launch(const LaunchCall& original, state::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait,
             CUresult* result) {
   Cutting cutting(original, kernel, whole, wait);
   return cutting.prepare() && cutting.run(result);

@@ -4,8 +4,9 @@
 
 #include "base/errno_guard.h"
 #include "base/futex.h"
-#include "interpose/gate/clock.h"
-#include "interpose/lifecycle/config.h"
+#include "interpose/gate/window.h"
+#include "interpose/state/clock.h"
+#include "interpose/state/config.h"
 
 namespace tessera::cut {
 
@@ -74,14 +75,14 @@ uint64_t shape_of(const LaunchCall& launch) {
 
 constinit std::atomic<uint32_t> g_watchdog_releases{0};
 
-bool Trial::needed(const gate::KernelRecord& kernel, const LaunchCall& launch) {
+bool Trial::needed(const state::KernelRecord& kernel, const LaunchCall& launch) {
   const uint64_t shape = shape_of(launch);
   for (const auto& seen : kernel.proven_shapes)
     if (seen.load(kRelaxed) == shape) return false;
   return kernel.proven_shapes[kShapes - 1].load(kRelaxed) == 0;
 }
 
-void Trial::proven(gate::KernelRecord& kernel, const LaunchCall& launch) {
+void Trial::proven(state::KernelRecord& kernel, const LaunchCall& launch) {
   const uint64_t shape = shape_of(launch);
   for (auto& slot : kernel.proven_shapes) {
     uint64_t none = 0;
@@ -96,9 +97,9 @@ Trial::~Trial() {
 bool Trial::begin(const LaunchCall& launch, CUcontext context) {
   uint32_t none = 0;
   if (!g_trial.compare_exchange_strong(none, 1, std::memory_order_acquire)) return false;
-  if (gate::enter_driver()) {
+  if (state::enter_driver()) {
     streams_ = streams_of(context);
-    gate::leave_driver();
+    state::leave_driver();
   }
   if (!streams_) {
     g_trial.store(0, std::memory_order_release);
@@ -108,7 +109,7 @@ bool Trial::begin(const LaunchCall& launch, CUcontext context) {
 }
 
 bool Trial::ended(const LaunchCall& launch) {
-  if (mark(launch) && wait(launch, lifecycle::config().slice_watchdog_ns, true)) return true;
+  if (mark(launch) && wait(launch, state::config().slice_watchdog_ns, true)) return true;
   find_open();
   return false;
 }
@@ -120,16 +121,16 @@ void Trial::find_open() {
   const auto& real = driver_api::real();
   TrialStreams& s = *streams_;
   for (uint32_t i = 0; i < kRescueStreams; i++) real.cuEventRecord(s.joins[i], s.streams[i]);
-  const uint64_t begin = gate::clock_ns();
-  while (n_open_ < kRescueStreams && gate::clock_ns() - begin < kOpenNs) {
+  const uint64_t begin = state::clock_ns();
+  while (n_open_ < kRescueStreams && state::clock_ns() - begin < kOpenNs) {
     base::futex_wait(&g_never, 0, kSleepNs);
-    if (!gate::enter_driver()) continue;
+    if (!state::enter_driver()) continue;
     for (uint32_t i = n_open_; i < kRescueStreams; i++) {
       if (real.cuEventQuery(s.joins[i]) != CUDA_SUCCESS) continue;
       std::swap(s.joins[i], s.joins[n_open_]);
       std::swap(s.streams[i], s.streams[n_open_++]);
     }
-    gate::leave_driver();
+    state::leave_driver();
   }
 }
 
@@ -149,9 +150,9 @@ bool Trial::mark(const LaunchCall& launch) {
 bool Trial::reached() const {
   if (uint32_t* word = marker_word())  // acquire: the GPU's write
     return int32_t(std::atomic_ref(*word).load(std::memory_order_acquire) - value_) >= 0;
-  if (!gate::enter_driver()) return false;
+  if (!state::enter_driver()) return false;
   const CUresult result = driver_api::real().cuEventQuery(streams_->mark);
-  gate::leave_driver();
+  state::leave_driver();
   return result == CUDA_SUCCESS;
 }
 
@@ -159,10 +160,10 @@ bool Trial::reached() const {
 // waited.
 bool Trial::wait(const LaunchCall& launch, uint64_t limit_ns, bool alone) const {
   const base::ErrnoGuard keep_errno;
-  const uint64_t begin = gate::clock_ns();
+  const uint64_t begin = state::clock_ns();
   uint64_t last = begin, waited = 0, busy = 0;
   while (!reached()) {
-    const uint64_t now = gate::clock_ns(), passed = now > last ? now - last : 0;
+    const uint64_t now = state::clock_ns(), passed = now > last ? now - last : 0;
     last = now;
     (alone && other_work(launch) ? busy : waited) += passed < kMostStepNs ? passed : kMostStepNs;
     if (waited >= limit_ns || busy >= limit_ns * kBusyFactor) return reached();

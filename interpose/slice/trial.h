@@ -24,7 +24,7 @@ class Trial {
  public:
   ~Trial();
   // Has this shape of the kernel not been cut before? Few shapes are tried; then the kernel is trusted.
-  static bool needed(const gate::KernelRecord& kernel, const gate::LaunchCall& launch);
+  static bool needed(const state::KernelRecord& kernel, const gate::LaunchCall& launch);
   // Everything before the launch has ended and ends can be seen. False: do not cut now.
   bool begin(const gate::LaunchCall& launch, CUcontext context);
   // The work enqueued so far has ended. False: time over; rescue.
@@ -32,7 +32,7 @@ class Trial {
   // Stream i for a box of the rest; then the program's stream waits for all that were used.
   CUstream stream(uint32_t i) const;
   CUresult join(const gate::LaunchCall& launch, uint32_t n_streams);
-  static void proven(gate::KernelRecord& kernel, const gate::LaunchCall& launch);
+  static void proven(state::KernelRecord& kernel, const gate::LaunchCall& launch);
 
  private:
   bool mark(const gate::LaunchCall& launch);

@@ -1,6 +1,6 @@
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
-#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/process.h"
 #include "interpose/track/track.h"
 
 namespace tessera::track {
@@ -12,8 +12,8 @@ constinit std::atomic<uint64_t> g_capturing[kCaptures] = {};  // stream keys; 0 
 
 // Per-thread streams of different threads have one handle; the thread's own address tells them apart.
 uint64_t capture_key(driver_api::StreamArg s) {
-  const uint64_t key = gate::stream_key(s);
-  return key == 2 ? reinterpret_cast<uint64_t>(&gate::t_thread) | 1 : key;
+  const uint64_t key = state::stream_key(s);
+  return key == 2 ? reinterpret_cast<uint64_t>(&state::t_thread) | 1 : key;
 }
 
 bool forget(uint64_t key) {
@@ -27,7 +27,7 @@ bool forget(uint64_t key) {
 }  // namespace
 
 void capture_begins() noexcept {
-  lifecycle::enter_exclusive();
+  state::enter_exclusive();
 }
 
 void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
@@ -39,7 +39,7 @@ void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
     }
     return;  // more open captures than places: counted for ever, i.e. our queries stay away from the driver
   }
-  lifecycle::leave_exclusive();
+  state::leave_exclusive();
 }
 
 void capture_ended(driver_api::StreamArg stream, CUresult result) noexcept {
@@ -48,12 +48,12 @@ void capture_ended(driver_api::StreamArg stream, CUresult result) noexcept {
       result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE ||
       result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED)
     return;
-  if (forget(capture_key(stream))) lifecycle::leave_exclusive();
+  if (forget(capture_key(stream))) state::leave_exclusive();
 }
 
 void stream_gone(CUstream stream) noexcept {
   const uint64_t key = reinterpret_cast<uint64_t>(stream);
-  if (forget(key)) lifecycle::leave_exclusive();
+  if (forget(key)) state::leave_exclusive();
   gate::forgive_stream(key);
   gate::lane_forget_stream(key);
 }

@@ -8,9 +8,8 @@
 #include "interpose/gate/rates.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/window.h"
-#include "interpose/lifecycle/config.h"
-#include "interpose/lifecycle/lifecycle.h"
-#include "interpose/slice/trial.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
 #include "interpose/track/track.h"
 
 namespace tessera::track {
@@ -80,33 +79,32 @@ void sample_events() {
 
 void prepare_context() noexcept {
   const auto& real = driver_api::real();
-  if (lifecycle::g_phase.load(std::memory_order_acquire) != lifecycle::Phase::kLive) return;
+  if (state::g_phase.load(std::memory_order_acquire) != state::Phase::kLive) return;
   CUcontext context = nullptr;
   if (real.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return;
-  lifecycle::context_seen(context);
+  state::context_seen(context);
   CUdevice device = -1;
   if (real.cuCtxGetDevice(&device) == CUDA_SUCCESS) {
-    lifecycle::device_seen(device);
+    state::device_seen(device);
     gate::use_rates_of(device);
   }
-  if (lifecycle::config().priority != 0 || g_owner.load(std::memory_order_acquire)) return;
+  if (state::config().priority != 0 || g_owner.load(std::memory_order_acquire)) return;
   pthread_mutex_lock(&g_mutex);
-  if (!g_owner.load(std::memory_order_relaxed) && g_attempts < 8 && gate::enter_driver()) {
+  if (!g_owner.load(std::memory_order_relaxed) && g_attempts < 8 && state::enter_driver()) {
     g_attempts++;
     const bool markers = memory_markers(context) || event_markers();
     if (!markers)
       base::raw_log(base::LogLevel::kInfo,
                     "no completion markers on this driver: only synchronise calls count");
     sample_events();
-    gate::leave_driver();
+    state::leave_driver();
     if (markers) g_owner.store(context, std::memory_order_release);
   }
   pthread_mutex_unlock(&g_mutex);
 }
 
 void context_ended(CUcontext context) noexcept {
-  lifecycle::context_gone(context);
-  cut::forget_trials(context);
+  state::context_gone(context);
   pthread_mutex_lock(&g_mutex);
   if (!context || g_owner.load(std::memory_order_relaxed) == context) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);
@@ -121,9 +119,9 @@ void context_ended(CUcontext context) noexcept {
   gate::forget_lanes();
   gate::forgive_all();
   // Another context may get the same handle: variants are made equal to their originals anew.
-  for (gate::KernelSlot& slot : gate::g_kernels) {
+  for (state::KernelSlot& slot : state::g_kernels) {
     if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
-    gate::KernelRecord* record = slot.record.load(std::memory_order_relaxed);
+    state::KernelRecord* record = slot.record.load(std::memory_order_relaxed);
     if (record && (!context || record->mirrored_context.load(std::memory_order_relaxed) == context))
       record->mirrored_context.store(nullptr, std::memory_order_relaxed);
   }

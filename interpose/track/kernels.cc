@@ -9,9 +9,7 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "interpose/gate/learnt.h"
-#include "interpose/lifecycle/lifecycle.h"
-#include "interpose/slice/cluster.h"
-#include "interpose/slice/cut.h"
+#include "interpose/track/cluster.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/slice/slice.h"
@@ -19,10 +17,10 @@
 namespace tessera::track {
 namespace {
 
-using gate::KernelRecord;
+using state::KernelRecord;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards g_images and writes to gate::g_kernels
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards g_images and writes to state::g_kernels
 struct Lock {
   Lock() { pthread_mutex_lock(&g_mutex); }
   ~Lock() { pthread_mutex_unlock(&g_mutex); }
@@ -44,14 +42,14 @@ Owner* owner_of(void* handle) {
 
 void set_kernel(const void* handle, KernelRecord* record) {
   const uint64_t key = reinterpret_cast<uint64_t>(handle);
-  uint32_t at = gate::kernel_slot_of(key);
-  gate::KernelSlot* free = nullptr;
-  for (uint32_t i = 0; i < 16; i++, at = (at + 1) % gate::kKernelSlots) {
-    gate::KernelSlot& slot = gate::g_kernels[at];
+  uint32_t at = state::kernel_slot_of(key);
+  state::KernelSlot* free = nullptr;
+  for (uint32_t i = 0; i < 16; i++, at = (at + 1) % state::kKernelSlots) {
+    state::KernelSlot& slot = state::g_kernels[at];
     const uint64_t seen = slot.handle.load(kRelaxed);
     if (seen == key) {  // handle recycled by the driver
       slot.record.store(record, std::memory_order_release);
-      gate::begin_epoch();
+      state::begin_epoch();
       return;
     }
     if (seen <= 1 && !free) free = &slot;
@@ -63,12 +61,12 @@ void set_kernel(const void* handle, KernelRecord* record) {
 }
 
 void drop_kernels(void* owner) {
-  for (gate::KernelSlot& slot : gate::g_kernels) {
+  for (state::KernelSlot& slot : state::g_kernels) {
     if (slot.handle.load(kRelaxed) <= 1) continue;
     const KernelRecord* record = slot.record.load(kRelaxed);
     if (record && record->owner == owner) slot.handle.store(1, std::memory_order_release);
   }
-  gate::begin_epoch();
+  state::begin_epoch();
 }
 
 const KernelFacts* facts_of(const Image& image, const char* name) {
@@ -111,8 +109,7 @@ bool read_cluster(KernelRecord& kernel, CUfunction original) {
   for (int axis = 0; axis < 3; axis++)
     shape[axis] = attribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis);
   uint64_t packed = 0;
-  if (!cut::pack_cluster(shape, attribute(CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) > 0, &packed))
-    return false;
+  if (!pack_cluster(shape, attribute(CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) > 0, &packed)) return false;
   kernel.cluster.store(packed, kRelaxed);
   return true;
 }
@@ -150,8 +147,8 @@ CUfunction variant_of(const KernelRecord& kernel) {
 // Blocks of the variant that run at once if launched like this in clusters; 0: not in clusters, or not known.
 // How clusters fit is the driver's knowledge: they do not span GPCs, and those have different sizes.
 uint32_t cluster_wave(const KernelRecord& kernel, const gate::LaunchCall& launch, CUfunction variant) {
-  cut::Cluster cluster;
-  if (!cut::cluster_of(launch, kernel, &cluster) || cluster.blocks() == 1) return 0;
+  admission::Cluster cluster;
+  if (!cluster_of(launch, kernel, &cluster) || cluster.blocks() == 1) return 0;
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attribute.value.clusterDim = {cluster.shape[0], cluster.shape[1], cluster.shape[2]};
@@ -165,15 +162,6 @@ uint32_t cluster_wave(const KernelRecord& kernel, const gate::LaunchCall& launch
   if (driver_api::real().cuOccupancyMaxActiveClusters(&n, variant, &config) != CUDA_SUCCESS || n <= 0)
     return 0;
   return uint32_t(uint64_t(n) * cluster.blocks());
-}
-
-void met(const KernelRecord& kernel, cut::Obstacle obstacle) noexcept {
-  if (obstacle == cut::Obstacle::kRows) return count_refusal(RunTimeReason::kGridRows);
-  if (obstacle == cut::Obstacle::kOneQueue) return count_refusal(RunTimeReason::kOneQueue);
-  count_refusal(RunTimeReason::kWatchdog);
-  base::raw_log(base::LogLevel::kError,
-                "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
-  if (kernel.image_hash) never_cut_again(kernel.hash);
 }
 
 // Asks for the sibling if nobody did; it answers some launches later.
@@ -190,11 +178,13 @@ bool sibling_ready(KernelRecord& kernel, CUcontext context) {
   return state == kSiblingReady && kernel.sibling_context.load(kRelaxed) == context;
 }
 
-// In the caller's thread, in `context`. Not while a capture is open (loading may be lazy).
+}  // namespace
+
+// Not while a capture is open (loading may be lazy).
 CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch, CUcontext context) noexcept {
   if (kernel.sibling && !sibling_ready(kernel, context)) return nullptr;
   CUfunction variant = kernel.variant.load(std::memory_order_acquire);
-  if (variant == kNoVariant || !gate::enter_driver()) return nullptr;
+  if (variant == kNoVariant || !state::enter_driver()) return nullptr;
   const auto& real = driver_api::real();
   const uint32_t changes = kernel.attributes.load(std::memory_order_acquire);  // before they are read
   if (!variant) variant = variant_of(kernel);
@@ -211,20 +201,23 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
     kernel.blocks_per_sm.store(uint32_t(per_sm), kRelaxed);
   if (variant != kNoVariant && kernel.cluster_wave.load(kRelaxed) == 0)
     kernel.cluster_wave.store(cluster_wave(kernel, launch, variant), kRelaxed);
-  gate::leave_driver();
+  state::leave_driver();
   kernel.variant.store(variant, kRelaxed);
   kernel.mirrored.store(changes, std::memory_order_release);          // pairs with ready_variant: the shape
   kernel.mirrored_context.store(context, std::memory_order_release);  // pairs with ready_variant
   return variant == kNoVariant ? nullptr : variant;
 }
 
-}  // namespace
+void slice_hung(const KernelRecord& kernel) noexcept {
+  count_refusal(RunTimeReason::kWatchdog);
+  base::raw_log(base::LogLevel::kError,
+                "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
+  if (kernel.image_hash) never_cut_again(kernel.hash);
+}
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
-  cut::g_resolve_variant.store(resolve_variant, kRelaxed);
-  cut::g_met.store(met, kRelaxed);
   if (!image || !owner) return;
-  const gate::Link* link = gate::g_state.link.load(std::memory_order_acquire);
+  const state::Link* link = state::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
     std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels)
         .fetch_add(1, kRelaxed);
@@ -259,7 +252,7 @@ void module_of_library(CUmodule module, CUlibrary library) noexcept {
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
   if (!handle || !name) return;
   const Lock lock;
-  const KernelRecord* known = gate::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
+  const KernelRecord* known = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
   if (known && known->owner == owner && strcmp(known->name, name) == 0) return;  // asked again
   auto* record = new (std::nothrow) KernelRecord;
   if (!record) return;
@@ -293,12 +286,12 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
 
 void kernel_function(CUkernel kernel, CUfunction function) noexcept {
   const Lock lock;
-  if (KernelRecord* record = gate::find_kernel(reinterpret_cast<CUfunction>(kernel)))
+  if (KernelRecord* record = state::find_kernel(reinterpret_cast<CUfunction>(kernel)))
     set_kernel(function, record);
 }
 
 void attribute_set(const void* handle, const CUfunc_cache* cache, const CUsharedconfig* shared) noexcept {
-  KernelRecord* record = gate::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
+  KernelRecord* record = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
   if (!record) return;
   if (cache) record->cache_config.store(1 + uint32_t(*cache), kRelaxed);
   if (shared) record->shared_mem_config.store(1 + uint32_t(*shared), kRelaxed);

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "base/raw_log.h"
-#include "interpose/lifecycle/config.h"
+#include "interpose/state/config.h"
 #include "interpose/track/track.h"
 #include "kernels/cache/never_cut.h"
 
@@ -12,12 +12,12 @@ namespace tessera::track {
 namespace {
 
 bool keeps() {
-  const lifecycle::Config& config = lifecycle::config();
+  const state::Config& config = state::config();
   return config.cache_dir[0] && config.cache_max_bytes;
 }
 
 cache::Store store() {
-  return {lifecycle::config().cache_dir, lifecycle::config().cache_max_bytes};
+  return {state::config().cache_dir, state::config().cache_max_bytes};
 }
 
 int driver_version() {

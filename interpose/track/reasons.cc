@@ -3,7 +3,6 @@
 #include <atomic>
 #include <iterator>
 
-#include "interpose/slice/trial.h"
 #include "interpose/track/track.h"
 #include "ipc/channel/atomic.h"
 
@@ -86,7 +85,6 @@ void publish_refusals(SignalLine& signals) noexcept {
                        counted<RunTimeReason>(counter, kRunTimeReasonCount);
     if (ipc::load(signals.*counter, kRelaxed) != n) ipc::store(signals.*counter, uint32_t(n), kRelaxed);
   }
-  ipc::store(signals.watchdog_releases, cut::g_watchdog_releases.load(kRelaxed), kRelaxed);
 }
 
 const char* name_of(Reason reason) noexcept {

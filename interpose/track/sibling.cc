@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "base/raw_log.h"
-#include "interpose/lifecycle/config.h"
-#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/sibling_text.h"
 #include "interpose/track/track.h"
@@ -22,7 +22,7 @@
 namespace tessera::track {
 namespace {
 
-using gate::KernelRecord;
+using state::KernelRecord;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxSiblings = 64;
 constexpr size_t kMaxSourceBytes = size_t(16) << 20, kMaxKeptBytes = size_t(64) << 20;
@@ -198,7 +198,7 @@ std::optional<Reason> compile(const Job& job, const SiblingText& text, Sibling* 
 }
 
 bool may_enter() {
-  return g_paused == 0 && gate::g_state.captures.load(std::memory_order_seq_cst) == 0;
+  return g_paused == 0 && state::g_state.captures.load(std::memory_order_seq_cst) == 0;
 }
 
 // One job, from the queue to its end. Called with the lock, returns with it.
@@ -209,7 +209,7 @@ void work(const Job& job) {
   g_cancelled = false;
   pthread_mutex_unlock(&g_mutex);
   const uint64_t begin = base::now_ns();
-  const lifecycle::Config& config = lifecycle::config();
+  const state::Config& config = state::config();
   const SiblingText text =
       sibling_text(job.source->ptx, kernel.name, config.relaxed_bits || job.source->compiled_here,
                    config.allow_order_dependent);
@@ -245,7 +245,7 @@ void work(const Job& job) {
 void* sibling_main(void*) {
   prctl(PR_SET_NAME, "tessera-jit", 0, 0, 0);
   setpriority(PRIO_PROCESS, 0, 10);  // of this thread: the program comes first
-  gate::t_thread.depth = 1;          // what this thread asks of the driver is not the program's work
+  state::t_thread.depth = 1;         // what this thread asks of the driver is not the program's work
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   if (driver_api::real().cuThreadExchangeStreamCaptureMode)
     driver_api::real().cuThreadExchangeStreamCaptureMode(&mode);
@@ -261,8 +261,7 @@ void* sibling_main(void*) {
 
 // An exit handler that was registered after the driver's runs before it: no compilation is torn down.
 void at_exit() {
-  if (lifecycle::g_phase.load(kRelaxed) == lifecycle::Phase::kDead)
-    return;  // forked child: lock state unknown
+  if (state::g_phase.load(kRelaxed) == state::Phase::kDead) return;  // forked child: lock state unknown
   const Lock lock;
   g_stopped = true;
   const uint64_t end = base::now_ns() + kExitWaitNs;

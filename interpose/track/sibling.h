@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "interpose/gate/kernels.h"
+#include "interpose/state/kernels.h"
 
 namespace tessera::track {
 
@@ -29,7 +29,7 @@ struct SiblingSource {
 enum SiblingState : uint32_t { kSiblingNone = 0, kSiblingAsked, kSiblingReady, kSiblingRefused };
 
 // Launching thread: asks for the kernel's sibling in this context. Cheap; never waits for a compilation.
-void sibling_wanted(gate::KernelRecord& kernel, std::shared_ptr<const SiblingSource> source,
+void sibling_wanted(state::KernelRecord& kernel, std::shared_ptr<const SiblingSource> source,
                     CUcontext context) noexcept;
 
 // Around the driver's own calls. Owner: module or library about to be unloaded. Context: about to be

@@ -15,7 +15,7 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "base/scoped_fd.h"
-#include "interpose/lifecycle/config.h"
+#include "interpose/state/config.h"
 #include "interpose/track/classify.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
@@ -144,7 +144,7 @@ int driver_version() {
 }
 
 std::optional<cache::Rewritten> rewritten(std::string_view text) {
-  const lifecycle::Config& config = lifecycle::config();
+  const state::Config& config = state::config();
   const bool keep = config.cache_dir[0] && config.cache_max_bytes && text.size() >= kLeastCachedBytes;
   const cache::Store store(keep ? config.cache_dir : "", config.cache_max_bytes);
   cache::Key key;
@@ -238,7 +238,7 @@ bool read_whole(const char* path, std::vector<uint8_t>* bytes) {
 // `from`: file that the image is in, `by`: file of the code that loads it; list() gives its entries.
 template <class List>
 std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
-  const lifecycle::Config& config = lifecycle::config();
+  const state::Config& config = state::config();
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
@@ -293,7 +293,7 @@ constinit std::atomic<uint64_t> g_cut_kernels{0};
 constinit std::atomic<uint64_t> g_refused_kernels{0};
 
 std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
-  if (lifecycle::config().disabled || !bytes) return nullptr;
+  if (state::config().disabled || !bytes) return nullptr;
   return guarded([&] {
     const char* from = file_of(bytes);
     return look(from, file_of(caller), [&] { return image::list_unsized(bytes, kMaxImageBytes); });
@@ -301,7 +301,7 @@ std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
 }
 
 std::shared_ptr<Image> inspect_file(const char* path, const void* caller) noexcept {
-  if (lifecycle::config().disabled || !path) return nullptr;
+  if (state::config().disabled || !path) return nullptr;
   return guarded([&]() -> std::shared_ptr<Image> {
     std::vector<uint8_t> bytes;
     if (!read_whole(path, &bytes)) return nullptr;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "interpose/gate/kernels.h"
+#include "interpose/gate/launch.h"
 #include "interpose/track/sibling.h"
 #include "kernels/slice/slice.h"
 
@@ -63,6 +63,12 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
 void kernel_function(CUkernel kernel, CUfunction function) noexcept;
 // The program changed the original (function or kernel handle): the variant follows before its next launch.
 void attribute_set(const void* handle, const CUfunc_cache* cache, const CUsharedconfig* shared) noexcept;
+// The variant of a launch that may be cut, made ready for `context`: its handle, with the original's attributes.
+// Null: there is none, or not yet. In the caller's thread; enters the driver.
+CUfunction resolve_variant(state::KernelRecord& kernel, const gate::LaunchCall& launch,
+                           CUcontext context) noexcept;
+// A slice of this kernel did not end by itself (interpose/slice/trial.h): counted, told, and remembered.
+void slice_hung(const state::KernelRecord& kernel) noexcept;
 bool is_variant_name(const char* name);
 uint32_t variants_in(void* owner) noexcept;  // kernels that we added to this image
 

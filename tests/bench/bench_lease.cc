@@ -14,11 +14,11 @@
 #include <cstdlib>
 
 #include "base/futex.h"
-#include "interpose/entry/hooks.h"
 #include "interpose/gate/ask.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/hooks/hooks.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/clock.h"
 #include "ipc/channel/lease.h"
 #include "tests/bench/timing.h"
 
@@ -124,11 +124,11 @@ int main() {
   CUcontext context = nullptr;
   driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
   hook_cuCtxSetCurrent(context);
-  static gate::Link link;
+  static state::Link link;
   link = {&s->lease, &s->usage, &g_no_ring, 0, &s->pulse, 0, 0};
   gate::g_slow.notify_daemon = []() noexcept {};  // the peer watches the usage line
-  gate::set_link(&link);
-  gate::g_state.role.store(gate::Role::kBestEffort);
+  state::set_link(&link);
+  state::g_state.role.store(state::Role::kBestEffort);
 
   const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
   const auto launch = [&] { hook_cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr); };

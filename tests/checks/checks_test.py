@@ -42,6 +42,7 @@ class Tree(unittest.TestCase):
     def test_layering(self):
         good = {"base/a.h": "#include <string>\n", "interpose/gate/b.cc": '#include "ipc/abi/r.h"\n#include "base/a.h"\n',
                 "ipc/abi/r.h": "#include <cstdint>\n", "scheduler_daemon/policy/p.h": '#include "base/units.h"\n',
+                "interpose/slice/s.cc": '#include "interpose/track/t.h"\n#include "interpose/gate/b.h"\n',
                 "tests/unit/t.cc": '#include "softgpu/x.h"\n', "softgpu/x.h": '#include "kernels/ptx/ir.h"\n'}
         self.expect("check_layering.py", good)
         for name, line, text in (
@@ -52,6 +53,13 @@ class Tree(unittest.TestCase):
                 ("scheduler_daemon/policy/p.cc", '#include "base/clock.h"', "may not include base/clock.h"),
                 ("scheduler_daemon/core/c.cc", '#include "interpose/gate/g.h"', "may not include interpose"),
                 ("interpose/gate/g.cc", '#include "scheduler_daemon/core/c.h"', "may not include scheduler_daemon"),
+                ("interpose/state/s.cc", '#include "interpose/gate/g.h"', "interpose/state may not include interpose/gate/g.h"),
+                ("interpose/gate/g.cc", '#include "interpose/slice/s.h"', "interpose/gate may not include interpose/slice/s.h"),
+                ("interpose/gate/g.h", '#include "interpose/track/t.h"', "interpose/gate may not include interpose/track/t.h"),
+                ("interpose/track/t.cc", '#include "interpose/slice/s.h"', "interpose/track may not include interpose/slice"),
+                ("interpose/hooks/h.cc", '#include "interpose/lifecycle/l.h"', "may not include interpose/lifecycle/l.h"),
+                ("interpose/entry/e.cc", '#include "interpose/gate/g.h"', "interpose/entry may not include interpose/gate"),
+                ("interpose/attic/a.cc", "#include <string>", "interpose/attic has no row"),
                 ("softgpu/s.cc", '#include "interpose/entry/entry.h"', "softgpu may not include interpose"),
                 ("softgpu/exec/e.cc", '#include "softgpu/driver/d.h"', "softgpu/exec may not include softgpu/driver"),
                 ("softgpu/driver/d.cc", '#include "softgpu/exec/core.h"', "softgpu/driver may not include softgpu/exec/core.h"),
@@ -124,7 +132,7 @@ class Tree(unittest.TestCase):
         self.assertIn("1 constructors", output)
 
     def test_hot(self):
-        listing = self.write("hot.txt", "# hot\nhot.c\n")
+        listing = self.write("hot.txt", "# hot\ngate/hot.c\n")
 
         def archive(source):
             self.compile(source, "hot.c.o", "-c")
@@ -132,9 +140,9 @@ class Tree(unittest.TestCase):
             out = self.root / "libgate.a"
             out.unlink(missing_ok=True)
             subprocess.run(["ar", "rcs", str(out), str(self.root / "hot.c.o"), str(self.root / "cold.c.o")], check=True)
-            return out
+            return f"gate={out}"
 
-        self.assertEqual(run("check_symbols.py", "hot", archive("int x; int f(void){return x;}"), listing)[0], 0)
+        self.assertEqual(run("check_symbols.py", "hot", listing, archive("int x; int f(void){return x;}"))[0], 0)
         for source, text in (("#include <stdlib.h>\nvoid* f(void){return malloc(3);}", "allocates"),
                              ("#include <stdio.h>\nvoid f(int i){printf(\"%d\", i);}", "prints"),
                              ("#include <stdlib.h>\nchar* f(void){return getenv(\"x\");}", "environment"),
@@ -142,12 +150,12 @@ class Tree(unittest.TestCase):
                              ("__thread int t; int* f(void){return &t;}", "initial-exec"),
                              ("#include <pthread.h>\nint f(pthread_mutex_t* m){return pthread_mutex_lock(m);}", "locks"),
                              ("#include <unistd.h>\nlong f(void){return write(1, \"x\", 1);}", "system call")):
-            code, output = run("check_symbols.py", "hot", archive(source), listing)
+            code, output = run("check_symbols.py", "hot", listing, archive(source))
             self.assertEqual(code, 1, (source, output))
             self.assertIn(text, output)
-        code, output = run("check_symbols.py", "hot", archive("int x;"), self.write("hot2.txt", "gone.cc\n"))
+        code, output = run("check_symbols.py", "hot", self.write("hot2.txt", "slice/hot.c\n"), archive("int x;"))
         self.assertEqual(code, 1)
-        self.assertIn("gone.cc is listed but not in the archive", output)
+        self.assertIn("slice/hot.c is listed but in no archive", output)
 
     def test_unknown_exports(self):
         """A driver's names that the table has, that are kept out of it, and one that nobody knows."""

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "interpose/entry/hooks.h"
+#include "interpose/hooks/hooks.h"
 
 namespace {
 
@@ -26,7 +26,7 @@ std::atomic<int> g_hook_calls{0};
 }  // namespace
 
 // Strong definitions, as the gate's: they replace the weak ones.
-extern "C" void tessera_on_first_call(const tessera::entry::FirstCall* first) noexcept {
+extern "C" void tessera_on_first_call(const tessera::hooks::FirstCall* first) noexcept {
   ++g_first_calls;
   g_found = first->driver_found;
   g_disabled = first->disabled;

@@ -9,7 +9,7 @@ namespace tessera::test {
 namespace {
 
 using admission::Action;
-using gate::Role;
+using state::Role;
 using namespace std::chrono_literals;
 
 class Admit : public Gate {
@@ -113,13 +113,13 @@ TEST_F(Admit, DriverErrorRollsTheReservationBack) {
                             CUstream, void**, void**) { return CUDA_ERROR_INVALID_VALUE; };
   EXPECT_EQ(launch(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(in_flight(), 0u);
-  EXPECT_EQ(gate::g_state.role.load(), Role::kBestEffort);
+  EXPECT_EQ(state::g_state.role.load(), Role::kBestEffort);
   table.cuLaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                             CUstream, void**, void**) { return CUDA_ERROR_ILLEGAL_ADDRESS; };
   EXPECT_EQ(launch(), CUDA_ERROR_ILLEGAL_ADDRESS);  // its own code, unchanged
   table.cuLaunchKernel = saved;
   EXPECT_EQ(in_flight(), 0u);
-  EXPECT_EQ(gate::g_state.role.load(), Role::kForward);  // sticky: pass through for good
+  EXPECT_EQ(state::g_state.role.load(), Role::kForward);  // sticky: pass through for good
 }
 
 TEST_F(Admit, HeldLaunchTellsTheDaemonAndStartsWithTheGrant) {
@@ -165,7 +165,7 @@ TEST_F(Admit, DaemonLossReleasesWaitingLaunches) {
 }
 
 TEST_F(Admit, HoldOnDaemonLossIsBoundedByTheHoldLimit) {
-  gate::set_link(&gate::g_daemonless_hold);
+  state::set_link(&state::g_daemonless_hold);
   const uint64_t before = base::now_ns();
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_GE(base::now_ns() - before, 200'000'000u);
@@ -196,7 +196,7 @@ TEST_F(Admit, BusyPulseOfAHigherLevelHolds) {
   }
   EXPECT_EQ(region->usage.preemptions, 1u);
   EXPECT_EQ(g_notices, 1u);
-  gate::g_state.n_watched.store(0);
+  state::g_state.n_watched.store(0);
 }
 
 TEST_F(Admit, StalePulseLowerLevelAndPackedLeaseDoNotHold) {
@@ -213,7 +213,7 @@ TEST_F(Admit, StalePulseLowerLevelAndPackedLeaseDoNotHold) {
   ipc::store(region->lease.flags, uint32_t(abi::kLeasePacked), std::memory_order_relaxed);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.holds, 0u);
-  gate::g_state.n_watched.store(0);
+  state::g_state.n_watched.store(0);
 }
 
 // Under a busy pulse: who may run beside it by a packed lease.
@@ -288,12 +288,12 @@ class ShortLaunches : public Admit {
     timing->block_ps = kNs * 1000;
     timing->estimate_ns = kNs;
     timing->samples = 8;                   // known: timed seldom,
-    gate::t_thread.timed_at = UINT64_MAX;  // and here never by this thread,
+    state::t_thread.timed_at = UINT64_MAX;  // and here never by this thread,
     gate::withdraw_events();               // nor by others, so that the estimate stays
     lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000);
   }
   uint64_t credit_left() {
-    const gate::ThreadSlot* slot = gate::t_thread.slot;
+    const state::ThreadSlot* slot = state::t_thread.slot;
     return slot ? slot->credit.left_ns.load() : 0;
   }
   static constexpr uint64_t kNs = 10'000, kWindowNs = 2'000'000;
@@ -311,7 +311,7 @@ TEST_F(ShortLaunches, CreditIsReservedWithALaunchAndSpentByTheNext) {
   }
   launch(stream);
   EXPECT_EQ(credit_left(), credit);  // what was left over still counts
-  gate::settle_credit(*gate::t_thread.slot);
+  gate::settle_credit(*state::t_thread.slot);
   EXPECT_EQ(in_flight() % kNs, 0u);  // launches only
 }
 
@@ -395,25 +395,25 @@ TEST_F(Admit, TheHoldLimitBeginsAnewWithEverySliceThatStarts) {
 
 TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
   lease(abi::kLeaseGranted, 100'000'000);
-  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), admission::kNoMarker);
+  EXPECT_EQ(gate::next_marker_in_ns(state::clock_ns()), admission::kNoMarker);
   null.hold(1);
-  const uint64_t before = gate::clock_ns();
+  const uint64_t before = state::clock_ns();
   launch();
   launch();
   // The first of two: its estimate after it was launched.
   const int64_t expected = int64_t(admission::kUnknownKernelNs);
-  const uint64_t after = gate::clock_ns();
+  const uint64_t after = state::clock_ns();
   EXPECT_LE(gate::next_marker_in_ns(after), expected);
   EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(after - before));
   EXPECT_LT(gate::next_marker_in_ns(after + 1'000'000), 0);  // overdue
   null.release(1);
   EXPECT_TRUE(gate::poll_lanes());
   // The second one began when the first was seen to end.
-  const uint64_t seen = gate::clock_ns();
+  const uint64_t seen = state::clock_ns();
   EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(seen - after));
   null.hold(0);
   EXPECT_TRUE(gate::poll_lanes());
-  EXPECT_EQ(gate::next_marker_in_ns(gate::clock_ns()), admission::kNoMarker);
+  EXPECT_EQ(gate::next_marker_in_ns(state::clock_ns()), admission::kNoMarker);
 }
 
 TEST_F(Admit, ThePlanSaysWhichBlocksAreLong) {
@@ -434,10 +434,10 @@ TEST_F(Admit, TheMomentWhenTheWindowRanEmptyIsPublished) {
   launch();
   EXPECT_EQ(signals.in_flight_end_ns, 0u);
   null.hold(0);
-  const uint64_t before = gate::clock_ns();
+  const uint64_t before = state::clock_ns();
   gate::poll_lanes();
   EXPECT_GE(signals.in_flight_end_ns, before);
-  EXPECT_LE(signals.in_flight_end_ns, gate::clock_ns());
+  EXPECT_LE(signals.in_flight_end_ns, state::clock_ns());
 }
 
 TEST_F(Admit, JustIdlePulseIsGuarded) {
@@ -453,7 +453,7 @@ TEST_F(Admit, JustIdlePulseIsGuarded) {
   ipc::store(page.idle_since_ns, base::now_ns() + 1'000'000'000'000, std::memory_order_relaxed);  // a lie
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.holds, 1u);
-  gate::g_state.n_watched.store(0);
+  state::g_state.n_watched.store(0);
 }
 
 TEST_F(Admit, DrainIsAcknowledgedOnceNothingIsInFlight) {
@@ -520,19 +520,19 @@ TEST_F(Admit, CapturingStreamIsForwardedOnly) {
   EXPECT_EQ(driver_launches(), 1u);
   EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 0u);
   EXPECT_EQ(null.calls("cuEventRecord"), 0u);
-  EXPECT_FALSE(gate::enter_driver());  // nothing of ours may enter now
+  EXPECT_FALSE(state::enter_driver());  // nothing of ours may enter now
   CUgraph graph = nullptr;
   EXPECT_EQ(hook_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
-  EXPECT_TRUE(gate::enter_driver());
-  gate::leave_driver();
+  EXPECT_TRUE(state::enter_driver());
+  state::leave_driver();
 }
 
 TEST_F(Admit, CaptureThatEndsWithItsStreamIsNotCountedForEver) {
   CUstream s = new_stream();
   hook_cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-  EXPECT_EQ(gate::g_state.captures.load(), 1u);
+  EXPECT_EQ(state::g_state.captures.load(), 1u);
   hook_cuStreamDestroy_v2(s);
-  EXPECT_EQ(gate::g_state.captures.load(), 0u);
+  EXPECT_EQ(state::g_state.captures.load(), 0u);
 }
 
 TEST_F(Admit, WorkBehindAWaitIsNotInFlight) {

@@ -18,7 +18,7 @@ extern "C" void* malloc(size_t bytes) {  // NOLINT: replaces the C library's for
 namespace tessera::test {
 namespace {
 
-using gate::Role;
+using state::Role;
 
 class Allocation : public Gate {
  public:

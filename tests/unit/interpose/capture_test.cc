@@ -6,7 +6,7 @@
 namespace tessera::test {
 namespace {
 
-using gate::Role;
+using state::Role;
 
 std::atomic<int> g_open{0};           // captures open in the "driver"
 std::atomic<int> g_violations{0};     // our calls that met one
@@ -97,8 +97,8 @@ TEST_F(Capture, ProtectedClientWithHelperPollingAllTheTime) {
   helper.join();
   worker.join();
   EXPECT_EQ(g_violations, 0);
-  EXPECT_EQ(gate::g_state.captures.load(), 0u);
-  EXPECT_EQ(gate::g_state.inside.load(), 0u);
+  EXPECT_EQ(state::g_state.captures.load(), 0u);
+  EXPECT_EQ(state::g_state.inside.load(), 0u);
 }
 
 TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
@@ -127,7 +127,7 @@ TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
   helper.join();
   for (auto& t : workers) t.join();
   EXPECT_EQ(g_violations, 0);
-  EXPECT_EQ(gate::g_state.captures.load(), 0u);
+  EXPECT_EQ(state::g_state.captures.load(), 0u);
 }
 
 TEST_F(Capture, GraphLaunchIsGatedAsOneUnitOutsideCapture) {

@@ -53,7 +53,7 @@ void Gate::SetUp() {
   gate::g_slow.notify_daemon = count_notice;
   gate::forget_lanes();
   gate::forgive_all();
-  gate::t_thread.lane = nullptr;
+  state::t_thread.lane = nullptr;
   g_notices = 0;
 }
 
@@ -62,19 +62,19 @@ void Gate::TearDown() {
   lose_daemon();
   gate::forget_lanes();
   gate::forgive_all();
-  for (gate::Watch& w : gate::g_state.watch) w.page.store(&gate::g_idle_pulse);
-  gate::g_state.n_watched.store(0);
-  gate::begin_epoch();
-  gate::g_state.poisoned.store(0);
+  for (state::Watch& w : state::g_state.watch) w.page.store(&state::g_idle_pulse);
+  state::g_state.n_watched.store(0);
+  state::begin_epoch();
+  state::g_state.poisoned.store(0);
 }
 
-void Gate::attach(gate::Role role, uint64_t guard_ns) {
+void Gate::attach(state::Role role, uint64_t guard_ns) {
   region = new Region;
   link =
-      new gate::Link{&region->lease, &region->usage, &region->records.ring, 64, &region->pulse, guard_ns, 0};
-  gate::g_state.holding.store(0);
-  gate::set_link(link);
-  gate::g_state.role.store(role);
+      new state::Link{&region->lease, &region->usage, &region->records.ring, 64, &region->pulse, guard_ns, 0};
+  state::g_state.holding.store(0);
+  state::set_link(link);
+  state::g_state.role.store(role);
 }
 
 void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t spacing_ns,
@@ -91,15 +91,15 @@ void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t
 }
 
 void Gate::lose_daemon() {
-  gate::set_link(&gate::g_unmanaged);
-  gate::g_state.role.store(gate::Role::kForward);
+  state::set_link(&state::g_unmanaged);
+  state::g_state.role.store(state::Role::kForward);
 }
 
 void Gate::watch(abi::PulsePage* page, uint32_t priority) {
-  gate::g_state.watch[0].priority.store(priority);
-  gate::g_state.watch[0].page.store(page);
-  gate::g_state.n_watched.store(1);
-  gate::begin_epoch();
+  state::g_state.watch[0].priority.store(priority);
+  state::g_state.watch[0].page.store(page);
+  state::g_state.n_watched.store(1);
+  state::begin_epoch();
 }
 
 CUresult Gate::launch(CUstream stream, uint32_t blocks, CUfunction f) {

@@ -13,14 +13,15 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
-#include "interpose/entry/hooks.h"
 #include "interpose/gate/ask.h"
-#include "interpose/gate/clock.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/window.h"
+#include "interpose/hooks/hooks.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
+#include "interpose/state/clock.h"
+#include "interpose/state/process.h"
 #include "interpose/track/track.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
@@ -59,7 +60,7 @@ class Gate : public ::testing::Test {
     } records;
     uint32_t word = 0;
   };
-  void attach(gate::Role role, uint64_t guard_ns = 0);
+  void attach(state::Role role, uint64_t guard_ns = 0);
   void lease(uint32_t state, uint64_t window_ns = 2'000'000, uint64_t slice_ns = 1'000'000,
              uint32_t spacing_ns = 1, uint32_t max_hold_ms = 200, uint64_t lasts_ns = 60'000'000'000);
   void lose_daemon();
@@ -71,7 +72,7 @@ class Gate : public ::testing::Test {
   uint32_t waiting() { return std::atomic_ref(region->usage.waiting).load(); }
 
   Region* region = nullptr;  // leaked: a late thread may still look at it
-  gate::Link* link = nullptr;
+  state::Link* link = nullptr;
   NullDriver& null = NullDriver::get();
   CUfunction function = reinterpret_cast<CUfunction>(uintptr_t{0x12340});
 };
@@ -80,15 +81,15 @@ class Gate : public ::testing::Test {
 class StoppedClock {
  public:
   StoppedClock() { move(0); }
-  ~StoppedClock() { gate::g_calibration.store(nullptr); }
+  ~StoppedClock() { state::g_calibration.store(nullptr); }
   void move(uint64_t ns) {
     sets_.push_back({0, now_ns_ += ns, 0});  // a reader may still hold any of them
-    gate::g_calibration.store(&sets_.back(), std::memory_order_release);
+    state::g_calibration.store(&sets_.back(), std::memory_order_release);
   }
 
  private:
   uint64_t now_ns_ = base::now_ns();
-  std::deque<gate::Calibration> sets_;
+  std::deque<state::Calibration> sets_;
 };
 
 // Waits for what another thread does; a condition that never comes fails the test instead of hanging it.

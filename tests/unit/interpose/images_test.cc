@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "interpose/lifecycle/config.h"
+#include "interpose/state/config.h"
 #include "interpose/track/track.h"
 #include "kernels/cache/rewritten.h"
 #include "kernels/cache/store.h"
@@ -100,7 +100,7 @@ TEST_F(Images, LongTextsAreRewrittenOnce) {
   const fs::path folder = testing::TempDir() + "tessera-images-" + std::to_string(getpid());
   setenv("TESSERA_CACHE_DIR", folder.c_str(), 1);
   setenv("TESSERA_CACHE_MAX_MB", "256", 1);
-  lifecycle::load_config();
+  state::load_config();
   const std::string text = bytes_of("cut.ptx").data() + std::string("//") + std::string(64 << 10, '-');
   auto made = track::inspect(text.c_str(), nullptr);
   ASSERT_TRUE(made && !made->text.empty());
@@ -135,7 +135,7 @@ TEST_F(Images, LongTextsAreRewrittenOnce) {
 
   unsetenv("TESSERA_CACHE_DIR");
   unsetenv("TESSERA_CACHE_MAX_MB");
-  lifecycle::load_config();
+  state::load_config();
   fs::remove_all(folder);
 }
 

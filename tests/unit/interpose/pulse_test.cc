@@ -5,7 +5,7 @@
 namespace tessera::test {
 namespace {
 
-using gate::Role;
+using state::Role;
 
 class Pulse : public Gate {
  protected:
@@ -139,7 +139,7 @@ TEST_F(Pulse, DestroyedStreamIsForgotten) {
 }
 
 TEST_F(Pulse, MoreStreamsThanPlacesStillBecomesIdle) {
-  for (uint32_t i = 0; i < gate::kStreamsPerThread + 5; i++) launch(new_stream());
+  for (uint32_t i = 0; i < state::kStreamsPerThread + 5; i++) launch(new_stream());
   EXPECT_TRUE(busy());
   hook_cuCtxSynchronize();
   EXPECT_FALSE(busy());
@@ -166,7 +166,7 @@ class Defer : public Pulse {
     region->lease.priority = 3;
     region->lease.max_hold_ms = 10'000;
     watch(&peer_, 5);
-    gate::g_state.watch[0].slo_ns.store(0);
+    state::g_state.watch[0].slo_ns.store(0);
   }
   void peer_busy(uint64_t since_ns) {
     ++burst_;
@@ -209,10 +209,10 @@ TEST_F(Defer, ABurstWaitsForABusyHigherLevelAndALaunchWithinOneDoesNot) {
 
 TEST_F(Defer, NobodyWaitsForALowerLevelAStalePulseOrWithoutTheFlag) {
   peer_busy(base::now_ns());
-  gate::g_state.watch[0].priority.store(3);  // no SLOs
+  state::g_state.watch[0].priority.store(3);  // no SLOs
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   hook_cuCtxSynchronize();
-  gate::g_state.watch[0].priority.store(5);
+  state::g_state.watch[0].priority.store(5);
   region->lease.flags = 0;
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   hook_cuCtxSynchronize();
@@ -223,8 +223,8 @@ TEST_F(Defer, NobodyWaitsForALowerLevelAStalePulseOrWithoutTheFlag) {
 }
 
 TEST_F(Defer, WithinALevelTheEarlierDeadlineGoesFirst) {
-  gate::g_state.watch[0].priority.store(3);
-  gate::g_state.watch[0].slo_ns.store(500'000'000);
+  state::g_state.watch[0].priority.store(3);
+  state::g_state.watch[0].slo_ns.store(500'000'000);
   region->lease.slo_us = 100'000;
   peer_busy(base::now_ns());  // due in 500 ms, ours in 100
   EXPECT_EQ(launch(), CUDA_SUCCESS);
@@ -295,13 +295,13 @@ void Pulse::race() {
 }
 
 TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
-  gate::g_state.symmetric.store(1);  // launches fence themselves
+  state::g_state.symmetric.store(1);  // launches fence themselves
   race();
 }
 TEST_F(Pulse, TheSameWithTheFenceOnTheIdleSideOnly) {
   lifecycle::register_membarrier();
   race();
-  gate::g_state.symmetric.store(1);
+  state::g_state.symmetric.store(1);
 }
 
 }  // namespace

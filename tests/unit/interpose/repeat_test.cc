@@ -6,7 +6,7 @@
 namespace tessera::test {
 namespace {
 
-using gate::Role;
+using state::Role;
 
 struct Arguments {
   uint32_t grid[3] = {3, 5, 7}, block[3] = {32, 2, 4}, shared = 1024;
@@ -32,14 +32,14 @@ class Repeat : public Gate, public ::testing::WithParamInterface<Form> {
  protected:
   void SetUp() override {
     Gate::SetUp();
-    gate::g_state.symmetric = 0;  // as where membarrier(2) works
+    state::g_state.symmetric = 0;  // as where membarrier(2) works
     stream = new_stream();
     arguments.stream = stream;
     null.record(1);
   }
   void TearDown() override {
     null.record(0);
-    gate::g_state.symmetric = 1;
+    state::g_state.symmetric = 1;
     Gate::TearDown();
   }
   gate::Timing* timing(const Arguments& a) {
@@ -51,7 +51,7 @@ class Repeat : public Gate, public ::testing::WithParamInterface<Form> {
   void attach_best_effort() {
     attach(Role::kBestEffort);
     know(arguments);
-    gate::t_thread.timed_at = UINT64_MAX;
+    state::t_thread.timed_at = UINT64_MAX;
     gate::withdraw_events();
     lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000);
   }
@@ -61,12 +61,12 @@ class Repeat : public Gate, public ::testing::WithParamInterface<Form> {
     t->estimate_ns = kNs;
     t->samples = 8;
   }
-  gate::Credit& credit() { return gate::t_thread.slot->credit; }
+  state::Credit& credit() { return state::t_thread.slot->credit; }
   // Makes what is launched once more a repetition.
   void first_launch() {
     ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
     ASSERT_GT(credit().left_ns.load(), 8 * kNs);
-    ASSERT_EQ(gate::t_thread.memo.epoch, gate::g_state.epoch.load());
+    ASSERT_EQ(state::t_thread.memo.epoch, state::g_state.epoch.load());
   }
   // How much a launch takes of the credit.
   uint64_t paid(const Arguments& a) {
@@ -93,8 +93,8 @@ class Repeat : public Gate, public ::testing::WithParamInterface<Form> {
 TEST_P(Repeat, ARepetitionPaysWhatTheFirstWasExpectedToTake) {
   attach_best_effort();
   first_launch();
-  const uint64_t one = paid(arguments), launches = gate::t_thread.slot->launches,
-                 blocks = gate::t_thread.slot->blocks;
+  const uint64_t one = paid(arguments), launches = state::t_thread.slot->launches,
+                 blocks = state::t_thread.slot->blocks;
   EXPECT_GE(one, kNs);
   timing(arguments)->block_ps = timing(arguments)->block_ps * 2;  // seen when the credit is spent
   const uint64_t number = null.last().number;
@@ -103,8 +103,8 @@ TEST_P(Repeat, ARepetitionPaysWhatTheFirstWasExpectedToTake) {
   EXPECT_EQ(paid(other), one);
   expect_driver_got(other);
   EXPECT_EQ(null.last().number, number + 1);
-  EXPECT_EQ(gate::t_thread.slot->launches, launches + 1);
-  EXPECT_EQ(gate::t_thread.slot->blocks, blocks + 3 * 5 * 7);
+  EXPECT_EQ(state::t_thread.slot->launches, launches + 1);
+  EXPECT_EQ(state::t_thread.slot->blocks, blocks + 3 * 5 * 7);
   EXPECT_EQ(credit().in_gate, 0u);
 }
 
@@ -128,11 +128,11 @@ TEST_P(Repeat, AnyOtherArgumentIsAnotherLaunch) {
     first_launch();
     call(GetParam(), other);
     expect_driver_got(other);
-    EXPECT_EQ(gate::t_thread.memo.function, other.function);  // it was asked about, and is the latest now,
-    EXPECT_EQ(gate::t_thread.memo.stream, other.stream);      // not taken for the first
-    EXPECT_EQ(gate::t_thread.memo.grid[2], other.grid[2]);
-    EXPECT_EQ(gate::t_thread.memo.block[2], other.block[2]);
-    EXPECT_EQ(gate::t_thread.memo.shared_bytes, other.shared);
+    EXPECT_EQ(state::t_thread.memo.function, other.function);  // it was asked about, and is the latest now,
+    EXPECT_EQ(state::t_thread.memo.stream, other.stream);      // not taken for the first
+    EXPECT_EQ(state::t_thread.memo.grid[2], other.grid[2]);
+    EXPECT_EQ(state::t_thread.memo.block[2], other.block[2]);
+    EXPECT_EQ(state::t_thread.memo.shared_bytes, other.shared);
     gate::reclaim_credits();
   }
 }
@@ -152,18 +152,18 @@ TEST_P(Repeat, ALaunchWithAttributesIsAskedAbout) {
 // Whatever the rule looked at and is different now. Each makes the credit void, so that the launch is asked about.
 TEST_P(Repeat, AnyChangeOfWhatTheRuleSawEndsIt) {
   attach_best_effort();
-  static abi::PulsePage pages[gate::kWatched];
+  static abi::PulsePage pages[state::kWatched];
   for (uint32_t peers = 0; peers <= gate::kPeersOfARepeat + 1; peers++) {
     for (uint32_t i = 0; i < peers; i++) {
-      gate::g_state.watch[i].priority = 5;
-      gate::g_state.watch[i].page = &pages[i];
+      state::g_state.watch[i].priority = 5;
+      state::g_state.watch[i].page = &pages[i];
     }
-    gate::g_state.n_watched = peers;
-    gate::begin_epoch();
+    state::g_state.n_watched = peers;
+    state::begin_epoch();
     const auto ends = [&](const char* what, auto&& change) {
       gate::reclaim_credits();
       ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
-      ASSERT_EQ(gate::t_thread.memo.epoch == gate::g_state.epoch, peers <= gate::kPeersOfARepeat) << what;
+      ASSERT_EQ(state::t_thread.memo.epoch == state::g_state.epoch, peers <= gate::kPeersOfARepeat) << what;
       const uint64_t launched = in_flight() - credit().left_ns;
       change();
       ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
@@ -173,7 +173,7 @@ TEST_P(Repeat, AnyChangeOfWhatTheRuleSawEndsIt) {
       for (uint32_t i = 0; i < peers; i++) EXPECT_EQ(credit().peers[i].burst, pages[i].burst) << what;
     };
     ends("lease", [&] { lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000); });
-    ends("epoch", [&] { gate::begin_epoch(); });
+    ends("epoch", [&] { state::begin_epoch(); });
     for (uint32_t i = 0; i < peers; i++) ends("burst", [&] { pages[i].burst++; });
   }
 }
@@ -182,11 +182,11 @@ TEST_P(Repeat, ABusyPeerHoldsIt) {
   attach_best_effort();
   static abi::PulsePage pages[2];
   for (uint32_t i = 0; i < 2; i++) {
-    gate::g_state.watch[i].priority = 5;
-    gate::g_state.watch[i].page = &pages[i];
+    state::g_state.watch[i].priority = 5;
+    state::g_state.watch[i].page = &pages[i];
   }
-  gate::g_state.n_watched = 2;
-  gate::begin_epoch();
+  state::g_state.n_watched = 2;
+  state::begin_epoch();
   for (abi::PulsePage& page : pages) {
     first_launch();
     ipc::store(page.busy_since_ns, base::now_ns(), std::memory_order_relaxed);
@@ -233,7 +233,7 @@ TEST_P(Repeat, ALaunchInsideTheLaunchIsForwarded) {
   static const auto call_back = [] {
     if (outer.depth++ != 0) return;
     EXPECT_EQ(call(outer.form, outer.arguments), CUDA_SUCCESS);
-    outer.inside = gate::t_thread.slot->credit.in_gate;
+    outer.inside = state::t_thread.slot->credit.in_gate;
   };
   const auto saved = table;
   plain = table.cuLaunchKernel;
@@ -273,10 +273,10 @@ TEST_P(Repeat, AFailedLaunchIsPaidBack) {
   EXPECT_EQ(call(GetParam(), arguments), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(credit().left_ns, left);
   EXPECT_EQ(credit().spent_ns, spent);
-  EXPECT_EQ(gate::g_state.role.load(), Role::kBestEffort);
+  EXPECT_EQ(state::g_state.role.load(), Role::kBestEffort);
   answer = CUDA_ERROR_ILLEGAL_ADDRESS;
   EXPECT_EQ(call(GetParam(), arguments), CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(gate::g_state.role.load(), Role::kForward);  // sticky
+  EXPECT_EQ(state::g_state.role.load(), Role::kForward);  // sticky
   EXPECT_EQ(credit().in_gate, 0u);
   table = saved;
 }
@@ -302,21 +302,21 @@ TEST_P(Repeat, AProtectedLaunchReachesTheDriverAndIsCounted) {
     a.grid[0] += i;
     EXPECT_EQ(call(GetParam(), a), CUDA_SUCCESS);
     expect_driver_got(a);
-    EXPECT_EQ(gate::t_thread.slot->last_function, reinterpret_cast<uint64_t>(a.function));
-    const gate::StreamCount& count = *gate::t_thread.count;
+    EXPECT_EQ(state::t_thread.slot->last_function, reinterpret_cast<uint64_t>(a.function));
+    const state::StreamCount& count = *state::t_thread.count;
     EXPECT_EQ(count.begun, count.ended);
     EXPECT_EQ(count.begun - count.completed, i % 2 + 1);
   }
   EXPECT_TRUE(busy());
-  const uint64_t launches = gate::t_thread.slot->launches;
+  const uint64_t launches = state::t_thread.slot->launches;
   // Idle again: the next launch announces itself, and is counted once.
   gate::forgive_all();
   EXPECT_TRUE(gate::try_idle());
   EXPECT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
   EXPECT_TRUE(busy());
-  EXPECT_EQ(gate::t_thread.slot->launches, launches + 1);
-  EXPECT_EQ(gate::t_thread.count->begun, gate::t_thread.count->ended);
-  EXPECT_EQ(gate::t_thread.count->begun - gate::t_thread.count->completed, 1u);
+  EXPECT_EQ(state::t_thread.slot->launches, launches + 1);
+  EXPECT_EQ(state::t_thread.count->begun, state::t_thread.count->ended);
+  EXPECT_EQ(state::t_thread.count->begun - state::t_thread.count->completed, 1u);
 }
 
 constexpr const char* kNames[] = {"Plain", "PlainPerThread", "Ex", "ExPerThread"};

@@ -14,7 +14,7 @@ class RuleTrace : public Gate {
  protected:
   void SetUp() override {
     Gate::SetUp();
-    attach(gate::Role::kBestEffort, 200'000);
+    attach(state::Role::kBestEffort, 200'000);
     watch(&page_, 5);
   }
   uint64_t one_of(std::initializer_list<uint64_t> values) {
@@ -48,7 +48,7 @@ class RuleTrace : public Gate {
 
 TEST_F(RuleTrace, TheGateDoesWhatTheRuleSays) {
   StoppedClock clock;
-  const uint64_t now = gate::clock_ns();
+  const uint64_t now = state::clock_ns();
   int seen[5] = {};
   for (int i = 0; i < 16'000; i++) {
     draw_lease(now);
@@ -63,7 +63,7 @@ TEST_F(RuleTrace, TheGateDoesWhatTheRuleSays) {
                                                          link->guard_ns, in_flight_ns, {}, now);
     const int n = seen[size_t(expected.action)]++;
     if (expected.action == Action::kWait && n % 16 != 0) continue;  // a thread each: a part must do
-    gate::g_state.holding.store(0);
+    state::g_state.holding.store(0);
     gate::Wait wait;
     gate::Reservation reservation;
     if (expected.action != Action::kWait) {
@@ -74,7 +74,7 @@ TEST_F(RuleTrace, TheGateDoesWhatTheRuleSays) {
     }
     std::thread asks([&] { ASSERT_EQ(gate::ask(what, {}, wait, reservation), Action::kForward); });
     ASSERT_TRUE(eventually([&] { return waiting() == 1; })) << i;
-    EXPECT_EQ(gate::g_state.holding.load(), expected.reason == Reason::kWindow ? 0u : 1u) << i;
+    EXPECT_EQ(state::g_state.holding.load(), expected.reason == Reason::kWindow ? 0u : 1u) << i;
     ipc::LeaseTerms free{.state = abi::kLeaseFree};
     ipc::lease_publish(region->lease, region->word, free);
     asks.join();

@@ -37,8 +37,8 @@ class SiblingRace : public Gate {
       g_modules--;
       return unload(module);
     };
-    cut::g_sm_count.store(1);
-    attach(gate::Role::kBestEffort);
+    state::g_sm_count.store(1);
+    attach(state::Role::kBestEffort);
     lease(abi::kLeaseGranted, 1'000'000'000, 1'000);
   }
   CUresult stamp(CUfunction f) {

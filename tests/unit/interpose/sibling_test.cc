@@ -3,7 +3,7 @@
 // holds for this device.)
 #include <thread>
 
-#include "interpose/lifecycle/config.h"
+#include "interpose/state/config.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "tests/unit/interpose/soft.h"
@@ -218,7 +218,7 @@ TEST_F(Siblings, AVariableThatTheDriverDoesNotFindIsRefused) {
 
 TEST_F(Siblings, RelaxedBitsAreTheUsersChoice) {
   setenv("TESSERA_BIT_STABILITY", "relaxed", 1);
-  lifecycle::load_config();
+  state::load_config();
   CUmodule module = load("cut_both.fatbin");
   const CUfunction f = function_of(module, "approximate");
   EXPECT_EQ(approximate(f), 0u);
@@ -228,10 +228,10 @@ TEST_F(Siblings, RelaxedBitsAreTheUsersChoice) {
   EXPECT_EQ(filled, uncut);  // one compiler here
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
   setenv("TESSERA_BIT_STABILITY", "sloppy", 1);  // no such word: strict
-  lifecycle::load_config();
-  EXPECT_FALSE(lifecycle::config().relaxed_bits);
+  state::load_config();
+  EXPECT_FALSE(state::config().relaxed_bits);
   unsetenv("TESSERA_BIT_STABILITY");
-  lifecycle::load_config();
+  state::load_config();
 }
 
 // Machine code made from another virtual architecture than the PTX: they may differ in anything.
@@ -260,7 +260,7 @@ TEST_F(Siblings, NothingIsCompiledWhileACaptureIsOpen) {
     uint32_t salt = 0;
     void* params[] = {&out, &salt};
     EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params, 0, nullptr, own), CUDA_SUCCESS);
-    gate::t_thread = {};
+    state::t_thread = {};
   });
   other.join();
   EXPECT_FALSE(track::siblings_idle());  // asked for, and waits

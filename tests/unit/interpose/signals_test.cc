@@ -7,28 +7,28 @@
 namespace tessera::test {
 namespace {
 
-using gate::Role;
+using state::Role;
 
 class Signals : public Gate {
  protected:
   void SetUp() override {
     Gate::SetUp();
     saved_ = driver_api::real();
-    cut::g_sm_count.store(100);
+    state::g_sm_count.store(100);
   }
   void TearDown() override {
     driver_api::mutable_real_for_tests() = saved_;
-    for (gate::KernelSlot& slot : gate::g_kernels) slot.handle.store(0);
-    cut::g_sm_count.store(0);
+    for (state::KernelSlot& slot : state::g_kernels) slot.handle.store(0);
+    state::g_sm_count.store(0);
     Gate::TearDown();
   }
   // A handle that the books know as a kernel of this class.
   CUfunction kernel(uint32_t resource_class) {
-    auto* record = new gate::KernelRecord;  // lives for ever, as in the library
+    auto* record = new state::KernelRecord;  // lives for ever, as in the library
     const uint64_t handle = 0x500000 + 64 * ++n_;
     record->hash = handle;
     record->resource_class = resource_class;
-    gate::KernelSlot& slot = gate::g_kernels[gate::kernel_slot_of(handle)];
+    state::KernelSlot& slot = state::g_kernels[state::kernel_slot_of(handle)];
     slot.record.store(record);
     slot.handle.store(handle);
     return reinterpret_cast<CUfunction>(handle);

@@ -34,9 +34,9 @@ void Soft::SetUp() {
   gate::g_slow.notify_daemon = []() noexcept {};
   gate::forget_lanes();
   gate::forgive_all();
-  gate::t_thread.lane = nullptr;
-  cut::g_sm_count.store(4);  // the helper thread would ask the driver
-  attach(gate::Role::kBestEffort);
+  state::t_thread.lane = nullptr;
+  state::g_sm_count.store(4);  // the helper thread would ask the driver
+  attach(state::Role::kBestEffort);
   cutting();
 }
 

@@ -41,7 +41,7 @@ class Transfer : public Gate {
     real.cuDeviceGetAttribute = attribute_of;
     real.cuCtxGetDevice = device_of_context;
     use(30);
-    attach(gate::Role::kBestEffort);
+    attach(state::Role::kBestEffort);
     lease(abi::kLeaseGranted, 100'000'000'000);
     null.hold(1);
   }

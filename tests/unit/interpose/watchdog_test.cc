@@ -2,8 +2,8 @@
 // analysis had let it pass, and one that the analysis takes for a look-back.
 #include <filesystem>
 
-#include "interpose/lifecycle/config.h"
 #include "interpose/slice/trial.h"
+#include "interpose/state/config.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/sibling.h"
 #include "tests/unit/interpose/soft.h"
@@ -18,7 +18,7 @@ class Watchdog : public test::Soft {
   void SetUp() override {
     setenv("TESSERA_SLICE_WATCHDOG_MS", "100", 1);
     Soft::SetUp();
-    lifecycle::load_config();
+    state::load_config();
     ASSERT_EQ(real().cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
     auto image = std::make_shared<track::Image>();
     image->hash = 77;
@@ -118,14 +118,14 @@ class LookBack : public test::Soft {
     setenv("TESSERA_SLICE_WATCHDOG_MS", "100", 1);
     setenv("TESSERA_ALLOW_ORDER_DEPENDENT", "1", 1);
     Soft::SetUp();
-    lifecycle::load_config();
+    state::load_config();
     releases = cut::g_watchdog_releases.load();
   }
   void TearDown() override {
     for (const char* name : {"TESSERA_SLICE_WATCHDOG_MS", "TESSERA_ALLOW_ORDER_DEPENDENT",
                              "TESSERA_CACHE_DIR", "TESSERA_CACHE_MAX_MB"})
       unsetenv(name);
-    lifecycle::load_config();
+    state::load_config();
     Soft::TearDown();
     std::filesystem::remove_all(folder);
   }
@@ -247,7 +247,7 @@ TEST_F(LookBack, TheRestDoesNotQueueUpBehindTheSlice) {
 
 TEST_F(LookBack, GoesWholeWhereAllStreamsShareAQueue) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
-  lifecycle::load_config();
+  state::load_config();
   const uint64_t counted = track::refusals(track::RunTimeReason::kOneQueue);
   const CUfunction f = load("cut.ptx");
   EXPECT_EQ(chain(f, true), 0u);
@@ -270,7 +270,7 @@ TEST_F(LookBack, InASiblingToo) {
 
 TEST_F(LookBack, GoesWholeUnlessTheUserAllowsIt) {
   setenv("TESSERA_ALLOW_ORDER_DEPENDENT", "0", 1);
-  lifecycle::load_config();
+  state::load_config();
   const uint64_t counted = track::refusals(slice::Refusal::kLowerBlockWait);
   const CUfunction f = load("cut.ptx");
   EXPECT_EQ(track::refusals(slice::Refusal::kLowerBlockWait), counted + 1);
@@ -282,7 +282,7 @@ TEST_F(Watchdog, ShapesThatEndedAreNotTriedAgain) {
   CUmodule other = nullptr;
   ASSERT_EQ(hook_cuModuleLoadData(&other, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
   const CUfunction f = function_of(other, "stamp");
-  const gate::KernelRecord& kernel = *gate::find_kernel(f);
+  const state::KernelRecord& kernel = *state::find_kernel(f);
   gate::LaunchCall launch{f, {64, 1, 1}, {32, 1, 1}, 0, {}, nullptr, nullptr, nullptr};
   EXPECT_TRUE(cut::Trial::needed(kernel, launch));
   EXPECT_GT(stamp(f), 1u);

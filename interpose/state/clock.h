@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-namespace tessera::gate {
+namespace tessera::state {
 
 struct Calibration {  // ns = base_ns + (tsc - base_tsc) * scale / 2^32; a set is constant once published
   uint64_t base_tsc, base_ns, scale;
@@ -32,4 +32,4 @@ inline uint64_t clock_ns() {
 // Helper thread only. The first call remembers a point, later ones (>= 5 ms apart) publish a calibration.
 void calibrate_clock();
 
-}  // namespace tessera::gate
+}  // namespace tessera::state

@@ -2,30 +2,28 @@
 // key's destructor, so that no thread-local object needs one). More threads than slots share the last few.
 #include <pthread.h>
 
-#include "interpose/gate/window.h"
-#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/state.h"
 
-namespace tessera::lifecycle {
+namespace tessera::state {
 namespace {
 
 pthread_key_t g_key;
 constinit std::atomic<uint32_t> g_key_ready{0};
+constinit std::atomic<ThreadEnds> g_thread_ends{nullptr};  // relaxed: constant code
 
-void give_back(void* slot) {
-  gate::settle_credit(*static_cast<gate::ThreadSlot*>(slot));
+void give_back(void* of_thread) {
+  auto& slot = *static_cast<ThreadSlot*>(of_thread);
+  if (const ThreadEnds ends = g_thread_ends.load(std::memory_order_relaxed)) ends(slot);
   // release: pairs with claim_slot; the counts stay, the next owner goes on from them
-  static_cast<gate::ThreadSlot*>(slot)->taken.store(0, std::memory_order_release);
+  slot.taken.store(0, std::memory_order_release);
 }
 
 }  // namespace
 
-void prepare_threads() {
+void prepare_threads(ThreadEnds ends) {
+  g_thread_ends.store(ends, std::memory_order_relaxed);
   if (pthread_key_create(&g_key, give_back) == 0) g_key_ready.store(1, std::memory_order_release);
 }
-
-}  // namespace tessera::lifecycle
-
-namespace tessera::gate {
 
 void claim_slot(Thread& thread) {
   for (uint32_t i = 0; i < kOwnedSlots; i++) {
@@ -39,7 +37,7 @@ void claim_slot(Thread& thread) {
     }
     thread.slot = &slot;
     // Without the key (out of keys) the slot is never given back; after kOwnedSlots threads the rest share.
-    if (lifecycle::g_key_ready.load(std::memory_order_acquire)) pthread_setspecific(lifecycle::g_key, &slot);
+    if (g_key_ready.load(std::memory_order_acquire)) pthread_setspecific(g_key, &slot);
     return;
   }
   g_slots_used.store(kSlots, std::memory_order_release);
@@ -47,4 +45,4 @@ void claim_slot(Thread& thread) {
   thread.shared = 1;
 }
 
-}  // namespace tessera::gate
+}  // namespace tessera::state

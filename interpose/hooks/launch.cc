@@ -1,17 +1,19 @@
 // Hooks of the classes launch and launch_whole. The order of tests is the order of cost: role, then what it
 // needs.
-#include "interpose/gate/launch.h"
-
 #include <cstddef>
 
-#include "interpose/entry/hooks.h"
 #include "interpose/gate/credit.h"
 #include "interpose/gate/learnt.h"
-#include "interpose/gate/offsets.h"
+#include "interpose/hooks/offsets.h"
 #include "interpose/gate/signals.h"
+#include "interpose/hooks/hooks.h"
+#include "interpose/hooks/units.h"
 #include "interpose/slice/cut.h"
 
-namespace tessera::gate {
+namespace tessera::hooks {
+
+using namespace gate;
+
 namespace {
 
 using driver_api::Flavour;
@@ -126,39 +128,13 @@ CUresult whole(StreamArg stream, const void* what, F&& call) {
 }
 
 }  // namespace
+}  // namespace tessera::hooks
 
-CUresult issue(const LaunchCall& c) {
-  const auto& real = driver_api::real();
-  const bool per_thread = c.stream.flavour == Flavour::kPerThread;
-  if (c.config) {
-    CUlaunchConfig config = *c.config;
-    config.gridDimX = c.grid[0];
-    config.gridDimY = c.grid[1];
-    config.gridDimZ = c.grid[2];
-    return per_thread ? real.cuLaunchKernelEx_ptsz(&config, c.function, c.params, c.extra)
-                      : real.cuLaunchKernelEx(&config, c.function, c.params, c.extra);
-  }
-  return (per_thread ? real.cuLaunchKernel_ptsz : real.cuLaunchKernel)(
-      c.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes,
-      c.stream.stream, c.params, c.extra);
-}
-
-bool capturing(StreamArg s) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const auto& real = driver_api::real();
-  // The same family as the call: stream 0 is another stream in the other one.
-  const CUresult r = s.flavour == Flavour::kPerThread ? real.cuStreamIsCapturing_ptsz(s.stream, &status)
-                                                      : real.cuStreamIsCapturing(s.stream, &status);
-  return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-}  // namespace tessera::gate
-
-using tessera::gate::LaunchCall;
-using tessera::gate::Role;
+using tessera::hooks::LaunchCall;
+using tessera::hooks::Role;
 
 // The hooks are in launch.S, and come here with what that does not know.
-namespace tessera::gate {
+namespace tessera::hooks {
 static_assert(offsetof(State, link) == TS_STATE_LINK && offsetof(State, role) == TS_STATE_ROLE &&
               offsetof(State, symmetric) == TS_STATE_SYMMETRIC && offsetof(State, epoch) == TS_STATE_EPOCH &&
               offsetof(Link, pulse) == TS_LINK_PULSE);
@@ -198,7 +174,7 @@ static_assert(kCredit + offsetof(Credit, in_gate) == TS_SLOT_IN_GATE &&
               offsetof(Credit::Peer, page) == 0 && offsetof(Credit::Peer, burst) == 8);
 static_assert(offsetof(abi::PulsePage, busy) == TS_PULSE_BUSY &&
               offsetof(abi::PulsePage, burst) == TS_PULSE_BURST);
-}  // namespace tessera::gate
+}  // namespace tessera::hooks
 
 #define TS_KERNEL_PARAMS                                                                       \
   (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
@@ -207,12 +183,12 @@ static_assert(offsetof(abi::PulsePage, busy) == TS_PULSE_BUSY &&
 
 #define TS_KERNEL(symbol, family)                                                                       \
   extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                    \
-    return tessera::gate::protected_launch(                                                             \
+    return tessera::hooks::protected_launch(                                                             \
         {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                  \
         [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                             \
   }                                                                                                     \
   extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                  \
-    return tessera::gate::best_effort_kernel(LaunchCall{f,                                              \
+    return tessera::hooks::best_effort_kernel(LaunchCall{f,                                              \
                                                         {gx, gy, gz},                                   \
                                                         {bx, by, bz},                                   \
                                                         shared,                                         \
@@ -230,14 +206,14 @@ TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
                                          void** extra) noexcept {                                   \
     const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };   \
     if (!c) return forward();                                                                       \
-    return tessera::gate::protected_launch({c->hStream, tessera::driver_api::Flavour::family},      \
+    return tessera::hooks::protected_launch({c->hStream, tessera::driver_api::Flavour::family},      \
                                            reinterpret_cast<uint64_t>(f), forward);                 \
   }                                                                                                 \
   extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,    \
                                            void** extra) noexcept {                                 \
     if (!c) return tessera::driver_api::real().symbol(c, f, params, extra);                         \
     const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};       \
-    return tessera::gate::best_effort_kernel(LaunchCall{f,                                          \
+    return tessera::hooks::best_effort_kernel(LaunchCall{f,                                          \
                                                         {c->gridDimX, c->gridDimY, c->gridDimZ},    \
                                                         {c->blockDimX, c->blockDimY, c->blockDimZ}, \
                                                         c->sharedMemBytes,                          \
@@ -258,9 +234,9 @@ static const void* first_of(First first, Rest...) {
   return reinterpret_cast<const void*>(first);
 }
 
-#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                       \
-  extern "C" ret hook_##symbol params noexcept {                                                   \
-    return tessera::gate::whole(TS_STREAM_ARG(stream), first_of args,                              \
-                                [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
+#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                        \
+  extern "C" ret hook_##symbol params noexcept {                                                    \
+    return tessera::hooks::whole(TS_STREAM_ARG(stream), first_of args,                              \
+                                 [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
 #include "driver_api/hooks.def"

@@ -4,11 +4,11 @@
 //
 // Free to use are rax, r10, r11 and the flags; all other registers hold arguments.
 
-#include "interpose/gate/offsets.h"
+#include "interpose/hooks/offsets.h"
 
 #define SLOT_BYTES 8
 #define MEMO(field) TS_THREAD_MEMO + TS_MEMO_##field
-#define STATE(field) _ZN7tessera4gate7g_stateE + TS_STATE_##field
+#define STATE(field) _ZN7tessera5state7g_stateE + TS_STATE_##field
 
     .set tessera_row, 0
 #define TS_CU(symbol, base, since, stream, ret, params, args) .set tessera_row_##symbol, tessera_row; .set tessera_row, tessera_row + 1;
@@ -16,7 +16,7 @@
 
     .text
     .macro THREAD
-    movq _ZN7tessera4gate8t_threadE@GOTTPOFF(%rip), %r11
+    movq _ZN7tessera5state8t_threadE@GOTTPOFF(%rip), %r11
     .endm
     .macro DRIVER how, symbol
     \how *(tessera_real_driver + tessera_row_\symbol * SLOT_BYTES)(%rip)
@@ -37,7 +37,7 @@
     .cfi_adjust_cfa_offset -(8 * (\stack + ((\stack + \kept + 1) % 2)))
     .endm
 
-    // 1. Protected: gate/pulse.h, begin_work and end_work. The thread's stream is the one it used last, and busy is
+    // 1. Protected: interpose/gate/pulse.h, begin_work and end_work. The thread's stream is the one it used last, and busy is
     // said already.
     .macro PROTECTED symbol, family, stack, stream
     THREAD
@@ -211,7 +211,7 @@ hook_\symbol:
     KERNEL_EX cuLaunchKernelEx, TS_FAMILY_LEGACY
     KERNEL_EX cuLaunchKernelEx_ptsz, TS_FAMILY_PER_THREAD
 
-    .hidden _ZN7tessera4gate7g_stateE
+    .hidden _ZN7tessera5state7g_stateE
     .hidden _ZN7tessera4gate15leave_on_creditE14cudaError_enumm
     .hidden tessera_real_driver
     .section .note.GNU-stack, "", @progbits

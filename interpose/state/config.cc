@@ -1,4 +1,4 @@
-#include "interpose/lifecycle/config.h"
+#include "interpose/state/config.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "admission/limits.h"
 #include "base/raw_log.h"
 
-namespace tessera::lifecycle {
+namespace tessera::state {
 namespace {
 
 constinit Config g_config = {};
@@ -90,4 +90,4 @@ void load_config() {
   g_config = c;
 }
 
-}  // namespace tessera::lifecycle
+}  // namespace tessera::state

@@ -1,6 +1,6 @@
-#include "interpose/gate/state.h"
+#include "interpose/state/state.h"
 
-namespace tessera::gate {
+namespace tessera::state {
 namespace {
 
 constinit abi::LeaseLine g_free_lease = {.word = abi::kLeaseFree};
@@ -61,4 +61,4 @@ StreamCount* switch_stream(Thread& thread, uint64_t key) {
   return found;
 }
 
-}  // namespace tessera::gate
+}  // namespace tessera::state

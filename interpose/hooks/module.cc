@@ -5,19 +5,16 @@
 #include <stdlib.h>
 
 #include "base/errno_guard.h"
-#include "interpose/entry/hooks.h"
-#include "interpose/lifecycle/config.h"
-#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/hooks/hooks.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
 #include "interpose/track/track.h"
 
 namespace {
 
 using namespace tessera;
 using driver_api::real;
-
-bool live() {
-  return lifecycle::g_phase.load(std::memory_order_relaxed) == lifecycle::Phase::kLive;
-}
+using state::live;
 
 // `original()` loads what the program asked for, `ours(text)` the same with variants.
 template <class Owner, class Original, class Ours>
@@ -75,7 +72,7 @@ CUresult load_library(CUlibrary* library, std::shared_ptr<track::Image> image, C
 }
 
 bool best_effort() {
-  return live() && lifecycle::config().priority == 0;
+  return live() && state::config().priority == 0;
 }
 
 }  // namespace
@@ -191,7 +188,7 @@ static void enumerated(const void* handle, void* owner, bool library, const char
   // Not more than a part of the table: programs list thousands of kernels and launch a few. What is not in
   // the books is gated by its size, and cut once it is looked up by name.
   static std::atomic<unsigned> seen{0};
-  if (seen.load(std::memory_order_relaxed) >= gate::kKernelSlots / 4) return;
+  if (seen.load(std::memory_order_relaxed) >= state::kKernelSlots / 4) return;
   seen.fetch_add(1, std::memory_order_relaxed);
   track::kernel_found(handle, owner, library, name);
 }

@@ -1,8 +1,8 @@
-#include "interpose/gate/clock.h"
+#include "interpose/state/clock.h"
 
 #include <cpuid.h>
 
-namespace tessera::gate {
+namespace tessera::state {
 namespace {
 
 bool invariant_tsc() {
@@ -36,4 +36,4 @@ void calibrate_clock() {
   g_calibration.store(&set, std::memory_order_release);  // pairs with the acquire in clock_ns()
 }
 
-}  // namespace tessera::gate
+}  // namespace tessera::state

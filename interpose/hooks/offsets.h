@@ -1,7 +1,7 @@
 // Where launch.S finds the fields that it uses. launch.cc asserts each of them.
 #pragma once
 
-// gate/state.h
+// interpose/state/state.h
 #define TS_ROLE_PROTECTED 1
 #define TS_STATE_LINK 0
 #define TS_STATE_ROLE 8

@@ -3,9 +3,9 @@
 // per kernel that was looked up); a slot whose module was unloaded is emptied, its record stays.
 #pragma once
 
-#include "interpose/gate/state.h"
+#include "interpose/state/state.h"
 
-namespace tessera::gate {
+namespace tessera::state {
 
 struct KernelRecord {           // owned by interpose/track, constant but for the atomics
   uint64_t hash = 0;            // image and name (base::kernel_hash); stable across processes
@@ -63,4 +63,4 @@ inline KernelRecord* find_kernel(CUfunction function) {
   return nullptr;
 }
 
-}  // namespace tessera::gate
+}  // namespace tessera::state

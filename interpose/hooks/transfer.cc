@@ -1,11 +1,15 @@
 // Hooks of the classes copy and memset. They announce a protected client (the input copy comes before its
 // first kernel), and count as work of a best-effort client: bytes over the device's bandwidth.
 #include "driver_api/transfer.h"
-#include "interpose/entry/hooks.h"
-#include "interpose/gate/launch.h"
 #include "interpose/gate/rates.h"
+#include "interpose/hooks/hooks.h"
+#include "interpose/hooks/units.h"
 
-namespace tessera::gate {
+namespace tessera::hooks {
+
+using namespace gate;
+
+
 namespace {
 
 using driver_api::StreamArg;
@@ -43,12 +47,12 @@ inline CUresult moved(StreamArg stream, Describe&& describe, F&& call) {
 }
 
 }  // namespace
-}  // namespace tessera::gate
+}  // namespace tessera::hooks
 
 #define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                   \
   extern "C" ret hook_##symbol params noexcept {                                       \
     using namespace tessera;                                                           \
-    return gate::moved(                                                                \
+    return hooks::moved(                                                               \
         TS_STREAM_ARG(stream), [&] { return driver_api::transfer::of_##symbol args; }, \
         [&]() -> ret { return driver_api::real().symbol args; });                      \
   }

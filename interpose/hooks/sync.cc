@@ -1,8 +1,13 @@
 // Hooks of the classes sync, query and event: what a returning call proves to have ended.
-#include "interpose/entry/hooks.h"
-#include "interpose/gate/launch.h"
+#include "interpose/gate/ask.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/timing.h"
+#include "interpose/hooks/hooks.h"
 
-namespace tessera::gate {
+namespace tessera::hooks {
+
+using namespace gate;
+
 namespace {
 
 using driver_api::Flavour;
@@ -72,11 +77,11 @@ inline bool tracked() {
 }
 
 }  // namespace
-}  // namespace tessera::gate
+}  // namespace tessera::hooks
 
 #define TS_PROVING(waits, symbol, base, since, stream, ret, params, args)                    \
   extern "C" ret hook_##symbol params noexcept {                                             \
-    using namespace tessera::gate;                                                           \
+    using namespace tessera::hooks;                                                          \
     return proving<waits>(extent_of args, TS_STREAM_ARG(stream), event_in args,              \
                           [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
@@ -86,13 +91,13 @@ inline bool tracked() {
 
 // Which event stands for which point of which stream. Other ways to record one make us forget it; waits need
 // nothing.
-#define TS_RECORD(symbol, family, params, args)                                           \
-  extern "C" CUresult hook_##symbol params noexcept {                                     \
-    using namespace tessera;                                                              \
-    const CUresult result = driver_api::real().symbol args;                               \
-    if (result == CUDA_SUCCESS && gate::tracked())                                        \
-      gate::note_event(hEvent, gate::stream_key({hStream, driver_api::Flavour::family})); \
-    return result;                                                                        \
+#define TS_RECORD(symbol, family, params, args)                                            \
+  extern "C" CUresult hook_##symbol params noexcept {                                      \
+    using namespace tessera;                                                               \
+    const CUresult result = driver_api::real().symbol args;                                \
+    if (result == CUDA_SUCCESS && hooks::tracked())                                        \
+      gate::note_event(hEvent, state::stream_key({hStream, driver_api::Flavour::family})); \
+    return result;                                                                         \
   }
 TS_RECORD(cuEventRecord, kLegacy, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
 TS_RECORD(cuEventRecord_ptsz, kPerThread, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
@@ -104,7 +109,7 @@ TS_RECORD(cuEventRecordWithFlags_ptsz, kPerThread, (CUevent hEvent, CUstream hSt
 
 #define TS_FORGET(symbol, context)                                       \
   extern "C" CUresult hook_##symbol(context c, CUevent event) noexcept { \
-    if (tessera::gate::tracked()) tessera::gate::forget_event(event);    \
+    if (tessera::hooks::tracked()) tessera::hooks::forget_event(event);  \
     return tessera::driver_api::real().symbol(c, event);                 \
   }
 TS_FORGET(cuCtxRecordEvent, CUcontext)
@@ -115,7 +120,7 @@ TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
 // ever.
 #define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                               \
   extern "C" ret hook_##symbol params noexcept {                                                         \
-    using namespace tessera::gate;                                                                       \
+    using namespace tessera::hooks;                                                                      \
     if (g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort) blind(TS_STREAM_ARG(stream)); \
     return tessera::driver_api::real().symbol args;                                                      \
   }

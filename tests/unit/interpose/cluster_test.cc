@@ -1,13 +1,13 @@
 // Which clusters a launch has: what it asks for, and what its function fixes.
-#include "interpose/slice/cluster.h"
+#include "interpose/track/cluster.h"
 
 #include <gtest/gtest.h>
 
-namespace tessera::cut {
+namespace tessera::track {
 namespace {
 
 TEST(Clusters, ShapesOfLaunchAndFunction) {
-  gate::KernelRecord kernel;
+  state::KernelRecord kernel;
   gate::LaunchCall launch{nullptr, {12, 4, 2}, {32, 1, 1}, 0, {}, nullptr, nullptr, nullptr};
   CUlaunchAttribute attributes[2] = {};
   CUlaunchConfig config{};
@@ -15,7 +15,7 @@ TEST(Clusters, ShapesOfLaunchAndFunction) {
   const auto shape = [&](unsigned n_attributes) {
     config.numAttrs = n_attributes;
     launch.config = n_attributes ? &config : nullptr;
-    Cluster c;
+    admission::Cluster c;
     const bool known = cluster_of(launch, kernel, &c);
     return known ? std::vector<uint32_t>(c.shape, c.shape + 3) : std::vector<uint32_t>{};
   };
@@ -57,4 +57,4 @@ TEST(Clusters, ShapesOfLaunchAndFunction) {
 }
 
 }  // namespace
-}  // namespace tessera::cut
+}  // namespace tessera::track

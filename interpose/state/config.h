@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace tessera::lifecycle {
+namespace tessera::state {
 
 struct Config {              // static storage, constant after load_config()
   uint32_t priority = 0;     // TESSERA_PRIORITY: 0..7, "best-effort" (0), "high" (5)
@@ -30,4 +30,4 @@ const Config& config();
 void load_config();  // from the environment
 bool parse_priority(const char* text, uint32_t* priority);
 
-}  // namespace tessera::lifecycle
+}  // namespace tessera::state

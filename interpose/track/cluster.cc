@@ -1,6 +1,6 @@
-#include "interpose/slice/cluster.h"
+#include "interpose/track/cluster.h"
 
-namespace tessera::cut {
+namespace tessera::track {
 namespace {
 
 constexpr uint64_t kNoShape = 0, kShapeOfLaunch = ~uint64_t{0};  // the launch must say it
@@ -19,7 +19,8 @@ bool pack_cluster(const int shape[3], bool must_be_set, uint64_t* packed) {
   return true;
 }
 
-bool cluster_of(const gate::LaunchCall& launch, const gate::KernelRecord& kernel, Cluster* cluster) {
+bool cluster_of(const gate::LaunchCall& launch, const state::KernelRecord& kernel,
+                admission::Cluster* cluster) {
   uint64_t asked = kNoShape;
   for (unsigned i = 0; launch.config && i < launch.config->numAttrs; i++) {
     const CUlaunchAttribute& attribute = launch.config->attrs[i];
@@ -40,4 +41,4 @@ bool cluster_of(const gate::LaunchCall& launch, const gate::KernelRecord& kernel
   return true;
 }
 
-}  // namespace tessera::cut
+}  // namespace tessera::track

@@ -1,24 +1,21 @@
-// Hooks of slow calls: life of contexts and streams, captures, graphs (those of images: interpose/track).
-// They keep interpose/track's books around the driver's own call, whose result is always what the program
-// gets. Not part of the hot path.
+// Hooks of the life of contexts and streams. They keep the books of interpose/track around the driver's own
+// call, whose result is always what the program gets. Slow path; any thread of the program.
 #include "base/errno_guard.h"
-#include "interpose/entry/hooks.h"
-#include "interpose/gate/pulse.h"
-#include "interpose/gate/timing.h"
-#include "interpose/gate/window.h"
-#include "interpose/lifecycle/config.h"
-#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/hooks/hooks.h"
+#include "interpose/slice/trial.h"
+#include "interpose/state/process.h"
 #include "interpose/track/track.h"
 
 namespace {
 
 using namespace tessera;
-using driver_api::Flavour;
 using driver_api::real;
-using driver_api::StreamArg;
+using state::live;
 
-bool live() {
-  return lifecycle::g_phase.load(std::memory_order_relaxed) == lifecycle::Phase::kLive;
+// Nobody may ask about its events any more.
+void ended(CUcontext context) {
+  cut::forget_trials(context);
+  track::context_ended(context);
 }
 
 // Contexts. Whatever makes one current is a chance to prepare it; whatever may end one must find the helper
@@ -37,10 +34,10 @@ template <class F>
 CUresult context_ends(CUcontext context, F&& call) {
   if (!live()) return call();
   track::siblings_pause(context);
-  lifecycle::enter_exclusive();
+  state::enter_exclusive();
   const CUresult result = call();
-  if (result == CUDA_SUCCESS) track::context_ended(context);  // nobody may ask about its events any more
-  lifecycle::leave_exclusive();
+  if (result == CUDA_SUCCESS) ended(context);
+  state::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS);
   return result;
 }
@@ -54,13 +51,13 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
   if (!live()) return call();
   const CUcontext context = device >= 0 && device < kDevices ? g_primary[device].load() : nullptr;
   track::siblings_pause(context);
-  lifecycle::enter_exclusive();
+  state::enter_exclusive();
   const CUresult result = call();
   unsigned flags = 0;
   int active = 0;
   if (result == CUDA_SUCCESS && !always) real().cuDevicePrimaryCtxGetState(device, &flags, &active);
-  if (result == CUDA_SUCCESS && !active) track::context_ended(context);
-  lifecycle::leave_exclusive();
+  if (result == CUDA_SUCCESS && !active) ended(context);
+  state::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS && !active);
   return result;
 }
@@ -68,29 +65,11 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
 template <class F>
 CUresult stream_ends(CUstream stream, F&& call) {
   if (!live()) return call();
-  lifecycle::enter_exclusive();
+  state::enter_exclusive();
   const CUresult result = call();
-  lifecycle::leave_exclusive();
+  state::leave_exclusive();
   if (result == CUDA_SUCCESS) track::stream_gone(stream);
   return result;
-}
-
-template <class F>
-CUresult capture_opens(StreamArg stream, F&& call) {
-  if (!live()) return call();
-  track::capture_begins();
-  const CUresult result = call();
-  track::capture_began(stream, result);
-  return result;
-}
-
-// The result of the last load of a graph's shape says nothing about the new one.
-void forget_timing(CUgraphExec graph) {
-  gate::Timing* t = gate::timing_of(gate::timing_key({reinterpret_cast<uint64_t>(graph), 1, 0, 0}));
-  if (!t) return;
-  t->block_ps.store(0, std::memory_order_relaxed);
-  t->samples.store(0, std::memory_order_relaxed);
-  t->launches.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -129,7 +108,7 @@ extern "C" CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device)
   const CUresult result = real().cuDevicePrimaryCtxRetain(c, device);
   if (result == CUDA_SUCCESS && live() && c && device >= 0 && device < kDevices) {
     g_primary[device].store(*c);
-    lifecycle::device_seen(device);
+    state::device_seen(device);
   }
   return result;
 }
@@ -141,44 +120,3 @@ TS_PRIMARY(cuDevicePrimaryCtxRelease, false)
 TS_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 TS_PRIMARY(cuDevicePrimaryCtxReset, true)
 TS_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
-
-#define TS_BEGIN(symbol, family, params, args)                                           \
-  extern "C" CUresult hook_##symbol params noexcept {                                    \
-    return capture_opens({stream, Flavour::family}, [&] { return real().symbol args; }); \
-  }
-TS_BEGIN(cuStreamBeginCapture, kLegacy, (CUstream stream), (stream))
-TS_BEGIN(cuStreamBeginCapture_ptsz, kPerThread, (CUstream stream), (stream))
-TS_BEGIN(cuStreamBeginCapture_v2, kLegacy, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-TS_BEGIN(cuStreamBeginCapture_v2_ptsz, kPerThread, (CUstream stream, CUstreamCaptureMode mode),
-         (stream, mode))
-TS_BEGIN(cuStreamBeginCaptureToGraph, kLegacy,
-         (CUstream stream, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges, size_t n,
-          CUstreamCaptureMode mode),
-         (stream, graph, from, edges, n, mode))
-TS_BEGIN(cuStreamBeginCaptureToGraph_ptsz, kPerThread,
-         (CUstream stream, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges, size_t n,
-          CUstreamCaptureMode mode),
-         (stream, graph, from, edges, n, mode))
-#define TS_END(symbol, family)                                                  \
-  extern "C" CUresult hook_##symbol(CUstream stream, CUgraph* graph) noexcept { \
-    const CUresult result = real().symbol(stream, graph);                       \
-    if (live()) track::capture_ended({stream, Flavour::family}, result);        \
-    return result;                                                              \
-  }
-TS_END(cuStreamEndCapture, kLegacy)
-TS_END(cuStreamEndCapture_ptsz, kPerThread)
-
-extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec graph) noexcept {
-  forget_timing(graph);
-  return real().cuGraphExecDestroy(graph);
-}
-extern "C" CUresult hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node,
-                                           CUgraphExecUpdateResult* info) noexcept {
-  forget_timing(exec);
-  return real().cuGraphExecUpdate(exec, graph, node, info);
-}
-extern "C" CUresult hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-                                              CUgraphExecUpdateResultInfo* info) noexcept {
-  forget_timing(exec);
-  return real().cuGraphExecUpdate_v2(exec, graph, info);
-}

@@ -12,6 +12,10 @@
 #include "ipc/channel/atomic.h"
 
 namespace tessera::gate {
+struct Lane;  // of a stream (interpose/gate/window.h); a slot only remembers which one was used last
+}
+
+namespace tessera::state {
 
 namespace abi = ipc::abi;
 
@@ -67,12 +71,10 @@ struct StreamCount {
 inline constexpr uint32_t kStreamsPerThread = 7;
 inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSlots + kSharedSlots;
 
-struct Lane;
-
 // Window that a best-effort thread reserved ahead for short launches of one stream, so that most of them need
-// neither a locked operation nor the clock (gate/credit.h). Owner: plain loads and stores while in_gate is 1.
-// Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, and only while
-// in_gate is 0.
+// neither a locked operation nor the clock (interpose/gate/credit.h). Owner: plain loads and stores while
+// in_gate is 1. Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, and
+// only while in_gate is 0.
 struct alignas(64) Credit {
   std::atomic<uint32_t> in_gate;   // 1: the owner is between looking at the lease and the launch's return
   uint32_t epoch;                  // owner only: it is valid in this epoch, under this word of
@@ -86,7 +88,7 @@ struct alignas(64) Credit {
     uint64_t burst;
   } peers[kWatched];        // beyond n_peers the idle page
   uint64_t lane_key;        // for this stream
-  std::atomic<Lane*> lane;  // whose lane counts what was spent
+  std::atomic<gate::Lane*> lane;  // whose lane counts what was spent
 };
 
 struct alignas(64) ThreadSlot {
@@ -116,7 +118,7 @@ struct Thread {        // thread-local, trivially destructible
   ThreadSlot* slot;    // null until the first gated call
   StreamCount* count;  // of `key`, the stream used last
   uint64_t key;
-  Lane* lane;  // best-effort: of `lane_key`
+  gate::Lane* lane;  // best-effort: of `lane_key`
   uint64_t lane_key;
   uint64_t draws;  // random numbers drawn for timing, see should_time
   uint64_t
@@ -128,8 +130,11 @@ struct Thread {        // thread-local, trivially destructible
 // constinit: no wrapper asks before every access whether it was constructed.
 extern constinit thread_local Thread t_thread __attribute__((tls_model("initial-exec")));
 
-void claim_slot(Thread& thread);                           // slow, once per thread (lifecycle/threads.cc)
+void claim_slot(Thread& thread);                           // slow, once per thread (threads.cc)
 StreamCount* switch_stream(Thread& thread, uint64_t key);  // the thread used another stream last time
+// Once, before any slot is claimed. `ends`: what a thread that ends leaves in its slot is settled by it.
+using ThreadEnds = void (*)(ThreadSlot& slot);
+void prepare_threads(ThreadEnds ends);
 
 // Streams as keys: handles are pointers, the special ones small numbers (1 legacy, 2 per-thread, as in
 // cuda.h).
@@ -175,8 +180,8 @@ inline void set_link(const Link* link) {
 
 // Our own calls into the driver on slow paths, only while no capture is open in the process (D11).
 inline bool enter_driver() {
-  g_state.inside.fetch_add(1,
-                           std::memory_order_seq_cst);  // pairs with Exclusive: one of the two sees the other
+  // seq_cst: pairs with enter_exclusive (process.h), one of the two sees the other
+  g_state.inside.fetch_add(1, std::memory_order_seq_cst);
   if (g_state.captures.load(std::memory_order_seq_cst) == 0) return true;
   g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
   return false;
@@ -185,4 +190,4 @@ inline void leave_driver() {
   g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-}  // namespace tessera::gate
+}  // namespace tessera::state

@@ -1,7 +1,0 @@
-#include "interpose/gate/kernels.h"
-
-namespace tessera::gate {
-
-constinit KernelSlot g_kernels[kKernelSlots] = {};
-
-}  // namespace tessera::gate

@@ -1,0 +1,7 @@
+#include "interpose/state/kernels.h"
+
+namespace tessera::state {
+
+constinit KernelSlot g_kernels[kKernelSlots] = {};
+
+}  // namespace tessera::state

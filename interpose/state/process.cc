@@ -1,0 +1,67 @@
+#include "interpose/state/process.h"
+
+#include <sched.h>
+
+#include "interpose/state/state.h"
+
+namespace tessera::state {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kSeqCst = std::memory_order_seq_cst;
+
+constinit std::atomic<int> g_device{-1};
+constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
+
+}  // namespace
+
+constinit std::atomic<Phase> g_phase{Phase::kPreinit};
+constinit std::atomic<uint32_t> g_sm_count{0};
+
+void enter_exclusive() {
+  g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver, and with keep_credit:
+  begin_epoch();                           // whoever sees the epoch sees the capture
+  while (g_state.inside.load(kSeqCst) != 0) sched_yield();
+}
+void leave_exclusive() {
+  g_state.captures.fetch_sub(1, kSeqCst);
+}
+
+void device_seen(CUdevice device) {
+  int none = -1;
+  g_device.compare_exchange_strong(none, device, std::memory_order_acq_rel);
+}
+
+int device() {
+  return g_device.load(std::memory_order_acquire);
+}
+
+void context_seen(CUcontext context) {
+  if (!context) return;
+  for (auto& slot : g_contexts)
+    if (slot.load(kRelaxed) == context) return;
+  for (auto& slot : g_contexts) {
+    CUcontext none = nullptr;
+    if (!slot.compare_exchange_strong(none, context, std::memory_order_acq_rel)) continue;
+    g_state.n_contexts.fetch_add(1, kRelaxed);
+    return;
+  }
+}
+
+void context_gone(CUcontext context) {
+  for (auto& slot : g_contexts) {
+    CUcontext seen = slot.load(kRelaxed);
+    if (!seen || (context && seen != context)) continue;
+    if (slot.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel))
+      g_state.n_contexts.fetch_sub(1, kRelaxed);
+  }
+}
+
+uint32_t copy_contexts(CUcontext* out, uint32_t capacity) {
+  uint32_t n = 0;
+  for (auto& slot : g_contexts)
+    if (CUcontext c = slot.load(std::memory_order_acquire); c && n < capacity) out[n++] = c;
+  return n;
+}
+
+}  // namespace tessera::state

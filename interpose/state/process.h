@@ -1,0 +1,40 @@
+// What this process is and has: its phase, its GPU, its contexts. Written on slow paths (start, exit, context
+// hooks); read by hooks and by the helper thread. Static storage; nothing here allocates or locks.
+//
+//   preinit   until the first intercepted call; every hook forwards
+//   live      after it; attached to a daemon or not (then everything is forwarded)
+//   draining  exit handlers run: nothing is gated any more, the helper keeps out of the driver
+//   dead      a forked child of an initialised process, or after exit: forward only, touch nothing
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "driver_api/real_table.h"
+
+namespace tessera::state {
+
+enum class Phase : uint32_t { kPreinit = 0, kLive, kDraining, kDead };
+extern constinit std::atomic<Phase> g_phase;
+inline bool live() {
+  return g_phase.load(std::memory_order_relaxed) == Phase::kLive;
+}
+
+// Begin-capture, destruction and reset: no call of ours is in the driver between enter and leave (the other
+// side is enter_driver in state.h).
+void enter_exclusive();
+void leave_exclusive();
+
+// The GPU that this process uses, told by context hooks; the helper announces it. First one wins (one client
+// is one process on one GPU: work on further GPUs passes ungated).
+void device_seen(CUdevice device);
+int device();                                       // -1: none yet
+extern constinit std::atomic<uint32_t> g_sm_count;  // of that GPU; 0 = not known yet
+
+// Contexts alive, for the helper's queries.
+inline constexpr uint32_t kContexts = 16;
+void context_seen(CUcontext context);
+void context_gone(CUcontext context);  // null: all
+uint32_t copy_contexts(CUcontext* out, uint32_t capacity);
+
+}  // namespace tessera::state
