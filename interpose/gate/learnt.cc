@@ -35,7 +35,7 @@ uint32_t learnt_class(uint64_t kernel_hash) {
 }
 
 void note_shape(const Timing* t, const LaunchCall& launch, const KernelRecord* kernel) {
-  if (!t || !kernel || kernel->image_hash == 0) return;  // a handle means nothing to another process
+  if (!t || !kernel || kernel->loaded.image_hash == 0) return;  // a handle means nothing to another process
   ShapeName& name = g_names[t - g_timings];
   uint32_t state = name.state.load(kRelaxed);
   if (state != kNameless || !name.state.compare_exchange_strong(state, kWriting, kRelaxed)) return;

@@ -30,9 +30,8 @@ void adopt_learnt(ipc::Mapping&& page) {
     if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
     KernelRecord* kernel = slot.record.load(kRelaxed);
     if (!kernel) continue;
-    // One word; a launch that reads the earlier class is one that came before.
-    if (const uint32_t learnt = learnt_class(kernel->hash))
-      std::atomic_ref(kernel->resource_class).store(learnt, kRelaxed);
+    if (const uint32_t learnt = learnt_class(kernel->loaded.hash))
+      kernel->learnt_class.store(learnt, kRelaxed);
   }
 }
 
@@ -52,11 +51,11 @@ void tell_shapes(const ipc::Attachment& attachment) {
     if (name.state.load(std::memory_order_acquire) != kNamed) continue;
     const KernelRecord& k = *name.kernel;
     const ipc::KernelIdentity identity{g_timings[i].key.load(kRelaxed),
-                                       k.image_hash,
+                                       k.loaded.image_hash,
                                        name.blocks,
                                        {name.block[0], name.block[1], name.block[2]},
                                        name.shared_bytes,
-                                       k.name};
+                                       k.loaded.name};
     if (++told > kToldPerRound || !ipc::name_kernel(attachment, identity)) {
       g_learnt.new_names.store(1, kRelaxed);  // the rest next time
       return;

@@ -32,7 +32,7 @@ uint32_t winner(const Votes& votes) {  // 0 = none: unknown has no votes
 uint32_t class_of(uint64_t function) {
   if (function == 0) return abi::kResourceUnknown;
   const KernelRecord* kernel = find_kernel(reinterpret_cast<CUfunction>(function));
-  return kernel ? kernel->resource_class & 3u : uint32_t(abi::kResourceUnknown);
+  return kernel ? kernel->resource_class() & 3u : uint32_t(abi::kResourceUnknown);
 }
 
 // What the burst that begins now is bound by: its first kernel, if that is known; else as the last ones were.

@@ -8,7 +8,6 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;  // single words of statistics; the daemon bounds them
 constexpr uint32_t kThreadsPerSm = 2048, kMostPerSm = 32, kSharedPerSm = 160 * 1024, kSharedPerBlock = 1024;
-constexpr uint32_t kGuessedSms = 64;
 
 void put(uint32_t& word, uint32_t value) {
   if (ipc::load(word, kRelaxed) != value) ipc::store(word, value, kRelaxed);
@@ -17,7 +16,7 @@ void put(uint32_t& word, uint32_t value) {
 // Occupancy as the driver said, or its upper bound by threads and shared memory (registers are not known
 // here).
 uint32_t blocks_per_sm(const LaunchCall& launch, const KernelRecord* kernel) {
-  if (const uint32_t known = kernel ? kernel->blocks_per_sm.load(kRelaxed) : 0) return known;
+  if (const uint32_t known = kernel ? kernel->variant.blocks_per_sm.load(kRelaxed) : 0) return known;
   const uint32_t threads = launch.threads() ? launch.threads() : 1;
   uint32_t n = kThreadsPerSm / threads;
   const uint32_t by_shared = kSharedPerSm / (launch.shared_bytes + kSharedPerBlock);
@@ -29,7 +28,7 @@ uint32_t blocks_per_sm(const LaunchCall& launch, const KernelRecord* kernel) {
 }  // namespace
 
 Width width_of(const LaunchCall& launch, const KernelRecord* kernel) {
-  const uint32_t known = state::g_sm_count.load(kRelaxed), sms = known ? known : kGuessedSms;
+  const uint32_t sms = state::sm_count();
   const uint32_t per_sm = blocks_per_sm(launch, kernel);
   const uint64_t filled = (launch.blocks() + per_sm - 1) / per_sm;
   return {sms * per_sm, filled < sms ? uint32_t(filled) : sms};
@@ -43,7 +42,7 @@ bool is_wide(const LaunchCall& launch, const KernelRecord* kernel) {
 void describe(const Link* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut) {
   const Width width = width_of(launch, kernel);
   abi::SignalLine& s = *link->signals;
-  put(s.resource_class, kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown));
+  put(s.resource_class, kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown));
   put(s.wave_blocks, may_cut ? width.wave_blocks : 0);
   put(s.launch_sms, width.launch_sms);
 }

@@ -76,8 +76,9 @@ bool load_code(CUfunction function, const KernelRecord* kernel) {
   CUfunctionLoadingState state = CU_FUNCTION_LOADING_STATE_UNLOADED;
   // Neither call is documented to take a CUkernel in place of its function, as launches do.
   CUkernel named = nullptr;
-  if (kernel->owner_is_library &&
-      real.cuLibraryGetKernel(&named, static_cast<CUlibrary>(kernel->owner), kernel->name) == CUDA_SUCCESS &&
+  if (kernel->loaded.owner_is_library &&
+      real.cuLibraryGetKernel(&named, static_cast<CUlibrary>(kernel->loaded.owner), kernel->loaded.name) ==
+          CUDA_SUCCESS &&
       reinterpret_cast<CUfunction>(named) == function &&
       real.cuKernelGetFunction(&function, named) != CUDA_SUCCESS)
     function = nullptr;

@@ -39,7 +39,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   admission::Ask what{
       .estimate_ns = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
       .blocks = blocks,
-      .resource_class = kernel ? kernel->resource_class : uint32_t(abi::kResourceUnknown),
+      .resource_class = kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown),
       .may_narrow = may_cut && blocks > 1,
   };
   const bool pays = what.estimate_ns != 0 && what.estimate_ns <= admission::kShortLaunchNs && !t.shared;
@@ -88,8 +88,9 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
   if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree)
     return issue(launch);
   KernelRecord* kernel = find_kernel(launch.function);
-  if (kernel && kernel->never_hold) return issue(launch);  // a held collective stops its peers on other GPUs
-  const uint64_t function = kernel ? kernel->hash : id(launch.function);
+  if (kernel && kernel->loaded.never_hold)
+    return issue(launch);  // a held collective stops its peers on other GPUs
+  const uint64_t function = kernel ? kernel->loaded.hash : id(launch.function);
   Timing* timing = timing_of(timing_key({function, launch.blocks(), launch.threads(), launch.shared_bytes}));
   const uint64_t expected_ns = estimate_kernel(timing, launch.blocks());
   const TimeIt time_it = should_time(timing);
@@ -102,7 +103,7 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
     result = leave_on_credit(issue(launch), expected_ns);
   } else {
     const DepthGuard depth;
-    const bool may_cut = kernel && kernel->has_variant && cut::allowed(launch, *kernel);
+    const bool may_cut = kernel && kernel->loaded.has_variant && cut::allowed(launch, *kernel);
     describe(link, launch, kernel, may_cut);
     result = uncut_kernel(launch, kernel, timing, time_it, expected_ns, may_cut);
   }
@@ -121,7 +122,7 @@ CUresult whole(StreamArg stream, const void* what, F&& call) {
   count_uncut();
   describe_whole(g_state.link.load(std::memory_order_acquire));
   KernelRecord* kernel = find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
-  if (kernel && kernel->never_hold) return call();
+  if (kernel && kernel->loaded.never_hold) return call();
   const uint64_t key = timing_key({id(what), 1, 0, 0});
   Timing* timing = timing_of(key);
   return best_effort_unit(stream, estimate_of(timing, 1), timing, key, false, call);

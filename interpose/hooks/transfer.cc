@@ -9,7 +9,6 @@ namespace tessera::hooks {
 
 using namespace gate;
 
-
 namespace {
 
 using driver_api::StreamArg;

@@ -34,8 +34,7 @@ CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, ga
 // A protected kernel, graph or other launch: of unknown class, and counted.
 template <class F>
 CUresult protected_launch(driver_api::StreamArg stream, uint64_t function, F&& call) {
-  const gate::Work work =
-      gate::begin_work(state::stream_key(stream), ipc::abi::kResourceUnknown, function);
+  const gate::Work work = gate::begin_work(state::stream_key(stream), ipc::abi::kResourceUnknown, function);
   gate::count_launch(function);
   const CUresult result = call();
   gate::end_work(work);

@@ -77,14 +77,14 @@ constinit std::atomic<uint32_t> g_watchdog_releases{0};
 
 bool Trial::needed(const state::KernelRecord& kernel, const LaunchCall& launch) {
   const uint64_t shape = shape_of(launch);
-  for (const auto& seen : kernel.proven_shapes)
+  for (const auto& seen : kernel.cuts.proven_shapes)
     if (seen.load(kRelaxed) == shape) return false;
-  return kernel.proven_shapes[kShapes - 1].load(kRelaxed) == 0;
+  return kernel.cuts.proven_shapes[kShapes - 1].load(kRelaxed) == 0;
 }
 
 void Trial::proven(state::KernelRecord& kernel, const LaunchCall& launch) {
   const uint64_t shape = shape_of(launch);
-  for (auto& slot : kernel.proven_shapes) {
+  for (auto& slot : kernel.cuts.proven_shapes) {
     uint64_t none = 0;
     if (slot.compare_exchange_strong(none, shape, kRelaxed) || none == shape) return;
   }

@@ -30,6 +30,11 @@ void leave_exclusive();
 void device_seen(CUdevice device);
 int device();                                       // -1: none yet
 extern constinit std::atomic<uint32_t> g_sm_count;  // of that GPU; 0 = not known yet
+inline constexpr uint32_t kGuessedSms = 64;
+inline uint32_t sm_count() {
+  const uint32_t known = g_sm_count.load(std::memory_order_relaxed);
+  return known ? known : kGuessedSms;
+}
 
 // Contexts alive, for the helper's queries.
 inline constexpr uint32_t kContexts = 16;

@@ -30,7 +30,8 @@ bool cluster_of(const gate::LaunchCall& launch, const state::KernelRecord& kerne
     const int of_launch[3] = {int(shape.x), int(shape.y), int(shape.z)};
     if (!pack_cluster(of_launch, false, &asked) || asked == kNoShape) return false;
   }
-  const uint64_t fixed = kernel.cluster.load(std::memory_order_relaxed);  // one word: no half of a shape
+  const uint64_t fixed =
+      kernel.variant.cluster.load(std::memory_order_relaxed);  // one word: no half of a shape
   const bool has = fixed != kNoShape && fixed != kShapeOfLaunch;
   if (asked == kNoShape ? fixed == kShapeOfLaunch : has && asked != fixed) return false;
   const uint64_t packed = has ? fixed : asked;

@@ -122,8 +122,8 @@ void context_ended(CUcontext context) noexcept {
   for (state::KernelSlot& slot : state::g_kernels) {
     if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
     state::KernelRecord* record = slot.record.load(std::memory_order_relaxed);
-    if (record && (!context || record->mirrored_context.load(std::memory_order_relaxed) == context))
-      record->mirrored_context.store(nullptr, std::memory_order_relaxed);
+    if (record && (!context || record->variant.mirrored_context.load(std::memory_order_relaxed) == context))
+      record->variant.mirrored_context.store(nullptr, std::memory_order_relaxed);
   }
 }
 

@@ -18,6 +18,7 @@ namespace tessera::track {
 namespace {
 
 using state::KernelRecord;
+using state::kNoVariant;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards g_images and writes to state::g_kernels
@@ -64,7 +65,7 @@ void drop_kernels(void* owner) {
   for (state::KernelSlot& slot : state::g_kernels) {
     if (slot.handle.load(kRelaxed) <= 1) continue;
     const KernelRecord* record = slot.record.load(kRelaxed);
-    if (record && record->owner == owner) slot.handle.store(1, std::memory_order_release);
+    if (record && record->loaded.owner == owner) slot.handle.store(1, std::memory_order_release);
   }
   state::begin_epoch();
 }
@@ -74,24 +75,36 @@ const KernelFacts* facts_of(const Image& image, const char* name) {
   return at != image.kernels.end() && at->name == name ? &*at : nullptr;
 }
 
+state::LoadedKernel loaded_kernel(const Owner* owner, const KernelFacts* facts, const char* name) {
+  state::LoadedKernel k;
+  k.name = name;
+  k.image_hash = owner ? owner->image->hash : 0;
+  k.hash = base::kernel_hash(k.image_hash, name, strlen(name));
+  k.never_hold = owner && owner->image->collective;
+  k.sibling = owner && owner->image->source;
+  k.has_variant = k.sibling || (facts && facts->has_variant);
+  k.resource_class = facts ? facts->resource_class : 0;
+  return k;
+}
+
 constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;
-CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
 
 // A kernel of the record's image by name, as launches take it: a CUkernel stands in for its function there
 // (cuda.h, cuLaunchKernel). Null if there is none.
 CUfunction launchable(const KernelRecord& kernel, const char* name) {
   const auto& real = driver_api::real();
   CUfunction found = nullptr;
-  const CUresult result = kernel.owner_is_library
-                              ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&found),
-                                                        static_cast<CUlibrary>(kernel.owner), name)
-                              : real.cuModuleGetFunction(&found, static_cast<CUmodule>(kernel.owner), name);
+  const CUresult result =
+      kernel.loaded.owner_is_library
+          ? real.cuLibraryGetKernel(reinterpret_cast<CUkernel*>(&found),
+                                    static_cast<CUlibrary>(kernel.loaded.owner), name)
+          : real.cuModuleGetFunction(&found, static_cast<CUmodule>(kernel.loaded.owner), name);
   return result == CUDA_SUCCESS ? found : nullptr;
 }
 
 // The same for attribute calls, which are not documented to take a CUkernel.
 CUfunction function_of(const KernelRecord& kernel, CUfunction handle) {
-  if (!kernel.owner_is_library || !handle) return handle;
+  if (!kernel.loaded.owner_is_library || !handle) return handle;
   CUfunction function = nullptr;
   driver_api::real().cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle));
   return function;
@@ -110,7 +123,7 @@ bool read_cluster(KernelRecord& kernel, CUfunction original) {
     shape[axis] = attribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + axis);
   uint64_t packed = 0;
   if (!pack_cluster(shape, attribute(CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) > 0, &packed)) return false;
-  kernel.cluster.store(packed, kRelaxed);
+  kernel.variant.cluster.store(packed, kRelaxed);
   return true;
 }
 
@@ -128,18 +141,18 @@ bool mirror_attributes(KernelRecord& kernel, CUfunction original, CUfunction var
     if (real.cuFuncGetAttribute(&has, attribute, variant) == CUDA_SUCCESS && has == value) continue;
     if (real.cuFuncSetAttribute(variant, attribute, value) != CUDA_SUCCESS) return false;
   }
-  if (const uint32_t set = kernel.cache_config.load(kRelaxed))
+  if (const uint32_t set = kernel.settings.cache_config.load(kRelaxed))
     if (real.cuFuncSetCacheConfig(variant, CUfunc_cache(set - 1)) != CUDA_SUCCESS) return false;
-  if (const uint32_t set = kernel.shared_mem_config.load(kRelaxed))
+  if (const uint32_t set = kernel.settings.shared_mem_config.load(kRelaxed))
     if (real.cuFuncSetSharedMemConfig(variant, CUsharedconfig(set - 1)) != CUDA_SUCCESS) return false;
   return true;
 }
 
 CUfunction variant_of(const KernelRecord& kernel) {
   char name[1024];
-  const size_t bytes = strlen(kernel.name);
+  const size_t bytes = strlen(kernel.loaded.name);
   if (bytes + kSuffixBytes >= sizeof name) return nullptr;
-  memcpy(name, kernel.name, bytes);
+  memcpy(name, kernel.loaded.name, bytes);
   memcpy(name + bytes, slice::kVariantSuffix, kSuffixBytes + 1);
   return launchable(kernel, name);
 }
@@ -166,53 +179,53 @@ uint32_t cluster_wave(const KernelRecord& kernel, const gate::LaunchCall& launch
 
 // Asks for the sibling if nobody did; it answers some launches later.
 bool sibling_ready(KernelRecord& kernel, CUcontext context) {
-  const uint32_t state = kernel.sibling_state.load(std::memory_order_acquire);  // pairs with work()
+  const uint32_t state = kernel.variant.sibling_state.load(std::memory_order_acquire);  // pairs with work()
   if (state == kSiblingNone) {
     std::shared_ptr<const SiblingSource> source;
     {
       const Lock lock;
-      if (const Owner* o = owner_of(kernel.owner)) source = o->image->source;
+      if (const Owner* o = owner_of(kernel.loaded.owner)) source = o->image->source;
     }
     sibling_wanted(kernel, std::move(source), context);
   }
-  return state == kSiblingReady && kernel.sibling_context.load(kRelaxed) == context;
+  return state == kSiblingReady && kernel.variant.sibling_context.load(kRelaxed) == context;
 }
 
 }  // namespace
 
 // Not while a capture is open (loading may be lazy).
 CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch, CUcontext context) noexcept {
-  if (kernel.sibling && !sibling_ready(kernel, context)) return nullptr;
-  CUfunction variant = kernel.variant.load(std::memory_order_acquire);
+  if (kernel.loaded.sibling && !sibling_ready(kernel, context)) return nullptr;
+  CUfunction variant = kernel.variant.handle.load(std::memory_order_acquire);
   if (variant == kNoVariant || !state::enter_driver()) return nullptr;
   const auto& real = driver_api::real();
-  const uint32_t changes = kernel.attributes.load(std::memory_order_acquire);  // before they are read
+  const uint32_t changes = kernel.settings.changes.load(std::memory_order_acquire);  // before they are read
   if (!variant) variant = variant_of(kernel);
-  if (!variant || !mirror_attributes(kernel, function_of(kernel, launchable(kernel, kernel.name)),
+  if (!variant || !mirror_attributes(kernel, function_of(kernel, launchable(kernel, kernel.loaded.name)),
                                      function_of(kernel, variant))) {
     variant = kNoVariant;
     count_refusal(RunTimeReason::kAttributes);
   }
   int per_sm = 0;
-  if (variant != kNoVariant && kernel.blocks_per_sm.load(kRelaxed) == 0 &&
+  if (variant != kNoVariant && kernel.variant.blocks_per_sm.load(kRelaxed) == 0 &&
       real.cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, variant, int(launch.threads()),
                                                        launch.shared_bytes) == CUDA_SUCCESS &&
       per_sm > 0)
-    kernel.blocks_per_sm.store(uint32_t(per_sm), kRelaxed);
-  if (variant != kNoVariant && kernel.cluster_wave.load(kRelaxed) == 0)
-    kernel.cluster_wave.store(cluster_wave(kernel, launch, variant), kRelaxed);
+    kernel.variant.blocks_per_sm.store(uint32_t(per_sm), kRelaxed);
+  if (variant != kNoVariant && kernel.variant.cluster_wave.load(kRelaxed) == 0)
+    kernel.variant.cluster_wave.store(cluster_wave(kernel, launch, variant), kRelaxed);
   state::leave_driver();
-  kernel.variant.store(variant, kRelaxed);
-  kernel.mirrored.store(changes, std::memory_order_release);          // pairs with ready_variant: the shape
-  kernel.mirrored_context.store(context, std::memory_order_release);  // pairs with ready_variant
+  kernel.variant.handle.store(variant, kRelaxed);
+  kernel.variant.mirrored.store(changes, std::memory_order_release);  // pairs with ready_variant: the shape
+  kernel.variant.mirrored_context.store(context, std::memory_order_release);  // pairs with ready_variant
   return variant == kNoVariant ? nullptr : variant;
 }
 
 void slice_hung(const KernelRecord& kernel) noexcept {
   count_refusal(RunTimeReason::kWatchdog);
   base::raw_log(base::LogLevel::kError,
-                "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.name);
-  if (kernel.image_hash) never_cut_again(kernel.hash);
+                "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.loaded.name);
+  if (kernel.loaded.image_hash) never_cut_again(kernel.loaded.hash);
 }
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
@@ -253,33 +266,28 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
   if (!handle || !name) return;
   const Lock lock;
   const KernelRecord* known = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
-  if (known && known->owner == owner && strcmp(known->name, name) == 0) return;  // asked again
-  auto* record = new (std::nothrow) KernelRecord;
-  if (!record) return;
+  if (known && known->loaded.owner == owner && strcmp(known->loaded.name, name) == 0) return;  // asked again
   const Owner* o = owner_of(owner);
-  record->owner = owner;
-  record->owner_is_library = is_library;
-  record->image_hash = o ? o->image->hash : 0;
-  record->hash = base::kernel_hash(record->image_hash, name, strlen(name));
-  record->never_hold = o && o->image->collective;
-  record->sibling = o && o->image->source;
-  record->has_variant = record->sibling;  // until it is refused
+  const KernelFacts* facts = o ? facts_of(*o->image, name) : nullptr;
   const char* kept = strdup(name);
-  record->name = kept ? kept : "";
-  if (const KernelFacts* k = o ? facts_of(*o->image, name) : nullptr) {
-    record->n_params = k->n_params;
-    record->param_bytes = k->param_bytes;
-    record->origin_offset = k->origin_offset;
-    record->ascending_row = k->ascending_row;
-    record->has_variant = record->sibling || (k->has_variant && kept);
-    record->resource_class = k->resource_class;
-  }
-  if (record->has_variant && o && std::ranges::count(o->image->never_cut, record->hash)) {
-    record->has_variant = record->sibling = false;
-    record->variant.store(kNoVariant, kRelaxed);
+  if (!kept) return;  // the kernel stays unknown
+  state::LoadedKernel loaded = loaded_kernel(o, facts, kept);
+  loaded.owner = owner;
+  loaded.owner_is_library = is_library;
+  const bool waited = loaded.has_variant && std::ranges::count(o->image->never_cut, loaded.hash);
+  if (waited) {
+    loaded.has_variant = loaded.sibling = false;
     count_refusal(RunTimeReason::kWatchdog);
   }
-  if (const uint32_t learnt = gate::learnt_class(record->hash)) record->resource_class = learnt;
+  auto* record = new (std::nothrow) KernelRecord{.loaded = loaded};
+  if (!record) return;
+  if (facts) {
+    record->form.n_params = facts->n_params;
+    record->form.origin_offset = facts->origin_offset;
+    record->form.ascending_row = facts->ascending_row;
+  }
+  if (waited) record->variant.handle.store(kNoVariant, kRelaxed);
+  record->learnt_class.store(gate::learnt_class(loaded.hash), kRelaxed);
   // A recycled handle: the old record stays for launches that hold it, the slot gets the new one.
   set_kernel(handle, record);
 }
@@ -293,9 +301,9 @@ void kernel_function(CUkernel kernel, CUfunction function) noexcept {
 void attribute_set(const void* handle, const CUfunc_cache* cache, const CUsharedconfig* shared) noexcept {
   KernelRecord* record = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
   if (!record) return;
-  if (cache) record->cache_config.store(1 + uint32_t(*cache), kRelaxed);
-  if (shared) record->shared_mem_config.store(1 + uint32_t(*shared), kRelaxed);
-  record->attributes.fetch_add(1, std::memory_order_release);  // pairs with resolve_variant
+  if (cache) record->settings.cache_config.store(1 + uint32_t(*cache), kRelaxed);
+  if (shared) record->settings.shared_mem_config.store(1 + uint32_t(*shared), kRelaxed);
+  record->settings.changes.fetch_add(1, std::memory_order_release);  // pairs with resolve_variant
 }
 
 bool is_variant_name(const char* name) {

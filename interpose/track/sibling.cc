@@ -16,6 +16,7 @@
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 #include "interpose/track/reasons.h"
+#include "interpose/track/sibling_load.h"
 #include "interpose/track/sibling_text.h"
 #include "interpose/track/track.h"
 
@@ -23,23 +24,17 @@ namespace tessera::track {
 namespace {
 
 using state::KernelRecord;
+using state::kNoVariant;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxSiblings = 64;
 constexpr size_t kMaxSourceBytes = size_t(16) << 20, kMaxKeptBytes = size_t(64) << 20;
 constexpr long kCaptureLookNs = 5'000'000;
 constexpr uint64_t kExitWaitNs = 2'000'000'000;
-CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
 
 struct Job {
   KernelRecord* kernel = nullptr;
   std::shared_ptr<const SiblingSource> source;
   CUcontext context = nullptr;
-};
-struct Sibling {
-  KernelRecord* kernel = nullptr;
-  CUcontext context = nullptr;
-  CUmodule module = nullptr;  // one of the two
-  CUlibrary library = nullptr;
 };
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards all below; not held in the driver
@@ -76,125 +71,8 @@ void wait_changed_ns(uint64_t ns) {
 void refuse(KernelRecord& kernel, Reason reason) {
   count_refusal(reason);
   g_refused_kernels.fetch_add(1, kRelaxed);
-  kernel.variant.store(kNoVariant, kRelaxed);
-  kernel.sibling_state.store(kSiblingRefused, std::memory_order_release);
-}
-
-// The variant is a copy of this original: same parameters but for the added one, same shared memory.
-bool is_copy(CUfunction original, CUfunction variant, uint32_t n_params) {
-  const auto& real = driver_api::real();
-  if (!original || !variant || !real.cuFuncGetParamInfo) return false;
-  for (uint32_t i = 0; i <= n_params; i++) {
-    size_t offset = 0, bytes = 0, own_offset = 0, own_bytes = 0;
-    const CUresult theirs = real.cuFuncGetParamInfo(original, i, &offset, &bytes);
-    if (i == n_params) {
-      if (theirs == CUDA_SUCCESS) return false;
-      break;
-    }
-    if (theirs != CUDA_SUCCESS ||
-        real.cuFuncGetParamInfo(variant, i, &own_offset, &own_bytes) != CUDA_SUCCESS ||
-        offset != own_offset || bytes != own_bytes)
-      return false;
-  }
-  int theirs = -1, own = -2;
-  return real.cuFuncGetAttribute(&theirs, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, original) == CUDA_SUCCESS &&
-         real.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, variant) == CUDA_SUCCESS &&
-         theirs == own;
-}
-
-void unload(const Sibling& s) {
-  const auto& real = driver_api::real();
-  if (s.library) real.cuLibraryUnload(s.library);
-  if (!s.module) return;
-  CUcontext ignored = nullptr;
-  if (real.cuCtxPushCurrent_v2(s.context) != CUDA_SUCCESS) return;
-  real.cuModuleUnload(s.module);
-  real.cuCtxPopCurrent_v2(&ignored);
-}
-
-// In the sibling thread, the context current. Null: the driver refuses, or it is no copy.
-CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* out) {
-  const auto& real = driver_api::real();
-  CUfunction original = nullptr, variant = nullptr, handle = nullptr;
-  if (kernel.owner_is_library) {
-    CUkernel theirs = nullptr, own = nullptr;
-    if (real.cuLibraryLoadData(&out->library, text.ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) !=
-        CUDA_SUCCESS)
-      return nullptr;
-    if (real.cuLibraryGetKernel(&own, out->library, text.variant_name.c_str()) != CUDA_SUCCESS ||
-        real.cuLibraryGetKernel(&theirs, static_cast<CUlibrary>(kernel.owner), kernel.name) != CUDA_SUCCESS ||
-        real.cuKernelGetFunction(&variant, own) != CUDA_SUCCESS ||
-        real.cuKernelGetFunction(&original, theirs) != CUDA_SUCCESS)
-      return nullptr;
-    handle = reinterpret_cast<CUfunction>(own);
-  } else {
-    if (real.cuModuleLoadData(&out->module, text.ptx.c_str()) != CUDA_SUCCESS) return nullptr;
-    if (real.cuModuleGetFunction(&variant, out->module, text.variant_name.c_str()) != CUDA_SUCCESS ||
-        real.cuModuleGetFunction(&original, static_cast<CUmodule>(kernel.owner), kernel.name) != CUDA_SUCCESS)
-      return nullptr;
-    handle = variant;
-  }
-  // Attributes of a function make a lazily loading driver load it: not in somebody's launch.
-  return is_copy(original, variant, text.n_params) ? handle : nullptr;
-}
-
-// Addresses of the variables in the original's module, in the current context; they last as long as it does.
-// A driver that finds none, or another object of that name, refuses.
-bool find_globals(const KernelRecord& kernel, const SiblingText& text, uint64_t* out) {
-  const auto& real = driver_api::real();
-  for (const slice::PassedVariable& v : text.globals) {
-    CUdeviceptr at = 0;
-    size_t bytes = 0;
-    const CUresult result =
-        kernel.owner_is_library
-            ? real.cuLibraryGetGlobal(&at, &bytes, static_cast<CUlibrary>(kernel.owner), v.name.c_str())
-            : real.cuModuleGetGlobal_v2(&at, &bytes, static_cast<CUmodule>(kernel.owner), v.name.c_str());
-    if (result != CUDA_SUCCESS || at == 0 || bytes != v.bytes) return false;
-    *out++ = at;
-  }
-  return true;
-}
-
-// For launches that see the variant that is stored after this. In another context only the addresses change:
-// the text is the same, and the rest may be read meanwhile.
-bool keep_globals(KernelRecord& kernel, const SiblingText& text, const uint64_t* addresses) {
-  const auto n = uint32_t(text.globals.size());
-  if (n != 0 && !kernel.globals) {
-    kernel.globals = new (std::nothrow) std::atomic<uint64_t>[n];
-    if (!kernel.globals) return false;
-    kernel.globals_offset = text.globals_offset;
-    kernel.n_globals = n;
-  }
-  for (uint32_t i = 0; i < n; i++) kernel.globals[i].store(addresses[i], kRelaxed);
-  return true;
-}
-
-// Why not; nothing if it is compiled.
-std::optional<Reason> compile(const Job& job, const SiblingText& text, Sibling* out) {
-  const auto& real = driver_api::real();
-  *out = {job.kernel, job.context, nullptr, nullptr};
-  if (real.cuCtxSetCurrent(job.context) != CUDA_SUCCESS) return RunTimeReason::kSiblingFailed;
-  KernelRecord& kernel = *job.kernel;
-  uint64_t addresses[slice::kMaxPassedGlobals];
-  const bool found = find_globals(kernel, text, addresses);
-  const CUfunction variant = found ? load(kernel, text, out) : nullptr;
-  if (!variant) unload(*out);
-  real.cuCtxSetCurrent(nullptr);
-  if (!variant) return found ? RunTimeReason::kSiblingFailed : RunTimeReason::kVariableAddress;
-  if (!keep_globals(kernel, text, addresses)) {
-    unload(*out);
-    return RunTimeReason::kSiblingFailed;
-  }
-  if (kernel.origin_offset == 0) {  // asked for again in another context: the same, and launches may read it
-    kernel.n_params = text.n_params;
-    kernel.param_bytes = text.param_bytes;
-    kernel.origin_offset = text.origin_offset;
-    kernel.ascending_row = text.ascending_row;
-  }
-  kernel.sibling_context.store(job.context, kRelaxed);
-  kernel.mirrored_context.store(nullptr, kRelaxed);
-  kernel.variant.store(variant, kRelaxed);
-  return std::nullopt;
+  kernel.variant.handle.store(kNoVariant, kRelaxed);
+  kernel.variant.sibling_state.store(kSiblingRefused, std::memory_order_release);
 }
 
 bool may_enter() {
@@ -211,7 +89,7 @@ void work(const Job& job) {
   const uint64_t begin = base::now_ns();
   const state::Config& config = state::config();
   const SiblingText text =
-      sibling_text(job.source->ptx, kernel.name, config.relaxed_bits || job.source->compiled_here,
+      sibling_text(job.source->ptx, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
                    config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
@@ -222,7 +100,7 @@ void work(const Job& job) {
   if (!reason && !g_cancelled && !g_stopped) {
     g_in_driver = true;
     pthread_mutex_unlock(&g_mutex);
-    reason = compile(job, text, &made);
+    reason = load_sibling(kernel, job.context, text, &made);
     compiled = !reason;
     pthread_mutex_lock(&g_mutex);
     g_in_driver = false;
@@ -232,11 +110,12 @@ void work(const Job& job) {
   } else if (compiled) {
     g_siblings[g_alive++] = made;  // there is room: sibling_wanted counted queue and siblings
     g_cut_kernels.fetch_add(1, kRelaxed);
-    kernel.sibling_state.store(kSiblingReady, std::memory_order_release);  // pairs with resolve_variant
-    base::raw_log(base::LogLevel::kInfo, "kernel %s: sibling ready after %llu us", kernel.name,
+    kernel.variant.sibling_state.store(kSiblingReady,
+                                       std::memory_order_release);  // pairs with resolve_variant
+    base::raw_log(base::LogLevel::kInfo, "kernel %s: sibling ready after %llu us", kernel.loaded.name,
                   static_cast<unsigned long long>((base::now_ns() - begin) / 1000));
   } else {
-    kernel.sibling_state.store(kSiblingNone, kRelaxed);
+    kernel.variant.sibling_state.store(kSiblingNone, kRelaxed);
   }
   g_current = nullptr;
   pthread_cond_broadcast(&g_changed);
@@ -290,7 +169,7 @@ void cancel(Gone&& gone) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < g_queued; i++) {
     if (gone(*g_queue[i]->kernel, g_queue[i]->context)) {
-      g_queue[i]->kernel->sibling_state.store(kSiblingNone, kRelaxed);
+      g_queue[i]->kernel->variant.sibling_state.store(kSiblingNone, kRelaxed);
       delete g_queue[i];
       continue;
     }
@@ -316,7 +195,7 @@ bool SiblingSource::has_room(size_t bytes) {
 void sibling_wanted(KernelRecord& kernel, std::shared_ptr<const SiblingSource> source,
                     CUcontext context) noexcept {
   uint32_t none = kSiblingNone;
-  if (!kernel.sibling_state.compare_exchange_strong(none, kSiblingAsked, kRelaxed)) return;
+  if (!kernel.variant.sibling_state.compare_exchange_strong(none, kSiblingAsked, kRelaxed)) return;
   const Lock lock;
   auto* job = new (std::nothrow) Job{&kernel, source, context};
   if (!job || !source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped || !start()) {
@@ -334,7 +213,7 @@ void siblings_unload(void* owner) noexcept {
   {
     const Lock lock;
     if (!g_started) return;
-    const auto mine = [&](const KernelRecord& kernel, CUcontext) { return kernel.owner == owner; };
+    const auto mine = [&](const KernelRecord& kernel, CUcontext) { return kernel.loaded.owner == owner; };
     cancel(mine);
     while (g_in_driver && g_current && mine(*g_current, nullptr)) wait_changed();
     uint32_t kept = 0;
@@ -343,13 +222,13 @@ void siblings_unload(void* owner) noexcept {
         g_siblings[kept++] = g_siblings[i];
         continue;
       }
-      g_siblings[i].kernel->variant.store(kNoVariant, kRelaxed);
-      g_siblings[i].kernel->mirrored_context.store(nullptr, std::memory_order_release);
+      g_siblings[i].kernel->variant.handle.store(kNoVariant, kRelaxed);
+      g_siblings[i].kernel->variant.mirrored_context.store(nullptr, std::memory_order_release);
       ended[n++] = g_siblings[i];
     }
     g_alive = kept;
   }
-  for (uint32_t i = 0; i < n; i++) unload(ended[i]);
+  for (uint32_t i = 0; i < n; i++) unload_sibling(ended[i]);
 }
 
 void siblings_pause(CUcontext context) noexcept {
@@ -376,16 +255,17 @@ void siblings_resume(CUcontext context, bool has_ended) noexcept {
           continue;
         }
         // A library outlives the context: it may be asked for again in another one. A module does not.
-        s.kernel->variant.store(s.library ? nullptr : kNoVariant, kRelaxed);
-        s.kernel->mirrored_context.store(nullptr, kRelaxed);
-        s.kernel->sibling_state.store(s.library ? kSiblingNone : kSiblingRefused, std::memory_order_release);
+        s.kernel->variant.handle.store(s.library ? nullptr : kNoVariant, kRelaxed);
+        s.kernel->variant.mirrored_context.store(nullptr, kRelaxed);
+        s.kernel->variant.sibling_state.store(s.library ? kSiblingNone : kSiblingRefused,
+                                              std::memory_order_release);
         if (s.library) ended[n++] = s;
       }
       g_alive = kept;
     }
     pthread_cond_broadcast(&g_changed);
   }
-  for (uint32_t i = 0; i < n; i++) unload(ended[i]);
+  for (uint32_t i = 0; i < n; i++) unload_sibling(ended[i]);
 }
 
 bool siblings_idle() noexcept {

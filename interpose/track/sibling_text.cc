@@ -46,7 +46,6 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool a
   if (!report.verdict.may_cut()) return refused(kernel, report.verdict.refusal, report.verdict.detail);
   SiblingText out;
   out.n_params = report.n_params;
-  out.param_bytes = report.param_bytes;
   out.origin_offset = report.origin_offset;
   out.ascending_row = !report.look_back.empty();
   out.globals_offset = globals.offset;

@@ -16,7 +16,7 @@ struct SiblingText {
   std::string ptx;                             // "" = refused
   std::string variant_name;                    // entry in it
   Reason refusal = RunTimeReason::kNotParsed;  // why `ptx` is empty
-  uint32_t n_params = 0, param_bytes = 0, origin_offset = 0;
+  uint32_t n_params = 0, origin_offset = 0;
   bool ascending_row = false;                  // slice::KernelReport::look_back is not empty
   uint32_t globals_offset = 0;                 // of the addresses behind the origin
   std::vector<slice::PassedVariable> globals;  // whose addresses in the original's module these are

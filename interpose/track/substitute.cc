@@ -237,7 +237,7 @@ bool read_whole(const char* path, std::vector<uint8_t>* bytes) {
 
 // `from`: file that the image is in, `by`: file of the code that loads it; list() gives its entries.
 template <class List>
-std::shared_ptr<Image> look(const char* from, const char* by, List&& list) {
+std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& list) {
   const state::Config& config = state::config();
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
@@ -296,7 +296,7 @@ std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept {
   if (state::config().disabled || !bytes) return nullptr;
   return guarded([&] {
     const char* from = file_of(bytes);
-    return look(from, file_of(caller), [&] { return image::list_unsized(bytes, kMaxImageBytes); });
+    return inspect_listed(from, file_of(caller), [&] { return image::list_unsized(bytes, kMaxImageBytes); });
   });
 }
 
@@ -305,7 +305,7 @@ std::shared_ptr<Image> inspect_file(const char* path, const void* caller) noexce
   return guarded([&]() -> std::shared_ptr<Image> {
     std::vector<uint8_t> bytes;
     if (!read_whole(path, &bytes)) return nullptr;
-    return look(base_name(path), file_of(caller), [&] { return image::list(bytes); });
+    return inspect_listed(base_name(path), file_of(caller), [&] { return image::list(bytes); });
   });
 }
 

@@ -23,7 +23,7 @@ TEST(Clusters, ShapesOfLaunchAndFunction) {
     const int of_function[3] = {x, y, z};
     uint64_t packed = 0;
     const bool possible = pack_cluster(of_function, must_be_set, &packed);
-    kernel.cluster.store(packed);
+    kernel.variant.cluster.store(packed);
     return possible;
   };
   using V = std::vector<uint32_t>;

@@ -18,7 +18,7 @@ class Cutting : public test::Soft {
     EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
     Soft::TearDown();
   }
-  CUfunction variant_of(CUfunction f) { return state::find_kernel(f)->variant.load(); }
+  CUfunction variant_of(CUfunction f) { return state::find_kernel(f)->variant.handle.load(); }
   // shared_stamp<<<64, 64, bytes>>>: slices, or -1 if the driver refuses.
   int shared_stamp(CUfunction f, uint32_t bytes) {
     CUdeviceptr out = zeros(64 * 64);
@@ -264,7 +264,7 @@ TEST_F(InClusters, ShapeOfTheLaunch) {
       7);
   // Which clusters get the preferred shape is the driver's choice.
   EXPECT_LE(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION), 0);
-  EXPECT_GT(state::find_kernel(f)->cluster_wave.load(), 0u);
+  EXPECT_GT(state::find_kernel(f)->variant.cluster_wave.load(), 0u);
 }
 
 // A program that asks for more than the GPU has, and then for less, is cut all the same.

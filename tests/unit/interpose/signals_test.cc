@@ -24,10 +24,9 @@ class Signals : public Gate {
   }
   // A handle that the books know as a kernel of this class.
   CUfunction kernel(uint32_t resource_class) {
-    auto* record = new state::KernelRecord;  // lives for ever, as in the library
     const uint64_t handle = 0x500000 + 64 * ++n_;
-    record->hash = handle;
-    record->resource_class = resource_class;
+    // Lives for ever, as in the library.
+    auto* record = new state::KernelRecord{.loaded = {.hash = handle, .resource_class = resource_class}};
     state::KernelSlot& slot = state::g_kernels[state::kernel_slot_of(handle)];
     slot.record.store(record);
     slot.handle.store(handle);
