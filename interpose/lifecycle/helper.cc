@@ -1,6 +1,5 @@
-// The one helper thread: connects, listens to the daemon, beats, finds out what nobody synchronised with. It
-// enters the driver only between enter_driver/leave_driver (no capture open), only to query, never to
-// enqueue.
+// The one helper thread: connects, listens to the daemon, tells it what changed. It enters the driver only
+// between enter_driver/leave_driver (no capture open), only to query, never to enqueue.
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,8 +12,7 @@
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/signals.h"
-#include "interpose/gate/timing.h"
-#include "interpose/gate/window.h"
+#include "interpose/lifecycle/completion.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/slice/cut.h"
@@ -22,8 +20,6 @@
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 #include "interpose/track/track.h"
-#include "ipc/channel/lease.h"
-#include "ipc/channel/pulse.h"
 #include "ipc/channel/question.h"
 #include "ipc/channel/socket_path.h"
 
@@ -37,37 +33,29 @@ using state::g_state;
 using state::Role;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
-constexpr uint64_t kBeatNs = 100 * kMs;
-constexpr uint64_t kParkAfterNs = 10 * kMs;
-constexpr uint64_t kParkedNs = 1'000 * kMs;  // then a look at the socket
+constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
 constexpr uint64_t kLessonNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
-constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
 
 constinit std::atomic<uint32_t> g_started{0};
 constinit uint32_t g_daemon_losses = 0;  // helper thread only
 
-struct Round {             // helper thread only
-  bool announced = false;  // Device sent on this attachment
+struct Session {           // of one attachment; helper thread only
+  bool announced = false;  // Device sent
   uint64_t asked_ns = 0;   // ProfileWanted sent then
   bool taught = false;     // answered
-  uint64_t next_beat_ns = 0, next_clock_ns = 0;
-  uint64_t idle_since_ns = 0;  // protected: of the parking clock
-  uint64_t last_total = 0, last_change_ns = 0;
-  uint64_t seen_launches = 0;  // by protected_round
-  uint64_t poll_ns = 100 * kUs;
+  uint64_t next_clock_ns = 0;
   uint64_t base_launches = 0;
   uint32_t on_loss = 0;
   ipc::Questions questions;
 };
-constinit Round g_round = {};
+constinit Session g_session = {};
 
 // What is known of this GPU's kernels, before work on it is gated. An answer that does not come is not waited
 // for.
 bool taught(const ipc::Attachment& a, int device, uint64_t now) {
-  if (!a.teaches || g_round.taught) return true;
-  if (g_round.asked_ns != 0) return now - g_round.asked_ns > kLessonNs;
+  if (!a.teaches || g_session.taught) return true;
+  if (g_session.asked_ns != 0) return now - g_session.asked_ns > kLessonNs;
   char name[128] = {};
   int version = 0;
   const auto& real = driver_api::real();
@@ -76,13 +64,13 @@ bool taught(const ipc::Attachment& a, int device, uint64_t now) {
                      real.cuDriverGetVersion(&version) == CUDA_SUCCESS;
   state::leave_driver();
   if (!known || !ipc::want_profile(a, name, uint32_t(version)).ok()) return true;
-  g_round.asked_ns = now;
+  g_session.asked_ns = now;
   return false;
 }
 
 void announce_device(ipc::Attachment& a, uint64_t now) {
   const int device = state::device();
-  if (device < 0 || g_round.announced || !taught(a, device, now) || !state::enter_driver()) return;
+  if (device < 0 || g_session.announced || !taught(a, device, now) || !state::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
   int sms = 0, mps = 0;
@@ -94,7 +82,7 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
-  g_round.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0).ok();
+  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0).ok();
 }
 
 // False: the daemon is gone.
@@ -115,7 +103,7 @@ bool listen(ipc::Attachment& a) {
         change_role(event.priority, std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kLearnt:
-        g_round.taught = true;
+        g_session.taught = true;
         gate::adopt_learnt(std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kLost:
@@ -128,7 +116,7 @@ bool listen(ipc::Attachment& a) {
 // Best-effort launches wait for it, and it does not say that it is alive: it hangs or is stopped.
 bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
   const bool needed = g_state.role.load(kRelaxed) == Role::kBestEffort && g_state.waiters.load(kRelaxed) != 0;
-  switch (g_round.questions.look(needed, now)) {
+  switch (g_session.questions.look(needed, now)) {
     case ipc::Questions::State::kNothing:
       return false;
     case ipc::Questions::State::kAsked:
@@ -138,75 +126,6 @@ bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
       return true;
   }
   return false;
-}
-
-// Asks each known context in turn until one knows the stream. Under enter_driver.
-CUresult query_anywhere(CUstream stream) {
-  const auto& real = driver_api::real();
-  CUcontext contexts[state::kContexts];
-  const uint32_t n = state::copy_contexts(contexts, state::kContexts);
-  CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-  for (uint32_t i = 0; i < n; i++) {
-    if (real.cuCtxSetCurrent(contexts[i]) != CUDA_SUCCESS) continue;
-    result = real.cuStreamQuery(stream);
-    if (result == CUDA_ERROR_NOT_READY) return result;
-    if (result == CUDA_SUCCESS && stream != CU_STREAM_LEGACY)
-      return result;  // legacy: every context must be empty
-  }
-  return result;
-}
-
-uint64_t protected_round(uint64_t now) {
-  const state::Link* link = g_state.link.load(std::memory_order_acquire);
-  abi::PulsePage& page = *link->pulse;
-  if (ipc::load(page.busy, std::memory_order_acquire) != 0) {
-    g_round.idle_since_ns = 0;
-    if (now >= g_round.next_beat_ns) {
-      ipc::pulse_beat(page, now);
-      g_round.next_beat_ns = now + kBeatNs / 2;
-    }
-    gate::sample_class();
-    const uint64_t launches = gate::total_launches();
-    if (launches != g_round.seen_launches) {
-      g_round.seen_launches = launches;  // it is launching, so it is not idle: nothing to ask the driver
-    } else if (poll_idle(now)) {
-      gate::g_pulse_stats.idled_by_helper.fetch_add(1, kRelaxed);
-      g_round.poll_ns = 100 * kUs;
-    } else if (g_round.poll_ns < 2 * kMs) {
-      g_round.poll_ns += g_round.poll_ns / 4;  // long bursts are asked about less often
-    }
-    return g_round.poll_ns;
-  }
-  g_round.poll_ns = 100 * kUs;
-  if (g_round.idle_since_ns == 0) g_round.idle_since_ns = now;
-  return now - g_round.idle_since_ns < kParkAfterNs ? 2 * kMs : kParkedNs;
-}
-
-uint64_t best_effort_round(uint64_t now) {
-  const state::Link* link = g_state.link.load(std::memory_order_acquire);
-  if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0 && !gate::samples_pending()) {
-    gate::acknowledge_drain();
-    return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
-  }
-  if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
-  gate::poll_lanes();
-  CUcontext context = nullptr;
-  if (state::copy_contexts(&context, 1) && state::enter_driver()) {
-    driver_api::real().cuCtxSetCurrent(context);
-    state::leave_driver();
-    gate::query_lanes();
-    gate::harvest_samples();
-  }
-  gate::acknowledge_drain();
-  if (now >= g_round.next_beat_ns) {
-    ipc::store(link->usage->heartbeat_ns, now, kRelaxed);
-    g_round.next_beat_ns = now + kBeatNs / 2;
-  }
-  const uint32_t word = ipc::load(link->lease->word, std::memory_order_acquire);
-  const bool draining = (word & abi::kLeaseStateMask) == abi::kLeaseHold;
-  if (!draining) return 5 * kMs;
-  g_round.poll_ns = g_round.poll_ns < kMs ? g_round.poll_ns + g_round.poll_ns / 8 : kMs;
-  return g_round.poll_ns;
 }
 
 void* helper_main(void*) {
@@ -281,10 +200,11 @@ bool start_helper() {
 void helper_attach(ipc::Attachment&& attachment) {
   const uint32_t on_loss = attachment.on_daemon_loss;
   const uint64_t base_launches = gate::total_launches();
-  g_round = {};
-  g_round.on_loss = on_loss;
-  g_round.base_launches = base_launches;
-  g_round.questions = {attachment.signals(), attachment.answers(), attachment.answer_within_ms * kMs};
+  g_session = {};
+  g_session.on_loss = on_loss;
+  g_session.base_launches = base_launches;
+  g_session.questions = {attachment.signals(), attachment.answers(), attachment.answer_within_ms * kMs};
+  begin_completion_watch();
   gate::forget_told();
   publish(std::move(attachment));
 }
@@ -292,7 +212,7 @@ void helper_attach(ipc::Attachment&& attachment) {
 void helper_detach() {
   base::raw_log(base::LogLevel::kInfo, "daemon lost: running unmanaged");
   ++g_daemon_losses;
-  withdraw(g_round.on_loss == abi::kLossHold);
+  withdraw(g_session.on_loss == abi::kLossHold);
 }
 
 uint64_t helper_step(uint64_t now) {
@@ -303,14 +223,14 @@ uint64_t helper_step(uint64_t now) {
     return 0;
   }
   announce_device(*a, now);
-  if (!g_round.announced && g_round.asked_ns != 0) return kMs;
+  if (!g_session.announced && g_session.asked_ns != 0) return kMs;
   gate::tell_shapes(*a);
-  if (now >= g_round.next_clock_ns) {
+  if (now >= g_session.next_clock_ns) {
     state::calibrate_clock();
-    g_round.next_clock_ns = now + (g_round.next_clock_ns ? 1'000 * kMs : 10 * kMs);
+    g_session.next_clock_ns = now + (g_session.next_clock_ns ? 1'000 * kMs : 10 * kMs);
   }
   const state::Link* link = g_state.link.load(std::memory_order_acquire);
-  ipc::store(link->usage->launches, gate::total_launches() - g_round.base_launches, kRelaxed);
+  ipc::store(link->usage->launches, gate::total_launches() - g_session.base_launches, kRelaxed);
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
   gate::publish_signals(link);
@@ -319,15 +239,7 @@ uint64_t helper_step(uint64_t now) {
   cut::publish(*link->signals);
   ipc::store(link->signals->bypassed, uint32_t(bypassed()), kRelaxed);
   gate::publish_learnt(link);
-  switch (g_state.role.load(kRelaxed)) {
-    case Role::kProtected:
-      return protected_round(now);
-    case Role::kBestEffort:
-      return best_effort_round(now);
-    case Role::kForward:
-      return 50 * kMs;
-  }
-  return 50 * kMs;
+  return look_for_completion(now);
 }
 
 void helper_sleep(uint64_t ns) {
@@ -348,37 +260,6 @@ void helper_sleep(uint64_t ns) {
   if (ipc::load(link->pulse->busy, std::memory_order_seq_cst) == 0)
     base::futex_wait(reinterpret_cast<const uint32_t*>(&gate::g_helper_word), 1, ns);
   gate::g_helper_word.store(0, std::memory_order_seq_cst);
-}
-
-bool poll_idle(uint64_t now) {
-  const uint64_t total = gate::total_launches();
-  if (total != g_round.last_total) {
-    g_round.last_total = total;
-    g_round.last_change_ns = now;
-  }
-  const bool quiet = now - g_round.last_change_ns > kForgiveNs;
-  const uint32_t used = state::g_slots_used.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < used; i++) {
-    for (state::StreamCount& c : state::g_slots[i].streams) {
-      const uint64_t key = c.key.load(kRelaxed);
-      const uint64_t ended = c.ended.load(std::memory_order_acquire);
-      if (ended == c.completed.load(kRelaxed)) continue;
-      // Another thread's default stream and streams without a place of their own cannot be asked about. If
-      // nothing was launched for a while they are taken to be done: too early an idle costs protection, too
-      // late starves others.
-      if (key == 0 || key == 2) {
-        if (quiet) gate::advance(c, ended);
-        continue;
-      }
-      if (!state::enter_driver()) return false;
-      const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
-      state::leave_driver();
-      if (result == CUDA_ERROR_NOT_READY) return false;
-      if (result == CUDA_SUCCESS || quiet)
-        gate::advance(c, ended);  // an error: dead context or recycled handle
-    }
-  }
-  return gate::try_idle();
 }
 
 }  // namespace tessera::lifecycle

@@ -1,0 +1,153 @@
+// What nobody synchronised with is seen to end here.
+#include "interpose/lifecycle/completion.h"
+
+#include "interpose/gate/ask.h"
+#include "interpose/gate/pulse.h"
+#include "interpose/gate/timing.h"
+#include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/process.h"
+#include "ipc/channel/pulse.h"
+
+namespace tessera::lifecycle {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+using state::g_state;
+using state::Role;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
+constexpr uint64_t kBeatNs = 100 * kMs;
+constexpr uint64_t kParkAfterNs = 10 * kMs;
+constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
+
+struct CompletionWatch {  // of one attachment; helper thread only
+  uint64_t next_beat_ns = 0;
+  uint64_t idle_since_ns = 0;                   // protected: of the parking clock
+  uint64_t last_total = 0, last_change_ns = 0;  // launches, and when there was the latest one
+  uint64_t seen_launches = 0;                   // by protected_round
+  uint64_t poll_ns = 100 * kUs;
+};
+constinit CompletionWatch g_watch = {};
+
+// Asks each known context in turn until one knows the stream. Under enter_driver.
+CUresult query_anywhere(CUstream stream) {
+  const auto& real = driver_api::real();
+  CUcontext contexts[state::kContexts];
+  const uint32_t n = state::copy_contexts(contexts, state::kContexts);
+  CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+  for (uint32_t i = 0; i < n; i++) {
+    if (real.cuCtxSetCurrent(contexts[i]) != CUDA_SUCCESS) continue;
+    result = real.cuStreamQuery(stream);
+    if (result == CUDA_ERROR_NOT_READY) return result;
+    if (result == CUDA_SUCCESS && stream != CU_STREAM_LEGACY)
+      return result;  // legacy: every context must be empty
+  }
+  return result;
+}
+
+uint64_t protected_round(uint64_t now) {
+  const state::Link* link = g_state.link.load(std::memory_order_acquire);
+  abi::PulsePage& page = *link->pulse;
+  if (ipc::load(page.busy, std::memory_order_acquire) != 0) {
+    g_watch.idle_since_ns = 0;
+    if (now >= g_watch.next_beat_ns) {
+      ipc::pulse_beat(page, now);
+      g_watch.next_beat_ns = now + kBeatNs / 2;
+    }
+    gate::sample_class();
+    const uint64_t launches = gate::total_launches();
+    if (launches != g_watch.seen_launches) {
+      g_watch.seen_launches = launches;  // it is launching, so it is not idle: nothing to ask the driver
+    } else if (poll_idle(now)) {
+      gate::g_pulse_stats.idled_by_helper.fetch_add(1, kRelaxed);
+      g_watch.poll_ns = 100 * kUs;
+    } else if (g_watch.poll_ns < 2 * kMs) {
+      g_watch.poll_ns += g_watch.poll_ns / 4;  // long bursts are asked about less often
+    }
+    return g_watch.poll_ns;
+  }
+  g_watch.poll_ns = 100 * kUs;
+  if (g_watch.idle_since_ns == 0) g_watch.idle_since_ns = now;
+  return now - g_watch.idle_since_ns < kParkAfterNs ? 2 * kMs : kParkedNs;
+}
+
+uint64_t best_effort_round(uint64_t now) {
+  const state::Link* link = g_state.link.load(std::memory_order_acquire);
+  if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0 && !gate::samples_pending()) {
+    gate::acknowledge_drain();
+    return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
+  }
+  if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
+  gate::poll_lanes();
+  CUcontext context = nullptr;
+  if (state::copy_contexts(&context, 1) && state::enter_driver()) {
+    driver_api::real().cuCtxSetCurrent(context);
+    state::leave_driver();
+    gate::query_lanes();
+    gate::harvest_samples();
+  }
+  gate::acknowledge_drain();
+  if (now >= g_watch.next_beat_ns) {
+    ipc::store(link->usage->heartbeat_ns, now, kRelaxed);
+    g_watch.next_beat_ns = now + kBeatNs / 2;
+  }
+  const uint32_t word = ipc::load(link->lease->word, std::memory_order_acquire);
+  const bool draining = (word & abi::kLeaseStateMask) == abi::kLeaseHold;
+  if (!draining) return 5 * kMs;
+  g_watch.poll_ns = g_watch.poll_ns < kMs ? g_watch.poll_ns + g_watch.poll_ns / 8 : kMs;
+  return g_watch.poll_ns;
+}
+
+}  // namespace
+
+void begin_completion_watch() {
+  g_watch = {};
+}
+
+uint64_t look_for_completion(uint64_t now) {
+  switch (g_state.role.load(kRelaxed)) {
+    case Role::kProtected:
+      return protected_round(now);
+    case Role::kBestEffort:
+      return best_effort_round(now);
+    case Role::kForward:
+      return 50 * kMs;
+  }
+  return 50 * kMs;
+}
+
+bool poll_idle(uint64_t now) {
+  const uint64_t total = gate::total_launches();
+  if (total != g_watch.last_total) {
+    g_watch.last_total = total;
+    g_watch.last_change_ns = now;
+  }
+  const bool quiet = now - g_watch.last_change_ns > kForgiveNs;
+  const uint32_t used = state::g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++) {
+    for (state::StreamCount& c : state::g_slots[i].streams) {
+      const uint64_t key = c.key.load(kRelaxed);
+      const uint64_t ended = c.ended.load(std::memory_order_acquire);
+      if (ended == c.completed.load(kRelaxed)) continue;
+      // Another thread's default stream and streams without a place of their own cannot be asked about. If
+      // nothing was launched for a while they are taken to be done: too early an idle costs protection, too
+      // late starves others.
+      if (key == 0 || key == 2) {
+        if (quiet) gate::advance(c, ended);
+        continue;
+      }
+      if (!state::enter_driver()) return false;
+      const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
+      state::leave_driver();
+      if (result == CUDA_ERROR_NOT_READY) return false;
+      if (result == CUDA_SUCCESS || quiet)
+        gate::advance(c, ended);  // an error: dead context or recycled handle
+    }
+  }
+  return gate::try_idle();
+}
+
+}  // namespace tessera::lifecycle
