@@ -4,9 +4,9 @@
 
 #include "interpose/gate/credit.h"
 #include "interpose/gate/learnt.h"
-#include "interpose/hooks/offsets.h"
 #include "interpose/gate/signals.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/hooks/offsets.h"
 #include "interpose/hooks/units.h"
 #include "interpose/slice/cut.h"
 
@@ -182,46 +182,46 @@ static_assert(offsetof(abi::PulsePage, busy) == TS_PULSE_BUSY &&
    unsigned shared, CUstream stream, void** params, void** extra)
 #define TS_KERNEL_ARGS (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
 
-#define TS_KERNEL(symbol, family)                                                                       \
-  extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                    \
+#define TS_KERNEL(symbol, family)                                                                        \
+  extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                     \
     return tessera::hooks::protected_launch(                                                             \
-        {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                  \
-        [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                             \
-  }                                                                                                     \
-  extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                  \
+        {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                   \
+        [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                              \
+  }                                                                                                      \
+  extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                   \
     return tessera::hooks::best_effort_kernel(LaunchCall{f,                                              \
-                                                        {gx, gy, gz},                                   \
-                                                        {bx, by, bz},                                   \
-                                                        shared,                                         \
-                                                        {stream, tessera::driver_api::Flavour::family}, \
-                                                        params,                                         \
-                                                        extra,                                          \
-                                                        nullptr});                                      \
+                                                         {gx, gy, gz},                                   \
+                                                         {bx, by, bz},                                   \
+                                                         shared,                                         \
+                                                         {stream, tessera::driver_api::Flavour::family}, \
+                                                         params,                                         \
+                                                         extra,                                          \
+                                                         nullptr});                                      \
   }
 TS_KERNEL(cuLaunchKernel, kLegacy)
 TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
 #undef TS_KERNEL
 
-#define TS_KERNEL_EX(symbol, family)                                                                \
-  extern "C" CUresult protected_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,      \
-                                         void** extra) noexcept {                                   \
-    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };   \
-    if (!c) return forward();                                                                       \
+#define TS_KERNEL_EX(symbol, family)                                                                 \
+  extern "C" CUresult protected_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,       \
+                                         void** extra) noexcept {                                    \
+    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };    \
+    if (!c) return forward();                                                                        \
     return tessera::hooks::protected_launch({c->hStream, tessera::driver_api::Flavour::family},      \
-                                           reinterpret_cast<uint64_t>(f), forward);                 \
-  }                                                                                                 \
-  extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,    \
-                                           void** extra) noexcept {                                 \
-    if (!c) return tessera::driver_api::real().symbol(c, f, params, extra);                         \
-    const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};       \
+                                            reinterpret_cast<uint64_t>(f), forward);                 \
+  }                                                                                                  \
+  extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,     \
+                                           void** extra) noexcept {                                  \
+    if (!c) return tessera::driver_api::real().symbol(c, f, params, extra);                          \
+    const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};        \
     return tessera::hooks::best_effort_kernel(LaunchCall{f,                                          \
-                                                        {c->gridDimX, c->gridDimY, c->gridDimZ},    \
-                                                        {c->blockDimX, c->blockDimY, c->blockDimZ}, \
-                                                        c->sharedMemBytes,                          \
-                                                        s,                                          \
-                                                        params,                                     \
-                                                        extra,                                      \
-                                                        c});                                        \
+                                                         {c->gridDimX, c->gridDimY, c->gridDimZ},    \
+                                                         {c->blockDimX, c->blockDimY, c->blockDimZ}, \
+                                                         c->sharedMemBytes,                          \
+                                                         s,                                          \
+                                                         params,                                     \
+                                                         extra,                                      \
+                                                         c});                                        \
   }
 TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)

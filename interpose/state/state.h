@@ -86,8 +86,8 @@ struct alignas(64) Credit {
   struct Peer {
     const abi::PulsePage* page;
     uint64_t burst;
-  } peers[kWatched];        // beyond n_peers the idle page
-  uint64_t lane_key;        // for this stream
+  } peers[kWatched];              // beyond n_peers the idle page
+  uint64_t lane_key;              // for this stream
   std::atomic<gate::Lane*> lane;  // whose lane counts what was spent
 };
 

@@ -287,9 +287,9 @@ class ShortLaunches : public Admit {
     gate::Timing* timing = gate::timing_of(gate::timing_key({hash, 1, 128, 0}));
     timing->block_ps = kNs * 1000;
     timing->estimate_ns = kNs;
-    timing->samples = 8;                   // known: timed seldom,
+    timing->samples = 8;                    // known: timed seldom,
     state::t_thread.timed_at = UINT64_MAX;  // and here never by this thread,
-    gate::withdraw_events();               // nor by others, so that the estimate stays
+    gate::withdraw_events();                // nor by others, so that the estimate stays
     lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000);
   }
   uint64_t credit_left() {
