@@ -9,6 +9,7 @@
 
 #include "cli/calibrate.h"
 #include "cli/demo/demo.h"
+#include "cli/doctor/doctor.h"
 #include "cli/exporter.h"
 #include "cli/inspect.h"
 #include "cli/mps.h"
@@ -124,6 +125,20 @@ int main(int argc, char** argv) {
   inspect->add_flag("--allow-order-dependent", inspect_options.allow_order_dependent,
                     "also kernels whose results depend on the order of blocks");
   inspect->callback([&] { status = cli::inspect(inspect_options); });
+
+  cli::DoctorOptions doctor_options;
+  auto* doctor = app.add_subcommand(
+      "doctor", "What stands in the way on this machine, or of one program: tessera doctor -- ./train");
+  doctor->add_flag("--json", doctor_options.json, "as JSON");
+  doctor->add_option("--gpu", doctor_options.gpu, "auto: the machine's GPU; soft: the software GPU")
+      ->check(CLI::IsMember({"auto", "soft"}))
+      ->capture_default_str();
+  doctor->add_option("--socket", doctor_options.socket,
+                     "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  doctor->add_option("command", doctor_options.command,
+                     "the program and its arguments, after --; it is not started");
+  doctor->positionals_at_end();
+  doctor->callback([&] { status = cli::doctor(doctor_options); });
 
   long stop_pid = 0;
   std::string stop_socket;

@@ -11,7 +11,7 @@ fi
 packages=(
   g++ cmake ninja-build ccache git python3 python3-matplotlib clang-format
   libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-  libgtest-dev libgmock-dev libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
+  libgtest-dev libgmock-dev libelf-dev pkg-config libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
 )
 
 # Only scripts/bench.sh compares with PoCL; nothing else needs OpenCL.

@@ -1,0 +1,45 @@
+// `tessera doctor`: every precondition of sharing a GPU, with finding, consequence and remedy; with a command, how
+// that program reaches the driver and what of it can be cut. Changes nothing; opens the driver in a child only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/layout.h"
+
+namespace tessera::cli {
+
+enum class State { kOk, kNote, kWarning, kFailure };
+
+struct Finding {
+  std::string check;  // short name, stable: for scripts
+  State state = State::kOk;
+  std::string finding;      // what is so
+  std::string consequence;  // what that means for the user; "" if it is well
+  std::string remedy;       // what to do; "" if nothing
+};
+
+struct DoctorOptions {
+  bool json = false;
+  std::string socket;                // "" = this user's default
+  std::string gpu = "auto";          // or "soft"
+  std::vector<std::string> command;  // "" = the machine only
+};
+
+// Where the kernel shows the machine; tests have their own.
+struct MachineFolders {
+  std::string proc = "/proc", sys = "/sys", dev = "/dev";
+};
+
+// cli/doctor/machine.cc
+std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
+                                     const MachineFolders& folders = {});
+// cli/doctor/program.cc
+std::vector<Finding> examine_program(const DoctorOptions& options, const Layout& layout);
+
+// 0: well, or nothing but notes; 1: with warnings; 3: something will not work.
+int exit_status(const std::vector<Finding>& findings);
+
+int doctor(const DoctorOptions& options);
+
+}  // namespace tessera::cli

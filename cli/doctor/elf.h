@@ -1,0 +1,23 @@
+// What the dynamic loader reads of a program, and the names of drivers in it. Files are untrusted: libelf reads them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tessera::cli {
+
+struct ElfFacts {
+  bool interpreter = false;  // PT_INTERP: the dynamic loader starts it, so that LD_PRELOAD is read
+  bool shared = false;       // ET_DYN
+  std::vector<std::string> needed;
+  std::string run_path;   // DT_RUNPATH, else DT_RPATH
+  bool gpu_code = false;  // a section of fat binaries
+  // Strings of its data that name a driver: "libcuda.so.1", or with a folder.
+  std::vector<std::string> driver_names;
+};
+
+base::Result<ElfFacts> read_elf(const std::string& path);
+
+}  // namespace tessera::cli

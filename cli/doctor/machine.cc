@@ -1,0 +1,238 @@
+// Checks of the machine: one function each, in the order in which a launch would meet them.
+#include <dlfcn.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/scoped_fd.h"
+#include "cli/doctor/doctor.h"
+#include "cli/run.h"
+#include "driver_api/find_driver.h"
+#include "driver_api/open_driver.h"
+#include "ipc/channel/client.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string text_of(const char* variable) {
+  const char* value = getenv(variable);
+  return value ? value : "";
+}
+
+// The driver that programs will get: TESSERA_DRIVER, or the first that the loader finds and is neither the toolkit's
+// stub nor the software GPU of this installation.
+std::string driver_path() {
+  for (const std::string& path : driver_api::driver_candidates(driver_api::search_places()))
+    if (!driver_api::is_toolkit_stub(path)) return path;
+  return "";
+}
+
+Finding check_library(const Layout& layout) {
+  if (file_exists(layout.preload) && file_exists(layout.preload_alias))
+    return {"library", State::kOk, layout.preload, "", ""};
+  return {"library", State::kFailure, layout.preload + " is missing or unreadable",
+          "`tessera run` starts programs without Tessera", "install Tessera again (or build all of it)"};
+}
+
+Finding check_driver(const MachineFolders& folders) {
+  const std::string path = driver_path();
+  if (path.empty())
+    return {"driver", State::kFailure, "no NVIDIA driver library (libcuda.so.1) where the loader looks",
+            "CUDA programs find no GPU",
+            "install NVIDIA's driver; to try Tessera without a GPU: tessera run --gpu soft"};
+  std::error_code failed;
+  const std::string real = fs::canonical(path, failed).string();
+  const std::string module = first_line(folders.proc + "/driver/nvidia/version");
+  return {"driver", State::kOk, (real.empty() ? path : real) + (module.empty() ? "" : "; " + module), "", ""};
+}
+
+Finding check_stub() {
+  for (const std::string& path : driver_api::driver_candidates(driver_api::search_places()))
+    if (driver_api::is_toolkit_stub(path))
+      return {"stub", State::kWarning, path + " is the toolkit's link stub and is found at run time",
+              "programs that meet it fail with error 34 (stub library)",
+              "take its folder out of LD_LIBRARY_PATH and the loader's configuration"};
+  return {"stub", State::kOk, "no link stub of the toolkit is in the way", "", ""};
+}
+
+// In a child, because a driver may do anything when it is opened. What it wrote is what we lack.
+Finding check_exports(const std::string& driver) {
+  int ends[2];
+  if (pipe(ends) != 0) return {"exports", State::kNote, "not examined: no pipe", "", ""};
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text;
+    if (void* handle = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL))
+      for (const std::string& name : driver_api::unlisted_exports(handle)) text += " " + name;
+    else
+      text = "!";
+    _exit(write(ends[1], text.data(), text.size()) == ssize_t(text.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char chunk[4096];
+  for (ssize_t n; (n = read(ends[0], chunk, sizeof chunk)) > 0;) text.append(chunk, size_t(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (child < 0 || status != 0 || text == "!")
+    return {"exports", State::kFailure, driver + " cannot be opened", "CUDA programs find no driver",
+            "reinstall the driver; `ldd " + driver + "` shows what it lacks"};
+  if (text.empty()) return {"exports", State::kOk, "every function that the driver exports is known", "", ""};
+  return {"exports", State::kWarning, "the driver exports functions that are newer than Tessera:" + text,
+          "programs that look for them by dlsym do not find them; cuGetProcAddress does", "update Tessera"};
+}
+
+Finding check_gpu(const MachineFolders& folders) {
+  std::string why_not;
+  if (real_gpu_present(&why_not))
+    return {"gpu", State::kOk, "the driver initialises and shows a GPU", "", ""};
+  std::string remedy = "see `nvidia-smi` and `dmesg`; to try Tessera without a GPU: tessera run --gpu soft";
+  for (const char* name : {"nvidiactl", "nvidia0", "nvidia-uvm"}) {
+    const std::string device = folders.dev + "/" + name;
+    if (fs::exists(device) && access(device.c_str(), R_OK | W_OK) != 0)
+      remedy = "you may not use " + device + ": ask for its group, or start the container with the GPU";
+  }
+  return {"gpu", State::kFailure, why_not, "CUDA programs find no GPU", remedy};
+}
+
+Finding check_softgpu(const Layout& layout) {
+  const std::string driver = layout.softgpu + "/libcuda.so.1";
+  if (file_exists(driver)) return {"software-gpu", State::kOk, driver, "", ""};
+  return {"software-gpu", State::kFailure, driver + " is missing", "--gpu soft has no driver",
+          "install Tessera again (or build all of it)"};
+}
+
+void check_daemon(const std::string& given, std::vector<Finding>& out) {
+  const auto path = resolve_socket(given);
+  if (!path) {
+    out.push_back({"daemon", State::kFailure, path.error().text, "programs run unmanaged",
+                   "fix TESSERA_SOCKET or --socket"});
+    return;
+  }
+  const auto answer = ipc::query(*path);
+  if (!answer) {
+    out.push_back({"daemon", State::kWarning, answer.error().text,
+                   "programs run unmanaged: nothing is held or protected",
+                   "start tesserad (`systemctl start tesserad`, or `tesserad &` for yourself)"});
+    return;
+  }
+  const auto state = nlohmann::json::parse(*answer, nullptr, false);
+  const auto clients =
+      state.is_object() ? state.value("clients", nlohmann::json::array()) : nlohmann::json::array();
+  out.push_back(
+      {"daemon", State::kOk, *path + " answers, " + std::to_string(clients.size()) + " clients", "", ""});
+  const auto mps =
+      state.is_object() ? state.value("mps", nlohmann::json::object()) : nlohmann::json::object();
+  if (mps.value("active", false))
+    out.push_back({"mps", State::kNote, "MPS is on: clients share the GPU in space",
+                   "a fault of one program ends all programs on that GPU", ""});
+  else
+    out.push_back(
+        {"mps", State::kOk, "MPS is off: clients share the GPU in time, isolated from each other", "", ""});
+}
+
+Finding check_foreign_mps() {
+  const std::string pipe = text_of("CUDA_MPS_PIPE_DIRECTORY");
+  if (pipe.empty())
+    return {"mps-variables", State::kOk, "no MPS of somebody else is named in the environment", "", ""};
+  return {"mps-variables", State::kNote, "CUDA_MPS_PIPE_DIRECTORY=" + pipe,
+          "programs attach to that MPS server, whose daemon Tessera does not run",
+          "unset it, or let tesserad run MPS"};
+}
+
+Finding check_membarrier() {
+  const long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+  if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+    return {"membarrier", State::kOk, "membarrier(2) is available", "", ""};
+  return {"membarrier", State::kWarning, "membarrier(2) is not available here",
+          "every launch pays a memory fence, about 10 ns",
+          "allow it in the container's seccomp profile; needs Linux 4.14"};
+}
+
+Finding check_clock(const MachineFolders& folders) {
+  const std::string source =
+      first_line(folders.sys + "/devices/system/clocksource/clocksource0/current_clocksource");
+  if (source.empty() || source == "tsc" || source == "kvm-clock" || source == "hyperv_clocksource_tsc_page")
+    return {"clock", State::kOk, source.empty() ? "clock source unknown" : "clock source " + source, "", ""};
+  return {"clock", State::kWarning, "clock source " + source + " costs a system call to read",
+          "holds and slices are timed at about 1 us each", "boot with tsc=reliable if this machine's TSC is"};
+}
+
+Finding check_counters(const MachineFolders& folders) {
+  std::ifstream parameters(folders.proc + "/driver/nvidia/params");
+  for (std::string line; std::getline(parameters, line);)
+    if (line.starts_with("RmProfilingAdminOnly: 1") && geteuid() != 0)
+      return {"counters", State::kNote, "performance counters are for administrators only",
+              "tessera profile --metrics is refused; all else works",
+              "module option NVreg_RestrictProfilingToAdminUsers=0, or --sensitivity"};
+  return {"counters", State::kOk, "nothing forbids performance counters", "", ""};
+}
+
+Finding check_container(const MachineFolders& folders) {
+  std::ifstream group(folders.proc + "/self/cgroup");
+  std::string path;
+  for (std::string line; std::getline(group, line);)
+    if (line.starts_with("0::")) path = line.substr(3);
+  const std::string quota = first_line(folders.sys + "/fs/cgroup" + (path == "/" ? "" : path) + "/cpu.max");
+  unsigned long used = 0, period = 0;
+  if (sscanf(quota.c_str(), "%lu %lu", &used, &period) == 2 && period != 0 && used < period)
+    return {"cgroup", State::kWarning, "this cgroup has less than one CPU (cpu.max " + quota + ")",
+            "a throttled program holds its turn on the GPU without using it", "give it a whole CPU"};
+  return {"cgroup", State::kOk,
+          path.empty() || path == "/" ? "no limit of this cgroup is in the way" : "cgroup " + path, "", ""};
+}
+
+Finding check_preloads(const Layout& layout) {
+  const std::string preload = text_of("LD_PRELOAD"), audit = text_of("LD_AUDIT");
+  if (preload.find(layout.preload) != std::string::npos)
+    return {"preload", State::kNote, "LD_PRELOAD names the library already",
+            "programs attach without `tessera run`", ""};
+  if (preload.empty() && audit.empty())
+    return {"preload", State::kOk, "no other library is preloaded", "", ""};
+  return {"preload", State::kNote, "LD_PRELOAD=" + preload + (audit.empty() ? "" : " LD_AUDIT=" + audit),
+          "it comes first; one that replaces dlopen or dlsym may lead programs past Tessera", ""};
+}
+
+}  // namespace
+
+std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
+                                     const MachineFolders& folders) {
+  std::vector<Finding> out;
+  out.push_back(check_library(layout));
+  if (options.gpu == "soft") {
+    out.push_back(check_softgpu(layout));
+  } else {
+    out.push_back(check_driver(folders));
+    if (out.back().state == State::kOk) {
+      out.push_back(check_exports(driver_path()));
+      out.push_back(check_gpu(folders));
+    }
+    out.push_back(check_stub());
+    out.push_back(check_counters(folders));
+  }
+  check_daemon(options.socket, out);
+  out.push_back(check_foreign_mps());
+  out.push_back(check_preloads(layout));
+  out.push_back(check_membarrier());
+  out.push_back(check_clock(folders));
+  out.push_back(check_container(folders));
+  return out;
+}
+
+}  // namespace tessera::cli
