@@ -4,7 +4,7 @@
 set -euo pipefail
 
 if [[ "${1:-}" == "--help" ]]; then
-  echo "usage: scripts/setup.sh [--bench | --package]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
+  echo "usage: scripts/setup.sh [--bench] [--package] [--clang]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
   exit 0
 fi
 
@@ -14,15 +14,14 @@ packages=(
   libgtest-dev libgmock-dev libelf-dev pkg-config libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
 )
 
-# Only scripts/bench.sh compares with PoCL; nothing else needs OpenCL.
-if [[ "${1:-}" == "--bench" ]]; then
-  packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers)
-fi
-
-# Only scripts/package.sh makes packages.
-if [[ "${1:-}" == "--package" ]]; then
-  packages+=(dpkg-dev file help2man lintian)
-fi
+for option in "$@"; do
+  case $option in
+    --bench) packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers) ;;  # scripts/bench.sh compares with PoCL
+    --package) packages+=(dpkg-dev file help2man lintian) ;;                   # scripts/package.sh makes packages
+    --clang) packages+=(clang clang-tidy) ;;  # the presets clang and fuzz, scripts/tidy.sh, tests/fuzz/run.sh
+    *) echo "setup: unknown option $option; see --help" >&2; exit 2 ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do

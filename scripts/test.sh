@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that needs no GPU: all of them in the release build, and those
-# that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests.
+# that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests;
+# what a build's tests print follows the next build and is in build/NAME/test-report.log.
 # usage: scripts/test.sh [release] [asan] [tsan]    (default: all three)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -10,11 +11,21 @@ builds=("$@")
 for build in "${builds[@]}"; do
   case $build in
     release | asan | tsan) ;;
-    --help | -h) sed -n '2,4s/^# //p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
     *) echo "test.sh: '$build' is none of: release, asan, tsan" >&2; exit 2 ;;
   esac
 done
 scripts/setup.sh || exit 1
+
+# While one build's tests run, and often only wait, the next build fills the time that they leave.
+testing=
+follow_tests() {
+  [[ -n $testing ]] || return 0
+  tail --pid="$testing" -s 0.2 -n +1 -f "$report.log"
+  testing=
+}
+trap '[[ -z $testing ]] || kill -- "-$testing"' EXIT
+trap 'exit 130' INT TERM
 
 failed_builds=0
 reports=()
@@ -23,16 +34,21 @@ for preset in "${builds[@]}"; do
   select=(-L "$preset")
   [[ $preset == release ]] && target=() && select=(-LE device)
   echo "== $preset: build"
-  if ! cmake --preset "$preset" >/dev/null || ! cmake --build --preset "$preset" "${target[@]}"; then
+  if ! { cmake --preset "$preset" >/dev/null && ${testing:+nice -n 10} cmake --build --preset "$preset" "${target[@]}"; }; then
     echo "== $preset: BUILD FAILED"
     failed_builds=$((failed_builds + 1))
     continue
   fi
-  echo "== $preset: test"
+  follow_tests
   report="$PWD/build/$preset/test-report"
   rm -rf "$report" && mkdir -p "$report"
+  echo "== $preset: test"
+  set -m  # a process group of its own, to be ended with this script
   GTEST_OUTPUT="xml:$report/" ctest --test-dir "build/$preset" "${select[@]}" --no-tests=error --output-on-failure \
-    --output-junit "$report/ctest.xml" -j2
+    --output-junit "$report/ctest.xml" -j2 >"$report.log" 2>&1 </dev/null &
+  testing=$!
+  set +m
   reports+=("$report")
 done
-exec python3 scripts/count_tests.py --failed-builds "$failed_builds" "${reports[@]}"
+follow_tests
+python3 scripts/count_tests.py --failed-builds "$failed_builds" "${reports[@]}"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The checks find what they are for: each is shown a small tree or library that breaks its rule, and one that does not."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -95,6 +96,19 @@ class Tree(unittest.TestCase):
     def test_headers(self):
         self.expect("check_headers.py", {"base/a.h": "#pragma once\n#include <string>\nstd::string f();\n"})
         self.expect("check_headers.py", {"base/b.h": "#pragma once\nstd::string f();\n"}, "base/b.h")
+
+    def test_headers_that_were_built_are_taken_as_built(self):
+        bad = "#pragma once\nstd::string f();\n"
+        source = self.write("base/a.cc", '// A word first.\n#include "base/a.h"\n')
+        self.write("base/a.h", bad)
+        second = self.write("base/c.cc", '#include <string>\n\n#include "base/b.h"\n')
+        database = self.write("built.json", json.dumps([{"file": str(source)}, {"file": str(second)}]))
+        code, output = run("check_headers.py", "--root", self.root, "--built", database)
+        self.assertEqual((code, output.strip().splitlines()[-1]), (0, "headers: 1, 0 compiled alone here, 0 problems"))
+        self.write("base/b.h", bad)
+        code, output = run("check_headers.py", "--root", self.root, "--built", database)
+        self.assertEqual(code, 1)
+        self.assertIn("base/b.h:", output)
 
     def compile(self, source, name, *options):
         out = self.root / name

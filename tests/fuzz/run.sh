@@ -1,31 +1,40 @@
 #!/usr/bin/env bash
-# run.sh ptx|image|cubin|cache|profile|region|config|socket [SECONDS] [libFuzzer options]: builds the fuzz target with clang, ASan and UBSan, and runs it. New
-# inputs go to a scratch folder; add the few that matter to corpus/ by hand (small ones).
+# Builds a fuzz target with clang, ASan and UBSan (preset `fuzz`), and runs it. New inputs go to build/fuzz/NAME.corpus,
+# findings to build/fuzz. `all` runs one after another. `minimise` keeps in corpus/NAME what has a name, and of what has
+# only a hash, there and in build/fuzz/NAME.corpus, the few inputs of at most 1 KB that reach further code.
+# usage: run.sh NAME|all [SECONDS] [libFuzzer options]    run.sh minimise NAME
 set -euo pipefail
-name=$1 seconds=${2:-60}
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+names=$(cd "$here" && printf '%s\n' *_fuzz.cc | sed 's/_fuzz\.cc//')
+usage() { sed -n '2,5s/^# //p' "$0"; echo "NAME is one of:" $names; exit 2; }
+mode=run
+[[ ${1:-} == minimise ]] && mode=minimise && shift
+name=${1:-} seconds=${2:-60}
 shift $(($# < 2 ? $# : 2))
-root=$(cd "$(dirname "$0")/../.." && pwd)
-command -v clang++ >/dev/null || { echo "run.sh: clang++ is not installed (apt-get install clang)" >&2; exit 1; }
+[[ $name == all && $mode == run ]] || grep -qx -- "$name" <<<"$names" || usage
+command -v clang++ >/dev/null || { echo "run.sh: clang++ is not installed (scripts/setup.sh --clang)" >&2; exit 1; }
+[[ $name == all ]] || names=$name
+
 out=$root/build/fuzz
-mkdir -p "$out/$name.corpus"
-profiles=("$root"/profiles/{classify,duration_histogram,folders,gpu_attributes,gpu_description,kernel_profile,profile_file,profile_json}.cc)
-daemon=("$root"/scheduler_daemon/{core,policy,stats,learning}/*.cc "$root"/ipc/channel/*.cc "$root"/base/*.cc "${profiles[@]}")
-case $name in
-  ptx) sources=("$root"/kernels/ptx/*.cc "$root"/kernels/slice/*.cc) libraries=() seeds=("$root/tests/golden/ptx") ;;
-  image | cubin) sources=("$root"/kernels/image/*.cc) libraries=(-lzstd -llz4) seeds=() ;;
-  cache) sources=("$root"/kernels/cache/{file,rewritten}.cc) libraries=() seeds=() ;;
-  profile)
-    sources=("${profiles[@]}") libraries=() seeds=("$root/profiles/gpus") ;;
-  region)
-    sources=("${daemon[@]}") libraries=(-pthread) seeds=() ;;
-  config)
-    sources=("${daemon[@]}" "$root"/scheduler_daemon/config/*.cc) libraries=(-pthread) seeds=() ;;
-  socket)
-    sources=("${daemon[@]}" "$root"/scheduler_daemon/transport/control.cc) libraries=(-pthread -lspdlog -lfmt)
-    seeds=() ;;
-  *) echo "usage: run.sh ptx|image|cubin|cache|profile|region|config|socket [SECONDS] [libFuzzer options]" >&2; exit 2 ;;
-esac
-clang++ -std=c++20 -g -O1 -DSPDLOG_COMPILED_LIB -DSPDLOG_FMT_EXTERNAL -DSPDLOG_SHARED_LIB -DFMT_SHARED -I"$root" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-  -o "$out/${name}_fuzzer" "$root/tests/fuzz/${name}_fuzz.cc" "${sources[@]}" "${libraries[@]}"
-exec "$out/${name}_fuzzer" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
-  -artifact_prefix="$out/" "$@" "$out/$name.corpus" "$root/tests/fuzz/corpus/$name" "${seeds[@]}"
+cmake -S "$root" --preset fuzz >/dev/null
+cmake --build "$out" --target $(printf '%s_fuzzer ' $names)
+for name in $names; do
+  seeds=("$here/corpus/$name")
+  [[ $name == ptx ]] && seeds+=("$root/tests/golden/ptx")
+  [[ $name == profile ]] && seeds+=("$root/profiles/gpus")
+  mkdir -p "$out/$name.corpus"
+  fuzzer=("$out/bin/${name}_fuzzer" -max_len=8192 -rss_limit_mb=2048)
+  if [[ $mode == minimise ]]; then
+    named=$(mktemp -d) hashed=$(mktemp -d)
+    cp "${seeds[@]/%//.}" -rt "$named"
+    find "$named" "$out/$name.corpus" -regextype egrep -regex '.*/[0-9a-f]{40}' -size -1025c -exec cp -t "$hashed" {} +
+    find "$named" "$here/corpus/$name" -regextype egrep -regex '.*/[0-9a-f]{40}' -delete
+    "${fuzzer[@]}" -merge=1 -use_counters=0 "$named" "$hashed"
+    find "$named" -regextype egrep -regex '.*/[0-9a-f]{40}' -exec cp -t "$here/corpus/$name" {} +
+    rm -r "$named" "$hashed"
+  else
+    "${fuzzer[@]}" -max_total_time="$seconds" -timeout=30 -print_final_stats=1 -artifact_prefix="$out/$name-" "$@" \
+      "$out/$name.corpus" "${seeds[@]}"
+  fi
+done
