@@ -5,7 +5,9 @@
 #include <prometheus/text_serializer.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -74,10 +76,16 @@ std::string text(const json& object, const char* key) {
   return found == object.end() ? "" : found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-Labels labels_of(const json& client) {
+Labels labels_of(const json& client, const std::string& proc) {
   Labels labels;
   for (const char* key : {"pid", "name", "gpu", "uid", "priority"})
     labels.push_back({key, base::printable(text(client, key))});
+  labels.push_back({"UUID", base::printable(text(client, "gpu"))});  // as dcgm-exporter calls it, for joins
+  std::ifstream file(proc + "/" + text(client, "pid") + "/cgroup");
+  const std::string group((std::istreambuf_iterator<char>(file)), {});
+  const ContainerNames in = container_of(group);
+  if (!in.container_id.empty()) labels.push_back({"container_id", in.container_id});
+  if (!in.pod_uid.empty()) labels.push_back({"pod_uid", in.pod_uid});
   return labels;
 }
 
@@ -100,7 +108,26 @@ class Daemon final : public prometheus::Collectable {  // any thread of the expo
 
 }  // namespace
 
-std::vector<MetricFamily> metric_families(const std::string& state_text, const std::string& schema_text) {
+ContainerNames container_of(const std::string& cgroup) {
+  constexpr size_t kIdDigits = 64, kUidLetters = 36;
+  ContainerNames out;
+  for (size_t begin = 0; begin < cgroup.size();) {  // words between what is no hexadecimal digit
+    const size_t end = std::min(cgroup.find_first_not_of("0123456789abcdef", begin), cgroup.size());
+    if (end - begin == kIdDigits) out.container_id = cgroup.substr(begin, kIdDigits);
+    begin = end + 1;
+  }
+  if (cgroup.find("kubepods") == cgroup.npos) return out;
+  for (size_t at = cgroup.find("pod"); at != cgroup.npos; at = cgroup.find("pod", at + 1)) {
+    std::string uid = cgroup.substr(at + 3, kUidLetters);
+    std::replace(uid.begin(), uid.end(), '_', '-');
+    if (uid.size() == kUidLetters && uid.find_first_not_of("0123456789abcdef-") == uid.npos)
+      out.pod_uid = uid;
+  }
+  return out;
+}
+
+std::vector<MetricFamily> metric_families(const std::string& state_text, const std::string& schema_text,
+                                          const std::string& proc) {
   const json state = json::parse(state_text, nullptr, /*allow_exceptions=*/false),
              schema = json::parse(schema_text, nullptr, false);
   const bool up = state.is_object() && schema.is_object();
@@ -119,12 +146,13 @@ std::vector<MetricFamily> metric_families(const std::string& state_text, const s
   MetricFamily weights{
       "tessera_client_weight", "share among the clients of its level", MetricType::Gauge, {}};
   for (const json& client : clients)
-    weights.metric.push_back(metric(number(client, "weight"), false, labels_of(client)));
+    weights.metric.push_back(metric(number(client, "weight"), false, labels_of(client, proc)));
   out.push_back(std::move(weights));
   for (const Row& row : rows(schema, "client", "tessera_client_")) {
     out.push_back(family(row));
     for (const json& client : clients)
-      out.back().metric.push_back(metric(number(client, row.key) * row.scale, row.grows, labels_of(client)));
+      out.back().metric.push_back(
+          metric(number(client, row.key) * row.scale, row.grows, labels_of(client, proc)));
   }
   return out;
 }

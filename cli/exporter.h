@@ -17,7 +17,16 @@ struct ExporterOptions {
 };
 int exporter(const ExporterOptions& options);  // exit status; without `once` it returns on SIGTERM or SIGINT
 
-// `state` and `schema`: the daemon's JSON answers. Unreadable ones give no families but tessera_up 0.
-std::vector<prometheus::MetricFamily> metric_families(const std::string& state, const std::string& schema);
+// `state` and `schema`: the daemon's JSON answers. Unreadable ones give no families but tessera_up 0. `proc`: where
+// the clients' control groups are read.
+std::vector<prometheus::MetricFamily> metric_families(const std::string& state, const std::string& schema,
+                                                      const std::string& proc = "/proc");
+
+// The container and the Kubernetes pod of a process, from /proc/PID/cgroup; "" where there is none. Runtimes name a
+// container's group by its 64 digits, the kubelet a pod's by its UID (with '_' where systemd makes the groups).
+struct ContainerNames {
+  std::string container_id, pod_uid;
+};
+ContainerNames container_of(const std::string& cgroup);
 
 }  // namespace tessera::cli

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "base/printable.h"
@@ -11,9 +15,10 @@
 namespace tessera::cli {
 namespace {
 
-std::string metrics(const std::string& state, const std::string& schema) {
+std::string metrics(const std::string& state, const std::string& schema,
+                    const std::string& proc = "/nowhere") {
   std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, metric_families(state, schema));
+  prometheus::TextSerializer().Serialize(out, metric_families(state, schema, proc));
   return out.str();
 }
 
@@ -36,7 +41,7 @@ TEST(Exporter, NamesUnitsAndLabelsComeFromTheDaemonsDescription) {
   EXPECT_TRUE(has("tessera_uptime_seconds 5"));
   EXPECT_TRUE(has("# TYPE tessera_daemon_grants_total counter"));
   EXPECT_TRUE(has("tessera_daemon_grants_total 7"));
-  const std::string labels = R"({pid="42",name="a \"b\"",gpu="",uid="0",priority="3"} )";
+  const std::string labels = R"({pid="42",name="a \"b\"",gpu="",uid="0",priority="3",UUID=""} )";
   EXPECT_TRUE(has(("tessera_client_launches_total" + labels + "9").c_str())) << text;
   EXPECT_TRUE(has(("tessera_client_held_seconds_total" + labels + "1.5").c_str())) << text;
   EXPECT_TRUE(has("# TYPE tessera_client_in_flight_seconds gauge"));
@@ -49,6 +54,35 @@ TEST(Exporter, LabelsArePrintable) {
       metrics(R"({"clients": [{"name": "\u001b[2J\u009b", "gpu": "\r"}]})", stats::schema_json());
   EXPECT_NE(text.find(R"(name="\\x1b[2J\\xc2\\x9b",gpu="\\x0d")"), std::string::npos) << text;
   for (const char c : text) EXPECT_TRUE(c == '\n' || base::is_printable(c)) << int(c);
+}
+
+TEST(Exporter, GpuContainerAndPodCanBeJoinedWithOthersMetrics) {
+  const std::string id(64, 'a'), uid = "0f9d5a3e-5b1c-4d7e-9a55-1c2d3e4f5a6b";
+  const struct {
+    std::string cgroup, container_id, pod_uid;
+  } rows[] = {{"0::/\n", "", ""},
+              {"0::/system.slice/docker-" + id + ".scope\n", id, ""},
+              {"4:memory:/docker/" + id + "\n", id, ""},
+              {"0::/machine.slice/libpod-" + id + ".scope/container\n", id, ""},
+              {"0::/kubepods/burstable/pod" + uid + "/" + id + "\n", id, uid},
+              {"0::/kubepods.slice/kubepods-pod0f9d5a3e_5b1c_4d7e_9a55_1c2d3e4f5a6b.slice/cri-containerd-" +
+                   id + ".scope",
+               id, uid},
+              {"0::/kubepods/pod", "", ""},
+              {"0::/" + id + "a\n", "", ""}};
+  for (const auto& row : rows) {
+    EXPECT_EQ(container_of(row.cgroup).container_id, row.container_id) << row.cgroup;
+    EXPECT_EQ(container_of(row.cgroup).pod_uid, row.pod_uid) << row.cgroup;
+  }
+  const std::string folder = ::testing::TempDir() + "tessera-exporter-" + std::to_string(getpid());
+  std::filesystem::create_directories(folder + "/42");
+  std::ofstream(folder + "/42/cgroup") << rows[4].cgroup;
+  const std::string text =
+      metrics(R"({"clients": [{"pid": 42, "gpu": "GPU-1"}]})", stats::schema_json(), folder);
+  std::filesystem::remove_all(folder);
+  EXPECT_NE(text.find(R"(UUID="GPU-1",container_id=")" + id + R"(",pod_uid=")" + uid + "\"}"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Exporter, WithoutADaemonItSaysThatItIsDown) {
