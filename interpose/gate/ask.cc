@@ -30,7 +30,7 @@ bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
   return asked || reclaimed;
 }
 
-bool anyone_in_the_way(const Link* link, const LeaseView& lease, uint64_t now) {
+bool anyone_in_the_way(const DaemonLink* link, const LeaseView& lease, uint64_t now) {
   const Pulses pulses = current_pulses();
   for (uint32_t i = 0; i < pulses.n; i++)
     if (admission::in_the_way(pulses.views[i], lease.priority, link->guard_ns, now)) return true;
@@ -64,7 +64,7 @@ class Asking {
   Wait& wait_;
   Reservation& reservation_;
   ThreadSlot* const slot_;
-  const Link* link_ = nullptr;
+  const DaemonLink* link_ = nullptr;
 };
 
 Action Asking::answer() {
@@ -184,7 +184,7 @@ Action ask(const admission::Ask& what, StreamArg stream, Wait& wait, Reservation
   return Asking(what, stream, wait, reservation, credit_slot).answer();
 }
 
-LeaseView lease_of(const Link* link, std::memory_order order) {
+LeaseView lease_of(const DaemonLink* link, std::memory_order order) {
   LeaseView lease = admission::decode(ipc::lease_copy(*link->lease, order));
   if (link->max_hold_ns) lease.max_hold_ns = link->max_hold_ns;
   return lease;
@@ -234,11 +234,11 @@ void Reservation::release() {
   ns_ = credit_ns_ = 0;
 }
 
-void Wait::follow(const Link* link) {
+void Wait::follow(const DaemonLink* link) {
   if (waiting_on_ && waiting_on_ != link) end();
 }
 
-void Wait::begin(const Link* link, uint64_t estimate_ns, uint64_t now) {
+void Wait::begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now) {
   if (!began_) {
     began_ = true;
     g_state.waiters.fetch_add(1, kRelaxed);
@@ -276,7 +276,7 @@ void Wait::tell_daemon(uint32_t word) {
 
 Wait::~Wait() {
   if (!began_) return;
-  const Link* current = g_state.link.load(std::memory_order_acquire);
+  const DaemonLink* current = g_state.link.load(std::memory_order_acquire);
   std::atomic_ref(current->usage->held_ns).fetch_add(waited_.total_ns(), kRelaxed);
   end();
   g_state.waiters.fetch_sub(1, kRelaxed);

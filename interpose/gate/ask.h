@@ -21,7 +21,7 @@
 namespace tessera::gate {
 
 // The lease as it stands, with the user's own hold limit. `order`: of its word.
-admission::LeaseView lease_of(const Link* link, std::memory_order order = std::memory_order_acquire);
+admission::LeaseView lease_of(const DaemonLink* link, std::memory_order order = std::memory_order_acquire);
 inline admission::LeaseView current_lease() {
   return lease_of(g_state.link.load(std::memory_order_acquire));
 }
@@ -49,7 +49,7 @@ class Reservation {
 
  private:
   friend class Asking;
-  const Link* link_ = nullptr;
+  const DaemonLink* link_ = nullptr;
   uint64_t ns_ = 0, credit_ns_ = 0;
   uint64_t spacing_ns_ = 0;     // marker spacing of the lease seen
   uint32_t word_ = 0;           // lease word that allowed it
@@ -67,17 +67,17 @@ class Wait {
 
  private:
   friend class Asking;
-  void follow(const Link* link);  // the daemon went, another one came
-  void begin(const Link* link, uint64_t estimate_ns, uint64_t now_ns);
+  void follow(const DaemonLink* link);  // the daemon went, another one came
+  void begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now_ns);
   void end();
   void tell_daemon(uint32_t word);
 
   admission::Waited waited_;
   bool began_ = false;
-  const Link* waiting_on_ = nullptr;  // its usage line says that we wait
-  uint64_t queued_ns_ = 0;            // what its queued_ns carries for us
-  bool told_ = false;                 // the daemon, that we wait under
-  uint32_t told_word_ = 0;            // this lease
+  const DaemonLink* waiting_on_ = nullptr;  // its usage line says that we wait
+  uint64_t queued_ns_ = 0;                  // what its queued_ns carries for us
+  bool told_ = false;                       // the daemon, that we wait under
+  uint32_t told_word_ = 0;                  // this lease
   int cancel_state_ = 0;
 };
 

@@ -31,7 +31,7 @@ CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
 }
 
 // What is left of the last credit stays, as long as it is for the same stream and daemon.
-uint64_t wanted_credit_ns(ThreadSlot& slot, const Link* link, StreamArg stream, uint64_t estimate_ns) {
+uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, StreamArg stream, uint64_t estimate_ns) {
   Credit& c = slot.credit;
   if (c.epoch != g_state.epoch.load(kRelaxed) || c.lane_key != lane_key(stream)) settle_credit(slot);
   // Each thread completes its own work where it can: lanes and the window's word stay on its CPU then.
@@ -44,7 +44,7 @@ uint64_t wanted_credit_ns(ThreadSlot& slot, const Link* link, StreamArg stream, 
 
 // The peers that the rule looked at: watched, and of a higher level. A packed lease and a stale pulse are the
 // rule's business: where one of them is busy now, `stirred` finds it so at the next launch.
-static void note_peers(Credit& c, const Link* link) {
+static void note_peers(Credit& c, const DaemonLink* link) {
   const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(link->lease->priority, kRelaxed);
   c.n_peers = 0;
   for (uint32_t i = 0; i < n && i < kWatched; i++) {
@@ -56,7 +56,7 @@ static void note_peers(Credit& c, const Link* link) {
   for (uint32_t i = c.n_peers; i < kWatched; i++) c.peers[i] = {&g_idle_pulse, 0};
 }
 
-void keep_credit(ThreadSlot& slot, const Link* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
+void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
                  StreamArg stream) {
   Credit& c = slot.credit;
   c.lease_word = &link->lease->word;

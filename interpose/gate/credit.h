@@ -50,10 +50,10 @@ bool enter_on_credit(Thread& t, uint64_t lane_key, uint64_t expected_ns);
 CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
 
 // What to reserve beyond this launch, so that the thread's next short ones find credit.
-uint64_t wanted_credit_ns(ThreadSlot& slot, const Link* link, driver_api::StreamArg stream,
+uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, driver_api::StreamArg stream,
                           uint64_t estimate_ns);
 // The launch that it was reserved with has reached the driver.
-void keep_credit(ThreadSlot& slot, const Link* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
+void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
                  driver_api::StreamArg stream);
 
 }  // namespace tessera::gate

@@ -23,7 +23,7 @@ bool anyone_first(const admission::BurstStart& own, uint64_t now) {
 }
 
 // Still the same attachment, still protected, nobody of us began, not switched off.
-bool may_wait(const Link* link) {
+bool may_wait(const DaemonLink* link) {
   const admission::LeaseView lease = lease_of(link);
   return g_state.link.load(std::memory_order_acquire) == link &&
          g_state.role.load(kRelaxed) == Role::kProtected && g_state.captures.load(kRelaxed) == 0 &&
@@ -32,7 +32,7 @@ bool may_wait(const Link* link) {
 
 }  // namespace
 
-void defer(const Link* link) {
+void defer(const DaemonLink* link) {
   const uint64_t arrived = clock_ns();
   const admission::LeaseView lease = lease_of(link);
   const admission::BurstStart own{lease.priority, lease.slo_ns, arrived};

@@ -45,6 +45,6 @@ void adopt_learnt(ipc::Mapping&& page);
 void forget_told();  // another daemon: it is told everything again
 void tell_shapes(const ipc::Attachment& attachment);
 bool all_told();  // any thread
-void publish_learnt(const Link* link);
+void publish_learnt(const DaemonLink* link);
 
 }  // namespace tessera::gate

@@ -70,7 +70,7 @@ bool all_told() {
   return true;
 }
 
-void publish_learnt(const Link* link) {
+void publish_learnt(const DaemonLink* link) {
   ipc::store(link->signals->unknown_estimates, g_learnt.unknown.load(kRelaxed), kRelaxed);
   ipc::store(link->signals->learnt_estimates, g_learnt.adopted.load(kRelaxed), kRelaxed);
 }

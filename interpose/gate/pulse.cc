@@ -115,7 +115,7 @@ uint64_t total_launches() {
 }
 
 bool push_record(const abi::Record& record) {
-  const Link* link = g_state.link.load(std::memory_order_acquire);
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (link->ring_slots == 0) return false;
   bool written = false;
   if (g_ring_lock.exchange(1, std::memory_order_acquire) == 0) {  // pairs with the release below
@@ -128,7 +128,7 @@ bool push_record(const abi::Record& record) {
 }
 
 void become_busy(uint32_t resource_class, uint64_t function) {
-  const Link* link = g_state.link.load(std::memory_order_acquire);
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) != Role::kProtected) return;
   // relaxed: a hint; whoever begins on the old one began a moment earlier
   if (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseDefer) [[unlikely]]
@@ -238,7 +238,7 @@ bool all_complete() {
 }
 
 bool try_idle() {
-  const Link* link = g_state.link.load(std::memory_order_acquire);
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   abi::PulsePage& page = *link->pulse;
   const uint32_t word = ipc::load(page.busy, kRelaxed);
   if (word == 0 || !all_complete()) return false;

@@ -22,7 +22,7 @@ void become_busy(uint32_t resource_class, uint64_t function);
 // Start of a burst under kLeaseDefer: waits for watched pulses that go first (a higher level; the same level
 // with the earlier deadline), at most the hold limit and the client's own SLO. Returns at once if another
 // thread of this process began the burst. System calls only while it waits.
-void defer(const Link* link);
+void defer(const DaemonLink* link);
 
 // Helper thread, while busy: what the program launched since the last call, as votes for the burst's class;
 // the page gets the latest one's. Two or three per burst suffice.
@@ -41,7 +41,7 @@ inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function)
   asymmetric_fence();
   // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same
   // store.
-  const Link* link = g_state.link.load(std::memory_order_acquire);
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (ipc::load(link->pulse->busy, std::memory_order_relaxed) == 0) [[unlikely]]
     become_busy(resource_class, function);
   return {count, shared};

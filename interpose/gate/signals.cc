@@ -39,7 +39,7 @@ bool is_wide(const LaunchCall& launch, const KernelRecord* kernel) {
   return launch.blocks() * 8 > width.wave_blocks;
 }
 
-void describe(const Link* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut) {
+void describe(const DaemonLink* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut) {
   const Width width = width_of(launch, kernel);
   abi::SignalLine& s = *link->signals;
   put(s.resource_class, kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown));
@@ -47,14 +47,14 @@ void describe(const Link* link, const LaunchCall& launch, const KernelRecord* ke
   put(s.launch_sms, width.launch_sms);
 }
 
-void describe_whole(const Link* link) {
+void describe_whole(const DaemonLink* link) {
   abi::SignalLine& s = *link->signals;
   put(s.resource_class, abi::kResourceUnknown);
   put(s.wave_blocks, 0);
   put(s.launch_sms, 0);
 }
 
-void publish_signals(const Link* link) {
+void publish_signals(const DaemonLink* link) {
   uint64_t blocks = 0, uncut = 0;
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++) {

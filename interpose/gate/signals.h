@@ -17,9 +17,9 @@ Width width_of(const LaunchCall& launch, const KernelRecord* kernel);
 bool is_wide(const LaunchCall& launch, const KernelRecord* kernel);
 
 // The launch that is about to ask for admission. `may_cut`: slices of any width are possible.
-void describe(const Link* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut);
+void describe(const DaemonLink* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut);
 // Work that is one piece and of unknown kind: graphs, cooperative launches, copies.
-void describe_whole(const Link* link);
+void describe_whole(const DaemonLink* link);
 
 // Counts of one launch, in the thread's own slot.
 inline void count_blocks(uint64_t blocks) {
@@ -32,6 +32,6 @@ inline void count_uncut() {
 }
 
 // Sums over threads and what was learnt, into the line. Helper thread.
-void publish_signals(const Link* link);
+void publish_signals(const DaemonLink* link);
 
 }  // namespace tessera::gate

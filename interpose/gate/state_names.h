@@ -22,10 +22,10 @@ using state::kWatched;
 using state::t_thread;
 
 using state::Credit;
+using state::DaemonLink;
 using state::KernelRecord;
 using state::KernelSlot;
 using state::LaunchMemo;
-using state::Link;
 using state::Role;
 using state::State;
 using state::StreamCount;

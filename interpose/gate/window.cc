@@ -101,7 +101,7 @@ uint64_t advance(Lane& lane, uint64_t upto) {
 
 void completed(uint64_t ns) {
   if (ns == 0) return;
-  const Link* link = g_state.link.load(kAcquire);
+  const DaemonLink* link = g_state.link.load(kAcquire);
   release_reserved(link, ns);
   std::atomic_ref(link->usage->completed_ns).fetch_add(ns, kRelaxed);
 }
@@ -143,7 +143,7 @@ Lane* lane_of(driver_api::StreamArg s) {
   return t.lane;
 }
 
-void release_reserved(const Link* link, uint64_t ns) {
+void release_reserved(const DaemonLink* link, uint64_t ns) {
   auto word = in_flight(link);
   uint64_t seen = word.load(kRelaxed);
   // A completion counted before a reconnect may meet a fresh counter: stop at zero.
@@ -279,7 +279,7 @@ void lane_covered(const LaneCover& cover) {
 }
 
 void acknowledge_drain() {
-  const Link* link = g_state.link.load(kAcquire);
+  const DaemonLink* link = g_state.link.load(kAcquire);
   const uint32_t word = ipc::load(link->lease->word, std::memory_order_seq_cst);
   if ((word & abi::kLeaseStateMask) == abi::kLeaseFree) return;
   if (in_flight(link).load(std::memory_order_seq_cst) != 0) return;

@@ -47,10 +47,10 @@ extern constinit MarkerMemory g_markers;
 uint64_t lane_key(driver_api::StreamArg stream);
 Lane* lane_of(driver_api::StreamArg stream);  // never null; a shared overflow lane if the table is full
 
-inline std::atomic_ref<uint64_t> in_flight(const Link* link) {
+inline std::atomic_ref<uint64_t> in_flight(const DaemonLink* link) {
   return std::atomic_ref(link->usage->in_flight_ns);
 }
-void release_reserved(const Link* link, uint64_t ns);  // never below zero
+void release_reserved(const DaemonLink* link, uint64_t ns);  // never below zero
 
 // After the driver accepted a launch of `ns`: account it, and enqueue a marker if `spacing_ns` is reached.
 void lane_launched(Lane* lane, driver_api::StreamArg stream, uint64_t ns, uint64_t spacing_ns);

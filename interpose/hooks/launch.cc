@@ -83,7 +83,7 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
   count_launch(id(launch.function));
   count_blocks(launch.blocks());
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return issue(launch);
-  const Link* link = g_state.link.load(std::memory_order_acquire);
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
   if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree)
     return issue(launch);
@@ -138,7 +138,7 @@ using tessera::hooks::Role;
 namespace tessera::hooks {
 static_assert(offsetof(State, link) == TS_STATE_LINK && offsetof(State, role) == TS_STATE_ROLE &&
               offsetof(State, symmetric) == TS_STATE_SYMMETRIC && offsetof(State, epoch) == TS_STATE_EPOCH &&
-              offsetof(Link, pulse) == TS_LINK_PULSE);
+              offsetof(DaemonLink, pulse) == TS_LINK_PULSE);
 static_assert(uint32_t(Role::kForward) == 0 && uint32_t(Role::kProtected) == TS_ROLE_PROTECTED &&
               uint32_t(Role::kBestEffort) == 2);
 static_assert(offsetof(Thread, slot) == TS_THREAD_SLOT && offsetof(Thread, count) == TS_THREAD_COUNT &&

@@ -49,7 +49,7 @@ CUresult query_anywhere(CUstream stream) {
 }
 
 uint64_t protected_round(uint64_t now) {
-  const state::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   abi::PulsePage& page = *link->pulse;
   if (ipc::load(page.busy, std::memory_order_acquire) != 0) {
     g_watch.idle_since_ns = 0;
@@ -75,7 +75,7 @@ uint64_t protected_round(uint64_t now) {
 }
 
 uint64_t best_effort_round(uint64_t now) {
-  const state::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0 && !gate::samples_pending()) {
     gate::acknowledge_drain();
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;

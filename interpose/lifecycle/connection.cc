@@ -37,7 +37,7 @@ struct Watched {  // helper thread only
 };
 constinit Watched g_watched[state::kWatched] = {};
 
-state::Link link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
+state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
   return {a.lease(),
           a.usage(),
           a.ring(),
@@ -76,7 +76,7 @@ ipc::Attachment* attached() {
 void publish(ipc::Attachment&& attachment) {
   // Leaked on purpose (see the header); a few hundred bytes and, once withdrawn, addresses without memory.
   auto* kept = new (std::nothrow) ipc::Attachment(std::move(attachment));
-  auto* link = new (std::nothrow) state::Link;
+  auto* link = new (std::nothrow) state::DaemonLink;
   if (!kept || !link) {
     delete kept;
     delete link;
@@ -93,11 +93,11 @@ void publish(ipc::Attachment&& attachment) {
         kept->priority > 0 && kept->pulse() ? state::Role::kProtected : state::Role::kBestEffort, kRelaxed);
 }
 
-// Launches under way finish by the rules that they began with: each keeps its own Link, and both links count
+// Launches under way finish by the rules that they began with: each keeps its own DaemonLink, and both links count
 // in the same region. The old pulse page is never unmapped, nobody watches it any more.
 void change_role(uint32_t priority, ipc::Mapping&& page) {
   ipc::Attachment* a = g_attachment.load(kSeqCst);
-  auto* link = new (std::nothrow) state::Link;
+  auto* link = new (std::nothrow) state::DaemonLink;
   const bool becomes_protected = priority > 0 && page.valid();
   if (!a || !link || g_state.poisoned.load(kRelaxed)) {
     delete link;

@@ -229,7 +229,7 @@ uint64_t helper_step(uint64_t now) {
     state::calibrate_clock();
     g_session.next_clock_ns = now + (g_session.next_clock_ns ? 1'000 * kMs : 10 * kMs);
   }
-  const state::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   ipc::store(link->usage->launches, gate::total_launches() - g_session.base_launches, kRelaxed);
   ipc::store(link->usage->cut_kernels, track::g_cut_kernels.load(kRelaxed), kRelaxed);
   ipc::store(link->usage->refused_kernels, track::g_refused_kernels.load(kRelaxed), kRelaxed);
@@ -243,7 +243,7 @@ uint64_t helper_step(uint64_t now) {
 }
 
 void helper_sleep(uint64_t ns) {
-  const state::Link* link = g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) == Role::kBestEffort) {
     const uint32_t* word = &link->lease->word;  // a new lease, a new peer: the daemon bumps it
     base::futex_wait(word, ipc::load(*word, std::memory_order_acquire), ns);

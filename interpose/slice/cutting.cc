@@ -176,7 +176,7 @@ Cutting::Step Cutting::send(CUresult* result) {
   *result = issue(next, reservation, next.timed && action == Action::kGo);
   if (*result != CUDA_SUCCESS) return Step::kFailed;
   done_ += next.box.blocks();
-  const state::Link* link = state::g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   std::atomic_ref(link->usage->slices).fetch_add(1, kRelaxed);
   return Step::kSent;
 }

@@ -13,8 +13,8 @@ constinit abi::PulsePage g_own_dummy = {};
 
 constinit abi::SignalLine g_no_signals = {};
 constinit const abi::PulsePage g_idle_pulse = {};
-constinit Link g_unmanaged = {&g_free_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
-constinit Link g_daemonless_hold = {&g_hold_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
+constinit DaemonLink g_unmanaged = {&g_free_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
+constinit DaemonLink g_daemonless_hold = {&g_hold_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
 constinit State g_state = {.link = &g_unmanaged,
                            .symmetric = 1,  // until membarrier is registered
                            .epoch = 1,

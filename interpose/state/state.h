@@ -24,7 +24,7 @@ enum class Role : uint32_t { kForward = 0, kProtected = 1, kBestEffort = 2 };
 
 extern constinit abi::SignalLine g_no_signals;
 
-struct Link {             // one attachment, as the launches see it; constant after it was published
+struct DaemonLink {       // one attachment, as the launches see it; constant after it was published
   abi::LeaseLine* lease;  // daemon writes
   abi::UsageLine* usage;  // this process writes
   abi::RecordRing* ring;  // this process writes records
@@ -44,23 +44,23 @@ struct Watch {                              // a protected peer's page, read-onl
 };
 
 struct alignas(64) State {
-  std::atomic<const Link*> link;     // never null; helper thread stores (release), launches load (acquire)
-  std::atomic<Role> role;            // relaxed: a launch that sees the old role is one that came earlier
-  std::atomic<uint32_t> captures;    // open captures and exclusive sections; seq_cst, pairs with `inside`
-  std::atomic<uint32_t> n_watched;   // entries of watch[] in use
-  std::atomic<uint32_t> symmetric;   // 1: no membarrier(2), launches fence themselves
-  std::atomic<uint32_t> n_contexts;  // contexts seen alive; > 1 makes special streams ambiguous
-  std::atomic<uint32_t> holding;     // 1 while launches are held back (to count transitions)
-  std::atomic<uint32_t> waiters;     // launches inside the hold loop
+  std::atomic<const DaemonLink*> link;  // never null; helper thread stores (release), launches load (acquire)
+  std::atomic<Role> role;               // relaxed: a launch that sees the old role is one that came earlier
+  std::atomic<uint32_t> captures;       // open captures and exclusive sections; seq_cst, pairs with `inside`
+  std::atomic<uint32_t> n_watched;      // entries of watch[] in use
+  std::atomic<uint32_t> symmetric;      // 1: no membarrier(2), launches fence themselves
+  std::atomic<uint32_t> n_contexts;     // contexts seen alive; > 1 makes special streams ambiguous
+  std::atomic<uint32_t> holding;        // 1 while launches are held back (to count transitions)
+  std::atomic<uint32_t> waiters;        // launches inside the hold loop
   std::atomic<uint32_t> epoch;     // what threads keep of another epoch is void; seq_cst, see Credit::in_gate
   std::atomic<uint32_t> poisoned;  // 1 after a sticky error: permanent pass-through
   alignas(64) std::atomic<uint32_t> inside;  // slow-path threads in the driver on our behalf; seq_cst
   alignas(64) Watch watch[kWatched];
 };
 extern constinit State g_state;
-extern constinit Link g_unmanaged;         // lease is free, usage and pulse go nowhere
-extern constinit Link g_daemonless_hold;   // on_daemon_loss = "hold": the lease is a hold
-extern const abi::PulsePage g_idle_pulse;  // never busy
+extern constinit DaemonLink g_unmanaged;        // lease is free, usage and pulse go nowhere
+extern constinit DaemonLink g_daemonless_hold;  // on_daemon_loss = "hold": the lease is a hold
+extern const abi::PulsePage g_idle_pulse;       // never busy
 
 // Work of one thread on one stream. The owner counts calls before and after the driver's; whoever saw the
 // stream empty advances `completed`. Invariant: completed <= ended <= begun; equal = nothing outstanding.
@@ -173,7 +173,7 @@ inline void begin_epoch() {
 }
 
 // Helper thread. Role and peers are set apart.
-inline void set_link(const Link* link) {
+inline void set_link(const DaemonLink* link) {
   g_state.link.store(link, std::memory_order_release);  // pairs with the acquire in every launch
   begin_epoch();
 }

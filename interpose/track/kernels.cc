@@ -230,7 +230,7 @@ void slice_hung(const KernelRecord& kernel) noexcept {
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
   if (!image || !owner) return;
-  const state::Link* link = state::g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
     std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels)
         .fetch_add(1, kRelaxed);

@@ -124,7 +124,7 @@ int main() {
   CUcontext context = nullptr;
   driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
   hook_cuCtxSetCurrent(context);
-  static state::Link link;
+  static state::DaemonLink link;
   link = {&s->lease, &s->usage, &g_no_ring, 0, &s->pulse, 0, 0};
   gate::g_slow.notify_daemon = []() noexcept {};  // the peer watches the usage line
   state::set_link(&link);

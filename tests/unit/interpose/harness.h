@@ -72,7 +72,7 @@ class Gate : public ::testing::Test {
   uint32_t waiting() { return std::atomic_ref(region->usage.waiting).load(); }
 
   Region* region = nullptr;  // leaked: a late thread may still look at it
-  state::Link* link = nullptr;
+  state::DaemonLink* link = nullptr;
   NullDriver& null = NullDriver::get();
   CUfunction function = reinterpret_cast<CUfunction>(uintptr_t{0x12340});
 };
