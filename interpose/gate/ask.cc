@@ -21,11 +21,11 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kQueryEveryNs = 200'000;  // asking the driver costs an interrupt on every CPU that runs us
 
 bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
-  const bool any = poll_lanes();
+  const bool any = poll_accounts();
   if (any || now < next_query) return any;
   next_query = now + kQueryEveryNs;
   const bool reclaimed = reclaim_credits();
-  const bool asked = query_lanes();
+  const bool asked = query_accounts();
   harvest_samples();
   return asked || reclaimed;
 }
@@ -96,7 +96,7 @@ Action Asking::answer() {
       case Action::kWait:
         reservation_.release();
         // Nobody had looked at the markers, or the thread's own credit is what the window lacks.
-        if (verdict.reason == Reason::kWindow && (poll_lanes() || give_back_own_credit())) continue;
+        if (verdict.reason == Reason::kWindow && (poll_accounts() || give_back_own_credit())) continue;
         hold(lease, verdict.reason, now);
     }
   }
@@ -136,7 +136,7 @@ void Asking::keep(const LeaseView& lease, uint64_t in_flight_ns) {
 
 // Credit that the window has no room for is given back, but first somebody has to look at the markers.
 void Asking::keep_credit_within(uint64_t window_ns, uint64_t in_flight_ns) {
-  if (in_flight_ns <= window_ns || (poll_lanes() && in_flight(link_).load(kRelaxed) <= window_ns)) return;
+  if (in_flight_ns <= window_ns || (poll_accounts() && in_flight(link_).load(kRelaxed) <= window_ns)) return;
   release_reserved(link_, reservation_.credit_ns_);
   reservation_.credit_ns_ = 0;
 }
@@ -147,7 +147,7 @@ void Asking::hold(const LeaseView& lease, Reason reason, uint64_t now) {
   if (reason != Reason::kWindow && g_state.holding.exchange(1, kRelaxed) == 0)
     std::atomic_ref(link_->usage->preemptions).fetch_add(1, kRelaxed);
   wait_.begin(link_, ask_.estimate_ns, now);
-  lane_mark(lane_of(stream_), stream_);  // what is not covered yet could otherwise never be seen to end
+  account_mark(account_of(stream_), stream_);  // what is not covered yet could otherwise never be seen to end
   if (admission::daemon_should_know(reason, lease, waited)) wait_.tell_daemon(lease.word);
   const uint64_t completed = std::atomic_ref(link_->usage->completed_ns).load(kRelaxed);
   sleep(lease, reason, now, now + lease.max_hold_ns - waited.towards_limit_ns(reason));
@@ -168,7 +168,7 @@ void Asking::sleep(const LeaseView& lease, Reason reason, uint64_t now, uint64_t
   const uint32_t& word = link_->lease->word;
   for (uint64_t t = now; t - now < plan.watch_ns && t < end; t = clock_ns()) {
     if (ipc::load(word, std::memory_order_acquire) != lease.word) return;
-    if (reason == Reason::kWindow && poll_lanes()) return;
+    if (reason == Reason::kWindow && poll_accounts()) return;
     if (reason == Reason::kPulse && !anyone_in_the_way(link_, lease, t)) return;
     for (int i = 0; i < 8; i++) base::cpu_relax();
     if (reason == Reason::kWindow) base::yield_cpu();
@@ -213,8 +213,8 @@ void Reservation::settle(StreamArg stream, CUresult result) {
     return;
   }
   if (ns_ != 0) {  // 0: behind something that the stream may wait for for ever, so not counted
-    Lane* lane = lane_of(stream);
-    lane_launched(lane, stream, ns_ + (slot_ ? take_spent(*slot_, lane) : 0), spacing_ns_);
+    StreamAccount* account = account_of(stream);
+    account_launched(account, stream, ns_ + (slot_ ? take_spent(*slot_, account) : 0), spacing_ns_);
   }
   if (credit_ns_) keep_credit(*slot_, link_, word_, epoch_, credit_ns_, stream);
   link_ = nullptr;
@@ -309,7 +309,7 @@ bool is_sticky(CUresult result) {
 void poison() {
   g_state.poisoned.store(1, kRelaxed);
   reclaim_credits();
-  forget_lanes();
+  forget_accounts();
   forgive_all();
   g_state.role.store(Role::kForward, kRelaxed);
 }

@@ -10,11 +10,11 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 }  // namespace
 
-bool enter_on_credit(Thread& t, uint64_t lane_key, uint64_t expected_ns) {
+bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns) {
   Credit& c = t.slot->credit;
   c.in_gate.store(1, kRelaxed);
   asymmetric_fence();  // then look; pairs with reclaim_credits: raise the epoch, fence, look at in_gate
-  bool valid = c.epoch != 0 && c.lane_key == lane_key && still_granted(c, c.epoch);
+  bool valid = c.epoch != 0 && c.account_key == account_key && still_granted(c, c.epoch);
   for (uint32_t i = 0; valid && i < c.n_peers; i++) valid = !stirred(c.peers[i]);
   if (valid && pay(c, expected_ns)) return true;
   c.in_gate.store(0, std::memory_order_release);
@@ -33,9 +33,9 @@ CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
 // What is left of the last credit stays, as long as it is for the same stream and daemon.
 uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, StreamArg stream, uint64_t estimate_ns) {
   Credit& c = slot.credit;
-  if (c.epoch != g_state.epoch.load(kRelaxed) || c.lane_key != lane_key(stream)) settle_credit(slot);
-  // Each thread completes its own work where it can: lanes and the window's word stay on its CPU then.
-  poll_lane(*lane_of(stream));
+  if (c.epoch != g_state.epoch.load(kRelaxed) || c.account_key != account_key(stream)) settle_credit(slot);
+  // Each thread completes its own work where it can: accounts and the window's word stay on its CPU then.
+  poll_account(*account_of(stream));
   const uint64_t window_ns = ipc::load(link->lease->window_ns, kRelaxed);
   const uint64_t taken_ns = in_flight(link).load(kRelaxed) + estimate_ns;
   return admission::credit_wanted_ns(window_ns > taken_ns ? window_ns - taken_ns : 0,
@@ -64,16 +64,16 @@ void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32
   // Whoever sees the epoch that a capture began sees the capture (lifecycle::enter_exclusive).
   c.epoch = g_state.captures.load(std::memory_order_seq_cst) == 0 ? epoch : 0;
   note_peers(c, link);
-  c.lane.store(lane_of(stream), kRelaxed);
-  c.lane_key = t_thread.lane_key;
+  c.account.store(account_of(stream), kRelaxed);
+  c.account_key = t_thread.account_key;
   // Added, because a reclaimer may just have taken what was left; release: pairs with settle_credit's
   // exchange
   c.left_ns.fetch_add(credit_ns, std::memory_order_release);
 }
 
-uint64_t take_spent(ThreadSlot& slot, const Lane* lane) {
+uint64_t take_spent(ThreadSlot& slot, const StreamAccount* account) {
   Credit& c = slot.credit;
-  if (c.spent_ns.load(kRelaxed) == 0 || c.lane.load(kRelaxed) != lane) return 0;
+  if (c.spent_ns.load(kRelaxed) == 0 || c.account.load(kRelaxed) != account) return 0;
   return c.spent_ns.exchange(0, std::memory_order_acq_rel);  // a reclaimer may get here, too
 }
 
@@ -83,10 +83,10 @@ uint64_t settle_credit(ThreadSlot& slot) {
   // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
   const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
   const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
-  Lane* lane = c.lane.load(kRelaxed);
-  if (spent && lane)
-    lane->enqueued.fetch_add(spent,
-                             std::memory_order_release);  // marked with the next launch, or asked about
+  StreamAccount* account = c.account.load(kRelaxed);
+  if (spent && account)
+    account->enqueued.fetch_add(spent,
+                                std::memory_order_release);  // marked with the next launch, or asked about
   if (left) release_reserved(g_state.link.load(std::memory_order_acquire), left);
   return left;
 }

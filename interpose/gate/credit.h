@@ -37,15 +37,15 @@ inline bool pay(Credit& c, uint64_t expected_ns) {
 // The launch that `t` remembers may go again while nothing changes: launch.S looks, at so many peers, by the same
 // rule.
 inline constexpr uint32_t kPeersOfARepeat = 2;
-inline void may_repeat(Thread& t, uint64_t lane_key) {
+inline void may_repeat(Thread& t, uint64_t account_key) {
   const Credit& c = t.slot->credit;
-  if (c.lane_key == lane_key && c.n_peers <= kPeersOfARepeat &&
+  if (c.account_key == account_key && c.n_peers <= kPeersOfARepeat &&
       !g_state.symmetric.load(std::memory_order_relaxed))
     t.memo.epoch = c.epoch;
 }
 
 // True: the thread's credit pays for so much, the launch may go, and leave_on_credit() must follow it.
-bool enter_on_credit(Thread& t, uint64_t lane_key, uint64_t expected_ns);
+bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns);
 
 CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
 

@@ -12,21 +12,21 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
-bool try_lock(Lane& lane) {
-  return lane.lock.exchange(1, kAcquire) == 0;
+bool try_lock(StreamAccount& account) {
+  return account.lock.exchange(1, kAcquire) == 0;
 }  // pairs with unlock
-void unlock(Lane& lane) {
-  lane.lock.store(0, kRelease);
+void unlock(StreamAccount& account) {
+  account.lock.store(0, kRelease);
 }
 
-uint32_t* marker_word(const Lane& lane) {
+uint32_t* marker_word(const StreamAccount& account) {
   uint32_t* host = g_markers.host.load(kAcquire);  // pairs with provide in track/contexts.cc
-  return host ? host + (&lane - g_lanes) * 16 : nullptr;
+  return host ? host + (&account - g_accounts) * 16 : nullptr;
 }
 
-CUresult write_marker(Lane& lane, driver_api::StreamArg s, uint32_t value) {
+CUresult write_marker(StreamAccount& account, driver_api::StreamArg s, uint32_t value) {
   const auto& real = driver_api::real();
-  const size_t index = size_t(&lane - g_lanes);
+  const size_t index = size_t(&account - g_accounts);
   const bool per_thread = s.flavour == driver_api::Flavour::kPerThread;
   if (g_markers.use_events.load(kAcquire)) {
     const CUevent event = g_markers.events[index][value % 4];
@@ -42,58 +42,58 @@ bool available() {
 }
 
 // Under lock. True if the marker has been reached.
-bool reached(Lane& lane, const Lane::Pending& p) {
+bool reached(StreamAccount& account, const StreamAccount::Pending& p) {
   if (g_markers.use_events.load(kAcquire) == 0) {
-    const uint32_t* word = marker_word(lane);
+    const uint32_t* word = marker_word(account);
     // acquire: the GPU's write; wraps are compared by difference
     return word && int32_t(std::atomic_ref(*const_cast<uint32_t*>(word)).load(kAcquire) - p.value) >= 0;
   }
   if (!enter_driver()) return false;
-  const CUresult r = driver_api::real().cuEventQuery(g_markers.events[&lane - g_lanes][p.value % 4]);
+  const CUresult r = driver_api::real().cuEventQuery(g_markers.events[&account - g_accounts][p.value % 4]);
   leave_driver();
   return r == CUDA_SUCCESS;
 }
 
-Lane* claim_lane(driver_api::StreamArg s, uint64_t key) {
-  for (Lane& lane : g_lanes)
-    if (lane.key.load(kAcquire) == key) return &lane;
-  for (uint32_t pass = 0; pass < 2; pass++) {  // free lanes first, then drained ones (their counts go on)
-    for (uint32_t i = 0; i + 1 < kLanes; i++) {
-      Lane& lane = g_lanes[i];
-      uint64_t seen = lane.key.load(kRelaxed);
-      if (pass == 0 ? seen != 0 : lane.enqueued.load(kRelaxed) != lane.done.load(kRelaxed)) continue;
-      if (!try_lock(lane)) continue;
-      const bool won = lane.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel);
+StreamAccount* claim_account(driver_api::StreamArg s, uint64_t key) {
+  for (StreamAccount& account : g_accounts)
+    if (account.key.load(kAcquire) == key) return &account;
+  for (uint32_t pass = 0; pass < 2; pass++) {  // free accounts first, then drained ones (their counts go on)
+    for (uint32_t i = 0; i + 1 < kAccounts; i++) {
+      StreamAccount& account = g_accounts[i];
+      uint64_t seen = account.key.load(kRelaxed);
+      if (pass == 0 ? seen != 0 : account.enqueued.load(kRelaxed) != account.done.load(kRelaxed)) continue;
+      if (!try_lock(account)) continue;
+      const bool won = account.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel);
       if (won) {
-        lane.stream.store(s.stream, kRelaxed);
-        lane.per_thread.store(s.flavour == driver_api::Flavour::kPerThread, kRelaxed);
-        uint32_t used = g_lanes_used.load(kRelaxed);
-        while (used <= i && !g_lanes_used.compare_exchange_weak(used, i + 1, kRelease)) {
+        account.stream.store(s.stream, kRelaxed);
+        account.per_thread.store(s.flavour == driver_api::Flavour::kPerThread, kRelaxed);
+        uint32_t used = g_accounts_used.load(kRelaxed);
+        while (used <= i && !g_accounts_used.compare_exchange_weak(used, i + 1, kRelease)) {
         }
       }
-      unlock(lane);
-      if (won) return &lane;
+      unlock(account);
+      if (won) return &account;
     }
   }
-  return &g_lanes[kLanes -
-                  1];  // overflow: several streams, so no markers; sync calls and context queries count
+  return &g_accounts[kAccounts -
+                     1];  // overflow: several streams, so no markers; sync calls and context queries count
 }
 
-bool is_overflow(const Lane& lane) {
-  return &lane == &g_lanes[kLanes - 1];
+bool is_overflow(const StreamAccount& account) {
+  return &account == &g_accounts[kAccounts - 1];
 }
 
-// Lanes that a stream ever had; only they have markers.
-std::span<Lane> marked_lanes() {
-  return {g_lanes, g_lanes_used.load(kAcquire)};
+// Accounts that a stream ever had; only they have markers.
+std::span<StreamAccount> marked_accounts() {
+  return {g_accounts, g_accounts_used.load(kAcquire)};
 }
 
 // Moves `done` there, unless it is further: how much became free by that.
-uint64_t advance(Lane& lane, uint64_t upto) {
-  uint64_t seen = lane.done.load(kRelaxed);
+uint64_t advance(StreamAccount& account, uint64_t upto) {
+  uint64_t seen = account.done.load(kRelaxed);
   while (seen < upto) {
-    if (!lane.done.compare_exchange_weak(seen, upto, std::memory_order_acq_rel)) continue;
-    lane.since_ns.store(clock_ns(), kRelaxed);
+    if (!account.done.compare_exchange_weak(seen, upto, std::memory_order_acq_rel)) continue;
+    account.since_ns.store(clock_ns(), kRelaxed);
     return upto - seen;
   }
   return 0;
@@ -107,25 +107,26 @@ void completed(uint64_t ns) {
 }
 
 // True if a marker was reached, and what became free by that.
-bool look_at_markers(Lane& lane, uint64_t& freed) {
-  if (lane.done.load(kRelaxed) == lane.marked.load(kRelaxed) || !try_lock(lane)) return false;
+bool look_at_markers(StreamAccount& account, uint64_t& freed) {
+  if (account.done.load(kRelaxed) == account.marked.load(kRelaxed) || !try_lock(account)) return false;
   uint64_t upto = 0;
-  while (lane.tail != lane.head && reached(lane, lane.pending[lane.tail % kMarkersPerLane])) {
-    upto = lane.pending[lane.tail++ % kMarkersPerLane].upto;
+  while (account.tail != account.head &&
+         reached(account, account.pending[account.tail % kMarkersPerAccount])) {
+    upto = account.pending[account.tail++ % kMarkersPerAccount].upto;
   }
-  unlock(lane);
-  freed += advance(lane, upto);
+  unlock(account);
+  freed += advance(account, upto);
   return upto != 0;
 }
 
 }  // namespace
 
-constinit Lane g_lanes[kLanes] = {};
-constinit std::atomic<uint32_t> g_lanes_used = 0;
+constinit StreamAccount g_accounts[kAccounts] = {};
+constinit std::atomic<uint32_t> g_accounts_used = 0;
 constinit MarkerMemory g_markers = {};
 
 // Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
-uint64_t lane_key(driver_api::StreamArg s) {
+uint64_t account_key(driver_api::StreamArg s) {
   const uint64_t key = stream_key(s);
   if (key != 2) return key;
   Thread& t = t_thread;
@@ -133,14 +134,14 @@ uint64_t lane_key(driver_api::StreamArg s) {
   return (1ull << 63) | uint64_t(t.slot - g_slots) << 8 | 2;
 }
 
-Lane* lane_of(driver_api::StreamArg s) {
+StreamAccount* account_of(driver_api::StreamArg s) {
   Thread& t = t_thread;
-  const uint64_t key = lane_key(s);
-  if (t.lane && t.lane_key == key && t.lane->key.load(kRelaxed) == key) [[likely]]
-    return t.lane;
-  t.lane = claim_lane(s, key);
-  t.lane_key = key;
-  return t.lane;
+  const uint64_t key = account_key(s);
+  if (t.account && t.account_key == key && t.account->key.load(kRelaxed) == key) [[likely]]
+    return t.account;
+  t.account = claim_account(s, key);
+  t.account_key = key;
+  return t.account;
 }
 
 void release_reserved(const DaemonLink* link, uint64_t ns) {
@@ -153,127 +154,127 @@ void release_reserved(const DaemonLink* link, uint64_t ns) {
   if (seen <= ns) ipc::store(link->signals->in_flight_end_ns, clock_ns(), kRelaxed);
 }
 
-void lane_done(Lane& lane, uint64_t upto) {
-  completed(advance(lane, upto));
+void account_done(StreamAccount& account, uint64_t upto) {
+  completed(advance(account, upto));
 }
 
-void lane_mark(Lane* lane, driver_api::StreamArg s) {
-  if (is_overflow(*lane) || !available() || !try_lock(*lane)) return;
-  const uint32_t room = g_markers.use_events.load(kRelaxed) ? 4 : kMarkersPerLane;
+void account_mark(StreamAccount* account, driver_api::StreamArg s) {
+  if (is_overflow(*account) || !available() || !try_lock(*account)) return;
+  const uint32_t room = g_markers.use_events.load(kRelaxed) ? 4 : kMarkersPerAccount;
   // Read before the marker is enqueued: launches counted here have returned, so they precede it in the
   // stream.
-  const uint64_t upto = lane->enqueued.load(kAcquire);
-  if (upto != lane->marked.load(kRelaxed) && upto != lane->done.load(kRelaxed) &&
-      lane->head - lane->tail < room) {
-    const uint32_t value = lane->last_value + 1;
-    if (write_marker(*lane, s, value) == CUDA_SUCCESS) {
-      lane->last_value = value;
-      lane->pending[lane->head++ % kMarkersPerLane] = {value, upto};
-      lane->marked.store(upto, kRelaxed);
+  const uint64_t upto = account->enqueued.load(kAcquire);
+  if (upto != account->marked.load(kRelaxed) && upto != account->done.load(kRelaxed) &&
+      account->head - account->tail < room) {
+    const uint32_t value = account->last_value + 1;
+    if (write_marker(*account, s, value) == CUDA_SUCCESS) {
+      account->last_value = value;
+      account->pending[account->head++ % kMarkersPerAccount] = {value, upto};
+      account->marked.store(upto, kRelaxed);
     }
   }
-  unlock(*lane);
+  unlock(*account);
 }
 
-void lane_launched(Lane* lane, driver_api::StreamArg s, uint64_t ns, uint64_t spacing_ns) {
-  // release: pairs with lane_mark; the launch has returned
-  const uint64_t enqueued = lane->enqueued.fetch_add(ns, kRelease) + ns;
-  const uint64_t marked = lane->marked.load(kRelaxed), done = lane->done.load(kRelaxed);
-  if (enqueued - ns == done) lane->since_ns.store(clock_ns(), kRelaxed);
-  if (enqueued - (marked > done ? marked : done) >= spacing_ns) lane_mark(lane, s);
+void account_launched(StreamAccount* account, driver_api::StreamArg s, uint64_t ns, uint64_t spacing_ns) {
+  // release: pairs with account_mark; the launch has returned
+  const uint64_t enqueued = account->enqueued.fetch_add(ns, kRelease) + ns;
+  const uint64_t marked = account->marked.load(kRelaxed), done = account->done.load(kRelaxed);
+  if (enqueued - ns == done) account->since_ns.store(clock_ns(), kRelaxed);
+  if (enqueued - (marked > done ? marked : done) >= spacing_ns) account_mark(account, s);
 }
 
 int64_t next_marker_in_ns(uint64_t now_ns) {
   int64_t least = admission::kNoMarker;
-  for (Lane& lane : marked_lanes()) {
-    const uint64_t done = lane.done.load(kRelaxed);
-    if (done == lane.marked.load(kRelaxed) || !try_lock(lane)) continue;
-    for (uint32_t i = lane.tail; i != lane.head; i++) {
-      const uint64_t upto = lane.pending[i % kMarkersPerLane].upto;
+  for (StreamAccount& account : marked_accounts()) {
+    const uint64_t done = account.done.load(kRelaxed);
+    if (done == account.marked.load(kRelaxed) || !try_lock(account)) continue;
+    for (uint32_t i = account.tail; i != account.head; i++) {
+      const uint64_t upto = account.pending[i % kMarkersPerAccount].upto;
       if (upto <= done) continue;  // known already, by a synchronise call or a query
-      const int64_t left = int64_t(upto - done) - int64_t(now_ns - lane.since_ns.load(kRelaxed));
+      const int64_t left = int64_t(upto - done) - int64_t(now_ns - account.since_ns.load(kRelaxed));
       if (left < least) least = left;
       break;
     }
-    unlock(lane);
+    unlock(account);
   }
   return least;
 }
 
-bool poll_lanes() {
+bool poll_accounts() {
   bool any = false;
   uint64_t freed = 0;
-  for (Lane& lane : marked_lanes()) any = look_at_markers(lane, freed) || any;
+  for (StreamAccount& account : marked_accounts()) any = look_at_markers(account, freed) || any;
   completed(freed);  // once: other threads launch by that word
   return any;
 }
 
-void poll_lane(Lane& lane) {
+void poll_account(StreamAccount& account) {
   uint64_t freed = 0;
-  look_at_markers(lane, freed);
+  look_at_markers(account, freed);
   completed(freed);
 }
 
-bool query_lanes() {
+bool query_accounts() {
   if (!enter_driver()) return false;
   const auto& real = driver_api::real();
   bool any = false;
-  for (Lane& lane : g_lanes) {
-    const uint64_t key = lane.key.load(kAcquire);
-    const uint64_t upto = lane.enqueued.load(kAcquire);
-    if (upto == lane.done.load(kRelaxed) || is_overflow(lane)) continue;
+  for (StreamAccount& account : g_accounts) {
+    const uint64_t key = account.key.load(kAcquire);
+    const uint64_t upto = account.enqueued.load(kAcquire);
+    if (upto == account.done.load(kRelaxed) || is_overflow(account)) continue;
     // Another thread's default stream cannot be named from here; the legacy stream only with one context.
     if (key >> 63 || (key == 1 && g_state.n_contexts.load(kRelaxed) > 1)) continue;
-    const CUstream stream = key == 1 ? CU_STREAM_LEGACY : lane.stream.load(kRelaxed);
+    const CUstream stream = key == 1 ? CU_STREAM_LEGACY : account.stream.load(kRelaxed);
     if (real.cuStreamQuery(stream) != CUDA_SUCCESS) continue;
-    lane_done(lane, upto);
+    account_done(account, upto);
     any = true;
   }
   leave_driver();
   return any;
 }
 
-bool lanes_empty() {
-  for (const Lane& lane : g_lanes)
-    if (lane.enqueued.load(kAcquire) != lane.done.load(kAcquire)) return false;
+bool accounts_empty() {
+  for (const StreamAccount& account : g_accounts)
+    if (account.enqueued.load(kAcquire) != account.done.load(kAcquire)) return false;
   return true;
 }
 
-void forget_lanes() {
-  for (Lane& lane : g_lanes) lane_done(lane, lane.enqueued.load(kAcquire));
+void forget_accounts() {
+  for (StreamAccount& account : g_accounts) account_done(account, account.enqueued.load(kAcquire));
 }
 
-void lane_forget_stream(uint64_t key) {
+void forget_account_of(uint64_t key) {
   begin_epoch();
-  for (Lane& lane : g_lanes) {
+  for (StreamAccount& account : g_accounts) {
     uint64_t seen = key;
-    if (lane.key.load(kRelaxed) != key) continue;
-    lane_done(lane, lane.enqueued.load(kAcquire));
-    lane.key.compare_exchange_strong(seen, 0, kRelease);
+    if (account.key.load(kRelaxed) != key) continue;
+    account_done(account, account.enqueued.load(kAcquire));
+    account.key.compare_exchange_strong(seen, 0, kRelease);
   }
 }
 
-void lane_cover_stream(LaneCover& cover, driver_api::StreamArg s) {
+void cover_account_of(AccountCover& cover, driver_api::StreamArg s) {
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
-  const uint64_t key = lane_key(s);
+  const uint64_t key = account_key(s);
   if (key == 1 && g_state.n_contexts.load(kRelaxed) > 1) return;
-  for (Lane& lane : g_lanes)
-    if (lane.key.load(kAcquire) == key && lane.enqueued.load(kAcquire) != lane.done.load(kRelaxed))
-      cover.items[cover.n++] = {&lane, lane.enqueued.load(kAcquire)};
+  for (StreamAccount& account : g_accounts)
+    if (account.key.load(kAcquire) == key && account.enqueued.load(kAcquire) != account.done.load(kRelaxed))
+      cover.items[cover.n++] = {&account, account.enqueued.load(kAcquire)};
 }
 
-void lane_cover_all(LaneCover& cover) {
+void cover_all_accounts(AccountCover& cover) {
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
   if (g_state.n_contexts.load(kRelaxed) > 1) return;
-  for (Lane& lane : g_lanes)
-    if (lane.enqueued.load(kAcquire) != lane.done.load(kRelaxed))
-      cover.items[cover.n++] = {&lane, lane.enqueued.load(kAcquire)};
+  for (StreamAccount& account : g_accounts)
+    if (account.enqueued.load(kAcquire) != account.done.load(kRelaxed))
+      cover.items[cover.n++] = {&account, account.enqueued.load(kAcquire)};
 }
 
-void lane_covered(const LaneCover& cover) {
+void accounts_covered(const AccountCover& cover) {
   for (uint32_t i = 0; i < cover.n; i++) {
-    lane_done(*cover.items[i].lane, cover.items[i].upto);
-    cover.items[i].lane->blind.store(0, kRelaxed);
+    account_done(*cover.items[i].account, cover.items[i].upto);
+    cover.items[i].account->blind.store(0, kRelaxed);
   }
   if (cover.n) acknowledge_drain();
 }

@@ -1,11 +1,11 @@
 // Best-effort client: how much GPU time is in flight, and how it is seen to end without blocking.
 //
 // in_flight_ns (UsageLine, shared) is raised before the lease is looked at and lowered when a marker, a
-// returning synchronise call or a query shows completion. Per stream a lane keeps cumulative sums:
-//   enqueued >= covered by a marker >= done;   in_flight_ns = sum over lanes of (enqueued - done) + launches
+// returning synchronise call or a query shows completion. Per stream an account keeps cumulative sums:
+//   enqueued >= covered by a marker >= done;   in_flight_ns = sum over accounts of (enqueued - done) + launches
 //   under way
 // A marker is cuStreamWriteValue32 into host memory of ours, or an event where that is not available. Only
-// the thread that launches into a stream enqueues one, in that stream, under the lane's try-lock so that
+// the thread that launches into a stream enqueues one, in that stream, under the account's try-lock so that
 // values arrive in order. No allocation; the lock is never waited for.
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace tessera::gate {
 
-inline constexpr uint32_t kLanes = 64;
-inline constexpr uint32_t kMarkersPerLane = 32;  // power of two
+inline constexpr uint32_t kAccounts = 64;
+inline constexpr uint32_t kMarkersPerAccount = 32;  // power of two
 
-struct alignas(64) Lane {
-  std::atomic<uint64_t> key;                     // lane_key(); 0 = free
+struct alignas(64) StreamAccount {
+  std::atomic<uint64_t> key;                     // account_key(); 0 = free
   std::atomic<CUstream> stream;                  // as the program passes it
   std::atomic<uint32_t> per_thread;              // stream family: 1 = _ptsz
   std::atomic<uint32_t> lock;                    // try-lock: marker enqueue and reading of `pending`
@@ -27,25 +27,26 @@ struct alignas(64) Lane {
   uint32_t head = 0, tail = 0;     // of pending; under lock
   struct Pending {
     uint32_t value;  // written by the GPU when reached
-    uint64_t upto;   // lane.enqueued that it covers
-  } pending[kMarkersPerLane] = {};
+    uint64_t upto;   // account.enqueued that it covers
+  } pending[kMarkersPerAccount] = {};
   uint32_t last_value = 0;  // under lock
 };
-extern constinit Lane g_lanes[kLanes];
-extern constinit std::atomic<uint32_t> g_lanes_used;  // high-water mark, without the overflow lane
+extern constinit StreamAccount g_accounts[kAccounts];
+extern constinit std::atomic<uint32_t> g_accounts_used;  // high-water mark, without the overflow account
 
-// Where markers land: one 64-byte line per lane, registered with the current context by
+// Where markers land: one 64-byte line per account, registered with the current context by
 // interpose/track/contexts.cc.
 struct MarkerMemory {
-  std::atomic<uint32_t*> host;      // kLanes lines; null: no markers (then only sync calls and queries count)
-  std::atomic<CUdeviceptr> device;  // the same memory as the GPU sees it
+  std::atomic<uint32_t*> host;  // kAccounts lines; null: no markers (then only sync calls and queries count)
+  std::atomic<CUdeviceptr> device;   // the same memory as the GPU sees it
   std::atomic<uint32_t> use_events;  // 1: cuStreamWriteValue32 is not available; events below
-  CUevent events[kLanes][4];         // fallback, written before `use_events`
+  CUevent events[kAccounts][4];      // fallback, written before `use_events`
 };
 extern constinit MarkerMemory g_markers;
 
-uint64_t lane_key(driver_api::StreamArg stream);
-Lane* lane_of(driver_api::StreamArg stream);  // never null; a shared overflow lane if the table is full
+uint64_t account_key(driver_api::StreamArg stream);
+// Never null; a shared overflow account if the table is full.
+StreamAccount* account_of(driver_api::StreamArg stream);
 
 inline std::atomic_ref<uint64_t> in_flight(const DaemonLink* link) {
   return std::atomic_ref(link->usage->in_flight_ns);
@@ -53,37 +54,38 @@ inline std::atomic_ref<uint64_t> in_flight(const DaemonLink* link) {
 void release_reserved(const DaemonLink* link, uint64_t ns);  // never below zero
 
 // After the driver accepted a launch of `ns`: account it, and enqueue a marker if `spacing_ns` is reached.
-void lane_launched(Lane* lane, driver_api::StreamArg stream, uint64_t ns, uint64_t spacing_ns);
-void lane_mark(Lane* lane, driver_api::StreamArg stream);  // marker now, if anything is unmarked
-void lane_done(Lane& lane, uint64_t upto);                 // everything up to `upto` is complete
+void account_launched(StreamAccount* account, driver_api::StreamArg stream, uint64_t ns, uint64_t spacing_ns);
+// Marker now, if anything is unmarked.
+void account_mark(StreamAccount* account, driver_api::StreamArg stream);
+void account_done(StreamAccount& account, uint64_t upto);  // everything up to `upto` is complete
 
 // When the next marker should be reached, going by the estimates; below 0: overdue. admission::kNoMarker:
 // none is waited for, or another thread looks at it right now.
 int64_t next_marker_in_ns(uint64_t now_ns);
-bool poll_lanes();  // looks at markers; true if anything completed. No driver call with memory markers.
-void poll_lane(Lane& lane);  // one of them
-bool query_lanes();   // asks the driver about streams with unmarked work; only while no capture is open
-bool lanes_empty();   // nothing outstanding
-void forget_lanes();  // context destroyed, sticky error, new attachment: all counts as done
-void lane_forget_stream(uint64_t key);
+bool poll_accounts();  // looks at markers; true if anything completed. No driver call with memory markers.
+void poll_account(StreamAccount& account);  // one of them
+bool query_accounts();   // asks the driver about streams with unmarked work; only while no capture is open
+bool accounts_empty();   // nothing outstanding
+void forget_accounts();  // context destroyed, sticky error, new attachment: all counts as done
+void forget_account_of(uint64_t key);
 
-struct LaneCover {  // synchronise call: sampled before, applied after success
+struct AccountCover {  // synchronise call: sampled before, applied after success
   uint32_t n = 0;
   struct {
-    Lane* lane;
+    StreamAccount* account;
     uint64_t upto;
-  } items[kLanes];
+  } items[kAccounts];
 };
-void lane_cover_stream(LaneCover& cover, driver_api::StreamArg stream);
-void lane_cover_all(LaneCover& cover);
-void lane_covered(const LaneCover& cover);
+void cover_account_of(AccountCover& cover, driver_api::StreamArg stream);
+void cover_all_accounts(AccountCover& cover);
+void accounts_covered(const AccountCover& cover);
 
-// gate/credit.h. A thread's credit back to the window (how much that was), what it spent into its lane. Owner, or
+// gate/credit.h. A thread's credit back to the window (how much that was), what it spent into its account. Owner, or
 // reclaim_credits().
 uint64_t settle_credit(ThreadSlot& slot);
-// What the thread spent of its credit and no lane has counted, if it was in `lane`: the caller counts it.
+// What the thread spent of its credit and no account has counted, if it was in `account`: the caller counts it.
 // Owner.
-uint64_t take_spent(ThreadSlot& slot, const Lane* lane);
+uint64_t take_spent(ThreadSlot& slot, const StreamAccount* account);
 // Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
 // it themselves. One membarrier: when held, draining or short of window, not per launch. True: window was freed.
 bool reclaim_credits();

@@ -37,7 +37,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   if (!may_cut && is_wide(launch, kernel)) count_uncut();
   Thread& t = t_thread;
   admission::Ask what{
-      .estimate_ns = lane_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
+      .estimate_ns = account_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
       .blocks = blocks,
       .resource_class = kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown),
       .may_narrow = may_cut && blocks > 1,
@@ -97,9 +97,9 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
   const bool on_credit = expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo;
   const bool again = on_credit && (!launch.config || launch.config->numAttrs == 0);
   if (again) remember(t.memo, launch, expected_ns);
-  const uint64_t lane = lane_key(launch.stream);
+  const uint64_t account = account_key(launch.stream);
   CUresult result;
-  if (on_credit && enter_on_credit(t, lane, expected_ns)) {
+  if (on_credit && enter_on_credit(t, account, expected_ns)) {
     result = leave_on_credit(issue(launch), expected_ns);
   } else {
     const DepthGuard depth;
@@ -107,7 +107,7 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
     describe(link, launch, kernel, may_cut);
     result = uncut_kernel(launch, kernel, timing, time_it, expected_ns, may_cut);
   }
-  if (again) may_repeat(t, lane);
+  if (again) may_repeat(t, account);
   return result;
 }
 

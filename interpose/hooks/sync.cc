@@ -29,12 +29,12 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
     if (result == CUDA_SUCCESS) covered(cover);
     return result;
   }
-  LaneCover cover;
-  if (extent == Extent::kStream) lane_cover_stream(cover, stream);
-  if (extent == Extent::kContext) lane_cover_all(cover);
+  AccountCover cover;
+  if (extent == Extent::kStream) cover_account_of(cover, stream);
+  if (extent == Extent::kContext) cover_all_accounts(cover);
   const CUresult result = call();
   if (result == CUDA_SUCCESS) {
-    lane_covered(cover);
+    accounts_covered(cover);
     // There may be no further launch that does. Queries are polled: the helper reads what is left over.
     if (kWaits && samples_pending()) harvest_samples();
   } else if (is_sticky(result)) {
@@ -68,7 +68,7 @@ constexpr Extent extent_of(const A&...) {
 }
 
 void blind(StreamArg stream) {
-  lane_of(stream)->blind.store(1, std::memory_order_relaxed);
+  account_of(stream)->blind.store(1, std::memory_order_relaxed);
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
 }
 

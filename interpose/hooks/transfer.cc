@@ -23,11 +23,11 @@ inline CUresult moved(StreamArg stream, Describe&& describe, F&& call) {
   if (role == Role::kBestEffort) {
     Thread& t = t_thread;
     if (!t.slot) claim_slot(t);
-    LaneCover cover;
-    if (blocking) lane_cover_stream(cover, stream);
+    AccountCover cover;
+    if (blocking) cover_account_of(cover, stream);
     const CUresult result =
         best_effort_unit(stream, transfer_ns(transfer, rates()), nullptr, 0, blocking, call);
-    if (blocking && result == CUDA_SUCCESS) lane_covered(cover);
+    if (blocking && result == CUDA_SUCCESS) accounts_covered(cover);
     return result;
   }
   const uint64_t key = stream_key(stream);

@@ -81,12 +81,12 @@ uint64_t best_effort_round(uint64_t now) {
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
   }
   if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
-  gate::poll_lanes();
+  gate::poll_accounts();
   CUcontext context = nullptr;
   if (state::copy_contexts(&context, 1) && state::enter_driver()) {
     driver_api::real().cuCtxSetCurrent(context);
     state::leave_driver();
-    gate::query_lanes();
+    gate::query_accounts();
     gate::harvest_samples();
   }
   gate::acknowledge_drain();

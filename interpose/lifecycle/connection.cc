@@ -83,7 +83,7 @@ void publish(ipc::Attachment&& attachment) {
     return;
   }
   *link = link_of(*kept, kept->pulse());
-  gate::forget_lanes();  // what ran unmanaged is not in the new window
+  gate::forget_accounts();  // what ran unmanaged is not in the new window
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
@@ -108,7 +108,7 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
   if (becomes_protected) {
     unwatch_all();
     gate::reclaim_credits();
-    gate::forget_lanes();
+    gate::forget_accounts();
   }
   a->priority = priority;
   state::set_link(link);

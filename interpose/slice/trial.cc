@@ -51,16 +51,16 @@ TrialStreams* streams_of(CUcontext context) {
   return free;
 }
 
-// The line behind those of the lanes; null: events.
+// The line behind those of the accounts; null: events.
 uint32_t* marker_word() {
   uint32_t* host = gate::g_markers.host.load(std::memory_order_acquire);  // pairs with track/contexts.cc
-  return host ? host + gate::kLanes * 16 : nullptr;
+  return host ? host + gate::kAccounts * 16 : nullptr;
 }
 
 bool other_work(const LaunchCall& launch) {
-  const gate::Lane* own = gate::lane_of(launch.stream);
-  for (const gate::Lane& lane : gate::g_lanes)
-    if (&lane != own && lane.enqueued.load(kRelaxed) != lane.done.load(kRelaxed)) return true;
+  const gate::StreamAccount* own = gate::account_of(launch.stream);
+  for (const gate::StreamAccount& account : gate::g_accounts)
+    if (&account != own && account.enqueued.load(kRelaxed) != account.done.load(kRelaxed)) return true;
   return false;
 }
 
@@ -142,7 +142,7 @@ bool Trial::mark(const LaunchCall& launch) {
     return (per_thread ? real.cuEventRecord_ptsz : real.cuEventRecord)(streams_->mark, stream) ==
            CUDA_SUCCESS;
   value_ = g_value.fetch_add(1, kRelaxed) + 1;
-  const CUdeviceptr at = gate::g_markers.device.load(kRelaxed) + gate::kLanes * 64;
+  const CUdeviceptr at = gate::g_markers.device.load(kRelaxed) + gate::kAccounts * 64;
   return (per_thread ? real.cuStreamWriteValue32_v2_ptsz : real.cuStreamWriteValue32_v2)(stream, at, value_,
                                                                                          0) == CUDA_SUCCESS;
 }
@@ -172,9 +172,9 @@ bool Trial::wait(const LaunchCall& launch, uint64_t limit_ns, bool alone) const 
       continue;
     }
     base::futex_wait(&g_never, 0, kSleepNs);
-    gate::poll_lanes();
+    gate::poll_accounts();
   }
-  gate::poll_lanes();
+  gate::poll_accounts();
   return true;
 }
 

@@ -12,7 +12,7 @@
 #include "ipc/channel/atomic.h"
 
 namespace tessera::gate {
-struct Lane;  // of a stream (interpose/gate/window.h); a slot only remembers which one was used last
+struct StreamAccount;  // of a stream (interpose/gate/window.h); a slot only remembers which one was used last
 }
 
 namespace tessera::state {
@@ -79,16 +79,16 @@ struct alignas(64) Credit {
   std::atomic<uint32_t> in_gate;   // 1: the owner is between looking at the lease and the launch's return
   uint32_t epoch;                  // owner only: it is valid in this epoch, under this word of
   std::atomic<uint64_t> left_ns;   // reserved, not used yet
-  std::atomic<uint64_t> spent_ns;  // launched, not yet counted in the lane
+  std::atomic<uint64_t> spent_ns;  // launched, not yet counted in the account
   const uint32_t* lease_word;      // this lease,
   uint32_t word;
   uint32_t n_peers;  // and while none of these watched pages of higher levels begins a burst;
   struct Peer {
     const abi::PulsePage* page;
     uint64_t burst;
-  } peers[kWatched];              // beyond n_peers the idle page
-  uint64_t lane_key;              // for this stream
-  std::atomic<gate::Lane*> lane;  // whose lane counts what was spent
+  } peers[kWatched];                          // beyond n_peers the idle page
+  uint64_t account_key;                       // for this stream
+  std::atomic<gate::StreamAccount*> account;  // whose account counts what was spent
 };
 
 struct alignas(64) ThreadSlot {
@@ -118,8 +118,8 @@ struct Thread {        // thread-local, trivially destructible
   ThreadSlot* slot;    // null until the first gated call
   StreamCount* count;  // of `key`, the stream used last
   uint64_t key;
-  gate::Lane* lane;  // best-effort: of `lane_key`
-  uint64_t lane_key;
+  gate::StreamAccount* account;  // best-effort: of `account_key`
+  uint64_t account_key;
   uint64_t draws;  // random numbers drawn for timing, see should_time
   uint64_t
       timed_at;     // count of launches from which on a short launch of a known shape is timed; 0: not drawn

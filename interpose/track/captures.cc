@@ -55,7 +55,7 @@ void stream_gone(CUstream stream) noexcept {
   const uint64_t key = reinterpret_cast<uint64_t>(stream);
   if (forget(key)) state::leave_exclusive();
   gate::forgive_stream(key);
-  gate::lane_forget_stream(key);
+  gate::forget_account_of(key);
 }
 
 }  // namespace tessera::track

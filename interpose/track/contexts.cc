@@ -15,10 +15,10 @@
 namespace tessera::track {
 namespace {
 
-constexpr size_t kMarkerBytes = (gate::kLanes + 1) * 64;  // the last line is of trials (interpose/slice)
-pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;      // guards the three below
-constinit void* g_memory = nullptr;                       // one shared anonymous mapping, kept for ever
-constinit std::atomic<CUcontext> g_owner{nullptr};        // context that markers and events belong to
+constexpr size_t kMarkerBytes = (gate::kAccounts + 1) * 64;  // the last line is of trials (interpose/slice)
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;         // guards the three below
+constinit void* g_memory = nullptr;                          // one shared anonymous mapping, kept for ever
+constinit std::atomic<CUcontext> g_owner{nullptr};           // context that markers and events belong to
 constinit uint32_t g_attempts = 0;
 
 void* marker_memory() {
@@ -58,8 +58,8 @@ bool memory_markers(CUcontext context) {
 
 bool event_markers() {
   const auto& real = driver_api::real();
-  for (auto& lane : gate::g_markers.events)
-    for (CUevent& event : lane)
+  for (auto& account : gate::g_markers.events)
+    for (CUevent& event : account)
       if (real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
   gate::g_markers.use_events.store(1, std::memory_order_release);
   return true;
@@ -116,7 +116,7 @@ void context_ended(CUcontext context) noexcept {
   pthread_mutex_unlock(&g_mutex);
   // Nothing that ran there will ever be seen to complete. Work of other contexts is let go too: it is counted
   // again from the next launch on.
-  gate::forget_lanes();
+  gate::forget_accounts();
   gate::forgive_all();
   // Another context may get the same handle: variants are made equal to their originals anew.
   for (state::KernelSlot& slot : state::g_kernels) {

@@ -57,10 +57,10 @@ TEST_F(Admit, GrantedLaunchIsInFlightUntilItsMarkerArrives) {
   null.hold(1);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(in_flight(), admission::kUnknownKernelNs);
-  gate::poll_lanes();
+  gate::poll_accounts();
   EXPECT_EQ(in_flight(), admission::kUnknownKernelNs);
   null.hold(0);
-  EXPECT_TRUE(gate::poll_lanes());
+  EXPECT_TRUE(gate::poll_accounts());
   EXPECT_EQ(in_flight(), 0u);
   EXPECT_EQ(region->usage.completed_ns, admission::kUnknownKernelNs);
 }
@@ -73,7 +73,7 @@ TEST_F(Admit, MarkersComeAtTheSpacingAsked) {
   EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 2u);
 }
 
-TEST_F(Admit, PerThreadFamilyUsesItsOwnMarkersAndLane) {
+TEST_F(Admit, PerThreadFamilyUsesItsOwnMarkersAndAccount) {
   lease(abi::kLeaseGranted);
   null.reset();
   hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
@@ -354,7 +354,7 @@ TEST_F(ShortLaunches, NothingIsLostWhileThreadsAndAReclaimerRace) {
   stop = true;
   reclaimer.join();
   gate::reclaim_credits();
-  gate::query_lanes();
+  gate::query_accounts();
   EXPECT_EQ(in_flight(), 0u);
   EXPECT_EQ(region->usage.completed_ns, 4 * 4'000 * kNs);
 }
@@ -407,12 +407,12 @@ TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
   EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(after - before));
   EXPECT_LT(gate::next_marker_in_ns(after + 1'000'000), 0);  // overdue
   null.release(1);
-  EXPECT_TRUE(gate::poll_lanes());
+  EXPECT_TRUE(gate::poll_accounts());
   // The second one began when the first was seen to end.
   const uint64_t seen = state::clock_ns();
   EXPECT_GE(gate::next_marker_in_ns(after), expected - int64_t(seen - after));
   null.hold(0);
-  EXPECT_TRUE(gate::poll_lanes());
+  EXPECT_TRUE(gate::poll_accounts());
   EXPECT_EQ(gate::next_marker_in_ns(state::clock_ns()), admission::kNoMarker);
 }
 
@@ -435,7 +435,7 @@ TEST_F(Admit, TheMomentWhenTheWindowRanEmptyIsPublished) {
   EXPECT_EQ(signals.in_flight_end_ns, 0u);
   null.hold(0);
   const uint64_t before = state::clock_ns();
-  gate::poll_lanes();
+  gate::poll_accounts();
   EXPECT_GE(signals.in_flight_end_ns, before);
   EXPECT_LE(signals.in_flight_end_ns, state::clock_ns());
 }
@@ -464,7 +464,7 @@ TEST_F(Admit, DrainIsAcknowledgedOnceNothingIsInFlight) {
   gate::acknowledge_drain();
   EXPECT_NE(region->usage.drained_word, region->word);
   null.hold(0);
-  gate::poll_lanes();
+  gate::poll_accounts();
   gate::acknowledge_drain();
   EXPECT_EQ(region->usage.drained_word, region->word);
   EXPECT_EQ(g_notices, 1u);
@@ -488,9 +488,9 @@ TEST_F(Admit, QueriesFindUnmarkedWork) {
   lease(abi::kLeaseGranted, 100'000'000, 1'000'000, 1'000'000'000);
   launch(new_stream());
   null.hold(1);
-  EXPECT_FALSE(gate::query_lanes());
+  EXPECT_FALSE(gate::query_accounts());
   null.hold(0);
-  EXPECT_TRUE(gate::query_lanes());
+  EXPECT_TRUE(gate::query_accounts());
   EXPECT_EQ(in_flight(), 0u);
 }
 
@@ -621,8 +621,8 @@ TEST_F(Admit, EightThreadsLeaveAnExactWindow) {
     });
   }
   for (auto& t : threads) t.join();
-  gate::poll_lanes();
-  gate::query_lanes();
+  gate::poll_accounts();
+  gate::query_accounts();
   EXPECT_EQ(in_flight(), 0u);
   EXPECT_EQ(region->usage.hold_expired, 0u);
   EXPECT_EQ(waiting(), 0u);

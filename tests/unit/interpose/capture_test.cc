@@ -115,7 +115,7 @@ TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
   }
   std::thread helper([&] {
     while (!stop) {
-      gate::query_lanes();
+      gate::query_accounts();
       gate::harvest_samples();
       gate::reclaim_credits();
       polls++;

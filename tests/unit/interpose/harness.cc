@@ -51,16 +51,16 @@ void Gate::SetUp() {
   driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
   hook_cuCtxSetCurrent(context);
   gate::g_slow.notify_daemon = count_notice;
-  gate::forget_lanes();
+  gate::forget_accounts();
   gate::forgive_all();
-  state::t_thread.lane = nullptr;
+  state::t_thread.account = nullptr;
   g_notices = 0;
 }
 
 void Gate::TearDown() {
   null.hold(0);
   lose_daemon();
-  gate::forget_lanes();
+  gate::forget_accounts();
   gate::forgive_all();
   for (state::Watch& w : state::g_state.watch) w.page.store(&state::g_idle_pulse);
   state::g_state.n_watched.store(0);

@@ -32,9 +32,9 @@ void Soft::SetUp() {
   ASSERT_EQ(driver_api::real().cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
   ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
   gate::g_slow.notify_daemon = []() noexcept {};
-  gate::forget_lanes();
+  gate::forget_accounts();
   gate::forgive_all();
-  state::t_thread.lane = nullptr;
+  state::t_thread.account = nullptr;
   state::g_sm_count.store(4);  // the helper thread would ask the driver
   attach(state::Role::kBestEffort);
   cutting();
@@ -43,7 +43,7 @@ void Soft::SetUp() {
 void Soft::TearDown() {
   EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
   lose_daemon();
-  gate::forget_lanes();
+  gate::forget_accounts();
   gate::forgive_all();
 }
 
