@@ -20,9 +20,13 @@ uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Learn
 }  // namespace
 
 Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
+  Facts f{o, p, t, learnt};
   const size_t n_protected = learnt.protected_clients.size();
-  const bool both_kinds = n_protected != 0 && n_protected < o.clients.size();
-  return {o, p, t, learnt, both_kinds, both_kinds ? undisturbed_until_ns(o, t, learnt) : 0};
+  f.both_kinds = n_protected != 0 && n_protected < o.clients.size();
+  if (f.both_kinds) f.undisturbed_until_ns = undisturbed_until_ns(o, t, learnt);
+  if (f.undisturbed_until_ns != 0)
+    f.undisturbed_window_ns = std::min(p.window_ns, (f.undisturbed_until_ns - o.now_ns) / 2);
+  return f;
 }
 
 }  // namespace tessera::policy

@@ -22,6 +22,7 @@ struct Facts {  // all that a part may look at
   const Learnt& learnt;
   bool both_kinds = false;            // protected and best-effort clients are there
   uint64_t undisturbed_until_ns = 0;  // no burst is expected before; 0 = one may come at any time
+  uint64_t undisturbed_window_ns = 0;  // what may be in flight then: drained before the first burst may come
 };
 Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt);
 
@@ -45,9 +46,6 @@ class Turnaround : public Part {
  public:
   explicit Turnaround(const Facts& facts);
   Constraint of(size_t client) const;
-
- private:
-  uint64_t undisturbed_window_ns_ = 0;  // 0: a burst may come
 };
 
 // Kernels whose blocks last long cannot be cut short: their slices leave SMs free, the more the longer.

@@ -22,9 +22,14 @@ double block_scale(const Facts& f) {
 
 }  // namespace
 
-// Room helps where work of several clients runs at once.
+// Room helps where work of several clients runs at once. While no burst can come only blocks need it that would
+// not have ended when the first one may.
 Room::Room(const Facts& facts) : Part(facts) {
-  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room || f_.undisturbed_until_ns != 0) return;
+  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room) return;
+  if (f_.undisturbed_until_ns != 0) {
+    if (f_.undisturbed_until_ns != UINT64_MAX) long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);
+    return;
+  }
   const double scale = f_.tuning.learnt_room ? block_scale(f_) : 1;
   const double long_ns = double(f_.learnt.turnaround_ns) * f_.tuning.long_per_turnaround * scale;
   long_block_ns_ = uint64_t(std::max(1.0, long_ns));

@@ -6,9 +6,7 @@ namespace tessera::policy {
 Turnaround::Turnaround(const Facts& facts) : Part(facts) {
   if (!f_.both_kinds || !f_.tuning.turnaround) return;
   if (f_.undisturbed_until_ns != 0) {
-    const uint64_t left_ns = f_.undisturbed_until_ns - f_.o.now_ns;
-    undisturbed_window_ns_ = std::min(f_.parameters.window_ns, left_ns / 2);
-    if (f_.undisturbed_until_ns != UINT64_MAX) look(f_.undisturbed_until_ns - undisturbed_window_ns_);
+    if (f_.undisturbed_until_ns != UINT64_MAX) look(f_.undisturbed_until_ns - f_.undisturbed_window_ns);
     return;
   }
   for (size_t i : f_.learnt.protected_clients) {  // it may fall asleep
@@ -23,8 +21,8 @@ Constraint Turnaround::of(size_t client) const {
   const Tuning& t = f_.tuning;
   if (!f_.both_kinds || !t.turnaround) return {};
   if (f_.undisturbed_until_ns != 0)
-    return {.window_ns = undisturbed_window_ns_,
-            .slice_ns = std::max(t.least_slice_ns, undisturbed_window_ns_ / 2)};
+    return {.window_ns = f_.undisturbed_window_ns,
+            .slice_ns = std::max(t.least_slice_ns, f_.undisturbed_window_ns / 2)};
   // One slice fills the turnaround, unless a shorter one costs nearly nothing: then the next is ready when it
   // ends.
   const uint64_t overhead_ns = f_.o.clients[client].slice_overhead_ns,

@@ -171,6 +171,21 @@ TEST(Tessera, WhileNoBurstIsExpectedWorkRunsAsIfNothingWereProtected) {
   EXPECT_EQ(window_after(ms(600)), w.parameters.window_ns);  // not at work at all
 }
 
+// A block that outlasts the time until the next burst is as harmful as at any other time.
+TEST(Tessera, WhileNoBurstIsExpectedBlocksThatWouldMeetItStillLeaveRoom) {
+  World w;
+  w.gaps(40, ms(20));
+  w.o.clients[0].busy = false;
+  w.o.clients[0].idle_since_ns = w.o.now_ns;
+  w.o.now_ns += ms(17);
+  const Lease shortly_before = w.policy.decide(w.o).leases[1];
+  EXPECT_GT(shortly_before.long_block_ns, 0u);
+  EXPECT_LE(shortly_before.long_block_ns, ms(3));
+  EXPECT_LT(shortly_before.long_width_percent, 100u);
+  w.o.now_ns += ms(600);  // it sleeps
+  EXPECT_EQ(w.policy.decide(w.o).leases[1].long_block_ns, 0u);
+}
+
 TEST(Tessera, StartsAtOnceInGapsThatAreLong) {
   World w;
   w.gaps(20, ms(20));
