@@ -271,6 +271,7 @@ class Loader {
   p.name##_ns = uint64_t(r.number(#name "_" #unit, initial, least, most) * double(base::unit(1)));
 #define TS_PERCENT(name, initial, least, most, description) \
   p.name = r.number(#name, p.name, least / 100.0, most / 100.0);
+#define TS_SWITCH(name, initial, description) p.name = r.flag(#name, p.name);
 #include "scheduler_daemon/policy/parameters.def"
     if (auto tune = r.table("tune")) read_tuning(*tune, run.name, &run.tuning);
     if (make_any_policy(run.policy, {}) == nullptr) r.unknown_name("policy", run.policy, any_policy_names());

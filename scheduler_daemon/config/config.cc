@@ -282,6 +282,7 @@ core::Settings settings_of(const Config& c) {
   s.parameters.name##_ns = base::unit(c.policy_##name##_##unit);
 #define TS_PERCENT(name, initial, least, most, description) \
   s.parameters.name = double(c.policy_##name##_percent) / 100;
+#define TS_SWITCH(name, initial, description) s.parameters.name = c.policy_##name == "on";
 #include "scheduler_daemon/policy/parameters.def"
   s.watch_spin_us = uint32_t(c.policy_watch_spin_us);
   s.on_daemon_loss = c.daemon_on_daemon_loss == "hold" ? ipc::abi::kLossHold : ipc::abi::kLossOpen;

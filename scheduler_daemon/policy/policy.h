@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/units.h"
@@ -80,6 +81,7 @@ struct Decision {
 struct Parameters {  // what an operator may set: parameters.def
 #define TS_TIME(name, unit, initial, least, most, description) uint64_t name##_ns = base::unit(initial);
 #define TS_PERCENT(name, initial, least, most, description) double name = initial / 100.0;
+#define TS_SWITCH(name, initial, description) bool name = std::string_view(initial) == "on";
 #include "scheduler_daemon/policy/parameters.def"
 
   bool operator==(const Parameters&) const = default;

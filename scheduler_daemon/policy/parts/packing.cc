@@ -31,7 +31,7 @@ bool can_be_packed(const Facts& f, size_t client, const ClientView& beside, cons
 
 Packing::Packing(const Facts& facts) : Part(facts) {
   const Tuning& t = f_.tuning;
-  if (!f_.both_kinds || !f_.o.mps || !t.packing || f_.parameters.slowdown_target <= 0) return;
+  if (!f_.both_kinds || !f_.o.mps || !f_.parameters.packing || f_.parameters.slowdown_target <= 0) return;
   beside_ = only_busy(f_);
   if (beside_ == kNobody || f_.o.clients[beside_].burst_ns == 0) return;
   const ClientView& p = f_.o.clients[beside_];

@@ -20,8 +20,8 @@ struct Facts {  // all that a part may look at
   const Parameters& parameters;
   const Tuning& tuning;
   const Learnt& learnt;
-  bool both_kinds = false;            // protected and best-effort clients are there
-  uint64_t undisturbed_until_ns = 0;  // no burst is expected before; 0 = one may come at any time
+  bool both_kinds = false;             // protected and best-effort clients are there
+  uint64_t undisturbed_until_ns = 0;   // no burst is expected before; 0 = one may come at any time
   uint64_t undisturbed_window_ns = 0;  // what may be in flight then: drained before the first burst may come
 };
 Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt);

@@ -27,7 +27,8 @@ double block_scale(const Facts& f) {
 Room::Room(const Facts& facts) : Part(facts) {
   if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room) return;
   if (f_.undisturbed_until_ns != 0) {
-    if (f_.undisturbed_until_ns != UINT64_MAX) long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);
+    if (f_.undisturbed_until_ns != UINT64_MAX)
+      long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);
     return;
   }
   const double scale = f_.tuning.learnt_room ? block_scale(f_) : 1;

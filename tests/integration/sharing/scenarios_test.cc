@@ -267,7 +267,7 @@ class Packing : public Scenario {
     mode_ = "mps";
     traces_ = true;
     // A hold that would expire gets a slice that counts as packed: none does, on a busy machine either.
-    start_daemon("[policy]\nslowdown_target_percent = 100\nmax_hold_ms = 10000\n");
+    start_daemon("[policy]\npacking = \"on\"\nslowdown_target_percent = 100\nmax_hold_ms = 10000\n");
     auto service = start("service", "high", burst, 0, 20'000);
     ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 10; }));
     auto trainer = start("trainer", "best-effort", kShortBlocks, 0, 0);

@@ -834,6 +834,7 @@ TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
 TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   Settings s;
   s.policy_name = "tessera";
+  s.parameters.packing = true;
   host(s);
   Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true);
   ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);

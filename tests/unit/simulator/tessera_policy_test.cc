@@ -13,7 +13,7 @@ using base::ms;
 using base::us;
 
 struct World {
-  Parameters parameters;
+  Parameters parameters{.packing = true};
   TesseraPolicy policy{parameters};
   Observation o{.now_ns = ms(100), .mps = true, .sm_count = 100};
   World() {
