@@ -171,6 +171,38 @@ class Tree(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("slice/hot.c is listed but in no archive", output)
 
+    def test_docs(self):
+        tree = {"cli/main.cc": 'app.add_subcommand("run", ""); add_option("--priority"); int used_here; class KernelRecord;\n',
+                "scheduler_daemon/config/options.def": 'TS_NUMBER(policy, window_us, 1, 1, 1, "")\n',
+                "interpose/a.cc": 'getenv("TESSERA_DISABLE");\n', "scripts/x.sh": "# --fast\n",
+                "tests/t.cc": "TEST(Suite, Holds) {}\n", "tests/golden/a.h": "", "tests/golden/b.h": ""}
+        for name, text in tree.items():
+            self.write(name, text)
+        def check(text):
+            self.write("README.md", text)
+            subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
+            subprocess.run(["git", "add", "-A"], cwd=self.root, check=True)
+            return run("check_docs.py", "--root", self.root)
+        good = ("`cli/main.cc`, `main.cc`, tests/t.cc, `tests/golden/{a,b}.h`, `tests/golden/`, `golden/*.h`, [code](cli/main.cc)\n"
+                "`tessera run --priority 3 -- ls --all`, `policy.window_us`, `TESSERA_DISABLE=1`, `Suite.Holds`, `Suite.*`\n"
+                "`KernelRecord`, `used_here()`, `used_here(int a)`, `/etc/x.conf`, `build/out.json`, `<name>.cc`, `NAME.json`\n"
+                "`cuLaunchKernel` is of others.\n```\nscripts/x.sh --fast\ntessera run -- gone/gone.py\n```\n")
+        self.write("interpose/b.cc", "cuLaunchKernel();\n")
+        code, output = check(good)
+        self.assertEqual(code, 0, output)
+        for text, expected in (("`cli/gone.cc`", "no file cli/gone.cc"), ("see docs/gone.md", "no file docs/gone.md"),
+                               ("`tests/golden/{a,c}.h`", "no file tests/golden/c.h"), ("[x](gone.md)", "link to gone.md"),
+                               ("`tessera walk`", "no command `tessera walk`"), ("`tessera run --slow`", "no option --slow"),
+                               ("```\nscripts/x.sh --slow\n```", "scripts/x.sh has no option --slow"),
+                               ("```\nscripts/y.sh\n```", "no file scripts/y.sh"),
+                               ("`policy.window_ms`", "no configuration key policy.window_ms"),
+                               ("`TESSERA_ENABLE`", "no variable TESSERA_ENABLE"), ("`Suite.Fails`", "no test Suite.Fails"),
+                               ("`KernelRecords`", "nothing is called KernelRecords"), ("`unused()`", "nothing is called unused"),
+                               ("`unused(int a)`", "nothing is called unused"), ("`no_such_name`", "nothing is called no_such_name")):
+            code, output = check(good + text)
+            self.assertEqual(code, 1, (text, output))
+            self.assertIn(expected, output)
+
     def test_unknown_exports(self):
         """A driver's names that the table has, that are kept out of it, and one that nobody knows."""
         source = ("int cuInit(void){return 0;} int cudbgReportDriverApiError(void){return 0;} int cudbgIpcFlag;"
