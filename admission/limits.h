@@ -17,6 +17,12 @@ inline constexpr uint64_t kMostSpinUs = 1'000;
 
 inline constexpr uint32_t kMostWeight = 10'000;
 
+// Latency objective, in whole milliseconds (TESSERA_SLO_MS, --slo); 0 = none. A lease carries it in microseconds.
+inline constexpr uint64_t kMostSloMs = 3'600'000;
+constexpr bool is_slo(uint64_t slo_ns) {
+  return slo_ns % 1'000'000 == 0 && slo_ns / 1'000'000 <= kMostSloMs;
+}
+
 // A kernel that was never measured counts as so long, so that a few of them fill a window of 2 ms.
 inline constexpr uint64_t kUnknownKernelNs = 250'000;
 // No launch counts as less: what the GPU needs between two kernels.

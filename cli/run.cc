@@ -77,12 +77,11 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     out.push_back("TESSERA_WEIGHT=" + std::to_string(*weight));
   }
   if (!options.slo.empty()) {
-    const auto slo_ns = parse_duration_ns(options.slo);
+    const auto slo_ns = parse_slo_ns(options.slo);
     if (!slo_ns) return slo_ns.error();
     if (*priority == 0)
       return base::error(base::Code::kInvalid,
                          "--slo is for protected programs: give --priority high (or 1..7), too");
-    if (*slo_ns < 1'000'000) return base::error(base::Code::kInvalid, "--slo must be at least 1ms");
     out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
   }
   if (!options.bit_stability.empty()) {

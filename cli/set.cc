@@ -45,6 +45,13 @@ base::Result<unsigned> parse_weight(const std::string& text) {
   return weight;
 }
 
+base::Result<uint64_t> parse_slo_ns(const std::string& text) {
+  const auto slo_ns = parse_duration_ns(text);
+  if (slo_ns && (*slo_ns == 0 || !admission::is_slo(*slo_ns)))
+    return base::error(Code::kInvalid, "slo '" + text + "' is not a whole number of milliseconds, e.g. 20ms");
+  return slo_ns;
+}
+
 base::Result<Control> set_request(const SetOptions& options) {
   Control request{};
   request.action = ipc::abi::kControlSet;
@@ -66,7 +73,7 @@ base::Result<Control> set_request(const SetOptions& options) {
     request.fields |= ipc::abi::kSetsWeight;
   }
   if (!options.slo.empty()) {
-    auto slo_ns = options.slo == "none" ? base::Result<uint64_t>(0) : parse_duration_ns(options.slo);
+    auto slo_ns = options.slo == "none" ? base::Result<uint64_t>(0) : parse_slo_ns(options.slo);
     if (!slo_ns) return slo_ns.error();
     request.slo_ns = *slo_ns;
     request.fields |= ipc::abi::kSetsSlo;

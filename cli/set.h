@@ -21,5 +21,7 @@ int reload(const std::string& socket);  // the daemon reads its configuration ag
 
 // Weight of a client among those of its level.
 base::Result<unsigned> parse_weight(const std::string& text);
+// Latency objective in nanoseconds.
+base::Result<uint64_t> parse_slo_ns(const std::string& text);
 
 }  // namespace tessera::cli

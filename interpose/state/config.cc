@@ -72,7 +72,7 @@ void load_config() {
         "TESSERA_PRIORITY='%.40s' is none of high, best-effort, 0..7; this program runs best-effort", text);
   uint64_t value = 0;
   if (number("TESSERA_WEIGHT", 1, admission::kMostWeight, &value)) c.weight = uint32_t(value);
-  if (number("TESSERA_SLO_MS", 0, 3'600'000, &value)) c.slo_ns = value * 1'000'000;
+  if (number("TESSERA_SLO_MS", 0, admission::kMostSloMs, &value)) c.slo_ns = value * 1'000'000;
   if (number("TESSERA_MAX_HOLD_MS", 1, admission::kMostHoldMs, &value)) c.max_hold_ns = value * 1'000'000;
   if (number("TESSERA_SLICE_WATCHDOG_MS", 1, 600'000, &value)) c.slice_watchdog_ns = value * 1'000'000;
   if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;

@@ -27,6 +27,8 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
     return base::error(Code::kInvalid, "weight must be 1.." + std::to_string(admission::kMostWeight));
   if (change.priority && *change.priority > abi::kMaxPriority)
     return base::error(Code::kInvalid, "priority must be 0..7");
+  if (change.slo_ns && !admission::is_slo(*change.slo_ns))
+    return base::error(Code::kInvalid, "slo must be whole milliseconds, at most an hour");
   if (change.priority && *change.priority != client.priority) {
     base::Status changed = change_priority(client, *change.priority);
     if (!changed.ok()) return changed;

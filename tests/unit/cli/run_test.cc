@@ -98,6 +98,11 @@ TEST(ClientEnvironment, WeightAndDeadline) {
   EXPECT_TRUE(has("TESSERA_SLO_MS=20"));
   options.priority = "best-effort";
   EXPECT_FALSE(client_environment(options, Layout()).ok());
+  options.priority = "high";
+  for (const char* bad : {"1500us", "999us", "0ms", "1.5ms", "20"}) {  // what the library would take for less
+    options.slo = bad;
+    EXPECT_FALSE(client_environment(options, Layout()).ok()) << bad;
+  }
   options.slo.clear();
   for (const char* bad : {"0", "10001", "x", "-1"}) {
     options.weight = bad;
@@ -151,6 +156,10 @@ TEST(Set, WhatIsAskedFor) {
   request = set_request(options);
   EXPECT_EQ(request->pid, 0u);
   EXPECT_STREQ(request->name, "trainer");
+  options.slo = "500ns";  // a lease counts in microseconds: it would be none
+  EXPECT_FALSE(set_request(options).ok());
+  options.slo = "20ms";
+  EXPECT_EQ(set_request(options)->slo_ns, 20'000'000u);
   options.passthrough = "yes";
   EXPECT_FALSE(set_request(options).ok());
   EXPECT_FALSE(set_request({.target = "trainer"}).ok());
