@@ -6,22 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/hash.h"
+
 namespace tessera::base {
-
-inline constexpr uint64_t kFnvBasis = 0xcbf29ce484222325u;
-
-inline uint64_t fnv1a(const void* bytes, size_t n, uint64_t basis = kFnvBasis) {
-  uint64_t h = basis;
-  for (const auto* at = static_cast<const unsigned char*>(bytes); n != 0; --n, ++at)
-    h = (h ^ *at) * 0x100000001b3u;
-  return h;
-}
-
-inline uint64_t mix64(uint64_t x) {  // finaliser of SplitMix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 // A kernel: content of the image that it came from (FNV-1a of the entry the driver takes; 0 = not known), and
 // its name there.

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/scoped_fd.h"
+#include "cli/demo/process.h"
 #include "cli/layout.h"
 #include "cli/profile.h"
 #include "cli/run.h"
@@ -98,10 +99,7 @@ base::Result<std::string> output_of(const std::string& program, const std::vecto
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
     close(ends[0]);
-    for (const std::string& variable : environment) {
-      const size_t equals = variable.find('=');
-      setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-    }
+    set_variables(environment);
     execl(program.c_str(), program.c_str(), nullptr);
     _exit(127);
   }

@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/scoped_fd.h"
+#include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "cli/layout.h"
 #include "cli/mps.h"
@@ -49,16 +50,6 @@ constexpr double kNeighbourSeconds = 60;  // until its kernels run
 constexpr char kSoftDriver[] = "software GPU";
 
 // ---- traces
-
-std::vector<std::string> split(const std::string& line) {
-  std::vector<std::string> cells;
-  for (size_t at = 0;;) {
-    const size_t comma = line.find(',', at);
-    cells.push_back(line.substr(at, comma - at));
-    if (comma == std::string::npos) return cells;
-    at = comma + 1;
-  }
-}
 
 // One line of a trace by column name; remembers the first cell that is no number.
 class Line {
@@ -211,10 +202,7 @@ base::Result<int> run_command(const ProfileOptions& options, const std::vector<s
   if (child < 0) return base::error(Code::kUnavailable, std::string("fork: ") + strerror(errno));
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    for (const std::string& variable : environment) {
-      const size_t equals = variable.find('=');
-      setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-    }
+    set_variables(environment);
     execvp(words[0], words.data());
     const int why = errno;
     fprintf(stderr, "tessera profile: %s: %s\n", words[0],
@@ -493,7 +481,7 @@ base::Result<profiles::GpuDescription> soft_description(const Layout& layout) {
 base::Result<std::vector<profiles::GpuDescription>> soft_descriptions(const Layout& layout) {
   // A number of equal ones, or their descriptions.
   const char* given = getenv("TESSERA_SOFTGPU_DEVICES");
-  std::vector<std::string> names = split(given ? given : "");
+  std::vector<std::string> names = csv_cells(given ? given : "");
   if (names.size() == 1 && names[0].find_first_not_of("0123456789") == std::string::npos)
     names.assign(std::clamp(atoi(names[0].c_str()), 1, 64), "");
   std::vector<profiles::GpuDescription> out;
@@ -513,7 +501,7 @@ base::Status read_trace(const std::string& csv_path,
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
     const bool cut_off = file.eof();  // no newline behind it
-    std::vector<std::string> cells = split(line);
+    std::vector<std::string> cells = csv_cells(line);
     if (columns.empty()) {
       columns = std::move(cells);
       continue;

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "base/scoped_fd.h"
+#include "cli/demo/process.h"
 #include "cli/duration.h"
 #include "cli/mps.h"
 #include "cli/set.h"
@@ -154,10 +155,7 @@ int run(const RunOptions& given) {
       fprintf(stderr, "tessera run: MPS is on, fault isolation: no (a fault of one program ends all)\n");
     }
   }
-  for (const std::string& variable : *variables) {
-    const size_t equals = variable.find('=');
-    setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-  }
+  set_variables(*variables);
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

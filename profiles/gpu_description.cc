@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/toml.h"
 #include "profiles/gpu_attributes.h"
 
@@ -126,8 +127,8 @@ class Reader {
   // it.
   void hash_uuid(const std::string& seed) {
     for (int half = 0; half < 2; ++half) {
-      uint64_t h = 0xcbf29ce484222325u + uint64_t(half) * 0x9e3779b97f4a7c15u;
-      for (unsigned char c : seed) h = (h ^ c) * 0x100000001b3u;
+      const uint64_t basis = base::kFnvBasis + uint64_t(half) * base::kGoldenRatio;
+      const uint64_t h = base::fnv1a(seed.data(), seed.size(), basis);
       for (int i = 0; i < 8; ++i) gpu_.uuid[size_t(half * 8 + i)] = uint8_t(h >> (8 * i));
     }
     gpu_.uuid[6] = uint8_t((gpu_.uuid[6] & 0x0f) | 0x40);  // looks like a version 4 UUID

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "base/scoped_fd.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
@@ -39,11 +40,9 @@ const Phase kPhases[] = {
     {"tessera_mps", true, true, true, Sharing::kMps},
 };
 
-uint64_t seed_of(
-    const std::string& nonce) {  // FNV-1a: any text gives arrivals of its own, the same each time
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : nonce) hash = (hash ^ uint8_t(c)) * 0x100000001b3u;
-  return hash % 1'000'000'007u;
+// Any text gives arrivals of its own, the same each time.
+uint64_t seed_of(const std::string& nonce) {
+  return base::fnv1a(nonce.data(), nonce.size()) % 1'000'000'007u;
 }
 
 std::string command_output(const std::vector<std::string>& argv, const std::string& scratch) {

@@ -4,20 +4,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 namespace tessera::cli {
 namespace {
 
 using base::Code;
-
-std::vector<std::string> split(const std::string& line) {
-  std::vector<std::string> cells;
-  std::stringstream stream(line);
-  std::string cell;
-  while (std::getline(stream, cell, ',')) cells.push_back(cell);
-  return cells;
-}
 
 // Not a last line cut off by a killed writer.
 bool complete(const Csv& csv, const std::vector<std::string>& row) {
@@ -51,6 +42,16 @@ base::Result<std::vector<std::vector<uint64_t>>> numbers(const std::string& path
 
 }  // namespace
 
+std::vector<std::string> csv_cells(const std::string& line) {
+  std::vector<std::string> cells;
+  for (size_t at = 0;;) {
+    const size_t comma = line.find(',', at);
+    cells.push_back(line.substr(at, comma - at));
+    if (comma == std::string::npos) return cells;
+    at = comma + 1;
+  }
+}
+
 int Csv::column(const std::string& name) const {
   const auto found = std::find(columns.begin(), columns.end(), name);
   return found == columns.end() ? -1 : int(found - columns.begin());
@@ -64,9 +65,9 @@ base::Result<Csv> read_csv(const std::string& path) {
   while (std::getline(file, line)) {
     if (line.empty() || line[0] == '#') continue;
     if (csv.columns.empty())
-      csv.columns = split(line);
+      csv.columns = csv_cells(line);
     else
-      csv.rows.push_back(split(line));
+      csv.rows.push_back(csv_cells(line));
   }
   if (csv.columns.empty()) return base::error(Code::kInvalid, path + " is empty");
   return csv;

@@ -19,6 +19,7 @@ struct Csv {
   int column(const std::string& name) const;  // -1 if there is none
 };
 base::Result<Csv> read_csv(const std::string& path);
+std::vector<std::string> csv_cells(const std::string& line);  // without quoting; an empty last one counts
 
 // Nearest-rank quantile (q in 0..1) of unsorted values; 0 for none.
 double quantile(std::vector<double> values, double q);

@@ -48,6 +48,16 @@ int interrupted_by() {
   return g_interrupt;
 }
 
+void set_variables(const std::vector<std::string>& environment) {
+  for (const std::string& variable : environment) {
+    const size_t equals = variable.find('=');
+    if (equals == std::string::npos)
+      unsetenv(variable.c_str());
+    else
+      setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+  }
+}
+
 base::Result<Process> Process::start(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment,
                                      const std::string& stdout_path, const std::string& stderr_path) {
@@ -60,13 +70,7 @@ base::Result<Process> Process::start(const std::vector<std::string>& argv,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     redirect(stdout_path, STDOUT_FILENO);
     redirect(stderr_path, STDERR_FILENO);
-    for (const std::string& variable : environment) {
-      const size_t equals = variable.find('=');
-      if (equals == std::string::npos)
-        unsetenv(variable.c_str());
-      else
-        setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-    }
+    set_variables(environment);
     execvp(words[0], words.data());
     _exit(127);
   }

@@ -16,9 +16,12 @@ namespace tessera::cli {
 void catch_interrupts();
 int interrupted_by();  // the signal, 0 if there was none
 
+// NAME=VALUE is set in this process's environment; "NAME" without '=' is removed from it.
+void set_variables(const std::vector<std::string>& environment);
+
 class Process {
  public:
-  // `environment`: NAME=VALUE set on top of the present one; "NAME" without '=' removes it.
+  // `environment`: as set_variables, on top of the present one.
   static base::Result<Process> start(const std::vector<std::string>& argv,
                                      const std::vector<std::string>& environment,
                                      const std::string& stdout_path, const std::string& stderr_path);

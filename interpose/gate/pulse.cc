@@ -1,6 +1,7 @@
 #include "interpose/gate/pulse.h"
 
 #include "base/futex.h"
+#include "base/hash.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
 
@@ -70,11 +71,6 @@ EventNote& note_of(CUevent event) {
   return g_events[(reinterpret_cast<uint64_t>(event) * 0x9e3779b97f4a7c15u) >> 54];
 }
 
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
-  return hash * 0xff51afd7ed558ccdu;
-}
-
 void take(Cover& cover, StreamCount& count, bool shared) {
   if (cover.n == kMaxCover) return;  // not covered: the helper will find out
   const uint64_t ended = count.ended.load(std::memory_order_acquire);  // pairs with end_work
@@ -91,7 +87,7 @@ void record_burst(uint64_t now_ns) {
   for (uint32_t i = 0; i < used; i++) last ^= g_slots[i].last_function.load(kRelaxed);
   abi::Record record{};
   record.kind = abi::kRecordBurst;
-  record.key = mix(mix(launches, g_burst.first_function.load(kRelaxed)), last);
+  record.key = base::combine(base::combine(launches, g_burst.first_function.load(kRelaxed)), last);
   const uint64_t since = g_burst.since_ns.load(kRelaxed);
   record.duration_ns = now_ns > since ? now_ns - since : 0;
   record.end_ns = now_ns;

@@ -4,6 +4,7 @@
 
 #include "base/errno_guard.h"
 #include "base/futex.h"
+#include "base/hash.h"
 #include "interpose/gate/window.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/config.h"
@@ -65,9 +66,9 @@ bool other_work(const LaunchCall& launch) {
 }
 
 uint64_t shape_of(const LaunchCall& launch) {
-  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a by words
-  for (uint32_t n : launch.grid) h = (h ^ n) * 0x100000001b3u;
-  for (uint32_t n : launch.block) h = (h ^ n) * 0x100000001b3u;
+  uint64_t h = base::kFnvBasis;
+  for (uint32_t n : launch.grid) h = base::fnv1a_step(h, n);
+  for (uint32_t n : launch.block) h = base::fnv1a_step(h, n);
   return h | 1;
 }
 

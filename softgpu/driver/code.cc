@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/hash.h"
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
 #include "profiles/images.h"
@@ -18,10 +19,8 @@
 namespace tessera::softgpu::driver {
 namespace {
 
-uint64_t hash_of(std::string_view text) {  // FNV-1a, 64 bits
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
-  return hash;
+uint64_t hash_of(std::string_view text) {
+  return base::fnv1a(text.data(), text.size());
 }
 
 const Device& device_of(const Function& function) {
@@ -131,7 +130,7 @@ CUresult read_code(const void* image, unsigned sm, Code* code, std::string* prob
     if (CUresult bad = read_entries(image::list_unsized(unit), sm, &input.module, &hash, &target_sm, problem))
       return bad;
     input.name = "unit " + std::to_string(inputs.size() + 1);
-    code->hash = (code->hash ^ hash) * 0x100000001b3ull;
+    code->hash = base::fnv1a_step(code->hash, hash);
     code->target_sm = std::max(code->target_sm, target_sm);
     inputs.push_back(std::move(input));
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/hash.h"
 #include "softgpu/driver/code.h"
 #include "softgpu/driver/graph.h"
 #include "softgpu/driver/ipc.h"
@@ -408,11 +409,6 @@ struct MakeOp {
   }
 };
 
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15ull + (hash << 6) + (hash >> 2);
-  return hash * 0xff51afd7ed558ccdull;
-}
-
 // Numbers within about a quarter of each other fall together: bit length and the two bits below the first.
 uint64_t magnitude(uint64_t value) {
   if (value < 8) return value;
@@ -428,9 +424,9 @@ int running_bodies() {
 
 uint64_t cost_key(const KernelCommand& kernel) {
   uint64_t key = kernel.function->cost_seed;
-  for (uint32_t n : kernel.block) key = mix(key, n);
-  key = mix(key, kernel.dynamic_shared_bytes);
-  key = mix(key, magnitude(uint64_t(kernel.grid[0]) * kernel.grid[1] * kernel.grid[2]));
+  for (uint32_t n : kernel.block) key = base::combine(key, n);
+  key = base::combine(key, kernel.dynamic_shared_bytes);
+  key = base::combine(key, magnitude(uint64_t(kernel.grid[0]) * kernel.grid[1] * kernel.grid[2]));
   const uint8_t* bytes = kernel.params.data();
   for (const exec::Param& param : kernel.function->info->params) {
     for (uint32_t at = 0; at < param.size_bytes;) {
@@ -443,9 +439,9 @@ uint64_t cost_key(const KernelCommand& kernel) {
       if (step == 8 && value > UINT32_MAX) {
         const bool address = (value >> 40) >= 0x50 && (value >> 40) <= 0x7f;
         if (!address) value = uint32_t(value), step = 4;
-        key = mix(key, address ? 1 : magnitude(value));
+        key = base::combine(key, address ? 1 : magnitude(value));
       } else {
-        key = mix(key, magnitude(value));
+        key = base::combine(key, magnitude(value));
       }
       at += step;
     }

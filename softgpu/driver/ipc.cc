@@ -14,6 +14,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/hash.h"
 #include "base/scoped_fd.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
@@ -61,9 +62,8 @@ std::map<Key, Opened>& opened() {
 }  // namespace
 
 uint64_t device_hash(const Context& context) {
-  uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
-  for (uint8_t byte : device_of(context).gpu.uuid) hash = (hash ^ byte) * 0x100000001b3ull;
-  return hash;
+  const auto& uuid = device_of(context).gpu.uuid;
+  return base::fnv1a(uuid.data(), uuid.size());
 }
 
 CUresult make_ticket(const Context& context, uint64_t begin, uint64_t pool, MemoryTicket* ticket) {

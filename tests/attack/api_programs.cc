@@ -92,7 +92,7 @@ void attack(Run& run) {
     return text.ok() ? nlohmann::json::parse(*text, nullptr, false).value("clients", nlohmann::json::array())
                      : nlohmann::json::array();
   };
-  if (!eventually([&] { return !clients().empty(); }, 60'000))
+  if (!eventually([&] { return !clients().empty(); }))
     return run.found("the neighbour does not attach: " + read(folder.path("n.err")));
 
   double slices = 0;  // of one child, as last seen

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "base/hash.h"
+
 namespace tessera::golden {
 
 const char* const kFeatureNames[kFeatureCount] = {
@@ -30,10 +32,7 @@ const char* const kFeatureNames[kFeatureCount] = {
 };
 
 uint64_t Random::next() {
-  uint64_t z = state += 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
+  return base::mix64(state += base::kGoldenRatio);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "daemon_test.h"
 #include "ipc/channel/atomic.h"
+#include "tests/support/shell.h"
 
 namespace tessera::test {
 namespace {
@@ -32,12 +33,8 @@ class ControlTest : public DaemonTest {
     return {};
   }
   std::string output_of(const std::string& command) {
-    const std::string line = std::string(TESSERA_PATH) + " " + command + " --socket " + socket_ + " 2>&1";
-    FILE* pipe = popen(("exec bash -c " + quoted(line)).c_str(), "r");
-    std::string text;
-    for (int c; (c = fgetc(pipe)) != EOF;) text += char(c);
-    pclose(pipe);
-    return text;
+    const std::string line = std::string(TESSERA_PATH) + " " + command + " --socket " + socket_;
+    return shell("exec bash -c " + quoted(line)).text;
   }
   static std::string quoted(std::string text) {
     for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4)
@@ -127,12 +124,9 @@ TEST_F(ControlTest, WhatCannotBeDoneIsSaid) {
 TEST_F(ControlTest, TopShowsWhatGrewSinceTheLastLook) {
   start();
   auto a = on_gpu(0);
-  const std::string top = std::string(TESSERA_PATH) + " top --interval 0.05 --count 2 --socket " + socket_;
-  FILE* out = popen(top.c_str(), "re");
-  ASSERT_NE(out, nullptr);
-  std::string text;
-  for (char line[512]; fgets(line, sizeof line, out) != nullptr;) text += line;
-  EXPECT_EQ(pclose(out), 0) << text;
+  const auto [status, text] =
+      shell(std::string(TESSERA_PATH) + " top --interval 0.05 --count 2 --socket " + socket_);
+  EXPECT_EQ(status, 0) << text;
   size_t tables = 0;
   for (size_t at = 0; (at = text.find("LAUNCH/s", at)) != std::string::npos; ++at) ++tables;
   EXPECT_EQ(tables, 2u) << text;

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "daemon_test.h"
 #include "ipc/channel/pulse.h"
+#include "tests/support/shell.h"
 
 namespace tessera::test {
 namespace {
@@ -262,11 +263,9 @@ TEST_F(DaemonTest, TheLeaseOfAnIdleClientIsRenewedBeforeItEnds) {
 }
 
 int run_tesserad(const std::string& arguments, std::string* output) {
-  std::string command = std::string(TESSERAD_PATH) + " " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "re");
-  char buffer[4096];
-  while (size_t n = fread(buffer, 1, sizeof buffer, pipe)) output->append(buffer, n);
-  return WEXITSTATUS(pclose(pipe));
+  const Ended ended = shell(std::string(TESSERAD_PATH) + " " + arguments);
+  output->append(ended.text);
+  return WEXITSTATUS(ended.status);
 }
 
 TEST_F(DaemonTest, BadConfigurationAndArgumentsEndWithAClearMessage) {

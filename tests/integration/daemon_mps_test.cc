@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "daemon_test.h"
+#include "tests/support/shell.h"
 
 namespace tessera::test {
 namespace {
@@ -63,16 +64,8 @@ class MpsTest : public DaemonTest {
     return pid;
   }
   static bool alive(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
-  std::string shell(const std::string& command) {
-    std::string text;
-    FILE* in = popen((command + " 2>&1").c_str(), "r");
-    char buffer[256];
-    while (size_t n = fread(buffer, 1, sizeof buffer, in)) text.append(buffer, n);
-    pclose(in);
-    return text;
-  }
   std::string tessera(const std::string& command, const std::string& rest) {
-    return shell(std::string(TESSERA_PATH) + " " + command + " --socket " + socket_ + " " + rest);
+    return shell(std::string(TESSERA_PATH) + " " + command + " --socket " + socket_ + " " + rest).text;
   }
   std::string commands() {
     std::stringstream text;

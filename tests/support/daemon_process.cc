@@ -18,15 +18,6 @@
 
 namespace tessera::test {
 
-bool eventually(const std::function<bool()>& condition, int limit_ms) {
-  uint64_t until_ns = base::now_ns() + base::ms(uint64_t(limit_ms));
-  do {
-    if (condition()) return true;
-    poll(nullptr, 0, 1);
-  } while (base::now_ns() < until_ns);
-  return condition();
-}
-
 void die_with(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(0);

@@ -9,12 +9,9 @@
 #include <vector>
 
 #include "ipc/channel/client.h"
+#include "tests/support/eventually.h"
 
 namespace tessera::test {
-
-// Polls every millisecond until the condition holds; false after limit_ms (generous: the machine may be
-// busy).
-bool eventually(const std::function<bool()>& condition, int limit_ms = 10'000);
 
 // In a forked child: it is killed when its parent ends, also if that has ended already. Not across setuid and
 // exec of privileged programs.

@@ -21,15 +21,6 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-bool eventually(const std::function<bool()>& condition) {
-  const uint64_t deadline = base::now_ns() + uint64_t(kPatience_s) * base::kNsPerS;
-  while (!condition()) {
-    if (base::now_ns() > deadline) return false;
-    usleep(5'000);
-  }
-  return true;
-}
-
 void SharingFixture::SetUp() {
   ASSERT_NE(mkdtemp(scratch_), nullptr);
   // Two of these tests at once on a small machine would only wait for each other.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/demo/process.h"
+#include "tests/support/eventually.h"
 
 namespace tessera::test {
 
@@ -20,8 +21,6 @@ extern const std::string kBin;  // folder of the programs, with its slash
 inline constexpr double kPatience_s = 60;  // no healthy machine needs so long for one step
 
 std::string read_file(const std::string& path);
-// Polls until the condition holds; false after kPatience_s.
-bool eventually(const std::function<bool()>& condition);
 
 class SharingFixture : public testing::Test {
  protected:

@@ -17,6 +17,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/hash.h"
+
 namespace {
 
 constexpr char kPtx[] = R"(
@@ -184,8 +186,8 @@ int main(int argc, char** argv) {
   }
   words.resize(size_t(blocks) * kThreads);
   CHECK(cuMemcpyDtoH(words.data(), out, words.size() * 4));
-  uint64_t sum = 0xcbf29ce484222325u;
-  for (uint32_t w : words) sum = (sum ^ w) * 0x100000001b3u;
+  uint64_t sum = tessera::base::kFnvBasis;
+  for (uint32_t w : words) sum = tessera::base::fnv1a_step(sum, w);
   std::printf("checksum=%016llx bursts=%u\n", static_cast<unsigned long long>(sum), done);
   return 0;
 }

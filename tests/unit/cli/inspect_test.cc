@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "kernels/image/write.h"
+#include "tests/support/shell.h"
 
 namespace tessera::cli {
 namespace {
@@ -95,12 +96,9 @@ TEST(Inspect, OnlyTheKernelThatWasNamed) {
 }
 
 std::string output(const std::string& arguments, int* status) {
-  std::string text;
-  FILE* in = popen((std::string(TESSERA_BIN) + " inspect " + arguments + " 2>&1").c_str(), "r");
-  char buffer[4096];
-  while (size_t n = fread(buffer, 1, sizeof buffer, in)) text.append(buffer, n);
-  *status = pclose(in);
-  return text;
+  const test::Ended ended = test::shell(std::string(TESSERA_BIN) + " inspect " + arguments);
+  *status = ended.status;
+  return ended.text;
 }
 
 TEST(Inspect, WhatCannotBeReadIsSaid) {

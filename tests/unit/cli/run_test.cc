@@ -6,27 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "cli/duration.h"
 #include "cli/set.h"
+#include "tests/support/shell.h"
 
 namespace tessera::cli {
 namespace {
 
-struct Ended {
-  int status = 0;    // as waitpid gives it
-  std::string text;  // standard output and error
-};
-
-Ended shell(const std::string& command) {
-  Ended ended;
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  std::array<char, 512> chunk;
-  while (const size_t got = fread(chunk.data(), 1, chunk.size(), pipe)) ended.text.append(chunk.data(), got);
-  ended.status = pclose(pipe);
-  return ended;
-}
+using test::Ended;
+using test::shell;
 
 // Nobody listens at this socket and no library is preloaded into the shell itself.
 const std::string kRun = std::string(TESSERA_BIN) + " run --gpu soft --socket /tmp/no-such-daemon.sock ";

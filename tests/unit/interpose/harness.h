@@ -26,6 +26,7 @@
 #include "ipc/channel/lease.h"
 #include "ipc/channel/pulse.h"
 #include "tests/null_driver/null_driver.h"
+#include "tests/support/eventually.h"
 
 namespace tessera::test {
 
@@ -91,16 +92,5 @@ class StoppedClock {
   uint64_t now_ns_ = base::now_ns();
   std::deque<state::Calibration> sets_;
 };
-
-// Waits for what another thread does; a condition that never comes fails the test instead of hanging it.
-template <class F>
-bool eventually(F&& condition, int seconds = 20) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 }  // namespace tessera::test

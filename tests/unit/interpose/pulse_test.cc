@@ -279,7 +279,7 @@ void Pulse::race() {
       CUstream s = new_stream();
       for (int round = 0; round < kRounds; round++) {
         for (int k = 0; k <= (round + i) % 3; k++) launch(s);
-        if (!eventually([&] { return busy(); }, 5)) wrong++;
+        if (!eventually([&] { return busy(); }, 5'000)) wrong++;
         hook_cuStreamSynchronize(s);
       }
     });

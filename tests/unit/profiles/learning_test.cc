@@ -21,6 +21,7 @@
 #include "profiles/folders.h"
 #include "profiles/profile_file.h"
 #include "scheduler_daemon/learning/store.h"
+#include "tests/support/eventually.h"
 
 namespace tessera::learning {
 namespace {
@@ -28,6 +29,7 @@ namespace {
 using profiles::KernelKey;
 using profiles::KernelProfile;
 using profiles::Profile;
+using test::eventually;
 
 const Pupil kMe{1000, "Test GPU", "CUDA 13.0"};
 
@@ -201,11 +203,6 @@ class StoreTest : public testing::Test {
     auto table = ipc::check_learnt(mapped->data(), mapped->bytes());
     const auto* slot = table.ok() ? table->find(key) : nullptr;
     return slot ? slot->block_ps : 0;
-  }
-  static bool eventually(const std::function<bool()>& condition) {
-    for (const uint64_t end = base::now_ns() + 20'000'000'000u; base::now_ns() < end; poll(nullptr, 0, 2))
-      if (condition()) return true;
-    return false;
   }
   std::string folder_, log_;
 };
