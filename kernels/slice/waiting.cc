@@ -1,5 +1,5 @@
 // Rules S4 and S5: does a loop wait for memory that a block of another slice writes? The theorem that this
-// file keeps is in docs/slicing.md, "Waiting". For every loop of the nested forest, values are followed
+// file keeps is in docs/slicing.md, "S4: waiting". For every loop of the nested forest, values are followed
 // forward from each read that could see another block's store, through data and through branches, to what
 // decides whether the loop is left. Linear in the instructions of the loops, but for kernels that are
 // refused.
