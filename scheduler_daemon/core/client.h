@@ -13,7 +13,7 @@
 #include "ipc/channel/ring.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/bursts.h"
-#include "scheduler_daemon/learning/learner.h"
+#include "scheduler_daemon/learning/records.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
@@ -76,7 +76,7 @@ struct Client {
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
   policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // best-effort: of the latest view
   BurstWatch bursts;                                                   // protected
-  learning::Pupil pupil;                                               // GPU "": nothing is learnt from it
+  learning::UserGpu user_gpu;                                          // GPU "": nothing is learnt from it
   stats::ClientCounters counters;                                      // those that the daemon counts itself
 
   ipc::abi::LeaseLine& lease_line() const {

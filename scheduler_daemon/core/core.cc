@@ -597,7 +597,7 @@ bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
       case ipc::RingRead::kRecord:
         if (record.kind == abi::kRecordBurst) on_burst(client, record, now_ns);
         if (record.kind == abi::kRecordKernel && settings_.learning != nullptr)
-          settings_.learning->record(client.pupil, record);
+          settings_.learning->record(client.user_gpu, record);
         ++(record.kind == abi::kRecordKernel ? client.counters.kernels_recorded
                                              : client.counters.bursts_recorded);
         break;

@@ -66,7 +66,7 @@ struct Settings {
   uid_t user = 0;  // the daemon's own
   uint32_t default_max_priority = ipc::abi::kMaxPriority;
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
-  learning::Store* learning = nullptr;         // not owned; null: nothing is learnt or taught
+  learning::Store* learning = nullptr;         // not owned; null: nothing is learnt
 };
 
 // A change of one client while it runs; what is not set stays.
@@ -139,7 +139,7 @@ class Core {
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
-  bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // lessons.cc
+  bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
   void count_learning(stats::DaemonCounters& out) const;
   void refuse(Connection, base::Code code, const std::string& text);

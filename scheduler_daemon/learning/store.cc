@@ -24,7 +24,7 @@ namespace {
 
 using base::Code;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr size_t kMostSlots = 65'536;  // taught at once: 4 MiB
+constexpr size_t kMostSlots = 65'536;  // handed over at once: 4 MiB
 constexpr char kOnlinePrefix[] = "online-";
 constexpr char kSuffix[] = ".json";
 
@@ -92,34 +92,34 @@ std::string Store::online_path(uint32_t uid) const {
   return options_.folder + "/" + kOnlinePrefix + std::to_string(uid) + kSuffix;
 }
 
-void Store::record(const Pupil& from, const ipc::abi::Record& record) {
+void Store::record(const UserGpu& from, const ipc::abi::Record& record) {
   const std::lock_guard lock(mutex_);
-  const bool was_fresh = learner_.fresh();
-  (learner_.record(from, record) ? counters_.records : counters_.ignored).fetch_add(1, kRelaxed);
-  if (learner_.fresh() && !was_fresh) nudge();
+  const bool was_fresh = records_.fresh();
+  (records_.record(from, record) ? counters_.records : counters_.ignored).fetch_add(1, kRelaxed);
+  if (records_.fresh() && !was_fresh) nudge();
 }
 
-void Store::seen(const Pupil& from, const Seen& what) {
+void Store::seen(const UserGpu& from, const Seen& what) {
   const std::lock_guard lock(mutex_);
-  const bool was_fresh = learner_.fresh();
-  learner_.seen(from, what);
-  if (learner_.fresh() && !was_fresh) nudge();
+  const bool was_fresh = records_.fresh();
+  records_.seen(from, what);
+  if (records_.fresh() && !was_fresh) nudge();
 }
 
-base::Result<ipc::LearntFile> Store::table(const Pupil& wants) {
+base::Result<ipc::LearntFile> Store::table(const UserGpu& wants) {
   std::shared_ptr<const Files> files;
   std::vector<ipc::abi::LearntSlot> slots;
   {
     const std::lock_guard lock(mutex_);
     files = files_;
-    slots = learner_.known(wants.uid, wants.gpu);  // newest first: the first of equal keys counts
+    slots = records_.known(wants.uid, wants.gpu);  // newest first: the first of equal keys counts
   }
-  std::vector<Catalogue::Source> sources;
+  std::vector<ProfileIndex::Source> sources;
   for (const auto& file : *files) sources.push_back({file->uid, &file->known});
-  const auto more = Catalogue::slots(sources, wants.uid, wants.gpu, kMostSlots);
+  const auto more = ProfileIndex::slots(sources, wants.uid, wants.gpu, kMostSlots);
   slots.insert(slots.end(), more.begin(), more.end());
   if (slots.empty()) return ipc::LearntFile{};
-  counters_.taught.fetch_add(1, kRelaxed);
+  counters_.tables_given.fetch_add(1, kRelaxed);
   return ipc::create_learnt(slots);
 }
 
@@ -173,8 +173,8 @@ void Store::persist() {
   std::map<uint32_t, profiles::Profile> learnt;
   {
     const std::lock_guard lock(mutex_);
-    if (!learner_.fresh()) return;
-    learnt = learner_.take();
+    if (!records_.fresh()) return;
+    learnt = records_.take();
   }
   for (const auto& [uid, profile] : learnt) {
     const auto merged = profiles::merge_into_file(profile, online_path(uid), {}, options_.most_kernels);
@@ -183,7 +183,7 @@ void Store::persist() {
     counters_.failed_writes.fetch_add(1, kRelaxed);
     options_.log(true, "what was learnt is not written: " + merged.error().text);
     const std::lock_guard lock(mutex_);
-    learner_.put_back(uid, profile);
+    records_.put_back(uid, profile);
   }
 }
 
@@ -206,7 +206,7 @@ void Store::run() {
       persist();
       write_at_ns = 0;
       const std::lock_guard lock(mutex_);
-      if (learner_.fresh()) write_at_ns = base::now_ns() + options_.interval_ms * base::kNsPerMs;
+      if (records_.fresh()) write_at_ns = base::now_ns() + options_.interval_ms * base::kNsPerMs;
     }
     if (stop) return;
     if (watched[1].revents != 0) {

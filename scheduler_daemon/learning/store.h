@@ -1,5 +1,5 @@
 // The daemon's memory of kernels: takes clients' records, keeps them in the user's profile folder, and
-// teaches clients what that folder, the system's and the shipped one hold. The daemon's thread calls record,
+// hands clients what that folder, the system's and the shipped one hold. The daemon's thread calls record,
 // seen and table: none waits for a file. A thread of the store's own reads files at start and whenever a
 // folder changes, and every interval merges what was learnt into online-UID.json by renaming a finished file:
 // killing the daemon loses at most the last interval. A file that cannot be read is named in the log and left
@@ -19,8 +19,8 @@
 #include "base/result.h"
 #include "base/scoped_fd.h"
 #include "ipc/channel/learnt.h"
-#include "scheduler_daemon/learning/catalogue.h"
-#include "scheduler_daemon/learning/learner.h"
+#include "scheduler_daemon/learning/profile_index.h"
+#include "scheduler_daemon/learning/records.h"
 
 namespace tessera::learning {
 
@@ -34,7 +34,7 @@ struct StoreOptions {
 };
 
 struct StoreCounters {  // relaxed: statistics
-  std::atomic<uint64_t> records{0}, ignored{0}, taught{0}, writes{0}, failed_writes{0}, broken_files{0},
+  std::atomic<uint64_t> records{0}, ignored{0}, tables_given{0}, writes{0}, failed_writes{0}, broken_files{0},
       files{0};
 };
 
@@ -44,10 +44,10 @@ class Store {
   static base::Result<std::unique_ptr<Store>> open(StoreOptions options);
   ~Store();  // writes what is left
 
-  void record(const Pupil& from, const ipc::abi::Record& record_untrusted);
-  void seen(const Pupil& from, const Seen& what);
+  void record(const UserGpu& from, const ipc::abi::Record& record_untrusted);
+  void seen(const UserGpu& from, const Seen& what);
   // What this user's programs should know of the GPU; no descriptor if that is nothing.
-  base::Result<ipc::LearntFile> table(const Pupil& wants);
+  base::Result<ipc::LearntFile> table(const UserGpu& wants);
 
   const StoreCounters& counters() const { return counters_; }
 
@@ -74,8 +74,8 @@ class Store {
   StoreCounters counters_;
   base::ScopedFd wake_, watch_;  // eventfd: something to write, or stop; inotify: a folder changed
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;  // guards learner_, files_
-  Learner learner_;
+  std::mutex mutex_;  // guards records_, files_
+  Records records_;
   std::shared_ptr<const Files> files_;
   std::thread thread_;
 };

@@ -7,7 +7,7 @@
 #include "ipc/channel/learnt.h"
 #include "ipc/channel/map.h"
 #include "profiles/kernel_profile.h"
-#include "scheduler_daemon/learning/learner.h"
+#include "scheduler_daemon/learning/records.h"
 #include "tests/bench/timing.h"
 
 using namespace tessera;
@@ -22,8 +22,8 @@ uint64_t key_of(uint64_t i, std::string* name) {
 }
 
 double records_per_s(uint64_t n) {
-  learning::Learner learner;
-  const learning::Pupil from{1000, "GPU", "driver"};
+  learning::Records records;
+  const learning::UserGpu from{1000, "GPU", "driver"};
   std::vector<uint64_t> keys;
   for (uint64_t i = 0; i < kShapes; ++i) {
     learning::Seen seen;
@@ -31,7 +31,7 @@ double records_per_s(uint64_t n) {
     seen.image_hash = 7;
     seen.blocks = 100;
     seen.block[0] = 128;
-    learner.seen(from, seen);
+    records.seen(from, seen);
     keys.push_back(seen.key);
   }
   ipc::abi::Record record{};
@@ -41,7 +41,7 @@ double records_per_s(uint64_t n) {
   for (uint64_t i = 0; i < n; ++i) {
     record.key = keys[base::mix64(i) % kShapes];
     record.duration_ns = 10'000 + base::mix64(i) % 5000;
-    learner.record(from, record);
+    records.record(from, record);
   }
   return double(n) * 1e9 / double(base::now_ns() - start_ns);
 }

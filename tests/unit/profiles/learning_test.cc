@@ -31,7 +31,7 @@ using profiles::KernelProfile;
 using profiles::Profile;
 using test::eventually;
 
-const Pupil kMe{1000, "Test GPU", "CUDA 13.0"};
+const UserGpu kMe{1000, "Test GPU", "CUDA 13.0"};
 
 Seen seen(const std::string& name, uint64_t blocks = 100) {
   Seen s;
@@ -58,15 +58,15 @@ const ipc::abi::LearntSlot* find(const std::vector<ipc::abi::LearntSlot>& slots,
   return nullptr;
 }
 
-TEST(Learner, RecordsBecomeQuantilesUnderTheirNames) {
-  Learner learner;
+TEST(Records, RecordsBecomeQuantilesUnderTheirNames) {
+  Records records;
   const Seen k = seen("gemm");
-  ASSERT_TRUE(learner.record(kMe, record(k.key, 1'000'000, 100)));  // before it is known what the key means
-  EXPECT_FALSE(learner.fresh());
-  learner.seen(kMe, k);
-  for (int i = 0; i < 9; ++i) ASSERT_TRUE(learner.record(kMe, record(k.key, 2'000'000, 100)));
-  ASSERT_TRUE(learner.record(kMe, record(k.key, 500'000, 25)));  // a slice of a quarter: 2 ms for the launch
-  auto taken = learner.take();
+  ASSERT_TRUE(records.record(kMe, record(k.key, 1'000'000, 100)));  // before it is known what the key means
+  EXPECT_FALSE(records.fresh());
+  records.seen(kMe, k);
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(records.record(kMe, record(k.key, 2'000'000, 100)));
+  ASSERT_TRUE(records.record(kMe, record(k.key, 500'000, 25)));  // a slice of a quarter: 2 ms for the launch
+  auto taken = records.take();
   ASSERT_EQ(taken.size(), 1u);
   const auto& [key, learnt] = *taken.at(1000).kernels.begin();
   EXPECT_EQ(key.kernel, "gemm");
@@ -77,44 +77,44 @@ TEST(Learner, RecordsBecomeQuantilesUnderTheirNames) {
   EXPECT_EQ(learnt.duration.min_ns, 1'000'000u);
   EXPECT_NEAR(double(learnt.duration.quantile_ns(0.5)), 2e6, 0.03 * 2e6);
   EXPECT_DOUBLE_EQ(learnt.n_blocks, 100);
-  EXPECT_TRUE(learner.take().empty());
+  EXPECT_TRUE(records.take().empty());
   // Still known after it was taken, and to its own user alone.
-  const auto known = learner.known(1000, "Test GPU");
+  const auto known = records.known(1000, "Test GPU");
   ASSERT_EQ(known.size(), 1u);
   EXPECT_NEAR(double(known[0].block_ps), 2e9 / 100, 0.03 * 2e7);
-  EXPECT_TRUE(learner.known(1001, "Test GPU").empty());
-  EXPECT_TRUE(learner.known(1000, "Another GPU").empty());
+  EXPECT_TRUE(records.known(1001, "Test GPU").empty());
+  EXPECT_TRUE(records.known(1000, "Another GPU").empty());
 }
 
-TEST(Learner, WhatClientsSendIsBounded) {
-  Learner learner({.keys = 64, .buckets = 16, .pending = 4, .devices = 2});
-  for (uint64_t key = 1; key < 10'000; key += 2) learner.record(kMe, record(key, 1000, 1));
-  EXPECT_LE(learner.keys(), 64u);
+TEST(Records, WhatClientsSendIsBounded) {
+  Records records({.keys = 64, .buckets = 16, .pending = 4, .devices = 2});
+  for (uint64_t key = 1; key < 10'000; key += 2) records.record(kMe, record(key, 1000, 1));
+  EXPECT_LE(records.keys(), 64u);
   const Seen k = seen("k");
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(learner.record(kMe, record(k.key, 1000, 100)), i < 4);
-  learner.seen(kMe, k);
-  for (uint64_t ns = 100; ns < 10'000'000'000; ns += ns / 20) learner.record(kMe, record(k.key, ns, 100));
-  auto taken = learner.take();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(records.record(kMe, record(k.key, 1000, 100)), i < 4);
+  records.seen(kMe, k);
+  for (uint64_t ns = 100; ns < 10'000'000'000; ns += ns / 20) records.record(kMe, record(k.key, ns, 100));
+  auto taken = records.take();
   const auto& histogram = taken.at(1000).kernels.begin()->second.duration;
   EXPECT_LE(histogram.buckets.size(), 16u);
   uint64_t sum = 0;
   for (auto [bucket, n] : histogram.buckets) sum += n;
   EXPECT_EQ(sum, histogram.samples);  // joined, not lost
-  EXPECT_TRUE(learner.record({1, "a", ""}, record(1, 1, 1)));
-  EXPECT_FALSE(learner.record({2, "a", ""}, record(1, 1, 1)));  // one device too many
-  EXPECT_FALSE(learner.record({1000, "", ""}, record(1, 1, 1)));
+  EXPECT_TRUE(records.record({1, "a", ""}, record(1, 1, 1)));
+  EXPECT_FALSE(records.record({2, "a", ""}, record(1, 1, 1)));  // one device too many
+  EXPECT_FALSE(records.record({1000, "", ""}, record(1, 1, 1)));
   for (auto bad : {record(0, 1, 1), record(1, 0, 1), record(1, 1, 0), record(1, 1, UINT64_MAX)})
-    EXPECT_FALSE(learner.record(kMe, bad));
+    EXPECT_FALSE(records.record(kMe, bad));
 }
 
-TEST(Learner, WhatCouldNotBeWrittenCountsAgain) {
-  Learner learner;
-  learner.seen(kMe, seen("k"));
-  learner.record(kMe, record(seen("k").key, 5000, 100));
-  auto taken = learner.take();
-  learner.record(kMe, record(seen("k").key, 7000, 100));
-  learner.put_back(1000, taken.at(1000));
-  EXPECT_EQ(learner.take().at(1000).kernels.begin()->second.duration.samples, 2u);
+TEST(Records, WhatCouldNotBeWrittenCountsAgain) {
+  Records records;
+  records.seen(kMe, seen("k"));
+  records.record(kMe, record(seen("k").key, 5000, 100));
+  auto taken = records.take();
+  records.record(kMe, record(seen("k").key, 7000, 100));
+  records.put_back(1000, taken.at(1000));
+  EXPECT_EQ(records.take().at(1000).kernels.begin()->second.duration.samples, 2u);
 }
 
 KernelKey key_of(const std::string& name, profiles::Origin origin) {
@@ -128,7 +128,7 @@ KernelKey key_of(const std::string& name, profiles::Origin origin) {
   return key;
 }
 
-TEST(Catalogue, JoinsClassesAndDurationsByKey) {
+TEST(ProfileIndex, JoinsClassesAndDurationsByKey) {
   Profile user, shipped;
   KernelProfile online, offline;
   online.duration.add(4'000'000, 10);
@@ -140,8 +140,8 @@ TEST(Catalogue, JoinsClassesAndDurationsByKey) {
   shipped.kernels[key_of("copy", profiles::Origin::kCupti)] = offline;
   shipped.kernels[key_of("other", profiles::Origin::kCupti)] = offline;
   const ByGpu mine = known_of(user), theirs = known_of(shipped);
-  const std::vector<Catalogue::Source> sources = {{1000, &mine}, {{}, &theirs}};
-  const auto slots = Catalogue::slots(sources, 1000, "Test GPU", 100);
+  const std::vector<ProfileIndex::Source> sources = {{1000, &mine}, {{}, &theirs}};
+  const auto slots = ProfileIndex::slots(sources, 1000, "Test GPU", 100);
   const auto* copy = find(slots, seen("copy").key);
   ASSERT_NE(copy, nullptr);
   EXPECT_NEAR(double(copy->block_ps), 4e7, 0.03 * 4e7);  // the user's own, not the shipped one
@@ -150,10 +150,10 @@ TEST(Catalogue, JoinsClassesAndDurationsByKey) {
   EXPECT_EQ(kernel->resource_class, uint32_t(ipc::abi::kResourceMemory));
   EXPECT_NEAR(double(find(slots, seen("other").key)->block_ps), 1e7, 0.03 * 1e7);
   // Another user gets what was shipped, not what this one's programs said.
-  const auto others = Catalogue::slots(sources, 1001, "Test GPU", 100);
+  const auto others = ProfileIndex::slots(sources, 1001, "Test GPU", 100);
   EXPECT_NEAR(double(find(others, seen("copy").key)->block_ps), 1e7, 0.03 * 1e7);
-  EXPECT_EQ(Catalogue::slots(sources, 1000, "Test GPU", 2).size(), 2u);
-  EXPECT_TRUE(Catalogue::slots(sources, 1000, "Another", 2).empty());
+  EXPECT_EQ(ProfileIndex::slots(sources, 1000, "Test GPU", 2).size(), 2u);
+  EXPECT_TRUE(ProfileIndex::slots(sources, 1000, "Another", 2).empty());
 }
 
 TEST(LearntTable, EveryEntryIsFoundAndNothingElse) {
@@ -195,7 +195,7 @@ class StoreTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.error().text;
     return std::move(*store);
   }
-  uint64_t taught_ps(Store& store, const Pupil& who, uint64_t key) {
+  uint64_t known_ps(Store& store, const UserGpu& who, uint64_t key) {
     auto file = store.table(who);
     EXPECT_TRUE(file.ok());
     if (!file->fd.valid()) return 0;
@@ -210,14 +210,14 @@ class StoreTest : public testing::Test {
 TEST_F(StoreTest, TheNextDaemonTeachesWhatThisOneLearnt) {
   {
     auto store = open();
-    EXPECT_EQ(taught_ps(*store, kMe, seen("k").key), 0u);
+    EXPECT_EQ(known_ps(*store, kMe, seen("k").key), 0u);
     store->record(kMe, record(seen("k").key, 1'000'000, 100));
     store->seen(kMe, seen("k"));
-    EXPECT_NE(taught_ps(*store, kMe, seen("k").key), 0u);  // at once, without a file
-  }                                                        // a daemon that ends writes what it has
+    EXPECT_NE(known_ps(*store, kMe, seen("k").key), 0u);  // at once, without a file
+  }                                                       // a daemon that ends writes what it has
   auto store = open();
-  EXPECT_NEAR(double(taught_ps(*store, kMe, seen("k").key)), 1e7, 0.03 * 1e7);
-  EXPECT_EQ(taught_ps(*store, {1001, "Test GPU", ""}, seen("k").key), 0u);  // another user's
+  EXPECT_NEAR(double(known_ps(*store, kMe, seen("k").key)), 1e7, 0.03 * 1e7);
+  EXPECT_EQ(known_ps(*store, {1001, "Test GPU", ""}, seen("k").key), 0u);  // another user's
   EXPECT_EQ(store->counters().files.load(), 1u);
 }
 
@@ -226,12 +226,12 @@ TEST_F(StoreTest, FilesThatAppearAreUsedAndBrokenOnesLeftAlone) {
   Profile profile;
   profile.kernels[key_of("k", profiles::Origin::kSoftwareGpu)].duration.add(2'000'000, 5);
   ASSERT_TRUE(profiles::save_profile(profile, folder_ + "/user/installed.json").ok());
-  EXPECT_TRUE(eventually([&] { return taught_ps(*store, kMe, seen("k").key) != 0; }));
+  EXPECT_TRUE(eventually([&] { return known_ps(*store, kMe, seen("k").key) != 0; }));
   std::ofstream(folder_ + "/user/broken.json") << "{";
   EXPECT_TRUE(eventually([&] { return store->counters().broken_files.load() == 1; }));
-  EXPECT_NE(taught_ps(*store, kMe, seen("k").key), 0u);
+  EXPECT_NE(known_ps(*store, kMe, seen("k").key), 0u);
   std::filesystem::remove(folder_ + "/user/installed.json");
-  EXPECT_TRUE(eventually([&] { return taught_ps(*store, kMe, seen("k").key) == 0; }));
+  EXPECT_TRUE(eventually([&] { return known_ps(*store, kMe, seen("k").key) == 0; }));
   store.reset();
   EXPECT_THAT(log_, testing::HasSubstr("broken.json: is not JSON"));
   std::ifstream broken(folder_ + "/user/broken.json");

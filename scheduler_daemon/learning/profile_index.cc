@@ -1,9 +1,9 @@
-#include "scheduler_daemon/learning/catalogue.h"
+#include "scheduler_daemon/learning/profile_index.h"
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "scheduler_daemon/learning/learner.h"
+#include "scheduler_daemon/learning/records.h"
 
 namespace tessera::learning {
 namespace {
@@ -41,8 +41,8 @@ ByGpu known_of(const profiles::Profile& profile) {
   return out;
 }
 
-std::vector<ipc::abi::LearntSlot> Catalogue::slots(const std::vector<Source>& sources, uint32_t uid,
-                                                   const std::string& gpu, size_t most) {
+std::vector<ipc::abi::LearntSlot> ProfileIndex::slots(const std::vector<Source>& sources, uint32_t uid,
+                                                      const std::string& gpu, size_t most) {
   std::unordered_map<uint64_t, Best> launches, kernels;
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].uid && *sources[i].uid != uid) continue;

@@ -1,4 +1,4 @@
-// Core and learning::Store: what a client asks to be taught, and what it says its records' keys stand for.
+// Core and learning::Store: what is learnt of the kernels of a client, and what it says its records' keys stand for.
 #include <algorithm>
 #include <cstring>
 
@@ -13,15 +13,15 @@ namespace abi = ipc::abi;
 
 bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
   const auto* wanted = ipc::packet_as<abi::ProfileWanted>(packet);
-  if (wanted == nullptr || settings_.learning == nullptr || !client.pupil.gpu.empty()) return false;
-  client.pupil.uid = uint32_t(client.identity.uid);
-  client.pupil.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
-  if (client.pupil.gpu.empty() || !base::is_printable(client.pupil.gpu)) return false;
-  client.pupil.driver =
+  if (wanted == nullptr || settings_.learning == nullptr || !client.user_gpu.gpu.empty()) return false;
+  client.user_gpu.uid = uint32_t(client.identity.uid);
+  client.user_gpu.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
+  if (client.user_gpu.gpu.empty() || !base::is_printable(client.user_gpu.gpu)) return false;
+  client.user_gpu.driver =
       "CUDA " + std::to_string(wanted->driver / 1000) + "." + std::to_string(wanted->driver % 1000 / 10);
   abi::Learnt answer{};
   answer.header = ipc::make_header(abi::kLearnt, sizeof answer);
-  auto table = settings_.learning->table(client.pupil);
+  auto table = settings_.learning->table(client.user_gpu);
   const bool any = table.ok() && table->fd.valid();  // out of memory: the client starts cold
   answer.bytes = any ? table->bytes : 0;
   const int fd = any ? table->fd.get() : -1;
@@ -34,7 +34,7 @@ bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
 bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
   constexpr uint64_t kMostThreads = 1024;
   const auto* seen = ipc::packet_as<abi::KernelSeen>(packet);
-  if (seen == nullptr || settings_.learning == nullptr || client.pupil.gpu.empty()) return false;
+  if (seen == nullptr || settings_.learning == nullptr || client.user_gpu.gpu.empty()) return false;
   if (seen->name_bytes == 0 || seen->name_bytes > abi::kMaxKernelNameBytes ||
       packet.bytes < sizeof *seen + seen->name_bytes)
     return false;
@@ -53,7 +53,7 @@ bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
       what.key !=
           base::launch_key(kernel, base::grid_bucket(what.blocks), uint32_t(threads), what.shared_bytes))
     return false;
-  settings_.learning->seen(client.pupil, what);
+  settings_.learning->seen(client.user_gpu, what);
   return true;
 }
 
@@ -63,7 +63,7 @@ void Core::count_learning(stats::DaemonCounters& out) const {
   const learning::StoreCounters& c = settings_.learning->counters();
   out.records_learnt = c.records.load(relaxed);
   out.records_ignored = c.ignored.load(relaxed);
-  out.tables_given = c.taught.load(relaxed);
+  out.tables_given = c.tables_given.load(relaxed);
   out.profile_files = c.files.load(relaxed);
   out.profile_files_broken = c.broken_files.load(relaxed);
   out.profile_writes = c.writes.load(relaxed);

@@ -1,4 +1,4 @@
-// What profile files say, in the form that a client is taught: per GPU, launch keys with their time per block
+// What profile files say, in the form that a client is handed: per GPU, launch keys with their time per block
 // and kernels with their class. Pure; built by the store's thread, read by the daemon's.
 #pragma once
 
@@ -27,7 +27,7 @@ ByGpu known_of(const profiles::Profile& profile);
 // Files in order of precedence. What several say of one key: durations of the first file that has them,
 // online ones before others of the same file; class: of the first file that has one, of the shape with most
 // time.
-class Catalogue {
+class ProfileIndex {
  public:
   struct Source {
     std::optional<uint32_t> uid;  // learnt from this user's programs: for nobody else

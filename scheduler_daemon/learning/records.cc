@@ -1,4 +1,4 @@
-#include "scheduler_daemon/learning/learner.h"
+#include "scheduler_daemon/learning/records.h"
 
 #include <algorithm>
 #include <bit>
@@ -27,9 +27,9 @@ void coarsen(profiles::DurationHistogram& h, size_t most) {
   }
 }
 
-bool Learner::device_of(const Pupil& from, uint32_t* device) {
+bool Records::device_of(const UserGpu& from, uint32_t* device) {
   for (size_t i = 0; i < devices_.size(); ++i) {
-    const Pupil& d = devices_[i];
+    const UserGpu& d = devices_[i];
     if (d.uid == from.uid && d.gpu == from.gpu && d.driver == from.driver) {
       *device = uint32_t(i);
       return true;
@@ -41,7 +41,7 @@ bool Learner::device_of(const Pupil& from, uint32_t* device) {
   return true;
 }
 
-Learner::Entry& Learner::entry_of(uint32_t device, uint64_t key) {
+Records::Entry& Records::entry_of(uint32_t device, uint64_t key) {
   if (entries_.size() >= limits_.keys && !entries_.contains({device, key})) forget_some();
   Entry& entry = entries_[{device, key}];
   entry.heard = ++clock_;
@@ -49,7 +49,7 @@ Learner::Entry& Learner::entry_of(uint32_t device, uint64_t key) {
 }
 
 // An eighth at once, so that a flood of new keys costs little per key.
-void Learner::forget_some() {
+void Records::forget_some() {
   std::vector<uint64_t> heard;
   for (const auto& [id, entry] : entries_) heard.push_back(entry.heard);
   const auto last = heard.begin() + ptrdiff_t(heard.size() / 8);
@@ -58,7 +58,7 @@ void Learner::forget_some() {
   std::erase_if(entries_, [&](const auto& item) { return item.second.heard <= oldest; });
 }
 
-void Learner::add(Entry& entry, uint64_t blocks, uint64_t duration_ns) {
+void Records::add(Entry& entry, uint64_t blocks, uint64_t duration_ns) {
   if (base::grid_bucket(blocks) != entry.key.grid_bucket) {  // a slice stands for its launch
     duration_ns = uint64_t(double(duration_ns) * double(entry.grid_blocks) / double(blocks));
     blocks = entry.grid_blocks;
@@ -69,7 +69,7 @@ void Learner::add(Entry& entry, uint64_t blocks, uint64_t duration_ns) {
   fresh_ = true;
 }
 
-bool Learner::record(const Pupil& from, const ipc::abi::Record& r) {
+bool Records::record(const UserGpu& from, const ipc::abi::Record& r) {
   uint32_t device;
   if (r.duration_ns == 0 || r.blocks == 0 || r.blocks > kMaxBlocks || r.key == 0 || !device_of(from, &device))
     return false;
@@ -83,7 +83,7 @@ bool Learner::record(const Pupil& from, const ipc::abi::Record& r) {
   return true;
 }
 
-void Learner::seen(const Pupil& from, const Seen& what) {
+void Records::seen(const UserGpu& from, const Seen& what) {
   uint32_t device;
   if (what.blocks == 0 || what.blocks > kMaxBlocks || !device_of(from, &device)) return;
   Entry& entry = entry_of(device, what.key);
@@ -103,7 +103,7 @@ void Learner::seen(const Pupil& from, const Seen& what) {
   entry.pending = {};
 }
 
-std::map<uint32_t, profiles::Profile> Learner::take() {
+std::map<uint32_t, profiles::Profile> Records::take() {
   std::map<uint32_t, profiles::Profile> out;
   for (auto& [id, entry] : entries_) {
     if (entry.fresh.samples == 0) continue;
@@ -120,7 +120,7 @@ std::map<uint32_t, profiles::Profile> Learner::take() {
   return out;
 }
 
-void Learner::put_back(uint32_t uid, const profiles::Profile& profile) {
+void Records::put_back(uint32_t uid, const profiles::Profile& profile) {
   for (const auto& [key, record] : profile.kernels) {
     uint32_t device;
     if (!device_of({uid, key.gpu, key.driver}, &device)) continue;
@@ -135,10 +135,10 @@ void Learner::put_back(uint32_t uid, const profiles::Profile& profile) {
   }
 }
 
-std::vector<ipc::abi::LearntSlot> Learner::known(uint32_t uid, const std::string& gpu) const {
+std::vector<ipc::abi::LearntSlot> Records::known(uint32_t uid, const std::string& gpu) const {
   std::vector<ipc::abi::LearntSlot> out;
   for (const auto& [id, entry] : entries_) {
-    const Pupil& device = devices_[id.device];
+    const UserGpu& device = devices_[id.device];
     if (device.uid != uid || device.gpu != gpu || !entry.named) continue;
     const uint64_t ps = entry.fresh.samples
                             ? block_ps(entry.fresh, entry.fresh_blocks / double(entry.fresh.samples))

@@ -16,7 +16,7 @@
 namespace tessera::learning {
 
 // Whose records they are: what one user's programs say never reaches another's.
-struct Pupil {
+struct UserGpu {
   uint32_t uid = 0;
   std::string gpu, driver;  // as its driver says; "" = did not say, nothing is learnt
 };
@@ -36,13 +36,13 @@ struct Limits {
   size_t devices = 256;  // (user, GPU, driver)
 };
 
-class Learner {
+class Records {
  public:
-  explicit Learner(Limits limits = {}) : limits_(limits) {}
+  explicit Records(Limits limits = {}) : limits_(limits) {}
 
   // False: not counted (no GPU named, nothing measured, too many devices or pending records).
-  bool record(const Pupil& from, const ipc::abi::Record& record_untrusted);
-  void seen(const Pupil& from, const Seen& what);
+  bool record(const UserGpu& from, const ipc::abi::Record& record_untrusted);
+  void seen(const UserGpu& from, const Seen& what);
 
   // What was learnt since the last call, by user, as records to be merged into that user's file.
   std::map<uint32_t, profiles::Profile> take();
@@ -77,13 +77,13 @@ class Learner {
   struct Hash {
     size_t operator()(const Id& id) const { return size_t(id.key ^ (uint64_t(id.device) << 48)); }
   };
-  bool device_of(const Pupil& from, uint32_t* device);
+  bool device_of(const UserGpu& from, uint32_t* device);
   Entry& entry_of(uint32_t device, uint64_t key);
   void add(Entry& entry, uint64_t blocks, uint64_t duration_ns);
   void forget_some();
 
   Limits limits_;
-  std::vector<Pupil> devices_;
+  std::vector<UserGpu> devices_;
   std::unordered_map<Id, Entry, Hash> entries_;
   uint64_t clock_ = 0;  // counts events
   bool fresh_ = false;
