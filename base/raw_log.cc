@@ -40,10 +40,6 @@ void raw_log_init() {
   g_level.store(level, std::memory_order_relaxed);
 }
 
-LogLevel raw_log_level() {
-  return LogLevel(g_level.load(std::memory_order_relaxed));
-}
-
 void raw_log(LogLevel level, const char* format, ...) {
   if (int(level) > g_level.load(std::memory_order_relaxed)) return;
   if (g_lines.fetch_add(1, std::memory_order_relaxed) >= kMaxLines) return;

@@ -15,7 +15,6 @@ enum class LogLevel : int {
 
 // Reads TESSERA_LOG and TESSERA_LOG_FILE (else standard error). Called once by interpose/state.
 void raw_log_init();
-LogLevel raw_log_level();
 // printf-like; a line longer than 500 bytes is cut. Appends the newline.
 void raw_log(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 

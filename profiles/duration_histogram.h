@@ -27,7 +27,6 @@ struct DurationHistogram {
   void add(uint64_t ns, uint64_t n = 1);
   void merge(const DurationHistogram& other);
   uint64_t quantile_ns(double q) const;  // nearest rank, q in 0..1; 0 without samples
-  double mean_ns() const { return samples ? total_ns / double(samples) : 0; }
 };
 
 }  // namespace tessera::profiles

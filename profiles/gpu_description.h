@@ -61,7 +61,6 @@ struct GpuDescription {
 
   double issue_per_s() const { return sm.clock_hz * sm.issue_per_clock; }  // warp instructions, one SM
   double tensor_per_s() const { return peak.tensor_fp16 / sm.count; }      // one SM
-  uint32_t max_warps_per_sm() const { return sm.max_threads / 32; }
 };
 
 // Errors carry "path:line:column: what is wrong".
