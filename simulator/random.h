@@ -5,18 +5,18 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/kernel_key.h"
+#include "base/hash.h"
 
 namespace tessera::simulator {
 
 class Random {
  public:
   explicit Random(uint64_t seed = 1, uint64_t stream = 0)
-      : state_(seed * 0x9E3779B97F4A7C15u ^ (stream + 1) * 0xBF58476D1CE4E5B9u) {
+      : state_(seed * base::kGoldenRatio ^ (stream + 1) * 0xBF58476D1CE4E5B9u) {
     next();
   }
-  uint64_t next() { return base::mix64(state_ += 0x9E3779B97F4A7C15u); }  // SplitMix64
-  double uniform() { return double(next() >> 11) * 0x1p-53; }             // [0, 1)
+  uint64_t next() { return base::mix64(state_ += base::kGoldenRatio); }  // SplitMix64
+  double uniform() { return double(next() >> 11) * 0x1p-53; }            // [0, 1)
   double exponential(double mean) { return -mean * std::log1p(-uniform()); }
   double normal() { return std::sqrt(-2 * std::log1p(-uniform())) * std::cos(6.283185307179586 * uniform()); }
   // Mean 1 and the given coefficient of variation.
