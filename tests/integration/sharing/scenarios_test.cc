@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/packet.h"
@@ -245,14 +246,14 @@ class Packing : public Scenario {
     std::vector<Ran> all;
     for (const auto& file : fs::directory_iterator(path(name + ".trace"))) {
       if (file.path().extension() != ".csv") continue;
-      std::ifstream in(file.path());
-      for (std::string line; std::getline(in, line);) {
-        Ran r{};
-        // kind, name, stream, then what we want
-        if (line.starts_with("kernel,") && sscanf(line.c_str(), "%*[^,],%*[^,],%*[^,],%lu,%lu,%lu",
-                                                  &r.enqueued_ns, &r.start_ns, &r.end_ns) == 3)
-          all.push_back(r);
-      }
+      const auto csv = cli::read_csv(file.path());
+      if (!csv) continue;  // of a process that began no work
+      const auto at = [&](const std::vector<std::string>& row, const char* column) {
+        return strtoull(row[size_t(csv->column(column))].c_str(), nullptr, 10);
+      };
+      for (const auto& row : csv->rows)
+        if (row.size() == csv->columns.size() && row[size_t(csv->column("kind"))] == "kernel")
+          all.push_back({at(row, "enqueued_ns"), at(row, "start_ns"), at(row, "end_ns")});
     }
     std::sort(all.begin(), all.end(), [](const Ran& x, const Ran& y) { return x.start_ns < y.start_ns; });
     return all;
