@@ -285,35 +285,35 @@ TEST_F(ProfileCommand, InstallPutsItWhereTheDaemonLooks) {
 }
 
 TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
-  const auto calibrated = [&] {
-    EXPECT_EQ(system(("'" TESSERA_BIN "' calibrate --gpu soft -o '" + folder_ + "/c.toml' 2> '" + folder_ +
-                      "/err.txt'")
+  const auto calibrated = [&](const char* environment) {
+    EXPECT_EQ(system((environment + (" '" TESSERA_BIN "' calibrate --gpu soft -o '" + folder_) +
+                      "/c.toml' 2> '" + folder_ + "/err.txt'")
                          .c_str()),
               0);
     return profiles::load_gpu_description(folder_ + "/c.toml");
   };
-  // A CPU that is late with launches lengthens what one seems to cost, and nothing shortens it.
-  constexpr int kRuns = 10;
-  constexpr double kLaunchWithin = 0.25;
-  auto measured = calibrated();
-  for (int run = 1; run < kRuns && measured.ok() &&
-                    measured->time.launch_overhead_ns > (1 + kLaunchWithin) * gpu_.time.launch_overhead_ns;
-       ++run)
-    measured = calibrated();
+  auto measured = calibrated("");
   ASSERT_TRUE(measured.ok()) << measured.error().text;
   EXPECT_EQ(measured->name, gpu_.name);
   EXPECT_EQ(measured->sm.count, gpu_.sm.count);
-  EXPECT_NEAR(measured->memory.bytes_per_s / gpu_.memory.bytes_per_s, 1, 0.02);
-  EXPECT_NEAR(measured->transfer.h2d_bytes_per_s / gpu_.transfer.h2d_bytes_per_s, 1, 0.02);
-  EXPECT_NEAR(measured->transfer.d2h_bytes_per_s / gpu_.transfer.d2h_bytes_per_s, 1, 0.02);
   EXPECT_NEAR(measured->peak.fp32 / gpu_.peak.fp32, 1, 0.08);  // loops and addresses take slots too
   EXPECT_NEAR(measured->peak.fp64 / gpu_.peak.fp64, 1, 0.08);
   // A CPU that is busy with other things gets less far with these: smaller launches, in which fixed costs
   // weigh more.
   EXPECT_NEAR(measured->peak.fp16 / gpu_.peak.fp16, 0.7, 0.35);
   EXPECT_NEAR(measured->peak.tensor_fp16 / gpu_.peak.tensor_fp16, 0.8, 0.4);
-  EXPECT_NEAR(measured->time.launch_overhead_ns / gpu_.time.launch_overhead_ns, 1, kLaunchWithin);
-  EXPECT_NEAR(measured->time.slice_ns / gpu_.time.launch_overhead_ns, 1, 0.5);  // the model adds nothing else
+
+  // A CPU that is late with launches lengthens what they seem to cost; on a device that is slower by this factor that
+  // weighs so much less.
+  constexpr double kStretch = 20;
+  auto slow = calibrated("TESSERA_SOFTGPU_STRETCH=20");
+  ASSERT_TRUE(slow.ok()) << slow.error().text;
+  EXPECT_NEAR(kStretch * slow->memory.bytes_per_s / gpu_.memory.bytes_per_s, 1, 0.02);
+  EXPECT_NEAR(kStretch * slow->transfer.h2d_bytes_per_s / gpu_.transfer.h2d_bytes_per_s, 1, 0.02);
+  EXPECT_NEAR(kStretch * slow->transfer.d2h_bytes_per_s / gpu_.transfer.d2h_bytes_per_s, 1, 0.02);
+  EXPECT_NEAR(slow->time.launch_overhead_ns / kStretch / gpu_.time.launch_overhead_ns, 1, 0.25);
+  // The model adds nothing else.
+  EXPECT_NEAR(slow->time.slice_ns / kStretch / gpu_.time.launch_overhead_ns, 1, 0.5);
 }
 
 TEST(Calibrate, FiguresThatMakeNoSenseAreRefused) {
