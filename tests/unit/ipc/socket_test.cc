@@ -197,7 +197,7 @@ TEST_F(Socket, NoDaemonIsAClearQuickError) {
 // A daemon that answers a Hello as the test says.
 class FakeDaemon {
  public:
-  FakeDaemon(const std::string& path, std::function<void(int socket, const ClientMemory&)> answer)
+  FakeDaemon(const std::string& path, const std::function<void(int socket, const ClientMemory&)>& answer)
       : listen_(std::move(listen_on(path).value())), thread_([this, answer] {
           pollfd p{listen_.fd(), POLLIN, 0};
           ASSERT_EQ(poll(&p, 1, 5000), 1);
