@@ -11,25 +11,11 @@
 
 #include "base/scoped_fd.h"
 #include "cli/demo/process.h"
-#include "cli/duration.h"
 #include "cli/mps.h"
-#include "cli/set.h"
 #include "ipc/channel/socket_path.h"
 
 namespace tessera::cli {
 namespace {
-
-constexpr unsigned kHighPriority = 5;
-
-std::string environment(const char* name) {
-  const char* value = getenv(name);
-  return value ? value : "";
-}
-
-std::string joined(const std::string& first, const std::string& second) {
-  if (first.empty()) return second;
-  return second.empty() ? first : first + ":" + second;
-}
 
 bool daemon_answers(const std::string& path) {
   sockaddr_un address{};
@@ -57,70 +43,6 @@ base::Result<std::string> resolve_socket(const std::string& given) {
   return given;
 }
 
-base::Result<unsigned> parse_priority(const std::string& text) {
-  if (text == "high") return kHighPriority;
-  if (text == "best-effort") return 0u;
-  if (text.size() == 1 && text[0] >= '0' && text[0] <= '7') return unsigned(text[0] - '0');
-  return base::error(
-      base::Code::kInvalid,
-      "priority '" + text + "' is none of: high, best-effort, 0..7 (0 = best-effort, 7 = highest)");
-}
-
-base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout) {
-  auto priority = parse_priority(options.priority);
-  if (!priority) return priority.error();
-  if (options.gpu != "auto" && options.gpu != "soft")
-    return base::error(base::Code::kInvalid, "--gpu '" + options.gpu + "' is none of: auto, soft");
-  std::vector<std::string> out;
-  if (!options.weight.empty()) {
-    const auto weight = parse_weight(options.weight);
-    if (!weight) return weight.error();
-    out.push_back("TESSERA_WEIGHT=" + std::to_string(*weight));
-  }
-  if (!options.slo.empty()) {
-    const auto slo_ns = parse_slo_ns(options.slo);
-    if (!slo_ns) return slo_ns.error();
-    if (*priority == 0)
-      return base::error(base::Code::kInvalid,
-                         "--slo is for protected programs: give --priority high (or 1..7), too");
-    out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
-  }
-  if (!options.bit_stability.empty()) {
-    if (options.bit_stability != "strict" && options.bit_stability != "relaxed")
-      return base::error(base::Code::kInvalid,
-                         "--bit-stability '" + options.bit_stability + "' is none of: strict, relaxed");
-    out.push_back("TESSERA_BIT_STABILITY=" + options.bit_stability);
-  }
-  if (options.allow_order_dependent) out.push_back("TESSERA_ALLOW_ORDER_DEPENDENT=1");
-  if (options.gpu == "soft") {
-    const std::string driver = layout.softgpu + "/libcuda.so.1";
-    if (!file_exists(driver))
-      return base::error(base::Code::kNotFound,
-                         "the software GPU is not installed (" + driver + " is missing)");
-    out.push_back("TESSERA_DRIVER=" + driver);
-    // Behind the user's folders. Without the library the driver must be found all the same, so it is
-    // preloaded.
-    out.push_back("LD_LIBRARY_PATH=" + joined(environment("LD_LIBRARY_PATH"), layout.softgpu));
-    if (options.passthrough) out.push_back("LD_PRELOAD=" + joined(environment("LD_PRELOAD"), driver));
-  }
-  if (options.passthrough) {
-    out.push_back("TESSERA_DISABLE=1");
-    return out;
-  }
-  // Appended: profilers and allocators preload too, and want to stay first.
-  out.push_back("LD_PRELOAD=" +
-                joined(environment("LD_PRELOAD"), layout.preload + ":" + layout.preload_alias));
-  out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
-  std::string name = options.name;
-  if (name.empty() && !options.command.empty())
-    name = options.command[0].substr(options.command[0].rfind('/') + 1);
-  out.push_back("TESSERA_NAME=" + name);
-  out.push_back("TESSERA_RUN=1");
-  if (!options.socket.empty())
-    out.push_back("TESSERA_SOCKET=" + options.socket);  // else the library finds the default
-  return out;
-}
-
 int run(const RunOptions& given) {
   const Layout layout = find_layout();
   RunOptions options = given;
@@ -128,7 +50,7 @@ int run(const RunOptions& given) {
   std::string missing;
   if (!options.passthrough && !file_exists(layout.preload))
     missing = layout.preload + " is missing, the program runs without Tessera";
-  else if (const std::string driver = environment("TESSERA_DRIVER");
+  else if (const std::string driver = own_environment("TESSERA_DRIVER");
            options.gpu == "auto" && !driver.empty() && !file_exists(driver))
     missing = "TESSERA_DRIVER=" + driver + " is not there, the program runs without Tessera";
   else if (options.gpu == "auto" && driver.empty() && !driver_installed())

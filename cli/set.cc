@@ -4,9 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "admission/limits.h"
 #include "base/printable.h"
-#include "cli/duration.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -36,21 +34,6 @@ int ask(const std::string& socket, const Control& request, const char* command) 
 }
 
 }  // namespace
-
-base::Result<unsigned> parse_weight(const std::string& text) {
-  unsigned weight = 0;
-  if (!whole(text, &weight) || weight < 1 || weight > admission::kMostWeight)
-    return base::error(Code::kInvalid,
-                       "weight '" + text + "' is not a number from 1 to 10000 (100 is usual)");
-  return weight;
-}
-
-base::Result<uint64_t> parse_slo_ns(const std::string& text) {
-  const auto slo_ns = parse_duration_ns(text);
-  if (slo_ns && (*slo_ns == 0 || !admission::is_slo(*slo_ns)))
-    return base::error(Code::kInvalid, "slo '" + text + "' is not a whole number of milliseconds, e.g. 20ms");
-  return slo_ns;
-}
 
 base::Result<Control> set_request(const SetOptions& options) {
   Control request{};

@@ -19,9 +19,4 @@ base::Result<ipc::abi::Control> set_request(const SetOptions& options);
 int set(const SetOptions& options);     // exit status
 int reload(const std::string& socket);  // the daemon reads its configuration again; exit status
 
-// Weight of a client among those of its level.
-base::Result<unsigned> parse_weight(const std::string& text);
-// Latency objective in nanoseconds.
-base::Result<uint64_t> parse_slo_ns(const std::string& text);
-
 }  // namespace tessera::cli

@@ -9,7 +9,7 @@ import re
 import sys
 
 TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "simulator", "profiles", "softgpu", "cli",
-       "tests")
+       "integrations", "tests")
 
 # The rooms of the preload library, bottom to top: each may include those before it, none the ones behind it.
 ROOMS = ("state", "gate", "track", "slice", "hooks", "lifecycle")
@@ -47,6 +47,7 @@ ALLOWED = {
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
     "cli": ["admission", "base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],
+    "integrations": ["base", "cli/client_environment.h"],
     "tests": list(TOP),
 }
 # Folders whose other includes are limited too: what may stand in angle brackets.

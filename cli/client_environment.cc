@@ -1,0 +1,109 @@
+#include "cli/client_environment.h"
+
+#include <unistd.h>
+
+#include <charconv>
+
+#include "admission/limits.h"
+#include "cli/duration.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr unsigned kHighPriority = 5;
+
+std::string joined(const std::string& first, const std::string& second) {
+  if (first.empty()) return second;
+  return second.empty() ? first : first + ":" + second;
+}
+
+}  // namespace
+
+std::string own_environment(const char* name, void*) {
+  const char* value = getenv(name);
+  return value ? value : "";
+}
+
+base::Result<unsigned> parse_weight(const std::string& text) {
+  unsigned weight = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, failed] = std::from_chars(text.data(), end, weight);
+  if (failed != std::errc() || rest != end || weight < 1 || weight > admission::kMostWeight)
+    return base::error(base::Code::kInvalid,
+                       "weight '" + text + "' is not a number from 1 to 10000 (100 is usual)");
+  return weight;
+}
+
+base::Result<uint64_t> parse_slo_ns(const std::string& text) {
+  const auto slo_ns = parse_duration_ns(text);
+  if (slo_ns && (*slo_ns == 0 || !admission::is_slo(*slo_ns)))
+    return base::error(base::Code::kInvalid,
+                       "slo '" + text + "' is not a whole number of milliseconds, e.g. 20ms");
+  return slo_ns;
+}
+
+base::Result<unsigned> parse_priority(const std::string& text) {
+  if (text == "high") return kHighPriority;
+  if (text == "best-effort") return 0u;
+  if (text.size() == 1 && text[0] >= '0' && text[0] <= '7') return unsigned(text[0] - '0');
+  return base::error(
+      base::Code::kInvalid,
+      "priority '" + text + "' is none of: high, best-effort, 0..7 (0 = best-effort, 7 = highest)");
+}
+
+base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout,
+                                                          Lookup old, void* of) {
+  auto priority = parse_priority(options.priority);
+  if (!priority) return priority.error();
+  if (options.gpu != "auto" && options.gpu != "soft")
+    return base::error(base::Code::kInvalid, "--gpu '" + options.gpu + "' is none of: auto, soft");
+  std::vector<std::string> out;
+  if (!options.weight.empty()) {
+    const auto weight = parse_weight(options.weight);
+    if (!weight) return weight.error();
+    out.push_back("TESSERA_WEIGHT=" + std::to_string(*weight));
+  }
+  if (!options.slo.empty()) {
+    const auto slo_ns = parse_slo_ns(options.slo);
+    if (!slo_ns) return slo_ns.error();
+    if (*priority == 0)
+      return base::error(base::Code::kInvalid,
+                         "--slo is for protected programs: give --priority high (or 1..7), too");
+    out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
+  }
+  if (!options.bit_stability.empty()) {
+    if (options.bit_stability != "strict" && options.bit_stability != "relaxed")
+      return base::error(base::Code::kInvalid,
+                         "--bit-stability '" + options.bit_stability + "' is none of: strict, relaxed");
+    out.push_back("TESSERA_BIT_STABILITY=" + options.bit_stability);
+  }
+  if (options.allow_order_dependent) out.push_back("TESSERA_ALLOW_ORDER_DEPENDENT=1");
+  if (options.gpu == "soft") {
+    const std::string driver = layout.softgpu + "/libcuda.so.1";
+    if (!access(driver.c_str(), R_OK) == 0)
+      return base::error(base::Code::kNotFound,
+                         "the software GPU is not installed (" + driver + " is missing)");
+    out.push_back("TESSERA_DRIVER=" + driver);
+    // Behind the user's folders. Without the library the driver must be found all the same, so it is
+    // preloaded.
+    out.push_back("LD_LIBRARY_PATH=" + joined(old("LD_LIBRARY_PATH", of), layout.softgpu));
+    if (options.passthrough) out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), driver));
+  }
+  if (options.passthrough) {
+    out.push_back("TESSERA_DISABLE=1");
+    return out;
+  }
+  // Appended: profilers and allocators preload too, and want to stay first.
+  out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), layout.preload + ":" + layout.preload_alias));
+  out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
+  std::string name = options.name;
+  if (name.empty() && !options.command.empty())
+    name = options.command[0].substr(options.command[0].rfind('/') + 1);
+  out.push_back("TESSERA_NAME=" + name);
+  out.push_back("TESSERA_RUN=1");
+  if (!options.socket.empty())
+    out.push_back("TESSERA_SOCKET=" + options.socket);  // else the library finds the default
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,43 @@
+// What makes a program a client: the variables that the preload library reads. Shared by all that start programs:
+// `tessera run` and the plugins of schedulers (integrations/). Pure but for looking whether files are there.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/layout.h"
+
+namespace tessera::cli {
+
+struct RunOptions {
+  std::string priority = "best-effort";  // high | best-effort | 0..7
+  std::string name;                      // for people, in `tessera ps`; default: the command's file name
+  std::string weight;                    // "" = the daemon's usual share; 1..10000
+  std::string slo;                       // "" = none; a duration
+  std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
+  std::string socket;                    // "" = default
+  std::string bit_stability;             // "" = the environment's, else strict | relaxed
+  bool allow_order_dependent = false;    // false = as the environment says
+  bool passthrough = false;              // load nothing, gate nothing
+  std::vector<std::string> command;
+};
+
+// "high" -> 5, "best-effort" -> 0, "0".."7" -> itself.
+base::Result<unsigned> parse_priority(const std::string& text);
+
+// Weight of a client among those of its level.
+base::Result<unsigned> parse_weight(const std::string& text);
+
+// Latency objective in nanoseconds.
+base::Result<uint64_t> parse_slo_ns(const std::string& text);
+
+// The variables to set for a client, as NAME=VALUE. `old`: the program's environment so far, of which LD_PRELOAD and
+// LD_LIBRARY_PATH are kept and appended to.
+using Lookup = std::string (*)(const char* name, void* of);
+std::string own_environment(const char* name, void* = nullptr);
+base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout,
+                                                          Lookup old = own_environment, void* of = nullptr);
+
+}  // namespace tessera::cli

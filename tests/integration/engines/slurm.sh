@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Debian's real munge, slurmctld and slurmd on this machine: two jobs share the software GPU through the SPANK plugin.
+# Changes nothing of this machine: /usr, /etc, /var and /run are overlays of a mount namespace.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+if [[ -z ${TESSERA_OVERLAY:-} ]]; then
+  ((EUID == 0)) || { echo "slurm: skipped: needs root for a mount namespace"; exit 77; }
+  overlay=$(mktemp -d)
+  trap 'rmdir "$overlay"' EXIT
+  TESSERA_OVERLAY=$overlay unshare --mount --pid --fork --mount-proc "$0"
+  exit
+fi
+
+mount -t tmpfs none "$TESSERA_OVERLAY" || { echo "slurm: skipped: mounts are not allowed here"; exit 77; }
+for folder in usr etc var; do
+  mkdir "$TESSERA_OVERLAY"/$folder.{changed,work}
+  mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$TESSERA_OVERLAY/$folder.changed,workdir=$TESSERA_OVERLAY/$folder.work" /$folder ||
+    { echo "slurm: skipped: overlays are not allowed here"; exit 77; }
+done
+mount -t tmpfs none /run
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+fail() { echo "slurm: $*" >&2; tail -n 5 /run/slurm*.log >&2 || true; exit 1; }
+
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d
+install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends munge slurmctld slurmd slurm-client libslurm-dev >/run/apt.log 2>&1; }
+install || { apt-get update -qq >/dev/null 2>&1 && install; } || { echo "slurm: skipped: the packages cannot be fetched"; exit 77; }
+cmake --preset release >/dev/null && cmake --build --preset release --target quickstart tessera_spank >/dev/null
+export PATH="$PWD/build/release/bin:$PATH"
+
+host=$(hostname -s)
+mkdir -p /run/munge /run/tessera /run/slurm && chown munge /run/munge
+mkdir -p /etc/slurm
+cat >/etc/slurm/slurm.conf <<CONFIG
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+ReturnToService=2
+SelectType=select/linear
+StateSaveLocation=/run/slurm/state
+SlurmdSpoolDir=/run/slurm/spool
+SlurmctldPidFile=/run/slurm/slurmctld.pid
+SlurmdPidFile=/run/slurm/slurmd.pid
+SlurmctldLogFile=/run/slurmctld.log
+SlurmdLogFile=/run/slurmd.log
+PlugStackConfig=/etc/slurm/plugstack.conf
+Epilog=/run/epilog
+NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=batch Nodes=$host OverSubscribe=FORCE:8 Default=YES State=UP
+PartitionName=serve Nodes=$host OverSubscribe=FORCE:8 State=UP
+CONFIG
+echo "required $PWD/build/release/lib/slurm/tessera_spank.so prefix=$PWD/build/release gpu=soft default=off partition.batch=best-effort" \
+  >/etc/slurm/plugstack.conf
+printf '#!/bin/sh\nPATH=%s:$PATH %s/integrations/slurm/epilog.sh 2>>/run/epilog.log\necho $SLURM_JOB_ID >>/run/epilog.done\n' "$PWD/build/release/bin" "$PWD" >/run/epilog
+chmod +x /run/epilog
+
+runuser -u munge -- munged --force || fail "munged does not start"
+tesserad --system 2>/run/tesserad.log &
+slurmctld -D >/dev/null 2>&1 &
+slurmd -D >/dev/null 2>&1 &
+for _ in {1..300}; do sinfo -h -o %T 2>/dev/null | grep -q idle && break; sleep 0.1; done
+sinfo -h -o %T | grep -q idle || fail "no node is idle: $(sinfo 2>&1)"
+
+clients() { tessera ps --json | python3 -c 'import json, sys; print(*sorted(c["name"] + ":" + str(c["priority"]) for c in json.load(sys.stdin)["clients"]))'; }
+until_clients() { for _ in {1..300}; do [[ $(clients) == "$1" ]] && return; sleep 0.1; done; fail "clients are '$(clients)', not '$1'"; }
+checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }
+
+srun --tessera=fast true 2>/run/bad.err && fail "--tessera=fast is accepted"
+grep -q 'none of: high, best-effort' /run/bad.err || fail "--tessera=fast is refused without a remedy: $(cat /run/bad.err)"
+srun --tessera=high --tessera-slo=soon true 2>/run/bad.err && fail "--tessera-slo=soon is accepted"
+grep -q '20ms' /run/bad.err || fail "--tessera-slo=soon is refused without a remedy: $(cat /run/bad.err)"
+[[ -z $(srun --tessera=off printenv TESSERA_RUN) ]] || fail "--tessera=off makes a client"
+[[ $(srun printenv TESSERA_PRIORITY) == 0 ]] || fail "partition batch is not best-effort"
+[[ -z $(srun -p serve printenv TESSERA_RUN) ]] || fail "partition serve is managed"
+
+srun tessera run --passthrough --gpu soft -- batch_trainer --steps 4 --checksum-steps 4 >/run/alone.out
+srun batch_trainer --seconds 12 --checksum-steps 4 >/run/trainer.out 2>&1 & trainer=$!
+srun -p serve --tessera=high --tessera-slo=500ms latency_service --rate 5 --requests 40 >/run/service.out 2>&1 & service=$!
+for _ in {1..300}; do [[ $(clients) == job-*:0\ job-*:5 || $(clients) == job-*:5\ job-*:0 ]] && break; sleep 0.1; done
+[[ $(clients) == job-*:*\ job-*:* ]] || fail "the two jobs are not clients: '$(clients)'"
+wait $trainer || { cat /run/trainer.out >&2; fail "the trainer failed"; }
+wait $service || { cat /run/service.out >&2; fail "the service failed"; }
+[[ $(checksum /run/alone.out) == "$(checksum /run/trainer.out)" ]] || fail "checksums differ: $(cat /run/alone.out /run/trainer.out)"
+until_clients ""
+
+# A job that is cancelled leaves nothing.
+sbatch -p batch --wrap "srun batch_trainer --seconds 600" -o /run/cancelled.out >/dev/null
+for _ in {1..300}; do [[ $(clients) == job-*:0 ]] && break; sleep 0.1; done
+[[ $(clients) == job-*:0 ]] || fail "the batch job is no client: $(clients)"
+scancel -u root
+until_clients ""
+for _ in {1..100}; do [[ $(wc -l </run/epilog.done) -ge 7 ]] && break; sleep 0.1; done
+[[ ! -s /run/epilog.log ]] || fail "the epilog found: $(cat /run/epilog.log)"
+echo "slurm: ok, $(sed -n 's/^p99/p99/p' /run/service.out | head -1)"
