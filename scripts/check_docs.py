@@ -52,8 +52,9 @@ class Tree:
         parameters = self.text.get("scheduler_daemon/policy/parameters.def", "")
         times = {f"{m[1]}_{m[2]}" for m in re.finditer(r"^TS_TIME\((\w+), (\w+),", parameters, re.M)}
         percents = {f"{name}_percent" for name in re.findall(r"^TS_PERCENT\((\w+),", parameters, re.M)}
-        self.keys.setdefault("policy", set()).update(times | percents)
-        self.words |= times | percents
+        switches = set(re.findall(r"^TS_SWITCH\((\w+),", parameters, re.M))
+        self.keys.setdefault("policy", set()).update(times | percents | switches)
+        self.words |= times | percents | switches
         self.commands = set(re.findall(r'add_subcommand\(\s*"(\w+)"', self.text.get("cli/main.cc", "")))
 
     def may_be_a_test(self, name):
