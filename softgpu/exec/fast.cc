@@ -4,6 +4,10 @@
 // carry this unit's instruction set into the whole program.
 #include "softgpu/exec/simd.h"
 
+#ifdef __clang__  // knows no `GCC ivdep`
+#pragma clang diagnostic ignored "-Wunknown-pragmas"
+#endif
+
 namespace tessera::softgpu::exec::TS_ISA_NAMESPACE {
 namespace {
 
