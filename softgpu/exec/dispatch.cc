@@ -1,5 +1,7 @@
 // Which instruction set's vector handlers to use, decided once. TESSERA_EXEC_ISA=avx512|avx2|v2|none
 // overrides, for tests and for comparing.
+#include <cpuid.h>
+
 #include <cstdlib>
 #include <string_view>
 
@@ -17,13 +19,19 @@ extern const FastTable kFastTable;
 }
 
 namespace {
+// Clang's __builtin_cpu_supports does not know f16c.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 const FastTable* choose() {
   __builtin_cpu_init();
   const bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("fma");
-  const bool has2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  const bool has2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+                    __builtin_cpu_supports("bmi2");
   const bool has1 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
   const char* text = std::getenv("TESSERA_EXEC_ISA");
   const std::string_view wish = text ? text : "";
