@@ -16,8 +16,8 @@ CUresult check_range(CUdeviceptr pointer, size_t count) {
 }
 
 CUmemLocation location_of(CUdevice device) {
-  if (device == CU_DEVICE_CPU) return {CU_MEM_LOCATION_TYPE_HOST, {0}};
-  return {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  if (device == CU_DEVICE_CPU) return {CU_MEM_LOCATION_TYPE_HOST, 0};
+  return {CU_MEM_LOCATION_TYPE_DEVICE, device};
 }
 
 CUresult check_location(const CUmemLocation& location) {

@@ -106,7 +106,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PAR
   if (!alloc || !params_out || !Memory::get().find(alloc->address, &memory)) return CUDA_ERROR_INVALID_VALUE;
   *params_out = {};
   params_out->poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  params_out->poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {memory.device}};
+  params_out->poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, memory.device};
   params_out->bytesize = alloc->bytes;
   params_out->dptr = alloc->address;
   return CUDA_SUCCESS;

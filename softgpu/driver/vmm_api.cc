@@ -309,7 +309,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   if (made->fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   made->bytes = uint64_t(status.st_size);
   made->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  made->prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {made->device}};
+  made->prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, made->device};
   made->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   handles().add(made);
   *handle = handle_of(made);
