@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "cli/calibrate.h"
+#include "cli/cdi.h"
 #include "cli/demo/demo.h"
 #include "cli/doctor/doctor.h"
 #include "cli/exporter.h"
@@ -125,6 +126,17 @@ int main(int argc, char** argv) {
   inspect->add_flag("--allow-order-dependent", inspect_options.allow_order_dependent,
                     "also kernels whose results depend on the order of blocks");
   inspect->callback([&] { status = cli::inspect(inspect_options); });
+
+  cli::CdiOptions cdi_options;
+  auto* cdi =
+      app.add_subcommand("cdi", "Shared devices for containers: tessera cdi -o /etc/cdi/tessera.json");
+  cdi->add_option("-o,--output", cdi_options.output, "file to write (default: standard output)");
+  cdi->add_option("--gpu", cdi_options.gpu, "auto: the machine's GPU; soft: the software GPU")
+      ->check(CLI::IsMember({"auto", "soft"}))
+      ->capture_default_str();
+  cdi->add_option("--socket", cdi_options.socket, "tesserad's socket; its folder is mounted")
+      ->capture_default_str();
+  cdi->callback([&] { status = cli::cdi(cdi_options); });
 
   cli::DoctorOptions doctor_options;
   auto* doctor = app.add_subcommand(

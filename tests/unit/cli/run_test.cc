@@ -6,6 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/cdi.h"
 #include "cli/duration.h"
 #include "cli/set.h"
 #include "tests/support/shell.h"
@@ -28,6 +32,37 @@ TEST(ParsePriority, NamesAndNumbers) {
     ASSERT_FALSE(priority.ok()) << bad;
     EXPECT_NE(priority.error().text.find("0..7"), std::string::npos);
   }
+}
+
+TEST(Cdi, EveryLevelIsADeviceAndWhatAllNeedIsMounted) {
+  Layout layout;
+  layout.prefix = "/p";
+  layout.preload = "/p/lib/libtessera.so";
+  layout.preload_alias = "/p/lib/libtessera_alias.so";
+  CdiOptions options;
+  options.socket = "/run/there/d.sock";
+  const auto text = cdi_specification(options, layout);
+  ASSERT_TRUE(text.ok());
+  const auto spec = nlohmann::json::parse(*text);
+  EXPECT_EQ(spec["kind"], "tessera.dev/gpu");
+  ASSERT_EQ(spec["devices"].size(), 9u);
+  for (const auto& device : spec["devices"]) {
+    const std::string name = device["name"];
+    const std::string priority = name == "best-effort" ? "0"
+                                 : name == "high"      ? "5"
+                                                       : name.substr(name.size() - 1);
+    const auto& env = device["containerEdits"]["env"];
+    const auto has = [&](const std::string& v) { return std::find(env.begin(), env.end(), v) != env.end(); };
+    EXPECT_TRUE(has("TESSERA_PRIORITY=" + priority)) << device;
+    EXPECT_TRUE(has("TESSERA_SOCKET=/run/there/d.sock"));
+    EXPECT_TRUE(has("LD_PRELOAD=/p/lib/libtessera.so:/p/lib/libtessera_alias.so"));  // and nothing of ours
+  }
+  const auto& mounts = spec["containerEdits"]["mounts"];
+  ASSERT_EQ(mounts.size(), 2u);
+  EXPECT_EQ(mounts[0]["hostPath"], "/p/lib");
+  EXPECT_EQ(mounts[1]["containerPath"], "/run/there");
+  options.socket = "relative.sock";
+  EXPECT_FALSE(cdi_specification(options, layout).ok());
 }
 
 TEST(ClientEnvironment, AppendsToPreload) {
