@@ -5,17 +5,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/first_line.h"
+
 namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::string folder_of(long pid) {
   return "/proc/" + std::to_string(pid);

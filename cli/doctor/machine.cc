@@ -12,6 +12,7 @@
 
 #include "base/scoped_fd.h"
 #include "cli/doctor/doctor.h"
+#include "cli/first_line.h"
 #include "cli/run.h"
 #include "driver_api/find_driver.h"
 #include "driver_api/open_driver.h"
@@ -21,13 +22,6 @@ namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::string text_of(const char* variable) {
   const char* value = getenv(variable);

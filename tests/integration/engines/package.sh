@@ -1,31 +1,14 @@
 #!/usr/bin/env bash
-# The Debian packages: installed, used by two jobs on the software GPU, upgraded under them, removed. Changes nothing of
-# this machine: /usr, /etc, /var and /run are overlays of a mount namespace. systemd is not started; its own tools check
-# the unit.
+# The Debian packages: installed, used by two jobs on the software GPU, upgraded under them, removed. systemd is not
+# started; its own tools check the unit.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
-if [[ -z ${TESSERA_OVERLAY:-} ]]; then
-  ((EUID == 0)) || { echo "package: skipped: needs root for a mount namespace"; exit 77; }
-  scripts/package.sh >/dev/null
-  overlay=$(mktemp -d)
-  trap 'rmdir "$overlay"' EXIT
-  TESSERA_OVERLAY=$overlay unshare --mount --pid --fork --mount-proc "$0"
-  exit
-fi
+source tests/integration/engines/overlay.sh
+[[ -n ${TESSERA_OVERLAY:-} ]] || ((EUID != 0)) || scripts/package.sh >/dev/null
+in_overlay
 
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-mount -t tmpfs none "$TESSERA_OVERLAY" || { echo "package: skipped: mounts are not allowed here"; exit 77; }
-for folder in usr etc var; do
-  mkdir "$TESSERA_OVERLAY"/$folder.{changed,work}
-  mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$TESSERA_OVERLAY/$folder.changed,workdir=$TESSERA_OVERLAY/$folder.work" /$folder ||
-    { echo "package: skipped: overlays are not allowed here"; exit 77; }
-done
-mount -t tmpfs none /run
-
-fail() { echo "package: $*" >&2; exit 1; }
 changed() { (cd "$TESSERA_OVERLAY" && find {usr,etc}.changed -not -type d -not -path '*/ld.so.cache' -not -path '*/.pwd.lock' | sort); }
 daemon() { tesserad --system 2>/run/tesserad.log & daemon_pid=$!; for _ in {1..200}; do [[ -S /run/tessera/tesserad.sock ]] && return; sleep 0.05; done; cat /run/tesserad.log >&2; fail "tesserad does not start"; }
-checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }
 
 before=$(changed)
 begin=$(date +%s%N)

@@ -1,29 +1,11 @@
 #!/usr/bin/env bash
 # Debian's real podman and runc: two containers share the software GPU by `--device tessera.dev/gpu=LEVEL`; the image, a
-# bare root folder, has nothing of Tessera. Changes nothing of this machine: overlays of a mount namespace.
+# bare root folder, has nothing of Tessera.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
-if [[ -z ${TESSERA_OVERLAY:-} ]]; then
-  ((EUID == 0)) || { echo "podman: skipped: needs root for a mount namespace"; exit 77; }
-  overlay=$(mktemp -d)
-  trap 'rmdir "$overlay"' EXIT
-  TESSERA_OVERLAY=$overlay unshare --mount --pid --fork --mount-proc "$0"
-  exit
-fi
-
-mount -t tmpfs none "$TESSERA_OVERLAY" || { echo "podman: skipped: mounts are not allowed here"; exit 77; }
-for folder in usr etc var; do
-  mkdir "$TESSERA_OVERLAY"/$folder.{changed,work}
-  mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$TESSERA_OVERLAY/$folder.changed,workdir=$TESSERA_OVERLAY/$folder.work" /$folder ||
-    { echo "podman: skipped: overlays are not allowed here"; exit 77; }
-done
-mount -t tmpfs none /run
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-fail() { echo "podman: $*" >&2; exit 1; }
-
-printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d
-install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends podman runc >/run/apt.log 2>&1; }
-install || { apt-get update -qq >/dev/null 2>&1 && install; } || { echo "podman: skipped: the packages cannot be fetched"; exit 77; }
+source tests/integration/engines/overlay.sh
+in_overlay
+fetch podman runc
 cmake --preset release >/dev/null && cmake --build --preset release --target quickstart >/dev/null
 export PATH="$PWD/build/release/bin:$PATH"
 
@@ -49,11 +31,10 @@ mkdir -p /run/tessera /etc/cdi
 tesserad --system 2>/run/tesserad.log &
 for _ in {1..200}; do [[ -S /run/tessera/tesserad.sock ]] && break; sleep 0.05; done
 tessera cdi --gpu soft --output /etc/cdi/tessera.json
-container probe -- true 2>/run/probe.err || { echo "podman: skipped: runc starts no container here: $(tail -1 /run/probe.err)"; exit 77; }
+container probe -- true 2>/run/probe.err || skip "runc starts no container here: $(tail -1 /run/probe.err)"
 container wrong --device tessera.dev/gpu=fast -- true 2>/run/wrong.err && fail "a device that is not there is accepted"
 
 clients() { tessera ps --json | python3 -c 'import json, sys; print(*sorted(str(c["priority"]) for c in json.load(sys.stdin)["clients"]))'; }
-checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }
 
 tessera run --gpu soft -- batch_trainer --steps 4 --checksum-steps 4 >/run/alone.out
 container trainer --device tessera.dev/gpu=best-effort -- /programs/batch_trainer --seconds 12 --checksum-steps 4 >/run/trainer.out 2>&1 &

@@ -1,29 +1,10 @@
 #!/usr/bin/env bash
 # Debian's real munge, slurmctld and slurmd on this machine: two jobs share the software GPU through the SPANK plugin.
-# Changes nothing of this machine: /usr, /etc, /var and /run are overlays of a mount namespace.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
-if [[ -z ${TESSERA_OVERLAY:-} ]]; then
-  ((EUID == 0)) || { echo "slurm: skipped: needs root for a mount namespace"; exit 77; }
-  overlay=$(mktemp -d)
-  trap 'rmdir "$overlay"' EXIT
-  TESSERA_OVERLAY=$overlay unshare --mount --pid --fork --mount-proc "$0"
-  exit
-fi
-
-mount -t tmpfs none "$TESSERA_OVERLAY" || { echo "slurm: skipped: mounts are not allowed here"; exit 77; }
-for folder in usr etc var; do
-  mkdir "$TESSERA_OVERLAY"/$folder.{changed,work}
-  mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$TESSERA_OVERLAY/$folder.changed,workdir=$TESSERA_OVERLAY/$folder.work" /$folder ||
-    { echo "slurm: skipped: overlays are not allowed here"; exit 77; }
-done
-mount -t tmpfs none /run
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-fail() { echo "slurm: $*" >&2; tail -n 5 /run/slurm*.log >&2 || true; exit 1; }
-
-printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d
-install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends munge slurmctld slurmd slurm-client libslurm-dev >/run/apt.log 2>&1; }
-install || { apt-get update -qq >/dev/null 2>&1 && install; } || { echo "slurm: skipped: the packages cannot be fetched"; exit 77; }
+source tests/integration/engines/overlay.sh
+in_overlay
+fetch munge slurmctld slurmd slurm-client libslurm-dev
 cmake --preset release >/dev/null && cmake --build --preset release --target quickstart tessera_spank >/dev/null
 export PATH="$PWD/build/release/bin:$PATH"
 
@@ -65,7 +46,6 @@ sinfo -h -o %T | grep -q idle || fail "no node is idle: $(sinfo 2>&1)"
 
 clients() { tessera ps --json | python3 -c 'import json, sys; print(*sorted(c["name"] + ":" + str(c["priority"]) for c in json.load(sys.stdin)["clients"]))'; }
 until_clients() { for _ in {1..300}; do [[ $(clients) == "$1" ]] && return; sleep 0.1; done; fail "clients are '$(clients)', not '$1'"; }
-checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }
 
 srun --tessera=fast true 2>/run/bad.err && fail "--tessera=fast is accepted"
 grep -q 'none of: high, best-effort' /run/bad.err || fail "--tessera=fast is refused without a remedy: $(cat /run/bad.err)"
