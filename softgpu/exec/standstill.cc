@@ -36,7 +36,7 @@ class Digest {
       add(x);
     }
     uint64_t rest = 0;
-    std::memcpy(&rest, p, bytes);
+    if (bytes != 0) std::memcpy(&rest, p, bytes);  // nothing may be nowhere
     add(rest);
   }
   void add(const void* pointer) { add(reinterpret_cast<uint64_t>(pointer)); }
