@@ -489,9 +489,9 @@ TEST(Control, BlockOrderFollowsTheSeed) {
   }
 }
 TEST(Control, CancelEndsAnEndlessKernel) {
-  TestModule m(
-      kernel("L: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p1, %r2, 0; st.volatile.global.u32 "
-             "[%rd1+4], 1; @%p1 bra L;"));
+  TestModule m(kernel(
+      "mov.u32 %r3, 0; L: add.u32 %r3, %r3, 1; ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p1, %r2, 0; "
+      "st.volatile.global.u32 [%rd1+4], %r3; @%p1 bra L;"));  // it counts, so it never stands still
   ASSERT_TRUE(m.ok()) << m.error;
   DeviceArray<uint32_t> a(2);
   std::atomic<bool> cancel{false};
