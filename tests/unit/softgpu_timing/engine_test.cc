@@ -163,9 +163,9 @@ TEST_F(EngineTest, ActionsRunAfterCompletion) {
   EXPECT_EQ(engine_->times(act).end_ns, engine_->times(op).end_ns);
 }
 
-// A stream write is made by the thread that finds it due, not by a pool that has to wake up first.
+// A stream write is made by the thread that finds it due, not by a pool that has to wake up first. (The pool's thread
+// that let the kernel start may be late, and find it due itself: not each time.)
 TEST_F(EngineTest, InstantActionsNeedNoThreadOfTheirOwn) {
-  OpRef op = engine_->submit(after(start_line(), kernel(4, 6000, nothing())));
   std::string first, second;
   const auto writes = [](std::string* to) {
     return [to](const Report&) {
@@ -175,15 +175,24 @@ TEST_F(EngineTest, InstantActionsNeedNoThreadOfTheirOwn) {
       return 0;
     };
   };
-  OpSpec write = action({op}, writes(&first));
-  write.instant = true;
-  OpRef written = engine_->submit(std::move(write));
-  write = action({written}, writes(&second));
-  write.instant = true;
-  OpRef again = engine_->submit(std::move(write));
-  start();
-  engine_->wait(again);
-  EXPECT_TRUE(engine_->complete(op) && engine_->complete(written));
+  for (int i = 0; i < 20; i++) {
+    Gate gate;
+    OpRef line = engine_->submit(action({}, [&](const Report&) {
+      gate.wait();
+      return 0;
+    }));
+    OpRef op = engine_->submit(after(line, kernel(4, 6000, nothing())));
+    OpSpec write = action({op}, writes(&first));
+    write.instant = true;
+    OpRef written = engine_->submit(std::move(write));
+    write = action({written}, writes(&second));
+    write.instant = true;
+    OpRef again = engine_->submit(std::move(write));
+    gate.open();
+    engine_->wait(again);
+    EXPECT_TRUE(engine_->complete(op) && engine_->complete(written));
+    if (first != "softgpu-action" && second != "softgpu-action") break;
+  }
   EXPECT_THAT(first, testing::AnyOf("softgpu-recv", "softgpu-exec"));
   EXPECT_THAT(second, testing::AnyOf("softgpu-recv", "softgpu-exec"));
 }
