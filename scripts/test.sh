@@ -22,6 +22,7 @@ testing=
 follow_tests() {
   [[ -n $testing ]] || return 0
   tail --pid="$testing" -s 0.2 -n +1 -f "$report.log"
+  wait "$testing" || true  # what failed is in the report
   testing=
 }
 trap '[[ -z $testing ]] || kill -- "-$testing"' EXIT
@@ -41,11 +42,11 @@ for preset in "${builds[@]}"; do
   fi
   follow_tests
   report="$PWD/build/$preset/test-report"
-  rm -rf "$report" && mkdir -p "$report"
+  rm -rf "$report" && mkdir -p "$report" && : >"$report.log"  # there before tail looks for it
   echo "== $preset: test"
   set -m  # a process group of its own, to be ended with this script
   GTEST_OUTPUT="xml:$report/" ctest --test-dir "build/$preset" "${select[@]}" --no-tests=error --output-on-failure \
-    --output-junit "$report/ctest.xml" -j2 >"$report.log" 2>&1 </dev/null &
+    --output-junit "$report/ctest.xml" -j2 >>"$report.log" 2>&1 </dev/null &
   testing=$!
   set +m
   reports+=("$report")
