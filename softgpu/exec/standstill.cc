@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
@@ -135,6 +136,7 @@ void StandstillWatch::leave() {
   std::lock_guard lock(s.mutex);
   --s.still;
   s.confirmed = 0;
+  s.nobody_writes = false;
   ++s.epoch;
   s.allocations.clear();
 }
@@ -212,7 +214,14 @@ void StandstillWatch::question(const std::vector<std::unique_ptr<Cluster>>& acti
     poll.where = fault_at(*w, op, FaultKind::kDeadlock, 0, audit_.read_address, text);
     poll.allocations.assign(s.allocations.begin(), s.allocations.end());
     poll.helpers = s.workers - 1;
-    if (grid_.launch.may_be_released(poll)) return;
+    const bool nobody_wrote = std::exchange(s.nobody_writes, !grid_.launch.may_be_released(poll));
+    if (!s.nobody_writes) return;
+    if (!nobody_wrote) {  // what was written before the answer is read in the next cycle
+      s.confirmed = 0;
+      ++s.epoch;
+      s.next_question = 0;
+      return;
+    }
   }
   raise(*w, op, FaultKind::kDeadlock, 0, audit_.read_address, std::move(text));
 }

@@ -49,6 +49,7 @@ struct Standstill {
   unsigned confirmed = 0;  // of those, with a whole cycle since all are still
   uint64_t epoch = 0;      // changes whenever one of them joins or leaves
   uint64_t cycles = 0, next_question = 0;
+  bool nobody_writes = false;  // so it was answered, since all are still
   std::set<uint64_t> allocations;
 };
 

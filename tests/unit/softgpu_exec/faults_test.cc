@@ -250,6 +250,23 @@ TEST(Faults, EndlessPollGoesOnWhileItMayBeReleased) {
   EXPECT_EQ(questions, 3);
 }
 
+// Whoever could write has just done so, and waits since: the blocks have not looked since then.
+TEST(Faults, EndlessPollSeesWhatWasWrittenBeforeTheAnswer) {
+  for (const bool written : {true, false})
+    for (const unsigned threads : {1u, 2u}) {
+      DeviceArray<uint32_t> flags(1);
+      int questions = 0;
+      const Fault f = run_polls(kernel(kPoll), flags.address(), 3, threads, [&](Launch& launch) {
+        launch.may_be_released = [&](const EndlessPoll&) {
+          if (++questions == 1 && written) std::atomic_ref(flags[0]).store(1);
+          return false;
+        };
+      });
+      EXPECT_EQ(f.kind, written ? FaultKind::kNone : FaultKind::kDeadlock) << f.text;
+      EXPECT_EQ(questions, written ? 1 : 2);
+    }
+}
+
 // Loops that count come to an end: while one block counts, the others wait for it.
 TEST(Scheduling, BlocksThatCountAreNotStill) {
   for (const unsigned threads : {1u, 2u}) {
@@ -511,6 +528,7 @@ TEST(Control, ConcurrentGrids) {
   ASSERT_TRUE(m.ok()) << m.error;
   std::vector<std::thread> threads;
   std::atomic<int> good{0};
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       DeviceArray<uint32_t> out(40);
