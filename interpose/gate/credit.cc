@@ -1,5 +1,6 @@
 #include "interpose/gate/credit.h"
 
+#include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
 
 namespace tessera::gate {
@@ -7,6 +8,24 @@ namespace {
 
 using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// To the window: `ns` of what is left.
+void give_back(Credit& c, uint64_t ns) {
+  uint64_t left = c.left_ns.load(kRelaxed), given = 0;
+  do given = ns < left ? ns : left;
+  while (!c.left_ns.compare_exchange_weak(left, left - given, std::memory_order_acq_rel, kRelaxed));
+  release_reserved(g_state.link.load(std::memory_order_acquire), given);
+}
+
+// Among the threads that have credit, or not any more. A reclaimer may get here, too.
+void count(Credit& c, uint32_t has_credit) {
+  if (c.counted.load(kRelaxed) == has_credit || c.counted.exchange(has_credit, kRelaxed) == has_credit)
+    return;
+  if (has_credit)
+    g_state.credits.fetch_add(1, kRelaxed);
+  else
+    g_state.credits.fetch_sub(1, kRelaxed);
+}
 
 }  // namespace
 
@@ -20,6 +39,21 @@ bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns) {
   c.in_gate.store(0, std::memory_order_release);
   if (!valid) settle_credit(*t.slot);
   return false;
+}
+
+bool renew_credit(Thread& t) {
+  Credit& c = t.slot->credit;
+  LaunchMemo& memo = t.memo;
+  const uint64_t now = clock_ns();
+  if (now >= c.expires_ns || t.slot->launches.load(kRelaxed) >= t.timed_at) return false;  // should_time
+  const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);  // a reclaimer may get here, too
+  const uint64_t ended = account_turn(*c.account.load(kRelaxed), {memo.stream, memo.family}, spent, now);
+  const uint64_t left = c.left_ns.load(kRelaxed) + ended,
+                 most = admission::credit_share_ns(c.window_ns, g_state.credits.load(kRelaxed));
+  c.left_ns.fetch_add(ended, std::memory_order_release);
+  if (left > most) give_back(c, left - most);
+  memo.expected_ns = estimate_kernel(memo.timing, memo.blocks);
+  return memo.expected_ns <= admission::kShortLaunchNs && pay(c, memo.expected_ns);
 }
 
 CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
@@ -38,7 +72,9 @@ uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, StreamArg st
   poll_account(*account_of(stream));
   const uint64_t window_ns = ipc::load(link->lease->window_ns, kRelaxed);
   const uint64_t taken_ns = in_flight(link).load(kRelaxed) + estimate_ns;
+  const uint32_t n_threads = g_state.credits.load(kRelaxed) + (c.counted.load(kRelaxed) == 0);
   return admission::credit_wanted_ns(window_ns > taken_ns ? window_ns - taken_ns : 0,
+                                     admission::credit_share_ns(window_ns, n_threads),
                                      c.left_ns.load(kRelaxed), estimate_ns);
 }
 
@@ -61,11 +97,16 @@ void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32
   Credit& c = slot.credit;
   c.lease_word = &link->lease->word;
   c.word = word;
+  // Of a later lease, should there be one by now: then the word has changed, and this credit is void.
+  c.expires_ns = ipc::load(link->lease->expires_ns, kRelaxed);
+  c.window_ns = ipc::load(link->lease->window_ns, kRelaxed);
   // Whoever sees the epoch that a capture began sees the capture (lifecycle::enter_exclusive).
   c.epoch = g_state.captures.load(std::memory_order_seq_cst) == 0 ? epoch : 0;
   note_peers(c, link);
   c.account.store(account_of(stream), kRelaxed);
+  if (c.account_key != t_thread.account_key) t_thread.memo.epoch = 0;  // it may be of the other stream
   c.account_key = t_thread.account_key;
+  count(c, 1);
   // Added, because a reclaimer may just have taken what was left; release: pairs with settle_credit's
   // exchange
   c.left_ns.fetch_add(credit_ns, std::memory_order_release);
@@ -79,6 +120,7 @@ uint64_t take_spent(ThreadSlot& slot, const StreamAccount* account) {
 
 uint64_t settle_credit(ThreadSlot& slot) {
   Credit& c = slot.credit;
+  count(c, 0);
   if (c.left_ns.load(kRelaxed) == 0 && c.spent_ns.load(kRelaxed) == 0) return 0;
   // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
   const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);

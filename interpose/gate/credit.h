@@ -47,6 +47,11 @@ inline void may_repeat(Thread& t, uint64_t account_key) {
 // True: the thread's credit pays for so much, the launch may go, and leave_on_credit() must follow it.
 bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns);
 
+// Inside, when the credit of the launch that `t` remembers does not suffice and nothing else has changed. What of the
+// thread's own work has ended pays for more, without asking: the window is as full as before. True: and for this
+// launch.
+bool renew_credit(Thread& t);
+
 CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
 
 // What to reserve beyond this launch, so that the thread's next short ones find credit.

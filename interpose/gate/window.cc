@@ -89,14 +89,18 @@ std::span<StreamAccount> marked_accounts() {
 }
 
 // Moves `done` there, unless it is further: how much became free by that.
-uint64_t advance(StreamAccount& account, uint64_t upto) {
+uint64_t advance(StreamAccount& account, uint64_t upto, uint64_t now) {
   uint64_t seen = account.done.load(kRelaxed);
   while (seen < upto) {
     if (!account.done.compare_exchange_weak(seen, upto, std::memory_order_acq_rel)) continue;
-    account.since_ns.store(clock_ns(), kRelaxed);
+    account.since_ns.store(now, kRelaxed);
     return upto - seen;
   }
   return 0;
+}
+
+uint64_t advance(StreamAccount& account, uint64_t upto) {
+  return account.done.load(kRelaxed) < upto ? advance(account, upto, clock_ns()) : 0;
 }
 
 void completed(uint64_t ns) {
@@ -106,14 +110,36 @@ void completed(uint64_t ns) {
   std::atomic_ref(link->usage->completed_ns).fetch_add(ns, kRelaxed);
 }
 
-// True if a marker was reached, and what became free by that.
-bool look_at_markers(StreamAccount& account, uint64_t& freed) {
-  if (account.done.load(kRelaxed) == account.marked.load(kRelaxed) || !try_lock(account)) return false;
+// Under lock. What the latest marker that was reached covers; 0 = none was, since the last time.
+uint64_t reached_upto(StreamAccount& account) {
   uint64_t upto = 0;
   while (account.tail != account.head &&
          reached(account, account.pending[account.tail % kMarkersPerAccount])) {
     upto = account.pending[account.tail++ % kMarkersPerAccount].upto;
   }
+  return upto;
+}
+
+// Under lock.
+void enqueue_marker(StreamAccount& account, driver_api::StreamArg s) {
+  const uint32_t room = g_markers.use_events.load(kRelaxed) ? 4 : kMarkersPerAccount;
+  // Read before the marker is enqueued: launches counted here have returned, so they precede it in the
+  // stream.
+  const uint64_t upto = account.enqueued.load(kAcquire);
+  if (upto == account.marked.load(kRelaxed) || upto == account.done.load(kRelaxed) ||
+      account.head - account.tail >= room)
+    return;
+  const uint32_t value = account.last_value + 1;
+  if (write_marker(account, s, value) != CUDA_SUCCESS) return;
+  account.last_value = value;
+  account.pending[account.head++ % kMarkersPerAccount] = {value, upto};
+  account.marked.store(upto, kRelaxed);
+}
+
+// True if a marker was reached, and what became free by that.
+bool look_at_markers(StreamAccount& account, uint64_t& freed) {
+  if (account.done.load(kRelaxed) == account.marked.load(kRelaxed) || !try_lock(account)) return false;
+  const uint64_t upto = reached_upto(account);
   unlock(account);
   freed += advance(account, upto);
   return upto != 0;
@@ -160,20 +186,21 @@ void account_done(StreamAccount& account, uint64_t upto) {
 
 void account_mark(StreamAccount* account, driver_api::StreamArg s) {
   if (is_overflow(*account) || !available() || !try_lock(*account)) return;
-  const uint32_t room = g_markers.use_events.load(kRelaxed) ? 4 : kMarkersPerAccount;
-  // Read before the marker is enqueued: launches counted here have returned, so they precede it in the
-  // stream.
-  const uint64_t upto = account->enqueued.load(kAcquire);
-  if (upto != account->marked.load(kRelaxed) && upto != account->done.load(kRelaxed) &&
-      account->head - account->tail < room) {
-    const uint32_t value = account->last_value + 1;
-    if (write_marker(*account, s, value) == CUDA_SUCCESS) {
-      account->last_value = value;
-      account->pending[account->head++ % kMarkersPerAccount] = {value, upto};
-      account->marked.store(upto, kRelaxed);
-    }
-  }
+  enqueue_marker(*account, s);
   unlock(*account);
+}
+
+uint64_t account_turn(StreamAccount& account, driver_api::StreamArg s, uint64_t ns, uint64_t now) {
+  // release: pairs with enqueue_marker; the launches have returned
+  if (account.enqueued.fetch_add(ns, kRelease) == account.done.load(kRelaxed))
+    account.since_ns.store(now, kRelaxed);
+  if (is_overflow(account) || !available() || !try_lock(account)) return 0;
+  enqueue_marker(account, s);
+  const uint64_t upto = reached_upto(account);
+  unlock(account);
+  const uint64_t ended = advance(account, upto, now);
+  if (ended) std::atomic_ref(g_state.link.load(kAcquire)->usage->completed_ns).fetch_add(ended, kRelaxed);
+  return ended;
 }
 
 void account_launched(StreamAccount* account, driver_api::StreamArg s, uint64_t ns, uint64_t spacing_ns) {

@@ -55,6 +55,9 @@ void release_reserved(const DaemonLink* link, uint64_t ns);  // never below zero
 
 // After the driver accepted a launch of `ns`: account it, and enqueue a marker if `spacing_ns` is reached.
 void account_launched(StreamAccount* account, driver_api::StreamArg stream, uint64_t ns, uint64_t spacing_ns);
+// The same for `ns` of a thread's credit that were launched: marks them and looks at the markers. How much has ended;
+// that stays reserved, for the thread to spend again.
+uint64_t account_turn(StreamAccount& account, driver_api::StreamArg stream, uint64_t ns, uint64_t now_ns);
 // Marker now, if anything is unmarked.
 void account_mark(StreamAccount* account, driver_api::StreamArg stream);
 void account_done(StreamAccount& account, uint64_t upto);  // everything up to `upto` is complete

@@ -101,7 +101,7 @@
     movq %fs:TS_THREAD_SLOT(%r11), %r10
     cmpl $0, TS_SLOT_IN_GATE(%r10)
     jne 8f                          // a signal handler, or the driver calling back
-    movl $1, TS_SLOT_IN_GATE(%r10)
+    movl $TS_IN_GATE, TS_SLOT_IN_GATE(%r10)
     movl STATE(EPOCH)(%rip), %eax
     cmpl %eax, %fs:MEMO(EPOCH)(%r11)
     jne 7f
@@ -130,6 +130,8 @@
 5:  movl %eax, %edi
     jmp _ZN7tessera4gate15leave_on_creditE14cudaError_enumm
 6:  addq %rax, TS_SLOT_LEFT(%r10)
+    movl $TS_OUT_OF_CREDIT, TS_SLOT_IN_GATE(%r10)
+    jmp 8f
 7:  movl $0, TS_SLOT_IN_GATE(%r10)
 8:  jmp best_effort_\symbol
     .endm

@@ -63,7 +63,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   return result;
 }
 
-void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
+void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns, Timing* timing) {
   memo = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
           .block = {l.block[0], l.block[1], l.block[2]},
           .shared_bytes = l.shared_bytes,
@@ -72,14 +72,33 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
           .function = l.function,
           .family = l.stream.flavour,
           .expected_ns = expected_ns,
-          .blocks = l.blocks()};
+          .blocks = l.blocks(),
+          .timing = timing};
+}
+
+// The launch that the thread remembers, inside the gate, with too little credit left.
+bool renewed(const LaunchCall& launch, CUresult* result) {
+  Thread& t = t_thread;
+  t.slot->credit.in_gate.store(state::kInGate, kRelaxed);
+  if (!renew_credit(t)) {
+    t.slot->credit.in_gate.store(0, std::memory_order_release);
+    return false;
+  }
+  count_launch(id(launch.function));
+  count_blocks(t.memo.blocks);
+  *result = leave_on_credit(issue(launch), t.memo.expected_ns);
+  return true;
 }
 
 [[gnu::noinline]] CUresult best_effort_kernel(const LaunchCall& launch) {
   Thread& t = t_thread;
   if (!t.slot) claim_slot(t);
-  // Already inside: a signal handler, or the driver calling back.
-  if (t.depth || t.slot->credit.in_gate.load(kRelaxed)) return issue(launch);
+  const uint32_t inside = t.slot->credit.in_gate.load(kRelaxed);
+  if (inside == state::kOutOfCredit) {
+    if (CUresult result; renewed(launch, &result)) return result;
+  } else if (t.depth || inside) {  // a signal handler, or the driver calling back
+    return issue(launch);
+  }
   count_launch(id(launch.function));
   count_blocks(launch.blocks());
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return issue(launch);
@@ -96,7 +115,7 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns) {
   const TimeIt time_it = should_time(timing);
   const bool on_credit = expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo;
   const bool again = on_credit && (!launch.config || launch.config->numAttrs == 0);
-  if (again) remember(t.memo, launch, expected_ns);
+  if (again) remember(t.memo, launch, expected_ns, timing);
   const uint64_t account = account_key(launch.stream);
   CUresult result;
   if (on_credit && enter_on_credit(t, account, expected_ns)) {
@@ -166,7 +185,8 @@ static_assert(offsetof(ThreadSlot, launches) == TS_SLOT_LAUNCHES &&
               offsetof(ThreadSlot, last_function) == TS_SLOT_LAST_FUNCTION &&
               offsetof(ThreadSlot, blocks) == TS_SLOT_BLOCKS);
 constexpr size_t kCredit = offsetof(ThreadSlot, credit);
-static_assert(kCredit + offsetof(Credit, in_gate) == TS_SLOT_IN_GATE &&
+static_assert(state::kInGate == TS_IN_GATE && state::kOutOfCredit == TS_OUT_OF_CREDIT &&
+              kCredit + offsetof(Credit, in_gate) == TS_SLOT_IN_GATE &&
               kCredit + offsetof(Credit, left_ns) == TS_SLOT_LEFT &&
               kCredit + offsetof(Credit, spent_ns) == TS_SLOT_SPENT &&
               kCredit + offsetof(Credit, lease_word) == TS_SLOT_LEASE_WORD &&

@@ -27,6 +27,8 @@
 #define TS_SLOT_BLOCKS 24
 #define TS_COUNT_BEGUN 8
 #define TS_COUNT_ENDED 16
+#define TS_IN_GATE 1
+#define TS_OUT_OF_CREDIT 2
 #define TS_SLOT_IN_GATE 320
 #define TS_SLOT_LEFT 328
 #define TS_SLOT_SPENT 336

@@ -13,7 +13,8 @@
 
 namespace tessera::gate {
 struct StreamAccount;  // of a stream (interpose/gate/window.h); a slot only remembers which one was used last
-}
+struct Timing;         // of a shape of launches (interpose/gate/timing.h); a memo only remembers which
+}  // namespace tessera::gate
 
 namespace tessera::state {
 
@@ -54,6 +55,7 @@ struct alignas(64) State {
   std::atomic<uint32_t> waiters;        // launches inside the hold loop
   std::atomic<uint32_t> epoch;     // what threads keep of another epoch is void; seq_cst, see Credit::in_gate
   std::atomic<uint32_t> poisoned;  // 1 after a sticky error: permanent pass-through
+  std::atomic<uint32_t> credits;   // threads that have credit, and share the window
   alignas(64) std::atomic<uint32_t> inside;  // slow-path threads in the driver on our behalf; seq_cst
   alignas(64) Watch watch[kWatched];
 };
@@ -73,10 +75,13 @@ inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSl
 
 // Window that a best-effort thread reserved ahead for short launches of one stream, so that most of them need
 // neither a locked operation nor the clock (interpose/gate/credit.h). Owner: plain loads and stores while
-// in_gate is 1. Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, and
+// in_gate is not 0. Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, and
 // only while in_gate is 0.
+inline constexpr uint32_t kInGate = 1, kOutOfCredit = 2;
 struct alignas(64) Credit {
-  std::atomic<uint32_t> in_gate;   // 1: the owner is between looking at the lease and the launch's return
+  // kInGate: the owner is between looking at the lease and the launch's return; kOutOfCredit: and goes from launch.S to
+  // best_effort_kernel, to renew its credit.
+  std::atomic<uint32_t> in_gate;
   uint32_t epoch;                  // owner only: it is valid in this epoch, under this word of
   std::atomic<uint64_t> left_ns;   // reserved, not used yet
   std::atomic<uint64_t> spent_ns;  // launched, not yet counted in the account
@@ -88,7 +93,9 @@ struct alignas(64) Credit {
     uint64_t burst;
   } peers[kWatched];                          // beyond n_peers the idle page
   uint64_t account_key;                       // for this stream
-  std::atomic<gate::StreamAccount*> account;  // whose account counts what was spent
+  std::atomic<gate::StreamAccount*> account;  // whose account counts what was spent;
+  uint64_t expires_ns, window_ns;             // as that lease said
+  std::atomic<uint32_t> counted;              // 1: among those that share the window (State::credits)
 };
 
 struct alignas(64) ThreadSlot {
@@ -112,6 +119,7 @@ struct LaunchMemo {
   CUfunction function;
   driver_api::Flavour family;  // kNone, as in a new thread, is that of no launch
   uint64_t expected_ns, blocks;
+  gate::Timing* timing;
 };
 
 struct Thread {        // thread-local, trivially destructible

@@ -144,13 +144,20 @@ TEST(Wait, TheDaemonIsToldOfWhatItCanChange) {
   EXPECT_TRUE(daemon_should_know(Reason::kPulse, {}, {.held_ns = kTellAfterNs}));
 }
 
-TEST(Credit, IsAnEighthOfTheWindowForSeveralShortLaunches) {
-  EXPECT_EQ(credit_wanted_ns(300'000, 0, 10'000), 150'000u);
-  EXPECT_EQ(credit_wanted_ns(16'000'000, 0, 10'000), kMostCreditNs);
-  EXPECT_EQ(credit_wanted_ns(291'000, 9'000, 10'000), 141'000u);
-  EXPECT_EQ(credit_wanted_ns(290'000, 10'000, 10'000), 0u);  // enough is left
-  EXPECT_EQ(credit_wanted_ns(70'000, 0, 10'000), 0u);        // three launches: not worth it
-  EXPECT_EQ(credit_wanted_ns(0, 5'000, 10'000), 0u);
+TEST(Credit, IsAnEqualPartOfTheWindow) {
+  EXPECT_EQ(credit_share_ns(300'000, 1), 150'000u);
+  EXPECT_EQ(credit_share_ns(300'000, 8), 33'333u);
+  EXPECT_EQ(credit_share_ns(16'000'000, 1), kMostCreditNs);
+  for (uint32_t n = 1; n <= 256; n++) EXPECT_LT(credit_share_ns(300'000, n) * n, 300'000u);
+}
+
+TEST(Credit, IsWantedForSeveralShortLaunches) {
+  EXPECT_EQ(credit_wanted_ns(300'000, 150'000, 0, 10'000), 150'000u);
+  EXPECT_EQ(credit_wanted_ns(90'000, 150'000, 0, 10'000), 90'000u);        // no more is free
+  EXPECT_EQ(credit_wanted_ns(291'000, 150'000, 9'000, 10'000), 141'000u);  // what is left counts
+  EXPECT_EQ(credit_wanted_ns(290'000, 150'000, 10'000, 10'000), 0u);       // enough is left
+  EXPECT_EQ(credit_wanted_ns(300'000, 35'000, 0, 10'000), 0u);             // three launches: not worth it
+  EXPECT_EQ(credit_wanted_ns(0, 150'000, 5'000, 10'000), 0u);
 }
 
 TEST(BurstStart, TheHigherLevelThenTheEarlierDeadlineGoesFirst) {

@@ -149,6 +149,23 @@ TEST_P(Repeat, ALaunchWithAttributesIsAskedAbout) {
   EXPECT_GE(before - credit().left_ns, 2 * kNs);
 }
 
+TEST_P(Repeat, CreditOfAnotherStreamDoesNotPay) {
+  if (GetParam() != kEx && GetParam() != kExPerThread) return;
+  attach_best_effort();
+  first_launch();
+  const uint64_t key = credit().account_key;
+  Arguments other = arguments;
+  other.stream = new_stream();
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_IGNORE;
+  EXPECT_EQ(call(GetParam(), other, &attribute), CUDA_SUCCESS);  // no launch that is remembered
+  EXPECT_NE(credit().account_key, key);
+  const uint64_t spent = credit().spent_ns;
+  EXPECT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+  EXPECT_EQ(credit().account_key, key);
+  EXPECT_LE(credit().spent_ns, spent);
+}
+
 // Whatever the rule looked at and is different now. Each makes the credit void, so that the launch is asked about.
 TEST_P(Repeat, AnyChangeOfWhatTheRuleSawEndsIt) {
   attach_best_effort();
@@ -207,6 +224,7 @@ TEST_P(Repeat, ABusyPeerHoldsIt) {
 
 TEST_P(Repeat, CreditThatDoesNotSufficeIsLeftAlone) {
   attach_best_effort();
+  null.hold(1);  // nothing ends
   first_launch();
   credit().left_ns = 100;
   const uint64_t in_flight_before = in_flight();
@@ -214,6 +232,104 @@ TEST_P(Repeat, CreditThatDoesNotSufficeIsLeftAlone) {
   EXPECT_GT(in_flight(), in_flight_before);  // reserved by asking
   EXPECT_EQ(credit().left_ns % 100, 0u);
   EXPECT_GE(credit().left_ns, 100u);
+  null.hold(0);
+}
+
+// What has ended pays for what follows: the window's word is touched once, and no more of it is ever in flight.
+TEST_P(Repeat, CreditIsRenewedByWhatHasEnded) {
+  attach_best_effort();
+  first_launch();
+  const uint64_t completed = region->usage.completed_ns, number = null.last().number;
+  constexpr int kLaunches = 1'000;
+  for (int i = 0; i < kLaunches; i++) {
+    ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+    ASSERT_LE(in_flight(), admission::kMostCreditNs + kNs);
+    if (i >= kLaunches / 2) {
+      ASSERT_EQ(in_flight(), admission::kMostCreditNs);
+    }
+  }
+  EXPECT_EQ(null.last().number, number + kLaunches);
+  EXPECT_EQ(credit().in_gate, 0u);
+  // All but the latest share of it.
+  EXPECT_GE(region->usage.completed_ns + admission::kMostCreditNs, completed + kLaunches * kNs);
+  gate::reclaim_credits();
+  while (gate::query_accounts()) {
+  }
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_GE(region->usage.completed_ns, completed + kLaunches * kNs);
+}
+
+TEST_P(Repeat, CreditIsNotRenewedByWhatStillRuns) {
+  attach_best_effort();
+  null.hold(1);
+  first_launch();
+  for (uint64_t before = in_flight(); in_flight() == before;) {
+    ASSERT_GT(credit().left_ns + credit().spent_ns, 0u);
+    ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+  }
+  // Asked again, and what was launched counts until it has ended.
+  EXPECT_LE(in_flight(), kWindowNs);
+  EXPECT_EQ(region->usage.completed_ns, 0u);
+  null.hold(0);
+}
+
+TEST_P(Repeat, RenewedCreditEndsWithTheLease) {
+  StoppedClock clock;
+  attach_best_effort();
+  lease(abi::kLeaseGranted, kWindowNs, 1'000'000, 500'000, 1, 1'000'000);
+  first_launch();
+  const uint64_t share = credit().left_ns;
+  for (uint64_t i = 0; i < 3 * share / kNs; i++) ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+  clock.move(2'000'000);
+  // What is left of it may go, then the launches are held.
+  uint64_t went = 0;
+  std::thread again([&] {
+    EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+    went = null.last().number;
+    lease(abi::kLeaseGranted, kWindowNs);
+  });
+  const uint64_t number = null.last().number;
+  for (uint64_t i = 0; i < 2 * share / kNs; i++) ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+  again.join();
+  EXPECT_LE((went - number) * kNs, share);
+}
+
+// Each thread has its part of the window, also one that comes late, and together they never have more than it.
+TEST_P(Repeat, ThreadsShareTheWindow) {
+  attach_best_effort();
+  lease(abi::kLeaseGranted, 400'000, 1'000'000, 500'000);
+  gate::reclaim_credits();  // of tests before, in this thread
+  constexpr uint32_t kThreads = 3;
+  std::atomic<uint32_t> round{0};
+  std::atomic<uint64_t> left[kThreads] = {};
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < kThreads; t++)
+    threads.emplace_back([&, t] {
+      Arguments mine = arguments;
+      mine.stream = new_stream();
+      state::t_thread.timed_at = UINT64_MAX;
+      for (uint32_t r = 0; r < 4 * kThreads; r++) {
+        while (round.load() < r) std::this_thread::yield();
+        if (r % kThreads != t) continue;
+        for (int i = 0; i < 300; i++) {
+          EXPECT_EQ(call(GetParam(), mine), CUDA_SUCCESS);
+          EXPECT_LE(in_flight(), 400'000u);
+        }
+        left[t] = credit().left_ns.load() + credit().spent_ns.load();
+        round++;
+      }
+      while (round.load() < 4 * kThreads) std::this_thread::yield();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& part : left) {
+    EXPECT_GT(part.load(), 4 * kNs);
+    EXPECT_LE(part.load(), 400'000 / kThreads);
+  }
+  EXPECT_EQ(state::g_state.credits.load(), 0u);  // they ended
+  gate::reclaim_credits();
+  while (gate::query_accounts() || gate::poll_accounts()) {
+  }
+  EXPECT_EQ(in_flight(), 0u);
 }
 
 // The driver calls back into the library: that launch goes straight through, and the outer one stays inside.
