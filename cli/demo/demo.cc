@@ -171,6 +171,7 @@ void print_table(const nlohmann::ordered_json& regimes) {
   }
 }
 
+// How far a phase is: a bar on a terminal, else a line now and then.
 class ProgressLine {
  public:
   ProgressLine(size_t index, size_t count, std::string name) : terminal_(isatty(STDERR_FILENO)) {
@@ -178,18 +179,24 @@ class ProgressLine {
     fprintf(stderr, terminal_ ? "%s" : "%s ...\n", head_.c_str());
   }
   void update(double done_s, double whole_s) {
-    if (!terminal_) return;
-    const int width = 30, filled = int(width * done_s / whole_s);
-    fprintf(stderr, "\r%s [%s%s] %2.0f/%2.0f s", head_.c_str(), std::string(size_t(filled), '#').c_str(),
-            std::string(size_t(width - filled), '.').c_str(), done_s, whole_s);
+    if (terminal_) {
+      const int width = 30, filled = int(width * done_s / whole_s);
+      fprintf(stderr, "\r%s [%s%s] %2.0f/%2.0f s", head_.c_str(), std::string(size_t(filled), '#').c_str(),
+              std::string(size_t(width - filled), '.').c_str(), done_s, whole_s);
+    } else if (done_s >= next_line_s_) {
+      fprintf(stderr, "%s %.0f of %.0f s\n", head_.c_str(), done_s, whole_s);
+      next_line_s_ += kLineEvery_s;
+    }
   }
   ~ProgressLine() {
     if (terminal_) fputc('\n', stderr);
   }
 
  private:
+  static constexpr double kLineEvery_s = 15;
   std::string head_;
   bool terminal_;
+  double next_line_s_ = kLineEvery_s;
 };
 
 base::Result<Figures> run_with_progress(size_t index, const Phase& phase, const Setting& setting) {
@@ -206,7 +213,12 @@ int run_phases(const Setting& setting, Outcome* outcome) {
     Setting slower = setting;
     for (int again = 0; again < kRepeats && figures && lag_matters(figures->lag); ++again) {
       slower.stretch = larger_stretch(slower.stretch, figures->lag);
-      fprintf(stderr, "%s lagged: once more with stretch %.3g\n", phase.name.c_str(), slower.stretch);
+      fprintf(
+          stderr,
+          "%s: this machine is too busy or too slow to execute its GPU work in time, which would change the "
+          "figures.\n"
+          "      It is measured again with all its clocks slowed down %.3g times: about %.0f s.\n",
+          phase.name.c_str(), slower.stretch, slower.seconds * slower.stretch);
       figures = run_with_progress(index, phase, slower);
     }
     if (figures) {
@@ -240,16 +252,20 @@ int demo(const DemoOptions& options) {
                          setting.out + "/gpu.txt");
   fprintf(stderr, "GPU: %s\n", gpu.c_str());
 
+  if (setting.soft)
+    fprintf(stderr,
+            "first, some trials of seconds: how fast does this machine execute GPU work in software?\n");
   const auto service_ms = choose_tempo(options.load, options.seconds, &setting);
   if (!service_ms) return given_up("calibration", service_ms.error());
   if (setting.stretch != 1)
-    fprintf(
-        stderr,
-        "stretch: %.3g (what this machine can execute in time; GPU, programs and reports run by a clock that "
-        "many times slower, ratios stay)\n",
-        setting.stretch);
+    fprintf(stderr,
+            "stretch: %.3g (all clocks of GPU, programs and reports are slowed down so many times, for this "
+            "machine to keep up; ratios stay)\n",
+            setting.stretch);
   fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,
           setting.rate_per_s, options.load * 100);
+  fprintf(stderr, "%zu phases of about %.0f s each, and a few seconds around each\n", std::size(kPhases),
+          setting.seconds * setting.stretch);
 
   Outcome outcome;
   if (const int status = run_phases(setting, &outcome)) return status;
