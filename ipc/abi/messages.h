@@ -154,9 +154,13 @@ struct Refused {  // then the daemon closes
 };
 static_assert(sizeof(Refused) == 128);
 
+// As question 0; and for a few seconds a client that is alone on its GPU is measured, too. A daemon that is older
+// than the question refuses it.
+inline constexpr uint32_t kQueryStateMeasured = 3;
 struct Query {  // on a fresh connection, instead of Hello
   MessageHeader header;
-  uint32_t what;  // 0 = clients and GPUs, 1 = what the counters mean, 2 = MPS: what its clients need
+  uint32_t
+      what;  // 0 = clients and GPUs, 1 = what the counters mean, 2 = MPS: what its clients need, 3: above
   uint32_t reserved;
 };
 // What an operator asks for; on the control socket only.

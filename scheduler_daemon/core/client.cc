@@ -106,11 +106,16 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   static constexpr const char* kLeaseNames[] = {"held", "granted", "free"};
   r.state = dying            ? "dying"
             : packed()       ? "packed"
+            : measured_alone ? "free"
             : is_protected() ? (busy(now_ns) ? "busy" : "idle")
                              : kLeaseNames[terms.state % 3];
   r.mps = mps;
   r.attached_ns = now_ns - std::min(attached_ns, now_ns);
   r.counters = counters;
+  if (is_protected() && busy(now_ns)) {
+    const uint64_t since_ns = ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->busy_since_ns, relaxed);
+    r.counters.busy_ns += now_ns - std::clamp(since_ns, attached_ns, now_ns);
+  }
   const ipc::abi::UsageLine& u = usage_untrusted();
   r.counters.launches = ipc::load(u.launches, relaxed);
   r.counters.slices = ipc::load(u.slices, relaxed);

@@ -49,6 +49,8 @@ struct Client {
   // Operator's switch: everything of this client is forwarded and no policy counts with it.
   bool passthrough = false;
   bool cutting_off = false;  // as it said last
+  // Alone on its GPU, and measured because somebody looks: its lease is granted and limits nothing.
+  bool measured_alone = false;
   OverdueDrains overdue;     // it inherits what its user had when it came
   uint64_t attached_ns = 0;  // CLOCK_MONOTONIC
   bool dying = false;        // off its GPU; the end of its process will end the connection

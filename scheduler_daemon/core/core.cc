@@ -27,6 +27,14 @@ constexpr size_t kMaxFresh = 64, kMaxFreshOfAUser = 16;
 constexpr size_t kPartOfAUser = 2, kKeptPart = 8;
 constexpr size_t kMaxOffendingUsers = 1024;
 constexpr uint64_t kSettleLook_ns = base::us(500);
+// Somebody looks: a client that is alone gets a lease that measures and limits nothing, for so long after the latest
+// question. Each lease of it is good for twice the time between two decisions.
+constexpr uint64_t kMeasured_ns = base::ms(5000), kMeasuringLook_ns = base::ms(1000);
+constexpr policy::Lease kMeasuringLease{.grant = policy::Grant::kGranted,
+                                        .duration_ns = 2 * kMeasuringLook_ns,
+                                        .window_ns = 3600 * base::kNsPerS,  // never full
+                                        .slice_ns = 0,                      // nothing is cut
+                                        .marker_spacing_ns = uint32_t(base::ms(2))};
 constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
 
 std::string quoted(const std::string& text_untrusted) {
@@ -233,6 +241,10 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
   ++counters_.queries;
   std::string text;
   switch (query->what) {
+    case abi::kQueryStateMeasured:
+      measure_until_ns_ = now_ns + kMeasured_ns;
+      for (auto& [uuid, gpu] : gpus_) gpu.dirty = true;
+      [[fallthrough]];
     case 0:
       text = stats::to_json(snapshot(now_ns));
       break;
@@ -496,6 +508,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
       continue;
     }
     report_cutting(gpu, *client, now_ns);
+    client->measured_alone = false;
     managed.push_back(client);
     o.clients.push_back(client->view(now_ns));
   }
@@ -507,6 +520,8 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   // Packing is decided while a pulse is busy, and nobody else would tell that one is.
   const bool tell_busy = o.mps && std::any_of(o.clients.begin(), o.clients.end(),
                                               [](const policy::ClientView& c) { return c.burst_ns != 0; });
+  if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
+    measure_alone(gpu, *managed[0], d.leases[0], now_ns);
   uint64_t revocations = counters_.revocations;
   bool drained = true;
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
@@ -517,6 +532,18 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   }
   note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;
+}
+
+// What runs free is not measured, for it costs nothing then. While somebody looks, its use is known.
+void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns) {
+  client.measured_alone =
+      lease.grant == policy::Grant::kFree && !client.is_protected() && now_ns < measure_until_ns_;
+  if (!client.measured_alone) return;
+  const uint64_t id = lease.client_id;
+  lease = kMeasuringLease;
+  lease.client_id = id;
+  gpu.next_look_ns =
+      base::earlier_due(gpu.next_look_ns, std::min(now_ns + kMeasuringLook_ns, measure_until_ns_));
 }
 
 void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy) {
@@ -595,7 +622,10 @@ bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
         ++counters_.bad_records;
         break;
       case ipc::RingRead::kRecord:
-        if (record.kind == abi::kRecordBurst) on_burst(client, record, now_ns);
+        if (record.kind == abi::kRecordBurst) {
+          client.counters.busy_ns += record.duration_ns;
+          on_burst(client, record, now_ns);
+        }
         if (record.kind == abi::kRecordKernel && settings_.learning != nullptr)
           settings_.learning->record(client.user_gpu, record);
         ++(record.kind == abi::kRecordKernel ? client.counters.kernels_recorded

@@ -168,7 +168,8 @@ class Core {
   void report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns);
   void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
-  bool decide(Gpu& gpu, uint64_t now_ns);    // true: a revoked client had drained already, decide again
+  void measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns);
+  bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
   // False: impossible ring head.
   bool consume_records(Client& client, uint32_t most, uint64_t now_ns);
@@ -182,6 +183,7 @@ class Core {
   uint64_t started_ns_;
   uint64_t now_ns_;  // as the latest event or run() said
   uint32_t next_client_id_ = 1;
+  uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::DaemonCounters counters_;
   stats::Mps mps_;
   std::map<Connection, Fresh> fresh_;                      // the oldest first

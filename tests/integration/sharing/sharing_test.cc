@@ -88,6 +88,21 @@ TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
 
 // A kernel that reads and writes its module's variables, in a binary with machine code: its slices run in a
 // module of their own and mean the same variables. The program checks each step.
+TEST_F(Sharing, AProgramAloneIsSeenToUseTheGpu) {
+  start_daemon();
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; })) << read_file(path("trainer.err"));
+  const auto used = [&] {
+    (void)ipc::query(socket(), ipc::abi::kQueryStateMeasured);
+    return client("trainer").value("completed_ns", uint64_t(0));
+  };
+  const uint64_t before = used();
+  EXPECT_TRUE(eventually([&] { return used() > before; }));
+  EXPECT_EQ(client("trainer").value("state", ""), "free");
+  EXPECT_EQ(client("trainer").value("slices", uint64_t(1)), 0u) << "nothing is cut for that";
+  EXPECT_EQ(client("trainer").value("holds", uint64_t(1)), 0u);
+}
+
 TEST_F(Sharing, SlicesInAModuleOfTheirOwnUseTheProgramsVariables) {
   start_daemon();
   auto service = start_service("service", 100'000);

@@ -65,6 +65,35 @@ TEST_F(CoreTest, AloneIsFreeAndNeedsNoTimer) {
   EXPECT_EQ(a.state(), kFree);
 }
 
+TEST_F(CoreTest, AloneIsMeasuredWhileSomebodyLooksAndHindersNothing) {
+  Peer a = attach(1, 0, 1);
+  run();
+  ASSERT_EQ(a.state(), kFree);
+  const auto ask = [&](uint32_t what) {
+    say(connect(9), abi::Query{ipc::make_header(abi::kQuery, sizeof(abi::Query)), what, 0});
+  };
+  ask(0);
+  EXPECT_EQ(run(), 0u);
+  EXPECT_EQ(a.state(), kFree) << "a question without measuring";
+  ask(abi::kQueryStateMeasured);
+  EXPECT_NE(run(), 0u) << "the lease is to be renewed";
+  EXPECT_EQ(a.state(), kGranted);
+  EXPECT_EQ(a.lease().slice_ns, 0u) << "nothing is cut";
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[0].state, "free");
+  Peer b = attach(2, 0, 1);
+  run();
+  EXPECT_NE(core_->snapshot(now_ns_).clients[0].state, "free") << "not alone any more";
+  core_->disconnected(b.connection);
+  const uint64_t start_ns = now_ns_;
+  for (uint64_t next = run(); next != 0; next = run()) {
+    ASSERT_GT(next, now_ns_);
+    ASSERT_LT(now_ns_, start_ns + ms(60'000)) << "measuring ends";
+    EXPECT_TRUE(a.state() == kFree || a.lease().expires_ns > next) << "renewed in time";
+    now_ns_ = next;
+  }
+  EXPECT_EQ(a.state(), kFree);
+}
+
 TEST_F(CoreTest, BestEffortGetsThePulseAndANudgeAfterTheGuardTime) {
   Peer service = attach(1, 7, 1);
   Peer trainer = attach(2, 0, 1);

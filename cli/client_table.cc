@@ -1,0 +1,192 @@
+#include "cli/client_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <span>
+
+#include "base/printable.h"
+#include "cli/run.h"
+#include "ipc/channel/client.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+uint64_t number(const json& client, const char* key) {
+  const auto found = client.find(key);
+  if (found == client.end() || !found->is_number_integer()) return 0;
+  return found->is_number_unsigned() || found->get<int64_t>() > 0 ? found->get<uint64_t>() : 0;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? base::printable(found->get<std::string>()) : "";
+}
+
+json list(const json& state, const char* key) {
+  const auto found = state.find(key);
+  return found != state.end() && found->is_array() ? *found : json::array();
+}
+
+// One client at both looks; one that came in between, or is another one under an old number, did nothing before.
+struct Pair {
+  const json& now;
+  const json& before;
+  double seconds;
+
+  double grown(const char* key) const {
+    const uint64_t was = number(before, key), is = number(now, key);
+    return is > was ? double(is - was) : 0;
+  }
+  std::string rate(const char* key) const { return short_count(grown(key) / seconds); }
+  std::string share(double ns) const { return fmt::format("{:.0f}%", std::min(ns / 1e7 / seconds, 100.0)); }
+  double gpu_ns() const { return grown(number(now, "priority") != 0 ? "busy_ns" : "completed_ns"); }
+};
+
+struct Column {
+  const char* heading;
+  int width;  // with the space before the next one
+  bool left;
+  std::function<std::string(const Pair&)> cell;
+};
+
+Column left(const char* heading, int width, std::function<std::string(const Pair&)> cell) {
+  return {heading, width, true, std::move(cell)};
+}
+Column right(const char* heading, int width, std::function<std::string(const Pair&)> cell) {
+  return {heading, width, false, std::move(cell)};
+}
+Column sum(const char* heading, int width, const char* key) {
+  return right(heading, width, [key](const Pair& c) { return short_count(double(number(c.now, key))); });
+}
+Column rate(const char* heading, int width, const char* key) {
+  return right(heading, width, [key](const Pair& c) { return c.rate(key); });
+}
+
+std::string pid(const Pair& c) {
+  return std::to_string(number(c.now, "pid"));
+}
+std::string name(const Pair& c) {
+  return text(c.now, "name");
+}
+std::string priority(const Pair& c) {
+  return std::to_string(number(c.now, "priority"));
+}
+std::string state(const Pair& c) {
+  return text(c.now, "state");
+}
+std::string gpu(const Pair& c) {
+  return c.share(c.gpu_ns());
+}
+
+std::string line(std::span<const Column> columns, const std::function<std::string(const Column&)>& cell) {
+  std::string out;
+  for (const Column& column : columns) {
+    const std::string content = cell(column).substr(0, size_t(column.width) - 1);
+    out += column.left ? fmt::format("{:<{}}", content, column.width)
+                       : fmt::format("{:>{}} ", content, column.width - 1);
+  }
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + '\n';
+}
+
+std::string table(std::span<const Column> columns, const TwoLooks& looks) {
+  std::string out = line(columns, [](const Column& column) { return column.heading; });
+  const json before = list(looks.before, "clients"), nothing = json::object();
+  for (const json& client : list(looks.now, "clients")) {
+    const auto was = std::find_if(before.begin(), before.end(),
+                                  [&](const json& c) { return number(c, "id") == number(client, "id"); });
+    // Without an earlier look nothing is known to have grown.
+    const json& earlier = was != before.end() ? *was : looks.before.is_null() ? client : nothing;
+    const Pair pair{client, earlier, std::max(looks.seconds, 1e-6)};
+    out += line(columns, [&](const Column& column) { return column.cell(pair); });
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string ps_table(const TwoLooks& looks) {
+  const Column columns[] = {
+      left("PID", 9, pid),
+      left("NAME", 18, name),
+      left("PRIO", 5, priority),
+      left("STATE", 9, state),
+      right("GPU", 6, gpu),
+      sum("LAUNCHES", 9, "launches"),
+      sum("SLICES", 8, "slices"),
+      sum("HOLDS", 7, "holds"),
+      right("HELD", 9, [](const Pair& c) { return short_duration(double(number(c.now, "held_ns"))); }),
+  };
+  return table(columns, looks);
+}
+
+std::string top_table(const TwoLooks& looks) {
+  const Column columns[] = {
+      left("PID", 9, pid),
+      left("NAME", 15, name),
+      left("PRIO", 5, priority),
+      left("STATE", 8, state),
+      right("GPU", 6, gpu),
+      right("HELD", 6, [](const Pair& c) { return c.share(c.grown("held_ns")); }),
+      rate("LAUNCH/s", 9, "launches"),
+      rate("SLICE/s", 8, "slices"),
+      rate("BURST/s", 8, "bursts_recorded"),
+      right("SLOWER", 7,
+            [](const Pair& c) {
+              const uint64_t slowdown = number(c.now, "slowdown_permille");
+              return slowdown == 0 ? "-" : fmt::format("{:.2f}", double(slowdown) / 1000);
+            }),
+  };
+  std::string out;
+  for (const json& g : list(looks.now, "gpus"))
+    out += fmt::format("{}: {}, {}, {} clients", text(g, "uuid"), text(g, "policy"),
+                       g.value("mps", false) ? "leases overlap" : "turns", number(g, "clients"))
+               .substr(0, kTableColumns) +
+           '\n';
+  return out + table(columns, looks);
+}
+
+std::string short_count(double n) {
+  constexpr char kSuffixes[] = {'k', 'M', 'G', 'T'};
+  if (n < 999.5) return fmt::format("{:.0f}", n);
+  for (const char suffix : kSuffixes) {
+    n /= 1000;
+    if (n < 9.995) return fmt::format("{:.2f}{}", n, suffix);
+    if (n < 99.95) return fmt::format("{:.1f}{}", n, suffix);
+    if (n < 999.5) return fmt::format("{:.0f}{}", n, suffix);
+  }
+  return fmt::format("{:.0e}", n * 1e12);
+}
+
+std::string short_duration(double ns) {
+  struct Unit {
+    double ns;
+    const char* name;
+  };
+  constexpr Unit kUnits[] = {{1e3, "us"}, {1e6, "ms"}, {1e9, "s"}, {60e9, "min"}, {3600e9, "h"}};
+  if (ns < 500) return "0";
+  const Unit* unit = kUnits;
+  // 0.95: what would be rounded up to a thousand of the smaller one.
+  for (const Unit& larger : kUnits)
+    if (ns >= 0.9995 * larger.ns) unit = &larger;
+  const double n = ns / unit->ns;
+  return fmt::format("{:.{}f} {}", n, n < 9.95 ? 1 : 0, unit->name);
+}
+
+base::Result<json> measured_state(const std::string& socket) {
+  const auto path = resolve_socket(socket);
+  if (!path) return path.error();
+  auto answer = ipc::query(*path, ipc::abi::kQueryStateMeasured);
+  if (!answer && answer.error().code == base::Code::kUnsupported) answer = ipc::query(*path);
+  if (!answer) return answer.error();
+  json state = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  if (!state.is_object()) return base::error(base::Code::kInvalid, "tesserad sent no JSON");
+  return state;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,30 @@
+// What `tessera ps` and `tessera top` show, from what the daemon said before and now. At most 80 columns. Pure.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace tessera::cli {
+
+inline constexpr int kTableColumns = 80;
+
+// Two answers of the daemon, `seconds` apart.
+struct TwoLooks {
+  nlohmann::json before, now;
+  double seconds = 0;
+};
+
+std::string ps_table(const TwoLooks& looks);   // sums since each client came; GPU: share between the looks
+std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
+
+// 950, 12.3k, 4.56M; never wider than five characters below 10^15.
+std::string short_count(double n);
+// 850 us, 12 ms, 1.2 s, 3.4 min, 5.6 h
+std::string short_duration(double ns);
+
+// The daemon's state as question 3 asks it; an older daemon is asked as it understands. Errors name a remedy.
+base::Result<nlohmann::json> measured_state(const std::string& socket);
+
+}  // namespace tessera::cli

@@ -1,0 +1,123 @@
+// What ps and top print for given answers of the daemon.
+#include "cli/client_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json client(uint64_t id, const char* name, uint64_t priority, uint64_t launches, uint64_t gpu_ns,
+            uint64_t held_ns) {
+  return {{"id", id},
+          {"pid", 4000 + id},
+          {"name", name},
+          {"priority", priority},
+          {"state", priority ? "idle" : "free"},
+          {"launches", launches},
+          {"slices", launches * 3},
+          {"holds", 12},
+          {"held_ns", held_ns},
+          {priority ? "busy_ns" : "completed_ns", gpu_ns},
+          {"bursts_recorded", priority ? launches / 10 : 0},
+          {"slowdown_permille", priority ? 1084 : 0}};
+}
+
+json state(std::vector<json> clients) {
+  return {{"clients", clients},
+          {"gpus",
+           {{{"uuid", "GPU-01234567-89ab-cdef-0123-456789abcdef"},
+             {"policy", "tessera"},
+             {"mps", false},
+             {"clients", clients.size()}}}}};
+}
+
+// Two clients after two seconds: one computed for 1.8 s of it, the other one was busy for 0.5 s.
+TwoLooks two_looks() {
+  return {state({client(1, "train.py", 0, 1000, 5'000'000'000, 0), client(2, "serve.py", 3, 500, 100, 0)}),
+          state({client(1, "train.py", 0, 25'000, 6'800'000'000, 400'000'000),
+                 client(2, "serve.py", 3, 700, 500'000'100, 850'000)}),
+          2};
+}
+
+std::string row_of(const std::string& table, const std::string& name) {
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(name) != std::string::npos) return line;
+  return "";
+}
+
+std::vector<std::string> words(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+TEST(ClientTable, PsShowsSumsAndTheShareOfTheGpuBetweenTheLooks) {
+  const std::string table = ps_table(two_looks());
+  EXPECT_THAT(words(row_of(table, "train.py")), testing::ElementsAre("4001", "train.py", "0", "free", "90%",
+                                                                     "25.0k", "75.0k", "12", "400", "ms"));
+  EXPECT_THAT(words(row_of(table, "serve.py")), testing::ElementsAre("4002", "serve.py", "3", "idle", "25%",
+                                                                     "700", "2.10k", "12", "850", "us"));
+}
+
+TEST(ClientTable, TopShowsRates) {
+  const std::string table = top_table(two_looks());
+  EXPECT_THAT(table, HasSubstr("GPU-01234567-89ab-cdef-0123-456789abcdef: tessera, turns, 2 clients\n"));
+  EXPECT_THAT(words(row_of(table, "train.py")), testing::ElementsAre("4001", "train.py", "0", "free", "90%",
+                                                                     "20%", "12.0k", "36.0k", "0", "-"));
+  EXPECT_THAT(words(row_of(table, "serve.py")),
+              testing::ElementsAre("4002", "serve.py", "3", "idle", "25%", "0%", "100", "300", "10", "1.08"));
+}
+
+TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
+  TwoLooks looks = two_looks();
+  json& wide = looks.now["clients"][0];
+  for (auto& [key, value] : wide.items())
+    if (value.is_number()) value = UINT64_MAX;
+  wide["name"] = std::string(200, 'x') + "\x1b[2J";
+  wide["state"] = std::string(50, 's');
+  looks.now["gpus"][0]["policy"] = std::string(100, 'p');
+  for (const std::string& table : {ps_table(looks), top_table(looks)}) {
+    std::istringstream lines(table);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_EQ(table.find('\x1b'), std::string::npos);
+  }
+}
+
+TEST(ClientTable, WhatIsMissingOrOfAnotherKindReadsAsNothing) {
+  TwoLooks looks{{}, state({json{{"id", 1}, {"pid", "seven"}, {"name", 7}}}), 0};
+  EXPECT_THAT(words(row_of(ps_table(looks), "0%")), testing::Contains("0%"));
+  looks.now["clients"] = 5;
+  EXPECT_EQ(row_of(top_table(looks), "PID").substr(0, 3), "PID");
+}
+
+TEST(ClientTable, ANewClientDidNothingBeforeAndShrinkingSumsAreNotNegative) {
+  TwoLooks looks = two_looks();
+  looks.before["clients"][0]["id"] = 99;
+  EXPECT_THAT(row_of(top_table(looks), "train.py"), HasSubstr(" 100% "));
+  std::swap(looks.before, looks.now);
+  EXPECT_THAT(row_of(top_table(looks), "serve.py"), HasSubstr(" 0% "));
+}
+
+TEST(ClientTable, CountsAndTimesAreShort) {
+  EXPECT_EQ(short_count(0), "0");
+  EXPECT_EQ(short_count(999), "999");
+  EXPECT_EQ(short_count(999.6), "1.00k");
+  EXPECT_EQ(short_count(12'345), "12.3k");
+  EXPECT_EQ(short_count(999'600), "1.00M");
+  EXPECT_EQ(short_count(4.56e9), "4.56G");
+  EXPECT_EQ(short_duration(0), "0");
+  EXPECT_EQ(short_duration(1'500), "1.5 us");
+  EXPECT_EQ(short_duration(12e6), "12 ms");
+  EXPECT_EQ(short_duration(999.7e6), "1.0 s");
+  EXPECT_EQ(short_duration(90e9), "1.5 min");
+  EXPECT_EQ(short_duration(36000e9), "10 h");
+}
+
+}  // namespace
+}  // namespace tessera::cli
