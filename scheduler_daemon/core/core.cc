@@ -518,8 +518,9 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
   // Packing is decided while a pulse is busy, and nobody else would tell that one is.
-  const bool tell_busy = o.mps && std::any_of(o.clients.begin(), o.clients.end(),
-                                              [](const policy::ClientView& c) { return c.burst_ns != 0; });
+  const bool tell_busy = settings_.parameters.packing && o.mps &&
+                         std::any_of(o.clients.begin(), o.clients.end(),
+                                     [](const policy::ClientView& c) { return c.burst_ns != 0; });
   if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
     measure_alone(gpu, *managed[0], d.leases[0], now_ns);
   uint64_t revocations = counters_.revocations;

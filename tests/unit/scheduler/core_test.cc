@@ -722,6 +722,26 @@ TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
   EXPECT_GT(counters.bursts_compared, 0u);
 }
 
+TEST_F(CoreTest, BusyPulsesAreToldOnlyWherePackingUsesThem) {
+  for (const bool packing : {false, true}) {
+    Settings s;
+    s.policy_name = "tessera";
+    s.parameters.packing = packing;
+    host(s);
+    Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true);
+    run();
+    EXPECT_EQ(trainer.lease().flags & abi::kLeaseTellBusy, 0u);  // no burst is known yet
+    ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+    for (int i = 0; i < 8; ++i) {
+      records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = ms(4), .end_ns = now_ns_});
+      notify(service);
+      run(ms(40));
+    }
+    EXPECT_EQ((trainer.lease().flags & abi::kLeaseTellBusy) != 0, packing);
+    EXPECT_EQ(service.lease().flags & abi::kLeaseTellBusy, 0u);
+  }
+}
+
 TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   Settings s;
   s.policy_name = "tessera";
