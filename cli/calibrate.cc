@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,11 +11,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/scoped_fd.h"
+#include "cli/child_output.h"
 #include "cli/demo/process.h"
 #include "cli/layout.h"
 #include "cli/profile.h"
@@ -93,31 +93,13 @@ int complain(const std::string& text, int status) {
 
 // The program's standard output; an error if it did not end well.
 base::Result<std::string> output_of(const std::string& program, const std::vector<std::string>& environment) {
-  int ends[2];
-  if (pipe(ends) != 0) return base::error(Code::kUnavailable, std::string("pipe: ") + strerror(errno));
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    close(ends[0]);
+  ChildOutput child = output_of_child([&] {
     set_variables(environment);
     execl(program.c_str(), program.c_str(), nullptr);
-    _exit(127);
-  }
-  close(ends[1]);
-  const base::ScopedFd from(ends[0]);
-  std::string text;
-  char chunk[4096];
-  for (ssize_t n; (n = read(from.get(), chunk, sizeof chunk)) != 0;) {
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;
-    text.append(chunk, size_t(n));
-  }
-  int raw = 0;
-  while (child > 0 && waitpid(child, &raw, 0) < 0 && errno == EINTR) {
-  }
-  if (child < 0 || !WIFEXITED(raw) || WEXITSTATUS(raw) != 0)
+  });
+  if (!child.ended_well())
     return base::error(Code::kUnavailable, "the measuring program " + program + " failed, see above");
-  return text;
+  return std::move(child.text);
 }
 
 constexpr uint64_t kBlocksPerSm = 8;  // of the arithmetic tests in kernels/samples/calibrate.cu

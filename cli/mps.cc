@@ -2,13 +2,13 @@
 
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/child_output.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -19,31 +19,16 @@ constexpr uint32_t kAskMps = 2;  // ipc/abi/messages.h, Query::what
 
 // One command to the control daemon; its answer.
 base::Result<std::string> control(const MpsInfo& mps, const std::string& command) {
-  int in[2], out[2];
-  if (pipe(in) != 0 || pipe(out) != 0) return base::error(base::Code::kExhausted, "out of descriptors");
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(in[0], 0);
-    dup2(out[1], 1);
-    for (int fd : {in[0], in[1], out[0], out[1]}) close(fd);
-    setenv("CUDA_MPS_PIPE_DIRECTORY", mps.pipe_directory.c_str(), 1);
-    execlp(mps.control_program.c_str(), mps.control_program.c_str(), nullptr);
-    _exit(127);
-  }
-  close(in[0]);
-  close(out[1]);
   const std::string line = command + "\n";
-  (void)!write(in[1], line.data(), line.size());
-  close(in[1]);
-  std::string answer;
-  char buffer[512];
-  for (ssize_t n; (n = read(out[0], buffer, sizeof buffer)) > 0;) answer.append(buffer, size_t(n));
-  close(out[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  const ChildOutput answer = output_of_child(
+      [&] {
+        setenv("CUDA_MPS_PIPE_DIRECTORY", mps.pipe_directory.c_str(), 1);
+        execlp(mps.control_program.c_str(), mps.control_program.c_str(), nullptr);
+      },
+      &line);
+  if (!answer.ended_well())
     return base::error(base::Code::kUnavailable, "`" + command + "` by " + mps.control_program + " failed");
-  return answer;
+  return answer.text;
 }
 
 std::vector<long> numbers(const std::string& text) {

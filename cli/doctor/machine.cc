@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/scoped_fd.h"
+#include "cli/child_output.h"
 #include "cli/doctor/doctor.h"
 #include "cli/first_line.h"
 #include "cli/run.h"
@@ -66,25 +65,16 @@ Finding check_stub() {
 
 // In a child, because a driver may do anything when it is opened. What it wrote is what we lack.
 Finding check_exports(const std::string& driver) {
-  int ends[2];
-  if (pipe(ends) != 0) return {"exports", State::kNote, "not examined: no pipe", "", ""};
-  const pid_t child = fork();
-  if (child == 0) {
+  const ChildOutput child = output_of_child([&] {
     std::string text;
     if (void* handle = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL))
       for (const std::string& name : driver_api::unlisted_exports(handle)) text += " " + name;
     else
       text = "!";
-    _exit(write(ends[1], text.data(), text.size()) == ssize_t(text.size()) ? 0 : 1);
-  }
-  close(ends[1]);
-  std::string text;
-  char chunk[4096];
-  for (ssize_t n; (n = read(ends[0], chunk, sizeof chunk)) > 0;) text.append(chunk, size_t(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (child < 0 || status != 0 || text == "!")
+    _exit(write(STDOUT_FILENO, text.data(), text.size()) == ssize_t(text.size()) ? 0 : 1);
+  });
+  const std::string& text = child.text;
+  if (!child.ended_well() || text == "!")
     return {"exports", State::kFailure, driver + " cannot be opened", "CUDA programs find no driver",
             "reinstall the driver; `ldd " + driver + "` shows what it lacks"};
   if (text.empty()) return {"exports", State::kOk, "every function that the driver exports is known", "", ""};

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <sstream>
 
 #include "base/scoped_fd.h"
+#include "cli/child_output.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/elf.h"
 #include "cli/inspect.h"
@@ -81,25 +81,16 @@ std::vector<std::pair<std::string, std::string>> mapped_under_run(const DoctorOp
   run.gpu = options.gpu;
   run.command = options.command;
   const auto variables = client_environment(run, layout);
-  int ends[2];
-  if (!variables || pipe(ends) != 0) return out;
-  const pid_t child = fork();
-  if (child == 0) {
+  if (!variables) return out;
+  const ChildOutput child = output_of_child([&] {
     for (const std::string& variable : *variables) putenv(strdup(variable.c_str()));
     setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
-    dup2(ends[1], STDOUT_FILENO);
     dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
-    close(ends[0]);
     execl(file.c_str(), file.c_str(), nullptr);
-    _exit(127);
-  }
-  close(ends[1]);
-  FILE* lines = fdopen(ends[0], "r");
-  char* line = nullptr;
-  size_t room = 0;
-  while (child > 0 && getline(&line, &room, lines) >
-                          0) {  // "\tlibm.so.6 => /lib/libm.so.6 (0x...)", "\t/lib/ld.so (0x...)"
-    std::istringstream words(line);
+  });
+  std::istringstream lines(child.text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);  // "\tlibm.so.6 => /lib/libm.so.6 (0x...)", "\t/lib/ld.so (0x...)"
     std::string name, arrow, path;
     words >> name >> arrow >> path;
     if (arrow == "=>")
@@ -107,9 +98,6 @@ std::vector<std::pair<std::string, std::string>> mapped_under_run(const DoctorOp
     else if (name[0] == '/')
       out.emplace_back(name.substr(name.rfind('/') + 1), name);
   }
-  free(line);
-  fclose(lines);
-  if (child > 0) waitpid(child, nullptr, 0);
   return out;
 }
 
