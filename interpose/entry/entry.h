@@ -24,12 +24,6 @@ namespace tessera::entry {
 // is being opened): forward nothing, answer CUDA_ERROR_NOT_INITIALIZED. Stubs do this by themselves.
 bool ensure_ready();
 
-// Permanent pass-through for this process: every hook row goes straight to the driver from now on, also
-// through pointers that the program already holds. Lock-free, async-signal-safe; callable from a hook and
-// from atfork handlers.
-void disable_hooks();
-bool hooks_disabled();
-
 // Address of our exported stub: what dlsym and cuGetProcAddress hand to the program for a hooked entry.
 void* exported_address(driver_api::Entry e);
 

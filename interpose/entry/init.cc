@@ -36,7 +36,6 @@ constexpr uint64_t kOwnerCheckNs = 100'000'000;  // how often a waiter looks whe
 constexpr size_t kMaxPath = 4096;
 
 constinit uint32_t g_state = kFresh;  // release by the winner, acquire by everybody else
-constinit std::atomic<bool> g_disabled{false};
 constinit char g_driver_path[kMaxPath] = "";
 
 pid_t thread_id() {
@@ -68,8 +67,7 @@ void fill_tables() {
   bump(&Counters::reopened_deepbind, driver.reopened_deepbind ? 1 : 0);
   build_address_index();
 
-  if (switched_off_by_user() || !driver.found) g_disabled.store(true, std::memory_order_relaxed);
-  const bool hooked = !g_disabled.load(std::memory_order_relaxed);
+  const bool switched_off = switched_off_by_user(), hooked = driver.found && !switched_off;
   bool has_hook[kEntryCount] = {};
   for (uint32_t i = 0; hooked && i < kHookCount; ++i) {
     has_hook[tessera_hook_table[i].row] = true;
@@ -78,7 +76,7 @@ void fill_tables() {
   for (uint16_t row = 0; row < kEntryCount; ++row) {
     if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
   }
-  const hooks::FirstCall first{driver.found, switched_off_by_user(), g_driver_path, driver.was_open};
+  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, driver.was_open};
   std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
   base::futex_wake_all(&g_state);
   tessera_on_first_call(&first);
@@ -111,19 +109,6 @@ bool ensure_ready() {
     seen = state.load(std::memory_order_acquire);
   }
   return true;
-}
-
-void disable_hooks() {
-  g_disabled.store(true, std::memory_order_relaxed);
-  if (std::atomic_ref<uint32_t>(g_state).load(std::memory_order_acquire) != kReady) return;
-  for (uint32_t i = 0; i < kHookCount; ++i) {
-    const auto row = static_cast<uint16_t>(tessera_hook_table[i].row);
-    store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
-  }
-}
-
-bool hooks_disabled() {
-  return g_disabled.load(std::memory_order_relaxed);
 }
 
 void* exported_address(driver_api::Entry e) {

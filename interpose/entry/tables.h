@@ -12,8 +12,8 @@ inline constexpr uint32_t kTesseraShardCounts = 1024;  // 4 KiB of counters per 
 static_assert(tessera::driver_api::kEntryCount <= kTesseraShardCounts, "a shard has room for 1024 rows");
 
 extern "C" {
-// Where the stub of a row jumps. Written by init (one thread) and by disable_hooks (any); read by the stubs
-// with plain loads: a word is either the old or the new target, both right.
+// Where the stub of a row jumps. Written by init (one thread); read by the stubs with plain loads: a word is
+// either the old or the new target, both right.
 extern __attribute__((visibility("hidden"))) void* tessera_dispatch[tessera::driver_api::kEntryCount];
 extern __attribute__((
     visibility("hidden"))) void* const tessera_stub_addresses[tessera::driver_api::kEntryCount];

@@ -261,12 +261,6 @@ bool query_accounts() {
   return any;
 }
 
-bool accounts_empty() {
-  for (const StreamAccount& account : g_accounts)
-    if (account.enqueued.load(kAcquire) != account.done.load(kAcquire)) return false;
-  return true;
-}
-
 void forget_accounts() {
   for (StreamAccount& account : g_accounts) account_done(account, account.enqueued.load(kAcquire));
 }

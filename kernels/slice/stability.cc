@@ -54,17 +54,9 @@ BitStability unstable(Instability reason, const Instruction* i, std::string deta
 
 }  // namespace
 
-const char* instability_name(Instability reason) {
-  static constexpr const char* kNames[] = {
-#define TS_ROW(id, name, text) name,
-      TS_INSTABILITIES(TS_ROW)
-#undef TS_ROW
-  };
-  return kNames[size_t(reason)];
-}
 const char* instability_text(Instability reason) {
   static constexpr const char* kTexts[] = {
-#define TS_ROW(id, name, text) text,
+#define TS_ROW(id, text) text,
       TS_INSTABILITIES(TS_ROW)
 #undef TS_ROW
   };

@@ -13,20 +13,19 @@
 
 namespace tessera::slice {
 
-// Rows: reason, name for counters and reports, explanation.
-#define TS_INSTABILITIES(X)                                                                             \
-  X(kNone, "none", "every operation has one correct result")                                            \
-  X(kContractible, "contractible", "a product and a sum without rounding modifier may be fused or not") \
-  X(kApproximate, "approximate", "an approximation is specified by its largest error only")             \
-  X(kTensor, "tensor", "the order of a floating-point matrix sum is not specified")                     \
-  X(kUnknown, "unknown", "an instruction or function that is not known")
+// Rows: reason, explanation.
+#define TS_INSTABILITIES(X)                                                             \
+  X(kNone, "every operation has one correct result")                                    \
+  X(kContractible, "a product and a sum without rounding modifier may be fused or not") \
+  X(kApproximate, "an approximation is specified by its largest error only")            \
+  X(kTensor, "the order of a floating-point matrix sum is not specified")               \
+  X(kUnknown, "an instruction or function that is not known")
 
 enum class Instability : uint8_t {
-#define TS_ROW(id, name, text) id,
+#define TS_ROW(id, text) id,
   TS_INSTABILITIES(TS_ROW)
 #undef TS_ROW
 };
-const char* instability_name(Instability);
 const char* instability_text(Instability);
 
 struct BitStability {

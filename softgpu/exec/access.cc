@@ -440,8 +440,5 @@ const Op* op_shared_rank(Warp& w, const Op* op) {
     put<uint32_t>(w, op->d, i, window == 0 ? w.block->rank : static_cast<uint32_t>(window - 1));
   });
 }
-const Op* op_prefetch(Warp&, const Op* op) {
-  return op + 1;
-}
 
 }  // namespace tessera::softgpu::exec

@@ -176,8 +176,7 @@ const Op* raise(Warp& w, const Op* op, FaultKind kind, unsigned lane, uint64_t a
 // ----------------------------------------------------------- All return what the handler returns.
 const Op* go(Warp& w, const Op* from, const Op* target);  // uniform jump
 const Op* split(Warp& w, const Op* from, const Op* target,
-                Mask taken);    // lanes `taken` jump, the others fall through
-const Op* reschedule(Warp& w);  // running group was put away; next group
+                Mask taken);  // lanes `taken` jump, the others fall through
 void put_away(Warp& w, const Op* pc, Frame* frame, Mask mask, GroupState state, uint8_t barrier = 0);
 const Op* start_ready(Warp& w);           // select a group; null if none (w.stop set)
 void count_issue(Warp& w, const Op* op);  // ends a straight-line segment at op (inclusive)
@@ -236,7 +235,6 @@ const Op* op_atomic128(Warp&, const Op*);
 const Op* op_cvta(Warp&, const Op*);  // sub: 0 to generic, 1 from generic; space
 const Op* op_isspacep(Warp&, const Op*);
 const Op* op_cp_async(Warp&, const Op*);  // d shared address (as `b`), a global; imm, count bytes...
-const Op* op_prefetch(Warp&, const Op*);
 enum class Atomic : uint8_t { kAdd, kMin, kMax, kAnd, kOr, kXor, kExch, kCas, kInc, kDec };
 const Op* op_map_shared(Warp&, const Op*);   // mapa: d, a address, b rank; type u32 or u64 (generic)
 const Op* op_shared_rank(Warp&, const Op*);  // getctarank: d, a address; type of the address

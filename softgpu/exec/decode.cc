@@ -100,7 +100,7 @@ bool Decoder::find_object(ptx::Name name, Object* o) {
     const ptx::Variable& v = *it->second;
     const uint64_t bytes = v.size_bytes();
     if (bytes == 0) {
-      saw_dynamic_ = layout_.has_dynamic = true;
+      layout_.has_dynamic = true;
       layout_.dynamic_align = std::max(layout_.dynamic_align, natural_align(v));
       *o = Object{Where::kDynamicShared, 0, 0};
       return true;
@@ -142,7 +142,7 @@ void Decoder::declare(const ptx::Variable& v) {
     case ptx::Space::kShared: {
       const uint64_t bytes = v.size_bytes();
       if (bytes == 0) {
-        saw_dynamic_ = layout_.has_dynamic = true;
+        layout_.has_dynamic = true;
         layout_.dynamic_align = std::max(layout_.dynamic_align, natural_align(v));
         scope.objects[v.name] = Object{Where::kDynamicShared, 0, 0};
         break;

@@ -53,7 +53,6 @@ class Decoder {
   // False after a refusal; error() says what and where.
   bool run();
   const std::string& error() const { return error_; }
-  bool saw_dynamic_shared() const { return saw_dynamic_; }
 
  private:
   using Method = bool (Decoder::*)(const ptx::Instruction&);
@@ -255,7 +254,6 @@ class Decoder {
   uint32_t line_ = 0;
   bool guarded_ = false;
   bool segment_open_ = true;  // the next op is not the first of a straight-line segment
-  bool saw_dynamic_ = false;
   uint8_t next_cache_ = 0;
   uint32_t local_bytes_ = 0;
 };

@@ -125,10 +125,6 @@ const Op* start_ready(Warp& w) {
   return pc;
 }
 
-const Op* reschedule(Warp& w) {
-  return start_ready(w);
-}
-
 const Op* go(Warp& w, const Op* from, const Op* target) {
   count_issue(w, from);
   if (w.issued >= w.limit) {

@@ -55,8 +55,5 @@ cudaError_t with_context(Body&& body) {
 static inline CUdeviceptr device_pointer(const void* p) {
   return reinterpret_cast<CUdeviceptr>(p);
 }
-static inline void** pointer_slot(CUdeviceptr* p) {
-  return reinterpret_cast<void**>(p);
-}
 
 }  // namespace tessera::softgpu::runtime

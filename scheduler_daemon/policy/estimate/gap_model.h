@@ -23,7 +23,6 @@ class GapModel {
   bool knows() const { return gaps_.total() >= needed_; }
   uint32_t total() const { return gaps_.total(); }  // that still count
   uint64_t quantile_ns(double q) const { return gaps_.quantile(q); }
-  double share_shorter(uint64_t than_ns) const { return gaps_.share_below(than_ns); }
 
   // At most `longest_ns`: a longer gap is worth using whatever comes after it.
   uint64_t wait_ns(uint64_t worth_ns, uint64_t longest_ns) const {

@@ -35,12 +35,6 @@ class Histogram {
     }
     return lower(kBuckets);
   }
-  double share_below(uint64_t value) const {  // of the values in buckets below that of `value`
-    if (total_ == 0) return 0;
-    double seen = 0;
-    for (size_t i = 0, end = bucket(value); i < end; ++i) seen += counts_[i];
-    return seen / total_;
-  }
 
   uint32_t count(size_t i) const { return counts_[i]; }
   // Bucket i holds values from lower(i) up to lower(i + 1), not included. Values below 8 have their own.

@@ -89,7 +89,7 @@ TEST(Stability, NamesTheInstructionAndItsLine) {
   const BitStability b = bit_stable_when_recompiled(with("\n  sin.approx.f32 %f0, %f1;"), "k");
   EXPECT_NE(b.detail.find("sin.approx.f32"), std::string::npos) << b.detail;
   EXPECT_EQ(b.line, 25u);
-  EXPECT_STREQ(instability_name(b.reason), "approximate");
+  EXPECT_EQ(b.reason, Instability::kApproximate);
 }
 
 using Obstacle = GlobalsObstacle;
