@@ -3,27 +3,18 @@
 // progress.
 #include <algorithm>
 #include <bit>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "softgpu/exec/block.h"
 #include "softgpu/exec/core.h"
 
 namespace tessera::softgpu::exec {
 
-void Buffer::reserve(size_t bytes) {
-  if (bytes <= bytes_) return;
-  bytes = (bytes + 255) & ~size_t{255};
-  void* fresh = std::aligned_alloc(128, bytes);
-  if (data_) std::memcpy(fresh, data_, bytes_);
-  std::memset(static_cast<char*>(fresh) + bytes_, 0, bytes - bytes_);
-  std::free(data_);
-  data_ = fresh;
-  bytes_ = bytes;
-}
-
 namespace {
 
-constexpr uint64_t kWarpQuantum = 20000;         // issue slots before a warp gives way
-constexpr uint32_t kReservedSharedBytes = 1024;  // as on hardware; cooperative groups use 288 from offset 1
+constexpr uint64_t kWarpQuantum = 20000;  // issue slots before a warp gives way
 // Blocks per worker, unless more are resident on the device or the grid is cooperative; and what they may
 // take beyond it, since local memory of a large device's threads can be more than the host's.
 constexpr uint64_t kMostResident = 128, kMostResidentBytes = uint64_t{1} << 30;
@@ -51,155 +42,6 @@ uint64_t permute(uint64_t index, uint64_t n, uint64_t seed) {
     index = left << half | right;
   } while (index >= n);
   return index;
-}
-
-// A uniform special register; along: its y and z follow x. Columns are zero at first and only written here,
-// so one that begins with the value is full of it: most do from block to block.
-void fill(Block& b, Special which, uint32_t value, unsigned along = 0) {
-  uint32_t* out = reinterpret_cast<uint32_t*>(b.uniforms.data() + uniform_offset(which) + along * 128);
-  if (*out == value) return;
-  for (unsigned i = 0; i < kLanes; ++i) out[i] = value;
-}
-void fill64(char* column, uint64_t value) {
-  for (unsigned i = 0; i < kLanes; ++i) std::memcpy(column + i * 8, &value, 8);
-}
-
-// What is the same for all warps of all blocks that a slot runs.
-void prepare_uniforms(Block& b, Grid& grid) {
-  const std::vector<ParameterColumn>& columns = grid.kernel->codes[0]->columns;
-  b.uniforms.reserve(kUniformBytes + columns.size() * 256);
-  for (unsigned axis = 0; axis < 3; ++axis) {
-    fill(b, Special::kNtidX, grid.launch.block[axis], axis);
-    fill(b, Special::kNctaidX, grid.launch.grid[axis], axis);
-    fill(b, Special::kClusterNctaidX, grid.cluster[axis], axis);
-    fill(b, Special::kNclusteridX, grid.launch.grid[axis] / grid.cluster[axis], axis);
-  }
-  const uint64_t workspace = reinterpret_cast<uint64_t>(grid.workspace);
-  fill(b, Special::kNwarpid, 64);
-  fill(b, Special::kNsmid, 1);
-  fill(b, Special::kGridid, static_cast<uint32_t>(grid.id));
-  fill64(b.uniforms.data() + uniform_offset(Special::kGridid64), grid.id);
-  fill64(b.uniforms.data() + uniform_offset(Special::kDynamicBase64), grid.kernel->dynamic_shared_offset);
-  fill(b, Special::kDynamicBase, grid.kernel->dynamic_shared_offset);
-  fill(b, Special::kDynamicSmem, grid.launch.dynamic_shared_bytes);
-  fill(b, Special::kTotalSmem, grid.shared_bytes);
-  fill(b, Special::kReservedBegin, grid.reserved_offset);
-  fill(b, Special::kReservedEnd, grid.reserved_offset + kReservedSharedBytes);
-  fill(b, Special::kReservedCap, kReservedSharedBytes);
-  fill(b, Special::kReserved1, grid.reserved_offset + kReservedSharedBytes / 2);
-  fill(b, Special::kEnvreg1, static_cast<uint32_t>(workspace >> 32));
-  fill(b, Special::kEnvreg2, static_cast<uint32_t>(workspace));
-  fill(b, Special::kClusterNctarank, grid.cluster_blocks);
-  fill(b, Special::kExplicitCluster, grid.explicit_cluster ? ~0u : 0);
-  char* to = b.uniforms.data() + kUniformBytes;
-  for (const ParameterColumn& column : columns) {
-    uint64_t value = 0;
-    std::memcpy(&value, grid.params + column.offset, column.bytes);
-    if (column.is_signed)
-      value =
-          static_cast<uint64_t>(column.bytes == 1 ? static_cast<int8_t>(value) : static_cast<int16_t>(value));
-    if (column.wide) {
-      fill64(to, value);
-    } else {
-      const uint32_t narrow = static_cast<uint32_t>(value);
-      for (unsigned i = 0; i < kLanes; ++i) std::memcpy(to + i * 4, &narrow, 4);
-    }
-    to += 256;
-  }
-}
-
-// What stays the same for all blocks that this slot runs.
-void prepare_slot(Block& b, Grid& grid, Worker& worker) {
-  b.grid = &grid;
-  b.worker = &worker;
-  const Code& entry = *grid.kernel->codes[0];
-  const auto& dim = grid.launch.block;
-  const size_t regs = (entry.reg_bytes + 127) & ~size_t{127};
-  b.register_stride = std::max<size_t>(regs, 128);
-  b.registers.reserve(b.register_stride * grid.n_warps);
-  b.specials.reserve(kSpecialBytes * grid.n_warps);
-  b.shared.reserve(grid.shared_bytes + 64);
-  b.local.reserve(size_t{grid.local_bytes} * kLanes * grid.n_warps);
-  if (b.warps.size() != grid.n_warps) b.warps.resize(grid.n_warps);
-  prepare_uniforms(b, grid);
-  // The first frames are the warps' own, for the entry.
-  while (b.frames.size() < grid.n_warps) b.frames.push_back(std::make_unique<Frame>());
-  b.free_frames.clear();
-  for (size_t i = grid.n_warps; i < b.frames.size(); ++i) b.free_frames.push_back(b.frames[i].get());
-  for (uint32_t wi = 0; wi < grid.n_warps; ++wi) {
-    Warp& w = b.warps[wi];
-    w = Warp{};
-    w.index = wi;
-    w.worker = &worker;
-    w.block = &b;
-    w.shared = b.shared.data();
-    w.shared_bytes = grid.shared_bytes;
-    w.local_bytes = grid.local_bytes;
-    w.local = b.local.data() + size_t{grid.local_bytes} * kLanes * wi;
-    w.registers = b.registers.data() + b.register_stride * wi;
-    w.register_bytes = b.register_stride;
-    char* s = w.specials = b.specials.data() + kSpecialBytes * wi;
-    w.base[2] = s - 2;
-    w.base[3] = b.uniforms.data() - 3;
-    const auto column = [s](Special which) {
-      return reinterpret_cast<uint32_t*>(s + static_cast<size_t>(which) * 128);
-    };
-    for (unsigned i = 0; i < kLanes; ++i) {
-      const uint32_t linear = wi * kLanes + i;
-      column(Special::kTidX)[i] = linear % dim[0];
-      column(Special::kTidY)[i] = linear / dim[0] % dim[1];
-      column(Special::kTidZ)[i] = linear / (dim[0] * dim[1]);
-      column(Special::kLaneid)[i] = i;
-      column(Special::kLanemaskEq)[i] = 1u << i;
-      column(Special::kLanemaskLt)[i] = (1u << i) - 1;
-      column(Special::kLanemaskLe)[i] = ((1u << i) - 1) | 1u << i;
-      column(Special::kLanemaskGe)[i] = ~((1u << i) - 1);
-      column(Special::kLanemaskGt)[i] = ~(((1u << i) - 1) | 1u << i);
-    }
-    for (unsigned i = 0; i < kLanes; ++i) column(Special::kWarpid)[i] = wi;
-  }
-}
-
-// `linear`: which cluster; the block's rank in it is set already.
-void start_block(Block& b, uint64_t linear) {
-  Grid& grid = *b.grid;
-  uint32_t cluster_id[3], within[3];
-  uint64_t rank = b.rank;
-  for (unsigned axis = 0; axis < 3; ++axis) {
-    const uint32_t n = grid.cluster[axis], clusters = grid.launch.grid[axis] / n;
-    cluster_id[axis] = static_cast<uint32_t>(linear % clusters);
-    within[axis] = static_cast<uint32_t>(rank % n);
-    b.id[axis] = cluster_id[axis] * n + within[axis];
-    linear /= clusters;
-    rank /= n;
-  }
-  std::fill(std::begin(b.cluster_arrived), std::end(b.cluster_arrived), 0);
-  b.live_warps = grid.n_warps;
-  b.ready = grid.n_warps == 32 ? ~0u : (1u << grid.n_warps) - 1;
-  for (uint32_t used = b.barriers_used; used; used &= used - 1)
-    b.barriers[std::countr_zero(used)] = Barrier{};
-  b.barriers_used = 0;
-  if (grid.kernel->reserves_shared)
-    std::memset(b.shared.data() + grid.reserved_offset, 0, kReservedSharedBytes);
-  for (unsigned axis = 0; axis < 3; ++axis) {
-    fill(b, Special::kCtaidX, b.id[axis], axis);
-    fill(b, Special::kClusteridX, cluster_id[axis], axis);
-    fill(b, Special::kClusterCtaidX, within[axis], axis);
-  }
-  fill(b, Special::kClusterCtarank, b.rank);
-  const Code* entry = grid.kernel->codes[0].get();
-  for (Warp& w : b.warps) {
-    const uint32_t threads = std::min(grid.n_threads - w.index * kLanes, kLanes);
-    w.live = threads == 32 ? ~0u : (1u << threads) - 1;
-    Frame* f = b.frames[w.index].get();
-    *f = Frame{entry, nullptr, nullptr, w.live, 0, 0, 0};
-    w.n_groups = 0;
-    w.carry = 0;
-    w.issued = 0;
-    w.rotate = false;
-    w.frame = f;
-    w.groups[w.n_groups++] = Group{entry->ops.data(), f, w.live, GroupState::kReady, 0, 0};
-  }
 }
 
 enum class Outcome { kDone, kSpinning, kBlocked, kStopped };
@@ -319,68 +161,101 @@ void publish(Worker& worker, uint64_t blocks) {
   worker.published = now;
 }
 
-void run_worker(Worker& worker, Grid& grid, uint64_t resident, unsigned workers) {
+// The grid's clusters on their way into one worker's slots. They are taken in short runs, so that workers with
+// short blocks do not meet at the counter for each.
+class Intake {
+ public:
+  Intake(Worker& worker, Grid& grid, uint64_t resident, unsigned workers)
+      : worker_(worker),
+        grid_(grid),
+        resident_(resident),
+        n_clusters_(grid.n_blocks / grid.cluster_blocks),
+        batch_(grid.launch.cooperative ? 1 : std::clamp<uint64_t>(n_clusters_ / (workers * 64), 1, 64)) {}
+  ~Intake() {
+    for (auto& slot : active)
+      if (slot) worker_.free_clusters.push_back(std::move(slot));
+  }
+
+  // As far as there is room for them.
+  void let_in(uint64_t n) {
+    for (; n && more_ && active.size() < resident_; --n) more_ = start_next();
+  }
+  // Lets one in where there is none. False: the grid has no more.
+  bool any_active() {
+    if (active.empty() && more_) more_ = start_next();
+    return !active.empty();
+  }
+  // That nobody has begun.
+  uint64_t waiting() const {
+    return n_clusters_ - std::min(n_clusters_, grid_.next.load(std::memory_order_relaxed));
+  }
+
   std::vector<std::unique_ptr<Cluster>> active;
-  const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;
-  // Blocks are taken in short runs, so that workers with short blocks do not meet at the counter for each.
-  const uint64_t batch =
-      grid.launch.cooperative ? 1 : std::clamp<uint64_t>(n_clusters / (workers * 64), 1, 64);
-  uint64_t taken = 0, taken_end = 0;
-  uint64_t done_here = 0;
-  const auto stopped = [&] {
-    return grid.stop.load(std::memory_order_relaxed) ||
-           (grid.cancel &&
-            grid.cancel->load(std::memory_order_relaxed));  // a late look costs a block, nothing else
-  };
-  const auto fetch = [&] {
-    if (taken == taken_end) {
-      taken = grid.next.fetch_add(batch, std::memory_order_relaxed);  // only unique numbers matter
-      taken_end = std::min(taken + batch, n_clusters);
-      if (taken >= n_clusters) {
-        taken_end = taken;
+
+ private:
+  bool start_next() {
+    if (taken_ == taken_end_) {
+      taken_ = grid_.next.fetch_add(batch_, std::memory_order_relaxed);  // only unique numbers matter
+      taken_end_ = std::min(taken_ + batch_, n_clusters_);
+      if (taken_ >= n_clusters_) {
+        taken_end_ = taken_;
         return false;
       }
     }
-    const uint64_t index = taken++;
-    std::unique_ptr<Cluster> slot;
-    if (!worker.free_clusters.empty()) {
-      slot = std::move(worker.free_clusters.back());
-      worker.free_clusters.pop_back();
-    } else {
-      slot = std::make_unique<Cluster>();
-    }
-    while (slot->blocks.size() > grid.cluster_blocks) slot->blocks.pop_back();
-    while (slot->blocks.size() < grid.cluster_blocks) slot->blocks.push_back(std::make_unique<Block>());
-    slot->arrivals = false;
-    const uint64_t which = permute(index, n_clusters, grid.launch.block_order_seed);
-    for (uint32_t rank = 0; rank < grid.cluster_blocks; ++rank) {
+    const uint64_t which = permute(taken_++, n_clusters_, grid_.launch.block_order_seed);
+    std::unique_ptr<Cluster> slot = free_slot();
+    for (uint32_t rank = 0; rank < grid_.cluster_blocks; ++rank) {
       Block& b = *slot->blocks[rank];
       b.cluster = slot.get();
       b.rank = rank;
-      if (b.grid != &grid) prepare_slot(b, grid, worker);
+      if (b.grid != &grid_) prepare_slot(b, grid_, worker_);
       start_block(b, which);
     }
     active.push_back(std::move(slot));
     return true;
-  };
-  bool more = true;
-  const auto let_in = [&](uint64_t n) {
-    for (; n && more && active.size() < resident; --n) more = fetch();
-  };
-  StandstillWatch watch(worker);
-  bool backward = true;
-  while (!stopped()) {
-    if (active.empty()) {
-      if (!more || !fetch()) break;
+  }
+
+  std::unique_ptr<Cluster> free_slot() {
+    std::unique_ptr<Cluster> slot;
+    if (!worker_.free_clusters.empty()) {
+      slot = std::move(worker_.free_clusters.back());
+      worker_.free_clusters.pop_back();
+    } else {
+      slot = std::make_unique<Cluster>();
     }
-    if (grid.launch.cooperative) let_in(resident);
+    while (slot->blocks.size() > grid_.cluster_blocks) slot->blocks.pop_back();
+    while (slot->blocks.size() < grid_.cluster_blocks) slot->blocks.push_back(std::make_unique<Block>());
+    slot->arrivals = false;
+    return slot;
+  }
+
+  Worker& worker_;
+  Grid& grid_;
+  const uint64_t resident_, n_clusters_, batch_;
+  uint64_t taken_ = 0, taken_end_ = 0;
+  bool more_ = true;
+};
+
+bool stopped(const Grid& grid) {  // a late look costs a block, nothing else
+  return grid.stop.load(std::memory_order_relaxed) ||
+         (grid.cancel && grid.cancel->load(std::memory_order_relaxed));
+}
+
+void run_worker(Worker& worker, Grid& grid, uint64_t resident, unsigned workers) {
+  Intake intake(worker, grid, resident, workers);
+  std::vector<std::unique_ptr<Cluster>>& active = intake.active;
+  StandstillWatch watch(worker);
+  uint64_t done_here = 0;
+  bool backward = true;
+  while (!stopped(grid) && intake.any_active()) {
+    if (grid.launch.cooperative) intake.let_in(resident);
     bool ended = false;
     // Now from one end, now from the other: blocks that wait for their neighbours all end in one pass.
     backward = !backward;
-    for (auto& c : active) {
-      std::unique_ptr<Cluster>& slot = backward ? active[active.size() - 1 - size_t(&c - active.data())] : c;
+    for (size_t i = 0; i < active.size(); ++i) {
+      std::unique_ptr<Cluster>& slot = active[backward ? active.size() - 1 - i : i];
       const Outcome outcome = run_round(*slot);
-      if (outcome == Outcome::kStopped || stopped()) goto out;
+      if (outcome == Outcome::kStopped || stopped(grid)) return publish(worker, done_here);
       if (outcome != Outcome::kDone) continue;
       ended = true;
       worker.free_clusters.push_back(std::move(slot));
@@ -391,16 +266,13 @@ void run_worker(Worker& worker, Grid& grid, uint64_t resident, unsigned workers)
     if (active.empty()) continue;
     const size_t before = active.size();
     // Everything resident gave way: let more in, by a part of them, since each pass is over all.
-    let_in(1 + before / 8);
+    intake.let_in(1 + before / 8);
     if (ended || active.size() != before)
       watch.moved();
     else
-      watch.after_pass(active, n_clusters - std::min(n_clusters, grid.next.load(std::memory_order_relaxed)));
+      watch.after_pass(active, intake.waiting());
   }
-out:
   publish(worker, done_here);
-  for (auto& c : active)
-    if (c) worker.free_clusters.push_back(std::move(c));
 }
 
 // Blocks that one worker may have begun and not ended.
@@ -433,6 +305,47 @@ void attach(Worker& worker, Grid& grid) {
     for (auto& b : c->blocks) b->grid = nullptr;
 }
 
+bool refuse(Grid& grid, std::string text) {
+  grid.fault.kind = FaultKind::kIllegalInstruction;
+  grid.fault.kernel = grid.kernel->info.name;
+  grid.fault.text = std::move(text);
+  return false;
+}
+
+// From grid.launch and grid.kernel. False: the grid's fault says why such a launch cannot run.
+bool set_shape(Grid& grid) {
+  const Launch& launch = grid.launch;
+  grid.n_blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  grid.n_threads = launch.block[0] * launch.block[1] * launch.block[2];
+  grid.n_warps = (grid.n_threads + kLanes - 1) / kLanes;
+  if (grid.n_threads == 0 || grid.n_threads > 1024 || grid.n_blocks == 0)
+    return refuse(grid, "launch of " + std::to_string(grid.n_threads) + " threads per block and " +
+                            std::to_string(grid.n_blocks) +
+                            " blocks: both must be at least 1, threads at most 1024");
+  grid.cluster = launch.cluster[0] ? launch.cluster : grid.kernel->info.required_cluster;
+  grid.explicit_cluster = grid.cluster[0] != 0;
+  if (!grid.explicit_cluster) grid.cluster = {1, 1, 1};
+  grid.cluster_blocks = grid.cluster[0] * grid.cluster[1] * grid.cluster[2];
+  bool fits = grid.cluster_blocks != 0 && grid.cluster_blocks <= kMostClusterBlocks;
+  for (unsigned axis = 0; axis < 3 && fits; ++axis) fits = launch.grid[axis] % grid.cluster[axis] == 0;
+  if (!fits)
+    return refuse(grid, "launch in clusters of " + std::to_string(grid.cluster[0]) + " x " +
+                            std::to_string(grid.cluster[1]) + " x " + std::to_string(grid.cluster[2]) +
+                            " blocks: the grid must be a multiple of it and a cluster at most 16 blocks");
+  return true;
+}
+
+void set_memory_of_blocks(Grid& grid) {
+  const Kernel& kernel = *grid.kernel;
+  grid.shared_bytes = kernel.dynamic_shared_offset + grid.launch.dynamic_shared_bytes;
+  if (grid.launch.dynamic_shared_bytes == 0) grid.shared_bytes = kernel.info.static_shared_bytes;
+  if (grid.memory->bounds() == AllocationMap::Bounds::kHardware)
+    grid.shared_bytes = round_up(grid.shared_bytes, kSharedGranuleBytes);
+  grid.reserved_offset = round_up(grid.shared_bytes, kSharedGranuleBytes);
+  if (kernel.reserves_shared) grid.shared_bytes = grid.reserved_offset + kReservedSharedBytes;
+  grid.local_bytes = (kernel.info.local_bytes + 15u) & ~15u;
+}
+
 }  // namespace
 
 Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch, unsigned threads,
@@ -441,35 +354,11 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
   Grid grid{};
   grid.kernel = &kernel;
   grid.launch = launch;
-  grid.n_blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-  grid.n_threads = launch.block[0] * launch.block[1] * launch.block[2];
-  grid.n_warps = (grid.n_threads + kLanes - 1) / kLanes;
   grid.memory = &memory;
   grid.cancel = cancel;
   grid.progress = progress;
   grid.id = grids.fetch_add(1, std::memory_order_relaxed);  // only unique numbers matter
-  if (grid.n_threads == 0 || grid.n_threads > 1024 || grid.n_blocks == 0) {
-    grid.fault.kind = FaultKind::kIllegalInstruction;
-    grid.fault.kernel = kernel.info.name;
-    grid.fault.text = "launch of " + std::to_string(grid.n_threads) + " threads per block and " +
-                      std::to_string(grid.n_blocks) +
-                      " blocks: both must be at least 1, threads at most 1024";
-    return grid.fault;
-  }
-  grid.cluster = launch.cluster[0] ? launch.cluster : kernel.info.required_cluster;
-  grid.explicit_cluster = grid.cluster[0] != 0;
-  if (!grid.explicit_cluster) grid.cluster = {1, 1, 1};
-  grid.cluster_blocks = grid.cluster[0] * grid.cluster[1] * grid.cluster[2];
-  bool fits = grid.cluster_blocks != 0 && grid.cluster_blocks <= kMostClusterBlocks;
-  for (unsigned axis = 0; axis < 3 && fits; ++axis) fits = launch.grid[axis] % grid.cluster[axis] == 0;
-  if (!fits) {
-    grid.fault.kind = FaultKind::kIllegalInstruction;
-    grid.fault.kernel = kernel.info.name;
-    grid.fault.text = "launch in clusters of " + std::to_string(grid.cluster[0]) + " x " +
-                      std::to_string(grid.cluster[1]) + " x " + std::to_string(grid.cluster[2]) +
-                      " blocks: the grid must be a multiple of it and a cluster at most 16 blocks";
-    return grid.fault;
-  }
+  if (!set_shape(grid)) return grid.fault;
   Buffer params;
   params.reserve(kernel.info.param_bytes + 16);
   if (launch.params && kernel.info.param_bytes)
@@ -477,13 +366,7 @@ Fault run_grid(const Kernel& kernel, AllocationMap& memory, const Launch& launch
   grid.params = params.data();
   alignas(64) char workspace[64] = {64};
   grid.workspace = workspace;
-  grid.shared_bytes = kernel.dynamic_shared_offset + launch.dynamic_shared_bytes;
-  if (launch.dynamic_shared_bytes == 0) grid.shared_bytes = kernel.info.static_shared_bytes;
-  if (memory.bounds() == AllocationMap::Bounds::kHardware)
-    grid.shared_bytes = round_up(grid.shared_bytes, kSharedGranuleBytes);
-  grid.reserved_offset = round_up(grid.shared_bytes, kSharedGranuleBytes);
-  if (kernel.reserves_shared) grid.shared_bytes = grid.reserved_offset + kReservedSharedBytes;
-  grid.local_bytes = (kernel.info.local_bytes + 15u) & ~15u;
+  set_memory_of_blocks(grid);
 
   const uint64_t n_clusters = grid.n_blocks / grid.cluster_blocks;
   threads = static_cast<unsigned>(std::clamp<uint64_t>(threads, 1, n_clusters));
