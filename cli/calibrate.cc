@@ -132,7 +132,7 @@ std::string with_modelled_peaks(const std::string& printed, const std::string& t
     });
     if (!read || ns.empty()) continue;
     if (ns.size() > 1) ns.erase(ns.begin());
-    std::nth_element(ns.begin(), ns.begin() + ns.size() / 2, ns.end());
+    std::nth_element(ns.begin(), ns.begin() + ptrdiff_t(ns.size() / 2), ns.end());
     measured[peak.field] = most / ns[ns.size() / 2] * 1e9;
   }
   return measured.dump();

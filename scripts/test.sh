@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that needs no GPU: all of them in the release build, and those
 # that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests;
-# what a build's tests print follows the next build and is in build/NAME/test-report.log.
-# usage: scripts/test.sh [release] [asan] [tsan]    (default: all three)
+# what a build's tests print follows the next build and is in build/NAME/test-report.log. `clang` is the release build
+# by clang, whose warnings are errors too.
+# usage: scripts/test.sh [release] [asan] [tsan] [clang]    (default: the first three)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 builds=("$@")
 ((${#builds[@]})) || builds=(release asan tsan)
+setup=()
 for build in "${builds[@]}"; do
   case $build in
     release | asan | tsan) ;;
-    --help | -h) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
-    *) echo "test.sh: '$build' is none of: release, asan, tsan" >&2; exit 2 ;;
+    clang) setup=(--clang) ;;
+    --help | -h) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
+    *) echo "test.sh: '$build' is none of: release, asan, tsan, clang" >&2; exit 2 ;;
   esac
 done
-scripts/setup.sh || exit 1
+scripts/setup.sh "${setup[@]}" || exit 1
 
 # While one build's tests run, and often only wait, the next build fills the time that they leave.
 testing=
@@ -33,7 +36,7 @@ reports=()
 for preset in "${builds[@]}"; do
   target=(--target "tests_$preset")
   select=(-L "$preset")
-  [[ $preset == release ]] && target=() && select=(-LE device)
+  [[ $preset == release || $preset == clang ]] && target=() && select=(-LE device)
   echo "== $preset: build"
   if ! { cmake --preset "$preset" >/dev/null && ${testing:+nice -n 10} cmake --build --preset "$preset" "${target[@]}"; }; then
     echo "== $preset: BUILD FAILED"
