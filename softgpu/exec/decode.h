@@ -207,6 +207,14 @@ class Decoder {
   bool tensor_copy(const ptx::Instruction& i, Modifiers& m, bool reduces);
   bool tensor_operand(const ptx::Operand& o, unsigned rank, uint32_t* map, uint32_t* coordinates);
   bool wide_move(const ptx::Instruction& i);
+  struct Comparison {
+    Compare compare;
+    Ty result, type;  // the first of the types, and what is compared
+    uint32_t a, b, c = kNone;
+    uint16_t flags;
+  };
+  bool comparison(const ptx::Instruction& i, size_t n_types, Comparison* out);
+  Op* start_comparison(const ptx::Instruction& i, Handler handler, const Comparison& x);
   bool float_pairs(const ptx::Instruction& i, Operation operation, const Modifiers& m);
   bool image_operands(const ptx::Operand& o, int geometry, Ty coordinate, std::vector<uint32_t>* list);
   bool halves(const ptx::Operand& o, std::vector<uint32_t>* list);

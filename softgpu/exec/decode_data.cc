@@ -431,75 +431,66 @@ bool Decoder::d_copysign(const ptx::Instruction& i) {
   return simple(i, Operation::kCopysign, ty_of(m.types[0]), 2);
 }
 
-// setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]
-bool Decoder::d_setp(const ptx::Instruction& i) {
+// cmp[.bool] of a and b, combined with [!]c: setp and set have it in common. The last of the types is compared.
+bool Decoder::comparison(const ptx::Instruction& i, size_t n_types, Comparison* out) {
   Modifiers m = sort_modifiers(i);
   unsigned flags = m.flags;
   if (m.take("and")) flags |= kBoolAnd;
   if (m.take("or")) flags |= kBoolOr;
   if (m.take("xor")) flags |= kBoolXor;
   const bool combines = flags & (kBoolAnd | kBoolOr | kBoolXor);
-  Compare compare = m.compare;
-  if (m.lo) compare = Compare::kLt;
-  if (m.hi) compare = Compare::kGt;
-  if (m.types.size() != 1 || !leftover(i, m) || !need(i, combines ? 4 : 3, combines ? 4 : 3))
+  out->compare = m.lo ? Compare::kLt : m.hi ? Compare::kGt : m.compare;
+  if (m.types.size() != n_types || !leftover(i, m) || !need(i, combines ? 4 : 3, combines ? 4 : 3))
     return refuse(i, "unknown form");
-  const Ty type = ty_of(m.types[0]);
-  const Handler h = pick(Operation::kSetp, type);
-  const uint32_t a = use(i.operands[1], type), b = use(i.operands[2], type);
-  if (!h || a == kNone || b == kNone) return refuse(i, "operand does not fit");
-  uint32_t c = kNone;
+  out->result = ty_of(m.types.front()), out->type = ty_of(m.types.back());
+  out->a = use(i.operands[1], out->type), out->b = use(i.operands[2], out->type);
+  if (out->a == kNone || out->b == kNone) return refuse(i, "operand does not fit");
   if (combines) {
     bool negated;
-    c = use_predicate(i.operands[3], &negated);
-    if (c == kNone) return refuse(i, "operand does not fit");
+    out->c = use_predicate(i.operands[3], &negated);
+    if (out->c == kNone) return refuse(i, "operand does not fit");
     if (negated) flags |= kNegate;
   }
+  out->flags = static_cast<uint16_t>(flags);
+  return true;
+}
+
+Op* Decoder::start_comparison(const ptx::Instruction& i, Handler handler, const Comparison& x) {
+  if (!handler) return refuse(i, "operand does not fit"), nullptr;
+  Op& op = start(handler);
+  op.a = x.a, op.b = x.b, op.c = x.c, op.flags = x.flags, op.sub = static_cast<uint8_t>(x.compare);
+  return &op;
+}
+
+// setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]
+bool Decoder::d_setp(const ptx::Instruction& i) {
+  Comparison x;
+  if (!comparison(i, 1, &x)) return false;
   const ptx::Operand& d = i.operands[0];
   const bool pair = d.kind == Kind::kPair;
-  Op& op = start(h);
-  op.a = a, op.b = b, op.c = c, op.type = type, op.sub = static_cast<uint8_t>(compare);
-  op.d = def(pair ? d.children[0] : d, Ty::kPred);
+  Op* op = start_comparison(i, pick(Operation::kSetp, x.type), x);
+  if (!op) return false;
+  op->type = x.type;
+  op->d = def(pair ? d.children[0] : d, Ty::kPred);
   if (pair && d.children[1].kind != Kind::kSink) {
-    flags |= kSecond;
-    op.d2 = def(d.children[1], Ty::kPred);
-    if (op.d2 == kNone) return refuse(i, "destination does not fit");
+    op->flags |= kSecond;
+    op->d2 = def(d.children[1], Ty::kPred);
+    if (op->d2 == kNone) return refuse(i, "destination does not fit");
   }
-  if (op.d == kNone) return refuse(i, "destination does not fit");
-  op.flags = static_cast<uint16_t>(flags);
+  if (op->d == kNone) return refuse(i, "destination does not fit");
   finish();
   return true;
 }
 
 // set.cmp[.bool][.ftz].dtype.stype d, a, b[, [!]c]
 bool Decoder::d_set(const ptx::Instruction& i) {
-  Modifiers m = sort_modifiers(i);
-  unsigned flags = m.flags;
-  if (m.take("and")) flags |= kBoolAnd;
-  if (m.take("or")) flags |= kBoolOr;
-  if (m.take("xor")) flags |= kBoolXor;
-  const bool combines = flags & (kBoolAnd | kBoolOr | kBoolXor);
-  Compare compare = m.compare;
-  if (m.lo) compare = Compare::kLt;
-  if (m.hi) compare = Compare::kGt;
-  if (m.types.size() != 2 || !leftover(i, m) || !need(i, combines ? 4 : 3, combines ? 4 : 3))
-    return refuse(i, "unknown form");
-  const Ty result = ty_of(m.types[0]), type = ty_of(m.types[1]);
-  const Handler h = scalar_handler(Operation::kSet, type);
-  const uint32_t a = use(i.operands[1], type), b = use(i.operands[2], type);
-  if (!h || a == kNone || b == kNone) return refuse(i, "operand does not fit");
-  uint32_t c = kNone;
-  if (combines) {
-    bool negated;
-    c = use_predicate(i.operands[3], &negated);
-    if (c == kNone) return refuse(i, "operand does not fit");
-    if (negated) flags |= kNegate;
-  }
-  Op& op = start(h);
-  op.a = a, op.b = b, op.c = c, op.type = result, op.type2 = type, op.sub = static_cast<uint8_t>(compare);
-  op.flags = static_cast<uint16_t>(flags);
-  op.d = def(i.operands[0], result);
-  if (op.d == kNone || storage_of(result) != 4) return refuse(i, "destination does not fit");
+  Comparison x;
+  if (!comparison(i, 2, &x)) return false;
+  Op* op = start_comparison(i, scalar_handler(Operation::kSet, x.type), x);
+  if (!op) return false;
+  op->type = x.result, op->type2 = x.type;
+  op->d = def(i.operands[0], x.result);
+  if (op->d == kNone || storage_of(x.result) != 4) return refuse(i, "destination does not fit");
   finish();
   return true;
 }
