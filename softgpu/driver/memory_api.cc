@@ -30,18 +30,18 @@ CUresult allocate(MemoryKind kind, uint64_t bytes, unsigned flags, uint64_t* add
 
 // Frees wait for the work that may still use the memory and say how it ended, as on hardware: memory of a
 // context that has failed is freed all the same.
+// Without a current context, too: programs free memory after they popped it (numba-cuda's tests).
 CUresult release(uint64_t address, bool (*accepts)(MemoryKind)) {
-  std::shared_ptr<Context> context;
-  if (CUresult none = current_even_if_failed(&context)) return none;
   Allocation allocation;
   if (!Memory::get().find(address, &allocation) || allocation.begin != address || !accepts(allocation.kind))
     return CUDA_ERROR_INVALID_VALUE;
   if (CUresult unsafe = check_unsafe()) return unsafe;
-  if (const std::shared_ptr<Context> owner = driver().contexts.find(allocation.context))
-    (void)synchronize(*owner);
+  const std::shared_ptr<Context> owner = driver().contexts.find(allocation.context);
+  if (owner) (void)synchronize(*owner);
   if (allocation.kind == MemoryKind::kImported)
     return allocation.pool && close_ticket(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  return Memory::get().release(address) ? sticky(*context) : CUDA_ERROR_INVALID_VALUE;
+  if (!Memory::get().release(address)) return CUDA_ERROR_INVALID_VALUE;
+  return owner ? sticky(*owner) : CUDA_SUCCESS;
 }
 
 bool is_device(MemoryKind kind) {

@@ -101,10 +101,10 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
 
 CUresult cuModuleUnload(CUmodule hmod) {
   TS_ENTER(cuModuleUnload);
-  std::shared_ptr<Context> context;
-  if (CUresult none = current_even_if_failed(&context)) return none;
   const std::shared_ptr<Module> module = driver().modules.find(hmod);
   if (!module || module->library) return CUDA_ERROR_INVALID_HANDLE;
+  const std::shared_ptr<Context> context = driver().contexts.find(module->context);  // whichever is current
+  if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (CUresult unsafe = check_unsafe()) return unsafe;
   (void)synchronize(*context);
   unload(module);

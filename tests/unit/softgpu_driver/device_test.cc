@@ -69,6 +69,23 @@ TEST_F(Device, ContextStack) {
   EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc(&p, 16));
 }
 
+// Memory and modules know whose they are.
+TEST_F(Device, WhatIsMadeInAContextEndsWithoutACurrentOne) {
+  CUdeviceptr p = 0;
+  void* host = nullptr;
+  CUmodule code = nullptr;
+  ASSERT_CU(cuMemAlloc(&p, 16));
+  ASSERT_CU(cuMemHostAlloc(&host, 16, 0));
+  ASSERT_CU(cuModuleLoadData(&code, ".version 8.0\n.target sm_70\n.address_size 64\n"));
+  ASSERT_CU(cuCtxSetCurrent(nullptr));
+  EXPECT_CU(cuMemFree(p));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuMemFree(p));
+  EXPECT_CU(cuMemFreeHost(host));
+  EXPECT_CU(cuModuleUnload(code));
+  EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuModuleUnload(code));
+  ASSERT_CU(cuCtxSetCurrent(context));
+}
+
 TEST_F(Device, PrimaryContextLivesByItsCount) {
   CUcontext a = nullptr, b = nullptr;
   unsigned flags;
