@@ -20,6 +20,7 @@
 #include "cli/set.h"
 #include "cli/simulate.h"
 #include "cli/top.h"
+#include "cli/trace/take.h"
 
 namespace {
 
@@ -71,6 +72,8 @@ int main(int argc, char** argv) {
       "strict (default) or relaxed: cut kernels although compiling them again may change last bits");
   run->add_flag("--allow-order-dependent", run_options.allow_order_dependent,
                 "cut also kernels whose results may depend on the order of their blocks");
+  run->add_option("--trace", run_options.trace,
+                  "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
@@ -94,6 +97,34 @@ int main(int argc, char** argv) {
   top->add_option("--socket", top_options.socket,
                   "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   top->callback([&] { status = cli::top(top_options); });
+
+  cli::TraceOptions trace_options;
+  auto* trace = app.add_subcommand(
+      "trace", "What clients launched and what they waited for: tessera trace --seconds 5 -o t.json");
+  trace->add_option("--seconds", trace_options.seconds, "how long (default: until it is interrupted)")
+      ->check(CLI::Range(0.001, 86400.0));
+  trace->add_option("-o,--output", trace_options.output,
+                    "file for Perfetto or Chrome (default: standard output)");
+  trace->add_flag("--text", trace_options.text, "one line per event instead");
+  trace->add_option("--pid", trace_options.pid, "only this process (default: all that you may trace)")
+      ->check(CLI::Range(1, kLargestPid));
+  trace->add_option("--socket", trace_options.socket,
+                    "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  trace->callback([&] { status = cli::trace(trace_options); });
+
+  cli::ExplainOptions explain_options;
+  auto* explain = app.add_subcommand(
+      "explain", "What stood in the way of the slowest bursts: tessera explain --slowest 5 t.json");
+  explain->add_option("file", explain_options.file, "of `tessera trace` (default: a trace is taken now)");
+  explain->add_option("--slowest", explain_options.slowest, "how many bursts")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  explain->add_option("--seconds", explain_options.seconds, "length of the trace that is taken")
+      ->check(CLI::Range(0.001, 86400.0))
+      ->capture_default_str();
+  explain->add_option("--socket", explain_options.socket,
+                      "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+  explain->callback([&] { status = cli::explain(explain_options); });
 
   cli::SetOptions set_options;
   auto* set = app.add_subcommand("set", "Change a client while it runs: tessera set trainer --weight 50");

@@ -12,6 +12,7 @@
 #include "base/scoped_fd.h"
 #include "cli/demo/process.h"
 #include "cli/mps.h"
+#include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
 
 namespace tessera::cli {
@@ -81,6 +82,7 @@ int run(const RunOptions& given) {
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
+  if (!options.trace.empty()) return run_traced(argv.data(), options.socket, options.trace);
   execvp(argv[0], argv.data());
   const int failure = errno;
   fprintf(stderr, "tessera run: %s: %s\n", argv[0],

@@ -78,6 +78,11 @@ inline const RealDriver& real() {
 inline void* real_slot(Entry e) {
   return reinterpret_cast<void* const*>(&tessera_real_driver)[static_cast<uint16_t>(e)];
 }
+// For who puts calls of its own before the driver's while threads run (interpose/hooks/trace.cc): one slot at a time,
+// as a word.
+inline RealDriver& exchangeable_real() {
+  return tessera_real_driver;
+}
 // For tests that stand in for a driver: write slots before any hook runs.
 inline RealDriver& mutable_real_for_tests() {
   return tessera_real_driver;

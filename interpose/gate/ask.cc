@@ -8,6 +8,7 @@
 #include "interpose/gate/credit.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
+#include "interpose/gate/trace.h"
 #include "ipc/channel/lease.h"
 
 namespace tessera::gate {
@@ -152,6 +153,8 @@ void Asking::hold(const LeaseView& lease, Reason reason, uint64_t now) {
   const uint64_t completed = std::atomic_ref(link_->usage->completed_ns).load(kRelaxed);
   sleep(lease, reason, now, now + lease.max_hold_ns - waited.towards_limit_ns(reason));
   const uint64_t after = clock_ns();
+  if (tracing()) [[unlikely]]
+    wait_.note_held(reason, account_key(stream_), now, after);
   const bool progress = std::atomic_ref(link_->usage->completed_ns).load(kRelaxed) != completed;
   admission::after_wait(waited, reason, after > now ? after - now : 0, progress);
 }
@@ -260,11 +263,34 @@ void Wait::begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now) {
 
 void Wait::end() {
   if (!waiting_on_) return;
+  flush_held();
   abi::UsageLine& usage = *waiting_on_->usage;
   if (std::atomic_ref(usage.waiting).fetch_sub(1, std::memory_order_release) == 1)
     ipc::store(usage.waiting_since_ns, uint64_t(0), kRelaxed);
   std::atomic_ref(usage.queued_ns).fetch_sub(queued_ns_, kRelaxed);
   waiting_on_ = nullptr;
+}
+
+// One event for a stretch with one reason, however often it was asked meanwhile.
+void Wait::note_held(Reason reason, uint64_t stream, uint64_t start_ns, uint64_t end_ns) {
+  if (traced_reason_ != reason) flush_held();
+  if (traced_reason_ == Reason::kNone) traced_since_ns_ = start_ns;
+  traced_reason_ = reason;
+  traced_stream_ = stream;
+  traced_until_ns_ = end_ns;
+}
+
+void Wait::flush_held() {
+  static constexpr abi::TraceReason kReasons[] = {abi::TraceReason(0), abi::TraceReason(0),
+                                                  abi::kTraceHeldByLease, abi::kTraceHeldByPulse,
+                                                  abi::kTraceHeldByWindow};
+  if (traced_reason_ == Reason::kNone) return;
+  trace({.kind = abi::kTraceHold,
+         .detail = kReasons[size_t(traced_reason_)],
+         .start_ns = traced_since_ns_,
+         .end_ns = traced_until_ns_,
+         .stream = traced_stream_});
+  traced_reason_ = Reason::kNone;
 }
 
 void Wait::tell_daemon(uint32_t word) {

@@ -71,6 +71,9 @@ class Wait {
   void begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now_ns);
   void end();
   void tell_daemon(uint32_t word);
+  void note_held(admission::Reason reason, uint64_t stream, uint64_t start_ns,
+                 uint64_t end_ns);  // for traces
+  void flush_held();
 
   admission::Waited waited_;
   bool began_ = false;
@@ -79,6 +82,8 @@ class Wait {
   bool told_ = false;                       // the daemon, that we wait under
   uint32_t told_word_ = 0;                  // this lease
   int cancel_state_ = 0;
+  admission::Reason traced_reason_ = admission::Reason::kNone;  // of the stretch that is not in the trace yet
+  uint64_t traced_stream_ = 0, traced_since_ns_ = 0, traced_until_ns_ = 0;
 };
 
 // `credit_slot`: of the calling thread, if its next short launches of this stream should find credit.

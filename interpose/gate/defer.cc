@@ -6,6 +6,7 @@
 #include "base/futex.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/trace.h"
 
 namespace tessera::gate {
 namespace {
@@ -63,6 +64,7 @@ void defer(const DaemonLink* link) {
   }
   if (now - arrived >= limit) std::atomic_ref(usage.hold_expired).fetch_add(1, kRelaxed);
   std::atomic_ref(usage.held_ns).fetch_add(now - arrived, kRelaxed);
+  trace({.kind = abi::kTraceHold, .detail = abi::kTraceHeldByBurst, .start_ns = arrived, .end_ns = now});
   std::atomic_ref(usage.waiting).fetch_sub(1, kRelaxed);
   pthread_setcancelstate(cancel_state, nullptr);
 }

@@ -2,6 +2,7 @@
 
 #include "base/futex.h"
 #include "base/hash.h"
+#include "interpose/gate/trace.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
 
@@ -94,6 +95,7 @@ void record_burst(uint64_t now_ns) {
   record.blocks = launches;
   record.resource_class = end_burst_class();
   push_record(record);
+  trace({.kind = abi::kTraceBurst, .start_ns = since, .end_ns = now_ns, .a = launches});
 }
 
 }  // namespace
@@ -138,6 +140,7 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   // Several threads may get here at once; each stores a busy word, the last one names the burst.
   ipc::pulse_set_busy(*link->pulse, burst, expected_class(resource_class, function), burst, now);
   g_pulse_stats.announced.fetch_add(1, kRelaxed);
+  trace_now(abi::kTraceBusy, 0, 0);
   std::atomic_thread_fence(
       std::memory_order_seq_cst);  // pairs with the helper: store parked, fence, load busy
   if (g_helper_word.load(kRelaxed) == 1 && g_helper_word.exchange(0, kRelaxed) == 1) {

@@ -4,6 +4,7 @@
 
 #include "admission/wait.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/trace.h"
 
 namespace tessera::gate {
 namespace {
@@ -117,6 +118,7 @@ uint64_t reached_upto(StreamAccount& account) {
          reached(account, account.pending[account.tail % kMarkersPerAccount])) {
     upto = account.pending[account.tail++ % kMarkersPerAccount].upto;
   }
+  if (upto != 0) trace_now(abi::kTraceDone, account.key.load(kRelaxed), upto);
   return upto;
 }
 
@@ -134,6 +136,7 @@ void enqueue_marker(StreamAccount& account, driver_api::StreamArg s) {
   account.last_value = value;
   account.pending[account.head++ % kMarkersPerAccount] = {value, upto};
   account.marked.store(upto, kRelaxed);
+  trace_now(abi::kTraceMarker, account.key.load(kRelaxed), upto);
 }
 
 // True if a marker was reached, and what became free by that.

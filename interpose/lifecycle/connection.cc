@@ -8,7 +8,9 @@
 
 #include "base/errno_guard.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
+#include "interpose/hooks/trace.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/config.h"
@@ -122,12 +124,24 @@ void withdraw(bool hold_on_loss) {
   state::set_link(hold ? &state::g_daemonless_hold : &state::g_unmanaged);
   if (!hold) g_state.role.store(state::Role::kForward, kRelaxed);
   unwatch_all();
+  follow_trace({});
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);
   while (g_notifying.load(kSeqCst) != 0) sched_yield();
   if (!a) return;
   ipc::close_descriptors(*a);
   ipc::drop_memory(a->region.data(), a->region.bytes());
   if (a->pulse_page.valid()) ipc::drop_memory(a->pulse_page.data(), a->pulse_page.bytes());
+}
+
+// The memory of an earlier trace stays mapped for threads that still write, but its pages go.
+void follow_trace(ipc::Mapping&& memory) {
+  static constinit void* mapped = nullptr;  // helper thread only
+  void* before = mapped;
+  mapped = memory.valid() ? memory.leak() : nullptr;
+  if (mapped) hooks::trace_driver_calls(true);
+  gate::set_trace(static_cast<abi::TraceHeader*>(mapped));
+  if (!mapped) hooks::trace_driver_calls(false);
+  if (before) ipc::drop_memory(before, abi::kTraceBytes);
 }
 
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {

@@ -21,7 +21,8 @@ ipc::Attachment* attached();                 // helper thread; null if none
 void change_role(uint32_t priority, ipc::Mapping&& page);  // helper thread
 void withdraw(bool hold_on_loss);                          // helper thread: daemon lost
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns,
-                ipc::Mapping&& page);  // helper thread
+                ipc::Mapping&& page);      // helper thread
+void follow_trace(ipc::Mapping&& memory);  // helper thread; invalid: trace no longer
 void unwatch_peer(uint32_t client_id);
 void unwatch_all();
 

@@ -106,6 +106,9 @@ bool listen(ipc::Attachment& a) {
         g_session.taught = true;
         gate::adopt_learnt(std::move(event.page));
         break;
+      case ipc::PeerEvent::Kind::kTrace:
+        follow_trace(std::move(event.page));
+        break;
       case ipc::PeerEvent::Kind::kLost:
         return false;
     }
@@ -142,11 +145,12 @@ void* helper_main(void*) {
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
         const state::Config& c = state::config();
-        auto attachment = ipc::attach(*path, {.priority = c.priority,
-                                              .weight = c.weight,
-                                              .slo_ns = c.slo_ns,
-                                              .name = c.name,
-                                              .features = abi::kClientSetsPriority | abi::kClientDefers});
+        auto attachment = ipc::attach(
+            *path, {.priority = c.priority,
+                    .weight = c.weight,
+                    .slo_ns = c.slo_ns,
+                    .name = c.name,
+                    .features = abi::kClientSetsPriority | abi::kClientDefers | abi::kClientTraces});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);

@@ -3,6 +3,7 @@
 
 #include "admission/slices.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/trace.h"
 #include "interpose/slice/cut.h"
 #include "interpose/slice/pause.h"
 #include "interpose/slice/trial.h"
@@ -237,7 +238,23 @@ bool Cutting::run(CUresult* result) {
 bool launch(const LaunchCall& original, state::KernelRecord& kernel, gate::Timing* whole, gate::Wait& wait,
             CUresult* result) {
   Cutting cutting(original, kernel, whole, wait);
-  return cutting.prepare() && cutting.run(result);
+  if (!cutting.prepare()) return false;
+  const uint64_t start = gate::tracing() ? state::clock_ns() : 0;
+  state::t_thread.cutting = original.function;
+  const bool launched = cutting.run(result);
+  state::t_thread.cutting = nullptr;
+  if (launched && start != 0) {  // one that began before the trace is not in it
+    gate::trace_name(original.function);
+    gate::trace({.kind = gate::abi::kTraceLaunch,
+                 .detail = uint16_t(*result),
+                 .start_ns = start,
+                 .end_ns = state::clock_ns(),
+                 .stream = gate::account_key(original.stream),
+                 .a = reinterpret_cast<uint64_t>(original.function),
+                 .b = original.blocks(),
+                 .c = 1});
+  }
+  return launched;
 }
 
 }  // namespace tessera::cut

@@ -50,6 +50,9 @@ enum MessageType : uint16_t {
   kProfileWanted = 9,
   kLearnt = 10,
   kKernelSeen = 11,
+  kTraceMemory = 12,
+  kTrace = 13,
+  kTraced = 14,
   kQuery = 16,
   kReply = 17,
   kControl = 18,
@@ -80,6 +83,7 @@ static_assert(sizeof(Hello) == 128);
 enum ClientFeature : uint64_t {
   kClientSetsPriority = 1,  // obeys SetPriority
   kClientDefers = 2,        // protected: watches the pulses that go first (kLeaseDefer)
+  kClientTraces = 4,        // obeys TraceMemory
 };
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
@@ -147,6 +151,28 @@ struct KernelSeen {  // followed by name_bytes bytes of the kernel's name
   uint32_t reserved0;
 };
 static_assert(sizeof(KernelSeen) == 64);
+// To a client. Descriptor: the memory to trace into (trace.h), or none: trace no longer.
+struct TraceMemory {
+  MessageHeader header;
+};
+// From who traces, on a fresh connection instead of Hello; its end ends the trace. Clients of other users are traced
+// for root and for the daemon's own user only.
+struct Trace {
+  MessageHeader header;
+  uint32_t pid;  // 0: all clients
+  uint32_t reserved;
+};
+static_assert(sizeof(Trace) == 24);
+// To who traces, for each client, those that come later too. Descriptor: its memory, the first time. Again when its
+// GPU is known.
+struct Traced {
+  MessageHeader header;
+  uint32_t client_id, pid, priority;
+  uint32_t gone;     // 1: nothing more comes
+  uint8_t uuid[16];  // of its GPU; zero: not known yet
+  char name[kMaxNameBytes];
+};
+static_assert(sizeof(Traced) == 112);
 struct Refused {  // then the daemon closes
   MessageHeader header;
   uint32_t code;   // base::Code

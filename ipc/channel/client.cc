@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "ipc/abi/trace.h"
+#include "ipc/channel/atomic.h"
 #include "ipc/channel/memfd.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/region_layout.h"
@@ -92,6 +94,19 @@ base::Error refusal(const Packet& packet) {
   if (m == nullptr) return error(Code::kInvalid, "the daemon refused");
   return error(Code(m->code),
                "the daemon refused: " + std::string(m->text, ::strnlen(m->text, sizeof m->text)));
+}
+
+base::Result<Mapping> map_trace(int fd, Access access) {
+  base::Status checked = check_memfd(fd, kRegionSeals, abi::kTraceBytes);
+  if (!checked.ok()) return checked.error();
+  base::Result<Mapping> mapped = map_shared(fd, abi::kTraceBytes, access);
+  if (!mapped.ok()) return mapped.error();
+  const auto* header = mapped->as<const abi::TraceHeader>();
+  if (load(header->magic, std::memory_order_relaxed) != abi::kTraceMagic ||
+      load(header->slots, std::memory_order_relaxed) != abi::kTraceSlots)
+    return error(Code::kVersion,
+                 "the memory of the trace is of another version: update Tessera on both sides");
+  return mapped;
 }
 
 base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
@@ -299,6 +314,16 @@ PeerEvent next_event(const Attachment& a) {
       event.kind = PeerEvent::Kind::kLearnt;
       return event;
     }
+    if (packet.header().type == abi::kTraceMemory) {
+      if (packet.n_fds > 1) break;
+      if (packet.n_fds == 1) {
+        base::Result<Mapping> memory = map_trace(packet.fds[0].get(), Access::kReadWrite);
+        if (!memory.ok()) break;
+        event.page = std::move(*memory);
+      }
+      event.kind = PeerEvent::Kind::kTrace;
+      return event;
+    }
     if (packet.header().type == abi::kPeerGone) {
       const auto* m = packet_as<abi::PeerGone>(packet);
       if (m == nullptr) break;
@@ -309,6 +334,41 @@ PeerEvent next_event(const Attachment& a) {
   }
   event.kind = PeerEvent::Kind::kLost;
   return event;
+}
+
+base::Result<base::ScopedFd> start_trace(const std::string& socket_path, pid_t pid, uint32_t timeout_ms) {
+  base::Result<base::ScopedFd> socket = connect_to(socket_path, base::now_ns() + base::ms(timeout_ms));
+  if (!socket.ok()) return socket;
+  const abi::Trace m{make_header(abi::kTrace, sizeof m), uint32_t(pid), 0};
+  if (send_packet(socket->get(), &m, sizeof m) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon closed the connection");
+  return socket;
+}
+
+base::Result<bool> next_traced(int socket, TracedClient* out) {
+  Packet packet;
+  const Receive got = receive_packet(socket, kMaxPacketFds, &packet);
+  if (got == Receive::kNothing) return false;
+  if (got != Receive::kPacket)
+    return error(Code::kUnavailable,
+                 "the daemon ended the trace; one older than this command cannot trace: update it");
+  if (packet.header().type == abi::kRefused) return refusal(packet);
+  const auto* m = packet_as<abi::Traced>(packet);
+  if (packet.header().type != abi::kTraced || m == nullptr || packet.n_fds > 1)
+    return error(Code::kInvalid, "the daemon answered something else than a traced client");
+  *out = {.client_id = m->client_id,
+          .pid = m->pid,
+          .priority = m->priority,
+          .gone = m->gone != 0,
+          .uuid = {},
+          .name = std::string(m->name, ::strnlen(m->name, sizeof m->name)),
+          .memory = {}};
+  std::memcpy(out->uuid, m->uuid, sizeof out->uuid);
+  if (packet.n_fds == 0) return true;
+  base::Result<Mapping> memory = map_trace(packet.fds[0].get(), Access::kReadOnly);
+  if (!memory.ok()) return memory.error();
+  out->memory = std::move(*memory);
+  return true;
 }
 
 // One message on a connection of its own, and the text that answers it.

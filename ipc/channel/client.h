@@ -105,6 +105,7 @@ struct PeerEvent {
     kPeerGone,   // forget the page of client_id
     kPriority,   // ours is `priority` from now on; `page` is our pulse if we become protected
     kLearnt,     // answer to want_profile: `page` is a table (learnt.h), invalid if nothing is known
+    kTrace,      // trace into `page` (abi::TraceHeader, read-write) from now on; invalid: no longer
     kLost,       // the daemon is gone or talks nonsense: this attachment is over
   };
   Kind kind = Kind::kNothing;
@@ -116,6 +117,19 @@ struct PeerEvent {
 
 // Never blocks. Unknown messages are skipped (a newer daemon may send them).
 PeerEvent next_event(const Attachment& attachment);
+
+// Who traces (abi::Trace): a connection, and what it says about the clients.
+struct TracedClient {
+  uint32_t client_id = 0, pid = 0, priority = 0;
+  bool gone = false;
+  uint8_t uuid[16] = {};
+  std::string name;
+  Mapping memory;  // the first time, read-only
+};
+base::Result<base::ScopedFd> start_trace(const std::string& socket_path, pid_t pid,
+                                         uint32_t timeout_ms = 1000);
+// True: *out is filled. False: nothing now. Errors: the daemon is gone, refuses, or talks nonsense.
+base::Result<bool> next_traced(int socket, TracedClient* out);
 
 // Control: JSON text about clients, GPUs and counters (stats.def). For `tessera ps`.
 base::Result<std::string> query(const std::string& socket_path, uint32_t what = 0,

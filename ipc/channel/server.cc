@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ipc/abi/trace.h"
 #include "ipc/channel/memfd.h"
 #include "ipc/channel/region_layout.h"
 #include "ipc/channel/socket_path.h"
@@ -186,6 +187,20 @@ base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t 
   base::Status pulse = create_pulse(&m, client_id, priority);
   if (!pulse.ok()) return pulse.error();
   return m;
+}
+
+base::Result<TraceMemory> create_trace_memory(uint32_t client_id) {
+  base::Result<base::ScopedFd> fd = create_memfd("tessera-trace", abi::kTraceBytes, kRegionSeals);
+  if (!fd.ok()) return fd.error();
+  base::Result<Mapping> mapped = map_shared(fd->get(), abi::kTraceBytes, Access::kReadWrite);
+  if (!mapped.ok()) return mapped.error();
+  auto* header = mapped->as<abi::TraceHeader>();
+  header->magic = abi::kTraceMagic;
+  header->version = abi::kVersion;
+  header->compat_version = abi::kCompatVersion;
+  header->slots = abi::kTraceSlots;
+  header->client_id = client_id;
+  return TraceMemory{std::move(*fd), std::move(*mapped)};
 }
 
 base::Status create_pulse(ClientMemory* m, uint32_t client_id, uint32_t priority) {

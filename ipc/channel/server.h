@@ -52,6 +52,12 @@ struct Peer {
 // kUnavailable: nobody waits (or the peer died in between); kExhausted: out of descriptors, try later.
 base::Result<Peer> accept_peer(int listen_fd);
 
+struct TraceMemory {  // of one client, while it is traced
+  base::ScopedFd fd;
+  Mapping memory;  // read-write: the daemon traces its leases
+};
+base::Result<TraceMemory> create_trace_memory(uint32_t client_id);
+
 struct ClientMemory {                  // one client's memory in the daemon
   base::ScopedFd region_fd, pulse_fd;  // region_fd is closed once sent; pulse_fd is kept for the watchers
   base::ScopedFd wake;                 // eventfd, non-blocking

@@ -57,6 +57,7 @@ struct Client {
 
   ipc::ClientMemory memory;
   ipc::RingReader ring;
+  ipc::TraceMemory trace;     // while somebody traces it
   bool pulse_sealed = false;  // the owner has it mapped; others may have it
   bool watched = false;       // its pulse is handed to the clients of its GPU that shall watch it
   struct Watching {

@@ -127,6 +127,8 @@ void Core::received(Connection connection, const ipc::Packet& packet, uint64_t n
       return on_hello(connection, packet, now_ns);
     case abi::kQuery:
       return on_query(connection, packet, now_ns);
+    case abi::kTrace:
+      return on_trace(connection, packet);
     default:
       return malformed(connection);
   }
@@ -232,7 +234,10 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   if (client->priority < client->claimed_priority) ++counters_.lowered_priorities;
   peers_.watch_wake(connection, client->memory.wake.get());
   fresh_.erase(connection);
+  Client& attached = *client;
   clients_[connection] = std::move(client);
+  begin_traces(attached);
+  drop_unreachable();
 }
 
 void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
@@ -307,6 +312,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   gpu.clients.push_back(&client);
   gpu.dirty = true;
   share_pulses(gpu);
+  tell_tracers(client, false);
   return true;
 }
 
@@ -332,12 +338,14 @@ void Core::drop(Connection connection) {
 
 void Core::forget(Connection connection) {
   fresh_.erase(connection);
+  if (tracers_.contains(connection)) return end_trace_of(connection);
   auto it = clients_.find(connection);
   if (it == clients_.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
   // What it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, ipc::kRingSlots, 0);
+  tell_tracers(*client, true);
   ++counters_.detached;
   peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + quoted(client->name) +
                                   ", pid " + std::to_string(client->identity.pid));
@@ -360,7 +368,7 @@ void Core::drop_unreachable() {
   while (!unreachable_.empty()) {
     Connection connection = unreachable_.back();
     unreachable_.pop_back();
-    if (!clients_.contains(connection)) continue;
+    if (!clients_.contains(connection) && !tracers_.contains(connection)) continue;
     ++counters_.slow_peers;
     peers_.close(connection);
     forget(connection);
@@ -587,6 +595,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
     if (granted && terms.packed && !was_packed) ++client.counters.packed_grants;
     if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
+    if (client.trace.memory.valid()) trace_lease(client, now_ns);
   } else if (granted) {
     ipc::lease_renew(client.lease_line(), terms.expires_ns);
   }

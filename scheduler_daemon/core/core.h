@@ -141,6 +141,15 @@ class Core {
   bool on_device(Client& client, const ipc::Packet& packet);
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
+  // Who traces whom (traces.cc).
+  void on_trace(Connection, const ipc::Packet& packet);
+  bool may_trace(const ipc::PeerIdentity& tracer, uint32_t pid, const Client& client) const;
+  void trace_for(Connection tracer, Client& client);
+  void begin_traces(Client& client);
+  void tell_tracers(const Client& client, bool gone);
+  void end_trace_of(Connection tracer);
+  static void trace_lease(const Client& client, uint64_t now_ns);
+
   void count_learning(stats::DaemonCounters& out) const;
   void refuse(Connection, base::Code code, const std::string& text);
   uint64_t gate_guard_ns() const;
@@ -186,7 +195,12 @@ class Core {
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::DaemonCounters counters_;
   stats::Mps mps_;
-  std::map<Connection, Fresh> fresh_;                      // the oldest first
+  std::map<Connection, Fresh> fresh_;  // the oldest first
+  struct Tracer {
+    ipc::PeerIdentity identity;
+    uint32_t pid = 0;  // 0: all
+  };
+  std::map<Connection, Tracer> tracers_;
   std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
   std::map<Uuid, Gpu> gpus_;
   std::map<uid_t, OverdueDrains> overdue_of_users_;

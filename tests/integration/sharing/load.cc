@@ -2,8 +2,10 @@
 // memory, or looks like a look-back and waits for its last block, through the plain driver API. Knows
 // nothing of Tessera. Its results depend on its options alone.
 //
-//   load compute|memory|upwards BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
+//   load compute|memory|upwards|counting BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
 //
+// counting: compute, and the launches have 1, 2 ... BLOCKS, 1 ... blocks, so that each can be told from its
+// neighbours.
 // BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
 // the end it prints "checksum=... bursts=...".
 #include <cuda.h>
@@ -141,14 +143,15 @@ void check(CUresult result, const char* what) {
 
 int main(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(stderr,
-                 "usage: load compute|memory|upwards BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]\n");
+    std::fprintf(
+        stderr,
+        "usage: load compute|memory|upwards|counting BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]\n");
     return 2;
   }
   const unsigned blocks = unsigned(std::atoi(argv[2])), launches = unsigned(std::atoi(argv[4]));
   unsigned iterations = unsigned(std::atoi(argv[3])), mask = kQuads - 1;
   const unsigned bursts = unsigned(std::atoi(argv[5])), gap_us = unsigned(std::atoi(argv[6]));
-  const bool upwards = std::strcmp(argv[1], "upwards") == 0;
+  const bool upwards = std::strcmp(argv[1], "upwards") == 0, counting = std::strcmp(argv[1], "counting") == 0;
   const int progress =
       argc > 7 ? open(argv[7], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600) : -1;
   signal(SIGTERM, stop);
@@ -164,7 +167,7 @@ int main(int argc, char** argv) {
   CHECK(cuDevicePrimaryCtxRetain(&context, device));
   CHECK(cuCtxSetCurrent(context));
   CHECK(cuModuleLoadData(&module, kPtx));
-  CHECK(cuModuleGetFunction(&function, module, argv[1]));
+  CHECK(cuModuleGetFunction(&function, module, counting ? "compute" : argv[1]));
   CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   CHECK(cuMemAlloc(&in, kQuads * 16));
   CHECK(cuMemAlloc(&out, size_t(blocks) * kThreads * 4));
@@ -173,11 +176,12 @@ int main(int argc, char** argv) {
   CHECK(cuMemcpyHtoD(in, words.data(), words.size() * 4));
 
   void* arguments[] = {&out, &in, &iterations, &mask};
-  unsigned done = 0;
+  unsigned done = 0, launched = 0;
   while (!g_stop && (bursts == 0 || done < bursts)) {
     for (unsigned i = 0; i < launches && !g_stop; ++i) {
       if (upwards) CHECK(cuMemsetD32Async(in, 0, 1, stream));
-      CHECK(cuLaunchKernel(function, blocks, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr));
+      const unsigned now = counting ? 1 + launched++ % blocks : blocks;
+      CHECK(cuLaunchKernel(function, now, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr));
     }
     CHECK(cuStreamSynchronize(stream));
     ++done;

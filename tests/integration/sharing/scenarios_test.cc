@@ -26,6 +26,7 @@
 #include "base/units.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
+#include "cli/trace/take.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/pulse.h"
@@ -93,6 +94,94 @@ class Scenario : public test::SharingFixture {
   bool traces_ = false;  // each program leaves what it ran, in the software GPU's own time
   static inline std::map<Words, std::string> expected_;
 };
+
+// ---- traces
+
+class Traced : public Scenario {
+ protected:
+  // Until the trainer has launched and the service has had bursts for a while.
+  base::Result<cli::Trace> take() {
+    auto tracer = Process::start({kBin + "tessera", "trace", "--socket", socket(), "-o", path("t.json")}, {},
+                                 path("tracer.out"), path("tracer.err"));
+    EXPECT_TRUE(tracer.ok());
+    EXPECT_TRUE(steps_grow("trainer", 10) && steps_grow("service", 5));
+    kill(tracer->pid(), SIGINT);
+    auto status = tracer->wait(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("tracer.err"));
+    return cli::read_trace(path("t.json"));
+  }
+  static uint32_t client_of(const cli::Trace& trace, const std::string& name) {
+    for (const auto& [id, client] : trace.clients)
+      if (client.name == name) return id;
+    return 0;
+  }
+  static std::vector<cli::TraceItem> of(const cli::Trace& trace, const std::string& name,
+                                        abi::TraceKind kind) {
+    std::vector<cli::TraceItem> out;
+    for (const cli::TraceItem& item : trace.items)
+      if (item.client == client_of(trace, name) && item.kind == kind) out.push_back(item);
+    return out;
+  }
+};
+
+TEST_F(Traced, EveryLaunchIsThereOnceInOrderAndHoldsSayWhy) {
+  start_daemon();
+  constexpr uint64_t kBlocks = 997;
+  auto trainer = start("trainer", "best-effort", {"counting", std::to_string(kBlocks), "10", "4"}, 0, 0);
+  auto service = start("service", "high", kService, 0, 1'000);
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0 && steps("service") > 0; }));
+  cli::Trace trace;
+  const auto enough = [&] {
+    auto taken = take();
+    if (!taken) return false;
+    trace = std::move(*taken);
+    const auto holds = of(trace, "trainer", abi::kTraceHold);
+    return of(trace, "trainer", abi::kTraceLaunch).size() > 8 &&
+           !of(trace, "service", abi::kTraceBurst).empty() &&
+           !of(trace, "trainer", abi::kTraceDone).empty() &&
+           std::any_of(holds.begin(), holds.end(),
+                       [](const cli::TraceItem& hold) { return hold.detail == abi::kTraceHeldByPulse; });
+  };
+  ASSERT_TRUE(eventually(enough)) << read_file(path("t.json")).substr(0, 2000);
+  ASSERT_EQ(trace.lost, 0u);
+
+  const auto launches = of(trace, "trainer", abi::kTraceLaunch);
+  for (size_t i = 1; i < launches.size(); ++i) {
+    ASSERT_EQ(launches[i].b, launches[i - 1].b % kBlocks + 1)
+        << "launch " << i << ": one is missing or there twice";
+    EXPECT_EQ(launches[i].stream, launches[0].stream);
+    EXPECT_EQ(launches[i].detail, 0);
+  }
+  EXPECT_EQ(trace.clients[client_of(trace, "trainer")].functions[launches[0].a], "compute");
+  for (const cli::TraceItem& hold : of(trace, "trainer", abi::kTraceHold)) {
+    EXPECT_STRNE(cli::reason_name(hold.detail), "");
+    EXPECT_LE(hold.start_ns, hold.end_ns);
+  }
+  EXPECT_TRUE(of(trace, "service", abi::kTraceHold).empty()) << "a protected client is not held";
+  EXPECT_FALSE(of(trace, "service", abi::kTraceLaunch).empty());
+  for (const auto& [id, client] : trace.clients) EXPECT_TRUE(client.gpu.starts_with("GPU-")) << client.gpu;
+
+  EXPECT_TRUE(steps_grow("trainer", 3) && steps_grow("service", 3)) << "nobody traces any more";
+  auto explained = Process::start({kBin + "tessera", "explain", "--slowest", "3", path("t.json")}, {},
+                                  path("explain.out"), path("explain.err"));
+  ASSERT_TRUE(explained.ok());
+  auto status = explained->wait(kPatience_s);
+  EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("explain.err"));
+  EXPECT_NE(read_file(path("explain.out")).find("service"), std::string::npos)
+      << read_file(path("explain.out"));
+}
+
+TEST_F(Traced, ATracedRunGivesTheProgramsStatusAndResult) {
+  start_daemon();
+  const Words load = {"compute", "64", "10", "1"};
+  auto traced = start("traced", "best-effort", load, 30, 1'000, {"--trace", path("run.json")});
+  auto status = traced.wait(kPatience_s);
+  EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("traced.err"));
+  EXPECT_EQ(checksum("traced"), expected(load));
+  auto trace = cli::read_trace(path("run.json"));
+  ASSERT_TRUE(trace.ok()) << trace.error().text;
+  EXPECT_NE(client_of(*trace, "traced"), 0u);
+}
 
 // ---- who runs beside whom
 

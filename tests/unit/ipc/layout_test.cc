@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "ipc/abi/messages.h"
+#include "ipc/abi/trace.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/region_layout.h"
 
@@ -85,12 +86,21 @@ TS_AT(PeerPulse, slo_ns, 24);
 TS_AT(Welcome, daemon_epoch, 24);
 TS_AT(Device, uuid, 16);
 TS_AT(Refused, text, 20);
+TS_AT(Traced, uuid, 32);
+TS_AT(Traced, name, 48);
+TS_AT(TraceHeader, slots, 8);
+TS_AT(TraceHeader, head, 64);
+TS_AT(TraceEvent, a, 8);
+TS_AT(TraceEvent, kind, 16);
+TS_AT(TraceEvent, thread, 20);
+TS_AT(TraceEvent, at, 24);
+TS_AT(TraceEvent, name, 24);
 #undef TS_AT
 template <class T>
 constexpr bool kPlain = std::is_standard_layout_v<T>&& std::is_trivially_copyable_v<T>;
 static_assert(kPlain<abi::RegionHeader> && kPlain<abi::LeaseLine> && kPlain<abi::UsageLine> &&
               kPlain<abi::RecordRing> && kPlain<abi::PulsePage> && kPlain<abi::Hello> &&
-              kPlain<abi::Welcome>);
+              kPlain<abi::Welcome> && kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
 
 TEST(RegionHeader, WhatTheDaemonWritesIsAccepted) {
   auto numbers = check_region_header(make_region_header(7, 1, 3), abi::kRegionBytes);

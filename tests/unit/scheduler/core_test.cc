@@ -94,6 +94,54 @@ TEST_F(CoreTest, AloneIsMeasuredWhileSomebodyLooksAndHindersNothing) {
   EXPECT_EQ(a.state(), kFree);
 }
 
+TEST_F(CoreTest, TracesAreOfLibrariesThatCanAndForWhoMaySeeThem) {
+  const auto client_of = [&](uid_t uid, uint64_t features) {
+    const Connection c = connect(1, uid);
+    abi::Hello greeting = hello(0);
+    greeting.features = features;
+    say(c, greeting);
+    return c;
+  };
+  const auto tracer_of = [&](uid_t uid) {
+    const Connection c = connect(2, uid);
+    say(c, abi::Trace{ipc::make_header(abi::kTrace, sizeof(abi::Trace)), 0, 0});
+    return c;
+  };
+  const Connection own = client_of(1000, abi::kClientTraces), old = client_of(1000, 0),
+                   foreign = client_of(1001, abi::kClientTraces);
+  const Connection tracer = tracer_of(1000);
+  EXPECT_EQ(peers_.count(own, abi::kTraceMemory), 1u);
+  EXPECT_EQ(peers_.count(old, abi::kTraceMemory), 0u) << "a library that is older than traces";
+  EXPECT_EQ(peers_.count(foreign, abi::kTraceMemory), 0u) << "another user's";
+  ASSERT_EQ(peers_.count(tracer, abi::kTraced), 1u);
+  EXPECT_EQ(peers_.last(tracer, abi::kTraced)->fds.size(), 1u);
+
+  const Connection later = client_of(1000, abi::kClientTraces);
+  EXPECT_EQ(peers_.count(later, abi::kTraceMemory), 1u);
+  say(later, device(1));
+  EXPECT_EQ(peers_.count(tracer, abi::kTraced), 3u) << "it came, and its GPU is known";
+  core_->disconnected(later);
+  const auto* gone = peers_.last(tracer, abi::kTraced);
+  EXPECT_EQ(reinterpret_cast<const abi::Traced*>(gone->bytes.data())->gone, 1u);
+
+  const Connection root = tracer_of(0);
+  EXPECT_EQ(peers_.count(foreign, abi::kTraceMemory), 1u);
+  EXPECT_EQ(peers_.count(own, abi::kTraceMemory), 1u) << "it traces already";
+  core_->disconnected(root);
+  ASSERT_EQ(peers_.count(foreign, abi::kTraceMemory), 2u);
+  EXPECT_EQ(peers_.last(foreign, abi::kTraceMemory)->fds.size(), 0u) << "nobody traces it any more";
+  EXPECT_EQ(peers_.count(own, abi::kTraceMemory), 1u) << "somebody does";
+
+  peers_.deaf = own;
+  core_->disconnected(tracer);
+  EXPECT_FALSE(peers_.is_closed(own)) << "a client is not lost for a trace";
+  tracer_of(1000);
+  EXPECT_FALSE(peers_.is_closed(own));
+  Connection last = 0;
+  for (int i = 0; i < 10; i++) last = tracer_of(1000);
+  EXPECT_TRUE(peers_.is_closed(last)) << "there is a limit";
+}
+
 TEST_F(CoreTest, BestEffortGetsThePulseAndANudgeAfterTheGuardTime) {
   Peer service = attach(1, 7, 1);
   Peer trainer = attach(2, 0, 1);

@@ -1,0 +1,210 @@
+#include "cli/trace/take.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "base/clock.h"
+#include "base/printable.h"
+#include "cli/demo/process.h"
+#include "cli/run.h"
+#include "cli/trace/explain.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace abi = ipc::abi;
+using base::Code;
+
+constexpr int kEvery_ms = 5;                       // a full ring lasts so long at six launches a microsecond
+constexpr size_t kMostItems = 4'000'000;           // 72 bytes each
+constexpr size_t kMostClients = 4096;              // in one trace
+constexpr uint64_t kMostTracedBytes = 2ull << 30;  // of a file
+
+std::string uuid_of(const uint8_t (&u)[16]) {
+  std::string digits;
+  for (const uint8_t byte : u) digits += fmt::format("{:02x}", byte);
+  if (digits.find_first_not_of('0') == std::string::npos) return "";
+  for (const size_t at : {20, 16, 12, 8}) digits.insert(at, 1, '-');
+  return "GPU-" + digits;
+}
+
+volatile sig_atomic_t g_child = 0;
+void pass_on(int signal) {
+  if (g_child > 0) kill(pid_t(g_child), signal);
+}
+
+int fail(const char* command, const base::Error& why) {
+  fprintf(stderr, "tessera %s: %s\n", command, base::printable(why.text).c_str());
+  return 1;
+}
+
+// Until `seconds` have passed (0: no end) or a signal came.
+base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
+  TraceTaker taker;
+  if (base::Status started = taker.start(socket, pid); !started) return started.error();
+  catch_interrupts();
+  if (seconds == 0) fputs("tracing until it is interrupted\n", stderr);
+  const uint64_t end_ns = seconds > 0 ? base::now_ns() + uint64_t(seconds * 1e9) : UINT64_MAX;
+  while (base::now_ns() < end_ns && interrupted_by() == 0) {
+    if (base::Status came = taker.pump(); !came) {
+      fprintf(stderr, "tessera trace: %s\n", base::printable(came.error().text).c_str());
+      break;
+    }
+    poll(nullptr, 0, kEvery_ms);
+  }
+  return taker.finish();
+}
+
+}  // namespace
+
+base::Status TraceTaker::start(const std::string& socket, long pid) {
+  const auto path = resolve_socket(socket);
+  if (!path) return path.error();
+  auto connected = ipc::start_trace(*path, pid_t(pid));
+  if (!connected) return connected.error();
+  socket_ = std::move(*connected);
+  return base::ok();
+}
+
+base::Status TraceTaker::pump() {
+  for (;;) {
+    ipc::TracedClient news;
+    auto any = ipc::next_traced(socket_.get(), &news);
+    if (!any) return any.error();
+    if (!*any) break;
+    if (!trace_.clients.contains(news.client_id) && trace_.clients.size() >= kMostClients) continue;
+    TraceClient& client = trace_.clients[news.client_id];
+    client.pid = news.pid;
+    client.priority = news.priority;
+    client.name = base::printable(news.name);
+    client.gpu = uuid_of(news.uuid);
+    if (news.memory.valid()) {
+      ipc::TraceReader reader(news.memory.as<abi::TraceHeader>());
+      reader.from_what_is_kept();  // names, and what came before this mapping
+      sources_[news.client_id] = {std::move(news.memory), reader};
+    }
+    if (news.gone) {  // what it wrote last is still there
+      drain(true);
+      if (const auto gone = sources_.find(news.client_id); gone != sources_.end()) {
+        trace_.lost += gone->second.reader.lost();
+        sources_.erase(gone);
+      }
+    }
+  }
+  drain(false);
+  return base::ok();
+}
+
+void TraceTaker::drain(bool last) {
+  abi::TraceEvent event;
+  for (auto& [client, source] : sources_)
+    for (uint32_t n = 0; n < 2 * abi::kTraceSlots && source.reader.read(&event, last); ++n) {
+      if (trace_.items.size() >= kMostItems)
+        ++trace_.lost;
+      else
+        add_event(trace_, client, event);
+    }
+}
+
+Trace TraceTaker::finish() {
+  drain(true);
+  for (const auto& [client, source] : sources_) trace_.lost += source.reader.lost();
+  sources_.clear();
+  socket_.reset();
+  sort_by_start(trace_);
+  return std::move(trace_);
+}
+
+base::Status write_trace(const Trace& trace, const std::string& path, bool text) {
+  const std::string content = text ? to_text(trace) : to_chrome(trace).dump() + "\n";
+  FILE* file = path.empty() ? stdout : fopen(path.c_str(), "we");
+  bool written =
+      file && fwrite(content.data(), 1, content.size(), file) == content.size() && fflush(file) == 0;
+  const int why = errno;
+  if (file && file != stdout) written = fclose(file) == 0 && written;
+  if (!written)
+    return base::error(Code::kUnavailable,
+                       "cannot write " + (path.empty() ? "standard output" : path) + ": " + strerror(why));
+  return base::ok();
+}
+
+base::Result<Trace> read_trace(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return base::error(Code::kNotFound, "cannot read " + path + ": " + strerror(errno));
+  if (in.tellg() < 0 || uint64_t(in.tellg()) > kMostTracedBytes)
+    return base::error(Code::kInvalid, path + " is larger than two GiB: take a shorter trace");
+  in.seekg(0);
+  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return base::error(Code::kInvalid, path + " is no JSON");
+  auto trace = from_chrome(json);
+  if (!trace) return base::error(trace.error().code, path + ": " + trace.error().text);
+  return trace;
+}
+
+int trace(const TraceOptions& options) {
+  auto taken = take(options.socket, options.pid, options.seconds);
+  if (!taken) return fail("trace", taken.error());
+  if (base::Status written = write_trace(*taken, options.output, options.text); !written)
+    return fail("trace", written.error());
+  fprintf(stderr, "tessera trace: %zu events of %zu clients, %zu lost\n", taken->items.size(),
+          taken->clients.size(), size_t(taken->lost));
+  return 0;
+}
+
+int run_traced(char* const* argv, const std::string& socket, const std::string& output) {
+  TraceTaker taker;
+  if (base::Status started = taker.start(socket, 0); !started) return fail("run", started.error());
+  const pid_t child = fork();
+  if (child < 0) return fail("run", base::error(Code::kUnavailable, std::string("fork: ") + strerror(errno)));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    execvp(argv[0], argv);
+    const int why = errno;
+    fprintf(stderr, "tessera run: %s: %s\n", argv[0],
+            why == ENOENT ? "command not found (give a path or check PATH)" : strerror(why));
+    _exit(why == ENOENT ? 127 : 126);
+  }
+  g_child = child;
+  struct sigaction pass {
+  }, ignore{};
+  pass.sa_handler = pass_on;
+  ignore.sa_handler = SIG_IGN;
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaction(signal, &pass, nullptr);
+  sigaction(SIGINT, &ignore, nullptr);  // the terminal sends it to the program too, which decides
+  sigaction(SIGQUIT, &ignore, nullptr);
+  bool traced = true;
+  int status = 0;
+  for (pid_t ended = 0; ended == 0 || (ended < 0 && errno == EINTR);
+       ended = waitpid(child, &status, WNOHANG)) {
+    if (base::Status came = base::ok(); traced && !(came = taker.pump())) {
+      traced = false;
+      fail("run", came.error());
+    }
+    poll(nullptr, 0, kEvery_ms);
+  }
+  g_child = 0;
+  if (traced) (void)taker.pump();
+  const Trace taken = taker.finish();
+  if (base::Status written = write_trace(taken, output, false); !written) fail("run", written.error());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int explain(const ExplainOptions& options) {
+  auto trace = options.file.empty() ? take(options.socket, 0, options.seconds) : read_trace(options.file);
+  if (!trace) return fail("explain", trace.error());
+  const std::string text = explanation(slowest_bursts(*trace, size_t(options.slowest)), *trace);
+  return fputs(text.c_str(), stdout) < 0 || fflush(stdout) != 0 ? 1 : 0;
+}
+
+}  // namespace tessera::cli

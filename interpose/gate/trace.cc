@@ -1,0 +1,70 @@
+#include "interpose/gate/trace.h"
+
+#include <cstring>
+
+#include "interpose/state/kernels.h"
+#include "ipc/channel/trace_ring.h"
+
+namespace tessera::gate {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// Functions whose name was said: direct-mapped, so that one may be said again. With the number of the trace above the
+// handle's 48 bits.
+constexpr uint32_t kNamed = 4096;
+constinit std::atomic<uint64_t> g_named[kNamed] = {};
+constinit std::atomic<uint64_t> g_trace_number{0};
+
+uint32_t thread_number() {
+  const Thread& t = t_thread;
+  return t.slot ? uint32_t(t.slot - g_slots) + 1 : 0;
+}
+
+}  // namespace
+
+constinit std::atomic<abi::TraceHeader*> g_trace{nullptr};
+
+void trace(const TracedCall& call) {
+  abi::TraceHeader* ring = g_trace.load(std::memory_order_acquire);  // pairs with set_trace
+  if (!ring) return;
+  abi::TraceEvent e{};
+  e.a = call.a;
+  e.kind = call.kind;
+  e.detail = call.detail;
+  e.thread = thread_number();
+  e.at = {call.start_ns, call.end_ns, call.stream, call.b, call.c};
+  ipc::trace_write(ring, e);
+}
+
+void trace_name(const void* function) {
+  abi::TraceHeader* ring = g_trace.load(std::memory_order_acquire);
+  if (!ring) return;
+  const uint64_t handle = reinterpret_cast<uint64_t>(function);
+  const uint64_t said = (g_trace_number.load(kRelaxed) << 48) ^ handle;
+  std::atomic<uint64_t>& place = g_named[(handle * 0x9e3779b97f4a7c15u) >> 52];
+  if (place.load(kRelaxed) == said) [[likely]]
+    return;
+  place.store(said, kRelaxed);
+  const auto f = static_cast<CUfunction>(const_cast<void*>(function));
+  const char* name = nullptr;
+  if (const state::KernelRecord* kernel = state::find_kernel(f)) name = kernel->loaded.name;
+  if (!name || !*name) return;
+  const size_t bytes = strnlen(name, abi::kTraceNameBytes * abi::kTraceNamePieces);
+  for (uint16_t piece = 0; size_t(piece) * abi::kTraceNameBytes < bytes; piece++) {
+    abi::TraceEvent e{};
+    e.kind = abi::kTraceName;
+    e.a = handle;
+    e.detail = piece;
+    const size_t at = size_t(piece) * abi::kTraceNameBytes, left = bytes - at;
+    memcpy(e.name, name + at, left < sizeof e.name ? left : sizeof e.name);
+    ipc::trace_write(ring, e);
+  }
+}
+
+void set_trace(abi::TraceHeader* memory) {
+  if (memory) g_trace_number.fetch_add(1, kRelaxed);
+  g_trace.store(memory, std::memory_order_release);
+}
+
+}  // namespace tessera::gate

@@ -1,0 +1,98 @@
+#include "interpose/hooks/trace.h"
+
+#include "interpose/gate/trace.h"
+#include "interpose/gate/window.h"
+#include "interpose/hooks/units.h"
+
+namespace tessera::hooks {
+namespace {
+
+using driver_api::Entry;
+using driver_api::Flavour;
+using driver_api::StreamArg;
+using gate::abi::TraceKind;
+
+constinit driver_api::RealDriver g_untraced = {};  // written before the first exchange, constant from then on
+
+// The driver's call with its times around it. Slices of a cut kernel are named by what the program launched.
+template <class F>
+inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t blocks, F&& call) {
+  const uint64_t start = state::clock_ns();
+  const CUresult result = call();
+  gate::trace({.kind = kind,
+               .detail = uint16_t(result),
+               .start_ns = start,
+               .end_ns = state::clock_ns(),
+               .stream = gate::account_key(stream),
+               .a = a,
+               .b = blocks});
+  return result;
+}
+
+template <class F>
+inline CUresult launched(StreamArg stream, const void* function, uint64_t blocks, F&& call) {
+  const void* cut = state::t_thread.cutting;
+  gate::trace_name(cut ? cut : function);
+  return timed(cut ? gate::abi::kTraceSlice : gate::abi::kTraceLaunch, stream,
+               reinterpret_cast<uint64_t>(cut ? cut : function), blocks, call);
+}
+
+#define TS_KERNEL(symbol, family)                                                                         \
+  CUresult traced_##symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
+                           unsigned bz, unsigned shared, CUstream stream, void** params, void** extra) {  \
+    return launched({stream, Flavour::family}, f, uint64_t(gx) * gy * gz, [&] {                           \
+      return g_untraced.symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
+    });                                                                                                   \
+  }
+TS_KERNEL(cuLaunchKernel, kLegacy)
+TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
+#undef TS_KERNEL
+
+#define TS_KERNEL_EX(symbol, family)                                                                     \
+  CUresult traced_##symbol(const CUlaunchConfig* c, CUfunction f, void** params, void** extra) {         \
+    const auto call = [&] { return g_untraced.symbol(c, f, params, extra); };                            \
+    if (!c) return call();                                                                               \
+    return launched({c->hStream, Flavour::family}, f, uint64_t(c->gridDimX) * c->gridDimY * c->gridDimZ, \
+                    call);                                                                               \
+  }
+TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
+TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
+#undef TS_KERNEL_EX
+
+template <class First, class... Rest>
+const void* first_of(First first, Rest...) {
+  return reinterpret_cast<const void*>(first);
+}
+
+#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args) \
+  ret traced_##symbol params {                                               \
+    return launched(TS_STREAM_ARG(stream), first_of args, 0,                 \
+                    [&]() -> ret { return g_untraced.symbol args; });        \
+  }
+#define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                       \
+  ret traced_##symbol params {                                                             \
+    return timed(gate::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), 0, \
+                 [&]() -> ret { return g_untraced.symbol args; });                         \
+  }
+#define TS_HOOK_memset TS_HOOK_copy
+#include "driver_api/hooks.def"
+
+// Threads jump through the slots meanwhile: each is one word.
+template <class Pointer>
+void exchange(Pointer& slot, Pointer to) {
+  std::atomic_ref(slot).store(to, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void trace_driver_calls(bool on) {
+  if (!g_untraced.cuLaunchKernel) g_untraced = driver_api::real();
+  auto& slots = driver_api::exchangeable_real();
+#define TS_HOOK_launch(symbol, ...) exchange(slots.symbol, on ? &traced_##symbol : g_untraced.symbol);
+#define TS_HOOK_launch_whole TS_HOOK_launch
+#define TS_HOOK_copy TS_HOOK_launch
+#define TS_HOOK_memset TS_HOOK_launch
+#include "driver_api/hooks.def"
+}
+
+}  // namespace tessera::hooks

@@ -1,0 +1,107 @@
+// Tracing inside the library: nothing is different while nobody traces; then each launch is said once.
+#include "interpose/gate/trace.h"
+
+#include <cstdlib>
+#include <memory>
+
+#include "interpose/hooks/trace.h"
+#include "ipc/channel/trace_ring.h"
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+namespace {
+
+using state::Role;
+
+class Traced : public Gate {
+ protected:
+  void SetUp() override {
+    Gate::SetUp();
+    memory_ = std::aligned_alloc(4096, abi::kTraceBytes);  // never freed: a late thread may still write
+    memset(memory_, 0, abi::kTraceBytes);
+  }
+  void TearDown() override {
+    trace(false);
+    Gate::TearDown();
+  }
+  void trace(bool on) {
+    if (on) hooks::trace_driver_calls(true);
+    gate::set_trace(on ? ring() : nullptr);
+    if (!on) hooks::trace_driver_calls(false);
+  }
+  abi::TraceHeader* ring() { return static_cast<abi::TraceHeader*>(memory_); }
+  std::vector<abi::TraceEvent> events(abi::TraceKind kind) {
+    std::vector<abi::TraceEvent> out;
+    ipc::TraceReader reader(ring());
+    reader.from_what_is_kept();
+    abi::TraceEvent e;
+    while (reader.read(&e))
+      if (e.kind == kind) out.push_back(e);
+    return out;
+  }
+  void* memory_ = nullptr;
+};
+
+TEST_F(Traced, TheDriversEntryPointsAreItsOwnWhileNobodyTraces) {
+  const auto before = driver_api::real();
+  trace(true);
+  EXPECT_NE(driver_api::real().cuLaunchKernel, before.cuLaunchKernel);
+  EXPECT_NE(driver_api::real().cuMemcpyHtoD_v2, before.cuMemcpyHtoD_v2);
+  EXPECT_EQ(driver_api::real().cuStreamQuery, before.cuStreamQuery) << "not work";
+  trace(false);
+  EXPECT_EQ(memcmp(&driver_api::real(), &before, sizeof before), 0);
+}
+
+TEST_F(Traced, EachLaunchOfEachRoleIsThereOnceWithItsArguments) {
+  for (const Role role : {Role::kForward, Role::kBestEffort, Role::kProtected}) {
+    attach(role);
+    lease(abi::kLeaseGranted);
+    const CUstream stream = new_stream();
+    for (int i = 0; i < 5; i++) launch(stream, 3);  // by now the fast path of launch.S is taken
+    memset(memory_, 0, abi::kTraceBytes);
+    trace(true);
+    for (uint32_t i = 0; i < 20; i++) ASSERT_EQ(launch(stream, 3 + i % 2), CUDA_SUCCESS);
+    trace(false);
+    launch(stream, 3);
+    const auto launches = events(abi::kTraceLaunch);
+    ASSERT_EQ(launches.size(), 20u) << int(role);
+    for (uint32_t i = 0; i < 20; i++) {
+      EXPECT_EQ(launches[i].at.b, 3 + i % 2);
+      EXPECT_EQ(launches[i].a, reinterpret_cast<uint64_t>(function));
+      EXPECT_EQ(launches[i].at.stream, reinterpret_cast<uint64_t>(stream));
+      EXPECT_LE(launches[i].at.start_ns, launches[i].at.end_ns);
+    }
+  }
+}
+
+TEST_F(Traced, AHoldIsOneEventWithItsReasonHoweverOftenItWasAskedMeanwhile) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  trace(true);
+  std::thread held([&] { launch(); });
+  ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+  lease(abi::kLeaseHold, 3'000'000, 1'000'000, 1, 10'000);  // it looks again, and waits on
+  lease(abi::kLeaseGranted);
+  held.join();
+  const auto holds = events(abi::kTraceHold);
+  ASSERT_EQ(holds.size(), 1u);
+  EXPECT_EQ(holds[0].detail, abi::kTraceHeldByLease);
+  EXPECT_LT(holds[0].at.start_ns, holds[0].at.end_ns);
+  EXPECT_EQ(events(abi::kTraceLaunch).size(), 1u);
+}
+
+TEST_F(Traced, BurstsAreSaidWhenTheyBeginAndWhenTheyEnd) {
+  attach(Role::kProtected);
+  trace(true);
+  launch();
+  EXPECT_EQ(events(abi::kTraceBusy).size(), 1u);
+  EXPECT_EQ(events(abi::kTraceBurst).size(), 0u);
+  gate::forgive_all();
+  ASSERT_TRUE(gate::try_idle());
+  const auto bursts = events(abi::kTraceBurst);
+  ASSERT_EQ(bursts.size(), 1u);
+  EXPECT_EQ(bursts[0].a, 1u);
+}
+
+}  // namespace
+}  // namespace tessera::test
