@@ -18,7 +18,7 @@ using state::live;
 
 // `original()` loads what the program asked for, `ours(text)` the same with variants.
 template <class Owner, class Original, class Ours>
-CUresult load_image(Owner* owner, std::shared_ptr<track::Image> image, bool is_library, Original&& original,
+CUresult load_image(Owner* owner, std::shared_ptr<track::Image>&& image, bool is_library, Original&& original,
                     Ours&& ours) {
   CUresult result = CUDA_ERROR_UNKNOWN;
   if (image && !image->text.empty()) {
@@ -208,7 +208,7 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
     return result;
   }
   const unsigned all = wanted + added;
-  Handle* buffer = static_cast<Handle*>(calloc(all, sizeof(Handle)));
+  Handle* buffer = static_cast<Handle*>(calloc(all, sizeof(Handle)));  // NOLINT: a handle is a pointer
   if (!buffer) return ask(out, wanted);
   const CUresult result = ask(buffer, all);
   unsigned kept = 0;

@@ -10,7 +10,6 @@ using namespace gate;
 
 namespace {
 
-using driver_api::Flavour;
 using driver_api::StreamArg;
 
 enum class Extent { kStream, kContext, kEvent };
@@ -57,9 +56,7 @@ inline CUevent event_in() {
 
 template <class... A>
 constexpr Extent extent_of(const A&...) {
-  if constexpr (sizeof...(A) == 0)
-    return Extent::kContext;
-  else if constexpr ((std::is_same_v<A, CUevent> || ...))
+  if constexpr ((std::is_same_v<A, CUevent> || ...))
     return Extent::kEvent;
   else if constexpr ((std::is_same_v<A, CUstream> || ...))
     return Extent::kStream;
