@@ -1,6 +1,6 @@
-// What timed launches of one shape taught: how long the next one takes, and what one slice more costs. The
-// gate keeps a History per shape and adds samples as their events are read; the simulator makes one from its
-// kernel.
+// What was learnt from timed launches of one shape: how long the next one takes, and what one slice more
+// costs. The gate keeps a History per shape and adds samples as their events are read; the simulator makes one
+// from its kernel.
 #pragma once
 
 #include "admission/limits.h"

@@ -123,7 +123,7 @@ function(tessera_test name)
     set(ARG_TIMEOUT 60)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-                                          # No test learns into, or is taught by, the files of who runs it; a
+                                          # No test learns into, or reads, the files of who runs it; a
                                           # byte too far is an error.
                                           ENVIRONMENT "TESSERA_PROFILES=off;TESSERA_CACHE_MAX_MB=0;TESSERA_SOFTGPU_STRICT=1;${ARG_ENVIRONMENT}")
 endfunction()

@@ -7,5 +7,5 @@ case ${1:-} in --help | -h) sed -n '2,4s/^# //p' "$0"; exit 0 ;; esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 cmake -S "$root" --preset release >/dev/null
 cmake --build "$root/build/release" --target attacks
-export TESSERA_PROFILES=off  # nothing is learnt into, or taught by, the files of who runs it
+export TESSERA_PROFILES=off  # nothing is learnt into, or read from, the files of who runs it
 exec python3 "$root/tests/attack/run_all.py" --folder "$root/build/release/bin/attack" "$@"

@@ -1,7 +1,6 @@
-// What earlier runs taught this process: the daemon's table (ipc/abi/learnt.h) is looked at once per launch
-// shape, on its first gated launch, so that nothing starts with a guess. And the other way round: which
-// shapes are being timed, so that the helper thread can tell the daemon what the keys in our records stand
-// for. Lookups: any thread, no lock, no allocation. A table is adopted by the helper thread; its address
+// What was learnt in earlier runs: the daemon's table (ipc/abi/learnt.h) is looked at once per launch shape, on
+// its first gated launch, so that nothing starts with a guess. And the other way round: which shapes are being
+// timed, so that the helper thread can tell the daemon what the keys in our records stand for. Lookups: any thread, no lock, no allocation. A table is adopted by the helper thread; its address
 // is kept for ever, its memory until the next one.
 #pragma once
 

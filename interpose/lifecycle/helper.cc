@@ -35,15 +35,15 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
-constexpr uint64_t kLessonNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
+constexpr uint64_t kLearntWaitNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 
 constinit std::atomic<uint32_t> g_started{0};
 constinit uint32_t g_daemon_losses = 0;  // helper thread only
 
-struct Session {           // of one attachment; helper thread only
-  bool announced = false;  // Device sent
-  uint64_t asked_ns = 0;   // ProfileWanted sent then
-  bool taught = false;     // answered
+struct Session {             // of one attachment; helper thread only
+  bool announced = false;    // Device sent
+  uint64_t asked_ns = 0;     // ProfileWanted sent then
+  bool learnt_came = false;  // the answer to it
   uint64_t next_clock_ns = 0;
   uint64_t base_launches = 0;
   uint32_t on_loss = 0;
@@ -53,9 +53,9 @@ constinit Session g_session = {};
 
 // What is known of this GPU's kernels, before work on it is gated. An answer that does not come is not waited
 // for.
-bool taught(const ipc::Attachment& a, int device, uint64_t now) {
-  if (!a.teaches || g_session.taught) return true;
-  if (g_session.asked_ns != 0) return now - g_session.asked_ns > kLessonNs;
+bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
+  if (!a.sends_learnt || g_session.learnt_came) return true;
+  if (g_session.asked_ns != 0) return now - g_session.asked_ns > kLearntWaitNs;
   char name[128] = {};
   int version = 0;
   const auto& real = driver_api::real();
@@ -70,7 +70,7 @@ bool taught(const ipc::Attachment& a, int device, uint64_t now) {
 
 void announce_device(ipc::Attachment& a, uint64_t now) {
   const int device = state::device();
-  if (device < 0 || g_session.announced || !taught(a, device, now) || !state::enter_driver()) return;
+  if (device < 0 || g_session.announced || !learnt_settled(a, device, now) || !state::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
   int sms = 0, mps = 0;
@@ -103,7 +103,7 @@ bool listen(ipc::Attachment& a) {
         change_role(event.priority, std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kLearnt:
-        g_session.taught = true;
+        g_session.learnt_came = true;
         gate::adopt_learnt(std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kTrace:
@@ -119,7 +119,7 @@ bool listen(ipc::Attachment& a) {
 // Best-effort launches wait for it, and it does not say that it is alive: it hangs or is stopped.
 bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
   const bool needed = g_state.role.load(kRelaxed) == Role::kBestEffort && g_state.waiters.load(kRelaxed) != 0;
-  switch (g_session.questions.look(needed, now)) {
+  switch (g_session.questions.check(needed, now)) {
     case ipc::Questions::State::kNothing:
       return false;
     case ipc::Questions::State::kAsked:

@@ -67,7 +67,8 @@ struct KernelRecord {
   VariantState variant;
   KernelSettings settings;
   CutHistory cuts;
-  std::atomic<uint32_t> learnt_class{0};  // as the daemon teaches, 0 = not; written by the helper thread
+  std::atomic<uint32_t> learnt_class{
+      0};  // from the daemon's table, 0 = not known; written by the helper thread
 
   uint32_t resource_class() const {
     // One word; a launch that reads the earlier class is one that came before.

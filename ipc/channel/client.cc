@@ -126,7 +126,7 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->ring_slots = numbers->ring_slots;
   a->on_daemon_loss = numbers->on_daemon_loss;
   a->guard_ns = numbers->guard_ns;
-  a->teaches = numbers->teaches;
+  a->sends_learnt = numbers->sends_learnt;
   a->answer_offset = numbers->answer_offset;
   a->answer_within_ms = numbers->answer_within_ms;
   return base::ok();

@@ -57,7 +57,7 @@ struct Attachment {       // owned by the caller; destroying it detaches
   uint32_t lease_offset = 0, usage_offset = 0, signals_offset = 0, ring_offset = 0, ring_slots = 0;
   uint32_t answer_offset = 0, answer_within_ms = 0;
   uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
-  bool teaches = false;         // the daemon keeps profiles: want_profile, name_kernel
+  bool sends_learnt = false;    // the daemon keeps profiles: want_profile, name_kernel
   uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again
 };
 
@@ -86,7 +86,7 @@ bool descriptors_intact(const Attachment& attachment);
 // The new pulse page is mapped and in use (answer to kPriority with a page).
 base::Status acknowledge_pulse(const Attachment& attachment);
 
-// Before announce_device: what is known of kernels on this GPU? Answered by kLearnt. Only if `teaches`.
+// Before announce_device: what is known of kernels on this GPU? Answered by kLearnt. Only if `sends_learnt`.
 base::Status want_profile(const Attachment& attachment, const char* gpu, uint32_t driver);
 
 // What a key in this client's records stands for. False: try again later (the daemon does not read fast

@@ -21,12 +21,12 @@ class Questions {
       : signals_(signals), answers_(answers), within_ns_(answer_within_ns) {}
 
   // To be called every 100 ms or more often. `needed`: launches wait for the daemon.
-  State look(bool needed, uint64_t now_ns) {
+  State check(bool needed, uint64_t now_ns) {
     if (answers_ == nullptr) return State::kNothing;
-    const uint64_t since_ns = now_ns - last_look_ns_;
-    last_look_ns_ = now_ns;
+    const uint64_t since_ns = now_ns - last_check_ns_;
+    last_check_ns_ = now_ns;
     if (load(answers_->answered, std::memory_order_relaxed) != asked_) {
-      open_ns_ += since_ns < kMostPerLook_ns ? since_ns : kMostPerLook_ns;
+      open_ns_ += since_ns < kMostPerCheck_ns ? since_ns : kMostPerCheck_ns;
       return open_ns_ < within_ns_ ? State::kNothing : State::kOverdue;
     }
     open_ns_ = 0;
@@ -37,15 +37,15 @@ class Questions {
   }
 
  private:
-  // Who did not look for longer was itself stopped or late, and the daemon perhaps with it.
-  static constexpr uint64_t kMostPerLook_ns = 100'000'000;
+  // Who did not check for longer was itself stopped or late, and the daemon perhaps with it.
+  static constexpr uint64_t kMostPerCheck_ns = 100'000'000;
   static constexpr uint64_t kQuestionsPerLimit = 4;  // each costs an eventfd write and a wake of the daemon
 
   abi::SignalLine* signals_ = nullptr;
   const abi::AnswerLine* answers_ = nullptr;  // null: this daemon answers no questions
   uint64_t within_ns_ = 0;
   uint64_t asked_ = 0, open_ns_ = 0;
-  uint64_t last_look_ns_ = 0, next_ns_ = 0;
+  uint64_t last_check_ns_ = 0, next_ns_ = 0;
 };
 
 }  // namespace tessera::ipc

@@ -29,7 +29,7 @@ struct RegionNumbers {  // checked copies
   uint32_t on_daemon_loss;
   uint64_t guard_ns;
   uint32_t signals_offset;  // 0: a daemon without that feature
-  bool teaches;             // kFeatureLearnt
+  bool sends_learnt;        // kFeatureLearnt
   uint32_t answer_offset;   // 0: a daemon that answers no questions
   uint32_t answer_within_ms;
 };

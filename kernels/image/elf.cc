@@ -53,22 +53,22 @@ Sections::Sections(Bytes bytes) : elf(bytes) {
 
 }  // namespace
 
-base::Result<size_t> elf_size(const Reach& reach) {
-  if (!reach.covers(0, sizeof(Elf64_Ehdr)) || !is_elf64(reach.begin)) {
+base::Result<size_t> elf_size(const ReadableBytes& readable) {
+  if (!readable.covers(0, sizeof(Elf64_Ehdr)) || !is_elf64(readable.begin)) {
     return bad("truncated header, or not a 64-bit little-endian file");
   }
-  Bytes all(reach.begin, reach.limit);  // each look below is covered by a reach.covers() before it
+  Bytes all(readable.begin, readable.limit);  // each look below is covered by a readable.covers() before it
   auto header = load<Elf64_Ehdr>(all, 0);
   uint64_t size = sizeof(Elf64_Ehdr);
   uint64_t n_sections = header.e_shnum;
   if (header.e_shoff) {
-    if (header.e_shentsize != sizeof(Elf64_Shdr) || !reach.covers(header.e_shoff, sizeof(Elf64_Shdr))) {
+    if (header.e_shentsize != sizeof(Elf64_Shdr) || !readable.covers(header.e_shoff, sizeof(Elf64_Shdr))) {
       return bad("the section table lies outside the image");
     }
     if (n_sections == 0) {
       n_sections = load<Elf64_Shdr>(all, header.e_shoff).sh_size;
     }
-    if (n_sections > kMaxSections || !reach.covers(header.e_shoff, n_sections * sizeof(Elf64_Shdr))) {
+    if (n_sections > kMaxSections || !readable.covers(header.e_shoff, n_sections * sizeof(Elf64_Shdr))) {
       return bad("the section table lies outside the image");
     }
     size = std::max(size, header.e_shoff + n_sections * sizeof(Elf64_Shdr));
@@ -77,7 +77,7 @@ base::Result<size_t> elf_size(const Reach& reach) {
       if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) {
         continue;
       }
-      if (!inside(section.sh_offset, section.sh_size, reach.limit)) {
+      if (!inside(section.sh_offset, section.sh_size, readable.limit)) {
         return bad("a section lies outside the image");
       }
       size = std::max(size, section.sh_offset + section.sh_size);
@@ -85,19 +85,19 @@ base::Result<size_t> elf_size(const Reach& reach) {
   }
   if (header.e_phnum) {
     uint64_t bytes = uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
-    if (header.e_phentsize != sizeof(Elf64_Phdr) || !reach.covers(header.e_phoff, bytes)) {
+    if (header.e_phentsize != sizeof(Elf64_Phdr) || !readable.covers(header.e_phoff, bytes)) {
       return bad("the program table lies outside the image");
     }
     size = std::max(size, header.e_phoff + bytes);
     for (uint64_t i = 0; i < header.e_phnum; ++i) {
       auto segment = load<Elf64_Phdr>(all, header.e_phoff + i * sizeof(Elf64_Phdr));
-      if (!inside(segment.p_offset, segment.p_filesz, reach.limit)) {
+      if (!inside(segment.p_offset, segment.p_filesz, readable.limit)) {
         return bad("a segment lies outside the image");
       }
       size = std::max(size, segment.p_offset + segment.p_filesz);
     }
   }
-  if (!reach.covers(0, size)) {
+  if (!readable.covers(0, size)) {
     return bad("the image ends before its headers say");
   }
   return size_t{size};

@@ -53,15 +53,15 @@ base::Result<std::vector<uint8_t>> decompress(const Entry& entry);
 bool decompress_start(const Entry& entry, std::span<uint8_t> out);
 
 // Length of an ELF file as its headers tell; kInvalid if they do not hold together or exceed `limit`.
-// `bytes` need only cover the ELF and section headers: `reach` is asked before each look behind what was
+// `bytes` need only cover the ELF and section headers: `readable` is asked before each look behind what was
 // seen.
-struct Reach {  // how much behind `begin` may be read
+struct ReadableBytes {  // how much behind `begin` may be read
   const uint8_t* begin;
   size_t limit;  // hard bound
   bool probe;    // true: ask the kernel page by page; false: the limit is known to be readable
   bool covers(uint64_t offset, uint64_t length) const;
 };
-base::Result<size_t> elf_size(const Reach& reach);
+base::Result<size_t> elf_size(const ReadableBytes& readable);
 base::Result<Entry> list_cubin(Bytes elf);
 bool is_cubin(Bytes elf);
 bool is_relocatable(Bytes elf);  // of its first kElfHeaderBytes: a cubin that still has to be linked

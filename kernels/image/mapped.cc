@@ -21,7 +21,7 @@ bool readable(uint64_t address) {
 
 }  // namespace
 
-bool Reach::covers(uint64_t offset, uint64_t length) const {
+bool ReadableBytes::covers(uint64_t offset, uint64_t length) const {
   if (!inside(offset, length, limit)) {
     return false;
   }

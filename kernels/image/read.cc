@@ -66,39 +66,39 @@ base::Status split_containers(Bytes bytes, std::vector<Bytes>* found) {
 
 // Length of the container at `image` from its own header, checked against what is mapped.
 base::Status list_mapped_container(const void* image, size_t max_bytes, std::vector<Entry>* entries) {
-  Reach reach{static_cast<const uint8_t*>(image), max_bytes, true};
-  if (!image || !reach.covers(0, kContainerHeaderBytes)) {
+  ReadableBytes readable{static_cast<const uint8_t*>(image), max_bytes, true};
+  if (!image || !readable.covers(0, kContainerHeaderBytes)) {
     return bad("fat binary: the container is not readable");
   }
-  Bytes header(reach.begin, kContainerHeaderBytes);
+  Bytes header(readable.begin, kContainerHeaderBytes);
   uint64_t body = load<uint64_t>(header, 8), head = load<uint16_t>(header, 6);
   if (load<uint32_t>(header, 0) != kContainerMagic || !inside(head, body, max_bytes) ||
-      !reach.covers(0, head + body)) {
+      !readable.covers(0, head + body)) {
     return bad("fat binary: the container is longer than what is mapped behind it");
   }
-  return list_container(Bytes(reach.begin, head + body), entries);
+  return list_container(Bytes(readable.begin, head + body), entries);
 }
 
-base::Status list_wrapper(const Reach& reach, std::vector<Entry>* entries) {
+base::Status list_wrapper(const ReadableBytes& readable, std::vector<Entry>* entries) {
   struct Wrapper {
     uint32_t magic, version;
     const void* data;
     const void* const* extra;
   };
-  if (!reach.covers(0, sizeof(Wrapper))) {
+  if (!readable.covers(0, sizeof(Wrapper))) {
     return bad("fat binary: truncated wrapper");
   }
-  auto wrapper = load<Wrapper>(Bytes(reach.begin, sizeof(Wrapper)), 0);
+  auto wrapper = load<Wrapper>(Bytes(readable.begin, sizeof(Wrapper)), 0);
   if (wrapper.version != 1 && wrapper.version != 2) {
     return base::error(base::Code::kUnsupported,
                        "fat binary: wrapper version " + std::to_string(wrapper.version) + " is not known");
   }
-  base::Status status = list_mapped_container(wrapper.data, reach.limit, entries);
+  base::Status status = list_mapped_container(wrapper.data, readable.limit, entries);
   if (!status.ok() || wrapper.version == 1 || !wrapper.extra) {
     return status;
   }
   // Version 2, a device link: the PTX lies in the containers of the translation units.
-  Reach list{reinterpret_cast<const uint8_t*>(wrapper.extra), reach.limit, true};
+  ReadableBytes list{reinterpret_cast<const uint8_t*>(wrapper.extra), readable.limit, true};
   for (size_t i = 0; i < kMaxWrappedContainers; ++i) {
     if (!list.covers(i * sizeof(void*), sizeof(void*))) {
       return bad("fat binary: the list of containers is not readable");
@@ -106,7 +106,7 @@ base::Status list_wrapper(const Reach& reach, std::vector<Entry>* entries) {
     if (!wrapper.extra[i]) {
       return base::ok();
     }
-    status = list_mapped_container(wrapper.extra[i], reach.limit, entries);
+    status = list_mapped_container(wrapper.extra[i], readable.limit, entries);
     if (!status.ok()) {
       return status;
     }
@@ -114,19 +114,19 @@ base::Status list_wrapper(const Reach& reach, std::vector<Entry>* entries) {
   return bad("fat binary: the list of containers does not end");
 }
 
-// Text behind `reach.begin` up to its NUL, looked for within mapped pages.
-base::Result<Bytes> mapped_text(const Reach& reach) {
+// Text behind `readable.begin` up to its NUL, looked for within mapped pages.
+base::Result<Bytes> mapped_text(const ReadableBytes& readable) {
   constexpr size_t kStep = 4096;
   size_t n = 0;
-  while (n < reach.limit) {
+  while (n < readable.limit) {
     // To the end of the page first, so that a text that ends just before an unmapped page is read.
-    size_t address = reinterpret_cast<size_t>(reach.begin) + n;
-    size_t step = std::min(kStep - address % kStep, reach.limit - n);
-    if (!reach.covers(n, step)) {
+    size_t address = reinterpret_cast<size_t>(readable.begin) + n;
+    size_t step = std::min(kStep - address % kStep, readable.limit - n);
+    if (!readable.covers(n, step)) {
       return bad("PTX: the text has no end within mapped memory");
     }
-    if (const void* end = memchr(reach.begin + n, 0, step)) {
-      return Bytes(reach.begin, static_cast<const uint8_t*>(end));
+    if (const void* end = memchr(readable.begin + n, 0, step)) {
+      return Bytes(readable.begin, static_cast<const uint8_t*>(end));
     }
     n += step;
   }
@@ -269,25 +269,25 @@ base::Result<std::vector<LoadedEntry>> read(std::span<const uint8_t> bytes) {
 }
 
 base::Result<std::vector<Entry>> list_unsized(const void* image, size_t max_bytes) {
-  const Reach reach{static_cast<const uint8_t*>(image), max_bytes, true};
-  if (!image || !reach.covers(0, 4)) {
+  const ReadableBytes readable{static_cast<const uint8_t*>(image), max_bytes, true};
+  if (!image || !readable.covers(0, 4)) {
     return bad("the image is not readable");
   }
   std::vector<Entry> entries;
   base::Status status = base::ok();
-  switch (load<uint32_t>(Bytes(reach.begin, 4), 0)) {
+  switch (load<uint32_t>(Bytes(readable.begin, 4), 0)) {
     case kWrapperMagic:
-      status = list_wrapper(reach, &entries);
+      status = list_wrapper(readable, &entries);
       break;
     case kContainerMagic:
       status = list_mapped_container(image, max_bytes, &entries);
       break;
     case kElfMagic: {
-      auto size = elf_size(reach);
-      return size.ok() ? list(Bytes(reach.begin, *size)) : size.error();
+      auto size = elf_size(readable);
+      return size.ok() ? list(Bytes(readable.begin, *size)) : size.error();
     }
     default: {
-      auto text = mapped_text(reach);
+      auto text = mapped_text(readable);
       return text.ok() ? list(*text) : text.error();
     }
   }

@@ -23,7 +23,7 @@ namespace tessera::mps {
 namespace {
 
 constexpr int kQuitWait_ms = 3000, kTermWait_ms = 1000, kLook_ms = 10;
-constexpr uint64_t kReadyWait_ns = base::ms(2000), kLook_ns = base::ms(kLook_ms);
+constexpr uint64_t kReadyWait_ns = base::ms(2000), kCheck_ns = base::ms(kLook_ms);
 constexpr uint64_t kMostRestarts = 3;
 
 base::ScopedFd open_process(pid_t pid) {
@@ -119,13 +119,13 @@ void Mps::launch() {
                     "; it comes with NVIDIA's driver, mps.control_program names another place");
   process_ = open_process(child_);
   inactive("the MPS control daemon is starting");
-  next_look_ns_ = base::now_ns() + kLook_ns;
+  next_check_ns_ = base::now_ns() + kCheck_ns;
   ready_by_ns_ = base::now_ns() + kReadyWait_ns;
 }
 
-bool Mps::look(uint64_t now_ns) {
-  if (!base::is_due(next_look_ns(), now_ns)) return false;
-  next_look_ns_ = now_ns + kLook_ns;
+bool Mps::check(uint64_t now_ns) {
+  if (!base::is_due(next_check_ns(), now_ns)) return false;
+  next_check_ns_ = now_ns + kCheck_ns;
   return settled(now_ns);
 }
 

@@ -35,9 +35,9 @@ class Mps {
 
   int watch_fd() const { return process_.get(); }  // readable: call ended(); -1: nothing to watch
   void ended();  // starts it again, a few times; watch_fd() may be another one afterwards
-  // While one that was started again gets ready: call look() at this time (CLOCK_MONOTONIC); 0: never.
-  uint64_t next_look_ns() const { return ready_by_ns_ == 0 ? 0 : next_look_ns_; }
-  bool look(uint64_t now_ns);  // true: state() changed
+  // While one that was started again gets ready: call check() at this time (CLOCK_MONOTONIC); 0: never.
+  uint64_t next_check_ns() const { return ready_by_ns_ == 0 ? 0 : next_check_ns_; }
+  bool check(uint64_t now_ns);  // true: state() changed
   const stats::Mps& state() const { return state_; }
 
  private:
@@ -52,10 +52,10 @@ class Mps {
 
   Options options_;
   stats::Mps state_;
-  bool ours_ = false;                            // in our folders: ended by stop()
-  pid_t child_ = -1;                             // if this process started it; reaped here
-  base::ScopedFd process_;                       // pidfd of the control daemon
-  uint64_t ready_by_ns_ = 0, next_look_ns_ = 0;  // of one that is not ready yet; 0: there is none
+  bool ours_ = false;                             // in our folders: ended by stop()
+  pid_t child_ = -1;                              // if this process started it; reaped here
+  base::ScopedFd process_;                        // pidfd of the control daemon
+  uint64_t ready_by_ns_ = 0, next_check_ns_ = 0;  // of one that is not ready yet; 0: there is none
 };
 
 }  // namespace tessera::mps

@@ -109,10 +109,10 @@ void Server::run(Watchdog& watchdog) {
         return;
       }
     if (!accepting_ && base::now_ns() >= accept_again_ns_) pause_accepting(false);
-    if (sources_.mps->look(base::now_ns())) tell_mps();
+    if (sources_.mps->check(base::now_ns())) tell_mps();
     due_ns = core_.run(base::now_ns());
     if (!accepting_) due_ns = base::earlier_due(due_ns, accept_again_ns_);
-    due_ns = base::earlier_due(due_ns, sources_.mps->next_look_ns());
+    due_ns = base::earlier_due(due_ns, sources_.mps->next_check_ns());
     report_hangs(watchdog.interruptions());
     // A timer alone is no sign that more is coming.
     bool activity = std::any_of(events, events + std::max(n, 0),
@@ -254,7 +254,7 @@ void Server::accept_some() {
       return;
     }
     core::Connection connection = next_connection_++;
-    Link& link = links_[connection];
+    ClientSocket& link = links_[connection];
     link.socket = std::move(peer->socket);
     link.process = std::move(peer->process);
     if (!watch(link.socket.get(), tag_of(kSocket, connection), EPOLLIN | EPOLLRDHUP) ||
@@ -324,7 +324,7 @@ ipc::Send Server::send(core::Connection to, const void* message, size_t bytes, c
   return ipc::Send::kSent;
 }
 
-void Server::watch_room(core::Connection connection, Link& link, bool watched) {
+void Server::watch_room(core::Connection connection, ClientSocket& link, bool watched) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP | (watched ? uint32_t(EPOLLOUT) : 0u);
   event.data.u64 = tag_of(kSocket, connection);
@@ -361,7 +361,7 @@ void Server::watch_wake(core::Connection of, int wake_fd) {
 bool Server::is_dying(core::Connection of) {
   auto found = links_.find(of);
   if (found == links_.end() || !found->second.process.valid()) return false;
-  Link& link = found->second;
+  ClientSocket& link = found->second;
   if (!link.stat_tried) {
     link.stat_tried = true;
     link.stat = open_process_stat(link.process.get());

@@ -47,7 +47,7 @@ class Server final : public core::Peers {
     std::deque<std::string> packets;
     uint64_t since_ns = 0;
   };
-  struct Link {
+  struct ClientSocket {
     ipc::PeerSocket socket;
     base::ScopedFd process;
     base::ScopedFd stat;  // of the process; opened when somebody first waits for it
@@ -68,7 +68,7 @@ class Server final : public core::Peers {
   bool on_signal();           // false: stop
   void accept_some();
   void read_some(core::Connection connection, int most);
-  void watch_room(core::Connection connection, Link& link, bool watched);
+  void watch_room(core::Connection connection, ClientSocket& link, bool watched);
   void watch_mps();
   void tell_mps();
   void on_mps_ended();
@@ -84,7 +84,7 @@ class Server final : public core::Peers {
   Sources sources_;
   uint32_t spin_us_;
   base::ScopedFd epoll_, timer_;
-  std::unordered_map<core::Connection, Link> links_;
+  std::unordered_map<core::Connection, ClientSocket> links_;
   std::unordered_map<core::Connection, Answer> answers_;
   std::unordered_map<core::Connection, Operator> operators_;
   core::Connection next_connection_ = 1;

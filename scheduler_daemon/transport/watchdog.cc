@@ -50,7 +50,7 @@ bool told_to_end() {
 }
 
 // Whatever system call this interrupts returns. A process that was stopped for long is looked at once.
-void look(int) {
+void check_progress(int) {
   const base::ErrnoGuard keep_errno;
   State& s = g_state;
   if (s.resting.load(kRelaxed)) {
@@ -74,7 +74,7 @@ void look(int) {
 
 Watchdog::Watchdog() {
   struct sigaction action {};
-  action.sa_handler = look;  // without SA_RESTART
+  action.sa_handler = check_progress;  // without SA_RESTART
   ::sigaction(SIGALRM, &action, nullptr);
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;

@@ -163,12 +163,12 @@ const Op* misuse(Warp& w, const Op* op, const char* what) {
 }
 
 // What all lanes of a warpgroup must agree on.
-struct Call {
+struct WarpgroupOperands {
   uint64_t a, b;
   bool accumulate;
-  bool operator==(const Call&) const = default;
+  bool operator==(const WarpgroupOperands&) const = default;
 };
-bool call_of(Warp& w, const Op* op, Call* call) {
+bool agreed_operands(Warp& w, const Op* op, WarpgroupOperands* operands) {
   const auto same = [&](uint32_t operand, uint64_t* value) {
     *value = operand == kNoOperand ? 0 : get<uint64_t>(w, operand, 0);
     for (unsigned l = 1; operand != kNoOperand && l < kLanes; ++l)
@@ -177,8 +177,8 @@ bool call_of(Warp& w, const Op* op, Call* call) {
   };
   Mask accumulate = *at<Mask>(w, op->d2);
   if (op->flags & kNegate) accumulate = ~accumulate;
-  call->accumulate = accumulate != 0;
-  return same(op->a, &call->a) && same(op->b, &call->b) && (accumulate == 0 || accumulate == ~0u);
+  operands->accumulate = accumulate != 0;
+  return same(op->a, &operands->a) && same(op->b, &operands->b) && (accumulate == 0 || accumulate == ~0u);
 }
 
 bool waits(const Warp& w) {
@@ -233,18 +233,18 @@ void store_sums(Warp& w, const uint32_t* registers, const MatrixInfo& info, unsi
 }
 
 // The whole product; warps: the four of the group.
-bool execute(Warp* warps, Warp& w, const Op* op, const MatrixInfo& info, const Call& call) {
+bool execute(Warp* warps, Warp& w, const Op* op, const MatrixInfo& info, const WarpgroupOperands& operands) {
   static const Multiply multiply_tile = multiply_of_this_machine();
   alignas(64) double a[kRows * kMostDepth], b[kMostDepth * kMostColumns], sums[16 * 8];
   const uint32_t* lists = w.frame->code->extra.data();
   const unsigned n = info.n, k = info.k;
   const double sign_a = info.negate_a ? -1 : 1, sign_b = info.negate_b ? -1 : 1;
-  if (!load(w, op, call.b, info.transpose_b, info.b_type, n, [&](unsigned column, unsigned t, double x) {
+  if (!load(w, op, operands.b, info.transpose_b, info.b_type, n, [&](unsigned column, unsigned t, double x) {
         b[(column / 8 * k + t) * 8 + column % 8] = x * sign_b;
       }))
     return false;
   if (info.a_in_memory) {
-    if (!load(w, op, call.a, info.transpose_a, info.a_type, kRows,
+    if (!load(w, op, operands.a, info.transpose_a, info.a_type, kRows,
               [&](unsigned row, unsigned t, double x) { a[row * kMostDepth + t] = x * sign_a; }))
       return false;
   } else {
@@ -259,7 +259,7 @@ bool execute(Warp* warps, Warp& w, const Op* op, const MatrixInfo& info, const C
   }
   for (unsigned q = 0; q < kWarps; ++q)
     for (unsigned tile = 0; tile < n / 8; ++tile) {
-      if (call.accumulate)
+      if (operands.accumulate)
         load_sums(warps[q], lists + info.c, info.c_type, tile, sums);
       else
         std::fill_n(sums, 16 * 8, 0.0);
@@ -288,8 +288,9 @@ const Op* op_warpgroup_mma(Warp& w, const Op* op) {
   if (first + kWarps > block.warps.size())
     return misuse(w, op, "the block's last warps are fewer than the four of a warpgroup");
   Warp* warps = &block.warps[first];
-  Call call;
-  if (!call_of(w, op, &call)) return misuse(w, op, "lanes give different descriptors or different scale-d");
+  WarpgroupOperands operands;
+  if (!agreed_operands(w, op, &operands))
+    return misuse(w, op, "lanes give different descriptors or different scale-d");
   bool all = true;
   for (unsigned q = 0; q < kWarps; ++q) {
     Warp& other = warps[q];
@@ -299,17 +300,17 @@ const Op* op_warpgroup_mma(Warp& w, const Op* op) {
       all = false;
       continue;
     }
-    Call theirs;
+    WarpgroupOperands theirs;
     if (other.groups[0].pc != op + 1) return misuse(w, op, "warps of a warpgroup execute different ones");
-    call_of(other, op, &theirs);
-    if (!(theirs == call)) return misuse(w, op, "warps give different descriptors or different scale-d");
+    agreed_operands(other, op, &theirs);
+    if (!(theirs == operands)) return misuse(w, op, "warps give different descriptors or different scale-d");
   }
   if (!all) {
     count_issue(w, op);
     put_away(w, op + 1, w.frame, w.mask, GroupState::kBarrier, kWarpgroupBarrier);
     return start_ready(w);
   }
-  if (!execute(warps, w, op, w.frame->code->matrices[static_cast<size_t>(op->imm)], call)) return nullptr;
+  if (!execute(warps, w, op, w.frame->code->matrices[static_cast<size_t>(op->imm)], operands)) return nullptr;
   for (unsigned q = 0; q < kWarps; ++q) {
     if (&warps[q] == &w) continue;
     warps[q].groups[0].state = GroupState::kReady;

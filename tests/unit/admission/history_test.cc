@@ -1,4 +1,4 @@
-// What samples teach of a launch shape.
+// What is learnt of a launch shape from samples.
 #include "admission/history.h"
 
 #include <gtest/gtest.h>

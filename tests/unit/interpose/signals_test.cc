@@ -63,7 +63,7 @@ TEST_F(Signals, ABurstHasTheClassOfItsKernelsAlsoIfACopyBeginsIt) {
 
 TEST_F(Signals, AnUnknownKernelMakesNoClass) {
   attach(Role::kProtected);
-  for (int i = 0; i < 40; i++) {  // forget what other tests taught
+  for (int i = 0; i < 40; i++) {  // forget what was learnt in other tests
     launch(nullptr, 1, kernel(abi::kResourceLatency));
     end_burst();
   }

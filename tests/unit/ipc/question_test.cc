@@ -13,7 +13,7 @@ struct QuestionTest : ::testing::Test {
   // Looks every 50 ms for so long; the first answer that is not kNothing.
   State look_for(bool needed, uint64_t ms) {
     for (const uint64_t end_ns = now_ns + ms * kMs; now_ns < end_ns; now_ns += 50 * kMs)
-      if (const State s = questions.look(needed, now_ns); s != State::kNothing) return s;
+      if (const State s = questions.check(needed, now_ns); s != State::kNothing) return s;
     return State::kNothing;
   }
   void answer() { line.answered = signals.question; }

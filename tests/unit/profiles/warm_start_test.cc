@@ -1,5 +1,5 @@
-// Real processes on the software GPU: what one run taught is known at the next start, so that no launch is
-// gated with a guess. Two best-effort programs share, because a program that is alone is not gated at all.
+// Real processes on the software GPU: what was learnt in one run is known at the next start, so that no launch
+// is gated with a guess. Two best-effort programs share, because a program that is alone is not gated at all.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -20,9 +20,9 @@ constexpr int kOk = 42;
   if (!(condition)) return __LINE__ % 200 + 50
 
 // The two ends of a conversation; messages are plain structs, descriptors go along.
-class Link {
+class SocketPairEnd {
  public:
-  explicit Link(int fd) : fd_(fd) {}
+  explicit SocketPairEnd(int fd) : fd_(fd) {}
   template <class T>
   bool send(const T& value) const {
     return write(fd_, &value, sizeof value) == ssize_t(sizeof value);
@@ -58,7 +58,7 @@ class Link {
   int fd_;
 };
 
-using Side = std::function<int(const Link&)>;
+using Side = std::function<int(const SocketPairEnd&)>;
 
 pid_t start(const Side& side, int mine, int other) {
   const pid_t pid = fork();
@@ -67,7 +67,7 @@ pid_t start(const Side& side, int mine, int other) {
   close(other);
   CUcontext context;
   if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate(&context, nullptr, 0, 0) != CUDA_SUCCESS) _exit(1);
-  exit(side(Link(mine)));
+  exit(side(SocketPairEnd(mine)));
 }
 
 int status_of(pid_t pid) {
@@ -98,7 +98,7 @@ CUresult fill(CUdeviceptr p, uint32_t value, uint32_t n, CUstream stream = nullp
 
 TEST(Ipc, MemoryIsSeenByBoth) {
   EXPECT_EQ(kBothOk, run_pair(
-                         [](const Link& link) {
+                         [](const SocketPairEnd& link) {
                            CUdeviceptr before, p;
                            CUipcMemHandle handle;
                            CHILD_CU(cuMemAlloc(&before, 700));  // so that it does not begin at a page
@@ -116,7 +116,7 @@ TEST(Ipc, MemoryIsSeenByBoth) {
                            CHILD_TRUE(values[0] == 9 && values[63] == 9);
                            return kOk;
                          },
-                         [](const Link& link) {
+                         [](const SocketPairEnd& link) {
                            CUipcMemHandle handle;
                            CHILD_TRUE(link.receive(&handle));
                            CUdeviceptr p, again, base;
@@ -147,7 +147,7 @@ TEST(Ipc, MemoryIsSeenByBoth) {
 TEST(Ipc, WhatCannotBeShared) {
   EXPECT_EQ(kBothOk,
             run_pair(
-                [](const Link&) {
+                [](const SocketPairEnd&) {
                   CUipcMemHandle handle;
                   CUipcEventHandle event_handle;
                   CUdeviceptr managed, pooled;
@@ -165,7 +165,7 @@ TEST(Ipc, WhatCannotBeShared) {
                   CHILD_TRUE(cuEventCreate(&event, CU_EVENT_INTERPROCESS) == CUDA_ERROR_INVALID_VALUE);
                   return kOk;
                 },
-                [](const Link&) {
+                [](const SocketPairEnd&) {
                   CUipcMemHandle memory;
                   CUipcEventHandle event;
                   std::memset(&memory, 0x5a, sizeof memory);
@@ -181,7 +181,7 @@ TEST(Ipc, WhatCannotBeShared) {
 // The pages live as long as they are mapped; a ticket of a dead process opens nothing.
 TEST(Ipc, MemoryOutlivesAnExporterThatIsKilled) {
   const auto [exporter, importer] = run_pair(
-      [](const Link& link) {
+      [](const SocketPairEnd& link) {
         CUdeviceptr p, q;
         CUipcMemHandle handles[2];
         CHILD_CU(cuMemAlloc(&p, 256));
@@ -196,7 +196,7 @@ TEST(Ipc, MemoryOutlivesAnExporterThatIsKilled) {
         raise(SIGKILL);
         return 1;
       },
-      [](const Link& link) {
+      [](const SocketPairEnd& link) {
         CUipcMemHandle handles[2];
         CHILD_TRUE(link.receive(&handles));
         CUdeviceptr p, q;
@@ -217,7 +217,7 @@ TEST(Ipc, MemoryOutlivesAnExporterThatIsKilled) {
 
 TEST(Ipc, EventsOrderWorkOfTwoProcesses) {
   EXPECT_EQ(kBothOk, run_pair(
-                         [](const Link& link) {
+                         [](const SocketPairEnd& link) {
                            CUdeviceptr p;
                            CUipcMemHandle memory;
                            CUipcEventHandle handle;
@@ -246,7 +246,7 @@ TEST(Ipc, EventsOrderWorkOfTwoProcesses) {
                            CHILD_TRUE(value == 6);
                            return kOk;
                          },
-                         [](const Link& link) {
+                         [](const SocketPairEnd& link) {
                            CUipcMemHandle memory;
                            CUipcEventHandle handle;
                            CHILD_TRUE(link.receive(&memory) && link.receive(&handle));
@@ -280,7 +280,7 @@ TEST(Ipc, EventsOrderWorkOfTwoProcesses) {
 // A record whose process is gone holds nobody up.
 TEST(Ipc, EventOfAKilledProcessIsOver) {
   const auto [exporter, importer] = run_pair(
-      [](const Link& link) {
+      [](const SocketPairEnd& link) {
         CUipcEventHandle handle;
         CUevent event;
         Gate gate;
@@ -296,7 +296,7 @@ TEST(Ipc, EventOfAKilledProcessIsOver) {
         raise(SIGKILL);
         return 1;
       },
-      [](const Link& link) {
+      [](const SocketPairEnd& link) {
         CUipcEventHandle handle;
         CUevent event;
         CHILD_TRUE(link.receive(&handle));
@@ -334,7 +334,7 @@ TEST(Ipc, ShareableHandles) {
   EXPECT_EQ(
       kBothOk,
       run_pair(
-          [](const Link& link) {
+          [](const SocketPairEnd& link) {
             const CUmemAllocationProp prop = shareable();
             CUmemGenericAllocationHandle handle;
             CUdeviceptr p;
@@ -350,7 +350,7 @@ TEST(Ipc, ShareableHandles) {
             CHILD_TRUE(value == 9);
             return kOk;
           },
-          [](const Link& link) {
+          [](const SocketPairEnd& link) {
             const int fd = link.receive_fd();
             CUmemGenericAllocationHandle handle;
             CUdeviceptr p;
@@ -374,7 +374,7 @@ TEST(Ipc, ShareableHandles) {
 TEST(Ipc, PoolsAndTheirPointers) {
   EXPECT_EQ(kBothOk,
             run_pair(
-                [](const Link& link) {
+                [](const SocketPairEnd& link) {
                   CUmemPoolProps props = {};
                   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
                   props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -393,7 +393,7 @@ TEST(Ipc, PoolsAndTheirPointers) {
                   CHILD_TRUE(link.send_fd(fd) && link.send(data) && link.receive(&done));
                   return kOk;
                 },
-                [](const Link& link) {
+                [](const SocketPairEnd& link) {
                   const int fd = link.receive_fd();
                   CUmemPoolPtrExportData data;
                   CHILD_TRUE(fd >= 0 && link.receive(&data));

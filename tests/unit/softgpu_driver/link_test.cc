@@ -70,7 +70,7 @@ const std::string kHelper = std::string(kHead) + R"(
 )";
 const std::string kCounter = std::string(kHead) + ".visible .global .align 4 .u32 counter = 4000;\n";
 
-class Link : public Cuda {
+class LinkTest : public Cuda {
  protected:
   void SetUp() override {
     Cuda::SetUp();
@@ -106,20 +106,20 @@ class Link : public Cuda {
   void* values_[2] = {};
 };
 
-TEST_F(Link, DeclarationsMeetDefinitions) {
+TEST_F(LinkTest, DeclarationsMeetDefinitions) {
   EXPECT_CU(add(kMain, "main.ptx"));
   EXPECT_CU(add(kHelper, "helper.ptx"));
   EXPECT_EQ(run(), 35u + 200 + 7000);
 }
 
-TEST_F(Link, StrongDefinitionsWin) {
+TEST_F(LinkTest, StrongDefinitionsWin) {
   EXPECT_CU(add(kHelper, "helper.ptx"));
   EXPECT_CU(add(kMain, "main.ptx"));
   EXPECT_CU(add(kCounter, "counter.ptx"));
   EXPECT_EQ(run(), 35u + 200 + 4000);
 }
 
-TEST_F(Link, FilesAndFatBinaries) {
+TEST_F(LinkTest, FilesAndFatBinaries) {
   char path[] = "/tmp/softgpu-link-XXXXXX";
   const int fd = mkstemp(path);
   ASSERT_GE(fd, 0);
@@ -139,7 +139,7 @@ TEST_F(Link, FilesAndFatBinaries) {
   remove(path);
 }
 
-TEST_F(Link, UndefinedAndDoubleNames) {
+TEST_F(LinkTest, UndefinedAndDoubleNames) {
   EXPECT_CU(add(kMain, "main.ptx"));
   EXPECT_CU(add(kCounter, "one.ptx"));
   EXPECT_CU(add(kCounter, "two.ptx"));
@@ -151,7 +151,7 @@ TEST_F(Link, UndefinedAndDoubleNames) {
   EXPECT_EQ(size_t(reinterpret_cast<uintptr_t>(values_[1])), std::strlen(log_));
 }
 
-TEST_F(Link, BadInput) {
+TEST_F(LinkTest, BadInput) {
   EXPECT_EQ(CUDA_ERROR_INVALID_PTX, add(std::string(kHead) + ".visible .entry k( nonsense", "bad.ptx"));
   EXPECT_TRUE(std::strstr(log_, "bad.ptx")) << log_;
   char text[] = "!<arch>\nnonsense that is no archive";

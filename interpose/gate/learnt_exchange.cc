@@ -8,7 +8,7 @@ namespace tessera::gate {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr int kToldPerRound = 32;
+constexpr int kToldPerStep = 32;
 
 constinit void* g_pages = nullptr;  // of the table in use; helper thread only
 constinit size_t g_pages_bytes = 0;
@@ -44,7 +44,7 @@ void forget_told() {
 }
 
 void tell_shapes(const ipc::Attachment& attachment) {
-  if (!attachment.teaches || g_learnt.new_names.exchange(0, std::memory_order_acquire) == 0) return;
+  if (!attachment.sends_learnt || g_learnt.new_names.exchange(0, std::memory_order_acquire) == 0) return;
   int told = 0;
   for (uint32_t i = 0; i < kTimings; i++) {
     ShapeName& name = g_names[i];
@@ -56,7 +56,7 @@ void tell_shapes(const ipc::Attachment& attachment) {
                                        {name.block[0], name.block[1], name.block[2]},
                                        name.shared_bytes,
                                        k.loaded.name};
-    if (++told > kToldPerRound || !ipc::name_kernel(attachment, identity)) {
+    if (++told > kToldPerStep || !ipc::name_kernel(attachment, identity)) {
       g_learnt.new_names.store(1, kRelaxed);  // the rest next time
       return;
     }
