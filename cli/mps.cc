@@ -1,7 +1,5 @@
 #include "cli/mps.h"
 
-#include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -86,7 +84,6 @@ std::vector<std::string> mps_environment(const MpsInfo& mps, bool best_effort) {
 }
 
 int stop(long pid, const std::string& socket) {
-  signal(SIGPIPE, SIG_IGN);
   const auto path = resolve_socket(socket);
   auto mps = path ? ask_mps(*path) : base::Result<MpsInfo>(path.error());
   if (!mps.ok()) {
