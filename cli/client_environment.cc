@@ -80,7 +80,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   if (options.allow_order_dependent) out.push_back("TESSERA_ALLOW_ORDER_DEPENDENT=1");
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";
-    if (!access(driver.c_str(), R_OK) == 0)
+    if (access(driver.c_str(), R_OK) != 0)
       return base::error(base::Code::kNotFound,
                          "the software GPU is not installed (" + driver + " is missing)");
     out.push_back("TESSERA_DRIVER=" + driver);
