@@ -196,10 +196,12 @@ void sibling_wanted(KernelRecord& kernel, std::shared_ptr<const SiblingSource> s
                     CUcontext context) noexcept {
   uint32_t none = kSiblingNone;
   if (!kernel.variant.sibling_state.compare_exchange_strong(none, kSiblingAsked, kRelaxed)) return;
+  const bool has_source = source != nullptr;
   const Lock lock;
-  auto* job = new (std::nothrow) Job{&kernel, source, context};
-  if (!job || !source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped || !start()) {
-    refuse(kernel, source ? RunTimeReason::kSiblingLimit : RunTimeReason::kNoSource);
+  auto* job = new (std::nothrow) Job{&kernel, std::move(source), context};
+  if (!job || !has_source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped ||
+      !start()) {
+    refuse(kernel, has_source ? RunTimeReason::kSiblingLimit : RunTimeReason::kNoSource);
     delete job;
     return;
   }
