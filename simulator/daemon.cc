@@ -50,6 +50,7 @@ policy::ClientView World::view(const SimClient& c) const {
     v.wave_blocks = k.wave_blocks(input_.gpu.sm_count);
   }
   v.slice_overhead_ns = input_.gpu.kernel_gap_ns;
+  v.can_confine = input_.run.confine != Confine::kNone;
   return v;
 }
 
@@ -98,10 +99,14 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   SimClient& c = clients_[index];
   auto terms = [](const policy::Lease& l) {
     return std::tuple(l.grant, l.window_ns, l.slice_ns, l.width_blocks, l.marker_spacing_ns, l.packed,
-                      l.long_block_ns, l.long_width_percent, l.spin_ns);
+                      l.long_block_ns, l.long_width_percent, l.spin_ns, l.sm_limit);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
+  const bool may_confine = input_.run.confine == Confine::kDynamic ||
+                           (input_.run.confine == Confine::kAttach && c.lease_word == 0);
+  if (may_confine && !c.is_protected())
+    c.sm_limit = lease.sm_limit != 0 ? lease.sm_limit : input_.run.sm_limit;
   const bool told = changed || lease.nudge;
   c.lease = lease;
   if (told) {

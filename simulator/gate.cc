@@ -16,10 +16,14 @@ constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the 
 
 }  // namespace
 
+uint32_t World::sms_of(const SimClient& c) const {
+  return c.sm_limit == 0 ? input_.gpu.sm_count : std::min(c.sm_limit, input_.gpu.sm_count);
+}
+
 // What a gate learns of the kernel's time per block, if it timed launches of `blocks`.
-admission::History World::history_of(const Kernel& kernel, uint32_t blocks) const {
+admission::History World::history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const {
   const double factor = input_.perturbation.estimate_factor;
-  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(input_.gpu.sm_count, n)) * factor; };
+  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(sms_of(c), n)) * factor; };
   return {.block_ps = std::max<uint64_t>(1, uint64_t(of(blocks) * 1000 / blocks)),
           .launch_ns = uint64_t(of(blocks)),
           .block_ns = uint64_t(of(1)),
@@ -57,12 +61,12 @@ std::span<const admission::PulseView> World::pulses() {
 World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
                                const LeaseView& lease) const {
   const uint64_t total = kernel.n_blocks;
-  const admission::History whole = history_of(kernel, kernel.n_blocks);
+  const admission::History whole = history_of(c, kernel, kernel.n_blocks);
   const Piece rest{left, admission::expected_ns(whole.block_ps, left)};
   if (lease.unmanaged() || c.waited.let_go || !kernel.can_cut || yields_) return rest;
-  const uint32_t wave = kernel.wave_blocks(input_.gpu.sm_count);
+  const uint32_t wave = kernel.wave_blocks(sms_of(c));
   if (left == total && !admission::worth_cutting(total, whole.block_ps, wave, lease)) return rest;
-  const admission::History sliced = history_of(kernel, wave);
+  const admission::History sliced = history_of(c, kernel, wave);
   const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});
   const uint32_t grid[3] = {kernel.n_blocks, 1, 1};
   const auto n =

@@ -56,6 +56,10 @@ double Gpu::work_per_block(const Op& op) const {
   return double(op.kernel.block_ns) / op.kernel.wave_blocks(spec_.sm_count) * op.work_scale;
 }
 
+uint32_t Gpu::sms_of(const Op& op) const {
+  return op.sm_limit == 0 ? spec_.sm_count : std::min(op.sm_limit, spec_.sm_count);
+}
+
 double Gpu::first_end_v(const Stream& s) const {
   if (s.bulk) return s.bulk_end_v;
   double first = INFINITY;
@@ -217,6 +221,7 @@ void Gpu::add_group(Stream& s, const Group& added) {
   const double sum = double(nearest.blocks) + double(added.blocks);
   nearest.end_v = (nearest.end_v * double(nearest.blocks) + added.end_v * double(added.blocks)) / sum;
   nearest.blocks += added.blocks;
+  nearest.confined_sms += added.confined_sms;
 }
 
 void Gpu::place(Stream& s, uint32_t n) {
@@ -225,12 +230,18 @@ void Gpu::place(Stream& s, uint32_t n) {
   uint32_t pieces = uint32_t(std::clamp<size_t>(kMaxGroups - std::min(kMaxGroups, s.groups.size()), 1, 4));
   pieces = std::min(pieces, n);
   // The only wave of a kernel lasts exactly one block time; blocks of many waves drift apart.
-  const bool one_wave = op.n_blocks <= op.kernel.wave_blocks(spec_.sm_count);
+  const bool one_wave = op.n_blocks <= op.kernel.wave_blocks(sms_of(op));
+  double confined_sms = 0;  // of all n
+  if (confined_sms_ != 0) {
+    const double outside = double(spec_.sm_count - confined_sms_) - taken_outside();
+    confined_sms = op.sm_limit != 0 ? n * op.kernel.sms_per_block
+                                    : std::max(0.0, n * op.kernel.sms_per_block - std::max(0.0, outside));
+  }
   for (uint32_t i = 0; i < pieces; ++i) {
     uint32_t blocks = n / pieces + (i < n % pieces ? 1 : 0);
     double spread = one_wave ? -2 * (i + (i == 0 ? 0 : random_.uniform())) / pieces
                              : (2 * (i + random_.uniform()) / pieces - 1);
-    add_group(s, {s.v + block_ns * (1 + spec_.block_jitter * spread), blocks});
+    add_group(s, {s.v + block_ns * (1 + spec_.block_jitter * spread), blocks, confined_sms * blocks / n});
   }
   s.resident += n;
   s.pending -= n;
@@ -240,13 +251,56 @@ double Gpu::fill(uint32_t client) const {
   const Stream& s = streams_[client];
   if (!s.running) return 0;
   const uint32_t blocks = s.bulk ? s.bulk_blocks : s.resident;
-  return std::min(1.0, blocks * s.queue.front().kernel.sms_per_block / spec_.sm_count);
+  const Op& op = s.queue.front();
+  return std::min(double(sms_of(op)), blocks * op.kernel.sms_per_block) / spec_.sm_count;
+}
+
+void Gpu::find_confined() {
+  confined_sms_ = 0;
+  for (uint32_t c : running_) {
+    const Op& op = streams_[c].queue.front();
+    if (op.sm_limit != 0) confined_sms_ = std::max(confined_sms_, sms_of(op));
+  }
+}
+
+// SMs that confined work may not use, and that are taken.
+double Gpu::taken_outside() const {
+  double taken = 0;
+  for (uint32_t c : running_) {
+    const Stream& s = streams_[c];
+    const Op& op = s.queue.front();
+    if (op.sm_limit != 0) continue;
+    taken += s.resident * op.kernel.sms_per_block;
+    for (const Group& g : s.groups) taken -= g.confined_sms;
+  }
+  return taken;
+}
+
+// Free SMs among those that the kernel may use. Limits are nested: a kernel with a larger one is taken to
+// stand beside the SMs of the smaller one first.
+double Gpu::room_for(const Stream& s) const {
+  const double limit = sms_of(s.queue.front());
+  double taken = 0;
+  for (uint32_t c : running_) {
+    const Stream& other = streams_[c];
+    const Op& op = other.queue.front();
+    if (op.sm_limit != 0) {
+      taken += std::max(0.0, other.resident * op.kernel.sms_per_block - std::max(0.0, sms_of(op) - limit));
+      continue;
+    }
+    double inside = 0;
+    for (const Group& g : other.groups) inside += g.confined_sms;
+    taken += inside * std::min(1.0, limit / confined_sms_);
+  }
+  return limit - taken;
 }
 
 void Gpu::leave_bulk(Stream& s) {
   const Op& op = s.queue.front();
   const double block_ns = double(op.kernel.block_ns);
-  const uint32_t wave = op.kernel.wave_blocks(spec_.sm_count);
+  const uint32_t wave = op.kernel.wave_blocks(sms_of(op));
+  // A kernel that was alone stands on all SMs alike.
+  const double confined = op.sm_limit != 0 ? 1 : double(confined_sms_) / spec_.sm_count;
   const double waves = s.v / block_ns;
   const bool drifted = waves >= 2;  // the first waves start together
   double done = drifted ? (waves - 0.5) * wave : std::floor(waves) * wave;
@@ -260,7 +314,7 @@ void Gpu::leave_bulk(Stream& s) {
   for (uint32_t i = 0; i < pieces && s.resident > 0; ++i) {
     uint32_t blocks = s.resident / pieces + (i < s.resident % pieces ? 1 : 0);
     double residual = drifted ? (i + random_.uniform()) / pieces : std::ceil(waves + 1e-9) - waves;
-    s.groups.push_back({s.v + block_ns * residual, blocks});
+    s.groups.push_back({s.v + block_ns * residual, blocks, confined * blocks * op.kernel.sms_per_block});
   }
   if (s.groups.empty()) s.groups.push_back({s.v, 0});
 }
@@ -270,6 +324,7 @@ void Gpu::place_blocks() {
     return !s.bulk && s.resident == 0 && s.groups.empty() && s.pending > 0;
   };
   const bool alone = regime_ == Regime::kTimesliced || running_.size() == 1;
+  find_confined();
   double used = 0;
   for (uint32_t c : running_) {
     Stream& s = streams_[c];
@@ -279,7 +334,7 @@ void Gpu::place_blocks() {
       s.bulk_blocks = s.pending;
       s.v = 0;
       s.pending = 0;
-      s.bulk_end_v = double(k.solo_ns(spec_.sm_count, s.bulk_blocks));
+      s.bulk_end_v = double(k.solo_ns(sms_of(s.queue.front()), s.bulk_blocks));
     }
     if (!alone && s.bulk) leave_bulk(s);
     used += s.resident * s.queue.front().kernel.sms_per_block;
@@ -293,16 +348,19 @@ void Gpu::place_blocks() {
     if (s.in_line && !all_placed) continue;
     const double sms = s.queue.front().kernel.sms_per_block;
     // Without priorities kernels with blocks to place share the room; with them, the first takes what it
-    // needs and the hardware does not look past a kernel that has blocks left.
+    // needs and the hardware does not look past a kernel that has blocks left, unless it is confined.
     const bool share = regime_ == Regime::kMps && waiting > 1 && !s.in_line;
-    double room = std::max(0.0, spec_.sm_count - used) / (share ? waiting : 1);
+    const bool confined = s.queue.front().sm_limit != 0;
+    double room = spec_.sm_count - used;
+    if (confined) room = std::min(room, room_for(s));
+    room = std::max(0.0, room) / (share ? waiting : 1);
     const double fits = std::floor(room / sms + 1e-6);
     const uint32_t n = uint32_t(std::clamp(fits, 0.0, double(s.pending)));
     if (n > 0) place(s, n);
     used += n * sms;
     --waiting;
     all_placed &= s.pending == 0;
-    if (s.pending > 0 && regime_ == Regime::kMpsPriority) break;
+    if (s.pending > 0 && regime_ == Regime::kMpsPriority && !confined) break;
   }
 }
 

@@ -9,6 +9,9 @@
 // Blocks that run together slow each other down: a kernel's rate is 1 / (1 + sum over others of
 // contention[own class][their class] * share of the SMs that they occupy). Not modelled: memory capacity,
 // copies as a separate engine, instruction-level preemption.
+//
+// Confined work (Op::sm_limit) is placed on that many of the highest-numbered SMs; everything else goes
+// anywhere, to the lowest-numbered SMs first. Contention does not depend on the place.
 #pragma once
 
 #include <array>
@@ -44,6 +47,7 @@ struct Op {  // one launch, or one slice of it
   uint64_t available_ns = 0;  // when the host had submitted it
   Kernel kernel;
   uint32_t n_blocks = 0;
+  uint32_t sm_limit = 0;  // SMs that it may occupy, the highest-numbered; 0 = all
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
   bool yields = false;    // may be asked to stop at a block boundary
 };
@@ -77,6 +81,7 @@ class Gpu {
   struct Group {  // blocks placed together end together
     double end_v = 0;
     uint32_t blocks = 0;
+    double confined_sms = 0;  // of the SMs under them, those that confined work may use
   };
   struct Stream {
     std::deque<Op> queue;
@@ -112,6 +117,10 @@ class Gpu {
   void complete_groups(uint64_t now_ns, std::vector<Completion>* done);
   void place_blocks();
   void place(Stream& s, uint32_t n);
+  uint32_t sms_of(const Op& op) const;
+  void find_confined();
+  double room_for(const Stream& s) const;
+  double taken_outside() const;
   void add_group(Stream& s, const Group& added);
   void leave_bulk(Stream& s);
   void set_rates();
@@ -126,6 +135,7 @@ class Gpu {
   uint64_t last_ns_ = 0, next_order_ = 0, n_events_ = 0;
   uint32_t last_client_ = UINT32_MAX;  // whose kernel became ready last
   bool changed_ = true;
+  uint32_t confined_sms_ = 0;  // the largest limit among the running kernels; 0 = none is confined
   // kTimesliced
   uint32_t current_ = 0;
   uint32_t next_context_ = 0;

@@ -23,6 +23,8 @@ constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where a kernel says nothin
 constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
                              {"mps", int(Regime::kMps)},
                              {"mps_priority", int(Regime::kMpsPriority)}};
+constexpr Name kConfines[] = {
+    {"none", int(Confine::kNone)}, {"attach", int(Confine::kAttach)}, {"dynamic", int(Confine::kDynamic)}};
 constexpr Name kClasses[] = {{"unknown", 0}, {"compute", 1}, {"memory", 2}, {"latency", 3}};
 constexpr Name kArrivals[] = {
     {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
@@ -262,6 +264,10 @@ class Loader {
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
     run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    run.confine = Confine(r.choice("confine", int(run.confine), kConfines));
+    run.sm_limit = uint32_t(r.number("sm_limit", 0, 0, 4096));
+    if (run.sm_limit != 0 && run.confine == Confine::kNone)
+      r.missing("has `sm_limit` without a way to hold it: add confine = \"attach\" or \"dynamic\"");
     run.polls = r.flag("polls", false);
     run.timed_waits = r.flag("timed_waits", run.timed_waits);
     run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);

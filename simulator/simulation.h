@@ -53,12 +53,21 @@ struct Perturbation {  // registered conditions that no policy was tuned for
   bool churn = false;             // a best-effort client leaves and another comes, four times
 };
 
+// How best-effort clients can be kept to some of the SMs (policy::Lease::sm_limit).
+enum class Confine : uint8_t {
+  kNone,
+  kAttach,   // one share for the client's life, that of its first lease: MPS active-thread percentage
+  kDynamic,  // from the next launch on: green contexts
+};
+
 struct RunSpec {  // how the GPU is shared
   std::string name, policy = "none";
   Regime regime = Regime::kMpsPriority;
   double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
   double transform_overhead = 0;  // of transformed kernels
-  bool polls = false;  // held launches watch without sleeping, as a peer with a polling server does
+  Confine confine = Confine::kNone;
+  uint32_t sm_limit = 0;  // of best-effort clients where the policy sets none; 0 = all SMs
+  bool polls = false;     // held launches watch without sleeping, as a peer with a polling server does
   // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;

@@ -61,6 +61,7 @@ struct SimClient {
   policy::Lease lease;
   uint64_t expires_ns = 0, lease_word = 0;
   bool was_held = false;
+  uint32_t sm_limit = 0;     // in force for its next launch; 0 = all SMs
   uint32_t blocks_left = 0;  // of the kernel being cut; 0 = take the next launch whole
   bool notified = false;
   uint64_t notified_word = 0;
@@ -116,7 +117,8 @@ class World {
     uint64_t estimate_ns;
   };
   void host(uint32_t c);  // the host thread of a best-effort client runs
-  admission::History history_of(const Kernel& kernel, uint32_t blocks) const;
+  admission::History history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const;
+  uint32_t sms_of(const SimClient& c) const;  // that its launches may occupy
   admission::LeaseView view_of(const SimClient& c) const;
   std::span<const admission::PulseView> pulses();
   Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,

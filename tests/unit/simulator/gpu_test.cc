@@ -17,12 +17,14 @@ Kernel kernel(uint32_t n_blocks, uint64_t block_ns) {
 
 struct Bench {
   explicit Bench(Regime regime, GpuSpec spec = {}) : gpu(spec, regime, {7, 0}, Random(1)) {}
-  void submit(uint32_t client, uint64_t id, const Kernel& k, uint64_t at_ns, bool yields = false) {
+  void submit(uint32_t client, uint64_t id, const Kernel& k, uint64_t at_ns, bool yields = false,
+              uint32_t sm_limit = 0) {
     gpu.submit({.client = client,
                 .id = id,
                 .available_ns = at_ns,
                 .kernel = k,
                 .n_blocks = k.n_blocks,
+                .sm_limit = sm_limit,
                 .yields = yields});
   }
   // When the operation completes; UINT64_MAX if it never does. Others' completions are kept for later calls.
@@ -107,6 +109,37 @@ TEST(Gpu, YieldingWorkLeavesAtABlockBoundaryAndSaysWhatIsLeft) {
   EXPECT_GT(left, 108u * 5);
   EXPECT_LT(left, 108u * 8);
   EXPECT_NEAR(b.gpu.work_ns(1), double(us(100)) * (1080 - left) / 108, 10);
+}
+
+TEST(Gpu, ConfinedWorkTakesNoMoreThanItsSms) {
+  for (Regime regime : {Regime::kTimesliced, Regime::kMps, Regime::kMpsPriority}) {
+    Bench b(regime);
+    b.submit(0, 1, kernel(108, us(100)), 0, false, 27);
+    EXPECT_NEAR(double(b.end_of(0, 1)), double(us(400)), 2000) << regime_name(regime);
+    EXPECT_NEAR(b.gpu.work_ns(0), double(us(100)), 10);  // as much as on all SMs
+  }
+}
+
+TEST(Gpu, LongBlocksThatAreConfinedLeaveTheOtherSmsAtOnce) {
+  for (Regime regime : {Regime::kMps, Regime::kMpsPriority}) {
+    Bench anywhere(regime), confined(regime);
+    anywhere.submit(1, 1, kernel(108 * 4, ms(10)), 0);
+    confined.submit(1, 1, kernel(108 * 4, ms(10)), 0, false, 27);
+    for (Bench* b : {&anywhere, &confined}) b->submit(0, 1, kernel(81, us(100)), ms(1));
+    EXPECT_GT(anywhere.end_of(0, 1) - ms(1), ms(5)) << regime_name(regime);
+    EXPECT_LT(confined.end_of(0, 1) - ms(1), us(110)) << regime_name(regime);
+  }
+}
+
+TEST(Gpu, OthersKeepOffTheHighestSmsWhileThereAreLowerOnes) {
+  Bench half(Regime::kMpsPriority), full(Regime::kMpsPriority);
+  half.submit(1, 1, kernel(27, us(10)), 0, false, 27);  // so that there are SMs to keep off
+  full.submit(1, 1, kernel(27, us(10)), 0, false, 27);
+  half.submit(0, 1, kernel(81, ms(1)), us(1));
+  full.submit(0, 1, kernel(162, ms(1)), us(1));  // takes the confined SMs too when they fall free
+  for (Bench* b : {&half, &full}) b->submit(1, 2, kernel(27, us(10)), us(20), false, 27);
+  EXPECT_LT(half.end_of(1, 2), us(40));
+  EXPECT_GT(full.end_of(1, 2), us(800));
 }
 
 }  // namespace

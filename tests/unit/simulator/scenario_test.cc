@@ -72,6 +72,7 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
        "s.toml:22:12: `slice_us` in [[run]] must be a number from 10 to 1e+06"},
       {"policy = \"none\"", "policy = \"none\"\ntune = { romo = 0 }",
        "s.toml:22:10: `tune` of run none: no constant is called `romo`; known: turnaround, "},
+      {"policy = \"none\"", "policy = \"none\"\nsm_limit = 5", "has `sm_limit` without a way to hold it"},
       {"warmup_ms = 5", "warmup_ms = 500", "`duration_ms` must be larger than `warmup_ms`"},
       {"name = \"small\"", "name = ", "s.toml:2:"},
   };
@@ -104,6 +105,21 @@ TEST_F(ScenarioTest, SeveralGpusTracesAndCopies) {
   EXPECT_GT(service.p99_alone_ms, 0.8);  // the copy and ten kernels
   text.replace(text.find("gaps_ms = [5, 1.5]"), 18, "gaps_ms = []");
   EXPECT_THAT(load(text).error().text, HasSubstr("needs `gaps_ms`"));
+}
+
+TEST_F(ScenarioTest, ConfinedTrainersLeaveTheServiceItsSms) {
+  auto p99 = [&](const std::string& keys) {
+    std::string text = kSmall;
+    text.replace(text.find("policy = \"none\""), 15, "policy = \"none\"\n" + keys);
+    auto scenario = load(text);
+    EXPECT_TRUE(scenario.ok()) << scenario.error().text;
+    const Report report = run_scenario(*scenario, {.seeds = 1});
+    return report.rows[0].protected_clients.at(0).p99_over_alone;
+  };
+  const double anywhere = p99("");
+  EXPECT_LT(p99("confine = \"dynamic\"\nsm_limit = 2"), anywhere);
+  EXPECT_LT(p99("confine = \"attach\"\nsm_limit = 2"), anywhere);
+  EXPECT_EQ(p99("confine = \"dynamic\""), anywhere);  // no limit: nothing changes
 }
 
 TEST_F(ScenarioTest, RunsCanBeChosenByName) {
