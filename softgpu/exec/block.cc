@@ -108,6 +108,14 @@ void prepare_warp(Block& b, uint32_t wi) {
   for (unsigned i = 0; i < kLanes; ++i) column(Special::kWarpid)[i] = wi;
 }
 
+// The index along an axis of `n`; the axes behind it stay in `linear`. A grid of one axis takes no division,
+// which would cost as much as a warp's shortest instructions.
+inline uint32_t take_axis(uint64_t& linear, uint32_t n) {
+  const uint64_t all = linear;
+  linear = all < n ? 0 : all / n;
+  return static_cast<uint32_t>(all - linear * n);
+}
+
 }  // namespace
 
 void prepare_slot(Block& b, Grid& grid, Worker& worker) {
@@ -125,6 +133,7 @@ void prepare_slot(Block& b, Grid& grid, Worker& worker) {
   // The first frames are the warps' own, for the entry.
   while (b.frames.size() < grid.n_warps) b.frames.push_back(std::make_unique<Frame>());
   b.free_frames.clear();
+  for (size_t i = 0; i < grid.n_warps; ++i) *b.frames[i] = Frame{&entry, nullptr, nullptr, 0, 0, 0, 0};
   for (size_t i = grid.n_warps; i < b.frames.size(); ++i) b.free_frames.push_back(b.frames[i].get());
   for (uint32_t wi = 0; wi < grid.n_warps; ++wi) prepare_warp(b, wi);
 }
@@ -134,12 +143,10 @@ void start_block(Block& b, uint64_t linear) {
   uint32_t cluster_id[3], within[3];
   uint64_t rank = b.rank;
   for (unsigned axis = 0; axis < 3; ++axis) {
-    const uint32_t n = grid.cluster[axis], clusters = grid.launch.grid[axis] / n;
-    cluster_id[axis] = static_cast<uint32_t>(linear % clusters);
-    within[axis] = static_cast<uint32_t>(rank % n);
+    const uint32_t n = grid.cluster[axis], blocks = grid.launch.grid[axis];
+    cluster_id[axis] = take_axis(linear, n == 1 ? blocks : blocks / n);
+    within[axis] = take_axis(rank, n);
     b.id[axis] = cluster_id[axis] * n + within[axis];
-    linear /= clusters;
-    rank /= n;
   }
   std::fill(std::begin(b.cluster_arrived), std::end(b.cluster_arrived), 0);
   b.live_warps = grid.n_warps;
@@ -160,7 +167,7 @@ void start_block(Block& b, uint64_t linear) {
     const uint32_t threads = std::min(grid.n_threads - w.index * kLanes, kLanes);
     w.live = threads == 32 ? ~0u : (1u << threads) - 1;
     Frame* f = b.frames[w.index].get();
-    *f = Frame{entry, nullptr, nullptr, w.live, 0, 0, 0};
+    f->lanes = w.live;
     w.n_groups = 0;
     w.carry = 0;
     w.issued = 0;

@@ -115,9 +115,7 @@ Outcome run_round(Block& b) {
     }
   }
   if (gave_way) return Outcome::kSpinning;
-  bool live = false;
-  for (Warp& w : b.warps) live |= w.live != 0;
-  return live ? Outcome::kBlocked : Outcome::kDone;
+  return b.live_warps ? Outcome::kBlocked : Outcome::kDone;
 }
 
 // A round for every block of a cluster; again while one has let another go on.

@@ -48,6 +48,14 @@ void leave_frames(Warp& w, Frame* frame, Mask lanes, bool all) {
   }
 }
 
+const Op* begin_group(Warp& w, const Op* pc, Frame* frame) {
+  use_frame(w, frame);
+  ++w.clock;
+  begin_segment(w, pc);
+  if (pc == frame->code->ops.data()) w.issue_start = 0;  // some slots have no op
+  return pc;
+}
+
 // Lanes do not change within a segment but by guards: arithmetic under a guard counts for the whole group.
 void count_operations(Warp& w, uint32_t end) {
   const FloatOperations* sums = w.frame->code->operations.data();
@@ -88,6 +96,14 @@ void put_away(Warp& w, const Op* pc, Frame* frame, Mask mask, GroupState state, 
 }
 
 const Op* start_ready(Warp& w) {
+  // Most warps have one group: nothing to compare.
+  if (w.n_groups == 1 && w.groups[0].state == GroupState::kReady) {
+    w.n_groups = 0;
+    w.next = no_op();
+    w.rotate = false;
+    w.mask = w.groups[0].mask;
+    return begin_group(w, w.groups[0].pc, w.groups[0].frame);
+  }
   uint32_t best = w.n_groups;
   for (uint32_t i = 0; i < w.n_groups; ++i) {
     const Group& g = w.groups[i];
@@ -112,17 +128,14 @@ const Op* start_ready(Warp& w) {
   Frame* frame = w.groups[best].frame;
   w.mask = w.groups[best].mask;
   remove_group(w, best);
-  use_frame(w, frame);
+  w.frame = frame;
   if (w.rotate) {
     w.next = no_op();  // free of merging for one quantum
     w.rotate = false;
   } else {
     refresh_next(w);
   }
-  ++w.clock;
-  begin_segment(w, pc);
-  if (pc == frame->code->ops.data()) w.issue_start = 0;  // some slots have no op
-  return pc;
+  return begin_group(w, pc, frame);
 }
 
 const Op* go(Warp& w, const Op* from, const Op* target) {
