@@ -31,6 +31,7 @@ policy::ClientView World::view(const SimClient& c) const {
     v.idle_since_ns = c.idle_since_ns;
     v.resource_class = c.pulse_class;
     v.slowdown = c.slowdown;
+    v.own_slowdown = c.own_slowdown;
     v.bursts = c.bursts_measured;
     v.burst_ns = c.burst_ns;
     v.short_gap_ns = c.short_gap_ns;

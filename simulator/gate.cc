@@ -110,6 +110,7 @@ void World::host(uint32_t index) {
   const uint64_t op = c.next_op - 1;
   if (!free) {
     if (c.sent.empty()) c.oldest_since_ns = now_ns_;
+    if (c.in_flight_ns == 0) c.in_flight_since_ns = now_ns_;
     c.in_flight_ns += piece.estimate_ns;
     c.unmarked_ns += piece.estimate_ns;
     c.sent.push_back({op, piece.estimate_ns, false});
@@ -224,6 +225,7 @@ void World::cover(SimClient& c, uint64_t op) {
   while (!c.sent.empty() && c.sent.front().op <= op) {
     c.in_flight_ns -= c.sent.front().estimate_ns;
     c.used_ns += c.sent.front().estimate_ns;
+    if (c.in_flight_ns == 0) c.in_flight_end_ns = now_ns_;
     c.oldest_since_ns = now_ns_;
     c.sent.pop_front();
   }

@@ -353,6 +353,20 @@ void World::note_neighbour(const SimClient& lower) {
     if (c.busy && c.spec->priority > lower.spec->priority) c.burst_solo = false;
 }
 
+// As core::Core::on_burst, of the burst that ends now.
+uint64_t World::overlap_ns(const SimClient& c) const {
+  uint64_t most_ns = 0;
+  for (const SimClient& other : clients_) {
+    if (!other.attached || other.is_protected()) continue;
+    const policy::InFlight work{.measured = other.lease.grant != policy::Grant::kFree,
+                                .any = other.in_flight_ns != 0,
+                                .since_ns = other.in_flight_since_ns,
+                                .end_ns = other.in_flight_end_ns};
+    most_ns = std::max(most_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work));
+  }
+  return most_ns;
+}
+
 void World::set_idle(uint32_t index) {
   SimClient& c = clients_[index];
   c.busy = false;
@@ -366,8 +380,9 @@ void World::set_idle(uint32_t index) {
   if (slowdown <= 0) slowdown = unpacked;
   if (slowdown > 0) {
     c.slowdown = slowdown;
-    ++c.bursts_measured;
     c.burst_ns = baseline.baseline_ns();
+    c.own_slowdown = double(length_ns - overlap_ns(c)) / double(c.burst_ns);
+    ++c.bursts_measured;
   }
   wake_watchers();
   notify_daemon();

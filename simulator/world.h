@@ -10,6 +10,7 @@
 
 #include "admission/rule.h"
 #include "admission/slices.h"
+#include "scheduler_daemon/policy/overlap.h"
 #include "simulator/simulation.h"
 
 namespace tessera::simulator {
@@ -52,7 +53,7 @@ struct SimClient {
   bool burst_solo = true;     // nothing of a lower level was in flight
   policy::ResourceClass pulse_class = policy::ResourceClass::kUnknown;
   policy::BurstBaseline solo_baseline, unpacked_baseline;
-  double slowdown = 0;
+  double slowdown = 0, own_slowdown = 0;
   uint64_t bursts_measured = 0, burst_ns = 0;
   std::vector<uint64_t> gaps_ns;
   uint64_t short_gap_ns = 0;
@@ -70,6 +71,7 @@ struct SimClient {
   admission::Reason waiting_for = admission::Reason::kNone;
   uint64_t wakes_ns = 0;  // while it waits: its pending kHost event
   uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
+  uint64_t in_flight_since_ns = 0, in_flight_end_ns = 0;  // as SignalLine
   uint64_t oldest_since_ns = 0;  // since when nothing is before the oldest work in flight
   policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // by the daemon, of the next launch
   uint64_t spin_until_ns = 0;  // of the stretch it waits in: it watches, then sleeps
@@ -108,6 +110,7 @@ class World {
   void set_busy(uint32_t c);
   void set_idle(uint32_t c);
   void note_neighbour(const SimClient& lower);
+  uint64_t overlap_ns(const SimClient& c) const;
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
   void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields);
 

@@ -79,6 +79,8 @@ Action Asking::answer() {
     // (ipc/channel/lease.h).
     const LeaseView lease = lease_of(link_, std::memory_order_seq_cst);
     const uint64_t now = clock_ns();
+    // For whoever asks whether a burst met our work; as in release_reserved().
+    if (before == 0) ipc::store(link_->signals->in_flight_since_ns, now, kRelaxed);
     const admission::Verdict verdict =
         admission::judge(ask_, lease, current_pulses(), link_->guard_ns, before, wait_.waited_, now);
     switch (verdict.action) {

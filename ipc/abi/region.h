@@ -160,16 +160,16 @@ struct alignas(64) SignalLine {
   uint64_t unknown_estimates;  // kernel launches gated with a class default: nothing known of their shape
   uint64_t learnt_estimates;   // launch shapes whose first estimate came from the learnt table
   // Kernels that are not cut, by what is behind the reason (interpose/track/reasons.h has the names):
-  uint32_t refused_waiting;  // blocks wait for each other, or may
-  uint32_t refused_order;    // the result depends on the order of blocks
-  uint32_t refused_unclear;  // not understood
-  uint32_t refused_bits;     // another compilation may change bits (D13)
-  uint32_t refused_state;    // needs its own module, or its source is not there
-  uint32_t refused_other;    // limits, attributes, the driver
-  uint64_t question;         // number of the latest one to the daemon (AnswerLine)
-  uint32_t daemon_losses;    // times that this process lost a daemon or gave one up that did not answer
-  uint32_t bypassed;         // 1: somebody in the process had opened the driver by its path
-  uint64_t reserved[1];      // zero
+  uint32_t refused_waiting;     // blocks wait for each other, or may
+  uint32_t refused_order;       // the result depends on the order of blocks
+  uint32_t refused_unclear;     // not understood
+  uint32_t refused_bits;        // another compilation may change bits (D13)
+  uint32_t refused_state;       // needs its own module, or its source is not there
+  uint32_t refused_other;       // limits, attributes, the driver
+  uint64_t question;            // number of the latest one to the daemon (AnswerLine)
+  uint32_t daemon_losses;       // times that this process lost a daemon or gave one up that did not answer
+  uint32_t bypassed;            // 1: somebody in the process had opened the driver by its path
+  uint64_t in_flight_since_ns;  // CLOCK_MONOTONIC when in_flight_ns last left zero; 0 = an older library
 };
 static_assert(sizeof(SignalLine) == 128);
 

@@ -23,12 +23,16 @@ void BurstWatch::add(const Burst& b) {
   if (slowdown <= 0) return;
   ++compared_;
   sum_ += slowdown;
+  own_sum_ += double(b.length_ns - std::min(b.length_ns, b.overlap_ns)) / double(baseline_ns_);
   ++n_sum_;
 }
 
 double BurstWatch::take_slowdown() {
-  if (n_sum_ != 0) slowdown_ = sum_ / double(n_sum_);
-  sum_ = 0;
+  if (n_sum_ != 0) {
+    slowdown_ = sum_ / double(n_sum_);
+    own_slowdown_ = own_sum_ / double(n_sum_);
+  }
+  sum_ = own_sum_ = 0;
   n_sum_ = 0;
   return slowdown_;
 }

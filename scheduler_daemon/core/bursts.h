@@ -14,8 +14,9 @@ namespace tessera::core {
 struct Burst {
   uint64_t signature = 0;
   uint64_t length_ns = 0, end_ns = 0;
-  bool solo = false;    // no lower lease had work in flight while it lasted
-  bool packed = false;  // a packed lease was out while it lasted
+  bool solo = false;        // no lower lease had work in flight while it lasted
+  bool packed = false;      // a packed lease was out while it lasted
+  uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
 };
 
 class BurstWatch {
@@ -30,6 +31,8 @@ class BurstWatch {
   // Mean over the bursts compared since the last call, 1 = none; if there were none, the value before. 0 =
   // unknown.
   double take_slowdown();
+  // The least part of the value of take_slowdown() that is the client's own, call it after that.
+  double own_slowdown() const { return own_slowdown_; }
   double slowdown() const { return slowdown_; }  // the value of the last call
   // Nine of ten gaps between bursts are longer; 0 = too few seen.
   uint64_t short_gap_ns();
@@ -41,7 +44,7 @@ class BurstWatch {
   // without a packed lease stand in, whose length includes what was in flight when they began.
   policy::BurstBaseline solo_baseline_, unpacked_baseline_;
   uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0;
-  double sum_ = 0, slowdown_ = 0;
+  double sum_ = 0, slowdown_ = 0, own_sum_ = 0, own_slowdown_ = 0;
   uint64_t n_sum_ = 0;
 
   uint64_t last_end_ns_ = 0;

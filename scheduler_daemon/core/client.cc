@@ -35,13 +35,16 @@ bool Client::drained() const {
          ipc::load(u.in_flight_ns, std::memory_order_seq_cst) == 0;
 }
 
-bool Client::worked_since(uint64_t since_ns) const {
-  if (passthrough || terms.state == ipc::abi::kLeaseFree) return true;  // not measured
+policy::InFlight Client::in_flight() const {
   const ipc::abi::UsageLine& u = usage_untrusted();
-  if (ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0) return true;
-  const uint64_t end_ns = ipc::load(signals_untrusted().in_flight_end_ns, relaxed);
-  if (end_ns == 0) return ipc::load(u.completed_ns, relaxed) != 0;  // an older library says nothing
-  return end_ns > since_ns;
+  const ipc::abi::SignalLine& s = signals_untrusted();
+  policy::InFlight f;
+  f.any = ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0;
+  f.since_ns = ipc::load(s.in_flight_since_ns, relaxed);
+  f.end_ns = ipc::load(s.in_flight_end_ns, relaxed);
+  const bool silent = f.end_ns == 0 && !f.any && ipc::load(u.completed_ns, relaxed) != 0;  // an older library
+  f.measured = !silent && !passthrough && terms.state != ipc::abi::kLeaseFree;
+  return f;
 }
 
 bool Client::active_since(uint64_t since_ns, uint64_t now_ns) const {
@@ -65,6 +68,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.idle_since_ns = std::min(ipc::load(page.idle_since_ns, relaxed), now_ns);
     v.resource_class = policy::ResourceClass(ipc::load(page.resource_class, relaxed) & 3u);
     v.slowdown = bursts.take_slowdown();
+    v.own_slowdown = bursts.own_slowdown();
     v.bursts = bursts.compared();
     v.burst_ns = bursts.baseline_ns();
     v.short_gap_ns = bursts.short_gap_ns();

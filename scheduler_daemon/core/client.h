@@ -14,6 +14,7 @@
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/bursts.h"
 #include "scheduler_daemon/learning/records.h"
+#include "scheduler_daemon/policy/overlap.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
@@ -94,8 +95,8 @@ struct Client {
   }
 
   bool is_protected() const { return priority > 0; }
-  // Best-effort: may it have had work on the GPU at some time since `since_ns`? Unknown is yes.
-  bool worked_since(uint64_t since_ns) const;
+  // Best-effort: when it had work on the GPU.
+  policy::InFlight in_flight() const;
   // Protected: was it busy at some time since then?
   bool active_since(uint64_t since_ns, uint64_t now_ns) const;
   bool packed() const { return terms.packed && terms.state == ipc::abi::kLeaseGranted; }

@@ -614,9 +614,14 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
   for (const Client* other : gpu->clients) {
     if (other->priority >= client.priority) continue;
     burst.packed |= other->packed();
-    burst.solo = burst.solo && !(other->is_protected() ? other->active_since(start_ns, now_ns)
-                                                       : other->worked_since(start_ns));
+    if (other->is_protected()) {
+      burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
+      continue;
+    }
+    burst.overlap_ns =
+        std::max(burst.overlap_ns, policy::overlap_ns(start_ns, record.end_ns, other->in_flight()));
   }
+  burst.solo = burst.solo && burst.overlap_ns == 0;
   client.bursts.add(burst);
 }
 

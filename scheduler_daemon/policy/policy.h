@@ -37,6 +37,7 @@ struct ClientView {       // one client on the GPU in question, as observed by t
 
   // What an observer may add; 0 where nobody measures it. Policies that need it do without packing then.
   uint64_t bursts = 0;             // protected: bursts that were compared with a solo baseline so far
+  double own_slowdown = 0;         // protected: the least of `slowdown` that is its own, not its neighbours'
   uint64_t burst_ns = 0;           // protected: solo length of its latest burst
   uint64_t short_gap_ns = 0;       // protected: nine of ten idle gaps are longer
   uint64_t blocks_launched = 0;    // thread blocks started since it attached

@@ -16,17 +16,9 @@ class BlockScale {
   uint64_t bursts() const { return bursts_; }  // judged so far
 
  private:
-  struct Judged {  // bursts, old ones fading
-    uint64_t n = 0, n_slow = 0;
-    void add(bool slow, const Tuning& t);
-    double slow_share() const { return n == 0 ? 0 : double(n_slow) / double(n); }
-  };
   double value_ = 1;
   bool was_slow_ = false;  // the latest burst
-  Judged wide_, narrow_;   // bursts while the value was above its least, and at the least
   uint64_t bursts_ = 0;
-  uint64_t fixed_for_ = 0;  // bursts for which the value stays as it is
-  uint64_t pause_ = 0;      // for how many, the last time
 };
 
 }  // namespace tessera::policy

@@ -38,10 +38,20 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Tu
   }
   // Single bursts vary for other reasons (what was in flight when they began): outliers are clipped.
   const double slowdown = std::min(c.slowdown, t.most_slowdown);
-  *slow = slowdown > 1 + target;
-  block_scale.judge(*slow, t);
   packing.add_burst(slowdown, c.bursts, busy_share, target, t);
+  if (c.own_slowdown > 0) own_.add(c.own_slowdown);
+  if (c.own_slowdown > 0 && own_.total() < t.needed_own) return false;
+  *slow = slower_than_alone(c, target, t);
+  block_scale.judge(*slow, t);
   return true;
+}
+
+// The target is over the client's own p99. A client that varies by less than the target counts as one that does
+// not: what its first kernels lose to cold caches is not its own.
+bool ProtectedClient::slower_than_alone(const ClientView& c, double target, const Tuning& t) const {
+  const double late = c.burst_ns == 0 ? target : std::max(target, t.least_late_ns / double(c.burst_ns));
+  const double own_tail = own_.value();
+  return c.slowdown > (1 + late) * (own_tail > 1 + late ? own_tail : 1);
 }
 
 bool ProtectedClient::asleep(const ClientView& c, uint64_t now_ns) const {

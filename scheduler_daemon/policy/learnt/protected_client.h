@@ -3,6 +3,7 @@
 
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
+#include "scheduler_daemon/policy/estimate/latest_quantile.h"
 #include "scheduler_daemon/policy/learnt/block_scale.h"
 #include "scheduler_daemon/policy/learnt/packing_history.h"
 #include "scheduler_daemon/policy/policy.h"
@@ -12,7 +13,7 @@ namespace tessera::policy {
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
-      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), packing(t) {}
+      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), packing(t), own_(size_t(t.own_memory), 0.99) {}
 
   // Its pulse and its latest measured burst, once per look. `passed_ns` since the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
@@ -31,9 +32,12 @@ struct ProtectedClient {
   PackingHistory packing;
 
  private:
+  // Slower than its own slow bursts by more than the target.
+  bool slower_than_alone(const ClientView& c, double target, const Tuning& t) const;
   bool observe_burst(const ClientView& c, double target, const Tuning& t, bool* slow);
   void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
 
+  LatestQuantile own_;                              // p99 of what its bursts are slower by themselves
   uint64_t bursts_ = 0;                             // measured ones that were seen
   uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen
   bool exposed_ = true;                             // the latest burst came after a gap that was used

@@ -426,12 +426,17 @@ TEST_F(Admit, ThePlanSaysWhichBlocksAreLong) {
   EXPECT_EQ(gate::current_lease().long_width_percent, 60u);
 }
 
-TEST_F(Admit, TheMomentWhenTheWindowRanEmptyIsPublished) {
+TEST_F(Admit, TheMomentsWhenTheWindowBeganToFillAndRanEmptyArePublished) {
   abi::SignalLine signals{};
   link->signals = &signals;
   lease(abi::kLeaseGranted);
   null.hold(1);
+  const uint64_t began = state::clock_ns();
   launch();
+  const uint64_t since = signals.in_flight_since_ns;
+  EXPECT_GE(since, began);
+  launch();  // behind the first one
+  EXPECT_EQ(signals.in_flight_since_ns, since);
   EXPECT_EQ(signals.in_flight_end_ns, 0u);
   null.hold(0);
   const uint64_t before = state::clock_ns();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
+#include "scheduler_daemon/policy/overlap.h"
 
 namespace tessera::core {
 namespace {
@@ -40,6 +41,30 @@ TEST_F(Bursts, SlowdownIsOverTheSoloLengthWhateverFirstLaunchesTook) {
   EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.25);  // mean of what came since
   EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.25);  // nothing new: the value before
   EXPECT_GE(watch.compared(), 14u);
+}
+
+TEST_F(Bursts, WhatNoNeighbourCanHaveCausedIsTheClientsOwn) {
+  for (int i = 0; i < 5; ++i) burst(ms(4), true);
+  watch.take_slowdown();
+  now_ns += ms(11);
+  watch.add({.signature = 1, .length_ns = ms(6), .end_ns = now_ns, .overlap_ns = ms(1)});
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.5);
+  EXPECT_DOUBLE_EQ(watch.own_slowdown(), 1.25);
+}
+
+TEST(Overlap, IsUntilTheWorkRanDryOrTheWholeBurst) {
+  using policy::overlap_ns;
+  // The burst: 100 to 200.
+  EXPECT_EQ(overlap_ns(100, 200, {}), 0u);                                   // never ran
+  EXPECT_EQ(overlap_ns(100, 200, {.end_ns = 90}), 0u);                       // ended before
+  EXPECT_EQ(overlap_ns(100, 200, {.end_ns = 130}), 30u);                     // drained in it
+  EXPECT_EQ(overlap_ns(100, 200, {.end_ns = 250}), 100u);                    // ran on, or again
+  EXPECT_EQ(overlap_ns(100, 200, {true, true, 205, 130}), 30u);              // started again after it
+  EXPECT_EQ(overlap_ns(100, 200, {true, true, 150, 130}), 100u);             // or in it
+  EXPECT_EQ(overlap_ns(100, 200, {true, true, 205, 210}), 100u);             // torn
+  EXPECT_EQ(overlap_ns(100, 200, {true, true, 0, 130}), 100u);               // an older library
+  EXPECT_EQ(overlap_ns(100, 200, {.measured = false, .end_ns = 90}), 100u);  // nobody counts
+  EXPECT_EQ(overlap_ns(200, 100, {.end_ns = 250}), 0u);
 }
 
 TEST_F(Bursts, SignaturesHaveBaselinesOfTheirOwn) {

@@ -761,10 +761,14 @@ TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
   EXPECT_EQ(solo_after(ms(4)), 2u);  // during it
   signals.in_flight_end_ns = now_ns_;
   trainer.usage().in_flight_ns = us(300);
-  EXPECT_EQ(solo_after(ms(4)), 2u);  // now
+  EXPECT_EQ(solo_after(ms(4)), 2u);  // now, and nobody knows since when
+  signals.in_flight_since_ns = now_ns_ + ms(9);
+  EXPECT_EQ(solo_after(ms(4)), 2u);  // since before the burst's end
+  signals.in_flight_since_ns = now_ns_ + ms(10);
+  EXPECT_EQ(solo_after(ms(4)), 3u);  // it started when the burst had ended
   trainer.usage().in_flight_ns = 0;
-  EXPECT_EQ(solo_after(ms(4)), 3u);
-  EXPECT_EQ(solo_after(ms(6)), 4u);
+  EXPECT_EQ(solo_after(ms(4)), 4u);
+  EXPECT_EQ(solo_after(ms(6)), 5u);
   auto counters = core_->snapshot(now_ns_).clients[0].counters;
   EXPECT_EQ(counters.burst_solo_ns, ms(4));
   EXPECT_GT(counters.bursts_compared, 0u);

@@ -150,6 +150,7 @@ Observation random_observation(std::mt19937_64& random, uint64_t now_ns) {
     c.resource_class = ResourceClass(random() % 4);
     c.slo_ns = random() % 3 ? 0 : odd();
     c.slowdown = random() % 2 ? 0 : double(odd()) / 1e3;
+    c.own_slowdown = random() % 2 ? 0 : double(odd()) / 1e3;
     c.bursts = odd();
     c.burst_ns = odd();
     c.short_gap_ns = odd();

@@ -243,18 +243,44 @@ TEST(Tessera, LeavesMoreRoomSoThatOneBurstInAHundredIsTooSlow) {
   EXPECT_GT(w.lease().long_block_ns, first_ns);
 }
 
-TEST(Tessera, LeavesNoMoreRoomWhereBurstsVaryByThemselves) {
-  World w;
-  w.lease();
-  double least = 1;
+// The same bursts, once slow by themselves and once because of what they met.
+TEST(Tessera, LeavesMoreRoomOnlyForWhatNeighboursCanHaveCaused) {
+  World own, met;
   for (int i = 0; i < 600; ++i) {
-    w.bursts(1, i % 5 == 0 ? 1.2 : 1.0);
-    least = std::min(least, w.policy.block_scale(1));
+    const double slowdown = i % 5 == 0 ? 1.2 : 1.0;
+    own.o.clients[0].own_slowdown = slowdown;
+    own.bursts(1, slowdown);
+    met.o.clients[0].own_slowdown = 1;
+    met.bursts(1, slowdown);
   }
-  EXPECT_LT(least, 0.3);  // it was tried
+  EXPECT_GE(own.policy.block_scale(1), 1);
+  EXPECT_LT(met.policy.block_scale(1), 0.3);
+  for (int i = 0; i < 600; ++i) {  // slower than its own slow ones
+    own.o.clients[0].own_slowdown = i % 5 == 0 ? 1.2 : 1.0;
+    own.bursts(1, i % 5 == 0 ? 1.3 : 1.0);
+  }
+  EXPECT_LT(own.policy.block_scale(1), 0.3);
+}
+
+TEST(Tessera, BlamesNobodyBeforeItKnowsHowMuchBurstsVary) {
+  World w;
+  w.o.clients[0].own_slowdown = 1;
+  w.bursts(19, 1.5);
   EXPECT_EQ(w.policy.block_scale(1), 1);
-  for (int i = 0; i < 500; ++i) w.bursts(1, i % 5 == 0 ? 1.2 : 1.0);
-  EXPECT_EQ(w.policy.block_scale(1), 1);
+  w.bursts(2, 1.5);
+  EXPECT_LT(w.policy.block_scale(1), 1);
+}
+
+TEST(Tessera, CountsNoBurstAsSlowThatIsLateByLessThanCanBeKept) {
+  World shortest, longer;
+  shortest.o.clients[0].burst_ns = us(300);
+  longer.o.clients[0].burst_ns = ms(4);
+  for (int i = 0; i < 200; ++i) {
+    shortest.bursts(1, i % 5 == 0 ? 1.1 : 1.0);
+    longer.bursts(1, i % 5 == 0 ? 1.1 : 1.0);
+  }
+  EXPECT_GE(shortest.policy.block_scale(1), 1);
+  EXPECT_LT(longer.policy.block_scale(1), 0.5);
 }
 
 TEST(Tessera, LetsOneSliceGoBeforeAHoldExpires) {

@@ -1,0 +1,28 @@
+// For how much of a protected burst best-effort work may have been on the GPU. What was in flight when the burst
+// began drains while it runs, so the end of a client's work says how long. Pure; the daemon and the simulator ask
+// it for each best-effort client when a burst has ended.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera::policy {
+
+struct InFlight {         // of one best-effort client, as its gate counts it
+  bool measured = true;   // false: nobody counts it (a client that runs freely, an older library)
+  bool any = false;       // something is in flight now
+  uint64_t since_ns = 0;  // when the count last left zero; 0 = not known
+  uint64_t end_ns = 0;    // when it last became zero; 0 = never
+};
+
+// At most so much of the burst; all of it where that is not known.
+inline uint64_t overlap_ns(uint64_t burst_began_ns, uint64_t burst_ended_ns, const InFlight& work) {
+  const uint64_t length_ns = burst_ended_ns - std::min(burst_ended_ns, burst_began_ns);
+  if (!work.measured) return length_ns;
+  // What is in flight now says nothing about the burst if it started after it. A start that is older than the
+  // end was read while the client changed the two.
+  if (work.any && (work.since_ns <= work.end_ns || work.since_ns < burst_ended_ns)) return length_ns;
+  return std::clamp(work.end_ns, burst_began_ns, burst_began_ns + length_ns) - burst_began_ns;
+}
+
+}  // namespace tessera::policy
