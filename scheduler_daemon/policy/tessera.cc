@@ -16,7 +16,7 @@ Parameters with_gate_guard(Parameters p, const Tuning& t) {
 // In order of precedence: where two parts disagree the later one decides.
 template <class... Parts>
 void combine(Decision* d, const Parts&... in_order) {
-  for (uint64_t at_ns : {in_order.look_at_ns()...})
+  for (uint64_t at_ns : {in_order.decide_again_ns()...})
     if (at_ns != 0) look_at(at_ns, d);
   for (size_t i = 0; i < d->leases.size(); ++i) (apply(in_order.of(i), &d->leases[i]), ...);
 }

@@ -62,7 +62,7 @@ Fairness::Fairness(const Facts& facts) : Part(facts) {
   if (!f_.o.mps) return;
   size_t n = 0;
   for (size_t i = 0; i < f_.o.clients.size(); ++i) n += f_.learnt.clients[i].share.had_demand;
-  if (n >= 2) look(f_.o.now_ns + f_.tuning.fair_look_ns);
+  if (n >= 2) decide_again_at(f_.o.now_ns + f_.tuning.fair_look_ns);
 }
 
 Constraint Fairness::of(size_t client) const {

@@ -16,7 +16,7 @@ Gaps::Gaps(const Facts& facts) : Part(facts) {
     until_ns = std::max(until_ns, c.busy ? UINT64_MAX : c.idle_since_ns + wait_ns);
   }
   hold_ = until_ns > f_.o.now_ns;
-  if (hold_ && until_ns != UINT64_MAX) look(until_ns);
+  if (hold_ && until_ns != UINT64_MAX) decide_again_at(until_ns);
 }
 
 Constraint Gaps::of(size_t) const {

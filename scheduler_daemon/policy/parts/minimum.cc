@@ -25,7 +25,7 @@ void account_minimum(const Observation& o, const Tuning& t, Learnt* learnt) {
 Minimum::Minimum(const Facts& facts) : Part(facts) {
   if (f_.parameters.min_share <= 0) return;
   const Tuning& t = f_.tuning;
-  look(f_.o.now_ns + t.share_look_ns);
+  decide_again_at(f_.o.now_ns + t.share_look_ns);
   const uint64_t used_ns = used_by_best_effort_ns(f_.o) - f_.learnt.used_at_window_ns;
   const double owed_ns = f_.parameters.min_share * double(t.share_window_ns) - double(used_ns);
   const double left_ns = double(f_.learnt.share_window_ns + t.share_window_ns - f_.o.now_ns);

@@ -40,7 +40,7 @@ Packing::Packing(const Facts& facts) : Part(facts) {
   if (l.busy_share > t.most_busy || p.resource_class == ResourceClass::kUnknown) return;
   const double allowance = f_.parameters.slowdown_target - history.tail();
   if (history.n_unpacked() < t.needed_unpacked || allowance < t.least_allowance) return;
-  look(f_.o.now_ns + t.pack_look_ns);
+  decide_again_at(f_.o.now_ns + t.pack_look_ns);
   if (t.solo_every != 0 && p.bursts % t.solo_every == 0) return;
   for (size_t i = 0; i < f_.o.clients.size(); ++i) {
     if (!can_be_packed(f_, i, p, history)) continue;

@@ -29,16 +29,16 @@ Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const
 class Part {
  public:
   explicit Part(const Facts& facts) : f_(facts) {}
-  uint64_t look_at_ns() const { return look_at_ns_; }  // absolute; 0 = no need
+  uint64_t decide_again_ns() const { return decide_again_ns_; }  // absolute; 0 = no need
 
  protected:
-  void look(uint64_t at_ns) {
-    if (look_at_ns_ == 0 || at_ns < look_at_ns_) look_at_ns_ = at_ns;
+  void decide_again_at(uint64_t at_ns) {
+    if (decide_again_ns_ == 0 || at_ns < decide_again_ns_) decide_again_ns_ = at_ns;
   }
   const Facts& f_;
 
  private:
-  uint64_t look_at_ns_ = 0;
+  uint64_t decide_again_ns_ = 0;
 };
 
 // What may be in flight when a burst begins, or large slices while none can come.

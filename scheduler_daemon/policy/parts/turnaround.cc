@@ -6,14 +6,15 @@ namespace tessera::policy {
 Turnaround::Turnaround(const Facts& facts) : Part(facts) {
   if (!f_.both_kinds || !f_.tuning.turnaround) return;
   if (f_.undisturbed_until_ns != 0) {
-    if (f_.undisturbed_until_ns != UINT64_MAX) look(f_.undisturbed_until_ns - f_.undisturbed_window_ns);
+    if (f_.undisturbed_until_ns != UINT64_MAX)
+      decide_again_at(f_.undisturbed_until_ns - f_.undisturbed_window_ns);
     return;
   }
   for (size_t i : f_.learnt.protected_clients) {  // it may fall asleep
     const ClientView& c = f_.o.clients[i];
     const ProtectedClient& l = f_.learnt.of(i);
     if (!c.busy && l.asleep_ns != UINT64_MAX && !l.asleep(c, f_.o.now_ns))
-      look(c.idle_since_ns + l.asleep_ns);
+      decide_again_at(c.idle_since_ns + l.asleep_ns);
   }
 }
 

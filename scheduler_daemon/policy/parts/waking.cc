@@ -13,7 +13,7 @@ Waking::Waking(const Facts& facts) : Part(facts) {
   }
   if (end_ns == 0 || f_.o.now_ns > end_ns + f_.tuning.watch_ns) return;
   watch_ = f_.o.now_ns + f_.tuning.wake_lead_ns >= end_ns;
-  if (!watch_) look(end_ns - f_.tuning.wake_lead_ns);
+  if (!watch_) decide_again_at(end_ns - f_.tuning.wake_lead_ns);
 }
 
 Constraint Waking::of(size_t client) const {
