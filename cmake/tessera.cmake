@@ -97,6 +97,15 @@ function(tessera_library name)
   endif()
 endfunction()
 
+# Compiles a target without the address sanitizer in the build of that name.
+function(tessera_not_instrumented name)
+  if(TESSERA_SANITIZE STREQUAL "address")
+    get_target_property(options ${name} COMPILE_OPTIONS)
+    list(REMOVE_ITEM options ${TESSERA_INSTRUMENT})
+    set_target_properties(${name} PROPERTIES COMPILE_OPTIONS "${options}")
+  endif()
+endfunction()
+
 # tessera_test(name LABELS unit [asan] [tsan] SOURCES a.cc [LIBS ...] [TIMEOUT s])  a GoogleTest program, one CTest.
 # The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers. Under the
 # address sanitizer the libraries are instrumented, the test's own sources only with INSTRUMENTED: of headers, or where
@@ -105,10 +114,8 @@ function(tessera_test name)
   cmake_parse_arguments(ARG "INSTRUMENTED" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
-  if(TESSERA_SANITIZE STREQUAL "address" AND NOT ARG_INSTRUMENTED)
-    get_target_property(options ${name} COMPILE_OPTIONS)
-    list(REMOVE_ITEM options ${TESSERA_INSTRUMENT})
-    set_target_properties(${name} PROPERTIES COMPILE_OPTIONS "${options}")
+  if(NOT ARG_INSTRUMENTED)
+    tessera_not_instrumented(${name})
   endif()
   target_compile_options(${name} PRIVATE ${TESSERA_TEST_OPTIONS})
   target_link_libraries(${name} PRIVATE tessera_options ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main
