@@ -68,6 +68,9 @@ def preload(library):
     # One entry is the compiler's own (frame_dummy). A stripped library cannot be looked at.
     symbols = run("nm", library)
     initialisers = set(re.findall(r" t _GLOBAL__sub_I_(\S+)", symbols))
+    # Clang gives a file's only initialiser no name of the file: this one is Boost's, of the page size.
+    if len(re.findall(r" t __cxx_global_var_init\n", symbols)) == 1 and "mapped_region16page_size_holder" in symbols:
+        initialisers.add("map.cc")
     size = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+)", dynamic)
     constructors = int(size[1]) // 8 - 1 if size and symbols else 0
     if initialisers - KNOWN_INITIALISERS or constructors > len(initialisers):

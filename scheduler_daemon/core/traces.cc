@@ -88,8 +88,8 @@ void Core::end_trace_of(Connection gone) {
   tracers_.erase(gone);
   const abi::TraceMemory off{ipc::make_header(abi::kTraceMemory, sizeof off)};
   for (auto& [connection, client] : clients_) {
-    const bool wanted = std::any_of(tracers_.begin(), tracers_.end(), [&](const auto& row) {
-      return may_trace(row.second.identity, row.second.pid, *client);
+    const bool wanted = std::any_of(tracers_.begin(), tracers_.end(), [&, &c = *client](const auto& row) {
+      return may_trace(row.second.identity, row.second.pid, c);
     });
     if (!client->trace.memory.valid() || wanted) continue;
     client->trace = {};

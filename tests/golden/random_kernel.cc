@@ -64,7 +64,7 @@ class Generator {
   template <class... A>
   void emit(const char* format, A... a) {
     char line[640];
-    std::snprintf(line, sizeof line, format, a...);
+    std::snprintf(line, sizeof line, format, a..., 0);  // 0: clang suspects a format without arguments
     code_ += line;
     code_ += '\n';
   }

@@ -334,7 +334,7 @@ TEST_F(Devices, PoolsLieOnTheirDevice) {
   int ordinal = -1;
   EXPECT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
   EXPECT_EQ(ordinal, 1);
-  CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   CUmemAccess_flags flags;
   EXPECT_CU(cuMemPoolGetAccess(&flags, pool, &here));
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);

@@ -316,13 +316,13 @@ TEST(Ipc, EventOfAKilledProcessIsOver) {
 CUmemAllocationProp shareable() {
   CUmemAllocationProp prop = {};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return prop;
 }
 
 CUresult map_somewhere(CUmemGenericAllocationHandle handle, size_t bytes, CUdeviceptr* p) {
-  const CUmemAccessDesc all = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmemAccessDesc all = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   if (CUresult bad = cuMemAddressReserve(p, bytes, 0, 0, 0)) return bad;
   if (CUresult bad = cuMemMap(*p, bytes, 0, handle, 0)) return bad;
   return cuMemSetAccess(*p, bytes, &all, 1);
@@ -378,7 +378,7 @@ TEST(Ipc, PoolsAndTheirPointers) {
                   CUmemPoolProps props = {};
                   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
                   props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-                  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+                  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
                   CUmemoryPool pool;
                   CUdeviceptr p;
                   CUmemPoolPtrExportData data;

@@ -13,7 +13,7 @@ class Vmm : public Cuda {
   static CUmemAllocationProp prop() {
     CUmemAllocationProp p = {};
     p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    p.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
     return p;
   }
   static CUmemGenericAllocationHandle create(size_t bytes) {
@@ -28,7 +28,7 @@ class Vmm : public Cuda {
     return p;
   }
   static CUresult access(CUdeviceptr p, size_t bytes, CUmemAccess_flags flags) {
-    const CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, flags};
+    const CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, flags};
     return cuMemSetAccess(p, bytes, &desc, 1);
   }
 };
@@ -85,7 +85,7 @@ TEST_F(Vmm, AccessIsEnforcedForCopies) {
   EXPECT_CU(access(range, kMiB2, CU_MEM_ACCESS_FLAGS_PROT_READ));
   EXPECT_CU(cuMemcpyDtoH(&word, range, 4));
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(range, 1, 4));
-  const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   unsigned long long flags = 0;
   EXPECT_CU(cuMemGetAccess(&flags, &here, range + 4096));
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READ);

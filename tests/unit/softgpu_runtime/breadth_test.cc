@@ -144,7 +144,7 @@ TEST_F(Breadth, TwoDevices) {
   OK(cudaMemcpy(words, on[1], 256, cudaMemcpyDefault));
   EXPECT_EQ(words[31], 0x01010101u);
   EXPECT_EQ(words[32], 0x02020202u);
-  cudaMemLocation second{cudaMemLocationTypeDevice, {1}};
+  cudaMemLocation second{cudaMemLocationTypeDevice, 1};
   cudaMemPool_t pool = nullptr, same = nullptr;
   OK(cudaMemGetDefaultMemPool(&pool, &second, cudaMemAllocationTypePinned));
   OK(cudaDeviceGetDefaultMemPool(&same, 1));
