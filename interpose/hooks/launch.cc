@@ -20,10 +20,6 @@ using driver_api::Flavour;
 using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-uint64_t id(const void* handle) {
-  return reinterpret_cast<uint64_t>(handle);
-}
-
 using admission::Action;
 
 // Whole launches of a kernel are asked about like this; cut::launch asks for each slice.
@@ -130,23 +126,6 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   return result;
 }
 
-template <class F>
-CUresult whole(StreamArg stream, const void* what, F&& call) {
-  const Role role = g_state.role.load(kRelaxed);
-  if (role == Role::kForward) return call();
-  if (role == Role::kProtected) return protected_launch(stream, id(what), call);
-  Thread& t = t_thread;
-  if (!t.slot) claim_slot(t);
-  count_launch(id(what));
-  count_uncut();
-  describe_whole(g_state.link.load(std::memory_order_acquire));
-  KernelRecord* kernel = find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
-  if (kernel && kernel->loaded.never_hold) return call();
-  const uint64_t key = timing_key({id(what), 1, 0, 0});
-  Timing* timing = timing_of(key);
-  return best_effort_unit(stream, estimate_of(timing, 1), timing, key, false, call);
-}
-
 }  // namespace
 }  // namespace tessera::hooks
 
@@ -249,15 +228,9 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 #undef TS_KERNEL_PARAMS
 #undef TS_KERNEL_ARGS
 
-// What identifies a whole launch for timing: its first pointer argument (function, graph, parameter list).
-template <class First, class... Rest>
-static const void* first_of(First first, Rest...) {
-  return reinterpret_cast<const void*>(first);
-}
-
-#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                        \
-  extern "C" ret hook_##symbol params noexcept {                                                    \
-    return tessera::hooks::whole(TS_STREAM_ARG(stream), first_of args,                              \
-                                 [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
+#define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                               \
+  extern "C" ret hook_##symbol params noexcept {                                                           \
+    return tessera::hooks::whole_launch(TS_STREAM_ARG(stream), tessera::hooks::first_of args,              \
+                                        [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
 #include "driver_api/hooks.def"

@@ -59,16 +59,12 @@ TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 #undef TS_KERNEL_EX
 
-template <class First, class... Rest>
-const void* first_of(First first, Rest...) {
-  return reinterpret_cast<const void*>(first);
-}
-
 #define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args) \
   ret traced_##symbol params {                                               \
     return launched(TS_STREAM_ARG(stream), first_of args, 0,                 \
                     [&]() -> ret { return g_untraced.symbol args; });        \
   }
+#define TS_HOOK_launch_graph TS_HOOK_launch_whole
 #define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                       \
   ret traced_##symbol params {                                                             \
     return timed(gate::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), 0, \
@@ -89,6 +85,7 @@ void trace_driver_calls(bool on) {
   if (!g_untraced.cuLaunchKernel) g_untraced = driver_api::real();
   auto& slots = driver_api::exchangeable_real();
 #define TS_HOOK_launch(symbol, ...) exchange(slots.symbol, on ? &traced_##symbol : g_untraced.symbol);
+#define TS_HOOK_launch_graph TS_HOOK_launch
 #define TS_HOOK_launch_whole TS_HOOK_launch
 #define TS_HOOK_copy TS_HOOK_launch
 #define TS_HOOK_memset TS_HOOK_launch

@@ -4,7 +4,9 @@
 
 #include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
+#include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/signals.h"
 #include "interpose/gate/timing.h"
 
 namespace tessera::hooks {
@@ -39,6 +41,35 @@ CUresult protected_launch(driver_api::StreamArg stream, uint64_t function, F&& c
   const CUresult result = call();
   gate::end_work(work);
   return result;
+}
+
+inline uint64_t id(const void* handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+
+// What identifies a whole launch for timing: its first pointer argument (function, graph, parameter list).
+template <class First, class... Rest>
+const void* first_of(First first, Rest...) {
+  return reinterpret_cast<const void*>(first);
+}
+
+// Kernels that cannot be cut, and graphs, as one unit.
+template <class F>
+CUresult whole_launch(driver_api::StreamArg stream, const void* what, F&& call) {
+  using state::Role;
+  const Role role = state::g_state.role.load(std::memory_order_relaxed);
+  if (role == Role::kForward) return call();
+  if (role == Role::kProtected) return protected_launch(stream, id(what), call);
+  state::Thread& t = state::t_thread;
+  if (!t.slot) state::claim_slot(t);
+  gate::count_launch(id(what));
+  gate::count_uncut();
+  gate::describe_whole(state::g_state.link.load(std::memory_order_acquire));
+  state::KernelRecord* kernel = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
+  if (kernel && kernel->loaded.never_hold) return call();
+  const uint64_t key = gate::timing_key({id(what), 1, 0, 0});
+  gate::Timing* timing = gate::timing_of(key);
+  return best_effort_unit(stream, gate::estimate_of(timing, 1), timing, key, false, call);
 }
 
 }  // namespace tessera::hooks

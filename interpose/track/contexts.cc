@@ -10,6 +10,7 @@
 #include "interpose/gate/window.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
 namespace tessera::track {
@@ -105,6 +106,7 @@ void prepare_context() noexcept {
 
 void context_ended(CUcontext context) noexcept {
   state::context_gone(context);
+  graphs_lose_context(context);
   pthread_mutex_lock(&g_mutex);
   if (!context || g_owner.load(std::memory_order_relaxed) == context) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);

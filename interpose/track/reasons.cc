@@ -57,6 +57,13 @@ constexpr Counter counter_of(RunTimeReason reason) {
     case kSiblingFailed:
     case kSiblingLimit:
     case kAttributes:
+    case kGraphNode:
+    case kGraphEdge:
+    case kGraphAttribute:
+    case kGraphParameters:
+    case kGraphHostMemory:
+    case kGraphSize:
+    case kGraphChanged:
       break;
   }
   return &SignalLine::refused_other;

@@ -21,7 +21,14 @@ namespace tessera::track {
   X(kAttributes, "attributes", "the variant cannot have the original's")         \
   X(kGridRows, "grid_rows", "a look-back launched with y or z above 1")          \
   X(kOneQueue, "one_queue", "a look-back, CUDA_DEVICE_MAX_CONNECTIONS=1")        \
-  X(kWatchdog, "watchdog", "a slice did not end: it waits for others")
+  X(kWatchdog, "watchdog", "a slice did not end: it waits for others")           \
+  X(kGraphNode, "graph_node", "a graph with events, memory or conditions")       \
+  X(kGraphEdge, "graph_edge", "a graph with programmatic edges")                 \
+  X(kGraphAttribute, "graph_attribute", "of a kernel node")                      \
+  X(kGraphParameters, "graph_parameters", "their sizes are not known")           \
+  X(kGraphHostMemory, "graph_host_memory", "copies that are not page-locked")    \
+  X(kGraphSize, "graph_size", "a graph of too many nodes")                       \
+  X(kGraphChanged, "graph_changed", "in a way that is not followed")
 
 enum class RunTimeReason : uint8_t {
 #define TS_ROW(id, name, text) id,

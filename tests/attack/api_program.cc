@@ -75,16 +75,26 @@ struct Work {
   std::vector<Access> accesses;
   std::function<CUresult(CUstream)> call;
   std::function<void()> model;
+  // Of a kernel that fills: the same with another value, in an executable graph. Returns the model.
+  std::function<std::pair<CUresult, std::function<void()>>(CUgraphExec, CUgraphNode, uint32_t value)> change =
+      {};
 };
 struct HostWork {
   uint32_t* words;
   size_t n;
   uint32_t factor;
 };
+struct RecordedNode {
+  CUgraphNode node = nullptr;
+  Work work;  // as captured
+  bool enabled = true;
+  std::function<void()> changed;  // its model since it got other parameters
+};
 struct RecordedGraph {
+  CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
   std::vector<Access> accesses;
-  std::vector<std::function<void()>> model;
+  std::vector<RecordedNode> nodes;
 };
 
 class ApiProgram {
@@ -120,6 +130,8 @@ class ApiProgram {
   void allocate();
   void release();
   void record_graph();
+  void join_graphs();
+  void change_graph();
   void launch_graph();
   void change_streams();
 
@@ -185,10 +197,25 @@ Work ApiProgram::kernel() {
   };
   const std::string shape =
       " n " + std::to_string(n) + " grid " + std::to_string(grid) + " block " + std::to_string(block);
-  if (which == 0)
-    return {"kernel count" + shape, {{y, true}}, launch(count_, value), [=] {
-              for (uint32_t i = 0; i < n; ++i) y->model[i] = value + i;
-            }};
+  if (which == 0) {
+    const auto fill = [=](uint32_t from) {
+      return [=] {
+        for (uint32_t i = 0; i < n; ++i) y->model[i] = from + i;
+      };
+    };
+    const auto change = [=, f = count_](CUgraphExec exec, CUgraphNode node, uint32_t other) {
+      CUdeviceptr to = y->address;
+      uint32_t size = n;
+      void* values[] = {&to, &size, &other};
+      CUDA_KERNEL_NODE_PARAMS params = {};
+      params.func = f, params.kernelParams = values;
+      params.gridDimX = grid, params.blockDimX = block;
+      params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+      return std::pair<CUresult, std::function<void()>>{cuGraphExecKernelNodeSetParams(exec, node, &params),
+                                                        fill(other)};
+    };
+    return {"kernel count" + shape, {{y, true}}, launch(count_, value), fill(value), change};
+  }
   if (which == 1)
     return {"kernel mix" + shape + " rounds " + std::to_string(rounds),
             {{y, true}, {x, false}},
@@ -406,6 +433,13 @@ void ApiProgram::record_graph() {
       beside.clear();
     }
     must(w.call(on_fork ? fork : origin), ("captured: " + w.text).c_str());
+    CUstreamCaptureStatus status;
+    const CUgraphNode* latest = nullptr;
+    size_t n_latest = 0;
+    must(cuStreamGetCaptureInfo(on_fork ? fork : origin, &status, nullptr, nullptr, &latest, nullptr,
+                                &n_latest),
+         "cuStreamGetCaptureInfo");
+    made.nodes.push_back({.node = *latest, .work = w});
     if (on_fork) {
       open = true;
       beside.insert(beside.end(), w.accesses.begin(), w.accesses.end());
@@ -414,21 +448,61 @@ void ApiProgram::record_graph() {
       made.accesses.push_back({a.array, true});
       ++a.array->graphs;
     }
-    made.model.push_back(w.model);
   }
   if (open) {
     must(cuEventRecord(joined, fork), "cuEventRecord");
     must(cuStreamWaitEvent(origin, joined, 0), "cuStreamWaitEvent");
   }
-  CUgraph graph;
-  must(cuStreamEndCapture(origin, &graph), "cuStreamEndCapture");
-  must(cuGraphInstantiate(&made.exec, graph, 0), "cuGraphInstantiate");
-  must(cuGraphDestroy(graph), "cuGraphDestroy");
+  must(cuStreamEndCapture(origin, &made.graph), "cuStreamEndCapture");
+  must(cuGraphInstantiate(&made.exec, made.graph, 0), "cuGraphInstantiate");
   must(cuStreamDestroy(origin), "cuStreamDestroy");
   must(cuStreamDestroy(fork), "cuStreamDestroy");
   must(cuEventDestroy(forked), "cuEventDestroy");
   must(cuEventDestroy(joined), "cuEventDestroy");
   graphs_.push_back(std::move(made));
+}
+
+// A graph of two graphs, one behind the other.
+void ApiProgram::join_graphs() {
+  if (graphs_.size() < 2 || graphs_.size() > 7) return;
+  RecordedGraph made;
+  must(cuGraphCreate(&made.graph, 0), "cuGraphCreate");
+  CUgraphNode before = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    const RecordedGraph& part = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+    CUgraphNode node;
+    must(cuGraphAddChildGraphNode(&node, made.graph, &before, i, part.graph), "cuGraphAddChildGraphNode");
+    before = node;
+    for (const RecordedNode& n : part.nodes) made.nodes.push_back({.work = n.work});
+    made.accesses.insert(made.accesses.end(), part.accesses.begin(), part.accesses.end());
+  }
+  for (const Access& a : made.accesses) ++a.array->graphs;
+  must(cuGraphInstantiate(&made.exec, made.graph, 0), "cuGraphInstantiate");
+  graphs_.push_back(std::move(made));
+}
+
+// Nodes of an executable graph get other parameters, are left out, or become as they were.
+void ApiProgram::change_graph() {
+  if (graphs_.empty()) return;
+  RecordedGraph& g = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+  bool all_enabled = true;
+  for (RecordedNode& n : g.nodes) {
+    const uint32_t value = static_cast<uint32_t>(random_());
+    if (n.node && n.work.change && one_in(2)) {
+      auto [result, model] = n.work.change(g.exec, n.node, value);
+      must(result, "cuGraphExecKernelNodeSetParams");
+      n.changed = model;
+    }
+    if (n.node && n.work.text != "cuLaunchHostFunc" && one_in(4)) {
+      n.enabled = !n.enabled;
+      must(cuGraphNodeSetEnabled(g.exec, n.node, n.enabled), "cuGraphNodeSetEnabled");
+    }
+    all_enabled = all_enabled && n.enabled;
+  }
+  if (!all_enabled || !one_in(3)) return;
+  CUgraphExecUpdateResultInfo info;
+  must(cuGraphExecUpdate(g.exec, g.graph, &info), "cuGraphExecUpdate");
+  for (RecordedNode& n : g.nodes) n.changed = nullptr;
 }
 
 void ApiProgram::launch_graph() {
@@ -438,7 +512,8 @@ void ApiProgram::launch_graph() {
   order(s, g.accesses);
   for (uint32_t times = 1 + below(3); times; --times) {
     must(cuGraphLaunch(g.exec, streams_[s]), ("cuGraphLaunch on stream " + std::to_string(s)).c_str());
-    for (const auto& model : g.model) model();
+    for (const RecordedNode& n : g.nodes)
+      if (n.enabled) (n.changed ? n.changed : n.work.model)();
   }
 }
 
@@ -484,9 +559,13 @@ void ApiProgram::run() {
       allocate();
     } else if (choice < 83) {
       release();
-    } else if (choice < 88) {
+    } else if (choice < 87) {
       record_graph();
-    } else if (choice < 95) {
+    } else if (choice < 88) {
+      join_graphs();
+    } else if (choice < 90) {
+      change_graph();
+    } else if (choice < 96) {
       launch_graph();
     } else {
       change_streams();
@@ -494,7 +573,10 @@ void ApiProgram::run() {
   }
   for (const auto& a : arrays_) check(*a);
   must(cuCtxSynchronize(), "cuCtxSynchronize");
-  for (RecordedGraph& g : graphs_) must(cuGraphExecDestroy(g.exec), "cuGraphExecDestroy");
+  for (RecordedGraph& g : graphs_) {
+    must(cuGraphExecDestroy(g.exec), "cuGraphExecDestroy");
+    must(cuGraphDestroy(g.graph), "cuGraphDestroy");
+  }
   for (CUevent e : events_) must(cuEventDestroy(e), "cuEventDestroy");
   for (CUstream s : streams_)
     if (s && s != CU_STREAM_LEGACY && s != CU_STREAM_PER_THREAD) must(cuStreamDestroy(s), "cuStreamDestroy");

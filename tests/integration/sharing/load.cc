@@ -2,8 +2,9 @@
 // memory, or looks like a look-back and waits for its last block, through the plain driver API. Knows
 // nothing of Tessera. Its results depend on its options alone.
 //
-//   load compute|memory|upwards|counting BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
+//   load compute|memory|upwards|counting|graph BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
 //
+// graph: compute, and the launches of a burst are one executable graph.
 // counting: compute, and the launches have 1, 2 ... BLOCKS, 1 ... blocks, so that each can be told from its
 // neighbours.
 // BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
@@ -143,15 +144,16 @@ void check(CUresult result, const char* what) {
 
 int main(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(
-        stderr,
-        "usage: load compute|memory|upwards|counting BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]\n");
+    std::fprintf(stderr,
+                 "usage: load compute|memory|upwards|counting|graph BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US "
+                 "[FILE]\n");
     return 2;
   }
   const unsigned blocks = unsigned(std::atoi(argv[2])), launches = unsigned(std::atoi(argv[4]));
   unsigned iterations = unsigned(std::atoi(argv[3])), mask = kQuads - 1;
   const unsigned bursts = unsigned(std::atoi(argv[5])), gap_us = unsigned(std::atoi(argv[6]));
   const bool upwards = std::strcmp(argv[1], "upwards") == 0, counting = std::strcmp(argv[1], "counting") == 0;
+  const bool in_graph = std::strcmp(argv[1], "graph") == 0;
   const int progress =
       argc > 7 ? open(argv[7], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600) : -1;
   signal(SIGTERM, stop);
@@ -167,7 +169,7 @@ int main(int argc, char** argv) {
   CHECK(cuDevicePrimaryCtxRetain(&context, device));
   CHECK(cuCtxSetCurrent(context));
   CHECK(cuModuleLoadData(&module, kPtx));
-  CHECK(cuModuleGetFunction(&function, module, counting ? "compute" : argv[1]));
+  CHECK(cuModuleGetFunction(&function, module, counting || in_graph ? "compute" : argv[1]));
   CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   CHECK(cuMemAlloc(&in, kQuads * 16));
   CHECK(cuMemAlloc(&out, size_t(blocks) * kThreads * 4));
@@ -177,12 +179,27 @@ int main(int argc, char** argv) {
 
   void* arguments[] = {&out, &in, &iterations, &mask};
   unsigned done = 0, launched = 0;
-  while (!g_stop && (bursts == 0 || done < bursts)) {
+  const auto burst = [&] {
     for (unsigned i = 0; i < launches && !g_stop; ++i) {
       if (upwards) CHECK(cuMemsetD32Async(in, 0, 1, stream));
       const unsigned now = counting ? 1 + launched++ % blocks : blocks;
       CHECK(cuLaunchKernel(function, now, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr));
     }
+  };
+  CUgraphExec graph = nullptr;
+  if (in_graph) {
+    CUgraph captured;
+    CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    burst();
+    CHECK(cuStreamEndCapture(stream, &captured));
+    CHECK(cuGraphInstantiate(&graph, captured, 0));
+    CHECK(cuGraphDestroy(captured));
+  }
+  while (!g_stop && (bursts == 0 || done < bursts)) {
+    if (graph)
+      CHECK(cuGraphLaunch(graph, stream));
+    else
+      burst();
     CHECK(cuStreamSynchronize(stream));
     ++done;
     if (progress >= 0 && write(progress, ".", 1) != 1) return 1;

@@ -86,8 +86,29 @@ TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
   EXPECT_TRUE(eventually([&] { return clients().empty(); }));
 }
 
-// A kernel that reads and writes its module's variables, in a binary with machine code: its slices run in a
-// module of their own and mean the same variables. The program checks each step.
+// The launches of a burst as one graph: whole while the program is alone, in slices beside a service.
+TEST_F(Sharing, GraphsAreCutWhenTheyAreInTheWay) {
+  start_daemon();
+  const auto load = [&](const std::string& name, const std::string& kind, const std::string& bursts) {
+    return run(name, "best-effort", {},
+               {TESSERA_SHARING_LOAD, kind, "256", "200", "6", bursts, "0", path(name + ".steps")}, {});
+  };
+  auto plain = load("plain", "compute", "2");
+  auto status = plain.wait(kPatience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("plain.err"));
+  auto graph = load("graph", "graph", "0");
+  const auto bursts = [&] { return SharingFixture::steps("graph"); };
+  ASSERT_TRUE(eventually([&] { return bursts() > 2; })) << read_file(path("graph.err"));
+  EXPECT_EQ(client("graph").value("slices", 1), 0) << "alone";
+  auto service = start_service("service", 100'000);
+  EXPECT_TRUE(eventually([&] { return client("graph").value("slices", 0) > 20; })) << clients().dump();
+  const size_t before = bursts();
+  EXPECT_TRUE(eventually([&] { return bursts() > before + 2; }));
+  status = graph.stop(kPatience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("graph.err"));
+  EXPECT_EQ(checksum("graph"), checksum("plain"));
+}
+
 TEST_F(Sharing, AProgramAloneIsSeenToUseTheGpu) {
   start_daemon();
   auto trainer = start_trainer("trainer", {"--seconds", "600"});
@@ -103,6 +124,8 @@ TEST_F(Sharing, AProgramAloneIsSeenToUseTheGpu) {
   EXPECT_EQ(client("trainer").value("holds", uint64_t(1)), 0u);
 }
 
+// A kernel that reads and writes its module's variables, in a binary with machine code: its slices run in a
+// module of their own and mean the same variables. The program checks each step.
 TEST_F(Sharing, SlicesInAModuleOfTheirOwnUseTheProgramsVariables) {
   start_daemon();
   auto service = start_service("service", 100'000);

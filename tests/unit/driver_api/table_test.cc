@@ -121,7 +121,7 @@ TEST(Actions, LaunchesAreHookedAndQueriesAreNot) {
       {Entry::cuLaunchKernel, Class::k_launch},
       {Entry::cuLaunchKernelEx_ptsz, Class::k_launch},
       {Entry::cuLaunchCooperativeKernel, Class::k_launch_whole},
-      {Entry::cuGraphLaunch_ptsz, Class::k_launch_whole},
+      {Entry::cuGraphLaunch_ptsz, Class::k_launch_graph},
       {Entry::cuLaunchGridAsync, Class::k_launch_whole},
       {Entry::cuMemcpy, Class::k_copy},
       {Entry::cuMemcpy3DBatchAsync_v2_ptsz, Class::k_copy},
@@ -147,7 +147,8 @@ TEST(Actions, NoLaunchOrCopyIsForgotten) {
                            (s.starts_with("cuLaunch") && !s.starts_with("cuLaunchHostFunc")) ||
                            s.starts_with("cuGraphLaunch");
     const bool hooked = row.klass == Class::k_launch || row.klass == Class::k_launch_whole ||
-                        row.klass == Class::k_copy || row.klass == Class::k_memset;
+                        row.klass == Class::k_launch_graph || row.klass == Class::k_copy ||
+                        row.klass == Class::k_memset;
     EXPECT_EQ(does_work, hooked) << s;
   }
 }
