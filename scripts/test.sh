@@ -38,7 +38,7 @@ for preset in "${builds[@]}"; do
   select=(-L "$preset")
   [[ $preset == release || $preset == clang ]] && target=() && select=(-LE device)
   echo "== $preset: build"
-  if ! { cmake --preset "$preset" >/dev/null && ${testing:+nice -n 10} cmake --build --preset "$preset" "${target[@]}"; }; then
+  if ! { cmake --preset "$preset" >/dev/null && ${testing:+nice -n 3} cmake --build --preset "$preset" "${target[@]}"; }; then
     echo "== $preset: BUILD FAILED"
     failed_builds=$((failed_builds + 1))
     continue
