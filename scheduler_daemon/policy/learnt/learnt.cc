@@ -34,6 +34,7 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
   const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns + switch_cost_ns;
   const double passed_ns = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
   last_look_ns_ = o.now_ns;
+  const bool crowd = o.clients.size() - protected_clients.size() > t.few;
   bool any_busy = false;
   uint64_t idle_since_ns = 0, began_ns = UINT64_MAX;
   for (size_t i : protected_clients) {
@@ -42,8 +43,8 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
     idle_since_ns = std::max(idle_since_ns, c.idle_since_ns);
     if (c.busy) began_ns = std::min(began_ns, c.busy_since_ns);
     bool slow = false;
-    if (clients[i].learnt->observe(c, passed_ns, worth_ns, p.slowdown_target, t, &slow))
-      block_scale.judge(slow, t);
+    if (clients[i].learnt->observe(c, passed_ns, worth_ns, p.slowdown_target, crowd, t, &slow))
+      block_scale.judge(slow, !crowd, t);
   }
   if (any_busy && all_idle_since_ns_ != 0 && began_ns > all_idle_since_ns_) {
     all_gaps.add(began_ns - all_idle_since_ns_);

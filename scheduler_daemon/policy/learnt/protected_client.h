@@ -17,8 +17,9 @@ struct ProtectedClient {
 
   // Its pulse and its latest measured burst, once per look. `passed_ns` since the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
-  bool observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target, const Tuning& t,
-               bool* slow);
+  // `crowd`: more best-effort clients than tuning.few are on the GPU.
+  bool observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target, bool crowd,
+               const Tuning& t, bool* slow);
   bool asleep(const ClientView& c, uint64_t now_ns) const;
 
   double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
@@ -34,7 +35,7 @@ struct ProtectedClient {
  private:
   // Slower than its own slow bursts by more than the target.
   bool slower_than_alone(const ClientView& c, double target, const Tuning& t) const;
-  bool observe_burst(const ClientView& c, double target, const Tuning& t, bool* slow);
+  bool observe_burst(const ClientView& c, double target, bool crowd, const Tuning& t, bool* slow);
   void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
 
   LatestQuantile own_;                              // p99 of what its bursts are slower by themselves

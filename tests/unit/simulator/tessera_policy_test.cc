@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/units.h"
 #include "scheduler_daemon/policy/burst_baseline.h"
 
@@ -241,6 +243,37 @@ TEST(Tessera, LeavesMoreRoomSoThatOneBurstInAHundredIsTooSlow) {
   EXPECT_GT(w.policy.block_scale(1), 0.7 * narrow);
   slow_ones(5000, 1000);
   EXPECT_GT(w.lease().long_block_ns, first_ns);
+}
+
+TEST(Tessera, SearchesForTheScaleWhereNoBurstIsSlow) {
+  World w;
+  w.bursts(100, 1.0);
+  EXPECT_GT(w.policy.block_scale(1), 2);  // far from where one in a hundred is slow
+  w.bursts(400, 1.0);
+  const double most = w.policy.block_scale(1);
+  EXPECT_GT(most, 5);
+  EXPECT_LE(most, Tuning{}.most_scale);
+  w.bursts(1, 1.2);
+  EXPECT_LT(w.policy.block_scale(1), std::sqrt(most));  // too far
+  w.bursts(10, 1.2);                                    // what was searched for is taken back in a row
+  EXPECT_LT(w.policy.block_scale(1), 1);
+  EXPECT_GT(w.policy.block_scale(1), 0.5);  // below the first guess a row is one cause
+  const double found = w.policy.block_scale(1);
+  w.bursts(int(Tuning{}.search_after), 1.0);
+  EXPECT_LT(w.policy.block_scale(1), 2 * found);  // three slow ones might have been among so many
+  w.bursts(100, 1.0);
+  EXPECT_GT(w.policy.block_scale(1), 3 * found);
+}
+
+TEST(Tessera, DoesNotSearchBesideACrowd) {
+  World w;
+  for (uint64_t id = 100; id < 103; ++id) {
+    w.o.clients.push_back(w.o.clients[1]);
+    w.o.clients.back().id = id;
+  }
+  w.bursts(300, 1.0);
+  EXPECT_GT(w.policy.block_scale(1), 1);
+  EXPECT_LT(w.policy.block_scale(1), 2);
 }
 
 // The same bursts, once slow by themselves and once because of what they met.
