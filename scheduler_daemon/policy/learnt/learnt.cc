@@ -20,13 +20,25 @@ uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& 
   return std::max(least_ns, std::min(t.least_turnaround_ns, p.window_ns));
 }
 
+// A launch of unknown width may fill the GPU.
+void observe_width(const ClientView& c, const Observation& o, const Tuning& t, Client* client) {
+  const uint32_t sms = c.launch_sms == 0 ? o.sm_count : c.launch_sms;
+  if (!has_demand(c) || (sms < client->widest_sms && o.now_ns - client->widest_ns < t.width_memory_ns))
+    return;
+  client->widest_sms = sms;
+  client->widest_ns = o.now_ns;
+}
+
 }  // namespace
 
 void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t, uint64_t switch_cost_ns) {
   clients.follow(o.clients);
   protected_clients.clear();
   for (size_t i = 0; i < o.clients.size(); ++i) {
-    if (!is_protected(o.clients[i])) continue;
+    if (!is_protected(o.clients[i])) {
+      observe_width(o.clients[i], o, t, &clients[i]);
+      continue;
+    }
     protected_clients.push_back(i);
     if (!clients[i].learnt) clients[i].learnt = std::make_unique<ProtectedClient>(t);
   }

@@ -27,6 +27,8 @@ struct Client {
   std::unique_ptr<ProtectedClient> learnt;  // protected clients only
   Share share;                              // best-effort clients only, like all below
   bool runs = false;                        // among those that fill the GPU now; parts/crowd.cc
+  uint32_t widest_sms = 0;                  // of its launches within tuning.width_memory_ns; 0 = not known
+  uint64_t widest_ns = 0;                   // when that launch was seen
   uint64_t forestalled_ns = 0;              // when its hold was last kept from expiring; parts/holds.cc
 
   // Of this decision.

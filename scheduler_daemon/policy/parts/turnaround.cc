@@ -32,7 +32,12 @@ Constraint Turnaround::of(size_t client) const {
   if (overhead_ns != 0 && overhead_ns * t.slice_per_overhead * 2 <= turnaround_ns) slice_ns /= 2;
   slice_ns = std::max({slice_ns, t.least_slice_ns, overhead_ns * t.least_slice_per_overhead});
   slice_ns = std::min(slice_ns, f_.parameters.slice_ns);
-  const uint64_t window_ns = std::min(f_.parameters.window_ns, std::max(turnaround_ns, slice_ns));
+  // What fills part of the GPU leaves the rest to the burst, so in proportion more of it may be in flight.
+  const uint32_t widest_sms = f_.learnt.clients[client].widest_sms;
+  const bool narrow = t.narrow && widest_sms != 0 && widest_sms < f_.o.sm_count;
+  const uint64_t in_flight_ns =
+      std::max(turnaround_ns, slice_ns) * (narrow ? f_.o.sm_count : 1) / (narrow ? widest_sms : 1);
+  const uint64_t window_ns = std::min(f_.parameters.window_ns, in_flight_ns);
   return {.window_ns = window_ns,
           .slice_ns = slice_ns,
           .marker_spacing_ns = window_ns / std::max<uint64_t>(1, t.markers_per_window)};

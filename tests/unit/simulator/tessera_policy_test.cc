@@ -227,6 +227,28 @@ TEST(Tessera, InFlightIsAShareOfTheBurstUnlessSlicingWouldCostTooMuch) {
   EXPECT_EQ(w.lease().slice_ns, us(500));  // but not more than 10 %
 }
 
+TEST(Tessera, MoreMayBeInFlightOfWhatIsNarrow) {
+  World w;
+  Tuning off;
+  off.narrow = false;
+  TesseraPolicy without(w.parameters, off);
+  const auto window_ns = [&](TesseraPolicy* policy) { return policy->decide(w.o).leases[1].window_ns; };
+  w.o.clients[1].launch_sms = w.o.sm_count;
+  const uint64_t of_wide_ns = window_ns(&w.policy);
+  EXPECT_EQ(window_ns(&without), of_wide_ns);
+  w.o.clients[1].launch_sms = w.o.sm_count / 5;
+  w.o.now_ns += ms(50);
+  EXPECT_EQ(window_ns(&w.policy), of_wide_ns);  // it had a wide one lately
+  w.o.now_ns += ms(60);
+  EXPECT_EQ(window_ns(&w.policy), 5 * of_wide_ns);
+  EXPECT_EQ(window_ns(&without), of_wide_ns);
+  w.o.clients[1].launch_sms = 0;  // not known
+  EXPECT_EQ(window_ns(&w.policy), of_wide_ns);
+  w.o.now_ns += ms(110);
+  w.o.clients[1].launch_sms = 1;
+  EXPECT_EQ(window_ns(&w.policy), w.parameters.window_ns);  // never more than configured
+}
+
 TEST(Tessera, LeavesMoreRoomSoThatOneBurstInAHundredIsTooSlow) {
   World w;
   const uint64_t first_ns = w.lease().long_block_ns;
