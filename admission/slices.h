@@ -101,6 +101,12 @@ constexpr bool worth_cutting(uint64_t blocks, uint64_t block_ps, uint64_t pilot_
   return block_ps * blocks / 1000 > lease.slice_ns;
 }
 
+// Is work of several launches that goes out as one (a graph) worth taking apart? `total_ns`: of all of it, as far
+// as known.
+constexpr bool worth_taking_apart(uint64_t total_ns, const LeaseView& lease) {
+  return !lease.unmanaged() && lease.slice_ns != 0 && total_ns > lease.slice_ns;
+}
+
 // The part of a grid that one slice covers: a box, which begins at the linear block index asked for.
 struct Box {
   uint32_t origin[3], extent[3];

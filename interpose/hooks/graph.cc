@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/errno_guard.h"
+#include "interpose/gate/launch.h"
 #include "interpose/gate/timing.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/state/process.h"
@@ -35,49 +36,28 @@ void forget_timing(CUgraphExec graph) {
   t->launches.store(0, std::memory_order_relaxed);
 }
 
-// The driver lets user objects go when the graph's work has ended, as far as it knows of it.
-constinit std::atomic<bool> g_user_objects{false};
-void wait_for_pieces(CUgraphExec exec) {
-  if (!g_user_objects.load(std::memory_order_relaxed)) return;
-  const auto graph = track::find_graph(exec);
-  if (graph && graph->pieces_in.load(std::memory_order_relaxed))
-    (void)real().cuEventSynchronize(graph->ended);
-}
-
-// Those of protected programs always go whole.
-CUresult made(CUresult result, CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
-  if (result != CUDA_SUCCESS || !live()) return result;
-  const base::ErrnoGuard keep_errno;
-  forget_timing(*exec);  // the handle may have been another's
-  if (state::g_state.role.load(std::memory_order_relaxed) != state::Role::kProtected)
-    track::graph_made(*exec, graph, flags);
-  return result;
-}
-
-// `follow(graph)` after a call that changed it.
 template <class F>
-CUresult changed(CUresult result, CUgraphExec exec, F&& follow) {
-  if (!live()) return result;
-  const base::ErrnoGuard keep_errno;
-  forget_timing(exec);
-  if (const auto graph = track::find_graph(exec)) {
-    std::lock_guard lock(graph->mutex);
-    follow(*graph);
+CUresult graph_made(CUgraphExec* exec, CUgraph graph, unsigned long long flags, F&& call) {
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS && live() && exec) {
+    const base::ErrnoGuard keep_errno;
+    const gate::DepthGuard depth;
+    forget_timing(*exec);  // the handle may have been another's
+    track::graph_made(*exec, graph, flags);
   }
   return result;
 }
 
-// The same of one node; a call that failed changed nothing.
-template <class F>
-CUresult node_changed(CUresult result, CUgraphExec exec, F&& follow) {
-  return result == CUDA_SUCCESS ? changed(result, exec, follow) : result;
-}
-
-// A program may count on its latest update or on none of it.
-CUresult updated(CUresult result, CUgraphExec exec, CUgraph graph) {
-  return changed(result, exec, [&](track::ExecutableGraph& known) {
-    result == CUDA_SUCCESS ? known.exchanged(graph) : known.changed();
-  });
+// `note(result)` follows a call that changes the graph.
+template <class F, class Note>
+CUresult graph_changes(CUgraphExec exec, F&& call, Note&& note) {
+  const CUresult result = call();
+  if (!live()) return result;
+  const base::ErrnoGuard keep_errno;
+  const gate::DepthGuard depth;
+  note(result);
+  forget_timing(exec);
+  return result;
 }
 
 }  // namespace
@@ -108,28 +88,23 @@ TS_BEGIN(cuStreamBeginCaptureToGraph_ptsz, kPerThread,
 TS_END(cuStreamEndCapture, kLegacy)
 TS_END(cuStreamEndCapture_ptsz, kPerThread)
 
-extern "C" CUresult hook_cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
-                                            size_t bytes) noexcept {
-  return made(real().cuGraphInstantiate(exec, graph, node, log, bytes), exec, graph, 0);
-}
-extern "C" CUresult hook_cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* node, char* log,
-                                               size_t bytes) noexcept {
-  return made(real().cuGraphInstantiate_v2(exec, graph, node, log, bytes), exec, graph, 0);
-}
-extern "C" CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
-                                                     unsigned long long flags) noexcept {
-  return made(real().cuGraphInstantiateWithFlags(exec, graph, flags), exec, graph, flags);
-}
-extern "C" CUresult hook_cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
-                                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) noexcept {
-  return made(real().cuGraphInstantiateWithParams(exec, graph, params), exec, graph,
-              params ? params->flags : 0);
-}
-extern "C" CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
-                                                           CUDA_GRAPH_INSTANTIATE_PARAMS* params) noexcept {
-  return made(real().cuGraphInstantiateWithParams_ptsz(exec, graph, params), exec, graph,
-              params ? params->flags : 0);
-}
+#define TS_MADE(symbol, flags, params, args)                                   \
+  extern "C" CUresult hook_##symbol params noexcept {                          \
+    return graph_made(exec, graph, flags, [&] { return real().symbol args; }); \
+  }
+TS_MADE(cuGraphInstantiate, 0,
+        (CUgraphExec * exec, CUgraph graph, CUgraphNode* error, char* log, size_t log_bytes),
+        (exec, graph, error, log, log_bytes))
+TS_MADE(cuGraphInstantiate_v2, 0,
+        (CUgraphExec * exec, CUgraph graph, CUgraphNode* error, char* log, size_t log_bytes),
+        (exec, graph, error, log, log_bytes))
+TS_MADE(cuGraphInstantiateWithFlags, flags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
+        (exec, graph, flags))
+TS_MADE(cuGraphInstantiateWithParams, params ? params->flags : 0,
+        (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
+TS_MADE(cuGraphInstantiateWithParams_ptsz, params ? params->flags : 0,
+        (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
+
 extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec exec) noexcept {
   forget_timing(exec);
   if (live()) {  // before another graph may have its handle
@@ -141,61 +116,69 @@ extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec exec) noexcept {
 }
 extern "C" CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
                                                  unsigned flags) noexcept {
-  g_user_objects.store(true, std::memory_order_relaxed);
+  track::user_object_retained();
   return real().cuGraphRetainUserObject(graph, object, count, flags);
 }
-extern "C" CUresult hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node,
-                                           CUgraphExecUpdateResult* info) noexcept {
-  return updated(real().cuGraphExecUpdate(exec, graph, node, info), exec, graph);
-}
-extern "C" CUresult hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-                                              CUgraphExecUpdateResultInfo* info) noexcept {
-  return updated(real().cuGraphExecUpdate_v2(exec, graph, info), exec, graph);
-}
+
+#define TS_CHANGED(symbol, note, params, args)                                            \
+  extern "C" CUresult hook_##symbol params noexcept {                                     \
+    return graph_changes(                                                                 \
+        exec, [&] { return real().symbol args; }, [&](CUresult result) { track::note; }); \
+  }
+TS_CHANGED(cuGraphExecUpdate, graph_updated(exec, graph, result),
+           (CUgraphExec exec, CUgraph graph, CUgraphNode* node, CUgraphExecUpdateResult* info),
+           (exec, graph, node, info))
+TS_CHANGED(cuGraphExecUpdate_v2, graph_updated(exec, graph, result),
+           (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info))
+TS_CHANGED(cuGraphExecKernelNodeSetParams_v2, graph_kernel_set(exec, node, params, result),
+           (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params), (exec, node, params))
+TS_CHANGED(cuGraphExecMemcpyNodeSetParams, graph_copy_set(exec, node, params, result),
+           (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params, CUcontext context),
+           (exec, node, params, context))
+TS_CHANGED(cuGraphExecMemsetNodeSetParams, graph_fill_set(exec, node, params, result),
+           (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context),
+           (exec, node, params, context))
+TS_CHANGED(cuGraphExecChildGraphNodeSetParams, graph_child_set(exec, node, child, result),
+           (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child))
+TS_CHANGED(cuGraphNodeSetEnabled, graph_node_enabled(exec, node, enabled != 0, result),
+           (CUgraphExec exec, CUgraphNode node, unsigned enabled), (exec, node, enabled))
 
 extern "C" CUresult hook_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                         const CUDA_KERNEL_NODE_PARAMS_v1* params) noexcept {
-  return node_changed(real().cuGraphExecKernelNodeSetParams(exec, node, params), exec,
-                      [&](track::ExecutableGraph& graph) {
-                        CUDA_KERNEL_NODE_PARAMS all{};  // which begins as the older one
-                        memcpy(&all, params, sizeof *params);
-                        graph.set_kernel(node, all);
-                      });
+  return graph_changes(
+      exec, [&] { return real().cuGraphExecKernelNodeSetParams(exec, node, params); },
+      [&](CUresult result) {
+        CUDA_KERNEL_NODE_PARAMS all{};  // which begins as the older one
+        if (params) memcpy(&all, params, sizeof *params);
+        track::graph_kernel_set(exec, node, &all, result);
+      });
 }
-extern "C" CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
-                                                           const CUDA_KERNEL_NODE_PARAMS* params) noexcept {
-  return node_changed(real().cuGraphExecKernelNodeSetParams_v2(exec, node, params), exec,
-                      [&](track::ExecutableGraph& graph) { graph.set_kernel(node, *params); });
+
+static void node_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& p, CUresult result) {
+  switch (int(p.type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == sizeof p.kernel);
+      CUDA_KERNEL_NODE_PARAMS same;
+      memcpy(&same, &p.kernel, sizeof same);
+      return track::graph_kernel_set(exec, node, &same, result);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return track::graph_copy_set(exec, node, &p.memcpy.copyParams, result);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const auto& m = p.memset;
+      const CUDA_MEMSET_NODE_PARAMS fill{m.dst, m.pitch, m.value, m.elementSize, m.width, m.height};
+      return track::graph_fill_set(exec, node, &fill, result);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return track::graph_child_set(exec, node, p.graph.graph, result);
+    default:
+      return track::graph_unknown_change(exec);
+  }
 }
-extern "C" CUresult hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                        const CUDA_MEMCPY3D* params,
-                                                        CUcontext context) noexcept {
-  return node_changed(real().cuGraphExecMemcpyNodeSetParams(exec, node, params, context), exec,
-                      [&](track::ExecutableGraph& graph) { graph.set(node, *params); });
-}
-extern "C" CUresult hook_cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                        const CUDA_MEMSET_NODE_PARAMS* params,
-                                                        CUcontext context) noexcept {
-  return node_changed(real().cuGraphExecMemsetNodeSetParams(exec, node, params, context), exec,
-                      [&](track::ExecutableGraph& graph) { graph.set(node, *params); });
-}
-extern "C" CUresult hook_cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                      const CUDA_HOST_NODE_PARAMS* params) noexcept {
-  return node_changed(real().cuGraphExecHostNodeSetParams(exec, node, params), exec,
-                      [&](track::ExecutableGraph& graph) { graph.set(node, *params); });
-}
-extern "C" CUresult hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                                            CUgraph child) noexcept {
-  return node_changed(real().cuGraphExecChildGraphNodeSetParams(exec, node, child), exec,
-                      [](track::ExecutableGraph& graph) { graph.changed(); });
-}
+
 extern "C" CUresult hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                   CUgraphNodeParams* params) noexcept {
-  return node_changed(real().cuGraphExecNodeSetParams(exec, node, params), exec,
-                      [&](track::ExecutableGraph& graph) { graph.set(node, *params); });
-}
-extern "C" CUresult hook_cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node,
-                                               unsigned enabled) noexcept {
-  return node_changed(real().cuGraphNodeSetEnabled(exec, node, enabled), exec,
-                      [&](track::ExecutableGraph& graph) { graph.enable(node, enabled != 0); });
+  return graph_changes(
+      exec, [&] { return real().cuGraphExecNodeSetParams(exec, node, params); },
+      [&](CUresult result) { params ? node_set(exec, node, *params, result) : void(); });
 }

@@ -1,9 +1,14 @@
-// The launch of an executable graph. Alone on the GPU, or shorter than a slice, it goes out whole. Else its nodes go
-// out one by one in the program's stream (interpose/track/graphs.h), through the hooks that a program without graphs
-// would call: each is gated, and cut where it may be. docs/graphs.md.
+// Launches of executable graphs. A best-effort graph that is known (interpose/track/graphs.h) and longer than a slice
+// may be goes out as its steps, each through the hook of a launch, copy or fill of its own, in the launch stream;
+// any other as a whole. What makes the pieces one launch is here: nothing of the graph runs beside an earlier
+// launch of it, and the first error ends it.
+#include <unistd.h>
+
 #include "admission/slices.h"
+#include "interpose/gate/learnt.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
+#include "interpose/slice/cut.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graphs.h"
 
@@ -13,164 +18,207 @@ namespace {
 using driver_api::Flavour;
 using driver_api::real;
 using driver_api::StreamArg;
+using gate::LaunchCall;
 using track::ExecutableGraph;
+using track::GraphLaunched;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// The entry of this stream family.
-template <class F>
-auto entry_of(StreamArg stream, F* legacy, F* per_thread) {
-  return stream.flavour == Flavour::kPerThread ? per_thread : legacy;
-}
-#define TS_ENTRY(symbol) entry_of(stream, &symbol, &symbol##_ptsz)
-
-CUresult start(StreamArg stream, track::KernelNode& k) {
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, k.values.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
-                   &k.buffer_bytes, CU_LAUNCH_PARAM_END};
-  void** const params = k.buffer_bytes ? nullptr : k.params.data();
-  void** const buffer = k.buffer_bytes ? extra : nullptr;
-  if (k.attributes.empty())
-    return TS_ENTRY(hook_cuLaunchKernel)(k.function, k.grid[0], k.grid[1], k.grid[2], k.block[0], k.block[1],
-                                         k.block[2], k.shared_bytes, stream.stream, params, buffer);
-  const CUlaunchConfig config = {.gridDimX = k.grid[0],
-                                 .gridDimY = k.grid[1],
-                                 .gridDimZ = k.grid[2],
-                                 .blockDimX = k.block[0],
-                                 .blockDimY = k.block[1],
-                                 .blockDimZ = k.block[2],
-                                 .sharedMemBytes = k.shared_bytes,
-                                 .hStream = stream.stream,
-                                 .attrs = k.attributes.data(),
-                                 .numAttrs = unsigned(k.attributes.size())};
-  return TS_ENTRY(hook_cuLaunchKernelEx)(&config, k.function, params, buffer);
+bool per_thread(StreamArg stream) {
+  return stream.flavour == Flavour::kPerThread;
 }
 
-CUresult start(StreamArg stream, const CUDA_MEMCPY3D& copy) {
-  return TS_ENTRY(hook_cuMemcpy3DAsync_v2)(&copy, stream.stream);
+// ---- order between launches of one graph ----
+
+GraphLaunched launched_into(StreamArg stream) {
+  uint64_t key = state::stream_key(stream);
+  if (key == 2) key |= uint64_t(gettid()) << 32;  // per-thread streams have one handle
+  return {.stream = key, .streams_gone = track::g_streams_gone.load(kRelaxed)};
 }
 
-CUresult start(StreamArg stream, const CUDA_MEMSET_NODE_PARAMS& f) {
-  const auto byte = static_cast<unsigned char>(f.value);
-  const auto half = static_cast<unsigned short>(f.value);
-  const CUstream s = stream.stream;
-  if (f.height > 1) switch (f.elementSize) {
-      case 1:
-        return TS_ENTRY(hook_cuMemsetD2D8Async)(f.dst, f.pitch, byte, f.width, f.height, s);
-      case 2:
-        return TS_ENTRY(hook_cuMemsetD2D16Async)(f.dst, f.pitch, half, f.width, f.height, s);
-      default:
-        return TS_ENTRY(hook_cuMemsetD2D32Async)(f.dst, f.pitch, f.value, f.width, f.height, s);
-    }
-  switch (f.elementSize) {
-    case 1:
-      return TS_ENTRY(hook_cuMemsetD8Async)(f.dst, byte, f.width, s);
-    case 2:
-      return TS_ENTRY(hook_cuMemsetD16Async)(f.dst, half, f.width, s);
-    default:
-      return TS_ENTRY(hook_cuMemsetD32Async)(f.dst, f.value, f.width, s);
+// The driver orders whole launches among themselves, a stream what is in it. What remains is work behind the
+// pieces of a launch into another stream.
+void wait_for_pieces(const ExecutableGraph& graph, StreamArg stream) {
+  (per_thread(stream) ? real().cuStreamWaitEvent_ptsz : real().cuStreamWaitEvent)(stream.stream,
+                                                                                  graph.pieces_end, 0);
+}
+
+// Pieces are ordered behind a whole launch only by being in its stream.
+bool may_follow(const GraphLaunched& last, const GraphLaunched& now) {
+  return last.how != GraphLaunched::How::kWhole || last.same_stream(now);
+}
+
+bool prepare_end(ExecutableGraph& graph) {
+  return graph.pieces_end || real().cuEventCreate(&graph.pieces_end, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+}
+
+CUresult record_end(const ExecutableGraph& graph, StreamArg stream) {
+  return (per_thread(stream) ? real().cuEventRecord_ptsz : real().cuEventRecord)(graph.pieces_end,
+                                                                                 stream.stream);
+}
+
+// ---- is it worth it ----
+
+LaunchCall launch_of(const track::KernelStep& step, StreamArg stream) {
+  return {step.function,
+          {step.grid[0], step.grid[1], step.grid[2]},
+          {step.block[0], step.block[1], step.block[2]},
+          step.shared_bytes,
+          stream,
+          step.arguments.params(),
+          step.arguments.extra(),
+          nullptr};
+}
+
+struct Cost {
+  uint64_t known_ns = 0;    // of the kernels that were ever timed
+  uint32_t n_steps = 0;     // enabled ones
+  bool kernel_cut = false;  // some kernel would be cut if it were launched by itself
+};
+
+Cost cost_of(const track::GraphPlan& plan, StreamArg stream) {
+  Cost cost;
+  for (const track::GraphStep& step : plan.steps) {
+    if (!step.enabled) continue;
+    cost.n_steps++;
+    const auto* work = std::get_if<track::KernelStep>(&step.work);
+    if (!work) continue;
+    const LaunchCall launch = launch_of(*work, stream);
+    const gate::KernelRecord* kernel = gate::find_kernel(work->function);
+    const gate::Timing* timing = timing_of_kernel(launch, kernel);
+    if (timing && timing->block_ps.load(kRelaxed) != 0)
+      cost.known_ns += gate::estimate_of(timing, launch.blocks());
+    if (!cost.kernel_cut && kernel && kernel->loaded.has_variant && cut::allowed(launch, *kernel))
+      cost.kernel_cut = cut::wanted(launch, timing);
   }
+  return cost;
 }
 
-CUresult start(StreamArg stream, const CUDA_HOST_NODE_PARAMS& host) {
-  const auto& call =
-      stream.flavour == Flavour::kPerThread ? real().cuLaunchHostFunc_ptsz : real().cuLaunchHostFunc;
-  return call(stream.stream, host.fn, host.userData);
+// What was timed of whole launches counts before what its kernels took one by one.
+bool worth_it(CUgraphExec exec, const Cost& cost) {
+  if (cost.kernel_cut) return true;
+  if (cost.n_steps < 2) return false;
+  const gate::Timing* timing = gate::timing_of(gate::timing_key({id(exec), 1, 0, 0}));
+  const bool timed = timing && timing->block_ps.load(kRelaxed) != 0;
+  return admission::worth_taking_apart(timed ? gate::estimate_of(timing, 1) : cost.known_ns,
+                                       gate::current_lease());
 }
 
-// What its kernels were measured to take; 0 if one of them was not.
-uint64_t kernels_ns(const ExecutableGraph& graph) {
-  uint64_t sum = 0;
-  for (const track::GraphNode& node : graph.nodes) {
-    const auto* kernel = std::get_if<track::KernelNode>(&node.work);
-    if (!kernel || !node.enabled) continue;
-    const state::KernelRecord* record = state::find_kernel(kernel->function);
-    const uint64_t blocks = uint64_t(kernel->grid[0]) * kernel->grid[1] * kernel->grid[2];
-    const gate::Timing* timing = gate::timing_of(
-        gate::timing_key({record ? record->loaded.hash : id(kernel->function), blocks,
-                          kernel->block[0] * kernel->block[1] * kernel->block[2], kernel->shared_bytes}));
-    const uint64_t block_ps = timing ? timing->block_ps.load(kRelaxed) : 0;
-    if (block_ps == 0) return 0;
-    sum += block_ps * blocks / 1000;
-  }
-  return sum;
-}
-
-// Would it be in the way? What was not measured is taken for long: its kernels are timed one by one then.
-bool too_long(const ExecutableGraph& graph, CUgraphExec exec) {
-  const admission::LeaseView lease = gate::current_lease();
-  if (lease.unmanaged() || lease.slice_ns == 0) return false;
-  const gate::Timing* whole = gate::timing_of(gate::timing_key({id(exec), 1, 0, 0}));
-  const uint64_t whole_ns = whole ? whole->block_ps.load(kRelaxed) / 1000 : 0;
-  const uint64_t ns = whole_ns ? whole_ns : kernels_ns(graph);
-  return ns == 0 || ns > admission::longest_slice_ns(lease);
-}
-
-bool may_go_in_pieces(const ExecutableGraph& graph, uint64_t stream) {
-  if (graph.obstacle || graph.nodes.empty()) return false;
-  if (state::g_state.role.load(kRelaxed) != state::Role::kBestEffort || state::t_thread.depth) return false;
-  if (state::g_state.captures.load(kRelaxed)) return false;  // a captured launch is a node
-  // Where the driver alone knows what it has to wait for, it must see it.
-  const uint64_t whole_in = graph.whole_in.load(kRelaxed);
-  return whole_in == 0 || whole_in == stream;
-}
-
-// The event behind the pieces, in the context that the graph was made in.
-bool prepare(ExecutableGraph& graph) {
+// May its steps go one by one here and now, with the same effect?
+bool may_take_apart(ExecutableGraph& graph, const GraphLaunched& now) {
+  if (graph.obstacle != track::GraphObstacle::kNone || !may_follow(graph.last, now)) return false;
+  if (gate::g_state.captures.load(kRelaxed) != 0) return false;
+  // The stream's context is the graph's if there is no other one.
+  if (gate::g_state.n_contexts.load(kRelaxed) != 1) return false;
   CUcontext current = nullptr;
-  CUevent made = nullptr;
   if (real().cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != graph.context) return false;
-  if (graph.ended.load(kRelaxed)) return true;
-  if (real().cuEventCreate(&made, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
-  graph.ended.store(made, kRelaxed);
-  return true;
+  return prepare_end(graph);
 }
 
-// Behind its latest launch in pieces, of which the driver knows nothing.
-CUresult follow(const ExecutableGraph& graph, StreamArg stream, uint64_t name) {
-  const uint64_t before = graph.pieces_in.load(kRelaxed);
-  if (before == 0 || before == name) return CUDA_SUCCESS;
-  return entry_of(stream, real().cuStreamWaitEvent, real().cuStreamWaitEvent_ptsz)(stream.stream, graph.ended,
-                                                                                   0);
+// ---- the steps ----
+
+CUresult issue(const track::KernelStep& step, StreamArg stream) {
+  const LaunchCall l = launch_of(step, stream);
+  if (step.attributes.empty())
+    return (per_thread(stream) ? hook_cuLaunchKernel_ptsz : hook_cuLaunchKernel)(
+        l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared_bytes,
+        stream.stream, l.params, l.extra);
+  CUlaunchConfig config{};
+  config.gridDimX = l.grid[0], config.gridDimY = l.grid[1], config.gridDimZ = l.grid[2];
+  config.blockDimX = l.block[0], config.blockDimY = l.block[1], config.blockDimZ = l.block[2];
+  config.sharedMemBytes = l.shared_bytes;
+  config.hStream = stream.stream;
+  config.attrs = const_cast<CUlaunchAttribute*>(step.attributes.data());
+  config.numAttrs = unsigned(step.attributes.size());
+  return (per_thread(stream) ? hook_cuLaunchKernelEx_ptsz : hook_cuLaunchKernelEx)(&config, l.function,
+                                                                                   l.params, l.extra);
 }
 
-// Node by node. False: nothing was launched, and the driver is to judge it as a whole.
-bool in_pieces(ExecutableGraph& graph, StreamArg stream, uint64_t name, CUresult* result) {
-  bool started = false;
-  for (track::GraphNode& node : graph.nodes) {
-    if (!node.enabled) continue;
-    *result = std::visit([&](auto& work) { return start(stream, work); }, node.work);
-    if (*result != CUDA_SUCCESS) return started;
-    started = true;
+CUresult issue(const track::CopyStep& step, StreamArg stream) {
+  return (per_thread(stream) ? hook_cuMemcpy3DAsync_v2_ptsz : hook_cuMemcpy3DAsync_v2)(&step.box,
+                                                                                       stream.stream);
+}
+
+#define TS_FILL(bits, type)                                                                         \
+  if (a.height <= 1)                                                                                \
+    return (per_thread(stream) ? hook_cuMemsetD##bits##Async_ptsz : hook_cuMemsetD##bits##Async)(   \
+        a.dst, type(a.value), a.width, stream.stream);                                              \
+  return (per_thread(stream) ? hook_cuMemsetD2D##bits##Async_ptsz : hook_cuMemsetD2D##bits##Async)( \
+      a.dst, a.pitch, type(a.value), a.width, a.height, stream.stream);
+CUresult issue(const track::FillStep& step, StreamArg stream) {
+  const CUDA_MEMSET_NODE_PARAMS& a = step.area;
+  switch (a.elementSize) {
+    case 1:
+      TS_FILL(8, uint8_t)
+    case 2:
+      TS_FILL(16, uint16_t)
+    default:
+      TS_FILL(32, uint32_t)
   }
-  *result = entry_of(stream, real().cuEventRecord, real().cuEventRecord_ptsz)(graph.ended, stream.stream);
-  graph.pieces_in.store(name, kRelaxed);
-  return true;
+}
+#undef TS_FILL
+
+CUresult in_pieces(ExecutableGraph& graph, StreamArg stream) {
+  CUresult result = CUDA_SUCCESS;
+  for (const track::GraphStep& step : graph.plan.steps) {
+    if (!step.enabled) continue;
+    result = std::visit([&](const auto& work) { return issue(work, stream); }, step.work);
+    if (result != CUDA_SUCCESS) break;
+  }
+  const CUresult end = record_end(graph, stream);  // also behind a part: it may run
+  return result != CUDA_SUCCESS ? result : end;
 }
 
-CUresult launch(CUgraphExec exec, StreamArg stream, CUresult (*driver)(CUgraphExec, CUstream)) {
-  const auto whole = [&] { return whole_launch(stream, exec, [&] { return driver(exec, stream.stream); }); };
-  if (!state::live() || state::g_state.role.load(kRelaxed) == state::Role::kProtected) return whole();
-  const auto graph = track::find_graph(exec);
-  if (!graph) return whole();
-  std::lock_guard lock(graph->mutex);
-  const uint64_t name = track::name_of_stream(stream);
-  CUresult result = follow(*graph, stream, name);
-  if (result != CUDA_SUCCESS) return result;
-  if (may_go_in_pieces(*graph, name) && too_long(*graph, exec) && prepare(*graph) &&
-      in_pieces(*graph, stream, name, &result))
-    return result;
-  graph->whole_in.store(name, kRelaxed);
-  return whole();
+// A thread that is cancelled in between would keep the graph's lock.
+class NoCancel {
+ public:
+  NoCancel() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancel() { pthread_setcancelstate(before_, nullptr); }
+  NoCancel(const NoCancel&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+template <class F>
+CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec, F&& call) {
+  if (gate::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream)) return call();  // D11
+  GraphLaunched now = launched_into(stream);
+  if (graph.last.how == GraphLaunched::How::kPieces && !graph.last.same_stream(now))
+    wait_for_pieces(graph, stream);
+  Cost cost;
+  bool apart = false;
+  if (gate::g_state.role.load(kRelaxed) == gate::Role::kBestEffort && !gate::current_lease().unmanaged() &&
+      may_take_apart(graph, now)) {
+    cost = cost_of(graph.plan, stream);
+    apart = worth_it(exec, cost);
+  }
+  now.how = apart ? GraphLaunched::How::kPieces : GraphLaunched::How::kWhole;
+  graph.last = now;
+  return apart ? in_pieces(graph, stream) : whole_launch(stream, exec, cost.known_ns, call);
+}
+
+template <class F>
+CUresult launch_graph(StreamArg stream, CUgraphExec exec, F&& call) {
+  if (track::g_known_graphs.load(kRelaxed) == 0 || gate::t_thread.depth != 0 || !state::live())
+    return whole_launch(stream, exec, 0, call);
+  const NoCancel no_cancel;
+  std::shared_ptr<ExecutableGraph> graph;
+  {
+    const gate::DepthGuard depth;  // a signal handler's launch is forwarded: it must not take these locks
+    graph = track::find_graph(exec);
+  }
+  if (!graph) return whole_launch(stream, exec, 0, call);
+  const track::GraphTurn turn(*graph);
+  return turn ? launch_known(*graph, stream, exec, call) : whole_launch(stream, exec, 0, call);
 }
 
 }  // namespace
 }  // namespace tessera::hooks
 
-extern "C" CUresult hook_cuGraphLaunch(CUgraphExec exec, CUstream stream) noexcept {
-  using namespace tessera;
-  return hooks::launch(exec, {stream, driver_api::Flavour::kLegacy}, driver_api::real().cuGraphLaunch);
-}
-extern "C" CUresult hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) noexcept {
-  using namespace tessera;
-  return hooks::launch(exec, {stream, driver_api::Flavour::kPerThread},
-                       driver_api::real().cuGraphLaunch_ptsz);
-}
+#define TS_HOOK_launch_graph(symbol, base, since, stream, ret, params, args)                               \
+  extern "C" ret hook_##symbol params noexcept {                                                           \
+    const auto graph_of = [](CUgraphExec exec, CUstream) { return exec; };                                 \
+    return tessera::hooks::launch_graph(TS_STREAM_ARG(stream), graph_of args,                              \
+                                        [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
+  }
+#include "driver_api/hooks.def"

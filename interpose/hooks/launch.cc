@@ -105,8 +105,7 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   KernelRecord* kernel = find_kernel(launch.function);
   if (kernel && kernel->loaded.never_hold)
     return issue(launch);  // a held collective stops its peers on other GPUs
-  const uint64_t function = kernel ? kernel->loaded.hash : id(launch.function);
-  Timing* timing = timing_of(timing_key({function, launch.blocks(), launch.threads(), launch.shared_bytes}));
+  Timing* timing = timing_of_kernel(launch, kernel);
   const uint64_t expected_ns = estimate_kernel(timing, launch.blocks());
   const TimeIt time_it = should_time(timing);
   const bool on_credit = expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo;
@@ -230,7 +229,7 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 
 #define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                               \
   extern "C" ret hook_##symbol params noexcept {                                                           \
-    return tessera::hooks::whole_launch(TS_STREAM_ARG(stream), tessera::hooks::first_of args,              \
+    return tessera::hooks::whole_launch(TS_STREAM_ARG(stream), tessera::hooks::first_of args, 0,           \
                                         [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
 #include "driver_api/hooks.def"

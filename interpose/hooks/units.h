@@ -47,15 +47,23 @@ inline uint64_t id(const void* handle) {
   return reinterpret_cast<uint64_t>(handle);
 }
 
+// Of a kernel's shape, whoever launches it.
+inline gate::Timing* timing_of_kernel(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
+  const uint64_t function = kernel ? kernel->loaded.hash : id(launch.function);
+  return gate::timing_of(
+      gate::timing_key({function, launch.blocks(), launch.threads(), launch.shared_bytes}));
+}
+
 // What identifies a whole launch for timing: its first pointer argument (function, graph, parameter list).
 template <class First, class... Rest>
 const void* first_of(First first, Rest...) {
   return reinterpret_cast<const void*>(first);
 }
 
-// Kernels that cannot be cut, and graphs, as one unit.
+// Kernels that cannot be cut, and graphs, as one unit. `known_ns`: what it takes if it was never timed itself;
+// 0 = not known.
 template <class F>
-CUresult whole_launch(driver_api::StreamArg stream, const void* what, F&& call) {
+CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t known_ns, F&& call) {
   using state::Role;
   const Role role = state::g_state.role.load(std::memory_order_relaxed);
   if (role == Role::kForward) return call();
@@ -69,7 +77,9 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, F&& call) 
   if (kernel && kernel->loaded.never_hold) return call();
   const uint64_t key = gate::timing_key({id(what), 1, 0, 0});
   gate::Timing* timing = gate::timing_of(key);
-  return best_effort_unit(stream, gate::estimate_of(timing, 1), timing, key, false, call);
+  const bool timed = timing && timing->block_ps.load(std::memory_order_relaxed) != 0;
+  const uint64_t estimate_ns = timed || known_ns == 0 ? gate::estimate_of(timing, 1) : known_ns;
+  return best_effort_unit(stream, estimate_ns, timing, key, false, call);
 }
 
 }  // namespace tessera::hooks

@@ -11,6 +11,12 @@ constexpr uint32_t kCaptures = 64;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constinit std::atomic<uint64_t> g_capturing[kCaptures] = {};  // stream keys; 0 = free
 
+// Per-thread streams of different threads have one handle; the thread's own address tells them apart.
+uint64_t capture_key(driver_api::StreamArg s) {
+  const uint64_t key = state::stream_key(s);
+  return key == 2 ? reinterpret_cast<uint64_t>(&state::t_thread) | 1 : key;
+}
+
 bool forget(uint64_t key) {
   for (auto& slot : g_capturing) {
     uint64_t seen = key;
@@ -27,7 +33,7 @@ void capture_begins() noexcept {
 
 void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
   if (result == CUDA_SUCCESS) {
-    const uint64_t key = name_of_stream(stream);
+    const uint64_t key = capture_key(stream);
     for (auto& slot : g_capturing) {
       uint64_t none = 0;
       if (slot.compare_exchange_strong(none, key, kRelaxed)) return;  // stays counted until it ends
@@ -43,7 +49,7 @@ void capture_ended(driver_api::StreamArg stream, CUresult result) noexcept {
       result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE ||
       result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED)
     return;
-  if (forget(name_of_stream(stream))) state::leave_exclusive();
+  if (forget(capture_key(stream))) state::leave_exclusive();
 }
 
 void stream_gone(CUstream stream) noexcept {
@@ -51,7 +57,7 @@ void stream_gone(CUstream stream) noexcept {
   if (forget(key)) state::leave_exclusive();
   gate::forgive_stream(key);
   gate::forget_account_of(key);
-  graphs_lose_stream(stream);
+  g_streams_gone.fetch_add(1, kRelaxed);
 }
 
 }  // namespace tessera::track

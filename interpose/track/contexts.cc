@@ -106,7 +106,7 @@ void prepare_context() noexcept {
 
 void context_ended(CUcontext context) noexcept {
   state::context_gone(context);
-  graphs_lose_context(context);
+  graphs_end_with(context);
   pthread_mutex_lock(&g_mutex);
   if (!context || g_owner.load(std::memory_order_relaxed) == context) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);

@@ -1,73 +1,77 @@
-// What executable graphs are made of: their nodes as calls on a stream, in an order that every edge agrees with, so
-// that a best-effort launch may go out node by node (interpose/hooks/graph_launch.cc). Read when a graph is made, from
-// the graph that it is made from, and kept in step with what the program changes in it. A graph with anything that is
-// not understood goes whole; the reason is counted (reasons.h). docs/graphs.md.
-//
-// Slow path: allocates and locks, in the program's own calls; enters the driver only to ask. Never throws.
+// Executable graphs that may be launched in pieces: what each does now, and where it was launched last. Only of
+// best-effort programs. Hooks tell of every graph that is made, changed or destroyed; a graph that is not here goes
+// whole. Slow path, may allocate and lock; any thread; nothing throws. Memory: kMostPlanBytes for all plans.
 #pragma once
+
+#include <pthread.h>
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
-#include <variant>
-#include <vector>
 
-#include "driver_api/real_table.h"
-#include "interpose/track/reasons.h"
+#include "interpose/track/graph_plan.h"
 
 namespace tessera::track {
 
-struct KernelNode {
-  CUfunction function = nullptr;  // or a CUkernel, as cuLaunchKernel takes it
-  uint32_t grid[3], block[3], shared_bytes;
-  std::vector<unsigned char> values;          // of the parameters, copied
-  std::vector<void*> params;                  // into `values`; kernelParams
-  size_t buffer_bytes = 0;                    // not 0: `values` is one buffer, given by `extra`
-  std::vector<CUlaunchAttribute> attributes;  // other than the default ones
+inline constexpr size_t kMostPlanBytes = size_t{64} << 20;
+
+// Where a graph was launched: an executable graph never runs beside itself.
+struct GraphLaunched {
+  enum class How : uint32_t { kNever, kWhole, kPieces } how = How::kNever;
+  uint64_t stream = 0;        // key; of per-thread streams one for each thread
+  uint64_t streams_gone = 0;  // count of destroyed streams then: a later stream may have the same handle
+  bool same_stream(const GraphLaunched& other) const {
+    return stream == other.stream && streams_gone == other.streams_gone;
+  }
 };
 
-struct GraphNode {
-  bool enabled = true;
-  std::variant<KernelNode, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_HOST_NODE_PARAMS> work;
+struct ExecutableGraph {
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of all below; held while it is launched
+  GraphPlan plan;
+  GraphObstacle obstacle = GraphObstacle::kNone;  // not kNone: it goes whole from now on
+  bool was_disabled = false;                      // some node of it, at some time
+  CUcontext context = nullptr;                    // that it was made in
+  GraphLaunched last;
+  CUevent pieces_end = nullptr;  // recorded behind the pieces of a launch; made when first needed
+  size_t counted_bytes = 0;      // of the plan, against kMostPlanBytes
 };
 
-class ExecutableGraph {
+// The lock, if nobody has it. A launch in a signal handler may find that its own thread has.
+class GraphTurn {
  public:
-  std::mutex mutex;  // of everything below but atomics; held while it is launched
-  std::optional<RunTimeReason> obstacle;
-  std::vector<GraphNode> nodes;  // empty ones are left out, child graphs are flattened
-  CUcontext context = nullptr;   // current when it was made
-
-  // The driver runs no graph beside itself. Streams by name_of_stream(), 0 = none.
-  std::atomic<uint64_t> whole_in{0};    // stream of its latest whole launch, which only the driver orders
-  std::atomic<uint64_t> pieces_in{0};   // stream of its latest launch in pieces,
-  std::atomic<CUevent> ended{nullptr};  // which is recorded behind them
-  ~ExecutableGraph();
-
-  void read(CUgraph graph, unsigned long long flags) noexcept;  // anew
-  void set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS& params) noexcept;
-  template <class Params>
-  void set(CUgraphNode node, const Params& params) noexcept;  // of a copy, fill or host function
-  void set(CUgraphNode node, const CUgraphNodeParams& params) noexcept;
-  void exchanged(CUgraph graph) noexcept;  // every node's parameters are those of this graph
-  void enable(CUgraphNode node, bool enabled) noexcept;
-  void changed() noexcept;  // in a way that is not followed: whole from now on
+  explicit GraphTurn(ExecutableGraph& graph)
+      : graph_(pthread_mutex_trylock(&graph.lock) == 0 ? &graph : nullptr) {}
+  ~GraphTurn() {
+    if (graph_) pthread_mutex_unlock(&graph_->lock);
+  }
+  GraphTurn(const GraphTurn&) = delete;
+  explicit operator bool() const { return graph_ != nullptr; }
 
  private:
-  GraphNode* find(CUgraphNode node);
-  void whole_because(RunTimeReason reason);
-  std::unordered_map<CUgraphNode, size_t> index_;  // by handles of the graph it was made from
+  ExecutableGraph* const graph_;
 };
 
-// A stream's name, which is not the same for the per-thread streams of two threads.
-uint64_t name_of_stream(driver_api::StreamArg stream);
+extern constinit std::atomic<uint32_t> g_known_graphs;  // entries of the table
+extern constinit std::atomic<uint64_t> g_streams_gone;
+
+// Null: it goes whole.
+std::shared_ptr<ExecutableGraph> find_graph(CUgraphExec exec) noexcept;
 
 void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags) noexcept;
-std::shared_ptr<ExecutableGraph> find_graph(CUgraphExec exec) noexcept;  // null: nothing is known of it
-void graph_destroyed(CUgraphExec exec) noexcept;
-void graphs_lose_stream(CUstream stream) noexcept;
-void graphs_lose_context(CUcontext context) noexcept;  // null = every context
+void graph_destroyed(CUgraphExec exec) noexcept;   // before the driver's call
+void graphs_end_with(CUcontext context) noexcept;  // null: every context
+void user_object_retained() noexcept;              // by some graph of the program
+
+// After the driver's call, with its result. A change that the driver refused leaves the graph whole: what it did to
+// other nodes before is documented nowhere.
+void graph_updated(CUgraphExec exec, CUgraph graph, CUresult result) noexcept;
+void graph_kernel_set(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params,
+                      CUresult result) noexcept;
+void graph_copy_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params,
+                    CUresult result) noexcept;
+void graph_fill_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params,
+                    CUresult result) noexcept;
+void graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child, CUresult result) noexcept;
+void graph_node_enabled(CUgraphExec exec, CUgraphNode node, bool enabled, CUresult result) noexcept;
+void graph_unknown_change(CUgraphExec exec) noexcept;
 
 }  // namespace tessera::track

@@ -57,13 +57,6 @@ constexpr Counter counter_of(RunTimeReason reason) {
     case kSiblingFailed:
     case kSiblingLimit:
     case kAttributes:
-    case kGraphNode:
-    case kGraphEdge:
-    case kGraphAttribute:
-    case kGraphParameters:
-    case kGraphHostMemory:
-    case kGraphSize:
-    case kGraphChanged:
       break;
   }
   return &SignalLine::refused_other;
@@ -71,6 +64,10 @@ constexpr Counter counter_of(RunTimeReason reason) {
 
 constexpr Counter counter_of(slice::GlobalsObstacle) {
   return &SignalLine::refused_state;
+}
+
+constexpr Counter counter_of(GraphObstacle) {
+  return &SignalLine::refused_other;
 }
 
 template <class Enum>
@@ -89,7 +86,8 @@ void publish_refusals(SignalLine& signals) noexcept {
         &SignalLine::refused_bits, &SignalLine::refused_state, &SignalLine::refused_other}) {
     const uint64_t n = counted<slice::Refusal>(counter, slice::kRefusalCount) +
                        counted<slice::GlobalsObstacle>(counter, slice::kObstacleCount) +
-                       counted<RunTimeReason>(counter, kRunTimeReasonCount);
+                       counted<RunTimeReason>(counter, kRunTimeReasonCount) +
+                       counted<GraphObstacle>(counter, kGraphObstacleCount);
     if (ipc::load(signals.*counter, kRelaxed) != n) ipc::store(signals.*counter, uint32_t(n), kRelaxed);
   }
 }
@@ -99,7 +97,7 @@ const char* name_of(Reason reason) noexcept {
 #define TS_REFUSAL(id, name, text) name,
 #include "kernels/slice/refusals.def"
 #define TS_ROW(id, name, text) name,
-      TS_GLOBALS_OBSTACLES(TS_ROW) TS_RUN_TIME_REASONS(TS_ROW)
+      TS_GLOBALS_OBSTACLES(TS_ROW) TS_RUN_TIME_REASONS(TS_ROW) TS_GRAPH_OBSTACLES(TS_ROW)
 #undef TS_ROW
   };
   static_assert(std::size(kNames) == Reason::kCount);

@@ -1,10 +1,11 @@
-// Why kernels of this process are not cut, counted: the refusals of kernels/slice (refusals.def, globals.h)
-// and those below, which only show at run time. A reason is a number, never a text that somebody owns.
+// Why kernels of this process are not cut and graphs go whole, counted: the refusals of kernels/slice
+// (refusals.def, globals.h), the obstacles of graph_plan.h and those below, which only show at run time. A reason is a number, never a text that somebody owns.
 // Counting is lock-free; any thread.
 #pragma once
 
 #include <cstdint>
 
+#include "interpose/track/graph_plan.h"
 #include "kernels/slice/globals.h"
 #include "kernels/slice/slice.h"
 
@@ -21,14 +22,7 @@ namespace tessera::track {
   X(kAttributes, "attributes", "the variant cannot have the original's")         \
   X(kGridRows, "grid_rows", "a look-back launched with y or z above 1")          \
   X(kOneQueue, "one_queue", "a look-back, CUDA_DEVICE_MAX_CONNECTIONS=1")        \
-  X(kWatchdog, "watchdog", "a slice did not end: it waits for others")           \
-  X(kGraphNode, "graph_node", "a graph with events, memory or conditions")       \
-  X(kGraphEdge, "graph_edge", "a graph with programmatic edges")                 \
-  X(kGraphAttribute, "graph_attribute", "of a kernel node")                      \
-  X(kGraphParameters, "graph_parameters", "their sizes are not known")           \
-  X(kGraphHostMemory, "graph_host_memory", "copies that are not page-locked")    \
-  X(kGraphSize, "graph_size", "a graph of too many nodes")                       \
-  X(kGraphChanged, "graph_changed", "in a way that is not followed")
+  X(kWatchdog, "watchdog", "a slice did not end: it waits for others")
 
 enum class RunTimeReason : uint8_t {
 #define TS_ROW(id, name, text) id,
@@ -39,15 +33,18 @@ enum class RunTimeReason : uint8_t {
 inline constexpr uint8_t kRunTimeReasonCount = 0 TS_RUN_TIME_REASONS(TS_ROW);
 #undef TS_ROW
 
-class Reason {  // a value of one of the three enums
+class Reason {  // a value of one of the four enums
  public:
   constexpr Reason(slice::Refusal refusal) : index_(uint8_t(refusal)) {}
   constexpr Reason(slice::GlobalsObstacle obstacle) : index_(slice::kRefusalCount + uint8_t(obstacle)) {}
   constexpr Reason(RunTimeReason reason)
       : index_(slice::kRefusalCount + slice::kObstacleCount + uint8_t(reason)) {}
+  constexpr Reason(GraphObstacle obstacle)
+      : index_(slice::kRefusalCount + slice::kObstacleCount + kRunTimeReasonCount + uint8_t(obstacle)) {}
 
   constexpr uint32_t index() const { return index_; }
-  static constexpr uint32_t kCount = slice::kRefusalCount + slice::kObstacleCount + kRunTimeReasonCount;
+  static constexpr uint32_t kCount =
+      slice::kRefusalCount + slice::kObstacleCount + kRunTimeReasonCount + kGraphObstacleCount;
 
  private:
   uint32_t index_;

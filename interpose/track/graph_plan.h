@@ -1,0 +1,110 @@
+// What an executable graph does, as pieces that can be launched one by one: kernels, copies and fills in an order
+// that respects the edges, with their own copies of all parameters. Pure: plain data, no driver call, no clock.
+// Not synchronised; whoever holds the graph's lock may change it (graphs.h). Allocates, may throw bad_alloc.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "driver_api/real_table.h"
+
+namespace tessera::track {
+
+// Why a graph is launched as a whole. Rows: obstacle, name in the log, what it means.
+#define TS_GRAPH_OBSTACLES(X)                                                                   \
+  X(kNodeType, "graph_node", "a node that is no kernel, copy, fill, child graph or empty node") \
+  X(kEdge, "graph_edge", "an edge with data of its own (programmatic launch), or a cycle")      \
+  X(kFlags, "graph_flags", "device launch, priorities of nodes, unknown flags")                 \
+  X(kAttribute, "graph_attribute", "a kernel node with an attribute that is not passed on")     \
+  X(kKernel, "graph_kernel", "parameters of a kernel are not known, or it is a collective")     \
+  X(kCopy, "graph_copy", "a copy from or to memory that is not surely pinned or on the device") \
+  X(kContext, "graph_context", "a node in another context")                                     \
+  X(kUserObject, "graph_user_object", "the program ties objects to the life of graphs")         \
+  X(kUpdate, "graph_update", "changed in a way that is not followed, or a change failed")       \
+  X(kLimit, "graph_limit", "too many nodes, or too much memory for their parameters")           \
+  X(kNotRead, "graph_not_read", "a capture was open, or the driver did not answer")
+
+enum class GraphObstacle : uint8_t {
+#define TS_ROW(id, name, text) id,
+  TS_GRAPH_OBSTACLES(TS_ROW)
+#undef TS_ROW
+      kNone
+};
+inline constexpr uint8_t kGraphObstacleCount = uint8_t(GraphObstacle::kNone);
+
+// Values of a kernel's parameters, copied. Movable; pointers handed out stay valid.
+class KernelArguments {
+ public:
+  KernelArguments() = default;
+  // One value per size from where `params` point; `params` may be null if there are none.
+  KernelArguments(std::span<const size_t> sizes, void* const* params);
+  // A parameter buffer (`extra` of a launch).
+  KernelArguments(const void* buffer, size_t n_bytes);
+
+  // As cuLaunchKernel takes them; one of the two is null.
+  void** params() const;
+  void** extra() const;
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::unique_ptr<void*[]> memory_;  // pointers first, then the values they point to
+  size_t size_bytes_ = 0;
+  bool buffer_ = false;
+};
+
+struct KernelStep {
+  CUfunction function = nullptr;  // or a CUkernel, as launches take it
+  uint32_t grid[3] = {}, block[3] = {}, shared_bytes = 0;
+  KernelArguments arguments;
+  std::vector<CUlaunchAttribute> attributes;
+};
+struct CopyStep {
+  CUDA_MEMCPY3D box;
+};
+struct FillStep {
+  CUDA_MEMSET_NODE_PARAMS area;
+};
+
+struct GraphStep {
+  CUgraphNode node = nullptr;  // of the graph it was made from; null: can no longer be named
+  bool enabled = true;
+  std::variant<KernelStep, CopyStep, FillStep> work;
+  size_t size_bytes() const;
+};
+
+// Steps of one child graph (its own children among them), for changes of the child as a whole.
+struct ChildRange {
+  CUgraphNode node;
+  uint32_t first, count;
+};
+
+struct GraphPlan {
+  std::vector<GraphStep> steps;  // a predecessor before its successors
+  std::vector<ChildRange> children;
+
+  GraphStep* find(CUgraphNode node);  // null: not among the steps
+  size_t size_bytes() const;
+  // The steps of child `node` become those of `other`, which was read from a graph of the same shape, and
+  // lose their names. False: the shapes differ, and nothing was changed.
+  bool replace_child(CUgraphNode node, GraphPlan&& other);
+};
+
+struct GraphEdge {
+  uint32_t from, to;
+};
+// All of 0 .. n-1, each behind everything that it depends on, else ascending as far as that goes (programs add
+// nodes in the order they think in). Empty for n > 0: a cycle, or an edge out of range.
+std::vector<uint32_t> topological_order(uint32_t n, std::span<const GraphEdge> edges);
+
+// What a node of this type is in the way of; kNone: it can be a step, or needs none.
+GraphObstacle obstacle_of(CUgraphNodeType type);
+GraphObstacle obstacle_of_flags(unsigned long long instantiate_flags);
+// An attribute of a kernel node, as the driver told it: kNone and `*pass_on` says whether a launch needs it.
+GraphObstacle obstacle_of(const CUlaunchAttribute& attribute, bool* pass_on);
+// Attributes that are asked for.
+std::span<const CUlaunchAttributeID> attributes_to_read();
+
+}  // namespace tessera::track

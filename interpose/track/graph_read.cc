@@ -1,0 +1,220 @@
+#include "interpose/track/graph_read.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "interpose/state/kernels.h"
+
+namespace tessera::track {
+namespace {
+
+using driver_api::real;
+using enum GraphObstacle;
+
+// Sizes of a kernel's parameters, asked once per kernel in a reading. False: this driver does not say.
+bool parameter_sizes(const CUDA_KERNEL_NODE_PARAMS& params, std::vector<size_t>& sizes) {
+  for (size_t i = 0;; i++) {
+    size_t offset = 0, bytes = 0;
+    const CUresult result = params.kern ? real().cuKernelGetParamInfo(params.kern, i, &offset, &bytes)
+                                        : real().cuFuncGetParamInfo(params.func, i, &offset, &bytes);
+    if (result == CUDA_ERROR_INVALID_VALUE) return true;  // behind the last one
+    if (result != CUDA_SUCCESS) return false;
+    sizes.push_back(bytes);
+  }
+}
+
+// {BUFFER_POINTER, p, BUFFER_SIZE, &n, END} in either order.
+bool parse_extra(void* const* extra, const void** buffer, size_t* bytes) {
+  constexpr int kMostWords = 8;
+  for (int i = 0; i < kMostWords && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      *buffer = extra[i + 1];
+    else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      *bytes = *static_cast<const size_t*>(extra[i + 1]);
+    else
+      return false;
+  }
+  return *buffer && *bytes;
+}
+
+GraphObstacle take_shape(const CUDA_KERNEL_NODE_PARAMS& p, CUcontext context, KernelStep& step) {
+  step.function = p.kern ? reinterpret_cast<CUfunction>(p.kern) : p.func;
+  if (!step.function) return kKernel;
+  if (p.ctx && p.ctx != context) return kContext;
+  const state::KernelRecord* record = state::find_kernel(step.function);
+  if (record && record->loaded.never_hold) return kKernel;
+  const uint32_t grid[3] = {p.gridDimX, p.gridDimY, p.gridDimZ};
+  const uint32_t block[3] = {p.blockDimX, p.blockDimY, p.blockDimZ};
+  std::copy(grid, grid + 3, step.grid);
+  std::copy(block, block + 3, step.block);
+  step.shared_bytes = p.sharedMemBytes;
+  return kNone;
+}
+
+GraphObstacle take_arguments(const CUDA_KERNEL_NODE_PARAMS& p, std::span<const size_t> sizes,
+                             KernelStep& step) {
+  if (sizes.empty() || p.kernelParams) {
+    step.arguments = KernelArguments(sizes, p.kernelParams);
+    return kNone;
+  }
+  const void* buffer = nullptr;
+  size_t bytes = 0;
+  if (!p.extra || !parse_extra(p.extra, &buffer, &bytes)) return kKernel;
+  step.arguments = KernelArguments(buffer, bytes);
+  return kNone;
+}
+
+GraphObstacle read_attributes(CUgraphNode node, KernelStep& step) {
+  for (const CUlaunchAttributeID id : attributes_to_read()) {
+    CUlaunchAttribute attribute{};
+    attribute.id = id;
+    // An attribute that this driver does not know is not set.
+    if (real().cuGraphKernelNodeGetAttribute(node, id, &attribute.value) != CUDA_SUCCESS) continue;
+    bool pass_on = false;
+    if (const GraphObstacle bad = obstacle_of(attribute, &pass_on); bad != kNone) return bad;
+    if (pass_on) step.attributes.push_back(attribute);
+  }
+  return kNone;
+}
+
+// Memory that a copy in a stream treats as one in a graph does: pageable memory would be read or written by
+// the calling thread, at another time.
+bool asynchronous(CUmemorytype type, const void* host, CUdeviceptr device) {
+  if (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY) return true;
+  const CUdeviceptr address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+  unsigned found = 0;
+  return real().cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+         (found == CU_MEMORYTYPE_HOST || found == CU_MEMORYTYPE_DEVICE);
+}
+
+class Reader {
+ public:
+  Reader(CUcontext context, GraphPlan& plan) : context_(context), plan_(plan) {}
+
+  GraphObstacle read(CUgraph graph, uint32_t depth) {
+    if (depth > kMostGraphDepth) return kLimit;
+    std::vector<CUgraphNode> nodes;
+    std::vector<GraphEdge> edges;
+    if (const GraphObstacle bad = read_nodes(graph, nodes); bad != kNone) return bad;
+    if (const GraphObstacle bad = read_edges(graph, nodes, edges); bad != kNone) return bad;
+    const std::vector<uint32_t> order = topological_order(uint32_t(nodes.size()), edges);
+    if (order.size() != nodes.size()) return kEdge;
+    for (const uint32_t i : order)
+      if (const GraphObstacle bad = add(nodes[i], depth); bad != kNone) return bad;
+    return kNone;
+  }
+
+ private:
+  GraphObstacle read_nodes(CUgraph graph, std::vector<CUgraphNode>& nodes) {
+    size_t n = 0;
+    if (real().cuGraphGetNodes(graph, nullptr, &n) != CUDA_SUCCESS) return kNotRead;
+    n_nodes_ += n;
+    if (n_nodes_ > kMostGraphNodes) return kLimit;
+    nodes.resize(n);
+    if (n != 0 && real().cuGraphGetNodes(graph, nodes.data(), &n) != CUDA_SUCCESS) return kNotRead;
+    return n == nodes.size() ? kNone : kNotRead;
+  }
+
+  GraphObstacle read_edges(CUgraph graph, const std::vector<CUgraphNode>& nodes,
+                           std::vector<GraphEdge>& edges) {
+    size_t n = 0;
+    // Drivers before 12.3 have no data of edges.
+    const bool has_data = real().cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &n) == CUDA_SUCCESS;
+    if (!has_data && real().cuGraphGetEdges(graph, nullptr, nullptr, &n) != CUDA_SUCCESS) return kNotRead;
+    if (n == 0) return kNone;
+    std::vector<CUgraphNode> from(n), to(n);
+    std::vector<CUgraphEdgeData> data(has_data ? n : 0);
+    const CUresult result = has_data
+                                ? real().cuGraphGetEdges_v2(graph, from.data(), to.data(), data.data(), &n)
+                                : real().cuGraphGetEdges(graph, from.data(), to.data(), &n);
+    if (result != CUDA_SUCCESS || n != from.size()) return kNotRead;
+    for (const CUgraphEdgeData& d : data)
+      if (d.type != CU_GRAPH_DEPENDENCY_TYPE_DEFAULT || d.from_port != 0 || d.to_port != 0) return kEdge;
+    std::unordered_map<CUgraphNode, uint32_t> index;
+    for (uint32_t i = 0; i < nodes.size(); i++) index[nodes[i]] = i;
+    for (size_t i = 0; i < n; i++) {
+      const auto a = index.find(from[i]), b = index.find(to[i]);
+      if (a == index.end() || b == index.end()) return kNotRead;
+      edges.push_back({a->second, b->second});
+    }
+    return kNone;
+  }
+
+  GraphObstacle add(CUgraphNode node, uint32_t depth) {
+    CUgraphNodeType type{};
+    if (real().cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return kNotRead;
+    if (const GraphObstacle bad = obstacle_of(type); bad != kNone) return bad;
+    switch (int(type)) {
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        return add_kernel(node);
+      case CU_GRAPH_NODE_TYPE_MEMCPY: {
+        CUDA_MEMCPY3D params{};
+        CopyStep step{};
+        if (real().cuGraphMemcpyNodeGetParams(node, &params) != CUDA_SUCCESS) return kNotRead;
+        if (const GraphObstacle bad = take_copy(params, step); bad != kNone) return bad;
+        plan_.steps.push_back({.node = node, .work = step});
+        return kNone;
+      }
+      case CU_GRAPH_NODE_TYPE_MEMSET: {
+        FillStep step{};
+        if (real().cuGraphMemsetNodeGetParams(node, &step.area) != CUDA_SUCCESS) return kNotRead;
+        plan_.steps.push_back({.node = node, .work = step});
+        return kNone;
+      }
+      case CU_GRAPH_NODE_TYPE_GRAPH:
+        return add_child(node, depth);
+      default:  // empty
+        return kNone;
+    }
+  }
+
+  GraphObstacle add_kernel(CUgraphNode node) {
+    CUDA_KERNEL_NODE_PARAMS params{};
+    KernelStep step;
+    if (real().cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS) return kNotRead;
+    if (const GraphObstacle bad = take_shape(params, context_, step); bad != kNone) return bad;
+    const auto [known, is_new] = sizes_.try_emplace(step.function);
+    if (is_new && !parameter_sizes(params, known->second)) return kKernel;
+    if (const GraphObstacle bad = take_arguments(params, known->second, step); bad != kNone) return bad;
+    if (const GraphObstacle bad = read_attributes(node, step); bad != kNone) return bad;
+    plan_.steps.push_back({.node = node, .work = std::move(step)});
+    return kNone;
+  }
+
+  GraphObstacle add_child(CUgraphNode node, uint32_t depth) {
+    CUgraph child = nullptr;
+    if (real().cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS || !child) return kNotRead;
+    const uint32_t first = uint32_t(plan_.steps.size());
+    if (const GraphObstacle bad = read(child, depth + 1); bad != kNone) return bad;
+    plan_.children.push_back({node, first, uint32_t(plan_.steps.size()) - first});
+    return kNone;
+  }
+
+  CUcontext const context_;
+  GraphPlan& plan_;
+  size_t n_nodes_ = 0;
+  std::unordered_map<CUfunction, std::vector<size_t>> sizes_;
+};
+
+}  // namespace
+
+GraphObstacle read_graph(CUgraph graph, CUcontext context, GraphPlan& plan) {
+  return Reader(context, plan).read(graph, 0);
+}
+
+GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step) {
+  std::vector<size_t> sizes;
+  if (const GraphObstacle bad = take_shape(params, context, step); bad != kNone) return bad;
+  if (!parameter_sizes(params, sizes)) return kKernel;
+  return take_arguments(params, sizes, step);
+}
+
+GraphObstacle take_copy(const CUDA_MEMCPY3D& p, CopyStep& step) {
+  if (!asynchronous(p.srcMemoryType, p.srcHost, p.srcDevice) ||
+      !asynchronous(p.dstMemoryType, p.dstHost, p.dstDevice))
+    return kCopy;
+  step.box = p;
+  return kNone;
+}
+
+}  // namespace tessera::track

@@ -1,0 +1,19 @@
+// Reads a graph through the driver into a plan. Slow path: inside the program's own calls that make or change an
+// executable graph, while no capture is open. The context is the calling thread's. May throw bad_alloc.
+#pragma once
+
+#include "interpose/track/graph_plan.h"
+
+namespace tessera::track {
+
+inline constexpr uint32_t kMostGraphNodes = 16384;  // of one graph, its children included
+inline constexpr uint32_t kMostGraphDepth = 16;     // of children
+
+// kNone: `plan` says what the graph does now. Else it goes whole, and `plan` is void.
+GraphObstacle read_graph(CUgraph graph, CUcontext context, GraphPlan& plan);
+
+// New parameters of a step, as the program gave them to the driver, which took them.
+GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step);
+GraphObstacle take_copy(const CUDA_MEMCPY3D& params, CopyStep& step);
+
+}  // namespace tessera::track

@@ -1,0 +1,329 @@
+// Random graphs by seed: what they leave in memory is the same launched bare, whole, in pieces, and in pieces while the
+// daemon comes and goes. TESSERA_RANDOM_GRAPHS says how many (a long script raises it), TESSERA_RANDOM_GRAPHS_FROM
+// where they begin: one seed alone repeats what it did.
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "interpose/track/graphs.h"
+#include "tests/unit/interpose/mix_kernel.h"
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+namespace abi = ipc::abi;
+using driver_api::real;
+using test::kMixBlocks;
+using test::kMixThreads;
+using test::kMixWords;
+
+constexpr uint32_t kBuffers = 4, kBytes = kMixWords * 4;
+
+enum class Mode { kBare, kWhole, kPieces, kComesAndGoes };
+
+// One work of a graph: reads a buffer, writes a buffer.
+struct Node {
+  enum Kind { kKernel, kBuffered, kCopy, kFill, kEmpty, kChild, kKinds } kind;
+  uint32_t out, in, value;
+  std::vector<uint32_t> deps;
+  std::vector<Node> inner;  // of a child graph
+  CUgraphNode handle = nullptr;
+};
+
+// Nodes that share a buffer which one of them writes are ordered, so that any order of the rest gives one result.
+bool conflict(const Node& a, const Node& b) {
+  if (a.kind == Node::kEmpty || b.kind == Node::kEmpty) return false;
+  if (a.kind == Node::kChild || b.kind == Node::kChild) return true;
+  return a.out == b.out || a.out == b.in || a.in == b.out;
+}
+
+class RandomGraph : public test::Soft {
+ public:
+  void SetUp() override {
+    Soft::SetUp();
+    ASSERT_EQ(hook_cuModuleLoadData(&module_, test::kMixPtx), CUDA_SUCCESS);
+    mix_ = function_of(module_, "mix");
+    for (CUstream& s : streams_) ASSERT_EQ(hook_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    for (CUevent& e : events_) ASSERT_EQ(real().cuEventCreate(&e, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    for (uint32_t i = 0; i + 1 < kBuffers; i++) buffers_[i] = zeros(kMixWords);
+    void* pinned = nullptr;
+    ASSERT_EQ(real().cuMemHostAlloc(&pinned, kBytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+    ASSERT_EQ(real().cuMemHostGetDevicePointer_v2(&buffers_[kBuffers - 1], pinned, 0), CUDA_SUCCESS);
+  }
+
+  // ---- making ----
+  std::vector<Node> random_nodes(uint32_t n, bool children) {
+    std::vector<Node> nodes;
+    for (uint32_t i = 0; i < n; i++) {
+      Node node{};
+      do node.kind = Node::Kind(random_() % Node::kKinds);
+      while (node.kind == Node::kChild && !children);
+      node.out = random_() % kBuffers, node.in = random_() % kBuffers, node.value = random_() % 1000;
+      if (node.kind == Node::kChild) node.inner = random_nodes(1 + random_() % 4, false);
+      for (uint32_t before = 0; before < i; before++)
+        if (conflict(nodes[before], node) || random_() % 8 == 0) node.deps.push_back(before);
+      nodes.push_back(std::move(node));
+    }
+    return nodes;
+  }
+  CUDA_KERNEL_NODE_PARAMS kernel_params(const Node& node) {
+    arguments_ = {buffers_[node.out], buffers_[node.in], node.value};
+    pointers_[0] = &arguments_.out, pointers_[1] = &arguments_.in, pointers_[2] = &arguments_.salt;
+    CUDA_KERNEL_NODE_PARAMS p{};
+    p.func = mix_;
+    p.gridDimX = kMixBlocks, p.gridDimY = p.gridDimZ = 1;
+    p.blockDimX = kMixThreads, p.blockDimY = p.blockDimZ = 1;
+    if (node.kind == Node::kBuffered)
+      p.extra = extra_;
+    else
+      p.kernelParams = pointers_;
+    return p;
+  }
+  // Within one buffer the two ends are apart.
+  CUDA_MEMCPY3D copy_params(const Node& node) const {
+    CUDA_MEMCPY3D p{};
+    p.srcMemoryType = node.value % 2 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+    p.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    p.srcDevice = buffers_[node.in] + (node.in == node.out ? kBytes / 2 : 64),
+    p.dstDevice = buffers_[node.out];
+    p.WidthInBytes = 256, p.Height = 4, p.Depth = 1;
+    p.srcPitch = p.dstPitch = 512;
+    return p;
+  }
+  CUDA_MEMSET_NODE_PARAMS fill_params(const Node& node) const {
+    const unsigned element = 1u << node.value % 3;
+    const bool rows = node.out % 2 != 0;
+    return {buffers_[node.out] + 128, 512, node.value * 37, element, 256 / element, rows ? 3u : 1u};
+  }
+  void add(CUgraph graph, std::vector<Node>& nodes) {
+    for (Node& node : nodes) {
+      std::vector<CUgraphNode> deps;
+      for (uint32_t d : node.deps) deps.push_back(nodes[d].handle);
+      ASSERT_EQ(add_one(graph, node, deps), CUDA_SUCCESS);
+    }
+  }
+  CUresult add_one(CUgraph graph, Node& node, const std::vector<CUgraphNode>& deps) {
+    const size_t n = deps.size();
+    switch (node.kind) {
+      case Node::kKernel:
+      case Node::kBuffered: {
+        const auto p = kernel_params(node);
+        return real().cuGraphAddKernelNode_v2(&node.handle, graph, deps.data(), n, &p);
+      }
+      case Node::kCopy: {
+        const auto p = copy_params(node);
+        return real().cuGraphAddMemcpyNode(&node.handle, graph, deps.data(), n, &p, context);
+      }
+      case Node::kFill: {
+        const auto p = fill_params(node);
+        return real().cuGraphAddMemsetNode(&node.handle, graph, deps.data(), n, &p, context);
+      }
+      case Node::kChild: {
+        CUgraph child = nullptr;
+        EXPECT_EQ(real().cuGraphCreate(&child, 0), CUDA_SUCCESS);
+        add(child, node.inner);
+        const CUresult result = real().cuGraphAddChildGraphNode(&node.handle, graph, deps.data(), n, child);
+        EXPECT_EQ(real().cuGraphDestroy(child), CUDA_SUCCESS);
+        return result;
+      }
+      default:
+        return real().cuGraphAddEmptyNode(&node.handle, graph, deps.data(), n);
+    }
+  }
+  // The same kind of work, captured from two streams that fork and join; one after the other where it matters.
+  CUgraph capture() {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(hook_cuStreamBeginCapture_v2(streams_[0], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    for (uint32_t round = 1 + random_() % 3; round > 0; round--) {
+      order(streams_[0], streams_[1], events_[0]);
+      for (uint32_t side = 0; side < 2; side++)  // each side has two buffers of its own
+        for (uint32_t i = 1 + random_() % 3; i > 0; i--) {
+          const Node node{Node::kKernel,
+                          side * 2 + uint32_t(random_() % 2),
+                          side * 2 + uint32_t(random_() % 2),
+                          uint32_t(random_() % 1000),
+                          {},
+                          {}};
+          EXPECT_EQ(launch_mix(node, streams_[side]), CUDA_SUCCESS);
+        }
+      order(streams_[1], streams_[0], events_[1]);
+    }
+    EXPECT_EQ(hook_cuStreamEndCapture(streams_[0], &graph), CUDA_SUCCESS);
+    return graph;
+  }
+
+  // ---- doing ----
+  CUresult launch_mix(const Node& node, CUstream stream) {
+    const auto p = kernel_params(node);
+    return hook_cuLaunchKernel(mix_, p.gridDimX, 1, 1, p.blockDimX, 1, 1, 0, stream, p.kernelParams, p.extra);
+  }
+  static void order(CUstream first, CUstream then, CUevent event) {
+    EXPECT_EQ(hook_cuEventRecord(event, first), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuStreamWaitEvent(then, event, 0), CUDA_SUCCESS);
+  }
+  // One change that makes no new conflict: values, not buffers.
+  void change(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes, bool& toggled) {
+    Node& node = nodes[random_() % nodes.size()];
+    const uint32_t how = random_() % 4;
+    if (node.kind == Node::kEmpty || node.kind == Node::kChild) return;
+    if (how == 0) {
+      toggled = true;
+      EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, node.handle, random_() % 2), CUDA_SUCCESS);
+      return;
+    }
+    const bool by_source = how == 1 && !toggled;
+    node.value = random_() % 500 * 6 + node.value % 6;  // of a copy and a fill the kind stays
+    const auto k = kernel_params(node);
+    const auto f = fill_params(node);
+    const auto c = copy_params(node);
+    if (by_source) {
+      const CUresult set = node.kind == Node::kCopy   ? real().cuGraphMemcpyNodeSetParams(node.handle, &c)
+                           : node.kind == Node::kFill ? real().cuGraphMemsetNodeSetParams(node.handle, &f)
+                                                      : real().cuGraphKernelNodeSetParams_v2(node.handle, &k);
+      EXPECT_EQ(set, CUDA_SUCCESS);
+      CUgraphExecUpdateResultInfo info;
+      EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, graph, &info), CUDA_SUCCESS) << info.result;
+      return;
+    }
+    const CUresult set =
+        node.kind == Node::kCopy   ? hook_cuGraphExecMemcpyNodeSetParams(exec, node.handle, &c, context)
+        : node.kind == Node::kFill ? hook_cuGraphExecMemsetNodeSetParams(exec, node.handle, &f, context)
+                                   : hook_cuGraphExecKernelNodeSetParams_v2(exec, node.handle, &k);
+    EXPECT_EQ(set, CUDA_SUCCESS);
+  }
+  void attach_as(Mode mode) {
+    attach(mode == Mode::kBare ? state::Role::kForward : state::Role::kBestEffort);
+    if (mode == Mode::kWhole)
+      lease(abi::kLeaseGranted, 50'000'000, 0);
+    else
+      cutting();
+  }
+  void run_launches(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes, Mode mode) {
+    bool toggled = false;
+    CUstream last = streams_[0];
+    for (uint32_t i = 0, n = 2 + random_() % 4; i < n; i++) {
+      const CUstream stream = streams_[random_() % 2];
+      const uint32_t act = random_() % 4;
+      if (act == 0 && !nodes.empty()) {
+        EXPECT_EQ(hook_cuStreamSynchronize(last), CUDA_SUCCESS);
+        change(exec, graph, nodes, toggled);
+      } else if (act == 1) {
+        EXPECT_EQ(launch_mix({Node::kKernel, 0, 1, i, {}, {}}, last), CUDA_SUCCESS);
+        if (stream != last) order(last, stream, events_[0]);
+      }
+      EXPECT_EQ(hook_cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+      if (const auto known = track::find_graph(exec); known && known->obstacle == track::GraphObstacle::kNone)
+        pieces_ += known->last.how == track::GraphLaunched::How::kPieces, launches_++;
+      last = stream;
+      if (mode == Mode::kComesAndGoes && (flips_() % 3 == 0)) cutting();
+    }
+  }
+
+  // Everything that seed `seed` does, from fresh memory: what is in the buffers then.
+  std::vector<uint32_t> run(uint64_t seed, Mode mode) {
+    random_.seed(seed);
+    for (uint32_t i = 0; i < kBuffers; i++)
+      EXPECT_EQ(real().cuMemsetD32_v2(buffers_[i], i + 1, kMixWords), CUDA_SUCCESS);
+    attach_as(mode);
+    CUgraph graph = nullptr;
+    std::vector<Node> nodes;
+    if (random_() % 4 == 0) {
+      graph = capture();
+    } else {
+      EXPECT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+      nodes = random_nodes(2 + random_() % 10, true);
+      add(graph, nodes);
+    }
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    EXPECT_NE(track::find_graph(exec), nullptr) << "seed " << seed;
+    std::atomic<bool> stop{false};
+    std::thread daemon;
+    if (mode == Mode::kComesAndGoes) daemon = std::thread([&] { come_and_go(seed, stop); });
+    run_launches(exec, graph, nodes, mode);
+    if (random_() % 2) {  // with its work pending
+      EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+      exec = nullptr;
+    }
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    stop = true;
+    if (daemon.joinable()) daemon.join();
+    if (exec) {
+      EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
+    std::vector<uint32_t> all(kBuffers * kMixWords);
+    for (uint32_t i = 0; i < kBuffers; i++)
+      EXPECT_EQ(real().cuMemcpy(reinterpret_cast<CUdeviceptr>(&all[i * kMixWords]), buffers_[i], kBytes),
+                CUDA_SUCCESS);
+    return all;
+  }
+  // The daemon's side: the lease is taken back and given again, and the daemon dies, at any moment of a launch.
+  void come_and_go(uint64_t seed, const std::atomic<bool>& stop) {
+    std::mt19937_64 random(seed);
+    while (!stop) {
+      switch (random() % 4) {
+        case 0:
+          lease(abi::kLeaseHold, 50'000'000, 1'000, 1, 20);
+          break;
+        case 1:
+          lease(abi::kLeaseFree);
+          break;
+        case 2:
+          lose_daemon();
+          std::this_thread::yield();
+          state::set_link(link);
+          break;
+        default:
+          cutting();
+      }
+      std::this_thread::yield();
+    }
+    state::set_link(link);
+    cutting();
+  }
+
+  CUmodule module_ = nullptr;
+  CUfunction mix_ = nullptr;
+  CUstream streams_[2] = {};
+  CUevent events_[2] = {};
+  CUdeviceptr buffers_[kBuffers] = {};
+  struct Arguments {
+    CUdeviceptr out, in;
+    uint32_t salt;
+  } arguments_{};
+  void* pointers_[3] = {};
+  size_t argument_bytes_ = 20;
+  void* extra_[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments_, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                     &argument_bytes_, CU_LAUNCH_PARAM_END};
+  std::mt19937_64 random_, flips_;
+  uint64_t pieces_ = 0, launches_ = 0;
+};
+
+uint64_t number_of(const char* variable, uint64_t otherwise) {
+  const char* value = getenv(variable);
+  return value ? strtoull(value, nullptr, 10) : otherwise;
+}
+
+TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
+  const uint64_t from = number_of("TESSERA_RANDOM_GRAPHS_FROM", 1),
+                 n = number_of("TESSERA_RANDOM_GRAPHS", 300);
+  uint64_t pieces = 0, launches = 0, slices_before = 0;
+  for (uint64_t seed = from; seed < from + n; seed++) {
+    const std::vector<uint32_t> bare = run(seed, Mode::kBare);
+    const std::vector<uint32_t> whole = run(seed, Mode::kWhole);
+    ASSERT_EQ(slices(), 0u) << "seed " << seed << " whole";
+    ASSERT_TRUE(whole == bare) << "seed " << seed << " whole";
+    pieces_ = launches_ = 0;
+    ASSERT_TRUE(run(seed, Mode::kPieces) == bare) << "seed " << seed << " in pieces";
+    pieces += pieces_, launches += launches_, slices_before += slices();
+    ASSERT_TRUE(run(seed, Mode::kComesAndGoes) == bare) << "seed " << seed << " with a daemon that dies";
+  }
+  EXPECT_GT(slices_before, 8 * n);
+  EXPECT_GT(pieces * 2, launches);  // most are worth it; some have nothing but fills
+  RecordProperty("pieces", int(pieces));
+}
+
+}  // namespace
+}  // namespace tessera
