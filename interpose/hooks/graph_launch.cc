@@ -133,9 +133,23 @@ CUresult issue(const track::KernelStep& step, StreamArg stream) {
                                                                                    l.params, l.extra);
 }
 
+// One row between addresses: a box has a widest row, a plain copy has not.
+bool is_linear(const CUDA_MEMCPY3D& b) {
+  return b.Height == 1 && b.Depth == 1 && b.srcY == 0 && b.srcZ == 0 && b.dstY == 0 && b.dstZ == 0 &&
+         b.srcMemoryType != CU_MEMORYTYPE_ARRAY && b.dstMemoryType != CU_MEMORYTYPE_ARRAY;
+}
+
+CUdeviceptr address_of(CUmemorytype type, const void* host, CUdeviceptr device) {
+  return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+}
+
 CUresult issue(const track::CopyStep& step, StreamArg stream) {
-  return (per_thread(stream) ? hook_cuMemcpy3DAsync_v2_ptsz : hook_cuMemcpy3DAsync_v2)(&step.box,
-                                                                                       stream.stream);
+  const CUDA_MEMCPY3D& b = step.box;
+  if (!is_linear(b))
+    return (per_thread(stream) ? hook_cuMemcpy3DAsync_v2_ptsz : hook_cuMemcpy3DAsync_v2)(&b, stream.stream);
+  return (per_thread(stream) ? hook_cuMemcpyAsync_ptsz : hook_cuMemcpyAsync)(
+      address_of(b.dstMemoryType, b.dstHost, b.dstDevice) + b.dstXInBytes,
+      address_of(b.srcMemoryType, b.srcHost, b.srcDevice) + b.srcXInBytes, b.WidthInBytes, stream.stream);
 }
 
 #define TS_FILL(bits, type)                                                                         \
@@ -181,7 +195,8 @@ class NoCancel {
 
 template <class F>
 CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec, F&& call) {
-  if (gate::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream)) return call();  // D11
+  if (gate::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream))
+    return whole_launch(stream, exec, 0, call);  // a node, and nothing else (D11)
   GraphLaunched now = launched_into(stream);
   if (graph.last.how == GraphLaunched::How::kPieces && !graph.last.same_stream(now))
     wait_for_pieces(graph, stream);

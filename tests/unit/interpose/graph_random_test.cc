@@ -87,7 +87,8 @@ class RandomGraph : public test::Soft {
     p.dstMemoryType = CU_MEMORYTYPE_DEVICE;
     p.srcDevice = buffers_[node.in] + (node.in == node.out ? kBytes / 2 : 64),
     p.dstDevice = buffers_[node.out];
-    p.WidthInBytes = 256, p.Height = 4, p.Depth = 1;
+    p.WidthInBytes = 256, p.Height = node.value % 3 == 0 ? 1 : 4, p.Depth = 1;
+    p.dstXInBytes = 32;
     p.srcPitch = p.dstPitch = 512;
     return p;
   }
