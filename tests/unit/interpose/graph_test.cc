@@ -272,5 +272,54 @@ TEST_F(Graphs, MemoryOfPlansIsGivenBack) {
   EXPECT_EQ(track::g_known_graphs.load(), 0u);
 }
 
+TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
+  CUgraph child = nullptr, other = nullptr;
+  ASSERT_EQ(real().cuGraphCreate(&child, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGraphCreate(&other, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  add_mix(child, {add_mix(child, {}, a, b, 1)}, b, a, 2);
+  add_mix(other, {add_mix(other, {}, a, b, 30)}, b, a, 40);
+  CUgraphNode node = nullptr;
+  ASSERT_EQ(real().cuGraphAddChildGraphNode(&node, source, nullptr, 0, child), CUDA_SUCCESS);
+  const CUgraphExec exec = instantiate(source);
+  ASSERT_EQ(hook_cuGraphExecChildGraphNodeSetParams(exec, node, other), CUDA_SUCCESS);
+  EXPECT_GT(slices_of(exec), 8u);
+  std::vector<uint32_t> x(kWords), y(kWords);
+  ASSERT_EQ(real().cuMemcpyDtoH_v2(x.data(), a, kWords * 4), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuMemcpyDtoH_v2(y.data(), b, kWords * 4), CUDA_SUCCESS);
+  for (uint32_t i = 0; i < kWords; i++) {
+    ASSERT_EQ(x[i], i / kThreads + 30);
+    ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 40);
+  }
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// A signal handler that launches while its own thread has the graph: not a deadlock, and whole.
+TEST_F(Graphs, WhoseTurnItIsNotGoesWhole) {
+  const CUgraphExec exec = pair();
+  const auto known = track::find_graph(exec);
+  {
+    const track::GraphTurn turn(*known);
+    ASSERT_TRUE(bool(turn));
+    EXPECT_EQ(slices_of(exec), 0u);
+  }
+  EXPECT_GT(slices_of(exec), 8u);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// The last one: it holds for the process from then on.
+TEST_F(Graphs, ObjectsTiedToGraphsMakeLaterOnesWhole) {
+  CUuserObject object = nullptr;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuUserObjectCreate(
+                &object, nullptr, [](void*) {}, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
+  add_mix(graph, {}, a, b, 1);
+  expect_whole(graph, GraphObstacle::kUserObject);
+  EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace tessera
