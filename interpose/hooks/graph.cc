@@ -107,11 +107,7 @@ TS_MADE(cuGraphInstantiateWithParams_ptsz, params ? params->flags : 0,
 
 extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec exec) noexcept {
   forget_timing(exec);
-  if (live()) {  // before another graph may have its handle
-    const base::ErrnoGuard keep_errno;
-    wait_for_pieces(exec);
-    track::graph_destroyed(exec);
-  }
+  if (live()) track::graph_destroyed(exec);  // before another graph may have its handle
   return real().cuGraphExecDestroy(exec);
 }
 extern "C" CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
