@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-TOP = ("base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "profiles", "softgpu", "cli", "tests",
+TOP = ("base", "driver_api", "ipc", "interpose", "kernels", "operations", "scheduler_daemon", "profiles", "softgpu", "cli", "tests",
        "scripts")
 CODE = (".h", ".cc", ".c")
 

@@ -17,8 +17,8 @@ import shutil
 import subprocess
 import sys
 
-TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "simulator", "profiles",
-       "softgpu", "cli", "tests")
+TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "operations", "scheduler_daemon", "simulator",
+       "profiles", "softgpu", "cli", "tests")
 # Compiled by nvcc only, or by nobody here.
 SKIP = ("kernels/samples/", "tests/device/")
 # What the build defines for the files that include some headers: one of several compilations, folders as text.

@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "scheduler_daemon", "simulator", "profiles", "softgpu", "cli",
-       "integrations", "tests")
+TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "operations", "scheduler_daemon", "simulator", "profiles", "softgpu",
+       "cli", "integrations", "tests")
 
 # The rooms of the preload library, bottom to top: each may include those before it, none the ones behind it.
 ROOMS = ("state", "gate", "track", "slice", "hooks", "lifecycle")
@@ -27,6 +27,7 @@ ALLOWED = {
     "ipc/abi": [],
     "ipc": ["base"],
     "admission": ["ipc/abi"],
+    "operations": ["ipc/abi"],
     "kernels": ["base"],
     "profiles": ["base", "kernels"],
     "softgpu/exec": ["base", "kernels/ptx"],
@@ -54,6 +55,7 @@ ALLOWED = {
 SYSTEM = {
     "ipc/abi": re.compile(r"^cstdint$"),
     "admission": re.compile(r"^(cstdint|span)$"),  # no clock, no atomics, no allocation
+    "operations": re.compile(r"^(algorithm|array|cstdint|limits|optional|span|string_view)$"),
     # The C++ library, and of it nothing that reads a clock, a file, the environment, or starts a thread.
     "scheduler_daemon/policy": re.compile(
         r"^(?!chrono|thread|mutex|fstream|iostream|filesystem|cstdlib|ctime|random|future|atomic)[a-z_]+$"),

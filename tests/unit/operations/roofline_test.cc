@@ -1,0 +1,50 @@
+#include "operations/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include "profiles/gpu_description.h"
+
+namespace tessera::operations {
+namespace {
+
+using ipc::abi::kResourceCompute;
+using ipc::abi::kResourceMemory;
+using ipc::abi::kResourceUnknown;
+
+TEST(Roofline, TheLongerSideIsTheClass) {
+  const Rates rates{.flop_per_s = 1e12, .bytes_per_s = 1e11};  // 10 FLOP a byte
+  const Roofline compute = roofline({.flop = 2'000'000, .bytes = 100'000}, rates);
+  EXPECT_EQ(compute.resource_class, kResourceCompute);
+  EXPECT_DOUBLE_EQ(compute.at_least_ns, 2000);
+  const Roofline memory = roofline({.flop = 100'000, .bytes = 100'000}, rates);
+  EXPECT_EQ(memory.resource_class, kResourceMemory);
+  EXPECT_DOUBLE_EQ(memory.at_least_ns, 1000);
+  EXPECT_EQ(roofline({.flop = 1'000'000, .bytes = 100'000}, rates).resource_class,
+            kResourceMemory);  // the ridge
+}
+
+TEST(Roofline, UnknownWithoutRatesOrWork) {
+  const Cost cost{.flop = 1, .bytes = 1};
+  EXPECT_EQ(roofline(cost, {.flop_per_s = 0, .bytes_per_s = 1}).resource_class, kResourceUnknown);
+  EXPECT_EQ(roofline(cost, {.flop_per_s = 1, .bytes_per_s = 0}).resource_class, kResourceUnknown);
+  EXPECT_EQ(roofline({}, {.flop_per_s = 1, .bytes_per_s = 1}).resource_class, kResourceUnknown);
+  EXPECT_EQ(roofline({}, {.flop_per_s = 1, .bytes_per_s = 1}).at_least_ns, 0);
+}
+
+// A large product is bound by arithmetic and one with a vector by memory, on a GPU as it is described.
+TEST(Roofline, OnADescribedGpu) {
+  const auto gpu = profiles::load_gpu_description(TESSERA_SOURCE_DIR "/profiles/gpus/h100.toml");
+  ASSERT_TRUE(gpu.ok());
+  const Rates rates{.flop_per_s = gpu.value().peak.fp32, .bytes_per_s = gpu.value().memory.bytes_per_s};
+  const GemmTypes floats{Type::kF32, Type::kF32, Type::kF32};
+  const auto large = gemm_cost(GemmShape{.m = 4096, .n = 4096, .k = 4096}, floats, false);
+  ASSERT_TRUE(large);
+  EXPECT_EQ(roofline(*large, rates).resource_class, kResourceCompute);
+  EXPECT_NEAR(roofline(*large, rates).at_least_ns, 2.0 * 4096 * 4096 * 4096 / 67e12 * 1e9, 1);
+  const auto vector = gemm_cost(GemmShape{.m = 4096, .n = 1, .k = 4096}, floats, false);
+  ASSERT_TRUE(vector);
+  EXPECT_EQ(roofline(*vector, rates).resource_class, kResourceMemory);
+}
+
+}  // namespace
+}  // namespace tessera::operations
