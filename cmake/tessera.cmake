@@ -127,7 +127,7 @@ function(tessera_test name)
     endif()
   endforeach()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 60)
+    set(ARG_TIMEOUT 600)  # tells a hang, on any machine
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                                           # No test learns into, or reads, the files of who runs it; a
