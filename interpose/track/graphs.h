@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 
+#include "interpose/state/state.h"
 #include "interpose/track/graph_plan.h"
 
 namespace tessera::track {
@@ -25,7 +26,8 @@ struct GraphLaunched {
 };
 
 struct ExecutableGraph {
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of all below; held while it is launched
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of all below; held while it is launched,
+  std::atomic<const void*> launching{nullptr};       // by this thread (the address of its state)
   GraphPlan plan;
   GraphObstacle obstacle = GraphObstacle::kNone;  // not kNone: it goes whole from now on
   bool was_disabled = false;                      // some node of it, at some time
@@ -35,19 +37,26 @@ struct ExecutableGraph {
   size_t counted_bytes = 0;      // of the plan, against kMostPlanBytes
 };
 
-// The lock, if nobody has it. A launch in a signal handler may find that its own thread has.
+// The lock for a launch, which waits for launches of other threads: the graph runs once at a time. None for a signal
+// handler whose own thread has it.
 class GraphTurn {
  public:
-  explicit GraphTurn(ExecutableGraph& graph)
-      : graph_(pthread_mutex_trylock(&graph.lock) == 0 ? &graph : nullptr) {}
+  explicit GraphTurn(ExecutableGraph& graph) {
+    if (graph.launching.load(std::memory_order_relaxed) == &state::t_thread) return;
+    pthread_mutex_lock(&graph.lock);
+    graph.launching.store(&state::t_thread, std::memory_order_relaxed);
+    graph_ = &graph;
+  }
   ~GraphTurn() {
-    if (graph_) pthread_mutex_unlock(&graph_->lock);
+    if (!graph_) return;
+    graph_->launching.store(nullptr, std::memory_order_relaxed);
+    pthread_mutex_unlock(&graph_->lock);
   }
   GraphTurn(const GraphTurn&) = delete;
   explicit operator bool() const { return graph_ != nullptr; }
 
  private:
-  ExecutableGraph* const graph_;
+  ExecutableGraph* graph_ = nullptr;
 };
 
 extern constinit std::atomic<uint32_t> g_known_graphs;  // entries of the table

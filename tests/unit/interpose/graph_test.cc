@@ -1,5 +1,7 @@
 // Executable graphs against the software GPU: launched in pieces they leave what the driver leaves.
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "interpose/track/graphs.h"
 #include "interpose/track/reasons.h"
@@ -304,6 +306,25 @@ TEST_F(Graphs, WhoseTurnItIsNotGoesWhole) {
     EXPECT_EQ(slices_of(exec), 0u);
   }
   EXPECT_GT(slices_of(exec), 8u);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// The graph runs once at a time: who comes while another thread launches it is behind that.
+TEST_F(Graphs, ALaunchWaitsForThatOfAnotherThread) {
+  const CUgraphExec exec = pair();
+  const auto known = track::find_graph(exec);
+  std::thread second;
+  uint64_t slices = 0;
+  {
+    const track::GraphTurn turn(*known);
+    second = std::thread([&] {
+      (void)real().cuCtxSetCurrent(known->context);
+      slices = slices_of(exec, streams[1]);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it looks meanwhile, or comes later
+  }
+  second.join();
+  EXPECT_GT(slices, 8u);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
