@@ -1,6 +1,10 @@
 // Executable graphs against the software GPU: launched in pieces they leave what the driver leaves.
+#include <unistd.h>
+
 #include <array>
-#include <chrono>
+#include <atomic>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "interpose/track/graphs.h"
@@ -17,6 +21,14 @@ using track::GraphLaunched;
 using track::GraphObstacle;
 
 constexpr uint32_t kBlocks = test::kMixBlocks, kThreads = test::kMixThreads, kWords = test::kMixWords;
+
+// Whether a thread of this process waits for something (proc(5), the state behind the name in parentheses).
+bool sleeps(pid_t thread_id) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread_id) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") S ") != std::string::npos;
+}
 
 class Graphs : public test::Soft {
  public:
@@ -314,14 +326,18 @@ TEST_F(Graphs, ALaunchWaitsForThatOfAnotherThread) {
   const CUgraphExec exec = pair();
   const auto known = track::find_graph(exec);
   std::thread second;
+  std::atomic<pid_t> thread_id = 0;
+  std::atomic<bool> done = false;
   uint64_t slices = 0;
   {
     const track::GraphTurn turn(*known);
     second = std::thread([&] {
       (void)real().cuCtxSetCurrent(known->context);
+      thread_id = gettid();
       slices = slices_of(exec, streams[1]);
+      done = true;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it looks meanwhile, or comes later
+    while (!done && !(thread_id != 0 && sleeps(thread_id))) std::this_thread::yield();
   }
   second.join();
   EXPECT_GT(slices, 8u);
