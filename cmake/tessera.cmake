@@ -19,11 +19,13 @@ if(TESSERA_SANITIZE)  # what is not instrumented is compiled as in a release bui
 endif()
 option(TESSERA_DEVICE_TESTS "Register the tests that need a GPU" OFF)
 option(TESSERA_WERROR "Warnings are errors" ON)
+option(TESSERA_UNITY_TESTS "Compile the files of a test program together, in two thirds of the time" ON)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Paths as seen from the build folder: what one build compiled, the next one finds, also in another clone.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 find_package(Threads REQUIRED)
@@ -114,6 +116,7 @@ function(tessera_test name)
   cmake_parse_arguments(ARG "INSTRUMENTED" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${TESSERA_UNITY_TESTS})
   if(NOT ARG_INSTRUMENTED)
     tessera_not_instrumented(${name})
   endif()

@@ -15,9 +15,9 @@
 namespace tessera::ipc {
 namespace {
 
-struct Pair {
+struct SocketPair {
   base::ScopedFd a, b;
-  Pair() {
+  SocketPair() {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     a.reset(fds[0]);
@@ -72,7 +72,7 @@ TEST(Descriptor, OnlyWhatWasTakenIsClosed) {
 }
 
 TEST(Packet, MessageAndDescriptorsArrive) {
-  Pair p;
+  SocketPair p;
   abi::Query query{make_header(abi::kQuery, sizeof query), 9, 0};
   int fds[] = {p.a.get(), p.b.get()};
   ASSERT_EQ(send_packet(p.a.get(), &query, sizeof query, fds, 2), Send::kSent);
@@ -89,7 +89,7 @@ TEST(Packet, MessageAndDescriptorsArrive) {
 }
 
 TEST(Packet, GarbageIsMalformedAndNeverInstallsDescriptors) {
-  Pair p;
+  SocketPair p;
   Packet packet;
   int before = open_descriptors();
   abi::Query good{make_header(abi::kQuery, sizeof good), 0, 0};
@@ -120,7 +120,7 @@ TEST(Packet, GarbageIsMalformedAndNeverInstallsDescriptors) {
 }
 
 TEST(Packet, AFullOrClosedPeerIsReportedAndRaisesNoSignal) {
-  Pair p;
+  SocketPair p;
   abi::Query query{make_header(abi::kQuery, sizeof query), 0, 0};
   Send last = Send::kSent;
   for (int i = 0; i < 100000 && last == Send::kSent; ++i) last = send_packet(p.a.get(), &query, sizeof query);

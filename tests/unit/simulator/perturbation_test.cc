@@ -11,7 +11,7 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr uint32_t kSeeds = 4;
+constexpr uint32_t kPerturbedSeeds = 4;
 constexpr uint64_t kFirstSeed = 41;
 // A cell's tail may be longer by this and what its seeds leave to chance; the means over cells may not.
 constexpr double kSame = 0.01;
@@ -35,7 +35,7 @@ struct Comparison {
   }
   // p99 under `tessera` less that under `temporal`, of equal seeds.
   Estimate longer(size_t cell) const {
-    std::vector<double> differences(kSeeds);
+    std::vector<double> differences(kPerturbedSeeds);
     for (const CellRow& row : report.rows) {
       if (row.cell != cell || row.perturbation != perturbation) continue;
       const double p99 = row.protected_clients.at(0).p99_over_alone;
@@ -73,7 +73,8 @@ TEST(Perturbations, NoTailIsLongerThanUnderTemporal) {
   });
   ASSERT_EQ(scenario->cells.size(), 4u);
   scenario->duration_ns = base::ms(1500);
-  const Report report = run_scenario(*scenario, {.seeds = kSeeds, .first_seed = kFirstSeed, .threads = 2});
+  const Report report =
+      run_scenario(*scenario, {.seeds = kPerturbedSeeds, .first_seed = kFirstSeed, .threads = 2});
   for (size_t p = 0; p < scenario->perturbations.size(); ++p)
     for (size_t run : {0, 2}) Comparison{*scenario, report, p, run, run + 1}.check();
 }

@@ -6,7 +6,7 @@ namespace tessera::softgpu::exec {
 namespace {
 
 // What lane t leaves in %r2: %r1 = t, shared memory s[512], local memory l[16].
-std::vector<uint32_t> warp(const std::string& body) {
+std::vector<uint32_t> run_memory_warp(const std::string& body) {
   DeviceArray<uint32_t> out(32);
   TestModule m(
       ptx_header() +
@@ -176,7 +176,7 @@ class OffsetsWrap : public testing::TestWithParam<const char*> {
       "sub.u32 %r3, %r3, 640; sub.u32 %r4, %r4, 640; add.u32 %r6, %r3, 16; sub.u32 %r7, 31, %r1;\n"
       "mad.lo.u32 %r8, %r7, 4, %r3; and.b32 %r9, %r1, 15; mad.lo.u32 %r9, %r9, 8, %r3;\n";
   static std::vector<uint32_t> run(const std::string& text, const std::string& after = "") {
-    return warp(kPrepare + (GetParam() + text) + "\nbar.warp.sync -1;\n" + after);
+    return run_memory_warp(kPrepare + (GetParam() + text) + "\nbar.warp.sync -1;\n" + after);
   }
 };
 
@@ -194,8 +194,8 @@ TEST_P(OffsetsWrap, InLoads) {
 TEST_P(OffsetsWrap, InStores) {
   const std::string clear = "add.u32 %r10, %r4, 640; mov.u32 %r11, 7; st.shared.u32 [%r10], %r11;\n";
   const auto store = [&](const std::string& text) {
-    return warp(kPrepare + clear + "bar.warp.sync -1;\n" + (GetParam() + text) +
-                "\nbar.warp.sync -1; ld.shared.u32 %r2, [%r10];");
+    return run_memory_warp(kPrepare + clear + "bar.warp.sync -1;\n" + (GetParam() + text) +
+                           "\nbar.warp.sync -1; ld.shared.u32 %r2, [%r10];");
   };
   const auto own = lanes([](uint32_t t) { return 100 + t; });
   EXPECT_EQ(store("st.shared.u32 [%r4+640], %r5;"), own);
@@ -206,8 +206,8 @@ TEST_P(OffsetsWrap, InLocalMemory) {
   const std::string address =
       "mov.u64 %rd3, l; cvta.local.u64 %rd4, %rd3; cvt.u32.u64 %r10, %rd3;\n"
       "sub.u32 %r10, %r10, 64;\n";
-  EXPECT_EQ(warp(kPrepare + address + "st.local.u32 [%r10+68], %r5;\n" + GetParam() +
-                 "ld.local.u32 %r2, [%r10+68];"),
+  EXPECT_EQ(run_memory_warp(kPrepare + address + "st.local.u32 [%r10+68], %r5;\n" + GetParam() +
+                            "ld.local.u32 %r2, [%r10+68];"),
             lanes([](uint32_t t) { return 100 + t; }));
 }
 TEST_P(OffsetsWrap, InAtomicsAndAsynchronousCopies) {
@@ -216,12 +216,13 @@ TEST_P(OffsetsWrap, InAtomicsAndAsynchronousCopies) {
                 "cp.async.wait_all; ld.shared.u32 %r2, [%r4+640];")[1],
             0u);
   const std::string prepare = kPrepare;
-  EXPECT_EQ(warp(prepare + "and.b32 %r10, %r1, 7; mad.lo.u32 %r10, %r10, 16, %r3;\n"
-                           "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r10+640];"),
-            warp(prepare + "ld.shared.u32 %r2, [%r4+640];"));
+  EXPECT_EQ(run_memory_warp(prepare + "and.b32 %r10, %r1, 7; mad.lo.u32 %r10, %r10, 16, %r3;\n"
+                                      "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r10+640];"),
+            run_memory_warp(prepare + "ld.shared.u32 %r2, [%r4+640];"));
   EXPECT_EQ(
-      warp(prepare + "mov.u32 %r2, 1; setp.eq.u32 %p2, %r1, 0; @%p2 mbarrier.init.shared.b64 [%r3+640], 1;\n"
-                     "bar.warp.sync -1; @%p2 mbarrier.arrive.shared.b64 %rd3, [%r3+640];"),
+      run_memory_warp(prepare +
+                      "mov.u32 %r2, 1; setp.eq.u32 %p2, %r1, 0; @%p2 mbarrier.init.shared.b64 [%r3+640], 1;\n"
+                      "bar.warp.sync -1; @%p2 mbarrier.arrive.shared.b64 %rd3, [%r3+640];"),
       std::vector<uint32_t>(32, 1));
 }
 INSTANTIATE_TEST_SUITE_P(Lanes, OffsetsWrap, testing::Values("", "@%p1 "));

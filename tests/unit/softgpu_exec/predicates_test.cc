@@ -59,7 +59,7 @@ TEST(Predicates, InSelections) {
 }
 
 // What lane t leaves in %r2, where %p1 is true in lanes t with t % 3 == 0, %p2 in all and %p3 in none.
-std::vector<uint32_t> warp(const std::string& body) {
+std::vector<uint32_t> run_predicate_warp(const std::string& body) {
   DeviceArray<uint32_t> out(32);
   TestModule m(ptx_header() +
                ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<8>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<3>;\n"
@@ -107,7 +107,7 @@ TEST(Predicates, AcrossTheWarpAndTheBlock) {
       if (text.find("@$p") != text.npos && source.text[0] != '%') continue;
       text = replace(text, "$p", source.text);
       if (row.to_predicate) text += " selp.u32 %r2, 1, 0, %p4;";
-      EXPECT_EQ(warp(text), std::vector<uint32_t>(32, row.want(source.lanes))) << text;
+      EXPECT_EQ(run_predicate_warp(text), std::vector<uint32_t>(32, row.want(source.lanes))) << text;
     }
 }
 
@@ -117,15 +117,15 @@ TEST(Predicates, OfShufflesMatchesAndElections) {
     for (uint32_t t = 0; t < 32; ++t) v.push_back(f(t));
     return v;
   };
-  EXPECT_EQ(warp("shfl.sync.up.b32 %r4|%p4, %r1, 1, 0, -1; selp.u32 %r2, %r4, 99, !%p4;"),
+  EXPECT_EQ(run_predicate_warp("shfl.sync.up.b32 %r4|%p4, %r1, 1, 0, -1; selp.u32 %r2, %r4, 99, !%p4;"),
             lanes([](uint32_t t) { return t == 0 ? 0u : 99u; }));
-  EXPECT_EQ(warp("shfl.sync.up.b32 %r2|_, %r1, 1, 0, -1;"),
+  EXPECT_EQ(run_predicate_warp("shfl.sync.up.b32 %r2|_, %r1, 1, 0, -1;"),
             lanes([](uint32_t t) { return t == 0 ? 0 : t - 1; }));
-  EXPECT_EQ(warp("shfl.sync.idx.b32 %r2, 5, 1, 31, -1;"), lanes([](uint32_t) { return 5u; }));
-  EXPECT_EQ(warp("match.all.sync.b32 %r4|%p4, %r1, -1; selp.u32 %r2, 1, 2, !%p4;"),
+  EXPECT_EQ(run_predicate_warp("shfl.sync.idx.b32 %r2, 5, 1, 31, -1;"), lanes([](uint32_t) { return 5u; }));
+  EXPECT_EQ(run_predicate_warp("match.all.sync.b32 %r4|%p4, %r1, -1; selp.u32 %r2, 1, 2, !%p4;"),
             lanes([](uint32_t) { return 1u; }));
-  EXPECT_EQ(warp("match.any.sync.b32 %r2, 7, -1;"), lanes([](uint32_t) { return ~0u; }));
-  EXPECT_EQ(warp("elect.sync _|%p4, -1; selp.u32 %r2, 1, 0, %p4;"),
+  EXPECT_EQ(run_predicate_warp("match.any.sync.b32 %r2, 7, -1;"), lanes([](uint32_t) { return ~0u; }));
+  EXPECT_EQ(run_predicate_warp("elect.sync _|%p4, -1; selp.u32 %r2, 1, 0, %p4;"),
             lanes([](uint32_t t) { return t == 0 ? 1u : 0u; }));
 }
 

@@ -16,7 +16,7 @@ constexpr unsigned kData = 256;  // the page: map, coordinates, then what is cop
 
 // Shared memory: a barrier at 0, boxes at kTile. %rd1: the page, %r2: the barrier, %r3: the box, %r10..:
 // coordinates.
-std::string kernel(const std::string& body, const std::string& head = "") {
+std::string tensor_kernel(const std::string& body, const std::string& head = "") {
   std::string t =
       ptx_header() + ".visible .entry k(.param .u64 p) " + head +
       "\n{\n.reg .pred %p<8>;\n.reg .b16 %h<4>;\n.reg .b32 %r<32>;\n.reg .b64 %rd<16>;\n"
@@ -165,7 +165,7 @@ TEST(Tensors, BoxesAreLoaded) {
     DeviceArray<uint8_t> page(kData + kMost, 0xcd);
     t.fill(page);
     const char* form = turn % 2 ? "shared::cluster.global.tile" : "shared::cta.global";
-    TestModule m(kernel(load(rank, t.bytes, form) + words(t.bytes, true)));
+    TestModule m(tensor_kernel(load(rank, t.bytes, form) + words(t.bytes, true)));
     ASSERT_TRUE(m.ok()) << m.error;
     const Fault f = m.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(page.address()));
     ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
@@ -193,7 +193,7 @@ TEST(Tensors, BoxesAreStoredWhereElementsExist) {
     t.each_element([&](unsigned place, int64_t to) {
       if (to >= 0) std::memcpy(want.data() + to, page.data() + kData + place, t.each);
     });
-    TestModule m(kernel(words(t.bytes, false) + store(rank)));
+    TestModule m(tensor_kernel(words(t.bytes, false) + store(rank)));
     ASSERT_TRUE(m.ok()) << m.error;
     const Fault f = m.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(page.address()));
     ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
@@ -239,7 +239,7 @@ TEST(Tensors, BoxesAreReducedIntoMemory) {
       const U fresh = row.want(old, x);
       std::memcpy(want.data() + to, &fresh, t.each);
     });
-    TestModule m(kernel(words(t.bytes, false) + store(2, "cp.reduce.async.bulk.tensor", row.how)));
+    TestModule m(tensor_kernel(words(t.bytes, false) + store(2, "cp.reduce.async.bulk.tensor", row.how)));
     ASSERT_TRUE(m.ok()) << m.error;
     const Fault f = m.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(page.address()));
     ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
@@ -252,7 +252,7 @@ TEST(Tensors, Multicast) {
   t.make(TensorElement::kF32, {32, 8}, {32, 8}, {1, 1}, 3);
   DeviceArray<uint8_t> page(kData + kMost);
   t.fill(page);
-  const std::string text = kernel(
+  const std::string text = tensor_kernel(
       "mov.u32 %r20, %cluster_ctarank; @%p1 bra READY; mbarrier.init.shared.b64 [%r2], 1;"
       "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 1024; READY: barrier.cluster.arrive.aligned;"
       "barrier.cluster.wait.aligned; setp.ne.u32 %p3, %r20, 0; or.pred %p3, %p3, %p1; @%p3 bra WAIT; mov.u16 "
@@ -311,7 +311,7 @@ TEST(Tensors, MapsAreMadeOnTheDevice) {
       "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%r8], "
       "128;\n"
       "fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;\n";
-  TestModule m(kernel(body + load(3, t.bytes) + words(t.bytes, true)));
+  TestModule m(tensor_kernel(body + load(3, t.bytes) + words(t.bytes, true)));
   ASSERT_TRUE(m.ok()) << m.error;
   const Fault f = m.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(page.address()));
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
@@ -331,7 +331,7 @@ TEST(Tensors, MisuseIsReported) {
     change(t);
     DeviceArray<uint8_t> page(kData + kMost);
     t.fill(page);
-    TestModule m(kernel(text));
+    TestModule m(tensor_kernel(text));
     EXPECT_TRUE(m.ok()) << m.error;
     const Fault f = m.run("k", {1, 1, 1}, {32, 1, 1}, Params().add(page.address()));
     return (f.kind == FaultKind::kNone                ? "none: "
@@ -366,7 +366,7 @@ TEST(Tensors, MisuseIsReported) {
                 .find("no such reduction"),
             std::string::npos);
   const auto refused = [](const std::string& text) {
-    TestModule m(kernel(text));
+    TestModule m(tensor_kernel(text));
     EXPECT_TRUE(m.ok()) << m.error;
     return m.ok() && m.program->refused().count("k") == 1;
   };

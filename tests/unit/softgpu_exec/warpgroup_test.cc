@@ -80,7 +80,7 @@ struct Wgmma {
   bool large = false;  // the sums given are near the ends of 32 bits
 };
 
-std::string list(const char* prefix, unsigned n, unsigned first) {
+std::string operand_list(const char* prefix, unsigned n, unsigned first) {
   std::string s = "{";
   for (unsigned i = 0; i < n; ++i) s += (i ? ", " : "") + std::string(prefix) + std::to_string(first + i);
   return s + "}";
@@ -124,8 +124,8 @@ void check(Wgmma t) {
                      t.d.name + "." + t.a.name + "." + t.b.name;
   std::string call = "mov.u64 %rd7, " + text(t.at_a.descriptor()) + ";\nmov.u64 %rd8, " +
                      text(t.at_b.descriptor()) + ";\nsetp.eq.u32 %p2, 1, " + (t.accumulate ? "1" : "0") +
-                     ";\nwgmma.fence.sync.aligned;\n" + form + " " + list("%s", sums, 0) + ", " +
-                     (t.a_in_memory ? "%rd7" : list("%a", 4, 0)) + ", %rd8, %p2";
+                     ";\nwgmma.fence.sync.aligned;\n" + form + " " + operand_list("%s", sums, 0) + ", " +
+                     (t.a_in_memory ? "%rd7" : operand_list("%a", 4, 0)) + ", %rd8, %p2";
   if (!integers) call += ", " + std::to_string(t.sign_a) + ", " + std::to_string(t.sign_b);
   if (narrow && t.a_in_memory) call += t.at_a.transposed ? ", 1" : ", 0";
   if (narrow) call += t.at_b.transposed ? ", 1" : ", 0";
@@ -276,11 +276,11 @@ TEST(Warpgroup, NotANumber) {
 
 // --- misuse: refused, or reported when it happens
 std::string call_text(const std::string& form, const std::string& rest, unsigned sums = 4) {
-  return "mov.u64 %rd7, 0;\nmov.u64 %rd8, 0;\nsetp.eq.u32 %p2, 0, 0;\n" + form + " " + list("%s", sums, 0) +
-         rest + "\n";
+  return "mov.u64 %rd7, 0;\nmov.u64 %rd8, 0;\nsetp.eq.u32 %p2, 0, 0;\n" + form + " " +
+         operand_list("%s", sums, 0) + rest + "\n";
 }
 const char* const kForm = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16";
-Fault run(const std::string& instructions, unsigned threads) {
+Fault run_misuse(const std::string& instructions, unsigned threads) {
   TestModule m(kernel(4, instructions, 0));
   EXPECT_TRUE(m.ok()) << m.error;
   DeviceArray<uint32_t> memory(8192);
@@ -289,32 +289,34 @@ Fault run(const std::string& instructions, unsigned threads) {
 }
 TEST(Warpgroup, MisuseIsReported) {
   const std::string good = call_text(kForm, ", %rd7, %rd8, %p2, 1, 1, 0, 0;");
-  EXPECT_EQ(run(good, 128).kind, FaultKind::kNone);
-  EXPECT_EQ(run(good, 256).kind, FaultKind::kNone);
+  EXPECT_EQ(run_misuse(good, 128).kind, FaultKind::kNone);
+  EXPECT_EQ(run_misuse(good, 256).kind, FaultKind::kNone);
   const auto expect = [](const Fault& f, FaultKind kind, const char* what) {
     EXPECT_EQ(f.kind, kind) << f.text;
     EXPECT_NE(f.text.find(what), std::string::npos) << f.text;
   };
   constexpr FaultKind kIllegal = FaultKind::kIllegalInstruction;
-  expect(run(good, 96), kIllegal, "fewer than the four");
-  expect(run(good, 112), kIllegal, "part of a warp");
-  expect(run("setp.lt.u32 %p1, %r1, 100;\n@%p1 wgmma.fence.sync.aligned;\n", 128), kIllegal,
+  expect(run_misuse(good, 96), kIllegal, "fewer than the four");
+  expect(run_misuse(good, 112), kIllegal, "part of a warp");
+  expect(run_misuse("setp.lt.u32 %p1, %r1, 100;\n@%p1 wgmma.fence.sync.aligned;\n", 128), kIllegal,
          "part of a warp");
   // A warp that never comes; one that has gone; one at another instruction.
-  expect(run("setp.lt.u32 %p1, %r1, 96;\n@!%p1 bra other;\n" + good + "other:\nbar.sync 0;\n", 128),
+  expect(run_misuse("setp.lt.u32 %p1, %r1, 96;\n@!%p1 bra other;\n" + good + "other:\nbar.sync 0;\n", 128),
          FaultKind::kDeadlock, "the other warps of its warpgroup");
-  expect(run("setp.lt.u32 %p1, %r1, 32;\n@%p1 exit;\n" + good, 128), kIllegal, "has exited");
-  expect(run("setp.lt.u32 %p1, %r1, 96;\n@!%p1 bra other;\n" + good + "bra end;\nother:\n" + good + "end:\n",
+  expect(run_misuse("setp.lt.u32 %p1, %r1, 32;\n@%p1 exit;\n" + good, 128), kIllegal, "has exited");
+  expect(run_misuse(
+             "setp.lt.u32 %p1, %r1, 96;\n@!%p1 bra other;\n" + good + "bra end;\nother:\n" + good + "end:\n",
              128),
          kIllegal, "different ones");
   // Lanes, then warps, that disagree.
   const std::string before = "mov.u64 %rd7, 0;\nmov.u64 %rd8, 0;\nsetp.eq.u32 %p2, 0, 0;\n",
                     call = std::string(kForm) + " {%s0, %s1, %s2, %s3}, %rd7, %rd8, %p2, 1, 1, 0, 0;\n";
-  expect(run(before + "cvt.u64.u32 %rd8, %r1;\n" + call, 128), kIllegal, "lanes give different");
-  expect(run(before + "setp.lt.u32 %p2, %r1, 17;\n" + call, 128), kIllegal, "lanes give different");
-  expect(run(before + "setp.lt.u32 %p2, %r1, 64;\n" + call, 128), kIllegal, "warps give different");
+  expect(run_misuse(before + "cvt.u64.u32 %rd8, %r1;\n" + call, 128), kIllegal, "lanes give different");
+  expect(run_misuse(before + "setp.lt.u32 %p2, %r1, 17;\n" + call, 128), kIllegal, "lanes give different");
+  expect(run_misuse(before + "setp.lt.u32 %p2, %r1, 64;\n" + call, 128), kIllegal, "warps give different");
   // A descriptor that leads out of shared memory.
-  expect(run(before + "mov.u64 %rd8, 0x3fff;\n" + call, 128), FaultKind::kIllegalAddress, "shared memory");
+  expect(run_misuse(before + "mov.u64 %rd8, 0x3fff;\n" + call, 128), FaultKind::kIllegalAddress,
+         "shared memory");
 }
 TEST(Warpgroup, FormsThatDoNotExistAreRefused) {
   const auto refused = [](const std::string& text) {

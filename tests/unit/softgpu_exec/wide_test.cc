@@ -7,7 +7,7 @@
 namespace tessera::softgpu::exec {
 namespace {
 
-constexpr uint32_t kThreads = 70;
+constexpr uint32_t kWideThreads = 70;
 
 // %rd1 memory, %rd2 operands, %rd3 results, each advanced by `bytes` per thread.
 std::string kernel(unsigned bytes, const std::string& body) {
@@ -97,7 +97,7 @@ TEST(Wide, AtomicsOnVectorsOfFloats) {
             TestModule m(kernel(bytes, text));
             ASSERT_TRUE(m.ok()) << m.error;
             const std::vector<U>& edges = single ? singles : brain ? brains : halves;
-            const size_t n = kThreads * vector * row.numbers, unit = each / 8;
+            const size_t n = kWideThreads * vector * row.numbers, unit = each / 8;
             DeviceArray<char> memory(n * unit), operands(n * unit), results(n * unit);
             for (size_t i = 0; i < n; ++i) {
               std::memcpy(memory.data() + i * unit, &edges[i % edges.size()], unit);
@@ -106,7 +106,7 @@ TEST(Wide, AtomicsOnVectorsOfFloats) {
             }
             const std::vector<char> before = memory.values();
             const Fault f =
-                m.run("k", {1, 1, 1}, {kThreads, 1, 1},
+                m.run("k", {1, 1, 1}, {kWideThreads, 1, 1},
                       Params().add(memory.address()).add(operands.address()).add(results.address()));
             ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
             for (size_t i = 0; i < n; ++i) {
@@ -145,16 +145,16 @@ TEST(Wide, AtomicsOf128Bits) {
       "%rd8};\n"
       "mov.b128 %q5, %q3;\nmov.b128 {%rd9, %rd10}, %q5;\nsetp.ne.u64 %p1, %rd9, 3;\n@%p1 trap;"));
   ASSERT_TRUE(m.ok()) << m.error;
-  DeviceArray<uint64_t> memory(2 * kThreads), operands(2 * kThreads), results(2 * kThreads);
-  for (uint64_t i = 0; i < kThreads; ++i) {
+  DeviceArray<uint64_t> memory(2 * kWideThreads), operands(2 * kWideThreads), results(2 * kWideThreads);
+  for (uint64_t i = 0; i < kWideThreads; ++i) {
     memory[2 * i] = 3, memory[2 * i + 1] = i * i;
     operands[2 * i] = 3, operands[2 * i + 1] = i * i + i % 2;
   }
   const auto asked = operands.values();
-  const Fault f = m.run("k", {1, 1, 1}, {kThreads, 1, 1},
+  const Fault f = m.run("k", {1, 1, 1}, {kWideThreads, 1, 1},
                         Params().add(memory.address()).add(operands.address()).add(results.address()));
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
-  for (uint64_t i = 0; i < kThreads; ++i) {
+  for (uint64_t i = 0; i < kWideThreads; ++i) {
     EXPECT_EQ(results[2 * i], 3u);
     EXPECT_EQ(results[2 * i + 1], i * i);
     EXPECT_EQ(operands[2 * i], i % 2 ? 3u : 77u) << i;  // what the exchange found
@@ -190,15 +190,15 @@ TEST(Wide, VectorsOfEight) {
                       "ld.global.v4.u64 {%rd5, %rd6, %rd7, %rd8}, [%rd1];\n"
                       "st.global.v4.u64 [%rd2], {%rd8, %rd7, %rd6, %rd5};"));
   ASSERT_TRUE(m.ok()) << m.error;
-  DeviceArray<uint32_t> in(8 * kThreads), swapped(8 * kThreads), out(8 * kThreads);
+  DeviceArray<uint32_t> in(8 * kWideThreads), swapped(8 * kWideThreads), out(8 * kWideThreads);
   for (uint32_t i = 0; i < in.size(); ++i) in[i] = i * 2654435761u;
   const auto run = [&](uint64_t offset) {
-    return m.run("k", {1, 1, 1}, {offset ? 1u : kThreads, 1, 1},
+    return m.run("k", {1, 1, 1}, {offset ? 1u : kWideThreads, 1, 1},
                  Params().add(in.address() + offset).add(swapped.address()).add(out.address()));
   };
   const Fault f = run(0);
   ASSERT_EQ(f.kind, FaultKind::kNone) << f.text;
-  for (uint32_t t = 0; t < kThreads; ++t)
+  for (uint32_t t = 0; t < kWideThreads; ++t)
     for (uint32_t k = 0; k < 8; ++k) {
       EXPECT_EQ(out[t * 8 + 7 - k], k == 5 ? 5u : in[t * 8 + k] + (k == 0 ? t : 0));
       EXPECT_EQ(swapped[t * 8 + k], in[t * 8 + (3 - k / 2) * 2 + k % 2]);
