@@ -26,7 +26,8 @@ DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"
 
 
 def check(header, options):
-    command = [options.compiler, "-std=c++20", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", *DEFINES, f"-I{options.root}"]
+    command = [options.compiler, "-std=c++20", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"]
+    command += [*DEFINES, f"-I{options.root}"]
     command += [f"-isystem{d}" for d in options.include] + ["-include", header]
     if options.cache and shutil.which("ccache"):  # which keeps no syntax checks, but objects
         output = options.cache / (header.replace("/", "_") + ".o")
