@@ -134,6 +134,12 @@ TS_CHANGED(cuGraphExecMemcpyNodeSetParams, graph_copy_set(exec, node, params, re
 TS_CHANGED(cuGraphExecMemsetNodeSetParams, graph_fill_set(exec, node, params, result),
            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context),
            (exec, node, params, context))
+TS_CHANGED(cuGraphExecHostNodeSetParams, graph_host_set(exec, node, params, result),
+           (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params), (exec, node, params))
+TS_CHANGED(cuGraphExecEventRecordNodeSetEvent, graph_event_set(exec, node, event, result),
+           (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
+TS_CHANGED(cuGraphExecEventWaitNodeSetEvent, graph_event_set(exec, node, event, result),
+           (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
 TS_CHANGED(cuGraphExecChildGraphNodeSetParams, graph_child_set(exec, node, child, result),
            (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child))
 TS_CHANGED(cuGraphNodeSetEnabled, graph_node_enabled(exec, node, enabled != 0, result),
@@ -165,6 +171,14 @@ static void node_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams
       const CUDA_MEMSET_NODE_PARAMS fill{m.dst, m.pitch, m.value, m.elementSize, m.width, m.height};
       return track::graph_fill_set(exec, node, &fill, result);
     }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      const CUDA_HOST_NODE_PARAMS call{p.host.fn, p.host.userData};
+      return track::graph_host_set(exec, node, &call, result);
+    }
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return track::graph_event_set(exec, node, p.eventRecord.event, result);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return track::graph_event_set(exec, node, p.eventWait.event, result);
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return track::graph_child_set(exec, node, p.graph.graph, result);
     default:

@@ -35,11 +35,15 @@ GraphLaunched launched_into(StreamArg stream) {
   return {.stream = key, .streams_gone = track::g_streams_gone.load(kRelaxed)};
 }
 
+CUresult wait_for(CUevent event, StreamArg stream) {
+  return (per_thread(stream) ? real().cuStreamWaitEvent_ptsz : real().cuStreamWaitEvent)(stream.stream, event,
+                                                                                         0);
+}
+
 // The driver orders whole launches among themselves, a stream what is in it. What remains is work behind the
 // pieces of a launch into another stream.
 void wait_for_pieces(const ExecutableGraph& graph, StreamArg stream) {
-  (per_thread(stream) ? real().cuStreamWaitEvent_ptsz : real().cuStreamWaitEvent)(stream.stream,
-                                                                                  graph.pieces_end, 0);
+  (void)wait_for(graph.pieces_end, stream);
 }
 
 // Pieces are ordered behind a whole launch only by being in its stream.
@@ -170,6 +174,16 @@ CUresult issue(const track::FillStep& step, StreamArg stream) {
   }
 }
 #undef TS_FILL
+
+CUresult issue(const track::HostStep& step, StreamArg stream) {
+  return (per_thread(stream) ? real().cuLaunchHostFunc_ptsz : real().cuLaunchHostFunc)(
+      stream.stream, step.call.fn, step.call.userData);
+}
+
+CUresult issue(const track::EventStep& step, StreamArg stream) {
+  if (step.waits) return wait_for(step.event, stream);
+  return (per_thread(stream) ? hook_cuEventRecord_ptsz : hook_cuEventRecord)(step.event, stream.stream);
+}
 
 CUresult in_pieces(ExecutableGraph& graph, StreamArg stream) {
   CUresult result = CUDA_SUCCESS;

@@ -122,6 +122,9 @@ GraphObstacle obstacle_of(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_MEMSET:
     case CU_GRAPH_NODE_TYPE_GRAPH:
     case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return GraphObstacle::kNone;
     default:
       return GraphObstacle::kNodeType;
@@ -129,10 +132,20 @@ GraphObstacle obstacle_of(CUgraphNodeType type) {
 }
 
 GraphObstacle obstacle_of_flags(unsigned long long flags) {
-  // Memory nodes are in the way by themselves; an upload is over when the launch comes.
-  constexpr unsigned long long kHarmless =
-      CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+  // Memory nodes are in the way by themselves; an upload is over when the launch comes; what runs one by one needs no
+  // priorities among itself.
+  constexpr unsigned long long kHarmless = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   return (flags & ~kHarmless) == 0 ? GraphObstacle::kNone : GraphObstacle::kFlags;
+}
+
+GraphObstacle obstacle_of(const CUgraphEdgeData& edge) {
+  const bool known =
+      edge.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT || edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  return known && edge.from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER && edge.to_port == 0
+             ? GraphObstacle::kNone
+             : GraphObstacle::kEdge;
 }
 
 std::span<const CUlaunchAttributeID> attributes_to_read() {
@@ -159,15 +172,15 @@ GraphObstacle obstacle_of(const CUlaunchAttribute& attribute, bool* pass_on) {
       *pass_on = value.accessPolicyWindow.num_bytes != 0;
       break;
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-      in_the_way = value.cooperative != 0;
+      *pass_on = value.cooperative != 0;
       break;
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-      in_the_way =
+      *pass_on =
           uint64_t(value.preferredClusterDim.x) * value.preferredClusterDim.y * value.preferredClusterDim.z >
           1;
       break;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      in_the_way = value.memSyncDomain != CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
+      *pass_on = value.memSyncDomain != CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
       break;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
       in_the_way = value.deviceUpdatableKernelNode.deviceUpdatable != 0;

@@ -1,5 +1,5 @@
-// What an executable graph does, as pieces that can be launched one by one: kernels, copies and fills in an order
-// that respects the edges, with their own copies of all parameters. Pure: plain data, no driver call, no clock.
+// What an executable graph does, as pieces that can be launched one by one: kernels, copies, fills, events and host
+// functions in an order that respects the edges, with their own copies of all parameters. Pure: plain data, no driver call, no clock.
 // Not synchronised; whoever holds the graph's lock may change it (graphs.h). Allocates, may throw bad_alloc.
 #pragma once
 
@@ -14,17 +14,17 @@
 namespace tessera::track {
 
 // Why a graph is launched as a whole. Rows: obstacle, name in the log, what it means.
-#define TS_GRAPH_OBSTACLES(X)                                                                   \
-  X(kNodeType, "graph_node", "a node that is no kernel, copy, fill, child graph or empty node") \
-  X(kEdge, "graph_edge", "an edge with data of its own (programmatic launch), or a cycle")      \
-  X(kFlags, "graph_flags", "device launch, priorities of nodes, unknown flags")                 \
-  X(kAttribute, "graph_attribute", "a kernel node with an attribute that is not passed on")     \
-  X(kKernel, "graph_kernel", "parameters of a kernel are not known, or it is a collective")     \
-  X(kCopy, "graph_copy", "a copy from or to memory that is not surely pinned or on the device") \
-  X(kContext, "graph_context", "a node in another context")                                     \
-  X(kUserObject, "graph_user_object", "the program ties objects to the life of graphs")         \
-  X(kUpdate, "graph_update", "changed in a way that is not followed, or a change failed")       \
-  X(kLimit, "graph_limit", "too many nodes, or too much memory for their parameters")           \
+#define TS_GRAPH_OBSTACLES(X)                                                                           \
+  X(kNodeType, "graph_node", "memory of the graph, semaphores, memory operations, conditions, unknown") \
+  X(kEdge, "graph_edge", "an edge of an unknown kind, or a cycle")                                      \
+  X(kFlags, "graph_flags", "device launch, unknown flags")                                              \
+  X(kAttribute, "graph_attribute", "a kernel node that the device may update")                          \
+  X(kKernel, "graph_kernel", "parameters of a kernel are not known, or it is a collective")             \
+  X(kCopy, "graph_copy", "a copy from or to memory that is not surely pinned or on the device")         \
+  X(kContext, "graph_context", "a node in another context")                                             \
+  X(kUserObject, "graph_user_object", "the program ties objects to the life of graphs")                 \
+  X(kUpdate, "graph_update", "changed in a way that is not followed, or a change failed")               \
+  X(kLimit, "graph_limit", "too many nodes, or too much memory for their parameters")                   \
   X(kNotRead, "graph_not_read", "a capture was open, or the driver did not answer")
 
 enum class GraphObstacle : uint8_t {
@@ -67,11 +67,18 @@ struct CopyStep {
 struct FillStep {
   CUDA_MEMSET_NODE_PARAMS area;
 };
+struct HostStep {
+  CUDA_HOST_NODE_PARAMS call;
+};
+struct EventStep {
+  CUevent event;
+  bool waits;  // else it is recorded
+};
 
 struct GraphStep {
   CUgraphNode node = nullptr;  // of the graph it was made from; null: can no longer be named
   bool enabled = true;
-  std::variant<KernelStep, CopyStep, FillStep> work;
+  std::variant<KernelStep, CopyStep, FillStep, HostStep, EventStep> work;
   size_t size_bytes() const;
 };
 
@@ -102,6 +109,8 @@ std::vector<uint32_t> topological_order(uint32_t n, std::span<const GraphEdge> e
 // What a node of this type is in the way of; kNone: it can be a step, or needs none.
 GraphObstacle obstacle_of(CUgraphNodeType type);
 GraphObstacle obstacle_of_flags(unsigned long long instantiate_flags);
+// An edge that lets the work behind it begin early is respected by letting it begin late.
+GraphObstacle obstacle_of(const CUgraphEdgeData& edge);
 // An attribute of a kernel node, as the driver told it: kNone and `*pass_on` says whether a launch needs it.
 GraphObstacle obstacle_of(const CUlaunchAttribute& attribute, bool* pass_on);
 // Attributes that are asked for.

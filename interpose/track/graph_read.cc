@@ -129,7 +129,7 @@ class Reader {
                                 : real().cuGraphGetEdges(graph, from.data(), to.data(), &n);
     if (result != CUDA_SUCCESS || n != from.size()) return kNotRead;
     for (const CUgraphEdgeData& d : data)
-      if (d.type != CU_GRAPH_DEPENDENCY_TYPE_DEFAULT || d.from_port != 0 || d.to_port != 0) return kEdge;
+      if (const GraphObstacle bad = obstacle_of(d); bad != kNone) return bad;
     std::unordered_map<CUgraphNode, uint32_t> index;
     for (uint32_t i = 0; i < nodes.size(); i++) index[nodes[i]] = i;
     for (size_t i = 0; i < n; i++) {
@@ -158,6 +158,21 @@ class Reader {
       case CU_GRAPH_NODE_TYPE_MEMSET: {
         FillStep step{};
         if (real().cuGraphMemsetNodeGetParams(node, &step.area) != CUDA_SUCCESS) return kNotRead;
+        plan_.steps.push_back({.node = node, .work = step});
+        return kNone;
+      }
+      case CU_GRAPH_NODE_TYPE_HOST: {
+        HostStep step{};
+        if (real().cuGraphHostNodeGetParams(node, &step.call) != CUDA_SUCCESS) return kNotRead;
+        plan_.steps.push_back({.node = node, .work = step});
+        return kNone;
+      }
+      case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      case CU_GRAPH_NODE_TYPE_WAIT_EVENT: {
+        EventStep step{.event = nullptr, .waits = type == CU_GRAPH_NODE_TYPE_WAIT_EVENT};
+        const auto get =
+            step.waits ? real().cuGraphEventWaitNodeGetEvent : real().cuGraphEventRecordNodeGetEvent;
+        if (get(node, &step.event) != CUDA_SUCCESS) return kNotRead;
         plan_.steps.push_back({.node = node, .work = step});
         return kNone;
       }

@@ -204,6 +204,21 @@ void graph_fill_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_P
   });
 }
 
+void graph_host_set(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params,
+                    CUresult result) noexcept {
+  follow_step<HostStep>(exec, node, result, [&](ExecutableGraph&, HostStep& step) {
+    step.call = *params;
+    return GraphObstacle::kNone;
+  });
+}
+
+void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult result) noexcept {
+  follow_step<EventStep>(exec, node, result, [&](ExecutableGraph&, EventStep& step) {
+    step.event = event;
+    return GraphObstacle::kNone;
+  });
+}
+
 void graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child, CUresult result) noexcept {
   follow(exec, result, [&](ExecutableGraph& graph) {
     if (graph.was_disabled) return GraphObstacle::kUpdate;

@@ -79,6 +79,9 @@ void graph_copy_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* par
                     CUresult result) noexcept;
 void graph_fill_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params,
                     CUresult result) noexcept;
+void graph_host_set(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params,
+                    CUresult result) noexcept;
+void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult result) noexcept;
 void graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child, CUresult result) noexcept;
 void graph_node_enabled(CUgraphExec exec, CUgraphNode node, bool enabled, CUresult result) noexcept;
 void graph_unknown_change(CUgraphExec exec) noexcept;

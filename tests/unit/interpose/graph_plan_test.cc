@@ -96,17 +96,19 @@ TEST(Arguments, NoneIsNone) {
 
 TEST(Obstacles, NodesFlagsAndAttributes) {
   for (const auto type : {CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET,
-                          CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_EMPTY})
+                          CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_HOST,
+                          CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_EVENT_RECORD})
     EXPECT_EQ(obstacle_of(type), GraphObstacle::kNone) << type;
   for (const auto type :
-       {CU_GRAPH_NODE_TYPE_HOST, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-        CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+       {CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
         CU_GRAPH_NODE_TYPE_MEM_FREE, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CU_GRAPH_NODE_TYPE_CONDITIONAL,
         CUgraphNodeType(99)})
     EXPECT_EQ(obstacle_of(type), GraphObstacle::kNodeType) << type;
   EXPECT_EQ(obstacle_of_flags(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD), GraphObstacle::kNone);
   EXPECT_EQ(obstacle_of_flags(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), GraphObstacle::kFlags);
-  EXPECT_EQ(obstacle_of_flags(CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), GraphObstacle::kFlags);
+  EXPECT_EQ(obstacle_of_flags(CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
+                              CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH),
+            GraphObstacle::kNone);  // of every graph that PyTorch makes
   EXPECT_EQ(obstacle_of_flags(1ull << 40), GraphObstacle::kFlags);
   for (const CUlaunchAttributeID id : attributes_to_read()) {
     CUlaunchAttribute unset{};
@@ -124,7 +126,23 @@ TEST(Obstacles, NodesFlagsAndAttributes) {
   attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attribute.value.cooperative = 1;
+  EXPECT_EQ(obstacle_of(attribute, &pass_on), GraphObstacle::kNone);
+  EXPECT_TRUE(pass_on);
+  attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+  attribute.value.deviceUpdatableKernelNode.deviceUpdatable = 1;
   EXPECT_EQ(obstacle_of(attribute, &pass_on), GraphObstacle::kAttribute);
+}
+
+TEST(Obstacles, EdgesThatMayBeginEarlyAreNone) {
+  using Data = CUgraphEdgeData;
+  constexpr uint8_t kProgrammatic = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  EXPECT_EQ(obstacle_of(Data{}), GraphObstacle::kNone);
+  for (const uint8_t port : {CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER})
+    EXPECT_EQ(obstacle_of(Data{.from_port = port, .type = kProgrammatic}), GraphObstacle::kNone);
+  EXPECT_EQ(obstacle_of(Data{.from_port = 3, .type = kProgrammatic}), GraphObstacle::kEdge);
+  EXPECT_EQ(obstacle_of(Data{.to_port = 1}), GraphObstacle::kEdge);
+  EXPECT_EQ(obstacle_of(Data{.type = 2}), GraphObstacle::kEdge);
 }
 
 TEST(Obstacles, AreCountedByName) {

@@ -20,11 +20,15 @@ using test::kMixWords;
 
 constexpr uint32_t kBuffers = 4, kBytes = kMixWords * 4;
 
+// Those of every graph that PyTorch makes.
+constexpr unsigned long long kTorchFlags =
+    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+
 enum class Mode { kBare, kWhole, kPieces, kComesAndGoes };
 
 // One work of a graph: reads a buffer, writes a buffer.
 struct Node {
-  enum Kind { kKernel, kBuffered, kCopy, kFill, kEmpty, kChild, kKinds } kind;
+  enum Kind { kKernel, kBuffered, kCopy, kFill, kHost, kRecord, kWait, kEmpty, kChild, kKinds } kind;
   uint32_t out, in, value;
   std::vector<uint32_t> deps;
   std::vector<Node> inner;  // of a child graph
@@ -33,7 +37,10 @@ struct Node {
 
 // Nodes that share a buffer which one of them writes are ordered, so that any order of the rest gives one result.
 bool conflict(const Node& a, const Node& b) {
-  if (a.kind == Node::kEmpty || b.kind == Node::kEmpty) return false;
+  const auto touches_nothing = [](const Node& n) {
+    return n.kind == Node::kEmpty || n.kind == Node::kRecord || n.kind == Node::kWait;
+  };
+  if (touches_nothing(a) || touches_nothing(b)) return false;
   if (a.kind == Node::kChild || b.kind == Node::kChild) return true;
   return a.out == b.out || a.out == b.in || a.in == b.out;
 }
@@ -45,11 +52,13 @@ class RandomGraph : public test::Soft {
     ASSERT_EQ(hook_cuModuleLoadData(&module_, test::kMixPtx), CUDA_SUCCESS);
     mix_ = function_of(module_, "mix");
     for (CUstream& s : streams_) ASSERT_EQ(hook_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    for (CUevent& e : events_) ASSERT_EQ(real().cuEventCreate(&e, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    for (CUevent* e : {&events_[0], &events_[1], &node_events_[0], &node_events_[1]})
+      ASSERT_EQ(real().cuEventCreate(e, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
     for (uint32_t i = 0; i + 1 < kBuffers; i++) buffers_[i] = zeros(kMixWords);
     void* pinned = nullptr;
     ASSERT_EQ(real().cuMemHostAlloc(&pinned, kBytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
     ASSERT_EQ(real().cuMemHostGetDevicePointer_v2(&buffers_[kBuffers - 1], pinned, 0), CUDA_SUCCESS);
+    pinned_ = static_cast<uint32_t*>(pinned);
   }
 
   // ---- making ----
@@ -60,6 +69,7 @@ class RandomGraph : public test::Soft {
       do node.kind = Node::Kind(random_() % Node::kKinds);
       while (node.kind == Node::kChild && !children);
       node.out = random_() % kBuffers, node.in = random_() % kBuffers, node.value = random_() % 1000;
+      if (node.kind == Node::kHost) node.out = node.in = kBuffers - 1;
       if (node.kind == Node::kChild) node.inner = random_nodes(1 + random_() % 4, false);
       for (uint32_t before = 0; before < i; before++)
         if (conflict(nodes[before], node) || random_() % 8 == 0) node.deps.push_back(before);
@@ -97,6 +107,14 @@ class RandomGraph : public test::Soft {
     const bool rows = node.out % 2 != 0;
     return {buffers_[node.out] + 128, 512, node.value * 37, element, 256 / element, rows ? 3u : 1u};
   }
+  // Of the page-locked buffer.
+  CUDA_HOST_NODE_PARAMS host_params(const Node& node) const {
+    constexpr auto step = [](void* word) {
+      auto& w = *static_cast<uint32_t*>(word);
+      w = 5 * w + 3;
+    };
+    return {step, pinned_ + node.value};
+  }
   void add(CUgraph graph, std::vector<Node>& nodes) {
     for (Node& node : nodes) {
       std::vector<CUgraphNode> deps;
@@ -120,6 +138,16 @@ class RandomGraph : public test::Soft {
         const auto p = fill_params(node);
         return real().cuGraphAddMemsetNode(&node.handle, graph, deps.data(), n, &p, context);
       }
+      case Node::kHost: {
+        const auto p = host_params(node);
+        return real().cuGraphAddHostNode(&node.handle, graph, deps.data(), n, &p);
+      }
+      case Node::kRecord:
+        return real().cuGraphAddEventRecordNode(&node.handle, graph, deps.data(), n,
+                                                node_events_[node.value % 2]);
+      case Node::kWait:
+        return real().cuGraphAddEventWaitNode(&node.handle, graph, deps.data(), n,
+                                              node_events_[node.value % 2]);
       case Node::kChild: {
         CUgraph child = nullptr;
         EXPECT_EQ(real().cuGraphCreate(&child, 0), CUDA_SUCCESS);
@@ -168,30 +196,53 @@ class RandomGraph : public test::Soft {
     Node& node = nodes[random_() % nodes.size()];
     const uint32_t how = random_() % 4;
     if (node.kind == Node::kEmpty || node.kind == Node::kChild) return;
+    const bool may_be_disabled = node.kind < Node::kHost;  // as by the driver: kernels, copies, fills
     if (how == 0) {
+      if (!may_be_disabled) return;
       toggled = true;
       EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, node.handle, random_() % 2), CUDA_SUCCESS);
       return;
     }
     const bool by_source = how == 1 && !toggled;
     node.value = random_() % 500 * 6 + node.value % 6;  // of a copy and a fill the kind stays
+    EXPECT_EQ(by_source ? set_in_source(exec, graph, node) : set_in(exec, node), CUDA_SUCCESS);
+  }
+  CUresult set_in_source(CUgraphExec exec, CUgraph graph, const Node& node) {
     const auto k = kernel_params(node);
     const auto f = fill_params(node);
     const auto c = copy_params(node);
-    if (by_source) {
-      const CUresult set = node.kind == Node::kCopy   ? real().cuGraphMemcpyNodeSetParams(node.handle, &c)
-                           : node.kind == Node::kFill ? real().cuGraphMemsetNodeSetParams(node.handle, &f)
-                                                      : real().cuGraphKernelNodeSetParams_v2(node.handle, &k);
-      EXPECT_EQ(set, CUDA_SUCCESS);
-      CUgraphExecUpdateResultInfo info;
-      EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, graph, &info), CUDA_SUCCESS) << info.result;
-      return;
+    const auto h = host_params(node);
+    const CUevent event = node_events_[node.value % 2];
+    const CUresult set = node.kind == Node::kCopy   ? real().cuGraphMemcpyNodeSetParams(node.handle, &c)
+                         : node.kind == Node::kFill ? real().cuGraphMemsetNodeSetParams(node.handle, &f)
+                         : node.kind == Node::kHost ? real().cuGraphHostNodeSetParams(node.handle, &h)
+                         : node.kind == Node::kRecord
+                             ? real().cuGraphEventRecordNodeSetEvent(node.handle, event)
+                         : node.kind == Node::kWait ? real().cuGraphEventWaitNodeSetEvent(node.handle, event)
+                                                    : real().cuGraphKernelNodeSetParams_v2(node.handle, &k);
+    CUgraphExecUpdateResultInfo info;
+    return set != CUDA_SUCCESS ? set : hook_cuGraphExecUpdate_v2(exec, graph, &info);
+  }
+  CUresult set_in(CUgraphExec exec, const Node& node) {
+    const auto k = kernel_params(node);
+    const auto f = fill_params(node);
+    const auto c = copy_params(node);
+    const auto h = host_params(node);
+    const CUevent event = node_events_[node.value % 2];
+    switch (node.kind) {
+      case Node::kCopy:
+        return hook_cuGraphExecMemcpyNodeSetParams(exec, node.handle, &c, context);
+      case Node::kFill:
+        return hook_cuGraphExecMemsetNodeSetParams(exec, node.handle, &f, context);
+      case Node::kHost:
+        return hook_cuGraphExecHostNodeSetParams(exec, node.handle, &h);
+      case Node::kRecord:
+        return hook_cuGraphExecEventRecordNodeSetEvent(exec, node.handle, event);
+      case Node::kWait:
+        return hook_cuGraphExecEventWaitNodeSetEvent(exec, node.handle, event);
+      default:
+        return hook_cuGraphExecKernelNodeSetParams_v2(exec, node.handle, &k);
     }
-    const CUresult set =
-        node.kind == Node::kCopy   ? hook_cuGraphExecMemcpyNodeSetParams(exec, node.handle, &c, context)
-        : node.kind == Node::kFill ? hook_cuGraphExecMemsetNodeSetParams(exec, node.handle, &f, context)
-                                   : hook_cuGraphExecKernelNodeSetParams_v2(exec, node.handle, &k);
-    EXPECT_EQ(set, CUDA_SUCCESS);
   }
   void attach_as(Mode mode) {
     attach(mode == Mode::kBare ? state::Role::kForward : state::Role::kBestEffort);
@@ -237,7 +288,7 @@ class RandomGraph : public test::Soft {
       add(graph, nodes);
     }
     CUgraphExec exec = nullptr;
-    EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, random_() % 2 ? kTorchFlags : 0), CUDA_SUCCESS);
     EXPECT_NE(track::find_graph(exec), nullptr) << "seed " << seed;
     std::atomic<bool> stop{false};
     std::thread daemon;
@@ -288,8 +339,9 @@ class RandomGraph : public test::Soft {
   CUmodule module_ = nullptr;
   CUfunction mix_ = nullptr;
   CUstream streams_[2] = {};
-  CUevent events_[2] = {};
+  CUevent events_[2] = {}, node_events_[2] = {};  // captured events are not for nodes
   CUdeviceptr buffers_[kBuffers] = {};
+  uint32_t* pinned_ = nullptr;  // the last of them
   struct Arguments {
     CUdeviceptr out, in;
     uint32_t salt;

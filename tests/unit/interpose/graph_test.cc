@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -145,15 +146,6 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
     EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
   };
   alone(GraphObstacle::kNodeType, [](CUgraph graph, CUgraphNode* node) {
-    const CUDA_HOST_NODE_PARAMS host{[](void*) {}, nullptr};
-    return real().cuGraphAddHostNode(node, graph, nullptr, 0, &host);
-  });
-  CUevent event = nullptr;
-  ASSERT_EQ(real().cuEventCreate(&event, 0), CUDA_SUCCESS);
-  alone(GraphObstacle::kNodeType, [&](CUgraph graph, CUgraphNode* node) {
-    return real().cuGraphAddEventRecordNode(node, graph, nullptr, 0, event);
-  });
-  alone(GraphObstacle::kNodeType, [](CUgraph graph, CUgraphNode* node) {
     CUDA_MEM_ALLOC_NODE_PARAMS p{};
     p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -168,17 +160,79 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
     p.WidthInBytes = 64, p.Height = p.Depth = 1;
     return real().cuGraphAddMemcpyNode(node, graph, nullptr, 0, &p, context);
   });
-  alone(GraphObstacle::kAttribute, [&](CUgraph graph, CUgraphNode* node) {
-    *node = add_mix(graph, {}, a, b, 1);
-    CUlaunchAttributeValue value{};
-    value.cooperative = 1;
-    return real().cuGraphKernelNodeSetAttribute(*node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value);
-  });
-  const auto empty = [](CUgraph graph, CUgraphNode* node) {
-    return real().cuGraphAddEmptyNode(node, graph, nullptr, 0);
+}
+
+TEST_F(Graphs, HostFunctionsAndEventsKeepTheirPlace) {
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  CUevent gate = nullptr, other_gate = nullptr, done = nullptr, other_done = nullptr;
+  for (CUevent* e : {&gate, &other_gate, &done, &other_done})
+    ASSERT_EQ(real().cuEventCreate(e, 0), CUDA_SUCCESS);
+  void* pinned = nullptr;
+  ASSERT_EQ(real().cuMemHostAlloc(&pinned, kWords * 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  auto* words = static_cast<uint32_t*>(pinned);
+  CUdeviceptr mapped = 0;
+  ASSERT_EQ(real().cuMemHostGetDevicePointer_v2(&mapped, pinned, 0), CUDA_SUCCESS);
+  const auto add = [](void* w) { static_cast<uint32_t*>(w)[0] += 1000; };
+  const auto add_more = [](void* w) { static_cast<uint32_t*>(w)[1] += 5000; };
+  // wait for `gate`; mapped = mix(a); host; b = mix(mapped); record `done`; a = mix(b)
+  CUgraphNode wait = nullptr, host = nullptr, record = nullptr;
+  ASSERT_EQ(real().cuGraphAddEventWaitNode(&wait, source, nullptr, 0, gate), CUDA_SUCCESS);
+  const CUgraphNode first = add_mix(source, {wait}, mapped, a, 1);
+  CUDA_HOST_NODE_PARAMS call{add, pinned};
+  ASSERT_EQ(real().cuGraphAddHostNode(&host, source, &first, 1, &call), CUDA_SUCCESS);
+  const CUgraphNode second = add_mix(source, {host}, b, mapped, 2);
+  ASSERT_EQ(real().cuGraphAddEventRecordNode(&record, source, &second, 1, done), CUDA_SUCCESS);
+  add_mix(source, {record}, a, b, 3);
+  const CUgraphExec exec = instantiate(source);
+
+  // The same on the CPU, from zero.
+  std::vector<uint32_t> in_a(kWords), in_b(kWords), in_mapped(kWords);
+  const auto mixed = [](std::vector<uint32_t>& out, const std::vector<uint32_t>& in, uint32_t salt) {
+    for (uint32_t i = 0; i < kWords; i++) out[i] = 31 * out[i] + 7 * in[i] + i / kThreads + salt;
   };
-  alone(GraphObstacle::kFlags, empty, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
-  EXPECT_EQ(real().cuEventDestroy_v2(event), CUDA_SUCCESS);
+  memset(pinned, 0, kWords * 4);
+  // streams[1] has what the graph waits for, and waits for the graph.
+  const auto expect_one_launch = [&](CUevent before, CUevent behind, uint32_t word, uint32_t more) {
+    SCOPED_TRACE(word);
+    uint32_t salt = 9;
+    void* params[] = {&a, &b, &salt};
+    const uint64_t cut = slices();
+    EXPECT_EQ(launch3(mix, {kBlocks, 1, 1}, kThreads, params, 0, nullptr, streams[1]), CUDA_SUCCESS);
+    std::atomic<bool> open = false;
+    constexpr auto until_open = [](void* flag) {
+      while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+    };
+    EXPECT_EQ(real().cuLaunchHostFunc(streams[1], until_open, &open), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuEventRecord(before, streams[1]), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
+    for (int i = 0; i < 1000; i++) {
+      EXPECT_EQ(real().cuStreamQuery(streams[0]), CUDA_ERROR_NOT_READY);
+      std::this_thread::yield();
+    }
+    open = true;
+    EXPECT_EQ(real().cuStreamWaitEvent(streams[1], behind, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuMemcpyDtoDAsync_v2(mapped, b, kWords * 4, streams[1]), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_GT(slices() - cut, 16u);
+    EXPECT_EQ(how(exec), GraphLaunched::How::kPieces);
+    mixed(in_a, in_b, 9), mixed(in_mapped, in_a, 1);
+    in_mapped[word] += more;
+    mixed(in_b, in_mapped, 2), mixed(in_a, in_b, 3);
+    in_mapped = in_b;
+    EXPECT_EQ(std::vector<uint32_t>(words, words + kWords), in_mapped);
+    std::vector<uint32_t> left(kWords);
+    EXPECT_EQ(real().cuMemcpyDtoH_v2(left.data(), a, kWords * 4), CUDA_SUCCESS);
+    EXPECT_EQ(left, in_a);
+  };
+  expect_one_launch(gate, done, 0, 1000);
+  call = {add_more, pinned};
+  EXPECT_EQ(hook_cuGraphExecHostNodeSetParams(exec, host, &call), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecEventWaitNodeSetEvent(exec, wait, other_gate), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecEventRecordNodeSetEvent(exec, record, other_done), CUDA_SUCCESS);
+  expect_one_launch(other_gate, other_done, 1, 5000);
+  for (CUevent e : {gate, other_gate, done, other_done}) EXPECT_EQ(real().cuEventDestroy_v2(e), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(real().cuMemFreeHost(pinned), CUDA_SUCCESS);
 }
 
 // D11: whatever happens in the process meanwhile, a launch into a capture is a node, and nothing else is asked.
