@@ -52,7 +52,9 @@ TEST_P(Shipped, LoadsAndIsConsistent) {
   double from_issue = gpu.issue_per_s() * gpu.sm.count * 64;
   EXPECT_NEAR(from_issue / gpu.peak.fp32, 1.0, gpu.cc_major == 8 && gpu.cc_minor == 0 ? 1.1 : 0.05);
 }
-INSTANTIATE_TEST_SUITE_P(Files, Shipped, testing::Values("h200", "h100", "a100", "l4", "rtx4090", "test4"));
+INSTANTIATE_TEST_SUITE_P(Files, Shipped,
+                         testing::Values("b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090",
+                                         "test4"));
 
 TEST(GpuDescription, Test4LeavesTheCpuRoom) {
   auto gpu = load_gpu_description(file_of("test4"));
@@ -137,7 +139,7 @@ TEST(GpuDescription, MissingFileSaysWhatToSet) {
 
 // Data sheet, white paper, measured, awaits hardware, chosen: a figure without a source is a rumour.
 TEST(GpuDescriptions, EveryFigureSaysWhereItIsFrom) {
-  for (const char* name : {"h200", "h100", "a100", "l4", "rtx4090", "test4"}) {
+  for (const char* name : {"b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "test4"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/profiles/gpus/") + name + ".toml");
     std::string section;
     int figures = 0;
