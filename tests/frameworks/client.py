@@ -1,0 +1,62 @@
+"""One framework's program, run by its own Python: client.py WORKLOAD [--steps N] [--serve FILE].
+
+Prints one line of JSON: version of the framework; hash of what the work left; with --serve the milliseconds of requests
+(the work of one step, again and again until FILE exists; the first three, in which everything is compiled, are left out);
+if a daemon answers, what it counted of this process."""
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+
+THINK_S = 0.005  # between two requests
+
+
+def load(name):
+    path = pathlib.Path(__file__).parent / "workloads" / f"{name}.py"  # not by its name, which is the framework's
+    spec = importlib.util.spec_from_file_location("workload", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def serve(workload, until):
+    milliseconds = []
+    while not until.exists():
+        begin = time.monotonic()
+        workload.work(1)
+        milliseconds.append((time.monotonic() - begin) * 1000)
+        if len(milliseconds) == 3:
+            pathlib.Path(f"{until}.ready").touch()
+        time.sleep(THINK_S)
+    return milliseconds[3:]
+
+
+def counters():
+    asked = subprocess.run([os.environ.get("TESSERA_COMMAND", "tessera"), "ps", "--json"], capture_output=True, text=True,
+                           env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+    clients = json.loads(asked.stdout)["clients"] if asked.returncode == 0 else []
+    return next((c for c in clients if c["pid"] == os.getpid()), None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--serve", type=pathlib.Path, metavar="FILE")
+    options = parser.parse_args()
+    workload = load(options.workload)
+    milliseconds = serve(workload, options.serve) if options.serve else []
+    digest = hashlib.sha256()
+    for array in workload.work(options.steps):
+        digest.update(array.tobytes())
+    result = {"version": workload.VERSION, "hash": digest.hexdigest()[:16], "ms": milliseconds, "counters": counters()}
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
