@@ -69,7 +69,8 @@ class Bench:
         if not done.exists() or done.read_text().split("\n") != framework.packages:
             shutil.rmtree(home, ignore_errors=True)
             made = subprocess.run([sys.executable, "-m", "venv", home], capture_output=True, text=True)
-            install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *framework.packages]
+            install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries=1", "--timeout=10",
+                       "--no-compile", *framework.packages]
             got = made if made.returncode else subprocess.run(install, capture_output=True, text=True)
             if got.returncode:
                 shutil.rmtree(home, ignore_errors=True)
