@@ -17,7 +17,8 @@ endforeach()
 install(CODE [[
   file(GLOB programs "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/bin/*"
                      "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/*.so"
-                     "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/softgpu/*.so*")
+                     "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/softgpu/*.so*"
+                     "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/softgpu/handles/*.so*")
   execute_process(COMMAND strip --strip-unneeded ${programs} COMMAND_ERROR_IS_FATAL ANY)
 ]] COMPONENT tessera)
 install(FILES ${debian}/tesserad.toml DESTINATION /etc/tessera COMPONENT tesserad)

@@ -20,6 +20,7 @@
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/stream.h"
 #include "softgpu/faults/faults.h"
+#include "softgpu/timing/place.h"
 
 namespace tessera::softgpu::driver {
 namespace {
@@ -50,17 +51,6 @@ __attribute__((destructor)) void on_unload() {
     std::this_thread::sleep_for(std::chrono::microseconds(500));
 }
 
-std::string uuid_text(const std::array<uint8_t, 16>& uuid) {
-  std::string text = "GPU-";
-  char hex[3];
-  for (size_t i = 0; i < uuid.size(); ++i) {
-    std::snprintf(hex, sizeof hex, "%02x", uuid[i]);
-    text += hex;
-    if (i == 3 || i == 5 || i == 7 || i == 9) text += '-';
-  }
-  return text;
-}
-
 int client_priority() {
   const char* text = std::getenv("CUDA_MPS_CLIENT_PRIORITY");
   return text && std::atoi(text) > 0 ? 1 : 0;
@@ -69,36 +59,6 @@ int client_priority() {
 std::string environment(const char* name) {
   const char* text = std::getenv(name);
   return text ? text : "";
-}
-
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> items;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t comma = std::min(list.find(',', at), list.size());
-    items.push_back(list.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return items;
-}
-
-bool is_number(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-}
-
-// The machine's devices as descriptions; "" is what the environment says elsewhere. TESSERA_SOFTGPU_DEVICES
-// is a number of equal ones, or their descriptions.
-bool physical_devices(std::vector<std::string>* descriptions, std::string* problem) {
-  const std::string list = environment("TESSERA_SOFTGPU_DEVICES");
-  if (list.empty())
-    descriptions->assign(1, "");
-  else if (is_number(list) && list.size() < 4)
-    descriptions->assign(size_t(std::atoi(list.c_str())), "");
-  else
-    *descriptions = split(list);
-  if (!descriptions->empty() && descriptions->size() <= size_t(kMaxDevices)) return true;
-  *problem = "TESSERA_SOFTGPU_DEVICES is '" + list + "': expected a number from 1 to " +
-             std::to_string(kMaxDevices) + ", or as many descriptions";
-  return false;
 }
 
 // TESSERA_SOFTGPU_LOCAL=<description.toml> keeps the device inside this process (tests); _MODE picks the
@@ -128,11 +88,7 @@ base::Result<std::unique_ptr<Device>> bring_up_device(unsigned index, const std:
     std::snprintf(text, sizeof text, " (stretched %.3gx)", stretch);
     made->gpu.name += text;
   }
-  if (index > 0) {  // devices of one description are told apart by number
-    made->gpu.uuid.back() = uint8_t(made->gpu.uuid.back() ^ index);
-    made->gpu.attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] =
-        made->attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) + int(index);
-  }
+  timing::number(made->gpu, index);
   return made;
 }
 
@@ -145,11 +101,11 @@ std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& 
     for (size_t i = 0; i < devices.size(); ++i) visible.push_back(i);
     return visible;
   }
-  for (const std::string& item : split(list)) {
+  for (const std::string& item : timing::split(list)) {
     size_t found = devices.size();
-    if (is_number(item) && item.size() < 4) found = size_t(std::atoi(item.c_str()));
+    if (timing::is_number(item) && item.size() < 4) found = size_t(std::atoi(item.c_str()));
     for (size_t i = 0; item.starts_with("GPU-") && i < devices.size(); ++i)
-      if (uuid_text(devices[i]->gpu.uuid).starts_with(item)) found = i;
+      if (timing::uuid_text(devices[i]->gpu.uuid).starts_with(item)) found = i;
     if (found >= devices.size()) break;
     if (std::find(visible.begin(), visible.end(), found) != visible.end()) return {};
     visible.push_back(found);
@@ -160,15 +116,14 @@ std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& 
 CUresult bring_up() {
   if (std::string problem = faults::load(std::getenv("TESSERA_SOFTGPU_FAULTS")); !problem.empty())
     std::fprintf(stderr, "softgpu: TESSERA_SOFTGPU_FAULTS ignored: %s\n", problem.c_str());
-  std::vector<std::string> descriptions;
-  std::string problem;
-  if (!physical_devices(&descriptions, &problem)) {
-    std::fprintf(stderr, "softgpu: no device: %s\n", problem.c_str());
+  const auto descriptions = timing::device_descriptions(size_t(kMaxDevices));
+  if (!descriptions.ok()) {
+    std::fprintf(stderr, "softgpu: no device: %s\n", descriptions.error().text.c_str());
     return CUDA_ERROR_NO_DEVICE;
   }
   std::vector<std::unique_ptr<Device>> physical;
-  for (unsigned i = 0; i < descriptions.size(); ++i) {
-    auto device = bring_up_device(i, descriptions[i]);
+  for (unsigned i = 0; i < descriptions.value().size(); ++i) {
+    auto device = bring_up_device(i, descriptions.value()[i]);
     if (!device.ok()) {
       std::fprintf(stderr, "softgpu: no device: %s\n", device.error().text.c_str());
       return CUDA_ERROR_NO_DEVICE;

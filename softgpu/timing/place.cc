@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -175,6 +177,53 @@ base::Result<std::string> find_description(const std::string& name) {
     if (readable(place + wanted + ".toml")) return place + wanted + ".toml";
   return base::error(Code::kNotFound, "no GPU description '" + wanted +
                                           "'; set TESSERA_SOFTGPU_GPU to a file or one of profiles/gpus");
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> items;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    items.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return items;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
+base::Result<std::vector<std::string>> device_descriptions(size_t most) {
+  const char* text = std::getenv("TESSERA_SOFTGPU_DEVICES");
+  const std::string list = text ? text : "";
+  if (list.empty()) return std::vector<std::string>(1);
+  const std::vector<std::string> descriptions =
+      is_number(list) && list.size() < 4 ? std::vector<std::string>(size_t(std::atoi(list.c_str())))
+                                         : split(list);
+  if (!descriptions.empty() && descriptions.size() <= most) return descriptions;
+  return base::error(base::Code::kInvalid, "TESSERA_SOFTGPU_DEVICES is '" + list +
+                                               "': expected a number from 1 to " + std::to_string(most) +
+                                               ", or as many descriptions");
+}
+
+void number(profiles::GpuDescription& gpu, unsigned index) {
+  constexpr int kPciBusId = 33;  // CU_DEVICE_ATTRIBUTE_PCI_BUS_ID
+  if (index == 0) return;
+  int bus = 0;
+  profiles::gpu_attribute(gpu, kPciBusId, &bus);
+  gpu.uuid.back() = uint8_t(gpu.uuid.back() ^ index);
+  gpu.attributes[kPciBusId] = bus + int(index);
+}
+
+std::string uuid_text(const std::array<uint8_t, 16>& uuid) {
+  std::string text = "GPU-";
+  char hex[3];
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    snprintf(hex, sizeof hex, "%02x", uuid[i]);
+    text += hex;
+    if (i == 3 || i == 5 || i == 7 || i == 9) text += '-';
+  }
+  return text;
 }
 
 base::Result<double> stretch_from_environment() {

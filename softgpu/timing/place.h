@@ -3,10 +3,14 @@
 // README.md.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/scoped_fd.h"
+#include "profiles/gpu_description.h"
 
 namespace tessera::softgpu::timing {
 
@@ -16,6 +20,13 @@ base::Result<std::string> runtime_directory(unsigned device = 0);
 std::string socket_path(const std::string& directory);
 // A description named by path, by bare name ("h200"), or, empty, TESSERA_SOFTGPU_GPU, else test4.
 base::Result<std::string> find_description(const std::string& name);
+// The machine's devices, each as find_description() takes it: TESSERA_SOFTGPU_DEVICES is a number of equal ones or a list.
+base::Result<std::vector<std::string>> device_descriptions(size_t most);
+// Devices of one description are told apart by their number: UUID and PCI bus.
+void number(profiles::GpuDescription& gpu, unsigned index);
+std::string uuid_text(const std::array<uint8_t, 16>& uuid);  // "GPU-..."
+std::vector<std::string> split(const std::string& list);     // at commas
+bool is_number(const std::string& text);
 // TESSERA_SOFTGPU_STRETCH: how many times slower than its description the device runs; 1 if it is not set.
 base::Result<double> stretch_from_environment();
 // A connected socket; starts an arbiter if nobody listens, with the description named (empty: the
