@@ -330,6 +330,11 @@ int inspect(const InspectOptions& options) {
   const size_t size = size_t(st.st_size);
   void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (memory == MAP_FAILED) return fail(strerror(errno));
+  if (!options.gpu.empty()) {
+    const int status = inspect_on_gpu({static_cast<const uint8_t*>(memory), size}, options);
+    munmap(memory, size);
+    return status;
+  }
   // On a terminal in one place, else a line for each tenth.
   const bool shows_progress = size > kLargeFile, terminal = isatty(2);
   int tenths = -1;

@@ -21,8 +21,10 @@ struct InspectOptions {
   std::string file;
   std::string kernel;  // only this one; "" = all
   bool json = false;
-  bool emit_slice = false;             // print the PTX with variants instead
-  bool allow_order_dependent = false;  // as the run-time option
+  bool emit_slice = false;               // print the PTX with variants instead
+  bool allow_order_dependent = false;    // as the run-time option
+  std::string gpu;                       // only what can be cut there: h200, sm_90; "" = list everything
+  std::string bit_stability = "strict";  // for `gpu`, as the run-time option
 };
 
 struct InspectedKernel {  // of PTX
@@ -48,6 +50,9 @@ struct InspectedEntry {
 base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
                            const std::function<void(const InspectedEntry&)>& each,
                            const std::function<void(double)>& progress = {});
+
+// `--gpu`: one sentence (or JSON) about the share that can be cut there, and what would help. Exit status.
+int inspect_on_gpu(std::span<const uint8_t> bytes, const InspectOptions& options);
 
 int inspect(const InspectOptions& options);  // exit status
 

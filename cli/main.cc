@@ -156,6 +156,11 @@ int main(int argc, char** argv) {
   inspect->add_flag("--emit-slice", inspect_options.emit_slice, "print the PTX with the cut variants");
   inspect->add_flag("--allow-order-dependent", inspect_options.allow_order_dependent,
                     "also kernels whose results depend on the order of blocks");
+  inspect->add_option("--gpu", inspect_options.gpu,
+                      "only: which share of the kernels can be cut on this GPU, e.g. h200 or sm_90");
+  inspect->add_option("--bit-stability", inspect_options.bit_stability, "for --gpu, as `tessera run` has it")
+      ->check(CLI::IsMember({"strict", "relaxed"}))
+      ->capture_default_str();
   inspect->callback([&] { status = cli::inspect(inspect_options); });
 
   cli::CdiOptions cdi_options;

@@ -29,6 +29,7 @@
 #include "base/scoped_fd.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
+#include "cli/gpus.h"
 #include "cli/layout.h"
 #include "cli/mps.h"
 #include "cli/run.h"
@@ -288,7 +289,7 @@ base::Result<Process> start_neighbour(const std::string& program, const std::str
 std::vector<profiles::GpuDescription> described(const Layout& layout, std::set<std::string>* missing) {
   std::vector<profiles::GpuDescription> out;
   std::error_code none;
-  for (const std::string& folder : {layout.share + "/gpus", std::string(TESSERA_GPUS_FOLDER)})
+  for (const std::string& folder : gpu_folders(layout))
     for (const auto& entry : std::filesystem::directory_iterator(folder, none))
       if (auto gpu = profiles::load_gpu_description(entry.path().string());
           gpu && missing->erase(gpu->name) > 0)
@@ -465,7 +466,7 @@ base::Result<profiles::GpuDescription> soft_description(const Layout& layout, st
   const char* given = getenv("TESSERA_SOFTGPU_GPU");
   if (name.empty()) name = given && *given ? given : "test4";
   if (name.find('/') != std::string::npos) return profiles::load_gpu_description(name);
-  for (const std::string& folder : {layout.share + "/gpus", std::string(TESSERA_GPUS_FOLDER)})
+  for (const std::string& folder : gpu_folders(layout))
     if (const std::string path = folder + "/" + name + ".toml"; file_exists(path))
       return profiles::load_gpu_description(path);
   return base::error(Code::kNotFound, "no description of GPU '" + name +

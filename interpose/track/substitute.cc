@@ -23,6 +23,7 @@
 #include "kernels/cache/store.h"
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
+#include "kernels/image/vendor.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/slice.h"
@@ -31,10 +32,6 @@ namespace tessera::track {
 namespace {
 
 constexpr size_t kMaxImageBytes = size_t(256) << 20;
-constexpr const char* kVendorPrefixes[] = {"libcublas",   "libcudnn",  "libcufft",      "libcusolver",
-                                           "libcusparse", "libcurand", "libnccl",       "libnvshmem",
-                                           "libnpp",      "libnvjpeg", "libcusparseLt", "libcutensor",
-                                           "libnvinfer",  "libcudss",  "libcufile"};
 constexpr const char* kCollectivePrefixes[] = {"libnccl", "libnvshmem"};
 
 bool has_prefix(const char* base, const char* prefix) {
@@ -242,7 +239,7 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
-  if (any_prefix(from, kVendorPrefixes) || any_prefix(by, kVendorPrefixes)) return out;
+  if (image::vendor_library(from) || image::vendor_library(by)) return out;
   auto entries = list();
   if (!entries) {
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
