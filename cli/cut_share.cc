@@ -226,6 +226,10 @@ std::vector<std::string> cut_share_remedies(const CutShare& share, unsigned sm) 
     out.push_back("Build it with its PTX: nvcc -gencode arch=compute_" + number + ",code=[sm_" + number +
                   ",compute_" + number + "], or TORCH_CUDA_ARCH_LIST=\"" + capability +
                   "+PTX\" for extensions of PyTorch.");
+  if (count(CutOutcome::kMachineCode) > 0)
+    out.push_back(
+        "What Triton, torch.compile and XLA compile when a program runs can be cut with tessera run "
+        "--keep-ptx.");
   if (count(CutOutcome::kBits) > 0)
     out.push_back("tessera run --bit-stability relaxed also cuts " + kernels_text(count(CutOutcome::kBits)) +
                   "; last bits may then change.");

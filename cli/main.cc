@@ -16,6 +16,7 @@
 #include "cli/mps.h"
 #include "cli/profile.h"
 #include "cli/ps.h"
+#include "cli/ptxas.h"
 #include "cli/run.h"
 #include "cli/set.h"
 #include "cli/simulate.h"
@@ -34,6 +35,13 @@ void keep_standard_descriptors() {
   if (fd >= 0) close(fd);
 }
 
+// Arguments of ptxas are not ours to look at: `tessera ptxas ...`, or started by that name. nullptr = not meant.
+char** ptxas_arguments(int argc, char** argv) {
+  const std::string_view path = argc > 0 ? argv[0] : "";
+  if (path.substr(path.rfind('/') + 1).starts_with("ptxas")) return argv + 1;
+  return argc > 1 && std::string_view(argv[1]) == "ptxas" ? argv + 2 : nullptr;
+}
+
 // A result that did not get to where it was sent is a failure, whatever else went well.
 int checked_output(int status) {
   std::cout.flush();
@@ -48,6 +56,8 @@ int checked_output(int status) {
 int main(int argc, char** argv) {
   using namespace tessera;
   keep_standard_descriptors();
+  if (char** const first = ptxas_arguments(argc, argv))
+    return cli::ptxas(first == argv + 1 ? argv[0] : "ptxas", {first, argv + argc});
   CLI::App app{"Tessera shares one NVIDIA GPU between unmodified programs"};
   app.set_version_flag("--version", TESSERA_VERSION);
   app.require_subcommand(1);
@@ -72,6 +82,8 @@ int main(int argc, char** argv) {
       "strict (default) or relaxed: cut kernels although compiling them again may change last bits");
   run->add_flag("--allow-order-dependent", run_options.allow_order_dependent,
                 "cut also kernels whose results may depend on the order of their blocks");
+  run->add_flag("--keep-ptx", run_options.keep_ptx,
+                "kernels that Triton, torch.compile and XLA compile keep their PTX, so that they can be cut");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
@@ -162,6 +174,8 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"strict", "relaxed"}))
       ->capture_default_str();
   inspect->callback([&] { status = cli::inspect(inspect_options); });
+
+  app.add_subcommand("ptxas", "A drop-in for ptxas whose output also has the PTX (see run --keep-ptx)");
 
   cli::CdiOptions cdi_options;
   auto* cdi =

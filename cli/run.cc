@@ -11,6 +11,7 @@
 
 #include "base/scoped_fd.h"
 #include "cli/demo/process.h"
+#include "cli/keep_ptx.h"
 #include "cli/mps.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
@@ -27,6 +28,17 @@ bool daemon_answers(const std::string& path) {
   const base::ScopedFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   return fd.valid() &&
          (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN);
+}
+
+// The program runs, too, where that is not to be had.
+void add_keep_ptx(const Layout& layout, std::vector<std::string>* variables) {
+  const auto kept = keep_ptx(layout.bin + "/tessera");
+  if (!kept) {
+    fprintf(stderr, "tessera run: no PTX is kept: %s\n", kept.error().text.c_str());
+    return;
+  }
+  for (const std::string& note : kept->notes) fprintf(stderr, "tessera run --keep-ptx: %s\n", note.c_str());
+  variables->insert(variables->end(), kept->variables.begin(), kept->variables.end());
 }
 
 }  // namespace
@@ -65,6 +77,7 @@ int run(const RunOptions& given) {
     return 2;
   }
   if (!missing.empty()) fprintf(stderr, "tessera run: %s\n", missing.c_str());
+  if (options.keep_ptx) add_keep_ptx(layout, &*variables);
   if (!options.passthrough) {
     const auto socket_path = resolve_socket(options.socket);
     if (!socket_path)

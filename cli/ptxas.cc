@@ -1,0 +1,175 @@
+#include "cli/ptxas.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "base/scoped_fd.h"
+#include "cli/keep_ptx.h"
+#include "kernels/image/origin.h"
+#include "kernels/image/write.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kRunning = "TESSERA_PTXAS_RUNNING";  // set for the real one: it must not be us again
+constexpr int kNotFound = 127;
+
+using Bytes = std::vector<uint8_t>;
+
+std::optional<Bytes> read_file(const std::string& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return std::nullopt;  // a pipe is read once
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  return Bytes(std::istreambuf_iterator<char>(in), {});
+}
+
+bool is_ptx_file(const std::string& path) {
+  const auto bytes = read_file(path);
+  if (!bytes) return false;
+  const auto entries = image::list(*bytes);
+  return entries && entries->size() == 1 && (*entries)[0].kind == image::EntryKind::kPtx;
+}
+
+bool write_all(int fd, const Bytes& bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += size_t(n);
+  }
+  return true;
+}
+
+// In place, as ptxas itself writes: who has the file open sees it.
+bool overwrite(const std::string& path, const Bytes& bytes) {
+  const base::ScopedFd fd(open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+  return fd.valid() && write_all(fd.get(), bytes);
+}
+
+std::vector<char*> argv_of(const std::string& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  return argv;
+}
+
+int cannot_run(const std::string& program) {
+  fprintf(stderr, "tessera ptxas: %s: %s\n", program.c_str(), strerror(errno));
+  return kNotFound;
+}
+
+// Status as waitpid gives it; -1: it could not be started.
+int run_to_end(const std::string& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> argv = argv_of(program, arguments);
+  const pid_t parent = getpid(), child = fork();
+  if (child < 0) return -1;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // who ends us means the compiler
+    if (getppid() == parent) execv(program.c_str(), argv.data());
+    _exit(cannot_run(program));
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return -1;
+  return status;
+}
+
+// The caller sees how the real one ended, signals included.
+int end_like(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);  // the real one has left its own
+  signal(WTERMSIG(status), SIG_DFL);
+  raise(WTERMSIG(status));
+  return 128 + WTERMSIG(status);
+}
+
+// Machine code that gets no PTX is as good as without us: not said, standard error is the real one's.
+void add_ptx(const PtxasFiles& files, const Bytes& ptx) {
+  const auto code = read_file(files.output);
+  if (!code) return;
+  const auto both = with_ptx(*code, ptx);
+  if (!both || overwrite(files.output, *both)) return;
+  fprintf(stderr, "tessera ptxas: %s: %s; it stays without PTX\n", files.output.c_str(), strerror(errno));
+  if (!overwrite(files.output, *code)) unlink(files.output.c_str());
+}
+
+// nvcc exports this to what it starts (`nvcc --dryrun` shows it). It puts machine code into fat binaries itself
+// and wants nothing else; whoever calls nvcc has -gencode for PTX.
+bool called_by_nvcc() {
+  return getenv("_NVVM_BRANCH_") != nullptr;
+}
+
+}  // namespace
+
+std::optional<PtxasFiles> ptxas_files(const std::vector<std::string>& arguments) {
+  PtxasFiles out;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const std::string& a = arguments[i];
+    if (a == "-optf" || a.starts_with("--options-file") || a.starts_with("-optf=")) return std::nullopt;
+    for (const std::string option : {"-o", "--output-file"}) {
+      if (a.starts_with(option + "=")) out.output = a.substr(option.size() + 1);
+      if (a == option && i + 1 < arguments.size()) out.output = arguments[i + 1];
+    }
+    if (a.empty() || a[0] == '-' || a == out.output || !is_ptx_file(a)) continue;
+    if (!out.input.empty()) return std::nullopt;
+    out.input = a;
+  }
+  if (out.input.empty() || out.output.empty()) return std::nullopt;
+  return out;
+}
+
+base::Result<Bytes> with_ptx(std::span<const uint8_t> code, std::span<const uint8_t> ptx) {
+  auto codes = image::read(code), texts = image::read(ptx);
+  if (!codes) return codes.error();
+  if (!texts) return texts.error();
+  const auto is_one = [](const std::vector<image::LoadedEntry>& entries, image::EntryKind kind) {
+    return entries.size() == 1 && entries[0].kind == kind;
+  };
+  if (!is_one(*codes, image::EntryKind::kCubin) || !is_one(*texts, image::EntryKind::kPtx))
+    return base::error(base::Code::kInvalid, "not one piece of machine code and one of PTX");
+  if ((*codes)[0].relocatable) return base::error(base::Code::kInvalid, "machine code that is not linked");
+  if (image::source_of({(*texts)[0]}, (*codes)[0], (*codes)[0].payload) == nullptr)
+    return base::error(base::Code::kInvalid, "machine code of another virtual architecture");
+  const image::LoadedEntry both[] = {std::move((*codes)[0]), std::move((*texts)[0])};
+  return image::write_container(both);
+}
+
+int ptxas(const std::string& called_as, const std::vector<std::string>& arguments) {
+  if (getenv(kRunning) != nullptr) {
+    fprintf(stderr, "tessera ptxas: it would call itself; set TESSERA_PTXAS to NVIDIA's ptxas\n");
+    return kNotFound;
+  }
+  const auto real = find_ptxas(called_as);
+  if (!real) {
+    fprintf(stderr, "tessera ptxas: %s\n", real.error().text.c_str());
+    return kNotFound;
+  }
+  setenv(kRunning, "1", 1);
+  const auto files = called_by_nvcc() ? std::nullopt : ptxas_files(arguments);
+  const auto ptx = files ? read_file(files->input) : std::nullopt;  // the caller may remove it meanwhile
+  if (!ptx) {
+    std::vector<char*> argv = argv_of(*real, arguments);
+    execv(real->c_str(), argv.data());
+    return cannot_run(*real);
+  }
+  const int status = run_to_end(*real, arguments);
+  if (status == -1) return cannot_run(*real);
+  if (status == 0) add_ptx(*files, *ptx);
+  return end_like(status);
+}
+
+}  // namespace tessera::cli

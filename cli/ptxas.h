@@ -1,0 +1,34 @@
+// `tessera ptxas`: a drop-in for ptxas. Runs the real one with the same arguments, and puts the PTX beside the
+// machine code that it wrote, in a fat binary: the driver takes the same machine code, and a kernel of it can
+// be cut (docs/slicing.md, "Keeping the PTX"). Also the program that Triton and XLA find under the name
+// `ptxas` in the folders of keep_ptx.h. Main thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tessera::cli {
+
+// Exit status of the real one; does not return where there is nothing to add (that one takes this process's
+// place), nor after a signal that ended it (which ends this process, too). 127: there is none.
+// `called_as`: argv[0].
+int ptxas(const std::string& called_as, const std::vector<std::string>& arguments);
+
+// Pure, of the above: what the arguments say is read and written.
+struct PtxasFiles {
+  std::string input, output;
+};
+// Nothing if it is not one PTX file that becomes one named file: several inputs, standard input, PTX as an
+// option, an options file.
+std::optional<PtxasFiles> ptxas_files(const std::vector<std::string>& arguments);
+
+// Machine code and the PTX that it was made from as one fat binary, both uncompressed: every driver reads
+// those. kInvalid: it is not machine code that a driver loads (a relocatable object), or not from this PTX.
+base::Result<std::vector<uint8_t>> with_ptx(std::span<const uint8_t> code, std::span<const uint8_t> ptx);
+
+}  // namespace tessera::cli
