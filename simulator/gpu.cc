@@ -364,6 +364,27 @@ void Gpu::place_blocks() {
   }
 }
 
+// Part of the stream's resident blocks that stand beside the SMs of confined work. Limits are nested, so confined
+// work has its SMs in common with all other confined work.
+double Gpu::outside_confined(const Stream& s) const {
+  const Op& op = s.queue.front();
+  if (confined_sms_ == 0 || op.sm_limit != 0 || s.resident == 0) return 0;
+  double inside = 0;
+  for (const Group& g : s.groups) inside += g.confined_sms;
+  return std::clamp(1 - inside / (s.resident * op.kernel.sms_per_block), 0.0, 1.0);
+}
+
+// What `own` suffers from `other`, if that filled the GPU.
+double Gpu::contention(const Stream& own, const Stream& other) const {
+  const Op &mine = own.queue.front(), &theirs = other.queue.front();
+  const size_t row = size_t(mine.kernel.resource_class), column = size_t(theirs.kernel.resource_class);
+  const double shared = spec_.contention[row][column], apart = spec_.contention_apart[row][column];
+  const bool one_is_confined = (mine.sm_limit != 0) != (theirs.sm_limit != 0);
+  if (apart < 0 || !one_is_confined) return shared;
+  const double outside = outside_confined(mine.sm_limit != 0 ? other : own);
+  return shared + (apart - shared) * outside;
+}
+
 void Gpu::set_rates() {
   double speed = clock(last_ns_);
   auto share = [&](const Stream& s) {
@@ -374,10 +395,7 @@ void Gpu::set_rates() {
     double slow = 1;
     if (regime_ != Regime::kTimesliced)
       for (uint32_t other : running_)
-        if (other != c)
-          slow += share(streams_[other]) *
-                  spec_.contention[size_t(s.queue.front().kernel.resource_class)]
-                                  [size_t(streams_[other].queue.front().kernel.resource_class)];
+        if (other != c) slow += share(streams_[other]) * contention(s, streams_[other]);
     s.rate = speed / slow;
   }
 }

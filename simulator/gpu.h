@@ -11,7 +11,8 @@
 // copies as a separate engine, instruction-level preemption.
 //
 // Confined work (Op::sm_limit) is placed on that many of the highest-numbered SMs; everything else goes
-// anywhere, to the lowest-numbered SMs first. Contention does not depend on the place.
+// anywhere, to the lowest-numbered SMs first. Between confined work and what stands beside its SMs
+// contention_apart holds instead.
 #pragma once
 
 #include <array>
@@ -27,6 +28,12 @@ namespace tessera::simulator {
 enum class Regime : uint8_t { kTimesliced, kMps, kMpsPriority };
 const char* regime_name(Regime regime);
 
+constexpr std::array<std::array<double, 4>, 4> all_as_contention() {
+  std::array<std::array<double, 4>, 4> table{};
+  for (auto& row : table) row.fill(-1);
+  return table;
+}
+
 struct GpuSpec {
   uint32_t sm_count = 108;
   uint64_t timeslice_ns = 2'000'000;
@@ -37,6 +44,8 @@ struct GpuSpec {
   double block_jitter = 0.15;      // half width of the uniform spread of block times
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
   std::array<std::array<double, 4>, 4> contention{};
+  // The same between confined work and blocks outside of its SMs: L2 and DRAM only. Negative = as `contention`.
+  std::array<std::array<double, 4>, 4> contention_apart = all_as_contention();
   uint64_t slow_from_ns = 0, slow_to_ns = 0;  // perturbation: clocks drop in this interval ...
   double slow_factor = 1;                     // ... to this
 };
@@ -124,6 +133,8 @@ class Gpu {
   void add_group(Stream& s, const Group& added);
   void leave_bulk(Stream& s);
   void set_rates();
+  double outside_confined(const Stream& s) const;
+  double contention(const Stream& own, const Stream& other) const;
   void slice_time(uint64_t now_ns);
   double clock(uint64_t now_ns) const;
 

@@ -88,7 +88,9 @@ class Loader {
     scenario_.latency_from_arrival = r.choice("latency_from", scenario_.latency_from_arrival, kFrom) == 1;
     if (auto t = r.table("gpu")) read_gpu(*t);
     if (auto t = r.table("host")) read_host(*t);
-    if (auto t = r.table("contention")) read_contention(*t);
+    GpuSpec& g = scenario_.gpu;
+    if (auto t = r.table("contention")) read_contention(*t, "[contention", &g.contention);
+    if (auto t = r.table("contention_apart")) read_contention(*t, "[contention_apart", &g.contention_apart);
     for (auto t : r.tables("workload")) read_workload(*t);
     if (auto t = r.table("grid")) read_grid(*t);
     for (auto t : r.tables("cell")) read_cell(*t);
@@ -121,14 +123,15 @@ class Loader {
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
   }
 
-  void read_contention(const toml::table& t) {
-    Reader r(t, "[contention]", &mistakes_);
+  void read_contention(const toml::table& t, const std::string& name,
+                       std::array<std::array<double, 4>, 4>* table) {
+    Reader r(t, name + "]", &mistakes_);
     for (const Name& own : kClasses) {
       const toml::table* row = r.table(own.text);
       if (row == nullptr) continue;
-      Reader cells(*row, "[contention." + std::string(own.text) + "]", &mistakes_);
+      Reader cells(*row, name + "." + std::string(own.text) + "]", &mistakes_);
       for (const Name& other : kClasses) {
-        double& value = scenario_.gpu.contention[size_t(own.value)][size_t(other.value)];
+        double& value = (*table)[size_t(own.value)][size_t(other.value)];
         value = cells.number(other.text, value, 0, 20);
       }
     }

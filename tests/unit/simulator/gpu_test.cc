@@ -131,6 +131,35 @@ TEST(Gpu, LongBlocksThatAreConfinedLeaveTheOtherSmsAtOnce) {
   }
 }
 
+TEST(Gpu, BesideConfinedWorkThereIsOnlyTheContentionOfOtherSms) {
+  const auto end_of_27_blocks = [](double apart) {
+    GpuSpec spec;
+    for (auto& row : spec.contention) row.fill(1);
+    for (auto& row : spec.contention_apart) row.fill(apart);
+    Bench b(Regime::kMpsPriority, spec);
+    b.submit(1, 1, kernel(54, ms(10)), 0, false, 54);  // half of the GPU
+    b.submit(0, 1, kernel(27, us(100)), us(500));
+    return double(b.end_of(0, 1) - us(500));
+  };
+  EXPECT_NEAR(end_of_27_blocks(-1), double(us(150)), 4000);  // not given: as anywhere
+  EXPECT_NEAR(end_of_27_blocks(0.2), double(us(110)), 4000);
+  EXPECT_NEAR(end_of_27_blocks(0), double(us(100)), 4000);
+}
+
+TEST(Gpu, BlocksOnTheSmsOfConfinedWorkContendAsAnywhere) {
+  const auto end_of_81_blocks = [](double apart) {
+    GpuSpec spec;
+    for (auto& row : spec.contention) row.fill(1);
+    for (auto& row : spec.contention_apart) row.fill(apart);
+    Bench b(Regime::kMpsPriority, spec);
+    b.submit(1, 1, kernel(27, ms(10)), 0, false, 54);  // half of the GPU is its, a quarter is free
+    b.submit(0, 1, kernel(81, us(100)), us(500));      // two thirds beside it, one third among it
+    return double(b.end_of(0, 1) - us(500));
+  };
+  EXPECT_NEAR(end_of_81_blocks(-1), double(us(125)), 4000);
+  EXPECT_NEAR(end_of_81_blocks(0), double(us(100)) * (1 + 0.25 / 3), 4000);
+}
+
 TEST(Gpu, OthersKeepOffTheHighestSmsWhileThereAreLowerOnes) {
   Bench half(Regime::kMpsPriority), full(Regime::kMpsPriority);
   half.submit(1, 1, kernel(27, us(10)), 0, false, 27);  // so that there are SMs to keep off
