@@ -34,7 +34,8 @@ struct LeaseView {
   // Blocks that last longer than long_block_ns get slices of this much of a wave, 1..100; see slices.h.
   uint32_t long_width_percent = 100;
   uint64_t long_block_ns = 0;
-  uint64_t slo_ns = 0;  // of this client, 0 = none
+  uint64_t slo_ns = 0;    // of this client, 0 = none
+  uint32_t sm_limit = 0;  // SMs that launches which go out whole may use (confine.h); 0 = all
 
   constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
   constexpr bool allows_class(uint32_t resource_class) const {

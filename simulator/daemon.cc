@@ -104,10 +104,10 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
-  const bool may_confine = input_.run.confine == Confine::kDynamic ||
-                           (input_.run.confine == Confine::kAttach && c.lease_word == 0);
-  if (may_confine && !c.is_protected())
-    c.sm_limit = lease.sm_limit != 0 ? lease.sm_limit : input_.run.sm_limit;
+  if (c.lease_word == 0 && !c.is_protected()) {
+    const bool at_attach = input_.run.confine == Confine::kAttach && lease.sm_limit != 0;
+    c.sm_limit = at_attach ? lease.sm_limit : input_.run.sm_limit;
+  }
   const bool told = changed || lease.nudge;
   c.lease = lease;
   if (told) {

@@ -1,6 +1,7 @@
 // Best-effort client: the rule that interpose/gate ships (admission/), asked in virtual time.
 #include <algorithm>
 
+#include "admission/confine.h"
 #include "admission/wait.h"
 #include "simulator/world.h"
 
@@ -16,14 +17,24 @@ constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the 
 
 }  // namespace
 
-uint32_t World::sms_of(const SimClient& c) const {
-  return c.sm_limit == 0 ? input_.gpu.sm_count : std::min(c.sm_limit, input_.gpu.sm_count);
+uint32_t World::limit_of(const SimClient& c, const Kernel& kernel) const {
+  if (input_.run.confine != Confine::kDynamic || kernel.can_cut || c.is_protected()) return c.sm_limit;
+  const uint32_t sms = input_.gpu.sm_count;
+  const uint32_t of_launch = admission::confined_to_sms(
+      {kernel.n_blocks, kernel.wave_blocks(sms), kernel.solo_ns(sms, kernel.n_blocks)}, view_of(c));
+  return of_launch != 0 ? of_launch : c.sm_limit;
+}
+
+uint32_t World::sms_of(const SimClient& c, const Kernel& kernel) const {
+  const uint32_t limit = limit_of(c, kernel);
+  return limit == 0 ? input_.gpu.sm_count : std::min(limit, input_.gpu.sm_count);
 }
 
 // What a gate learns of the kernel's time per block, if it timed launches of `blocks`.
 admission::History World::history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const {
   const double factor = input_.perturbation.estimate_factor;
-  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(sms_of(c), n)) * factor; };
+  const uint32_t sms = sms_of(c, kernel);
+  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(sms, n)) * factor; };
   return {.block_ps = std::max<uint64_t>(1, uint64_t(of(blocks) * 1000 / blocks)),
           .launch_ns = uint64_t(of(blocks)),
           .block_ns = uint64_t(of(1)),
@@ -47,7 +58,8 @@ LeaseView World::view_of(const SimClient& c) const {
           .priority = c.spec->priority,
           .watch_spin_ns = l.spin_ns != 0 ? l.spin_ns : input_.host.spin_ns,
           .long_width_percent = l.long_block_ns != 0 ? l.long_width_percent : 100,
-          .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns};
+          .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns,
+          .sm_limit = input_.run.confine == Confine::kDynamic ? l.sm_limit : 0};
 }
 
 std::span<const admission::PulseView> World::pulses() {
@@ -64,7 +76,7 @@ World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_
   const admission::History whole = history_of(c, kernel, kernel.n_blocks);
   const Piece rest{left, admission::expected_ns(whole.block_ps, left)};
   if (lease.unmanaged() || c.waited.let_go || !kernel.can_cut || yields_) return rest;
-  const uint32_t wave = kernel.wave_blocks(sms_of(c));
+  const uint32_t wave = kernel.wave_blocks(sms_of(c, kernel));
   if (left == total && !admission::worth_cutting(total, whole.block_ps, wave, lease)) return rest;
   const admission::History sliced = history_of(c, kernel, wave);
   const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});

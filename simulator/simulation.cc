@@ -248,7 +248,7 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.kernel.block_ns = uint64_t(double(kernel.block_ns) * (1 + slower));
   op.work_scale = 1 / (1 + slower);
   op.yields = yields;
-  op.sm_limit = c.sm_limit;
+  op.sm_limit = limit_of(c, kernel);
   ++c.result.launches;
   note_neighbour(c);
   gpu_.submit(op);

@@ -62,7 +62,7 @@ struct SimClient {
   policy::Lease lease;
   uint64_t expires_ns = 0, lease_word = 0;
   bool was_held = false;
-  uint32_t sm_limit = 0;     // in force for its next launch; 0 = all SMs
+  uint32_t sm_limit = 0;     // of all its launches; 0 = all SMs
   uint32_t blocks_left = 0;  // of the kernel being cut; 0 = take the next launch whole
   bool notified = false;
   uint64_t notified_word = 0;
@@ -113,6 +113,7 @@ class World {
   uint64_t overlap_ns(const SimClient& c) const;
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
   void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields);
+  uint32_t limit_of(const SimClient& c, const Kernel& kernel) const;  // SMs that the launch may use; 0 = all
 
   // gate.cc
   struct Piece {  // of a launch: all that is left of it, or a slice
@@ -121,7 +122,7 @@ class World {
   };
   void host(uint32_t c);  // the host thread of a best-effort client runs
   admission::History history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const;
-  uint32_t sms_of(const SimClient& c) const;  // that its launches may occupy
+  uint32_t sms_of(const SimClient& c, const Kernel& kernel) const;  // that the launch may occupy
   admission::LeaseView view_of(const SimClient& c) const;
   std::span<const admission::PulseView> pulses();
   Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,

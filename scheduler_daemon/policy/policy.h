@@ -45,7 +45,7 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint32_t launch_sms = 0;         // best-effort: SMs that its next launch would fill if it were not cut
   uint32_t wave_blocks = 0;        // best-effort: blocks of its next launch that fill the GPU once
   uint64_t slice_overhead_ns = 0;  // best-effort: learnt cost of one slice more
-  bool can_confine = false;  // its launches can be confined to some SMs (green contexts or MPS percentage)
+  bool can_confine = false;        // its launches can be confined to some SMs: Lease::sm_limit is kept
 };
 
 struct Observation {
@@ -69,9 +69,8 @@ struct Lease {
   // down to a sixteenth of a wave. 0 = every kernel fills waves.
   uint64_t long_block_ns = 0;
   uint32_t long_width_percent = 100;
-  uint32_t spin_ns = 0;  // a held launch watches for so long before it sleeps; 0 = the daemon's setting
-  uint32_t sm_limit =
-      0;  // SMs that launches of this client may occupy, also those that cannot be cut; 0 = all
+  uint32_t spin_ns = 0;   // a held launch watches for so long before it sleeps; 0 = the daemon's setting
+  uint32_t sm_limit = 0;  // SMs that launches which go out whole may occupy (admission/confine.h); 0 = all
   bool packed = false;
   bool overdue = false;  // its drain is waited for no longer
   bool nudge = false;    // wake its waiting launches even if nothing in the lease changed

@@ -51,6 +51,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
 
   const Turnaround turnaround(facts);
   const Room room(facts);
+  const Reserve reserve(facts);
   const Gaps gaps(facts);
   const Waking waking(facts);
   const Fairness fairness(facts);
@@ -61,6 +62,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   combine(&d,          // over the turns and levels of `temporal`:
           turnaround,  // how much may be in flight and how long a slice is
           room,        // how wide kernels of long blocks are
+          reserve,     // which SMs kernels that cannot be cut keep off,
           gaps,        // nobody starts in a gap that is too short,
           waking,      // who does is awake when the burst ends,
           fairness,    // unless it is ahead of its share,

@@ -1,4 +1,4 @@
-// `tessera`: the turns and levels of `temporal`, and on top of them nine parts that decide from measured
+// `tessera`: the turns and levels of `temporal`, and on top of them ten parts that decide from measured
 // signals (parts/parts.h; docs/policy.md). `slowdown_target` says how much longer the slow bursts of a
 // protected client may become; all parts serve it.
 //

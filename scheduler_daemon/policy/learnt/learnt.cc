@@ -20,6 +20,17 @@ uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& 
   return std::max(least_ns, std::min(t.least_turnaround_ns, p.window_ns));
 }
 
+Neighbours neighbours_of(const Observation& o, const Tuning& t) {
+  size_t n = 0;
+  bool uncut = false;
+  for (const ClientView& c : o.clients) {
+    if (is_protected(c)) continue;
+    ++n;
+    uncut |= c.uncut_launches != 0 && c.can_confine;
+  }
+  return {.crowd = n > t.few, .uncut = uncut};
+}
+
 // A launch of unknown width may fill the GPU.
 void observe_width(const ClientView& c, const Observation& o, const Tuning& t, Client* client) {
   const uint32_t sms = c.launch_sms == 0 ? o.sm_count : c.launch_sms;
@@ -46,7 +57,7 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
   const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns + switch_cost_ns;
   const double passed_ns = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
   last_look_ns_ = o.now_ns;
-  const bool crowd = o.clients.size() - protected_clients.size() > t.few;
+  const Neighbours neighbours = neighbours_of(o, t);
   bool any_busy = false;
   uint64_t idle_since_ns = 0, began_ns = UINT64_MAX;
   for (size_t i : protected_clients) {
@@ -55,8 +66,8 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
     idle_since_ns = std::max(idle_since_ns, c.idle_since_ns);
     if (c.busy) began_ns = std::min(began_ns, c.busy_since_ns);
     bool slow = false;
-    if (clients[i].learnt->observe(c, passed_ns, worth_ns, p.slowdown_target, crowd, t, &slow))
-      block_scale.judge(slow, !crowd, t);
+    if (clients[i].learnt->observe(c, passed_ns, worth_ns, p.slowdown_target, neighbours, t, &slow))
+      block_scale.judge(slow, !neighbours.crowd, t);
   }
   if (any_busy && all_idle_since_ns_ != 0 && began_ns > all_idle_since_ns_) {
     all_gaps.add(began_ns - all_idle_since_ns_);

@@ -5,7 +5,7 @@
 namespace tessera::policy {
 
 bool ProtectedClient::observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target,
-                              bool crowd, const Tuning& t, bool* slow) {
+                              const Neighbours& neighbours, const Tuning& t, bool* slow) {
   busy_share += (double(c.busy) - busy_share) * std::min(1.0, passed_ns / t.busy_memory_ns);
   if (c.busy_since_ns != burst_began_ns_) {
     const uint64_t idle_ns = c.busy ? c.idle_since_ns : went_idle_ns_;
@@ -13,7 +13,7 @@ bool ProtectedClient::observe(const ClientView& c, double passed_ns, uint64_t wo
     if (idle_ns != 0 && c.busy_since_ns > idle_ns) observe_gap(c.busy_since_ns - idle_ns, worth_ns, t);
   }
   if (!c.busy) went_idle_ns_ = c.idle_since_ns;
-  return c.bursts != bursts_ && observe_burst(c, target, crowd, t, slow);
+  return c.bursts != bursts_ && observe_burst(c, target, neighbours, t, slow);
 }
 
 void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t) {
@@ -26,8 +26,8 @@ void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuni
   asleep_ns = std::max(t.asleep_ns, t.asleep_gaps * gaps.quantile_ns(1));
 }
 
-bool ProtectedClient::observe_burst(const ClientView& c, double target, bool crowd, const Tuning& t,
-                                    bool* slow) {
+bool ProtectedClient::observe_burst(const ClientView& c, double target, const Neighbours& neighbours,
+                                    const Tuning& t, bool* slow) {
   bursts_ = c.bursts;
   if (exposed_ && c.burst_ns != 0) {
     exposed_bursts.add(c.burst_ns);
@@ -43,7 +43,8 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, bool cro
   if (c.own_slowdown > 0) own_.add(c.own_slowdown);
   if (c.own_slowdown > 0 && own_.total() < t.needed_own) return false;
   *slow = slower_than_alone(c, target, t);
-  block_scale.judge(*slow, !crowd, t);
+  block_scale.judge(*slow, !neighbours.crowd, t);
+  if (neighbours.uncut) reserve.judge(*slow, t);
   return true;
 }
 

@@ -6,10 +6,16 @@
 #include "scheduler_daemon/policy/estimate/latest_quantile.h"
 #include "scheduler_daemon/policy/learnt/block_scale.h"
 #include "scheduler_daemon/policy/learnt/packing_history.h"
+#include "scheduler_daemon/policy/learnt/reserve_share.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
+
+struct Neighbours {    // the best-effort clients of the GPU
+  bool crowd = false;  // more than tuning.few
+  bool uncut = false;  // one whose kernels cannot be cut, but can be confined
+};
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
@@ -17,9 +23,8 @@ struct ProtectedClient {
 
   // Its pulse and its latest measured burst, once per look. `passed_ns` since the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
-  // `crowd`: more best-effort clients than tuning.few are on the GPU.
-  bool observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target, bool crowd,
-               const Tuning& t, bool* slow);
+  bool observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target,
+               const Neighbours& neighbours, const Tuning& t, bool* slow);
   bool asleep(const ClientView& c, uint64_t now_ns) const;
 
   double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
@@ -30,12 +35,14 @@ struct ProtectedClient {
   Histogram exposed_bursts;         // solo length of bursts that can meet best-effort work
   uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
   BlockScale block_scale;
+  ReserveShare reserve;
   PackingHistory packing;
 
  private:
   // Slower than its own slow bursts by more than the target.
   bool slower_than_alone(const ClientView& c, double target, const Tuning& t) const;
-  bool observe_burst(const ClientView& c, double target, bool crowd, const Tuning& t, bool* slow);
+  bool observe_burst(const ClientView& c, double target, const Neighbours& neighbours, const Tuning& t,
+                     bool* slow);
   void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
 
   LatestQuantile own_;                              // p99 of what its bursts are slower by themselves

@@ -22,6 +22,7 @@ struct Constraint {  // by default: nothing is asked
   uint64_t long_block_ns = 0;                          // 0 = as it is
   uint32_t long_width_percent = 100;                   // with long_block_ns
   uint32_t spin_ns = 0;                                // 0 = as it is
+  uint32_t sm_limit = 0;                               // 0 = as it is
 };
 
 // Free-running clients have no lease that could be changed.
@@ -35,6 +36,7 @@ inline void apply(const Constraint& c, Lease* lease) {
     lease->long_width_percent = c.long_width_percent;
   }
   if (c.spin_ns != 0 && lease->grant == Grant::kGranted) lease->spin_ns = c.spin_ns;
+  if (c.sm_limit != 0) lease->sm_limit = c.sm_limit;
   switch (c.start) {
     case Constraint::Start::kAsGranted:
       return;

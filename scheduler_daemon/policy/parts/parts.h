@@ -58,6 +58,16 @@ class Room : public Part {
   uint64_t long_block_ns_ = 0;
 };
 
+// Kernels that cannot be cut keep off some SMs, where there is a way to make them (green contexts, MPS percentage).
+class Reserve : public Part {
+ public:
+  explicit Reserve(const Facts& facts);
+  Constraint of(size_t client) const;
+
+ private:
+  uint32_t sm_limit_ = 0;  // 0 = all
+};
+
 // Gates start as soon as a pulse falls idle. Where that is too early clients are held before it does.
 class Gaps : public Part {
  public:

@@ -155,6 +155,7 @@ Observation random_observation(std::mt19937_64& random, uint64_t now_ns) {
     c.burst_ns = odd();
     c.short_gap_ns = odd();
     c.uncut_launches = random() % 2 ? 0 : odd();
+    c.can_confine = random() % 2 != 0;
     c.launch_sms = uint32_t(odd());
     c.wave_blocks = uint32_t(odd());
     c.slice_overhead_ns = odd();

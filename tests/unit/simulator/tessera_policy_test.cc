@@ -108,6 +108,44 @@ TEST(Tessera, DoesNotPackWithoutEveryCondition) {
   }
 }
 
+World with_a_kernel_that_cannot_be_cut() {
+  World w;
+  w.o.clients[1].uncut_launches = 1;
+  w.o.clients[1].can_confine = true;
+  return w;
+}
+
+TEST(Tessera, SlowBurstsReserveSmsForTheService) {
+  World w = with_a_kernel_that_cannot_be_cut();
+  EXPECT_EQ(w.bursts(40, 1.0).sm_limit, 0u);  // nobody suffers
+  EXPECT_EQ(w.bursts(1, 1.3).sm_limit, 92u);  // 15 of 100, in steps of 8
+  EXPECT_EQ(w.bursts(1, 1.3).sm_limit, 84u);  // more where that is too little
+  EXPECT_EQ(w.bursts(100, 1.3).sm_limit, 52u);
+  EXPECT_EQ(w.bursts(100, 1.0).sm_limit, 60u);
+  EXPECT_EQ(w.bursts(1000, 1.0).sm_limit, 0u);
+}
+
+TEST(Tessera, ReservesNothingWithoutEveryCondition) {
+  struct {
+    const char* what;
+    void (*change)(World*);
+  } const kCases[] = {{"all kernels can be cut", [](World* w) { w->o.clients[1].uncut_launches = 0; }},
+                      {"no way to confine it", [](World* w) { w->o.clients[1].can_confine = false; }},
+                      {"no MPS", [](World* w) { w->o.mps = false; }},
+                      {"the service sleeps", [](World* w) {
+                         w->gaps(40, ms(5));
+                         w->o.clients[0].busy = false;
+                         w->o.clients[0].idle_since_ns = w->o.now_ns;
+                         w->o.now_ns += ms(2000);
+                       }}};
+  for (const auto& c : kCases) {
+    World w = with_a_kernel_that_cannot_be_cut();
+    EXPECT_NE(w.bursts(60, 1.3).sm_limit, 0u);
+    c.change(&w);
+    EXPECT_EQ(w.lease().sm_limit, 0u) << c.what;
+  }
+}
+
 TEST(Tessera, WidensSlowlyAndHalvesWhenTheServiceSuffers) {
   World w;
   w.warm();

@@ -55,6 +55,7 @@ class Programs {
       c.launch_sms = 60;
       c.wave_blocks = 432;
       c.slice_overhead_ns = us(2);
+      c.uncut_launches = c.can_confine = id == 4;
       o_.clients.push_back(c);
     }
     steady_ = seed % 3 != 0;
@@ -96,7 +97,7 @@ bool alike(const Decision& a, const Decision& b) {
   const auto same = [](const Lease& x, const Lease& y) {
     return x.grant == y.grant && x.window_ns == y.window_ns && x.slice_ns == y.slice_ns &&
            x.packed == y.packed && x.width_blocks == y.width_blocks && x.long_block_ns == y.long_block_ns &&
-           x.spin_ns == y.spin_ns;
+           x.spin_ns == y.spin_ns && x.sm_limit == y.sm_limit;
   };
   return std::equal(a.leases.begin(), a.leases.end(), b.leases.begin(), b.leases.end(), same);
 }
