@@ -34,8 +34,8 @@ struct LeaseView {
   // Blocks that last longer than long_block_ns get slices of this much of a wave, 1..100; see slices.h.
   uint32_t long_width_percent = 100;
   uint64_t long_block_ns = 0;
-  uint64_t slo_ns = 0;    // of this client, 0 = none
-  uint32_t sm_limit = 0;  // SMs that launches which go out whole may use (confine.h); 0 = all
+  uint64_t slo_ns = 0;        // of this client, 0 = none
+  uint32_t reserved_sms = 0;  // that launches which cannot be cut keep off (confine.h)
 
   constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
   constexpr bool allows_class(uint32_t resource_class) const {
@@ -60,6 +60,10 @@ constexpr uint64_t hold_limit_ns(uint64_t max_hold_ms) {
   return (max_hold_ms < kMostHoldMs ? max_hold_ms : kMostHoldMs) * 1'000'000;
 }
 
+constexpr uint32_t reserved_sms(uint32_t flags) {
+  return ((flags & abi::kLeaseReserveMask) >> abi::kLeaseReserveShift) * abi::kReserveStep;
+}
+
 constexpr LeaseView decode(const abi::LeaseLine& line) {
   const uint64_t long_us = line.flags >> abi::kLeaseLongBlockShift;
   const uint32_t percent = line.long_width_percent;
@@ -80,7 +84,8 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .watch_spin_ns = (line.watch_spin_us < kMostSpinUs ? line.watch_spin_us : kMostSpinUs) * 1'000,
           .long_width_percent = percent == 0 || percent > 100 ? 100 : percent,
           .long_block_ns = long_us != 0 ? long_us * 1'000 : line.slice_ns,
-          .slo_ns = uint64_t(line.slo_us) * 1'000};
+          .slo_ns = uint64_t(line.slo_us) * 1'000,
+          .reserved_sms = reserved_sms(line.flags)};
 }
 
 }  // namespace tessera::admission

@@ -16,7 +16,9 @@ struct TwoLooks {
   double seconds = 0;
 };
 
-std::string ps_table(const TwoLooks& looks);   // sums since each client came; GPU: share between the looks
+std::string ps_table(const TwoLooks& looks);  // sums since each client came; GPU: share between the looks
+// A line for each client whose launches keep off some SMs now, and by which mechanism; "" = none has any reserved.
+std::string ps_reserves(const nlohmann::json& now);
 std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
 
 // 950, 12.3k, 4.56M; never wider than five characters below 10^15.

@@ -21,7 +21,7 @@ uint32_t World::limit_of(const SimClient& c, const Kernel& kernel) const {
   if (input_.run.confine != Confine::kDynamic || kernel.can_cut || c.is_protected()) return c.sm_limit;
   const uint32_t sms = input_.gpu.sm_count;
   const uint32_t of_launch = admission::confined_to_sms(
-      {kernel.n_blocks, kernel.wave_blocks(sms), kernel.solo_ns(sms, kernel.n_blocks)}, view_of(c));
+      {kernel.n_blocks, kernel.wave_blocks(sms), kernel.solo_ns(sms, kernel.n_blocks), sms}, view_of(c));
   return of_launch != 0 ? of_launch : c.sm_limit;
 }
 
@@ -59,7 +59,9 @@ LeaseView World::view_of(const SimClient& c) const {
           .watch_spin_ns = l.spin_ns != 0 ? l.spin_ns : input_.host.spin_ns,
           .long_width_percent = l.long_block_ns != 0 ? l.long_width_percent : 100,
           .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns,
-          .sm_limit = input_.run.confine == Confine::kDynamic ? l.sm_limit : 0};
+          .reserved_sms = input_.run.confine == Confine::kDynamic && l.sm_limit != 0
+                              ? input_.gpu.sm_count - l.sm_limit
+                              : 0};
 }
 
 std::span<const admission::PulseView> World::pulses() {

@@ -2,6 +2,7 @@
 // call, whose result is always what the program gets. Slow path; any thread of the program.
 #include "base/errno_guard.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/slice/confine.h"
 #include "interpose/slice/trial.h"
 #include "interpose/state/process.h"
 #include "interpose/track/track.h"
@@ -35,6 +36,7 @@ CUresult context_ends(CUcontext context, F&& call) {
   if (!live()) return call();
   track::siblings_pause(context);
   state::enter_exclusive();
+  if (context) confine::forget(context);
   const CUresult result = call();
   if (result == CUDA_SUCCESS) ended(context);
   state::leave_exclusive();
@@ -52,6 +54,7 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
   const CUcontext context = device >= 0 && device < kDevices ? g_primary[device].load() : nullptr;
   track::siblings_pause(context);
   state::enter_exclusive();
+  if (context) confine::forget(context);  // green contexts hold their primary one
   const CUresult result = call();
   unsigned flags = 0;
   int active = 0;

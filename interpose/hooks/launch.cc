@@ -8,6 +8,7 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/offsets.h"
 #include "interpose/hooks/units.h"
+#include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
 
 namespace tessera::hooks {
@@ -47,6 +48,13 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
     action = ask(what, launch.stream, wait, reservation);
   }
   if (action == Action::kForward) return issue(launch);
+  if (const uint32_t sms = may_cut ? 0 : confine::sms_for(launch, kernel, expected_ns)) {
+    // Not timed: estimates are of the whole GPU.
+    if (CUresult result; confine::launch(launch, sms, &result)) {
+      reservation.settle(launch.stream, result);
+      return result;
+    }
+  }
   const bool timed =
       action == Action::kGo &&
       (time_it == TimeIt::kYes || (time_it == TimeIt::kIfLoaded && load_code(launch.function, kernel)));

@@ -15,6 +15,7 @@
 #include "interpose/lifecycle/completion.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/config.h"
@@ -77,12 +78,13 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   const CUresult ok = real.cuDeviceGetUuid_v2(&uuid, device);
   real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   if (real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != CUDA_SUCCESS) mps = 0;
+  const bool confines = confine::possible(device);
   state::leave_driver();
   if (ok != CUDA_SUCCESS) return;
   state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
-  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0).ok();
+  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines).ok();
 }
 
 // False: the daemon is gone.
@@ -241,6 +243,7 @@ uint64_t helper_step(uint64_t now) {
   ipc::store(link->signals->daemon_losses, g_daemon_losses, kRelaxed);
   track::publish_refusals(*link->signals);
   cut::publish(*link->signals);
+  confine::publish(*link->signals);
   ipc::store(link->signals->bypassed, uint32_t(bypassed()), kRelaxed);
   gate::publish_learnt(link);
   return look_for_completion(now);

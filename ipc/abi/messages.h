@@ -103,8 +103,10 @@ struct Device {
   MessageHeader header;
   uint8_t uuid[16];
   uint32_t sm_count;
-  uint32_t mps;  // 1: this process is an MPS client (spatial sharing), 0: time-sliced
-  uint64_t reserved[2];
+  uint32_t mps;       // 1: this process is an MPS client (spatial sharing), 0: time-sliced
+  uint32_t confines;  // 1: it can keep launches off some SMs by green contexts; other bits are ignored
+  uint32_t reserved0;
+  uint64_t reserved1;
 };
 static_assert(sizeof(Device) == 56);
 

@@ -72,7 +72,7 @@ struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint32_t flags;  // LeaseFlag; classes that it is for (kLeaseClassShift); long blocks (kLeaseLongBlockShift)
+  uint32_t flags;               // LeaseFlag; kLeaseReserveShift; kLeaseClassShift; kLeaseLongBlockShift
   uint64_t expires_ns;          // CLOCK_MONOTONIC; a granted lease is void afterwards
   uint64_t window_ns;           // GPU time that may be in flight at once
   uint64_t slice_ns;            // longest single launch; longer kernels are cut if they may be
@@ -93,6 +93,10 @@ enum LeaseFlag : uint32_t {
   // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
   kLeaseDefer = 4,
 };
+// Five bits: SMs, in steps of kReserveStep, that launches which cannot be cut keep off, if the client can make them
+// (Device::confines). Others do not look here.
+inline constexpr uint32_t kLeaseReserveShift = 3, kLeaseReserveMask = 0x1fu << kLeaseReserveShift;
+inline constexpr uint32_t kReserveStep = 8;
 // Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum
 // share); a client that does not know these bits reads it so.
 inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;
@@ -170,6 +174,7 @@ struct alignas(64) SignalLine {
   uint32_t daemon_losses;       // times that this process lost a daemon or gave one up that did not answer
   uint32_t bypassed;            // 1: somebody in the process had opened the driver by its path
   uint64_t in_flight_since_ns;  // CLOCK_MONOTONIC when in_flight_ns last left zero; 0 = an older library
+  uint64_t confined_launches;   // that kept off the reserved SMs of the lease
 };
 static_assert(sizeof(SignalLine) == 128);
 

@@ -198,13 +198,15 @@ base::Status acknowledge_pulse(const Attachment& a) {
   return base::ok();
 }
 
-base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps) {
+base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps,
+                             bool confines) {
   if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
   abi::Device device{};
   device.header = make_header(abi::kDevice, sizeof device);
   std::memcpy(device.uuid, uuid, sizeof device.uuid);
   device.sm_count = sm_count;
   device.mps = mps ? 1 : 0;
+  device.confines = confines ? 1 : 0;
   if (send_packet(a.socket.get(), &device, sizeof device) != Send::kSent)
     return error(Code::kUnavailable, "the daemon closed the connection");
   return base::ok();

@@ -72,7 +72,7 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
 void close_descriptors(Attachment& attachment);
 
 base::Status announce_device(const Attachment& attachment, const uint8_t (&uuid)[16], uint32_t sm_count,
-                             bool mps);
+                             bool mps, bool confines = false);
 
 // Tells the daemon to look (waiting without a lease, became idle, drained): one eventfd write, about a
 // microsecond. Costs two fstat calls, because a host that closes all descriptors may have reused the number.

@@ -21,6 +21,7 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   bool packed = false;
   bool tell_busy = false, defers = false;
   uint32_t packed_classes = 0;  // bit c: kernels of resource class c; 0 = any work
+  uint32_t reserved_sms = 0;  // that launches which cannot be cut keep off; whole steps of abi::kReserveStep
   uint64_t expires_ns = 0;
   uint64_t window_ns = 0, slice_ns = 0;
   uint32_t width_blocks = 0;
@@ -70,6 +71,7 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   flags = terms.packed ? flags | abi::kLeasePacked : 0;
   if (terms.tell_busy) flags |= abi::kLeaseTellBusy;
   if (terms.defers) flags |= abi::kLeaseDefer;
+  flags |= (terms.reserved_sms / abi::kReserveStep << abi::kLeaseReserveShift) & abi::kLeaseReserveMask;
   const uint32_t long_us =
       terms.long_block_us < abi::kMaxLongBlockUs ? terms.long_block_us : abi::kMaxLongBlockUs;
   flags |= long_us << abi::kLeaseLongBlockShift;

@@ -89,6 +89,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     uncut_launches = std::max(uncut_launches, ipc::load(s.uncut_launches, relaxed));
     blocks_launched = std::max(blocks_launched, ipc::load(s.blocks_launched, relaxed));
     v.uncut_launches = uncut_launches;
+    v.can_confine = confines;
     v.blocks_launched = blocks_launched;
     v.drained = drained();
   }
@@ -136,6 +137,8 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.forwarded_unknown = ipc::load(u.forwarded_unknown, relaxed);
   const ipc::abi::SignalLine& s = signals_untrusted();
   r.counters.uncut_launches = ipc::load(s.uncut_launches, relaxed);
+  r.counters.confined_launches = ipc::load(s.confined_launches, relaxed);
+  r.counters.reserved_sms = terms.reserved_sms;
   r.counters.unknown_estimates = ipc::load(s.unknown_estimates, relaxed);
   r.counters.learnt_estimates = ipc::load(s.learnt_estimates, relaxed);
   r.counters.daemon_losses = ipc::load(s.daemon_losses, relaxed);

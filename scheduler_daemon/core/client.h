@@ -72,6 +72,7 @@ struct Client {
   bool has_gpu = false;
   uint8_t uuid[16] = {};
   bool mps = false;
+  bool confines = false;  // it can keep launches off some SMs
 
   // The daemon's own copy of the lease: what is in shared memory is never read back.
   uint32_t lease_word = 0;

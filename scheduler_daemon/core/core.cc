@@ -303,6 +303,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   std::memcpy(client.uuid, device->uuid, sizeof device->uuid);
   client.has_gpu = true;
   client.mps = device->mps == 1;
+  client.confines = (device->confines & 1u) != 0;
   Gpu& gpu = gpus_[uuid];
   if (gpu.policy == nullptr) {
     gpu.uuid = uuid;
@@ -555,6 +556,15 @@ void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_
       base::earlier_due(gpu.next_look_ns, std::min(now_ns + kMeasuringLook_ns, measure_until_ns_));
 }
 
+// Whole steps, more rather than less, and no more than a lease can say.
+uint32_t Core::reserved_sms(const Client& client, const policy::Lease& lease) {
+  const Gpu* gpu = gpu_of(client);
+  if (gpu == nullptr || lease.sm_limit == 0 || lease.sm_limit >= gpu->sm_count) return 0;
+  constexpr uint32_t kMostSteps = abi::kLeaseReserveMask >> abi::kLeaseReserveShift;
+  const uint32_t steps = (gpu->sm_count - lease.sm_limit + abi::kReserveStep - 1) / abi::kReserveStep;
+  return std::min(steps, kMostSteps) * abi::kReserveStep;
+}
+
 void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy) {
   static constexpr uint32_t kStates[] = {abi::kLeaseHold, abi::kLeaseGranted, abi::kLeaseFree};
   ipc::LeaseTerms terms;
@@ -579,6 +589,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
     terms.long_block_us =
         uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, abi::kMaxLongBlockUs));
   }
+  terms.reserved_sms = reserved_sms(client, lease);
   terms.passthrough = client.passthrough ? 1 : 0;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;

@@ -179,6 +179,7 @@ class Core {
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   void measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns);
   bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
+  uint32_t reserved_sms(const Client& client, const policy::Lease& lease);
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
   // False: impossible ring head.
   bool consume_records(Client& client, uint32_t most, uint64_t now_ns);

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include "ipc/channel/lease.h"
+
 namespace tessera::admission {
 namespace {
 
 TEST(Confine, LongLaunchesOfMoreThanAWaveKeepToTheLimit) {
-  const LeaseView lease{.grant = Grant::kGranted, .slice_ns = 200'000, .sm_limit = 92};
-  const WholeLaunch wide_and_long{.blocks = 1000, .wave_blocks = 864, .expected_ns = 3'000'000};
+  const LeaseView lease{.grant = Grant::kGranted, .slice_ns = 200'000, .reserved_sms = 16};
+  const WholeLaunch wide_and_long{
+      .blocks = 1000, .wave_blocks = 864, .expected_ns = 3'000'000, .sm_count = 108};
   EXPECT_EQ(confined_to_sms(wide_and_long, lease), 92u);
   const auto but = [&](auto change) {
     WholeLaunch launch = wide_and_long;
@@ -16,13 +19,30 @@ TEST(Confine, LongLaunchesOfMoreThanAWaveKeepToTheLimit) {
     change(launch, other);
     return confined_to_sms(launch, other);
   };
-  EXPECT_EQ(but([](auto&, auto& l) { l.sm_limit = 0; }), 0u);
+  EXPECT_EQ(but([](auto&, auto& l) { l.reserved_sms = 0; }), 0u);
+  EXPECT_EQ(but([](auto&, auto& l) { l.reserved_sms = 108; }), 0u);
   EXPECT_EQ(but([](auto&, auto& l) { l.grant = Grant::kFree; }), 0u);
   EXPECT_EQ(but([](auto&, auto& l) { l.passthrough = true; }), 0u);
   EXPECT_EQ(but([](auto& w, auto&) { w.expected_ns = 200'000; }), 0u);  // over before it disturbs
   EXPECT_EQ(but([](auto& w, auto&) { w.expected_ns = 0; }), 0u);
   EXPECT_EQ(but([](auto& w, auto&) { w.blocks = 864; }), 0u);  // its blocks may wait for each other
   EXPECT_EQ(but([](auto& w, auto&) { w.wave_blocks = 0; }), 0u);
+}
+
+TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
+  abi::LeaseLine line{};
+  uint32_t word = 0;
+  ipc::lease_publish(line, word,
+                     {.packed = true, .tell_busy = true, .packed_classes = 2, .reserved_sms = 24});
+  const LeaseView lease = decode(line);
+  EXPECT_EQ(lease.reserved_sms, 24u);
+  EXPECT_EQ(lease.packed_classes, 2u);
+  EXPECT_TRUE(lease.tell_busy);
+  EXPECT_FALSE(lease.defers);
+  ipc::lease_publish(line, word, {.defers = true, .reserved_sms = 248, .long_block_us = 0xffff});
+  EXPECT_EQ(decode(line).reserved_sms, 248u);
+  EXPECT_EQ(decode(line).long_block_ns, 65'535'000u);
+  EXPECT_FALSE(decode(line).packed);
 }
 
 }  // namespace

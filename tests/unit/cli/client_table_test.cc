@@ -74,15 +74,30 @@ TEST(ClientTable, TopShowsRates) {
               testing::ElementsAre("4002", "serve.py", "3", "idle", "25%", "0%", "100", "300", "10", "1.08"));
 }
 
+TEST(ClientTable, PsSaysHowManySmsAreReservedAndBecauseOfWhichMechanism) {
+  TwoLooks looks = two_looks();
+  EXPECT_EQ(ps_reserves(looks.now), "");
+  looks.now["gpus"][0]["sm_count"] = 132;
+  json& c = looks.now["clients"][0];
+  c["gpu"] = looks.now["gpus"][0]["uuid"];
+  c["reserved_sms"] = 16;
+  EXPECT_EQ(ps_reserves(looks.now),
+            "4001 train.py: reserve: 16 of 132 SMs by green contexts, none used yet\n");
+  c["confined_launches"] = 12'345;
+  EXPECT_EQ(ps_reserves(looks.now),
+            "4001 train.py: reserve: 16 of 132 SMs by green contexts, 12.3k launches\n");
+}
+
 TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
   TwoLooks looks = two_looks();
   json& wide = looks.now["clients"][0];
   for (auto& [key, value] : wide.items())
     if (value.is_number()) value = UINT64_MAX;
   wide["name"] = std::string(200, 'x') + "\x1b[2J";
+  wide["reserved_sms"] = wide["confined_launches"] = UINT64_MAX;
   wide["state"] = std::string(50, 's');
   looks.now["gpus"][0]["policy"] = std::string(100, 'p');
-  for (const std::string& table : {ps_table(looks), top_table(looks)}) {
+  for (const std::string& table : {ps_table(looks), ps_reserves(looks.now), top_table(looks)}) {
     std::istringstream lines(table);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
     EXPECT_EQ(table.find('\x1b'), std::string::npos);

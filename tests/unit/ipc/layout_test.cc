@@ -68,6 +68,7 @@ TS_AT(SignalLine, refused_other, 92);
 TS_AT(SignalLine, question, 96);
 TS_AT(SignalLine, daemon_losses, 104);
 TS_AT(SignalLine, bypassed, 108);
+TS_AT(SignalLine, confined_launches, 120);
 TS_AT(SignalLine, in_flight_since_ns, 112);
 TS_AT(AnswerLine, answered, 0);
 TS_AT(RecordRing, head, 0);

@@ -83,12 +83,13 @@ inline abi::Hello hello(uint32_t priority, const char* name = "test") {
   return h;
 }
 
-inline abi::Device device(uint8_t gpu, bool mps = false) {
+inline abi::Device device(uint8_t gpu, bool mps = false, uint32_t confines = 0) {
   abi::Device d{};
   d.header = ipc::make_header(abi::kDevice, sizeof d);
   d.uuid[0] = gpu;
   d.sm_count = 100;
   d.mps = mps;
+  d.confines = confines;
   return d;
 }
 
@@ -127,7 +128,7 @@ class CoreTest : public ::testing::Test {
   void say(Connection c, const T& message) {
     core_->received(c, packet_of(message), now_ns_);
   }
-  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false) {
+  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false, uint32_t confines = 0) {
     Peer p;
     p.connection = connect(pid);
     say(p.connection, hello(priority));
@@ -139,7 +140,7 @@ class CoreTest : public ::testing::Test {
           ipc::map_shared(welcome->fds[2].get(), abi::kPulseBytes, ipc::Access::kReadWrite).value();
       say(p.connection, kMapped);
     }
-    say(p.connection, device(gpu, mps));
+    say(p.connection, device(gpu, mps, confines));
     return p;
   }
   uint64_t run(uint64_t after_ns = 0) { return core_->run(now_ns_ += after_ns); }

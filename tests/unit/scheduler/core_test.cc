@@ -843,6 +843,42 @@ TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
   EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
 }
 
+TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {
+  for (const uint32_t confines : {0u, 1u, 0xffu}) {  // newer libraries may say more
+    Settings s;
+    s.policy_name = "tessera";
+    host(s);
+    Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true, confines);
+    ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+    auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+    signals.uncut_launches = 1;
+    signals.confined_launches = 3;
+    uint32_t number = 1;
+    const auto bursts = [&](int n, uint64_t length_ns, bool beside_work) {
+      for (int i = 0; i < n; ++i, ++number) {
+        ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
+        signals.in_flight_since_ns = beside_work ? now_ns_ - ms(1) : 0;
+        trainer.usage().in_flight_ns = beside_work ? ms(1) : 0;
+        run(length_ns);
+        ipc::pulse_try_idle(service.pulse(), number, now_ns_);
+        records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = length_ns, .end_ns = now_ns_});
+        trainer.usage().in_flight_ns = 0;
+        if (beside_work) signals.in_flight_end_ns = now_ns_;
+        notify(service);
+        run();
+        run(ms(40));
+      }
+    };
+    bursts(60, ms(4), false);
+    EXPECT_EQ(admission::decode(trainer.lease()).reserved_sms, 0u);
+    bursts(2, ms(6), true);
+    EXPECT_EQ(admission::decode(trainer.lease()).reserved_sms != 0, confines != 0);
+    const auto client = core_->snapshot(now_ns_).clients[1];
+    EXPECT_EQ(client.counters.reserved_sms, admission::decode(trainer.lease()).reserved_sms);
+    EXPECT_EQ(client.counters.confined_launches, 3u);
+  }
+}
+
 TEST_F(CoreTest, AClientThatStopsCuttingIsReportedOnce) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();

@@ -1,0 +1,209 @@
+#include "interpose/slice/confine.h"
+
+#include "admission/confine.h"
+#include "base/futex.h"
+#include "interpose/gate/ask.h"
+#include "interpose/gate/signals.h"
+#include "interpose/state/process.h"
+
+namespace tessera::confine {
+namespace {
+
+using driver_api::Flavour;
+using gate::LaunchCall;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint32_t kPaths = 16;  // a program has few streams, and the reserve few sizes
+
+struct Path {                      // of one stream of the program to some SMs
+  std::atomic<uint32_t> used;      // 1: a thread launches through it or makes it; acquire / release
+  std::atomic<CUcontext> context;  // null = free; written by who has `used`, like all below
+  std::atomic<uint64_t> stream_key;
+  std::atomic<uint32_t> sms;
+  bool failed;  // the driver made none: it is not asked again
+  CUgreenCtx green;
+  CUstream stream;
+  CUevent before, after;
+
+  bool leads(CUcontext from, uint64_t key, uint32_t to_sms) const {
+    return context.load(std::memory_order_acquire) == from && stream_key.load(kRelaxed) == key &&
+           sms.load(kRelaxed) == to_sms;
+  }
+};
+constinit Path g_paths[kPaths] = {};
+constinit std::atomic<uint64_t> g_confined{0};
+
+class Use {  // of one path; not waited for
+ public:
+  explicit Use(Path& path) : path_(path) {
+    uint32_t none = 0;
+    mine_ = path.used.compare_exchange_strong(none, 1, std::memory_order_acquire);
+  }
+  ~Use() {
+    if (mine_) path_.used.store(0, std::memory_order_release);
+  }
+  Use(const Use&) = delete;
+  explicit operator bool() const { return mine_; }
+
+ private:
+  Path& path_;
+  bool mine_;
+};
+
+// All SMs of the device but at least so many of the first ones.
+bool all_but_first(CUdevice device, uint32_t reserved, CUdevResource* rest) {
+  const auto& real = driver_api::real();
+  CUdevResource whole{}, first{};
+  unsigned n = 1;
+  return real.cuDeviceGetDevResource(device, &whole, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+         whole.sm.smCount > reserved &&
+         real.cuDevSmResourceSplitByCount(&first, &n, &whole, rest, 0, reserved) == CUDA_SUCCESS && n == 1 &&
+         rest->type == CU_DEV_RESOURCE_TYPE_SM && rest->sm.smCount != 0;
+}
+
+bool is_primary(CUcontext context, CUdevice device) {
+  const auto& real = driver_api::real();
+  CUcontext primary = nullptr;
+  if (real.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) return false;
+  real.cuDevicePrimaryCtxRelease_v2(device);
+  return primary == context;
+}
+
+void unmake(Path& path) {
+  const auto& real = driver_api::real();
+  if (path.after) real.cuEventDestroy_v2(path.after);
+  if (path.before) real.cuEventDestroy_v2(path.before);
+  if (path.stream) real.cuStreamDestroy_v2(path.stream);
+  if (path.green) real.cuGreenCtxDestroy(path.green);
+  path.after = path.before = nullptr;
+  path.stream = nullptr;
+  path.green = nullptr;
+}
+
+// Green contexts are made of the primary context, so that only its functions may run there.
+bool make(Path& path, CUcontext context) {
+  const auto& real = driver_api::real();
+  CUdevice device = 0;
+  CUdevResource rest{};
+  CUdevResourceDesc description = nullptr;
+  if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS || !is_primary(context, device)) return false;
+  const uint32_t reserved = state::sm_count() - path.sms.load(kRelaxed);
+  const bool made =
+      all_but_first(device, reserved, &rest) &&
+      real.cuDevResourceGenerateDesc(&description, &rest, 1) == CUDA_SUCCESS &&
+      real.cuGreenCtxCreate(&path.green, description, device, CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_SUCCESS &&
+      real.cuGreenCtxStreamCreate(&path.stream, path.green, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS &&
+      real.cuEventCreate(&path.before, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+      real.cuEventCreate(&path.after, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  if (!made) unmake(path);
+  return made;
+}
+
+// The path's maker and user; false: there is none for this launch.
+bool prepare(Path& path, CUcontext context, uint64_t stream_key, uint32_t sms) {
+  if (path.leads(context, stream_key, sms)) return !path.failed;
+  if (path.context.load(kRelaxed) || !state::enter_driver()) return false;
+  path.stream_key.store(stream_key, kRelaxed);
+  path.sms.store(sms, kRelaxed);
+  path.failed = !make(path, context);
+  path.context.store(context, std::memory_order_release);  // pairs with leads
+  state::leave_driver();
+  return !path.failed;
+}
+
+// The program's own stream belongs to the current context and to no part of the GPU.
+CUcontext plain_context(const LaunchCall& launch) {
+  const auto& real = driver_api::real();
+  CUcontext current = nullptr, of_stream = nullptr;
+  CUgreenCtx green = nullptr;
+  if (real.cuCtxGetCurrent(&current) != CUDA_SUCCESS) return nullptr;
+  const uint64_t stream = reinterpret_cast<uint64_t>(launch.stream.stream);
+  if (stream <= reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD)) return current;
+  const bool plain = real.cuStreamGetCtx(launch.stream.stream, &of_stream) == CUDA_SUCCESS &&
+                     real.cuStreamGetGreenCtx(launch.stream.stream, &green) == CUDA_SUCCESS;
+  return plain && of_stream == current && !green ? current : nullptr;
+}
+
+// Nothing but the first call may fail without the launch having happened; what fails later is the program's to know.
+bool launch_through(const Path& path, const LaunchCall& original, CUresult* result) {
+  const auto& real = driver_api::real();
+  const bool per_thread = original.stream.flavour == Flavour::kPerThread;
+  const CUstream own = original.stream.stream;
+  if ((per_thread ? real.cuEventRecord_ptsz : real.cuEventRecord)(path.before, own) != CUDA_SUCCESS ||
+      real.cuStreamWaitEvent(path.stream, path.before, 0) != CUDA_SUCCESS)
+    return false;
+  LaunchCall moved = original;
+  CUlaunchConfig config{};
+  if (original.config) {
+    config = *original.config;
+    config.hStream = path.stream;
+    moved.config = &config;
+  }
+  moved.stream = {path.stream, Flavour::kLegacy};
+  *result = gate::issue(moved);
+  if (*result != CUDA_SUCCESS) return true;
+  *result = real.cuEventRecord(path.after, path.stream);
+  if (*result == CUDA_SUCCESS)
+    *result = (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(own, path.after, 0);
+  return true;
+}
+
+}  // namespace
+
+uint32_t sms_for(const LaunchCall& launch, const state::KernelRecord* kernel, uint64_t expected_ns) {
+  const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
+  // Mostly there is no reserve. relaxed: a single word; a launch may see the lease before.
+  if (admission::reserved_sms(ipc::load(link->lease->flags, kRelaxed)) == 0) [[likely]]
+    return 0;
+  if (launch.config && launch.config->numAttrs != 0) return 0;  // clusters, cooperation, dependent launches
+  if (state::g_state.captures.load(kRelaxed) != 0) return 0;
+  return admission::confined_to_sms(
+      {launch.blocks(), gate::width_of(launch, kernel).wave_blocks, expected_ns, state::sm_count()},
+      gate::current_lease());
+}
+
+bool launch(const LaunchCall& original, uint32_t sms, CUresult* result) {
+  const CUcontext context = plain_context(original);
+  if (!context) return false;
+  const uint64_t key = gate::account_key(original.stream);
+  // Two streams of the program never share a path: their kernels may wait for each other.
+  Path* free = nullptr;
+  for (Path& path : g_paths) {
+    if (!path.context.load(kRelaxed) && !free) free = &path;
+    if (!path.leads(context, key, sms)) continue;
+    free = &path;
+    break;
+  }
+  if (!free) return false;
+  const Use use(*free);
+  if (!use || !prepare(*free, context, key, sms) || !launch_through(*free, original, result)) return false;
+  g_confined.fetch_add(1, kRelaxed);
+  return true;
+}
+
+bool possible(CUdevice device) {
+  CUdevResource rest{};
+  return all_but_first(device, ipc::abi::kReserveStep, &rest);
+}
+
+void forget(CUcontext context) noexcept {
+  for (Path& path : g_paths) {
+    const CUcontext of_path = path.context.load(kRelaxed);
+    if (!of_path || (context && of_path != context)) continue;
+    for (;;) {
+      const Use use(path);
+      if (!use) {  // a launch that races with the end of its context
+        base::cpu_relax();
+        continue;
+      }
+      unmake(path);
+      path.context.store(nullptr, kRelaxed);
+      break;
+    }
+  }
+}
+
+void publish(ipc::abi::SignalLine& signals) {
+  ipc::store(signals.confined_launches, g_confined.load(kRelaxed), kRelaxed);
+}
+
+}  // namespace tessera::confine

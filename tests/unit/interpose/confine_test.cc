@@ -1,0 +1,150 @@
+// Launches that cannot be cut keep off the SMs that the lease reserves, against the software GPU (132 SMs).
+#include "interpose/slice/confine.h"
+
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+using driver_api::real;
+constexpr uint32_t kSms = 132;
+constexpr uint32_t kWide = 5'000;  // blocks of 32 threads, of which 4,224 at most are resident at once
+
+CUstream g_launched_in = nullptr;
+decltype(real().cuLaunchKernel) g_launch = nullptr;
+
+class Confine : public test::Soft {
+ public:
+  void SetUp() override {
+    setenv("TESSERA_SOFTGPU_LOCAL", TS_WIDE_GPU, 1);
+    Soft::SetUp();
+    state::g_sm_count.store(kSms);
+    ASSERT_EQ(hook_cuModuleLoadData(&module_, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+    stamp_ = function_of(module_, "stamp");
+    state::find_kernel(stamp_)->variant.handle.store(state::kNoVariant);
+    ASSERT_EQ(hook_cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    reserve(2);
+    table_ = driver_api::real();
+    g_launch = real().cuLaunchKernel;
+    driver_api::mutable_real_for_tests().cuLaunchKernel =
+        [](CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+           unsigned shared, CUstream s, void** params, void** extra) {
+          g_launched_in = s;
+          return g_launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
+        };
+  }
+  void TearDown() override {
+    driver_api::mutable_real_for_tests() = table_;
+    reserve(0);
+    EXPECT_EQ(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    confine::forget(nullptr);
+    EXPECT_EQ(hook_cuStreamDestroy_v2(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuModuleUnload(module_), CUDA_SUCCESS);
+    Soft::TearDown();
+  }
+  void reserve(uint32_t steps) {
+    ipc::store(region->lease.flags, steps << ipc::abi::kLeaseReserveShift, std::memory_order_relaxed);
+  }
+  uint64_t confined() {
+    ipc::abi::SignalLine line{};
+    confine::publish(line);
+    return line.confined_launches;
+  }
+  // out = 7; stamp adds to it; all in one stream. Right, and the SMs that the kernel could use.
+  uint32_t sms_of_stamp(CUstream stream, uint32_t blocks = kWide) {
+    CUdeviceptr out = zeros(size_t(blocks) * 32);
+    uint32_t salt = 5;
+    void* params[] = {&out, &salt};
+    std::vector<uint32_t> words(size_t(blocks) * 32);
+    EXPECT_EQ(hook_cuMemsetD32Async(out, 7, words.size(), stream), CUDA_SUCCESS);
+    EXPECT_EQ(launch3(stamp_, {blocks, 1, 1}, 32, params, 0, nullptr, stream), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuMemcpyDtoHAsync_v2(words.data(), out, words.size() * 4, stream), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuStreamSynchronize(stream), CUDA_SUCCESS);
+    real().cuMemFree_v2(out);
+    size_t wrong = 0;
+    for (size_t i = 0; i < words.size(); i++)
+      wrong += words[i] != 7 + uint32_t(i / 32) * 1000 + uint32_t(i % 32) + salt + blocks * 7 + 3;
+    EXPECT_EQ(wrong, 0u);
+    CUgreenCtx green = nullptr;
+    CUdevResource sms{};
+    EXPECT_EQ(real().cuStreamGetGreenCtx(g_launched_in, &green), CUDA_SUCCESS);
+    if (!green) return kSms;
+    EXPECT_EQ(real().cuGreenCtxGetDevResource(green, &sms, CU_DEV_RESOURCE_TYPE_SM), CUDA_SUCCESS);
+    return sms.sm.smCount;
+  }
+
+  driver_api::RealDriver table_;
+  CUmodule module_ = nullptr;
+  CUfunction stamp_ = nullptr;
+  CUstream stream_ = nullptr;
+};
+
+TEST_F(Confine, ALongLaunchKeepsOffTheReservedSmsInTheOrderOfItsStream) {
+  const uint64_t before = confined();
+  for (CUstream stream : {stream_, CUstream(nullptr)})
+    for (int i = 0; i < 3; i++) EXPECT_EQ(sms_of_stamp(stream), kSms - 16);
+  EXPECT_EQ(confined() - before, 6u);
+  reserve(3);  // grows
+  EXPECT_EQ(sms_of_stamp(stream_), kSms - 24);
+  reserve(0);  // the service sleeps
+  EXPECT_EQ(sms_of_stamp(stream_), kSms);
+  EXPECT_EQ(g_launched_in, stream_);
+}
+
+TEST_F(Confine, BlocksThatMayWaitForEachOtherKeepTheWholeGpu) {
+  EXPECT_EQ(sms_of_stamp(stream_, 4'224), kSms);  // one wave, as far as anybody can tell
+  EXPECT_EQ(sms_of_stamp(stream_, 4'225), kSms - 16);
+}
+
+TEST_F(Confine, StreamsThatTheProgramPlacedItselfAreLeftAlone) {
+  CUdevResource whole{}, half{};
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx own = nullptr;
+  CUstream placed = nullptr;
+  unsigned n = 1;
+  ASSERT_EQ(real().cuDeviceGetDevResource(0, &whole, CU_DEV_RESOURCE_TYPE_SM), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuDevSmResourceSplitByCount(&half, &n, &whole, nullptr, 0, 64), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuDevResourceGenerateDesc(&description, &half, 1), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGreenCtxCreate(&own, description, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGreenCtxStreamCreate(&placed, own, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+  EXPECT_EQ(sms_of_stamp(placed), 64u);
+  EXPECT_EQ(g_launched_in, placed);
+  EXPECT_EQ(hook_cuStreamDestroy_v2(placed), CUDA_SUCCESS);
+  EXPECT_EQ(real().cuGreenCtxDestroy(own), CUDA_SUCCESS);
+}
+
+TEST_F(Confine, ADriverWithoutGreenContextsLaunchesAsTheProgramSaid) {
+  EXPECT_TRUE(confine::possible(0));
+  auto& table = driver_api::mutable_real_for_tests();
+  table.cuGreenCtxCreate = [](CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  for (int i = 0; i < 2; i++) EXPECT_EQ(sms_of_stamp(stream_), kSms);
+  table.cuDeviceGetDevResource = [](CUdevice, CUdevResource*, CUdevResourceType) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  EXPECT_FALSE(confine::possible(0));
+}
+
+TEST_F(Confine, NothingOfItOutlivesItsContext) {
+  EXPECT_EQ(sms_of_stamp(stream_), kSms - 16);
+  const CUstream ours = g_launched_in;
+  CUgreenCtx green = nullptr;
+  confine::forget(context);
+  EXPECT_NE(real().cuStreamGetGreenCtx(ours, &green), CUDA_SUCCESS);  // destroyed
+  EXPECT_EQ(sms_of_stamp(stream_), kSms - 16);                        // made anew
+}
+
+TEST_F(Confine, MoreStreamsThanThereArePathsRunWhereTheyAre) {
+  std::vector<CUstream> streams(20);
+  uint32_t n_confined = 0;
+  for (CUstream& s : streams) {
+    ASSERT_EQ(hook_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    n_confined += sms_of_stamp(s) != kSms;
+  }
+  EXPECT_EQ(n_confined, 16u);
+  for (CUstream s : streams) EXPECT_EQ(hook_cuStreamDestroy_v2(s), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace tessera
