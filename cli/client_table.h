@@ -11,7 +11,7 @@ namespace tessera::cli {
 inline constexpr int kTableColumns = 80;
 
 // Two answers of the daemon, `seconds` apart.
-struct TwoLooks {
+struct TwoLooks {  // NOLINT(bugprone-exception-escape): the json of nlohmann asserts when it is moved
   nlohmann::json before, now;
   double seconds = 0;
 };

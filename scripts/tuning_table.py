@@ -80,7 +80,7 @@ def constants_table(args):
     toml = [f'include = ["{ROOT}/scenarios/parts/varied_cells.toml"]', 'name = "tuning"']
 
     def run(name, setting, tune=""):
-        toml.append(f'[[run]]\nname = "{name}"\npolicy = "tessera"\n{setting}\n{tune}')
+        toml.append(f'[[run]]\nname = "{name}"\npolicy = "tessera"\nconfine = "dynamic"\n{setting}\n{tune}')
 
     for setting in settings:
         run(f"base {setting}".replace('"', ""), setting)

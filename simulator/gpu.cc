@@ -31,7 +31,7 @@ void Gpu::submit(const Op& op) {
   s.queue.push_back(op);
   if (!s.has_head) {
     s.has_head = true;
-    s.ready_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns);
+    s.ready_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
   }
 }
 
@@ -150,7 +150,9 @@ void Gpu::complete_groups(uint64_t now_ns, std::vector<Completion>* done) {
     s.last_end_ns = now_ns;
     s.queue.pop_front();
     s.has_head = !s.queue.empty();
-    if (s.has_head) s.ready_ns = std::max(s.queue.front().available_ns, now_ns + spec_.kernel_gap_ns);
+    if (s.has_head)
+      s.ready_ns =
+          std::max(s.queue.front().available_ns, now_ns + spec_.kernel_gap_ns) + s.queue.front().gap_ns;
     running_.erase(running_.begin() + long(i));
   }
 }

@@ -57,6 +57,7 @@ struct Op {  // one launch, or one slice of it
   Kernel kernel;
   uint32_t n_blocks = 0;
   uint32_t sm_limit = 0;  // SMs that it may occupy, the highest-numbered; 0 = all
+  uint64_t gap_ns = 0;    // before it, on top of GpuSpec::kernel_gap_ns
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
   bool yields = false;    // may be asked to stop at a block boundary
 };

@@ -120,6 +120,7 @@ class Loader {
     h.daemon_ns = r.us("daemon_us", h.daemon_ns);
     h.spin_ns = r.us("spin_us", h.spin_ns);
     h.setup_ns = r.us("setup_us", h.setup_ns);
+    h.confine_ns = r.us("confine_us", h.confine_ns);
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
   }
 

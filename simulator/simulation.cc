@@ -249,6 +249,7 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.work_scale = 1 / (1 + slower);
   op.yields = yields;
   op.sm_limit = limit_of(c, kernel);
+  if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
   ++c.result.launches;
   note_neighbour(c);
   gpu_.submit(op);

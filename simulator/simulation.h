@@ -32,6 +32,7 @@ struct HostSpec {               // what software costs; ns
   uint64_t spin_ns = 20'000;    // watch_spin_us
   uint64_t setup_ns =
       1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
+  uint64_t confine_ns = 10'000;  // GPU time lost around a launch that keeps to some SMs: two waits for events
   uint64_t retreat_ns = 20'000;  // policy `tally` only: flag until the blocks see it
 };
 

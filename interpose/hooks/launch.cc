@@ -18,7 +18,6 @@ using namespace gate;
 namespace {
 
 using driver_api::Flavour;
-using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 using admission::Action;
