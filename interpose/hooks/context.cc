@@ -70,6 +70,7 @@ CUresult stream_ends(CUstream stream, F&& call) {
   if (!live()) return call();
   state::enter_exclusive();
   const CUresult result = call();
+  if (result == CUDA_SUCCESS) confine::stream_ends(stream);
   state::leave_exclusive();
   if (result == CUDA_SUCCESS) track::stream_gone(stream);
   return result;

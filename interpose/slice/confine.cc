@@ -13,11 +13,12 @@ using driver_api::Flavour;
 using gate::LaunchCall;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kPaths = 16;  // a program has few streams, and the reserve few sizes
+constexpr uint64_t kNobody = 0;  // no stream has this account key
 
-struct Path {                      // of one stream of the program to some SMs
-  std::atomic<uint32_t> used;      // 1: a thread launches through it or makes it; acquire / release
-  std::atomic<CUcontext> context;  // null = free; written by who has `used`, like all below
-  std::atomic<uint64_t> stream_key;
+struct Path {                        // of one stream of the program to some SMs
+  std::atomic<uint32_t> used;        // 1: a thread launches through it or makes it; acquire / release
+  std::atomic<CUcontext> context;    // null = free; written by who has `used`, like all below
+  std::atomic<uint64_t> stream_key;  // kNobody: its stream has ended
   std::atomic<uint32_t> sms;
   bool failed;  // the driver made none: it is not asked again
   CUgreenCtx green;
@@ -28,6 +29,13 @@ struct Path {                      // of one stream of the program to some SMs
     return context.load(std::memory_order_acquire) == from && stream_key.load(kRelaxed) == key &&
            sms.load(kRelaxed) == to_sms;
   }
+  // Who launches in `key` may make it its own: nothing can be on its way there that others wait for.
+  bool may_become(CUcontext from, uint64_t key) const {
+    const CUcontext of_path = context.load(std::memory_order_acquire);
+    const uint64_t owner = stream_key.load(kRelaxed);
+    return !of_path || (of_path == from && (owner == kNobody || owner == key));
+  }
+  bool idle() const { return !stream || driver_api::real().cuStreamQuery(stream) == CUDA_SUCCESS; }
 };
 constinit Path g_paths[kPaths] = {};
 constinit std::atomic<uint64_t> g_confined{0};
@@ -101,13 +109,19 @@ bool make(Path& path, CUcontext context) {
 // The path's maker and user; false: there is none for this launch.
 bool prepare(Path& path, CUcontext context, uint64_t stream_key, uint32_t sms) {
   if (path.leads(context, stream_key, sms)) return !path.failed;
-  if (path.context.load(kRelaxed) || !state::enter_driver()) return false;
-  path.stream_key.store(stream_key, kRelaxed);
-  path.sms.store(sms, kRelaxed);
-  path.failed = !make(path, context);
-  path.context.store(context, std::memory_order_release);  // pairs with leads
+  if (!path.may_become(context, stream_key) || !state::enter_driver()) return false;
+  const bool idle = path.idle();
+  if (idle) {
+    if (path.failed || path.sms.load(kRelaxed) != sms || !path.context.load(kRelaxed)) {
+      unmake(path);
+      path.sms.store(sms, kRelaxed);
+      path.failed = !make(path, context);
+    }
+    path.stream_key.store(stream_key, kRelaxed);
+    path.context.store(context, std::memory_order_release);  // pairs with leads
+  }
   state::leave_driver();
-  return !path.failed;
+  return idle && !path.failed;
 }
 
 // The program's own stream belongs to the current context and to no part of the GPU.
@@ -123,8 +137,8 @@ CUcontext plain_context(const LaunchCall& launch) {
   return plain && of_stream == current && !green ? current : nullptr;
 }
 
-// Nothing but the first call may fail without the launch having happened; what fails later is the program's to know.
-bool launch_through(const Path& path, const LaunchCall& original, CUresult* result) {
+// False: nothing was launched. What fails after the launch is the program's to know.
+bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
   const auto& real = driver_api::real();
   const bool per_thread = original.stream.flavour == Flavour::kPerThread;
   const CUstream own = original.stream.stream;
@@ -140,7 +154,12 @@ bool launch_through(const Path& path, const LaunchCall& original, CUresult* resu
   }
   moved.stream = {path.stream, Flavour::kLegacy};
   *result = gate::issue(moved);
-  if (*result != CUDA_SUCCESS) return true;
+  if (*result != CUDA_SUCCESS) {  // the program shall see what its own stream answers
+    *result = gate::issue(original);
+    path.failed = *result == CUDA_SUCCESS;
+    return true;
+  }
+  g_confined.fetch_add(1, kRelaxed);
   *result = real.cuEventRecord(path.after, path.stream);
   if (*result == CUDA_SUCCESS)
     *result = (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(own, path.after, 0);
@@ -166,18 +185,18 @@ bool launch(const LaunchCall& original, uint32_t sms, CUresult* result) {
   if (!context) return false;
   const uint64_t key = gate::account_key(original.stream);
   // Two streams of the program never share a path: their kernels may wait for each other.
-  Path* free = nullptr;
-  for (Path& path : g_paths) {
-    if (!path.context.load(kRelaxed) && !free) free = &path;
-    if (!path.leads(context, key, sms)) continue;
-    free = &path;
-    break;
+  Path* path = nullptr;
+  for (Path& p : g_paths) {
+    if (p.leads(context, key, sms)) {
+      path = &p;
+      break;
+    }
+    const bool better = !path || (path->context.load(kRelaxed) && !p.context.load(kRelaxed));
+    if (better && p.may_become(context, key)) path = &p;
   }
-  if (!free) return false;
-  const Use use(*free);
-  if (!use || !prepare(*free, context, key, sms) || !launch_through(*free, original, result)) return false;
-  g_confined.fetch_add(1, kRelaxed);
-  return true;
+  if (!path) return false;
+  const Use use(*path);
+  return use && prepare(*path, context, key, sms) && launch_through(*path, original, result);
 }
 
 bool possible(CUdevice device) {
@@ -200,6 +219,13 @@ void forget(CUcontext context) noexcept {
       break;
     }
   }
+}
+
+void stream_ends(CUstream stream) noexcept {
+  const uint64_t key = gate::account_key({stream, Flavour::kLegacy});
+  for (Path& path : g_paths)
+    if (uint64_t of = key; path.context.load(kRelaxed))
+      path.stream_key.compare_exchange_strong(of, kNobody, kRelaxed);
 }
 
 void publish(ipc::abi::SignalLine& signals) {

@@ -6,8 +6,8 @@
 //
 // Which SMs: all but the first ones of the device, the same in each process. Called by the launch hook of best-effort
 // clients, in the caller's thread, within a DepthGuard. Green contexts, streams and events are made once per context,
-// stream of the program and number of SMs, and kept; where there are no more of them, or another thread uses the same,
-// the launch goes where the program sent it. No allocation, no lock that anybody waits for.
+// stream of the program and number of SMs, and kept until that stream ends; where there are no more of them, another
+// thread uses the same, or the driver refuses, the launch goes where the program sent it. No allocation, no lock that anybody waits for.
 #pragma once
 
 #include "interpose/gate/launch.h"
@@ -20,8 +20,9 @@ uint32_t sms_for(const gate::LaunchCall& launch, const state::KernelRecord* kern
 // False: nothing was launched. Else *result is what the program gets.
 bool launch(const gate::LaunchCall& launch, uint32_t sms, CUresult* result);
 
-bool possible(CUdevice device);           // can this driver divide that device's SMs at all
-void forget(CUcontext context) noexcept;  // about to be destroyed, released or reset; null = all
+bool possible(CUdevice device);              // can this driver divide that device's SMs at all
+void forget(CUcontext context) noexcept;     // about to be destroyed, released or reset; null = all
+void stream_ends(CUstream stream) noexcept;  // of the program: another may have what was made for it
 void publish(ipc::abi::SignalLine& signals);
 
 }  // namespace tessera::confine

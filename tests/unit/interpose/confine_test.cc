@@ -126,6 +126,38 @@ TEST_F(Confine, ADriverWithoutGreenContextsLaunchesAsTheProgramSaid) {
   EXPECT_FALSE(confine::possible(0));
 }
 
+TEST_F(Confine, ALaunchThatIsRefusedThereGoesWhereTheProgramSentIt) {
+  static CUstream own;
+  static int n_refused;
+  own = stream_;
+  n_refused = 0;
+  driver_api::mutable_real_for_tests().cuLaunchKernel =
+      [](CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+         unsigned shared, CUstream s, void** params, void** extra) {
+        g_launched_in = s;
+        if (s != own && ++n_refused) return CUDA_ERROR_INVALID_CONTEXT;
+        return g_launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
+      };
+  const uint64_t before = confined();
+  for (int i = 0; i < 3; i++) EXPECT_EQ(sms_of_stamp(stream_), kSms);
+  EXPECT_EQ(n_refused, 1);  // not tried again
+  EXPECT_EQ(confined(), before);
+}
+
+TEST_F(Confine, StreamsThatEndAndSizesThatChangeLeaveTheirPlaceToOthers) {
+  for (int i = 0; i < 20; i++) {
+    CUstream stream = nullptr;
+    ASSERT_EQ(hook_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(sms_of_stamp(stream), kSms - 16) << i;
+    EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  }
+  for (int stream = 0; stream < 2; stream++)
+    for (uint32_t steps = 1; steps <= 12; steps++) {
+      reserve(steps);
+      EXPECT_EQ(sms_of_stamp(stream == 0 ? stream_ : nullptr), kSms - 8 * steps);
+    }
+}
+
 TEST_F(Confine, NothingOfItOutlivesItsContext) {
   EXPECT_EQ(sms_of_stamp(stream_), kSms - 16);
   const CUstream ours = g_launched_in;
