@@ -158,9 +158,10 @@ base::Result<KeptPtx> keep_ptx(const std::string& command, Lookup old, void* of)
 
   KeptPtx out;
   const auto set = [&](const std::string& name, const std::string& value, const char* consequence) {
-    if (const std::string has = old(name.c_str(), of); has.empty())
+    const std::string has = old(name.c_str(), of);
+    if (has.empty())
       out.variables.push_back(name + "=" + value);
-    else
+    else if (has != value)  // ours, where one client starts another
       out.notes.push_back(name + "=" + has + " is left as it is: " + consequence);
   };
   set("TRITON_PTXAS_PATH", root + "/triton/bin/ptxas", "what it compiles keeps no PTX");
@@ -169,6 +170,7 @@ base::Result<KeptPtx> keep_ptx(const std::string& command, Lookup old, void* of)
   set("TRITON_CACHE_DIR", root + "/triton-cache", "what was cached there without PTX has none");
   set("TORCHINDUCTOR_CACHE_DIR", root + "/inductor-cache", "what was cached there without PTX has none");
   const std::string flags = old("XLA_FLAGS", of);
+  if (flags.find("--xla_gpu_cuda_data_dir=" + root + "/cuda") != std::string::npos) return out;
   if (flags.find("xla_gpu_cuda_data_dir") != std::string::npos) {
     out.notes.push_back("XLA_FLAGS names a toolkit and is left as it is: what XLA compiles keeps no PTX");
     return out;

@@ -94,6 +94,7 @@ TEST(CutShare, OneSentenceAndJson) {
       "On NVIDIA H200 (sm_90) 0 of 5 kernels can be cut (0 %): 5 machine code without PTX.\n"))
       << code.text;
   EXPECT_NE(code.text.find("TORCH_CUDA_ARCH_LIST=\"9.0+PTX\""), std::string::npos) << code.text;
+  EXPECT_NE(code.text.find("tessera run --keep-ptx"), std::string::npos) << code.text;
   EXPECT_NE(code.text.find("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), std::string::npos);
   EXPECT_EQ(run("--gpu sm_80 " FIXTURES "/gencode_code.fatbin").text,
             "On sm_80 nothing of this file runs: it holds machine code for sm_90.\n");

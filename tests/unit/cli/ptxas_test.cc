@@ -199,6 +199,13 @@ TEST_F(Ptxas, WhatTheUserHasSetIsLeftAlone) {
   for (const char* start : {"TRITON_PTXAS_PATH=/", "TRITON_PTXAS_BLACKWELL_PATH=/", "TRITON_CACHE_DIR=/",
                             "TORCHINDUCTOR_CACHE_DIR=/", "XLA_FLAGS=--xla_gpu_cuda_data_dir=/"})
     EXPECT_TRUE(has(*kept, start)) << start;
+  // One client that starts another has set all of them.
+  auto nested = environment;
+  for (const std::string& v : kept->variables) nested[v.substr(0, v.find('='))] = v.substr(v.find('=') + 1);
+  const auto again = keep_ptx(TESSERA_BIN, look, &nested);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->variables.empty());
+  EXPECT_TRUE(again->notes.empty());
   environment["TRITON_PTXAS_PATH"] = "/mine";
   environment["XLA_FLAGS"] = "--xla_gpu_cuda_data_dir=/mine";
   kept = keep_ptx(TESSERA_BIN, look, &environment);
