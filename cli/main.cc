@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 
 #include "cli/calibrate.h"
@@ -51,9 +52,7 @@ int checked_output(int status) {
   return 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int command(int argc, char** argv) {
   using namespace tessera;
   keep_standard_descriptors();
   if (char** const first = ptxas_arguments(argc, argv))
@@ -305,4 +304,13 @@ int main(int argc, char** argv) {
     return checked_output(app.exit(problem) == 0 ? 0 : 2);
   }
   return checked_output(status);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  return command(argc, argv);
+} catch (const std::exception& problem) {  // no memory, no room: said like any other failure
+  fprintf(stderr, "tessera: %s\n", problem.what());
+  return 1;
 }
