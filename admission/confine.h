@@ -1,4 +1,4 @@
-// Which launches of a best-effort client keep off the reserved SMs of its lease: those that nothing else bounds.
+// Which launches of a best-effort client keep off the reserved SMs of its lease: those that no slice makes short.
 #pragma once
 
 #include "admission/lease.h"
@@ -20,6 +20,13 @@ constexpr uint32_t confined_to_sms(const WholeLaunch& launch, const LeaseView& l
   const bool may_need_all_resident = launch.wave_blocks == 0 || launch.blocks <= launch.wave_blocks;
   const bool long_enough = launch.expected_ns > lease.slice_ns;
   return long_enough && !may_need_all_resident ? launch.sm_count - lease.reserved_sms : 0;
+}
+
+// The same for a slice of a kernel that may be cut: no slice is shorter than a block, however narrow it is. Its blocks
+// do not wait for each other.
+constexpr uint32_t confined_to_sms(uint64_t block_ns, uint32_t sm_count, const LeaseView& lease) {
+  if (lease.reserved_sms == 0 || lease.reserved_sms >= sm_count || lease.unmanaged()) return 0;
+  return block_ns > lease.long_block_ns ? sm_count - lease.reserved_sms : 0;
 }
 
 }  // namespace tessera::admission

@@ -129,17 +129,16 @@ std::string ps_reserves(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
     const uint64_t reserved = number(c, "reserved_sms");
-    if (reserved == 0) continue;
+    const uint64_t launches = number(c, "confined_launches");
+    if (reserved == 0 || launches == 0) continue;  // nothing of it is of the kind that needs it
     uint64_t sms = 0;
     for (const json& g : list(now, "gpus"))
       if (text(g, "uuid") == text(c, "gpu")) sms = number(g, "sm_count");
-    const uint64_t launches = number(c, "confined_launches");
-    // That a driver can divide its SMs is known before the first launch; that it did, only after.
-    out += fmt::format("{} {}: reserve: {} of {} SMs by green contexts, {}", number(c, "pid"),
-                       text(c, "name").substr(0, 15), reserved, sms,
-                       launches == 0 ? "none used yet" : short_count(double(launches)) + " launches")
-               .substr(0, kTableColumns) +
-           '\n';
+    out +=
+        fmt::format("{} {}: reserve: {} of {} SMs by green contexts, {}", number(c, "pid"),
+                    text(c, "name").substr(0, 15), reserved, sms, short_count(double(launches)) + " launches")
+            .substr(0, kTableColumns) +
+        '\n';
   }
   return out;
 }

@@ -18,8 +18,12 @@ constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the 
 }  // namespace
 
 uint32_t World::limit_of(const SimClient& c, const Kernel& kernel) const {
-  if (input_.run.confine != Confine::kDynamic || kernel.can_cut || c.is_protected()) return c.sm_limit;
+  if (input_.run.confine != Confine::kDynamic || c.is_protected()) return c.sm_limit;
   const uint32_t sms = input_.gpu.sm_count;
+  if (kernel.can_cut) {
+    const uint32_t of_slice = admission::confined_to_sms(kernel.solo_ns(sms, 1), sms, view_of(c));
+    return of_slice != 0 ? of_slice : c.sm_limit;
+  }
   const uint32_t of_launch = admission::confined_to_sms(
       {kernel.n_blocks, kernel.wave_blocks(sms), kernel.solo_ns(sms, kernel.n_blocks), sms}, view_of(c));
   return of_launch != 0 ? of_launch : c.sm_limit;

@@ -137,6 +137,11 @@ CUcontext plain_context(const LaunchCall& launch) {
   return plain && of_stream == current && !green ? current : nullptr;
 }
 
+// Not in clusters, cooperative, dependent on others by an attribute, or to be captured.
+bool is_plain(const LaunchCall& launch) {
+  return (!launch.config || launch.config->numAttrs == 0) && state::g_state.captures.load(kRelaxed) == 0;
+}
+
 // False: nothing was launched. What fails after the launch is the program's to know.
 bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
   const auto& real = driver_api::real();
@@ -173,11 +178,15 @@ uint32_t sms_for(const LaunchCall& launch, const state::KernelRecord* kernel, ui
   // Mostly there is no reserve. relaxed: a single word; a launch may see the lease before.
   if (admission::reserved_sms(ipc::load(link->lease->flags, kRelaxed)) == 0) [[likely]]
     return 0;
-  if (launch.config && launch.config->numAttrs != 0) return 0;  // clusters, cooperation, dependent launches
-  if (state::g_state.captures.load(kRelaxed) != 0) return 0;
+  if (!is_plain(launch)) return 0;
   return admission::confined_to_sms(
       {launch.blocks(), gate::width_of(launch, kernel).wave_blocks, expected_ns, state::sm_count()},
       gate::current_lease());
+}
+
+uint32_t sms_for_slices(const LaunchCall& launch, uint64_t block_ns, const admission::LeaseView& lease) {
+  const uint32_t sms = admission::confined_to_sms(block_ns, state::sm_count(), lease);
+  return sms != 0 && is_plain(launch) ? sms : 0;
 }
 
 bool launch(const LaunchCall& original, uint32_t sms, CUresult* result) {

@@ -1,5 +1,6 @@
-// A launch that cannot be cut keeps off the SMs that its lease reserves for services (admission/confine.h): it goes to a
-// stream of a green context of the other SMs, between two events that keep the order of the program's stream.
+// A launch that cannot be cut, or a slice of long blocks, keeps off the SMs that its lease reserves for services
+// (admission/confine.h): it goes to a stream of a green context of the other SMs, between two events that keep the order
+// of the program's stream.
 //
 //   program's stream   ... before --+                 +-- (waits) ...
 //   our stream                      +-- the kernel ---+
@@ -7,15 +8,20 @@
 // Which SMs: all but the first ones of the device, the same in each process. Called by the launch hook of best-effort
 // clients, in the caller's thread, within a DepthGuard. Green contexts, streams and events are made once per context,
 // stream of the program and number of SMs, and kept until that stream ends; where there are no more of them, another
-// thread uses the same, or the driver refuses, the launch goes where the program sent it. No allocation, no lock that anybody waits for.
+// thread uses the same, or the driver refuses, the launch goes where the program sent it. No allocation, no lock that
+// anybody waits for.
 #pragma once
 
+#include "admission/lease.h"
 #include "interpose/gate/launch.h"
 
 namespace tessera::confine {
 
 // SMs that a launch may use which cannot be cut and is expected to last so long; 0 = all.
 uint32_t sms_for(const gate::LaunchCall& launch, const state::KernelRecord* kernel, uint64_t expected_ns);
+
+// The same for slices of a launch whose blocks last so long.
+uint32_t sms_for_slices(const gate::LaunchCall& launch, uint64_t block_ns, const admission::LeaseView& lease);
 
 // False: nothing was launched. Else *result is what the program gets.
 bool launch(const gate::LaunchCall& launch, uint32_t sms, CUresult* result);

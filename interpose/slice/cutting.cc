@@ -4,6 +4,7 @@
 #include "admission/slices.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/trace.h"
+#include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
 #include "interpose/slice/pause.h"
 #include "interpose/slice/trial.h"
@@ -96,6 +97,7 @@ class Cutting {
     Box box;
     uint64_t estimate_ns;
     bool timed;
+    uint32_t sms;  // that it keeps to; 0 = all
   };
   Plan plan(const admission::LeaseView& lease) const;
   Step send(CUresult* result);
@@ -146,18 +148,23 @@ Cutting::Plan Cutting::plan(const admission::LeaseView& lease) const {
   const admission::History history = sliced_ ? sliced_->history() : admission::History{};
   const uint64_t block_ps =
       history.block_ps == 0 && whole_ ? whole_->block_ps.load(kRelaxed) : history.block_ps;
-  const uint64_t left = total_ - done_, wave = occupancy_.wave_blocks;
-  const bool timed = gate::should_time(sliced_) == gate::TimeIt::kYes;
-  uint64_t blocks = left;
+  const uint64_t left = total_ - done_;
+  uint64_t blocks = left, wave = occupancy_.wave_blocks;
+  uint32_t sms = 0;
   const bool managed = state::g_state.role.load(kRelaxed) == state::Role::kBestEffort && !lease.unmanaged();
+  if (managed && !let_go_ && !tried_ && cluster_.blocks() == 1)
+    sms = confine::sms_for_slices(original_, history.block_ns, lease);
+  if (sms != 0) wave = wave * sms / state::sm_count();
+  // Estimates are of the whole GPU.
+  const bool timed = sms == 0 && gate::should_time(sliced_) == gate::TimeIt::kYes;
   if (!let_go_ && managed) {
-    blocks = admission::slice_blocks(history, block_ps, left, lease, occupancy_);
+    blocks = admission::slice_blocks(history, block_ps, left, lease, {occupancy_.pilot_blocks, wave});
     if (timed && blocks < left)
       blocks = admission::probe_blocks(sliced_->samples.load(kRelaxed), blocks, wave);
   }
   const Box box =
       admission::next_box(original_.grid, cluster_, done_, {blocks, wave, lease.width_blocks != 0});
-  return {box, admission::slice_estimate_ns(history, block_ps, box.blocks(), lease), timed};
+  return {box, admission::slice_estimate_ns(history, block_ps, box.blocks(), lease), timed, sms};
 }
 
 Cutting::Step Cutting::send(CUresult* result) {
@@ -186,6 +193,10 @@ CUresult Cutting::issue(const Plan& next, gate::Reservation& reservation, bool t
   if (!sliced_ || sliced_->block_ps.load(kRelaxed) == 0) gate::harvest_samples();
   memcpy(slice_.grid, next.box.extent, sizeof slice_.grid);
   params_.set_origin(next.box.origin);
+  if (CUresult result; next.sms != 0 && confine::launch(slice_, next.sms, &result)) {
+    reservation.settle(original_.stream, result);
+    return result;
+  }
   // Other processes know the launch, not our slices: their time per block stands for the launch's.
   if (timed) gate::note_shape(whole_, original_, &kernel_);
   const gate::Timing* named = whole_ ? whole_ : sliced_;

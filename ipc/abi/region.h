@@ -93,8 +93,8 @@ enum LeaseFlag : uint32_t {
   // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
   kLeaseDefer = 4,
 };
-// Five bits: SMs, in steps of kReserveStep, that launches which cannot be cut keep off, if the client can make them
-// (Device::confines). Others do not look here.
+// Five bits: SMs, in steps of kReserveStep, that launches which cannot be cut and slices of long blocks keep off, if
+// the client can make them (Device::confines). Others do not look here.
 inline constexpr uint32_t kLeaseReserveShift = 3, kLeaseReserveMask = 0x1fu << kLeaseReserveShift;
 inline constexpr uint32_t kReserveStep = 8;
 // Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum

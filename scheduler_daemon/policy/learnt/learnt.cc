@@ -22,13 +22,13 @@ uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& 
 
 Neighbours neighbours_of(const Observation& o, const Tuning& t) {
   size_t n = 0;
-  bool uncut = false;
+  bool confined = false;
   for (const ClientView& c : o.clients) {
     if (is_protected(c)) continue;
     ++n;
-    uncut |= c.uncut_launches != 0 && c.can_confine;
+    confined |= c.can_confine;
   }
-  return {.crowd = n > t.few, .uncut = uncut};
+  return {.crowd = n > t.few, .confined = confined};
 }
 
 // A launch of unknown width may fill the GPU.

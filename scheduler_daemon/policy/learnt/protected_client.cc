@@ -44,7 +44,7 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
   if (c.own_slowdown > 0 && own_.total() < t.needed_own) return false;
   *slow = slower_than_alone(c, target, t);
   block_scale.judge(*slow, !neighbours.crowd, t);
-  if (neighbours.uncut) reserve.judge(*slow, t);
+  if (neighbours.confined) reserve.judge(*slow, slower_than_alone(c, t.far_too_slow * target, t), t);
   return true;
 }
 

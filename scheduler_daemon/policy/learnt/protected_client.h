@@ -12,14 +12,18 @@
 
 namespace tessera::policy {
 
-struct Neighbours {    // the best-effort clients of the GPU
-  bool crowd = false;  // more than tuning.few
-  bool uncut = false;  // one whose kernels cannot be cut, but can be confined
+struct Neighbours {       // the best-effort clients of the GPU
+  bool crowd = false;     // more than tuning.few
+  bool confined = false;  // one whose launches can be confined to some SMs
 };
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
-      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), packing(t), own_(size_t(t.own_memory), 0.99) {}
+      : gaps(t),
+        exposed_bursts(uint32_t(t.exposed_memory)),
+        reserve(t),
+        packing(t),
+        own_(size_t(t.own_memory), 0.99) {}
 
   // Its pulse and its latest measured burst, once per look. `passed_ns` since the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.

@@ -1,7 +1,7 @@
-// How much of the GPU's SMs kernels that cannot be cut leave to one protected client: follows its measured bursts so
-// that one in a hundred is too slow. The first slow burst takes tuning.first_reserve, each other one
-// tuning.reserve_step more; every good one gives back as much times too_slow_share. Pure value; one per
-// protected client.
+// How much of the GPU's SMs kernels that cannot be cut short leave to one protected client: follows its measured bursts
+// so that one in a hundred is too slow. The first slow burst takes tuning.first_reserve, each other one
+// tuning.reserve_step more; every good one gives back as much times too_slow_share. Where bursts are far too slow
+// although all that may be reserved is, SMs of its own do not help. Pure value; one per protected client.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,22 @@ namespace tessera::policy {
 
 class ReserveShare {
  public:
-  // A burst that kernels which cannot be cut may have met.
-  void judge(bool slow, const Tuning& t) {
-    if (slow)
-      value_ = std::min(std::max(value_ + t.reserve_step, t.first_reserve), t.most_reserve);
-    else
-      value_ = std::max(0.0, value_ - t.reserve_step * t.too_slow_share);
+  explicit ReserveShare(const Tuning& t) : value_(t.start_reserve) {}
+
+  // A burst that may have met such kernels.
+  void judge(bool slow, bool far_too_slow, const Tuning& t) {
+    const bool in_vain = far_too_slow && value_ >= t.most_reserve;
+    value_ = slow ? std::min(std::max(value_ + t.reserve_step, t.first_reserve), t.most_reserve)
+                  : std::max(0.0, value_ - t.reserve_step * t.too_slow_share);
+    vain_ = std::max(0.0, vain_ + (in_vain ? 1 : -t.too_slow_share));
+    if (in_vain && vain_ >= t.needed_vain) vain_ = t.needed_vain + t.vain_memory * t.too_slow_share;
   }
   double value() const { return value_; }  // of the SMs
+  bool helps(const Tuning& t) const { return vain_ < t.needed_vain; }
 
  private:
-  double value_ = 0;
+  double value_;
+  double vain_ = 0;  // bursts that were far too slow in spite of it, lately
 };
 
 }  // namespace tessera::policy

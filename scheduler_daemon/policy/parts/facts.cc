@@ -1,10 +1,10 @@
-// Until when no burst is expected, by the gaps of every protected client: arrivals with a rhythm, or a client that
-// has been quiet for so long that it is not at work.
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
 namespace {
 
+// By the gaps of every protected client: arrivals with a rhythm, or a client that has been quiet for so long that
+// it is not at work.
 uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Learnt& learnt) {
   if (!t.undisturbed) return 0;
   uint64_t until_ns = UINT64_MAX;
@@ -17,13 +17,28 @@ uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Learn
   return until_ns > o.now_ns + t.undisturbed_turnarounds * learnt.turnaround_ns ? until_ns : 0;
 }
 
+// The largest share of those who are at work: their bursts seldom coincide, and each was measured beside the others.
+void learn_reserve(Facts* f) {
+  f->reserve_helps = f->o.mps && f->tuning.reserve;
+  if (!f->reserve_helps) return;
+  for (size_t i : f->learnt.protected_clients) {
+    const ProtectedClient& l = f->learnt.of(i);
+    if (l.asleep(f->o.clients[i], f->o.now_ns)) continue;
+    f->reserve_share = std::max(f->reserve_share, l.reserve.value());
+    f->reserve_helps &= l.reserve.helps(f->tuning);
+  }
+}
+
 }  // namespace
 
 Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
   Facts f{o, p, t, learnt};
   const size_t n_protected = learnt.protected_clients.size();
   f.both_kinds = n_protected != 0 && n_protected < o.clients.size();
-  if (f.both_kinds) f.undisturbed_until_ns = undisturbed_until_ns(o, t, learnt);
+  if (f.both_kinds) {
+    f.undisturbed_until_ns = undisturbed_until_ns(o, t, learnt);
+    learn_reserve(&f);
+  }
   if (f.undisturbed_until_ns != 0)
     f.undisturbed_window_ns = std::min(p.window_ns, (f.undisturbed_until_ns - o.now_ns) / 2);
   return f;

@@ -23,6 +23,8 @@ struct Facts {  // all that a part may look at
   bool both_kinds = false;             // protected and best-effort clients are there
   uint64_t undisturbed_until_ns = 0;   // no burst is expected before; 0 = one may come at any time
   uint64_t undisturbed_window_ns = 0;  // what may be in flight then: drained before the first burst may come
+  double reserve_share = 0;            // of the SMs, for services at work
+  bool reserve_helps = false;          // all of those
 };
 Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt);
 

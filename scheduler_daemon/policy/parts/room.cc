@@ -36,8 +36,11 @@ Room::Room(const Facts& facts) : Part(facts) {
   long_block_ns_ = uint64_t(std::max(1.0, long_ns));
 }
 
-Constraint Room::of(size_t) const {
-  return {.long_block_ns = long_block_ns_, .long_width_percent = uint32_t(f_.tuning.long_width_percent)};
+// Who can keep off some SMs does that instead (reserve.cc), as long as it helps: those SMs are free as a whole.
+Constraint Room::of(size_t client) const {
+  const bool confined = f_.reserve_helps && f_.o.clients[client].can_confine;
+  return {.long_block_ns = long_block_ns_,
+          .long_width_percent = confined ? 100 : uint32_t(f_.tuning.long_width_percent)};
 }
 
 }  // namespace tessera::policy

@@ -29,6 +29,20 @@ TEST(Confine, LongLaunchesOfMoreThanAWaveKeepToTheLimit) {
   EXPECT_EQ(but([](auto& w, auto&) { w.wave_blocks = 0; }), 0u);
 }
 
+TEST(Confine, SlicesOfLongBlocksKeepToTheLimitHoweverNarrow) {
+  LeaseView lease{
+      .grant = Grant::kGranted, .slice_ns = 200'000, .long_block_ns = 1'000'000, .reserved_sms = 16};
+  EXPECT_EQ(confined_to_sms(1'000'001, 108, lease), 92u);
+  EXPECT_EQ(confined_to_sms(1'000'000, 108, lease), 0u);
+  EXPECT_EQ(confined_to_sms(1'000'001, 16, lease), 0u);  // nothing would be left
+  EXPECT_EQ(confined_to_sms(0, 108, lease), 0u);         // not known
+  lease.reserved_sms = 0;
+  EXPECT_EQ(confined_to_sms(1'000'001, 108, lease), 0u);
+  lease.reserved_sms = 16;
+  lease.passthrough = true;
+  EXPECT_EQ(confined_to_sms(1'000'001, 108, lease), 0u);
+}
+
 TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
   abi::LeaseLine line{};
   uint32_t word = 0;

@@ -91,6 +91,24 @@ TEST_F(Confine, ALongLaunchKeepsOffTheReservedSmsInTheOrderOfItsStream) {
   EXPECT_EQ(g_launched_in, stream_);
 }
 
+TEST_F(Confine, SlicesOfLongBlocksKeepOffThemToo) {
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+  CUfunction stamp = function_of(module, "stamp");  // one that may be cut
+  std::swap(stamp_, stamp);
+  lease(ipc::abi::kLeaseGranted, 50'000'000, 200);  // any block is longer
+  reserve(0);
+  for (int i = 0; i < 8; i++) EXPECT_EQ(sms_of_stamp(stream_), kSms);  // learnt
+  const uint64_t n_slices = slices(), n_confined = confined();
+  EXPECT_GT(n_slices, 8u);
+  reserve(2);
+  EXPECT_EQ(sms_of_stamp(stream_), kSms - 16);
+  EXPECT_EQ(slices() - n_slices, confined() - n_confined);
+  EXPECT_GT(confined() - n_confined, 1u);
+  std::swap(stamp_, stamp);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
 TEST_F(Confine, BlocksThatMayWaitForEachOtherKeepTheWholeGpu) {
   EXPECT_EQ(sms_of_stamp(stream_, 4'224), kSms);  // one wave, as far as anybody can tell
   EXPECT_EQ(sms_of_stamp(stream_, 4'225), kSms - 16);

@@ -108,29 +108,42 @@ TEST(Tessera, DoesNotPackWithoutEveryCondition) {
   }
 }
 
-World with_a_kernel_that_cannot_be_cut() {
+World with_a_client_that_can_be_confined() {
   World w;
-  w.o.clients[1].uncut_launches = 1;
   w.o.clients[1].can_confine = true;
   return w;
 }
 
 TEST(Tessera, SlowBurstsReserveSmsForTheService) {
-  World w = with_a_kernel_that_cannot_be_cut();
-  EXPECT_EQ(w.bursts(40, 1.0).sm_limit, 0u);  // nobody suffers
-  EXPECT_EQ(w.bursts(1, 1.3).sm_limit, 92u);  // 15 of 100, in steps of 8
+  World w = with_a_client_that_can_be_confined();
+  w.o.sm_count = 108;
+  EXPECT_EQ(w.bursts(1, 1.0).sm_limit, 100u);  // one step of 8 until something is known
+  EXPECT_EQ(w.bursts(40, 1.0).sm_limit, 0u);   // nobody suffers
+  EXPECT_EQ(w.bursts(1, 1.3).sm_limit, 92u);
   EXPECT_EQ(w.bursts(1, 1.3).sm_limit, 84u);  // more where that is too little
-  EXPECT_EQ(w.bursts(100, 1.3).sm_limit, 52u);
-  EXPECT_EQ(w.bursts(100, 1.0).sm_limit, 60u);
+  EXPECT_EQ(w.bursts(100, 1.3).sm_limit, 60u);
+  EXPECT_EQ(w.bursts(200, 1.0).sm_limit, 68u);
   EXPECT_EQ(w.bursts(1000, 1.0).sm_limit, 0u);
+}
+
+TEST(Tessera, WhoKeepsOffReservedSmsNeedNotBeNarrowUnlessThatIsInVain) {
+  World w = with_a_client_that_can_be_confined();
+  const uint32_t narrow = World().lease().long_width_percent;
+  EXPECT_LT(narrow, 100u);
+  EXPECT_EQ(w.lease().long_width_percent, 100u);
+  EXPECT_EQ(w.bursts(200, 1.1).long_width_percent, 100u);  // slow, but not by much: the price of it
+  EXPECT_EQ(w.lease().sm_limit, 52u);
+  EXPECT_EQ(w.bursts(2, 1.5).long_width_percent, 100u);  // chance
+  EXPECT_EQ(w.bursts(2, 1.5).long_width_percent, narrow);
+  EXPECT_EQ(w.bursts(900, 1.0).long_width_percent, narrow);
+  EXPECT_EQ(w.bursts(200, 1.0).long_width_percent, 100u);  // tried again
 }
 
 TEST(Tessera, ReservesNothingWithoutEveryCondition) {
   struct {
     const char* what;
     void (*change)(World*);
-  } const kCases[] = {{"all kernels can be cut", [](World* w) { w->o.clients[1].uncut_launches = 0; }},
-                      {"no way to confine it", [](World* w) { w->o.clients[1].can_confine = false; }},
+  } const kCases[] = {{"no way to confine it", [](World* w) { w->o.clients[1].can_confine = false; }},
                       {"no MPS", [](World* w) { w->o.mps = false; }},
                       {"the service sleeps", [](World* w) {
                          w->gaps(40, ms(5));
@@ -139,7 +152,7 @@ TEST(Tessera, ReservesNothingWithoutEveryCondition) {
                          w->o.now_ns += ms(2000);
                        }}};
   for (const auto& c : kCases) {
-    World w = with_a_kernel_that_cannot_be_cut();
+    World w = with_a_client_that_can_be_confined();
     EXPECT_NE(w.bursts(60, 1.3).sm_limit, 0u);
     c.change(&w);
     EXPECT_EQ(w.lease().sm_limit, 0u) << c.what;
