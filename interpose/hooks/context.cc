@@ -5,6 +5,7 @@
 #include "interpose/slice/confine.h"
 #include "interpose/slice/trial.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
 namespace {
@@ -34,6 +35,7 @@ CUresult current_changes(F&& call) {
 template <class F>
 CUresult context_ends(CUcontext context, F&& call) {
   if (!live()) return call();
+  track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
   if (context) confine::forget(context);
@@ -52,6 +54,7 @@ template <class F>
 CUresult primary_ends(CUdevice device, bool always, F&& call) {
   if (!live()) return call();
   const CUcontext context = device >= 0 && device < kDevices ? g_primary[device].load() : nullptr;
+  track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
   if (context) confine::forget(context);  // green contexts hold their primary one

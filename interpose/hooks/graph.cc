@@ -37,8 +37,15 @@ void forget_timing(CUgraphExec graph) {
 }
 
 template <class F>
+CUresult driver_call(F&& call) {
+  if (!live()) return call();
+  const track::GraphCall in_call;
+  return call();
+}
+
+template <class F>
 CUresult graph_made(CUgraphExec* exec, CUgraph graph, unsigned long long flags, F&& call) {
-  const CUresult result = call();
+  const CUresult result = driver_call(call);
   if (result == CUDA_SUCCESS && live() && exec) {
     const base::ErrnoGuard keep_errno;
     const gate::DepthGuard depth;
@@ -51,7 +58,7 @@ CUresult graph_made(CUgraphExec* exec, CUgraph graph, unsigned long long flags, 
 // `note(result)` follows a call that changes the graph.
 template <class F, class Note>
 CUresult graph_changes(CUgraphExec exec, F&& call, Note&& note) {
-  const CUresult result = call();
+  const CUresult result = driver_call(call);
   if (!live()) return result;
   const base::ErrnoGuard keep_errno;
   const gate::DepthGuard depth;
@@ -71,14 +78,16 @@ TS_BEGIN(cuStreamBeginCapture_ptsz, kPerThread, (CUstream stream), (stream))
 TS_BEGIN(cuStreamBeginCapture_v2, kLegacy, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
 TS_BEGIN(cuStreamBeginCapture_v2_ptsz, kPerThread, (CUstream stream, CUstreamCaptureMode mode),
          (stream, mode))
-TS_BEGIN(cuStreamBeginCaptureToGraph, kLegacy,
-         (CUstream stream, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges, size_t n,
-          CUstreamCaptureMode mode),
-         (stream, graph, from, edges, n, mode))
-TS_BEGIN(cuStreamBeginCaptureToGraph_ptsz, kPerThread,
-         (CUstream stream, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges, size_t n,
-          CUstreamCaptureMode mode),
-         (stream, graph, from, edges, n, mode))
+#define TS_BEGIN_TO_GRAPH(symbol, family)                                                     \
+  extern "C" CUresult hook_##symbol(CUstream stream, CUgraph graph, const CUgraphNode* from,  \
+                                    const CUgraphEdgeData* edges, size_t n,                   \
+                                    CUstreamCaptureMode mode) noexcept {                      \
+    if (live()) track::graph_changes(graph);                                                  \
+    return capture_opens({stream, Flavour::family},                                           \
+                         [&] { return real().symbol(stream, graph, from, edges, n, mode); }); \
+  }
+TS_BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph, kLegacy)
+TS_BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, kPerThread)
 #define TS_END(symbol, family)                                                  \
   extern "C" CUresult hook_##symbol(CUstream stream, CUgraph* graph) noexcept { \
     const CUresult result = real().symbol(stream, graph);                       \
@@ -112,7 +121,7 @@ extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec exec) noexcept {
 }
 extern "C" CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
                                                  unsigned flags) noexcept {
-  track::user_object_retained();
+  if (live()) track::user_object_retained(graph);
   return real().cuGraphRetainUserObject(graph, object, count, flags);
 }
 

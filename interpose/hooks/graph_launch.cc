@@ -115,7 +115,7 @@ bool may_take_apart(ExecutableGraph& graph, const GraphLaunched& now) {
   if (gate::g_state.n_contexts.load(kRelaxed) != 1) return false;
   CUcontext current = nullptr;
   if (real().cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != graph.context) return false;
-  return prepare_end(graph);
+  return track::ready_for_pieces(graph) && prepare_end(graph);
 }
 
 // ---- the steps ----

@@ -8,6 +8,7 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
 namespace {
@@ -135,13 +136,13 @@ extern "C" CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* p
 }
 
 extern "C" CUresult hook_cuModuleUnload(CUmodule module) noexcept {
-  if (live()) track::siblings_unload(module);
+  if (live()) track::siblings_unload(module), track::graphs_lose_what_they_name();
   const CUresult result = real().cuModuleUnload(module);
   if (result == CUDA_SUCCESS && live()) track::image_unloaded(module);
   return result;
 }
 extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
-  if (live()) track::siblings_unload(library);
+  if (live()) track::siblings_unload(library), track::graphs_lose_what_they_name();
   const CUresult result = real().cuLibraryUnload(library);
   if (result == CUDA_SUCCESS && live()) track::image_unloaded(library);
   return result;

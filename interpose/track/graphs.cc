@@ -19,7 +19,11 @@ using Table = std::unordered_map<CUgraphExec, std::shared_ptr<ExecutableGraph>>;
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // of the two below; the innermost lock
 constinit Table* g_table = nullptr;  // never freed: threads may launch while the program exits
 constinit size_t g_plan_bytes = 0;
+pthread_mutex_t g_reading =
+    PTHREAD_MUTEX_INITIALIZER;  // held while a graph is read; below it only the driver
 constinit std::atomic<bool> g_user_objects{false};
+constinit std::atomic<bool> g_inner_graphs{false};  // the program can name graphs inside graphs
+constinit std::atomic<bool> g_missed{false};        // something changed that should have been read before
 
 class Lock {
  public:
@@ -49,25 +53,109 @@ bool account_for(ExecutableGraph& graph, size_t bytes) {
   return graph.counted_bytes == bytes;
 }
 
-// Under the graph's lock. It stays in the table: pieces of it may still run.
+// Under the graph's lock, as all of these.
+void set_source(ExecutableGraph& graph, std::shared_ptr<GraphSource> source) {
+  graph.unread.store(source != nullptr, std::memory_order_relaxed);
+  graph.source = std::move(source);  // may destroy the last one
+}
+
+// It stays in the table: pieces of it may still run.
 void make_whole(ExecutableGraph& graph, GraphObstacle obstacle) {
   if (graph.obstacle != GraphObstacle::kNone) return;
   graph.obstacle = obstacle;
   graph.plan = {};
+  set_source(graph, nullptr);
   account_for(graph, 0);
   note_whole(obstacle);
 }
 
-// Reads `graph` with all allocation inside.
-GraphObstacle read(CUgraph graph, CUcontext context, GraphPlan& plan) noexcept {
-  if (!state::enter_driver()) return GraphObstacle::kNotRead;
-  GraphObstacle obstacle = GraphObstacle::kLimit;
-  try {
-    obstacle = read_graph(graph, context, plan);
-  } catch (const std::bad_alloc&) {
+// Its context is current meanwhile: memory is asked about.
+class InContext {
+ public:
+  explicit InContext(CUcontext context) {
+    CUcontext current = nullptr;
+    if (real().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != context)
+      pushed_ = real().cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
   }
-  state::leave_driver();
-  return obstacle;
+  ~InContext() {
+    CUcontext context = nullptr;
+    if (pushed_) (void)real().cuCtxPopCurrent_v2(&context);
+  }
+  InContext(const InContext&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
+
+// Our calls into the driver, while no capture is open.
+class InDriver {
+ public:
+  InDriver() : inside_(state::enter_driver()) {}
+  ~InDriver() {
+    if (inside_) state::leave_driver();
+  }
+  InDriver(const InDriver&) = delete;
+  explicit operator bool() const { return inside_; }
+
+ private:
+  bool const inside_;
+};
+
+// Reads `graph` with all allocation inside, for whoever is in the driver.
+GraphObstacle read(CUgraph graph, CUcontext context, GraphPlan& plan) noexcept {
+  const Lock one_at_a_time(g_reading);  // two executable graphs may have one source
+  try {
+    const InContext in_context(context);
+    return read_graph(graph, context, plan);
+  } catch (const std::bad_alloc&) {
+    return GraphObstacle::kLimit;
+  }
+}
+
+// The plan of `from`, on which nobody makes a call meanwhile.
+void learn(ExecutableGraph& graph, CUgraph from) {
+  GraphPlan plan;
+  GraphObstacle obstacle = read(from, graph.context, plan);
+  if (obstacle == GraphObstacle::kNone && !account_for(graph, plan.size_bytes()))
+    obstacle = GraphObstacle::kLimit;
+  if (obstacle != GraphObstacle::kNone) return make_whole(graph, obstacle);
+  graph.plan = std::move(plan);
+  set_source(graph, nullptr);
+}
+
+// Outside of any GraphCall and of the graph's lock.
+void learn_now(ExecutableGraph& graph) {
+  if (!graph.unread.load(std::memory_order_relaxed)) return;
+  pthread_rwlock_wrlock(&g_graph_calls);
+  {
+    const Lock lock(graph.lock);
+    const InDriver in_driver;
+    if (graph.source && in_driver && !g_missed.load(std::memory_order_relaxed))
+      learn(graph, graph.source->graph);
+    else if (graph.source)
+      make_whole(graph, GraphObstacle::kNotRead);
+  }
+  pthread_rwlock_unlock(&g_graph_calls);
+}
+
+// All of `graphs()`, which may find no memory to list them.
+template <class F>
+void learn_all(F&& graphs) {
+  try {
+    for (const std::shared_ptr<ExecutableGraph>& graph : graphs()) learn_now(*graph);
+  } catch (const std::bad_alloc&) {
+    g_missed.store(true, std::memory_order_relaxed);
+  }
+}
+
+// Within the program's call on `source`: that is what the graph does from now on.
+void follow_source(const std::shared_ptr<ExecutableGraph>& graph, CUgraph source) {
+  const InDriver in_driver;  // what a capture adds to a graph is not seen
+  if (!in_driver) return make_whole(*graph, GraphObstacle::kNotRead);
+  if (g_inner_graphs.load(std::memory_order_relaxed)) return learn(*graph, source);
+  graph->plan = {};
+  account_for(*graph, 0);
+  set_source(*graph, graph_source(source, graph));
 }
 
 std::shared_ptr<ExecutableGraph> remove(CUgraphExec exec) {
@@ -89,9 +177,8 @@ GraphObstacle add(CUgraphExec exec, CUgraph source, unsigned long long flags) {
   auto graph = std::make_shared<ExecutableGraph>();
   if (real().cuCtxGetCurrent(&graph->context) != CUDA_SUCCESS || !graph->context)
     return GraphObstacle::kContext;
-  if (const GraphObstacle bad = read(source, graph->context, graph->plan); bad != GraphObstacle::kNone)
-    return bad;
-  if (!account_for(*graph, graph->plan.size_bytes())) return GraphObstacle::kLimit;
+  follow_source(graph, source);
+  if (graph->obstacle != GraphObstacle::kNone) return GraphObstacle::kNone;  // which is counted
   const Lock lock(g_mutex);
   if (!g_table) g_table = new Table;
   (*g_table)[exec] = std::move(graph);
@@ -104,6 +191,7 @@ template <class F>
 void follow(CUgraphExec exec, CUresult result, F&& change) noexcept {
   const std::shared_ptr<ExecutableGraph> graph = find_graph(exec);
   if (!graph) return;
+  learn_now(*graph);
   const Lock lock(graph->lock);
   if (graph->obstacle != GraphObstacle::kNone) return;
   GraphObstacle obstacle = GraphObstacle::kUpdate;
@@ -154,6 +242,7 @@ void graph_destroyed(CUgraphExec exec) noexcept {
   const std::shared_ptr<ExecutableGraph> graph = remove(exec);
   if (!graph) return;
   const Lock lock(graph->lock);
+  set_source(*graph, nullptr);
   if (graph->pieces_end) real().cuEventDestroy_v2(graph->pieces_end);  // what waits for it goes on waiting
   graph->pieces_end = nullptr;
 }
@@ -169,18 +258,67 @@ void graphs_end_with(CUcontext context) noexcept {
   });
 }
 
-void user_object_retained() noexcept {
+// Its end is to be that of the graph.
+void user_object_retained(CUgraph graph) noexcept {
   g_user_objects.store(true, std::memory_order_relaxed);
+  graph_changes(graph);
 }
 
-void graph_updated(CUgraphExec exec, CUgraph graph, CUresult result) noexcept {
-  follow(exec, result, [&](ExecutableGraph& mine) {
-    if (mine.was_disabled) return GraphObstacle::kUpdate;  // which nodes are, the driver is not asked
-    GraphPlan plan;
-    if (const GraphObstacle bad = read(graph, mine.context, plan); bad != GraphObstacle::kNone) return bad;
-    mine.plan = std::move(plan);
-    return account_for(mine, mine.plan.size_bytes()) ? GraphObstacle::kNone : GraphObstacle::kLimit;
+void graph_changes(CUgraph graph) noexcept {
+  learn_all([&] { return users_of_source(graph); });
+}
+
+void inner_graph_named() noexcept {
+  g_inner_graphs.store(true, std::memory_order_relaxed);
+  graph_changes(nullptr);
+}
+
+void graphs_lose_what_they_name() noexcept {
+  if (g_known_graphs.load(std::memory_order_relaxed) == 0) return;
+  learn_all([] {
+    std::vector<std::shared_ptr<ExecutableGraph>> unread;
+    const Lock lock(g_mutex);
+    for (const auto& [exec, graph] : *g_table)
+      if (graph->unread.load(std::memory_order_relaxed)) unread.push_back(graph);
+    return unread;
   });
+}
+
+bool graph_ends(CUgraph graph, CUresult* result) noexcept {
+  SourceEnd end;
+  {
+    const GraphCall call;
+    end = source_ends(graph, !g_user_objects.load(std::memory_order_relaxed));
+  }
+  if (end == SourceEnd::kRead) graph_changes(graph);
+  *result = end == SourceEnd::kKept ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return end == SourceEnd::kDestroy || end == SourceEnd::kRead;
+}
+
+bool ready_for_pieces(ExecutableGraph& graph) noexcept {
+  if (graph.obstacle != GraphObstacle::kNone) return false;
+  if (!graph.source) return true;
+  const InDriver in_driver;
+  if (!in_driver || g_missed.load(std::memory_order_relaxed)) return false;
+  const bool ours = graph.source->kept.load(std::memory_order_acquire);  // pairs with source_ends
+  if (!ours && pthread_rwlock_trywrlock(&g_graph_calls) != 0) return false;
+  learn(graph, graph.source->graph);
+  if (!ours) pthread_rwlock_unlock(&g_graph_calls);
+  return graph.obstacle == GraphObstacle::kNone;
+}
+
+void graph_updated(CUgraphExec exec, CUgraph source, CUresult result) noexcept {
+  const std::shared_ptr<ExecutableGraph> graph = find_graph(exec);
+  if (!graph) return;
+  const Lock lock(graph->lock);
+  if (graph->obstacle != GraphObstacle::kNone) return;
+  // Which nodes are disabled, the driver is not asked.
+  if (result != CUDA_SUCCESS || graph->was_disabled) return make_whole(*graph, GraphObstacle::kUpdate);
+  try {
+    follow_source(graph, source);
+  } catch (const std::bad_alloc&) {
+    make_whole(*graph, GraphObstacle::kLimit);
+  }
 }
 
 void graph_kernel_set(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params,
@@ -222,8 +360,10 @@ void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult
 void graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child, CUresult result) noexcept {
   follow(exec, result, [&](ExecutableGraph& graph) {
     if (graph.was_disabled) return GraphObstacle::kUpdate;
+    const InDriver in_driver;
     GraphPlan plan;
-    if (const GraphObstacle bad = read(child, graph.context, plan); bad != GraphObstacle::kNone) return bad;
+    const GraphObstacle bad = in_driver ? read(child, graph.context, plan) : GraphObstacle::kNotRead;
+    if (bad != GraphObstacle::kNone) return bad;
     if (!graph.plan.replace_child(node, std::move(plan))) return GraphObstacle::kUpdate;
     return account_for(graph, graph.plan.size_bytes()) ? GraphObstacle::kNone : GraphObstacle::kLimit;
   });

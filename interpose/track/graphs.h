@@ -1,6 +1,10 @@
 // Executable graphs that may be launched in pieces: what each does now, and where it was launched last. Only of
 // best-effort programs. Hooks tell of every graph that is made, changed or destroyed; a graph that is not here goes
-// whole. Slow path, may allocate and lock; any thread; nothing throws. Memory: kMostPlanBytes for all plans.
+// whole. What a graph does is read when a launch asks for it, or before it could no longer be read (graph_sources.h).
+// Slow path, may allocate and lock; any thread; nothing throws. Memory: kMostPlanBytes for all plans.
+//
+// Locks, in this order: g_graph_calls (graph_sources.h), one graph's, the table's. A launch, which has its graph's, only
+// tries for the first.
 #pragma once
 
 #include <pthread.h>
@@ -10,6 +14,7 @@
 
 #include "interpose/state/state.h"
 #include "interpose/track/graph_plan.h"
+#include "interpose/track/graph_sources.h"
 
 namespace tessera::track {
 
@@ -28,10 +33,12 @@ struct GraphLaunched {
 struct ExecutableGraph {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of all below; held while it is launched,
   std::atomic<const void*> launching{nullptr};       // by this thread (the address of its state)
-  GraphPlan plan;
-  GraphObstacle obstacle = GraphObstacle::kNone;  // not kNone: it goes whole from now on
-  bool was_disabled = false;                      // some node of it, at some time
-  CUcontext context = nullptr;                    // that it was made in
+  GraphPlan plan;                                    // void while there is a source:
+  std::shared_ptr<GraphSource> source;               // to be read; null: done
+  std::atomic<bool> unread{false};                   // whether there is one; changes under the lock
+  GraphObstacle obstacle = GraphObstacle::kNone;     // not kNone: it goes whole from now on
+  bool was_disabled = false;                         // some node of it, at some time
+  CUcontext context = nullptr;                       // that it was made in
   GraphLaunched last;
   CUevent pieces_end = nullptr;  // recorded behind the pieces of a launch; made when first needed
   size_t counted_bytes = 0;      // of the plan, against kMostPlanBytes
@@ -66,9 +73,21 @@ extern constinit std::atomic<uint64_t> g_streams_gone;
 std::shared_ptr<ExecutableGraph> find_graph(CUgraphExec exec) noexcept;
 
 void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags) noexcept;
-void graph_destroyed(CUgraphExec exec) noexcept;   // before the driver's call
-void graphs_end_with(CUcontext context) noexcept;  // null: every context
-void user_object_retained() noexcept;              // by some graph of the program
+void graph_destroyed(CUgraphExec exec) noexcept;    // before the driver's call
+void graphs_end_with(CUcontext context) noexcept;   // null: every context
+void user_object_retained(CUgraph graph) noexcept;  // before the driver's call
+
+// Before the driver's call, what is not read yet is read: of executable graphs made from `graph`, which changes (null:
+// some graph does), or of all, because kernels or a context that they name may go.
+void graph_changes(CUgraph graph) noexcept;
+void graphs_lose_what_they_name() noexcept;
+// A graph inside a graph has got a name, by which the outer one may change, or end: graphs are read when they are made.
+void inner_graph_named() noexcept;
+// The program destroys a graph. False: `*result` is what it is told, and the driver is not called.
+bool graph_ends(CUgraph graph, CUresult* result) noexcept;
+
+// Under the graph's lock, for a launch in the graph's context. False: not now, it goes whole.
+bool ready_for_pieces(ExecutableGraph& graph) noexcept;
 
 // After the driver's call, with its result. A change that the driver refused leaves the graph whole: what it did to
 // other nodes before is documented nowhere.

@@ -1,9 +1,12 @@
 // Executable graphs of a best-effort program, on the software GPU in this process, against the driver's own calls:
-//   graph.instantiate_added_percent   making a graph of 100 kernels, which is read
+//   graph.instantiate_added_percent   making a graph of 100 kernels
+//   graph.life_added_percent          making it, destroying its source, destroying it: never launched
+//   graph.read_ns_per_node            reading it, at the first launch that is not alone on the GPU
 //   graph.whole_added_ns              a launch that goes whole, against one of a graph that nothing is known of; the
 //                                     driver's call is empty
 //   graph.unrolled_overhead_percent   100 kernels, until they have ended: in pieces that are not cut, against whole
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include <cstdlib>
 
@@ -102,24 +105,54 @@ std::pair<double, double> in_turns(int rounds, int calls, A&& a, B&& b) {
   return {bench::quantile(of_a, 0.5), bench::quantile(of_b, 0.5)};
 }
 
-void instantiate(bench::Report& report, CUgraph graph) {
+struct Driver {  // or the hooks before it
+  CUresult (*make)(CUgraphExec*, CUgraph, unsigned long long);
+  CUresult (*destroy_source)(CUgraph);
+  CUresult (*destroy)(CUgraphExec);
+};
+
+double ns_since(uint64_t begin) {
+  return double(base::now_ns() - begin);
+}
+
+// Without calls on the source, as far as the caller's time goes; then with its end.
+void make_once(const Driver& d, CUgraph graph, std::vector<double>& made, std::vector<double>& lived) {
   CUgraphExec exec = nullptr;
-  double bare_ns = 0, ours_ns = 0;
-  std::vector<double> bare, ours;
+  const uint64_t begin = base::now_ns();
+  check(d.make(&exec, graph, 0), "instantiate");
+  made.push_back(ns_since(begin));
+  check(d.destroy_source(graph), "destroy");
+  check(d.destroy(exec), "destroy");
+  lived.push_back(ns_since(begin));
+}
+
+template <class Make>
+void instantiate(bench::Report& report, Make&& new_graph) {
+  const Driver bare{real().cuGraphInstantiateWithFlags, real().cuGraphDestroy, real().cuGraphExecDestroy};
+  const Driver ours{hook_cuGraphInstantiateWithFlags, hook_cuGraphDestroy, hook_cuGraphExecDestroy};
+  std::vector<double> made[2], lived[2], reading;
   for (int i = 0; i < kRounds; i++) {
-    uint64_t begin = base::now_ns();
-    check(real().cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
-    bare.push_back(double(base::now_ns() - begin));
-    check(real().cuGraphExecDestroy(exec), "destroy");
-    begin = base::now_ns();
-    check(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
-    ours.push_back(double(base::now_ns() - begin));
-    check(hook_cuGraphExecDestroy(exec), "destroy");
+    for (const int which : {i % 2, 1 - i % 2})  // the first one of a pair finds other memory
+      make_once(which ? ours : bare, new_graph(), made[which], lived[which]);
   }
-  bare_ns = bench::quantile(bare, 0.5), ours_ns = bench::quantile(ours, 0.5);
+  for (int i = 0; i < kRounds; i++) {
+    CUgraphExec exec = nullptr;
+    const CUgraph graph = new_graph();
+    check(ours.make(&exec, graph, 0), "instantiate");
+    const uint64_t begin = base::now_ns();
+    track::graph_changes(graph);
+    reading.push_back(ns_since(begin) / kNodes);
+    check(ours.destroy_source(graph), "destroy");
+    check(ours.destroy(exec), "destroy");
+  }
+  const auto median = [](std::vector<double>& of) { return bench::quantile(of, 0.5); };
+  const double bare_ns = median(made[0]), ours_ns = median(made[1]);
+  const double bare_life_ns = median(lived[0]), our_life_ns = median(lived[1]);
   report.add("graph.instantiate_bare_us", bare_ns / 1e3);
   report.add("graph.instantiate_added_us", (ours_ns - bare_ns) / 1e3);
   report.add("graph.instantiate_added_percent", (ours_ns - bare_ns) / bare_ns * 100);
+  report.add("graph.life_added_percent", (our_life_ns - bare_life_ns) / bare_life_ns * 100);
+  report.add("graph.read_ns_per_node", median(reading));
 }
 
 void whole(bench::Report& report, CUgraphExec known) {
@@ -170,6 +203,7 @@ void unrolled(bench::Report& report, CUgraphExec exec) {
 }  // namespace
 
 int main() {
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);  // whose turn it is to give the heap back is no property of either
   start();
   CUmodule module = nullptr;
   CUfunction mix = nullptr;
@@ -178,10 +212,10 @@ int main() {
   check(hook_cuModuleGetFunction(&mix, module, "mix"), "kernel");
   check(real().cuMemAlloc_v2(&out, test::kMixWords * 4), "memory");
   check(real().cuMemAlloc_v2(&in, test::kMixWords * 4), "memory");
-  const CUgraph graph = chain(mix, out, in);
   bench::Report report;
-  instantiate(report, graph);
+  instantiate(report, [&] { return chain(mix, out, in); });
   CUgraphExec exec = nullptr;
+  const CUgraph graph = chain(mix, out, in);
   check(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
   whole(report, exec);
   unrolled(report, exec);

@@ -153,5 +153,21 @@ TEST(Actions, NoLaunchOrCopyIsForgotten) {
   }
 }
 
+// A call on a graph, or on a node, must not meet a reading of that graph (interpose/track/graph_sources.h).
+TEST(Actions, NoCallOnAGraphIsForgotten) {
+  for (const EntryInfo& row : kEntryInfo) {
+    const std::string s = row.symbol;
+    if (!s.starts_with("cuGraph") || s.starts_with("cuGraphics")) continue;
+    const bool other = s.starts_with("cuGraphLaunch") || s.starts_with("cuGraphUpload") ||
+                       s == "cuGraphCreate" || s == "cuGraphExecGetFlags";
+    const bool hooked =
+        row.klass == Class::k_graph || row.klass == Class::k_graph_edit || row.klass == Class::k_graph_query;
+    EXPECT_NE(other, hooked) << s;
+    const bool edits = s.starts_with("cuGraphAdd") || s.starts_with("cuGraphRemove") ||
+                       (s.find("Set") != std::string::npos && !s.starts_with("cuGraphExec"));
+    EXPECT_FALSE(edits && row.klass == Class::k_graph_query) << s;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::driver_api

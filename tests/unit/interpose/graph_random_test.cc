@@ -128,36 +128,36 @@ class RandomGraph : public test::Soft {
       case Node::kKernel:
       case Node::kBuffered: {
         const auto p = kernel_params(node);
-        return real().cuGraphAddKernelNode_v2(&node.handle, graph, deps.data(), n, &p);
+        return hook_cuGraphAddKernelNode_v2(&node.handle, graph, deps.data(), n, &p);
       }
       case Node::kCopy: {
         const auto p = copy_params(node);
-        return real().cuGraphAddMemcpyNode(&node.handle, graph, deps.data(), n, &p, context);
+        return hook_cuGraphAddMemcpyNode(&node.handle, graph, deps.data(), n, &p, context);
       }
       case Node::kFill: {
         const auto p = fill_params(node);
-        return real().cuGraphAddMemsetNode(&node.handle, graph, deps.data(), n, &p, context);
+        return hook_cuGraphAddMemsetNode(&node.handle, graph, deps.data(), n, &p, context);
       }
       case Node::kHost: {
         const auto p = host_params(node);
-        return real().cuGraphAddHostNode(&node.handle, graph, deps.data(), n, &p);
+        return hook_cuGraphAddHostNode(&node.handle, graph, deps.data(), n, &p);
       }
       case Node::kRecord:
-        return real().cuGraphAddEventRecordNode(&node.handle, graph, deps.data(), n,
-                                                node_events_[node.value % 2]);
-      case Node::kWait:
-        return real().cuGraphAddEventWaitNode(&node.handle, graph, deps.data(), n,
+        return hook_cuGraphAddEventRecordNode(&node.handle, graph, deps.data(), n,
                                               node_events_[node.value % 2]);
+      case Node::kWait:
+        return hook_cuGraphAddEventWaitNode(&node.handle, graph, deps.data(), n,
+                                            node_events_[node.value % 2]);
       case Node::kChild: {
         CUgraph child = nullptr;
         EXPECT_EQ(real().cuGraphCreate(&child, 0), CUDA_SUCCESS);
         add(child, node.inner);
-        const CUresult result = real().cuGraphAddChildGraphNode(&node.handle, graph, deps.data(), n, child);
-        EXPECT_EQ(real().cuGraphDestroy(child), CUDA_SUCCESS);
+        const CUresult result = hook_cuGraphAddChildGraphNode(&node.handle, graph, deps.data(), n, child);
+        EXPECT_EQ(hook_cuGraphDestroy(child), CUDA_SUCCESS);
         return result;
       }
       default:
-        return real().cuGraphAddEmptyNode(&node.handle, graph, deps.data(), n);
+        return hook_cuGraphAddEmptyNode(&node.handle, graph, deps.data(), n);
     }
   }
   // The same kind of work, captured from two streams that fork and join; one after the other where it matters.
@@ -194,7 +194,7 @@ class RandomGraph : public test::Soft {
   // One change that makes no new conflict: values, not buffers.
   void change(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes, bool& toggled) {
     Node& node = nodes[random_() % nodes.size()];
-    const uint32_t how = random_() % 4;
+    const uint32_t how = random_() % 5;
     if (node.kind == Node::kEmpty || node.kind == Node::kChild) return;
     const bool may_be_disabled = node.kind < Node::kHost;  // as by the driver: kernels, copies, fills
     if (how == 0) {
@@ -205,23 +205,25 @@ class RandomGraph : public test::Soft {
     }
     const bool by_source = how == 1 && !toggled;
     node.value = random_() % 500 * 6 + node.value % 6;  // of a copy and a fill the kind stays
-    EXPECT_EQ(by_source ? set_in_source(exec, graph, node) : set_in(exec, node), CUDA_SUCCESS);
+    CUgraphExecUpdateResultInfo info;
+    const bool in_source = how == 4 || by_source;  // the fourth is seen by the next update only
+    EXPECT_EQ(in_source ? set_in_source(node) : set_in(exec, node), CUDA_SUCCESS);
+    if (by_source) {
+      EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, graph, &info), CUDA_SUCCESS);
+    }
   }
-  CUresult set_in_source(CUgraphExec exec, CUgraph graph, const Node& node) {
+  CUresult set_in_source(const Node& node) {
     const auto k = kernel_params(node);
     const auto f = fill_params(node);
     const auto c = copy_params(node);
     const auto h = host_params(node);
     const CUevent event = node_events_[node.value % 2];
-    const CUresult set = node.kind == Node::kCopy   ? real().cuGraphMemcpyNodeSetParams(node.handle, &c)
-                         : node.kind == Node::kFill ? real().cuGraphMemsetNodeSetParams(node.handle, &f)
-                         : node.kind == Node::kHost ? real().cuGraphHostNodeSetParams(node.handle, &h)
-                         : node.kind == Node::kRecord
-                             ? real().cuGraphEventRecordNodeSetEvent(node.handle, event)
-                         : node.kind == Node::kWait ? real().cuGraphEventWaitNodeSetEvent(node.handle, event)
-                                                    : real().cuGraphKernelNodeSetParams_v2(node.handle, &k);
-    CUgraphExecUpdateResultInfo info;
-    return set != CUDA_SUCCESS ? set : hook_cuGraphExecUpdate_v2(exec, graph, &info);
+    return node.kind == Node::kCopy     ? hook_cuGraphMemcpyNodeSetParams(node.handle, &c)
+           : node.kind == Node::kFill   ? hook_cuGraphMemsetNodeSetParams(node.handle, &f)
+           : node.kind == Node::kHost   ? hook_cuGraphHostNodeSetParams(node.handle, &h)
+           : node.kind == Node::kRecord ? hook_cuGraphEventRecordNodeSetEvent(node.handle, event)
+           : node.kind == Node::kWait   ? hook_cuGraphEventWaitNodeSetEvent(node.handle, event)
+                                        : hook_cuGraphKernelNodeSetParams_v2(node.handle, &k);
   }
   CUresult set_in(CUgraphExec exec, const Node& node) {
     const auto k = kernel_params(node);
@@ -290,6 +292,11 @@ class RandomGraph : public test::Soft {
     CUgraphExec exec = nullptr;
     EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, random_() % 2 ? kTorchFlags : 0), CUDA_SUCCESS);
     EXPECT_NE(track::find_graph(exec), nullptr) << "seed " << seed;
+    if (random_() % 4 == 0) {  // as PyTorch does; its nodes can no longer be named
+      EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+      graph = nullptr;
+      nodes.clear();
+    }
     std::atomic<bool> stop{false};
     std::thread daemon;
     if (mode == Mode::kComesAndGoes) daemon = std::thread([&] { come_and_go(seed, stop); });
@@ -304,7 +311,9 @@ class RandomGraph : public test::Soft {
     if (exec) {
       EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
     }
-    EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
+    if (graph) {
+      EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+    }
     std::vector<uint32_t> all(kBuffers * kMixWords);
     for (uint32_t i = 0; i < kBuffers; i++)
       EXPECT_EQ(real().cuMemcpy(reinterpret_cast<CUdeviceptr>(&all[i * kMixWords]), buffers_[i], kBytes),

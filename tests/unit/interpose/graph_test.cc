@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -60,7 +61,7 @@ class Graphs : public test::Soft {
                       uint32_t salt) {
     const auto p = mix_params(out, in, salt);
     CUgraphNode node = nullptr;
-    EXPECT_EQ(real().cuGraphAddKernelNode_v2(&node, graph, deps.data(), deps.size(), &p), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphAddKernelNode_v2(&node, graph, deps.data(), deps.size(), &p), CUDA_SUCCESS);
     return node;
   }
   // Of two kernels one behind the other, which do not commute.
@@ -75,12 +76,16 @@ class Graphs : public test::Soft {
     EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, flags), CUDA_SUCCESS);
     return exec;
   }
-  // A graph of one node that goes whole for this reason, which is counted.
+  // A graph that goes whole for this reason, which is counted.
   void expect_whole(CUgraph graph, GraphObstacle reason, unsigned long long flags = 0) {
     const uint64_t before = track::refusals(reason);
     const CUgraphExec exec = instantiate(graph, flags);
+    if (track::find_graph(exec)) {  // it must be looked at
+      EXPECT_EQ(slices_of(exec), 0u);
+    }
     EXPECT_EQ(track::refusals(reason), before + 1) << track::name_of(reason);
-    EXPECT_EQ(track::find_graph(exec), nullptr);
+    const auto known = track::find_graph(exec);
+    EXPECT_TRUE(!known || known->obstacle == reason);
     EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
   }
   uint64_t slices_of(CUgraphExec exec, CUstream stream = nullptr) {
@@ -108,7 +113,7 @@ TEST_F(Graphs, ALongOneGoesOutInPiecesThatAreCut) {
     ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 2);
   }
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  EXPECT_EQ(real().cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
 }
 
 TEST_F(Graphs, AloneOrShortItGoesWhole) {
@@ -143,14 +148,14 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
     CUgraphNode node = nullptr;
     EXPECT_EQ(add(graph, &node), CUDA_SUCCESS);
     expect_whole(graph, reason, flags);
-    EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
   };
   alone(GraphObstacle::kNodeType, [](CUgraph graph, CUgraphNode* node) {
     CUDA_MEM_ALLOC_NODE_PARAMS p{};
     p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
     p.bytesize = 64;
-    return real().cuGraphAddMemAllocNode(node, graph, nullptr, 0, &p);
+    return hook_cuGraphAddMemAllocNode(node, graph, nullptr, 0, &p);
   });
   std::vector<uint32_t> pageable(kWords);
   alone(GraphObstacle::kCopy, [&](CUgraph graph, CUgraphNode* node) {
@@ -158,7 +163,7 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
     p.srcMemoryType = CU_MEMORYTYPE_HOST, p.srcHost = pageable.data();
     p.dstMemoryType = CU_MEMORYTYPE_DEVICE, p.dstDevice = a;
     p.WidthInBytes = 64, p.Height = p.Depth = 1;
-    return real().cuGraphAddMemcpyNode(node, graph, nullptr, 0, &p, context);
+    return hook_cuGraphAddMemcpyNode(node, graph, nullptr, 0, &p, context);
   });
 }
 
@@ -176,12 +181,12 @@ TEST_F(Graphs, HostFunctionsAndEventsKeepTheirPlace) {
   const auto add_more = [](void* w) { static_cast<uint32_t*>(w)[1] += 5000; };
   // wait for `gate`; mapped = mix(a); host; b = mix(mapped); record `done`; a = mix(b)
   CUgraphNode wait = nullptr, host = nullptr, record = nullptr;
-  ASSERT_EQ(real().cuGraphAddEventWaitNode(&wait, source, nullptr, 0, gate), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphAddEventWaitNode(&wait, source, nullptr, 0, gate), CUDA_SUCCESS);
   const CUgraphNode first = add_mix(source, {wait}, mapped, a, 1);
   CUDA_HOST_NODE_PARAMS call{add, pinned};
-  ASSERT_EQ(real().cuGraphAddHostNode(&host, source, &first, 1, &call), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphAddHostNode(&host, source, &first, 1, &call), CUDA_SUCCESS);
   const CUgraphNode second = add_mix(source, {host}, b, mapped, 2);
-  ASSERT_EQ(real().cuGraphAddEventRecordNode(&record, source, &second, 1, done), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphAddEventRecordNode(&record, source, &second, 1, done), CUDA_SUCCESS);
   add_mix(source, {record}, a, b, 3);
   const CUgraphExec exec = instantiate(source);
 
@@ -244,7 +249,7 @@ TEST_F(Graphs, ALaunchIntoACaptureIsANode) {
   CUgraph captured = nullptr;
   ASSERT_EQ(hook_cuStreamEndCapture(streams[1], &captured), CUDA_SUCCESS);
   size_t n = 0;
-  ASSERT_EQ(real().cuGraphGetNodes(captured, nullptr, &n), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphGetNodes(captured, nullptr, &n), CUDA_SUCCESS);
   EXPECT_EQ(n, 1u);
   const CUgraphExec outer = instantiate(captured);  // of a child graph
   EXPECT_GT(slices_of(outer), 8u);
@@ -316,7 +321,7 @@ TEST_F(Graphs, AnUpdateAfterADisabledNodeMakesItWhole) {
 TEST_F(Graphs, DestroyedWithPiecesPending) {
   const CUgraphExec exec = pair();
   EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
-  EXPECT_EQ(real().cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), real().cuGraphLaunch(exec, streams[0]));
@@ -333,6 +338,8 @@ TEST_F(Graphs, AnErrorIsTheDriversAndOfTheSameCall) {
 TEST_F(Graphs, MemoryOfPlansIsGivenBack) {
   const CUgraphExec exec = pair();
   const auto known = track::find_graph(exec);
+  EXPECT_EQ(known->counted_bytes, 0u);
+  EXPECT_GT(slices_of(exec), 8u);
   EXPECT_GT(known->counted_bytes, 2 * sizeof(track::GraphStep));
   EXPECT_EQ(track::g_known_graphs.load(), 1u);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
@@ -348,7 +355,7 @@ TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
   add_mix(child, {add_mix(child, {}, a, b, 1)}, b, a, 2);
   add_mix(other, {add_mix(other, {}, a, b, 30)}, b, a, 40);
   CUgraphNode node = nullptr;
-  ASSERT_EQ(real().cuGraphAddChildGraphNode(&node, source, nullptr, 0, child), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphAddChildGraphNode(&node, source, nullptr, 0, child), CUDA_SUCCESS);
   const CUgraphExec exec = instantiate(source);
   ASSERT_EQ(hook_cuGraphExecChildGraphNodeSetParams(exec, node, other), CUDA_SUCCESS);
   EXPECT_GT(slices_of(exec), 8u);
@@ -360,6 +367,150 @@ TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
     ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 40);
   }
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// What is read late is what the graph was when it was made.
+class LateReading : public Graphs {
+ public:
+  // a = mix(b) with salt 1, then b = mix(a) with salt 2, from zero.
+  void expect_first_launch(CUgraphExec exec) {
+    EXPECT_GT(slices_of(exec), 8u);
+    EXPECT_EQ(how(exec), GraphLaunched::How::kPieces);
+    const std::vector<uint32_t> x = words_at(a), y = words_at(b);
+    for (uint32_t i = 0; i < kWords; i++) {
+      ASSERT_EQ(x[i], i / kThreads + 1);
+      ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 2);
+    }
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  }
+  static std::vector<uint32_t> words_at(CUdeviceptr p) {
+    std::vector<uint32_t> words(kWords);
+    EXPECT_EQ(real().cuMemcpyDtoH_v2(words.data(), p, kWords * 4), CUDA_SUCCESS);
+    return words;
+  }
+  bool unread(CUgraphExec exec) { return track::find_graph(exec)->unread; }
+  static bool in_driver(CUgraph graph) {
+    size_t n = 0;
+    return real().cuGraphGetNodes(graph, nullptr, &n) == CUDA_SUCCESS;
+  }
+};
+
+TEST_F(LateReading, NothingIsReadBeforeALaunchAsks) {
+  const CUgraphExec exec = pair();
+  EXPECT_TRUE(unread(exec));
+  lease(abi::kLeaseFree);
+  EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
+  EXPECT_TRUE(unread(exec));
+  cutting();
+  EXPECT_GT(slices_of(exec, streams[0]), 8u);
+  EXPECT_FALSE(unread(exec));
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_FALSE(in_driver(source));
+  EXPECT_EQ(track::g_live_sources.load(), 0u);
+}
+
+TEST_F(LateReading, IsBeforeEachChangeOfTheSource) {
+  std::array<CUgraphNode, 2> nodes;
+  uint32_t salt = 70;
+  const std::function<void()> changes[] = {
+      [&] {
+        const auto p = mix_params(a, b, salt);
+        EXPECT_EQ(hook_cuGraphKernelNodeSetParams_v2(nodes[0], &p), CUDA_SUCCESS);
+      },
+      [&] { add_mix(source, {nodes[1]}, a, b, 9); },
+      [&] { EXPECT_EQ(hook_cuGraphDestroyNode(nodes[1]), CUDA_SUCCESS); },
+      [&] {
+        EXPECT_EQ(hook_cuGraphRemoveDependencies(source, &nodes[0], &nodes[1], 1), CUDA_SUCCESS);
+        EXPECT_EQ(hook_cuGraphAddDependencies(source, &nodes[1], &nodes[0], 1), CUDA_SUCCESS);
+      },
+      [&] {
+        const auto p = mix_params(a, b, salt);
+        CUgraphNodeParams same{};
+        same.type = CU_GRAPH_NODE_TYPE_KERNEL;
+        memcpy(&same.kernel, &p, sizeof p);
+        CUgraphNode node = nullptr;
+        EXPECT_EQ(hook_cuGraphAddNode_v2(&node, source, &nodes[1], nullptr, 1, &same), CUDA_SUCCESS);
+      },
+      [&] {
+        CUgraph same = nullptr;
+        EXPECT_EQ(hook_cuStreamBeginCaptureToGraph(streams[0], source, nodes.data(), nullptr, 2,
+                                                   CU_STREAM_CAPTURE_MODE_RELAXED),
+                  CUDA_SUCCESS);
+        uint32_t more = 8;
+        void* params[] = {&a, &b, &more};
+        EXPECT_EQ(launch3(mix, {kBlocks, 1, 1}, kThreads, params, 0, nullptr, streams[0]), CUDA_SUCCESS);
+        EXPECT_EQ(hook_cuStreamEndCapture(streams[0], &same), CUDA_SUCCESS);
+      },
+  };
+  for (const auto& change : changes) {
+    SCOPED_TRACE(&change - changes);
+    const CUgraphExec exec = pair(&nodes);
+    EXPECT_TRUE(unread(exec));
+    change();
+    EXPECT_FALSE(unread(exec));
+    expect_first_launch(exec);
+    EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuMemsetD32_v2(a, 0, kWords), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuMemsetD32_v2(b, 0, kWords), CUDA_SUCCESS);
+  }
+}
+
+// What the program no longer has stays until nobody has to read it.
+TEST_F(LateReading, ADestroyedSourceIsKeptUntilThen) {
+  const CUgraphExec exec = pair(), other = instantiate(source), unused = instantiate(source);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_TRUE(unread(exec));
+  EXPECT_TRUE(in_driver(source));
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(in_driver(source));
+  expect_first_launch(exec);
+  EXPECT_TRUE(in_driver(source));
+  EXPECT_GT(slices_of(other), 8u);
+  EXPECT_EQ(hook_cuGraphExecDestroy(other), CUDA_SUCCESS);
+  EXPECT_TRUE(in_driver(source));
+  EXPECT_EQ(hook_cuGraphExecDestroy(unused), CUDA_SUCCESS);
+  EXPECT_FALSE(in_driver(source));
+}
+
+TEST_F(LateReading, AnUpdateIsReadLateToo) {
+  const CUgraphExec exec = pair();
+  const CUgraph first = source;
+  EXPECT_EQ(hook_cuGraphDestroy(first), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  add_mix(source, {add_mix(source, {}, a, b, 5)}, b, a, 6);
+  CUgraphExecUpdateResultInfo info;
+  EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, source, &info), CUDA_SUCCESS);
+  EXPECT_FALSE(in_driver(first));
+  EXPECT_TRUE(unread(exec));
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_GT(slices_of(exec), 8u);
+  EXPECT_FALSE(in_driver(source));
+  EXPECT_EQ(words_at(a)[kThreads], 1u + 5);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// While another thread is in a call on some graph, a graph that the program has is not read: whole, this time.
+TEST_F(LateReading, NeverDuringACallOnAGraph) {
+  const CUgraphExec exec = pair();
+  {
+    const track::GraphCall in_call;
+    EXPECT_EQ(slices_of(exec), 0u);
+  }
+  EXPECT_TRUE(unread(exec));
+  EXPECT_GT(slices_of(exec), 8u);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+TEST_F(LateReading, IsBeforeKernelsAreUnloaded) {
+  CUmodule other = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&other, test::kMixPtx), CUDA_SUCCESS);
+  const CUgraphExec exec = pair();
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuModuleUnload(other), CUDA_SUCCESS);
+  EXPECT_FALSE(unread(exec));
+  expect_first_launch(exec);
 }
 
 // A signal handler that launches while its own thread has the graph: not a deadlock, and whole.
@@ -398,8 +549,31 @@ TEST_F(Graphs, ALaunchWaitsForThatOfAnotherThread) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
-// The last one: it holds for the process from then on.
-TEST_F(Graphs, ObjectsTiedToGraphsMakeLaterOnesWhole) {
+// What holds for the process from then on: these come last.
+class FromThenOn : public LateReading {};
+
+TEST_F(FromThenOn, NothingIsReadLateOnceGraphsInsideGraphsHaveNames) {
+  CUgraph outer = nullptr, inner = nullptr;
+  CUgraphNode node = nullptr;
+  ASSERT_EQ(real().cuGraphCreate(&outer, 0), CUDA_SUCCESS);
+  const CUgraphExec before = pair();
+  ASSERT_EQ(hook_cuGraphAddChildGraphNode(&node, outer, nullptr, 0, source), CUDA_SUCCESS);
+  EXPECT_TRUE(unread(before));
+  const CUgraphExec exec = instantiate(outer);
+  ASSERT_EQ(hook_cuGraphChildGraphNodeGetGraph(node, &inner), CUDA_SUCCESS);
+  EXPECT_FALSE(unread(before));
+  EXPECT_FALSE(unread(exec));
+  const CUgraphExec of_inner = instantiate(inner);
+  EXPECT_FALSE(unread(of_inner));
+  EXPECT_EQ(hook_cuGraphDestroy(outer), CUDA_SUCCESS);
+  EXPECT_FALSE(in_driver(outer));
+  expect_first_launch(of_inner);
+  EXPECT_GT(slices_of(exec), 8u);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(before), CUDA_SUCCESS);
+}
+
+TEST_F(FromThenOn, ObjectsTiedToGraphsMakeLaterOnesWhole) {
   CUuserObject object = nullptr;
   CUgraph graph = nullptr;
   ASSERT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
@@ -409,7 +583,7 @@ TEST_F(Graphs, ObjectsTiedToGraphsMakeLaterOnesWhole) {
   ASSERT_EQ(hook_cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
   add_mix(graph, {}, a, b, 1);
   expect_whole(graph, GraphObstacle::kUserObject);
-  EXPECT_EQ(real().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 }  // namespace

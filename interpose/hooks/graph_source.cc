@@ -1,0 +1,93 @@
+// Hooks of the graphs that executable ones are made from. What is not read yet of a graph is read before it changes, and
+// nothing of ours reads it during a call on it (interpose/track/graph_sources.h). Slow path; any thread of the program.
+#include "base/errno_guard.h"
+#include "interpose/gate/launch.h"
+#include "interpose/hooks/hooks.h"
+#include "interpose/state/process.h"
+#include "interpose/track/graphs.h"
+
+namespace {
+
+using namespace tessera;
+using driver_api::real;
+using state::live;
+
+template <class F>
+CUresult looks(F&& call) {
+  if (!live()) return call();
+  const track::GraphCall in_call;
+  return call();
+}
+
+// Behind it there is nothing to read, so the call may call back.
+template <class F>
+CUresult edits(CUgraph graph, F&& call) {
+  if (live()) {
+    const base::ErrnoGuard keep_errno;
+    const gate::DepthGuard depth;
+    track::graph_changes(graph);
+  }
+  return call();
+}
+
+// The graph among the parameters of a call. Null: they name a node, whose graph the driver is not asked for.
+template <class... Rest>
+CUgraph graph_among(CUgraph graph, const Rest&...) {
+  return graph;
+}
+template <class... Rest>
+CUgraph graph_among(CUgraphNode*, CUgraph graph, const Rest&...) {
+  return graph;
+}
+template <class... Rest>
+CUgraph graph_among(CUgraphNode, const Rest&...) {
+  return nullptr;
+}
+
+bool makes_inner_graph(const CUgraphNodeParams* params) {
+  if (!params) return false;
+  return params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
+         (params->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+          params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
+}
+
+}  // namespace
+
+#define TS_HOOK_graph_edit(symbol, base, since, stream, ret, params, args)       \
+  extern "C" ret hook_##symbol params noexcept {                                 \
+    return edits(graph_among args, [&]() -> ret { return real().symbol args; }); \
+  }
+#define TS_HOOK_graph_query(symbol, base, since, stream, ret, params, args) \
+  extern "C" ret hook_##symbol params noexcept {                            \
+    return looks([&]() -> ret { return real().symbol args; });              \
+  }
+#include "driver_api/hooks.def"
+
+#define TS_NODE_ADDED(symbol, params_list, args)                         \
+  extern "C" CUresult hook_##symbol params_list noexcept {               \
+    if (live() && makes_inner_graph(params)) track::inner_graph_named(); \
+    return edits(graph, [&] { return real().symbol args; });             \
+  }
+TS_NODE_ADDED(cuGraphAddNode,
+              (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, size_t n,
+               CUgraphNodeParams* params),
+              (node, graph, from, n, params))
+TS_NODE_ADDED(cuGraphAddNode_v2,
+              (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges,
+               size_t n, CUgraphNodeParams* params),
+              (node, graph, from, edges, n, params))
+
+extern "C" CUresult hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) noexcept {
+  if (live()) track::inner_graph_named();
+  return looks([&] { return real().cuGraphChildGraphNodeGetGraph(node, graph); });
+}
+
+extern "C" CUresult hook_cuGraphDestroy(CUgraph graph) noexcept {
+  CUresult result = CUDA_SUCCESS;
+  if (live()) {
+    const base::ErrnoGuard keep_errno;
+    const gate::DepthGuard depth;
+    if (!track::graph_ends(graph, &result)) return result;
+  }
+  return real().cuGraphDestroy(graph);  // there is nothing to read any more
+}
