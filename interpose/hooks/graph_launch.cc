@@ -6,10 +6,12 @@
 
 #include "admission/slices.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
 #include "interpose/slice/cut.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graph_streams.h"
 #include "interpose/track/graphs.h"
 
 namespace tessera::hooks {
@@ -53,11 +55,6 @@ bool may_follow(const GraphLaunched& last, const GraphLaunched& now) {
 
 bool prepare_end(ExecutableGraph& graph) {
   return graph.pieces_end || real().cuEventCreate(&graph.pieces_end, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-}
-
-CUresult record_end(const ExecutableGraph& graph, StreamArg stream) {
-  return (per_thread(stream) ? real().cuEventRecord_ptsz : real().cuEventRecord)(graph.pieces_end,
-                                                                                 stream.stream);
 }
 
 // ---- is it worth it ----
@@ -185,14 +182,63 @@ CUresult issue(const track::EventStep& step, StreamArg stream) {
   return (per_thread(stream) ? hook_cuEventRecord_ptsz : hook_cuEventRecord)(step.event, stream.stream);
 }
 
-CUresult in_pieces(ExecutableGraph& graph, StreamArg stream) {
-  CUresult result = CUDA_SUCCESS;
-  for (const track::GraphStep& step : graph.plan.steps) {
-    if (!step.enabled) continue;
-    result = std::visit([&](const auto& work) { return issue(work, stream); }, step.work);
-    if (result != CUDA_SUCCESS) break;
+CUresult record(CUevent event, StreamArg stream) {
+  return (per_thread(stream) ? real().cuEventRecord_ptsz : real().cuEventRecord)(event, stream.stream);
+}
+
+// `then` is behind what is in `first` now.
+CUresult order(StreamArg first, StreamArg then, CUevent event) {
+  const CUresult result = record(event, first);
+  return result == CUDA_SUCCESS ? wait_for(event, then) : result;
+}
+
+CUresult issue(const track::GraphStep& step, StreamArg stream) {
+  if (!step.enabled) return CUDA_SUCCESS;
+  return std::visit([&](const auto& work) { return issue(work, stream); }, step.work);
+}
+
+CUresult in_one_lane(const track::GraphPlan& plan, StreamArg stream) {
+  for (const track::GraphStep& step : plan.steps)
+    if (const CUresult bad = issue(step, stream); bad != CUDA_SUCCESS) return bad;
+  return CUDA_SUCCESS;
+}
+
+CUresult in_lanes(const ExecutableGraph& graph, const track::LaneStreams& streams) {
+  const track::Lanes& lanes = graph.plan.lanes;
+  for (size_t i = 0; i < graph.plan.steps.size(); i++) {
+    const track::LaneStep& place = lanes.steps[i];
+    const StreamArg stream = streams[place.lane];
+    for (const uint32_t event : place.waits)
+      if (const CUresult bad = wait_for(graph.events[event], stream); bad != CUDA_SUCCESS) return bad;
+    if (const CUresult bad = issue(graph.plan.steps[i], stream); bad != CUDA_SUCCESS) return bad;
+    if (place.records == track::LaneStep::kNoEvent) continue;
+    if (const CUresult bad = record(graph.events[place.records], stream); bad != CUDA_SUCCESS) return bad;
   }
-  const CUresult end = record_end(graph, stream);  // also behind a part: it may run
+  return CUDA_SUCCESS;
+}
+
+// Out of the launch stream and back into it, also behind a part: it may run.
+CUresult side_by_side(const ExecutableGraph& graph, const track::LaneStreams& streams) {
+  const CUevent spare = graph.events.back();
+  CUresult result = record(spare, streams[0]);
+  for (uint32_t i = 1; i < streams.count() && result == CUDA_SUCCESS; i++)
+    result = wait_for(spare, streams[i]);
+  if (result == CUDA_SUCCESS) result = in_lanes(graph, streams);
+  for (uint32_t i = 1; i < streams.count(); i++) {
+    gate::account_mark(gate::account_of(streams[i]), streams[i]);  // nobody synchronises with it
+    const CUresult end = order(streams[i], streams[0], spare);
+    if (result == CUDA_SUCCESS) result = end;
+  }
+  return result;
+}
+
+CUresult in_pieces(ExecutableGraph& graph, StreamArg stream) {
+  const uint32_t wanted =
+      graph.plan.lanes.count > 1 && track::lanes_have_events(graph) ? graph.plan.lanes.count : 1;
+  const track::LaneStreams streams(graph, graph.context, stream, wanted);
+  const CUresult result =
+      streams.count() > 1 ? side_by_side(graph, streams) : in_one_lane(graph.plan, stream);
+  const CUresult end = record(graph.pieces_end, stream);  // also behind a part: it may run
   return result != CUDA_SUCCESS ? result : end;
 }
 

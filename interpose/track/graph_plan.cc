@@ -67,7 +67,7 @@ GraphStep* GraphPlan::find(CUgraphNode node) {
 }
 
 size_t GraphPlan::size_bytes() const {
-  size_t bytes = children.size() * sizeof(ChildRange);
+  size_t bytes = children.size() * sizeof(ChildRange) + lanes.size_bytes();
   for (const GraphStep& step : steps) bytes += step.size_bytes();
   return bytes;
 }
@@ -78,6 +78,7 @@ bool GraphPlan::replace_child(CUgraphNode node, GraphPlan&& other) {
   if (child == children.end() || child->count != other.steps.size()) return false;
   for (uint32_t i = 0; i < child->count; i++)
     if (steps[child->first + i].work.index() != other.steps[i].work.index()) return false;
+  lanes = {};  // edges inside were not compared
   for (uint32_t i = 0; i < child->count; i++) {
     GraphStep& step = steps[child->first + i];
     step.work = std::move(other.steps[i].work);
@@ -132,8 +133,8 @@ GraphObstacle obstacle_of(CUgraphNodeType type) {
 }
 
 GraphObstacle obstacle_of_flags(unsigned long long flags) {
-  // Memory nodes are in the way by themselves; an upload is over when the launch comes; what runs one by one needs no
-  // priorities among itself.
+  // Memory nodes are in the way by themselves; an upload is over when the launch comes; the pieces have
+  // the priority of the launch stream.
   constexpr unsigned long long kHarmless = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                            CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                            CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "driver_api/real_table.h"
+#include "interpose/track/graph_lanes.h"
 
 namespace tessera::track {
 
@@ -91,11 +92,12 @@ struct ChildRange {
 struct GraphPlan {
   std::vector<GraphStep> steps;  // a predecessor before its successors
   std::vector<ChildRange> children;
+  Lanes lanes;  // of the steps
 
   GraphStep* find(CUgraphNode node);  // null: not among the steps
   size_t size_bytes() const;
   // The steps of child `node` become those of `other`, which was read from a graph of the same shape, and
-  // lose their names. False: the shapes differ, and nothing was changed.
+  // lose their names; they are in one lane then. False: the shapes differ, and nothing was changed.
   bool replace_child(CUgraphNode node, GraphPlan&& other);
 };
 

@@ -87,11 +87,25 @@ bool asynchronous(CUmemorytype type, const void* host, CUdeviceptr device) {
          (found == CU_MEMORYTYPE_HOST || found == CU_MEMORYTYPE_DEVICE);
 }
 
+// Of one step or end of a graph. Beyond it branches are many and short.
+constexpr size_t kMostDependencies = 64;
+
 class Reader {
  public:
   Reader(CUcontext context, GraphPlan& plan) : context_(context), plan_(plan) {}
 
-  GraphObstacle read(CUgraph graph, uint32_t depth) {
+  GraphObstacle read(CUgraph graph) {
+    StepSet all;
+    if (const GraphObstacle bad = read(graph, 0, {}, all); bad != kNone) return bad;
+    if (!one_lane_) plan_.lanes = lanes_of(dependencies_);
+    return kNone;
+  }
+
+ private:
+  using StepSet = std::vector<uint32_t>;
+
+  // Whatever has nothing before it in this graph is behind `before`; `behind`: what whoever follows it must be behind.
+  GraphObstacle read(CUgraph graph, uint32_t depth, const StepSet& before, StepSet& behind) {
     if (depth > kMostGraphDepth) return kLimit;
     std::vector<CUgraphNode> nodes;
     std::vector<GraphEdge> edges;
@@ -99,12 +113,35 @@ class Reader {
     if (const GraphObstacle bad = read_edges(graph, nodes, edges); bad != kNone) return bad;
     const std::vector<uint32_t> order = topological_order(uint32_t(nodes.size()), edges);
     if (order.size() != nodes.size()) return kEdge;
-    for (const uint32_t i : order)
-      if (const GraphObstacle bad = add(nodes[i], depth); bad != kNone) return bad;
+    std::vector<std::vector<uint32_t>> previous(nodes.size());
+    std::vector<bool> is_last(nodes.size(), true);
+    for (const GraphEdge& e : edges) previous[e.to].push_back(e.from), is_last[e.from] = false;
+    std::vector<StepSet> ends(
+        nodes.size());  // of each node: its step, or what an empty one or a child stands for
+    for (const uint32_t i : order) {
+      StepSet needs = previous[i].empty() ? before : StepSet{};
+      for (const uint32_t p : previous[i]) unite(needs, ends[p]);
+      if (const GraphObstacle bad = add(nodes[i], depth, std::move(needs), ends[i]); bad != kNone) return bad;
+      if (is_last[i]) unite(behind, ends[i]);
+    }
+    if (nodes.empty()) behind = before;
     return kNone;
   }
 
- private:
+  void unite(StepSet& set, const StepSet& other) {
+    if (one_lane_) return;
+    set.insert(set.end(), other.begin(), other.end());
+    std::sort(set.begin(), set.end());
+    set.erase(std::unique(set.begin(), set.end()), set.end());
+    one_lane_ = set.size() > kMostDependencies;
+  }
+
+  void add_step(CUgraphNode node, decltype(GraphStep::work) work, StepSet&& needs, StepSet& ends) {
+    if (!one_lane_) ends = {uint32_t(plan_.steps.size())};
+    dependencies_.push_back(std::move(needs));
+    plan_.steps.push_back({.node = node, .work = std::move(work)});
+  }
+
   GraphObstacle read_nodes(CUgraph graph, std::vector<CUgraphNode>& nodes) {
     size_t n = 0;
     if (real().cuGraphGetNodes(graph, nullptr, &n) != CUDA_SUCCESS) return kNotRead;
@@ -140,31 +177,31 @@ class Reader {
     return kNone;
   }
 
-  GraphObstacle add(CUgraphNode node, uint32_t depth) {
+  GraphObstacle add(CUgraphNode node, uint32_t depth, StepSet&& needs, StepSet& ends) {
     CUgraphNodeType type{};
     if (real().cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return kNotRead;
     if (const GraphObstacle bad = obstacle_of(type); bad != kNone) return bad;
     switch (int(type)) {
       case CU_GRAPH_NODE_TYPE_KERNEL:
-        return add_kernel(node);
+        return add_kernel(node, std::move(needs), ends);
       case CU_GRAPH_NODE_TYPE_MEMCPY: {
         CUDA_MEMCPY3D params{};
         CopyStep step{};
         if (real().cuGraphMemcpyNodeGetParams(node, &params) != CUDA_SUCCESS) return kNotRead;
         if (const GraphObstacle bad = take_copy(params, step); bad != kNone) return bad;
-        plan_.steps.push_back({.node = node, .work = step});
+        add_step(node, step, std::move(needs), ends);
         return kNone;
       }
       case CU_GRAPH_NODE_TYPE_MEMSET: {
         FillStep step{};
         if (real().cuGraphMemsetNodeGetParams(node, &step.area) != CUDA_SUCCESS) return kNotRead;
-        plan_.steps.push_back({.node = node, .work = step});
+        add_step(node, step, std::move(needs), ends);
         return kNone;
       }
       case CU_GRAPH_NODE_TYPE_HOST: {
         HostStep step{};
         if (real().cuGraphHostNodeGetParams(node, &step.call) != CUDA_SUCCESS) return kNotRead;
-        plan_.steps.push_back({.node = node, .work = step});
+        add_step(node, step, std::move(needs), ends);
         return kNone;
       }
       case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -173,17 +210,18 @@ class Reader {
         const auto get =
             step.waits ? real().cuGraphEventWaitNodeGetEvent : real().cuGraphEventRecordNodeGetEvent;
         if (get(node, &step.event) != CUDA_SUCCESS) return kNotRead;
-        plan_.steps.push_back({.node = node, .work = step});
+        add_step(node, step, std::move(needs), ends);
         return kNone;
       }
       case CU_GRAPH_NODE_TYPE_GRAPH:
-        return add_child(node, depth);
+        return add_child(node, depth, needs, ends);
       default:  // empty
+        ends = std::move(needs);
         return kNone;
     }
   }
 
-  GraphObstacle add_kernel(CUgraphNode node) {
+  GraphObstacle add_kernel(CUgraphNode node, StepSet&& needs, StepSet& ends) {
     CUDA_KERNEL_NODE_PARAMS params{};
     KernelStep step;
     if (real().cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS) return kNotRead;
@@ -192,15 +230,15 @@ class Reader {
     if (is_new && !parameter_sizes(params, known->second)) return kKernel;
     if (const GraphObstacle bad = take_arguments(params, known->second, step); bad != kNone) return bad;
     if (const GraphObstacle bad = read_attributes(node, step); bad != kNone) return bad;
-    plan_.steps.push_back({.node = node, .work = std::move(step)});
+    add_step(node, std::move(step), std::move(needs), ends);
     return kNone;
   }
 
-  GraphObstacle add_child(CUgraphNode node, uint32_t depth) {
+  GraphObstacle add_child(CUgraphNode node, uint32_t depth, const StepSet& needs, StepSet& ends) {
     CUgraph child = nullptr;
     if (real().cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS || !child) return kNotRead;
     const uint32_t first = uint32_t(plan_.steps.size());
-    if (const GraphObstacle bad = read(child, depth + 1); bad != kNone) return bad;
+    if (const GraphObstacle bad = read(child, depth + 1, needs, ends); bad != kNone) return bad;
     plan_.children.push_back({node, first, uint32_t(plan_.steps.size()) - first});
     return kNone;
   }
@@ -208,13 +246,15 @@ class Reader {
   CUcontext const context_;
   GraphPlan& plan_;
   size_t n_nodes_ = 0;
+  std::vector<StepSet> dependencies_;  // of each step
+  bool one_lane_ = false;              // too many of them: the steps go one behind the other
   std::unordered_map<CUfunction, std::vector<size_t>> sizes_;
 };
 
 }  // namespace
 
 GraphObstacle read_graph(CUgraph graph, CUcontext context, GraphPlan& plan) {
-  return Reader(context, plan).read(graph, 0);
+  return Reader(context, plan).read(graph);
 }
 
 GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step) {

@@ -8,6 +8,7 @@
 #include "interpose/state/process.h"
 #include "interpose/state/state.h"
 #include "interpose/track/graph_read.h"
+#include "interpose/track/graph_streams.h"
 #include "interpose/track/reasons.h"
 
 namespace tessera::track {
@@ -220,6 +221,11 @@ void follow_step(CUgraphExec exec, CUgraphNode node, CUresult result, F&& change
 constinit std::atomic<uint32_t> g_known_graphs{0};
 constinit std::atomic<uint64_t> g_streams_gone{0};
 
+uint64_t next_graph_serial() noexcept {
+  static constinit std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 std::shared_ptr<ExecutableGraph> find_graph(CUgraphExec exec) noexcept {
   if (g_known_graphs.load(std::memory_order_relaxed) == 0) return nullptr;
   const Lock lock(g_mutex);
@@ -244,10 +250,13 @@ void graph_destroyed(CUgraphExec exec) noexcept {
   const Lock lock(graph->lock);
   set_source(*graph, nullptr);
   if (graph->pieces_end) real().cuEventDestroy_v2(graph->pieces_end);  // what waits for it goes on waiting
+  for (const CUevent event : graph->events) real().cuEventDestroy_v2(event);
   graph->pieces_end = nullptr;
+  graph->events.clear();
 }
 
 void graphs_end_with(CUcontext context) noexcept {
+  streams_end_with(context);
   const Lock lock(g_mutex);
   if (!g_table) return;
   std::erase_if(*g_table, [&](const auto& entry) {
@@ -305,6 +314,21 @@ bool ready_for_pieces(ExecutableGraph& graph) noexcept {
   learn(graph, graph.source->graph);
   if (!ours) pthread_rwlock_unlock(&g_graph_calls);
   return graph.obstacle == GraphObstacle::kNone;
+}
+
+bool lanes_have_events(ExecutableGraph& graph) noexcept {
+  const size_t wanted = graph.plan.lanes.n_events + 1;
+  try {
+    graph.events.reserve(wanted);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  while (graph.events.size() < wanted) {
+    CUevent event = nullptr;
+    if (real().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+    graph.events.push_back(event);
+  }
+  return true;
 }
 
 void graph_updated(CUgraphExec exec, CUgraph source, CUresult result) noexcept {

@@ -30,7 +30,10 @@ struct GraphLaunched {
   }
 };
 
+uint64_t next_graph_serial() noexcept;  // from 1
+
 struct ExecutableGraph {
+  uint64_t const serial = next_graph_serial();       // never that of another
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of all below; held while it is launched,
   std::atomic<const void*> launching{nullptr};       // by this thread (the address of its state)
   GraphPlan plan;                                    // void while there is a source:
@@ -41,6 +44,7 @@ struct ExecutableGraph {
   CUcontext context = nullptr;                       // that it was made in
   GraphLaunched last;
   CUevent pieces_end = nullptr;  // recorded behind the pieces of a launch; made when first needed
+  std::vector<CUevent> events;   // between lanes, and one more; the same
   size_t counted_bytes = 0;      // of the plan, against kMostPlanBytes
 };
 
@@ -88,6 +92,8 @@ bool graph_ends(CUgraph graph, CUresult* result) noexcept;
 
 // Under the graph's lock, for a launch in the graph's context. False: not now, it goes whole.
 bool ready_for_pieces(ExecutableGraph& graph) noexcept;
+// The same for branches side by side: makes the events between lanes. False: one lane.
+bool lanes_have_events(ExecutableGraph& graph) noexcept;
 
 // After the driver's call, with its result. A change that the driver refused leaves the graph whole: what it did to
 // other nodes before is documented nowhere.

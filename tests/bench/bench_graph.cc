@@ -5,6 +5,7 @@
 //   graph.whole_added_ns              a launch that goes whole, against one of a graph that nothing is known of; the
 //                                     driver's call is empty
 //   graph.unrolled_overhead_percent   100 kernels, until they have ended: in pieces that are not cut, against whole
+//   graph.wide_*                      the same of eight branches side by side
 #include <dlfcn.h>
 #include <malloc.h>
 
@@ -25,6 +26,7 @@ using namespace tessera;
 namespace abi = ipc::abi;
 using driver_api::real;
 constexpr int kNodes = 100, kRounds = 40;
+constexpr int kWidth = 8;
 constexpr uint32_t kBlocks = 8, kThreads = 32;
 
 abi::LeaseLine g_lease;
@@ -75,20 +77,22 @@ void start() {
   state::g_state.role.store(state::Role::kBestEffort);
 }
 
-CUgraph chain(CUfunction mix, CUdeviceptr out, CUdeviceptr in) {
+// `width` chains side by side, of kNodes kernels together.
+CUgraph chains(int width, CUfunction mix, CUdeviceptr out, CUdeviceptr in) {
   CUgraph graph = nullptr;
-  CUgraphNode before = nullptr;
+  std::vector<CUgraphNode> last(size_t(width), nullptr);
   uint32_t salt = 1;
   void* params[] = {&out, &in, &salt};
   check(real().cuGraphCreate(&graph, 0), "graph");
   for (int i = 0; i < kNodes; i++) {
+    CUgraphNode& before = last[size_t(i % width)];
     CUDA_KERNEL_NODE_PARAMS p{};
     p.func = mix;
     p.gridDimX = kBlocks, p.gridDimY = p.gridDimZ = 1;
     p.blockDimX = kThreads, p.blockDimY = p.blockDimZ = 1;
     p.kernelParams = params;
     CUgraphNode node = nullptr;
-    check(real().cuGraphAddKernelNode_v2(&node, graph, &before, i ? 1 : 0, &p), "node");
+    check(real().cuGraphAddKernelNode_v2(&node, graph, &before, before ? 1 : 0, &p), "node");
     before = node;
   }
   return graph;
@@ -172,7 +176,7 @@ void whole(bench::Report& report, CUgraphExec known) {
   report.add("graph.whole_added_ns", with_ns - without_ns);
 }
 
-void unrolled(bench::Report& report, CUgraphExec exec) {
+void unrolled(bench::Report& report, CUgraphExec exec, const std::string& name) {
   const auto run = [&] {
     check(hook_cuGraphLaunch(exec, nullptr), "launch");
     check(hook_cuCtxSynchronize(), "synchronise");
@@ -196,8 +200,8 @@ void unrolled(bench::Report& report, CUgraphExec exec) {
         lease(abi::kLeaseGranted, 0);
         as(How::kWhole);
       });
-  report.add("graph.whole_us_per_kernel", whole_ns / 1e3 / kNodes);
-  report.add("graph.unrolled_overhead_percent", (pieces_ns - whole_ns) / whole_ns * 100);
+  report.add(name + "whole_us_per_kernel", whole_ns / 1e3 / kNodes);
+  report.add(name + "unrolled_overhead_percent", (pieces_ns - whole_ns) / whole_ns * 100);
 }
 
 }  // namespace
@@ -213,12 +217,14 @@ int main() {
   check(real().cuMemAlloc_v2(&out, test::kMixWords * 4), "memory");
   check(real().cuMemAlloc_v2(&in, test::kMixWords * 4), "memory");
   bench::Report report;
-  instantiate(report, [&] { return chain(mix, out, in); });
+  instantiate(report, [&] { return chains(1, mix, out, in); });
   CUgraphExec exec = nullptr;
-  const CUgraph graph = chain(mix, out, in);
+  const CUgraph graph = chains(1, mix, out, in), wide = chains(kWidth, mix, out, in);
   check(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), "instantiate");
   whole(report, exec);
-  unrolled(report, exec);
+  unrolled(report, exec, "graph.");
+  check(hook_cuGraphInstantiateWithFlags(&exec, wide, 0), "instantiate");
+  unrolled(report, exec, "graph.wide_");
   report.print();
   _exit(fflush(stdout) == 0 ? 0 : 1);  // the driver's threads stay
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "interpose/track/graph_streams.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/reasons.h"
 #include "tests/unit/interpose/mix_kernel.h"
@@ -367,6 +368,82 @@ TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
     ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 40);
   }
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// One branch waits for an event that comes when the other one has written.
+TEST_F(Graphs, BranchesRunSideBySide) {
+  CUevent gate = nullptr;
+  ASSERT_EQ(real().cuEventCreate(&gate, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  void* pinned = nullptr;
+  ASSERT_EQ(real().cuMemHostAlloc(&pinned, kWords * 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  memset(pinned, 0, kWords * 4);
+  CUdeviceptr mapped = 0;
+  ASSERT_EQ(real().cuMemHostGetDevicePointer_v2(&mapped, pinned, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  CUgraphNode wait = nullptr;
+  ASSERT_EQ(hook_cuGraphAddEventWaitNode(&wait, source, nullptr, 0, gate), CUDA_SUCCESS);
+  const CUgraphNode behind = add_mix(source, {wait}, a, b, 1), beside = add_mix(source, {}, mapped, b, 2);
+  add_mix(source, {behind, beside}, b, mapped, 3);  // joins them
+  const CUgraphExec exec = instantiate(source);
+  for (uint32_t round = 1; round <= 3; round++) {
+    std::atomic<bool> open = false;
+    constexpr auto until_open = [](void* flag) {
+      while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+    };
+    EXPECT_EQ(real().cuLaunchHostFunc(streams[1], until_open, &open), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuEventRecord(gate, streams[1]), CUDA_SUCCESS);
+    const auto& last = static_cast<const std::atomic<uint32_t>*>(pinned)[kWords - 1];
+    const uint32_t before = last;
+    EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
+    EXPECT_EQ(how(exec), GraphLaunched::How::kPieces);
+    while (last == before) std::this_thread::yield();
+    EXPECT_EQ(real().cuStreamQuery(streams[0]), CUDA_ERROR_NOT_READY);
+    open = true;
+    EXPECT_EQ(hook_cuStreamSynchronize(streams[0]), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(real().cuEventDestroy_v2(gate), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  EXPECT_EQ(real().cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
+// A stream of ours in which a graph has work is not for another one, which would wait for it.
+TEST_F(Graphs, GraphsDoNotShareStreams) {
+  const auto wide = [&] {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+    for (uint32_t i = 0; i < 2 * track::kMostLanes; i++) add_mix(graph, {}, a, b, i);
+    const CUgraphExec exec = instantiate(graph);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+    return exec;
+  };
+  const CUgraphExec first = wide(), second = wide();
+  const auto one = track::find_graph(first), other = track::find_graph(second);
+  const driver_api::StreamArg launch{streams[0], driver_api::Flavour::kLegacy};
+  {
+    const track::LaneStreams of_one(*one, context, launch, 5);
+    EXPECT_EQ(of_one.count(), 5u);
+    const track::LaneStreams of_other(*other, context, launch, track::kMostLanes);
+    EXPECT_EQ(of_other.count(), track::kMostLanes - 4);
+    for (uint32_t i = 1; i < of_other.count(); i++)
+      for (uint32_t k = 1; k < of_one.count(); k++) EXPECT_NE(of_other[i].stream, of_one[k].stream);
+    EXPECT_EQ(of_other[of_other.count()].stream, streams[0]);
+  }
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  std::atomic<bool> open = false;
+  constexpr auto until_open = [](void* flag) {
+    while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+  };
+  {
+    const track::LaneStreams of_one(*one, context, launch, track::kMostLanes);
+    ASSERT_EQ(of_one.count(), track::kMostLanes);
+    EXPECT_EQ(real().cuLaunchHostFunc(of_one[1].stream, until_open, &open), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(track::LaneStreams(*other, context, launch, track::kMostLanes).count(), track::kMostLanes - 1);
+  EXPECT_EQ(track::LaneStreams(*one, context, launch, track::kMostLanes).count(), track::kMostLanes);
+  open = true;
+  EXPECT_EQ(hook_cuGraphExecDestroy(first), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(second), CUDA_SUCCESS);
 }
 
 // What is read late is what the graph was when it was made.
