@@ -145,6 +145,9 @@ TS_CHANGED(cuGraphExecMemsetNodeSetParams, graph_fill_set(exec, node, params, re
            (exec, node, params, context))
 TS_CHANGED(cuGraphExecHostNodeSetParams, graph_host_set(exec, node, params, result),
            (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params), (exec, node, params))
+TS_CHANGED(cuGraphExecBatchMemOpNodeSetParams, graph_memory_ops_set(exec, node, params, result),
+           (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params),
+           (exec, node, params))
 TS_CHANGED(cuGraphExecEventRecordNodeSetEvent, graph_event_set(exec, node, event, result),
            (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
 TS_CHANGED(cuGraphExecEventWaitNodeSetEvent, graph_event_set(exec, node, event, result),
@@ -183,6 +186,10 @@ static void node_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams
     case CU_GRAPH_NODE_TYPE_HOST: {
       const CUDA_HOST_NODE_PARAMS call{p.host.fn, p.host.userData};
       return track::graph_host_set(exec, node, &call, result);
+    }
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      const CUDA_BATCH_MEM_OP_NODE_PARAMS same{p.memOp.ctx, p.memOp.count, p.memOp.paramArray, p.memOp.flags};
+      return track::graph_memory_ops_set(exec, node, &same, result);
     }
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return track::graph_event_set(exec, node, p.eventRecord.event, result);

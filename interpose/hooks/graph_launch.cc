@@ -177,6 +177,12 @@ CUresult issue(const track::HostStep& step, StreamArg stream) {
       stream.stream, step.call.fn, step.call.userData);
 }
 
+CUresult issue(const track::MemoryOpsStep& step, StreamArg stream) {
+  auto* ops = const_cast<CUstreamBatchMemOpParams*>(step.ops.data());  // the driver only reads
+  return (per_thread(stream) ? real().cuStreamBatchMemOp_v2_ptsz : real().cuStreamBatchMemOp_v2)(
+      stream.stream, unsigned(step.ops.size()), ops, step.flags);
+}
+
 CUresult issue(const track::EventStep& step, StreamArg stream) {
   if (step.waits) return wait_for(step.event, stream);
   return (per_thread(stream) ? hook_cuEventRecord_ptsz : hook_cuEventRecord)(step.event, stream.stream);

@@ -54,10 +54,12 @@ void** KernelArguments::extra() const {
 }
 
 size_t GraphStep::size_bytes() const {
-  const auto* kernel = std::get_if<KernelStep>(&work);
-  return sizeof *this +
-         (kernel ? kernel->arguments.size_bytes() + kernel->attributes.size() * sizeof(CUlaunchAttribute)
-                 : 0);
+  size_t bytes = sizeof *this;
+  if (const auto* kernel = std::get_if<KernelStep>(&work))
+    bytes += kernel->arguments.size_bytes() + kernel->attributes.size() * sizeof(CUlaunchAttribute);
+  if (const auto* memory = std::get_if<MemoryOpsStep>(&work))
+    bytes += memory->ops.size() * sizeof(CUstreamBatchMemOpParams);
+  return bytes;
 }
 
 GraphStep* GraphPlan::find(CUgraphNode node) {
@@ -126,6 +128,7 @@ GraphObstacle obstacle_of(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_HOST:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return GraphObstacle::kNone;
     default:
       return GraphObstacle::kNodeType;
@@ -147,6 +150,21 @@ GraphObstacle obstacle_of(const CUgraphEdgeData& edge) {
   return known && edge.from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER && edge.to_port == 0
              ? GraphObstacle::kNone
              : GraphObstacle::kEdge;
+}
+
+GraphObstacle obstacle_of(std::span<const CUstreamBatchMemOpParams> ops) {
+  for (const CUstreamBatchMemOpParams& op : ops) {
+    switch (int(op.operation)) {
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      case CU_STREAM_MEM_OP_BARRIER:
+      case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        break;
+      default:
+        return GraphObstacle::kNodeType;
+    }
+  }
+  return GraphObstacle::kNone;
 }
 
 std::span<const CUlaunchAttributeID> attributes_to_read() {

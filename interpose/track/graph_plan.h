@@ -15,17 +15,17 @@
 namespace tessera::track {
 
 // Why a graph is launched as a whole. Rows: obstacle, name in the log, what it means.
-#define TS_GRAPH_OBSTACLES(X)                                                                           \
-  X(kNodeType, "graph_node", "memory of the graph, semaphores, memory operations, conditions, unknown") \
-  X(kEdge, "graph_edge", "an edge of an unknown kind, or a cycle")                                      \
-  X(kFlags, "graph_flags", "device launch, unknown flags")                                              \
-  X(kAttribute, "graph_attribute", "a kernel node that the device may update")                          \
-  X(kKernel, "graph_kernel", "parameters of a kernel are not known, or it is a collective")             \
-  X(kCopy, "graph_copy", "a copy from or to memory that is not surely pinned or on the device")         \
-  X(kContext, "graph_context", "a node in another context")                                             \
-  X(kUserObject, "graph_user_object", "the program ties objects to the life of graphs")                 \
-  X(kUpdate, "graph_update", "changed in a way that is not followed, or a change failed")               \
-  X(kLimit, "graph_limit", "too many nodes, or too much memory for their parameters")                   \
+#define TS_GRAPH_OBSTACLES(X)                                                                          \
+  X(kNodeType, "graph_node", "memory of the graph, semaphores, waits for memory, conditions, unknown") \
+  X(kEdge, "graph_edge", "an edge of an unknown kind, or a cycle")                                     \
+  X(kFlags, "graph_flags", "device launch, unknown flags")                                             \
+  X(kAttribute, "graph_attribute", "a kernel node that the device may update")                         \
+  X(kKernel, "graph_kernel", "parameters of a kernel are not known, or it is a collective")            \
+  X(kCopy, "graph_copy", "a copy from or to memory that is not surely pinned or on the device")        \
+  X(kContext, "graph_context", "a node in another context")                                            \
+  X(kUserObject, "graph_user_object", "the program ties objects to the life of graphs")                \
+  X(kUpdate, "graph_update", "changed in a way that is not followed, or a change failed")              \
+  X(kLimit, "graph_limit", "too many nodes, or too much memory for their parameters")                  \
   X(kNotRead, "graph_not_read", "a capture was open, or the driver did not answer")
 
 enum class GraphObstacle : uint8_t {
@@ -76,10 +76,16 @@ struct EventStep {
   bool waits;  // else it is recorded
 };
 
+// Writes and barriers: a wait could be for something that comes behind it in the order of steps.
+struct MemoryOpsStep {
+  std::vector<CUstreamBatchMemOpParams> ops;
+  unsigned flags;
+};
+
 struct GraphStep {
   CUgraphNode node = nullptr;  // of the graph it was made from; null: can no longer be named
   bool enabled = true;
-  std::variant<KernelStep, CopyStep, FillStep, HostStep, EventStep> work;
+  std::variant<KernelStep, CopyStep, FillStep, HostStep, EventStep, MemoryOpsStep> work;
   size_t size_bytes() const;
 };
 
@@ -115,6 +121,8 @@ GraphObstacle obstacle_of_flags(unsigned long long instantiate_flags);
 GraphObstacle obstacle_of(const CUgraphEdgeData& edge);
 // An attribute of a kernel node, as the driver told it: kNone and `*pass_on` says whether a launch needs it.
 GraphObstacle obstacle_of(const CUlaunchAttribute& attribute, bool* pass_on);
+// A list of memory operations.
+GraphObstacle obstacle_of(std::span<const CUstreamBatchMemOpParams> ops);
 // Attributes that are asked for.
 std::span<const CUlaunchAttributeID> attributes_to_read();
 

@@ -213,6 +213,14 @@ class Reader {
         add_step(node, step, std::move(needs), ends);
         return kNone;
       }
+      case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+        CUDA_BATCH_MEM_OP_NODE_PARAMS params{};
+        MemoryOpsStep step{};
+        if (real().cuGraphBatchMemOpNodeGetParams(node, &params) != CUDA_SUCCESS) return kNotRead;
+        if (const GraphObstacle bad = take_memory_ops(params, context_, step); bad != kNone) return bad;
+        add_step(node, std::move(step), std::move(needs), ends);
+        return kNone;
+      }
       case CU_GRAPH_NODE_TYPE_GRAPH:
         return add_child(node, depth, needs, ends);
       default:  // empty
@@ -262,6 +270,14 @@ GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext conte
   if (const GraphObstacle bad = take_shape(params, context, step); bad != kNone) return bad;
   if (!parameter_sizes(params, sizes)) return kKernel;
   return take_arguments(params, sizes, step);
+}
+
+GraphObstacle take_memory_ops(const CUDA_BATCH_MEM_OP_NODE_PARAMS& p, CUcontext context,
+                              MemoryOpsStep& step) {
+  if (p.ctx && p.ctx != context) return kContext;
+  step.ops.assign(p.paramArray, p.paramArray + p.count);
+  step.flags = p.flags;
+  return obstacle_of(std::span<const CUstreamBatchMemOpParams>(step.ops));
 }
 
 GraphObstacle take_copy(const CUDA_MEMCPY3D& p, CopyStep& step) {

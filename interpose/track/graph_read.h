@@ -14,6 +14,8 @@ GraphObstacle read_graph(CUgraph graph, CUcontext context, GraphPlan& plan);
 
 // New parameters of a step, as the program gave them to the driver, which took them.
 GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step);
+GraphObstacle take_memory_ops(const CUDA_BATCH_MEM_OP_NODE_PARAMS& params, CUcontext context,
+                              MemoryOpsStep& step);
 GraphObstacle take_copy(const CUDA_MEMCPY3D& params, CopyStep& step);
 
 }  // namespace tessera::track

@@ -374,6 +374,13 @@ void graph_host_set(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PAR
   });
 }
 
+void graph_memory_ops_set(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params,
+                          CUresult result) noexcept {
+  follow_step<MemoryOpsStep>(exec, node, result, [&](ExecutableGraph& graph, MemoryOpsStep& step) {
+    return take_memory_ops(*params, graph.context, step);
+  });
+}
+
 void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult result) noexcept {
   follow_step<EventStep>(exec, node, result, [&](ExecutableGraph&, EventStep& step) {
     step.event = event;

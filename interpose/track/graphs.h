@@ -106,6 +106,8 @@ void graph_fill_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_P
                     CUresult result) noexcept;
 void graph_host_set(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params,
                     CUresult result) noexcept;
+void graph_memory_ops_set(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params,
+                          CUresult result) noexcept;
 void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult result) noexcept;
 void graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child, CUresult result) noexcept;
 void graph_node_enabled(CUgraphExec exec, CUgraphNode node, bool enabled, CUresult result) noexcept;

@@ -95,14 +95,14 @@ TEST(Arguments, NoneIsNone) {
 }
 
 TEST(Obstacles, NodesFlagsAndAttributes) {
-  for (const auto type : {CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET,
-                          CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_HOST,
-                          CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_EVENT_RECORD})
+  for (const auto type :
+       {CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET,
+        CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_HOST,
+        CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP})
     EXPECT_EQ(obstacle_of(type), GraphObstacle::kNone) << type;
   for (const auto type :
        {CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-        CU_GRAPH_NODE_TYPE_MEM_FREE, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CU_GRAPH_NODE_TYPE_CONDITIONAL,
-        CUgraphNodeType(99)})
+        CU_GRAPH_NODE_TYPE_MEM_FREE, CU_GRAPH_NODE_TYPE_CONDITIONAL, CUgraphNodeType(99)})
     EXPECT_EQ(obstacle_of(type), GraphObstacle::kNodeType) << type;
   EXPECT_EQ(obstacle_of_flags(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD), GraphObstacle::kNone);
   EXPECT_EQ(obstacle_of_flags(CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), GraphObstacle::kFlags);
@@ -132,6 +132,19 @@ TEST(Obstacles, NodesFlagsAndAttributes) {
   attribute.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
   attribute.value.deviceUpdatableKernelNode.deviceUpdatable = 1;
   EXPECT_EQ(obstacle_of(attribute, &pass_on), GraphObstacle::kAttribute);
+}
+
+TEST(Obstacles, OfMemoryOperationsTheWaits) {
+  std::vector<CUstreamBatchMemOpParams> ops(3);
+  ops[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  ops[1].operation = CU_STREAM_MEM_OP_BARRIER;
+  ops[2].operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  EXPECT_EQ(obstacle_of(ops), GraphObstacle::kNone);
+  for (const auto other :
+       {CU_STREAM_MEM_OP_WAIT_VALUE_32, CU_STREAM_MEM_OP_WAIT_VALUE_64, CUstreamBatchMemOpType(99)}) {
+    ops[2].operation = other;
+    EXPECT_EQ(obstacle_of(ops), GraphObstacle::kNodeType) << other;
+  }
 }
 
 TEST(Obstacles, EdgesThatMayBeginEarlyAreNone) {

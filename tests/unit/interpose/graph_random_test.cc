@@ -28,7 +28,19 @@ enum class Mode { kBare, kWhole, kPieces, kComesAndGoes };
 
 // One work of a graph: reads a buffer, writes a buffer.
 struct Node {
-  enum Kind { kKernel, kBuffered, kCopy, kFill, kHost, kRecord, kWait, kEmpty, kChild, kKinds } kind;
+  enum Kind {
+    kKernel,
+    kBuffered,
+    kCopy,
+    kFill,
+    kHost,
+    kMemoryOps,
+    kRecord,
+    kWait,
+    kEmpty,
+    kChild,
+    kKinds
+  } kind;
   uint32_t out, in, value;
   std::vector<uint32_t> deps;
   std::vector<Node> inner;  // of a child graph
@@ -115,6 +127,18 @@ class RandomGraph : public test::Soft {
     };
     return {step, pinned_ + node.value};
   }
+  // Three words, of which a barrier stands between two.
+  CUDA_BATCH_MEM_OP_NODE_PARAMS memory_ops_params(const Node& node) {
+    const CUdeviceptr at = buffers_[node.out] + 64 + node.value % 64 * 8;
+    for (CUstreamBatchMemOpParams& op : ops_) op = {};
+    ops_[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    ops_[0].writeValue.address = at, ops_[0].writeValue.value = node.value + 7;
+    ops_[1].memoryBarrier.operation = CU_STREAM_MEM_OP_BARRIER;
+    ops_[1].memoryBarrier.flags = CU_STREAM_MEMORY_BARRIER_TYPE_GPU;
+    ops_[2].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    ops_[2].writeValue.address = at + 8, ops_[2].writeValue.value64 = uint64_t(node.value) << 33 | node.value;
+    return {context, 3, ops_, 0};
+  }
   void add(CUgraph graph, std::vector<Node>& nodes) {
     for (Node& node : nodes) {
       std::vector<CUgraphNode> deps;
@@ -141,6 +165,10 @@ class RandomGraph : public test::Soft {
       case Node::kHost: {
         const auto p = host_params(node);
         return hook_cuGraphAddHostNode(&node.handle, graph, deps.data(), n, &p);
+      }
+      case Node::kMemoryOps: {
+        const auto p = memory_ops_params(node);
+        return hook_cuGraphAddBatchMemOpNode(&node.handle, graph, deps.data(), n, &p);
       }
       case Node::kRecord:
         return hook_cuGraphAddEventRecordNode(&node.handle, graph, deps.data(), n,
@@ -217,19 +245,22 @@ class RandomGraph : public test::Soft {
     const auto f = fill_params(node);
     const auto c = copy_params(node);
     const auto h = host_params(node);
+    const auto m = memory_ops_params(node);
     const CUevent event = node_events_[node.value % 2];
-    return node.kind == Node::kCopy     ? hook_cuGraphMemcpyNodeSetParams(node.handle, &c)
-           : node.kind == Node::kFill   ? hook_cuGraphMemsetNodeSetParams(node.handle, &f)
-           : node.kind == Node::kHost   ? hook_cuGraphHostNodeSetParams(node.handle, &h)
-           : node.kind == Node::kRecord ? hook_cuGraphEventRecordNodeSetEvent(node.handle, event)
-           : node.kind == Node::kWait   ? hook_cuGraphEventWaitNodeSetEvent(node.handle, event)
-                                        : hook_cuGraphKernelNodeSetParams_v2(node.handle, &k);
+    return node.kind == Node::kCopy        ? hook_cuGraphMemcpyNodeSetParams(node.handle, &c)
+           : node.kind == Node::kFill      ? hook_cuGraphMemsetNodeSetParams(node.handle, &f)
+           : node.kind == Node::kHost      ? hook_cuGraphHostNodeSetParams(node.handle, &h)
+           : node.kind == Node::kMemoryOps ? hook_cuGraphBatchMemOpNodeSetParams(node.handle, &m)
+           : node.kind == Node::kRecord    ? hook_cuGraphEventRecordNodeSetEvent(node.handle, event)
+           : node.kind == Node::kWait      ? hook_cuGraphEventWaitNodeSetEvent(node.handle, event)
+                                           : hook_cuGraphKernelNodeSetParams_v2(node.handle, &k);
   }
   CUresult set_in(CUgraphExec exec, const Node& node) {
     const auto k = kernel_params(node);
     const auto f = fill_params(node);
     const auto c = copy_params(node);
     const auto h = host_params(node);
+    const auto m = memory_ops_params(node);
     const CUevent event = node_events_[node.value % 2];
     switch (node.kind) {
       case Node::kCopy:
@@ -238,6 +269,8 @@ class RandomGraph : public test::Soft {
         return hook_cuGraphExecMemsetNodeSetParams(exec, node.handle, &f, context);
       case Node::kHost:
         return hook_cuGraphExecHostNodeSetParams(exec, node.handle, &h);
+      case Node::kMemoryOps:
+        return hook_cuGraphExecBatchMemOpNodeSetParams(exec, node.handle, &m);
       case Node::kRecord:
         return hook_cuGraphExecEventRecordNodeSetEvent(exec, node.handle, event);
       case Node::kWait:
@@ -359,6 +392,7 @@ class RandomGraph : public test::Soft {
   size_t argument_bytes_ = 20;
   void* extra_[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments_, CU_LAUNCH_PARAM_BUFFER_SIZE,
                      &argument_bytes_, CU_LAUNCH_PARAM_END};
+  CUstreamBatchMemOpParams ops_[3] = {};
   std::mt19937_64 random_, flips_;
   uint64_t pieces_ = 0, launches_ = 0;
 };

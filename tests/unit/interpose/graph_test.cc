@@ -158,6 +158,14 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
     p.bytesize = 64;
     return hook_cuGraphAddMemAllocNode(node, graph, nullptr, 0, &p);
   });
+  alone(GraphObstacle::kNodeType, [&](CUgraph graph, CUgraphNode* node) {
+    CUstreamBatchMemOpParams op{};
+    op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    op.waitValue.address = a;
+    op.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS p{context, 1, &op, 0};
+    return hook_cuGraphAddBatchMemOpNode(node, graph, nullptr, 0, &p);
+  });
   std::vector<uint32_t> pageable(kWords);
   alone(GraphObstacle::kCopy, [&](CUgraph graph, CUgraphNode* node) {
     CUDA_MEMCPY3D p{};
