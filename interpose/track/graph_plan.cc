@@ -154,7 +154,9 @@ GraphObstacle obstacle_of(const CUgraphEdgeData& edge) {
 
 GraphObstacle obstacle_of(std::span<const CUstreamBatchMemOpParams> ops) {
   for (const CUstreamBatchMemOpParams& op : ops) {
-    switch (int(op.operation)) {
+    int operation = 0;  // a newer driver may have some that the header's type cannot hold
+    memcpy(&operation, &op.operation, sizeof operation);
+    switch (operation) {
       case CU_STREAM_MEM_OP_WRITE_VALUE_32:
       case CU_STREAM_MEM_OP_WRITE_VALUE_64:
       case CU_STREAM_MEM_OP_BARRIER:

@@ -588,6 +588,39 @@ TEST_F(LateReading, NeverDuringACallOnAGraph) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
+// One thread launches what another one made, and that one goes on with the source.
+TEST_F(LateReading, WhateverAnotherThreadDoesWithTheSource) {
+  for (uint32_t round = 0; round < 30; round++) {
+    std::array<CUgraphNode, 2> nodes;
+    const CUgraphExec exec = pair(&nodes);
+    std::thread other([&, graph = source] {
+      size_t n = 2;
+      CUgraphNode found[2];
+      CUDA_KERNEL_NODE_PARAMS params{};
+      EXPECT_EQ(real().cuCtxSetCurrent(context), CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuGraphGetNodes(graph, found, &n), CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuGraphKernelNodeGetParams_v2(nodes[0], &params), CUDA_SUCCESS);
+      if (round % 2) {
+        params.gridDimX = 1;
+        EXPECT_EQ(hook_cuGraphKernelNodeSetParams_v2(nodes[1], &params), CUDA_SUCCESS);
+      }
+      EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+    });
+    EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuStreamSynchronize(streams[0]), CUDA_SUCCESS);
+    other.join();
+    const std::vector<uint32_t> x = words_at(a), y = words_at(b);
+    for (uint32_t i = 0; i < kWords; i++) {
+      ASSERT_EQ(x[i], i / kThreads + 1);
+      ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 2);
+    }
+    EXPECT_EQ(real().cuMemsetD32_v2(a, 0, kWords), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuMemsetD32_v2(b, 0, kWords), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_FALSE(in_driver(source));
+  }
+}
+
 TEST_F(LateReading, IsBeforeKernelsAreUnloaded) {
   CUmodule other = nullptr;
   ASSERT_EQ(hook_cuModuleLoadData(&other, test::kMixPtx), CUDA_SUCCESS);
