@@ -9,8 +9,9 @@
 
 namespace tessera::softgpu::driver {
 
-Node* add_node(Graph& graph, Command command, std::vector<Node*> deps) {
-  std::lock_guard lock(graph.mutex);
+namespace {
+
+Node* append(Graph& graph, Command command, std::vector<Node*> deps) {
   auto node = std::make_unique<Node>();
   node->graph = &graph;
   node->command = std::move(command);
@@ -19,6 +20,13 @@ Node* add_node(Graph& graph, Command command, std::vector<Node*> deps) {
   graph.nodes.push_back(std::move(node));
   driver().nodes.add(std::shared_ptr<Node>(raw, [](Node*) {}));  // the graph owns it
   return raw;
+}
+
+}  // namespace
+
+Node* add_node(Graph& graph, Command command, std::vector<Node*> deps) {
+  std::lock_guard lock(graph.mutex);
+  return append(graph, std::move(command), std::move(deps));
 }
 
 std::shared_ptr<Graph> make_graph() {
@@ -33,10 +41,10 @@ Node* find_node(CUgraphNode handle) {
 
 std::shared_ptr<Graph> clone_graph(const Graph& graph) {
   std::lock_guard lock(graph.mutex);
-  std::shared_ptr<Graph> copy = make_graph();
+  std::shared_ptr<Graph> copy = make_graph();  // that nobody else has
   std::unordered_map<const Node*, Node*> map;
   for (const auto& node : graph.nodes) {
-    Node* made = add_node(*copy, clone_command(node->command), {});
+    Node* made = append(*copy, clone_command(node->command), {});
     made->enabled = node->enabled;
     made->origin = node.get();
     map[node.get()] = made;

@@ -473,6 +473,10 @@ class LateReading : public Graphs {
     EXPECT_EQ(real().cuMemcpyDtoH_v2(words.data(), p, kWords * 4), CUDA_SUCCESS);
     return words;
   }
+  void clear() {
+    for (const CUdeviceptr p : {a, b}) EXPECT_EQ(real().cuMemsetD32_v2(p, 0, kWords), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuCtxSynchronize(), CUDA_SUCCESS);  // the streams do not wait for the default one
+  }
   bool unread(CUgraphExec exec) { return track::find_graph(exec)->unread; }
   static bool in_driver(CUgraph graph) {
     size_t n = 0;
@@ -536,8 +540,7 @@ TEST_F(LateReading, IsBeforeEachChangeOfTheSource) {
     EXPECT_FALSE(unread(exec));
     expect_first_launch(exec);
     EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
-    EXPECT_EQ(real().cuMemsetD32_v2(a, 0, kWords), CUDA_SUCCESS);
-    EXPECT_EQ(real().cuMemsetD32_v2(b, 0, kWords), CUDA_SUCCESS);
+    clear();
   }
 }
 
@@ -614,8 +617,7 @@ TEST_F(LateReading, WhateverAnotherThreadDoesWithTheSource) {
       ASSERT_EQ(x[i], i / kThreads + 1);
       ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 2);
     }
-    EXPECT_EQ(real().cuMemsetD32_v2(a, 0, kWords), CUDA_SUCCESS);
-    EXPECT_EQ(real().cuMemsetD32_v2(b, 0, kWords), CUDA_SUCCESS);
+    clear();
     EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
     EXPECT_FALSE(in_driver(source));
   }

@@ -63,6 +63,8 @@ CUdeviceptr Soft::zeros(size_t n_words) {
   CUdeviceptr p = 0;
   EXPECT_EQ(driver_api::real().cuMemAlloc_v2(&p, n_words * 4), CUDA_SUCCESS);
   EXPECT_EQ(driver_api::real().cuMemsetD32_v2(p, 0, n_words), CUDA_SUCCESS);
+  EXPECT_EQ(driver_api::real().cuCtxSynchronize(),
+            CUDA_SUCCESS);  // for streams that do not wait for the default one
   return p;
 }
 
