@@ -2,8 +2,8 @@
 """What built libraries may export, need and call.
 
   check_symbols.py exports LIBRARY MAP         exports are exactly the global names of the version script
-  check_symbols.py preload LIBRARY             needs libc and the loader only, bound at load, no text relocations,
-                                               no executable stack, SONAME libcuda.so.1, no constructor of ours
+  check_symbols.py preload LIBRARY [SONAME]    needs libc and the loader only, bound at load, no text relocations, no
+                                               executable stack, this SONAME (libcuda.so.1), no constructor of ours
   check_symbols.py hot LIST ROOM=ARCHIVE...    object files named in LIST (ROOM/FILE) refer to nothing that may allocate,
                                                lock, print, read the environment, look symbols up or initialise lazily
 """
@@ -44,19 +44,20 @@ def run(*command):
 
 def exports(library, version_script):
     text = re.sub(r"/\*.*?\*/", "", pathlib.Path(version_script).read_text(), flags=re.S)
-    listed = set(re.findall(r"^\s*(\w+);", text.split("local:")[0], re.M))
-    real = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", library).splitlines()}
+    listed = set(re.findall(r"^\s*(\w+);", re.sub(r"local:.*?}", "}", text, flags=re.S), re.M))
+    symbols = [line.split() for line in run("nm", "-D", "--defined-only", library).splitlines()]
+    real = {name.split("@")[0] for _, kind, name in symbols if kind != "A"}  # A: names of versions
     found = [f"exported but not listed: {name}" for name in sorted(real - listed)]
     found += [f"listed but not exported: {name}" for name in sorted(listed - real)]
     return found, f"{len(real)} exports"
 
 
-def preload(library):
+def preload(library, soname="libcuda.so.1"):
     dynamic, headers = run("readelf", "-dW", library), run("readelf", "-lW", library)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
     found = [f"needs {name}: a preload library must not bring libraries along" for name in sorted(needed - PRELOAD_MAY_NEED)]
-    if re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) != ["libcuda.so.1"]:
-        found.append("SONAME must be libcuda.so.1: that is how the loader finds it (design D2)")
+    if re.findall(r"\(SONAME\).*\[(.*)\]", dynamic) != [soname]:
+        found.append(f"SONAME must be {soname}: that is how the loader finds it (design D2)")
     if "TEXTREL" in dynamic:
         found.append("has text relocations")
     if "BIND_NOW" not in dynamic and "NOW" not in dynamic:

@@ -1,5 +1,7 @@
 #include "interpose/state/state.h"
 
+#include "interpose/state/note.h"
+
 namespace tessera::state {
 namespace {
 
@@ -29,6 +31,7 @@ constinit State g_state = {.link = &g_unmanaged,
 constinit ThreadSlot g_slots[kSlots] = {};
 constinit std::atomic<uint32_t> g_slots_used{0};
 constinit thread_local Thread t_thread = {};
+constinit thread_local operations::Note* t_note = nullptr;
 
 static_assert(std::is_trivially_destructible_v<Thread> && std::is_trivially_destructible_v<State>);
 

@@ -1,0 +1,98 @@
+#include "interpose/operations/call.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "interpose/operations/table.h"
+
+namespace tessera::library {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constinit const uint32_t kNobody = 0, kAlways = 1;  // in place of a role
+constinit std::atomic<const operations::NoteReader*> g_reader{nullptr};
+constinit std::atomic<bool> g_connected{false};
+
+template <class Int>
+bool describe_groups(const Groups<Int>& what, Operation* out) {
+  if (what.count <= 0 || !what.m || !what.n || !what.k || !what.size) return false;
+  operations::Cost all;
+  for (Int i = 0; i < what.count; i++) {
+    const auto cost = gemm_cost(GemmShape{what.m[i], what.n[i], what.k[i], what.size[i]}, what.types, true);
+    if (!cost) return false;
+    all = all + *cost;
+  }
+  out->shape = {.count = what.count};
+  out->types = what.types;
+  out->grouped = true;
+  out->cost = all;
+  return true;
+}
+
+}  // namespace
+}  // namespace tessera::library
+
+extern "C" {
+constinit std::atomic<const uint32_t*> tessera_gemm_role{&tessera::library::kNobody};
+constinit std::atomic<uint32_t> tessera_gemm_reading_role{tessera::library::kAlways};
+}
+
+namespace tessera::library {
+
+constinit thread_local uint32_t t_depth = 0;
+
+// C counts as read: whether beta is zero may stand in device memory.
+bool describe(const Products& what, Operation* out) {
+  const auto cost = gemm_cost(what.shape, what.types, true);
+  if (!cost) return false;
+  out->shape = what.shape;
+  out->types = what.types;
+  out->grouped = false;
+  out->cost = *cost;
+  return true;
+}
+
+bool describe(const Groups<int>& what, Operation* out) {
+  return describe_groups(what, out);
+}
+
+bool describe(const Groups<int64_t>& what, Operation* out) {
+  return describe_groups(what, out);
+}
+
+void connect() {
+  if (g_connected.exchange(true, kRelaxed)) return;
+  const char* asked = getenv("TESSERA_OPERATIONS");
+  if (asked && strcmp(asked, "0") == 0) return;
+  const auto get = reinterpret_cast<operations::GetNoteReader>(dlsym(RTLD_DEFAULT, "tessera_note_reader"));
+  const operations::NoteReader* reader = get ? get(operations::kNoteVersion) : nullptr;
+  g_reader.store(reader, kRelaxed);  // published by the role below
+  if (open_table(getenv("TESSERA_OPERATIONS_TABLE"))) {
+    tessera_gemm_role.store(&kAlways, std::memory_order_release);
+  } else if (reader) {
+    tessera_gemm_reading_role.store(reader->reading_role, kRelaxed);
+    tessera_gemm_role.store(reader->role, std::memory_order_release);  // pairs with wanted()
+  }
+}
+
+void Call::begin(const Operation& operation) {
+  count_call(operation);
+  const operations::NoteReader* reader = g_reader.load(kRelaxed);
+  if (!reader) return;
+  note_ = {operation.cost.flop,
+           operation.cost.bytes,
+           static_cast<uint32_t>(operation.entry),
+           static_cast<int32_t>(operation.types.a),
+           0,
+           0};
+  told_ = true;
+  reader->set_note(&note_);
+}
+
+void Call::end() {
+  g_reader.load(kRelaxed)->set_note(nullptr);
+}
+
+}  // namespace tessera::library

@@ -1,0 +1,114 @@
+// One call of the program into a library: is it the outermost of its thread, what does it ask of the GPU, who is told?
+// Called by the hooks (hooks.cc), in the program's threads. Nothing allocates or waits; the program's pointers are not
+// read, but for the shapes of groups, which the library reads itself.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "operations/gemm.h"
+#include "operations/note.h"
+
+namespace tessera::library {
+
+using operations::GemmShape;
+using operations::GemmTypes;
+using operations::Type;
+
+// Rows of gemm_entries.def, in its order.
+enum class Entry : uint32_t {
+#define TS_GEMM(symbol, form, type) symbol,
+#include "operations/gemm_entries.def"
+};
+
+// What is asked for.
+struct Operation {
+  Entry entry;
+  GemmShape shape;  // groups: only `count`, how many there are
+  GemmTypes types;
+  bool grouped;
+  operations::Cost cost;
+};
+
+// ---- the arguments, as gemm_calls.def names them
+
+struct Products {
+  GemmShape shape;
+  GemmTypes types;
+};
+template <class Int>
+struct Groups {
+  const Int *m, *n, *k, *size;
+  Int count;
+  GemmTypes types;
+};
+template <class T>
+constexpr Type type_of(T type) {
+  return static_cast<Type>(type);
+}
+template <class T>
+constexpr Products products(int64_t m, int64_t n, int64_t k, int64_t count, T a, T b, T c) {
+  return {{m, n, k, count}, {type_of(a), type_of(b), type_of(c)}};
+}
+template <class Int, class T>
+constexpr Groups<Int> groups(const Int* m, const Int* n, const Int* k, const Int* size, Int count, T a, T b,
+                             T c) {
+  return {m, n, k, size, count, {type_of(a), type_of(b), type_of(c)}};
+}
+
+// False: the library will refuse it.
+bool describe(const Products& what, Operation* out);
+bool describe(const Groups<int>& what, Operation* out);
+bool describe(const Groups<int64_t>& what, Operation* out);
+
+// ---- who wants to know
+
+}  // namespace tessera::library
+
+// Written once, by connect(); loaded by every hook (hooks.S). Notes are wanted while *role is reading_role.
+extern "C" constinit std::atomic<const uint32_t*> tessera_gemm_role;
+extern "C" constinit std::atomic<uint32_t> tessera_gemm_reading_role;
+
+namespace tessera::library {
+
+inline bool wanted() {
+  const uint32_t* role = tessera_gemm_role.load(std::memory_order_acquire);  // pairs with connect()
+  // relaxed: a call that sees the old role is one that came earlier
+  return std::atomic_ref<const uint32_t>(*role).load(std::memory_order_relaxed) ==
+         tessera_gemm_reading_role.load(std::memory_order_relaxed);
+}
+
+// Slow, once: looks for libtessera.so and for the table that `tessera profile` wants filled. Any thread; further calls
+// do nothing.
+void connect();
+
+extern constinit thread_local uint32_t t_depth __attribute__((tls_model("initial-exec")));
+
+// While it lives, the call runs. The innermost code that it surrounds is the library's.
+class Call {
+ public:
+  template <class What>
+  Call(Entry entry, const void* handle, const What& what) {
+    // Without a handle the library looks at nothing else.
+    if (t_depth++ != 0 || !handle || !wanted()) return;
+    Operation operation;
+    operation.entry = entry;
+    if (describe(what, &operation)) begin(operation);
+  }
+  ~Call() {
+    if (told_) end();
+    --t_depth;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  void begin(const Operation& operation);
+  void end();
+
+  bool told_ = false;
+  operations::Note note_;
+};
+
+}  // namespace tessera::library

@@ -1,0 +1,106 @@
+#include "interpose/operations/table.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/scoped_fd.h"
+#include "operations/table.h"
+
+namespace tessera::library {
+namespace {
+
+using operations::TableHeader;
+using operations::TableSlot;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr uint32_t kProbes = 32;
+
+constinit std::atomic<TableHeader*> g_table{nullptr};
+
+constexpr const char* kNames[] = {
+#define TS_GEMM(symbol, form, type) #symbol,
+#include "operations/gemm_entries.def"
+};
+
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * 0x9e3779b97f4a7c15u;
+}
+
+uint64_t hash_of(const Operation& o) {
+  uint64_t hash = mixed(static_cast<uint64_t>(o.entry), static_cast<uint64_t>(o.types.a));
+  for (const int64_t part : {o.shape.m, o.shape.n, o.shape.k, o.shape.count})
+    hash = mixed(hash, static_cast<uint64_t>(part));
+  return mixed(hash, o.cost.flop) >> 32;
+}
+
+bool is_of(const TableSlot& slot, const Operation& o) {
+  return slot.m == o.shape.m && slot.n == o.shape.n && slot.k == o.shape.k && slot.count == o.shape.count &&
+         slot.flop == o.cost.flop && slot.bytes == o.cost.bytes && slot.grouped == uint32_t(o.grouped) &&
+         slot.types[0] == int32_t(o.types.a) && slot.types[1] == int32_t(o.types.b) &&
+         slot.types[2] == int32_t(o.types.c) && strcmp(slot.name, kNames[uint32_t(o.entry)]) == 0;
+}
+
+void fill(TableSlot& slot, const Operation& o) {
+  slot.grouped = o.grouped;
+  slot.m = o.shape.m;
+  slot.n = o.shape.n;
+  slot.k = o.shape.k;
+  slot.count = o.shape.count;
+  slot.types[0] = int32_t(o.types.a);
+  slot.types[1] = int32_t(o.types.b);
+  slot.types[2] = int32_t(o.types.c);
+  slot.flop = o.cost.flop;
+  slot.bytes = o.cost.bytes;
+  strncpy(slot.name, kNames[uint32_t(o.entry)], sizeof slot.name - 1);
+}
+
+// The slot of an operation, taken if it is new; null if its neighbourhood is full.
+TableSlot* slot_of(TableHeader& table, const Operation& o) {
+  auto* slots = reinterpret_cast<TableSlot*>(&table + 1);
+  const uint64_t at = hash_of(o);
+  for (uint32_t i = 0; i < kProbes; i++) {
+    TableSlot& slot = slots[(at + i) % operations::kTableSlots];
+    std::atomic_ref<uint32_t> state(slot.state);
+    uint32_t seen = state.load(std::memory_order_acquire);  // pairs with the release below
+    if (seen == operations::kSlotFree &&
+        state.compare_exchange_strong(seen, operations::kSlotWriting, std::memory_order_acquire)) {
+      fill(slot, o);
+      state.store(operations::kSlotReady, std::memory_order_release);
+      return &slot;
+    }
+    // One that is being written may be the same: then there will be two, which readers add up.
+    if (seen == operations::kSlotReady && is_of(slot, o)) return &slot;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool open_table(const char* path) {
+  if (!path || !*path) return false;
+  const base::ScopedFd fd(open(path, O_RDWR | O_CLOEXEC));
+  struct stat file {};
+  if (!fd.valid() || fstat(fd.get(), &file) != 0 || uint64_t(file.st_size) != operations::kTableBytes)
+    return false;
+  void* memory = mmap(nullptr, operations::kTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return false;
+  auto* header = static_cast<TableHeader*>(memory);
+  if (memcmp(header->magic, operations::kTableMagic, sizeof header->magic) != 0 ||
+      header->version != operations::kTableVersion || header->slots != operations::kTableSlots) {
+    munmap(memory, operations::kTableBytes);
+    return false;
+  }
+  g_table.store(header, std::memory_order_release);
+  return true;
+}
+
+void count_call(const Operation& operation) {
+  TableHeader* table = g_table.load(std::memory_order_acquire);  // pairs with open_table
+  if (!table) return;
+  TableSlot* slot = slot_of(*table, operation);
+  // relaxed: read after the processes have ended
+  std::atomic_ref<uint64_t>(slot ? slot->calls : table->further_calls).fetch_add(1, kRelaxed);
+}
+
+}  // namespace tessera::library

@@ -1,0 +1,12 @@
+// What the library call that this thread is in asks of the GPU (operations/note.h). Written by libtessera_ops.so through
+// hooks/note.cc, read by launches of the same thread.
+#pragma once
+
+#include "operations/note.h"
+
+namespace tessera::state {
+
+// Null outside such a call, in a capture, and without libtessera_ops.so.
+extern constinit thread_local operations::Note* t_note __attribute__((tls_model("initial-exec")));
+
+}  // namespace tessera::state

@@ -1,0 +1,16 @@
+// Types of cuBLAS for programs that are built without its header; distinct, so that arguments can be made by type.
+#pragma once
+
+#include <cstdint>
+
+struct cublasContext;
+struct cuComplex;
+struct cuDoubleComplex;
+struct __half;
+using cublasHandle_t = cublasContext*;
+using cublasStatus_t = int;
+enum cublasOperation_t : int {};
+enum cublasComputeType_t : int {};
+enum cublasGemmAlgo_t : int {};
+enum cudaDataType : int {};
+using cudaDataType_t = cudaDataType;
