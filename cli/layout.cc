@@ -50,6 +50,7 @@ Layout find_layout() {
   at.prefix = slash == std::string::npos ? "." : at.bin.substr(0, slash);
   at.preload = at.prefix + "/lib/libtessera.so";
   at.preload_alias = at.prefix + "/lib/libtessera_alias.so";
+  at.preload_ops = at.prefix + "/lib/libtessera_ops.so";
   at.softgpu = at.prefix + "/lib/softgpu";
   at.share = at.prefix + "/share/tessera";
   return at;

@@ -12,6 +12,7 @@ struct Layout {
   std::string bin;            // PREFIX/bin
   std::string preload;        // PREFIX/lib/libtessera.so
   std::string preload_alias;  // PREFIX/lib/libtessera_alias.so
+  std::string preload_ops;    // PREFIX/lib/libtessera_ops.so
   std::string softgpu;        // PREFIX/lib/softgpu, holds libcuda.so.1 and libcudart.so.13
   std::string share;          // PREFIX/share/tessera
 };

@@ -32,6 +32,7 @@
 #include "cli/gpus.h"
 #include "cli/layout.h"
 #include "cli/mps.h"
+#include "cli/profile_operations.h"
 #include "cli/run.h"
 #include "profiles/collector/collector.h"
 #include "profiles/folders.h"
@@ -166,7 +167,8 @@ class Progress {
     std::error_code ignored;
     double bytes = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_, ignored))
-      if (entry.is_regular_file(ignored)) bytes += double(entry.file_size(ignored));
+      if (entry.is_regular_file(ignored) && entry.path().filename() != kOperationTable)  // of constant size
+        bytes += double(entry.file_size(ignored));
     fprintf(stderr, "%stessera profile: %.0f s, %.1f MB of records%s", terminal_ ? "\r\033[K" : "",
             double(now_ns - start_ns_) / 1e9, bytes / 1e6, terminal_ ? "" : "\n");
   }
@@ -297,15 +299,16 @@ std::vector<profiles::GpuDescription> described(const Layout& layout, std::set<s
   return out;
 }
 
-// Classified, shown, merged into the output and installed. `folder` has the images' PTX.
+// Classified, shown, merged into the output and installed. `folder` has the images' PTX and the counted operations.
 int finish(const ProfileOptions& options, profiles::Profile learnt, const std::string& folder,
            const std::vector<profiles::GpuDescription>& gpus, size_t n_processes, int status) {
   const int failed = status ? status : kNothingLearnt;
   for (const profiles::GpuDescription& gpu : gpus) profiles::classify_all(learnt, gpu);
   profiles::add_verdicts(learnt, folder);
-  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s",
+  add_operations(folder, gpus.size() == 1 ? &gpus.front() : nullptr, learnt);
+  fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s%s",
           fmt::format("{}", fmt::join(gpus_in(learnt), ", ")).c_str(), n_processes, learnt.kernels.size(),
-          top_kernels(learnt, options.top).c_str());
+          top_kernels(learnt, options.top).c_str(), top_operations(learnt.operations, options.top).c_str());
   auto merged = profiles::merge_into_file(learnt, options.output, gpus);
   if (!merged) return complain(merged.error().text, failed);
   fprintf(stderr, "written to %s\n", options.output.c_str());
@@ -402,6 +405,7 @@ int profile_real(const ProfileOptions& options) {
     std::vector<std::string> environment = {"CUDA_INJECTION64_PATH=" + library,
                                             "TESSERA_PROFILE_DIR=" + folder, "TESSERA_DISABLE=1"};
     if (options.metrics) environment.push_back("TESSERA_PROFILE_METRICS=1");
+    count_operations(layout, folder, environment);
     environment.insert(environment.end(), more.begin(), more.end());
     const auto status = run_command(options, environment, folder);
     if (!status) return Ran{2, 0, {}, status.error().text};
@@ -634,6 +638,7 @@ int profile(const ProfileOptions& options) {
     Ran out;
     std::vector<std::string> variables = *environment;
     variables.push_back("TESSERA_SOFTGPU_TRACE=" + folder);
+    count_operations(layout, folder, variables);
     variables.insert(variables.end(), more.begin(), more.end());
     const auto status = run_command(options, variables, folder);
     if (!status) return Ran{2, 0, {}, status.error().text};

@@ -52,6 +52,18 @@ bool is_complex(Type type) {
   return std::ranges::binary_search(kComplex, static_cast<int32_t>(type));
 }
 
+std::string_view name_of(Type type) {
+  constexpr std::array<std::string_view, 34> kNames = {
+      // by cudaDataType, as in bits_of
+      "f32", "f64",  "f16",  "i8",    "cf32", "cf64", "cf16",  "ci8",  "u8",   "cu8",  "i32", "ci32",
+      "u32", "cu32", "bf16", "cbf16", "i4",   "ci4",  "u4",    "cu4",  "i16",  "ci16", "u16", "cu16",
+      "i64", "ci64", "u64",  "cu64",  "e4m3", "e5m2", "ue8m0", "e2m3", "e3m2", "e2m1",
+  };
+  const auto number = static_cast<int32_t>(type);
+  return number >= 0 && static_cast<size_t>(number) < kNames.size() ? kNames[static_cast<size_t>(number)]
+                                                                    : "?";
+}
+
 std::span<const GemmEntry> gemm_entries() {
   return kEntries;
 }

@@ -11,19 +11,25 @@
 
 namespace tessera::operations {
 
-// An element type: the number that cudaDataType gives it. Those named here are what gemm_entries.def uses.
+// An element type: the number that cudaDataType gives it. Those named here are what gemm_entries.def and roofline.h use.
 enum class Type : int32_t {
   kFromArguments = -1,
   kF32 = 0,
   kF64 = 1,
   kF16 = 2,
+  kI8 = 3,
   kComplexF32 = 4,
   kComplexF64 = 5,
   kU8 = 8,
+  kBF16 = 14,
+  kE4M3 = 28,
+  kE5M2 = 29,
 };
 // Bits of one element, both parts of a complex number together; 0: not a type that is known here.
 uint32_t bits_of(Type type);
 bool is_complex(Type type);
+// "f32", "bf16", "cf64" (complex), "i8", "e4m3"; "?": not known here. Static.
+std::string_view name_of(Type type);
 
 enum class GemmForm : uint8_t { kOne, kStrided, kPointers, kGrouped };
 

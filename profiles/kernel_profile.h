@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "profiles/classify.h"
 #include "profiles/duration_histogram.h"
+#include "profiles/operation_profile.h"
 
 namespace tessera::profiles {
 
@@ -69,6 +70,7 @@ struct KernelProfile {
 
 struct Profile {
   std::map<KernelKey, KernelProfile> kernels;
+  Operations operations;
   std::string unknown_fields;  // of the file's top level, as above
 };
 

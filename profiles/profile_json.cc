@@ -22,7 +22,9 @@ constexpr Origin kOrigins[] = {Origin::kUnknown, Origin::kOnline, Origin::kCupti
 constexpr Class kClasses[] = {Class::kUnknown, Class::kCompute, Class::kMemory, Class::kLatency};
 constexpr Cut kCuts[] = {Cut::kUnknown, Cut::kYes, Cut::kNo};
 
-const std::set<std::string> kTopFields = {"tessera_profile_version", "kernels"};
+const std::set<std::string> kTopFields = {"tessera_profile_version", "kernels", "operations"};
+const std::set<std::string> kOperationFields = {"name",  "shape", "type",  "calls",      "flop",
+                                                "bytes", "class", "share", "at_least_ns"};
 const std::set<std::string> kRecordFields = {"image_hash",
                                              "kernel",
                                              "block_threads",
@@ -246,6 +248,22 @@ std::string read_record(const json& value, size_t index, Profile& out) {
   return "";
 }
 
+std::string read_operation(const json& value, size_t index, Operations& out) {
+  Fields in(value, "operations[" + std::to_string(index) + "]");
+  const OperationKey key{in.text("name", true), in.text("shape", true), in.text("type", true)};
+  OperationProfile record;
+  record.calls = in.whole("calls", UINT64_MAX, true);
+  record.flop = in.whole("flop", UINT64_MAX, true);
+  record.bytes = in.whole("bytes", UINT64_MAX, true);
+  record.bound = in.one_of("class", kClasses, class_name);
+  record.at_least_ns = in.real("at_least_ns", kMostTotalNs);
+  record.unknown_fields = in.unknown(kOperationFields);
+  if (!in.problem().empty()) return in.problem();
+  auto [at, added] = out.try_emplace(key, record);
+  if (!added) merge(at->second, record);
+  return "";
+}
+
 // What this version reads back: a division by next to nothing must not make a file that nobody can load.
 double bounded(double value, double most = kMost) {
   return value >= 0 ? std::min(value, most) : 0;  // NaN is 0
@@ -295,6 +313,22 @@ json record_json(const KernelKey& key, const KernelProfile& record) {
   return out;
 }
 
+json operation_json(const OperationKey& key, const OperationProfile& record, double total_ns) {
+  json out =
+      record.unknown_fields.empty() ? json::object() : json::parse(record.unknown_fields, nullptr, false);
+  if (!out.is_object()) out = json::object();
+  out["name"] = key.name;
+  out["shape"] = key.shape;
+  out["type"] = key.type;
+  out["calls"] = record.calls;
+  out["flop"] = record.flop;
+  out["bytes"] = record.bytes;
+  out["class"] = class_name(record.bound);
+  out["share"] = total_ns > 0 ? bounded(record.at_least_ns / total_ns, 1) : 0;
+  out["at_least_ns"] = bounded(record.at_least_ns, kMostTotalNs);
+  return out;
+}
+
 // Union; where both have a field, `from` wins.
 void merge_unknown(std::string& into, const std::string& from) {
   if (from.empty() || into == from) return;
@@ -311,6 +345,12 @@ void merge(Profile& into, const Profile& from) {
   merge_unknown(into.unknown_fields, from.unknown_fields);
   for (const auto& [key, record] : from.kernels) {
     auto [at, added] = into.kernels.try_emplace(key, record);
+    if (added) continue;
+    merge(at->second, record);
+    merge_unknown(at->second.unknown_fields, record.unknown_fields);
+  }
+  for (const auto& [key, record] : from.operations) {
+    auto [at, added] = into.operations.try_emplace(key, record);
     if (added) continue;
     merge(at->second, record);
     merge_unknown(at->second.unknown_fields, record.unknown_fields);
@@ -341,6 +381,14 @@ base::Result<Profile> parse_profile(const std::string& text, const std::string& 
     const std::string problem = read_record(value, index++, out);
     if (!problem.empty()) return refuse(Code::kInvalid, problem);
   }
+  if (const auto operations = root.find("operations"); operations != root.end()) {
+    if (!operations->is_array()) return refuse(Code::kInvalid, "'operations' must be an array");
+    index = 0;
+    for (const json& value : *operations) {
+      const std::string problem = read_operation(value, index++, out.operations);
+      if (!problem.empty()) return refuse(Code::kInvalid, problem);
+    }
+  }
   out.unknown_fields = Fields(root, "").unknown(kTopFields);
   return out;
 }
@@ -353,6 +401,9 @@ std::string format_profile(const Profile& profile) {
   json kernels = json::array();
   for (const auto& [key, record] : profile.kernels) kernels.push_back(record_json(key, record));
   out["kernels"] = std::move(kernels);
+  const double total_ns = total_at_least_ns(profile.operations);
+  for (const auto& [key, record] : profile.operations)
+    out["operations"].push_back(operation_json(key, record, total_ns));
   return dump(out, 1) + "\n";
 }
 

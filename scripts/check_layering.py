@@ -29,7 +29,7 @@ ALLOWED = {
     "admission": ["ipc/abi"],
     "operations": ["ipc/abi"],
     "kernels": ["base"],
-    "profiles": ["base", "kernels"],
+    "profiles": ["base", "ipc/abi", "kernels", "operations"],
     "softgpu/exec": ["base", "kernels/ptx"],
     "softgpu/timing": ["base", "profiles"],
     "softgpu/faults": [],

@@ -197,6 +197,33 @@ TEST_F(ProfileCommand, ExitStatusIsTheProgramsAndNoUseOfTheGpuIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/tessera-profile.json"));
 }
 
+// A program of two processes: one calls a cuBLAS that is a stand-in, the other uses the GPU. All processes
+// count into one table, and a second run adds to the file.
+TEST_F(ProfileCommand, LibraryCallsAreCountedByShape) {
+  const std::string words = "--gpu soft -o p.json -- sh -c '" TESSERA_LOADER "/rpath && " TESSERA_LOADER
+                            "/rpath && " TESSERA_TRAINER " --preset soft --steps 1'";
+  ASSERT_EQ(run(words), 0) << text("err.txt");
+  auto once = profiles::load_profile(folder_ + "/p.json");
+  ASSERT_TRUE(once.ok()) << once.error().text;
+  const auto single = once->operations.find({"cublasSgemm_v2", "6x7x8", "f32"});
+  ASSERT_NE(single, once->operations.end()) << text("p.json");
+  EXPECT_EQ(single->second.calls, 4u);  // two processes, two widths of integers
+  EXPECT_EQ(single->second.flop, 4u * 2 * 6 * 7 * 8);
+  EXPECT_EQ(single->second.bytes, 4u * 4 * (6 * 8 + 8 * 7 + 2 * 6 * 7));
+  // 672 FLOP at 1.536 GFLOP/s, 752 bytes at 0.4 GB/s.
+  EXPECT_EQ(single->second.bound, Class::kMemory);
+  EXPECT_NEAR(single->second.at_least_ns, 4 * 752 / 0.4, 1);
+  EXPECT_EQ(once->operations.count({"cublasGemmEx", "6x7x8", "f16"}), 1u);
+  EXPECT_EQ(once->operations.count({"cublasSgemmStridedBatched", "6x7x8 * 20", "f32"}), 1u);
+  EXPECT_THAT(text("err.txt"), HasSubstr("OPERATION"));
+  EXPECT_THAT(text("err.txt"), HasSubstr("17 groups"));
+  EXPECT_THAT(text("p.json"), HasSubstr("\"share\""));
+  ASSERT_EQ(run(words), 0) << text("err.txt");
+  auto twice = profiles::load_profile(folder_ + "/p.json");
+  ASSERT_TRUE(twice.ok());
+  EXPECT_EQ(twice->operations.at(single->first).calls, 8u);
+}
+
 // Not after the program has run for hours.
 TEST_F(ProfileCommand, AnOutputThatCannotBeWrittenIsSaidBeforeTheProgramRuns) {
   write("notes.txt", "not a profile");

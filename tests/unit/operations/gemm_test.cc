@@ -118,6 +118,28 @@ TEST(Gemm, TypesAreThoseOfTheHeader) {
   }
 }
 
+TEST(Gemm, TypesHaveNames) {
+  EXPECT_EQ(name_of(cuda(CUDA_R_32F)), "f32");
+  EXPECT_EQ(name_of(cuda(CUDA_C_64F)), "cf64");
+  EXPECT_EQ(name_of(cuda(CUDA_R_16BF)), "bf16");
+  EXPECT_EQ(name_of(cuda(CUDA_R_8I)), "i8");
+  EXPECT_EQ(name_of(cuda(CUDA_R_8U)), "u8");
+  EXPECT_EQ(name_of(cuda(CUDA_C_64U)), "cu64");
+  EXPECT_EQ(name_of(cuda(CUDA_R_8F_E4M3)), "e4m3");
+  EXPECT_EQ(name_of(cuda(CUDA_R_8F_E5M2)), "e5m2");
+  EXPECT_EQ(name_of(static_cast<Type>(33)), "e2m1");
+  EXPECT_EQ(Type::kBF16, cuda(CUDA_R_16BF));
+  EXPECT_EQ(Type::kI8, cuda(CUDA_R_8I));
+  EXPECT_EQ(Type::kE4M3, cuda(CUDA_R_8F_E4M3));
+  EXPECT_EQ(Type::kE5M2, cuda(CUDA_R_8F_E5M2));
+  for (int unknown : {-1, 34, 1000}) EXPECT_EQ(name_of(static_cast<Type>(unknown)), "?");
+  for (int known = 0; known < 34; ++known) {  // the names of complex types begin with c
+    EXPECT_EQ(name_of(static_cast<Type>(known)).starts_with('c'),
+              is_complex(static_cast<Type>(known)) || known == 15)
+        << known;
+  }
+}
+
 // Computed by hand: 2 * 3 * 5 * 7 = 210; A 3x7, B 7x5, C 3x5: 21 + 35 + 15 = 71 elements, 86 if C is read.
 TEST(Gemm, CostOfOneProductByType) {
   const GemmShape shape{.m = 3, .n = 5, .k = 7};

@@ -1,0 +1,145 @@
+#include "profiles/operation_profile.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "operations/gemm.h"
+#include "operations/roofline.h"
+#include "operations/table.h"
+
+namespace tessera::profiles {
+namespace {
+
+using base::Code;
+using operations::TableHeader;
+using operations::TableSlot;
+using operations::Type;
+
+uint64_t sum(uint64_t x, uint64_t y) {
+  uint64_t result = 0;
+  return __builtin_add_overflow(x, y, &result) ? UINT64_MAX : result;
+}
+uint64_t product(uint64_t x, uint64_t y) {
+  uint64_t result = 0;
+  return __builtin_mul_overflow(x, y, &result) ? UINT64_MAX : result;
+}
+
+operations::Peaks peaks_of(const GpuDescription& gpu) {
+  const GpuDescription::Peak& p = gpu.peak;
+  return {p.fp64, p.tensor_fp64, p.fp32, p.fp16, p.tensor_fp16, p.tensor_fp8, p.tensor_int8};
+}
+
+Class class_of(ipc::abi::ResourceClass resource_class) {
+  if (resource_class == ipc::abi::kResourceCompute) return Class::kCompute;
+  return resource_class == ipc::abi::kResourceMemory ? Class::kMemory : Class::kUnknown;
+}
+
+std::string type_text(const int32_t (&types)[3]) {
+  const auto name = [&](int i) { return std::string(operations::name_of(static_cast<Type>(types[i]))); };
+  if (types[0] == types[1] && types[1] == types[2]) return name(0);
+  return name(0) + "," + name(1) + "," + name(2);
+}
+
+std::string shape_text(const TableSlot& slot) {
+  if (slot.grouped) return std::to_string(slot.count) + " groups";
+  std::string text = std::to_string(slot.m) + "x" + std::to_string(slot.n) + "x" + std::to_string(slot.k);
+  if (slot.count != 1) text += " * " + std::to_string(slot.count);
+  return text;
+}
+
+bool is_name(const char (&name)[48]) {
+  const size_t length = strnlen(name, sizeof name);
+  return length > 0 && length < sizeof name &&
+         std::all_of(name, name + length, [](unsigned char c) { return isalnum(c) || c == '_'; });
+}
+
+bool is_sane(const TableSlot& slot) {
+  return is_name(slot.name) && slot.m >= 0 && slot.n >= 0 && slot.k >= 0 && slot.count >= 0 &&
+         slot.grouped <= 1;
+}
+
+OperationProfile record_of(const TableSlot& slot, const GpuDescription* gpu) {
+  OperationProfile out;
+  out.calls = slot.calls;
+  out.flop = product(slot.calls, slot.flop);
+  out.bytes = product(slot.calls, slot.bytes);
+  if (!gpu) return out;
+  const operations::Rates rates =
+      operations::rates_for(static_cast<Type>(slot.types[0]), peaks_of(*gpu), gpu->memory.bytes_per_s);
+  const operations::Roofline roof = operations::roofline({slot.flop, slot.bytes}, rates);
+  out.bound = class_of(roof.resource_class);
+  out.at_least_ns = roof.at_least_ns * double(slot.calls);
+  return out;
+}
+
+}  // namespace
+
+void merge(OperationProfile& into, const OperationProfile& from) {
+  into.calls = sum(into.calls, from.calls);
+  into.flop = sum(into.flop, from.flop);
+  into.bytes = sum(into.bytes, from.bytes);
+  into.at_least_ns += from.at_least_ns;
+  if (from.bound != Class::kUnknown) into.bound = from.bound;
+}
+
+double total_at_least_ns(const Operations& all) {
+  double total_ns = 0;
+  for (const auto& [key, one] : all) total_ns += one.at_least_ns;
+  return total_ns;
+}
+
+base::Status make_operation_table(const std::string& path) {
+  TableHeader header{};
+  memcpy(header.magic, operations::kTableMagic, sizeof header.magic);
+  header.version = operations::kTableVersion;
+  header.slots = operations::kTableSlots;
+  // Written in full: a hole that found no room on the disk would be a signal in the program.
+  const std::string slots(operations::kTableBytes - sizeof header, '\0');
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(slots.data(), std::streamsize(slots.size()));
+  file.close();
+  if (file) return base::ok();
+  return base::error(Code::kUnavailable, "cannot write " + path + ": " + strerror(errno));
+}
+
+base::Result<OperationCounts> parse_operation_table(std::string_view bytes, const std::string& path,
+                                                    const GpuDescription* gpu) {
+  TableHeader header;
+  if (bytes.size() != operations::kTableBytes)
+    return base::error(Code::kInvalid, path + ": has " + std::to_string(bytes.size()) + " bytes, not " +
+                                           std::to_string(operations::kTableBytes));
+  memcpy(&header, bytes.data(), sizeof header);
+  if (memcmp(header.magic, operations::kTableMagic, sizeof header.magic) != 0 ||
+      header.version != operations::kTableVersion || header.slots != operations::kTableSlots)
+    return base::error(Code::kInvalid, path + ": is no table of operations of this release");
+  OperationCounts out;
+  out.further_calls = header.further_calls;
+  for (uint32_t i = 0; i < operations::kTableSlots; i++) {
+    TableSlot slot;
+    memcpy(&slot, bytes.data() + sizeof header + i * sizeof slot, sizeof slot);
+    if (slot.state != operations::kSlotReady)
+      continue;  // one that is being written belongs to a killed process
+    if (!is_sane(slot))
+      return base::error(Code::kInvalid, path + ": slot " + std::to_string(i) + " is garbled");
+    if (slot.calls == 0) continue;
+    const OperationProfile record = record_of(slot, gpu);
+    auto [at, added] =
+        out.operations.try_emplace({slot.name, shape_text(slot), type_text(slot.types)}, record);
+    if (!added) merge(at->second, record);
+  }
+  return out;
+}
+
+base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return base::error(Code::kNotFound, "cannot read " + path);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  return parse_operation_table(bytes, path, gpu);
+}
+
+}  // namespace tessera::profiles
