@@ -1,5 +1,7 @@
 #include "interpose/gate/learnt.h"
 
+#include "interpose/gate/operation.h"
+
 namespace tessera::gate {
 namespace {
 
@@ -20,6 +22,7 @@ uint64_t estimate_kernel(Timing* t, uint64_t blocks) {
     return estimate_of(t, blocks);
   const abi::LearntSlot* known = t ? find(t->key.load(kRelaxed)) : nullptr;
   if (!known || known->block_ps == 0) {
+    if (const uint64_t expected_ns = expected_of_operation()) return expected_ns;
     g_learnt.unknown.fetch_add(1, kRelaxed);
     return estimate_of(nullptr, blocks);
   }

@@ -29,8 +29,8 @@ struct ShapeName {
 };
 extern constinit ShapeName g_names[kTimings];
 
-// estimate_of() for a kernel: a shape that was never measured here starts from the table, or counts as
-// unknown.
+// estimate_of() for a kernel: a shape that was never measured here starts from the table, or from what the library call
+// says that it belongs to (operation.h), or counts as unknown.
 uint64_t estimate_kernel(Timing* t, uint64_t blocks);
 
 // Of a kernel (its record's hash), as an earlier profile classed it; 0 = not known.

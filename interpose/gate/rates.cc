@@ -12,7 +12,8 @@ struct Described {
   Rates rates;
 };
 constexpr Described kDescribed[] = {
-#define TS_GPU_RATES(name, h2d, d2h, memory, overhead_ns) {name, {h2d, d2h, memory, overhead_ns}},
+#define TS_GPU_RATES(name, h2d, d2h, memory, overhead_ns, ...) \
+  {name, {h2d, d2h, memory, overhead_ns, {__VA_ARGS__}}},
 #include "profiles/gpus/rates.def"
 };
 

@@ -1,5 +1,6 @@
 #include "interpose/gate/signals.h"
 
+#include "interpose/gate/operation.h"
 #include "interpose/gate/timing.h"
 #include "interpose/state/process.h"
 
@@ -42,7 +43,7 @@ bool is_wide(const LaunchCall& launch, const KernelRecord* kernel) {
 void describe(const DaemonLink* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut) {
   const Width width = width_of(launch, kernel);
   abi::SignalLine& s = *link->signals;
-  put(s.resource_class, kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown));
+  put(s.resource_class, class_of(kernel));
   put(s.wave_blocks, may_cut ? width.wave_blocks : 0);
   put(s.launch_sms, width.launch_sms);
 }

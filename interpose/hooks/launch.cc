@@ -4,6 +4,7 @@
 
 #include "interpose/gate/credit.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/operation.h"
 #include "interpose/gate/signals.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/offsets.h"
@@ -35,7 +36,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   admission::Ask what{
       .estimate_ns = account_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
       .blocks = blocks,
-      .resource_class = kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown),
+      .resource_class = class_of(kernel),
       .may_narrow = may_cut && blocks > 1,
   };
   const bool pays = what.estimate_ns != 0 && what.estimate_ns <= admission::kShortLaunchNs && !t.shared;
