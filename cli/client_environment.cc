@@ -35,7 +35,7 @@ base::Result<unsigned> parse_weight(const std::string& text) {
 }
 
 base::Result<uint64_t> parse_slo_ns(const std::string& text) {
-  const auto slo_ns = parse_duration_ns(text);
+  auto slo_ns = parse_duration_ns(text);
   if (slo_ns && (*slo_ns == 0 || !admission::is_slo(*slo_ns)))
     return base::error(base::Code::kInvalid,
                        "slo '" + text + "' is not a whole number of milliseconds, e.g. 20ms");
@@ -94,7 +94,11 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     return out;
   }
   // Appended: profilers and allocators preload too, and want to stay first.
-  out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), layout.preload + ":" + layout.preload_alias));
+  std::string preload = layout.preload + ":" + layout.preload_alias;
+  if (options.operations && old("TESSERA_OPERATIONS", of) != "0" &&
+      access(layout.preload_ops.c_str(), R_OK) == 0)
+    preload += ":" + layout.preload_ops;
+  out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), preload));
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
   std::string name = options.name;
   if (name.empty() && !options.command.empty())

@@ -21,6 +21,7 @@ struct RunOptions {
   std::string bit_stability;             // "" = the environment's, else strict | relaxed
   bool allow_order_dependent = false;    // false = as the environment says
   bool keep_ptx = false;                 // have what compiles for itself keep its PTX (cli/keep_ptx.h)
+  bool operations = true;                // libtessera_ops.so too: what library calls say (docs/cublas.md)
   bool passthrough = false;              // load nothing, gate nothing
   std::string trace;                     // file; "" = none
   std::vector<std::string> command;

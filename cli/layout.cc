@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sstream>
+
 namespace tessera::cli {
 namespace {
 
@@ -32,6 +34,15 @@ std::string path_without_proc() {
 
 bool file_exists(const std::string& path) {
   return access(path.c_str(), R_OK) == 0;
+}
+
+std::string find_in_path(const std::string& name) {
+  if (name.find('/') != std::string::npos) return access(name.c_str(), X_OK) == 0 ? name : "";
+  const char* path = getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (std::string file = folder + "/" + name; access(file.c_str(), X_OK) == 0) return file;
+  return "";
 }
 
 bool driver_installed() {

@@ -12,13 +12,16 @@ struct Layout {
   std::string bin;            // PREFIX/bin
   std::string preload;        // PREFIX/lib/libtessera.so
   std::string preload_alias;  // PREFIX/lib/libtessera_alias.so
-  std::string preload_ops;    // PREFIX/lib/libtessera_ops.so
   std::string softgpu;        // PREFIX/lib/softgpu, holds libcuda.so.1 and libcudart.so.13
   std::string share;          // PREFIX/share/tessera
+  std::string preload_ops;    // PREFIX/lib/libtessera_ops.so
 };
 
 Layout find_layout();
 bool file_exists(const std::string& path);
+
+// What a command is called by: a path, or a name in PATH; "" if there is no such program.
+std::string find_in_path(const std::string& name);
 
 // Is there a driver library at all? Cheap: it is opened, not initialised.
 bool driver_installed();

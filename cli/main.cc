@@ -83,6 +83,8 @@ int command(int argc, char** argv) {
                 "cut also kernels whose results may depend on the order of their blocks");
   run->add_flag("--keep-ptx", run_options.keep_ptx,
                 "kernels that Triton, torch.compile and XLA compile keep their PTX, so that they can be cut");
+  run->add_flag("--operations,!--no-operations", run_options.operations,
+                "where the program may call cuBLAS, let its calls say what its launches are for (default)");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");

@@ -12,6 +12,7 @@
 #include "base/scoped_fd.h"
 #include "cli/demo/process.h"
 #include "cli/keep_ptx.h"
+#include "cli/library_calls.h"
 #include "cli/mps.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
@@ -71,6 +72,7 @@ int run(const RunOptions& given) {
         "no NVIDIA driver on this machine (libcuda.so.1 not found), the program runs without Tessera; "
         "--gpu soft runs it on the software GPU";
   if (!missing.empty()) options.passthrough = true;
+  options.operations = options.operations && may_call_cublas(options.command);
   auto variables = client_environment(options, layout);
   if (!variables) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());

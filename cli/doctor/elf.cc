@@ -43,7 +43,7 @@ void read_dynamic(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, ElfFacts&
 
 }  // namespace
 
-base::Result<ElfFacts> read_elf(const std::string& path) {
+base::Result<ElfFacts> read_elf(const std::string& path, DriverNames driver_names) {
   const base::ScopedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return base::error(base::Code::kNotFound, path + " cannot be read");
   elf_version(EV_CURRENT);
@@ -67,7 +67,7 @@ base::Result<ElfFacts> read_elf(const std::string& path) {
     const std::string_view name = given ? given : "";
     if (at.sh_type == SHT_DYNAMIC) read_dynamic(elf.get(), section, at, out);
     if (name == ".nv_fatbin" || name == "__nv_relfatbin") out.gpu_code = true;
-    if (name != ".rodata" && name != ".data") continue;
+    if (driver_names == DriverNames::kSkip || (name != ".rodata" && name != ".data")) continue;
     if (Elf_Data* data = elf_rawdata(section, nullptr); data && data->d_buf)
       add_driver_names({static_cast<const char*>(data->d_buf), data->d_size}, out.driver_names);
   }

@@ -18,6 +18,8 @@ struct ElfFacts {
   std::vector<std::string> driver_names;
 };
 
-base::Result<ElfFacts> read_elf(const std::string& path);
+// Looking for names reads all of the program's constants.
+enum class DriverNames { kFind, kSkip };
+base::Result<ElfFacts> read_elf(const std::string& path, DriverNames names = DriverNames::kFind);
 
 }  // namespace tessera::cli

@@ -25,15 +25,6 @@ namespace {
 
 constexpr int kInterpreters = 4;  // a script of a script of ...: as many as the kernel follows
 
-std::string in_path(const std::string& name) {
-  if (name.find('/') != std::string::npos) return access(name.c_str(), X_OK) == 0 ? name : "";
-  const char* path = getenv("PATH");
-  std::istringstream folders(path ? path : "/usr/bin:/bin");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (const std::string file = folder + "/" + name; access(file.c_str(), X_OK) == 0) return file;
-  return "";
-}
-
 // What the kernel starts for it: a script's interpreter, and what env(1) finds.
 std::string interpreter_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -46,7 +37,7 @@ std::string interpreter_of(const std::string& file) {
   words >> word;
   if (!word.ends_with("/env")) return word;
   while (words >> next)
-    if (next[0] != '-' && next.find('=') == std::string::npos) return in_path(next);
+    if (next[0] != '-' && next.find('=') == std::string::npos) return find_in_path(next);
   return word;
 }
 
@@ -56,7 +47,7 @@ struct Started {
 };
 
 Started what_starts(const std::string& name) {
-  Started out{in_path(name)};
+  Started out{find_in_path(name)};
   for (int i = 0; i < kInterpreters && !out.file.empty(); i++) {
     const std::string interpreter = interpreter_of(out.file);
     if (interpreter.empty()) return out;

@@ -98,7 +98,8 @@ void read_configuration(int count, char** words) {
                      prefix + "/lib/libtessera.so",
                      prefix + "/lib/libtessera_alias.so",
                      prefix + "/lib/softgpu",
-                     prefix + "/share/tessera"};
+                     prefix + "/share/tessera",
+                     prefix + "/lib/libtessera_ops.so"};
 }
 
 std::string of_job(const char* name, void* spank) {

@@ -11,6 +11,7 @@
 
 #include "cli/cdi.h"
 #include "cli/duration.h"
+#include "cli/library_calls.h"
 #include "cli/set.h"
 #include "tests/support/shell.h"
 
@@ -84,6 +85,47 @@ TEST(ClientEnvironment, AppendsToPreload) {
   EXPECT_TRUE(has("TESSERA_NAME=python3"));
   options.gpu = "cloud";
   EXPECT_FALSE(client_environment(options, layout).ok());
+}
+
+// Where it is installed, and nobody switched it off.
+TEST(ClientEnvironment, LibraryCallsAreHeardOfByAThirdLibrary) {
+  Layout layout;
+  layout.preload = "/p/libtessera.so";
+  layout.preload_alias = "/p/libtessera_alias.so";
+  RunOptions options;
+  options.command = {"x"};
+  const auto preloaded = [&](const char* library) {
+    layout.preload_ops = library;
+    const auto variables = client_environment(options, layout);
+    for (const std::string& v : *variables)
+      if (v.starts_with("LD_PRELOAD=")) return v;
+    return std::string();
+  };
+  const std::string both = "LD_PRELOAD=/p/libtessera.so:/p/libtessera_alias.so";
+  EXPECT_EQ(preloaded("/dev/null"), both + ":/dev/null");
+  EXPECT_EQ(preloaded("/nonexistent"), both);
+  setenv("TESSERA_OPERATIONS", "0", 1);
+  EXPECT_EQ(preloaded("/dev/null"), both);
+  unsetenv("TESSERA_OPERATIONS");
+  options.operations = false;
+  EXPECT_EQ(preloaded("/dev/null"), both);
+}
+
+TEST(LibraryCalls, OnlyProgramsThatCannotCallCublasGoWithout) {
+  ElfFacts program;
+  program.needed = {"libcudart.so.13", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6"};
+  EXPECT_TRUE(may_call_cublas(program));  // no GPU code: it starts others, or loads them
+  program.gpu_code = true;
+  EXPECT_FALSE(may_call_cublas(program));
+  for (const char* more : {"libcublas.so.13", "libtorch_cuda.so", "libcusolver.so.12", "libcublasLt.so.13"}) {
+    program.needed.push_back(more);
+    EXPECT_TRUE(may_call_cublas(program)) << more;
+    program.needed.pop_back();
+  }
+  EXPECT_FALSE(may_call_cublas(std::vector<std::string>{TESSERA_TRAINER}));
+  for (const char* may :
+       {"sh", "/usr/bin/python3", TESSERA_SOURCE_DIR "/scripts/quickstart.sh", "/nonexistent"})
+    EXPECT_TRUE(may_call_cublas(std::vector<std::string>{may})) << may;
 }
 
 // The user's own folders stay first; a program without the library still finds the software GPU's driver.
@@ -202,6 +244,16 @@ TEST(Run, WithoutDriverTheProgramRunsWithoutTheLibrary) {
   EXPECT_EQ(WEXITSTATUS(ended.status), 3);
   EXPECT_NE(ended.text.find("preload=\n"), std::string::npos) << ended.text;
   EXPECT_NE(ended.text.find("--gpu soft"), std::string::npos) << ended.text;
+}
+
+TEST(Run, PreloadsWhatHearsLibraryCallsUnlessItIsSwitchedOff) {
+  const std::string says = "-- sh -c 'echo \"preload=$LD_PRELOAD\"'";
+  const auto is_preloaded = [&](const std::string& words) {
+    return shell(words).text.find("/libtessera_ops.so\n") != std::string::npos;
+  };
+  EXPECT_TRUE(is_preloaded(kRun + says));
+  EXPECT_FALSE(is_preloaded(kRun + "--no-operations " + says));
+  EXPECT_FALSE(is_preloaded("TESSERA_OPERATIONS=0 " + kRun + says));
 }
 
 TEST(Run, DeathBySignalIsVisible) {
