@@ -122,6 +122,22 @@ class LoaderMatrix(unittest.TestCase):
         # Asked for by version, which only our name has: the status that says that nothing is initialised.
         self.assertEqual(Run([f"{FOLDER}/opener", "absent_version", "-"]).output, "1\n")
 
+    def test_no_call_is_lost_between_threads_and_processes(self):
+        threads, shapes, calls = 4, 50, 2000
+        run = Run([f"{FOLDER}/many", str(threads), str(shapes), str(calls)])
+        by_shape = collections.Counter()  # two that met at a new shape may both have taken a slot
+        for shape in run.shapes:
+            by_shape[shape.m] += shape.calls
+            self.assertEqual(shape[:4] + shape[5:8], ("cublasSgemm_v2", False, shape.m, 2, 1, (0, 0, 0), 12 * shape.m))
+        each = (2 * threads + 1) * calls // shapes
+        self.assertEqual((by_shape, run.further), ({m: each for m in range(1, shapes + 1)}, 0))
+
+    def test_more_shapes_than_fit_are_counted_without_their_shape(self):
+        run = Run([f"{FOLDER}/many", "2", "6000", "6000"])
+        self.assertEqual(run.calls + run.further, 5 * 6000)
+        self.assertGreater(run.further, 0)
+        self.assertGreater(len(run.shapes), 2048)
+
     def test_switched_off(self):
         run = Run([f"{FOLDER}/link"], TESSERA_OPERATIONS="0")
         self.assertEqual((run.output, run.calls), (bare([f"{FOLDER}/link"]), 0))
