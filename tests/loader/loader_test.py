@@ -170,6 +170,10 @@ class LoaderMatrix(unittest.TestCase):
         run = self.compare(words, 0)  # without a handle nothing is computed
         self.assertEqual(len(run.output.splitlines()), 57)
         self.assertEqual({line.split()[1] for line in run.output.splitlines()}, {"1"})
+        # The loader says whom it gave each name.
+        said = Run(words, LD_DEBUG="bindings").errors
+        ours = set(re.findall(rf"binding file {re.escape(program)} .* to {re.escape(OPS)} .* symbol `(cublas\w+)'", said))
+        self.assertEqual(ours, {line.split()[0] for line in run.output.splitlines()})
 
 
 PYTHON_LIBRARY = """
