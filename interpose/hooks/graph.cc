@@ -6,6 +6,7 @@
 #include "interpose/gate/launch.h"
 #include "interpose/gate/timing.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/hooks/units.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
@@ -27,15 +28,6 @@ CUresult capture_opens(StreamArg stream, F&& call) {
   return result;
 }
 
-// What was measured of a graph says nothing about the new one.
-void forget_timing(CUgraphExec graph) {
-  gate::Timing* t = gate::timing_of(gate::timing_key({reinterpret_cast<uint64_t>(graph), 1, 0, 0}));
-  if (!t) return;
-  t->block_ps.store(0, std::memory_order_relaxed);
-  t->samples.store(0, std::memory_order_relaxed);
-  t->launches.store(0, std::memory_order_relaxed);
-}
-
 template <class F>
 CUresult driver_call(F&& call) {
   if (!live()) return call();
@@ -49,7 +41,7 @@ CUresult graph_made(CUgraphExec* exec, CUgraph graph, unsigned long long flags, 
   if (result == CUDA_SUCCESS && live() && exec) {
     const base::ErrnoGuard keep_errno;
     const gate::DepthGuard depth;
-    forget_timing(*exec);  // the handle may have been another's
+    hooks::forget_timing(*exec);  // the handle may have been another's
     track::graph_made(*exec, graph, flags);
   }
   return result;
@@ -63,7 +55,7 @@ CUresult graph_changes(CUgraphExec exec, F&& call, Note&& note) {
   const base::ErrnoGuard keep_errno;
   const gate::DepthGuard depth;
   note(result);
-  forget_timing(exec);
+  hooks::forget_timing(exec);
   return result;
 }
 
@@ -115,7 +107,7 @@ TS_MADE(cuGraphInstantiateWithParams_ptsz, params ? params->flags : 0,
         (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
 
 extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec exec) noexcept {
-  forget_timing(exec);
+  hooks::forget_timing(exec);
   if (live()) track::graph_destroyed(exec);  // before another graph may have its handle
   return real().cuGraphExecDestroy(exec);
 }

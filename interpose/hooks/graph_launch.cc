@@ -70,6 +70,14 @@ LaunchCall launch_of(const track::KernelStep& step, StreamArg stream) {
           nullptr};
 }
 
+// What it is known to take; 0: nothing.
+uint64_t known_ns(const track::KernelStep& step) {
+  const LaunchCall launch = launch_of(step, {});
+  const gate::Timing* timing = timing_of_kernel(launch, gate::find_kernel(step.function));
+  const bool timed = timing && timing->block_ps.load(kRelaxed) != 0;
+  return timed ? gate::estimate_of(timing, launch.blocks()) : 0;
+}
+
 struct Cost {
   uint64_t known_ns = 0;    // of the kernels that were ever timed
   uint32_t n_steps = 0;     // enabled ones
@@ -203,20 +211,33 @@ CUresult issue(const track::GraphStep& step, StreamArg stream) {
   return std::visit([&](const auto& work) { return issue(work, stream); }, step.work);
 }
 
-CUresult in_one_lane(const track::GraphPlan& plan, StreamArg stream) {
-  for (const track::GraphStep& step : plan.steps)
-    if (const CUresult bad = issue(step, stream); bad != CUDA_SUCCESS) return bad;
+CUresult issue(const track::GraphRun& run, StreamArg stream) {
+  return whole_launch(stream, run.exec, run.expected_ns, [&] {
+    return (per_thread(stream) ? real().cuGraphLaunch_ptsz : real().cuGraphLaunch)(run.exec, stream.stream);
+  });
+}
+
+// A step, or the run that begins with it. One within a run went out with the first.
+CUresult issue(const ExecutableGraph& graph, uint32_t step, StreamArg stream) {
+  const track::GraphRun* run = graph.runs.of(step);
+  if (!run) return issue(graph.plan.steps[step], stream);
+  return run->steps.front() == step ? issue(*run, stream) : CUDA_SUCCESS;
+}
+
+CUresult in_one_lane(const ExecutableGraph& graph, StreamArg stream) {
+  for (uint32_t i = 0; i < graph.plan.steps.size(); i++)
+    if (const CUresult bad = issue(graph, i, stream); bad != CUDA_SUCCESS) return bad;
   return CUDA_SUCCESS;
 }
 
 CUresult in_lanes(const ExecutableGraph& graph, const track::LaneStreams& streams) {
   const track::Lanes& lanes = graph.plan.lanes;
-  for (size_t i = 0; i < graph.plan.steps.size(); i++) {
+  for (uint32_t i = 0; i < graph.plan.steps.size(); i++) {
     const track::LaneStep& place = lanes.steps[i];
     const StreamArg stream = streams[place.lane];
     for (const uint32_t event : place.waits)
       if (const CUresult bad = wait_for(graph.events[event], stream); bad != CUDA_SUCCESS) return bad;
-    if (const CUresult bad = issue(graph.plan.steps[i], stream); bad != CUDA_SUCCESS) return bad;
+    if (const CUresult bad = issue(graph, i, stream); bad != CUDA_SUCCESS) return bad;
     if (place.records == track::LaneStep::kNoEvent) continue;
     if (const CUresult bad = record(graph.events[place.records], stream); bad != CUDA_SUCCESS) return bad;
   }
@@ -238,12 +259,19 @@ CUresult side_by_side(const ExecutableGraph& graph, const track::LaneStreams& st
   return result;
 }
 
+void prepare_runs(ExecutableGraph& graph) {
+  const uint64_t slice_ns = gate::current_lease().slice_ns;
+  if (!graph.runs.due(slice_ns)) return;
+  graph.runs.make(graph.plan, slice_ns, known_ns);
+  for (const track::GraphRun& run : graph.runs.all()) forget_timing(run.exec);
+}
+
 CUresult in_pieces(ExecutableGraph& graph, StreamArg stream) {
+  prepare_runs(graph);
   const uint32_t wanted =
       graph.plan.lanes.count > 1 && track::lanes_have_events(graph) ? graph.plan.lanes.count : 1;
   const track::LaneStreams streams(graph, graph.context, stream, wanted);
-  const CUresult result =
-      streams.count() > 1 ? side_by_side(graph, streams) : in_one_lane(graph.plan, stream);
+  const CUresult result = streams.count() > 1 ? side_by_side(graph, streams) : in_one_lane(graph, stream);
   const CUresult end = record(graph.pieces_end, stream);  // also behind a part: it may run
   return result != CUDA_SUCCESS ? result : end;
 }

@@ -60,6 +60,15 @@ const void* first_of(First first, Rest...) {
   return reinterpret_cast<const void*>(first);
 }
 
+// What was measured of a graph says nothing about another one with its handle, or about what it does now.
+inline void forget_timing(CUgraphExec graph) {
+  gate::Timing* t = gate::timing_of(gate::timing_key({id(graph), 1, 0, 0}));
+  if (!t) return;
+  t->block_ps.store(0, std::memory_order_relaxed);
+  t->samples.store(0, std::memory_order_relaxed);
+  t->launches.store(0, std::memory_order_relaxed);
+}
+
 // Kernels that cannot be cut, and graphs, as one unit. `known_ns`: what it takes if it was never timed itself;
 // 0 = not known.
 template <class F>

@@ -136,8 +136,7 @@ GraphObstacle obstacle_of(CUgraphNodeType type) {
 }
 
 GraphObstacle obstacle_of_flags(unsigned long long flags) {
-  // Memory nodes are in the way by themselves; an upload is over when the launch comes; the pieces have
-  // the priority of the launch stream.
+  // Memory nodes are in the way by themselves; an upload is over when the launch comes; kernels keep their priority.
   constexpr unsigned long long kHarmless = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                            CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                            CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -176,6 +175,7 @@ std::span<const CUlaunchAttributeID> attributes_to_read() {
       CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
       CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
       CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+      CU_LAUNCH_ATTRIBUTE_PRIORITY,
       CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE,
   };
   return kAll;
@@ -202,6 +202,9 @@ GraphObstacle obstacle_of(const CUlaunchAttribute& attribute, bool* pass_on) {
       break;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       *pass_on = value.memSyncDomain != CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
+      break;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      *pass_on = value.priority != 0;
       break;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
       in_the_way = value.deviceUpdatableKernelNode.deviceUpdatable != 0;

@@ -57,7 +57,8 @@ class KernelArguments {
 };
 
 struct KernelStep {
-  CUfunction function = nullptr;  // or a CUkernel, as launches take it
+  CUfunction function = nullptr;  // or a CUkernel, as launches take it:
+  bool is_library_kernel = false;
   uint32_t grid[3] = {}, block[3] = {}, shared_bytes = 0;
   KernelArguments arguments;
   std::vector<CUlaunchAttribute> attributes;

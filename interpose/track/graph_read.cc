@@ -38,6 +38,7 @@ bool parse_extra(void* const* extra, const void** buffer, size_t* bytes) {
 }
 
 GraphObstacle take_shape(const CUDA_KERNEL_NODE_PARAMS& p, CUcontext context, KernelStep& step) {
+  step.is_library_kernel = p.kern != nullptr;
   step.function = p.kern ? reinterpret_cast<CUfunction>(p.kern) : p.func;
   if (!step.function) return kKernel;
   if (p.ctx && p.ctx != context) return kContext;
@@ -64,8 +65,9 @@ GraphObstacle take_arguments(const CUDA_KERNEL_NODE_PARAMS& p, std::span<const s
   return kNone;
 }
 
-GraphObstacle read_attributes(CUgraphNode node, KernelStep& step) {
+GraphObstacle read_attributes(CUgraphNode node, bool with_priority, KernelStep& step) {
   for (const CUlaunchAttributeID id : attributes_to_read()) {
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY && !with_priority) continue;
     CUlaunchAttribute attribute{};
     attribute.id = id;
     // An attribute that this driver does not know is not set.
@@ -92,7 +94,8 @@ constexpr size_t kMostDependencies = 64;
 
 class Reader {
  public:
-  Reader(CUcontext context, GraphPlan& plan) : context_(context), plan_(plan) {}
+  Reader(CUcontext context, bool node_priorities, GraphPlan& plan)
+      : context_(context), node_priorities_(node_priorities), plan_(plan) {}
 
   GraphObstacle read(CUgraph graph) {
     StepSet all;
@@ -237,7 +240,7 @@ class Reader {
     const auto [known, is_new] = sizes_.try_emplace(step.function);
     if (is_new && !parameter_sizes(params, known->second)) return kKernel;
     if (const GraphObstacle bad = take_arguments(params, known->second, step); bad != kNone) return bad;
-    if (const GraphObstacle bad = read_attributes(node, step); bad != kNone) return bad;
+    if (const GraphObstacle bad = read_attributes(node, node_priorities_, step); bad != kNone) return bad;
     add_step(node, std::move(step), std::move(needs), ends);
     return kNone;
   }
@@ -252,6 +255,7 @@ class Reader {
   }
 
   CUcontext const context_;
+  bool const node_priorities_;
   GraphPlan& plan_;
   size_t n_nodes_ = 0;
   std::vector<StepSet> dependencies_;  // of each step
@@ -261,8 +265,8 @@ class Reader {
 
 }  // namespace
 
-GraphObstacle read_graph(CUgraph graph, CUcontext context, GraphPlan& plan) {
-  return Reader(context, plan).read(graph);
+GraphObstacle read_graph(CUgraph graph, CUcontext context, bool node_priorities, GraphPlan& plan) {
+  return Reader(context, node_priorities, plan).read(graph);
 }
 
 GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step) {

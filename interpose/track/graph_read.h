@@ -9,8 +9,9 @@ namespace tessera::track {
 inline constexpr uint32_t kMostGraphNodes = 16384;  // of one graph, its children included
 inline constexpr uint32_t kMostGraphDepth = 16;     // of children
 
-// kNone: `plan` says what the graph does now. Else it goes whole, and `plan` is void.
-GraphObstacle read_graph(CUgraph graph, CUcontext context, GraphPlan& plan);
+// kNone: `plan` says what the graph does now. Else it goes whole, and `plan` is void. Without `node_priorities` kernels have
+// the priority of the launch stream.
+GraphObstacle read_graph(CUgraph graph, CUcontext context, bool node_priorities, GraphPlan& plan);
 
 // New parameters of a step, as the program gave them to the driver, which took them.
 GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step);

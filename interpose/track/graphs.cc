@@ -65,6 +65,7 @@ void make_whole(ExecutableGraph& graph, GraphObstacle obstacle) {
   if (graph.obstacle != GraphObstacle::kNone) return;
   graph.obstacle = obstacle;
   graph.plan = {};
+  graph.runs.forget();
   set_source(graph, nullptr);
   account_for(graph, 0);
   note_whole(obstacle);
@@ -103,11 +104,11 @@ class InDriver {
 };
 
 // Reads `graph` with all allocation inside, for whoever is in the driver.
-GraphObstacle read(CUgraph graph, CUcontext context, GraphPlan& plan) noexcept {
+GraphObstacle read(CUgraph graph, const ExecutableGraph& of, GraphPlan& plan) noexcept {
   const Lock one_at_a_time(g_reading);  // two executable graphs may have one source
   try {
-    const InContext in_context(context);
-    return read_graph(graph, context, plan);
+    const InContext in_context(of.context);
+    return read_graph(graph, of.context, of.node_priorities, plan);
   } catch (const std::bad_alloc&) {
     return GraphObstacle::kLimit;
   }
@@ -116,11 +117,12 @@ GraphObstacle read(CUgraph graph, CUcontext context, GraphPlan& plan) noexcept {
 // The plan of `from`, on which nobody makes a call meanwhile.
 void learn(ExecutableGraph& graph, CUgraph from) {
   GraphPlan plan;
-  GraphObstacle obstacle = read(from, graph.context, plan);
+  GraphObstacle obstacle = read(from, graph, plan);
   if (obstacle == GraphObstacle::kNone && !account_for(graph, plan.size_bytes()))
     obstacle = GraphObstacle::kLimit;
   if (obstacle != GraphObstacle::kNone) return make_whole(graph, obstacle);
   graph.plan = std::move(plan);
+  graph.runs.forget();
   set_source(graph, nullptr);
 }
 
@@ -155,6 +157,7 @@ void follow_source(const std::shared_ptr<ExecutableGraph>& graph, CUgraph source
   if (!in_driver) return make_whole(*graph, GraphObstacle::kNotRead);
   if (g_inner_graphs.load(std::memory_order_relaxed)) return learn(*graph, source);
   graph->plan = {};
+  graph->runs.forget();
   account_for(*graph, 0);
   set_source(*graph, graph_source(source, graph));
 }
@@ -178,6 +181,7 @@ GraphObstacle add(CUgraphExec exec, CUgraph source, unsigned long long flags) {
   auto graph = std::make_shared<ExecutableGraph>();
   if (real().cuCtxGetCurrent(&graph->context) != CUDA_SUCCESS || !graph->context)
     return GraphObstacle::kContext;
+  graph->node_priorities = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   follow_source(graph, source);
   if (graph->obstacle != GraphObstacle::kNone) return GraphObstacle::kNone;  // which is counted
   const Lock lock(g_mutex);
@@ -195,6 +199,7 @@ void follow(CUgraphExec exec, CUresult result, F&& change) noexcept {
   learn_now(*graph);
   const Lock lock(graph->lock);
   if (graph->obstacle != GraphObstacle::kNone) return;
+  graph->runs.forget();
   GraphObstacle obstacle = GraphObstacle::kUpdate;
   if (result == CUDA_SUCCESS) {
     try {
@@ -249,6 +254,7 @@ void graph_destroyed(CUgraphExec exec) noexcept {
   if (!graph) return;
   const Lock lock(graph->lock);
   set_source(*graph, nullptr);
+  graph->runs.forget();
   if (graph->pieces_end) real().cuEventDestroy_v2(graph->pieces_end);  // what waits for it goes on waiting
   for (const CUevent event : graph->events) real().cuEventDestroy_v2(event);
   graph->pieces_end = nullptr;
@@ -393,7 +399,7 @@ void graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child, CUresult
     if (graph.was_disabled) return GraphObstacle::kUpdate;
     const InDriver in_driver;
     GraphPlan plan;
-    const GraphObstacle bad = in_driver ? read(child, graph.context, plan) : GraphObstacle::kNotRead;
+    const GraphObstacle bad = in_driver ? read(child, graph, plan) : GraphObstacle::kNotRead;
     if (bad != GraphObstacle::kNone) return bad;
     if (!graph.plan.replace_child(node, std::move(plan))) return GraphObstacle::kUpdate;
     return account_for(graph, graph.plan.size_bytes()) ? GraphObstacle::kNone : GraphObstacle::kLimit;

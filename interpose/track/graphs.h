@@ -14,6 +14,7 @@
 
 #include "interpose/state/state.h"
 #include "interpose/track/graph_plan.h"
+#include "interpose/track/graph_runs.h"
 #include "interpose/track/graph_sources.h"
 
 namespace tessera::track {
@@ -38,10 +39,12 @@ struct ExecutableGraph {
   std::atomic<const void*> launching{nullptr};       // by this thread (the address of its state)
   GraphPlan plan;                                    // void while there is a source:
   std::shared_ptr<GraphSource> source;               // to be read; null: done
+  GraphRuns runs;                                    // of the plan
   std::atomic<bool> unread{false};                   // whether there is one; changes under the lock
   GraphObstacle obstacle = GraphObstacle::kNone;     // not kNone: it goes whole from now on
   bool was_disabled = false;                         // some node of it, at some time
   CUcontext context = nullptr;                       // that it was made in
+  bool node_priorities = false;                      // its flags say so
   GraphLaunched last;
   CUevent pieces_end = nullptr;  // recorded behind the pieces of a launch; made when first needed
   std::vector<CUevent> events;   // between lanes, and one more; the same

@@ -182,6 +182,9 @@ if wanted H13; then
   fi
 fi
 if wanted H14; then answer H14 -- "$bin/h14_clusters"; fi
+if wanted H21; then
+  if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
+fi
 
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)

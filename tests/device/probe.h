@@ -17,6 +17,7 @@ using samples::quantile;
 // One flat JSON object, in the order of the calls. Values that are JSON already go through raw().
 class Report {
  public:
+  Report() = default;  // part of another one
   explicit Report(const char* question) { text("question", question); }
   Report& number(const std::string& key, double value) {
     char buffer[64];

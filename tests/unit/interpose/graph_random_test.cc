@@ -1,4 +1,4 @@
-// Random graphs by seed: what they leave in memory is the same launched bare, whole, in pieces, and in pieces while the
+// Random graphs by seed: what they leave in memory is the same launched bare, whole, in pieces, in runs, and in pieces while the
 // daemon comes and goes. TESSERA_RANDOM_GRAPHS says how many (a long script raises it), TESSERA_RANDOM_GRAPHS_FROM
 // where they begin: one seed alone repeats what it did.
 #include <cstdlib>
@@ -24,7 +24,7 @@ constexpr uint32_t kBuffers = 4, kBytes = kMixWords * 4;
 constexpr unsigned long long kTorchFlags =
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
-enum class Mode { kBare, kWhole, kPieces, kComesAndGoes };
+enum class Mode { kBare, kWhole, kPieces, kRuns, kComesAndGoes };
 
 // One work of a graph: reads a buffer, writes a buffer.
 struct Node {
@@ -74,12 +74,13 @@ class RandomGraph : public test::Soft {
   }
 
   // ---- making ----
-  std::vector<Node> random_nodes(uint32_t n, bool children) {
+  std::vector<Node> random_nodes(uint32_t n, bool children, bool only_kernels = false) {
     std::vector<Node> nodes;
     for (uint32_t i = 0; i < n; i++) {
       Node node{};
       do node.kind = Node::Kind(random_() % Node::kKinds);
       while (node.kind == Node::kChild && !children);
+      if (only_kernels) node.kind = Node::kKernel;
       node.out = random_() % kBuffers, node.in = random_() % kBuffers, node.value = random_() % 1000;
       if (node.kind == Node::kHost) node.out = node.in = kBuffers - 1;
       if (node.kind == Node::kChild) node.inner = random_nodes(1 + random_() % 4, false);
@@ -283,15 +284,18 @@ class RandomGraph : public test::Soft {
     attach(mode == Mode::kBare ? state::Role::kForward : state::Role::kBestEffort);
     if (mode == Mode::kWhole)
       lease(abi::kLeaseGranted, 50'000'000, 0);
+    else if (mode == Mode::kRuns)
+      lease(abi::kLeaseGranted, 500'000'000,
+            6 * std::max<uint64_t>(1'000, measured_ns(mix_, kMixBlocks, kMixThreads)));
     else
       cutting();
   }
-  void run_launches(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes) {
+  void run_launches(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes, bool often) {
     bool toggled = false;
     CUstream last = streams_[0];
-    for (uint32_t i = 0, n = 2 + random_() % 4; i < n; i++) {
+    for (uint32_t i = 0, n = often ? 16 : 2 + random_() % 4; i < n; i++) {
       const CUstream stream = streams_[random_() % 2];
-      const uint32_t act = random_() % 4;
+      const uint32_t act = random_() % (often ? 20 : 4);
       if (act == 0 && !nodes.empty()) {
         EXPECT_EQ(hook_cuStreamSynchronize(last), CUDA_SUCCESS);
         change(exec, graph, nodes, toggled);
@@ -301,7 +305,8 @@ class RandomGraph : public test::Soft {
       }
       EXPECT_EQ(hook_cuGraphLaunch(exec, stream), CUDA_SUCCESS);
       if (const auto known = track::find_graph(exec); known && known->obstacle == track::GraphObstacle::kNone)
-        pieces_ += known->last.how == track::GraphLaunched::How::kPieces, launches_++;
+        pieces_ += known->last.how == track::GraphLaunched::How::kPieces, launches_++,
+            runs_ += known->runs.all().size();
       last = stream;
     }
   }
@@ -315,11 +320,13 @@ class RandomGraph : public test::Soft {
     attach_as(mode);
     CUgraph graph = nullptr;
     std::vector<Node> nodes;
-    if (random_() % 4 == 0) {
+    const bool many_kernels = random_() % 8 == 0;
+    if (!many_kernels && random_() % 4 == 0) {
       graph = capture();
     } else {
       EXPECT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
-      nodes = random_nodes(2 + random_() % 10, true);
+      nodes = many_kernels ? random_nodes(12 + random_() % 12, false, true)
+                           : random_nodes(2 + random_() % 10, true);
       add(graph, nodes);
     }
     CUgraphExec exec = nullptr;
@@ -333,7 +340,7 @@ class RandomGraph : public test::Soft {
     std::atomic<bool> stop{false};
     std::thread daemon;
     if (mode == Mode::kComesAndGoes) daemon = std::thread([&] { come_and_go(seed, stop); });
-    run_launches(exec, graph, nodes);
+    run_launches(exec, graph, nodes, many_kernels);
     if (random_() % 2) {  // with its work pending
       EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
       exec = nullptr;
@@ -394,7 +401,7 @@ class RandomGraph : public test::Soft {
                      &argument_bytes_, CU_LAUNCH_PARAM_END};
   CUstreamBatchMemOpParams ops_[3] = {};
   std::mt19937_64 random_;
-  uint64_t pieces_ = 0, launches_ = 0;
+  uint64_t pieces_ = 0, launches_ = 0, runs_ = 0;
 };
 
 uint64_t number_of(const char* variable, uint64_t otherwise) {
@@ -405,7 +412,7 @@ uint64_t number_of(const char* variable, uint64_t otherwise) {
 TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
   const uint64_t from = number_of("TESSERA_RANDOM_GRAPHS_FROM", 1),
                  n = number_of("TESSERA_RANDOM_GRAPHS", 300);
-  uint64_t pieces = 0, launches = 0, slices_before = 0;
+  uint64_t pieces = 0, launches = 0, slices_before = 0, runs = 0;
   for (uint64_t seed = from; seed < from + n; seed++) {
     const std::vector<uint32_t> bare = run(seed, Mode::kBare);
     const std::vector<uint32_t> whole = run(seed, Mode::kWhole);
@@ -414,10 +421,14 @@ TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
     pieces_ = launches_ = 0;
     ASSERT_TRUE(run(seed, Mode::kPieces) == bare) << "seed " << seed << " in pieces";
     pieces += pieces_, launches += launches_, slices_before += slices();
+    runs_ = 0;
+    ASSERT_TRUE(run(seed, Mode::kRuns) == bare) << "seed " << seed << " in runs";
+    runs += runs_;
     ASSERT_TRUE(run(seed, Mode::kComesAndGoes) == bare) << "seed " << seed << " with a daemon that dies";
   }
   EXPECT_GT(slices_before, 8 * n);
   EXPECT_GT(pieces * 2, launches);  // most are worth it; some have nothing but fills
+  EXPECT_GT(runs, 0u);
   RecordProperty("pieces", int(pieces));
 }
 

@@ -92,6 +92,11 @@ class Graphs : public test::Soft {
   uint64_t slices_of(CUgraphExec exec, CUstream stream = nullptr) {
     return cut_of([&] { EXPECT_EQ(hook_cuGraphLaunch(exec, stream), CUDA_SUCCESS); });
   }
+  static std::vector<uint32_t> words_at(CUdeviceptr p) {
+    std::vector<uint32_t> words(kWords);
+    EXPECT_EQ(real().cuMemcpyDtoH_v2(words.data(), p, kWords * 4), CUDA_SUCCESS);
+    return words;
+  }
   GraphLaunched::How how(CUgraphExec exec) { return track::find_graph(exec)->last.how; }
 
   CUmodule module = nullptr;
@@ -378,6 +383,91 @@ TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
+// Where the graph's flags say so, and only there.
+TEST_F(Graphs, KernelsKeepTheirPriority) {
+  static std::vector<int> priorities;  // of launches that have one
+  const auto saved = driver_api::mutable_real_for_tests();
+  static const auto launch_ex = saved.cuLaunchKernelEx;
+  driver_api::mutable_real_for_tests().cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction f,
+                                                             void** params, void** extra) {
+    for (unsigned i = 0; i < config->numAttrs; i++)
+      if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+        priorities.push_back(config->attrs[i].value.priority);
+    return launch_ex(config, f, params, extra);
+  };
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  const CUgraphNode first = add_mix(source, {}, a, b, 1);
+  add_mix(source, {first}, b, a, 2);
+  CUlaunchAttributeValue value{};
+  value.priority = -3;
+  EXPECT_EQ(hook_cuGraphKernelNodeSetAttribute(first, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value), CUDA_SUCCESS);
+  const CUgraphExec without = instantiate(source),
+                    with = instantiate(source, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+  EXPECT_GT(slices_of(without), 8u);
+  EXPECT_TRUE(priorities.empty());
+  EXPECT_GT(slices_of(with), 8u);
+  EXPECT_GT(priorities.size(), 4u);  // slices of the first kernel
+  EXPECT_LT(priorities.size(), 32u);
+  for (const int priority : priorities) EXPECT_EQ(priority, -3);
+  driver_api::mutable_real_for_tests() = saved;
+  EXPECT_EQ(hook_cuGraphExecDestroy(without), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(with), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+}
+
+// A chain: once measured they go together, no longer than a slice, and from the start again after a change.
+TEST_F(Graphs, ShortKernelsGoTogether) {
+  constexpr uint32_t kNodes = 100;
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  std::vector<CUgraphNode> nodes;
+  std::vector<uint32_t> salts, x(kWords), y(kWords);
+  for (uint32_t i = 0; i < kNodes; i++) {
+    salts.push_back(i);
+    nodes.push_back(add_mix(source, i == 0 ? std::vector<CUgraphNode>{} : std::vector{nodes[i - 1]},
+                            i % 2 ? b : a, i % 2 ? a : b, i));
+  }
+  const CUgraphExec exec = instantiate(source);
+  const auto runs_after = [&](uint32_t n_launches) {
+    for (uint32_t launch = 0; launch < n_launches; launch++) {
+      EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
+      for (uint32_t node = 0; node < kNodes; node++)
+        for (uint32_t i = 0; i < kWords; i++) {
+          uint32_t& out = node % 2 ? y[i] : x[i];
+          out = 31 * out + 7 * (node % 2 ? x[i] : y[i]) + i / kThreads + salts[node];
+        }
+    }
+    EXPECT_EQ(hook_cuStreamSynchronize(streams[0]), CUDA_SUCCESS);
+    EXPECT_EQ(words_at(a), x);
+    EXPECT_EQ(words_at(b), y);
+    std::vector<size_t> sizes;
+    for (const track::GraphRun& run : track::find_graph(exec)->runs.all()) sizes.push_back(run.steps.size());
+    return sizes;
+  };
+  // With slices for so many kernels, as far as they are known now: other work on this machine makes them longer.
+  const auto runs_of_at_most = [&](uint64_t n) {
+    std::vector<size_t> sizes;
+    for (uint32_t i = 0; i < 100 && sizes.empty(); i++) {
+      lease(abi::kLeaseGranted, 500'000'000, n * measure(mix, kBlocks, kThreads));
+      sizes = runs_after(1);
+    }
+    return sizes;
+  };
+  lease(abi::kLeaseGranted, 500'000'000, 20 * measure(mix, kBlocks, kThreads));
+  EXPECT_TRUE(runs_after(3).empty());
+  EXPECT_FALSE(runs_of_at_most(20).empty());
+  lease(abi::kLeaseGranted, 500'000'000, 1);
+  EXPECT_TRUE(runs_after(1).empty());
+  salts[3] = 1'000;
+  const auto p = mix_params(b, a, salts[3]);
+  EXPECT_EQ(hook_cuGraphExecKernelNodeSetParams_v2(exec, nodes[3], &p), CUDA_SUCCESS);
+  EXPECT_TRUE(runs_after(1).empty());
+  EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, nodes[99], 1), CUDA_SUCCESS);
+  EXPECT_TRUE(runs_after(3).empty());
+  EXPECT_FALSE(runs_of_at_most(20).empty());
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+}
+
 // One branch waits for an event that comes when the other one has written.
 TEST_F(Graphs, BranchesRunSideBySide) {
   CUevent gate = nullptr;
@@ -467,11 +557,6 @@ class LateReading : public Graphs {
       ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 2);
     }
     EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  }
-  static std::vector<uint32_t> words_at(CUdeviceptr p) {
-    std::vector<uint32_t> words(kWords);
-    EXPECT_EQ(real().cuMemcpyDtoH_v2(words.data(), p, kWords * 4), CUDA_SUCCESS);
-    return words;
   }
   void clear() {
     for (const CUdeviceptr p : {a, b}) EXPECT_EQ(real().cuMemsetD32_v2(p, 0, kWords), CUDA_SUCCESS);

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "interpose/hooks/units.h"
+
 namespace tessera::test {
 namespace {
 
@@ -66,6 +68,27 @@ CUdeviceptr Soft::zeros(size_t n_words) {
   EXPECT_EQ(driver_api::real().cuCtxSynchronize(),
             CUDA_SUCCESS);  // for streams that do not wait for the default one
   return p;
+}
+
+uint64_t Soft::measured_ns(CUfunction kernel, uint32_t blocks, uint32_t threads) {
+  const gate::LaunchCall launch{kernel, {blocks, 1, 1}, {threads, 1, 1}, 0, {}, nullptr, nullptr, nullptr};
+  const gate::Timing* timing = hooks::timing_of_kernel(launch, gate::find_kernel(kernel));
+  return timing ? timing->block_ps.load() * blocks / 1'000 : 0;
+}
+
+uint64_t Soft::measure(CUfunction mix, uint32_t blocks, uint32_t threads) {
+  CUdeviceptr out = zeros(blocks * threads), in = zeros(blocks * threads);
+  uint32_t salt = 1;
+  void* params[] = {&out, &in, &salt};
+  lease(ipc::abi::kLeaseGranted, 500'000'000, 0);
+  for (uint32_t i = 0; i < 20; i++) {
+    EXPECT_EQ(launch3(mix, {blocks, 1, 1}, threads, params), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(driver_api::real().cuMemFree_v2(out), CUDA_SUCCESS);
+  EXPECT_EQ(driver_api::real().cuMemFree_v2(in), CUDA_SUCCESS);
+  EXPECT_NE(measured_ns(mix, blocks, threads), 0u);
+  return measured_ns(mix, blocks, threads);
 }
 
 std::vector<uint32_t> Soft::read(CUdeviceptr p, size_t n_words) {

@@ -37,6 +37,10 @@ class Soft : public Gate {
                    uint32_t shared = 0, void** extra = nullptr, CUstream stream = nullptr) {
     return hook_cuLaunchKernel(f, grid[0], grid[1], grid[2], block, 1, 1, shared, stream, params, extra);
   }
+  // Launches a kernel of three parameters (out, in, salt) uncut until it is known how long it takes: measured_ns().
+  uint64_t measure(CUfunction mix, uint32_t blocks, uint32_t threads);
+  // What a launch of this shape was measured to take; 0: not yet.
+  static uint64_t measured_ns(CUfunction kernel, uint32_t blocks, uint32_t threads);
   uint64_t slices() { return std::atomic_ref(region->usage.slices).load(); }
   uint64_t cut_of(const std::function<void()>& what) {  // slices that it was launched as; 0 = whole
     const uint64_t before = slices();
