@@ -2,6 +2,7 @@
 
 #include "base/futex.h"
 #include "base/hash.h"
+#include "interpose/gate/graph_class.h"
 #include "interpose/gate/trace.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
@@ -34,7 +35,7 @@ uint32_t winner(const Votes& votes) {  // 0 = none: unknown has no votes
 uint32_t class_of(uint64_t function) {
   if (function == 0) return abi::kResourceUnknown;
   const KernelRecord* kernel = find_kernel(reinterpret_cast<CUfunction>(function));
-  return kernel ? kernel->resource_class() & 3u : uint32_t(abi::kResourceUnknown);
+  return kernel ? kernel->resource_class() & 3u : graph_class(function);
 }
 
 // What the burst that begins now is bound by: its first kernel, if that is known; else as the last ones were.
@@ -101,6 +102,7 @@ void record_burst(uint64_t now_ns) {
 }  // namespace
 
 constinit PulseStats g_pulse_stats = {};
+constinit std::atomic<uint64_t> g_graph_classes[kGraphClasses] = {};
 constinit SlowPath g_slow = {nothing, nothing};
 constinit std::atomic<uint32_t> g_helper_word{0};
 constinit std::atomic<uint32_t> g_burst_counter{0};

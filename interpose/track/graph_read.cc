@@ -292,4 +292,24 @@ GraphObstacle take_copy(const CUDA_MEMCPY3D& p, CopyStep& step) {
   return kNone;
 }
 
+uint32_t class_of_graph(CUgraph graph) {
+  constexpr size_t kMostLooked =
+      8;  // spread over the graph: making a graph is to cost no more than a tenth more
+  size_t n = 0;
+  if (real().cuGraphGetNodes(graph, nullptr, &n) != CUDA_SUCCESS || n == 0 || n > kMostGraphNodes) return 0;
+  std::vector<CUgraphNode> nodes(n);
+  if (real().cuGraphGetNodes(graph, nodes.data(), &n) != CUDA_SUCCESS) return 0;
+  uint32_t votes[4] = {};
+  for (size_t i = 0; i < n; i += std::max<size_t>(1, n / kMostLooked)) {
+    CUDA_KERNEL_NODE_PARAMS p{};  // refused of a node that is no kernel
+    if (real().cuGraphKernelNodeGetParams_v2(nodes[i], &p) != CUDA_SUCCESS) continue;
+    const state::KernelRecord* kernel =
+        state::find_kernel(p.kern ? reinterpret_cast<CUfunction>(p.kern) : p.func);
+    if (kernel) votes[kernel->resource_class() & 3u]++;
+  }
+  const auto known = std::span(votes).subspan(1);
+  const auto most = std::ranges::max_element(known);
+  return *most == 0 ? 0 : uint32_t(most - known.begin()) + 1;
+}
+
 }  // namespace tessera::track

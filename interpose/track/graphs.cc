@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/raw_log.h"
+#include "interpose/gate/graph_class.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 #include "interpose/state/state.h"
@@ -141,6 +142,16 @@ void learn_now(ExecutableGraph& graph) {
   pthread_rwlock_unlock(&g_graph_calls);
 }
 
+// Of a protected program this is all that is looked at.
+void note_class(CUgraphExec exec, CUgraph graph) {
+  const InDriver in_driver;
+  if (!in_driver || !graph) return;
+  try {
+    gate::note_graph_class(reinterpret_cast<uint64_t>(exec), class_of_graph(graph));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 // All of `graphs()`, which may find no memory to list them.
 template <class F>
 void learn_all(F&& graphs) {
@@ -239,7 +250,7 @@ std::shared_ptr<ExecutableGraph> find_graph(CUgraphExec exec) noexcept {
 }
 
 void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags) noexcept {
-  if (!best_effort()) return;
+  if (!best_effort()) return note_class(exec, graph);
   remove(exec);  // of a context that ended without its graphs being destroyed
   GraphObstacle obstacle = GraphObstacle::kLimit;
   try {

@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "interpose/gate/graph_class.h"
+#include "interpose/state/config.h"
 #include "interpose/track/graph_streams.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/reasons.h"
@@ -145,6 +147,22 @@ TEST_F(Graphs, OfAProtectedProgramNothingIsLookedAt) {
   cutting();
   EXPECT_GT(slices_of(exec), 8u);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+TEST_F(Graphs, AProtectedOneHasTheClassOfItsKernels) {
+  const uint32_t of_mix = abi::kResourceMemory;
+  state::find_kernel(mix)->learnt_class = of_mix;
+  setenv("TESSERA_PRIORITY", "7", 1);
+  state::load_config();
+  attach(state::Role::kProtected);
+  const CUgraphExec exec = pair();
+  EXPECT_EQ(hook_cuGraphLaunch(exec, streams[0]), CUDA_SUCCESS);
+  EXPECT_EQ(region->pulse.resource_class, of_mix);
+  EXPECT_EQ(hook_cuStreamSynchronize(streams[0]), CUDA_SUCCESS);
+  EXPECT_EQ(gate::graph_class(reinterpret_cast<uint64_t>(exec) + 64), uint32_t(abi::kResourceUnknown));
+  EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  setenv("TESSERA_PRIORITY", "0", 1);
+  state::load_config();
 }
 
 TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {

@@ -1,0 +1,27 @@
+// What executable graphs are bound by, for the pulse of a protected program: of the graphs made last, by handle. Any thread;
+// a torn or overwritten entry is an unknown class.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tessera::gate {
+
+// Handle with the class in its two lowest bits, which are zero in every handle (they are pointers to more than a byte).
+inline constexpr uint32_t kGraphClasses = 1024;
+extern constinit std::atomic<uint64_t> g_graph_classes[kGraphClasses];
+
+inline std::atomic<uint64_t>& graph_class_of(uint64_t graph) {
+  return g_graph_classes[(graph * 0x9e3779b97f4a7c15u) >> 54];
+}
+
+inline void note_graph_class(uint64_t graph, uint32_t resource_class) {
+  graph_class_of(graph).store((graph & ~3ull) | (resource_class & 3u), std::memory_order_relaxed);
+}
+
+inline uint32_t graph_class(uint64_t graph) {  // 0 = not known
+  const uint64_t noted = graph_class_of(graph).load(std::memory_order_relaxed);
+  return (noted & ~3ull) == graph ? uint32_t(noted & 3u) : 0;
+}
+
+}  // namespace tessera::gate
