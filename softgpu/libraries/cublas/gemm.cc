@@ -1,88 +1,15 @@
-// Matrix products: the checks of cuBLAS in its order, one launch for all products of a call, and the entry points.
-#include <cuda_bf16.h>
+// Matrix products of cuBLAS: its checks in its order, and the entry points.
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <limits>
-#include <optional>
+#include <atomic>
 
 #include "softgpu/libraries/cublas/handle.h"
+#include "softgpu/libraries/cublas/products.h"
 #include "softgpu/libraries/cublas/unsupported.h"
 
 namespace tessera::softgpu::cublas {
 namespace {
-
-// What a product is computed with: the kernel, and what alpha and beta point to.
-struct Types {
-  Kernel kernel;
-  ScalarType scalar;
-};
-constexpr Types kSingle{Kernel::gemm_f32, ScalarType::kF32}, kDouble{Kernel::gemm_f64, ScalarType::kF64};
-constexpr Types kComplex{Kernel::gemm_c32, ScalarType::kComplexF32},
-    kDoubleComplex{Kernel::gemm_c64, ScalarType::kComplexF64};
-constexpr Types kHalf{Kernel::gemm_f16,
-                      ScalarType::kF16};  // summed in single precision, more precise than asked
-
-// A row: types of A and B, of C, the kind of computation, and what does it.
-struct ExtendedTypes {
-  cudaDataType ab, c;
-  cublasComputeType_t compute;
-  Types types;
-};
-constexpr ExtendedTypes kExtended[] = {
-    {CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_16F, kHalf},
-    {CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, {Kernel::gemm_f16, ScalarType::kF32}},
-    {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, {Kernel::gemm_f16_f32, ScalarType::kF32}},
-    {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, {Kernel::gemm_bf16, ScalarType::kF32}},
-    {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, {Kernel::gemm_bf16_f32, ScalarType::kF32}},
-    {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, kSingle},
-    {CUDA_C_32F, CUDA_C_32F, CUBLAS_COMPUTE_32F, kComplex},
-    {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, kDouble},
-    {CUDA_C_64F, CUDA_C_64F, CUBLAS_COMPUTE_64F, kDoubleComplex},
-};
-
-// Pedantic, fast and emulated kinds are computed as the default of their precision; the fast and emulated ones take single
-// precision alone. False: no kind of cuBLAS.
-bool precision_of(cublasComputeType_t compute, cublasComputeType_t* precision, bool* only_single) {
-  *only_single = false;
-  switch (compute) {
-    case CUBLAS_COMPUTE_16F:
-    case CUBLAS_COMPUTE_16F_PEDANTIC:
-      *precision = CUBLAS_COMPUTE_16F;
-      return true;
-    case CUBLAS_COMPUTE_32F_FAST_16F:
-    case CUBLAS_COMPUTE_32F_FAST_16BF:
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-    case CUBLAS_COMPUTE_32F_EMULATED_16BFX9:
-      *only_single = true;
-      [[fallthrough]];
-    case CUBLAS_COMPUTE_32F:
-    case CUBLAS_COMPUTE_32F_PEDANTIC:
-      *precision = CUBLAS_COMPUTE_32F;
-      return true;
-    case CUBLAS_COMPUTE_64F:
-    case CUBLAS_COMPUTE_64F_PEDANTIC:
-    case CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT:
-      *precision = CUBLAS_COMPUTE_64F;
-      return true;
-    case CUBLAS_COMPUTE_32I:
-    case CUBLAS_COMPUTE_32I_PEDANTIC:
-      *precision = CUBLAS_COMPUTE_32I;
-      return true;
-  }
-  return false;
-}
-
-std::optional<Types> extended_types(cudaDataType a, cudaDataType b, cudaDataType c,
-                                    cublasComputeType_t compute) {
-  cublasComputeType_t precision;
-  bool only_single;
-  if (a != b || !precision_of(compute, &precision, &only_single)) return std::nullopt;
-  if (only_single && a != CUDA_R_32F && a != CUDA_C_32F) return std::nullopt;
-  for (const ExtendedTypes& row : kExtended)
-    if (row.ab == a && row.c == c && row.compute == precision) return row.types;
-  return std::nullopt;
-}
 
 // A call's arguments, widened. Strides between products in elements; by_pointers: a, b, c are arrays of pointers.
 struct Arguments {
@@ -111,24 +38,15 @@ bool valid(const Arguments& x) {
          at_least(x.ldb, x.op_b == CUBLAS_OP_N ? x.k : x.n) && at_least(x.ldc, x.m) && x.alpha && x.beta;
 }
 
-constexpr int64_t kMostTiles = std::numeric_limits<int32_t>::max();  // of a grid's x
-constexpr uint32_t kMostProducts = 65535;                            // of a grid's y: products of one launch
-
-int64_t tiles(int64_t n) {
-  return (n + kTile - 1) / kTile;
-}
-
 GemmCall gemm_call(cublasHandle_t handle, const Types& types, const Arguments& x) {
   const bool plain_a = x.op_a == CUBLAS_OP_N, plain_b = x.op_b == CUBLAS_OP_N;
   GemmCall call{};
-  call.a = x.a, call.b = x.b, call.c = x.c;
+  call.a = x.a, call.b = x.b, call.c = call.d = x.c;
   call.a_row = plain_a ? 1 : x.lda, call.a_column = plain_a ? x.lda : 1;
   call.b_row = plain_b ? 1 : x.ldb, call.b_column = plain_b ? x.ldb : 1;
-  call.c_column = x.ldc;
-  call.a_product = x.stride_a, call.b_product = x.stride_b, call.c_product = x.stride_c;
+  call.c_row = call.d_row = 1, call.c_column = call.d_column = x.ldc;
+  call.a_product = x.stride_a, call.b_product = x.stride_b, call.c_product = call.d_product = x.stride_c;
   call.alpha = scalar(handle, x.alpha, types.scalar), call.beta = scalar(handle, x.beta, types.scalar);
-  call.m = uint32_t(x.m), call.n = uint32_t(x.n), call.k = uint32_t(x.k);
-  call.tiles_down = uint32_t(tiles(x.m));
   call.by_pointers = x.by_pointers;
   call.conjugate_a = x.op_a == CUBLAS_OP_C, call.conjugate_b = x.op_b == CUBLAS_OP_C;
   return call;
@@ -137,27 +55,15 @@ GemmCall gemm_call(cublasHandle_t handle, const Types& types, const Arguments& x
 cublasStatus_t gemm(cublasHandle_t handle, const Types& types, const Arguments& x) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!valid(x)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (x.m == 0 || x.n == 0 || x.products == 0) return CUBLAS_STATUS_SUCCESS;
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (std::max({x.m, x.n, x.k, x.products}) > kMost || tiles(x.m) * tiles(x.n) > kMostTiles)
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  GemmCall call = gemm_call(handle, types, x);
-  const uint32_t blocks = uint32_t(tiles(x.m) * tiles(x.n)), products = uint32_t(x.products);
-  while (call.first_product < products) {
-    const uint32_t some = std::min(kMostProducts, products - call.first_product);
-    if (const cublasStatus_t status = launch(handle, types.kernel, blocks, some, kGemmThreads, call);
-        status != CUBLAS_STATUS_SUCCESS)
-      return status;
-    call.first_product += some;
-  }
-  return CUBLAS_STATUS_SUCCESS;
+  return launch_products(*handle, handle->stream, types.kernel, {x.m, x.n, x.k, x.products},
+                         gemm_call(handle, types, x));
 }
 
 // The combination of types is looked at before the rest of the arguments.
 cublasStatus_t gemm_ex(cublasHandle_t handle, const char* name, cudaDataType a, cudaDataType b,
                        cudaDataType c, cublasComputeType_t compute, const Arguments& x) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-  if (const auto types = extended_types(a, b, c, compute)) return gemm(handle, *types, x);
+  if (const auto types = types_of(a, b, c, compute)) return gemm(handle, *types, x);
   static constinit std::atomic<bool> said = false;
   return cublasStatus_t(not_supported(name, " with these types", &said));
 }

@@ -1,58 +1,9 @@
-// Handles, their settings, texts of statuses, the logger, and copies of vectors and matrices.
+// Handles, their settings, the logger, and copies of vectors and matrices.
 #include "softgpu/libraries/cublas/handle.h"
-
-#include <cuda_fp16.h>
 
 #include <cstdio>
 
-#include "softgpu/libraries/cublas/unsupported.h"
-
 namespace tessera::softgpu::cublas {
-
-int not_supported(const char* name, const char* detail, std::atomic<bool>* said) {
-  // Relaxed: nothing else is published by it.
-  if (!said->exchange(true, std::memory_order_relaxed))
-    std::fprintf(stderr, "softgpu: %s%s is not computed by the software GPU's cuBLAS\n", name, detail);
-  return CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
-CurrentContext::CurrentContext(CUcontext context) {
-  CUcontext current = nullptr;
-  driver().CtxGetCurrent(&current);
-  if (current != context) pushed_ = driver().CtxPushCurrent(context) == CUDA_SUCCESS;
-}
-CurrentContext::~CurrentContext() {
-  CUcontext popped;
-  if (pushed_) driver().CtxPopCurrent(&popped);
-}
-
-Scalar scalar(cublasHandle_t handle, const void* value, ScalarType type) {
-  Scalar out{.type = type};
-  if (handle->pointer_mode == CUBLAS_POINTER_MODE_DEVICE) {
-    out.device = value;
-    return out;
-  }
-  switch (type) {
-    case ScalarType::kF16:
-      out.real = __half2float(*static_cast<const __half*>(value));
-      break;
-    case ScalarType::kF32:
-      out.real = *static_cast<const float*>(value);
-      break;
-    case ScalarType::kF64:
-      out.real = *static_cast<const double*>(value);
-      break;
-    case ScalarType::kComplexF32:
-      out.real = static_cast<const cuComplex*>(value)->x;
-      out.imaginary = static_cast<const cuComplex*>(value)->y;
-      break;
-    case ScalarType::kComplexF64:
-      out.real = static_cast<const cuDoubleComplex*>(value)->x;
-      out.imaginary = static_cast<const cuDoubleComplex*>(value)->y;
-      break;
-  }
-  return out;
-}
 
 namespace {
 
@@ -60,14 +11,6 @@ constexpr size_t kHostResultBytes = 16;      // the widest result
 constexpr size_t kWorkspaceAlignment = 256;  // bytes, as cuBLAS asks
 
 cublasLogCallback g_logger = nullptr;  // kept for the getter; nothing is logged
-
-// A context for a thread that has none: the first device's primary one, as the runtime would make.
-bool have_context(CUcontext* context) {
-  if (driver().CtxGetCurrent(context) != CUDA_SUCCESS) return false;
-  if (*context) return true;
-  return driver().DevicePrimaryCtxRetain(context, 0) == CUDA_SUCCESS &&
-         driver().CtxSetCurrent(*context) == CUDA_SUCCESS;
-}
 
 template <class T>
 cublasStatus_t set(cublasHandle_t handle, T cublasContext::*what, T value, bool valid = true) {
@@ -116,11 +59,8 @@ using namespace tessera::softgpu::cublas;
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!load_driver()) return CUBLAS_STATUS_NOT_INITIALIZED;
   auto made = std::make_unique<cublasContext>();
-  if (!have_context(&made->context)) return CUBLAS_STATUS_NOT_INITIALIZED;
-  made->kernels = kernels_of_context();
-  if (!made->kernels) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (const cublasStatus_t status = open(made.get()); status != CUBLAS_STATUS_SUCCESS) return status;
   if (driver().MemHostAlloc(&made->host_result, kHostResultBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
     return CUBLAS_STATUS_ALLOC_FAILED;
   *handle = made.release();
@@ -141,10 +81,13 @@ cublasStatus_t cublasGetVersion_v2(cublasHandle_t, int* version) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasGetProperty(libraryPropertyType type, int* value) {
-  constexpr int kParts[] = {CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH};
-  if (!value || type < MAJOR_VERSION || type > PATCH_LEVEL) return CUBLAS_STATUS_INVALID_VALUE;
-  *value = kParts[type];
-  return CUBLAS_STATUS_SUCCESS;
+  return library_property(type, value);
+}
+const char* cublasGetStatusName(cublasStatus_t status) {
+  return status_name(status);
+}
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return status_text(status);
 }
 size_t cublasGetCudartVersion() {
   return CUDA_VERSION;
@@ -195,41 +138,6 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void* workspace, siz
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   return reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment == 0 ? CUBLAS_STATUS_SUCCESS
                                                                            : CUBLAS_STATUS_INVALID_VALUE;
-}
-
-// clang-format off
-#define TS_STATUSES(X)                                                             \
-  X(SUCCESS, "success")                                                            \
-  X(NOT_INITIALIZED, "the library was not initialized")                            \
-  X(ALLOC_FAILED, "the resource allocation failed")                                \
-  X(INVALID_VALUE, "an unsupported value or parameter was passed to the function") \
-  X(ARCH_MISMATCH, "the function needs a feature that the device lacks")           \
-  X(MAPPING_ERROR, "a copy of memory failed")                                      \
-  X(EXECUTION_FAILED, "the function failed to launch on the GPU")                  \
-  X(INTERNAL_ERROR, "an internal operation failed")                                \
-  X(NOT_SUPPORTED, "the functionality is not supported")                           \
-  X(LICENSE_ERROR, "the functionality needs another licence")
-// clang-format on
-
-const char* cublasGetStatusName(cublasStatus_t status) {
-  switch (status) {
-#define TS_STATUS(name, text) \
-  case CUBLAS_STATUS_##name:  \
-    return "CUBLAS_STATUS_" #name;
-    TS_STATUSES(TS_STATUS)
-#undef TS_STATUS
-  }
-  return "UNKNOWN";
-}
-const char* cublasGetStatusString(cublasStatus_t status) {
-  switch (status) {
-#define TS_STATUS(name, text) \
-  case CUBLAS_STATUS_##name:  \
-    return text;
-    TS_STATUSES(TS_STATUS)
-#undef TS_STATUS
-  }
-  return "unknown status";
 }
 
 cublasStatus_t cublasLoggerConfigure(int, int, int, const char*) {

@@ -137,32 +137,61 @@ __device__ void load_tile(Number (*to)[kTile + 1], const Element* from, int64_t 
   }
 }
 
+// Bias and activation; GELU by its approximation with tanh, as cuBLASLt has it.
 template <class Out, class Number>
-__device__ void write(Out* c, const GemmCall& call, uint32_t i, uint32_t j, Number alpha, Number beta,
+__device__ void finish(Number&, const Out*, Activation) {}
+template <class Out>
+__device__ void finish(float& x, const Out* bias, Activation activation) {
+  if (bias) {
+    float more;
+    load(more, *bias);
+    x += more;
+  }
+  if (activation == Activation::kRelu) x = fmaxf(x, 0.f);
+  if (activation == Activation::kGelu)
+    x = 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+// The factors of a launch, and where this block's product lies.
+template <class Out, class Number>
+struct Output {
+  Number alpha, beta;
+  const Out* c;
+  Out* d;
+  const Out* bias;
+};
+
+template <class Out, class Number>
+__device__ void write(const Output<Out, Number>& output, const GemmCall& call, uint32_t i, uint32_t j,
                       Number sum) {
   if (i >= call.m || j >= call.n) return;
-  Out* at = c + int64_t(j) * call.c_column + i;
   Number x = zero<Number>();
-  add_product(x, alpha, sum);
-  if (!is_zero(beta)) {  // beta 0: C is not read, and may hold anything
+  add_product(x, output.alpha, sum);
+  if (!is_zero(output.beta)) {  // beta 0: C is not read, and may hold anything
     Number old;
-    load(old, *at);
-    add_product(x, beta, old);
+    load(old, output.c[int64_t(i) * call.c_row + int64_t(j) * call.c_column]);
+    add_product(x, output.beta, old);
   }
-  store(at, x);
+  finish(x, output.bias ? output.bias + i : nullptr, call.activation);
+  store(output.d + int64_t(i) * call.d_row + int64_t(j) * call.d_column, x);
 }
 
 template <class In, class Out, class Number>
 __device__ void gemm(const GemmCall& call) {
   __shared__ Number tile_a[kDepth][kTile + 1], tile_b[kDepth][kTile + 1];
   const uint64_t which = uint64_t(call.first_product) + blockIdx.y;
-  Out* c = product(static_cast<Out*>(call.c), call.c_product, call.by_pointers, which);
   const uint32_t row = blockIdx.x % call.tiles_down * kTile, column = blockIdx.x / call.tiles_down * kTile;
   const uint32_t i = threadIdx.x % (kTile / 2), j = threadIdx.x / (kTile / 2);
-  const Number alpha = call.k > 0 ? value_of<Number>(call.alpha) : zero<Number>();
-  const Number beta = value_of<Number>(call.beta);
+  Output<Out, Number> output;
+  output.alpha = call.k > 0 ? value_of<Number>(call.alpha) : zero<Number>();
+  output.beta = value_of<Number>(call.beta);
+  output.c = is_zero(output.beta)
+                 ? nullptr
+                 : product(static_cast<const Out*>(call.c), call.c_product, call.by_pointers, which);
+  output.d = product(static_cast<Out*>(call.d), call.d_product, call.by_pointers, which);
+  output.bias = call.bias ? static_cast<const Out*>(call.bias) + int64_t(which) * call.bias_product : nullptr;
   Number sum[2][2] = {{zero<Number>(), zero<Number>()}, {zero<Number>(), zero<Number>()}};
-  if (!is_zero(alpha)) {  // otherwise A and B are not read
+  if (!is_zero(output.alpha)) {  // otherwise A and B are not read
     const In* a = product(static_cast<const In*>(call.a), call.a_product, call.by_pointers, which);
     const In* b = product(static_cast<const In*>(call.b), call.b_product, call.by_pointers, which);
     for (uint32_t depth = 0; depth < call.k; depth += kDepth) {
@@ -183,7 +212,7 @@ __device__ void gemm(const GemmCall& call) {
   }
   for (uint32_t p = 0; p < 2; ++p)
     for (uint32_t q = 0; q < 2; ++q)
-      write(c, call, row + i + p * (kTile / 2), column + j + q * (kTile / 2), alpha, beta, sum[p][q]);
+      write(output, call, row + i + p * (kTile / 2), column + j + q * (kTile / 2), sum[p][q]);
 }
 
 __device__ int64_t first_index() {

@@ -16,19 +16,26 @@ struct Scalar {
   uint32_t zero_;
 };
 
-// C = alpha op(A) op(B) + beta C, n_products times. op(A)[i, k] = a[i * a_row + k * a_column], likewise op(B).
-// Products are a stride apart or, with `by_pointers`, a, b and c are arrays of pointers in device memory.
+enum class Activation : uint32_t { kNone, kRelu, kGelu };
+
+// D = activation(alpha op(A) op(B) + beta C + bias), once for each product. op(A)[i, k] = a[i * a_row + k * a_column], likewise the
+// others; D may be C. Products are a stride apart or, with `by_pointers`, a, b, c and d are arrays of pointers in device memory.
+// Bias and activation: single precision sums only.
 struct GemmCall {
   const void* a;
   const void* b;
-  void* c;
-  int64_t a_row, a_column, b_row, b_column, c_column;  // elements
-  int64_t a_product, b_product, c_product;             // elements from one product to the next
+  const void* c;
+  void* d;
+  const void* bias;  // one element of D's type per row; may be null
+  int64_t a_row, a_column, b_row, b_column, c_row, c_column, d_row, d_column;  // elements
+  int64_t a_product, b_product, c_product, d_product, bias_product;  // elements from one product to the next
   Scalar alpha, beta;
   uint32_t m, n, k;
   uint32_t tiles_down;     // rows of tiles: ceil(m / kTile)
   uint32_t first_product;  // of this launch: blockIdx.y counts from it
   uint32_t by_pointers, conjugate_a, conjugate_b;
+  Activation activation;
+  uint32_t zero_;
 };
 inline constexpr uint32_t kTile = 32;          // C goes out in tiles of kTile x kTile, one per block
 inline constexpr uint32_t kGemmThreads = 256;  // each computes 2 x 2 elements of the tile

@@ -40,9 +40,9 @@ constexpr int64_t kMostBlocks = 1024;
 
 // Element by element. With a step of 0 all go to one place, in order: one thread.
 cublasStatus_t elementwise(cublasHandle_t handle, Kernel kernel, const VectorCall& call) {
-  if (call.x_step == 0 || call.y_step == 0) return launch(handle, kernel, 1, 1, 1, call);
+  if (call.x_step == 0 || call.y_step == 0) return launch(*handle, handle->stream, kernel, {1, 1, 1}, call);
   const int64_t blocks = std::min((call.n + kVectorThreads - 1) / kVectorThreads, kMostBlocks);
-  return launch(handle, kernel, uint32_t(blocks), 1, kVectorThreads, call);
+  return launch(*handle, handle->stream, kernel, {uint32_t(blocks), 1, kVectorThreads}, call);
 }
 
 template <class T>
@@ -90,7 +90,7 @@ cublasStatus_t reduce(cublasHandle_t handle, Kernel kernel, VectorCall call, Res
   call.result = to_host ? handle->host_result : result;
   call.wide_result = sizeof(Result) == sizeof(int64_t);
   if (to_host && call.n == 0) return *result = 0, CUBLAS_STATUS_SUCCESS;
-  const cublasStatus_t status = launch(handle, kernel, 1, 1, kReductionThreads, call);
+  const cublasStatus_t status = launch(*handle, handle->stream, kernel, {1, 1, kReductionThreads}, call);
   if (status != CUBLAS_STATUS_SUCCESS || !to_host) return status;
   const CurrentContext current(handle->context);
   if (driver().StreamSynchronize(handle->stream) != CUDA_SUCCESS) return CUBLAS_STATUS_EXECUTION_FAILED;
@@ -109,7 +109,7 @@ template <class Call>
 cublasStatus_t per_element(cublasHandle_t handle, Kernel kernel, uint64_t n, const Call& call) {
   const uint64_t blocks = (n + kVectorThreads - 1) / kVectorThreads;
   if (blocks > uint64_t(std::numeric_limits<int32_t>::max())) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return launch(handle, kernel, uint32_t(blocks), 1, kVectorThreads, call);
+  return launch(*handle, handle->stream, kernel, {uint32_t(blocks), 1, kVectorThreads}, call);
 }
 
 template <class T>
