@@ -238,8 +238,14 @@ int demo(const DemoOptions& options) {
   Setting setting;
   setting.layout = find_layout();
   setting.seed = seed_of(options.nonce);
+  const auto workload = find_workload(options.workload, setting.layout);
+  if (!workload) {
+    fprintf(stderr, "tessera demo: %s\n", workload.error().text.c_str());
+    return 1;
+  }
+  setting.workload = *workload;
   std::string why_soft = "asked for";
-  setting.soft = options.gpu == "soft" || !real_gpu_present(&why_soft);
+  setting.soft = options.gpu == "soft" || workload->soft_only || !real_gpu_present(&why_soft);
   const auto folder = take_folder(options.out, &setting.out);
   if (!folder) {
     fprintf(stderr, "tessera demo: %s (choose another folder with --out)\n", folder.error().text.c_str());
@@ -273,6 +279,7 @@ int demo(const DemoOptions& options) {
   nlohmann::ordered_json result;
   result["gpu"] = gpu;
   result["commit"] = TESSERA_COMMIT;
+  result["workload"] = options.workload;
   result["nonce"] = options.nonce;
   result["load"] = options.load;
   result["seconds"] = options.seconds;

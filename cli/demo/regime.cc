@@ -91,12 +91,19 @@ bool wait_until(double patience_s, const std::function<bool()>& condition) {
   return true;
 }
 
+void append(std::vector<std::string>* words, const std::vector<std::string>& more) {
+  words->insert(words->end(), more.begin(), more.end());
+}
+
 std::vector<std::string> gpu_environment(const Setting& setting, Sharing sharing, const std::string& scratch,
                                          const std::string& trace) {
-  if (!setting.soft) return {};
-  return {"TESSERA_SOFTGPU_DIR=" + scratch + "/gpu",
+  std::vector<std::string> out = setting.workload.environment;
+  if (!setting.soft) return out;
+  append(&out,
+         {"TESSERA_SOFTGPU_DIR=" + scratch + "/gpu",
           std::string("TESSERA_SOFTGPU_MODE=") + (sharing == Sharing::kMps ? "mps" : "timesliced"),
-          "TESSERA_SOFTGPU_TRACE=" + trace, fmt::format("TESSERA_SOFTGPU_STRETCH={}", setting.stretch)};
+          "TESSERA_SOFTGPU_TRACE=" + trace, fmt::format("TESSERA_SOFTGPU_STRETCH={}", setting.stretch)});
+  return out;
 }
 
 base::Error failed(const std::string& what, int status, const std::string& stderr_path) {
@@ -157,17 +164,30 @@ base::Result<Process> start_daemon(const Setting& setting, const std::string& so
   return daemon;
 }
 
-// Without Tessera a program is started as it is; with it, by the very command that users type.
+// With Tessera a program is started by the very command that users type. Without it, as it is; one that needs
+// options of `tessera run` gets them, and no more.
 std::vector<std::string> command(const Setting& setting, bool tessera, const std::string& socket,
-                                 const std::string& priority, std::vector<std::string> program) {
-  program[0] = setting.layout.bin + "/" + program[0];
-  program.insert(program.end(), {"--stretch", fmt::format("{}", setting.stretch)});
-  if (!tessera) return program;
-  std::vector<std::string> words = {
-      setting.layout.bin + "/tessera", "run", "--socket", socket, "--priority", priority, "--gpu",
-      setting.soft ? "soft" : "auto",  "--"};
-  words.insert(words.end(), program.begin(), program.end());
+                                 const std::string& priority, std::vector<std::string> program,
+                                 const std::vector<std::string>& options) {
+  append(&program, options);
+  append(&program, {"--stretch", fmt::format("{}", setting.stretch)});
+  const std::vector<std::string>& run_options = setting.workload.run_options;
+  if (!tessera && run_options.empty()) return program;
+  std::vector<std::string> words = {setting.layout.bin + "/tessera", "run", "--gpu",
+                                    setting.soft ? "soft" : "auto"};
+  if (tessera)
+    append(&words, {"--socket", socket, "--priority", priority});
+  else
+    words.push_back("--passthrough");
+  append(&words, run_options);
+  words.push_back("--");
+  append(&words, program);
   return words;
+}
+
+// For messages: the file that is the program.
+std::string name_of(const std::vector<std::string>& program) {
+  return fs::path(program.back()).filename().string();
 }
 
 void add_library_path(const Setting& setting, std::vector<std::string>* environment) {
@@ -245,15 +265,18 @@ base::Result<double> calibrate_service(const Setting& setting) {
   if (auto made = fresh_folder(folder); !made) return made.error();
   auto environment = gpu_environment(setting, Sharing::kTimeSliced, scratch.path(), folder);
   add_library_path(setting, &environment);
-  auto service = Process::start(
-      command(setting, false, "", "", {"latency_service", "--calibrate", std::to_string(kCalibrateRequests)}),
-      environment, folder + "/service.out", folder + "/service.err");
+  auto service = Process::start(command(setting, false, "", "", setting.workload.service,
+                                        {"--calibrate", std::to_string(kCalibrateRequests)}),
+                                environment, folder + "/service.out", folder + "/service.err");
   if (!service) return service.error();
   auto status = service->wait(kStartPatience_s);
   if (!status) return status.error();
-  if (*status != 0) return failed("latency_service --calibrate", *status, folder + "/service.err");
+  if (*status != 0)
+    return failed(name_of(setting.workload.service) + " --calibrate", *status, folder + "/service.err");
   const double ms = strtod(printed(read_file(folder + "/service.out"), "service_p50_ms").c_str(), nullptr);
-  if (ms <= 0) return base::error(Code::kInvalid, "latency_service --calibrate printed no service_p50_ms");
+  if (ms <= 0)
+    return base::error(Code::kInvalid,
+                       name_of(setting.workload.service) + " --calibrate printed no service_p50_ms");
   return ms;
 }
 
@@ -290,9 +313,9 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     if (phase.tessera && phase.sharing == Sharing::kMps)
       trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
     auto started =
-        Process::start(command(setting, phase.tessera, socket, "best-effort",
-                               {"batch_trainer", "--seconds", fmt::format("{}", setting.seconds * 4 + 60),
-                                "--checksum-steps", std::to_string(kChecksumSteps), "--csv", trainer_csv}),
+        Process::start(command(setting, phase.tessera, socket, "best-effort", setting.workload.trainer,
+                               {"--seconds", fmt::format("{}", setting.seconds * 4 + 60), "--checksum-steps",
+                                std::to_string(kChecksumSteps), "--csv", trainer_csv}),
                        trainer_environment, folder + "/trainer.out", folder + "/trainer.err");
     if (!started) return started.error();
     trainer = std::move(*started);
@@ -300,7 +323,8 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
       auto steps = read_csv(trainer_csv);
       return (steps.ok() && steps->rows.size() >= 1) || !trainer.running();
     });
-    if (!training || !trainer.running()) return failed("batch_trainer", 0, folder + "/trainer.err");
+    if (!training || !trainer.running())
+      return failed(name_of(setting.workload.trainer), 0, folder + "/trainer.err");
   }
 
   const uint64_t begin = base::now_ns();
@@ -308,12 +332,12 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   Window window;  // what is measured, by the programs' clock
   const auto elapsed_s = [&] { return double(base::now_ns() - begin) / double(base::kNsPerS); };
   if (phase.service) {
-    auto started = Process::start(
-        command(setting, phase.tessera, socket, "high",
-                {"latency_service", "--rate", fmt::format("{:.4f}", setting.rate_per_s), "--seconds",
-                 fmt::format("{}", setting.seconds), "--seed", std::to_string(setting.seed), "--warmup",
-                 std::to_string(kWarmupRequests), "--csv", service_csv}),
-        environment, folder + "/service.out", folder + "/service.err");
+    auto started =
+        Process::start(command(setting, phase.tessera, socket, "high", setting.workload.service,
+                               {"--rate", fmt::format("{:.4f}", setting.rate_per_s), "--seconds",
+                                fmt::format("{}", setting.seconds), "--seed", std::to_string(setting.seed),
+                                "--warmup", std::to_string(kWarmupRequests), "--csv", service_csv}),
+                       environment, folder + "/service.out", folder + "/service.err");
     if (!started) return started.error();
     service = std::move(*started);
     const pid_t pid = service.pid();
@@ -326,7 +350,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     }
     auto status = service.wait(0.1);
     if (!status) return status.error();
-    if (*status != 0) return failed("latency_service", *status, folder + "/service.err");
+    if (*status != 0) return failed(name_of(setting.workload.service), *status, folder + "/service.err");
     auto read = read_service(setting, phase, trace, pid, &window, &figures);
     if (!read) return read.error();
   } else {
@@ -352,7 +376,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     const pid_t pid = trainer.pid();
     auto status = trainer.stop(kStartPatience_s);
     if (!status) return status.error();
-    if (*status != 0) return failed("batch_trainer", *status, folder + "/trainer.err");
+    if (*status != 0) return failed(name_of(setting.workload.trainer), *status, folder + "/trainer.err");
     auto read = read_trainer(setting, phase, trace, pid, window, &figures);
     if (!read) return read.error();
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/demo/workload.h"
 #include "cli/layout.h"
 
 namespace tessera::cli {
@@ -22,6 +23,7 @@ struct Phase {
 
 struct Setting {  // the same for all phases
   Layout layout;
+  Workload workload;
   bool soft = true;       // software GPU
   std::string out;        // absolute folder of the run
   double stretch = 1;     // software GPU: all that runs has a clock that many times slower than the wall's

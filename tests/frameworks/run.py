@@ -27,7 +27,7 @@ LIMIT_S = 300  # tells a hang
 @dataclasses.dataclass
 class Framework:
     packages: list
-    environment: dict = dataclasses.field(default_factory=dict)  # {site}: its packages; {softgpu}, {driver}: libraries
+    environment: dict = dataclasses.field(default_factory=dict)  # {site}: its packages; {driver}: the library of the driver
     options: list = dataclasses.field(default_factory=list)  # of tessera run
     capability: str = "9, 0"
     steps: int = 8
@@ -41,9 +41,7 @@ FRAMEWORKS = {
     "drjit": Framework(["drjit==1.5.0", "numpy==2.4.6"], steps=20, light=True, partner="halide"),
     "halide": Framework(["halide==21.0.0", "numpy==2.4.6"], steps=20, light=True),
     "jax": Framework(["jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2"], steps=20, capability="12, 0",
-                     options=["--keep-ptx"], environment={"LD_PRELOAD": ":".join(
-                         ["{softgpu}/libcudart.so.13", *(f"{{softgpu}}/handles/lib{library}" for library in (
-                             "cublas.so.13", "cublasLt.so.13", "cudnn.so.9"))])}),
+                     options=["--keep-ptx"]),
     "numba": Framework(["numba-cuda==0.15.2", "numba==0.61.2", "numpy==2.2.6"], steps=40, environment={
         # PTX for the driver, as where nvJitLink is not installed
         "NUMBA_CUDA_ENABLE_PYNVJITLINK": "0", "NUMBA_CUDA_USE_NVIDIA_BINDING": "0"}),
@@ -96,7 +94,7 @@ class Bench:
         python = self.python(name)
         site = next((self.folder / name / "lib").glob("python*/site-packages"))
         driver = self.lib / ("softgpu/libcuda.so.1" if "--passthrough" in run_options else "libtessera.so")
-        own = {k: v.format(site=site, driver=driver, softgpu=self.lib / "softgpu") for k, v in FRAMEWORKS[name].environment.items()}
+        own = {k: v.format(site=site, driver=driver) for k, v in FRAMEWORKS[name].environment.items()}
         command = [self.bin / "tessera", "run", "--gpu", "soft", *FRAMEWORKS[name].options, *run_options, "--",
                    python, HERE / "client.py", name, *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -230,8 +228,9 @@ def main():
     for name in options.names or [n for n, f in FRAMEWORKS.items() if f.light or not options.light]:
         with tempfile.TemporaryDirectory(prefix="tessera-") as scratch:
             try:
-                rows[name] = run(Bench(options.build.resolve(), options.folder.resolve(), pathlib.Path(scratch), FRAMEWORKS[name].capability), name,
-                                 timed=not options.light)
+                bench = Bench(options.build.resolve(), options.folder.resolve(), pathlib.Path(scratch),
+                              FRAMEWORKS[name].capability)
+                rows[name] = run(bench, name, timed=not options.light)
             except Unavailable as why:
                 rows[name] = {"problem": f"skipped, its packages cannot be fetched: {why}", "skipped": True}
             except (RuntimeError, subprocess.TimeoutExpired) as why:

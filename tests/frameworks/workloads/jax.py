@@ -1,17 +1,10 @@
 """Training of a small network by JAX: XLA compiles it, and launches it as CUDA graphs (command buffers)."""
 import importlib.metadata
-import os
+import pathlib
+import sys
 
-# What XLA would do with libraries of machine code, which the software GPU does not execute, it does with its own kernels.
-os.environ["XLA_FLAGS"] = " ".join([
-    "--xla_gpu_autotune_level=0", "--xla_gpu_enable_libnvptxcompiler=false", "--xla_gpu_enable_cublaslt=false",
-    "--xla_gpu_cublas_fallback=false", "--xla_gpu_triton_gemm_any=true", os.environ.get("XLA_FLAGS", "")])
-os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-os.environ.update(JAX_PLATFORMS="cuda", XLA_PYTHON_CLIENT_PREALLOCATE="false")
-
-from jax._src import hardware_utils  # noqa: E402
-
-hardware_utils.has_visible_nvidia_gpu = lambda: True  # it looks for a device file, which the software GPU has not
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "cli/demo/jax"))
+import jax_on_softgpu  # noqa: E402, F401: before jax
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy  # noqa: E402

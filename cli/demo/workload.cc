@@ -1,0 +1,52 @@
+#include "cli/demo/workload.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace tessera::cli {
+namespace {
+
+// Where scripts/frameworks.sh makes its virtual environments.
+std::string frameworks_folder() {
+  if (const char* folder = getenv("TESSERA_FRAMEWORKS"); folder && *folder) return folder;
+  const char* home = getenv("HOME");
+  return std::string(home ? home : "") + "/.cache/tessera-frameworks";
+}
+
+base::Result<Workload> jax(const Layout& layout) {
+  const std::string folder = frameworks_folder(), python = folder + "/jax/bin/python";
+  const std::string programs = layout.share + "/demo_jax", handles = layout.softgpu + "/handles";
+  if (access(python.c_str(), X_OK) != 0)
+    return base::error(
+        base::Code::kNotFound,
+        fmt::format("--workload jax needs JAX, and there is no {}: scripts/frameworks.sh jax fetches it "
+                    "(TESSERA_FRAMEWORKS names another folder than {})",
+                    python, folder));
+  for (const std::string& part : {programs + "/service.py", handles})
+    if (!file_exists(part))
+      return base::error(base::Code::kNotFound,
+                         fmt::format("--workload jax needs {}, a part of Tessera that is not here", part));
+  Workload out;
+  out.name = "jax";
+  out.service = {python, programs + "/service.py"};
+  out.trainer = {python, programs + "/trainer.py"};
+  out.run_options = {"--keep-ptx"};
+  out.environment = {"TESSERA_SOFTGPU_GPU=" + programs + "/gpu.toml", "PYTHONDONTWRITEBYTECODE=1"};
+  out.soft_only = true;
+  return out;
+}
+
+}  // namespace
+
+base::Result<Workload> find_workload(const std::string& name, const Layout& layout) {
+  if (name == "jax") return jax(layout);
+  Workload out;
+  out.name = name;
+  out.service = {layout.bin + "/latency_service"};
+  out.trainer = {layout.bin + "/batch_trainer"};
+  return out;
+}
+
+}  // namespace tessera::cli

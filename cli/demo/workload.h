@@ -1,0 +1,24 @@
+// What the demo runs: a service and a trainer, either the samples in CUDA or the same two in JAX. Both take the same
+// options, write the same CSV files and print the same words. Main thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/layout.h"
+
+namespace tessera::cli {
+
+struct Workload {
+  std::string name;                           // as --workload says it
+  std::vector<std::string> service, trainer;  // commands, to which options are appended
+  std::vector<std::string> run_options;  // of `tessera run`, which also starts them where Tessera is not used
+  std::vector<std::string> environment;  // as set_variables; on top of what a phase sets
+  bool soft_only = false;                // is not for a real GPU
+};
+
+// "samples" or "jax". An error says what is missing here, and how to get it.
+base::Result<Workload> find_workload(const std::string& name, const Layout& layout);
+
+}  // namespace tessera::cli
