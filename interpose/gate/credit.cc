@@ -7,7 +7,7 @@ namespace tessera::gate {
 namespace {
 
 using driver_api::StreamArg;
-constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kRelaxed = std::memory_order_relaxed, kSeqCst = std::memory_order_seq_cst;
 
 // To the window: `ns` of what is left.
 void give_back(Credit& c, uint64_t ns) {
@@ -101,7 +101,8 @@ void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32
   c.expires_ns = ipc::load(link->lease->expires_ns, kRelaxed);
   c.window_ns = ipc::load(link->lease->window_ns, kRelaxed);
   // Whoever sees the epoch that a capture began sees the capture (lifecycle::enter_exclusive).
-  c.epoch = g_state.captures.load(std::memory_order_seq_cst) == 0 ? epoch : 0;
+  // The same holds for a reclaimer, who raised it after he had counted himself.
+  c.epoch = g_state.captures.load(kSeqCst) == 0 && g_state.reclaimers.load(kSeqCst) == 0 ? epoch : 0;
   note_peers(c, link);
   c.account.store(account_of(stream), kRelaxed);
   if (c.account_key != t_thread.account_key) t_thread.memo.epoch = 0;  // it may be of the other stream
@@ -122,10 +123,11 @@ uint64_t settle_credit(ThreadSlot& slot) {
   Credit& c = slot.credit;
   count(c, 0);
   if (c.left_ns.load(kRelaxed) == 0 && c.spent_ns.load(kRelaxed) == 0) return 0;
+  // Before the exchanges: the owner spends nothing of another account until both sides are through.
+  StreamAccount* account = c.account.load(kRelaxed);
   // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
   const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
   const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
-  StreamAccount* account = c.account.load(kRelaxed);
   if (spent && account)
     account->enqueued.fetch_add(spent,
                                 std::memory_order_release);  // marked with the next launch, or asked about
@@ -134,12 +136,14 @@ uint64_t settle_credit(ThreadSlot& slot) {
 }
 
 bool reclaim_credits() {
+  g_state.reclaimers.fetch_add(1, kSeqCst);
   begin_epoch();
   g_slow.heavy_fence();  // pairs with asymmetric_fence in enter_on_credit
   uint64_t freed = 0;
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++)
     if (g_slots[i].credit.in_gate.load(std::memory_order_acquire) == 0) freed += settle_credit(g_slots[i]);
+  g_state.reclaimers.fetch_sub(1, kSeqCst);  // pairs with keep_credit: what was taken is seen to be taken
   return freed != 0;
 }
 

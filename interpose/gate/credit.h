@@ -2,9 +2,10 @@
 // locked operation nor the clock, and, because the thread remembers its latest launch, no look-up either.
 //
 //   owner:    in_gate = 1 ; fence ; look at epoch, lease, pulses ; launch ; in_gate = 0
-//   reclaim:  raise epoch ; membarrier ; in_gate == 0 ? take the credit
+//   reclaim:  reclaimers + 1 ; raise epoch ; membarrier ; in_gate == 0 ? take the credit ; reclaimers - 1
 //
-// One of the two sees the other: a launch that went by the old epoch is over before its credit is taken.
+// One of the two sees the other: a launch that went by the old epoch is over before its credit is taken, and
+// no credit of the new epoch is valid until that is done, however long it takes (keep_credit).
 #pragma once
 
 #include "admission/credit.h"

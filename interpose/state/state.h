@@ -56,6 +56,7 @@ struct alignas(64) State {
   std::atomic<uint32_t> epoch;     // what threads keep of another epoch is void; seq_cst, see Credit::in_gate
   std::atomic<uint32_t> poisoned;  // 1 after a sticky error: permanent pass-through
   std::atomic<uint32_t> credits;   // threads that have credit, and share the window
+  std::atomic<uint32_t> reclaimers;  // threads inside reclaim_credits; seq_cst: credit kept meanwhile is void
   alignas(64) std::atomic<uint32_t> inside;  // slow-path threads in the driver on our behalf; seq_cst
   alignas(64) Watch watch[kWatched];
 };
@@ -75,8 +76,8 @@ inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSl
 
 // Window that a best-effort thread reserved ahead for short launches of one stream, so that most of them need
 // neither a locked operation nor the clock (interpose/gate/credit.h). Owner: plain loads and stores while
-// in_gate is not 0. Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, and
-// only while in_gate is 0.
+// in_gate is not 0. Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, while
+// in_gate is 0, and while State::reclaimers keeps the owner from beginning anew.
 inline constexpr uint32_t kInGate = 1, kOutOfCredit = 2;
 struct alignas(64) Credit {
   // kInGate: the owner is between looking at the lease and the launch's return; kOutOfCredit: and goes from launch.S to
