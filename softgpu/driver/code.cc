@@ -61,15 +61,15 @@ CUresult read_entries(base::Result<std::vector<image::Entry>> entries, unsigned 
     return CUDA_ERROR_INVALID_IMAGE;
   }
   const std::string_view text(reinterpret_cast<const char*>(payload->data()), payload->size());
+  *hash = hash_of(text);
+  if (const char* folder = std::getenv("TESSERA_SOFTGPU_TRACE"); folder && *folder)
+    profiles::keep_image(folder, *hash, text);
   auto parsed = ptx::parse(text);
   if (!parsed.ok()) {
     *problem = parsed.error().text;
     return CUDA_ERROR_INVALID_PTX;
   }
   *module = std::move(parsed).value();
-  *hash = hash_of(text);
-  if (const char* folder = std::getenv("TESSERA_SOFTGPU_TRACE"); folder && *folder)
-    profiles::keep_image(folder, *hash, text);
   *target_sm = entry->sm;
   return CUDA_SUCCESS;
 }

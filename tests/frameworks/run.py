@@ -33,15 +33,17 @@ class Framework:
     steps: int = 8
     light: bool = False
     partner: str = "drjit"  # whose program is the service
+    home: str = ""  # the environment of another one, which has the same packages
 
 
+JAX = ["jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2"]
 FRAMEWORKS = {
     "cuda_core": Framework(["cuda-core==1.2.2", "cuda-bindings==13.0.3", "nvidia-cuda-nvrtc==13.0.88", "numpy==2.4.6"],
                            steps=40),
     "drjit": Framework(["drjit==1.5.0", "numpy==2.4.6"], steps=20, light=True, partner="halide"),
     "halide": Framework(["halide==21.0.0", "numpy==2.4.6"], steps=20, light=True),
-    "jax": Framework(["jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2"], steps=20, capability="12, 0",
-                     options=["--keep-ptx"]),
+    "jax": Framework(JAX, steps=20, capability="12, 0", options=["--keep-ptx"]),
+    "jax_transformer": Framework(JAX, steps=8, capability="12, 0", options=["--keep-ptx"], home="jax"),
     "numba": Framework(["numba-cuda==0.15.2", "numba==0.61.2", "numpy==2.2.6"], steps=40, environment={
         # PTX for the driver, as where nvJitLink is not installed
         "NUMBA_CUDA_ENABLE_PYNVJITLINK": "0", "NUMBA_CUDA_USE_NVIDIA_BINDING": "0"}),
@@ -70,8 +72,11 @@ class Bench:
         self.config = scratch / "tesserad.toml"
         self.config.write_text("[policy]\nslice_us = 20\n")
 
+    def home(self, name):
+        return self.folder / (FRAMEWORKS[name].home or name)
+
     def python(self, name):
-        framework, home = FRAMEWORKS[name], self.folder / name
+        framework, home = FRAMEWORKS[name], self.home(name)
         python, done = home / "bin/python", home / "packages"
         if not done.exists() or done.read_text().split("\n") != framework.packages:
             shutil.rmtree(home, ignore_errors=True)
@@ -92,7 +97,7 @@ class Bench:
 
     def client(self, name, run_options, arguments, **more):
         python = self.python(name)
-        site = next((self.folder / name / "lib").glob("python*/site-packages"))
+        site = next((self.home(name) / "lib").glob("python*/site-packages"))
         driver = self.lib / ("softgpu/libcuda.so.1" if "--passthrough" in run_options else "libtessera.so")
         own = {k: v.format(site=site, driver=driver) for k, v in FRAMEWORKS[name].environment.items()}
         command = [self.bin / "tessera", "run", "--gpu", "soft", *FRAMEWORKS[name].options, *run_options, "--",
@@ -213,19 +218,27 @@ def say(name, row):
           + (f"; service p99 {row['p99_over_alone']} of alone" if row["p99_over_alone"] else ""), flush=True)
 
 
+def add_places(parser):
+    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build/release")
+    cache = os.environ.get("TESSERA_FRAMEWORKS", pathlib.Path.home() / ".cache/tessera-frameworks")
+    parser.add_argument("--folder", type=pathlib.Path, default=cache)
+
+
+def chosen(parser, names, light=False):
+    if unknown := set(names) - set(FRAMEWORKS):
+        parser.error(f"no framework is called {', '.join(sorted(unknown))}; there are {', '.join(FRAMEWORKS)}")
+    return names or [n for n, f in FRAMEWORKS.items() if f.light or not light]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FRAMEWORKS))
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--light", action="store_true", help="those that are small, and no latencies")
-    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build/release")
-    cache = os.environ.get("TESSERA_FRAMEWORKS", pathlib.Path.home() / ".cache/tessera-frameworks")
-    parser.add_argument("--folder", type=pathlib.Path, default=cache)
+    add_places(parser)
     options = parser.parse_args()
-    if unknown := set(options.names) - set(FRAMEWORKS):
-        parser.error(f"no framework is called {', '.join(sorted(unknown))}; there are {', '.join(FRAMEWORKS)}")
     rows = {}
-    for name in options.names or [n for n, f in FRAMEWORKS.items() if f.light or not options.light]:
+    for name in chosen(parser, options.names, options.light):
         with tempfile.TemporaryDirectory(prefix="tessera-") as scratch:
             try:
                 bench = Bench(options.build.resolve(), options.folder.resolve(), pathlib.Path(scratch),
