@@ -55,16 +55,9 @@ Layout find_layout() {
   char exe[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
   std::string path = length > 0 ? std::string(exe, size_t(length)) : path_without_proc();
-  Layout at;
-  at.bin = path.substr(0, path.rfind('/'));
-  const size_t slash = at.bin.rfind('/');
-  at.prefix = slash == std::string::npos ? "." : at.bin.substr(0, slash);
-  at.preload = at.prefix + "/lib/libtessera.so";
-  at.preload_alias = at.prefix + "/lib/libtessera_alias.so";
-  at.preload_ops = at.prefix + "/lib/libtessera_ops.so";
-  at.softgpu = at.prefix + "/lib/softgpu";
-  at.share = at.prefix + "/share/tessera";
-  return at;
+  const std::string bin = path.substr(0, path.rfind('/'));
+  const size_t slash = bin.rfind('/');
+  return layout_below(slash == std::string::npos ? "." : bin.substr(0, slash));
 }
 
 bool real_gpu_present(std::string* why_not) {

@@ -17,6 +17,17 @@ struct Layout {
   std::string preload_ops;    // PREFIX/lib/libtessera_ops.so
 };
 
+inline Layout layout_below(const std::string& prefix) {
+  Layout at;
+  at.prefix = prefix;
+  at.bin = prefix + "/bin";
+  at.preload = prefix + "/lib/libtessera.so";
+  at.preload_alias = prefix + "/lib/libtessera_alias.so";
+  at.preload_ops = prefix + "/lib/libtessera_ops.so";
+  at.softgpu = prefix + "/lib/softgpu";
+  at.share = prefix + "/share/tessera";
+  return at;
+}
 Layout find_layout();
 bool file_exists(const std::string& path);
 

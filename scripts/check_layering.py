@@ -51,7 +51,7 @@ ALLOWED = {
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
     "cli": ["admission", "base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],
-    "integrations": ["base", "cli/client_environment.h"],
+    "integrations": ["base", "cli/cdi.h", "cli/client_environment.h", "ipc/channel"],
     "tests": list(TOP),
 }
 # Folders whose other includes are limited too: what may stand in angle brackets.

@@ -93,13 +93,7 @@ void read_configuration(int count, char** words) {
     else
       slurm_error("tessera: plugstack.conf: unknown option %s", word.c_str());
   }
-  g_plugin.layout = {prefix,
-                     prefix + "/bin",
-                     prefix + "/lib/libtessera.so",
-                     prefix + "/lib/libtessera_alias.so",
-                     prefix + "/lib/softgpu",
-                     prefix + "/share/tessera",
-                     prefix + "/lib/libtessera_ops.so"};
+  g_plugin.layout = cli::layout_below(prefix);
 }
 
 std::string of_job(const char* name, void* spank) {

@@ -5,8 +5,8 @@ cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 in_overlay
 fetch munge slurmctld slurmd slurm-client libslurm-dev
-cmake --preset release >/dev/null && cmake --build --preset release --target quickstart tessera_spank >/dev/null
-export PATH="$PWD/build/release/bin:$PATH"
+cmake --preset release -B build/engines >/dev/null && cmake --build build/engines --target quickstart tessera_spank >/dev/null
+export PATH="$PWD/build/engines/bin:$PATH"
 
 host=$(hostname -s)
 mkdir -p /run/munge /run/tessera /run/slurm && chown munge /run/munge
@@ -32,9 +32,9 @@ NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=batch Nodes=$host OverSubscribe=FORCE:8 Default=YES State=UP
 PartitionName=serve Nodes=$host OverSubscribe=FORCE:8 State=UP
 CONFIG
-echo "required $PWD/build/release/lib/slurm/tessera_spank.so prefix=$PWD/build/release gpu=soft default=off partition.batch=best-effort" \
+echo "required $PWD/build/engines/lib/slurm/tessera_spank.so prefix=$PWD/build/engines gpu=soft default=off partition.batch=best-effort" \
   >/etc/slurm/plugstack.conf
-printf '#!/bin/sh\nPATH=%s:$PATH %s/integrations/slurm/epilog.sh 2>>/run/epilog.log\necho $SLURM_JOB_ID >>/run/epilog.done\n' "$PWD/build/release/bin" "$PWD" >/run/epilog
+printf '#!/bin/sh\nPATH=%s:$PATH %s/integrations/slurm/epilog.sh 2>>/run/epilog.log\necho $SLURM_JOB_ID >>/run/epilog.done\n' "$PWD/build/engines/bin" "$PWD" >/run/epilog
 chmod +x /run/epilog
 
 runuser -u munge -- munged --force || fail "munged does not start"

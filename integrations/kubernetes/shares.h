@@ -1,0 +1,40 @@
+// What a node offers: for each level an extended resource, `tessera.dev/high` or `tessera.dev/best-effort`, with so many
+// shares, and what a container gets with one. Pure; from the CDI specification (cli/cdi.h), so that a pod gets what a
+// container of podman gets.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tessera::kubernetes {
+
+inline constexpr unsigned kMostShares = 100;
+
+struct Share {        // of "high=1"
+  std::string level;  // a device of the CDI specification
+  unsigned count = 0;
+};
+
+base::Result<Share> parse_share(const std::string& text);
+
+inline std::string resource_name(const Share& share) {
+  return "tessera.dev/" + share.level;
+}
+std::vector<std::string> device_ids(const Share& share);  // "high-0", ...
+
+// What joins a container, if its runtime knows nothing of CDI.
+struct Edits {
+  std::map<std::string, std::string> variables;
+  std::vector<std::string> folders;  // of the node, mounted read-only at the same path
+};
+
+// `specification`: as cdi_specification() gives it. Error: the level is not in it; the text lists those that are.
+base::Result<Edits> edits_of(const std::string& specification, const std::string& level);
+
+// A container that asks for several shares of a level weighs as much as several containers.
+std::string weight_of(size_t shares);
+
+}  // namespace tessera::kubernetes
