@@ -5,15 +5,19 @@
 
 #include <cstdint>
 
+#include "operations/catalogue.h"
+
 namespace tessera::operations {
 
-inline constexpr uint32_t kNoteVersion = 1;  // of Note and NoteReader together
+// Of Note and NoteReader together, and of the catalogue, whose rows are numbered: each change of its length is another
+// version by itself.
+inline constexpr uint32_t kNoteVersion = 0x20000 + kEntries;
 
 // One per outermost call, on its stack; touched by the calling thread only.
 struct Note {
-  uint64_t flop, bytes;     // of the whole call, gemm_cost()
-  uint32_t entry;           // row of gemm_entries.def
-  int32_t type;             // of A, as cudaDataType
+  uint64_t flop, bytes;     // of the whole call
+  uint32_t entry;           // Entry (catalogue.h): reader compares with kEntries
+  int32_t type;             // that decides which pipe computes: of A, as cudaDataType
   uint32_t resource_class;  // abi::ResourceClass; reader writes, 0 until a launch asked
   uint32_t launches;        // reader writes: launches that asked how long they take
 };

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "ipc/abi/region.h"
-#include "operations/gemm.h"
+#include "operations/cost.h"
+#include "operations/type.h"
 
 namespace tessera::operations {
 

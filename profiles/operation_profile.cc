@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "operations/gemm.h"
+#include "operations/catalogue.h"
 #include "operations/roofline.h"
 #include "operations/table.h"
 
@@ -15,6 +15,7 @@ namespace tessera::profiles {
 namespace {
 
 using base::Code;
+using operations::Entry;
 using operations::TableHeader;
 using operations::TableSlot;
 using operations::Type;
@@ -45,21 +46,21 @@ std::string type_text(const int32_t (&types)[3]) {
 }
 
 std::string shape_text(const TableSlot& slot) {
-  if (slot.grouped) return std::to_string(slot.count) + " groups";
-  std::string text = std::to_string(slot.m) + "x" + std::to_string(slot.n) + "x" + std::to_string(slot.k);
-  if (slot.count != 1) text += " * " + std::to_string(slot.count);
-  return text;
-}
-
-bool is_name(const char (&name)[48]) {
-  const size_t length = strnlen(name, sizeof name);
-  return length > 0 && length < sizeof name &&
-         std::all_of(name, name + length, [](unsigned char c) { return isalnum(c) || c == '_'; });
+  operations::Shape shape;
+  std::ranges::copy(slot.dims, shape.dims);
+  shape.count = slot.count;
+  shape.n_dims = slot.n_dims;
+  char text[operations::kShapeTextBytes];
+  return std::string(operations::shape_text(Entry(slot.entry), shape, text));
 }
 
 bool is_sane(const TableSlot& slot) {
-  return is_name(slot.name) && slot.m >= 0 && slot.n >= 0 && slot.k >= 0 && slot.count >= 0 &&
-         slot.grouped <= 1;
+  return slot.entry < operations::kEntries && slot.n_dims <= operations::kMostDims && slot.count >= 0 &&
+         std::ranges::all_of(slot.dims, [](int64_t dim) { return dim >= 0; });
+}
+
+OperationKey key_of(const TableSlot& slot) {
+  return {std::string(operations::name_of(Entry(slot.entry))), shape_text(slot), type_text(slot.types)};
 }
 
 OperationProfile record_of(const TableSlot& slot, const GpuDescription* gpu) {
@@ -128,8 +129,7 @@ base::Result<OperationCounts> parse_operation_table(std::string_view bytes, cons
       return base::error(Code::kInvalid, path + ": slot " + std::to_string(i) + " is garbled");
     if (slot.calls == 0) continue;
     const OperationProfile record = record_of(slot, gpu);
-    auto [at, added] =
-        out.operations.try_emplace({slot.name, shape_text(slot), type_text(slot.types)}, record);
+    auto [at, added] = out.operations.try_emplace(key_of(slot), record);
     if (!added) merge(at->second, record);
   }
   return out;

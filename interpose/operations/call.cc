@@ -24,9 +24,8 @@ bool describe_groups(const Groups<Int>& what, Operation* out) {
     if (!cost) return false;
     all = all + *cost;
   }
-  out->shape = {.count = what.count};
+  out->shape.count = what.count;
   out->types = what.types;
-  out->grouped = true;
   out->cost = all;
   return true;
 }
@@ -35,8 +34,8 @@ bool describe_groups(const Groups<Int>& what, Operation* out) {
 }  // namespace tessera::library
 
 extern "C" {
-constinit std::atomic<const uint32_t*> tessera_gemm_role{&tessera::library::kNobody};
-constinit std::atomic<uint32_t> tessera_gemm_reading_role{tessera::library::kAlways};
+constinit std::atomic<const uint32_t*> tessera_ops_role{&tessera::library::kNobody};
+constinit std::atomic<uint32_t> tessera_ops_reading_role{tessera::library::kAlways};
 }
 
 namespace tessera::library {
@@ -47,9 +46,9 @@ constinit thread_local uint32_t t_depth = 0;
 bool describe(const Products& what, Operation* out) {
   const auto cost = gemm_cost(what.shape, what.types, true);
   if (!cost) return false;
-  out->shape = what.shape;
+  const GemmShape& s = what.shape;
+  out->shape = {.dims = {s.m, s.n, s.k}, .count = s.count, .n_dims = 3};
   out->types = what.types;
-  out->grouped = false;
   out->cost = *cost;
   return true;
 }
@@ -70,10 +69,10 @@ void connect() {
   const operations::NoteReader* reader = get ? get(operations::kNoteVersion) : nullptr;
   g_reader.store(reader, kRelaxed);  // published by the role below
   if (open_table(getenv("TESSERA_OPERATIONS_TABLE"))) {
-    tessera_gemm_role.store(&kAlways, std::memory_order_release);
+    tessera_ops_role.store(&kAlways, std::memory_order_release);
   } else if (reader) {
-    tessera_gemm_reading_role.store(reader->reading_role, kRelaxed);
-    tessera_gemm_role.store(reader->role, std::memory_order_release);  // pairs with wanted()
+    tessera_ops_reading_role.store(reader->reading_role, kRelaxed);
+    tessera_ops_role.store(reader->role, std::memory_order_release);  // pairs with wanted()
   }
 }
 

@@ -3,45 +3,39 @@
 // read, but for the shapes of groups, which the library reads itself.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 
+#include "operations/catalogue.h"
 #include "operations/gemm.h"
 #include "operations/note.h"
 
 namespace tessera::library {
 
+using operations::Entry;
 using operations::GemmShape;
-using operations::GemmTypes;
 using operations::Type;
-
-// Rows of gemm_entries.def, in its order.
-enum class Entry : uint32_t {
-#define TS_GEMM(symbol, form, type) symbol,
-#include "operations/gemm_entries.def"
-};
+using operations::Types;
 
 // What is asked for.
 struct Operation {
   Entry entry;
-  GemmShape shape;  // groups: only `count`, how many there are
-  GemmTypes types;
-  bool grouped;
+  operations::Shape shape;
+  Types types;
   operations::Cost cost;
 };
 
-// ---- the arguments, as gemm_calls.def names them
+// ---- the arguments, as *_calls.def name them
 
 struct Products {
   GemmShape shape;
-  GemmTypes types;
+  Types types;
 };
 template <class Int>
 struct Groups {
   const Int *m, *n, *k, *size;
   Int count;
-  GemmTypes types;
+  Types types;
 };
 template <class T>
 constexpr Type type_of(T type) {
@@ -67,16 +61,16 @@ bool describe(const Groups<int64_t>& what, Operation* out);
 }  // namespace tessera::library
 
 // Written once, by connect(); loaded by every hook (hooks.S). Notes are wanted while *role is reading_role.
-extern "C" constinit std::atomic<const uint32_t*> tessera_gemm_role;
-extern "C" constinit std::atomic<uint32_t> tessera_gemm_reading_role;
+extern "C" constinit std::atomic<const uint32_t*> tessera_ops_role;
+extern "C" constinit std::atomic<uint32_t> tessera_ops_reading_role;
 
 namespace tessera::library {
 
 inline bool wanted() {
-  const uint32_t* role = tessera_gemm_role.load(std::memory_order_acquire);  // pairs with connect()
+  const uint32_t* role = tessera_ops_role.load(std::memory_order_acquire);  // pairs with connect()
   // relaxed: a call that sees the old role is one that came earlier
   return std::atomic_ref<const uint32_t>(*role).load(std::memory_order_relaxed) ==
-         tessera_gemm_reading_role.load(std::memory_order_relaxed);
+         tessera_ops_reading_role.load(std::memory_order_relaxed);
 }
 
 // Slow, once: looks for libtessera.so and for the table that `tessera profile` wants filled. Any thread; further calls

@@ -1,10 +1,12 @@
-// What the hooks (hooks.S) do not know: where cuBLAS's own function is, and whom to tell of the call.
+// What the hooks (hooks.S) do not know: where the library's own function is, and whom to tell of the call.
 #include <dlfcn.h>
+#include <string.h>
 
 #include "base/errno_guard.h"
 #include "interpose/operations/call.h"
+#include "operations/hook.h"
 
-// Types of cuBLAS, as far as calls of it need them: pointers and numbers. A test compares with the header's.
+// Types of the libraries, as far as calls of them need them: pointers and numbers. A test compares with the headers.
 struct cublasContext;
 struct cuComplex;
 struct cuDoubleComplex;
@@ -17,52 +19,70 @@ using cublasGemmAlgo_t = int;
 using cudaDataType = int;
 using cudaDataType_t = int;
 
-#define TS_CUBLAS "libcublas.so.13"  // SONAME, and the version of its names
-
 namespace tessera::library {
 namespace {
 
-// What the library itself answers to a handle that none of its functions made: there is no library that could have.
-constexpr cublasStatus_t kNotInitialized = 1;
-
 enum class Row : uint32_t {
-#define TS_GEMM_CALL(symbol, base, params, args, product) symbol,
-#include "interpose/operations/gemm_calls.def"
+#define TS_CALL(symbol, base, params, args, what) symbol,
+#include "interpose/operations/cublas_calls.def"
 };
 constexpr uint32_t kRows = 0
-#define TS_GEMM_CALL(symbol, base, params, args, product) +1
-#include "interpose/operations/gemm_calls.def"
+#define TS_CALL(symbol, base, params, args, what) +1
+#include "interpose/operations/cublas_calls.def"
     ;
+
+// A library: its SONAME, which is the version of its names, too; and what it answers itself to a handle that none of its
+// functions made. That is the answer where the library is not there: it could have made none.
+struct LibraryRow {
+  const char* soname;
+  int not_initialized;
+};
+constexpr LibraryRow kCublas{"libcublas.so.13", 1};
+
+// Of the two hooks of a row, in the order of hooks.S.
+enum class Kind : uint32_t { kExported, kBound };
+constexpr uint32_t index_of(Row row, Kind kind) {
+  return uint32_t(row) * 2 + uint32_t(kind);
+}
 
 }  // namespace
 }  // namespace tessera::library
 
-// Of the library, by row; null until the first call. Written by find(), all writers the same.
+// The functions that the hooks call, by index_of(); null until the first call. Written once: who comes later with another
+// is not served.
 extern "C" {
-constinit std::atomic<void*> tessera_gemm_real[tessera::library::kRows] = {};
+constinit std::atomic<void*> tessera_ops_real[tessera::library::kRows * 2] = {};
 }
 
 namespace tessera::library {
 namespace {
 
-// The library that the loader gave to whoever asked for this version. It may have been opened RTLD_LOCAL, where
+// What is remembered: `found`, or what another thread found before.
+void* remember(uint32_t index, void* found) {
+  void* known = nullptr;
+  // release, and acquire on failure: pairs with the loads of real() and of the hooks
+  tessera_ops_real[index].compare_exchange_strong(known, found, std::memory_order_acq_rel,
+                                                  std::memory_order_acquire);
+  return known ? known : found;
+}
+
+// In the library that the loader gave to whoever asked for this version. It may have been opened RTLD_LOCAL, where
 // RTLD_NEXT does not look. The handle is kept: the address must stay valid.
-[[gnu::noinline]] void* find(Row row, const char* symbol, const void* ourselves) {
+[[gnu::noinline]] void* find(uint32_t index, const LibraryRow& of, const char* symbol,
+                             const void* ourselves) {
   const base::ErrnoGuard keep_errno;
   connect();
-  void* library = dlopen(TS_CUBLAS, RTLD_NOLOAD | RTLD_LAZY);
+  void* library = dlopen(of.soname, RTLD_NOLOAD | RTLD_LAZY);
   void* found = library ? dlsym(library, symbol) : nullptr;
-  if (!found) found = dlvsym(RTLD_NEXT, symbol, TS_CUBLAS);
-  if (found == ourselves) found = nullptr;
-  tessera_gemm_real[uint32_t(row)].store(found, std::memory_order_release);  // pairs with real()
-  return found;
+  if (!found) found = dlvsym(RTLD_NEXT, symbol, of.soname);
+  return !found || found == ourselves ? nullptr : remember(index, found);
 }
 
 template <class Function>
-Function* real(Row row, const char* symbol, Function* hook) {
-  void* known = tessera_gemm_real[uint32_t(row)].load(std::memory_order_acquire);  // pairs with find()
+Function* real(uint32_t index, const LibraryRow& of, const char* symbol, Function* hook) {
+  void* known = tessera_ops_real[index].load(std::memory_order_acquire);  // pairs with remember()
   if (!known) [[unlikely]]
-    known = find(row, symbol, reinterpret_cast<const void*>(hook));
+    known = find(index, of, symbol, reinterpret_cast<const void*>(hook));
   return reinterpret_cast<Function*>(known);
 }
 
@@ -75,13 +95,48 @@ extern __attribute__((visibility("default"))) const uint32_t tessera_ops_marker;
 const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
 }
 
-#define TS_GEMM_CALL(symbol, base, params, args, product)                               \
-  extern "C" cublasStatus_t hook_##symbol params noexcept;                              \
-  extern "C" cublasStatus_t told_##symbol params noexcept {                             \
-    using namespace tessera::library;                                                   \
-    auto* function = real<cublasStatus_t params>(Row::symbol, #symbol, &hook_##symbol); \
-    if (!function) return kNotInitialized;                                              \
-    const Call call(Entry::base, handle, product);                                      \
-    return function args;                                                               \
+#define TS_TOLD(hook, told, kind, symbol, base, params, args, what)                              \
+  extern "C" cublasStatus_t hook params noexcept;                                                \
+  extern "C" cublasStatus_t told params noexcept {                                               \
+    using namespace tessera::library;                                                            \
+    auto* const function =                                                                       \
+        real<cublasStatus_t params>(index_of(Row::symbol, Kind::kind), kCublas, #symbol, &hook); \
+    if (!function) return kCublas.not_initialized;                                               \
+    const Call call(Entry::base, handle, what);                                                  \
+    return function args;                                                                        \
   }
-#include "interpose/operations/gemm_calls.def"
+#define TS_CALL(symbol, base, params, args, what)                                    \
+  TS_TOLD(hook_##symbol, told_##symbol, kExported, symbol, base, params, args, what) \
+  TS_TOLD(bound_##symbol, told_bound_##symbol, kBound, symbol, base, params, args, what)
+#include "interpose/operations/cublas_calls.def"
+
+namespace tessera::library {
+namespace {
+
+struct BoundHook {
+  const char* symbol;
+  void* (*address)();
+};
+// By Row.
+constexpr BoundHook kBoundHooks[] = {
+#define TS_CALL(symbol, base, params, args, what) \
+  {#symbol, [] { return reinterpret_cast<void*>(&bound_##symbol); }},
+#include "interpose/operations/cublas_calls.def"
+};
+
+}  // namespace
+}  // namespace tessera::library
+
+// operations/hook.h. Slow.
+extern "C" __attribute__((visibility("default"))) void* tessera_ops_hook(const char* symbol,
+                                                                         void* real) noexcept {
+  using namespace tessera::library;
+  if (!symbol || !real) return nullptr;
+  for (uint32_t row = 0; row < kRows; row++) {
+    if (strcmp(kBoundHooks[row].symbol, symbol) != 0) continue;
+    const tessera::base::ErrnoGuard keep_errno;
+    connect();
+    return remember(index_of(Row(row), Kind::kBound), real) == real ? kBoundHooks[row].address() : nullptr;
+  }
+  return nullptr;
+}

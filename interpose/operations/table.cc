@@ -18,41 +18,33 @@ constexpr uint32_t kProbes = 32;
 
 constinit std::atomic<TableHeader*> g_table{nullptr};
 
-constexpr const char* kNames[] = {
-#define TS_GEMM(symbol, form, type) #symbol,
-#include "operations/gemm_entries.def"
-};
-
 uint64_t mixed(uint64_t hash, uint64_t value) {
   return (hash ^ value) * 0x9e3779b97f4a7c15u;
 }
 
 uint64_t hash_of(const Operation& o) {
   uint64_t hash = mixed(static_cast<uint64_t>(o.entry), static_cast<uint64_t>(o.types.a));
-  for (const int64_t part : {o.shape.m, o.shape.n, o.shape.k, o.shape.count})
-    hash = mixed(hash, static_cast<uint64_t>(part));
-  return mixed(hash, o.cost.flop) >> 32;
+  for (uint32_t i = 0; i < o.shape.n_dims; i++) hash = mixed(hash, static_cast<uint64_t>(o.shape.dims[i]));
+  return mixed(mixed(hash, static_cast<uint64_t>(o.shape.count)), o.cost.flop) >> 32;
 }
 
 bool is_of(const TableSlot& slot, const Operation& o) {
-  return slot.m == o.shape.m && slot.n == o.shape.n && slot.k == o.shape.k && slot.count == o.shape.count &&
-         slot.flop == o.cost.flop && slot.bytes == o.cost.bytes && slot.grouped == uint32_t(o.grouped) &&
-         slot.types[0] == int32_t(o.types.a) && slot.types[1] == int32_t(o.types.b) &&
-         slot.types[2] == int32_t(o.types.c) && strcmp(slot.name, kNames[uint32_t(o.entry)]) == 0;
+  return slot.entry == uint32_t(o.entry) && slot.n_dims == o.shape.n_dims && slot.count == o.shape.count &&
+         slot.flop == o.cost.flop && slot.bytes == o.cost.bytes && slot.types[0] == int32_t(o.types.a) &&
+         slot.types[1] == int32_t(o.types.b) && slot.types[2] == int32_t(o.types.c) &&
+         memcmp(slot.dims, o.shape.dims, sizeof slot.dims) == 0;
 }
 
 void fill(TableSlot& slot, const Operation& o) {
-  slot.grouped = o.grouped;
-  slot.m = o.shape.m;
-  slot.n = o.shape.n;
-  slot.k = o.shape.k;
+  slot.entry = uint32_t(o.entry);
+  memcpy(slot.dims, o.shape.dims, sizeof slot.dims);
   slot.count = o.shape.count;
+  slot.n_dims = o.shape.n_dims;
   slot.types[0] = int32_t(o.types.a);
   slot.types[1] = int32_t(o.types.b);
   slot.types[2] = int32_t(o.types.c);
   slot.flop = o.cost.flop;
   slot.bytes = o.cost.bytes;
-  strncpy(slot.name, kNames[uint32_t(o.entry)], sizeof slot.name - 1);
 }
 
 // The slot of an operation, taken if it is new; null if its neighbourhood is full.

@@ -5,12 +5,12 @@
 
 #ifdef TS_NULL
 
-#define TS_GEMM_CALL(symbol, base, params, args, product)                          \
+#define TS_CALL(symbol, base, params, args, what)                                  \
   extern "C" __attribute__((visibility("default"))) cublasStatus_t symbol params { \
     return 0;                                                                      \
   }
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#include "interpose/operations/gemm_calls.def"
+#include "interpose/operations/cublas_calls.def"
 
 #else
 
@@ -36,13 +36,13 @@ int nested();
 
 }  // namespace
 
-#define TS_GEMM_CALL(symbol, base, params, args, product)                            \
+#define TS_CALL(symbol, base, params, args, what)                                    \
   extern "C" __attribute__((visibility("default"))) cublasStatus_t symbol params {   \
     static const char kName[] = #symbol;                                             \
     const int inner = __builtin_strcmp(kName, "cublasDgemm_v2") == 0 ? nested() : 0; \
     return digest args ^ (int(sizeof kName) << 8) ^ inner;                           \
   }
-#include "interpose/operations/gemm_calls.def"
+#include "interpose/operations/cublas_calls.def"
 
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "operations/hook.h"
 #include "tests/loader/calls.h"
 
 namespace {
@@ -19,6 +20,15 @@ int print(void* function) {
   else
     puts("none");
   return 0;
+}
+
+// What libtessera_ops.so gives for an address, as a helper of the loader asks; the address itself without that library.
+void* hook_of(void* real) {
+  const auto get =
+      reinterpret_cast<tessera::operations::GetHook>(dlsym(RTLD_DEFAULT, tessera::operations::kGetHookName));
+  if (!get) return real;
+  if (get("cublasNothing", real) || get(kName, nullptr)) return nullptr;  // names and addresses of nothing
+  return get(kName, real);
 }
 
 int print_extension(void* library) {
@@ -38,6 +48,13 @@ int main(int argc, char** argv) {
   if (is("absent_version")) return print(dlvsym(RTLD_DEFAULT, kName, kVersion));
   if (is("dlsym")) return print(dlsym(dlopen(path, RTLD_NOW), kName));
   if (is("dlvsym")) return print(dlvsym(dlopen(path, RTLD_NOW), kName, kVersion));
+  if (is("hooked")) return print(hook_of(dlsym(dlopen(path, RTLD_NOW), kName)));
+  if (is("hooked_namespace")) return print(hook_of(dlsym(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), kName)));
+  if (is("hooked_second")) {  // of two copies the first is served, the other must stay with itself
+    void* const second = dlsym(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), kName);
+    void* const hook = hook_of(dlsym(dlopen(path, RTLD_NOW), kName));
+    return print(hook && hook_of(second) == hook ? nullptr : second);
+  }
   if (is("default")) return dlopen(path, RTLD_NOW | RTLD_GLOBAL), print(dlsym(RTLD_DEFAULT, kName));
   if (is("default_version"))
     return dlopen(path, RTLD_NOW | RTLD_GLOBAL), print(dlvsym(RTLD_DEFAULT, kName, kVersion));

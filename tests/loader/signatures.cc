@@ -1,13 +1,13 @@
-// Compiles if gemm_calls.def says the same as the toolkit's header, and the types of hooks.cc are as wide as its types.
+// Compiles if cublas_calls.def says the same as the toolkit's header, and the types of hooks.cc are as wide as its types.
 // C++ overloads some of these names: the conversion takes the one with exactly these parameters.
 #include <cublas_api.h>
 
 #include <type_traits>
 
-#define TS_GEMM_CALL(symbol, base, params, args, product) \
-  static_assert(                                          \
+#define TS_CALL(symbol, base, params, args, what) \
+  static_assert(                                  \
       std::is_same_v<decltype(static_cast<cublasStatus_t(*) params>(&symbol)), cublasStatus_t(*) params>);
-#include "interpose/operations/gemm_calls.def"
+#include "interpose/operations/cublas_calls.def"
 
 template <class T>
 inline constexpr bool kIsNumber = std::is_enum_v<T> && sizeof(T) == sizeof(int);

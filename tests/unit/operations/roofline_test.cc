@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "operations/gemm.h"
 #include "profiles/gpu_description.h"
 
 namespace tessera::operations {

@@ -15,6 +15,7 @@
 namespace tessera::profiles {
 namespace {
 
+using operations::Entry;
 using operations::TableHeader;
 using operations::TableSlot;
 using testing::HasSubstr;
@@ -44,12 +45,13 @@ class OperationTable : public testing::Test {
   void put(uint32_t at, const TableSlot& slot) {
     memcpy(bytes_.data() + sizeof(TableHeader) + at * sizeof slot, &slot, sizeof slot);
   }
-  static TableSlot slot(const char* name = "cublasSgemm_v2") {
+  static TableSlot slot(Entry entry = Entry::cublasSgemm_v2) {
     TableSlot out{};
     out.state = operations::kSlotReady;
-    out.m = 64, out.n = 32, out.k = 16, out.count = 1;
+    out.entry = uint32_t(entry);
+    out.dims[0] = 64, out.dims[1] = 32, out.dims[2] = 16, out.n_dims = 3;
+    out.count = 1;
     out.flop = 2'000'000, out.bytes = 100'000, out.calls = 5;
-    strcpy(out.name, name);
     return out;
   }
   base::Result<OperationCounts> parse() { return parse_operation_table(bytes_, "t", &gpu_); }
@@ -61,14 +63,14 @@ class OperationTable : public testing::Test {
 TEST_F(OperationTable, CallsBecomeRecordsByShapeAndType) {
   put(0, slot());
   put(4095, slot());  // two threads took a slot for the same shape
-  TableSlot batch = slot("cublasGemmStridedBatchedEx");
+  TableSlot batch = slot(Entry::cublasGemmStridedBatchedEx);
   batch.count = 8;
   batch.types[0] = batch.types[1] = 2;  // CUDA_R_16F
   put(7, batch);
-  TableSlot groups = slot("cublasSgemmGroupedBatched");
-  groups.grouped = 1, groups.m = groups.n = groups.k = 0, groups.count = 3;
+  TableSlot groups = slot(Entry::cublasSgemmGroupedBatched);
+  groups.dims[0] = groups.dims[1] = groups.dims[2] = 0, groups.n_dims = 0, groups.count = 3;
   put(8, groups);
-  TableSlot unfinished = slot("");
+  TableSlot unfinished = slot();
   unfinished.state = operations::kSlotWriting;
   put(9, unfinished);
   auto counts = parse();
@@ -115,10 +117,10 @@ TEST_F(OperationTable, WhatIsNoTableIsRefused) {
   put_header(header);
   for (const int kind : {0, 1, 2, 3}) {
     TableSlot bad = slot();
-    if (kind == 0) memset(bad.name, 'a', sizeof bad.name);
-    if (kind == 1) strcpy(bad.name, "a\x1b[2J");
-    if (kind == 2) bad.m = -1;
-    if (kind == 3) bad.grouped = 2;
+    if (kind == 0) bad.entry = operations::kEntries;
+    if (kind == 1) bad.n_dims = operations::kMostDims + 1;
+    if (kind == 2) bad.dims[0] = -1;
+    if (kind == 3) bad.count = -1;
     put(3, bad);
     refused("slot 3 is garbled");
   }
@@ -131,7 +133,7 @@ TEST_F(OperationTable, WhatIsNoTableIsRefused) {
 TEST_F(OperationTable, ProfilesKeepOperations) {
   put(0, slot());
   TableSlot larger = slot();
-  larger.m = 128, larger.flop *= 3;
+  larger.dims[0] = 128, larger.flop *= 3;
   put(1, larger);
   auto counts = parse();
   ASSERT_TRUE(counts.ok());
