@@ -231,10 +231,11 @@ int command(int argc, char** argv) {
   demo->add_option("--gpu", demo_options.gpu, "auto: a real GPU if there is one; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
-  demo->add_option("--workload", demo_options.workload,
-                   "samples: two programs in CUDA; jax: the same two in JAX, on the software GPU, where "
-                   "scripts/frameworks.sh jax has fetched it")
-      ->check(CLI::IsMember({"samples", "jax"}))
+  demo->add_option(
+          "--workload", demo_options.workload,
+          "samples: two programs in CUDA; transformer: a decoder on cuBLAS, trained and served; jax: "
+          "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
+      ->check(CLI::IsMember({"samples", "transformer", "jax"}))
       ->capture_default_str();
   demo->callback([&] { status = cli::demo(demo_options); });
 

@@ -13,7 +13,7 @@ struct DemoOptions {
   std::string out = "build/demo";
   double load = 0.5;  // service time x arrival rate
   std::string gpu = "auto";
-  std::string workload = "samples";  // or "jax": cli/demo/workload.h
+  std::string workload = "samples";  // or another of cli/demo/workload.h
 };
 
 // 0: measured and valid. 1: a part failed to run. 3: measured, but the run is invalid (lag, checksums).

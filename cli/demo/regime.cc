@@ -185,9 +185,12 @@ std::vector<std::string> command(const Setting& setting, bool tessera, const std
   return words;
 }
 
-// For messages: the file that is the program.
+// For messages: the program's words, without folders.
 std::string name_of(const std::vector<std::string>& program) {
-  return fs::path(program.back()).filename().string();
+  std::string name;
+  for (const std::string& word : program)
+    name += (name.empty() ? "" : " ") + fs::path(word).filename().string();
+  return name;
 }
 
 void add_library_path(const Setting& setting, std::vector<std::string>* environment) {

@@ -44,6 +44,12 @@ base::Result<Workload> find_workload(const std::string& name, const Layout& layo
   if (name == "jax") return jax(layout);
   Workload out;
   out.name = name;
+  if (name == "transformer") {
+    const std::string program = layout.bin + "/transformer";
+    out.service = {program, "serve"};
+    out.trainer = {program, "train"};
+    return out;
+  }
   out.service = {layout.bin + "/latency_service"};
   out.trainer = {layout.bin + "/batch_trainer"};
   return out;

@@ -1,5 +1,5 @@
-// What the demo runs: a service and a trainer, either the samples in CUDA or the same two in JAX. Both take the same
-// options, write the same CSV files and print the same words. Main thread.
+// What the demo runs: a service and a trainer, in CUDA, on cuBLAS, or in JAX. All take the same options, write the same CSV
+// files and print the same words. Main thread.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Workload {
   bool soft_only = false;                // is not for a real GPU
 };
 
-// "samples" or "jax". An error says what is missing here, and how to get it.
+// "samples", "transformer" or "jax". An error says what is missing here, and how to get it.
 base::Result<Workload> find_workload(const std::string& name, const Layout& layout);
 
 }  // namespace tessera::cli

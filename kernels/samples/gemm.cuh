@@ -3,6 +3,7 @@
 // when somebody more important arrives should end soon. No atomics, fixed order of summation: deterministic.
 #pragma once
 
+#include "device.cuh"
 #include "support.h"
 
 namespace samples {
@@ -71,22 +72,6 @@ inline void launch_gemm(const float* a, const float* b, float* c, int m, int n, 
                         cudaStream_t stream) {
   gemm<<<dim3(n / kTileColumns, m / kTileRows), kGemmThreads, gemm_shared_bytes(panel), stream>>>(a, b, c, n,
                                                                                                   k, panel);
-}
-
-__device__ inline float gelu(float x) {
-  return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-}
-
-// Sum over the warp, the same in every lane; a fixed tree, so the result does not depend on timing.
-__device__ inline float warp_sum(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
-__device__ inline float warp_max(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-  return x;
 }
 
 }  // namespace samples

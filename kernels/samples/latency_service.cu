@@ -5,7 +5,7 @@
 // An ordinary CUDA program: runtime API, one stream, pinned buffers.
 
 #include "gemm.cuh"
-#include "support.h"
+#include "request_loop.h"
 
 namespace {
 
@@ -51,14 +51,10 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 struct Options {
-  int64_t seed = 1, requests = 0, warmup = 3, calibrate = 0, rows = 0, features = 0, hidden = 0, classes = 0;
-  double rate = 0, load = 0, service_ms = 0, seconds = 0, scale = 1;
-  std::string preset = "auto", csv;
-  bool verify = false;
-};
-
-struct Request {
-  uint64_t intended_ns = 0, start_ns = 0, end_ns = 0;
+  ServiceOptions service;
+  int64_t rows = 0, features = 0, hidden = 0, classes = 0;
+  double scale = 1;
+  std::string preset = "auto";
 };
 
 // The network and its buffers; lives as long as the process.
@@ -69,7 +65,7 @@ class Network {
         features_(int(o.features)),
         hidden_(int(o.hidden)),
         classes_(int(o.classes)),
-        seed_(o.seed) {
+        seed_(o.service.seed) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CUDA_CHECK(cudaMallocHost(&host_input_, input_bytes()));
     CUDA_CHECK(cudaMallocHost(&host_output_, output_bytes()));
@@ -162,119 +158,23 @@ void choose_sizes(Options& o) {
   size(o.classes, 64, 512, 1);
 }
 
-std::vector<double> calibrate(Network& network, int64_t n) {
-  std::vector<double> ms;
-  for (int64_t i = 0; i < n; ++i) {
-    network.prepare(i);
-    const uint64_t start = now_ns();
-    network.run();
-    ms.push_back(double(now_ns() - start) * 1e-6);
-  }
-  return ms;
-}
-
-// Intended arrivals relative to the start; the same for the same seed, rate and length.
-std::vector<uint64_t> arrivals(const Options& o, double rate) {
-  Random random{uint64_t(o.seed) ^ 0x5851f42d4c957f2du};
-  std::vector<uint64_t> result;
-  for (double t = 0;;) {
-    t += -std::log1p(-random.uniform()) / rate;
-    if (o.seconds > 0 && t >= o.seconds) break;
-    if (o.requests > 0 && int64_t(result.size()) >= o.requests) break;
-    result.push_back(uint64_t(t * 1e9));
-  }
-  return result;
-}
-
-void write_csv(const std::string& path, const std::vector<Request>& requests) {
-  FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) fail("cannot write --csv file", path.c_str());
-  std::fprintf(file, "request,intended_ns,start_ns,end_ns\n");
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const Request& r = requests[i];
-    std::fprintf(file, "%zu,%llu,%llu,%llu\n", i, (unsigned long long)r.intended_ns,
-                 (unsigned long long)r.start_ns, (unsigned long long)r.end_ns);
-  }
-  if (std::fclose(file) != 0) fail("cannot write --csv file", path.c_str());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   Options o;
-  parse_options(
-      argc, argv, "Answers randomly arriving requests and reports their latency.",
-      {{"--rate", Option::kReal, &o.rate, "requests per second"},
-       {"--load", Option::kReal, &o.load, "instead of --rate: share of time busy, with --service-ms"},
-       {"--service-ms", Option::kReal, &o.service_ms, "time of one request alone, as --calibrate prints"},
-       {"--seconds", Option::kReal, &o.seconds, "requests that arrive within this time (default 10)"},
-       {"--requests", Option::kInt, &o.requests, "at most so many requests"},
-       {"--warmup", Option::kInt, &o.warmup, "requests before the clock starts (default 3)"},
-       {"--calibrate", Option::kInt, &o.calibrate, "only: this many requests back to back, print their time"},
-       {"--verify", Option::kFlag, &o.verify, "only: one request, compared with the host; exit 1 if wrong"},
-       {"--seed", Option::kInt, &o.seed, "of arrivals, weights and inputs (default 1)"},
-       {"--csv", Option::kText, &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
-       {"--rows", Option::kInt, &o.rows, "batch rows per request"},
-       {"--features", Option::kInt, &o.features, "input width"},
-       {"--hidden", Option::kInt, &o.hidden, "hidden width"},
-       {"--classes", Option::kInt, &o.classes, "output width"},
-       {"--scale", Option::kReal, &o.scale, "multiplies the preset's rows"},
-       {"--stretch", Option::kReal, &clock_stretch, "run this program's clock so many times slower"},
-       {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
+  std::vector<Option> options = service_options(o.service);
+  options.insert(options.end(), {{"--rows", Option::kInt, &o.rows, "batch rows per request"},
+                                 {"--features", Option::kInt, &o.features, "input width"},
+                                 {"--hidden", Option::kInt, &o.hidden, "hidden width"},
+                                 {"--classes", Option::kInt, &o.classes, "output width"},
+                                 {"--scale", Option::kReal, &o.scale, "multiplies the preset's rows"},
+                                 {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
+  parse_options(argc, argv, "Answers randomly arriving requests and reports their latency.", options);
   positive("--scale", o.scale);
-  positive("--stretch", clock_stretch);
   choose_sizes(o);
-
   Network network(o);
-  calibrate(network, std::max<int64_t>(o.warmup, 1));
-  std::printf("rows=%lld features=%lld hidden=%lld classes=%lld\n", (long long)o.rows, (long long)o.features,
-              (long long)o.hidden, (long long)o.classes);
-  if (o.verify) {
-    const double error = network.largest_error();  // of the last warm-up request
-    std::printf("largest_error=%.3g verified=%s\n", error, error < 1e-4 ? "yes" : "no");
-    return error < 1e-4 ? 0 : 1;
-  }
-  if (o.calibrate > 0) {
-    const std::vector<double> ms = calibrate(network, o.calibrate);
-    double sum = 0;
-    for (double x : ms) sum += x;
-    std::printf("service_mean_ms=%.4f\nservice_p50_ms=%.4f\nservice_p99_ms=%.4f\n", sum / double(ms.size()),
-                quantile(ms, 0.50), quantile(ms, 0.99));
-    return 0;
-  }
-
-  if (o.load > 0) {
-    positive("--load needs --service-ms (from --calibrate N), which", o.service_ms);
-    o.rate = o.load / (o.service_ms * 1e-3);
-  }
-  if (!(o.rate > 0)) fail("no arrival rate", "give --rate, or --load with --service-ms");
-  if (o.seconds <= 0 && o.requests <= 0) o.seconds = 10;
-
-  std::vector<Request> requests;
-  std::vector<double> latency_ms;
-  Checksum checksum;
-  const std::vector<uint64_t> schedule = arrivals(o, o.rate);
-  const uint64_t begin_ns = now_ns() + 20000000;  // the first input is ready by then
-  for (size_t i = 0; i < schedule.size(); ++i) {
-    network.prepare(int64_t(i));
-    Request r;
-    r.intended_ns = begin_ns + schedule[i];
-    sleep_until_ns(r.intended_ns);
-    r.start_ns = now_ns();
-    network.run();
-    r.end_ns = now_ns();
-    checksum.add(network.output(), network.output_bytes());
-    latency_ms.push_back(double(r.end_ns - r.intended_ns) * 1e-6);
-    requests.push_back(r);
-  }
-  if (!o.csv.empty()) write_csv(o.csv, requests);
-
-  double busy_ms = 0;
-  for (const Request& r : requests) busy_ms += double(r.end_ns - r.start_ns) * 1e-6;
-  const double span_ms = requests.empty() ? 1 : double(requests.back().end_ns - begin_ns) * 1e-6;
-  std::printf("requests=%zu rate=%.3f busy=%.3f\n", requests.size(), o.rate, busy_ms / span_ms);
-  std::printf("p50_ms=%.4f\np95_ms=%.4f\np99_ms=%.4f\nmax_ms=%.4f\n", quantile(latency_ms, 0.50),
-              quantile(latency_ms, 0.95), quantile(latency_ms, 0.99), quantile(latency_ms, 1.0));
-  std::printf("checksum=%016llx\n", (unsigned long long)checksum.value);
-  return 0;
+  char sizes[128];
+  std::snprintf(sizes, sizeof sizes, "rows=%lld features=%lld hidden=%lld classes=%lld", (long long)o.rows,
+                (long long)o.features, (long long)o.hidden, (long long)o.classes);
+  return serve(network, o.service, sizes);
 }

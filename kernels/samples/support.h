@@ -148,6 +148,14 @@ inline float* device_filled(size_t n, uint64_t seed, float amplitude) {
   return device;
 }
 
+// Adds what `n` numbers on the device are when everything before in the stream is done.
+inline void add_floats(Checksum& sum, const float* device, size_t n, cudaStream_t stream) {
+  std::vector<float> host(n);
+  CUDA_CHECK(cudaMemcpyAsync(host.data(), device, n * sizeof(float), cudaMemcpyDeviceToHost, stream));
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  sum.add(host.data(), n * sizeof(float));
+}
+
 inline double quantile(std::vector<double> sorted, double q) {
   if (sorted.empty()) return 0;
   std::sort(sorted.begin(), sorted.end());

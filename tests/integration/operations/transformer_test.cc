@@ -1,0 +1,103 @@
+// A decoder on the software GPU's cuBLAS and cuBLASLt (kernels/samples/transformer), trained beside one that serves: results, and
+// what is known of its products. Behaviour only, never speed.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cli/demo/measure.h"
+#include "ipc/abi/region.h"
+#include "tests/integration/sharing/fixture.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::eventually;
+using test::kBin;
+using test::kPatience_s;
+using test::read_file;
+
+constexpr int kBatch = 2, kLength = 32, kWidth = 32, kHeads = 2, kHidden = 64, kLayers = 2, kVocabulary = 64;
+
+class Transformer : public test::SharingFixture {
+ protected:
+  std::vector<std::string> program(const std::string& mode, std::vector<std::string> more) const {
+    std::vector<std::string> words = {kBin + "transformer", mode, "--preset", "soft"};
+    const std::pair<const char*, int> sizes[] = {
+        {"--batch", kBatch},   {"--length", kLength}, {"--width", kWidth},          {"--heads", kHeads},
+        {"--hidden", kHidden}, {"--layers", kLayers}, {"--vocabulary", kVocabulary}};
+    for (const auto& [name, value] : sizes) more.insert(more.end(), {name, std::to_string(value)});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  cli::Process train(const std::string& name, std::vector<std::string> more,
+                     const std::vector<std::string>& run_options = {}) const {
+    more.insert(more.end(), {"--checksum-steps", "3", "--csv", path(name + ".csv")});
+    return run(name, "best-effort", run_options, program("train", more), {});
+  }
+  cli::Process serve(const std::string& name, int requests) const {
+    return run(name, "high", {}, program("serve", {"--requests", std::to_string(requests), "--rate", "30"}),
+               {});
+  }
+  void succeeds(cli::Process process, const std::string& name) const {
+    auto status = process.wait(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0) << read_file(path(name + ".err"));
+  }
+  size_t steps(const std::string& name) const override {
+    auto csv = cli::read_csv(path(name + ".csv"));
+    return csv ? csv->rows.size() : 0;
+  }
+};
+
+TEST_F(Transformer, ResultsAreThoseOfEachAlone) {
+  succeeds(train("alone", {"--steps", "3"}), "alone");
+  succeeds(serve("service_alone", 10), "service_alone");
+
+  start_daemon("[daemon]\nprofiles = \"off\"\n");
+  cli::Process trainer = train("trainer", {"--seconds", "600"});
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 0; })) << read_file(path("trainer.err"));
+  cli::Process service = serve("service", 10);
+  ASSERT_TRUE(eventually([&] { return client("service").value("priority", 0) == 5; }));
+  succeeds(std::move(service), "service");
+  const json state = client("trainer");
+  EXPECT_GT(state.value("holds", 0), 0) << state.dump();
+
+  // Beside a service again, so that launches are gated: its products are compute-bound by what cuBLAS was asked for. Its own
+  // kernels are not, and the PTX of cuBLAS's says nothing.
+  cli::Process neighbour = serve("neighbour", 100'000);
+  EXPECT_TRUE(eventually([&] {
+    return client("trainer").value("resource_class", 0) == ipc::abi::kResourceCompute;
+  })) << client("trainer").dump();
+  neighbour.kill_now();
+  auto status = trainer.stop(kPatience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
+  EXPECT_EQ(checksum("trainer"), checksum("alone"));
+  EXPECT_EQ(checksum("service"), checksum("service_alone"));
+}
+
+// By the loops of kernels/samples/transformer/model.cuh, counted by hand.
+TEST_F(Transformer, ProfileListsItsProductsWithTheirExactFlop) {
+  constexpr double kSteps = 3, kTokens = kBatch * kLength;
+  std::vector<std::string> words = {kBin + "tessera", "profile", "--gpu", "soft", "-o", path("p.json"), "--"};
+  const std::vector<std::string> command = program("train", {"--steps", "3", "--checksum-steps", "3"});
+  words.insert(words.end(), command.begin(), command.end());
+  auto profile =
+      cli::Process::start(words, {"TESSERA_SOFTGPU_DIR=" + path("gpu")}, path("p.out"), path("p.err"));
+  ASSERT_TRUE(profile.ok());
+  succeeds(std::move(*profile), "p");
+
+  const json file = json::parse(read_file(path("p.json")), nullptr, false);
+  ASSERT_TRUE(file.contains("operations")) << read_file(path("p.err"));
+  std::map<std::string, double> flop;
+  for (const json& operation : file["operations"])
+    flop[operation.value("name", "")] += operation.value("flop", 0.0);
+  // Two products on the way back of each linear layer, three of the head, six of attention; 2mnk each.
+  const double linear = 3 * kWidth * kWidth + kWidth * kWidth + 2 * kWidth * kHidden;
+  const double single = 2 * kTokens * (2 * kLayers * linear + 3 * kWidth * kVocabulary);
+  const double batched = kLayers * 6 * 2.0 * kTokens * kLength * kWidth;
+  EXPECT_EQ(flop["cublasSgemm_v2"], kSteps * single) << file["operations"].dump(1);
+  EXPECT_EQ(flop["cublasSgemmStridedBatched"], kSteps * batched) << file["operations"].dump(1);
+}
+
+}  // namespace
+}  // namespace tessera
