@@ -13,7 +13,7 @@ namespace tessera::operations {
 enum class Library : uint8_t { kCublas };
 
 enum class Family : uint8_t {
-#define TS_FAMILY(name, layout) name,
+#define TS_FAMILY(name, layout, n_dims, flop, complex_flop, a, b, c) name,
 #include "operations/families.def"
 };
 

@@ -17,7 +17,9 @@ enum class Type : int32_t {
   kComplexF32 = 4,
   kComplexF64 = 5,
   kU8 = 8,
+  kI32 = 10,
   kBF16 = 14,
+  kI64 = 24,
   kE4M3 = 28,
   kE5M2 = 29,
 };

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "interpose/operations/table.h"
 
 namespace tessera::library {
@@ -48,6 +50,18 @@ bool describe(const Products& what, Operation* out) {
   if (!cost) return false;
   const GemmShape& s = what.shape;
   out->shape = {.dims = {s.m, s.n, s.k}, .count = s.count, .n_dims = 3};
+  out->types = what.types;
+  out->cost = *cost;
+  return true;
+}
+
+bool describe(const Computes& what, Operation* out) {
+  const std::span<const int64_t> sizes(what.sizes, what.n_sizes);
+  const auto cost = family_cost(what.family, sizes, what.count, what.types);
+  if (!cost) return false;
+  std::ranges::copy(sizes, out->shape.dims);
+  out->shape.count = what.count;
+  out->shape.n_dims = what.n_sizes;
   out->types = what.types;
   out->cost = *cost;
   return true;

@@ -7,12 +7,14 @@
 #include <cstdint>
 
 #include "operations/catalogue.h"
+#include "operations/family.h"
 #include "operations/gemm.h"
 #include "operations/note.h"
 
 namespace tessera::library {
 
 using operations::Entry;
+using operations::Family;
 using operations::GemmShape;
 using operations::Type;
 using operations::Types;
@@ -37,6 +39,13 @@ struct Groups {
   Int count;
   Types types;
 };
+struct Computes {
+  Family family;
+  int64_t count;
+  Types types;
+  int64_t sizes[4];
+  uint32_t n_sizes;
+};
 template <class T>
 constexpr Type type_of(T type) {
   return static_cast<Type>(type);
@@ -50,8 +59,13 @@ constexpr Groups<Int> groups(const Int* m, const Int* n, const Int* k, const Int
                              T c) {
   return {m, n, k, size, count, {type_of(a), type_of(b), type_of(c)}};
 }
+template <class... Sizes>
+constexpr Computes computes(Family family, int64_t count, const Types& types, Sizes... sizes) {
+  return {family, count, types, {sizes...}, sizeof...(sizes)};
+}
 
 // False: the library will refuse it.
+bool describe(const Computes& what, Operation* out);
 bool describe(const Products& what, Operation* out);
 bool describe(const Groups<int>& what, Operation* out);
 bool describe(const Groups<int64_t>& what, Operation* out);

@@ -11,11 +11,15 @@ struct cublasContext;
 struct cuComplex;
 struct cuDoubleComplex;
 struct __half;
+struct __nv_bfloat16;
 using cublasHandle_t = cublasContext*;
 using cublasStatus_t = int;
 using cublasOperation_t = int;
 using cublasComputeType_t = int;
+using cublasDiagType_t = int;
+using cublasFillMode_t = int;
 using cublasGemmAlgo_t = int;
+using cublasSideMode_t = int;
 using cudaDataType = int;
 using cudaDataType_t = int;
 

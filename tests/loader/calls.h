@@ -21,6 +21,9 @@ inline bool make_page() {
   return true;
 }
 
+// What modes (sides, transposes) are; below 0: told by their place, as all else.
+inline int g_mode = -1;
+
 // The i-th argument, from 0.
 template <class T>
 T argument(int i) {
@@ -29,6 +32,8 @@ T argument(int i) {
     return reinterpret_cast<T>(kPage + 64 * uint64_t(i));
   else if constexpr (std::is_same_v<T, cudaDataType>)
     return static_cast<T>(2);  // CUDA_R_16F
+  else if constexpr (std::is_enum_v<T>)
+    return static_cast<T>(g_mode < 0 ? number : g_mode);
   else
     return static_cast<T>(number);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which calls of cuBLAS reach libtessera_ops.so, and that their results are the same with it and without.
 
-usage: loader_test.py FOLDER OPS_LIBRARY ENTRIES     (FOLDER: the programs of this folder's CMakeLists)
+usage: loader_test.py FOLDER OPS_LIBRARY SOURCE_FOLDER     (FOLDER: the programs of this folder's CMakeLists)
 """
 import collections
 import os
@@ -13,11 +13,17 @@ import sys
 import tempfile
 import unittest
 
-FOLDER, OPS, ENTRIES = sys.argv[1:4]
+import costs
+
+FOLDER, OPS, SOURCE = sys.argv[1:4]
 CUBLAS = f"{FOLDER}/cublas/libcublas.so.13"
 HEADER, SLOT = struct.Struct("<8sIIQ40x"), struct.Struct("<II13qI3i3Q")  # operations/table.h
 SLOTS = 4096
-NAMES = re.findall(r"^TS_OPERATION\(\w+, (\w+),", pathlib.Path(ENTRIES).read_text(), re.M)  # by entry
+ENTRIES = re.findall(r"^TS_OPERATION\((\w+), (\w+), (\w+), (\w+), (\w+)\)",
+                     pathlib.Path(f"{SOURCE}/operations/entries.def").read_text(), re.M)
+NAMES = [row[1] for row in ENTRIES]  # by entry
+CALLS = re.findall(r"^TS_CALL\((\w+), (\w+), \((.*?)\), \(", pathlib.Path(
+    f"{SOURCE}/interpose/operations/cublas_calls.def").read_text(), re.M)  # symbol, entry, parameters
 VERSION = 0x20000 + len(NAMES)  # of notes and tables: kNoteVersion, kTableVersion
 Shape = collections.namedtuple("Shape", "name dims count types flop bytes calls")
 
@@ -49,6 +55,37 @@ class Run:
         self.calls = sum(s.calls for s in self.shapes)
 
 
+BITS = {0: 32, 1: 64, 2: 16, 4: 64, 5: 128, 8: 8, 10: 32, 14: 16, 24: 64}  # by cudaDataType
+COMPLEX = (4, 5)
+POINTED = {"float": 0, "double": 1, "cuComplex": 4, "cuDoubleComplex": 5, "__half": 2, "__nv_bfloat16": 14, "int": 10,
+           "int64_t": 24, "char": 8, "void": 2}
+# By family: what A, B and C are called; one that is not there is as the first that is.
+OPERANDS = {"kTriangularSolve": "A-B", "kDiagonalProduct": "AxC", "kMatrixVector": "Axy", "kBandVector": "Axy",
+            "kSymmetricVector": "Axy", "kSymmetricBandVector": "Axy", "kTriangularVector": "A-x",
+            "kTriangularBandVector": "A-x", "kOuterProduct": "xyA", "kSymmetricOuterProduct": "x-A",
+            "kSymmetricOuterProduct2": "xyA", "kDot": "xyr", "kNorm": "x-r", "kAbsoluteSum": "x-r", "kExtreme": "x-r",
+            "kLu": "APA", "kLuInverse": "APC", "kLuSolve": "AdB", "kInverse": "A-A", "kQr": "ATA"}
+
+
+def argument_values(parameters, mode):
+    """What calls.h gives as integers, by name, and what pointers point to, by the first letter of their names."""
+    values, given = {"left": mode == 0, "turned": mode != 0}, {}
+    for i, parameter in enumerate(parameters.split(", ")):
+        name = re.search(r"(\w+)(\[\])?$", parameter)[1]
+        pointed = re.match(r"(?:const |unsigned )*(\w+)\*", parameter)
+        if pointed and name not in ("alpha", "beta", "param", "c", "s", "info"):
+            given.setdefault(name[0], POINTED[pointed[1]])
+        elif re.match(r"(int|int64_t) ", parameter):
+            values[name] = 3 + i
+    return values, given
+
+
+def types_of(family, kind, given):
+    letters = OPERANDS.get(family, "ABC" if "A" in given else "x-y" if "y" in given else "xxx")
+    first = given[letters[0]]
+    return [given.get(letter, first) for letter in letters]
+
+
 def bare(words):
     return Run(words, preload=()).output
 
@@ -66,12 +103,12 @@ class LoaderMatrix(unittest.TestCase):
     def test_linked_programs_are_seen(self):
         for way in ("link", "rpath", "runpath", "now"):
             with self.subTest(way):
-                run = self.compare([f"{FOLDER}/{way}"], 57)
+                run = self.compare([f"{FOLDER}/{way}"], len(CALLS))
                 by_name = collections.Counter()
                 for shape in run.shapes:
                     by_name[shape.name] += shape.calls
                 # Both widths count as one; a call that a call makes does not count: cublasGemmEx would have four.
-                self.assertEqual(by_name, {b: 1 if b == "cublasUint8gemmBias" else 2 for b in NAMES})
+                self.assertEqual(by_name, collections.Counter(base for _, base, _ in CALLS))
 
     def test_costs_are_those_of_the_arguments(self):
         shapes = {s.name: s for s in Run([f"{FOLDER}/link"]).shapes}
@@ -86,6 +123,23 @@ class LoaderMatrix(unittest.TestCase):
         self.assertEqual((batch.count, batch.flop), (20, 20 * 2 * M * N * K))
         biased = shapes["cublasUint8gemmBias"]  # one transpose more in front
         self.assertEqual((biased.dims, biased.flop), ((7, 8, 9), 2 * 7 * 8 * 9))
+
+    def test_costs_of_every_function_are_those_counted(self):
+        families = {row[1]: row for row in ENTRIES}
+        for mode in (None, 0):
+            shapes = collections.defaultdict(list)
+            for shape in Run([f"{FOLDER}/link"] + ([] if mode is None else [str(mode)])).shapes:
+                shapes[shape.name].append(shape)
+            for symbol, base, parameters in CALLS:
+                _, _, family, form, kind = families[base]
+                if form == "kGrouped":
+                    continue
+                with self.subTest(symbol, mode=mode):
+                    values, given = argument_values(parameters, mode)
+                    types, times = types_of(family, kind, given), values.get("batchCount", values.get("batchSize", 1))
+                    flop, elements = costs.flop_and_elements(family, values, types[0] in COMPLEX)
+                    size = sum((BITS[t] * n + 7) // 8 for t, n in zip(types, elements))
+                    self.assertIn((times * flop, times * size), [(s.flop, s.bytes) for s in shapes[base]])
 
     def test_groups_are_read_as_the_library_reads_them(self):
         shapes = [s for s in Run([f"{FOLDER}/link"]).shapes if s.name == "cublasDgemmGroupedBatched"]
@@ -174,8 +228,9 @@ class LoaderMatrix(unittest.TestCase):
             self.skipTest("this toolkit has no libcublas.so.13")
         words = ["env", "-u", "LD_LIBRARY_PATH", program]
         run = self.compare(words, 0)  # without a handle nothing is computed
-        self.assertEqual(len(run.output.splitlines()), 57)
-        self.assertEqual({line.split()[1] for line in run.output.splitlines()}, {"1"})
+        self.assertEqual(len(run.output.splitlines()), len(CALLS))
+        # No handle, nothing to do (some look at that first), or an argument that is looked at before the handle.
+        self.assertEqual({line.split()[1] for line in run.output.splitlines()}, {"0", "1", "7"})
         # The loader says whom it gave each name.
         said = Run(words, LD_DEBUG="bindings").errors
         ours = set(re.findall(rf"binding file {re.escape(program)} .* to {re.escape(OPS)} .* symbol `(cublas\w+)'", said))

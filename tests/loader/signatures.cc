@@ -12,6 +12,9 @@
 template <class T>
 inline constexpr bool kIsNumber = std::is_enum_v<T> && sizeof(T) == sizeof(int);
 static_assert(kIsNumber<cublasStatus_t> && kIsNumber<cublasOperation_t> && kIsNumber<cublasComputeType_t> &&
-              kIsNumber<cublasGemmAlgo_t> && kIsNumber<cudaDataType> && kIsNumber<cudaDataType_t>);
+              kIsNumber<cublasGemmAlgo_t> && kIsNumber<cublasDiagType_t> && kIsNumber<cublasFillMode_t> &&
+              kIsNumber<cublasSideMode_t> && kIsNumber<cudaDataType> && kIsNumber<cudaDataType_t>);
 static_assert(std::is_pointer_v<cublasHandle_t>);
+// What cublas_calls.def compares with 0.
+static_assert(CUBLAS_SIDE_LEFT == 0 && CUBLAS_OP_N == 0);
 static_assert(CUBLAS_STATUS_NOT_INITIALIZED == 1);  // kNotInitialized
