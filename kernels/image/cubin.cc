@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "kernels/image/attributes.h"
 #include "kernels/image/internal.h"
 
 namespace tessera::image {
@@ -14,20 +15,6 @@ namespace {
 constexpr uint8_t kCudaEntry = 0x10;  // st_other of kernels
 constexpr uint64_t kMaxSymbols = 1u << 24;
 
-enum Attribute : uint8_t {
-  kMaxThreads = 0x05,
-  kParamCbank = 0x0a,
-  kFrameSize = 0x11,
-  kMinStack = 0x12,
-  kKparamInfo = 0x17,
-  kCbankParamSize = 0x19,
-  kRegcount = 0x2f,
-  kCtaPerCluster = 0x3d,
-  kExplicitCluster = 0x3e,
-  kMaxClusterRank = 0x3f,
-  kKparamInfoV2 = 0x45,
-  kNumBarriers = 0x4c,
-};
 // Attributes that occur in the code of current compilers and change nothing that is reported here.
 // clang-format off
 constexpr uint8_t kKnown[] = {
@@ -40,36 +27,6 @@ constexpr uint8_t kKnown[] = {
 base::Error bad(const char* what) {
   return base::error(base::Code::kInvalid, std::string("cubin: ") + what);
 }
-
-struct Attributes {  // one walk over the records of a section
-  Bytes rest;
-  uint8_t code = 0;
-  uint16_t value = 0;  // forms 1 to 3
-  Bytes payload;       // form 4
-  bool broken = false;
-
-  bool next() {
-    if (rest.empty()) return false;
-    broken = rest.size() < 4;
-    if (broken) return false;
-    const uint8_t form = rest[0];
-    code = rest[1];
-    value = load<uint16_t>(rest, 2);
-    payload = {};
-    size_t used = 4;
-    if (form == 4) {
-      broken = !inside(4, value, rest.size());
-      if (broken) return false;
-      payload = rest.subspan(4, value);
-      used += value;
-    } else if (form < 1 || form > 3) {
-      broken = true;
-      return false;
-    }
-    rest = rest.subspan(used);
-    return true;
-  }
-};
 
 class Reader {
  public:
@@ -155,7 +112,7 @@ class Reader {
   }
 
   bool of_module(Bytes bytes) {
-    Attributes a{bytes};
+    Attributes a(bytes);
     while (a.next()) {
       if (a.code != kRegcount || a.payload.size() < 8) continue;
       auto found = by_symbol_.find(load<uint32_t>(a.payload, 0));
@@ -165,7 +122,7 @@ class Reader {
   }
 
   bool of_kernel(Bytes bytes, CubinKernel* k) {
-    Attributes a{bytes};
+    Attributes a(bytes);
     while (a.next()) {
       if (a.code == kCbankParamSize) k->param_bytes = a.value;
       if (a.code == kNumBarriers) k->barriers = a.value & 0xff;

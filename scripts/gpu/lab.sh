@@ -182,6 +182,14 @@ if wanted H13; then
   fi
 fi
 if wanted H14; then answer H14 -- "$bin/h14_clusters"; fi
+if wanted H18; then
+  answer H18 -- "$bin/h18_keep_ptx"
+  [ "$rehearse" = 1 ] || answer H18_forced CUDA_FORCE_PTX_JIT=1 -- "$bin/h18_keep_ptx"
+fi
+if wanted H20; then
+  if [ "$rehearse" = 1 ]; then answer H20 -- "$bin/h20_prologue" --width 8 --height 3
+  else answer H20 -- "$bin/h20_prologue"; fi
+fi
 if wanted H21; then
   if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
 fi

@@ -1,8 +1,6 @@
 // H11: the driver's compiler. How long does it take from PTX to a loaded module (first time, from its cache,
 // without cache), and does PTX compiled here give the same bits as the machine code that nvcc made of the
 // same source? The cubin is for sm_90.
-#include <unistd.h>
-
 #include "probe.h"
 
 namespace {
@@ -18,12 +16,7 @@ struct Loaded {
 
 Loaded load(const std::string& path) {
   Loaded loaded;
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (!file) samples::fail("not there, build device_programs", path.c_str());
-  std::string image;
-  char buffer[4096];
-  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) image.append(buffer, n);
-  std::fclose(file);
+  const std::string image = probe::file_text(path);
   const auto load_data = probe::driver_function<decltype(&cuModuleLoadData)>("cuModuleLoadData");
   const uint64_t start = probe::now_ns();
   loaded.result = load_data(&loaded.module, image.c_str());
@@ -49,10 +42,7 @@ std::vector<float> run(CUmodule module, const char* kernel, float* a, float* b, 
 }  // namespace
 
 int main(int argc, char** argv) {
-  char self[4096] = {};
-  if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) samples::fail("no /proc", "self/exe");
-  const std::string own = self;
-  std::string folder = own.substr(0, own.rfind('/'));
+  std::string folder = probe::own_folder();
   samples::parse_options(
       argc, argv, "H11: compiling PTX on the spot.",
       {{"--folder", samples::Option::kText, &folder, "where h11_kernels.ptx and .cubin are"}});

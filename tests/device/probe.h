@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -75,6 +76,24 @@ Function driver_function(const char* name, unsigned version = 12000) {
 
 inline void driver_check(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) samples::fail(what, ("CUresult " + std::to_string(int(result))).c_str());
+}
+
+// Where this program and what it loads are.
+inline std::string own_folder() {
+  char self[4096] = {};
+  if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) samples::fail("no /proc", "self/exe");
+  const std::string own = self;
+  return own.substr(0, own.rfind('/'));
+}
+
+inline std::string file_text(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (!file) samples::fail("not there, build device_programs", path.c_str());
+  std::string text;
+  char buffer[4096];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) text.append(buffer, n);
+  std::fclose(file);
+  return text;
 }
 
 // Some work of adjustable length per block; the same instructions on every device.
