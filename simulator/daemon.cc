@@ -17,7 +17,7 @@ void World::notify_daemon() {
   push(at_ns, EventKind::kDecide, 0);
 }
 
-policy::ClientView World::view(const SimClient& c) const {
+policy::ClientView World::view(SimClient& c) {
   policy::ClientView v;
   v.id = uint64_t(&c - clients_.data()) + 1 + c.incarnation * 100'000;
   v.priority = c.spec->priority;
@@ -30,11 +30,11 @@ policy::ClientView World::view(const SimClient& c) const {
     v.busy_since_ns = c.busy_since_ns;
     v.idle_since_ns = c.idle_since_ns;
     v.resource_class = c.pulse_class;
-    v.slowdown = c.slowdown;
-    v.own_slowdown = c.own_slowdown;
-    v.bursts = c.bursts_measured;
-    v.burst_ns = c.burst_ns;
-    v.short_gap_ns = c.short_gap_ns;
+    v.slowdown = c.bursts.take_slowdown();
+    v.own_slowdown = c.bursts.own_slowdown();
+    v.bursts = c.bursts.compared();
+    v.burst_ns = c.bursts.baseline_ns();
+    v.short_gap_ns = c.bursts.short_gap_ns();
     return v;
   }
   v.waiting = c.waiting();

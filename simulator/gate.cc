@@ -20,12 +20,13 @@ constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the 
 uint32_t World::limit_of(const SimClient& c, const Kernel& kernel) const {
   if (input_.run.confine != Confine::kDynamic || c.is_protected()) return c.sm_limit;
   const uint32_t sms = input_.gpu.sm_count;
+  const Kernel expected = believed(kernel);
   if (kernel.can_cut) {
-    const uint32_t of_slice = admission::confined_to_sms(kernel.solo_ns(sms, 1), sms, view_of(c));
+    const uint32_t of_slice = admission::confined_to_sms(expected.solo_ns(sms, 1), sms, view_of(c));
     return of_slice != 0 ? of_slice : c.sm_limit;
   }
   const uint32_t of_launch = admission::confined_to_sms(
-      {kernel.n_blocks, kernel.wave_blocks(sms), kernel.solo_ns(sms, kernel.n_blocks), sms}, view_of(c));
+      {kernel.n_blocks, kernel.wave_blocks(sms), expected.solo_ns(sms, kernel.n_blocks), sms}, view_of(c));
   return of_launch != 0 ? of_launch : c.sm_limit;
 }
 
@@ -38,7 +39,8 @@ uint32_t World::sms_of(const SimClient& c, const Kernel& kernel) const {
 admission::History World::history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const {
   const double factor = input_.perturbation.estimate_factor;
   const uint32_t sms = sms_of(c, kernel);
-  const auto of = [&](uint32_t n) { return double(kernel.solo_ns(sms, n)) * factor; };
+  const Kernel expected = believed(kernel);
+  const auto of = [&](uint32_t n) { return double(expected.solo_ns(sms, n)) * factor; };
   return {.block_ps = std::max<uint64_t>(1, uint64_t(of(blocks) * 1000 / blocks)),
           .launch_ns = uint64_t(of(blocks)),
           .block_ns = uint64_t(of(1)),
@@ -92,6 +94,27 @@ World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_
   return {n, admission::slice_estimate_ns(sliced, sliced.block_ps, n, lease)};
 }
 
+// Policy `tally`: nobody protected was busy for so long that kernels need not stop for them.
+bool World::runs_originals() const {
+  if (input_.run.original_after_ns == 0) return false;
+  for (const SimClient& c : clients_)
+    if (c.attached && c.is_protected() &&
+        (c.busy || now_ns_ - c.idle_since_ns < input_.run.original_after_ns))
+      return false;
+  return true;
+}
+
+// Policy `tally`: blocks of a transformed kernel that run at once, each through many of the original's. Half of
+// one's length is what a burst waits for on average.
+uint32_t World::workers(const SimClient& c, const Kernel& kernel) const {
+  constexpr double kLeastWorkers = 24;  // published
+  const double most = std::max(1.0, kernel.wave_blocks(sms_of(c, kernel)) * input_.run.worker_slots);
+  const double half_ns = double(kernel.usual().block_ns) / 2, bound_ns = double(input_.run.turnaround_ns);
+  if (bound_ns == 0 || half_ns <= bound_ns) return uint32_t(most);
+  const double one_per_sm = bound_ns / half_ns * input_.gpu.sm_count;
+  return uint32_t(std::clamp(one_per_sm, std::min(kLeastWorkers, most), most));
+}
+
 void World::host(uint32_t index) {
   SimClient& c = clients_[index];
   if (c.yielding_op != 0) {
@@ -123,8 +146,9 @@ void World::host(uint32_t index) {
   if (verdict.action == Action::kGo) audit_start(c);
   stop_waiting(c);
   if (input_.run.hold_per_piece) admission::after_start(c.waited);
-  const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut;
-  submit(index, launch.kernel, piece.blocks, now_ns_ + input_.host.launch_ns, yields);
+  const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
+  submit(index, launch.kernel, piece.blocks, now_ns_ + input_.host.launch_ns,
+         yields ? workers(c, launch.kernel) : 0);
   const uint64_t op = c.next_op - 1;
   if (!free) {
     if (c.sent.empty()) c.oldest_since_ns = now_ns_;

@@ -60,6 +60,18 @@ uint32_t Gpu::sms_of(const Op& op) const {
   return op.sm_limit == 0 ? spec_.sm_count : std::min(op.sm_limit, spec_.sm_count);
 }
 
+uint32_t Gpu::wave_of(const Op& op) const {
+  const uint32_t wave = op.kernel.wave_blocks(sms_of(op));
+  return op.workers == 0 ? wave : std::min(op.workers, wave);
+}
+
+// Of its blocks, for how many of them run: see Kernel::occupancy_knee.
+double Gpu::block_speed(const Stream& s) const {
+  const Op& op = s.queue.front();
+  const uint32_t resident = s.bulk ? std::min(s.bulk_blocks, wave_of(op)) : s.resident;
+  return op.kernel.block_speed(sms_of(op), resident);
+}
+
 double Gpu::first_end_v(const Stream& s) const {
   if (s.bulk) return s.bulk_end_v;
   double first = INFINITY;
@@ -232,7 +244,7 @@ void Gpu::place(Stream& s, uint32_t n) {
   uint32_t pieces = uint32_t(std::clamp<size_t>(kMaxGroups - std::min(kMaxGroups, s.groups.size()), 1, 4));
   pieces = std::min(pieces, n);
   // The only wave of a kernel lasts exactly one block time; blocks of many waves drift apart.
-  const bool one_wave = op.n_blocks <= op.kernel.wave_blocks(sms_of(op));
+  const bool one_wave = op.n_blocks <= wave_of(op);
   double confined_sms = 0;  // of all n
   if (confined_sms_ != 0) {
     const double outside = double(spec_.sm_count - confined_sms_) - taken_outside();
@@ -300,7 +312,7 @@ double Gpu::room_for(const Stream& s) const {
 void Gpu::leave_bulk(Stream& s) {
   const Op& op = s.queue.front();
   const double block_ns = double(op.kernel.block_ns);
-  const uint32_t wave = op.kernel.wave_blocks(sms_of(op));
+  const uint32_t wave = wave_of(op);
   // A kernel that was alone stands on all SMs alike.
   const double confined = op.sm_limit != 0 ? 1 : double(confined_sms_) / spec_.sm_count;
   const double waves = s.v / block_ns;
@@ -331,12 +343,13 @@ void Gpu::place_blocks() {
   for (uint32_t c : running_) {
     Stream& s = streams_[c];
     if (alone && fresh(s)) {
-      const Kernel& k = s.queue.front().kernel;
+      const Op& op = s.queue.front();
       s.bulk = true;
       s.bulk_blocks = s.pending;
       s.v = 0;
       s.pending = 0;
-      s.bulk_end_v = double(k.solo_ns(sms_of(s.queue.front()), s.bulk_blocks));
+      const uint32_t wave = wave_of(op);
+      s.bulk_end_v = double((s.bulk_blocks + wave - 1) / wave * op.kernel.block_ns);
     }
     if (!alone && s.bulk) leave_bulk(s);
     used += s.resident * s.queue.front().kernel.sms_per_block;
@@ -353,16 +366,20 @@ void Gpu::place_blocks() {
     // needs and the hardware does not look past a kernel that has blocks left, unless it is confined.
     const bool share = regime_ == Regime::kMps && waiting > 1 && !s.in_line;
     const bool confined = s.queue.front().sm_limit != 0;
+    // Blocks beyond the workers are a loop of theirs, not a queue of the hardware.
+    const bool queues = s.queue.front().workers == 0;
     double room = spec_.sm_count - used;
     if (confined) room = std::min(room, room_for(s));
     room = std::max(0.0, room) / (share ? waiting : 1);
+    const uint32_t wave = wave_of(s.queue.front());
+    const double wanted = std::min(double(s.pending), double(wave - std::min(wave, s.resident)));
     const double fits = std::floor(room / sms + 1e-6);
-    const uint32_t n = uint32_t(std::clamp(fits, 0.0, double(s.pending)));
+    const uint32_t n = uint32_t(std::clamp(fits, 0.0, wanted));
     if (n > 0) place(s, n);
     used += n * sms;
     --waiting;
-    all_placed &= s.pending == 0;
-    if (s.pending > 0 && regime_ == Regime::kMpsPriority && !confined) break;
+    all_placed &= s.pending == 0 || !queues;
+    if (s.pending > 0 && queues && regime_ == Regime::kMpsPriority && !confined) break;
   }
 }
 
@@ -389,8 +406,9 @@ double Gpu::contention(const Stream& own, const Stream& other) const {
 
 void Gpu::set_rates() {
   double speed = clock(last_ns_);
+  // Who runs faster for being narrow disturbs others the more.
   auto share = [&](const Stream& s) {
-    return s.resident * s.queue.front().kernel.sms_per_block / spec_.sm_count;
+    return s.resident * s.queue.front().kernel.sms_per_block / spec_.sm_count * block_speed(s);
   };
   for (uint32_t c : running_) {
     Stream& s = streams_[c];
@@ -398,7 +416,7 @@ void Gpu::set_rates() {
     if (regime_ != Regime::kTimesliced)
       for (uint32_t other : running_)
         if (other != c) slow += share(streams_[other]) * contention(s, streams_[other]);
-    s.rate = speed / slow;
+    s.rate = speed * block_speed(s) / slow;
   }
 }
 

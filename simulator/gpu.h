@@ -57,6 +57,7 @@ struct Op {  // one launch, or one slice of it
   Kernel kernel;
   uint32_t n_blocks = 0;
   uint32_t sm_limit = 0;  // SMs that it may occupy, the highest-numbered; 0 = all
+  uint32_t workers = 0;   // blocks of it that run at once at most; 0 = as many as find room
   uint64_t gap_ns = 0;    // before it, on top of GpuSpec::kernel_gap_ns
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
   bool yields = false;    // may be asked to stop at a block boundary
@@ -128,6 +129,8 @@ class Gpu {
   void place_blocks();
   void place(Stream& s, uint32_t n);
   uint32_t sms_of(const Op& op) const;
+  uint32_t wave_of(const Op& op) const;  // blocks of it that run at once when it is alone
+  double block_speed(const Stream& s) const;
   void find_confined();
   double room_for(const Stream& s) const;
   double taken_outside() const;

@@ -36,6 +36,7 @@ RunResult run_task(const Scenario& s, const Task& task) {
                  .duration_ns = s.duration_ns,
                  .warmup_ns = s.warmup_ns,
                  .seed = task.seed + s.cells[task.cell].gpu * 1'000'003ull,
+                 .estimates = s.estimates,
                  .latency_from_arrival = s.latency_from_arrival};
   if (task.alone >= 0) {
     // The others never come: its place in the list, and so its random draws, stay the same.

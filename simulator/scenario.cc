@@ -86,6 +86,9 @@ class Loader {
     scenario_.seeds = uint32_t(r.number("seeds", scenario_.seeds, 1, 1000));
     static constexpr Name kFrom[] = {{"service", 0}, {"arrival", 1}};
     scenario_.latency_from_arrival = r.choice("latency_from", scenario_.latency_from_arrival, kFrom) == 1;
+    static constexpr Name kEstimates[] = {{"launch", int(Estimates::kLaunch)},
+                                          {"shape", int(Estimates::kShape)}};
+    scenario_.estimates = Estimates(r.choice("estimates", int(scenario_.estimates), kEstimates));
     if (auto t = r.table("gpu")) read_gpu(*t);
     if (auto t = r.table("host")) read_host(*t);
     GpuSpec& g = scenario_.gpu;
@@ -108,6 +111,7 @@ class Loader {
     g.in_line_share = r.number("in_line_share", g.in_line_share, 0, 1);
     g.refill_ns = r.us("refill_us", g.refill_ns);
     g.block_jitter = r.number("block_jitter", g.block_jitter, 0, 0.9);
+    occupancy_knee_ = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
   }
 
   void read_host(const toml::table& t) {
@@ -146,12 +150,18 @@ class Loader {
     const double us = r.number("us", 0, 0.2, 1e9), block_us = r.number("block_us", us, 0.2, 1e9);
     const double fill = r.number("fill", 1, 1e-3, 1);
     const uint32_t per_sm = uint32_t(r.number("blocks_per_sm", kSlotsPerSm, 1, 32));
+    const double wave = scenario_.gpu.sm_count * per_sm;
+    const uint32_t blocks = uint32_t(r.number("blocks", 0, 1, 1e9));
     if (us == 0) r.missing("needs `us`: how long one launch takes alone");
     if (fill < 1 && block_us < us) r.missing("has one wave if `fill` is below 1: leave `block_us` out");
-    const double waves = std::max(1.0, std::round(us / std::max(0.2, block_us)));
+    if (blocks != 0 && (t.get("fill") != nullptr || t.get("block_us") != nullptr))
+      r.missing("says how wide it is by `blocks`: leave `fill` and `block_us` out");
+    const double waves =
+        blocks != 0 ? std::ceil(blocks / wave) : std::max(1.0, std::round(us / std::max(0.2, block_us)));
     s.kernel.sms_per_block = 1.0 / per_sm;
-    s.kernel.n_blocks = uint32_t(std::max(1.0, scenario_.gpu.sm_count * per_sm * fill)) * uint32_t(waves);
+    s.kernel.n_blocks = blocks != 0 ? blocks : uint32_t(std::max(1.0, wave * fill)) * uint32_t(waves);
     s.kernel.block_ns = uint64_t(us / waves * kNsPerUs);
+    s.kernel.occupancy_knee = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
     s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClasses));
     s.kernel.can_cut = r.flag("cut", true);
     if (r.flag("copy", false)) {  // of the copy engine: takes its time in the stream, and hardly an SM
@@ -168,6 +178,7 @@ class Loader {
     Workload w;
     w.name = r.text("name", "");
     w.cv = r.number("cv", 0, 0, 10);
+    w.lengths = r.numbers("lengths", 0.01, 100);
     const std::string where = "workload " + w.name;
     for (auto row : r.tables("step")) {
       Reader step_reader(*row, "a step of " + where, &mistakes_);
@@ -221,11 +232,27 @@ class Loader {
     for (const std::string& hp : r.texts("protected"))
       grid_protected_.push_back(
           {.name = hp, .workload = workload(r, "protected", hp), .priority = priority, .arrivals = arrivals});
-    for (const std::string& be : r.texts("best_effort"))
-      grid_best_effort_.push_back({.name = be, .workload = workload(r, "best_effort", be)});
+    const std::vector<double> cvs = r.numbers("kernel_cv", 0, 10);
+    for (const std::string& be : r.texts("best_effort")) {
+      const Workload* w = workload(r, "best_effort", be);
+      if (cvs.empty()) grid_best_effort_.push_back({.name = be, .workload = w});
+      for (size_t i = 0; i < cvs.size() && w != nullptr; ++i) add_varying(*w, cvs[i]);
+    }
     for (const ClientSpec& hp : grid_protected_)
       for (const ClientSpec& be : grid_best_effort_)
         scenario_.cells.push_back({hp.name + " + " + be.name, {hp, be}});
+  }
+
+  // To the grid: the program with kernels whose lengths all have this spread.
+  void add_varying(Workload w, double cv) {
+    char name[64];
+    std::snprintf(name, sizeof name, ", cv %g", cv);
+    w.name += name;
+    for (Step& step : w.steps)
+      for (Segment& segment : step.segments) segment.cv = cv;
+    scenario_.workloads.push_back(std::move(w));
+    const Workload& added = scenario_.workloads.back();
+    grid_best_effort_.push_back({.name = added.name, .workload = &added});
   }
 
   void read_cell(const toml::table& t) {
@@ -268,6 +295,9 @@ class Loader {
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
     run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
+    run.worker_slots = r.number("worker_slots", run.worker_slots, 0.01, 1);
+    run.turnaround_ns = r.us("turnaround_us", run.turnaround_ns);
+    run.original_after_ns = r.ms("original_after_ms", run.original_after_ns);
     run.confine = Confine(r.choice("confine", int(run.confine), kConfines));
     run.sm_limit = uint32_t(r.number("sm_limit", 0, 0, 4096));
     if (run.sm_limit != 0 && run.confine == Confine::kNone)
@@ -323,6 +353,7 @@ class Loader {
   Mistakes mistakes_;
   std::vector<ClientSpec> grid_protected_, grid_best_effort_;
   int n_files_ = 0;
+  double occupancy_knee_ = 1;  // of segments that say nothing else
 };
 
 }  // namespace

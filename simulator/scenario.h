@@ -22,6 +22,7 @@ struct Scenario {
   uint64_t duration_ns = 0, warmup_ns = 0;
   uint32_t seeds = 1;
   bool latency_from_arrival = true;
+  Estimates estimates = Estimates::kLaunch;
   GpuSpec gpu;
   HostSpec host;
   std::deque<Workload> workloads;  // addresses are kept by the cells

@@ -8,8 +8,7 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr uint64_t kResumeAhead = 48;  // launches that a host thread is ahead when it goes on
-constexpr size_t kGapsKept = 32;
+constexpr uint64_t kResumeAhead = 48;     // launches that a host thread is ahead when it goes on
 constexpr long kMaxWatched = 8;           // ipc::abi::kMaxWatchedPulses
 constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
@@ -186,8 +185,9 @@ void World::attach(uint32_t index) {
   const auto n_watched =
       std::count_if(clients_.begin(), clients_.end(), [](const SimClient& s) { return s.watched; });
   c.watched = c.is_protected() && n_watched < kMaxWatched;
-  const uint64_t solo_ns = c.spec->workload->solo_ns(input_.gpu.sm_count);
-  c.arrivals = std::make_unique<ArrivalProcess>(c.spec->arrivals, solo_ns,
+  const uint64_t alone_ns = c.spec->workload->alone_ns(
+      input_.gpu.sm_count, {input_.host.launch_ns, input_.gpu.kernel_gap_ns, input_.host.sync_ns});
+  c.arrivals = std::make_unique<ArrivalProcess>(c.spec->arrivals, alone_ns,
                                                 Random(input_.seed, 10'000 + index * 16 + c.incarnation));
   c.idle_since_ns = now_ns_;
   notify_daemon();
@@ -240,18 +240,20 @@ void World::start_job(uint32_t index) {
   push(now_ns_, EventKind::kHost, index, ++c.host_token);
 }
 
-void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields) {
+void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns,
+                   uint32_t workers) {
   SimClient& c = clients_[index];
   Op op{.client = index, .id = c.next_op++, .available_ns = at_ns, .kernel = kernel, .n_blocks = n_blocks};
   double slower = c.is_protected() ? input_.run.protected_overhead : 0;
-  if (yields) slower = input_.run.transform_overhead;
+  // With all its workers a transformed kernel takes 1 + transform_overhead of the original's time, on fewer slots.
+  if (workers != 0) slower = (1 + input_.run.transform_overhead) * input_.run.worker_slots - 1;
   op.kernel.block_ns = uint64_t(double(kernel.block_ns) * (1 + slower));
   op.work_scale = 1 / (1 + slower);
-  op.yields = yields;
+  op.yields = workers != 0;
+  op.workers = workers;
   op.sm_limit = limit_of(c, kernel);
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
   ++c.result.launches;
-  note_neighbour(c);
   gpu_.submit(op);
 }
 
@@ -265,7 +267,7 @@ void World::run_step(uint32_t index) {
     at_ns += input_.host.launch_ns;
     c.burst_signature = c.burst_signature * 31 + l.kernel.n_blocks;
     c.pulse_class = l.kernel.resource_class;
-    submit(index, l.kernel, l.kernel.n_blocks, at_ns, false);
+    submit(index, l.kernel, l.kernel.n_blocks, at_ns, 0);
   }
   c.step_last_op = c.next_op - 1;
 }
@@ -331,41 +333,35 @@ void World::set_busy(uint32_t index) {
   ++c.burst;
   c.burst_signature = 0;
   c.burst_packed = false;
-  c.burst_solo = true;
-  if (c.burst > 1) {
-    if (c.gaps_ns.size() < kGapsKept)
-      c.gaps_ns.push_back(now_ns_ - c.idle_since_ns);
-    else
-      c.gaps_ns[c.next_gap++ % kGapsKept] = now_ns_ - c.idle_since_ns;
-    c.short_gap_ns = percentile_ns(c.gaps_ns, 0.1);
-  }
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& other = clients_[i];
-    if (other.spec->priority < c.spec->priority && other.completed_op + 1 < other.next_op)
-      c.burst_solo = false;
     if (other.is_protected() || !other.attached) continue;
     if (other.lease.packed && other.lease.grant == policy::Grant::kGranted) c.burst_packed = true;
     if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
 }
 
-void World::note_neighbour(const SimClient& lower) {
-  for (SimClient& c : clients_)
-    if (c.busy && c.spec->priority > lower.spec->priority) c.burst_solo = false;
-}
-
 // As core::Core::on_burst, of the burst that ends now.
-uint64_t World::overlap_ns(const SimClient& c) const {
-  uint64_t most_ns = 0;
+policy::Burst World::burst_of(const SimClient& c) const {
+  policy::Burst burst{.signature = c.burst_signature,
+                      .length_ns = now_ns_ - c.busy_since_ns,
+                      .end_ns = now_ns_,
+                      .solo = true,
+                      .packed = c.burst_packed};
   for (const SimClient& other : clients_) {
-    if (!other.attached || other.is_protected()) continue;
+    if (!other.attached || other.spec->priority >= c.spec->priority) continue;
+    if (other.is_protected()) {
+      burst.solo &= !other.busy && other.idle_since_ns <= c.busy_since_ns;
+      continue;
+    }
     const policy::InFlight work{.measured = other.lease.grant != policy::Grant::kFree,
                                 .any = other.in_flight_ns != 0,
                                 .since_ns = other.in_flight_since_ns,
                                 .end_ns = other.in_flight_end_ns};
-    most_ns = std::max(most_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work));
+    burst.overlap_ns = std::max(burst.overlap_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work));
   }
-  return most_ns;
+  burst.solo &= burst.overlap_ns == 0;
+  return burst;
 }
 
 void World::set_idle(uint32_t index) {
@@ -373,18 +369,7 @@ void World::set_idle(uint32_t index) {
   c.busy = false;
   c.idle_since_ns = now_ns_;
   if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
-  // As core::BurstWatch: without solo bursts those without a packed lease stand in.
-  const uint64_t length_ns = now_ns_ - c.busy_since_ns;
-  double slowdown = c.solo_baseline.add(c.burst_signature, length_ns, c.burst_solo);
-  const double unpacked = c.unpacked_baseline.add(c.burst_signature, length_ns, !c.burst_packed);
-  const policy::BurstBaseline& baseline = slowdown > 0 ? c.solo_baseline : c.unpacked_baseline;
-  if (slowdown <= 0) slowdown = unpacked;
-  if (slowdown > 0) {
-    c.slowdown = slowdown;
-    c.burst_ns = baseline.baseline_ns();
-    c.own_slowdown = double(length_ns - overlap_ns(c)) / double(c.burst_ns);
-    ++c.bursts_measured;
-  }
+  c.bursts.add(burst_of(c));
   wake_watchers();
   notify_daemon();
 }

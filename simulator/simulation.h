@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler_daemon/policy/burst_baseline.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "simulator/gpu.h"
 #include "simulator/workload.h"
@@ -65,7 +64,12 @@ struct RunSpec {  // how the GPU is shared
   std::string name, policy = "none";
   Regime regime = Regime::kMpsPriority;
   double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
-  double transform_overhead = 0;  // of transformed kernels
+  // Of kernels that the run transforms to stop at block boundaries (policy `tally`): how much longer they take in
+  // all, the part of the block slots that their workers take at most, fewer where half of a block outlasts
+  // `turnaround` (0 = never), and how long protected clients must be idle until the originals run (0 = never).
+  double transform_overhead = 0;
+  double worker_slots = 1;
+  uint64_t turnaround_ns = 0, original_after_ns = 0;
   Confine confine = Confine::kNone;
   uint32_t sm_limit = 0;  // of best-effort clients where the policy sets none; 0 = all SMs
   bool polls = false;     // held launches watch without sleeping, as a peer with a polling server does
@@ -77,6 +81,11 @@ struct RunSpec {  // how the GPU is shared
   policy::Tuning tuning;  // of the daemon's policies
 };
 
+enum class Estimates : uint8_t {  // what the gate knows of a launch's length
+  kLaunch,                        // exactly this launch's
+  kShape,                         // the mean over launches of its kernel and grid, as a history gives
+};
+
 struct RunInput {
   GpuSpec gpu;
   HostSpec host;
@@ -84,6 +93,7 @@ struct RunInput {
   RunSpec run;
   Perturbation perturbation;
   uint64_t duration_ns = 0, warmup_ns = 0, seed = 1;
+  Estimates estimates = Estimates::kLaunch;
   bool latency_from_arrival = true;  // else from the start of service: queueing not counted
   bool record_bursts = false;
   bool audit_idle = false;

@@ -47,9 +47,7 @@ class Reader {
     if (node == nullptr) return initial;
     auto value = node->value<double>();
     if (value && *value >= least && *value <= most) return *value;
-    char range[64];
-    std::snprintf(range, sizeof range, "%g to %g", least, most);
-    wrong(*node, key, std::string("must be a number from ") + range);
+    wrong(*node, key, "must be a number " + range_text(least, most));
     return initial;
   }
   uint64_t us(const char* key, uint64_t initial_ns) {
@@ -102,7 +100,7 @@ class Reader {
         if (auto value = row.value<double>(); value && *value >= least && *value <= most)
           out.push_back(*value);
     if (node->as_array() == nullptr || out.size() != node->as_array()->size())
-      wrong(*node, key, "must be a list of numbers from 0 on");
+      wrong(*node, key, "must be a list of numbers " + range_text(least, most));
     return out;
   }
   const toml::table* table(const char* key) {
@@ -139,6 +137,11 @@ class Reader {
   void missing(const std::string& what) { mistakes_->add(table_.source(), where_ + " " + what); }
 
  private:
+  static std::string range_text(double least, double most) {
+    char text[64];
+    std::snprintf(text, sizeof text, "from %g to %g", least, most);
+    return text;
+  }
   const toml::node* get(const char* key) {
     asked_.insert(key);
     return table_.get(key);

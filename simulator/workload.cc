@@ -4,37 +4,69 @@
 #include <cmath>
 
 namespace tessera::simulator {
+namespace {
+
+uint32_t launches_of(const Segment& segment, double length) {
+  return uint32_t(std::max(1.0, std::round(segment.count * length)));
+}
+
+// From the first launch until the synchronise returns.
+uint64_t step_alone_ns(const Step& step, double length, uint32_t sm_count, const LaunchCosts& costs) {
+  uint64_t launched_ns = 0, end_ns = 0;
+  for (const Segment& segment : step.segments)
+    for (uint32_t n = launches_of(segment, length); n > 0; --n) {
+      launched_ns += costs.launch_ns;
+      const uint64_t free_ns = end_ns == 0 ? 0 : end_ns + costs.gap_ns;
+      end_ns = std::max(launched_ns, free_ns) + segment.kernel.solo_ns(sm_count);
+    }
+  return end_ns + costs.sync_ns;
+}
+
+}  // namespace
 
 uint32_t Kernel::wave_blocks(uint32_t sm_count) const {
   return uint32_t(std::max(1.0, std::floor(sm_count / sms_per_block + 1e-6)));
 }
 
 uint64_t Kernel::solo_ns(uint32_t sm_count, uint32_t blocks) const {
-  uint32_t wave = wave_blocks(sm_count);
-  return uint64_t((blocks + wave - 1) / wave) * block_ns;
+  const uint32_t wave = wave_blocks(sm_count);
+  if (blocks >= wave) return uint64_t((blocks + wave - 1) / wave) * block_ns;
+  return uint64_t(double(block_ns) / block_speed(sm_count, blocks));
 }
 
-uint64_t Workload::gpu_solo_ns(uint32_t sm_count) const {
-  uint64_t sum = 0;
-  for (const Step& step : steps)
-    for (const Segment& s : step.segments) sum += step.repeat * s.count * s.kernel.solo_ns(sm_count);
-  return sum;
+double Kernel::block_speed(uint32_t sm_count, double resident) const {
+  if (occupancy_knee >= 1) return 1;
+  const double wave = wave_blocks(sm_count);
+  const double full = std::min(1.0, n_blocks / wave), now = std::min(full, resident / wave);
+  return std::max(occupancy_knee, full) / std::max(occupancy_knee, now);
 }
 
-uint64_t Workload::solo_ns(uint32_t sm_count) const {
-  uint64_t sum = gpu_solo_ns(sm_count);
-  for (const Step& step : steps) sum += step.repeat * step.gap_ns;
-  return sum;
+Kernel Kernel::usual() const {
+  Kernel usual = *this;
+  if (usual_block_ns != 0) usual.block_ns = usual_block_ns;
+  return usual;
+}
+
+uint64_t Workload::alone_ns(uint32_t sm_count, const LaunchCosts& costs) const {
+  double sum_ns = 0;
+  const std::vector<double> each = lengths.empty() ? std::vector<double>{1} : lengths;
+  for (const double length : each)
+    for (const Step& step : steps)
+      sum_ns += double(step.repeat * (step_alone_ns(step, length, sm_count, costs) + step.gap_ns));
+  return uint64_t(sum_ns / double(each.size()));
 }
 
 std::vector<Launch> draw_job(const Workload& workload, Random* random) {
   std::vector<Launch> job;
   double of_job = random->lognormal(workload.cv);
+  const size_t n_lengths = workload.lengths.size();
+  const double length = n_lengths == 0 ? 1 : workload.lengths[random->next() % n_lengths];
   for (const Step& step : workload.steps) {
     for (uint32_t r = 0; r < step.repeat; ++r) {
       for (const Segment& segment : step.segments) {
-        for (uint32_t i = 0; i < segment.count; ++i) {
+        for (uint32_t n = launches_of(segment, length); n > 0; --n) {
           Launch launch{.kernel = segment.kernel};
+          launch.kernel.usual_block_ns = segment.kernel.block_ns;
           double factor = of_job * random->lognormal(segment.cv);
           launch.kernel.block_ns = std::max<uint64_t>(200, uint64_t(double(launch.kernel.block_ns) * factor));
           job.push_back(launch);

@@ -14,14 +14,26 @@ namespace tessera::simulator {
 
 struct Kernel {
   uint32_t n_blocks = 1;
-  uint64_t block_ns = 0;     // one block, all its neighbours being of the same kernel
-  double sms_per_block = 1;  // how much of an SM one block takes
+  uint64_t block_ns = 0;        // one block, all its neighbours being of the same kernel
+  uint64_t usual_block_ns = 0;  // mean over launches of this shape; 0 = every launch is alike
+  double sms_per_block = 1;     // how much of an SM one block takes
+  double occupancy_knee = 1;    // part of its wave from which on more blocks at once do not make it faster
   policy::ResourceClass resource_class = policy::ResourceClass::kCompute;
   bool can_cut = true;
 
   uint32_t wave_blocks(uint32_t sm_count) const;  // blocks that run at once when alone
   uint64_t solo_ns(uint32_t sm_count) const { return solo_ns(sm_count, n_blocks); }
   uint64_t solo_ns(uint32_t sm_count, uint32_t blocks) const;
+  // How much faster its blocks are while `resident` of them run than with a full wave (its whole grid, if that
+  // is less). 1 = every block adds throughput.
+  double block_speed(uint32_t sm_count, double resident) const;
+  Kernel usual() const;  // what its history says that it is
+};
+
+struct LaunchCosts {       // ns; of a program alone, besides its kernels
+  uint64_t launch_ns = 0;  // of the host, per launch
+  uint64_t gap_ns = 0;     // between two kernels of one stream
+  uint64_t sync_ns = 0;    // completion until a synchronise returns
 };
 
 struct Segment {  // `count` launches of one kernel, each with its own draw of the block time
@@ -41,9 +53,12 @@ struct Workload {
   std::string name;
   std::vector<Step> steps;
   double cv = 0;  // of the whole job: all block times of one job share this draw
+  // Jobs of several lengths, equally often: each segment has so many times its launches. Empty: all alike.
+  std::vector<double> lengths;
 
-  uint64_t solo_ns(uint32_t sm_count) const;      // GPU and host, launch costs not counted
-  uint64_t gpu_solo_ns(uint32_t sm_count) const;  // GPU alone
+  // Mean length of a job that has the GPU to itself: kernels, the gaps between them, launches that the GPU
+  // waits for, host work.
+  uint64_t alone_ns(uint32_t sm_count, const LaunchCosts& costs) const;
 };
 
 // A job drawn from a workload.
@@ -66,11 +81,11 @@ struct Arrivals {
       gaps_ns;  // kTrace: between arrivals, replayed from a random place on; load does not count
 };
 
-// Draws arrival times one after another.
+// Draws arrival times one after another, of jobs that take `alone_ns` alone.
 class ArrivalProcess {
  public:
-  ArrivalProcess(const Arrivals& arrivals, uint64_t solo_ns, Random random)
-      : arrivals_(arrivals), mean_gap_ns_(double(solo_ns) / arrivals.load), random_(random) {}
+  ArrivalProcess(const Arrivals& arrivals, uint64_t alone_ns, Random random)
+      : arrivals_(arrivals), mean_gap_ns_(double(alone_ns) / arrivals.load), random_(random) {}
   uint64_t next_ns();  // later than or at the previous one
 
  private:

@@ -10,6 +10,7 @@
 
 #include "admission/rule.h"
 #include "admission/slices.h"
+#include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
 #include "simulator/simulation.h"
 
@@ -50,13 +51,8 @@ struct SimClient {
   uint64_t busy_since_ns = 0, idle_since_ns = 0, burst = 0;
   uint64_t burst_signature = 0;
   bool burst_packed = false;  // a packed lease was out during this burst
-  bool burst_solo = true;     // nothing of a lower level was in flight
   policy::ResourceClass pulse_class = policy::ResourceClass::kUnknown;
-  policy::BurstBaseline solo_baseline, unpacked_baseline;
-  double slowdown = 0, own_slowdown = 0;
-  uint64_t bursts_measured = 0, burst_ns = 0;
-  std::vector<uint64_t> gaps_ns;
-  uint64_t short_gap_ns = 0;
+  policy::BurstWatch bursts;
 
   // Gate (best-effort).
   policy::Lease lease;
@@ -85,7 +81,6 @@ struct SimClient {
   uint64_t unmarked_ns = 0;  // sent since the last marker
   uint64_t yielding_op = 0;  // the host waits for it; 0 = none
   bool throttled = false;    // far enough ahead of the GPU
-  size_t next_gap = 0;
 
   bool is_protected() const { return spec->priority > 0; }
   bool waiting() const { return waiting_for != admission::Reason::kNone; }
@@ -109,10 +104,10 @@ class World {
   void completed(const Completion& done);
   void set_busy(uint32_t c);
   void set_idle(uint32_t c);
-  void note_neighbour(const SimClient& lower);
-  uint64_t overlap_ns(const SimClient& c) const;
+  policy::Burst burst_of(const SimClient& c) const;
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
-  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, bool yields);
+  // `workers` != 0: the transformed kernel, which yields.
+  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers);
   uint32_t limit_of(const SimClient& c, const Kernel& kernel) const;  // SMs that the launch may use; 0 = all
 
   // gate.cc
@@ -120,9 +115,15 @@ class World {
     uint32_t blocks;
     uint64_t estimate_ns;
   };
+  bool runs_originals() const;
+  uint32_t workers(const SimClient& c, const Kernel& kernel) const;
   void host(uint32_t c);  // the host thread of a best-effort client runs
   admission::History history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const;
   uint32_t sms_of(const SimClient& c, const Kernel& kernel) const;  // that the launch may occupy
+  // The launch as the gate's history has it.
+  Kernel believed(const Kernel& kernel) const {
+    return input_.estimates == Estimates::kShape ? kernel.usual() : kernel;
+  }
   admission::LeaseView view_of(const SimClient& c) const;
   std::span<const admission::PulseView> pulses();
   Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
@@ -142,7 +143,7 @@ class World {
   // daemon.cc
   void notify_daemon();
   void decide();
-  policy::ClientView view(const SimClient& c) const;
+  policy::ClientView view(SimClient& c);
   void apply(uint32_t c, const policy::Lease& lease);
   void audit_idle();
   void count_losses(uint64_t until_ns);

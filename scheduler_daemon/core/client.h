@@ -12,8 +12,8 @@
 #include "ipc/channel/region_layout.h"
 #include "ipc/channel/ring.h"
 #include "ipc/channel/server.h"
-#include "scheduler_daemon/core/bursts.h"
 #include "scheduler_daemon/learning/records.h"
+#include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
@@ -80,7 +80,7 @@ struct Client {
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
   policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // best-effort: of the latest view
-  BurstWatch bursts;                                                   // protected
+  policy::BurstWatch bursts;                                           // protected
   learning::UserGpu user_gpu;                                          // GPU "": nothing is learnt from it
   stats::ClientCounters counters;                                      // those that the daemon counts itself
 

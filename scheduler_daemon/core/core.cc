@@ -617,11 +617,11 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
   const Gpu* gpu = gpu_of(client);
   if (gpu == nullptr || !client.is_protected() || record.end_ns > now_ns) return;
   const uint64_t start_ns = record.end_ns - std::min(record.end_ns, record.duration_ns);
-  Burst burst{.signature = record.key,
-              .length_ns = record.duration_ns,
-              .end_ns = record.end_ns,
-              .solo = true,
-              .packed = gpu->packed_until_ns >= start_ns};
+  policy::Burst burst{.signature = record.key,
+                      .length_ns = record.duration_ns,
+                      .end_ns = record.end_ns,
+                      .solo = true,
+                      .packed = gpu->packed_until_ns >= start_ns};
   for (const Client* other : gpu->clients) {
     if (other->priority >= client.priority) continue;
     burst.packed |= other->packed();

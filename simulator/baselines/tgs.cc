@@ -7,8 +7,8 @@
 namespace tessera::simulator::baselines {
 namespace {
 
-constexpr uint64_t kWindow_ns = base::ms(500), kPeriod_ns = base::ms(5), kTick_ns = base::ms(1);
-constexpr int kProfileWindows = 2;
+constexpr uint64_t kWindow_ns = base::ms(5000), kPeriod_ns = base::ms(50), kTick_ns = base::ms(10);
+constexpr int kProfileWindows = 5;
 constexpr double kTolerated = 0.03, kLarge = 0.09, kForget = 0.12;
 constexpr double kSlowStart = 1.5, kDecrease = 0.92, kLeastStep = 1000, kFirstLimit = 1000;
 constexpr int kForgetAfter = 20;

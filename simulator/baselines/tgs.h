@@ -1,8 +1,8 @@
 // `tgs`: the rate control of TGS (Wu et al., NSDI'23), re-implemented from its description; not the authors'
 // system. The best-effort side launches freely up to a number of thread blocks per period; the number follows
 // the protected side's rate of blocks: slow start, additive increase, multiplicative decrease. Kernels are
-// never cut and pulses are not watched. Its windows (5 s, 50 ms) are a tenth here, so that runs of seconds
-// show more than its start. Pure.
+// never cut and pulses are not watched. Its windows are the published ones (5 s, five of them alone at first; 50 ms), so
+// a run of less than minutes shows its start only. Pure.
 #pragma once
 
 #include "simulator/baselines/common.h"

@@ -60,7 +60,7 @@ class Report(unittest.TestCase):
             done = subprocess.run(command, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             report = json.loads(out.read_text())
-        runs = {"mps_priority", "tally", "tgs", "reef_n", "orion", "temporal", "tessera"}
+        runs = {"mps_priority", "tally", "reef_n", "orion", "temporal", "tessera"}
         for name in scheduler_report.SCENARIOS:
             for contention in ("", ".two_thirds", ".disjoint"):
                 policies = report["scenarios"][name + contention]

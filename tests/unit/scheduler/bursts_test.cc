@@ -1,12 +1,12 @@
 // Slowdown and gaps out of burst records.
-#include "scheduler_daemon/core/bursts.h"
+#include "scheduler_daemon/policy/burst_watch.h"
 
 #include <gtest/gtest.h>
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/overlap.h"
 
-namespace tessera::core {
+namespace tessera::policy {
 namespace {
 
 using base::ms;
@@ -53,7 +53,6 @@ TEST_F(Bursts, WhatNoNeighbourCanHaveCausedIsTheClientsOwn) {
 }
 
 TEST(Overlap, IsUntilTheWorkRanDryOrTheWholeBurst) {
-  using policy::overlap_ns;
   // The burst: 100 to 200.
   EXPECT_EQ(overlap_ns(100, 200, {}), 0u);                                   // never ran
   EXPECT_EQ(overlap_ns(100, 200, {.end_ns = 90}), 0u);                       // ended before
@@ -97,4 +96,4 @@ TEST_F(Bursts, ShortGapsAreAQuantileOfTheRecentOnes) {
 }
 
 }  // namespace
-}  // namespace tessera::core
+}  // namespace tessera::policy

@@ -50,6 +50,46 @@ TEST(Gpu, AloneAKernelTakesItsWaves) {
   EXPECT_NEAR(b.gpu.work_ns(0), double(us(100)) * (3 + 1.0 / 108), 10);
 }
 
+// Half of the slots, and the knee at half: the other half would add nothing, so the kernel loses nothing.
+TEST(Gpu, NarrowWorkRunsFasterDownToTheKnee) {
+  Kernel k = kernel(108 * 10, us(100));
+  k.occupancy_knee = 0.5;
+  EXPECT_EQ(k.solo_ns(108, 108), us(100));
+  EXPECT_EQ(k.solo_ns(108, 54), us(50));
+  EXPECT_EQ(k.solo_ns(108, 1), us(50));
+  const Kernel narrow{.n_blocks = 27, .block_ns = us(100), .sms_per_block = 1, .occupancy_knee = 0.5};
+  EXPECT_EQ(narrow.solo_ns(108, 27), us(100));  // as wide as it ever was: the time is that of this width
+  const auto end = [](const Kernel& what, uint32_t workers) {
+    Bench b(Regime::kMps);
+    b.gpu.submit({.kernel = what, .n_blocks = what.n_blocks, .workers = workers, .yields = true});
+    return b.end_of(0, 0);
+  };
+  EXPECT_EQ(end(k, 108), us(1001));  // the stream's gap comes first
+  EXPECT_EQ(end(k, 54), us(1001));
+  EXPECT_EQ(end(k, 27), us(2001));
+  k.occupancy_knee = 1;
+  EXPECT_EQ(end(k, 54), us(2001));
+}
+
+// Blocks that a worker has not come to are not in the hardware's queue: others pass them.
+TEST(Gpu, WorkersLeaveSlotsFree) {
+  for (const uint32_t workers : {0u, 81u}) {
+    Bench b(Regime::kMpsPriority);
+    b.gpu.submit({.client = 1,
+                  .id = 1,
+                  .kernel = kernel(108 * 10, us(100)),
+                  .n_blocks = 108 * 10,
+                  .workers = workers,
+                  .yields = workers != 0});
+    b.submit(0, 1, kernel(20, us(10)), us(130));
+    const uint64_t took_ns = b.end_of(0, 1) - us(130);
+    if (workers == 0)
+      EXPECT_GT(took_ns, us(50));
+    else
+      EXPECT_LE(took_ns, us(10));
+  }
+}
+
 TEST(Gpu, OneStreamIsInOrder) {
   Bench b(Regime::kMps);
   b.submit(0, 1, kernel(108, us(50)), 0);

@@ -1,8 +1,8 @@
-#include "scheduler_daemon/core/bursts.h"
+#include "scheduler_daemon/policy/burst_watch.h"
 
 #include <algorithm>
 
-namespace tessera::core {
+namespace tessera::policy {
 
 void BurstWatch::add(const Burst& b) {
   const uint64_t start_ns = b.end_ns - std::min(b.end_ns, b.length_ns);
@@ -48,4 +48,4 @@ uint64_t BurstWatch::short_gap_ns() {
   return short_gap_ns_ = *at;
 }
 
-}  // namespace tessera::core
+}  // namespace tessera::policy

@@ -1,6 +1,6 @@
-// What the daemon learns of one protected client from its burst records: slowdown against a solo baseline,
-// and the gaps between its bursts. Plain data in, plain data out; owned by core::Client; one thread; bounded
-// memory.
+// What is learnt of one protected client from its bursts: slowdown against a solo baseline, and the gaps between
+// them. Pure: plain data in, plain data out. Owned by core::Client in the daemon and by the simulator's World, so that
+// a policy sees the same in both; one thread; bounded memory.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "scheduler_daemon/policy/burst_baseline.h"
 
-namespace tessera::core {
+namespace tessera::policy {
 
 struct Burst {
   uint64_t signature = 0;
@@ -42,7 +42,7 @@ class BurstWatch {
 
   // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
   // without a packed lease stand in, whose length includes what was in flight when they began.
-  policy::BurstBaseline solo_baseline_, unpacked_baseline_;
+  BurstBaseline solo_baseline_, unpacked_baseline_;
   uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0;
   double sum_ = 0, slowdown_ = 0, own_sum_ = 0, own_slowdown_ = 0;
   uint64_t n_sum_ = 0;
@@ -54,4 +54,4 @@ class BurstWatch {
   uint64_t short_gap_ns_ = 0;
 };
 
-}  // namespace tessera::core
+}  // namespace tessera::policy
