@@ -258,6 +258,9 @@ int command(int argc, char** argv) {
                    "NAME=VALUE: another value of a constant of the policies (docs/notes/tuning.md)")
       ->type_size(1)
       ->allow_extra_args(false);
+  simulate->add_option(
+      "--contention", simulate_options.contention,
+      "a JSON that tests/device/h16_contention printed: its tables in place of the scenario's");
   simulate
       ->add_option("--duration-ms", simulate_options.duration_ms,
                    "virtual time of each run (default: the scenario's)")

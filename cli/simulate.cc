@@ -11,6 +11,7 @@
 
 #include "cli/layout.h"
 #include "simulator/bound.h"
+#include "simulator/contention_file.h"
 #include "simulator/report.h"
 #include "simulator/tuning.h"
 
@@ -36,6 +37,9 @@ base::Result<simulator::Scenario> prepare(const SimulateOptions& options) {
     for (const std::string& tuned : options.tune)
       if (base::Status s = simulator::set_tuning(tuned, &run.tuning); !s.ok())
         return base::error(s.error().code, "--tune: " + s.error().text);
+  if (!options.contention.empty())
+    if (base::Status s = simulator::load_contention_answer(options.contention, &scenario.gpu); !s.ok())
+      return base::error(s.error().code, "--contention: " + s.error().text);
   if (options.duration_ms != 0) scenario.duration_ns = options.duration_ms * 1'000'000;
   if (scenario.duration_ns <= scenario.warmup_ns)
     return base::error(base::Code::kInvalid, "--duration-ms must be larger than the scenario's warm-up");

@@ -14,6 +14,7 @@ struct SimulateOptions {
   uint64_t first_seed = 1;
   std::vector<std::string> policies;  // empty: the scenario's
   std::vector<std::string> tune;      // NAME=VALUE: constants of the policies
+  std::string contention;             // file: what H16 measured, in place of the scenario's tables
   uint64_t duration_ms = 0;           // 0: the scenario's
   std::string json, csv, plot;        // files; plot is a folder
   bool cells = false;                 // also print every cell

@@ -28,8 +28,12 @@ namespace tessera::simulator {
 enum class Regime : uint8_t { kTimesliced, kMps, kMpsPriority };
 const char* regime_name(Regime regime);
 
-constexpr std::array<std::array<double, 4>, 4> all_as_contention() {
-  std::array<std::array<double, 4>, 4> table{};
+// [own class][class of the neighbour]
+using ContentionTable = std::array<std::array<double, 4>, 4>;
+constexpr double kMostContention = 20;
+
+constexpr ContentionTable all_as_contention() {
+  ContentionTable table{};
   for (auto& row : table) row.fill(-1);
   return table;
 }
@@ -43,9 +47,9 @@ struct GpuSpec {
   uint64_t refill_ns = 0;          // first kernel after another client had the GPU: caches, TLBs
   double block_jitter = 0.15;      // half width of the uniform spread of block times
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
-  std::array<std::array<double, 4>, 4> contention{};
+  ContentionTable contention{};
   // The same between confined work and blocks outside of its SMs: L2 and DRAM only. Negative = as `contention`.
-  std::array<std::array<double, 4>, 4> contention_apart = all_as_contention();
+  ContentionTable contention_apart = all_as_contention();
   uint64_t slow_from_ns = 0, slow_to_ns = 0;  // perturbation: clocks drop in this interval ...
   double slow_factor = 1;                     // ... to this
 };

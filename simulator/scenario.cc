@@ -25,7 +25,6 @@ constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
                              {"mps_priority", int(Regime::kMpsPriority)}};
 constexpr Name kConfines[] = {
     {"none", int(Confine::kNone)}, {"attach", int(Confine::kAttach)}, {"dynamic", int(Confine::kDynamic)}};
-constexpr Name kClasses[] = {{"unknown", 0}, {"compute", 1}, {"memory", 2}, {"latency", 3}};
 constexpr Name kArrivals[] = {
     {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
     {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
@@ -128,16 +127,15 @@ class Loader {
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
   }
 
-  void read_contention(const toml::table& t, const std::string& name,
-                       std::array<std::array<double, 4>, 4>* table) {
+  void read_contention(const toml::table& t, const std::string& name, ContentionTable* table) {
     Reader r(t, name + "]", &mistakes_);
-    for (const Name& own : kClasses) {
+    for (const Name& own : kClassNames) {
       const toml::table* row = r.table(own.text);
       if (row == nullptr) continue;
       Reader cells(*row, name + "." + std::string(own.text) + "]", &mistakes_);
-      for (const Name& other : kClasses) {
+      for (const Name& other : kClassNames) {
         double& value = (*table)[size_t(own.value)][size_t(other.value)];
-        value = cells.number(other.text, value, 0, 20);
+        value = cells.number(other.text, value, 0, kMostContention);
       }
     }
   }
@@ -162,7 +160,7 @@ class Loader {
     s.kernel.n_blocks = blocks != 0 ? blocks : uint32_t(std::max(1.0, wave * fill)) * uint32_t(waves);
     s.kernel.block_ns = uint64_t(us / waves * kNsPerUs);
     s.kernel.occupancy_knee = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
-    s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClasses));
+    s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClassNames));
     s.kernel.can_cut = r.flag("cut", true);
     if (r.flag("copy", false)) {  // of the copy engine: takes its time in the stream, and hardly an SM
       s.kernel = {.block_ns = uint64_t(us * kNsPerUs),

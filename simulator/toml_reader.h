@@ -9,15 +9,11 @@
 
 #include "base/toml.h"
 #include "base/units.h"
+#include "simulator/names.h"
 
 namespace tessera::simulator {
 
 constexpr double kNsPerUs = double(base::kNsPerUs);
-
-struct Name {  // of a choice
-  const char* text;
-  int value;
-};
 
 // Mistakes of all files, in the order in which they were met.
 struct Mistakes {

@@ -90,6 +90,19 @@ skip() {
   printf '%-28s skipped: %s\n' "$1" "$2"
   printf '{"question": "%s", "skipped": "%s"}\n' "${1%%_*}" "$2" > "$out/$1.json"
 }
+# The simulator reads the answer to H16 as it stands.
+simulate_h16() {
+  local results=$out/H16_simulated.json
+  printf '%-28s ' H16_simulated
+  if "$run" simulate "$root/scenarios/saturated.toml" --contention "$out/H16.json" --seeds 1 --duration-ms 1000 --policy temporal,tessera \
+    --json "$results" > "$out/H16_simulated.out" 2> "$out/H16_simulated.err"; then
+    echo ok
+    return
+  fi
+  failures=$((failures + 1))
+  printf '{"question": "H16", "failed": "see H16_simulated.err"}\n' > "$results"
+  echo "FAILED: $(tail -n 1 "$out/H16_simulated.err")"
+}
 wanted() { [ -z "$only" ] || [[ "$only" == *",$1,"* ]]; }
 
 answer info -- "$bin/device_info"
@@ -182,6 +195,22 @@ if wanted H13; then
   fi
 fi
 if wanted H14; then answer H14 -- "$bin/h14_clusters"; fi
+if wanted H16; then
+  if [ "$rehearse" = 1 ]; then
+    answer H16 -- "$bin/h16_contention" --mebibytes 1 --launches 3 --kernel-ms 0.3
+  else answer H16 -- "$bin/h16_contention"; fi
+  if [ -x "$run" ]; then simulate_h16; fi
+fi
+if wanted H17; then
+  if [ "$rehearse" = 1 ]; then
+    answer H17_green -- "$bin/h17_green_contexts" --rounds 100 --times 5 --launches 10
+    mkdir -m 700 "$private/h17"
+    answer H17_mps TESSERA_SOFTGPU_MODE=mps TESSERA_SOFTGPU_DIR="$private/h17" -- python3 "$bin/h17_mps.py" --seconds 0.5
+  else
+    answer H17_green -- "$bin/h17_green_contexts"
+    answer H17_mps -- python3 "$bin/h17_mps.py"
+  fi
+fi
 if wanted H18; then
   answer H18 -- "$bin/h18_keep_ptx"
   [ "$rehearse" = 1 ] || answer H18_forced CUDA_FORCE_PTX_JIT=1 -- "$bin/h18_keep_ptx"

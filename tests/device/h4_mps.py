@@ -4,39 +4,11 @@ what happens to the others when a client is SIGKILLed? Only directories made her
 running is not touched. On the software GPU (TESSERA_SOFTGPU_MODE=mps) there is no control daemon to start."""
 import argparse
 import json
-import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 
 import lab
-
-
-class Mps:
-    """An MPS control daemon of our own, in a folder of our own, gone afterwards."""
-
-    def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="tessera-mps-")
-        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.folder + "/pipe", "CUDA_MPS_LOG_DIRECTORY": self.folder + "/log"}
-        for path in self.environment.values():
-            os.mkdir(path, 0o700)
-
-    def control(self, *arguments, text=""):
-        return subprocess.run(["nvidia-cuda-mps-control", *arguments], input=text, capture_output=True, text=True,
-                              timeout=30, env={**os.environ, **self.environment})
-
-    def __enter__(self):
-        started = self.control("-d")
-        if started.returncode != 0:
-            raise RuntimeError(f"nvidia-cuda-mps-control -d: {started.stderr.strip() or started.stdout.strip()}")
-        return self
-
-    def __exit__(self, *_):
-        self.control(text="quit -t 5\n")
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def pair(environment, rounds, seconds, latency_options=(), hog_options=(), hog_environment=None):
@@ -74,18 +46,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3, help="per measurement")
     args = parser.parse_args()
     report = {"question": "H4", **{k: v for k, v in lab.info().items() if k != "question"}}
-    if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":
-        report["mps"] = "software GPU in MPS mode"
-        report.update(questions({}, args.seconds))
-    elif not shutil.which("nvidia-cuda-mps-control"):
-        report["mps"] = "skipped: nvidia-cuda-mps-control is not installed"
-    else:
-        try:
-            with Mps() as mps:
-                report["mps"] = "started in a private directory"
-                report.update(questions(mps.environment, args.seconds))
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            report["mps"] = f"failed: {error}"
+    report.update(lab.with_mps(questions, args.seconds))
     print(json.dumps(report))
     return 0
 

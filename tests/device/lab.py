@@ -1,9 +1,11 @@
-"""Helpers of the Python questions: where the programs are, starting several at once, reading their JSON."""
+"""Helpers of the Python questions: where the programs are, starting several at once, reading their JSON, an MPS of our own."""
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
 
 FOLDER = pathlib.Path(os.environ.get("TESSERA_DEVICE_BIN", pathlib.Path(__file__).resolve().parent))
 
@@ -50,3 +52,40 @@ def end(process):
 def info():
     text = subprocess.run([program("device_info")], capture_output=True, text=True, timeout=60)
     return json.loads(text.stdout) if text.returncode == 0 else {"failed": text.stderr.strip()}
+
+
+class Mps:
+    """An MPS control daemon of our own, in a folder of our own, gone afterwards."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="tessera-mps-")
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.folder + "/pipe", "CUDA_MPS_LOG_DIRECTORY": self.folder + "/log"}
+        for path in self.environment.values():
+            os.mkdir(path, 0o700)
+
+    def control(self, *arguments, text=""):
+        return subprocess.run(["nvidia-cuda-mps-control", *arguments], input=text, capture_output=True, text=True,
+                              timeout=30, env={**os.environ, **self.environment})
+
+    def __enter__(self):
+        started = self.control("-d")
+        if started.returncode != 0:
+            raise RuntimeError(f"nvidia-cuda-mps-control -d: {started.stderr.strip() or started.stdout.strip()}")
+        return self
+
+    def __exit__(self, *_):
+        self.control(text="quit -t 5\n")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def with_mps(questions, seconds):
+    """The answers of questions(environment, seconds) under an MPS of our own, and what became of it."""
+    if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":  # there is no control daemon to start
+        return {"mps": "software GPU in MPS mode", **questions({}, seconds)}
+    if not shutil.which("nvidia-cuda-mps-control"):
+        return {"mps": "skipped: nvidia-cuda-mps-control is not installed"}
+    try:
+        with Mps() as mps:
+            return {"mps": "started in a private directory", **questions(mps.environment, seconds)}
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return {"mps": f"failed: {error}"}

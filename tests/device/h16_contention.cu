@@ -1,0 +1,187 @@
+// H16: how much a kernel suffers from another one beside it: (compute, memory) x (compute, memory), on multiprocessors
+// that both use and on multiprocessors of its own (green contexts). Each kernel has half of the room: half of the
+// thread slots of every multiprocessor, or every slot of half of them. Slowdown = time beside the other over time alone
+// in the same place. `contention` and `contention_apart` are what the simulator's tables of these names say:
+// slowdown = 1 + contention * the part of the GPU that the other one takes. `tessera simulate --contention` reads them.
+#include <array>
+
+#include "green.h"
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr const char* kClassNames[] = {"compute", "memory"};
+
+__global__ void compute(float* out, int64_t rounds) {
+  float a = float(threadIdx.x), b = a + 1, c = a + 2, d = a + 3;
+  for (int64_t i = 0; i < rounds; ++i) {
+    a = a * 0.999f + 0.5f, b = b * 0.998f + 0.5f;
+    c = c * 0.997f + 0.5f, d = d * 0.996f + 0.5f;
+  }
+  if (a + b + c + d == 1234.5f) out[0] = a;  // never; keeps the loop
+}
+
+// Reads and writes every element once per pass; larger than the caches.
+__global__ void stream_memory(float* data, int64_t n, int64_t passes) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t pass = 0; pass < passes; ++pass)
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+      data[i] = data[i] * 0.5f + 1;
+}
+
+struct Work {    // one side
+  int kind = 0;  // of kClassNames
+  int blocks = 0;
+  int64_t amount = 1;  // rounds or passes: length of one launch
+  float* data = nullptr;
+  int64_t elements = 0;
+  void launch(cudaStream_t stream) const {
+    if (kind == 0)
+      compute<<<unsigned(blocks), kThreads, 0, stream>>>(data, amount);
+    else
+      stream_memory<<<unsigned(blocks), kThreads, 0, stream>>>(data, elements, amount);
+    CUDA_CHECK(cudaGetLastError());
+  }
+};
+
+double alone_ms(const Work& work, cudaStream_t stream, int launches) {
+  work.launch(stream);  // loads and warms
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  std::vector<double> ms;
+  for (int i = 0; i < launches; ++i) ms.push_back(probe::device_ms(stream, [&] { work.launch(stream); }));
+  return samples::quantile(ms, 0.5);
+}
+
+// Makes one launch last about `wanted_ms`.
+void calibrate(Work* work, cudaStream_t stream, double wanted_ms) {
+  work->amount = work->kind == 0 ? 1000 : 1;
+  const double ms = alone_ms(*work, stream, 3);
+  work->amount = std::max<int64_t>(1, int64_t(double(work->amount) * wanted_ms / std::max(ms, 1e-6)));
+}
+
+struct Beside {
+  double alone_ms = 0;
+  std::vector<double> slowdowns;  // per launch
+  bool covered = false;           // the other one ran until the last of them had ended
+};
+
+Beside measure(const Work& own, cudaStream_t own_stream, const Work& other, cudaStream_t other_stream,
+               int launches) {
+  constexpr int kMoreThanItLasts = 6;
+  Beside result;
+  result.alone_ms = alone_ms(own, own_stream, launches);
+  const double other_ms = alone_ms(other, other_stream, 3);
+  const int others = 2 + int(kMoreThanItLasts * launches * result.alone_ms / std::max(other_ms, 1e-6));
+  std::vector<cudaEvent_t> ends(size_t(launches) + 1);
+  for (cudaEvent_t& end : ends) CUDA_CHECK(cudaEventCreate(&end));
+  for (int i = 0; i < others; ++i) other.launch(other_stream);
+  own.launch(own_stream);  // while the other one comes up to speed
+  CUDA_CHECK(cudaEventRecord(ends[0], own_stream));
+  for (int i = 1; i <= launches; ++i) {
+    own.launch(own_stream);
+    CUDA_CHECK(cudaEventRecord(ends[size_t(i)], own_stream));
+  }
+  CUDA_CHECK(cudaStreamSynchronize(own_stream));
+  result.covered = cudaStreamQuery(other_stream) == cudaErrorNotReady;
+  cudaGetLastError();
+  CUDA_CHECK(cudaStreamSynchronize(other_stream));
+  for (int i = 1; i <= launches; ++i) {
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, ends[size_t(i) - 1], ends[size_t(i)]));
+    result.slowdowns.push_back(double(ms) / result.alone_ms);
+  }
+  for (cudaEvent_t end : ends) CUDA_CHECK(cudaEventDestroy(end));
+  return result;
+}
+
+struct Place {  // where the two sides run
+  std::array<cudaStream_t, 2> streams{};
+  std::array<int, 2> blocks{};
+  std::array<double, 2> share{};  // of the GPU
+};
+
+struct Settings {
+  double kernel_ms = 1;
+  int launches = 50;
+  int64_t elements = 0;
+  std::array<float*, 2> data{};
+};
+
+// Adds {"compute": {"compute": c, "memory": c}, "memory": ...} as `table`, and what was measured.
+void measure_place(const Place& place, const Settings& settings, const std::string& table,
+                   probe::Report* report) {
+  probe::Report coefficients, details;
+  bool covered = true;
+  for (int own_kind = 0; own_kind < 2; ++own_kind) {
+    probe::Report row;
+    for (int other_kind = 0; other_kind < 2; ++other_kind) {
+      Work own{own_kind, place.blocks[0], 1, settings.data[0], settings.elements};
+      Work other{other_kind, place.blocks[1], 1, settings.data[1], settings.elements};
+      calibrate(&own, place.streams[0], settings.kernel_ms);
+      calibrate(&other, place.streams[1], settings.kernel_ms);
+      const Beside found = measure(own, place.streams[0], other, place.streams[1], settings.launches);
+      const double middle = samples::quantile(found.slowdowns, 0.5);
+      row.number(kClassNames[other_kind], std::max(0.0, (middle - 1) / place.share[1]));
+      probe::Report one;
+      one.number("alone_ms", found.alone_ms)
+          .spread("slowdown", found.slowdowns)
+          .boolean("covered", found.covered);
+      details.raw(std::string(kClassNames[own_kind]) + "_beside_" + kClassNames[other_kind], one.str());
+      covered &= found.covered;
+    }
+    coefficients.raw(kClassNames[own_kind], row.str());
+  }
+  report->raw(table, coefficients.str())
+      .raw(table + "_measured", details.str())
+      .boolean(table + "_covered", covered);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t mebibytes = 256, launches = 50;
+  double kernel_ms = 1;
+  samples::parse_options(argc, argv, "H16: contention of pairs of kernels.",
+                         {{"--mebibytes", samples::Option::kInt, &mebibytes,
+                           "that a memory kernel streams over: more than the L2 has"},
+                          {"--launches", samples::Option::kInt, &launches, "timed per pair"},
+                          {"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of one launch"}});
+  samples::positive("--mebibytes", double(mebibytes));
+  samples::positive("--launches", double(launches));
+  samples::positive("--kernel-ms", kernel_ms);
+  int sms = 0, threads_per_sm = 0;
+  CUDA_CHECK(cudaFree(nullptr));  // the primary context
+  CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+  CUDA_CHECK(cudaDeviceGetAttribute(&threads_per_sm, cudaDevAttrMaxThreadsPerMultiProcessor, 0));
+  const int per_sm = std::max(2, threads_per_sm / kThreads);
+  probe::Report report("H16");
+  probe::add_device(report);
+  Settings settings{.kernel_ms = kernel_ms, .launches = int(launches)};
+  settings.elements = mebibytes * (1 << 20) / int64_t(sizeof(float));
+  for (float*& data : settings.data) {
+    data = samples::device_array<float>(size_t(settings.elements));
+    CUDA_CHECK(cudaMemset(data, 0, size_t(settings.elements) * sizeof(float)));
+  }
+  report.number("mebibytes", double(mebibytes)).number("blocks_per_multiprocessor", per_sm);
+
+  Place shared{.blocks = {sms * per_sm / 2, sms * per_sm / 2}, .share = {0.5, 0.5}};
+  for (cudaStream_t& stream : shared.streams)
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  measure_place(shared, settings, "contention", &report);
+
+  const probe::GreenDriver driver;
+  const probe::TwoParts parts = probe::split_device(driver, unsigned(std::max(1, sms / 2)));
+  report.boolean("apart", parts.failed_at.empty());
+  if (!parts.failed_at.empty()) {  // "no" is an answer, and the first table stands
+    report.text("failed_at", parts.failed_at).number("result", parts.result).print();
+    return 0;
+  }
+  const auto count = [](const probe::GreenPart& part) { return int(part.multiprocessors); };
+  const Place apart{.streams = {parts.first.stream, parts.rest.stream},
+                    .blocks = {count(parts.first) * per_sm, count(parts.rest) * per_sm},
+                    .share = {double(count(parts.first)) / sms, double(count(parts.rest)) / sms}};
+  report.number("multiprocessors_of_first", count(parts.first))
+      .number("multiprocessors_of_rest", count(parts.rest));
+  measure_place(apart, settings, "contention_apart", &report);
+  report.print();
+}
