@@ -22,6 +22,7 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/share/tessera DESTINATION ${TESSERA_SHAPE}
 install(DIRECTORY docs/ DESTINATION share/doc/tessera COMPONENT tessera)
 install(FILES packaging/completions/tessera.bash RENAME tessera
         DESTINATION share/bash-completion/completions COMPONENT tessera)
+install(FILES packaging/completions/tessera.fish DESTINATION share/fish/vendor_completions.d COMPONENT tessera)
 install(FILES packaging/completions/_tessera DESTINATION share/zsh/vendor-completions COMPONENT tessera)
 install(TARGETS tesserad RUNTIME DESTINATION ${TESSERA_SHAPE}bin COMPONENT tesserad)
 install(FILES ${CMAKE_BINARY_DIR}/packaging/tesserad.service DESTINATION lib/systemd/system COMPONENT tesserad)

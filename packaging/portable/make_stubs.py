@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Makes what a program is linked with so that it runs on glibc 2.28 and newer, although this machine's glibc is newer.
+
+usage: make_stubs.py FOLDER    (uses $CC, or cc)
+
+glibc keeps the old version of each symbol that ever changed. FOLDER gets libraries without code that have the names of
+glibc's, and of each symbol only the newest version that glibc 2.28 has. The linker reads them (`cc -B FOLDER`) and writes
+these versions into the program; ld.so loads the real libraries. Symbols that have no such version are missing there;
+fallbacks.c has those that we need, start.c the entry point for executables."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+NEWEST = (2, 28)
+# Since glibc 2.34 these are part of libc.so.6; before, programs need them by name. They stay empty here, the symbols are
+# taken from libc.so.6: ld.so looks a symbol up in all loaded libraries, whichever it was linked from.
+MERGED = ("libpthread.so.0", "libdl.so.2", "librt.so.1")
+HERE = pathlib.Path(__file__).parent
+CC = os.environ.get("CC", "cc")
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def number(version):
+    return tuple(int(part) for part in version.removeprefix("GLIBC_").split("."))
+
+
+def old_symbols(library):
+    """name -> (version, type, size): of each symbol the newest version up to NEWEST."""
+    path = run(CC, f"-print-file-name={library}").strip()
+    found = {}
+    for line in run("readelf", "-W", "--dyn-syms", path).splitlines():
+        fields = line.split()
+        if len(fields) < 8 or fields[6] in ("UND", "ABS") or fields[3] not in ("FUNC", "IFUNC", "OBJECT"):
+            continue
+        match = re.fullmatch(r"(\w+)@{1,2}(GLIBC_[\d.]+)", fields[7])
+        if not match or number(match[2])[:2] > NEWEST:
+            continue
+        name, version = match.groups()
+        if name not in found or number(version) > number(found[name][0]):
+            found[name] = (version, "object" if fields[3] == "OBJECT" else "function", int(fields[2], 0))
+    if not found:
+        sys.exit(f"make_stubs.py: {path} has no symbols of glibc: is this an x86-64 machine with glibc?")
+    return found
+
+
+def make_library(folder, library, symbols):
+    assembly, script, before = [], [], ""
+    for index, (name, (version, kind, size)) in enumerate(sorted(symbols.items())):
+        assembly += [".data" if kind == "object" else ".text", ".balign 32", f".globl stub_{index}",
+                     f".type stub_{index}, @{kind}", f"stub_{index}: .zero {max(size, 1) if kind == 'object' else 1}",
+                     f".size stub_{index}, {max(size, 1)}", f".symver stub_{index}, {name}@@@{version}"]
+    for version in sorted({version for version, _, _ in symbols.values()}, key=number):
+        script.append(f"{version} {{ }}{before};")
+        before = " " + version
+    (folder / "stub.s").write_text("\n".join(assembly) + '\n.section .note.GNU-stack,"",@progbits\n')
+    (folder / "stub.map").write_text("\n".join(script) + "\n")
+    versions = [f"-Wl,--version-script={folder}/stub.map"] if symbols else []
+    run(CC, "-shared", "-nostdlib", f"-Wl,-soname,{library}", *versions, str(folder / "stub.s"), "-o", str(folder / library))
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"):
+        make_library(folder, library, old_symbols(library))
+    for library in MERGED:
+        make_library(folder, library, {})
+    for library in ("libm.so.6", *MERGED):
+        (folder / (library.split(".so")[0] + ".so")).write_text(f"INPUT({folder.resolve() / library})\n")
+    compile_ours = (CC, "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-c")
+    run(*compile_ours, str(HERE / "fallbacks.c"), "-o", str(folder / "fallbacks.o"))
+    run("ar", "rcsD", str(folder / "libfallbacks.a"), str(folder / "fallbacks.o"))
+    for start in ("crt1.o", "Scrt1.o"):
+        run(*compile_ours, "-fno-stack-protector", str(HERE / "start.c"), "-o", str(folder / start))
+    nonshared = run(CC, "-print-file-name=libc_nonshared.a").strip()
+    here = folder.resolve()
+    (folder / "libc.so").write_text(f"GROUP({here}/libc.so.6 {here}/libfallbacks.a {nonshared} "
+                                    f"AS_NEEDED({here}/ld-linux-x86-64.so.2))\n")
+
+
+if __name__ == "__main__":
+    main()

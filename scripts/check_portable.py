@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Do all programs and libraries below FOLDER run with nothing but glibc 2.28? (packaging/portable)
+
+usage: check_portable.py FOLDER
+
+Each ELF file may need glibc's own libraries and ours, of glibc symbols up to version GLIBC_2.28, and no other versions:
+no C++ runtime, no libgcc."""
+import pathlib
+import re
+import subprocess
+import sys
+
+NEWEST = (2, 28)
+GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+OURS = {"libcuda.so.1", "libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libnvidia-ml.so.1"}
+
+
+def number(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+def problems(path):
+    """What is wrong with an ELF file, and the newest version of glibc that it names."""
+    text = subprocess.run(["objdump", "-p", path], capture_output=True, text=True, check=True).stdout
+    needed = set(re.findall(r"^\s*NEEDED\s+(\S+)", text, re.M))
+    references = text.partition("Version References:")[2]
+    versions = set(re.findall(r"^\s*0x\w+ 0x\w+ \d+ (\S+)", references, re.M))
+    newest = max((number(v.removeprefix("GLIBC_")) for v in versions if re.fullmatch(r"GLIBC_[\d.]+", v)), default=(0,))
+    found = [f"needs {name}" for name in sorted(needed - GLIBC - OURS)]
+    found += [f"needs version {v}" for v in sorted(versions - OURS)  # libcudart.so.13 names its version after itself
+              if not re.fullmatch(r"GLIBC_[\d.]+", v) or number(v.removeprefix("GLIBC_"))[:2] > NEWEST]
+    return found, newest
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    files = [path for path in sorted(pathlib.Path(sys.argv[1]).rglob("*"))
+             if path.is_file() and not path.is_symlink() and path.open("rb").read(4) == b"\x7fELF"]
+    wrong, newest = 0, (0,)
+    for path in files:
+        found, uses = problems(path)
+        newest = max(newest, uses)
+        wrong += len(found)
+        for line in found:
+            print(f"{path}: {line}")
+    print(f"portable: {len(files)} files, newest GLIBC_{'.'.join(map(str, newest))}, {wrong} problems")
+    sys.exit(1 if wrong or not files else 0)
+
+
+if __name__ == "__main__":
+    main()
