@@ -45,6 +45,7 @@ struct GpuSpec {
   uint64_t kernel_gap_ns = 1'000;  // between two kernels of one stream
   double in_line_share = 0;        // kMps: kernels that wait until those before them have placed every block
   uint64_t refill_ns = 0;          // first kernel after another client had the GPU: caches, TLBs
+  uint64_t memory_bytes = 0;       // for models (Workload::memory_bytes); 0 = there is room for all
   double block_jitter = 0.15;      // half width of the uniform spread of block times
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
   ContentionTable contention{};

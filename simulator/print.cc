@@ -36,6 +36,18 @@ std::string table_text(const Scenario& s, const Report& report) {
   return out;
 }
 
+std::string pools_text(const Scenario& s, const Report& report) {
+  if (report.pools.empty()) return {};
+  std::string out = line("%-44s %-22s %5s %9s %13s %13s %12s\n", "pool", "policy", "GPUs", "requests",
+                         "p50 first ms", "p99 first ms", "model loads");
+  for (const PoolRow& p : report.pools)
+    out +=
+        line("%-44s %-22s %5zu %9llu %13.1f %13.1f %12llu\n", p.pool.c_str(),
+             run_name(s, p.run, p.perturbation).c_str(), p.gpus, static_cast<unsigned long long>(p.requests),
+             p.p50_first_ms, p.p99_first_ms, static_cast<unsigned long long>(p.model_loads));
+  return out + "\n";
+}
+
 std::string cells_text(const Scenario& s, const Report& report) {
   std::string out =
       line("%-44s %-22s %5s %9s %9s %9s %7s %7s   lost: %6s %6s %6s %6s %6s\n", "cell", "policy", "seed",
@@ -100,6 +112,14 @@ std::string to_json(const Scenario& s, const Report& report) {
       cells.push_back(cell);
     }
     row["cells"] = cells;
+    for (const PoolRow& p : report.pools)
+      if (p.run == m.run && p.perturbation == m.perturbation)
+        row["pools"].push_back({{"pool", p.pool},
+                                {"gpus", p.gpus},
+                                {"requests", p.requests},
+                                {"p50_first_ms", p.p50_first_ms},
+                                {"p99_first_ms", p.p99_first_ms},
+                                {"model_loads", p.model_loads}});
     root["policies"][run_name(s, m.run, m.perturbation)] = row;
   }
   return root.dump(2) + "\n";

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <thread>
 
 namespace tessera::simulator {
@@ -87,6 +88,7 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       p.mean_over_alone = over(mean_of(now.latencies_ns), mean_of(then.latencies_ns));
       p.throughput = over(double(now.latencies_ns.size()), double(then.latencies_ns.size()));
       p.n_requests = now.latencies_ns.size();
+      if (!cell.pool.empty()) p.first_ns = now.first_ns;
       row.protected_clients.push_back(p);
     } else {
       row.be_shares.push_back(over(now.work_ns, then.work_ns));
@@ -96,6 +98,7 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       row.longest_hold_ns = std::max(row.longest_hold_ns, now.longest_hold_ns);
     }
   }
+  row.model_loads = result.model_loads;
   row.audit = result.audit;
   row.n_events = result.n_events;
   return row;
@@ -122,6 +125,36 @@ std::vector<RunResult> run_all(const Scenario& s, const std::vector<Task>& tasks
   work();
   for (std::thread& t : threads) t.join();
   return results;
+}
+
+PoolRow pool_row(const Scenario& s, const std::vector<CellRow>& rows, const std::string& pool, size_t run,
+                 size_t perturbation) {
+  PoolRow sum{.pool = pool, .run = run, .perturbation = perturbation};
+  std::vector<uint64_t> first_ns;
+  std::set<size_t> cells;
+  for (const CellRow& row : rows) {
+    if (row.run != run || row.perturbation != perturbation || s.cells[row.cell].pool != pool) continue;
+    cells.insert(row.cell);
+    sum.model_loads += row.model_loads;
+    for (const ProtectedRow& p : row.protected_clients)
+      first_ns.insert(first_ns.end(), p.first_ns.begin(), p.first_ns.end());
+  }
+  sum.gpus = cells.size();
+  sum.requests = first_ns.size();
+  sum.p50_first_ms = double(percentile_ns(first_ns, 0.5)) / 1e6;
+  sum.p99_first_ms = double(percentile_ns(first_ns, 0.99)) / 1e6;
+  return sum;
+}
+
+std::vector<PoolRow> pool_rows(const Scenario& s, const std::vector<CellRow>& rows) {
+  std::vector<std::string> pools;  // in the order of the file
+  for (const Cell& cell : s.cells)
+    if (!cell.pool.empty() && (pools.empty() || pools.back() != cell.pool)) pools.push_back(cell.pool);
+  std::vector<PoolRow> out;
+  for (const std::string& pool : pools)
+    for (size_t p = 0; p < s.perturbations.size(); ++p)
+      for (size_t run = 0; run < s.runs.size(); ++run) out.push_back(pool_row(s, rows, pool, run, p));
+  return out;
 }
 
 // One run under one perturbation, over all cells; one value per seed.
@@ -199,6 +232,7 @@ Report run_scenario(const Scenario& s, const ReportOptions& options) {
   for (size_t p = 0; p < s.perturbations.size(); ++p)
     for (size_t run = 0; run < s.runs.size(); ++run)
       report.summaries.push_back(summarise(report.rows, run, p, options.first_seed, seeds));
+  report.pools = pool_rows(s, report.rows);
   return report;
 }
 

@@ -20,6 +20,7 @@ struct ProtectedRow {
   double p50_over_alone = 0, p99_over_alone = 0, mean_over_alone = 0, throughput = 0;
   double p99_ms = 0, p99_alone_ms = 0;
   uint64_t n_requests = 0;
+  std::vector<uint64_t> first_ns;  // per request: until its first step was done
 };
 
 struct CellRow {  // one cell under one run, perturbation and seed
@@ -29,6 +30,7 @@ struct CellRow {  // one cell under one run, perturbation and seed
   double be_share = 0;  // GPU work of all best-effort clients over what each does alone, summed
   std::vector<double> be_shares;
   uint64_t hold_expired = 0, longest_hold_ns = 0, n_events = 0;
+  uint64_t model_loads = 0;
   Audit audit;
   // Share that was lost between bursts, by reason as in Losses; cells with one best-effort client.
   double lost_to_pulse = 0, lost_to_lease = 0, lost_to_window = 0, lost_to_launch = 0, lost_to_room = 0;
@@ -39,9 +41,17 @@ struct Summary {  // one run under one perturbation, over all cells
   Estimate p99_mean_over_alone, p99_worst_over_alone, be_share, throughput;
 };
 
+struct PoolRow {  // all GPUs of one cell under one run and perturbation, over all seeds
+  std::string pool;
+  size_t run = 0, perturbation = 0, gpus = 0;
+  uint64_t requests = 0, model_loads = 0;
+  double p50_first_ms = 0, p99_first_ms = 0;  // until the first step of a request was done
+};
+
 struct Report {
   std::vector<CellRow> rows;
   std::vector<Summary> summaries;
+  std::vector<PoolRow> pools;
   uint64_t n_events = 0;
 };
 
@@ -54,6 +64,7 @@ struct ReportOptions {
 Report run_scenario(const Scenario& scenario, const ReportOptions& options);
 
 std::string table_text(const Scenario& scenario, const Report& report);
+std::string pools_text(const Scenario& scenario, const Report& report);  // empty: no cell has several GPUs
 std::string cells_text(const Scenario& scenario, const Report& report);
 std::string to_json(const Scenario& scenario, const Report& report);
 std::string to_csv(const Scenario& scenario, const Report& report);

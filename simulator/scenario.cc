@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/units.h"
+#include "scheduler_daemon/policy/placement.h"
 #include "simulator/policies.h"
 #include "simulator/toml_reader.h"
 #include "simulator/tuning.h"
@@ -17,6 +18,7 @@ namespace {
 
 using base::Code;
 
+constexpr double kGib = 1 << 30;
 constexpr int kMaxIncludes = 16;
 constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where a kernel says nothing else
 
@@ -110,6 +112,7 @@ class Loader {
     g.in_line_share = r.number("in_line_share", g.in_line_share, 0, 1);
     g.refill_ns = r.us("refill_us", g.refill_ns);
     g.block_jitter = r.number("block_jitter", g.block_jitter, 0, 0.9);
+    g.memory_bytes = uint64_t(r.number("memory_gib", double(g.memory_bytes) / kGib, 0, 1e6) * kGib);
     occupancy_knee_ = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
   }
 
@@ -125,6 +128,7 @@ class Loader {
     h.setup_ns = r.us("setup_us", h.setup_ns);
     h.confine_ns = r.us("confine_us", h.confine_ns);
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
+    h.load_bytes_per_ns = r.number("load_gb_per_s", h.load_bytes_per_ns, 0.001, 1e6);
   }
 
   void read_contention(const toml::table& t, const std::string& name, ContentionTable* table) {
@@ -177,6 +181,9 @@ class Loader {
     w.name = r.text("name", "");
     w.cv = r.number("cv", 0, 0, 10);
     w.lengths = r.numbers("lengths", 0.01, 100);
+    w.memory_bytes = uint64_t(r.number("memory_gib", 0, 0, 1e6) * kGib);
+    if (scenario_.gpu.memory_bytes != 0 && w.memory_bytes > scenario_.gpu.memory_bytes)
+      r.missing("needs more memory than the GPU has");
     const std::string where = "workload " + w.name;
     for (auto row : r.tables("step")) {
       Reader step_reader(*row, "a step of " + where, &mistakes_);
@@ -253,13 +260,27 @@ class Loader {
     grid_best_effort_.push_back({.name = added.name, .workload = &added});
   }
 
+  // On the GPU where the daemon would have it.
+  size_t add_program(const ClientSpec& spec, std::vector<policy::GpuPrograms>* gpus) const {
+    const policy::Program program{.priority = spec.priority,
+                                  .resource_class = spec.workload->main_class(scenario_.gpu.sm_count),
+                                  .load = spec.priority > 0 ? spec.arrivals.load : 1,
+                                  .memory_bytes = spec.workload->memory_bytes};
+    const size_t gpu = policy::place(program, *gpus, scenario_.gpu.contention);
+    (*gpus)[gpu].programs.push_back(program);
+    return gpu;
+  }
+
   void read_cell(const toml::table& t) {
     Reader r(t, "[[cell]]", &mistakes_);
     Cell cell;
     cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
     // Several GPUs: one policy object each, clients do not move. So each is a cell of its own.
-    const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 64));
+    const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 4096));
+    static constexpr Name kPlacements[] = {{"turn", 0}, {"measured", 1}};
+    const bool in_turn = r.choice("placement", 0, kPlacements) == 0;
     std::vector<Cell> on(gpus);
+    std::vector<policy::GpuPrograms> placed(gpus, {.memory_bytes = scenario_.gpu.memory_bytes});
     uint32_t next = 0;
     for (auto row : r.tables("client")) {
       Reader c(*row, "a client of cell " + cell.name, &mistakes_);
@@ -275,10 +296,15 @@ class Loader {
       spec.stop_ns = c.ms("stop_ms", UINT64_MAX);
       if (row->get("stop_ms") == nullptr) spec.stop_ns = UINT64_MAX;
       const uint32_t copies = uint32_t(c.number("count", 1, 1, 1000));
-      for (uint32_t i = 0; i < copies; ++i) on[next++ % gpus].clients.push_back(spec);
+      for (uint32_t i = 0; i < copies; ++i, ++next) {
+        const size_t gpu = in_turn || spec.workload == nullptr ? next % gpus : add_program(spec, &placed);
+        on[gpu].clients.push_back(spec);
+      }
     }
     if (next < gpus) r.missing("needs `client`: who runs on the GPU; at least one for each of `gpus`");
     for (uint32_t i = 0; i < gpus; ++i) {
+      if (on[i].clients.empty()) continue;
+      if (gpus > 1) on[i].pool = cell.name;
       on[i].name = gpus == 1 ? cell.name : cell.name + " / GPU " + std::to_string(i);
       on[i].gpu = i;
       scenario_.cells.push_back(std::move(on[i]));

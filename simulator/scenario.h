@@ -15,6 +15,7 @@ struct Cell {  // programs that share one GPU
   std::string name;
   std::vector<ClientSpec> clients;
   uint32_t gpu = 0;  // of several: equal clients draw differently on each
+  std::string pool;  // the cell of the file that this is one GPU of; empty: it has one
 };
 
 struct Scenario {

@@ -19,6 +19,12 @@ std::vector<uint32_t> priorities(const RunInput& input) {
   return out;
 }
 
+std::vector<uint64_t> model_bytes(const RunInput& input) {
+  std::vector<uint64_t> out;
+  for (const ClientSpec& c : input.clients) out.push_back(c.workload->memory_bytes);
+  return out;
+}
+
 GpuSpec with_clock_drop(const RunInput& input) {
   GpuSpec gpu = input.gpu;
   if (input.perturbation.clock_factor == 1) return gpu;
@@ -47,6 +53,7 @@ World::World(const RunInput& input)
       policy_(make_any_policy(input.run.policy, input.run.parameters, input.run.tuning)),
       clients_(input.clients.size()),
       gpu_(with_clock_drop(input), input.run.regime, priorities(input), Random(input.seed, 1)),
+      memory_(input.gpu.memory_bytes, input.host.load_bytes_per_ns, model_bytes(input)),
       guard_ns_(policy_->gate_guard_ns(input.run.parameters)) {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& c = clients_[i];
@@ -100,6 +107,7 @@ RunResult World::run() {
   result.losses = losses_;
   result.n_events = n_events_ + gpu_.n_events();
   result.n_decisions = n_decisions_;
+  result.model_loads = memory_.loads();
   return result;
 }
 
@@ -201,6 +209,8 @@ void World::detach(uint32_t index) {
   SimClient& c = clients_[index];
   if (!c.attached) return;
   gpu_.drop_queue(index);
+  std::erase(waiting_for_memory_, index);
+  if (c.in_job) end_job(index);
   SimClient fresh;  // what a new process of the same program starts with
   fresh.spec = c.spec;
   fresh.random = c.random;
@@ -222,10 +232,10 @@ void World::arrived(uint32_t index) {
     push(std::max(now_ns_, c.spec->start_ns + c.arrivals->next_ns()), EventKind::kArrival, index,
          c.incarnation);
   c.waiting_jobs.push_back(now_ns_);
-  if (!c.in_job) start_job(index);
+  if (!c.in_job) start_job(index, now_ns_);
 }
 
-void World::start_job(uint32_t index) {
+void World::start_job(uint32_t index, uint64_t host_free_ns) {
   SimClient& c = clients_[index];
   c.in_job = true;
   c.job_arrival_ns = c.waiting_jobs.front();
@@ -237,7 +247,29 @@ void World::start_job(uint32_t index) {
     for (Launch& l : c.job)
       l.kernel.block_ns = uint64_t(double(l.kernel.block_ns) * c.random.lognormal(heavier)) + 1;
   c.next_launch = 0;
-  push(now_ns_, EventKind::kHost, index, ++c.host_token);
+  c.first_step_ns = 0;
+  c.host_free_ns = host_free_ns;
+  load_model(index);
+}
+
+void World::load_model(uint32_t index) {
+  SimClient& c = clients_[index];
+  const uint64_t there_ns = memory_.begin(index, now_ns_);
+  if (there_ns == ModelMemory::kNoRoom)
+    waiting_for_memory_.push_back(index);
+  else
+    push(std::max(there_ns, c.host_free_ns), EventKind::kHost, index, ++c.host_token);
+}
+
+// Whoever waits for memory goes before the next job of this client.
+void World::end_job(uint32_t index) {
+  clients_[index].in_job = false;
+  memory_.end(index, now_ns_);
+  for (size_t n = waiting_for_memory_.size(); n > 0; --n) {
+    const uint32_t next = waiting_for_memory_.front();
+    waiting_for_memory_.pop_front();
+    if (clients_[next].attached && clients_[next].in_job) load_model(next);
+  }
 }
 
 void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns,
@@ -306,21 +338,22 @@ void World::step_done(uint32_t index) {
     cover(c, c.completed_op), acknowledge_drain(index);
   // The launch that ended a best-effort step is still the current one: see host().
   if (!c.is_protected()) ++c.next_launch;
+  if (c.first_step_ns == 0) c.first_step_ns = now_ns_;
   const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
   if (c.next_launch < c.job.size()) {
     push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);
     return;
   }
-  c.in_job = false;
+  end_job(index);
   ++c.result.jobs;
   if (warm_) {
     uint64_t from = input_.latency_from_arrival ? c.job_arrival_ns : c.job_start_ns;
     c.result.latencies_ns.push_back(now_ns_ - from);
+    c.result.first_ns.push_back(c.first_step_ns - from);
   }
   if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.waiting_jobs.push_back(now_ns_ + gap_ns);
   if (c.waiting_jobs.empty()) return;
-  start_job(index);
-  if (gap_ns > 0) push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);  // replaces start_job's
+  start_job(index, now_ns_ + gap_ns);
 }
 
 // ---- pulses

@@ -32,7 +32,8 @@ struct HostSpec {               // what software costs; ns
   uint64_t setup_ns =
       1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
   uint64_t confine_ns = 10'000;  // GPU time lost around a launch that keeps to some SMs: two waits for events
-  uint64_t retreat_ns = 20'000;  // policy `tally` only: flag until the blocks see it
+  double load_bytes_per_ns = 20;  // a model into the GPU's memory; 1 = 1 GB/s
+  uint64_t retreat_ns = 20'000;   // policy `tally` only: flag until the blocks see it
 };
 
 struct ClientSpec {
@@ -101,6 +102,7 @@ struct RunInput {
 
 struct ClientResult {
   std::vector<uint64_t> latencies_ns;  // after the warm-up, in order of completion
+  std::vector<uint64_t> first_ns;      // of the same jobs: until their first step was done (first token)
   double work_ns = 0;                  // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
   uint64_t longest_lease_wait_ns = 0;
@@ -131,6 +133,7 @@ struct RunResult {
   Audit audit;
   Losses losses;
   uint64_t n_events = 0, n_decisions = 0;
+  uint64_t model_loads = 0;  // warm-up included
 };
 
 RunResult simulate(const RunInput& input);

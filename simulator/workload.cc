@@ -1,6 +1,7 @@
 #include "simulator/workload.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace tessera::simulator {
@@ -54,6 +55,15 @@ uint64_t Workload::alone_ns(uint32_t sm_count, const LaunchCosts& costs) const {
     for (const Step& step : steps)
       sum_ns += double(step.repeat * (step_alone_ns(step, length, sm_count, costs) + step.gap_ns));
   return uint64_t(sum_ns / double(each.size()));
+}
+
+policy::ResourceClass Workload::main_class(uint32_t sm_count) const {
+  std::array<double, 4> time_ns{};
+  for (const Step& step : steps)
+    for (const Segment& s : step.segments)
+      time_ns[size_t(s.kernel.resource_class)] +=
+          double(step.repeat) * s.count * double(s.kernel.solo_ns(sm_count));
+  return policy::ResourceClass(std::max_element(time_ns.begin(), time_ns.end()) - time_ns.begin());
 }
 
 std::vector<Launch> draw_job(const Workload& workload, Random* random) {

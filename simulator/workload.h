@@ -55,10 +55,12 @@ struct Workload {
   double cv = 0;  // of the whole job: all block times of one job share this draw
   // Jobs of several lengths, equally often: each segment has so many times its launches. Empty: all alike.
   std::vector<double> lengths;
+  uint64_t memory_bytes = 0;  // that must be on the GPU while a job runs: see ModelMemory
 
   // Mean length of a job that has the GPU to itself: kernels, the gaps between them, launches that the GPU
   // waits for, host work.
   uint64_t alone_ns(uint32_t sm_count, const LaunchCosts& costs) const;
+  policy::ResourceClass main_class(uint32_t sm_count) const;  // of most of its GPU time
 };
 
 // A job drawn from a workload.

@@ -12,6 +12,7 @@
 #include "admission/slices.h"
 #include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
+#include "simulator/memory.h"
 #include "simulator/simulation.h"
 
 namespace tessera::simulator {
@@ -38,7 +39,8 @@ struct SimClient {
   // Jobs.
   std::deque<uint64_t> waiting_jobs;  // arrival times
   bool in_job = false;
-  uint64_t job_arrival_ns = 0, job_start_ns = 0;
+  uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0;
+  uint64_t host_free_ns = 0;  // its host thread is not before
   std::vector<Launch> job;
   size_t next_launch = 0;     // of the job
   uint64_t step_last_op = 0;  // whose completion ends the step; 0 = not launched yet
@@ -98,7 +100,9 @@ class World {
   void attach(uint32_t c);
   void detach(uint32_t c);
   void arrived(uint32_t c);
-  void start_job(uint32_t c);
+  void start_job(uint32_t c, uint64_t host_free_ns);
+  void load_model(uint32_t c);  // then its job runs, now or when there is room
+  void end_job(uint32_t c);
   void run_step(uint32_t c);  // protected or free-running: launches everything up to the synchronise
   void step_done(uint32_t c);
   void completed(const Completion& done);
@@ -156,6 +160,8 @@ class World {
   std::unique_ptr<policy::Policy> policy_;
   std::vector<SimClient> clients_;
   Gpu gpu_;
+  ModelMemory memory_;
+  std::deque<uint32_t> waiting_for_memory_;  // clients with a job
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t now_ns_ = 0, next_seq_ = 0, warm_ns_ = 0;
   bool warm_ = false;

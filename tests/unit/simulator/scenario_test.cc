@@ -54,6 +54,44 @@ class ScenarioTest : public testing::Test {
   std::string folder_;
 };
 
+TEST_F(ScenarioTest, SeveralGpusInTurnOrByWhatIsMeasured) {
+  const std::string cell = R"([[cell]]
+name = "pool"
+gpus = 70
+client = [{ workload = "trainer", count = 70 }, { workload = "service", priority = 7, load = 0.3, count = 35 }])";
+  const auto clients_of = [&](const std::string& more) {
+    auto loaded = load(std::string(kSmall) + cell + more);
+    EXPECT_TRUE(loaded.ok()) << loaded.error().text;
+    std::vector<size_t> counts;
+    for (const Cell& c : loaded->cells)
+      if (c.pool == "pool") counts.push_back(c.clients.size());
+    return counts;
+  };
+  EXPECT_EQ(clients_of("").size(), 70u);
+  EXPECT_EQ(clients_of("\nplacement = \"measured\"").size(), 70u);
+  EXPECT_EQ(clients_of("\nplacement = \"measured\"")[69], 1u);
+}
+
+TEST_F(ScenarioTest, PoolsAreSummedUpOverTheirGpus) {
+  auto loaded = load(std::string(kSmall) + R"([[cell]]
+name = "pool"
+gpus = 2
+placement = "measured"
+client = [{ workload = "service", priority = 7, load = 0.3, count = 3 }])");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().text;
+  const Report report = run_scenario(*loaded, {.seeds = 1});
+  ASSERT_EQ(report.pools.size(), 2u);  // one per run
+  EXPECT_EQ(report.pools[0].gpus, 2u);
+  uint64_t requests = 0;
+  for (const CellRow& row : report.rows)
+    if (row.run == 0 && loaded->cells[row.cell].pool == "pool")
+      for (const ProtectedRow& p : row.protected_clients) requests += p.n_requests;
+  EXPECT_EQ(report.pools[0].requests, requests);
+  EXPECT_GT(report.pools[0].p99_first_ms, 0.5);
+  EXPECT_THAT(pools_text(*loaded, report), HasSubstr("p99 first ms"));
+  EXPECT_TRUE(nlohmann::json::parse(to_json(*loaded, report))["policies"]["none"].contains("pools"));
+}
+
 TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   struct {
     const char *from, *to, *message;

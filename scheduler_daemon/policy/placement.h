@@ -1,0 +1,39 @@
+// Which of several GPUs a program should run on, before it starts: it cannot move later. PURE, as policy.h: plain data
+// in, an index out. Asked by the simulator for cells with several GPUs.
+//
+// A GPU where the program's memory fits goes before one where it does not. Among equals the least cost wins: for how
+// much of the time others keep it waiting or slow it down, by the contention that was measured between their classes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::policy {
+
+struct Program {
+  uint32_t priority = 0;  // 0 best-effort, 1..7 protected
+  ResourceClass resource_class = ResourceClass::kUnknown;
+  double load = 1;            // part of the time that it works, alone; best-effort: 1
+  uint64_t memory_bytes = 0;  // 0 = not known
+};
+
+struct GpuPrograms {
+  uint64_t memory_bytes = 0;  // 0 = not known: everything fits
+  std::vector<Program> programs;
+};
+
+// [own class][class of the neighbour]: how much longer own kernels take beside such a neighbour.
+using ContentionBetween = std::array<std::array<double, 4>, 4>;
+
+// Expected part of the newcomer's time that it loses on this GPU; may exceed 1.
+double placement_cost(const Program& newcomer, const GpuPrograms& gpu, const ContentionBetween& contention);
+
+// Index of the GPU; of equal ones that with least memory taken, then the first. `gpus` is not empty.
+size_t place(const Program& newcomer, std::span<const GpuPrograms> gpus, const ContentionBetween& contention);
+
+}  // namespace tessera::policy
