@@ -197,7 +197,7 @@ fi
 if wanted H14; then answer H14 -- "$bin/h14_clusters"; fi
 if wanted H16; then
   if [ "$rehearse" = 1 ]; then
-    answer H16 -- "$bin/h16_contention" --mebibytes 1 --launches 3 --kernel-ms 0.3
+    answer H16 TESSERA_SOFTGPU_STRETCH=8 -- "$bin/h16_contention" --mebibytes 1 --launches 3 --kernel-ms 0.3
   else answer H16 -- "$bin/h16_contention"; fi
   if [ -x "$run" ]; then simulate_h16; fi
 fi

@@ -4,6 +4,9 @@
 // in the same place. `contention` and `contention_apart` are what the simulator's tables of these names say:
 // slowdown = 1 + contention * the part of the GPU that the other one takes. `tessera simulate --contention` reads them.
 #include <array>
+#include <chrono>
+#include <cmath>
+#include <future>
 
 #include "green.h"
 
@@ -65,32 +68,52 @@ struct Beside {
   bool covered = false;           // the other one ran until the last of them had ended
 };
 
-Beside measure(const Work& own, cudaStream_t own_stream, const Work& other, cudaStream_t other_stream,
-               int launches) {
-  constexpr int kMoreThanItLasts = 6;
+// For a stream, which goes on when all work of both sides is enqueued: how soon the host enqueues is no part of what is
+// measured.
+void CUDART_CB wait_until_enqueued(void* enqueued) {
+  constexpr std::chrono::seconds kPatience{10};  // of a program that fails meanwhile
+  static_cast<std::future<void>*>(enqueued)->wait_for(kPatience);
+}
+
+// The other side runs for several times as long as this one does alone, in few launches: the driver's queue must take all.
+constexpr int kNeighbours = 8, kMoreThanItLasts = 6;
+
+Beside measure(const Work& own, cudaStream_t own_stream, Work other, cudaStream_t other_stream, int launches) {
   Beside result;
   result.alone_ms = alone_ms(own, own_stream, launches);
   const double other_ms = alone_ms(other, other_stream, 3);
-  const int others = 2 + int(kMoreThanItLasts * launches * result.alone_ms / std::max(other_ms, 1e-6));
+  const double wanted_ms = kMoreThanItLasts * (launches + 1) * result.alone_ms / kNeighbours;
+  other.amount *= int64_t(std::max(1.0, std::ceil(wanted_ms / std::max(other_ms, 1e-6))));
   std::vector<cudaEvent_t> ends(size_t(launches) + 1);
   for (cudaEvent_t& end : ends) CUDA_CHECK(cudaEventCreate(&end));
-  for (int i = 0; i < others; ++i) other.launch(other_stream);
-  own.launch(own_stream);  // while the other one comes up to speed
-  CUDA_CHECK(cudaEventRecord(ends[0], own_stream));
-  for (int i = 1; i <= launches; ++i) {
+  cudaEvent_t start, other_end;
+  CUDA_CHECK(cudaEventCreateWithFlags(&start, cudaEventDisableTiming));
+  CUDA_CHECK(cudaEventCreate(&other_end));
+  std::promise<void> enqueued;
+  std::future<void> all = enqueued.get_future();
+  CUDA_CHECK(cudaLaunchHostFunc(own_stream, wait_until_enqueued, &all));
+  CUDA_CHECK(cudaEventRecord(start, own_stream));
+  CUDA_CHECK(cudaStreamWaitEvent(other_stream, start, 0));
+  for (int i = 0; i < kNeighbours; ++i) other.launch(other_stream);
+  CUDA_CHECK(cudaEventRecord(other_end, other_stream));
+  for (cudaEvent_t end : ends) {  // the first one while the other side comes up to speed
     own.launch(own_stream);
-    CUDA_CHECK(cudaEventRecord(ends[size_t(i)], own_stream));
+    CUDA_CHECK(cudaEventRecord(end, own_stream));
   }
+  enqueued.set_value();
   CUDA_CHECK(cudaStreamSynchronize(own_stream));
-  result.covered = cudaStreamQuery(other_stream) == cudaErrorNotReady;
-  cudaGetLastError();
   CUDA_CHECK(cudaStreamSynchronize(other_stream));
-  for (int i = 1; i <= launches; ++i) {
+  const auto between_ms = [](cudaEvent_t from, cudaEvent_t to) {
     float ms = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&ms, ends[size_t(i) - 1], ends[size_t(i)]));
-    result.slowdowns.push_back(double(ms) / result.alone_ms);
-  }
+    CUDA_CHECK(cudaEventElapsedTime(&ms, from, to));
+    return double(ms);
+  };
+  result.covered = between_ms(ends.back(), other_end) > 0;
+  for (int i = 1; i <= launches; ++i)
+    result.slowdowns.push_back(between_ms(ends[size_t(i) - 1], ends[size_t(i)]) / result.alone_ms);
   for (cudaEvent_t end : ends) CUDA_CHECK(cudaEventDestroy(end));
+  CUDA_CHECK(cudaEventDestroy(start));
+  CUDA_CHECK(cudaEventDestroy(other_end));
   return result;
 }
 
