@@ -1,6 +1,7 @@
 #include "operations/gemm.h"
 
 #include "operations/count.h"
+#include "operations/family.h"
 
 namespace tessera::operations {
 
@@ -9,16 +10,13 @@ Cost operator+(const Cost& x, const Cost& y) {
 }
 
 std::optional<Cost> gemm_cost(const GemmShape& shape, const GemmTypes& types, bool reads_c) {
-  const uint32_t a = bits_of(types.a), b = bits_of(types.b), c = bits_of(types.c);
-  if (a == 0 || b == 0 || c == 0) return std::nullopt;
-  if (shape.m < 0 || shape.n < 0 || shape.k < 0 || shape.count < 0) return std::nullopt;
-  if (shape.m == 0 || shape.n == 0 || shape.count == 0) return Cost{};
-  const Count m{static_cast<uint64_t>(shape.m)}, n{static_cast<uint64_t>(shape.n)};
-  const Count k{static_cast<uint64_t>(shape.k)}, count{static_cast<uint64_t>(shape.count)};
-  const uint64_t per_step = is_complex(types.c) ? 8 : 2;  // one multiplication and one addition
-  const Count written = bytes_of(m * n, c);
-  const Count read = bytes_of(m * k, a) + bytes_of(k * n, b) + (reads_c ? written : Count{});
-  return Cost{(per_step * m * n * k * count).value, ((read + written) * count).value};
+  const int64_t sizes[] = {shape.m, shape.n, shape.k};
+  std::optional<Cost> cost = family_cost(Family::kProduct, sizes, shape.count, types);
+  if (!cost || reads_c) return cost;
+  const auto number = [](int64_t x) { return Count{static_cast<uint64_t>(x)}; };
+  const Count read = bytes_of(number(shape.m) * number(shape.n), bits_of(types.c)) * number(shape.count);
+  cost->bytes = (Count{cost->bytes} - read).value;
+  return cost;
 }
 
 std::optional<Cost> gemm_cost(std::span<const GemmShape> groups, const GemmTypes& types, bool reads_c) {

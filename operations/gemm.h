@@ -19,8 +19,8 @@ struct GemmShape {
   int64_t m = 0, n = 0, k = 0, count = 1;
 };
 
-// Each product: 2mnk FLOP, of complex numbers 8mnk (also by the 3m forms, which need fewer); bytes of A, B and
-// the written C, and of C once more if it is read (beta is not zero). Every operand of a batch counts, also if
+// By the family kProduct (families.def), which has C read and written; less C once if it is not read (beta is zero).
+// The 3m forms of complex products count as the others, though they need fewer FLOP. Every operand of a batch counts, also if
 // a stride of 0 names the same one again. Nothing for a negative size or a type that is not known.
 std::optional<Cost> gemm_cost(const GemmShape& shape, const GemmTypes& types, bool reads_c);
 // Sum over the groups of a grouped call.

@@ -7,8 +7,8 @@
 //   kMpsPriority  as kMps, but pending blocks of clients with higher priority are placed first
 //
 // Blocks that run together slow each other down: a kernel's rate is 1 / (1 + sum over others of
-// contention[own class][their class] * share of the SMs that they occupy). Not modelled: memory capacity,
-// copies as a separate engine, instruction-level preemption.
+// contention[own class][their class] * share of the SMs that they occupy). Not modelled: copies
+// as a separate engine, instruction-level preemption.
 //
 // Confined work (Op::sm_limit) is placed on that many of the highest-numbered SMs; everything else goes
 // anywhere, to the lowest-numbered SMs first. Between confined work and what stands beside its SMs
@@ -20,6 +20,7 @@
 #include <deque>
 #include <vector>
 
+#include "scheduler_daemon/policy/placement.h"
 #include "simulator/random.h"
 #include "simulator/workload.h"
 
@@ -28,8 +29,7 @@ namespace tessera::simulator {
 enum class Regime : uint8_t { kTimesliced, kMps, kMpsPriority };
 const char* regime_name(Regime regime);
 
-// [own class][class of the neighbour]
-using ContentionTable = std::array<std::array<double, 4>, 4>;
+using ContentionTable = policy::ContentionBetween;
 constexpr double kMostContention = 20;
 
 constexpr ContentionTable all_as_contention() {

@@ -79,7 +79,7 @@ Bytes symbol_table(CubinFile* file) {
   return {};
 }
 
-// Symbols that functions are, by index; out of range: none.
+// A symbol by index; out of range: none.
 Elf64_Sym symbol(Bytes table, uint64_t index) {
   return inside(index * sizeof(Elf64_Sym), sizeof(Elf64_Sym), table.size())
              ? load<Elf64_Sym>(table, index * sizeof(Elf64_Sym))
@@ -180,10 +180,7 @@ class Editor {
   // Relocations of the code move with it. Those that name its start mean the place where the code began: call
   // frame information does; what else would is not known.
   base::Status relocations() {
-    const std::vector<uint8_t> table = [&] {
-      const Bytes bytes = symbol_table(&file_);
-      return std::vector<uint8_t>(bytes.begin(), bytes.end());
-    }();
+    const Bytes table = symbol_table(&file_);
     for (CubinSection& s : file_.sections) {
       if (s.header.sh_type == SHT_REL && s.header.sh_size) return refused("section " + s.name);
       if (s.header.sh_type != SHT_RELA) continue;

@@ -8,6 +8,8 @@
 
 namespace samples {
 
+constexpr int kStepsAhead = 2;  // queued before the host waits for the oldest
+
 struct TrainingOptions {
   int64_t steps = 0, checksum_steps = 5;
   double seconds = 0;
@@ -57,9 +59,9 @@ class TrainingLoop {
 
   // Enqueues one step, after waiting for the one before the previous.
   void step() {
-    if (n_steps_ >= kAhead) finish(n_steps_ - kAhead);
+    if (n_steps_ >= kStepsAhead) finish(n_steps_ - kStepsAhead);
     model_.enqueue_step(n_steps_);
-    CUDA_CHECK(cudaEventRecord(done_[n_steps_ % kAhead], model_.stream()));
+    CUDA_CHECK(cudaEventRecord(done_[n_steps_ % kStepsAhead], model_.stream()));
     ++n_steps_;
   }
   int64_t steps() const { return n_steps_; }
@@ -75,12 +77,10 @@ class TrainingLoop {
   }
 
  private:
-  static constexpr int kAhead = 2;
-
   // Waits for the end of a step; each step once, in order.
   void finish(int64_t step) {
     if (step < n_logged_) return;
-    CUDA_CHECK(cudaEventSynchronize(done_[step % kAhead]));
+    CUDA_CHECK(cudaEventSynchronize(done_[step % kStepsAhead]));
     log_.finished(step);
     n_logged_ = step + 1;
   }
@@ -88,7 +88,7 @@ class TrainingLoop {
   Model& model_;
   StepLog log_;
   int64_t n_steps_ = 0, n_logged_ = 0;
-  cudaEvent_t done_[kAhead] = {};
+  cudaEvent_t done_[kStepsAhead] = {};
 };
 
 inline volatile sig_atomic_t stop_requested = 0;

@@ -2,6 +2,8 @@
 // Host code of the .cu files in this folder; everything lives until the program ends.
 #pragma once
 
+#include <set>
+
 #include "probe.h"
 
 namespace probe {
@@ -57,6 +59,22 @@ inline CUresult make_part(const GreenDriver& driver, CUdevResource resource, Gre
   if (result != CUDA_SUCCESS) return result;
   *step = "cuGreenCtxStreamCreate";
   return driver.create_stream(&part->stream, part->context, CU_STREAM_NON_BLOCKING, 0);
+}
+
+// Each block says on which multiprocessor it ran.
+__global__ void where(unsigned* seen, int rounds) {
+  unsigned id;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
+  float x = float(id);
+  for (int i = 0; i < rounds; ++i) x = x * 0.999f + 0.5f;
+  if (threadIdx.x == 0) seen[blockIdx.x] = x == 1234.5f ? ~0u : id;
+}
+
+// Where the blocks of a finished launch of it ran.
+inline std::set<unsigned> multiprocessors_of(const unsigned* seen, int blocks) {
+  std::vector<unsigned> ids(static_cast<size_t>(blocks));
+  CUDA_CHECK(cudaMemcpy(ids.data(), seen, ids.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
+  return {ids.begin(), ids.end()};
 }
 
 // The device's multiprocessors in two: `wanted` of them (rounded up as the driver does), and the others.

@@ -1,32 +1,18 @@
 // H17, green contexts: do two of them keep off each other's multiprocessors while both run, does the next launch on
 // another one change the place at once, what does it cost to make one, and what does a launch lose that leaves its
 // stream for that of a green context and comes back (two waits for events: the simulator's `confine_us`)?
-#include <set>
-
 #include "green.h"
 
 namespace {
-
-__global__ void where(unsigned* seen, int rounds) {
-  unsigned id;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
-  float x = float(id);
-  for (int i = 0; i < rounds; ++i) x = x * 0.999f + 0.5f;
-  if (threadIdx.x == 0) seen[blockIdx.x] = x == 1234.5f ? ~0u : id;
-}
 
 struct Probe {  // one side: where its blocks ran
   unsigned* seen = nullptr;
   int blocks = 0;
   void launch(cudaStream_t stream, int rounds) const {
-    where<<<unsigned(blocks), 128, 0, stream>>>(seen, rounds);
+    probe::where<<<unsigned(blocks), 128, 0, stream>>>(seen, rounds);
     CUDA_CHECK(cudaGetLastError());
   }
-  std::set<unsigned> multiprocessors() const {
-    std::vector<unsigned> ids(static_cast<size_t>(blocks));
-    CUDA_CHECK(cudaMemcpy(ids.data(), seen, ids.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
-    return {ids.begin(), ids.end()};
-  }
+  std::set<unsigned> multiprocessors() const { return probe::multiprocessors_of(seen, blocks); }
 };
 
 Probe make_probe(int blocks) {

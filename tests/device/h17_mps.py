@@ -2,8 +2,6 @@
 """H17, MPS percentage: what does a client beside a hog gain when the hog may use only a part of the threads
 (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), what does the hog lose, and what does another percentage cost, which takes a new process?
 Only directories made here are used. On the software GPU, which does not model percentages, every row is the same."""
-import argparse
-import json
 import sys
 import time
 
@@ -32,15 +30,5 @@ def questions(environment, seconds):
     return {"alone": lab.result(alone), "beside": [beside(environment, rounds, seconds, p) for p in PERCENTAGES]}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3, help="per measurement")
-    args = parser.parse_args()
-    report = {"question": "H17", **{k: v for k, v in lab.info().items() if k != "question"}}
-    report.update(lab.with_mps(questions, args.seconds))
-    print(json.dumps(report))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(lab.answer_under_mps("H17", __doc__, questions))

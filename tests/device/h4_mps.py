@@ -2,8 +2,6 @@
 """H4: does MPS start in a private directory as this user, do client and stream priorities hold between its clients, and
 what happens to the others when a client is SIGKILLed? Only directories made here are used; an MPS that is already
 running is not touched. On the software GPU (TESSERA_SOFTGPU_MODE=mps) there is no control daemon to start."""
-import argparse
-import json
 import signal
 import sys
 import time
@@ -41,15 +39,5 @@ def questions(environment, seconds):
     return results
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3, help="per measurement")
-    args = parser.parse_args()
-    report = {"question": "H4", **{k: v for k, v in lab.info().items() if k != "question"}}
-    report.update(lab.with_mps(questions, args.seconds))
-    print(json.dumps(report))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(lab.answer_under_mps("H4", __doc__, questions))

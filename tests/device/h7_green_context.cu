@@ -1,20 +1,6 @@
 // H7: streams of a green context with functions of the primary context: does a launch work, and does it stay
 // on the multiprocessors that the green context has? Every block reports %smid.
-#include <set>
-
 #include "green.h"
-
-namespace {
-
-__global__ void where(unsigned* seen, int rounds) {
-  unsigned id;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
-  float x = float(id);
-  for (int i = 0; i < rounds; ++i) x = x * 0.999f + 0.5f;
-  if (threadIdx.x == 0) seen[blockIdx.x] = x == 1234.5f ? ~0u : id;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   int64_t share_of_sms = 4, rounds = 20000;
@@ -37,15 +23,12 @@ int main(int argc, char** argv) {
   }
   const int blocks = n_multiprocessors * 8;
   unsigned* seen = samples::device_array<unsigned>(size_t(blocks));
-  where<<<blocks, 128, 0, part.stream>>>(seen, int(rounds));  // a function of the primary context
+  probe::where<<<blocks, 128, 0, part.stream>>>(seen, int(rounds));  // a function of the primary context
   const cudaError_t launched = cudaStreamSynchronize(part.stream);
   report.number("multiprocessors_of_part", part.multiprocessors).text("launch", cudaGetErrorName(launched));
   if (launched == cudaSuccess) {
-    std::vector<unsigned> ids(static_cast<size_t>(blocks));
-    CUDA_CHECK(cudaMemcpy(ids.data(), seen, ids.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));
-    const std::set<unsigned> used(ids.begin(), ids.end());
-    report.number("multiprocessors_used", double(used.size()))
-        .boolean("stays_inside", used.size() <= part.multiprocessors);
+    const size_t used = probe::multiprocessors_of(seen, blocks).size();
+    report.number("multiprocessors_used", double(used)).boolean("stays_inside", used <= part.multiprocessors);
   }
   report.print();
 }

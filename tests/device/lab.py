@@ -1,4 +1,5 @@
 """Helpers of the Python questions: where the programs are, starting several at once, reading their JSON, an MPS of our own."""
+import argparse
 import json
 import os
 import pathlib
@@ -76,6 +77,15 @@ class Mps:
     def __exit__(self, *_):
         self.control(text="quit -t 5\n")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def answer_under_mps(question, doc, questions):
+    """The program of a question: prints what questions(environment, seconds) answers under an MPS of our own."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--seconds", type=float, default=3, help="per measurement")
+    seconds = parser.parse_args().seconds
+    print(json.dumps({"question": question, **{k: v for k, v in info().items() if k != "question"}, **with_mps(questions, seconds)}))
+    return 0
 
 
 def with_mps(questions, seconds):

@@ -1,19 +1,14 @@
 // Any bytes as machine code to be edited: a file or an error, within the bounds of the input; what is written
-// is read again as it was; a kernel with a prologue in front is one prologue longer.
+// is read again as it was; a kernel with a prologue in front is read again, too.
 #include "kernels/image/prologue.h"
-
-#include <cstdlib>
 
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/fuzz/check.h"
 
 namespace {
 
 using namespace tessera::image;
-
-void check(bool fine) {
-  if (!fine) abort();
-}
 
 void write_and_read(std::span<const uint8_t> bytes) {
   auto file = parse_cubin_file(bytes);
@@ -21,9 +16,9 @@ void write_and_read(std::span<const uint8_t> bytes) {
   auto written = write_cubin_file(*file);
   if (!written.ok()) return;
   auto again = parse_cubin_file(*written);
-  check(again.ok() && again->sections.size() == file->sections.size());
+  CHECK(again.ok() && again->sections.size() == file->sections.size());
   for (size_t i = 1; i < file->sections.size(); ++i)
-    check(again->sections[i].bytes == file->sections[i].bytes);
+    CHECK(again->sections[i].bytes == file->sections[i].bytes);
 }
 
 // One that fits the kernel, so that all of the editing is reached.
@@ -53,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto edited = prepend(bytes, kernel.name, fitting(kernel, (*entries)[0].sm));
     if (!edited.ok()) continue;
     auto after = cubin_kernels(*edited);
-    check(after.ok());
+    CHECK(after.ok());
   }
   return 0;
 }

@@ -17,4 +17,4 @@ static_assert(kIsNumber<cublasStatus_t> && kIsNumber<cublasOperation_t> && kIsNu
 static_assert(std::is_pointer_v<cublasHandle_t>);
 // What cublas_calls.def compares with 0.
 static_assert(CUBLAS_SIDE_LEFT == 0 && CUBLAS_OP_N == 0);
-static_assert(CUBLAS_STATUS_NOT_INITIALIZED == 1);  // kNotInitialized
+static_assert(CUBLAS_STATUS_NOT_INITIALIZED == 1);  // LibraryRow, hooks.cc

@@ -45,9 +45,9 @@ class Trainer {
     for (Slot& slot : slots_) slot = {pinned_tokens(shape), pinned_tokens(shape)};
   }
   cudaStream_t stream() const { return model_.stream(); }
-  // The loop waits for the step before the previous one: its slot is free.
+  // The loop waits for the step that had this slot.
   void enqueue_step(int64_t step) {
-    const Slot& slot = slots_[step % 2];
+    const Slot& slot = slots_[step % kStepsAhead];
     text_.write(step, slot.token, slot.target);
     model_.set_tokens(slot.token);
     model_.set_targets(slot.target);
@@ -67,7 +67,7 @@ class Trainer {
   };
   Model model_;
   Text text_;
-  Slot slots_[2];
+  Slot slots_[kStepsAhead];
 };
 
 class Service {
