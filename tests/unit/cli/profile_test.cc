@@ -198,10 +198,11 @@ TEST_F(ProfileCommand, ExitStatusIsTheProgramsAndNoUseOfTheGpuIsSaid) {
 }
 
 // A program of two processes: one calls a cuBLAS that is a stand-in, the other uses the GPU. All processes
-// count into one table, and a second run adds to the file.
+// count into one table, and a second run adds to the file. It calls every function that is known: all rows are printed.
 TEST_F(ProfileCommand, LibraryCallsAreCountedByShape) {
-  const std::string words = "--gpu soft -o p.json -- sh -c '" TESSERA_LOADER "/rpath && " TESSERA_LOADER
-                            "/rpath && " TESSERA_TRAINER " --preset soft --steps 1'";
+  const std::string words =
+      "--gpu soft --top 1000 -o p.json -- sh -c '" TESSERA_LOADER "/rpath && " TESSERA_LOADER
+      "/rpath && " TESSERA_TRAINER " --preset soft --steps 1'";
   ASSERT_EQ(run(words), 0) << text("err.txt");
   auto once = profiles::load_profile(folder_ + "/p.json");
   ASSERT_TRUE(once.ok()) << once.error().text;
