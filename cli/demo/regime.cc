@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using base::Code;
 
-constexpr double kStartPatience_s = 60;  // a program's start-up, driver compilation of its kernels included
 constexpr int kWarmupRequests = 20;
 constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
@@ -31,6 +30,12 @@ constexpr double kLeadIn_s = 1;  // both programs run before the measured window
 // What lag and late news of ends may take of a phase in a trial. News alone take 2 % on an idle machine,
 // where a slice is 0.7 ms long; beside other work they take 20 % and more, which is the trainer's loss.
 constexpr double kSmallLateShare = 0.05;
+
+// A program's start-up on a machine that is busy with other things too: compilation of its kernels, and its
+// first GPU work, which takes longer where the GPU's clock is stretched.
+double start_patience_s(const Setting& setting) {
+  return 60 * std::max(setting.stretch, 1.0);
+}
 
 struct Window {
   uint64_t from_ns = 0, to_ns = 0;
@@ -106,12 +111,26 @@ std::vector<std::string> gpu_environment(const Setting& setting, Sharing sharing
   return out;
 }
 
-base::Error failed(const std::string& what, int status, const std::string& stderr_path) {
+// `how`: "ended with status 1".
+base::Error failed(const std::string& what, const std::string& how, const std::string& stderr_path) {
   std::string text = read_file(stderr_path);
   if (text.size() > 600) text = "..." + text.substr(text.size() - 600);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return base::error(Code::kUnavailable, fmt::format("{} ended with status {} ({}): {}", what, status,
-                                                     stderr_path, text.empty() ? "no message" : text));
+  return base::error(Code::kUnavailable, fmt::format("{} {} ({}): {}", what, how, stderr_path,
+                                                     text.empty() ? "no message" : text));
+}
+
+base::Error ended(const std::string& what, int status, const std::string& stderr_path) {
+  return failed(what, fmt::format("ended with status {}", status), stderr_path);
+}
+
+// Until `program` did what shows that it is ready.
+base::Status wait_until_ready(const std::string& what, Process* program, double patience_s,
+                              const std::string& stderr_path, const std::function<bool()>& ready) {
+  const bool over = wait_until(patience_s, [&] { return !program->running() || ready(); });
+  if (!program->running()) return ended(what, *program->wait(0), stderr_path);
+  if (over) return base::ok();
+  return failed(what, fmt::format("was not ready within {:.0f} s", patience_s), stderr_path);
 }
 
 // NVIDIA's own sharing engine on a real GPU, in a private folder; stopped with the phase. Never touches
@@ -159,8 +178,9 @@ base::Result<Process> start_daemon(const Setting& setting, const std::string& so
   auto daemon =
       Process::start(words, {"TESSERA_PROFILES=off"}, folder + "/tesserad.out", folder + "/tesserad.err");
   if (!daemon) return daemon.error();
-  if (!wait_until(10, [&] { return ipc::query(socket).ok() || !daemon->running(); }) || !daemon->running())
-    return failed("tesserad", 0, folder + "/tesserad.err");
+  auto ready = wait_until_ready("tesserad", &*daemon, 10, folder + "/tesserad.err",
+                                [&] { return ipc::query(socket).ok(); });
+  if (!ready) return ready.error();
   return daemon;
 }
 
@@ -272,10 +292,10 @@ base::Result<double> calibrate_service(const Setting& setting) {
                                         {"--calibrate", std::to_string(kCalibrateRequests)}),
                                 environment, folder + "/service.out", folder + "/service.err");
   if (!service) return service.error();
-  auto status = service->wait(kStartPatience_s);
+  auto status = service->wait(start_patience_s(setting));
   if (!status) return status.error();
   if (*status != 0)
-    return failed(name_of(setting.workload.service) + " --calibrate", *status, folder + "/service.err");
+    return ended(name_of(setting.workload.service) + " --calibrate", *status, folder + "/service.err");
   const double ms = strtod(printed(read_file(folder + "/service.out"), "service_p50_ms").c_str(), nullptr);
   if (ms <= 0)
     return base::error(Code::kInvalid,
@@ -322,12 +342,12 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
                        trainer_environment, folder + "/trainer.out", folder + "/trainer.err");
     if (!started) return started.error();
     trainer = std::move(*started);
-    const bool training = wait_until(kStartPatience_s, [&] {
-      auto steps = read_csv(trainer_csv);
-      return (steps.ok() && steps->rows.size() >= 1) || !trainer.running();
-    });
-    if (!training || !trainer.running())
-      return failed(name_of(setting.workload.trainer), 0, folder + "/trainer.err");
+    auto training = wait_until_ready(name_of(setting.workload.trainer), &trainer, start_patience_s(setting),
+                                     folder + "/trainer.err", [&] {
+                                       auto steps = read_csv(trainer_csv);
+                                       return steps.ok() && !steps->rows.empty();
+                                     });
+    if (!training) return training.error();
   }
 
   const uint64_t begin = base::now_ns();
@@ -346,14 +366,14 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     const pid_t pid = service.pid();
     // An overloaded service works off its queue after the last arrival: several times the phase, not for
     // ever.
-    while (service.running() && !interrupted_by() && elapsed_s() < 6 * whole_s + kStartPatience_s) {
+    while (service.running() && !interrupted_by() && elapsed_s() < 6 * whole_s + start_patience_s(setting)) {
       progress(std::min(elapsed_s(), whole_s), whole_s);
       auto ignored = service.wait(0.5);
       (void)ignored;
     }
     auto status = service.wait(0.1);
     if (!status) return status.error();
-    if (*status != 0) return failed(name_of(setting.workload.service), *status, folder + "/service.err");
+    if (*status != 0) return ended(name_of(setting.workload.service), *status, folder + "/service.err");
     auto read = read_service(setting, phase, trace, pid, &window, &figures);
     if (!read) return read.error();
   } else {
@@ -377,9 +397,9 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   }
   if (phase.trainer) {
     const pid_t pid = trainer.pid();
-    auto status = trainer.stop(kStartPatience_s);
+    auto status = trainer.stop(start_patience_s(setting));
     if (!status) return status.error();
-    if (*status != 0) return failed(name_of(setting.workload.trainer), *status, folder + "/trainer.err");
+    if (*status != 0) return ended(name_of(setting.workload.trainer), *status, folder + "/trainer.err");
     auto read = read_trainer(setting, phase, trace, pid, window, &figures);
     if (!read) return read.error();
   }

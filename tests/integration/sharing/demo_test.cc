@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/demo/process.h"
-#include "cli/demo/workload.h"
+#include "tests/integration/sharing/run_demo.h"
 
 namespace tessera {
 namespace {
@@ -123,49 +123,6 @@ TEST(Demo, SaysWhereItCannotWrite) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   EXPECT_NE(text.find("choose another folder with --out"), std::string::npos) << text;
   fs::remove_all(out);
-}
-
-// What a demo that was run to its end left, and how it ended.
-struct Ended {
-  int status = -1;
-  std::string said;
-  json result;
-};
-
-Ended run_demo(std::vector<std::string> options, const std::vector<std::string>& environment) {
-  char scratch[] = "/tmp/tessera-demo-test-XXXXXX";
-  EXPECT_NE(mkdtemp(scratch), nullptr);
-  const std::string out = scratch;
-  options.insert(options.begin(), {std::string(TESSERA_PREFIX) + "/bin/tessera", "demo", "--out", out});
-  auto demo = cli::Process::start(options, environment, out + "/stdout", out + "/stderr");
-  Ended ended;
-  if (auto status = demo->wait(1200); status.ok()) ended.status = *status;
-  std::ifstream errors(out + "/stderr");
-  ended.said.assign(std::istreambuf_iterator<char>(errors), {});
-  std::ifstream file(out + "/demo.json");
-  ended.result = json::parse(file, nullptr, false);
-  fs::remove_all(out);
-  return ended;
-}
-
-TEST(Demo, OfJaxComputesTheSameInEveryRegime) {
-  if (const auto found = cli::find_workload("jax", cli::Layout{.softgpu = TESSERA_PREFIX "/lib/softgpu",
-                                                               .share = TESSERA_PREFIX "/share/tessera"});
-      !found.ok())
-    GTEST_SKIP() << found.error().text;
-  const Ended ended = run_demo({"--workload", "jax", "--seconds", "2"}, {});
-  // 3: measured, but on a machine too busy for its figures.
-  ASSERT_TRUE(ended.status == 0 || ended.status == 3) << ended.said;
-  ASSERT_TRUE(ended.result.is_object());
-  EXPECT_EQ(ended.result.value("workload", ""), "jax");
-  for (const auto& [name, regime] : ended.result["regimes"].items()) {
-    EXPECT_TRUE(regime.value("checksums_equal", false)) << name;
-    EXPECT_GT(regime.value("trainer_share", 0.0), 0) << name;
-    if (regime.contains("preemptions")) {
-      EXPECT_GT(regime["preemptions"].get<int>(), 0) << name;
-    }
-  }
-  EXPECT_EQ(ended.result["regimes"].size(), 5u);
 }
 
 TEST(Demo, SaysWhatToDoWhereJaxIsNot) {
