@@ -16,19 +16,23 @@ std::string folder_of(long pid) {
   return "/proc/" + std::to_string(pid);
 }
 
-// Path of the driver that the process has mapped beside the library; "" if it has not both.
-std::string driver_beside_library(long pid) {
+struct Mapped {
+  bool library = false, audit = false;  // libtessera.so, libtessera_audit.so
+  std::string driver;                   // path; "" if it is not mapped
+};
+
+Mapped mapped_by(long pid) {
   std::ifstream maps(folder_of(pid) + "/maps");
-  std::string driver;
-  bool library = false;
+  Mapped out;
   for (std::string line; std::getline(maps, line);) {
     const size_t at = line.find('/');
     if (at == std::string::npos) continue;
     const std::string path = line.substr(at), file = path.substr(path.rfind('/') + 1);
-    library = library || file == "libtessera.so";
-    if (file.starts_with("libcuda.so")) driver = path;
+    out.library = out.library || file == "libtessera.so";
+    out.audit = out.audit || file == "libtessera_audit.so";
+    if (file.starts_with("libcuda.so")) out.driver = path;
   }
-  return library ? driver : "";
+  return out;
 }
 
 // The library's helper runs: it was called, and is a client or tries to become one.
@@ -66,6 +70,10 @@ bool switched_off(long pid) {
 
 }  // namespace
 
+bool is_audited(long pid) {
+  return mapped_by(pid).audit;
+}
+
 std::vector<Bypass> find_bypasses(const std::set<long>& clients) {
   std::vector<Bypass> out;
   std::error_code gone;
@@ -74,9 +82,10 @@ std::vector<Bypass> find_bypasses(const std::set<long>& clients) {
     long pid = 0;
     const auto [rest, failed] = std::from_chars(number.data(), number.data() + number.size(), pid);
     if (failed != std::errc() || *rest != 0 || clients.contains(pid)) continue;
-    const std::string driver = driver_beside_library(pid);
-    if (driver.empty() || has_helper(pid) || switched_off(pid) || inherits(pid, clients)) continue;
-    out.push_back({pid, first_line(folder_of(pid) + "/comm"), driver});
+    const Mapped mapped = mapped_by(pid);
+    if (!mapped.library || mapped.driver.empty() || mapped.audit) continue;
+    if (has_helper(pid) || switched_off(pid) || inherits(pid, clients)) continue;
+    out.push_back({pid, first_line(folder_of(pid) + "/comm"), mapped.driver});
   }
   return out;
 }

@@ -14,7 +14,14 @@ struct Bypass {
 };
 
 // Processes that have the library and a driver, although the library, which is no client's (`clients`:
-// process ids), never opened one. A child that a client forked has both from it and is not meant.
+// process ids), never opened one. A child that a client forked has both from it and is not meant, nor is who has
+// libtessera_audit.so: its first call will come to the library.
 std::vector<Bypass> find_bypasses(const std::set<long>& clients);
+
+// Whether the process has libtessera_audit.so; false of one that this user may not look at.
+bool is_audited(long pid);
+
+// What to do about it.
+inline constexpr char kBypassRemedy[] = "tessera run --audit serves it";
 
 }  // namespace tessera::cli

@@ -17,6 +17,19 @@ std::string joined(const std::string& first, const std::string& second) {
   return second.empty() ? first : first + ":" + second;
 }
 
+// With an auditing library, glibc takes the thread-local storage of the libraries that a program starts with out of this
+// reserve. Its default of 512 bytes ends programs with jemalloc (2.7 KiB) before main(). Each thread's stack is smaller by
+// it, so not more than is ample.
+constexpr char kTlsReserve[] = "glibc.rtld.optional_static_tls", kTlsReserveBytes[] = "16384";
+
+void add_audit(const Layout& layout, Lookup old, void* of, std::vector<std::string>* out) {
+  // In front of the user's: behind one without la_symbind64, glibc would not tell us of dlsym (docs/notes/audit.md).
+  out->push_back("LD_AUDIT=" + joined(layout.audit, old("LD_AUDIT", of)));
+  const std::string tunables = old("GLIBC_TUNABLES", of);
+  if (tunables.find(kTlsReserve) == std::string::npos)
+    out->push_back("GLIBC_TUNABLES=" + joined(tunables, std::string(kTlsReserve) + "=" + kTlsReserveBytes));
+}
+
 }  // namespace
 
 std::string own_environment(const char* name, void*) {
@@ -99,6 +112,8 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
       access(layout.preload_ops.c_str(), R_OK) == 0)
     preload += ":" + layout.preload_ops;
   out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), preload));
+  if (options.audit.value_or(false) && access(layout.audit.c_str(), R_OK) == 0)
+    add_audit(layout, old, of, &out);
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
   std::string name = options.name;
   if (name.empty() && !options.command.empty())

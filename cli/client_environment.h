@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,11 @@ struct RunOptions {
   bool allow_order_dependent = false;    // false = as the environment says
   bool keep_ptx = false;                 // have what compiles for itself keep its PTX (cli/keep_ptx.h)
   bool operations = true;                // libtessera_ops.so too: what library calls say (docs/cublas.md)
-  bool passthrough = false;              // load nothing, gate nothing
-  std::string trace;                     // file; "" = none
+  // libtessera_audit.so too: who looks libraries up is served (docs/driver_api.md). Not said: tessera run decides by the
+  // program (cli/lookups.h), elsewhere no.
+  std::optional<bool> audit;
+  bool passthrough = false;  // load nothing, gate nothing
+  std::string trace;         // file; "" = none
   std::vector<std::string> command;
 };
 

@@ -15,6 +15,7 @@ struct Layout {
   std::string softgpu;        // PREFIX/lib/softgpu, holds libcuda.so.1 and libcudart.so.13
   std::string share;          // PREFIX/share/tessera
   std::string preload_ops;    // PREFIX/lib/libtessera_ops.so
+  std::string audit;          // PREFIX/lib/libtessera_audit.so
 };
 
 inline Layout layout_below(const std::string& prefix) {
@@ -24,6 +25,7 @@ inline Layout layout_below(const std::string& prefix) {
   at.preload = prefix + "/lib/libtessera.so";
   at.preload_alias = prefix + "/lib/libtessera_alias.so";
   at.preload_ops = prefix + "/lib/libtessera_ops.so";
+  at.audit = prefix + "/lib/libtessera_audit.so";
   at.softgpu = prefix + "/lib/softgpu";
   at.share = prefix + "/share/tessera";
   return at;

@@ -85,6 +85,9 @@ int command(int argc, char** argv) {
                 "kernels that Triton, torch.compile and XLA compile keep their PTX, so that they can be cut");
   run->add_flag("--operations,!--no-operations", run_options.operations,
                 "where the program may call cuBLAS, let its calls say what its launches are for (default)");
+  run->add_flag(
+      "--audit,!--no-audit", [&](int64_t count) { run_options.audit = count > 0; },
+      "serve also what is opened by path or looked up by name; the default where the program is known to");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");

@@ -36,14 +36,18 @@ void print(const TwoLooks& looks) {
   std::string bypasses;
   for (const auto& client : looks.now.value("clients", nlohmann::json::array())) {
     clients.insert(client.value("pid", 0L));
-    if (client.value("bypassed", 0) != 0)
-      bypasses += fmt::format(
-          "{} {}: some of its driver calls may not pass through Tessera: it opened the driver by its path\n",
-          client.value("pid", 0L), name_of(client));
+    if (client.value("bypassed", 0) != 0) {
+      const long pid = client.value("pid", 0L);
+      bypasses += fmt::format("{} {}: some of its driver calls may not pass through Tessera: it opened {}\n",
+                              pid, name_of(client),
+                              is_audited(pid) ? std::string("another driver")
+                                              : std::string("the driver by its path; ") + kBypassRemedy);
+    }
   }
   for (const Bypass& b : find_bypasses(clients))
-    bypasses += fmt::format("{} {}: its driver calls do not pass through Tessera: it opened {} by its path\n",
-                            b.pid, base::printable(b.name), base::printable(b.driver));
+    bypasses +=
+        fmt::format("{} {}: its driver calls do not pass through Tessera: it opened {} by its path; {}\n",
+                    b.pid, base::printable(b.name), base::printable(b.driver), kBypassRemedy);
   fputs(bypasses.c_str(), stdout);
 }
 

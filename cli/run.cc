@@ -13,6 +13,7 @@
 #include "cli/demo/process.h"
 #include "cli/keep_ptx.h"
 #include "cli/library_calls.h"
+#include "cli/lookups.h"
 #include "cli/mps.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
@@ -73,6 +74,9 @@ int run(const RunOptions& given) {
         "--gpu soft runs it on the software GPU";
   if (!missing.empty()) options.passthrough = true;
   options.operations = options.operations && may_call_cublas(options.command);
+  if (!options.audit)
+    options.audit =
+        !options.passthrough && tells_of_all_bindings() && !why_looks_up(options.command[0]).empty();
   auto variables = client_environment(options, layout);
   if (!variables) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());

@@ -118,6 +118,7 @@ std::vector<std::string> driver_candidates(const SearchPlaces& places) {
     if (out.empty()) add_folder(&out, path);
     return out;
   }
+  if (places.opened_path != nullptr) add(&out, places.opened_path);
   if (places.library_path != nullptr && places.library_path[0] != 0) {
     std::string_view rest = places.library_path;
     for (bool more = true; more;) {

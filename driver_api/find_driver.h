@@ -12,6 +12,7 @@ namespace tessera::driver_api {
 struct SearchPlaces {
   const char* explicit_path =
       nullptr;  // TESSERA_DRIVER: a file, or a folder that holds libcuda.so.1; alone if set
+  const char* opened_path = nullptr;   // a driver that the program has opened: looked at first
   const char* library_path = nullptr;  // LD_LIBRARY_PATH
   const char* cache_file = "/etc/ld.so.cache";
   std::vector<std::string> default_folders = {

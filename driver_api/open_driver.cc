@@ -95,6 +95,7 @@ bool sanitizer_loaded() {
 void inspect(OpenedDriver* driver) {
   const link_map* map = map_of(driver->handle);
   if (map == nullptr) return;
+  driver->map = map;
   driver->captured_relocations = captured_relocations(map);
   driver->lookup_inside = lookup_inside(driver->handle, map);
 }

@@ -9,13 +9,16 @@
 #include "driver_api/find_driver.h"
 #include "driver_api/real_table.h"
 
+struct link_map;
+
 namespace tessera::driver_api {
 
 struct OpenedDriver {
-  bool found = false;            // false: table holds fill_without_driver()
-  void* handle = nullptr;        // never closed
-  std::string path;              // absolute
-  unsigned entries_missing = 0;  // rows that it does not export
+  bool found = false;             // false: table holds fill_without_driver()
+  void* handle = nullptr;         // never closed
+  const link_map* map = nullptr;  // the handle's
+  std::string path;               // absolute
+  unsigned entries_missing = 0;   // rows that it does not export
   // References of the driver to its own entry points that the loader bound to somebody else (us): > 0 means
   // that the driver was linked without -Bsymbolic. Counted after the reopening below.
   unsigned captured_relocations = 0;

@@ -4,6 +4,7 @@
   check_symbols.py exports LIBRARY MAP         exports are exactly the global names of the version script
   check_symbols.py preload LIBRARY [SONAME]    needs libc and the loader only, bound at load, no text relocations, no
                                                executable stack, this SONAME (libcuda.so.1), no constructor of ours
+  check_symbols.py alone LIBRARY SONAME        the same, and needs no library at all, no thread-local storage, no relocation
   check_symbols.py hot LIST ROOM=ARCHIVE...    object files named in LIST (ROOM/FILE) refer to nothing that may allocate,
                                                lock, print, read the environment, look symbols up or initialise lazily
 """
@@ -79,6 +80,17 @@ def preload(library, soname="libcuda.so.1"):
     return found, f"needs {sorted(needed)}"
 
 
+def alone(library, soname):
+    found, _ = preload(library, soname)
+    dynamic, headers = run("readelf", "-drW", library), run("readelf", "-lW", library)
+    found += [f"needs {name}: it is loaded where nothing else is" for name in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)]
+    if re.search(r"^\s+TLS\s", headers, re.M):
+        found.append("has thread-local storage")
+    if "R_X86_64" in dynamic:
+        found.append("has relocations")
+    return found, "needs nothing"
+
+
 def hot(listing, *rooms):
     wanted = {line.strip() for line in pathlib.Path(listing).read_text().splitlines()
               if line.strip() and not line.startswith("#")}
@@ -101,7 +113,7 @@ def hot(listing, *rooms):
 
 
 def main():
-    modes = {"exports": exports, "preload": preload, "hot": hot}
+    modes = {"exports": exports, "preload": preload, "alone": alone, "hot": hot}
     if len(sys.argv) < 3 or sys.argv[1] not in modes:
         print(__doc__)
         return 2

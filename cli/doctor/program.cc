@@ -18,43 +18,12 @@
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/elf.h"
 #include "cli/inspect.h"
+#include "cli/lookups.h"
 #include "cli/run.h"
+#include "cli/started_program.h"
 
 namespace tessera::cli {
 namespace {
-
-constexpr int kInterpreters = 4;  // a script of a script of ...: as many as the kernel follows
-
-// What the kernel starts for it: a script's interpreter, and what env(1) finds.
-std::string interpreter_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  char mark[2] = {};
-  in.read(mark, 2);
-  if (mark[0] != '#' || mark[1] != '!') return "";
-  std::string line, word, next;
-  std::getline(in, line);
-  std::istringstream words(line);
-  words >> word;
-  if (!word.ends_with("/env")) return word;
-  while (words >> next)
-    if (next[0] != '-' && next.find('=') == std::string::npos) return find_in_path(next);
-  return word;
-}
-
-struct Started {
-  std::string file;  // ELF, or "" if nothing can be started
-  bool script = false;
-};
-
-Started what_starts(const std::string& name) {
-  Started out{find_in_path(name)};
-  for (int i = 0; i < kInterpreters && !out.file.empty(); i++) {
-    const std::string interpreter = interpreter_of(out.file);
-    if (interpreter.empty()) return out;
-    out = {interpreter, true};
-  }
-  return out;
-}
 
 bool privileged(const std::string& file) {
   struct stat status;
@@ -118,7 +87,7 @@ void count_kernels(const std::string& file, Cuttable& out) {
   for (const auto& [name, is] : machine_code) out.machine_code_only += !ptx.contains(name);
 }
 
-Finding check_start(const std::string& name, const Started& started) {
+Finding check_start(const std::string& name, const StartedProgram& started) {
   if (started.file.empty())
     return {"program", State::kFailure, name + ": command not found", "nothing can be started",
             "give a path or check PATH"};
@@ -179,10 +148,24 @@ Finding check_names(const std::string& file, const std::vector<std::pair<std::st
   }
   if (!by_path.empty())
     return {"driver-name", State::kWarning, by_path, "a driver that is opened by its path is not Tessera",
-            "let it open libcuda.so.1 by name; `tessera ps` tells whether it did"};
+            "tessera run --audit; or let it open libcuda.so.1 by name (`tessera ps` tells whether it did)"};
   if (!by_name.empty()) return {"driver-name", State::kOk, by_name, "", ""};
   return {"driver-name", State::kNote, "neither it nor the libraries it is linked with name the driver",
           "what it loads later does (Python extensions); or it is no CUDA program", ""};
+}
+
+Finding check_lookups(const DoctorOptions& options, const Layout& layout) {
+  if (!file_exists(layout.audit))
+    return {"lookups", State::kWarning, layout.audit + " is missing",
+            "what the program opens by path or looks up by name does not pass through Tessera", "install it"};
+  const std::string why = why_looks_up(options.command[0]);
+  if (!why.empty() && !tells_of_all_bindings())
+    return {"lookups", State::kWarning, why + ", and the loader of this glibc is older than 2.35",
+            "some of what the program looks up by name does not pass through Tessera", "tessera run --audit"};
+  if (!why.empty())
+    return {"lookups", State::kOk, why + ": tessera run serves what it looks up by name, too", "", ""};
+  return {"lookups", State::kNote, "not known to open a driver by its path, or cuBLAS by dlopen and dlsym",
+          "if it does, those calls do not pass through Tessera", "tessera run --audit"};
 }
 
 Finding check_kernels(const std::string& file, const std::vector<std::pair<std::string, std::string>>& mapped,
@@ -215,7 +198,7 @@ Finding check_kernels(const std::string& file, const std::vector<std::pair<std::
 
 std::vector<Finding> examine_program(const DoctorOptions& options, const Layout& layout) {
   std::vector<Finding> out;
-  const Started started = what_starts(options.command[0]);
+  const StartedProgram started = started_program(options.command[0]);
   out.push_back(check_start(options.command[0], started));
   if (out.back().state == State::kFailure) return out;
   const auto elf = read_elf(started.file);
@@ -229,6 +212,7 @@ std::vector<Finding> examine_program(const DoctorOptions& options, const Layout&
   const auto mapped = mapped_under_run(options, layout, started.file);
   out.push_back(check_driver_of(mapped, layout));
   out.push_back(check_names(started.file, mapped, layout));
+  out.push_back(check_lookups(options, layout));
   out.push_back(check_kernels(started.file, mapped, started.script));
   return out;
 }

@@ -19,6 +19,7 @@
 #include "base/futex.h"
 #include "driver_api/answers.h"
 #include "driver_api/open_driver.h"
+#include "interpose/audit/contract.h"
 #include "interpose/entry/tables.h"
 #include "interpose/hooks/hooks.h"
 
@@ -60,10 +61,45 @@ bool switched_off_by_user() {
   return value != nullptr && value[0] != 0 && std::strcmp(value, "0") != 0;
 }
 
+// While it lives, libtessera_audit.so leaves this thread's lookups alone: they are of the driver's own functions.
+class OwnLookups {
+ public:
+  OwnLookups() {
+    thread_.store(reinterpret_cast<uint64_t>(__builtin_thread_pointer()), std::memory_order_relaxed);
+  }
+  ~OwnLookups() { thread_.store(0, std::memory_order_relaxed); }
+  OwnLookups(const OwnLookups&) = delete;
+  OwnLookups& operator=(const OwnLookups&) = delete;
+
+ private:
+  // relaxed: the thread that it names reads what it wrote itself
+  std::atomic_ref<uint64_t> thread_{tessera_audit_driver.opening_thread};
+};
+
+driver_api::SearchPlaces search_places() {
+  driver_api::SearchPlaces places = driver_api::search_places();
+  audit::DriverSide& side = tessera_audit_driver;
+  const bool chosen = places.explicit_path != nullptr && places.explicit_path[0] != 0;
+  side.chosen_by_user = chosen ? 1 : 0;
+  // acquire: pairs with the audit library's store
+  if (std::atomic_ref(side.opened).load(std::memory_order_acquire) == audit::kPathThere)
+    places.opened_path = side.opened_path;
+  return places;
+}
+
+// Not if its calls come here all the same, by the audit library.
+bool is_passed_by(const driver_api::OpenedDriver& driver) {
+  const audit::DriverSide& side = tessera_audit_driver;
+  return driver.was_open && (side.active == 0 || side.passed_by != 0);
+}
+
 void fill_tables() {
+  const OwnLookups own_lookups;
   alignas(64) static driver_api::RealDriver opened;  // static: 5 KiB that a small thread stack may not have
-  const driver_api::OpenedDriver driver =
-      driver_api::open_driver(driver_api::search_places(), &g_state, &opened);
+  const driver_api::OpenedDriver driver = driver_api::open_driver(search_places(), &g_state, &opened);
+  tessera_audit_driver.driver = driver.map;
+  // Release: pairs with the audit library's load.
+  std::atomic_ref(tessera_audit_driver.settled).store(1, std::memory_order_release);
   std::memcpy(&tessera_real_driver, &opened, sizeof opened);
   if (driver.path.size() < kMaxPath) std::memcpy(g_driver_path, driver.path.c_str(), driver.path.size() + 1);
   bump(&Counters::entries_missing, driver.entries_missing);
@@ -80,7 +116,7 @@ void fill_tables() {
   for (uint16_t row = 0; row < kEntryCount; ++row) {
     if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
   }
-  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, driver.was_open};
+  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, is_passed_by(driver)};
   std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
   base::futex_wake_all(&g_state);
   tessera_on_first_call(&first);

@@ -12,7 +12,7 @@ struct FirstCall {
   bool driver_found;        // false: every call answers an error, see docs/driver_api.md
   bool disabled;            // TESSERA_DISABLE=1: hooks are not installed; do nothing
   const char* driver_path;  // absolute; empty if none; static storage
-  bool driver_was_open;     // by its path, by somebody else: whose calls do not come through here
+  bool driver_was_open;     // by its path, by somebody else whose calls do not come through here
 };
 
 }  // namespace tessera::hooks

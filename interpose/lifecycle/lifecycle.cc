@@ -53,7 +53,7 @@ void last_words() {
 }
 
 __attribute__((destructor)) void at_exit() {
-  if (!g_called.load(std::memory_order_relaxed)) tell_bypass();
+  if (!g_called.load(std::memory_order_relaxed) || bypassed()) tell_bypass();
   if (state::g_phase.load(std::memory_order_relaxed) != state::Phase::kLive) return;
   if (g_state.role.load(std::memory_order_relaxed) == state::Role::kBestEffort) last_words();
   state::g_phase.store(state::Phase::kDraining, std::memory_order_relaxed);

@@ -15,6 +15,18 @@ extern "C" __attribute__((visibility("default"), noinline)) cublasStatus_t cubla
 }
 #endif
 
+namespace {
+// A call, not an address: by way of the linkage table.
+template <class... T>
+int call_by_name(T... arguments) {
+  return cublasSgemm_v2(arguments...);
+}
+template <class... T>
+int run(cublasStatus_t (*)(T...)) {
+  return loader::call(&call_by_name<T...>);
+}
+}  // namespace
+
 extern "C" __attribute__((visibility("default"))) int run_extension() {
-  return loader::call(&cublasSgemm_v2);
+  return run(static_cast<decltype(&cublasSgemm_v2)>(nullptr));
 }

@@ -38,16 +38,18 @@ MODES = {
     "best-effort": {"TESSERA_PRIORITY": "best-effort"},
     "protected": {"TESSERA_PRIORITY": "high"},
     "switched off": {"TESSERA_DISABLE": "1"},
+    "audited": {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"},  # and LD_AUDIT: as `tessera run --audit`
 }
 
-# Which library answers (reach.cc): bare, and with the shim. What is not here is the driver, and the shim.
+# Which library answers (reach.cc): bare, with the shim, and with the audit library beside it. What is not here is the driver,
+# and twice the shim.
 REACH = {
-    "dlopen libcuda.so.1, RTLD_NOLOAD": ("nobody", "shim"),
-    "dlsym RTLD_DEFAULT": ("nobody", "shim"),
-    "dlvsym": ("nobody", "nobody"),
-    "cuGetProcAddress of another name": ("driver", "driver"),
-    "dlopen by absolute path": ("driver", "driver"),
-    "dlmopen libcuda.so.1": ("driver", "driver"),
+    "dlopen libcuda.so.1, RTLD_NOLOAD": ("nobody", "shim", "shim"),
+    "dlsym RTLD_DEFAULT": ("nobody", "shim", "shim"),
+    "dlvsym": ("nobody", "nobody", "nobody"),
+    "cuGetProcAddress of another name": ("driver", "driver", "driver"),
+    "dlopen by absolute path": ("driver", "driver", "shim"),
+    "dlmopen libcuda.so.1": ("driver", "driver", "shim"),
 }
 
 # (reason, predicate on what, bare, shim): differences that are by design; each is stated in docs/driver_api.md.
@@ -68,6 +70,7 @@ class Machine:
         self.static_runtime = build / "bin/conformance_runtime"
         self.shim = build / "lib/libtessera.so"
         self.preload = [self.shim, build / "lib/libtessera_alias.so"]
+        self.audit = build / "lib/libtessera_audit.so"
         self.own_drivers = {"software GPU": build / "lib/softgpu", "null driver": build / "lib/null"}
         self.daemon_program = build / "bin/tesserad"
         self.driver = driver
@@ -82,6 +85,8 @@ class Machine:
         if MODES[mode] is not None:
             env.update({"TESSERA_SOCKET": f"{self.scratch}/tesserad.sock", "TESSERA_PROFILES": "off"} | MODES[mode])
             before += self.preload
+        if mode == "audited":
+            env["LD_AUDIT"] = ":".join(filter(None, [str(self.audit), env.get("LD_AUDIT")]))
         if before:
             env["LD_PRELOAD"] = ":".join(str(p) for p in before)
         return env
@@ -215,8 +220,8 @@ def check_reach(machine, mode):
     found, real = [], exports_of(machine.driver)
     ways = subprocess.run([machine.programs / "reach"], capture_output=True, text=True, check=True).stdout.splitlines()
     for way in ways:
-        bare, shim = REACH.get(way, ("driver", "shim"))
-        wanted = bare if mode == "bare" else shim
+        bare, shim, audited = REACH.get(way, ("driver", "shim", "shim"))
+        wanted = {"bare": bare, "audited": audited}.get(mode, shim)
         if mode == "bare" and way.startswith("cuGetProcAddress") and "cuGetProcAddress_v2" not in real:
             wanted = "nobody"
         got = next(iter(set(machine.run(mode, Probe(way, [machine.programs / "reach", way, machine.driver,
@@ -290,7 +295,7 @@ def main():
                 for name in unknown:
                     print(f"    new: {name} (scripts/gen_driver_entries.py --learn {machine.driver})")
             if wanted("reach"):
-                for mode in ("bare", "no daemon"):
+                for mode in ("bare", "no daemon", "audited"):
                     found, lines = check_reach(machine, mode)
                     report(results, "reach", mode, lines, found, {})
             probes = probe_table(machine, options.libraries)

@@ -90,11 +90,16 @@ TEST_P(Hosts, ProgramsAreCutInAModuleOfTheirOwn) {
 
 class ByPath : public test::SharingFixture {
  protected:
-  void start(const std::string& name, const Words& more) {
-    Words words = {TESSERA_BY_PATH, TESSERA_PREFIX "/lib/softgpu/libcuda.so.1", path(name + ".ready")};
+  void start(const std::string& name, const Words& more, const Words& options = {},
+             const std::string& driver = TESSERA_PREFIX "/lib/softgpu/libcuda.so.1") {
+    // TESSERA_DRIVER would say which driver is meant, whatever is opened.
+    Words words = {"env", "-u", "TESSERA_DRIVER", TESSERA_BY_PATH, driver, path(name + ".ready")};
     words.insert(words.end(), more.begin(), more.end());
-    program_ = run(name, "best-effort", {}, words, {});
-    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path(name + ".ready")); }));
+    // A copy of the driver has no arbiter beside it.
+    program_ =
+        run(name, "best-effort", options, words, {"TESSERA_SOFTGPU_ARBITER=" + kBin + "softgpu_arbiter"});
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path(name + ".ready")); }))
+        << read_file(path(name + ".err"));
   }
   // What `ps` shows of the program started last; lines of others are not looked at.
   std::string ps() {
@@ -129,6 +134,41 @@ TEST_F(ByPath, AClientThatWasPassedByIsToldAtOnce) {
   EXPECT_TRUE(eventually([&] { return client("program").value("bypassed", 0) == 1; })) << ask().dump();
   EXPECT_NE(ps().find("may not pass through Tessera"), std::string::npos) << ps();
   EXPECT_NE(read_file(path("program.err")).find("do not pass through Tessera"), std::string::npos);
+  stop();
+}
+
+// Its results are right, too: its end says so.
+TEST_F(ByPath, TheAuditLibraryMakesItAClient) {
+  start_daemon();
+  for (const Words& way : {Words{}, Words{"also_by_name"}, Words{"namespace"}}) {
+    std::filesystem::remove(path("program.ready"));
+    start("program", way, {"--audit"});
+    EXPECT_TRUE(eventually([&] { return client("program").value("launches", 0) > 0; })) << ask().dump();
+    EXPECT_EQ(client("program").value("bypassed", -1), 0);
+    EXPECT_EQ(ps().find("pass through"), std::string::npos) << ps();
+    stop();
+    EXPECT_EQ(read_file(path("program.err")), "");
+  }
+}
+
+TEST_F(ByPath, ASecondDriverIsLeftAloneAndSaid) {
+  start_daemon();
+  std::filesystem::copy_file(TESSERA_PREFIX "/lib/softgpu/libcuda.so.1", path("libcuda.so.1"));
+  start("program", {"first_by_name"}, {"--audit"}, path("libcuda.so.1"));
+  EXPECT_TRUE(eventually([&] { return client("program").value("bypassed", 0) == 1; })) << ask().dump();
+  EXPECT_EQ(client("program").value("launches", -1), 0);
+  EXPECT_NE(ps().find("it opened another driver"), std::string::npos) << ps();
+  stop();
+  EXPECT_NE(read_file(path("program.err")).find("not the driver that Tessera opened"), std::string::npos);
+}
+
+// No name, no LD_LIBRARY_PATH: libtessera.so opens the driver that the program opened.
+TEST_F(ByPath, TheDriverThatOnlyTheProgramKnowsIsServed) {
+  start_daemon();
+  std::filesystem::copy_file(TESSERA_PREFIX "/lib/softgpu/libcuda.so.1", path("libcuda.so.1"));
+  start("program", {}, {"--audit"}, path("libcuda.so.1"));
+  EXPECT_TRUE(eventually([&] { return client("program").value("launches", 0) > 0; })) << ask().dump();
+  EXPECT_EQ(client("program").value("bypassed", -1), 0);
   stop();
 }
 

@@ -28,12 +28,7 @@ class Doctor : public ::testing::Test {
     ASSERT_NE(mkdtemp(folder), nullptr);
     folder_ = folder;
     const std::string bin = TESSERA_BIN, prefix = bin.substr(0, bin.rfind("/bin/"));
-    layout_ = {prefix,
-               prefix + "/bin",
-               prefix + "/lib/libtessera.so",
-               prefix + "/lib/libtessera_alias.so",
-               prefix + "/lib/softgpu",
-               prefix + "/share/tessera"};
+    layout_ = layout_below(prefix);
     options_.gpu = "soft";
     options_.socket = folder_ + "/nobody.sock";
   }
@@ -167,6 +162,14 @@ TEST_F(Doctor, ADriverOpenedByItsPathIsAWarning) {
   expect_says(program("/proc/self/exe", "driver-name"), State::kWarning, "/opt/driver/libcuda.so.1");
 }
 
+TEST_F(Doctor, WhatIsLookedUpByNameIsServedIfThatIsKnownOrAskedFor) {
+  expect_says(program(TESSERA_TRAINER, "lookups"), State::kNote, "not known");
+  fs::copy_file(TESSERA_TRAINER, folder_ + "/julia");
+  expect_says(program(folder_ + "/julia", "lookups"), State::kOk, "julia");
+  layout_.audit = folder_ + "/none";
+  expect_says(program(folder_ + "/julia", "lookups"), State::kWarning, "missing");
+}
+
 TEST_F(Doctor, DamagedProgramsAreReadWithoutHarm) {
   std::ifstream in(TESSERA_STATIC, std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
@@ -198,8 +201,8 @@ TEST_F(Doctor, JsonHasEveryFindingAndTheVerdict) {
   EXPECT_EQ(WEXITSTATUS(pclose(pipe)), 1);  // no daemon
   const auto out = nlohmann::json::parse(text);
   EXPECT_EQ(out["verdict"], "warning");
-  for (const char* check :
-       {"library", "software-gpu", "daemon", "program", "loader", "libraries", "driver-name", "kernels"})
+  for (const char* check : {"library", "software-gpu", "daemon", "program", "loader", "libraries",
+                            "driver-name", "lookups", "kernels"})
     EXPECT_TRUE(std::any_of(out["findings"].begin(), out["findings"].end(), [&](const auto& f) {
       return f["check"] == check && f.contains("remedy");
     })) << check;

@@ -7,11 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/cdi.h"
 #include "cli/duration.h"
 #include "cli/library_calls.h"
+#include "cli/lookups.h"
 #include "cli/set.h"
 #include "tests/support/shell.h"
 
@@ -126,6 +130,81 @@ TEST(LibraryCalls, OnlyProgramsThatCannotCallCublasGoWithout) {
   for (const char* may :
        {"sh", "/usr/bin/python3", TESSERA_SOURCE_DIR "/scripts/quickstart.sh", "/nonexistent"})
     EXPECT_TRUE(may_call_cublas(std::vector<std::string>{may})) << may;
+}
+
+// In front of what the user gave, and with room for the program's thread-local storage, unless the user has said how much.
+TEST(ClientEnvironment, TheAuditLibraryIsBesideTheUsers) {
+  Layout layout;
+  layout.audit = "/dev/null";
+  RunOptions options;
+  options.command = {"x"};
+  std::map<std::string, std::string> old;
+  const auto value = [&](const std::string& name) {
+    const auto get = [](const char* of, void* where) {
+      const auto& there = *static_cast<std::map<std::string, std::string>*>(where);
+      const auto found = there.find(of);
+      return found == there.end() ? std::string() : found->second;
+    };
+    const auto variables = client_environment(options, layout, get, &old);
+    for (const std::string& v : *variables)
+      if (v.starts_with(name + "=")) return v.substr(name.size() + 1);
+    return std::string("unset");
+  };
+  EXPECT_EQ(value("LD_AUDIT"), "unset");  // who does not decide by the program
+  options.audit = true;
+  EXPECT_EQ(value("LD_AUDIT"), "/dev/null");
+  EXPECT_EQ(value("GLIBC_TUNABLES"), "glibc.rtld.optional_static_tls=16384");
+  old = {{"LD_AUDIT", "/opt/mine.so"}, {"GLIBC_TUNABLES", "glibc.malloc.perturb=1"}};
+  EXPECT_EQ(value("LD_AUDIT"), "/dev/null:/opt/mine.so");
+  EXPECT_EQ(value("GLIBC_TUNABLES"), "glibc.malloc.perturb=1:glibc.rtld.optional_static_tls=16384");
+  old["GLIBC_TUNABLES"] = "glibc.rtld.optional_static_tls=99";
+  EXPECT_EQ(value("GLIBC_TUNABLES"), "unset");
+  layout.audit = "/nonexistent";
+  EXPECT_EQ(value("LD_AUDIT"), "unset");
+}
+
+TEST(Lookups, OldLoadersTellOfParts) {
+  for (const char* newer : {"2.35", "2.36", "2.41.9000", "3.0"})
+    EXPECT_TRUE(tells_of_all_bindings(newer)) << newer;
+  for (const char* older : {"2.34", "2.28", "2.4", "1.40", "", "2", "2.", "x"})
+    EXPECT_FALSE(tells_of_all_bindings(older)) << older;
+}
+
+// A Python installation as pip makes it, a virtual environment of it, and a link to each.
+TEST(Lookups, WhatAnInterpreterCouldImportCounts) {
+  namespace fs = std::filesystem;
+  char scratch[] = "/tmp/tessera-lookups-XXXXXX";
+  ASSERT_NE(mkdtemp(scratch), nullptr);
+  const fs::path root = scratch, python = root / "opt/bin/python3", venv = root / "venv/bin/python";
+  for (const fs::path& folder : {python.parent_path(), venv.parent_path(), root / "bin"})
+    fs::create_directories(folder);
+  fs::copy_file("/bin/true", python);
+  fs::create_symlink(python, venv);
+  fs::create_symlink(python, root / "bin/python");
+  std::ofstream(root / "venv/pyvenv.cfg") << "home = /\n";
+  std::ofstream(root / "script") << "#!" << venv.string() << "\n";
+  fs::permissions(root / "script", fs::perms::owner_all);
+  setenv("HOME", (root / "home").c_str(), 1);
+  unsetenv("PYTHONPATH");
+  const fs::path of_all = root / "opt/lib/python3.12/site-packages",
+                 of_venv = root / "venv/lib/python3.12/site-packages";
+  fs::create_directories(of_all / "numpy");
+  fs::create_directories(of_venv / "onnxruntime");
+  EXPECT_EQ(why_looks_up(python), "");
+  EXPECT_EQ(why_looks_up(root / "bin/python"), "");
+  EXPECT_EQ(why_looks_up(venv), of_venv / "onnxruntime");
+  EXPECT_EQ(why_looks_up(root / "script"), of_venv / "onnxruntime");
+  fs::create_directories(of_all / "jaxlib");
+  EXPECT_EQ(why_looks_up(python), of_all / "jaxlib");
+  EXPECT_EQ(why_looks_up(root / "bin/python"), of_all / "jaxlib");
+  fs::remove(of_all / "jaxlib");
+  setenv("PYTHONPATH", ("/nonexistent:" + (root / "more").string()).c_str(), 1);
+  fs::create_directories(root / "more/cupy");
+  EXPECT_EQ(why_looks_up(python), root / "more/cupy");
+  unsetenv("PYTHONPATH");
+  EXPECT_EQ(why_looks_up("/nonexistent"), "");
+  EXPECT_EQ(why_looks_up("/bin/sh"), "");
+  fs::remove_all(root);
 }
 
 // The user's own folders stay first; a program without the library still finds the software GPU's driver.
@@ -254,6 +333,22 @@ TEST(Run, PreloadsWhatHearsLibraryCallsUnlessItIsSwitchedOff) {
   EXPECT_TRUE(is_preloaded(kRun + says));
   EXPECT_FALSE(is_preloaded(kRun + "--no-operations " + says));
   EXPECT_FALSE(is_preloaded("TESSERA_OPERATIONS=0 " + kRun + says));
+}
+
+TEST(Run, TheAuditLibraryIsForWhomItIsKnownOrAskedFor) {
+  char scratch[] = "/tmp/tessera-run-XXXXXX";
+  ASSERT_NE(mkdtemp(scratch), nullptr);
+  const std::string julia = std::string(scratch) + "/julia", script = " -c 'echo \"audit=$LD_AUDIT\"'";
+  std::filesystem::copy_file(std::filesystem::canonical("/bin/sh"), julia);
+  const auto has_audit = [&](const std::string& words) {
+    return shell(kRun + words).text.find("/libtessera_audit.so\n") != std::string::npos;
+  };
+  EXPECT_FALSE(has_audit("-- sh" + script));
+  EXPECT_TRUE(has_audit("--audit -- sh" + script));
+  EXPECT_EQ(has_audit("-- " + julia + script), tells_of_all_bindings());
+  EXPECT_FALSE(has_audit("--no-audit -- " + julia + script));
+  EXPECT_FALSE(has_audit("--audit --passthrough -- sh" + script));
+  std::filesystem::remove_all(scratch);
 }
 
 TEST(Run, DeathBySignalIsVisible) {

@@ -1,0 +1,24 @@
+// Programs that find the driver, cuBLAS or cuDNN by dlopen and dlsym: for them `tessera run` loads libtessera_audit.so without
+// being asked (docs/cublas.md). Main thread; reads the program's file and the names of folders.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::cli {
+
+// Why it is known to: "julia", "/venv/lib/python3.11/site-packages/jaxlib"; "" if it is not. `command`: as it is called. What
+// a Python program will import is not known before it runs: it counts what its interpreter could import.
+std::string why_looks_up(const std::string& command);
+
+// Whether the loader of this version of glibc ("2.36") tells an audit library of all that it binds: from 2.35 on. An older one
+// tells of parts only, and `tessera run` does not choose the audit library by itself.
+bool tells_of_all_bindings(std::string_view libc_version);
+// Of the machine's glibc.
+bool tells_of_all_bindings();
+
+// Folders from which this interpreter imports. Of the environment, PYTHONPATH and HOME count.
+std::vector<std::string> python_packages(const std::string& interpreter);
+
+}  // namespace tessera::cli
