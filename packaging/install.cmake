@@ -26,6 +26,7 @@ install(FILES packaging/completions/tessera.fish DESTINATION share/fish/vendor_c
 install(FILES packaging/completions/_tessera DESTINATION share/zsh/vendor-completions COMPONENT tessera)
 install(TARGETS tesserad RUNTIME DESTINATION ${TESSERA_SHAPE}bin COMPONENT tesserad)
 install(FILES ${CMAKE_BINARY_DIR}/packaging/tesserad.service DESTINATION lib/systemd/system COMPONENT tesserad)
+install(FILES packaging/tmpfiles.conf RENAME tesserad.conf DESTINATION lib/tmpfiles.d COMPONENT tesserad)
 if(TESSERA_SHAPE)
   include(packaging/debian.cmake)
 endif()

@@ -1,47 +1,92 @@
 #!/usr/bin/env bash
-# Builds the Debian packages `tessera` and `tesserad` into build/package/debs and checks them with lintian.
-# usage: scripts/package.sh
+# Builds what is given to users into build/package: the Debian packages `tessera` and `tesserad`, checked with lintian (debs/),
+# and tessera-VERSION-linux-x86_64.tar.zst, which needs nothing but glibc 2.28 or newer (tarball/).
+# usage: scripts/package.sh [deb] [tarball]    (default: both)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[[ $# == 0 ]] || { sed -n '2,3s/^# //p' "$0"; [[ $1 == --help || $1 == -h ]] && exit 0; exit 2; }
+wanted=("$@")
+((${#wanted[@]})) || wanted=(deb tarball)
+for word in "${wanted[@]}"; do
+  case $word in
+    deb | tarball) ;;
+    --help | -h) sed -n '2,4s/^# //p' "$0"; exit 0 ;;
+    *) echo "package.sh: '$word' is neither deb nor tarball" >&2; exit 2 ;;
+  esac
+done
 scripts/setup.sh --package
 
-build=build/package
-cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DTESSERA_SHAPE=lib/tessera/ >/dev/null
-cmake --build $build --target quickstart
-
 # Manual pages say what --help says.
-page() {  # package, page, command...
-  local folder=$build/packaging/man_$1/man1 name=$2 about
+page() {  # folder, page, command...
+  local folder=$1 name=$2 about
   shift 2
   mkdir -p "$folder"
   about=$("$@" --help | sed -n 1p)
   help2man --no-info --no-discard-stderr --version-string "$version" "$*" |
-    sed "/^\.SH NAME/{n;s/.*/$name \\\\- ${about//\//\\/}/}" | gzip -9n > "$folder/$name.1.gz"
+    sed "s/^\.TH .* \"1\"/.TH ${name^^} \"1\"/; /^\.SH NAME/{n;s/.*/$name \\\\- ${about//\//\\/}/}" | gzip -9n >"$folder/$name.1.gz"
 }
-version=$($build/bin/tessera --version)
-rm -rf $build/packaging/man_*
-PATH="$PWD/$build/bin:$PATH"
-page tessera tessera tessera
-for command in $(tessera --help | sed -n '/^Subcommands:/,$s/^  \([a-z-]*\) .*/\1/p'); do
-  page tessera "tessera-$command" tessera "$command"
-done
-page tesserad tesserad tesserad
-gzip -9n < CHANGELOG.md > $build/packaging/changelog.gz
-for package in tessera tesserad; do
-  mkdir -p $build/packaging/$package.doc
-  cat <<ENTRY | gzip -9n > $build/packaging/$package.doc/changelog.Debian.gz
+pages() {  # build folder; into its packaging/man_tessera and man_tesserad
+  local made=$1/packaging command
+  version=$("$1"/bin/tessera --version)
+  rm -rf "$made"/man_*
+  local PATH="$PWD/$1/bin:$PATH"
+  page "$made/man_tessera/man1" tessera tessera
+  for command in $(tessera --help | sed -n '/^Subcommands:/,$s/^  \([a-z-]*\) .*/\1/p'); do
+    [[ $command != ptxas ]] || continue  # it says what the toolkit's ptxas says
+    page "$made/man_tessera/man1" "tessera-$command" tessera "$command"
+  done
+  page "$made/man_tesserad/man1" tesserad tesserad
+}
+
+make_debs() {
+  local build=build/package package
+  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DTESSERA_SHAPE=lib/tessera/ >/dev/null
+  cmake --build $build --target quickstart
+  pages $build
+  gzip -9n <CHANGELOG.md >$build/packaging/changelog.gz
+  for package in tessera tesserad; do
+    mkdir -p $build/packaging/$package.doc
+    cat <<ENTRY | gzip -9n >$build/packaging/$package.doc/changelog.Debian.gz
 $package ($version-1) unstable; urgency=medium
 
   * What changed is in changelog.gz.
 
- -- Tessera maintainers <maintainers@tessera.invalid>  $(date -R -d "@$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)")
+ -- Tessera maintainers <maintainers@tessera.invalid>  $(date -R -d "@$changed_s")
 ENTRY
-done
+  done
 
-rm -rf $build/debs && mkdir $build/debs
-(cd $build && cpack -G DEB -B debs >/dev/null)
-mv $build/debs/_CPack_Packages/*.deb $build/debs 2>/dev/null || true
-rm -rf $build/debs/_CPack_Packages
-lintian --fail-on error --tag-display-limit 0 $build/debs/*.deb
-ls $build/debs/*.deb
+  rm -rf $build/debs && mkdir $build/debs
+  (cd $build && cpack -G DEB -B debs >/dev/null)
+  mv $build/debs/_CPack_Packages/*.deb $build/debs 2>/dev/null || true
+  rm -rf $build/debs/_CPack_Packages
+  lintian --fail-on error --tag-display-limit 0 $build/debs/*.deb
+  ls $build/debs/*.deb
+}
+
+make_tarball() {
+  local build=build/portable out=build/package/tarball prefix=opt/tessera name
+  packaging/portable/prometheus.sh $build/prometheus
+  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/$prefix -DTESSERA_PORTABLE=ON \
+    -DCMAKE_PREFIX_PATH="$PWD/$build/prometheus" >/dev/null
+  cmake --build $build --target quickstart
+  pages $build
+  name=tessera-$version-linux-x86_64
+  rm -rf $out && mkdir -p $out
+  DESTDIR=$PWD/$out cmake --install $build --strip >/dev/null
+  mv $out/$prefix $out/$name && rmdir $out/opt
+  mkdir -p $out/$name/share/man/man1
+  cp $build/packaging/man_*/man1/* $out/$name/share/man/man1
+  cp CHANGELOG.md LICENSE $out/$name
+  find $out/$name -type f \( -perm -100 -o -name '*.so*' \) -exec sh -c 'head -c 4 "$1" | grep -q ELF && strip --strip-unneeded "$1"' _ {} \;
+  scripts/check_portable.py $out/$name
+  tar -C $out --zstd --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$changed_s" -cf $out/$name.tar.zst $name
+  rm -r "${out:?}/$name"
+  ls $out/*
+}
+
+changed_s=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
+for word in "${wanted[@]}"; do
+  case $word in
+    deb) make_debs ;;
+    tarball) make_tarball ;;
+  esac
+done

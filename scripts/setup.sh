@@ -17,7 +17,7 @@ packages=(
 for option in "$@"; do
   case $option in
     --bench) packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers) ;;  # scripts/bench.sh compares with PoCL
-    --package) packages+=(dpkg-dev file help2man lintian) ;;                   # scripts/package.sh makes packages
+    --package) packages+=(dpkg-dev file help2man lintian zstd) ;;              # scripts/package.sh makes packages
     --frameworks) packages+=(python3-venv) ;;                                  # scripts/{frameworks,collect_ptx}.sh
     --clang) packages+=(clang clang-tidy) ;;  # the presets clang and fuzz, scripts/tidy.sh, tests/fuzz/run.sh
     *) echo "setup: unknown option $option; see --help" >&2; exit 2 ;;

@@ -39,5 +39,34 @@ fetch() {
     skip "the packages cannot be fetched"
 }
 
+# Names and levels of all clients, as in "service:5 trainer:0". A function `tessera` asks a daemon elsewhere.
+clients() { tessera ps --json | python3 -c 'import json, sys; print(*sorted("%s:%s" % (c["name"], c["priority"]) for c in json.load(sys.stdin)["clients"]))'; }
+until_clients() {  # pattern
+  # shellcheck disable=SC2053
+  for _ in {1..600}; do [[ $(clients 2>/dev/null) == $1 ]] && return; sleep 0.1; done
+  fail "clients are '$(clients)', not '$1'"
+}
+pid_of() { tessera ps --json | python3 -c 'import json, sys; print(*(c["pid"] for c in json.load(sys.stdin)["clients"] if c["name"] == sys.argv[1]))' "$1"; }  # of a client
+# Best-effort launches waited for the protected client, whose own never wait.
+until_protected() {
+  for _ in {1..600}; do
+    tessera ps --json | python3 -c '
+import json, sys
+waits = [(c["priority"], c["holds"]) for c in json.load(sys.stdin)["clients"]]
+sys.exit(not (any(n for level, n in waits if level == 0) and {n for level, n in waits if level > 0} == {0}))' && return
+    sleep 0.1
+  done
+  fail "nothing waited for the protected job: $(tessera ps --json)"
+}
+
+# Both jobs got what they got alone.
+same_results() {
+  local job
+  for job in trainer service; do
+    [[ -n $(checksum /run/$job.out) && $(checksum /run/$job.out) == "$(checksum /run/$job.alone)" ]] ||
+      fail "the $job's checksum differs: $(cat /run/$job.alone /run/$job.out)"
+  done
+}
+
 # Of what a sample program printed into a file.
 checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }
