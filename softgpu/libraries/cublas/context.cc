@@ -2,44 +2,23 @@
 
 #include <cuda_fp16.h>
 
-#include <cstdio>
+namespace tessera::softgpu {
 
-#include "softgpu/libraries/cublas/unsupported.h"
-
-namespace tessera::softgpu::cublas {
 namespace {
-
-// A context for a thread that has none: the first device's primary one, as the runtime would make.
-bool have_context(CUcontext* context) {
-  if (driver().CtxGetCurrent(context) != CUDA_SUCCESS) return false;
-  if (*context) return true;
-  return driver().DevicePrimaryCtxRetain(context, 0) == CUDA_SUCCESS &&
-         driver().CtxSetCurrent(*context) == CUDA_SUCCESS;
-}
-
+constexpr const char* kNames[] = {
+#define TS_KERNEL(name) #name,
+    TS_CUBLAS_KERNELS(TS_KERNEL)
+#undef TS_KERNEL
+};
 }  // namespace
 
-int not_supported(const char* name, const char* detail, std::atomic<bool>* said) {
-  // Relaxed: nothing else is published by it.
-  if (!said->exchange(true, std::memory_order_relaxed))
-    std::fprintf(stderr, "softgpu: %s%s is not computed by the software GPU's cuBLAS\n", name, detail);
-  return CUBLAS_STATUS_NOT_SUPPORTED;
-}
+const std::span<const char* const> libraries::kKernelNames = kNames;
+const libraries::Identity libraries::kIdentity = {"cuBLAS", CUBLAS_STATUS_NOT_SUPPORTED};
+
+namespace cublas {
 
 cublasStatus_t open(Context* context) {
-  if (!load_driver() || !have_context(&context->context)) return CUBLAS_STATUS_NOT_INITIALIZED;
-  context->kernels = kernels_of_context();
-  return context->kernels ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
-}
-
-CurrentContext::CurrentContext(CUcontext context) {
-  CUcontext current = nullptr;
-  driver().CtxGetCurrent(&current);
-  if (current != context) pushed_ = driver().CtxPushCurrent(context) == CUDA_SUCCESS;
-}
-CurrentContext::~CurrentContext() {
-  CUcontext popped;
-  if (pushed_) driver().CtxPopCurrent(&popped);
+  return libraries::open_context(context) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
 Scalar scalar(const void* value, ScalarType type, bool on_device) {
@@ -112,4 +91,5 @@ cublasStatus_t library_property(libraryPropertyType type, int* value) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-}  // namespace tessera::softgpu::cublas
+}  // namespace cublas
+}  // namespace tessera::softgpu

@@ -6,7 +6,6 @@
 
 #include "softgpu/libraries/cublas/handle.h"
 #include "softgpu/libraries/cublas/products.h"
-#include "softgpu/libraries/cublas/unsupported.h"
 
 namespace tessera::softgpu::cublas {
 namespace {

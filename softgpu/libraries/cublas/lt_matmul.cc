@@ -7,7 +7,6 @@
 
 #include "softgpu/libraries/cublas/lt.h"
 #include "softgpu/libraries/cublas/products.h"
-#include "softgpu/libraries/cublas/unsupported.h"
 
 namespace tessera::softgpu::cublas {
 namespace {

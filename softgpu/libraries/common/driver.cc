@@ -1,4 +1,4 @@
-#include "softgpu/libraries/cublas/driver.h"
+#include "softgpu/libraries/common/driver.h"
 
 #include <dlfcn.h>
 
@@ -6,16 +6,16 @@
 #include <map>
 #include <mutex>
 
-// The PTX of kernels.cu, ended by a zero (TESSERA_CUBLAS_PTX is its path).
+// The PTX of the library's kernels.cu, ended by a zero (TESSERA_LIBRARY_PTX is its path).
 asm(".section .rodata\n"
-    "tessera_cublas_ptx:\n"
-    ".incbin \"" TESSERA_CUBLAS_PTX
+    "tessera_library_ptx:\n"
+    ".incbin \"" TESSERA_LIBRARY_PTX
     "\"\n"
     ".byte 0\n"
     ".previous\n");
-extern "C" const char tessera_cublas_ptx[] __attribute__((visibility("hidden")));
+extern "C" const char tessera_library_ptx[] __attribute__((visibility("hidden")));
 
-namespace tessera::softgpu::cublas {
+namespace tessera::softgpu::libraries {
 namespace {
 
 Driver g_driver;  // filled once under the flag, read-only afterwards
@@ -50,22 +50,17 @@ void load_once() {
   get_version(&version);
   version = std::min(version, CUDA_VERSION);
 #define TS_FUNCTION(name) resolve(ask, "cu" #name, version, &g_driver.name);
-  TS_CUBLAS_DRIVER(TS_FUNCTION)
+  TS_LIBRARY_DRIVER(TS_FUNCTION)
 #undef TS_FUNCTION
   g_loaded = g_driver.Init(0) == CUDA_SUCCESS;
 }
 
-constexpr const char* kNames[] = {
-#define TS_KERNEL(name) #name,
-    TS_CUBLAS_KERNELS(TS_KERNEL)
-#undef TS_KERNEL
-};
-
 std::shared_ptr<Kernels> load_kernels() {
   auto kernels = std::make_shared<Kernels>();
-  if (g_driver.ModuleLoadData(&kernels->module, tessera_cublas_ptx) != CUDA_SUCCESS) return nullptr;
-  for (size_t i = 0; i < kernels->functions.size(); ++i)
-    if (g_driver.ModuleGetFunction(&kernels->functions[i], kernels->module, kNames[i]) != CUDA_SUCCESS)
+  if (g_driver.ModuleLoadData(&kernels->module, tessera_library_ptx) != CUDA_SUCCESS) return nullptr;
+  kernels->functions.resize(kKernelNames.size());
+  for (size_t i = 0; i < kKernelNames.size(); ++i)
+    if (g_driver.ModuleGetFunction(&kernels->functions[i], kernels->module, kKernelNames[i]) != CUDA_SUCCESS)
       return nullptr;
   return kernels;
 }
@@ -97,4 +92,4 @@ std::shared_ptr<Kernels> kernels_of_context() {
   return kernels;
 }
 
-}  // namespace tessera::softgpu::cublas
+}  // namespace tessera::softgpu::libraries
