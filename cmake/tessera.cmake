@@ -43,6 +43,10 @@ if(NOT EXISTS ${TESSERA_CUDA_ROOT}/include/cuda.h OR NOT EXISTS ${TESSERA_CUDA_R
   message(FATAL_ERROR "CUDA toolkit 13 not found at ${TESSERA_CUDA_ROOT}: set CUDA_HOME to the "
                       "folder that holds include/cuda.h and bin/nvcc")
 endif()
+set(TESSERA_HAS_CUDNN OFF)  # which comes apart from the toolkit
+if(EXISTS ${TESSERA_CUDA_ROOT}/include/cudnn.h)
+  set(TESSERA_HAS_CUDNN ON)
+endif()
 set(TESSERA_NVCC ${TESSERA_CUDA_ROOT}/bin/nvcc)
 add_library(tessera_cuda_headers INTERFACE)
 target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${TESSERA_CUDA_ROOT}/include)

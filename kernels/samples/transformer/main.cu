@@ -1,6 +1,7 @@
 // A small decoder on cuBLAS and cuBLASLt: `transformer train` repeats training steps (forward, backward, Adam), `transformer serve`
 // answers requests that arrive at random (the probabilities of the next token), `transformer verify` compares both with the host.
 // An ordinary CUDA program, linked with libcublas.so.13 and libcublasLt.so.13.
+#include "../gradient_check.h"
 #include "../request_loop.h"
 #include "../training_loop.h"
 #include "model.cuh"
@@ -120,26 +121,6 @@ double Service::largest_error() const {
   return worst;
 }
 
-// How much the gradient of a parameter is off, as a share of its length: the host's loss is moved along it, there and back. The
-// slope is the length of the gradient if, and only if, that is the gradient.
-double slope_error(Reference& reference, const Tensor& tensor, const float* gradient,
-                   const std::vector<int>& token, const std::vector<int>& target) {
-  constexpr double kStep = 1e-4;
-  double length = 0;
-  for (size_t i = 0; i < tensor.count; ++i) length += double(gradient[i]) * gradient[i];
-  length = std::sqrt(length);
-  if (!(length > 0)) return 1;
-  const auto loss_at = [&](double distance) {
-    const Values kept = reference.parameters;
-    for (size_t i = 0; i < tensor.count; ++i)
-      reference.parameters[tensor.offset + i] += distance * gradient[i] / length;
-    const double loss = reference.loss(token, target);
-    reference.parameters = kept;
-    return loss;
-  };
-  return std::abs((loss_at(kStep) - loss_at(-kStep)) / (2 * kStep) / length - 1);
-}
-
 // Loss and every gradient of one step against the host, and that training learns. 0: right.
 int verify_training(const Shape& shape, uint64_t seed) {
   Trainer trainer(shape, seed);
@@ -160,7 +141,8 @@ int verify_training(const Shape& shape, uint64_t seed) {
                         cudaMemcpyDeviceToHost));
   double worst = 0;
   for (const Tensor& tensor : reference.layout().all) {
-    const double error = slope_error(reference, tensor, &gradient[tensor.offset], token, target);
+    const double error = slope_error(reference.parameters, tensor.offset, tensor.count,
+                                     &gradient[tensor.offset], [&] { return reference.loss(token, target); });
     if (error > 1e-3)
       std::printf("gradient of %s at %zu is off by %.3g\n", tensor.name.c_str(), tensor.offset, error);
     worst = std::max(worst, error);
