@@ -4,7 +4,7 @@
 set -euo pipefail
 
 if [[ "${1:-}" == "--help" ]]; then
-  echo "usage: scripts/setup.sh [--bench] [--package] [--clang] [--frameworks]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
+  echo "usage: scripts/setup.sh [--bench] [--package] [--clang] [--frameworks] [--suites]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
   exit 0
 fi
 
@@ -19,6 +19,7 @@ for option in "$@"; do
     --bench) packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers) ;;  # scripts/bench.sh compares with PoCL
     --package) packages+=(dpkg-dev file help2man lintian zstd) ;;              # scripts/package.sh makes packages
     --frameworks) packages+=(python3-venv) ;;                                  # scripts/{frameworks,collect_ptx}.sh
+    --suites) packages+=(python3-torch) ;;  # scripts/frameworks.sh --suites: what tinygrad's tests compare with
     --clang) packages+=(clang clang-tidy) ;;  # the presets clang and fuzz, scripts/tidy.sh, tests/fuzz/run.sh
     *) echo "setup: unknown option $option; see --help" >&2; exit 2 ;;
   esac

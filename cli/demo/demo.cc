@@ -27,8 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kAloneLimit = 1.25;  // over the queue of its requests; above it the machine itself was slow
-// A phase that lagged is measured again, slower; what lags thrice is no accident.
-constexpr int kRepeats = 2;
 
 // Every phase of the demo, in order. The two "alone" phases are the yardstick of the others.
 const Phase kPhases[] = {
@@ -209,18 +207,16 @@ int run_phases(const Setting& setting, Outcome* outcome) {
   size_t index = 0;
   for (const Phase& phase : kPhases) {
     ++index;
-    auto figures = run_with_progress(index, phase, setting);
-    Setting slower = setting;
-    for (int again = 0; again < kRepeats && figures && lag_matters(figures->lag); ++again) {
-      slower.stretch = larger_stretch(slower.stretch, figures->lag);
-      fprintf(
-          stderr,
-          "%s: this machine is too busy or too slow to execute its GPU work in time, which would change the "
-          "figures.\n"
-          "      It is measured again with all its clocks slowed down %.3g times: about %.0f s.\n",
-          phase.name.c_str(), slower.stretch, slower.seconds * slower.stretch);
-      figures = run_with_progress(index, phase, slower);
-    }
+    auto figures = measure_until_kept_up(
+        setting, [&](const Setting& present) { return run_with_progress(index, phase, present); },
+        [&](const Setting& slower) {
+          fprintf(stderr,
+                  "%s: this machine is too busy or too slow to execute its GPU work in time, which would "
+                  "change the "
+                  "figures.\n"
+                  "      It is measured again with all its clocks slowed down %.3g times: about %.0f s.\n",
+                  phase.name.c_str(), slower.stretch, slower.seconds * slower.stretch);
+        });
     if (figures) {
       outcome->phases.emplace(phase.name, std::move(*figures));
     } else if (!setting.soft && phase.sharing == Sharing::kMps && !interrupted_by()) {

@@ -20,14 +20,30 @@ constexpr double kLeastRequests = 30;
 
 const Phase kTrial = {"trial", true, true, true, Sharing::kTimeSliced};
 
+// A phase that lagged is measured again, slower; what lags thrice is no accident.
+constexpr int kRepeats = 2;
+
+double larger_stretch(double present, const Lag& lag) {
+  return std::min(kMostStretch, present * lag.stretch * kMargin);
+}
+
 }  // namespace
 
 bool lag_matters(const Lag& lag) {
   return lag.share > kLagLimit || lag.service_p99 > 1 + kLagLimit;
 }
 
-double larger_stretch(double present, const Lag& lag) {
-  return std::min(kMostStretch, present * lag.stretch * kMargin);
+base::Result<Figures> measure_until_kept_up(
+    const Setting& setting, const std::function<base::Result<Figures>(const Setting&)>& measure,
+    const std::function<void(const Setting&)>& again) {
+  auto figures = measure(setting);
+  Setting slower = setting;
+  for (int repeats = 0; repeats < kRepeats && figures && lag_matters(figures->lag); ++repeats) {
+    slower.stretch = larger_stretch(slower.stretch, figures->lag);
+    again(slower);
+    figures = measure(slower);
+  }
+  return figures;
 }
 
 base::Result<double> choose_tempo(double load, double wall_seconds, Setting* setting) {

@@ -2,6 +2,8 @@
 // whether the lag that is left changes what the demo says. Main thread only.
 #pragma once
 
+#include <functional>
+
 #include "base/result.h"
 #include "cli/demo/regime.h"
 
@@ -13,8 +15,11 @@ inline constexpr double kLagLimit = 0.05;
 // Could a figure of the phase be off by more than the limit? Then it proves nothing.
 bool lag_matters(const Lag& lag);
 
-// What a phase that lagged is repeated with.
-double larger_stretch(double present, const Lag& lag);
+// Measures a phase by `measure`; where lag matters, again with a larger stretch, at most twice. `again` is told
+// the setting of each repetition. What lags thrice comes back as it is.
+base::Result<Figures> measure_until_kept_up(
+    const Setting& setting, const std::function<base::Result<Figures>(const Setting&)>& measure,
+    const std::function<void(const Setting&)>& again);
 
 // Finds the least stretch with which this machine keeps up under slicing, where kernels come one slice at a
 // time and nothing can be executed long before it is due: short trials, each with the factor that the one

@@ -5,6 +5,7 @@
   uncut       the same with TESSERA_SLICE=0
   restarted   as beside, while tesserad is killed and started again
 
+A fifth run measures the service: its 99th percentile beside the framework over that alone, as `tessera demo` does.
 Wrong results are told before anything else, and end in exit status 1. Each framework has a virtual environment of its own in
 --folder (default: TESSERA_FRAMEWORKS, else ~/.cache/tessera-frameworks), with the versions in FRAMEWORKS."""
 import argparse
@@ -13,7 +14,6 @@ import json
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,28 +22,36 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 300  # tells a hang
+PAIR_LIMIT_S = 1800  # the same, of a measurement, which starts programs again and again
+PAIR_SECONDS = 8  # of the wall's clock: what one phase of it takes, once its programs run
 
 
 @dataclasses.dataclass
 class Framework:
     packages: list
-    environment: dict = dataclasses.field(default_factory=dict)  # {site}: its packages; {driver}: the library of the driver
+    # {site}: its packages; {driver}: the library of the driver; {scratch}: a folder, the same in all regimes
+    environment: dict = dataclasses.field(default_factory=dict)
     options: list = dataclasses.field(default_factory=list)  # of tessera run
     capability: str = "9, 0"
     steps: int = 8
     light: bool = False
-    partner: str = "drjit"  # whose program is the service
+    partner: str = "halide"  # whose program is the service
     home: str = ""  # the environment of another one, which has the same packages
+    debian: bool = False  # on Debian's own Python, with the packages that Debian has for it
 
 
-JAX = ["jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2"]
+JAX = Framework(
+    ["jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2"], steps=20, capability="12, 0", options=["--keep-ptx"],
+    partner="jax_inference", environment={  # JAX's own cache: XLA takes 20 s of a processor to compile a step
+        "JAX_COMPILATION_CACHE_DIR": "{scratch}/jax", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"})
 FRAMEWORKS = {
     "cuda_core": Framework(["cuda-core==1.2.2", "cuda-bindings==13.0.3", "nvidia-cuda-nvrtc==13.0.88", "numpy==2.4.6"],
                            steps=40),
-    "drjit": Framework(["drjit==1.5.0", "numpy==2.4.6"], steps=20, light=True, partner="halide"),
-    "halide": Framework(["halide==21.0.0", "numpy==2.4.6"], steps=20, light=True),
-    "jax": Framework(JAX, steps=20, capability="12, 0", options=["--keep-ptx"]),
-    "jax_transformer": Framework(JAX, steps=8, capability="12, 0", options=["--keep-ptx"], home="jax"),
+    "drjit": Framework(["drjit==1.5.0", "numpy==2.4.6"], steps=20, light=True),
+    "halide": Framework(["halide==21.0.0", "numpy==2.4.6"], steps=20, light=True, partner="drjit"),
+    "jax": JAX,
+    "jax_transformer": dataclasses.replace(JAX, steps=8, home="jax"),
     "numba": Framework(["numba-cuda==0.15.2", "numba==0.61.2", "numpy==2.2.6"], steps=40, environment={
         # PTX for the driver, as where nvJitLink is not installed
         "NUMBA_CUDA_ENABLE_PYNVJITLINK": "0", "NUMBA_CUDA_USE_NVIDIA_BINDING": "0"}),
@@ -53,6 +61,14 @@ FRAMEWORKS = {
         # It opens the driver by its path (docs/driver_api.md): this is the one that passes through.
         "CUDA_PATH": "{driver}", "NVRTC_PATH": "{site}/nvidia/cu13/lib/libnvrtc.so.13"}),
     "triton": Framework(["triton==3.9.0", "numpy==2.4.6"], steps=20, environment={"TRITON_DEFAULT_FP_FUSION": "1"}),
+}
+
+ENVIRONMENTS = {
+    **FRAMEWORKS,
+    "jax_inference": dataclasses.replace(JAX, home="jax"),  # a service only
+    # Of this one only the tests are run (suites.py). They compare with PyTorch, of which Debian has a build without CUDA.
+    "tinygrad_0_12": dataclasses.replace(FRAMEWORKS["tinygrad"], debian=True,
+                                         packages=["tinygrad==0.12.0", "nvidia-cuda-nvrtc==13.0.88"]),
 }
 
 
@@ -73,14 +89,15 @@ class Bench:
         self.config.write_text("[policy]\nslice_us = 20\n")
 
     def home(self, name):
-        return self.folder / (FRAMEWORKS[name].home or name)
+        return self.folder / (ENVIRONMENTS[name].home or name)
 
     def python(self, name):
-        framework, home = FRAMEWORKS[name], self.home(name)
+        framework, home = ENVIRONMENTS[name], self.home(name)
         python, done = home / "bin/python", home / "packages"
         if not done.exists() or done.read_text().split("\n") != framework.packages:
             shutil.rmtree(home, ignore_errors=True)
-            made = subprocess.run([sys.executable, "-m", "venv", home], capture_output=True, text=True)
+            maker, more = ("/usr/bin/python3", ["--system-site-packages"]) if framework.debian else (sys.executable, [])
+            made = subprocess.run([maker, "-m", "venv", *more, home], capture_output=True, text=True)
             install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries=1", "--timeout=10",
                        "--no-compile", *framework.packages]
             got = made if made.returncode else subprocess.run(install, capture_output=True, text=True)
@@ -96,12 +113,19 @@ class Bench:
                 "TESSERA_PROFILES": "off", **{k: str(v) for k, v in more.items()}}
 
     def client(self, name, run_options, arguments, **more):
-        python = self.python(name)
+        return self.start(name, run_options, [HERE / "client.py", name, *arguments], **more)
+
+    def own_environment(self, name, passthrough):
         site = next((self.home(name) / "lib").glob("python*/site-packages"))
-        driver = self.lib / ("softgpu/libcuda.so.1" if "--passthrough" in run_options else "libtessera.so")
-        own = {k: v.format(site=site, driver=driver) for k, v in FRAMEWORKS[name].environment.items()}
-        command = [self.bin / "tessera", "run", "--gpu", "soft", *FRAMEWORKS[name].options, *run_options, "--",
-                   python, HERE / "client.py", name, *arguments]
+        driver = self.lib / ("softgpu/libcuda.so.1" if passthrough else "libtessera.so")
+        return {k: v.format(site=site, driver=driver, scratch=self.scratch) for k, v in ENVIRONMENTS[name].environment.items()}
+
+    def start(self, name, run_options, script, **more):
+        """A Python program with its arguments, in the environment of that name."""
+        python = self.python(name)
+        command = [self.bin / "tessera", "run", "--gpu", "soft", *ENVIRONMENTS[name].options, *run_options, "--", python,
+                   *script]
+        own = self.own_environment(name, "--passthrough" in run_options)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=self.environment(**own, **more))
 
@@ -158,12 +182,8 @@ class Restarts:
         end(self.daemon)
 
 
-def percentile_99(milliseconds):
-    return statistics.quantiles(milliseconds, n=100, method="inclusive")[98]
-
-
 def serve(bench, name, until, work):
-    """Runs work() while `name` serves under protection: the answer of work, and what the service measured."""
+    """Runs work() while `name` serves under protection: the answer of work, and of the service."""
     until.unlink(missing_ok=True)
     ready = pathlib.Path(f"{until}.ready")
     ready.unlink(missing_ok=True)
@@ -182,40 +202,71 @@ def refusals(counters):
             if k.startswith("refused_") and v and k != "refused_kernels"}
 
 
-def run(bench, name, timed):
+def measure(bench, name, stretch):
+    """The service beside the framework and alone, in modelled time (pair.cc). `stretch`: to begin with; else it is found."""
+    framework = FRAMEWORKS[name]
+
+    def program(what, name, steps):
+        own = [f"{k}={v}" for k, v in bench.own_environment(name, passthrough=False).items()]
+        return list(map(str, ["/usr/bin/env", *own, bench.python(name), HERE / "program.py", what, name, steps]))
+
+    wanted = {"service": program("serve", framework.partner, 1), "trainer": program("train", name, framework.steps),
+              "run_options": framework.options}
+    command = [bench.bin / "framework_pair", bench.scratch / "pair", str(PAIR_SECONDS), json.dumps(wanted)]
+    start = {"TESSERA_SOFTGPU_STRETCH": stretch} if stretch else {}
+    done = subprocess.run(command, capture_output=True, text=True, env=bench.environment(**start), timeout=PAIR_LIMIT_S)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-2000:])
+    return json.loads(done.stdout)
+
+
+def compare(bench, name, regimes):
+    """What the framework computes in each regime, and what tesserad counted of it beside the service."""
     framework, until = FRAMEWORKS[name], bench.scratch / "until"
     steps = ["--steps", str(framework.steps)]
     alone = result_of(bench.client(name, ["--passthrough"], steps))
-    runs, quiet = {}, None
-    if timed:
-        with Restarts(bench, often=False):
-            quiet = serve(bench, framework.partner, until, lambda: time.sleep(3))[1]
-    for regime, more in (("beside", {}), ("uncut", {"TESSERA_SLICE": "0"}), ("restarted", {})):
+    runs, services = {}, {}
+    for regime in regimes:
+        more = {"TESSERA_SLICE": "0"} if regime == "uncut" else {}
         with Restarts(bench, often=regime == "restarted"):
             work = lambda: result_of(bench.client(name, [], steps, **more))
-            runs[regime], service = serve(bench, framework.partner, until, work)
-        runs[regime]["service"] = service
-    beside = runs["beside"]
-    counted, times = beside["counters"] or {}, beside["service"]["ms"]
-    same_service = len({r["service"]["hash"] for r in runs.values()}) == 1
+            runs[regime], services[regime] = serve(bench, framework.partner, until, work)
+    counted = runs["beside"]["counters"] or {}
+    hashes = {"alone": alone["hash"], **{regime: answer["hash"] for regime, answer in runs.items()}}
+    service_hashes = {regime: answer["hash"] for regime, answer in services.items()}
     return {
         "version": alone["version"],
-        "equal": same_service and all(r["hash"] == alone["hash"] for r in runs.values()),
-        "hashes": {"alone": alone["hash"], **{regime: r["hash"] for regime, r in runs.items()}},
+        "equal": len(set(hashes.values())) == 1 and len(set(service_hashes.values())) == 1,
+        "hashes": hashes, "service": framework.partner, "service_hashes": service_hashes,
         "launches": counted.get("launches", 0), "slices": counted.get("slices", 0), "holds": counted.get("holds", 0),
         "kernels_cut": counted.get("cut_kernels", 0), "refused": refusals(counted),
-        "service": framework.partner, "requests": len(times),
-        "p99_over_alone": round(percentile_99(times) / percentile_99(quiet["ms"]), 2) if quiet else None,
     }
 
 
-def say(name, row):
+def run(bench, name, light, stretch):
+    if light:
+        return compare(bench, name, ("beside",))
+    row = compare(bench, name, ("beside", "uncut", "restarted"))
+    try:
+        pair = measure(bench, name, stretch)
+    except (RuntimeError, subprocess.TimeoutExpired) as why:
+        return {**row, "p99_over_alone": None, "not_measured": str(why)}
+    row["equal"] = row["equal"] and pair["service_equal"]
+    return {**row, "p99_over_alone": round(pair["p99_over_alone"], 2), "timing": pair}
+
+
+def sentence(name, row):
     if "problem" in row:
-        return print(f"{name}: {row['problem']}", flush=True)
-    verdict = "equal" if row["equal"] else f"WRONG RESULTS {row['hashes']}"
-    print(f"{name} {row['version']}: {verdict}, {row['launches']} launches, {row['slices']} slices, {row['holds']} holds, "
-          f"{row['kernels_cut']} kernels cut, refused {row['refused'] or 'none'}"
-          + (f"; service p99 {row['p99_over_alone']} of alone" if row["p99_over_alone"] else ""), flush=True)
+        return f"{name}: {row['problem']}"
+    verdict = "equal" if row["equal"] else f"WRONG RESULTS {row['hashes']}, of the service {row['service_hashes']}"
+    text = (f"{name} {row['version']}: {verdict}, {row['launches']} launches, {row['slices']} slices, {row['holds']} holds, "
+            f"{row['kernels_cut']} kernels cut, refused {row['refused'] or 'none'}")
+    if "not_measured" in row:
+        text += f"; FAILED to measure: {row['not_measured']}"
+    if timing := row.get("timing"):
+        text += f"; p99 of {row['service']} {row['p99_over_alone']} of alone, stretch {timing['stretch']:.3g}"
+        text += "" if timing["valid"] else ", INVALID: the software GPU lagged"
+    return text
 
 
 def add_places(parser):
@@ -234,29 +285,41 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FRAMEWORKS))
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--light", action="store_true", help="those that are small, and no latencies")
+    parser.add_argument("--light", action="store_true", help="those that are small: alone and beside, and nothing is measured")
+    parser.add_argument("--stretch", type=float, metavar="S", help="what measuring begins with; else it is found, in trials")
     add_places(parser)
     options = parser.parse_args()
-    rows = {}
+    rows, stretch = {}, options.stretch
     for name in chosen(parser, options.names, options.light):
         with tempfile.TemporaryDirectory(prefix="tessera-") as scratch:
             try:
                 bench = Bench(options.build.resolve(), options.folder.resolve(), pathlib.Path(scratch),
                               FRAMEWORKS[name].capability)
-                rows[name] = run(bench, name, timed=not options.light)
+                rows[name] = run(bench, name, options.light, stretch)
+                stretch = rows[name].get("timing", {}).get("stretch", stretch)
             except Unavailable as why:
                 rows[name] = {"problem": f"skipped, its packages cannot be fetched: {why}", "skipped": True}
             except (RuntimeError, subprocess.TimeoutExpired) as why:
                 rows[name] = {"problem": f"FAILED: {why}"}
-            say(name, rows[name])
-    wrong = [name for name, row in rows.items() if not row.get("equal", True)]
-    failed = [name for name, row in rows.items() if "problem" in row and not row.get("skipped")]
-    if options.json:
-        options.json.write_text(json.dumps({"wrong": wrong, "frameworks": rows}, indent=1) + "\n")
+            print(f"[{len(rows)}] {sentence(name, rows[name])}", file=sys.stderr, flush=True)
+            if options.json:  # whoever ends it early has what there is
+                options.json.write_text(json.dumps({"wrong": wrong_of(rows), "frameworks": rows}, indent=1) + "\n")
+    return report(rows)
+
+
+def wrong_of(rows):
+    return [name for name, row in rows.items() if not row.get("equal", True)]
+
+
+def report(rows):
+    """Tells wrong results, then the rest; the exit status."""
+    wrong = wrong_of(rows)
+    failed = [name for name, row in rows.items() if "not_measured" in row or "problem" in row and not row.get("skipped")]
+    for name in sorted(rows, key=lambda name: (name not in wrong, name not in failed)):
+        print(sentence(name, rows[name]))
     skipped = sum(row.get("skipped", False) for row in rows.values())
-    if wrong:
-        print(f"WRONG RESULTS: {', '.join(wrong)}")
-    print(f"{len(rows) - len(wrong) - len(failed) - skipped} passed, {len(wrong) + len(failed)} failed, {skipped} skipped")
+    bad = len({*wrong, *failed})
+    print(f"{len(rows) - bad - skipped} passed, {bad} failed, {skipped} skipped")
     return 1 if wrong or failed else 77 if skipped == len(rows) else 0
 
 
