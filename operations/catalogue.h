@@ -10,7 +10,7 @@
 
 namespace tessera::operations {
 
-enum class Library : uint8_t { kCublas };
+enum class Library : uint8_t { kCublas, kCublasLt };
 
 enum class Family : uint8_t {
 #define TS_FAMILY(name, layout, n_dims, flop, complex_flop, a, b, c) name,

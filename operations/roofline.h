@@ -16,16 +16,17 @@ struct Rates {
 
 // Of one GPU, FLOP or integer operations per second, dense; 0 = has none, or not known.
 struct Peaks {
-  double fp64, tensor_fp64, fp32, fp16, tensor_fp16, tensor_fp8, tensor_int8;
+  double fp64, tensor_fp64, fp32, tensor_tf32, fp16, tensor_fp16, tensor_fp8, tensor_int8;
 };
 
 // For products of this type of A, as cuBLAS computes them unless it is told otherwise: single precision not on tensor
-// cores, everything else there if there are any.
+// cores, unless it may be computed as TF32; everything else there if there are any.
 constexpr Rates rates_for(Type type, const Peaks& peaks, double bytes_per_s) {
   const auto larger = [](double x, double y) { return x > y ? x : y; };
   double flop_per_s = 0;
   if (type == Type::kF64 || type == Type::kComplexF64) flop_per_s = larger(peaks.fp64, peaks.tensor_fp64);
   if (type == Type::kF32 || type == Type::kComplexF32) flop_per_s = peaks.fp32;
+  if (type == Type::kTF32) flop_per_s = larger(peaks.fp32, peaks.tensor_tf32);
   if (type == Type::kF16 || type == Type::kBF16) flop_per_s = larger(peaks.fp16, peaks.tensor_fp16);
   if (type == Type::kE4M3 || type == Type::kE5M2) flop_per_s = peaks.tensor_fp8;
   if (type == Type::kI8 || type == Type::kU8) flop_per_s = peaks.tensor_int8;

@@ -29,6 +29,7 @@ std::string_view name_of(Type type) {
       "u32", "cu32", "bf16", "cbf16", "i4",   "ci4",  "u4",    "cu4",  "i16",  "ci16", "u16", "cu16",
       "i64", "ci64", "u64",  "cu64",  "e4m3", "e5m2", "ue8m0", "e2m3", "e3m2", "e2m1",
   };
+  if (type == Type::kTF32) return "tf32";
   const auto number = static_cast<int32_t>(type);
   return number >= 0 && static_cast<size_t>(number) < kNames.size() ? kNames[static_cast<size_t>(number)]
                                                                     : "?";

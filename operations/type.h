@@ -22,11 +22,13 @@ enum class Type : int32_t {
   kI64 = 24,
   kE4M3 = 28,
   kE5M2 = 29,
+  // No type of operands: single precision whose products are computed as TF32, on tensor cores.
+  kTF32 = 1000,
 };
 // Bits of one element, both parts of a complex number together; 0: not a type that is known here.
 uint32_t bits_of(Type type);
 bool is_complex(Type type);
-// "f32", "bf16", "cf64" (complex), "i8", "e4m3"; "?": not known here. Static.
+// "f32", "bf16", "cf64" (complex), "i8", "e4m3", "tf32"; "?": not known here. Static.
 std::string_view name_of(Type type);
 
 // Of the operands A, B and C; those that an operation does not have repeat one that it has.

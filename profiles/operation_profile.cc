@@ -31,7 +31,7 @@ uint64_t product(uint64_t x, uint64_t y) {
 
 operations::Peaks peaks_of(const GpuDescription& gpu) {
   const GpuDescription::Peak& p = gpu.peak;
-  return {p.fp64, p.tensor_fp64, p.fp32, p.fp16, p.tensor_fp16, p.tensor_fp8, p.tensor_int8};
+  return {p.fp64, p.tensor_fp64, p.fp32, p.tensor_tf32, p.fp16, p.tensor_fp16, p.tensor_fp8, p.tensor_int8};
 }
 
 Class class_of(ipc::abi::ResourceClass resource_class) {

@@ -28,6 +28,7 @@ bool describe_groups(const Groups<Int>& what, Operation* out) {
   }
   out->shape.count = what.count;
   out->types = what.types;
+  out->computed_as = what.types.a;
   out->cost = all;
   return true;
 }
@@ -51,6 +52,7 @@ bool describe(const Products& what, Operation* out) {
   const GemmShape& s = what.shape;
   out->shape = {.dims = {s.m, s.n, s.k}, .count = s.count, .n_dims = 3};
   out->types = what.types;
+  out->computed_as = what.computed_as;
   out->cost = *cost;
   return true;
 }
@@ -63,6 +65,7 @@ bool describe(const Computes& what, Operation* out) {
   out->shape.count = what.count;
   out->shape.n_dims = what.n_sizes;
   out->types = what.types;
+  out->computed_as = what.types.a;
   out->cost = *cost;
   return true;
 }
@@ -97,7 +100,7 @@ void Call::begin(const Operation& operation) {
   note_ = {operation.cost.flop,
            operation.cost.bytes,
            static_cast<uint32_t>(operation.entry),
-           static_cast<int32_t>(operation.types.a),
+           static_cast<int32_t>(operation.computed_as),
            0,
            0};
   told_ = true;

@@ -9,6 +9,7 @@
 #include "operations/catalogue.h"
 #include "operations/family.h"
 #include "operations/gemm.h"
+#include "operations/matmul.h"
 #include "operations/note.h"
 
 namespace tessera::library {
@@ -24,6 +25,7 @@ struct Operation {
   Entry entry;
   operations::Shape shape;
   Types types;
+  Type computed_as;  // decides which pipe computes: A's type, unless the call allows another
   operations::Cost cost;
 };
 
@@ -32,6 +34,12 @@ struct Operation {
 struct Products {
   GemmShape shape;
   Types types;
+  Type computed_as = types.a;
+
+  // cublasComputeType_t
+  constexpr Products computed_by(int compute_type) const {
+    return {shape, types, operations::computed_as(compute_type, types.a)};
+  }
 };
 template <class Int>
 struct Groups {
@@ -52,7 +60,7 @@ constexpr Type type_of(T type) {
 }
 template <class T>
 constexpr Products products(int64_t m, int64_t n, int64_t k, int64_t count, T a, T b, T c) {
-  return {{m, n, k, count}, {type_of(a), type_of(b), type_of(c)}};
+  return {.shape = {m, n, k, count}, .types = {type_of(a), type_of(b), type_of(c)}};
 }
 template <class Int, class T>
 constexpr Groups<Int> groups(const Int* m, const Int* n, const Int* k, const Int* size, Int count, T a, T b,

@@ -37,8 +37,10 @@
     .symver hook_\symbol, \symbol\()@\version
     .endm
 
-#define TS_CALL(symbol, base, params, args, what) HOOKS symbol, libcublas.so.13;
-#include "interpose/operations/cublas_calls.def"
+#define TS_VERSION_kCublas libcublas.so.13
+#define TS_VERSION_kCublasLt libcublasLt.so.13
+#define TS_LIBRARY_CALL(library, symbol, base, params, args, what) HOOKS symbol, TS_VERSION_##library;
+#include "interpose/operations/calls.def"
 
     .hidden tessera_ops_real, tessera_ops_role, tessera_ops_reading_role
     .section .note.GNU-stack, "", @progbits

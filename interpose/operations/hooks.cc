@@ -4,16 +4,27 @@
 
 #include "base/errno_guard.h"
 #include "interpose/operations/call.h"
+#include "interpose/operations/lt.h"
 #include "operations/hook.h"
 
 // Types of the libraries, as far as calls of them need them: pointers and numbers. A test compares with the headers.
+struct CUstream_st;
 struct cublasContext;
+struct cublasLtContext;
+struct cublasLtMatmulAlgo_t;
+struct cublasLtMatmulDescOpaque_t;
+struct cublasLtMatrixLayoutOpaque_t;
+struct cublasLtMatrixTransformDescOpaque_t;
 struct cuComplex;
 struct cuDoubleComplex;
 struct __half;
 struct __nv_bfloat16;
 using cublasHandle_t = cublasContext*;
-using cublasStatus_t = int;
+using cublasLtHandle_t = cublasLtContext*;
+using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
+using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
+using cublasLtMatrixTransformDesc_t = cublasLtMatrixTransformDescOpaque_t*;
+using cudaStream_t = CUstream_st*;
 using cublasOperation_t = int;
 using cublasComputeType_t = int;
 using cublasDiagType_t = int;
@@ -27,12 +38,12 @@ namespace tessera::library {
 namespace {
 
 enum class Row : uint32_t {
-#define TS_CALL(symbol, base, params, args, what) symbol,
-#include "interpose/operations/cublas_calls.def"
+#define TS_LIBRARY_CALL(library, symbol, base, params, args, what) symbol,
+#include "interpose/operations/calls.def"
 };
 constexpr uint32_t kRows = 0
-#define TS_CALL(symbol, base, params, args, what) +1
-#include "interpose/operations/cublas_calls.def"
+#define TS_LIBRARY_CALL(library, symbol, base, params, args, what) +1
+#include "interpose/operations/calls.def"
     ;
 
 // A library: its SONAME, which is the version of its names, too; and what it answers itself to a handle that none of its
@@ -40,8 +51,10 @@ constexpr uint32_t kRows = 0
 struct LibraryRow {
   const char* soname;
   int not_initialized;
+  void (*know)(const void* function);  // told of one of its functions; null: nobody wants to know
 };
-constexpr LibraryRow kCublas{"libcublas.so.13", 1};
+constexpr LibraryRow kCublas{"libcublas.so.13", 1, nullptr},
+    kCublasLt{"libcublasLt.so.13", 1, know_lt_library};
 
 // Of the two hooks of a row, in the order of hooks.S.
 enum class Kind : uint32_t { kExported, kBound };
@@ -62,7 +75,8 @@ namespace tessera::library {
 namespace {
 
 // What is remembered: `found`, or what another thread found before.
-void* remember(uint32_t index, void* found) {
+void* remember(uint32_t index, const LibraryRow& of, void* found) {
+  if (of.know) of.know(found);
   void* known = nullptr;
   // release, and acquire on failure: pairs with the loads of real() and of the hooks
   tessera_ops_real[index].compare_exchange_strong(known, found, std::memory_order_acq_rel,
@@ -79,7 +93,7 @@ void* remember(uint32_t index, void* found) {
   void* library = dlopen(of.soname, RTLD_NOLOAD | RTLD_LAZY);
   void* found = library ? dlsym(library, symbol) : nullptr;
   if (!found) found = dlvsym(RTLD_NEXT, symbol, of.soname);
-  return !found || found == ourselves ? nullptr : remember(index, found);
+  return !found || found == ourselves ? nullptr : remember(index, of, found);
 }
 
 template <class Function>
@@ -99,33 +113,33 @@ extern __attribute__((visibility("default"))) const uint32_t tessera_ops_marker;
 const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
 }
 
-#define TS_TOLD(hook, told, kind, symbol, base, params, args, what)                              \
-  extern "C" cublasStatus_t hook params noexcept;                                                \
-  extern "C" cublasStatus_t told params noexcept {                                               \
-    using namespace tessera::library;                                                            \
-    auto* const function =                                                                       \
-        real<cublasStatus_t params>(index_of(Row::symbol, Kind::kind), kCublas, #symbol, &hook); \
-    if (!function) return kCublas.not_initialized;                                               \
-    const Call call(Entry::base, handle, what);                                                  \
-    return function args;                                                                        \
+#define TS_TOLD(row, hook, told, kind, symbol, base, params, args, what)                             \
+  extern "C" int hook params noexcept;                                                               \
+  extern "C" int told params noexcept {                                                              \
+    using namespace tessera::library;                                                                \
+    auto* const function = real<int params>(index_of(Row::symbol, Kind::kind), row, #symbol, &hook); \
+    if (!function) return row.not_initialized;                                                       \
+    const Call call(Entry::base, handle, what);                                                      \
+    return function args;                                                                            \
   }
-#define TS_CALL(symbol, base, params, args, what)                                    \
-  TS_TOLD(hook_##symbol, told_##symbol, kExported, symbol, base, params, args, what) \
-  TS_TOLD(bound_##symbol, told_bound_##symbol, kBound, symbol, base, params, args, what)
-#include "interpose/operations/cublas_calls.def"
+#define TS_LIBRARY_CALL(row, symbol, base, params, args, what)                            \
+  TS_TOLD(row, hook_##symbol, told_##symbol, kExported, symbol, base, params, args, what) \
+  TS_TOLD(row, bound_##symbol, told_bound_##symbol, kBound, symbol, base, params, args, what)
+#include "interpose/operations/calls.def"
 
 namespace tessera::library {
 namespace {
 
 struct BoundHook {
   const char* symbol;
+  const LibraryRow& library;
   void* (*address)();
 };
 // By Row.
 constexpr BoundHook kBoundHooks[] = {
-#define TS_CALL(symbol, base, params, args, what) \
-  {#symbol, [] { return reinterpret_cast<void*>(&bound_##symbol); }},
-#include "interpose/operations/cublas_calls.def"
+#define TS_LIBRARY_CALL(library, symbol, base, params, args, what) \
+  {#symbol, library, [] { return reinterpret_cast<void*>(&bound_##symbol); }},
+#include "interpose/operations/calls.def"
 };
 
 }  // namespace
@@ -140,7 +154,8 @@ extern "C" __attribute__((visibility("default"))) void* tessera_ops_hook(const c
     if (strcmp(kBoundHooks[row].symbol, symbol) != 0) continue;
     const tessera::base::ErrnoGuard keep_errno;
     connect();
-    return remember(index_of(Row(row), Kind::kBound), real) == real ? kBoundHooks[row].address() : nullptr;
+    const BoundHook& hook = kBoundHooks[row];
+    return remember(index_of(Row(row), Kind::kBound), hook.library, real) == real ? hook.address() : nullptr;
   }
   return nullptr;
 }

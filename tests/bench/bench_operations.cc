@@ -4,6 +4,9 @@
 //   protected     both, attached at level 5
 //   best_effort   both, attached at level 0: the note is written
 //   counted       into the table of `tessera profile`
+// and to a call of a cuBLASLt that does nothing, with descriptors of the toolkit's library, if there is one:
+//   lt_seen       the same descriptors again and again
+//   lt_fresh      of a shape that was never seen, every time
 // Each regime is its own process (this program again, with --measure).
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -21,6 +24,14 @@ extern "C" int cublasSgemm_v2(void* handle, int transa, int transb, int m, int n
                               const float* a, int lda, const float* b, int ldb, const float* beta, float* c,
                               int ldc);
 
+using P = const void*;
+extern "C" int cublasLtMatmul(P handle, P matmul, P alpha, P a, P a_layout, P b, P b_layout, P beta, P c,
+                              P c_layout, void* d, P d_layout, P algorithm, void* workspace, size_t bytes,
+                              P stream);
+extern "C" int cublasLtMatrixLayoutInit_internal(void* to, size_t bytes, int type, uint64_t rows,
+                                                 uint64_t columns, int64_t leading);
+extern "C" int cublasLtMatmulDescInit_internal(void* to, size_t bytes, int compute_type, int scale_type);
+
 namespace {
 
 using tessera::bench::per_call_ns;
@@ -29,8 +40,42 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 std::string g_self;
 
+constexpr size_t kBatches = 400, kCalls = 2'500;
+
+template <class Call>
+int print_time(const Call& call) {
+  for (int i = 0; i < 20'000; i++) call();
+  printf("%.3f\n", quantile(per_call_ns(kBatches, kCalls, call), 0.5));
+  return 0;
+}
+
+int measure_gemm() {
+  void* const handle = &g_self;
+  const float one = 1;
+  float c = 0;
+  return print_time(
+      [&] { cublasSgemm_v2(handle, 0, 0, 512, 512, 512, &one, &one, 512, &one, 512, &one, &c, 512); });
+}
+
+// The layout of D is made anew for every call.
+int measure_matmul(bool fresh) {
+  constexpr int kF16 = 2, kF32 = 0, kComputeIn32F = 68;
+  uint64_t a[8], b[8], d[8], matmul[32], rows = 512;
+  float number = 1;
+  if (cublasLtMatrixLayoutInit_internal(a, sizeof a, kF16, 512, 512, 512) != 0 ||
+      cublasLtMatrixLayoutInit_internal(b, sizeof b, kF16, 512, 512, 512) != 0 ||
+      cublasLtMatmulDescInit_internal(matmul, sizeof matmul, kComputeIn32F, kF32) != 0)
+    return 1;
+  return print_time([&] {
+    cublasLtMatrixLayoutInit_internal(d, sizeof d, kF16, rows, 512, 512);
+    if (fresh) rows++;
+    cublasLtMatmul(&g_self, matmul, &number, &number, a, &number, b, &number, &number, d, &number, d, nullptr,
+                   nullptr, 0, nullptr);
+  });
+}
+
 // Prints the median over batches, ns per call.
-int measure(bool attach) {
+int measure(bool attach, const std::string& what) {
   if (attach) {
     void* driver = dlopen("libcuda.so.1", RTLD_NOW);
     const auto get = [&](const char* name) { return driver ? dlsym(driver, name) : nullptr; };
@@ -41,15 +86,7 @@ int measure(bool attach) {
     if (!init || !retain || init(0) != CUDA_SUCCESS || retain(&context, 0) != CUDA_SUCCESS) return 1;
     usleep(1'500'000);  // the helper attaches in the background
   }
-  void* const handle = &g_self;
-  const float one = 1;
-  float c = 0;
-  const auto call = [&] {
-    cublasSgemm_v2(handle, 0, 0, 512, 512, 512, &one, &one, 512, &one, 512, &one, &c, 512);
-  };
-  for (int i = 0; i < 20'000; i++) call();
-  printf("%.3f\n", quantile(per_call_ns(400, 2'500, call), 0.5));
-  return 0;
+  return what == "gemm" ? measure_gemm() : measure_matmul(what == "lt_fresh");
 }
 
 pid_t spawn(const std::vector<std::string>& arguments, const Variables& variables, int output,
@@ -67,10 +104,10 @@ pid_t spawn(const std::vector<std::string>& arguments, const Variables& variable
   _exit(127);
 }
 
-double run(const Variables& variables, bool attach) {
+double run(const Variables& variables, bool attach, const char* what = "gemm") {
   int out[2];
   if (pipe2(out, O_CLOEXEC) != 0) exit(1);
-  const pid_t child = spawn({g_self, "--measure", attach ? "attach" : ""}, variables, out[1]);
+  const pid_t child = spawn({g_self, "--measure", attach ? "attach" : "", what}, variables, out[1]);
   close(out[1]);
   char text[64] = {};
   const ssize_t n = read(out[0], text, sizeof text - 1);
@@ -100,7 +137,7 @@ bool make_table(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 3 && !strcmp(argv[1], "--measure")) return measure(argv[2][0] != 0);
+  if (argc == 4 && !strcmp(argv[1], "--measure")) return measure(argv[2][0] != 0, argv[3]);
   char self[4096] = {}, folder[] = "/tmp/tessera-bench-XXXXXX";
   if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0 || !mkdtemp(folder)) return 1;
   g_self = self;
@@ -131,10 +168,22 @@ int main(int argc, char** argv) {
   for (int round = 0; round < 3; round++)
     for (size_t i = 0; i < std::size(regimes); i++)
       best[i] = std::min(best[i], run(regimes[i].variables, regimes[i].attach));
+  const char* const matmuls[] = {"lt_seen", "lt_fresh"};
+  double added[std::size(matmuls)];
+  for (size_t i = 0; i < std::size(matmuls); i++) {
+    double bare_ns = 1e9, told_ns = 1e9;
+    for (int round = 0; round < 3; round++) {
+      bare_ns = std::min(bare_ns, run({}, false, matmuls[i]));
+      told_ns = std::min(told_ns, run(client("best-effort"), true, matmuls[i]));
+    }
+    added[i] = told_ns - bare_ns;
+  }
   tessera::bench::Report report;
   report.add("operations.bare_ns", best[0]);
   for (size_t i = 1; i < std::size(regimes); i++)
     report.add(std::string("operations.") + regimes[i].name + "_added_ns", best[i] - best[0]);
+  for (size_t i = 0; i < std::size(matmuls); i++)
+    report.add(std::string("operations.") + matmuls[i] + "_added_ns", added[i]);
   kill(daemon, SIGTERM);
   waitpid(daemon, nullptr, 0);
   unlink(socket.c_str());

@@ -38,7 +38,7 @@ class Run:
             file.truncate(HEADER.size + SLOTS * SLOT.size)
             file.flush()
             given = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA", "LD_"))}
-            given.update(LD_LIBRARY_PATH=f"{FOLDER}/cublas", LD_PRELOAD=":".join(preload), **environment)
+            given.update({"LD_LIBRARY_PATH": f"{FOLDER}/cublas", "LD_PRELOAD": ":".join(preload), **environment})
             if table:
                 given["TESSERA_OPERATIONS_TABLE"] = file.name
             run = subprocess.run(words, capture_output=True, text=True, env=given, check=False)

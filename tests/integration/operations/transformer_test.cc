@@ -95,6 +95,10 @@ TEST_F(Transformer, ProfileListsItsProductsWithTheirExactFlop) {
   const double linear = 3 * kWidth * kWidth + kWidth * kWidth + 2 * kWidth * kHidden;
   const double single = 2 * kTokens * (2 * kLayers * linear + 3 * kWidth * kVocabulary);
   const double batched = kLayers * 6 * 2.0 * kTokens * kLength * kWidth;
+  // The way forward of each linear layer, each with a bias.
+  const double biases = 3 * kWidth + kWidth + kHidden + kWidth;
+  EXPECT_EQ(flop["cublasLtMatmul"], kSteps * kLayers * kTokens * (2 * linear + biases))
+      << file["operations"].dump(1);
   EXPECT_EQ(flop["cublasSgemm_v2"], kSteps * single) << file["operations"].dump(1);
   EXPECT_EQ(flop["cublasSgemmStridedBatched"], kSteps * batched) << file["operations"].dump(1);
 }

@@ -85,6 +85,7 @@ TEST(Catalogue, KnowsEveryFunctionOfTheHeaders) {
     const char *header, *declaration;
   } headers[] = {
       {"cublas_api.h", R"(CUBLASWINAPI\s+(cublas\w+)\s*\()"},
+      {"cublasLt.h", R"(CUBLASWINAPI\s+(cublasLt\w+)\s*\()"},
   };
   std::set<std::string, std::less<>> declared;
   for (const auto& [name, declaration] : headers) {

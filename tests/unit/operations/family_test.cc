@@ -33,6 +33,7 @@ TEST(Family, CostsByHand) {
       {Family::kRankKOfTwo, {3, 7}, 2 * 6 * 7, 8 * 6 * 7, 21 + 21 + 12},
       {Family::kRank2K, {3, 7}, 4 * 6 * 7, 16 * 6 * 7, 21 + 21 + 12},
       {Family::kMatrixSum, {3, 5}, 45, 15 * 14, 45},
+      {Family::kMatrixScaled, {3, 5}, 15, 90, 30},
       {Family::kDiagonalProduct, {3, 5, 5}, 15, 90, 15 + 5 + 15},
       {Family::kRepack, {3}, 0, 0, 12},
       {Family::kMatrixVector, {3, 5}, 30, 120, 15 + 5 + 6},

@@ -33,14 +33,21 @@ TEST(Roofline, UnknownWithoutRatesOrWork) {
 }
 
 TEST(Roofline, RatesAreThoseOfThePipeThatTheTypeTakes) {
-  const Peaks peaks{
-      .fp64 = 1, .tensor_fp64 = 2, .fp32 = 3, .fp16 = 4, .tensor_fp16 = 5, .tensor_fp8 = 6, .tensor_int8 = 7};
+  const Peaks peaks{.fp64 = 1,
+                    .tensor_fp64 = 2,
+                    .fp32 = 3,
+                    .tensor_tf32 = 8,
+                    .fp16 = 4,
+                    .tensor_fp16 = 5,
+                    .tensor_fp8 = 6,
+                    .tensor_int8 = 7};
   const struct {
     Type type;
     double flop_per_s;
-  } rows[] = {{Type::kF64, 2}, {Type::kComplexF64, 2}, {Type::kF32, 3},  {Type::kComplexF32, 3},
-              {Type::kF16, 5}, {Type::kBF16, 5},       {Type::kE4M3, 6}, {Type::kE5M2, 6},
-              {Type::kI8, 7},  {Type::kU8, 7},         {Type{33}, 0},    {Type::kFromArguments, 0}};
+  } rows[] = {{Type::kF64, 2},          {Type::kComplexF64, 2}, {Type::kF32, 3},  {Type::kComplexF32, 3},
+              {Type::kF16, 5},          {Type::kBF16, 5},       {Type::kE4M3, 6}, {Type::kE5M2, 6},
+              {Type::kI8, 7},           {Type::kU8, 7},         {Type::kTF32, 8}, {Type{33}, 0},
+              {Type::kFromArguments, 0}};
   for (const auto& row : rows) {
     const Rates rates = rates_for(row.type, peaks, 9);
     EXPECT_EQ(rates.flop_per_s, row.flop_per_s) << int(row.type);

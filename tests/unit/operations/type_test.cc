@@ -60,7 +60,8 @@ TEST(Type, TypesHaveNames) {
   EXPECT_EQ(Type::kI8, numbered(CUDA_R_8I));
   EXPECT_EQ(Type::kE4M3, numbered(CUDA_R_8F_E4M3));
   EXPECT_EQ(Type::kE5M2, numbered(CUDA_R_8F_E5M2));
-  for (int unknown : {-1, 34, 1000}) EXPECT_EQ(name_of(static_cast<Type>(unknown)), "?");
+  for (int unknown : {-1, 34, 999, 1001}) EXPECT_EQ(name_of(static_cast<Type>(unknown)), "?");
+  EXPECT_EQ(name_of(Type::kTF32), "tf32");
   for (int known = 0; known < 34; ++known) {  // the names of complex types begin with c
     EXPECT_EQ(name_of(static_cast<Type>(known)).starts_with('c'),
               is_complex(static_cast<Type>(known)) || known == 15)

@@ -1,0 +1,371 @@
+// What is read of cuBLASLt's descriptors: by the toolkit's own library, which needs no driver for that, and by the stand-in of
+// the software GPU. Each in a process of its own, as a process has one such library:   lt_descriptors_test LIBRARY
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <memory>
+#include <random>
+#include <type_traits>
+
+#include "interpose/operations/described.h"
+#include "interpose/operations/lt.h"
+
+namespace tessera::library {
+namespace {
+
+const char* g_path = nullptr;
+
+template <class Function>
+Function* get(Function*, const char* name) {
+  static void* const library = dlopen(g_path, RTLD_NOW | RTLD_LOCAL);
+  void* const found = library ? dlsym(library, name) : nullptr;
+  if (!found) fprintf(stderr, "%s: no %s: %s\n", g_path, name, dlerror());
+  return reinterpret_cast<Function*>(found);
+}
+#define TS_GET(name) get(static_cast<decltype(&name)>(nullptr), #name)
+
+// ---- what is remembered
+
+// A kind of descriptor of 48 bytes, of which the first eight, some bits of the next and nothing else count.
+Significant some_bits() {
+  const uint64_t zeros[6] = {5, 0xff00, 0, 0, 0, 0},
+                 ones[6] = {5, 0xffff, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}};
+  Significant out;
+  learn_significant(zeros, ones, sizeof zeros, &out);
+  return out;
+}
+// -1: not remembered.
+int entry_of(const void* descriptor, const Significant& bits) {
+  DescriptorKey key;
+  key.add(descriptor, bits);
+  const Operation* found = key.find();
+  return found ? int(found->entry) : -1;
+}
+void remember(const void* descriptor, const Significant& bits, Entry entry) {
+  DescriptorKey key;
+  key.add(descriptor, bits);
+  EXPECT_EQ(key.find(), nullptr);
+  key.remember({.entry = entry});
+}
+
+TEST(Described, OnlyWhatWasWrittenCounts) {
+  const Significant bits = some_bits();
+  EXPECT_EQ(bits.n_pairs, 1u);
+  uint64_t x[6] = {1, 0x1200, 7, 8, 9, 10};
+  remember(x, bits, Entry(3));
+  EXPECT_EQ(entry_of(x, bits), 3);
+  const uint64_t same[6] = {1, 0x12ff, 1, 2, 3, 4}, other[6] = {1, 0x1300, 7, 8, 9, 10};
+  EXPECT_EQ(entry_of(same, bits), 3);
+  EXPECT_EQ(entry_of(other, bits), -1);
+  x[1] = 0x1400;  // at the address of the first
+  EXPECT_EQ(entry_of(x, bits), -1);
+}
+
+TEST(Described, PlacesCount) {
+  const Significant bits = some_bits();
+  const uint64_t x[6] = {1 << 16, 2 << 16}, y[6] = {2 << 16, 1 << 16};
+  remember(x, bits, Entry(4));
+  remember(y, bits, Entry(5));
+  EXPECT_EQ(entry_of(x, bits), 4);
+  EXPECT_EQ(entry_of(y, bits), 5);
+  DescriptorKey both;  // twice the first is another call
+  both.add(x, bits);
+  both.add(x, bits);
+  EXPECT_EQ(both.find(), nullptr);
+}
+
+TEST(Described, WhatIsNotKnownOrTooLongIsNeverFound) {
+  const Significant nothing;
+  const uint64_t x[2] = {1, 2};
+  for (int again = 0; again < 2; again++) {
+    DescriptorKey key;
+    key.add(x, nothing);
+    EXPECT_EQ(key.find(), nullptr);
+    key.remember({});
+  }
+  const uint64_t large[32] = {};
+  Significant all;
+  learn_significant(large, large, sizeof large, &all);
+  ASSERT_EQ(all.n_pairs, 16u);
+  for (int again = 0; again < 2; again++) {
+    DescriptorKey key;
+    for (int i = 0; i < 3; i++) key.add(large, all);
+    EXPECT_EQ(key.find(), nullptr);
+    key.remember({});
+  }
+}
+
+// More than fit: what was remembered stays right, what was not is not found.
+TEST(Described, MoreThanFit) {
+  const uint64_t zeros[2] = {};
+  Significant all;
+  learn_significant(zeros, zeros, sizeof zeros, &all);
+  ASSERT_EQ(all.n_pairs, 1u);
+  constexpr uint64_t kMany = 100'000;
+  uint64_t found = 0;
+  for (uint64_t round = 0; round < 2; round++)
+    for (uint64_t i = 0; i < kMany; i++) {
+      const uint64_t words[2] = {i, 99};
+      DescriptorKey key;
+      key.add(words, all);
+      const Operation* known = key.find();
+      if (!known && round == 0) key.remember({.cost = {i, 0}});
+      if (!known) continue;
+      ASSERT_EQ(known->cost.flop, i);
+      found += round;
+    }
+  EXPECT_GT(found, 100u);
+  EXPECT_LT(found, 2000u);
+}
+
+// ---- what is read
+
+class Layout {
+ public:
+  Layout(cudaDataType type, uint64_t rows, uint64_t columns, int32_t count = 1) {
+    EXPECT_EQ(TS_GET(cublasLtMatrixLayoutCreate)(&layout_, type, rows, columns, int64_t(rows)), 0);
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count);
+  }
+  ~Layout() { TS_GET(cublasLtMatrixLayoutDestroy)(layout_); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
+  template <class T>
+  void set(cublasLtMatrixLayoutAttribute_t attribute, T value) {
+    EXPECT_EQ(TS_GET(cublasLtMatrixLayoutSetAttribute)(layout_, attribute, &value, sizeof value), 0)
+        << attribute;
+  }
+  const void* get_descriptor() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+class Product {
+ public:
+  explicit Product(cublasComputeType_t compute = CUBLAS_COMPUTE_32F, cudaDataType scale = CUDA_R_32F) {
+    EXPECT_EQ(TS_GET(cublasLtMatmulDescCreate)(&matmul_, compute, scale), 0);
+  }
+  ~Product() { TS_GET(cublasLtMatmulDescDestroy)(matmul_); }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  template <class T>
+  Product& set(cublasLtMatmulDescAttributes_t attribute, T value) {
+    EXPECT_EQ(TS_GET(cublasLtMatmulDescSetAttribute)(matmul_, attribute, &value, sizeof value), 0)
+        << attribute;
+    return *this;
+  }
+  const void* get_descriptor() const { return matmul_; }
+
+ private:
+  cublasLtMatmulDesc_t matmul_ = nullptr;
+};
+
+struct Told {
+  bool told;
+  Operation operation;
+};
+Told told(const Product& product, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
+  Told out{};
+  out.told = describe(LtMatmul{product.get_descriptor(), a.get_descriptor(), b.get_descriptor(),
+                               c.get_descriptor(), d.get_descriptor()},
+                      &out.operation);
+  return out;
+}
+operations::Cost cost_of(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
+  const Told out = told(product, a, b, d, d);
+  EXPECT_TRUE(out.told);
+  return out.operation.cost;
+}
+
+class Descriptors : public testing::Test {
+ protected:
+  void SetUp() override { know_lt_library(reinterpret_cast<const void*>(TS_GET(cublasLtMatmul))); }
+};
+
+// D 3 x 5, 7 in the sum: 210 FLOP; 21, 35, 15, 15 elements.
+TEST_F(Descriptors, AProductByItsLayouts) {
+  const Layout a(CUDA_R_16F, 3, 7), b(CUDA_R_16F, 7, 5), c(CUDA_R_16F, 3, 5), d(CUDA_R_32F, 3, 5);
+  const Told out = told(Product(), a, b, c, d);
+  ASSERT_TRUE(out.told);
+  EXPECT_EQ(out.operation.cost, (operations::Cost{210, 2 * (21 + 35 + 15) + 4 * 15}));
+  EXPECT_EQ(out.operation.shape, (operations::Shape{.dims = {3, 5, 7}, .count = 1, .n_dims = 3}));
+  EXPECT_EQ(out.operation.types, (Types{Type::kF16, Type::kF16, Type::kF32}));
+  EXPECT_EQ(out.operation.computed_as, Type::kF16);
+}
+
+TEST_F(Descriptors, TransposesAreSeen) {
+  const Layout a(CUDA_R_32F, 7, 3), b(CUDA_R_32F, 5, 7), d(CUDA_R_32F, 3, 5);
+  Product product;
+  product.set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_T))
+      .set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(CUBLAS_OP_T));
+  EXPECT_EQ(cost_of(product, a, b, d), (operations::Cost{210, 4 * 86}));
+  product.set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_C));
+  EXPECT_EQ(cost_of(product, a, b, d), (operations::Cost{210, 4 * 86}));
+}
+
+TEST_F(Descriptors, RowsMajorAndBatches) {
+  Layout a(CUDA_R_32F, 3, 7, 11), b(CUDA_R_32F, 7, 5, 11), d(CUDA_R_32F, 3, 5, 11);
+  for (Layout* layout : {&a, &b, &d}) layout->set(CUBLASLT_MATRIX_LAYOUT_ORDER, int32_t(CUBLASLT_ORDER_ROW));
+  const Told out = told(Product(), a, b, d, d);
+  EXPECT_EQ(out.operation.cost, (operations::Cost{2310, 11 * 4 * 86}));
+  EXPECT_EQ(out.operation.shape.count, 11);
+}
+
+TEST_F(Descriptors, EpiloguesWithTheirTypes) {
+  const Layout a(CUDA_R_16F, 3, 7), b(CUDA_R_16F, 7, 5), d(CUDA_R_16F, 3, 5);
+  const struct {
+    uint32_t epilogue;
+    operations::Cost added;
+  } rows[] = {{CUBLASLT_EPILOGUE_RELU, {0, 0}},
+              {CUBLASLT_EPILOGUE_BIAS, {15, 6}},
+              {CUBLASLT_EPILOGUE_RELU_BIAS, {15, 6}},
+              {CUBLASLT_EPILOGUE_GELU, {0, 0}},
+              {CUBLASLT_EPILOGUE_GELU_BIAS, {15, 6}},
+              {CUBLASLT_EPILOGUE_RELU_AUX, {0, 2}},
+              {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, {15, 8}},
+              {CUBLASLT_EPILOGUE_DRELU, {0, 2}},
+              {CUBLASLT_EPILOGUE_DRELU_BGRAD, {15, 8}},
+              {CUBLASLT_EPILOGUE_GELU_AUX, {0, 30}},
+              {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, {15, 36}},
+              {CUBLASLT_EPILOGUE_DGELU, {0, 30}},
+              {CUBLASLT_EPILOGUE_DGELU_BGRAD, {15, 36}},
+              {CUBLASLT_EPILOGUE_BGRADA, {21, 6}},
+              {CUBLASLT_EPILOGUE_BGRADB, {35, 10}}};
+  for (const auto& [epilogue, added] : rows) {
+    Product product;
+    product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    EXPECT_EQ(cost_of(product, a, b, d), (operations::Cost{210, 172} + added)) << epilogue;
+  }
+  Product product;
+  product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(CUBLASLT_EPILOGUE_GELU_AUX_BIAS))
+      .set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(CUDA_R_32F))
+      .set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, int32_t(CUDA_R_8F_E4M3));
+  EXPECT_EQ(cost_of(product, a, b, d), (operations::Cost{225, 172 + 12 + 15}));
+}
+
+TEST_F(Descriptors, FactorsOfBlocksOfSmallTypes) {
+  const Layout a(CUDA_R_8F_E4M3, 70, 3), b(CUDA_R_8F_E4M3, 70, 130), d(CUDA_R_8F_E4M3, 3, 130);
+  Product product;
+  product.set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_T));
+  const operations::Cost bare{2 * 3 * 130 * 70, 10090};
+  EXPECT_EQ(cost_of(product, a, b, d), bare);
+  product.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, int32_t(CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0));
+  EXPECT_EQ(cost_of(product, a, b, d), (bare + operations::Cost{0, 9}));
+  product.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, int32_t(CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0));
+  EXPECT_EQ(cost_of(product, a, b, d), (bare + operations::Cost{0, 9 + 3 * 130}));
+  product.set(CUBLASLT_MATMUL_DESC_D_OUT_SCALE_MODE, int32_t(CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0));
+  EXPECT_EQ(cost_of(product, a, b, d), (bare + operations::Cost{0, 9 + 3 * 130 + 130}));
+}
+
+TEST_F(Descriptors, TheComputeTypeIsSeen) {
+  const Layout a(CUDA_R_32F, 3, 7), b(CUDA_R_32F, 7, 5), d(CUDA_R_32F, 3, 5);
+  EXPECT_EQ(told(Product(), a, b, d, d).operation.computed_as, Type::kF32);
+  EXPECT_EQ(told(Product(CUBLAS_COMPUTE_32F_FAST_TF32), a, b, d, d).operation.computed_as, Type::kTF32);
+  EXPECT_EQ(told(Product(CUBLAS_COMPUTE_32F_FAST_16BF), a, b, d, d).operation.computed_as, Type::kBF16);
+}
+
+TEST_F(Descriptors, ConversionsOfLayouts) {
+  const Layout a(CUDA_R_8I, 3, 5, 2), b(CUDA_R_8I, 3, 5, 2), c(CUDA_R_32F, 3, 5, 2);
+  const auto cost = [&](bool has_b) {
+    Operation out;
+    EXPECT_TRUE(
+        describe(LtTransform{a.get_descriptor(), b.get_descriptor(), c.get_descriptor(), has_b}, &out));
+    return out.cost;
+  };
+  for (int again = 0; again < 2; again++) {  // as read, and as remembered
+    EXPECT_EQ(cost(false), (operations::Cost{30, 2 * (15 + 60)}));
+    EXPECT_EQ(cost(true), (operations::Cost{90, 2 * (15 + 15 + 60)}));
+  }
+}
+
+// In the program's own storage, with whatever lay there: the second time nothing is read.
+TEST_F(Descriptors, OfThePrograms) {
+  for (const int garbage : {0x00, 0xab, 0xff}) {
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+    cublasLtMatmulDescOpaque_t matmul;
+    for (auto [storage, bytes] :
+         {std::pair<void*, size_t>{&a, sizeof a}, {&b, sizeof b}, {&d, sizeof d}, {&matmul, sizeof matmul}})
+      memset(storage, garbage, bytes);
+    const auto init = TS_GET(cublasLtMatrixLayoutInit_internal);
+    ASSERT_EQ(init(&a, sizeof a, CUDA_R_64F, 3, 7, 3), 0);
+    ASSERT_EQ(init(&b, sizeof b, CUDA_R_64F, 7, 5, 7), 0);
+    ASSERT_EQ(init(&d, sizeof d, CUDA_R_64F, 3, 5, 3), 0);
+    ASSERT_EQ(TS_GET(cublasLtMatmulDescInit_internal)(&matmul, sizeof matmul, CUBLAS_COMPUTE_64F, CUDA_R_64F),
+              0);
+    Operation out;
+    ASSERT_TRUE(describe(LtMatmul{&matmul, &a, &b, &d, &d}, &out));
+    EXPECT_EQ(out.cost, (operations::Cost{210, 8 * 86}));
+  }
+}
+
+// Attributes of descriptors change between calls: what was remembered of an address must not be believed.
+TEST_F(Descriptors, OneDescriptorWithOneValueAfterTheOther) {
+  std::mt19937 random(14);
+  Layout a(CUDA_R_32F, 1, 1), b(CUDA_R_32F, 1, 1), d(CUDA_R_32F, 1, 1);
+  Product product;
+  for (int i = 0; i < 3000; i++) {
+    const auto size = [&] { return uint64_t(1 + random() % 8); };
+    const uint64_t m = size(), n = size(), k = size();
+    const auto shape = [](Layout& layout, uint64_t rows, uint64_t columns) {
+      layout.set(CUBLASLT_MATRIX_LAYOUT_ROWS, rows);
+      layout.set(CUBLASLT_MATRIX_LAYOUT_COLS, columns);
+    };
+    shape(a, m, k), shape(b, k, n), shape(d, m, n);
+    product.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uint64_t(random())));
+    ASSERT_EQ(cost_of(product, a, b, d), (operations::Cost{2 * m * n * k, 4 * (m * k + k * n + 2 * m * n)}))
+        << i;
+  }
+}
+
+TEST_F(Descriptors, WhatIsMissingOrMeaninglessIsNotTold) {
+  const Layout a(CUDA_R_32F, 3, 7), d(CUDA_R_32F, 3, 5), strange(cudaDataType(77), 3, 5);
+  Layout negative(CUDA_R_32F, 3, 5);
+  negative.set(CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t(1) << 63);
+  const Product product;
+  Operation out;
+  const LtMatmul whole{product.get_descriptor(), a.get_descriptor(), a.get_descriptor(), d.get_descriptor(),
+                       d.get_descriptor()};
+  for (const void* LtMatmul::*part :
+       {&LtMatmul::operation, &LtMatmul::a, &LtMatmul::b, &LtMatmul::c, &LtMatmul::d}) {
+    LtMatmul what = whole;
+    what.*part = nullptr;
+    EXPECT_FALSE(describe(what, &out));
+  }
+  EXPECT_FALSE(told(product, a, a, d, strange).told);
+  EXPECT_FALSE(told(product, a, a, d, negative).told);
+  EXPECT_FALSE(told(Product().set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(12345)), a, a, d, d).told);
+  EXPECT_FALSE(describe(LtTransform{a.get_descriptor(), nullptr, d.get_descriptor(), true}, &out));
+  EXPECT_FALSE(describe(LtTransform{nullptr, nullptr, d.get_descriptor(), false}, &out));
+}
+
+// Last, as it leaves no room to remember more. Any bytes at all in the place of descriptors: told or not, and the library reads them back as before.
+TEST_F(Descriptors, AnyBytes) {
+  std::mt19937_64 random(15);
+  cublasLtMatrixLayoutOpaque_t layouts[4];
+  cublasLtMatmulDescOpaque_t matmul;
+  for (int i = 0; i < 20'000; i++) {
+    for (auto& layout : layouts)
+      for (uint64_t& word : layout.data) word = random() >> (random() % 64);
+    for (uint64_t& word : matmul.data) word = random() >> (random() % 64);
+    const auto before = matmul;
+    Operation out;
+    describe(LtMatmul{&matmul, &layouts[0], &layouts[1], &layouts[2], &layouts[3]}, &out);
+    describe(LtTransform{&layouts[0], &layouts[1], &layouts[2], i % 2 == 0}, &out);
+    ASSERT_EQ(memcmp(&before, &matmul, sizeof matmul), 0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::library
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 2) return 2;
+  tessera::library::g_path = argv[1];
+  return RUN_ALL_TESTS();
+}
