@@ -122,6 +122,10 @@ int command(int argc, char** argv) {
   trace->add_option("-o,--output", trace_options.output,
                     "file for Perfetto or Chrome (default: standard output)");
   trace->add_flag("--text", trace_options.text, "one line per event instead");
+  trace->add_option(
+      "--chakra", trace_options.chakra,
+      "write execution traces of MLCommons Chakra there: PREFIX.0.et, one per client (docs/trace.md)");
+  trace->add_option("--from", trace_options.from, "of this file of an earlier trace; nothing is traced now");
   trace->add_option("--pid", trace_options.pid, "only this process (default: all that you may trace)")
       ->check(CLI::Range(1, kLargestPid));
   trace->add_option("--socket", trace_options.socket,
@@ -182,8 +186,11 @@ int command(int argc, char** argv) {
   app.add_subcommand("ptxas", "A drop-in for ptxas whose output also has the PTX (see run --keep-ptx)");
 
   cli::CdiOptions cdi_options;
-  auto* cdi =
-      app.add_subcommand("cdi", "Shared devices for containers: tessera cdi -o /etc/cdi/tessera.json");
+  auto* cdi = app.add_subcommand(
+      "cdi", "Shared devices for containers: tessera cdi generate -o /etc/cdi/tessera.json");
+  std::string cdi_action;
+  cdi->add_option("action", cdi_action, "generate: write the specification (so also without it)")
+      ->check(CLI::IsMember({"generate"}));
   cdi->add_option("-o,--output", cdi_options.output, "file to write (default: standard output)");
   cdi->add_option("--gpu", cdi_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))

@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/placement.h"
+#include "simulator/chakra_workload.h"
 #include "simulator/policies.h"
 #include "simulator/toml_reader.h"
 #include "simulator/tuning.h"
@@ -20,7 +21,7 @@ using base::Code;
 
 constexpr double kGib = 1 << 30;
 constexpr int kMaxIncludes = 16;
-constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where a kernel says nothing else
+constexpr uint64_t kMostTraceBytes = 1u << 30;
 
 constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
                              {"mps", int(Regime::kMps)},
@@ -166,13 +167,24 @@ class Loader {
     s.kernel.occupancy_knee = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
     s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClassNames));
     s.kernel.can_cut = r.flag("cut", true);
-    if (r.flag("copy", false)) {  // of the copy engine: takes its time in the stream, and hardly an SM
-      s.kernel = {.block_ns = uint64_t(us * kNsPerUs),
-                  .sms_per_block = 0.01,
-                  .resource_class = policy::ResourceClass::kLatency,
-                  .can_cut = false};
-    }
+    if (r.flag("copy", false)) s.kernel = copy_kernel(uint64_t(us * kNsPerUs));
     return s;
+  }
+
+  // A trace of MLCommons Chakra, beside the scenario. It is given instead of `step`.
+  void read_recorded(const std::string& name, Reader& r, Workload* out) {
+    const auto path = std::filesystem::path(mistakes_.file).parent_path() / name;
+    std::error_code unreadable;
+    const uint64_t size = std::filesystem::file_size(path, unreadable);
+    std::ifstream in(path, std::ios::binary);
+    if (unreadable || !in || size > kMostTraceBytes)
+      return r.missing("names " + path.string() + ", which cannot be read, or is larger than 1 GiB");
+    const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    const auto trace = chakra::decode(bytes);
+    if (!trace.ok()) return r.missing("names " + path.string() + ": " + trace.error().text);
+    auto recorded = workload_of(*trace, out->name, scenario_.gpu.sm_count);
+    if (!recorded.ok()) return r.missing("names " + path.string() + ": " + recorded.error().text);
+    *out = std::move(*recorded);
   }
 
   void read_workload(const toml::table& t) {
@@ -185,6 +197,7 @@ class Loader {
     if (scenario_.gpu.memory_bytes != 0 && w.memory_bytes > scenario_.gpu.memory_bytes)
       r.missing("needs more memory than the GPU has");
     const std::string where = "workload " + w.name;
+    if (const std::string file = r.text("chakra", ""); !file.empty()) read_recorded(file, r, &w);
     for (auto row : r.tables("step")) {
       Reader step_reader(*row, "a step of " + where, &mistakes_);
       Step step;
@@ -196,7 +209,7 @@ class Loader {
       if (step.segments.empty()) step_reader.missing("needs `segment`: a list of kernels");
       w.steps.push_back(std::move(step));
     }
-    if (w.name.empty() || w.steps.empty()) r.missing("needs `name` and `step`");
+    if (w.name.empty() || w.steps.empty()) r.missing("needs `name`, and `step` or `chakra`");
     if (find(w.name) != nullptr) r.missing("`" + w.name + "` is there already");
     scenario_.workloads.push_back(std::move(w));
   }
@@ -215,7 +228,7 @@ class Loader {
     return w;
   }
 
-  Arrivals read_arrivals(Reader& r, ArrivalKind initial) {
+  Arrivals read_arrivals(Reader& r, ArrivalKind initial, const Workload* of = nullptr) {
     Arrivals a;
     a.kind = ArrivalKind(r.choice("arrivals", int(initial), kArrivals));
     a.load = r.number("load", a.load, 0.001, 10);
@@ -225,6 +238,7 @@ class Loader {
     a.period_ns = r.ms("period_ms", a.period_ns);
     for (double ms : r.numbers("gaps_ms", 0, 1e7)) a.gaps_ns.push_back(ms * 1e6);
     const bool trace = a.kind == ArrivalKind::kTrace;
+    if (trace && a.gaps_ns.empty() && of) a.gaps_ns = of->recorded_gaps_ns;
     if (trace && std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0) <= 0)
       r.missing("needs `gaps_ms` for a trace: times between arrivals, not all 0"), a.gaps_ns = {1e9};
     return a;
@@ -291,7 +305,8 @@ class Loader {
       spec.priority = uint32_t(c.number("priority", 0, 0, 7));
       spec.weight = uint32_t(c.number("weight", 100, 1, 10'000));
       spec.slo_ns = c.ms("slo_ms", 0);
-      spec.arrivals = read_arrivals(c, spec.priority > 0 ? ArrivalKind::kPoisson : ArrivalKind::kClosed);
+      spec.arrivals =
+          read_arrivals(c, spec.priority > 0 ? ArrivalKind::kPoisson : ArrivalKind::kClosed, spec.workload);
       spec.start_ns = c.ms("start_ms", 0);
       spec.stop_ns = c.ms("stop_ms", UINT64_MAX);
       if (row->get("stop_ms") == nullptr) spec.stop_ns = UINT64_MAX;

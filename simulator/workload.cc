@@ -35,6 +35,13 @@ uint64_t Kernel::solo_ns(uint32_t sm_count, uint32_t blocks) const {
   return uint64_t(double(block_ns) / block_speed(sm_count, blocks));
 }
 
+Kernel copy_kernel(uint64_t ns) {
+  return {.block_ns = ns,
+          .sms_per_block = 0.01,
+          .resource_class = policy::ResourceClass::kLatency,
+          .can_cut = false};
+}
+
 double Kernel::block_speed(uint32_t sm_count, double resident) const {
   if (occupancy_knee >= 1) return 1;
   const double wave = wave_blocks(sm_count);

@@ -36,6 +36,11 @@ struct LaunchCosts {       // ns; of a program alone, besides its kernels
   uint64_t sync_ns = 0;    // completion until a synchronise returns
 };
 
+inline constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where nothing else is known
+
+// Of the copy engine: takes its time in the stream, and hardly an SM.
+Kernel copy_kernel(uint64_t ns);
+
 struct Segment {  // `count` launches of one kernel, each with its own draw of the block time
   uint32_t count = 1;
   Kernel kernel;
@@ -55,7 +60,8 @@ struct Workload {
   double cv = 0;  // of the whole job: all block times of one job share this draw
   // Jobs of several lengths, equally often: each segment has so many times its launches. Empty: all alike.
   std::vector<double> lengths;
-  uint64_t memory_bytes = 0;  // that must be on the GPU while a job runs: see ModelMemory
+  uint64_t memory_bytes = 0;             // that must be on the GPU while a job runs: see ModelMemory
+  std::vector<double> recorded_gaps_ns;  // between starts of jobs, if it was recorded (chakra_workload.h)
 
   // Mean length of a job that has the GPU to itself: kernels, the gaps between them, launches that the GPU
   // waits for, host work.

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/printable.h"
 
 namespace tessera::cli {
@@ -24,7 +25,7 @@ State worst(const std::vector<Finding>& findings) {
   return state;
 }
 
-void print_json(const std::vector<Finding>& findings) {
+void print_json(const std::vector<Finding>& findings, double took_ms) {
   nlohmann::json rows = nlohmann::json::array();
   for (const Finding& f : findings)
     rows.push_back({{"check", f.check},
@@ -32,7 +33,8 @@ void print_json(const std::vector<Finding>& findings) {
                     {"finding", f.finding},
                     {"consequence", f.consequence},
                     {"remedy", f.remedy}});
-  const nlohmann::json out = {{"verdict", name_of(worst(findings)).json}, {"findings", rows}};
+  const nlohmann::json out = {
+      {"verdict", name_of(worst(findings)).json}, {"findings", rows}, {"doctor.ms", took_ms}};
   puts(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
@@ -56,11 +58,15 @@ int doctor(const DoctorOptions& options) {
     fprintf(stderr, "tessera doctor: --gpu '%s' is none of: auto, soft\n", options.gpu.c_str());
     return 2;
   }
+  const uint64_t begin_ns = base::now_ns();
   const Layout layout = find_layout();
   std::vector<Finding> findings = examine_machine(options, layout);
   if (!options.command.empty())
     for (Finding& f : examine_program(options, layout)) findings.push_back(std::move(f));
-  (options.json ? print_json : print_text)(findings);
+  if (options.json)
+    print_json(findings, double(base::now_ns() - begin_ns) / 1e6);
+  else
+    print_text(findings);
   return exit_status(findings);
 }
 

@@ -29,6 +29,7 @@ struct DoctorOptions {
 // Where the kernel shows the machine; tests have their own.
 struct MachineFolders {
   std::string proc = "/proc", sys = "/sys", dev = "/dev";
+  std::string root;  // what containers are known by
 };
 
 // cli/doctor/machine.cc

@@ -168,7 +168,7 @@ Finding check_counters(const MachineFolders& folders) {
   return {"counters", State::kOk, "nothing forbids performance counters", "", ""};
 }
 
-Finding check_container(const MachineFolders& folders) {
+Finding check_cgroup(const MachineFolders& folders) {
   std::ifstream group(folders.proc + "/self/cgroup");
   std::string path;
   for (std::string line; std::getline(group, line);)
@@ -193,6 +193,20 @@ Finding check_preloads(const Layout& layout) {
           "it comes first; one that replaces dlopen or dlsym may lead programs past Tessera", ""};
 }
 
+// In a container the daemon answers if its socket is mounted.
+Finding check_container(const MachineFolders& folders, bool daemon_answers) {
+  const auto there = [&](const char* file) { return file_exists(folders.root + file); };
+  const char* kind = there("/run/.containerenv") ? "podman" : there("/.dockerenv") ? "docker" : nullptr;
+  if (!kind && !text_of("KUBERNETES_SERVICE_HOST").empty()) kind = "Kubernetes";
+  if (!kind) return {"container", State::kOk, "this is no container of podman, Docker or Kubernetes", "", ""};
+  const std::string finding = std::string("this is a container (") + kind + ")";
+  if (daemon_answers) return {"container", State::kOk, finding + " and has the daemon's socket", "", ""};
+  return {"container", State::kWarning, finding + " without the daemon's socket",
+          "its programs run unmanaged",
+          "on the host: `tessera cdi generate -o /etc/cdi/tessera.json`, then start it with --device "
+          "tessera.dev/gpu=best-effort"};
+}
+
 }  // namespace
 
 std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
@@ -211,11 +225,13 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
     out.push_back(check_counters(folders));
   }
   check_daemon(options.socket, out);
+  const bool daemon_answers = out.back().state < State::kWarning;
+  out.push_back(check_container(folders, daemon_answers));
   out.push_back(check_foreign_mps());
   out.push_back(check_preloads(layout));
   out.push_back(check_membarrier());
   out.push_back(check_clock(folders));
-  out.push_back(check_container(folders));
+  out.push_back(check_cgroup(folders));
   return out;
 }
 

@@ -18,12 +18,17 @@ namespace {
 namespace abi = ipc::abi;
 using nlohmann::json;
 
-constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",  "hold", "burst",
-                                  "busy", "marker", "done",  "lease", "name"};
+constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",      "hold", "burst",  "busy", "marker",
+                                  "done", "lease",  "name",  "operation", "sync", "record", "wait"};
 static_assert(std::size(kKinds) == abi::kTraceKinds);
 constexpr const char* kReasons[] = {"", "lease", "pulse", "window", "burst"};
 static_assert(std::size(kReasons) == abi::kTraceReasons);
 constexpr const char* kLeases[] = {"held", "granted", "free", "free"};
+
+constexpr const char* kEntryPoints[] = {
+#define TS_CU(symbol, ...) #symbol,
+#include "driver_api/entries.def"
+};
 
 constexpr uint64_t kLongest_ns = 24 * 3'600'000'000'000;  // of one event
 
@@ -36,6 +41,7 @@ bool of_the_gpu(abi::TraceKind kind) {
 }
 
 std::string stream_name(uint64_t stream) {
+  if (stream == 0) return "all streams";
   if (stream == 1) return "default stream";
   // As interpose/gate/window.cc makes keys: the top bit, the thread, 2.
   if (stream >> 63 != 0) return fmt::format("default stream of thread {}", (stream << 1 >> 9) + 1);
@@ -49,21 +55,8 @@ std::string readable(const std::string& symbol) {
   return base::printable(status == 0 && text ? text.get() : symbol);
 }
 
-std::string title(const Trace& trace, const TraceItem& item) {
-  switch (item.kind) {
-    case abi::kTraceLaunch:
-    case abi::kTraceSlice: {
-      const auto& functions = trace.clients.at(item.client).functions;
-      const auto found = functions.find(item.a);
-      return found == functions.end() ? fmt::format("{:#x}", item.a) : readable(found->second);
-    }
-    case abi::kTraceHold:
-      return fmt::format("held: {}", reason_name(item.detail));
-    case abi::kTraceLease:
-      return fmt::format("lease {}", kLeases[item.a & 3]);
-    default:
-      return kind_name(item.kind);
-  }
+bool has_name(abi::TraceKind kind) {
+  return kind == abi::kTraceLaunch || kind == abi::kTraceSlice || kind == abi::kTraceOperation;
 }
 
 json arguments(const TraceItem& item) {
@@ -128,6 +121,30 @@ const char* reason_name(uint16_t reason) {
   return reason < abi::kTraceReasons ? kReasons[reason] : "";
 }
 
+std::string item_title(const Trace& trace, const TraceItem& item) {
+  switch (item.kind) {
+    case abi::kTraceLaunch:
+    case abi::kTraceSlice:
+    case abi::kTraceOperation: {
+      const auto& functions = trace.clients.at(item.client).functions;
+      const auto found = functions.find(item.a);
+      return found == functions.end() ? fmt::format("{:#x}", item.a) : readable(found->second);
+    }
+    case abi::kTraceCopy:
+    case abi::kTraceSync:
+      return item.a < std::size(kEntryPoints) ? kEntryPoints[item.a] : kind_name(item.kind);
+    case abi::kTraceRecord:
+    case abi::kTraceWait:
+      return fmt::format("event {:#x}", item.a);
+    case abi::kTraceHold:
+      return fmt::format("held: {}", reason_name(item.detail));
+    case abi::kTraceLease:
+      return fmt::format("lease {}", kLeases[item.a & 3]);
+    default:
+      return kind_name(item.kind);
+  }
+}
+
 void sort_by_start(Trace& trace) {
   std::stable_sort(trace.items.begin(), trace.items.end(),
                    [](const TraceItem& x, const TraceItem& y) { return x.start_ns < y.start_ns; });
@@ -160,7 +177,7 @@ json to_chrome(const Trace& trace) {
   for (const TraceItem& item : trace.items) {
     const auto [process, track] = tracks.of(item);
     const bool instant = item.end_ns == item.start_ns;
-    json event = {{"name", title(trace, item)},
+    json event = {{"name", item_title(trace, item)},
                   {"cat", kind_name(item.kind)},
                   {"ph", instant ? "i" : "X"},
                   {"ts", double(item.start_ns - origin_ns) / 1000},
@@ -227,7 +244,8 @@ base::Result<Trace> from_chrome(const json& file) {
             number(*args, "c")};
     if (e.kind == abi::kTraceName) continue;
     add_event(trace, client, e);
-    if (e.kind == abi::kTraceLaunch) trace.clients[client].functions.try_emplace(e.a, text(event, "name"));
+    if (has_name(abi::TraceKind(e.kind)))
+      trace.clients[client].functions.try_emplace(e.a, text(event, "name"));
   }
   sort_by_start(trace);
   return trace;
@@ -242,12 +260,14 @@ std::string to_text(const Trace& trace) {
         fmt::format("{:14.6f} ms  {}/{}", double(item.start_ns - origin_ns) / 1e6, client.name, client.pid);
     if (item.stream) out += "  " + stream_name(item.stream);
     // The titles of holds and leases say what they are.
-    const std::string kind = kind_name(item.kind), name = title(trace, item);
+    const std::string kind = kind_name(item.kind), name = item_title(trace, item);
     const bool says_itself = item.kind == abi::kTraceHold || item.kind == abi::kTraceLease;
     if (!says_itself) out += "  " + kind;
     if (name != kind) out += (says_itself ? "  " : " ") + name;
     if ((item.kind == abi::kTraceLaunch || item.kind == abi::kTraceSlice) && item.b)
       out += fmt::format(", {} blocks", item.b);
+    if (item.kind == abi::kTraceCopy && item.b) out += fmt::format(", {} bytes", item.b);
+    if (item.kind == abi::kTraceOperation) out += fmt::format(", {} FLOP, {} bytes", item.b, item.c);
     if (item.kind == abi::kTraceBurst) out += fmt::format(", {} launches", item.a);
     if (item.kind == abi::kTraceLease && item.b)
       out += fmt::format(", window {}, slice {}", short_duration(double(item.b)),

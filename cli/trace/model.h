@@ -39,6 +39,8 @@ bool add_event(Trace& trace, uint32_t client, const ipc::abi::TraceEvent& event_
 
 const char* kind_name(ipc::abi::TraceKind kind);  // "launch"
 const char* reason_name(uint16_t reason);         // "lease"
+// What people call it: the kernel's name, "cuMemcpyHtoD_v2", "held: lease".
+std::string item_title(const Trace& trace, const TraceItem& item);
 
 // Trace Event Format of Chrome and Perfetto: one track per client and stream, one per client and GPU.
 nlohmann::json to_chrome(const Trace& trace);

@@ -18,6 +18,7 @@
 #include "base/printable.h"
 #include "cli/demo/process.h"
 #include "cli/run.h"
+#include "cli/trace/chakra.h"
 #include "cli/trace/explain.h"
 
 namespace tessera::cli {
@@ -47,6 +48,19 @@ void pass_on(int signal) {
 int fail(const char* command, const base::Error& why) {
   fprintf(stderr, "tessera %s: %s\n", command, base::printable(why.text).c_str());
   return 1;
+}
+
+// "": standard output.
+base::Status write_output(const std::string& content, const std::string& path) {
+  FILE* file = path.empty() ? stdout : fopen(path.c_str(), "we");
+  bool written =
+      file && fwrite(content.data(), 1, content.size(), file) == content.size() && fflush(file) == 0;
+  const int why = errno;
+  if (file && file != stdout) written = fclose(file) == 0 && written;
+  if (!written)
+    return base::error(Code::kUnavailable,
+                       "cannot write " + (path.empty() ? "standard output" : path) + ": " + strerror(why));
+  return base::ok();
 }
 
 // Until `seconds` have passed (0: no end) or a signal came.
@@ -127,15 +141,22 @@ Trace TraceTaker::finish() {
 }
 
 base::Status write_trace(const Trace& trace, const std::string& path, bool text) {
-  const std::string content = text ? to_text(trace) : to_chrome(trace).dump() + "\n";
-  FILE* file = path.empty() ? stdout : fopen(path.c_str(), "we");
-  bool written =
-      file && fwrite(content.data(), 1, content.size(), file) == content.size() && fflush(file) == 0;
-  const int why = errno;
-  if (file && file != stdout) written = fclose(file) == 0 && written;
-  if (!written)
-    return base::error(Code::kUnavailable,
-                       "cannot write " + (path.empty() ? "standard output" : path) + ": " + strerror(why));
+  return write_output(text ? to_text(trace) : to_chrome(trace).dump() + "\n", path);
+}
+
+base::Status write_chakra(const Trace& trace, const std::string& prefix) {
+  const auto clients = to_chakra(trace);
+  if (clients.empty())
+    return base::error(Code::kNotFound,
+                       "nothing was launched while it was traced: no execution trace is written");
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const std::string path = fmt::format("{}.{}.et", prefix, i);
+    if (base::Status written = write_output(simulator::chakra::encode(clients[i]), path); !written)
+      return written;
+    const auto* name = simulator::chakra::find(clients[i].attributes, "name");
+    fprintf(stderr, "%s: %s (%zu), %zu nodes\n", path.c_str(), std::get<std::string>(name->value).c_str(),
+            size_t(simulator::chakra::number(clients[i].attributes, "pid")), clients[i].nodes.size());
+  }
   return base::ok();
 }
 
@@ -153,10 +174,18 @@ base::Result<Trace> read_trace(const std::string& path) {
 }
 
 int trace(const TraceOptions& options) {
-  auto taken = take(options.socket, options.pid, options.seconds);
+  auto taken =
+      options.from.empty() ? take(options.socket, options.pid, options.seconds) : read_trace(options.from);
   if (!taken) return fail("trace", taken.error());
-  if (base::Status written = write_trace(*taken, options.output, options.text); !written)
-    return fail("trace", written.error());
+  if (!options.chakra.empty()) {
+    if (base::Status written = write_chakra(*taken, options.chakra); !written)
+      return fail("trace", written.error());
+  }
+  const bool only_chakra = !options.chakra.empty() && options.output.empty() && !options.text;
+  if (!only_chakra) {
+    if (base::Status written = write_trace(*taken, options.output, options.text); !written)
+      return fail("trace", written.error());
+  }
   fprintf(stderr, "tessera trace: %zu events of %zu clients, %zu lost\n", taken->items.size(),
           taken->clients.size(), size_t(taken->lost));
   return 0;

@@ -35,8 +35,13 @@ class TraceTaker {
 base::Status write_trace(const Trace& trace, const std::string& path, bool text);
 base::Result<Trace> read_trace(const std::string& path);
 
+// One file for each client that launched something: PREFIX.0.et ... Says on standard error whose each is.
+base::Status write_chakra(const Trace& trace, const std::string& prefix);
+
 struct TraceOptions {
   std::string socket, output;
+  std::string chakra;  // prefix of files, or "": none
+  std::string from;    // a file of an earlier trace instead; "": take one
   double seconds = 0;  // 0: until a signal
   long pid = 0;        // 0: all
   bool text = false;

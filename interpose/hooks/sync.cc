@@ -2,6 +2,8 @@
 #include "interpose/gate/ask.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
+#include "interpose/gate/trace.h"
+#include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
 
 namespace tessera::hooks {
@@ -69,6 +71,37 @@ void blind(StreamArg stream) {
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
 }
 
+// The call with its times around it, for who traces this client. `stream`: 0 for a whole context, or account_key().
+template <class F>
+inline CUresult traced(abi::TraceKind kind, uint64_t stream, uint64_t a, uint64_t b, F&& call) {
+  const uint64_t start_ns = clock_ns();
+  const CUresult result = call();
+  trace({.kind = kind,
+         .detail = uint16_t(result),
+         .start_ns = start_ns,
+         .end_ns = clock_ns(),
+         .stream = stream,
+         .a = a,
+         .b = b});
+  return result;
+}
+
+template <class F>
+inline CUresult traced_event(abi::TraceKind kind, StreamArg stream, CUevent event, F&& call) {
+  if (!tracing()) [[likely]]
+    return call();
+  return traced(kind, account_key(stream), reinterpret_cast<uint64_t>(event), 0, call);
+}
+
+template <class F>
+inline CUresult waiting(driver_api::Entry entry, Extent extent, StreamArg stream, CUevent event, F&& call) {
+  const auto proves = [&] { return proving<true>(extent, stream, event, call); };
+  if (!tracing()) [[likely]]
+    return proves();
+  return traced(abi::kTraceSync, extent == Extent::kStream ? account_key(stream) : 0, uint64_t(entry),
+                reinterpret_cast<uint64_t>(event), proves);
+}
+
 inline bool tracked() {
   return g_state.role.load(std::memory_order_relaxed) == Role::kProtected;
 }
@@ -76,25 +109,30 @@ inline bool tracked() {
 }  // namespace
 }  // namespace tessera::hooks
 
-#define TS_PROVING(waits, symbol, base, since, stream, ret, params, args)                    \
+#define TS_HOOK_sync(symbol, base, since, stream, ret, params, args)                                         \
+  extern "C" ret hook_##symbol params noexcept {                                                             \
+    using namespace tessera::hooks;                                                                          \
+    return waiting(tessera::driver_api::Entry::symbol, extent_of args, TS_STREAM_ARG(stream), event_in args, \
+                   [&]() -> ret { return tessera::driver_api::real().symbol args; });                        \
+  }
+#define TS_HOOK_query(symbol, base, since, stream, ret, params, args)                        \
   extern "C" ret hook_##symbol params noexcept {                                             \
     using namespace tessera::hooks;                                                          \
-    return proving<waits>(extent_of args, TS_STREAM_ARG(stream), event_in args,              \
+    return proving<false>(extent_of args, TS_STREAM_ARG(stream), event_in args,              \
                           [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
-#define TS_HOOK_sync(...) TS_PROVING(true, __VA_ARGS__)
-#define TS_HOOK_query(...) TS_PROVING(false, __VA_ARGS__)
 #include "driver_api/hooks.def"
 
 // Which event stands for which point of which stream. Other ways to record one make us forget it; waits need
-// nothing.
-#define TS_RECORD(symbol, family, params, args)                                            \
-  extern "C" CUresult hook_##symbol params noexcept {                                      \
-    using namespace tessera;                                                               \
-    const CUresult result = driver_api::real().symbol args;                                \
-    if (result == CUDA_SUCCESS && hooks::tracked())                                        \
-      gate::note_event(hEvent, state::stream_key({hStream, driver_api::Flavour::family})); \
-    return result;                                                                         \
+// nothing but a line in a trace.
+#define TS_RECORD(symbol, family, params, args)                                                          \
+  extern "C" CUresult hook_##symbol params noexcept {                                                    \
+    using namespace tessera;                                                                             \
+    const driver_api::StreamArg stream{hStream, driver_api::Flavour::family};                            \
+    const CUresult result = hooks::traced_event(gate::abi::kTraceRecord, stream, hEvent,                 \
+                                                [&] { return driver_api::real().symbol args; });         \
+    if (result == CUDA_SUCCESS && hooks::tracked()) gate::note_event(hEvent, state::stream_key(stream)); \
+    return result;                                                                                       \
   }
 TS_RECORD(cuEventRecord, kLegacy, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
 TS_RECORD(cuEventRecord_ptsz, kPerThread, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
@@ -103,6 +141,16 @@ TS_RECORD(cuEventRecordWithFlags, kLegacy, (CUevent hEvent, CUstream hStream, un
 TS_RECORD(cuEventRecordWithFlags_ptsz, kPerThread, (CUevent hEvent, CUstream hStream, unsigned flags),
           (hEvent, hStream, flags))
 #undef TS_RECORD
+
+#define TS_WAIT(symbol, family)                                                                     \
+  extern "C" CUresult hook_##symbol(CUstream stream, CUevent event, unsigned flags) noexcept {      \
+    using namespace tessera;                                                                        \
+    return hooks::traced_event(gate::abi::kTraceWait, {stream, driver_api::Flavour::family}, event, \
+                               [&] { return driver_api::real().symbol(stream, event, flags); });    \
+  }
+TS_WAIT(cuStreamWaitEvent, kLegacy)
+TS_WAIT(cuStreamWaitEvent_ptsz, kPerThread)
+#undef TS_WAIT
 
 #define TS_FORGET(symbol, context)                                       \
   extern "C" CUresult hook_##symbol(context c, CUevent event) noexcept { \

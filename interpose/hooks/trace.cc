@@ -1,5 +1,6 @@
 #include "interpose/hooks/trace.h"
 
+#include "driver_api/transfer.h"
 #include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
 #include "interpose/hooks/units.h"
@@ -16,7 +17,7 @@ constinit driver_api::RealDriver g_untraced = {};  // written before the first e
 
 // The driver's call with its times around it. Slices of a cut kernel are named by what the program launched.
 template <class F>
-inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t blocks, F&& call) {
+inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t b, uint64_t c, F&& call) {
   const uint64_t start = state::clock_ns();
   const CUresult result = call();
   gate::trace({.kind = kind,
@@ -25,7 +26,8 @@ inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t blo
                .end_ns = state::clock_ns(),
                .stream = gate::account_key(stream),
                .a = a,
-               .b = blocks});
+               .b = b,
+               .c = c});
   return result;
 }
 
@@ -34,7 +36,16 @@ inline CUresult launched(StreamArg stream, const void* function, uint64_t blocks
   const void* cut = state::t_thread.cutting;
   gate::trace_name(cut ? cut : function);
   return timed(cut ? gate::abi::kTraceSlice : gate::abi::kTraceLaunch, stream,
-               reinterpret_cast<uint64_t>(cut ? cut : function), blocks, call);
+               reinterpret_cast<uint64_t>(cut ? cut : function), blocks, 0, call);
+}
+
+uint64_t facts(const driver_api::Transfer& moved) {
+  using driver_api::Direction;
+  uint64_t out = 0;
+  if (moved.ended_on_return) out |= gate::abi::kTraceCopyEnded;
+  if (moved.direction == Direction::kHostToDevice) out |= gate::abi::kTraceCopyIn;
+  if (moved.direction == Direction::kDeviceToHost) out |= gate::abi::kTraceCopyOut;
+  return out;
 }
 
 #define TS_KERNEL(symbol, family)                                                                         \
@@ -65,10 +76,11 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
                     [&]() -> ret { return g_untraced.symbol args; });        \
   }
 #define TS_HOOK_launch_graph TS_HOOK_launch_whole
-#define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                       \
-  ret traced_##symbol params {                                                             \
-    return timed(gate::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), 0, \
-                 [&]() -> ret { return g_untraced.symbol args; });                         \
+#define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                                 \
+  ret traced_##symbol params {                                                                       \
+    const driver_api::Transfer moved = driver_api::transfer::of_##symbol args;                       \
+    return timed(gate::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), moved.bytes, \
+                 facts(moved), [&]() -> ret { return g_untraced.symbol args; });                     \
   }
 #define TS_HOOK_memset TS_HOOK_copy
 #include "driver_api/hooks.def"

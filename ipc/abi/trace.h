@@ -22,17 +22,30 @@ enum TraceKind : uint16_t {
   kTraceLaunch =
       1,  // what the program asked for; a: function, b: blocks (0: not a plain kernel), detail: result,
           // c: 1 if it was cut
-  kTraceSlice = 2,   // of a cut kernel: as a launch
-  kTraceCopy = 3,    // a: row of the entry point in driver_api/entries.def, detail: result
-  kTraceHold = 4,    // a launch waited; detail: TraceReason
-  kTraceBurst = 5,   // of a protected client, when it ends; a: launches
-  kTraceBusy = 6,    // a pulse: the burst begins (start = end)
-  kTraceMarker = 7,  // enqueued; a: estimated ns that it covers, cumulative per stream
-  kTraceDone = 8,    // a marker was reached; a: as there
-  kTraceLease = 9,   // written by the daemon; a: word, b: window_ns, c: slice_ns
-  kTraceName = 10,   // a: function; detail: number of the piece; name: the piece
+  kTraceSlice = 2,       // of a cut kernel: as a launch
+  kTraceCopy = 3,        // a: row of the entry point in driver_api/entries.def, detail: result, b: bytes,
+                         // c: TraceCopyFact
+  kTraceHold = 4,        // a launch waited; detail: TraceReason
+  kTraceBurst = 5,       // of a protected client, when it ends; a: launches
+  kTraceBusy = 6,        // a pulse: the burst begins (start = end)
+  kTraceMarker = 7,      // enqueued; a: estimated ns that it covers, cumulative per stream
+  kTraceDone = 8,        // a marker was reached; a: as there
+  kTraceLease = 9,       // written by the daemon; a: word, b: window_ns, c: slice_ns
+  kTraceName = 10,       // a: function or operation; detail: number of the piece; name: the piece
+  kTraceOperation = 11,  // a call of a library, launches included; a: operation, b: FLOP, c: bytes
+  kTraceSync =
+      12,  // the program waited; a: row as of a copy, b: event, if it waited for one; stream: 0 if it
+           // waited for a whole context
+  kTraceRecord = 13,  // a: event, recorded in the stream
+  kTraceWait = 14,    // a: event that the stream waits for
 };
-inline constexpr uint16_t kTraceKinds = 11;
+inline constexpr uint16_t kTraceKinds = 15;
+
+enum TraceCopyFact : uint64_t {  // bits
+  kTraceCopyEnded = 1,           // on return it has ended, and what was in the stream before it
+  kTraceCopyIn = 2,              // from the host
+  kTraceCopyOut = 4,             // to the host
+};
 
 enum TraceReason : uint16_t {  // why a launch waited
   kTraceHeldByLease = 1,       // another client's turn, or the daemon wants the GPU back

@@ -30,6 +30,7 @@
 #include "ipc/channel/client.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/pulse.h"
+#include "simulator/chakra.h"
 #include "tests/integration/sharing/fixture.h"
 
 namespace tessera {
@@ -181,6 +182,45 @@ TEST_F(Traced, ATracedRunGivesTheProgramsStatusAndResult) {
   auto trace = cli::read_trace(path("run.json"));
   ASSERT_TRUE(trace.ok()) << trace.error().text;
   EXPECT_NE(client_of(*trace, "traced"), 0u);
+}
+
+// From a program to a simulation of it: trace, Chakra, scenario.
+TEST_F(Traced, ATracedProgramIsAWorkloadOfTheSimulator) {
+  start_daemon();
+  auto traced =
+      start("traced", "best-effort", {"compute", "64", "10", "1"}, 30, 1'000, {"--trace", path("run.json")});
+  auto status = traced.wait(kPatience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("traced.err"));
+  const auto ends_well = [&](const std::string& name, Words command) {
+    command.insert(command.begin(), kBin + "tessera");
+    auto process = Process::start(command, {}, path(name + ".out"), path(name + ".err"));
+    const auto ended = process.ok() ? process->wait(kPatience_s) : base::Result<int>(process.error());
+    EXPECT_TRUE(ended.ok() && *ended == 0) << read_file(path(name + ".err"));
+  };
+  ends_well("export", {"trace", "--from", path("run.json"), "--chakra", path("t")});
+  const auto recorded = simulator::chakra::decode(read_file(path("t.0.et")));
+  ASSERT_TRUE(recorded.ok()) << recorded.error().text;
+  const auto trace = cli::read_trace(path("run.json"));
+  const auto kernels = std::count_if(recorded->nodes.begin(), recorded->nodes.end(),
+                                     [](const auto& node) { return node.name == "compute"; });
+  EXPECT_EQ(size_t(kernels), of(*trace, "traced", abi::kTraceLaunch).size());
+
+  std::ofstream(path("s.toml"))
+      << "name = 'recorded'\nduration_ms = 2000\nseeds = 1\n[gpu]\nsm_count = 4\n"
+         "[[workload]]\nname = 'traced'\nchakra = 't.0.et'\n"
+         "[[cell]]\nname = 'alone'\nclient = [{ workload = 'traced', priority = 5, arrivals = 'closed' }]\n"
+         "[[run]]\nname = 'tessera'\npolicy = 'tessera'\nregime = 'mps'\n";
+  ends_well("simulate", {"simulate", path("s.toml"), "--json", path("s.json")});
+  const json result = json::parse(read_file(path("s.json")), nullptr, false);
+  ASSERT_FALSE(result.is_discarded()) << read_file(path("s.json"));
+  double gpu_ms = 0, host_ms = 0;
+  for (const auto& node : recorded->nodes)
+    (simulator::chakra::flag(node.attributes, "is_cpu_op") ? host_ms : gpu_ms) +=
+        double(node.duration_us) / 1000;
+  const json& job = result["policies"]["tessera"]["cells"][0]["protected"][0];
+  EXPECT_GT(job["n_requests"], 0);
+  EXPECT_GT(job["p99_alone_ms"], 0.9 * gpu_ms);
+  EXPECT_LT(job["p99_alone_ms"], 1.1 * (gpu_ms + host_ms) + 1);
 }
 
 // ---- who runs beside whom

@@ -39,8 +39,9 @@ class Doctor : public ::testing::Test {
     ASSERT_EQ(chmod((folder_ + "/" + name).c_str(), mode), 0);
   }
   Finding machine(const std::string& check) {
-    return find(examine_machine(options_, layout_, {folder_ + "/proc", folder_ + "/sys", folder_ + "/dev"}),
-                check);
+    return find(
+        examine_machine(options_, layout_, {folder_ + "/proc", folder_ + "/sys", folder_ + "/dev", folder_}),
+        check);
   }
   Finding program(const std::string& command, const std::string& check) {
     options_.command = {command};
@@ -81,6 +82,13 @@ TEST_F(Doctor, AnInstallationThatIsWholeIsOk) {
 
 TEST_F(Doctor, ADaemonThatDoesNotAnswerIsAWarning) {
   expect_says(machine("daemon"), State::kWarning, "nobody.sock");
+}
+
+TEST_F(Doctor, AContainerWithoutTheSocketIsAWarningThatSaysHowToStartIt) {
+  expect_says(machine("container"), State::kOk, "no container");
+  write(".dockerenv", "");
+  expect_says(machine("container"), State::kWarning, "docker");
+  EXPECT_NE(machine("container").remedy.find("tessera cdi generate"), std::string::npos);
 }
 
 TEST_F(Doctor, ASlowClockIsAWarning) {
@@ -155,6 +163,17 @@ TEST_F(Doctor, AScriptIsItsInterpreter) {
 TEST_F(Doctor, ALibraryThatIsMissingOrAnotherDriverIsSaid) {
   layout_.preload = folder_ + "/libtessera.so";
   expect_says(program(TESSERA_TRAINER, "libraries"), State::kFailure, "did not map");
+}
+
+TEST_F(Doctor, AProgramWithARpathToAnotherDriverGetsOurs) {
+  expect_says(program(TESSERA_RPATH, "libraries"), State::kOk, "libcuda.so.1");
+}
+
+TEST_F(Doctor, AnotherPreloadedLibraryIsNoted) {
+  expect_says(machine("preload"), State::kOk, "no other library");
+  setenv("LD_PRELOAD", "/opt/malloc.so", 1);
+  expect_says(machine("preload"), State::kNote, "LD_PRELOAD=/opt/malloc.so");
+  unsetenv("LD_PRELOAD");
 }
 
 TEST_F(Doctor, ADriverOpenedByItsPathIsAWarning) {

@@ -4,8 +4,11 @@
 
 #include <sstream>
 
+#include "cli/trace/chakra.h"
 #include "cli/trace/explain.h"
+#include "cli/trace/gpu_times.h"
 #include "cli/trace/model.h"
+#include "simulator/chakra_workload.h"
 
 namespace tessera::cli {
 namespace {
@@ -173,6 +176,109 @@ TEST(TraceModel, OtherFilesAreRefusedWithAReason) {
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_THAT(read.error().text, HasSubstr("tessera trace"));
   }
+}
+
+// The sum of what the GPU did for a kernel, in microseconds.
+uint64_t gpu_us(const Trace& trace, uint64_t function) {
+  const auto times = gpu_times_ns(trace);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < times.size(); ++i)
+    if (trace.items[i].kind == abi::kTraceLaunch && trace.items[i].a == function) sum += times[i];
+  return sum / 1000;
+}
+
+TEST(GpuTimes, AreBetweenWhatShowsThatAStreamReachedAPoint) {
+  Made m;
+  // Two kernels up to a call that waits, one up to the next.
+  m.add(kService, abi::kTraceLaunch, 1000, 1005, 0xf0).add(kService, abi::kTraceLaunch, 1010, 1015, 0xf1);
+  m.add(kService, abi::kTraceSync, 1020, 1600);
+  m.add(kService, abi::kTraceLaunch, 1700, 1705, 0xf1).add(kService, abi::kTraceSync, 1710, 2100);
+  m.done();
+  EXPECT_NEAR(double(gpu_us(m.trace, 0xf1)), 800, 2);  // 400 each
+  EXPECT_NEAR(double(gpu_us(m.trace, 0xf0)), 200, 2);  // what is left of 600
+}
+
+TEST(GpuTimes, OfACutLaunchAreThoseOfItsSlices) {
+  Made m;
+  m.add(kTrainer, abi::kTraceSlice, 1001, 1002, 0xf1).add(kTrainer, abi::kTraceMarker, 1003, 1003, 7);
+  m.add(kTrainer, abi::kTraceDone, 1101, 1101, 7);
+  m.add(kTrainer, abi::kTraceSlice, 1201, 1202, 0xf1).add(kTrainer, abi::kTraceMarker, 1203, 1203, 9);
+  m.add(kTrainer, abi::kTraceLaunch, 1000, 1210, 0xf1);
+  m.trace.items.back().c = 1;
+  m.add(kTrainer, abi::kTraceDone, 1301, 1301, 9);
+  EXPECT_EQ(gpu_us(m.done(), 0xf1), 200u);
+}
+
+TEST(GpuTimes, AnEventShowsWhatWasRecordedBeforeIt) {
+  Made m;
+  m.add(kService, abi::kTraceLaunch, 1000, 1005, 0xf0).add(kService, abi::kTraceRecord, 1010, 1010, 0xe1);
+  m.add(kService, abi::kTraceLaunch, 1020, 1025, 0xf1);
+  m.add(kService, abi::kTraceSync, 1030, 1100, 0, 0, 0, 0xe1);  // for the event
+  m.add(kService, abi::kTraceSync, 1110, 1400, 0, 0);           // for all
+  m.done();
+  EXPECT_EQ(gpu_us(m.trace, 0xf0), 100u);
+  EXPECT_EQ(gpu_us(m.trace, 0xf1), 300u);
+  EXPECT_EQ(gpu_times_ns(m.trace).size(), m.trace.items.size());
+}
+
+const simulator::chakra::Node* named(const simulator::chakra::Trace& trace, const std::string& name) {
+  for (const auto& node : trace.nodes)
+    if (node.name == name) return &node;
+  return nullptr;
+}
+
+TEST(ChakraExport, KernelsDependOnTheirStreamOnEventsAndOnTheHost) {
+  Made m;
+  m.trace.clients[kService].functions = {{1, "first"}, {2, "second"}, {3, "third"}, {4, "fourth"}};
+  m.add(kService, abi::kTraceLaunch, 0, 1, 1, 0xa).add(kService, abi::kTraceRecord, 2, 2, 0xe1, 0xa);
+  m.add(kService, abi::kTraceLaunch, 3, 4, 2, 0xb);
+  m.add(kService, abi::kTraceWait, 5, 5, 0xe1, 0xb).add(kService, abi::kTraceLaunch, 6, 7, 3, 0xb);
+  m.add(kService, abi::kTraceSync, 8, 100, 0, 0xb).add(kService, abi::kTraceLaunch, 130, 131, 4, 0xa);
+  const auto made = to_chakra(m.done());
+  ASSERT_EQ(made.size(), 1u);
+  const auto *first = named(made[0], "first"), *second = named(made[0], "second"),
+             *third = named(made[0], "third"), *fourth = named(made[0], "fourth");
+  ASSERT_TRUE(first && second && third && fourth);
+  EXPECT_TRUE(first->data_dependencies.empty());
+  EXPECT_TRUE(second->data_dependencies.empty()) << "another stream";
+  EXPECT_THAT(third->data_dependencies, testing::UnorderedElementsAre(second->id, first->id));
+  EXPECT_THAT(fourth->data_dependencies, testing::ElementsAre(first->id));
+  ASSERT_EQ(fourth->control_dependencies.size(), 1u);
+  const auto& host = made[0].nodes[fourth->control_dependencies[0] - 1];
+  EXPECT_TRUE(simulator::chakra::flag(host.attributes, "is_cpu_op"));
+  EXPECT_THAT(host.data_dependencies, testing::ElementsAre(third->id));
+  EXPECT_EQ(host.duration_us, 30u);
+}
+
+TEST(ChakraExport, BecomesAWorkloadWithTheSameKernelsAndTimes) {
+  Made m;
+  for (uint64_t i = 0; i < 5; ++i) {  // requests: a copy in, two kernels, a copy out that waits
+    const uint64_t at = 10'000 * i;
+    m.add(kService, abi::kTraceBusy, at, at).add(kService, abi::kTraceCopy, at + 1, at + 2);
+    m.add(kService, abi::kTraceLaunch, at + 10, at + 11, 0xf0, 1, 0, 64);
+    m.add(kService, abi::kTraceSync, at + 12, at + 210);
+    m.add(kService, abi::kTraceLaunch, at + 250, at + 251, 0xf0, 1, 0, 64);
+    m.add(kService, abi::kTraceCopy, at + 252, at + 460);
+    m.trace.items.back().c = abi::kTraceCopyEnded | abi::kTraceCopyOut;
+    m.add(kService, abi::kTraceBurst, at, at + 461, 4);
+  }
+  m.done();
+  const auto times = gpu_times_ns(m.trace);
+  uint64_t all_ns = 0;
+  for (size_t i = 0; i < times.size(); ++i) all_ns += times[i];
+  const auto made = to_chakra(m.trace);
+  ASSERT_EQ(made.size(), 1u);
+  const auto read = simulator::chakra::decode(simulator::chakra::encode(made[0]));
+  ASSERT_TRUE(read.ok()) << read.error().text;
+  const auto workload = simulator::workload_of(*read, "service", 4);
+  ASSERT_TRUE(workload.ok()) << workload.error().text;
+  ASSERT_EQ(workload->steps.size(), 2u);
+  EXPECT_EQ(workload->steps[0].segments.size(), 2u);
+  EXPECT_EQ(workload->steps[0].gap_ns, us(40));
+  EXPECT_EQ(workload->steps[1].gap_ns, us(1));  // to the end of the burst, not to the next request
+  EXPECT_EQ(workload->recorded_gaps_ns.size(), 4u);
+  EXPECT_EQ(workload->recorded_gaps_ns[0], double(us(10'000)));
+  EXPECT_NEAR(double(workload->alone_ns(4, {})), double(all_ns) / 5 + double(us(41)), double(us(1)));
 }
 
 }  // namespace
