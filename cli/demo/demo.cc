@@ -68,6 +68,15 @@ base::Result<base::ScopedFd> take_folder(const std::string& path, std::string* a
   return folder;
 }
 
+// What the workload's programs compile is compiled once for all phases, and anew by each demo.
+void keep_compiled(Setting* setting) {
+  if (setting->workload.cache_variable.empty()) return;
+  const std::string folder = setting->out + "/compiled";
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  setting->workload.environment.push_back(setting->workload.cache_variable + "=" + folder);
+}
+
 // Says why the demo ends early; its exit status.
 int given_up(const std::string& where, const base::Error& error) {
   if (const int signal = interrupted_by()) {
@@ -247,6 +256,7 @@ int demo(const DemoOptions& options) {
     fprintf(stderr, "tessera demo: %s (choose another folder with --out)\n", folder.error().text.c_str());
     return 1;
   }
+  keep_compiled(&setting);
   catch_interrupts();
   std::string gpu = fmt::format("software GPU ({})", why_soft);
   if (!setting.soft)

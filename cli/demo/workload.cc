@@ -33,7 +33,10 @@ base::Result<Workload> jax(const Layout& layout) {
   out.service = {python, programs + "/service.py"};
   out.trainer = {python, programs + "/trainer.py"};
   out.run_options = {"--keep-ptx"};
-  out.environment = {"TESSERA_SOFTGPU_GPU=" + programs + "/gpu.toml", "PYTHONDONTWRITEBYTECODE=1"};
+  out.environment = {"TESSERA_SOFTGPU_GPU=" + programs + "/gpu.toml", "PYTHONDONTWRITEBYTECODE=1",
+                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
+                     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1"};
+  out.cache_variable = "JAX_COMPILATION_CACHE_DIR";  // XLA takes 20 s of a processor to compile a step
   out.soft_only = true;
   return out;
 }

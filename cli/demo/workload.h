@@ -15,7 +15,9 @@ struct Workload {
   std::vector<std::string> service, trainer;  // commands, to which options are appended
   std::vector<std::string> run_options;  // of `tessera run`, which also starts them where Tessera is not used
   std::vector<std::string> environment;  // as set_variables; on top of what a phase sets
-  bool soft_only = false;                // is not for a real GPU
+  std::string
+      cache_variable;  // names a folder where its programs keep what they compiled, for all phases; "" without
+  bool soft_only = false;  // is not for a real GPU
 };
 
 // "samples", "transformer" or "jax". An error says what is missing here, and how to get it.
