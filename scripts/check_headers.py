@@ -22,7 +22,8 @@ TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "operat
 # Compiled by nvcc only, or by nobody here.
 SKIP = ("kernels/samples/", "tests/device/")
 # What the build defines for the files that include some headers: one of several compilations, folders as text.
-DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"\"", "-DFIXTURES=\"\"")
+DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"\"", "-DTESSERA_PREFIX=\"\"",
+           "-DFIXTURES=\"\"")
 
 
 def check(header, options):
