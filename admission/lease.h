@@ -36,6 +36,7 @@ struct LeaseView {
   uint64_t long_block_ns = 0;
   uint64_t slo_ns = 0;        // of this client, 0 = none
   uint32_t reserved_sms = 0;  // that launches which cannot be cut keep off (confine.h)
+  bool apart = false;         // all launches keep off them, and those that do may start beside bursts
 
   constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
   constexpr bool allows_class(uint32_t resource_class) const {
@@ -85,7 +86,8 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .long_width_percent = percent == 0 || percent > 100 ? 100 : percent,
           .long_block_ns = long_us != 0 ? long_us * 1'000 : line.slice_ns,
           .slo_ns = uint64_t(line.slo_us) * 1'000,
-          .reserved_sms = reserved_sms(line.flags)};
+          .reserved_sms = reserved_sms(line.flags),
+          .apart = (line.flags & abi::kLeaseApart) != 0};
 }
 
 }  // namespace tessera::admission

@@ -20,6 +20,7 @@ struct Ask {  // what wants to start: a launch, one slice of it, a graph, a copy
   uint64_t blocks = 0;          // 0 = not a kernel, or not known
   uint32_t resource_class = 0;  // abi::ResourceClass
   bool may_narrow = false;      // it can be cut to any width
+  bool may_keep_apart = false;  // it can be kept off the reserved SMs of the lease
 };
 
 enum class Action : uint8_t { kForward, kGo, kNarrow, kWait, kLetGo };
@@ -48,9 +49,10 @@ struct Waited {
   }
 };
 
-// A packed lease without width is a minimum share: anything may run beside a busy pulse. One with width is
-// for kernels of its classes that are no wider.
+// What keeps to SMs of its own disturbs nobody on the others. A packed lease without width is a minimum share:
+// anything may run beside a busy pulse. One with width is for kernels of its classes that are no wider.
 constexpr bool fits_beside_a_burst(const Ask& ask, const LeaseView& lease) {
+  if (lease.apart && ask.may_keep_apart && lease.allows_class(ask.resource_class)) return true;
   if (!lease.packed) return false;
   if (lease.width_blocks == 0) return true;
   return ask.blocks != 0 && ask.blocks <= lease.width_blocks && lease.allows_class(ask.resource_class);

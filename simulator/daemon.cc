@@ -71,9 +71,9 @@ void World::decide() {
       if (!clients_[i].attached) continue;
       indices.push_back(i);
       o.clients.push_back(view(clients_[i]));
-      clients_[i].seen_class = o.clients.back().resource_class;
     }
     policy::Decision d = policy_->decide(o);
+    tell_busy_ = d.tell_busy;
     ++n_decisions_;
     next_look_ns = d.next_look_ns;
     bool revoked = false, drained = true;
@@ -99,8 +99,8 @@ void World::decide() {
 void World::apply(uint32_t index, const policy::Lease& lease) {
   SimClient& c = clients_[index];
   auto terms = [](const policy::Lease& l) {
-    return std::tuple(l.grant, l.window_ns, l.slice_ns, l.width_blocks, l.marker_spacing_ns, l.packed,
-                      l.long_block_ns, l.long_width_percent, l.spin_ns, l.sm_limit);
+    return std::tuple(l.grant, l.window_ns, l.slice_ns, l.marker_spacing_ns, l.packed, l.long_block_ns,
+                      l.long_width_percent, l.spin_ns, l.sm_limit, l.apart, l.apart_classes);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
@@ -115,7 +115,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
     wake(index, now_ns_ + input_.host.wake_ns);
     acknowledge_drain(index);
   }
-  if (lease.packed && lease.grant == Grant::kGranted)
+  if ((lease.packed || lease.apart) && lease.grant == Grant::kGranted)
     for (SimClient& p : clients_)
       if (p.is_protected() && p.busy) p.burst_packed = true;
 }

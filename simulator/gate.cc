@@ -54,11 +54,11 @@ LeaseView World::view_of(const SimClient& c) const {
                                                  admission::Grant::kFree};
   return {.grant = kGrants[size_t(l.grant)],
           .packed = l.packed,
-          .packed_classes = l.packed && l.width_blocks != 0 ? 1u << uint32_t(c.seen_class) : 0,
+          .tell_busy = tell_busy_,
+          .packed_classes = l.apart_classes,
           .expires_ns = c.expires_ns,
           .window_ns = l.window_ns,
           .slice_ns = l.slice_ns,
-          .width_blocks = l.width_blocks,
           .marker_spacing_ns = l.marker_spacing_ns,
           .max_hold_ns = input_.run.parameters.max_hold_ns,
           .priority = c.spec->priority,
@@ -67,7 +67,8 @@ LeaseView World::view_of(const SimClient& c) const {
           .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns,
           .reserved_sms = input_.run.confine == Confine::kDynamic && l.sm_limit != 0
                               ? input_.gpu.sm_count - l.sm_limit
-                              : 0};
+                              : 0,
+          .apart = l.apart};
 }
 
 std::span<const admission::PulseView> World::pulses() {
@@ -134,7 +135,10 @@ void World::host(uint32_t index) {
   }
   end_wait(c);
   Piece piece = next_piece(c, launch.kernel, left, lease);
-  const admission::Ask ask{piece.estimate_ns, piece.blocks, uint32_t(launch.kernel.resource_class)};
+  const admission::Ask ask{.estimate_ns = piece.estimate_ns,
+                           .blocks = piece.blocks,
+                           .resource_class = uint32_t(launch.kernel.resource_class),
+                           .may_keep_apart = sms_of(c, launch.kernel) < input_.gpu.sm_count};
   const admission::Verdict verdict =
       admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
   if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
@@ -177,7 +181,7 @@ void World::host(uint32_t index) {
 // What must never happen, whatever the rule says.
 void World::audit_start(const SimClient& c) {
   if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
-  if (c.lease.packed) return;
+  if (c.lease.packed || c.lease.apart) return;
   for (const SimClient& p : clients_)
     if (p.watched && p.busy && p.spec->priority > c.spec->priority) {
       ++audit_.starts_under_pulse;

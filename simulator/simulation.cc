@@ -369,7 +369,8 @@ void World::set_busy(uint32_t index) {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& other = clients_[i];
     if (other.is_protected() || !other.attached) continue;
-    if (other.lease.packed && other.lease.grant == policy::Grant::kGranted) c.burst_packed = true;
+    if ((other.lease.packed || other.lease.apart) && other.lease.grant == policy::Grant::kGranted)
+      c.burst_packed = true;
     if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
 }

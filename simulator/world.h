@@ -71,7 +71,6 @@ struct SimClient {
   uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
   uint64_t in_flight_since_ns = 0, in_flight_end_ns = 0;  // as SignalLine
   uint64_t oldest_since_ns = 0;  // since when nothing is before the oldest work in flight
-  policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // by the daemon, of the next launch
   uint64_t spin_until_ns = 0;  // of the stretch it waits in: it watches, then sleeps
   uint64_t drained_word = 0;
   uint64_t uncut_launches = 0;  // wide ones that may not be cut
@@ -172,6 +171,7 @@ class World {
   uint64_t n_events_ = 0, n_decisions_ = 0;
   uint64_t idle_wait_since_ns_ = UINT64_MAX;  // see Audit
   uint64_t guard_ns_ = 0;                     // of the gates
+  bool tell_busy_ = false;                    // policy::Decision::tell_busy
   std::vector<admission::PulseView> pulses_;  // reused
   policy::Observation observation_;           // reused
   std::vector<uint32_t> observed_;            // which client each row of it is

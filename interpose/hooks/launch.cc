@@ -33,11 +33,13 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   }
   if (!may_cut && is_wide(launch, kernel)) count_uncut();
   Thread& t = t_thread;
+  const bool may_keep_apart = !may_cut && confine::sms_for(launch, kernel, expected_ns) != 0;
   admission::Ask what{
       .estimate_ns = account_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
       .blocks = blocks,
       .resource_class = class_of(kernel),
       .may_narrow = may_cut && blocks > 1,
+      .may_keep_apart = may_keep_apart,
   };
   const bool pays = what.estimate_ns != 0 && what.estimate_ns <= admission::kShortLaunchNs && !t.shared;
   Reservation reservation;
@@ -53,6 +55,12 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
     if (CUresult result; confine::launch(launch, sms, &result)) {
       reservation.settle(launch.stream, result);
       return result;
+    }
+    if (what.may_keep_apart) {  // no SMs of its own after all: then it waits for bursts
+      reservation.release();
+      what.may_keep_apart = false;
+      action = ask(what, launch.stream, wait, reservation);
+      if (action == Action::kForward) return issue(launch);
     }
   }
   const bool timed =

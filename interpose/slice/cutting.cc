@@ -101,6 +101,8 @@ class Cutting {
   };
   Plan plan(const admission::LeaseView& lease) const;
   Step send(CUresult* result);
+  void set_box(const Box& box);
+  bool send_apart(const Plan& plan, gate::Reservation& reservation, CUresult* result);
   CUresult issue(const Plan& plan, gate::Reservation& reservation, bool timed);
   void note_refusal();
   bool gave_up_trial(CUresult* result);
@@ -115,6 +117,7 @@ class Cutting {
   Trial trial_;
   bool tried_ = false;    // each slice is seen to end before the next one is sent
   uint32_t n_ended_ = 0;  // slices of a trial
+  bool no_path_ = false;  // to SMs of its own: it goes where the program sent it
   bool let_go_ = false;   // held for too long: what is left goes out in as few pieces as its shape allows
   uint64_t total_ = 0, done_ = 0;
   admission::Occupancy occupancy_{};
@@ -152,10 +155,10 @@ Cutting::Plan Cutting::plan(const admission::LeaseView& lease) const {
   uint64_t blocks = left, wave = occupancy_.wave_blocks;
   uint32_t sms = 0;
   const bool managed = state::g_state.role.load(kRelaxed) == state::Role::kBestEffort && !lease.unmanaged();
-  if (managed && !let_go_ && !tried_ && cluster_.blocks() == 1)
+  // What was never timed is timed first: estimates are of the whole GPU.
+  if (managed && !let_go_ && !no_path_ && !tried_ && cluster_.blocks() == 1 && block_ps != 0)
     sms = confine::sms_for_slices(original_, history.block_ns, lease);
   if (sms != 0) wave = wave * sms / state::sm_count();
-  // Estimates are of the whole GPU.
   const bool timed = sms == 0 && gate::should_time(sliced_) == gate::TimeIt::kYes;
   if (!let_go_ && managed) {
     blocks = admission::slice_blocks(history, block_ps, left, lease, {occupancy_.pilot_blocks, wave});
@@ -172,7 +175,8 @@ Cutting::Step Cutting::send(CUresult* result) {
   const admission::Ask what{.estimate_ns = next.estimate_ns,
                             .blocks = next.box.blocks(),
                             .resource_class = kernel_.resource_class(),
-                            .may_narrow = next.box.blocks() > cluster_.blocks() && !let_go_};
+                            .may_narrow = next.box.blocks() > cluster_.blocks() && !let_go_,
+                            .may_keep_apart = next.sms != 0};
   gate::Reservation reservation;
   const Action action = gate::ask(what, original_.stream, wait_, reservation);
   if (action == Action::kNarrow) return Step::kAskAgain;
@@ -181,7 +185,12 @@ Cutting::Step Cutting::send(CUresult* result) {
     note_expired_hold();
     return Step::kAskAgain;
   }
-  *result = issue(next, reservation, next.timed && action == Action::kGo);
+  if (next.sms != 0 && !no_path_) {
+    no_path_ = !send_apart(next, reservation, result);
+    if (no_path_) return Step::kAskAgain;
+  } else {
+    *result = issue(next, reservation, next.timed && action == Action::kGo);
+  }
   if (*result != CUDA_SUCCESS) return Step::kFailed;
   done_ += next.box.blocks();
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
@@ -189,14 +198,22 @@ Cutting::Step Cutting::send(CUresult* result) {
   return Step::kSent;
 }
 
+void Cutting::set_box(const Box& box) {
+  memcpy(slice_.grid, box.extent, sizeof slice_.grid);
+  params_.set_origin(box.origin);
+}
+
+// False: nothing was launched.
+bool Cutting::send_apart(const Plan& next, gate::Reservation& reservation, CUresult* result) {
+  set_box(next.box);
+  if (!confine::launch(slice_, next.sms, result)) return false;
+  reservation.settle(original_.stream, *result);
+  return true;
+}
+
 CUresult Cutting::issue(const Plan& next, gate::Reservation& reservation, bool timed) {
   if (!sliced_ || sliced_->block_ps.load(kRelaxed) == 0) gate::harvest_samples();
-  memcpy(slice_.grid, next.box.extent, sizeof slice_.grid);
-  params_.set_origin(next.box.origin);
-  if (CUresult result; next.sms != 0 && confine::launch(slice_, next.sms, &result)) {
-    reservation.settle(original_.stream, result);
-    return result;
-  }
+  set_box(next.box);
   // Other processes know the launch, not our slices: their time per block stands for the launch's.
   if (timed) gate::note_shape(whole_, original_, &kernel_);
   const gate::Timing* named = whole_ ? whole_ : sliced_;

@@ -92,6 +92,9 @@ enum LeaseFlag : uint32_t {
   // Protected: at the start of a burst wait (bounded) for watched pulses that go first: of a higher level, or
   // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
   kLeaseDefer = 4,
+  // Every launch that can be keeps off the reserved SMs, however short it is; of kernels of the classes below those
+  // that do may start beside busy protected work. A client that does not know the bit waits for pulses as ever.
+  kLeaseApart = 1u << 12,
 };
 // Five bits: SMs, in steps of kReserveStep, that launches which cannot be cut and slices of long blocks keep off, if
 // the client can make them (Device::confines). Others do not look here.

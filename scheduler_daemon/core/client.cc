@@ -82,7 +82,6 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.used_ns = used_ns;
     const ipc::abi::SignalLine& s = signals_untrusted();
     v.resource_class = policy::ResourceClass(ipc::load(s.resource_class, relaxed) & 3u);
-    seen_class = v.resource_class;
     v.wave_blocks = std::min(ipc::load(s.wave_blocks, relaxed), kMaxWaveBlocks);
     v.launch_sms = std::min(ipc::load(s.launch_sms, relaxed), kMaxSms);
     v.slice_overhead_ns = std::min(uint64_t(ipc::load(s.slice_overhead_ns, relaxed)), kMaxSliceOverhead_ns);

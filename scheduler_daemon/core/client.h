@@ -79,7 +79,6 @@ struct Client {
   ipc::LeaseTerms terms;
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
-  policy::ResourceClass seen_class = policy::ResourceClass::kUnknown;  // best-effort: of the latest view
   policy::BurstWatch bursts;                                           // protected
   learning::UserGpu user_gpu;                                          // GPU "": nothing is learnt from it
   stats::ClientCounters counters;                                      // those that the daemon counts itself
@@ -100,7 +99,9 @@ struct Client {
   policy::InFlight in_flight() const;
   // Protected: was it busy at some time since then?
   bool active_since(uint64_t since_ns, uint64_t now_ns) const;
-  bool packed() const { return terms.packed && terms.state == ipc::abi::kLeaseGranted; }
+  bool packed() const {  // its work may run beside bursts
+    return (terms.packed || terms.apart) && terms.state == ipc::abi::kLeaseGranted;
+  }
   bool busy(uint64_t now_ns) const;
   // Says that the daemon gets on, if it was asked.
   void answer() const;

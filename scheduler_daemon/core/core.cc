@@ -526,17 +526,13 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   ++counters_.decisions;
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
-  // Packing is decided while a pulse is busy, and nobody else would tell that one is.
-  const bool tell_busy = settings_.parameters.packing && o.mps &&
-                         std::any_of(o.clients.begin(), o.clients.end(),
-                                     [](const policy::ClientView& c) { return c.burst_ns != 0; });
   if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
     measure_alone(gpu, *managed[0], d.leases[0], now_ns);
   uint64_t revocations = counters_.revocations;
   bool drained = true;
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
     uint64_t before = counters_.revocations;
-    apply(*managed[i], d.leases[i], now_ns, tell_busy);
+    apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained();
   }
@@ -570,12 +566,10 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   ipc::LeaseTerms terms;
   terms.state = kStates[size_t(lease.grant)];
   terms.packed = lease.packed;
-  // Packed by width: beside work of another kind, for the kind of launch that the decision saw. Without a
-  // width it is a minimum share, for whatever comes.
-  if (lease.packed && lease.width_blocks != 0) terms.packed_classes = 1u << uint32_t(client.seen_class);
+  terms.apart = lease.apart;
+  if (lease.apart && !lease.packed) terms.packed_classes = lease.apart_classes;
   terms.window_ns = lease.window_ns;
   terms.slice_ns = lease.slice_ns;
-  terms.width_blocks = lease.width_blocks;
   terms.marker_spacing_ns = lease.marker_spacing_ns;
   terms.max_hold_ms = uint32_t(settings_.parameters.max_hold_ns / base::kNsPerMs);
   terms.priority = client.priority;
@@ -603,7 +597,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;
     if (granted && !was_granted) ++counters_.grants, ++client.counters.grants;
-    if (granted && terms.packed && !was_packed) ++client.counters.packed_grants;
+    if (client.packed() && !was_packed) ++client.counters.packed_grants;
     if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
     if (client.trace.memory.valid()) trace_lease(client, now_ns);

@@ -62,7 +62,6 @@ struct Lease {
   Grant grant = Grant::kHold;
   uint64_t duration_ns = 0;  // from now; 0 = until revoked (kFree)
   uint64_t window_ns = 0, slice_ns = 0;
-  uint32_t width_blocks = 0;  // 0 = no limit
   uint32_t marker_spacing_ns = 0;
   // A kernel whose single blocks last longer than long_block_ns cannot be cut short, so its slices leave room
   // for bursts instead: at most this much of a wave, and beyond twice that time the less the longer they are,
@@ -71,7 +70,10 @@ struct Lease {
   uint32_t long_width_percent = 100;
   uint32_t spin_ns = 0;   // a held launch watches for so long before it sleeps; 0 = the daemon's setting
   uint32_t sm_limit = 0;  // SMs that launches which go out whole may occupy (admission/confine.h); 0 = all
-  bool packed = false;
+  // All launches keep to sm_limit, and those of these classes (bit c: class c; 0 = any) may then start beside bursts.
+  bool apart = false;
+  uint32_t apart_classes = 0;
+  bool packed = false;   // may start whatever protected clients do
   bool overdue = false;  // its drain is waited for no longer
   bool nudge = false;    // wake its waiting launches even if nothing in the lease changed
 };
@@ -79,6 +81,7 @@ struct Lease {
 struct Decision {
   std::vector<Lease> leases;  // one per client of the observation, same order
   uint64_t next_look_ns = 0;  // absolute; decide again then at the latest, 0 = only on events
+  bool tell_busy = false;     // decide again when a busy pulse holds a launch
 };
 
 struct Parameters {  // what an operator may set: parameters.def

@@ -33,11 +33,6 @@ uint64_t TesseraPolicy::gate_guard_ns(const Parameters& parameters) const {
   return with_gate_guard(parameters, tuning_).guard_ns;
 }
 
-double TesseraPolicy::width_share(uint64_t protected_id, ResourceClass best_effort) const {
-  const Client* c = learnt_.clients.find(protected_id);
-  return c == nullptr || !c->learnt ? 0 : c->learnt->packing.share(best_effort);
-}
-
 double TesseraPolicy::block_scale(uint64_t protected_id) const {
   const Client* c = learnt_.clients.find(protected_id);
   return c == nullptr || !c->learnt ? 1 : c->learnt->block_scale.value();
@@ -56,7 +51,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   const Waking waking(facts);
   const Fairness fairness(facts);
   const Crowd crowd(facts);
-  const Packing packing(facts);
+  const Packing packing(facts, gaps.holds());
   const Holds holds(facts);
   const Minimum minimum(facts);
   combine(&d,          // over the turns and levels of `temporal`:
@@ -70,7 +65,8 @@ Decision TesseraPolicy::decide(const Observation& o) {
           packing,     // but one may start if that is harmless beside the burst,
           holds,       // or its hold would expire,
           minimum);    // or best-effort work has not had its minimum
-  packing.note(&learnt_);
+  packing.note(d, &learnt_);
+  d.tell_busy = packing.tell_busy();
   holds.note(&learnt_);
   return d;
 }

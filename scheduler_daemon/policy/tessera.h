@@ -20,8 +20,6 @@ class TesseraPolicy final : public Policy {
   uint64_t gate_guard_ns(const Parameters& parameters) const override;
   Decision decide(const Observation& observation) override;
 
-  // Share of the GPU that a packed client may take beside this protected client; for tests.
-  double width_share(uint64_t protected_id, ResourceClass best_effort) const;
   double block_scale(uint64_t protected_id) const;  // for tests
 
  private:

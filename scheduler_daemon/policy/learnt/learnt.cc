@@ -14,7 +14,8 @@ uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& 
   for (size_t i : learnt.protected_clients) {
     // A request's first burst meets best-effort work; what follows short gaps does not.
     const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
-    const double allowed_ns = double(burst_ns) * p.slowdown_target * t.turnaround_per_target;
+    const double left = p.slowdown_target - learnt.of(i).packed_excess;
+    const double allowed_ns = double(burst_ns) * left * t.turnaround_per_target;
     least_ns = std::min(least_ns, burst_ns == 0 ? t.unknown_turnaround_ns : uint64_t(allowed_ns));
   }
   return std::max(least_ns, std::min(t.least_turnaround_ns, p.window_ns));
@@ -55,7 +56,12 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
   }
   turnaround_ns = turnaround_of(o, p, t, *this);
   const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns + switch_cost_ns;
-  const double passed_ns = last_look_ns_ == 0 ? 0 : double(o.now_ns - last_look_ns_);
+  const uint64_t last_look_ns = last_look_ns_;
+  for (size_t i : protected_clients)
+    for (size_t k = 0; k < clients.size(); ++k)
+      if (clients[k].beside_width > 0)
+        clients[i].learnt->note_beside(o.clients[i], last_look_ns_, o.now_ns, clients[k].beside_class,
+                                       clients[k].beside_width);
   last_look_ns_ = o.now_ns;
   const Neighbours neighbours = neighbours_of(o, t);
   bool any_busy = false;
@@ -66,7 +72,8 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
     idle_since_ns = std::max(idle_since_ns, c.idle_since_ns);
     if (c.busy) began_ns = std::min(began_ns, c.busy_since_ns);
     bool slow = false;
-    if (clients[i].learnt->observe(c, passed_ns, worth_ns, p.slowdown_target, neighbours, t, &slow))
+    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, worth_ns, p.slowdown_target, neighbours, t,
+                                   &slow))
       block_scale.judge(slow, !neighbours.crowd, t);
   }
   if (any_busy && all_idle_since_ns_ != 0 && began_ns > all_idle_since_ns_) {

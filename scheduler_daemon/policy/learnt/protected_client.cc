@@ -1,12 +1,26 @@
 #include "scheduler_daemon/policy/learnt/protected_client.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tessera::policy {
+namespace {
 
-bool ProtectedClient::observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target,
-                              const Neighbours& neighbours, const Tuning& t, bool* slow) {
-  busy_share += (double(c.busy) - busy_share) * std::min(1.0, passed_ns / t.busy_memory_ns);
+// Time since the last look in which the client was busy; of several bursts since then only the latest is known.
+uint64_t busy_ns(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns) {
+  const uint64_t from_ns = std::max(last_look_ns, c.busy_since_ns), to_ns = c.busy ? now_ns : c.idle_since_ns;
+  return to_ns - std::min(to_ns, from_ns);
+}
+
+}  // namespace
+
+bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns,
+                              double target, const Neighbours& neighbours, const Tuning& t, bool* slow) {
+  if (last_look_ns != 0 && now_ns > last_look_ns) {
+    const double passed_ns = double(now_ns - last_look_ns);
+    const double busy = double(busy_ns(c, last_look_ns, now_ns)) / passed_ns;
+    busy_share += (busy - busy_share) * std::min(1.0, passed_ns / t.busy_memory_ns);
+  }
   if (c.busy_since_ns != burst_began_ns_) {
     const uint64_t idle_ns = c.busy ? c.idle_since_ns : went_idle_ns_;
     burst_began_ns_ = c.busy_since_ns;
@@ -34,17 +48,53 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
     if (exposed_bursts.total() >= t.needed_exposed) exposed_ns = exposed_bursts.quantile(t.short_bursts);
   }
   if (c.slowdown <= 0) {
-    packing.forget_packed();
+    std::fill(std::begin(beside_), std::end(beside_), Beside{});
     return false;
   }
-  // Single bursts vary for other reasons (what was in flight when they began): outliers are clipped.
-  const double slowdown = std::min(c.slowdown, t.most_slowdown);
-  packing.add_burst(slowdown, c.bursts, busy_share, target, t);
-  if (c.own_slowdown > 0) own_.add(c.own_slowdown);
+  *slow = slower_than_alone(c, target, t);
+  // Beside packed work slow bursts are due to that, good ones say that room and reserve are enough.
+  const bool packed = was_packed(c, target, *slow, t);
+  if (packed && *slow) return false;
+  if (!packed) {
+    plain_excess += (std::min(c.slowdown, t.most_slowdown) - 1 - plain_excess) / t.plain_memory;
+    if (c.own_slowdown > 0) own_.add(c.own_slowdown);
+  }
   if (c.own_slowdown > 0 && own_.total() < t.needed_own) return false;
   *slow = slower_than_alone(c, target, t);
   block_scale.judge(*slow, !neighbours.crowd, t);
-  if (neighbours.confined) reserve.judge(*slow, slower_than_alone(c, t.far_too_slow * target, t), t);
+  if (neighbours.confined && !packed)
+    reserve.judge(*slow, slower_than_alone(c, t.far_too_slow * target, t), t);
+  return true;
+}
+
+void ProtectedClient::note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns,
+                                  size_t resource_class, double width) {
+  Beside& beside = beside_[resource_class];
+  beside.width_ns += width * double(busy_ns(c, last_look_ns, now_ns));
+  beside.widest = std::max(beside.widest, width);
+}
+
+// A burst that ran beside packed work says what that costs, and nothing about room and reserve.
+bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, const Tuning& t) {
+  double width[kClasses], sum = 0;
+  const double length_ns = std::max(1.0, c.slowdown * double(c.burst_ns));
+  const double met = c.own_slowdown > 0 ? std::clamp(1 - c.own_slowdown / c.slowdown, 0.0, 1.0) : 1;
+  for (size_t k = 0; k < kClasses; ++k) {
+    // Of bursts that were not measured more may have added up.
+    width[k] = std::min(beside_[k].width_ns / length_ns, beside_[k].widest) * met;
+    beside_[k] = {};
+    sum += width[k];
+  }
+  if (sum < t.least_exposed) return false;
+  const double excess = std::min(c.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess, 0.0, target);
+  const bool far_too_slow = slower_than_alone(c, t.far_too_slow * target, t);
+  for (size_t k = 0; k < kClasses; ++k) {
+    if (width[k] < t.least_exposed) continue;
+    double others = 0;
+    for (size_t j = 0; j < kClasses; ++j)
+      if (j != k && width[j] >= t.least_exposed) others += width[j] * cost[j].upper(t);
+    cost[k].judge(width[k], excess - others, slow, far_too_slow, t);
+  }
   return true;
 }
 

@@ -5,12 +5,14 @@
 #include "scheduler_daemon/policy/estimate/histogram.h"
 #include "scheduler_daemon/policy/estimate/latest_quantile.h"
 #include "scheduler_daemon/policy/learnt/block_scale.h"
-#include "scheduler_daemon/policy/learnt/packing_history.h"
+#include "scheduler_daemon/policy/learnt/neighbour_cost.h"
 #include "scheduler_daemon/policy/learnt/reserve_share.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
+
+inline constexpr size_t kClasses = 4;  // of ResourceClass
 
 struct Neighbours {       // the best-effort clients of the GPU
   bool crowd = false;     // more than tuning.few
@@ -19,17 +21,16 @@ struct Neighbours {       // the best-effort clients of the GPU
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
-      : gaps(t),
-        exposed_bursts(uint32_t(t.exposed_memory)),
-        reserve(t),
-        packing(t),
-        own_(size_t(t.own_memory), 0.99) {}
+      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), reserve(t), own_(size_t(t.own_memory), 0.99) {}
 
-  // Its pulse and its latest measured burst, once per look. `passed_ns` since the one before; `worth_ns`:
+  // Its pulse and its latest measured burst, once per look. `last_look_ns`: the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
-  bool observe(const ClientView& c, double passed_ns, uint64_t worth_ns, double target,
+  bool observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns, double target,
                const Neighbours& neighbours, const Tuning& t, bool* slow);
   bool asleep(const ClientView& c, uint64_t now_ns) const;
+  // Since the last look work of the class could run beside its bursts, so wide.
+  void note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, size_t resource_class,
+                   double width);
 
   double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
   GapModel gaps;
@@ -40,7 +41,9 @@ struct ProtectedClient {
   uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
   BlockScale block_scale;
   ReserveShare reserve;
-  PackingHistory packing;
+  NeighbourCost cost[kClasses];  // by the class of best-effort work
+  double plain_excess = 0;       // of bursts with nothing beside them, their mean
+  double packed_excess = 0;      // of the target, what packed work may cost now; written by parts/packing.cc
 
  private:
   // Slower than its own slow bursts by more than the target.
@@ -48,7 +51,13 @@ struct ProtectedClient {
   bool observe_burst(const ClientView& c, double target, const Neighbours& neighbours, const Tuning& t,
                      bool* slow);
   void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
+  bool was_packed(const ClientView& c, double target, bool slow, const Tuning& t);
 
+  struct Beside {         // the latest burst
+    double width_ns = 0;  // width x time
+    double widest = 0;
+  };
+  Beside beside_[kClasses];
   LatestQuantile own_;                              // p99 of what its bursts are slower by themselves
   uint64_t bursts_ = 0;                             // measured ones that were seen
   uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen

@@ -11,18 +11,19 @@ struct Constraint {  // by default: nothing is asked
   enum class Start : uint8_t {
     kAsGranted,
     kHeld,    // nothing starts
-    kBeside,  // starts whatever protected clients do
+    kApart,   // starts on SMs of its own whatever protected clients do; with sm_limit
+    kBeside,  // starts anywhere whatever protected clients do
   };
   static constexpr uint64_t kNoLimit = UINT64_MAX;
 
   Start start = Start::kAsGranted;
-  uint32_t width_blocks = 0;                           // with kBeside; 0 = no limit
   uint64_t window_ns = kNoLimit, slice_ns = kNoLimit;  // at most
   uint64_t marker_spacing_ns = kNoLimit;               // at most
   uint64_t long_block_ns = 0;                          // 0 = as it is
   uint32_t long_width_percent = 100;                   // with long_block_ns
   uint32_t spin_ns = 0;                                // 0 = as it is
   uint32_t sm_limit = 0;                               // 0 = as it is
+  uint32_t apart_classes = 0;                          // with kApart
 };
 
 // Free-running clients have no lease that could be changed.
@@ -44,10 +45,18 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->grant = Grant::kHold;
       lease->nudge = false;
       return;
+    case Constraint::Start::kApart:
+      lease->grant = Grant::kGranted;
+      lease->apart = true;
+      lease->window_ns = c.window_ns;
+      lease->slice_ns = c.slice_ns;
+      lease->marker_spacing_ns = uint32_t(c.window_ns / 4);
+      lease->long_block_ns = 0;
+      lease->apart_classes = c.apart_classes;
+      return;
     case Constraint::Start::kBeside:
       lease->grant = Grant::kGranted;
       lease->packed = true;
-      lease->width_blocks = c.width_blocks;
       return;
   }
 }

@@ -75,6 +75,7 @@ class Gaps : public Part {
  public:
   explicit Gaps(const Facts& facts);
   Constraint of(size_t client) const;
+  bool holds() const { return hold_; }
 
  private:
   bool hold_ = false;
@@ -106,16 +107,28 @@ class Crowd : public Part {
   Constraint of(size_t client) const;
 };
 
-// One client of another class runs beside a protected burst, as wide as was found harmless (MPS).
+// Best-effort work runs beside protected bursts, on SMs of its own, as wide as was found to make them hardly longer (MPS).
 class Packing : public Part {
  public:
-  explicit Packing(const Facts& facts);
+  Packing(const Facts& facts, bool gaps_hold);
   Constraint of(size_t client) const;
-  void note(Learnt* learnt) const;  // state step, after
+  bool tell_busy() const { return tell_busy_; }
+  void note(const Decision& d, Learnt* learnt) const;  // state step, after
 
  private:
-  size_t beside_ = kNobody, chosen_ = kNobody;
-  uint32_t width_blocks_ = 0;
+  void choose_width(size_t resource_class, double idle);
+  double width(size_t resource_class) const;
+  uint32_t sms(double width) const;
+
+  bool may_be_packed(size_t client) const;
+  bool is_narrow(size_t client) const;
+
+  bool on_ = false, tell_busy_ = false;
+  bool now_ = false;  // a burst, or a gap inside a request
+  double beside_[kClasses] =
+      {};  // widths beside bursts, where the whole GPU is used between them; 0 = no gain
+  double narrow_[kClasses] = {};  // of work that is no wider by itself
+  double always_[kClasses] = {};  // and where nothing else runs between them; 0 = that gains less
 };
 
 // A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One client

@@ -43,6 +43,25 @@ TEST(Confine, SlicesOfLongBlocksKeepToTheLimitHoweverNarrow) {
   EXPECT_EQ(confined_to_sms(1'000'001, 108, lease), 0u);
 }
 
+TEST(Confine, ApartAllButTheShortestKeepToTheLimit) {
+  const LeaseView lease{.grant = Grant::kGranted,
+                        .window_ns = 1'000'000,
+                        .slice_ns = 500'000,
+                        .reserved_sms = 88,
+                        .apart = true};
+  const auto sms = [&](uint64_t blocks, uint64_t expected_ns) {
+    return confined_to_sms(
+        {.blocks = blocks, .wave_blocks = 864, .expected_ns = expected_ns, .sm_count = 108}, lease);
+  };
+  EXPECT_EQ(sms(128, 150'000), 20u);
+  EXPECT_EQ(sms(160, 150'000), 20u);       // just resident on 20 SMs
+  EXPECT_EQ(sms(161, 150'000), 0u);        // it may need more at once
+  EXPECT_EQ(sms(128, kLeastApartNs), 0u);  // not worth two events
+  EXPECT_EQ(sms(1000, 150'000), 20u);
+  EXPECT_EQ(sms(1000, 300'000), 0u);  // 4.4 times as long would hold up what follows the burst
+  EXPECT_EQ(confined_to_sms(1'000, 108, lease), 20u);  // slices, however short their blocks are
+}
+
 TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
   abi::LeaseLine line{};
   uint32_t word = 0;
@@ -57,6 +76,11 @@ TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
   EXPECT_EQ(decode(line).reserved_sms, 248u);
   EXPECT_EQ(decode(line).long_block_ns, 65'535'000u);
   EXPECT_FALSE(decode(line).packed);
+  EXPECT_FALSE(decode(line).apart);
+  ipc::lease_publish(line, word, {.apart = true, .packed_classes = 4, .reserved_sms = 88});
+  EXPECT_TRUE(decode(line).apart);
+  EXPECT_FALSE(decode(line).packed);
+  EXPECT_EQ(decode(line).packed_classes, 4u);
 }
 
 }  // namespace

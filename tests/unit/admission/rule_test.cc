@@ -100,6 +100,25 @@ TEST_F(Rule, TheHoldLimitCountsWhatBroughtNoProgress) {
   EXPECT_EQ(judged(), (Verdict{Action::kLetGo, Reason::kWindow}));
 }
 
+TEST_F(Rule, WhatKeepsToSmsOfItsOwnStartsBesideABurst) {
+  pulse.busy = true;
+  pulse.heartbeat_ns = kNow;
+  lease.apart = true;
+  lease.packed_classes = 1u << abi::kResourceCompute;
+  ask.resource_class = abi::kResourceCompute;
+  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));  // it cannot be kept apart
+  ask.may_keep_apart = true;
+  EXPECT_EQ(judged(), kGo);
+  ask.resource_class = abi::kResourceMemory;  // not what the lease is for
+  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
+  ask.resource_class = abi::kResourceCompute;
+  lease.apart = false;
+  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
+  lease.apart = true;
+  in_flight_ns = lease.window_ns;
+  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kWindow}));
+}
+
 TEST(Lease, EveryFieldIsBounded) {
   abi::LeaseLine line{};
   line.word = 3 | 40;

@@ -42,8 +42,9 @@ class Confine : public test::Soft {
     EXPECT_EQ(hook_cuModuleUnload(module_), CUDA_SUCCESS);
     Soft::TearDown();
   }
-  void reserve(uint32_t steps) {
-    ipc::store(region->lease.flags, steps << ipc::abi::kLeaseReserveShift, std::memory_order_relaxed);
+  void reserve(uint32_t steps, uint32_t other_flags = 0) {
+    ipc::store(region->lease.flags, steps << ipc::abi::kLeaseReserveShift | other_flags,
+               std::memory_order_relaxed);
   }
   uint64_t confined() {
     ipc::abi::SignalLine line{};
@@ -107,6 +108,31 @@ TEST_F(Confine, SlicesOfLongBlocksKeepOffThemToo) {
   EXPECT_GT(confined() - n_confined, 1u);
   std::swap(stamp_, stamp);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+TEST_F(Confine, ApartALaunchStartsWhileAPulseIsBusy) {
+  ipc::abi::PulsePage service{};
+  watch(&service);
+  ipc::pulse_set_busy(service, 1, ipc::abi::kResourceMemory, 1, state::clock_ns());
+  lease(ipc::abi::kLeaseGranted, 50'000'000, 200);
+  CUdeviceptr out = zeros(size_t(kWide) * 32);
+  uint32_t salt = 5;
+  void* params[] = {&out, &salt};
+  const auto holds_of_a_launch = [&] {
+    const uint64_t before = std::atomic_ref(region->usage.holds).load();
+    EXPECT_EQ(launch3(stamp_, {kWide, 1, 1}, 32, params, 0, nullptr, stream_), CUDA_SUCCESS);
+    return std::atomic_ref(region->usage.holds).load() - before;
+  };
+  reserve(2, ipc::abi::kLeaseApart);
+  const uint64_t n_confined = confined();
+  EXPECT_EQ(holds_of_a_launch(), 0u);
+  EXPECT_EQ(confined() - n_confined, 1u);
+  reserve(2);  // the same lease, but not apart: it waits until the hold limit
+  EXPECT_EQ(holds_of_a_launch(), 1u);
+  ipc::pulse_try_idle(service, 1, state::clock_ns());
+  state::g_state.n_watched.store(0);
+  EXPECT_EQ(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  real().cuMemFree_v2(out);
 }
 
 TEST_F(Confine, BlocksThatMayWaitForEachOtherKeepTheWholeGpu) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -774,73 +775,68 @@ TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
   EXPECT_GT(counters.bursts_compared, 0u);
 }
 
-TEST_F(CoreTest, BusyPulsesAreToldOnlyWherePackingUsesThem) {
-  for (const bool packing : {false, true}) {
+// A service with bursts of 4 ms, and a trainer whose launches fill `launch_sms` SMs.
+class PackingTest : public CoreTest {
+ protected:
+  void begin(uint32_t launch_sms, bool packing, uint32_t confines = 1) {
     Settings s;
     s.policy_name = "tessera";
     s.parameters.packing = packing;
     host(s);
-    Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true);
-    run();
-    EXPECT_EQ(trainer.lease().flags & abi::kLeaseTellBusy, 0u);  // no burst is known yet
-    ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
-    for (int i = 0; i < 8; ++i) {
-      records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = ms(4), .end_ns = now_ns_});
-      notify(service);
+    service_ = attach(1, 7, 1, true), trainer_ = attach(2, 0, 1, true, confines);
+    records_.emplace(service_.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+    auto& signals = *trainer_.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+    signals.resource_class = abi::kResourceCompute;
+    signals.launch_sms = launch_sms;
+    trainer_.usage().waiting = 1;
+  }
+  // The trainer's lease while the last of so many bursts runs.
+  admission::LeaseView bursts(int n) {
+    admission::LeaseView lease;
+    for (int i = 0; i < n; ++i, ++number_) {
+      ipc::pulse_set_busy(service_.pulse(), number_, abi::kResourceMemory, number_, now_ns_);
+      notify(trainer_);
+      run(ms(2));
+      lease = admission::decode(trainer_.lease());
+      run(ms(2));
+      ipc::pulse_try_idle(service_.pulse(), number_, now_ns_);
+      records_->write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = ms(4), .end_ns = now_ns_});
+      notify(service_);
+      run();
       run(ms(40));
     }
-    EXPECT_EQ((trainer.lease().flags & abi::kLeaseTellBusy) != 0, packing);
-    EXPECT_EQ(service.lease().flags & abi::kLeaseTellBusy, 0u);
+    return lease;
+  }
+  Peer service_, trainer_;
+  std::optional<ipc::RingWriter> records_;
+  uint32_t number_ = 1;
+};
+
+TEST_F(PackingTest, NarrowWorkGetsALeaseForSmsOfItsOwn) {
+  begin(16, false);
+  const admission::LeaseView lease = bursts(20);
+  EXPECT_TRUE(lease.apart);
+  EXPECT_FALSE(lease.packed);
+  EXPECT_EQ(lease.grant, admission::Grant::kGranted);
+  EXPECT_EQ(lease.packed_classes, 1u << abi::kResourceCompute);
+  EXPECT_GT(lease.reserved_sms, 0u);
+  EXPECT_TRUE(lease.tell_busy);
+  EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[1].state, "packed");
+}
+
+TEST_F(PackingTest, WideWorkDoesNotUnlessTheOperatorWantsIt) {
+  for (const bool packing : {false, true}) {
+    begin(0, packing);  // of any width
+    const admission::LeaseView lease = bursts(20);
+    EXPECT_FALSE(lease.apart && !packing);
+    EXPECT_EQ(lease.tell_busy, packing);  // only who has something to give wants to know of busy pulses
   }
 }
 
-TEST_F(CoreTest, PackedLeasesCarryWidthAndClassAndEndWithTheSignals) {
-  Settings s;
-  s.policy_name = "tessera";
-  s.parameters.packing = true;
-  host(s);
-  Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true);
-  ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
-  auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
-  auto burst = [&](uint32_t number) {
-    ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
-    if ((trainer.lease().flags & abi::kLeaseTellBusy) != 0) notify(trainer);
-    run(ms(2));
-    run(ms(2));
-    const bool packed = (trainer.lease().flags & abi::kLeasePacked) != 0;
-    ipc::pulse_try_idle(service.pulse(), number, now_ns_);
-    records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = ms(4), .end_ns = now_ns_});
-    notify(service);
-    run();
-    run(ms(40));
-    return packed;
-  };
-  uint32_t number = 1;
-  for (int i = 0; i < 8; ++i) EXPECT_FALSE(burst(number++));  // no signals of the trainer
-  trainer.usage().waiting = 1;
-  signals.resource_class = abi::kResourceMemory;
-  signals.wave_blocks = 1000;
-  for (int i = 0; i < 8; ++i) EXPECT_FALSE(burst(number++));  // the same kind
-  signals.resource_class = abi::kResourceCompute;
-  bool packed = false;
-  for (int i = 0; i < 20 && !packed; ++i) packed = burst(number++);
-  ASSERT_TRUE(packed);
-  ipc::pulse_set_busy(service.pulse(), number, abi::kResourceMemory, number, now_ns_);
-  notify(trainer);
-  run(ms(1));
-  run(ms(1));
-  const admission::LeaseView lease = admission::decode(trainer.lease());
-  EXPECT_TRUE(lease.packed);
-  EXPECT_EQ(lease.packed_classes, 1u << abi::kResourceCompute);
-  EXPECT_GT(lease.width_blocks, 0u);
-  EXPECT_LT(lease.width_blocks, 1000u);
-  EXPECT_GT(lease.long_block_ns, 0u);  // which blocks are long, and how wide their slices may be
-  EXPECT_LE(lease.long_width_percent, 100u);
-  signals.resource_class = abi::kResourceMemory;  // its next launch is of another kind
-  run(ms(1));
-  run(ms(1));
-  EXPECT_FALSE(admission::decode(trainer.lease()).packed);
-  EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
+TEST_F(PackingTest, NobodyIsPackedWhoCannotKeepOffSms) {
+  begin(16, true, 0);
+  EXPECT_FALSE(bursts(20).apart);
 }
 
 TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {

@@ -1,4 +1,4 @@
-// `tessera` on single observations: when it packs, how wide, and when it must not.
+// `tessera` on single observations: what it reserves, packs and learns, and when it must not.
 #include "scheduler_daemon/policy/tessera.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/burst_baseline.h"
+#include "scheduler_daemon/policy/learnt/neighbour_cost.h"
 
 namespace tessera::policy {
 namespace {
@@ -15,7 +16,7 @@ using base::ms;
 using base::us;
 
 struct World {
-  Parameters parameters{.packing = true};
+  Parameters parameters;
   TesseraPolicy policy{parameters};
   Observation o{.now_ns = ms(100), .mps = true, .sm_count = 100};
   World() {
@@ -38,14 +39,6 @@ struct World {
   Lease lease() {
     o.now_ns += us(500);
     return policy.decide(o).leases.at(1);
-  }
-  // Enough bursts without packing to know that the tail leaves room: the best-effort client wants nothing.
-  void warm(double slowdown = 1) {
-    const ClientView busy = o.clients[1];
-    o.clients[1].waiting = false;
-    bursts(40, slowdown);
-    o.clients[1] = busy;
-    o.clients[0].bursts += o.clients[0].bursts % 50 == 49;  // the next burst is not a solo one
   }
   // Bursts with a gap after each.
   void gaps(int n, uint64_t gap_ns) {
@@ -71,42 +64,6 @@ struct World {
     return last;
   }
 };
-
-TEST(Tessera, PacksNarrowlyBesideWorkOfAnotherClass) {
-  World w;
-  EXPECT_FALSE(w.lease().packed);  // what the tail leaves is not known yet
-  w.warm();
-  Lease lease = w.lease();
-  EXPECT_TRUE(lease.packed);
-  EXPECT_GT(lease.width_blocks, 0u);
-  EXPECT_LT(lease.width_blocks, 40u);
-}
-
-TEST(Tessera, DoesNotPackWithoutEveryCondition) {
-  struct {
-    const char* what;
-    void (*change)(World*);
-  } const kCases[] = {
-      {"no baseline", [](World* w) { w->o.clients[0].burst_ns = 0; }},
-      {"same class", [](World* w) { w->o.clients[1].resource_class = ResourceClass::kCompute; }},
-      {"unknown class", [](World* w) { w->o.clients[1].resource_class = ResourceClass::kUnknown; }},
-      {"unknown protected class", [](World* w) { w->o.clients[0].resource_class = ResourceClass::kUnknown; }},
-      {"cannot be cut", [](World* w) { w->o.clients[1].uncut_launches = 1; }},
-      {"no MPS", [](World* w) { w->o.mps = false; }},
-      {"idle", [](World* w) { w->o.clients[0].busy = false, w->o.clients[0].idle_since_ns = ms(100); }},
-      {"the tail is spent", [](World* w) { w->bursts(20, 1.2); }},
-      {"solo burst", [](World* w) { w->o.clients[0].bursts = 50; }},
-      {"two services busy", [](World* w) {
-         w->o.clients.push_back(w->o.clients[0]);
-         w->o.clients.back().id = 3;
-       }}};
-  for (const auto& c : kCases) {
-    World w;
-    w.warm();
-    c.change(&w);
-    EXPECT_FALSE(w.lease().packed) << c.what;
-  }
-}
 
 World with_a_client_that_can_be_confined() {
   World w;
@@ -159,32 +116,98 @@ TEST(Tessera, ReservesNothingWithoutEveryCondition) {
   }
 }
 
-TEST(Tessera, WidensSlowlyAndHalvesWhenTheServiceSuffers) {
-  World w;
-  w.warm();
+// ---- packing
+
+World with_a_narrow_client() {
+  World w = with_a_client_that_can_be_confined();
+  w.o.sm_count = 108;
+  w.o.clients[1].launch_sms = 16;
   w.lease();
-  w.bursts(12, 1.0);
-  const double wide = w.policy.width_share(1, ResourceClass::kMemory);
-  EXPECT_GT(wide, 0.01);
-  w.bursts(5, 1.3);
-  EXPECT_LE(w.policy.width_share(1, ResourceClass::kMemory), wide / 2 + 0.011);
-  // One slow burst among good ones is not the packed work's fault.
-  World calm;
-  calm.warm();
-  calm.lease();
-  calm.bursts(9, 1.0);
-  const double before = calm.policy.width_share(1, ResourceClass::kMemory);
-  calm.bursts(1, 1.05);
-  calm.bursts(4, 1.0);
-  EXPECT_GE(calm.policy.width_share(1, ResourceClass::kMemory), before);
+  w.o.now_ns += ms(200);  // its widest launch of late is the narrow one
+  w.o.clients[1].waiting_since_ns = w.o.now_ns;
+  w.lease();
+  return w;
 }
 
-TEST(Tessera, StopsPackingBesideAServiceThatKeepsSuffering) {
-  World w;
-  w.lease();
-  int packed = 0;
-  for (int i = 0; i < 400; ++i) packed += w.bursts(1, 1.5).packed;
-  EXPECT_LT(packed, 120);
+TEST(Tessera, NarrowWorkRunsBesideBurstsOnSmsOfItsOwn) {
+  World w = with_a_narrow_client();
+  w.o.clients[0].bursts = 1;
+  const Lease lease = w.lease();
+  EXPECT_EQ(lease.grant, Grant::kGranted);
+  EXPECT_TRUE(lease.apart);
+  EXPECT_FALSE(lease.packed);
+  EXPECT_EQ(lease.sm_limit, 20u);  // a fifth, in steps of 8 that are left
+  EXPECT_EQ(lease.apart_classes, 1u << uint32_t(ResourceClass::kMemory));
+}
+
+TEST(Tessera, NothingRunsBesideBurstsWithoutEveryCondition) {
+  struct {
+    const char* what;
+    void (*change)(World*);
+  } const kCases[] = {{"no baseline", [](World* w) { w->o.clients[0].burst_ns = 0; }},
+                      {"bursts too short", [](World* w) { w->o.clients[0].burst_ns = us(300); }},
+                      {"no way to confine it", [](World* w) { w->o.clients[1].can_confine = false; }},
+                      {"wide", [](World* w) { w->o.clients[1].launch_sms = 60; }},
+                      {"width not known", [](World* w) { w->o.clients[1].launch_sms = 0; }},
+                      {"no MPS", [](World* w) { w->o.mps = false; }},
+                      {"solo burst", [](World* w) { w->o.clients[0].bursts = 50; }},
+                      {"a second service without a baseline", [](World* w) {
+                         w->o.clients.push_back(w->o.clients[0]);
+                         w->o.clients.back().id = 3;
+                         w->o.clients.back().burst_ns = 0;
+                       }}};
+  for (const auto& c : kCases) {
+    World w = with_a_narrow_client();
+    w.o.clients[0].bursts = 1;
+    c.change(&w);
+    EXPECT_FALSE(w.lease().apart) << c.what;
+  }
+}
+
+TEST(Tessera, WhatMakesBurstsSlowerThanTheTargetIsNotPacked) {
+  const auto packed_of_200 = [](double slowdown) {
+    World w = with_a_narrow_client();
+    int packed = 0;
+    for (int i = 0; i < 200; ++i) {
+      w.o.now_ns += ms(4);  // all of it beside the narrow client, if that may run
+      w.o.clients[1].waiting_since_ns = w.o.now_ns;
+      packed += w.bursts(1, slowdown).apart;
+    }
+    return packed;
+  };
+  EXPECT_GT(packed_of_200(1.01), 180);
+  EXPECT_LT(packed_of_200(1.3), 20);
+}
+
+TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {
+  const Tuning t;
+  NeighbourCost cost;
+  EXPECT_FALSE(cost.known(t));
+  for (int i = 0; i < 100; ++i) cost.judge(i % 2 == 0 ? 0.2 : 0.4, i % 2 == 0 ? 0.02 : 0.04, false, false, t);
+  EXPECT_TRUE(cost.known(t));
+  EXPECT_NEAR(cost.upper(t), 0.1, 0.005);
+  EXPECT_NEAR(cost.widest(0.05, t), 0.5, 0.03);
+  EXPECT_EQ(cost.widest(0, t), 0);
+  EXPECT_TRUE(cost.too_dear(0.005, t));
+  EXPECT_FALSE(cost.too_dear(0.05, t));
+}
+
+TEST(NeighbourCost, IsUncertainWhereBurstsVary) {
+  const Tuning t;
+  NeighbourCost cost;
+  for (int i = 0; i < 100; ++i) cost.judge(0.2, 0.02 + (i % 2 == 0 ? 0.2 : -0.2), false, false, t);
+  EXPECT_TRUE(cost.varies(t));
+  EXPECT_FALSE(cost.known(t));
+  EXPECT_LT(cost.widest(0.05, t), 0.3);
+}
+
+TEST(NeighbourCost, ABurstThatFoundNoSmFreeLimitsTheWidth) {
+  const Tuning t;
+  NeighbourCost cost;
+  for (int i = 0; i < 50; ++i) cost.judge(0.8, 0.01, false, false, t);
+  EXPECT_EQ(cost.widest(0.05, t), t.most_width);
+  cost.judge(0.8, 0.01, true, true, t);
+  EXPECT_LE(cost.widest(0.05, t), 0.8 * t.narrower);
 }
 
 TEST(Tessera, WaitsOutTheGapsThatTheServiceMakesInsideARequest) {
@@ -391,7 +414,6 @@ TEST(Tessera, CountsNoBurstAsSlowThatIsLateByLessThanCanBeKept) {
 
 TEST(Tessera, LetsOneSliceGoBeforeAHoldExpires) {
   World w;
-  w.o.clients[0].resource_class = w.o.clients[1].resource_class;  // no packing
   w.o.clients[1].waiting_since_ns = w.o.now_ns;
   EXPECT_FALSE(w.lease().packed);
   w.o.now_ns += w.parameters.max_hold_ns * 9 / 10;

@@ -52,7 +52,7 @@ class Programs {
     for (uint64_t id = 1; id <= 4; ++id) {
       ClientView c{.id = id, .priority = id == 1 ? 7u : 0u, .idle_since_ns = o_.now_ns};
       c.resource_class = policy::ResourceClass(1 + id % 2);
-      c.launch_sms = 60;
+      c.launch_sms = id == 4 ? 16 : 60;
       c.wave_blocks = 432;
       c.slice_overhead_ns = us(2);
       c.uncut_launches = c.can_confine = id == 4;
@@ -96,7 +96,7 @@ class Programs {
 bool alike(const Decision& a, const Decision& b) {
   const auto same = [](const Lease& x, const Lease& y) {
     return x.grant == y.grant && x.window_ns == y.window_ns && x.slice_ns == y.slice_ns &&
-           x.packed == y.packed && x.width_blocks == y.width_blocks && x.long_block_ns == y.long_block_ns &&
+           x.packed == y.packed && x.apart == y.apart && x.long_block_ns == y.long_block_ns &&
            x.spin_ns == y.spin_ns && x.sm_limit == y.sm_limit;
   };
   return std::equal(a.leases.begin(), a.leases.end(), b.leases.begin(), b.leases.end(), same);
@@ -131,7 +131,12 @@ TEST(Parts, EachCanBeSwitchedOffAndDoesSomething) {
 TEST(Constraints, NarrowAndTheLastWordOnTheStartCounts) {
   const Lease granted{.grant = Grant::kGranted, .window_ns = 100, .slice_ns = 50, .marker_spacing_ns = 20};
   const Constraint narrow{.window_ns = 80, .slice_ns = 60, .marker_spacing_ns = 10},
-      held{.start = Constraint::Start::kHeld}, beside{.start = Constraint::Start::kBeside, .width_blocks = 7},
+      held{.start = Constraint::Start::kHeld}, beside{.start = Constraint::Start::kBeside},
+      apart{.start = Constraint::Start::kApart,
+            .window_ns = 900,
+            .slice_ns = 450,
+            .sm_limit = 20,
+            .apart_classes = 2},
       watching{.spin_ns = 5};
   Lease lease = granted;
   apply(narrow, &lease);
@@ -145,9 +150,14 @@ TEST(Constraints, NarrowAndTheLastWordOnTheStartCounts) {
   apply(beside, &lease);
   EXPECT_EQ(lease.grant, Grant::kGranted);
   EXPECT_TRUE(lease.packed);
-  EXPECT_EQ(lease.width_blocks, 7u);
+  EXPECT_FALSE(lease.apart);
+  apply(apart, &lease);
+  EXPECT_TRUE(lease.apart);
+  EXPECT_EQ(lease.window_ns, 900u) << "what is in flight there is in nobody's way";
+  EXPECT_EQ(lease.sm_limit, 20u);
+  EXPECT_EQ(lease.apart_classes, 2u);
   Lease free{.grant = Grant::kFree};
-  for (const Constraint& c : {narrow, held, beside, watching}) apply(c, &free);
+  for (const Constraint& c : {narrow, held, beside, apart, watching}) apply(c, &free);
   EXPECT_EQ(free.grant, Grant::kFree);
   EXPECT_FALSE(free.packed);
 }

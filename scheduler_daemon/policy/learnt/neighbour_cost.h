@@ -1,0 +1,41 @@
+// What best-effort work of one class costs a protected client whose bursts it runs beside, on SMs of its own: by how much
+// a burst becomes longer per GPU of width. By least squares over the measured bursts,
+//
+//   excess = cost x width        cost = sum(width x excess) / sum(width^2)
+//
+// of which older bursts count less and less. How certain that is follows from what the bursts vary by; until it is, the
+// cost counts as higher, so work starts narrow and widens as bursts stay short. A burst that is far too slow has found
+// no SM free: beyond that width nothing is tried for a while. Pure value; one per protected client and class.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "scheduler_daemon/policy/tuning.h"
+
+namespace tessera::policy {
+
+class NeighbourCost {
+ public:
+  // A burst that took (1 + excess) times as long as it should beside work of this width, in parts of the GPU.
+  void judge(double width, double excess, bool slow, bool far_too_slow, const Tuning& t);
+  // The widest that makes bursts longer by so much at most; 0 = none may run.
+  double widest(double allowed, const Tuning& t) const;
+  double upper(const Tuning& t) const;  // of the cost: as certain as it is
+  bool known(const Tuning& t) const;
+  bool too_dear(double allowed, const Tuning& t) const;  // even the least width
+  bool varies(const Tuning& t) const;                    // bursts differ by much more than what is looked for
+
+ private:
+  double cost() const { return sum_ww_ > 0 ? std::max(0.0, sum_we_ / sum_ww_) : 0; }
+  double error() const { return sum_ww_ > 0 ? std::sqrt(variance_ / sum_ww_) : 1e9; }
+
+  double sum_ww_ = 0, sum_we_ = 0;  // width^2, width x excess
+  double variance_ = 0;             // of the excess, around what the cost says
+  double spent_ = 1;                // of what is allowed: follows slow bursts
+  double limit_ = 1;                // wider was far too much
+  uint64_t n_ = 0;
+};
+
+}  // namespace tessera::policy
