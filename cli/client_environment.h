@@ -2,6 +2,7 @@
 // `tessera run` and the plugins of schedulers (integrations/). Pure but for looking whether files are there.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -26,8 +27,10 @@ struct RunOptions {
   // libtessera_audit.so too: who looks libraries up is served (docs/driver_api.md). Not said: tessera run decides by the
   // program (cli/lookups.h), elsewhere no.
   std::optional<bool> audit;
-  bool passthrough = false;  // load nothing, gate nothing
-  std::string trace;         // file; "" = none
+  bool passthrough = false;   // load nothing, gate nothing
+  std::string trace;          // file; "" = none
+  bool place = false;         // on the GPU of several that costs least (cli/place.h)
+  uint64_t memory_bytes = 0;  // that it is going to need, for place; 0 = not known
   std::vector<std::string> command;
 };
 

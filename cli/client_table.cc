@@ -108,6 +108,19 @@ std::string table(std::span<const Column> columns, const TwoLooks& looks) {
   return out;
 }
 
+// Lines of at most kTableColumns, broken at spaces; what follows the first is indented.
+std::string wrapped(std::string rest) {
+  constexpr size_t kColumns = kTableColumns;
+  std::string out;
+  while (rest.size() > kColumns) {
+    const size_t space = rest.rfind(' ', kColumns);
+    const size_t at = space == std::string::npos || space < 8 ? kColumns : space;
+    out += rest.substr(0, at) + '\n';
+    rest = "    " + rest.substr(at + (at == space ? 1 : 0));
+  }
+  return out + rest + '\n';
+}
+
 }  // namespace
 
 std::string ps_table(const TwoLooks& looks) {
@@ -139,6 +152,37 @@ std::string ps_reserves(const json& now) {
                     text(c, "name").substr(0, 15), reserved, sms, short_count(double(launches)) + " launches")
             .substr(0, kTableColumns) +
         '\n';
+  }
+  return out;
+}
+
+std::string ps_starved(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients")) {
+    const auto found = c.find("starved");
+    if (found == c.end() || !found->is_object()) continue;
+    const auto share = found->find("share");
+    out += wrapped(fmt::format(
+        "{} {}: starves, {:.1f}% of the GPU: {}", number(c, "pid"), text(c, "name").substr(0, 15),
+        share != found->end() && share->is_number() ? 100 * share->get<double>() : 0, text(*found, "why")));
+    out += wrapped("  helps: " + text(*found, "remedy"));
+  }
+  return out;
+}
+
+std::string ps_minimum(const json& now) {
+  std::string out;
+  const auto daemon = now.find("daemon");
+  const uint64_t percent =
+      daemon != now.end() && daemon->is_object() ? number(*daemon, "min_share_percent") : 0;
+  if (percent == 0) return out;
+  for (const json& c : list(now, "clients")) {
+    const uint64_t beside = number(c, "floor_slowdown_permille");
+    if (beside == 0) continue;
+    out += wrapped(
+        fmt::format("{} {}: minimum share of {}%: bursts beside it take {:.2f} of their time, others {:.2f}",
+                    number(c, "pid"), text(c, "name").substr(0, 15), percent, double(beside) / 1000,
+                    double(number(c, "other_slowdown_permille")) / 1000));
   }
   return out;
 }

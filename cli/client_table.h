@@ -19,6 +19,10 @@ struct TwoLooks {  // NOLINT(bugprone-exception-escape): the json of nlohmann as
 std::string ps_table(const TwoLooks& looks);  // sums since each client came; GPU: share between the looks
 // A line for each client whose launches keep off some SMs now, and by which mechanism; "" = none has any reserved.
 std::string ps_reserves(const nlohmann::json& now);
+// Which best-effort programs had next to nothing in the last seconds, why, and what helps; "" = none.
+std::string ps_starved(const nlohmann::json& now);
+// What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.
+std::string ps_minimum(const nlohmann::json& now);
 std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
 
 // 950, 12.3k, 4.56M; never wider than five characters below 10^15.

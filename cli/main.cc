@@ -90,6 +90,11 @@ int command(int argc, char** argv) {
       "serve also what is opened by path or looked up by name; the default where the program is known to");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
+  run->add_flag("--place", run_options.place,
+                "of several GPUs, use the one where others cost it least (sets CUDA_VISIBLE_DEVICES)");
+  run->add_option("--memory", run_options.memory_bytes,
+                  "GPU memory that it is going to need, for --place, e.g. 18GiB")
+      ->transform(CLI::AsSizeValue(false));
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();

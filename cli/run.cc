@@ -15,6 +15,7 @@
 #include "cli/library_calls.h"
 #include "cli/lookups.h"
 #include "cli/mps.h"
+#include "cli/place.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
 
@@ -41,6 +42,20 @@ void add_keep_ptx(const Layout& layout, std::vector<std::string>* variables) {
   }
   for (const std::string& note : kept->notes) fprintf(stderr, "tessera run --keep-ptx: %s\n", note.c_str());
   variables->insert(variables->end(), kept->variables.begin(), kept->variables.end());
+}
+
+// So does it where nobody can say where it should run: then on the GPU that it would have had.
+void add_place(const RunOptions& options, const Layout& layout, const std::string& socket_path,
+               std::vector<std::string>* variables) {
+  const std::string given = own_environment("TESSERA_DRIVER");
+  const std::string driver = options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1"
+                             : given.empty()       ? "libcuda.so.1"
+                                                   : given;
+  std::string note;
+  const auto placed = place(options, driver, socket_path, &note);
+  if (!placed) note = "the program is not placed: " + placed.error().text;
+  if (placed.ok() && !placed->empty()) variables->push_back(*placed);
+  if (!note.empty()) fprintf(stderr, "tessera run: %s\n", note.c_str());
 }
 
 }  // namespace
@@ -91,10 +106,13 @@ int run(const RunOptions& given) {
     else if (!daemon_answers(*socket_path))
       fprintf(stderr, "tessera run: no tesserad at %s, the program runs unmanaged (start tesserad first)\n",
               socket_path->c_str());
-    else if (const auto mps = ask_mps(*socket_path); mps.ok() && mps->active) {
-      for (const std::string& v : mps_environment(*mps, *parse_priority(options.priority) == 0))
-        variables->push_back(v);
-      fprintf(stderr, "tessera run: MPS is on, fault isolation: no (a fault of one program ends all)\n");
+    else {
+      if (options.place) add_place(options, layout, *socket_path, &*variables);
+      if (const auto mps = ask_mps(*socket_path); mps.ok() && mps->active) {
+        for (const std::string& v : mps_environment(*mps, *parse_priority(options.priority) == 0))
+          variables->push_back(v);
+        fprintf(stderr, "tessera run: MPS is on, fault isolation: no (a fault of one program ends all)\n");
+      }
     }
   }
   set_variables(*variables);

@@ -92,6 +92,16 @@ def per_cell(result, own_weights):
     return cells
 
 
+def short_tails(result):
+    """{policy: (mean, worst)} over cells and seeds of the shortest requests' own p99 over alone, where requests have several lengths."""
+    found = {}
+    for policy, summary in result["policies"].items():
+        tails = [p["short_p99_over_alone"] for row in summary["cells"] for p in row.get("protected", []) if p["short_p99_over_alone"] > 0]
+        if tails:
+            found[policy] = (sum(tails) / len(tails), max(tails))
+    return found
+
+
 def dominated(cells):
     """Cells where a baseline has a tail at most SIMILAR_TAIL worse and MORE_SHARE more."""
     found = []
@@ -163,6 +173,10 @@ def markdown(report):
     lines += table(["scenario (p99 mean / worst / share)"] + [f"`{p}`" for p in policies],
                    [[f"`{name}`"] + [f"{r['p99_mean_over_alone']:.3f} / {r['p99_worst_over_alone']:.2f} / {r['be_share']:.3f}"
                                      for r in map(of.get, policies)] for name, of in report["scenarios"].items()])
+    with_lengths = {name: of for name, of in report["scenarios"].items() if "short_p99_mean_over_alone" in of[OURS]}
+    lines += table(["shortest requests by themselves (p99 mean / worst)"] + [f"`{p}`" for p in policies],
+                   [[f"`{name}`"] + [f"{r['short_p99_mean_over_alone']:.3f} / {r['short_p99_worst_over_alone']:.2f}"
+                                     for r in map(of.get, policies)] for name, of in with_lengths.items()])
     lines += table(["scenario", "cell (p99 / share)"] + [f"`{p}`" for p in policies],
                    [[f"`{name}`", cell] + [f"{r['p99_over_alone']:.3f} / {r['be_share']:.3f}" for r in map(row.get, policies)]
                     for name, of in report["cells"].items() if name not in ("tally_grid", "stock_grid") and "." not in name
@@ -192,6 +206,8 @@ def main():
             report["scenarios"][name + suffix] = {
                 policy: {key: row[key] for key in ("p99_mean_over_alone", "p99_worst_over_alone", "be_share")}
                 for policy, row in result["policies"].items()}
+            for policy, (mean, worst) in short_tails(result).items():
+                report["scenarios"][name + suffix][policy] |= {"short_p99_mean_over_alone": mean, "short_p99_worst_over_alone": worst}
             report["cells"][name + suffix] = per_cell(result, weights(name))
             print(f"{name + suffix}: {args.seeds} seeds from {args.first_seed} of {result['duration_ms']:g} ms", file=sys.stderr)
     report["dominated"] = dominated(report["cells"])

@@ -106,6 +106,7 @@ std::string to_json(const Scenario& s, const Report& report) {
                                      {"p99_ms", p.p99_ms},
                                      {"p99_alone_ms", p.p99_alone_ms},
                                      {"p99_over_alone", p.p99_over_alone},
+                                     {"short_p99_over_alone", p.short_p99_over_alone},
                                      {"p50_over_alone", p.p50_over_alone},
                                      {"mean_over_alone", p.mean_over_alone},
                                      {"served", p.throughput}});

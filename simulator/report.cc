@@ -88,6 +88,8 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       p.mean_over_alone = over(mean_of(now.latencies_ns), mean_of(then.latencies_ns));
       p.throughput = over(double(now.latencies_ns.size()), double(then.latencies_ns.size()));
       p.n_requests = now.latencies_ns.size();
+      p.short_p99_over_alone = over(double(percentile_ns(now.short_latencies_ns, 0.99)),
+                                    double(percentile_ns(then.short_latencies_ns, 0.99)));
       if (!cell.pool.empty()) p.first_ns = now.first_ns;
       row.protected_clients.push_back(p);
     } else {

@@ -241,7 +241,7 @@ void World::start_job(uint32_t index, uint64_t host_free_ns) {
   c.job_arrival_ns = c.waiting_jobs.front();
   c.waiting_jobs.pop_front();
   c.job_start_ns = now_ns_;
-  c.job = draw_job(*c.spec->workload, &c.random);
+  c.job = draw_job(*c.spec->workload, &c.random, &c.job_length);
   const double heavier = c.is_protected() ? 0 : input_.perturbation.kernel_cv;
   if (heavier > 0)
     for (Launch& l : c.job)
@@ -349,6 +349,7 @@ void World::step_done(uint32_t index) {
   if (warm_) {
     uint64_t from = input_.latency_from_arrival ? c.job_arrival_ns : c.job_start_ns;
     c.result.latencies_ns.push_back(now_ns_ - from);
+    if (c.spec->workload->is_short(c.job_length)) c.result.short_latencies_ns.push_back(now_ns_ - from);
     c.result.first_ns.push_back(c.first_step_ns - from);
   }
   if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.waiting_jobs.push_back(now_ns_ + gap_ns);

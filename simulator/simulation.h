@@ -101,9 +101,10 @@ struct RunInput {
 };
 
 struct ClientResult {
-  std::vector<uint64_t> latencies_ns;  // after the warm-up, in order of completion
-  std::vector<uint64_t> first_ns;      // of the same jobs: until their first step was done (first token)
-  double work_ns = 0;                  // GPU work completed after the warm-up, in ns alone
+  std::vector<uint64_t> latencies_ns;        // after the warm-up, in order of completion
+  std::vector<uint64_t> short_latencies_ns;  // of those of the least length, where jobs have several
+  std::vector<uint64_t> first_ns;  // of the same jobs: until their first step was done (first token)
+  double work_ns = 0;              // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
   uint64_t longest_lease_wait_ns = 0;
   std::vector<std::pair<uint64_t, uint64_t>> bursts_ns;  // protected, if RunInput::record_bursts: from, to

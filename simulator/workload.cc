@@ -73,11 +73,12 @@ policy::ResourceClass Workload::main_class(uint32_t sm_count) const {
   return policy::ResourceClass(std::max_element(time_ns.begin(), time_ns.end()) - time_ns.begin());
 }
 
-std::vector<Launch> draw_job(const Workload& workload, Random* random) {
+std::vector<Launch> draw_job(const Workload& workload, Random* random, double* drawn_length) {
   std::vector<Launch> job;
   double of_job = random->lognormal(workload.cv);
   const size_t n_lengths = workload.lengths.size();
   const double length = n_lengths == 0 ? 1 : workload.lengths[random->next() % n_lengths];
+  if (drawn_length != nullptr) *drawn_length = length;
   for (const Step& step : workload.steps) {
     for (uint32_t r = 0; r < step.repeat; ++r) {
       for (const Segment& segment : step.segments) {

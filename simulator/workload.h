@@ -3,6 +3,7 @@
 // the simulation. Times are those of the program alone on the modelled GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -60,6 +61,9 @@ struct Workload {
   double cv = 0;  // of the whole job: all block times of one job share this draw
   // Jobs of several lengths, equally often: each segment has so many times its launches. Empty: all alike.
   std::vector<double> lengths;
+  bool is_short(double length) const {  // the least of several
+    return lengths.size() > 1 && length <= *std::min_element(lengths.begin(), lengths.end());
+  }
   uint64_t memory_bytes = 0;             // that must be on the GPU while a job runs: see ModelMemory
   std::vector<double> recorded_gaps_ns;  // between starts of jobs, if it was recorded (chakra_workload.h)
 
@@ -75,7 +79,8 @@ struct Launch {
   bool last_of_step = false;
   uint64_t gap_ns = 0;  // after the synchronise of the step
 };
-std::vector<Launch> draw_job(const Workload& workload, Random* random);
+// `length`: which of the workload's lengths it has; not asked for if null.
+std::vector<Launch> draw_job(const Workload& workload, Random* random, double* length = nullptr);
 
 enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kOnOff, kDiurnal, kPeriodic, kTrace };
 

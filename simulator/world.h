@@ -40,6 +40,7 @@ struct SimClient {
   std::deque<uint64_t> waiting_jobs;  // arrival times
   bool in_job = false;
   uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0;
+  double job_length = 1;      // which of its workload's lengths
   uint64_t host_free_ns = 0;  // its host thread is not before
   std::vector<Launch> job;
   size_t next_launch = 0;     // of the job
@@ -71,7 +72,7 @@ struct SimClient {
   uint64_t in_flight_ns = 0, queued_ns = 0, used_ns = 0;
   uint64_t in_flight_since_ns = 0, in_flight_end_ns = 0;  // as SignalLine
   uint64_t oldest_since_ns = 0;  // since when nothing is before the oldest work in flight
-  uint64_t spin_until_ns = 0;  // of the stretch it waits in: it watches, then sleeps
+  uint64_t spin_until_ns = 0;    // of the stretch it waits in: it watches, then sleeps
   uint64_t drained_word = 0;
   uint64_t uncut_launches = 0;  // wide ones that may not be cut
   struct Sent {

@@ -13,11 +13,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/result.h"
 #include "base/scoped_fd.h"
 #include "ipc/abi/messages.h"
+#include "ipc/abi/placement.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/map.h"
 #include "ipc/channel/socket_path.h"
@@ -134,6 +136,11 @@ base::Result<bool> next_traced(int socket, TracedClient* out);
 // Control: JSON text about clients, GPUs and counters (stats.def). For `tessera ps`.
 base::Result<std::string> query(const std::string& socket_path, uint32_t what = 0,
                                 uint32_t timeout_ms = 1000);
+
+// On which of these GPUs a program of this priority should start. The answer is JSON: stats::placement_json. At most
+// abi::kMostPlaceGpus; kUnsupported: an older daemon.
+base::Result<std::string> query_place(const std::string& socket_path, abi::PlaceQuery question,
+                                      std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms = 1000);
 
 // Asks for a change over the control socket (control_socket_path); its header is filled in here. The answer
 // is a line for people. Errors: what the daemon refuses with, kPermission if the socket file does not let us.

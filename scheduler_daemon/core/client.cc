@@ -53,6 +53,12 @@ bool Client::active_since(uint64_t since_ns, uint64_t now_ns) const {
          ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->idle_since_ns, relaxed) > since_ns;
 }
 
+uint64_t Client::busy_ns(uint64_t now_ns) const {
+  if (!is_protected() || !busy(now_ns)) return counters.busy_ns;
+  const uint64_t since_ns = ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->busy_since_ns, relaxed);
+  return counters.busy_ns + now_ns - std::clamp(since_ns, attached_ns, now_ns);
+}
+
 policy::ClientView Client::view(uint64_t now_ns) {
   policy::ClientView v;
   v.id = id;
@@ -116,10 +122,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.mps = mps;
   r.attached_ns = now_ns - std::min(attached_ns, now_ns);
   r.counters = counters;
-  if (is_protected() && busy(now_ns)) {
-    const uint64_t since_ns = ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->busy_since_ns, relaxed);
-    r.counters.busy_ns += now_ns - std::clamp(since_ns, attached_ns, now_ns);
-  }
+  r.counters.busy_ns = busy_ns(now_ns);
   const ipc::abi::UsageLine& u = usage_untrusted();
   r.counters.launches = ipc::load(u.launches, relaxed);
   r.counters.slices = ipc::load(u.slices, relaxed);
@@ -162,7 +165,11 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.bursts_compared = bursts.compared();
   r.counters.bursts_solo = bursts.solo();
   r.counters.burst_solo_ns = bursts.baseline_ns();
-  r.counters.slowdown_permille = uint64_t(std::min(bursts.slowdown(), 1e6) * 1000);
+  const auto permille = [](double slowdown) { return uint64_t(std::min(slowdown, 1e6) * 1000); };
+  r.counters.slowdown_permille = permille(bursts.slowdown());
+  r.counters.floor_bursts = bursts.beside_floor().n;
+  r.counters.floor_slowdown_permille = permille(bursts.beside_floor().value);
+  r.counters.other_slowdown_permille = permille(bursts.without_floor().value);
   return r;
 }
 

@@ -16,6 +16,7 @@
 #include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
 #include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/starvation.h"
 #include "scheduler_daemon/stats/stats.h"
 
 namespace tessera::core {
@@ -71,6 +72,7 @@ struct Client {
 
   bool has_gpu = false;
   uint8_t uuid[16] = {};
+  uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
   bool mps = false;
   bool confines = false;  // it can keep launches off some SMs
 
@@ -79,9 +81,10 @@ struct Client {
   ipc::LeaseTerms terms;
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
-  policy::BurstWatch bursts;                                           // protected
-  learning::UserGpu user_gpu;                                          // GPU "": nothing is learnt from it
-  stats::ClientCounters counters;                                      // those that the daemon counts itself
+  policy::BurstWatch bursts;                         // protected
+  policy::StarvationWatch starvation;                // best-effort
+  learning::UserGpu user_gpu;                        // GPU "": nothing is learnt from it
+  stats::ClientCounters counters;                    // those that the daemon counts itself
 
   ipc::abi::LeaseLine& lease_line() const {
     return *memory.region.as<ipc::abi::LeaseLine>(ipc::kLeaseOffset);
@@ -108,6 +111,7 @@ struct Client {
   // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h).
   bool drained() const;
   policy::ClientView view(uint64_t now_ns);
+  uint64_t busy_ns(uint64_t now_ns) const;  // protected: since it attached
   stats::ClientRow row(uint64_t now_ns) const;
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/units.h"
+#include "ipc/abi/placement.h"
 #include "scheduler_daemon/learning/store.h"
 
 namespace tessera::core {
@@ -259,6 +261,12 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
     case 2:
       text = stats::mps_json(mps_);
       break;
+    case abi::kQueryPlace: {
+      const auto placement = on_place(fresh_[connection].identity, packet, now_ns);
+      if (!placement) return malformed(connection);
+      text = stats::placement_json(*placement);
+      break;
+    }
     default:
       return refuse(connection, Code::kUnsupported, "this daemon does not know that question: update it");
   }
@@ -312,6 +320,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   }
   gpu.clients.push_back(&client);
   gpu.dirty = true;
+  arrived_where_placed(client);
   share_pulses(gpu);
   tell_tracers(client, false);
   return true;
@@ -479,8 +488,11 @@ void Core::report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns) {
 }
 
 void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
-  for (const Client* client : gpu.clients)
-    if (client->packed()) gpu.packed_until_ns = now_ns;
+  for (const Client* client : gpu.clients) {
+    if (!client->packed()) continue;
+    gpu.packed_until_ns = now_ns;
+    if (client->terms.packed) gpu.floor_until_ns = now_ns;
+  }
 }
 
 bool Core::settling(Gpu& gpu, uint64_t now_ns) {
@@ -535,6 +547,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained();
+    watch_starvation(gpu, *managed[i], o.clients[i], d.leases[i], now_ns);
   }
   note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;
@@ -615,7 +628,8 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
                       .length_ns = record.duration_ns,
                       .end_ns = record.end_ns,
                       .solo = true,
-                      .packed = gpu->packed_until_ns >= start_ns};
+                      .packed = gpu->packed_until_ns >= start_ns,
+                      .floor = gpu->floor_until_ns >= start_ns};
   for (const Client* other : gpu->clients) {
     if (other->priority >= client.priority) continue;
     burst.packed |= other->packed();
@@ -665,6 +679,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   s.version = settings_.version;
   s.policy = settings_.policy_name;
   s.socket = settings_.socket_path;
+  s.min_share_percent = uint64_t(std::lround(settings_.parameters.min_share * 100));
   s.pid = ::getpid();
   s.epoch = settings_.epoch;
   s.uptime_ns = now_ns - std::min(now_ns, started_ns_);
@@ -677,7 +692,10 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
     s.gpus.push_back(
         {uuid_text(bytes), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
   }
-  for (const auto& [connection, client] : clients_) s.clients.push_back(client->row(now_ns));
+  for (const auto& [connection, client] : clients_) {
+    s.clients.push_back(client->row(now_ns));
+    s.clients.back().starved = starved(*client, now_ns);
+  }
   return s;
 }
 

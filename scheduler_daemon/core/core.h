@@ -15,6 +15,7 @@
 #include "ipc/channel/packet.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/client.h"
+#include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
@@ -125,6 +126,7 @@ class Core {
     uint64_t next_look_ns = 0;
     uint64_t death_look_ns = 0;    // whom others wait for is looked at then; 0: nobody waits
     uint64_t packed_until_ns = 0;  // a packed lease was last out then
+    uint64_t floor_until_ns = 0;   // likewise one that may start whatever protected clients do
     uint64_t settle_since_ns = 0;  // a new policy took over then; 0: settled
   };
   struct Fresh {  // connected, not greeted yet
@@ -137,6 +139,11 @@ class Core {
   void make_room_beside_silent(const ipc::PeerIdentity& newcomer);
   void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
+  // Where a program should start (placement.cc). Empty: the question makes no sense.
+  std::optional<stats::Placement> on_place(const ipc::PeerIdentity& asks, const ipc::Packet&,
+                                           uint64_t now_ns);
+  void forget_placed(uint64_t now_ns);
+  void arrived_where_placed(Client& client);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
@@ -178,6 +185,10 @@ class Core {
   void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   void measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns);
+  // Who starves, why and what helps (starvation.cc).
+  static void watch_starvation(const Gpu& gpu, Client& client, const policy::ClientView& view,
+                               const policy::Lease& lease, uint64_t now_ns);
+  stats::ClientRow::Starved starved(const Client& client, uint64_t now_ns) const;
   bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
   uint32_t reserved_sms(const Client& client, const policy::Lease& lease);
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
@@ -205,6 +216,13 @@ class Core {
   std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
   std::map<Uuid, Gpu> gpus_;
   std::map<uid_t, OverdueDrains> overdue_of_users_;
+  struct Placed {  // told where to start, and not there yet
+    ipc::PeerIdentity identity;
+    Uuid uuid;
+    policy::Program program;
+    uint64_t since_ns = 0;
+  };
+  std::vector<Placed> placed_;           // the oldest first
   std::vector<Connection> unreachable_;  // sends failed while iterating; dropped by drop_unreachable()
 };
 

@@ -22,6 +22,9 @@ void BurstWatch::add(const Burst& b) {
   }
   if (slowdown <= 0) return;
   ++compared_;
+  Mean& mean = b.floor ? beside_floor_ : without_floor_;
+  ++mean.n;
+  mean.value += (slowdown - mean.value) / double(std::min(mean.n, kMeanOver));
   sum_ += slowdown;
   own_sum_ += double(b.length_ns - std::min(b.length_ns, b.overlap_ns)) / double(baseline_ns_);
   ++n_sum_;

@@ -14,8 +14,11 @@ namespace tessera::policy {
 struct Burst {
   uint64_t signature = 0;
   uint64_t length_ns = 0, end_ns = 0;
-  bool solo = false;        // no lower lease had work in flight while it lasted
-  bool packed = false;      // a packed lease was out while it lasted
+  bool solo = false;    // no lower lease had work in flight while it lasted
+  bool packed = false;  // a packed lease was out while it lasted
+  bool floor =
+      false;  // best-effort work might start whatever protected clients do: its minimum share, or a slice
+              // before its hold expired
   uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
 };
 
@@ -34,11 +37,19 @@ class BurstWatch {
   // The least part of the value of take_slowdown() that is the client's own, call it after that.
   double own_slowdown() const { return own_slowdown_; }
   double slowdown() const { return slowdown_; }  // the value of the last call
+  // What the minimum share costs: mean slowdown of the latest bursts beside which it was taken, and of the others.
+  struct Mean {
+    uint64_t n = 0;
+    double value = 0;  // 0 = none yet
+  };
+  const Mean& beside_floor() const { return beside_floor_; }
+  const Mean& without_floor() const { return without_floor_; }
   // Nine of ten gaps between bursts are longer; 0 = too few seen.
   uint64_t short_gap_ns();
 
  private:
   static constexpr size_t kGaps = 64, kGapsNeeded = 8;
+  static constexpr uint64_t kMeanOver = 64;  // bursts
 
   // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
   // without a packed lease stand in, whose length includes what was in flight when they began.
@@ -46,6 +57,7 @@ class BurstWatch {
   uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0;
   double sum_ = 0, slowdown_ = 0, own_sum_ = 0, own_slowdown_ = 0;
   uint64_t n_sum_ = 0;
+  Mean beside_floor_, without_floor_;
 
   uint64_t last_end_ns_ = 0;
   std::array<uint64_t, kGaps> gaps_{};

@@ -11,13 +11,13 @@ uint64_t memory_taken(const GpuPrograms& gpu) {
   return sum;
 }
 
-bool fits(const Program& newcomer, const GpuPrograms& gpu) {
+}  // namespace
+
+bool memory_suffices(const Program& newcomer, const GpuPrograms& gpu) {
   if (gpu.memory_bytes == 0) return true;
   const uint64_t taken = memory_taken(gpu);
   return taken <= gpu.memory_bytes && newcomer.memory_bytes <= gpu.memory_bytes - taken;
 }
-
-}  // namespace
 
 double placement_cost(const Program& newcomer, const GpuPrograms& gpu, const ContentionBetween& contention) {
   double cost = 0;
@@ -33,7 +33,8 @@ double placement_cost(const Program& newcomer, const GpuPrograms& gpu, const Con
 size_t place(const Program& newcomer, std::span<const GpuPrograms> gpus,
              const ContentionBetween& contention) {
   const auto rank = [&](const GpuPrograms& gpu) {
-    return std::tuple(!fits(newcomer, gpu), placement_cost(newcomer, gpu, contention), memory_taken(gpu));
+    return std::tuple(!memory_suffices(newcomer, gpu), placement_cost(newcomer, gpu, contention),
+                      memory_taken(gpu));
   };
   size_t best = 0;
   auto least = rank(gpus[0]);

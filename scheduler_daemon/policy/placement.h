@@ -1,5 +1,5 @@
 // Which of several GPUs a program should run on, before it starts: it cannot move later. PURE, as policy.h: plain data
-// in, an index out. Asked by the simulator for cells with several GPUs.
+// in, an index out. Asked by the daemon for `tessera run --place`, and by the simulator for cells with several GPUs.
 //
 // A GPU where the program's memory fits goes before one where it does not. Among equals the least cost wins: for how
 // much of the time others keep it waiting or slow it down, by the contention that was measured between their classes.
@@ -30,10 +30,20 @@ struct GpuPrograms {
 // [own class][class of the neighbour]: how much longer own kernels take beside such a neighbour.
 using ContentionBetween = std::array<std::array<double, 4>, 4>;
 
+// Where nobody has measured it: the values of scenarios/parts/a100.toml, whose source and range docs/simulator.md tells.
+// A neighbour of unknown class counts as one half compute, half memory.
+inline constexpr ContentionBetween kAssumedContention = {
+    {{0.5, 0.4, 0.6, 0.1},  // unknown beside unknown, compute ...
+     {0.525, 0.75, 0.3, 0.1},
+     {0.7, 0.3, 1.1, 0.1},
+     {0.25, 0.25, 0.25, 0.1}}};
+
 // Expected part of the newcomer's time that it loses on this GPU; may exceed 1.
 double placement_cost(const Program& newcomer, const GpuPrograms& gpu, const ContentionBetween& contention);
 
 // Index of the GPU; of equal ones that with least memory taken, then the first. `gpus` is not empty.
+bool memory_suffices(const Program& newcomer, const GpuPrograms& gpu);
+
 size_t place(const Program& newcomer, std::span<const GpuPrograms> gpus, const ContentionBetween& contention);
 
 }  // namespace tessera::policy

@@ -4,6 +4,7 @@
 // Design sections 3 (D6, D8) and 7.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -57,6 +58,15 @@ struct Observation {
 
 enum class Grant : uint8_t { kHold, kGranted, kFree };
 
+enum class HeldBy : uint8_t {  // why a lease is a hold; for people
+  kNothing,
+  kTurn,   // another one's, or a level above that it does not watch itself
+  kGap,    // too short a gap between bursts
+  kShare,  // it is ahead of its share
+  kCrowd,  // others fill the GPU
+};
+inline constexpr size_t kHeldBys = 5;
+
 struct Lease {
   uint64_t client_id = 0;
   Grant grant = Grant::kHold;
@@ -75,7 +85,8 @@ struct Lease {
   uint32_t apart_classes = 0;
   bool packed = false;   // may start whatever protected clients do
   bool overdue = false;  // its drain is waited for no longer
-  bool nudge = false;    // wake its waiting launches even if nothing in the lease changed
+  HeldBy held_by = HeldBy::kNothing;
+  bool nudge = false;  // wake its waiting launches even if nothing in the lease changed
 };
 
 struct Decision {

@@ -34,7 +34,10 @@ Decision TemporalPolicy::decide(const Observation& o) {
     }
     d.leases.push_back(granted(c, parameters_));
     d.leases.back().overdue = turns_.gave_up_drain_of(c.id);
-    if ((exclusive && !turns_.has_turn(c.id)) || unwatched_busy) d.leases.back().grant = Grant::kHold;
+    if ((exclusive && !turns_.has_turn(c.id)) || unwatched_busy) {
+      d.leases.back().grant = Grant::kHold;
+      d.leases.back().held_by = HeldBy::kTurn;
+    }
   }
   if (!free_running) {
     look_at(o.now_ns + parameters_.lease_ns / 2, &d);

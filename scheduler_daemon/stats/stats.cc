@@ -33,6 +33,19 @@ class Object {  // appends "key":value pairs to a text
   bool first_ = true;
 };
 
+std::string starved_json(const ClientRow::Starved& s) {
+  if (s.by.empty()) return "null";
+  std::string out;
+  Object o(&out);
+  o.text("by", s.by);
+  o.raw("share", std::to_string(s.share));
+  o.raw("services_busy", std::to_string(s.services_busy));
+  o.text("why", s.why);
+  o.text("remedy", s.remedy);
+  o.close();
+  return out;
+}
+
 std::string client_json(const ClientRow& c) {
   std::string out;
   Object o(&out);
@@ -49,6 +62,7 @@ std::string client_json(const ClientRow& c) {
   o.text("state", c.state);
   o.flag("mps", c.mps);
   o.number("attached_ns", c.attached_ns);
+  o.raw("starved", starved_json(c.starved));
 #define TS_CLIENT(name, unit, description) o.number(#name, c.counters.name);
 #include "scheduler_daemon/stats/stats.def"
   o.close();
@@ -75,6 +89,7 @@ std::string daemon_json(const Snapshot& s) {
   o.text("epoch", std::to_string(s.epoch));  // 64 bits: as text, because many readers hold numbers as doubles
   o.number("uptime_ns", s.uptime_ns);
   o.text("policy", s.policy);
+  o.number("min_share_percent", s.min_share_percent);
   o.text("socket", s.socket);
 #define TS_DAEMON(name, unit, description) o.number(#name, s.counters.name);
 #include "scheduler_daemon/stats/stats.def"
@@ -114,6 +129,25 @@ std::string mps_json(const Mps& m) {
   o.text("log_directory", m.log_directory);
   o.text("control_program", m.control_program);
   o.number("restarts", m.restarts);
+  o.close();
+  return out;
+}
+
+std::string placement_json(const Placement& p) {
+  std::string out;
+  Object o(&out);
+  o.number("chosen", p.chosen);
+  o.text("gpu", p.gpus[p.chosen].uuid);
+  o.raw("gpus", array<GpuCost>(p.gpus, [](const GpuCost& g) {
+          std::string row;
+          Object r(&row);
+          r.text("uuid", g.uuid);
+          r.raw("cost", std::to_string(g.cost));
+          r.flag("memory_fits", g.memory_fits);
+          r.number("programs", g.programs);
+          r.close();
+          return row;
+        }));
   o.close();
   return out;
 }

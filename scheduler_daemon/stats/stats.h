@@ -29,6 +29,12 @@ struct ClientRow {
   std::string state;         // best-effort: held, granted, packed, free; protected: busy, idle
   bool mps = false;
   uint64_t attached_ns = 0;  // for how long
+  // Best-effort, if it wants the GPU and had next to nothing of it in the last seconds.
+  struct Starved {
+    std::string by;                       // services, gaps, turns, shares, long_blocks; empty: it does not
+    double share = 0, services_busy = 0;  // of the time: what it had, what protected clients worked
+    std::string why, remedy;              // for people
+  } starved;
   ClientCounters counters;
 };
 
@@ -46,10 +52,22 @@ struct Mps {                 // NVIDIA's Multi-Process Service, as scheduler_dae
   uint64_t restarts = 0;
 };
 
+struct GpuCost {
+  std::string uuid;
+  double cost = 0;          // part of its time that the program is expected to lose there
+  bool memory_fits = true;  // as far as it is known
+  uint64_t programs = 0;    // there, or placed there and on their way
+};
+struct Placement {  // where a program should start
+  size_t chosen = 0;
+  std::vector<GpuCost> gpus;  // in the order of the question; not empty
+};
+
 struct Snapshot {
   std::string version, policy, socket;
   int64_t pid = 0;
   uint64_t epoch = 0, uptime_ns = 0;
+  uint64_t min_share_percent = 0;
   DaemonCounters counters;
   Mps mps;
   std::vector<GpuRow> gpus;
@@ -58,6 +76,7 @@ struct Snapshot {
 
 std::string to_json(const Snapshot& snapshot);
 std::string mps_json(const Mps& mps);
+std::string placement_json(const Placement& placement);
 // Name, unit and description of every counter, as JSON.
 std::string schema_json();
 

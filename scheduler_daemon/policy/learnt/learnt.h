@@ -52,7 +52,8 @@ struct Learnt {
   // Gaps of the GPU: from when all protected clients are idle until one is busy.
   GapModel all_gaps;
   uint64_t all_gap_wait_ns = 0;
-  BlockScale block_scale;                               // by the bursts of all
+  BlockScale block_scale;  // by the bursts of all
+  double turn_ns = 0;      // virtual time by which one best-effort client may be ahead; parts/fairness.cc
   uint64_t share_window_ns = 0, used_at_window_ns = 0;  // minimum share; parts/minimum.cc
   std::vector<std::pair<double, size_t>> line;          // parts/crowd.cc, reused
 

@@ -24,6 +24,7 @@ struct Constraint {  // by default: nothing is asked
   uint32_t spin_ns = 0;                                // 0 = as it is
   uint32_t sm_limit = 0;                               // 0 = as it is
   uint32_t apart_classes = 0;                          // with kApart
+  HeldBy held_by = HeldBy::kNothing;                   // with kHeld
 };
 
 // Free-running clients have no lease that could be changed.
@@ -43,10 +44,12 @@ inline void apply(const Constraint& c, Lease* lease) {
       return;
     case Constraint::Start::kHeld:
       lease->grant = Grant::kHold;
+      lease->held_by = c.held_by;
       lease->nudge = false;
       return;
     case Constraint::Start::kApart:
       lease->grant = Grant::kGranted;
+      lease->held_by = HeldBy::kNothing;
       lease->apart = true;
       lease->window_ns = c.window_ns;
       lease->slice_ns = c.slice_ns;
@@ -56,6 +59,7 @@ inline void apply(const Constraint& c, Lease* lease) {
       return;
     case Constraint::Start::kBeside:
       lease->grant = Grant::kGranted;
+      lease->held_by = HeldBy::kNothing;
       lease->packed = true;
       return;
   }

@@ -20,11 +20,9 @@ void choose_runners(const Facts& f, Learnt* learnt) {
     if (!is_protected(f.o.clients[i]) && c.share.had_demand) line.emplace_back(c.share.virtual_ns, i);
   }
   if (line.size() <= f.tuning.few || f.undisturbed_until_ns != 0) return;
-  const double turn_ns = std::min(
-      f.tuning.ahead_ns, double(f.parameters.max_hold_ns) / f.tuning.turns_per_hold / double(line.size()));
   for (auto& [place_ns, i] : line) {
     const Client& c = learnt->clients[i];
-    place_ns -= c.share.urgent ? kUrgentLead_ns : c.runs ? turn_ns : 0;
+    place_ns -= c.share.urgent ? kUrgentLead_ns : c.runs ? learnt->turn_ns : 0;
   }
   std::make_heap(line.begin(), line.end(), std::greater<>());
   double sms = 0;
@@ -43,7 +41,8 @@ void choose_runners(const Facts& f, Learnt* learnt) {
 
 Constraint Crowd::of(size_t client) const {
   return {.start = f_.learnt.clients[client].crowded_out ? Constraint::Start::kHeld
-                                                         : Constraint::Start::kAsGranted};
+                                                         : Constraint::Start::kAsGranted,
+          .held_by = HeldBy::kCrowd};
 }
 
 }  // namespace tessera::policy

@@ -8,7 +8,14 @@ namespace {
 struct Contenders {
   double floor_ns = -1;  // who is furthest behind among those that want the GPU; below 0: nobody does
   size_t n = 0;
+  double weights = 0;  // sum of theirs, 1 = the usual one
 };
+
+// How far one may be ahead of another. A round in which each has its turn takes so long times the sum of the weights; if
+// that were near the hold limit those of little weight would be urgent again and again.
+double turn_ns(double weights, const Parameters& p, const Tuning& t) {
+  return std::min(t.ahead_ns, double(p.max_hold_ns) / t.turns_per_hold / std::max(1.0, weights));
+}
 
 // A client between two launches still wants its share; what it is owed is forgotten when it rests for longer.
 bool wants_gpu(const Share& s, const Observation& o, const Parameters& p) {
@@ -29,6 +36,7 @@ Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt)
     if (has_demand(c)) s.last_demand_ns = o.now_ns;
     const bool demand = wants_gpu(s, o, p);
     found.n += demand;
+    if (demand) found.weights += double(c.weight) / 100;
     if (demand && s.had_demand && (found.floor_ns < 0 || s.virtual_ns < found.floor_ns))
       found.floor_ns = s.virtual_ns;
   }
@@ -39,6 +47,7 @@ Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt)
 
 void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt) {
   const Contenders others = charge_use(o, p, learnt);
+  learnt->turn_ns = turn_ns(others.weights, p, t);
   for (size_t i = 0; i < o.clients.size(); ++i) {
     const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
@@ -50,7 +59,7 @@ void account_shares(const Observation& o, const Parameters& p, const Tuning& t, 
     // What ran while nobody else was there is not held against it for long.
     if (others.floor_ns >= 0) s.virtual_ns = std::min(s.virtual_ns, others.floor_ns + t.most_ahead_ns);
     const double lead_ns = others.floor_ns < 0 ? 0 : s.virtual_ns - others.floor_ns;
-    s.ahead = others.n >= 2 && lead_ns > (s.ahead ? t.caught_up_ns : t.ahead_ns);
+    s.ahead = others.n >= 2 && lead_ns > learnt->turn_ns * (s.ahead ? t.caught_up : 1);
     const uint64_t waited_ns = c.waiting ? o.now_ns - std::min(o.now_ns, c.waiting_since_ns) : 0;
     const bool slo_at_stake = c.slo_ns != 0 && lead_ns < t.most_ahead_ns && waited_ns > c.slo_ns / 2;
     s.urgent = slo_at_stake || waited_ns > p.max_hold_ns / 2;
@@ -66,8 +75,9 @@ Fairness::Fairness(const Facts& facts) : Part(facts) {
 }
 
 Constraint Fairness::of(size_t client) const {
-  return {.start =
-              f_.learnt.clients[client].held_back ? Constraint::Start::kHeld : Constraint::Start::kAsGranted};
+  return {
+      .start = f_.learnt.clients[client].held_back ? Constraint::Start::kHeld : Constraint::Start::kAsGranted,
+      .held_by = HeldBy::kShare};
 }
 
 }  // namespace tessera::policy

@@ -20,7 +20,7 @@ Gaps::Gaps(const Facts& facts) : Part(facts) {
 }
 
 Constraint Gaps::of(size_t) const {
-  return {.start = hold_ ? Constraint::Start::kHeld : Constraint::Start::kAsGranted};
+  return {.start = hold_ ? Constraint::Start::kHeld : Constraint::Start::kAsGranted, .held_by = HeldBy::kGap};
 }
 
 }  // namespace tessera::policy

@@ -20,6 +20,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/clock.h"
@@ -221,6 +222,32 @@ TEST_F(Traced, ATracedProgramIsAWorkloadOfTheSimulator) {
   EXPECT_GT(job["n_requests"], 0);
   EXPECT_GT(job["p99_alone_ms"], 0.9 * gpu_ms);
   EXPECT_LT(job["p99_alone_ms"], 1.1 * (gpu_ms + host_ms) + 1);
+}
+
+// ---- where
+
+TEST_F(Scenario, ProgramsThatStartAtOnceArePlacedOnGpusOfTheirOwn) {
+  start_daemon();
+  const auto place = [&](const std::string& name, const std::string& priority) {
+    Words program = {TESSERA_SHARING_LOAD};
+    program.insert(program.end(), kTrainer.begin(), kTrainer.end());
+    program.insert(program.end(), {"0", "0", path(name + ".steps")});
+    return run(name, priority, {"--place", "--memory", "1MiB"}, program,
+               {"TESSERA_SOFTGPU_DEVICES=3", "TESSERA_SOFTGPU_MODE=" + mode_});
+  };
+  std::vector<Process> programs;
+  std::set<std::string> gpus;
+  for (const char* name : {"a", "b", "c"}) programs.push_back(place(name, "best-effort"));
+  for (const char* name : {"a", "b", "c"}) {
+    ASSERT_TRUE(eventually([&] { return steps(name) > 0; })) << read_file(path(std::string(name) + ".err"));
+    gpus.insert(client(name).value("gpu", ""));
+  }
+  EXPECT_EQ(gpus.size(), 3u);
+  for (const char* name : {"first", "second"}) programs.push_back(place(name, "high"));
+  for (const char* name : {"first", "second"})
+    ASSERT_TRUE(eventually([&] { return steps(name) > 0; })) << read_file(path(std::string(name) + ".err"));
+  EXPECT_NE(client("first")["gpu"], client("second")["gpu"]);
+  EXPECT_NE(read_file(path("first.err")).find("placed on GPU-"), std::string::npos);
 }
 
 // ---- who runs beside whom

@@ -133,5 +133,33 @@ TEST(ClientTable, CountsAndTimesAreShort) {
   EXPECT_EQ(short_duration(36000e9), "10 h");
 }
 
+TEST(ClientTable, PsSaysWhoStarvesWhyAndWhatHelps) {
+  json train = client(1, "train.py", 0, 10, 10, 0), serve = client(2, "serve.py", 3, 10, 10, 0);
+  EXPECT_EQ(ps_starved(state({train, serve})), "");
+  train["starved"] = nullptr;  // as the daemon says it of one that does not
+  EXPECT_EQ(ps_starved(state({train, serve})), "");
+  train["starved"] = {
+      {"share", 0.004},
+      {"why", "protected programs work 96 % of the time, most of it 'serve.py' (4002)"},
+      {"remedy", "policy.min_share_percent = 5 (now 0); its price: a burst may take up to 5 ms longer"}};
+  const std::string said = ps_starved(state({train, serve}));
+  EXPECT_THAT(said, HasSubstr("4001 train.py: starves, 0.4% of the GPU: protected programs"));
+  EXPECT_THAT(said, HasSubstr("\n  helps: policy.min_share_percent = 5"));
+  std::istringstream lines(said);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), size_t(kTableColumns)) << line;
+}
+
+TEST(ClientTable, PsSaysWhatTheMinimumShareCosts) {
+  json serve = client(2, "serve.py", 3, 10, 10, 0);
+  serve["floor_slowdown_permille"] = 1310;
+  serve["other_slowdown_permille"] = 1020;
+  json s = state({serve});
+  EXPECT_EQ(ps_minimum(s), "");  // no such share: a slice before a hold expired
+  s["daemon"] = {{"min_share_percent", 5}};
+  EXPECT_THAT(ps_minimum(s),
+              HasSubstr("4002 serve.py: minimum share of 5%: bursts beside it take 1.31 of their"));
+  EXPECT_THAT(ps_minimum(s), HasSubstr("others 1.02"));
+}
+
 }  // namespace
 }  // namespace tessera::cli

@@ -56,6 +56,19 @@ TEST(Workload, JobsHaveTheLengthsThatItNames) {
   EXPECT_EQ(seen, (std::set<size_t>{10, 20}));
 }
 
+TEST(Workload, ShortJobsHaveALatencyOfTheirOwn) {
+  Workload w = service(10, us(20));
+  RunInput in{.duration_ns = ms(200)};
+  in.clients.push_back({.name = "service", .workload = &w, .priority = 7});
+  in.clients[0].arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.2};
+  EXPECT_TRUE(simulate(in).clients[0].short_latencies_ns.empty());  // all are alike
+  w.lengths = {1, 2};
+  const ClientResult r = simulate(in).clients[0];
+  ASSERT_FALSE(r.short_latencies_ns.empty());
+  ASSERT_LT(r.short_latencies_ns.size(), r.latencies_ns.size());
+  EXPECT_LT(percentile_ns(r.short_latencies_ns, 0.99) * 3, percentile_ns(r.latencies_ns, 0.99) * 2);
+}
+
 TEST(Workload, AHistoryKnowsTheMeanOfAShape) {
   Workload w = service(50, us(100));
   w.steps[0].segments[0].cv = 1;

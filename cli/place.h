@@ -1,0 +1,21 @@
+// `tessera run --place`: on which of the node's GPUs a program starts. The driver says which there are (asked in a child,
+// which ends before the program starts), the daemon which of them costs the program and those on it least.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/client_environment.h"
+#include "ipc/abi/placement.h"
+
+namespace tessera::cli {
+
+// The GPUs that a program would see through this driver library, in its order; CUDA_VISIBLE_DEVICES counts.
+base::Result<std::vector<ipc::abi::PlaceGpu>> visible_gpus(const std::string& driver);
+
+// CUDA_VISIBLE_DEVICES=... for the program, and a line for people in `note`. Empty where there is nothing to choose.
+base::Result<std::string> place(const RunOptions& options, const std::string& driver,
+                                const std::string& socket_path, std::string* note);
+
+}  // namespace tessera::cli

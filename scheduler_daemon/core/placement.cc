@@ -1,0 +1,93 @@
+// On which GPU of the node a program should start: the question of `tessera run --place`, answered by policy::place from
+// who is on each GPU. Whoever was told and has not come yet counts as if it were there, so that programs which start
+// at once do not all get the same one.
+#include <algorithm>
+#include <cstring>
+
+#include "base/units.h"
+#include "ipc/abi/placement.h"
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+
+constexpr uint64_t kOnItsWay_ns = base::ms(60'000);  // a framework starts in less
+constexpr size_t kMostPlaced = 1024, kMostPlacedOfAUser = 64;
+constexpr uint64_t kMostBytes = uint64_t(1) << 50;        // of one claim: sums of them do not overflow
+constexpr uint64_t kNeededForLoad_ns = base::ms(10'000);  // before, a service counts as always busy
+
+policy::Program program_of(const Client& client, uint64_t now_ns) {
+  const stats::ClientRow row = client.row(now_ns);
+  policy::Program p{.priority = client.priority,
+                    .resource_class = policy::ResourceClass(row.counters.resource_class),
+                    .memory_bytes = client.placed_bytes};
+  if (client.is_protected() && row.attached_ns >= kNeededForLoad_ns)
+    p.load = std::min(1.0, double(row.counters.busy_ns) / double(row.attached_ns));
+  return p;
+}
+
+}  // namespace
+
+std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, const ipc::Packet& packet,
+                                               uint64_t now_ns) {
+  const auto* question = ipc::packet_as<abi::PlaceQuery>(packet);
+  if (question == nullptr || question->n_gpus == 0 || question->n_gpus > abi::kMostPlaceGpus ||
+      question->priority > abi::kMaxPriority ||
+      packet.bytes < sizeof *question + question->n_gpus * sizeof(abi::PlaceGpu))
+    return std::nullopt;
+  const policy::Program newcomer{.priority = allowed_priority(asks, question->priority),
+                                 .resource_class = policy::ResourceClass(question->resource_class & 3u),
+                                 .memory_bytes = std::min(question->memory_bytes, kMostBytes)};
+  // Who asks again has changed its mind.
+  std::erase_if(placed_, [&](const Placed& p) { return asks.pid != 0 && p.identity.pid == asks.pid; });
+  forget_placed(now_ns);
+  std::vector<policy::GpuPrograms> programs;
+  std::vector<Uuid> uuids;
+  stats::Placement answer;
+  for (uint32_t i = 0; i < question->n_gpus; ++i) {
+    abi::PlaceGpu gpu;
+    std::memcpy(&gpu, packet.data + sizeof *question + i * sizeof gpu, sizeof gpu);
+    Uuid uuid;
+    std::memcpy(uuid.data(), gpu.uuid, uuid.size());
+    policy::GpuPrograms here{.memory_bytes = std::min(gpu.memory_bytes, kMostBytes)};
+    if (const auto known = gpus_.find(uuid); known != gpus_.end())
+      for (const Client* client : known->second.clients) here.programs.push_back(program_of(*client, now_ns));
+    for (const Placed& p : placed_)
+      if (p.uuid == uuid) here.programs.push_back(p.program);
+    answer.gpus.push_back({.uuid = uuid_text(gpu.uuid),
+                           .cost = policy::placement_cost(newcomer, here, policy::kAssumedContention),
+                           .memory_fits = policy::memory_suffices(newcomer, here),
+                           .programs = here.programs.size()});
+    programs.push_back(std::move(here));
+    uuids.push_back(uuid);
+  }
+  answer.chosen = policy::place(newcomer, programs, policy::kAssumedContention);
+  placed_.push_back({asks, uuids[answer.chosen], newcomer, now_ns});
+  return answer;
+}
+
+// Those that never came, and the oldest of a user who asks too often.
+void Core::forget_placed(uint64_t now_ns) {
+  std::erase_if(placed_, [&](const Placed& p) { return now_ns >= p.since_ns + kOnItsWay_ns; });
+  std::map<uid_t, size_t> of_users;
+  for (const Placed& p : placed_) ++of_users[p.identity.uid];
+  std::erase_if(placed_, [&](const Placed& p) { return of_users[p.identity.uid]-- >= kMostPlacedOfAUser; });
+  if (placed_.size() >= kMostPlaced) placed_.erase(placed_.begin());
+}
+
+// Its place is taken by itself from now on. A program that uses another GPU besides still has it.
+void Core::arrived_where_placed(Client& client) {
+  const auto is_it = [&](const Placed& p) {
+    return client.identity.pid != 0 && p.identity.pid == client.identity.pid &&
+           p.identity.uid == client.identity.uid &&
+           std::equal(p.uuid.begin(), p.uuid.end(), std::begin(client.uuid));
+  };
+  const auto placed = std::find_if(placed_.begin(), placed_.end(), is_it);
+  if (placed == placed_.end()) return;
+  client.placed_bytes = placed->program.memory_bytes;
+  placed_.erase(placed);
+}
+
+}  // namespace tessera::core
