@@ -50,18 +50,18 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
     action = ask(what, launch.stream, wait, reservation);
   }
   if (action == Action::kForward) return issue(launch);
+  // Asked again: while this waited the lease may have become another. Not timed: estimates are of the whole GPU.
   if (const uint32_t sms = may_cut ? 0 : confine::sms_for(launch, kernel, expected_ns)) {
-    // Not timed: estimates are of the whole GPU.
     if (CUresult result; confine::launch(launch, sms, &result)) {
       reservation.settle(launch.stream, result);
       return result;
     }
-    if (what.may_keep_apart) {  // no SMs of its own after all: then it waits for bursts
-      reservation.release();
-      what.may_keep_apart = false;
-      action = ask(what, launch.stream, wait, reservation);
-      if (action == Action::kForward) return issue(launch);
-    }
+  }
+  if (what.may_keep_apart) {  // no SMs of its own after all: then it waits for bursts
+    reservation.release();
+    what.may_keep_apart = false;
+    action = ask(what, launch.stream, wait, reservation);
+    if (action == Action::kForward) return issue(launch);
   }
   const bool timed =
       action == Action::kGo &&
