@@ -221,8 +221,7 @@ int run_phases(const Setting& setting, Outcome* outcome) {
         [&](const Setting& slower) {
           fprintf(stderr,
                   "%s: this machine is too busy or too slow to execute its GPU work in time, which would "
-                  "change the "
-                  "figures.\n"
+                  "change the figures.\n"
                   "      It is measured again with all its clocks slowed down %.3g times: about %.0f s.\n",
                   phase.name.c_str(), slower.stretch, slower.seconds * slower.stretch);
         });

@@ -185,7 +185,7 @@ Cutting::Step Cutting::send(CUresult* result) {
     note_expired_hold();
     return Step::kAskAgain;
   }
-  if (next.sms != 0 && !no_path_) {
+  if (next.sms != 0) {
     no_path_ = !send_apart(next, reservation, result);
     if (no_path_) return Step::kAskAgain;
   } else {

@@ -542,12 +542,15 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     measure_alone(gpu, *managed[0], d.leases[0], now_ns);
   uint64_t revocations = counters_.revocations;
   bool drained = true;
+  uint64_t services_busy_ns = 0;
+  for (const Client* client : gpu.clients)
+    if (client->is_protected()) services_busy_ns += client->busy_ns(now_ns);
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
     uint64_t before = counters_.revocations;
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained();
-    watch_starvation(gpu, *managed[i], o.clients[i], d.leases[i], now_ns);
+    watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);
   }
   note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;

@@ -186,8 +186,8 @@ class Core {
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   void measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns);
   // Who starves, why and what helps (starvation.cc).
-  static void watch_starvation(const Gpu& gpu, Client& client, const policy::ClientView& view,
-                               const policy::Lease& lease, uint64_t now_ns);
+  static void watch_starvation(Client& client, const policy::ClientView& view, const policy::Lease& lease,
+                               uint64_t services_busy_ns, uint64_t now_ns);
   stats::ClientRow::Starved starved(const Client& client, uint64_t now_ns) const;
   bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
   uint32_t reserved_sms(const Client& client, const policy::Lease& lease);

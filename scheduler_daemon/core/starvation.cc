@@ -61,12 +61,9 @@ std::string minimum_remedy(const policy::Parameters& p, const Client* service) {
 
 }  // namespace
 
-void Core::watch_starvation(const Gpu& gpu, Client& client, const policy::ClientView& view,
-                            const policy::Lease& lease, uint64_t now_ns) {
+void Core::watch_starvation(Client& client, const policy::ClientView& view, const policy::Lease& lease,
+                            uint64_t services_busy_ns, uint64_t now_ns) {
   if (client.is_protected()) return;
-  uint64_t services_busy_ns = 0;
-  for (const Client* other : gpu.clients)
-    if (other->is_protected()) services_busy_ns += other->busy_ns(now_ns);
   client.starvation.look({.now_ns = now_ns,
                           .wants = policy::has_demand(view),
                           .used_ns = view.used_ns,

@@ -41,9 +41,9 @@ inline constexpr ContentionBetween kAssumedContention = {
 // Expected part of the newcomer's time that it loses on this GPU; may exceed 1.
 double placement_cost(const Program& newcomer, const GpuPrograms& gpu, const ContentionBetween& contention);
 
-// Index of the GPU; of equal ones that with least memory taken, then the first. `gpus` is not empty.
-bool memory_suffices(const Program& newcomer, const GpuPrograms& gpu);
+bool memory_suffices(const Program& newcomer, const GpuPrograms& gpu);  // as far as it is known
 
+// Index of the GPU; of equal ones that with least memory taken, then the first. `gpus` is not empty.
 size_t place(const Program& newcomer, std::span<const GpuPrograms> gpus, const ContentionBetween& contention);
 
 }  // namespace tessera::policy

@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "scheduler_daemon/policy/placement.h"
+#include "simulator/scenario.h"
+
 namespace tessera::simulator {
 namespace {
 
@@ -23,6 +26,18 @@ TEST(ContentionFile, TablesReplaceWhatTheyName) {
   EXPECT_EQ(gpu.contention[2], (std::array<double, 4>{0, 0.25, 1.5, 0}));
   EXPECT_EQ(gpu.contention_apart[2][2], 0.875);
   EXPECT_EQ(gpu.contention_apart[1][1], -1);  // not measured: as elsewhere
+}
+
+// Where nobody has measured it, tesserad places programs by the contention that scenarios have.
+TEST(ContentionFile, WhatTheDaemonAssumesIsThatOfTheScenarios) {
+  const auto scenario = load_scenario(TESSERA_SOURCE_DIR "/scenarios/tally_grid.toml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  const policy::ContentionBetween& of_scenario = scenario->gpu.contention;
+  for (size_t own = 0; own < 4; ++own) {
+    const auto& assumed = policy::kAssumedContention[own];
+    for (size_t other = 1; other < 4; ++other) EXPECT_EQ(assumed[other], of_scenario[own][other]);
+    EXPECT_DOUBLE_EQ(assumed[0], (assumed[1] + assumed[2]) / 2);
+  }
 }
 
 TEST(ContentionFile, MistakesAreNamedAndChangeNothing) {
