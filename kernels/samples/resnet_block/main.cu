@@ -1,9 +1,6 @@
 // A residual block on cuDNN: `resnet_block train` repeats training steps (forward, backward, momentum), `resnet_block serve` answers
 // requests that arrive at random (logarithms of the classes' probabilities), `resnet_block verify` compares both with the host. An
 // ordinary CUDA program, linked with libcudnn.so.9.
-#include "../gradient_check.h"
-#include "../request_loop.h"
-#include "../training_loop.h"
 #include "model.cuh"
 #include "reference.h"
 
@@ -71,12 +68,6 @@ class Trainer {
   Batch slots_[kStepsAhead];
 };
 
-Values host_copy(const float* device, size_t count) {
-  std::vector<float> host(count);
-  CUDA_CHECK(cudaMemcpy(host.data(), device, count * sizeof(float), cudaMemcpyDeviceToHost));
-  return {host.begin(), host.end()};
-}
-
 class Service {
  public:
   Service(const Shape& shape, uint64_t seed)
@@ -109,108 +100,31 @@ class Service {
   float* output_ = nullptr;
 };
 
-// Loss and every gradient of one step against the host, and that training learns. 0: right.
-int verify_training(const Shape& shape, uint64_t seed) {
+int verify(const Shape& shape, uint64_t seed) {
   Trainer trainer(shape, seed);
-  Model& model = trainer.model();
-  const auto loss_now = [&] {
-    CUDA_CHECK(cudaStreamSynchronize(trainer.stream()));
-    return host_copy(model.loss(), 1)[0];
-  };
-  Reference reference(shape, host_copy(model.parameters(), model.layout().count));
-  trainer.enqueue_step(0);
-  const double first_loss = loss_now();
-  const Values image(trainer.batch(0).image, trainer.batch(0).image + shape.images());
-  const std::vector<int> target(trainer.batch(0).target, trainer.batch(0).target + shape.batch);
-  const double loss_error = std::abs(first_loss - reference.loss(image, target));
-  std::vector<float> gradient(model.layout().count);
-  CUDA_CHECK(
-      cudaMemcpy(gradient.data(), model.gradient(), gradient.size() * sizeof(float), cudaMemcpyDeviceToHost));
-  double worst = 0;
-  for (const Tensor& t : model.layout().all) {
-    const double error = slope_error(reference.parameters, t.offset, t.count, &gradient[t.offset],
-                                     [&] { return reference.loss(image, target); });
-    if (error > 1e-2) std::printf("gradient of %s is off by %.3g\n", t.name.c_str(), error);
-    worst = std::max(worst, error);
-  }
-  constexpr int kSteps = 40;
-  for (int step = 1; step < kSteps; ++step) {
-    trainer.enqueue_step(step);
-    loss_now();  // the slot of the step before the previous one is free
-  }
-  const double last_loss = loss_now();
-  const bool right = worst < 1e-2 && loss_error < 1e-4 && last_loss < 0.75 * first_loss;
-  std::printf("loss_error=%.3g gradient_error=%.3g first_loss=%.4f last_loss=%.4f training=%s\n", loss_error,
-              worst, first_loss, last_loss, right ? "right" : "WRONG");
-  return right ? 0 : 1;
+  Reference reference(shape, host_copy(trainer.model().parameters(), trainer.model().layout().count));
+  const Batch& batch = trainer.batch(0);  // written by the first step
+  return verify_training(trainer, reference.parameters, 1e-2, [&] {
+    return reference.loss({batch.image, batch.image + shape.images()},
+                          {batch.target, batch.target + shape.batch});
+  });
 }
 
-struct Options {
-  TrainingOptions training;
-  ServiceOptions service;
-  int64_t batch = 0, channels = 0, size = 0, classes = 0;
-  std::string preset = "auto";
-};
-
-// Sizes of a mode on a device of a few modelled multiprocessors and on a real one.
-struct Preset {
-  const char* mode;
-  Shape soft, gpu;
-};
-constexpr Preset kPresets[] = {
-    {"train", {8, 8, 12, 10}, {64, 64, 56, 100}},
-    {"serve", {2, 8, 12, 10}, {8, 64, 56, 100}},
-    {"verify", {3, 4, 7, 5}, {3, 4, 7, 5}},
-};
-
-Shape shape_of(const std::string& mode, const Options& o) {
-  for (const Preset& preset : kPresets) {
-    if (mode != preset.mode) continue;
-    Shape s = wants_gpu_sizes(o.preset) ? preset.gpu : preset.soft;
-    const auto take = [](const char* name, int64_t given, int& value) {
-      if (given != 0) positive(name, double(given)), value = int(given);
-    };
-    take("--batch", o.batch, s.batch), take("--channels", o.channels, s.channels);
-    take("--size", o.size, s.size), take("--classes", o.classes, s.classes);
-    return s;
-  }
-  fail("the first word is one of train, serve, verify, not", mode.c_str());
-  return {};
-}
+void check(const Shape&) {}  // all sizes go together
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string mode = argc > 1 ? argv[1] : "";
-  Options o;
-  std::vector<Option> options;
-  if (mode == "train") {
-    options = training_options(o.training);
-    options.push_back({"--seed", Option::kInt, &o.service.seed, "of weights and images (default 1)"});
-  } else {
-    options = service_options(o.service);
-  }
-  options.insert(options.end(), {{"--batch", Option::kInt, &o.batch, "images computed together"},
-                                 {"--channels", Option::kInt, &o.channels, "of an image and of the block"},
-                                 {"--size", Option::kInt, &o.size, "height and width of an image"},
-                                 {"--classes", Option::kInt, &o.classes, "that are told apart"},
-                                 {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
-  if (mode.rfind("--", 0) == 0 || mode.empty()) {
-    parse_options(argc, argv, "First word: train, serve or verify. A residual block on cuDNN.", options);
-    fail("the first word is one of", "train, serve, verify");
-  }
-  parse_options(argc - 1, argv + 1, "A residual block on cuDNN.", options);
-  const Shape s = shape_of(mode, o);
-  const uint64_t seed = uint64_t(o.service.seed);
-  char sizes[120];
-  std::snprintf(sizes, sizeof sizes, "batch=%d channels=%d size=%d classes=%d", s.batch, s.channels, s.size,
-                s.classes);
-  if (mode == "train") {
-    Trainer trainer(s, seed);
-    return train(trainer, o.training, sizes);
-  }
-  o.service.verify |= mode == "verify";
-  Service service(s, seed);
-  const int status = serve(service, o.service, sizes);
-  return mode == "verify" && status == 0 ? verify_training(s, seed) : status;
+  const Network<Shape> network{"A residual block on cuDNN.",
+                               "of weights and images (default 1)",
+                               {{"train", {8, 8, 12, 10}, {64, 64, 56, 100}},
+                                {"serve", {2, 8, 12, 10}, {8, 64, 56, 100}},
+                                {"verify", {3, 4, 7, 5}, {3, 4, 7, 5}}},
+                               {{"--batch", &Shape::batch, "images computed together"},
+                                {"--channels", &Shape::channels, "of an image and of the block"},
+                                {"--size", &Shape::size, "height and width of an image"},
+                                {"--classes", &Shape::classes, "that are told apart"}},
+                               check,
+                               verify};
+  return run<Trainer, Service>(network, argc, argv);
 }

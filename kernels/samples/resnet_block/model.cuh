@@ -2,6 +2,7 @@
 // the way back and descent with momentum. One stream; memory lives as long as the process. Single-threaded.
 #pragma once
 
+#include "../network.h"
 #include "layers.h"
 #include "shape.h"
 
@@ -44,15 +45,8 @@ class Model {
         norm2_(cudnn_, shape.batch, shape.channels, shape.size),
         rectifier_(cudnn_, shape.batch, shape.channels, shape.size),
         head_(cudnn_, shape.batch, shape.channels, shape.size, shape.classes, training) {
-    std::vector<float> host(layout_.count);
-    for (const Tensor& t : layout_.all) {
-      if (t.fan_in > 0)
-        fill(&host[t.offset], t.count, seed * 1000 + t.offset, std::sqrt(3.0f / float(t.fan_in)));
-      else
-        std::fill_n(&host[t.offset], t.count, t.initial);
-    }
-    parameters_ = device_array<float>(layout_.count);
-    CUDA_CHECK(cudaMemcpy(parameters_, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice));
+    parameters_ = device_parameters(layout_.all, layout_.count, seed,
+                                    [](float fan_in) { return std::sqrt(3.0f / fan_in); });
     for (float** features : {&x_, &convolved1_, &normalised1_, &hidden_, &convolved2_, &sum_, &out_})
       *features = device_array<float>(shape.images());
     logarithms_ = device_array<float>(shape.scores());
@@ -121,11 +115,6 @@ class Model {
   }
 
  private:
-  static cudaStream_t make_stream() {
-    cudaStream_t stream = nullptr;
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return stream;
-  }
   float* at(const Tensor& t) const { return parameters_ + t.offset; }
   float* gradient_at(const Tensor& t) const { return gradient_ + t.offset; }
   void normalise(Normalisation& norm, const float* x, const Tensor& scale, const Tensor& shift, float* y) {

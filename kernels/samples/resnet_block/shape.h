@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
+
+#include "../tensor.h"
 
 namespace samples::resnet {
 
@@ -16,13 +17,6 @@ struct Shape {
 };
 
 constexpr int kWindow = 3;  // of both convolutions of the block
-
-struct Tensor {
-  std::string name;
-  size_t offset, count;
-  int fan_in;  // initial values are within sqrt(3 / fan_in); 0: all `initial`
-  float initial;
-};
 
 struct Parameters {
   Tensor filter1, scale1, shift1, filter2, scale2, shift2, head, head_bias;

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "../network.h"
 #include "kernels.cuh"
 #include "products.h"
 #include "shape.h"
@@ -18,15 +19,8 @@ class Model {
         training_(training),
         stream_(make_stream()),
         products_(stream_) {
-    std::vector<float> host(layout_.count);
-    for (const Tensor& t : layout_.all) {
-      if (t.fan_in > 0)
-        fill(&host[t.offset], t.count, seed * 1000 + t.offset, 1.0f / std::sqrt(float(t.fan_in)));
-      else
-        std::fill_n(&host[t.offset], t.count, t.initial);
-    }
-    parameters_ = device_array<float>(layout_.count);
-    CUDA_CHECK(cudaMemcpy(parameters_, host.data(), layout_.count * sizeof(float), cudaMemcpyHostToDevice));
+    parameters_ = device_parameters(layout_.all, layout_.count, seed,
+                                    [](float fan_in) { return 1.0f / std::sqrt(fan_in); });
     token_ = device_array<int>(tokens()), target_ = device_array<int>(tokens());
     x_ = array(width()), qkv_ = array(3 * width()), context_heads_ = array(width());
     for (int i = 0; i < shape.layers; ++i) blocks_.push_back(make_block(i));
@@ -85,11 +79,6 @@ class Model {
     std::unique_ptr<Linear> qkv, merge, up, down;
   };
 
-  static cudaStream_t make_stream() {
-    cudaStream_t stream = nullptr;
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return stream;
-  }
   int tokens() const { return shape_.tokens(); }
   int width() const { return shape_.width; }
   int score_rows() const { return shape_.batch * shape_.heads * shape_.length; }

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
+
+#include "../tensor.h"
 
 namespace samples::transformer {
 
@@ -19,13 +20,6 @@ struct Shape {
 
   int tokens() const { return batch * length; }
   int head_width() const { return width / heads; }
-};
-
-struct Tensor {
-  std::string name;
-  size_t offset = 0, count = 0;  // elements of the parameter array
-  int fan_in = 0;                // initial values are within 1/sqrt(fan_in); 0: all `initial`
-  float initial = 0;
 };
 
 // Matrices are row-major: inputs by outputs.
