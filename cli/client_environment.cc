@@ -90,6 +90,12 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
                          "--bit-stability '" + options.bit_stability + "' is none of: strict, relaxed");
     out.push_back("TESSERA_BIT_STABILITY=" + options.bit_stability);
   }
+  if (options.split_operations) {
+    if (!options.operations)
+      return base::error(base::Code::kInvalid,
+                         "--split-operations needs what --no-operations leaves out: give one of them");
+    out.push_back("TESSERA_SPLIT_OPERATIONS=1");
+  }
   if (options.allow_order_dependent) out.push_back("TESSERA_ALLOW_ORDER_DEPENDENT=1");
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <span>
+#include <tuple>
 
 #include "base/printable.h"
 #include "cli/run.h"
@@ -15,6 +16,7 @@ namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
+constexpr size_t kTopOperations = 8;  // lines of `tessera top`
 
 uint64_t number(const json& client, const char* key) {
   const auto found = client.find(key);
@@ -170,6 +172,66 @@ std::string ps_starved(const json& now) {
   return out;
 }
 
+namespace {
+
+double real(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? std::max(found->get<double>(), 0.0) : 0;
+}
+
+struct OperationLine {  // grown between the looks
+  uint64_t pid, calls;
+  std::string name, type, bound;
+  double flop, bytes, gpu_ns;
+};
+
+// An operation of a client at the earlier look; an empty object if it was not there yet.
+json earlier(const json& operations, const json& operation) {
+  for (const json& o : operations)
+    if (text(o, "name") == text(operation, "name") && text(o, "type") == text(operation, "type")) return o;
+  return json::object();
+}
+
+std::vector<OperationLine> operation_lines(const TwoLooks& looks) {
+  std::vector<OperationLine> lines;
+  const json before = list(looks.before, "clients");
+  for (const json& client : list(looks.now, "clients")) {
+    const auto was = std::find_if(before.begin(), before.end(),
+                                  [&](const json& c) { return number(c, "id") == number(client, "id"); });
+    const json then = was != before.end() ? list(*was, "operations") : json::array();
+    for (const json& o : list(client, "operations")) {
+      // Without an earlier look nothing is known to have grown.
+      const json old = looks.before.is_null() ? o : earlier(then, o);
+      const auto grown = [&](const char* key) { return std::max(real(o, key) - real(old, key), 0.0); };
+      lines.push_back({number(client, "pid"), number(o, "calls"), text(o, "name"), text(o, "type"),
+                       text(o, "class"), grown("flop"), grown("bytes"), grown("gpu_ns")});
+    }
+  }
+  std::stable_sort(lines.begin(), lines.end(), [](const OperationLine& x, const OperationLine& y) {
+    return std::tuple(x.gpu_ns, x.flop, x.calls) > std::tuple(y.gpu_ns, y.flop, y.calls);
+  });
+  return lines;
+}
+
+}  // namespace
+
+std::string ps_splits(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients")) {
+    const auto count = [&](const char* key) { return short_count(double(number(c, key))); };
+    const uint64_t any = number(c, "split_calls") | number(c, "kept_unproven") | number(c, "kept_unequal") |
+                         number(c, "kept_form");
+    if (any == 0) continue;
+    out +=
+        fmt::format("{} {}: {} calls split in {}; whole: {} unproven, {} unequal, {} uncut", number(c, "pid"),
+                    text(c, "name").substr(0, 12), count("split_calls"), count("split_pieces"),
+                    count("kept_unproven"), count("kept_unequal"), count("kept_form"))
+            .substr(0, kTableColumns) +
+        '\n';
+  }
+  return out;
+}
+
 std::string ps_minimum(const json& now) {
   std::string out;
   const auto daemon = now.find("daemon");
@@ -184,6 +246,24 @@ std::string ps_minimum(const json& now) {
                     number(c, "pid"), text(c, "name").substr(0, 15), percent, double(beside) / 1000,
                     double(number(c, "other_slowdown_permille")) / 1000));
   }
+  return out;
+}
+
+std::string operation_table(const TwoLooks& looks, size_t most) {
+  static constexpr char kLine[] = "{:<8} {:<26} {:<6} {:>7} {:>7} {:>7} {:>5} {}\n";
+  const std::vector<OperationLine> lines = operation_lines(looks);
+  if (lines.empty()) return "";
+  const double seconds = std::max(looks.seconds, 1e-6);
+  std::string out =
+      fmt::format(kLine, "PID", "OPERATION", "TYPE", "CALLS", "FLOP/s", "BYTE/s", "GPU", "CLASS");
+  for (size_t i = 0; i < std::min(most, lines.size()); i++) {
+    const OperationLine& l = lines[i];
+    out += fmt::format(
+        kLine, std::to_string(l.pid).substr(0, 8), l.name.substr(0, 26), l.type.substr(0, 6),
+        short_count(double(l.calls)), short_count(l.flop / seconds), short_count(l.bytes / seconds),
+        fmt::format("{:.0f}%", std::min(l.gpu_ns / 1e7 / seconds, 100.0)), l.bound.substr(0, 7));
+  }
+  if (lines.size() > most) out += fmt::format("... and {} more\n", lines.size() - most);
   return out;
 }
 
@@ -210,7 +290,7 @@ std::string top_table(const TwoLooks& looks) {
                        g.value("mps", false) ? "leases overlap" : "turns", number(g, "clients"))
                .substr(0, kTableColumns) +
            '\n';
-  return out + table(columns, looks);
+  return out + table(columns, looks) + operation_table(looks, kTopOperations);
 }
 
 std::string short_count(double n) {

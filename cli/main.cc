@@ -88,6 +88,10 @@ int command(int argc, char** argv) {
   run->add_flag(
       "--audit,!--no-audit", [&](int64_t count) { run_options.audit = count > 0; },
       "serve also what is opened by path or looked up by name; the default where the program is known to");
+  run->add_flag("--split-operations", run_options.split_operations,
+                "cuBLAS calls that are longer than a slice go out in pieces, where these were found equal to "
+                "the bit here; "
+                "with --bit-stability relaxed everywhere (docs/cublas.md)");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--place", run_options.place,
@@ -105,7 +109,9 @@ int command(int argc, char** argv) {
   auto* ps = app.add_subcommand("ps", "Who shares the GPUs");
   ps->add_flag("--json", json, "the daemon's whole state as JSON");
   ps->add_option("--socket", socket_path, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
-  ps->callback([&] { status = cli::ps(socket_path, json); });
+  bool ps_operations = false;
+  ps->add_flag("--operations", ps_operations, "and what best-effort clients ask of cuBLAS: FLOP/s, bytes/s");
+  ps->callback([&] { status = cli::ps(socket_path, json, ps_operations); });
 
   cli::TopOptions top_options;
   auto* top = app.add_subcommand("top", "Who uses the GPUs right now, again and again");

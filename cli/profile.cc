@@ -65,6 +65,9 @@ class Line {
     static const std::string nothing;
     return nothing;
   }
+  bool has(const char* column) const {
+    return std::find(columns_.begin(), columns_.end(), column) != columns_.end();
+  }
   double real(const char* column) const {
     const std::string& cell = text(column);
     char* end = nullptr;
@@ -98,6 +101,7 @@ bool kernel_of(const Line& line, profiles::Activity& out) {
   out.n_blocks = line.whole("blocks");
   const int code = int(line.whole("code"));
   out.image_hash = line.whole("image_hash", 16);
+  if (line.has("tag")) out.tag = line.whole("tag");  // not in traces of older releases
   out.name = line.text("name");
   const char* const sides[] = {"block_x", "block_y", "block_z"};
   for (int i = 0; i < 3; ++i) out.block[i] = uint32_t(line.whole(sides[i]));
@@ -308,7 +312,7 @@ int finish(const ProfileOptions& options, profiles::Profile learnt, const std::s
   add_operations(folder, gpus.size() == 1 ? &gpus.front() : nullptr, learnt);
   fprintf(stderr, "%s, %zu process(es), %zu kernels\n%s%s",
           fmt::format("{}", fmt::join(gpus_in(learnt), ", ")).c_str(), n_processes, learnt.kernels.size(),
-          top_kernels(learnt, options.top).c_str(), top_operations(learnt.operations, options.top).c_str());
+          top_kernels(learnt, options.top).c_str(), top_operations(learnt, options.top).c_str());
   auto merged = profiles::merge_into_file(learnt, options.output, gpus);
   if (!merged) return complain(merged.error().text, failed);
   fprintf(stderr, "written to %s\n", options.output.c_str());

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "cli/client_environment.h"
+#include "cli/profile.h"
 
 namespace tessera::cli {
 namespace {
@@ -14,6 +16,20 @@ constexpr char kPreload[] = "LD_PRELOAD=";
 
 std::string table_in(const std::string& folder) {
   return folder + "/" + kOperationTable;
+}
+
+// Of the kernels in the software GPU's traces that were launched below counted calls, by the calls' slot.
+profiles::TaggedTimes times_below_calls(const std::string& folder) {
+  profiles::TaggedTimes times;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
+    if (entry.path().extension() != ".csv") continue;
+    const auto read = read_trace(entry.path().string(), [&](const profiles::Activity& kernel) {
+      if (kernel.tag) times[kernel.tag] += double(kernel.end_ns - kernel.start_ns);
+    });
+    if (!read) return {};  // whoever reads the kernels has said why
+  }
+  return times;
 }
 
 }  // namespace
@@ -42,7 +58,7 @@ void count_operations(const Layout& layout, const std::string& folder,
 
 void add_operations(const std::string& folder, const profiles::GpuDescription* gpu, profiles::Profile& out) {
   if (!file_exists(table_in(folder))) return;
-  auto counted = profiles::read_operation_table(table_in(folder), gpu);
+  auto counted = profiles::read_operation_table(table_in(folder), gpu, times_below_calls(folder));
   if (!counted) {
     fprintf(stderr, "tessera profile: %s\n", counted.error().text.c_str());
     return;
@@ -55,24 +71,25 @@ void add_operations(const std::string& folder, const profiles::GpuDescription* g
   profiles::merge(out, more);
 }
 
-std::string top_operations(const profiles::Operations& operations, size_t n) {
+std::string top_operations(const profiles::Profile& profile, size_t n) {
+  const profiles::Operations& operations = profile.operations;
   if (operations.empty()) return "";
   std::vector<const profiles::Operations::value_type*> order;
   for (const auto& one : operations) order.push_back(&one);
-  // Where no roofline says how long they take, by what they compute.
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::pair(a->second.at_least_ns, a->second.flop) >
-           std::pair(b->second.at_least_ns, b->second.flop);
+  const profiles::OperationShares shares(profile);
+  // Where nothing says how long they take, by what they compute.
+  std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
+    return std::pair(shares.of(a->second), a->second.flop) > std::pair(shares.of(b->second), b->second.flop);
   });
-  const double total_ns = profiles::total_at_least_ns(operations);
-  std::string out = fmt::format("{:<30} {:<24} {:<6} {:>8} {:>9} {:>8} {:>6}  {}\n", "OPERATION", "SHAPE",
-                                "TYPE", "CALLS", "GFLOP", "OP/BYTE", "SHARE", "CLASS");
+  std::string out = fmt::format("{:<30} {:<24} {:<6} {:>8} {:>9} {:>8} {:>8} {:>6}  {}\n", "OPERATION",
+                                "SHAPE", "TYPE", "CALLS", "GFLOP", "OP/BYTE", "GFLOP/s", "SHARE", "CLASS");
   for (size_t i = 0; i < std::min(n, order.size()); ++i) {
     const auto& [key, record] = *order[i];
-    out += fmt::format("{:<30} {:<24} {:<6} {:>8} {:>9.3g} {:>8} {:>6}  {}\n", key.name, key.shape, key.type,
-                       record.calls, double(record.flop) / 1e9,
+    out += fmt::format("{:<30} {:<24} {:<6} {:>8} {:>9.3g} {:>8} {:>8} {:>6}  {}\n", key.name, key.shape,
+                       key.type, record.calls, double(record.flop) / 1e9,
                        record.bytes ? fmt::format("{:.2f}", double(record.flop) / double(record.bytes)) : "-",
-                       total_ns > 0 ? fmt::format("{:.1f}%", record.at_least_ns / total_ns * 100) : "-",
+                       record.gpu_ns > 0 ? fmt::format("{:.3g}", double(record.flop) / record.gpu_ns) : "-",
+                       shares.of(record) > 0 ? fmt::format("{:.1f}%", shares.of(record) * 100) : "-",
                        profiles::class_name(record.bound));
   }
   if (order.size() > n) out += fmt::format("... and {} more\n", order.size() - n);

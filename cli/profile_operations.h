@@ -19,7 +19,7 @@ void count_operations(const Layout& layout, const std::string& folder, std::vect
 // What they counted. `gpu`: the one that they used, null if there are several.
 void add_operations(const std::string& folder, const profiles::GpuDescription* gpu, profiles::Profile& out);
 
-// Those that take most time by the roofline, as a table for people; "" if there are none.
-std::string top_operations(const profiles::Operations& operations, size_t n);
+// Those that take most time, as a table for people; "" if there are none.
+std::string top_operations(const profiles::Profile& profile, size_t n);
 
 }  // namespace tessera::cli

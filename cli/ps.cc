@@ -19,6 +19,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr double kBetweenLooksSeconds = 0.5;
+constexpr size_t kMostOperations = 1000;  // lines
 
 std::string name_of(const nlohmann::json& client) {
   return base::printable(client.value("name", ""));
@@ -31,7 +32,8 @@ void print(const TwoLooks& looks) {
   else if (const std::string reason = mps.value("reason", ""); !reason.empty())
     puts(("MPS is off: " + base::printable(reason)).c_str());
   fputs(ps_table(looks).c_str(), stdout);
-  for (const auto lines : {ps_reserves, ps_starved, ps_minimum}) fputs(lines(looks.now).c_str(), stdout);
+  for (const auto lines : {ps_reserves, ps_starved, ps_minimum, ps_splits})
+    fputs(lines(looks.now).c_str(), stdout);
   std::set<long> clients;
   std::string bypasses;
   for (const auto& client : looks.now.value("clients", nlohmann::json::array())) {
@@ -53,7 +55,7 @@ void print(const TwoLooks& looks) {
 
 }  // namespace
 
-int ps(const std::string& socket, bool json) {
+int ps(const std::string& socket, bool json, bool operations) {
   const auto complain = [](const base::Error& why) {
     fprintf(stderr, "tessera ps: %s (or name its socket with --socket)\n", why.text.c_str());
     return 1;
@@ -79,6 +81,7 @@ int ps(const std::string& socket, bool json) {
     }
   }
   print(looks);
+  if (operations) fputs(operation_table(looks, kMostOperations).c_str(), stdout);
   return 0;
 }
 

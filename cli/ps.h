@@ -7,6 +7,7 @@
 namespace tessera::cli {
 
 // `socket`: "" = this user's default. Exit status.
-int ps(const std::string& socket, bool json);
+// `operations`: and what they ask of libraries.
+int ps(const std::string& socket, bool json, bool operations = false);
 
 }  // namespace tessera::cli

@@ -37,6 +37,11 @@ struct TableSlot {
 };
 static_assert(sizeof(TableSlot) == 152);
 
+// While a call is counted, the launches of its thread are tagged with its slot's number + 1, so that the software
+// GPU's trace tells which belong to it. Looked up in libcuda.so.1, which need not have it; 0: no tag.
+using TagLaunches = void (*)(uint64_t tag);
+inline constexpr char kTagLaunches[] = "softgpu_tag_launches";
+
 inline constexpr uint64_t kTableBytes = sizeof(TableHeader) + uint64_t(kTableSlots) * sizeof(TableSlot);
 
 }  // namespace tessera::operations

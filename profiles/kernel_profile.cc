@@ -82,6 +82,20 @@ void merge(KernelProfile& into, const KernelProfile& from) {
   }
 }
 
+OperationShares::OperationShares(const Profile& profile) {
+  for (const auto& [key, kernel] : profile.kernels) kernels_ns_ += kernel.duration.total_ns;
+  for (const auto& [key, operation] : profile.operations) {
+    at_least_ns_ += operation.at_least_ns;
+    measured_ |= operation.gpu_ns > 0;
+  }
+}
+
+double OperationShares::of(const OperationProfile& operation) const {
+  const double part_ns = measured_ ? operation.gpu_ns : operation.at_least_ns;
+  const double whole_ns = measured_ ? kernels_ns_ : at_least_ns_;
+  return whole_ns > 0 ? part_ns / whole_ns : 0;
+}
+
 void add_work(KernelProfile& record, double n_blocks, double memory_bytes, double warp_instructions,
               const std::map<std::string, double>& operations) {
   KernelProfile one;

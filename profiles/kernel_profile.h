@@ -74,6 +74,18 @@ struct Profile {
   std::string unknown_fields;  // of the file's top level, as above
 };
 
+// What part operations have: of the GPU time of all kernels, by the kernels launched below them. Where none of it was
+// measured, of all operations' time by the roofline.
+class OperationShares {
+ public:
+  explicit OperationShares(const Profile& profile);
+  double of(const OperationProfile& operation) const;  // 0 = not known
+
+ private:
+  double kernels_ns_ = 0, at_least_ns_ = 0;
+  bool measured_ = false;
+};
+
 // The work of one more launch: means of what was counted move on by one sample.
 void add_work(KernelProfile& record, double n_blocks, double memory_bytes, double warp_instructions,
               const std::map<std::string, double>& operations);

@@ -79,18 +79,17 @@ OperationProfile record_of(const TableSlot& slot, const GpuDescription* gpu) {
 
 }  // namespace
 
+std::string element_type_name(int32_t type) {
+  return std::string(operations::name_of(static_cast<Type>(type)));
+}
+
 void merge(OperationProfile& into, const OperationProfile& from) {
   into.calls = sum(into.calls, from.calls);
   into.flop = sum(into.flop, from.flop);
   into.bytes = sum(into.bytes, from.bytes);
   into.at_least_ns += from.at_least_ns;
+  into.gpu_ns += from.gpu_ns;
   if (from.bound != Class::kUnknown) into.bound = from.bound;
-}
-
-double total_at_least_ns(const Operations& all) {
-  double total_ns = 0;
-  for (const auto& [key, one] : all) total_ns += one.at_least_ns;
-  return total_ns;
 }
 
 base::Status make_operation_table(const std::string& path) {
@@ -109,7 +108,7 @@ base::Status make_operation_table(const std::string& path) {
 }
 
 base::Result<OperationCounts> parse_operation_table(std::string_view bytes, const std::string& path,
-                                                    const GpuDescription* gpu) {
+                                                    const GpuDescription* gpu, const TaggedTimes& times) {
   TableHeader header;
   if (bytes.size() != operations::kTableBytes)
     return base::error(Code::kInvalid, path + ": has " + std::to_string(bytes.size()) + " bytes, not " +
@@ -128,18 +127,20 @@ base::Result<OperationCounts> parse_operation_table(std::string_view bytes, cons
     if (!is_sane(slot))
       return base::error(Code::kInvalid, path + ": slot " + std::to_string(i) + " is garbled");
     if (slot.calls == 0) continue;
-    const OperationProfile record = record_of(slot, gpu);
+    OperationProfile record = record_of(slot, gpu);
+    if (const auto time = times.find(i + 1); time != times.end()) record.gpu_ns = time->second;
     auto [at, added] = out.operations.try_emplace(key_of(slot), record);
     if (!added) merge(at->second, record);
   }
   return out;
 }
 
-base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu) {
+base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu,
+                                                   const TaggedTimes& times) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return base::error(Code::kNotFound, "cannot read " + path);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  return parse_operation_table(bytes, path, gpu);
+  return parse_operation_table(bytes, path, gpu, times);
 }
 
 }  // namespace tessera::profiles

@@ -25,15 +25,16 @@ struct OperationProfile {
   uint64_t calls = 0, flop = 0, bytes = 0;  // sums; the most that fits, and that beyond
   Class bound = Class::kUnknown;            // by the roofline of the GPU that was profiled
   double at_least_ns = 0;                   // of all calls, by that roofline; 0 = not known
+  double gpu_ns = 0;                        // GPU time of the kernels launched below them; 0 = not measured
   std::string unknown_fields;               // JSON object of fields this version does not know; "" if none
 };
 using Operations = std::map<OperationKey, OperationProfile>;
 
+// "f32", of a cudaDataType; "?" for a number that is none.
+std::string element_type_name(int32_t type);
+
 // Sums add up; class and unknown fields: the side of `from` wins if it knows them.
 void merge(OperationProfile& into, const OperationProfile& from);
-
-// Of all operations' time, as far as rooflines say it: `at_least_ns` of one over that of all.
-double total_at_least_ns(const Operations& all);
 
 // An empty file to count in.
 base::Status make_operation_table(const std::string& path);
@@ -42,9 +43,12 @@ struct OperationCounts {
   Operations operations;
   uint64_t further_calls = 0;  // of shapes that found no room
 };
+// GPU time by the tag of its launches (operations/table.h).
+using TaggedTimes = std::map<uint64_t, double>;
 // What was counted; classed by `gpu` if it is given. Errors name `path`.
 base::Result<OperationCounts> parse_operation_table(std::string_view bytes, const std::string& path,
-                                                    const GpuDescription* gpu);
-base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu);
+                                                    const GpuDescription* gpu, const TaggedTimes& times = {});
+base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu,
+                                                   const TaggedTimes& times = {});
 
 }  // namespace tessera::profiles

@@ -23,8 +23,8 @@ constexpr Class kClasses[] = {Class::kUnknown, Class::kCompute, Class::kMemory, 
 constexpr Cut kCuts[] = {Cut::kUnknown, Cut::kYes, Cut::kNo};
 
 const std::set<std::string> kTopFields = {"tessera_profile_version", "kernels", "operations"};
-const std::set<std::string> kOperationFields = {"name",  "shape", "type",  "calls",      "flop",
-                                                "bytes", "class", "share", "at_least_ns"};
+const std::set<std::string> kOperationFields = {"name",  "shape", "type",  "calls",       "flop",
+                                                "bytes", "class", "share", "at_least_ns", "gpu_ns"};
 const std::set<std::string> kRecordFields = {"image_hash",
                                              "kernel",
                                              "block_threads",
@@ -257,6 +257,7 @@ std::string read_operation(const json& value, size_t index, Operations& out) {
   record.bytes = in.whole("bytes", UINT64_MAX, true);
   record.bound = in.one_of("class", kClasses, class_name);
   record.at_least_ns = in.real("at_least_ns", kMostTotalNs);
+  record.gpu_ns = in.real("gpu_ns", kMostTotalNs);
   record.unknown_fields = in.unknown(kOperationFields);
   if (!in.problem().empty()) return in.problem();
   auto [at, added] = out.try_emplace(key, record);
@@ -313,7 +314,7 @@ json record_json(const KernelKey& key, const KernelProfile& record) {
   return out;
 }
 
-json operation_json(const OperationKey& key, const OperationProfile& record, double total_ns) {
+json operation_json(const OperationKey& key, const OperationProfile& record, double share) {
   json out =
       record.unknown_fields.empty() ? json::object() : json::parse(record.unknown_fields, nullptr, false);
   if (!out.is_object()) out = json::object();
@@ -324,8 +325,9 @@ json operation_json(const OperationKey& key, const OperationProfile& record, dou
   out["flop"] = record.flop;
   out["bytes"] = record.bytes;
   out["class"] = class_name(record.bound);
-  out["share"] = total_ns > 0 ? bounded(record.at_least_ns / total_ns, 1) : 0;
+  out["share"] = bounded(share, 1);
   out["at_least_ns"] = bounded(record.at_least_ns, kMostTotalNs);
+  out["gpu_ns"] = bounded(record.gpu_ns, kMostTotalNs);
   return out;
 }
 
@@ -401,9 +403,9 @@ std::string format_profile(const Profile& profile) {
   json kernels = json::array();
   for (const auto& [key, record] : profile.kernels) kernels.push_back(record_json(key, record));
   out["kernels"] = std::move(kernels);
-  const double total_ns = total_at_least_ns(profile.operations);
+  const OperationShares shares(profile);
   for (const auto& [key, record] : profile.operations)
-    out["operations"].push_back(operation_json(key, record, total_ns));
+    out["operations"].push_back(operation_json(key, record, shares.of(record)));
   return dump(out, 1) + "\n";
 }
 

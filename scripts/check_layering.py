@@ -59,7 +59,7 @@ ALLOWED = {
 SYSTEM = {
     "ipc/abi": re.compile(r"^cstdint$"),
     "admission": re.compile(r"^(cstdint|span)$"),  # no clock, no atomics, no allocation
-    "operations": re.compile(r"^(algorithm|array|compare|cstdint|limits|optional|span|string_view)$"),
+    "operations": re.compile(r"^(algorithm|array|bit|compare|cstdint|limits|optional|span|string_view)$"),
     # The C++ library, and of it nothing that reads a clock, a file, the environment, or starts a thread.
     "scheduler_daemon/policy": re.compile(
         r"^(?!chrono|thread|mutex|fstream|iostream|filesystem|cstdlib|ctime|random|future|atomic)[a-z_]+$"),

@@ -8,17 +8,31 @@ COLOURS = {"compute": "#2980b9", "memory": "#c0392b", "latency": "#7f8c8d", "unk
 VERSION = 1
 
 
-def load(path):
-    """Kernels of a profile file, each with `label` added; exits with the reason if it is none."""
+def read(path):
+    """A profile file; exits with the reason if it is none."""
     try:
         with open(path) as file:
             profile = json.load(file)
         version = profile["tessera_profile_version"]
-        kernels = profile["kernels"]
+        profile["kernels"]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         sys.exit(f"{path}: not a profile: {problem}")
     if version != VERSION:
         sys.exit(f"{path}: has version {version}, this script reads version {VERSION}")
+    return profile
+
+
+def load_operations(path):
+    """Library calls of a profile file; exits with the reason if there are none."""
+    operations = read(path).get("operations")
+    if not operations:
+        sys.exit(f"{path}: holds no library calls")
+    return operations
+
+
+def load(path):
+    """Kernels of a profile file, each with `label` added; exits with the reason if there are none."""
+    kernels = read(path)["kernels"]
     kernels = [k for k in kernels if k.get("duration", {}).get("samples")]
     if not kernels:
         sys.exit(f"{path}: holds no measured kernel")

@@ -18,8 +18,9 @@ namespace {
 namespace abi = ipc::abi;
 using nlohmann::json;
 
-constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",      "hold", "burst",  "busy", "marker",
-                                  "done", "lease",  "name",  "operation", "sync", "record", "wait"};
+constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",    "hold", "burst",
+                                  "busy", "marker", "done",  "lease",   "name", "operation",
+                                  "sync", "record", "wait",  "estimate"};
 static_assert(std::size(kKinds) == abi::kTraceKinds);
 constexpr const char* kReasons[] = {"", "lease", "pulse", "window", "burst"};
 static_assert(std::size(kReasons) == abi::kTraceReasons);
@@ -56,7 +57,8 @@ std::string readable(const std::string& symbol) {
 }
 
 bool has_name(abi::TraceKind kind) {
-  return kind == abi::kTraceLaunch || kind == abi::kTraceSlice || kind == abi::kTraceOperation;
+  return kind == abi::kTraceLaunch || kind == abi::kTraceSlice || kind == abi::kTraceOperation ||
+         kind == abi::kTraceEstimate;
 }
 
 json arguments(const TraceItem& item) {
@@ -65,6 +67,15 @@ json arguments(const TraceItem& item) {
                {"end_ns", item.end_ns},
                {"a", item.a},
                {"client", item.client}};
+  if (item.kind == abi::kTraceOperation) {
+    args["flop"] = item.b;
+    args["bytes"] = item.c;
+  }
+  if (item.kind == abi::kTraceEstimate) {
+    args["expected_ns"] = item.b;
+    args["took_ns"] = item.c;
+    args["below_call"] = item.detail != 0;
+  }
   if (item.b) args["b"] = item.b;
   if (item.c) args["c"] = item.c;
   if (item.stream) args["stream"] = item.stream;
@@ -125,7 +136,8 @@ std::string item_title(const Trace& trace, const TraceItem& item) {
   switch (item.kind) {
     case abi::kTraceLaunch:
     case abi::kTraceSlice:
-    case abi::kTraceOperation: {
+    case abi::kTraceOperation:
+    case abi::kTraceEstimate: {
       const auto& functions = trace.clients.at(item.client).functions;
       const auto found = functions.find(item.a);
       return found == functions.end() ? fmt::format("{:#x}", item.a) : readable(found->second);
@@ -267,7 +279,11 @@ std::string to_text(const Trace& trace) {
     if ((item.kind == abi::kTraceLaunch || item.kind == abi::kTraceSlice) && item.b)
       out += fmt::format(", {} blocks", item.b);
     if (item.kind == abi::kTraceCopy && item.b) out += fmt::format(", {} bytes", item.b);
-    if (item.kind == abi::kTraceOperation) out += fmt::format(", {} FLOP, {} bytes", item.b, item.c);
+    if (item.kind == abi::kTraceOperation)
+      out += fmt::format(", {} FLOP, {} bytes", short_count(double(item.b)), short_count(double(item.c)));
+    if (item.kind == abi::kTraceEstimate)
+      out += fmt::format(", expected {}, took {}", short_duration(double(item.b)),
+                         short_duration(double(item.c)));
     if (item.kind == abi::kTraceBurst) out += fmt::format(", {} launches", item.a);
     if (item.kind == abi::kTraceLease && item.b)
       out += fmt::format(", window {}, slice {}", short_duration(double(item.b)),

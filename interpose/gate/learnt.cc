@@ -17,12 +17,12 @@ const abi::LearntSlot* find(uint64_t key) {
 constinit Learnt g_learnt = {};
 constinit ShapeName g_names[kTimings] = {};
 
-uint64_t estimate_kernel(Timing* t, uint64_t blocks) {
+uint64_t estimate_kernel(Timing* t, uint64_t blocks, uint64_t kernel) {
   if (t && t->block_ps.load(kRelaxed) != 0) [[likely]]
     return estimate_of(t, blocks);
   const abi::LearntSlot* known = t ? find(t->key.load(kRelaxed)) : nullptr;
   if (!known || known->block_ps == 0) {
-    if (const uint64_t expected_ns = expected_of_operation()) return expected_ns;
+    if (const uint64_t expected_ns = expected_below_call(kernel, blocks)) return expected_ns;
     g_learnt.unknown.fetch_add(1, kRelaxed);
     return estimate_of(nullptr, blocks);
   }

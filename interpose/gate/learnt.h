@@ -30,8 +30,8 @@ struct ShapeName {
 extern constinit ShapeName g_names[kTimings];
 
 // estimate_of() for a kernel: a shape that was never measured here starts from the table, or from what the library call
-// says that it belongs to (operation.h), or counts as unknown.
-uint64_t estimate_kernel(Timing* t, uint64_t blocks);
+// says that it belongs to (operation.h), or counts as unknown. `kernel`: as first_estimate.h knows it.
+uint64_t estimate_kernel(Timing* t, uint64_t blocks, uint64_t kernel = 0);
 
 // Of a kernel (its record's hash), as an earlier profile classed it; 0 = not known.
 uint32_t learnt_class(uint64_t kernel_hash);

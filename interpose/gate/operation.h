@@ -2,12 +2,17 @@
 // known of them: their class, and how long the first takes. Launches of best-effort clients; hot path, any thread.
 #pragma once
 
+#include "interpose/gate/first_estimate.h"
 #include "interpose/gate/state_names.h"
 #include "interpose/state/note.h"
+#include "operations/roofline.h"
 
 namespace tessera::gate {
 
-// By the roofline of the current device; unknown if that was never described. Kept in the note.
+// By the current device, if that was ever described.
+operations::Roofline roofline_of(const operations::Note& note);
+
+// By that roofline; kept in the note.
 uint32_t class_of_operation(operations::Note& note);
 
 // Of a launch: its kernel's class, or that of the call that it belongs to. `kernel` may be null.
@@ -18,8 +23,20 @@ inline uint32_t class_of(const KernelRecord* kernel) {
   return note ? class_of_operation(*note) : uint32_t(abi::kResourceUnknown);
 }
 
-// For a launch of which nothing is known: the time of the whole call by the roofline, for the first that asks. 0: no call,
-// not the first, or no roofline. Those that follow are helpers more often than not.
-uint64_t expected_of_operation();
+// What is learnt from a launch that is made now: `blocks` of a kernel's `of_blocks`. Nothing outside a call.
+Basis below_call(uint64_t kernel, uint64_t blocks, uint64_t of_blocks);
+
+// For a launch of a shape that was never measured: what its call says of it (first_estimate.h). 0: no call, or no more than
+// stands for any kernel.
+uint64_t expected_below_call(uint64_t kernel, uint64_t blocks);
+
+// Of a whole call that was never made; 0: not known.
+uint64_t expected_of_call(const operations::Note& note);
+// Longest single launch that the lease wants; 0: it has no wish, or a capture is open.
+uint64_t wanted_slice_ns();
+// SMs that the lease leaves to a call that takes so long; 0: all. As admission/confine.h has it of a launch.
+uint32_t sms_for_call(uint64_t expected_ns);
+// Nobody of a higher level is busy.
+bool undisturbed();
 
 }  // namespace tessera::gate

@@ -1,6 +1,7 @@
 #include "interpose/gate/timing.h"
 
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/trace.h"
 
 namespace tessera::gate {
 
@@ -11,6 +12,7 @@ struct Sample {
   std::atomic<uint32_t> state;
   Timing* timing;
   uint64_t record_key, blocks, wave;
+  FirstOfShape first;
   CUevent start, stop;
 };
 
@@ -39,11 +41,25 @@ void learn_slice_cost(const Timing& t, uint64_t waves, uint64_t ns) {
   g_slice_cost_ns.store(old == 0 ? cost_ns : (old * 7 + cost_ns) / 8, kRelaxed);
 }
 
+void first_measured(const FirstOfShape& first, uint64_t ns) {
+  learn_ratio(first.basis, ns);
+  if (first.expected_ns == 0 || !tracing()) return;
+  const uint64_t now = clock_ns();
+  trace({.kind = abi::kTraceEstimate,
+         .detail = first.basis.ns > 0,
+         .start_ns = now,
+         .end_ns = now,
+         .a = reinterpret_cast<uint64_t>(first.function),
+         .b = first.expected_ns,
+         .c = ns});
+}
+
 void learn(Sample& s, uint64_t ns) {
   Timing& t = *s.timing;
   const uint64_t blocks = s.blocks ? s.blocks : 1;
   const bool first = t.samples.fetch_add(1, kRelaxed) == 0;
   admission::History h = t.history();
+  if (first) first_measured(s.first, ns);
   const bool says_something = admission::add_sample(h, {blocks, ns, s.wave}, first);
   t.block_ns.store(h.block_ns, kRelaxed);
   if (!says_something) return;
@@ -89,7 +105,8 @@ bool load_code(CUfunction function, const KernelRecord* kernel) {
   return loaded;
 }
 
-Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key) {
+Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key,
+                     const FirstOfShape& first) {
   if (!t) return nullptr;
   if (g_pending.load(kRelaxed)) harvest_samples();
   for (Sample& s : g_samples) {
@@ -98,6 +115,7 @@ Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_ke
     if (!s.state.compare_exchange_strong(idle, kOpen, std::memory_order_acquire, kRelaxed)) continue;
     s.timing = t;
     s.record_key = record_key;
+    s.first = first;
     if (record(s.start, stream) == CUDA_SUCCESS) return &s;
     s.state.store(kIdle, std::memory_order_release);
     return nullptr;

@@ -6,6 +6,7 @@
 
 #include "admission/history.h"
 #include "base/kernel_key.h"
+#include "interpose/gate/first_estimate.h"
 #include "interpose/gate/state_names.h"
 
 namespace tessera::gate {
@@ -94,8 +95,15 @@ bool load_code(CUfunction function, const KernelRecord* kernel);
 
 // A launch that is timed: events around it in its own stream.
 struct Sample;
+// What is looked at when the first sample of a shape is there; all-zero: nothing.
+struct FirstOfShape {
+  Basis basis;           // what else learns from it
+  const void* function;  // for a trace: what was launched, and how long that was expected to take
+  uint64_t expected_ns;
+};
 // Records the start event. Null: no events, or all in use.
-Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key);
+Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key,
+                     const FirstOfShape& first = {});
 // `wave` blocks fill the GPU once; 0 = not known.
 void sample_end(Sample* sample, driver_api::StreamArg stream, uint64_t blocks, uint64_t wave,
                 CUresult result);

@@ -37,27 +37,36 @@ void trace(const TracedCall& call) {
   ipc::trace_write(ring, e);
 }
 
-void trace_name(const void* function) {
-  abi::TraceHeader* ring = g_trace.load(std::memory_order_acquire);
-  if (!ring) return;
-  const uint64_t handle = reinterpret_cast<uint64_t>(function);
-  const uint64_t said = (g_trace_number.load(kRelaxed) << 48) ^ handle;
-  std::atomic<uint64_t>& place = g_named[(handle * 0x9e3779b97f4a7c15u) >> 52];
+bool was_named(uint64_t id) {
+  const uint64_t said = (g_trace_number.load(kRelaxed) << 48) ^ id;
+  std::atomic<uint64_t>& place = g_named[(id * 0x9e3779b97f4a7c15u) >> 52];
   if (place.load(kRelaxed) == said) [[likely]]
-    return;
+    return true;
   place.store(said, kRelaxed);
+  return false;
+}
+
+void trace_name(const void* function) {
+  const uint64_t handle = reinterpret_cast<uint64_t>(function);
+  if (!tracing() || was_named(handle)) return;
   const auto f = static_cast<CUfunction>(const_cast<void*>(function));
   const char* name = nullptr;
   if (const state::KernelRecord* kernel = state::find_kernel(f)) name = kernel->loaded.name;
   if (!name || !*name) return;
-  const size_t bytes = strnlen(name, abi::kTraceNameBytes * abi::kTraceNamePieces);
+  trace_text(handle, name, size_t(abi::kTraceNameBytes) * abi::kTraceNamePieces);
+}
+
+void trace_text(uint64_t id, const char* text, size_t most_bytes) {
+  abi::TraceHeader* ring = g_trace.load(std::memory_order_acquire);
+  if (!ring) return;
+  const size_t bytes = strnlen(text, most_bytes);
   for (uint16_t piece = 0; size_t(piece) * abi::kTraceNameBytes < bytes; piece++) {
     abi::TraceEvent e{};
     e.kind = abi::kTraceName;
-    e.a = handle;
+    e.a = id;
     e.detail = piece;
     const size_t at = size_t(piece) * abi::kTraceNameBytes, left = bytes - at;
-    memcpy(e.name, name + at, left < sizeof e.name ? left : sizeof e.name);
+    memcpy(e.name, text + at, left < sizeof e.name ? left : sizeof e.name);
     ipc::trace_write(ring, e);
   }
 }

@@ -5,6 +5,7 @@
 #include "interpose/gate/credit.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/operation.h"
+#include "interpose/gate/operation_counts.h"
 #include "interpose/gate/signals.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/offsets.h"
@@ -68,7 +69,10 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
       (time_it == TimeIt::kYes || (time_it == TimeIt::kIfLoaded && load_code(launch.function, kernel)));
   if (timed) note_shape(timing, launch, kernel);
   const uint64_t key = timing ? timing->key.load(kRelaxed) : 0;
-  Sample* sample = timed ? sample_begin(timing, launch.stream, key) : nullptr;
+  Sample* sample = timed ? sample_begin(timing, launch.stream, key,
+                                        {below_call(kernel_id(launch, kernel), blocks, blocks),
+                                         launch.function, expected_ns})
+                         : nullptr;
   const CUresult result = issue(launch);
   sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
   reservation.settle(launch.stream, result);
@@ -116,13 +120,18 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return issue(launch);
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
-  if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree)
+  if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree) {
+    charge_operation(0);
     return issue(launch);
+  }
   KernelRecord* kernel = find_kernel(launch.function);
-  if (kernel && kernel->loaded.never_hold)
+  if (kernel && kernel->loaded.never_hold) {
+    charge_operation(0);
     return issue(launch);  // a held collective stops its peers on other GPUs
+  }
   Timing* timing = timing_of_kernel(launch, kernel);
-  const uint64_t expected_ns = estimate_kernel(timing, launch.blocks());
+  const uint64_t expected_ns = estimate_kernel(timing, launch.blocks(), kernel_id(launch, kernel));
+  charge_operation(expected_ns);
   const TimeIt time_it = should_time(timing);
   const bool on_credit = expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo;
   const bool again = on_credit && (!launch.config || launch.config->numAttrs == 0);

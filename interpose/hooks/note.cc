@@ -1,5 +1,8 @@
 // Where libtessera_ops.so finds this library.
 #include "interpose/state/note.h"
+
+#include "interpose/gate/operation.h"
+#include "interpose/gate/operation_counts.h"
 #include "interpose/state/state.h"
 
 namespace tessera::hooks {
@@ -8,17 +11,43 @@ namespace {
 using state::g_state;
 
 // Captured work is charged when its graph is launched, perhaps by another thread.
-void set_note(operations::Note* note) noexcept {
+void begin(operations::Note* note) noexcept {
   // relaxed: a capture that begins now on another thread is none of this one's
-  const bool forward = g_state.captures.load(std::memory_order_relaxed) != 0;
-  state::t_note = forward ? nullptr : note;
+  if (g_state.captures.load(std::memory_order_relaxed) != 0) return;
+  gate::begin_operation(*note);
+  state::t_note = note;
+}
+
+void end(operations::Note* note) noexcept {
+  if (state::t_note != note) return;
+  state::t_note = nullptr;
+  gate::end_operation(*note);
+}
+
+uint64_t expected_ns(const operations::Note* note) noexcept {
+  return gate::expected_of_call(*note);
+}
+
+uint32_t undisturbed() noexcept {
+  return gate::undisturbed();
+}
+
+void when_idle(void (*callback)()) noexcept {
+  state::g_when_idle.store(callback, std::memory_order_release);
 }
 
 static_assert(sizeof g_state.role == sizeof(uint32_t) && decltype(g_state.role)::is_always_lock_free);
 const operations::NoteReader kReader = {.role = reinterpret_cast<const uint32_t*>(&g_state.role),
                                         .reading_role = uint32_t(state::Role::kBestEffort),
                                         .reserved = 0,
-                                        .set_note = set_note};
+                                        .begin = begin,
+                                        .end = end,
+                                        .slice_ns = gate::wanted_slice_ns,
+                                        .expected_ns = expected_ns,
+                                        .sms = gate::sms_for_call,
+                                        .undisturbed = undisturbed,
+                                        .count = gate::count_operations,
+                                        .when_idle = when_idle};
 
 }  // namespace
 }  // namespace tessera::hooks

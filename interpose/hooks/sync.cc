@@ -5,6 +5,7 @@
 #include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/state/note.h"
 
 namespace tessera::hooks {
 
@@ -38,6 +39,10 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
     accounts_covered(cover);
     // There may be no further launch that does. Queries are polled: the helper reads what is left over.
     if (kWaits && samples_pending()) harvest_samples();
+    if (kWaits) {
+      if (const auto callback = state::g_when_idle.load(std::memory_order_acquire)) [[unlikely]]
+        callback();
+    }
   } else if (is_sticky(result)) {
     poison();
   }

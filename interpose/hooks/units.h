@@ -5,6 +5,7 @@
 #include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/operation_counts.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/signals.h"
 #include "interpose/gate/timing.h"
@@ -47,11 +48,15 @@ inline uint64_t id(const void* handle) {
   return reinterpret_cast<uint64_t>(handle);
 }
 
+// The same in every process, if that is known.
+inline uint64_t kernel_id(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
+  return kernel ? kernel->loaded.hash : id(launch.function);
+}
+
 // Of a kernel's shape, whoever launches it.
 inline gate::Timing* timing_of_kernel(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
-  const uint64_t function = kernel ? kernel->loaded.hash : id(launch.function);
   return gate::timing_of(
-      gate::timing_key({function, launch.blocks(), launch.threads(), launch.shared_bytes}));
+      gate::timing_key({kernel_id(launch, kernel), launch.blocks(), launch.threads(), launch.shared_bytes}));
 }
 
 // What identifies a whole launch for timing: its first pointer argument (function, graph, parameter list).
@@ -83,11 +88,15 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t k
   gate::count_uncut();
   gate::describe_whole(state::g_state.link.load(std::memory_order_acquire));
   state::KernelRecord* kernel = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
-  if (kernel && kernel->loaded.never_hold) return call();
+  if (kernel && kernel->loaded.never_hold) {
+    gate::charge_operation(0);
+    return call();
+  }
   const uint64_t key = gate::timing_key({id(what), 1, 0, 0});
   gate::Timing* timing = gate::timing_of(key);
   const bool timed = timing && timing->block_ps.load(std::memory_order_relaxed) != 0;
   const uint64_t estimate_ns = timed || known_ns == 0 ? gate::estimate_of(timing, 1) : known_ns;
+  gate::charge_operation(estimate_ns);
   return best_effort_unit(stream, estimate_ns, timing, key, false, call);
 }
 

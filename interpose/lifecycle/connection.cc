@@ -47,7 +47,9 @@ state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
           pulse ? pulse : state::g_unmanaged.pulse,
           a.guard_ns,
           state::config().max_hold_ns,
-          a.signals() ? a.signals() : &state::g_no_signals};
+          a.signals() ? a.signals() : &state::g_no_signals,
+          a.operations(),
+          a.operation_slots};
 }
 
 }  // namespace

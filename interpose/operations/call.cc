@@ -4,8 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <type_traits>
 
+#include "interpose/operations/split.h"
 #include "interpose/operations/table.h"
 
 namespace tessera::library {
@@ -17,6 +22,16 @@ constinit const uint32_t kNobody = 0, kAlways = 1;  // in place of a role
 constinit std::atomic<const operations::NoteReader*> g_reader{nullptr};
 constinit std::atomic<bool> g_connected{false};
 
+// Member by member: what compilers make of an assignment of the whole (`rep stos`) takes longer than all else here.
+void set_shape(operations::Shape& shape, std::span<const int64_t> dims, int64_t count) {
+  uint32_t n = 0;
+  for (const int64_t dim : dims) shape.dims[n++] = dim;
+  shape.n_dims = n;
+  shape.count = count;
+#pragma GCC unroll 12
+  for (; n < operations::kMostDims; n++) shape.dims[n] = 0;
+}
+
 template <class Int>
 bool describe_groups(const Groups<Int>& what, Operation* out) {
   if (what.count <= 0 || !what.m || !what.n || !what.k || !what.size) return false;
@@ -26,14 +41,55 @@ bool describe_groups(const Groups<Int>& what, Operation* out) {
     if (!cost) return false;
     all = all + *cost;
   }
-  out->shape.count = what.count;
+  set_shape(out->shape, {}, what.count);
   out->types = what.types;
   out->computed_as = what.types.a;
   out->cost = all;
   return true;
 }
 
+uint64_t mixed(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * 0x9e3779b97f4a7c15u;
+}
+
+// "cublasSgemm_v2 f32 64x32x16", cut off where `buffer` ends, zero-terminated.
+void print(const Operation& o, std::span<char> buffer) {
+  size_t size = 0;
+  const auto put = [&](std::string_view part) {
+    for (const char c : part)
+      if (size + 1 < buffer.size()) buffer[size++] = c;
+  };
+  put(operations::name_of(o.entry));
+  put(" ");
+  put(operations::name_of(o.types.a));
+  if (o.types.b != o.types.a || o.types.c != o.types.a) {
+    for (const Type type : {o.types.b, o.types.c}) {
+      put(",");
+      put(operations::name_of(type));
+    }
+  }
+  put(" ");
+  char shape[operations::kShapeTextBytes];
+  put(operations::shape_text(o.entry, o.shape, shape));
+  buffer[size] = 0;
+}
+
+uint64_t describe_note(const operations::Note* note, char* text, uint32_t bytes) {
+  // The note is the first member of a standard-layout struct.
+  const Operation& operation = reinterpret_cast<const ToldOf*>(note)->operation;
+  if (text && bytes) print(operation, {text, bytes});
+  return hash_of(operation);
+}
+static_assert(offsetof(ToldOf, note) == 0 && std::is_standard_layout_v<ToldOf>);
+
 }  // namespace
+
+uint64_t hash_of(const Operation& o) {
+  uint64_t hash = mixed(static_cast<uint64_t>(o.entry), static_cast<uint64_t>(o.types.a));
+  for (uint32_t i = 0; i < o.shape.n_dims; i++) hash = mixed(hash, static_cast<uint64_t>(o.shape.dims[i]));
+  return mixed(mixed(hash, static_cast<uint64_t>(o.shape.count)), o.cost.flop);
+}
+
 }  // namespace tessera::library
 
 extern "C" {
@@ -50,7 +106,7 @@ bool describe(const Products& what, Operation* out) {
   const auto cost = gemm_cost(what.shape, what.types, true);
   if (!cost) return false;
   const GemmShape& s = what.shape;
-  out->shape = {.dims = {s.m, s.n, s.k}, .count = s.count, .n_dims = 3};
+  set_shape(out->shape, std::array{s.m, s.n, s.k}, s.count);
   out->types = what.types;
   out->computed_as = what.computed_as;
   out->cost = *cost;
@@ -61,9 +117,7 @@ bool describe(const Computes& what, Operation* out) {
   const std::span<const int64_t> sizes(what.sizes, what.n_sizes);
   const auto cost = family_cost(what.family, sizes, what.count, what.types);
   if (!cost) return false;
-  std::ranges::copy(sizes, out->shape.dims);
-  out->shape.count = what.count;
-  out->shape.n_dims = what.n_sizes;
+  set_shape(out->shape, sizes, what.count);
   out->types = what.types;
   out->computed_as = what.types.a;
   out->cost = *cost;
@@ -88,27 +142,39 @@ void connect() {
   if (open_table(getenv("TESSERA_OPERATIONS_TABLE"))) {
     tessera_ops_role.store(&kAlways, std::memory_order_release);
   } else if (reader) {
+    read_split_settings();
     tessera_ops_reading_role.store(reader->reading_role, kRelaxed);
     tessera_ops_role.store(reader->role, std::memory_order_release);  // pairs with wanted()
   }
 }
 
-void Call::begin(const Operation& operation) {
-  count_call(operation);
+const operations::NoteReader* note_reader() {
+  return g_reader.load(kRelaxed);
+}
+
+void Call::begin() {
+  const Operation& operation = told_of_.operation;
+  tag_ = count_call(operation);
+  if (tag_) tag_launches(tag_);
+  told_ = true;
   const operations::NoteReader* reader = g_reader.load(kRelaxed);
   if (!reader) return;
-  note_ = {operation.cost.flop,
-           operation.cost.bytes,
-           static_cast<uint32_t>(operation.entry),
-           static_cast<int32_t>(operation.computed_as),
-           0,
-           0};
-  told_ = true;
-  reader->set_note(&note_);
+  told_of_.note = {.flop = operation.cost.flop,
+                   .bytes = operation.cost.bytes,
+                   .entry = static_cast<uint32_t>(operation.entry),
+                   .type = static_cast<int32_t>(operation.computed_as),
+                   .name = operations::name_of(operation.entry).data(),
+                   .describe = describe_note};
+  reader->begin(&told_of_.note);
 }
 
 void Call::end() {
-  g_reader.load(kRelaxed)->set_note(nullptr);
+  if (tag_) tag_launches(0);
+  const operations::NoteReader* reader = g_reader.load(kRelaxed);
+  if (!reader) return;
+  reader->end(&told_of_.note);
+  if (splitting()) [[unlikely]]
+    note_expected(told_of_.operation, told_of_.note.expected_ns);
 }
 
 }  // namespace tessera::library

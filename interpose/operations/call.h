@@ -72,11 +72,14 @@ constexpr Computes computes(Family family, int64_t count, const Types& types, Si
   return {family, count, types, {sizes...}, sizeof...(sizes)};
 }
 
-// False: the library will refuse it.
+// Writes all of `out` but its entry. False: the library will refuse it.
 bool describe(const Computes& what, Operation* out);
 bool describe(const Products& what, Operation* out);
 bool describe(const Groups<int>& what, Operation* out);
 bool describe(const Groups<int64_t>& what, Operation* out);
+
+// Of all that calls are told apart by.
+uint64_t hash_of(const Operation& operation);
 
 // ---- who wants to know
 
@@ -95,9 +98,18 @@ inline bool wanted() {
          tessera_ops_reading_role.load(std::memory_order_relaxed);
 }
 
+// Who reads notes; null: nobody.
+const operations::NoteReader* note_reader();
+
 // Slow, once: looks for libtessera.so and for the table that `tessera profile` wants filled. Any thread; further calls
 // do nothing.
 void connect();
+
+// A note, and what it is of: describe_note() finds the one by the other.
+struct ToldOf {
+  operations::Note note;
+  Operation operation;
+};
 
 extern constinit thread_local uint32_t t_depth __attribute__((tls_model("initial-exec")));
 
@@ -108,9 +120,8 @@ class Call {
   Call(Entry entry, const void* handle, const What& what) {
     // Without a handle the library looks at nothing else.
     if (t_depth++ != 0 || !handle || !wanted()) return;
-    Operation operation;
-    operation.entry = entry;
-    if (describe(what, &operation)) begin(operation);
+    told_of_.operation.entry = entry;
+    if (describe(what, &told_of_.operation)) begin();
   }
   ~Call() {
     if (told_) end();
@@ -119,12 +130,21 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
+  // Somebody reads its note.
+  bool noted() const { return told_; }
+  const Operation& operation() const { return told_of_.operation; }
+  operations::Note& note() { return told_of_.note; }
+
  private:
-  void begin(const Operation& operation);
+  void begin();
   void end();
 
   bool told_ = false;
-  operations::Note note_;
+  uint64_t tag_ = 0;  // of the table, see tag_launches()
+  // Nothing of it is written for a call that nobody wants to know of.
+  union {
+    ToldOf told_of_;
+  };
 };
 
 }  // namespace tessera::library

@@ -5,6 +5,7 @@
 #include "base/errno_guard.h"
 #include "interpose/operations/call.h"
 #include "interpose/operations/lt.h"
+#include "interpose/operations/split_arguments.h"
 #include "operations/hook.h"
 
 // Types of the libraries, as far as calls of them need them: pointers and numbers. A test compares with the headers.
@@ -36,6 +37,20 @@ using cudaDataType_t = int;
 
 namespace tessera::library {
 namespace {
+
+// Products alone are cut.
+struct FormRow {
+  operations::Form form;
+  bool is_product;
+};
+constexpr FormRow kForms[] = {
+#define TS_OPERATION(library, symbol, family, form, type) \
+  {operations::Form::form, operations::Family::family == operations::Family::kProduct},
+#include "operations/entries.def"
+};
+constexpr FormRow form_of(Entry entry) {
+  return kForms[uint32_t(entry)];
+}
 
 enum class Row : uint32_t {
 #define TS_LIBRARY_CALL(library, symbol, base, params, args, what) symbol,
@@ -119,7 +134,13 @@ const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
     using namespace tessera::library;                                                                \
     auto* const function = real<int params>(index_of(Row::symbol, Kind::kind), row, #symbol, &hook); \
     if (!function) return row.not_initialized;                                                       \
-    const Call call(Entry::base, handle, what);                                                      \
+    Call call(Entry::base, handle, what);                                                            \
+    if (splitting() && call.noted()) {                                                               \
+      constexpr FormRow kRow = form_of(Entry::base);                                                 \
+      if (int status = 0;                                                                            \
+          split_product<kRow.form, kRow.is_product>(call, function, std::make_tuple args, &status))  \
+        return status;                                                                               \
+    }                                                                                                \
     return function args;                                                                            \
   }
 #define TS_LIBRARY_CALL(row, symbol, base, params, args, what)                            \

@@ -1,5 +1,6 @@
 #include "interpose/operations/table.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,16 +18,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kProbes = 32;
 
 constinit std::atomic<TableHeader*> g_table{nullptr};
-
-uint64_t mixed(uint64_t hash, uint64_t value) {
-  return (hash ^ value) * 0x9e3779b97f4a7c15u;
-}
-
-uint64_t hash_of(const Operation& o) {
-  uint64_t hash = mixed(static_cast<uint64_t>(o.entry), static_cast<uint64_t>(o.types.a));
-  for (uint32_t i = 0; i < o.shape.n_dims; i++) hash = mixed(hash, static_cast<uint64_t>(o.shape.dims[i]));
-  return mixed(mixed(hash, static_cast<uint64_t>(o.shape.count)), o.cost.flop) >> 32;
-}
+constinit std::atomic<operations::TagLaunches> g_tag{nullptr};
 
 bool is_of(const TableSlot& slot, const Operation& o) {
   return slot.entry == uint32_t(o.entry) && slot.n_dims == o.shape.n_dims && slot.count == o.shape.count &&
@@ -50,7 +42,7 @@ void fill(TableSlot& slot, const Operation& o) {
 // The slot of an operation, taken if it is new; null if its neighbourhood is full.
 TableSlot* slot_of(TableHeader& table, const Operation& o) {
   auto* slots = reinterpret_cast<TableSlot*>(&table + 1);
-  const uint64_t at = hash_of(o);
+  const uint64_t at = hash_of(o) >> 32;
   for (uint32_t i = 0; i < kProbes; i++) {
     TableSlot& slot = slots[(at + i) % operations::kTableSlots];
     std::atomic_ref<uint32_t> state(slot.state);
@@ -65,6 +57,12 @@ TableSlot* slot_of(TableHeader& table, const Operation& o) {
     if (seen == operations::kSlotReady && is_of(slot, o)) return &slot;
   }
   return nullptr;
+}
+
+void find_tags() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  void* tag = driver ? dlsym(driver, operations::kTagLaunches) : nullptr;
+  g_tag.store(reinterpret_cast<operations::TagLaunches>(tag), kRelaxed);  // published with the table
 }
 
 }  // namespace
@@ -83,16 +81,22 @@ bool open_table(const char* path) {
     munmap(memory, operations::kTableBytes);
     return false;
   }
+  find_tags();
   g_table.store(header, std::memory_order_release);
   return true;
 }
 
-void count_call(const Operation& operation) {
+void tag_launches(uint64_t tag) {
+  if (const operations::TagLaunches set = g_tag.load(kRelaxed)) set(tag);
+}
+
+uint64_t count_call(const Operation& operation) {
   TableHeader* table = g_table.load(std::memory_order_acquire);  // pairs with open_table
-  if (!table) return;
+  if (!table) return 0;
   TableSlot* slot = slot_of(*table, operation);
   // relaxed: read after the processes have ended
   std::atomic_ref<uint64_t>(slot ? slot->calls : table->further_calls).fetch_add(1, kRelaxed);
+  return slot ? uint64_t(slot - reinterpret_cast<TableSlot*>(table + 1)) + 1 : 0;
 }
 
 }  // namespace tessera::library

@@ -9,7 +9,9 @@ namespace tessera::library {
 // Once. False: no path, or not such a file.
 bool open_table(const char* path);
 
-// Nothing without a table.
-void count_call(const Operation& operation);
+// Number of the operation's slot + 1; 0: none, or no table.
+uint64_t count_call(const Operation& operation);
+// What this thread launches from now on belongs to that slot, for the software GPU's trace; 0: to none.
+void tag_launches(uint64_t slot);
 
 }  // namespace tessera::library

@@ -3,6 +3,7 @@
 
 #include "admission/slices.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/operation.h"
 #include "interpose/gate/trace.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
@@ -218,7 +219,10 @@ CUresult Cutting::issue(const Plan& next, gate::Reservation& reservation, bool t
   if (timed) gate::note_shape(whole_, original_, &kernel_);
   const gate::Timing* named = whole_ ? whole_ : sliced_;
   gate::Sample* sample =
-      timed ? gate::sample_begin(sliced_, original_.stream, named->key.load(kRelaxed)) : nullptr;
+      timed ? gate::sample_begin(
+                  sliced_, original_.stream, named->key.load(kRelaxed),
+                  {gate::below_call(kernel_.loaded.hash, next.box.blocks(), original_.blocks()), nullptr, 0})
+            : nullptr;
   const CUresult result = gate::issue(slice_);
   gate::sample_end(sample, original_.stream, next.box.blocks(), occupancy_.wave_blocks, result);
   reservation.settle(original_.stream, result);

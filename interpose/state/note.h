@@ -2,11 +2,16 @@
 // hooks/note.cc, read by launches of the same thread.
 #pragma once
 
+#include <atomic>
+
 #include "operations/note.h"
 
 namespace tessera::state {
 
 // Null outside such a call, in a capture, and without libtessera_ops.so.
 extern constinit thread_local operations::Note* t_note __attribute__((tls_model("initial-exec")));
+
+// Called where a thread of a best-effort program has waited for the GPU; null: nobody wants that. Stored once.
+extern constinit std::atomic<void (*)()> g_when_idle;
 
 }  // namespace tessera::state

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "driver_api/real_table.h"
+#include "ipc/abi/operations.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/atomic.h"
 
@@ -34,6 +35,8 @@ struct DaemonLink {       // one attachment, as the launches see it; constant af
   uint64_t guard_ns;      // a watched pulse must be idle this long before work starts
   uint64_t max_hold_ns;   // 0: as the lease says; else the user's own limit (TESSERA_MAX_HOLD_MS)
   abi::SignalLine* signals = &g_no_signals;  // this process writes; the dummy if the daemon has no use for it
+  abi::OperationTotals* operations = nullptr;  // this process writes; null if the daemon has no use for it
+  uint32_t operation_slots = 0;                // behind them
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;

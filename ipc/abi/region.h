@@ -9,6 +9,8 @@
 //   tick (untrusted) offset 640   SignalLine     client writes what packing needs (feature bit
 //   kFeatureSignals; untrusted) offset 1024  RecordRing     client writes records, daemon consumes
 //   (untrusted)
+//   offset 51200   OperationTotals, OperationCounts   client writes (operations.h; feature bit kFeatureOperations;
+//   untrusted)
 //
 // Rules (conventions 26-34): fixed-width integers through std::atomic_ref; all-zero is a valid initial state;
 // sides write on different 64-byte lines; each untrusted word is read once into a local and validated.
@@ -46,12 +48,15 @@ struct RegionHeader {       // written by the daemon before anyone else maps the
   uint32_t answer_offset;     // of AnswerLine, if kFeatureAnswers
   uint32_t answer_within_ms;  // a daemon that leaves a question open for so long counts as gone
   uint32_t reserved1;         // zero
-  uint64_t reserved[20];      // zero
+  uint32_t operations_offset;  // of OperationTotals (operations.h), if kFeatureOperations
+  uint32_t operation_slots;    // OperationCounts behind them
+  uint64_t reserved[19];       // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
 inline constexpr uint64_t kFeatureSignals = 1;  // RegionHeader::features: there is a SignalLine
 inline constexpr uint64_t kFeatureLearnt = 2;   // answers ProfileWanted, takes KernelSeen (messages.h)
 inline constexpr uint64_t kFeatureAnswers = 4;  // there is an AnswerLine; only together with kFeatureSignals
+inline constexpr uint64_t kFeatureOperations = 8;  // there is a table of library calls (operations.h)
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)

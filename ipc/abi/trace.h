@@ -38,8 +38,11 @@ enum TraceKind : uint16_t {
            // waited for a whole context
   kTraceRecord = 13,  // a: event, recorded in the stream
   kTraceWait = 14,    // a: event that the stream waits for
+  kTraceEstimate =
+      15,  // a shape was measured first (start = end); a: function, b: ns that were expected, c: ns it
+           // took, detail: 1 below a call of a library
 };
-inline constexpr uint16_t kTraceKinds = 15;
+inline constexpr uint16_t kTraceKinds = 16;
 
 enum TraceCopyFact : uint64_t {  // bits
   kTraceCopyEnded = 1,           // on return it has ended, and what was in the stream before it

@@ -129,6 +129,8 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->sends_learnt = numbers->sends_learnt;
   a->answer_offset = numbers->answer_offset;
   a->answer_within_ms = numbers->answer_within_ms;
+  a->operations_offset = numbers->operations_offset;
+  a->operation_slots = numbers->operation_slots;
   return base::ok();
 }
 

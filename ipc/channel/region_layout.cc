@@ -34,6 +34,11 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
   const bool answers = has_signals && (h.features & abi::kFeatureAnswers) != 0;
   if (answers && !inside(h.answer_offset, sizeof(abi::AnswerLine), bytes))
     return base::error(Code::kInvalid, "region header with wrong offsets");
+  const bool counts = (h.features & abi::kFeatureOperations) != 0;
+  const uint64_t counts_bytes =
+      sizeof(abi::OperationTotals) + uint64_t(h.operation_slots) * sizeof(abi::OperationCounts);
+  if (counts && (h.operation_slots == 0 || !inside(h.operations_offset, counts_bytes, bytes)))
+    return base::error(Code::kInvalid, "region header with wrong offsets");
   return RegionNumbers{h.lease_offset,
                        h.usage_offset,
                        h.ring_offset,
@@ -43,7 +48,9 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
                        has_signals ? h.signals_offset : 0,
                        (h.features & abi::kFeatureLearnt) != 0,
                        answers ? h.answer_offset : 0,
-                       h.answer_within_ms};
+                       h.answer_within_ms,
+                       counts ? h.operations_offset : 0,
+                       counts ? h.operation_slots : 0};
 }
 
 base::Status check_pulse_header(const abi::PulsePage& page) {

@@ -5,18 +5,20 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "ipc/abi/operations.h"
 #include "ipc/abi/region.h"
 
 namespace tessera::ipc {
 
 inline constexpr uint32_t kLeaseOffset = 256, kAnswerOffset = 320, kUsageOffset = 512, kSignalsOffset = 640,
-                          kRingOffset = 1024, kRingSlots = 1024;
+                          kRingOffset = 1024, kRingSlots = 1024, kOperationsOffset = 51200;
 static_assert(kLeaseOffset + sizeof(abi::LeaseLine) <= kAnswerOffset &&
               kAnswerOffset + sizeof(abi::AnswerLine) <= kUsageOffset);
 static_assert(kUsageOffset + sizeof(abi::UsageLine) <= kSignalsOffset &&
               kSignalsOffset + sizeof(abi::SignalLine) <= kRingOffset);
 static_assert(kRingOffset + offsetof(abi::RecordRing, slots) + kRingSlots * sizeof(abi::Record) <=
-              abi::kRegionBytes);
+              kOperationsOffset);
+static_assert(kOperationsOffset + abi::kOperationTableBytes <= abi::kRegionBytes);
 
 // Unless the daemon's configuration says otherwise (daemon.answer_within_ms).
 inline constexpr uint32_t kDefaultAnswerWithin_ms = 1000;
@@ -32,6 +34,8 @@ struct RegionNumbers {  // checked copies
   bool sends_learnt;        // kFeatureLearnt
   uint32_t answer_offset;   // 0: a daemon that answers no questions
   uint32_t answer_within_ms;
+  uint32_t operations_offset;  // 0: a daemon that does not ask for library calls
+  uint32_t operation_slots;
 };
 
 inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {
@@ -45,7 +49,9 @@ inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t clie
   h.usage_offset = kUsageOffset;
   h.ring_offset = kRingOffset;
   h.ring_slots = kRingSlots;
-  h.features = abi::kFeatureSignals | abi::kFeatureAnswers;
+  h.features = abi::kFeatureSignals | abi::kFeatureAnswers | abi::kFeatureOperations;
+  h.operations_offset = kOperationsOffset;
+  h.operation_slots = abi::kOperationSlots;
   h.signals_offset = kSignalsOffset;
   h.answer_offset = kAnswerOffset;
   h.answer_within_ms = kDefaultAnswerWithin_ms;

@@ -17,6 +17,7 @@ struct Activity {
   uint32_t device = 0;                // ordinal in the observed process
   uint64_t bytes = 0;                 // copies and sets
   // Kernels.
+  uint64_t tag = 0;  // 0: none; of the library call that launched it (operations/table.h)
   std::string name;
   uint64_t image_hash = 0;  // 0 = not known
   uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};

@@ -1,9 +1,11 @@
 #include "scheduler_daemon/core/client.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/pulse.h"
+#include "profiles/operation_profile.h"
 #include "scheduler_daemon/core/core.h"
 
 namespace tessera::core {
@@ -13,6 +15,32 @@ namespace {
 constexpr uint32_t kMaxWaveBlocks = 1u << 20, kMaxSms = 4096;
 constexpr uint64_t kMaxSliceOverhead_ns = 10'000'000;
 constexpr auto relaxed = std::memory_order_relaxed;  // single words of statistics, nothing is ordered by them
+
+double wide(const uint64_t (&counter)[2]) {
+  return double(ipc::load(counter[1], relaxed)) * 0x1p64 + double(ipc::load(counter[0], relaxed));
+}
+
+// What the client counted; a slot that says garbage is a row with garbage in it, but printable.
+std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTotals& totals_untrusted) {
+  static constexpr const char* kClasses[] = {"unknown", "compute", "memory", "latency"};
+  std::vector<stats::OperationRow> rows;
+  const auto* counts = reinterpret_cast<const ipc::abi::OperationCounts*>(&totals_untrusted + 1);
+  for (uint32_t i = 0; i < ipc::abi::kOperationSlots; i++) {
+    const ipc::abi::OperationCounts& c = counts[i];
+    if (ipc::load(c.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
+    char name[ipc::abi::kOperationNameBytes];
+    memcpy(name, c.name, sizeof name);
+    rows.push_back({.name = std::string(name, strnlen(name, sizeof name)),
+                    .type = profiles::element_type_name(ipc::load(c.type, relaxed)),
+                    .resource_class = kClasses[ipc::load(c.resource_class, relaxed) & 3u],
+                    .calls = ipc::load(c.calls, relaxed),
+                    .gpu_ns = ipc::load(c.gpu_ns, relaxed),
+                    .launches = ipc::load(c.launches, relaxed),
+                    .flop = wide(c.flop),
+                    .bytes = wide(c.bytes)});
+  }
+  return rows;
+}
 
 }  // namespace
 
@@ -157,6 +185,17 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.blocks_launched = ipc::load(s.blocks_launched, relaxed);
   r.counters.wave_blocks = ipc::load(s.wave_blocks, relaxed);
   r.counters.slice_overhead_ns = ipc::load(s.slice_overhead_ns, relaxed);
+  const ipc::abi::OperationTotals& totals = operations_untrusted();
+  r.operations = operations_of(totals);
+  r.counters.further_operations = ipc::load(totals.further_calls, relaxed);
+  r.counters.split_calls = ipc::load(totals.split_calls, relaxed);
+  r.counters.split_pieces = ipc::load(totals.split_pieces, relaxed);
+  r.counters.split_proven = ipc::load(totals.split_proven, relaxed);
+  r.counters.split_unequal = ipc::load(totals.split_unequal, relaxed);
+  r.counters.kept_unproven = ipc::load(totals.kept_unproven, relaxed);
+  r.counters.kept_unequal = ipc::load(totals.kept_unequal, relaxed);
+  r.counters.narrowed_calls = ipc::load(totals.narrowed_calls, relaxed);
+  r.counters.kept_form = ipc::load(totals.kept_form, relaxed);
   const uint32_t resource_class =
       is_protected() && memory.pulse.valid()
           ? ipc::load(memory.pulse.as<ipc::abi::PulsePage>()->resource_class, relaxed)

@@ -93,6 +93,9 @@ struct Client {
     return *memory.region.as<const ipc::abi::UsageLine>(ipc::kUsageOffset);
   }
 
+  const ipc::abi::OperationTotals& operations_untrusted() const {  // its OperationCounts are behind it
+    return *memory.region.as<const ipc::abi::OperationTotals>(ipc::kOperationsOffset);
+  }
   const ipc::abi::SignalLine& signals_untrusted() const {
     return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);
   }

@@ -1,5 +1,7 @@
 #include "scheduler_daemon/stats/stats.h"
 
+#include <cstdio>
+
 #include "base/printable.h"
 
 namespace tessera::stats {
@@ -26,6 +28,11 @@ class Object {  // appends "key":value pairs to a text
   }
   void text(const char* key, const std::string& value) { raw(key, quoted(value)); }
   void number(const char* key, uint64_t value) { raw(key, std::to_string(value)); }
+  void real(const char* key, double value) {  // whole numbers stay whole where a double holds them
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", value);
+    raw(key, text);
+  }
   void flag(const char* key, bool value) { raw(key, value ? "true" : "false"); }
 
  private:
@@ -44,6 +51,31 @@ std::string starved_json(const ClientRow::Starved& s) {
   o.text("remedy", s.remedy);
   o.close();
   return out;
+}
+
+std::string operation_json(const OperationRow& row) {
+  std::string out;
+  Object o(&out);
+  o.text("name", row.name);
+  o.text("type", row.type);
+  o.text("class", row.resource_class);
+  o.number("calls", row.calls);
+  o.real("flop", row.flop);
+  o.real("bytes", row.bytes);
+  o.number("gpu_ns", row.gpu_ns);
+  o.number("launches", row.launches);
+  o.close();
+  return out;
+}
+
+template <class Row>
+std::string array(const std::vector<Row>& rows, std::string (*print)(const Row&)) {
+  std::string out = "[";
+  for (const Row& row : rows) {
+    if (out.size() > 1) out += ',';
+    out += print(row);
+  }
+  return out + ']';
 }
 
 std::string client_json(const ClientRow& c) {
@@ -65,6 +97,7 @@ std::string client_json(const ClientRow& c) {
   o.raw("starved", starved_json(c.starved));
 #define TS_CLIENT(name, unit, description) o.number(#name, c.counters.name);
 #include "scheduler_daemon/stats/stats.def"
+  o.raw("operations", array(c.operations, operation_json));
   o.close();
   return out;
 }
@@ -95,16 +128,6 @@ std::string daemon_json(const Snapshot& s) {
 #include "scheduler_daemon/stats/stats.def"
   o.close();
   return out;
-}
-
-template <class Row>
-std::string array(const std::vector<Row>& rows, std::string (*print)(const Row&)) {
-  std::string out = "[";
-  for (const Row& row : rows) {
-    if (out.size() > 1) out += ',';
-    out += print(row);
-  }
-  return out + ']';
 }
 
 std::string described(const char* name, const char* unit, const char* description) {

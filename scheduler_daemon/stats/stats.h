@@ -17,6 +17,12 @@ struct ClientCounters {
 #include "scheduler_daemon/stats/stats.def"
 };
 
+struct OperationRow {  // calls of one function of a library, of one element type
+  std::string name, type, resource_class;
+  uint64_t calls = 0, gpu_ns = 0, launches = 0;
+  double flop = 0, bytes = 0;
+};
+
 struct ClientRow {
   uint64_t id = 0;
   int64_t pid = 0;
@@ -36,6 +42,7 @@ struct ClientRow {
     std::string why, remedy;              // for people
   } starved;
   ClientCounters counters;
+  std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
 };
 
 struct GpuRow {

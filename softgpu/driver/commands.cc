@@ -288,6 +288,7 @@ struct MakeOp {
     spec.cooperative = kernel.cooperative;
     spec.cost_key = cost_key(kernel);
     spec.image_hash = kernel.function->module->image_hash;
+    spec.tag = kernel.tag;
     spec.block = kernel.block;
     spec.dynamic_shared_bytes = kernel.dynamic_shared_bytes;
     if (kernel.has_priority) spec.priority = kernel.priority;

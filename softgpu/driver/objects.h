@@ -162,6 +162,7 @@ struct KernelCommand {
   CUkernel kernel_handle = nullptr;                  // as given, for cuGraphKernelNodeGetParams
   std::vector<void*> param_pointers;                 // into params, handed out by the same call
   std::map<int, CUlaunchAttributeValue> attributes;  // of a node, by CUlaunchAttributeID
+  uint64_t tag = 0;  // softgpu_tag_launches of the launching thread, for the trace
 };
 // A box of rows; 1D copies have height = depth = 1. Pitches in bytes, slice = pitch * height of the whole
 // image.

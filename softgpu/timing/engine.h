@@ -42,6 +42,7 @@ struct OpSpec {
   uint64_t image_hash = 0;  // for the trace, kernels: of the program text; and the launch as it was made:
   std::array<uint32_t, 3> block{1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
+  uint64_t tag = 0;  // whatever the launching thread says its launches belong to
 
   // kKernel
   uint64_t n_blocks = 1;

@@ -284,11 +284,26 @@ void Core::finish(const OpRef& op, int code, Callbacks& callbacks) {
   op->spec.body = nullptr;
   if (std::exchange(op->announced, false)) --n_announced_;
   if (trace_.enabled() && op->model_ended)
-    trace_.add({op->spec.kind, op->spec.name, op->spec.stream, op->times.enqueued_ns, op->times.start_ns,
-                op->times.end_ns, op->functional_start_ns, op->functional_end_ns, op->stall_ns,
-                base::now_ns(), code, op->spec.n_blocks, op->spec.threads_per_block,
-                op->spec.registers_per_thread, op->spec.shared_bytes_per_block, op->spec.work,
-                op->spec.image_hash, op->spec.block, op->spec.dynamic_shared_bytes});
+    trace_.add({op->spec.kind,
+                op->spec.name,
+                op->spec.stream,
+                op->times.enqueued_ns,
+                op->times.start_ns,
+                op->times.end_ns,
+                op->functional_start_ns,
+                op->functional_end_ns,
+                op->stall_ns,
+                base::now_ns(),
+                code,
+                op->spec.n_blocks,
+                op->spec.threads_per_block,
+                op->spec.registers_per_thread,
+                op->spec.shared_bytes_per_block,
+                op->spec.work,
+                op->spec.image_hash,
+                op->spec.block,
+                op->spec.dynamic_shared_bytes,
+                op->spec.tag});
   op->done.store(true, std::memory_order_release);
   if (op->spec.on_complete) callbacks.calls.emplace_back(std::move(op->spec.on_complete), code);
   op->spec.on_complete = nullptr;

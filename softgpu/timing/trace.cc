@@ -80,7 +80,7 @@ void Trace::flush() {
           "stall_ns,delivery_ns,code,blocks,threads_per_block,registers_per_thread,shared_bytes_per_block,"
           "warp_instructions_per_block,global_bytes_per_block,tensor_operations_per_block,"
           "fp64_operations_per_block,fp32_operations_per_block,fp16_operations_per_block,image_hash,block_x,"
-          "block_y,block_z,dynamic_shared_bytes\n",
+          "block_y,block_z,dynamic_shared_bytes,tag\n",
           file);
     header_written_ = true;
     for (const TraceRecord& r : waiting_) {
@@ -91,11 +91,11 @@ void Trace::flush() {
               r.stall_ns, long(r.completed_ns - ready), r.code);
       const bool kernel = r.kind == OpKind::kKernel;  // the others leave these columns 0
       const BlockWork work = kernel ? r.work : BlockWork{};
-      fprintf(file, "%lu,%u,%u,%u,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,0x%016lx,%u,%u,%u,%u\n",
+      fprintf(file, "%lu,%u,%u,%u,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,0x%016lx,%u,%u,%u,%u,%lu\n",
               kernel ? r.n_blocks : 0, kernel ? r.threads_per_block : 0, kernel ? r.registers_per_thread : 0,
               kernel ? r.shared_bytes_per_block : 0, work.warp_instructions, work.global_bytes,
               work.tensor_operations, work.fp64_operations, work.fp32_operations, work.fp16_operations,
-              r.image_hash, r.block[0], r.block[1], r.block[2], r.dynamic_shared_bytes);
+              r.image_hash, r.block[0], r.block[1], r.block[2], r.dynamic_shared_bytes, r.tag);
     }
     fclose(file);
   }

@@ -30,6 +30,7 @@ struct TraceRecord {
   uint64_t image_hash = 0;
   std::array<uint32_t, 3> block{};
   uint32_t dynamic_shared_bytes = 0;
+  uint64_t tag = 0;
 };
 
 class Trace {

@@ -1,6 +1,8 @@
 // From a cuBLAS call to the estimate of a launch below it, through both preloaded libraries and a daemon.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/integration/sharing/fixture.h"
 
 namespace tessera {
@@ -35,6 +37,53 @@ TEST_F(Operations, NoLaunchBelowACallIsAGuess) {
   start_daemon("[daemon]\nprofiles = \"off\"\n");
   cli::Process trainer = start_trainer({});
   EXPECT_EQ(client("trainer").value("unknown_estimates", -1), 0) << ask().dump();
+  end(trainer);
+  end(service_);
+}
+
+// Its results are compared in the program, round by round.
+class Products : public Operations {
+ protected:
+  cli::Process start_products(const std::vector<std::string>& options) {
+    service_ = run("service", "high", {},
+                   {TESSERA_SHARING_LOAD, "memory", "8", "8", "2", "0", "1000", path("service.steps")}, {});
+    EXPECT_TRUE(steps_grow("service", 1));
+    return run("trainer", "best-effort", options, {TESSERA_OPERATIONS_PRODUCTS, path("trainer.steps")},
+               {"XDG_CACHE_HOME=" + path("cache")});
+  }
+  uint64_t count(const char* name) { return client("trainer").value(name, uint64_t(0)); }
+};
+
+TEST_F(Products, GoOutInPiecesOnceTheseWereFoundEqual) {
+  start_daemon("[daemon]\nprofiles = \"off\"\n");
+  cli::Process trainer = start_products({"--split-operations"});
+  EXPECT_TRUE(eventually([&] { return count("split_proven") >= 2; })) << ask().dump();
+  EXPECT_TRUE(eventually([&] { return count("split_calls") >= 4; })) << ask().dump();
+  EXPECT_TRUE(steps_grow("trainer", 2));
+  EXPECT_GE(count("split_pieces"), 2 * count("split_calls"));
+  EXPECT_EQ(count("split_unequal"), 0u);
+  // And each is told with what it computes.
+  const auto operations = client("trainer").value("operations", nlohmann::json::array());
+  ASSERT_EQ(operations.size(), 2u) << ask().dump();
+  for (const auto& o : operations) {
+    const bool batch = o.value("name", "") == "cublasSgemmStridedBatched";
+    const uint64_t flop = batch ? 2ull * 64 * 64 * 32 * 16 : 2ull * 520 * 512 * 16;
+    // Of whole calls; one may be counted, but not its FLOP yet.
+    const double calls = o.value("flop", 0.0) / double(flop);
+    EXPECT_EQ(calls, std::floor(calls)) << o.dump();
+    EXPECT_NEAR(calls, double(o.value("calls", uint64_t(0))), 1) << o.dump();
+    EXPECT_GT(o.value("gpu_ns", uint64_t(0)), 0u) << o.dump();
+    EXPECT_GT(o.value("launches", uint64_t(0)), o.value("calls", uint64_t(0))) << o.dump();
+  }
+  end(trainer);
+  end(service_);
+}
+
+TEST_F(Products, StayWholeUnlessAsked) {
+  start_daemon("[daemon]\nprofiles = \"off\"\n");
+  cli::Process trainer = start_products({});
+  EXPECT_TRUE(steps_grow("trainer", 3));
+  EXPECT_EQ(count("split_calls") + count("kept_unproven") + count("kept_form"), 0u);
   end(trainer);
   end(service_);
 }

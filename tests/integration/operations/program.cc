@@ -1,16 +1,14 @@
 // Launches kernels below calls of cublasSgemm_v2:   program FILE   until SIGTERM; appends a byte to FILE after each round
 // of six shapes. Begins when it is a best-effort client: then no launch of it is without a call.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
-#include "operations/note.h"
+#include "tests/integration/operations/wait_for_role.h"
 
 extern "C" int cublasSgemm_v2(void* handle, int transa, int transb, int m, int n, int k, const float* alpha,
                               const float* A, int lda, const float* B, int ldb, const float* beta, float* C,
@@ -56,15 +54,6 @@ void product(float* c) {
   check(cuLaunchKernel(g_function, g_blocks, 1, 1, kThreads, 1, 1, 0, g_stream, arguments, nullptr));
 }
 
-void wait_for_role() {
-  using tessera::operations::GetNoteReader;
-  const auto get = reinterpret_cast<GetNoteReader>(dlsym(RTLD_DEFAULT, "tessera_note_reader"));
-  const auto* reader = get ? get(tessera::operations::kNoteVersion) : nullptr;
-  if (!reader) exit(3);
-  while (!g_stop && std::atomic_ref<const uint32_t>(*reader->role).load() != reader->reading_role)
-    usleep(1000);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -83,7 +72,7 @@ int main(int argc, char** argv) {
   check(cuModuleGetFunction(&g_function, module, "fill"));
   check(cuStreamCreate(&g_stream, CU_STREAM_NON_BLOCKING));
   check(cuMemAlloc(&out, kMostBlocks * kThreads * 4));
-  wait_for_role();
+  wait_for_role(g_stop);
   while (!g_stop) {
     for (g_blocks = 1; g_blocks <= kMostBlocks; g_blocks *= 2)
       if (cublasSgemm_v2(reinterpret_cast<void*>(&product), 0, 0, 64, 64, 64, nullptr, nullptr, 64, nullptr,

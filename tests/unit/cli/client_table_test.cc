@@ -87,6 +87,37 @@ TEST(ClientTable, PsSaysHowManySmsAreReservedAndBecauseOfWhichMechanism) {
             "4001 train.py: reserve: 16 of 132 SMs by green contexts, 12.3k launches\n");
 }
 
+json operation(const char* name, double flop, double gpu_ns) {
+  return {{"name", name}, {"type", "f32"}, {"class", "compute"}, {"calls", 12'345},
+          {"flop", flop}, {"bytes", 2e9},  {"gpu_ns", gpu_ns},   {"launches", 3}};
+}
+
+TEST(ClientTable, OperationsShowWhatTheyComputedBetweenTheLooks) {
+  TwoLooks looks = two_looks();
+  EXPECT_EQ(operation_table(looks, 10), "");
+  looks.before["clients"][0]["operations"] = {operation("cublasSgemm_v2", 1e12, 1e9)};
+  looks.now["clients"][0]["operations"] = {operation("cublasSgemm_v2", 5e12, 2e9),
+                                           operation("cublasSgemmStridedBatched", 6e20, 0.5e9)};
+  const std::string table = operation_table(looks, 10);
+  EXPECT_EQ(
+      words(row_of(table, "cublasSgemm_v2")),
+      (std::vector<std::string>{"4001", "cublasSgemm_v2", "f32", "12.3k", "2.00T", "0", "50%", "compute"}));
+  EXPECT_THAT(words(row_of(table, "Strided")), testing::Contains("25%"));  // it came in between
+  EXPECT_LT(table.find("cublasSgemm_v2"), table.find("Strided"));
+  EXPECT_THAT(top_table(looks), HasSubstr("cublasSgemm_v2"));
+  EXPECT_THAT(operation_table(looks, 1), HasSubstr("... and 1 more"));
+  EXPECT_EQ(row_of(operation_table(looks, 1), "Strided"), "");
+}
+
+TEST(ClientTable, PsSaysHowManyLibraryCallsAreSplitAndWhyOthersAreNot) {
+  TwoLooks looks = two_looks();
+  EXPECT_EQ(ps_splits(looks.now), "");
+  looks.now["clients"][0].update(
+      {{"split_calls", 12}, {"split_pieces", 48}, {"kept_unproven", 3}, {"kept_form", 1}});
+  EXPECT_EQ(ps_splits(looks.now),
+            "4001 train.py: 12 calls split in 48; whole: 3 unproven, 0 unequal, 1 uncut\n");
+}
+
 TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
   TwoLooks looks = two_looks();
   json& wide = looks.now["clients"][0];
@@ -95,8 +126,14 @@ TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
   wide["name"] = std::string(200, 'x') + "\x1b[2J";
   wide["reserved_sms"] = wide["confined_launches"] = UINT64_MAX;
   wide["state"] = std::string(50, 's');
+  wide["split_calls"] = wide["split_pieces"] = wide["kept_unproven"] = wide["kept_unequal"] =
+      wide["kept_form"] = UINT64_MAX;
   looks.now["gpus"][0]["policy"] = std::string(100, 'p');
-  for (const std::string& table : {ps_table(looks), ps_reserves(looks.now), top_table(looks)}) {
+  wide["operations"] = {operation("x\x1b[2J", 1e300, 1e300)};
+  wide["operations"][0]["name"] = std::string(300, 'n') + "\x1b[2J";
+  wide["operations"][0]["type"] = wide["operations"][0]["class"] = std::string(300, 't');
+  for (const std::string& table : {ps_table(looks), ps_reserves(looks.now), top_table(looks),
+                                   operation_table(looks, 10), ps_splits(looks.now)}) {
     std::istringstream lines(table);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
     EXPECT_EQ(table.find('\x1b'), std::string::npos);

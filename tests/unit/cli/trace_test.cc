@@ -99,6 +99,42 @@ TEST(Explain, TheSlowestComeFirstAndNoneIsSaidSo) {
   EXPECT_THAT(explanation({}, m.trace), HasSubstr("no burst"));
 }
 
+TEST(TraceModel, ACallOfALibraryHasItsNameShapeAndCost) {
+  Made m;
+  m.trace.clients[kTrainer] = {200, 0, "train.py", "GPU-x", {{0xc0, "cublasSgemm_v2 f32 64x32x16"}}};
+  m.add(kTrainer, abi::kTraceOperation, 100, 250, 0xc0, 1, 0, 65'536);
+  m.trace.items[0].c = 1024;
+  const json file = to_chrome(m.done());
+  const json& event = file["traceEvents"].back();
+  EXPECT_EQ(event["name"], "cublasSgemm_v2 f32 64x32x16");
+  EXPECT_EQ(event["cat"], "operation");
+  EXPECT_EQ(event["args"]["flop"], 65'536);
+  EXPECT_EQ(event["args"]["bytes"], 1024);
+  EXPECT_EQ(event["dur"], 150.0);
+  auto read = from_chrome(file);
+  ASSERT_TRUE(read.ok()) << read.error().text;
+  EXPECT_EQ(to_chrome(*read), file);
+  EXPECT_THAT(to_text(*read),
+              HasSubstr("operation cublasSgemm_v2 f32 64x32x16, 65.5k FLOP, 1.02k bytes, 150 us"));
+}
+
+TEST(TraceModel, AFirstEstimateIsToldWithWhatItWasAnEstimateOf) {
+  Made m;
+  m.trace.clients[kTrainer] = {200, 0, "train.py", "GPU-x", {{0xf1, "gemm"}}};
+  m.add(kTrainer, abi::kTraceEstimate, 100, 100, 0xf1, 0, 1, 250'000);
+  m.trace.items[0].c = 1'000'000;
+  const json file = to_chrome(m.done());
+  const json& event = file["traceEvents"].back();
+  EXPECT_EQ(event["cat"], "estimate");
+  EXPECT_EQ(event["args"]["expected_ns"], 250'000);
+  EXPECT_EQ(event["args"]["took_ns"], 1'000'000);
+  EXPECT_EQ(event["args"]["below_call"], true);
+  auto read = from_chrome(file);
+  ASSERT_TRUE(read.ok()) << read.error().text;
+  EXPECT_EQ(to_chrome(*read), file);
+  EXPECT_THAT(to_text(*read), HasSubstr("estimate gemm, expected 250 us, took 1.0 ms"));
+}
+
 TEST(TraceModel, WhatIsWrittenIsReadAgain) {
   Made m = example();
   m.trace.lost = 17;

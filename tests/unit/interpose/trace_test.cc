@@ -5,8 +5,11 @@
 #include <memory>
 
 #include "interpose/hooks/trace.h"
+#include "interpose/state/note.h"
 #include "ipc/channel/trace_ring.h"
 #include "tests/unit/interpose/harness.h"
+
+extern "C" const tessera::operations::NoteReader* tessera_note_reader(uint32_t version) noexcept;
 
 namespace tessera::test {
 namespace {
@@ -72,6 +75,46 @@ TEST_F(Traced, EachLaunchOfEachRoleIsThereOnceWithItsArguments) {
       EXPECT_LE(launches[i].at.start_ns, launches[i].at.end_ns);
     }
   }
+}
+
+TEST_F(Traced, ACallOfALibraryIsOneEventAroundItsLaunches) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted);
+  const auto* reader = tessera_note_reader(operations::kNoteVersion);
+  const CUstream stream = new_stream();
+  const auto call = [&] {
+    operations::Note note{.flop = 6,
+                          .bytes = 7,
+                          .entry = 1,
+                          .name = "f",
+                          .describe = [](const operations::Note*, char* text, uint32_t bytes) -> uint64_t {
+                            if (text) snprintf(text, bytes, "f f32 1x1x3");
+                            return 0xabcdef0123456789;
+                          }};
+    reader->begin(&note);
+    launch(stream, 3);
+    reader->end(&note);
+  };
+  call();
+  trace(true);
+  call();
+  call();
+  trace(false);
+  const auto calls = events(abi::kTraceOperation), launches = events(abi::kTraceLaunch);
+  ASSERT_EQ(calls.size(), 2u);
+  ASSERT_EQ(launches.size(), 2u);
+  for (size_t i = 0; i < 2; i++) {
+    EXPECT_EQ(calls[i].a, 0xabcdef0123456789);
+    EXPECT_EQ(calls[i].at.b, 6u);
+    EXPECT_EQ(calls[i].at.c, 7u);
+    EXPECT_EQ(calls[i].at.stream, launches[i].at.stream);
+    EXPECT_LE(calls[i].at.start_ns, launches[i].at.start_ns);
+    EXPECT_GE(calls[i].at.end_ns, launches[i].at.end_ns);
+  }
+  std::vector<std::string> said;
+  for (const abi::TraceEvent& e : events(abi::kTraceName))
+    if (e.a == 0xabcdef0123456789) said.emplace_back(reinterpret_cast<const char*>(e.name));
+  EXPECT_EQ(said, (std::vector<std::string>{"f f32 1x1x3"}));  // once
 }
 
 TEST_F(Traced, AHoldIsOneEventWithItsReasonHoweverOftenItWasAskedMeanwhile) {

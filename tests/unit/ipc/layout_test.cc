@@ -33,6 +33,27 @@ TS_AT(RegionHeader, guard_ns, 72);
 TS_AT(RegionHeader, signals_offset, 80);
 TS_AT(RegionHeader, answer_offset, 84);
 TS_AT(RegionHeader, answer_within_ms, 88);
+TS_AT(RegionHeader, operations_offset, 96);
+TS_AT(RegionHeader, operation_slots, 100);
+TS_AT(OperationTotals, further_calls, 0);
+TS_AT(OperationTotals, split_calls, 8);
+TS_AT(OperationTotals, split_pieces, 16);
+TS_AT(OperationTotals, split_proven, 24);
+TS_AT(OperationTotals, split_unequal, 32);
+TS_AT(OperationTotals, kept_unproven, 40);
+TS_AT(OperationTotals, kept_unequal, 48);
+TS_AT(OperationTotals, kept_form, 56);
+TS_AT(OperationTotals, narrowed_calls, 64);
+TS_AT(OperationCounts, calls, 0);
+TS_AT(OperationCounts, flop, 8);
+TS_AT(OperationCounts, bytes, 24);
+TS_AT(OperationCounts, gpu_ns, 40);
+TS_AT(OperationCounts, launches, 48);
+TS_AT(OperationCounts, key, 56);
+TS_AT(OperationCounts, ready, 64);
+TS_AT(OperationCounts, type, 68);
+TS_AT(OperationCounts, resource_class, 72);
+TS_AT(OperationCounts, name, 80);
 TS_AT(LeaseLine, word, 0);
 TS_AT(LeaseLine, flags, 4);
 TS_AT(LeaseLine, expires_ns, 8);
@@ -102,7 +123,8 @@ template <class T>
 constexpr bool kPlain = std::is_standard_layout_v<T>&& std::is_trivially_copyable_v<T>;
 static_assert(kPlain<abi::RegionHeader> && kPlain<abi::LeaseLine> && kPlain<abi::UsageLine> &&
               kPlain<abi::RecordRing> && kPlain<abi::PulsePage> && kPlain<abi::Hello> &&
-              kPlain<abi::Welcome> && kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
+              kPlain<abi::OperationTotals> && kPlain<abi::OperationCounts> && kPlain<abi::Welcome> &&
+              kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
 
 TEST(RegionHeader, WhatTheDaemonWritesIsAccepted) {
   auto numbers = check_region_header(make_region_header(7, 1, 3), abi::kRegionBytes);
@@ -132,6 +154,10 @@ TEST(RegionHeader, EveryWrongFieldIsRefused) {
       {"no slots", [](auto& h) { h.ring_slots = 0; }, base::Code::kInvalid},
       {"signals outside", [](auto& h) { h.signals_offset = abi::kRegionBytes - 64; }, base::Code::kInvalid},
       {"answers outside", [](auto& h) { h.answer_offset = abi::kRegionBytes; }, base::Code::kInvalid},
+      {"operations outside", [](auto& h) { h.operations_offset = abi::kRegionBytes; }, base::Code::kInvalid},
+      {"operations in the header", [](auto& h) { h.operations_offset = 64; }, base::Code::kInvalid},
+      {"no slots for operations", [](auto& h) { h.operation_slots = 0; }, base::Code::kInvalid},
+      {"more operations than fit", [](auto& h) { h.operation_slots = UINT32_MAX; }, base::Code::kInvalid},
       {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
   };
   for (const Case& c : cases) {
@@ -160,6 +186,15 @@ TEST(RegionHeader, AnOlderDaemonHasNeitherSignalsNorAnswers) {
   h.features = 0;
   h.signals_offset = 77;
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->signals_offset, 0u);
+}
+
+TEST(RegionHeader, AnOlderDaemonHasNoTableOfOperations) {
+  abi::RegionHeader h = make_region_header(7, 1, 0);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operations_offset, kOperationsOffset);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operation_slots, abi::kOperationSlots);
+  h.features &= ~abi::kFeatureOperations;
+  h.operations_offset = 77, h.operation_slots = 0;  // reserved then: not looked at
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operations_offset, 0u);
 }
 
 TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {

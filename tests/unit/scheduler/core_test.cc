@@ -875,6 +875,42 @@ TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {
   }
 }
 
+TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
+  Peer trainer = attach(1, 0, 1);
+  auto* totals = trainer.region.as<abi::OperationTotals>(ipc::kOperationsOffset);
+  auto* counts = reinterpret_cast<abi::OperationCounts*>(totals + 1);
+  EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].operations.empty());
+  totals->split_calls = 4, totals->kept_form = 5, totals->narrowed_calls = 6;
+  abi::OperationCounts& c = counts[abi::kOperationSlots - 1];
+  c.calls = 3, c.flop[0] = 6, c.flop[1] = 1, c.bytes[0] = 7, c.gpu_ns = 8, c.launches = 9;
+  c.resource_class = abi::kResourceMemory;
+  strcpy(c.name, "cublasSgemm_v2");
+  EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].operations.empty());  // not ready
+  c.ready = 1;
+  auto client = core_->snapshot(now_ns_).clients[0];
+  EXPECT_EQ(client.counters.split_calls, 4u);
+  EXPECT_EQ(client.counters.kept_form, 5u);
+  EXPECT_EQ(client.counters.narrowed_calls, 6u);
+  ASSERT_EQ(client.operations.size(), 1u);
+  EXPECT_EQ(client.operations[0].name, "cublasSgemm_v2");
+  EXPECT_EQ(client.operations[0].type, "f32");
+  EXPECT_EQ(client.operations[0].resource_class, "memory");
+  EXPECT_EQ(client.operations[0].flop, 0x1p64 + 6);
+  EXPECT_EQ(client.operations[0].bytes, 7);
+  EXPECT_EQ(client.operations[0].calls, 3u);
+  EXPECT_EQ(client.operations[0].gpu_ns, 8u);
+  EXPECT_EQ(client.operations[0].launches, 9u);
+  // A client may write anything there.
+  memset(totals, 0xff, abi::kOperationTableBytes);
+  for (uint32_t i = 0; i < abi::kOperationSlots; i++)
+    counts[i].ready = 1, counts[i].type = int32_t(i * 40'000'000);
+  client = core_->snapshot(now_ns_).clients[0];
+  EXPECT_EQ(client.operations.size(), size_t(abi::kOperationSlots));
+  for (const auto& o : client.operations) EXPECT_LE(o.name.size(), size_t(abi::kOperationNameBytes));
+  const std::string json = stats::to_json(core_->snapshot(now_ns_));
+  EXPECT_TRUE(std::ranges::all_of(json, [](char ch) { return ch >= 0x20 && ch < 0x7f; }));
+}
+
 TEST_F(CoreTest, AClientThatStopsCuttingIsReportedOnce) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();

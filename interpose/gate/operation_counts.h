@@ -1,0 +1,26 @@
+// What a best-effort client's calls of libraries amount to, and what ran below them: the counters of its region
+// (ipc/abi/operations.h), and events for who traces it. Around each outermost call, in the program's threads: no wait, no
+// allocation, no system call.
+#pragma once
+
+#include "interpose/gate/state_names.h"
+#include "interpose/state/note.h"
+
+namespace tessera::gate {
+
+void begin_operation(operations::Note& note);
+void end_operation(operations::Note& note);
+// Adds to a 64-bit word of abi::OperationTotals, by its number.
+void count_operations(uint32_t word, uint64_t n);
+
+// A launch of this thread that is looked at one by one. `expected_ns`: 0 while nothing is measured. What goes out as the
+// thread's latest once more (launch.S) is added when the call ends.
+inline void charge_operation(uint64_t expected_ns) {
+  operations::Note* note = state::t_note;
+  if (!note) return;
+  note->gated++;
+  note->launches++;
+  note->expected_ns += expected_ns;
+}
+
+}  // namespace tessera::gate

@@ -1,0 +1,24 @@
+// For how many SMs cuBLAS chooses its kernels: cublasSetSmCountTarget on the program's handle for the length of one call, then
+// what the program had set. Other kernels may give other bits: with TESSERA_BIT_STABILITY=relaxed only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tessera::library {
+
+class SmTarget {
+ public:
+  // `sms` 0: none. Nor where the program wants no more itself, or another thread is in a call with this handle.
+  SmTarget(const void* handle, const void* function, uint32_t sms);
+  ~SmTarget();
+  SmTarget(const SmTarget&) = delete;
+  SmTarget& operator=(const SmTarget&) = delete;
+  bool is_set() const { return in_use_ != nullptr; }
+
+ private:
+  std::atomic<const void*>* in_use_ = nullptr;
+  int before_ = 0;
+};
+
+}  // namespace tessera::library

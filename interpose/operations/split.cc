@@ -1,0 +1,184 @@
+#include "interpose/operations/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "interpose/operations/sm_target.h"
+#include "interpose/operations/split_arguments.h"
+#include "interpose/operations/split_counters.h"
+#include "interpose/operations/split_memory.h"
+#include "interpose/operations/split_proof.h"
+
+namespace tessera::library {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constinit std::atomic<bool> g_splitting{false};
+constinit std::atomic<bool> g_relaxed{false};  // pieces need not be proven
+
+// What calls of one kind took, direct-mapped: a kind that another one has displaced is longer or shorter than the roofline
+// says, until it is called again.
+struct Expected {
+  std::atomic<uint64_t> operation, ns;
+};
+constexpr uint32_t kExpected = 4096;
+constinit Expected g_expected[kExpected] = {};
+
+Expected& expected_of(uint64_t operation) {
+  return g_expected[operation >> 52];
+}
+
+uint64_t expected_ns(const operations::NoteReader& reader, Call& call) {
+  const uint64_t operation = hash_of(call.operation());
+  const Expected& known = expected_of(operation);
+  if (known.operation.load(kRelaxed) == operation) return known.ns.load(kRelaxed);
+  return reader.expected_ns(&call.note());
+}
+
+// Whole bytes; nothing in the arguments that the library would refuse for the whole call but not for a piece.
+bool can_be_cut(const SplitCall& what) {
+  for (const operations::Matrix* x : {&what.a, &what.b, &what.c})
+    if (x->address == 0 || x->bits == 0 || x->bits % 8 != 0) return false;
+  if (!operations::leads(what.shape, what.a, what.b, what.c)) return false;
+  return what.by_pointers || operations::extent_of(what.shape, what.c).has_value();
+}
+
+// An answer of the library is whatever it is to the first piece that fails.
+int issue_pieces(Call& call, const SplitCall& what, const operations::Split& split,
+                 const PieceIssuer& issuer) {
+  int status = 0;
+  for (int64_t i = 0; i < split.pieces() && status == 0; i++) {
+    const PieceNote note(call.note(), 1, uint64_t(split.pieces()));
+    status = issuer.issue(issuer.context, operations::piece_of(split, what.shape, what.a, what.b, what.c, i));
+  }
+  return status;
+}
+
+uint64_t key_of(const SplitCall& what, const Call& call, const operations::Split& split,
+                uint64_t environment) {
+  uint64_t key = mixed_in(environment, hash_of(call.operation()));
+  key = mixed_in(key, what.settings);
+  for (const operations::Matrix* x : {&what.a, &what.b, &what.c}) key = mixed_in(key, x->address % 256);
+  key = mixed_in(key, uint64_t(split.axis));
+  key = mixed_in(key, uint64_t(split.step));
+  return key ? key : 1;
+}
+
+enum class Way { kWhole, kPieces, kTrial };
+
+struct Plan {
+  Way way;
+  operations::Split cut;
+  uint64_t key;
+};
+
+// Counts why not, if the call is longer than a slice.
+Plan plan_of(const operations::NoteReader& reader, const Call& call, const SplitCall& what,
+             uint64_t expected_ns) {
+  const auto whole = [&](uint32_t why) {
+    reader.count(why, 1);
+    return Plan{Way::kWhole, {}, 0};
+  };
+  const int64_t pieces = operations::pieces_of(expected_ns, reader.slice_ns());
+  if (pieces < 2) return {Way::kWhole, {}, 0};
+  const auto cut = operations::split_of(what.shape, pieces);
+  if (!cut || !can_be_cut(what)) return whole(kKeptForm);
+  const uint64_t environment = environment_of(what);
+  const uint64_t key = key_of(what, call, *cut, environment);
+  switch (environment ? recall(key) : Verdict::kUnknown) {
+    case Verdict::kEqual:
+      return {Way::kPieces, *cut, key};
+    case Verdict::kUnequal:
+      return whole(kKeptUnequal);
+    case Verdict::kTried:
+    case Verdict::kUnknown:
+      break;
+  }
+  if (g_relaxed.load(kRelaxed)) return {Way::kPieces, *cut, key};
+  if (environment == 0 || what.by_pointers) return whole(kKeptForm);
+  reader.count(kKeptUnproven, 1);
+  return {reader.undisturbed() ? Way::kTrial : Way::kWhole, *cut, key};
+}
+
+uint32_t sms_for(const operations::NoteReader& reader, uint64_t expected_ns) {
+  return g_relaxed.load(kRelaxed) ? reader.sms(expected_ns) : 0;
+}
+
+}  // namespace
+
+void read_split_settings() {
+  const char* asked = getenv("TESSERA_SPLIT_OPERATIONS");
+  if (!asked || strcmp(asked, "1") != 0) return;
+  const char* bits = getenv("TESSERA_BIT_STABILITY");
+  g_relaxed.store(bits && strcmp(bits, "relaxed") == 0, kRelaxed);
+  open_memory();
+  note_reader()->when_idle(compare_when_done);
+  g_splitting.store(true, kRelaxed);  // published by the role, as the reader is
+}
+
+bool splitting() {
+  return g_splitting.load(kRelaxed);
+}
+
+void note_expected(const Operation& operation, uint64_t ns) {
+  if (ns == 0) return;
+  const uint64_t hash = hash_of(operation);
+  Expected& known = expected_of(hash);
+  known.ns.store(ns, kRelaxed);  // torn with another kind's: a call more or less is cut
+  known.operation.store(hash, kRelaxed);
+}
+
+PieceNote::PieceNote(operations::Note& note, uint64_t part, uint64_t all)
+    : note_(note), flop_(note.flop), bytes_(note.bytes) {
+  const auto of = [&](uint64_t whole) {
+    return all == 0 ? whole : uint64_t(double(whole) * double(part) / double(all));
+  };
+  note.flop = of(flop_);
+  note.bytes = of(bytes_);
+  note.launches = 0;
+}
+PieceNote::~PieceNote() {
+  note_.flop = flop_;
+  note_.bytes = bytes_;
+}
+
+int64_t pieces_if_relaxed(Call& call) {
+  const operations::NoteReader* reader = note_reader();
+  if (!reader) return 1;
+  const int64_t pieces = operations::pieces_of(expected_ns(*reader, call), reader->slice_ns());
+  if (pieces < 2 || g_relaxed.load(kRelaxed)) return pieces;
+  count_kept_form();
+  return 1;
+}
+
+void count_kept_form() {
+  note_reader()->count(kKeptForm, 1);
+}
+
+void count_pieces(int64_t pieces) {
+  note_reader()->count(kSplitCalls, 1);
+  note_reader()->count(kSplitPieces, uint64_t(pieces));
+}
+
+bool split(Call& call, const SplitCall& what, const PieceIssuer& issuer, int* status) {
+  const operations::NoteReader* reader = note_reader();
+  if (!reader) return false;
+  const uint64_t ns = expected_ns(*reader, call);
+  const Plan plan = plan_of(*reader, call, what, ns);
+  if (plan.way == Way::kTrial) return try_split(what, plan.cut, issuer, plan.key, status);
+  const SmTarget target(what.handle, what.function, sms_for(*reader, ns));
+  if (target.is_set()) reader->count(kNarrowedCalls, 1);
+  if (plan.way == Way::kPieces) {
+    *status = issue_pieces(call, what, plan.cut, issuer);
+    count_pieces(plan.cut.pieces());
+    return true;
+  }
+  if (!target.is_set()) return false;
+  *status = issuer.issue(issuer.context, as_asked(what));
+  return true;
+}
+
+}  // namespace tessera::library

@@ -1,0 +1,32 @@
+// Which classes of calls were found equal in pieces, and which not: a table in this process, and a file of this user's cache
+// that all its processes append to. Any thread; no allocation. A file that somebody else could have written is not read; a
+// record that is garbled is skipped.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::library {
+
+enum class Verdict : uint32_t { kUnknown = 0, kTried = 1, kEqual = 2, kUnequal = 3 };
+
+// As they stand in the file: 24 bytes, no padding.
+struct VerdictRecord {
+  uint64_t key;
+  uint64_t check;  // of the other two
+  uint32_t verdict;
+  uint32_t reserved;
+};
+static_assert(sizeof(VerdictRecord) == 24);
+VerdictRecord make_record(uint64_t key, Verdict verdict);
+// Calls `found(key, verdict)` for each good record of a file's bytes. The last one of a key counts.
+void parse_records(std::span<const unsigned char> bytes, void (*found)(uint64_t key, Verdict verdict));
+
+// Once, by connect(): reads the file.
+void open_memory();
+Verdict recall(uint64_t key);  // never kUnequal and kEqual of one key in turn: unequal stays
+// False: it was known already, or there is no room.
+bool begin_trial(uint64_t key);
+void end_trial(uint64_t key, Verdict verdict);  // kUnknown: it may be tried again
+
+}  // namespace tessera::library

@@ -1,0 +1,24 @@
+// Do the pieces of a call give the same bits as the call? Tried once for each class of calls: the call is made as the program
+// asked, and its pieces once more into memory of our own, which held what C held before. Both results are compared when the
+// program waits for the GPU anyway, and nobody of a higher level is busy. What was found is remembered (split_memory.h).
+//
+// One trial at a time, in any thread; its memory is freed when it is over. Uses the driver through the program's own
+// libcuda.so.1, as the program does.
+#pragma once
+
+#include "interpose/operations/split.h"
+
+namespace tessera::library {
+
+// What else decides on bits: library, GPU, driver, and how the handle is set. 0: not to be found out, or `what` is of another
+// library than the one that is asked.
+uint64_t environment_of(const SplitCall& what);
+
+// True: the call was made, *status is its answer; its class may be known later. False: nothing was done.
+bool try_split(const SplitCall& what, const operations::Split& split, const PieceIssuer& issuer, uint64_t key,
+               int* status);
+
+// Called when the program has waited for the GPU.
+void compare_when_done();
+
+}  // namespace tessera::library

@@ -1,0 +1,55 @@
+// What a best-effort client asked of libraries (docs/cublas.md), by function and element type: counters in its region,
+// behind the record ring, if kFeatureOperations. The client writes all of it, the daemon reads it when somebody asks for
+// its state (untrusted). Freestanding. tests/unit/ipc/layout_test.cc checks every offset.
+//
+//   operations_offset        OperationTotals   of the process
+//   operations_offset + 128  OperationCounts   `operation_slots` of them
+//
+// A thread of the client claims a free slot by its key, writes what it is of, then says so in `ready` (release). Counters
+// are added to by any thread, one by one: a reader may see a call whose FLOP are not counted yet. All-zero is a valid
+// initial state: nothing was called.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::ipc::abi {
+
+inline constexpr uint32_t kOperationSlots = 96;
+inline constexpr uint32_t kOperationNameBytes = 48;
+
+struct alignas(64) OperationTotals {
+  uint64_t further_calls;  // of functions that found no slot
+  uint64_t split_calls;    // calls that went out in pieces (`tessera run --split-operations`)
+  uint64_t split_pieces;   // calls of the library made of them
+  uint64_t split_proven;   // classes of shapes whose pieces were compared, and equal to the bit
+  uint64_t split_unequal;  // likewise, and not equal: never split again
+  // Calls that were longer than a slice and went out whole, by reason:
+  uint64_t kept_unproven;   // their pieces were not compared yet
+  uint64_t kept_unequal;    // their pieces give other bits
+  uint64_t kept_form;       // nothing of them can be cut, or something of them is not known
+  uint64_t narrowed_calls;  // calls for which the library was told of fewer SMs
+  uint64_t reserved[7];     // zero
+};
+static_assert(sizeof(OperationTotals) == 128);
+
+struct alignas(64) OperationCounts {
+  uint64_t calls;
+  uint64_t flop[2];   // low word, which wraps (a large GPU does that in hours), and how often it did
+  uint64_t bytes[2];  // likewise
+  uint64_t
+      gpu_ns;  // GPU time that launches below the calls were expected to take; 0 while nothing is measured
+  uint64_t launches;  // below the calls
+  uint64_t key;       // 0: free; says nothing to others
+
+  uint32_t ready;                  // 1: what follows is there
+  int32_t type;                    // of the first operand, as cudaDataType; -1: has none
+  uint32_t resource_class;         // ResourceClass of a call, 0 = not known; may change
+  uint32_t reserved;               // zero
+  char name[kOperationNameBytes];  // of the function, zero-terminated
+};
+static_assert(sizeof(OperationCounts) == 128);
+
+inline constexpr uint32_t kOperationTableBytes =
+    sizeof(OperationTotals) + kOperationSlots * uint32_t(sizeof(OperationCounts));
+
+}  // namespace tessera::ipc::abi

@@ -1,0 +1,123 @@
+// In place of libcuda.so.1: memory is the host's, and everything has happened when a call returns. As much of the driver as
+// splitting asks for. FAKE_FREE: bytes that are free; FAKE_FAIL: name of a function that fails.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <map>
+#include <mutex>
+#include <string_view>
+
+namespace {
+
+std::mutex g_mutex;
+std::map<uint64_t, size_t> g_allocated;
+
+bool fails(std::string_view function) {
+  const char* named = getenv("FAKE_FAIL");
+  return named && function == named;
+}
+
+}  // namespace
+
+#define TS_FUNCTION(name, params) extern "C" __attribute__((visibility("default"))) int name params
+#define TS_MAY_FAIL \
+  if (fails(__func__)) return 999
+
+TS_FUNCTION(cuCtxGetCurrent, (void** context)) {
+  TS_MAY_FAIL;
+  *context = &g_mutex;
+  return 0;
+}
+TS_FUNCTION(cuCtxGetDevice, (int* device)) {
+  TS_MAY_FAIL;
+  return *device = 0;
+}
+TS_FUNCTION(cuDeviceGetName, (char* name, int length, int)) {
+  TS_MAY_FAIL;
+  const char* given = getenv("FAKE_GPU");
+  strncpy(name, given ? given : "a GPU", size_t(length));
+  return 0;
+}
+TS_FUNCTION(cuDriverGetVersion, (int* version)) {
+  TS_MAY_FAIL;
+  *version = 13000;
+  return 0;
+}
+TS_FUNCTION(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
+  TS_MAY_FAIL;
+  const char* given = getenv("FAKE_FREE");
+  *free = given ? strtoull(given, nullptr, 10) : size_t(1) << 30;
+  *total = size_t(1) << 31;
+  return 0;
+}
+TS_FUNCTION(cuMemAlloc_v2, (uint64_t * address, size_t bytes)) {
+  TS_MAY_FAIL;
+  void* memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (!memory) return 2;
+  memset(memory, 0x5a, bytes);
+  *address = reinterpret_cast<uint64_t>(memory);
+  const std::lock_guard lock(g_mutex);
+  g_allocated[*address] = bytes;
+  return 0;
+}
+TS_FUNCTION(cuMemFree_v2, (uint64_t address)) {
+  const std::lock_guard lock(g_mutex);
+  if (g_allocated.erase(address) != 1) abort();
+  free(reinterpret_cast<void*>(address));
+  return 0;
+}
+TS_FUNCTION(cuMemGetAddressRange_v2, (uint64_t * base, size_t* bytes, uint64_t address)) {
+  TS_MAY_FAIL;
+  const std::lock_guard lock(g_mutex);
+  auto after = g_allocated.upper_bound(address);
+  if (after == g_allocated.begin()) return 1;
+  --after;
+  if (address >= after->first + after->second) return 1;
+  *base = after->first;
+  *bytes = after->second;
+  return 0;
+}
+TS_FUNCTION(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t bytes, void*)) {
+  TS_MAY_FAIL;
+  memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+TS_FUNCTION(cuMemcpyDtoHAsync_v2, (void* to, uint64_t from, size_t bytes, void*)) {
+  TS_MAY_FAIL;
+  memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+// How much of ours is still allocated: a test's question.
+TS_FUNCTION(fake_allocations, ()) {
+  const std::lock_guard lock(g_mutex);
+  return int(g_allocated.size());
+}
+TS_FUNCTION(cuStreamCreate, (void** stream, unsigned)) {
+  TS_MAY_FAIL;
+  *stream = &g_mutex;
+  return 0;
+}
+TS_FUNCTION(cuStreamDestroy_v2, (void*)) {
+  return 0;
+}
+TS_FUNCTION(cuStreamSynchronize, (void*)) {
+  TS_MAY_FAIL;
+  return 0;
+}
+TS_FUNCTION(cuEventCreate, (void** event, unsigned)) {
+  TS_MAY_FAIL;
+  *event = &g_allocated;
+  return 0;
+}
+TS_FUNCTION(cuEventDestroy_v2, (void*)) {
+  return 0;
+}
+TS_FUNCTION(cuEventRecord, (void*, void*)) {
+  TS_MAY_FAIL;
+  return 0;
+}
+TS_FUNCTION(cuEventQuery, (void*)) {
+  TS_MAY_FAIL;
+  return 0;
+}

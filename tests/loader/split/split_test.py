@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Calls of cuBLAS in pieces (interpose/operations/split.h), on a cuBLAS and a driver of our own, which compute at once.
+
+usage: split_test.py FOLDER OPS_LIBRARY     (FOLDER: what this folder's CMakeLists builds)
+"""
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER, OPS = sys.argv[1:3]
+RANDOM = ("8", "6")  # seed, products of each form
+DRIVER = ("cuCtxGetCurrent", "cuCtxGetDevice", "cuDeviceGetName", "cuDriverGetVersion", "cuMemGetInfo_v2", "cuMemGetAddressRange_v2",
+          "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamCreate", "cuStreamSynchronize", "cuEventCreate", "cuEventRecord",
+          "cuEventQuery")
+
+
+class Run:
+    def __init__(self, words=RANDOM, preload=True, split="1", slice_ns="300", cache=None, **environment):
+        given = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA", "LD_", "XDG_", "HOME"))}
+        given.update(LD_LIBRARY_PATH=FOLDER, READER_SLICE=slice_ns, TESSERA_SPLIT_OPERATIONS=split, **environment)
+        if preload:
+            given["LD_PRELOAD"] = f"{FOLDER}/reader.so:{OPS}"
+        with tempfile.TemporaryDirectory() as folder:
+            given["XDG_CACHE_HOME"] = cache or folder
+            run = subprocess.run([f"{FOLDER}/program", *words], capture_output=True, text=True, env=given, check=False)
+        if run.returncode != 0:
+            raise AssertionError(f"status {run.returncode}: {run.stderr}")
+        self.output = run.stdout
+        self.counts = {name: int(n) for name, n in (line.split() for line in run.stderr.splitlines())}
+
+    def __getattr__(self, name):
+        return self.counts[name]
+
+
+class Split(unittest.TestCase):
+    def same(self, run, **environment):
+        bare = Run(preload=False, **environment)
+        self.assertEqual(run.output, bare.output)
+        if "allocations" in run.counts:
+            self.assertEqual(run.allocations, 0)
+        return bare
+
+    def test_pieces_give_the_bits_of_the_whole(self):
+        run = Run()
+        bare = self.same(run)
+        self.assertGreater(run.split_calls, 20)
+        self.assertGreater(run.split_pieces, 2 * run.split_calls - 1)
+        self.assertGreater(run.proven, 20)
+        self.assertEqual(run.unequal + run.kept_unequal, 0)
+        self.assertGreater(run.kept_form, 0)  # batches by pointers, small ones
+        self.assertGreater(run.calls, bare.calls)
+
+    def test_more_seeds_and_slices(self):
+        for seed, slice_ns in (("1", "50"), ("2", "1000"), ("3", "1")):
+            run = Run((seed, "4"), slice_ns=slice_ns)
+            self.assertEqual(run.output, Run((seed, "4"), preload=False).output)
+            self.assertGreater(run.split_calls, 0)
+
+    def test_nothing_is_split_unless_it_is_asked_for(self):
+        for run in (Run(split="0"), Run(split=""), Run(slice_ns="0")):
+            self.assertEqual(run.calls, self.same(run).calls)
+            self.assertEqual(run.split_calls + run.kept_form + run.kept_unproven, 0)
+
+    def test_what_was_proven_is_remembered(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first, second = Run(cache=cache), Run(cache=cache)
+            self.same(second)
+            self.assertGreater(first.proven, 0)
+            self.assertEqual((second.proven, second.kept_unproven), (0, 0))
+            self.assertGreater(second.split_calls, first.split_calls)
+            for other in ({"FAKE_VERSION": "130001"}, {"FAKE_GPU": "another"}):
+                self.assertEqual(Run(cache=cache, **other).proven, first.proven)
+
+    def test_other_bits_are_found_and_never_split_again(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first, second = Run(cache=cache, FAKE_BITS="size"), Run(cache=cache, FAKE_BITS="size")
+            bare = self.same(first, FAKE_BITS="size")
+            self.same(second, FAKE_BITS="size")
+            self.assertGreater(first.unequal, 20)
+            self.assertGreater(first.kept_unequal, first.unequal)
+            self.assertEqual(second.unequal + second.kept_unproven, 0)
+            self.assertGreater(second.kept_unequal, first.kept_unequal)
+            strided = first.proven  # products of a batch are of the same size in a piece
+            self.assertGreater(strided, 0)
+            self.assertEqual(second.calls - second.split_pieces + second.split_calls, bare.calls)
+
+    def test_relaxed_splits_what_is_not_proven(self):
+        run = Run(TESSERA_BIT_STABILITY="relaxed")
+        self.same(run)
+        self.assertGreater(run.split_calls, Run().split_calls)
+        self.assertEqual(run.proven + run.kept_unproven, 0)
+        other = Run(TESSERA_BIT_STABILITY="relaxed", FAKE_BITS="size")
+        self.assertNotEqual(other.output, Run(preload=False, FAKE_BITS="size").output)
+
+    def test_groups_are_split_where_nothing_need_be_proven(self):
+        strict, relaxed = Run(("11", "8")), Run(("11", "8"), TESSERA_BIT_STABILITY="relaxed")
+        self.assertEqual(relaxed.output, strict.output)
+        forms = 8 * 3  # calls of batches by pointers, and of each of three kinds of groups
+        self.assertGreater(strict.kept_form, forms)
+        self.assertLess(2 * relaxed.kept_form, strict.kept_form)
+        # In the smallest pieces, each product is one.
+        small = Run(("11", "8"), slice_ns="1", TESSERA_BIT_STABILITY="relaxed")
+        self.assertEqual(small.output, strict.output)
+        self.assertGreater(small.split_pieces, relaxed.split_pieces)
+
+    def test_the_library_is_told_of_the_sms_that_a_lease_leaves(self):
+        run = Run(READER_SMS="96", TESSERA_BIT_STABILITY="relaxed")
+        self.same(run)
+        self.assertEqual(run.target, 0)
+        self.assertGreater(run.narrowed, 20)
+        self.assertGreaterEqual(run.narrow_calls, run.narrowed)
+        for other in ({"READER_SMS": "96"}, {"READER_SMS": "0", "TESSERA_BIT_STABILITY": "relaxed"}):
+            bare = Run(**other)  # bits could be others; nothing to tell
+            self.assertEqual((bare.narrowed, bare.narrow_calls), (0, 0))
+
+    def test_the_programs_own_target_comes_back_and_outranks_a_larger_one(self):
+        for own, narrowed in (("128", True), ("64", False)):
+            run = Run(READER_SMS="96", TESSERA_BIT_STABILITY="relaxed", PROGRAM_SMS=own)
+            self.same(run, PROGRAM_SMS=own)
+            self.assertEqual(run.target, int(own))
+            self.assertEqual(run.narrowed > 0, narrowed)
+
+    def test_relaxed_does_not_split_what_was_found_unequal(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first = Run(cache=cache, FAKE_BITS="size")
+            run = Run(cache=cache, FAKE_BITS="size", TESSERA_BIT_STABILITY="relaxed")
+            self.assertGreaterEqual(run.kept_unequal, first.kept_unequal)
+
+    def test_nothing_is_tried_while_somebody_is_busy(self):
+        run = Run(READER_BUSY="1")
+        self.assertEqual(run.calls, self.same(run).calls)
+        self.assertEqual(run.split_calls + run.proven, 0)
+        self.assertGreater(run.kept_unproven, 0)
+
+    def test_nothing_is_tried_without_memory(self):
+        run = Run(FAKE_FREE="1000")
+        self.assertEqual(run.calls, self.same(run).calls)
+        self.assertEqual(run.split_calls + run.proven, 0)
+
+    def test_a_driver_that_fails_changes_nothing(self):
+        for function in DRIVER:
+            run = Run(FAKE_FAIL=function)
+            self.assertEqual(run.output, Run(preload=False).output, function)
+            self.assertEqual((run.split_calls, run.unequal), (0, 0), function)
+
+    def test_the_answer_is_the_librarys(self):
+        self.assertEqual(Run(("refused",), slice_ns="1").output, Run(("refused",), preload=False).output)
+        relaxed = Run(("refused",), slice_ns="1", TESSERA_BIT_STABILITY="relaxed")
+        self.assertEqual(relaxed.output, Run(("refused",), preload=False).output)
+
+    def test_a_file_that_others_could_write_or_garbled_is_not_believed(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first = Run(cache=cache)
+            file = pathlib.Path(cache, "tessera/split")
+            good = file.read_bytes()
+            self.assertEqual(len(good), 24 * first.proven)
+            self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+            file.chmod(0o620)
+            self.assertEqual(Run(cache=cache).proven, first.proven)
+            file.unlink()
+            other = pathlib.Path(cache, "other")
+            other.write_bytes(good)
+            file.symlink_to(other)
+            self.assertEqual(Run(cache=cache).proven, first.proven)
+            self.assertEqual(other.read_bytes(), good)
+            file.unlink()
+            # A record that claims what was not found, one that was cut off, and the good ones behind it.
+            file.write_bytes(struct.pack("<QQII", 5, 6, 2, 0) + good[:13] + good)
+            self.assertEqual(Run(cache=cache).proven, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
