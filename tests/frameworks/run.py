@@ -220,24 +220,34 @@ def measure(bench, name, stretch):
     return json.loads(done.stdout)
 
 
+def same(answers):
+    return len(set(answers.values())) <= 1
+
+
 def compare(bench, name, regimes):
     """What the framework computes in each regime, and what tesserad counted of it beside the service."""
     framework, until = FRAMEWORKS[name], bench.scratch / "until"
     steps = ["--steps", str(framework.steps)]
     alone = result_of(bench.client(name, ["--passthrough"], steps))
-    runs, services = {}, {}
+    runs, services, failed = {}, {}, {}
     for regime in regimes:
         more = {"TESSERA_SLICE": "0"} if regime == "uncut" else {}
-        with Restarts(bench, often=regime == "restarted"):
-            work = lambda: result_of(bench.client(name, [], steps, **more))
-            runs[regime], services[regime] = serve(bench, framework.partner, until, work)
-    counted = runs["beside"]["counters"] or {}
+        work = lambda: runs.update({regime: result_of(bench.client(name, [], steps, **more))})
+        try:
+            with Restarts(bench, often=regime == "restarted"):
+                _, services[regime] = serve(bench, framework.partner, until, work)
+        except (RuntimeError, subprocess.TimeoutExpired) as why:  # what the other regimes computed is told all the same
+            failed[regime] = str(why)
+    counted = runs.get("beside", {}).get("counters") or {}
+    if "beside" in runs and not counted.get("launches"):
+        failed["beside"] = "tesserad counted no launch of it: it did not run under Tessera"
     hashes = {"alone": alone["hash"], **{regime: answer["hash"] for regime, answer in runs.items()}}
     service_hashes = {regime: answer["hash"] for regime, answer in services.items()}
+    equal = same(hashes) and same(service_hashes)
     return {
         "version": alone["version"],
-        "equal": len(set(hashes.values())) == 1 and len(set(service_hashes.values())) == 1,
-        "hashes": hashes, "service": framework.partner, "service_hashes": service_hashes,
+        "equal": None if equal and failed else equal,  # None: nothing was wrong, and not everything was seen
+        "hashes": hashes, "service": framework.partner, "service_hashes": service_hashes, "failed": failed,
         "launches": counted.get("launches", 0), "slices": counted.get("slices", 0), "holds": counted.get("holds", 0),
         "kernels_cut": counted.get("cut_kernels", 0), "refused": refusals(counted),
     }
@@ -251,16 +261,18 @@ def run(bench, name, light, stretch):
         pair = measure(bench, name, stretch)
     except (RuntimeError, subprocess.TimeoutExpired) as why:
         return {**row, "p99_over_alone": None, "not_measured": str(why)}
-    row["equal"] = row["equal"] and pair["service_equal"]
+    if not pair["service_equal"]:
+        row["equal"], row["service_hashes"]["measured"] = False, "differs"
     return {**row, "p99_over_alone": round(pair["p99_over_alone"], 2), "timing": pair}
 
 
 def sentence(name, row):
     if "problem" in row:
         return f"{name}: {row['problem']}"
-    verdict = "equal" if row["equal"] else f"WRONG RESULTS {row['hashes']}, of the service {row['service_hashes']}"
-    text = (f"{name} {row['version']}: {verdict}, {row['launches']} launches, {row['slices']} slices, {row['holds']} holds, "
-            f"{row['kernels_cut']} kernels cut, refused {row['refused'] or 'none'}")
+    wrong = [f"WRONG RESULTS {row['hashes']}, of the service {row['service_hashes']}"] if row["equal"] is False else []
+    failed = [f"FAILED {regime}: {why}" for regime, why in row["failed"].items()]
+    text = (f"{name} {row['version']}: {'; '.join(wrong + failed) or 'equal'}, {row['launches']} launches, "
+            f"{row['slices']} slices, {row['holds']} holds, {row['kernels_cut']} kernels cut, refused {row['refused'] or 'none'}")
     if "not_measured" in row:
         text += f"; FAILED to measure: {row['not_measured']}"
     if timing := row.get("timing"):
@@ -308,13 +320,14 @@ def main():
 
 
 def wrong_of(rows):
-    return [name for name, row in rows.items() if not row.get("equal", True)]
+    return [name for name, row in rows.items() if row.get("equal") is False]
 
 
 def report(rows):
     """Tells wrong results, then the rest; the exit status."""
     wrong = wrong_of(rows)
-    failed = [name for name, row in rows.items() if "not_measured" in row or "problem" in row and not row.get("skipped")]
+    failed = [name for name, row in rows.items()
+              if row.get("failed") or "not_measured" in row or "problem" in row and not row.get("skipped")]
     for name in sorted(rows, key=lambda name: (name not in wrong, name not in failed)):
         print(sentence(name, rows[name]))
     skipped = sum(row.get("skipped", False) for row in rows.values())

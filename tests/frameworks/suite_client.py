@@ -2,8 +2,9 @@
 
 Appends to RESULTS a line when a test begins and one when it ends, flushed, so that whoever reads it knows in which test the
 process died or hangs. Tests of which RESULTS already has a line are left out: called again, it goes on behind such a test.
+Behind each module whose tests ran comes a line with what a daemon, if one answers, has counted of this process so far.
 It ends early after a module in which a test failed, as that may have spoilt the context for those behind it.
-Prints one line of JSON at the end: is every module done; what a daemon, if one answers, counted of this process."""
+Prints one line of JSON at the end: is every module done."""
 import argparse
 import json
 import os
@@ -25,6 +26,9 @@ class Report(unittest.TestResult):
 
     def line(self, test, outcome, why=""):
         self.file.write(json.dumps([test.id(), outcome, why[-600:]]) + "\n")
+
+    def counted(self, module):
+        self.file.write(json.dumps([f"{module} in process {os.getpid()}", "counted", client.counters()]) + "\n")
 
     def startTest(self, test):
         super().startTest(test)
@@ -82,10 +86,12 @@ def main():
                                     if test.id() not in known and (only is None or test.id() in only))
         report = Report(options.results)
         chosen.run(report)
+        if report.testsRun:
+            report.counted(module)
         if report.failed_tests:
             break
     done = module == options.modules[-1]
-    print(json.dumps({"done": done, "counters": client.counters()}), file=output, flush=True)
+    print(json.dumps({"done": done}), file=output, flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Suite:
 
 
 SUITES = {
-    "numba": Suite("numba", "cud*/test_*.py", package="numba.cuda.tests.", installed="numba_cuda/numba/cuda/tests"),
+    "numba": Suite("numba", "*/test_*.py", package="numba.cuda.tests.", installed="numba_cuda/numba/cuda/tests"),
     "tinygrad": Suite("tinygrad_0_12", "test_ops.py", source="tinygrad==0.12.0", folder="test",
                       compared_with="torch"),
 }
@@ -66,13 +66,23 @@ def modules_of(bench, suite, pattern):
     return [suite.package + name for name in names if fnmatch.fnmatch(name, pattern)], folder
 
 
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def outcomes(path):
     """{test: (outcome, why)}; what has begun and not ended has died."""
-    found = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        test, outcome, why = json.loads(line)
-        found[test] = ("died" if outcome == "begun" else outcome, why)
-    return found
+    return {test: ("died" if outcome == "begun" else outcome, why) for test, outcome, why in lines_of(path)
+            if outcome != "counted"}
+
+
+def counted(path):
+    """What daemons counted of the processes that ran tests: of each client what was counted last, added up. And how many
+    modules ran tests, and behind how many of them the process was a client."""
+    found = [counters for _, outcome, counters in lines_of(path) if outcome == "counted"]
+    clients = {(counters["pid"], counters["id"]): counters for counters in found if counters}
+    sums = {k: sum(c[k] for c in clients.values()) for k in ("launches", "slices", "cut_kernels")}
+    return {**sums, "modules": len(found), "modules_attached": sum(bool(counters) for counters in found)}
 
 
 def wait_while_it_works(process, path):
@@ -93,10 +103,10 @@ def wait_while_it_works(process, path):
 
 
 def run_tests(bench, suite, modules_and_folder, path, run_options, progress, only=None):
-    """Outcomes of the tests of modules_of(), and what the daemon counted of them. `path`: where outcomes are written to, and
-    perhaps are of a run before. `only`: ids of the tests, else all."""
+    """Outcomes of the tests of modules_of(). `path`: where outcomes are written to, and perhaps are of a run before. `only`:
+    ids of the tests, else all."""
     modules, folder = modules_and_folder
-    arguments, counted = [path, *modules], collections.Counter()
+    arguments = [path, *modules]
     if only is not None:
         (bench.scratch / "only").write_text("\n".join(only))
         arguments += ["--only", bench.scratch / "only"]
@@ -109,12 +119,10 @@ def run_tests(bench, suite, modules_and_folder, path, run_options, progress, onl
         found = outcomes(path)
         progress(f"{len(passed(found))} of {len(found)} pass")
         if process.returncode == 0 and out.strip():
-            answer = json.loads(out)
-            done = answer["done"]
-            counted.update({k: v for k, v in (answer["counters"] or {}).items() if isinstance(v, int)})
+            done = json.loads(out)["done"]
         if len(found) == before and not done:
             raise RuntimeError(f"no test begins: exit {process.returncode}: {errors.strip()[-2000:]}")
-    return found, counted
+    return found
 
 
 def passed(results):
@@ -128,25 +136,44 @@ def run_suite(bench, name, pattern, results, progress):
         raise run.Unavailable(f"{suite.compared_with} is not here: scripts/setup.sh --suites")
     modules = modules_of(bench, suite, pattern)
     results.mkdir(parents=True, exist_ok=True)
-    bare, _ = run_tests(bench, suite, modules, results / f"{name}.bare.jsonl", ["--passthrough"],
-                        lambda text: progress(f"{name} bare: {text}"))
+    bare = run_tests(bench, suite, modules, results / f"{name}.bare.jsonl", ["--passthrough"],
+                     lambda text: progress(f"{name} bare: {text}"))
+    path = results / f"{name}.under.jsonl"
     with run.Restarts(bench, often=False):
-        again = lambda: run_tests(bench, suite, modules, results / f"{name}.under.jsonl", [],
-                                  lambda text: progress(f"{name} under Tessera: {text}"), sorted(passed(bare)))
-        (under, counted), _ = run.serve(bench, run.ENVIRONMENTS[suite.home].partner, bench.scratch / "until", again)
+        again = lambda: run_tests(bench, suite, modules, path, [], lambda text: progress(f"{name} under Tessera: {text}"),
+                                  sorted(passed(bare)))
+        under, _ = run.serve(bench, run.ENVIRONMENTS[suite.home].partner, bench.scratch / "until", again)
     lost = {test: under.get(test, ("died", "")) for test in sorted(passed(bare) - passed(under))}
     return {"version": suite.source or run.ENVIRONMENTS[suite.home].packages[0], "modules": pattern, "tests": len(bare),
             "outcomes_bare": dict(collections.Counter(outcome for outcome, _ in bare.values())),
             "pass_bare": len(passed(bare)), "pass_under": len(passed(under)), "equal": not lost, "lost": lost,
-            "launches": counted["launches"], "slices": counted["slices"], "kernels_cut": counted["cut_kernels"],
+            "counted": counted(path),
             "fail_bare": {test: why for test, (outcome, why) in bare.items() if outcome not in ("passed", "skipped")}}
 
 
-def say(name, row):
+def not_under_tessera(row):
+    return bool(row.get("pass_under")) and not row["counted"]["launches"]
+
+
+def sentence(name, row):
     if "problem" in row:
-        return print(f"{name}: {row['problem']}", flush=True)
-    print(f"{name} {row['version']}: {row['tests']} tests, {row['pass_bare']} pass bare {row['outcomes_bare']}, "
-          f"{row['pass_under']} of them under Tessera ({row['launches']} launches, {row['slices']} slices)", flush=True)
+        return f"{name}: {row['problem']}"
+    there = row["counted"]
+    text = (f"{name} {row['version']}: {row['tests']} tests, {row['pass_bare']} pass bare {row['outcomes_bare']}, "
+            f"{row['pass_under']} of them under Tessera ({there['launches']} launches, {there['slices']} slices; a client "
+            f"behind {there['modules_attached']} of {there['modules']} modules)")
+    return text + "; FAILED: tesserad counted no launch of theirs" * not_under_tessera(row)
+
+
+def report(rows):
+    """Tells tests that Tessera breaks, then the rest; the exit status, and the tests."""
+    lost = {f"{name}: {test}": why for name, row in rows.items() for test, why in row.get("lost", {}).items()}
+    failed = [name for name, row in rows.items() if not_under_tessera(row) or "problem" in row and not row.get("skipped")]
+    for test, (outcome, why) in lost.items():
+        print(f"PASSES BARE, NOT UNDER TESSERA: {test}: {outcome}\n{why}")
+    for name, row in rows.items():
+        print(sentence(name, row))
+    return (1 if lost or failed else 77 if all(row.get("skipped") for row in rows.values()) else 0), sorted(lost)
 
 
 def main():
@@ -172,15 +199,10 @@ def main():
                 rows[name] = {"problem": f"skipped, its tests cannot be fetched: {why}", "skipped": True}
             except (RuntimeError, subprocess.TimeoutExpired) as why:
                 rows[name] = {"problem": f"FAILED: {why}"}
-    lost = {f"{name}: {test}": why for name, row in rows.items() for test, why in row.get("lost", {}).items()}
-    failed = [name for name, row in rows.items() if "problem" in row and not row.get("skipped")]
-    for test, (outcome, why) in lost.items():
-        print(f"PASSES BARE, NOT UNDER TESSERA: {test}: {outcome}\n{why}")
-    for name, row in rows.items():
-        say(name, row)
+    status, lost = report(rows)
     if options.json:
-        options.json.write_text(json.dumps({"lost": sorted(lost), "suites": rows}, indent=1) + "\n")
-    return 1 if lost or failed else 77 if all(row.get("skipped") for row in rows.values()) else 0
+        options.json.write_text(json.dumps({"lost": lost, "suites": rows}, indent=1) + "\n")
+    return status
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ import pathlib
 import sys
 
 
+EQUAL = {True: "yes", False: "**no**", None: "failed"}
+
+
 def markdown(head, rows):
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in [head, ["---"] * len(head), *rows])
 
@@ -24,15 +27,15 @@ def frameworks(rows):
     head = ["framework", "equal", "launches", "slices", "holds", "kernels cut", "refused", "service", "requests", "stretch",
             "p99 / alone", "p50 / alone"]
     return markdown(head, [
-        [f"{name} {row['version']}", "yes" if row["equal"] else "**no**", row["launches"], row["slices"], row["holds"],
+        [f"{name} {row['version']}", EQUAL[row["equal"]], row["launches"], row["slices"], row["holds"],
          row["kernels_cut"], counts(row["refused"]), *timing_cells(row)] for name, row in rows.items() if "problem" not in row])
 
 
 def suites(rows):
     head = ["tests of", "modules", "tests", "pass bare", "of them under Tessera", "launches", "slices", "bare, else"]
     return markdown(head, [
-        [row["version"], f"`{row['modules']}`", row["tests"], row["pass_bare"], row["pass_under"], row["launches"],
-         row["slices"], counts({k: v for k, v in row["outcomes_bare"].items() if k != "passed"})]
+        [row["version"], f"`{row['modules']}`", row["tests"], row["pass_bare"], row["pass_under"],
+         row["counted"]["launches"], row["counted"]["slices"], counts({k: v for k, v in row["outcomes_bare"].items() if k != "passed"})]
         for row in rows.values() if "problem" not in row])
 
 
