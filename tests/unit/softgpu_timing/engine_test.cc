@@ -521,7 +521,7 @@ TEST(EngineTrace, RecordsAndSummary) {
   csv << std::ifstream(base + ".csv").rdbuf();
   json << std::ifstream(base + ".json").rdbuf();
   EXPECT_THAT(csv.str(), testing::HasSubstr("\nkernel,with;comma,42,"));
-  EXPECT_THAT(csv.str(), testing::EndsWith(",4,256,24,0,600,0,0,0,1.5,0,0x0000000000000abc,128,2,1,512\n"));
+  EXPECT_THAT(csv.str(), testing::EndsWith(",4,256,24,0,600,0,0,0,1.5,0,0x0000000000000abc,128,2,1,512,0\n"));
   EXPECT_THAT(json.str(), testing::HasSubstr("\"ops\": 1, \"timed_ops\": 1, \"modelled_busy_ns\": 100500"));
   std::filesystem::remove_all(folder);
 }
