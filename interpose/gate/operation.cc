@@ -71,6 +71,7 @@ uint32_t sms_for_call(uint64_t expected_ns) {
 }
 
 bool undisturbed() {
+  if (g_state.captures.load(kRelaxed) != 0) return false;
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   const uint32_t priority = ipc::load(link->lease->priority, std::memory_order_relaxed);
   const uint64_t now = clock_ns();

@@ -25,6 +25,7 @@ struct Driver {
   int (*end_event)(void* event);
   int (*record)(void* event, void* stream);
   int (*passed)(void* event);
+  int (*exchange_capture_mode)(int* mode);  // of this thread, CUstreamCaptureMode
 };
 // Of cuBLAS, in the library that is asked. 0 is success.
 struct Settings {

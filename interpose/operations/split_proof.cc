@@ -23,6 +23,20 @@ uint64_t hash_of_text(const char* text) {
   return hash;
 }
 
+// While it lives, this thread may allocate, free and wait although another one has a stream capture open, which would otherwise
+// end it (cuThreadExchangeStreamCaptureMode).
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const Driver& driver) : driver_(driver) { driver_.exchange_capture_mode(&mode_); }
+  ~BesideCaptures() { driver_.exchange_capture_mode(&mode_); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was before
+};
+
 // One at a time. kFree -> kPreparing (the calling thread) -> kPending -> kComparing (who has waited) -> kFree.
 enum TrialState : uint32_t { kFree, kPreparing, kPending, kComparing };
 struct Trial {
@@ -37,6 +51,7 @@ struct Trial {
 constinit Trial g_trial = {};
 
 void free_trial(const Driver& driver) {
+  const BesideCaptures relaxed(driver);
   if (g_trial.event) driver.end_event(g_trial.event);
   if (g_trial.whole) driver.release(g_trial.whole);
   if (g_trial.pieces) driver.release(g_trial.pieces);
@@ -54,6 +69,7 @@ bool room_for(const Driver& driver, uint64_t address, uint64_t bytes) {
 }
 
 bool prepare(const Driver& driver, const SplitCall& what, uint64_t bytes) {
+  const BesideCaptures relaxed(driver);
   Trial& t = g_trial;
   t.offset = what.c.address % kAlignment;
   t.shape = what.shape;
@@ -179,6 +195,7 @@ void compare_when_done() {
     return;
   const base::ErrnoGuard keep_errno;
   t_comparing = true;  // waiting for our own copies comes here again
+  const BesideCaptures relaxed(driver);
   void *context = nullptr, *stream = nullptr;
   const bool here =
       driver.get_context(&context) == 0 && context == g_trial.context && driver.passed(g_trial.event) == 0;

@@ -17,6 +17,7 @@
 extern "C" {
 int cuMemAlloc_v2(uint64_t* address, size_t bytes);
 int cuMemFree_v2(uint64_t address);
+int cuThreadExchangeStreamCaptureMode(int* mode);
 int fake_allocations();
 int cublasFakeCalls();
 #define TS_ONE(symbol, T, Int) \
@@ -280,8 +281,9 @@ int main(int argc, char** argv) {
     groups_of_one_type<double, int64_t>("cublasDgemmGroupedBatched_64", cublasDgemmGroupedBatched_64);
     groups_by_types();
   }
-  int target = 0;
+  int target = 0, capture_mode = 1;
+  cuThreadExchangeStreamCaptureMode(&capture_mode);
   cublasGetSmCountTarget(&handle, &target);
-  fprintf(stderr, "calls %d\nnarrow_calls %d\ntarget %d\nallocations %d\n", cublasFakeCalls(),
-          cublasFakeNarrowCalls(), target, fake_allocations());
+  fprintf(stderr, "calls %d\nnarrow_calls %d\ntarget %d\ncapture_mode %d\nallocations %d\n",
+          cublasFakeCalls(), cublasFakeNarrowCalls(), target, capture_mode, fake_allocations());
 }

@@ -430,7 +430,7 @@ TEST_F(Operations, CallsAreLeftTheSmsThatTheLeaseDoesNotReserve) {
   EXPECT_EQ(reader->sms(1'000'000), 0u);
 }
 
-TEST_F(Operations, WhoSplitsIsToldOfBusyPulses) {
+TEST_F(Operations, WhoSplitsIsToldOfBusyPulsesAndCaptures) {
   abi::PulsePage page{};
   watch(&page, 5);
   EXPECT_EQ(reader->undisturbed(), 1u);
@@ -438,6 +438,9 @@ TEST_F(Operations, WhoSplitsIsToldOfBusyPulses) {
   EXPECT_EQ(reader->undisturbed(), 0u);
   ipc::pulse_try_idle(page, 1, base::now_ns());
   EXPECT_EQ(reader->undisturbed(), 1u);
+  state::g_state.captures.fetch_add(1);
+  EXPECT_EQ(reader->undisturbed(), 0u);
+  state::g_state.captures.fetch_sub(1);
   state::g_state.n_watched.store(0);
 }
 
