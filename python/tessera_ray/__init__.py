@@ -10,6 +10,9 @@ Serve's `ray_actor_options` take, so that the worker is started by `tessera run`
 
     @serve.deployment(ray_actor_options=tessera_ray.options("high", slo_ms=20, gpu=0.4))
 
+Give them to a task's `@ray.remote`, not to its `.options()`: only there Ray sees that the task uses a GPU, and ends its
+worker with it. Otherwise the idle worker stays, with its memory on the GPU.
+
 Each node runs tesserad and has `tessera` in its PATH (docs/operations.md).
 """
 from __future__ import annotations

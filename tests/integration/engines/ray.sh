@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Real Ray from PyPI: two actors share the software GPU through python/tessera_ray. A virtual environment of its own, kept
-# in TESSERA_RAY_VENV if that is set.
+# Real Ray from PyPI: actors, tasks and replicas of Serve share the software GPU through python/tessera_ray. A virtual
+# environment of its own, kept in TESSERA_RAY_VENV if that is set.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
@@ -10,7 +10,7 @@ scratch=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
 venv=${TESSERA_RAY_VENV:-$scratch/venv}
 if [[ ! -x $venv/bin/ray ]]; then
-  python3 -m venv "$venv" && "$venv/bin/pip" install -q "ray==2.*" >"$scratch/pip.log" 2>&1 || skip "Ray cannot be fetched: $(tail -1 "$scratch/pip.log")"
+  python3 -m venv "$venv" && "$venv/bin/pip" install -q "ray[serve]==2.*" >"$scratch/pip.log" 2>&1 || skip "Ray cannot be fetched: $(tail -1 "$scratch/pip.log")"
 fi
 
 export PATH="$PWD/build/release/bin:$venv/bin:$PATH" PYTHONPATH="$PWD/python" TESSERA_SOCKET="$scratch/tesserad.sock"
