@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kKind[] = "tessera.dev/gpu", kVersion[] = "0.3.0";
+constexpr char kKind[] = "tessera.dev/gpu";
 // Names as people ask for them, and the priority of each.
 struct Level {
   const char *name, *priority;
@@ -47,7 +47,7 @@ base::Result<std::string> cdi_specification(const CdiOptions& options, const Lay
   }
   const std::string sockets = options.socket.substr(0, options.socket.rfind('/'));
   const json out = {
-      {"cdiVersion", kVersion},
+      {"cdiVersion", options.version},
       {"kind", kKind},
       {"devices", devices},
       {"containerEdits", {{"mounts", {mount(layout.prefix + "/lib", "ro"), mount(sockets, "ro")}}}}};

@@ -206,6 +206,10 @@ int command(int argc, char** argv) {
   cdi->add_option("--gpu", cdi_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
+  cdi->add_option("--cdi-version", cdi_options.version,
+                  "version of CDI that the file names; a runtime refuses one that is newer than itself")
+      ->check(CLI::IsMember(std::vector<std::string>(cli::kCdiVersions.begin(), cli::kCdiVersions.end())))
+      ->capture_default_str();
   cdi->add_option("--socket", cdi_options.socket, "tesserad's socket; its folder is mounted")
       ->capture_default_str();
   cdi->callback([&] { status = cli::cdi(cdi_options); });

@@ -21,8 +21,8 @@ install(CODE [[
                      "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/softgpu/handles/*.so*")
   execute_process(COMMAND strip --strip-unneeded ${programs} COMMAND_ERROR_IS_FATAL ANY)
 ]] COMPONENT tessera)
-install(FILES ${debian}/tesserad.toml DESTINATION /etc/tessera COMPONENT tesserad)
-install(FILES ${debian}/sysusers.conf RENAME tesserad.conf DESTINATION lib/sysusers.d COMPONENT tesserad)
+install(FILES packaging/tesserad.toml DESTINATION /etc/tessera COMPONENT tesserad)
+install(FILES packaging/sysusers.conf RENAME tesserad.conf DESTINATION lib/sysusers.d COMPONENT tesserad)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tessera)

@@ -29,4 +29,6 @@ install(FILES ${CMAKE_BINARY_DIR}/packaging/tesserad.service DESTINATION lib/sys
 install(FILES packaging/tmpfiles.conf RENAME tesserad.conf DESTINATION lib/tmpfiles.d COMPONENT tesserad)
 if(TESSERA_SHAPE)
   include(packaging/debian.cmake)
+else()
+  install(FILES packaging/tesserad.toml DESTINATION share/tessera COMPONENT tesserad)  # to be copied to /etc/tessera
 endif()

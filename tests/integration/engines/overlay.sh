@@ -39,6 +39,21 @@ fetch() {
     skip "the packages cannot be fetched"
 }
 
+# A machine of its own: systemd, booted by systemd-nspawn below a root folder. `within COMMAND...` runs in it.
+boot() {  # root folder
+  systemd-nspawn --register=no --keep-unit --quiet --link-journal=no -D "$1" --boot --console=pipe systemd.unit=multi-user.target \
+    </dev/null >/run/boot.log 2>&1 & local nspawn=$!
+  for _ in {1..900}; do
+    init=$(pgrep -P $nspawn -x systemd || true)  # not one of its helpers
+    [[ -n $init && $(within systemctl is-system-running 2>/dev/null || true) =~ running|degraded ]] && return
+    sleep 0.1
+  done
+  skip "systemd-nspawn boots no machine here: $(tail -1 /run/boot.log)"
+}
+within() {
+  nsenter --target "$init" --all -- env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"
+}
+
 # Names and levels of all clients, as in "service:5 trainer:0". A function `tessera` asks a daemon elsewhere.
 clients() { tessera ps --json | python3 -c 'import json, sys; print(*sorted("%s:%s" % (c["name"], c["priority"]) for c in json.load(sys.stdin)["clients"]))'; }
 until_clients() {  # pattern
@@ -60,11 +75,12 @@ sys.exit(not (any(n for level, n in waits if level == 0) and {n for level, n in 
 }
 
 # Both jobs got what they got alone.
-same_results() {
-  local job
+same_results() {  # folder of what they printed; /run if not given
+  local job out
   for job in trainer service; do
-    [[ -n $(checksum /run/$job.out) && $(checksum /run/$job.out) == "$(checksum /run/$job.alone)" ]] ||
-      fail "the $job's checksum differs: $(cat /run/$job.alone /run/$job.out)"
+    out=${1:-/run}/$job
+    [[ -n $(checksum "$out.out") && $(checksum "$out.out") == "$(checksum "$out.alone")" ]] ||
+      fail "the $job's checksum differs: $(cat "$out.alone" "$out.out")"
   done
 }
 

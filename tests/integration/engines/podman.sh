@@ -34,6 +34,18 @@ tessera cdi --gpu soft --output /etc/cdi/tessera.json
 container probe -- true 2>/run/probe.err || skip "runc starts no container here: $(tail -1 /run/probe.err)"
 container wrong --device tessera.dev/gpu=fast -- true 2>/run/wrong.err && fail "a device that is not there is accepted"
 grep -q 'tessera.dev/gpu=fast' /run/wrong.err || fail "podman does not say which device is missing: $(cat /run/wrong.err)"
+# A newer version of CDI changes the file's version only. Runtimes older than it refuse the file (docs/deploy.md).
+variables() { container version --device tessera.dev/gpu=high -- env 2>/run/version.err | grep '^TESSERA' | sort; }
+variables >/run/by_oldest || true
+[[ -s /run/by_oldest ]] || fail "no variable of the specification is set: $(cat /run/version.err)"
+tessera cdi --gpu soft --cdi-version 1.1.0 --output /etc/cdi/tessera.json
+if variables >/run/by_newest; then
+  cmp /run/by_oldest /run/by_newest || fail "CDI 1.1.0 gives other variables than 0.3.0"
+else
+  grep -q 'unresolvable CDI devices' /run/version.err || fail "podman refuses CDI 1.1.0: $(cat /run/version.err)"
+  echo "podman: $(podman --version | sed 's/.* //') takes CDI 0.3.0, not 1.1.0"
+fi
+tessera cdi --gpu soft --output /etc/cdi/tessera.json
 
 tessera run --gpu soft -- batch_trainer --steps 4 --checksum-steps 4 >/run/trainer.alone
 tessera run --gpu soft -- latency_service --rate 50 --requests 40 >/run/service.alone

@@ -19,14 +19,7 @@ mount --bind /var $machine/var
 cp build/package/debs/*.deb $machine/packages
 systemd-id128 new >/etc/machine-id
 find /etc/systemd/system -mindepth 1 -delete  # services of this machine
-systemd-nspawn --register=no --keep-unit --quiet --link-journal=no -D $machine --boot --console=pipe systemd.unit=multi-user.target \
-  </dev/null >/run/boot.log 2>&1 & nspawn=$!
-init=
-for _ in {1..300}; do init=$(pgrep -P $nspawn | head -1) && break; sleep 0.1; done
-[[ -n $init ]] || skip "systemd-nspawn starts no machine here: $(tail -1 /run/boot.log)"
-within() { nsenter --target "$init" --all -- env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"; }
-for _ in {1..600}; do [[ $(within systemctl is-system-running 2>/dev/null) =~ running|degraded ]] && break; sleep 0.1; done
-[[ $(within systemctl is-system-running 2>/dev/null || true) =~ running|degraded ]] || skip "systemd does not come up: $(tail -1 /run/boot.log)"
+boot $machine
 
 begin=$(date +%s%N)
 within sh -c 'apt-get install -y --no-install-recommends /packages/tessera_*.deb /packages/tesserad_*.deb' >/run/install.log 2>&1 || fail "does not install"

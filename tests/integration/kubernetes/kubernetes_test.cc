@@ -180,22 +180,33 @@ class DevicePlugin : public test::SharingFixture {
 
 TEST_F(DevicePlugin, TwoPodsShareTheGpuAndAKilledOneLeavesNothing) {
   start_all();
-  auto alone =
-      run("alone", "best-effort", {}, {kBin + "batch_trainer", "--steps", "3", "--checksum-steps", "3"}, {});
-  ASSERT_TRUE(alone.wait(kPatience_s).ok());
+  const auto alone = [&](const std::string& name, const Words& program) {
+    auto job = run(name, "best-effort", {}, program, {});
+    return job.wait(kPatience_s);
+  };
+  ASSERT_TRUE(alone("trainer_alone", {kBin + "batch_trainer", "--steps", "3", "--checksum-steps", "3"}).ok());
+  ASSERT_TRUE(alone("service_alone", {kBin + "latency_service", "--rate", "50", "--requests", "20"}).ok());
   const Words train = {"batch_trainer", "--seconds", "3600", "--checksum-steps", "3"};
   auto trainer = pod("trainer", allocated("best-effort", {"best-effort-0", "best-effort-3"}), train);
+  ASSERT_TRUE(eventually([&] { return client("trainer").value("launches", 0) > 0; })) << ask().dump();
+  EXPECT_EQ(client("trainer").value("priority", -1), 0);
+  EXPECT_EQ(client("trainer").value("weight", 0), 200);  // two shares
   auto service =
       pod("service", allocated("high", {"high-0"}), {"latency_service", "--rate", "5", "--requests", "20"});
   EXPECT_TRUE(eventually([&] { return client("service").value("priority", -1) == 5; })) << ask().dump();
-  EXPECT_TRUE(eventually([&] { return client("trainer").value("priority", -1) == 0; })) << ask().dump();
-  EXPECT_EQ(client("trainer").value("weight", 0), 200);  // two shares
+  // The trainer waits for the service, never the service for it.
+  EXPECT_TRUE(eventually([&] {
+    return client("trainer").value("holds", 0) > 0 && client("service").value("holds", -1) == 0;
+  })) << ask().dump();
   const auto end = service.wait(kPatience_s);
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(*end, 0) << read_file(path("service.err"));
   const auto trained = trainer.stop(kPatience_s);
   ASSERT_TRUE(trained.ok());
-  EXPECT_EQ(checksum("trainer"), checksum("alone"));
+  for (const std::string job : {"trainer", "service"}) {
+    EXPECT_EQ(checksum(job).size(), 16u) << checksum(job);
+    EXPECT_EQ(checksum(job), checksum(job + "_alone"));
+  }
 
   auto killed = pod("killed", allocated("best-effort", {"best-effort-1"}), train);
   ASSERT_TRUE(eventually([&] { return !client("killed").empty(); }));

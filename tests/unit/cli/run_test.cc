@@ -66,6 +66,12 @@ TEST(Cdi, EveryLevelIsADeviceAndWhatAllNeedIsMounted) {
   ASSERT_EQ(mounts.size(), 2u);
   EXPECT_EQ(mounts[0]["hostPath"], "/p/lib");
   EXPECT_EQ(mounts[1]["containerPath"], "/run/there");
+  EXPECT_EQ(spec["cdiVersion"], "0.3.0");  // Debian 12's podman takes none after 0.5.0
+  options.version = "1.1.0";
+  auto newer = nlohmann::json::parse(*cdi_specification(options, layout));
+  EXPECT_EQ(newer["cdiVersion"], "1.1.0");
+  newer["cdiVersion"] = "0.3.0";
+  EXPECT_EQ(newer, spec);
   options.socket = "relative.sock";
   EXPECT_FALSE(cdi_specification(options, layout).ok());
 }
