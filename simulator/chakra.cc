@@ -1,258 +1,126 @@
 #include "simulator/chakra.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
-#include <bit>
+#include <climits>
+
+#include "simulator/chakra.pb.h"
 
 namespace tessera::simulator::chakra {
 namespace {
 
+namespace schema = ChakraProtoMsg;
+namespace io = google::protobuf::io;
+
 constexpr size_t kMostNodes = 4'000'000;
+constexpr size_t kMostBytes = INT_MAX;  // of protocol buffers
 
-enum class Wire : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+// ---- writing
 
-// ---- writing: fields in order, what is zero or empty is left out
-
-class Writer {
- public:
-  Writer& varint(uint32_t field, uint64_t value) {
-    if (value != 0) tag(field, Wire::kVarint), raw(value);
-    return *this;
-  }
-  Writer& text(uint32_t field, std::string_view value) {
-    if (!value.empty()) bytes(field, value);
-    return *this;
-  }
-  Writer& packed(uint32_t field, const std::vector<uint64_t>& values) {
-    Writer inner;
-    for (const uint64_t value : values) inner.raw(value);
-    return text(field, inner.out_);
-  }
-  // Also where it is empty or zero: a member of a oneof, one of a repeated field.
-  Writer& bytes(uint32_t field, std::string_view value) {
-    tag(field, Wire::kBytes), raw(value.size());
-    out_ += value;
-    return *this;
-  }
-  Writer& set(uint32_t field, uint64_t value) {
-    tag(field, Wire::kVarint), raw(value);
-    return *this;
-  }
-  Writer& set(uint32_t field, double value) {
-    tag(field, Wire::kFixed64);
-    for (uint64_t bits = std::bit_cast<uint64_t>(value), i = 0; i < 8; ++i, bits >>= 8) out_ += char(bits);
-    return *this;
-  }
-  void message(const Writer& inner) {
-    raw(inner.out_.size());
-    out_ += inner.out_;
-  }
-  const std::string& out() const { return out_; }
-
- private:
-  void tag(uint32_t field, Wire wire) { raw(field << 3 | uint32_t(wire)); }
-  void raw(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_ += char(value | 0x80);
-    out_ += char(value);
-  }
-  std::string out_;
+struct SetValue {
+  schema::AttributeProto* out;
+  void operator()(bool v) const { out->set_bool_val(v); }
+  void operator()(int64_t v) const { out->set_int64_val(v); }
+  void operator()(uint64_t v) const { out->set_uint64_val(v); }
+  void operator()(double v) const { out->set_double_val(v); }
+  void operator()(const std::string& v) const { out->set_string_val(v); }
 };
 
-Writer attribute(const Attribute& a) {
-  Writer w;
-  w.text(1, a.name);
-  struct {
-    Writer& w;
-    void operator()(bool v) { w.set(27, uint64_t(v)); }
-    void operator()(int64_t v) { w.set(9, uint64_t(v)); }
-    void operator()(uint64_t v) { w.set(13, v); }
-    void operator()(double v) { w.set(3, v); }
-    void operator()(const std::string& v) { w.bytes(29, v); }
-  } value{w};
-  std::visit(value, a.value);
-  return w;
+template <class Attributes>
+void set_attributes(const std::vector<Attribute>& attributes, Attributes* out) {
+  for (const Attribute& a : attributes) {
+    schema::AttributeProto* message = out->Add();
+    message->set_name(a.name);
+    std::visit(SetValue{message}, a.value);
+  }
+}
+
+void append(const google::protobuf::MessageLite& message, io::CodedOutputStream* out) {
+  out->WriteVarint64(message.ByteSizeLong());
+  message.SerializeWithCachedSizes(out);
+}
+
+schema::Node message_of(const Node& node) {
+  schema::Node out;
+  out.set_id(node.id);
+  out.set_name(node.name);
+  out.set_type(schema::NodeType(node.type));
+  out.mutable_ctrl_deps()->Add(node.control_dependencies.begin(), node.control_dependencies.end());
+  out.mutable_data_deps()->Add(node.data_dependencies.begin(), node.data_dependencies.end());
+  out.set_start_time_micros(node.start_us);
+  out.set_duration_micros(node.duration_us);
+  set_attributes(node.attributes, out.mutable_attr());
+  return out;
 }
 
 // ---- reading
 
-struct Field {
-  uint32_t number = 0;
-  Wire wire = Wire::kVarint;
-  uint64_t value = 0;      // of all but kBytes
-  std::string_view bytes;  // of kBytes
-};
-
-// Steps over the fields of one message. After false, `failed` says whether the message ended or was broken.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
-  bool failed() const { return failed_; }
-  bool empty() const { return rest_.empty(); }
-  size_t left() const { return rest_.size(); }
-
-  bool varint(uint64_t* out) {
-    *out = 0;
-    for (uint32_t shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = uint8_t(rest_.front());
-      rest_.remove_prefix(1);
-      *out |= uint64_t(byte & 0x7f) << shift;
-      if (byte < 0x80) return true;
-    }
-    return fail();
-  }
-  bool bytes(std::string_view* out) {
-    uint64_t length = 0;
-    if (!varint(&length)) return false;
-    if (length > rest_.size()) return fail();
-    *out = rest_.substr(0, length);
-    rest_.remove_prefix(length);
-    return true;
-  }
-  bool next(Field* out) {
-    if (rest_.empty() || failed_) return false;
-    uint64_t tag = 0;
-    if (!varint(&tag)) return false;
-    if (tag >> 3 == 0 || tag >> 3 > UINT32_MAX) return fail();
-    out->number = uint32_t(tag >> 3);
-    out->wire = Wire(tag & 7);
-    switch (out->wire) {
-      case Wire::kVarint:
-        return varint(&out->value);
-      case Wire::kBytes:
-        return bytes(&out->bytes);
-      case Wire::kFixed64:
-        return fixed(8, &out->value);
-      case Wire::kFixed32:
-        return fixed(4, &out->value);
-    }
-    return fail();  // groups, which nobody writes any more
-  }
-
- private:
-  bool fail() {
-    failed_ = true;
-    return false;
-  }
-  bool fixed(size_t n, uint64_t* out) {
-    if (rest_.size() < n) return fail();
-    *out = 0;
-    for (size_t i = 0; i < n; ++i) *out |= uint64_t(uint8_t(rest_[i])) << (8 * i);
-    rest_.remove_prefix(n);
-    return true;
-  }
-  std::string_view rest_;
-  bool failed_ = false;
-};
-
-int64_t zigzag(uint64_t v) {
-  return int64_t(v >> 1) ^ -int64_t(v & 1);
-}
-
-// Calls `use` for each field; false if the bytes are no message.
-template <class F>
-bool each_field(std::string_view bytes, F&& use) {
-  Reader reader(bytes);
-  for (Field field; reader.next(&field);)
-    if (!use(field)) return false;
-  return !reader.failed();
-}
-
-// The fields of AttributeProto that are one value.
-void read_value(const Field& f, Attribute* out) {
-  switch (f.number) {
-    case 3:
-      if (f.wire == Wire::kFixed64) out->value = std::bit_cast<double>(f.value);
-      break;
-    case 5:
-      if (f.wire == Wire::kFixed32) out->value = double(std::bit_cast<float>(uint32_t(f.value)));
-      break;
-    case 7:   // int32
-    case 9:   // int64
-    case 25:  // sfixed64
-      out->value = int64_t(f.value);
-      break;
-    case 15:  // sint32
-    case 17:  // sint64
-      out->value = zigzag(f.value);
-      break;
-    case 23:  // sfixed32
-      out->value = int64_t(int32_t(f.value));
-      break;
-    case 11:  // uint32
-    case 13:  // uint64
-    case 19:  // fixed32
-    case 21:  // fixed64
-      out->value = f.value;
-      break;
-    case 27:
-      out->value = f.value != 0;
-      break;
-    case 29:
-      out->value = std::string(f.bytes);
-      break;
-    default:
-      break;
-  }
-}
-
-bool read_attribute(std::string_view bytes, std::vector<Attribute>* out) {
-  Attribute a;
-  const bool fine = each_field(bytes, [&](const Field& f) {
-    if (f.number == 1 && f.wire == Wire::kBytes)
-      a.name = std::string(f.bytes);
-    else
-      read_value(f, &a);
-    return true;
-  });
-  out->push_back(std::move(a));
+// One message behind its length.
+bool read(io::CodedInputStream* in, google::protobuf::MessageLite* out) {
+  uint32_t length = 0;
+  if (!in->ReadVarint32(&length) || int64_t(length) > in->BytesUntilLimit()) return false;
+  const auto outer = in->PushLimit(int(length));
+  const bool fine = out->ParseFromCodedStream(in) && in->BytesUntilLimit() == 0;
+  in->PopLimit(outer);
   return fine;
 }
 
-// A repeated number: each by itself, or all in one field.
-bool read_numbers(const Field& f, std::vector<uint64_t>* out) {
-  if (f.wire == Wire::kVarint) {
-    out->push_back(f.value);
-    return true;
+Attribute attribute_of(const schema::AttributeProto& a) {
+  using Message = schema::AttributeProto;
+  switch (a.value_case()) {
+    case Message::kDoubleVal:
+      return {a.name(), a.double_val()};
+    case Message::kFloatVal:
+      return {a.name(), double(a.float_val())};
+    case Message::kInt32Val:
+      return {a.name(), int64_t(a.int32_val())};
+    case Message::kInt64Val:
+      return {a.name(), int64_t(a.int64_val())};
+    case Message::kUint32Val:
+      return {a.name(), uint64_t(a.uint32_val())};
+    case Message::kUint64Val:
+      return {a.name(), uint64_t(a.uint64_val())};
+    case Message::kSint32Val:
+      return {a.name(), int64_t(a.sint32_val())};
+    case Message::kSint64Val:
+      return {a.name(), int64_t(a.sint64_val())};
+    case Message::kFixed32Val:
+      return {a.name(), uint64_t(a.fixed32_val())};
+    case Message::kFixed64Val:
+      return {a.name(), uint64_t(a.fixed64_val())};
+    case Message::kSfixed32Val:
+      return {a.name(), int64_t(a.sfixed32_val())};
+    case Message::kSfixed64Val:
+      return {a.name(), int64_t(a.sfixed64_val())};
+    case Message::kBoolVal:
+      return {a.name(), a.bool_val()};
+    case Message::kStringVal:
+      return {a.name(), a.string_val()};
+    case Message::VALUE_NOT_SET:
+      break;
   }
-  Reader reader(f.bytes);
-  for (uint64_t value = 0; !reader.empty() && reader.varint(&value);) out->push_back(value);
-  return f.wire == Wire::kBytes && !reader.failed();
+  return {a.name(), false};
 }
 
-bool read_node(std::string_view bytes, Node* out) {
-  return each_field(bytes, [&](const Field& f) {
-    switch (f.number) {
-      case 1:
-        out->id = f.value;
-        return true;
-      case 2:
-        out->name = std::string(f.bytes);
-        return true;
-      case 3:
-        out->type = NodeType(uint32_t(f.value));
-        return true;
-      case 4:
-        return read_numbers(f, &out->control_dependencies);
-      case 5:
-        return read_numbers(f, &out->data_dependencies);
-      case 6:
-        out->start_us = f.value;
-        return true;
-      case 7:
-        out->duration_us = f.value;
-        return true;
-      case 10:
-        return f.wire == Wire::kBytes && read_attribute(f.bytes, &out->attributes);
-      default:
-        return true;
-    }
-  });
+template <class Attributes>
+std::vector<Attribute> attributes_of(const Attributes& attributes) {
+  std::vector<Attribute> out;
+  out.reserve(size_t(attributes.size()));
+  for (const auto& a : attributes) out.push_back(attribute_of(a));
+  return out;
 }
 
-bool read_metadata(std::string_view bytes, Trace* out) {
-  return each_field(bytes, [&](const Field& f) {
-    if (f.number == 1) out->version = std::string(f.bytes);
-    return f.number != 2 || (f.wire == Wire::kBytes && read_attribute(f.bytes, &out->attributes));
-  });
+Node node_of(const schema::Node& node) {
+  return {node.id(),
+          node.name(),
+          NodeType(node.type()),
+          {node.ctrl_deps().begin(), node.ctrl_deps().end()},
+          {node.data_deps().begin(), node.data_deps().end()},
+          node.start_time_micros(),
+          node.duration_micros(),
+          attributes_of(node.attr())};
 }
 
 }  // namespace
@@ -278,36 +146,37 @@ uint64_t number(const std::vector<Attribute>& attributes, std::string_view name)
 }
 
 std::string encode(const Trace& trace) {
-  Writer file, metadata;
-  metadata.text(1, trace.version);
-  for (const Attribute& a : trace.attributes) metadata.bytes(2, attribute(a).out());
-  file.message(metadata);
-  for (const Node& node : trace.nodes) {
-    Writer w;
-    w.varint(1, node.id).text(2, node.name).varint(3, uint32_t(node.type));
-    w.packed(4, node.control_dependencies).packed(5, node.data_dependencies);
-    w.varint(6, node.start_us).varint(7, node.duration_us);
-    for (const Attribute& a : node.attributes) w.bytes(10, attribute(a).out());
-    file.message(w);
-  }
-  return file.out();
+  std::string bytes;
+  {
+    io::StringOutputStream stream(&bytes);
+    io::CodedOutputStream out(&stream);
+    schema::GlobalMetadata metadata;
+    metadata.set_version(trace.version);
+    set_attributes(trace.attributes, metadata.mutable_attr());
+    append(metadata, &out);
+    for (const Node& node : trace.nodes) append(message_of(node), &out);
+  }  // the streams write what they hold
+  return bytes;
 }
 
 base::Result<Trace> decode(std::string_view bytes) {
-  Trace trace;
-  Reader reader(bytes);
-  std::string_view message;
+  io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                          int(std::min(bytes.size(), kMostBytes)));
   const auto wrong = [&](const std::string& what) {
     return base::error(base::Code::kInvalid,
-                       what + " at byte " + std::to_string(bytes.size() - reader.left()) +
+                       what + " at byte " + std::to_string(in.CurrentPosition()) +
                            ": is this a Chakra execution trace (NAME.et, not compressed)?");
   };
-  if (!reader.bytes(&message) || !read_metadata(message, &trace)) return wrong("there is no GlobalMetadata");
-  while (!reader.empty()) {
+  if (bytes.size() > kMostBytes) return wrong("more than 2 GiB");
+  Trace trace;
+  schema::GlobalMetadata metadata;
+  if (!read(&in, &metadata)) return wrong("there is no GlobalMetadata");
+  trace.version = metadata.version();
+  trace.attributes = attributes_of(metadata.attr());
+  for (schema::Node node; in.BytesUntilLimit() > 0;) {
     if (trace.nodes.size() >= kMostNodes) return wrong("more than four million nodes");
-    trace.nodes.emplace_back();
-    if (!reader.bytes(&message) || !read_node(message, &trace.nodes.back()))
-      return wrong("node " + std::to_string(trace.nodes.size()) + " is broken");
+    if (!read(&in, &node)) return wrong("node " + std::to_string(trace.nodes.size() + 1) + " is broken");
+    trace.nodes.push_back(node_of(node));
   }
   return trace;
 }

@@ -1,7 +1,7 @@
 // Execution traces of MLCommons Chakra, schema `ChakraProtoMsg` (mlcommons/chakra, schema/protobuf/et_def.proto): a file
-// is a GlobalMetadata, then Nodes, each behind its length as a varint. Of a node we know what the schema calls id, name,
-// type, ctrl_deps, data_deps, start_time_micros, duration_micros and attr; other fields are skipped. Pure; any thread.
-// The reader takes any bytes: tests/fuzz/chakra_fuzz.cc.
+// is a GlobalMetadata, then Nodes, each behind its length as a varint. Messages are libprotobuf's; chakra.proto has the
+// fields that we know, others are skipped. Texts must be UTF-8. Pure; any thread. The reader takes any bytes:
+// tests/fuzz/chakra_fuzz.cc.
 #pragma once
 
 #include <cstdint>
