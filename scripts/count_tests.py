@@ -4,8 +4,9 @@
 usage: count_tests.py [--failed-builds N] REPORT_FOLDER...
 
 A report folder holds ctest.xml (CTest's JUnit output) and one GoogleTest XML per test program. A CTest entry whose
-program wrote a GoogleTest report counts with its cases, any other entry counts as one test. A program that CTest saw
-fail although its report shows no failed case (crash, time-out, no report) counts one failure more.
+program wrote a GoogleTest report counts with its cases, any other entry counts as one test, and says why where it was
+skipped. A program that CTest saw fail although its report shows no failed case (crash, time-out, no report) counts one
+failure more.
 """
 import argparse
 import glob
@@ -51,6 +52,7 @@ def main():
             ok = status == "run"
             if status in ("notrun", "disabled") and case.find("failure") is None:
                 cases = [0, 0, 1]
+                print(f"SKIPPED {name}: {(case.findtext('system-out') or '').strip().partition(chr(10))[0]}")
             elif sum(cases) == 0:
                 cases = [1, 0, 0] if ok else [0, 1, 0]
             elif not ok and cases[1] == 0:

@@ -24,12 +24,13 @@ struct Phase {
 struct Setting {  // the same for all phases
   Layout layout;
   Workload workload;
-  bool soft = true;       // software GPU
-  std::string out;        // absolute folder of the run
-  double stretch = 1;     // software GPU: all that runs has a clock that many times slower than the wall's
-  double seconds = 20;    // measured time of a phase by that clock
-  uint64_t seed = 1;      // of the arrivals
-  double rate_per_s = 0;  // arrivals by that clock; 0 before calibration
+  bool soft = true;          // software GPU
+  std::string out;           // absolute folder of the run
+  double stretch = 1;        // software GPU: all that runs has a clock that many times slower than the wall's
+  double most_stretch = 32;  // that is tried: beyond, even a minute holds hardly a hundred requests
+  double seconds = 20;       // measured time of a phase by that clock
+  uint64_t seed = 1;         // of the arrivals
+  double rate_per_s = 0;     // arrivals by that clock; 0 before calibration
 };
 
 // What lag of the software GPU did to a phase.

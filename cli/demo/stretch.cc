@@ -10,8 +10,6 @@ namespace {
 // A trial finds what the machine does now; in the next minutes it may be busier. A larger stretch costs no
 // time, only requests.
 constexpr double kMargin = 2;
-// Beyond this even a minute holds hardly a hundred requests: such a machine is not fit for the demo.
-constexpr double kMostStretch = 32;
 // Measured time of a trial: some 50 requests, between which hundreds of slices run.
 constexpr double kTrial_s = 1;
 
@@ -23,8 +21,8 @@ const Phase kTrial = {"trial", true, true, true, Sharing::kTimeSliced};
 // A phase that lagged is measured again, slower; what lags thrice is no accident.
 constexpr int kRepeats = 2;
 
-double larger_stretch(double present, const Lag& lag) {
-  return std::min(kMostStretch, present * lag.stretch * kMargin);
+double larger_stretch(const Setting& setting, const Lag& lag) {
+  return std::min(setting.most_stretch, setting.stretch * lag.stretch * kMargin);
 }
 
 }  // namespace
@@ -39,7 +37,7 @@ base::Result<Figures> measure_until_kept_up(
   auto figures = measure(setting);
   Setting slower = setting;
   for (int repeats = 0; repeats < kRepeats && figures && lag_matters(figures->lag); ++repeats) {
-    slower.stretch = larger_stretch(slower.stretch, figures->lag);
+    slower.stretch = larger_stretch(slower, figures->lag);
     again(slower);
     figures = measure(slower);
   }
@@ -55,13 +53,13 @@ base::Result<double> choose_tempo(double load, double wall_seconds, Setting* set
     if (!service_ms) return service_ms.error();
     setting->rate_per_s = load * 1e3 / *service_ms;
     setting->seconds = std::max(wall_seconds / setting->stretch, kLeastRequests / setting->rate_per_s);
-    if (given || !setting->soft || setting->stretch >= kMostStretch) return *service_ms;
+    if (given || !setting->soft || setting->stretch >= setting->most_stretch) return *service_ms;
     Setting trial = *setting;
     trial.seconds = kTrial_s;
     const auto figures = run_phase(kTrial, trial, [](double, double) {});
     if (!figures) return figures.error();
     if (figures->lag.stretch <= 1 && !lag_matters(figures->lag)) return *service_ms;
-    setting->stretch = larger_stretch(setting->stretch, figures->lag);
+    setting->stretch = larger_stretch(*setting, figures->lag);
   }
 }
 

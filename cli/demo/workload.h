@@ -18,6 +18,7 @@ struct Workload {
   std::string
       cache_variable;  // names a folder where its programs keep what they compiled, for all phases; "" without
   bool soft_only = false;  // is not for a real GPU
+  double compile_s = 0;    // how long its programs may compile on a busy machine, before they use the GPU
 };
 
 // "samples", "transformer" or "jax". An error says what is missing here, and how to get it.

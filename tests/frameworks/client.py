@@ -1,4 +1,4 @@
-"""One framework's program, run by its own Python: client.py WORKLOAD [--steps N] [--serve FILE].
+"""One framework's program, run by its own Python: client.py WORKLOAD [--steps N] [--serve FILE [--think S]].
 
 Prints one line of JSON: version of the framework; hash of what the work left; if a daemon answers, what it counted of this
 process. With --serve it first does the work of one step again and again until FILE exists; FILE.ready says that all is
@@ -13,9 +13,6 @@ import subprocess
 import time
 
 
-THINK_S = 0.02  # between two requests: they shall come often, and leave the processors to the others
-
-
 def load(name):
     path = pathlib.Path(__file__).parent / "workloads" / f"{name}.py"  # not by its name, which is the framework's
     spec = importlib.util.spec_from_file_location("workload", path)
@@ -24,12 +21,12 @@ def load(name):
     return module
 
 
-def serve(workload, until):
+def serve(workload, until, think_s):
     workload.work(3)
     pathlib.Path(f"{until}.ready").touch()
     while not until.exists():
         workload.work(1)
-        time.sleep(THINK_S)
+        time.sleep(think_s)
 
 
 def counters():
@@ -44,10 +41,11 @@ def main():
     parser.add_argument("workload")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--serve", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--think", type=float, default=0.02, metavar="S", help="between two requests")
     options = parser.parse_args()
     workload = load(options.workload)
     if options.serve:
-        serve(workload, options.serve)
+        serve(workload, options.serve, options.think)
     digest = hashlib.sha256()
     for array in workload.work(options.steps):
         digest.update(array.tobytes())

@@ -45,6 +45,7 @@ JAX = Framework(
     partner="jax_inference", environment={  # JAX's own cache: XLA takes 20 s of a processor to compile a step
         "JAX_COMPILATION_CACHE_DIR": "{scratch}/jax", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"})
+TRITON = Framework(["triton==3.9.0", "numpy==2.4.6"], steps=20, environment={"TRITON_DEFAULT_FP_FUSION": "1"})
 FRAMEWORKS = {
     "cuda_core": Framework(["cuda-core==1.2.2", "cuda-bindings==13.0.3", "nvidia-cuda-nvrtc==13.0.88", "numpy==2.4.6"],
                            steps=40),
@@ -60,7 +61,8 @@ FRAMEWORKS = {
     "tinygrad": Framework(["tinygrad==0.14.0", "nvidia-cuda-nvrtc==13.0.88", "numpy==2.4.6"], steps=12, environment={
         # It opens the driver by its path (docs/driver_api.md): this is the one that passes through.
         "CUDA_PATH": "{driver}", "NVRTC_PATH": "{site}/nvidia/cu13/lib/libnvrtc.so.13"}),
-    "triton": Framework(["triton==3.9.0", "numpy==2.4.6"], steps=20, environment={"TRITON_DEFAULT_FP_FUSION": "1"}),
+    "triton": TRITON,
+    "triton_kept": dataclasses.replace(TRITON, home="triton", options=["--keep-ptx"]),
 }
 
 ENVIRONMENTS = {
@@ -182,12 +184,12 @@ class Restarts:
         end(self.daemon)
 
 
-def serve(bench, name, until, work):
-    """Runs work() while `name` serves under protection: the answer of work, and of the service."""
+def serve(bench, name, until, work, think_s=0.02):
+    """Runs work() while `name` serves under protection: the answer of work, and of the service. `think_s`: between requests."""
     until.unlink(missing_ok=True)
     ready = pathlib.Path(f"{until}.ready")
     ready.unlink(missing_ok=True)
-    service = bench.client(name, ["--priority", "high", "--name", "service"], ["--serve", until, "--steps", "1"])
+    service = bench.client(name, ["--priority", "high", "--name", "service"], ["--serve", until, "--steps", "1", "--think", str(think_s)])
     try:
         wait_for(ready.exists, service)
         answer = work()
@@ -298,7 +300,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FRAMEWORKS))
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--light", action="store_true", help="those that are small: alone and beside, and nothing is measured")
-    parser.add_argument("--stretch", type=float, metavar="S", help="what measuring begins with; else it is found, in trials")
+    parser.add_argument("--stretch", type=float, metavar="S", help="what measuring begins with; else trials find it")
     add_places(parser)
     options = parser.parse_args()
     rows, stretch = {}, options.stretch
@@ -308,7 +310,7 @@ def main():
                 bench = Bench(options.build.resolve(), options.folder.resolve(), pathlib.Path(scratch),
                               FRAMEWORKS[name].capability)
                 rows[name] = run(bench, name, options.light, stretch)
-                stretch = rows[name].get("timing", {}).get("stretch", stretch)
+                stretch = stretch or rows[name].get("timing", {}).get("stretch")
             except Unavailable as why:
                 rows[name] = {"problem": f"skipped, its packages cannot be fetched: {why}", "skipped": True}
             except (RuntimeError, subprocess.TimeoutExpired) as why:

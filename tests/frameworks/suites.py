@@ -21,6 +21,7 @@ import time
 import run
 
 QUIET_S = 900  # a test that takes so long hangs, also on a busy machine
+THINK_S = 0.2  # between requests of the service: thousands of launches are to find their way between them
 
 
 @dataclasses.dataclass
@@ -142,7 +143,7 @@ def run_suite(bench, name, pattern, results, progress):
     with run.Restarts(bench, often=False):
         again = lambda: run_tests(bench, suite, modules, path, [], lambda text: progress(f"{name} under Tessera: {text}"),
                                   sorted(passed(bare)))
-        under, _ = run.serve(bench, run.ENVIRONMENTS[suite.home].partner, bench.scratch / "until", again)
+        under, _ = run.serve(bench, run.ENVIRONMENTS[suite.home].partner, bench.scratch / "until", again, THINK_S)
     lost = {test: under.get(test, ("died", "")) for test in sorted(passed(bare) - passed(under))}
     return {"version": suite.source or run.ENVIRONMENTS[suite.home].packages[0], "modules": pattern, "tests": len(bare),
             "outcomes_bare": dict(collections.Counter(outcome for outcome, _ in bare.values())),

@@ -37,7 +37,8 @@ def product(a, b, out, n, BLOCK: tl.constexpr):
 
 
 class Kernel:
-    """A compiled kernel of one capability, as PTX in the current context."""
+    """A compiled kernel of one capability in the current context."""
+    image = "ptx"  # which of what Triton made is loaded
 
     def __init__(self, driver, function, signature, constants, capability):
         source = triton.compiler.ASTSource(fn=function, signature=signature, constexprs=constants)
@@ -45,7 +46,9 @@ class Kernel:
         self.threads = compiled.metadata.num_warps * 32
         self.shared = compiled.metadata.shared
         self.driver, module, self.handle = driver, ctypes.c_void_p(), ctypes.c_void_p()
-        check(driver.cuModuleLoadData(ctypes.byref(module), compiled.asm["ptx"].encode() + b"\0"))
+        image = compiled.asm[self.image]
+        image = image.encode() + b"\0" if isinstance(image, str) else image
+        check(driver.cuModuleLoadData(ctypes.byref(module), image))
         check(driver.cuModuleGetFunction(ctypes.byref(self.handle), module, compiled.metadata.name.encode()))
         if self.shared > 48 * 1024:
             check(driver.cuFuncSetAttribute(self.handle, 8, self.shared))  # largest dynamic shared memory
