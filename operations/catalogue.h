@@ -1,4 +1,4 @@
-// The catalogue of library functions that make the GPU work (entries.def, families.def): names, and shapes as text.
+// The catalogue of library functions that make the GPU work (entries.def, families.def, layers.def): names, and shapes as text.
 // Pure; any thread; nothing allocates.
 #pragma once
 
@@ -10,11 +10,13 @@
 
 namespace tessera::operations {
 
-enum class Library : uint8_t { kCublas, kCublasLt };
+enum class Library : uint8_t { kCublas, kCublasLt, kCudnn };
 
 enum class Family : uint8_t {
 #define TS_FAMILY(name, layout, n_dims, flop, complex_flop, a, b, c) name,
 #include "operations/families.def"
+#define TS_LAYER(name, flop) name,
+#include "operations/layers.def"
 };
 
 enum class Form : uint8_t { kOne, kStrided, kPointers, kGrouped };

@@ -42,6 +42,9 @@ Work work_of(Family family, bool is_of_complex, Count m, Count n, Count k, Count
   case Family::name:                                                 \
     return {is_of_complex ? complex_flop : flop, a, b, c};
 #include "operations/families.def"
+#define TS_LAYER(name, flop) case Family::name:
+#include "operations/layers.def"
+    return {};  // layers.h
   }
   return {};
 }

@@ -11,7 +11,7 @@
 namespace tessera::operations {
 
 inline constexpr char kTableMagic[8] = {'T', 'S', 'O', 'P', 'C', 'N', 'T', 0};
-inline constexpr uint32_t kTableVersion = 0x20000 + kEntries;  // also of the catalogue, as kNoteVersion
+inline constexpr uint32_t kTableVersion = 0x30000 + kEntries;  // also of the catalogue, as kNoteVersion
 inline constexpr uint32_t kTableSlots =
     4096;  // shapes; 640 KiB. A decoder that grows by a token has hundreds
 
@@ -31,11 +31,13 @@ struct TableSlot {
   int64_t dims[kMostDims];  // Shape
   int64_t count;
   uint32_t n_dims;
-  int32_t types[3];      // of A, B, C, as cudaDataType
+  int32_t types[3];     // of A, B, C, as cudaDataType
+  int32_t computed_as;  // Type that decides which pipe computes
+  uint32_t reserved;
   uint64_t flop, bytes;  // of one call
   uint64_t calls;        // writers add
 };
-static_assert(sizeof(TableSlot) == 152);
+static_assert(sizeof(TableSlot) == 160);
 
 // While a call is counted, the launches of its thread are tagged with its slot's number + 1, so that the software
 // GPU's trace tells which belong to it. Looked up in libcuda.so.1, which need not have it; 0: no tag.

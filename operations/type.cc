@@ -22,6 +22,16 @@ bool is_complex(Type type) {
   return std::ranges::binary_search(kComplex, static_cast<int32_t>(type));
 }
 
+Type type_of_cudnn(int32_t number) {
+  constexpr std::array<int32_t, 22> kTypes = {
+      // see cudnn_graph.h; 14 is a way of computing, no type of elements
+      0, 1,  2,  3,  10, 3,  8,  8,  3,  14, 24,  // F32 F64 F16 I8 I32 I8x4 U8 U8x4 I8x32 BF16 I64
+      8, 28, 29, -1, 30, 33, 16, 18, 12, 4,  5,   // boolean E4M3 E5M2 - UE8M0 E2M1 I4 U4 U32 C32F C64F
+  };
+  if (number < 0 || static_cast<size_t>(number) >= kTypes.size()) return Type::kFromArguments;
+  return static_cast<Type>(kTypes[static_cast<size_t>(number)]);
+}
+
 std::string_view name_of(Type type) {
   constexpr std::array<std::string_view, 34> kNames = {
       // by cudaDataType, as in bits_of

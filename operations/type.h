@@ -28,6 +28,8 @@ enum class Type : int32_t {
 // Bits of one element, both parts of a complex number together; 0: not a type that is known here.
 uint32_t bits_of(Type type);
 bool is_complex(Type type);
+// By cudnnDataType_t. Vectors of several 8-bit integers are those integers, as cuDNN counts their elements one by one.
+Type type_of_cudnn(int32_t number);
 // "f32", "bf16", "cf64" (complex), "i8", "e4m3", "tf32"; "?": not known here. Static.
 std::string_view name_of(Type type);
 

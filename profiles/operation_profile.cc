@@ -39,10 +39,13 @@ Class class_of(ipc::abi::ResourceClass resource_class) {
   return resource_class == ipc::abi::kResourceMemory ? Class::kMemory : Class::kUnknown;
 }
 
-std::string type_text(const int32_t (&types)[3]) {
-  const auto name = [&](int i) { return std::string(operations::name_of(static_cast<Type>(types[i]))); };
-  if (types[0] == types[1] && types[1] == types[2]) return name(0);
-  return name(0) + "," + name(1) + "," + name(2);
+// "f16"; "f16,f16,f32"; "f32 as tf32" where another type than A's decides which pipe computes.
+std::string type_text(const TableSlot& slot) {
+  const auto& types = slot.types;
+  const auto name = [](int32_t type) { return std::string(operations::name_of(static_cast<Type>(type))); };
+  std::string text = name(types[0]);
+  if (types[0] != types[1] || types[1] != types[2]) text += "," + name(types[1]) + "," + name(types[2]);
+  return slot.computed_as == types[0] ? text : text + " as " + name(slot.computed_as);
 }
 
 std::string shape_text(const TableSlot& slot) {
@@ -60,7 +63,7 @@ bool is_sane(const TableSlot& slot) {
 }
 
 OperationKey key_of(const TableSlot& slot) {
-  return {std::string(operations::name_of(Entry(slot.entry))), shape_text(slot), type_text(slot.types)};
+  return {std::string(operations::name_of(Entry(slot.entry))), shape_text(slot), type_text(slot)};
 }
 
 OperationProfile record_of(const TableSlot& slot, const GpuDescription* gpu) {
@@ -70,7 +73,7 @@ OperationProfile record_of(const TableSlot& slot, const GpuDescription* gpu) {
   out.bytes = product(slot.calls, slot.bytes);
   if (!gpu) return out;
   const operations::Rates rates =
-      operations::rates_for(static_cast<Type>(slot.types[0]), peaks_of(*gpu), gpu->memory.bytes_per_s);
+      operations::rates_for(static_cast<Type>(slot.computed_as), peaks_of(*gpu), gpu->memory.bytes_per_s);
   const operations::Roofline roof = operations::roofline({slot.flop, slot.bytes}, rates);
   out.bound = class_of(roof.resource_class);
   out.at_least_ns = roof.at_least_ns * double(slot.calls);

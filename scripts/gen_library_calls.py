@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes interpose/operations/{cublas_calls.def,cublaslt_calls.def,exports.map} from the toolkit's headers and
-operations/entries.def.
+"""Writes interpose/operations/{cublas,cublaslt,cudnn}_calls.def, cudnn_followed.def and exports.map there from the toolkit's
+headers and operations/entries.def.
 
 *_calls.def: one row per exported function of a library that is in the catalogue, both widths of integers, with its true
   signature and the arguments that say what it costs.
@@ -78,8 +78,101 @@ TYPES = {"float": "kF32", "double": "kF64", "cuComplex": "kComplexF32", "cuDoubl
 # What calls of cuBLASLt are told by.
 CUBLASLT = {"cublasLtMatmul": "LtMatmul{computeDesc, Adesc, Bdesc, Cdesc, Ddesc}",
             "cublasLtMatrixTransform": "LtTransform{Adesc, Bdesc, Cdesc, B != nullptr}"}
-# By library as entries.def names it: its name, header, SONAME without the version.
-LIBRARIES = {"kCublas": ("cuBLAS", "cublas_api.h", "libcublas.so"), "kCublasLt": ("cuBLASLt", "cublasLt.h", "libcublasLt.so")}
+
+
+def layer(*tensors, own="nullptr", setting="0"):
+    """tensors: "role descriptor passes"; the result is the last."""
+    rows = ", ".join("{Role::k%s, %s, %s}" % tuple(t.split(maxsplit=2)) for t in tensors)
+    return f"layer({own}, {setting}, {{{rows}}})"
+
+
+X_TO_Y = ("X xDesc 1", "Y yDesc 2")
+BN = "bnScaleBiasMeanVarDesc"
+BN_TRAINING = (f"Parameter {BN} 2", f"Running {BN} 2 * given(resultRunningMean, resultRunningVariance)",
+               f"Other {BN} given(resultSaveMean, resultSaveInvVariance)")
+BN_GRADIENTS = "Other dBnScaleBiasDesc 4 + given(savedMean, savedInvVariance)"
+NORM_MEANS = "Other normMeanVarDesc given({}Mean, {}InvVariance)"
+# What calls of cuDNN are told by: of each tensor its role in operations/layers.def and how often it is read or written.
+CUDNN = {
+    "cudnnConvolutionForward": layer("X xDesc 1", "Filter wDesc 1", "Y yDesc 2", own="convDesc"),
+    "cudnnConvolutionBackwardData": layer("Y dyDesc 1", "Filter wDesc 1", "X dxDesc 2", own="convDesc"),
+    "cudnnConvolutionBackwardFilter": layer("X xDesc 1", "Y dyDesc 1", "Filter dwDesc 2", own="convDesc"),
+    "cudnnConvolutionBiasActivationForward": layer("X xDesc 1", "Filter wDesc 1", "Z zDesc given(z)", "Parameter biasDesc 1",
+                                                   "Y yDesc 1", own="convDesc"),
+    "cudnnConvolutionBackwardBias": layer("Y dyDesc 1", "Parameter dbDesc 2"),
+    "cudnnBatchNormalizationForwardInference": layer("X xDesc 1", f"Parameter {BN} 4", "Y yDesc 2"),
+    "cudnnBatchNormalizationForwardTraining": layer("X xDesc 1", *BN_TRAINING, "Y yDesc 2"),
+    "cudnnBatchNormalizationForwardTrainingEx": layer("X xDesc 1", *BN_TRAINING, "Z zDesc given(zData)", "Y yDesc 2"),
+    "cudnnBatchNormalizationBackward": layer("X xDesc 1", "Other dyDesc 1", "Parameter dBnScaleBiasDesc 1", BN_GRADIENTS,
+                                             "X dxDesc 2"),
+    "cudnnBatchNormalizationBackwardEx": layer(
+        "X xDesc 1", "Other dyDesc 1", "Other yDesc given(yData)", "Parameter dBnScaleBiasDesc given(bnScaleData, bnBiasData)",
+        BN_GRADIENTS, "Other dzDesc given(dzData)", "X dxDesc 2"),
+    "cudnnNormalizationForwardInference": layer("X xDesc 1", "Parameter normScaleBiasDesc 2", "Other normMeanVarDesc 2",
+                                                "Z zDesc given(z)", "Y yDesc 2"),
+    "cudnnNormalizationForwardTraining": layer(
+        "X xDesc 1", "Parameter normScaleBiasDesc 2",
+        "Running normMeanVarDesc 2 * given(resultRunningMean, resultRunningVariance)", NORM_MEANS.format(*["resultSave"] * 2),
+        "Z zDesc given(zData)", "Y yDesc 2"),
+    "cudnnNormalizationBackward": layer(
+        "X xDesc 1", "Other dyDesc 1", "Other yDesc given(yData)",
+        "Parameter dNormScaleBiasDesc given(normScaleData, normBiasData)", "Other dNormScaleBiasDesc 4",
+        NORM_MEANS.format(*["saved"] * 2), "Other dzDesc given(dzData)", "X dxDesc 2"),
+    "cudnnPoolingForward": layer(*X_TO_Y, own="poolingDesc"),
+    "cudnnPoolingBackward": layer("Other yDesc 1", "Y dyDesc 1", "Other xDesc 1", "X dxDesc 2", own="poolingDesc"),
+    "cudnnSoftmaxForward": layer(*X_TO_Y, setting="algo"),
+    "cudnnSoftmaxBackward": layer("Other yDesc 1", "X dyDesc 1", "X dxDesc 2", setting="algo"),
+    "cudnnActivationForward": layer(*X_TO_Y),
+    "cudnnActivationBackward": layer("Other yDesc 1", "X dyDesc 1", "Other xDesc 1", "X dxDesc 2"),
+    "cudnnLRNCrossChannelForward": layer(*X_TO_Y, own="normDesc"),
+    "cudnnLRNCrossChannelBackward": layer("Other yDesc 1", "Other dyDesc 1", "X xDesc 1", "X dxDesc 2", own="normDesc"),
+    "cudnnDropoutForward": layer("X xdesc 1", "Y ydesc 1"),
+    "cudnnDropoutBackward": layer("X dydesc 1", "X dxdesc 1"),
+    "cudnnAddTensor": layer("X aDesc 1", "Y cDesc 2"),
+    "cudnnOpTensor": layer("X aDesc 1", "Other bDesc given(B)", "Y cDesc 2", own="opTensorDesc"),
+    "cudnnReduceTensor": layer("X aDesc 1", "Y cDesc 2", own="reduceTensorDesc"),
+    "cudnnScaleTensor": layer("Y yDesc 2"),
+    "cudnnSetTensor": layer("Y yDesc 1"),
+    "cudnnTransformTensor": layer(*X_TO_Y),
+    "cudnnTransformTensorEx": layer("X srcDesc 1", "Y destDesc 2"),
+    "cudnnTransformFilter": layer("Filter srcDesc 1", "Filter destDesc 2"),
+    "cudnnRNNForward": "RecurrentPass{rnnDesc, xDesc, yDesc, hDesc, cDesc, 1, 1, given(hx, hy), given(cx, cy), weightSpaceSize, "
+                       "fwdMode == 0 ? 0 : reserveSpaceSize}",
+    "cudnnRNNBackwardData_v8": "RecurrentPass{rnnDesc, xDesc, yDesc, hDesc, cDesc, 1, 2, given(hx, dhy, dhx), "
+                               "given(cx, dcy, dcx), weightSpaceSize, reserveSpaceSize}",
+    "cudnnRNNBackwardWeights_v8": "RecurrentPass{rnnDesc, xDesc, yDesc, hDesc, nullptr, 1, 1, given(hx), 0, "
+                                  "2 * weightSpaceSize, reserveSpaceSize}",
+}
+CUDNN["cudnnBackendExecute"] = "GraphPlan{executionPlan}"
+# Functions that launch nothing, but make what a function of the catalogue runs: what is done before and after a call that succeeds.
+FOLLOWED = {
+    "cudnnBackendCreateDescriptor": ("nothing()", "graph_descriptor_made(descriptor)"),
+    "cudnnBackendDestroyDescriptor": ("graph_descriptor_goes(descriptor)", "nothing()"),
+    "cudnnBackendGetAttribute": ("nothing()", "graph_attribute_read(descriptor, attributeName, attributeType, "
+                                              "requestedElementCount, elementCount, arrayOfElements)"),
+    "cudnnBackendSetAttribute": ("nothing()", "graph_attribute_set(descriptor, attributeName, attributeType, elementCount, "
+                                              "arrayOfElements)"),
+}
+FOLLOWED_HEAD = """// Functions of {name} by which a program makes what it runs later. Generated by scripts/gen_library_calls.py from
+// {header} of {name} {version}; do not edit.
+//
+//   TS_FOLLOW(symbol, (params), (args), before, after)
+//     params         declaration list; args: the same names for a call
+//     before, after  what is done then, of a call that succeeds
+// clang-format off
+#ifndef TS_FOLLOW
+#error "define TS_FOLLOW(symbol, params, args, before, after) before including {file}"
+#endif
+"""
+CUBLAS_VERSION = ("cublas_api.h", "CUBLAS_VER_")
+# By library as entries.def names it: its name, headers, SONAME without the version, where its version stands.
+LIBRARIES = {
+    "kCublas": ("cuBLAS", ["cublas_api.h"], "libcublas.so", *CUBLAS_VERSION),
+    "kCublasLt": ("cuBLASLt", ["cublasLt.h"], "libcublasLt.so", *CUBLAS_VERSION),
+    "kCudnn": ("cuDNN", ["cudnn_graph.h", "cudnn_ops.h", "cudnn_cnn.h", "cudnn_adv.h"], "libcudnn.so", "cudnn_version.h",
+               "CUDNN_"),
+}
+DECLARATION = r"^(?:CUDNN_DEPRECATED )?cu(?:blas|dnn)Status_t CU(?:BLAS|DNN)WINAPI\s+(\w+)\(([^;{]*?)\);"
 
 
 class Problem(Exception):
@@ -142,15 +235,26 @@ def computes(family, params):
 
 
 def what_of(library, symbol, family, form, kind, params):
-    if library == "kCublasLt":
-        return CUBLASLT[symbol]
+    if library != "kCublas":
+        return (CUBLASLT if library == "kCublasLt" else CUDNN)[symbol]
     return product(form, kind, params) if family == "kProduct" else computes(family, params)
 
 
-def rows(library, header, entries):
+def declarations(header):
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.S).replace("lightHandle", "handle")
-    declared = {m[1]: m[2] for m in re.finditer(r"^cublasStatus_t CUBLASWINAPI\s+(\w+)\(([^;{]*?)\);", text, re.M)}
-    out = []
+    return {m[1]: m[2] for m in re.finditer(DECLARATION, text, re.M)}
+
+
+def followed_rows(header):
+    declared, out = declarations(header), []
+    for symbol, (before, after) in FOLLOWED.items():
+        params = split(declared[symbol])
+        out.append(f"TS_FOLLOW({symbol}, ({', '.join(params.values())}), ({', '.join(params)}), {before}, {after})\n")
+    return out
+
+
+def rows(library, header, entries):
+    declared, out = declarations(header), []
     for base, family, form, kind in re.findall(rf"^TS_OPERATION\({library}, (\w+), (\w+), (\w+), (\w+)\)", entries, re.M):
         if base not in declared:
             raise Problem(f"{LIBRARIES[library][1]} does not declare {base}")
@@ -183,26 +287,33 @@ def main():
     parser.add_argument("--cuda", type=pathlib.Path, default=pathlib.Path("/usr/local/cuda"))
     options = parser.parse_args()
     include = options.cuda / "include"
-    missing = [header for _, header, _ in LIBRARIES.values() if not (include / header).exists()]
+    missing = [header for _, headers, *_ in LIBRARIES.values() for header in headers if not (include / header).exists()]
     if missing and options.check:
         print(f"skipped: this toolkit has no {missing}")
         return 77
     if missing:
-        raise Problem(f"{missing} not found: pass --cuda DIR with a toolkit that has cuBLAS")
-    version_of = (include / "cublas_api.h").read_text()
-    major, minor = (re.search(rf"#define CUBLAS_VER_{part} (\d+)", version_of)[1] for part in ("MAJOR", "MINOR"))
+        raise Problem(f"{missing} not found: pass --cuda DIR with a toolkit that has cuBLAS and cuDNN")
     entries, names, files, table = (ROOT / "operations/entries.def").read_text(), {}, {}, []
-    for library, (name, header, soname) in LIBRARIES.items():
+    for library, (name, headers, soname, version_header, prefix) in LIBRARIES.items():
+        version_of = (include / version_header).read_text()
+        major, minor = (re.search(rf"#define {prefix}{part} (\d+)", version_of)[1] for part in ("MAJOR", "MINOR"))
         calls = FOLDER / f"{name.lower()}_calls.def"
         if options.check:
             stated = re.search(rf"of {name} (\d\S*)", calls.read_text())[1]
             if stated != f"{major}.{minor}":
                 print(f"skipped: {calls.name} was made from {name} {stated}, this toolkit has {major}.{minor}")
                 return 77
-        own = rows(library, (include / header).read_text(), entries)
-        head = CALLS_HEAD.format(name=name, header=header, file=calls.name, version=f"{major}.{minor}", count=len(own))
+        own = rows(library, "\n".join((include / header).read_text() for header in headers), entries)
+        head = CALLS_HEAD.format(name=name, header=", ".join(headers), file=calls.name, version=f"{major}.{minor}",
+                                 count=len(own))
         files[calls] = head + "".join(row for _, row in own) + "#undef TS_CALL\n"
         names[f"{soname}.{major}"] = [symbol for symbol, _ in own]
+        if library == "kCudnn":
+            followed = FOLDER / "cudnn_followed.def"
+            header = (include / headers[0]).read_text()
+            files[followed] = FOLLOWED_HEAD.format(name=name, header=headers[0], version=f"{major}.{minor}", file=followed.name) + (
+                "".join(followed_rows(header)) + "#undef TS_FOLLOW\n")
+            names[f"{soname}.{major}"] = sorted([*names[f"{soname}.{major}"], *FOLLOWED])
         table += own
     files[FOLDER / "exports.map"] = render_map(names)
     stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]

@@ -76,7 +76,7 @@ void print(const Operation& o, std::span<char> buffer) {
 
 uint64_t describe_note(const operations::Note* note, char* text, uint32_t bytes) {
   // The note is the first member of a standard-layout struct.
-  const Operation& operation = reinterpret_cast<const ToldOf*>(note)->operation;
+  const Operation& operation = *reinterpret_cast<const ToldOf*>(note)->operation;
   if (text && bytes) print(operation, {text, bytes});
   return hash_of(operation);
 }
@@ -148,12 +148,16 @@ void connect() {
   }
 }
 
+bool anybody_wants() {
+  return tessera_ops_role.load(kRelaxed) != &kNobody;  // never dereferenced here
+}
+
 const operations::NoteReader* note_reader() {
   return g_reader.load(kRelaxed);
 }
 
 void Call::begin() {
-  const Operation& operation = told_of_.operation;
+  const Operation& operation = *told_of_.operation;
   tag_ = count_call(operation);
   if (tag_) tag_launches(tag_);
   told_ = true;
@@ -174,7 +178,7 @@ void Call::end() {
   if (!reader) return;
   reader->end(&told_of_.note);
   if (splitting()) [[unlikely]]
-    note_expected(told_of_.operation, told_of_.note.expected_ns);
+    note_expected(*told_of_.operation, told_of_.note.expected_ns);
 }
 
 }  // namespace tessera::library

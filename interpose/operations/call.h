@@ -78,6 +78,12 @@ bool describe(const Products& what, Operation* out);
 bool describe(const Groups<int>& what, Operation* out);
 bool describe(const Groups<int64_t>& what, Operation* out);
 
+// The same, in `own` or wherever it is kept. Null: the library will refuse it.
+template <class What>
+const Operation* described(const What& what, Operation* own) {
+  return describe(what, own) ? own : nullptr;
+}
+
 // Of all that calls are told apart by.
 uint64_t hash_of(const Operation& operation);
 
@@ -98,6 +104,8 @@ inline bool wanted() {
          tessera_ops_reading_role.load(std::memory_order_relaxed);
 }
 
+// Somebody does, now or later: they may begin at any time.
+bool anybody_wants();
 // Who reads notes; null: nobody.
 const operations::NoteReader* note_reader();
 
@@ -108,7 +116,7 @@ void connect();
 // A note, and what it is of: describe_note() finds the one by the other.
 struct ToldOf {
   operations::Note note;
-  Operation operation;
+  const Operation* operation;
 };
 
 extern constinit thread_local uint32_t t_depth __attribute__((tls_model("initial-exec")));
@@ -120,8 +128,9 @@ class Call {
   Call(Entry entry, const void* handle, const What& what) {
     // Without a handle the library looks at nothing else.
     if (t_depth++ != 0 || !handle || !wanted()) return;
-    told_of_.operation.entry = entry;
-    if (describe(what, &told_of_.operation)) begin();
+    own_.entry = entry;
+    told_of_.operation = described(what, &own_);
+    if (told_of_.operation) begin();
   }
   ~Call() {
     if (told_) end();
@@ -132,7 +141,7 @@ class Call {
 
   // Somebody reads its note.
   bool noted() const { return told_; }
-  const Operation& operation() const { return told_of_.operation; }
+  const Operation& operation() const { return *told_of_.operation; }
   operations::Note& note() { return told_of_.note; }
 
  private:
@@ -141,9 +150,12 @@ class Call {
 
   bool told_ = false;
   uint64_t tag_ = 0;  // of the table, see tag_launches()
-  // Nothing of it is written for a call that nobody wants to know of.
+  // Nothing of these is written for a call that nobody wants to know of, nor of the second where what is asked for is kept elsewhere.
   union {
     ToldOf told_of_;
+  };
+  union {
+    Operation own_;
   };
 };
 

@@ -1,4 +1,4 @@
-// The hooks: two for each row of *_calls.def. One is exported under the name and version of the library's own function.
+// The hooks: two for each row of *_calls.def and *_followed.def. One is exported under the name and version of the library's own function.
 // Who calls it with that version (whoever was linked with that library) comes here, because this library is preloaded.
 // The other is handed out by tessera_ops_hook() with the address that it calls.
 //
@@ -37,10 +37,32 @@
     .symver hook_\symbol, \symbol\()@\version
     .endm
 
+// Of functions that are followed without a note: always by way of C++.
+    .macro FOLLOWER hook, told
+    .balign 16
+    .globl \hook
+    .type \hook, @function
+\hook:
+    .cfi_startproc
+    jmp \told
+    .cfi_endproc
+    .size \hook, . - \hook
+    .hidden \told
+    .endm
+
+    .macro FOLLOWERS symbol, version
+    FOLLOWER hook_\symbol, told_\symbol
+    FOLLOWER bound_\symbol, told_bound_\symbol
+    .symver hook_\symbol, \symbol\()@\version
+    .endm
+
 #define TS_VERSION_kCublas libcublas.so.13
 #define TS_VERSION_kCublasLt libcublasLt.so.13
+#define TS_VERSION_kCudnn libcudnn.so.9
 #define TS_LIBRARY_CALL(library, symbol, base, params, args, what) HOOKS symbol, TS_VERSION_##library;
 #include "interpose/operations/calls.def"
+#define TS_LIBRARY_FOLLOW(library, symbol, params, args, before, after) FOLLOWERS symbol, TS_VERSION_##library;
+#include "interpose/operations/followed.def"
 
     .hidden tessera_ops_real, tessera_ops_role, tessera_ops_reading_role
     .section .note.GNU-stack, "", @progbits

@@ -4,6 +4,8 @@
 
 #include "base/errno_guard.h"
 #include "interpose/operations/call.h"
+#include "interpose/operations/cudnn.h"
+#include "interpose/operations/cudnn_graphs.h"
 #include "interpose/operations/lt.h"
 #include "interpose/operations/split_arguments.h"
 #include "operations/hook.h"
@@ -18,6 +20,19 @@ struct cublasLtMatrixLayoutOpaque_t;
 struct cublasLtMatrixTransformDescOpaque_t;
 struct cuComplex;
 struct cuDoubleComplex;
+struct cudnnContext;
+struct cudnnActivationStruct;
+struct cudnnConvolutionStruct;
+struct cudnnDropoutStruct;
+struct cudnnFilterStruct;
+struct cudnnLRNStruct;
+struct cudnnOpTensorStruct;
+struct cudnnPoolingStruct;
+struct cudnnRNNDataStruct;
+struct cudnnRNNStruct;
+struct cudnnReduceTensorStruct;
+struct cudnnTensorStruct;
+struct cudnnTensorTransformStruct;
 struct __half;
 struct __nv_bfloat16;
 using cublasHandle_t = cublasContext*;
@@ -26,6 +41,20 @@ using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatrixTransformDesc_t = cublasLtMatrixTransformDescOpaque_t*;
 using cudaStream_t = CUstream_st*;
+using cudnnBackendDescriptor_t = void*;
+using cudnnHandle_t = cudnnContext*;
+using cudnnActivationDescriptor_t = cudnnActivationStruct*;
+using cudnnConvolutionDescriptor_t = cudnnConvolutionStruct*;
+using cudnnDropoutDescriptor_t = cudnnDropoutStruct*;
+using cudnnFilterDescriptor_t = cudnnFilterStruct*;
+using cudnnLRNDescriptor_t = cudnnLRNStruct*;
+using cudnnOpTensorDescriptor_t = cudnnOpTensorStruct*;
+using cudnnPoolingDescriptor_t = cudnnPoolingStruct*;
+using cudnnRNNDataDescriptor_t = cudnnRNNDataStruct*;
+using cudnnRNNDescriptor_t = cudnnRNNStruct*;
+using cudnnReduceTensorDescriptor_t = cudnnReduceTensorStruct*;
+using cudnnTensorDescriptor_t = cudnnTensorStruct*;
+using cudnnTensorTransformDescriptor_t = cudnnTensorTransformStruct*;
 using cublasOperation_t = int;
 using cublasComputeType_t = int;
 using cublasDiagType_t = int;
@@ -34,6 +63,22 @@ using cublasGemmAlgo_t = int;
 using cublasSideMode_t = int;
 using cudaDataType = int;
 using cudaDataType_t = int;
+using cudnnBackendAttributeName_t = int;
+using cudnnBackendAttributeType_t = int;
+using cudnnBackendDescriptorType_t = int;
+using cudnnBatchNormMode_t = int;
+using cudnnBatchNormOps_t = int;
+using cudnnConvolutionBwdDataAlgo_t = int;
+using cudnnConvolutionBwdFilterAlgo_t = int;
+using cudnnConvolutionFwdAlgo_t = int;
+using cudnnForwardMode_t = int;
+using cudnnLRNMode_t = int;
+using cudnnNormAlgo_t = int;
+using cudnnNormMode_t = int;
+using cudnnNormOps_t = int;
+using cudnnSoftmaxAlgorithm_t = int;
+using cudnnSoftmaxMode_t = int;
+using cudnnWgradMode_t = int;
 
 namespace tessera::library {
 namespace {
@@ -52,13 +97,18 @@ constexpr FormRow form_of(Entry entry) {
   return kForms[uint32_t(entry)];
 }
 
+// In the order of hooks.S, which counts the first kind.
 enum class Row : uint32_t {
 #define TS_LIBRARY_CALL(library, symbol, base, params, args, what) symbol,
 #include "interpose/operations/calls.def"
+#define TS_LIBRARY_FOLLOW(library, symbol, params, args, before, after) symbol,
+#include "interpose/operations/followed.def"
 };
 constexpr uint32_t kRows = 0
 #define TS_LIBRARY_CALL(library, symbol, base, params, args, what) +1
 #include "interpose/operations/calls.def"
+#define TS_LIBRARY_FOLLOW(library, symbol, params, args, before, after) +1
+#include "interpose/operations/followed.def"
     ;
 
 // A library: its SONAME, which is the version of its names, too; and what it answers itself to a handle that none of its
@@ -69,7 +119,7 @@ struct LibraryRow {
   void (*know)(const void* function);  // told of one of its functions; null: nobody wants to know
 };
 constexpr LibraryRow kCublas{"libcublas.so.13", 1, nullptr},
-    kCublasLt{"libcublasLt.so.13", 1, know_lt_library};
+    kCublasLt{"libcublasLt.so.13", 1, know_lt_library}, kCudnn{"libcudnn.so.9", 1001, know_cudnn_library};
 
 // Of the two hooks of a row, in the order of hooks.S.
 enum class Kind : uint32_t { kExported, kBound };
@@ -88,6 +138,20 @@ constinit std::atomic<void*> tessera_ops_real[tessera::library::kRows * 2] = {};
 
 namespace tessera::library {
 namespace {
+
+// While it lives, a call runs that is followed. Innermost ones are the library's own.
+class Follower {
+ public:
+  Follower() : follows_(t_depth++ == 0 && anybody_wants()) {}
+  ~Follower() { --t_depth; }
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+  bool follows() const { return follows_; }
+
+ private:
+  const bool follows_;
+};
+constexpr void nothing() {}
 
 // What is remembered: `found`, or what another thread found before.
 void* remember(uint32_t index, const LibraryRow& of, void* found) {
@@ -143,10 +207,27 @@ const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
     }                                                                                                \
     return function args;                                                                            \
   }
+#define TS_FOLLOWING(row, hook, told, kind, symbol, params, args, before, after)                     \
+  extern "C" int hook params noexcept;                                                               \
+  extern "C" int told params noexcept {                                                              \
+    using namespace tessera::library;                                                                \
+    auto* const function = real<int params>(index_of(Row::symbol, Kind::kind), row, #symbol, &hook); \
+    if (!function) return row.not_initialized;                                                       \
+    const Follower follower;                                                                         \
+    if (!follower.follows()) return function args;                                                   \
+    before;                                                                                          \
+    const int status = function args;                                                                \
+    if (status == 0) after;                                                                          \
+    return status;                                                                                   \
+  }
 #define TS_LIBRARY_CALL(row, symbol, base, params, args, what)                            \
   TS_TOLD(row, hook_##symbol, told_##symbol, kExported, symbol, base, params, args, what) \
   TS_TOLD(row, bound_##symbol, told_bound_##symbol, kBound, symbol, base, params, args, what)
 #include "interpose/operations/calls.def"
+#define TS_LIBRARY_FOLLOW(row, symbol, params, args, before, after)                               \
+  TS_FOLLOWING(row, hook_##symbol, told_##symbol, kExported, symbol, params, args, before, after) \
+  TS_FOLLOWING(row, bound_##symbol, told_bound_##symbol, kBound, symbol, params, args, before, after)
+#include "interpose/operations/followed.def"
 
 namespace tessera::library {
 namespace {
@@ -161,6 +242,9 @@ constexpr BoundHook kBoundHooks[] = {
 #define TS_LIBRARY_CALL(library, symbol, base, params, args, what) \
   {#symbol, library, [] { return reinterpret_cast<void*>(&bound_##symbol); }},
 #include "interpose/operations/calls.def"
+#define TS_LIBRARY_FOLLOW(library, symbol, params, args, before, after) \
+  {#symbol, library, [] { return reinterpret_cast<void*>(&bound_##symbol); }},
+#include "interpose/operations/followed.def"
 };
 
 }  // namespace

@@ -1,13 +1,12 @@
 #include "interpose/operations/lt.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <string.h>
 
 #include <atomic>
 
-#include "base/errno_guard.h"
 #include "interpose/operations/described.h"
+#include "interpose/operations/loaded_library.h"
 #include "operations/matmul.h"
 
 namespace tessera::library {
@@ -45,9 +44,8 @@ struct LtLibrary {
   GetAttribute layout, matmul;
   Significant layout_bits, matmul_bits;
 };
-enum State : uint32_t { kNotLooked, kLooking, kFound, kNotFound };
 constinit LtLibrary g_library{};  // constant once it is found
-constinit std::atomic<uint32_t> g_state{kNotLooked};
+constinit OnceFound g_found;
 constinit std::atomic<const void*> g_function{nullptr};  // any of the library
 
 // Storage of programs that keep their own is initialised by the same functions. A library whose descriptors are larger
@@ -59,18 +57,6 @@ void learn(Init init, Significant* out) {
   memset(ones, 0xff, sizeof ones);
   if (init(zeros, sizeof zeros) == 0 && init(ones, sizeof ones) == 0)
     learn_significant(zeros, ones, sizeof zeros, out);
-}
-
-// The library that the function is in, also where it was opened under a path or in a namespace of its own. It stays loaded.
-void* library_of(const void* function) {
-  Dl_info info;
-  void* found = nullptr;
-  if (!function || dladdr1(function, &info, &found, RTLD_DL_LINKMAP) == 0 || !found) return nullptr;
-  // The map is no handle yet: of a library that came with another one, the loader has not made what dlsym() walks.
-  const auto* map = static_cast<const link_map*>(found);
-  Lmid_t space = LM_ID_BASE;
-  if (dlinfo(found, RTLD_DI_LMID, &space) != 0) return nullptr;
-  return dlmopen(space, map->l_name, RTLD_NOLOAD | RTLD_LAZY);
 }
 
 bool open_library(LtLibrary* out) {
@@ -90,17 +76,8 @@ bool open_library(LtLibrary* out) {
   return true;
 }
 
-// Threads that come meanwhile do not wait: their calls are not told of.
-[[gnu::noinline]] bool look_for_library() {
-  uint32_t state = kNotLooked;
-  if (!g_state.compare_exchange_strong(state, kLooking, kRelaxed)) return false;
-  const base::ErrnoGuard keep_errno;
-  const bool found = open_library(&g_library);
-  g_state.store(found ? kFound : kNotFound, std::memory_order_release);  // pairs with have_library()
-  return found;
-}
 bool have_library() {
-  return g_state.load(std::memory_order_acquire) == kFound || look_for_library();
+  return g_found.have([] { return open_library(&g_library); });
 }
 
 template <class T>
@@ -207,12 +184,16 @@ template <class What>
 }
 
 template <class What>
-bool describe_by(DescriptorKey* key, const What& what, Operation* out) {
-  if (const Operation* known = key->find()) {
-    *out = *known;
-    return true;
-  }
-  return read_and_remember(what, key, out);
+const Operation* described_by(DescriptorKey* key, const What& what, Operation* own) {
+  if (const Operation* known = key->find()) return known;
+  return read_and_remember(what, key, own) ? own : nullptr;
+}
+
+template <class What>
+bool describe_into(const What& what, Operation* out) {
+  const Operation* found = described(what, out);
+  if (found && found != out) *out = *found;
+  return found;
 }
 
 }  // namespace
@@ -223,21 +204,28 @@ void know_lt_library(const void* function) {
 }
 
 bool describe(const LtMatmul& what, Operation* out) {
-  if (!what.operation || !what.a || !what.b || !what.c || !what.d || !have_library()) return false;
+  return describe_into(what, out);
+}
+bool describe(const LtTransform& what, Operation* out) {
+  return describe_into(what, out);
+}
+
+const Operation* described(const LtMatmul& what, Operation* own) {
+  if (!what.operation || !what.a || !what.b || !what.c || !what.d || !have_library()) return nullptr;
   DescriptorKey key;
   key.add(what.operation, g_library.matmul_bits);
   for (const void* layout : {what.a, what.b, what.c}) key.add(layout, g_library.layout_bits);
   if (what.d != what.c) key.add(what.d, g_library.layout_bits);
-  return describe_by(&key, what, out);
+  return described_by(&key, what, own);
 }
 
-bool describe(const LtTransform& what, Operation* out) {
-  if (!what.a || !what.c || (what.has_b && !what.b) || !have_library()) return false;
+const Operation* described(const LtTransform& what, Operation* own) {
+  if (!what.a || !what.c || (what.has_b && !what.b) || !have_library()) return nullptr;
   DescriptorKey key;
   key.add(what.a, g_library.layout_bits);
   key.add(what.c, g_library.layout_bits);
   if (what.has_b) key.add(what.b, g_library.layout_bits);
-  return describe_by(&key, what, out);
+  return described_by(&key, what, own);
 }
 
 }  // namespace tessera::library

@@ -24,5 +24,8 @@ void know_lt_library(const void* function);
 // False: the library will refuse it, or its descriptors cannot be read.
 bool describe(const LtMatmul& what, Operation* out);
 bool describe(const LtTransform& what, Operation* out);
+// What is remembered is not copied. Null: as false above.
+const Operation* described(const LtMatmul& what, Operation* own);
+const Operation* described(const LtTransform& what, Operation* own);
 
 }  // namespace tessera::library

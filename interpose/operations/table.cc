@@ -24,7 +24,7 @@ bool is_of(const TableSlot& slot, const Operation& o) {
   return slot.entry == uint32_t(o.entry) && slot.n_dims == o.shape.n_dims && slot.count == o.shape.count &&
          slot.flop == o.cost.flop && slot.bytes == o.cost.bytes && slot.types[0] == int32_t(o.types.a) &&
          slot.types[1] == int32_t(o.types.b) && slot.types[2] == int32_t(o.types.c) &&
-         memcmp(slot.dims, o.shape.dims, sizeof slot.dims) == 0;
+         slot.computed_as == int32_t(o.computed_as) && memcmp(slot.dims, o.shape.dims, sizeof slot.dims) == 0;
 }
 
 void fill(TableSlot& slot, const Operation& o) {
@@ -35,6 +35,7 @@ void fill(TableSlot& slot, const Operation& o) {
   slot.types[0] = int32_t(o.types.a);
   slot.types[1] = int32_t(o.types.b);
   slot.types[2] = int32_t(o.types.c);
+  slot.computed_as = int32_t(o.computed_as);
   slot.flop = o.cost.flop;
   slot.bytes = o.cost.bytes;
 }

@@ -17,14 +17,14 @@ import costs
 
 FOLDER, OPS, SOURCE = sys.argv[1:4]
 CUBLAS = f"{FOLDER}/cublas/libcublas.so.13"
-HEADER, SLOT = struct.Struct("<8sIIQ40x"), struct.Struct("<II13qI3i3Q")  # operations/table.h
+HEADER, SLOT = struct.Struct("<8sIIQ40x"), struct.Struct("<II13qI4i4x3Q")  # operations/table.h
 SLOTS = 4096
 ENTRIES = re.findall(r"^TS_OPERATION\((\w+), (\w+), (\w+), (\w+), (\w+)\)",
                      pathlib.Path(f"{SOURCE}/operations/entries.def").read_text(), re.M)
 NAMES = [row[1] for row in ENTRIES]  # by entry
 CALLS = re.findall(r"^TS_CALL\((\w+), (\w+), \((.*?)\), \(", pathlib.Path(
     f"{SOURCE}/interpose/operations/cublas_calls.def").read_text(), re.M)  # symbol, entry, parameters
-VERSION = 0x20000 + len(NAMES)  # of tables: kTableVersion
+VERSION = 0x30000 + len(NAMES)  # of tables: kTableVersion
 NOTE_VERSION = 0x50000 + len(NAMES)  # kNoteVersion
 Shape = collections.namedtuple("Shape", "name dims count types flop bytes calls")
 
@@ -50,7 +50,7 @@ class Run:
         self.further = HEADER.unpack_from(data)[3]
         self.shapes = []
         for at in range(HEADER.size, len(data), SLOT.size):
-            state, entry, *dims, count, n_dims, a, b, c, flop, size, calls = SLOT.unpack_from(data, at)
+            state, entry, *dims, count, n_dims, a, b, c, _, flop, size, calls = SLOT.unpack_from(data, at)
             if state == 2:
                 self.shapes.append(Shape(NAMES[entry], tuple(dims[:n_dims]), count, (a, b, c), flop, size, calls))
         self.calls = sum(s.calls for s in self.shapes)

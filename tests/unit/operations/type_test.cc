@@ -69,5 +69,18 @@ TEST(Type, TypesHaveNames) {
   }
 }
 
+TEST(Type, OfCudnn) {
+  EXPECT_EQ(type_of_cudnn(0), Type::kF32);
+  EXPECT_EQ(type_of_cudnn(2), Type::kF16);
+  EXPECT_EQ(type_of_cudnn(5), Type::kI8);  // four of them
+  EXPECT_EQ(type_of_cudnn(9), Type::kBF16);
+  EXPECT_EQ(type_of_cudnn(12), Type::kE4M3);
+  EXPECT_EQ(type_of_cudnn(20), Type::kComplexF32);
+  for (const int number : {-1, 14, 22, 1000})
+    EXPECT_EQ(type_of_cudnn(number), Type::kFromArguments) << number;
+  for (int number = 0; number < 22; ++number)
+    EXPECT_EQ(bits_of(type_of_cudnn(number)) != 0, number != 14) << number;
+}
+
 }  // namespace
 }  // namespace tessera::operations

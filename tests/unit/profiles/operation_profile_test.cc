@@ -65,7 +65,7 @@ TEST_F(OperationTable, CallsBecomeRecordsByShapeAndType) {
   put(4095, slot());  // two threads took a slot for the same shape
   TableSlot batch = slot(Entry::cublasGemmStridedBatchedEx);
   batch.count = 8;
-  batch.types[0] = batch.types[1] = 2;  // CUDA_R_16F
+  batch.types[0] = batch.types[1] = batch.computed_as = 2;  // CUDA_R_16F
   put(7, batch);
   TableSlot groups = slot(Entry::cublasSgemmGroupedBatched);
   groups.dims[0] = groups.dims[1] = groups.dims[2] = 0, groups.n_dims = 0, groups.count = 3;
@@ -88,6 +88,19 @@ TEST_F(OperationTable, CallsBecomeRecordsByShapeAndType) {
   EXPECT_EQ(half.bound, Class::kUnknown);
   EXPECT_EQ(half.at_least_ns, 0);
   EXPECT_EQ(counts->operations.count({"cublasSgemmGroupedBatched", "3 groups", "f32"}), 1u);
+}
+
+// The same product, by way of TF32: another pipe, another class.
+TEST_F(OperationTable, TheTypeThatComputesSaysTheClass) {
+  gpu_.peak.tensor_tf32 = 1e15;
+  TableSlot converted = slot();
+  converted.computed_as = int32_t(operations::Type::kTF32);
+  put(0, slot());
+  put(1, converted);
+  auto counts = parse();
+  ASSERT_TRUE(counts.ok()) << counts.error().text;
+  EXPECT_EQ(counts->operations.at({"cublasSgemm_v2", "64x32x16", "f32"}).bound, Class::kCompute);
+  EXPECT_EQ(counts->operations.at({"cublasSgemm_v2", "64x32x16", "f32 as tf32"}).bound, Class::kMemory);
 }
 
 TEST_F(OperationTable, SumsStopAtTheMostThatFits) {

@@ -1,0 +1,58 @@
+// What a call of cuDNN asks for, by its descriptors. The library's own functions read them, at each call: what a descriptor says
+// may change between two calls, and unlike those of cuBLASLt its bytes are nobody's business but the library's.
+//
+// Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits.
+#pragma once
+
+#include <initializer_list>
+
+#include "interpose/operations/call.h"
+
+namespace tessera::library {
+
+// What a tensor is to its layer: a number of elements of operations/layers.h, or, kOther, only bytes. kFilter is read as a filter
+// descriptor, and its area is the length of the sum of a convolution.
+enum class Role : uint8_t { kX, kY, kZ, kParameter, kRunning, kOther, kFilter };
+
+struct LayerTensor {
+  Role role;
+  const void* descriptor;  // null: the call has none
+  uint32_t passes;         // 0: no operand of this call
+};
+
+inline constexpr size_t kMostTensors = 8;
+struct Layer {
+  const void* own;  // descriptor of the layer itself: convolution, pooling ...; null: has none that counts
+  int32_t setting;  // algorithm that an argument names
+  uint32_t n_tensors;
+  LayerTensor tensors[kMostTensors];  // the last one is the result
+};
+constexpr Layer layer(const void* own, int32_t setting, std::initializer_list<LayerTensor> tensors) {
+  Layer out{own, setting, 0, {}};
+  for (const LayerTensor& tensor : tensors) out.tensors[out.n_tensors++] = tensor;
+  return out;
+}
+// How many of these are there.
+template <class... Pointer>
+constexpr uint32_t given(const Pointer*... pointers) {
+  return ((pointers != nullptr ? 1u : 0u) + ...);
+}
+
+// One of the three passes of a recurrent network: how often its sequences x and y, or their gradients, and its states h and c are
+// read or written.
+struct RecurrentPass {
+  const void *network, *x, *y, *h, *c;
+  uint32_t x_passes, y_passes, h_passes, c_passes;
+  uint64_t weight_bytes, reserve_bytes;
+};
+
+// The library that exports this function is the one whose descriptors are read; the first one stays.
+void know_cudnn_library(const void* function);
+// That library, for dlsym(); null: none is known. Slow.
+void* cudnn_library();
+
+// `out->entry` is the call's. False: the library will refuse it, or its descriptors cannot be read.
+bool describe(const Layer& what, Operation* out);
+bool describe(const RecurrentPass& what, Operation* out);
+
+}  // namespace tessera::library

@@ -1,0 +1,30 @@
+#include "interpose/operations/loaded_library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include "base/errno_guard.h"
+
+namespace tessera::library {
+
+[[gnu::noinline]] bool OnceFound::look(bool (*find)(const void* context), const void* context) {
+  uint32_t state = kNotLooked;
+  if (!state_.compare_exchange_strong(state, kLooking, std::memory_order_relaxed)) return false;
+  const base::ErrnoGuard keep_errno;
+  const bool found = find(context);
+  state_.store(found ? kFound : kNotFound, std::memory_order_release);  // pairs with have()
+  return found;
+}
+
+void* library_of(const void* function) {
+  Dl_info info;
+  void* found = nullptr;
+  if (!function || dladdr1(function, &info, &found, RTLD_DL_LINKMAP) == 0 || !found) return nullptr;
+  // The map is no handle yet: of a library that came with another one, the loader has not made what dlsym() walks.
+  const auto* map = static_cast<const link_map*>(found);
+  Lmid_t space = LM_ID_BASE;
+  if (dlinfo(found, RTLD_DI_LMID, &space) != 0) return nullptr;
+  return dlmopen(space, map->l_name, RTLD_NOLOAD | RTLD_LAZY);
+}
+
+}  // namespace tessera::library
