@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 in_overlay
 fetch docker.io
-cmake --preset release >/dev/null && cmake --build --preset release --target quickstart >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --target quickstart >/dev/null
 prefix=$PWD/build/release
 export PATH="/usr/bin:$prefix/bin:$PATH" DOCKER_HOST=unix:///run/docker.sock
 dockerd --host $DOCKER_HOST --data-root /run/docker.data --exec-root /run/docker.state --pidfile /run/dockerd.pid --storage-driver vfs \

@@ -6,7 +6,8 @@ source tests/integration/engines/overlay.sh
 in_overlay
 fetch libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler python3-yaml $(command -v kubectl >/dev/null || echo kubernetes-client)
 # A folder of its own: what is found here is not there outside.
-cmake --preset release -B build/engines >/dev/null && cmake --build build/engines --target integration_kubernetes >/dev/null
+cmake --preset release -B build/engines >/dev/null
+cmake --build build/engines --target integration_kubernetes >/dev/null
 TESSERA_SOFTGPU_STRICT=1 build/engines/bin/integration_kubernetes >/run/kubernetes.log 2>&1 || { cat /run/kubernetes.log >&2; fail "the tests failed"; }
 
 kubectl kustomize integrations/kubernetes >/run/manifests.yaml || fail "kubectl does not take the manifests"

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 in_overlay
 fetch podman runc
-cmake --preset release >/dev/null && cmake --build --preset release --target quickstart >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --target quickstart >/dev/null
 export PATH="$PWD/build/release/bin:$PATH"
 
 # The image: this machine's /usr, and the two programs.

@@ -12,7 +12,8 @@ if [[ ! -x $prometheus/usr/bin/promtool ]]; then
   dpkg -x $prometheus/*.deb $prometheus
 fi
 export PATH="$PWD/$prometheus/usr/bin:$PWD/build/release/bin:$PATH"
-cmake --preset release >/dev/null && cmake --build --preset release --target quickstart >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --target quickstart >/dev/null
 
 promtool check rules packaging/prometheus/tessera.rules.yml
 promtool test rules packaging/prometheus/tests.yml

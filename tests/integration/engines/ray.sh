@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 python3 python/tessera_ray_test.py || fail "options() are wrong"
-cmake --preset release >/dev/null && cmake --build --preset release --target quickstart >/dev/null
+cmake --preset release >/dev/null
+cmake --build --preset release --target quickstart >/dev/null
 scratch=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
 venv=${TESSERA_RAY_VENV:-$scratch/venv}

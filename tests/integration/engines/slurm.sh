@@ -5,7 +5,8 @@ cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 in_overlay
 fetch munge slurmctld slurmd slurm-client libslurm-dev
-cmake --preset release -B build/engines >/dev/null && cmake --build build/engines --target quickstart tessera_spank >/dev/null
+cmake --preset release -B build/engines >/dev/null
+cmake --build build/engines --target quickstart tessera_spank >/dev/null
 export PATH="$PWD/build/engines/bin:$PATH"
 
 host=$(hostname -s)
