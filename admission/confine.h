@@ -32,10 +32,10 @@ constexpr bool may_be_confined(const WholeLaunch& launch, uint32_t sms) {
 constexpr uint32_t confined_to_sms(const WholeLaunch& launch, const LeaseView& lease) {
   if (!reserves(lease, launch.sm_count)) return 0;
   const uint32_t sms = launch.sm_count - lease.reserved_sms;
-  // Apart it must not hold up what comes when the burst is over.
+  // Apart it must not hold up what comes when the burst is over; but what is longer than a slice a burst cannot wait for.
   const uint64_t longer_ns = launch.expected_ns * lease.reserved_sms / sms;
-  const bool wanted = lease.apart ? launch.expected_ns > kLeastApartNs && longer_ns <= lease.window_ns
-                                  : launch.expected_ns > lease.slice_ns;
+  const bool short_enough = launch.expected_ns > kLeastApartNs && longer_ns <= lease.window_ns;
+  const bool wanted = launch.expected_ns > lease.slice_ns || (lease.apart && short_enough);
   return wanted && may_be_confined(launch, sms) ? sms : 0;
 }
 

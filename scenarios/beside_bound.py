@@ -7,13 +7,19 @@ kernels leave free. The training then runs at full speed in the time that bursts
 
 Assumed, all in the scheduler's favour: it knows every c_k from the start, which needs trials; what is in flight when a burst begins
 costs nothing; each burst may lose all of D, so that mean and p99 are one; kernels can be cut anywhere and cost nothing to confine.
+
+--in-order: less in its favour. A training's kernels run one after the other, so one that may hardly run beside a request holds up what
+follows until that has ended; and a kernel of n waves takes ceil(n / w) of them on a part w.
 """
 import argparse
+import math
 import pathlib
+import random
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
 LEFT = 0.5  # of the time, by bursts: the grids' load
+REQUESTS = 2000  # of --in-order
 CLASSES = ("compute", "memory")
 
 
@@ -47,10 +53,48 @@ def share(training, width, left):
     return (sum(of_class.values()) + gaps) / (bounded + gaps)
 
 
+def phases(training):
+    """[(class, waves per kernel, time of them all)] of one step, in order; class "" is host work."""
+    found = []
+    for step in training["step"]:
+        found += [(k["class"], max(1, round(k["us"] / k["block_us"])), k["count"] * k["us"]) for k in step["segment"]]
+        found.append(("", 1, step.get("gap_us", 0)))
+    return found
+
+
+def share_in_order(service, training, width, left):
+    """As share(), with the order of the stream; requests as long as the service's, gaps that spread by cv 0.5 (burst_cv of the grid)."""
+    draw, request_us = random.Random(1), sum(times(service)[0].values())
+    shape = 1 / 0.5 ** 2
+    alone_us, now_us, at, rest_us = 0.0, 0.0, 0, 0.0
+    work = phases(training)
+    rest_us = work[0][2]
+    for turn in range(2 * REQUESTS):
+        beside = turn % 2 == 1
+        until_us = now_us + (request_us if beside else draw.gammavariate(shape, request_us * left / (1 - left) / shape))
+        while now_us < until_us:
+            kind, waves, whole_us = work[at]
+            w = width[kind] if beside and kind else 1
+            speed = waves / math.ceil(waves / w - 1e-9) if w > 0 else 0
+            done_us = min(rest_us, (until_us - now_us) * speed)
+            if speed == 0:
+                now_us = until_us
+                break
+            now_us += done_us / speed
+            alone_us += done_us
+            rest_us -= done_us
+            if rest_us <= 1e-6:
+                at = (at + 1) % len(work)
+                rest_us = work[at][2]
+    return alone_us / now_us
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--left", type=float, default=LEFT, help="of the time, by bursts (default: %(default)s)")
-    left = parser.parse_args().left
+    parser.add_argument("--in-order", action="store_true", help="kernels one after the other, in whole waves")
+    args = parser.parse_args()
+    left = args.left
     workloads = load("tally_workloads.toml")["workload"]
     services = [w for w in workloads if w["name"].endswith("_inference")]
     trainings = [w for w in workloads if w["name"].endswith("_training")]
@@ -58,7 +102,8 @@ def main():
     for name, file in (("shipped", "a100.toml"), ("two thirds", "contention_two_thirds.toml"), ("disjoint", "contention_disjoint.toml")):
         contention = load(file)["contention_apart"]
         for may_lose in (0, 0.03, 0.05):
-            shares = [[share(t, widths(s, contention, may_lose), left) for t in trainings] for s in services]
+            pairs = [[(s, t, widths(s, contention, may_lose), left) for t in trainings] for s in services]
+            shares = [[share_in_order(*pair) if args.in_order else share(*pair[1:]) for pair in row] for row in pairs]
             means = [sum(row) / len(row) for row in shares]
             print(f"{name:12} {may_lose:9.0%} {sum(means) / len(means):13.3f}   {', '.join(f'{m:.3f}' for m in means)}")
 

@@ -41,6 +41,15 @@ void observe_width(const ClientView& c, const Observation& o, const Tuning& t, C
   client->widest_ns = o.now_ns;
 }
 
+// How long what waits takes: no slice is shorter than a block, and what cannot be cut is one piece.
+void observe_length(const ClientView& c, uint64_t now_ns, const Tuning& t, Client* client) {
+  if (!c.waiting ||
+      (c.queued_ns < client->longest_ns && now_ns - client->longest_seen_ns < t.width_memory_ns))
+    return;
+  client->longest_ns = c.queued_ns;
+  client->longest_seen_ns = now_ns;
+}
+
 }  // namespace
 
 void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t, uint64_t switch_cost_ns) {
@@ -49,6 +58,7 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
   for (size_t i = 0; i < o.clients.size(); ++i) {
     if (!is_protected(o.clients[i])) {
       observe_width(o.clients[i], o, t, &clients[i]);
+      observe_length(o.clients[i], o.now_ns, t, &clients[i]);
       continue;
     }
     protected_clients.push_back(i);

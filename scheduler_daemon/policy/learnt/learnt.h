@@ -29,6 +29,8 @@ struct Client {
   bool runs = false;                        // among those that fill the GPU now; parts/crowd.cc
   uint32_t widest_sms = 0;                  // of its launches within tuning.width_memory_ns; 0 = not known
   uint64_t widest_ns = 0;                   // when that launch was seen
+  uint64_t longest_ns = 0;                  // of its launches or slices that waited lately, the longest
+  uint64_t longest_seen_ns = 0;             // when that was
   double beside_width = 0;      // that it could have beside bursts since the last look; parts/packing.cc
   size_t beside_class = 0;      // of that work
   uint64_t forestalled_ns = 0;  // when its hold was last kept from expiring; parts/holds.cc

@@ -5,7 +5,8 @@
 
 namespace tessera::policy {
 
-void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_slow, const Tuning& t) {
+void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_slow, bool spending,
+                          const Tuning& t) {
   const double off = excess - cost() * width;
   variance_ = n_ == 0
                   ? t.unknown_spread * t.unknown_spread
@@ -14,7 +15,7 @@ void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_s
   const double kept = 1 - 1 / double(t.cost_memory);
   sum_ww_ = sum_ww_ * kept + width * width;
   sum_we_ = sum_we_ * kept + width * excess;
-  spent_ *= std::exp(t.spent_step * (slow ? t.too_slow_share - 1 : t.too_slow_share));
+  if (spending || !slow) spent_ *= std::exp(t.spent_step * (slow ? t.too_slow_share - 1 : t.too_slow_share));
   spent_ = std::clamp(spent_, t.least_spent, 1.0);
   limit_ = far_too_slow ? std::min(limit_, width * t.narrower) : std::min(1.0, limit_ + t.limit_regained);
 }
@@ -29,10 +30,6 @@ bool NeighbourCost::known(const Tuning& t) const {
 
 bool NeighbourCost::too_dear(double allowed, const Tuning& t) const {
   return n_ != 0 && (cost() - 2 * error()) * t.least_width > allowed;
-}
-
-bool NeighbourCost::varies(const Tuning& t) const {
-  return variance_ > t.much_spread * t.much_spread;
 }
 
 double NeighbourCost::widest(double allowed, const Tuning& t) const {

@@ -19,13 +19,18 @@ namespace tessera::policy {
 class NeighbourCost {
  public:
   // A burst that took (1 + excess) times as long as it should beside work of this width, in parts of the GPU.
-  void judge(double width, double excess, bool slow, bool far_too_slow, const Tuning& t);
+  // `spending`: it was there because that is worth it, not for a trial.
+  void judge(double width, double excess, bool slow, bool far_too_slow, bool spending, const Tuning& t);
   // The widest that makes bursts longer by so much at most; 0 = none may run.
   double widest(double allowed, const Tuning& t) const;
   double upper(const Tuning& t) const;  // of the cost: as certain as it is
+  // The cost, if it is so many standard errors above what was measured.
+  double at(double errors) const { return std::max(0.0, cost() + errors * error()); }
+  double limit() const { return limit_; }  // wider was far too much
+  double spent() const { return spent_; }  // of what is allowed
+  uint64_t judged() const { return n_; }
   bool known(const Tuning& t) const;
   bool too_dear(double allowed, const Tuning& t) const;  // even the least width
-  bool varies(const Tuning& t) const;                    // bursts differ by much more than what is looked for
 
  private:
   double cost() const { return sum_ww_ > 0 ? std::max(0.0, sum_we_ / sum_ww_) : 0; }

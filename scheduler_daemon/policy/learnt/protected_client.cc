@@ -19,7 +19,8 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
   if (last_look_ns != 0 && now_ns > last_look_ns) {
     const double passed_ns = double(now_ns - last_look_ns);
     const double busy = double(busy_ns(c, last_look_ns, now_ns)) / passed_ns;
-    busy_share += (busy - busy_share) * std::min(1.0, passed_ns / t.busy_memory_ns);
+    watched_ns_ = std::min(watched_ns_ + passed_ns, t.busy_memory_ns);
+    busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
   if (c.busy_since_ns != burst_began_ns_) {
     const uint64_t idle_ns = c.busy ? c.idle_since_ns : went_idle_ns_;
@@ -54,7 +55,7 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
   *slow = slower_than_alone(c, target, t);
   // Beside packed work slow bursts are due to that, good ones say that room and reserve are enough.
   const bool packed = was_packed(c, target, *slow, t);
-  if (packed && *slow) return false;
+  if (packed && (*slow || confined_between)) return false;
   if (!packed) {
     plain_excess += (std::min(c.slowdown, t.most_slowdown) - 1 - plain_excess) / t.plain_memory;
     if (c.own_slowdown > 0) own_.add(c.own_slowdown);
@@ -88,13 +89,15 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
   if (sum < t.least_exposed) return false;
   const double excess = std::min(c.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess, 0.0, target);
   const bool far_too_slow = slower_than_alone(c, t.far_too_slow * target, t);
-  for (size_t k = 0; k < kClasses; ++k) {
-    if (width[k] < t.least_exposed) continue;
-    double others = 0;
-    for (size_t j = 0; j < kClasses; ++j)
-      if (j != k && width[j] >= t.least_exposed) others += width[j] * cost[j].upper(t);
-    cost[k].judge(width[k], excess - others, slow, far_too_slow, t);
+  // Work of several classes beside one burst: what it says of the widest is uncertain by what the others cost.
+  const size_t k = size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
+  double others = 0;
+  for (size_t j = 0; j < kClasses; ++j) {
+    if (j == k || width[j] < t.least_exposed) continue;
+    if (cost[j].judged() == 0) return true;
+    others += width[j] * cost[j].at(0);
   }
+  cost[k].judge(width[k], excess - others, slow, far_too_slow, spending[k], t);
   return true;
 }
 

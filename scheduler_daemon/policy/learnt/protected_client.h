@@ -43,7 +43,10 @@ struct ProtectedClient {
   ReserveShare reserve;
   NeighbourCost cost[kClasses];  // by the class of best-effort work
   double plain_excess = 0;       // of bursts with nothing beside them, their mean
-  double packed_excess = 0;      // of the target, what packed work may cost now; written by parts/packing.cc
+  // Of this decision; written by parts/packing.cc.
+  double packed_excess = 0;       // of the target, what packed work may cost now
+  bool spending[kClasses] = {};   // work of the class is beside its bursts because that is worth it
+  bool confined_between = false;  // work keeps to some SMs between its bursts, too
 
  private:
   // Slower than its own slow bursts by more than the target.
@@ -61,6 +64,7 @@ struct ProtectedClient {
   LatestQuantile own_;                              // p99 of what its bursts are slower by themselves
   uint64_t bursts_ = 0;                             // measured ones that were seen
   uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen
+  double watched_ns_ = 0;                           // at most tuning.busy_memory_ns
   bool exposed_ = true;                             // the latest burst came after a gap that was used
 };
 

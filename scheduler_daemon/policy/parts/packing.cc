@@ -1,6 +1,6 @@
-// The tail budget, spent where it buys most share. Either the whole GPU is used between bursts, which costs what is in
-// flight when one begins, and what is left of the target is spent on width beside them. Or all is spent on that width:
-// then work keeps to SMs of its own between bursts, too, and may be in flight for as long as it likes.
+// The tail budget, spent where it buys most share. Between bursts work has either the whole GPU, which costs what is in
+// flight when one begins, and beside them the width that what is left of the target pays for. Or it keeps to SMs of its
+// own between bursts, too: then all of the target is for the width beside them.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -16,20 +16,12 @@ double for_turnaround(const ClientView& c, const Tuning& t) {
   return double(t.useful_turnaround_ns) / t.turnaround_per_target / double(c.burst_ns);
 }
 
-// One burst in a few has work beside it until its cost is known, and one in many later.
-bool is_trial(const ClientView& c, const NeighbourCost& cost, double budget, const Tuning& t) {
-  const bool enough = cost.known(t) || cost.too_dear(budget, t);
-  const uint64_t every = enough ? t.solo_every : cost.varies(t) ? t.trial_every_varying : t.trial_every;
-  return c.bursts % every == 1;
-}
-
 }  // namespace
 
 Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
   const Tuning& t = f_.tuning;
-  const double budget = f_.parameters.slowdown_target * t.spent_on_packing;
-  if (!f_.both_kinds || !f_.o.mps || !t.packing || budget <= 0) return;
-  double idle = 1;
+  budget_ = f_.parameters.slowdown_target * t.spent_on_packing;
+  if (!f_.both_kinds || !f_.o.mps || !t.packing || budget_ <= 0) return;
   bool busy = false;
   for (size_t i : f_.learnt.protected_clients) {
     const ClientView& c = f_.o.clients[i];
@@ -37,16 +29,17 @@ Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
     if (l.asleep(c, f_.o.now_ns)) continue;
     // Without a baseline nobody knows what it costs.
     if (c.burst_ns < std::max<uint64_t>(1, t.least_burst_ns)) {
-      on_ = false;
+      at_work_.clear();
       return;
     }
-    on_ = true;
+    at_work_.push_back(i);
     busy |= c.busy;
-    idle *= 1 - l.busy_share;
+    idle_ *= 1 - l.busy_share;
+    shortest_ns_ = std::min(shortest_ns_, c.burst_ns);
   }
-  if (!on_) return;
+  if (at_work_.empty()) return;
   now_ = busy || gaps_hold;
-  for (size_t k = 0; k < kClasses; ++k) choose_width(k, idle);
+  for (size_t k = 0; k < kClasses; ++k) choose(k);
   // Nobody else would say that a pulse is busy, or that the next launch is of another class.
   for (size_t i = 0; i < f_.o.clients.size() && !tell_busy_; ++i)
     tell_busy_ = may_be_packed(i) && (f_.parameters.packing || is_narrow(i));
@@ -55,7 +48,7 @@ Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
 
 bool Packing::may_be_packed(size_t client) const {
   const ClientView& c = f_.o.clients[client];
-  return on_ && !is_protected(c) && c.can_confine && f_.learnt.clients[client].may_run();
+  return !at_work_.empty() && !is_protected(c) && c.can_confine && f_.learnt.clients[client].may_run();
 }
 
 // What is no wider by itself loses nothing on few SMs.
@@ -64,55 +57,102 @@ bool Packing::is_narrow(size_t client) const {
   return need != 0 && need <= sms(narrow_[size_t(f_.o.clients[client].resource_class)]);
 }
 
-// Of each service that is at work the narrowest.
-void Packing::choose_width(size_t k, double idle) {
+void Packing::choose(size_t k) {
   const Tuning& t = f_.tuning;
-  const double budget = f_.parameters.slowdown_target * t.spent_on_packing;
-  double beside = t.most_width, always = t.most_width, cost = 0;
-  bool trial = false, known = true, too_dear = false;
-  for (size_t i : f_.learnt.protected_clients) {
-    const ClientView& c = f_.o.clients[i];
-    const ProtectedClient& l = f_.learnt.of(i);
-    if (l.asleep(c, f_.o.now_ns)) continue;
-    if (t.solo_every != 0 && c.bursts % t.solo_every == 0) return;
-    known &= l.cost[k].known(t);
-    too_dear |= l.cost[k].too_dear(budget, t);
-    trial |= is_trial(c, l.cost[k], budget, t);
-    cost = std::max(cost, l.cost[k].upper(t));
-    beside = std::min(beside, l.cost[k].widest(budget - for_turnaround(c, t), t));
-    always = std::min(always, l.cost[k].widest(budget, t));
+  double widest = t.most_width, limit = t.most_width;
+  bool known = true, too_dear = false, trial = false, retry = false;
+  uint64_t judged = UINT64_MAX;
+  for (size_t i : at_work_) {
+    const uint64_t bursts = f_.o.clients[i].bursts;
+    const NeighbourCost& cost = f_.learnt.of(i).cost[k];
+    if (t.solo_every != 0 && bursts % t.solo_every == 0) return;
+    known &= cost.known(t);
+    too_dear |= cost.too_dear(budget_, t);
+    widest = std::min(widest, cost.widest(budget_, t));
+    limit = std::min(limit, cost.limit());
+    judged = std::min(judged, cost.judged());
+    trial |= bursts % t.trial_every == 1;
+    retry |= bursts % t.retry_every == 1;
   }
-  narrow_[k] = too_dear ? 0 : known ? std::min(always, t.first_width) : t.first_width;
+  narrow_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
   if (!f_.parameters.packing) return;
-  const bool worth = known && beside >= t.least_width && (1 - idle) >= cost * t.least_gain;
-  beside_[k] = worth ? beside : trial ? std::max(t.first_width, always / 2) : 0;
-  const double open = idle + (worth ? (1 - idle) * beside : 0);
-  if (known && always > open + t.worth_always) always_[k] = always;
+  plan_[k] = best(k, t.certainty);
+  if (plan_[k].beside > 0) return;
+  const bool hopeful = judged == 0 || (judged < t.most_trials && best(k, -t.certainty).gain > t.worth_trials);
+  if (hopeful ? !trial : !retry) return;
+  const double first = k == size_t(ResourceClass::kCompute) ? t.first_width : t.first_width_memory;
+  plan_[k].trial = true;
+  plan_[k].beside = !hopeful      ? t.least_width
+                    : judged == 0 ? first
+                                  : std::max(widest * t.spent_on_trials, t.least_width);
+  for (size_t i : at_work_)  // what is in flight when it begins must not be taken for its cost
+    if (for_turnaround(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
 
+// What the services can bear, if work of the class costs so many standard errors more than was measured.
+Packing::Plan Packing::best(size_t k, double errors) const {
+  const Tuning& t = f_.tuning;
+  double open = t.most_width, between = t.most_width, apart = t.most_width, dearest = 0, extra = 0;
+  for (size_t i : at_work_) between = std::min(between, f_.learnt.of(i).cost[k].limit());
+  const double in_flight = std::min(1.0, double(longest_ns(k)) / double(shortest_ns_));
+  for (size_t i : at_work_) {
+    const NeighbourCost& learnt = f_.learnt.of(i).cost[k];
+    const double cost = std::max(1e-6, learnt.at(errors)), allowed = budget_ * learnt.spent();
+    const double turnaround = for_turnaround(f_.o.clients[i], t);
+    dearest = std::max(dearest, cost);
+    open = std::min({open, learnt.limit(), (allowed - turnaround) / cost});
+    apart = std::min({apart, learnt.limit(), (allowed / cost - between * in_flight) / (1.001 - in_flight)});
+    extra = std::max(extra, allowed - turnaround);
+  }
+  const double alone = idle_ * t.between_efficiency;
+  const double gain_open =
+      open >= t.least_width && 1 - idle_ >= dearest * t.least_gain ? (1 - idle_) * open : 0;
+  double gain_apart = idle_ * between + (1 - idle_) * apart - t.worth_apart - alone;
+  if (apart < t.least_width || gain_apart < extra * t.least_gain) gain_apart = 0;
+  if (std::max(gain_open, gain_apart) <= 0) return {};
+  if (gain_open >= gain_apart) return {.beside = open, .gain = gain_open};
+  return {.between = between, .beside = apart, .gain = gain_apart};
+}
+
+// What work of the class may have in flight when a burst begins: a block cannot be stopped, nor what cannot be cut.
+uint64_t Packing::longest_ns(size_t k) const {
+  uint64_t longest_ns = f_.tuning.between_window_ns;
+  for (size_t i = 0; i < f_.o.clients.size(); ++i)
+    if (!is_protected(f_.o.clients[i]) && size_t(f_.o.clients[i].resource_class) == k)
+      longest_ns = std::max(longest_ns, f_.learnt.clients[i].longest_ns);
+  return longest_ns;
+}
+
+// The nearest number that is left of whole steps.
 uint32_t Packing::sms(double width) const {
   const auto step = uint32_t(f_.tuning.reserve_sms);
-  const auto reserved = uint32_t(std::ceil((1 - width) * f_.o.sm_count / step)) * step;
+  const auto reserved = uint32_t(std::lround((1 - width) * f_.o.sm_count / step)) * step;
   return width > 0 && reserved < f_.o.sm_count ? f_.o.sm_count - reserved : 0;
-}
-
-double Packing::width(size_t k) const {
-  return always_[k] > 0 ? always_[k] : now_ ? beside_[k] : 0;
 }
 
 Constraint Packing::of(size_t client) const {
   if (!may_be_packed(client)) return {};
+  const Tuning& t = f_.tuning;
   const auto k = size_t(f_.o.clients[client].resource_class);
-  const bool narrow = is_narrow(client);
-  const uint32_t limit = sms(narrow ? narrow_[k] : width(k));
-  if (limit == 0) return {};
-  const uint64_t window_ns =
-      narrow || always_[k] > 0 ? f_.tuning.always_window_ns : f_.tuning.beside_window_ns;
-  return {.start = Constraint::Start::kApart,
-          .window_ns = std::min(f_.parameters.window_ns, window_ns),
-          .slice_ns = std::min(f_.parameters.slice_ns, window_ns / 2),
-          .sm_limit = limit,
-          .apart_classes = 1u << k};
+  const Plan& plan = plan_[k];
+  const auto on = [&](uint32_t sms, uint64_t window_ns, uint32_t classes) -> Constraint {
+    if (sms == 0) return {};
+    return {.start = Constraint::Start::kApart,
+            .window_ns = std::min(f_.parameters.window_ns, window_ns),
+            .slice_ns = std::min(f_.parameters.slice_ns, window_ns / 2),
+            .sm_limit = sms,
+            .apart_classes = classes};
+  };
+  if (is_narrow(client)) return on(sms(narrow_[k]), t.always_window_ns, 1u << k);
+  if (now_) {
+    const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.beside_window_per_burst);
+    return on(sms(plan.beside),
+              plan.between > 0 ? t.always_window_ns : std::max(t.beside_window_ns, of_burst_ns), 1u << k);
+  }
+  if (plan.between <= 0 || f_.undisturbed_until_ns != 0) return {};
+  // Wider than beside a burst: what starts then waits until the daemon has heard of it.
+  const uint32_t no_such_work = 1u << (k == 0 ? size_t(ResourceClass::kLatency) : 0);
+  return on(sms(plan.between), t.between_window_ns, no_such_work);
 }
 
 void Packing::note(const Decision& d, Learnt* learnt) const {
@@ -127,11 +167,15 @@ void Packing::note(const Decision& d, Learnt* learnt) const {
   for (size_t i : f_.learnt.protected_clients) {
     ProtectedClient& l = *learnt->clients[i].learnt;
     l.packed_excess = 0;
-    for (size_t k = 0; k < kClasses; ++k)
-      if (on_ && offered[k] && always_[k] == 0)
-        l.packed_excess =
-            std::max(l.packed_excess, double(sms(beside_[k])) / f_.o.sm_count * l.cost[k].upper(f_.tuning));
-    l.packed_excess = std::min(l.packed_excess, f_.parameters.slowdown_target);
+    l.confined_between = false;
+    for (size_t k = 0; k < kClasses; ++k) {
+      l.spending[k] = plan_[k].beside > 0 && !plan_[k].trial;
+      if (!offered[k] || plan_[k].beside <= 0) continue;
+      l.confined_between |= plan_[k].between > 0;
+      if (plan_[k].between <= 0)
+        l.packed_excess = std::max(l.packed_excess, plan_[k].beside * l.cost[k].upper(f_.tuning));
+    }
+    l.packed_excess = std::min(l.packed_excess, budget_);
   }
 }
 

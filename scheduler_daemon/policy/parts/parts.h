@@ -116,19 +116,27 @@ class Packing : public Part {
   void note(const Decision& d, Learnt* learnt) const;  // state step, after
 
  private:
-  void choose_width(size_t resource_class, double idle);
-  double width(size_t resource_class) const;
+  struct Plan {          // for work of one class, in parts of the SMs
+    double between = 0;  // bursts; 0 = the whole GPU, confined no more than usual
+    double beside = 0;   // 0 = nothing runs beside bursts
+    double gain = 0;     // of share
+    bool trial = false;
+  };
+  void choose(size_t resource_class);
+  Plan best(size_t resource_class, double errors) const;
+  uint64_t longest_ns(size_t resource_class) const;
   uint32_t sms(double width) const;
-
   bool may_be_packed(size_t client) const;
   bool is_narrow(size_t client) const;
 
-  bool on_ = false, tell_busy_ = false;
+  double budget_ = 0;                  // by how much bursts may become longer
+  std::vector<size_t> at_work_;        // protected clients
+  double idle_ = 1;                    // of the time: none of them is busy
+  uint64_t shortest_ns_ = UINT64_MAX;  // of their bursts
+  bool tell_busy_ = false;
   bool now_ = false;  // a burst, or a gap inside a request
-  double beside_[kClasses] =
-      {};  // widths beside bursts, where the whole GPU is used between them; 0 = no gain
+  Plan plan_[kClasses];
   double narrow_[kClasses] = {};  // of work that is no wider by itself
-  double always_[kClasses] = {};  // and where nothing else runs between them; 0 = that gains less
 };
 
 // A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One client

@@ -58,7 +58,8 @@ TEST(Confine, ApartAllButTheShortestKeepToTheLimit) {
   EXPECT_EQ(sms(161, 150'000), 0u);        // it may need more at once
   EXPECT_EQ(sms(128, kLeastApartNs), 0u);  // not worth two events
   EXPECT_EQ(sms(1000, 150'000), 20u);
-  EXPECT_EQ(sms(1000, 300'000), 0u);  // 4.4 times as long would hold up what follows the burst
+  EXPECT_EQ(sms(1000, 300'000), 0u);   // 4.4 times as long would hold up what follows the burst
+  EXPECT_EQ(sms(1000, 501'000), 20u);  // longer than a slice: a burst could not wait for it
   EXPECT_EQ(confined_to_sms(1'000, 108, lease), 20u);  // slices, however short their blocks are
 }
 

@@ -19,7 +19,7 @@ struct World {
   Parameters parameters;
   TesseraPolicy policy{parameters};
   Observation o{.now_ns = ms(100), .mps = true, .sm_count = 100};
-  World() {
+  explicit World(bool packing = false) : parameters{.packing = packing} {
     o.clients.push_back({.id = 1,
                          .priority = 7,
                          .busy = true,
@@ -65,8 +65,8 @@ struct World {
   }
 };
 
-World with_a_client_that_can_be_confined() {
-  World w;
+World with_a_client_that_can_be_confined(bool packing = false) {
+  World w(packing);
   w.o.clients[1].can_confine = true;
   return w;
 }
@@ -179,11 +179,54 @@ TEST(Tessera, WhatMakesBurstsSlowerThanTheTargetIsNotPacked) {
   EXPECT_LT(packed_of_200(1.3), 20);
 }
 
+// Leases of a client that fills the GPU, after so many bursts of 4 ms with gaps of 4 ms: while a burst runs, and between.
+struct Learnt310 {
+  Lease beside, between;
+};
+Learnt310 after_bursts_that_cost(double per_gpu) {
+  World w = with_a_client_that_can_be_confined(true);
+  ClientView& service = w.o.clients[0];
+  Learnt310 last;
+  for (int i = 0; i < 310; ++i) {
+    service.busy = false;
+    service.idle_since_ns = w.o.now_ns;
+    w.policy.decide(w.o);
+    w.o.now_ns += ms(4);
+    last.between = w.policy.decide(w.o).leases[1];
+    service.busy = true;
+    service.busy_since_ns = w.o.now_ns;
+    last.beside = w.policy.decide(w.o).leases[1];
+    w.o.now_ns += ms(4);
+    ++service.bursts;
+    service.slowdown = 1 + (last.beside.apart ? per_gpu * last.beside.sm_limit / w.o.sm_count : 0);
+  }
+  return last;
+}
+
+TEST(Tessera, WideWorkRunsBesideBurstsAsWideAsTheTargetPaysFor) {
+  const Learnt310 cheap = after_bursts_that_cost(0.02), dearer = after_bursts_that_cost(0.1);
+  EXPECT_TRUE(cheap.beside.apart);
+  EXPECT_GE(cheap.beside.sm_limit, 76u);
+  EXPECT_TRUE(dearer.beside.apart);
+  EXPECT_NEAR(dearer.beside.sm_limit, 38, 8);  // 0.05 x 0.85 / 0.1 of 100, less what is in flight
+  // Between bursts on more of them; what would start there beside a burst waits.
+  EXPECT_TRUE(dearer.between.apart);
+  EXPECT_GE(dearer.between.sm_limit, 76u);
+  EXPECT_EQ(dearer.between.apart_classes & 1u << uint32_t(ResourceClass::kMemory), 0u);
+}
+
+TEST(Tessera, WideWorkThatCostsTooMuchIsNotTriedForLong) {
+  const Learnt310 dear = after_bursts_that_cost(0.6);
+  EXPECT_FALSE(dear.beside.apart);
+  EXPECT_FALSE(dear.between.apart);
+}
+
 TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {
   const Tuning t;
   NeighbourCost cost;
   EXPECT_FALSE(cost.known(t));
-  for (int i = 0; i < 100; ++i) cost.judge(i % 2 == 0 ? 0.2 : 0.4, i % 2 == 0 ? 0.02 : 0.04, false, false, t);
+  for (int i = 0; i < 100; ++i)
+    cost.judge(i % 2 == 0 ? 0.2 : 0.4, i % 2 == 0 ? 0.02 : 0.04, false, false, true, t);
   EXPECT_TRUE(cost.known(t));
   EXPECT_NEAR(cost.upper(t), 0.1, 0.005);
   EXPECT_NEAR(cost.widest(0.05, t), 0.5, 0.03);
@@ -195,8 +238,7 @@ TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {
 TEST(NeighbourCost, IsUncertainWhereBurstsVary) {
   const Tuning t;
   NeighbourCost cost;
-  for (int i = 0; i < 100; ++i) cost.judge(0.2, 0.02 + (i % 2 == 0 ? 0.2 : -0.2), false, false, t);
-  EXPECT_TRUE(cost.varies(t));
+  for (int i = 0; i < 100; ++i) cost.judge(0.2, 0.02 + (i % 2 == 0 ? 0.2 : -0.2), false, false, true, t);
   EXPECT_FALSE(cost.known(t));
   EXPECT_LT(cost.widest(0.05, t), 0.3);
 }
@@ -204,9 +246,9 @@ TEST(NeighbourCost, IsUncertainWhereBurstsVary) {
 TEST(NeighbourCost, ABurstThatFoundNoSmFreeLimitsTheWidth) {
   const Tuning t;
   NeighbourCost cost;
-  for (int i = 0; i < 50; ++i) cost.judge(0.8, 0.01, false, false, t);
+  for (int i = 0; i < 50; ++i) cost.judge(0.8, 0.01, false, false, true, t);
   EXPECT_EQ(cost.widest(0.05, t), t.most_width);
-  cost.judge(0.8, 0.01, true, true, t);
+  cost.judge(0.8, 0.01, true, true, true, t);
   EXPECT_LE(cost.widest(0.05, t), 0.8 * t.narrower);
 }
 
