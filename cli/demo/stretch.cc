@@ -22,7 +22,8 @@ const Phase kTrial = {"trial", true, true, true, Sharing::kTimeSliced};
 constexpr int kRepeats = 2;
 
 double larger_stretch(const Setting& setting, const Lag& lag) {
-  return std::min(setting.most_stretch, setting.stretch * lag.stretch * kMargin);
+  // The user may have given one above the limit.
+  return std::max(setting.stretch, std::min(setting.most_stretch, setting.stretch * lag.stretch * kMargin));
 }
 
 }  // namespace

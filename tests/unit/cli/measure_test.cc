@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <vector>
+
+#include "cli/demo/stretch.h"
 
 namespace tessera::cli {
 namespace {
@@ -119,6 +122,27 @@ TEST(Lag, SlowdownThatGivesResultsTheirTime) {
   // On time, but known 4 ms later.
   const TemporaryFile news(std::string(kTraceHead) + "kernel,0,0,2000000,1000000,0,4000000\n");
   EXPECT_NEAR(*slowdown_needed(news.path(), 0, 10'000'000, 0.1), 4, 1);
+}
+
+// The stretches that a phase is measured with which always lags by a factor of two.
+std::vector<double> stretches_from(double stretch) {
+  Setting setting;
+  setting.stretch = stretch;
+  setting.most_stretch = 32;
+  std::vector<double> tried;
+  const auto measure = [&](const Setting& now) -> base::Result<Figures> {
+    tried.push_back(now.stretch);
+    Figures figures;
+    figures.lag = {.share = 1, .stretch = 2};
+    return figures;
+  };
+  EXPECT_TRUE(measure_until_kept_up(setting, measure, [](const Setting&) {}));
+  return tried;
+}
+
+TEST(Stretch, OfAPhaseThatLagsGrowsUpToTheLimitAndNeverShrinks) {
+  EXPECT_EQ(stretches_from(4), (std::vector<double>{4, 16, 32}));
+  EXPECT_EQ(stretches_from(100), (std::vector<double>{100, 100, 100}));
 }
 
 }  // namespace
