@@ -54,6 +54,16 @@ within() {
   nsenter --target "$init" --all -- env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"
 }
 
+# The shell block of docs/deploy.md in which a line begins with these words.
+block() {
+  python3 - "$1" <<'PYTHON'
+import re, sys
+blocks = re.findall(r"^```(\w*)\n(.*?)^```$", open("docs/deploy.md").read(), re.S | re.M)
+found = [lines for language, lines in blocks if not language and re.search("^" + re.escape(sys.argv[1]), lines, re.M)]
+sys.exit(f"docs/deploy.md has {len(found)} blocks with a line '{sys.argv[1]}'") if len(found) != 1 else print(found[0])
+PYTHON
+}
+
 # Names and levels of all clients, as in "service:5 trainer:0". A function `tessera` asks a daemon elsewhere.
 clients() { tessera ps --json | python3 -c 'import json, sys; print(*sorted("%s:%s" % (c["name"], c["priority"]) for c in json.load(sys.stdin)["clients"]))'; }
 until_clients() {  # pattern

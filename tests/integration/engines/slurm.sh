@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
-# Debian's real munge, slurmctld and slurmd on this machine: two jobs share the software GPU through the SPANK plugin.
+# Debian's real munge, slurmctld and slurmd on this machine: two jobs share the software GPU through the SPANK plugin, which is built
+# and installed by the lines of docs/deploy.md.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 in_overlay
 fetch munge slurmctld slurmd slurm-client libslurm-dev
 cmake --preset release -B build/engines >/dev/null
-cmake --build build/engines --target quickstart tessera_spank >/dev/null
+cmake --build build/engines --target quickstart >/dev/null
 export PATH="$PWD/build/engines/bin:$PATH"
 
 host=$(hostname -s)
 mkdir -p /run/munge /run/tessera /run/slurm && chown munge /run/munge
 mkdir -p /etc/slurm
+# As written, but for the folders of this build.
+echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/answers
+lines=$(block "apt-get install libslurm-dev") || fail "the page has changed"
+lines=${lines//"cmake --preset release"/"cmake --preset release -B build/engines"}
+lines=${lines//"--build --preset release"/"--build build/engines"}
+lines=${lines//"build/release"/"build/engines"}
+bash -e -c "${lines//"prefix=/usr/lib/tessera"/"prefix=$PWD/build/engines"}" >/run/lines.log 2>&1 || fail "the lines of docs/deploy.md fail"
 cat >/etc/slurm/slurm.conf <<CONFIG
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
@@ -33,9 +41,7 @@ NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=batch Nodes=$host OverSubscribe=FORCE:8 Default=YES State=UP
 PartitionName=serve Nodes=$host OverSubscribe=FORCE:8 State=UP
 CONFIG
-echo "required $PWD/build/engines/lib/slurm/tessera_spank.so prefix=$PWD/build/engines gpu=soft default=off partition.batch=best-effort" \
-  >/etc/slurm/plugstack.conf
-printf '#!/bin/sh\nPATH=%s:$PATH %s/integrations/slurm/epilog.sh 2>>/run/epilog.log\necho $SLURM_JOB_ID >>/run/epilog.done\n' "$PWD/build/engines/bin" "$PWD" >/run/epilog
+printf '#!/bin/sh\nPATH=%s:$PATH /etc/slurm/tessera_epilog.sh 2>>/run/epilog.log\necho $SLURM_JOB_ID >>/run/epilog.done\n' "$PWD/build/engines/bin" >/run/epilog
 chmod +x /run/epilog
 
 runuser -u munge -- munged --force || fail "munged does not start"
