@@ -7,14 +7,7 @@ source tests/integration/engines/overlay.sh
 [[ -n ${TESSERA_OVERLAY:-} ]] || ((EUID != 0)) || scripts/package.sh >/dev/null
 in_overlay
 fetch systemd-container debootstrap
-bare=build/engines/bare
-if [[ ! -e $bare.made ]]; then
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' "Origin: Debian" "Created-By: Packages" | head -1)
-  rm -rf $bare && mkdir -p $bare
-  debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,ca-certificates,zstd bookworm $bare "$mirror" >/run/debootstrap.log 2>&1 ||
-    skip "Debian cannot be fetched: $(tail -1 /run/debootstrap.log)"
-  touch $bare.made
-fi
+bare=$(bare_debian) || skip "Debian cannot be fetched: $(tail -1 /run/debootstrap.log)"
 
 follow() {  # machine, words, where Tessera lies
   local text
@@ -24,7 +17,7 @@ follow() {  # machine, words, where Tessera lies
 machine() {  # name, words of the installing block, what is given, where Tessera lies
   local name=$1 of=$4
   mkdir -p /run/"$name"{,.changed,.work}
-  mount -t overlay overlay -o "lowerdir=$PWD/$bare,upperdir=/run/$name.changed,workdir=/run/$name.work" "/run/$name"
+  mount -t overlay overlay -o "lowerdir=$bare,upperdir=/run/$name.changed,workdir=/run/$name.work" "/run/$name"
   mkdir "/run/$name/root/given" && cp $3 "/run/$name/root/given"
   echo 'APT::Get::Assume-Yes "true";' >"/run/$name/etc/apt/apt.conf.d/answers"  # whom apt-get asks says yes
   boot "/run/$name"

@@ -54,6 +54,19 @@ within() {
   nsenter --target "$init" --all -- env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"
 }
 
+# The folder of a bare Debian 12 with systemd, kept below build/engines. Needs debootstrap.
+bare_debian() {
+  local bare=$PWD/build/engines/bare mirror
+  if [[ ! -e $bare.made ]]; then
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' "Origin: Debian" "Created-By: Packages" | head -1)
+    rm -rf "$bare" && mkdir -p "$bare"
+    debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,ca-certificates,zstd bookworm "$bare" "$mirror" >/run/debootstrap.log 2>&1 ||
+      { rm -rf "$bare"; return 1; }
+    touch "$bare.made"
+  fi
+  echo "$bare"
+}
+
 # The shell block of docs/deploy.md in which a line begins with these words.
 block() {
   python3 - "$1" <<'PYTHON'
