@@ -62,6 +62,19 @@ ENTRY
   ls $build/debs/*.deb
 }
 
+# The licences of what is linked in, static libraries and headers, into a folder: the files of the packages that they are of.
+licences() {  # build folder, folder
+  local package source headers=(CLI/CLI.hpp boost/version.hpp fmt/core.h nlohmann/json.hpp spdlog/spdlog.h toml++/toml.h xxhash.h)
+  mkdir -p "$2"
+  { grep -oh '/usr/lib/[^ $]*\.a\b' "$1/build.ninja" | grep -v '/libg[mt]' | sort -u; g++ -print-file-name=libstdc++.a; printf '/usr/include/%s\n' "${headers[@]}"; } |
+    xargs realpath | xargs dpkg -S | cut -d: -f1 | sort -u |
+    while read -r package; do cp -L "/usr/share/doc/$package/copyright" "$2/$package"; done
+  for source in "$1"/prometheus/source/prometheus-cpp-*/; do
+    cp "$source/LICENSE" "$2/prometheus-cpp"
+    cp "$source/3rdparty/civetweb/LICENSE.md" "$2/civetweb"
+  done
+}
+
 make_tarball() {
   local build=build/portable out=build/package/tarball prefix=opt/tessera name
   packaging/portable/prometheus.sh $build/prometheus
@@ -76,6 +89,7 @@ make_tarball() {
   mkdir -p $out/$name/share/man/man1
   cp $build/packaging/man_*/man1/* $out/$name/share/man/man1
   cp CHANGELOG.md LICENSE $out/$name
+  licences $build $out/$name/share/doc/tessera/licences
   find $out/$name -type f \( -perm -100 -o -name '*.so*' \) -exec sh -c 'head -c 4 "$1" | grep -q ELF && strip --strip-unneeded "$1"' _ {} \;
   scripts/check_portable.py $out/$name
   tar -C $out --zstd --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$changed_s" -cf $out/$name.tar.zst $name
