@@ -31,12 +31,6 @@
     .set tessera_real, tessera_real + 1
     .endm
 
-    .macro HOOKS symbol, version
-    STUB hook_\symbol, told_\symbol
-    STUB bound_\symbol, told_bound_\symbol
-    .symver hook_\symbol, \symbol\()@\version
-    .endm
-
 // Of functions that are followed without a note: always by way of C++.
     .macro FOLLOWER hook, told
     .balign 16
@@ -50,18 +44,18 @@
     .hidden \told
     .endm
 
-    .macro FOLLOWERS symbol, version
-    FOLLOWER hook_\symbol, told_\symbol
-    FOLLOWER bound_\symbol, told_bound_\symbol
+    .macro HOOKS stub, symbol, version
+    \stub hook_\symbol, told_\symbol
+    \stub bound_\symbol, told_bound_\symbol
     .symver hook_\symbol, \symbol\()@\version
     .endm
 
 #define TS_VERSION_kCublas libcublas.so.13
 #define TS_VERSION_kCublasLt libcublasLt.so.13
 #define TS_VERSION_kCudnn libcudnn.so.9
-#define TS_LIBRARY_CALL(library, symbol, base, params, args, what) HOOKS symbol, TS_VERSION_##library;
+#define TS_LIBRARY_CALL(library, symbol, base, params, args, what) HOOKS STUB, symbol, TS_VERSION_##library;
 #include "interpose/operations/calls.def"
-#define TS_LIBRARY_FOLLOW(library, symbol, params, args, before, after) FOLLOWERS symbol, TS_VERSION_##library;
+#define TS_LIBRARY_FOLLOW(library, symbol, params, args, before, after) HOOKS FOLLOWER, symbol, TS_VERSION_##library;
 #include "interpose/operations/followed.def"
 
     .hidden tessera_ops_real, tessera_ops_role, tessera_ops_reading_role

@@ -19,42 +19,29 @@ struct Places {
   size_t a = 0, lda = 0, stride_a = 0, b = 0, ldb = 0, stride_b = 0, c = 0, ldc = 0, stride_c = 0, count = 0;
   bool known = false;
 };
-// All have: handle, transa, transb, m, n, k, alpha. The functions that name types have one behind each matrix, and two more
-// numbers or none at the end.
+// All have: handle, transa, transb, m, n, k, alpha, A, B, beta, C. With a matrix come its type, in functions that name types, its
+// leading dimension, and its stride; behind C the count, and in functions that name types two more numbers, but for some of one product.
 constexpr Places places_of(operations::Form form, size_t n_arguments) {
   using operations::Form;
-  if (form == Form::kOne && n_arguments == 14)
-    return {.a = 7, .lda = 8, .b = 9, .ldb = 10, .c = 12, .ldc = 13, .known = true};
-  if (form == Form::kOne && (n_arguments == 17 || n_arguments == 19))
-    return {.a = 7, .lda = 9, .b = 10, .ldb = 12, .c = 14, .ldc = 16, .known = true};
-  if (form == Form::kStrided && n_arguments == 18)
-    return {.a = 7,
-            .lda = 8,
-            .stride_a = 9,
-            .b = 10,
-            .ldb = 11,
-            .stride_b = 12,
-            .c = 14,
-            .ldc = 15,
-            .stride_c = 16,
-            .count = 17,
+  const bool strided = form == Form::kStrided, batch = strided || form == Form::kPointers;
+  if (!batch && form != Form::kOne) return {};
+  for (const size_t types : {0, 1}) {
+    const size_t leading = 1 + types, width = leading + 1 + strided;
+    const size_t a = 7, b = a + width, c = b + width + 1, end = c + width + batch;
+    if (n_arguments != end + 2 * types && (batch || n_arguments != end)) continue;
+    const auto stride = [&](size_t matrix) { return strided ? matrix + leading + 1 : 0; };
+    return {.a = a,
+            .lda = a + leading,
+            .stride_a = stride(a),
+            .b = b,
+            .ldb = b + leading,
+            .stride_b = stride(b),
+            .c = c,
+            .ldc = c + leading,
+            .stride_c = stride(c),
+            .count = batch ? c + width : 0,
             .known = true};
-  if (form == Form::kStrided && n_arguments == 23)
-    return {.a = 7,
-            .lda = 9,
-            .stride_a = 10,
-            .b = 11,
-            .ldb = 13,
-            .stride_b = 14,
-            .c = 16,
-            .ldc = 18,
-            .stride_c = 19,
-            .count = 20,
-            .known = true};
-  if (form == Form::kPointers && n_arguments == 15)
-    return {.a = 7, .lda = 8, .b = 9, .ldb = 10, .c = 12, .ldc = 13, .count = 14, .known = true};
-  if (form == Form::kPointers && n_arguments == 20)
-    return {.a = 7, .lda = 9, .b = 10, .ldb = 12, .c = 14, .ldc = 16, .count = 17, .known = true};
+  }
   return {};
 }
 

@@ -2,14 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <atomic>
-
-#include "base/errno_guard.h"
+#include "interpose/operations/loaded_library.h"
 
 namespace tessera::library {
 namespace {
-
-constexpr auto kRelaxed = std::memory_order_relaxed;
 
 template <class Pointer>
 bool find(void* library, const char* symbol, Pointer& out) {
@@ -52,16 +48,10 @@ Libraries find_libraries() {
 }  // namespace
 
 const Libraries& libraries() {
-  static constinit Libraries found = {};
-  static constinit std::atomic<uint32_t> state{0};  // 0 nobody looked, 1 one looks, 2 found
-  uint32_t nobody = 0;
-  if (state.compare_exchange_strong(nobody, 1, kRelaxed)) {
-    const base::ErrnoGuard keep_errno;
-    found = find_libraries();
-    state.store(2, std::memory_order_release);
-  }
+  static constinit Libraries found = {};  // constant once they are found
+  static constinit OnceFound once;
   static constexpr Libraries kNone = {};
-  return state.load(std::memory_order_acquire) == 2 ? found : kNone;
+  return once.have([] { return (found = find_libraries()).complete; }) ? found : kNone;
 }
 
 bool of_asked_library(const void* function) {
