@@ -40,7 +40,7 @@ struct LeaseView {
 
   constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
   constexpr bool allows_class(uint32_t resource_class) const {
-    return packed_classes == 0 || (packed_classes >> resource_class & 1u) != 0;
+    return abi::names_class(packed_classes, resource_class);
   }
 };
 

@@ -158,6 +158,25 @@ std::string ps_reserves(const json& now) {
   return out;
 }
 
+std::string ps_beside(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients")) {
+    std::string classes, launches;
+    const auto append = [](std::string& to, const std::string& what) {
+      to += (to.empty() ? "" : ", ") + what;
+    };
+    for (const json& name : list(c, "beside_bursts"))
+      if (name.is_string()) append(classes, base::printable(name.get<std::string>()));
+    for (const char* name : {"compute", "memory", "latency", "unknown"})
+      if (const uint64_t n = number(c, (std::string("beside_") + name).c_str()))
+        append(launches, short_count(double(n)) + ' ' + name);
+    if (launches.empty()) continue;
+    out += wrapped(fmt::format("{} {}: beside bursts: {} launches so far; now of class: {}", number(c, "pid"),
+                               text(c, "name").substr(0, 15), launches, classes.empty() ? "none" : classes));
+  }
+  return out;
+}
+
 std::string ps_starved(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {

@@ -19,6 +19,8 @@ struct TwoLooks {  // NOLINT(bugprone-exception-escape): the json of nlohmann as
 std::string ps_table(const TwoLooks& looks);  // sums since each client came; GPU: share between the looks
 // A line for each client whose launches keep off some SMs now, and by which mechanism; "" = none has any reserved.
 std::string ps_reserves(const nlohmann::json& now);
+// A line for each client whose work starts beside bursts: of which classes now, and how often it did.
+std::string ps_beside(const nlohmann::json& now);
 // Which best-effort programs had next to nothing in the last seconds, why, and what helps; "" = none.
 std::string ps_starved(const nlohmann::json& now);
 // What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.

@@ -6,6 +6,7 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "interpose/gate/credit.h"
+#include "interpose/gate/operation_counts.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/trace.h"
@@ -86,6 +87,8 @@ Action Asking::answer() {
     switch (verdict.action) {
       case Action::kGo:
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
+        if (admission::fits_beside_a_burst(ask_, lease) && anyone_in_the_way(link_, lease, now))
+          reservation_.beside_class_ = ask_.resource_class;
         return Action::kGo;
       case Action::kLetGo:
         if (!wait_.waited_.let_go) std::atomic_ref(link_->usage->hold_expired).fetch_add(1, kRelaxed);
@@ -222,8 +225,9 @@ void Reservation::settle(StreamArg stream, CUresult result) {
     account_launched(account, stream, ns_ + (slot_ ? take_spent(*slot_, account) : 0), spacing_ns_);
   }
   if (credit_ns_) keep_credit(*slot_, link_, word_, epoch_, credit_ns_, stream);
-  link_ = nullptr;
-  ns_ = credit_ns_ = 0;
+  if (beside_class_ != kNone) [[unlikely]]
+    count_beside_burst(beside_class_);
+  clear();
 }
 
 void Reservation::settle_blocking(CUresult result) {
@@ -235,8 +239,13 @@ void Reservation::settle_blocking(CUresult result) {
 
 void Reservation::release() {
   if (link_) release_reserved(link_, ns_ + credit_ns_);
+  clear();
+}
+
+void Reservation::clear() {
   link_ = nullptr;
   ns_ = credit_ns_ = 0;
+  beside_class_ = kNone;
 }
 
 void Wait::follow(const DaemonLink* link) {

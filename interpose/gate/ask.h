@@ -49,12 +49,16 @@ class Reservation {
 
  private:
   friend class Asking;
+  void clear();
+  static constexpr uint32_t kNone = UINT32_MAX;
   const DaemonLink* link_ = nullptr;
   uint64_t ns_ = 0, credit_ns_ = 0;
   uint64_t spacing_ns_ = 0;     // marker spacing of the lease seen
   uint32_t word_ = 0;           // lease word that allowed it
   uint32_t epoch_ = 0;          // State::epoch before it looked
   ThreadSlot* slot_ = nullptr;  // of the credit
+  // Class of what starts while a burst of a higher level runs; kNone: none does.
+  uint32_t beside_class_ = kNone;
 };
 
 // The waits of one API call, and what they publish while they last.

@@ -1,5 +1,7 @@
 #include "interpose/gate/operation_counts.h"
 
+#include <iterator>
+
 #include "interpose/gate/trace.h"
 #include "ipc/channel/atomic.h"
 
@@ -102,6 +104,12 @@ void end_operation(Note& note) {
 void count_operations(uint32_t word, uint64_t n) {
   abi::OperationTotals* totals = g_state.link.load(std::memory_order_acquire)->operations;
   if (totals && word < sizeof *totals / sizeof(uint64_t)) add(reinterpret_cast<uint64_t*>(totals)[word], n);
+}
+
+void count_beside_burst(uint32_t resource_class) {
+  abi::OperationTotals* totals = g_state.link.load(std::memory_order_acquire)->operations;
+  if (totals && resource_class < std::size(totals->beside_bursts))
+    add(totals->beside_bursts[resource_class], 1);
 }
 
 }  // namespace tessera::gate

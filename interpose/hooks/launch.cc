@@ -34,7 +34,9 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   }
   if (!may_cut && is_wide(launch, kernel)) count_uncut();
   Thread& t = t_thread;
-  const bool may_keep_apart = !may_cut && confine::sms_for(launch, kernel, expected_ns) != 0;
+  // Estimates are of the whole GPU: what can be cut and was never timed is timed first.
+  const bool may_confine = !may_cut || (timing && timing->block_ps.load(kRelaxed) != 0);
+  const bool may_keep_apart = may_confine && confine::sms_for(launch, kernel, expected_ns) != 0;
   admission::Ask what{
       .estimate_ns = account_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
       .blocks = blocks,
@@ -52,7 +54,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   }
   if (action == Action::kForward) return issue(launch);
   // Asked again: while this waited the lease may have become another. Not timed: estimates are of the whole GPU.
-  if (const uint32_t sms = may_cut ? 0 : confine::sms_for(launch, kernel, expected_ns)) {
+  if (const uint32_t sms = may_confine ? confine::sms_for(launch, kernel, expected_ns) : 0) {
     if (CUresult result; confine::launch(launch, sms, &result)) {
       reservation.settle(launch.stream, result);
       return result;

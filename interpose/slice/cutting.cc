@@ -175,7 +175,7 @@ Cutting::Step Cutting::send(CUresult* result) {
   const Plan next = plan(gate::current_lease());
   const admission::Ask what{.estimate_ns = next.estimate_ns,
                             .blocks = next.box.blocks(),
-                            .resource_class = kernel_.resource_class(),
+                            .resource_class = gate::class_of(&kernel_),
                             .may_narrow = next.box.blocks() > cluster_.blocks() && !let_go_,
                             .may_keep_apart = next.sms != 0};
   gate::Reservation reservation;

@@ -28,7 +28,9 @@ struct alignas(64) OperationTotals {
   uint64_t kept_unequal;    // their pieces give other bits
   uint64_t kept_form;       // nothing of them can be cut, or something of them is not known
   uint64_t narrowed_calls;  // calls for which the library was told of fewer SMs
-  uint64_t reserved[7];     // zero
+  // Launches and slices of any kind that started while a burst of a higher level ran, by ResourceClass.
+  uint64_t beside_bursts[4];
+  uint64_t reserved[3];  // zero
 };
 static_assert(sizeof(OperationTotals) == 128);
 

@@ -108,6 +108,9 @@ inline constexpr uint32_t kReserveStep = 8;
 // Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum
 // share); a client that does not know these bits reads it so.
 inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;
+constexpr bool names_class(uint32_t classes, uint32_t resource_class) {
+  return classes == 0 || (classes >> resource_class & 1u) != 0;
+}
 // Upper half of `flags`: blocks that last longer than so many microseconds are long. 0, as older daemons
 // send: longer than slice_ns. Older clients do not look here and take slice_ns.
 inline constexpr uint32_t kLeaseLongBlockShift = 16;

@@ -20,9 +20,10 @@ double wide(const uint64_t (&counter)[2]) {
   return double(ipc::load(counter[1], relaxed)) * 0x1p64 + double(ipc::load(counter[0], relaxed));
 }
 
+constexpr const char* kClasses[] = {"unknown", "compute", "memory", "latency"};  // by abi::ResourceClass
+
 // What the client counted; a slot that says garbage is a row with garbage in it, but printable.
 std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTotals& totals_untrusted) {
-  static constexpr const char* kClasses[] = {"unknown", "compute", "memory", "latency"};
   std::vector<stats::OperationRow> rows;
   const auto* counts = reinterpret_cast<const ipc::abi::OperationCounts*>(&totals_untrusted + 1);
   for (uint32_t i = 0; i < ipc::abi::kOperationSlots; i++) {
@@ -196,6 +197,13 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.kept_unequal = ipc::load(totals.kept_unequal, relaxed);
   r.counters.narrowed_calls = ipc::load(totals.narrowed_calls, relaxed);
   r.counters.kept_form = ipc::load(totals.kept_form, relaxed);
+  uint64_t* const beside[] = {&r.counters.beside_unknown, &r.counters.beside_compute,
+                              &r.counters.beside_memory, &r.counters.beside_latency};
+  for (size_t k = 0; k < std::size(kClasses); ++k) {
+    *beside[k] = ipc::load(totals.beside_bursts[k], relaxed);
+    if (packed() && ipc::abi::names_class(terms.packed_classes, uint32_t(k)))
+      r.beside_bursts.emplace_back(kClasses[k]);
+  }
   const uint32_t resource_class =
       is_protected() && memory.pulse.valid()
           ? ipc::load(memory.pulse.as<ipc::abi::PulsePage>()->resource_class, relaxed)

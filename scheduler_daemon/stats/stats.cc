@@ -97,6 +97,7 @@ std::string client_json(const ClientRow& c) {
   o.raw("starved", starved_json(c.starved));
 #define TS_CLIENT(name, unit, description) o.number(#name, c.counters.name);
 #include "scheduler_daemon/stats/stats.def"
+  o.raw("beside_bursts", array(c.beside_bursts, quoted));
   o.raw("operations", array(c.operations, operation_json));
   o.close();
   return out;

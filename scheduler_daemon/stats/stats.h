@@ -42,6 +42,8 @@ struct ClientRow {
     std::string why, remedy;              // for people
   } starved;
   ClientCounters counters;
+  // Best-effort: classes of work that its lease lets start beside bursts now.
+  std::vector<std::string> beside_bursts;
   std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
 };
 

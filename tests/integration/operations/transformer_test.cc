@@ -2,6 +2,7 @@
 // what is known of its products. Behaviour only, never speed.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 
 #include "cli/demo/measure.h"
@@ -33,11 +34,13 @@ class Transformer : public test::SharingFixture {
   cli::Process train(const std::string& name, std::vector<std::string> more,
                      const std::vector<std::string>& run_options = {}) const {
     more.insert(more.end(), {"--checksum-steps", "3", "--csv", path(name + ".csv")});
-    return run(name, "best-effort", run_options, program("train", more), {"XDG_CACHE_HOME=" + path("cache")});
+    std::vector<std::string> environment = environment_;
+    environment.push_back("XDG_CACHE_HOME=" + path("cache"));
+    return run(name, "best-effort", run_options, program("train", more), environment);
   }
   cli::Process serve(const std::string& name, int requests) const {
     return run(name, "high", {}, program("serve", {"--requests", std::to_string(requests), "--rate", "30"}),
-               {});
+               environment_);
   }
   // A protected program that leaves the GPU alone most of the time, on any machine.
   cli::Process now_and_then() const {
@@ -52,6 +55,8 @@ class Transformer : public test::SharingFixture {
     auto csv = cli::read_csv(path(name + ".csv"));
     return csv ? csv->rows.size() : 0;
   }
+
+  std::vector<std::string> environment_;  // of the software GPU
 };
 
 TEST_F(Transformer, ResultsAreThoseOfEachAlone) {
@@ -78,6 +83,34 @@ TEST_F(Transformer, ResultsAreThoseOfEachAlone) {
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
   EXPECT_EQ(checksum("service"), checksum("service_alone"));
+}
+
+// Packing by what was asked of cuBLAS: under MPS products of a narrow trainer start beside bursts of a service, because its lease
+// names compute-bound work. Nothing but the call says that they are: the trainer's own kernels are bound by memory or latency.
+TEST_F(Transformer, PackingActsByTheClassOfItsProducts) {
+  // The software GPU's own description, with SMs enough to divide.
+  std::string gpu = read_file(TESSERA_GPUS "test4.toml");
+  const std::string four = "\ncount = 4 ";
+  ASSERT_NE(gpu.find(four), std::string::npos);
+  std::ofstream(path("gpu.toml")) << gpu.replace(gpu.find(four), four.size(), "\ncount = 80 ");
+  environment_ = {"TESSERA_SOFTGPU_GPU=" + path("gpu.toml"), "TESSERA_SOFTGPU_MODE=mps"};
+  succeeds(train("alone", {"--steps", "3"}), "alone");
+
+  // Whatever a burst beside such work turns out to cost on this machine, it is not too dear.
+  start_daemon("[daemon]\nprofiles = \"off\"\n[policy]\nslowdown_target_percent = 100\n");
+  cli::Process service = serve("service", 1'000'000);
+  ASSERT_TRUE(eventually([&] { return client("service").value("burst_solo_ns", 0) > 0; })) << ask().dump();
+  cli::Process trainer = train("trainer", {"--seconds", "600"});
+  bool named = false;
+  EXPECT_TRUE(eventually([&] {
+    const json now = client("trainer");
+    for (const json& of : now.value("beside_bursts", json::array())) named |= of == "compute";
+    return named && now.value("beside_compute", 0) >= 10;
+  })) << ask().dump();
+  service.kill_now();
+  auto status = trainer.stop(kPatience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
+  EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
 
 TEST_F(Transformer, TrainedInPiecesItIsTheSameToTheBit) {

@@ -87,6 +87,20 @@ TEST(ClientTable, PsSaysHowManySmsAreReservedAndBecauseOfWhichMechanism) {
             "4001 train.py: reserve: 16 of 132 SMs by green contexts, 12.3k launches\n");
 }
 
+TEST(ClientTable, PsSaysWhichWorkStartsBesideBurstsAndHowOftenItDid) {
+  TwoLooks looks = two_looks();
+  json& c = looks.now["clients"][0];
+  c["beside_bursts"] = {"compute"};
+  EXPECT_EQ(ps_beside(looks.now), "");  // nothing of it came to that
+  c["beside_compute"] = 12'345;
+  c["beside_memory"] = 3;
+  EXPECT_EQ(ps_beside(looks.now),
+            "4001 train.py: beside bursts: 12.3k compute, 3 memory launches so far; now of\n"
+            "    class: compute\n");
+  c["beside_bursts"] = json::array();
+  EXPECT_THAT(ps_beside(looks.now), HasSubstr("class: none\n"));
+}
+
 json operation(const char* name, double flop, double gpu_ns) {
   return {{"name", name}, {"type", "f32"}, {"class", "compute"}, {"calls", 12'345},
           {"flop", flop}, {"bytes", 2e9},  {"gpu_ns", gpu_ns},   {"launches", 3}};
@@ -127,13 +141,14 @@ TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
   wide["reserved_sms"] = wide["confined_launches"] = UINT64_MAX;
   wide["state"] = std::string(50, 's');
   wide["split_calls"] = wide["split_pieces"] = wide["kept_unproven"] = wide["kept_unequal"] =
-      wide["kept_form"] = UINT64_MAX;
+      wide["kept_form"] = wide["beside_memory"] = UINT64_MAX;
+  wide["beside_bursts"] = {std::string(300, 'b') + "\x1b[2J", 7};
   looks.now["gpus"][0]["policy"] = std::string(100, 'p');
   wide["operations"] = {operation("x\x1b[2J", 1e300, 1e300)};
   wide["operations"][0]["name"] = std::string(300, 'n') + "\x1b[2J";
   wide["operations"][0]["type"] = wide["operations"][0]["class"] = std::string(300, 't');
   for (const std::string& table : {ps_table(looks), ps_reserves(looks.now), top_table(looks),
-                                   operation_table(looks, 10), ps_splits(looks.now)}) {
+                                   operation_table(looks, 10), ps_splits(looks.now), ps_beside(looks.now)}) {
     std::istringstream lines(table);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
     EXPECT_EQ(table.find('\x1b'), std::string::npos);

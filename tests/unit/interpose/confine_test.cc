@@ -1,6 +1,7 @@
 // Launches that cannot be cut keep off the SMs that the lease reserves, against the software GPU (132 SMs).
 #include "interpose/slice/confine.h"
 
+#include "interpose/state/note.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -133,6 +134,59 @@ TEST_F(Confine, ApartALaunchStartsWhileAPulseIsBusy) {
   state::g_state.n_watched.store(0);
   EXPECT_EQ(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
   real().cuMemFree_v2(out);
+}
+
+// Of a lease for compute-bound work: a kernel that may be cut, whole where it is short and as slices, as the library call
+// above it says.
+TEST_F(Confine, ApartWhatMayBeCutStartsByTheClassOfItsCall) {
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
+  const CUfunction stamp = function_of(module, "stamp");
+  const state::KernelRecord* known = state::find_kernel(stamp);
+  state::LoadedKernel loaded = known->loaded;
+  loaded.resource_class = ipc::abi::kResourceUnknown;
+  // Lives for ever, as in the library.
+  auto* kernel = new state::KernelRecord{.loaded = loaded, .form = known->form};
+  const uint64_t handle = reinterpret_cast<uint64_t>(stamp);
+  for (state::KernelSlot& slot : state::g_kernels)
+    if (slot.handle.load() == handle) slot.record.store(kernel);
+  ASSERT_EQ(state::find_kernel(stamp), kernel);
+  gate::timing_of(gate::timing_key({loaded.hash, kWide, 32, 0}))->block_ps.store(10'000);
+  CUdeviceptr out = zeros(size_t(kWide) * 32);
+  uint32_t salt = 5;
+  void* params[] = {&out, &salt};
+  ipc::abi::PulsePage service{};
+  struct Seen {
+    uint64_t holds, slices, confined;
+  };
+  const auto launched = [&](uint64_t slice_ns, operations::Note* note) -> Seen {
+    lease(ipc::abi::kLeaseGranted, 50'000'000, slice_ns);
+    reserve(2, ipc::abi::kLeaseApart | 1u << (ipc::abi::kLeaseClassShift + ipc::abi::kResourceCompute));
+    const uint64_t n_holds = std::atomic_ref(region->usage.holds).load(), n_slices = slices(),
+                   n_confined = confined();
+    ipc::pulse_set_busy(service, 1, ipc::abi::kResourceMemory, 1, state::clock_ns());
+    state::t_note = note;
+    EXPECT_EQ(launch3(stamp, {kWide, 1, 1}, 32, params, 0, nullptr, stream_), CUDA_SUCCESS);
+    state::t_note = nullptr;
+    EXPECT_EQ(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    return {std::atomic_ref(region->usage.holds).load() - n_holds, slices() - n_slices,
+            confined() - n_confined};
+  };
+  constexpr uint64_t kLong_ns = 1'000'000'000, kShort_ns = 10'000;
+  launched(kShort_ns, nullptr);  // its slices are measured
+  watch(&service);
+  operations::Note product{.flop = 1'000'000'000, .bytes = 1'000};
+  const Seen whole = launched(kLong_ns, &product), cut = launched(kShort_ns, &product);
+  EXPECT_EQ(whole.holds, 0u);
+  EXPECT_EQ(whole.slices, 0u);
+  EXPECT_EQ(whole.confined, 1u);
+  EXPECT_EQ(cut.holds, 0u);
+  EXPECT_GT(cut.slices, 0u);
+  EXPECT_EQ(cut.confined, cut.slices);
+  for (const uint64_t slice_ns : {kLong_ns, kShort_ns}) EXPECT_EQ(launched(slice_ns, nullptr).holds, 1u);
+  state::g_state.n_watched.store(0);
+  real().cuMemFree_v2(out);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
 TEST_F(Confine, BlocksThatMayWaitForEachOtherKeepTheWholeGpu) {

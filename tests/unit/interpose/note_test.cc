@@ -265,8 +265,16 @@ TEST_F(Operations, PackingAsksForTheCallsClass) {
     launch(nullptr, 5, kernel());
     return region->usage.hold_expired - before;
   };
+  abi::OperationTotals totals{};
+  link->operations = &totals;
   EXPECT_EQ(held_by(compute_), 0u);
+  EXPECT_EQ(totals.beside_bursts[abi::kResourceCompute], 1u);
   EXPECT_EQ(held_by(memory_), 1u);
+  EXPECT_EQ(totals.beside_bursts[abi::kResourceMemory], 0u);
+  ipc::pulse_try_idle(page, 1, base::now_ns());
+  EXPECT_EQ(held_by(compute_), 0u);
+  EXPECT_EQ(totals.beside_bursts[abi::kResourceCompute], 1u);  // beside nothing
+  link->operations = nullptr;
   state::g_state.n_watched.store(0);
 }
 

@@ -44,6 +44,7 @@ TS_AT(OperationTotals, kept_unproven, 40);
 TS_AT(OperationTotals, kept_unequal, 48);
 TS_AT(OperationTotals, kept_form, 56);
 TS_AT(OperationTotals, narrowed_calls, 64);
+TS_AT(OperationTotals, beside_bursts, 72);
 TS_AT(OperationCounts, calls, 0);
 TS_AT(OperationCounts, flop, 8);
 TS_AT(OperationCounts, bytes, 24);

@@ -821,8 +821,12 @@ TEST_F(PackingTest, NarrowWorkGetsALeaseForSmsOfItsOwn) {
   EXPECT_EQ(lease.packed_classes, 1u << abi::kResourceCompute);
   EXPECT_GT(lease.reserved_sms, 0u);
   EXPECT_TRUE(lease.tell_busy);
-  EXPECT_GT(core_->snapshot(now_ns_).clients[1].counters.packed_grants, 0u);
-  EXPECT_EQ(core_->snapshot(now_ns_).clients[1].state, "packed");
+  trainer_.region.as<abi::OperationTotals>(ipc::kOperationsOffset)->beside_bursts[abi::kResourceCompute] = 7;
+  const stats::ClientRow row = core_->snapshot(now_ns_).clients[1];
+  EXPECT_GT(row.counters.packed_grants, 0u);
+  EXPECT_EQ(row.state, "packed");
+  EXPECT_EQ(row.beside_bursts, std::vector<std::string>{"compute"});
+  EXPECT_EQ(row.counters.beside_compute, 7u);
 }
 
 TEST_F(PackingTest, WideWorkDoesNotUnlessTheOperatorWantsIt) {
