@@ -28,7 +28,8 @@ struct Note {
   uint64_t expected_ns;      // GPU time of the launches below it
   uint64_t launches_before;  // of the thread, when it began
   uint64_t start_ns;         // 0: nobody traces
-  uint32_t gated, reserved;  // launches that were looked at one by one
+  uint32_t gated;            // launches that were looked at one by one
+  uint32_t captured;         // and such that became nodes of a graph
 };
 static_assert(sizeof(Note) == 80);
 

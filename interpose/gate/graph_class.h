@@ -2,8 +2,10 @@
 // a torn or overwritten entry is an unknown class.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <span>
 
 namespace tessera::gate {
 
@@ -22,6 +24,14 @@ inline void note_graph_class(uint64_t graph, uint32_t resource_class) {
 inline uint32_t graph_class(uint64_t graph) {  // 0 = not known
   const uint64_t noted = graph_class_of(graph).load(std::memory_order_relaxed);
   return (noted & ~3ull) == graph ? uint32_t(noted & 3u) : 0;
+}
+
+// The class that has most of something; 0 = nothing has a known one.
+template <class T>
+uint32_t leading_class(const T (&by_class)[4]) {
+  const auto known = std::span(by_class).subspan(1);
+  const auto most = std::ranges::max_element(known);
+  return *most == 0 ? 0 : uint32_t(most - known.begin()) + 1;
 }
 
 }  // namespace tessera::gate

@@ -81,22 +81,30 @@ void begin_operation(Note& note) {
   note.start_ns = tracing() ? clock_ns() : 0;
 }
 
-void end_operation(Note& note) {
+void end_operation(Note& note, bool begins_call) {
   const uint64_t repeated = repeats(note);
-  if (note.start_ns) [[unlikely]]
+  if (note.start_ns && begins_call) [[unlikely]]
     trace_operation(note, repeated + note.gated != 0);
+  count_operation(note, {.calls = begins_call,
+                         .flop = begins_call ? note.flop : 0,
+                         .bytes = begins_call ? note.bytes : 0,
+                         .gpu_ns = note.expected_ns + repeated * t_thread.memo.expected_ns,
+                         .launches = note.gated + repeated});
+}
+
+void count_operation(const Note& note, const OperationSum& sum) {
   const DaemonLink& link = *g_state.link.load(std::memory_order_acquire);  // pairs with set_link
   if (!link.operations) return;
   abi::OperationCounts* counts = counts_of(link, note);
   if (!counts) {
-    add(link.operations->further_calls, 1);
+    add(link.operations->further_calls, sum.calls);
     return;
   }
-  add(counts->calls, 1);
-  add_wide(counts->flop, note.flop);
-  add_wide(counts->bytes, note.bytes);
-  add(counts->gpu_ns, note.expected_ns + repeated * t_thread.memo.expected_ns);
-  add(counts->launches, note.gated + repeated);
+  add(counts->calls, sum.calls);
+  add_wide(counts->flop, sum.flop);
+  add_wide(counts->bytes, sum.bytes);
+  add(counts->gpu_ns, sum.gpu_ns);
+  add(counts->launches, sum.launches);
   if (note.resource_class && ipc::load(counts->resource_class, kRelaxed) != note.resource_class)
     ipc::store(counts->resource_class, note.resource_class, kRelaxed);
 }

@@ -9,7 +9,14 @@
 namespace tessera::gate {
 
 void begin_operation(operations::Note& note);
-void end_operation(operations::Note& note);
+void end_operation(operations::Note& note,
+                   bool begins_call = true);  // false: some of its launches were before
+
+// The same in numbers, for calls that were captured: what a launch of their graph amounts to.
+struct OperationSum {
+  uint64_t calls, flop, bytes, gpu_ns, launches;
+};
+void count_operation(const operations::Note& note, const OperationSum& sum);
 // Adds to a 64-bit word of abi::OperationTotals, by its number.
 void count_operations(uint32_t word, uint64_t n);
 // Something of this class started while a burst of a higher level ran.

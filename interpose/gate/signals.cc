@@ -48,9 +48,9 @@ void describe(const DaemonLink* link, const LaunchCall& launch, const KernelReco
   put(s.launch_sms, width.launch_sms);
 }
 
-void describe_whole(const DaemonLink* link) {
+void describe_whole(const DaemonLink* link, uint32_t resource_class) {
   abi::SignalLine& s = *link->signals;
-  put(s.resource_class, abi::kResourceUnknown);
+  put(s.resource_class, resource_class);
   put(s.wave_blocks, 0);
   put(s.launch_sms, 0);
 }

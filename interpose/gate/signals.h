@@ -18,8 +18,8 @@ bool is_wide(const LaunchCall& launch, const KernelRecord* kernel);
 
 // The launch that is about to ask for admission. `may_cut`: slices of any width are possible.
 void describe(const DaemonLink* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut);
-// Work that is one piece and of unknown kind: graphs, cooperative launches, copies.
-void describe_whole(const DaemonLink* link);
+// Work that is one piece: graphs, cooperative launches, copies.
+void describe_whole(const DaemonLink* link, uint32_t resource_class);
 
 // Counts of one launch, in the thread's own slot.
 inline void count_blocks(uint64_t blocks) {

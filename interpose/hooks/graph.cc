@@ -8,6 +8,7 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
@@ -59,6 +60,12 @@ CUresult graph_changes(CUgraphExec exec, F&& call, Note&& note) {
   return result;
 }
 
+void capture_closes(StreamArg stream, CUresult result, const CUgraph* graph) {
+  if (!track::capture_ended(stream, result)) return;
+  const gate::DepthGuard depth;
+  track::notes_complete(result == CUDA_SUCCESS && graph ? *graph : nullptr);
+}
+
 }  // namespace
 
 #define TS_BEGIN(symbol, family, params, args)                                           \
@@ -83,7 +90,7 @@ TS_BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, kPerThread)
 #define TS_END(symbol, family)                                                  \
   extern "C" CUresult hook_##symbol(CUstream stream, CUgraph* graph) noexcept { \
     const CUresult result = real().symbol(stream, graph);                       \
-    if (live()) track::capture_ended({stream, Flavour::family}, result);        \
+    if (live()) capture_closes({stream, Flavour::family}, result, graph);       \
     return result;                                                              \
   }
 TS_END(cuStreamEndCapture, kLegacy)

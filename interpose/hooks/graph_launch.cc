@@ -4,8 +4,15 @@
 // launch of it, and the first error ends it.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
 #include "admission/slices.h"
+#include "interpose/gate/first_estimate.h"
+#include "interpose/gate/graph_class.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/operation.h"
 #include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
@@ -57,6 +64,61 @@ bool prepare_end(ExecutableGraph& graph) {
   return graph.pieces_end || real().cuEventCreate(&graph.pieces_end, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 }
 
+// ---- calls of libraries ----
+
+// What a library was asked for when a kernel was captured, as launches read it. describe() finds the one by the other.
+struct StepNote {
+  operations::Note note{};
+  const track::CapturedCall* call = nullptr;
+};
+static_assert(offsetof(StepNote, note) == 0 && std::is_standard_layout_v<StepNote>);
+
+uint64_t describe(const operations::Note* note, char* text, uint32_t bytes) {
+  const track::CapturedCall& call = *reinterpret_cast<const StepNote*>(note)->call;
+  if (text && bytes) text[call.text.copy(text, bytes - 1)] = 0;
+  return call.identity;
+}
+
+StepNote note_of(const track::CapturedCall& call, uint32_t launch) {
+  return {{.flop = call.flop,
+           .bytes = call.bytes,
+           .entry = call.entry,
+           .type = call.type,
+           .launches = launch,
+           .name = call.name,
+           .describe = describe},
+          &call};
+}
+
+// While it lives, what this thread launches belongs to the call.
+class InCall {
+ public:
+  explicit InCall(const track::NodeCall& of) : begins_(of.launch == 0), outer_(state::t_note) {
+    if (!of.call) return;
+    told_ = note_of(*of.call, of.launch);
+    gate::begin_operation(told_.note);
+    state::t_note = &told_.note;
+  }
+  ~InCall() {
+    if (!told_.call) return;
+    state::t_note = outer_;
+    gate::end_operation(told_.note, begins_);
+  }
+  InCall(const InCall&) = delete;
+
+ private:
+  StepNote told_;
+  const bool begins_;
+  operations::Note* const outer_;
+};
+
+// What went out with others, as one launch.
+void count_calls(const track::CapturedCall& like, const gate::OperationSum& sum) {
+  StepNote told = note_of(like, 0);
+  gate::class_of_operation(told.note);
+  gate::count_operation(told.note, sum);
+}
+
 // ---- is it worth it ----
 
 LaunchCall launch_of(const track::KernelStep& step, StreamArg stream) {
@@ -79,13 +141,37 @@ uint64_t known_ns(const track::KernelStep& step) {
 }
 
 struct Cost {
-  uint64_t known_ns = 0;    // of the kernels that were ever timed
-  uint32_t n_steps = 0;     // enabled ones
-  bool kernel_cut = false;  // some kernel would be cut if it were launched by itself
+  uint64_t known_ns = 0;         // of the kernels that were ever timed, or of whose call something is known
+  uint64_t by_class_ns[4] = {};  // likewise
+  uint32_t n_steps = 0;          // enabled ones
+  bool kernel_cut = false;       // some kernel would be cut if it were launched by itself
+
+  void add(const track::KernelStep& step, const LaunchCall& launch, const gate::KernelRecord* kernel,
+           const gate::Timing* timing, std::span<track::CallSum> calls);
 };
 
-Cost cost_of(const track::GraphPlan& plan, StreamArg stream) {
+void Cost::add(const track::KernelStep& step, const LaunchCall& launch, const gate::KernelRecord* kernel,
+               const gate::Timing* timing, std::span<track::CallSum> calls) {
+  const bool timed = timing && timing->block_ps.load(kRelaxed) != 0;
+  uint64_t ns = timed ? gate::estimate_of(timing, launch.blocks()) : 0;
+  uint32_t resource_class = kernel ? kernel->resource_class() : uint32_t(gate::abi::kResourceUnknown);
+  if (const track::CapturedCall* call = step.call.call.get()) {
+    StepNote told = note_of(*call, step.call.launch);
+    const uint64_t blocks = launch.blocks();
+    if (!timed)
+      ns = gate::first_estimate(
+          gate::basis_of(told.note, kernel_id(launch, kernel), blocks, blocks, step.call.launch == 0));
+    if (resource_class == gate::abi::kResourceUnknown) resource_class = gate::class_of_operation(told.note);
+    const auto sum = std::ranges::find_if(calls, [&](const track::CallSum& s) { return s.has(*call); });
+    if (sum != calls.end()) sum->gpu_ns += ns;
+  }
+  known_ns += ns;
+  by_class_ns[resource_class & 3u] += ns;
+}
+
+Cost cost_of(track::GraphPlan& plan, StreamArg stream) {
   Cost cost;
+  for (track::CallSum& sum : plan.calls) sum.gpu_ns = 0;
   for (const track::GraphStep& step : plan.steps) {
     if (!step.enabled) continue;
     cost.n_steps++;
@@ -94,8 +180,7 @@ Cost cost_of(const track::GraphPlan& plan, StreamArg stream) {
     const LaunchCall launch = launch_of(*work, stream);
     const gate::KernelRecord* kernel = gate::find_kernel(work->function);
     const gate::Timing* timing = timing_of_kernel(launch, kernel);
-    if (timing && timing->block_ps.load(kRelaxed) != 0)
-      cost.known_ns += gate::estimate_of(timing, launch.blocks());
+    cost.add(*work, launch, kernel, timing, plan.calls);
     if (!cost.kernel_cut && kernel && kernel->loaded.has_variant && cut::allowed(launch, *kernel))
       cost.kernel_cut = cut::wanted(launch, timing);
   }
@@ -126,6 +211,7 @@ bool may_take_apart(ExecutableGraph& graph, const GraphLaunched& now) {
 // ---- the steps ----
 
 CUresult issue(const track::KernelStep& step, StreamArg stream) {
+  const InCall in_call(step.call);
   const LaunchCall l = launch_of(step, stream);
   if (step.attributes.empty())
     return (per_thread(stream) ? hook_cuLaunchKernel_ptsz : hook_cuLaunchKernel)(
@@ -211,17 +297,25 @@ CUresult issue(const track::GraphStep& step, StreamArg stream) {
   return std::visit([&](const auto& work) { return issue(work, stream); }, step.work);
 }
 
-CUresult issue(const track::GraphRun& run, StreamArg stream) {
-  return whole_launch(stream, run.exec, run.expected_ns, [&] {
+CUresult issue(const track::GraphPlan& plan, const track::GraphRun& run, StreamArg stream) {
+  const CUresult result = whole_launch(stream, run.exec, run.expected_ns, [&] {
     return (per_thread(stream) ? real().cuGraphLaunch_ptsz : real().cuGraphLaunch)(run.exec, stream.stream);
   });
+  for (const uint32_t i : run.steps) {
+    const auto& step = std::get<track::KernelStep>(plan.steps[i].work);
+    const track::CapturedCall* call = step.call.call.get();
+    if (!call || result != CUDA_SUCCESS) continue;
+    const bool begins = step.call.launch == 0;
+    count_calls(*call, {begins, begins ? call->flop : 0, begins ? call->bytes : 0, known_ns(step), 1});
+  }
+  return result;
 }
 
 // A step, or the run that begins with it. One within a run went out with the first.
 CUresult issue(const ExecutableGraph& graph, uint32_t step, StreamArg stream) {
   const track::GraphRun* run = graph.runs.of(step);
   if (!run) return issue(graph.plan.steps[step], stream);
-  return run->steps.front() == step ? issue(*run, stream) : CUDA_SUCCESS;
+  return run->steps.front() == step ? issue(graph.plan, *run, stream) : CUDA_SUCCESS;
 }
 
 CUresult in_one_lane(const ExecutableGraph& graph, StreamArg stream) {
@@ -303,7 +397,14 @@ CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec
   }
   now.how = apart ? GraphLaunched::How::kPieces : GraphLaunched::How::kWhole;
   graph.last = now;
-  return apart ? in_pieces(graph, stream) : whole_launch(stream, exec, cost.known_ns, call);
+  if (apart) return in_pieces(graph, stream);
+  const CUresult result =
+      whole_launch(stream, exec, cost.known_ns, call, gate::leading_class(cost.by_class_ns));
+  if (result == CUDA_SUCCESS && gate::g_state.role.load(kRelaxed) == gate::Role::kBestEffort)
+    for (const track::CallSum& sum : graph.plan.calls)
+      count_calls(*sum.like,
+                  {sum.calls, sum.flop, sum.bytes, cost.known_ns != 0 ? sum.gpu_ns : 0, sum.launches});
+  return result;
 }
 
 template <class F>

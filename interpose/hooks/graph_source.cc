@@ -4,6 +4,7 @@
 #include "interpose/gate/launch.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
 
 namespace {
@@ -88,6 +89,7 @@ extern "C" CUresult hook_cuGraphDestroy(CUgraph graph) noexcept {
     const base::ErrnoGuard keep_errno;
     const gate::DepthGuard depth;
     if (!track::graph_ends(graph, &result)) return result;
+    track::notes_end_with(graph);
   }
   return real().cuGraphDestroy(graph);  // there is nothing to read any more
 }

@@ -12,6 +12,7 @@
 #include "interpose/hooks/units.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
+#include "interpose/track/graph_notes.h"
 
 namespace tessera::hooks {
 
@@ -23,6 +24,14 @@ using driver_api::Flavour;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 using admission::Action;
+
+// What a library was asked for stays with the node (interpose/track/graph_notes.h).
+CUresult captured(const LaunchCall& launch) {
+  const CUresult result = issue(launch);
+  if (operations::Note* note = state::t_note; note && result == CUDA_SUCCESS)
+    track::note_captured(launch, *note);
+  return result;
+}
 
 // Whole launches of a kernel are asked about like this; cut::launch asks for each slice.
 CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* timing, TimeIt time_it,
@@ -119,7 +128,7 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   }
   count_launch(id(launch.function));
   count_blocks(launch.blocks());
-  if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return issue(launch);
+  if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return captured(launch);
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
   if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree) {

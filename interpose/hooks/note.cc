@@ -10,10 +10,7 @@ namespace {
 
 using state::g_state;
 
-// Captured work is charged when its graph is launched, perhaps by another thread.
 void begin(operations::Note* note) noexcept {
-  // relaxed: a capture that begins now on another thread is none of this one's
-  if (g_state.captures.load(std::memory_order_relaxed) != 0) return;
   gate::begin_operation(*note);
   state::t_note = note;
 }
@@ -21,7 +18,8 @@ void begin(operations::Note* note) noexcept {
 void end(operations::Note* note) noexcept {
   if (state::t_note != note) return;
   state::t_note = nullptr;
-  gate::end_operation(*note);
+  // Captured work is counted when its graph is launched, perhaps by another thread (graph_launch.cc).
+  if (note->captured == 0) gate::end_operation(*note);
 }
 
 uint64_t expected_ns(const operations::Note* note) noexcept {

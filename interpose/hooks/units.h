@@ -15,13 +15,15 @@ namespace tessera::hooks {
 // Gated work that is not a plain kernel: estimate, then `call()`. `learn` = timing entry to fill, or null.
 template <class F>
 CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, gate::Timing* learn,
-                          uint64_t record_key, bool blocking, F&& call) {
+                          uint64_t record_key, bool blocking, F&& call,
+                          uint32_t resource_class = ipc::abi::kResourceUnknown) {
   if (state::t_thread.depth) return call();
   if (state::g_state.captures.load(std::memory_order_relaxed) && gate::capturing(stream)) return call();
   const gate::DepthGuard depth;
   gate::Wait wait;
   gate::Reservation reservation;
-  const admission::Action action = gate::ask({.estimate_ns = estimate_ns}, stream, wait, reservation);
+  const admission::Action action =
+      gate::ask({.estimate_ns = estimate_ns, .resource_class = resource_class}, stream, wait, reservation);
   if (action == admission::Action::kForward) return call();
   const bool timed = gate::should_time(learn) == gate::TimeIt::kYes && action == admission::Action::kGo;
   gate::Sample* sample = timed ? gate::sample_begin(learn, stream, record_key) : nullptr;
@@ -77,7 +79,8 @@ inline void forget_timing(CUgraphExec graph) {
 // Kernels that cannot be cut, and graphs, as one unit. `known_ns`: what it takes if it was never timed itself;
 // 0 = not known.
 template <class F>
-CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t known_ns, F&& call) {
+CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t known_ns, F&& call,
+                      uint32_t resource_class = ipc::abi::kResourceUnknown) {
   using state::Role;
   const Role role = state::g_state.role.load(std::memory_order_relaxed);
   if (role == Role::kForward) return call();
@@ -86,7 +89,7 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t k
   if (!t.slot) state::claim_slot(t);
   gate::count_launch(id(what));
   gate::count_uncut();
-  gate::describe_whole(state::g_state.link.load(std::memory_order_acquire));
+  gate::describe_whole(state::g_state.link.load(std::memory_order_acquire), resource_class);
   state::KernelRecord* kernel = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
   if (kernel && kernel->loaded.never_hold) {
     gate::charge_operation(0);
@@ -97,7 +100,7 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t k
   const bool timed = timing && timing->block_ps.load(std::memory_order_relaxed) != 0;
   const uint64_t estimate_ns = timed || known_ns == 0 ? gate::estimate_of(timing, 1) : known_ns;
   gate::charge_operation(estimate_ns);
-  return best_effort_unit(stream, estimate_ns, timing, key, false, call);
+  return best_effort_unit(stream, estimate_ns, timing, key, false, call, resource_class);
 }
 
 }  // namespace tessera::hooks

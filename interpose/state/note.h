@@ -8,7 +8,7 @@
 
 namespace tessera::state {
 
-// Null outside such a call, in a capture, and without libtessera_ops.so.
+// Null outside such a call and without libtessera_ops.so. Also of a captured call, when its graph is launched in pieces.
 extern constinit thread_local operations::Note* t_note __attribute__((tls_model("initial-exec")));
 
 // Called where a thread of a best-effort program has waited for the GPU; null: nobody wants that. Stored once.

@@ -1,6 +1,7 @@
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
@@ -43,18 +44,22 @@ void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
   state::leave_exclusive();
 }
 
-void capture_ended(driver_api::StreamArg stream, CUresult result) noexcept {
+bool capture_ended(driver_api::StreamArg stream, CUresult result) noexcept {
   // These leave the capture open: not this thread's, not capturing, not a stream.
   if (result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD || result == CUDA_ERROR_ILLEGAL_STATE ||
       result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE ||
       result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED)
-    return;
+    return false;
   if (forget(capture_key(stream))) state::leave_exclusive();
+  return true;
 }
 
 void stream_gone(CUstream stream) noexcept {
   const uint64_t key = reinterpret_cast<uint64_t>(stream);
-  if (forget(key)) state::leave_exclusive();
+  if (forget(key)) {
+    state::leave_exclusive();
+    notes_complete(nullptr);
+  }
   gate::forgive_stream(key);
   gate::forget_account_of(key);
   g_streams_gone.fetch_add(1, kRelaxed);

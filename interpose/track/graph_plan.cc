@@ -56,7 +56,8 @@ void** KernelArguments::extra() const {
 size_t GraphStep::size_bytes() const {
   size_t bytes = sizeof *this;
   if (const auto* kernel = std::get_if<KernelStep>(&work))
-    bytes += kernel->arguments.size_bytes() + kernel->attributes.size() * sizeof(CUlaunchAttribute);
+    bytes += kernel->arguments.size_bytes() + kernel->attributes.size() * sizeof(CUlaunchAttribute) +
+             (kernel->call.launch == 0 && kernel->call.call ? sizeof(CapturedCall) : 0);
   if (const auto* memory = std::get_if<MemoryOpsStep>(&work))
     bytes += memory->ops.size() * sizeof(CUstreamBatchMemOpParams);
   return bytes;
@@ -72,6 +73,22 @@ size_t GraphPlan::size_bytes() const {
   size_t bytes = children.size() * sizeof(ChildRange) + lanes.size_bytes();
   for (const GraphStep& step : steps) bytes += step.size_bytes();
   return bytes;
+}
+
+void GraphPlan::sum_calls() {
+  calls.clear();
+  for (const GraphStep& step : steps) {
+    const auto* kernel = step.enabled ? std::get_if<KernelStep>(&step.work) : nullptr;
+    if (!kernel || !kernel->call.call) continue;
+    const CapturedCall& call = *kernel->call.call;
+    auto sum = std::find_if(calls.begin(), calls.end(), [&](const CallSum& s) { return s.has(call); });
+    if (sum == calls.end()) sum = calls.insert(sum, {.like = kernel->call.call});
+    sum->launches++;
+    if (kernel->call.launch != 0) continue;
+    sum->calls++;
+    sum->flop += call.flop;
+    sum->bytes += call.bytes;
+  }
 }
 
 bool GraphPlan::replace_child(CUgraphNode node, GraphPlan&& other) {

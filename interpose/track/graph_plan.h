@@ -11,6 +11,7 @@
 
 #include "driver_api/real_table.h"
 #include "interpose/track/graph_lanes.h"
+#include "interpose/track/graph_notes.h"
 
 namespace tessera::track {
 
@@ -62,6 +63,10 @@ struct KernelStep {
   uint32_t grid[3] = {}, block[3] = {}, shared_bytes = 0;
   KernelArguments arguments;
   std::vector<CUlaunchAttribute> attributes;
+  NodeCall call;  // of a library, that it belongs to
+
+  uint64_t blocks() const { return uint64_t(grid[0]) * grid[1] * grid[2]; }
+  uint32_t threads() const { return block[0] * block[1] * block[2]; }
 };
 struct CopyStep {
   CUDA_MEMCPY3D box;
@@ -96,11 +101,21 @@ struct ChildRange {
   uint32_t first, count;
 };
 
+// Calls of one function and element type.
+struct CallSum {
+  std::shared_ptr<const CapturedCall> like;  // one of them
+  uint64_t calls = 0, launches = 0, flop = 0, bytes = 0;
+  uint64_t gpu_ns = 0;  // that the launches are expected to take; who launches the graph writes it
+  bool has(const CapturedCall& call) const { return like->entry == call.entry && like->type == call.type; }
+};
+
 struct GraphPlan {
   std::vector<GraphStep> steps;  // a predecessor before its successors
   std::vector<ChildRange> children;
-  Lanes lanes;  // of the steps
+  Lanes lanes;                 // of the steps
+  std::vector<CallSum> calls;  // of those that are enabled
 
+  void sum_calls();                   // after a change
   GraphStep* find(CUgraphNode node);  // null: not among the steps
   size_t size_bytes() const;
   // The steps of child `node` become those of `other`, which was read from a graph of the same shape, and

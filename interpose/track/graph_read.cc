@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "interpose/gate/graph_class.h"
 #include "interpose/state/kernels.h"
 
 namespace tessera::track {
@@ -114,6 +115,7 @@ class Reader {
     std::vector<GraphEdge> edges;
     if (const GraphObstacle bad = read_nodes(graph, nodes); bad != kNone) return bad;
     if (const GraphObstacle bad = read_edges(graph, nodes, edges); bad != kNone) return bad;
+    const std::shared_ptr<const GraphNotes> notes = notes_of(graph);
     const std::vector<uint32_t> order = topological_order(uint32_t(nodes.size()), edges);
     if (order.size() != nodes.size()) return kEdge;
     std::vector<std::vector<uint32_t>> previous(nodes.size());
@@ -124,7 +126,8 @@ class Reader {
     for (const uint32_t i : order) {
       StepSet needs = previous[i].empty() ? before : StepSet{};
       for (const uint32_t p : previous[i]) unite(needs, ends[p]);
-      if (const GraphObstacle bad = add(nodes[i], depth, std::move(needs), ends[i]); bad != kNone) return bad;
+      const GraphObstacle bad = add(nodes[i], notes.get(), depth, std::move(needs), ends[i]);
+      if (bad != kNone) return bad;
       if (is_last[i]) unite(behind, ends[i]);
     }
     if (nodes.empty()) behind = before;
@@ -180,13 +183,14 @@ class Reader {
     return kNone;
   }
 
-  GraphObstacle add(CUgraphNode node, uint32_t depth, StepSet&& needs, StepSet& ends) {
+  GraphObstacle add(CUgraphNode node, const GraphNotes* notes, uint32_t depth, StepSet&& needs,
+                    StepSet& ends) {
     CUgraphNodeType type{};
     if (real().cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return kNotRead;
     if (const GraphObstacle bad = obstacle_of(type); bad != kNone) return bad;
     switch (int(type)) {
       case CU_GRAPH_NODE_TYPE_KERNEL:
-        return add_kernel(node, std::move(needs), ends);
+        return add_kernel(node, notes, std::move(needs), ends);
       case CU_GRAPH_NODE_TYPE_MEMCPY: {
         CUDA_MEMCPY3D params{};
         CopyStep step{};
@@ -232,7 +236,7 @@ class Reader {
     }
   }
 
-  GraphObstacle add_kernel(CUgraphNode node, StepSet&& needs, StepSet& ends) {
+  GraphObstacle add_kernel(CUgraphNode node, const GraphNotes* notes, StepSet&& needs, StepSet& ends) {
     CUDA_KERNEL_NODE_PARAMS params{};
     KernelStep step;
     if (real().cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS) return kNotRead;
@@ -241,6 +245,7 @@ class Reader {
     if (is_new && !parameter_sizes(params, known->second)) return kKernel;
     if (const GraphObstacle bad = take_arguments(params, known->second, step); bad != kNone) return bad;
     if (const GraphObstacle bad = read_attributes(node, node_priorities_, step); bad != kNone) return bad;
+    if (notes) step.call = notes->find(node, step.blocks(), step.threads());
     add_step(node, std::move(step), std::move(needs), ends);
     return kNone;
   }
@@ -266,12 +271,17 @@ class Reader {
 }  // namespace
 
 GraphObstacle read_graph(CUgraph graph, CUcontext context, bool node_priorities, GraphPlan& plan) {
-  return Reader(context, node_priorities, plan).read(graph);
+  const GraphObstacle bad = Reader(context, node_priorities, plan).read(graph);
+  if (bad == kNone) plan.sum_calls();
+  return bad;
 }
 
 GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step) {
   std::vector<size_t> sizes;
+  const CUfunction before = step.function;
+  const uint64_t blocks = step.blocks();
   if (const GraphObstacle bad = take_shape(params, context, step); bad != kNone) return bad;
+  if (step.function != before || step.blocks() != blocks) step.call = {};  // of another call, or of none
   if (!parameter_sizes(params, sizes)) return kKernel;
   return take_arguments(params, sizes, step);
 }
@@ -307,9 +317,7 @@ uint32_t class_of_graph(CUgraph graph) {
         state::find_kernel(p.kern ? reinterpret_cast<CUfunction>(p.kern) : p.func);
     if (kernel) votes[kernel->resource_class() & 3u]++;
   }
-  const auto known = std::span(votes).subspan(1);
-  const auto most = std::ranges::max_element(known);
-  return *most == 0 ? 0 : uint32_t(most - known.begin()) + 1;
+  return gate::leading_class(votes);
 }
 
 }  // namespace tessera::track

@@ -4,6 +4,7 @@
 #include <new>
 #include <unordered_map>
 
+#include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
 
 namespace tessera::track {
@@ -52,7 +53,9 @@ GraphSource::~GraphSource() {
     count_live();
     g_kept_nodes -= n_nodes;
   }
-  if (ours) (void)real().cuGraphDestroy(graph);
+  if (!ours) return;
+  notes_end_with(graph);
+  (void)real().cuGraphDestroy(graph);
 }
 
 std::shared_ptr<GraphSource> graph_source(CUgraph graph, const std::shared_ptr<ExecutableGraph>& user) {

@@ -215,6 +215,7 @@ void follow(CUgraphExec exec, CUresult result, F&& change) noexcept {
   if (result == CUDA_SUCCESS) {
     try {
       obstacle = change(*graph);
+      graph->plan.sum_calls();
     } catch (const std::bad_alloc&) {
       obstacle = GraphObstacle::kLimit;
     }

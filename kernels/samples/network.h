@@ -134,7 +134,8 @@ template <class Shape>
 std::string told(const Network<Shape>& network, const Shape& shape) {
   std::string out;
   for (const Size<Shape>& size : network.sizes)
-    out += (out.empty() ? "" : " ") + std::string(size.name + 2) + "=" + std::to_string(shape.*size.value);
+    if (shape.*size.value != 0)
+      out += (out.empty() ? "" : " ") + std::string(size.name + 2) + "=" + std::to_string(shape.*size.value);
   return out;
 }
 

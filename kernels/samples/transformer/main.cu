@@ -49,7 +49,13 @@ class Trainer {
     text_.write(step, slot.token, slot.target);
     model_.set_tokens(slot.token);
     model_.set_targets(slot.target);
-    model_.differentiate();
+    // What libraries make at their first call is not to be captured.
+    if (step == 0 || model_.shape().graph == 0) {
+      model_.differentiate();
+    } else {
+      if ((step - 1) % model_.shape().graph == 0) capture_passes();
+      CUDA_CHECK(cudaGraphLaunch(passes_, stream()));
+    }
     model_.update(step);
   }
   void add_state(Checksum& sum) const {
@@ -63,8 +69,18 @@ class Trainer {
   struct Slot {
     int *token, *target;
   };
+  void capture_passes() {
+    cudaGraph_t graph = nullptr;
+    if (passes_) CUDA_CHECK(cudaGraphExecDestroy(passes_));
+    CUDA_CHECK(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal));
+    model_.differentiate();
+    CUDA_CHECK(cudaStreamEndCapture(stream(), &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&passes_, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+  }
   Model model_;
   Text text_;
+  cudaGraphExec_t passes_ = nullptr;
   Slot slots_[kStepsAhead];
 };
 
@@ -130,19 +146,21 @@ void check(const Shape& shape) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Network<Shape> network{"A small decoder on cuBLAS.",
-                               "of weights and text (default 1)",
-                               {{"train", {8, 32, 32, 2, 64, 1, 64}, {16, 256, 512, 8, 2048, 6, 4096}},
-                                {"serve", {2, 16, 32, 2, 64, 1, 64}, {8, 128, 512, 8, 2048, 6, 4096}},
-                                {"verify", {2, 8, 12, 3, 20, 2, 18}, {2, 8, 12, 3, 20, 2, 18}}},
-                               {{"--batch", &Shape::batch, "sequences computed together"},
-                                {"--length", &Shape::length, "tokens of a sequence"},
-                                {"--width", &Shape::width, "of a token's vector"},
-                                {"--heads", &Shape::heads, "of attention"},
-                                {"--hidden", &Shape::hidden, "width of the feed-forward part"},
-                                {"--layers", &Shape::layers, "of the decoder"},
-                                {"--vocabulary", &Shape::vocabulary, "different tokens"}},
-                               check,
-                               verify};
+  const Network<Shape> network{
+      "A small decoder on cuBLAS.",
+      "of weights and text (default 1)",
+      {{"train", {8, 32, 32, 2, 64, 1, 64}, {16, 256, 512, 8, 2048, 6, 4096}},
+       {"serve", {2, 16, 32, 2, 64, 1, 64}, {8, 128, 512, 8, 2048, 6, 4096}},
+       {"verify", {2, 8, 12, 3, 20, 2, 18}, {2, 8, 12, 3, 20, 2, 18}}},
+      {{"--batch", &Shape::batch, "sequences computed together"},
+       {"--length", &Shape::length, "tokens of a sequence"},
+       {"--width", &Shape::width, "of a token's vector"},
+       {"--heads", &Shape::heads, "of attention"},
+       {"--hidden", &Shape::hidden, "width of the feed-forward part"},
+       {"--layers", &Shape::layers, "of the decoder"},
+       {"--vocabulary", &Shape::vocabulary, "different tokens"},
+       {"--graph", &Shape::graph, "training steps that are launches of one CUDA graph"}},
+      check,
+      verify};
   return run<Trainer, Service>(network, argc, argv);
 }

@@ -113,6 +113,35 @@ TEST_F(Transformer, PackingActsByTheClassOfItsProducts) {
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
 
+// What was captured is known when its graph is launched, whole or in pieces: each launch counts as the calls that it is. Of
+// what was captured before the program was attached nothing is known, so it captures again and again.
+TEST_F(Transformer, TrainedByAGraphItsProductsCountWithEachLaunch) {
+  constexpr double kCalls = 4.0 * kLayers, kSteps = 20;  // of cublasLtMatmul, in one step
+  const double linear = 3 * kWidth * kWidth + kWidth * kWidth + 2 * kWidth * kHidden;
+  const double biases = 3 * kWidth + kWidth + kHidden + kWidth;
+  const double flop = kLayers * double(kBatch) * kLength * (2 * linear + biases);
+  succeeds(train("alone", {"--steps", "3"}), "alone");
+  start_daemon("[daemon]\nprofiles = \"off\"\n");
+  cli::Process neighbour = now_and_then();
+  ASSERT_TRUE(eventually([&] { return client("neighbour").value("priority", 0) == 5; }));
+  cli::Process trainer = train("trainer", {"--seconds", "600", "--graph", "16"});
+  json seen = json::object();
+  EXPECT_TRUE(eventually([&] {
+    for (const json& o : client("trainer").value("operations", json::array()))
+      if (o.value("name", "") == "cublasLtMatmul") seen = o;
+    return seen.value("calls", 0.0) > kCalls * kSteps;
+  })) << ask().dump();
+  // One call may be counted, but not its FLOP yet; a launch of the graph may be half counted.
+  EXPECT_NEAR(seen.value("flop", 0.0) / flop, seen.value("calls", 0.0) / kCalls, 1) << seen.dump();
+  EXPECT_EQ(seen.value("class", ""), "compute");
+  EXPECT_GT(seen.value("launches", 0.0), 0);
+  EXPECT_GT(seen.value("gpu_ns", 0.0), 0);
+  neighbour.kill_now();
+  auto status = trainer.stop(kPatience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
+  EXPECT_EQ(checksum("trainer"), checksum("alone"));
+}
+
 TEST_F(Transformer, TrainedInPiecesItIsTheSameToTheBit) {
   succeeds(train("alone", {"--steps", "3"}), "alone");
   start_daemon("[daemon]\nprofiles = \"off\"\n[policy]\nslice_us = 100\n");

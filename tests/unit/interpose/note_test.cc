@@ -68,20 +68,6 @@ TEST_F(Notes, BelongToTheThreadUntilTheCallEnds) {
   EXPECT_EQ(t_note, nullptr);
 }
 
-TEST_F(Notes, AreNotReadWhileACaptureIsOpen) {
-  attach(Role::kBestEffort);
-  const CUstream stream = new_stream();
-  Note note = note_of(2, 3);
-  ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  reader->begin(&note);
-  EXPECT_EQ(t_note, nullptr);
-  CUgraph graph = nullptr;
-  ASSERT_EQ(hook_cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-  reader->end(&note);  // it was not begun: nothing is counted
-  reader->begin(&note);
-  EXPECT_EQ(t_note, &note);
-}
-
 // On a card of the profiles, and on one that nobody described.
 constexpr CUdevice kH200 = 40, kUnknownCard = 41;
 CUresult name_of(char* name, int length, CUdevice device) {
@@ -346,6 +332,17 @@ TEST_F(Counts, LaunchesBelowACallAreItsTimeAndClass) {
   EXPECT_EQ(first().resource_class, uint32_t(abi::kResourceCompute));
   launch(nullptr, 4000, kernel());  // below none
   EXPECT_EQ(first().launches, 1u);
+}
+
+TEST_F(Counts, WhatWasCapturedIsNotCounted) {
+  const CUstream stream = new_stream();
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  call(compute_, [&] { EXPECT_EQ(launch(stream, 4000, kernel()), CUDA_SUCCESS); });
+  EXPECT_EQ(first().calls, 0u);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(hook_cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  call(compute_, [&] { EXPECT_EQ(launch(stream, 4000, kernel()), CUDA_SUCCESS); });
+  EXPECT_EQ(first().calls, 1u);
 }
 
 // They go out on credit, without a look at the note (launch.S).

@@ -61,6 +61,18 @@ std::vector<char> Soft::bytes_of(const char* file) {
   return bytes;
 }
 
+const state::KernelRecord& Soft::forget_class(CUfunction kernel) {
+  const state::KernelRecord* known = state::find_kernel(kernel);
+  state::LoadedKernel loaded = known->loaded;
+  loaded.resource_class = ipc::abi::kResourceUnknown;
+  // Lives for ever, as in the library.
+  auto* record = new state::KernelRecord{.loaded = loaded, .form = known->form};
+  const auto handle = reinterpret_cast<uint64_t>(kernel);
+  for (state::KernelSlot& slot : state::g_kernels)
+    if (slot.handle.load() == handle) slot.record.store(record);
+  return *record;
+}
+
 CUdeviceptr Soft::zeros(size_t n_words) {
   CUdeviceptr p = 0;
   EXPECT_EQ(driver_api::real().cuMemAlloc_v2(&p, n_words * 4), CUDA_SUCCESS);

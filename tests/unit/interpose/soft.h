@@ -31,6 +31,8 @@ class Soft : public Gate {
     EXPECT_EQ(hook_cuModuleGetFunction(&f, module, name), CUDA_SUCCESS) << name;
     return f;
   }
+  // Nothing is known any more of what bounds it.
+  static const state::KernelRecord& forget_class(CUfunction kernel);
   CUdeviceptr zeros(size_t n_words);
   std::vector<uint32_t> read(CUdeviceptr p, size_t n_words);
   CUresult launch3(CUfunction f, std::vector<uint32_t> grid, uint32_t block, void** params,

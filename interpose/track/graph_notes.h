@@ -1,0 +1,66 @@
+// What a library call asked for (operations/note.h) when it was captured, kept for the kernel nodes that it became until their
+// graph ends; who reads the graph (graph_read.h) takes it over. Of best-effort programs. A kernel without is one that nothing
+// is known of: those of clones and of child graphs, and further ones where kMostNotedNodes are kept.
+//
+// Slow path: captured launches, ends of captures and graphs, in the program's threads. Locks and allocates; nothing throws
+// where it says so. While a graph is read no capture is open, so its notes do not change.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "driver_api/real_table.h"
+#include "operations/note.h"
+
+namespace tessera::gate {
+struct LaunchCall;
+}
+
+namespace tessera::track {
+
+// Of all graphs: about 15 MB. A server of a large model captures 40,000.
+inline constexpr size_t kMostNotedNodes = 65'536;
+
+struct CapturedCall {
+  uint64_t flop, bytes;
+  uint64_t identity;  // Note::describe
+  uint32_t entry;
+  int32_t type;
+  const char* name;  // static
+  std::string text;  // for people
+};
+
+// Of a kernel.
+struct NodeCall {
+  std::shared_ptr<const CapturedCall> call;  // null: not known
+  uint32_t launch = 0;                       // number of the kernel among those of the call
+};
+
+class GraphNotes {  // of one graph
+ public:
+  void add(CUgraphNode node, uint64_t blocks, uint32_t threads, NodeCall call);
+  // Nodes are told apart by handle, which another one may have later: then its grid is hardly the same.
+  NodeCall find(CUgraphNode node, uint64_t blocks, uint32_t threads) const;
+  size_t size() const { return nodes_.size(); }
+
+ private:
+  struct Node {
+    uint64_t blocks;
+    uint32_t threads;
+    NodeCall call;
+  };
+  std::unordered_map<CUgraphNode, Node> nodes_;
+};
+
+// Null: none. May throw bad_alloc.
+std::shared_ptr<const GraphNotes> notes_of(CUgraph graph);
+
+// The thread has just launched this into a capture, inside the call of `note`. Asks the driver for the node.
+void note_captured(const gate::LaunchCall& launch, operations::Note& note) noexcept;
+// A capture ended, with this graph; null: it came to nothing.
+void notes_complete(CUgraph graph) noexcept;
+void notes_end_with(CUgraph graph) noexcept;  // before the driver destroys it
+
+}  // namespace tessera::track
