@@ -1,26 +1,8 @@
 #include "operations/type.h"
 
-#include <algorithm>
 #include <array>
 
 namespace tessera::operations {
-
-uint32_t bits_of(Type type) {
-  // By cudaDataType: see library_types.h. Real and complex of 16F 32F 64F 16BF, integers, then 8, 6 and 4 bits.
-  constexpr std::array<uint8_t, 34> kBits = {
-      32, 64, 16, 8,  64, 128, 32, 16,  8, 16,  // R_32F R_64F R_16F R_8I  C_32F C_64F C_16F C_8I  R_8U C_8U
-      32, 64, 32, 64, 16, 32,  4,  8,   4, 8,   // R_32I C_32I R_32U C_32U R_16BF C_16BF R_4I C_4I R_4U C_4U
-      16, 32, 16, 32, 64, 128, 64, 128, 8, 8,   // R_16I C_16I R_16U C_16U R_64I C_64I R_64U C_64U E4M3 E5M2
-      8,  6,  6,  4,                            // UE8M0 E2M3 E3M2 E2M1
-  };
-  const auto number = static_cast<int32_t>(type);
-  return number >= 0 && static_cast<size_t>(number) < kBits.size() ? kBits[static_cast<size_t>(number)] : 0;
-}
-
-bool is_complex(Type type) {
-  constexpr std::array<int32_t, 14> kComplex = {4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27};
-  return std::ranges::binary_search(kComplex, static_cast<int32_t>(type));
-}
 
 Type type_of_cudnn(int32_t number) {
   constexpr std::array<int32_t, 22> kTypes = {

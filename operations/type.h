@@ -2,6 +2,7 @@
 // Source: library_types.h of CUDA 13.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -26,8 +27,26 @@ enum class Type : int32_t {
   kTF32 = 1000,
 };
 // Bits of one element, both parts of a complex number together; 0: not a type that is known here.
-uint32_t bits_of(Type type);
-bool is_complex(Type type);
+constexpr uint32_t bits_of(Type type) {
+  // Real and complex of 16F 32F 64F 16BF, integers, then 8, 6 and 4 bits.
+  constexpr std::array<uint8_t, 34> kBits = {
+      32, 64, 16, 8,  64, 128, 32, 16,  8, 16,  // R_32F R_64F R_16F R_8I  C_32F C_64F C_16F C_8I  R_8U C_8U
+      32, 64, 32, 64, 16, 32,  4,  8,   4, 8,   // R_32I C_32I R_32U C_32U R_16BF C_16BF R_4I C_4I R_4U C_4U
+      16, 32, 16, 32, 64, 128, 64, 128, 8, 8,   // R_16I C_16I R_16U C_16U R_64I C_64I R_64U C_64U E4M3 E5M2
+      8,  6,  6,  4,                            // UE8M0 E2M3 E3M2 E2M1
+  };
+  const auto number = static_cast<uint32_t>(type);
+  return number < kBits.size() ? kBits[number] : 0;
+}
+constexpr bool is_complex(Type type) {
+  constexpr uint64_t kComplex = [] {
+    uint64_t set = 0;
+    for (const int number : {4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27}) set |= uint64_t{1} << number;
+    return set;
+  }();
+  const auto number = static_cast<uint32_t>(type);
+  return number < 64 && (kComplex >> number & 1) != 0;
+}
 // By cudnnDataType_t. Vectors of several 8-bit integers are those integers, as cuDNN counts their elements one by one.
 Type type_of_cudnn(int32_t number);
 // "f32", "bf16", "cf64" (complex), "i8", "e4m3", "tf32"; "?": not known here. Static.

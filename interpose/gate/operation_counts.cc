@@ -17,11 +17,6 @@ void add(uint64_t& counter, uint64_t n) {
   if (n) std::atomic_ref(counter).fetch_add(n, kRelaxed);
 }
 
-void add_wide(uint64_t (&counter)[2], uint64_t n) {
-  const uint64_t before = std::atomic_ref(counter[0]).fetch_add(n, kRelaxed);
-  if (before + n < before) add(counter[1], 1);
-}
-
 void fill(abi::OperationCounts& counts, const Note& note) {
   counts.type = note.type;
   uint32_t i = 0;
@@ -30,25 +25,86 @@ void fill(abi::OperationCounts& counts, const Note& note) {
   ipc::store(counts.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
 }
 
-// The slot of a function and type, claimed if it is new; null if all are taken.
-abi::OperationCounts* counts_of(const DaemonLink& link, const Note& note) {
-  auto* counts = reinterpret_cast<abi::OperationCounts*>(link.operations + 1);
-  const uint64_t key = (uint64_t(uint32_t(note.type)) << 32 | note.entry) + 1;
-  uint64_t at = (key * 0x9e3779b97f4a7c15u >> 32) * link.operation_slots >> 32;  // below that: no division
-  for (uint32_t i = 0; i < link.operation_slots; i++, at++) {
-    if (at == link.operation_slots) at = 0;
-    std::atomic_ref<uint64_t> owner(counts[at].key);
-    uint64_t seen = owner.load(kRelaxed);  // keys never change once set
-    if (seen == key) return &counts[at];
-    if (seen != 0) continue;
-    if (owner.compare_exchange_strong(seen, key, kRelaxed)) {
-      fill(counts[at], note);
-      return &counts[at];
-    }
-    if (seen == key) return &counts[at];
+// Of a function and element type. While the table has room each thread has slots of its own, so that nobody else adds to
+// them: an addition that others may make at the same time takes ten times as long.
+struct Counters {
+  abi::OperationCounts* counts;  // null: all slots are taken
+  bool is_own;
+
+  void add(uint64_t& counter, uint64_t n) const {
+    if (n == 0) return;
+    std::atomic_ref<uint64_t> c(counter);
+    if (is_own)
+      c.store(c.load(kRelaxed) + n, kRelaxed);
+    else
+      c.fetch_add(n, kRelaxed);
   }
-  return nullptr;
-}
+  void add_wide(uint64_t (&counter)[2], uint64_t n) const {
+    if (is_own) {
+      const uint64_t before = std::atomic_ref(counter[0]).load(kRelaxed);
+      add(counter[0], n);
+      if (before + n < before) add(counter[1], 1);
+      return;
+    }
+    const uint64_t before = std::atomic_ref(counter[0]).fetch_add(n, kRelaxed);
+    if (before + n < before) add(counter[1], 1);
+  }
+};
+
+class Table {
+ public:
+  explicit Table(const DaemonLink& link)
+      : counts_(reinterpret_cast<abi::OperationCounts*>(link.operations + 1)), size_(link.operation_slots) {}
+
+  // Slots are claimed for good: a thread that ends leaves them to the next owner of its ThreadSlot.
+  Counters of(const Note& note) {
+    const Thread& t = t_thread;
+    const uint64_t kind = uint64_t(uint32_t(note.type)) << 32 | (note.entry & 0xffffu);
+    const uint64_t owner = t.slot && !t.shared ? uint64_t(t.slot - g_slots) + 1 : 0;
+    if (owner != 0) {
+      if (abi::OperationCounts* own = find(key(kind, owner))) [[likely]]
+        return {own, true};
+    }
+    if (abi::OperationCounts* shared = find(key(kind, 0))) return {shared, false};
+    if (owner != 0 && taken() < size_ / 2) return {claim(key(kind, owner), note), true};
+    return {claim(key(kind, 0), note), false};
+  }
+
+ private:
+  static uint64_t key(uint64_t kind, uint64_t owner) { return (kind | owner << 16) + 1; }
+  uint64_t place(uint64_t key) const {  // below the size: no division
+    return (key * 0x9e3779b97f4a7c15u >> 32) * size_ >> 32;
+  }
+  uint32_t taken() const {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < size_; i++) n += ipc::load(counts_[i].key, kRelaxed) != 0;
+    return n;
+  }
+  abi::OperationCounts* find(uint64_t key) const {
+    uint64_t at = place(key);
+    for (uint32_t i = 0; i < size_; i++, at++) {
+      if (at == size_) at = 0;
+      const uint64_t seen = ipc::load(counts_[at].key, kRelaxed);  // keys never change once set
+      if (seen == key) return &counts_[at];
+      if (seen == 0) return nullptr;
+    }
+    return nullptr;
+  }
+  abi::OperationCounts* claim(uint64_t key, const Note& note) {
+    uint64_t at = place(key);
+    for (uint32_t i = 0; i < size_; i++, at++) {
+      if (at == size_) at = 0;
+      uint64_t seen = 0;
+      const bool mine = std::atomic_ref(counts_[at].key).compare_exchange_strong(seen, key, kRelaxed);
+      if (mine) fill(counts_[at], note);
+      if (mine || seen == key) return &counts_[at];
+    }
+    return nullptr;
+  }
+
+  abi::OperationCounts* const counts_;
+  const uint32_t size_;
+};
 
 // Launches that went out without being looked at: each as the thread's latest.
 uint64_t repeats(const Note& note) {
@@ -76,8 +132,9 @@ void trace_operation(const Note& note, bool launched) {
 }  // namespace
 
 void begin_operation(Note& note) {
-  const Thread& t = t_thread;
-  note.launches_before = t.slot && !t.shared ? t.slot->launches.load(kRelaxed) : kNotCounted;
+  Thread& t = t_thread;
+  if (!t.slot) claim_slot(t);
+  note.launches_before = t.shared ? kNotCounted : t.slot->launches.load(kRelaxed);
   note.start_ns = tracing() ? clock_ns() : 0;
 }
 
@@ -95,16 +152,17 @@ void end_operation(Note& note, bool begins_call) {
 void count_operation(const Note& note, const OperationSum& sum) {
   const DaemonLink& link = *g_state.link.load(std::memory_order_acquire);  // pairs with set_link
   if (!link.operations) return;
-  abi::OperationCounts* counts = counts_of(link, note);
+  const Counters counters = Table(link).of(note);
+  abi::OperationCounts* const counts = counters.counts;
   if (!counts) {
     add(link.operations->further_calls, sum.calls);
     return;
   }
-  add(counts->calls, sum.calls);
-  add_wide(counts->flop, sum.flop);
-  add_wide(counts->bytes, sum.bytes);
-  add(counts->gpu_ns, sum.gpu_ns);
-  add(counts->launches, sum.launches);
+  counters.add(counts->calls, sum.calls);
+  counters.add_wide(counts->flop, sum.flop);
+  counters.add_wide(counts->bytes, sum.bytes);
+  counters.add(counts->gpu_ns, sum.gpu_ns);
+  counters.add(counts->launches, sum.launches);
   if (note.resource_class && ipc::load(counts->resource_class, kRelaxed) != note.resource_class)
     ipc::store(counts->resource_class, note.resource_class, kRelaxed);
 }

@@ -5,9 +5,10 @@
 //   operations_offset        OperationTotals   of the process
 //   operations_offset + 128  OperationCounts   `operation_slots` of them
 //
-// A thread of the client claims a free slot by its key, writes what it is of, then says so in `ready` (release). Counters
-// are added to by any thread, one by one: a reader may see a call whose FLOP are not counted yet. All-zero is a valid
-// initial state: nothing was called.
+// A thread of the client claims a free slot by its key, writes what it is of, then says so in `ready` (release). Several
+// slots may be of one function and element type, which a reader adds up: threads have their own while there is room.
+// Counters are added to one by one: a reader may see a call whose FLOP are not counted yet. All-zero is a valid initial
+// state: nothing was called.
 #pragma once
 
 #include <cstdint>

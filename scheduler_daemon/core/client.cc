@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/pulse.h"
@@ -31,14 +32,19 @@ std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTotals& 
     if (ipc::load(c.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
     char name[ipc::abi::kOperationNameBytes];
     memcpy(name, c.name, sizeof name);
-    rows.push_back({.name = std::string(name, strnlen(name, sizeof name)),
-                    .type = profiles::element_type_name(ipc::load(c.type, relaxed)),
-                    .resource_class = kClasses[ipc::load(c.resource_class, relaxed) & 3u],
-                    .calls = ipc::load(c.calls, relaxed),
-                    .gpu_ns = ipc::load(c.gpu_ns, relaxed),
-                    .launches = ipc::load(c.launches, relaxed),
-                    .flop = wide(c.flop),
-                    .bytes = wide(c.bytes)});
+    const std::string type = profiles::element_type_name(ipc::load(c.type, relaxed));
+    const std::string_view function(name, strnlen(name, sizeof name));
+    // Threads have slots of their own.
+    auto row = std::find_if(rows.begin(), rows.end(),
+                            [&](const auto& r) { return r.name == function && r.type == type; });
+    if (row == rows.end()) row = rows.insert(row, {.name = std::string(function), .type = type});
+    if (const uint32_t k = ipc::load(c.resource_class, relaxed) & 3u; k != 0 || row->resource_class.empty())
+      row->resource_class = kClasses[k];
+    row->calls += ipc::load(c.calls, relaxed);
+    row->gpu_ns += ipc::load(c.gpu_ns, relaxed);
+    row->launches += ipc::load(c.launches, relaxed);
+    row->flop += wide(c.flop);
+    row->bytes += wide(c.bytes);
   }
   return rows;
 }

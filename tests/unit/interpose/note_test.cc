@@ -290,10 +290,10 @@ class Counts : public Operations {
     what();
     reader->end(&note);
   }
-  static constexpr uint32_t kSlots = 3;
+  static constexpr uint32_t kSlots = 3, kMostSlots = 32;
   struct {
     abi::OperationTotals totals{};
-    abi::OperationCounts counts[kSlots]{};
+    abi::OperationCounts counts[kMostSlots]{};
   } table_;
 };
 
@@ -317,9 +317,9 @@ TEST_F(Counts, WhatFindsNoSlotIsCountedAsSuch) {
     call(note);
   }
   std::set<int32_t> types;
-  for (const abi::OperationCounts& c : table_.counts) {
-    EXPECT_EQ(c.calls, 2u);
-    types.insert(c.type);
+  for (uint32_t i = 0; i < kSlots; i++) {
+    EXPECT_EQ(table_.counts[i].calls, 2u);
+    types.insert(table_.counts[i].type);
   }
   EXPECT_EQ(types, (std::set<int32_t>{0, 1, 2}));
   EXPECT_EQ(table_.totals.further_calls, 4u);
@@ -369,24 +369,31 @@ TEST_F(Counts, NothingIsMeasuredWhileThereIsNothingToMeasure) {
   EXPECT_EQ(first().gpu_ns, 0u);
 }
 
+// Whether threads have slots of their own, or there is no room for that.
 TEST_F(Counts, NoCallOfManyThreadsIsLost) {
   constexpr uint64_t kThreads = 4, kCalls = 2000;
-  std::vector<std::thread> threads;
-  for (uint64_t i = 0; i < kThreads; i++)
-    threads.emplace_back([&] {
-      for (uint64_t n = 0; n < kCalls; n++) {
-        Note note = note_of(3, 5, int32_t(n % 2));
-        reader->begin(&note);
-        reader->end(&note);
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  uint64_t calls = 0, flop = 0, bytes = 0;
-  for (const abi::OperationCounts& c : table_.counts)
-    calls += c.calls, flop += c.flop[0], bytes += c.bytes[0];
-  EXPECT_EQ(calls, kThreads * kCalls);
-  EXPECT_EQ(flop, 3 * kThreads * kCalls);
-  EXPECT_EQ(bytes, 5 * kThreads * kCalls);
+  for (const uint32_t slots : {kMostSlots, 3 * uint32_t(kThreads)}) {
+    table_ = {};
+    link->operation_slots = slots;
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < kThreads; i++)
+      threads.emplace_back([&] {
+        for (uint64_t n = 0; n < kCalls; n++) {
+          Note note = note_of(uint64_t{1} << 63, 5, int32_t(n % 2));
+          reader->begin(&note);
+          reader->end(&note);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    uint64_t calls = 0, bytes = 0;
+    double flop = 0;
+    for (const abi::OperationCounts& c : table_.counts)
+      calls += c.calls, flop += double(c.flop[1]) * 0x1p64 + double(c.flop[0]), bytes += c.bytes[0];
+    EXPECT_DOUBLE_EQ(flop, 0x1p63 * double(kThreads * kCalls));
+    EXPECT_EQ(calls, kThreads * kCalls);
+    EXPECT_EQ(bytes, 5 * kThreads * kCalls);
+    EXPECT_EQ(table_.totals.further_calls, 0u);
+  }
 }
 
 // What libtessera_ops.so asks before it cuts a call.

@@ -904,10 +904,17 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   EXPECT_EQ(client.operations[0].calls, 3u);
   EXPECT_EQ(client.operations[0].gpu_ns, 8u);
   EXPECT_EQ(client.operations[0].launches, 9u);
+  counts[0] = c;  // another thread's of the same function and type
+  counts[0].resource_class = abi::kResourceUnknown;
+  client = core_->snapshot(now_ns_).clients[0];
+  ASSERT_EQ(client.operations.size(), 1u);
+  EXPECT_EQ(client.operations[0].calls, 6u);
+  EXPECT_EQ(client.operations[0].flop, 2 * (0x1p64 + 6));
+  EXPECT_EQ(client.operations[0].resource_class, "memory");
   // A client may write anything there.
   memset(totals, 0xff, abi::kOperationTableBytes);
   for (uint32_t i = 0; i < abi::kOperationSlots; i++)
-    counts[i].ready = 1, counts[i].type = int32_t(i * 40'000'000);
+    counts[i].ready = 1, counts[i].type = int32_t(i * 40'000'000), counts[i].name[0] = char(i);
   client = core_->snapshot(now_ns_).clients[0];
   EXPECT_EQ(client.operations.size(), size_t(abi::kOperationSlots));
   for (const auto& o : client.operations) EXPECT_LE(o.name.size(), size_t(abi::kOperationNameBytes));
