@@ -89,8 +89,10 @@ Program make_program(const Scenario& s, const Cell& cell, size_t hp, uint64_t se
   const size_t be = 1 - hp;
   Random random(seed, 100 + be);
   Program program;
+  std::vector<Launch> job;
   for (double ns = 0; ns < double(s.duration_ns);) {
-    for (const Launch& launch : draw_job(*cell.clients[be].workload, &random)) {
+    draw_job(*cell.clients[be].workload, &random, &job);
+    for (const Launch& launch : job) {
       const Kernel& k = launch.kernel;
       const double solo_ns = double(k.solo_ns(gpu.sm_count));
       const double work_ns = double(k.block_ns) * k.n_blocks / k.wave_blocks(gpu.sm_count);

@@ -35,17 +35,17 @@ uint32_t World::sms_of(const SimClient& c, const Kernel& kernel) const {
   return limit == 0 ? input_.gpu.sm_count : std::min(limit, input_.gpu.sm_count);
 }
 
-// What a gate learns of the kernel's time per block, if it timed launches of `blocks`.
-admission::History World::history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const {
+// What a gate learns of the kernel's time per block, if it timed launches of `blocks` on `sms` SMs.
+admission::History World::history_of(const Kernel& kernel, uint32_t sms, uint32_t blocks) const {
   const double factor = input_.perturbation.estimate_factor;
-  const uint32_t sms = sms_of(c, kernel);
   const Kernel expected = believed(kernel);
-  const auto of = [&](uint32_t n) { return double(expected.solo_ns(sms, n)) * factor; };
-  return {.block_ps = std::max<uint64_t>(1, uint64_t(of(blocks) * 1000 / blocks)),
-          .launch_ns = uint64_t(of(blocks)),
-          .block_ns = uint64_t(of(1)),
+  const double of_one = double(expected.solo_ns(sms, 1)) * factor;
+  const double of_all = double(expected.solo_ns(sms, blocks)) * factor;
+  return {.block_ps = std::max<uint64_t>(1, uint64_t(of_all * 1000 / blocks)),
+          .launch_ns = uint64_t(of_all),
+          .block_ns = uint64_t(of_one),
           .sample_blocks = blocks,
-          .sample_ns = uint64_t(of(blocks))};
+          .sample_ns = uint64_t(of_all)};
 }
 
 LeaseView World::view_of(const SimClient& c) const {
@@ -79,15 +79,15 @@ std::span<const admission::PulseView> World::pulses() {
 }
 
 // The next piece of the launch, of which `left` blocks remain: all, or a slice.
-World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
+World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_t left, uint32_t sms,
                                const LeaseView& lease) const {
   const uint64_t total = kernel.n_blocks;
-  const admission::History whole = history_of(c, kernel, kernel.n_blocks);
+  const admission::History whole = history_of(kernel, sms, kernel.n_blocks);
   const Piece rest{left, admission::expected_ns(whole.block_ps, left)};
   if (lease.unmanaged() || c.waited.let_go || !kernel.can_cut || yields_) return rest;
-  const uint32_t wave = kernel.wave_blocks(sms_of(c, kernel));
+  const uint32_t wave = kernel.wave_blocks(sms);
   if (left == total && !admission::worth_cutting(total, whole.block_ps, wave, lease)) return rest;
-  const admission::History sliced = history_of(c, kernel, wave);
+  const admission::History sliced = history_of(kernel, sms, wave);
   const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});
   const uint32_t grid[3] = {kernel.n_blocks, 1, 1};
   const auto n =
@@ -134,18 +134,19 @@ void World::host(uint32_t index) {
     return;
   }
   end_wait(c);
-  Piece piece = next_piece(c, launch.kernel, left, lease);
+  const uint32_t sms = sms_of(c, launch.kernel);
+  Piece piece = next_piece(c, launch.kernel, left, sms, lease);
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
                            .blocks = piece.blocks,
                            .resource_class = uint32_t(launch.kernel.resource_class),
-                           .may_keep_apart = sms_of(c, launch.kernel) < input_.gpu.sm_count};
+                           .may_keep_apart = sms < input_.gpu.sm_count};
   const admission::Verdict verdict =
       admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
   if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
   if (verdict.action == Action::kLetGo && !c.waited.let_go) {
     c.waited.let_go = true;  // the whole remainder goes out now
     ++c.result.hold_expired;
-    piece = next_piece(c, launch.kernel, left, lease);
+    piece = next_piece(c, launch.kernel, left, sms, lease);
   }
   if (verdict.action == Action::kGo) audit_start(c);
   stop_waiting(c);

@@ -99,20 +99,27 @@ class Gpu {
     uint32_t blocks = 0;
     double confined_sms = 0;  // of the SMs under them, those that confined work may use
   };
+  struct Head {              // what follows from the running launch alone: asked for at every event
+    uint32_t sms = 0;        // that it may occupy
+    uint32_t wave = 0;       // blocks of it that run at once when it is alone
+    bool confined = false;   // to the highest-numbered SMs
+    bool full_speed = true;  // however many of its blocks run
+    policy::ResourceClass resource_class = policy::ResourceClass::kCompute;
+    double sms_per_block = 0, block_ns = 0, work_per_block = 0;
+  };
   struct Stream {
+    bool running = false;  // head is ready: its blocks are pending or resident
+    bool bulk = false;     // alone on the device: no groups, one end
+    bool in_line = false;  // see GpuSpec::in_line_share
+    uint32_t pending = 0, resident = 0;
+    double v = 0, rate = 1;  // progress in ns of undisturbed time
+    double first_end_v = 0;  // of its groups, or of all its blocks in bulk; infinite = nothing is placed
+    Head head;               // valid while it runs
+    uint32_t bulk_blocks = 0;
+    uint32_t withdrawn = 0;  // by retreat()
+    std::vector<Group> groups;
     std::deque<Op> queue;
     uint32_t priority = 0;
-    uint64_t ready_ns = 0;  // of the head; valid if has_head
-    bool has_head = false;  // ready_ns computed
-    bool running = false;   // head is ready: its blocks are pending or resident
-    bool bulk = false;      // alone on the device: no groups, one end
-    uint32_t pending = 0, resident = 0;
-    bool in_line = false;    // see GpuSpec::in_line_share
-    uint32_t withdrawn = 0;  // by retreat()
-    double v = 0, rate = 1;  // progress in ns of undisturbed time
-    double bulk_end_v = 0;
-    uint32_t bulk_blocks = 0;
-    std::vector<Group> groups;
     uint64_t order = 0;  // when it became ready
     uint64_t last_end_ns = 0;
     double work_ns = 0;
@@ -124,17 +131,15 @@ class Gpu {
   }
   bool has_work(uint32_t client) const {
     const Stream& s = streams_[client];
-    return s.has_head && s.queue.front().available_ns <= last_ns_;
+    return !s.queue.empty() && s.queue.front().available_ns <= last_ns_;
   }
-  double work_per_block(const Op& op) const;
-  double first_end_v(const Stream& s) const;
+  Head head_of(const Op& op) const;
   void progress(uint64_t now_ns);
   void activate(uint64_t now_ns);
+  void end_groups(Stream& s);
   void complete_groups(uint64_t now_ns, std::vector<Completion>* done);
   void place_blocks();
   void place(Stream& s, uint32_t n);
-  uint32_t sms_of(const Op& op) const;
-  uint32_t wave_of(const Op& op) const;  // blocks of it that run at once when it is alone
   double block_speed(const Stream& s) const;
   void find_confined();
   double room_for(const Stream& s) const;
@@ -144,6 +149,7 @@ class Gpu {
   void set_rates();
   double outside_confined(const Stream& s) const;
   double contention(const Stream& own, const Stream& other) const;
+  uint64_t end_ns(const Stream& s) const;  // when the first of its groups ends at its present rate
   void slice_time(uint64_t now_ns);
   double clock(uint64_t now_ns) const;
 
@@ -151,6 +157,9 @@ class Gpu {
   Regime regime_;
   Random random_;
   std::vector<Stream> streams_;
+  std::vector<uint64_t>
+      ready_ns_;                // per stream, when its head may begin; UINT64_MAX = it runs, or there is none
+  std::vector<double> shares_;  // of the SMs, of each running kernel; reused by set_rates()
   std::vector<uint32_t> running_;  // in the order in which their blocks are placed
   uint64_t last_ns_ = 0, next_order_ = 0, n_events_ = 0;
   uint32_t last_client_ = UINT32_MAX;  // whose kernel became ready last

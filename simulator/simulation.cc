@@ -241,7 +241,7 @@ void World::start_job(uint32_t index, uint64_t host_free_ns) {
   c.job_arrival_ns = c.waiting_jobs.front();
   c.waiting_jobs.pop_front();
   c.job_start_ns = now_ns_;
-  c.job = draw_job(*c.spec->workload, &c.random, &c.job_length);
+  c.job_length = draw_job(*c.spec->workload, &c.random, &c.job);
   const double heavier = c.is_protected() ? 0 : input_.perturbation.kernel_cv;
   if (heavier > 0)
     for (Launch& l : c.job)

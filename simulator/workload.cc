@@ -25,10 +25,6 @@ uint64_t step_alone_ns(const Step& step, double length, uint32_t sm_count, const
 
 }  // namespace
 
-uint32_t Kernel::wave_blocks(uint32_t sm_count) const {
-  return uint32_t(std::max(1.0, std::floor(sm_count / sms_per_block + 1e-6)));
-}
-
 uint64_t Kernel::solo_ns(uint32_t sm_count, uint32_t blocks) const {
   const uint32_t wave = wave_blocks(sm_count);
   if (blocks >= wave) return uint64_t((blocks + wave - 1) / wave) * block_ns;
@@ -73,12 +69,11 @@ policy::ResourceClass Workload::main_class(uint32_t sm_count) const {
   return policy::ResourceClass(std::max_element(time_ns.begin(), time_ns.end()) - time_ns.begin());
 }
 
-std::vector<Launch> draw_job(const Workload& workload, Random* random, double* drawn_length) {
-  std::vector<Launch> job;
+double draw_job(const Workload& workload, Random* random, std::vector<Launch>* job) {
+  job->clear();
   double of_job = random->lognormal(workload.cv);
   const size_t n_lengths = workload.lengths.size();
   const double length = n_lengths == 0 ? 1 : workload.lengths[random->next() % n_lengths];
-  if (drawn_length != nullptr) *drawn_length = length;
   for (const Step& step : workload.steps) {
     for (uint32_t r = 0; r < step.repeat; ++r) {
       for (const Segment& segment : step.segments) {
@@ -87,15 +82,15 @@ std::vector<Launch> draw_job(const Workload& workload, Random* random, double* d
           launch.kernel.usual_block_ns = segment.kernel.block_ns;
           double factor = of_job * random->lognormal(segment.cv);
           launch.kernel.block_ns = std::max<uint64_t>(200, uint64_t(double(launch.kernel.block_ns) * factor));
-          job.push_back(launch);
+          job->push_back(launch);
         }
       }
-      if (job.empty()) continue;
-      job.back().last_of_step = true;
-      job.back().gap_ns = uint64_t(double(step.gap_ns) * random->lognormal(step.gap_cv));
+      if (job->empty()) continue;
+      job->back().last_of_step = true;
+      job->back().gap_ns = uint64_t(double(step.gap_ns) * random->lognormal(step.gap_cv));
     }
   }
-  return job;
+  return length;
 }
 
 uint64_t ArrivalProcess::next_ns() {

@@ -22,7 +22,9 @@ struct Kernel {
   policy::ResourceClass resource_class = policy::ResourceClass::kCompute;
   bool can_cut = true;
 
-  uint32_t wave_blocks(uint32_t sm_count) const;  // blocks that run at once when alone
+  uint32_t wave_blocks(uint32_t sm_count) const {  // that run at once when alone
+    return uint32_t(std::max(1.0, sm_count / sms_per_block + 1e-6));
+  }
   uint64_t solo_ns(uint32_t sm_count) const { return solo_ns(sm_count, n_blocks); }
   uint64_t solo_ns(uint32_t sm_count, uint32_t blocks) const;
   // How much faster its blocks are while `resident` of them run than with a full wave (its whole grid, if that
@@ -79,8 +81,8 @@ struct Launch {
   bool last_of_step = false;
   uint64_t gap_ns = 0;  // after the synchronise of the step
 };
-// `length`: which of the workload's lengths it has; not asked for if null.
-std::vector<Launch> draw_job(const Workload& workload, Random* random, double* length = nullptr);
+// Into `job`, whose memory is used again. Returns which of the workload's lengths it has.
+double draw_job(const Workload& workload, Random* random, std::vector<Launch>* job);
 
 enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kOnOff, kDiurnal, kPeriodic, kTrace };
 

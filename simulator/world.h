@@ -122,7 +122,7 @@ class World {
   bool runs_originals() const;
   uint32_t workers(const SimClient& c, const Kernel& kernel) const;
   void host(uint32_t c);  // the host thread of a best-effort client runs
-  admission::History history_of(const SimClient& c, const Kernel& kernel, uint32_t blocks) const;
+  admission::History history_of(const Kernel& kernel, uint32_t sms, uint32_t blocks) const;
   uint32_t sms_of(const SimClient& c, const Kernel& kernel) const;  // that the launch may occupy
   // The launch as the gate's history has it.
   Kernel believed(const Kernel& kernel) const {
@@ -130,7 +130,8 @@ class World {
   }
   admission::LeaseView view_of(const SimClient& c) const;
   std::span<const admission::PulseView> pulses();
-  Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left,
+  // `sms`: that the launch may occupy.
+  Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left, uint32_t sms,
                    const admission::LeaseView& lease) const;
   void audit_start(const SimClient& c);
   void wait(uint32_t c, admission::Reason reason, const admission::LeaseView& lease, uint64_t estimate_ns);

@@ -51,8 +51,12 @@ TEST(Workload, JobsHaveTheLengthsThatItNames) {
   Workload w = service(10, us(20));
   w.lengths = {1, 2};
   Random random(1);
+  std::vector<Launch> job;
   std::set<size_t> seen;
-  for (int i = 0; i < 50; ++i) seen.insert(draw_job(w, &random).size());
+  for (int i = 0; i < 50; ++i) {
+    draw_job(w, &random, &job);
+    seen.insert(job.size());
+  }
   EXPECT_EQ(seen, (std::set<size_t>{10, 20}));
 }
 
@@ -74,7 +78,9 @@ TEST(Workload, AHistoryKnowsTheMeanOfAShape) {
   w.steps[0].segments[0].cv = 1;
   Random random(1);
   std::set<uint64_t> lengths;
-  for (const Launch& l : draw_job(w, &random)) {
+  std::vector<Launch> job;
+  draw_job(w, &random, &job);
+  for (const Launch& l : job) {
     lengths.insert(l.kernel.block_ns);
     EXPECT_EQ(l.kernel.usual().block_ns, us(100));
   }
