@@ -12,6 +12,7 @@ JSON: {"scenarios": {NAME: {POLICY: {"p99_mean_over_alone", "p99_worst_over_alon
 usage: scheduler_report.sh --first-seed S --json FILE [--seeds N] [--duration-ms MS] [--only NAME,...] [--tessera BIN]
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ SCENARIOS = ["tally_grid", "stock_grid", "variable_requests", "long_blocks", "ma
              "saturated"]
 CONTENTION = {"": None, ".two_thirds": "contention_two_thirds.toml", ".disjoint": "contention_disjoint.toml"}
 OURS = "tessera"
+AT_ONCE = 2  # scenarios: the last runs of one leave cores idle, which the next one uses
 SIMILAR_TAIL, MORE_SHARE = 0.02, 0.08  # a cell is dominated by a baseline with such a tail and so much more share
 ROUNDING = 1e-9
 
@@ -187,6 +189,15 @@ def markdown(report):
     return "\n".join(lines[1:])
 
 
+def add_scenario(report, name, suffix, result):
+    scenario = {policy: {key: row[key] for key in ("p99_mean_over_alone", "p99_worst_over_alone", "be_share")}
+                for policy, row in result["policies"].items()}
+    for policy, (mean, worst) in short_tails(result).items():
+        scenario[policy] |= {"short_p99_mean_over_alone": mean, "short_p99_worst_over_alone": worst}
+    report["scenarios"][name + suffix] = scenario
+    report["cells"][name + suffix] = per_cell(result, weights(name))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first-seed", type=int, required=True)
@@ -200,15 +211,10 @@ def main():
         parser.error(f"not registered: {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
     began = time.monotonic()
     report = {"scenarios": {}, "dominated": [], "cells": {}, "goals": []}
-    for name in args.only:
-        for suffix, contention in CONTENTION.items():
-            result = simulate(args, name, contention)
-            report["scenarios"][name + suffix] = {
-                policy: {key: row[key] for key in ("p99_mean_over_alone", "p99_worst_over_alone", "be_share")}
-                for policy, row in result["policies"].items()}
-            for policy, (mean, worst) in short_tails(result).items():
-                report["scenarios"][name + suffix][policy] |= {"short_p99_mean_over_alone": mean, "short_p99_worst_over_alone": worst}
-            report["cells"][name + suffix] = per_cell(result, weights(name))
+    todo = [(name, suffix) for name in args.only for suffix in CONTENTION]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for (name, suffix), result in zip(todo, pool.map(lambda one: simulate(args, one[0], CONTENTION[one[1]]), todo)):
+            add_scenario(report, name, suffix, result)
             print(f"{name + suffix}: {args.seeds} seeds from {args.first_seed} of {result['duration_ms']:g} ms", file=sys.stderr)
     report["dominated"] = dominated(report["cells"])
     report["goals"] = goals(report["scenarios"], report["cells"])
