@@ -7,8 +7,7 @@ namespace tessera::operations {
 namespace {
 
 constexpr auto kRows = std::to_array<EntryRow>({
-#define TS_OPERATION(library, symbol, family, form, type) \
-  {#symbol, Library::library, Family::family, Form::form, Type::type},
+#define TS_OPERATION(library, symbol, family, form, type) {#symbol, Library::library, Type::type},
 #include "operations/entries.def"
 });
 static_assert(std::ranges::is_sorted(kRows, {}, &EntryRow::symbol));
@@ -70,7 +69,7 @@ const EntryRow* find_entry(std::string_view symbol) {
 
 std::string_view shape_text(Entry entry, const Shape& shape, std::span<char> buffer) {
   Writer out(buffer);
-  if (row_of(entry).form == Form::kGrouped) {
+  if (kind_of(entry).form == Form::kGrouped) {
     out.number(shape.count);
     out.text(" groups");
     return out.written();

@@ -31,16 +31,26 @@ inline constexpr uint32_t kEntries = 0
 #include "operations/entries.def"
     ;
 
+struct EntryKind {
+  Family family;
+  Form form;
+};
+// By Entry. Two bytes each: who needs no more does not carry the names.
+inline constexpr EntryKind kEntryKinds[] = {
+#define TS_OPERATION(library, symbol, family, form, type) {Family::family, Form::form},
+#include "operations/entries.def"
+};
 struct EntryRow {
   std::string_view symbol;  // static, zero-terminated
   Library library;
-  Family family;
-  Form form;
   Type type;
 };
 std::span<const EntryRow> entry_rows();  // by Entry
 // `entry` must be one of the catalogue: from elsewhere (a file, another library), compare with kEntries first.
 const EntryRow& row_of(Entry entry);
+constexpr EntryKind kind_of(Entry entry) {
+  return kEntryKinds[static_cast<uint32_t>(entry)];
+}
 // As the library exports it for 32-bit integers: "cublasSgemm_v2". Static.
 std::string_view name_of(Entry entry);
 // The row of an exported name, with or without _64; null if there is none.

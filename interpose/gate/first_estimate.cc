@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "admission/limits.h"
+#include "base/claimed_key.h"
 #include "interpose/gate/operation.h"
 #include "interpose/gate/rates.h"
 #include "interpose/state/process.h"
@@ -18,22 +19,17 @@ struct Slot {
   std::atomic<uint64_t> key;  // 0 = free; never changes once set
   std::atomic<Ratio> ratio;   // lossy when two harvesters meet
 };
-constexpr uint32_t kSlots = 1024;
+constexpr uint32_t kSlots = 1024, kProbes = 8;
 constinit Slot g_slots[kSlots] = {};
 
 // Null: not there, and, with `claim`, no room.
 Slot* slot_of(uint64_t key, bool claim) {
   if (key == 0) return nullptr;
-  const uint64_t at = key * 0x9e3779b97f4a7c15u >> 32;
-  for (uint32_t i = 0; i < 8; i++) {
-    Slot& slot = g_slots[(at + i) % kSlots];
-    uint64_t seen = slot.key.load(kRelaxed);
-    if (seen == key) return &slot;
-    if (seen != 0) continue;
-    if (!claim) return nullptr;
-    if (slot.key.compare_exchange_strong(seen, key, kRelaxed) || seen == key) return &slot;
-  }
-  return nullptr;
+  constexpr auto kKeyAt = [](uint32_t i) -> auto& {
+    return g_slots[i].key;
+  };
+  const base::ClaimedKey found = base::find_key(kKeyAt, kSlots, kProbes, key, claim);
+  return found.at < 0 ? nullptr : &g_slots[found.at];
 }
 
 Ratio ratio_of(uint64_t key) {
@@ -41,15 +37,11 @@ Ratio ratio_of(uint64_t key) {
   return slot ? slot->ratio.load(kRelaxed) : Ratio{};
 }
 
-constexpr operations::Family kFamilies[] = {
-#define TS_OPERATION(library, symbol, family, form, type) operations::Family::family,
-#include "operations/entries.def"
-};
-
 // The top bit is set in no address and hardly ever matters in a hash: a kind is no kernel.
 uint64_t kind_of(const operations::Note& note) {
   if (note.entry >= operations::kEntries) return 0;
-  return uint64_t{1} << 63 | uint64_t(kFamilies[note.entry]) << 32 | uint32_t(note.type);
+  const operations::Family family = operations::kind_of(operations::Entry(note.entry)).family;
+  return uint64_t{1} << 63 | uint64_t(family) << 32 | uint32_t(note.type);
 }
 
 // What arguments that are garbage amount to is bounded, as of copies.

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "base/claimed_key.h"
 #include "interpose/gate/trace.h"
 #include "ipc/channel/atomic.h"
 
@@ -72,34 +73,24 @@ class Table {
 
  private:
   static uint64_t key(uint64_t kind, uint64_t owner) { return (kind | owner << 16) + 1; }
-  uint64_t place(uint64_t key) const {  // below the size: no division
-    return (key * 0x9e3779b97f4a7c15u >> 32) * size_ >> 32;
-  }
   uint32_t taken() const {
     uint32_t n = 0;
     for (uint32_t i = 0; i < size_; i++) n += ipc::load(counts_[i].key, kRelaxed) != 0;
     return n;
   }
+  base::ClaimedKey look_for(uint64_t key, bool claim) const {
+    const auto key_at = [this](uint32_t i) { return std::atomic_ref(counts_[i].key); };
+    return base::find_key(key_at, size_, size_, key, claim);
+  }
   abi::OperationCounts* find(uint64_t key) const {
-    uint64_t at = place(key);
-    for (uint32_t i = 0; i < size_; i++, at++) {
-      if (at == size_) at = 0;
-      const uint64_t seen = ipc::load(counts_[at].key, kRelaxed);  // keys never change once set
-      if (seen == key) return &counts_[at];
-      if (seen == 0) return nullptr;
-    }
-    return nullptr;
+    const base::ClaimedKey found = look_for(key, false);
+    return found.at < 0 ? nullptr : &counts_[found.at];
   }
   abi::OperationCounts* claim(uint64_t key, const Note& note) {
-    uint64_t at = place(key);
-    for (uint32_t i = 0; i < size_; i++, at++) {
-      if (at == size_) at = 0;
-      uint64_t seen = 0;
-      const bool mine = std::atomic_ref(counts_[at].key).compare_exchange_strong(seen, key, kRelaxed);
-      if (mine) fill(counts_[at], note);
-      if (mine || seen == key) return &counts_[at];
-    }
-    return nullptr;
+    const base::ClaimedKey found = look_for(key, true);
+    if (found.at < 0) return nullptr;
+    if (found.is_new) fill(counts_[found.at], note);
+    return &counts_[found.at];
   }
 
   abi::OperationCounts* const counts_;

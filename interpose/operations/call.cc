@@ -48,10 +48,6 @@ bool describe_groups(const Groups<Int>& what, Operation* out) {
   return true;
 }
 
-uint64_t mixed(uint64_t hash, uint64_t value) {
-  return (hash ^ value) * 0x9e3779b97f4a7c15u;
-}
-
 // "cublasSgemm_v2 f32 64x32x16", cut off where `buffer` ends, zero-terminated.
 void print(const Operation& o, std::span<char> buffer) {
   size_t size = 0;
@@ -85,9 +81,9 @@ static_assert(offsetof(ToldOf, note) == 0 && std::is_standard_layout_v<ToldOf>);
 }  // namespace
 
 uint64_t hash_of(const Operation& o) {
-  uint64_t hash = mixed(static_cast<uint64_t>(o.entry), static_cast<uint64_t>(o.types.a));
-  for (uint32_t i = 0; i < o.shape.n_dims; i++) hash = mixed(hash, static_cast<uint64_t>(o.shape.dims[i]));
-  return mixed(mixed(hash, static_cast<uint64_t>(o.shape.count)), o.cost.flop);
+  uint64_t hash = mixed_in(static_cast<uint64_t>(o.entry), static_cast<uint64_t>(o.types.a));
+  for (uint32_t i = 0; i < o.shape.n_dims; i++) hash = mixed_in(hash, static_cast<uint64_t>(o.shape.dims[i]));
+  return mixed_in(mixed_in(hash, static_cast<uint64_t>(o.shape.count)), o.cost.flop);
 }
 
 }  // namespace tessera::library

@@ -84,6 +84,10 @@ const Operation* described(const What& what, Operation* own) {
   return describe(what, own) ? own : nullptr;
 }
 
+// A hash of one thing more.
+inline uint64_t mixed_in(uint64_t hash, uint64_t value) {
+  return (hash ^ value) * 0x9e3779b97f4a7c15u ^ (hash >> 29);
+}
 // Of all that calls are told apart by.
 uint64_t hash_of(const Operation& operation);
 

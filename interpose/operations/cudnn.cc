@@ -241,7 +241,7 @@ void* cudnn_library() {
 
 bool describe(const Layer& what, Operation* out) {
   if (!have_readers()) return false;
-  const Family family = operations::row_of(out->entry).family;
+  const Family family = operations::kind_of(out->entry).family;
   Tensors tensors;
   if (!read(what, &tensors)) return false;
   LayerSizes sizes{.x = tensors.elements(Role::kX),

@@ -83,18 +83,12 @@ using cudnnWgradMode_t = int;
 namespace tessera::library {
 namespace {
 
-// Products alone are cut.
-struct FormRow {
-  operations::Form form;
-  bool is_product;
-};
-constexpr FormRow kForms[] = {
-#define TS_OPERATION(library, symbol, family, form, type) \
-  {operations::Form::form, operations::Family::family == operations::Family::kProduct},
-#include "operations/entries.def"
-};
-constexpr FormRow form_of(Entry entry) {
-  return kForms[uint32_t(entry)];
+constexpr operations::Form form_of(Entry entry) {
+  return operations::kind_of(entry).form;
+}
+// These alone are cut.
+constexpr bool is_product(Entry entry) {
+  return operations::kind_of(entry).family == Family::kProduct;
 }
 
 // In the order of hooks.S, which counts the first kind.
@@ -200,9 +194,8 @@ const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
     if (!function) return row.not_initialized;                                                       \
     Call call(Entry::base, handle, what);                                                            \
     if (splitting() && call.noted()) {                                                               \
-      constexpr FormRow kRow = form_of(Entry::base);                                                 \
-      if (int status = 0;                                                                            \
-          split_product<kRow.form, kRow.is_product>(call, function, std::make_tuple args, &status))  \
+      if (int status = 0; split_product<form_of(Entry::base), is_product(Entry::base)>(              \
+              call, function, std::make_tuple args, &status))                                        \
         return status;                                                                               \
     }                                                                                                \
     return function args;                                                                            \

@@ -53,10 +53,6 @@ uint64_t as_number(T argument) {
     return static_cast<uint64_t>(argument);
 }
 
-inline uint64_t mixed_in(uint64_t hash, uint64_t value) {
-  return (hash ^ value) * 0x9e3779b97f4a7c15u ^ (hash >> 29);
-}
-
 // All numbers, no pointers.
 template <class... Args>
 uint64_t settings_of(const std::tuple<Args...>& arguments) {

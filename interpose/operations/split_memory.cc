@@ -11,6 +11,7 @@
 #include <atomic>
 #include <string_view>
 
+#include "base/claimed_key.h"
 #include "base/errno_guard.h"
 #include "base/scoped_fd.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kCheck = 0x74735f73706c6974;  // changes with what a record means
-constexpr uint32_t kClasses = 2048;
+constexpr uint32_t kClasses = 2048, kProbes = 32;
 constexpr off_t kMostBytes = 1 << 20;  // a file that has grown to this is not added to
 
 struct Class {
@@ -37,15 +38,11 @@ uint64_t check_of(uint64_t key, uint32_t verdict) {
 // Null: not there, and, with `claim`, no room.
 Class* class_of(uint64_t key, bool claim) {
   if (key == 0) return nullptr;
-  for (uint32_t i = 0; i < 32; i++) {
-    Class& c = g_classes[((key >> 20) + i) % kClasses];
-    uint64_t seen = c.key.load(kRelaxed);
-    if (seen == key) return &c;
-    if (seen != 0) continue;
-    if (!claim) return nullptr;
-    if (c.key.compare_exchange_strong(seen, key, kRelaxed) || seen == key) return &c;
-  }
-  return nullptr;
+  constexpr auto kKeyAt = [](uint32_t i) -> auto& {
+    return g_classes[i].key;
+  };
+  const base::ClaimedKey found = base::find_key(kKeyAt, kClasses, kProbes, key, claim);
+  return found.at < 0 ? nullptr : &g_classes[found.at];
 }
 
 void remember(uint64_t key, Verdict verdict) {
