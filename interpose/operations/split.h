@@ -23,8 +23,10 @@ struct SplitCall {
   const void* function;  // the library's own
   operations::GemmShape shape;
   operations::Matrix a, b, c;
-  bool by_pointers;   // batches whose matrices are named by arrays: their C is not known here
-  uint64_t settings;  // hash of all other numbers of the call
+  bool by_pointers;          // batches whose matrices are named by arrays: their C is not known here
+  uint64_t settings;         // hash of all other numbers of the call
+  const void *alpha, *beta;  // in host memory or on the device, as the handle says
+  size_t scalar_bytes;       // of each; 0: of a type that is not known
 };
 // Calls the library for one piece.
 struct PieceIssuer {

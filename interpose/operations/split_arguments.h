@@ -9,6 +9,10 @@
 #include "interpose/operations/split.h"
 #include "operations/split_groups.h"
 
+struct cuComplex;
+struct cuDoubleComplex;
+struct __half;
+
 namespace tessera::library {
 
 // cublasOperation_t: N is 0; T and C, the conjugate, both read columns as rows.
@@ -103,6 +107,55 @@ int64_t number_at(const std::tuple<Args...>& arguments) {
     return static_cast<int64_t>(std::get<kPlace>(arguments));
 }
 
+// ---- alpha and beta
+
+// Bytes of one that is pointed to as T; 0: the compute type says.
+template <class T>
+inline constexpr size_t kScalarBytes = sizeof(T);
+template <>
+inline constexpr size_t kScalarBytes<void> = 0;
+template <>
+inline constexpr size_t kScalarBytes<__half> = 2;
+template <>
+inline constexpr size_t kScalarBytes<cuComplex> = 8;
+template <>
+inline constexpr size_t kScalarBytes<cuDoubleComplex> = 16;
+
+// Of real numbers, by a cublasComputeType_t; 0: none that is known.
+constexpr size_t scalar_bytes_of(int compute) {
+  switch (compute) {
+    case 64:  // CUBLAS_COMPUTE_16F, _PEDANTIC
+    case 65:
+      return 2;
+    case 68:  // CUBLAS_COMPUTE_32F, _PEDANTIC, _FAST_16F, _FAST_16BF, _FAST_TF32, _EMULATED_16BFX9
+    case 69:
+    case 74:
+    case 75:
+    case 77:
+    case 78:
+    case 72:  // CUBLAS_COMPUTE_32I, _PEDANTIC
+    case 73:
+      return 4;
+    case 70:  // CUBLAS_COMPUTE_64F, _PEDANTIC, _EMULATED_FIXEDPOINT
+    case 71:
+    case 79:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+// Functions that name types end with the compute type and an algorithm.
+template <class... Args>
+size_t scalar_bytes(const std::tuple<Args...>& arguments, bool is_of_complex) {
+  using Alpha = std::tuple_element_t<6, std::tuple<Args...>>;
+  if constexpr (constexpr size_t kBytes = kScalarBytes<std::remove_cv_t<std::remove_pointer_t<Alpha>>>;
+                kBytes != 0)
+    return kBytes;
+  else
+    return scalar_bytes_of(std::get<sizeof...(Args) - 2>(arguments)) * (is_of_complex ? 2 : 1);
+}
+
 // ---- groups: arrays of everything
 
 struct GroupPlaces {
@@ -113,23 +166,6 @@ constexpr GroupPlaces group_places_of(size_t n_arguments) {
   if (n_arguments == 16) return {};
   return {
       .lda = 9, .b = 10, .ldb = 12, .beta = 13, .c = 14, .ldc = 16, .count = 17, .size = 18, .compute = 19};
-}
-
-// Bytes of alpha and beta, of a cublasComputeType_t that groups are computed in; 0: none that is known.
-constexpr size_t scalar_bytes_of(int compute) {
-  switch (compute) {
-    case 68:  // CUBLAS_COMPUTE_32F, _PEDANTIC, _FAST_16F, _FAST_16BF, _FAST_TF32
-    case 69:
-    case 74:
-    case 75:
-    case 77:
-      return 4;
-    case 70:  // CUBLAS_COMPUTE_64F, _PEDANTIC
-    case 71:
-      return 8;
-    default:
-      return 0;
-  }
 }
 
 template <class Pointer>
@@ -252,7 +288,10 @@ bool split_product(Call& call, Function* function, const std::tuple<Args...>& ar
         .c = matrix(as_number(std::get<kAt.c>(arguments)), number_at<kAt.ldc>(arguments),
                     number_at<kAt.stride_c>(arguments), operation.types.c, kNotTransposed),
         .by_pointers = kByPointers,
-        .settings = settings_of(arguments)};
+        .settings = settings_of(arguments),
+        .alpha = std::get<6>(arguments),
+        .beta = std::get<kAt.c - 1>(arguments),
+        .scalar_bytes = scalar_bytes(arguments, operations::is_complex(operation.types.c))};
     const Repeater<kForm, Function, Args...> again{function, &arguments};
     return split(call, what, {&again.issue, &again}, status);
   }

@@ -14,12 +14,13 @@ namespace tessera::library {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr int kInHostMemory = 0;      // cublasPointerMode_t
 constexpr uint64_t kAlignment = 256;  // of the driver's memory; ours is as far off as the program's
 constexpr uint64_t kMostBytes = uint64_t(256) << 20;  // of C; and at most an eighth of what is free
 
-uint64_t hash_of_text(const char* text) {
-  uint64_t hash = 1;
-  for (; *text; text++) hash = mixed_in(hash, uint64_t(static_cast<unsigned char>(*text)));
+uint64_t hash_of_bytes(const void* bytes, size_t n, uint64_t hash = 1) {
+  const auto* byte = static_cast<const unsigned char*>(bytes);
+  for (size_t i = 0; i < n; i++) hash = mixed_in(hash, uint64_t(byte[i]));
   return hash;
 }
 
@@ -137,7 +138,12 @@ uint64_t environment_of(const SplitCall& what) {
       l.driver.get_device(&device) != 0 || l.driver.name(name, sizeof name - 1, device) != 0 ||
       l.driver.version(&driver) != 0)
     return 0;
-  uint64_t hash = hash_of_text(name);
+  uint64_t hash = hash_of_bytes(name, strlen(name));
+  // A library that can read them may choose by them.
+  if (pointers == kInHostMemory) {
+    if (!what.alpha || !what.beta || what.scalar_bytes == 0) return 0;
+    for (const void* scalar : {what.alpha, what.beta}) hash = hash_of_bytes(scalar, what.scalar_bytes, hash);
+  }
   for (const int part : {version, mode, pointers, atomics, target, driver})
     hash = mixed_in(hash, uint64_t(part));
   return hash;

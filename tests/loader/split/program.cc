@@ -1,6 +1,7 @@
 // Random products of every form, each three times with a wait in between; prints status and bits of all that they may write.
 //   program SEED PRODUCTS         results on standard output, how often the library was asked on standard error;
 //                                 PROGRAM_SMS: the SM target that it sets itself
+//   program scalars               one product, with C read and not
 //   program refused               arguments that the library refuses
 #include <dlfcn.h>
 #include <stdint.h>
@@ -177,6 +178,22 @@ void by_types() {
   });
 }
 
+// All else is the same, the places in memory, too.
+void scalars() {
+  constexpr int kSize = 256, kDepth = 12;
+  const Sizes s{.m = kSize, .n = kSize, .k = kDepth, .lda = kSize, .ldb = kDepth, .ldc = kSize, .count = 1};
+  Operands<float> o(s);
+  for (const float beta : {0.0f, 0.5f}) {
+    o.beta = beta;
+    for (int i = 0; i < 3; i++) {
+      const int status = cublasSgemm_v2(&handle, 0, 0, kSize, kSize, kDepth, &o.alpha, o.a.data(), kSize,
+                                        o.b.data(), kDepth, &o.beta, o.c.data(), kSize);
+      wait();
+      printf("%g %d %016lx\n", double(beta), status, o.c.bits());
+    }
+  }
+}
+
 // Arguments of a call of groups, and all C one behind the other.
 template <class T, class Int>
 struct Groups {
@@ -264,10 +281,14 @@ int refused() {
 
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "refused") == 0) return refused();
-  if (argc != 3) return 2;
-  g_random.seed(strtoull(argv[1], nullptr, 10));
+  const bool of_scalars = argc == 2 && strcmp(argv[1], "scalars") == 0;
+  if (argc != 3 && !of_scalars) return 2;
+  if (of_scalars)
+    scalars();
+  else
+    g_random.seed(strtoull(argv[1], nullptr, 10));
   if (const char* target = getenv("PROGRAM_SMS")) cublasSetSmCountTarget(&handle, atoi(target));
-  for (int i = 0; i < atoi(argv[2]); i++) {
+  for (int i = 0; !of_scalars && i < atoi(argv[2]); i++) {
     one<float, int>("cublasSgemm_v2", cublasSgemm_v2);
     one<float, int64_t>("cublasSgemm_v2_64", cublasSgemm_v2_64);
     one<double, int>("cublasDgemm_v2", cublasDgemm_v2);

@@ -88,6 +88,12 @@ class Split(unittest.TestCase):
             self.assertGreater(strided, 0)
             self.assertEqual(second.calls - second.split_pieces + second.split_calls, bare.calls)
 
+    def test_what_was_proven_holds_for_other_scalars_only_if_they_were_tried(self):
+        run = Run(("scalars",), FAKE_BITS="beta")
+        self.assertEqual(run.output, Run(("scalars",), preload=False, FAKE_BITS="beta").output)
+        self.assertEqual((run.proven, run.unequal), (1, 1))
+        self.assertGreater(run.split_calls, 0)
+
     def test_relaxed_splits_what_is_not_proven(self):
         run = Run(TESSERA_BIT_STABILITY="relaxed")
         self.same(run)
