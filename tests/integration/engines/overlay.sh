@@ -67,12 +67,12 @@ bare_debian() {
   echo "$bare"
 }
 
-# The shell block of docs/deploy.md in which a line begins with these words.
+# The block of docs/deploy.md in which a line begins with these words.
 block() {
   python3 - "$1" <<'PYTHON'
 import re, sys
-blocks = re.findall(r"^```(\w*)\n(.*?)^```$", open("docs/deploy.md").read(), re.S | re.M)
-found = [lines for language, lines in blocks if not language and re.search("^" + re.escape(sys.argv[1]), lines, re.M)]
+blocks = re.findall(r"^```\w*\n(.*?)^```$", open("docs/deploy.md").read(), re.S | re.M)
+found = [lines for lines in blocks if re.search("^" + re.escape(sys.argv[1]), lines, re.M)]
 sys.exit(f"docs/deploy.md has {len(found)} blocks with a line '{sys.argv[1]}'") if len(found) != 1 else print(found[0])
 PYTHON
 }
