@@ -95,6 +95,10 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t k
     gate::charge_operation(0);
     return call();
   }
+  if (state::g_state.captures.load(std::memory_order_relaxed) && gate::capturing(stream)) {
+    if (operations::Note* note = state::t_note) note->captured++;  // its graph does not know of it
+    return call();
+  }
   const uint64_t key = gate::timing_key({id(what), 1, 0, 0});
   gate::Timing* timing = gate::timing_of(key);
   const bool timed = timing && timing->block_ps.load(std::memory_order_relaxed) != 0;

@@ -338,6 +338,9 @@ TEST_F(Counts, WhatWasCapturedIsNotCounted) {
   const CUstream stream = new_stream();
   ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   call(compute_, [&] { EXPECT_EQ(launch(stream, 4000, kernel()), CUDA_SUCCESS); });
+  call(compute_, [&] {
+    EXPECT_EQ(hook_cuLaunchCooperativeKernel(kernel(), 4, 1, 1, 32, 1, 1, 0, stream, nullptr), CUDA_SUCCESS);
+  });
   EXPECT_EQ(first().calls, 0u);
   CUgraph graph = nullptr;
   ASSERT_EQ(hook_cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
