@@ -27,15 +27,17 @@ constexpr bool may_be_confined(const WholeLaunch& launch, uint32_t sms) {
   return launch.wave_blocks != 0 && (launch.blocks > launch.wave_blocks || launch.blocks <= wave_left);
 }
 
-// SMs that the launch may use; 0 = all. Short ones are over before they disturb, and to confine them would cost
-// more than it saves, unless they start beside a burst.
+// SMs that the launch may use; 0 = all. One that fits the window may be in flight when a burst begins, and one that is no
+// longer than blocks may be is found to be harmless: on fewer SMs both take a wave more for nothing, unless they start
+// beside a burst.
 constexpr uint32_t confined_to_sms(const WholeLaunch& launch, const LeaseView& lease) {
   if (!reserves(lease, launch.sm_count)) return 0;
   const uint32_t sms = launch.sm_count - lease.reserved_sms;
-  // Apart it must not hold up what comes when the burst is over; but what is longer than a slice a burst cannot wait for.
+  // Apart it must not hold up what comes when the burst is over.
   const uint64_t longer_ns = launch.expected_ns * lease.reserved_sms / sms;
   const bool short_enough = launch.expected_ns > kLeastApartNs && longer_ns <= lease.window_ns;
-  const bool wanted = launch.expected_ns > lease.slice_ns || (lease.apart && short_enough);
+  const bool too_long = launch.expected_ns > lease.window_ns && launch.expected_ns > lease.long_block_ns;
+  const bool wanted = too_long || (lease.apart && short_enough);
   return wanted && may_be_confined(launch, sms) ? sms : 0;
 }
 

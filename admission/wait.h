@@ -13,11 +13,11 @@ struct WaitPlan {
 // No marker is waited for, or it is not known when one will be reached.
 inline constexpr int64_t kNoMarker = INT64_MAX;
 
-// Timers are late by tens of microseconds: while the next marker is farther than kNear the thread sleeps for
-// half of what is left, then it watches. Estimates are off: what is overdue is watched for a while, and then
-// less and less often.
+// Timers are late by tens of microseconds: while the next marker is farther than kNear the thread sleeps in between looks,
+// then it watches. Estimates are off by factors, so no sleep is long; what is overdue is watched for a while, and then less
+// and less often.
 inline constexpr int64_t kNearNs = 100'000, kOverdueNs = 150'000;
-inline constexpr uint64_t kWindowWatchNs = 20'000, kWindowSleepNs = 50'000;
+inline constexpr uint64_t kWindowWatchNs = 20'000, kWindowSleepNs = 20'000;
 // Pulses wake nobody, so that no sleep is longer; nobody else sees a drain.
 inline constexpr uint64_t kMostSleepNs = 1'000'000, kDrainSleepNs = 100'000;
 // A burst that just began may end at once; the longer it lasts, the less it hurts to notice its end late.
@@ -33,11 +33,11 @@ constexpr WaitPlan plan_wait(Reason reason, const LeaseView& lease, const Waited
     if (next_marker_ns == kNoMarker)
       plan = {kWindowWatchNs, kWindowSleepNs};
     else if (next_marker_ns > kNearNs)
-      plan = {0, uint64_t(next_marker_ns) / 2};
+      plan = {0, kWindowSleepNs};
     else if (next_marker_ns > -kOverdueNs)
       plan = {uint64_t(next_marker_ns + kOverdueNs), 0};
     else
-      plan = {kWindowWatchNs, kWindowSleepNs + uint64_t(-next_marker_ns) / 8};
+      plan = {kWindowWatchNs, kWindowSleepNs + uint64_t(-next_marker_ns) / 32};
   } else {
     if (reason == Reason::kPulse) plan.sleep_ns = kPulseSleepNs + waited.held_ns / kPulseSleepPart;
     if (in_flight_ns != 0 && plan.sleep_ns > kDrainSleepNs) plan.sleep_ns = kDrainSleepNs;

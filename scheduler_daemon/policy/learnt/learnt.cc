@@ -15,7 +15,9 @@ uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& 
     // A request's first burst meets best-effort work; what follows short gaps does not.
     const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
     const double left = p.slowdown_target - learnt.of(i).packed_excess;
-    const double allowed_ns = double(burst_ns) * left * t.turnaround_per_target;
+    const double per_target =
+        t.turnaround_per_target * (learnt.of(i).varies(p.slowdown_target) ? t.more_where_varied : 1);
+    const double allowed_ns = double(burst_ns) * left * per_target;
     least_ns = std::min(least_ns, burst_ns == 0 ? t.unknown_turnaround_ns : uint64_t(allowed_ns));
   }
   return std::max(least_ns, std::min(t.least_turnaround_ns, p.window_ns));

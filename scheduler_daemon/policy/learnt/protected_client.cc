@@ -59,8 +59,9 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
   if (!packed) {
     plain_excess += (std::min(c.slowdown, t.most_slowdown) - 1 - plain_excess) / t.plain_memory;
     if (c.own_slowdown > 0) own_.add(c.own_slowdown);
+    if (own_.total() >= t.needed_own) own_tail_ = own_.value();
   }
-  if (c.own_slowdown > 0 && own_.total() < t.needed_own) return false;
+  if (c.own_slowdown > 0 && own_tail_ == 0) return false;
   *slow = slower_than_alone(c, target, t);
   block_scale.judge(*slow, !neighbours.crowd, t);
   if (neighbours.confined && !packed)
@@ -102,11 +103,11 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
 }
 
 // The target is over the client's own p99. A client that varies by less than the target counts as one that does
-// not: what its first kernels lose to cold caches is not its own.
+// not: what its first kernels lose to cold caches is not its own. What would have been slow alone is nobody's fault.
 bool ProtectedClient::slower_than_alone(const ClientView& c, double target, const Tuning& t) const {
   const double late = c.burst_ns == 0 ? target : std::max(target, t.least_late_ns / double(c.burst_ns));
-  const double own_tail = own_.value();
-  return c.slowdown > (1 + late) * (own_tail > 1 + late ? own_tail : 1);
+  const double limit = (1 + late) * (varies(late) ? own_tail_ : 1);
+  return c.slowdown > limit && c.own_slowdown <= limit;
 }
 
 bool ProtectedClient::asleep(const ClientView& c, uint64_t now_ns) const {

@@ -21,13 +21,15 @@ struct Neighbours {       // the best-effort clients of the GPU
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
-      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), reserve(t), own_(size_t(t.own_memory), 0.99) {}
+      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {}
 
   // Its pulse and its latest measured burst, once per look. `last_look_ns`: the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
   bool observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns, double target,
                const Neighbours& neighbours, const Tuning& t, bool* slow);
   bool asleep(const ClientView& c, uint64_t now_ns) const;
+  // Its bursts vary by themselves: p99 of them is above the target.
+  bool varies(double target) const { return own_tail_ > 1 + target; }
   // Since the last look work of the class could run beside its bursts, so wide.
   void note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, size_t resource_class,
                    double width);
@@ -49,7 +51,7 @@ struct ProtectedClient {
   bool confined_between = false;  // work keeps to some SMs between its bursts, too
 
  private:
-  // Slower than its own slow bursts by more than the target.
+  // Slower than its own slow bursts by more than the target, because of what it met.
   bool slower_than_alone(const ClientView& c, double target, const Tuning& t) const;
   bool observe_burst(const ClientView& c, double target, const Neighbours& neighbours, const Tuning& t,
                      bool* slow);
@@ -61,7 +63,8 @@ struct ProtectedClient {
     double widest = 0;
   };
   Beside beside_[kClasses];
-  LatestQuantile own_;                              // p99 of what its bursts are slower by themselves
+  LatestQuantile own_;                              // what its bursts are slower by themselves
+  double own_tail_ = 0;                             // p99 of that; 0 = of too few bursts
   uint64_t bursts_ = 0;                             // measured ones that were seen
   uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen
   double watched_ns_ = 0;                           // at most tuning.busy_memory_ns

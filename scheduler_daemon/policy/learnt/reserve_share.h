@@ -12,8 +12,6 @@ namespace tessera::policy {
 
 class ReserveShare {
  public:
-  explicit ReserveShare(const Tuning& t) : value_(t.start_reserve) {}
-
   // A burst that may have met such kernels.
   void judge(bool slow, bool far_too_slow, const Tuning& t) {
     const bool in_vain = far_too_slow && value_ >= t.most_reserve;
@@ -26,7 +24,7 @@ class ReserveShare {
   bool helps(const Tuning& t) const { return vain_ < t.needed_vain; }
 
  private:
-  double value_;
+  double value_ = 0;
   double vain_ = 0;  // bursts that were far too slow in spite of it, lately
 };
 

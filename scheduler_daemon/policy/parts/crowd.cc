@@ -15,11 +15,17 @@ void choose_runners(const Facts& f, Learnt* learnt) {
   if (!f.o.mps || !f.both_kinds || !f.tuning.crowd) return;
   auto& line = learnt->line;
   line.clear();
+  size_t n_present = 0;
   for (size_t i = 0; i < f.o.clients.size(); ++i) {
-    const Client& c = learnt->clients[i];
-    if (!is_protected(f.o.clients[i]) && c.share.had_demand) line.emplace_back(c.share.virtual_ns, i);
+    Client& c = learnt->clients[i];
+    if (is_protected(f.o.clients[i]) || !c.share.had_demand) continue;
+    ++n_present;
+    if (c.held_back)
+      c.runs = false;  // or the others would wait for one that may not start
+    else
+      line.emplace_back(c.share.virtual_ns, i);
   }
-  if (line.size() <= f.tuning.few || f.undisturbed_until_ns != 0) return;
+  if (n_present <= f.tuning.few || f.undisturbed_until_ns != 0) return;
   for (auto& [place_ns, i] : line) {
     const Client& c = learnt->clients[i];
     place_ns -= c.share.urgent ? kUrgentLead_ns : c.runs ? learnt->turn_ns : 0;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
@@ -17,14 +19,23 @@ uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Learn
   return until_ns > o.now_ns + t.undisturbed_turnarounds * learnt.turnaround_ns ? until_ns : 0;
 }
 
+// Some piece of best-effort work is so long that the first burst which meets it would be far too slow.
+bool a_piece_is_long(const Observation& o, const Tuning& t, const Learnt& learnt) {
+  const double long_ns = double(learnt.turnaround_ns) * t.reserve_from_turnarounds;
+  for (size_t i = 0; i < o.clients.size(); ++i)
+    if (double(learnt.clients[i].longest_ns) > long_ns) return true;
+  return false;
+}
+
 // The largest share of those who are at work: their bursts seldom coincide, and each was measured beside the others.
 void learn_reserve(Facts* f) {
   f->reserve_helps = f->o.mps && f->tuning.reserve;
   if (!f->reserve_helps) return;
+  const double least = a_piece_is_long(f->o, f->tuning, f->learnt) ? f->tuning.least_reserve : 0;
   for (size_t i : f->learnt.protected_clients) {
     const ProtectedClient& l = f->learnt.of(i);
     if (l.asleep(f->o.clients[i], f->o.now_ns)) continue;
-    f->reserve_share = std::max(f->reserve_share, l.reserve.value());
+    f->reserve_share = std::max({f->reserve_share, least, l.reserve.value()});
     f->reserve_helps &= l.reserve.helps(f->tuning);
   }
 }

@@ -9,7 +9,8 @@ namespace tessera::admission {
 namespace {
 
 TEST(Confine, LongLaunchesOfMoreThanAWaveKeepToTheLimit) {
-  const LeaseView lease{.grant = Grant::kGranted, .slice_ns = 200'000, .reserved_sms = 16};
+  const LeaseView lease{
+      .grant = Grant::kGranted, .window_ns = 100'000, .long_block_ns = 200'000, .reserved_sms = 16};
   const WholeLaunch wide_and_long{
       .blocks = 1000, .wave_blocks = 864, .expected_ns = 3'000'000, .sm_count = 108};
   EXPECT_EQ(confined_to_sms(wide_and_long, lease), 92u);
@@ -23,7 +24,9 @@ TEST(Confine, LongLaunchesOfMoreThanAWaveKeepToTheLimit) {
   EXPECT_EQ(but([](auto&, auto& l) { l.reserved_sms = 108; }), 0u);
   EXPECT_EQ(but([](auto&, auto& l) { l.grant = Grant::kFree; }), 0u);
   EXPECT_EQ(but([](auto&, auto& l) { l.passthrough = true; }), 0u);
-  EXPECT_EQ(but([](auto& w, auto&) { w.expected_ns = 200'000; }), 0u);  // over before it disturbs
+  EXPECT_EQ(but([](auto& w, auto&) { w.expected_ns = 200'000; }), 0u);  // found to be harmless
+  EXPECT_EQ(but([](auto&, auto& l) { l.window_ns = 3'000'000; }),
+            0u);  // may be in flight when a burst begins
   EXPECT_EQ(but([](auto& w, auto&) { w.expected_ns = 0; }), 0u);
   EXPECT_EQ(but([](auto& w, auto&) { w.blocks = 864; }), 0u);  // its blocks may wait for each other
   EXPECT_EQ(but([](auto& w, auto&) { w.wave_blocks = 0; }), 0u);
@@ -58,8 +61,8 @@ TEST(Confine, ApartAllButTheShortestKeepToTheLimit) {
   EXPECT_EQ(sms(161, 150'000), 0u);        // it may need more at once
   EXPECT_EQ(sms(128, kLeastApartNs), 0u);  // not worth two events
   EXPECT_EQ(sms(1000, 150'000), 20u);
-  EXPECT_EQ(sms(1000, 300'000), 0u);   // 4.4 times as long would hold up what follows the burst
-  EXPECT_EQ(sms(1000, 501'000), 20u);  // longer than a slice: a burst could not wait for it
+  EXPECT_EQ(sms(1000, 300'000), 0u);     // 4.4 times as long would hold up what follows the burst
+  EXPECT_EQ(sms(1000, 1'000'001), 20u);  // longer than the window: a burst could not wait for it
   EXPECT_EQ(confined_to_sms(1'000, 108, lease), 20u);  // slices, however short their blocks are
 }
 

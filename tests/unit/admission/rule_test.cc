@@ -143,7 +143,7 @@ TEST(Wait, WatchesWhereTheEndIsNearAndSleepsWhereItIsFar) {
   const auto plan = [&](Reason reason, int64_t marker_ns, uint64_t in_flight_ns = 0, uint64_t held_ns = 0) {
     return plan_wait(reason, lease, {.held_ns = held_ns}, in_flight_ns, marker_ns);
   };
-  EXPECT_EQ(plan(Reason::kWindow, 400'000).sleep_ns, 200'000u);
+  EXPECT_EQ(plan(Reason::kWindow, 400'000).sleep_ns, kWindowSleepNs);
   EXPECT_EQ(plan(Reason::kWindow, 50'000).watch_ns, uint64_t(50'000 + kOverdueNs));
   EXPECT_EQ(plan(Reason::kWindow, 50'000).sleep_ns, 0u);
   EXPECT_GT(plan(Reason::kWindow, -10'000'000).sleep_ns, kWindowSleepNs);

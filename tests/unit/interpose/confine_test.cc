@@ -19,6 +19,7 @@ class Confine : public test::Soft {
   void SetUp() override {
     setenv("TESSERA_SOFTGPU_LOCAL", TS_WIDE_GPU, 1);
     Soft::SetUp();
+    lease(ipc::abi::kLeaseGranted, 1'000, 1'000);  // what the launches here take is more
     state::g_sm_count.store(kSms);
     ASSERT_EQ(hook_cuModuleLoadData(&module_, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
     stamp_ = function_of(module_, "stamp");
