@@ -1,8 +1,6 @@
 // The ring of a trace (abi/trace.h). Writer: any thread, wait-free, no system call. Reader: one position of its own.
 #pragma once
 
-#include <cstring>
-
 #include "ipc/abi/trace.h"
 #include "ipc/channel/atomic.h"
 
@@ -14,6 +12,21 @@ inline abi::TraceEvent* trace_slot(abi::TraceHeader* ring, uint64_t number) {
   return events + (number & (abi::kTraceSlots - 1));
 }
 
+// All fields but `ready`; a name lies where `at` does. Each goes from register to memory by itself: to gather them in
+// wider words first would read what was just written in pieces, which stalls a core for longer than all the rest takes.
+template <class To, class From, class Move>
+inline void move_fields(To& to, From& from, Move move) {
+  move(to.a, from.a);
+  move(to.kind, from.kind);
+  move(to.detail, from.detail);
+  move(to.thread, from.thread);
+  move(to.at.start_ns, from.at.start_ns);
+  move(to.at.end_ns, from.at.end_ns);
+  move(to.at.stream, from.at.stream);
+  move(to.at.b, from.at.b);
+  move(to.at.c, from.at.c);
+}
+
 inline void trace_write(abi::TraceHeader* ring, const abi::TraceEvent& event) {
   constexpr auto relaxed = std::memory_order_relaxed;  // published by `ready`
   const uint64_t number = std::atomic_ref(ring->head).fetch_add(1, relaxed);
@@ -21,10 +34,7 @@ inline void trace_write(abi::TraceHeader* ring, const abi::TraceEvent& event) {
   store(slot.ready, uint64_t(0), relaxed);
   // What follows must not be seen with the old number; pairs with the fence of the reader.
   std::atomic_thread_fence(std::memory_order_release);
-  uint64_t words[8];
-  std::memcpy(words, &event, sizeof words);
-  auto* to = reinterpret_cast<uint64_t*>(&slot);
-  for (int i = 1; i < 8; i++) store(to[i], words[i], relaxed);
+  move_fields(slot, event, [](auto& to, auto from) { store(to, from, relaxed); });
   store(slot.ready, number + 1, std::memory_order_release);  // pairs with the acquire of the reader
 }
 
@@ -61,12 +71,10 @@ class TraceReader {
     const abi::TraceEvent& slot = *trace_slot(ring_, next_);
     const uint64_t ready = load(slot.ready, std::memory_order_acquire);  // pairs with the writer's release
     if (ready != next_ + 1) return ready > next_ + 1 ? Copy::kOverwritten : Copy::kUnfinished;
-    uint64_t words[8] = {ready};
-    const auto* from = reinterpret_cast<const uint64_t*>(&slot);
-    for (int i = 1; i < 8; i++) words[i] = load(from[i], std::memory_order_relaxed);
+    out->ready = ready;
+    move_fields(*out, slot, [](auto& to, auto& from) { to = load(from, std::memory_order_relaxed); });
     std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence of the writer
     if (load(slot.ready, std::memory_order_relaxed) != ready) return Copy::kOverwritten;
-    std::memcpy(out, words, sizeof words);
     return Copy::kDone;
   }
   abi::TraceHeader* ring_;

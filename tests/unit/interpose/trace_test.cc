@@ -2,6 +2,7 @@
 #include "interpose/gate/trace.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "interpose/hooks/trace.h"
