@@ -8,6 +8,7 @@ foreach(command tessera tesserad)
   install(FILES ${made}/${command} DESTINATION bin COMPONENT ${command})
   install(DIRECTORY ${made}/man_${command}/ DESTINATION share/man COMPONENT ${command} OPTIONAL)
   install(FILES ${debian}/copyright DESTINATION share/doc/${command} COMPONENT ${command})
+  install(DIRECTORY ${made}/licences DESTINATION share/doc/${command} COMPONENT ${command} OPTIONAL)
   install(FILES ${made}/changelog.gz ${made}/${command}.doc/changelog.Debian.gz DESTINATION share/doc/${command}
           COMPONENT ${command} OPTIONAL)
   install(FILES ${debian}/${command}.overrides RENAME ${command} DESTINATION share/lintian/overrides

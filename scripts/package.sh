@@ -37,11 +37,26 @@ pages() {  # build folder; into its packaging/man_tessera and man_tesserad
   page "$made/man_tesserad/man1" tesserad tesserad
 }
 
+# The licences of what is linked in, static libraries and headers: the files of the packages that they are of.
+licences() {  # build folder; into its packaging/licences
+  local out=$1/packaging/licences package source headers=(CLI/CLI.hpp boost/version.hpp fmt/core.h nlohmann/json.hpp spdlog/spdlog.h toml++/toml.h xxhash.h)
+  rm -rf "$out" && mkdir -p "$out"
+  { grep -oh '/usr/lib/[^ $]*\.a\b' "$1/build.ninja" | grep -v '/libg[mt]' | sort -u; g++ -print-file-name=libstdc++.a; printf '/usr/include/%s\n' "${headers[@]}"; } |
+    xargs realpath | xargs dpkg -S | cut -d: -f1 | sort -u |
+    while read -r package; do cp -L "/usr/share/doc/$package/copyright" "$out/$package"; done
+  for source in "$1"/prometheus/source/prometheus-cpp-*/; do
+    [[ -d $source ]] || continue  # the Debian packages depend on Debian's
+    cp "$source/LICENSE" "$out/prometheus-cpp"
+    cp "$source/3rdparty/civetweb/LICENSE.md" "$out/civetweb"
+  done
+}
+
 make_debs() {
   local build=build/package package
   cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DTESSERA_SHAPE=lib/tessera/ >/dev/null
   cmake --build $build --target quickstart
   pages $build
+  licences $build
   gzip -9n <CHANGELOG.md >$build/packaging/changelog.gz
   for package in tessera tesserad; do
     mkdir -p $build/packaging/$package.doc
@@ -62,19 +77,6 @@ ENTRY
   ls $build/debs/*.deb
 }
 
-# The licences of what is linked in, static libraries and headers, into a folder: the files of the packages that they are of.
-licences() {  # build folder, folder
-  local package source headers=(CLI/CLI.hpp boost/version.hpp fmt/core.h nlohmann/json.hpp spdlog/spdlog.h toml++/toml.h xxhash.h)
-  mkdir -p "$2"
-  { grep -oh '/usr/lib/[^ $]*\.a\b' "$1/build.ninja" | grep -v '/libg[mt]' | sort -u; g++ -print-file-name=libstdc++.a; printf '/usr/include/%s\n' "${headers[@]}"; } |
-    xargs realpath | xargs dpkg -S | cut -d: -f1 | sort -u |
-    while read -r package; do cp -L "/usr/share/doc/$package/copyright" "$2/$package"; done
-  for source in "$1"/prometheus/source/prometheus-cpp-*/; do
-    cp "$source/LICENSE" "$2/prometheus-cpp"
-    cp "$source/3rdparty/civetweb/LICENSE.md" "$2/civetweb"
-  done
-}
-
 make_tarball() {
   local build=build/portable out=build/package/tarball prefix=opt/tessera name
   packaging/portable/prometheus.sh $build/prometheus
@@ -82,6 +84,7 @@ make_tarball() {
     -DCMAKE_PREFIX_PATH="$PWD/$build/prometheus" >/dev/null
   cmake --build $build --target quickstart
   pages $build
+  licences $build
   name=tessera-$version-linux-x86_64
   rm -rf $out && mkdir -p $out
   DESTDIR=$PWD/$out cmake --install $build --strip >/dev/null
@@ -89,7 +92,8 @@ make_tarball() {
   mkdir -p $out/$name/share/man/man1
   cp $build/packaging/man_*/man1/* $out/$name/share/man/man1
   cp CHANGELOG.md LICENSE $out/$name
-  licences $build $out/$name/share/doc/tessera/licences
+  mkdir -p $out/$name/share/doc/tessera
+  cp -r $build/packaging/licences $out/$name/share/doc/tessera
   find $out/$name -type f \( -perm -100 -o -name '*.so*' \) -exec sh -c 'head -c 4 "$1" | grep -q ELF && strip --strip-unneeded "$1"' _ {} \;
   scripts/check_portable.py $out/$name
   tar -C $out --zstd --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$changed_s" -cf $out/$name.tar.zst $name

@@ -30,6 +30,13 @@ in_overlay() {
   trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 }
 
+# What is linked into programs has its licence beside them.
+has_licences() {  # folder, package...
+  local folder=$1 package
+  shift
+  for package in "$@"; do [[ -s $folder/$package ]] || fail "the licence of $package is not in $folder"; done
+}
+
 # Debian packages, into the overlay; their services are not started.
 fetch() {
   printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d

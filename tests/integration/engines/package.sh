@@ -16,6 +16,9 @@ dpkg -i build/package/debs/*.deb >/run/install.log 2>&1 || { cat /run/install.lo
 [[ $(readlink -f "$(command -v tessera)") == /usr/lib/tessera/bin/tessera ]] || fail "tessera is not in PATH"
 ldconfig
 ldconfig -p | grep -q /usr/lib/tessera && fail "ld.so finds our libcuda.so.1 by itself"
+for package in tessera tesserad; do
+  has_licences /usr/share/doc/$package/licences liblz4-dev libprotobuf-dev libspdlog-dev libzstd-dev nlohmann-json3-dev
+done
 getent group tessera >/dev/null || fail "no group tessera"
 systemd-analyze verify /usr/lib/systemd/system/tesserad.service || fail "systemd refuses the unit"
 exposure=$(systemd-analyze security --offline=yes --no-pager /usr/lib/systemd/system/tesserad.service | sed -n 's/.*Overall exposure level[^:]*: \([0-9.]*\) .*/\1/p')

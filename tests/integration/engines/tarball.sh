@@ -11,9 +11,7 @@ mkdir -p /run/here/opt
 tar -xf build/package/tarball/*.tar.zst -C /run/here/opt
 mv /run/here/opt/tessera-* /run/here/opt/tessera
 scripts/check_portable.py /run/here/opt/tessera || fail "it needs more than glibc 2.28"
-for linked in libelf-dev libprotobuf-dev libzstd-dev nlohmann-json3-dev prometheus-cpp; do
-  [[ -s /run/here/opt/tessera/share/doc/tessera/licences/$linked ]] || fail "the licence of $linked is missing"
-done
+has_licences /run/here/opt/tessera/share/doc/tessera/licences libelf-dev libprotobuf-dev libzstd-dev nlohmann-json3-dev prometheus-cpp
 
 # Debian 11's C library, unpacked, not installed. No shell, no C++ runtime.
 old_debian() {
