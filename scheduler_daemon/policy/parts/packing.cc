@@ -75,7 +75,8 @@ void Packing::choose(size_t k) {
     retry |= bursts % t.retry_every == 1;
   }
   narrow_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
-  if (!f_.parameters.packing) return;
+  // What outlasts a burst would be met by all of it.
+  if (!f_.parameters.packing || longest_ns(k) >= shortest_ns_) return;
   plan_[k] = best(k, t.certainty);
   if (plan_[k].beside > 0) return;
   const bool hopeful = judged == 0 || (judged < t.most_trials && best(k, -t.certainty).gain > t.worth_trials);

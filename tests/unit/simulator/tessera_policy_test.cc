@@ -229,6 +229,18 @@ TEST(Tessera, WideWorkThatCostsTooMuchIsNotTriedForLong) {
   EXPECT_FALSE(dear.between.apart);
 }
 
+TEST(Tessera, WhatOutlastsABurstIsNotPacked) {
+  const auto times_apart = [](uint64_t piece_ns) {
+    World w = with_a_client_that_can_be_confined(true);
+    w.o.clients[1].queued_ns = piece_ns;
+    int n = 0;
+    for (int i = 0; i < 100; ++i) n += w.bursts(1, 1.0).apart;
+    return n;
+  };
+  EXPECT_GT(times_apart(us(100)), 0);
+  EXPECT_EQ(times_apart(ms(4)), 0);
+}
+
 TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {
   const Tuning t;
   NeighbourCost cost;
