@@ -177,6 +177,11 @@ int trace(const TraceOptions& options) {
   auto taken =
       options.from.empty() ? take(options.socket, options.pid, options.seconds) : read_trace(options.from);
   if (!taken) return fail("trace", taken.error());
+  if (options.from.empty() && options.pid != 0 && taken->clients.empty()) {
+    return fail("trace",
+                base::error(Code::kNotFound, "none of your programs on a GPU has process id " +
+                                                 std::to_string(options.pid) + ": `tessera ps` lists them"));
+  }
   if (!options.chakra.empty()) {
     if (base::Status written = write_chakra(*taken, options.chakra); !written)
       return fail("trace", written.error());

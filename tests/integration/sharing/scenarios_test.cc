@@ -173,6 +173,18 @@ TEST_F(Traced, EveryLaunchIsThereOnceInOrderAndHoldsSayWhy) {
       << read_file(path("explain.out"));
 }
 
+TEST_F(Traced, AProcessThatIsNoClientIsAnError) {
+  start_daemon();
+  auto tracer = Process::start({kBin + "tessera", "trace", "--socket", socket(), "--pid",
+                                std::to_string(getpid()), "--seconds", "0.01"},
+                               {}, path("tracer.out"), path("tracer.err"));
+  ASSERT_TRUE(tracer.ok());
+  auto status = tracer->wait(kPatience_s);
+  EXPECT_TRUE(status.ok() && *status != 0);
+  EXPECT_NE(read_file(path("tracer.err")).find("`tessera ps`"), std::string::npos)
+      << read_file(path("tracer.err"));
+}
+
 TEST_F(Traced, ATracedRunGivesTheProgramsStatusAndResult) {
   start_daemon();
   const Words load = {"compute", "64", "10", "1"};
