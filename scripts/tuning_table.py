@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROW = re.compile(r'^TS_TUNE\((\w+), (\w+), ([^,]+), "([^"]*)", "([^"]*)"\)')
 GROUP = re.compile(r"^// ---- (.*)")
 # Constants of these groups act only under these settings of a run.
-SETTINGS = {"packing": "packing = true", "minimum share": "min_share = 0.1", "`temporal` and exclusive turns": 'regime = "timesliced"'}
+SETTINGS = {"minimum share": "min_share = 0.1", "`temporal` and exclusive turns": 'regime = "timesliced"'}
 
 
 def constants(path):
