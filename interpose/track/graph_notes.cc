@@ -6,6 +6,7 @@
 
 #include "base/errno_guard.h"
 #include "interpose/gate/launch.h"
+#include "interpose/track/lock.h"
 
 namespace tessera::track {
 namespace {
@@ -26,13 +27,6 @@ using Table = std::unordered_map<CUgraph, Kept>;
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // of the two below; innermost
 constinit Table* g_table = nullptr;  // never freed: threads may launch while the program exits
 constinit size_t g_nodes = 0;
-
-class Lock {
- public:
-  Lock() { pthread_mutex_lock(&g_mutex); }
-  ~Lock() { pthread_mutex_unlock(&g_mutex); }
-  Lock(const Lock&) = delete;
-};
 
 struct CapturedNode {
   CUgraph graph;
@@ -66,7 +60,7 @@ std::shared_ptr<const CapturedCall> captured(const operations::Note& note) {
 }
 
 void add(const CapturedNode& at, const gate::LaunchCall& launch, operations::Note& note) {
-  const Lock lock;
+  const Lock lock(g_mutex);
   if (g_nodes >= kMostNotedNodes) return;
   if (!g_table) g_table = new Table;
   Kept& kept = (*g_table)[at.graph];
@@ -91,7 +85,7 @@ NodeCall GraphNotes::find(CUgraphNode node, uint64_t blocks, uint32_t threads) c
 }
 
 std::shared_ptr<const GraphNotes> notes_of(CUgraph graph) {
-  const Lock lock;
+  const Lock lock(g_mutex);
   if (!g_table) return nullptr;
   const auto at = g_table->find(graph);
   return at == g_table->end() ? nullptr : at->second.notes;
@@ -111,7 +105,7 @@ void note_captured(const gate::LaunchCall& launch, operations::Note& note) noexc
 }
 
 void notes_complete(CUgraph graph) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   if (!g_table) return;
   if (const auto at = g_table->find(graph); graph && at != g_table->end()) {
     at->second.complete = true;
@@ -128,7 +122,7 @@ void notes_complete(CUgraph graph) noexcept {
 }
 
 void notes_end_with(CUgraph graph) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   if (!g_table) return;
   const auto at = g_table->find(graph);
   if (at == g_table->end()) return;

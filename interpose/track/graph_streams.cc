@@ -4,6 +4,7 @@
 
 #include "interpose/state/state.h"
 #include "interpose/track/graphs.h"
+#include "interpose/track/lock.h"
 
 namespace tessera::track {
 namespace {
@@ -22,13 +23,6 @@ struct OwnStream {
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // of the one below
 constinit OwnStream g_pool[kMostLanes - 1] = {};
-
-class Lock {
- public:
-  Lock() { pthread_mutex_lock(&g_mutex); }
-  ~Lock() { pthread_mutex_unlock(&g_mutex); }
-  Lock(const Lock&) = delete;
-};
 
 bool make(OwnStream& own, CUcontext context, int priority) {
   if (real().cuStreamCreateWithPriority(&own.stream, CU_STREAM_NON_BLOCKING, priority) != CUDA_SUCCESS) {
@@ -56,7 +50,7 @@ LaneStreams::LaneStreams(const ExecutableGraph& graph, CUcontext context, Stream
   const bool per_thread = launch.flavour == Flavour::kPerThread;
   const bool known = (per_thread ? real().cuStreamGetPriority_ptsz : real().cuStreamGetPriority)(
                          launch.stream, &priority) == CUDA_SUCCESS;
-  const Lock lock;
+  const Lock lock(g_mutex);
   for (uint32_t i = 0; known && i < kMostLanes - 1 && count_ < wanted; i++) {
     OwnStream& own = g_pool[i];
     if (!usable(own, context, priority, graph.serial)) continue;
@@ -69,12 +63,12 @@ LaneStreams::LaneStreams(const ExecutableGraph& graph, CUcontext context, Stream
 }
 
 LaneStreams::~LaneStreams() {
-  const Lock lock;
+  const Lock lock(g_mutex);
   for (uint32_t i = 1; i < count_; i++) g_pool[places_[i]].in_use = false;
 }
 
 void streams_end_with(CUcontext context) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   for (OwnStream& own : g_pool)
     if (!context || own.context == context) own = {};
 }

@@ -10,6 +10,7 @@
 #include "interpose/state/state.h"
 #include "interpose/track/graph_read.h"
 #include "interpose/track/graph_streams.h"
+#include "interpose/track/lock.h"
 #include "interpose/track/reasons.h"
 
 namespace tessera::track {
@@ -26,16 +27,6 @@ pthread_mutex_t g_reading =
 constinit std::atomic<bool> g_user_objects{false};
 constinit std::atomic<bool> g_inner_graphs{false};  // the program can name graphs inside graphs
 constinit std::atomic<bool> g_missed{false};        // something changed that should have been read before
-
-class Lock {
- public:
-  explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~Lock() { pthread_mutex_unlock(&mutex_); }
-  Lock(const Lock&) = delete;
-
- private:
-  pthread_mutex_t& mutex_;
-};
 
 bool best_effort() {
   return state::live() && state::config().priority == 0;

@@ -10,6 +10,7 @@
 #include "base/raw_log.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/track/cluster.h"
+#include "interpose/track/lock.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/slice/slice.h"
@@ -22,10 +23,6 @@ using state::kNoVariant;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // guards g_images and writes to state::g_kernels
-struct Lock {
-  Lock() { pthread_mutex_lock(&g_mutex); }
-  ~Lock() { pthread_mutex_unlock(&g_mutex); }
-};
 
 struct Owner {  // one loaded module or library; a list, since programs load tens of them
   void* handle;
@@ -183,7 +180,7 @@ bool sibling_ready(KernelRecord& kernel, CUcontext context) {
   if (state == kSiblingNone) {
     std::shared_ptr<const SiblingSource> source;
     {
-      const Lock lock;
+      const Lock lock(g_mutex);
       if (const Owner* o = owner_of(kernel.loaded.owner)) source = o->image->source;
     }
     sibling_wanted(kernel, std::move(source), context);
@@ -238,13 +235,13 @@ void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) no
   if (!entry) return;
   image_unloaded(owner);  // the handle of an image that ended with its context, used again
   if (!entry->image->keep_text) entry->image->text = std::string();  // the driver has copied it
-  const Lock lock;
+  const Lock lock(g_mutex);
   entry->next = g_owners;
   g_owners = entry;
 }
 
 void image_unloaded(void* owner) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   drop_kernels(owner);
   for (Owner** at = &g_owners; *at; at = &(*at)->next) {
     if ((*at)->handle != owner) continue;
@@ -256,7 +253,7 @@ void image_unloaded(void* owner) noexcept {
 }
 
 void module_of_library(CUmodule module, CUlibrary library) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   Owner* o = owner_of(library);
   if (!o || owner_of(module)) return;
   if (auto* entry = new (std::nothrow) Owner{module, false, o->image, g_owners}) g_owners = entry;
@@ -264,7 +261,7 @@ void module_of_library(CUmodule module, CUlibrary library) noexcept {
 
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
   if (!handle || !name) return;
-  const Lock lock;
+  const Lock lock(g_mutex);
   const KernelRecord* known = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
   if (known && known->loaded.owner == owner && strcmp(known->loaded.name, name) == 0) return;  // asked again
   const Owner* o = owner_of(owner);
@@ -293,7 +290,7 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
 }
 
 void kernel_function(CUkernel kernel, CUfunction function) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   if (KernelRecord* record = state::find_kernel(reinterpret_cast<CUfunction>(kernel)))
     set_kernel(function, record);
 }
@@ -312,7 +309,7 @@ bool is_variant_name(const char* name) {
 }
 
 uint32_t variants_in(void* owner) noexcept {
-  const Lock lock;
+  const Lock lock(g_mutex);
   const Owner* o = owner_of(owner);
   uint32_t n = 0;
   for (size_t i = 0; o && i < o->image->kernels.size(); i++) n += o->image->kernels[i].has_variant;

@@ -504,8 +504,8 @@ TEST(Tessera, LetsOneSliceGoBeforeAHoldExpires) {
   EXPECT_FALSE(w.lease().packed);
 }
 
-// Beside a service, three best-effort clients that fill the GPU.
-TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
+// Three best-effort clients that fill the GPU.
+World beside_an_idle_service() {
   World w;
   w.o.clients[0].busy = false;
   w.o.clients[0].idle_since_ns = ms(99);
@@ -514,6 +514,11 @@ TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
     w.o.clients.push_back(w.o.clients[1]);
     w.o.clients.back().id = id;
   }
+  return w;
+}
+
+TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
+  World w = beside_an_idle_service();
   const auto running = [&] {
     w.o.now_ns += ms(1);
     std::vector<size_t> out;
@@ -544,14 +549,7 @@ TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
 
 // Of two, one runs until it is ahead. The third must not wait for that one, which may not start.
 TEST(Tessera, WhoIsHeldForBeingAheadKeepsNobodyOut) {
-  World w;
-  w.o.clients[0].busy = false;
-  w.o.clients[0].idle_since_ns = ms(99);
-  w.o.clients[0].burst_ns = 0;
-  for (uint64_t id : {3, 4}) {
-    w.o.clients.push_back(w.o.clients[1]);
-    w.o.clients.back().id = id;
-  }
+  World w = beside_an_idle_service();
   for (int i = 0; i < 400; ++i) {
     w.o.now_ns += ms(1);
     for (auto& c : w.o.clients) c.waiting_since_ns = w.o.now_ns;
