@@ -12,6 +12,11 @@ uint64_t busy_ns(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns) {
   return to_ns - std::min(to_ns, from_ns);
 }
 
+// Part of its latest measured burst during which best-effort work may have been there; all of it where that is not known.
+double met_share(const ClientView& c) {
+  return c.own_slowdown > 0 ? std::clamp(1 - c.own_slowdown / c.slowdown, 0.0, 1.0) : 1;
+}
+
 }  // namespace
 
 bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns,
@@ -61,7 +66,7 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
     if (c.own_slowdown > 0) own_.add(c.own_slowdown);
     if (own_.total() >= t.needed_own) own_tail_ = own_.value();
   }
-  if (c.own_slowdown > 0 && own_tail_ == 0) return false;
+  if (own_tail_ == 0 && met_share(c) < t.mostly_met) return false;
   *slow = slower_than_alone(c, target, t);
   block_scale.judge(*slow, !neighbours.crowd, t);
   if (neighbours.confined && !packed)
@@ -80,7 +85,7 @@ void ProtectedClient::note_beside(const ClientView& c, uint64_t last_look_ns, ui
 bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, const Tuning& t) {
   double width[kClasses], sum = 0;
   const double length_ns = std::max(1.0, c.slowdown * double(c.burst_ns));
-  const double met = c.own_slowdown > 0 ? std::clamp(1 - c.own_slowdown / c.slowdown, 0.0, 1.0) : 1;
+  const double met = met_share(c);
   for (size_t k = 0; k < kClasses; ++k) {
     // Of bursts that were not measured more may have added up.
     width[k] = std::min(beside_[k].width_ns / length_ns, beside_[k].widest) * met;

@@ -91,6 +91,17 @@ TEST(Tessera, ReservesAStepAtOnceForPiecesThatTheFirstBurstCouldNotBear) {
   EXPECT_EQ(w.lease().sm_limit, 0u);
 }
 
+TEST(Tessera, OfTheFirstBurstsOnlyThoseAreJudgedThatMostlyMetBestEffortWork) {
+  const auto after_slow_ones = [](double own_slowdown) {
+    World w = with_a_client_that_can_be_confined();
+    w.o.sm_count = 108;
+    w.o.clients[0].own_slowdown = own_slowdown;
+    return w.bursts(3, 1.5).sm_limit;
+  };
+  EXPECT_EQ(after_slow_ones(1.0), 0u) << "it may vary by itself";
+  EXPECT_EQ(after_slow_ones(0.2), 76u);
+}
+
 TEST(Tessera, WhoKeepsOffReservedSmsNeedNotBeNarrowUnlessThatIsInVain) {
   World w = with_a_client_that_can_be_confined();
   const uint32_t narrow = World().lease().long_width_percent;
