@@ -9,7 +9,7 @@ namespace tessera::simulator {
 namespace {
 
 constexpr uint64_t kResumeAhead = 48;     // launches that a host thread is ahead when it goes on
-constexpr long kMaxWatched = 8;           // ipc::abi::kMaxWatchedPulses
+constexpr long kMaxWatched = 32;          // ipc::abi::kMaxWatchedPulses
 constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
 

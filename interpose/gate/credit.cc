@@ -89,7 +89,7 @@ static void note_peers(Credit& c, const DaemonLink* link) {
     const abi::PulsePage* page = watch.page.load(std::memory_order_acquire);
     c.peers[c.n_peers++] = {page, ipc::load(page->burst, kRelaxed)};
   }
-  for (uint32_t i = c.n_peers; i < kWatched; i++) c.peers[i] = {&g_idle_pulse, 0};
+  for (uint32_t i = c.n_peers; i < kPeersOfARepeat; i++) c.peers[i] = {&g_idle_pulse, 0};
 }
 
 void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,

@@ -147,12 +147,12 @@ void* helper_main(void*) {
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
         const state::Config& c = state::config();
-        auto attachment = ipc::attach(
-            *path, {.priority = c.priority,
-                    .weight = c.weight,
-                    .slo_ns = c.slo_ns,
-                    .name = c.name,
-                    .features = abi::kClientSetsPriority | abi::kClientDefers | abi::kClientTraces});
+        auto attachment = ipc::attach(*path, {.priority = c.priority,
+                                              .weight = c.weight,
+                                              .slo_ns = c.slo_ns,
+                                              .name = c.name,
+                                              .features = abi::kClientSetsPriority | abi::kClientDefers |
+                                                          abi::kClientTraces | abi::kClientWatchesMany});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);

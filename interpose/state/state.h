@@ -95,7 +95,7 @@ struct alignas(64) Credit {
   struct Peer {
     const abi::PulsePage* page;
     uint64_t burst;
-  } peers[kWatched];                          // beyond n_peers the idle page
+  } peers[kWatched];                          // launch.S looks at the first two: beyond n_peers the idle page
   uint64_t account_key;                       // for this stream
   std::atomic<gate::StreamAccount*> account;  // whose account counts what was spent;
   uint64_t expires_ns, window_ns;             // as that lease said

@@ -84,6 +84,7 @@ enum ClientFeature : uint64_t {
   kClientSetsPriority = 1,  // obeys SetPriority
   kClientDefers = 2,        // protected: watches the pulses that go first (kLeaseDefer)
   kClientTraces = 4,        // obeys TraceMemory
+  kClientWatchesMany = 8,   // has places for kMaxWatchedPulses pulses, not kFewWatchedPulses
 };
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0

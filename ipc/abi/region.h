@@ -242,6 +242,7 @@ constexpr bool pulse_is_stale(uint64_t heartbeat_ns, uint64_t busy_since_ns, uin
   return now_ns - sign_ns > kPulseStaleNs;
 }
 
-inline constexpr uint32_t kMaxWatchedPulses = 8;
+// Of one GPU. A library without kClientWatchesMany has fewer places.
+inline constexpr uint32_t kMaxWatchedPulses = 32, kFewWatchedPulses = 8;
 
 }  // namespace tessera::ipc::abi

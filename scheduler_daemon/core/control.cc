@@ -37,7 +37,6 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   if (change.slo_ns) client.slo_ns = *change.slo_ns;
   Gpu* gpu = gpu_of(client);
   if (change.passthrough) client.passthrough = *change.passthrough;
-  if (client.passthrough) client.watched = false;
   if (gpu != nullptr)
     share_pulses(*gpu);
   else
@@ -71,7 +70,7 @@ base::Status Core::change_priority(Client& client, uint32_t priority) {
     client.memory.pulse.reset();
     client.memory.pulse_fd.reset();
   }
-  client.pulse_sealed = client.watched = false;  // nobody may have its page until it says that it is mapped
+  client.pulse_sealed = false;  // nobody may have its page until it says that it is mapped
   client.priority = priority;
   abi::SetPriority m{ipc::make_header(abi::kSetPriority, sizeof m), priority, 0};
   int fd = client.memory.pulse_fd.get();

@@ -371,7 +371,7 @@ void Core::leave_gpu(Client& client) {
     return;
   }
   gpu->dirty = true;
-  stop_watching(*gpu, client);
+  share_pulses(*gpu);
 }
 
 void Core::drop_unreachable() {

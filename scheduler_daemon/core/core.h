@@ -175,7 +175,6 @@ class Core {
   void share_pulses(Gpu& gpu);
   void bring_up_to_date(const Gpu& gpu, Client& watcher);
   ipc::Send tell_pulses(const Gpu& gpu, Client& watcher);
-  void stop_watching(Gpu& gpu, Client& owner);
   Gpu* gpu_of(const Client& client);
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();

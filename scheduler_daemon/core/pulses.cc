@@ -28,14 +28,14 @@ bool Core::on_pulse_mapped(Client& client) {
   return true;
 }
 
+// The first that came, as many as every best-effort client has places for: a policy asks only whether all of them watch.
 void Core::share_pulses(Gpu& gpu) {
-  auto n_watched =
-      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->watched; });
+  uint32_t places = abi::kMaxWatchedPulses;
+  for (const Client* c : gpu.clients)
+    if (!c->is_protected() && (c->features & abi::kClientWatchesMany) == 0) places = abi::kFewWatchedPulses;
   for (Client* owner : gpu.clients) {
-    if (n_watched >= int64_t(abi::kMaxWatchedPulses)) break;
-    if (!owner->pulse_sealed || owner->watched || owner->passthrough) continue;
-    owner->watched = true;
-    ++n_watched;
+    owner->watched = owner->pulse_sealed && !owner->passthrough && places != 0;
+    places -= owner->watched;
   }
   for (Client* watcher : gpu.clients) bring_up_to_date(gpu, *watcher);
   gpu.dirty = true;
@@ -94,11 +94,6 @@ void Core::has_room(Connection connection) {
     gpu->dirty = true;
   }
   drop_unreachable();
-}
-
-void Core::stop_watching(Gpu& gpu, Client& owner) {
-  owner.watched = false;
-  share_pulses(gpu);  // an unwatched one may take the place
 }
 
 }  // namespace tessera::core

@@ -7,7 +7,7 @@
 // - Best-effort clients keep their lease while protected ones are busy: they watch the pulses themselves
 //   before each launch (design D6), which takes microseconds instead of a round trip. What this policy adds
 //   is the way back: a guard time after the last protected client became idle it nudges whoever waits. A busy
-//   client whose pulse nobody watches (more than eight of them) is obeyed by revocation.
+//   client whose pulse nobody watches (more than 32 of them) is obeyed by revocation.
 // - Several best-effort clients: with MPS their leases overlap, without it they take turns (turns.h).
 #pragma once
 

@@ -128,10 +128,13 @@ class CoreTest : public ::testing::Test {
   void say(Connection c, const T& message) {
     core_->received(c, packet_of(message), now_ns_);
   }
-  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false, uint32_t confines = 0) {
+  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false, uint32_t confines = 0,
+              uint64_t features = abi::kClientWatchesMany) {
     Peer p;
     p.connection = connect(pid);
-    say(p.connection, hello(priority));
+    abi::Hello claims = hello(priority);
+    claims.features = features;
+    say(p.connection, claims);
     auto* welcome = peers_.last(p.connection, abi::kWelcome);
     EXPECT_NE(welcome, nullptr);
     p.region = ipc::map_shared(welcome->fds[0].get(), abi::kRegionBytes, ipc::Access::kReadWrite).value();

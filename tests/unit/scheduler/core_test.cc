@@ -266,17 +266,37 @@ TEST_F(CoreTest, EverybodyOnAGpuMayDieAtOnce) {
   EXPECT_TRUE(core_->snapshot(now_ns_).gpus.empty());
 }
 
-TEST_F(CoreTest, AtMostEightPulsesAreWatchedAndAPlaceIsRefilled) {
+TEST_F(CoreTest, SoManyPulsesAreWatchedAtMostAndAPlaceIsRefilled) {
   Peer trainer = attach(100, 0, 1);
   std::vector<Peer> services;
-  for (pid_t i = 1; i <= 10; ++i) services.push_back(attach(i, 3, 1));
-  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 8u);
-  ipc::pulse_set_busy(services[9].pulse(), 1, 0, 1, now_ns_);  // not watched
+  for (uint32_t i = 0; i < abi::kMaxWatchedPulses + 2; ++i) services.push_back(attach(pid_t(i + 1), 3, 1));
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), abi::kMaxWatchedPulses);
+  ipc::pulse_set_busy(services.back().pulse(), 1, 0, 1, now_ns_);  // not watched
   run(ms(1));
   EXPECT_EQ(trainer.state(), kHold);
   core_->disconnected(services[0].connection);
   core_->disconnected(services[1].connection);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), abi::kMaxWatchedPulses + 2);
+  run(ms(1));
+  EXPECT_EQ(trainer.state(), kGranted);
+}
+
+TEST_F(CoreTest, WhileALibraryHasPlacesForEightPulsesNoMoreAreWatched) {
+  Peer trainer = attach(100, 0, 1);
+  std::vector<Peer> services;
+  for (pid_t i = 1; i <= 10; ++i)
+    services.push_back(attach(i, 3, 1, false, 0, 0));  // how old these are does not matter
   EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 10u);
+  ipc::pulse_set_busy(services[9].pulse(), 1, 0, 1, now_ns_);
+  run(ms(1));
+  EXPECT_EQ(trainer.state(), kGranted);  // it watches by itself
+  Peer old = attach(101, 0, 1, false, 0, 0);
+  EXPECT_EQ(peers_.count(old.connection, abi::kPeerPulse), abi::kFewWatchedPulses);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 10u - abi::kFewWatchedPulses);
+  run(ms(1));
+  EXPECT_EQ(trainer.state(), kHold);  // neither has the place, so the daemon obeys that pulse
+  core_->disconnected(old.connection);
+  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 12u);
   run(ms(1));
   EXPECT_EQ(trainer.state(), kGranted);
 }
