@@ -7,7 +7,7 @@
 #include "interpose/operations/cudnn.h"
 #include "interpose/operations/cudnn_graphs.h"
 #include "interpose/operations/lt.h"
-#include "interpose/operations/split_arguments.h"
+#include "interpose/operations/split_gemm.h"
 #include "operations/hook.h"
 
 // Types of the libraries, as far as calls of them need them: pointers and numbers. A test compares with the headers.
@@ -83,12 +83,14 @@ using cudnnWgradMode_t = int;
 namespace tessera::library {
 namespace {
 
-constexpr operations::Form form_of(Entry entry) {
-  return operations::kind_of(entry).form;
-}
-// These alone are cut.
-constexpr bool is_product(Entry entry) {
-  return operations::kind_of(entry).family == Family::kProduct;
+// In pieces, if it is of a function whose calls can be cut.
+template <Entry kEntry, class Function, class... Args>
+bool split_call(Call& call, Function* function, const std::tuple<Args...>& arguments, int* status) {
+  constexpr auto kKind = operations::kind_of(kEntry);
+  if constexpr (kKind.family == Family::kProduct)
+    return split_product<kKind.form>(call, function, arguments, status);
+  else
+    return false;
 }
 
 // In the order of hooks.S, which counts the first kind.
@@ -194,8 +196,7 @@ const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
     if (!function) return row.not_initialized;                                                       \
     Call call(Entry::base, handle, what);                                                            \
     if (splitting() && call.noted()) {                                                               \
-      if (int status = 0; split_product<form_of(Entry::base), is_product(Entry::base)>(              \
-              call, function, std::make_tuple args, &status))                                        \
+      if (int status = 0; split_call<Entry::base>(call, function, std::make_tuple args, &status))    \
         return status;                                                                               \
     }                                                                                                \
     return function args;                                                                            \

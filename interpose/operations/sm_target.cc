@@ -23,19 +23,19 @@ std::atomic<const void*>* claim(const void* handle) {
 
 SmTarget::SmTarget(const void* handle, const void* function, uint32_t sms) {
   if (sms == 0) return;
-  const Settings& cublas = libraries().settings;
-  if (!of_asked_library(function) || !cublas.sm_target || !cublas.set_sm_target) return;
+  cublas_ = splitting_cublas(function);
+  if (!cublas_ || !cublas_->sm_target || !cublas_->set_sm_target) return;
   in_use_ = claim(handle);
   if (!in_use_) return;
-  const bool is_less = cublas.sm_target(handle, &before_) == 0 && (before_ == 0 || uint32_t(before_) > sms);
-  if (is_less && cublas.set_sm_target(handle, int(sms)) == 0) return;
+  const bool is_less = cublas_->sm_target(handle, &before_) == 0 && (before_ == 0 || uint32_t(before_) > sms);
+  if (is_less && cublas_->set_sm_target(handle, int(sms)) == 0) return;
   in_use_->store(nullptr, std::memory_order_release);
   in_use_ = nullptr;
 }
 
 SmTarget::~SmTarget() {
   if (!in_use_) return;
-  libraries().settings.set_sm_target(in_use_->load(std::memory_order_relaxed), before_);
+  cublas_->set_sm_target(in_use_->load(std::memory_order_relaxed), before_);
   in_use_->store(nullptr, std::memory_order_release);  // pairs with claim()
 }
 

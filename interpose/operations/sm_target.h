@@ -7,6 +7,8 @@
 
 namespace tessera::library {
 
+struct Cublas;  // split_libraries.h
+
 class SmTarget {
  public:
   // `sms` 0: none. Nor where the program wants no more itself, or another thread is in a call with this handle.
@@ -17,6 +19,7 @@ class SmTarget {
   bool is_set() const { return in_use_ != nullptr; }
 
  private:
+  const Cublas* cublas_ = nullptr;  // whose function is called
   std::atomic<const void*>* in_use_ = nullptr;
   int before_ = 0;
 };

@@ -6,8 +6,8 @@
 #include <atomic>
 
 #include "interpose/operations/sm_target.h"
-#include "interpose/operations/split_arguments.h"
 #include "interpose/operations/split_counters.h"
+#include "interpose/operations/split_key.h"
 #include "interpose/operations/split_memory.h"
 #include "interpose/operations/split_proof.h"
 
@@ -38,33 +38,22 @@ uint64_t expected_ns(const operations::NoteReader& reader, Call& call) {
   return reader.expected_ns(&call.note());
 }
 
-// Whole bytes; nothing in the arguments that the library would refuse for the whole call but not for a piece.
-bool can_be_cut(const SplitCall& what) {
-  for (const operations::Matrix* x : {&what.a, &what.b, &what.c})
-    if (x->address == 0 || x->bits == 0 || x->bits % 8 != 0) return false;
-  if (!operations::leads(what.shape, what.a, what.b, what.c)) return false;
-  return what.by_pointers || operations::extent_of(what.shape, what.c).has_value();
-}
-
 // An answer of the library is whatever it is to the first piece that fails.
-int issue_pieces(Call& call, const SplitCall& what, const operations::Split& split,
-                 const PieceIssuer& issuer) {
+int issue_pieces(Call& call, SplitCall& what, const operations::Split& cut) {
+  const auto result = what.result();
   int status = 0;
-  for (int64_t i = 0; i < split.pieces() && status == 0; i++) {
-    const PieceNote note(call.note(), 1, uint64_t(split.pieces()));
-    status = issuer.issue(issuer.context, operations::piece_of(split, what.shape, what.a, what.b, what.c, i));
+  for (int64_t i = 0; i < cut.pieces() && status == 0; i++) {
+    const PieceNote note(call.note(), 1, uint64_t(cut.pieces()));
+    status = what.issue(cut, i, result ? result->address : 0);
   }
   return status;
 }
 
-uint64_t key_of(const SplitCall& what, const Call& call, const operations::Split& split,
-                uint64_t environment) {
-  uint64_t key = mixed_in(environment, hash_of(call.operation()));
-  key = mixed_in(key, what.settings);
-  for (const operations::Matrix* x : {&what.a, &what.b, &what.c}) key = mixed_in(key, x->address % 256);
-  key = mixed_in(key, uint64_t(split.axis));
-  key = mixed_in(key, uint64_t(split.step));
-  return key ? key : 1;
+// 0: what bits depend on is not to be found out.
+uint64_t key_of(SplitCall& what, const Call& call, const operations::Split& cut) {
+  const uint64_t settings = what.settings(), machine = settings ? machine_key() : 0;
+  if (machine == 0) return 0;
+  return ClassKey().add(machine, hash_of(call.operation()), settings, uint64_t(cut.axis), cut.step).value();
 }
 
 enum class Way { kWhole, kPieces, kTrial };
@@ -76,19 +65,17 @@ struct Plan {
 };
 
 // Counts why not, if the call is longer than a slice.
-Plan plan_of(const operations::NoteReader& reader, const Call& call, const SplitCall& what,
-             uint64_t expected_ns) {
+Plan plan_of(const operations::NoteReader& reader, const Call& call, SplitCall& what, uint64_t expected_ns) {
   const auto whole = [&](uint32_t why) {
     reader.count(why, 1);
     return Plan{Way::kWhole, {}, 0};
   };
   const int64_t pieces = operations::pieces_of(expected_ns, reader.slice_ns());
   if (pieces < 2) return {Way::kWhole, {}, 0};
-  const auto cut = operations::split_of(what.shape, pieces);
-  if (!cut || !can_be_cut(what)) return whole(kKeptForm);
-  const uint64_t environment = environment_of(what);
-  const uint64_t key = key_of(what, call, *cut, environment);
-  switch (environment ? recall(key) : Verdict::kUnknown) {
+  const auto cut = what.cut(pieces);
+  if (!cut) return whole(kKeptForm);
+  const uint64_t key = key_of(what, call, *cut);
+  switch (key ? recall(key) : Verdict::kUnknown) {
     case Verdict::kEqual:
       return {Way::kPieces, *cut, key};
     case Verdict::kUnequal:
@@ -97,8 +84,9 @@ Plan plan_of(const operations::NoteReader& reader, const Call& call, const Split
     case Verdict::kUnknown:
       break;
   }
+  if (!what.takes(*cut)) return whole(kKeptForm);
   if (g_relaxed.load(kRelaxed)) return {Way::kPieces, *cut, key};
-  if (environment == 0 || what.by_pointers) return whole(kKeptForm);
+  if (key == 0 || !what.result()) return whole(kKeptForm);
   reader.count(kKeptUnproven, 1);
   return {reader.undisturbed() ? Way::kTrial : Way::kWhole, *cut, key};
 }
@@ -163,21 +151,21 @@ void count_pieces(int64_t pieces) {
   note_reader()->count(kSplitPieces, uint64_t(pieces));
 }
 
-bool split(Call& call, const SplitCall& what, const PieceIssuer& issuer, int* status) {
+bool split(Call& call, SplitCall& what, int* status) {
   const operations::NoteReader* reader = note_reader();
   if (!reader) return false;
   const uint64_t ns = expected_ns(*reader, call);
   const Plan plan = plan_of(*reader, call, what, ns);
-  if (plan.way == Way::kTrial) return try_split(what, plan.cut, issuer, plan.key, status);
-  const SmTarget target(what.handle, what.function, sms_for(*reader, ns));
+  if (plan.way == Way::kTrial) return try_split(what, plan.cut, plan.key, status);
+  const SmTarget target(what.cublas_handle, what.function, what.cublas_handle ? sms_for(*reader, ns) : 0);
   if (target.is_set()) reader->count(kNarrowedCalls, 1);
   if (plan.way == Way::kPieces) {
-    *status = issue_pieces(call, what, plan.cut, issuer);
+    *status = issue_pieces(call, what, plan.cut);
     count_pieces(plan.cut.pieces());
     return true;
   }
   if (!target.is_set()) return false;
-  *status = issuer.issue(issuer.context, as_asked(what));
+  *status = what.issue_whole();
   return true;
 }
 

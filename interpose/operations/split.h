@@ -12,32 +12,47 @@
 // piece that fails is the call's answer.
 #pragma once
 
+#include <optional>
+
 #include "interpose/operations/call.h"
 #include "operations/split.h"
 
 namespace tessera::library {
 
-// The arguments of a product, whatever function they are of (split_arguments.h).
-struct SplitCall {
-  const void* handle;
-  const void* function;  // the library's own
-  operations::GemmShape shape;
-  operations::Matrix a, b, c;
-  bool by_pointers;          // batches whose matrices are named by arrays: their C is not known here
-  uint64_t settings;         // hash of all other numbers of the call
-  const void *alpha, *beta;  // in host memory or on the device, as the handle says
-  size_t scalar_bytes;       // of each; 0: of a type that is not known
-};
-// Calls the library for one piece.
-struct PieceIssuer {
-  int (*issue)(const void* context, const operations::Piece& piece);
+// Calls the library as the program did, but with some arguments replaced by `values`; null: with none (split_arguments.h).
+struct Repeater {
+  int (*issue)(const void* context, const uint64_t* values);
   const void* context;
 };
 
-// The call itself, as one piece.
-inline operations::Piece as_asked(const SplitCall& call) {
-  return {call.shape.m, call.shape.n, call.shape.count, call.a.address, call.b.address, call.c.address};
-}
+// One call of a library, and how it is cut: split_gemm.h, split_lt.h, split_cudnn.h. Lives as long as the call.
+class SplitCall {
+ public:
+  int issue_whole() const { return repeater.issue(repeater.context, nullptr); }
+  // Into at most `pieces`. Nothing: it cannot be cut, or the library would refuse it. Asked before all that follows.
+  virtual std::optional<operations::Split> cut(int64_t pieces) = 0;
+  // Hash of what bits depend on, but for GPU, driver, cut, and what call.h knows; 0: not to be found out.
+  virtual uint64_t settings() = 0;
+  // Does the library take the pieces? Asked of calls whose class was not found equal.
+  virtual bool takes(const operations::Split&) { return true; }
+  // Nothing: nobody here knows.
+  virtual std::optional<operations::Region> result() const = 0;
+  // The one that the call's work goes to. False: not to be found out.
+  virtual bool stream(void** out) const = 0;
+  // One piece; its part of the result is where it would be if the result were at that address.
+  virtual int issue(const operations::Split& cut, int64_t index, uint64_t result) = 0;
+
+  const void* const function;  // the library's own
+  const Repeater repeater;
+  const void* const cublas_handle;  // handle whose SM target may be set; null: has none
+
+ protected:
+  SplitCall(const void* called, const Repeater& again, const void* of_cublas = nullptr)
+      : function(called), repeater(again), cublas_handle(of_cublas) {}
+  ~SplitCall() = default;
+  SplitCall(const SplitCall&) = delete;
+  SplitCall& operator=(const SplitCall&) = delete;
+};
 
 // Read once, by connect().
 void read_split_settings();
@@ -47,7 +62,7 @@ bool splitting();  // is it asked for?
 void note_expected(const Operation& operation, uint64_t expected_ns);
 
 // True: it is done, and *status is the answer. `call` is told (Call::noted).
-bool split(Call& call, const SplitCall& what, const PieceIssuer& issuer, int* status);
+bool split(Call& call, SplitCall& what, int* status);
 
 // Of a call whose pieces cannot be compared, because nobody knows where its C is: into how many pieces it should go. 1: whole.
 int64_t pieces_if_relaxed(Call& call);

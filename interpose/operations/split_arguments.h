@@ -1,53 +1,15 @@
-// Where the functions of cuBLAS have which argument, by form and number of arguments; and calling them again for a piece.
-// Templates over the exact signature: nothing is cast but pointers to numbers and back.
+// The arguments of one call of a library, and calling it again with some of them replaced. Templates over the exact signature:
+// nothing is cast but pointers to numbers and back.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 #include <type_traits>
 
 #include "interpose/operations/split.h"
-#include "operations/split_groups.h"
-
-struct cuComplex;
-struct cuDoubleComplex;
-struct __half;
 
 namespace tessera::library {
-
-// cublasOperation_t: N is 0; T and C, the conjugate, both read columns as rows.
-inline constexpr int kNotTransposed = 0;
-
-// Positions of arguments; 0: has none.
-struct Places {
-  size_t a = 0, lda = 0, stride_a = 0, b = 0, ldb = 0, stride_b = 0, c = 0, ldc = 0, stride_c = 0, count = 0;
-  bool known = false;
-};
-// All have: handle, transa, transb, m, n, k, alpha, A, B, beta, C. With a matrix come its type, in functions that name types, its
-// leading dimension, and its stride; behind C the count, and in functions that name types two more numbers, but for some of one product.
-constexpr Places places_of(operations::Form form, size_t n_arguments) {
-  using operations::Form;
-  const bool strided = form == Form::kStrided, batch = strided || form == Form::kPointers;
-  if (!batch && form != Form::kOne) return {};
-  for (const size_t types : {0, 1}) {
-    const size_t leading = 1 + types, width = leading + 1 + strided;
-    const size_t a = 7, b = a + width, c = b + width + 1, end = c + width + batch;
-    if (n_arguments != end + 2 * types && (batch || n_arguments != end)) continue;
-    const auto stride = [&](size_t matrix) { return strided ? matrix + leading + 1 : 0; };
-    return {.a = a,
-            .lda = a + leading,
-            .stride_a = stride(a),
-            .b = b,
-            .ldb = b + leading,
-            .stride_b = stride(b),
-            .c = c,
-            .ldc = c + leading,
-            .stride_c = stride(c),
-            .count = batch ? c + width : 0,
-            .known = true};
-  }
-  return {};
-}
 
 template <class T>
 uint64_t as_number(T argument) {
@@ -57,244 +19,32 @@ uint64_t as_number(T argument) {
     return static_cast<uint64_t>(argument);
 }
 
-// All numbers, no pointers.
-template <class... Args>
-uint64_t settings_of(const std::tuple<Args...>& arguments) {
-  uint64_t hash = sizeof...(Args);
-  std::apply(
-      [&](const auto&... one) {
-        ((std::is_pointer_v<std::remove_cvref_t<decltype(one)>>
-              ? void()
-              : void(hash = mixed_in(hash, as_number(one)))),
-         ...);
-      },
-      arguments);
-  return hash;
-}
-
-template <operations::Form kForm, class Function, class... Args>
-struct Repeater {
-  static constexpr Places kAt = places_of(kForm, sizeof...(Args));
-  Function* function;
-  const std::tuple<Args...>* arguments;
-
-  template <size_t kPlace>
-  static void put(std::tuple<Args...>& to, uint64_t number) {
-    using Argument = std::tuple_element_t<kPlace, std::tuple<Args...>>;
-    if constexpr (std::is_pointer_v<Argument>)
-      std::get<kPlace>(to) = reinterpret_cast<Argument>(number);
-    else
-      std::get<kPlace>(to) = static_cast<Argument>(number);
-  }
-  static int issue(const void* context, const operations::Piece& piece) {
-    const auto& self = *static_cast<const Repeater*>(context);
-    std::tuple<Args...> changed = *self.arguments;
-    put<3>(changed, static_cast<uint64_t>(piece.m));
-    put<4>(changed, static_cast<uint64_t>(piece.n));
-    put<kAt.a>(changed, piece.a);
-    put<kAt.b>(changed, piece.b);
-    put<kAt.c>(changed, piece.c);
-    if constexpr (kAt.count != 0) put<kAt.count>(changed, static_cast<uint64_t>(piece.count));
-    return std::apply(self.function, changed);
-  }
-};
-
-template <size_t kPlace, class... Args>
-int64_t number_at(const std::tuple<Args...>& arguments) {
-  if constexpr (kPlace == 0)
-    return 0;
+template <class To>
+To as_argument(uint64_t number) {
+  if constexpr (std::is_pointer_v<To>)
+    return reinterpret_cast<To>(number);
   else
-    return static_cast<int64_t>(std::get<kPlace>(arguments));
+    return static_cast<To>(number);
 }
 
-// ---- alpha and beta
+// By the places of arguments, those of `values` (Repeater::issue) one after the other. Lives as long as the call.
+template <class Function, class Arguments, size_t... kPlaces>
+class Again {
+ public:
+  Again(Function* function, const Arguments& arguments) : function_(function), arguments_(arguments) {}
+  Repeater repeater() const { return {&issue, this}; }
 
-// Bytes of one that is pointed to as T; 0: the compute type says.
-template <class T>
-inline constexpr size_t kScalarBytes = sizeof(T);
-template <>
-inline constexpr size_t kScalarBytes<void> = 0;
-template <>
-inline constexpr size_t kScalarBytes<__half> = 2;
-template <>
-inline constexpr size_t kScalarBytes<cuComplex> = 8;
-template <>
-inline constexpr size_t kScalarBytes<cuDoubleComplex> = 16;
-
-// Of real numbers, by a cublasComputeType_t; 0: none that is known.
-constexpr size_t scalar_bytes_of(int compute) {
-  switch (compute) {
-    case 64:  // CUBLAS_COMPUTE_16F, _PEDANTIC
-    case 65:
-      return 2;
-    case 68:  // CUBLAS_COMPUTE_32F, _PEDANTIC, _FAST_16F, _FAST_16BF, _FAST_TF32, _EMULATED_16BFX9
-    case 69:
-    case 74:
-    case 75:
-    case 77:
-    case 78:
-    case 72:  // CUBLAS_COMPUTE_32I, _PEDANTIC
-    case 73:
-      return 4;
-    case 70:  // CUBLAS_COMPUTE_64F, _PEDANTIC, _EMULATED_FIXEDPOINT
-    case 71:
-    case 79:
-      return 8;
-    default:
-      return 0;
+ private:
+  static int issue(const void* context, const uint64_t* values) {
+    const auto& self = *static_cast<const Again*>(context);
+    if (!values) return std::apply(self.function_, self.arguments_);
+    Arguments changed = self.arguments_;
+    ((std::get<kPlaces>(changed) = as_argument<std::tuple_element_t<kPlaces, Arguments>>(*values++)), ...);
+    return std::apply(self.function_, changed);
   }
-}
 
-// Functions that name types end with the compute type and an algorithm.
-template <class... Args>
-size_t scalar_bytes(const std::tuple<Args...>& arguments, bool is_of_complex) {
-  using Alpha = std::tuple_element_t<6, std::tuple<Args...>>;
-  if constexpr (constexpr size_t kBytes = kScalarBytes<std::remove_cv_t<std::remove_pointer_t<Alpha>>>;
-                kBytes != 0)
-    return kBytes;
-  else
-    return scalar_bytes_of(std::get<sizeof...(Args) - 2>(arguments)) * (is_of_complex ? 2 : 1);
-}
-
-// ---- groups: arrays of everything
-
-struct GroupPlaces {
-  size_t alpha = 6, a = 7, lda = 8, b = 9, ldb = 10, beta = 11, c = 12, ldc = 13, count = 14, size = 15;
-  size_t compute = 0;  // 0: alpha and beta are of the type that their pointers say
+  Function* const function_;
+  const Arguments& arguments_;
 };
-constexpr GroupPlaces group_places_of(size_t n_arguments) {
-  if (n_arguments == 16) return {};
-  return {
-      .lda = 9, .b = 10, .ldb = 12, .beta = 13, .c = 14, .ldc = 16, .count = 17, .size = 18, .compute = 19};
-}
-
-template <class Pointer>
-void advance(Pointer& array, int64_t elements, size_t bytes = sizeof(*Pointer{})) {
-  array = reinterpret_cast<Pointer>(reinterpret_cast<uint64_t>(array) + uint64_t(elements) * bytes);
-}
-
-// Nothing that the library would refuse for the whole call but not for a piece.
-template <class Int>
-bool groups_can_be_cut(const operations::Groups<Int>& g, const int* ta, const int* tb, const Int* lda,
-                       const Int* ldb, const Int* ldc) {
-  if (!ta || !tb || !lda || !ldb || !ldc) return false;
-  for (int64_t i = 0; i < g.count; i++) {
-    const operations::GemmShape shape{g.m[i], g.n[i], g.k[i], g.size[i]};
-    const auto of = [](int64_t leading, int transposition) {
-      return operations::Matrix{0, leading, 0, 8, transposition != kNotTransposed};
-    };
-    if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.count <= 0) return false;
-    if (ta[i] < 0 || ta[i] > 2 || tb[i] < 0 || tb[i] > 2) return false;
-    if (!operations::leads(shape, of(lda[i], ta[i]), of(ldb[i], tb[i]), of(ldc[i], kNotTransposed)))
-      return false;
-  }
-  return true;
-}
-
-// One call of groups, by its arguments.
-template <class Function, class... Args>
-struct GroupCall {
-  static constexpr GroupPlaces kAt = group_places_of(sizeof...(Args));
-  using Arguments = std::tuple<Args...>;
-  using Int = std::remove_cvref_t<decltype(*std::get<kAt.size>(Arguments{}))>;
-  Function* function;
-  Arguments arguments;
-
-  template <size_t kPlace>
-  auto at() const {
-    return std::get<kPlace>(arguments);
-  }
-  operations::Groups<Int> groups() const {
-    return {at<3>(), at<4>(), at<5>(), at<kAt.size>(), int64_t(at<kAt.count>())};
-  }
-  size_t scalar_bytes() const {
-    if constexpr (kAt.compute != 0)
-      return scalar_bytes_of(at<kAt.compute>());
-    else
-      return sizeof(*at<kAt.alpha>());
-  }
-  bool can_be_cut() const {
-    return scalar_bytes() != 0 && at<kAt.alpha>() && at<kAt.beta>() &&
-           groups_can_be_cut(groups(), at<1>(), at<2>(), at<kAt.lda>(), at<kAt.ldb>(), at<kAt.ldc>());
-  }
-  // `before`: products of the groups before the piece's first.
-  int issue(const operations::GroupPiece& piece, int64_t before) const {
-    Arguments changed = arguments;
-    const auto by_group = [&]<size_t... kPlaces>(std::index_sequence<kPlaces...>) {
-      (advance(std::get<kPlaces>(changed), piece.group), ...);
-    };
-    by_group(std::index_sequence<1, 2, 3, 4, 5, kAt.lda, kAt.ldb, kAt.ldc, kAt.size>{});
-    advance(std::get<kAt.alpha>(changed), piece.group, scalar_bytes());
-    advance(std::get<kAt.beta>(changed), piece.group, scalar_bytes());
-    const auto by_product = [&]<size_t... kPlaces>(std::index_sequence<kPlaces...>) {
-      (advance(std::get<kPlaces>(changed), before + piece.product, sizeof(void*)), ...);
-    };
-    by_product(std::index_sequence<kAt.a, kAt.b, kAt.c>{});
-    std::get<kAt.count>(changed) = Int(piece.groups);
-    const Int some = Int(piece.products);
-    if (piece.groups == 1) std::get<kAt.size>(changed) = &some;
-    return std::apply(function, changed);
-  }
-};
-
-template <class Function, class... Args>
-bool split_groups(Call& call, const GroupCall<Function, Args...>& what, int* status) {
-  const int64_t wanted = pieces_if_relaxed(call);
-  if (wanted < 2) return false;
-  if (!what.can_be_cut()) return count_kept_form(), false;
-  const operations::Groups groups = what.groups();
-  const uint64_t all = operations::work_of(groups), most = all / uint64_t(wanted) + 1;
-  const operations::GroupPiece first = operations::piece_from(groups, 0, 0, most);
-  if (first.groups == groups.count && first.products == groups.size[0]) return false;
-  int64_t issued = 0, group = 0, before = 0;
-  operations::for_pieces(groups, most, [&](const operations::GroupPiece& piece) {
-    for (; group < piece.group; group++) before += groups.size[group];
-    const PieceNote note(call.note(), operations::work_of(groups, piece), all);
-    *status = what.issue(piece, before);
-    issued++;
-    return *status == 0;
-  });
-  count_pieces(issued);
-  return true;
-}
-
-// `arguments`: of a function of that form, called with what `call` was told of.
-template <operations::Form kForm, bool kIsProduct, class Function, class... Args>
-bool split_product(Call& call, Function* function, const std::tuple<Args...>& arguments, int* status) {
-  constexpr Places kAt = places_of(kForm, sizeof...(Args));
-  if constexpr (kIsProduct && kForm == operations::Form::kGrouped) {
-    return split_groups(call, GroupCall<Function, Args...>{function, arguments}, status);
-  } else if constexpr (!kIsProduct || !kAt.known) {
-    return false;
-  } else {
-    const Operation& operation = call.operation();
-    // Batches by pointers: what moves on is the place in the array.
-    constexpr bool kByPointers = kForm == operations::Form::kPointers;
-    const auto matrix = [&](uint64_t address, int64_t leading, int64_t stride, Type type, int transposition) {
-      const uint32_t bits = operations::bits_of(type);
-      return kByPointers
-                 ? operations::Matrix{address, leading, 1, 64, transposition != kNotTransposed}
-                 : operations::Matrix{address, leading, stride, bits, transposition != kNotTransposed};
-    };
-    const SplitCall what{
-        .handle = std::get<0>(arguments),
-        .function = reinterpret_cast<const void*>(function),
-        .shape = {std::get<3>(arguments), std::get<4>(arguments), std::get<5>(arguments),
-                  kAt.count ? number_at<kAt.count>(arguments) : 1},
-        .a = matrix(as_number(std::get<kAt.a>(arguments)), number_at<kAt.lda>(arguments),
-                    number_at<kAt.stride_a>(arguments), operation.types.a, std::get<1>(arguments)),
-        .b = matrix(as_number(std::get<kAt.b>(arguments)), number_at<kAt.ldb>(arguments),
-                    number_at<kAt.stride_b>(arguments), operation.types.b, std::get<2>(arguments)),
-        .c = matrix(as_number(std::get<kAt.c>(arguments)), number_at<kAt.ldc>(arguments),
-                    number_at<kAt.stride_c>(arguments), operation.types.c, kNotTransposed),
-        .by_pointers = kByPointers,
-        .settings = settings_of(arguments),
-        .alpha = std::get<6>(arguments),
-        .beta = std::get<kAt.c - 1>(arguments),
-        .scalar_bytes = scalar_bytes(arguments, operations::is_complex(operation.types.c))};
-    const Repeater<kForm, Function, Args...> again{function, &arguments};
-    return split(call, what, {&again.issue, &again}, status);
-  }
-}
 
 }  // namespace tessera::library

@@ -1,6 +1,8 @@
 // What splitting calls itself: a few functions of the driver and of cuBLAS, in the libraries that the program uses. Any thread.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -27,8 +29,8 @@ struct Driver {
   int (*passed)(void* event);
   int (*exchange_capture_mode)(int* mode);  // of this thread, CUstreamCaptureMode
 };
-// Of cuBLAS, in the library that is asked. 0 is success.
-struct Settings {
+// Of cuBLAS, in the library of this name. 0 is success.
+struct Cublas {
   int (*version)(const void* handle, int* version);
   int (*stream)(const void* handle, void** stream);
   int (*math_mode)(const void* handle, int* mode);
@@ -37,17 +39,21 @@ struct Settings {
   int (*sm_target)(const void* handle, int* target);  // these two may be missing
   int (*set_sm_target)(const void* handle, int target);
 };
-struct Libraries {
-  Driver driver;
-  Settings settings;
-  const void* base;  // where cuBLAS is mapped
-  bool complete;     // all are there, but for what may be missing
-};
 
-// Looked up once, at the first call that is longer than a slice; by then both are loaded, or never used.
-const Libraries& libraries();
+// Each is looked up once, at the first call that is longer than a slice; by then it is loaded, or never used. Null: functions are
+// missing.
+const Driver* splitting_driver();
+// Null also where the function that is called is of another copy of cuBLAS.
+const Cublas* splitting_cublas(const void* function);
 
-// A program may have loaded cuBLAS twice: is this function of the one that is asked?
-bool of_asked_library(const void* function);
+// A program may have loaded a library twice: are both functions of one?
+bool of_one_library(const void* function, const void* other);
+
+// False: there is none.
+template <class Pointer>
+bool find_function(void* library, const char* symbol, Pointer& out) {
+  out = library ? reinterpret_cast<Pointer>(dlsym(library, symbol)) : nullptr;
+  return out;
+}
 
 }  // namespace tessera::library

@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "base/errno_guard.h"
-#include "interpose/operations/split_arguments.h"
 #include "interpose/operations/split_counters.h"
+#include "interpose/operations/split_key.h"
 #include "interpose/operations/split_libraries.h"
 #include "interpose/operations/split_memory.h"
 
@@ -14,15 +14,7 @@ namespace tessera::library {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr int kInHostMemory = 0;      // cublasPointerMode_t
-constexpr uint64_t kAlignment = 256;  // of the driver's memory; ours is as far off as the program's
-constexpr uint64_t kMostBytes = uint64_t(256) << 20;  // of C; and at most an eighth of what is free
-
-uint64_t hash_of_bytes(const void* bytes, size_t n, uint64_t hash = 1) {
-  const auto* byte = static_cast<const unsigned char*>(bytes);
-  for (size_t i = 0; i < n; i++) hash = mixed_in(hash, uint64_t(byte[i]));
-  return hash;
-}
+constexpr uint64_t kMostBytes = uint64_t(256) << 20;  // of the result; and at most an eighth of what is free
 
 // While it lives, this thread may allocate, free and wait although another one has a stream capture open, which would otherwise
 // end it (cuThreadExchangeStreamCaptureMode).
@@ -44,10 +36,9 @@ struct Trial {
   std::atomic<uint32_t> state;
   uint64_t key;
   void *context, *event;
-  uint64_t whole, pieces;  // allocations; the results lie `offset` behind
+  uint64_t whole, pieces;  // allocations; the results lie `offset` behind, as far off as the program's
   uint64_t offset;
-  operations::GemmShape shape;
-  operations::Matrix c;
+  operations::Region result;  // the program's
 };
 constinit Trial g_trial = {};
 
@@ -60,7 +51,7 @@ void free_trial(const Driver& driver) {
   g_trial.whole = g_trial.pieces = 0;
 }
 
-// C as one allocation of the program holds it, and room for two more of it.
+// The result lies in one allocation of the program, and there is room for two more of it.
 bool room_for(const Driver& driver, uint64_t address, uint64_t bytes) {
   size_t free = 0, total = 0, allocated = 0;
   uint64_t base = 0;
@@ -69,16 +60,15 @@ bool room_for(const Driver& driver, uint64_t address, uint64_t bytes) {
   return bytes <= kMostBytes && driver.memory(&free, &total) == 0 && bytes <= free / 8;
 }
 
-bool prepare(const Driver& driver, const SplitCall& what, uint64_t bytes) {
+bool prepare(const Driver& driver, const operations::Region& result) {
   const BesideCaptures relaxed(driver);
   Trial& t = g_trial;
-  t.offset = what.c.address % kAlignment;
-  t.shape = what.shape;
-  t.c = what.c;
+  t.offset = result.address % kAlignment;
+  t.result = result;
+  const uint64_t bytes = result.extent() + kAlignment;
   return driver.get_context(&t.context) == 0 && t.context &&
-         driver.make_event(&t.event, 2 /* no timing */) == 0 &&
-         driver.allocate(&t.whole, bytes + kAlignment) == 0 &&
-         driver.allocate(&t.pieces, bytes + kAlignment) == 0;
+         driver.make_event(&t.event, 2 /* no timing */) == 0 && driver.allocate(&t.whole, bytes) == 0 &&
+         driver.allocate(&t.pieces, bytes) == 0;
 }
 
 // ---- comparing
@@ -101,17 +91,13 @@ Outcome compare(const Driver& driver, void* stream, uint64_t at, uint64_t bytes)
   return Outcome::kEqual;
 }
 
-// Columns alone: what lies between them is not of this call, and may change meanwhile.
-Outcome compare_columns(const Driver& driver, void* stream) {
-  const Trial& t = g_trial;
-  const uint64_t element = t.c.bits / 8, column = uint64_t(t.shape.m) * element;
-  const bool dense = t.c.leading == t.shape.m;
-  const uint64_t columns = dense ? 1 : uint64_t(t.shape.n);
-  const uint64_t stretch = dense ? column * uint64_t(t.shape.n) : column;
-  for (uint64_t product = 0; product < uint64_t(t.shape.count); product++)
-    for (uint64_t j = 0; j < columns; j++) {
-      const uint64_t at = t.offset + (product * uint64_t(t.c.stride) + j * uint64_t(t.c.leading)) * element;
-      if (const Outcome o = compare(driver, stream, at, stretch); o != Outcome::kEqual) return o;
+// The stretches alone: what lies between them is not of this call, and may change meanwhile.
+Outcome compare_results(const Driver& driver, void* stream) {
+  const operations::Region& r = g_trial.result;
+  for (uint64_t outer = 0; outer < r.outer; outer++)
+    for (uint64_t inner = 0; inner < r.inner; inner++) {
+      const uint64_t at = g_trial.offset + outer * r.outer_step + inner * r.inner_step;
+      if (const Outcome o = compare(driver, stream, at, r.bytes); o != Outcome::kEqual) return o;
     }
   return Outcome::kEqual;
 }
@@ -126,41 +112,27 @@ constinit thread_local bool t_comparing __attribute__((tls_model("initial-exec")
 
 }  // namespace
 
-uint64_t environment_of(const SplitCall& what) {
-  const Libraries& l = libraries();
-  int version = 0, mode = 0, pointers = 0, atomics = 0, target = 0, device = 0, driver = 0;
+uint64_t machine_key() {
+  const Driver* driver = splitting_driver();
+  int device = 0, version = 0;
   char name[256] = {};
-  if (!l.complete || !of_asked_library(what.function)) return 0;
-  if (l.settings.version(what.handle, &version) != 0 || l.settings.math_mode(what.handle, &mode) != 0 ||
-      l.settings.pointer_mode(what.handle, &pointers) != 0 ||
-      l.settings.atomics_mode(what.handle, &atomics) != 0 ||
-      (l.settings.sm_target && l.settings.sm_target(what.handle, &target) != 0) ||
-      l.driver.get_device(&device) != 0 || l.driver.name(name, sizeof name - 1, device) != 0 ||
-      l.driver.version(&driver) != 0)
+  if (!driver || driver->get_device(&device) != 0 || driver->name(name, sizeof name - 1, device) != 0 ||
+      driver->version(&version) != 0)
     return 0;
-  uint64_t hash = hash_of_bytes(name, strlen(name));
-  // A library that can read them may choose by them.
-  if (pointers == kInHostMemory) {
-    if (!what.alpha || !what.beta || what.scalar_bytes == 0) return 0;
-    for (const void* scalar : {what.alpha, what.beta}) hash = hash_of_bytes(scalar, what.scalar_bytes, hash);
-  }
-  for (const int part : {version, mode, pointers, atomics, target, driver})
-    hash = mixed_in(hash, uint64_t(part));
-  return hash;
+  return ClassKey().add_bytes(name, strlen(name)).add(version).value();
 }
 
-bool try_split(const SplitCall& what, const operations::Split& split, const PieceIssuer& issuer, uint64_t key,
-               int* status) {
-  const Libraries& l = libraries();
-  const auto bytes = operations::extent_of(what.shape, what.c);
+bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int* status) {
+  const Driver* const driver = splitting_driver();
+  const auto result = what.result();
   void* stream = nullptr;
   uint32_t free = kFree;
-  if (!l.complete || !bytes || l.settings.stream(what.handle, &stream) != 0) return false;
+  if (!driver || !result || !what.stream(&stream)) return false;
   // acquire: pairs with the release of whoever had it before
   if (!g_trial.state.compare_exchange_strong(free, kPreparing, std::memory_order_acquire, kRelaxed))
     return false;
   const auto give_up = [&](Verdict verdict) {
-    free_trial(l.driver);
+    free_trial(*driver);
     end_trial(key, verdict);
     g_trial.state.store(kFree, std::memory_order_release);
     return false;
@@ -169,21 +141,19 @@ bool try_split(const SplitCall& what, const operations::Split& split, const Piec
     g_trial.state.store(kFree, std::memory_order_release);
     return false;
   }
-  if (!room_for(l.driver, what.c.address, *bytes)) return give_up(Verdict::kUnknown);
-  if (!prepare(l.driver, what, *bytes)) return give_up(Verdict::kTried);
+  const uint64_t bytes = result->extent();
+  if (!room_for(*driver, result->address, bytes)) return give_up(Verdict::kUnknown);
+  if (!prepare(*driver, *result)) return give_up(Verdict::kTried);
   Trial& t = g_trial;
   t.key = key;
-  SplitCall copy = what;
-  copy.c.address = t.pieces + t.offset;
-  if (l.driver.copy(copy.c.address, what.c.address, *bytes, stream) != 0) return give_up(Verdict::kTried);
-  *status = issuer.issue(issuer.context, as_asked(what));
+  const uint64_t copy = t.pieces + t.offset;
+  if (driver->copy(copy, result->address, bytes, stream) != 0) return give_up(Verdict::kTried);
+  *status = what.issue_whole();
   // From here on the call is made, whatever becomes of the trial.
-  const bool copied = *status == 0 && l.driver.copy(t.whole + t.offset, what.c.address, *bytes, stream) == 0;
+  const bool copied = *status == 0 && driver->copy(t.whole + t.offset, result->address, bytes, stream) == 0;
   bool accepted = true;
-  for (int64_t i = 0; copied && accepted && i < split.pieces(); i++)
-    accepted =
-        issuer.issue(issuer.context, operations::piece_of(split, copy.shape, copy.a, copy.b, copy.c, i)) == 0;
-  if (copied && accepted && l.driver.record(t.event, stream) == 0)
+  for (int64_t i = 0; copied && accepted && i < cut.pieces(); i++) accepted = what.issue(cut, i, copy) == 0;
+  if (copied && accepted && driver->record(t.event, stream) == 0)
     t.state.store(kPending, std::memory_order_release);
   else
     give_up(accepted ? Verdict::kTried : Verdict::kUnequal);  // freeing waits for what was enqueued
@@ -194,8 +164,9 @@ void compare_when_done() {
   uint32_t pending = kPending;
   if (t_comparing || g_trial.state.load(kRelaxed) != kPending) return;
   const operations::NoteReader* reader = note_reader();
-  const Driver& driver = libraries().driver;
-  if (!reader || !reader->undisturbed()) return;
+  const Driver* const found = splitting_driver();
+  if (!found || !reader || !reader->undisturbed()) return;
+  const Driver& driver = *found;
   // acquire: pairs with the release that made it pending
   if (!g_trial.state.compare_exchange_strong(pending, kComparing, std::memory_order_acquire, kRelaxed))
     return;
@@ -206,7 +177,7 @@ void compare_when_done() {
   const bool here =
       driver.get_context(&context) == 0 && context == g_trial.context && driver.passed(g_trial.event) == 0;
   if (here && driver.make_stream(&stream, 1 /* non-blocking */) == 0) {
-    const Outcome outcome = compare_columns(driver, stream);
+    const Outcome outcome = compare_results(driver, stream);
     driver.end_stream(stream);
     free_trial(driver);
     end_trial(g_trial.key, verdict_of(outcome));

@@ -10,13 +10,11 @@
 
 namespace tessera::library {
 
-// What else decides on bits: library, GPU, driver, and how the handle is set. 0: not to be found out, or `what` is of another
-// library than the one that is asked.
-uint64_t environment_of(const SplitCall& what);
+// What else decides on bits: GPU and driver. 0: not to be found out.
+uint64_t machine_key();
 
-// True: the call was made, *status is its answer; its class may be known later. False: nothing was done.
-bool try_split(const SplitCall& what, const operations::Split& split, const PieceIssuer& issuer, uint64_t key,
-               int* status);
+// True: the call was made, *status is its answer; its class may be known later. False: nothing was done. `what.result()` is known.
+bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int* status);
 
 // Called when the program has waited for the GPU.
 void compare_when_done();

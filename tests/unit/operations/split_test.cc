@@ -49,11 +49,26 @@ TEST(Leads, OfTheWholeCall) {
   EXPECT_FALSE(leads({4, 9, 8, 1}, t, t, n));
 }
 
-TEST(ExtentOf, FromTheFirstToTheLastElement) {
+TEST(SplitOf, AlongWhatIsAllowedOnly) {
+  const SplitAxes columns{.rows = false}, batch{.columns = false, .rows = false}, slabs{.batch = false};
+  EXPECT_EQ(split_of({1000, 256, 64, 1}, 4, columns), (Split{SplitAxis::kColumns, 256, 128}));
+  EXPECT_EQ(split_of({1000, 128, 64, 1}, 4, columns), std::nullopt);
+  EXPECT_EQ(split_of({1000, 1000, 64, 1}, 4, batch), std::nullopt);
+  EXPECT_EQ(split_of({1000, 1000, 64, 9}, 4, batch), (Split{SplitAxis::kBatch, 9, 3}));
+  EXPECT_EQ(split_of({1000, 1000, 64, 9}, 4, slabs), std::nullopt);
+}
+
+std::optional<uint64_t> extent_of(const GemmShape& shape, const Matrix& c) {
+  const auto region = region_of(shape, c);
+  return region ? std::optional(region->extent()) : std::nullopt;
+}
+TEST(RegionOf, FromTheFirstToTheLastElement) {
   EXPECT_EQ(extent_of({3, 2, 1, 1}, {0, 5, 0, 32, false}), 4u * (5 + 3));
+  EXPECT_EQ(extent_of({2, 3, 1, 1}, {0, 5, 0, 32, true}), 4u * (5 + 3));
   EXPECT_EQ(extent_of({3, 2, 1, 4}, {0, 5, 10, 16, false}), 2u * (30 + 8));
   EXPECT_EQ(extent_of({3, 2, 1, 4}, {0, 5, 7, 16, false}), std::nullopt);  // they overlap
   EXPECT_EQ(extent_of({3, 2, 1, 1}, {0, 2, 0, 32, false}), std::nullopt);
+  EXPECT_EQ(extent_of({2, 3, 1, 1}, {0, 2, 0, 32, true}), std::nullopt);
   EXPECT_EQ(extent_of({3, INT64_MAX, 1, 1}, {0, INT64_MAX, 0, 64, false}), std::nullopt);
 }
 
@@ -86,14 +101,13 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
     const auto bits = [&] { return uint32_t(8) << random.in(0, 4); };
     const Matrix a = random_matrix(random, 0x1'0000'0000, shape.m, shape.k, bits());
     const Matrix b = random_matrix(random, 0x2'0000'0000, shape.k, shape.n, bits());
-    Matrix c = random_matrix(random, 0x3'0000'0000, shape.m, shape.n, bits());
-    if (c.transposed) c.transposed = false, c.leading = shape.m, c.stride = shape.m * shape.n;
+    const Matrix c = random_matrix(random, 0x3'0000'0000, shape.m, shape.n, bits());
     ASSERT_TRUE(leads(shape, a, b, c));
     int64_t covered = 0;
     for (int64_t i = 0; i < split->pieces(); i++) {
-      const Piece p = piece_of(*split, shape, a, b, c, i);
-      const Matrix pa{p.a, a.leading, a.stride, a.bits, a.transposed},
-          pb{p.b, b.leading, b.stride, b.bits, b.transposed}, pc{p.c, c.leading, c.stride, c.bits, false};
+      const Piece p = piece_of(*split, shape, i);
+      Matrix pa = a, pb = b, pc = c;
+      pa.address = part_of_a(a, p), pb.address = part_of_b(b, p), pc.address = part_of_c(c, p);
       const int64_t at = i * split->step;
       const bool batch = split->axis == SplitAxis::kBatch, rows = split->axis == SplitAxis::kRows,
                  columns = split->axis == SplitAxis::kColumns;
@@ -110,6 +124,27 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
       }
     }
     ASSERT_EQ(covered, split->extent);
+  }
+}
+
+// Byte by byte: the stretches of a region are the elements of C.
+TEST(RegionOf, IsEachElementOnce) {
+  Random random;
+  for (int round = 0; round < 200; round++) {
+    const GemmShape shape{random.in(1, 9), random.in(1, 9), 1, random.in(1, 4)};
+    const Matrix c = random_matrix(random, 64, shape.m, shape.n, uint32_t(8) << random.in(0, 3));
+    const auto region = region_of(shape, c);
+    ASSERT_TRUE(region);
+    std::vector<int> written(region->extent() + 64), expected(written.size());
+    for (uint64_t o = 0; o < region->outer; o++)
+      for (uint64_t i = 0; i < region->inner; i++)
+        for (uint64_t b = 0; b < region->bytes; b++)
+          written.at(region->address + o * region->outer_step + i * region->inner_step + b)++;
+    for (int64_t product = 0; product < shape.count; product++)
+      for (int64_t row = 0; row < shape.m; row++)
+        for (int64_t column = 0; column < shape.n; column++)
+          for (uint64_t b = 0; b < c.bits / 8; b++) expected.at(where(c, product, row, column) + b)++;
+    EXPECT_EQ(written, expected);
   }
 }
 
