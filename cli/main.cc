@@ -89,8 +89,8 @@ int command(int argc, char** argv) {
       "--audit,!--no-audit", [&](int64_t count) { run_options.audit = count > 0; },
       "serve also what is opened by path or looked up by name; the default where the program is known to");
   run->add_flag("--split-operations", run_options.split_operations,
-                "cuBLAS calls that are longer than a slice go out in pieces, where these were found equal to "
-                "the bit here; "
+                "matrix products and convolutions that are longer than a slice go out in pieces, where these "
+                "were found equal to the bit here; "
                 "with --bit-stability relaxed everywhere (docs/cublas.md)");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");

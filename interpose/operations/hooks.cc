@@ -7,7 +7,9 @@
 #include "interpose/operations/cudnn.h"
 #include "interpose/operations/cudnn_graphs.h"
 #include "interpose/operations/lt.h"
+#include "interpose/operations/split_cudnn.h"
 #include "interpose/operations/split_gemm.h"
+#include "interpose/operations/split_lt.h"
 #include "operations/hook.h"
 
 // Types of the libraries, as far as calls of them need them: pointers and numbers. A test compares with the headers.
@@ -87,8 +89,13 @@ namespace {
 template <Entry kEntry, class Function, class... Args>
 bool split_call(Call& call, Function* function, const std::tuple<Args...>& arguments, int* status) {
   constexpr auto kKind = operations::kind_of(kEntry);
-  if constexpr (kKind.family == Family::kProduct)
+  if constexpr (kEntry == Entry::cublasLtMatmul)
+    return split_lt(call, function, arguments, status);
+  else if constexpr (kKind.family == Family::kProduct)
     return split_product<kKind.form>(call, function, arguments, status);
+  else if constexpr (kKind.family == Family::kConvolution || kKind.family == Family::kConvolutionOfGradient ||
+                     kKind.family == Family::kConvolutionActivation)
+    return split_convolution<kKind.family>(call, function, arguments, status);
   else
     return false;
 }

@@ -7,6 +7,7 @@
 
 #include "interpose/operations/described.h"
 #include "interpose/operations/loaded_library.h"
+#include "interpose/operations/lt_attributes.h"
 #include "operations/matmul.h"
 
 namespace tessera::library {
@@ -14,29 +15,9 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// ---- attributes, by the numbers of cublasLt.h
-
-enum LayoutAttribute : int { kLayoutType = 0, kLayoutRows = 2, kLayoutColumns = 3, kLayoutBatch = 5 };
-enum MatmulAttribute : int {
-  kComputeType = 0,
-  kTransposeA = 3,
-  kEpilogue = 7,
-  kAuxiliaryType = 22,
-  kVectorType = 26,
-  kScaleModeA = 31,
-  kScaleModeB = 32,
-  kScaleModeC = 33,
-  kScaleModeD = 34,
-  kOutScaleModeD = 37,
-};
 constexpr int kNotTransposed = 0;
-constexpr uint32_t kDefaultEpilogue = 1;
-constexpr size_t kLayoutWords = 8, kMatmulWords = 32;
 constexpr int kComputeIn32F = 68;
 
-using GetAttribute = int (*)(const void* descriptor, int attribute, void* to, size_t bytes, size_t* written);
-using InitLayout = int (*)(void* layout, size_t bytes, int type, uint64_t rows, uint64_t columns,
-                           int64_t leading);
 using InitMatmul = int (*)(void* matmul, size_t bytes, int compute_type, int scale_type);
 
 // The library that reads descriptors.
@@ -60,7 +41,7 @@ void learn(Init init, Significant* out) {
 }
 
 bool open_library(LtLibrary* out) {
-  void* const library = library_of(g_function.load(kRelaxed));
+  void* const library = lt_library();
   if (!library) return false;
   out->layout = reinterpret_cast<GetAttribute>(dlsym(library, "cublasLtMatrixLayoutGetAttribute"));
   out->matmul = reinterpret_cast<GetAttribute>(dlsym(library, "cublasLtMatmulDescGetAttribute"));
@@ -201,6 +182,10 @@ bool describe_into(const What& what, Operation* out) {
 void know_lt_library(const void* function) {
   const void* none = nullptr;
   g_function.compare_exchange_strong(none, function, kRelaxed);  // code, which does not change
+}
+
+void* lt_library() {
+  return library_of(g_function.load(kRelaxed));
 }
 
 bool describe(const LtMatmul& what, Operation* out) {

@@ -20,6 +20,8 @@ struct LtTransform {
 
 // The library that exports this function is the one whose descriptors are read; the first one stays.
 void know_lt_library(const void* function);
+// That library, for dlsym(); null: none is known. Slow.
+void* lt_library();
 
 // False: the library will refuse it, or its descriptors cannot be read.
 bool describe(const LtMatmul& what, Operation* out);

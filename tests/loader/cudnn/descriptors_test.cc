@@ -8,9 +8,11 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "interpose/operations/cudnn.h"
 #include "interpose/operations/cudnn_graphs.h"
+#include "interpose/operations/split_cudnn.h"
 #include "operations/layers.h"
 
 namespace tessera::library {
@@ -420,6 +422,138 @@ TEST_F(Cudnn, WhatIsMissingIsNotTold) {
   EXPECT_FALSE(told_cudnnPoolingForward(kHandle, nullptr, kHere, c.x, kHere, kHere, c.y, kHere));
   EXPECT_FALSE(told_cudnnRNNForward(kHandle, nullptr, {}, nullptr, nullptr, kHere, nullptr, kHere, nullptr,
                                     kNone, kNone, nullptr, kNone, kNone, 0, kNone, 0, kNone, 0, kNone));
+}
+
+// ---- pieces
+
+// What the library is asked for in a piece.
+struct Asked {
+  std::vector<uint64_t> values;
+  static int keep(const void* to, const uint64_t* values) {
+    auto& asked = *static_cast<Asked*>(const_cast<void*>(to));
+    for (uint64_t& value : asked.values) value = *values++;
+    return 0;
+  }
+};
+struct Read {
+  int type = -1, n = 0, dims[8] = {}, strides[8] = {};
+  explicit Read(uint64_t tensor) {
+    cudnnDataType_t data_type;
+    EXPECT_EQ(TS_GET(GetTensorNdDescriptor)(reinterpret_cast<cudnnTensorDescriptor_t>(tensor), 8, &data_type,
+                                            &n, dims, strides),
+              0);
+    type = data_type;
+  }
+  bool operator==(const Read&) const = default;
+};
+
+class Pieces : public Cudnn {
+ protected:
+  ConvolutionArguments arguments(const TensorOf& x, const TensorOf& y) const {
+    return {.handle = this,
+            .filter = w_,
+            .convolution = convolution_,
+            .algorithm = 1,
+            .workspace = 0,
+            .workspace_bytes = 0,
+            .alpha = &one_,
+            .beta = &one_,
+            .x = {x, 0x1'0000'0000},
+            .z = {},
+            .y = {y, 0x2'0000'0000},
+            .bias = nullptr,
+            .activation = nullptr,
+            .of_gradient = false};
+  }
+  const void* function() const { return reinterpret_cast<const void*>(TS_GET(ConvolutionForward)); }
+  FilterOf w_{5, 3, 3, 3, CUDNN_DATA_HALF};
+  ConvolutionOf convolution_;
+  Asked asked_;
+  const Repeater keep_{Asked::keep, &asked_};
+  const float one_ = 1;
+};
+
+TEST_F(Pieces, TensorsAreTheProgramsWithFewerImages) {
+  for (const cudnnTensorFormat_t format : {CUDNN_TENSOR_NCHW, CUDNN_TENSOR_NHWC}) {
+    const TensorOf x(10, 3, 8, 9, CUDNN_DATA_HALF, format), y(10, 5, 8, 9, CUDNN_DATA_HALF, format);
+    ConvolutionCall call(function(), keep_, arguments(x, y));
+    const auto cut = call.cut(4);
+    ASSERT_EQ(cut, (operations::Split{operations::SplitAxis::kBatch, 10, 3}));
+    EXPECT_NE(call.settings(), 0u);
+    EXPECT_EQ(call.result()->extent(), 2u * 10 * 5 * 72);
+    asked_.values.resize(4);
+    ASSERT_EQ(call.issue(*cut, 3, 0x3'0000'0000), 0);
+    EXPECT_EQ(asked_.values[1], 0x1'0000'0000u + 2 * 9 * 3 * 72);
+    EXPECT_EQ(asked_.values[3], 0x3'0000'0000u + 2 * 9 * 5 * 72);
+    const TensorOf x_piece(1, 3, 8, 9, CUDNN_DATA_HALF, format), y_piece(1, 5, 8, 9, CUDNN_DATA_HALF, format);
+    const auto read = [](cudnnTensorDescriptor_t tensor) { return Read(reinterpret_cast<uint64_t>(tensor)); };
+    EXPECT_EQ(Read(asked_.values[0]), read(x_piece));
+    EXPECT_EQ(Read(asked_.values[2]), read(y_piece));
+  }
+}
+
+TEST_F(Pieces, WhatBitsDependOnMakesAnotherClass) {
+  const TensorOf x(10, 3, 8, 9, CUDNN_DATA_HALF), y(10, 5, 8, 9, CUDNN_DATA_HALF),
+      x_last(10, 3, 8, 9, CUDNN_DATA_HALF, CUDNN_TENSOR_NHWC), x_float(10, 3, 8, 9);
+  std::set<uint64_t> classes;
+  const ConvolutionArguments whole = arguments(x, y);
+  const auto add = [&](const ConvolutionArguments& given) {
+    ConvolutionCall call(function(), keep_, given);
+    EXPECT_TRUE(call.cut(4));
+    const uint64_t key = call.settings();
+    EXPECT_NE(key, 0u);
+    EXPECT_TRUE(classes.insert(key).second);
+  };
+  const auto with = [&](auto&& change) {
+    ConvolutionArguments given = whole;
+    change(given);
+    add(given);
+  };
+  add(whole);
+  const float two = 2;
+  const FilterOf other_filter(5, 3, 3, 2, CUDNN_DATA_HALF);
+  const ConvolutionOf fma(CUDNN_FMA_MATH), strided, grouped;
+  EXPECT_EQ(TS_GET(SetConvolution2dDescriptor)(strided, 1, 1, 2, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                               CUDNN_DATA_FLOAT),
+            0);
+  EXPECT_EQ(TS_GET(SetConvolutionGroupCount)(grouped, 3), 0);
+  with([&](ConvolutionArguments& c) { c.alpha = &two; });
+  with([&](ConvolutionArguments& c) { c.beta = &two; });
+  with([&](ConvolutionArguments& c) { c.algorithm = 0; });
+  with([&](ConvolutionArguments& c) { c.workspace_bytes = 100; });
+  with([&](ConvolutionArguments& c) { c.workspace = 16; });
+  with([&](ConvolutionArguments& c) { c.x.address += 2; });
+  with([&](ConvolutionArguments& c) { c.x.descriptor = x_last; });
+  with([&](ConvolutionArguments& c) { c.x.descriptor = x_float; });
+  with([&](ConvolutionArguments& c) { c.filter = other_filter; });
+  with([&](ConvolutionArguments& c) { c.convolution = fma; });
+  with([&](ConvolutionArguments& c) { c.convolution = strided; });
+  with([&](ConvolutionArguments& c) { c.convolution = grouped; });
+  const auto relu = TS_OWNED(Activation), clipped = TS_OWNED(Activation);
+  EXPECT_EQ(TS_GET(SetActivationDescriptor)(relu, CUDNN_ACTIVATION_RELU, CUDNN_NOT_PROPAGATE_NAN, 0), 0);
+  EXPECT_EQ(
+      TS_GET(SetActivationDescriptor)(clipped, CUDNN_ACTIVATION_CLIPPED_RELU, CUDNN_NOT_PROPAGATE_NAN, 6), 0);
+  for (const auto& activation : {&relu, &clipped})
+    with([&](ConvolutionArguments& c) { c.z = c.y, c.activation = *activation; });
+}
+
+TEST_F(Pieces, WhatCannotBeCut) {
+  const TensorOf x(10, 3, 8, 9, CUDNN_DATA_HALF), y(10, 5, 8, 9, CUDNN_DATA_HALF),
+      fewer(9, 3, 8, 9, CUDNN_DATA_HALF), bytes(10, 3, 8, 9, CUDNN_DATA_INT8);
+  const auto is_cut = [&](const ConvolutionArguments& given) {
+    return ConvolutionCall(function(), keep_, given).cut(4).has_value();
+  };
+  EXPECT_TRUE(is_cut(arguments(x, y)));
+  EXPECT_FALSE(is_cut(arguments(fewer, y)));
+  EXPECT_FALSE(is_cut(arguments(bytes, y)));
+  ConvolutionArguments overlapping = arguments(x, y);
+  overlapping.x.address = overlapping.y.address + 100;
+  EXPECT_FALSE(is_cut(overlapping));
+  ConvolutionArguments shifted = arguments(x, y);
+  shifted.z = {shifted.y.descriptor, shifted.y.address + 2};
+  EXPECT_FALSE(is_cut(shifted));
+  shifted.z = shifted.y;
+  EXPECT_TRUE(is_cut(shifted));
 }
 
 }  // namespace

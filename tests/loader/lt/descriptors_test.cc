@@ -8,10 +8,13 @@
 
 #include <memory>
 #include <random>
+#include <set>
 #include <type_traits>
+#include <utility>
 
 #include "interpose/operations/described.h"
 #include "interpose/operations/lt.h"
+#include "interpose/operations/split_lt.h"
 
 namespace tessera::library {
 namespace {
@@ -341,6 +344,202 @@ TEST_F(Descriptors, WhatIsMissingOrMeaninglessIsNotTold) {
   EXPECT_FALSE(told(Product().set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(12345)), a, a, d, d).told);
   EXPECT_FALSE(describe(LtTransform{a.get_descriptor(), nullptr, d.get_descriptor(), true}, &out));
   EXPECT_FALSE(describe(LtTransform{nullptr, nullptr, d.get_descriptor(), false}, &out));
+}
+
+// ---- pieces
+
+static_assert(sizeof(LtCheckResult) == sizeof(cublasLtMatmulHeuristicResult_t) &&
+              offsetof(LtCheckResult, workspace_bytes) ==
+                  offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize) &&
+              sizeof LtCheckResult::algorithm == sizeof(cublasLtMatmulAlgo_t) &&
+              sizeof(cublasLtMatrixLayoutOpaque_t) == kLayoutWords * sizeof(uint64_t));
+
+// What the library is asked for in a piece.
+struct Asked {
+  uint64_t a, b, c, d;
+  const void *a_layout, *b_layout, *c_layout, *d_layout;
+  static int keep(const void* to, const uint64_t* values) {
+    auto& asked = *static_cast<Asked*>(const_cast<void*>(to));
+    const auto layout = [&](size_t i) { return reinterpret_cast<const void*>(values[i]); };
+    asked = {values[0], values[2], values[4], values[6], layout(1), layout(3), layout(5), layout(7)};
+    return 0;
+  }
+};
+int64_t attribute(const void* layout, cublasLtMatrixLayoutAttribute_t number) {
+  int64_t value = 0;
+  size_t written = 0;
+  const bool wide = number != CUBLASLT_MATRIX_LAYOUT_TYPE && number != CUBLASLT_MATRIX_LAYOUT_ORDER &&
+                    number != CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  EXPECT_EQ(
+      TS_GET(cublasLtMatrixLayoutGetAttribute)(static_cast<cublasLtMatrixLayout_t>(const_cast<void*>(layout)),
+                                               number, &value, wide ? 8 : 4, &written),
+      0);
+  return value;
+}
+
+class Pieces : public Descriptors {
+ protected:
+  LtArguments arguments(const Product& product, const Layout& a, const Layout& b, const Layout& c,
+                        const Layout& d) const {
+    return {.handle = this,
+            .operation = product.get_descriptor(),
+            .alpha = &one_,
+            .beta = &one_,
+            .a = {0x1'0000'0000, a.get_descriptor()},
+            .b = {0x2'0000'0000, b.get_descriptor()},
+            .c = {0x3'0000'0000, c.get_descriptor()},
+            .d = {0x4'0000'0000, d.get_descriptor()},
+            .algorithm = nullptr,
+            .workspace = 0,
+            .workspace_bytes = 0,
+            .stream = nullptr};
+  }
+  const void* function() const { return reinterpret_cast<const void*>(TS_GET(cublasLtMatmul)); }
+  Asked asked_ = {};
+  const Repeater keep_{Asked::keep, &asked_};
+  const float one_ = 1;
+};
+
+TEST_F(Pieces, LayoutsAreTheProgramsButForTheirSize) {
+  Layout a(CUDA_R_16F, 9, 300), b(CUDA_R_16F, 9, 200), c(CUDA_R_16F, 300, 200), d(CUDA_R_16F, 300, 200);
+  a.set(CUBLASLT_MATRIX_LAYOUT_LD, int64_t{11});
+  d.set(CUBLASLT_MATRIX_LAYOUT_ORDER, int32_t(CUBLASLT_ORDER_ROW));
+  d.set(CUBLASLT_MATRIX_LAYOUT_LD, int64_t{208});
+  Product product;
+  product.set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(CUBLAS_OP_T));
+  LtCall call(function(), keep_, arguments(product, a, b, c, d));
+  const auto cut = call.cut(4);
+  ASSERT_EQ(cut, (operations::Split{operations::SplitAxis::kRows, 300, 128}));
+  EXPECT_NE(call.settings(), 0u);
+  ASSERT_EQ(call.issue(*cut, 2, 0x5'0000'0000), 0);
+  EXPECT_EQ(asked_.a, 0x1'0000'0000u + 2 * 256 * 11);
+  EXPECT_EQ(asked_.b, 0x2'0000'0000u);
+  EXPECT_EQ(asked_.c, 0x3'0000'0000u + 2 * 256);
+  EXPECT_EQ(asked_.d, 0x5'0000'0000u + 2 * 256 * 208);
+  const struct {
+    const void* layout;
+    int64_t rows, columns, leading, order;
+  } expected[] = {{asked_.a_layout, 9, 44, 11, CUBLASLT_ORDER_COL},
+                  {asked_.b_layout, 9, 200, 9, CUBLASLT_ORDER_COL},
+                  {asked_.c_layout, 44, 200, 300, CUBLASLT_ORDER_COL},
+                  {asked_.d_layout, 44, 200, 208, CUBLASLT_ORDER_ROW}};
+  for (const auto& x : expected) {
+    EXPECT_EQ(attribute(x.layout, CUBLASLT_MATRIX_LAYOUT_TYPE), CUDA_R_16F);
+    EXPECT_EQ(attribute(x.layout, CUBLASLT_MATRIX_LAYOUT_ROWS), x.rows);
+    EXPECT_EQ(attribute(x.layout, CUBLASLT_MATRIX_LAYOUT_COLS), x.columns);
+    EXPECT_EQ(attribute(x.layout, CUBLASLT_MATRIX_LAYOUT_LD), x.leading);
+    EXPECT_EQ(attribute(x.layout, CUBLASLT_MATRIX_LAYOUT_ORDER), x.order);
+  }
+  // The program's are as they were.
+  EXPECT_EQ(attribute(d.get_descriptor(), CUBLASLT_MATRIX_LAYOUT_ROWS), 300);
+}
+
+TEST_F(Pieces, BatchesByTheBatch) {
+  Layout a(CUDA_R_32F, 3, 7, 10), b(CUDA_R_32F, 7, 5, 10), d(CUDA_R_32F, 3, 5, 10);
+  b.set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t{40});
+  d.set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, int64_t{15});
+  const Product product;
+  LtArguments given = arguments(product, a, b, d, d);
+  given.c = given.d;
+  LtCall call(function(), keep_, given);
+  const auto cut = call.cut(4);
+  ASSERT_EQ(cut, (operations::Split{operations::SplitAxis::kBatch, 10, 3}));
+  ASSERT_EQ(call.issue(*cut, 3, 0x5'0000'0000), 0);
+  EXPECT_EQ(asked_.a, 0x1'0000'0000u);  // the same for all
+  EXPECT_EQ(asked_.b, 0x2'0000'0000u + 4 * 9 * 40);
+  EXPECT_EQ(asked_.d, 0x5'0000'0000u + 4 * 9 * 15);
+  EXPECT_EQ(asked_.c, asked_.d);
+  for (const void* layout : {asked_.a_layout, asked_.b_layout, asked_.c_layout, asked_.d_layout})
+    EXPECT_EQ(attribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT), 1);
+  EXPECT_EQ(attribute(asked_.b_layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET), 40);
+}
+
+// Each makes another class, or cannot be cut.
+TEST_F(Pieces, WhatBitsDependOnMakesAnotherClass) {
+  const Layout a(CUDA_R_16F, 512, 8), b(CUDA_R_16F, 8, 512), d(CUDA_R_16F, 512, 512);
+  std::set<uint64_t> classes;
+  const auto add = [&](const LtArguments& given) {
+    LtCall call(function(), keep_, given);
+    EXPECT_TRUE(call.cut(4));
+    const uint64_t key = call.settings();
+    EXPECT_NE(key, 0u);
+    EXPECT_TRUE(classes.insert(key).second);
+  };
+  const Product plain;
+  const LtArguments whole = arguments(plain, a, b, d, d);
+  add(whole);
+  const auto with = [&](auto&& change) {
+    LtArguments given = whole;
+    change(given);
+    add(given);
+  };
+  const float two = 2;
+  cublasLtMatmulAlgo_t one{{1}}, other{{1, 0, 0, 0, 0, 0, 0, 1}};
+  with([&](LtArguments& x) { x.alpha = &two; });
+  with([&](LtArguments& x) { x.beta = &two; });
+  with([&](LtArguments& x) { x.a.address += 2; });
+  with([&](LtArguments& x) { x.d.address += 64; });
+  with([&](LtArguments& x) { x.c = x.d; });
+  with([&](LtArguments& x) { x.algorithm = &one; });
+  with([&](LtArguments& x) { x.algorithm = &other; });
+  with([&](LtArguments& x) { x.workspace_bytes = 100; });
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+    Product product;
+    product.set(attribute, value);
+    add(arguments(product, a, b, d, d));
+  };
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(CUBLASLT_EPILOGUE_GELU));
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(CUBLASLT_EPILOGUE_BIAS));
+  set(CUBLASLT_MATMUL_DESC_POINTER_MODE, int32_t(CUBLASLT_POINTER_MODE_DEVICE));
+  set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(1));
+  set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t(64));
+  set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, int32_t(CUDA_R_32F));
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(&two));
+  set(CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, static_cast<const void*>(&two));
+  const Product in_half(CUBLAS_COMPUTE_16F, CUDA_R_16F);
+  add(arguments(in_half, a, b, d, d));
+  Layout longer(CUDA_R_16F, 512, 8), apart(CUDA_R_16F, 512, 512);
+  longer.set(CUBLASLT_MATRIX_LAYOUT_LD, int64_t{520});
+  apart.set(CUBLASLT_MATRIX_LAYOUT_LD, int64_t{520});
+  add(arguments(plain, longer, b, d, d));
+  add(arguments(plain, a, b, apart, d));
+  // Where a factor or a bias lies is none of it.
+  Product elsewhere;
+  elsewhere.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(&one_));
+  LtCall call(function(), keep_, arguments(elsewhere, a, b, d, d));
+  EXPECT_TRUE(call.cut(4));
+  EXPECT_TRUE(classes.contains(call.settings()));
+}
+
+TEST_F(Pieces, ABiasLeavesColumnsOnly) {
+  const Layout a(CUDA_R_32F, 1024, 8), b(CUDA_R_32F, 8, 256), d(CUDA_R_32F, 1024, 256);
+  Product product;
+  LtCall plain(function(), keep_, arguments(product, a, b, d, d));
+  EXPECT_EQ(plain.cut(2), (operations::Split{operations::SplitAxis::kRows, 1024, 512}));
+  product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(CUBLASLT_EPILOGUE_BIAS));
+  LtCall biased(function(), keep_, arguments(product, a, b, d, d));
+  EXPECT_EQ(biased.cut(2), (operations::Split{operations::SplitAxis::kColumns, 256, 128}));
+}
+
+TEST_F(Pieces, COverlapsDOrIsIt) {
+  const Layout a(CUDA_R_32F, 512, 8), b(CUDA_R_32F, 8, 512), d(CUDA_R_32F, 512, 512);
+  Layout apart(CUDA_R_32F, 512, 512);
+  apart.set(CUBLASLT_MATRIX_LAYOUT_LD, int64_t{520});
+  const Product product;
+  LtArguments given = arguments(product, a, b, d, d);
+  const auto is_cut = [&] { return LtCall(function(), keep_, given).cut(4).has_value(); };
+  for (const auto& [distance, expected] : {std::pair<int64_t, bool>{0, true},
+                                           {4, false},
+                                           {-4, false},
+                                           {512 * 512 * 4, true},
+                                           {512 * 512 * 4 - 4, false}}) {
+    given.c.address = given.d.address + uint64_t(distance);
+    EXPECT_EQ(is_cut(), expected) << distance;
+  }
+  given.c = {given.d.address, apart.get_descriptor()};
+  EXPECT_FALSE(is_cut());
+  given.c.address = 0;
+  EXPECT_TRUE(is_cut());
 }
 
 // Last, as it leaves no room to remember more. Any bytes at all in the place of descriptors: told or not, and the library reads them back as before.

@@ -1,29 +1,23 @@
-// A cuBLAS that computes on the host, in order of k. FAKE_BITS=size: the bits of a result depend on how much is asked for at
-// once, as of a library that takes another algorithm for another shape. FAKE_BITS=beta: where C is read only.
+// A cuBLAS that computes on the host, in order of k.
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
-#include <atomic>
 #include <complex>
 #include <cstdio>
+
+#include "tests/loader/split/fake.h"
 
 namespace {
 
 constexpr int kInvalid = 7, kNotSupported = 15;  // cublasStatus_t
 int g_mode = 0;                                  // cublasMath_t
 int g_target = 0;                                // SMs, as the program or its preloads set it
-std::atomic<int> g_calls{0}, g_narrow_calls{0};
+std::atomic<int> g_narrow_calls{0};
 
 void note_call() {
   g_calls++;
   g_narrow_calls += g_target != 0;
-}
-
-bool depends_on_size(bool reads_c) {
-  const char* bits = getenv("FAKE_BITS");
-  return bits && (strcmp(bits, "size") == 0 || (strcmp(bits, "beta") == 0 && reads_c));
 }
 
 template <class T>

@@ -3,7 +3,6 @@
 //                                 PROGRAM_SMS: the SM target that it sets itself
 //   program scalars               one product, with C read and not
 //   program refused               arguments that the library refuses
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +11,11 @@
 #include <complex>
 #include <cstdio>
 #include <memory>
-#include <random>
 #include <vector>
 
+#include "tests/loader/split/program.h"
+
 extern "C" {
-int cuMemAlloc_v2(uint64_t* address, size_t bytes);
-int cuMemFree_v2(uint64_t address);
-int cuThreadExchangeStreamCaptureMode(int* mode);
-int fake_allocations();
 int cublasFakeCalls();
 #define TS_ONE(symbol, T, Int) \
   int symbol(const void*, int, int, Int, Int, Int, const T*, const T*, Int, const T*, Int, const T*, T*, Int);
@@ -54,46 +50,7 @@ int cublasGemmEx(const void*, int, int, int, int, int, const void*, const void*,
 
 namespace {
 
-std::mt19937_64 g_random;
 int handle = 0;
-
-int64_t in(int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(g_random);
-}
-
-// Where libtessera_ops.so wants to be called when the program has waited; nothing without it.
-void wait() {
-  if (const auto idle = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "reader_idle"))) idle();
-}
-
-template <class T>
-void random_value(T& x) {
-  x = T(float(in(-1000, 1000)) / 777.0f);
-}
-template <class T>
-void random_value(std::complex<T>& x) {
-  x = {T(float(in(-1000, 1000)) / 777.0f), T(float(in(-1000, 1000)) / 333.0f)};
-}
-
-// On the "GPU", begun a random distance behind the allocation's.
-template <class T>
-struct Memory {
-  explicit Memory(int64_t n) : size(size_t(n)), offset(size_t(in(0, 40))) {
-    if (cuMemAlloc_v2(&address, (size + offset) * sizeof(T)) != 0) abort();
-    for (size_t i = 0; i < size; i++) random_value(data()[i]);
-  }
-  ~Memory() { cuMemFree_v2(address); }
-  Memory(const Memory&) = delete;
-  T* data() const { return reinterpret_cast<T*>(address) + offset; }
-  uint64_t bits() const {  // FNV-1a
-    uint64_t hash = 0xcbf29ce484222325;
-    const auto* bytes = reinterpret_cast<const unsigned char*>(data());
-    for (size_t i = 0; i < size * sizeof(T); i++) hash = (hash ^ bytes[i]) * 0x100000001b3;
-    return hash;
-  }
-  uint64_t address = 0;
-  size_t size, offset;
-};
 
 struct Sizes {
   int64_t m, n, k, lda, ldb, ldc, count, sa, sb, sc;
@@ -134,7 +91,7 @@ void three_times(const char* name, const Sizes& s, Call&& call) {
   const Operands<T> o(s);
   for (int i = 0; i < 3; i++) {
     const int status = call(o);
-    wait();
+    wait_for_gpu();
     printf("%s %ldx%ldx%ld*%ld %d %016lx\n", name, long(s.m), long(s.n), long(s.k), long(s.count), status,
            o.c.bits());
   }
@@ -188,7 +145,7 @@ void scalars() {
     for (int i = 0; i < 3; i++) {
       const int status = cublasSgemm_v2(&handle, 0, 0, kSize, kSize, kDepth, &o.alpha, o.a.data(), kSize,
                                         o.b.data(), kDepth, &o.beta, o.c.data(), kSize);
-      wait();
+      wait_for_gpu();
       printf("%g %d %016lx\n", double(beta), status, o.c.bits());
     }
   }
@@ -235,7 +192,7 @@ void groups(const char* name, Call&& call) {
   const Groups<T, Int> g(in(1, 9));
   for (int i = 0; i < 3; i++) {
     const int status = call(g);
-    wait();
+    wait_for_gpu();
     printf("%s %zu groups, %ld products %d %016lx\n", name, g.m.size(), long(g.products), status,
            g.c_all->bits());
   }
@@ -302,9 +259,8 @@ int main(int argc, char** argv) {
     groups_of_one_type<double, int64_t>("cublasDgemmGroupedBatched_64", cublasDgemmGroupedBatched_64);
     groups_by_types();
   }
-  int target = 0, capture_mode = 1;
-  cuThreadExchangeStreamCaptureMode(&capture_mode);
+  int target = 0;
   cublasGetSmCountTarget(&handle, &target);
-  fprintf(stderr, "calls %d\nnarrow_calls %d\ntarget %d\ncapture_mode %d\nallocations %d\n",
-          cublasFakeCalls(), cublasFakeNarrowCalls(), target, capture_mode, fake_allocations());
+  fprintf(stderr, "narrow_calls %d\ntarget %d\n", cublasFakeNarrowCalls(), target);
+  report(cublasFakeCalls());
 }

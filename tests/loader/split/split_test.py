@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls of cuBLAS in pieces (interpose/operations/split.h), on a cuBLAS and a driver of our own, which compute at once.
+"""Calls of cuBLAS, cuBLASLt and cuDNN in pieces (interpose/operations/split.h), on libraries and a driver of our own, which compute at once.
 
 usage: split_test.py FOLDER OPS_LIBRARY     (FOLDER: what this folder's CMakeLists builds)
 """
@@ -19,14 +19,14 @@ DRIVER = ("cuCtxGetCurrent", "cuCtxGetDevice", "cuDeviceGetName", "cuDriverGetVe
 
 
 class Run:
-    def __init__(self, words=RANDOM, preload=True, split="1", slice_ns="300", cache=None, **environment):
+    def __init__(self, words=RANDOM, preload=True, split="1", slice_ns="300", cache=None, program="program", **environment):
         given = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA", "LD_", "XDG_", "HOME"))}
         given.update(LD_LIBRARY_PATH=FOLDER, READER_SLICE=slice_ns, TESSERA_SPLIT_OPERATIONS=split, **environment)
         if preload:
             given["LD_PRELOAD"] = f"{FOLDER}/reader.so:{OPS}"
         with tempfile.TemporaryDirectory() as folder:
             given["XDG_CACHE_HOME"] = cache or folder
-            run = subprocess.run([f"{FOLDER}/program", *words], capture_output=True, text=True, env=given, check=False)
+            run = subprocess.run([f"{FOLDER}/{program}", *words], capture_output=True, text=True, env=given, check=False)
         if run.returncode != 0:
             raise AssertionError(f"status {run.returncode}: {run.stderr}")
         self.output = run.stdout
@@ -179,6 +179,123 @@ class Split(unittest.TestCase):
             # A record that claims what was not found, one that was cut off, and the good ones behind it.
             file.write_bytes(struct.pack("<QQII", 5, 6, 2, 0) + good[:13] + good)
             self.assertEqual(Run(cache=cache).proven, 0)
+
+
+class OfProgram:
+    """What holds of all that is cut, whichever library it is of: PROGRAM makes random calls, WORDS are enough of them."""
+    PROGRAM: str
+    WORDS: tuple
+    TRIED: int  # classes at least
+    SLICE: int  # ns
+
+    def run_it(self, words=None, slice_ns=None, **more):
+        return Run(words or self.WORDS, program=self.PROGRAM, slice_ns=slice_ns or str(self.SLICE), **more)
+
+    def same(self, run, words=None, **environment):
+        bare = self.run_it(words, preload=False, **environment)
+        self.assertEqual(run.output, bare.output)
+        self.assertEqual((run.allocations, run.capture_mode), (bare.allocations, 0))
+        return bare
+
+    def test_pieces_give_the_bits_of_the_whole(self):
+        run = self.run_it()
+        bare = self.same(run)
+        self.assertGreater(run.proven, self.TRIED)
+        self.assertGreater(run.split_calls, self.TRIED)
+        self.assertGreater(run.split_pieces, 2 * run.split_calls - 1)
+        self.assertEqual(run.unequal + run.kept_unequal, 0)
+        self.assertGreater(run.calls, bare.calls)
+
+    def test_more_seeds_and_slices(self):
+        for seed, slice_ns in (("1", str(self.SLICE // 4)), ("2", str(self.SLICE * 3)), ("3", "1")):
+            words = (seed, self.WORDS[1])
+            run = self.run_it(words, slice_ns=slice_ns)
+            self.same(run, words)
+            self.assertGreater(run.split_calls, 0)
+            relaxed = self.run_it(words, slice_ns=slice_ns, TESSERA_BIT_STABILITY="relaxed")
+            self.same(relaxed, words)
+            self.assertEqual(relaxed.proven + relaxed.kept_unproven, 0)
+            self.assertGreater(relaxed.split_calls, run.split_calls)
+
+    def test_nothing_is_split_unless_it_is_asked_for(self):
+        for run in (self.run_it(split="0"), self.run_it(slice_ns="0")):
+            self.assertEqual(run.calls, self.same(run).calls)
+            self.assertEqual(run.split_calls + run.kept_form + run.kept_unproven, 0)
+
+    def test_what_was_proven_is_remembered(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first, second = self.run_it(cache=cache), self.run_it(cache=cache)
+            self.same(second)
+            self.assertEqual((second.proven, second.kept_unproven), (0, 0))
+            self.assertGreater(second.split_calls, first.split_calls)
+            for other in ({"FAKE_VERSION": "130001"}, {"FAKE_GPU": "another"}):
+                self.assertEqual(self.run_it(cache=cache, **other).proven, first.proven)
+
+    def test_other_bits_are_found_and_never_split_again(self):
+        with tempfile.TemporaryDirectory() as cache:
+            first, second = self.run_it(cache=cache, FAKE_BITS="size"), self.run_it(cache=cache, FAKE_BITS="size")
+            bare = self.same(first, FAKE_BITS="size")
+            self.same(second, FAKE_BITS="size")
+            self.assertGreater(first.unequal, self.TRIED)
+            self.assertEqual(second.unequal + second.kept_unproven, 0)
+            self.assertGreater(second.kept_unequal, first.kept_unequal)
+            self.assertEqual(second.calls - second.split_pieces + second.split_calls, bare.calls)
+            self.assertGreaterEqual(self.run_it(cache=cache, FAKE_BITS="size", TESSERA_BIT_STABILITY="relaxed").kept_unequal,
+                                    second.kept_unequal)
+
+    def test_nothing_is_tried_while_somebody_is_busy(self):
+        run = self.run_it(READER_BUSY="1")
+        self.assertEqual(run.calls, self.same(run).calls)
+        self.assertEqual(run.split_calls + run.proven, 0)
+        self.assertGreater(run.kept_unproven, 0)
+
+    def stays_whole(self, calls, **environment):
+        for bits in ("strict", "relaxed"):
+            run = self.run_it(("uncut",), slice_ns="1", TESSERA_BIT_STABILITY=bits, **environment)
+            self.assertEqual(run.output, "1\n" * calls)
+            self.assertEqual((run.split_calls, run.proven), (0, 0))
+        return run
+
+    def is_whole_without(self, **environment):
+        """What the library says of pieces is asked before any is issued."""
+        run = self.run_it(TESSERA_BIT_STABILITY="relaxed", **environment)
+        self.same(run)
+        free = self.run_it(TESSERA_BIT_STABILITY="relaxed")
+        self.assertLess(run.split_calls, free.split_calls)
+        self.assertEqual(run.split_calls + run.kept_form, free.split_calls + free.kept_form)
+        strict = self.run_it(**environment)
+        self.same(strict)
+        self.assertEqual(strict.unequal, 0)
+        return run
+
+
+class Lt(OfProgram, unittest.TestCase):
+    PROGRAM, WORDS, TRIED, SLICE = "program_lt", ("5", "80"), 20, 300
+
+    def test_what_a_piece_would_have_to_move_in_or_write_beside_d_stays_whole(self):
+        run = self.stays_whole(calls=22)
+        self.assertEqual(run.kept_form, 22)
+
+    def test_the_callers_algorithm_must_do_for_the_pieces_in_its_workspace(self):
+        for answer in ("refused", "workspace"):
+            self.assertGreater(self.is_whole_without(FAKE_CHECK=answer).split_calls, 0)  # the library's own choice is not asked about
+
+    def test_the_answer_is_the_librarys(self):
+        for bits in ("strict", "relaxed"):
+            run = self.run_it(("refused",), slice_ns="1", TESSERA_BIT_STABILITY=bits)
+            self.same(run, ("refused",))
+            self.assertEqual((run.calls, run.split_calls), (7, 0))
+
+
+class Cudnn(OfProgram, unittest.TestCase):
+    PROGRAM, WORDS, TRIED, SLICE = "program_cudnn", ("4", "25"), 20, 50
+
+    def test_what_is_not_cut_by_the_image_stays_whole(self):
+        run = self.stays_whole(calls=4)
+        self.assertEqual(run.kept_form, 3)  # the filter's gradient is not even asked about
+
+    def test_the_callers_workspace_must_do_for_the_pieces(self):
+        self.assertEqual(self.is_whole_without(FAKE_WORKSPACE="1").split_calls, 0)
 
 
 if __name__ == "__main__":

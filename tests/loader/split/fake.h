@@ -1,0 +1,20 @@
+// What the libraries of this folder share: how often they were called, and how they are told to misbehave.
+#pragma once
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+
+inline bool is_set_to(const char* variable, const char* value) {
+  const char* given = getenv(variable);
+  return given && strcmp(given, value) == 0;
+}
+
+// FAKE_BITS=size: the bits of a result depend on how much is asked for at once, as of a library that takes another algorithm for
+// another shape. FAKE_BITS=beta: where C is read only.
+inline bool depends_on_size(bool reads_c) {
+  return is_set_to("FAKE_BITS", "size") || (is_set_to("FAKE_BITS", "beta") && reads_c);
+}
+
+inline std::atomic<int> g_calls{0};
