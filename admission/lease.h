@@ -18,15 +18,14 @@ enum class Grant : uint8_t {
 struct LeaseView {
   uint32_t word = 0;  // as loaded: what a futex waits on, and what goes to UsageLine::drained_word
   Grant grant = Grant::kHold;
-  bool passthrough = false;     // the operator's switch: forward everything
-  bool packed = false;          // may run beside busy protected work, within `width_blocks`
-  bool tell_busy = false;       // the daemon wants to know when a busy pulse holds a launch
-  bool defers = false;          // protected: bursts wait for those that go first
-  uint32_t packed_classes = 0;  // bit c: kernels of resource class c; 0 = any work
-  uint64_t expires_ns = 0;      // CLOCK_MONOTONIC; a grant is void afterwards
-  uint64_t window_ns = 0;       // GPU time that may be in flight at once
-  uint64_t slice_ns = 0;        // longest launch; 0 = nothing is cut
-  uint32_t width_blocks = 0;    // most blocks of one launch while packed; 0 = no limit
+  bool passthrough = false;   // the operator's switch: forward everything
+  bool packed = false;        // anything may start beside busy protected work
+  bool tell_busy = false;     // the daemon wants to know when a busy pulse holds a launch
+  bool defers = false;        // protected: bursts wait for those that go first
+  uint64_t expires_ns = 0;    // CLOCK_MONOTONIC; a grant is void afterwards
+  uint64_t window_ns = 0;     // GPU time that may be in flight at once
+  uint64_t slice_ns = 0;      // longest launch; 0 = nothing is cut
+  uint32_t width_blocks = 0;  // most blocks of one slice; 0 = no limit
   uint32_t marker_spacing_ns = 0;
   uint64_t max_hold_ns = kDefaultHoldNs;
   uint32_t priority = 0;
@@ -34,13 +33,14 @@ struct LeaseView {
   // Blocks that last longer than long_block_ns get slices of this much of a wave, 1..100; see slices.h.
   uint32_t long_width_percent = 100;
   uint64_t long_block_ns = 0;
-  uint64_t slo_ns = 0;        // of this client, 0 = none
-  uint32_t reserved_sms = 0;  // that launches which cannot be cut keep off (confine.h)
-  bool apart = false;         // all launches keep off them, and those that do may start beside bursts
+  uint64_t slo_ns = 0;         // of this client, 0 = none
+  uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off (confine.h)
+  bool apart = false;          // all launches keep off them
+  uint32_t apart_classes = 0;  // with apart; bit c: those of class c that do may start beside bursts
 
   constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
-  constexpr bool allows_class(uint32_t resource_class) const {
-    return abi::names_class(packed_classes, resource_class);
+  constexpr bool names_class(uint32_t resource_class) const {
+    return (apart_classes >> resource_class & 1u) != 0;
   }
 };
 
@@ -74,7 +74,6 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .packed = (line.flags & abi::kLeasePacked) != 0,
           .tell_busy = (line.flags & abi::kLeaseTellBusy) != 0,
           .defers = (line.flags & abi::kLeaseDefer) != 0,
-          .packed_classes = (line.flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift,
           .expires_ns = line.expires_ns,
           .window_ns = line.window_ns,
           .slice_ns = line.slice_ns,
@@ -87,7 +86,8 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .long_block_ns = long_us != 0 ? long_us * 1'000 : line.slice_ns,
           .slo_ns = uint64_t(line.slo_us) * 1'000,
           .reserved_sms = reserved_sms(line.flags),
-          .apart = (line.flags & abi::kLeaseApart) != 0};
+          .apart = (line.flags & abi::kLeaseApart) != 0,
+          .apart_classes = (line.flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift};
 }
 
 }  // namespace tessera::admission

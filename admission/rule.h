@@ -3,7 +3,6 @@
 //   verdict = judge(ask, lease, pulses, ...)
 //   kForward   nobody else is on the GPU, or Tessera is switched off: start, count nothing
 //   kGo        start; it counts as in flight
-//   kNarrow    make it narrower (a packed lease) and ask again
 //   kWait      for `reason`; then waited = after_wait(waited, ...) and ask again
 //   kLetGo     nothing of the call started for the hold limit: its rest goes out whole, and counts
 #pragma once
@@ -17,13 +16,11 @@ namespace tessera::admission {
 
 struct Ask {  // what wants to start: a launch, one slice of it, a graph, a copy
   uint64_t estimate_ns = 0;
-  uint64_t blocks = 0;          // 0 = not a kernel, or not known
   uint32_t resource_class = 0;  // abi::ResourceClass
-  bool may_narrow = false;      // it can be cut to any width
   bool may_keep_apart = false;  // it can be kept off the reserved SMs of the lease
 };
 
-enum class Action : uint8_t { kForward, kGo, kNarrow, kWait, kLetGo };
+enum class Action : uint8_t { kForward, kGo, kWait, kLetGo };
 // What stands in the way of an ask, in the order in which it is looked for.
 enum class Reason : uint8_t { kNone, kUnmanaged, kLease, kPulse, kWindow };
 
@@ -49,19 +46,9 @@ struct Waited {
   }
 };
 
-// What keeps to SMs of its own disturbs nobody on the others. A packed lease without width is a minimum share:
-// anything may run beside a busy pulse. One with width is for kernels of its classes that are no wider.
+// What keeps to SMs of its own disturbs nobody on the others. A packed lease is for anything: a minimum share.
 constexpr bool fits_beside_a_burst(const Ask& ask, const LeaseView& lease) {
-  if (lease.apart && ask.may_keep_apart && lease.allows_class(ask.resource_class)) return true;
-  if (!lease.packed) return false;
-  if (lease.width_blocks == 0) return true;
-  return ask.blocks != 0 && ask.blocks <= lease.width_blocks && lease.allows_class(ask.resource_class);
-}
-
-// Too wide for a packed lease, but it can be cut, and its kind is what the lease is for.
-constexpr bool fits_when_narrow(const Ask& ask, const LeaseView& lease) {
-  return lease.packed && lease.width_blocks != 0 && ask.may_narrow && ask.blocks > lease.width_blocks &&
-         lease.allows_class(ask.resource_class);
+  return lease.packed || (lease.apart && ask.may_keep_apart && lease.names_class(ask.resource_class));
 }
 
 // `in_flight_ns`: of this client, without the ask. Work longer than the window runs alone: it may start when
@@ -83,7 +70,6 @@ constexpr Verdict judge(const Ask& ask, const LeaseView& lease, std::span<const 
   const Reason reason = obstacle(ask, lease, pulses, guard_ns, in_flight_ns, now_ns);
   if (reason == Reason::kNone) return {Action::kGo};
   if (reason == Reason::kUnmanaged) return {Action::kForward, reason};
-  if (reason == Reason::kPulse && fits_when_narrow(ask, lease)) return {Action::kNarrow, reason};
   if (waited.towards_limit_ns(reason) >= lease.max_hold_ns) return {Action::kLetGo, reason};
   return {Action::kWait, reason};
 }

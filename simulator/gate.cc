@@ -55,7 +55,6 @@ LeaseView World::view_of(const SimClient& c) const {
   return {.grant = kGrants[size_t(l.grant)],
           .packed = l.packed,
           .tell_busy = tell_busy_,
-          .packed_classes = l.apart_classes,
           .expires_ns = c.expires_ns,
           .window_ns = l.window_ns,
           .slice_ns = l.slice_ns,
@@ -68,7 +67,8 @@ LeaseView World::view_of(const SimClient& c) const {
           .reserved_sms = input_.run.confine == Confine::kDynamic && l.sm_limit != 0
                               ? input_.gpu.sm_count - l.sm_limit
                               : 0,
-          .apart = l.apart};
+          .apart = l.apart,
+          .apart_classes = l.apart_classes};
 }
 
 std::span<const admission::PulseView> World::pulses() {
@@ -90,8 +90,7 @@ World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_
   const admission::History sliced = history_of(kernel, sms, wave);
   const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});
   const uint32_t grid[3] = {kernel.n_blocks, 1, 1};
-  const auto n =
-      uint32_t(admission::next_box(grid, total - left, {blocks, wave, lease.width_blocks != 0}).blocks());
+  const auto n = uint32_t(admission::next_box(grid, total - left, {blocks, wave}).blocks());
   return {n, admission::slice_estimate_ns(sliced, sliced.block_ps, n, lease)};
 }
 
@@ -137,7 +136,6 @@ void World::host(uint32_t index) {
   const uint32_t sms = sms_of(c, launch.kernel);
   Piece piece = next_piece(c, launch.kernel, left, sms, lease);
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
-                           .blocks = piece.blocks,
                            .resource_class = uint32_t(launch.kernel.resource_class),
                            .may_keep_apart = sms < input_.gpu.sm_count};
   const admission::Verdict verdict =

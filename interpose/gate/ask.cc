@@ -96,7 +96,6 @@ Action Asking::answer() {
         reservation_.spacing_ns_ = lease.marker_spacing_ns;
         return Action::kLetGo;
       case Action::kForward:
-      case Action::kNarrow:
         reservation_.release();
         return verdict.action;
       case Action::kWait:

@@ -7,7 +7,6 @@
 //     kGo:       launch, then reservation.settle(stream, result)
 //     kForward:  launch; nothing is reserved
 //     kLetGo:    launch the whole remainder; reserved all the same
-//     kNarrow:   make it narrower and ask again; only with `may_narrow`
 //   }
 //
 // A wait ends by grant, daemon loss, hold limit or the pass-through switch, and by nothing else; while it

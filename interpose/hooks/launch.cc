@@ -48,19 +48,12 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   const bool may_keep_apart = may_confine && confine::sms_for(launch, kernel, expected_ns) != 0;
   admission::Ask what{
       .estimate_ns = account_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
-      .blocks = blocks,
       .resource_class = class_of(kernel),
-      .may_narrow = may_cut && blocks > 1,
       .may_keep_apart = may_keep_apart,
   };
   const bool pays = what.estimate_ns != 0 && what.estimate_ns <= admission::kShortLaunchNs && !t.shared;
   Reservation reservation;
   Action action = ask(what, launch.stream, wait, reservation, pays ? t.slot : nullptr);
-  if (action == Action::kNarrow) {  // the lease became a packed one while this waited
-    if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) return result;
-    what.may_narrow = false;
-    action = ask(what, launch.stream, wait, reservation);
-  }
   if (action == Action::kForward) return issue(launch);
   // Asked again: while this waited the lease may have become another. Not timed: estimates are of the whole GPU.
   if (const uint32_t sms = may_confine ? confine::sms_for(launch, kernel, expected_ns) : 0) {

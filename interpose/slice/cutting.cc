@@ -174,13 +174,10 @@ Cutting::Plan Cutting::plan(const admission::LeaseView& lease) const {
 Cutting::Step Cutting::send(CUresult* result) {
   const Plan next = plan(gate::current_lease());
   const admission::Ask what{.estimate_ns = next.estimate_ns,
-                            .blocks = next.box.blocks(),
                             .resource_class = gate::class_of(&kernel_),
-                            .may_narrow = next.box.blocks() > cluster_.blocks() && !let_go_,
                             .may_keep_apart = next.sms != 0};
   gate::Reservation reservation;
   const Action action = gate::ask(what, original_.stream, wait_, reservation);
-  if (action == Action::kNarrow) return Step::kAskAgain;
   if (action == Action::kLetGo && !let_go_) {
     let_go_ = true;
     note_expired_hold();

@@ -66,7 +66,7 @@ enum OnDaemonLoss : uint32_t {
 // State of a lease, low two bits of LeaseLine::word.
 enum LeaseState : uint32_t {
   kLeaseHold = 0,     // do not start new work; what is in flight drains
-  kLeaseGranted = 1,  // start work within window, slice and width until expires_ns
+  kLeaseGranted = 1,  // start work within window and slice until expires_ns
   kLeaseFree = 2,     // nobody else on this GPU: forward, no clock, no marker
 };
 inline constexpr uint32_t kLeaseStateMask = 3;
@@ -81,7 +81,7 @@ struct alignas(64) LeaseLine {
   uint64_t expires_ns;          // CLOCK_MONOTONIC; a granted lease is void afterwards
   uint64_t window_ns;           // GPU time that may be in flight at once
   uint64_t slice_ns;            // longest single launch; longer kernels are cut if they may be
-  uint32_t width_blocks;        // most blocks of one launch while packed; 0 = no limit
+  uint32_t width_blocks;        // most blocks of one slice; 0 = no limit. The daemon sends none
   uint32_t marker_spacing_ns;   // completion markers at least this often
   uint32_t max_hold_ms;         // nothing of an API call started so long: it is launched anyway
   uint32_t priority;            // current priority of this client, 0..7
@@ -92,7 +92,7 @@ struct alignas(64) LeaseLine {
 };
 static_assert(sizeof(LeaseLine) == 64);
 enum LeaseFlag : uint32_t {
-  kLeasePacked = 1,    // may run beside busy protected work, within width
+  kLeasePacked = 1,    // anything may start beside busy protected work: a minimum share
   kLeaseTellBusy = 2,  // tell the daemon when a busy pulse holds a launch: it may have a packed lease to give
   // Protected: at the start of a burst wait (bounded) for watched pulses that go first: of a higher level, or
   // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
@@ -105,12 +105,8 @@ enum LeaseFlag : uint32_t {
 // the client can make them (Device::confines). Others do not look here.
 inline constexpr uint32_t kLeaseReserveShift = 3, kLeaseReserveMask = 0x1fu << kLeaseReserveShift;
 inline constexpr uint32_t kReserveStep = 8;
-// Bit kLeaseClassShift + c: kernels of resource class c may. None set: any work may, of any width (a minimum
-// share); a client that does not know these bits reads it so.
+// Bit kLeaseClassShift + c, with kLeaseApart: kernels of resource class c may start beside busy protected work.
 inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;
-constexpr bool names_class(uint32_t classes, uint32_t resource_class) {
-  return classes == 0 || (classes >> resource_class & 1u) != 0;
-}
 // Upper half of `flags`: blocks that last longer than so many microseconds are long. 0, as older daemons
 // send: longer than slice_ns. Older clients do not look here and take slice_ns.
 inline constexpr uint32_t kLeaseLongBlockShift = 16;

@@ -19,10 +19,10 @@ namespace tessera::ipc {
 struct LeaseTerms {                  // the plain-data form of a LeaseLine, without its sequence
   uint32_t state = abi::kLeaseHold;  // abi::LeaseState
   bool packed = false;
-  bool apart = false;  // launches keep off the reserved SMs, and may then start beside busy protected work
+  bool apart = false;  // launches keep off the reserved SMs
   bool tell_busy = false, defers = false;
-  uint32_t packed_classes = 0;  // with packed or apart; bit c: kernels of resource class c; 0 = any work
-  uint32_t reserved_sms = 0;  // that launches which cannot be cut keep off; whole steps of abi::kReserveStep
+  uint32_t apart_classes = 0;  // with apart; bit c: those of class c may start beside bursts
+  uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off; whole steps of abi::kReserveStep
   uint64_t expires_ns = 0;
   uint64_t window_ns = 0, slice_ns = 0;
   uint32_t width_blocks = 0;
@@ -69,10 +69,9 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   word = sequence | (terms.state & abi::kLeaseStateMask);
   if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
   uint32_t flags = 0;
-  if (terms.packed || terms.apart)
-    flags |= (terms.packed_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask;
   if (terms.packed) flags |= abi::kLeasePacked;
-  if (terms.apart) flags |= abi::kLeaseApart;
+  if (terms.apart)
+    flags |= abi::kLeaseApart | ((terms.apart_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask);
   if (terms.tell_busy) flags |= abi::kLeaseTellBusy;
   if (terms.defers) flags |= abi::kLeaseDefer;
   flags |= (terms.reserved_sms / abi::kReserveStep << abi::kLeaseReserveShift) & abi::kLeaseReserveMask;

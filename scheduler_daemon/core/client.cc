@@ -207,7 +207,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
                               &r.counters.beside_memory, &r.counters.beside_latency};
   for (size_t k = 0; k < std::size(kClasses); ++k) {
     *beside[k] = ipc::load(totals.beside_bursts[k], relaxed);
-    if (packed() && ipc::abi::names_class(terms.packed_classes, uint32_t(k)))
+    if (packed() && (terms.packed || (terms.apart_classes >> k & 1u) != 0))
       r.beside_bursts.emplace_back(kClasses[k]);
   }
   const uint32_t resource_class =

@@ -583,7 +583,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   terms.state = kStates[size_t(lease.grant)];
   terms.packed = lease.packed;
   terms.apart = lease.apart;
-  if (lease.apart && !lease.packed) terms.packed_classes = lease.apart_classes;
+  terms.apart_classes = lease.apart_classes;
   terms.window_ns = lease.window_ns;
   terms.slice_ns = lease.slice_ns;
   terms.marker_spacing_ns = lease.marker_spacing_ns;

@@ -80,7 +80,7 @@ struct Lease {
   uint32_t long_width_percent = 100;
   uint32_t spin_ns = 0;   // a held launch watches for so long before it sleeps; 0 = the daemon's setting
   uint32_t sm_limit = 0;  // SMs that launches which go out whole may occupy (admission/confine.h); 0 = all
-  // All launches keep to sm_limit, and those of these classes (bit c: class c; 0 = any) may then start beside bursts.
+  // All launches keep to sm_limit, and those of these classes (bit c: class c) may then start beside bursts.
   bool apart = false;
   uint32_t apart_classes = 0;
   bool packed = false;   // may start whatever protected clients do

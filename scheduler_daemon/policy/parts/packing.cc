@@ -151,9 +151,8 @@ Constraint Packing::of(size_t client) const {
               plan.between > 0 ? t.always_window_ns : std::max(t.beside_window_ns, of_burst_ns), 1u << k);
   }
   if (plan.between <= 0 || f_.undisturbed_until_ns != 0) return {};
-  // Wider than beside a burst: what starts then waits until the daemon has heard of it.
-  const uint32_t no_such_work = 1u << (k == 0 ? size_t(ResourceClass::kLatency) : 0);
-  return on(sms(plan.between), t.between_window_ns, no_such_work);
+  // Wider than beside a burst: what would start then waits until the daemon has heard of it.
+  return on(sms(plan.between), t.between_window_ns, 0);
 }
 
 void Packing::note(const Decision& d, Learnt* learnt) const {

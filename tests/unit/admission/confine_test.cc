@@ -69,11 +69,10 @@ TEST(Confine, ApartAllButTheShortestKeepToTheLimit) {
 TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
   abi::LeaseLine line{};
   uint32_t word = 0;
-  ipc::lease_publish(line, word,
-                     {.packed = true, .tell_busy = true, .packed_classes = 2, .reserved_sms = 24});
+  ipc::lease_publish(line, word, {.packed = true, .tell_busy = true, .apart_classes = 2, .reserved_sms = 24});
   const LeaseView lease = decode(line);
   EXPECT_EQ(lease.reserved_sms, 24u);
-  EXPECT_EQ(lease.packed_classes, 2u);
+  EXPECT_EQ(lease.apart_classes, 0u) << "only with apart";
   EXPECT_TRUE(lease.tell_busy);
   EXPECT_FALSE(lease.defers);
   ipc::lease_publish(line, word, {.defers = true, .reserved_sms = 248, .long_block_us = 0xffff});
@@ -81,10 +80,10 @@ TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
   EXPECT_EQ(decode(line).long_block_ns, 65'535'000u);
   EXPECT_FALSE(decode(line).packed);
   EXPECT_FALSE(decode(line).apart);
-  ipc::lease_publish(line, word, {.apart = true, .packed_classes = 4, .reserved_sms = 88});
+  ipc::lease_publish(line, word, {.apart = true, .apart_classes = 4, .reserved_sms = 88});
   EXPECT_TRUE(decode(line).apart);
   EXPECT_FALSE(decode(line).packed);
-  EXPECT_EQ(decode(line).packed_classes, 4u);
+  EXPECT_EQ(decode(line).apart_classes, 4u);
 }
 
 }  // namespace

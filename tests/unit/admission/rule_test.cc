@@ -16,7 +16,7 @@ constexpr uint64_t kNow = 10'000'000'000;
 class Rule : public testing::Test {
  protected:
   Verdict judged() const { return judge(ask, lease, pulses, guard_ns, in_flight_ns, waited, kNow); }
-  Ask ask{.estimate_ns = 100'000, .blocks = 64};
+  Ask ask{.estimate_ns = 100'000};
   LeaseView lease{.grant = Grant::kGranted, .expires_ns = kNow + 1, .window_ns = 1'000'000};
   PulseView pulse{.priority = 5, .busy_since_ns = kNow - 1'000, .idle_since_ns = kNow - 1'000'000};
   std::span<const PulseView> pulses{&pulse, 1};
@@ -66,21 +66,11 @@ TEST_F(Rule, ABusyPulseOfAHigherLevelIsInTheWayAndOneJustIdle) {
   EXPECT_EQ(judged(), kGo);
 }
 
-TEST_F(Rule, APackedLeaseIsForNarrowWorkOfItsKind) {
+TEST_F(Rule, APackedLeaseIsForAnything) {
   pulse.busy = true;
+  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
   lease.packed = true;
-  EXPECT_EQ(judged(), kGo);  // without width: a minimum share
-  lease.width_blocks = 64;
-  lease.packed_classes = 1u << abi::kResourceCompute;
-  EXPECT_EQ(judged().action, Action::kWait);
-  ask.resource_class = abi::kResourceCompute;
   EXPECT_EQ(judged(), kGo);
-  ask.blocks = 65;
-  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
-  ask.may_narrow = true;
-  EXPECT_EQ(judged(), (Verdict{Action::kNarrow, Reason::kPulse}));
-  ask.blocks = 0;  // a graph, a copy
-  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
 }
 
 TEST_F(Rule, TheHoldLimitCountsWhatBroughtNoProgress) {
@@ -104,7 +94,7 @@ TEST_F(Rule, WhatKeepsToSmsOfItsOwnStartsBesideABurst) {
   pulse.busy = true;
   pulse.heartbeat_ns = kNow;
   lease.apart = true;
-  lease.packed_classes = 1u << abi::kResourceCompute;
+  lease.apart_classes = 1u << abi::kResourceCompute;
   ask.resource_class = abi::kResourceCompute;
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));  // it cannot be kept apart
   ask.may_keep_apart = true;
@@ -112,6 +102,9 @@ TEST_F(Rule, WhatKeepsToSmsOfItsOwnStartsBesideABurst) {
   ask.resource_class = abi::kResourceMemory;  // not what the lease is for
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
   ask.resource_class = abi::kResourceCompute;
+  lease.apart_classes = 0;  // not beside bursts
+  EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
+  lease.apart_classes = 1u << abi::kResourceCompute;
   lease.apart = false;
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
   lease.apart = true;
@@ -131,7 +124,7 @@ TEST(Lease, EveryFieldIsBounded) {
   EXPECT_EQ(v.watch_spin_ns, kMostSpinUs * 1'000);
   EXPECT_EQ(v.long_width_percent, 100u);
   EXPECT_EQ(v.long_block_ns, uint64_t(abi::kMaxLongBlockUs) * 1'000);
-  EXPECT_EQ(v.packed_classes, 15u);
+  EXPECT_EQ(v.apart_classes, 15u);
   const LeaseView zero = decode({});
   EXPECT_EQ(zero.grant, Grant::kHold);
   EXPECT_EQ(zero.max_hold_ns, kDefaultHoldNs);

@@ -101,7 +101,7 @@ LeaseView lease(uint64_t slice_ns, uint32_t width = 0) {
   return {.grant = Grant::kGranted, .slice_ns = slice_ns, .width_blocks = width, .long_block_ns = slice_ns};
 }
 
-TEST(SliceBlocks, NoBoxIsWiderThanANarrowLease) {
+TEST(SliceBlocks, NoBoxIsWiderThanTheLeaseSays) {
   const uint32_t grids[][3] = {{1000, 1, 1}, {7, 50, 3}, {16, 16, 4}};
   for (const auto& grid : grids) {
     const uint64_t total = uint64_t(grid[0]) * grid[1] * grid[2];
@@ -154,7 +154,7 @@ TEST_F(Measured, LongBlocksLeaveRoom) {
   EXPECT_EQ(blocks(300'000), 64u);
   lease_.long_width_percent = 75;
   lease_.long_block_ns = 400'000;
-  lease_.width_blocks = 5;  // and a packed one is narrower
+  lease_.width_blocks = 5;
   EXPECT_EQ(blocks(300'000), 5u);
 }
 

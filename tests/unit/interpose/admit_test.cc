@@ -216,65 +216,37 @@ TEST_F(Admit, StalePulseLowerLevelAndPackedLeaseDoNotHold) {
   state::g_state.n_watched.store(0);
 }
 
-// Under a busy pulse: who may run beside it by a packed lease.
-class Packed : public Admit {
- protected:
-  void SetUp() override {
-    Admit::SetUp();
-    watch(&page_, 5);
-    packed(10, 1u << abi::kResourceCompute);
-    ipc::pulse_set_busy(page_, 1, 0, 1, base::now_ns());
-  }
-  void packed(uint32_t width, uint32_t classes, uint32_t max_hold_ms = 5) {
-    ipc::LeaseTerms terms{.state = abi::kLeaseGranted, .packed = true, .packed_classes = classes};
+// Under a busy pulse: a packed lease lets anything start beside it, also while it waits.
+TEST_F(Admit, APackedLeaseEndsTheWaitForABusyPulse) {
+  abi::PulsePage page{};
+  watch(&page, 5);
+  ipc::pulse_set_busy(page, 1, 0, 1, base::now_ns());
+  const auto ask = [] {
+    gate::Wait wait;
+    gate::Reservation reservation;
+    return gate::ask({1'000}, {}, wait, reservation);
+  };
+  const auto publish = [&](bool packed, uint32_t max_hold_ms) {
+    ipc::LeaseTerms terms{.state = abi::kLeaseGranted, .packed = packed, .tell_busy = true};
     terms.expires_ns = base::now_ns() + 60'000'000'000;
     terms.window_ns = 2'000'000;
     terms.slice_ns = 1'000'000;
-    terms.width_blocks = width;
     terms.marker_spacing_ns = 1;
     terms.max_hold_ms = max_hold_ms;
     ipc::lease_publish(region->lease, region->word, terms);
-  }
-  Action ask(uint64_t blocks, uint32_t resource_class, bool may_narrow = false) {
-    gate::Wait wait;
-    gate::Reservation reservation;
-    return gate::ask({1'000, blocks, resource_class, may_narrow}, {}, wait, reservation);
-  }
-  abi::PulsePage page_{};
-};
-
-TEST_F(Packed, OnlyNarrowWorkOfTheRightKindRunsBesideABusyPulse) {
-  EXPECT_EQ(ask(10, abi::kResourceCompute), Action::kGo);
-  EXPECT_EQ(ask(11, abi::kResourceCompute), Action::kLetGo);  // held, until its limit
-  EXPECT_EQ(ask(5, abi::kResourceMemory), Action::kLetGo);
-  EXPECT_EQ(ask(5, abi::kResourceUnknown), Action::kLetGo);
-  EXPECT_EQ(ask(0, abi::kResourceCompute), Action::kLetGo);  // a graph, a copy
-  EXPECT_EQ(region->usage.hold_expired, 4u);
-  packed(10, 0);  // any kind
-  EXPECT_EQ(ask(5, abi::kResourceUnknown), Action::kGo);
-  EXPECT_EQ(ask(11, abi::kResourceUnknown), Action::kLetGo);
-  packed(0, 0);  // a minimum share: anything
-  EXPECT_EQ(ask(0, abi::kResourceUnknown), Action::kGo);
-  packed(10, 1u << abi::kResourceCompute);
-  ipc::pulse_try_idle(page_, 1, base::now_ns() - 1'000'000'000);
-  EXPECT_EQ(ask(1'000'000, abi::kResourceMemory), Action::kGo);  // nobody is busy: no limit
-}
-
-TEST_F(Packed, WhatCanBeCutIsAskedToBecomeNarrow) {
-  EXPECT_EQ(ask(11, abi::kResourceCompute, true), Action::kNarrow);
-  EXPECT_EQ(ask(11, abi::kResourceMemory, true), Action::kLetGo);
-  EXPECT_EQ(in_flight(), 0u);
-  // Also while it waits: the lease becomes a packed one, and the daemon was told if it wanted to be.
-  lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, 10'000);
-  ipc::store(region->lease.flags, uint32_t(abi::kLeaseTellBusy), std::memory_order_relaxed);
+  };
+  publish(false, 5);
+  EXPECT_EQ(ask(), Action::kLetGo);  // held, until its limit
+  publish(false, 60'000);
   g_notices = 0;
   std::atomic<int> answer{-1};
-  std::thread waits([&] { answer = int(ask(100, abi::kResourceCompute, true)); });
-  EXPECT_TRUE(eventually([&] { return waiting() == 1 && g_notices == 1; }));
-  packed(10, 1u << abi::kResourceCompute, 10'000);
-  EXPECT_TRUE(eventually([&] { return answer == int(Action::kNarrow); }));
+  std::thread waits([&] { answer = int(ask()); });
+  EXPECT_TRUE(eventually([&] { return waiting() == 1 && g_notices == 1; }));  // the daemon wanted to know
+  publish(true, 60'000);
+  EXPECT_TRUE(eventually([&] { return answer == int(Action::kGo); }));
   waits.join();
   EXPECT_EQ(waiting(), 0u);
+  state::g_state.n_watched.store(0);
 }
 
 // Launches of 10 us: what the thread reserved ahead pays for most of them.

@@ -125,11 +125,13 @@ TEST_F(Confine, ApartALaunchStartsWhileAPulseIsBusy) {
     EXPECT_EQ(launch3(stamp_, {kWide, 1, 1}, 32, params, 0, nullptr, stream_), CUDA_SUCCESS);
     return std::atomic_ref(region->usage.holds).load() - before;
   };
-  reserve(2, ipc::abi::kLeaseApart);
+  reserve(2, ipc::abi::kLeaseApart | ipc::abi::kLeaseClassMask);
   const uint64_t n_confined = confined();
   EXPECT_EQ(holds_of_a_launch(), 0u);
   EXPECT_EQ(confined() - n_confined, 1u);
-  reserve(2);  // the same lease, but not apart: it waits until the hold limit
+  reserve(2, ipc::abi::kLeaseApart);  // the same lease, but of no class: it waits until the hold limit
+  EXPECT_EQ(holds_of_a_launch(), 1u);
+  reserve(2);  // and not apart
   EXPECT_EQ(holds_of_a_launch(), 1u);
   ipc::pulse_try_idle(service, 1, state::clock_ns());
   state::g_state.n_watched.store(0);

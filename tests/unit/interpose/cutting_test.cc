@@ -346,26 +346,6 @@ TEST_F(Cutting, ExtendedLaunchAndPerThreadStream) {
   read(out, 64 * 32);
 }
 
-// What must not be cut waits whole for its turn, also where the gate asks for something narrow.
-TEST_F(InClusters, WhatMustStayWholeIsNotMadeNarrow) {
-  const CUfunction f = function_of(module, "cluster_stamp");
-  EXPECT_GT(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}), 7);
-  ipc::abi::PulsePage page{};
-  watch(&page, 5);
-  ipc::LeaseTerms terms{.state = ipc::abi::kLeaseGranted, .packed = true};
-  terms.expires_ns = base::now_ns() + 60'000'000'000;
-  terms.window_ns = 50'000'000;
-  terms.slice_ns = 1'000;
-  terms.width_blocks = 8;
-  terms.marker_spacing_ns = 1;
-  terms.max_hold_ms = 5;
-  ipc::lease_publish(region->lease, region->word, terms);
-  ipc::pulse_set_busy(page, 1, 0, 1, base::now_ns());
-  EXPECT_GT(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}), 7);
-  EXPECT_LE(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION), 0);
-  state::g_state.n_watched.store(0);
-}
-
 // A device without stream memory operations: completion is seen by events.
 TEST_F(Cutting, EventsInsteadOfStreamWrites) {
   auto& slots = driver_api::mutable_real_for_tests();

@@ -24,11 +24,11 @@ class RuleTrace : public Gate {
     ipc::LeaseTerms terms;
     terms.state = uint32_t(one_of({0, 1, 1, 1, 1, 1, 2}));
     terms.packed = random_() % 2;
-    terms.packed_classes = uint32_t(one_of({0, 2, 4}));
+    terms.apart = random_() % 2;
+    terms.apart_classes = uint32_t(one_of({0, 2, 4}));
     terms.expires_ns = one_of({now - 1, now, now + 1, now + 1'000'000});
     terms.window_ns = one_of({0, 1'000, 500'000, 2'000'000});
     terms.slice_ns = 100'000;
-    terms.width_blocks = uint32_t(one_of({0, 1, 10, 11}));
     terms.marker_spacing_ns = 1'000'000'000;
     terms.max_hold_ms = 60'000;
     terms.priority = uint32_t(one_of({0, 0, 4, 5}));
@@ -56,9 +56,8 @@ TEST_F(RuleTrace, TheGateDoesWhatTheRuleSays) {
     const uint64_t in_flight_ns = one_of({0, 0, 1, 400'000, 1'999'000});
     std::atomic_ref(region->usage.in_flight_ns).store(in_flight_ns);
     const admission::Ask what{.estimate_ns = one_of({0, 1'000, 100'000, 3'000'000}),
-                              .blocks = one_of({0, 1, 10, 11, 1'000}),
                               .resource_class = uint32_t(one_of({0, 1, 2})),
-                              .may_narrow = random_() % 2 != 0};
+                              .may_keep_apart = random_() % 2 != 0};
     const admission::Verdict expected = admission::judge(what, gate::current_lease(), gate::current_pulses(),
                                                          link->guard_ns, in_flight_ns, {}, now);
     const int n = seen[size_t(expected.action)]++;
@@ -80,7 +79,7 @@ TEST_F(RuleTrace, TheGateDoesWhatTheRuleSays) {
     asks.join();
     ASSERT_EQ(in_flight(), in_flight_ns) << i;
   }
-  for (const Action action : {Action::kForward, Action::kGo, Action::kNarrow, Action::kWait})
+  for (const Action action : {Action::kForward, Action::kGo, Action::kWait})
     EXPECT_GT(seen[size_t(action)], 50) << int(action);
   std::atomic_ref(region->usage.in_flight_ns).store(0);
 }

@@ -16,7 +16,6 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .packed = true,
                    .tell_busy = true,
                    .defers = true,
-                   .packed_classes = 4,
                    .expires_ns = 50,
                    .window_ns = 1,
                    .slice_ns = 2,
@@ -35,7 +34,6 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   EXPECT_EQ(view.word, word);
   EXPECT_EQ(view.grant, admission::Grant::kGranted);
   EXPECT_TRUE(view.packed && view.tell_busy && view.defers && view.passthrough);
-  EXPECT_EQ(view.packed_classes, 4u);
   EXPECT_EQ(view.expires_ns, 50u);
   EXPECT_EQ(view.window_ns, 1u);
   EXPECT_EQ(view.slice_ns, 2u);

@@ -838,7 +838,7 @@ TEST_F(PackingTest, NarrowWorkGetsALeaseForSmsOfItsOwn) {
   EXPECT_TRUE(lease.apart);
   EXPECT_FALSE(lease.packed);
   EXPECT_EQ(lease.grant, admission::Grant::kGranted);
-  EXPECT_EQ(lease.packed_classes, 1u << abi::kResourceCompute);
+  EXPECT_EQ(lease.apart_classes, 1u << abi::kResourceCompute);
   EXPECT_GT(lease.reserved_sms, 0u);
   EXPECT_TRUE(lease.tell_busy);
   trainer_.region.as<abi::OperationTotals>(ipc::kOperationsOffset)->beside_bursts[abi::kResourceCompute] = 7;
