@@ -2,6 +2,7 @@
 // Pure; any thread; nothing allocates.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -56,14 +57,17 @@ std::string_view name_of(Entry entry);
 // The row of an exported name, with or without _64; null if there is none.
 const EntryRow* find_entry(std::string_view symbol);
 
-// What was asked for, in numbers: `n_dims` of them count, and mean what the family's row says. Groups: none count.
+// What was asked for, in numbers: `n_dims` of them count, and mean what the family's row says. Groups: none count. The others
+// need not be written.
 inline constexpr uint32_t kMostDims = 12;
 struct Shape {
   int64_t dims[kMostDims] = {};
   int64_t count = 1;  // operations of the call; groups: how many there are
   uint32_t n_dims = 0;
 
-  bool operator==(const Shape&) const = default;
+  bool operator==(const Shape& other) const {
+    return count == other.count && n_dims == other.n_dims && std::equal(dims, dims + n_dims, other.dims);
+  }
 };
 
 // "64x32x16": dimensions; "64x32x16 * 8": a batch of 8; "3 groups". Written to `buffer`, cut off where that ends.

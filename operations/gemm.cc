@@ -10,8 +10,7 @@ Cost operator+(const Cost& x, const Cost& y) {
 }
 
 std::optional<Cost> gemm_cost(const GemmShape& shape, const GemmTypes& types, bool reads_c) {
-  const int64_t sizes[] = {shape.m, shape.n, shape.k};
-  std::optional<Cost> cost = families::cost_of(Family::kProduct, sizes, shape.count, types);
+  std::optional<Cost> cost = families::product_cost(shape.m, shape.n, shape.k, shape.count, types);
   if (!cost || reads_c) return cost;
   const auto number = [](int64_t x) { return Count{static_cast<uint64_t>(x)}; };
   const Count read = bytes_of(number(shape.m) * number(shape.n), bits_of(types.c)) * number(shape.count);

@@ -26,17 +26,17 @@ enum class Type : int32_t {
   // No type of operands: single precision whose products are computed as TF32, on tensor cores.
   kTF32 = 1000,
 };
+// Real and complex of 16F 32F 64F 16BF, integers, then 8, 6 and 4 bits.
+inline constexpr std::array<uint8_t, 34> kBitsOfTypes = {
+    32, 64, 16, 8,  64, 128, 32, 16,  8, 16,  // R_32F R_64F R_16F R_8I  C_32F C_64F C_16F C_8I  R_8U C_8U
+    32, 64, 32, 64, 16, 32,  4,  8,   4, 8,   // R_32I C_32I R_32U C_32U R_16BF C_16BF R_4I C_4I R_4U C_4U
+    16, 32, 16, 32, 64, 128, 64, 128, 8, 8,   // R_16I C_16I R_16U C_16U R_64I C_64I R_64U C_64U E4M3 E5M2
+    8,  6,  6,  4,                            // UE8M0 E2M3 E3M2 E2M1
+};
 // Bits of one element, both parts of a complex number together; 0: not a type that is known here.
 constexpr uint32_t bits_of(Type type) {
-  // Real and complex of 16F 32F 64F 16BF, integers, then 8, 6 and 4 bits.
-  constexpr std::array<uint8_t, 34> kBits = {
-      32, 64, 16, 8,  64, 128, 32, 16,  8, 16,  // R_32F R_64F R_16F R_8I  C_32F C_64F C_16F C_8I  R_8U C_8U
-      32, 64, 32, 64, 16, 32,  4,  8,   4, 8,   // R_32I C_32I R_32U C_32U R_16BF C_16BF R_4I C_4I R_4U C_4U
-      16, 32, 16, 32, 64, 128, 64, 128, 8, 8,   // R_16I C_16I R_16U C_16U R_64I C_64I R_64U C_64U E4M3 E5M2
-      8,  6,  6,  4,                            // UE8M0 E2M3 E3M2 E2M1
-  };
   const auto number = static_cast<uint32_t>(type);
-  return number < kBits.size() ? kBits[number] : 0;
+  return number < kBitsOfTypes.size() ? kBitsOfTypes[number] : 0;
 }
 constexpr bool is_complex(Type type) {
   constexpr uint64_t kComplex = [] {

@@ -11,9 +11,8 @@ namespace {
 
 using operations::Note;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kNotCounted = UINT64_MAX;  // Note::launches_before of a thread without a slot of its own
 
-void add(uint64_t& counter, uint64_t n) {
+void add_locked(uint64_t& counter, uint64_t n) {
   // relaxed: counters stand for themselves
   if (n) std::atomic_ref(counter).fetch_add(n, kRelaxed);
 }
@@ -34,21 +33,16 @@ struct Counters {
 
   void add(uint64_t& counter, uint64_t n) const {
     if (n == 0) return;
-    std::atomic_ref<uint64_t> c(counter);
     if (is_own)
-      c.store(c.load(kRelaxed) + n, kRelaxed);
+      asm("addq %1, %0" : "+m"(counter) : "r"(n) : "cc");  // one instruction, as state::add_own()
     else
-      c.fetch_add(n, kRelaxed);
+      add_locked(counter, n);
   }
   void add_wide(uint64_t (&counter)[2], uint64_t n) const {
-    if (is_own) {
-      const uint64_t before = std::atomic_ref(counter[0]).load(kRelaxed);
-      add(counter[0], n);
-      if (before + n < before) add(counter[1], 1);
-      return;
-    }
-    const uint64_t before = std::atomic_ref(counter[0]).fetch_add(n, kRelaxed);
-    if (before + n < before) add(counter[1], 1);
+    if (is_own)
+      asm("addq %2, %0\n\tadcq $0, %1" : "+m"(counter[0]), "+m"(counter[1]) : "r"(n) : "cc");
+    else if (const uint64_t before = std::atomic_ref(counter[0]).fetch_add(n, kRelaxed); before + n < before)
+      add_locked(counter[1], 1);
   }
 };
 
@@ -58,13 +52,11 @@ class Table {
       : counts_(reinterpret_cast<abi::OperationCounts*>(link.operations + 1)), size_(link.operation_slots) {}
 
   // Slots are claimed for good: a thread that ends leaves them to the next owner of its ThreadSlot.
-  Counters of(const Note& note) {
+  Counters of(uint64_t kind, const Note& note) {
     const Thread& t = t_thread;
-    const uint64_t kind = uint64_t(uint32_t(note.type)) << 32 | (note.entry & 0xffffu);
     const uint64_t owner = t.slot && !t.shared ? uint64_t(t.slot - g_slots) + 1 : 0;
     if (owner != 0) {
-      if (abi::OperationCounts* own = find(key(kind, owner))) [[likely]]
-        return {own, true};
+      if (abi::OperationCounts* own = find(key(kind, owner))) return {own, true};
     }
     if (abi::OperationCounts* shared = find(key(kind, 0))) return {shared, false};
     if (owner != 0 && taken() < size_ / 2) return {claim(key(kind, owner), note), true};
@@ -97,6 +89,27 @@ class Table {
   const uint32_t size_;
 };
 
+// The slots that this thread added to last, by function: finding one takes as long as adding to it.
+struct LastUsed {
+  const abi::OperationTotals* table;  // of the region; null: none
+  uint64_t kind;
+  Counters counters;
+};
+constexpr uint32_t kLastUsed = 8;
+constinit thread_local LastUsed t_last_used[kLastUsed] __attribute__((tls_model("initial-exec"))) = {};
+
+[[gnu::noinline]] void look_up(const DaemonLink& link, uint64_t kind, const Note& note, LastUsed& last) {
+  last = {link.operations, kind, Table(link).of(kind, note)};
+}
+
+[[gnu::always_inline]] inline Counters counters_of(const DaemonLink& link, const Note& note) {
+  const uint64_t kind = uint64_t(uint32_t(note.type)) << 32 | (note.entry & 0xffffu);
+  LastUsed& last = t_last_used[note.entry % kLastUsed];
+  if (last.table != link.operations || last.kind != kind) [[unlikely]]
+    look_up(link, kind, note, last);
+  return {last.counters.counts, last.counters.is_own};
+}
+
 // Launches that went out without being looked at: each as the thread's latest.
 uint64_t repeats(const Note& note) {
   const Thread& t = t_thread;
@@ -104,7 +117,7 @@ uint64_t repeats(const Note& note) {
   return t.slot->launches.load(kRelaxed) - note.launches_before - note.gated;
 }
 
-void trace_operation(const Note& note, bool launched) {
+[[gnu::noinline]] void trace_operation(const Note& note, bool launched) {
   char text[abi::kTraceNameBytes * abi::kTraceNamePieces];
   const uint64_t id = note.describe(&note, nullptr, 0);
   if (!was_named(id)) {
@@ -120,33 +133,14 @@ void trace_operation(const Note& note, bool launched) {
          .c = note.bytes});
 }
 
-}  // namespace
-
-void begin_operation(Note& note) {
-  Thread& t = t_thread;
-  if (!t.slot) claim_slot(t);
-  note.launches_before = t.shared ? kNotCounted : t.slot->launches.load(kRelaxed);
-  note.start_ns = tracing() ? clock_ns() : 0;
-}
-
-void end_operation(Note& note, bool begins_call) {
-  const uint64_t repeated = repeats(note);
-  if (note.start_ns && begins_call) [[unlikely]]
-    trace_operation(note, repeated + note.gated != 0);
-  count_operation(note, {.calls = begins_call,
-                         .flop = begins_call ? note.flop : 0,
-                         .bytes = begins_call ? note.bytes : 0,
-                         .gpu_ns = note.expected_ns + repeated * t_thread.memo.expected_ns,
-                         .launches = note.gated + repeated});
-}
-
-void count_operation(const Note& note, const OperationSum& sum) {
+// Inline: a sum of a single call stays in registers.
+[[gnu::always_inline]] inline void count(const Note& note, const OperationSum& sum) {
   const DaemonLink& link = *g_state.link.load(std::memory_order_acquire);  // pairs with set_link
   if (!link.operations) return;
-  const Counters counters = Table(link).of(note);
+  const Counters counters = counters_of(link, note);
   abi::OperationCounts* const counts = counters.counts;
   if (!counts) {
-    add(link.operations->further_calls, sum.calls);
+    add_locked(link.operations->further_calls, sum.calls);
     return;
   }
   counters.add(counts->calls, sum.calls);
@@ -158,15 +152,37 @@ void count_operation(const Note& note, const OperationSum& sum) {
     ipc::store(counts->resource_class, note.resource_class, kRelaxed);
 }
 
+}  // namespace
+
+void trace_from_now(Note& note) {
+  note.start_ns = clock_ns();
+}
+
+void count_operation(const Note& note, const OperationSum& sum) {
+  count(note, sum);
+}
+
+void end_operation(Note& note, bool begins_call) {
+  const uint64_t repeated = repeats(note);
+  if (note.start_ns && begins_call) [[unlikely]]
+    trace_operation(note, repeated + note.gated != 0);
+  count(note, {.calls = begins_call,
+               .flop = begins_call ? note.flop : 0,
+               .bytes = begins_call ? note.bytes : 0,
+               .gpu_ns = note.expected_ns + repeated * t_thread.memo.expected_ns,
+               .launches = note.gated + repeated});
+}
+
 void count_operations(uint32_t word, uint64_t n) {
   abi::OperationTotals* totals = g_state.link.load(std::memory_order_acquire)->operations;
-  if (totals && word < sizeof *totals / sizeof(uint64_t)) add(reinterpret_cast<uint64_t*>(totals)[word], n);
+  if (totals && word < sizeof *totals / sizeof(uint64_t))
+    add_locked(reinterpret_cast<uint64_t*>(totals)[word], n);
 }
 
 void count_beside_burst(uint32_t resource_class) {
   abi::OperationTotals* totals = g_state.link.load(std::memory_order_acquire)->operations;
   if (totals && resource_class < std::size(totals->beside_bursts))
-    add(totals->beside_bursts[resource_class], 1);
+    add_locked(totals->beside_bursts[resource_class], 1);
 }
 
 }  // namespace tessera::gate

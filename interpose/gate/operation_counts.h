@@ -4,11 +4,24 @@
 #pragma once
 
 #include "interpose/gate/state_names.h"
+#include "interpose/gate/trace.h"
 #include "interpose/state/note.h"
 
 namespace tessera::gate {
 
-void begin_operation(operations::Note& note);
+// Note::launches_before of a thread without a slot of its own.
+inline constexpr uint64_t kNotCounted = UINT64_MAX;
+
+void trace_from_now(operations::Note& note);
+inline void begin_operation(operations::Note& note) {
+  Thread& t = t_thread;
+  if (!t.slot) claim_slot(t);
+  // relaxed: of this thread
+  note.launches_before = t.shared ? kNotCounted : t.slot->launches.load(std::memory_order_relaxed);
+  note.start_ns = 0;
+  if (tracing()) [[unlikely]]
+    trace_from_now(note);
+}
 void end_operation(operations::Note& note,
                    bool begins_call = true);  // false: some of its launches were before
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "interpose/operations/product.h"
 #include "interpose/operations/split.h"
 #include "interpose/operations/table.h"
 
@@ -22,16 +23,6 @@ constinit const uint32_t kNobody = 0, kAlways = 1;  // in place of a role
 constinit std::atomic<const operations::NoteReader*> g_reader{nullptr};
 constinit std::atomic<bool> g_connected{false};
 
-// Member by member: what compilers make of an assignment of the whole (`rep stos`) takes longer than all else here.
-void set_shape(operations::Shape& shape, std::span<const int64_t> dims, int64_t count) {
-  uint32_t n = 0;
-  for (const int64_t dim : dims) shape.dims[n++] = dim;
-  shape.n_dims = n;
-  shape.count = count;
-#pragma GCC unroll 12
-  for (; n < operations::kMostDims; n++) shape.dims[n] = 0;
-}
-
 template <class Int>
 bool describe_groups(const Groups<Int>& what, Operation* out) {
   if (what.count <= 0 || !what.m || !what.n || !what.k || !what.size) return false;
@@ -41,7 +32,7 @@ bool describe_groups(const Groups<Int>& what, Operation* out) {
     if (!cost) return false;
     all = all + *cost;
   }
-  set_shape(out->shape, {}, what.count);
+  set_shape(out->shape, what.count);
   out->types = what.types;
   out->computed_as = what.types.a;
   out->cost = all;
@@ -72,7 +63,7 @@ void print(const Operation& o, std::span<char> buffer) {
 
 uint64_t describe_note(const operations::Note* note, char* text, uint32_t bytes) {
   // The note is the first member of a standard-layout struct.
-  const Operation& operation = *reinterpret_cast<const ToldOf*>(note)->operation;
+  const Operation& operation = reinterpret_cast<const ToldOf*>(note)->operation;
   if (text && bytes) print(operation, {text, bytes});
   return hash_of(operation);
 }
@@ -97,23 +88,16 @@ namespace tessera::library {
 
 constinit thread_local uint32_t t_depth = 0;
 
-// C counts as read: whether beta is zero may stand in device memory.
 bool describe(const Products& what, Operation* out) {
-  const auto cost = gemm_cost(what.shape, what.types, true);
-  if (!cost) return false;
-  const GemmShape& s = what.shape;
-  set_shape(out->shape, std::array{s.m, s.n, s.k}, s.count);
-  out->types = what.types;
-  out->computed_as = what.computed_as;
-  out->cost = *cost;
-  return true;
+  return describe_product(what, out);
 }
 
 bool describe(const Computes& what, Operation* out) {
-  const std::span<const int64_t> sizes(what.sizes, what.n_sizes);
-  const auto cost = family_cost(what.family, sizes, what.count, what.types);
+  const auto cost = family_cost(what.family, {what.sizes, what.n_sizes}, what.count, what.types);
   if (!cost) return false;
-  set_shape(out->shape, sizes, what.count);
+  set_shape(out->shape, what.count);
+  out->shape.n_dims = what.n_sizes;
+  for (uint32_t i = 0; i < what.n_sizes; i++) out->shape.dims[i] = what.sizes[i];
   out->types = what.types;
   out->computed_as = what.types.a;
   out->cost = *cost;
@@ -152,10 +136,12 @@ const operations::NoteReader* note_reader() {
   return g_reader.load(kRelaxed);
 }
 
-void Call::begin() {
-  const Operation& operation = *told_of_.operation;
-  tag_ = count_call(operation);
-  if (tag_) tag_launches(tag_);
+void Call::begin(const char* name) {
+  const Operation& operation = told_of_.operation;
+  if (has_table()) [[unlikely]] {
+    tag_ = count_call(operation);
+    if (tag_) tag_launches(tag_);
+  }
   told_ = true;
   const operations::NoteReader* reader = g_reader.load(kRelaxed);
   if (!reader) return;
@@ -163,7 +149,7 @@ void Call::begin() {
                    .bytes = operation.cost.bytes,
                    .entry = static_cast<uint32_t>(operation.entry),
                    .type = static_cast<int32_t>(operation.computed_as),
-                   .name = operations::name_of(operation.entry).data(),
+                   .name = name,
                    .describe = describe_note};
   reader->begin(&told_of_.note);
 }
@@ -174,7 +160,7 @@ void Call::end() {
   if (!reader) return;
   reader->end(&told_of_.note);
   if (splitting()) [[unlikely]]
-    note_expected(*told_of_.operation, told_of_.note.expected_ns);
+    note_expected(told_of_.operation, told_of_.note.expected_ns);
 }
 
 }  // namespace tessera::library

@@ -78,10 +78,12 @@ bool describe(const Products& what, Operation* out);
 bool describe(const Groups<int>& what, Operation* out);
 bool describe(const Groups<int64_t>& what, Operation* out);
 
-// The same, in `own` or wherever it is kept. Null: the library will refuse it.
-template <class What>
-const Operation* described(const What& what, Operation* own) {
-  return describe(what, own) ? own : nullptr;
+// Number by number: what compilers make of an assignment of the whole takes longer than all else here.
+template <class... Dims>
+void set_shape(operations::Shape& shape, int64_t count, Dims... dims) {
+  shape.count = count;
+  shape.n_dims = 0;
+  ((shape.dims[shape.n_dims++] = dims), ...);
 }
 
 // A hash of one thing more.
@@ -120,7 +122,7 @@ void connect();
 // A note, and what it is of: describe_note() finds the one by the other.
 struct ToldOf {
   operations::Note note;
-  const Operation* operation;
+  Operation operation;
 };
 
 extern constinit thread_local uint32_t t_depth __attribute__((tls_model("initial-exec")));
@@ -129,12 +131,11 @@ extern constinit thread_local uint32_t t_depth __attribute__((tls_model("initial
 class Call {
  public:
   template <class What>
-  Call(Entry entry, const void* handle, const What& what) {
+  Call(Entry entry, const char* name, const void* handle, const What& what) {
     // Without a handle the library looks at nothing else.
     if (t_depth++ != 0 || !handle || !wanted()) return;
-    own_.entry = entry;
-    told_of_.operation = described(what, &own_);
-    if (told_of_.operation) begin();
+    told_of_.operation.entry = entry;
+    if (describe(what, &told_of_.operation)) begin(name);
   }
   ~Call() {
     if (told_) end();
@@ -145,21 +146,18 @@ class Call {
 
   // Somebody reads its note.
   bool noted() const { return told_; }
-  const Operation& operation() const { return *told_of_.operation; }
+  const Operation& operation() const { return told_of_.operation; }
   operations::Note& note() { return told_of_.note; }
 
  private:
-  void begin();
+  void begin(const char* name);  // static
   void end();
 
   bool told_ = false;
   uint64_t tag_ = 0;  // of the table, see tag_launches()
-  // Nothing of these is written for a call that nobody wants to know of, nor of the second where what is asked for is kept elsewhere.
+  // Nothing of it is written for a call that nobody wants to know of.
   union {
     ToldOf told_of_;
-  };
-  union {
-    Operation own_;
   };
 };
 

@@ -179,7 +179,8 @@ void* remember(uint32_t index, const LibraryRow& of, void* found) {
 }
 
 template <class Function>
-Function* real(uint32_t index, const LibraryRow& of, const char* symbol, Function* hook) {
+[[gnu::always_inline]] inline Function* real(uint32_t index, const LibraryRow& of, const char* symbol,
+                                             Function* hook) {
   void* known = tessera_ops_real[index].load(std::memory_order_acquire);  // pairs with remember()
   if (!known) [[unlikely]]
     known = find(index, of, symbol, reinterpret_cast<const void*>(hook));
@@ -201,8 +202,8 @@ const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
     using namespace tessera::library;                                                                \
     auto* const function = real<int params>(index_of(Row::symbol, Kind::kind), row, #symbol, &hook); \
     if (!function) return row.not_initialized;                                                       \
-    Call call(Entry::base, handle, what);                                                            \
-    if (splitting() && call.noted()) {                                                               \
+    Call call(Entry::base, #base, handle, what);                                                     \
+    if (call.noted() && splitting()) {                                                               \
       if (int status = 0; split_call<Entry::base>(call, function, std::make_tuple args, &status))    \
         return status;                                                                               \
     }                                                                                                \

@@ -1,13 +1,10 @@
 #include "interpose/operations/lt.h"
 
-#include <dlfcn.h>
-#include <string.h>
-
 #include <atomic>
 
-#include "interpose/operations/described.h"
 #include "interpose/operations/loaded_library.h"
-#include "interpose/operations/lt_attributes.h"
+#include "interpose/operations/lt_places.h"
+#include "interpose/operations/product.h"
 #include "operations/matmul.h"
 
 namespace tessera::library {
@@ -16,63 +13,25 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr int kNotTransposed = 0;
-constexpr int kComputeIn32F = 68;
 
-using InitMatmul = int (*)(void* matmul, size_t bytes, int compute_type, int scale_type);
-
-// The library that reads descriptors.
-struct LtLibrary {
-  GetAttribute layout, matmul;
-  Significant layout_bits, matmul_bits;
-};
-constinit LtLibrary g_library{};  // constant once it is found
+constinit LtPlaces g_places{};  // constant once they are found
 constinit OnceFound g_found;
 constinit std::atomic<const void*> g_function{nullptr};  // any of the library
 
-// Storage of programs that keep their own is initialised by the same functions. A library whose descriptors are larger
-// refuses this storage: then their bytes are never compared.
-template <size_t kWords, class Init>
-void learn(Init init, Significant* out) {
-  uint64_t zeros[kWords], ones[kWords];
-  memset(zeros, 0, sizeof zeros);
-  memset(ones, 0xff, sizeof ones);
-  if (init(zeros, sizeof zeros) == 0 && init(ones, sizeof ones) == 0)
-    learn_significant(zeros, ones, sizeof zeros, out);
-}
-
-bool open_library(LtLibrary* out) {
-  void* const library = lt_library();
-  if (!library) return false;
-  out->layout = reinterpret_cast<GetAttribute>(dlsym(library, "cublasLtMatrixLayoutGetAttribute"));
-  out->matmul = reinterpret_cast<GetAttribute>(dlsym(library, "cublasLtMatmulDescGetAttribute"));
-  if (!out->layout || !out->matmul) return false;
-  const auto layout = reinterpret_cast<InitLayout>(dlsym(library, "cublasLtMatrixLayoutInit_internal"));
-  const auto matmul = reinterpret_cast<InitMatmul>(dlsym(library, "cublasLtMatmulDescInit_internal"));
-  if (layout)
-    learn<kLayoutWords>([&](void* at, size_t bytes) { return layout(at, bytes, 0, 1, 1, 1); },
-                        &out->layout_bits);
-  if (matmul)
-    learn<kMatmulWords>([&](void* at, size_t bytes) { return matmul(at, bytes, kComputeIn32F, 0); },
-                        &out->matmul_bits);
-  return true;
-}
-
 bool have_library() {
-  return g_found.have([] { return open_library(&g_library); });
+  return g_found.have([] {
+    void* const library = lt_library();
+    return library && find_places(library, &g_places);
+  });
 }
 
-template <class T>
-bool read(GetAttribute getter, const void* descriptor, int attribute, T* to) {
-  size_t written = 0;
-  return getter(descriptor, attribute, to, sizeof *to, &written) == 0 && written == sizeof *to;
-}
 template <class T>
 bool read_layout(const void* layout, LayoutAttribute attribute, T* to) {
-  return read(g_library.layout, layout, attribute, to);
+  return g_places.layout.read(layout, attribute, to);
 }
 template <class T>
 bool read_matmul(const void* matmul, MatmulAttribute attribute, T* to) {
-  return read(g_library.matmul, matmul, attribute, to);
+  return g_places.matmul.read(matmul, attribute, to);
 }
 
 bool read_type(const void* layout, Type* to) {
@@ -101,8 +60,9 @@ bool read_scale(const void* matmul, MatmulAttribute attribute, operations::Matmu
 
 bool read_epilogue(const void* matmul, operations::Matmul* to) {
   if (!read_matmul(matmul, kEpilogue, &to->epilogue)) return false;
-  return to->epilogue == kDefaultEpilogue || (read_matmul(matmul, kVectorType, &to->vector_type) &&
-                                              read_matmul(matmul, kAuxiliaryType, &to->auxiliary_type));
+  return to->epilogue == uint32_t(kDefaultEpilogue) ||
+         (read_matmul(matmul, kVectorType, &to->vector_type) &&
+          read_matmul(matmul, kAuxiliaryType, &to->auxiliary_type));
 }
 
 // Often the same layout as D's.
@@ -124,14 +84,37 @@ bool read_matmul(const LtMatmul& what, operations::Matmul* to, int32_t* compute_
          read_scale(what.operation, kOutScaleModeD, &to->d) && read_epilogue(what.operation, to);
 }
 
-bool read_operation(const LtMatmul& what, Operation* out) {
+// Most calls: nothing but a product, of elements that are not scaled, with C like D. That is one of cublasGemmEx.
+bool is_plain(Type a, Type b, Type c, Type d, int32_t epilogue) {
+  return epilogue == kDefaultEpilogue && c == d && !may_be_scaled(a) && !may_be_scaled(b) &&
+         !may_be_scaled(d);
+}
+bool describe_plain(const LtMatmul& what, Operation* out) {
+  const auto& layout = g_places.layout;
+  const auto& matmul = g_places.matmul;
+  if (!g_places.have_all) return false;
+  const Type a = layout.at_place<Type>(what.a, kLayoutType), b = layout.at_place<Type>(what.b, kLayoutType),
+             c = layout.at_place<Type>(what.c, kLayoutType), d = layout.at_place<Type>(what.d, kLayoutType);
+  if (!is_plain(a, b, c, d, matmul.at_place<int32_t>(what.operation, kEpilogue))) return false;
+  const bool transposed = matmul.at_place<int32_t>(what.operation, kTransposeA) != kNotTransposed;
+  const Products products{
+      .shape = {.m = layout.at_place<int64_t>(what.d, kLayoutRows),
+                .n = layout.at_place<int64_t>(what.d, kLayoutColumns),
+                .k = layout.at_place<int64_t>(what.a, transposed ? kLayoutRows : kLayoutColumns),
+                .count = layout.at_place<int32_t>(what.d, kLayoutBatch)},
+      .types = {a, b, d},
+      .computed_as = operations::computed_as(matmul.at_place<int32_t>(what.operation, kComputeType), a)};
+  return describe_product(products, out);
+}
+
+[[gnu::noinline]] bool read_operation(const LtMatmul& what, Operation* out) {
   operations::Matmul matmul;
   int32_t compute_type = 0;
   if (!read_matmul(what, &matmul, &compute_type)) return false;
   const auto cost = matmul_cost(matmul);
   if (!cost) return false;
   const GemmShape& s = matmul.shape;
-  out->shape = {.dims = {s.m, s.n, s.k}, .count = s.count, .n_dims = 3};
+  set_shape(out->shape, s.count, s.m, s.n, s.k);
   out->types = {matmul.a.type, matmul.b.type, matmul.d.type};
   out->computed_as = operations::computed_as(compute_type, matmul.a.type);
   out->cost = *cost;
@@ -148,33 +131,11 @@ bool read_operation(const LtTransform& what, Operation* out) {
   transform = {c.rows, c.columns, c.count, types, what.has_b};
   const auto cost = transform_cost(transform);
   if (!cost) return false;
-  out->shape = {.dims = {c.rows, c.columns}, .count = c.count, .n_dims = 2};
+  set_shape(out->shape, c.count, c.rows, c.columns);
   out->types = types;
   out->computed_as = types.a;
   out->cost = *cost;
   return true;
-}
-
-template <class What>
-[[gnu::noinline]] bool read_and_remember(const What& what, DescriptorKey* key, Operation* out) {
-  const Entry entry = out->entry;
-  if (!have_library() || !read_operation(what, out)) return false;
-  out->entry = entry;
-  key->remember(*out);
-  return true;
-}
-
-template <class What>
-const Operation* described_by(DescriptorKey* key, const What& what, Operation* own) {
-  if (const Operation* known = key->find()) return known;
-  return read_and_remember(what, key, own) ? own : nullptr;
-}
-
-template <class What>
-bool describe_into(const What& what, Operation* out) {
-  const Operation* found = described(what, out);
-  if (found && found != out) *out = *found;
-  return found;
 }
 
 }  // namespace
@@ -189,28 +150,11 @@ void* lt_library() {
 }
 
 bool describe(const LtMatmul& what, Operation* out) {
-  return describe_into(what, out);
+  if (!what.operation || !what.a || !what.b || !what.c || !what.d || !have_library()) return false;
+  return describe_plain(what, out) || read_operation(what, out);
 }
 bool describe(const LtTransform& what, Operation* out) {
-  return describe_into(what, out);
-}
-
-const Operation* described(const LtMatmul& what, Operation* own) {
-  if (!what.operation || !what.a || !what.b || !what.c || !what.d || !have_library()) return nullptr;
-  DescriptorKey key;
-  key.add(what.operation, g_library.matmul_bits);
-  for (const void* layout : {what.a, what.b, what.c}) key.add(layout, g_library.layout_bits);
-  if (what.d != what.c) key.add(what.d, g_library.layout_bits);
-  return described_by(&key, what, own);
-}
-
-const Operation* described(const LtTransform& what, Operation* own) {
-  if (!what.a || !what.c || (what.has_b && !what.b) || !have_library()) return nullptr;
-  DescriptorKey key;
-  key.add(what.a, g_library.layout_bits);
-  key.add(what.c, g_library.layout_bits);
-  if (what.has_b) key.add(what.b, g_library.layout_bits);
-  return described_by(&key, what, own);
+  return what.a && what.c && (!what.has_b || what.b) && have_library() && read_operation(what, out);
 }
 
 }  // namespace tessera::library

@@ -1,8 +1,7 @@
-// What a call of cuBLASLt asks for, by its descriptors. The library's own functions read them (about 10 ns an attribute);
-// what bytes mean is remembered, so that descriptors that say the same, at whatever address, are not read again.
+// What a call of cuBLASLt asks for, by its descriptors (lt_places.h). They are read at each call: a program may change them
+// in place, and makes them anew as often as not.
 //
-// Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits. Descriptors are only
-// read: 64 bytes of a layout, 256 of a product, as cublasLt.h declares them for programs that keep their own.
+// Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits.
 #pragma once
 
 #include "interpose/operations/call.h"
@@ -26,8 +25,5 @@ void* lt_library();
 // False: the library will refuse it, or its descriptors cannot be read.
 bool describe(const LtMatmul& what, Operation* out);
 bool describe(const LtTransform& what, Operation* out);
-// What is remembered is not copied. Null: as false above.
-const Operation* described(const LtMatmul& what, Operation* own);
-const Operation* described(const LtTransform& what, Operation* own);
 
 }  // namespace tessera::library

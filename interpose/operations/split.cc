@@ -16,7 +16,6 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-constinit std::atomic<bool> g_splitting{false};
 constinit std::atomic<bool> g_relaxed{false};  // pieces need not be proven
 
 // What calls of one kind took, direct-mapped: a kind that another one has displaced is longer or shorter than the roofline
@@ -97,6 +96,8 @@ uint32_t sms_for(const operations::NoteReader& reader, uint64_t expected_ns) {
 
 }  // namespace
 
+constinit std::atomic<bool> g_splitting{false};
+
 void read_split_settings() {
   const char* asked = getenv("TESSERA_SPLIT_OPERATIONS");
   if (!asked || strcmp(asked, "1") != 0) return;
@@ -104,11 +105,7 @@ void read_split_settings() {
   g_relaxed.store(bits && strcmp(bits, "relaxed") == 0, kRelaxed);
   open_memory();
   note_reader()->when_idle(compare_when_done);
-  g_splitting.store(true, kRelaxed);  // published by the role, as the reader is
-}
-
-bool splitting() {
-  return g_splitting.load(kRelaxed);
+  g_splitting.store(true, kRelaxed);
 }
 
 void note_expected(const Operation& operation, uint64_t ns) {

@@ -56,7 +56,10 @@ class SplitCall {
 
 // Read once, by connect().
 void read_split_settings();
-bool splitting();  // is it asked for?
+extern constinit std::atomic<bool> g_splitting;  // is it asked for? Stored once
+inline bool splitting() {
+  return g_splitting.load(std::memory_order_relaxed);  // published by the role, as the reader is
+}
 
 // The call's GPU time, as the launches below it were expected to take; for the next one of its kind.
 void note_expected(const Operation& operation, uint64_t expected_ns);

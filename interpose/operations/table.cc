@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "base/scoped_fd.h"
 #include "operations/table.h"
 
@@ -17,19 +19,19 @@ using operations::TableSlot;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kProbes = 32;
 
-constinit std::atomic<TableHeader*> g_table{nullptr};
 constinit std::atomic<operations::TagLaunches> g_tag{nullptr};
 
 bool is_of(const TableSlot& slot, const Operation& o) {
   return slot.entry == uint32_t(o.entry) && slot.n_dims == o.shape.n_dims && slot.count == o.shape.count &&
          slot.flop == o.cost.flop && slot.bytes == o.cost.bytes && slot.types[0] == int32_t(o.types.a) &&
          slot.types[1] == int32_t(o.types.b) && slot.types[2] == int32_t(o.types.c) &&
-         slot.computed_as == int32_t(o.computed_as) && memcmp(slot.dims, o.shape.dims, sizeof slot.dims) == 0;
+         slot.computed_as == int32_t(o.computed_as) &&
+         std::equal(slot.dims, slot.dims + slot.n_dims, o.shape.dims);
 }
 
 void fill(TableSlot& slot, const Operation& o) {
   slot.entry = uint32_t(o.entry);
-  memcpy(slot.dims, o.shape.dims, sizeof slot.dims);
+  std::copy_n(o.shape.dims, o.shape.n_dims, slot.dims);
   slot.count = o.shape.count;
   slot.n_dims = o.shape.n_dims;
   slot.types[0] = int32_t(o.types.a);
@@ -67,6 +69,8 @@ void find_tags() {
 }
 
 }  // namespace
+
+constinit std::atomic<TableHeader*> g_table{nullptr};
 
 bool open_table(const char* path) {
   if (!path || !*path) return false;

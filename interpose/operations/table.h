@@ -3,11 +3,17 @@
 #pragma once
 
 #include "interpose/operations/call.h"
+#include "operations/table.h"
 
 namespace tessera::library {
 
 // Once. False: no path, or not such a file.
 bool open_table(const char* path);
+
+extern constinit std::atomic<operations::TableHeader*> g_table;  // null: none. Stored once
+inline bool has_table() {
+  return g_table.load(std::memory_order_relaxed) != nullptr;  // what is in it: count_call()
+}
 
 // Number of the operation's slot + 1; 0: none, or no table.
 uint64_t count_call(const Operation& operation);

@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "interpose/operations/described.h"
 #include "interpose/operations/lt.h"
+#include "interpose/operations/lt_places.h"
 #include "interpose/operations/split_lt.h"
 
 namespace tessera::library {
@@ -29,100 +29,6 @@ Function* get(Function*, const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 #define TS_GET(name) get(static_cast<decltype(&name)>(nullptr), #name)
-
-// ---- what is remembered
-
-// A kind of descriptor of 48 bytes, of which the first eight, some bits of the next and nothing else count.
-Significant some_bits() {
-  const uint64_t zeros[6] = {5, 0xff00, 0, 0, 0, 0},
-                 ones[6] = {5, 0xffff, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}};
-  Significant out;
-  learn_significant(zeros, ones, sizeof zeros, &out);
-  return out;
-}
-// -1: not remembered.
-int entry_of(const void* descriptor, const Significant& bits) {
-  DescriptorKey key;
-  key.add(descriptor, bits);
-  const Operation* found = key.find();
-  return found ? int(found->entry) : -1;
-}
-void remember(const void* descriptor, const Significant& bits, Entry entry) {
-  DescriptorKey key;
-  key.add(descriptor, bits);
-  EXPECT_EQ(key.find(), nullptr);
-  key.remember({.entry = entry});
-}
-
-TEST(Described, OnlyWhatWasWrittenCounts) {
-  const Significant bits = some_bits();
-  EXPECT_EQ(bits.n_pairs, 1u);
-  uint64_t x[6] = {1, 0x1200, 7, 8, 9, 10};
-  remember(x, bits, Entry(3));
-  EXPECT_EQ(entry_of(x, bits), 3);
-  const uint64_t same[6] = {1, 0x12ff, 1, 2, 3, 4}, other[6] = {1, 0x1300, 7, 8, 9, 10};
-  EXPECT_EQ(entry_of(same, bits), 3);
-  EXPECT_EQ(entry_of(other, bits), -1);
-  x[1] = 0x1400;  // at the address of the first
-  EXPECT_EQ(entry_of(x, bits), -1);
-}
-
-TEST(Described, PlacesCount) {
-  const Significant bits = some_bits();
-  const uint64_t x[6] = {1 << 16, 2 << 16}, y[6] = {2 << 16, 1 << 16};
-  remember(x, bits, Entry(4));
-  remember(y, bits, Entry(5));
-  EXPECT_EQ(entry_of(x, bits), 4);
-  EXPECT_EQ(entry_of(y, bits), 5);
-  DescriptorKey both;  // twice the first is another call
-  both.add(x, bits);
-  both.add(x, bits);
-  EXPECT_EQ(both.find(), nullptr);
-}
-
-TEST(Described, WhatIsNotKnownOrTooLongIsNeverFound) {
-  const Significant nothing;
-  const uint64_t x[2] = {1, 2};
-  for (int again = 0; again < 2; again++) {
-    DescriptorKey key;
-    key.add(x, nothing);
-    EXPECT_EQ(key.find(), nullptr);
-    key.remember({});
-  }
-  const uint64_t large[32] = {};
-  Significant all;
-  learn_significant(large, large, sizeof large, &all);
-  ASSERT_EQ(all.n_pairs, 16u);
-  for (int again = 0; again < 2; again++) {
-    DescriptorKey key;
-    for (int i = 0; i < 3; i++) key.add(large, all);
-    EXPECT_EQ(key.find(), nullptr);
-    key.remember({});
-  }
-}
-
-// More than fit: what was remembered stays right, what was not is not found.
-TEST(Described, MoreThanFit) {
-  const uint64_t zeros[2] = {};
-  Significant all;
-  learn_significant(zeros, zeros, sizeof zeros, &all);
-  ASSERT_EQ(all.n_pairs, 1u);
-  constexpr uint64_t kMany = 100'000;
-  uint64_t found = 0;
-  for (uint64_t round = 0; round < 2; round++)
-    for (uint64_t i = 0; i < kMany; i++) {
-      const uint64_t words[2] = {i, 99};
-      DescriptorKey key;
-      key.add(words, all);
-      const Operation* known = key.find();
-      if (!known && round == 0) key.remember({.cost = {i, 0}});
-      if (!known) continue;
-      ASSERT_EQ(known->cost.flop, i);
-      found += round;
-    }
-  EXPECT_GT(found, 100u);
-  EXPECT_LT(found, 2000u);
-}
 
 // ---- what is read
 
@@ -280,13 +186,11 @@ TEST_F(Descriptors, ConversionsOfLayouts) {
         describe(LtTransform{a.get_descriptor(), b.get_descriptor(), c.get_descriptor(), has_b}, &out));
     return out.cost;
   };
-  for (int again = 0; again < 2; again++) {  // as read, and as remembered
-    EXPECT_EQ(cost(false), (operations::Cost{30, 2 * (15 + 60)}));
-    EXPECT_EQ(cost(true), (operations::Cost{90, 2 * (15 + 15 + 60)}));
-  }
+  EXPECT_EQ(cost(false), (operations::Cost{30, 2 * (15 + 60)}));
+  EXPECT_EQ(cost(true), (operations::Cost{90, 2 * (15 + 15 + 60)}));
 }
 
-// In the program's own storage, with whatever lay there: the second time nothing is read.
+// In the program's own storage, with whatever lay there.
 TEST_F(Descriptors, OfThePrograms) {
   for (const int garbage : {0x00, 0xab, 0xff}) {
     cublasLtMatrixLayoutOpaque_t a, b, d;
@@ -306,7 +210,7 @@ TEST_F(Descriptors, OfThePrograms) {
   }
 }
 
-// Attributes of descriptors change between calls: what was remembered of an address must not be believed.
+// Attributes of descriptors change between calls.
 TEST_F(Descriptors, OneDescriptorWithOneValueAfterTheOther) {
   std::mt19937 random(14);
   Layout a(CUDA_R_32F, 1, 1), b(CUDA_R_32F, 1, 1), d(CUDA_R_32F, 1, 1);
@@ -322,6 +226,41 @@ TEST_F(Descriptors, OneDescriptorWithOneValueAfterTheOther) {
     product.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uint64_t(random())));
     ASSERT_EQ(cost_of(product, a, b, d), (operations::Cost{2 * m * n * k, 4 * (m * k + k * n + 2 * m * n)}))
         << i;
+  }
+}
+
+template <class T, class Reader, class Attribute>
+void expect_agreement(const Reader& reader, const void* descriptor, Attribute attribute) {
+  ASSERT_NE(reader.places[attribute], reader.kNoPlace) << attribute;
+  T here{}, asked{};
+  ASSERT_TRUE(reader.read(descriptor, attribute, &here));
+  ASSERT_TRUE(reader.ask(descriptor, attribute, &asked, sizeof asked));
+  EXPECT_EQ(here, asked) << attribute;
+}
+
+// All that is read has a place, and its getter says what stands there, whatever else the descriptor is given.
+TEST_F(Descriptors, PlacesAgreeWithGetters) {
+  LtPlaces places{};
+  ASSERT_TRUE(find_places(dlopen(g_path, RTLD_NOW | RTLD_LOCAL), &places));
+  cublasLtMatrixLayoutOpaque_t layout;
+  cublasLtMatmulDescOpaque_t matmul;
+  ASSERT_EQ(TS_GET(cublasLtMatrixLayoutInit_internal)(&layout, sizeof layout, CUDA_R_32F, 1, 1, 1), 0);
+  ASSERT_EQ(TS_GET(cublasLtMatmulDescInit_internal)(&matmul, sizeof matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+            0);
+  std::mt19937_64 random(16);
+  for (int i = 0; i < 20'000; i++) {
+    const uint64_t value = random() >> (random() % 64);
+    const auto number = int(random() % 48);
+    const size_t bytes = size_t{1} << (random() % 4);
+    // Refused where this is no attribute, or no value of it.
+    TS_GET(cublasLtMatrixLayoutSetAttribute)(&layout, cublasLtMatrixLayoutAttribute_t(number), &value, bytes);
+    TS_GET(cublasLtMatmulDescSetAttribute)(&matmul, cublasLtMatmulDescAttributes_t(number), &value, bytes);
+    for (const auto a : {kLayoutRows, kLayoutColumns}) expect_agreement<int64_t>(places.layout, &layout, a);
+    for (const auto a : {kLayoutType, kLayoutBatch}) expect_agreement<int32_t>(places.layout, &layout, a);
+    for (const auto a : {kComputeType, kTransposeA, kEpilogue, kAuxiliaryType, kVectorType, kScaleModeA,
+                         kScaleModeB, kScaleModeC, kScaleModeD, kOutScaleModeD})
+      expect_agreement<int32_t>(places.matmul, &matmul, a);
+    if (HasFailure()) return;
   }
 }
 
@@ -542,7 +481,8 @@ TEST_F(Pieces, COverlapsDOrIsIt) {
   EXPECT_TRUE(is_cut());
 }
 
-// Last, as it leaves no room to remember more. Any bytes at all in the place of descriptors: told or not, and the library reads them back as before.
+// Any bytes at all in the place of descriptors: told or not, and the library reads them back as before.
+// Any bytes at all in the place of descriptors: told or not, and the library reads them back as before.
 TEST_F(Descriptors, AnyBytes) {
   std::mt19937_64 random(15);
   cublasLtMatrixLayoutOpaque_t layouts[4];

@@ -70,10 +70,14 @@ TS_FORWARD(cublasLtMatrixLayoutGetAttribute, (P from, int attribute, void* to, s
            (from, attribute, to, bytes, written))
 TS_FORWARD(cublasLtMatmulDescGetAttribute, (P from, int attribute, void* to, size_t bytes, size_t* written),
            (from, attribute, to, bytes, written))
+TS_FORWARD(cublasLtMatrixLayoutSetAttribute, (void* to, int attribute, P from, size_t bytes),
+           (to, attribute, from, bytes))
+TS_FORWARD(cublasLtMatmulDescSetAttribute, (void* to, int attribute, P from, size_t bytes),
+           (to, attribute, from, bytes))
 
 #else
 
-// Descriptors of its own: a word for each of the first attributes. The last bytes are left as they are.
+// Descriptors of its own, without setters, so that attributes are asked for: a word for each of the first attributes. The last bytes are left as they are.
 namespace {
 constexpr int kWords = 31;
 struct Words {

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <library_types.h>
 
+#include <array>
 #include <limits>
+#include <random>
 #include <vector>
+
+#include "operations/family.h"
 
 namespace tessera::operations {
 namespace {
@@ -56,6 +60,28 @@ TEST(Gemm, NothingToDoCostsNothing) {
   EXPECT_EQ(gemm_cost(GemmShape{.m = 3, .n = 5, .k = 7, .count = 0}, all(Type::kF32), true), Cost{});
   // Without a sum C is scaled: read and written.
   EXPECT_EQ(gemm_cost(GemmShape{.m = 3, .n = 5, .k = 0}, all(Type::kF32), true), (Cost{0, 120}));
+}
+
+// Sizes that cannot overflow are computed without looking: to both sides of the limit the same as by the family's row.
+TEST(Gemm, SmallAndLargeSizesAgree) {
+  std::mt19937_64 random(5);
+  const auto size = [&](uint64_t most_bits) {
+    const uint64_t bits = 1 + random() % most_bits;
+    return int64_t(random() >> (64 - bits));
+  };
+  for (int i = 0; i < 20'000; i++) {
+    const GemmShape s{size(20), size(20), size(20), size(12)};
+    const GemmTypes types{Type(random() % 34), Type(random() % 34), Type(random() % 34)};
+    EXPECT_EQ(gemm_cost(s, types, true),
+              family_cost(Family::kProduct, std::array{s.m, s.n, s.k}, s.count, types));
+  }
+  constexpr int64_t kMostSmall = (1 << 17) - 1, kMostCount = (1 << 10) - 1;
+  for (const int64_t more : {0, 1}) {
+    const GemmShape s{kMostSmall, kMostSmall, kMostSmall + more, kMostCount + more};
+    for (const Type type : {Type::kF32, Type::kComplexF64})
+      EXPECT_EQ(gemm_cost(s, all(type), true),
+                family_cost(Family::kProduct, std::array{s.m, s.n, s.k}, s.count, all(type)));
+  }
 }
 
 TEST(Gemm, RefusesWhatCublasRefuses) {
