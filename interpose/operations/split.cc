@@ -104,6 +104,7 @@ void read_split_settings() {
   const char* bits = getenv("TESSERA_BIT_STABILITY");
   g_relaxed.store(bits && strcmp(bits, "relaxed") == 0, kRelaxed);
   open_memory();
+  read_library_environment();
   note_reader()->when_idle(compare_when_done);
   g_splitting.store(true, kRelaxed);
 }

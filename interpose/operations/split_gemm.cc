@@ -6,7 +6,8 @@
 namespace tessera::library {
 namespace {
 
-constexpr int kInHostMemory = 0;  // cublasPointerMode_t
+constexpr int kInHostMemory = 0;        // cublasPointerMode_t
+constexpr int kEmulatedFixedPoint = 8;  // cublasMath_t
 
 }  // namespace
 
@@ -27,12 +28,15 @@ uint64_t GemmCall::settings() {
       cublas->atomics_mode(gemm_.handle, &atomics) != 0 ||
       (cublas->sm_target && cublas->sm_target(gemm_.handle, &target) != 0))
     return 0;
+  // How precise it is may depend on the numbers of whole matrices.
+  if ((mode & kEmulatedFixedPoint) != 0) return 0;
+  if (gemm_.scalar_bytes == 0) return 0;
   ClassKey key;
   key.add(gemm_.numbers, version, mode, pointers, atomics, target);
   for (const operations::Matrix* x : {&gemm_.a, &gemm_.b, &gemm_.c}) key.add_alignment(x->address);
   // A library that can read them may choose by them.
   if (pointers == kInHostMemory) {
-    if (!gemm_.alpha || !gemm_.beta || gemm_.scalar_bytes == 0) return 0;
+    if (!gemm_.alpha || !gemm_.beta) return 0;
     for (const void* scalar : {gemm_.alpha, gemm_.beta}) key.add_bytes(scalar, gemm_.scalar_bytes);
   }
   return key.value();

@@ -100,9 +100,8 @@ constexpr size_t scalar_bytes_of(int compute) {
     case 72:  // CUBLAS_COMPUTE_32I, _PEDANTIC
     case 73:
       return 4;
-    case 70:  // CUBLAS_COMPUTE_64F, _PEDANTIC, _EMULATED_FIXEDPOINT
+    case 70:  // CUBLAS_COMPUTE_64F, _PEDANTIC; not _EMULATED_FIXEDPOINT: see GemmCall::settings()
     case 71:
-    case 79:
       return 8;
     default:
       return 0;

@@ -1,8 +1,11 @@
 #include "interpose/operations/split_proof.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <string_view>
 
 #include "base/errno_guard.h"
 #include "interpose/operations/split_counters.h"
@@ -102,6 +105,11 @@ Outcome compare_results(const Driver& driver, void* stream) {
   return Outcome::kEqual;
 }
 
+// ---- what is compared with what
+
+constinit std::atomic<uint64_t> g_environment{
+    0};  // hash of what the libraries read of it; 0: nothing can be compared
+
 constexpr Verdict verdict_of(Outcome outcome) {
   return outcome == Outcome::kEqual     ? Verdict::kEqual
          : outcome == Outcome::kUnequal ? Verdict::kUnequal
@@ -112,14 +120,27 @@ constinit thread_local bool t_comparing __attribute__((tls_model("initial-exec")
 
 }  // namespace
 
+// How precise emulated double precision is may depend on the numbers of whole matrices.
+void read_library_environment() {
+  const char* emulate = getenv("CUBLAS_EMULATE_DOUBLE_PRECISION");
+  if (emulate && strcmp(emulate, "0") != 0) return;
+  uint64_t sum = 0;  // in any order
+  for (char** variable = environ; variable && *variable; variable++)
+    for (const std::string_view prefix : {"CUBLAS", "CUDNN_", "NVIDIA_TF32_OVERRIDE="})
+      if (std::string_view(*variable).starts_with(prefix))
+        sum += ClassKey().add_bytes(*variable, strlen(*variable)).value();
+  g_environment.store(sum ? sum : 1, kRelaxed);  // published by the role
+}
+
 uint64_t machine_key() {
   const Driver* driver = splitting_driver();
+  const uint64_t environment = g_environment.load(kRelaxed);
   int device = 0, version = 0;
   char name[256] = {};
-  if (!driver || driver->get_device(&device) != 0 || driver->name(name, sizeof name - 1, device) != 0 ||
-      driver->version(&version) != 0)
+  if (environment == 0 || !driver || driver->get_device(&device) != 0 ||
+      driver->name(name, sizeof name - 1, device) != 0 || driver->version(&version) != 0)
     return 0;
-  return ClassKey().add_bytes(name, strlen(name)).add(version).value();
+  return ClassKey().add_bytes(name, strlen(name)).add(version, environment).value();
 }
 
 bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int* status) {

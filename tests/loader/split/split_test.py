@@ -72,8 +72,16 @@ class Split(unittest.TestCase):
             self.assertGreater(first.proven, 0)
             self.assertEqual((second.proven, second.kept_unproven), (0, 0))
             self.assertGreater(second.split_calls, first.split_calls)
-            for other in ({"FAKE_VERSION": "130001"}, {"FAKE_GPU": "another"}):
+            for other in ({"FAKE_VERSION": "130001"}, {"FAKE_GPU": "another"}, {"FAKE_MATH": "3"}, {"NVIDIA_TF32_OVERRIDE": "0"},
+                          {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}):
                 self.assertEqual(Run(cache=cache, **other).proven, first.proven)
+
+    def test_nothing_is_proven_of_precision_that_depends_on_numbers(self):
+        for other in ({"FAKE_MATH": "8"}, {"CUBLAS_EMULATE_DOUBLE_PRECISION": "1"}):
+            run = Run(**other)
+            self.same(run, **other)
+            self.assertEqual((run.split_calls, run.proven, run.kept_unproven), (0, 0, 0))
+            self.assertGreater(Run(TESSERA_BIT_STABILITY="relaxed", **other).split_calls, 0)
 
     def test_other_bits_are_found_and_never_split_again(self):
         with tempfile.TemporaryDirectory() as cache:
