@@ -1,5 +1,6 @@
 // A cuBLASLt that computes on the host, in order of k, in single precision; its descriptors are those of the software GPU's.
-// FAKE_CHECK=refused, workspace: its algorithm does not do for fewer than 200 rows or columns, or wants memory for these.
+// FAKE_CHECK=refused, workspace: its algorithm does not do for fewer than 200 rows or columns, or wants more memory for these
+// than anybody has.
 #include <cublasLt.h>
 
 #include "tests/loader/split/fake.h"
@@ -26,6 +27,14 @@ bool small(const Layout& d) {
   return d.products == 1 && (d.rows < 200 || d.columns < 200);
 }
 
+// The caller's algorithm.
+bool does_not_do(const Layout& d) {
+  return is_set_to("FAKE_CHECK", "refused") && small(d);
+}
+size_t wanted_bytes(const Layout& d) {
+  return is_set_to("FAKE_CHECK", "workspace") && small(d) ? kMuch : 0;
+}
+
 bool valid(const Operation& op, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
   const auto rows = [](const Layout& x, int32_t how) { return how == CUBLAS_OP_N ? x.rows : x.columns; };
   const auto columns = [](const Layout& x, int32_t how) { return how == CUBLAS_OP_N ? x.columns : x.rows; };
@@ -43,7 +52,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t workspace_bytes,
+                              cudaStream_t) {
   g_calls++;
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   const Operation& op = *operation_of(operation);
@@ -52,6 +62,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (!alpha || !beta || !a || !b || !d || !valid(op, la, lb, lc, ld) ||
       (algorithm && algorithm->data[0] != kAlgorithm))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm && (does_not_do(ld) || wanted_bytes(ld) > workspace_bytes))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   const float scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);
   const auto *fa = static_cast<const float*>(a), *fb = static_cast<const float*>(b),
              *fc = static_cast<const float*>(c), *bias = static_cast<const float*>(op.bias);
@@ -85,9 +97,9 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
   if (!valid(*operation_of(operation), *layout_of(a), *layout_of(b), *layout_of(c), *layout_of(d)) ||
       algorithm->data[0] != kAlgorithm)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (is_set_to("FAKE_CHECK", "refused") && small(*layout_of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (does_not_do(*layout_of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {};
-  result->workspaceSize = is_set_to("FAKE_CHECK", "workspace") && small(*layout_of(d)) ? kMuch : 0;
+  result->workspaceSize = wanted_bytes(*layout_of(d));
   return CUBLAS_STATUS_SUCCESS;
 }
 

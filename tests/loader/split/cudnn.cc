@@ -1,5 +1,5 @@
 // A cuDNN that convolves images on the host, in order of the sum, in single precision; its descriptors are those of the software GPU's.
-// FAKE_WORKSPACE: bytes that each image wants of a workspace that the program does not give.
+// FAKE_WORKSPACE=all, odd: all convolutions, or of an odd number of images, want memory that the program does not give.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -56,9 +56,8 @@ void blend(const cudnnTensorStruct& of, float* to, float beta, float begins_with
   for_elements(of, [&](int64_t i, int, int64_t) { to[i] = (beta == 0 ? 0 : beta * to[i]) + begins_with; });
 }
 
-size_t wanted(const cudnnTensorStruct& y) {
-  const char* each = getenv("FAKE_WORKSPACE");
-  return each ? size_t(atoi(each)) * size_t(y.dims[0]) : 0;
+size_t wanted_bytes(const cudnnTensorStruct& y) {
+  return is_set_to("FAKE_WORKSPACE", "all") || (is_set_to("FAKE_WORKSPACE", "odd") && y.dims[0] % 2 != 0);
 }
 
 }  // namespace
@@ -67,10 +66,11 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
                                       const cudnnTensorDescriptor_t x_tensor, const void* x,
                                       const cudnnFilterDescriptor_t filter, const void* w,
                                       const cudnnConvolutionDescriptor_t convolution,
-                                      cudnnConvolutionFwdAlgo_t, void*, size_t, const void* beta,
-                                      const cudnnTensorDescriptor_t y_tensor, void* y) {
+                                      cudnnConvolutionFwdAlgo_t, void*, size_t workspace_bytes,
+                                      const void* beta, const cudnnTensorDescriptor_t y_tensor, void* y) {
   g_calls++;
-  if (!handle || !alpha || !beta || !valid(*x_tensor, *y_tensor)) return CUDNN_STATUS_BAD_PARAM;
+  if (!handle || !alpha || !beta || !valid(*x_tensor, *y_tensor) || wanted_bytes(*y_tensor) > workspace_bytes)
+    return CUDNN_STATUS_BAD_PARAM;
   const float scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);
   const auto *fx = static_cast<const float*>(x), *fw = static_cast<const float*>(w);
   auto* fy = static_cast<float*>(y);
@@ -84,10 +84,13 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
                                            const cudnnFilterDescriptor_t filter, const void* w,
                                            const cudnnTensorDescriptor_t dy_tensor, const void* dy,
                                            const cudnnConvolutionDescriptor_t convolution,
-                                           cudnnConvolutionBwdDataAlgo_t, void*, size_t, const void* beta,
-                                           const cudnnTensorDescriptor_t dx_tensor, void* dx) {
+                                           cudnnConvolutionBwdDataAlgo_t, void*, size_t workspace_bytes,
+                                           const void* beta, const cudnnTensorDescriptor_t dx_tensor,
+                                           void* dx) {
   g_calls++;
-  if (!handle || !alpha || !beta || !valid(*dx_tensor, *dy_tensor)) return CUDNN_STATUS_BAD_PARAM;
+  if (!handle || !alpha || !beta || !valid(*dx_tensor, *dy_tensor) ||
+      wanted_bytes(*dx_tensor) > workspace_bytes)
+    return CUDNN_STATUS_BAD_PARAM;
   const float scale = *static_cast<const float*>(alpha), add = *static_cast<const float*>(beta);
   const auto *fy = static_cast<const float*>(dy), *fw = static_cast<const float*>(w);
   auto* fx = static_cast<float*>(dx);
@@ -117,11 +120,13 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
 cudnnStatus_t cudnnConvolutionBiasActivationForward(
     cudnnHandle_t handle, const void* alpha, const cudnnTensorDescriptor_t x_tensor, const void* x,
     const cudnnFilterDescriptor_t filter, const void* w, const cudnnConvolutionDescriptor_t convolution,
-    cudnnConvolutionFwdAlgo_t, void*, size_t, const void* factor, const cudnnTensorDescriptor_t z_tensor,
-    const void* z, const cudnnTensorDescriptor_t, const void* bias, const cudnnActivationDescriptor_t,
-    const cudnnTensorDescriptor_t y_tensor, void* y) {
+    cudnnConvolutionFwdAlgo_t, void*, size_t workspace_bytes, const void* factor,
+    const cudnnTensorDescriptor_t z_tensor, const void* z, const cudnnTensorDescriptor_t, const void* bias,
+    const cudnnActivationDescriptor_t, const cudnnTensorDescriptor_t y_tensor, void* y) {
   g_calls++;
-  if (!handle || !valid(*x_tensor, *y_tensor) || !valid(*z_tensor, *y_tensor)) return CUDNN_STATUS_BAD_PARAM;
+  if (!handle || !valid(*x_tensor, *y_tensor) || !valid(*z_tensor, *y_tensor) ||
+      wanted_bytes(*y_tensor) > workspace_bytes)
+    return CUDNN_STATUS_BAD_PARAM;
   const float scale = *static_cast<const float*>(alpha), of_z = *static_cast<const float*>(factor);
   const auto *fx = static_cast<const float*>(x), *fw = static_cast<const float*>(w),
              *fz = static_cast<const float*>(z), *fb = static_cast<const float*>(bias);
@@ -143,7 +148,7 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, const cudnn
                                                       const cudnnConvolutionDescriptor_t,
                                                       const cudnnTensorDescriptor_t y,
                                                       cudnnConvolutionFwdAlgo_t, size_t* bytes) {
-  *bytes = wanted(*y);
+  *bytes = wanted_bytes(*y);
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t, const cudnnFilterDescriptor_t,
@@ -151,7 +156,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t, const 
                                                            const cudnnConvolutionDescriptor_t,
                                                            const cudnnTensorDescriptor_t dx,
                                                            cudnnConvolutionBwdDataAlgo_t, size_t* bytes) {
-  *bytes = wanted(*dx);
+  *bytes = wanted_bytes(*dx);
   return CUDNN_STATUS_SUCCESS;
 }
 
