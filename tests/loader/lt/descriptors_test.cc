@@ -293,6 +293,19 @@ static_assert(sizeof(LtCheckResult) == sizeof(cublasLtMatmulHeuristicResult_t) &
               sizeof LtCheckResult::algorithm == sizeof(cublasLtMatmulAlgo_t) &&
               sizeof(cublasLtMatrixLayoutOpaque_t) == kLayoutWords * sizeof(uint64_t));
 
+// Whether an algorithm does is asked with the call's handle: without one there is no answer.
+TEST_F(Descriptors, NoAlgorithmDoesWithoutAHandle) {
+  const Layout a(CUDA_R_32F, 8, 8);
+  const Product product;
+  cublasLtMatmulAlgo_t algorithm{};
+  cublasLtMatmulHeuristicResult_t result{};
+  const auto layout = static_cast<cublasLtMatrixLayout_t>(const_cast<void*>(a.get_descriptor()));
+  EXPECT_EQ(TS_GET(cublasLtMatmulAlgoCheck)(
+                nullptr, static_cast<cublasLtMatmulDesc_t>(const_cast<void*>(product.get_descriptor())),
+                layout, layout, layout, layout, &algorithm, &result),
+            CUBLAS_STATUS_NOT_INITIALIZED);
+}
+
 // What the library is asked for in a piece.
 struct Asked {
   uint64_t a, b, c, d;

@@ -1,6 +1,7 @@
 // Random products of cuBLASLt, in every order and transposition, each three times with a wait in between; prints status and bits of
 // all that they may write.
 //   program_lt SEED PRODUCTS    results on standard output, how often the library was asked on standard error
+//   program_lt threads          some of these in four threads at once
 //   program_lt uncut            products that must stay whole
 //   program_lt refused          arguments that the library refuses
 #include <cublasLt.h>
@@ -8,7 +9,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <optional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/loader/split/program.h"
 
@@ -60,39 +65,72 @@ bool coin() {
   return in(0, 1) == 1;
 }
 
-void one_product() {
-  const bool batch = coin();
-  const int64_t m = in(1, batch ? 20 : 400), n = in(1, batch ? 20 : 400), k = in(1, 12),
-                count = batch ? in(1, 20) : 1;
-  const bool ta = coin(), tb = coin();
-  const Operand a(m, k, count, coin(), ta, in(0, 3) == 0), b(k, n, count, coin(), tb, false),
-      c(m, n, count, coin(), false, in(0, 3) == 0), d(m, n, count, coin(), false, false);
-  Product product;
-  product.set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(ta ? CUBLAS_OP_T : CUBLAS_OP_N));
-  product.set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(tb ? CUBLAS_OP_C : CUBLAS_OP_N));
-  constexpr cublasLtEpilogue_t kEpilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_RELU,
-                                               CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS};
-  product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(kEpilogues[in(0, 3)]));
-  const int64_t bias_stride = coin() ? m : 0;
-  const Memory<float> bias(m + bias_stride * (count - 1));
-  product.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data()));
-  product.set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, bias_stride);
-  // C is D, other memory, or not there.
-  const int64_t where = in(0, 2);
-  float alpha, beta = 0;
-  random_value(alpha);
-  if (where != 2 && coin()) random_value(beta);
-  const bool chosen = coin();
-  for (int i = 0; i < 3; i++) {
-    const int status =
-        cublasLtMatmul(handle(), product.descriptor, &alpha, a.data(), a.layout, b.data(), b.layout, &beta,
-                       where == 0   ? d.data()
-                       : where == 1 ? c.data()
-                                    : nullptr,
-                       where == 0 ? d.layout : c.layout, d.data(), d.layout, chosen ? &kAlgorithm : nullptr,
-                       nullptr, 0, nullptr);
-    wait_for_gpu();
-    printf("%ldx%ldx%ld*%ld %d %016lx\n", long(m), long(n), long(k), long(count), status, d.memory->bits());
+// One random product.
+class Call {
+ public:
+  // Calls it so often, each time with a wait behind, and tells what was written.
+  std::string run(int times) {
+    std::string out;
+    for (int i = 0; i < times; i++) {
+      const int status = cublasLtMatmul(handle(), product_.descriptor, &alpha_, a_.data(), a_.layout,
+                                        b_.data(), b_.layout, &beta_,
+                                        where_ == kIsD     ? d_.data()
+                                        : where_ == kApart ? c_.data()
+                                                           : nullptr,
+                                        where_ == kIsD ? d_.layout : c_.layout, d_.data(), d_.layout,
+                                        chosen_ ? &kAlgorithm : nullptr, nullptr, 0, nullptr);
+      wait_for_gpu();
+      char line[100];
+      snprintf(line, sizeof line, "%ldx%ldx%ld*%ld %d %016lx\n", long(m_), long(n_), long(k_), long(count_),
+               status, d_.memory->bits());
+      out += line;
+    }
+    return out;
+  }
+  Call() {
+    product_.set(CUBLASLT_MATMUL_DESC_TRANSA, int32_t(ta_ ? CUBLAS_OP_T : CUBLAS_OP_N));
+    product_.set(CUBLASLT_MATMUL_DESC_TRANSB, int32_t(tb_ ? CUBLAS_OP_C : CUBLAS_OP_N));
+    constexpr cublasLtEpilogue_t kEpilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_RELU,
+                                                 CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS};
+    product_.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(kEpilogues[in(0, 3)]));
+    product_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias_.data()));
+    product_.set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, bias_stride_);
+    random_value(alpha_);
+    if (where_ != kNone && coin()) random_value(beta_);
+  }
+
+ private:
+  enum Where : int64_t { kIsD, kApart, kNone };  // C
+  const bool batch_ = coin();
+  const int64_t m_ = in(1, batch_ ? 20 : 400), n_ = in(1, batch_ ? 20 : 400), k_ = in(1, 12),
+                count_ = batch_ ? in(1, 20) : 1;
+  const bool ta_ = coin(), tb_ = coin();
+  const Operand a_{m_, k_, count_, coin(), ta_, in(0, 3) == 0}, b_{k_, n_, count_, coin(), tb_, false},
+      c_{m_, n_, count_, coin(), false, in(0, 3) == 0}, d_{m_, n_, count_, coin(), false, false};
+  const int64_t bias_stride_ = coin() ? m_ : 0;
+  const Memory<float> bias_{m_ + bias_stride_ * (count_ - 1)};
+  const Where where_ = Where(in(0, 2));
+  const bool chosen_ = coin();
+  Product product_;
+  float alpha_ = 0, beta_ = 0;
+};
+
+// The same products in several threads at once, each in memory of its own.
+void in_threads() {
+  constexpr uint64_t kSeeds = 12;
+  constexpr int kThreads = 4, kTimes = 10;
+  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < kThreads; i++) {
+      g_random.seed(seed);
+      calls.push_back(std::make_unique<Call>());
+    }
+    std::vector<std::string> outputs(calls.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < calls.size(); i++)
+      threads.emplace_back([&, i] { outputs[i] = calls[i]->run(kTimes); });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& output : outputs) printf("%s", output.c_str());
   }
 }
 
@@ -175,9 +213,11 @@ int main(int argc, char** argv) {
     refused();
   } else if (argc == 2 && strcmp(argv[1], "uncut") == 0) {
     uncut();
+  } else if (argc == 2 && strcmp(argv[1], "threads") == 0) {
+    in_threads();
   } else if (argc == 3) {
     g_random.seed(strtoull(argv[1], nullptr, 10));
-    for (int i = 0; i < atoi(argv[2]); i++) one_product();
+    for (int i = 0; i < atoi(argv[2]); i++) printf("%s", Call().run(3).c_str());
   } else {
     return 2;
   }

@@ -2,6 +2,7 @@
 // READER_BUSY=1: somebody of a higher level is busy. READER_SMS: SMs that the lease leaves, 0: all. Prints what was counted when the process ends.
 #include <stdlib.h>
 
+#include <atomic>
 #include <cstdio>
 #include <iterator>
 
@@ -13,7 +14,7 @@ using tessera::operations::Note;
 using tessera::operations::NoteReader;
 
 const uint32_t g_role = 2;
-uint64_t g_counts[9] = {};
+std::atomic<uint64_t> g_counts[9] = {};
 void (*g_idle)() = nullptr;
 
 uint64_t number(const char* variable) {
@@ -41,7 +42,7 @@ struct AtExit {
     static const char* const kNames[] = {"",        "split_calls",   "split_pieces", "proven",
                                          "unequal", "kept_unproven", "kept_unequal", "kept_form",
                                          "narrowed"};
-    for (size_t i = 1; i < std::size(kNames); i++) fprintf(stderr, "%s %lu\n", kNames[i], g_counts[i]);
+    for (size_t i = 1; i < std::size(kNames); i++) fprintf(stderr, "%s %lu\n", kNames[i], g_counts[i].load());
   }
 } g_at_exit;
 

@@ -294,6 +294,13 @@ class Lt(OfProgram, unittest.TestCase):
             self.assertEqual((run.calls, run.split_calls), (7, 0))
 
 
+    def test_threads_share_what_is_known(self):
+        for bits in ({}, {"FAKE_BITS": "size"}):
+            run = self.run_it(("threads",), slice_ns="50", **bits)
+            self.same(run, ("threads",), **bits)
+            self.assertGreater(run.unequal if bits else run.split_calls, 0)
+
+
 class Cudnn(OfProgram, unittest.TestCase):
     PROGRAM, WORDS, TRIED, SLICE = "program_cudnn", ("4", "25"), 20, 50
 
