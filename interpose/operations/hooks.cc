@@ -4,6 +4,7 @@
 
 #include "base/errno_guard.h"
 #include "interpose/operations/call.h"
+#include "interpose/operations/cublas_workspace.h"
 #include "interpose/operations/cudnn.h"
 #include "interpose/operations/cudnn_graphs.h"
 #include "interpose/operations/lt.h"

@@ -1,5 +1,6 @@
 #include "interpose/operations/split_gemm.h"
 
+#include "interpose/operations/cublas_workspace.h"
 #include "interpose/operations/split_key.h"
 #include "interpose/operations/split_libraries.h"
 
@@ -30,9 +31,10 @@ uint64_t GemmCall::settings() {
     return 0;
   // How precise it is may depend on the numbers of whole matrices.
   if ((mode & kEmulatedFixedPoint) != 0) return 0;
-  if (gemm_.scalar_bytes == 0) return 0;
+  const uint64_t workspace = workspace_of(gemm_.handle);
+  if (workspace == 0 || gemm_.scalar_bytes == 0) return 0;
   ClassKey key;
-  key.add(gemm_.numbers, version, mode, pointers, atomics, target);
+  key.add(gemm_.numbers, workspace, version, mode, pointers, atomics, target);
   for (const operations::Matrix* x : {&gemm_.a, &gemm_.b, &gemm_.c}) key.add_alignment(x->address);
   // A library that can read them may choose by them.
   if (pointers == kInHostMemory) {

@@ -59,8 +59,12 @@ class Lt(unittest.TestCase):
         folder = pathlib.Path(f"{SOURCE}/interpose/operations")
         by_version = dict(re.findall(r"^(lib\S+) \{\nglobal:\n(.*?)\};", (folder / "exports.map").read_text(), re.M | re.S))
         for version, calls in (("libcublas.so.13", "cublas"), ("libcublasLt.so.13", "cublaslt")):
-            rows = re.findall(r"^TS_CALL\((\w+),", (folder / f"{calls}_calls.def").read_text(), re.M)
-            self.assertEqual(re.findall(r"\w+", by_version[version]), rows)
+            rows = []
+            for kind in ("calls", "followed"):
+                file = folder / f"{calls}_{kind}.def"
+                if file.exists():
+                    rows += re.findall(r"^TS_(?:CALL|FOLLOW)\((\w+),", file.read_text(), re.M)
+            self.assertEqual(re.findall(r"\w+", by_version[version]), sorted(rows))
 
 
 if __name__ == "__main__":

@@ -152,6 +152,14 @@ TS_EXPORT cublasGetVersion_v2(const void*, int* version) {
   *version = given ? atoi(given) : 130000;
   return 0;
 }
+TS_EXPORT cublasSetWorkspace_v2(const void*, void* workspace, size_t) {
+  g_has_workspace = workspace != nullptr;
+  return 0;
+}
+TS_EXPORT cublasSetStream_v2(const void*, void*) {
+  g_has_workspace = false;
+  return 0;
+}
 TS_EXPORT cublasGetStream_v2(const void*, void** stream) {
   *stream = nullptr;
   return 0;

@@ -2,6 +2,7 @@
 //   program SEED PRODUCTS         results on standard output, how often the library was asked on standard error;
 //                                 PROGRAM_SMS: the SM target that it sets itself
 //   program scalars               one product, with C read and not
+//   program workspace             one product, with memory of the program's to work in, and without once more
 //   program refused               arguments that the library refuses
 #include <stdint.h>
 #include <stdlib.h>
@@ -42,6 +43,8 @@ int cublasGemmGroupedBatchedEx(const void*, const int[], const int[], const int[
                                const int[], const void*, void* const[], int, const int[], int, const int[],
                                int);
 int cublasFakeNarrowCalls();
+int cublasSetStream_v2(void*, void*);
+int cublasSetWorkspace_v2(void*, void*, size_t);
 int cublasSetSmCountTarget(const void*, int);
 int cublasGetSmCountTarget(const void*, int*);
 int cublasGemmEx(const void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int,
@@ -135,20 +138,35 @@ void by_types() {
   });
 }
 
-// All else is the same, the places in memory, too.
-void scalars() {
-  constexpr int kSize = 256, kDepth = 12;
-  const Sizes s{.m = kSize, .n = kSize, .k = kDepth, .lda = kSize, .ldb = kDepth, .ldc = kSize, .count = 1};
-  Operands<float> o(s);
-  for (const float beta : {0.0f, 0.5f}) {
-    o.beta = beta;
+// The same product three times, at the same places in memory.
+struct OneProduct {
+  static constexpr int kSize = 256, kDepth = 12;
+  Operands<float> o{
+      {.m = kSize, .n = kSize, .k = kDepth, .lda = kSize, .ldb = kDepth, .ldc = kSize, .count = 1}};
+  void three_times(const char* name) const {
     for (int i = 0; i < 3; i++) {
       const int status = cublasSgemm_v2(&handle, 0, 0, kSize, kSize, kDepth, &o.alpha, o.a.data(), kSize,
                                         o.b.data(), kDepth, &o.beta, o.c.data(), kSize);
       wait_for_gpu();
-      printf("%g %d %016lx\n", double(beta), status, o.c.bits());
+      printf("%s %d %016lx\n", name, status, o.c.bits());
     }
   }
+};
+void scalars() {
+  OneProduct product;
+  product.o.beta = 0;
+  product.three_times("C is not read");
+  product.o.beta = 0.5f;
+  product.three_times("C is read");
+}
+void workspace() {
+  const OneProduct product;
+  char memory[64];
+  product.three_times("the library's own");
+  cublasSetWorkspace_v2(&handle, memory, sizeof memory);
+  product.three_times("the program's");
+  cublasSetStream_v2(&handle, nullptr);
+  product.three_times("the library's own again");
 }
 
 // Arguments of a call of groups, and all C one behind the other.
@@ -238,14 +256,14 @@ int refused() {
 
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "refused") == 0) return refused();
-  const bool of_scalars = argc == 2 && strcmp(argv[1], "scalars") == 0;
-  if (argc != 3 && !of_scalars) return 2;
-  if (of_scalars)
-    scalars();
-  else
-    g_random.seed(strtoull(argv[1], nullptr, 10));
+  const bool of_scalars = argc == 2 && strcmp(argv[1], "scalars") == 0,
+             of_workspace = argc == 2 && strcmp(argv[1], "workspace") == 0;
+  if (argc != 3 && !of_scalars && !of_workspace) return 2;
+  if (of_scalars) scalars();
+  if (of_workspace) workspace();
+  if (argc == 3) g_random.seed(strtoull(argv[1], nullptr, 10));
   if (const char* target = getenv("PROGRAM_SMS")) cublasSetSmCountTarget(&handle, atoi(target));
-  for (int i = 0; !of_scalars && i < atoi(argv[2]); i++) {
+  for (int i = 0; argc == 3 && i < atoi(argv[2]); i++) {
     one<float, int>("cublasSgemm_v2", cublasSgemm_v2);
     one<float, int64_t>("cublasSgemm_v2_64", cublasSgemm_v2_64);
     one<double, int>("cublasDgemm_v2", cublasDgemm_v2);

@@ -102,6 +102,12 @@ class Split(unittest.TestCase):
         self.assertEqual((run.proven, run.unequal), (1, 1))
         self.assertGreater(run.split_calls, 0)
 
+    def test_what_was_proven_holds_for_memory_to_work_in_of_one_size(self):
+        run = Run(("workspace",), FAKE_BITS="workspace")
+        self.assertEqual(run.output, Run(("workspace",), preload=False, FAKE_BITS="workspace").output)
+        self.assertEqual((run.proven, run.unequal), (1, 1))
+        self.assertEqual((run.split_calls, run.kept_unequal), (5, 2))
+
     def test_relaxed_splits_what_is_not_proven(self):
         run = Run(TESSERA_BIT_STABILITY="relaxed")
         self.same(run)
