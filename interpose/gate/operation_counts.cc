@@ -117,20 +117,26 @@ uint64_t repeats(const Note& note) {
   return t.slot->launches.load(kRelaxed) - note.launches_before - note.gated;
 }
 
+constexpr size_t kMostText = abi::kTraceNameBytes * abi::kTraceNamePieces;
+
+void trace_event(uint64_t id, const TracedOperations& what) {
+  trace({.kind = abi::kTraceOperation,
+         .start_ns = what.start_ns,
+         .end_ns = clock_ns(),
+         .stream = what.stream,
+         .a = id,
+         .b = what.flop,
+         .c = what.bytes});
+}
+
 [[gnu::noinline]] void trace_operation(const Note& note, bool launched) {
-  char text[abi::kTraceNameBytes * abi::kTraceNamePieces];
+  char text[kMostText];
   const uint64_t id = note.describe(&note, nullptr, 0);
   if (!was_named(id)) {
     note.describe(&note, text, sizeof text);
     trace_text(id, text, sizeof text);
   }
-  trace({.kind = abi::kTraceOperation,
-         .start_ns = note.start_ns,
-         .end_ns = clock_ns(),
-         .stream = launched ? t_thread.account_key : 0,
-         .a = id,
-         .b = note.flop,
-         .c = note.bytes});
+  trace_event(id, {note.start_ns, launched ? t_thread.account_key : 0, note.flop, note.bytes});
 }
 
 // Inline: a sum of a single call stays in registers.
@@ -171,6 +177,11 @@ void end_operation(Note& note, bool begins_call) {
                .bytes = begins_call ? note.bytes : 0,
                .gpu_ns = note.expected_ns + repeated * t_thread.memo.expected_ns,
                .launches = note.gated + repeated});
+}
+
+void trace_operations(uint64_t id, const char* text, const TracedOperations& what) {
+  if (!was_named(id)) trace_text(id, text, kMostText);
+  trace_event(id, what);
 }
 
 void count_operations(uint32_t word, uint64_t n) {

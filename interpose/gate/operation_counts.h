@@ -30,6 +30,11 @@ struct OperationSum {
   uint64_t calls, flop, bytes, gpu_ns, launches;
 };
 void count_operation(const operations::Note& note, const OperationSum& sum);
+// An event for several calls, until now, that `text` names; `id` is that text's. Nothing if nobody traces.
+struct TracedOperations {
+  uint64_t start_ns, stream, flop, bytes;
+};
+void trace_operations(uint64_t id, const char* text, const TracedOperations& what);
 // Adds to a 64-bit word of abi::OperationTotals, by its number.
 void count_operations(uint32_t word, uint64_t n);
 // Something of this class started while a burst of a higher level ran.

@@ -8,7 +8,6 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
 #include "interpose/state/process.h"
-#include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
@@ -61,9 +60,8 @@ CUresult graph_changes(CUgraphExec exec, F&& call, Note&& note) {
 }
 
 void capture_closes(StreamArg stream, CUresult result, const CUgraph* graph) {
-  if (!track::capture_ended(stream, result)) return;
   const gate::DepthGuard depth;
-  track::notes_complete(result == CUDA_SUCCESS && graph ? *graph : nullptr);
+  track::capture_ended(stream, result, result == CUDA_SUCCESS && graph ? *graph : nullptr);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // may be goes out as its steps, each through the hook of a launch, copy or fill of its own, in the launch stream;
 // any other as a whole. What makes the pieces one launch is here: nothing of the graph runs beside an earlier
 // launch of it, and the first error ends it.
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
 #include "interpose/slice/cut.h"
+#include "interpose/state/clock.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graph_streams.h"
 #include "interpose/track/graphs.h"
@@ -117,6 +119,21 @@ void count_calls(const track::CapturedCall& like, const gate::OperationSum& sum)
   StepNote told = note_of(like, 0);
   gate::class_of_operation(told.note);
   gate::count_operation(told.note, sum);
+}
+
+// Calls of one function and type that have gone out as part of a whole graph, as one event.
+void trace_calls(const track::CallSum& sum, uint64_t start_ns, StreamArg stream) {
+  if (sum.calls == 0) return;
+  char text[gate::abi::kTraceNameBytes * gate::abi::kTraceNamePieces];
+  const std::string& like = sum.like->text;
+  const size_t without_shape = std::min(like.find(' ', like.find(' ') + 1), like.size());
+  if (sum.calls == 1)
+    snprintf(text, sizeof text, "%s", like.c_str());
+  else
+    snprintf(text, sizeof text, "%lu calls of %.*s", sum.calls, int(without_shape), like.c_str());
+  gate::trace_operations(
+      sum.like->identity * sum.calls, text,
+      {.start_ns = start_ns, .stream = gate::account_key(stream), .flop = sum.flop, .bytes = sum.bytes});
 }
 
 // ---- is it worth it ----
@@ -398,12 +415,15 @@ CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec
   now.how = apart ? GraphLaunched::How::kPieces : GraphLaunched::How::kWhole;
   graph.last = now;
   if (apart) return in_pieces(graph, stream);
+  const uint64_t start_ns = gate::tracing() ? state::clock_ns() : 0;
   const CUresult result =
       whole_launch(stream, exec, cost.known_ns, call, gate::leading_class(cost.by_class_ns));
-  if (result == CUDA_SUCCESS && gate::g_state.role.load(kRelaxed) == gate::Role::kBestEffort)
-    for (const track::CallSum& sum : graph.plan.calls)
-      count_calls(*sum.like,
-                  {sum.calls, sum.flop, sum.bytes, cost.known_ns != 0 ? sum.gpu_ns : 0, sum.launches});
+  if (result != CUDA_SUCCESS || gate::g_state.role.load(kRelaxed) != gate::Role::kBestEffort) return result;
+  for (const track::CallSum& sum : graph.plan.calls) {
+    count_calls(*sum.like,
+                {sum.calls, sum.flop, sum.bytes, cost.known_ns != 0 ? sum.gpu_ns : 0, sum.launches});
+    if (start_ns) trace_calls(sum, start_ns, stream);
+  }
   return result;
 }
 

@@ -52,6 +52,21 @@ bool makes_inner_graph(const CUgraphNodeParams* params) {
           params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
 }
 
+CUgraph copied_child(const CUgraphNodeParams* params) {
+  const bool is_copied = params && params->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+                         params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+  return is_copied ? params->graph.graph : nullptr;
+}
+
+// Of a child graph that was copied into a node.
+void child_added(CUresult result, CUgraph graph, const CUgraphNode* node, CUgraph child) {
+  if (result != CUDA_SUCCESS || !node || !live()) return;
+  const base::ErrnoGuard keep_errno;
+  const gate::DepthGuard depth;
+  const track::GraphCall in_call;
+  track::notes_of_child(graph, *node, child);
+}
+
 }  // namespace
 
 #define TS_HOOK_graph_edit(symbol, base, since, stream, ret, params, args)       \
@@ -64,10 +79,13 @@ bool makes_inner_graph(const CUgraphNodeParams* params) {
   }
 #include "driver_api/hooks.def"
 
-#define TS_NODE_ADDED(symbol, params_list, args)                         \
-  extern "C" CUresult hook_##symbol params_list noexcept {               \
-    if (live() && makes_inner_graph(params)) track::inner_graph_named(); \
-    return edits(graph, [&] { return real().symbol args; });             \
+#define TS_NODE_ADDED(symbol, params_list, args)                              \
+  extern "C" CUresult hook_##symbol params_list noexcept {                    \
+    if (live() && makes_inner_graph(params)) track::inner_graph_named();      \
+    const CUgraph child = copied_child(params);                               \
+    const CUresult result = edits(graph, [&] { return real().symbol args; }); \
+    if (child) child_added(result, graph, node, child);                       \
+    return result;                                                            \
   }
 TS_NODE_ADDED(cuGraphAddNode,
               (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, size_t n,
@@ -77,6 +95,25 @@ TS_NODE_ADDED(cuGraphAddNode_v2,
               (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges,
                size_t n, CUgraphNodeParams* params),
               (node, graph, from, edges, n, params))
+
+extern "C" CUresult hook_cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* from,
+                                                  size_t n, CUgraph child) noexcept {
+  const CUresult result =
+      edits(graph, [&] { return real().cuGraphAddChildGraphNode(node, graph, from, n, child); });
+  child_added(result, graph, node, child);
+  return result;
+}
+extern "C" CUresult hook_cuGraphClone(CUgraph* clone, CUgraph graph) noexcept {
+  return looks([&] {
+    const CUresult result = real().cuGraphClone(clone, graph);
+    if (result == CUDA_SUCCESS && live()) {
+      const base::ErrnoGuard keep_errno;
+      const gate::DepthGuard depth;
+      track::notes_cloned(graph, *clone);
+    }
+    return result;
+  });
+}
 
 extern "C" CUresult hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) noexcept {
   if (live()) track::inner_graph_named();

@@ -9,8 +9,14 @@ namespace tessera::track {
 namespace {
 
 constexpr uint32_t kCaptures = 64;
+constexpr uint64_t kClaimed = UINT64_MAX;  // no key: the place is about to have one
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constinit std::atomic<uint64_t> g_capturing[kCaptures] = {};  // stream keys; 0 = free
+// Who claims a place writes its graph, who frees it has read that.
+struct OpenCapture {
+  std::atomic<uint64_t> stream;  // key of the stream that it began in; 0: free
+  std::atomic<CUgraph> graph;    // null: not known
+};
+constinit OpenCapture g_open[kCaptures] = {};
 
 // Per-thread streams of different threads have one handle; the thread's own address tells them apart.
 uint64_t capture_key(driver_api::StreamArg s) {
@@ -18,12 +24,23 @@ uint64_t capture_key(driver_api::StreamArg s) {
   return key == 2 ? reinterpret_cast<uint64_t>(&state::t_thread) | 1 : key;
 }
 
-bool forget(uint64_t key) {
-  for (auto& slot : g_capturing) {
+// The capture that began there is over, `graph` was its graph. False: none did.
+bool forget(uint64_t key, CUgraph* graph) {
+  for (OpenCapture& open : g_open) {
+    if (open.stream.load(std::memory_order_acquire) != key) continue;  // pairs with capture_began()
+    *graph = open.graph.exchange(nullptr, kRelaxed);
     uint64_t seen = key;
-    if (slot.load(kRelaxed) == key && slot.compare_exchange_strong(seen, 0, kRelaxed)) return true;
+    if (open.stream.compare_exchange_strong(seen, 0, kRelaxed)) return true;
   }
   return false;
+}
+
+// It came to nothing.
+void abandon(uint64_t key) {
+  CUgraph graph = nullptr;
+  if (!forget(key, &graph)) return;
+  state::leave_exclusive();
+  if (graph) notes_end_with(graph);
 }
 
 }  // namespace
@@ -34,32 +51,34 @@ void capture_begins() noexcept {
 
 void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
   if (result == CUDA_SUCCESS) {
-    const uint64_t key = capture_key(stream);
-    for (auto& slot : g_capturing) {
+    const CUgraph graph =
+        state::g_state.role.load(kRelaxed) == state::Role::kBestEffort ? graph_of_capture(stream) : nullptr;
+    for (OpenCapture& open : g_open) {
       uint64_t none = 0;
-      if (slot.compare_exchange_strong(none, key, kRelaxed)) return;  // stays counted until it ends
+      if (!open.stream.compare_exchange_strong(none, kClaimed, kRelaxed)) continue;
+      open.graph.store(graph, kRelaxed);
+      open.stream.store(capture_key(stream), std::memory_order_release);  // pairs with forget()
+      return;                                                             // stays counted until it ends
     }
     return;  // more open captures than places: counted for ever, i.e. our queries stay away from the driver
   }
   state::leave_exclusive();
 }
 
-bool capture_ended(driver_api::StreamArg stream, CUresult result) noexcept {
+void capture_ended(driver_api::StreamArg stream, CUresult result, CUgraph graph) noexcept {
   // These leave the capture open: not this thread's, not capturing, not a stream.
   if (result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD || result == CUDA_ERROR_ILLEGAL_STATE ||
       result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE ||
       result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED)
-    return false;
-  if (forget(capture_key(stream))) state::leave_exclusive();
-  return true;
+    return;
+  if (result != CUDA_SUCCESS) return abandon(capture_key(stream));
+  if (CUgraph same = nullptr; forget(capture_key(stream), &same)) state::leave_exclusive();
+  notes_complete(graph);
 }
 
 void stream_gone(CUstream stream) noexcept {
   const uint64_t key = reinterpret_cast<uint64_t>(stream);
-  if (forget(key)) {
-    state::leave_exclusive();
-    notes_complete(nullptr);
-  }
+  abandon(key);
   gate::forgive_stream(key);
   gate::forget_account_of(key);
   g_streams_gone.fetch_add(1, kRelaxed);

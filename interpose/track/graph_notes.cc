@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <new>
+#include <vector>
 
 #include "base/errno_guard.h"
 #include "interpose/gate/launch.h"
@@ -17,7 +18,7 @@ constexpr uint32_t kTextBytes = 160;
 
 struct Kept {
   std::shared_ptr<GraphNotes> notes = std::make_shared<GraphNotes>();
-  bool complete = false;  // its capture has ended
+  std::vector<CUgraph> children;  // inside of it, that have notes
   // Of the latest launch.
   const operations::Note* note = nullptr;
   std::shared_ptr<const CapturedCall> call;
@@ -30,11 +31,11 @@ constinit size_t g_nodes = 0;
 
 struct CapturedNode {
   CUgraph graph;
-  CUgraphNode node;
+  CUgraphNode node;  // what was captured last in this stream; null: nothing, or more than one
 };
 
-// What was captured last in this stream; false: the driver does not say, or it was more than one node.
-bool latest_node(driver_api::StreamArg s, CapturedNode* out) {
+// False: the driver does not say, or the stream is not captured.
+bool look_at_capture(driver_api::StreamArg s, CapturedNode* out) {
   const bool per_thread = s.flavour == driver_api::Flavour::kPerThread;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
@@ -46,10 +47,9 @@ bool latest_node(driver_api::StreamArg s, CapturedNode* out) {
   if (result != CUDA_SUCCESS)  // before 12.3
     result = (per_thread ? real().cuStreamGetCaptureInfo_v2_ptsz : real().cuStreamGetCaptureInfo_v2)(
         s.stream, &status, &id, &out->graph, &nodes, &n);
-  if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE || !out->graph || n != 1)
-    return false;
-  out->node = nodes[0];
-  return true;
+  if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return false;
+  out->node = n == 1 ? nodes[0] : nullptr;
+  return out->graph != nullptr;
 }
 
 std::shared_ptr<const CapturedCall> captured(const operations::Note& note) {
@@ -72,6 +72,27 @@ void add(const CapturedNode& at, const gate::LaunchCall& launch, operations::Not
   g_nodes += kept.notes->size() - before;
 }
 
+// False: there is nothing that is known, or no room.
+bool copy_notes(CUgraph graph, CUgraph copy) {
+  const std::shared_ptr<const GraphNotes> notes = notes_of(graph);
+  if (!notes || notes->size() > kMostClonedNodes) return false;
+  auto copied = std::make_shared<GraphNotes>(notes->of_clone(copy));
+  const Lock lock(g_mutex);
+  if (copied->size() == 0 || g_nodes + copied->size() > kMostNotedNodes) return false;
+  if (!g_table->try_emplace(copy, Kept{.notes = copied}).second) return false;
+  g_nodes += copied->size();
+  return true;
+}
+
+void end_with(CUgraph graph) {
+  const auto at = g_table->find(graph);
+  if (at == g_table->end()) return;
+  g_nodes -= at->second.notes->size();
+  const std::vector<CUgraph> children = std::move(at->second.children);
+  g_table->erase(at);
+  for (const CUgraph child : children) end_with(child);
+}
+
 }  // namespace
 
 void GraphNotes::add(CUgraphNode node, uint64_t blocks, uint32_t threads, NodeCall call) {
@@ -82,6 +103,14 @@ NodeCall GraphNotes::find(CUgraphNode node, uint64_t blocks, uint32_t threads) c
   const auto at = nodes_.find(node);
   const bool same = at != nodes_.end() && at->second.blocks == blocks && at->second.threads == threads;
   return same ? at->second.call : NodeCall{};
+}
+
+GraphNotes GraphNotes::of_clone(CUgraph clone) const {
+  GraphNotes copy;
+  for (const auto& [node, kept] : nodes_)
+    if (CUgraphNode same = nullptr; real().cuGraphNodeFindInClone(&same, node, clone) == CUDA_SUCCESS)
+      copy.nodes_.emplace(same, kept);
+  return copy;
 }
 
 std::shared_ptr<const GraphNotes> notes_of(CUgraph graph) {
@@ -95,7 +124,7 @@ void note_captured(const gate::LaunchCall& launch, operations::Note& note) noexc
   const base::ErrnoGuard keep_errno;
   const gate::DepthGuard depth;  // a signal handler's launch is forwarded: it must not take the lock
   CapturedNode at{};
-  if (latest_node(launch.stream, &at)) {
+  if (look_at_capture(launch.stream, &at) && at.node) {
     try {
       add(at, launch, note);
     } catch (const std::bad_alloc&) {
@@ -104,30 +133,42 @@ void note_captured(const gate::LaunchCall& launch, operations::Note& note) noexc
   note.captured++;
 }
 
+CUgraph graph_of_capture(driver_api::StreamArg stream) noexcept {
+  CapturedNode at{};
+  return look_at_capture(stream, &at) ? at.graph : nullptr;
+}
+
 void notes_complete(CUgraph graph) noexcept {
   const Lock lock(g_mutex);
   if (!g_table) return;
-  if (const auto at = g_table->find(graph); graph && at != g_table->end()) {
-    at->second.complete = true;
+  if (const auto at = g_table->find(graph); at != g_table->end()) {
     at->second.call = nullptr;
     at->second.note = nullptr;
   }
-  if (graph) return;
-  // Which graph it was is not told any more: what other open captures have is lost with it.
-  std::erase_if(*g_table, [](const auto& entry) {
-    if (entry.second.complete) return false;
-    g_nodes -= entry.second.notes->size();
-    return true;
-  });
+}
+
+void notes_cloned(CUgraph graph, CUgraph clone) noexcept {
+  try {
+    copy_notes(graph, clone);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void notes_of_child(CUgraph outer, CUgraphNode node, CUgraph child) noexcept {
+  CUgraph inside = nullptr;
+  try {
+    if (!notes_of(child) || real().cuGraphChildGraphNodeGetGraph(node, &inside) != CUDA_SUCCESS ||
+        !copy_notes(child, inside))
+      return;
+    const Lock lock(g_mutex);
+    (*g_table)[outer].children.push_back(inside);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void notes_end_with(CUgraph graph) noexcept {
   const Lock lock(g_mutex);
-  if (!g_table) return;
-  const auto at = g_table->find(graph);
-  if (at == g_table->end()) return;
-  g_nodes -= at->second.notes->size();
-  g_table->erase(at);
+  if (g_table) end_with(graph);
 }
 
 }  // namespace tessera::track

@@ -1,6 +1,6 @@
 // What a library call asked for (operations/note.h) when it was captured, kept for the kernel nodes that it became until their
 // graph ends; who reads the graph (graph_read.h) takes it over. Of best-effort programs. A kernel without is one that nothing
-// is known of: those of clones and of child graphs, and further ones where kMostNotedNodes are kept.
+// is known of: those of large clones and of executable graphs launched into a capture, and further ones where kMostNotedNodes are kept.
 //
 // Slow path: captured launches, ends of captures and graphs, in the program's threads. Locks and allocates; nothing throws
 // where it says so. While a graph is read no capture is open, so its notes do not change.
@@ -23,6 +23,9 @@ namespace tessera::track {
 // Of all graphs: about 15 MB. A server of a large model captures 40,000.
 inline constexpr size_t kMostNotedNodes = 65'536;
 
+// A clone with more noted nodes has no notes: the driver is asked about each of them.
+inline constexpr size_t kMostClonedNodes = 4'096;
+
 struct CapturedCall {
   uint64_t flop, bytes;
   uint64_t identity;  // Note::describe
@@ -43,6 +46,8 @@ class GraphNotes {  // of one graph
   void add(CUgraphNode node, uint64_t blocks, uint32_t threads, NodeCall call);
   // Nodes are told apart by handle, which another one may have later: then its grid is hardly the same.
   NodeCall find(CUgraphNode node, uint64_t blocks, uint32_t threads) const;
+  // The same of `clone`, as far as the driver says which nodes it has. May throw bad_alloc.
+  GraphNotes of_clone(CUgraph clone) const;
   size_t size() const { return nodes_.size(); }
 
  private:
@@ -59,8 +64,13 @@ std::shared_ptr<const GraphNotes> notes_of(CUgraph graph);
 
 // The thread has just launched this into a capture, inside the call of `note`. Asks the driver for the node.
 void note_captured(const gate::LaunchCall& launch, operations::Note& note) noexcept;
-// A capture ended, with this graph; null: it came to nothing.
-void notes_complete(CUgraph graph) noexcept;
-void notes_end_with(CUgraph graph) noexcept;  // before the driver destroys it
+// The graph of a stream that is captured; null: the driver does not say.
+CUgraph graph_of_capture(driver_api::StreamArg stream) noexcept;
+void notes_complete(CUgraph graph) noexcept;  // its capture has ended
+// Made of `graph`; or a node of `outer`, made of `child`. In the program's call that made it.
+void notes_cloned(CUgraph graph, CUgraph clone) noexcept;
+void notes_of_child(CUgraph outer, CUgraphNode node, CUgraph child) noexcept;
+// Before the driver destroys it, or when its capture has come to nothing.
+void notes_end_with(CUgraph graph) noexcept;
 
 }  // namespace tessera::track

@@ -79,7 +79,8 @@ void context_ended(CUcontext context) noexcept;  // destroyed or reset; null = e
 // Open captures by stream (a count alone would drift: a capture also ends with its stream).
 void capture_begins() noexcept;  // before the driver's call
 void capture_began(driver_api::StreamArg stream, CUresult result) noexcept;
-bool capture_ended(driver_api::StreamArg stream, CUresult result) noexcept;  // false: it is still open
-void stream_gone(CUstream stream) noexcept;                                  // destroyed
+// Or is still open: `result` says. `graph`: what came of it.
+void capture_ended(driver_api::StreamArg stream, CUresult result, CUgraph graph) noexcept;
+void stream_gone(CUstream stream) noexcept;  // destroyed
 
 }  // namespace tessera::track

@@ -2,11 +2,14 @@
 #include "interpose/track/graph_notes.h"
 
 #include <functional>
+#include <map>
 
 #include "interpose/gate/first_estimate.h"
 #include "interpose/gate/operation.h"
 #include "interpose/gate/rates.h"
+#include "interpose/gate/trace.h"
 #include "interpose/track/graphs.h"
+#include "ipc/channel/trace_ring.h"
 #include "tests/unit/interpose/mix_kernel.h"
 #include "tests/unit/interpose/soft.h"
 
@@ -47,7 +50,7 @@ class CapturedCalls : public test::Soft {
 
  protected:
   static uint64_t describe(const Note*, char* text, uint32_t bytes) {
-    if (text) snprintf(text, bytes, "a product");
+    if (text) snprintf(text, bytes, "a product of three");
     return 7;
   }
   static Note product() {  // 10 ms by the roofline of test4
@@ -129,6 +132,45 @@ TEST_F(CapturedCalls, AreKnownOfTheGraphBeforeItsFirstLaunch) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
+// One for the calls of each function and type.
+TEST_F(CapturedCalls, AreEventsOfAGraphThatGoesOutWhole) {
+  constexpr uint32_t kFew = 8;
+  const CUgraph graphs[] = {capture([&] {
+                              call(1, kFew);
+                              call(2, kFew);
+                            }),
+                            capture([&] { call(1, kFew); })};
+  const CUgraphExec several = instantiate(graphs[0]), single = instantiate(graphs[1]);
+  lease(abi::kLeaseGranted, 500'000'000'000, 100'000'000'000);
+  std::vector<uint64_t> memory(abi::kTraceBytes / sizeof(uint64_t));
+  auto* const ring = reinterpret_cast<abi::TraceHeader*>(memory.data());
+  gate::set_trace(ring);
+  for (CUgraphExec exec : {several, single, several}) {
+    EXPECT_EQ(hook_cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
+    EXPECT_EQ(track::find_graph(exec)->last.how, track::GraphLaunched::How::kWhole);
+  }
+  gate::set_trace(nullptr);
+  ipc::TraceReader reader(ring);
+  reader.from_what_is_kept();
+  std::map<uint64_t, std::string> names;
+  std::vector<std::pair<std::string, uint64_t>> seen;  // name, FLOP
+  for (abi::TraceEvent e; reader.read(&e);) {
+    if (e.kind == abi::kTraceName) names[e.a] += reinterpret_cast<const char*>(e.name);
+    if (e.kind == abi::kTraceOperation) {
+      seen.emplace_back(names[e.a], e.at.b);
+      EXPECT_LE(e.at.start_ns, e.at.end_ns);
+      EXPECT_EQ(e.at.stream, reinterpret_cast<uint64_t>(stream_));
+    }
+  }
+  const uint64_t flop = product().flop;
+  EXPECT_EQ(seen, (std::vector<std::pair<std::string, uint64_t>>{{"2 calls of a product", 2 * flop},
+                                                                 {"a product of three", flop},
+                                                                 {"2 calls of a product", 2 * flop}}));
+  EXPECT_EQ(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  for (CUgraphExec exec : {several, single}) EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  for (CUgraph graph : graphs) EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 TEST_F(CapturedCalls, CountWithEachLaunchInPieces) {
   const CUgraph graph = capture([&] {
     call(2);
@@ -155,7 +197,7 @@ TEST_F(CapturedCalls, CountWithEachLaunchInPieces) {
   EXPECT_EQ(of(2).call, nullptr);
   EXPECT_NE(of(3).call, of(0).call);
   EXPECT_EQ(of(3).launch, 0u);
-  EXPECT_EQ(of(3).call->text, "a product");
+  EXPECT_EQ(of(3).call->text, "a product of three");
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
@@ -186,17 +228,90 @@ TEST_F(CapturedCalls, AreForgottenWithTheirGraph) {
   EXPECT_EQ(track::notes_of(graph), nullptr);
 }
 
-TEST_F(CapturedCalls, AreNotThoseOfClonesAndChildren) {
-  const CUgraph graph = capture([&] { call(1); });
+// Of two captures at once.
+TEST_F(CapturedCalls, AreNotLostWithAnothersCapture) {
+  CUstream other = nullptr;
+  ASSERT_EQ(hook_cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  for (CUstream stream : {stream_, other})
+    ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  call(2);
+  std::swap(stream_, other);
+  call(1);
+  const CUgraph failing = track::graph_of_capture({stream_, driver_api::Flavour::kLegacy});
+  ASSERT_NE(track::notes_of(failing), nullptr);
+  EXPECT_NE(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  CUgraph none = nullptr;
+  EXPECT_NE(hook_cuStreamEndCapture(stream_, &none), CUDA_SUCCESS);
+  EXPECT_EQ(track::notes_of(failing), nullptr);
+  std::swap(stream_, other);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(hook_cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+  ASSERT_NE(track::notes_of(graph), nullptr);
+  EXPECT_EQ(track::notes_of(graph)->size(), 2u);
+  EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+
+  // A stream that goes takes its capture along.
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  std::swap(stream_, other);
+  call(1);
+  const CUgraph lost = track::graph_of_capture({stream_, driver_api::Flavour::kLegacy});
+  std::swap(stream_, other);
+  ASSERT_NE(track::notes_of(lost), nullptr);
+  EXPECT_EQ(hook_cuStreamDestroy_v2(other), CUDA_SUCCESS);
+  EXPECT_EQ(track::notes_of(lost), nullptr);
+}
+
+TEST_F(CapturedCalls, AreThoseOfClonesAndChildren) {
+  const CUgraph graph = capture([&] { call(2); });
   CUgraph clone = nullptr;
   ASSERT_EQ(hook_cuGraphClone(&clone, graph), CUDA_SUCCESS);
-  EXPECT_TRUE(calls_of(clone).empty());
+  CUgraph outer = nullptr;
+  ASSERT_EQ(real().cuGraphCreate(&outer, 0), CUDA_SUCCESS);
+  CUgraphNode first = nullptr, second = nullptr;
+  ASSERT_EQ(hook_cuGraphAddChildGraphNode(&first, outer, nullptr, 0, graph), CUDA_SUCCESS);
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+  params.graph.graph = clone;
+  ASSERT_EQ(hook_cuGraphAddNode(&second, outer, &first, 1, &params), CUDA_SUCCESS);
+  CUgraph inside = nullptr;
+  ASSERT_EQ(real().cuGraphChildGraphNodeGetGraph(second, &inside), CUDA_SUCCESS);
+  for (CUgraph g : {graph, clone}) {
+    const std::vector<track::CallSum> calls = calls_of(g);
+    ASSERT_EQ(calls.size(), 1u);
+    EXPECT_EQ(calls[0].calls, 1u);
+    EXPECT_EQ(calls[0].launches, 2u);
+  }
+  // The clone's notes are its own.
+  for (CUgraph g : {graph, clone}) EXPECT_EQ(hook_cuGraphDestroy(g), CUDA_SUCCESS);
+  for (CUgraph g : {graph, clone}) EXPECT_EQ(track::notes_of(g), nullptr);
+  const std::vector<track::CallSum> calls = calls_of(outer);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].calls, 2u);
+  EXPECT_EQ(calls[0].launches, 4u);
+  EXPECT_EQ(calls[0].flop, 2 * product().flop);
+  EXPECT_NE(track::notes_of(inside), nullptr);
+  EXPECT_EQ(hook_cuGraphDestroy(outer), CUDA_SUCCESS);
+  EXPECT_EQ(track::notes_of(inside), nullptr);
+}
+
+TEST_F(CapturedCalls, AreNotThoseOfExecutableGraphsInACapture) {
+  const CUgraph graph = capture([&] { call(1); });
   const CUgraphExec exec = instantiate(graph);
   const CUgraph outer = capture([&] { EXPECT_EQ(hook_cuGraphLaunch(exec, stream_), CUDA_SUCCESS); });
   EXPECT_TRUE(calls_of(outer).empty());
-  EXPECT_EQ(calls_of(graph).size(), 1u);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
-  for (CUgraph g : {outer, clone, graph}) EXPECT_EQ(hook_cuGraphDestroy(g), CUDA_SUCCESS);
+  for (CUgraph g : {outer, graph}) EXPECT_EQ(hook_cuGraphDestroy(g), CUDA_SUCCESS);
+}
+
+TEST_F(CapturedCalls, ADriverThatDoesNotFindNodesInClonesIsHarmless) {
+  driver_api::mutable_real_for_tests().cuGraphNodeFindInClone = [](CUgraphNode*, CUgraphNode, CUgraph) {
+    return CUDA_ERROR_INVALID_VALUE;
+  };
+  const CUgraph graph = capture([&] { call(2); });
+  CUgraph clone = nullptr;
+  ASSERT_EQ(hook_cuGraphClone(&clone, graph), CUDA_SUCCESS);
+  EXPECT_TRUE(calls_of(clone).empty());
+  for (CUgraph g : {clone, graph}) EXPECT_EQ(hook_cuGraphDestroy(g), CUDA_SUCCESS);
 }
 
 TEST_F(CapturedCalls, EndWhereAKernelBecomesAnother) {
