@@ -19,17 +19,17 @@ std::string table_in(const std::string& folder) {
 }
 
 // Of the kernels in the software GPU's traces that were launched below counted calls, by the calls' slot.
-profiles::TaggedTimes times_below_calls(const std::string& folder) {
-  profiles::TaggedTimes times;
+profiles::Launches launches_below_calls(const std::string& folder) {
+  profiles::Launches launches;
   std::error_code problem;
   for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
     if (entry.path().extension() != ".csv") continue;
     const auto read = read_trace(entry.path().string(), [&](const profiles::Activity& kernel) {
-      if (kernel.tag) times[kernel.tag] += double(kernel.end_ns - kernel.start_ns);
+      add_launch(launches, kernel.tag, double(kernel.end_ns - kernel.start_ns));
     });
     if (!read) return {};  // whoever reads the kernels has said why
   }
-  return times;
+  return launches;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void count_operations(const Layout& layout, const std::string& folder,
 
 void add_operations(const std::string& folder, const profiles::GpuDescription* gpu, profiles::Profile& out) {
   if (!file_exists(table_in(folder))) return;
-  auto counted = profiles::read_operation_table(table_in(folder), gpu, times_below_calls(folder));
+  auto counted = profiles::read_operation_table(table_in(folder), gpu, launches_below_calls(folder));
   if (!counted) {
     fprintf(stderr, "tessera profile: %s\n", counted.error().text.c_str());
     return;

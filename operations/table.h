@@ -40,8 +40,11 @@ struct TableSlot {
 static_assert(sizeof(TableSlot) == 160);
 
 // While a call is counted, the launches of its thread are tagged with its slot's number + 1, so that the software
-// GPU's trace tells which belong to it. Looked up in libcuda.so.1, which need not have it; 0: no tag.
-using TagLaunches = void (*)(uint64_t tag);
+// GPU's trace tells which belong to it. Looked up in libcuda.so.1, which need not have it; 0: no tag. Answers how many
+// launches became nodes of graphs since the last time.
+using TagLaunches = uint64_t (*)(uint64_t tag);
+// In the trace, part of the tag of the first of these: with each launch of the graph the call counts. Not when it is captured.
+inline constexpr uint64_t kTagOfNode = uint64_t{1} << 63;
 inline constexpr char kTagLaunches[] = "softgpu_tag_launches";
 
 inline constexpr uint64_t kTableBytes = sizeof(TableHeader) + uint64_t(kTableSlots) * sizeof(TableSlot);

@@ -95,6 +95,13 @@ void merge(OperationProfile& into, const OperationProfile& from) {
   if (from.bound != Class::kUnknown) into.bound = from.bound;
 }
 
+void add_launch(Launches& launches, uint64_t tag, double gpu_ns) {
+  if (tag == 0) return;
+  LaunchesBelow& below = launches[tag & ~operations::kTagOfNode];
+  below.gpu_ns += gpu_ns;
+  below.calls += (tag & operations::kTagOfNode) != 0;
+}
+
 base::Status make_operation_table(const std::string& path) {
   TableHeader header{};
   memcpy(header.magic, operations::kTableMagic, sizeof header.magic);
@@ -111,7 +118,7 @@ base::Status make_operation_table(const std::string& path) {
 }
 
 base::Result<OperationCounts> parse_operation_table(std::string_view bytes, const std::string& path,
-                                                    const GpuDescription* gpu, const TaggedTimes& times) {
+                                                    const GpuDescription* gpu, const Launches& launches) {
   TableHeader header;
   if (bytes.size() != operations::kTableBytes)
     return base::error(Code::kInvalid, path + ": has " + std::to_string(bytes.size()) + " bytes, not " +
@@ -129,9 +136,11 @@ base::Result<OperationCounts> parse_operation_table(std::string_view bytes, cons
       continue;  // one that is being written belongs to a killed process
     if (!is_sane(slot))
       return base::error(Code::kInvalid, path + ": slot " + std::to_string(i) + " is garbled");
+    const auto below = launches.find(i + 1);
+    if (below != launches.end()) slot.calls = sum(slot.calls, below->second.calls);
     if (slot.calls == 0) continue;
     OperationProfile record = record_of(slot, gpu);
-    if (const auto time = times.find(i + 1); time != times.end()) record.gpu_ns = time->second;
+    if (below != launches.end()) record.gpu_ns = below->second.gpu_ns;
     auto [at, added] = out.operations.try_emplace(key_of(slot), record);
     if (!added) merge(at->second, record);
   }
@@ -139,11 +148,11 @@ base::Result<OperationCounts> parse_operation_table(std::string_view bytes, cons
 }
 
 base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu,
-                                                   const TaggedTimes& times) {
+                                                   const Launches& launches) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return base::error(Code::kNotFound, "cannot read " + path);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  return parse_operation_table(bytes, path, gpu, times);
+  return parse_operation_table(bytes, path, gpu, launches);
 }
 
 }  // namespace tessera::profiles

@@ -43,12 +43,17 @@ struct OperationCounts {
   Operations operations;
   uint64_t further_calls = 0;  // of shapes that found no room
 };
-// GPU time by the tag of its launches (operations/table.h).
-using TaggedTimes = std::map<uint64_t, double>;
+// What ran below counted calls, by their tag (operations/table.h).
+struct LaunchesBelow {
+  double gpu_ns = 0;
+  uint64_t calls = 0;  // that were captured: one for each launch of their graph
+};
+using Launches = std::map<uint64_t, LaunchesBelow>;
+void add_launch(Launches& launches, uint64_t tag, double gpu_ns);
 // What was counted; classed by `gpu` if it is given. Errors name `path`.
 base::Result<OperationCounts> parse_operation_table(std::string_view bytes, const std::string& path,
-                                                    const GpuDescription* gpu, const TaggedTimes& times = {});
+                                                    const GpuDescription* gpu, const Launches& launches = {});
 base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu,
-                                                   const TaggedTimes& times = {});
+                                                   const Launches& launches = {});
 
 }  // namespace tessera::profiles

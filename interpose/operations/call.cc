@@ -155,7 +155,7 @@ void Call::begin(const char* name) {
 }
 
 void Call::end() {
-  if (tag_) tag_launches(0);
+  if (tag_) call_ends(tag_);
   const operations::NoteReader* reader = g_reader.load(kRelaxed);
   if (!reader) return;
   reader->end(&told_of_.note);

@@ -42,9 +42,13 @@ void fill(TableSlot& slot, const Operation& o) {
   slot.bytes = o.cost.bytes;
 }
 
+TableSlot* slots_of(TableHeader& table) {
+  return reinterpret_cast<TableSlot*>(&table + 1);
+}
+
 // The slot of an operation, taken if it is new; null if its neighbourhood is full.
 TableSlot* slot_of(TableHeader& table, const Operation& o) {
-  auto* slots = reinterpret_cast<TableSlot*>(&table + 1);
+  TableSlot* const slots = slots_of(table);
   const uint64_t at = hash_of(o) >> 32;
   for (uint32_t i = 0; i < kProbes; i++) {
     TableSlot& slot = slots[(at + i) % operations::kTableSlots];
@@ -91,8 +95,15 @@ bool open_table(const char* path) {
   return true;
 }
 
-void tag_launches(uint64_t tag) {
-  if (const operations::TagLaunches set = g_tag.load(kRelaxed)) set(tag);
+void tag_launches(uint64_t slot) {
+  if (const operations::TagLaunches tag = g_tag.load(kRelaxed)) tag(slot);
+}
+
+void call_ends(uint64_t slot) {
+  const operations::TagLaunches tag = g_tag.load(kRelaxed);
+  if (!tag || tag(0) == 0) return;
+  TableHeader* table = g_table.load(std::memory_order_acquire);  // pairs with open_table
+  std::atomic_ref<uint64_t>(slots_of(*table)[slot - 1].calls).fetch_sub(1, kRelaxed);
 }
 
 uint64_t count_call(const Operation& operation) {
@@ -101,7 +112,7 @@ uint64_t count_call(const Operation& operation) {
   TableSlot* slot = slot_of(*table, operation);
   // relaxed: read after the processes have ended
   std::atomic_ref<uint64_t>(slot ? slot->calls : table->further_calls).fetch_add(1, kRelaxed);
-  return slot ? uint64_t(slot - reinterpret_cast<TableSlot*>(table + 1)) + 1 : 0;
+  return slot ? uint64_t(slot - slots_of(*table)) + 1 : 0;
 }
 
 }  // namespace tessera::library

@@ -25,6 +25,33 @@ inline std::vector<Option> training_options(TrainingOptions& o) {
           {"--stretch", Option::kReal, &clock_stretch, "run this program's clock so many times slower"}};
 }
 
+// What steps put into a stream, as launches of one CUDA graph for so many steps; then it is captured again. 0: no graph.
+class CapturedSteps {
+ public:
+  explicit CapturedSteps(int per_graph) : per_graph_(per_graph) {}
+  template <class Enqueue>
+  void run(int64_t step, cudaStream_t stream, Enqueue&& enqueue) {
+    // What libraries make at their first call is not to be captured.
+    if (step == 0 || per_graph_ == 0) return enqueue();
+    if ((step - 1) % per_graph_ == 0) capture(stream, enqueue);
+    CUDA_CHECK(cudaGraphLaunch(graph_, stream));
+  }
+
+ private:
+  template <class Enqueue>
+  void capture(cudaStream_t stream, Enqueue& enqueue) {
+    cudaGraph_t captured = nullptr;
+    if (graph_) CUDA_CHECK(cudaGraphExecDestroy(graph_));
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CUDA_CHECK(cudaStreamEndCapture(stream, &captured));
+    CUDA_CHECK(cudaGraphInstantiate(&graph_, captured, 0));
+    CUDA_CHECK(cudaGraphDestroy(captured));
+  }
+  const int per_graph_;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
 // One line per finished step, as soon as the host knows: whoever watches the file sees training progress.
 class StepLog {
  public:

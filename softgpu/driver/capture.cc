@@ -146,6 +146,8 @@ CUresult end_capture(const std::shared_ptr<Context>& context, const std::shared_
 CUresult add_captured_node_locked(Stream& stream, Command command) {
   Capture& capture = *stream.capture;
   if (capture.invalidated.load(std::memory_order_acquire)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (auto* kernel = std::get_if<KernelCommand>(&command); kernel && kernel->tag != 0)
+    if (thread().captured++ == 0) kernel->tag |= kTagOfNode;
   Node* node = add_node(*capture.graph, std::move(command), stream.frontier);
   stream.frontier = {node};
   return CUDA_SUCCESS;

@@ -11,8 +11,6 @@
 namespace tessera::softgpu::driver {
 namespace {
 
-constinit thread_local uint64_t t_tag = 0;
-
 CUresult pack_params(const exec::KernelInfo& info, void** params, void** extra, std::vector<uint8_t>* block) {
   block->assign(info.param_bytes, 0);
   if (params && extra) return CUDA_ERROR_INVALID_VALUE;
@@ -122,7 +120,7 @@ CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, NullStr
   if (CUresult bad = resolve(*context, handle, null_stream, &stream)) return bad;
   KernelCommand command;
   if (CUresult bad = prepare_launch(context, f, shape, params, extra, &command)) return bad;
-  command.tag = t_tag;
+  command.tag = thread().tag;
   if (shape.cooperative && stream->green) {
     const auto& info = *command.function->info;
     const uint32_t per_sm =
@@ -242,7 +240,9 @@ TS_PAIR(cuStreamAddCallback, _ptsz,
   return enqueue(context, stream, command);
 }
 
-// Not of the driver's interface: kernels that this thread launches from now on have `tag` in the trace. 0: none.
-extern "C" __attribute__((visibility("default"))) void softgpu_tag_launches(uint64_t tag) {
-  tessera::softgpu::driver::t_tag = tag;
+// Not of the driver's interface: operations/table.h, TagLaunches.
+extern "C" __attribute__((visibility("default"))) uint64_t softgpu_tag_launches(uint64_t tag) {
+  tessera::softgpu::driver::Thread& thread = tessera::softgpu::driver::thread();
+  thread.tag = tag;
+  return std::exchange(thread.captured, 0);
 }

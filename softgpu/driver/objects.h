@@ -150,6 +150,9 @@ struct LibraryKernel {
 // ---- commands: what a stream or a graph node does
 // -----------------------------------------------------------------
 
+// Of the first kernel with a tag that became a node of a graph: operations/table.h has the same.
+inline constexpr uint64_t kTagOfNode = uint64_t{1} << 63;
+
 struct KernelCommand {
   std::shared_ptr<Function> function;
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
@@ -162,7 +165,7 @@ struct KernelCommand {
   CUkernel kernel_handle = nullptr;                  // as given, for cuGraphKernelNodeGetParams
   std::vector<void*> param_pointers;                 // into params, handed out by the same call
   std::map<int, CUlaunchAttributeValue> attributes;  // of a node, by CUlaunchAttributeID
-  uint64_t tag = 0;  // softgpu_tag_launches of the launching thread, for the trace
+  uint64_t tag = 0;  // softgpu_tag_launches of the launching thread, for the trace; may have kTagOfNode
 };
 // A box of rows; 1D copies have height = depth = 1. Pitches in bytes, slice = pitch * height of the whole
 // image.

@@ -63,6 +63,8 @@ struct Thread {
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::vector<std::weak_ptr<Context>> stream_contexts;  // where this thread has a per-thread stream
   bool in_callback = false;                             // a host function runs: no CUDA calls
+  uint64_t tag = 0;       // of the kernels that it launches, for the trace (operations/table.h); 0: none
+  uint64_t captured = 0;  // of these, nodes of graphs
 };
 Thread& thread();
 

@@ -42,7 +42,8 @@ Batch make_batch(const Shape& shape) {
 
 class Trainer {
  public:
-  Trainer(const Shape& shape, uint64_t seed) : model_(shape, seed, true), images_(shape, seed) {
+  Trainer(const Shape& shape, uint64_t seed)
+      : model_(shape, seed, true), images_(shape, seed), passes_(shape.graph) {
     for (Batch& slot : slots_) slot = make_batch(shape);
   }
   cudaStream_t stream() const { return model_.stream(); }
@@ -52,7 +53,7 @@ class Trainer {
     images_.write(step, slot.image, slot.target);
     model_.set_images(slot.image);
     model_.set_targets(slot.target);
-    model_.differentiate();
+    passes_.run(step, stream(), [&] { model_.differentiate(); });
     model_.update();
   }
   void add_state(Checksum& sum) const {
@@ -65,6 +66,7 @@ class Trainer {
  private:
   Model model_;
   Images images_;
+  CapturedSteps passes_;
   Batch slots_[kStepsAhead];
 };
 
@@ -123,7 +125,8 @@ int main(int argc, char** argv) {
                                {{"--batch", &Shape::batch, "images computed together"},
                                 {"--channels", &Shape::channels, "of an image and of the block"},
                                 {"--size", &Shape::size, "height and width of an image"},
-                                {"--classes", &Shape::classes, "that are told apart"}},
+                                {"--classes", &Shape::classes, "that are told apart"},
+                                {"--graph", &Shape::graph, "training steps that are launches of one CUDA graph"}},
                                check,
                                verify};
   return run<Trainer, Service>(network, argc, argv);

@@ -39,7 +39,8 @@ int* pinned_tokens(const Shape& shape) {
 
 class Trainer {
  public:
-  Trainer(const Shape& shape, uint64_t seed) : model_(shape, seed, true), text_(shape, seed) {
+  Trainer(const Shape& shape, uint64_t seed)
+      : model_(shape, seed, true), text_(shape, seed), passes_(shape.graph) {
     for (Slot& slot : slots_) slot = {pinned_tokens(shape), pinned_tokens(shape)};
   }
   cudaStream_t stream() const { return model_.stream(); }
@@ -49,13 +50,7 @@ class Trainer {
     text_.write(step, slot.token, slot.target);
     model_.set_tokens(slot.token);
     model_.set_targets(slot.target);
-    // What libraries make at their first call is not to be captured.
-    if (step == 0 || model_.shape().graph == 0) {
-      model_.differentiate();
-    } else {
-      if ((step - 1) % model_.shape().graph == 0) capture_passes();
-      CUDA_CHECK(cudaGraphLaunch(passes_, stream()));
-    }
+    passes_.run(step, stream(), [&] { model_.differentiate(); });
     model_.update(step);
   }
   void add_state(Checksum& sum) const {
@@ -69,18 +64,9 @@ class Trainer {
   struct Slot {
     int *token, *target;
   };
-  void capture_passes() {
-    cudaGraph_t graph = nullptr;
-    if (passes_) CUDA_CHECK(cudaGraphExecDestroy(passes_));
-    CUDA_CHECK(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal));
-    model_.differentiate();
-    CUDA_CHECK(cudaStreamEndCapture(stream(), &graph));
-    CUDA_CHECK(cudaGraphInstantiate(&passes_, graph, 0));
-    CUDA_CHECK(cudaGraphDestroy(graph));
-  }
   Model model_;
   Text text_;
-  cudaGraphExec_t passes_ = nullptr;
+  CapturedSteps passes_;
   Slot slots_[kStepsAhead];
 };
 

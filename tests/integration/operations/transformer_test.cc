@@ -49,6 +49,7 @@ class Transformer : public test::SharingFixture {
     return run("neighbour", "high", {},
                {TESSERA_SHARING_LOAD, "memory", "8", "8", "2", "0", "50000", path("neighbour.steps")}, {});
   }
+  void profile_lists_exact_flop(const char* steps_of_a_graph);
   void succeeds(cli::Process process, const std::string& name) const {
     auto status = process.wait(kPatience_s);
     EXPECT_TRUE(status.ok() && *status == 0) << read_file(path(name + ".err"));
@@ -163,10 +164,11 @@ TEST_F(Transformer, TrainedInPiecesItIsTheSameToTheBit) {
 }
 
 // By the loops of kernels/samples/transformer/model.cuh, counted by hand.
-TEST_F(Transformer, ProfileListsItsProductsWithTheirExactFlop) {
-  constexpr double kSteps = 3, kTokens = kBatch * kLength;
+void Transformer::profile_lists_exact_flop(const char* steps_of_a_graph) {
+  constexpr double kSteps = 5, kTokens = kBatch * kLength;
   std::vector<std::string> words = {kBin + "tessera", "profile", "--gpu", "soft", "-o", path("p.json"), "--"};
-  const std::vector<std::string> command = program("train", {"--steps", "3", "--checksum-steps", "3"});
+  const std::vector<std::string> command =
+      program("train", {"--steps", "5", "--checksum-steps", "5", "--graph", steps_of_a_graph});
   words.insert(words.end(), command.begin(), command.end());
   auto profile =
       cli::Process::start(words, {"TESSERA_SOFTGPU_DIR=" + path("gpu")}, path("p.out"), path("p.err"));
@@ -188,6 +190,15 @@ TEST_F(Transformer, ProfileListsItsProductsWithTheirExactFlop) {
       << file["operations"].dump(1);
   EXPECT_EQ(flop["cublasSgemm_v2"], kSteps * single) << file["operations"].dump(1);
   EXPECT_EQ(flop["cublasSgemmStridedBatched"], kSteps * batched) << file["operations"].dump(1);
+}
+
+TEST_F(Transformer, ProfileListsItsProductsWithTheirExactFlop) {
+  profile_lists_exact_flop("0");
+}
+
+// Captured twice, launched four times.
+TEST_F(Transformer, ProfileCountsWhatWasCapturedWithEachLaunch) {
+  profile_lists_exact_flop("2");
 }
 
 }  // namespace

@@ -90,6 +90,30 @@ TEST_F(OperationTable, CallsBecomeRecordsByShapeAndType) {
   EXPECT_EQ(counts->operations.count({"cublasSgemmGroupedBatched", "3 groups", "f32"}), 1u);
 }
 
+// Calls that were captured count with the launches of their graph, also where none was made otherwise.
+TEST_F(OperationTable, LaunchesBelowCallsAddTimeAndCalls) {
+  TableSlot captured = slot(Entry::cublasDgemm_v2);
+  captured.calls = 0;
+  put(0, slot());
+  put(1, captured);
+  Launches launches;
+  add_launch(launches, 0, 7);  // below no call
+  add_launch(launches, 1, 10);
+  for (int i = 0; i < 3; i++) {
+    add_launch(launches, 2 | operations::kTagOfNode, 100);
+    add_launch(launches, 2, 1);  // another kernel of that call
+  }
+  auto counts = parse_operation_table(bytes_, "t", &gpu_, launches);
+  ASSERT_TRUE(counts.ok()) << counts.error().text;
+  const OperationProfile& one = counts->operations.at({"cublasSgemm_v2", "64x32x16", "f32"});
+  EXPECT_EQ(one.calls, 5u);
+  EXPECT_EQ(one.gpu_ns, 10);
+  const OperationProfile& graph = counts->operations.at({"cublasDgemm_v2", "64x32x16", "f32"});
+  EXPECT_EQ(graph.calls, 3u);
+  EXPECT_EQ(graph.flop, 6'000'000u);
+  EXPECT_EQ(graph.gpu_ns, 303);
+}
+
 // The same product, by way of TF32: another pipe, another class.
 TEST_F(OperationTable, TheTypeThatComputesSaysTheClass) {
   gpu_.peak.tensor_tf32 = 1e15;
