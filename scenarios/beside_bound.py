@@ -10,6 +10,9 @@ costs nothing; each burst may lose all of D, so that mean and p99 are one; kerne
 
 --in-order: less in its favour. A training's kernels run one after the other, so one that may hardly run beside a request holds up what
 follows until that has ended; and a kernel of n waves takes ceil(n / w) of them on a part w.
+
+--in-flight: still less. Between bursts, too, a kernel either keeps to the SMs that the service leaves free, or fills the GPU, and then a burst
+waits for one of its blocks: what that takes is off what the burst may lose. The better of both for each class of each pair.
 """
 import argparse
 import math
@@ -41,10 +44,34 @@ def times(workload):
 
 def widths(service, contention, may_lose):
     """{class of a neighbour: the widest that it may be beside this service}"""
+    fill = times(service)[2]
+    return {k: min(1 - fill, may_lose / cost) for k, cost in costs(service, contention).items()}
+
+
+def costs(service, contention):
+    """{class of a neighbour: by how much it makes this service's bursts longer, per GPU of width}"""
+    of_class = times(service)[0]
+    return {k: sum(of_class[j] * contention[j][k] for j in CLASSES) / sum(of_class.values()) for k in CLASSES}
+
+
+def speed(waves, width):
+    """Of a kernel on a part of the SMs, against all of them."""
+    return waves / math.ceil(waves / width - 1e-9) if width > 0 else 0
+
+
+def widths_in_flight(service, training, contention, may_lose, left):
+    """({class: width between bursts}, {class: beside them}), the better of both ways."""
     of_class, _, fill = times(service)
-    whole = sum(of_class.values())
-    cost = {k: sum(of_class[j] / whole * contention[j][k] for j in CLASSES) for k in CLASSES}
-    return {k: min(1 - fill, may_lose / cost[k]) for k in CLASSES}
+    burst_us = sum(of_class.values()) / max(1, sum(s.get("repeat", 1) for s in service["step"] if s.get("gap_us")))
+    between, beside = {}, {}
+    for k, cost in costs(service, contention).items():
+        kernels = [kernel for step in training["step"] for kernel in step["segment"] if kernel["class"] == k]
+        block_us = max(kernel["block_us"] for kernel in kernels)
+        waves = max(1, round(max(kernel["us"] for kernel in kernels) / block_us))
+        ways = [(w, min(1 - fill, max(0, may_lose - waits_us / burst_us) / cost))
+                for w, waits_us in ((1, block_us), (1 - fill, 0)) if waits_us / burst_us <= may_lose]
+        between[k], beside[k] = max(ways, key=lambda way: left * speed(waves, way[0]) + (1 - left) * speed(waves, way[1]))
+    return between, beside
 
 
 def share(training, width, left):
@@ -62,7 +89,7 @@ def phases(training):
     return found
 
 
-def share_in_order(service, training, width, left):
+def share_in_order(service, training, width, left, between=None):
     """As share(), with the order of the stream; requests as long as the service's, gaps that spread by cv 0.5 (burst_cv of the grid)."""
     draw, request_us = random.Random(1), sum(times(service)[0].values())
     shape = 1 / 0.5 ** 2
@@ -74,13 +101,12 @@ def share_in_order(service, training, width, left):
         until_us = now_us + (request_us if beside else draw.gammavariate(shape, request_us * left / (1 - left) / shape))
         while now_us < until_us:
             kind, waves, whole_us = work[at]
-            w = width[kind] if beside and kind else 1
-            speed = waves / math.ceil(waves / w - 1e-9) if w > 0 else 0
-            done_us = min(rest_us, (until_us - now_us) * speed)
-            if speed == 0:
+            rate = speed(waves, (width if beside else between or {}).get(kind, 1))
+            done_us = min(rest_us, (until_us - now_us) * rate)
+            if rate == 0:
                 now_us = until_us
                 break
-            now_us += done_us / speed
+            now_us += done_us / rate
             alone_us += done_us
             rest_us -= done_us
             if rest_us <= 1e-6:
@@ -93,6 +119,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--left", type=float, default=LEFT, help="of the time, by bursts (default: %(default)s)")
     parser.add_argument("--in-order", action="store_true", help="kernels one after the other, in whole waves")
+    parser.add_argument("--in-flight", action="store_true", help="and what is in flight when a burst begins counts")
     args = parser.parse_args()
     left = args.left
     workloads = load("tally_workloads.toml")["workload"]
@@ -101,11 +128,15 @@ def main():
     print("contention    may lose   share, mean   per service")
     for name, file in (("shipped", "a100.toml"), ("two thirds", "contention_two_thirds.toml"), ("disjoint", "contention_disjoint.toml")):
         contention = load(file)["contention_apart"]
-        for may_lose in (0, 0.03, 0.05):
-            pairs = [[(s, t, widths(s, contention, may_lose), left) for t in trainings] for s in services]
-            shares = [[share_in_order(*pair) if args.in_order else share(*pair[1:]) for pair in row] for row in pairs]
+        for may_lose in (0, 0.03, 0.0375, 0.05):
+            if args.in_flight:
+                pairs = [[(s, t, *reversed(widths_in_flight(s, t, contention, may_lose, left))) for t in trainings] for s in services]
+                shares = [[share_in_order(s, t, beside, left, between) for s, t, beside, between in row] for row in pairs]
+            else:
+                pairs = [[(s, t, widths(s, contention, may_lose), left) for t in trainings] for s in services]
+                shares = [[share_in_order(*pair) if args.in_order else share(*pair[1:]) for pair in row] for row in pairs]
             means = [sum(row) / len(row) for row in shares]
-            print(f"{name:12} {may_lose:9.0%} {sum(means) / len(means):13.3f}   {', '.join(f'{m:.3f}' for m in means)}")
+            print(f"{name:12} {may_lose:9.2%} {sum(means) / len(means):13.3f}   {', '.join(f'{m:.3f}' for m in means)}")
 
 
 if __name__ == "__main__":

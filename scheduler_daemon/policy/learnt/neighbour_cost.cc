@@ -7,10 +7,10 @@ namespace tessera::policy {
 
 void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_slow, bool spending,
                           const Tuning& t) {
-  const double off = excess - cost() * width;
-  variance_ = n_ == 0
-                  ? t.unknown_spread * t.unknown_spread
-                  : variance_ + (off * off - variance_) / double(std::min<uint64_t>(n_ + 1, t.cost_memory));
+  if (n_ != 0) {
+    const double off = excess - cost() * width;
+    variance_ += (off * off - variance_) / double(std::min<uint64_t>(n_, t.cost_memory));
+  }
   ++n_;
   const double kept = 1 - 1 / double(t.cost_memory);
   sum_ww_ = sum_ww_ * kept + width * width;
@@ -20,8 +20,18 @@ void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_s
   limit_ = far_too_slow ? std::min(limit_, width * t.narrower) : std::min(1.0, limit_ + t.limit_regained);
 }
 
+double NeighbourCost::error() const {
+  if (sum_ww_ <= 0) return 1e9;
+  return std::sqrt((spread_ * spread_ + variance_ * double(n_ - 1)) / double(n_) / sum_ww_);
+}
+
 double NeighbourCost::upper(const Tuning& t) const {
   return cost() + t.certainty * error();
+}
+
+double NeighbourCost::promised(const Tuning& t) const {
+  const double error_then = spread_ / (t.first_width * std::sqrt(double(t.most_trials)));
+  return std::max(0.0, cost() - t.certainty * error()) + t.certainty * error_then;
 }
 
 bool NeighbourCost::known(const Tuning& t) const {

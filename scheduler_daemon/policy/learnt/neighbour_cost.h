@@ -23,9 +23,12 @@ class NeighbourCost {
   void judge(double width, double excess, bool slow, bool far_too_slow, bool spending, const Tuning& t);
   // The widest that makes bursts longer by so much at most; 0 = none may run.
   double widest(double allowed, const Tuning& t) const;
+  double cost() const { return sum_ww_ > 0 ? std::max(0.0, sum_we_ / sum_ww_) : 0; }
   double upper(const Tuning& t) const;  // of the cost: as certain as it is
-  // The cost, if it is so many standard errors above what was measured.
-  double at(double errors) const { return std::max(0.0, cost() + errors * error()); }
+  // What upper() is at best after as many trials as there may be.
+  double promised(const Tuning& t) const;
+  // What bursts vary by with nothing beside them: counts as one burst's distance from what the cost says.
+  void know_spread(double spread) { spread_ = spread; }
   double limit() const { return limit_; }  // wider was far too much
   double spent() const { return spent_; }  // of what is allowed
   uint64_t judged() const { return n_; }
@@ -33,13 +36,13 @@ class NeighbourCost {
   bool too_dear(double allowed, const Tuning& t) const;  // even the least width
 
  private:
-  double cost() const { return sum_ww_ > 0 ? std::max(0.0, sum_we_ / sum_ww_) : 0; }
-  double error() const { return sum_ww_ > 0 ? std::sqrt(variance_ / sum_ww_) : 1e9; }
+  double error() const;
 
   double sum_ww_ = 0, sum_we_ = 0;  // width^2, width x excess
   double variance_ = 0;             // of the excess, around what the cost says
-  double spent_ = 1;                // of what is allowed: follows slow bursts
-  double limit_ = 1;                // wider was far too much
+  double spread_ = 0;
+  double spent_ = 1;  // of what is allowed: follows slow bursts
+  double limit_ = 1;  // wider was far too much
   uint64_t n_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "scheduler_daemon/policy/learnt/protected_client.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace tessera::policy {
@@ -62,7 +63,7 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
   const bool packed = was_packed(c, target, *slow, t);
   if (packed && (*slow || confined_between)) return false;
   if (!packed) {
-    plain_excess += (std::min(c.slowdown, t.most_slowdown) - 1 - plain_excess) / t.plain_memory;
+    note_plain(std::min(c.slowdown, t.most_slowdown) - 1, t);
     if (c.own_slowdown > 0) own_.add(c.own_slowdown);
     if (own_.total() >= t.needed_own) own_tail_ = own_.value();
   }
@@ -81,6 +82,17 @@ void ProtectedClient::note_beside(const ClientView& c, uint64_t last_look_ns, ui
   beside.widest = std::max(beside.widest, width);
 }
 
+// Nothing ran beside it.
+void ProtectedClient::note_plain(double excess, const Tuning& t) {
+  const double off = excess - plain_excess_;
+  plain_excess_ += off / t.plain_memory;
+  ++n_plain_;
+  plain_variance_ += (off * off - plain_variance_) / std::min(double(n_plain_), t.plain_memory);
+  if (n_plain_ < t.needed_own) return;
+  for (NeighbourCost& of_class : cost)
+    of_class.know_spread(std::max(std::sqrt(plain_variance_), t.least_spread));
+}
+
 // A burst that ran beside packed work says what that costs, and nothing about room and reserve.
 bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, const Tuning& t) {
   double width[kClasses], sum = 0;
@@ -93,7 +105,7 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
     sum += width[k];
   }
   if (sum < t.least_exposed) return false;
-  const double excess = std::min(c.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess, 0.0, target);
+  const double excess = std::min(c.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess_, 0.0, target);
   const bool far_too_slow = slower_than_alone(c, t.far_too_slow * target, t);
   // Work of several classes beside one burst: what it says of the widest is uncertain by what the others cost.
   const size_t k = size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
@@ -101,7 +113,7 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
   for (size_t j = 0; j < kClasses; ++j) {
     if (j == k || width[j] < t.least_exposed) continue;
     if (cost[j].judged() == 0) return true;
-    others += width[j] * cost[j].at(0);
+    others += width[j] * cost[j].cost();
   }
   cost[k].judge(width[k], excess - others, slow, far_too_slow, spending[k], t);
   return true;

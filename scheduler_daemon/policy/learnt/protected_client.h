@@ -21,7 +21,9 @@ struct Neighbours {       // the best-effort clients of the GPU
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
-      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {}
+      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {
+    for (NeighbourCost& of_class : cost) of_class.know_spread(t.unknown_spread);
+  }
 
   // Its pulse and its latest measured burst, once per look. `last_look_ns`: the one before; `worth_ns`:
   // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
@@ -44,7 +46,6 @@ struct ProtectedClient {
   BlockScale block_scale;
   ReserveShare reserve;
   NeighbourCost cost[kClasses];  // by the class of best-effort work
-  double plain_excess = 0;       // of bursts with nothing beside them, their mean
   // Of this decision; written by parts/packing.cc.
   double packed_excess = 0;       // of the target, what packed work may cost now
   bool spending[kClasses] = {};   // work of the class is beside its bursts because that is worth it
@@ -56,6 +57,7 @@ struct ProtectedClient {
   bool observe_burst(const ClientView& c, double target, const Neighbours& neighbours, const Tuning& t,
                      bool* slow);
   void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
+  void note_plain(double excess, const Tuning& t);
   bool was_packed(const ClientView& c, double target, bool slow, const Tuning& t);
 
   struct Beside {         // the latest burst
@@ -63,8 +65,10 @@ struct ProtectedClient {
     double widest = 0;
   };
   Beside beside_[kClasses];
-  LatestQuantile own_;                              // what its bursts are slower by themselves
-  double own_tail_ = 0;                             // p99 of that; 0 = of too few bursts
+  LatestQuantile own_;                            // what its bursts are slower by themselves
+  double own_tail_ = 0;                           // p99 of that; 0 = of too few bursts
+  double plain_excess_ = 0, plain_variance_ = 0;  // of bursts with nothing beside them
+  uint64_t n_plain_ = 0;
   uint64_t bursts_ = 0;                             // measured ones that were seen
   uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen
   double watched_ns_ = 0;                           // at most tuning.busy_memory_ns

@@ -77,9 +77,9 @@ void Packing::choose(size_t k) {
   narrow_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
   // What outlasts a burst would be met by all of it.
   if (!f_.parameters.packing || longest_ns(k) >= shortest_ns_) return;
-  plan_[k] = best(k, t.certainty);
+  plan_[k] = best(k, &NeighbourCost::upper);
   if (plan_[k].beside > 0) return;
-  const bool hopeful = judged == 0 || (judged < t.most_trials && best(k, -t.certainty).gain > t.worth_trials);
+  const bool hopeful = judged < t.most_trials && best(k, &NeighbourCost::promised).gain > t.worth_trials;
   if (hopeful ? !trial : !retry) return;
   const double first = k == size_t(ResourceClass::kCompute) ? t.first_width : t.first_width_memory;
   plan_[k].trial = true;
@@ -90,15 +90,15 @@ void Packing::choose(size_t k) {
     if (for_turnaround(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
 
-// What the services can bear, if work of the class costs so many standard errors more than was measured.
-Packing::Plan Packing::best(size_t k, double errors) const {
+// What the services can bear, if work of the class costs so much.
+Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tuning&) const) const {
   const Tuning& t = f_.tuning;
   double open = t.most_width, between = t.most_width, apart = t.most_width, dearest = 0, extra = 0;
   for (size_t i : at_work_) between = std::min(between, f_.learnt.of(i).cost[k].limit());
   const double in_flight = std::min(1.0, double(longest_ns(k)) / double(shortest_ns_));
   for (size_t i : at_work_) {
     const NeighbourCost& learnt = f_.learnt.of(i).cost[k];
-    const double cost = std::max(1e-6, learnt.at(errors)), allowed = budget_ * learnt.spent();
+    const double cost = std::max(1e-6, (learnt.*cost_of)(t)), allowed = budget_ * learnt.spent();
     const double turnaround = for_turnaround(f_.o.clients[i], t);
     dearest = std::max(dearest, cost);
     open = std::min({open, learnt.limit(), (allowed - turnaround) / cost});

@@ -123,7 +123,7 @@ class Packing : public Part {
     bool trial = false;
   };
   void choose(size_t resource_class);
-  Plan best(size_t resource_class, double errors) const;
+  Plan best(size_t resource_class, double (NeighbourCost::*cost_of)(const Tuning&) const) const;
   uint64_t longest_ns(size_t resource_class) const;
   uint32_t sms(double width) const;
   bool may_be_packed(size_t client) const;
