@@ -75,7 +75,8 @@ bool undisturbed() {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   const uint32_t priority = ipc::load(link->lease->priority, std::memory_order_relaxed);
   const uint64_t now = clock_ns();
-  for (const admission::PulseView& pulse : std::span<const admission::PulseView>(current_pulses()))
+  const Pulses pulses = current_pulses();
+  for (const admission::PulseView& pulse : std::span<const admission::PulseView>(pulses))
     if (admission::in_the_way(pulse, priority, link->guard_ns, now)) return false;
   return true;
 }
