@@ -29,6 +29,17 @@ constexpr uint64_t bounded_blocks(uint64_t n, uint64_t left, uint32_t width_bloc
   return n < left ? n : left;
 }
 
+// The next of even parts of `left` blocks in parts of at most `per` >= 1; `nearest`: few of them the number
+// that comes nearest to it, at most a third more.
+constexpr uint64_t even_part(uint64_t left, uint64_t per, bool nearest) {
+  if (left <= per) return left;
+  uint64_t parts = (left + per - 1) / per;
+  const uint64_t fewer = parts - 1;
+  if (nearest && fewer <= 4 && left * left <= fewer * parts * per * per && left * 3 <= fewer * per * 4)
+    parts = fewer;
+  return (left + parts - 1) / parts;
+}
+
 // Blocks that last about `slice_ns`. Beyond one wave only whole waves, because a partial last wave costs as
 // much as a full one.
 constexpr uint64_t blocks_within(uint64_t slice_ns, uint64_t block_ps, uint64_t wave_blocks) {
@@ -63,9 +74,12 @@ constexpr uint64_t slice_blocks(const History& sliced, uint64_t block_ps, uint64
   if (block_ps == 0) return bounded_blocks(occupancy.pilot_blocks, left, width);
   const uint64_t n = bounded_blocks(blocks_within(slice_ns, block_ps, wave), left, width);
   if (sliced.block_ps == 0 || wave == 0) return n;
-  if (sliced.block_ns > lease.long_block_ns)
-    return bounded_blocks(
+  if (sliced.block_ns > lease.long_block_ns) {
+    // All of them last as long, so that as many even ones leave more SMs free for nothing.
+    const uint64_t most = bounded_blocks(
         long_width_blocks(wave, lease.long_width_percent, lease.long_block_ns, sliced.block_ns), left, width);
+    return even_part(left, most, false);
+  }
   // No slice is shorter than a block, so it holds what the GPU does in that time. And the few blocks that
   // make a slice a whole wave cost hardly anything: a fifth of a wave more.
   uint64_t most = at_least(n, sliced.block_ns * 1000 / block_ps);
@@ -123,17 +137,6 @@ struct Budget {
   uint64_t wave = 0;    // blocks that fill the GPU once; 0 = not known
   bool strict = false;  // never more blocks than that; else about as many, at most a third more
 };
-
-// The next of even parts of `left` blocks in parts of at most `per` >= 1; `nearest`: few of them the number
-// that comes nearest to it, at most a third more.
-constexpr uint64_t even_part(uint64_t left, uint64_t per, bool nearest) {
-  if (left <= per) return left;
-  uint64_t parts = (left + per - 1) / per;
-  const uint64_t fewer = parts - 1;
-  if (nearest && fewer <= 4 && left * left <= fewer * parts * per * per && left * 3 <= fewer * per * 4)
-    parts = fewer;
-  return (left + parts - 1) / parts;
-}
 
 // The next part of `left` in parts of about `per`, which hold `waves` whole waves each.
 constexpr uint64_t next_part(uint64_t left, uint64_t per, uint64_t waves, bool strict) {

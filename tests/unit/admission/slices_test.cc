@@ -140,6 +140,16 @@ TEST_F(Measured, WhereLessThanAWaveTakesAsLongItIsAWave) {
   EXPECT_EQ(blocks(200'000), 64u);
 }
 
+TEST_F(Measured, SlicesOfLongBlocksAreEven) {
+  history_.block_ns = 430'000;
+  lease_.long_width_percent = 100;
+  const Occupancy reserved{8, 54};                                   // of 64 that fill the whole GPU
+  EXPECT_EQ(slice_blocks(history_, 0, 128, lease_, reserved), 43u);  // three slices, as of 54, 54 and 20
+  EXPECT_EQ(slice_blocks(history_, 0, 85, lease_, reserved), 43u);
+  EXPECT_EQ(slice_blocks(history_, 0, 42, lease_, reserved), 42u);
+  EXPECT_EQ(slice_blocks(history_, 0, 108, lease_, reserved), 54u);
+}
+
 TEST_F(Measured, LongBlocksLeaveRoom) {
   history_.block_ns = 430'000;
   EXPECT_EQ(blocks(300'000), 48u);
