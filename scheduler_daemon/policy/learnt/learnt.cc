@@ -9,18 +9,18 @@ namespace {
 
 // A share of the length of the bursts, so that long requests cost best-effort work little and short ones are
 // protected.
-uint64_t turnaround_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
-  uint64_t least_ns = p.window_ns;
+double allowance_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
+  double allowance_ns = double(p.window_ns) / t.turnaround_per_target;
   for (size_t i : learnt.protected_clients) {
     // A request's first burst meets best-effort work; what follows short gaps does not.
     const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
     const double left = p.slowdown_target - learnt.of(i).packed_excess;
-    const double per_target =
-        t.turnaround_per_target * (learnt.of(i).varies(p.slowdown_target) ? t.more_where_varied : 1);
-    const double allowed_ns = double(burst_ns) * left * per_target;
-    least_ns = std::min(least_ns, burst_ns == 0 ? t.unknown_turnaround_ns : uint64_t(allowed_ns));
+    const double more = learnt.of(i).varies(p.slowdown_target) ? t.more_where_varied : 1;
+    allowance_ns =
+        std::min(allowance_ns, burst_ns == 0 ? double(t.unknown_turnaround_ns) / t.turnaround_per_target
+                                             : double(burst_ns) * left * more);
   }
-  return std::max(least_ns, std::min(t.least_turnaround_ns, p.window_ns));
+  return allowance_ns;
 }
 
 Neighbours neighbours_of(const Observation& o, const Tuning& t) {
@@ -66,7 +66,9 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
     protected_clients.push_back(i);
     if (!clients[i].learnt) clients[i].learnt = std::make_unique<ProtectedClient>(t);
   }
-  turnaround_ns = turnaround_of(o, p, t, *this);
+  allowance_ns = allowance_of(o, p, t, *this);
+  turnaround_ns = std::max(uint64_t(allowance_ns * t.turnaround_per_target),
+                           std::min(t.least_turnaround_ns, p.window_ns));
   const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns + switch_cost_ns;
   const uint64_t last_look_ns = last_look_ns_;
   for (size_t i : protected_clients)

@@ -50,7 +50,8 @@ struct Learnt {
 
   Slots<Client> clients;                  // as in the observation
   std::vector<size_t> protected_clients;  // places of them in it
-  uint64_t turnaround_ns = 0;             // what may be in flight when a burst begins; of this decision
+  double allowance_ns = 0;                // by which bursts may become longer; of this decision, as
+  uint64_t turnaround_ns = 0;             // what may be in flight when a burst begins
   // Gaps of the GPU: from when all protected clients are idle until one is busy.
   GapModel all_gaps;
   uint64_t all_gap_wait_ns = 0;

@@ -1,5 +1,6 @@
-// A whole wave of blocks that last a little longer than the turnaround is no harm. Longer ones get part of a
+// A whole wave of blocks that last a little longer than a burst may be late is no harm. Longer ones get part of a
 // wave, which gates lessen as the blocks get longer. What counts as long follows the measured bursts.
+#include <algorithm>
 #include <cmath>
 
 #include "scheduler_daemon/policy/parts/parts.h"
@@ -32,7 +33,8 @@ Room::Room(const Facts& facts) : Part(facts) {
     return;
   }
   const double scale = f_.tuning.learnt_room ? block_scale(f_) : 1;
-  const double long_ns = double(f_.learnt.turnaround_ns) * f_.tuning.long_per_turnaround * scale;
+  const double allowance_ns = std::max(f_.learnt.allowance_ns, f_.tuning.least_late_ns);
+  const double long_ns = allowance_ns * f_.tuning.long_per_allowance * scale;
   long_block_ns_ = uint64_t(std::max(1.0, long_ns));
 }
 
