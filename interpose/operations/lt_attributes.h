@@ -1,8 +1,9 @@
-// Attributes of cuBLASLt's descriptors, and functions that read them, by the numbers of cublasLt.h.
+// Attributes of cuBLASLt's descriptors, and functions that make and read them, by the numbers of cublasLt.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace tessera::library {
 
@@ -54,5 +55,24 @@ using GetAttribute = int (*)(const void* descriptor, int attribute, void* to, si
 using SetAttribute = int (*)(void* descriptor, int attribute, const void* from, size_t bytes);
 using InitLayout = int (*)(void* layout, size_t bytes, int type, uint64_t rows, uint64_t columns,
                            int64_t leading);
+using InitMatmul = int (*)(void* matmul, size_t bytes, int compute_type, int scale_type);
+
+// Any one, in storage like that of programs. False: it cannot be made.
+inline bool make(InitLayout init, void* at, size_t bytes) {
+  constexpr int kF32 = 0;
+  return init && init(at, bytes, kF32, 1, 1, 1) == 0;
+}
+inline bool make(InitMatmul init, void* at, size_t bytes) {
+  constexpr int kF32 = 0, kComputeIn32F = 68;
+  return init && init(at, bytes, kComputeIn32F, kF32) == 0;
+}
+
+// Is that all that the library has of a descriptor? It makes an older kind of one where there is less room.
+template <size_t kWords, class Init>
+bool are_whole_in(Init init) {
+  uint64_t made[2 * kWords] = {}, with_room[2 * kWords] = {};
+  return make(init, made, kWords * 8) && make(init, with_room, sizeof with_room) &&
+         memcmp(made, with_room, sizeof made) == 0;
+}
 
 }  // namespace tessera::library

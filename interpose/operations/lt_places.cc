@@ -25,9 +25,6 @@ constexpr Row kOfMatmuls[] = {
     {kVectorType, 4, {kF16, kBF16}}, {kScaleModeA, 4, {1, 2}}, {kScaleModeB, 4, {1, 2}},
     {kScaleModeC, 4, {1, 2}},        {kScaleModeD, 4, {1, 2}}, {kOutScaleModeD, 4, {1, 2}}};
 
-using InitMatmul = int (*)(void* matmul, size_t bytes, int compute_type, int scale_type);
-constexpr size_t kLayoutBytes = kLayoutWords * 8, kMatmulBytes = kMatmulWords * 8;
-constexpr int kComputeIn32F = 68, kF32 = 0;
 constexpr uint32_t kNoPlace = UINT32_MAX;
 
 template <class Function>
@@ -54,13 +51,13 @@ uint32_t place_of(const Row& row, const char (&made)[kBytes], SetAttribute set, 
   return place;
 }
 
-// Says whether all have one. `init` makes a descriptor in storage like that of programs; a library whose descriptors are larger refuses.
-template <size_t kBytes, class Attribute, uint32_t kAttributes, class Init>
-bool find_all(std::span<const Row> rows, SetAttribute set, const Init& init,
+// Says whether all have one.
+template <size_t kWords, class Attribute, uint32_t kAttributes, class Init>
+bool find_all(std::span<const Row> rows, SetAttribute set, Init init,
               AttributeReader<Attribute, kAttributes>* out) {
   std::ranges::fill(out->places, kNoPlace);
-  char made[kBytes] = {};
-  if (!set || init(made) != 0) return false;
+  char made[kWords * 8] = {};
+  if (!set || !are_whole_in<kWords>(init) || !make(init, made, sizeof made)) return false;
   bool all = true;
   for (const Row& row : rows) {
     const uint32_t place = out->places[row.number] = place_of(row, made, set, out->get);
@@ -75,14 +72,12 @@ bool find_places(void* library, LtPlaces* out) {
   out->layout.get = function<GetAttribute>(library, "cublasLtMatrixLayoutGetAttribute");
   out->matmul.get = function<GetAttribute>(library, "cublasLtMatmulDescGetAttribute");
   if (!out->layout.get || !out->matmul.get) return false;
-  const auto layout = function<InitLayout>(library, "cublasLtMatrixLayoutInit_internal");
-  const auto matmul = function<InitMatmul>(library, "cublasLtMatmulDescInit_internal");
-  const bool of_layouts = find_all<kLayoutBytes>(
+  const bool of_layouts = find_all<kLayoutWords>(
       kOfLayouts, function<SetAttribute>(library, "cublasLtMatrixLayoutSetAttribute"),
-      [=](void* at) { return layout ? layout(at, kLayoutBytes, kF32, 1, 1, 1) : -1; }, &out->layout);
-  const bool of_matmuls = find_all<kMatmulBytes>(
-      kOfMatmuls, function<SetAttribute>(library, "cublasLtMatmulDescSetAttribute"),
-      [=](void* at) { return matmul ? matmul(at, kMatmulBytes, kComputeIn32F, kF32) : -1; }, &out->matmul);
+      function<InitLayout>(library, "cublasLtMatrixLayoutInit_internal"), &out->layout);
+  const bool of_matmuls =
+      find_all<kMatmulWords>(kOfMatmuls, function<SetAttribute>(library, "cublasLtMatmulDescSetAttribute"),
+                             function<InitMatmul>(library, "cublasLtMatmulDescInit_internal"), &out->matmul);
   out->have_all = of_layouts && of_matmuls;
   return true;
 }

@@ -22,13 +22,13 @@ std::atomic<const void*>* claim(const void* handle) {
 }  // namespace
 
 SmTarget::SmTarget(const void* handle, const void* function, uint32_t sms) {
-  if (sms == 0) return;
   cublas_ = splitting_cublas(function);
   if (!cublas_ || !cublas_->sm_target || !cublas_->set_sm_target) return;
   in_use_ = claim(handle);
   if (!in_use_) return;
-  const bool is_less = cublas_->sm_target(handle, &before_) == 0 && (before_ == 0 || uint32_t(before_) > sms);
-  if (is_less && cublas_->set_sm_target(handle, int(sms)) == 0) return;
+  if (cublas_->sm_target(handle, &before_) == 0 && is_less(sms, before_) &&
+      cublas_->set_sm_target(handle, int(sms)) == 0)
+    return;
   in_use_->store(nullptr, std::memory_order_release);
   in_use_ = nullptr;
 }

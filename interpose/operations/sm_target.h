@@ -1,5 +1,5 @@
 // For how many SMs cuBLAS chooses its kernels: cublasSetSmCountTarget on the program's handle for the length of one call, then
-// what the program had set. Other kernels may give other bits: with TESSERA_BIT_STABILITY=relaxed only.
+// what the program had set.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,14 @@ namespace tessera::library {
 
 struct Cublas;  // split_libraries.h
 
+// What the program wants itself stands where it is smaller; 0: all SMs.
+inline bool is_less(uint32_t sms, int programs) {
+  return programs == 0 || sms < uint32_t(programs);
+}
+
 class SmTarget {
  public:
-  // `sms` 0: none. Nor where the program wants no more itself, or another thread is in a call with this handle.
+  // Not where the program wants no more itself, or another thread is in a call with this handle.
   SmTarget(const void* handle, const void* function, uint32_t sms);
   ~SmTarget();
   SmTarget(const SmTarget&) = delete;

@@ -5,7 +5,6 @@
 
 #include <atomic>
 
-#include "interpose/operations/sm_target.h"
 #include "interpose/operations/split_counters.h"
 #include "interpose/operations/split_key.h"
 #include "interpose/operations/split_memory.h"
@@ -90,6 +89,7 @@ Plan plan_of(const operations::NoteReader& reader, const Call& call, SplitCall& 
   return {reader.undisturbed() ? Way::kTrial : Way::kWhole, *cut, key};
 }
 
+// Other kernels may give other bits. 0: all of them.
 uint32_t sms_for(const operations::NoteReader& reader, uint64_t expected_ns) {
   return g_relaxed.load(kRelaxed) ? reader.sms(expected_ns) : 0;
 }
@@ -155,14 +155,15 @@ bool split(Call& call, SplitCall& what, int* status) {
   const uint64_t ns = expected_ns(*reader, call);
   const Plan plan = plan_of(*reader, call, what, ns);
   if (plan.way == Way::kTrial) return try_split(what, plan.cut, plan.key, status);
-  const SmTarget target(what.cublas_handle, what.function, what.cublas_handle ? sms_for(*reader, ns) : 0);
-  if (target.is_set()) reader->count(kNarrowedCalls, 1);
+  const uint32_t sms = sms_for(*reader, ns);
+  const bool is_narrowed = sms != 0 && what.narrow(sms);
+  if (is_narrowed) reader->count(kNarrowedCalls, 1);
   if (plan.way == Way::kPieces) {
     *status = issue_pieces(call, what, plan.cut);
     count_pieces(plan.cut.pieces());
     return true;
   }
-  if (!target.is_set()) return false;
+  if (!is_narrowed) return false;
   *status = what.issue_whole();
   return true;
 }

@@ -28,7 +28,7 @@ struct Repeater {
 // One call of a library, and how it is cut: split_gemm.h, split_lt.h, split_cudnn.h. Lives as long as the call.
 class SplitCall {
  public:
-  int issue_whole() const { return repeater.issue(repeater.context, nullptr); }
+  virtual int issue_whole() const { return repeater.issue(repeater.context, nullptr); }
   // Into at most `pieces`. Nothing: it cannot be cut, or the library would refuse it. Asked before all that follows.
   virtual std::optional<operations::Split> cut(int64_t pieces) = 0;
   // Hash of what bits depend on, but for GPU, driver, cut, and what call.h knows; 0: not to be found out.
@@ -39,16 +39,16 @@ class SplitCall {
   virtual std::optional<operations::Region> result() const = 0;
   // The one that the call's work goes to. False: not to be found out.
   virtual bool stream(void** out) const = 0;
+  // The library is to choose kernels for so many SMs, as long as this lives. False: it is not told.
+  virtual bool narrow(uint32_t) { return false; }
   // One piece; its part of the result is where it would be if the result were at that address.
   virtual int issue(const operations::Split& cut, int64_t index, uint64_t result) = 0;
 
   const void* const function;  // the library's own
   const Repeater repeater;
-  const void* const cublas_handle;  // handle whose SM target may be set; null: has none
 
  protected:
-  SplitCall(const void* called, const Repeater& again, const void* of_cublas = nullptr)
-      : function(called), repeater(again), cublas_handle(of_cublas) {}
+  SplitCall(const void* called, const Repeater& again) : function(called), repeater(again) {}
   ~SplitCall() = default;
   SplitCall(const SplitCall&) = delete;
   SplitCall& operator=(const SplitCall&) = delete;

@@ -53,6 +53,10 @@ bool GemmCall::stream(void** out) const {
   return cublas && cublas->stream(gemm_.handle, out) == 0;
 }
 
+bool GemmCall::narrow(uint32_t sms) {
+  return target_.emplace(gemm_.handle, function, sms).is_set();
+}
+
 int GemmCall::issue(const operations::Split& cut, int64_t index, uint64_t result) {
   const operations::Piece piece = operations::piece_of(cut, gemm_.shape, index);
   operations::Matrix c = gemm_.c;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 
+#include "interpose/operations/sm_target.h"
 #include "interpose/operations/split_arguments.h"
 #include "operations/split_groups.h"
 
@@ -237,16 +239,18 @@ class GemmCall final : public SplitCall {
  public:
   // The values of `again`: m, n, A, B, C, count.
   GemmCall(const void* called, const Repeater& again, const GemmArguments& arguments)
-      : SplitCall(called, again, arguments.handle), gemm_(arguments) {}
+      : SplitCall(called, again), gemm_(arguments) {}
 
   std::optional<operations::Split> cut(int64_t pieces) override;
   uint64_t settings() override;
   std::optional<operations::Region> result() const override;
   bool stream(void** out) const override;
+  bool narrow(uint32_t sms) override;
   int issue(const operations::Split& cut, int64_t index, uint64_t result) override;
 
  private:
   const GemmArguments gemm_;
+  std::optional<SmTarget> target_;
 };
 
 // `arguments`: of a function of that form, called with what `call` was told of.

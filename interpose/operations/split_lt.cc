@@ -7,6 +7,7 @@
 
 #include "interpose/operations/loaded_library.h"
 #include "interpose/operations/lt.h"
+#include "interpose/operations/sm_target.h"
 #include "interpose/operations/split_key.h"
 #include "interpose/operations/split_libraries.h"
 
@@ -20,6 +21,7 @@ using AlgoCheck = int (*)(const void* handle, const void* operation, const void*
 struct Lt {
   GetAttribute layout, product;
   SetAttribute set_layout;
+  SetAttribute set_product;  // null: its products are larger than what we copy
   AlgoCheck check;
   size_t (*version)();
 };
@@ -29,15 +31,17 @@ constinit OnceFound g_found;
 bool find_lt(Lt* out) {
   void* const library = lt_library();
   InitLayout init = nullptr;
-  uint64_t storage[kLayoutWords];
+  InitMatmul init_product = nullptr;
+  find_function(library, "cublasLtMatmulDescInit_internal", init_product);
+  find_function(library, "cublasLtMatmulDescSetAttribute", out->set_product);
+  if (!are_whole_in<kMatmulWords>(init_product)) out->set_product = nullptr;
   return find_function(library, "cublasLtMatrixLayoutGetAttribute", out->layout) &&
          find_function(library, "cublasLtMatmulDescGetAttribute", out->product) &&
          find_function(library, "cublasLtMatrixLayoutSetAttribute", out->set_layout) &&
          find_function(library, "cublasLtMatmulAlgoCheck", out->check) &&
          find_function(library, "cublasLtGetVersion", out->version) &&
          find_function(library, "cublasLtMatrixLayoutInit_internal", init) &&
-         // Its layouts are no larger than what we copy.
-         init(storage, sizeof storage, 0, 1, 1, 1) == 0;
+         are_whole_in<kLayoutWords>(init);
 }
 
 // Null also where the function that is called is of another copy of the library.
@@ -291,6 +295,26 @@ bool LtCall::stream(void** out) const {
   return true;
 }
 
+// By the header the target matters where the library chooses: not with the caller's algorithm.
+bool LtCall::narrow(uint32_t sms) {
+  int32_t before = 0;
+  if (lt_.algorithm || !lt_of(function) || !g_lt.set_product ||
+      !read(g_lt.product, lt_.operation, kSmTarget, &before) || !is_less(sms, before))
+    return false;
+  memcpy(narrowed_, lt_.operation, sizeof narrowed_);
+  const auto target = int32_t(sms);
+  if (g_lt.set_product(narrowed_, kSmTarget, &target, sizeof target) != 0) return false;
+  operation_ = narrowed_;
+  return true;
+}
+
+int LtCall::issue_whole() const {
+  const uint64_t values[] = {as_number(operation_),   lt_.a.address,           as_number(lt_.a.layout),
+                             lt_.b.address,           as_number(lt_.b.layout), lt_.c.address,
+                             as_number(lt_.c.layout), lt_.d.address,           as_number(lt_.d.layout)};
+  return repeater.issue(repeater.context, values);
+}
+
 int LtCall::issue(const operations::Split& cut, int64_t index, uint64_t result) {
   const operations::Piece piece = operations::piece_of(cut, shape_, index);
   if (!make_layouts(piece)) return kInternalError;
@@ -298,7 +322,8 @@ int LtCall::issue(const operations::Split& cut, int64_t index, uint64_t result) 
   if (c.address == d.address) c.address = result;
   d.address = result;
   const auto layout = [&](Operand i) { return reinterpret_cast<uint64_t>(piece_layouts_[i]); };
-  const uint64_t values[] = {operations::part_of_a(matrices_[kA], piece),
+  const uint64_t values[] = {as_number(operation_),
+                             operations::part_of_a(matrices_[kA], piece),
                              layout(kA),
                              operations::part_of_b(matrices_[kB], piece),
                              layout(kB),

@@ -1,6 +1,7 @@
 // Products of cuBLASLt in pieces: batches by the batch, one product into slabs. A piece has the program's handle, product
 // descriptor, algorithm, workspace and stream, and layouts of its own: copies of the program's with fewer rows, columns or
-// products. So nothing can be cut whose descriptor of the product names memory that a piece would have to move in, or write
+// products. A call that is to keep off some SMs has a copy of the product's descriptor, too: the program's is never written.
+// So nothing can be cut whose descriptor of the product names memory that a piece would have to move in, or write
 // beside D: split_lt.cc has the tables.
 #pragma once
 
@@ -32,7 +33,7 @@ struct LtCheckResult {
 
 class LtCall final : public SplitCall {
  public:
-  // The values of `again`: address and layout of A, B, C, D.
+  // The values of `again`: descriptor of the product; address and layout of A, B, C, D.
   LtCall(const void* called, const Repeater& again, const LtArguments& arguments)
       : SplitCall(called, again), lt_(arguments) {}
 
@@ -41,6 +42,8 @@ class LtCall final : public SplitCall {
   bool takes(const operations::Split& cut) override;
   std::optional<operations::Region> result() const override;
   bool stream(void** out) const override;
+  int issue_whole() const override;
+  bool narrow(uint32_t sms) override;
   int issue(const operations::Split& cut, int64_t index, uint64_t result) override;
 
  private:
@@ -69,6 +72,9 @@ class LtCall final : public SplitCall {
   operations::Matrix matrices_[kOperands] = {};
   operations::GemmShape shape_ = {};
   uint64_t piece_layouts_[kOperands][kLayoutWords];
+  // Written by narrow().
+  const void* operation_ = lt_.operation;  // that the library is called with
+  uint64_t narrowed_[kMatmulWords];
 };
 
 // `arguments`: of cublasLtMatmul().
@@ -87,7 +93,7 @@ bool split_lt(Call& call, Function* function, const std::tuple<Args...>& argumen
                        .workspace = as_number(std::get<13>(arguments)),
                        .workspace_bytes = std::get<14>(arguments),
                        .stream = std::get<15>(arguments)};
-  const Again<Function, std::tuple<Args...>, 3, 4, 5, 6, 8, 9, 10, 11> again(function, arguments);
+  const Again<Function, std::tuple<Args...>, 1, 3, 4, 5, 6, 8, 9, 10, 11> again(function, arguments);
   LtCall what(reinterpret_cast<const void*>(function), again.repeater(), lt);
   return split(call, what, status);
 }

@@ -7,6 +7,9 @@
 // and to a call of a cuBLASLt that does nothing, with descriptors of the toolkit's library, if there is one:
 //   lt_seen       the same descriptors again and again
 //   lt_fresh      of a shape that was never seen, every time
+// and to cublasSetStream_v2, which is followed:
+//   stream        attached at level 0
+//   stream_split  the same, where calls are split
 // Each regime is its own process (this program again, with --measure).
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,6 +27,7 @@ extern "C" int cublasSgemm_v2(void* handle, int transa, int transb, int m, int n
                               const float* a, int lda, const float* b, int ldb, const float* beta, float* c,
                               int ldc);
 
+extern "C" int cublasSetStream_v2(void* handle, void* stream);
 using P = const void*;
 extern "C" int cublasLtMatmul(P handle, P matmul, P alpha, P a, P a_layout, P b, P b_layout, P beta, P c,
                               P c_layout, void* d, P d_layout, P algorithm, void* workspace, size_t bytes,
@@ -57,6 +61,10 @@ int measure_gemm() {
       [&] { cublasSgemm_v2(handle, 0, 0, 512, 512, 512, &one, &one, 512, &one, 512, &one, &c, 512); });
 }
 
+int measure_stream() {
+  return print_time([] { cublasSetStream_v2(&g_self, &g_self); });
+}
+
 // The layout of D is made anew for every call.
 int measure_matmul(bool fresh) {
   constexpr int kF16 = 2, kF32 = 0, kComputeIn32F = 68;
@@ -86,7 +94,8 @@ int measure(bool attach, const std::string& what) {
     if (!init || !retain || init(0) != CUDA_SUCCESS || retain(&context, 0) != CUDA_SUCCESS) return 1;
     usleep(1'500'000);  // the helper attaches in the background
   }
-  return what == "gemm" ? measure_gemm() : measure_matmul(what == "lt_fresh");
+  if (what == "gemm") return measure_gemm();
+  return what == "stream" ? measure_stream() : measure_matmul(what == "lt_fresh");
 }
 
 pid_t spawn(const std::vector<std::string>& arguments, const Variables& variables, int output,
@@ -168,13 +177,21 @@ int main(int argc, char** argv) {
   for (int round = 0; round < 3; round++)
     for (size_t i = 0; i < std::size(regimes); i++)
       best[i] = std::min(best[i], run(regimes[i].variables, regimes[i].attach));
-  const char* const matmuls[] = {"lt_seen", "lt_fresh"};
-  double added[std::size(matmuls)];
-  for (size_t i = 0; i < std::size(matmuls); i++) {
+  Variables splitting = client("best-effort");
+  splitting.emplace_back("TESSERA_SPLIT_OPERATIONS", "1");
+  const struct {
+    const char *name, *what;
+    Variables variables;
+  } others[] = {{"lt_seen", "lt_seen", client("best-effort")},
+                {"lt_fresh", "lt_fresh", client("best-effort")},
+                {"stream", "stream", client("best-effort")},
+                {"stream_split", "stream", splitting}};
+  double added[std::size(others)];
+  for (size_t i = 0; i < std::size(others); i++) {
     double bare_ns = 1e9, told_ns = 1e9;
     for (int round = 0; round < 3; round++) {
-      bare_ns = std::min(bare_ns, run({}, false, matmuls[i]));
-      told_ns = std::min(told_ns, run(client("best-effort"), true, matmuls[i]));
+      bare_ns = std::min(bare_ns, run({}, false, others[i].what));
+      told_ns = std::min(told_ns, run(others[i].variables, true, others[i].what));
     }
     added[i] = told_ns - bare_ns;
   }
@@ -182,8 +199,8 @@ int main(int argc, char** argv) {
   report.add("operations.bare_ns", best[0]);
   for (size_t i = 1; i < std::size(regimes); i++)
     report.add(std::string("operations.") + regimes[i].name + "_added_ns", best[i] - best[0]);
-  for (size_t i = 0; i < std::size(matmuls); i++)
-    report.add(std::string("operations.") + matmuls[i] + "_added_ns", added[i]);
+  for (size_t i = 0; i < std::size(others); i++)
+    report.add(std::string("operations.") + others[i].name + "_added_ns", added[i]);
   kill(daemon, SIGTERM);
   waitpid(daemon, nullptr, 0);
   unlink(socket.c_str());

@@ -9,8 +9,13 @@
   extern "C" __attribute__((visibility("default"))) cublasStatus_t symbol params { \
     return 0;                                                                      \
   }
+#define TS_FOLLOW(symbol, params, args, before, after)                             \
+  extern "C" __attribute__((visibility("default"))) cublasStatus_t symbol params { \
+    return 0;                                                                      \
+  }
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "interpose/operations/cublas_calls.def"
+#include "interpose/operations/cublas_followed.def"
 
 #else
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "interpose/operations/lt.h"
 #include "interpose/operations/lt_places.h"
@@ -291,7 +292,17 @@ static_assert(sizeof(LtCheckResult) == sizeof(cublasLtMatmulHeuristicResult_t) &
               offsetof(LtCheckResult, workspace_bytes) ==
                   offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize) &&
               sizeof LtCheckResult::algorithm == sizeof(cublasLtMatmulAlgo_t) &&
-              sizeof(cublasLtMatrixLayoutOpaque_t) == kLayoutWords * sizeof(uint64_t));
+              sizeof(cublasLtMatrixLayoutOpaque_t) == kLayoutWords * sizeof(uint64_t) &&
+              sizeof(cublasLtMatmulDescOpaque_t) == kMatmulWords * sizeof(uint64_t));
+
+TEST_F(Descriptors, AreWholeInTheRoomThatTheHeaderGivesThem) {
+  const auto layout = reinterpret_cast<InitLayout>(TS_GET(cublasLtMatrixLayoutInit_internal));
+  const auto matmul = reinterpret_cast<InitMatmul>(TS_GET(cublasLtMatmulDescInit_internal));
+  EXPECT_TRUE(are_whole_in<kLayoutWords>(layout));
+  EXPECT_TRUE(are_whole_in<kMatmulWords>(matmul));
+  // Where NVIDIA's makes an older kind.
+  EXPECT_FALSE(are_whole_in<7>(matmul));
+}
 
 // Whether an algorithm does is asked with the call's handle: without one there is no answer.
 TEST_F(Descriptors, NoAlgorithmDoesWithoutAHandle) {
@@ -308,12 +319,13 @@ TEST_F(Descriptors, NoAlgorithmDoesWithoutAHandle) {
 
 // What the library is asked for in a piece.
 struct Asked {
+  const void* operation;
   uint64_t a, b, c, d;
   const void *a_layout, *b_layout, *c_layout, *d_layout;
   static int keep(const void* to, const uint64_t* values) {
     auto& asked = *static_cast<Asked*>(const_cast<void*>(to));
-    const auto layout = [&](size_t i) { return reinterpret_cast<const void*>(values[i]); };
-    asked = {values[0], values[2], values[4], values[6], layout(1), layout(3), layout(5), layout(7)};
+    const auto at = [&](size_t i) { return reinterpret_cast<const void*>(values[i]); };
+    asked = {at(0), values[1], values[3], values[5], values[7], at(2), at(4), at(6), at(8)};
     return 0;
   }
 };
@@ -404,6 +416,77 @@ TEST_F(Pieces, BatchesByTheBatch) {
   for (const void* layout : {asked_.a_layout, asked_.b_layout, asked_.c_layout, asked_.d_layout})
     EXPECT_EQ(attribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT), 1);
   EXPECT_EQ(attribute(asked_.b_layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET), 40);
+}
+
+// By its number; empty: it has none.
+std::vector<uint8_t> attribute_of_product(const void* product, int number) {
+  const auto descriptor = static_cast<cublasLtMatmulDesc_t>(const_cast<void*>(product));
+  const auto attribute = cublasLtMatmulDescAttributes_t(number);
+  const auto read = TS_GET(cublasLtMatmulDescGetAttribute);
+  size_t bytes = 0, written = 0;
+  if (read(descriptor, attribute, nullptr, 0, &bytes) != 0) return {};
+  std::vector<uint8_t> value(bytes);
+  EXPECT_EQ(read(descriptor, attribute, value.data(), bytes, &written), 0) << number;
+  EXPECT_EQ(written, bytes);
+  return value;
+}
+
+// Every attribute is read back from the copy: nothing in a descriptor is elsewhere, or points into it.
+TEST_F(Pieces, WithAnSmTargetOfItsOwnAProductIsOtherwiseTheSame) {
+  const Layout a(CUDA_R_16F, 512, 8), b(CUDA_R_16F, 8, 512), d(CUDA_R_16F, 512, 512);
+  std::mt19937_64 random(18);
+  uint32_t set = 0;
+  for (int round = 0; round < 200; round++) {
+    Product product;
+    const auto descriptor = static_cast<cublasLtMatmulDesc_t>(const_cast<void*>(product.get_descriptor()));
+    for (int number = 0; number < 64; number++) {
+      const uint64_t value = random() >> (random() % 64);
+      const auto attribute = cublasLtMatmulDescAttributes_t(number);
+      if (attribute == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) continue;
+      for (const size_t bytes : {1, 4, 8})
+        set += TS_GET(cublasLtMatmulDescSetAttribute)(descriptor, attribute, &value, bytes) == 0;
+    }
+    const cublasLtMatmulDescOpaque_t before = *descriptor;
+    LtCall call(function(), keep_, arguments(product, a, b, d, d));
+    ASSERT_TRUE(call.narrow(96));
+    ASSERT_EQ(call.issue_whole(), 0);
+    ASSERT_NE(asked_.operation, descriptor);
+    EXPECT_EQ(memcmp(&before, descriptor, sizeof before), 0);
+    EXPECT_EQ(asked_.a_layout, a.get_descriptor());
+    EXPECT_EQ(asked_.d, 0x4'0000'0000u);
+    const cublasLtMatmulDescOpaque_t copy = *static_cast<const cublasLtMatmulDescOpaque_t*>(asked_.operation);
+    for (int number = 0; number < 64; number++) {
+      if (number == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) {
+        EXPECT_EQ(attribute_of_product(&copy, number), (std::vector<uint8_t>{96, 0, 0, 0}));
+        EXPECT_EQ(attribute_of_product(descriptor, number), (std::vector<uint8_t>{0, 0, 0, 0}));
+      } else {
+        EXPECT_EQ(attribute_of_product(&copy, number), attribute_of_product(descriptor, number)) << number;
+      }
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(set, 200u * 20);
+}
+
+TEST_F(Pieces, OfAProgramsOwnSmTargetAndItsAlgorithm) {
+  const Layout a(CUDA_R_16F, 512, 8), b(CUDA_R_16F, 8, 512), d(CUDA_R_16F, 512, 512);
+  const auto is_narrowed = [&](int32_t target, const void* algorithm) {
+    Product product;
+    product.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, target);
+    LtArguments given = arguments(product, a, b, d, d);
+    given.algorithm = algorithm;
+    LtCall call(function(), keep_, given);
+    const bool narrowed = call.narrow(96);
+    EXPECT_EQ(call.issue_whole(), 0);
+    EXPECT_EQ(asked_.operation != product.get_descriptor(), narrowed);
+    return narrowed;
+  };
+  const cublasLtMatmulAlgo_t algorithm{};
+  EXPECT_TRUE(is_narrowed(0, nullptr));
+  EXPECT_TRUE(is_narrowed(128, nullptr));
+  EXPECT_FALSE(is_narrowed(96, nullptr));
+  EXPECT_FALSE(is_narrowed(64, nullptr));
+  EXPECT_FALSE(is_narrowed(0, &algorithm));
 }
 
 // Each makes another class, or cannot be cut.

@@ -1,6 +1,6 @@
 // A cuBLASLt that computes on the host, in order of k, in single precision; its descriptors are those of the software GPU's.
 // FAKE_CHECK=refused, workspace: its algorithm does not do for fewer than 200 rows or columns, or wants more memory for these
-// than anybody has.
+// than anybody has. What SM targets its products had is counted, those with an algorithm of the caller's apart.
 #include <cublasLt.h>
 
 #include "tests/loader/split/fake.h"
@@ -16,6 +16,18 @@ namespace {
 
 constexpr uint64_t kAlgorithm = 0x616c676f;
 constexpr size_t kMuch = size_t(1) << 40;
+
+// Calls with an SM target, and the least of these targets.
+struct Targets {
+  std::atomic<int> calls{0}, least{0};
+  void add(int target) {
+    if (target == 0) return;
+    calls++;
+    for (int known = least; known == 0 || target < known;)
+      if (least.compare_exchange_weak(known, target)) return;
+  }
+};
+Targets g_targets, g_targets_of_chosen;
 
 // Element (i, j) of op(X).
 size_t at(const Layout& x, int32_t op, int64_t i, int64_t j) {
@@ -59,6 +71,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   const Operation& op = *operation_of(operation);
   const Layout &la = *layout_of(a_layout), &lb = *layout_of(b_layout), &lc = *layout_of(c_layout),
                &ld = *layout_of(d_layout);
+  (algorithm ? g_targets_of_chosen : g_targets).add(op.sm_count_target);
   if (!alpha || !beta || !a || !b || !d || !valid(op, la, lb, lc, ld) ||
       (algorithm && algorithm->data[0] != kAlgorithm))
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -110,4 +123,10 @@ size_t cublasLtGetVersion() {
 
 extern "C" int cublasLtFakeCalls() {
   return g_calls;
+}
+extern "C" int cublasLtFakeNarrowCalls(bool chosen) {
+  return (chosen ? g_targets_of_chosen : g_targets).calls;
+}
+extern "C" int cublasLtFakeLeastTarget(bool chosen) {
+  return (chosen ? g_targets_of_chosen : g_targets).least;
 }

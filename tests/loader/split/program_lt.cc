@@ -1,6 +1,7 @@
 // Random products of cuBLASLt, in every order and transposition, each three times with a wait in between; prints status and bits of
 // all that they may write.
-//   program_lt SEED PRODUCTS    results on standard output, how often the library was asked on standard error
+//   program_lt SEED PRODUCTS    results on standard output, how often the library was asked on standard error; PROGRAM_SMS: the SM
+//                               target of its descriptors
 //   program_lt threads          some of these in four threads at once
 //   program_lt uncut            products that must stay whole
 //   program_lt refused          arguments that the library refuses
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -17,9 +19,15 @@
 
 #include "tests/loader/split/program.h"
 
-extern "C" int cublasLtFakeCalls();
+extern "C" {
+int cublasLtFakeCalls();
+int cublasLtFakeNarrowCalls(bool chosen);
+int cublasLtFakeLeastTarget(bool chosen);
+}
 
 namespace {
+
+std::atomic<int> g_changed{0};  // descriptors of products that are not as they were before their call
 
 int g_handle = 0;
 cublasLtHandle_t handle() {
@@ -72,6 +80,7 @@ class Call {
   std::string run(int times) {
     std::string out;
     for (int i = 0; i < times; i++) {
+      const cublasLtMatmulDescOpaque_t before = *product_.descriptor;
       const int status = cublasLtMatmul(handle(), product_.descriptor, &alpha_, a_.data(), a_.layout,
                                         b_.data(), b_.layout, &beta_,
                                         where_ == kIsD     ? d_.data()
@@ -79,6 +88,7 @@ class Call {
                                                            : nullptr,
                                         where_ == kIsD ? d_.layout : c_.layout, d_.data(), d_.layout,
                                         chosen_ ? &kAlgorithm : nullptr, nullptr, 0, nullptr);
+      g_changed += memcmp(&before, product_.descriptor, sizeof before) != 0;
       wait_for_gpu();
       char line[100];
       snprintf(line, sizeof line, "%ldx%ldx%ld*%ld %d %016lx\n", long(m_), long(n_), long(k_), long(count_),
@@ -95,6 +105,8 @@ class Call {
     product_.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t(kEpilogues[in(0, 3)]));
     product_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias_.data()));
     product_.set(CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, bias_stride_);
+    if (const char* sms = getenv("PROGRAM_SMS"))
+      product_.set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t(atoi(sms)));
     random_value(alpha_);
     if (where_ != kNone && coin()) random_value(beta_);
   }
@@ -222,4 +234,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   report(cublasLtFakeCalls());
+  fprintf(stderr, "changed %d\n", g_changed.load());
+  for (const bool chosen : {false, true})
+    fprintf(stderr, "%snarrow_calls %d\n%sleast_target %d\n", chosen ? "chosen_" : "",
+            cublasLtFakeNarrowCalls(chosen), chosen ? "chosen_" : "", cublasLtFakeLeastTarget(chosen));
 }

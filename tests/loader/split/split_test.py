@@ -299,12 +299,37 @@ class Lt(OfProgram, unittest.TestCase):
             self.same(run, ("refused",))
             self.assertEqual((run.calls, run.split_calls), (7, 0))
 
+    def test_where_the_library_chooses_it_is_told_of_the_sms_that_a_lease_leaves(self):
+        relaxed = {"READER_SMS": "96", "TESSERA_BIT_STABILITY": "relaxed"}
+        cut, whole = self.run_it(**relaxed), self.run_it(slice_ns="1000000000", **relaxed)
+        for run in (cut, whole):
+            bare = self.same(run)
+            self.assertGreater(run.narrowed, 20)
+            self.assertEqual((run.least_target, run.chosen_narrow_calls, run.changed), (96, 0, 0))
+            self.assertLess(run.narrowed, bare.calls)  # the caller's algorithm is not chosen by it
+        self.assertGreater(cut.split_calls, 20)
+        self.assertGreater(cut.narrow_calls, cut.narrowed)
+        self.assertEqual((whole.split_calls, whole.calls, whole.narrow_calls), (0, bare.calls, whole.narrowed))
+        for other in ({"READER_SMS": "96"}, {"READER_SMS": "0", "TESSERA_BIT_STABILITY": "relaxed"}):
+            run = self.run_it(**other)  # bits could be others; nothing to tell
+            self.assertEqual((run.narrowed, run.narrow_calls, run.chosen_narrow_calls), (0, 0, 0))
+
+    def test_a_products_own_target_stands_where_it_is_smaller(self):
+        for own, least in (("128", 96), ("96", 96), ("64", 64)):
+            run = self.run_it(READER_SMS="96", TESSERA_BIT_STABILITY="relaxed", PROGRAM_SMS=own)
+            self.same(run, PROGRAM_SMS=own)
+            self.assertEqual((run.least_target, run.chosen_least_target, run.changed), (least, int(own), 0))
+            self.assertEqual(run.narrowed > 0, own == "128")
 
     def test_threads_share_what_is_known(self):
         for bits in ({}, {"FAKE_BITS": "size"}):
             run = self.run_it(("threads",), slice_ns="50", **bits)
             self.same(run, ("threads",), **bits)
             self.assertGreater(run.unequal if bits else run.split_calls, 0)
+        run = self.run_it(("threads",), slice_ns="50", READER_SMS="96", TESSERA_BIT_STABILITY="relaxed")
+        self.same(run, ("threads",))
+        self.assertGreater(run.narrowed, 0)
+        self.assertEqual((run.least_target, run.changed), (96, 0))
 
 
 class Cudnn(OfProgram, unittest.TestCase):
