@@ -397,6 +397,48 @@ const Words kNarrow = {"compute", "32", "80", "1"};  // fills two of four SMs
 // Runs best-effort work beside bursts from the first one on, for the daemon that is killed meanwhile.
 constexpr char kPacks[] = "[policy]\nmin_share_percent = 50\n";
 
+// ---- what `tessera ps` tells of a minimum share, and of who starves without one
+
+class Told : public Scenario {
+ protected:
+  bool ps_tells(const std::string& words) {
+    return eventually([&] {
+      auto ps =
+          Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"), path("ps.err"));
+      return ps.ok() && ps->wait(kPatience_s).ok() &&
+             read_file(path("ps.out")).find(words) != std::string::npos;
+    });
+  }
+};
+
+TEST_F(Told, WhatAMinimumShareCosts) {
+  mode_ = "mps";
+  start_daemon(kPacks);
+  auto service = start("service", "high", kLongBursts, 0, 8'000);
+  ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 5; }));
+  auto trainer = start_trainer("trainer");
+  EXPECT_TRUE(ps_tells("minimum share of 50%: bursts beside it take ")) << ask().dump();
+  EXPECT_GT(count("service", "floor_slowdown_permille"), 0u);
+  EXPECT_GT(count("service", "other_slowdown_permille"), 0u);
+  expect_result(service, "service", kLongBursts);
+  expect_result(trainer, "trainer", kTrainer);
+}
+
+TEST_F(Told, WhoStarvesAndWhatHelps) {
+  const Words without_pause = {"memory", "64", "8", "20"};
+  start_daemon();
+  auto service = start("service", "high", without_pause, 0, 0);
+  auto trainer = start_trainer("trainer");
+  EXPECT_TRUE(eventually([&] {
+    const json starved = client("trainer")["starved"];
+    return starved.is_object() && starved["by"] == "services";
+  })) << ask().dump();
+  EXPECT_TRUE(ps_tells("min_share_percent")) << read_file(path("ps.out"));
+  EXPECT_TRUE(client("service")["starved"].is_null());
+  expect_result(service, "service", without_pause);
+  expect_result(trainer, "trainer", kTrainer);
+}
+
 // ---- daemon killed, by the state of the lease
 
 class Killed : public Scenario {
