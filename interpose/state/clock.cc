@@ -10,29 +10,40 @@ bool invariant_tsc() {
   return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8)) != 0;
 }
 
+ClockPoint now() {
+  return tightest_point([] { return uint64_t(__rdtsc()); }, [] { return base::now_ns(); });
+}
+
 // Helper thread only. Four sets in turn: a reader holds a set for nanoseconds, a set is rewritten after
 // seconds.
 constinit Calibration g_sets[4] = {};
 constinit uint32_t g_next_set = 0;
-constinit uint64_t g_start_tsc = 0, g_start_ns = 0;
+constinit ClockPoint g_start = {};
 
 }  // namespace
 
 constinit std::atomic<const Calibration*> g_calibration{nullptr};
 
+Calibration renewed(const Calibration* before, const ClockPoint& start, const ClockPoint& point) {
+  constexpr int64_t kSecond_ns = 1'000'000'000, kJump_ns = 100'000;
+  const auto rate = static_cast<unsigned __int128>(point.ns - start.ns) << 32;
+  Calibration c{point.tsc, point.ns, uint64_t(rate / (point.tsc - start.tsc))};
+  const int64_t late_ns = before ? int64_t(point.ns - before->at(point.tsc)) : kJump_ns;
+  if (late_ns >= kJump_ns || late_ns <= -kJump_ns) return c;
+  c.base_ns -= uint64_t(late_ns);
+  c.scale = uint64_t(static_cast<unsigned __int128>(c.scale) * uint64_t(kSecond_ns + late_ns) / kSecond_ns);
+  return c;
+}
+
 void calibrate_clock() {
-  if (g_start_ns == 0) {
-    if (!invariant_tsc()) return;
-    g_start_ns = base::now_ns();
-    g_start_tsc = __rdtsc();
+  if (g_start.ns == 0) {
+    if (invariant_tsc()) g_start = now();
     return;
   }
-  const uint64_t ns = base::now_ns(), tsc = __rdtsc();
-  if (ns - g_start_ns < 5'000'000 || tsc <= g_start_tsc) return;
-  const uint64_t scale =
-      uint64_t((static_cast<unsigned __int128>(ns - g_start_ns) << 32) / (tsc - g_start_tsc));
+  const ClockPoint point = now();
+  if (point.ns - g_start.ns < 5'000'000 || point.tsc <= g_start.tsc) return;
   Calibration& set = g_sets[g_next_set++ % 4];
-  set = {tsc, ns, scale};
+  set = renewed(g_calibration.load(std::memory_order_relaxed), g_start, point);
   g_calibration.store(&set, std::memory_order_release);  // pairs with the acquire in clock_ns()
 }
 
