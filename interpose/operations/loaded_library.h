@@ -1,6 +1,8 @@
 // The library that a function is in, for those of its functions that only read what the program gave it. Slow; any thread.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -25,5 +27,12 @@ class OnceFound {
 
 // For dlsym(); also where the library was opened under a path or in a namespace of its own. It stays loaded. Null: there is none.
 void* library_of(const void* function);
+
+// False: there is none.
+template <class Pointer>
+bool find_function(void* library, const char* symbol, Pointer& out) {
+  out = library ? reinterpret_cast<Pointer>(dlsym(library, symbol)) : nullptr;
+  return out;
+}
 
 }  // namespace tessera::library

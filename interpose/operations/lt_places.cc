@@ -1,9 +1,9 @@
 #include "interpose/operations/lt_places.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <span>
+
+#include "interpose/operations/loaded_library.h"
 
 namespace tessera::library {
 namespace {
@@ -24,13 +24,6 @@ constexpr Row kOfMatmuls[] = {
     {kTransposeA, 4, {1, 2}},        {kEpilogue, 4, {2, 4}},   {kAuxiliaryType, 4, {kF16, kBF16}},
     {kVectorType, 4, {kF16, kBF16}}, {kScaleModeA, 4, {1, 2}}, {kScaleModeB, 4, {1, 2}},
     {kScaleModeC, 4, {1, 2}},        {kScaleModeD, 4, {1, 2}}, {kOutScaleModeD, 4, {1, 2}}};
-
-constexpr uint32_t kNoPlace = UINT32_MAX;
-
-template <class Function>
-Function function(void* library, const char* name) {
-  return reinterpret_cast<Function>(dlsym(library, name));
-}
 
 template <size_t kBytes>
 uint32_t place_of(const Row& row, const char (&made)[kBytes], SetAttribute set, GetAttribute get) {
@@ -69,15 +62,18 @@ bool find_all(std::span<const Row> rows, SetAttribute set, Init init,
 }  // namespace
 
 bool find_places(void* library, LtPlaces* out) {
-  out->layout.get = function<GetAttribute>(library, "cublasLtMatrixLayoutGetAttribute");
-  out->matmul.get = function<GetAttribute>(library, "cublasLtMatmulDescGetAttribute");
-  if (!out->layout.get || !out->matmul.get) return false;
-  const bool of_layouts = find_all<kLayoutWords>(
-      kOfLayouts, function<SetAttribute>(library, "cublasLtMatrixLayoutSetAttribute"),
-      function<InitLayout>(library, "cublasLtMatrixLayoutInit_internal"), &out->layout);
-  const bool of_matmuls =
-      find_all<kMatmulWords>(kOfMatmuls, function<SetAttribute>(library, "cublasLtMatmulDescSetAttribute"),
-                             function<InitMatmul>(library, "cublasLtMatmulDescInit_internal"), &out->matmul);
+  if (!find_function(library, "cublasLtMatrixLayoutGetAttribute", out->layout.get) ||
+      !find_function(library, "cublasLtMatmulDescGetAttribute", out->matmul.get))
+    return false;
+  SetAttribute set_layout = nullptr, set_matmul = nullptr;
+  InitLayout init_layout = nullptr;
+  InitMatmul init_matmul = nullptr;
+  find_function(library, "cublasLtMatrixLayoutSetAttribute", set_layout);
+  find_function(library, "cublasLtMatrixLayoutInit_internal", init_layout);
+  find_function(library, "cublasLtMatmulDescSetAttribute", set_matmul);
+  find_function(library, "cublasLtMatmulDescInit_internal", init_matmul);
+  const bool of_layouts = find_all<kLayoutWords>(kOfLayouts, set_layout, init_layout, &out->layout);
+  const bool of_matmuls = find_all<kMatmulWords>(kOfMatmuls, set_matmul, init_matmul, &out->matmul);
   out->have_all = of_layouts && of_matmuls;
   return true;
 }

@@ -13,11 +13,11 @@
 
 namespace tessera::library {
 
+inline constexpr uint32_t kNoPlace = UINT32_MAX;  // it is asked for
+
 // Of a kind of descriptor, by the numbers of its attributes.
 template <class Attribute, uint32_t kAttributes>
 struct AttributeReader {
-  static constexpr uint32_t kNoPlace = UINT32_MAX;  // it is asked for
-
   GetAttribute get;
   uint32_t places[kAttributes];  // bytes from the start of the descriptor
 

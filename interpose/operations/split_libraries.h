@@ -1,8 +1,6 @@
 // What splitting calls itself: a few functions of the driver and of cuBLAS, in the libraries that the program uses. Any thread.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -48,12 +46,5 @@ const Cublas* splitting_cublas(const void* function);
 
 // A program may have loaded a library twice: are both functions of one?
 bool of_one_library(const void* function, const void* other);
-
-// False: there is none.
-template <class Pointer>
-bool find_function(void* library, const char* symbol, Pointer& out) {
-  out = library ? reinterpret_cast<Pointer>(dlsym(library, symbol)) : nullptr;
-  return out;
-}
 
 }  // namespace tessera::library

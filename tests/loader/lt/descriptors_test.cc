@@ -232,7 +232,7 @@ TEST_F(Descriptors, OneDescriptorWithOneValueAfterTheOther) {
 
 template <class T, class Reader, class Attribute>
 void expect_agreement(const Reader& reader, const void* descriptor, Attribute attribute) {
-  ASSERT_NE(reader.places[attribute], reader.kNoPlace) << attribute;
+  ASSERT_NE(reader.places[attribute], library::kNoPlace) << attribute;
   T here{}, asked{};
   ASSERT_TRUE(reader.read(descriptor, attribute, &here));
   ASSERT_TRUE(reader.ask(descriptor, attribute, &asked, sizeof asked));
