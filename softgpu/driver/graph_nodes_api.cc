@@ -162,15 +162,9 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   const CUgraphNode mine = exec_node(hGraphExec, hNode);
   const ChildCommand* child = payload<ChildCommand>(mine);
   if (!graph || !child) return CUDA_ERROR_INVALID_VALUE;
-  std::scoped_lock lock(graph->mutex, child->graph->mutex);
-  const auto &now = child->graph->nodes, &next = graph->nodes;
-  const bool same = now.size() == next.size() &&
-                    std::equal(now.begin(), now.end(), next.begin(), [](const auto& a, const auto& b) {
-                      return a->command.index() == b->command.index() && a->deps.size() == b->deps.size();
-                    });
-  if (!same) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < now.size(); ++i) now[i]->command = clone_command(next[i]->command);
-  return CUDA_SUCCESS;
+  CUgraphExecUpdateResultInfo info{};
+  return update(*child->graph, *graph, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
+                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {

@@ -324,6 +324,73 @@ TEST_F(Graphs, UpdateSaysWhatIsInTheWay) {
   EXPECT_EQ(info.errorNode, two);
 }
 
+// The older form of the call.
+TEST_F(Graphs, AnUpdateFromWhatIsNoGraphSaysNothing) {
+  CUresult (*update)(CUgraphExec, CUgraph, CUgraphNode*, CUgraphExecUpdateResult*) = nullptr;
+  CUdriverProcAddressQueryResult found;
+  ASSERT_CU(cuGetProcAddress("cuGraphExecUpdate", reinterpret_cast<void**>(&update), 11000, 0, &found));
+  set_word(graph, p, 1);
+  CUgraphExec exec = make();
+  const auto unchanged = reinterpret_cast<CUgraphNode>(&exec);
+  CUgraphNode node = unchanged;
+  CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, update(exec, nullptr, &node, &result));
+  EXPECT_EQ(node, unchanged);
+  EXPECT_EQ(result, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+  EXPECT_CU(update(exec, graph, &node, &result));
+  EXPECT_EQ(node, nullptr);
+  EXPECT_EQ(result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+}
+
+// Also after an update from another graph, and after the child was exchanged.
+TEST_F(Graphs, NodesOfGraphsInsideCanBeNamed) {
+  const auto nested = [&](CUgraph* outer, unsigned value) {
+    CUgraph middle, inner;
+    for (CUgraph* g : {outer, &middle, &inner}) EXPECT_CU(cuGraphCreate(g, 0));
+    set_word(inner, p, value);
+    CUgraphNode in_middle, in_outer;
+    EXPECT_CU(cuGraphAddChildGraphNode(&in_middle, middle, nullptr, 0, inner));
+    EXPECT_CU(cuGraphAddChildGraphNode(&in_outer, *outer, nullptr, 0, middle));
+    CUgraph copy_of_middle, copy_of_inner;
+    CUgraphNode copied, word;
+    size_t one = 1;
+    EXPECT_CU(cuGraphChildGraphNodeGetGraph(in_outer, &copy_of_middle));
+    EXPECT_CU(cuGraphGetNodes(copy_of_middle, &copied, &one));
+    EXPECT_CU(cuGraphChildGraphNodeGetGraph(copied, &copy_of_inner));
+    EXPECT_CU(cuGraphGetNodes(copy_of_inner, &word, &one));
+    return word;
+  };
+  CUgraph other, middle;
+  const CUgraphNode word = nested(&graph, 1);
+  nested(&other, 2);
+  CUgraphExec exec = make();
+  const auto set_through_name = [&](unsigned value) {
+    const CUDA_MEMSET_NODE_PARAMS fill = {p, 0, value, 4, 1, 1};
+    EXPECT_CU(cuGraphExecMemsetNodeSetParams(exec, word, &fill, context));
+    run(exec);
+    EXPECT_EQ(read(p, 1)[0], value);
+  };
+  set_through_name(3);
+  CUgraphExecUpdateResultInfo info;
+  ASSERT_CU(cuGraphExecUpdate(exec, other, &info));
+  run(exec);
+  EXPECT_EQ(read(p, 1)[0], 2u);
+  set_through_name(4);
+  CUgraphNode in_outer, in_other;
+  size_t one = 1;
+  ASSERT_CU(cuGraphGetNodes(graph, &in_outer, &one));
+  ASSERT_CU(cuGraphGetNodes(other, &in_other, &one));
+  ASSERT_CU(cuGraphChildGraphNodeGetGraph(in_other, &middle));
+  ASSERT_CU(cuGraphExecChildGraphNodeSetParams(exec, in_outer, middle));
+  run(exec);
+  EXPECT_EQ(read(p, 1)[0], 2u);
+  set_through_name(5);
+  EXPECT_CU(cuGraphNodeSetEnabled(exec, word, 0));
+  ASSERT_CU(cuMemsetD32(p, 9, 1));
+  run(exec);
+  EXPECT_EQ(read(p, 1)[0], 9u);
+}
+
 TEST_F(Graphs, UserObjectsLiveAsLongAsGraphs) {
   static int destroyed = 0;
   destroyed = 0;
