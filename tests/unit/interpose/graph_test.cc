@@ -289,6 +289,42 @@ TEST_F(Graphs, ALaunchIntoACaptureIsANode) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
+// Each call that makes an executable graph other than its source, also one that the driver refuses.
+TEST_F(Graphs, AChangeGivesItAStateOfItsOwn) {
+  std::array<CUgraphNode, 2> nodes;
+  uint32_t salt = 3;
+  const std::function<void(CUgraphExec)> changes[] = {
+      [&](CUgraphExec exec) { EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, nodes[1], 0), CUDA_SUCCESS); },
+      [&](CUgraphExec exec) {
+        const auto p = mix_params(a, b, salt);
+        EXPECT_EQ(hook_cuGraphExecKernelNodeSetParams_v2(exec, nodes[0], &p), CUDA_SUCCESS);
+      },
+      [&](CUgraphExec exec) {
+        auto p = mix_params(a, b, salt);
+        p.blockDimX = 5000;
+        EXPECT_NE(hook_cuGraphExecKernelNodeSetParams_v2(exec, nodes[0], &p), CUDA_SUCCESS);
+      },
+      [&](CUgraphExec exec) {
+        CUgraphExecUpdateResultInfo info;
+        EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, source, &info), CUDA_SUCCESS);
+      },
+      [&](CUgraphExec exec) {
+        EXPECT_NE(hook_cuGraphExecChildGraphNodeSetParams(exec, nodes[0], source), CUDA_SUCCESS);
+      },
+  };
+  for (const auto& change : changes) {
+    SCOPED_TRACE(&change - changes);
+    const CUgraphExec exec = pair(&nodes);
+    EXPECT_FALSE(track::find_graph(exec)->has_own_state);
+    change(exec);
+    EXPECT_TRUE(track::find_graph(exec)->has_own_state);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  }
+  const CUgraphExec with_priorities = instantiate(source, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+  EXPECT_TRUE(track::find_graph(with_priorities)->has_own_state);
+  EXPECT_EQ(hook_cuGraphExecDestroy(with_priorities), CUDA_SUCCESS);
+}
+
 TEST_F(Graphs, WhileACaptureIsOpenNothingIsReadOrTakenApart) {
   const CUgraphExec exec = pair();
   ASSERT_EQ(hook_cuStreamBeginCapture_v2(streams[1], CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
@@ -794,6 +830,33 @@ TEST_F(FromThenOn, NothingIsReadLateOnceGraphsInsideGraphsHaveNames) {
   EXPECT_GT(slices_of(exec), 8u);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuGraphExecDestroy(before), CUDA_SUCCESS);
+}
+
+TEST_F(FromThenOn, ALaunchOfAChangedOneThatIsCapturedMakesGraphsWithOthersInsideWhole) {
+  std::array<CUgraphNode, 2> nodes;
+  const CUgraphExec changed = pair(&nodes);
+  ASSERT_EQ(hook_cuGraphNodeSetEnabled(changed, nodes[1], 0), CUDA_SUCCESS);
+  CUgraph captured = nullptr;
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphLaunch(changed, streams[1]), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamEndCapture(streams[1], &captured), CUDA_SUCCESS);
+  const uint64_t before = track::refusals(GraphObstacle::kState);
+  const CUgraphExec outer = instantiate(captured);
+  EXPECT_EQ(slices_of(outer), 0u);
+  EXPECT_EQ(track::refusals(GraphObstacle::kState), before + 1);
+  const std::vector<uint32_t> x = words_at(a);
+  for (uint32_t i = 0; i < kWords; i++) ASSERT_EQ(x[i], i / kThreads + 1);
+  EXPECT_EQ(words_at(b), std::vector<uint32_t>(kWords));  // the second did nothing
+  EXPECT_EQ(hook_cuGraphExecDestroy(outer), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(changed), CUDA_SUCCESS);
+  // What is inside has a name, and may be made a graph by itself.
+  CUgraphNode child = nullptr;
+  CUgraph inner = nullptr;
+  size_t one = 1;
+  ASSERT_EQ(hook_cuGraphGetNodes(captured, &child, &one), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphChildGraphNodeGetGraph(child, &inner), CUDA_SUCCESS);
+  expect_whole(inner, GraphObstacle::kState);
+  EXPECT_EQ(words_at(b), std::vector<uint32_t>(kWords));
 }
 
 TEST_F(FromThenOn, ObjectsTiedToGraphsMakeLaterOnesWhole) {
