@@ -605,12 +605,8 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_
   KernelCommand command;
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = kernel_command(*params, &command)) return bad;
-  if (const KernelCommand* now = payload<KernelCommand>(node)) {  // attributes are not parameters: they stay
-    command.attributes = now->attributes;
-    command.has_priority = now->has_priority;
-    command.priority = now->priority;
-    command.cooperative = now->cooperative;
-  }
+  // Attributes are not parameters: they stay.
+  if (const KernelCommand* now = payload<KernelCommand>(node)) take_attributes(command, *now);
   return replace(node, std::move(command));
 }
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params) {

@@ -20,6 +20,8 @@ CUgraphNode exec_node(CUgraphExec exec, CUgraphNode original);
 // `mine` takes the parameters of a graph of the same shape. Nodes stay what they are, and enabled or not. `info` says which node
 // is in the way.
 CUgraphExecUpdateResult update(Graph& mine, const Graph& theirs, CUgraphExecUpdateResultInfo* info);
+// All that cuGraphKernelNodeSetAttribute may have set.
+void take_attributes(KernelCommand& to, const KernelCommand& from);
 // Context that a node's parameters name, else the calling thread's.
 CUresult pick_context(CUcontext named, std::shared_ptr<Context>* context);
 

@@ -437,6 +437,31 @@ TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
+// A driver names attributes that nobody set (softgpu answers as an H200): steps have none of them.
+TEST_F(Graphs, AttributesThatNobodySetAreNone) {
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  const CUgraphNode by_hand = add_mix(source, {}, a, b, 1);
+  CUlaunchAttributeValue map{};
+  ASSERT_EQ(hook_cuGraphKernelNodeGetAttribute(by_hand, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, &map),
+            CUDA_SUCCESS);
+  EXPECT_EQ(map.memSyncDomainMap.remote, 1);
+  uint32_t salt = 2;
+  void* params[] = {&b, &a, &salt};
+  CUgraph captured = nullptr;
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(launch3(mix, {kBlocks, 1, 1}, kThreads, params, 0, nullptr, streams[0]), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamEndCapture(streams[0], &captured), CUDA_SUCCESS);
+  for (const CUgraph graph : {source, captured}) {
+    const CUgraphExec exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    EXPECT_GT(slices_of(exec), 4u);
+    const auto known = track::find_graph(exec);
+    ASSERT_EQ(known->plan.steps.size(), 1u);
+    EXPECT_TRUE(std::get<track::KernelStep>(known->plan.steps[0].work).attributes.empty());
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+}
+
 // Where the graph's flags say so, and only there.
 TEST_F(Graphs, KernelsKeepTheirPriority) {
   static std::vector<int> priorities;  // of launches that have one

@@ -252,6 +252,70 @@ TEST_F(Graphs, KernelAttributesAndGenericParameters) {
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetParams(a, &params));  // another kind
 }
 
+// As an H200 answers: of a node made by hand, and of a captured one.
+TEST_F(Graphs, AttributesThatNobodySet) {
+  CUgraphNode by_hand, captured_node;
+  unsigned value = 3, n = 4;
+  void* arguments[] = {&p, &value, &n};
+  CUDA_KERNEL_NODE_PARAMS params = {};
+  params.func = function("fill"), params.kernelParams = arguments;
+  params.gridDimX = params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+  params.blockDimX = 32;
+  ASSERT_CU(cuGraphAddKernelNode(&by_hand, graph, nullptr, 0, &params));
+  CUgraph captured;
+  ASSERT_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  ASSERT_CU(cuLaunchKernel(function("fill"), 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr));
+  ASSERT_CU(cuStreamEndCapture(stream, &captured));
+  size_t one = 1;
+  ASSERT_CU(cuGraphGetNodes(captured, &captured_node, &one));
+  const auto named = [](CUgraphNode node) {  // those that are not zero with their first two bytes
+    std::string all;
+    for (int id = 0; id < 20; ++id) {
+      CUlaunchAttributeValue got = {};
+      if (cuGraphKernelNodeGetAttribute(node, CUlaunchAttributeID(id), &got) != CUDA_SUCCESS) continue;
+      all += std::to_string(id) + " ";
+      if (got.pad[0] || got.pad[1])
+        all += "(" + std::to_string(got.pad[0]) + " " + std::to_string(got.pad[1]) + ") ";
+    }
+    return all;
+  };
+  EXPECT_EQ(named(by_hand), "1 2 4 5 8 9 (0 1) 10 13 14 ");
+  EXPECT_EQ(named(captured_node), "1 2 4 5 (1 0) 8 9 (0 1) 10 13 14 ");
+}
+
+// Also clusters, and new parameters keep them.
+TEST_F(Graphs, ACapturedLaunchKeepsItsAttributes) {
+  unsigned value = 3, n = 4;
+  void* arguments[] = {&p, &value, &n};
+  CUlaunchAttribute given[2] = {};
+  given[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, given[0].value.clusterDim = {2, 1, 1};
+  given[1].id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
+  given[1].value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+  CUlaunchConfig config = {};
+  config.gridDimX = 2, config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.blockDimX = 32, config.hStream = stream, config.attrs = given, config.numAttrs = 2;
+  const CUfunction fill = function("fill");
+  CUgraph captured;
+  ASSERT_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  ASSERT_CU(cuLaunchKernelEx(&config, fill, arguments, nullptr));
+  ASSERT_CU(cuStreamEndCapture(stream, &captured));
+  size_t one = 1;
+  CUgraphNode node;
+  ASSERT_CU(cuGraphGetNodes(captured, &node, &one));
+  CUDA_KERNEL_NODE_PARAMS params;
+  ASSERT_CU(cuGraphKernelNodeGetParams(node, &params));
+  ASSERT_CU(cuGraphKernelNodeSetParams(node, &params));
+  CUlaunchAttributeValue got;
+  ASSERT_CU(cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &got));
+  EXPECT_EQ(got.clusterDim.x, 2u);
+  ASSERT_CU(cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &got));
+  EXPECT_EQ(got.memSyncDomain, CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+  got = {};
+  got.clusterDim = {4, 1, 1};  // the grid is no multiple
+  EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+            cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &got));
+}
+
 TEST_F(Graphs, EventAndMemOpNodes) {
   CUevent one, two;
   CUgraphNode record, wait, batch;
