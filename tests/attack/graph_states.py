@@ -6,7 +6,7 @@ import subprocess
 import frame
 
 PROGRAM = frame.BIN / "interpose_graph_random_test"
-GRAPHS = 40  # of one run: what it expects of all of them together needs some
+GRAPHS = 40  # of one run, of some seconds
 # All in one process, and what is different where no executable graph with a state was captured before.
 FILTERS = ["*", "*Named"]
 

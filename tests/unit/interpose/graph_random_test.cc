@@ -23,6 +23,7 @@ using test::kMixThreads;
 using test::kMixWords;
 
 constexpr uint32_t kBuffers = 4, kBytes = kMixWords * 4;
+constexpr uint64_t kEnough = 100;  // graphs; of fewer it may be that none has what is asked of all together
 
 // Those of every graph that PyTorch makes.
 constexpr unsigned long long kTorchFlags =
@@ -577,17 +578,19 @@ void RandomGraph::all_modes(uint64_t n_by_default) {
 
 TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
   all_modes(300);
+  EXPECT_EQ(of_all_.whole_by_state, 0u);
+  RecordProperty("pieces", int(of_all_.pieces));
+  if (of_all_.graphs < kEnough) return;
   EXPECT_GT(of_all_.slices, 8 * of_all_.graphs);
   EXPECT_GT(of_all_.pieces * 2, of_all_.launches);  // most are worth it; some have nothing but fills
   EXPECT_GT(of_all_.runs, 0u);
-  EXPECT_EQ(of_all_.whole_by_state, 0u);
-  RecordProperty("pieces", int(of_all_.pieces));
 }
 
 // From here on graphs with others inside go whole.
 TEST_F(RandomGraph, LeavesItWhenChangedOnesWereCaptured) {
   states_captured_ = true;
-  all_modes(100);
+  all_modes(kEnough);
+  if (of_all_.graphs < kEnough) return;
   EXPECT_GT(of_all_.pieces, 0u);
   EXPECT_GT(of_all_.whole_by_state, 0u);
 }
@@ -595,7 +598,8 @@ TEST_F(RandomGraph, LeavesItWhenChangedOnesWereCaptured) {
 // By itself (a CTest of its own) in pieces; behind the one before, whole.
 TEST_F(RandomGraph, LeavesItWhenNodesInsideAreNamed) {
   inner_named_ = true;
-  all_modes(100);
+  all_modes(kEnough);
+  if (of_all_.graphs < kEnough) return;
   EXPECT_GT(of_all_.pieces + of_all_.whole_by_state, 0u);
 }
 
