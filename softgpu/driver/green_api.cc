@@ -234,6 +234,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice de
   auto made = std::make_shared<GreenContext>();
   made->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);
   made->base = driver().contexts.find(base);
+  (void)synchronize(*made->base);  // as an H200 does; launches go on
   made->first_sm = p.first_sm;
   made->n_sms = p.n_sms;
   made->default_stream = add_stream(made, 0, 0);

@@ -3,7 +3,7 @@
 //
 // A handle is the address of its object. Every entry point looks its handles up (`find`) and works on a
 // shared_ptr, so that a destroy in another thread never frees what is in use; a handle that is not registered
-// gives the documented error instead of a crash. Locks, outermost first: Context::mutex; Capture registry
+// gives the documented error instead of a crash. Locks, outermost first: Context::launches; Context::mutex; Capture registry
 // (capture.cc); Memory::mutex (memory.h); Registry::mutex_.
 #pragma once
 
@@ -346,6 +346,8 @@ struct Context : std::enable_shared_from_this<Context> {
   std::atomic<int> error{0};
   std::atomic<bool> cancel{false};  // polled by running kernels: set at destruction and process exit
 
+  std::shared_mutex
+      launches;      // shared by a launch, held alone by a call that waits and lets none pass; before mutex
   std::mutex mutex;  // guards streams, their tails and captures
   std::shared_ptr<Stream> legacy;
   std::vector<std::shared_ptr<Stream>> streams;                      // all but legacy

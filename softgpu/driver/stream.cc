@@ -138,6 +138,8 @@ bool may_see_markers(const Command& command, const Stream& stream) {
 
 CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                  Command command, OpRef* op) {
+  std::shared_lock launching(context->launches, std::defer_lock);
+  if (std::holds_alternative<KernelCommand>(command)) launching.lock();
   std::lock_guard lock(context->mutex);
   if (stream->capture) return add_captured_node_locked(*stream, std::move(command));
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
@@ -227,6 +229,11 @@ CUresult synchronize(Context& context) {
     for (const auto& stream : context.streams) tails.insert(tails.end(), {stream->tail, stream->marker});
   }
   return wait_all(context, tails);
+}
+
+CUresult synchronize_without_launches(Context& context) {
+  std::unique_lock alone(context.launches);
+  return synchronize(context);
 }
 
 CUresult run_and_wait(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,

@@ -52,6 +52,8 @@ CUresult wait_all(Context& context, const std::vector<OpRef>& ops);
 // Checks stream memory operations (of a call or a graph node) and stores them.
 CUresult check_mem_ops(const CUstreamBatchMemOpParams* ops, unsigned n, MemOpCommand* command);
 CUresult synchronize(Context& context);  // all streams
+// The same for calls during which kernels and graphs of other threads are not launched, as on an H200.
+CUresult synchronize_without_launches(Context& context);
 CUresult run_and_wait(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                       Command command);
 
