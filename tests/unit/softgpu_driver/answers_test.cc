@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -293,6 +294,96 @@ TEST_F(Answers, WhoseWaitKeepsOthersFromLaunching) {
     }
     open();
     EXPECT_CU(asker.join());
+    EXPECT_CU(cuCtxSynchronize());
+  }
+}
+
+// ---- hardware queues
+
+// A context of its own queues, current while it lives.
+class OwnContext {
+ public:
+  explicit OwnContext(const char* connections = nullptr) {
+    if (connections) setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections, 1);
+    EXPECT_CU(cuCtxCreate(&context, nullptr, 0, 0));
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  }
+  ~OwnContext() { EXPECT_CU(cuCtxDestroy(context)); }
+  OwnContext(const OwnContext&) = delete;
+
+  std::vector<CUstream> streams(int n) {
+    std::vector<CUstream> made(static_cast<size_t>(n));
+    for (CUstream& stream : made) EXPECT_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return made;
+  }
+  CUcontext context = nullptr;
+};
+
+TEST_F(Answers, HowManyLaunchesFitBehindAClosedGate) {
+  constexpr int kLaunches =
+#define TS_LAUNCHES_BEHIND_GATE(n) n
+#include "h200_answers.def"
+      ;
+  close();
+  ASSERT_CU(cuStreamWaitValue32(busy, word(), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  for (int i = 1; i < kLaunches; ++i) ASSERT_CU(run_fill(busy));  // or the test hangs
+  Asker last(context, [this] { return run_fill(busy); });
+  EXPECT_TRUE(last.waits());
+  EXPECT_CU(run_fill(other));
+  EXPECT_CU(cuStreamSynchronize(other));
+  open();
+  EXPECT_CU(last.join());
+  for (int i = 0; i < 2 * kLaunches; ++i) EXPECT_CU(run_fill(busy));
+  EXPECT_CU(cuStreamSynchronize(busy));
+}
+
+TEST_F(Answers, DestructionEndsALaunchThatWaitsForRoom) {
+  OwnContext own;
+  const CUstream stream = own.streams(1)[0];
+  close();
+  ASSERT_CU(cuStreamWaitValue32(stream, word(), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  const CUdeviceptr p = alloc(64);
+  Asker asker(own.context, [&] {
+    for (;;)
+      if (CUresult failed = cuMemsetD8Async(p, 1, 64, stream)) return failed;
+  });
+  EXPECT_TRUE(asker.waits());
+  EXPECT_CU(cuCtxDestroy(own.context));
+  EXPECT_NE(CUDA_SUCCESS, asker.join());
+  ASSERT_CU(cuCtxCreate(&own.context, nullptr, 0, 0));
+}
+
+TEST_F(Answers, WhichStreamsStandBehindWaitingOnes) {
+  struct Row {
+    const char* connections;
+    int n_waiting;
+    bool waits;
+  };
+  const Row rows[] = {
+#define TS_BESIDE_WAITING_STREAMS(n, us) {nullptr, n, us >= kWaitedUs},
+#include "h200_answers.def"
+      {"1", 1, true}, {"32", 30, false}, {"32", 32, true}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(testing::Message() << row.n_waiting << " of "
+                                    << (row.connections ? row.connections : "the usual"));
+    OwnContext own(row.connections);
+    close();
+    const CUdeviceptr p = alloc(64);
+    for (CUstream stream : own.streams(row.n_waiting)) {
+      ASSERT_CU(cuStreamWaitValue32(stream, word(), 1, CU_STREAM_WAIT_VALUE_GEQ));
+      ASSERT_CU(cuMemsetD8Async(p, 1, 64, stream));
+    }
+    const CUstream fresh = own.streams(1)[0];
+    EXPECT_CU(cuMemsetD8Async(p, 2, 64, fresh));
+    if (row.waits) {
+      const OwnContext elsewhere;  // is not held up, and does more than the fresh stream would have had to
+      const CUdeviceptr q = alloc(64);
+      for (int i = 0; i < 20; ++i) EXPECT_CU(cuMemsetD8(q, 3, 64));
+      EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(fresh));
+      open();
+    }
+    EXPECT_CU(cuStreamSynchronize(fresh));  // or the test hangs
+    open();
     EXPECT_CU(cuCtxSynchronize());
   }
 }
