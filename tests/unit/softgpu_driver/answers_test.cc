@@ -298,6 +298,32 @@ TEST_F(Answers, WhoseWaitKeepsOthersFromLaunching) {
   }
 }
 
+TEST_F(Answers, HowMultiprocessorsAreSplit) {
+  const struct {
+    unsigned wanted, got, rest;
+  } rows[] = {
+#define TS_GREEN_SPLIT(wanted, got, rest) {wanted, got, rest},
+#include "h200_answers.def"
+  };
+  CUdevResource whole{};
+  ASSERT_CU(cuDeviceGetDevResource(0, &whole, CU_DEV_RESOURCE_TYPE_SM));
+  ASSERT_EQ(132u, whole.sm.smCount);
+  for (const auto& row : rows) {
+    CUdevResource part{}, rest{};
+    unsigned n = 1;
+    EXPECT_CU(cuDevSmResourceSplitByCount(&part, &n, &whole, &rest, 0, row.wanted));
+    EXPECT_EQ(1u, n);
+    EXPECT_EQ(row.got, part.sm.smCount) << row.wanted;
+    EXPECT_EQ(row.rest, rest.sm.smCount) << row.wanted;
+    for (CUdevResource* each : {&part, &rest}) {
+      CUdevResourceDesc made_of = nullptr;
+      EXPECT_CU(cuDevResourceGenerateDesc(&made_of, each, 1));
+      EXPECT_CU(cuGreenCtxCreate(&green, made_of, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+      EXPECT_CU(cuGreenCtxDestroy(green));
+    }
+  }
+}
+
 // ---- hardware queues
 
 // A context of its own queues, current while it lives.
