@@ -5,6 +5,7 @@
 
 #include "admission/boundary.h"
 #include "admission/wait.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
 
@@ -84,6 +85,8 @@ StreamAccount* claim_account(driver_api::StreamArg s, uint64_t key) {
       const bool won = account.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel);
       if (won) {
         account.blind.store(0, kRelaxed);
+        account.quantum_left_ns.store(0, kRelaxed);  // no boundary stands in this stream
+        account.behind_event.store(0, kRelaxed);
         account.stream.store(s.stream, kRelaxed);
         account.per_thread.store(s.flavour == driver_api::Flavour::kPerThread, kRelaxed);
         uint32_t used = g_accounts_used.load(kRelaxed);
@@ -168,6 +171,10 @@ bool can_be_asked_about(const StreamAccount& account) {
 bool count_down(StreamAccount& account, uint64_t upto, uint64_t now) {
   const uint64_t done = account.done.load(kRelaxed), since = account.since_ns.load(kRelaxed);
   if (account.marked.load(kRelaxed) > done || now <= since) return false;
+  if (waits_behind_gate()) {  // no estimate tells when it begins
+    account.since_ns.store(now, kRelaxed);
+    return false;
+  }
   account_done(account, std::min(upto, done + (now - since)));
   return true;
 }
