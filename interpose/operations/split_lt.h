@@ -60,7 +60,7 @@ class LtCall final : public SplitCall {
   bool read_product();
   bool read_layouts();
   bool fits() const;
-  operations::SplitAxes axes() const;
+  operations::Matrix bias() const;
   bool make_layouts(const operations::Piece& piece);
   bool c_is_apart() const;
 

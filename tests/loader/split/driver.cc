@@ -32,6 +32,19 @@ bool fails(std::string_view function) {
 #define TS_MAY_FAIL \
   if (fails(__func__)) return 999
 
+TS_FUNCTION(cuInit, (unsigned)) {
+  return 0;
+}
+TS_FUNCTION(cuDevicePrimaryCtxRetain, (void** context, int)) {
+  *context = &g_mutex;
+  return 0;
+}
+TS_FUNCTION(cuCtxSetCurrent, (void*)) {
+  return 0;
+}
+TS_FUNCTION(cuCtxSynchronize, ()) {
+  return 0;
+}
 TS_FUNCTION(cuCtxGetCurrent, (void** context)) {
   TS_MAY_FAIL;
   *context = &g_mutex;
@@ -84,6 +97,14 @@ TS_FUNCTION(cuMemGetAddressRange_v2, (uint64_t * base, size_t* bytes, uint64_t a
   if (address >= after->first + after->second) return 1;
   *base = after->first;
   *bytes = after->second;
+  return 0;
+}
+TS_FUNCTION(cuMemcpyHtoD_v2, (uint64_t to, const void* from, size_t bytes)) {
+  memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+TS_FUNCTION(cuMemcpyDtoH_v2, (void* to, uint64_t from, size_t bytes)) {
+  memcpy(to, reinterpret_cast<const void*>(from), bytes);
   return 0;
 }
 TS_FUNCTION(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t bytes, void*)) {

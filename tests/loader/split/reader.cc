@@ -51,6 +51,9 @@ struct AtExit {
 extern "C" __attribute__((visibility("default"))) const NoteReader* tessera_note_reader(uint32_t version) {
   return version == tessera::operations::kNoteVersion ? &kReader : nullptr;
 }
+extern "C" __attribute__((visibility("default"))) uint64_t reader_split_calls() {
+  return g_counts[1];
+}
 extern "C" __attribute__((visibility("default"))) void reader_idle() {
   if (g_idle) g_idle();
 }
