@@ -132,4 +132,15 @@ std::optional<Region> region_of(const GemmShape& shape, const Matrix& c) {
   return Region{c.address, stretch, lines, static_cast<uint64_t>(c.leading) * size, outer, outer_step};
 }
 
+Region region_of(const Result& result, const Split& split, int64_t first, int64_t pieces) {
+  Piece piece = piece_of(split, result.shape, first);
+  const Piece last = piece_of(split, result.shape, first + pieces - 1);
+  piece.m = last.row - piece.row + last.m;
+  piece.n = last.column - piece.column + last.n;
+  piece.count = last.product - piece.product + last.count;
+  Matrix c = result.c;
+  c.address = moved(c, split_row(result.family, split.axis)->c, piece);
+  return *region_of({piece.m, piece.n, result.shape.k, piece.count}, c);
+}
+
 }  // namespace tessera::operations

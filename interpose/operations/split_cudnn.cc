@@ -125,7 +125,7 @@ std::optional<operations::Split> ConvolutionCall::cut(int64_t pieces) {
   const Tensor& y = tensors_[kY];
   if (!fits(kX) || (has(kZ) && !fits(kZ))) return std::nullopt;
   shape_ = {y.images.leading, 1, 1, y.dims[0]};
-  if (!result()) return std::nullopt;
+  if (!operations::region_of(shape_, y.images)) return std::nullopt;
   const auto cut = operations::split_of(kFamily, shape_, pieces);
   return cut && make_tensors(cut->step) ? cut : std::nullopt;
 }
@@ -199,8 +199,8 @@ bool ConvolutionCall::takes(const operations::Split& cut) {
   return true;
 }
 
-std::optional<operations::Region> ConvolutionCall::result() const {
-  return operations::region_of(shape_, tensors_[kY].images);
+std::optional<operations::Result> ConvolutionCall::result() const {
+  return operations::Result{kFamily, shape_, tensors_[kY].images};
 }
 
 bool ConvolutionCall::stream(void** out) const {

@@ -17,7 +17,7 @@ std::optional<operations::Split> GemmCall::cut(int64_t pieces) {
   for (const operations::Matrix* x : {&gemm_.a, &gemm_.b, &gemm_.c})
     if (x->address == 0 || x->bits == 0 || x->bits % 8 != 0) return std::nullopt;
   if (!operations::leads(gemm_.shape, gemm_.a, gemm_.b, gemm_.c)) return std::nullopt;
-  if (result_is_known() && !result()) return std::nullopt;
+  if (result_is_known() && !operations::region_of(gemm_.shape, gemm_.c)) return std::nullopt;
   return operations::split_of(gemm_.family, gemm_.shape, pieces);
 }
 
@@ -44,8 +44,9 @@ uint64_t GemmCall::settings() {
   return key.value();
 }
 
-std::optional<operations::Region> GemmCall::result() const {
-  return result_is_known() ? operations::region_of(gemm_.shape, gemm_.c) : std::nullopt;
+std::optional<operations::Result> GemmCall::result() const {
+  if (!result_is_known()) return std::nullopt;
+  return operations::Result{gemm_.family, gemm_.shape, gemm_.c};
 }
 
 bool GemmCall::stream(void** out) const {

@@ -258,7 +258,7 @@ class GemmCall final : public SplitCall {
 
   std::optional<operations::Split> cut(int64_t pieces) override;
   uint64_t settings() override;
-  std::optional<operations::Region> result() const override;
+  std::optional<operations::Result> result() const override;
   bool stream(void** out) const override;
   bool narrow(uint32_t sms) override;
   int issue(const operations::Split& cut, int64_t index, uint64_t result) override;

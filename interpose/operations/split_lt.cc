@@ -203,7 +203,7 @@ bool LtCall::c_is_apart() const {
   if (c.address == d.address) return c == d;
   operations::GemmShape shape = shape_;
   if (c.stride == 0) shape.count = 1;
-  const auto read = operations::region_of(shape, c), written = result();
+  const auto read = operations::region_of(shape, c), written = operations::region_of(shape_, d);
   return read && written &&
          (c.address + read->extent() <= d.address || d.address + written->extent() <= c.address);
 }
@@ -224,7 +224,7 @@ std::optional<operations::Split> LtCall::cut(int64_t pieces) {
   const uint64_t k = product_[row_of(kTransposeA)] != 0 ? a.rows : a.columns;
   if (std::max({d.rows, d.columns, k}) > uint64_t(INT64_MAX)) return std::nullopt;
   shape_ = {int64_t(d.rows), int64_t(d.columns), int64_t(k), d.products};
-  if (!fits() || !result() || !c_is_apart()) return std::nullopt;
+  if (!fits() || !operations::region_of(shape_, matrices_[kD]) || !c_is_apart()) return std::nullopt;
   const bool has_bias = epilogue_that_can_be_cut(product_[row_of(kEpilogue)])->vector == kAdded;
   const operations::Matrix its_bias = bias();
   const auto cut = operations::split_of(kFamily, shape_, pieces, has_bias ? &its_bias : nullptr);
@@ -292,8 +292,8 @@ bool LtCall::takes(const operations::Split& cut) {
   return true;
 }
 
-std::optional<operations::Region> LtCall::result() const {
-  return operations::region_of(shape_, matrices_[kD]);
+std::optional<operations::Result> LtCall::result() const {
+  return operations::Result{kFamily, shape_, matrices_[kD]};
 }
 
 bool LtCall::stream(void** out) const {

@@ -164,6 +164,35 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
   }
 }
 
+// Byte by byte: some pieces write the stretches of their region.
+TEST(RegionOf, OfSomePieces) {
+  Random random;
+  for (int round = 0; round < 100; round++) {
+    GemmShape shape{random.in(1, 300), random.in(1, 300), 1, 1};
+    if (random.in(0, 1)) shape = {random.in(1, 9), random.in(1, 9), 1, random.in(2, 20)};
+    const SplitFamily family = shape.count == 1 ? kProduct : kStridedBatch;
+    const auto split = split_of(family, shape, random.in(2, 20));
+    if (!split) continue;
+    const Result result{family, shape, random_matrix(random, 64, shape.m, shape.n, 32)};
+    const int64_t first = random.in(0, split->pieces() - 1), n = random.in(1, split->pieces() - first);
+    const Region region = region_of(result, *split, first, n);
+    std::vector<int> written(region_of(shape, result.c)->extent() + 64), expected(written.size());
+    for (uint64_t o = 0; o < region.outer; o++)
+      for (uint64_t i = 0; i < region.inner; i++)
+        for (uint64_t b = 0; b < region.bytes; b++)
+          written.at(region.address + o * region.outer_step + i * region.inner_step + b)++;
+    for (int64_t index = first; index < first + n; index++) {
+      const Piece p = piece_of(*split, shape, index);
+      for (int64_t product = 0; product < p.count; product++)
+        for (int64_t row = 0; row < p.m; row++)
+          for (int64_t column = 0; column < p.n; column++)
+            for (uint64_t b = 0; b < 4; b++)
+              expected.at(where(result.c, p.product + product, p.row + row, p.column + column) + b)++;
+    }
+    ASSERT_EQ(written, expected);
+  }
+}
+
 // Byte by byte: the stretches of a region are the elements of C.
 TEST(RegionOf, IsEachElementOnce) {
   Random random;
