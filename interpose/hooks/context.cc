@@ -115,6 +115,14 @@ TS_AROUND_1(context_ends, ctx, cuCtxDetach, (CUcontext ctx), (ctx))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy, (CUstream stream), (stream))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy_v2, (CUstream stream), (stream))
 
+// Its face as a context may be one that something of ours was made in.
+extern "C" CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) noexcept {
+  const auto call = [&] { return real().cuGreenCtxDestroy(green); };
+  CUcontext context = nullptr;
+  const bool known = live() && real().cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS && context;
+  return known ? context_ends(context, call) : call();
+}
+
 extern "C" CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device) noexcept {
   const CUresult result = hooks::with_memory([&] { return real().cuDevicePrimaryCtxRetain(c, device); });
   if (result == CUDA_SUCCESS && live() && c && device >= 0 && device < kDevices) {
