@@ -11,7 +11,7 @@ namespace tessera::operations {
 
 // Of Note and NoteReader together, and of the catalogue, whose rows are numbered: each change of its length is another
 // version by itself.
-inline constexpr uint32_t kNoteVersion = 0x50000 + kEntries;
+inline constexpr uint32_t kNoteVersion = 0x60000 + kEntries;
 
 // One per outermost call, on its stack; touched by the calling thread only. What the reader writes begins as 0.
 struct Note {
@@ -33,6 +33,14 @@ struct Note {
 };
 static_assert(sizeof(Note) == 80);
 
+// What happens to the program that pieces depend on. Static storage, constant. Called in the program's threads, which may wait.
+struct Listener {
+  void (*waited)();                            // for the GPU
+  void (*context_ended)(const void* context);  // with all that was made in it; null: every context
+  // Memory of the device was refused. Not 0: some was given back, so that it is worth asking again.
+  uint32_t (*memory_short)();
+};
+
 // What the reader offers. Static storage, constant.
 struct NoteReader {
   const uint32_t* role;   // changes at any time; relaxed loads
@@ -41,15 +49,14 @@ struct NoteReader {
   // Around the call, in its thread; neither blocks nor allocates.
   void (*begin)(Note* note);
   void (*end)(Note* note);
-  // For calls that may go out in pieces (interpose/operations/split.h); in a thread inside a call, but for when_idle. None
-  // blocks or allocates.
+  // For calls that may go out in pieces (interpose/operations/split.h); in a thread inside a call. None blocks or
+  // allocates.
   uint64_t (*slice_ns)();                       // longest single launch that is wanted now; 0: any
   uint64_t (*expected_ns)(const Note* note);    // of the whole call, if it was never made; 0: not known
   uint32_t (*sms)(uint64_t expected_ns);        // that the lease leaves a call that takes so long; 0: all
   uint32_t (*undisturbed)();                    // 1: nobody of a higher level is busy, no capture is open
   void (*count)(uint32_t counter, uint64_t n);  // 64-bit word of abi::OperationTotals
-  void (*when_idle)(
-      void (*callback)());  // once: called in a thread of the program that has waited for the GPU
+  void (*listen)(const Listener* listener);     // once
 };
 
 // Exported by libtessera.so as tessera_note_reader; null for a version that it does not know.

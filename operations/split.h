@@ -13,6 +13,16 @@ namespace tessera::operations {
 
 enum class SplitAxis : uint8_t { kBatch, kColumns, kRows };
 
+// Calls whose arguments move in the same way.
+enum class SplitFamily : uint8_t {
+  kProduct,       // one product
+  kStridedBatch,  // a batch, whose matrices lie a stride apart
+  kPointerBatch,  // a batch, whose matrices are named by arrays of pointers
+  kGroups,        // groups of such (split_groups.h); their pieces are of the kind of kBatch
+  kLayouts,       // cublasLtMatmul: A, B, C and D by layouts
+  kConvolution,   // A is what is read, B the filter, C the result; a product is an image
+};
+
 struct Split {
   SplitAxis axis;
   int64_t extent;  // of that axis: products, columns or rows
@@ -27,40 +37,53 @@ struct Split {
 inline constexpr int64_t kSlab = 128;
 inline constexpr int64_t kMostPieces = 64;  // each costs a call of the library and a launch
 
-// Along which axes a call may be cut.
-struct SplitAxes {
-  bool batch = true, columns = true, rows = true;
-};
-// In at most `pieces`, by the batch if there is one, else along the longer side of C that `axes` has. Nothing if that leaves
-// one piece.
-std::optional<Split> split_of(const GemmShape& shape, int64_t pieces, const SplitAxes& axes = {});
-
 // A power of two, so that a little more or less time does not make another split: as many as a call of `expected_ns` has
 // slices, 1 if it has no two.
 int64_t pieces_of(uint64_t expected_ns, uint64_t slice_ns);
 
 // A matrix as a call names it: `rows` x `columns` of op(X) are asked for.
 struct Matrix {
-  uint64_t address;
-  int64_t leading;  // elements between columns of op(X), or, `transposed`, between rows
-  int64_t stride;   // elements between products of a batch; 0: the same one again
-  uint32_t bits;    // of an element, a multiple of 8
-  bool transposed;  // rows of op(X) lie one behind the other, not columns
+  uint64_t address = 0;
+  int64_t leading = 0;      // elements between columns of op(X), or, `transposed`, between rows
+  int64_t stride = 0;       // elements between products of a batch; 0: the same one again
+  uint32_t bits = 0;        // of an element, a multiple of 8
+  bool transposed = false;  // rows of op(X) lie one behind the other, not columns
 
   bool operator==(const Matrix&) const = default;
 };
 
 // One piece: m x n of C, from (row, column) on, of `count` products from `product` on.
 struct Piece {
-  int64_t row, column, product;
-  int64_t m, n, count;
+  int64_t row = 0, column = 0, product = 0;
+  int64_t m = 1, n = 1, count = 1;
 };
 Piece piece_of(const Split& split, const GemmShape& shape, int64_t index);  // index < split.pieces()
 
-// Where what a piece reads of A and B begins, and what it reads or writes of C. Exact modulo 2^64, like pointers.
-uint64_t part_of_a(const Matrix& a, const Piece& piece);
-uint64_t part_of_b(const Matrix& b, const Piece& piece);
-uint64_t part_of_c(const Matrix& c, const Piece& piece);
+// How the argument that names a matrix goes on from the call to a piece of it.
+enum class Moves : uint8_t {
+  kNot,       // every piece has the call's
+  kByStride,  // to the matrix of the piece's first product
+  kInArray,   // it is an array of pointers: to the pointer of the piece's first product
+  kByColumn,  // to the piece's first column of op(X)
+  kByRow,     // to its first row
+};
+// Exact modulo 2^64, like pointers.
+uint64_t moved(const Matrix& x, Moves how, const Piece& piece);
+
+// A way of cutting, and how each argument moves. What has no row is not cut: split.cc has the table.
+struct SplitRow {
+  SplitFamily family;
+  SplitAxis axis;
+  Moves a, b, c;  // D as C
+  Moves bias;
+};
+// Null: there is none.
+const SplitRow* split_row(SplitFamily family, SplitAxis axis);
+
+// In at most `pieces`: by the batch if there is one, else along the longer side of C that a row allows. Nothing if that leaves
+// one piece. A `bias` is one that pieces cannot be given another address of: it has to stay.
+std::optional<Split> split_of(SplitFamily family, const GemmShape& shape, int64_t pieces,
+                              const Matrix* bias = nullptr);
 
 // Are the leading dimensions those that the whole call needs? A piece needs less, so that a library would not refuse it
 // where it refuses the whole.
@@ -77,5 +100,14 @@ struct Region {
 };
 // All products' C; nothing if that is no usable number of bytes, or products overlap.
 std::optional<Region> region_of(const GemmShape& shape, const Matrix& c);
+
+// What a call writes, if anybody knows where that is.
+struct Result {
+  SplitFamily family;
+  GemmShape shape;
+  Matrix c;
+};
+// What so many pieces write, from `first` on. Of a call whose whole result has a region.
+Region region_of(const Result& result, const Split& split, int64_t first, int64_t pieces);
 
 }  // namespace tessera::operations

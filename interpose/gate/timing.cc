@@ -2,11 +2,13 @@
 
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
+#include "interpose/gate/window.h"
 
 namespace tessera::gate {
 
 // kEmpty: no events. kIdle -> kOpen (one launching thread) -> kPending -> kReading (one harvester) -> kIdle.
-enum SampleState : uint32_t { kEmpty = 0, kIdle, kOpen, kPending, kReading };
+// Where their context ends, all become kEmpty; but an open one kWithdrawn, until its thread lets go of it.
+enum SampleState : uint32_t { kEmpty = 0, kIdle, kOpen, kPending, kReading, kWithdrawn };
 
 struct Sample {
   std::atomic<uint32_t> state;
@@ -26,6 +28,15 @@ CUresult record(CUevent event, driver_api::StreamArg s) {
   const auto& real = driver_api::real();
   return s.flavour == driver_api::Flavour::kPerThread ? real.cuEventRecord_ptsz(event, s.stream)
                                                       : real.cuEventRecord(event, s.stream);
+}
+
+// The launching thread lets go. False: the events have ended meanwhile.
+bool close(Sample& s, SampleState next) {
+  uint32_t open = kOpen;
+  // release: pairs with the acquire of whoever takes it next
+  if (s.state.compare_exchange_strong(open, next, std::memory_order_release, kRelaxed)) return true;
+  s.state.store(kEmpty, std::memory_order_release);
+  return false;
 }
 
 constinit admission::SliceCost g_costs[kTimings] = {};  // under g_costs_lock
@@ -107,7 +118,7 @@ bool load_code(CUfunction function, const KernelRecord* kernel) {
 
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key,
                      const FirstOfShape& first) {
-  if (!t) return nullptr;
+  if (!t || !in_marker_context()) return nullptr;
   if (g_pending.load(kRelaxed)) harvest_samples();
   for (Sample& s : g_samples) {
     uint32_t idle = kIdle;
@@ -117,7 +128,7 @@ Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_ke
     s.record_key = record_key;
     s.first = first;
     if (record(s.start, stream) == CUDA_SUCCESS) return &s;
-    s.state.store(kIdle, std::memory_order_release);
+    close(s, kIdle);
     return nullptr;
   }
   return nullptr;
@@ -127,12 +138,14 @@ void sample_end(Sample* s, driver_api::StreamArg stream, uint64_t blocks, uint64
   if (!s) return;
   s->blocks = blocks;
   s->wave = wave;
-  if (result != CUDA_SUCCESS || record(s->stop, stream) != CUDA_SUCCESS) {
-    s->state.store(kIdle, std::memory_order_release);
+  // relaxed: a context that ends while it is recorded in is the program's own mistake
+  const bool is_there = s->state.load(kRelaxed) == kOpen;
+  if (result != CUDA_SUCCESS || !is_there || record(s->stop, stream) != CUDA_SUCCESS) {
+    close(*s, kIdle);
     return;
   }
   g_pending.fetch_add(1, kRelaxed);
-  s->state.store(kPending, std::memory_order_release);  // pairs with the acquire in harvest_samples
+  if (!close(*s, kPending)) g_pending.fetch_sub(1, kRelaxed);
 }
 
 bool samples_pending() {
@@ -172,7 +185,11 @@ void provide_events(const CUevent (&start)[kSamples], const CUevent (&stop)[kSam
 void withdraw_events() {
   for (Sample& s : g_samples) {
     // One exchange: nobody else may count the same sample off.
-    if (s.state.exchange(kEmpty, std::memory_order_acq_rel) == kPending) g_pending.fetch_sub(1, kRelaxed);
+    uint32_t seen = s.state.load(kRelaxed);
+    while (seen != kWithdrawn && !s.state.compare_exchange_weak(seen, seen == kOpen ? kWithdrawn : kEmpty,
+                                                                std::memory_order_acq_rel)) {
+    }
+    if (seen == kPending) g_pending.fetch_sub(1, kRelaxed);
   }
 }
 

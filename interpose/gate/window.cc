@@ -29,6 +29,7 @@ uint32_t* marker_word(const StreamAccount& account) {
 }
 
 CUresult write_marker(StreamAccount& account, driver_api::StreamArg s, uint32_t value) {
+  if (!in_marker_context()) return CUDA_ERROR_INVALID_CONTEXT;
   const auto& real = driver_api::real();
   const size_t index = size_t(&account - g_accounts);
   const bool per_thread = s.flavour == driver_api::Flavour::kPerThread;
@@ -194,6 +195,14 @@ constinit StreamAccount g_accounts[kAccounts] = {};
 constinit std::atomic<uint32_t> g_accounts_used = 0;
 constinit MarkerMemory g_markers = {};
 constinit std::atomic<uint32_t> g_markers_out{0};
+
+bool in_marker_context() {
+  if (g_state.n_contexts.load(kRelaxed) <= 1) [[likely]]
+    return true;
+  CUcontext current = nullptr;
+  return driver_api::real().cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+         current == g_markers.context.load(kRelaxed);
+}
 
 // Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
 uint64_t account_key(driver_api::StreamArg s) {

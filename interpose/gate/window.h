@@ -45,8 +45,12 @@ struct MarkerMemory {
   std::atomic<CUdeviceptr> device;   // the same memory as the GPU sees it
   std::atomic<uint32_t> use_events;  // 1: cuStreamWriteValue32 is not available; events below
   CUevent events[kAccounts][4];      // fallback, written before `use_events`
+  std::atomic<CUcontext>
+      context;  // all of it, and events of samples, belong to this one and end with it; null: none
 };
 extern constinit MarkerMemory g_markers;
+// Is that the current one? In a stream of another one a marker could be under way when it ends.
+bool in_marker_context();
 
 // Markers that were enqueued and not seen yet, of all accounts.
 extern constinit std::atomic<uint32_t> g_markers_out;

@@ -2,8 +2,10 @@
 // call, whose result is always what the program gets. Slow path; any thread of the program.
 #include "base/errno_guard.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/hooks/memory.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/trial.h"
+#include "interpose/state/note.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
@@ -18,13 +20,15 @@ using state::live;
 void ended(CUcontext context) {
   cut::forget_trials(context);
   track::context_ended(context);
+  if (const auto* listener = state::g_listener.load(std::memory_order_acquire))
+    listener->context_ended(context);
 }
 
 // Contexts. Whatever makes one current is a chance to prepare it; whatever may end one must find the helper
 // outside.
 template <class F>
 CUresult current_changes(F&& call) {
-  const CUresult result = call();
+  const CUresult result = hooks::with_memory(call);
   if (result == CUDA_SUCCESS && live()) {
     const base::ErrnoGuard keep_errno;
     track::prepare_context();
@@ -111,8 +115,16 @@ TS_AROUND_1(context_ends, ctx, cuCtxDetach, (CUcontext ctx), (ctx))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy, (CUstream stream), (stream))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy_v2, (CUstream stream), (stream))
 
+// Its face as a context may be one that something of ours was made in.
+extern "C" CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) noexcept {
+  const auto call = [&] { return real().cuGreenCtxDestroy(green); };
+  CUcontext context = nullptr;
+  const bool known = live() && real().cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS && context;
+  return known ? context_ends(context, call) : call();
+}
+
 extern "C" CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device) noexcept {
-  const CUresult result = real().cuDevicePrimaryCtxRetain(c, device);
+  const CUresult result = hooks::with_memory([&] { return real().cuDevicePrimaryCtxRetain(c, device); });
   if (result == CUDA_SUCCESS && live() && c && device >= 0 && device < kDevices) {
     g_primary[device].store(*c);
     state::device_seen(device);

@@ -6,6 +6,7 @@
 #include "interpose/gate/launch.h"
 #include "interpose/gate/timing.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/hooks/memory.h"
 #include "interpose/hooks/units.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graphs.h"
@@ -37,7 +38,7 @@ CUresult driver_call(F&& call) {
 
 template <class F>
 CUresult graph_made(CUgraphExec* exec, CUgraph graph, unsigned long long flags, F&& call) {
-  const CUresult result = driver_call(call);
+  const CUresult result = hooks::with_memory([&] { return driver_call(call); });
   if (result == CUDA_SUCCESS && live() && exec) {
     const base::ErrnoGuard keep_errno;
     const gate::DepthGuard depth;

@@ -6,6 +6,7 @@
 
 #include "base/errno_guard.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/hooks/memory.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graphs.h"
@@ -27,7 +28,7 @@ CUresult load_image(Owner* owner, std::shared_ptr<track::Image>&& image, bool is
     if (result != CUDA_SUCCESS)
       for (auto& kernel : image->kernels) kernel.has_variant = false;
   }
-  if (result != CUDA_SUCCESS) result = original();
+  if (result != CUDA_SUCCESS) result = hooks::with_memory(original);
   if (result == CUDA_SUCCESS && owner) track::image_loaded(*owner, is_library, std::move(image));
   return result;
 }

@@ -30,8 +30,8 @@ uint32_t undisturbed() noexcept {
   return gate::undisturbed();
 }
 
-void when_idle(void (*callback)()) noexcept {
-  state::g_when_idle.store(callback, std::memory_order_release);
+void listen(const operations::Listener* listener) noexcept {
+  state::g_listener.store(listener, std::memory_order_release);
 }
 
 static_assert(sizeof g_state.role == sizeof(uint32_t) && decltype(g_state.role)::is_always_lock_free);
@@ -45,7 +45,7 @@ const operations::NoteReader kReader = {.role = reinterpret_cast<const uint32_t*
                                         .sms = gate::sms_for_call,
                                         .undisturbed = undisturbed,
                                         .count = gate::count_operations,
-                                        .when_idle = when_idle};
+                                        .listen = listen};
 
 }  // namespace
 }  // namespace tessera::hooks

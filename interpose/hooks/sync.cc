@@ -47,8 +47,8 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
     // There may be no further launch that does. Queries are polled: the helper reads what is left over.
     if (kWaits && samples_pending()) harvest_samples();
     if (kWaits) {
-      if (const auto callback = state::g_when_idle.load(std::memory_order_acquire)) [[unlikely]]
-        callback();
+      if (const auto* listener = state::g_listener.load(std::memory_order_acquire)) [[unlikely]]
+        listener->waited();
     }
   } else if (is_sticky(result)) {
     poison();

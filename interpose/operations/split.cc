@@ -42,7 +42,7 @@ int issue_pieces(Call& call, SplitCall& what, const operations::Split& cut) {
   int status = 0;
   for (int64_t i = 0; i < cut.pieces() && status == 0; i++) {
     const PieceNote note(call.note(), 1, uint64_t(cut.pieces()));
-    status = what.issue(cut, i, result ? result->address : 0);
+    status = what.issue(cut, i, result ? result->c.address : 0);
   }
   return status;
 }
@@ -105,7 +105,7 @@ void read_split_settings() {
   g_relaxed.store(bits && strcmp(bits, "relaxed") == 0, kRelaxed);
   open_memory();
   read_library_environment();
-  note_reader()->when_idle(compare_when_done);
+  note_reader()->listen(&kTrialListener);
   g_splitting.store(true, kRelaxed);
 }
 

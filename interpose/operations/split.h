@@ -36,7 +36,7 @@ class SplitCall {
   // Does the library take the pieces? Asked of calls whose class was not found equal.
   virtual bool takes(const operations::Split&) { return true; }
   // Nothing: nobody here knows.
-  virtual std::optional<operations::Region> result() const = 0;
+  virtual std::optional<operations::Result> result() const = 0;
   // The one that the call's work goes to. False: not to be found out.
   virtual bool stream(void** out) const = 0;
   // The library is to choose kernels for so many SMs, as long as this lives. False: it is not told.

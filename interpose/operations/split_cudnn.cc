@@ -78,6 +78,7 @@ uint32_t bits_of(int type) {
 }
 
 constexpr int kInternalError = 4000;  // cudnnStatus_t: CUDNN_STATUS_INTERNAL_ERROR
+constexpr auto kFamily = operations::SplitFamily::kConvolution;
 
 }  // namespace
 
@@ -124,8 +125,8 @@ std::optional<operations::Split> ConvolutionCall::cut(int64_t pieces) {
   const Tensor& y = tensors_[kY];
   if (!fits(kX) || (has(kZ) && !fits(kZ))) return std::nullopt;
   shape_ = {y.images.leading, 1, 1, y.dims[0]};
-  if (!result()) return std::nullopt;
-  const auto cut = operations::split_of(shape_, pieces, {.columns = false, .rows = false});
+  if (!operations::region_of(shape_, y.images)) return std::nullopt;
+  const auto cut = operations::split_of(kFamily, shape_, pieces);
   return cut && make_tensors(cut->step) ? cut : std::nullopt;
 }
 
@@ -198,8 +199,8 @@ bool ConvolutionCall::takes(const operations::Split& cut) {
   return true;
 }
 
-std::optional<operations::Region> ConvolutionCall::result() const {
-  return operations::region_of(shape_, tensors_[kY].images);
+std::optional<operations::Result> ConvolutionCall::result() const {
+  return operations::Result{kFamily, shape_, tensors_[kY].images};
 }
 
 bool ConvolutionCall::stream(void** out) const {
@@ -208,6 +209,7 @@ bool ConvolutionCall::stream(void** out) const {
 
 int ConvolutionCall::issue(const operations::Split& cut, int64_t index, uint64_t result) {
   const operations::Piece piece = operations::piece_of(cut, shape_, index);
+  const operations::SplitRow& row = *operations::split_row(kFamily, cut.axis);
   if (!make_tensors(piece.count)) return kInternalError;
   uint64_t values[2 * kOperands];
   uint64_t* to = values;
@@ -216,7 +218,7 @@ int ConvolutionCall::issue(const operations::Split& cut, int64_t index, uint64_t
     operations::Matrix images = tensors_[i].images;
     if (images.address == tensors_[kY].images.address) images.address = result;
     *to++ = reinterpret_cast<uint64_t>(tensors_[i].of_piece);
-    *to++ = operations::part_of_c(images, piece);
+    *to++ = operations::moved(images, i == kX ? row.a : row.c, piece);
   }
   return repeater.issue(repeater.context, values);
 }

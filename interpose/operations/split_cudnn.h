@@ -34,7 +34,7 @@ class ConvolutionCall final : public SplitCall {
   std::optional<operations::Split> cut(int64_t pieces) override;
   uint64_t settings() override;
   bool takes(const operations::Split& cut) override;
-  std::optional<operations::Region> result() const override;
+  std::optional<operations::Result> result() const override;
   bool stream(void** out) const override;
   int issue(const operations::Split& cut, int64_t index, uint64_t result) override;
 

@@ -17,8 +17,8 @@ std::optional<operations::Split> GemmCall::cut(int64_t pieces) {
   for (const operations::Matrix* x : {&gemm_.a, &gemm_.b, &gemm_.c})
     if (x->address == 0 || x->bits == 0 || x->bits % 8 != 0) return std::nullopt;
   if (!operations::leads(gemm_.shape, gemm_.a, gemm_.b, gemm_.c)) return std::nullopt;
-  if (!gemm_.by_pointers && !result()) return std::nullopt;
-  return operations::split_of(gemm_.shape, pieces);
+  if (result_is_known() && !operations::region_of(gemm_.shape, gemm_.c)) return std::nullopt;
+  return operations::split_of(gemm_.family, gemm_.shape, pieces);
 }
 
 uint64_t GemmCall::settings() {
@@ -44,8 +44,9 @@ uint64_t GemmCall::settings() {
   return key.value();
 }
 
-std::optional<operations::Region> GemmCall::result() const {
-  return gemm_.by_pointers ? std::nullopt : operations::region_of(gemm_.shape, gemm_.c);
+std::optional<operations::Result> GemmCall::result() const {
+  if (!result_is_known()) return std::nullopt;
+  return operations::Result{gemm_.family, gemm_.shape, gemm_.c};
 }
 
 bool GemmCall::stream(void** out) const {
@@ -59,13 +60,14 @@ bool GemmCall::narrow(uint32_t sms) {
 
 int GemmCall::issue(const operations::Split& cut, int64_t index, uint64_t result) {
   const operations::Piece piece = operations::piece_of(cut, gemm_.shape, index);
+  const operations::SplitRow& row = *operations::split_row(gemm_.family, cut.axis);
   operations::Matrix c = gemm_.c;
-  if (!gemm_.by_pointers) c.address = result;
+  if (result_is_known()) c.address = result;
   const uint64_t values[] = {uint64_t(piece.m),
                              uint64_t(piece.n),
-                             operations::part_of_a(gemm_.a, piece),
-                             operations::part_of_b(gemm_.b, piece),
-                             operations::part_of_c(c, piece),
+                             operations::moved(gemm_.a, row.a, piece),
+                             operations::moved(gemm_.b, row.b, piece),
+                             operations::moved(c, row.c, piece),
                              uint64_t(piece.count)};
   return repeater.issue(repeater.context, values);
 }

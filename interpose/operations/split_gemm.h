@@ -191,10 +191,16 @@ struct GroupCall {
     by_group(std::index_sequence<1, 2, 3, 4, 5, kAt.lda, kAt.ldb, kAt.ldc, kAt.size>{});
     advance(std::get<kAt.alpha>(changed), piece.group, scalar_bytes());
     advance(std::get<kAt.beta>(changed), piece.group, scalar_bytes());
-    const auto by_product = [&]<size_t... kPlaces>(std::index_sequence<kPlaces...>) {
-      (advance(std::get<kPlaces>(changed), before + piece.product, sizeof(void*)), ...);
+    const operations::SplitRow& row =
+        *operations::split_row(operations::SplitFamily::kGroups, operations::SplitAxis::kBatch);
+    const operations::Piece products{.product = before + piece.product};
+    const auto moves = [&](auto& array, operations::Moves how) {
+      const operations::Matrix named{.address = as_number(array)};
+      array = as_argument<std::remove_reference_t<decltype(array)>>(operations::moved(named, how, products));
     };
-    by_product(std::index_sequence<kAt.a, kAt.b, kAt.c>{});
+    moves(std::get<kAt.a>(changed), row.a);
+    moves(std::get<kAt.b>(changed), row.b);
+    moves(std::get<kAt.c>(changed), row.c);
     std::get<kAt.count>(changed) = Int(piece.groups);
     const Int some = Int(piece.products);
     if (piece.groups == 1) std::get<kAt.size>(changed) = &some;
@@ -225,14 +231,23 @@ bool split_groups(Call& call, const GroupCall<Function, Args...>& what, int* sta
 
 // ---- one product, or a batch of them
 
+constexpr operations::SplitFamily family_of(operations::Form form) {
+  using operations::Form;
+  using operations::SplitFamily;
+  return form == Form::kStrided    ? SplitFamily::kStridedBatch
+         : form == Form::kPointers ? SplitFamily::kPointerBatch
+         : form == Form::kGrouped  ? SplitFamily::kGroups
+                                   : SplitFamily::kProduct;
+}
+
 struct GemmArguments {
   const void* handle;
   operations::GemmShape shape;
-  operations::Matrix a, b, c;
-  bool by_pointers;          // batches whose matrices are named by arrays: their C is not known here
-  uint64_t numbers;          // hash of all other numbers of the call
-  const void *alpha, *beta;  // in host memory or on the device, as the handle says
-  size_t scalar_bytes;       // of each; 0: of a type that is not known
+  operations::SplitFamily family;
+  operations::Matrix a, b, c;  // of kPointerBatch: the arrays
+  uint64_t numbers;            // hash of all other numbers of the call
+  const void *alpha, *beta;    // in host memory or on the device, as the handle says
+  size_t scalar_bytes;         // of each; 0: of a type that is not known
 };
 
 class GemmCall final : public SplitCall {
@@ -243,12 +258,15 @@ class GemmCall final : public SplitCall {
 
   std::optional<operations::Split> cut(int64_t pieces) override;
   uint64_t settings() override;
-  std::optional<operations::Region> result() const override;
+  std::optional<operations::Result> result() const override;
   bool stream(void** out) const override;
   bool narrow(uint32_t sms) override;
   int issue(const operations::Split& cut, int64_t index, uint64_t result) override;
 
  private:
+  // Where it is stands in arrays in device memory.
+  bool result_is_known() const { return gemm_.family != operations::SplitFamily::kPointerBatch; }
+
   const GemmArguments gemm_;
   std::optional<SmTarget> target_;
 };
@@ -263,25 +281,21 @@ bool split_product(Call& call, Function* function, const std::tuple<Args...>& ar
     return false;
   } else {
     const Operation& operation = call.operation();
-    // Batches by pointers: what moves on is the place in the array.
-    constexpr bool kByPointers = kForm == operations::Form::kPointers;
     const auto matrix = [&](uint64_t address, int64_t leading, int64_t stride, Type type, int transposition) {
-      const uint32_t bits = operations::bits_of(type);
-      return kByPointers
-                 ? operations::Matrix{address, leading, 1, 64, transposition != kNotTransposed}
-                 : operations::Matrix{address, leading, stride, bits, transposition != kNotTransposed};
+      return operations::Matrix{address, leading, stride, operations::bits_of(type),
+                                transposition != kNotTransposed};
     };
     const GemmArguments gemm{
         .handle = std::get<0>(arguments),
         .shape = {std::get<3>(arguments), std::get<4>(arguments), std::get<5>(arguments),
                   kAt.count ? number_at<kAt.count>(arguments) : 1},
+        .family = family_of(kForm),
         .a = matrix(as_number(std::get<kAt.a>(arguments)), number_at<kAt.lda>(arguments),
                     number_at<kAt.stride_a>(arguments), operation.types.a, std::get<1>(arguments)),
         .b = matrix(as_number(std::get<kAt.b>(arguments)), number_at<kAt.ldb>(arguments),
                     number_at<kAt.stride_b>(arguments), operation.types.b, std::get<2>(arguments)),
         .c = matrix(as_number(std::get<kAt.c>(arguments)), number_at<kAt.ldc>(arguments),
                     number_at<kAt.stride_c>(arguments), operation.types.c, kNotTransposed),
-        .by_pointers = kByPointers,
         .numbers = settings_of(arguments),
         .alpha = std::get<6>(arguments),
         .beta = std::get<kAt.c - 1>(arguments),

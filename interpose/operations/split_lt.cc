@@ -51,6 +51,7 @@ const Lt* lt_of(const void* function) {
 }
 
 constexpr int kInternalError = 14;  // cublasStatus_t
+constexpr auto kFamily = operations::SplitFamily::kLayouts;
 
 // Attributes that came after the first cuBLAS 13: where the library does not know them they are not set.
 constexpr bool is_newer(LayoutAttribute attribute) {
@@ -202,15 +203,18 @@ bool LtCall::c_is_apart() const {
   if (c.address == d.address) return c == d;
   operations::GemmShape shape = shape_;
   if (c.stride == 0) shape.count = 1;
-  const auto read = operations::region_of(shape, c), written = result();
+  const auto read = operations::region_of(shape, c), written = operations::region_of(shape_, d);
   return read && written &&
          (c.address + read->extent() <= d.address || d.address + written->extent() <= c.address);
 }
 
-// A bias has as many elements as D has rows, and the product's descriptor says where it is.
-operations::SplitAxes LtCall::axes() const {
-  const bool has_bias = epilogue_that_can_be_cut(product_[row_of(kEpilogue)])->vector == kAdded;
-  return {.batch = !has_bias || product_[row_of(kBiasStride)] == 0, .columns = true, .rows = !has_bias};
+// As many elements as D has rows. Where they are the product's descriptor says, which is not ours to change.
+operations::Matrix LtCall::bias() const {
+  return {.address = product_[row_of(kBiasPointer)],
+          .leading = shape_.m,
+          .stride = int64_t(product_[row_of(kBiasStride)]),
+          .bits = 8,  // at least: only whether it stays is asked
+          .transposed = false};
 }
 
 std::optional<operations::Split> LtCall::cut(int64_t pieces) {
@@ -220,8 +224,10 @@ std::optional<operations::Split> LtCall::cut(int64_t pieces) {
   const uint64_t k = product_[row_of(kTransposeA)] != 0 ? a.rows : a.columns;
   if (std::max({d.rows, d.columns, k}) > uint64_t(INT64_MAX)) return std::nullopt;
   shape_ = {int64_t(d.rows), int64_t(d.columns), int64_t(k), d.products};
-  if (!fits() || !result() || !c_is_apart()) return std::nullopt;
-  const auto cut = operations::split_of(shape_, pieces, axes());
+  if (!fits() || !operations::region_of(shape_, matrices_[kD]) || !c_is_apart()) return std::nullopt;
+  const bool has_bias = epilogue_that_can_be_cut(product_[row_of(kEpilogue)])->vector == kAdded;
+  const operations::Matrix its_bias = bias();
+  const auto cut = operations::split_of(kFamily, shape_, pieces, has_bias ? &its_bias : nullptr);
   if (!cut || !make_layouts(operations::piece_of(*cut, shape_, 0))) return std::nullopt;
   return cut;
 }
@@ -286,8 +292,8 @@ bool LtCall::takes(const operations::Split& cut) {
   return true;
 }
 
-std::optional<operations::Region> LtCall::result() const {
-  return operations::region_of(shape_, matrices_[kD]);
+std::optional<operations::Result> LtCall::result() const {
+  return operations::Result{kFamily, shape_, matrices_[kD]};
 }
 
 bool LtCall::stream(void** out) const {
@@ -317,19 +323,20 @@ int LtCall::issue_whole() const {
 
 int LtCall::issue(const operations::Split& cut, int64_t index, uint64_t result) {
   const operations::Piece piece = operations::piece_of(cut, shape_, index);
+  const operations::SplitRow& row = *operations::split_row(kFamily, cut.axis);
   if (!make_layouts(piece)) return kInternalError;
   operations::Matrix c = matrices_[kC], d = matrices_[kD];
   if (c.address == d.address) c.address = result;
   d.address = result;
   const auto layout = [&](Operand i) { return reinterpret_cast<uint64_t>(piece_layouts_[i]); };
   const uint64_t values[] = {as_number(operation_),
-                             operations::part_of_a(matrices_[kA], piece),
+                             operations::moved(matrices_[kA], row.a, piece),
                              layout(kA),
-                             operations::part_of_b(matrices_[kB], piece),
+                             operations::moved(matrices_[kB], row.b, piece),
                              layout(kB),
-                             c.address ? operations::part_of_c(c, piece) : 0,
+                             c.address ? operations::moved(c, row.c, piece) : 0,
                              layout(kC),
-                             operations::part_of_c(d, piece),
+                             operations::moved(d, row.c, piece),
                              layout(kD)};
   return repeater.issue(repeater.context, values);
 }

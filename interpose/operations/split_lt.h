@@ -40,7 +40,7 @@ class LtCall final : public SplitCall {
   std::optional<operations::Split> cut(int64_t pieces) override;
   uint64_t settings() override;
   bool takes(const operations::Split& cut) override;
-  std::optional<operations::Region> result() const override;
+  std::optional<operations::Result> result() const override;
   bool stream(void** out) const override;
   int issue_whole() const override;
   bool narrow(uint32_t sms) override;
@@ -60,7 +60,7 @@ class LtCall final : public SplitCall {
   bool read_product();
   bool read_layouts();
   bool fits() const;
-  operations::SplitAxes axes() const;
+  operations::Matrix bias() const;
   bool make_layouts(const operations::Piece& piece);
   bool c_is_apart() const;
 

@@ -26,6 +26,7 @@ constexpr off_t kMostBytes = 1 << 20;  // a file that has grown to this is not a
 struct Class {
   std::atomic<uint64_t> key;  // 0 = free; never changes once set
   std::atomic<uint32_t> verdict;
+  std::atomic<uint32_t> equal_pieces;  // the first ones, of a class that is not tried to its end
 };
 constinit Class g_classes[kClasses] = {};
 constinit char g_path[512] = {};  // written once, before anything is recalled
@@ -138,10 +139,17 @@ Verdict recall(uint64_t key) {
   return c ? Verdict(c->verdict.load(kRelaxed)) : Verdict::kUnknown;
 }
 
-bool begin_trial(uint64_t key) {
+std::optional<uint32_t> begin_trial(uint64_t key) {
   Class* c = class_of(key, true);
   uint32_t unknown = uint32_t(Verdict::kUnknown);
-  return c && c->verdict.compare_exchange_strong(unknown, uint32_t(Verdict::kTried), kRelaxed);
+  if (!c || !c->verdict.compare_exchange_strong(unknown, uint32_t(Verdict::kTried), kRelaxed))
+    return std::nullopt;
+  return c->equal_pieces.load(kRelaxed);  // one trial at a time: whoever stored it has ended
+}
+
+void end_trial_of_some(uint64_t key, uint32_t equal_pieces) {
+  if (Class* c = class_of(key, false)) c->equal_pieces.store(equal_pieces, kRelaxed);
+  end_trial(key, Verdict::kUnknown);
 }
 
 void end_trial(uint64_t key, Verdict verdict) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace tessera::library {
@@ -25,8 +26,9 @@ void parse_records(std::span<const unsigned char> bytes, void (*found)(uint64_t 
 // Once, by connect(): reads the file.
 void open_memory();
 Verdict recall(uint64_t key);  // never kUnequal and kEqual of one key in turn: unequal stays
-// False: it was known already, or there is no room.
-bool begin_trial(uint64_t key);
-void end_trial(uint64_t key, Verdict verdict);  // kUnknown: it may be tried again
+// How many of its pieces were found equal in trials before. Nothing: it is known or tried already, or there is no room.
+std::optional<uint32_t> begin_trial(uint64_t key);
+void end_trial(uint64_t key, Verdict verdict);                // kUnknown: it may be tried again
+void end_trial_of_some(uint64_t key, uint32_t equal_pieces);  // the others will be tried
 
 }  // namespace tessera::library

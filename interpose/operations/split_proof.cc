@@ -4,10 +4,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/errno_guard.h"
+#include "base/futex.h"
 #include "interpose/operations/split_counters.h"
 #include "interpose/operations/split_key.h"
 #include "interpose/operations/split_libraries.h"
@@ -17,7 +20,12 @@ namespace tessera::library {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kMostBytes = uint64_t(256) << 20;  // of the result; and at most an eighth of what is free
+// Of each of two copies, and at most an eighth of what is free: what another process is refused a trial does not give back. Half
+// of it would take twice as many trials of large results.
+constexpr uint64_t kMostBytes = uint64_t(32) << 20;
+constexpr uint64_t kLookNs = 1'000'000;  // a wake may come before the sleep
+constexpr uint64_t kMostWaitNs =
+    10'000'000'000;  // for a thread in a trial, which may be held; then memory is refused
 
 // While it lives, this thread may allocate, free and wait although another one has a stream capture open, which would otherwise
 // end it (cuThreadExchangeStreamCaptureMode).
@@ -33,19 +41,46 @@ class BesideCaptures {
   int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was before
 };
 
-// One at a time. kFree -> kPreparing (the calling thread) -> kPending -> kComparing (who has waited) -> kFree.
-enum TrialState : uint32_t { kFree, kPreparing, kPending, kComparing };
+// One at a time.
+//
+//   kFree --> kPreparing (the calling thread) --> kPending --> kTaken (who compares, or gives back) --> kFree
+//                  |                                  ^           |
+//                  +--> kFree                         +-- not yet +
+enum TrialState : uint32_t { kFree, kPreparing, kPending, kTaken };
 struct Trial {
   std::atomic<uint32_t> state;
+  // All below: who prepares or has taken it.
   uint64_t key;
   void *context, *event;
   uint64_t whole, pieces;  // allocations; the results lie `offset` behind, as far off as the program's
   uint64_t offset;
-  operations::Region result;  // the program's
+  operations::Region part;   // of the program's result
+  uint32_t first, end, all;  // the pieces that write it, of how many
 };
 constinit Trial g_trial = {};
+constinit std::atomic<uint32_t> g_waiting{0};  // threads that were refused memory, and want this one's
 
-void free_trial(const Driver& driver) {
+// What this thread does in a trial of its own, inside which the library may be refused memory, too.
+enum class Inside : uint8_t {
+  kNone,
+  kWhole,   // the program's call: nothing of ours is in use
+  kOurs,    // pieces, copies, comparing
+  kNoRoom,  // and memory was refused meanwhile
+};
+constinit thread_local Inside t_inside __attribute__((tls_model("initial-exec"))) = Inside::kNone;
+
+bool take(TrialState from, TrialState to) {
+  uint32_t expected = from;
+  // acquire: pairs with the release in set_state()
+  return g_trial.state.compare_exchange_strong(expected, to, std::memory_order_acquire, kRelaxed);
+}
+void set_state(TrialState state) {
+  g_trial.state.store(state, std::memory_order_release);
+  if (g_waiting.load(kRelaxed)) base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_trial.state));
+}
+
+// Waits for what was enqueued with it.
+void free_memory(const Driver& driver) {
   const BesideCaptures relaxed(driver);
   if (g_trial.event) driver.end_event(g_trial.event);
   if (g_trial.whole) driver.release(g_trial.whole);
@@ -54,21 +89,35 @@ void free_trial(const Driver& driver) {
   g_trial.whole = g_trial.pieces = 0;
 }
 
-// The result lies in one allocation of the program, and there is room for two more of it.
-bool room_for(const Driver& driver, uint64_t address, uint64_t bytes) {
-  size_t free = 0, total = 0, allocated = 0;
+// The result lies in one allocation of the program.
+bool is_allocated(const Driver& driver, const operations::Region& result) {
+  size_t allocated = 0;
   uint64_t base = 0;
-  if (driver.range(&base, &allocated, address) != 0 || address < base || allocated - (address - base) < bytes)
-    return false;
-  return bytes <= kMostBytes && driver.memory(&free, &total) == 0 && bytes <= free / 8;
+  return driver.range(&base, &allocated, result.address) == 0 && result.address >= base &&
+         allocated >= result.address - base && allocated - (result.address - base) >= result.extent();
 }
 
-bool prepare(const Driver& driver, const operations::Region& result) {
+// As many pieces, from `first` on, as there is room for. False: for none.
+bool choose_part(const Driver& driver, const operations::Result& result, const operations::Split& cut,
+                 uint32_t first) {
+  size_t free = 0, total = 0;
+  if (driver.memory(&free, &total) != 0) return false;
+  Trial& t = g_trial;
+  const uint64_t room = std::min<uint64_t>(kMostBytes, free / 8);
+  t.first = first;
+  t.all = uint32_t(cut.pieces());
+  for (t.end = t.all; t.end > first; t.end--) {
+    t.part = operations::region_of(result, cut, first, t.end - first);
+    if (t.part.extent() <= room) return true;
+  }
+  return false;
+}
+
+bool allocate(const Driver& driver) {
   const BesideCaptures relaxed(driver);
   Trial& t = g_trial;
-  t.offset = result.address % kAlignment;
-  t.result = result;
-  const uint64_t bytes = result.extent() + kAlignment;
+  t.offset = t.part.address % kAlignment;
+  const uint64_t bytes = t.part.extent() + kAlignment;
   return driver.get_context(&t.context) == 0 && t.context &&
          driver.make_event(&t.event, 2 /* no timing */) == 0 && driver.allocate(&t.whole, bytes) == 0 &&
          driver.allocate(&t.pieces, bytes) == 0;
@@ -77,7 +126,7 @@ bool prepare(const Driver& driver, const operations::Region& result) {
 // ---- comparing
 
 constexpr size_t kWindow = 64 * 1024;
-constinit unsigned char g_windows[2][kWindow] = {};  // under kComparing
+constinit unsigned char g_windows[2][kWindow] = {};  // under kTaken
 
 // One stretch of both results, read window by window.
 enum class Outcome { kEqual, kUnequal, kFailed };
@@ -96,7 +145,7 @@ Outcome compare(const Driver& driver, void* stream, uint64_t at, uint64_t bytes)
 
 // The stretches alone: what lies between them is not of this call, and may change meanwhile.
 Outcome compare_results(const Driver& driver, void* stream) {
-  const operations::Region& r = g_trial.result;
+  const operations::Region& r = g_trial.part;
   for (uint64_t outer = 0; outer < r.outer; outer++)
     for (uint64_t inner = 0; inner < r.inner; inner++) {
       const uint64_t at = g_trial.offset + outer * r.outer_step + inner * r.inner_step;
@@ -110,13 +159,82 @@ Outcome compare_results(const Driver& driver, void* stream) {
 constinit std::atomic<uint64_t> g_environment{
     0};  // hash of what the libraries read of it; 0: nothing can be compared
 
-constexpr Verdict verdict_of(Outcome outcome) {
-  return outcome == Outcome::kEqual     ? Verdict::kEqual
-         : outcome == Outcome::kUnequal ? Verdict::kUnequal
-                                        : Verdict::kUnknown;
+void conclude(const operations::NoteReader& reader, Outcome outcome) {
+  const Trial& t = g_trial;
+  switch (outcome) {
+    case Outcome::kEqual:
+      if (t.end < t.all) return end_trial_of_some(t.key, t.end);
+      reader.count(kSplitProven, 1);
+      return end_trial(t.key, Verdict::kEqual);
+    case Outcome::kUnequal:
+      reader.count(kSplitUnequal, 1);
+      return end_trial(t.key, Verdict::kUnequal);
+    case Outcome::kFailed:
+      return end_trial(t.key, Verdict::kUnknown);
+  }
 }
 
-constinit thread_local bool t_comparing __attribute__((tls_model("initial-exec"))) = false;
+void compare_when_done() {
+  if (t_inside != Inside::kNone || g_trial.state.load(kRelaxed) != kPending) return;
+  const operations::NoteReader* reader = note_reader();
+  const Driver* const driver = splitting_driver();
+  if (!driver || !reader || !reader->undisturbed() || !take(kPending, kTaken)) return;
+  const base::ErrnoGuard keep_errno;
+  t_inside = Inside::kOurs;  // waiting for our own copies comes here again
+  const BesideCaptures relaxed(*driver);
+  void *context = nullptr, *stream = nullptr;
+  const bool here =
+      driver->get_context(&context) == 0 && context == g_trial.context && driver->passed(g_trial.event) == 0;
+  if (here && driver->make_stream(&stream, 1 /* non-blocking */) == 0) {
+    const Outcome outcome = compare_results(*driver, stream);
+    driver->end_stream(stream);
+    free_memory(*driver);
+    conclude(*reader, outcome);
+    set_state(kFree);
+  } else {
+    set_state(kPending);
+  }
+  t_inside = Inside::kNone;
+}
+
+// Nothing is left to free.
+void trial_ends_with(const void* context) {
+  if (g_trial.state.load(kRelaxed) != kPending || !take(kPending, kTaken)) return;
+  Trial& t = g_trial;
+  if (context && context != t.context) return set_state(kPending);
+  t.event = nullptr;
+  t.whole = t.pieces = 0;
+  end_trial(t.key, Verdict::kUnknown);
+  set_state(kFree);
+}
+
+// Not 0: there was a trial, and what it held is free.
+uint32_t give_memory_back() {
+  const Driver* const driver = splitting_driver();
+  if (!driver || g_trial.state.load(kRelaxed) == kFree) return 0;
+  const base::ErrnoGuard keep_errno;
+  if (t_inside != Inside::kNone) {
+    const bool unused = t_inside == Inside::kWhole;
+    t_inside = Inside::kNoRoom;
+    if (unused) free_memory(*driver);
+    return unused;
+  }
+  g_waiting.fetch_add(1, kRelaxed);
+  uint32_t given = 0;
+  for (const uint64_t begin = base::now_ns(); !given && base::now_ns() - begin < kMostWaitNs;) {
+    if (take(kPending, kTaken)) {
+      free_memory(*driver);
+      end_trial(g_trial.key, Verdict::kUnknown);
+      set_state(kFree);
+    }
+    const uint32_t state = g_trial.state.load(std::memory_order_acquire);  // pairs with set_state()
+    given = state == kFree;
+    if (state == kPreparing || state == kTaken)
+      base::futex_wait(reinterpret_cast<const uint32_t*>(&g_trial.state), state, kLookNs);
+  }
+  g_waiting.fetch_sub(1, kRelaxed);
+  return given;
+}
 
 }  // namespace
 
@@ -147,68 +265,47 @@ bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int*
   const Driver* const driver = splitting_driver();
   const auto result = what.result();
   void* stream = nullptr;
-  uint32_t free = kFree;
-  if (!driver || !result || !what.stream(&stream)) return false;
-  // acquire: pairs with the release of whoever had it before
-  if (!g_trial.state.compare_exchange_strong(free, kPreparing, std::memory_order_acquire, kRelaxed))
-    return false;
+  if (!driver || !result || !what.stream(&stream) || !take(kFree, kPreparing)) return false;
+  const auto first = begin_trial(key);
+  if (!first) return set_state(kFree), false;
+  t_inside = Inside::kOurs;
   const auto give_up = [&](Verdict verdict) {
-    free_trial(*driver);
-    end_trial(key, verdict);
-    g_trial.state.store(kFree, std::memory_order_release);
+    free_memory(*driver);
+    // There may be room another time.
+    end_trial(key, t_inside == Inside::kNoRoom ? Verdict::kUnknown : verdict);
+    set_state(kFree);
+    t_inside = Inside::kNone;
     return false;
   };
-  if (!begin_trial(key)) {
-    g_trial.state.store(kFree, std::memory_order_release);
-    return false;
-  }
-  const uint64_t bytes = result->extent();
-  if (!room_for(*driver, result->address, bytes)) return give_up(Verdict::kUnknown);
-  if (!prepare(*driver, *result)) return give_up(Verdict::kTried);
   Trial& t = g_trial;
   t.key = key;
-  const uint64_t copy = t.pieces + t.offset;
-  if (driver->copy(copy, result->address, bytes, stream) != 0) return give_up(Verdict::kTried);
+  const auto whole = operations::region_of(result->shape, result->c);
+  if (!whole || !is_allocated(*driver, *whole) || !choose_part(*driver, *result, cut, *first))
+    return give_up(Verdict::kUnknown);
+  if (!allocate(*driver)) return give_up(Verdict::kTried);
+  const uint64_t part = t.part.address, bytes = t.part.extent(), copy = t.pieces + t.offset;
+  if (driver->copy(copy, part, bytes, stream) != 0) return give_up(Verdict::kTried);
+  t_inside = Inside::kWhole;
   *status = what.issue_whole();
   // From here on the call is made, whatever becomes of the trial.
-  const bool copied = *status == 0 && driver->copy(t.whole + t.offset, result->address, bytes, stream) == 0;
-  bool accepted = true;
-  for (int64_t i = 0; copied && accepted && i < cut.pieces(); i++) accepted = what.issue(cut, i, copy) == 0;
-  if (copied && accepted && driver->record(t.event, stream) == 0)
-    t.state.store(kPending, std::memory_order_release);
-  else
-    give_up(accepted ? Verdict::kTried : Verdict::kUnequal);  // freeing waits for what was enqueued
+  if (t_inside == Inside::kWhole) t_inside = Inside::kOurs;
+  const bool copied =
+      *status == 0 && t_inside == Inside::kOurs && driver->copy(t.whole + t.offset, part, bytes, stream) == 0;
+  bool accepted = true, interrupted = false;
+  for (uint32_t i = t.first; copied && accepted && i < t.end; i++) {
+    if (g_waiting.load(kRelaxed)) interrupted = true;
+    accepted = !interrupted && what.issue(cut, i, copy - (part - whole->address)) == 0;
+  }
+  if (copied && accepted && driver->record(t.event, stream) == 0) {
+    t_inside = Inside::kNone;
+    set_state(kPending);
+  } else {
+    give_up(interrupted ? Verdict::kUnknown : accepted ? Verdict::kTried : Verdict::kUnequal);
+  }
   return true;
 }
 
-void compare_when_done() {
-  uint32_t pending = kPending;
-  if (t_comparing || g_trial.state.load(kRelaxed) != kPending) return;
-  const operations::NoteReader* reader = note_reader();
-  const Driver* const found = splitting_driver();
-  if (!found || !reader || !reader->undisturbed()) return;
-  const Driver& driver = *found;
-  // acquire: pairs with the release that made it pending
-  if (!g_trial.state.compare_exchange_strong(pending, kComparing, std::memory_order_acquire, kRelaxed))
-    return;
-  const base::ErrnoGuard keep_errno;
-  t_comparing = true;  // waiting for our own copies comes here again
-  const BesideCaptures relaxed(driver);
-  void *context = nullptr, *stream = nullptr;
-  const bool here =
-      driver.get_context(&context) == 0 && context == g_trial.context && driver.passed(g_trial.event) == 0;
-  if (here && driver.make_stream(&stream, 1 /* non-blocking */) == 0) {
-    const Outcome outcome = compare_results(driver, stream);
-    driver.end_stream(stream);
-    free_trial(driver);
-    end_trial(g_trial.key, verdict_of(outcome));
-    if (outcome == Outcome::kEqual) reader->count(kSplitProven, 1);
-    if (outcome == Outcome::kUnequal) reader->count(kSplitUnequal, 1);
-    g_trial.state.store(kFree, std::memory_order_release);
-  } else {
-    g_trial.state.store(kPending, std::memory_order_release);
-  }
-  t_comparing = false;
-}
+const operations::Listener kTrialListener = {
+    .waited = compare_when_done, .context_ended = trial_ends_with, .memory_short = give_memory_back};
 
 }  // namespace tessera::library

@@ -2,8 +2,9 @@
 // asked, and its pieces once more into memory of our own, which held what C held before. Both results are compared when the
 // program waits for the GPU anyway, and nobody of a higher level is busy. What was found is remembered (split_memory.h).
 //
-// One trial at a time, in any thread; its memory is freed when it is over. Uses the driver through the program's own
-// libcuda.so.1, as the program does.
+// One trial at a time, in any thread. Its memory is bounded, so a trial compares as many pieces as fit, and the next one of the
+// class goes on behind them. The program comes first: where it is refused memory, a trial gives its own back. What is made in a
+// context ends with it. Uses the driver through the program's own libcuda.so.1, as the program does.
 #pragma once
 
 #include "interpose/operations/split.h"
@@ -19,7 +20,7 @@ uint64_t machine_key();
 // True: the call was made, *status is its answer; its class may be known later. False: nothing was done. `what.result()` is known.
 bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int* status);
 
-// Called when the program has waited for the GPU.
-void compare_when_done();
+// By which trials are compared, and end.
+extern const operations::Listener kTrialListener;
 
 }  // namespace tessera::library

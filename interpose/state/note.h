@@ -11,7 +11,7 @@ namespace tessera::state {
 // Null outside such a call and without libtessera_ops.so. Also of a captured call, when its graph is launched in pieces.
 extern constinit thread_local operations::Note* t_note __attribute__((tls_model("initial-exec")));
 
-// Called where a thread of a best-effort program has waited for the GPU; null: nobody wants that. Stored once.
-extern constinit std::atomic<void (*)()> g_when_idle;
+// Told what happens to a best-effort program; null: nobody wants to know. Stored once.
+extern constinit std::atomic<const operations::Listener*> g_listener;
 
 }  // namespace tessera::state

@@ -32,7 +32,7 @@ constinit ThreadSlot g_slots[kSlots] = {};
 constinit std::atomic<uint32_t> g_slots_used{0};
 constinit thread_local Thread t_thread = {};
 constinit thread_local operations::Note* t_note = nullptr;
-constinit std::atomic<void (*)()> g_when_idle{nullptr};
+constinit std::atomic<const operations::Listener*> g_listener{nullptr};
 
 namespace {
 

@@ -18,9 +18,8 @@ namespace tessera::track {
 namespace {
 
 constexpr size_t kMarkerBytes = (gate::kAccounts + 1) * 64;  // the last line is of trials (interpose/slice)
-pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;         // guards the three below
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;         // guards the two below, and gate::g_markers
 constinit void* g_memory = nullptr;                          // one shared anonymous mapping, kept for ever
-constinit std::atomic<CUcontext> g_owner{nullptr};           // context that markers and events belong to
 constinit uint32_t g_attempts = 0;
 
 void* marker_memory() {
@@ -33,7 +32,7 @@ void* marker_memory() {
   return g_memory = p;
 }
 
-bool memory_markers(CUcontext context) {
+bool memory_markers() {
   const auto& real = driver_api::real();
   CUdevice device = 0;
   int able = 0;
@@ -54,7 +53,6 @@ bool memory_markers(CUcontext context) {
   gate::g_markers.use_events.store(0, std::memory_order_relaxed);
   gate::g_markers.host.store(static_cast<uint32_t*>(memory),
                              std::memory_order_release);  // pairs with marker_word
-  (void)context;
   return true;
 }
 
@@ -67,14 +65,15 @@ bool event_markers() {
   return true;
 }
 
-void sample_events() {
+bool sample_events() {
   const auto& real = driver_api::real();
   CUevent start[gate::kSamples], stop[gate::kSamples];
   for (uint32_t i = 0; i < gate::kSamples; i++)
     if (real.cuEventCreate(&start[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
         real.cuEventCreate(&stop[i], CU_EVENT_DEFAULT) != CUDA_SUCCESS)
-      return;
+      return false;
   gate::provide_events(start, stop);
+  return true;
 }
 
 }  // namespace
@@ -90,17 +89,17 @@ void prepare_context() noexcept {
     state::device_seen(device);
     gate::use_rates_of(device);
   }
-  if (state::config().priority != 0 || g_owner.load(std::memory_order_acquire)) return;
+  if (state::config().priority != 0 || gate::g_markers.context.load(std::memory_order_acquire)) return;
   pthread_mutex_lock(&g_mutex);
-  if (!g_owner.load(std::memory_order_relaxed) && g_attempts < 8 && state::enter_driver()) {
+  if (!gate::g_markers.context.load(std::memory_order_relaxed) && g_attempts < 8 && state::enter_driver()) {
     g_attempts++;
-    const bool markers = memory_markers(context) || event_markers();
+    const bool markers = memory_markers() || event_markers();
     if (!markers)
       base::raw_log(base::LogLevel::kInfo,
                     "no completion markers on this driver: only synchronise calls count");
-    sample_events();
+    const bool samples = sample_events();
     state::leave_driver();
-    if (markers) g_owner.store(context, std::memory_order_release);
+    if (markers || samples) gate::g_markers.context.store(context, std::memory_order_release);
   }
   pthread_mutex_unlock(&g_mutex);
 }
@@ -109,12 +108,12 @@ void context_ended(CUcontext context) noexcept {
   state::context_gone(context);
   graphs_end_with(context);
   pthread_mutex_lock(&g_mutex);
-  if (!context || g_owner.load(std::memory_order_relaxed) == context) {
+  if (!context || gate::g_markers.context.load(std::memory_order_relaxed) == context) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);
     gate::g_markers.use_events.store(0, std::memory_order_release);
     gate::withdraw_events();
     gate::unpin_device_gate();
-    g_owner.store(nullptr, std::memory_order_release);
+    gate::g_markers.context.store(nullptr, std::memory_order_release);
     g_attempts = 0;
   }
   pthread_mutex_unlock(&g_mutex);

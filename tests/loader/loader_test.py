@@ -25,7 +25,7 @@ NAMES = [row[1] for row in ENTRIES]  # by entry
 CALLS = re.findall(r"^TS_CALL\((\w+), (\w+), \((.*?)\), \(", pathlib.Path(
     f"{SOURCE}/interpose/operations/cublas_calls.def").read_text(), re.M)  # symbol, entry, parameters
 VERSION = 0x30000 + len(NAMES)  # of tables: kTableVersion
-NOTE_VERSION = 0x50000 + len(NAMES)  # kNoteVersion
+NOTE_VERSION = 0x60000 + len(NAMES)  # kNoteVersion
 Shape = collections.namedtuple("Shape", "name dims count types flop bytes calls")
 
 # What the programs give as i-th argument: 3 + i, and 3 wherever a pointer points to.

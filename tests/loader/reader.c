@@ -25,7 +25,7 @@ struct note_reader {
   uint32_t (*sms)(uint64_t);
   uint32_t (*undisturbed)(void);
   void (*count)(uint32_t, uint64_t);
-  void (*when_idle)(void (*)(void));
+  void (*listen)(const void*);
 };
 
 static uint32_t role;

@@ -44,12 +44,14 @@ TEST_F(Operations, NoLaunchBelowACallIsAGuess) {
 // Its results are compared in the program, round by round.
 class Products : public Operations {
  protected:
-  cli::Process start_products(const std::vector<std::string>& options) {
+  cli::Process start_products(const std::vector<std::string>& options,
+                              const std::vector<std::string>& words = {}) {
     service_ = run("service", "high", {},
                    {TESSERA_SHARING_LOAD, "memory", "8", "8", "2", "0", "1000", path("service.steps")}, {});
     EXPECT_TRUE(steps_grow("service", 1));
-    return run("trainer", "best-effort", options, {TESSERA_OPERATIONS_PRODUCTS, path("trainer.steps")},
-               {"XDG_CACHE_HOME=" + path("cache")});
+    std::vector<std::string> program = {TESSERA_OPERATIONS_PRODUCTS, path("trainer.steps")};
+    program.insert(program.end(), words.begin(), words.end());
+    return run("trainer", "best-effort", options, program, {"XDG_CACHE_HOME=" + path("cache")});
   }
   uint64_t count(const char* name) { return client("trainer").value(name, uint64_t(0)); }
 };
@@ -75,6 +77,24 @@ TEST_F(Products, GoOutInPiecesOnceTheseWereFoundEqual) {
     EXPECT_GT(o.value("gpu_ns", uint64_t(0)), 0u) << o.dump();
     EXPECT_GT(o.value("launches", uint64_t(0)), o.value("calls", uint64_t(0))) << o.dump();
   }
+  end(trainer);
+  end(service_);
+}
+
+TEST_F(Products, ATrialGivesItsMemoryToTheProgram) {
+  start_daemon("[daemon]\nprofiles = \"off\"\n");
+  cli::Process trainer = start_products({"--split-operations"}, {"memory"});
+  EXPECT_TRUE(eventually([&] { return count("split_calls") >= 4 || !trainer.running(); })) << ask().dump();
+  EXPECT_TRUE(steps_grow("trainer", 2));
+  end(trainer);
+  end(service_);
+}
+
+TEST_F(Products, AreProvenAgainAfterAResetOfTheDevice) {
+  start_daemon("[daemon]\nprofiles = \"off\"\n");
+  cli::Process trainer = start_products({"--split-operations"}, {"reset"});
+  EXPECT_TRUE(eventually([&] { return count("split_proven") >= 2 || !trainer.running(); })) << ask().dump();
+  EXPECT_TRUE(steps_grow("trainer", 2));
   end(trainer);
   end(service_);
 }

@@ -1,5 +1,7 @@
 // Products of cuBLAS, longer than a slice, over and over:   products FILE   until SIGTERM; appends a byte to FILE after each
 // round. Exits 5 if a round's results have other bits than the first one's.
+//   products FILE memory     while a trial of splitting holds memory, allocates all that was free before it; then as above
+//   products FILE reset      while a trial of splitting waits to be compared, resets the device; then as above
 //   products shapes N SEED   one product each of N random shapes (scripts/prior_error.py)
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "tests/integration/operations/wait_for_role.h"
@@ -64,17 +67,66 @@ int random_shapes(cublasHandle_t handle, cudaStream_t stream, int n, unsigned se
   return 0;
 }
 
+// What programs begin with, before and after a reset.
+struct Gpu {
+  cublasHandle_t handle = nullptr;
+  cudaStream_t stream = nullptr;
+  Gpu() {
+    check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    check(cublasCreate(&handle), "cublasCreate");
+    check(cublasSetStream(handle, stream), "cublasSetStream");
+  }
+};
+
+size_t free_bytes() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+// Two copies of C are more than what else comes and goes. How much was free before the trial; 0: stopped before there was one.
+size_t wait_for_trial(const Gpu& gpu) {
+  constexpr int kSize = 1024, kDepth = 4;
+  const Matrix<float> a(kSize * kDepth, 1), b(kSize * kDepth, 2), c(kSize * kSize, 3);
+  const float one = 1;
+  // Whatever the library takes at its first call; too short to be cut.
+  check(
+      cublasSgemm(gpu.handle, CUBLAS_OP_N, CUBLAS_OP_T, 8, 8, 1, &one, a.data, 8, b.data, 8, &one, c.data, 8),
+      "cublasSgemm");
+  while (!g_stop) {
+    const size_t before = free_bytes();
+    check(cublasSgemm(gpu.handle, CUBLAS_OP_N, CUBLAS_OP_T, kSize, kSize, kDepth, &one, a.data, kSize, b.data,
+                      kSize, &one, c.data, kSize),
+          "cublasSgemm");
+    if (free_bytes() + kSize * kSize * sizeof(float) < before) return before;
+    check(cudaStreamSynchronize(gpu.stream), "cudaStreamSynchronize");
+  }
+  return 0;
+}
+
+void allocate_all(const Gpu& gpu) {
+  constexpr size_t kMargin = 64 * 1024;
+  const size_t free = wait_for_trial(gpu);
+  void* memory = nullptr;
+  if (free == 0) return;
+  check(cudaMalloc(&memory, free - kMargin), "cudaMalloc of what was free");
+  check(cudaFree(memory), "cudaFree");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const bool shapes = argc == 4 && std::strcmp(argv[1], "shapes") == 0;
-  if (argc != 2 && !shapes) return 2;
+  const std::string_view first_of_all = argc == 3 ? argv[2] : "";
+  if (argc != 2 && !shapes && first_of_all != "memory" && first_of_all != "reset") return 2;
   signal(SIGTERM, [](int) { g_stop = 1; });
-  cublasHandle_t handle = nullptr;
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreate(&stream), "cudaStreamCreate");
-  check(cublasCreate(&handle), "cublasCreate");
-  check(cublasSetStream(handle, stream), "cublasSetStream");
+  Gpu gpu;
+  if (first_of_all == "memory") allocate_all(gpu);
+  if (first_of_all == "reset" && wait_for_trial(gpu) != 0) {
+    check(cudaDeviceReset(), "cudaDeviceReset");
+    gpu = Gpu();
+  }
+  const auto& [handle, stream] = gpu;
   if (shapes) {
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     wait_for_role(g_stop);

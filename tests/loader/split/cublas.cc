@@ -1,4 +1,5 @@
 // A cuBLAS that computes on the host, in order of k.
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -10,13 +11,21 @@
 
 namespace {
 
-constexpr int kInvalid = 7, kNotSupported = 15;  // cublasStatus_t
-int g_target = 0;                                // SMs, as the program or its preloads set it
+constexpr int kInvalid = 7, kNoMemory = 3, kNotSupported = 15;  // cublasStatus_t
+int g_target = 0;                                               // SMs, as the program or its preloads set it
 std::atomic<int> g_narrow_calls{0};
 
 void note_call() {
   g_calls++;
   g_narrow_calls += g_target != 0;
+}
+
+// FAKE_SHORT=n: every n-th call wants memory that the device has only if its program, or a preload of it, gives some back.
+bool is_refused_memory() {
+  const char* every = getenv("FAKE_SHORT");
+  if (!every || g_calls % atoi(every) != 0) return false;
+  const auto refused = reinterpret_cast<unsigned (*)()>(dlsym(RTLD_DEFAULT, "reader_memory_short"));
+  return refused && refused() == 0;
 }
 
 template <class T>
@@ -72,6 +81,7 @@ int strided(const void* handle, int ta, int tb, int64_t m, int64_t n, int64_t k,
   TS_EXPORT symbol(const void* handle, int ta, int tb, Int m, Int n, Int k, const T* alpha, const T* a, \
                    Int lda, const T* b, Int ldb, const T* beta, T* c, Int ldc) {                        \
     note_call();                                                                                        \
+    if (is_refused_memory()) return kNoMemory;                                                          \
     return product(handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                       \
   }
 TS_ONE(cublasSgemm_v2, float, int)
@@ -147,6 +157,10 @@ TS_EXPORT cublasGemmEx(const void* handle, int ta, int tb, int m, int n, int k, 
   return kNotSupported;
 }
 
+TS_EXPORT cublasCreate_v2(void** handle) {
+  *handle = &g_target;
+  return 0;
+}
 TS_EXPORT cublasGetVersion_v2(const void*, int* version) {
   const char* given = getenv("FAKE_VERSION");
   *version = given ? atoi(given) : 130000;

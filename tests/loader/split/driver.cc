@@ -1,5 +1,5 @@
 // In place of libcuda.so.1: memory is the host's, and everything has happened when a call returns. As much of the driver as
-// splitting asks for. FAKE_FREE: bytes that are free; FAKE_FAIL: name of a function that fails.
+// splitting asks for. FAKE_FREE: bytes that are free; FAKE_FAIL: name of a function that fails. A context ends by a call of the test's.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,13 @@ namespace {
 
 std::mutex g_mutex;
 std::map<uint64_t, size_t> g_allocated;
+uintptr_t g_context = 1;
+size_t g_held_bytes = 0, g_most_bytes = 0;  // now, and ever since fake_most_bytes() was asked
+
+// Of a context that has ended a driver may be asked nothing.
+void expect_alive(void* handle) {
+  if (reinterpret_cast<uintptr_t>(handle) != g_context) abort();
+}
 
 // Some of what splitting calls ends a capture that another thread has open, unless the thread is in this mode.
 constexpr int kRelaxed = 2;
@@ -32,9 +39,22 @@ bool fails(std::string_view function) {
 #define TS_MAY_FAIL \
   if (fails(__func__)) return 999
 
+TS_FUNCTION(cuInit, (unsigned)) {
+  return 0;
+}
+TS_FUNCTION(cuDevicePrimaryCtxRetain, (void** context, int)) {
+  *context = reinterpret_cast<void*>(g_context);
+  return 0;
+}
+TS_FUNCTION(cuCtxSetCurrent, (void*)) {
+  return 0;
+}
+TS_FUNCTION(cuCtxSynchronize, ()) {
+  return 0;
+}
 TS_FUNCTION(cuCtxGetCurrent, (void** context)) {
   TS_MAY_FAIL;
-  *context = &g_mutex;
+  *context = reinterpret_cast<void*>(g_context);
   return 0;
 }
 TS_FUNCTION(cuCtxGetDevice, (int* device)) {
@@ -67,11 +87,16 @@ TS_FUNCTION(cuMemAlloc_v2, (uint64_t * address, size_t bytes)) {
   *address = reinterpret_cast<uint64_t>(memory);
   const std::lock_guard lock(g_mutex);
   g_allocated[*address] = bytes;
+  g_held_bytes += bytes;
+  if (g_held_bytes > g_most_bytes) g_most_bytes = g_held_bytes;
   return 0;
 }
 TS_FUNCTION(cuMemFree_v2, (uint64_t address)) {
   const std::lock_guard lock(g_mutex);
-  if (g_allocated.erase(address) != 1) abort();
+  const auto found = g_allocated.find(address);
+  if (found == g_allocated.end()) abort();
+  g_held_bytes -= found->second;
+  g_allocated.erase(found);
   free(reinterpret_cast<void*>(address));
   return 0;
 }
@@ -86,6 +111,14 @@ TS_FUNCTION(cuMemGetAddressRange_v2, (uint64_t * base, size_t* bytes, uint64_t a
   *bytes = after->second;
   return 0;
 }
+TS_FUNCTION(cuMemcpyHtoD_v2, (uint64_t to, const void* from, size_t bytes)) {
+  memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+TS_FUNCTION(cuMemcpyDtoH_v2, (void* to, uint64_t from, size_t bytes)) {
+  memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
 TS_FUNCTION(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t bytes, void*)) {
   TS_MAY_FAIL;
   memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
@@ -96,10 +129,23 @@ TS_FUNCTION(cuMemcpyDtoHAsync_v2, (void* to, uint64_t from, size_t bytes, void*)
   memcpy(to, reinterpret_cast<const void*>(from), bytes);
   return 0;
 }
-// How much of ours is still allocated: a test's question.
+// A test's questions: how much is still allocated; how much more than now ever was, since it was asked before.
 TS_FUNCTION(fake_allocations, ()) {
   const std::lock_guard lock(g_mutex);
   return int(g_allocated.size());
+}
+TS_FUNCTION(fake_most_bytes, ()) {
+  const std::lock_guard lock(g_mutex);
+  return int(std::exchange(g_most_bytes, g_held_bytes) - g_held_bytes);
+}
+// The context ends, with all that is allocated and all events; the next one is another.
+TS_FUNCTION(fake_reset, ()) {
+  const std::lock_guard lock(g_mutex);
+  for (const auto& [address, bytes] : g_allocated) free(reinterpret_cast<void*>(address));
+  g_allocated.clear();
+  g_held_bytes = 0;
+  g_context++;
+  return 0;
 }
 TS_FUNCTION(cuStreamCreate, (void** stream, unsigned)) {
   TS_MAY_FAIL;
@@ -121,18 +167,21 @@ TS_FUNCTION(cuStreamSynchronize, (void*)) {
 TS_FUNCTION(cuEventCreate, (void** event, unsigned)) {
   expect_relaxed();
   TS_MAY_FAIL;
-  *event = &g_allocated;
+  *event = reinterpret_cast<void*>(g_context);
   return 0;
 }
-TS_FUNCTION(cuEventDestroy_v2, (void*)) {
+TS_FUNCTION(cuEventDestroy_v2, (void* event)) {
   expect_relaxed();
+  expect_alive(event);
   return 0;
 }
-TS_FUNCTION(cuEventRecord, (void*, void*)) {
+TS_FUNCTION(cuEventRecord, (void* event, void*)) {
   TS_MAY_FAIL;
+  expect_alive(event);
   return 0;
 }
-TS_FUNCTION(cuEventQuery, (void*)) {
+TS_FUNCTION(cuEventQuery, (void* event)) {
   TS_MAY_FAIL;
+  expect_alive(event);
   return 0;
 }

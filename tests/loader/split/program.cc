@@ -4,6 +4,9 @@
 //   program scalars               one product, with C read and not
 //   program workspace             one product, with memory of the program's to work in, and without once more
 //   program refused               arguments that the library refuses
+//   program large                 one product; how much memory trials held
+//   program short                 one product, while whose trial the program is refused memory
+//   program reset                 one product, while whose trial its context ends
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,7 @@
 #include <algorithm>
 #include <complex>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -143,12 +147,15 @@ struct OneProduct {
   static constexpr int kSize = 256, kDepth = 12;
   Operands<float> o{
       {.m = kSize, .n = kSize, .k = kDepth, .lda = kSize, .ldb = kDepth, .ldc = kSize, .count = 1}};
+  void once(const char* name) const {
+    const int status = cublasSgemm_v2(&handle, 0, 0, kSize, kSize, kDepth, &o.alpha, o.a.data(), kSize,
+                                      o.b.data(), kDepth, &o.beta, o.c.data(), kSize);
+    printf("%s %d %016lx\n", name, status, o.c.bits());
+  }
   void three_times(const char* name) const {
     for (int i = 0; i < 3; i++) {
-      const int status = cublasSgemm_v2(&handle, 0, 0, kSize, kSize, kDepth, &o.alpha, o.a.data(), kSize,
-                                        o.b.data(), kDepth, &o.beta, o.c.data(), kSize);
+      once(name);
       wait_for_gpu();
-      printf("%s %d %016lx\n", name, status, o.c.bits());
     }
   }
 };
@@ -167,6 +174,43 @@ void workspace() {
   product.three_times("the program's");
   cublasSetStream_v2(&handle, nullptr);
   product.three_times("the library's own again");
+}
+
+// Of the reader, or null without one.
+template <class Function>
+Function* of_reader(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+void large() {
+  const OneProduct product;
+  fake_most_bytes();
+  product.three_times("large");
+  fprintf(stderr, "most_bytes %d\n", fake_most_bytes());
+}
+// The trial waits for the program to wait.
+void pending(const OneProduct& product) {
+  product.once("pending");
+  fprintf(stderr, "held %d\n", fake_allocations() - 3);
+}
+void memory_is_short() {
+  const OneProduct product;
+  const auto refused = of_reader<unsigned()>("reader_memory_short");
+  if (refused) fprintf(stderr, "nothing_to_give %u\n", refused());
+  pending(product);
+  if (refused) fprintf(stderr, "given %u\n", refused());
+  fprintf(stderr, "held_then %d\n", fake_allocations() - 3);
+  product.three_times("afterwards");
+}
+void context_ends() {
+  {
+    const OneProduct product;
+    pending(product);
+    void* context = nullptr;
+    cuCtxGetCurrent(&context);
+    fake_reset();
+    if (const auto ended = of_reader<void(const void*)>("reader_context_ended")) ended(context);
+  }
+  OneProduct().three_times("in the next context");
 }
 
 // Arguments of a call of groups, and all C one behind the other.
@@ -256,11 +300,18 @@ int refused() {
 
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "refused") == 0) return refused();
-  const bool of_scalars = argc == 2 && strcmp(argv[1], "scalars") == 0,
-             of_workspace = argc == 2 && strcmp(argv[1], "workspace") == 0;
-  if (argc != 3 && !of_scalars && !of_workspace) return 2;
-  if (of_scalars) scalars();
-  if (of_workspace) workspace();
+  const struct {
+    const char* name;
+    void (*run)();
+  } one_product[] = {{"scalars", scalars},
+                     {"workspace", workspace},
+                     {"large", large},
+                     {"short", memory_is_short},
+                     {"reset", context_ends}};
+  const auto* named = std::find_if(std::begin(one_product), std::end(one_product),
+                                   [&](const auto& x) { return argc == 2 && strcmp(argv[1], x.name) == 0; });
+  if (argc != 3 && named == std::end(one_product)) return 2;
+  if (named != std::end(one_product)) named->run();
   if (argc == 3) g_random.seed(strtoull(argv[1], nullptr, 10));
   if (const char* target = getenv("PROGRAM_SMS")) cublasSetSmCountTarget(&handle, atoi(target));
   for (int i = 0; argc == 3 && i < atoi(argv[2]); i++) {

@@ -14,6 +14,9 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes);
 int cuMemFree_v2(uint64_t address);
 int cuThreadExchangeStreamCaptureMode(int* mode);
 int fake_allocations();
+int fake_most_bytes();
+int fake_reset();
+int cuCtxGetCurrent(void** context);
 }
 
 inline std::mt19937_64 g_random;
@@ -40,10 +43,15 @@ void random_value(std::complex<T>& x) {
 template <class T>
 struct Memory {
   explicit Memory(int64_t n) : size(size_t(n)), offset(size_t(in(0, 40))) {
+    cuCtxGetCurrent(&context);
     if (cuMemAlloc_v2(&address, (size + offset) * sizeof(T)) != 0) abort();
     for (size_t i = 0; i < size; i++) random_value(data()[i]);
   }
-  ~Memory() { cuMemFree_v2(address); }
+  ~Memory() {
+    void* now = nullptr;
+    cuCtxGetCurrent(&now);
+    if (now == context) cuMemFree_v2(address);  // else it ended with its context
+  }
   Memory(const Memory&) = delete;
   T* data() const { return reinterpret_cast<T*>(address) + offset; }
   uint64_t bits() const {  // FNV-1a
@@ -54,6 +62,7 @@ struct Memory {
   }
   uint64_t address = 0;
   size_t size, offset;
+  void* context = nullptr;
 };
 
 // On standard error, for the test.

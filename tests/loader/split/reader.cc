@@ -15,7 +15,7 @@ using tessera::operations::NoteReader;
 
 const uint32_t g_role = 2;
 std::atomic<uint64_t> g_counts[9] = {};
-void (*g_idle)() = nullptr;
+const tessera::operations::Listener* g_listener = nullptr;
 
 uint64_t number(const char* variable) {
   const char* text = getenv(variable);
@@ -35,7 +35,7 @@ const NoteReader kReader = {.role = &g_role,
                                 [](uint32_t counter, uint64_t n) {
                                   if (counter < std::size(g_counts)) g_counts[counter] += n;
                                 },
-                            .when_idle = [](void (*callback)()) { g_idle = callback; }};
+                            .listen = [](const tessera::operations::Listener* l) { g_listener = l; }};
 
 struct AtExit {
   ~AtExit() {
@@ -51,6 +51,15 @@ struct AtExit {
 extern "C" __attribute__((visibility("default"))) const NoteReader* tessera_note_reader(uint32_t version) {
   return version == tessera::operations::kNoteVersion ? &kReader : nullptr;
 }
+extern "C" __attribute__((visibility("default"))) uint64_t reader_split_calls() {
+  return g_counts[1];
+}
 extern "C" __attribute__((visibility("default"))) void reader_idle() {
-  if (g_idle) g_idle();
+  if (g_listener) g_listener->waited();
+}
+extern "C" __attribute__((visibility("default"))) void reader_context_ended(const void* context) {
+  if (g_listener) g_listener->context_ended(context);
+}
+extern "C" __attribute__((visibility("default"))) unsigned reader_memory_short() {
+  return g_listener ? g_listener->memory_short() : 0;
 }

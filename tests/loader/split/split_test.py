@@ -157,9 +157,40 @@ class Split(unittest.TestCase):
         self.assertGreater(run.kept_unproven, 0)
 
     def test_nothing_is_tried_without_memory(self):
-        run = Run(FAKE_FREE="1000")
+        run = Run(FAKE_FREE="8")
         self.assertEqual(run.calls, self.same(run).calls)
         self.assertEqual(run.split_calls + run.proven, 0)
+
+    def test_trials_hold_little_memory_and_go_on_from_piece_to_piece(self):
+        whole = 256 * 256 * 4
+        for room, held, proven in ((whole + 40, 2 * whole, 1), (whole // 2 + 40, whole, 1), (whole // 4, 0, 0)):
+            for bits, found in ({}, "proven"), ({"FAKE_BITS": "size"}, "unequal"):
+                run = Run(("large",), FAKE_FREE=str(8 * room), **bits)
+                self.assertEqual(run.output, Run(("large",), preload=False, **bits).output)
+                self.assertEqual((run.counts[found], run.allocations), (proven, 0))
+                self.assertLessEqual(run.most_bytes, held + 2 * 256)
+                # Of three calls one is a trial, or one for each of two pieces; an unequal piece is enough.
+                self.assertEqual(run.split_calls, 0 if bits or not proven else 2 if held > whole else 1)
+        # Whatever is free.
+        self.assertLessEqual(Run(("large",), FAKE_FREE=str(1 << 40)).most_bytes, 64 << 20)
+
+    def test_a_trial_gives_its_memory_to_the_program(self):
+        run = Run(("short",))
+        self.assertEqual(run.output, Run(("short",), preload=False).output)
+        self.assertEqual((run.nothing_to_give, run.held, run.given, run.held_then), (0, 2, 1, 0))
+        self.assertEqual((run.proven, run.split_calls, run.allocations), (1, 2, 0))  # tried again
+
+    def test_a_library_that_is_refused_memory_in_a_trial_ends_it(self):
+        for every in ("1", "2"):  # in the program's call; in the first piece, which says nothing about its bits
+            run = Run(("large",), FAKE_SHORT=every)
+            self.assertEqual((run.proven, run.unequal, run.kept_unequal, run.allocations), (0, 0, 0, 0))
+            self.assertEqual(run.kept_unproven, 3)
+        self.assertEqual(run.output, Run(("large",), preload=False).output)
+
+    def test_a_trial_ends_with_its_context(self):
+        run = Run(("reset",))
+        self.assertEqual(run.output, Run(("reset",), preload=False).output)
+        self.assertEqual((run.held, run.proven, run.split_calls, run.allocations), (2, 1, 2, 0))
 
     def test_a_driver_that_fails_changes_nothing(self):
         bare = Run(("8", "2"), preload=False)

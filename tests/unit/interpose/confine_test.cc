@@ -206,6 +206,29 @@ TEST_F(Confine, StreamsThatTheProgramPlacedItselfAreLeftAlone) {
   EXPECT_EQ(real().cuGreenCtxDestroy(own), CUDA_SUCCESS);
 }
 
+// A green context's face as a context, in which markers and samples were made.
+TEST_F(Confine, WhatWasMadeInAGreenContextEndsWithIt) {
+  CUdevResource whole{}, half{};
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx green = nullptr;
+  CUcontext face = nullptr, before = nullptr;
+  unsigned n = 1;
+  ASSERT_EQ(real().cuCtxGetCurrent(&before), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuDeviceGetDevResource(0, &whole, CU_DEV_RESOURCE_TYPE_SM), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuDevSmResourceSplitByCount(&half, &n, &whole, nullptr, 0, 64), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuDevResourceGenerateDesc(&description, &half, 1), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuCtxFromGreenCtx(&face, green), CUDA_SUCCESS);
+  track::context_ended(nullptr);
+  ASSERT_EQ(hook_cuCtxSetCurrent(face), CUDA_SUCCESS);
+  EXPECT_EQ(gate::g_markers.context.load(), face);
+  EXPECT_EQ(hook_cuGreenCtxDestroy(green), CUDA_SUCCESS);
+  EXPECT_EQ(gate::g_markers.context.load(), nullptr);
+  EXPECT_EQ(gate::g_markers.host.load(), nullptr);
+  ASSERT_EQ(hook_cuCtxSetCurrent(before), CUDA_SUCCESS);
+  EXPECT_EQ(gate::g_markers.context.load(), before);
+}
+
 TEST_F(Confine, ADriverWithoutGreenContextsLaunchesAsTheProgramSaid) {
   EXPECT_TRUE(confine::possible(0));
   auto& table = driver_api::mutable_real_for_tests();

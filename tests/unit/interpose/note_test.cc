@@ -457,7 +457,9 @@ TEST_F(Operations, WhoSplitsIsToldOfBusyPulsesAndCaptures) {
 
 TEST_F(Operations, WhoSplitsIsCalledWhereTheProgramHasWaited) {
   static int calls = 0;
-  reader->when_idle([] { calls++; });
+  static const operations::Listener kListener = {
+      .waited = [] { calls++; }, .context_ended = [](const void*) {}, .memory_short = [] { return 0u; }};
+  reader->listen(&kListener);
   const CUstream stream = new_stream();
   EXPECT_EQ(hook_cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(calls, 1);
@@ -465,7 +467,7 @@ TEST_F(Operations, WhoSplitsIsCalledWhereTheProgramHasWaited) {
   attach(Role::kProtected);
   EXPECT_EQ(hook_cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(calls, 1);
-  state::g_when_idle.store(nullptr);
+  state::g_listener.store(nullptr);
 }
 
 TEST_F(Operations, ADaemonWithoutATableIsNotTold) {

@@ -12,6 +12,8 @@
 namespace tessera::operations {
 namespace {
 
+using enum SplitFamily;
+
 TEST(PiecesOf, APowerOfTwoThatFollowsTheSlices) {
   EXPECT_EQ(pieces_of(0, 100), 1);
   EXPECT_EQ(pieces_of(199, 100), 1);
@@ -23,21 +25,21 @@ TEST(PiecesOf, APowerOfTwoThatFollowsTheSlices) {
 }
 
 TEST(SplitOf, ByTheBatchElseAlongTheLongerSide) {
-  EXPECT_EQ(split_of({64, 64, 64, 10}, 4), (Split{SplitAxis::kBatch, 10, 3}));
-  EXPECT_EQ(split_of({64, 64, 64, 10}, 100), (Split{SplitAxis::kBatch, 10, 1}));
-  EXPECT_EQ(split_of({256, 1000, 64, 1}, 2), (Split{SplitAxis::kColumns, 1000, 512}));
-  EXPECT_EQ(split_of({1000, 256, 64, 1}, 4), (Split{SplitAxis::kRows, 1000, 256}));
-  EXPECT_EQ(split_of({1000, 256, 64, 1}, 4)->pieces(), 4);
-  EXPECT_EQ(split_of({INT64_MAX, 1, 1, 1}, 2)->pieces(), 2);
+  EXPECT_EQ(split_of(kStridedBatch, {64, 64, 64, 10}, 4), (Split{SplitAxis::kBatch, 10, 3}));
+  EXPECT_EQ(split_of(kStridedBatch, {64, 64, 64, 10}, 100), (Split{SplitAxis::kBatch, 10, 1}));
+  EXPECT_EQ(split_of(kProduct, {256, 1000, 64, 1}, 2), (Split{SplitAxis::kColumns, 1000, 512}));
+  EXPECT_EQ(split_of(kProduct, {1000, 256, 64, 1}, 4), (Split{SplitAxis::kRows, 1000, 256}));
+  EXPECT_EQ(split_of(kProduct, {1000, 256, 64, 1}, 4)->pieces(), 4);
+  EXPECT_EQ(split_of(kProduct, {INT64_MAX, 1, 1, 1}, 2)->pieces(), 2);
 }
 
 TEST(SplitOf, WhatIsOnePieceIsNotCut) {
   for (const GemmShape& shape :
        {GemmShape{128, 128, 64, 1}, GemmShape{0, 1000, 64, 1}, GemmShape{1000, 1000, 0, 1},
         GemmShape{1000, 1000, 64, 0}, GemmShape{-1, 1000, 64, 2}})
-    EXPECT_EQ(split_of(shape, 4), std::nullopt);
-  EXPECT_EQ(split_of({1000, 1000, 64, 1}, 1), std::nullopt);
-  EXPECT_EQ(split_of({1000, 1000, 64, 8}, 0), std::nullopt);
+    EXPECT_EQ(split_of(kStridedBatch, shape, 4), std::nullopt);
+  EXPECT_EQ(split_of(kProduct, {1000, 1000, 64, 1}, 1), std::nullopt);
+  EXPECT_EQ(split_of(kStridedBatch, {1000, 1000, 64, 8}, 0), std::nullopt);
 }
 
 TEST(Leads, OfTheWholeCall) {
@@ -49,13 +51,46 @@ TEST(Leads, OfTheWholeCall) {
   EXPECT_FALSE(leads({4, 9, 8, 1}, t, t, n));
 }
 
-TEST(SplitOf, AlongWhatIsAllowedOnly) {
-  const SplitAxes columns{.rows = false}, batch{.columns = false, .rows = false}, slabs{.batch = false};
-  EXPECT_EQ(split_of({1000, 256, 64, 1}, 4, columns), (Split{SplitAxis::kColumns, 256, 128}));
-  EXPECT_EQ(split_of({1000, 128, 64, 1}, 4, columns), std::nullopt);
-  EXPECT_EQ(split_of({1000, 1000, 64, 1}, 4, batch), std::nullopt);
-  EXPECT_EQ(split_of({1000, 1000, 64, 9}, 4, batch), (Split{SplitAxis::kBatch, 9, 3}));
-  EXPECT_EQ(split_of({1000, 1000, 64, 9}, 4, slabs), std::nullopt);
+// A new family or axis is cut by nobody until the table says how its arguments move.
+TEST(SplitOf, AlongAxesThatHaveARowOnly) {
+  constexpr Moves kNot = Moves::kNot, kStride = Moves::kByStride, kArray = Moves::kInArray,
+                  kColumn = Moves::kByColumn, kRow = Moves::kByRow;
+  const auto moves = [](SplitFamily family, SplitAxis axis) -> std::vector<Moves> {
+    const SplitRow* row = split_row(family, axis);
+    return row ? std::vector{row->a, row->b, row->c} : std::vector<Moves>{};
+  };
+  const std::vector<Moves> none, batch{kStride, kStride, kStride}, arrays{kArray, kArray, kArray},
+      columns{kNot, kColumn, kColumn}, rows{kRow, kNot, kRow}, images{kStride, kNot, kStride};
+  const struct {
+    SplitFamily family;
+    std::vector<Moves> batch, columns, rows;
+  } expected[] = {{kProduct, none, columns, rows},     {kStridedBatch, batch, columns, rows},
+                  {kPointerBatch, arrays, none, none}, {kGroups, arrays, none, none},
+                  {kLayouts, batch, columns, rows},    {kConvolution, images, none, none}};
+  for (const auto& [family, by_batch, by_columns, by_rows] : expected) {
+    EXPECT_EQ(moves(family, SplitAxis::kBatch), by_batch);
+    EXPECT_EQ(moves(family, SplitAxis::kColumns), by_columns);
+    EXPECT_EQ(moves(family, SplitAxis::kRows), by_rows);
+    for (const GemmShape& shape :
+         {GemmShape{1000, 256, 64, 1}, GemmShape{256, 1000, 64, 1}, GemmShape{1000, 1000, 64, 9}}) {
+      const auto split = split_of(family, shape, 4);
+      EXPECT_TRUE(!split || split_row(family, split->axis));
+      EXPECT_EQ(split.has_value(), shape.count > 1 ? !by_batch.empty() : !by_rows.empty());
+    }
+  }
+}
+
+TEST(SplitOf, ABiasThatCannotMoveStays) {
+  const Matrix of_each{.stride = 1000, .bits = 16}, of_all{.bits = 16};
+  EXPECT_EQ(split_of(kLayouts, {1000, 256, 64, 1}, 4, &of_all), (Split{SplitAxis::kColumns, 256, 128}));
+  EXPECT_EQ(split_of(kLayouts, {1000, 128, 64, 1}, 4, &of_all), std::nullopt);
+  EXPECT_EQ(split_of(kLayouts, {1000, 1000, 64, 9}, 4, &of_all), (Split{SplitAxis::kBatch, 9, 3}));
+  EXPECT_EQ(split_of(kLayouts, {1000, 1000, 64, 9}, 4, &of_each), std::nullopt);
+}
+
+TEST(Moved, InAnArrayByPointers) {
+  const Matrix array{.address = 0x1000, .leading = 7, .stride = 100, .bits = 16};
+  EXPECT_EQ(moved(array, Moves::kInArray, {.product = 3}), 0x1000u + 3 * sizeof(void*));
 }
 
 std::optional<uint64_t> extent_of(const GemmShape& shape, const Matrix& c) {
@@ -96,7 +131,8 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
   for (int round = 0; round < 300; round++) {
     GemmShape shape{random.in(1, 300), random.in(1, 300), random.in(1, 9), 1};
     if (random.in(0, 1)) shape = {random.in(1, 9), random.in(1, 9), random.in(1, 9), random.in(2, 20)};
-    const auto split = split_of(shape, random.in(2, 20));
+    const SplitFamily family = shape.count == 1 ? kProduct : kStridedBatch;
+    const auto split = split_of(family, shape, random.in(2, 20));
     if (!split) continue;
     const auto bits = [&] { return uint32_t(8) << random.in(0, 4); };
     const Matrix a = random_matrix(random, 0x1'0000'0000, shape.m, shape.k, bits());
@@ -107,7 +143,8 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
     for (int64_t i = 0; i < split->pieces(); i++) {
       const Piece p = piece_of(*split, shape, i);
       Matrix pa = a, pb = b, pc = c;
-      pa.address = part_of_a(a, p), pb.address = part_of_b(b, p), pc.address = part_of_c(c, p);
+      const SplitRow& moves = *split_row(family, split->axis);
+      pa.address = moved(a, moves.a, p), pb.address = moved(b, moves.b, p), pc.address = moved(c, moves.c, p);
       const int64_t at = i * split->step;
       const bool batch = split->axis == SplitAxis::kBatch, rows = split->axis == SplitAxis::kRows,
                  columns = split->axis == SplitAxis::kColumns;
@@ -124,6 +161,35 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
       }
     }
     ASSERT_EQ(covered, split->extent);
+  }
+}
+
+// Byte by byte: some pieces write the stretches of their region.
+TEST(RegionOf, OfSomePieces) {
+  Random random;
+  for (int round = 0; round < 100; round++) {
+    GemmShape shape{random.in(1, 300), random.in(1, 300), 1, 1};
+    if (random.in(0, 1)) shape = {random.in(1, 9), random.in(1, 9), 1, random.in(2, 20)};
+    const SplitFamily family = shape.count == 1 ? kProduct : kStridedBatch;
+    const auto split = split_of(family, shape, random.in(2, 20));
+    if (!split) continue;
+    const Result result{family, shape, random_matrix(random, 64, shape.m, shape.n, 32)};
+    const int64_t first = random.in(0, split->pieces() - 1), n = random.in(1, split->pieces() - first);
+    const Region region = region_of(result, *split, first, n);
+    std::vector<int> written(region_of(shape, result.c)->extent() + 64), expected(written.size());
+    for (uint64_t o = 0; o < region.outer; o++)
+      for (uint64_t i = 0; i < region.inner; i++)
+        for (uint64_t b = 0; b < region.bytes; b++)
+          written.at(region.address + o * region.outer_step + i * region.inner_step + b)++;
+    for (int64_t index = first; index < first + n; index++) {
+      const Piece p = piece_of(*split, shape, index);
+      for (int64_t product = 0; product < p.count; product++)
+        for (int64_t row = 0; row < p.m; row++)
+          for (int64_t column = 0; column < p.n; column++)
+            for (uint64_t b = 0; b < 4; b++)
+              expected.at(where(result.c, p.product + product, p.row + row, p.column + column) + b)++;
+    }
+    ASSERT_EQ(written, expected);
   }
 }
 
