@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
+#include "base/user_file.h"
 #include "cli/layout.h"
 #include "simulator/bound.h"
 #include "simulator/contention_file.h"
@@ -19,12 +19,9 @@ namespace tessera::cli {
 namespace {
 
 bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (out.good()) return true;
-  std::fprintf(stderr, "tessera: cannot write %s: does its folder exist, is there room?\n", path.c_str());
-  return false;
+  const base::Status written = base::write_user_file(path, text);
+  if (!written.ok()) std::fprintf(stderr, "tessera: %s\n", written.error().text.c_str());
+  return written.ok();
 }
 
 // The scenario as the options want it.

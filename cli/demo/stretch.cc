@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cli/duration.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -12,6 +14,8 @@ namespace {
 constexpr double kMargin = 2;
 // Measured time of a trial: some 50 requests, between which hundreds of slices run.
 constexpr double kTrial_s = 1;
+
+constexpr double kMostGivenStretch = 1000;  // as the software GPU takes it
 
 // A phase of fewer says nothing at all.
 constexpr double kLeastRequests = 30;
@@ -48,7 +52,12 @@ base::Result<Figures> measure_until_kept_up(
 base::Result<double> choose_tempo(double load, double wall_seconds, Setting* setting) {
   const char* wanted = getenv("TESSERA_SOFTGPU_STRETCH");
   const bool given = wanted && *wanted;
-  if (given && setting->soft) setting->stretch = strtod(wanted, nullptr);
+  if (given && setting->soft) {
+    const auto stretch = parse_number(wanted, 1, kMostGivenStretch);
+    if (!stretch)
+      return base::error(base::Code::kInvalid, "TESSERA_SOFTGPU_STRETCH: " + stretch.error().text);
+    setting->stretch = *stretch;
+  }
   for (;;) {
     const auto service_ms = calibrate_service(*setting);
     if (!service_ms) return service_ms.error();
