@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/user_file.h"
+#include "cli/demo/process.h"
 #include "cli/layout.h"
 #include "simulator/bound.h"
 #include "simulator/contention_file.h"
@@ -88,8 +89,8 @@ int simulate(const SimulateOptions& options) {
   if (!csv.empty() && !write_file(csv, simulator::to_csv(scenario, report))) return 1;
   if (options.plot.empty()) return 0;
   const std::string script = find_layout().share + "/plot_simulation.py";
-  ::execl("/usr/bin/python3", "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);
-  std::fprintf(stderr, "tessera: cannot run /usr/bin/python3 for the plots; the results are in %s\n",
+  ::execlp(python_that_plots(), "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);
+  std::fprintf(stderr, "tessera: there is no python3 in PATH for the plots; the results are in %s\n",
                json.c_str());
   return 1;
 }

@@ -25,7 +25,8 @@ class Arguments : public testing::Test {
  protected:
   Arguments() : folder_(testing::TempDir() + "tessera-arguments-" + std::to_string(getpid())) {
     std::filesystem::create_directories(folder_);
-    std::ofstream(folder_ + "/trace.json") << R"({"traceEvents": [], "otherData": {"format": "tessera trace 1"}})";
+    std::ofstream(folder_ + "/trace.json")
+        << R"({"traceEvents": [], "otherData": {"format": "tessera trace 1"}})";
     std::ofstream(folder_ + "/scenario.toml") << "include = [\"fifo\"]\n";
     std::ofstream(folder_ + "/recorded.toml") << "[[workload]]\nname = \"w\"\nchakra = \"fifo\"\n";
     EXPECT_EQ(mkfifo((folder_ + "/fifo").c_str(), 0700), 0);

@@ -49,7 +49,15 @@ def main():
     trainer.send_signal(signal.SIGTERM)
     expect(checksum(trainer) == alone, "the trainer's result depends on sharing")
 
-    for name, options in {"latency_service": ["--rate"], "batch_trainer": ["--steps", "x"]}.items():
+    expect(checksum(start("latency_service", *service_options[:2], "--requests", 20, "--rate", 1000)) == service_alone,
+           "the service's result depends on the number of its requests")
+    # Nobody could keep up: it ends a quarter of its time later, and says how many were lost.
+    overloaded = start("latency_service", *service_options[:2], "--seconds", 0.05, "--rate", 100000)
+    out, _ = overloaded.communicate(timeout=60)
+    found = re.search(r"requests=(\d+) lost=(\d+)", out)
+    expect(found and int(found[2]) > 0 and 4000 < int(found[1]) + int(found[2]) < 6000, f"nothing was lost: {out}")
+
+    for name, options in {"latency_service": ["--rate", "nan"], "batch_trainer": ["--steps", "x"]}.items():
         refused = start(name, *options)
         _, err = refused.communicate(timeout=60)
         expect(refused.returncode == 1 and err.startswith("error: "), f"{name} {options}: {refused.returncode} {err}")
