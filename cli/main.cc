@@ -269,11 +269,16 @@ int command(int argc, char** argv) {
   demo->add_option("--gpu", demo_options.gpu, "auto: a real GPU if there is one; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
-  demo->add_option(
-          "--workload", demo_options.workload,
-          "samples: two programs in CUDA; transformer: a decoder on cuBLAS, trained and served; jax: "
-          "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
-      ->check(CLI::IsMember({"samples", "transformer", "jax"}))
+  demo->add_option("--workload", demo_options.workload,
+                   "samples: two programs in CUDA; eager: the same service, and a trainer of some 700 short "
+                   "launches whose "
+                   "CPU is its limit; transformer: a decoder on cuBLAS, trained and served; jax: "
+                   "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
+      ->check(CLI::IsMember({"samples", "eager", "transformer", "jax"}))
+      ->capture_default_str();
+  demo->add_option("--gate", demo_options.gate,
+                   "where the trainer's launches wait: on the device, or in its thread (TESSERA_GATE)")
+      ->check(CLI::IsMember({"auto", "device", "thread"}))
       ->capture_default_str();
   demo->callback([&] { status = cli::demo(demo_options); });
 

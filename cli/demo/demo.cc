@@ -259,6 +259,7 @@ int demo(const DemoOptions& options) {
     return 1;
   }
   setting.workload = *workload;
+  setting.workload.trainer_environment.push_back("TESSERA_GATE=" + options.gate);
   std::string why_soft = "asked for";
   setting.soft = options.gpu == "soft" || workload->soft_only || !real_gpu_present(&why_soft);
   const auto folder = take_folder(options.out, &setting.out);
@@ -304,6 +305,7 @@ int demo(const DemoOptions& options) {
   result["gpu"] = gpu;
   result["commit"] = TESSERA_COMMIT;
   result["workload"] = options.workload;
+  result["gate"] = options.gate;
   result["nonce"] = options.nonce;
   result["load"] = options.load;
   result["seconds"] = options.seconds;

@@ -335,6 +335,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   const std::string trainer_csv = folder + "/trainer.csv", service_csv = folder + "/service.csv";
   if (phase.trainer) {
     auto trainer_environment = environment;
+    append(&trainer_environment, setting.workload.trainer_environment);
     // Design D14: best-effort clients of an MPS that Tessera runs are its low-priority clients.
     if (phase.tessera && phase.sharing == Sharing::kMps)
       trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
