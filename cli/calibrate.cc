@@ -10,12 +10,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/user_file.h"
 #include "cli/child_output.h"
 #include "cli/demo/process.h"
 #include "cli/layout.h"
@@ -221,14 +221,8 @@ int calibrate(const CalibrateOptions& options) {
       description_of(base ? with_modelled_peaks(*printed, trace_in(scratch.path())) : *printed, base);
   if (!text) return complain(text.error().text, 1);
   if (options.output.empty()) return fputs(text->c_str(), stdout) < 0 ? 1 : 0;
-  const std::string temporary = options.output + ".new." + std::to_string(getpid());
-  std::ofstream file(temporary);
-  file << *text;
-  file.close();
-  if (!file || rename(temporary.c_str(), options.output.c_str()) != 0) {
-    unlink(temporary.c_str());
-    return complain("cannot write " + options.output + ": " + strerror(errno), 1);
-  }
+  const base::Status written = base::write_user_file(options.output, *text);
+  if (!written.ok()) return complain(written.error().text, 1);
   fprintf(stderr, "written to %s\n", options.output.c_str());
   return 0;
 }

@@ -1,9 +1,9 @@
 #include "cli/cdi.h"
 
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/user_file.h"
 #include "cli/client_environment.h"
 
 namespace tessera::cli {
@@ -64,12 +64,10 @@ int cdi(const CdiOptions& options) {
     puts(text->c_str());
     return 0;
   }
-  std::ofstream file(options.output);
-  file << *text << '\n';
-  file.close();
-  if (file) return 0;
-  fprintf(stderr, "tessera cdi: %s cannot be written (runtimes read /etc/cdi and /run/cdi; as root?)\n",
-          options.output.c_str());
+  const base::Status written = base::write_user_file(options.output, *text + '\n');
+  if (written.ok()) return 0;
+  fprintf(stderr, "tessera cdi: %s (runtimes read /etc/cdi and /run/cdi; as root?)\n",
+          written.error().text.c_str());
   return 1;
 }
 

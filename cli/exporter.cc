@@ -1,18 +1,19 @@
 #include "cli/exporter.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 #include <prometheus/text_serializer.h>
 #include <signal.h>
+#include <sys/signalfd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/printable.h"
+#include "base/scoped_fd.h"
+#include "cli/metrics_server.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -94,17 +95,10 @@ double number(const json& object, const std::string& key) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-class Daemon final : public prometheus::Collectable {  // any thread of the exposer
- public:
-  explicit Daemon(std::string socket) : socket_(std::move(socket)) {}
-  std::vector<MetricFamily> Collect() const override {
-    const auto state = ipc::query(socket_, kAskState), schema = ipc::query(socket_, kAskSchema);
-    return metric_families(state.ok() ? *state : "", schema.ok() ? *schema : "");
-  }
-
- private:
-  std::string socket_;
-};
+std::vector<MetricFamily> collect(const std::string& socket) {
+  const auto state = ipc::query(socket, kAskState), schema = ipc::query(socket, kAskSchema);
+  return metric_families(state.ok() ? *state : "", schema.ok() ? *schema : "");
+}
 
 }  // namespace
 
@@ -163,9 +157,8 @@ int exporter(const ExporterOptions& options) {
     fprintf(stderr, "tessera exporter: %s\n", path.error().text.c_str());
     return 1;
   }
-  const auto daemon = std::make_shared<Daemon>(*path);
   if (options.once) {
-    const auto families = daemon->Collect();
+    const auto families = collect(*path);
     prometheus::TextSerializer().Serialize(std::cout, families);
     return families.size() > 1 ? 0 : 1;
   }
@@ -173,19 +166,21 @@ int exporter(const ExporterOptions& options) {
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
   sigaddset(&stop, SIGINT);
-  sigprocmask(SIG_BLOCK, &stop, nullptr);  // before the exposer's threads
-  try {
-    prometheus::Exposer exposer(options.listen);
-    exposer.RegisterCollectable(daemon);
-    printf("http://%s/metrics\n", options.listen.c_str());
-    fflush(stdout);
-    int number = 0;
-    sigwait(&stop, &number);
-  } catch (const std::exception& e) {
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  const base::ScopedFd stopped(signalfd(-1, &stop, SFD_CLOEXEC));
+  MetricsServer server([&] {
+    std::ostringstream text;
+    prometheus::TextSerializer().Serialize(text, collect(*path));
+    return text.str();
+  });
+  if (const base::Status listens = server.listen(options.listen); !listens.ok()) {
     fprintf(stderr, "tessera exporter: cannot listen on %s (%s): choose another address with --listen\n",
-            options.listen.c_str(), e.what());
+            options.listen.c_str(), listens.error().text.c_str());
     return 1;
   }
+  printf("http://%s/metrics\n", options.listen.c_str());
+  fflush(stdout);
+  while (server.turn(stopped.get(), -1)) continue;
   return 0;
 }
 

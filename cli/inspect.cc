@@ -1,6 +1,5 @@
 #include "cli/inspect.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,7 +13,7 @@
 #include <optional>
 
 #include "base/printable.h"
-#include "base/scoped_fd.h"
+#include "base/user_file.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 
@@ -323,12 +322,13 @@ int inspect(const InspectOptions& options) {
     fprintf(stderr, "tessera inspect: %s: %s\n", options.file.c_str(), why.c_str());
     return 1;
   };
-  const base::ScopedFd fd(open(options.file.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto fd = base::open_to_read(options.file);
   struct stat st;
-  if (!fd.valid() || fstat(fd.get(), &st) != 0) return fail(strerror(errno));
-  if (!S_ISREG(st.st_mode) || st.st_size == 0) return fail("not a file with anything in it");
+  if (!fd) return fail(fd.error().text);
+  if (fstat(fd->get(), &st) != 0) return fail(strerror(errno));
+  if (st.st_size == 0) return fail("there is nothing in it");
   const size_t size = size_t(st.st_size);
-  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd->get(), 0);
   if (memory == MAP_FAILED) return fail(strerror(errno));
   if (!options.gpu.empty()) {
     const int status = inspect_on_gpu({static_cast<const uint8_t*>(memory), size}, options);

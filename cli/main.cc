@@ -12,6 +12,7 @@
 #include "cli/cdi.h"
 #include "cli/demo/demo.h"
 #include "cli/doctor/doctor.h"
+#include "cli/duration.h"
 #include "cli/exporter.h"
 #include "cli/inspect.h"
 #include "cli/mps.h"
@@ -26,7 +27,18 @@
 
 namespace {
 
+constexpr double kMostBytes = 1e15;   // of a GPU: a thousand times the largest there is
 constexpr int kLargestPid = 1 << 22;  // of the kernel, PID_MAX_LIMIT
+
+// Every option that is a number: a duration, a rate, a count.
+CLI::Validator between(double least, double most) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        const auto number = tessera::cli::parse_number(text, least, most);
+        return number.ok() ? "" : number.error().text;
+      },
+      "[" + CLI::detail::to_string(least) + " - " + CLI::detail::to_string(most) + "]");
+}
 
 // What is opened later must not become standard output (or input, or errors) because that is closed. Where it
 // was, there is now something that cannot be written, and that a program started from here does not see.
@@ -102,7 +114,8 @@ int command(int argc, char** argv) {
                 "of several GPUs, use the one where others cost it least (sets CUDA_VISIBLE_DEVICES)");
   run->add_option("--memory", run_options.memory_bytes,
                   "GPU memory that it is going to need, for --place, e.g. 18GiB")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(between(0, kMostBytes));
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
@@ -120,10 +133,10 @@ int command(int argc, char** argv) {
   cli::TopOptions top_options;
   auto* top = app.add_subcommand("top", "Who uses the GPUs right now, again and again");
   top->add_option("--interval", top_options.interval_s, "seconds between two tables")
-      ->check(CLI::Range(0.05, 3600.0))
+      ->check(between(0.05, 3600.0))
       ->capture_default_str();
   top->add_option("--count", top_options.count, "tables printed, 0 = until it is interrupted")
-      ->check(CLI::Range(0, 1'000'000))
+      ->check(between(0, 1'000'000))
       ->capture_default_str();
   top->add_option("--socket", top_options.socket,
                   "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
@@ -133,7 +146,7 @@ int command(int argc, char** argv) {
   auto* trace = app.add_subcommand(
       "trace", "What clients launched and what they waited for: tessera trace --seconds 5 -o t.json");
   trace->add_option("--seconds", trace_options.seconds, "how long (default: until it is interrupted)")
-      ->check(CLI::Range(0.001, 86400.0));
+      ->check(between(0.001, 86400.0));
   trace->add_option("-o,--output", trace_options.output,
                     "file for Perfetto or Chrome (default: standard output)");
   trace->add_flag("--text", trace_options.text, "one line per event instead");
@@ -142,7 +155,7 @@ int command(int argc, char** argv) {
       "write execution traces of MLCommons Chakra there: PREFIX.0.et, one per client (docs/trace.md)");
   trace->add_option("--from", trace_options.from, "of this file of an earlier trace; nothing is traced now");
   trace->add_option("--pid", trace_options.pid, "only this process (default: all that you may trace)")
-      ->check(CLI::Range(1, kLargestPid));
+      ->check(between(1, kLargestPid));
   trace->add_option("--socket", trace_options.socket,
                     "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   trace->callback([&] { status = cli::trace(trace_options); });
@@ -152,10 +165,10 @@ int command(int argc, char** argv) {
       "explain", "What stood in the way of the slowest bursts: tessera explain --slowest 5 t.json");
   explain->add_option("file", explain_options.file, "of `tessera trace` (default: a trace is taken now)");
   explain->add_option("--slowest", explain_options.slowest, "how many bursts")
-      ->check(CLI::Range(1, 10'000))
+      ->check(between(1, 10'000))
       ->capture_default_str();
   explain->add_option("--seconds", explain_options.seconds, "length of the trace that is taken")
-      ->check(CLI::Range(0.001, 86400.0))
+      ->check(between(0.001, 86400.0))
       ->capture_default_str();
   explain->add_option("--socket", explain_options.socket,
                       "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
@@ -235,7 +248,7 @@ int command(int argc, char** argv) {
   long stop_pid = 0;
   std::string stop_socket;
   auto* stop = app.add_subcommand("stop", "End a client of MPS without hurting the others");
-  stop->add_option("pid", stop_pid, "its process id")->required()->check(CLI::Range(1, kLargestPid));
+  stop->add_option("pid", stop_pid, "its process id")->required()->check(between(1, kLargestPid));
   stop->add_option("--socket", stop_socket, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   stop->callback([&] { status = cli::stop(stop_pid, stop_socket); });
 
@@ -249,22 +262,27 @@ int command(int argc, char** argv) {
   auto* demo =
       app.add_subcommand("demo", "A latency-critical service and a trainer share a GPU: measure and show");
   demo->add_option("--seconds", demo_options.seconds, "length of each measured phase")
-      ->check(CLI::Range(2, 600))
+      ->check(between(2, 600))
       ->capture_default_str();
   demo->add_option("--nonce", demo_options.nonce, "text kept in demo.json; seeds the arrivals");
   demo->add_option("--out", demo_options.out, "folder for demo.json, demo.png and the CSV files")
       ->capture_default_str();
   demo->add_option("--load", demo_options.load, "share of the GPU that the service wants")
-      ->check(CLI::Range(0.05, 0.95))
+      ->check(between(0.05, 0.95))
       ->capture_default_str();
   demo->add_option("--gpu", demo_options.gpu, "auto: a real GPU if there is one; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
-  demo->add_option(
-          "--workload", demo_options.workload,
-          "samples: two programs in CUDA; transformer: a decoder on cuBLAS, trained and served; jax: "
-          "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
-      ->check(CLI::IsMember({"samples", "transformer", "jax"}))
+  demo->add_option("--workload", demo_options.workload,
+                   "samples: two programs in CUDA; eager: the same service, and a trainer of some 700 short "
+                   "launches whose "
+                   "CPU is its limit; transformer: a decoder on cuBLAS, trained and served; jax: "
+                   "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
+      ->check(CLI::IsMember({"samples", "eager", "transformer", "jax"}))
+      ->capture_default_str();
+  demo->add_option("--gate", demo_options.gate,
+                   "where the trainer's launches wait: on the device, or in its thread (TESSERA_GATE)")
+      ->check(CLI::IsMember({"auto", "device", "thread"}))
       ->capture_default_str();
   demo->callback([&] { status = cli::demo(demo_options); });
 
@@ -275,7 +293,7 @@ int command(int argc, char** argv) {
   simulate
       ->add_option("--seeds", simulate_options.seeds,
                    "how often, each time with other draws (default: the scenario's)")
-      ->check(CLI::Range(1, 1000));
+      ->check(between(1, 1000));
   simulate->add_option("--first-seed", simulate_options.first_seed, "the first of them")
       ->capture_default_str();
   simulate
@@ -293,7 +311,7 @@ int command(int argc, char** argv) {
   simulate
       ->add_option("--duration-ms", simulate_options.duration_ms,
                    "virtual time of each run (default: the scenario's)")
-      ->check(CLI::Range(1, 1'000'000'000));
+      ->check(between(1, 1'000'000'000));
   simulate->add_flag("--cells", simulate_options.cells, "also show every cell");
   simulate->add_flag("--bound", simulate_options.bound, "only what no scheduler could exceed in this model");
   simulate->add_option("--json", simulate_options.json, "write the results there");
@@ -305,14 +323,14 @@ int command(int argc, char** argv) {
   auto* profile = app.add_subcommand(
       "profile", "Learn what a program's kernels cost: tessera profile --gpu soft -- python train.py");
   profile->add_option("--seconds", profile_options.seconds, "end the program after this time (default: wait)")
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(between(0.1, 86400.0));
   profile->add_option("-o,--output", profile_options.output, "profile file; merged into if it exists")
       ->capture_default_str();
   profile->add_option("--gpu", profile_options.gpu, "auto: the machine's GPU; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
   profile->add_option("--top", profile_options.top, "kernels printed")
-      ->check(CLI::Range(0, 1'000'000))
+      ->check(between(0, 1'000'000))
       ->capture_default_str();
   profile->add_flag("--metrics", profile_options.metrics,
                     "on a real GPU: also count bytes and operations; each kernel runs several times");

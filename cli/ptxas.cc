@@ -1,21 +1,17 @@
 #include "cli/ptxas.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
-#include "base/scoped_fd.h"
+#include "base/user_file.h"
 #include "cli/keep_ptx.h"
 #include "kernels/image/origin.h"
 #include "kernels/image/write.h"
@@ -25,15 +21,14 @@ namespace {
 
 constexpr const char* kRunning = "TESSERA_PTXAS_RUNNING";  // set for the real one: it must not be us again
 constexpr int kNotFound = 127;
+constexpr uint64_t kMostBytes = uint64_t(1) << 30;  // of a file that is kept; no compiler writes as much
 
 using Bytes = std::vector<uint8_t>;
 
 std::optional<Bytes> read_file(const std::string& path) {
-  struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return std::nullopt;  // a pipe is read once
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  return Bytes(std::istreambuf_iterator<char>(in), {});
+  const auto text = base::read_user_file(path, kMostBytes);  // not a pipe: it is read once
+  if (!text) return std::nullopt;
+  return Bytes(text->begin(), text->end());
 }
 
 bool is_ptx_file(const std::string& path) {
@@ -43,20 +38,9 @@ bool is_ptx_file(const std::string& path) {
   return entries && entries->size() == 1 && (*entries)[0].kind == image::EntryKind::kPtx;
 }
 
-bool write_all(int fd, const Bytes& bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += size_t(n);
-  }
-  return true;
-}
-
 // In place, as ptxas itself writes: who has the file open sees it.
-bool overwrite(const std::string& path, const Bytes& bytes) {
-  const base::ScopedFd fd(open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
-  return fd.valid() && write_all(fd.get(), bytes);
+base::Status overwrite(const std::string& path, const Bytes& bytes) {
+  return base::write_user_file(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 std::vector<char*> argv_of(const std::string& program, const std::vector<std::string>& arguments) {
@@ -102,9 +86,11 @@ void add_ptx(const PtxasFiles& files, const Bytes& ptx) {
   const auto code = read_file(files.output);
   if (!code) return;
   const auto both = with_ptx(*code, ptx);
-  if (!both || overwrite(files.output, *both)) return;
-  fprintf(stderr, "tessera ptxas: %s: %s; it stays without PTX\n", files.output.c_str(), strerror(errno));
-  if (!overwrite(files.output, *code)) unlink(files.output.c_str());
+  if (!both) return;
+  const base::Status written = overwrite(files.output, *both);
+  if (written.ok()) return;
+  fprintf(stderr, "tessera ptxas: %s; it stays without PTX\n", written.error().text.c_str());
+  if (!overwrite(files.output, *code).ok()) unlink(files.output.c_str());
 }
 
 // nvcc exports this to what it starts (`nvcc --dryrun` shows it). It puts machine code into fat binaries itself

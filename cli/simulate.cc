@@ -6,9 +6,10 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
+#include "base/user_file.h"
+#include "cli/demo/process.h"
 #include "cli/layout.h"
 #include "simulator/bound.h"
 #include "simulator/contention_file.h"
@@ -19,12 +20,9 @@ namespace tessera::cli {
 namespace {
 
 bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (out.good()) return true;
-  std::fprintf(stderr, "tessera: cannot write %s: does its folder exist, is there room?\n", path.c_str());
-  return false;
+  const base::Status written = base::write_user_file(path, text);
+  if (!written.ok()) std::fprintf(stderr, "tessera: %s\n", written.error().text.c_str());
+  return written.ok();
 }
 
 // The scenario as the options want it.
@@ -91,8 +89,8 @@ int simulate(const SimulateOptions& options) {
   if (!csv.empty() && !write_file(csv, simulator::to_csv(scenario, report))) return 1;
   if (options.plot.empty()) return 0;
   const std::string script = find_layout().share + "/plot_simulation.py";
-  ::execl("/usr/bin/python3", "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);
-  std::fprintf(stderr, "tessera: cannot run /usr/bin/python3 for the plots; the results are in %s\n",
+  ::execlp(python_that_plots(), "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);
+  std::fprintf(stderr, "tessera: there is no python3 in PATH for the plots; the results are in %s\n",
                json.c_str());
   return 1;
 }

@@ -1,24 +1,28 @@
 #include "cli/started_program.h"
 
-#include <fstream>
+#include <unistd.h>
+
+#include <algorithm>
 #include <sstream>
 
+#include "base/user_file.h"
 #include "cli/layout.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr int kInterpreters = 4;  // a script of a script of ...: as many as the kernel follows
+constexpr int kInterpreters = 4;         // a script of a script of ...: as many as the kernel follows
+constexpr size_t kFirstLineBytes = 256;  // of a script, as the kernel reads it (BINPRM_BUF_SIZE)
 
 // What the kernel starts for it: a script's interpreter, and what env(1) finds.
 std::string interpreter_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  char mark[2] = {};
-  in.read(mark, 2);
-  if (mark[0] != '#' || mark[1] != '!') return "";
-  std::string line, word, next;
-  std::getline(in, line);
-  std::istringstream words(line);
+  char begin[kFirstLineBytes];
+  const auto fd = base::open_to_read(file);
+  const ssize_t n = fd ? read(fd->get(), begin, sizeof begin) : 0;
+  const std::string line(begin, size_t(std::max<ssize_t>(n, 0)));
+  if (!line.starts_with("#!")) return "";
+  std::string word, next;
+  std::istringstream words(line.substr(2, line.find('\n') - 2));
   words >> word;
   if (!word.ends_with("/env")) return word;
   while (words >> next)

@@ -8,7 +8,7 @@ set(tessera_bin ${CMAKE_INSTALL_PREFIX}/${TESSERA_SHAPE}bin)  # of the unit
 configure_file(packaging/tesserad.service.in ${CMAKE_BINARY_DIR}/packaging/tesserad.service @ONLY)
 
 install(TARGETS tessera softgpu_arbiter RUNTIME DESTINATION ${TESSERA_SHAPE}bin COMPONENT tessera)
-foreach(program latency_service batch_trainer transformer calibrate)
+foreach(program latency_service batch_trainer eager_trainer transformer calibrate)
   install(PROGRAMS ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${program} DESTINATION ${TESSERA_SHAPE}bin COMPONENT tessera)
 endforeach()
 install(TARGETS tessera_profile_injection LIBRARY DESTINATION ${TESSERA_SHAPE}lib COMPONENT tessera)

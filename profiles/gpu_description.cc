@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <sstream>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/toml.h"
+#include "base/user_file.h"
 #include "profiles/gpu_attributes.h"
 
 namespace tessera::profiles {
@@ -32,6 +32,7 @@ struct Row {
         required                                                                                           \
   }
 
+constexpr uint64_t kMostBytes = 1u << 20;  // of a description, which has a few KiB
 constexpr double kTera = 1e12, kGiga = 1e9, kMega = 1e6, kUs = 1e3;
 
 const Row kRows[] = {
@@ -195,12 +196,12 @@ base::Result<GpuDescription> parse_gpu_description(const std::string& text, cons
 }
 
 base::Result<GpuDescription> load_gpu_description(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return base::error(Code::kNotFound, "cannot read GPU description " + path +
-                                            " (TESSERA_SOFTGPU_GPU names one; see profiles/gpus)");
-  return parse_gpu_description(text.str(), path);
+  const auto text = base::read_user_file(path, kMostBytes);
+  if (!text)
+    return base::error(
+        text.error().code,
+        text.error().text + " (TESSERA_SOFTGPU_GPU names a GPU description; see profiles/gpus)");
+  return parse_gpu_description(*text, path);
 }
 
 uint32_t registers_per_block(uint32_t threads_per_block, uint32_t registers_per_thread) {

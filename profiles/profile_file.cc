@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/scoped_fd.h"
+#include "base/user_file.h"
 
 namespace tessera::profiles {
 namespace {
@@ -53,23 +53,9 @@ void keep_most_time(Profile& profile, size_t most) {
 }  // namespace
 
 base::Result<Profile> load_profile(const std::string& path) {
-  const base::ScopedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return file_error("read", path);
-  struct stat status;
-  if (fstat(fd.get(), &status) != 0) return file_error("read", path);
-  if (!S_ISREG(status.st_mode)) return base::error(Code::kInvalid, path + ": is not a file");
-  std::string text;
-  char chunk[64 << 10];
-  for (;;) {
-    const ssize_t n = read(fd.get(), chunk, sizeof chunk);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return file_error("read", path);
-    if (n == 0) break;
-    text.append(chunk, size_t(n));
-    if (text.size() > kMaxFileBytes)
-      return base::error(Code::kExhausted, path + ": is larger than 512 MiB, which no profile is");
-  }
-  return parse_profile(text, path);
+  const auto text = base::read_user_file(path, kMaxFileBytes);
+  if (!text) return text.error();
+  return parse_profile(*text, path);
 }
 
 base::Status save_profile(const Profile& profile, const std::string& path) {

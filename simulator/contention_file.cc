@@ -1,10 +1,9 @@
 #include "simulator/contention_file.h"
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/user_file.h"
 #include "simulator/names.h"
 
 namespace tessera::simulator {
@@ -78,14 +77,10 @@ base::Status read_contention_answer(std::string_view text, const std::string& na
 }
 
 base::Status load_contention_answer(const std::string& path, GpuSpec* gpu) {
-  std::error_code ignored;
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path, ignored))
-    return base::error(Code::kNotFound, path + ": cannot be read; give the JSON that h16_contention printed");
-  std::string text(kMaxBytes + 1, '\0');
-  in.read(text.data(), std::streamsize(text.size()));
-  text.resize(size_t(in.gcount()));
-  return read_contention_answer(text, path, gpu);
+  const auto text = base::read_user_file(path, kMaxBytes);
+  if (!text)
+    return base::error(text.error().code, text.error().text + "; give the JSON that h16_contention printed");
+  return read_contention_answer(*text, path, gpu);
 }
 
 }  // namespace tessera::simulator

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
-#include <sstream>
 
 #include "base/units.h"
+#include "base/user_file.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "simulator/chakra_workload.h"
 #include "simulator/policies.h"
@@ -21,6 +20,10 @@ using base::Code;
 
 constexpr double kGib = 1 << 30;
 constexpr int kMaxIncludes = 16;
+constexpr double kLeastPeriod_ms = 0.001;   // of what arrivals swing with: no time passes in a period of 0
+constexpr double kLeastMeanGap_ns = 1'000;  // between recorded arrivals: with none, time does not advance
+constexpr double kMostLaunches = 1e7;       // of a job, which is kept as a list: 0.7 GB
+constexpr uint64_t kMostScenarioBytes = 1u << 24;
 constexpr uint64_t kMostTraceBytes = 1u << 30;
 
 constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
@@ -50,15 +53,13 @@ class Loader {
   base::Status read_file(const std::string& path) {
     if (++n_files_ > kMaxIncludes)
       return base::error(Code::kInvalid, path + ": more than 16 files; does one include itself?");
-    std::ifstream in(path, std::ios::binary);
-    std::ostringstream text;
-    if (!in) return base::error(Code::kNotFound, path + ": cannot be read; give a scenario file");
-    text << in.rdbuf();
-    if (const auto odd = base::first_outside_ascii(text.view()))
+    const auto text = base::read_user_file(path, kMostScenarioBytes);
+    if (!text) return base::error(text.error().code, text.error().text + "; scenarios/ has some");
+    if (const auto odd = base::first_outside_ascii(*text))
       return base::error(Code::kInvalid, path + ":" + std::to_string(odd->line) + ":" +
                                              std::to_string(odd->column) +
                                              ": only ASCII characters may be used");
-    const toml::parse_result parsed = toml::parse(text.view(), std::string_view(path));
+    const toml::parse_result parsed = toml::parse(std::string_view(*text), std::string_view(path));
     if (!parsed) {
       const auto at = parsed.error().source().begin;
       return base::error(Code::kInvalid, path + ":" + std::to_string(at.line) + ":" +
@@ -69,9 +70,9 @@ class Loader {
     Reader r(root, "the scenario", &mistakes_);
     for (const std::string& name : r.texts("include")) {
       auto beside = std::filesystem::path(path).parent_path() / name;
-      if (!std::filesystem::is_regular_file(beside)) {
+      if (const auto there = base::open_to_read(beside); !there) {
         mistakes_.file = path;
-        r.wrong(*root.get("include"), "include", "names " + beside.string() + ", which is not a file");
+        r.wrong(*root.get("include"), "include", "names a file: " + there.error().text);
         continue;
       }
       if (base::Status s = read_file(beside); !s.ok()) return s;
@@ -174,13 +175,9 @@ class Loader {
   // A trace of MLCommons Chakra, beside the scenario. It is given instead of `step`.
   void read_recorded(const std::string& name, Reader& r, Workload* out) {
     const auto path = std::filesystem::path(mistakes_.file).parent_path() / name;
-    std::error_code unreadable;
-    const uint64_t size = std::filesystem::file_size(path, unreadable);
-    std::ifstream in(path, std::ios::binary);
-    if (unreadable || !in || size > kMostTraceBytes)
-      return r.missing("names " + path.string() + ", which cannot be read, or is larger than 1 GiB");
-    const std::string bytes((std::istreambuf_iterator<char>(in)), {});
-    const auto trace = chakra::decode(bytes);
+    const auto bytes = base::read_user_file(path, kMostTraceBytes);
+    if (!bytes) return r.missing("names " + path.string() + ": " + bytes.error().text);
+    const auto trace = chakra::decode(*bytes);
     if (!trace.ok()) return r.missing("names " + path.string() + ": " + trace.error().text);
     auto recorded = workload_of(*trace, out->name, scenario_.gpu.sm_count);
     if (!recorded.ok()) return r.missing("names " + path.string() + ": " + recorded.error().text);
@@ -209,6 +206,12 @@ class Loader {
       if (step.segments.empty()) step_reader.missing("needs `segment`: a list of kernels");
       w.steps.push_back(std::move(step));
     }
+    double launches = 0, length = 1;
+    for (const double l : w.lengths) length = std::max(length, l);
+    for (const Step& step : w.steps)
+      for (const Segment& segment : step.segments) launches += double(step.repeat) * segment.count * length;
+    if (launches > kMostLaunches)
+      r.missing("has " + std::to_string(uint64_t(launches)) + " launches in a job, which is too long a list");
     if (w.name.empty() || w.steps.empty()) r.missing("needs `name`, and `step` or `chakra`");
     if (find(w.name) != nullptr) r.missing("`" + w.name + "` is there already");
     scenario_.workloads.push_back(std::move(w));
@@ -233,14 +236,15 @@ class Loader {
     a.kind = ArrivalKind(r.choice("arrivals", int(initial), kArrivals));
     a.load = r.number("load", a.load, 0.001, 10);
     a.burst_cv = r.number("burst_cv", a.burst_cv, 0, 20);
-    a.on_ns = r.ms("on_ms", a.on_ns);
+    a.on_ns = r.ms("on_ms", a.on_ns, kLeastPeriod_ms);
     a.off_ns = r.ms("off_ms", a.off_ns);
-    a.period_ns = r.ms("period_ms", a.period_ns);
+    a.period_ns = r.ms("period_ms", a.period_ns, kLeastPeriod_ms);
     for (double ms : r.numbers("gaps_ms", 0, 1e7)) a.gaps_ns.push_back(ms * 1e6);
     const bool trace = a.kind == ArrivalKind::kTrace;
     if (trace && a.gaps_ns.empty() && of) a.gaps_ns = of->recorded_gaps_ns;
-    if (trace && std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0) <= 0)
-      r.missing("needs `gaps_ms` for a trace: times between arrivals, not all 0"), a.gaps_ns = {1e9};
+    const double all_gaps_ns = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0);
+    if (trace && !(all_gaps_ns >= kLeastMeanGap_ns * double(std::max<size_t>(1, a.gaps_ns.size()))))
+      r.missing("needs `gaps_ms` for a trace: times between arrivals, 1 us or more on average");
     return a;
   }
 
@@ -398,8 +402,6 @@ class Loader {
 }  // namespace
 
 base::Result<Scenario> load_scenario(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path))
-    return base::error(Code::kNotFound, "there is no scenario file " + path + "; scenarios/ has some");
   Loader loader;
   return loader.load(path);
 }

@@ -46,11 +46,12 @@ class Reader {
     wrong(*node, key, "must be a number " + range_text(least, most));
     return initial;
   }
-  uint64_t us(const char* key, uint64_t initial_ns) {
-    return uint64_t(number(key, double(initial_ns) / kNsPerUs, 0, 1e10) * kNsPerUs);
+  // Durations, of `least` or more: 0 where nothing is divided by them and no loop advances by them.
+  uint64_t us(const char* key, uint64_t initial_ns, double least = 0) {
+    return uint64_t(number(key, double(initial_ns) / kNsPerUs, least, 1e10) * kNsPerUs);
   }
-  uint64_t ms(const char* key, uint64_t initial_ns) {
-    return uint64_t(number(key, double(initial_ns) / 1e6, 0, 1e9) * 1e6);
+  uint64_t ms(const char* key, uint64_t initial_ns, double least = 0) {
+    return uint64_t(number(key, double(initial_ns) / 1e6, least, 1e9) * 1e6);
   }
   bool flag(const char* key, bool initial) {
     const toml::node* node = get(key);

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,8 +15,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/scoped_fd.h"
+#include "base/units.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "cli/demo/regime.h"
@@ -26,6 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kAroundPhase_s = 4;       // programs start, warm up and end; more where the machine is busy:
+constexpr double kMostAroundPhase_s = 20;  // as long as the trials took, if that is not many of them
 constexpr double kAloneLimit = 1.25;  // over the queue of its requests; above it the machine itself was slow
 
 // Every phase of the demo, in order. The two "alone" phases are the yardstick of the others.
@@ -123,6 +128,7 @@ nlohmann::ordered_json regime_json(const Phase& phase, const Outcome& outcome) {
        (!figures.trainer_checksum.empty() && figures.trainer_checksum == trainer_alone.trainer_checksum));
   out["csv"] = figures.service_csv;
   out["requests"] = figures.latency_ms.size();
+  out["lost"] = figures.lost;
   out["stretch"] = figures.stretch;
   out["lag_p99"] = figures.lag.p99;
   out["lag_share"] = figures.lag.share;
@@ -157,6 +163,7 @@ void print_table(const nlohmann::ordered_json& regimes) {
       {"x alone", "p95_over_alone", "{:.2f}"},
       {"p99 ms", "p99_ms", "{:.2f}"},
       {"x alone", "p99_over_alone", "{:.2f}"},
+      {"lost", "lost", "{:.0f}"},
       {"trainer", "trainer_share", "{:.2f}"},
       {"preempt.", "preemptions", "{:.0f}"},
       {"turn p50 us", "turnaround_p50_us", "{:.0f}"},
@@ -212,18 +219,21 @@ base::Result<Figures> run_with_progress(size_t index, const Phase& phase, const 
 }
 
 // All phases; 0, or the exit status of a demo that ends early.
-int run_phases(const Setting& setting, Outcome* outcome) {
+int run_phases(Setting setting, Outcome* outcome) {
   size_t index = 0;
   for (const Phase& phase : kPhases) {
     ++index;
     auto figures = measure_until_kept_up(
-        setting, [&](const Setting& present) { return run_with_progress(index, phase, present); },
+        &setting, [&](const Setting& present) { return run_with_progress(index, phase, present); },
         [&](const Setting& slower) {
           fprintf(stderr,
                   "%s: this machine is too busy or too slow to execute its GPU work in time, which would "
                   "change the figures.\n"
-                  "      It is measured again with all its clocks slowed down %.3g times: about %.0f s.\n",
-                  phase.name.c_str(), slower.stretch, slower.seconds * slower.stretch);
+                  "      It is measured again, and so are later phases, with all clocks slowed down %.3g "
+                  "times: about "
+                  "%.0f s, %.0f requests.\n",
+                  phase.name.c_str(), slower.stretch, slower.seconds * slower.stretch,
+                  slower.seconds * slower.rate_per_s);
         });
     if (figures) {
       outcome->phases.emplace(phase.name, std::move(*figures));
@@ -242,12 +252,14 @@ int demo(const DemoOptions& options) {
   Setting setting;
   setting.layout = find_layout();
   setting.seed = seed_of(options.nonce);
+  setting.wall_seconds = options.seconds;
   const auto workload = find_workload(options.workload, setting.layout);
   if (!workload) {
     fprintf(stderr, "tessera demo: %s\n", workload.error().text.c_str());
     return 1;
   }
   setting.workload = *workload;
+  setting.workload.trainer_environment.push_back("TESSERA_GATE=" + options.gate);
   std::string why_soft = "asked for";
   setting.soft = options.gpu == "soft" || workload->soft_only || !real_gpu_present(&why_soft);
   const auto folder = take_folder(options.out, &setting.out);
@@ -263,10 +275,13 @@ int demo(const DemoOptions& options) {
                          setting.out + "/gpu.txt");
   fprintf(stderr, "GPU: %s\n", gpu.c_str());
 
+  fprintf(stderr, "this takes about %.0f minutes, and up to three times as long where the machine is busy\n",
+          std::ceil(double(std::size(kPhases)) * (options.seconds + kAroundPhase_s) / 60));
   if (setting.soft)
     fprintf(stderr,
             "first, some trials of seconds: how fast does this machine execute GPU work in software?\n");
-  const auto service_ms = choose_tempo(options.load, options.seconds, &setting);
+  const uint64_t begin_ns = base::now_ns();
+  const auto service_ms = choose_tempo(options.load, &setting);
   if (!service_ms) return given_up("calibration", service_ms.error());
   if (setting.stretch != 1)
     fprintf(stderr,
@@ -275,8 +290,13 @@ int demo(const DemoOptions& options) {
             setting.stretch);
   fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,
           setting.rate_per_s, options.load * 100);
-  fprintf(stderr, "%zu phases of about %.0f s each, and a few seconds around each\n", std::size(kPhases),
-          setting.seconds * setting.stretch);
+  const double around_s =
+      std::min(kMostAroundPhase_s, double(base::now_ns() - begin_ns) / double(base::kNsPerS));
+  const double phase_s = setting.seconds * setting.stretch;
+  fprintf(stderr,
+          "%zu phases of about %.0f s and %.0f requests each, and some seconds around each: %.0f minutes\n",
+          std::size(kPhases), phase_s, setting.seconds * setting.rate_per_s,
+          std::ceil(double(std::size(kPhases)) * (phase_s + around_s) / 60));
 
   Outcome outcome;
   if (const int status = run_phases(setting, &outcome)) return status;
@@ -285,6 +305,7 @@ int demo(const DemoOptions& options) {
   result["gpu"] = gpu;
   result["commit"] = TESSERA_COMMIT;
   result["workload"] = options.workload;
+  result["gate"] = options.gate;
   result["nonce"] = options.nonce;
   result["load"] = options.load;
   result["seconds"] = options.seconds;
@@ -303,7 +324,8 @@ int demo(const DemoOptions& options) {
     result["regimes"][phase.name] = regime_json(phase, outcome);
     checksums_equal &= result["regimes"][phase.name].value("checksums_equal", true);
   }
-  const bool valid = lagged.empty() && checksums_equal;
+  const uint64_t lost_alone = outcome.phases.at("alone").lost;
+  const bool valid = lagged.empty() && checksums_equal && lost_alone == 0;
   const double over_queue = alone_over_queue(outcome.phases.at("alone"), setting, *service_ms);
   result["lag_p99"] = lag_p99;
   result["alone_over_queue"] = over_queue;
@@ -317,14 +339,15 @@ int demo(const DemoOptions& options) {
     return 1;
   }
   auto plot =
-      Process::start({"/usr/bin/python3", setting.layout.share + "/plot_demo.py", json_path, plot_path}, {},
+      Process::start({python_that_plots(), setting.layout.share + "/plot_demo.py", json_path, plot_path}, {},
                      setting.out + "/plot.out", setting.out + "/plot.err");
   const bool plotted = plot && plot->wait(60).ok() && file_exists(plot_path);
   printf("\n%s\n", json_path.c_str());
   if (plotted)
     printf("%s\n", plot_path.c_str());
   else
-    fprintf(stderr, "no plot: see %s/plot.err (matplotlib is Debian's python3-matplotlib)\n",
+    fprintf(stderr,
+            "no plot: see %s/plot.err (`python3` needs matplotlib: Debian's python3-matplotlib, or pip's)\n",
             setting.out.c_str());
   if (over_queue > kAloneLimit)
     fprintf(
@@ -339,6 +362,12 @@ int demo(const DemoOptions& options) {
         "INVALID: the software GPU lagged by more than %.0f %% of a figure, also with a larger stretch (%s): "
         "this machine was too busy; run again when it is idle\n",
         kLagLimit * 100, lagged.c_str());
+  if (lost_alone != 0)
+    fprintf(stderr,
+            "INVALID: alone, the service did not keep up: %llu requests were lost, and figures are of the "
+            "others. "
+            "Choose a smaller --load\n",
+            (unsigned long long)lost_alone);
   if (!checksums_equal)
     fprintf(stderr, "INVALID: a program computed something else when it shared the GPU\n");
   return valid ? 0 : 3;

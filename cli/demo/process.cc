@@ -124,4 +124,14 @@ void Process::kill_now() {
   pid_ = -1;
 }
 
+const char* python_that_plots() {
+  constexpr double kPatience_s = 60;  // matplotlib makes a cache of fonts the first time
+  for (const char* python : {"python3", "/usr/bin/python3"}) {
+    auto process = Process::start({python, "-c", "import matplotlib"}, {}, "/dev/null", "/dev/null");
+    const auto status = process ? process->wait(kPatience_s) : process.error();
+    if (status && *status == 0) return python;
+  }
+  return "python3";
+}
+
 }  // namespace tessera::cli

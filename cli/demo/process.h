@@ -46,4 +46,7 @@ class Process {
   int status_ = 0;
 };
 
+// The user's python3, if it has matplotlib; else Debian's, if that has it.
+const char* python_that_plots();
+
 }  // namespace tessera::cli

@@ -26,7 +26,8 @@ using base::Code;
 constexpr int kWarmupRequests = 20;
 constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
-constexpr double kLeadIn_s = 1;  // both programs run before the measured window opens
+// Both programs run before the measured window opens: for a second, or less where phases are as short.
+constexpr double kLeadIn_s = 1, kLeadInShare = 0.1;
 // What lag and late news of ends may take of a phase in a trial. News alone take 2 % on an idle machine,
 // where a slice is 0.7 ms long; beside other work they take 20 % and more, which is the trainer's loss.
 constexpr double kSmallLateShare = 0.05;
@@ -256,7 +257,9 @@ base::Status read_service(const Setting& setting, const Phase& phase, const std:
   figures->latency_ms = std::move(measured->latency_ms);
   figures->service_csv = phase.name + "/service.csv";
   *window = {measured->first_ns, measured->last_ns};
-  figures->service_checksum = printed(read_file(folder + "/service.out"), "checksum");
+  const std::string report = read_file(folder + "/service.out");
+  figures->service_checksum = printed(report, "checksum");
+  figures->lost = strtoull(printed(report, "lost").c_str(), nullptr, 10);
   if (!setting.soft) return base::ok();
   if (auto lag = add_lag(trace, pid, window->from_ns, window->to_ns, &figures->lag); !lag) return lag;
   const std::string operations = fmt::format("{}/softgpu-{}.csv", trace, pid);
@@ -297,7 +300,7 @@ base::Result<double> calibrate_service(const Setting& setting) {
   if (*status != 0)
     return ended(name_of(setting.workload.service) + " --calibrate", *status, folder + "/service.err");
   const double ms = strtod(printed(read_file(folder + "/service.out"), "service_p50_ms").c_str(), nullptr);
-  if (ms <= 0)
+  if (!(ms > 0))
     return base::error(Code::kInvalid,
                        name_of(setting.workload.service) + " --calibrate printed no service_p50_ms");
   return ms;
@@ -332,6 +335,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   const std::string trainer_csv = folder + "/trainer.csv", service_csv = folder + "/service.csv";
   if (phase.trainer) {
     auto trainer_environment = environment;
+    append(&trainer_environment, setting.workload.trainer_environment);
     // Design D14: best-effort clients of an MPS that Tessera runs are its low-priority clients.
     if (phase.tessera && phase.sharing == Sharing::kMps)
       trainer_environment.push_back("CUDA_MPS_CLIENT_PRIORITY=1");
@@ -351,7 +355,8 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   }
 
   const uint64_t begin = base::now_ns();
-  const double whole_s = (setting.seconds + kLeadIn_s) * setting.stretch;
+  const double lead_in_s = std::min(kLeadIn_s, kLeadInShare * setting.seconds);
+  const double whole_s = (lead_in_s + setting.seconds) * setting.stretch;
   Window window;  // what is measured, by the programs' clock
   const auto elapsed_s = [&] { return double(base::now_ns() - begin) / double(base::kNsPerS); };
   if (phase.service) {
@@ -364,9 +369,8 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     if (!started) return started.error();
     service = std::move(*started);
     const pid_t pid = service.pid();
-    // An overloaded service works off its queue after the last arrival: several times the phase, not for
-    // ever.
-    while (service.running() && !interrupted_by() && elapsed_s() < 6 * whole_s + start_patience_s(setting)) {
+    // An overloaded service gives up a quarter of the phase after the last arrival (kernels/samples/request_loop.h).
+    while (service.running() && !interrupted_by() && elapsed_s() < 2 * whole_s + start_patience_s(setting)) {
       progress(std::min(elapsed_s(), whole_s), whole_s);
       auto ignored = service.wait(0.5);
       (void)ignored;
@@ -380,7 +384,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
     const auto by_clock = [&](double s) {
       return uint64_t((double(begin) / setting.stretch) + s * double(base::kNsPerS));
     };
-    window = {by_clock(kLeadIn_s), by_clock(kLeadIn_s + setting.seconds)};
+    window = {by_clock(lead_in_s), by_clock(lead_in_s + setting.seconds)};
     while (elapsed_s() < whole_s && trainer.running() && !interrupted_by()) {
       progress(elapsed_s(), whole_s);
       usleep(200'000);

@@ -24,13 +24,15 @@ struct Phase {
 struct Setting {  // the same for all phases
   Layout layout;
   Workload workload;
-  bool soft = true;          // software GPU
-  std::string out;           // absolute folder of the run
-  double stretch = 1;        // software GPU: all that runs has a clock that many times slower than the wall's
-  double most_stretch = 32;  // that is tried: beyond, even a minute holds hardly a hundred requests
-  double seconds = 20;       // measured time of a phase by that clock
-  uint64_t seed = 1;         // of the arrivals
-  double rate_per_s = 0;     // arrivals by that clock; 0 before calibration
+  bool soft = true;    // software GPU
+  std::string out;     // absolute folder of the run
+  double stretch = 1;  // software GPU: all that runs has a clock that many times slower than the wall's
+  double most_stretch = 128;   // that is tried: a phase of the fewest requests takes most of a minute then
+  double wall_seconds = 20;    // measured time of a phase by the wall's clock, if that holds requests enough
+  double least_requests = 30;  // of a phase: fewer say nothing at all
+  double seconds = 20;         // measured time of a phase by the stretched clock
+  uint64_t seed = 1;           // of the arrivals
+  double rate_per_s = 0;       // arrivals by that clock; 0 before calibration
 };
 
 // What lag of the software GPU did to a phase.
@@ -41,9 +43,10 @@ struct Lag {
   double stretch = 1;      // how much further to stretch for next to nothing to be late
 };
 
-struct Figures {       // all times by the programs' clock
-  double stretch = 1;  // that it was measured with
-  std::vector<double> latency_ms;
+struct Figures {                   // all times by the programs' clock
+  double stretch = 1;              // that it was measured with
+  std::vector<double> latency_ms;  // of the requests that were answered
+  uint64_t lost = 0;               // requests that had not begun when the phase was over
   double steps_per_s = 0;
   std::string service_checksum, trainer_checksum;
   Lag lag;                            // software GPU

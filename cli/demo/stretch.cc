@@ -4,17 +4,18 @@
 
 #include <algorithm>
 
+#include "cli/duration.h"
+
 namespace tessera::cli {
 namespace {
 
 // A trial finds what the machine does now; in the next minutes it may be busier. A larger stretch costs no
 // time, only requests.
 constexpr double kMargin = 2;
-// Measured time of a trial: some 50 requests, between which hundreds of slices run.
-constexpr double kTrial_s = 1;
+// Of a trial: between them hundreds of slices run.
+constexpr double kTrialRequests = 50;
 
-// A phase of fewer says nothing at all.
-constexpr double kLeastRequests = 30;
+constexpr double kMostGivenStretch = 1000;  // as the software GPU takes it
 
 const Phase kTrial = {"trial", true, true, true, Sharing::kTimeSliced};
 
@@ -32,31 +33,40 @@ bool lag_matters(const Lag& lag) {
   return lag.share > kLagLimit || lag.service_p99 > 1 + kLagLimit;
 }
 
+void set_stretch(double stretch, Setting* setting) {
+  setting->stretch = stretch;
+  setting->seconds = std::max(setting->wall_seconds / stretch, setting->least_requests / setting->rate_per_s);
+}
+
 base::Result<Figures> measure_until_kept_up(
-    const Setting& setting, const std::function<base::Result<Figures>(const Setting&)>& measure,
+    Setting* setting, const std::function<base::Result<Figures>(const Setting&)>& measure,
     const std::function<void(const Setting&)>& again) {
-  auto figures = measure(setting);
-  Setting slower = setting;
+  auto figures = measure(*setting);
   for (int repeats = 0; repeats < kRepeats && figures && lag_matters(figures->lag); ++repeats) {
-    slower.stretch = larger_stretch(slower, figures->lag);
-    again(slower);
-    figures = measure(slower);
+    set_stretch(larger_stretch(*setting, figures->lag), setting);
+    again(*setting);
+    figures = measure(*setting);
   }
   return figures;
 }
 
-base::Result<double> choose_tempo(double load, double wall_seconds, Setting* setting) {
+base::Result<double> choose_tempo(double load, Setting* setting) {
   const char* wanted = getenv("TESSERA_SOFTGPU_STRETCH");
   const bool given = wanted && *wanted;
-  if (given && setting->soft) setting->stretch = strtod(wanted, nullptr);
+  if (given && setting->soft) {
+    const auto stretch = parse_number(wanted, 1, kMostGivenStretch);
+    if (!stretch)
+      return base::error(base::Code::kInvalid, "TESSERA_SOFTGPU_STRETCH: " + stretch.error().text);
+    setting->stretch = *stretch;
+  }
   for (;;) {
     const auto service_ms = calibrate_service(*setting);
     if (!service_ms) return service_ms.error();
     setting->rate_per_s = load * 1e3 / *service_ms;
-    setting->seconds = std::max(wall_seconds / setting->stretch, kLeastRequests / setting->rate_per_s);
+    set_stretch(setting->stretch, setting);
     if (given || !setting->soft || setting->stretch >= setting->most_stretch) return *service_ms;
     Setting trial = *setting;
-    trial.seconds = kTrial_s;
+    trial.seconds = kTrialRequests / setting->rate_per_s;
     const auto figures = run_phase(kTrial, trial, [](double, double) {});
     if (!figures) return figures.error();
     if (figures->lag.stretch <= 1 && !lag_matters(figures->lag)) return *service_ms;

@@ -55,7 +55,7 @@ base::Result<Workload> find_workload(const std::string& name, const Layout& layo
     return out;
   }
   out.service = {layout.bin + "/latency_service"};
-  out.trainer = {layout.bin + "/batch_trainer"};
+  out.trainer = {layout.bin + (name == "eager" ? "/eager_trainer" : "/batch_trainer")};
   return out;
 }
 

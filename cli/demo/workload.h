@@ -1,4 +1,4 @@
-// What the demo runs: a service and a trainer, in CUDA, on cuBLAS, or in JAX. All take the same options, write the same CSV
+// What the demo runs: a service and a trainer, in CUDA, on cuBLAS, or in JAX. "eager" has a trainer whose CPU is its limit. All take the same options, write the same CSV
 // files and print the same words. Main thread.
 #pragma once
 
@@ -15,13 +15,14 @@ struct Workload {
   std::vector<std::string> service, trainer;  // commands, to which options are appended
   std::vector<std::string> run_options;  // of `tessera run`, which also starts them where Tessera is not used
   std::vector<std::string> environment;  // as set_variables; on top of what a phase sets
+  std::vector<std::string> trainer_environment;  // likewise, for the trainer alone
   std::string
       cache_variable;  // names a folder where its programs keep what they compiled, for all phases; "" without
   bool soft_only = false;  // is not for a real GPU
   double compile_s = 0;    // how long its programs may compile on a busy machine, before they use the GPU
 };
 
-// "samples", "transformer" or "jax". An error says what is missing here, and how to get it.
+// "samples", "eager", "transformer" or "jax". An error says what is missing here, and how to get it.
 base::Result<Workload> find_workload(const std::string& name, const Layout& layout);
 
 }  // namespace tessera::cli

@@ -1,14 +1,12 @@
 #include "cli/doctor/elf.h"
 
-#include <fcntl.h>
 #include <gelf.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <string_view>
 
-#include "base/scoped_fd.h"
+#include "base/user_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -44,10 +42,10 @@ void read_dynamic(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, ElfFacts&
 }  // namespace
 
 base::Result<ElfFacts> read_elf(const std::string& path, DriverNames driver_names) {
-  const base::ScopedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return base::error(base::Code::kNotFound, path + " cannot be read");
+  const auto fd = base::open_to_read(path);
+  if (!fd) return fd.error();
   elf_version(EV_CURRENT);
-  const std::unique_ptr<Elf, int (*)(Elf*)> elf(elf_begin(fd.get(), ELF_C_READ_MMAP, nullptr), elf_end);
+  const std::unique_ptr<Elf, int (*)(Elf*)> elf(elf_begin(fd->get(), ELF_C_READ_MMAP, nullptr), elf_end);
   GElf_Ehdr header;
   if (!elf || elf_kind(elf.get()) != ELF_K_ELF || !gelf_getehdr(elf.get(), &header))
     return base::error(base::Code::kUnsupported, path + " is no ELF file");

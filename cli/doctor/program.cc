@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "base/scoped_fd.h"
+#include "base/user_file.h"
 #include "cli/child_output.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/elf.h"
@@ -67,10 +68,10 @@ struct Cuttable {
 };
 
 void count_kernels(const std::string& file, Cuttable& out) {
-  const base::ScopedFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto fd = base::open_to_read(file);
   struct stat status;
-  if (!fd.valid() || fstat(fd.get(), &status) != 0 || status.st_size <= 0) return;
-  void* bytes = mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (!fd || fstat(fd->get(), &status) != 0 || status.st_size <= 0) return;
+  void* bytes = mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, fd->get(), 0);
   if (bytes == MAP_FAILED) return;
   // One kernel is there for several architectures, and as PTX and machine code: cut is what has PTX.
   std::map<std::string, std::string> ptx;

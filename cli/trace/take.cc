@@ -11,11 +11,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "base/user_file.h"
 #include "cli/demo/process.h"
 #include "cli/run.h"
 #include "cli/trace/chakra.h"
@@ -52,15 +51,10 @@ int fail(const char* command, const base::Error& why) {
 
 // "": standard output.
 base::Status write_output(const std::string& content, const std::string& path) {
-  FILE* file = path.empty() ? stdout : fopen(path.c_str(), "we");
-  bool written =
-      file && fwrite(content.data(), 1, content.size(), file) == content.size() && fflush(file) == 0;
-  const int why = errno;
-  if (file && file != stdout) written = fclose(file) == 0 && written;
-  if (!written)
-    return base::error(Code::kUnavailable,
-                       "cannot write " + (path.empty() ? "standard output" : path) + ": " + strerror(why));
-  return base::ok();
+  if (!path.empty()) return base::write_user_file(path, content);
+  if (fwrite(content.data(), 1, content.size(), stdout) == content.size() && fflush(stdout) == 0)
+    return base::ok();
+  return base::error(Code::kUnavailable, std::string("cannot write standard output: ") + strerror(errno));
 }
 
 // Until `seconds` have passed (0: no end) or a signal came.
@@ -161,12 +155,9 @@ base::Status write_chakra(const Trace& trace, const std::string& prefix) {
 }
 
 base::Result<Trace> read_trace(const std::string& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in) return base::error(Code::kNotFound, "cannot read " + path + ": " + strerror(errno));
-  if (in.tellg() < 0 || uint64_t(in.tellg()) > kMostTracedBytes)
-    return base::error(Code::kInvalid, path + " is larger than two GiB: take a shorter trace");
-  in.seekg(0);
-  const auto json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto text = base::read_user_file(path, kMostTracedBytes);
+  if (!text) return text.error();
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return base::error(Code::kInvalid, path + " is no JSON");
   auto trace = from_chrome(json);
   if (!trace) return base::error(trace.error().code, path + ": " + trace.error().text);

@@ -67,7 +67,7 @@ class Network {
         classes_(int(o.classes)),
         seed_(o.service.seed) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    CUDA_CHECK(cudaMallocHost(&host_input_, input_bytes()));
+    for (float*& input : host_inputs_) CUDA_CHECK(cudaMallocHost(&input, input_bytes()));
     CUDA_CHECK(cudaMallocHost(&host_output_, output_bytes()));
     input_ = device_array<float>(size_t(rows_) * features_);
     w1_ = device_filled(size_t(features_) * hidden_, seed_ * 1000 + 1, 2.0f / std::sqrt(float(features_)));
@@ -79,14 +79,13 @@ class Network {
     output_ = device_array<float>(rows_);
   }
 
-  // Writes the input of a request into the pinned buffer. Not part of the request's time: a real service
-  // would have received it from the network.
-  void prepare(int64_t request) {
-    fill(host_input_, size_t(rows_) * features_, seed_ * 1000003 + request, 1.0f);
+  void prepare(int input) {
+    fill(host_inputs_[input], size_t(rows_) * features_, seed_ * 1000003 + input, 1.0f);
   }
 
-  void run() {
-    CUDA_CHECK(cudaMemcpyAsync(input_, host_input_, input_bytes(), cudaMemcpyHostToDevice, stream_));
+  void run(int input) {
+    last_input_ = host_inputs_[input];
+    CUDA_CHECK(cudaMemcpyAsync(input_, last_input_, input_bytes(), cudaMemcpyHostToDevice, stream_));
     launch_gemm(input_, w1_, activations_, rows_, hidden_, features_, kPanel, stream_);
     const int count = rows_ * hidden_;
     bias_gelu<<<(count + kBlock - 1) / kBlock, kBlock, 0, stream_>>>(activations_, bias_, hidden_, count);
@@ -113,7 +112,7 @@ class Network {
     const auto weight = numbers(classes_, 4, 1.0f);
     double worst = 0;
     for (int row = 0; row < rows_; ++row) {
-      const float* x = host_input_ + size_t(row) * features_;
+      const float* x = last_input_ + size_t(row) * features_;
       std::vector<double> activation(hidden_), probability(classes_);
       for (int h = 0; h < hidden_; ++h) {
         double v = bias[h];
@@ -141,7 +140,8 @@ class Network {
   int rows_, features_, hidden_, classes_;
   int64_t seed_;
   cudaStream_t stream_ = nullptr;
-  float *host_input_ = nullptr, *host_output_ = nullptr;
+  float *host_inputs_[kInputs] = {}, *host_output_ = nullptr;  // pinned
+  const float* last_input_ = nullptr;                          // of host_inputs_
   float *input_, *w1_, *bias_, *w2_, *weight_, *activations_, *logits_, *output_;
 };
 

@@ -85,7 +85,9 @@ inline void parse_options(int argc, char** argv, const char* purpose, const std:
       case Option::kFlag:
         break;
     }
-    if (row->kind != Option::kText && (end == text || *end != '\0')) fail(row->name, "not a number");
+    const bool number = end != text && end && *end == '\0' &&
+                        (row->kind != Option::kReal || std::isfinite(*static_cast<double*>(row->value)));
+    if (row->kind != Option::kText && !number) fail(row->name, "not a number");
   }
 }
 

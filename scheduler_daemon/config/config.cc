@@ -1,24 +1,18 @@
 #include "scheduler_daemon/config/config.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <sstream>
 
-#include "base/scoped_fd.h"
 #include "base/toml.h"
 #include "base/units.h"
+#include "base/user_file.h"
 
 namespace tessera::config {
 namespace {
 
-constexpr off_t kMostBytes = 1 << 20;
+constexpr uint64_t kMostBytes = 1 << 20;
 // A turn lasts at most twice its quantum of wall time, and all who wait are served within half the hold limit
 // (policy/temporal.cc). The least quantum is served whatever the limit.
 constexpr uint64_t kTurnsPerHold = 4, kShortestTurn_us = 1000;
@@ -251,20 +245,10 @@ Parsed parse_config(const std::string& text, const std::string& file_name, const
 }
 
 base::Result<Parsed> load_config(const std::string& path, const Config& initial) {
-  const std::string cannot = "cannot read the configuration " + path + ": ", remedy = "; check --config";
-  // O_NONBLOCK: the daemon reads it again while it runs, and a pipe must not stop it.
-  const base::ScopedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat st {};
-  if (!fd.valid() || ::fstat(fd.get(), &st) != 0)
-    return base::error(base::Code::kNotFound, cannot + std::strerror(errno) + remedy);
-  if (!S_ISREG(st.st_mode)) return base::error(base::Code::kInvalid, cannot + "not a regular file" + remedy);
-  if (st.st_size > kMostBytes)
-    return base::error(base::Code::kInvalid, cannot + "larger than a megabyte" + remedy);
-  std::string text(size_t(st.st_size), '\0');
-  const ssize_t n = ::read(fd.get(), text.data(), text.size());
-  if (n < 0) return base::error(base::Code::kNotFound, cannot + std::strerror(errno) + remedy);
-  text.resize(size_t(n));
-  return parse_config(text, path, initial);
+  const auto text = base::read_user_file(path, kMostBytes);
+  if (!text)
+    return base::error(text.error().code, "the configuration: " + text.error().text + "; check --config");
+  return parse_config(*text, path, initial);
 }
 
 std::string needs_restart(const Config& running, const Config& wanted) {

@@ -39,7 +39,7 @@ json figures_json(const Figures& figures) {
           {"p99_over_p99_without_lag", figures.lag.service_p99}};
 }
 
-base::Result<Figures> measure(const Phase& phase, const Setting& setting) {
+base::Result<Figures> measure(const Phase& phase, Setting* setting) {
   return cli::measure_until_kept_up(
       setting, [&](const Setting& present) { return cli::run_phase(phase, present, [](double, double) {}); },
       [&](const Setting& slower) {
@@ -48,13 +48,13 @@ base::Result<Figures> measure(const Phase& phase, const Setting& setting) {
 }
 
 base::Result<json> measure_pair(double seconds, Setting* setting) {
-  const auto service_ms = cli::choose_tempo(kLoad, seconds, setting);
+  setting->wall_seconds = seconds;
+  setting->least_requests = kLeastRequests;
+  const auto service_ms = cli::choose_tempo(kLoad, setting);
   if (!service_ms) return service_ms.error();
-  setting->seconds = std::max(setting->seconds, kLeastRequests / setting->rate_per_s);
-  const auto beside = measure(kBeside, *setting);
+  const auto beside = measure(kBeside, setting);
   if (!beside) return beside.error();
-  setting->stretch = beside->stretch;
-  const auto alone = measure(kAlone, *setting);
+  const auto alone = measure(kAlone, setting);
   if (!alone) return alone.error();
   const auto over = [&](double q) {
     return cli::quantile(beside->latency_ms, q) / cli::quantile(alone->latency_ms, q);

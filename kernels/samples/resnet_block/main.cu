@@ -72,13 +72,14 @@ class Trainer {
 
 class Service {
  public:
-  Service(const Shape& shape, uint64_t seed)
-      : model_(shape, seed, false), images_(shape, seed), batch_(make_batch(shape)) {
+  Service(const Shape& shape, uint64_t seed) : model_(shape, seed, false), images_(shape, seed) {
+    for (Batch& input : inputs_) input = make_batch(shape);
     CUDA_CHECK(cudaMallocHost(&output_, output_bytes()));
   }
-  void prepare(int64_t request) { images_.write(request, batch_.image, batch_.target); }
-  void run() {
-    model_.set_images(batch_.image);
+  void prepare(int input) { images_.write(input, inputs_[input].image, inputs_[input].target); }
+  void run(int input) {
+    image_ = inputs_[input].image;
+    model_.set_images(image_);
     model_.forward();
     CUDA_CHECK(cudaMemcpyAsync(output_, model_.logarithms(), output_bytes(), cudaMemcpyDeviceToHost,
                                model_.stream()));
@@ -89,7 +90,7 @@ class Service {
   double largest_error() const {
     const Shape& s = model_.shape();
     const Reference reference(s, host_copy(model_.parameters(), model_.layout().count));
-    const Values wanted = reference.logarithms({batch_.image, batch_.image + s.images()}, false);
+    const Values wanted = reference.logarithms({image_, image_ + s.images()}, false);
     double worst = 0;
     for (size_t i = 0; i < wanted.size(); ++i) worst = std::max(worst, std::abs(wanted[i] - output_[i]));
     return worst;
@@ -98,7 +99,8 @@ class Service {
  private:
   Model model_;
   Images images_;
-  Batch batch_;
+  Batch inputs_[kInputs];
+  const float* image_ = nullptr;  // of the last request
   float* output_ = nullptr;
 };
 

@@ -73,15 +73,14 @@ class Trainer {
 class Service {
  public:
   Service(const Shape& shape, uint64_t seed)
-      : model_(shape, seed, false),
-        text_(shape, seed),
-        token_(pinned_tokens(shape)),
-        unused_(pinned_tokens(shape)) {
+      : model_(shape, seed, false), text_(shape, seed), unused_(pinned_tokens(shape)) {
+    for (int*& tokens : inputs_) tokens = pinned_tokens(shape);
     device_output_ = device_array<float>(output_count());
     CUDA_CHECK(cudaMallocHost(&output_, output_bytes()));
   }
-  void prepare(int64_t request) { text_.write(request, token_, unused_); }
-  void run() {
+  void prepare(int input) { text_.write(input, inputs_[input], unused_); }
+  void run(int input) {
+    token_ = inputs_[input];
     model_.set_tokens(token_);
     model_.predict(device_output_);
     CUDA_CHECK(
@@ -96,7 +95,8 @@ class Service {
   size_t output_count() const { return size_t(model_.shape().batch) * size_t(model_.shape().vocabulary); }
   Model model_;
   Text text_;
-  int *token_, *unused_;
+  int *inputs_[kInputs], *unused_;
+  const int* token_ = nullptr;  // of the last request
   float *device_output_ = nullptr, *output_ = nullptr;
 };
 

@@ -136,13 +136,28 @@ std::vector<double> stretches_from(double stretch) {
     figures.lag = {.share = 1, .stretch = 2};
     return figures;
   };
-  EXPECT_TRUE(measure_until_kept_up(setting, measure, [](const Setting&) {}));
+  EXPECT_TRUE(measure_until_kept_up(&setting, measure, [](const Setting&) {}));
+  EXPECT_EQ(setting.stretch, tried.back());  // for the next phase
   return tried;
 }
 
 TEST(Stretch, OfAPhaseThatLagsGrowsUpToTheLimitAndNeverShrinks) {
   EXPECT_EQ(stretches_from(4), (std::vector<double>{4, 16, 32}));
   EXPECT_EQ(stretches_from(100), (std::vector<double>{100, 100, 100}));
+}
+
+TEST(Stretch, TakesRequestsFromAPhaseNotTimeUntilTheyAreTooFew) {
+  Setting setting;
+  setting.wall_seconds = 20;
+  setting.least_requests = 30;
+  setting.rate_per_s = 100;
+  const auto requests = [&](double stretch) {
+    set_stretch(stretch, &setting);
+    return setting.seconds * setting.rate_per_s;
+  };
+  EXPECT_DOUBLE_EQ(requests(1), 2000);
+  EXPECT_DOUBLE_EQ(requests(32), 62.5);
+  EXPECT_DOUBLE_EQ(requests(128), 30);
 }
 
 }  // namespace

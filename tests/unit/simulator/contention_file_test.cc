@@ -75,8 +75,9 @@ TEST(ContentionFile, MistakesAreNamedAndChangeNothing) {
 
 TEST(ContentionFile, FilesThatAreNone) {
   GpuSpec gpu;
-  EXPECT_THAT(load_contention_answer("/nowhere/h16.json", &gpu).error().text, HasSubstr("cannot be read"));
-  EXPECT_THAT(load_contention_answer(testing::TempDir(), &gpu).error().text, HasSubstr("cannot be read"));
+  EXPECT_THAT(load_contention_answer("/nowhere/h16.json", &gpu).error().text,
+              HasSubstr("cannot read /nowhere"));
+  EXPECT_THAT(load_contention_answer(testing::TempDir(), &gpu).error().text, HasSubstr("it is a folder"));
   const std::string path = testing::TempDir() + "large_h16_" + std::to_string(::getpid()) + ".json";
   std::ofstream(path) << std::string((1 << 20) + 1, ' ');
   EXPECT_THAT(load_contention_answer(path, &gpu).error().text, HasSubstr("larger than 1 MiB"));

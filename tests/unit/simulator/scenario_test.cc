@@ -127,6 +127,68 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(missing.error().text, HasSubstr("s.toml:1:11: `include` in the scenario"));
 }
 
+// Every value that is a duration or a rate: what is no number of its range is refused, and with the least that
+// is taken a simulation ends. One that does not would end by the time limit of this program only.
+TEST_F(ScenarioTest, DurationsAndRatesAreBounded) {
+  struct {
+    const char* before;  // text of kSmall in front of which the key is put; "]" ends nothing there
+    const char* lead;    // what the key needs beside it
+    std::vector<const char*> keys;
+    const char* trail;
+  } const kPlaces[] = {
+      {"[gpu]", "", {"duration_ms", "warmup_ms"}, "\n"},
+      {"[contention]", "", {"timeslice_us", "switch_us", "kernel_gap_us", "refill_us"}, "\n"},
+      {"[contention]",
+       "[host]\n",
+       {"launch_us", "sync_us", "marker_us", "wake_us", "daemon_us", "spin_us", "setup_us", "confine_us",
+        "retreat_us", "load_gb_per_s"},
+       "\n"},
+      {"segment = [{ count = 10", "", {"gap_us"}, "\n"},
+      {"count = 10, us = 50,", "", {"block_us"}, ", "},
+      {"priority = 7,", "", {"slo_ms", "start_ms", "stop_ms"}, ", "},
+      {"priority = 7,", "arrivals = \"bursty\", ", {"burst_cv"}, ", "},
+      {"priority = 7,", "arrivals = \"onoff\", ", {"on_ms", "off_ms"}, ", "},
+      {"priority = 7,", "arrivals = \"onoff\", off_ms = 0, ", {"on_ms"}, ", "},
+      {"priority = 7,", "arrivals = \"diurnal\", ", {"period_ms"}, ", "},
+      {"[[run]]\nname = \"temporal\"",
+       "",
+       {"turnaround_us", "original_after_ms", "guard_us", "window_us", "slice_us", "quantum_us",
+        "marker_spacing_us", "idle_grace_us", "lease_ms", "max_hold_ms", "drain_timeout_ms"},
+       "\n"},
+      {"[[run]]\nname = \"temporal\"",
+       "[[perturbation]]\nname = \"p\"\n",
+       {"observe_delay_us", "clock_factor"},
+       "\n"},
+  };
+  for (const auto& place : kPlaces)
+    for (const std::string key : place.keys)
+      for (const char* value : {"nan", "inf", "-1", "1e300", "0", "0.001"}) {
+        std::string text = kSmall;
+        // A key that is there already would be a mistake of its own.
+        if (const size_t there = text.find("\n" + key); there != text.npos)
+          text.erase(there, text.find('\n', there + 1) - there);
+        text.insert(text.find(place.before), place.lead + key + " = " + value + place.trail);
+        const auto scenario = load(text);
+        if (isdigit(value[0]) && std::string(value) != "1e300") {
+          if (scenario.ok()) run_scenario(*scenario, {.threads = 1});
+          continue;
+        }
+        ASSERT_FALSE(scenario.ok()) << key << " = " << value;
+        EXPECT_THAT(scenario.error().text, HasSubstr("`" + key + "` in ")) << value;
+        EXPECT_THAT(scenario.error().text, HasSubstr("must be a number from ")) << key << value;
+      }
+  for (const char* value :
+       {"load = 0", "load = nan", "arrivals = \"onoff\", on_ms = 0", "arrivals = \"diurnal\", period_ms = 0",
+        "arrivals = \"trace\", gaps_ms = [0, 1e-300]", "arrivals = \"trace\", gaps_ms = [nan]"}) {
+    std::string text = kSmall;
+    text.replace(text.find("load = 0.3"), 10, value);
+    EXPECT_FALSE(load(text).ok()) << value;
+  }
+  std::string endless = kSmall;
+  endless.replace(endless.find("segment = [{ count = 10"), 23, "repeat = 1000000\nsegment = [{ count = 11");
+  EXPECT_THAT(load(endless).error().text, HasSubstr("has 11000000 launches"));
+}
+
 TEST_F(ScenarioTest, SeveralGpusTracesAndCopies) {
   std::string text = kSmall;
   text.replace(text.find("name = \"pair\""), 13, "name = \"pair\"\ngpus = 3");

@@ -49,7 +49,23 @@ def main():
     trainer.send_signal(signal.SIGTERM)
     expect(checksum(trainer) == alone, "the trainer's result depends on sharing")
 
-    for name, options in {"latency_service": ["--rate"], "batch_trainer": ["--steps", "x"]}.items():
+    eager_sizes = ("--layers", 1, "--rows", 32, "--columns", 32, "--product-rows", 32, "--depth", 16, "--parameters", 1024)
+    eager = checksum(start("eager_trainer", *eager_sizes, "--steps", 5))
+    expect(checksum(start("eager_trainer", *eager_sizes, "--steps", 9, "--busy", 0.9)) == eager,
+           "the eager trainer's result depends on the number of steps, or on its CPU time")
+    expect(checksum(start("eager_trainer", *eager_sizes, "--steps", 5, "--cpu-us", 1)) == eager,
+           "the eager trainer's result depends on its CPU time")
+    expect(checksum(start("eager_trainer", *eager_sizes, "--steps", 5, "--seed", 3)) != eager,
+           "the eager trainer ignores the seed")
+    expect(checksum(start("latency_service", *service_options[:2], "--requests", 20, "--rate", 1000)) == service_alone,
+           "the service's result depends on the number of its requests")
+    # Nobody could keep up: it ends a quarter of its time later, and says how many were lost.
+    overloaded = start("latency_service", *service_options[:2], "--seconds", 0.05, "--rate", 100000)
+    out, _ = overloaded.communicate(timeout=60)
+    found = re.search(r"requests=(\d+) lost=(\d+)", out)
+    expect(found and int(found[2]) > 0 and 4000 < int(found[1]) + int(found[2]) < 6000, f"nothing was lost: {out}")
+
+    for name, options in {"latency_service": ["--rate", "nan"], "batch_trainer": ["--steps", "x"], "eager_trainer": ["--busy", "2"]}.items():
         refused = start(name, *options)
         _, err = refused.communicate(timeout=60)
         expect(refused.returncode == 1 and err.startswith("error: "), f"{name} {options}: {refused.returncode} {err}")
