@@ -12,7 +12,6 @@ using admission::Action;
 using admission::LeaseView;
 using admission::Reason;
 
-constexpr uint64_t kMaxAhead = 64;
 constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
 
 }  // namespace
@@ -128,7 +127,7 @@ void World::host(uint32_t index) {
   const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
   const LeaseView lease = view_of(c);
   const bool free = lease.unmanaged();
-  if (free && c.next_op - c.completed_op > kMaxAhead) {
+  if (free && c.next_op - c.completed_op > input_.host.queue_launches) {
     c.throttled = true;
     return;
   }
@@ -166,15 +165,28 @@ void World::host(uint32_t index) {
     return;
   }
   c.blocks_left = left - piece.blocks;
-  if (c.blocks_left == 0) {
-    end_call(c);
-    if (launch.last_of_step) {
-      c.step_last_op = op;  // next_launch advances in step_done()
-      return;
-    }
-    ++c.next_launch;
+  const uint64_t over_ns = now_ns_ + input_.host.launch_ns + (free ? 0 : input_.host.gate_ns);
+  if (c.blocks_left != 0) {
+    push(over_ns, EventKind::kHost, index, ++c.host_token);
+    return;
   }
-  push(now_ns_ + input_.host.launch_ns, EventKind::kHost, index, ++c.host_token);
+  end_call(c);
+  if (launch.last_of_step) return end_step(index, op);  // next_launch advances in step_done()
+  ++c.next_launch;
+  run_host(index, over_ns);
+}
+
+// The step whose last launch is `op`: the program waits for it, or for one before.
+void World::end_step(uint32_t index, uint64_t op) {
+  SimClient& c = clients_[index];
+  c.steps_behind.push_back(op);
+  while (!c.steps_behind.empty() && c.steps_behind.front() <= c.completed_op) c.steps_behind.pop_front();
+  if (c.steps_behind.size() <= c.spec->workload->steps_ahead) {
+    push(now_ns_ + input_.host.launch_ns, EventKind::kStepDone, index, c.incarnation);
+    return;
+  }
+  c.step_last_op = c.steps_behind.front();
+  c.steps_behind.pop_front();
 }
 
 // What must never happen, whatever the rule says.

@@ -212,21 +212,29 @@ void Gpu::activate(uint64_t now_ns) {
   }
 }
 
+uint64_t Gpu::change_ns() const {
+  return contended_ ? spec_.switch_ns : spec_.idle_switch_ns;
+}
+
 void Gpu::slice_time(uint64_t now_ns) {
   if (switch_until_ns_ != 0) {
     if (now_ns < switch_until_ns_) return;
     switch_until_ns_ = 0;
     current_ = next_context_;
+    contended_ = false;
     slice_end_ns_ = now_ns + spec_.timeslice_ns;
     changed_ = true;
   }
+  const bool others =
+      std::any_of(running_.begin(), running_.end(), [&](uint32_t c) { return c != current_; });
+  contended_ |= others && has_work(current_);
   if (has_work(current_) && now_ns < slice_end_ns_) return;
   const uint32_t n = uint32_t(streams_.size());
   for (uint32_t step = 1; step < n; ++step) {
     uint32_t c = (current_ + step) % n;
     if (!streams_[c].running) continue;
     next_context_ = c;
-    switch_until_ns_ = now_ns + std::max<uint64_t>(1, spec_.switch_ns);
+    switch_until_ns_ = now_ns + std::max<uint64_t>(1, change_ns());
     changed_ = true;
     ++n_events_;
     return;

@@ -41,12 +41,13 @@ constexpr ContentionTable all_as_contention() {
 struct GpuSpec {
   uint32_t sm_count = 108;
   uint64_t timeslice_ns = 2'000'000;
-  uint64_t switch_ns = 145'000;
-  uint64_t kernel_gap_ns = 1'000;  // between two kernels of one stream
-  double in_line_share = 0;        // kMps: kernels that wait until those before them have placed every block
-  uint64_t refill_ns = 0;          // first kernel after another client had the GPU: caches, TLBs
-  uint64_t memory_bytes = 0;       // for models (Workload::memory_bytes); 0 = there is room for all
-  double block_jitter = 0.15;      // half width of the uniform spread of block times
+  uint64_t switch_ns = 145'000;       // from one client to the next: it came while the first had work
+  uint64_t idle_switch_ns = 145'000;  // it came when the first had none
+  uint64_t kernel_gap_ns = 1'000;     // between two kernels of one stream
+  double in_line_share = 0;    // kMps: kernels that wait until those before them have placed every block
+  uint64_t refill_ns = 0;      // first kernel after another client had the GPU: caches, TLBs
+  uint64_t memory_bytes = 0;   // for models (Workload::memory_bytes); 0 = there is room for all
+  double block_jitter = 0.15;  // half width of the uniform spread of block times
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
   ContentionTable contention{};
   // The same between confined work and blocks outside of its SMs: L2 and DRAM only. Negative = as `contention`.
@@ -151,6 +152,7 @@ class Gpu {
   double contention(const Stream& own, const Stream& other) const;
   uint64_t end_ns(const Stream& s) const;  // when the first of its groups ends at its present rate
   void slice_time(uint64_t now_ns);
+  uint64_t change_ns() const;  // what it costs that the current client leaves now
   double clock(uint64_t now_ns) const;
 
   GpuSpec spec_;
@@ -169,6 +171,7 @@ class Gpu {
   uint32_t current_ = 0;
   uint32_t next_context_ = 0;
   uint64_t slice_end_ns_ = 0, switch_until_ns_ = 0;  // switch_until 0: not switching
+  bool contended_ = false;                           // another client waited while the current one had work
 };
 
 }  // namespace tessera::simulator

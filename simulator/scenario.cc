@@ -90,6 +90,7 @@ class Loader {
     scenario_.latency_from_arrival = r.choice("latency_from", scenario_.latency_from_arrival, kFrom) == 1;
     static constexpr Name kEstimates[] = {{"launch", int(Estimates::kLaunch)},
                                           {"shape", int(Estimates::kShape)}};
+    scenario_.report_steps = r.flag("report_steps", scenario_.report_steps);
     scenario_.estimates = Estimates(r.choice("estimates", int(scenario_.estimates), kEstimates));
     if (auto t = r.table("gpu")) read_gpu(*t);
     if (auto t = r.table("host")) read_host(*t);
@@ -109,6 +110,7 @@ class Loader {
     g.sm_count = uint32_t(r.number("sm_count", g.sm_count, 1, 4096));
     g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
     g.switch_ns = r.us("switch_us", g.switch_ns);
+    g.idle_switch_ns = r.us("idle_switch_us", t.get("switch_us") != nullptr ? g.switch_ns : g.idle_switch_ns);
     g.kernel_gap_ns = r.us("kernel_gap_us", g.kernel_gap_ns);
     g.in_line_share = r.number("in_line_share", g.in_line_share, 0, 1);
     g.refill_ns = r.us("refill_us", g.refill_ns);
@@ -121,6 +123,8 @@ class Loader {
     Reader r(t, "[host]", &mistakes_);
     HostSpec& h = scenario_.host;
     h.launch_ns = r.us("launch_us", h.launch_ns);
+    h.gate_ns = r.us("gate_us", h.gate_ns);
+    h.queue_launches = uint32_t(r.number("queue_launches", h.queue_launches, 4, 1e6));
     h.sync_ns = r.us("sync_us", h.sync_ns);
     h.marker_ns = r.us("marker_us", h.marker_ns);
     h.wake_ns = r.us("wake_us", h.wake_ns);
@@ -150,6 +154,8 @@ class Loader {
     Segment s;
     s.count = uint32_t(r.number("count", 1, 1, 1e6));
     s.cv = r.number("cv", 0, 0, 10);
+    s.host_ns = r.us("host_us", 0);
+    s.graph = r.flag("graph", false);
     const double us = r.number("us", 0, 0.2, 1e9), block_us = r.number("block_us", us, 0.2, 1e9);
     const double fill = r.number("fill", 1, 1e-3, 1);
     const uint32_t per_sm = uint32_t(r.number("blocks_per_sm", kSlotsPerSm, 1, 32));
@@ -193,6 +199,7 @@ class Loader {
     w.name = r.text("name", "");
     w.cv = r.number("cv", 0, 0, 10);
     w.lengths = r.numbers("lengths", 0.01, 100);
+    w.steps_ahead = uint32_t(r.number("steps_ahead", 0, 0, 1000));
     w.memory_bytes = uint64_t(r.number("memory_gib", 0, 0, 1e6) * kGib);
     if (scenario_.gpu.memory_bytes != 0 && w.memory_bytes > scenario_.gpu.memory_bytes)
       r.missing("needs more memory than the GPU has");
@@ -289,6 +296,7 @@ class Loader {
     Reader r(t, "[[cell]]", &mistakes_);
     Cell cell;
     cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
+    cell.runs = r.texts("runs");
     // Several GPUs: one policy object each, clients do not move. So each is a cell of its own.
     const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 4096));
     static constexpr Name kPlacements[] = {{"turn", 0}, {"measured", 1}};
@@ -320,6 +328,7 @@ class Loader {
     for (uint32_t i = 0; i < gpus; ++i) {
       if (on[i].clients.empty()) continue;
       if (gpus > 1) on[i].pool = cell.name;
+      on[i].runs = cell.runs;
       on[i].name = gpus == 1 ? cell.name : cell.name + " / GPU " + std::to_string(i);
       on[i].gpu = i;
       scenario_.cells.push_back(std::move(on[i]));
@@ -385,6 +394,11 @@ class Loader {
     need(scenario_.duration_ns > scenario_.warmup_ns, "`duration_ms` must be larger than `warmup_ms`");
     need(!scenario_.cells.empty(), "there is nothing to run: add [grid] or [[cell]]");
     need(!scenario_.runs.empty(), "there is no policy to run: add [[run]]");
+    for (const Cell& cell : scenario_.cells)
+      for (const std::string& name : cell.runs)
+        need(std::any_of(scenario_.runs.begin(), scenario_.runs.end(),
+                         [&](const RunSpec& run) { return run.name == name; }),
+             ("cell " + cell.name + " names the run `" + name + "`, which is not there").c_str());
     if (scenario_.perturbations.empty()) scenario_.perturbations.push_back({});
   }
 

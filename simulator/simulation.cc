@@ -8,7 +8,6 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr uint64_t kResumeAhead = 48;     // launches that a host thread is ahead when it goes on
 constexpr long kMaxWatched = 32;          // ipc::abi::kMaxWatchedPulses
 constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
@@ -258,7 +257,7 @@ void World::load_model(uint32_t index) {
   if (there_ns == ModelMemory::kNoRoom)
     waiting_for_memory_.push_back(index);
   else
-    push(std::max(there_ns, c.host_free_ns), EventKind::kHost, index, ++c.host_token);
+    run_host(index, std::max(there_ns, c.host_free_ns));
 }
 
 // Whoever waits for memory goes before the next job of this client.
@@ -289,14 +288,20 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   gpu_.submit(op);
 }
 
+// The program computes until its next launch.
+void World::run_host(uint32_t index, uint64_t from_ns) {
+  SimClient& c = clients_[index];
+  push(from_ns + launch_of(c).host_ns, EventKind::kHost, index, ++c.host_token);
+}
+
 void World::run_step(uint32_t index) {
   SimClient& c = clients_[index];
   set_busy(index);
-  uint64_t at_ns = now_ns_;
+  uint64_t at_ns = now_ns_ - launch_of(c).host_ns;  // which is over
   for (bool last = false; !last; ++c.next_launch) {
     const Launch& l = launch_of(c);
     last = l.last_of_step;
-    at_ns += input_.host.launch_ns;
+    at_ns += l.in_call ? 0 : l.host_ns + input_.host.launch_ns;
     c.burst_signature = c.burst_signature * 31 + l.kernel.n_blocks;
     c.pulse_class = l.kernel.resource_class;
     submit(index, l.kernel, l.kernel.n_blocks, at_ns, 0);
@@ -320,7 +325,7 @@ void World::completed(const Completion& done) {
       push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, done.client, done.id);
   }
   c.completed_op = done.id;
-  if (c.throttled && c.next_op - c.completed_op < kResumeAhead) {
+  if (c.throttled && c.next_op - c.completed_op < input_.host.queue_launches / 4 * 3) {
     c.throttled = false;
     push(now_ns_, EventKind::kHost, done.client, ++c.host_token);
   }
@@ -330,18 +335,23 @@ void World::completed(const Completion& done) {
 
 void World::step_done(uint32_t index) {
   SimClient& c = clients_[index];
+  const bool waited = c.step_last_op != 0;
   c.step_last_op = 0;
   c.yielding_op = 0;
   if (c.is_protected())
     set_idle(index);
-  else
+  else if (waited)
     cover(c, c.completed_op), acknowledge_drain(index);
   // The launch that ended a best-effort step is still the current one: see host().
   if (!c.is_protected()) ++c.next_launch;
-  if (c.first_step_ns == 0) c.first_step_ns = now_ns_;
+  if (c.first_step_ns == 0)
+    c.first_step_ns = now_ns_;
+  else if (input_.record_steps && warm_)
+    c.result.further_ns.push_back(now_ns_ - c.latest_step_ns);
+  c.latest_step_ns = now_ns_;
   const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
   if (c.next_launch < c.job.size()) {
-    push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);
+    run_host(index, now_ns_ + gap_ns);
     return;
   }
   end_job(index);

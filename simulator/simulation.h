@@ -22,13 +22,15 @@
 
 namespace tessera::simulator {
 
-struct HostSpec {               // what software costs; ns
-  uint64_t launch_ns = 4'000;   // one launch in the host thread
-  uint64_t sync_ns = 8'000;     // completion until a synchronise returns
-  uint64_t marker_ns = 5'000;   // completion until a marker is visible
-  uint64_t wake_ns = 40'000;    // futex wake or end of a sleep until the thread runs
-  uint64_t daemon_ns = 25'000;  // notification until the daemon decides
-  uint64_t spin_ns = 20'000;    // watch_spin_us
+struct HostSpec {                // what software costs; ns
+  uint64_t launch_ns = 4'000;    // one launch in the host thread
+  uint64_t gate_ns = 0;          // what a launch takes longer there while its client has a lease that can end
+  uint32_t queue_launches = 64;  // that the driver takes before the device has done them; then a launch waits
+  uint64_t sync_ns = 8'000;      // completion until a synchronise returns
+  uint64_t marker_ns = 5'000;    // completion until a marker is visible
+  uint64_t wake_ns = 40'000;     // futex wake or end of a sleep until the thread runs
+  uint64_t daemon_ns = 25'000;   // notification until the daemon decides
+  uint64_t spin_ns = 20'000;     // watch_spin_us
   uint64_t setup_ns =
       1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
   uint64_t confine_ns = 10'000;  // GPU time lost around a launch that keeps to some SMs: two waits for events
@@ -97,14 +99,16 @@ struct RunInput {
   Estimates estimates = Estimates::kLaunch;
   bool latency_from_arrival = true;  // else from the start of service: queueing not counted
   bool record_bursts = false;
+  bool record_steps = false;
   bool audit_idle = false;
 };
 
 struct ClientResult {
   std::vector<uint64_t> latencies_ns;        // after the warm-up, in order of completion
   std::vector<uint64_t> short_latencies_ns;  // of those of the least length, where jobs have several
-  std::vector<uint64_t> first_ns;  // of the same jobs: until their first step was done (first token)
-  double work_ns = 0;              // GPU work completed after the warm-up, in ns alone
+  std::vector<uint64_t> first_ns;    // of the same jobs: until their first step was done (first token)
+  std::vector<uint64_t> further_ns;  // and between the ends of their steps, if RunInput::record_steps
+  double work_ns = 0;                // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
   uint64_t longest_lease_wait_ns = 0;
   std::vector<std::pair<uint64_t, uint64_t>> bursts_ns;  // protected, if RunInput::record_bursts: from, to

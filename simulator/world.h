@@ -39,12 +39,14 @@ struct SimClient {
   // Jobs.
   std::deque<uint64_t> waiting_jobs;  // arrival times
   bool in_job = false;
-  uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0;
+  uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0, latest_step_ns = 0;
   double job_length = 1;      // which of its workload's lengths
   uint64_t host_free_ns = 0;  // its host thread is not before
   std::vector<Launch> job;
   size_t next_launch = 0;     // of the job
   uint64_t step_last_op = 0;  // whose completion ends the step; 0 = not launched yet
+  std::deque<uint64_t>
+      steps_behind;  // last launches of steps that it did not wait for: Workload::steps_ahead
   uint64_t next_op = 1, completed_op = 0;
   uint64_t host_token = 1;   // of the pending kHost event
   uint64_t incarnation = 1;  // changes when it leaves
@@ -103,6 +105,7 @@ class World {
   void start_job(uint32_t c, uint64_t host_free_ns);
   void load_model(uint32_t c);  // then its job runs, now or when there is room
   void end_job(uint32_t c);
+  void run_host(uint32_t c, uint64_t from_ns);
   void run_step(uint32_t c);  // protected or free-running: launches everything up to the synchronise
   void step_done(uint32_t c);
   void completed(const Completion& done);
@@ -122,6 +125,7 @@ class World {
   bool runs_originals() const;
   uint32_t workers(const SimClient& c, const Kernel& kernel) const;
   void host(uint32_t c);  // the host thread of a best-effort client runs
+  void end_step(uint32_t c, uint64_t op);
   admission::History history_of(const Kernel& kernel, uint32_t sms, uint32_t blocks) const;
   uint32_t sms_of(const SimClient& c, const Kernel& kernel) const;  // that the launch may occupy
   // The launch as the gate's history has it.

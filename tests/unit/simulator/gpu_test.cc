@@ -123,6 +123,22 @@ TEST(Gpu, TimeSlicesAlternateAndCostTheSwitch) {
   EXPECT_NEAR(double(b.end_of(1, 1)), double(ms(104)), double(ms(1)));
 }
 
+// From a client that has work, and from one that has none.
+TEST(Gpu, AChangeOfProcessCosts) {
+  GpuSpec spec;
+  spec.switch_ns = us(250);
+  spec.idle_switch_ns = us(30);
+  Bench busy(Regime::kTimesliced, spec), idle(Regime::kTimesliced, spec);
+  for (Bench* b : {&busy, &idle}) {
+    b->submit(0, 1, kernel(108, us(10)), 0);
+    b->submit(1, 1, kernel(108, us(100)), us(1000));
+    b->submit(0, 2, kernel(108, us(10)), us(b == &busy ? 1050 : 2000));
+  }
+  EXPECT_EQ(idle.end_of(1, 1), us(1000 + 30 + 100));
+  EXPECT_EQ(idle.end_of(0, 2), us(2000 + 30 + 10));
+  EXPECT_EQ(busy.end_of(0, 2), us(1000 + 30 + 100 + 250 + 10));
+}
+
 TEST(Gpu, NeighboursOfTheSameClassSlowEachOther) {
   GpuSpec spec;
   spec.contention[2][2] = 1;
