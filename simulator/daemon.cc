@@ -37,10 +37,11 @@ policy::ClientView World::view(SimClient& c) {
     v.short_gap_ns = c.bursts.short_gap_ns();
     return v;
   }
-  v.waiting = c.waiting();
-  v.waiting_since_ns = c.waiting() ? c.waiting_since_ns : 0;
+  const bool held_on_device = !c.gate_open && c.ahead_ns > c.in_flight_ns;
+  v.waiting = c.waiting() || held_on_device;
+  v.waiting_since_ns = held_on_device ? c.closed_since_ns : c.waiting() ? c.waiting_since_ns : 0;
   v.in_flight_ns = c.in_flight_ns;
-  v.queued_ns = c.queued_ns;
+  v.queued_ns = held_on_device ? c.ahead_ns - c.in_flight_ns : c.queued_ns;
   v.used_ns = c.used_ns;
   v.uncut_launches = c.uncut_launches;
   v.drained = c.drained_word == c.lease_word || c.in_flight_ns == 0;
@@ -115,6 +116,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
     wake(index, now_ns_ + input_.host.wake_ns);
     acknowledge_drain(index);
   }
+  update_gate(index);
   if ((lease.packed || lease.apart) && lease.grant == Grant::kGranted)
     for (SimClient& p : clients_)
       if (p.is_protected() && p.busy) p.burst_packed = true;

@@ -131,6 +131,7 @@ void World::host(uint32_t index) {
     c.throttled = true;
     return;
   }
+  if (gated_on_device(c)) return queue_launch(index);
   end_wait(c);
   const uint32_t sms = sms_of(c, launch.kernel);
   Piece piece = next_piece(c, launch.kernel, left, sms, lease);
@@ -280,7 +281,8 @@ void World::marker_seen(uint32_t index, uint64_t op) {
 
 void World::cover(SimClient& c, uint64_t op) {
   while (!c.sent.empty() && c.sent.front().op <= op) {
-    c.in_flight_ns -= c.sent.front().estimate_ns;
+    if (c.sent.front().begun) c.in_flight_ns -= c.sent.front().estimate_ns;
+    if (input_.run.gate == GateKind::kDevice) c.ahead_ns -= c.sent.front().estimate_ns;
     c.used_ns += c.sent.front().estimate_ns;
     if (c.in_flight_ns == 0) c.in_flight_end_ns = now_ns_;
     c.oldest_since_ns = now_ns_;

@@ -34,8 +34,36 @@ double Gpu::clock(uint64_t now_ns) const {
 void Gpu::submit(const Op& op) {
   Stream& s = streams_[op.client];
   s.queue.push_back(op);
-  if (s.queue.size() == 1)
-    ready_ns_[op.client] = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
+  if (s.queue.size() == 1) set_ready(op.client);
+}
+
+void Gpu::set_ready(uint32_t client) {
+  const Stream& s = streams_[client];
+  ready_ns_[client] = UINT64_MAX;
+  if (s.running || s.queue.empty()) return;
+  const Op& op = s.queue.front();
+  if (op.gated && s.passes == 0) return;
+  const uint64_t reached_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
+  ready_ns_[client] = op.gated ? std::max(reached_ns, s.opens_ns) : reached_ns;
+}
+
+void Gpu::open_gate(uint32_t client, uint64_t at_ns) {
+  streams_[client].opens_ns = at_ns;
+  streams_[client].passes = kAlwaysOpen;
+  set_ready(client);
+}
+
+void Gpu::close_gate(uint32_t client) {
+  streams_[client].passes = 0;
+  set_ready(client);
+}
+
+void Gpu::add_pass(uint32_t client, uint64_t at_ns) {
+  Stream& s = streams_[client];
+  if (s.passes == kAlwaysOpen) return;
+  if (s.passes == 0) s.opens_ns = at_ns;
+  ++s.passes;
+  set_ready(client);
 }
 
 void Gpu::retreat(uint32_t client) {
@@ -170,9 +198,7 @@ void Gpu::complete_groups(uint64_t now_ns, std::vector<Completion>* done) {
     s.running = s.bulk = false;
     s.last_end_ns = now_ns;
     s.queue.pop_front();
-    if (!s.queue.empty())
-      ready_ns_[client] =
-          std::max(s.queue.front().available_ns, now_ns + spec_.kernel_gap_ns) + s.queue.front().gap_ns;
+    set_ready(client);
     running_.erase(running_.begin() + long(i));
   }
 }
@@ -191,7 +217,10 @@ void Gpu::activate(uint64_t now_ns) {
     }
     last_client_ = c;
     ready_ns_[c] = UINT64_MAX;
-    s.head = head_of(s.queue.front());
+    const Op& op = s.queue.front();
+    if (op.gated) s.passed = op.id;
+    if (op.gated && s.passes != kAlwaysOpen) --s.passes;
+    s.head = head_of(op);
     s.running = true;
     s.order = next_order_++;
     s.in_line = regime_ == Regime::kMps && random_.uniform() < spec_.in_line_share;
@@ -374,7 +403,8 @@ void Gpu::place_blocks() {
       s.v = 0;
       s.pending = 0;
       const uint32_t wave = s.head.wave;
-      s.first_end_v = double((s.bulk_blocks + wave - 1) / wave * s.queue.front().kernel.block_ns);
+      const uint64_t waves = (s.bulk_blocks + wave - 1) / wave;
+      s.first_end_v = double(waves * s.queue.front().kernel.block_ns);
     }
     if (!alone && s.bulk) leave_bulk(s);
     used += s.resident * s.head.sms_per_block;

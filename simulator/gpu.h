@@ -67,6 +67,7 @@ struct Op {  // one launch, or one slice of it
   uint64_t gap_ns = 0;    // before it, on top of GpuSpec::kernel_gap_ns
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
   bool yields = false;    // may be asked to stop at a block boundary
+  bool gated = false;     // waits for the client's gate: see open_gate()
 };
 
 struct Completion {
@@ -82,6 +83,14 @@ class Gpu {
   void submit(const Op& op);
   // Pulls back the blocks of yielding work that have not started.
   void retreat(uint32_t client);
+  // The gate in the client's stream, before its gated launches. Open from `at_ns` on; closed; or open for one of them
+  // more, which stays so whatever comes. At first it is open.
+  void open_gate(uint32_t client, uint64_t at_ns);
+  void close_gate(uint32_t client);
+  void add_pass(uint32_t client, uint64_t at_ns);
+  uint64_t passed(uint32_t client) const {
+    return streams_[client].passed;
+  }                                  // the last gated launch that began
   void drop_queue(uint32_t client);  // the process is gone: what has not begun never will
   // Lets time pass until `now_ns` (at most next_ns()) and appends what completed.
   void advance(uint64_t now_ns, std::vector<Completion>* done);
@@ -100,6 +109,7 @@ class Gpu {
     uint32_t blocks = 0;
     double confined_sms = 0;  // of the SMs under them, those that confined work may use
   };
+  static constexpr uint32_t kAlwaysOpen = UINT32_MAX;
   struct Head {              // what follows from the running launch alone: asked for at every event
     uint32_t sms = 0;        // that it may occupy
     uint32_t wave = 0;       // blocks of it that run at once when it is alone
@@ -120,6 +130,8 @@ class Gpu {
     uint32_t withdrawn = 0;  // by retreat()
     std::vector<Group> groups;
     std::deque<Op> queue;
+    uint64_t opens_ns = 0, passed = 0;
+    uint32_t passes = kAlwaysOpen;  // gated launches that may begin
     uint32_t priority = 0;
     uint64_t order = 0;  // when it became ready
     uint64_t last_end_ns = 0;
@@ -132,8 +144,12 @@ class Gpu {
   }
   bool has_work(uint32_t client) const {
     const Stream& s = streams_[client];
-    return !s.queue.empty() && s.queue.front().available_ns <= last_ns_;
+    return !s.queue.empty() && s.queue.front().available_ns <= last_ns_ && (s.running || !held_at_gate(s));
   }
+  bool held_at_gate(const Stream& s) const {
+    return s.queue.front().gated && (s.passes == 0 || s.opens_ns > last_ns_);
+  }
+  void set_ready(uint32_t client);  // its stream has a new head, or its gate changed
   Head head_of(const Op& op) const;
   void progress(uint64_t now_ns);
   void activate(uint64_t now_ns);

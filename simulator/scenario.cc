@@ -28,6 +28,7 @@ constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
                              {"mps_priority", int(Regime::kMpsPriority)}};
 constexpr Name kConfines[] = {
     {"none", int(Confine::kNone)}, {"attach", int(Confine::kAttach)}, {"dynamic", int(Confine::kDynamic)}};
+constexpr Name kGates[] = {{"thread", int(GateKind::kThread)}, {"device", int(GateKind::kDevice)}};
 constexpr Name kArrivals[] = {
     {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
     {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
@@ -102,6 +103,7 @@ class Loader {
     for (auto t : r.tables("cell")) read_cell(*t);
     for (auto t : r.tables("run")) read_run(*t);
     for (auto t : r.tables("perturbation")) read_perturbation(*t);
+    r.tables("measured");  // for scripts/measured_error.py
   }
 
   void read_gpu(const toml::table& t) {
@@ -133,6 +135,11 @@ class Loader {
     h.setup_ns = r.us("setup_us", h.setup_ns);
     h.confine_ns = r.us("confine_us", h.confine_ns);
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
+    h.boundary_call_ns = r.us("boundary_call_us", h.boundary_call_ns);
+    h.boundary_ns = r.us("boundary_us", h.boundary_ns);
+    h.open_ns = r.us("open_us", h.open_ns);
+    h.ahead_launches = uint32_t(r.number("ahead_launches", h.ahead_launches, 1, 1e6));
+    h.ahead_ns = r.ms("ahead_ms", h.ahead_ns);
     h.load_bytes_per_ns = r.number("load_gb_per_s", h.load_bytes_per_ns, 0.001, 1e6);
   }
 
@@ -203,6 +210,7 @@ class Loader {
     w.memory_bytes = uint64_t(r.number("memory_gib", 0, 0, 1e6) * kGib);
     if (scenario_.gpu.memory_bytes != 0 && w.memory_bytes > scenario_.gpu.memory_bytes)
       r.missing("needs more memory than the GPU has");
+    for (double ms : r.numbers("gaps_ms", 0, 1e7)) w.recorded_gaps_ns.push_back(ms * 1e6);
     const std::string where = "workload " + w.name;
     if (const std::string file = r.text("chakra", ""); !file.empty()) read_recorded(file, r, &w);
     for (auto row : r.tables("step")) {
@@ -351,6 +359,9 @@ class Loader {
     if (run.sm_limit != 0 && run.confine == Confine::kNone)
       r.missing("has `sm_limit` without a way to hold it: add confine = \"attach\" or \"dynamic\"");
     run.polls = r.flag("polls", false);
+    run.gate = GateKind(r.choice("gate", int(run.gate), kGates));
+    run.gate_quantum_ns = r.us("gate_quantum_us", run.gate_quantum_ns);
+    run.opened_quanta = uint32_t(r.number("opened_quanta", run.opened_quanta, 0, 100));
     run.timed_waits = r.flag("timed_waits", run.timed_waits);
     run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);
     // The keys of the daemon's [policy] section, with the bounds that they have there.

@@ -89,6 +89,7 @@ RunResult World::run() {
     gpu_.advance(now_ns_, &done);
     for (size_t i = 0; i < done.size(); ++i) completed(done[i]);
     done.clear();
+    quanta_began();
     while (!events_.empty() && events_.top().at_ns <= now_ns_) {
       Event e = events_.top();
       events_.pop();
@@ -271,8 +272,8 @@ void World::end_job(uint32_t index) {
   }
 }
 
-void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns,
-                   uint32_t workers) {
+void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
+                   bool gated) {
   SimClient& c = clients_[index];
   Op op{.client = index, .id = c.next_op++, .available_ns = at_ns, .kernel = kernel, .n_blocks = n_blocks};
   double slower = c.is_protected() ? input_.run.protected_overhead : 0;
@@ -284,6 +285,8 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.workers = workers;
   op.sm_limit = limit_of(c, kernel);
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
+  op.gated = gated;
+  if (gated) op.gap_ns += input_.host.boundary_ns;
   ++c.result.launches;
   gpu_.submit(op);
 }
@@ -325,7 +328,8 @@ void World::completed(const Completion& done) {
       push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, done.client, done.id);
   }
   c.completed_op = done.id;
-  if (c.throttled && c.next_op - c.completed_op < input_.host.queue_launches / 4 * 3) {
+  if (input_.run.gate == GateKind::kDevice && !c.is_protected()) work_ended(done.client);
+  if (c.throttled && !far_ahead(c)) {
     c.throttled = false;
     push(now_ns_, EventKind::kHost, done.client, ++c.host_token);
   }
@@ -384,6 +388,7 @@ void World::set_busy(uint32_t index) {
       c.burst_packed = true;
     if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
+  update_gates();
 }
 
 // As core::Core::on_burst, of the burst that ends now.
@@ -416,6 +421,7 @@ void World::set_idle(uint32_t index) {
   if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
   c.bursts.add(burst_of(c));
   wake_watchers();
+  update_gates();
   notify_daemon();
 }
 

@@ -36,6 +36,12 @@ struct HostSpec {                // what software costs; ns
   uint64_t confine_ns = 10'000;  // GPU time lost around a launch that keeps to some SMs: two waits for events
   double load_bytes_per_ns = 20;  // a model into the GPU's memory; 1 = 1 GB/s
   uint64_t retreat_ns = 20'000;   // policy `tally` only: flag until the blocks see it
+  // RunSpec::gate kDevice.
+  uint64_t boundary_call_ns = 900;  // in the host thread, before the first launch of a quantum
+  uint64_t boundary_ns = 2'300;     // on the device there, if the gate is open
+  uint64_t open_ns = 6'400;         // what opens the gate until the device goes on
+  uint32_t ahead_launches = 800;    // that a program is ahead of the device at most
+  uint64_t ahead_ns = 32'000'000;   // GPU time likewise
 };
 
 struct ClientSpec {
@@ -63,6 +69,11 @@ enum class Confine : uint8_t {
   kDynamic,  // from the next launch on: green contexts
 };
 
+enum class GateKind : uint8_t {
+  kThread,  // a launch that may not start is held in the thread that makes it
+  kDevice,  // it is queued on the device, where a gate lets quanta of work pass (simulator/device_gate.cc)
+};
+
 struct RunSpec {  // how the GPU is shared
   std::string name, policy = "none";
   Regime regime = Regime::kMpsPriority;
@@ -79,6 +90,10 @@ struct RunSpec {  // how the GPU is shared
   // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;
+  GateKind gate = GateKind::kThread;
+  uint64_t gate_quantum_ns = 100'000;  // kDevice: work that passes the gate at once
+  // kDevice: a thread opens the gate for so many quanta that have not ended. 0 = it is open until it closes.
+  uint32_t opened_quanta = 0;
   bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
   policy::Parameters parameters;
   policy::Tuning tuning;  // of the daemon's policies

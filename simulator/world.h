@@ -80,11 +80,22 @@ struct SimClient {
   struct Sent {
     uint64_t op = 0, estimate_ns = 0;
     bool marked = false;  // a marker follows it
+    bool begun = true;    // counts as in flight: its quantum passed the gate
   };
   std::deque<Sent> sent;     // not seen complete
   uint64_t unmarked_ns = 0;  // sent since the last marker
   uint64_t yielding_op = 0;  // the host waits for it; 0 = none
   bool throttled = false;    // far enough ahead of the GPU
+
+  // Gate on the device (best-effort).
+  uint64_t quantum_left_ns = 0;  // of the quantum that is being launched
+  std::deque<uint64_t> quanta;   // first launches of those that did not end
+  size_t n_opened = 0;           // of them: RunSpec::opened_quanta
+  uint64_t passed = 0;           // the latest of them that began
+  uint64_t ahead_ns = 0;         // submitted and not completed
+  bool gate_open = true;
+  bool quanta_count = false;  // it is open for single quanta
+  uint64_t closed_since_ns = 0;
 
   bool is_protected() const { return spec->priority > 0; }
   bool waiting() const { return waiting_for != admission::Reason::kNone; }
@@ -114,7 +125,8 @@ class World {
   policy::Burst burst_of(const SimClient& c) const;
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
   // `workers` != 0: the transformed kernel, which yields.
-  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers);
+  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
+              bool gated = false);
   uint32_t limit_of(const SimClient& c, const Kernel& kernel) const;  // SMs that the launch may use; 0 = all
 
   // gate.cc
@@ -148,6 +160,19 @@ class World {
   void marker_seen(uint32_t c, uint64_t op);
   void cover(SimClient& c, uint64_t op);
   void acknowledge_drain(uint32_t c);
+
+  // device_gate.cc
+  bool gated_on_device(const SimClient& c) const;
+  bool far_ahead(const SimClient& c) const;
+  void queue_launch(uint32_t c);
+  void work_ended(uint32_t c);  // something of it completed
+  void quanta_began();
+  bool may_pass(const SimClient& c) const;
+  void update_gate(uint32_t c);
+  void update_gates();
+  void count_quanta(uint32_t c);
+  void open_quanta(uint32_t c);
+  static void drop_ended_quanta(SimClient& c);
 
   // daemon.cc
   void notify_daemon();

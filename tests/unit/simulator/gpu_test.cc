@@ -139,6 +139,29 @@ TEST(Gpu, AChangeOfProcessCosts) {
   EXPECT_EQ(busy.end_of(0, 2), us(1000 + 30 + 100 + 250 + 10));
 }
 
+TEST(Gpu, WhatWaitsAtItsGateHoldsNoSlice) {
+  Bench b(Regime::kTimesliced);
+  b.gpu.close_gate(0);
+  b.gpu.submit({.client = 0, .id = 1, .kernel = kernel(108, us(100)), .n_blocks = 108, .gated = true});
+  b.submit(1, 1, kernel(108, us(100)), us(10));
+  EXPECT_EQ(b.end_of(1, 1), us(10 + 145 + 100));
+  EXPECT_EQ(b.end_of(0, 1), UINT64_MAX);
+  b.gpu.open_gate(0, us(500));
+  EXPECT_EQ(b.end_of(0, 1), us(500 + 145 + 100));
+}
+
+TEST(Gpu, APassIsForOneGatedLaunch) {
+  Bench b(Regime::kMps);
+  b.gpu.close_gate(0);
+  for (uint64_t id : {1, 2, 3})
+    b.gpu.submit({.client = 0, .id = id, .kernel = kernel(108, us(100)), .n_blocks = 108, .gated = id != 2});
+  b.gpu.add_pass(0, us(50));
+  EXPECT_EQ(b.end_of(0, 1), us(150));
+  EXPECT_EQ(b.end_of(0, 2), us(251));
+  EXPECT_EQ(b.end_of(0, 3), UINT64_MAX);
+  EXPECT_EQ(b.gpu.passed(0), 1u);
+}
+
 TEST(Gpu, NeighboursOfTheSameClassSlowEachOther) {
   GpuSpec spec;
   spec.contention[2][2] = 1;
