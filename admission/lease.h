@@ -33,6 +33,8 @@ struct LeaseView {
   // Blocks that last longer than long_block_ns get slices of this much of a wave, 1..100; see slices.h.
   uint32_t long_width_percent = 100;
   uint64_t long_block_ns = 0;
+  uint64_t quantum_ns = 0;     // of the gate on the device (boundary.h); 0 = the thread asks
+  bool keeps_closed = false;   // protected: gates on the device stay closed after its bursts
   uint64_t slo_ns = 0;         // of this client, 0 = none
   uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off (confine.h)
   bool apart = false;          // all launches keep off them
@@ -84,6 +86,8 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .watch_spin_ns = (line.watch_spin_us < kMostSpinUs ? line.watch_spin_us : kMostSpinUs) * 1'000,
           .long_width_percent = percent == 0 || percent > 100 ? 100 : percent,
           .long_block_ns = long_us != 0 ? long_us * 1'000 : line.slice_ns,
+          .quantum_ns = uint64_t(line.quantum_us) * 1'000,
+          .keeps_closed = (line.flags & abi::kLeaseKeepsClosed) != 0,
           .slo_ns = uint64_t(line.slo_us) * 1'000,
           .reserved_sms = reserved_sms(line.flags),
           .apart = (line.flags & abi::kLeaseApart) != 0,

@@ -18,6 +18,7 @@ struct Ask {  // what wants to start: a launch, one slice of it, a graph, a copy
   uint64_t estimate_ns = 0;
   uint32_t resource_class = 0;  // abi::ResourceClass
   bool may_keep_apart = false;  // it can be kept off the reserved SMs of the lease
+  bool in_thread = false;       // the caller watches how long it takes: it does not wait on the device
 };
 
 enum class Action : uint8_t { kForward, kGo, kWait, kLetGo };

@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 
+#include "admission/boundary.h"
 #include "admission/wait.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "interpose/gate/credit.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/operation_counts.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
@@ -67,6 +69,8 @@ class Asking {
   Reservation& reservation_;
   ThreadSlot* const slot_;
   const DaemonLink* link_ = nullptr;
+  bool on_device_ = false;  // it waits there, and this thread goes on
+  bool refused_ = false;    // no boundary can be enqueued now: this thread waits
 };
 
 Action Asking::answer() {
@@ -82,10 +86,20 @@ Action Asking::answer() {
     const uint64_t now = clock_ns();
     // For whoever asks whether a burst met our work; as in release_reserved().
     if (before == 0) ipc::store(link_->signals->in_flight_since_ns, now, kRelaxed);
+    on_device_ = !refused_ && waits_on_device(ask_, lease, *account_of(stream_));
     const admission::Verdict verdict =
-        admission::judge(ask_, lease, current_pulses(), link_->guard_ns, before, wait_.waited_, now);
+        on_device_
+            ? admission::judge_run_ahead(ask_, lease, before, g_markers_out.load(kRelaxed), wait_.waited_)
+            : admission::judge(ask_, lease, current_pulses(), link_->guard_ns, before, wait_.waited_, now);
     switch (verdict.action) {
       case Action::kGo:
+        if (on_device_ &&
+            !pass_boundary(*account_of(stream_), stream_, ask_.estimate_ns, lease.quantum_ns, now)) {
+          reservation_.release();
+          refused_ = true;
+          continue;
+        }
+        if (!on_device_ && lease.quantum_ns != 0) count_thread_ask();
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
         if (admission::fits_beside_a_burst(ask_, lease) && anyone_in_the_way(link_, lease, now))
           reservation_.beside_class_ = ask_.resource_class;
@@ -121,7 +135,9 @@ uint64_t Asking::reserve() {
   r.link_ = link_;
   r.ns_ = ask_.estimate_ns;
   r.slot_ = slot_;
-  if (slot_ && !wait_.waited_.let_go) {
+  // Between two boundaries nothing is asked, so that there is nothing to reserve ahead.
+  const bool asks_often = ipc::load(link_->lease->quantum_us, kRelaxed) == 0;
+  if (slot_ && asks_often && !wait_.waited_.let_go) {
     r.credit_ns_ = wanted_credit_ns(*slot_, link_, stream_, ask_.estimate_ns);
     r.epoch_ = g_state.epoch.load(std::memory_order_seq_cst);
   }
@@ -148,6 +164,7 @@ void Asking::keep_credit_within(uint64_t window_ns, uint64_t in_flight_ns) {
 
 void Asking::hold(const LeaseView& lease, Reason reason, uint64_t now) {
   const base::ErrnoGuard keep_errno;  // the futex may set it
+  if (on_device_) count_run_ahead_wait();
   admission::Waited& waited = wait_.waited_;
   if (reason != Reason::kWindow && g_state.holding.exchange(1, kRelaxed) == 0)
     std::atomic_ref(link_->usage->preemptions).fetch_add(1, kRelaxed);
@@ -169,9 +186,11 @@ void Asking::sleep(const LeaseView& lease, Reason reason, uint64_t now, uint64_t
   const bool any = complete_what_is_done(now, next_query);
   acknowledge_drain();
   if (any && reason == Reason::kWindow) return;
-  const int64_t marker = reason == Reason::kWindow ? next_marker_in_ns(now) : admission::kNoMarker;
-  const admission::WaitPlan plan =
-      admission::plan_wait(reason, lease, wait_.waited_, in_flight(link_).load(kRelaxed), marker);
+  const int64_t marker =
+      reason == Reason::kWindow && !on_device_ ? next_marker_in_ns(now) : admission::kNoMarker;
+  const admission::WaitPlan plan = on_device_ ? admission::kFarAhead
+                                              : admission::plan_wait(reason, lease, wait_.waited_,
+                                                                     in_flight(link_).load(kRelaxed), marker);
   const uint32_t& word = link_->lease->word;
   for (uint64_t t = now; t - now < plan.watch_ns && t < end; t = clock_ns()) {
     if (ipc::load(word, std::memory_order_acquire) != lease.word) return;
@@ -347,6 +366,7 @@ void poison() {
   reclaim_credits();
   forget_accounts();
   forgive_all();
+  override_device_gate(true);
   g_state.role.store(Role::kForward, kRelaxed);
 }
 

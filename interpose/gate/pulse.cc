@@ -3,6 +3,7 @@
 #include "base/futex.h"
 #include "base/hash.h"
 #include "interpose/gate/graph_class.h"
+#include "interpose/gate/peer_gates.h"
 #include "interpose/gate/trace.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
@@ -141,6 +142,7 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   g_burst.first_function.store(function, kRelaxed);
   // Several threads may get here at once; each stores a busy word, the last one names the burst.
   ipc::pulse_set_busy(*link->pulse, burst, expected_class(resource_class, function), burst, now);
+  close_peer_gates(burst);
   g_pulse_stats.announced.fetch_add(1, kRelaxed);
   trace_now(abi::kTraceBusy, 0, 0);
   std::atomic_thread_fence(
@@ -253,6 +255,7 @@ bool try_idle() {
     g_pulse_stats.retracted.fetch_add(1, kRelaxed);
     return false;
   }
+  open_peer_gates(word);
   record_burst(now);
   g_slow.notify_daemon();
   return true;

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "admission/boundary.h"
 #include "admission/wait.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
@@ -117,6 +118,7 @@ uint64_t reached_upto(StreamAccount& account) {
   while (account.tail != account.head &&
          reached(account, account.pending[account.tail % kMarkersPerAccount])) {
     upto = account.pending[account.tail++ % kMarkersPerAccount].upto;
+    g_markers_out.fetch_sub(1, kRelaxed);
   }
   if (upto != 0) trace_now(abi::kTraceDone, account.key.load(kRelaxed), upto);
   return upto;
@@ -134,6 +136,8 @@ void enqueue_marker(StreamAccount& account, driver_api::StreamArg s) {
   const uint32_t value = account.last_value + 1;
   if (write_marker(account, s, value) != CUDA_SUCCESS) return;
   account.last_value = value;
+  account.unmarked_calls.store(0, kRelaxed);
+  g_markers_out.fetch_add(1, kRelaxed);
   account.pending[account.head++ % kMarkersPerAccount] = {value, upto};
   account.marked.store(upto, kRelaxed);
   trace_now(abi::kTraceMarker, account.key.load(kRelaxed), upto);
@@ -153,6 +157,7 @@ bool look_at_markers(StreamAccount& account, uint64_t& freed) {
 constinit StreamAccount g_accounts[kAccounts] = {};
 constinit std::atomic<uint32_t> g_accounts_used = 0;
 constinit MarkerMemory g_markers = {};
+constinit std::atomic<uint32_t> g_markers_out{0};
 
 // Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
 uint64_t account_key(driver_api::StreamArg s) {
@@ -211,7 +216,10 @@ void account_launched(StreamAccount* account, driver_api::StreamArg s, uint64_t 
   const uint64_t enqueued = account->enqueued.fetch_add(ns, kRelease) + ns;
   const uint64_t marked = account->marked.load(kRelaxed), done = account->done.load(kRelaxed);
   if (enqueued - ns == done) account->since_ns.store(clock_ns(), kRelaxed);
-  if (enqueued - (marked > done ? marked : done) >= spacing_ns) account_mark(account, s);
+  const uint32_t calls = account->unmarked_calls.load(kRelaxed) + 1;  // lossy between threads of one stream
+  account->unmarked_calls.store(calls, kRelaxed);
+  if (enqueued - (marked > done ? marked : done) >= spacing_ns || calls >= admission::kCallsPerMarker)
+    account_mark(account, s);
 }
 
 int64_t next_marker_in_ns(uint64_t now_ns) {
@@ -265,7 +273,13 @@ bool query_accounts() {
 }
 
 void forget_accounts() {
-  for (StreamAccount& account : g_accounts) account_done(account, account.enqueued.load(kAcquire));
+  for (StreamAccount& account : g_accounts) {
+    account_done(account, account.enqueued.load(kAcquire));
+    if (!try_lock(account)) continue;  // whoever has it sees its markers later, if they are ever reached
+    g_markers_out.fetch_sub(account.head - account.tail, kRelaxed);
+    account.tail = account.head;
+    unlock(account);
+  }
 }
 
 void forget_account_of(uint64_t key) {

@@ -30,6 +30,10 @@ struct alignas(64) StreamAccount {
     uint64_t upto;   // account.enqueued that it covers
   } pending[kMarkersPerAccount] = {};
   uint32_t last_value = 0;  // under lock
+  // Gate on the device (device_gate.h): what is left of the quantum, and since when; the latest boundary stands before an
+  // event; calls without a marker. Whoever launches into the stream.
+  std::atomic<uint64_t> quantum_left_ns, quantum_begun_ns;
+  std::atomic<uint32_t> behind_event, unmarked_calls;
 };
 extern constinit StreamAccount g_accounts[kAccounts];
 extern constinit std::atomic<uint32_t> g_accounts_used;  // high-water mark, without the overflow account
@@ -43,6 +47,9 @@ struct MarkerMemory {
   CUevent events[kAccounts][4];      // fallback, written before `use_events`
 };
 extern constinit MarkerMemory g_markers;
+
+// Markers that were enqueued and not seen yet, of all accounts.
+extern constinit std::atomic<uint32_t> g_markers_out;
 
 uint64_t account_key(driver_api::StreamArg stream);
 // Never null; a shared overflow account if the table is full.

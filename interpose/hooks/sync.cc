@@ -1,5 +1,6 @@
 // Hooks of the classes sync, query and event: what a returning call proves to have ended.
 #include "interpose/gate/ask.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/trace.h"
@@ -16,6 +17,12 @@ namespace {
 using driver_api::StreamArg;
 
 enum class Extent { kStream, kContext, kEvent };
+
+template <class F>
+inline CUresult blocked(F&& call) {
+  const Blocked waits;
+  return call();
+}
 
 // Sample before, call, apply after. A query that answers "not ready" proves nothing.
 template <bool kWaits, class F>
@@ -34,7 +41,7 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
   AccountCover cover;
   if (extent == Extent::kStream) cover_account_of(cover, stream);
   if (extent == Extent::kContext) cover_all_accounts(cover);
-  const CUresult result = call();
+  const CUresult result = kWaits ? blocked(call) : call();
   if (result == CUDA_SUCCESS) {
     accounts_covered(cover);
     // There may be no further launch that does. Queries are polled: the helper reads what is left over.
@@ -72,6 +79,7 @@ constexpr Extent extent_of(const A&...) {
 }
 
 void blind(StreamArg stream) {
+  end_quantum(stream);
   account_of(stream)->blind.store(1, std::memory_order_relaxed);
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
 }
@@ -107,6 +115,9 @@ inline CUresult waiting(driver_api::Entry entry, Extent extent, StreamArg stream
                 reinterpret_cast<uint64_t>(event), proves);
 }
 
+inline bool best_effort() {
+  return g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort;
+}
 inline bool tracked() {
   return g_state.role.load(std::memory_order_relaxed) == Role::kProtected;
 }
@@ -134,6 +145,7 @@ inline bool tracked() {
   extern "C" CUresult hook_##symbol params noexcept {                                                    \
     using namespace tessera;                                                                             \
     const driver_api::StreamArg stream{hStream, driver_api::Flavour::family};                            \
+    if (hooks::best_effort()) gate::begin_quantum_before_event(stream);                                  \
     const CUresult result = hooks::traced_event(gate::abi::kTraceRecord, stream, hEvent,                 \
                                                 [&] { return driver_api::real().symbol args; });         \
     if (result == CUDA_SUCCESS && hooks::tracked()) gate::note_event(hEvent, state::stream_key(stream)); \
@@ -150,6 +162,7 @@ TS_RECORD(cuEventRecordWithFlags_ptsz, kPerThread, (CUevent hEvent, CUstream hSt
 #define TS_WAIT(symbol, family)                                                                     \
   extern "C" CUresult hook_##symbol(CUstream stream, CUevent event, unsigned flags) noexcept {      \
     using namespace tessera;                                                                        \
+    if (hooks::best_effort()) gate::end_quantum({stream, driver_api::Flavour::family});             \
     return hooks::traced_event(gate::abi::kTraceWait, {stream, driver_api::Flavour::family}, event, \
                                [&] { return driver_api::real().symbol(stream, event, flags); });    \
   }

@@ -2,6 +2,7 @@
 #include "interpose/lifecycle/completion.h"
 
 #include "interpose/gate/ask.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
 #include "interpose/lifecycle/lifecycle.h"
@@ -78,6 +79,7 @@ uint64_t best_effort_round(uint64_t now) {
   const state::DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (gate::in_flight(link).load(std::memory_order_seq_cst) == 0 && !gate::samples_pending()) {
     gate::acknowledge_drain();
+    gate::watch_device_gate(link, now);
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
   }
   if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
@@ -90,12 +92,14 @@ uint64_t best_effort_round(uint64_t now) {
     gate::harvest_samples();
   }
   gate::acknowledge_drain();
+  const uint64_t gate_look_ns = gate::watch_device_gate(link, now);
   if (now >= g_watch.next_beat_ns) {
     ipc::store(link->usage->heartbeat_ns, now, kRelaxed);
     g_watch.next_beat_ns = now + kBeatNs / 2;
   }
   const uint32_t word = ipc::load(link->lease->word, std::memory_order_acquire);
   const bool draining = (word & abi::kLeaseStateMask) == abi::kLeaseHold;
+  if (gate_look_ns != 0) return gate_look_ns;
   if (!draining) return 5 * kMs;
   g_watch.poll_ns = g_watch.poll_ns < kMs ? g_watch.poll_ns + g_watch.poll_ns / 8 : kMs;
   return g_watch.poll_ns;

@@ -7,6 +7,8 @@
 #include <new>
 
 #include "base/errno_guard.h"
+#include "interpose/gate/device_gate.h"
+#include "interpose/gate/peer_gates.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
@@ -109,6 +111,8 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
   }
   auto* pulse = becomes_protected ? static_cast<abi::PulsePage*>(page.leak()) : nullptr;
   *link = link_of(*a, pulse);
+  gate::override_device_gate(becomes_protected);
+  if (!becomes_protected) gate::forget_peer_gates();
   if (becomes_protected) {
     unwatch_all();
     gate::reclaim_credits();
@@ -125,6 +129,8 @@ void withdraw(bool hold_on_loss) {
   const bool hold = hold_on_loss && best_effort;
   state::set_link(hold ? &state::g_daemonless_hold : &state::g_unmanaged);
   if (!hold) g_state.role.store(state::Role::kForward, kRelaxed);
+  gate::adopt_device_gate(nullptr);  // what waits behind it goes
+  gate::forget_peer_gates();
   unwatch_all();
   follow_trace({});
   ipc::Attachment* a = g_attachment.exchange(nullptr, kSeqCst);

@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/peer_gates.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/signals.h"
 #include "interpose/lifecycle/completion.h"
@@ -48,6 +50,7 @@ struct Session {             // of one attachment; helper thread only
   uint64_t next_clock_ns = 0;
   uint64_t base_launches = 0;
   uint32_t on_loss = 0;
+  bool gate_waits = false;  // for a context, to be pinned
   ipc::Questions questions;
 };
 constinit Session g_session = {};
@@ -69,6 +72,19 @@ bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
   return false;
 }
 
+// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others.
+abi::GateChoice gate_choice(int device) {
+  int able = 0;
+  const state::Config& c = state::config();
+  const auto& real = driver_api::real();
+  if (c.gate == abi::kGateThread || c.one_queue || !real.cuStreamWaitValue64_v2 ||
+      real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) !=
+          CUDA_SUCCESS ||
+      able == 0)
+    return abi::kGateThread;
+  return c.gate;
+}
+
 void announce_device(ipc::Attachment& a, uint64_t now) {
   const int device = state::device();
   if (device < 0 || g_session.announced || !learnt_settled(a, device, now) || !state::enter_driver()) return;
@@ -79,12 +95,24 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   if (real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != CUDA_SUCCESS) mps = 0;
   const bool confines = confine::possible(device);
+  const abi::GateChoice gate = gate_choice(device);
   state::leave_driver();
   if (ok != CUDA_SUCCESS) return;
   state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
-  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines).ok();
+  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate).ok();
+}
+
+// The page that the daemon sent, once there is a context whose GPU can read it.
+void pin_gate(const ipc::Attachment& a) {
+  CUcontext context = nullptr;
+  if (!g_session.gate_waits || !state::copy_contexts(&context, 1) || !state::enter_driver()) return;
+  const bool usable = driver_api::real().cuCtxSetCurrent(context) == CUDA_SUCCESS && gate::pin_device_gate();
+  state::leave_driver();
+  g_session.gate_waits = false;
+  if (!usable) base::raw_log(base::LogLevel::kInfo, "the driver does not let streams wait for shared memory");
+  (void)ipc::acknowledge_gate(a, usable);  // a daemon that is gone is noticed elsewhere
 }
 
 // False: the daemon is gone.
@@ -99,6 +127,7 @@ bool listen(ipc::Attachment& a) {
         break;
       case ipc::PeerEvent::Kind::kPeerGone:
         unwatch_peer(event.client_id);
+        gate::forget_peer_gate(event.client_id);
         break;
       case ipc::PeerEvent::Kind::kPriority:
         base::raw_log(base::LogLevel::kInfo, "priority is %u now", event.priority);
@@ -107,6 +136,13 @@ bool listen(ipc::Attachment& a) {
       case ipc::PeerEvent::Kind::kLearnt:
         g_session.learnt_came = true;
         gate::adopt_learnt(std::move(event.page));
+        break;
+      case ipc::PeerEvent::Kind::kGate:
+        gate::adopt_device_gate(static_cast<abi::GatePage*>(event.page.leak()));
+        g_session.gate_waits = true;
+        break;
+      case ipc::PeerEvent::Kind::kPeerGate:
+        gate::watch_peer_gate(event.client_id, event.gate_byte, std::move(event.page));
         break;
       case ipc::PeerEvent::Kind::kTrace:
         follow_trace(std::move(event.page));
@@ -120,7 +156,8 @@ bool listen(ipc::Attachment& a) {
 
 // Best-effort launches wait for it, and it does not say that it is alive: it hangs or is stopped.
 bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
-  const bool needed = g_state.role.load(kRelaxed) == Role::kBestEffort && g_state.waiters.load(kRelaxed) != 0;
+  const bool needed = g_state.role.load(kRelaxed) == Role::kBestEffort &&
+                      (g_state.waiters.load(kRelaxed) != 0 || gate::waits_behind_gate());
   switch (g_session.questions.check(needed, now)) {
     case ipc::Questions::State::kNothing:
       return false;
@@ -147,12 +184,13 @@ void* helper_main(void*) {
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
         const state::Config& c = state::config();
-        auto attachment = ipc::attach(*path, {.priority = c.priority,
-                                              .weight = c.weight,
-                                              .slo_ns = c.slo_ns,
-                                              .name = c.name,
-                                              .features = abi::kClientSetsPriority | abi::kClientDefers |
-                                                          abi::kClientTraces | abi::kClientWatchesMany});
+        auto attachment = ipc::attach(
+            *path, {.priority = c.priority,
+                    .weight = c.weight,
+                    .slo_ns = c.slo_ns,
+                    .name = c.name,
+                    .features = abi::kClientSetsPriority | abi::kClientDefers | abi::kClientTraces |
+                                abi::kClientWatchesMany | abi::kClientGates});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);
@@ -229,6 +267,7 @@ uint64_t helper_step(uint64_t now) {
     return 0;
   }
   announce_device(*a, now);
+  pin_gate(*a);
   if (!g_session.announced && g_session.asked_ns != 0) return kMs;
   gate::tell_shapes(*a);
   if (now >= g_session.next_clock_ns) {

@@ -11,7 +11,9 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/peer_gates.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
@@ -35,6 +37,7 @@ void at_fork_child() {
   state::g_phase.store(state::Phase::kDead, std::memory_order_relaxed);
   g_state.role.store(state::Role::kForward, std::memory_order_relaxed);
   state::set_link(&state::g_unmanaged);
+  gate::forget_in_child();
   g_state.n_watched.store(0, std::memory_order_relaxed);
   for (state::Watch& w : g_state.watch) w.page.store(&state::g_idle_pulse, std::memory_order_relaxed);
   close_sockets_in_child();
@@ -56,6 +59,7 @@ __attribute__((destructor)) void at_exit() {
   if (!g_called.load(std::memory_order_relaxed) || bypassed()) tell_bypass();
   if (state::g_phase.load(std::memory_order_relaxed) != state::Phase::kLive) return;
   if (g_state.role.load(std::memory_order_relaxed) == state::Role::kBestEffort) last_words();
+  gate::override_device_gate(true);
   state::g_phase.store(state::Phase::kDraining, std::memory_order_relaxed);
   g_state.role.store(state::Role::kForward, std::memory_order_relaxed);
   g_state.captures.fetch_add(1,

@@ -175,7 +175,8 @@ Cutting::Step Cutting::send(CUresult* result) {
   const Plan next = plan(gate::current_lease());
   const admission::Ask what{.estimate_ns = next.estimate_ns,
                             .resource_class = gate::class_of(&kernel_),
-                            .may_keep_apart = next.sms != 0};
+                            .may_keep_apart = next.sms != 0,
+                            .in_thread = tried_};
   gate::Reservation reservation;
   const Action action = gate::ask(what, original_.stream, wait_, reservation);
   if (action == Action::kLetGo && !let_go_) {

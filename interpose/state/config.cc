@@ -85,6 +85,14 @@ void load_config() {
       base::raw_log(base::LogLevel::kError,
                     "TESSERA_BIT_STABILITY='%.40s' is neither strict nor relaxed; taken as strict", text);
   }
+  if (const char* text = getenv("TESSERA_GATE"); text && *text) {
+    c.gate = !strcmp(text, "device")   ? ipc::abi::kGateDevice
+             : !strcmp(text, "thread") ? ipc::abi::kGateThread
+                                       : ipc::abi::kGateAuto;
+    if (c.gate == ipc::abi::kGateAuto && strcmp(text, "auto") != 0)
+      base::raw_log(base::LogLevel::kError,
+                    "TESSERA_GATE='%.40s' is none of auto, device, thread; taken as auto", text);
+  }
   const char* name = getenv("TESSERA_NAME");
   strncpy(c.name, name && *name ? name : program_invocation_short_name, sizeof c.name - 1);
   g_config = c;

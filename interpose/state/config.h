@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ipc/abi/messages.h"
+
 namespace tessera::state {
 
 struct Config {              // static storage, constant after load_config()
@@ -17,7 +19,9 @@ struct Config {              // static storage, constant after load_config()
   bool relaxed_bits = false;  // TESSERA_BIT_STABILITY=relaxed: variants may be compiled anew (D13)
   // TESSERA_ALLOW_ORDER_DEPENDENT=1: also kernels whose results may depend on the order of blocks are cut.
   bool allow_order_dependent = false;
-  bool disabled = false;   // TESSERA_DISABLE=1
+  bool disabled = false;  // TESSERA_DISABLE=1
+  // TESSERA_GATE=device, thread or auto: where best-effort work of this process waits. A claim, the daemon decides.
+  ipc::abi::GateChoice gate = ipc::abi::kGateAuto;
   bool one_queue = false;  // CUDA_DEVICE_MAX_CONNECTIONS=1: all streams wait in one queue of the device
   // Rewritten images (kernels/cache). TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera;
   // "" if there is none. TESSERA_CACHE_MAX_MB: 0 = nothing is kept.

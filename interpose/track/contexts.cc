@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/raw_log.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/rates.h"
 #include "interpose/gate/timing.h"
@@ -112,6 +113,7 @@ void context_ended(CUcontext context) noexcept {
     gate::g_markers.host.store(nullptr, std::memory_order_release);
     gate::g_markers.use_events.store(0, std::memory_order_release);
     gate::withdraw_events();
+    gate::unpin_device_gate();
     g_owner.store(nullptr, std::memory_order_release);
     g_attempts = 0;
   }

@@ -13,6 +13,11 @@
 //                                   <- PeerGone {client id}
 //                                   <- SetPriority {priority} (+ [pulse]) the operator changed it
 //   PulseMapped {}                  ->  answer to a SetPriority that carried a pulse page
+//                                   <- GateMemory {} + [gate page] to a best-effort client whose Device says that it
+//                                      can wait on the device
+//   GateReady {usable}              ->  its GPU reads the page (or cannot)
+//                                   <- PeerGate {client id, byte} + [gate page] to protected clients: whom to close.
+//                                      PeerGone ends it
 // If RegionHeader::features has kFeatureLearnt:
 //   ProfileWanted {GPU, driver}     ->  before Device
 //                                   <- Learnt {bytes} + [table, read-only, ipc/abi/learnt.h], or without one
@@ -53,6 +58,9 @@ enum MessageType : uint16_t {
   kTraceMemory = 12,
   kTrace = 13,
   kTraced = 14,
+  kGateMemory = 19,
+  kGateReady = 20,
+  kPeerGate = 21,
   kQuery = 16,
   kReply = 17,
   kControl = 18,
@@ -85,6 +93,7 @@ enum ClientFeature : uint64_t {
   kClientDefers = 2,        // protected: watches the pulses that go first (kLeaseDefer)
   kClientTraces = 4,        // obeys TraceMemory
   kClientWatchesMany = 8,   // has places for kMaxWatchedPulses pulses, not kFewWatchedPulses
+  kClientGates = 16,        // obeys GateMemory and PeerGate
 };
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
@@ -106,11 +115,32 @@ struct Device {
   uint32_t sm_count;
   uint32_t mps;       // 1: this process is an MPS client (spatial sharing), 0: time-sliced
   uint32_t confines;  // 1: it can keep launches off some SMs by green contexts; other bits are ignored
-  uint32_t reserved0;
+  uint32_t gate;      // GateChoice: may its streams wait on the device?
   uint64_t reserved1;
 };
 static_assert(sizeof(Device) == 56);
 
+// What a client says of the gate on the device (gate.h), and what an operator may say.
+enum GateChoice : uint32_t {
+  kGateThread = 0,  // no: the device cannot, or the user does not want it
+  kGateAuto = 1,    // it can; the daemon decides
+  kGateDevice = 2,  // it can, and the user asks for it
+};
+struct GateMemory {  // descriptor: gate page
+  MessageHeader header;
+};
+struct GateReady {
+  MessageHeader header;
+  uint32_t usable;  // 0: the driver refuses; the thread asks, for good
+  uint32_t reserved;
+};
+static_assert(sizeof(GateReady) == 24);
+struct PeerGate {  // descriptor: gate page of that client
+  MessageHeader header;
+  uint32_t client_id;
+  uint32_t byte;  // the receiver's, kGateFirstPeer..
+};
+static_assert(sizeof(PeerGate) == 24);
 struct PeerPulse {  // descriptor: pulse page, sealed
   MessageHeader header;
   uint32_t client_id, priority;

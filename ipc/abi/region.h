@@ -87,8 +87,11 @@ struct alignas(64) LeaseLine {
   uint32_t priority;            // current priority of this client, 0..7
   uint32_t watch_spin_us;       // how long a held launch spins before it sleeps
   uint32_t passthrough;         // 1: forward everything (operator's switch)
-  uint32_t long_width_percent;  // widest slice of a kernel whose single blocks are long, of a wave; 0 = 100
-  uint32_t slo_us;              // of this client, 0 = none
+  uint16_t long_width_percent;  // widest slice of a kernel whose single blocks are long, of a wave; 0 = 100
+  // Longest stretch of work between two boundaries of the gate on the device (gate.h), for a client that has one; 0 = the
+  // thread that launches asks.
+  uint16_t quantum_us;
+  uint32_t slo_us;  // of this client, 0 = none
 };
 static_assert(sizeof(LeaseLine) == 64);
 enum LeaseFlag : uint32_t {
@@ -100,6 +103,9 @@ enum LeaseFlag : uint32_t {
   // Every launch that can be keeps off the reserved SMs, however short it is; of kernels of the classes below those
   // that do may start beside busy protected work. A client that does not know the bit waits for pulses as ever.
   kLeaseApart = 1u << 12,
+  // Protected: gates on the device stay closed after a burst until the daemon opens them, because gaps inside a request
+  // are too short to be used.
+  kLeaseKeepsClosed = 1u << 13,
 };
 // Five bits: SMs, in steps of kReserveStep, that launches which cannot be cut and slices of long blocks keep off, if
 // the client can make them (Device::confines). Others do not look here.

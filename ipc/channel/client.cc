@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "ipc/abi/gate.h"
 #include "ipc/abi/trace.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/memfd.h"
@@ -144,6 +145,24 @@ bool is_pulse(const Mapping& page) {
   return check_pulse_header(*page.as<abi::PulsePage>()).ok();
 }
 
+base::Result<Mapping> map_gate(base::ScopedFd fd) {
+  base::Status checked = check_memfd(fd.get(), kRegionSeals, abi::kGateBytes);
+  if (!checked.ok()) return checked.error();
+  base::Result<Mapping> mapped = map_shared(fd.get(), abi::kGateBytes, Access::kReadWrite);
+  if (mapped.ok() && load(mapped->as<abi::GatePage>()->magic, std::memory_order_relaxed) != abi::kGateMagic)
+    return error(Code::kVersion, "received a page that is no gate");
+  return mapped;
+}
+
+// One message of fixed size.
+template <class Message>
+base::Status tell(const Attachment& a, const Message& message) {
+  if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
+  if (send_packet(a.socket.get(), &message, sizeof message) != Send::kSent)
+    return error(Code::kUnavailable, "the daemon closed the connection");
+  return base::ok();
+}
+
 }  // namespace
 
 base::Result<Attachment> attach(const std::string& socket_path, const Claim& claim, uint32_t timeout_ms) {
@@ -193,25 +212,23 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
 }
 
 base::Status acknowledge_pulse(const Attachment& a) {
-  if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
-  abi::PulseMapped mapped{make_header(abi::kPulseMapped, sizeof mapped)};
-  if (send_packet(a.socket.get(), &mapped, sizeof mapped) != Send::kSent)
-    return error(Code::kUnavailable, "the daemon closed the connection");
-  return base::ok();
+  return tell(a, abi::PulseMapped{make_header(abi::kPulseMapped, sizeof(abi::PulseMapped))});
 }
 
 base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps,
-                             bool confines) {
-  if (!descriptors_intact(a)) return error(Code::kUnavailable, "the host closed our socket");
+                             bool confines, abi::GateChoice gate) {
   abi::Device device{};
   device.header = make_header(abi::kDevice, sizeof device);
   std::memcpy(device.uuid, uuid, sizeof device.uuid);
   device.sm_count = sm_count;
   device.mps = mps ? 1 : 0;
   device.confines = confines ? 1 : 0;
-  if (send_packet(a.socket.get(), &device, sizeof device) != Send::kSent)
-    return error(Code::kUnavailable, "the daemon closed the connection");
-  return base::ok();
+  device.gate = gate;
+  return tell(a, device);
+}
+
+base::Status acknowledge_gate(const Attachment& a, bool usable) {
+  return tell(a, abi::GateReady{make_header(abi::kGateReady, sizeof(abi::GateReady)), usable ? 1u : 0u, 0});
 }
 
 base::Status want_profile(const Attachment& a, const char* gpu, uint32_t driver) {
@@ -326,6 +343,19 @@ PeerEvent next_event(const Attachment& a) {
         event.page = std::move(*memory);
       }
       event.kind = PeerEvent::Kind::kTrace;
+      return event;
+    }
+    if (packet.header().type == abi::kGateMemory || packet.header().type == abi::kPeerGate) {
+      const auto* peer = packet_as<abi::PeerGate>(packet);
+      const bool own = packet.header().type == abi::kGateMemory;
+      if (packet.n_fds != 1 || (!own && (peer == nullptr || peer->byte < abi::kGateFirstPeer ||
+                                         peer->byte >= abi::kGateFirstPeer + abi::kGatePeers)))
+        break;
+      base::Result<Mapping> page = map_gate(std::move(packet.fds[0]));
+      if (!page.ok()) break;
+      event.kind = own ? PeerEvent::Kind::kGate : PeerEvent::Kind::kPeerGate;
+      event.page = std::move(*page);
+      if (!own) event.client_id = peer->client_id, event.gate_byte = peer->byte;
       return event;
     }
     if (packet.header().type == abi::kPeerGone) {

@@ -79,7 +79,10 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
 void close_descriptors(Attachment& attachment);
 
 base::Status announce_device(const Attachment& attachment, const uint8_t (&uuid)[16], uint32_t sm_count,
-                             bool mps, bool confines = false);
+                             bool mps, bool confines = false, abi::GateChoice gate = abi::kGateThread);
+
+// Answer to kGate: does the GPU read the page?
+base::Status acknowledge_gate(const Attachment& attachment, bool usable);
 
 // Tells the daemon to look (waiting without a lease, became idle, drained): one eventfd write, about a
 // microsecond. Costs two fstat calls, because a host that closes all descriptors may have reused the number.
@@ -112,6 +115,8 @@ struct PeerEvent {
     kPeerGone,   // forget the page of client_id
     kPriority,   // ours is `priority` from now on; `page` is our pulse if we become protected
     kLearnt,     // answer to want_profile: `page` is a table (learnt.h), invalid if nothing is known
+    kGate,       // `page` (abi::GatePage) is the gate of this client: pin it, acknowledge_gate
+    kPeerGate,   // close byte `gate_byte` of `page` while our bursts last, until kPeerGone of client_id
     kTrace,      // trace into `page` (abi::TraceHeader, read-write) from now on; invalid: no longer
     kLost,       // the daemon is gone or talks nonsense: this attachment is over
   };
@@ -119,6 +124,7 @@ struct PeerEvent {
   uint32_t client_id = 0;
   uint32_t priority = 0;  // of the peer; kPriority: of this client
   uint64_t slo_ns = 0;    // kPeerPulse: of the peer, 0 = none
+  uint32_t gate_byte = 0;
   Mapping page;  // abi::PulsePage: kPeerPulse read-only, kPriority writable or invalid; kLearnt: a table
 };
 

@@ -33,6 +33,8 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t passthrough = 0;
   uint32_t long_width_percent = 100;
   uint32_t long_block_us = 0;  // 0: as slice_ns
+  uint32_t quantum_us = 0;     // of the gate on the device; 0: the thread asks
+  bool keeps_closed = false;   // protected: gates on the device
   uint32_t slo_us = 0;
   bool operator==(const LeaseTerms&) const = default;
 };
@@ -55,6 +57,7 @@ inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
   copy.watch_spin_us = load(line.watch_spin_us, relaxed);
   copy.passthrough = load(line.passthrough, relaxed);
   copy.long_width_percent = load(line.long_width_percent, relaxed);
+  copy.quantum_us = load(line.quantum_us, relaxed);
   copy.slo_us = load(line.slo_us, relaxed);
   return copy;
 }
@@ -74,6 +77,7 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
     flags |= abi::kLeaseApart | ((terms.apart_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask);
   if (terms.tell_busy) flags |= abi::kLeaseTellBusy;
   if (terms.defers) flags |= abi::kLeaseDefer;
+  if (terms.keeps_closed) flags |= abi::kLeaseKeepsClosed;
   flags |= (terms.reserved_sms / abi::kReserveStep << abi::kLeaseReserveShift) & abi::kLeaseReserveMask;
   const uint32_t long_us =
       terms.long_block_us < abi::kMaxLongBlockUs ? terms.long_block_us : abi::kMaxLongBlockUs;
@@ -88,7 +92,8 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   store(line.priority, terms.priority, relaxed);
   store(line.watch_spin_us, terms.watch_spin_us, relaxed);
   store(line.passthrough, terms.passthrough, relaxed);
-  store(line.long_width_percent, terms.long_width_percent, relaxed);
+  store(line.long_width_percent, uint16_t(terms.long_width_percent), relaxed);
+  store(line.quantum_us, uint16_t(terms.quantum_us < UINT16_MAX ? terms.quantum_us : UINT16_MAX), relaxed);
   store(line.slo_us, terms.slo_us, relaxed);
   // Release (within seq_cst): pairs with the acquire in lease_copy. seq_cst: the drain contract above.
   store(line.word, word, std::memory_order_seq_cst);

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ipc/abi/gate.h"
 #include "ipc/abi/trace.h"
 #include "ipc/channel/memfd.h"
 #include "ipc/channel/region_layout.h"
@@ -221,6 +222,19 @@ base::Status create_pulse(ClientMemory* m, uint32_t client_id, uint32_t priority
   m->pulse_fd = std::move(*pulse);
   m->pulse = std::move(*readable);
   return base::ok();
+}
+
+base::Result<GateMemory> create_gate(uint32_t client_id) {
+  base::Result<base::ScopedFd> fd = create_memfd("tessera-gate", abi::kGateBytes, kRegionSeals);
+  if (!fd.ok()) return fd.error();
+  base::Result<Mapping> mapped = map_shared(fd->get(), abi::kGateBytes, Access::kReadWrite);
+  if (!mapped.ok()) return mapped.error();
+  auto* page = mapped->as<abi::GatePage>();
+  page->magic = abi::kGateMagic;
+  page->version = abi::kVersion;
+  page->compat_version = abi::kCompatVersion;
+  page->client_id = client_id;
+  return GateMemory{std::move(*fd), std::move(*mapped)};
 }
 
 base::Status seal_pulse(const ClientMemory& memory) {

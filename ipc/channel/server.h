@@ -78,6 +78,12 @@ base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t 
 // Another pulse page for a client that becomes protected; the one it had, if any, is forgotten.
 base::Status create_pulse(ClientMemory* memory, uint32_t client_id, uint32_t priority);
 
+struct GateMemory {   // the gate on the device of one best-effort client
+  base::ScopedFd fd;  // kept: protected clients that come later get it, too
+  Mapping page;       // read-write
+};
+base::Result<GateMemory> create_gate(uint32_t client_id);
+
 // After the owner's acknowledgement: from here on the page may be given to others.
 base::Status seal_pulse(const ClientMemory& memory);
 

@@ -296,6 +296,9 @@ core::Settings settings_of(const Config& c) {
   s.watch_spin_us = uint32_t(c.policy_watch_spin_us);
   s.on_daemon_loss = c.daemon_on_daemon_loss == "hold" ? ipc::abi::kLossHold : ipc::abi::kLossOpen;
   s.answer_within_ms = uint32_t(c.daemon_answer_within_ms);
+  s.gate = c.policy_gate == "device"   ? ipc::abi::kGateDevice
+           : c.policy_gate == "thread" ? ipc::abi::kGateThread
+                                       : ipc::abi::kGateAuto;
   s.max_clients = uint32_t(c.daemon_max_clients);
   s.default_max_priority = uint32_t(c.priority_default_max);
   s.priority_limits = c.priority_limits;

@@ -192,6 +192,14 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.blocks_launched = ipc::load(s.blocks_launched, relaxed);
   r.counters.wave_blocks = ipc::load(s.wave_blocks, relaxed);
   r.counters.slice_overhead_ns = ipc::load(s.slice_overhead_ns, relaxed);
+  r.counters.gate_quantum_ns = terms.quantum_us * uint64_t(1000);
+  if (const ipc::abi::GatePage* page = gate_page()) {
+    r.counters.gate_boundaries = ipc::load(page->boundaries, relaxed);
+    r.counters.gate_boundary_ns = ipc::load(page->boundary_ns, relaxed);
+    r.counters.gate_run_ahead_waits = ipc::load(page->run_ahead_waits, relaxed);
+    r.counters.gate_openings = ipc::load(page->limit_openings, relaxed);
+    r.counters.gate_thread_asks = ipc::load(page->thread_asks, relaxed);
+  }
   const ipc::abi::OperationTotals& totals = operations_untrusted();
   r.operations = operations_of(totals);
   r.counters.further_operations = ipc::load(totals.further_calls, relaxed);

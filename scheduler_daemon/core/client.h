@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
+#include "ipc/abi/gate.h"
+#include "ipc/abi/messages.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/region_layout.h"
@@ -70,6 +73,14 @@ struct Client {
   std::map<uint32_t, Watching> watching;  // pulses that it was given, as it was told of them
   uint64_t behind_since_ns = 0;  // since then it reads too slowly to be told more; 0: it is up to date
 
+  // The gate on the device (gates.cc). Best-effort: its page, and what it said of it.
+  ipc::abi::GateChoice gate_choice = ipc::abi::kGateThread;
+  ipc::GateMemory gate;
+  bool gate_told = false, gate_ready = false;
+  // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given.
+  uint32_t gate_byte = 0;
+  std::set<uint32_t> closing;
+
   bool has_gpu = false;
   uint8_t uuid[16] = {};
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
@@ -98,6 +109,10 @@ struct Client {
   }
   const ipc::abi::SignalLine& signals_untrusted() const {
     return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);
+  }
+
+  ipc::abi::GatePage* gate_page() const {  // null: none
+    return gate.page.valid() ? gate.page.as<ipc::abi::GatePage>() : nullptr;
   }
 
   bool is_protected() const { return priority > 0; }

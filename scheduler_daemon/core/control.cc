@@ -95,7 +95,7 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
       gpu.policy = policy::make_policy(settings_.policy_name, settings_.parameters);
       gpu.settle_since_ns = now_ns;
     }
-    gpu.dirty = true;
+    share_pulses(gpu);
   }
 }
 

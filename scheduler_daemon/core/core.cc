@@ -297,6 +297,8 @@ bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
       return on_profile_wanted(client, packet);
     case abi::kKernelSeen:
       return on_kernel_seen(client, packet);
+    case abi::kGateReady:
+      return on_gate_ready(client, packet);
     default:
       return false;
   }
@@ -312,6 +314,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   client.has_gpu = true;
   client.mps = device->mps == 1;
   client.confines = (device->confines & 1u) != 0;
+  client.gate_choice = abi::GateChoice(std::min<uint32_t>(device->gate, abi::kGateDevice));
   Gpu& gpu = gpus_[uuid];
   if (gpu.policy == nullptr) {
     gpu.uuid = uuid;
@@ -532,6 +535,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     client->measured_alone = false;
     managed.push_back(client);
     o.clients.push_back(client->view(now_ns));
+    o.clients.back().gate_on_device = no_device_gate(gpu, *client) == nullptr;
   }
   note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
@@ -548,6 +552,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
     uint64_t before = counters_.revocations;
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
+    if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained();
     watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);
@@ -600,6 +605,8 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
         uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, abi::kMaxLongBlockUs));
   }
   terms.reserved_sms = reserved_sms(client, lease);
+  terms.quantum_us = uint32_t(std::min<uint64_t>(lease.quantum_ns / base::kNsPerUs, UINT16_MAX));
+  terms.keeps_closed = lease.keeps_closed;
   terms.passthrough = client.passthrough ? 1 : 0;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;
@@ -616,6 +623,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
     if (client.packed() && !was_packed) ++client.counters.packed_grants;
     if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
+    set_gate(client);
     if (client.trace.memory.valid()) trace_lease(client, now_ns);
   } else if (granted) {
     ipc::lease_renew(client.lease_line(), terms.expires_ns);
@@ -640,8 +648,11 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
       burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
       continue;
     }
-    burst.overlap_ns =
-        std::max(burst.overlap_ns, policy::overlap_ns(start_ns, record.end_ns, other->in_flight()));
+    uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
+    // What waits behind a gate on the device is in flight for the client, and in nobody's way.
+    if (other->terms.quantum_us != 0)
+      overlap_ns = std::min<uint64_t>(overlap_ns, other->terms.quantum_us * base::kNsPerUs);
+    burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
   }
   burst.solo = burst.solo && burst.overlap_ns == 0;
   client.bursts.add(burst);
@@ -698,6 +709,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   for (const auto& [connection, client] : clients_) {
     s.clients.push_back(client->row(now_ns));
     s.clients.back().starved = starved(*client, now_ns);
+    s.clients.back().gate = gate_of(*client);
   }
   return s;
 }

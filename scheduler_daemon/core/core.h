@@ -63,6 +63,7 @@ struct Settings {
   uint32_t watch_spin_us = 20;
   uint32_t on_daemon_loss = ipc::abi::kLossOpen;
   uint32_t answer_within_ms = ipc::kDefaultAnswerWithin_ms;
+  ipc::abi::GateChoice gate = ipc::abi::kGateAuto;
   uint32_t max_clients = 256;
   uid_t user = 0;  // the daemon's own
   uint32_t default_max_priority = ipc::abi::kMaxPriority;
@@ -178,6 +179,17 @@ class Core {
   Gpu* gpu_of(const Client& client);
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
+
+  // Gates on the device: pages, bytes, who stores into them (gates.cc).
+  bool on_gate_ready(Client& client, const ipc::Packet& packet);
+  bool wants_gate(const Client& client) const;
+  void assign_gates(Gpu& gpu);
+  ipc::Send tell_gates(const Gpu& gpu, Client& client);
+  // Why its work waits in its thread, for people; null: it waits on the device.
+  std::string gate_of(const Client& client) const;
+  const char* no_device_gate(const Gpu& gpu, const Client& client) const;
+  void open_gates(const Gpu& gpu, const Client& idle, uint64_t now_ns);
+  static void set_gate(Client& client);
 
   void note_overdue_drain(Client& client, uint64_t now_ns);
   void report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns);

@@ -37,6 +37,7 @@ void Core::share_pulses(Gpu& gpu) {
     owner->watched = owner->pulse_sealed && !owner->passthrough && places != 0;
     places -= owner->watched;
   }
+  assign_gates(gpu);
   for (Client* watcher : gpu.clients) bring_up_to_date(gpu, *watcher);
   gpu.dirty = true;
 }
@@ -44,7 +45,8 @@ void Core::share_pulses(Gpu& gpu) {
 // A client that reads slowly is told the rest when it has read, and then what is so by that time: however
 // fast others come and go, the daemon keeps nothing for it but the moment since when it is behind.
 void Core::bring_up_to_date(const Gpu& gpu, Client& watcher) {
-  switch (tell_pulses(gpu, watcher)) {
+  const ipc::Send pulses = tell_pulses(gpu, watcher);
+  switch (pulses == ipc::Send::kSent ? tell_gates(gpu, watcher) : pulses) {
     case ipc::Send::kSent:
       watcher.behind_since_ns = 0;
       break;

@@ -38,7 +38,8 @@ inline Lease granted(const ClientView& c, const Parameters& p) {
           .duration_ns = p.lease_ns,
           .window_ns = p.window_ns,
           .slice_ns = p.slice_ns,
-          .marker_spacing_ns = uint32_t(p.marker_spacing_ns)};
+          .marker_spacing_ns = uint32_t(p.marker_spacing_ns),
+          .quantum_ns = c.gate_on_device ? p.slice_ns : 0};
 }
 
 inline void look_at(uint64_t at_ns, Decision* d) {

@@ -47,6 +47,7 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint32_t wave_blocks = 0;        // best-effort: blocks of its next launch that fill the GPU once
   uint64_t slice_overhead_ns = 0;  // best-effort: learnt cost of one slice more
   bool can_confine = false;        // its launches can be confined to some SMs: Lease::sm_limit is kept
+  bool gate_on_device = false;  // best-effort: its streams wait on the device; the lease needs a quantum_ns
 };
 
 struct Observation {
@@ -83,6 +84,10 @@ struct Lease {
   // All launches keep to sm_limit, and those of these classes (bit c: class c) may then start beside bursts.
   bool apart = false;
   uint32_t apart_classes = 0;
+  // Best-effort, with ClientView::gate_on_device: longest stretch of work between two boundaries. 0 = the thread asks.
+  uint64_t quantum_ns = 0;
+  // Protected, gates on the device: they stay closed after its burst until a decision opens them; this one does.
+  bool keeps_closed = false, opens_gates = false;
   bool packed = false;   // may start whatever protected clients do
   bool overdue = false;  // its drain is waited for no longer
   HeldBy held_by = HeldBy::kNothing;

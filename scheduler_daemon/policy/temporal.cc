@@ -39,6 +39,14 @@ Decision TemporalPolicy::decide(const Observation& o) {
       d.leases.back().held_by = HeldBy::kTurn;
     }
   }
+  if (!best_effort_.empty()) {
+    for (size_t i = 0; i < n; ++i) {
+      const ClientView& c = o.clients[i];
+      if (!is_protected(c)) continue;
+      d.leases[i].keeps_closed = parameters_.guard_ns > tuning_.gate_guard_ns;
+      d.leases[i].opens_gates = !c.busy && o.now_ns >= c.idle_since_ns + parameters_.guard_ns;
+    }
+  }
   if (!free_running) {
     look_at(o.now_ns + parameters_.lease_ns / 2, &d);
     if (unwatched) look_at(o.now_ns + tuning_.unwatched_look_ns, &d);

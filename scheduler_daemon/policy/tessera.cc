@@ -65,6 +65,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
           packing,     // but one may start if that is harmless beside the burst,
           holds,       // or its hold would expire,
           minimum);    // or best-effort work has not had its minimum
+  gaps.close_gates(&d);
   packing.note(d, &learnt_);
   d.tell_busy = packing.tell_busy();
   holds.note(&learnt_);

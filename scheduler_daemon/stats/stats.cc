@@ -90,6 +90,7 @@ std::string client_json(const ClientRow& c) {
   o.number("weight", c.weight);
   o.number("slo_ns", c.slo_ns);
   o.flag("passthrough", c.passthrough);
+  o.text("gate", c.gate);
   o.text("gpu", c.gpu);
   o.text("state", c.state);
   o.flag("mps", c.mps);

@@ -33,6 +33,7 @@ struct ClientRow {
   bool passthrough = false;  // as the operator set it
   std::string gpu;           // "GPU-..." or empty while the client has announced none
   std::string state;         // best-effort: held, granted, packed, free; protected: busy, idle
+  std::string gate;          // best-effort: where its work waits, "device", or "thread" and why
   bool mps = false;
   uint64_t attached_ns = 0;  // for how long
   // Best-effort, if it wants the GPU and had next to nothing of it in the last seconds.

@@ -246,24 +246,20 @@ bool perform_mem_op(const CUstreamBatchMemOpParams& op) {
   }
 }
 
-// Runs in a thread of its own (the engine keeps enough for actions that block), so a wait that is not
-// satisfied holds up its stream and nothing else. Ends with the context.
-int run_mem_ops(Context& context, const MemOpCommand& batch) {
-  for (const CUstreamBatchMemOpParams& op : batch.ops) {
+// Performs what it can from `next` on; kNotYet at a wait that is not satisfied, which the engine asks again.
+// Ends with the context.
+int run_mem_ops(Context& context, const MemOpCommand& batch, size_t* next) {
+  for (; *next < batch.ops.size(); ++*next) {
+    const CUstreamBatchMemOpParams& op = batch.ops[*next];
     const bool on_memory =
         op.operation != CU_STREAM_MEM_OP_BARRIER && op.operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
-    auto pause = std::chrono::microseconds(5);
-    for (;;) {
-      if (const int code = context.poisoned.load(std::memory_order_acquire)) return code;
-      if (on_memory && !Memory::get().contains(op.waitValue.address, 4)) {
-        int none = 0;
-        context.poisoned.compare_exchange_strong(none, CUDA_ERROR_ILLEGAL_ADDRESS, std::memory_order_acq_rel);
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-      }
-      if (perform_mem_op(op)) break;
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, std::chrono::microseconds(100));
+    if (const int code = context.poisoned.load(std::memory_order_acquire)) return code;
+    if (on_memory && !Memory::get().contains(op.waitValue.address, 4)) {
+      int none = 0;
+      context.poisoned.compare_exchange_strong(none, CUDA_ERROR_ILLEGAL_ADDRESS, std::memory_order_acq_rel);
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
+    if (!perform_mem_op(op)) return timing::kNotYet;
   }
   return 0;
 }
@@ -332,10 +328,13 @@ struct MakeOp {
     spec.kind = timing::OpKind::kAction;
     spec.name = "stream memory operation";
     // A write costs a GPU next to nothing; a wait holds the stream until its body returns.
-    spec.instant = std::none_of(batch.ops.begin(), batch.ops.end(), [](const CUstreamBatchMemOpParams& op) {
+    spec.polled = std::any_of(batch.ops.begin(), batch.ops.end(), [](const CUstreamBatchMemOpParams& op) {
       return op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
     });
-    spec.body = [context = context, batch](const timing::Report&) { return run_mem_ops(*context, batch); };
+    spec.instant = !spec.polled;
+    spec.body = [context = context, batch, next = size_t(0)](const timing::Report&) mutable {
+      return run_mem_ops(*context, batch, &next);
+    };
   }
   void operator()(FreeCommand& free) {
     spec.kind = timing::OpKind::kAction;

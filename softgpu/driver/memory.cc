@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "softgpu/driver/pinning.h"
+
 namespace tessera::softgpu::driver {
 namespace {
 
@@ -154,6 +156,8 @@ CUresult Memory::allocate(MemoryKind kind, uint64_t bytes, Context* context, uns
 }
 
 CUresult Memory::register_host(uint64_t address, uint64_t bytes, Context* context, unsigned flags) {
+  constexpr unsigned kNotPinnedForWriting = CU_MEMHOSTREGISTER_READ_ONLY | CU_MEMHOSTREGISTER_IOMEMORY;
+  if (!(flags & kNotPinnedForWriting) && !can_be_pinned(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(mutex_);
   auto next = live_.lower_bound(address);
   if (next != live_.end() && next->first < address + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

@@ -32,6 +32,7 @@ using OpRef = std::shared_ptr<Op>;
 // end.
 using Report = std::function<void(const BlockWork&)>;
 using Body = std::function<int(const Report& report)>;
+inline constexpr int kNotYet = -1;  // answer of a polled body; see OpSpec::polled
 
 struct OpSpec {
   OpKind kind = OpKind::kJoin;
@@ -57,6 +58,8 @@ struct OpSpec {
   // kAction
   bool instant = false;  // costs the device nothing (a stream write): what follows does not wait, in
                          // modelled time, for the body; bodies keep their order
+  bool polled = false;   // the body asks whether something has come true, and never blocks; while it answers
+                         // kNotYet it is called again, by one thread for all such operations of the engine
 
   // kCopy
   uint64_t bytes = 0;

@@ -104,7 +104,10 @@ class Core : public std::enable_shared_from_this<Core> {
   void pool_thread(Pool& pool);
   bool relieve(Pool& pool);
   void run_body(std::unique_lock<std::mutex>& lock, const OpRef& op);
+  void body_ended(const OpRef& op, int result, Callbacks& callbacks);
   void run_instants(std::unique_lock<std::mutex>& lock);
+  void poller_thread();
+  bool poll_waits(std::unique_lock<std::mutex>& lock);
   void report(Op& op, const BlockWork& mean, BlockWork* last, bool* reported);
   void end_all(int code, Callbacks& callbacks);
 
@@ -121,6 +124,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void spawn(const char* name, void (Core::*function)(Pool*), Pool* pool);
   void receiver_entry(Pool*) { receiver_thread(); }
   void pool_entry(Pool* pool) { pool_thread(*pool); }
+  void poller_entry(Pool*) { poller_thread(); }
 
   static void call(Callbacks& callbacks);
 
@@ -144,7 +148,10 @@ class Core : public std::enable_shared_from_this<Core> {
   bool watched_ = false;  // the receiver looks at kernels_ every now and then
   Callbacks deferred_;    // for the receiver thread: completions found where no engine thread was
   Pool kernels_, copies_, actions_;
-  std::deque<OpRef> instants_;  // instant actions whose time has come, for the next engine thread
+  std::deque<OpRef> instants_;  // instant and new polled actions whose time has come, for the next thread
+  std::vector<OpRef> waits_;    // polled actions that have answered kNotYet
+  std::condition_variable waiting_;  // waits_ is not empty any more
+  bool has_poller_ = false;          // its thread was started
   std::atomic<bool> lost_{false};
 };
 

@@ -19,6 +19,7 @@ struct Constraint {  // by default: nothing is asked
   Start start = Start::kAsGranted;
   uint64_t window_ns = kNoLimit, slice_ns = kNoLimit;  // at most
   uint64_t marker_spacing_ns = kNoLimit;               // at most
+  uint64_t quantum_ns = kNoLimit;                      // at most
   uint64_t long_block_ns = 0;                          // 0 = as it is
   uint32_t long_width_percent = 100;                   // with long_block_ns
   uint32_t spin_ns = 0;                                // 0 = as it is
@@ -32,6 +33,7 @@ inline void apply(const Constraint& c, Lease* lease) {
   if (lease->grant == Grant::kFree) return;
   lease->window_ns = std::min(lease->window_ns, c.window_ns);
   lease->slice_ns = std::min(lease->slice_ns, c.slice_ns);
+  lease->quantum_ns = std::min(lease->quantum_ns, c.quantum_ns);
   lease->marker_spacing_ns = uint32_t(std::min<uint64_t>(lease->marker_spacing_ns, c.marker_spacing_ns));
   if (c.long_block_ns != 0) {
     lease->long_block_ns = c.long_block_ns;

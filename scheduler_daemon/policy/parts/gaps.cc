@@ -5,18 +5,31 @@ namespace tessera::policy {
 Gaps::Gaps(const Facts& facts) : Part(facts) {
   const Tuning& t = f_.tuning;
   if (!f_.both_kinds || !t.gaps) return;
-  const uint64_t unknown_ns = f_.learnt.all_gaps.knows() ? f_.learnt.all_gap_wait_ns
-                                                         : std::max(f_.parameters.guard_ns, t.unknown_gap_ns);
+  unknown_ns_ = f_.learnt.all_gaps.knows() ? f_.learnt.all_gap_wait_ns
+                                           : std::max(f_.parameters.guard_ns, t.unknown_gap_ns);
   uint64_t until_ns = 0;
   for (size_t i : f_.learnt.protected_clients) {
     const ClientView& c = f_.o.clients[i];
-    const ProtectedClient& l = f_.learnt.of(i);
-    const uint64_t wait_ns = l.gaps.knows() ? l.gap_wait_ns : unknown_ns;
-    if (wait_ns <= t.gate_guard_ns) continue;
-    until_ns = std::max(until_ns, c.busy ? UINT64_MAX : c.idle_since_ns + wait_ns);
+    if (wait_ns(i) <= t.gate_guard_ns) continue;
+    until_ns = std::max(until_ns, c.busy ? UINT64_MAX : c.idle_since_ns + wait_ns(i));
   }
   hold_ = until_ns > f_.o.now_ns;
   if (hold_ && until_ns != UINT64_MAX) decide_again_at(until_ns);
+}
+
+uint64_t Gaps::wait_ns(size_t protected_client) const {
+  const ProtectedClient& l = f_.learnt.of(protected_client);
+  return l.gaps.knows() ? l.gap_wait_ns : unknown_ns_;
+}
+
+void Gaps::close_gates(Decision* d) const {
+  if (!f_.both_kinds) return;
+  for (size_t i : f_.learnt.protected_clients) {
+    const ClientView& c = f_.o.clients[i];
+    const uint64_t wait = f_.tuning.gaps ? wait_ns(i) : 0;
+    d->leases[i].keeps_closed = wait > f_.tuning.gate_guard_ns;
+    d->leases[i].opens_gates = !c.busy && f_.o.now_ns >= c.idle_since_ns + wait;
+  }
 }
 
 Constraint Gaps::of(size_t) const {

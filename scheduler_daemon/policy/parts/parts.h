@@ -48,6 +48,9 @@ class Turnaround : public Part {
  public:
   explicit Turnaround(const Facts& facts);
   Constraint of(size_t client) const;
+
+ private:
+  uint64_t quantum_ns() const;  // of the gate on the device
 };
 
 // Kernels whose blocks last long cannot be cut short: their slices leave SMs free, the more the longer.
@@ -76,8 +79,13 @@ class Gaps : public Part {
   explicit Gaps(const Facts& facts);
   Constraint of(size_t client) const;
   bool holds() const { return hold_; }
+  // Gates on the device, which open by themselves when a burst ends, unless its client's gaps are waited out.
+  void close_gates(Decision* d) const;
 
  private:
+  uint64_t wait_ns(size_t protected_client) const;
+
+  uint64_t unknown_ns_ = 0;  // waited where nothing is known of a client's gaps
   bool hold_ = false;
 };
 

@@ -1,5 +1,7 @@
 // Two slices in the turnaround, longer only where slicing would cost too much. While no burst can come: as the
 // operator configured it, drained before the first one may.
+#include <algorithm>
+
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
@@ -18,9 +20,23 @@ Turnaround::Turnaround(const Facts& facts) : Part(facts) {
   }
 }
 
+// What each of the clients that wait on the device may put in the way: together no more than a burst may be late. What
+// they enqueue now may start much later, so that only a service that sleeps allows more.
+uint64_t Turnaround::quantum_ns() const {
+  if (f_.undisturbed_until_ns == UINT64_MAX) return f_.parameters.slice_ns;
+  const auto n = uint64_t(std::count_if(f_.o.clients.begin(), f_.o.clients.end(),
+                                        [](const ClientView& c) { return c.gate_on_device; }));
+  const double late_ns = f_.learnt.allowance_ns * f_.tuning.turnaround_per_target;
+  return std::max(f_.tuning.least_quantum_ns, uint64_t(late_ns) / std::max<uint64_t>(1, n));
+}
+
 Constraint Turnaround::of(size_t client) const {
   const Tuning& t = f_.tuning;
   if (!f_.both_kinds || !t.turnaround) return {};
+  if (f_.o.clients[client].gate_on_device) {
+    const uint64_t length_ns = quantum_ns();  // slices are quanta, unless that makes too many of them
+    return {.slice_ns = std::max(t.least_slice_ns, length_ns), .quantum_ns = length_ns};
+  }
   if (f_.undisturbed_until_ns != 0)
     return {.window_ns = f_.undisturbed_window_ns,
             .slice_ns = std::max(t.least_slice_ns, f_.undisturbed_window_ns / 2)};

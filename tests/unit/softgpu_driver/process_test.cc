@@ -1,5 +1,6 @@
 // What happens at the edges of a process: fork, exit with work outstanding, and scripted faults, which are
 // read once.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +67,27 @@ TEST(Process, ExitWithWorkOutstanding) {
               uint32_t rounds = 0xffffffff;
               void* params[] = {&p, &rounds};
               CHILD_CU(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
+              return kOk;
+            }));
+}
+
+// Streams may wait for ever for words that only another process would have written, in memory that outlives them.
+TEST(Process, ExitWithManyWaitingStreams) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUcontext context;
+              CHILD_CU(fresh_context(&context));
+              const int fd = memfd_create("process_test", MFD_CLOEXEC);
+              if (fd < 0 || ftruncate(fd, 4096) != 0) return 1;
+              void* words = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+              CUdeviceptr device;
+              CHILD_CU(cuMemHostRegister(words, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
+              CHILD_CU(cuMemHostGetDevicePointer(&device, words, 0));
+              for (int i = 0; i < 64; ++i) {
+                CUstream held;
+                CHILD_CU(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+                CHILD_CU(cuStreamWaitValue64(held, device + uint64_t(i) * 8, 1, CU_STREAM_WAIT_VALUE_GEQ));
+                CHILD_CU(cuMemsetD8Async(device + 2048, 1, 1, held));
+              }
               return kOk;
             }));
 }

@@ -213,6 +213,33 @@ TEST_F(EngineTest, BlockingActionsDoNotBlockOthers) {
   engine_->wait(after);
 }
 
+// One thread asks for all of them, in any number, and holds up nothing else.
+TEST_F(EngineTest, PolledActionsWaitTogether) {
+  constexpr int kWaits = 400;
+  std::atomic<int> opened{0};
+  std::vector<OpRef> waits, behind;
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = threads();
+  for (int i = 0; i < kWaits; ++i) {
+    OpSpec wait = action({}, [&opened, i](const Report&) { return opened.load() > i ? 0 : kNotYet; });
+    wait.polled = true;
+    waits.push_back(engine_->submit(std::move(wait)));
+    behind.push_back(engine_->submit(action({waits.back()}, nothing())));
+  }
+  engine_->wait(engine_->submit(action({}, nothing())));
+  EXPECT_LE(threads(), before + 2);  // the poller, and one for the action
+  opened = kWaits / 2;
+  for (int i = 0; i < kWaits / 2; ++i) engine_->wait(behind[size_t(i)]);
+  for (int i = kWaits / 2; i < kWaits; ++i) EXPECT_FALSE(engine_->complete(waits[size_t(i)]));
+  engine_->abort_all(7);
+  for (const OpRef& op : waits) engine_->wait(op);
+  EXPECT_EQ(7, engine_->code(waits.back()));
+  EXPECT_EQ(0, engine_->code(waits.front()));
+}
+
 TEST_F(EngineTest, ABodyMayWaitForAnother) {
   // Kernels that are on the device together may wait for each other; one executor thread must not make that a
   // deadlock.

@@ -1,0 +1,59 @@
+// The gate on the device: between which launches a stream gets a boundary, which is a wait of the stream itself for the
+// gate's word. Nothing is asked between two boundaries. What lies between them is a quantum: what a burst of a protected
+// client may find in its way at most, per stream. Pure; the gate and the simulator call it.
+//
+//   boundary_due(quantum, estimate, length, now)?  enqueue the wait; quantum = begin_quantum(...)
+//   else                                           quantum = continue_quantum(...)
+#pragma once
+
+#include <cstdint>
+
+#include "admission/rule.h"
+#include "admission/wait.h"
+
+namespace tessera::admission {
+
+// How far a program may run ahead of a gate, in work and in calls of any kind. A driver blocks inside a launch once 1,021
+// of them wait in one hardware queue (an H200, driver 580); several streams share a queue. A step of an eager trainer is
+// some 700 launches.
+inline constexpr uint64_t kRunAheadNs = 32'000'000;
+inline constexpr uint32_t kRunAheadCalls = 800;
+// Who is so far ahead sleeps: even kernels of 2 us last for three such sleeps.
+inline constexpr WaitPlan kFarAhead{.watch_ns = 0, .sleep_ns = 500'000};
+// Calls are counted by markers, one for so many.
+inline constexpr uint32_t kCallsPerMarker = 25;
+inline constexpr uint32_t kRunAheadMarkers = kRunAheadCalls / kCallsPerMarker;
+
+// Who launches less than a quantum in so many times its length leaves the GPU idle between: the gate may have closed since
+// the boundary was passed.
+inline constexpr uint64_t kStaleQuanta = 4;
+
+struct Quantum {          // of one stream
+  uint64_t left_ns = 0;   // of its length; 0: the next launch gets a boundary
+  uint64_t begun_ns = 0;  // CLOCK_MONOTONIC, when its boundary was enqueued
+};
+
+constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, uint64_t length_ns, uint64_t now_ns) {
+  return q.left_ns < estimate_ns || q.left_ns > length_ns || now_ns - q.begun_ns >= kStaleQuanta * length_ns;
+}
+
+// Work longer than a quantum is one by itself.
+constexpr Quantum begin_quantum(uint64_t estimate_ns, uint64_t length_ns, uint64_t now_ns) {
+  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, now_ns};
+}
+
+constexpr Quantum continue_quantum(const Quantum& q, uint64_t estimate_ns) {
+  return {q.left_ns - estimate_ns, q.begun_ns};
+}
+
+// May this work go to the driver, to wait there? `in_flight_ns` and `markers`: of this client, not yet seen to be complete.
+constexpr Verdict judge_run_ahead(const Ask& ask, const LeaseView& lease, uint64_t in_flight_ns,
+                                  uint32_t markers, const Waited& waited) {
+  if (lease.unmanaged()) return {Action::kForward, Reason::kUnmanaged};
+  if (waited.let_go) return {Action::kLetGo};
+  if (in_flight_ns == 0 || (in_flight_ns + ask.estimate_ns <= kRunAheadNs && markers < kRunAheadMarkers))
+    return {Action::kGo};
+  return {waited.stuck_ns >= lease.max_hold_ns ? Action::kLetGo : Action::kWait, Reason::kWindow};
+}
+
+}  // namespace tessera::admission

@@ -1,0 +1,198 @@
+#include "interpose/gate/device_gate.h"
+
+#include "admission/boundary.h"
+#include "interpose/gate/ask.h"
+#include "interpose/gate/launch.h"
+#include "interpose/gate/pulse.h"
+#include "ipc/channel/gate.h"
+
+namespace tessera::gate {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr auto kAcquire = std::memory_order_acquire;
+constexpr auto kRelease = std::memory_order_release;
+
+constexpr uint64_t kLookNs = 2'000'000;  // while something waits; the hold limit is a hundred times that
+
+// What the helper saw of the gate.
+struct Seen {
+  uint64_t looked_ns = 0, completed_ns = 0;
+  uint64_t closed_ns = 0;          // without progress, while something waited
+  uint64_t blocked_closed_ns = 0;  // while a call of the program waited
+  uint64_t told_ns = 0;            // what usage.queued_ns carries for us
+  bool open_for_blocked = false, open_for_limit = false;
+};
+constinit Seen g_seen = {};
+constinit std::atomic<uint32_t> g_waits{0};
+
+CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word) {
+  const auto& real = driver_api::real();
+  return (s.flavour == driver_api::Flavour::kPerThread
+              ? real.cuStreamWaitValue64_v2_ptsz
+              : real.cuStreamWaitValue64_v2)(s.stream, word, abi::kGateOpen, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {
+  account.quantum_left_ns.store(quantum.left_ns,
+                                kRelaxed);  // relaxed: two threads of one stream may take a little more
+  account.quantum_begun_ns.store(quantum.begun_ns, kRelaxed);
+}
+
+// False: nothing was enqueued.
+bool enqueue_boundary(driver_api::StreamArg stream, uint64_t now_ns) {
+  abi::GatePage* page = g_device_gate.page.load(kAcquire);
+  const CUdeviceptr word = g_device_gate.word.load(kAcquire);
+  if (!page || word == 0 || !enter_driver())
+    return false;  // a boundary in somebody's capture would be captured
+  const CUresult result = enqueue_wait(stream, word);
+  leave_driver();
+  if (result != CUDA_SUCCESS) {
+    g_device_gate.refused.store(1, kRelaxed);
+    return false;
+  }
+  std::atomic_ref(page->boundaries).fetch_add(1, kRelaxed);
+  std::atomic_ref(page->boundary_ns).fetch_add(clock_ns() - now_ns, kRelaxed);
+  return true;
+}
+
+// Of work that waits behind the gate, what a launch that waits in its thread says of itself (Wait::begin).
+void tell_waiting(const DaemonLink* link, bool waits, uint64_t now_ns) {
+  if ((g_waits.load(kRelaxed) != 0) == waits) return;
+  g_waits.store(waits, kRelaxed);
+  abi::UsageLine& usage = *link->usage;
+  if (waits) {
+    g_seen.told_ns = in_flight(link).load(kRelaxed);
+    std::atomic_ref(usage.queued_ns).fetch_add(g_seen.told_ns, kRelaxed);
+    uint64_t nobody = 0;
+    std::atomic_ref(usage.waiting_since_ns).compare_exchange_strong(nobody, now_ns, kRelaxed);
+    std::atomic_ref(usage.waiting).fetch_add(1, kRelease);  // who sees it sees what is queued
+    g_slow.notify_daemon();
+    return;
+  }
+  if (std::atomic_ref(usage.waiting).fetch_sub(1, kRelease) == 1)
+    ipc::store(usage.waiting_since_ns, uint64_t(0), kRelaxed);
+  std::atomic_ref(usage.queued_ns).fetch_sub(g_seen.told_ns, kRelaxed);
+}
+
+}  // namespace
+
+constinit DeviceGate g_device_gate = {};
+
+bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
+                     const StreamAccount& account) {
+  return lease.quantum_ns != 0 && !ask.in_thread && g_device_gate.word.load(kAcquire) != 0 &&
+         g_device_gate.refused.load(kRelaxed) == 0 && &account != &g_accounts[kAccounts - 1];
+}
+
+bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
+                   uint64_t quantum_ns, uint64_t now_ns) {
+  const admission::Quantum quantum{account.quantum_left_ns.load(kRelaxed),
+                                   account.quantum_begun_ns.load(kRelaxed)};
+  if (account.behind_event.exchange(0, kRelaxed) != 0) {  // its boundary is before the event
+    store_quantum(account, admission::begin_quantum(estimate_ns, quantum_ns, now_ns));
+    return true;
+  }
+  if (!admission::boundary_due(quantum, estimate_ns, quantum_ns, now_ns)) {
+    store_quantum(account, admission::continue_quantum(quantum, estimate_ns));
+    return true;
+  }
+  if (!enqueue_boundary(stream, now_ns)) return false;
+  store_quantum(account, admission::begin_quantum(estimate_ns, quantum_ns, now_ns));
+  return true;
+}
+
+void count_thread_ask() {
+  if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
+    std::atomic_ref(page->thread_asks).fetch_add(1, kRelaxed);
+}
+
+void count_run_ahead_wait() {
+  if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
+    std::atomic_ref(page->run_ahead_waits).fetch_add(1, kRelaxed);
+}
+
+void end_quantum(driver_api::StreamArg stream) {
+  if (g_device_gate.word.load(kRelaxed) == 0) return;
+  StreamAccount* account = account_of(stream);
+  account->quantum_left_ns.store(0, kRelaxed);
+  account->behind_event.store(0, kRelaxed);
+}
+
+void begin_quantum_before_event(driver_api::StreamArg stream) {
+  if (g_device_gate.word.load(kRelaxed) == 0 || t_thread.depth) return;
+  const DaemonLink* link = g_state.link.load(kAcquire);
+  const admission::LeaseView lease = lease_of(link);
+  StreamAccount* account = account_of(stream);
+  if (lease.unmanaged() || !waits_on_device({}, lease, *account) ||
+      account->behind_event.load(kRelaxed) != 0 || (g_state.captures.load(kRelaxed) && capturing(stream)))
+    return;
+  if (enqueue_boundary(stream, clock_ns())) account->behind_event.store(1, kRelaxed);
+}
+
+void override_device_gate(bool open) {
+  if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
+    ipc::override_gate(*page, abi::kGateOwnerOpens, open);
+}
+
+void adopt_device_gate(abi::GatePage* page) {
+  override_device_gate(true);
+  g_device_gate.word.store(0, kRelease);
+  g_device_gate.page.store(page, kRelease);
+  g_seen = {};
+  g_waits.store(0, kRelaxed);
+}
+
+bool pin_device_gate() {
+  const auto& real = driver_api::real();
+  abi::GatePage* page = g_device_gate.page.load(kRelaxed);
+  CUdeviceptr at = 0;
+  if (!page || !real.cuStreamWaitValue64_v2) return false;
+  const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  const CUresult registered = real.cuMemHostRegister_v2(page, abi::kGateBytes, flags);
+  if (registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return false;
+  if (real.cuMemHostGetDevicePointer_v2(&at, page, 0) != CUDA_SUCCESS) return false;
+  g_device_gate.word.store(at + offsetof(abi::GatePage, word), kRelease);  // pairs with waits_on_device
+  return true;
+}
+
+void unpin_device_gate() {
+  g_device_gate.word.store(0, kRelease);
+}
+
+uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
+  abi::GatePage* page = g_device_gate.page.load(kAcquire);
+  if (!page || g_device_gate.word.load(kRelaxed) == 0) return 0;
+  const uint64_t passed_ns = g_seen.looked_ns != 0 ? now_ns - g_seen.looked_ns : 0;
+  g_seen.looked_ns = now_ns;
+  const uint64_t completed_ns = std::atomic_ref(link->usage->completed_ns).load(kRelaxed);
+  const bool progress = completed_ns != g_seen.completed_ns;
+  g_seen.completed_ns = completed_ns;
+  const bool outstanding = in_flight(link).load(kRelaxed) != 0;
+  const bool blocked = g_device_gate.blocked.load(kRelaxed) != 0;
+  const bool closed = outstanding && !ipc::gate_is_open(*page);
+  g_seen.closed_ns = closed && !progress ? g_seen.closed_ns + passed_ns : 0;
+  if (!blocked) g_seen.blocked_closed_ns = 0;
+  if (blocked && closed) g_seen.blocked_closed_ns += passed_ns;
+  // The limit of one call lets everything pass that was enqueued before it; that of a launch, what begins before the
+  // next look.
+  const uint64_t limit_ns = lease_of(link).max_hold_ns;
+  const bool for_blocked = blocked && (g_seen.open_for_blocked || g_seen.blocked_closed_ns >= limit_ns);
+  const bool for_limit = !g_seen.open_for_limit && g_seen.closed_ns >= limit_ns;
+  if ((for_blocked && !g_seen.open_for_blocked) || for_limit) {
+    std::atomic_ref(page->limit_openings).fetch_add(1, kRelaxed);
+    std::atomic_ref(link->usage->hold_expired).fetch_add(1, kRelaxed);
+  }
+  const bool was_open = g_seen.open_for_blocked || g_seen.open_for_limit;
+  g_seen.open_for_blocked = for_blocked;
+  g_seen.open_for_limit = for_limit;
+  if (was_open != (for_blocked || for_limit)) ipc::override_gate(*page, abi::kGateOwnerOpens, !was_open);
+  tell_waiting(link, closed && !for_blocked, now_ns);
+  return outstanding ? kLookNs : 0;
+}
+
+bool waits_behind_gate() {
+  return g_waits.load(kRelaxed) != 0;
+}
+
+}  // namespace tessera::gate

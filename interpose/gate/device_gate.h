@@ -1,0 +1,63 @@
+// Best-effort client: the gate on the device (ipc/abi/gate.h, docs/architecture.md). Work goes to the driver at once and
+// waits in its own stream, behind boundaries; the thread that launches goes on. The thread's own gate (ask.h) stays in force
+// where a boundary cannot be enqueued.
+//
+// The page is adopted by the helper thread, pinned for the GPU once there is a context, and never unmapped, because a
+// stream may wait for its word. Whatever ends the attachment opens it first, by the owner's override, which no peer can
+// close. Opening is a store: it depends on no driver call, which could itself wait behind the gate.
+#pragma once
+
+#include "admission/rule.h"
+#include "interpose/gate/window.h"
+#include "ipc/abi/gate.h"
+
+namespace tessera::gate {
+
+struct DeviceGate {
+  std::atomic<abi::GatePage*> page;  // null: none; helper thread stores, release
+  std::atomic<CUdeviceptr> word;     // as the GPU reads it; 0: it does not. Stored after `page`, release
+  std::atomic<uint32_t> refused;     // 1: the driver refused a wait; the thread asks, for good
+  std::atomic<uint32_t> blocked;     // calls of the program that wait for its work right now
+};
+extern constinit DeviceGate g_device_gate;
+
+// Can what is asked about wait on the device? `account`: of its stream.
+bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
+                     const StreamAccount& account);
+
+// Before a launch of `estimate_ns`: a boundary, if one is due. False: the driver refused it, or a capture is open, and
+// nothing was enqueued. The caller then asks in its thread.
+bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
+                   uint64_t quantum_ns, uint64_t now_ns);
+
+// A launch asked in its thread although its lease would let it wait on the device. For people.
+void count_thread_ask();
+void count_run_ahead_wait();  // it is as far ahead as it may
+
+// The program's own wait, or a host function: what follows in the stream starts at a time that the latest boundary knows
+// nothing of.
+void end_quantum(driver_api::StreamArg stream);
+
+// Before an event that the program records: autotuners time what lies between two of them, so that no boundary should.
+void begin_quantum_before_event(driver_api::StreamArg stream);
+
+// A call that returns when work of this process has ended: the hold limit counts for all of that work at once.
+class Blocked {
+ public:
+  Blocked() { g_device_gate.blocked.fetch_add(1, std::memory_order_relaxed); }
+  Blocked(const Blocked&) = delete;
+  ~Blocked() { g_device_gate.blocked.fetch_sub(1, std::memory_order_relaxed); }
+};
+
+// Everything passes, or again only what may. Any thread, async-signal-safe; nothing without a page.
+void override_device_gate(bool open);
+
+// Helper thread.
+void adopt_device_gate(abi::GatePage* page);  // null: none any more; the one before is open for ever
+bool pin_device_gate();    // in the current context, inside enter_driver; false: the driver refuses
+void unpin_device_gate();  // its context is gone
+// Obeys the hold limit and tells the daemon that work waits. How soon to look again; 0 = no need.
+uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns);
+bool waits_behind_gate();  // as of the latest watch
+
+}  // namespace tessera::gate

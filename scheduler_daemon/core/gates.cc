@@ -1,0 +1,165 @@
+// Gates on the device (ipc/abi/gate.h): who has a page, who may store into it, and what the daemon itself stores. A client
+// waits on the device only while every protected client of its GPU has mapped its page and closes it by itself.
+#include <algorithm>
+#include <cstring>
+
+#include "ipc/channel/gate.h"
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+bool closes_gates(const Client& c) {
+  return c.is_protected() && c.pulse_sealed && !c.passthrough && (c.features & abi::kClientGates) != 0;
+}
+
+uint8_t byte_of(const Client& best_effort, uint32_t byte) {
+  return ipc::gate_byte(*best_effort.gate_page(), byte).load(std::memory_order_acquire);
+}
+
+void set_byte(const Client& best_effort, uint32_t byte, uint8_t value) {
+  ipc::gate_byte(*best_effort.gate_page(), byte).store(value, std::memory_order_seq_cst);
+}
+
+}  // namespace
+
+bool Core::wants_gate(const Client& client) const {
+  if (client.is_protected() || (client.features & abi::kClientGates) == 0) return false;
+  return (settings_.gate == abi::kGateDevice && client.gate_choice != abi::kGateThread) ||
+         (settings_.gate == abi::kGateAuto && client.gate_choice == abi::kGateDevice);
+}
+
+// A byte for each protected client, while there are some; a page for each client that wants one.
+void Core::assign_gates(Gpu& gpu) {
+  uint32_t taken = 0;  // bit per byte
+  for (Client* c : gpu.clients) {
+    if (c->gate_byte != 0 && !closes_gates(*c)) {
+      for (Client* other : gpu.clients)
+        if (other->gate_page() != nullptr) set_byte(*other, c->gate_byte, abi::kGateByteOpen);
+      c->gate_byte = 0;
+      c->closing.clear();  // it forgets them by itself
+    }
+    taken |= c->gate_byte != 0 ? 1u << c->gate_byte : 0;
+  }
+  // Bytes of clients that left are free, but still closed if they died in a burst.
+  for (uint32_t byte = abi::kGateFirstPeer; byte < abi::kGateFirstPeer + abi::kGatePeers; ++byte) {
+    if ((taken >> byte & 1u) != 0) continue;
+    const auto owner = std::find_if(gpu.clients.begin(), gpu.clients.end(),
+                                    [](const Client* c) { return closes_gates(*c) && c->gate_byte == 0; });
+    if (owner != gpu.clients.end()) (*owner)->gate_byte = byte;
+    for (Client* c : gpu.clients)
+      if (c->gate_page() != nullptr)
+        set_byte(*c, byte, owner != gpu.clients.end() ? abi::kGateUnmapped : abi::kGateByteOpen);
+  }
+  for (Client* c : gpu.clients) {
+    if (!wants_gate(*c) || c->gate_page() != nullptr) continue;
+    base::Result<ipc::GateMemory> gate = ipc::create_gate(c->id);
+    if (!gate.ok()) continue;  // out of descriptors: the thread asks
+    c->gate = std::move(*gate);
+    for (uint32_t byte = abi::kGateFirstPeer; byte < abi::kGateFirstPeer + abi::kGatePeers; ++byte) {
+      const bool owned = std::any_of(gpu.clients.begin(), gpu.clients.end(),
+                                     [&](const Client* owner) { return owner->gate_byte == byte; });
+      set_byte(*c, byte, owned ? abi::kGateUnmapped : abi::kGateByteOpen);
+    }
+    set_gate(*c);
+  }
+}
+
+// What tell_pulses does for pulses: a state, not a history.
+ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
+  using ipc::Send;
+  if (client.gate_page() != nullptr && !client.gate_told) {
+    const abi::GateMemory m{ipc::make_header(abi::kGateMemory, sizeof m)};
+    const int fd = client.gate.fd.get();
+    const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
+    if (sent != Send::kSent) return sent;
+    client.gate_told = true;
+  }
+  for (auto it = client.closing.begin(); it != client.closing.end();) {
+    if (std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) { return c->id == *it; })) {
+      ++it;
+      continue;
+    }
+    const abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), *it, 0};
+    const Send sent = peers_.send(client.connection, &m, sizeof m, nullptr, 0);
+    if (sent != Send::kSent) return sent;
+    it = client.closing.erase(it);
+  }
+  if (client.gate_byte == 0) return Send::kSent;
+  for (const Client* owner : gpu.clients) {
+    if (owner->gate_page() == nullptr || !owner->gate_ready || client.closing.contains(owner->id)) continue;
+    const abi::PeerGate m{ipc::make_header(abi::kPeerGate, sizeof m), owner->id, client.gate_byte};
+    const int fd = owner->gate.fd.get();
+    const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
+    if (sent != Send::kSent) return sent;
+    client.closing.insert(owner->id);
+  }
+  return Send::kSent;
+}
+
+bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
+  const auto* ready = ipc::packet_as<abi::GateReady>(packet);
+  if (ready == nullptr || client.gate_page() == nullptr) return false;
+  client.gate_ready = ready->usable == 1;
+  if (!client.gate_ready) client.gate_choice = abi::kGateThread;  // for good
+  if (Gpu* gpu = gpu_of(client)) share_pulses(*gpu);
+  return true;
+}
+
+const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
+  if (settings_.gate == abi::kGateThread) return "[policy] gate = \"thread\"";
+  if (client.gate_choice == abi::kGateThread)
+    return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1) do not allow another";
+  if (!wants_gate(client))
+    return "nobody asks for another (TESSERA_GATE=device, or [policy] gate = \"device\")";
+  if (!client.gate_ready) return "its GPU does not read the gate yet";
+  // Turns are proven by drains, which queues behind a gate would hide.
+  const auto others = std::count_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
+    return c != &client && !c->is_protected() && !c->passthrough;
+  });
+  if (others != 0 && !overlapping(gpu)) return "without MPS best-effort clients take turns";
+  for (const Client* c : gpu.clients) {
+    if (!c->is_protected() || !c->pulse_sealed || c->passthrough) continue;
+    if (c->gate_byte == 0) return "more protected clients are there than a gate has places for";
+    if (byte_of(client, c->gate_byte) == abi::kGateUnmapped)
+      return "a protected client has not taken its place yet";
+  }
+  return nullptr;
+}
+
+std::string Core::gate_of(const Client& client) const {
+  if (client.is_protected() || !client.has_gpu || client.dying) return "";
+  Uuid uuid;
+  std::memcpy(uuid.data(), client.uuid, uuid.size());
+  const auto gpu = gpus_.find(uuid);
+  const char* why = gpu == gpus_.end() ? nullptr : no_device_gate(gpu->second, client);
+  return why == nullptr ? "device" : std::string("thread: ") + why;
+}
+
+// This protected client is idle, and its gaps are waited out, or it opens by itself and did not, because it was stopped.
+void Core::open_gates(const Gpu& gpu, const Client& idle, uint64_t now_ns) {
+  if (idle.gate_byte == 0) return;
+  for (const Client* c : gpu.clients) {
+    if (c->gate_page() == nullptr) continue;
+    const uint8_t seen = byte_of(*c, idle.gate_byte);
+    if (seen == abi::kGateUnmapped || idle.busy(now_ns)) continue;
+    // A burst of the same number, 128 later, may have begun since: it stored its byte after its pulse.
+    if (ipc::reopen_gate(*c->gate_page(), idle.gate_byte, seen) && idle.busy(now_ns))
+      set_byte(*c, idle.gate_byte, seen);
+  }
+}
+
+// What the client's lease says, as its gate has it.
+void Core::set_gate(Client& client) {
+  if (client.gate_page() == nullptr) return;
+  const bool granted = client.terms.state == abi::kLeaseGranted;
+  const bool beside =
+      client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough != 0;
+  set_byte(client, abi::kGateTurnByte, granted ? abi::kGateByteOpen : 0);
+  ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, beside);
+}
+
+}  // namespace tessera::core

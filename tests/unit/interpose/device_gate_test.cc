@@ -1,0 +1,350 @@
+// The gate on the device, in a best-effort client and in a protected one, before a driver that does nothing: what is
+// enqueued, what waits, and what opens it.
+#include "interpose/gate/device_gate.h"
+
+#include <sys/mman.h>
+
+#include "admission/boundary.h"
+#include "interpose/gate/peer_gates.h"
+#include "ipc/channel/gate.h"
+#include "tests/unit/interpose/harness.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+abi::GatePage* new_page() {  // as map_shared gives it; leaked, because threads may still look at it
+  void* page = mmap(nullptr, abi::kGateBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* gate = static_cast<abi::GatePage*>(page);
+  for (uint32_t byte = 0; byte < abi::kGateOverrideByte; byte++)
+    ipc::gate_byte(*gate, byte).store(abi::kGateByteOpen);
+  return gate;
+}
+
+class DeviceGate : public Gate {
+ protected:
+  void SetUp() override {
+    Gate::SetUp();
+    gate::g_device_gate.refused.store(0);
+    gate::withdraw_events();  // this driver's kernels take no time: nothing is learnt of them
+    attach(state::Role::kBestEffort);
+    page = new_page();
+    gate::adopt_device_gate(page);
+    ASSERT_TRUE(gate::pin_device_gate());
+    grant(20);
+    null.reset();
+    known(2'000);
+  }
+  void TearDown() override {
+    gate::adopt_device_gate(nullptr);
+    gate::forget_peer_gates();
+    Gate::TearDown();
+  }
+  void grant(uint16_t quantum_us) {
+    lease(abi::kLeaseGranted, 2 * kMs, kMs, uint32_t(kMs));
+    ipc::store(region->lease.quantum_us, quantum_us, std::memory_order_relaxed);
+  }
+  // Launches of `function` take so long.
+  void known(uint64_t ns) {
+    for (uint32_t threads : {1u, 32u, 64u, 128u, 256u})
+      if (gate::Timing* t =
+              gate::timing_of(gate::timing_key({reinterpret_cast<uint64_t>(function), 1, threads, 0}))) {
+        t->block_ps.store(ns * 1000);
+        t->samples.store(100);
+        t->estimate_ns.store(ns);
+      }
+  }
+  uint64_t waits() { return null.calls("cuStreamWaitValue64_v2"); }
+  uint64_t launches() { return null.calls("cuLaunchKernel"); }
+  bool open() { return ipc::gate_is_open(*page); }
+  void close() { ipc::close_gate(*page, 1, 5); }
+  // Looks as the helper thread does, every so often in the time that is passed.
+  void look_for(uint64_t ns) {
+    for (const uint64_t end = now_ns + ns; now_ns < end; now_ns += 2 * kMs)
+      gate::watch_device_gate(link, now_ns);
+  }
+
+  abi::GatePage* page = nullptr;
+  uint64_t now_ns = 1'000 * kMs;
+};
+
+TEST_F(DeviceGate, ABoundaryStandsBeforeEachQuantum) {
+  CUstream s = new_stream();
+  for (int i = 0; i < 100; i++) EXPECT_EQ(launch(s), CUDA_SUCCESS);
+  EXPECT_EQ(launches(), 100u);
+  EXPECT_GE(waits(), 10u);  // ten of 2 us in 20; more where this machine was slow
+  EXPECT_EQ(page->boundaries, waits());
+}
+
+TEST_F(DeviceGate, LongWorkHasABoundaryEach) {
+  known(1'600'000);
+  CUstream s = new_stream();
+  for (int i = 0; i < 5; i++) launch(s);
+  EXPECT_EQ(waits(), 5u);
+}
+
+TEST_F(DeviceGate, EveryStreamHasItsOwn) {
+  CUstream a = new_stream(), b = new_stream();
+  launch(a);
+  launch(b);
+  EXPECT_EQ(waits(), 2u);
+}
+
+TEST_F(DeviceGate, AClosedGateHoldsNoThread) {
+  close();
+  abi::PulsePage peer{};
+  watch(&peer);
+  ipc::pulse_set_busy(peer, 1, 0, 1, base::now_ns());
+  CUstream s = new_stream();
+  for (int i = 0; i < 50; i++) EXPECT_EQ(launch(s), CUDA_SUCCESS);
+  EXPECT_EQ(launches(), 50u);
+  EXPECT_EQ(ipc::load(region->usage.holds, std::memory_order_relaxed), 0u);
+}
+
+TEST_F(DeviceGate, WithoutAQuantumTheThreadAsks) {
+  grant(0);
+  launch(new_stream());
+  EXPECT_EQ(waits(), 0u);
+  EXPECT_EQ(launches(), 1u);
+}
+
+TEST_F(DeviceGate, AFreeLeaseAsksNothing) {
+  lease(abi::kLeaseFree);
+  launch(new_stream());
+  EXPECT_EQ(waits(), 0u);
+}
+
+TEST_F(DeviceGate, RunAheadIsBounded) {
+  null.hold(1);
+  std::atomic<uint64_t> done{0};
+  CUstream s = new_stream();
+  std::thread program([&] {
+    for (int i = 0; i < 2'000; i++) {
+      launch(s);
+      done++;
+    }
+  });
+  EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+  EXPECT_LE(done, admission::kRunAheadCalls + admission::kCallsPerMarker);
+  EXPECT_GT(done, admission::kRunAheadCalls / 2);
+  EXPECT_GE(page->run_ahead_waits, 1u);
+  null.hold(0);
+  program.join();
+  EXPECT_EQ(launches(), 2'000u);
+}
+
+TEST_F(DeviceGate, RunAheadIsBoundedInWork) {
+  known(1'000'000);
+  null.hold(1);
+  std::atomic<uint64_t> done{0};
+  CUstream s = new_stream();
+  std::thread program([&] {
+    for (int i = 0; i < 100; i++) {
+      launch(s);
+      done++;
+    }
+  });
+  EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+  EXPECT_EQ(done, 32u);
+  null.hold(0);
+  program.join();
+}
+
+CUresult refuse_wait(CUstream, CUdeviceptr, cuuint64_t, unsigned) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+TEST_F(DeviceGate, ADriverThatRefusesIsNotAskedAgain) {
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before = real.cuStreamWaitValue64_v2;
+  real.cuStreamWaitValue64_v2 = refuse_wait;
+  CUstream s = new_stream();
+  EXPECT_EQ(launch(s), CUDA_SUCCESS);
+  real.cuStreamWaitValue64_v2 = before;
+  EXPECT_EQ(launch(s), CUDA_SUCCESS);
+  EXPECT_EQ(launches(), 2u);
+  EXPECT_EQ(waits(), 0u);
+  EXPECT_EQ(page->thread_asks, 2u);
+}
+
+TEST_F(DeviceGate, NothingIsEnqueuedWhileACaptureIsOpen) {
+  CUstream captured = new_stream(), other = new_stream();
+  hook_cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+  launch(captured);
+  launch(other);
+  EXPECT_EQ(waits(), 0u);
+  EXPECT_EQ(launches(), 2u);
+  CUgraph graph = nullptr;
+  hook_cuStreamEndCapture(captured, &graph);
+  launch(other);
+  EXPECT_EQ(waits(), 1u);
+}
+
+TEST_F(DeviceGate, TheProgramsOwnWaitEndsTheQuantum) {
+  grant(60'000);  // none goes stale in this test
+  CUstream s = new_stream();
+  CUevent event = nullptr;
+  driver_api::real().cuEventCreate(&event, 0);
+  launch(s);
+  launch(s);
+  EXPECT_EQ(waits(), 1u);
+  hook_cuStreamWaitEvent(s, event, 0);
+  launch(s);
+  EXPECT_EQ(waits(), 2u);
+}
+
+// What is timed between two events of the program has no boundary in it, however long it is.
+TEST_F(DeviceGate, ABoundaryStandsBeforeTheProgramsEvent) {
+  known(1'600'000);
+  CUstream s = new_stream();
+  CUevent begin = nullptr, end = nullptr;
+  driver_api::real().cuEventCreate(&begin, 0);
+  driver_api::real().cuEventCreate(&end, 0);
+  hook_cuEventRecord(begin, s);
+  EXPECT_EQ(waits(), 1u);
+  launch(s);
+  EXPECT_EQ(waits(), 1u);
+  hook_cuEventRecord(end, s);
+  EXPECT_EQ(launches(), 1u);
+}
+
+TEST_F(DeviceGate, WhatIsClosedForTheHoldLimitPassesForAMoment) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  gate::watch_device_gate(link, now_ns);
+  look_for(150 * kMs);
+  EXPECT_FALSE(open());
+  look_for(100 * kMs);
+  EXPECT_EQ(page->limit_openings, 1u);
+  EXPECT_FALSE(open()) << "one look later";
+  look_for(400 * kMs);
+  EXPECT_EQ(page->limit_openings, 3u);
+}
+
+TEST_F(DeviceGate, AProgramThatWaitsGetsAllItEnqueued) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  gate::watch_device_gate(link, now_ns);
+  {
+    const gate::Blocked blocked;
+    look_for(150 * kMs);
+    EXPECT_FALSE(open());
+    look_for(100 * kMs);
+    EXPECT_TRUE(open());
+    look_for(300 * kMs);
+    EXPECT_TRUE(open()) << "until the call returns";
+  }
+  look_for(4 * kMs);
+  EXPECT_FALSE(open());
+}
+
+TEST_F(DeviceGate, TheDaemonIsToldThatWorkWaits) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  const uint64_t notices = g_notices;
+  gate::watch_device_gate(link, now_ns);
+  EXPECT_EQ(waiting(), 1u);
+  EXPECT_TRUE(gate::waits_behind_gate());
+  EXPECT_EQ(g_notices, notices + 1);
+  EXPECT_GT(ipc::load(region->usage.queued_ns, std::memory_order_relaxed), 0u);
+  ipc::reopen_gate(*page, 1, 5);
+  gate::watch_device_gate(link, now_ns + kMs);
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_EQ(ipc::load(region->usage.queued_ns, std::memory_order_relaxed), 0u);
+}
+
+// Each end of being managed opens what waits, and no peer can close that.
+TEST_F(DeviceGate, FailsOpen) {
+  close();
+  EXPECT_FALSE(open());
+  gate::poison();
+  EXPECT_TRUE(open());
+  state::g_state.poisoned.store(0);
+
+  abi::GatePage* before = page;
+  gate::adopt_device_gate(new_page());  // another daemon
+  ipc::close_gate(*before, 3, 9);
+  EXPECT_TRUE(ipc::gate_is_open(*before));
+}
+
+TEST_F(DeviceGate, AContextThatEndsTakesThePinAlong) {
+  track::context_ended(nullptr);
+  launch(new_stream());
+  EXPECT_EQ(waits(), 0u);
+  EXPECT_EQ(launches(), 1u);
+  CUcontext context = nullptr;
+  driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
+  hook_cuCtxSetCurrent(context);
+}
+
+// ---- the protected side
+
+class PeerGates : public Gate {
+ protected:
+  static constexpr uint32_t kByte = 2;
+  void SetUp() override {
+    Gate::SetUp();
+    attach(state::Role::kProtected);
+    page = new_page();
+    ipc::gate_byte(*page, kByte).store(abi::kGateUnmapped);
+  }
+  void TearDown() override {
+    gate::forget_peer_gates();
+    Gate::TearDown();
+  }
+  void map() {
+    gate::watch_peer_gate(77, kByte, ipc::Mapping(nullptr, page, abi::kGateBytes));
+    page = gate::g_peer_gates[0].page.load();  // addresses are reused
+  }
+  bool open() { return ipc::gate_is_open(*page); }
+
+  abi::GatePage* page = nullptr;
+};
+
+TEST_F(PeerGates, ABurstClosesAndItsEndOpens) {
+  EXPECT_FALSE(open());
+  map();
+  EXPECT_TRUE(open());
+  CUstream s = new_stream();
+  launch(s);
+  EXPECT_FALSE(open());
+  hook_cuStreamSynchronize(s);
+  EXPECT_TRUE(open());
+}
+
+TEST_F(PeerGates, TheDaemonOpensWhereTheLeaseSaysSo) {
+  map();
+  ipc::store(region->lease.flags, uint32_t(abi::kLeaseKeepsClosed), std::memory_order_relaxed);
+  CUstream s = new_stream();
+  launch(s);
+  hook_cuStreamSynchronize(s);
+  EXPECT_FALSE(busy());
+  EXPECT_FALSE(open());
+}
+
+TEST_F(PeerGates, OneThatIsMappedInABurstStaysClosedForIt) {
+  CUstream s = new_stream();
+  launch(s);
+  map();
+  EXPECT_FALSE(open());
+  EXPECT_NE(ipc::gate_byte(*page, kByte).load(), abi::kGateUnmapped);
+  hook_cuStreamSynchronize(s);
+  // Its number is not this burst's: the daemon opens it, which is told that the burst ended.
+  launch(s);
+  hook_cuStreamSynchronize(s);
+  EXPECT_TRUE(open());
+}
+
+TEST_F(PeerGates, AClientThatLeftIsLeftAlone) {
+  map();
+  gate::forget_peer_gate(77);
+  launch(new_stream());
+  EXPECT_EQ(gate::g_peer_gates[0].page.load(), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera::test

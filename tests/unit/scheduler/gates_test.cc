@@ -1,0 +1,260 @@
+// Gates on the device, as the daemon's core sees to them: who gets a page, who closes it, what opens it.
+#include "ipc/channel/gate.h"
+#include "ipc/channel/pulse.h"
+#include "tests/unit/scheduler/core_fixture.h"
+
+namespace tessera::core {
+namespace {
+
+class Gates : public CoreTest {
+ protected:
+  struct Trainer : Peer {
+    ipc::Mapping page;
+    abi::GatePage& gate() const { return *page.as<abi::GatePage>(); }
+    bool open() const { return ipc::gate_is_open(gate()); }
+    uint8_t byte(uint32_t i) const { return ipc::gate_byte(gate(), i).load(); }
+  };
+
+  static Settings device_gate(const char* policy = "temporal") {
+    Settings s;
+    s.policy_name = policy;
+    s.gate = abi::kGateDevice;
+    return s;
+  }
+  void SetUp() override { host(device_gate()); }
+
+  Trainer trainer(pid_t pid, abi::GateChoice choice = abi::kGateAuto, bool mps = false, uint32_t usable = 1) {
+    Trainer t;
+    t.connection = connect(pid);
+    abi::Hello claims = hello(0);
+    claims.features = abi::kClientWatchesMany | abi::kClientGates;
+    say(t.connection, claims);
+    t.region = ipc::map_shared(peers_.last(t.connection, abi::kWelcome)->fds[0].get(), abi::kRegionBytes,
+                               ipc::Access::kReadWrite)
+                   .value();
+    abi::Device d = device(1, mps);
+    d.gate = choice;
+    say(t.connection, d);
+    if (auto* m = peers_.last(t.connection, abi::kGateMemory)) {
+      t.page = ipc::map_shared(m->fds[0].get(), abi::kGateBytes, ipc::Access::kReadWrite).value();
+      say(t.connection, abi::GateReady{ipc::make_header(abi::kGateReady, sizeof(abi::GateReady)), usable, 0});
+    }
+    return t;
+  }
+  Peer service(pid_t pid) { return attach(pid, 5, 1, false, 0, abi::kClientWatchesMany | abi::kClientGates); }
+  // The service's library has the page: it closes and opens it as in interpose/gate/peer_gates.cc.
+  uint32_t map_gate(const Peer& s, const Trainer& t) {
+    auto* m = peers_.last(s.connection, abi::kPeerGate);
+    if (m == nullptr) return 0;
+    abi::PeerGate told;
+    std::memcpy(&told, m->bytes.data(), sizeof told);
+    EXPECT_EQ(told.client_id, t.gate().client_id);
+    ipc::close_gate(t.gate(), told.byte, 0);
+    ipc::reopen_gate(t.gate(), told.byte, 0);
+    return told.byte;
+  }
+  void begin(const Peer& s, const Trainer& t, uint32_t byte, uint32_t burst) {
+    ipc::pulse_set_busy(s.pulse(), burst, 0, burst, now_ns_);
+    ipc::close_gate(t.gate(), byte, burst);
+  }
+  void end(const Peer& s, uint32_t burst) { EXPECT_TRUE(ipc::pulse_try_idle(s.pulse(), burst, now_ns_)); }
+  std::string gate_of(const Peer& p) {
+    for (const auto& row : core_->snapshot(now_ns_).clients)
+      if (Connection(row.pid) == p.connection) return row.gate;  // tests connect by process id
+    return "?";
+  }
+};
+
+TEST_F(Gates, OnlyWhoCanAndIsAskedForGetsAPage) {
+  EXPECT_TRUE(trainer(1).page.valid());
+  EXPECT_FALSE(trainer(2, abi::kGateThread).page.valid());
+  Settings s = device_gate();
+  s.gate = abi::kGateAuto;
+  host(s);
+  EXPECT_FALSE(trainer(3).page.valid());
+  EXPECT_TRUE(trainer(4, abi::kGateDevice).page.valid());
+  s.gate = abi::kGateThread;
+  host(s);
+  EXPECT_FALSE(trainer(5, abi::kGateDevice).page.valid());
+}
+
+TEST_F(Gates, OneThatIsAloneIsOpen) {
+  Trainer t = trainer(1);
+  run();
+  EXPECT_EQ(t.state(), kFree);
+  EXPECT_TRUE(t.open());
+}
+
+TEST_F(Gates, TheQuantumComesWhenEveryProtectedClientHasTakenItsPlace) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  run();
+  EXPECT_EQ(t.state(), kGranted);
+  EXPECT_EQ(t.lease().quantum_us, 0);
+  EXPECT_FALSE(t.open()) << "a service that has not mapped the page could not close it";
+  EXPECT_NE(gate_of(t).find("has not taken its place"), std::string::npos) << gate_of(t);
+  ASSERT_NE(map_gate(s, t), 0u);
+  notify(t);
+  run();
+  EXPECT_GT(t.lease().quantum_us, 0);
+  EXPECT_TRUE(t.open());
+  EXPECT_EQ(gate_of(t), "device");
+}
+
+TEST_F(Gates, ALateServiceClosesUntilItHasThePage) {
+  Trainer t = trainer(1);
+  Peer first = service(2);
+  map_gate(first, t);
+  run();
+  EXPECT_TRUE(t.open());
+  Peer second = service(3);
+  EXPECT_FALSE(t.open());
+  run();
+  EXPECT_EQ(t.lease().quantum_us, 0);
+  map_gate(second, t);
+  notify(t);
+  run();
+  EXPECT_TRUE(t.open());
+  EXPECT_GT(t.lease().quantum_us, 0);
+}
+
+TEST_F(Gates, ABurstClosesWithoutTheDaemonAndTheDaemonOpensAfterTheGuard) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  EXPECT_NE(s.lease().flags & abi::kLeaseKeepsClosed, 0u) << "`temporal` waits out its guard time";
+  begin(s, t, byte, 7);
+  EXPECT_FALSE(t.open());
+  run(us(500));
+  EXPECT_FALSE(t.open()) << "it is busy";
+  end(s, 7);
+  notify(s);
+  run();
+  EXPECT_FALSE(t.open()) << "the guard time is not over";
+  run(us(300));
+  EXPECT_TRUE(t.open());
+}
+
+TEST_F(Gates, ABurstThatBeganMeanwhileStaysClosed) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  begin(s, t, byte, 7);
+  end(s, 7);
+  notify(s);
+  run(us(100));
+  begin(s, t, byte, 8);
+  run(us(300));
+  EXPECT_FALSE(t.open());
+}
+
+TEST_F(Gates, AServiceThatLeavesInABurstLeavesItOpen) {
+  Trainer t = trainer(1);
+  Peer s = service(2), other = service(3);
+  const uint32_t byte = map_gate(s, t);
+  map_gate(other, t);
+  run();
+  begin(s, t, byte, 3);
+  core_->disconnected(other.connection);
+  EXPECT_FALSE(t.open());
+  core_->disconnected(s.connection);
+  run();
+  EXPECT_TRUE(t.open());
+}
+
+TEST_F(Gates, OneThatHangsInABurstIsOpenedWhenItsPulseIsStale) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  begin(s, t, byte, 7);
+  for (int i = 0; i < 8; i++) run(ms(500));
+  EXPECT_TRUE(t.open());
+}
+
+TEST_F(Gates, WithoutMpsTwoTakeTurnsInTheirThreads) {
+  Trainer a = trainer(1), b = trainer(2);
+  run();
+  EXPECT_EQ(a.lease().quantum_us, 0);
+  EXPECT_NE(gate_of(a).find("turns"), std::string::npos) << gate_of(a);
+  core_->disconnected(b.connection);
+  Peer s = service(3);
+  map_gate(s, a);
+  run();
+  EXPECT_GT(a.lease().quantum_us, 0);
+}
+
+TEST_F(Gates, UnderMpsEachHasAPageOfItsOwn) {
+  Trainer a = trainer(1, abi::kGateAuto, true), b = trainer(2, abi::kGateAuto, true);
+  run();
+  EXPECT_GT(a.lease().quantum_us, 0);
+  EXPECT_GT(b.lease().quantum_us, 0);
+  ipc::override_gate(a.gate(), abi::kGateDaemonOpens, false);
+  ipc::gate_byte(a.gate(), 1).store(0);
+  EXPECT_FALSE(a.open());
+  EXPECT_TRUE(b.open());
+}
+
+TEST_F(Gates, MoreProtectedClientsThanPlaces) {
+  Trainer t = trainer(1);
+  for (pid_t pid = 2; pid < 2 + pid_t(abi::kGatePeers); pid++) map_gate(service(pid), t);
+  run();
+  EXPECT_EQ(gate_of(t), "device");
+  Peer last = service(20);
+  run();
+  EXPECT_EQ(t.lease().quantum_us, 0);
+  EXPECT_NE(gate_of(t).find("places"), std::string::npos) << gate_of(t);
+  core_->disconnected(last.connection);
+  run();
+  EXPECT_EQ(gate_of(t), "device");
+}
+
+TEST_F(Gates, ADriverThatRefusesIsNotAskedAgain) {
+  Trainer t = trainer(1, abi::kGateAuto, false, 0);
+  Peer s = service(2);
+  run();
+  EXPECT_EQ(peers_.count(s.connection, abi::kPeerGate), 0u);
+  EXPECT_EQ(t.lease().quantum_us, 0);
+  EXPECT_NE(gate_of(t).find("do not allow"), std::string::npos) << gate_of(t);
+}
+
+TEST_F(Gates, TheOperatorsPassThroughOpens) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  begin(s, t, byte, 3);
+  ASSERT_TRUE(core_->set_client(t.gate().client_id, {.passthrough = true}).ok());
+  run();
+  EXPECT_TRUE(t.open());
+  ASSERT_TRUE(core_->set_client(t.gate().client_id, {.passthrough = false}).ok());
+  run();
+  EXPECT_FALSE(t.open());
+}
+
+TEST_F(Gates, ReloadToTheThreadAndBack) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  map_gate(s, t);
+  run();
+  Settings other = device_gate();
+  other.gate = abi::kGateThread;
+  core_->reconfigure(other, now_ns_);
+  run();
+  EXPECT_EQ(t.lease().quantum_us, 0);
+  EXPECT_TRUE(t.open()) << "what waits there goes as the lease and the pulses allow";
+  core_->reconfigure(device_gate(), now_ns_);
+  run();
+  EXPECT_GT(t.lease().quantum_us, 0);
+}
+
+TEST_F(Gates, GarbageIsRefused) {
+  Peer p = attach(1, 0, 1);
+  say(p.connection, abi::GateReady{ipc::make_header(abi::kGateReady, sizeof(abi::GateReady)), 1, 0});
+  EXPECT_TRUE(peers_.is_closed(p.connection)) << "it has no gate";
+}
+
+}  // namespace
+}  // namespace tessera::core
