@@ -218,7 +218,6 @@ void Gpu::activate(uint64_t now_ns) {
     last_client_ = c;
     ready_ns_[c] = UINT64_MAX;
     const Op& op = s.queue.front();
-    if (op.gated) s.passed = op.id;
     if (op.gated && s.passes != kAlwaysOpen) --s.passes;
     s.head = head_of(op);
     s.running = true;

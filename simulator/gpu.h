@@ -88,9 +88,6 @@ class Gpu {
   void open_gate(uint32_t client, uint64_t at_ns);
   void close_gate(uint32_t client);
   void add_pass(uint32_t client, uint64_t at_ns);
-  uint64_t passed(uint32_t client) const {
-    return streams_[client].passed;
-  }                                  // the last gated launch that began
   void drop_queue(uint32_t client);  // the process is gone: what has not begun never will
   // Lets time pass until `now_ns` (at most next_ns()) and appends what completed.
   void advance(uint64_t now_ns, std::vector<Completion>* done);
@@ -130,7 +127,7 @@ class Gpu {
     uint32_t withdrawn = 0;  // by retreat()
     std::vector<Group> groups;
     std::deque<Op> queue;
-    uint64_t opens_ns = 0, passed = 0;
+    uint64_t opens_ns = 0;
     uint32_t passes = kAlwaysOpen;  // gated launches that may begin
     uint32_t priority = 0;
     uint64_t order = 0;  // when it became ready

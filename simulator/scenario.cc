@@ -138,8 +138,6 @@ class Loader {
     h.boundary_call_ns = r.us("boundary_call_us", h.boundary_call_ns);
     h.boundary_ns = r.us("boundary_us", h.boundary_ns);
     h.open_ns = r.us("open_us", h.open_ns);
-    h.ahead_launches = uint32_t(r.number("ahead_launches", h.ahead_launches, 1, 1e6));
-    h.ahead_ns = r.ms("ahead_ms", h.ahead_ns);
     h.load_bytes_per_ns = r.number("load_gb_per_s", h.load_bytes_per_ns, 0.001, 1e6);
   }
 

@@ -89,7 +89,6 @@ RunResult World::run() {
     gpu_.advance(now_ns_, &done);
     for (size_t i = 0; i < done.size(); ++i) completed(done[i]);
     done.clear();
-    quanta_began();
     while (!events_.empty() && events_.top().at_ns <= now_ns_) {
       Event e = events_.top();
       events_.pop();
@@ -134,6 +133,10 @@ void World::count_losses(uint64_t until_ns) {
   if (!c.attached || !c.in_job) return;
   if (!gpu_.idle()) {
     losses_.room_ns += double(passed_ns) * (1 - gpu_.fill(uint32_t(only_best_effort_)));
+    return;
+  }
+  if (!c.gate_open && c.in_flight_ns != 0) {
+    losses_.lease_ns += passed_ns;
     return;
   }
   switch (c.waiting_for) {
@@ -328,8 +331,8 @@ void World::completed(const Completion& done) {
       push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, done.client, done.id);
   }
   c.completed_op = done.id;
-  if (input_.run.gate == GateKind::kDevice && !c.is_protected()) work_ended(done.client);
-  if (c.throttled && !far_ahead(c)) {
+  open_quanta(done.client);
+  if (c.throttled && c.next_op - c.completed_op < input_.host.queue_launches / 4 * 3) {
     c.throttled = false;
     push(now_ns_, EventKind::kHost, done.client, ++c.host_token);
   }
@@ -376,7 +379,7 @@ void World::step_done(uint32_t index) {
 void World::set_busy(uint32_t index) {
   SimClient& c = clients_[index];
   if (c.busy) return;
-  c.busy = true;
+  c.busy = c.closes_gates = true;
   c.busy_since_ns = now_ns_;
   ++c.burst;
   c.burst_signature = 0;
@@ -408,7 +411,9 @@ policy::Burst World::burst_of(const SimClient& c) const {
                                 .any = other.in_flight_ns != 0,
                                 .since_ns = other.in_flight_since_ns,
                                 .end_ns = other.in_flight_end_ns};
-    burst.overlap_ns = std::max(burst.overlap_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work));
+    uint64_t overlap_ns = policy::overlap_ns(c.busy_since_ns, now_ns_, work);
+    if (other.lease.quantum_ns != 0) overlap_ns = std::min(overlap_ns, other.lease.quantum_ns);
+    burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
   }
   burst.solo &= burst.overlap_ns == 0;
   return burst;
@@ -417,6 +422,7 @@ policy::Burst World::burst_of(const SimClient& c) const {
 void World::set_idle(uint32_t index) {
   SimClient& c = clients_[index];
   c.busy = false;
+  c.closes_gates = c.lease.keeps_closed;
   c.idle_since_ns = now_ns_;
   if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
   c.bursts.add(burst_of(c));

@@ -40,8 +40,6 @@ struct HostSpec {                // what software costs; ns
   uint64_t boundary_call_ns = 900;  // in the host thread, before the first launch of a quantum
   uint64_t boundary_ns = 2'300;     // on the device there, if the gate is open
   uint64_t open_ns = 6'400;         // what opens the gate until the device goes on
-  uint32_t ahead_launches = 800;    // that a program is ahead of the device at most
-  uint64_t ahead_ns = 32'000'000;   // GPU time likewise
 };
 
 struct ClientSpec {
@@ -91,8 +89,8 @@ struct RunSpec {  // how the GPU is shared
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;
   GateKind gate = GateKind::kThread;
-  uint64_t gate_quantum_ns = 100'000;  // kDevice: work that passes the gate at once
-  // kDevice: a thread opens the gate for so many quanta that have not ended. 0 = it is open until it closes.
+  uint64_t gate_quantum_ns = 0;  // kDevice: work that passes the gate at once; 0 = as the lease says
+  // kDevice: a thread opens the gate for so many quanta that have not ended, whatever the lease. 0 = bursts close it.
   uint32_t opened_quanta = 0;
   bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
   policy::Parameters parameters;

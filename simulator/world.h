@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "admission/boundary.h"
 #include "admission/rule.h"
 #include "admission/slices.h"
 #include "scheduler_daemon/policy/burst_watch.h"
@@ -80,22 +81,21 @@ struct SimClient {
   struct Sent {
     uint64_t op = 0, estimate_ns = 0;
     bool marked = false;  // a marker follows it
-    bool begun = true;    // counts as in flight: its quantum passed the gate
   };
   std::deque<Sent> sent;     // not seen complete
   uint64_t unmarked_ns = 0;  // sent since the last marker
   uint64_t yielding_op = 0;  // the host waits for it; 0 = none
   bool throttled = false;    // far enough ahead of the GPU
 
-  // Gate on the device (best-effort).
-  uint64_t quantum_left_ns = 0;  // of the quantum that is being launched
-  std::deque<uint64_t> quanta;   // first launches of those that did not end
-  size_t n_opened = 0;           // of them: RunSpec::opened_quanta
-  uint64_t passed = 0;           // the latest of them that began
-  uint64_t ahead_ns = 0;         // submitted and not completed
+  // Gate on the device. Best-effort: what it has in its stream.
+  admission::Quantum quantum;   // that is being launched
+  std::deque<uint64_t> quanta;  // RunSpec::opened_quanta: first launches of those that did not end
+  size_t n_opened = 0;          // of them
+  bool quanta_count = false;    // the gate is open for single ones
+  uint32_t unmarked_calls = 0, markers_out = 0;
   bool gate_open = true;
-  bool quanta_count = false;  // it is open for single quanta
   uint64_t closed_since_ns = 0;
+  bool closes_gates = false;  // protected: those of all best-effort clients
 
   bool is_protected() const { return spec->priority > 0; }
   bool waiting() const { return waiting_for != admission::Reason::kNone; }
@@ -162,17 +162,14 @@ class World {
   void acknowledge_drain(uint32_t c);
 
   // device_gate.cc
-  bool gated_on_device(const SimClient& c) const;
-  bool far_ahead(const SimClient& c) const;
-  void queue_launch(uint32_t c);
-  void work_ended(uint32_t c);  // something of it completed
-  void quanta_began();
+  bool can_gate_on_device(const SimClient& c) const;
+  bool begins_quantum(SimClient& c, uint64_t estimate_ns, uint64_t length_ns) const;
+  void note_quantum(uint32_t c, uint64_t op);
+  void opens_gates(SimClient& c);  // the daemon
   bool may_pass(const SimClient& c) const;
   void update_gate(uint32_t c);
   void update_gates();
-  void count_quanta(uint32_t c);
   void open_quanta(uint32_t c);
-  static void drop_ended_quanta(SimClient& c);
 
   // daemon.cc
   void notify_daemon();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "admission/boundary.h"
 #include "base/units.h"
 #include "simulator/simulation.h"
 
@@ -25,7 +26,11 @@ struct GateBench {
     program.steps_ahead = 100;
     program.steps = {{.segments = {{.count = 100, .kernel = whole_kernel(kernel_ns)}}}};
     service.steps = {{.segments = {{.kernel = whole_kernel(kBurst_ns)}}}};
-    input.run = {.policy = "temporal", .regime = Regime::kTimesliced, .gate = GateKind::kDevice};
+    input.run = {.policy = "temporal",
+                 .regime = Regime::kTimesliced,
+                 .gate = GateKind::kDevice,
+                 .gate_quantum_ns = us(100)};
+    input.run.parameters.guard_ns = 0;
     input.gpu.block_jitter = 0;
     input.gpu.switch_ns = input.gpu.idle_switch_ns = 0;
     input.duration_ns = ms(200);
@@ -82,11 +87,33 @@ TEST(DeviceGate, RunAheadIsBounded) {
     b->input.gpu.timeslice_ns = ms(900);
     b->input.clients[1].arrivals = {.kind = ArrivalKind::kClosed};
   }
-  calls.input.host.ahead_launches = 100;
-  work.input.host.ahead_ns = ms(20);
   // What the driver took until the daemon knew of both, and what the gate allows.
-  EXPECT_LE(simulate(calls.input).clients[0].launches, 64u + 100u);
-  EXPECT_LE(simulate(work.input).clients[0].launches, 64u + 40u);
+  EXPECT_LE(simulate(calls.input).clients[0].launches,
+            64 + admission::kRunAheadCalls + admission::kCallsPerMarker);
+  EXPECT_LE(simulate(work.input).clients[0].launches, 64 + admission::kRunAheadNs / us(500));
+}
+
+// A service whose gaps the policy waits out keeps gates closed after its bursts: the daemon opens them.
+TEST(DeviceGate, ItStaysClosedUntilTheDaemonOpensIt) {
+  GateBench at_once(us(20)), later(us(20));
+  later.input.run.parameters.guard_ns = us(1000);
+  for (GateBench* b : {&at_once, &later}) b->input.warmup_ns = ms(20);
+  const double bursts = double(ms(180)) / double(2 * kBurst_ns);
+  const double lost_ns =
+      simulate(at_once.input).clients[0].work_ns - simulate(later.input).clients[0].work_ns;
+  EXPECT_NEAR(lost_ns / bursts, double(us(1000)), double(us(100)));
+}
+
+// Turns without MPS are proven by drains, which a queue behind a gate would hide.
+TEST(DeviceGate, TwoProgramsWithoutMpsWaitInTheirThreads) {
+  GateBench b(us(20));
+  b.input.clients.push_back({.name = "other", .workload = &b.program});
+  b.input.clients[1].arrivals = {.kind = ArrivalKind::kClosed};
+  b.input.gpu.timeslice_ns = ms(900);
+  b.service.steps[0].segments[0].kernel.block_ns = ms(900);
+  EXPECT_LE(simulate(b.input).clients[0].launches, 64u + 100u);
+  b.input.run.regime = Regime::kMps;
+  EXPECT_GT(simulate(b.input).clients[0].launches, 700u);
 }
 
 // Opened for one quantum, the gate stays so: a gap of no length lets it into the next burst.
