@@ -90,6 +90,12 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
                          "--bit-stability '" + options.bit_stability + "' is none of: strict, relaxed");
     out.push_back("TESSERA_BIT_STABILITY=" + options.bit_stability);
   }
+  if (!options.gate.empty()) {
+    if (options.gate != "auto" && options.gate != "device" && options.gate != "thread")
+      return base::error(base::Code::kInvalid,
+                         "--gate '" + options.gate + "' is none of: auto, device, thread");
+    out.push_back("TESSERA_GATE=" + options.gate);
+  }
   if (options.split_operations) {
     if (!options.operations)
       return base::error(base::Code::kInvalid,

@@ -21,6 +21,7 @@ struct RunOptions {
   std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
   std::string socket;                    // "" = default
   std::string bit_stability;             // "" = the environment's, else strict | relaxed
+  std::string gate;                      // "" = the environment's, else auto | device | thread
   bool allow_order_dependent = false;    // false = as the environment says
   bool keep_ptx = false;                 // have what compiles for itself keep its PTX (cli/keep_ptx.h)
   bool operations = true;                // libtessera_ops.so too: what library calls say (docs/cublas.md)

@@ -191,6 +191,28 @@ std::string ps_starved(const json& now) {
   return out;
 }
 
+std::string ps_gates(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients")) {
+    const uint64_t boundaries = number(c, "gate_boundaries");
+    const std::string gate = text(c, "gate");
+    if (boundaries == 0 && gate != "device") continue;
+    std::string line = fmt::format("{} {}: waits ", number(c, "pid"), text(c, "name").substr(0, 15));
+    line += gate == "device"
+                ? fmt::format("on the device, quanta of {} us", number(c, "gate_quantum_ns") / 1000)
+                : "in its " + gate;
+    line += fmt::format("; {} boundaries", short_count(double(boundaries)));
+    const auto also = [&](const char* counter, const char* what) {
+      if (const uint64_t n = number(c, counter)) line += ", " + short_count(double(n)) + what;
+    };
+    also("gate_run_ahead_waits", " waits far ahead");
+    also("gate_openings", " openings by the hold limit");
+    also("gate_thread_asks", " launches that asked in their thread");
+    out += wrapped(line);
+  }
+  return out;
+}
+
 namespace {
 
 double real(const json& object, const char* key) {

@@ -92,6 +92,10 @@ int command(int argc, char** argv) {
                 "matrix products and convolutions that are longer than a slice go out in pieces, where these "
                 "were found equal to the bit here; "
                 "with --bit-stability relaxed everywhere (docs/cublas.md)");
+  run->add_option(
+      "--gate", run_options.gate,
+      "where a best-effort program's work waits: device (in its streams: it runs ahead), thread, or auto "
+      "(as tesserad is configured; docs/architecture.md)");
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--place", run_options.place,

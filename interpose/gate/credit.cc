@@ -128,9 +128,10 @@ uint64_t settle_credit(ThreadSlot& slot) {
   // Exchanges: owner and reclaimer may both get here, each nanosecond is given back once.
   const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
   const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
-  if (spent && account)
-    account->enqueued.fetch_add(spent,
-                                std::memory_order_release);  // marked with the next launch, or asked about
+  // Marked with the next launch, or asked about.
+  if (spent && account &&
+      account->enqueued.fetch_add(spent, std::memory_order_release) == account->done.load(kRelaxed))
+    account->since_ns.store(clock_ns(), kRelaxed);
   if (left) release_reserved(g_state.link.load(std::memory_order_acquire), left);
   return left;
 }

@@ -25,6 +25,7 @@ struct Seen {
 };
 constinit Seen g_seen = {};
 constinit std::atomic<uint32_t> g_waits{0};
+constinit std::atomic<uint32_t> g_behind{0};  // a boundary was enqueued since nothing was in flight
 
 CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word) {
   const auto& real = driver_api::real();
@@ -51,8 +52,20 @@ bool enqueue_boundary(driver_api::StreamArg stream, uint64_t now_ns) {
     g_device_gate.refused.store(1, kRelaxed);
     return false;
   }
+  g_behind.store(1, std::memory_order_seq_cst);
   std::atomic_ref(page->boundaries).fetch_add(1, kRelaxed);
   std::atomic_ref(page->boundary_ns).fetch_add(clock_ns() - now_ns, kRelaxed);
+  return true;
+}
+
+// A launch raises what is in flight, then enqueues its boundary: whoever clears looks again (seq_cst on both sides).
+bool something_is_behind(const DaemonLink* link) {
+  constexpr auto kSeqCst = std::memory_order_seq_cst;
+  if (g_behind.load(kSeqCst) == 0) return false;
+  if (in_flight(link).load(kSeqCst) != 0) return true;
+  g_behind.store(0, kSeqCst);
+  if (in_flight(link).load(kSeqCst) == 0) return false;
+  g_behind.store(1, kSeqCst);
   return true;
 }
 
@@ -141,6 +154,7 @@ void adopt_device_gate(abi::GatePage* page) {
   g_device_gate.page.store(page, kRelease);
   g_seen = {};
   g_waits.store(0, kRelaxed);
+  g_behind.store(0, kRelaxed);
 }
 
 bool pin_device_gate() {
@@ -168,7 +182,7 @@ uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
   const uint64_t completed_ns = std::atomic_ref(link->usage->completed_ns).load(kRelaxed);
   const bool progress = completed_ns != g_seen.completed_ns;
   g_seen.completed_ns = completed_ns;
-  const bool outstanding = in_flight(link).load(kRelaxed) != 0;
+  const bool outstanding = something_is_behind(link);
   const bool blocked = g_device_gate.blocked.load(kRelaxed) != 0;
   const bool closed = outstanding && !ipc::gate_is_open(*page);
   g_seen.closed_ns = closed && !progress ? g_seen.closed_ns + passed_ns : 0;

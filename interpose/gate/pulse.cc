@@ -176,24 +176,25 @@ void cover_stream(Cover& cover, uint64_t key) {
   if (key == 2) {  // per-thread stream: only this thread's own calls went there
     Thread& t = t_thread;
     if (!t.slot || t.shared) return;
-    for (StreamCount& c : t.slot->streams)
+    for_each_stream(*t.slot, [&](StreamCount& c) {
       if (c.key.load(kRelaxed) == key) take(cover, c, false);
+    });
     return;
   }
   // The legacy stream exists once per context: with several contexts the call covers one of them only.
   if (key == 1 && g_state.n_contexts.load(kRelaxed) > 1) return;
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++)
-    for (uint32_t s = 0; s < kStreamsPerThread; s++)
-      if (g_slots[i].streams[s].key.load(kRelaxed) == key)
-        take(cover, g_slots[i].streams[s], i >= kOwnedSlots);
+    for_each_stream(g_slots[i], [&](StreamCount& c) {
+      if (c.key.load(kRelaxed) == key) take(cover, c, i >= kOwnedSlots);
+    });
 }
 
 void cover_context(Cover& cover) {
   if (g_state.n_contexts.load(kRelaxed) > 1) return;
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++)
-    for (StreamCount& c : g_slots[i].streams) take(cover, c, i >= kOwnedSlots);
+    for_each_stream(g_slots[i], [&](StreamCount& c) { take(cover, c, i >= kOwnedSlots); });
 }
 
 void cover_event(Cover& cover, CUevent event) {
@@ -230,13 +231,13 @@ void forget_event(CUevent event) {
 
 bool all_complete() {
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < used; i++) {
-    for (StreamCount& c : g_slots[i].streams) {
-      // completed first: a launch that slips in between makes the two differ, never agree by accident
-      const uint64_t completed = c.completed.load(std::memory_order_acquire);
-      if (c.begun.load(std::memory_order_acquire) != completed) return false;
-    }
-  }
+  const auto is_at_work = [](const StreamCount& c) {
+    // completed first: a launch that slips in between makes the two differ, never agree by accident
+    const uint64_t completed = c.completed.load(std::memory_order_acquire);
+    return c.begun.load(std::memory_order_acquire) != completed;
+  };
+  for (uint32_t i = 0; i < used; i++)
+    if (find_stream(g_slots[i], is_at_work)) return false;
   return true;
 }
 
@@ -263,14 +264,15 @@ bool try_idle() {
 
 void forgive_all() {
   for (ThreadSlot& slot : g_slots)
-    for (StreamCount& c : slot.streams) advance(c, c.ended.load(std::memory_order_acquire));
+    for_each_stream(slot, [](StreamCount& c) { advance(c, c.ended.load(std::memory_order_acquire)); });
 }
 
 void forgive_stream(uint64_t key) {
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++)
-    for (StreamCount& c : g_slots[i].streams)
+    for_each_stream(g_slots[i], [&](StreamCount& c) {
       if (c.key.load(kRelaxed) == key) advance(c, c.ended.load(std::memory_order_acquire));
+    });
 }
 
 }  // namespace tessera::gate

@@ -41,6 +41,8 @@ using state::claim_slot;
 using state::clock_ns;
 using state::enter_driver;
 using state::find_kernel;
+using state::find_stream;
+using state::for_each_stream;
 using state::leave_driver;
 using state::stream_key;
 using state::switch_stream;

@@ -1,5 +1,6 @@
 #include "interpose/gate/window.h"
 
+#include <algorithm>
 #include <span>
 
 #include "admission/boundary.h"
@@ -56,17 +57,33 @@ bool reached(StreamAccount& account, const StreamAccount::Pending& p) {
   return r == CUDA_SUCCESS;
 }
 
+// Of streams that found no account, and of default streams of threads that share a slot: nobody can say of which, so it has no
+// markers. Synchronise calls that cover a context count, else its estimates (count_down).
+StreamAccount& overflow() {
+  return g_accounts[kAccounts - 1];
+}
+bool is_overflow(const StreamAccount& account) {
+  return &account == &overflow();
+}
+
+// Another stream may have its account. Not that of one that is blind: its work would be counted then.
+bool is_at_rest(const StreamAccount& account) {
+  return account.enqueued.load(kRelaxed) == account.done.load(kRelaxed) && account.blind.load(kRelaxed) == 0;
+}
+
 StreamAccount* claim_account(driver_api::StreamArg s, uint64_t key) {
+  if (key >> 63 && t_thread.shared) return &overflow();
   for (StreamAccount& account : g_accounts)
     if (account.key.load(kAcquire) == key) return &account;
   for (uint32_t pass = 0; pass < 2; pass++) {  // free accounts first, then drained ones (their counts go on)
     for (uint32_t i = 0; i + 1 < kAccounts; i++) {
       StreamAccount& account = g_accounts[i];
       uint64_t seen = account.key.load(kRelaxed);
-      if (pass == 0 ? seen != 0 : account.enqueued.load(kRelaxed) != account.done.load(kRelaxed)) continue;
+      if (pass == 0 ? seen != 0 : !is_at_rest(account)) continue;
       if (!try_lock(account)) continue;
       const bool won = account.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel);
       if (won) {
+        account.blind.store(0, kRelaxed);
         account.stream.store(s.stream, kRelaxed);
         account.per_thread.store(s.flavour == driver_api::Flavour::kPerThread, kRelaxed);
         uint32_t used = g_accounts_used.load(kRelaxed);
@@ -77,12 +94,7 @@ StreamAccount* claim_account(driver_api::StreamArg s, uint64_t key) {
       if (won) return &account;
     }
   }
-  return &g_accounts[kAccounts -
-                     1];  // overflow: several streams, so no markers; sync calls and context queries count
-}
-
-bool is_overflow(const StreamAccount& account) {
-  return &account == &g_accounts[kAccounts - 1];
+  return &overflow();
 }
 
 // Accounts that a stream ever had; only they have markers.
@@ -126,6 +138,8 @@ uint64_t reached_upto(StreamAccount& account) {
 
 // Under lock.
 void enqueue_marker(StreamAccount& account, driver_api::StreamArg s) {
+  // The account may be another stream's by now: their markers would not be reached in order.
+  if (account.key.load(kRelaxed) != account_key(s)) return;
   const uint32_t room = g_markers.use_events.load(kRelaxed) ? 4 : kMarkersPerAccount;
   // Read before the marker is enqueued: launches counted here have returned, so they precede it in the
   // stream.
@@ -141,6 +155,21 @@ void enqueue_marker(StreamAccount& account, driver_api::StreamArg s) {
   account.pending[account.head++ % kMarkersPerAccount] = {value, upto};
   account.marked.store(upto, kRelaxed);
   trace_now(abi::kTraceMarker, account.key.load(kRelaxed), upto);
+}
+
+// Another thread's default stream cannot be named from here; the legacy stream only with one context.
+bool can_be_asked_about(const StreamAccount& account) {
+  const uint64_t key = account.key.load(kAcquire);
+  return key >> 63 == 0 && !(key == 1 && g_state.n_contexts.load(kRelaxed) > 1) && !is_overflow(account);
+}
+
+// Work that nobody can ask about and no marker covers is taken to be done as its estimates say: too early costs some
+// protection, too late would starve this program, and those that wait for its drain. True if anything became free.
+bool count_down(StreamAccount& account, uint64_t upto, uint64_t now) {
+  const uint64_t done = account.done.load(kRelaxed), since = account.since_ns.load(kRelaxed);
+  if (account.marked.load(kRelaxed) > done || now <= since) return false;
+  account_done(account, std::min(upto, done + (now - since)));
+  return true;
 }
 
 // True if a marker was reached, and what became free by that.
@@ -254,21 +283,22 @@ void poll_account(StreamAccount& account) {
 }
 
 bool query_accounts() {
-  if (!enter_driver()) return false;
-  const auto& real = driver_api::real();
+  const bool may_ask = enter_driver();
   bool any = false;
   for (StreamAccount& account : g_accounts) {
     const uint64_t key = account.key.load(kAcquire);
     const uint64_t upto = account.enqueued.load(kAcquire);
-    if (upto == account.done.load(kRelaxed) || is_overflow(account)) continue;
-    // Another thread's default stream cannot be named from here; the legacy stream only with one context.
-    if (key >> 63 || (key == 1 && g_state.n_contexts.load(kRelaxed) > 1)) continue;
+    if (upto == account.done.load(kRelaxed)) continue;
+    if (!can_be_asked_about(account)) {
+      any = count_down(account, upto, clock_ns()) || any;
+      continue;
+    }
     const CUstream stream = key == 1 ? CU_STREAM_LEGACY : account.stream.load(kRelaxed);
-    if (real.cuStreamQuery(stream) != CUDA_SUCCESS) continue;
+    if (!may_ask || driver_api::real().cuStreamQuery(stream) != CUDA_SUCCESS) continue;
     account_done(account, upto);
     any = true;
   }
-  leave_driver();
+  if (may_ask) leave_driver();
   return any;
 }
 

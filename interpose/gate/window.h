@@ -74,7 +74,9 @@ void account_done(StreamAccount& account, uint64_t upto);  // everything up to `
 int64_t next_marker_in_ns(uint64_t now_ns);
 bool poll_accounts();  // looks at markers; true if anything completed. No driver call with memory markers.
 void poll_account(StreamAccount& account);  // one of them
-bool query_accounts();   // asks the driver about streams with unmarked work; only while no capture is open
+// Asks the driver about streams with unmarked work, only while no capture is open. What it cannot be asked about ends by
+// the estimates.
+bool query_accounts();
 void forget_accounts();  // context destroyed, sticky error, new attachment: all counts as done
 void forget_account_of(uint64_t key);
 

@@ -400,8 +400,6 @@ class NoCancel {
 
 template <class F>
 CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec, F&& call) {
-  if (gate::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream))
-    return whole_launch(stream, exec, 0, call);  // a node, and nothing else (D11)
   GraphLaunched now = launched_into(stream);
   if (graph.last.how == GraphLaunched::How::kPieces && !graph.last.same_stream(now))
     wait_for_pieces(graph, stream);
@@ -427,10 +425,23 @@ CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec
   return result;
 }
 
+// A node, and nothing else (D11).
+template <class F>
+CUresult captured_launch(StreamArg stream, CUgraphExec exec, bool may_look, F&& call) {
+  {
+    const NoCancel no_cancel;
+    const gate::DepthGuard depth;
+    track::graph_captured(may_look ? exec : nullptr);
+  }
+  return whole_launch(stream, exec, 0, call);
+}
+
 template <class F>
 CUresult launch_graph(StreamArg stream, CUgraphExec exec, F&& call) {
-  if (track::g_known_graphs.load(kRelaxed) == 0 || gate::t_thread.depth != 0 || !state::live())
-    return whole_launch(stream, exec, 0, call);
+  const bool may_look = gate::t_thread.depth == 0 && state::live();
+  if (gate::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream))
+    return captured_launch(stream, exec, may_look, call);
+  if (track::g_known_graphs.load(kRelaxed) == 0 || !may_look) return whole_launch(stream, exec, 0, call);
   const NoCancel no_cancel;
   std::shared_ptr<ExecutableGraph> graph;
   {

@@ -80,7 +80,9 @@ constexpr Extent extent_of(const A&...) {
 
 void blind(StreamArg stream) {
   end_quantum(stream);
-  account_of(stream)->blind.store(1, std::memory_order_relaxed);
+  StreamAccount* account = account_of(stream);
+  // One without a key has the work of many streams, of which few wait: it counts, for as long as estimates say.
+  if (account->key.load(std::memory_order_relaxed) != 0) account->blind.store(1, std::memory_order_relaxed);
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
 }
 

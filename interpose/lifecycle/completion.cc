@@ -23,12 +23,14 @@ constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
 constexpr uint64_t kBeatNs = 100 * kMs;
 constexpr uint64_t kParkAfterNs = 10 * kMs;
 constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
+constexpr uint64_t kForgiveSoonNs = 2 * kMs, kLongInTheWayNs = 100 * kMs;  // is_in_the_way_for_long
 
 struct CompletionWatch {  // of one attachment; helper thread only
   uint64_t next_beat_ns = 0;
   uint64_t idle_since_ns = 0;                   // protected: of the parking clock
   uint64_t last_total = 0, last_change_ns = 0;  // launches, and when there was the latest one
   uint64_t seen_launches = 0;                   // by protected_round
+  uint64_t forgave_ns = 0;                      // the latest that was forgiven soon
   uint64_t poll_ns = 100 * kUs;
 };
 constinit CompletionWatch g_watch = {};
@@ -47,6 +49,26 @@ CUresult query_anywhere(CUstream stream) {
       return result;  // legacy: every context must be empty
   }
   return result;
+}
+
+// Another thread's default stream and streams without a place of their own cannot be asked about, nor what is of a
+// dead context, or whose handle is used again.
+CUresult query_count(const state::StreamCount& c) {
+  const uint64_t key = c.key.load(kRelaxed);
+  if (key == 0 || key == 2) return CUDA_ERROR_INVALID_HANDLE;
+  if (!state::enter_driver()) return CUDA_ERROR_NOT_READY;
+  const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
+  state::leave_driver();
+  return result;
+}
+
+// Work that nobody can ask about is taken to be done if nothing was launched for a while: too early an idle costs
+// protection, too late starves others. Of a program that was never seen idle for long the second is more likely.
+bool is_in_the_way_for_long(uint64_t now) {
+  const abi::PulsePage& page = *g_state.link.load(std::memory_order_acquire)->pulse;
+  const uint64_t busy_since_ns = ipc::load(page.busy_since_ns, kRelaxed);
+  return now > busy_since_ns + kLongInTheWayNs ||
+         (g_watch.forgave_ns != 0 && now < g_watch.forgave_ns + kLongInTheWayNs);
 }
 
 uint64_t protected_round(uint64_t now) {
@@ -129,28 +151,21 @@ bool poll_idle(uint64_t now) {
     g_watch.last_total = total;
     g_watch.last_change_ns = now;
   }
-  const bool quiet = now - g_watch.last_change_ns > kForgiveNs;
+  const bool starves = is_in_the_way_for_long(now);
+  const bool quiet = now - g_watch.last_change_ns > (starves ? kForgiveSoonNs : kForgiveNs);
   const uint32_t used = state::g_slots_used.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < used; i++) {
-    for (state::StreamCount& c : state::g_slots[i].streams) {
-      const uint64_t key = c.key.load(kRelaxed);
-      const uint64_t ended = c.ended.load(std::memory_order_acquire);
-      if (ended == c.completed.load(kRelaxed)) continue;
-      // Another thread's default stream and streams without a place of their own cannot be asked about. If
-      // nothing was launched for a while they are taken to be done: too early an idle costs protection, too
-      // late starves others.
-      if (key == 0 || key == 2) {
-        if (quiet) gate::advance(c, ended);
-        continue;
-      }
-      if (!state::enter_driver()) return false;
-      const CUresult result = query_anywhere(key == 1 ? CU_STREAM_LEGACY : reinterpret_cast<CUstream>(key));
-      state::leave_driver();
-      if (result == CUDA_ERROR_NOT_READY) return false;
-      if (result == CUDA_SUCCESS || quiet)
-        gate::advance(c, ended);  // an error: dead context or recycled handle
-    }
-  }
+  const auto is_at_work = [&](state::StreamCount& c) {
+    const uint64_t ended = c.ended.load(std::memory_order_acquire);
+    if (ended == c.completed.load(kRelaxed)) return false;
+    const CUresult result = query_count(c);
+    if (result == CUDA_ERROR_NOT_READY) return true;
+    if (result != CUDA_SUCCESS && !quiet) return false;  // try_idle() finds it
+    if (result != CUDA_SUCCESS && starves) g_watch.forgave_ns = now;
+    gate::advance(c, ended);
+    return false;
+  };
+  for (uint32_t i = 0; i < used; i++)
+    if (state::find_stream(state::g_slots[i], is_at_work)) return false;
   return gate::try_idle();
 }
 

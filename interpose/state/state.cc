@@ -34,35 +34,47 @@ constinit thread_local Thread t_thread = {};
 constinit thread_local operations::Note* t_note = nullptr;
 constinit std::atomic<void (*)()> g_when_idle{nullptr};
 
+namespace {
+
+constinit StreamPage g_stream_pages[kStreamPages] = {};
+constinit std::atomic<uint32_t> g_stream_pages_used{0};
+
+// Its first stream, or null if there is none left.
+StreamCount* add_page(ThreadSlot& slot) {
+  if (g_stream_pages_used.load(std::memory_order_relaxed) >= kStreamPages) return nullptr;
+  const uint32_t i = g_stream_pages_used.fetch_add(1, std::memory_order_relaxed);
+  if (i >= kStreamPages) return nullptr;
+  std::atomic<StreamPage*>* end = &slot.more;
+  // Its owner alone adds pages, but a signal handler of it may, too. release: pairs with find_stream
+  for (StreamPage* taken = nullptr;
+       !end->compare_exchange_strong(taken, &g_stream_pages[i], std::memory_order_acq_rel); taken = nullptr)
+    end = &taken->next;
+  return g_stream_pages[i].streams;
+}
+
+}  // namespace
+
 static_assert(std::is_trivially_destructible_v<Thread> && std::is_trivially_destructible_v<State>);
 
 StreamCount* switch_stream(Thread& thread, uint64_t key) {
   if (!thread.slot) claim_slot(thread);
   constexpr auto relaxed = std::memory_order_relaxed;  // keys are changed by the owner only
-  StreamCount* const streams = thread.slot->streams;
-  StreamCount* found = &streams[kStreamsPerThread];  // spill, if nothing better turns up
-  const bool mixed =
-      thread.shared && key == 2;  // per-thread streams of several threads: one key, many streams
-  for (uint32_t i = 0; i < kStreamsPerThread && !mixed; i++) {
-    if (streams[i].key.load(relaxed) == key) {
-      found = &streams[i];
-      break;
-    }
+  StreamCount* const spill = &thread.slot->streams[kStreamsPerThread];
+  StreamCount* found = nullptr;
+  if (!thread.shared) {  // else a place would be that of several threads' streams
+    found = find_stream(*thread.slot, [&](StreamCount& c) { return c.key.load(relaxed) == key; });
+    // acquire: pairs with the release in advance(); whoever completed it is done with its counts. Counters
+    // go on from where they are, so that a late advance() for the old stream stays below them.
+    if (!found)
+      found = find_stream(*thread.slot, [&](StreamCount& c) {
+        return &c != spill && c.begun.load(relaxed) == c.completed.load(std::memory_order_acquire);
+      });
+    if (!found) found = add_page(*thread.slot);
+    if (found) found->key.store(key, relaxed);
   }
-  if (found == &streams[kStreamsPerThread] && !thread.shared) {
-    for (uint32_t i = 0; i < kStreamsPerThread; i++) {
-      StreamCount& c = streams[i];
-      // acquire: pairs with the release in advance(); whoever completed it is done with its counts. Counters
-      // go on from where they are, so that a late advance() for the old stream stays below them.
-      if (c.begun.load(relaxed) != c.completed.load(std::memory_order_acquire)) continue;
-      c.key.store(key, relaxed);
-      found = &c;
-      break;
-    }
-  }
-  thread.count = found;
+  thread.count = found ? found : spill;
   thread.key = key;
-  return found;
+  return thread.count;
 }
 
 }  // namespace tessera::state

@@ -75,6 +75,12 @@ struct StreamCount {
   std::atomic<uint64_t> begun, ended, completed;
 };
 inline constexpr uint32_t kStreamsPerThread = 7;
+// A thread that has work on more streams at once takes pages, for as long as the process lives.
+inline constexpr uint32_t kStreamsPerPage = 31, kStreamPages = 256;
+struct alignas(64) StreamPage {
+  StreamCount streams[kStreamsPerPage];
+  std::atomic<StreamPage*> next;  // of the same slot; its owner stores (release), everybody loads (acquire)
+};
 inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSlots + kSharedSlots;
 
 // Window that a best-effort thread reserved ahead for short launches of one stream, so that most of them need
@@ -108,11 +114,28 @@ struct alignas(64) ThreadSlot {
   std::atomic<uint32_t> taken;          // 1: a living thread owns it
   uint32_t padding;
   std::atomic<uint64_t> blocks, uncut;  // best-effort: thread blocks started; launches that may not be cut
+  std::atomic<StreamPage*> more;        // as StreamPage::next
   StreamCount streams[kStreamsPerThread + 1];  // the last one is `spill`: streams that found no place
   Credit credit;
 };
 extern constinit ThreadSlot g_slots[kSlots];
 extern constinit std::atomic<uint32_t> g_slots_used;  // high-water mark
+
+// The first one that `is_it`, or null. Any thread.
+template <class F>
+inline StreamCount* find_stream(ThreadSlot& slot, F&& is_it) {
+  for (StreamCount& c : slot.streams)
+    if (is_it(c)) return &c;
+  for (StreamPage* page = slot.more.load(std::memory_order_acquire); page != nullptr;
+       page = page->next.load(std::memory_order_acquire))
+    for (StreamCount& c : page->streams)
+      if (is_it(c)) return &c;
+  return nullptr;
+}
+template <class F>
+inline void for_each_stream(ThreadSlot& slot, F&& f) {
+  find_stream(slot, [&](StreamCount& c) { return f(c), false; });
+}
 
 // The latest launch of a thread that may use credit, and needs nothing but its arguments to be known again:
 // then its kernel need not be looked up. In `epoch` the thread's credit is for its stream.

@@ -26,6 +26,7 @@ namespace tessera::track {
   X(kContext, "graph_context", "a node in another context")                                            \
   X(kUserObject, "graph_user_object", "the program ties objects to the life of graphs")                \
   X(kUpdate, "graph_update", "changed in a way that is not followed, or a change failed")              \
+  X(kState, "graph_state", "a graph inside it may be as an executable graph was changed")              \
   X(kLimit, "graph_limit", "too many nodes, or too much memory for their parameters")                  \
   X(kNotRead, "graph_not_read", "a capture was open, or the driver did not answer")
 

@@ -27,6 +27,8 @@ pthread_mutex_t g_reading =
 constinit std::atomic<bool> g_user_objects{false};
 constinit std::atomic<bool> g_inner_graphs{false};  // the program can name graphs inside graphs
 constinit std::atomic<bool> g_missed{false};        // something changed that should have been read before
+constinit std::atomic<bool> g_inner_states{
+    false};  // graphs inside graphs may have states that cannot be read
 
 bool best_effort() {
   return state::live() && state::config().priority == 0;
@@ -95,12 +97,19 @@ class InDriver {
   bool const inside_;
 };
 
+// One that has a name is read as any other.
+bool may_have_inner_state(const GraphPlan& plan) {
+  return g_inner_states.load(std::memory_order_relaxed) &&
+         (!plan.children.empty() || g_inner_graphs.load(std::memory_order_relaxed));
+}
+
 // Reads `graph` with all allocation inside, for whoever is in the driver.
 GraphObstacle read(CUgraph graph, const ExecutableGraph& of, GraphPlan& plan) noexcept {
   const Lock one_at_a_time(g_reading);  // two executable graphs may have one source
   try {
     const InContext in_context(of.context);
-    return read_graph(graph, of.context, of.node_priorities, plan);
+    const GraphObstacle bad = read_graph(graph, of.context, of.node_priorities, plan);
+    return bad == GraphObstacle::kNone && may_have_inner_state(plan) ? GraphObstacle::kState : bad;
   } catch (const std::bad_alloc&) {
     return GraphObstacle::kLimit;
   }
@@ -184,6 +193,7 @@ GraphObstacle add(CUgraphExec exec, CUgraph source, unsigned long long flags) {
   if (real().cuCtxGetCurrent(&graph->context) != CUDA_SUCCESS || !graph->context)
     return GraphObstacle::kContext;
   graph->node_priorities = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
+  graph->has_own_state.store(graph->node_priorities, std::memory_order_relaxed);
   follow_source(graph, source);
   if (graph->obstacle != GraphObstacle::kNone) return GraphObstacle::kNone;  // which is counted
   const Lock lock(g_mutex);
@@ -193,10 +203,17 @@ GraphObstacle add(CUgraphExec exec, CUgraph source, unsigned long long flags) {
   return GraphObstacle::kNone;
 }
 
+// The graph that a call changes, or tries to. Null: it goes whole.
+std::shared_ptr<ExecutableGraph> changed(CUgraphExec exec) noexcept {
+  std::shared_ptr<ExecutableGraph> graph = find_graph(exec);
+  if (graph) graph->has_own_state.store(true, std::memory_order_relaxed);
+  return graph;
+}
+
 // A change of one graph: `change` says what is in the way afterwards.
 template <class F>
 void follow(CUgraphExec exec, CUresult result, F&& change) noexcept {
-  const std::shared_ptr<ExecutableGraph> graph = find_graph(exec);
+  const std::shared_ptr<ExecutableGraph> graph = changed(exec);
   if (!graph) return;
   learn_now(*graph);
   const Lock lock(graph->lock);
@@ -291,6 +308,12 @@ void inner_graph_named() noexcept {
   graph_changes(nullptr);
 }
 
+void graph_captured(CUgraphExec exec) noexcept {
+  const std::shared_ptr<ExecutableGraph> graph = exec ? find_graph(exec) : nullptr;
+  if (!graph || graph->has_own_state.load(std::memory_order_relaxed))
+    g_inner_states.store(true, std::memory_order_relaxed);
+}
+
 void graphs_lose_what_they_name() noexcept {
   if (g_known_graphs.load(std::memory_order_relaxed) == 0) return;
   learn_all([] {
@@ -341,7 +364,7 @@ bool lanes_have_events(ExecutableGraph& graph) noexcept {
 }
 
 void graph_updated(CUgraphExec exec, CUgraph source, CUresult result) noexcept {
-  const std::shared_ptr<ExecutableGraph> graph = find_graph(exec);
+  const std::shared_ptr<ExecutableGraph> graph = changed(exec);
   if (!graph) return;
   const Lock lock(graph->lock);
   if (graph->obstacle != GraphObstacle::kNone) return;

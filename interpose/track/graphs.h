@@ -43,6 +43,7 @@ struct ExecutableGraph {
   std::atomic<bool> unread{false};                   // whether there is one; changes under the lock
   GraphObstacle obstacle = GraphObstacle::kNone;     // not kNone: it goes whole from now on
   bool was_disabled = false;                         // some node of it, at some time
+  std::atomic<bool> has_own_state{false};            // it may be other than its source; stays
   CUcontext context = nullptr;                       // that it was made in
   bool node_priorities = false;                      // its flags say so
   GraphLaunched last;
@@ -90,6 +91,10 @@ void graph_changes(CUgraph graph) noexcept;
 void graphs_lose_what_they_name() noexcept;
 // A graph inside a graph has got a name, by which the outer one may change, or end: graphs are read when they are made.
 void inner_graph_named() noexcept;
+// Before a launch into a capture, which becomes a graph inside the captured one. What of the executable graph's own state is
+// in there, and what of that can be read, no driver documents: from then on graphs that may have such a one inside go whole.
+// Null: one that nothing is known of.
+void graph_captured(CUgraphExec exec) noexcept;
 // The program destroys a graph. False: `*result` is what it is told, and the driver is not called.
 bool graph_ends(CUgraph graph, CUresult* result) noexcept;
 

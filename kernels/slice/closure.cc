@@ -111,6 +111,9 @@ class Scan {
     facts_.own_ends_thread |= i.opcode == "exit";
     facts_.own_reads_others |= reads_others(node, own);
     facts_.own_reads_placement |= reads_placement(node);
+    const auto reads = facts_.flow.reads(node);  // a call's are those of what it calls
+    facts_.own_reads_memory |=
+        i.opcode != "call" && std::any_of(reads.begin(), reads.end(), [](Object o) { return is_memory(o); });
   }
 
   void specials(const Instruction& i) {
@@ -193,6 +196,7 @@ FunctionFacts* Closure::facts(Name name) {
   f->reads_others = f->own_reads_others;
   f->ends_thread = f->own_ends_thread;
   f->reads_placement = f->own_reads_placement;
+  f->reads_memory = f->own_reads_memory;
   for (const Node& node : f->flow.nodes) {
     Name callee = node.instruction->opcode == "call" ? callee_of(*node.instruction) : Name();
     if (callee.empty() || is_runtime_function(callee)) {
@@ -213,6 +217,7 @@ FunctionFacts* Closure::facts(Name name) {
     f->reads_others |= c->reads_others;
     f->ends_thread |= c->ends_thread;
     f->reads_placement |= c->reads_placement;
+    f->reads_memory |= c->reads_memory;
   }
   --depth_;
   f->state = 2;

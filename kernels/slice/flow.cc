@@ -38,6 +38,7 @@ class Builder {
   void run(const ptx::Function& f) {
     for (const ptx::Variable& v : f.returns) {
       scopes_.declare(v);
+      flow_.taken.push_back(object(v.name));
     }
     for (const ptx::Variable& v : f.params) {
       scopes_.declare(v);
@@ -106,6 +107,8 @@ class Builder {
       case Operand::Kind::kAddress:
         if (Object found = object(o.name)) {
           out->push_back({found, static_cast<uint8_t>(std::min<size_t>(n, kNoOperand - 1))});
+        } else {
+          flow_.gave_up |= o.kind == Operand::Kind::kRegister || o.base_is_register;
         }
         break;
       default:
@@ -125,6 +128,7 @@ class Builder {
     if (!i.guard.empty() && (node.guard = object(i.guard))) {
       reads_.push_back({node.guard, kNoOperand});
     }
+    flow_.gave_up |= !i.guard.empty() && !node.guard;
     // Not in the table: as if it wrote its first operand and read all of them (the kernel is refused anyway).
     int written = node.opcode ? ptx::written_operand(*node.opcode, i) : 0;
     const OpClass op_class = node.opcode ? node.opcode->op_class : OpClass::kSpecial;

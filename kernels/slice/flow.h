@@ -23,6 +23,10 @@ inline constexpr Object kNoObject = 0;
 // what another thread of the block said by another of them, so they are one object.
 inline constexpr Object kLocalMemory = 1, kExchange = 2, kGlobalMemory = 3, kCarry = 4, kFirstRegister = 5;
 
+inline constexpr bool is_memory(Object o) {
+  return o >= kLocalMemory && o <= kGlobalMemory;
+}
+
 inline constexpr uint8_t kNoOperand = 255;
 
 struct Node {
@@ -55,8 +59,11 @@ struct Flow {
   std::vector<Block> blocks;
   std::vector<Loop> loops;    // outer before inner
   std::vector<Object> given;  // parameters of the function: the caller writes them
+  std::vector<Object> taken;  // what the function returns: the caller reads it
   Object n_objects = kFirstRegister;
-  bool gave_up = false;  // unknown jump targets, or the loop forest exceeded its bound
+  // Unknown jump targets, registers of the module, which other functions have too, or the loop forest exceeded
+  // its bound.
+  bool gave_up = false;
 
   std::span<const Object> reads(const Node& n) const {
     return {objects.data() + n.reads_begin, objects.data() + n.writes_begin};

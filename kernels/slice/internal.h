@@ -21,12 +21,13 @@ struct FunctionFacts {
   bool clusters = false;                      // uses a feature of clusters
   Verdict order;                              // order-dependent operation, if any
   bool own_reads_coordinates = false, own_reads_others = false, own_ends_thread = false,
-       own_reads_placement = false;
+       own_reads_placement = false, own_reads_memory = false;
 
   bool reads_coordinates = false;  // is_coordinate()
   bool reads_others = false;       // reads_others()
   bool ends_thread = false;        // exit
   bool reads_placement = false;    // reads_placement()
+  bool reads_memory = false;       // of any space but parameters
   bool recursive = false;
   int state = 0;  // while the graph is walked: 1 open, 2 done
 };

@@ -57,6 +57,9 @@ Name operation(const Instruction& i) {
 
 Verdict check_order(const Flow& flow, const OwnAddresses& own) {
   std::vector<uint8_t> read(flow.n_objects, 0);
+  for (Object o : flow.taken) {
+    read[o] = 1;
+  }
   for (const Node& node : flow.nodes) {
     for (Object o : flow.reads(node)) {
       read[o] = 1;

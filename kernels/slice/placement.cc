@@ -28,9 +28,11 @@ Verdict check_placement(const FunctionFacts& facts, Closure& closure) {
     return {};
   }
   std::vector<uint8_t> depends(flow.n_objects, 0);
+  auto called = [&](const Node& node) {
+    return node.instruction->opcode == "call" ? closure.facts(callee_of(*node.instruction)) : nullptr;
+  };
   auto is_source = [&](const Node& node) {
-    const FunctionFacts* callee =
-        node.instruction->opcode == "call" ? closure.facts(callee_of(*node.instruction)) : nullptr;
+    const FunctionFacts* callee = called(node);
     return reads_placement(node) || (callee && callee->reads_placement);
   };
   size_t work = 0;
@@ -55,9 +57,12 @@ Verdict check_placement(const FunctionFacts& facts, Closure& closure) {
     const ptx::Instruction& i = *node.instruction;
     bool found = node.guard != kNoObject && depends[node.guard];
     if (i.opcode == "call" || i.opcode == "brx") {  // to a function, for which it may be an address
+      const FunctionFacts* callee = called(node);   // which may find it in memory, too
+      const bool by_memory = callee && callee->reads_memory;
       const auto reads = flow.reads(node);
-      found |= std::any_of(reads.begin(), reads.end(),
-                           [&](Object o) { return o >= kFirstRegister && depends[o]; });
+      found |= std::any_of(reads.begin(), reads.end(), [&](Object o) {
+        return depends[o] && (o >= kFirstRegister || (by_memory && is_memory(o)));
+      });
     }
     for (size_t n = 0; n < i.operands.size(); ++n) {
       const Operand::Kind kind = i.operands[n].kind;

@@ -417,7 +417,7 @@ bool reads_others(const Node& node, const OwnAddresses& own) {
 Verdict check_waiting(const FunctionFacts& facts, Closure& closure) {
   if (facts.flow.gave_up) {
     return refuse(Refusal::kTooComplex,
-                  "the control flow of '" + std::string(facts.function->name) + "' is not followed");
+                  "what '" + std::string(facts.function->name) + "' does is not followed to its end");
   }
   return facts.flow.loops.empty() ? Verdict{} : FunctionCheck(facts, closure).run();
 }

@@ -16,6 +16,18 @@ inline bool any_protected_busy(const Observation& o) {
                      [](const ClientView& c) { return is_protected(c) && c.busy; });
 }
 
+// Time in [from, now] in which some protected client was busy, as far as its last transitions tell.
+inline uint64_t busy_since(const Observation& o, uint64_t from_ns) {
+  uint64_t longest = 0;
+  for (const ClientView& c : o.clients) {
+    if (!is_protected(c)) continue;
+    uint64_t start = std::clamp(c.busy_since_ns, from_ns, o.now_ns);
+    uint64_t end = c.busy ? o.now_ns : std::clamp(c.idle_since_ns, from_ns, o.now_ns);
+    if (end > start) longest = std::max(longest, end - start);
+  }
+  return longest;
+}
+
 inline bool has_demand(const ClientView& best_effort) {
   return best_effort.waiting || best_effort.in_flight_ns > 0;
 }

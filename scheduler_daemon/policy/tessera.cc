@@ -69,6 +69,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   packing.note(d, &learnt_);
   d.tell_busy = packing.tell_busy();
   holds.note(&learnt_);
+  note_offers(d, &learnt_);
   return d;
 }
 
@@ -80,7 +81,10 @@ void TesseraPolicy::update(const Observation& o, const Decision& turns) {
     c.in_turn = turns.leases[i].grant == Grant::kGranted;
     c.held_back = c.crowded_out = false;
   }
-  if (o.mps) account_shares(o, parameters_, tuning_, &learnt_);
+  if (o.mps) {
+    account_progress(o, parameters_, tuning_, &learnt_);
+    account_shares(o, parameters_, tuning_, &learnt_);
+  }
   account_minimum(o, tuning_, &learnt_);
 }
 

@@ -9,18 +9,6 @@
 namespace tessera::policy {
 namespace {
 
-// Time in [from, now] in which some protected client was busy, as far as its last transitions tell.
-uint64_t busy_since(const Observation& o, uint64_t from_ns) {
-  uint64_t longest = 0;
-  for (const ClientView& c : o.clients) {
-    if (!is_protected(c)) continue;
-    uint64_t start = std::clamp(c.busy_since_ns, from_ns, o.now_ns);
-    uint64_t end = c.busy ? o.now_ns : std::clamp(c.idle_since_ns, from_ns, o.now_ns);
-    if (end > start) longest = std::max(longest, end - start);
-  }
-  return longest;
-}
-
 uint64_t per_weight(uint64_t ns, const ClientView& c) {
   return ns * 100 / std::max(1u, c.weight);
 }
@@ -83,6 +71,7 @@ bool Turns::end_turn(const Observation& o, size_t holder, uint64_t n_waiting) {
                     o.now_ns - turn_.started_ns >= quantum * tuning_.wall_per_quantum ||
                     (turn_.charged_ns >= tuning_.shortest_turn_ns && owes(o, holder, quantum));
   if (!idle && !over) return false;
+  if (idle) judge_idle_turn(o, holder);
   if (next_in_line(o, !idle) == holder) {
     start_turn(o.clients[holder], o.now_ns);
     return false;
@@ -90,6 +79,14 @@ bool Turns::end_turn(const Observation& o, size_t holder, uint64_t n_waiting) {
   turn_.revoked_ns = o.now_ns;
   turn_.busy_to_the_end = !idle;
   return true;
+}
+
+// Tried again after a turn of the others, then after longer, at most half of the hold limit.
+void Turns::judge_idle_turn(const Observation& o, size_t holder) {
+  if (turn_.worked || !o.clients[holder].waiting) return;
+  Account& account = accounts_[holder];
+  const uint64_t pause_ns = parameters_.quantum_ns << std::min<uint32_t>(account.wasted++, 16);
+  account.last_in_line_until_ns = o.now_ns + std::min(pause_ns, parameters_.max_hold_ns / 2);
 }
 
 void Turns::open_accounts(const Observation& o) {
@@ -101,7 +98,8 @@ void Turns::open_accounts(const Observation& o) {
   for (size_t i : best_effort_) {
     const ClientView& c = o.clients[i];
     Account& account = accounts_[i];
-    bool demand = c.waiting || (c.id == turn_.holder && c.in_flight_ns > 0);
+    bool demand =
+        (c.waiting && !is_last_in_line(i, o.now_ns)) || (c.id == turn_.holder && c.in_flight_ns > 0);
     // Idling earns nothing: whoever comes back starts beside the one that is furthest behind. Nor does coming
     // anew after overdue drains: those turns are lost.
     const uint64_t lost_ns = per_weight(c.overdue_drains * tuning_.lost_turns * parameters_.quantum_ns, c);
@@ -124,8 +122,10 @@ void Turns::charge_holder(const Observation& o, size_t index) {
   const ClientView& holder = o.clients[index];
   charge(o, index, std::max(last_look_ns_, turn_.started_ns), 1);
   // A launch that waits although it may run is no activity: a stopped process looks like that.
-  if (holder.in_flight_ns > 0 || holder.used_ns != turn_.last_used_ns || any_protected_busy(o))
-    turn_.last_active_ns = o.now_ns;
+  const bool works = holder.in_flight_ns > 0 || holder.used_ns != turn_.last_used_ns;
+  turn_.worked |= works;
+  if (works) accounts_[index].wasted = 0;
+  if (works || any_protected_busy(o)) turn_.last_active_ns = o.now_ns;
   turn_.last_used_ns = holder.used_ns;
 }
 
@@ -177,7 +177,8 @@ size_t Turns::next_in_line(const Observation& o, bool holder_may_stay) const {
     const bool eligible =
         c.slo_ns != 0 && accounts_[i].virtual_ns - least_virtual_ns <= tuning_.eligible_lead_ns;
     const uint64_t from_ns = c.waiting ? c.waiting_since_ns : o.now_ns;
-    return std::tuple(!eligible, eligible ? from_ns + c.slo_ns : accounts_[i].virtual_ns, from_ns, c.id);
+    return std::tuple(is_last_in_line(i, o.now_ns), !eligible,
+                      eligible ? from_ns + c.slo_ns : accounts_[i].virtual_ns, from_ns, c.id);
   };
   size_t next = kNone;
   for (size_t i : best_effort_)
@@ -188,7 +189,7 @@ size_t Turns::next_in_line(const Observation& o, bool holder_may_stay) const {
 bool Turns::owes(const Observation& o, size_t holder, uint64_t quantum_ns) const {
   const uint64_t turns_ns = per_weight(tuning_.owed_turns * quantum_ns, o.clients[holder]);
   return std::any_of(best_effort_.begin(), best_effort_.end(), [&](size_t i) {
-    return i != holder && o.clients[i].waiting &&
+    return i != holder && o.clients[i].waiting && !is_last_in_line(i, o.now_ns) &&
            accounts_[i].virtual_ns + turns_ns < accounts_[holder].virtual_ns;
   });
 }

@@ -35,10 +35,12 @@ class Turns {
   uint64_t switch_cost_ns() const { return switch_cost_.ns(); }  // learnt; 0 = not known
 
  private:
-  struct Account {            // one client
-    uint64_t virtual_ns = 0;  // charged time * 100 / weight
-    bool had_demand = false;  // at the last decision
-    uint64_t demand_ns = 0;   // the latest with demand
+  struct Account {                       // one client
+    uint64_t virtual_ns = 0;             // charged time * 100 / weight
+    bool had_demand = false;             // at the last decision
+    uint64_t demand_ns = 0;              // the latest with demand
+    uint32_t wasted = 0;                 // turns in a row that it waited for and did nothing with
+    uint64_t last_in_line_until_ns = 0;  // for that, as long as others want a turn
   };
   struct Turn {  // holder 0: nobody
     uint64_t holder = 0;
@@ -47,6 +49,7 @@ class Turns {
     uint64_t last_active_ns = 0;    // last look at which the holder worked
     uint64_t last_used_ns = 0;      // its used_ns then
     uint64_t used_at_start_ns = 0;  // likewise
+    bool worked = false;            // the holder did anything
     uint64_t revoked_ns = 0;        // 0: the turn runs; else: draining since
     bool busy_to_the_end = false;   // it was revoked although it had work
   };
@@ -63,6 +66,11 @@ class Turns {
   bool end_turn(const Observation& o, size_t holder, uint64_t n_waiting);
   // Is somebody who waits so far behind the holder that its turn ends early?
   bool owes(const Observation& o, size_t holder, uint64_t quantum_ns) const;
+  // It does not use its turns: it wants none as long as others do.
+  bool is_last_in_line(size_t client, uint64_t now_ns) const {
+    return now_ns < accounts_[client].last_in_line_until_ns;
+  }
+  void judge_idle_turn(const Observation& o, size_t holder);
   void start_turn(const ClientView& holder, uint64_t now_ns);
   size_t next_in_line(const Observation& o, bool holder_may_stay) const;
 

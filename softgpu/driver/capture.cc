@@ -146,8 +146,13 @@ CUresult end_capture(const std::shared_ptr<Context>& context, const std::shared_
 CUresult add_captured_node_locked(Stream& stream, Command command) {
   Capture& capture = *stream.capture;
   if (capture.invalidated.load(std::memory_order_acquire)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  if (auto* kernel = std::get_if<KernelCommand>(&command); kernel && kernel->tag != 0)
-    if (thread().captured++ == 0) kernel->tag |= kTagOfNode;
+  if (auto* kernel = std::get_if<KernelCommand>(&command)) {
+    if (kernel->tag != 0 && thread().captured++ == 0) kernel->tag |= kTagOfNode;
+    // What a node has that was captured, on an H200, though the launch says nothing of it.
+    CUlaunchAttributeValue spread{};
+    spread.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
+    kernel->attributes.try_emplace(CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, spread);
+  }
   Node* node = add_node(*capture.graph, std::move(command), stream.frontier);
   stream.frontier = {node};
   return CUDA_SUCCESS;

@@ -251,6 +251,13 @@ void unload(const std::shared_ptr<Module>& module) {
   for (const auto& [name, function] : functions) driver().functions.remove(function.get());
 }
 
+namespace {
+bool has_function(Module& module, const std::string& name) {
+  std::lock_guard lock(module.mutex);
+  return module.functions.contains(name);
+}
+}  // namespace
+
 CUresult instance_of(const std::shared_ptr<Library>& library, const std::shared_ptr<Context>& context,
                      std::shared_ptr<Module>* module) {
   std::lock_guard lock(library->mutex);
@@ -274,6 +281,9 @@ CUresult function_of_kernel(const std::shared_ptr<Context>& context,
   if (!library) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Module> module;
   if (CUresult failed = instance_of(library, context, &module)) return failed;
+  // Loaded lazily: with the first use in a context, which waits for what runs there (documented).
+  if (loads_lazily() && !has_function(*module, kernel->name))
+    if (CUresult ended = synchronize_without_launches(*context)) return ended;
   if (CUresult failed = find_function(module, kernel->name, function)) return failed;
   std::lock_guard lock(kernel->mutex);
   for (const auto& [attribute, value] : kernel->attributes) (void)set_attribute(**function, attribute, value);

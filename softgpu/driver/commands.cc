@@ -328,9 +328,7 @@ struct MakeOp {
     spec.kind = timing::OpKind::kAction;
     spec.name = "stream memory operation";
     // A write costs a GPU next to nothing; a wait holds the stream until its body returns.
-    spec.polled = std::any_of(batch.ops.begin(), batch.ops.end(), [](const CUstreamBatchMemOpParams& op) {
-      return op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    });
+    spec.polled = batch.waits();
     spec.instant = !spec.polled;
     spec.body = [context = context, batch, next = size_t(0)](const timing::Report&) mutable {
       return run_mem_ops(*context, batch, &next);

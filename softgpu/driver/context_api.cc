@@ -263,8 +263,8 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 
 CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
   TS_CONTEXT(cuCtxGetStreamPriorityRange, context);
-  if (leastPriority) *leastPriority = 0;
-  if (greatestPriority) *greatestPriority = -5;
+  if (leastPriority) *leastPriority = kLeastPriority;
+  if (greatestPriority) *greatestPriority = kGreatestPriority;
   return CUDA_SUCCESS;
 }
 

@@ -138,6 +138,7 @@ std::vector<OpRef> submit_nodes(const std::shared_ptr<Context>& context, Graph& 
 
 CUresult launch_graph(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                       const std::shared_ptr<GraphExec>& exec) {
+  std::shared_lock launching(context->launches);
   std::lock_guard lock(context->mutex);
   if (stream->capture) return add_captured_node_locked(*stream, ChildCommand{clone_graph(*exec->graph)});
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;

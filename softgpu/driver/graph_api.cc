@@ -36,13 +36,23 @@ CUresult pick_context(CUcontext named, std::shared_ptr<Context>* context) {
   return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+namespace {
+
+// The node of the graph, or of a graph inside it, that was made from `original`.
+Node* node_from(const Graph& graph, CUgraphNode original) {
+  for (const auto& node : graph.nodes) {
+    if (handle_of(node->origin) == original || handle_of(node.get()) == original) return node.get();
+    const auto* child = std::get_if<ChildCommand>(&node->command);
+    if (Node* inner = child ? node_from(*child->graph, original) : nullptr) return inner;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 CUgraphNode exec_node(CUgraphExec exec_handle, CUgraphNode original) {
   const std::shared_ptr<GraphExec> exec = driver().graph_execs.find(exec_handle);
-  if (!exec) return nullptr;
-  for (const auto& node : exec->graph->nodes)
-    if (handle_of(node->origin) == original || handle_of(node.get()) == original)
-      return handle_of(node.get());
-  return nullptr;
+  return exec ? handle_of(node_from(*exec->graph, original)) : nullptr;
 }
 
 namespace {
@@ -276,17 +286,25 @@ CUgraphExecUpdateResult compare(const Graph& mine, const Graph& theirs, CUgraphE
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-// Copies the parameters of `graph` into the executable one if both have the same shape.
-CUgraphExecUpdateResult update(GraphExec& exec, const Graph& graph, CUgraphExecUpdateResultInfo* info) {
-  if (const auto why = compare(*exec.graph, graph, info)) return why;
-  std::lock_guard exec_lock(exec.graph->mutex);
-  std::lock_guard lock(graph.mutex);
-  for (size_t i = 0; i < graph.nodes.size(); ++i)
-    exec.graph->nodes[i]->command = clone_command(graph.nodes[i]->command);
-  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+void take_parameters(Graph& mine, const Graph& theirs) {
+  std::scoped_lock lock(mine.mutex, theirs.mutex);
+  for (size_t i = 0; i < theirs.nodes.size(); ++i) {
+    Command &now = mine.nodes[i]->command, &next = theirs.nodes[i]->command;
+    if (auto* child = std::get_if<ChildCommand>(&now))
+      take_parameters(*child->graph, *std::get<ChildCommand>(next).graph);
+    else
+      now = clone_command(next);
+  }
 }
 
 }  // namespace
+
+CUgraphExecUpdateResult update(Graph& mine, const Graph& theirs, CUgraphExecUpdateResultInfo* info) {
+  const CUgraphExecUpdateResult why = compare(mine, theirs, info);
+  if (why == CU_GRAPH_EXEC_UPDATE_SUCCESS) take_parameters(mine, theirs);
+  return why;
+}
+
 }  // namespace tessera::softgpu::driver
 
 using namespace tessera::softgpu::driver;  // entry points are global by nature
@@ -587,12 +605,8 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_
   KernelCommand command;
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = kernel_command(*params, &command)) return bad;
-  if (const KernelCommand* now = payload<KernelCommand>(node)) {  // attributes are not parameters: they stay
-    command.attributes = now->attributes;
-    command.has_priority = now->has_priority;
-    command.priority = now->priority;
-    command.cooperative = now->cooperative;
-  }
+  // Attributes are not parameters: they stay.
+  if (const KernelCommand* now = payload<KernelCommand>(node)) take_attributes(command, *now);
   return replace(node, std::move(command));
 }
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
@@ -719,7 +733,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExe
   const std::shared_ptr<Graph> graph = driver().graphs.find(hGraph);
   if (!exec || !graph || !info) return CUDA_ERROR_INVALID_VALUE;
   *info = {};
-  info->result = update(*exec, *graph, info);
+  info->result = update(*exec->graph, *graph, info);
   return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
@@ -727,6 +741,8 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* 
   if (!hErrorNode_out || !updateResult_out) return CUDA_ERROR_INVALID_VALUE;
   CUgraphExecUpdateResultInfo info;
   const CUresult done = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+  if (done != CUDA_SUCCESS && done != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+    return done;  // nothing was compared
   *hErrorNode_out = info.errorNode;
   *updateResult_out = info.result;
   return done;

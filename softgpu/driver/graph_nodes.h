@@ -15,8 +15,13 @@ inline CUgraph handle_of(const std::shared_ptr<Graph>& graph) {
 
 // Adds a node after checking graph and dependencies.
 CUresult add_checked(CUgraphNode* out, CUgraph graph, const CUgraphNode* deps, size_t n, Command command);
-// The node of the executable graph that stands for a node of the graph it was made from; null: none.
+// The node of the executable graph that stands for a node of the graph it was made from, or of a graph inside that; null: none.
 CUgraphNode exec_node(CUgraphExec exec, CUgraphNode original);
+// `mine` takes the parameters of a graph of the same shape. Nodes stay what they are, and enabled or not. `info` says which node
+// is in the way.
+CUgraphExecUpdateResult update(Graph& mine, const Graph& theirs, CUgraphExecUpdateResultInfo* info);
+// All that cuGraphKernelNodeSetAttribute may have set.
+void take_attributes(KernelCommand& to, const KernelCommand& from);
 // Context that a node's parameters name, else the calling thread's.
 CUresult pick_context(CUcontext named, std::shared_ptr<Context>* context);
 

@@ -4,6 +4,7 @@
 
 #include "softgpu/driver/copy.h"
 #include "softgpu/driver/graph_nodes.h"
+#include "softgpu/driver/launch.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/stream.h"
 
@@ -29,7 +30,7 @@ CUDA_MEMCPY3D describe(const CopyCommand& copy) {
   return p;
 }
 
-// Launch attributes that a kernel node can have.
+// Launch attributes that a kernel node can have, those that an H200 names.
 bool is_kernel_attribute(int id) {
   switch (id) {
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
@@ -39,11 +40,20 @@ bool is_kernel_attribute(int id) {
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       return true;
     default:
       return false;
   }
+}
+
+// Of a node that nobody gave the attribute, on an H200.
+CUlaunchAttributeValue default_of(int id) {
+  CUlaunchAttributeValue value{};
+  if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
+    value.memSyncDomainMap = {CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT, CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE};
+  return value;
 }
 
 CUresult set_event(CUgraphNode node, CUevent handle, bool record) {
@@ -90,6 +100,14 @@ CUresult set_params(CUgraphNode node, const CUgraphNodeParams& p) {
 }
 
 }  // namespace
+
+void tessera::softgpu::driver::take_attributes(KernelCommand& to, const KernelCommand& from) {
+  to.attributes = from.attributes;
+  to.has_priority = from.has_priority;
+  to.priority = from.priority;
+  to.cooperative = from.cooperative;
+  to.cluster = from.cluster;
+}
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D* nodeParams) {
   TS_ENTER(cuGraphMemcpyNodeGetParams);
@@ -162,15 +180,9 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   const CUgraphNode mine = exec_node(hGraphExec, hNode);
   const ChildCommand* child = payload<ChildCommand>(mine);
   if (!graph || !child) return CUDA_ERROR_INVALID_VALUE;
-  std::scoped_lock lock(graph->mutex, child->graph->mutex);
-  const auto &now = child->graph->nodes, &next = graph->nodes;
-  const bool same = now.size() == next.size() &&
-                    std::equal(now.begin(), now.end(), next.begin(), [](const auto& a, const auto& b) {
-                      return a->command.index() == b->command.index() && a->deps.size() == b->deps.size();
-                    });
-  if (!same) return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < now.size(); ++i) now[i]->command = clone_command(next[i]->command);
-  return CUDA_SUCCESS;
+  CUgraphExecUpdateResultInfo info{};
+  return update(*child->graph, *graph, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
+                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
@@ -191,9 +203,27 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
   KernelCommand* kernel = payload<KernelCommand>(hNode);
   if (!kernel || !value || !is_kernel_attribute(attr)) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(find_node(hNode)->graph->mutex);
+  switch (int(attr)) {
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+      kernel->has_priority = true, kernel->priority = value->priority;
+      break;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      kernel->cooperative = value->cooperative != 0;
+      break;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
+      LaunchShape shape{kernel->grid, kernel->block};
+      shape.cluster = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
+      if (CUresult bad = choose_cluster(*kernel->function, shape, &shape.cluster)) return bad;
+      kernel->cluster = shape.cluster;
+      break;
+    }
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      if (value->deviceUpdatableKernelNode.deviceUpdatable) return CUDA_ERROR_NOT_SUPPORTED;
+      break;
+    default:
+      break;  // hints
+  }
   kernel->attributes[attr] = *value;
-  if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) kernel->has_priority = true, kernel->priority = value->priority;
-  if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) kernel->cooperative = value->cooperative != 0;
   return CUDA_SUCCESS;
 }
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
@@ -202,7 +232,7 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
   const KernelCommand* kernel = payload<KernelCommand>(hNode);
   if (!kernel || !value_out || !is_kernel_attribute(attr)) return CUDA_ERROR_INVALID_VALUE;
   const auto it = kernel->attributes.find(attr);
-  *value_out = it == kernel->attributes.end() ? CUkernelNodeAttrValue{} : it->second;
+  *value_out = it == kernel->attributes.end() ? default_of(attr) : it->second;
   if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) value_out->priority = kernel->priority;
   if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) value_out->cooperative = kernel->cooperative;
   return CUDA_SUCCESS;
@@ -213,9 +243,6 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src) {
   const KernelCommand* from = payload<KernelCommand>(src);
   if (!to || !from) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(find_node(dst)->graph->mutex);
-  to->attributes = from->attributes;
-  to->has_priority = from->has_priority;
-  to->priority = from->priority;
-  to->cooperative = from->cooperative;
+  take_attributes(*to, *from);
   return CUDA_SUCCESS;
 }

@@ -72,11 +72,7 @@ CUresult resource_of(const Device& device, uint32_t first, uint32_t n, CUdevReso
 }
 
 std::shared_ptr<Stream> add_stream(const std::shared_ptr<GreenContext>& green, unsigned flags, int priority) {
-  auto stream = std::make_shared<Stream>();
-  stream->context = green->base.get();
-  stream->flags = flags;
-  stream->priority = std::clamp(priority, -5, 0);
-  stream->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+  std::shared_ptr<Stream> stream = make_stream(*green->base, flags, priority);
   stream->green = green;
   std::lock_guard lock(green->base->mutex);
   green->base->streams.push_back(stream);
@@ -234,6 +230,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice de
   auto made = std::make_shared<GreenContext>();
   made->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);
   made->base = driver().contexts.find(base);
+  (void)synchronize(*made->base);  // as an H200 does; launches go on
   made->first_sm = p.first_sm;
   made->n_sms = p.n_sms;
   made->default_stream = add_stream(made, 0, 0);

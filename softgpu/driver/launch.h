@@ -13,6 +13,9 @@ struct LaunchShape {
   std::array<uint32_t, 3> cluster{};  // blocks of a cluster; zeros: what the kernel says
 };
 
+// The cluster of a launch of this shape; zeros: none.
+CUresult choose_cluster(const Function& function, const LaunchShape& shape, std::array<uint32_t, 3>* cluster);
+
 CUresult prepare_launch(const std::shared_ptr<Context>& context, CUfunction handle, const LaunchShape& shape,
                         void** params, void** extra, KernelCommand* command);
 

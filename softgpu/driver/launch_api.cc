@@ -61,9 +61,7 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
 
 }  // namespace
 
-namespace {
-
-// The cluster of a launch, from the launch, the function's attributes or the kernel itself.
+// From the launch, the function's attributes or the kernel itself.
 CUresult choose_cluster(const Function& function, const LaunchShape& shape,
                         std::array<uint32_t, 3>* cluster) {
   *cluster = shape.cluster;
@@ -83,8 +81,6 @@ CUresult choose_cluster(const Function& function, const LaunchShape& shape,
   const bool large = function.non_portable_cluster.load(std::memory_order_relaxed) != 0;
   return blocks <= (large ? 16u : 8u) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
-
-}  // namespace
 
 CUresult prepare_launch(const std::shared_ptr<Context>& context, CUfunction handle, const LaunchShape& shape,
                         void** params, void** extra, KernelCommand* command) {
@@ -110,6 +106,7 @@ struct LaunchOptions {
   bool has_priority = false;
   int priority = 0;
   CUevent completion = nullptr;  // recorded when all blocks have begun; here: when the kernel is complete
+  std::map<int, CUlaunchAttributeValue> attributes;  // as given, for a node
 };
 
 CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, NullStream null_stream,
@@ -131,6 +128,7 @@ CUresult launch(CUfunction f, const LaunchShape& shape, CUstream handle, NullStr
   }
   command.has_priority = options.has_priority;
   command.priority = options.priority;
+  command.attributes = options.attributes;
   std::shared_ptr<Event> completion;
   if (options.completion && !(completion = driver().events.find(options.completion)))
     return CUDA_ERROR_INVALID_HANDLE;
@@ -184,6 +182,7 @@ TS_PAIR(cuLaunchKernelEx, _ptsz,
   LaunchOptions options;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
+    options.attributes[attribute.id] = attribute.value;
     switch (int(attribute.id)) {
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         shape.cooperative = attribute.value.cooperative != 0;

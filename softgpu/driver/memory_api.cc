@@ -37,7 +37,7 @@ CUresult release(uint64_t address, bool (*accepts)(MemoryKind)) {
     return CUDA_ERROR_INVALID_VALUE;
   if (CUresult unsafe = check_unsafe()) return unsafe;
   const std::shared_ptr<Context> owner = driver().contexts.find(allocation.context);
-  if (owner) (void)synchronize(*owner);
+  if (owner) (void)(allocation.on_device() ? synchronize_without_launches(*owner) : synchronize(*owner));
   if (allocation.kind == MemoryKind::kImported)
     return allocation.pool && close_ticket(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (!Memory::get().release(address)) return CUDA_ERROR_INVALID_VALUE;

@@ -24,7 +24,11 @@ CUresult load(CUmodule* out, const void* image, const char* path, unsigned n, co
   const unsigned sm = device_of(*context).sm();
   code.max_registers = max_registers(n, options, values);
   CUresult failed = image ? read_code(image, sm, &code, &problem) : read_code_file(path, sm, &code, &problem);
-  if (!failed) failed = load_module(context, code, &module, &problem);
+  if (!failed) {
+    if (CUresult ended = synchronize_without_launches(*context))
+      return ended;  // of the work that it waited for
+    failed = load_module(context, code, &module, &problem);
+  }
   if (failed) {
     report("module not loaded: %s", problem.c_str());
     fill_logs(n, options, values, problem, "");

@@ -3,10 +3,11 @@
 //
 // A handle is the address of its object. Every entry point looks its handles up (`find`) and works on a
 // shared_ptr, so that a destroy in another thread never frees what is in use; a handle that is not registered
-// gives the documented error instead of a crash. Locks, outermost first: Context::mutex; Capture registry
+// gives the documented error instead of a crash. Locks, outermost first: Context::launches; Context::mutex; Capture registry
 // (capture.cc); Memory::mutex (memory.h); Registry::mutex_.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "softgpu/driver/cuda_api.h"
 
 #include "kernels/ptx/ir.h"
+#include "softgpu/driver/hardware_queue.h"
 #include "softgpu/exec/exec.h"
 #include "softgpu/timing/engine.h"
 
@@ -190,6 +192,11 @@ struct HostCommand {
 };
 struct MemOpCommand {
   std::vector<CUstreamBatchMemOpParams> ops;
+  bool waits() const {
+    return std::any_of(ops.begin(), ops.end(), [](const CUstreamBatchMemOpParams& op) {
+      return op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    });
+  }
 };
 struct FreeCommand {
   uint64_t address = 0;
@@ -251,7 +258,8 @@ struct Stream {
   int priority = 0;
   uint64_t id = 0;
   bool legacy = false;
-  std::shared_ptr<GreenContext> green;  // its kernels run on that part of the device; null: on all of it
+  std::shared_ptr<GreenContext> green;   // its kernels run on that part of the device; null: on all of it
+  std::shared_ptr<HardwareQueue> queue;  // null: of a graph's body, which the device launches
   // All below: guarded by Context::mutex.
   bool orphan = false;  // destroyed while it held work
   OpRef tail;           // last operation that later ones wait for; null or complete = idle
@@ -346,7 +354,11 @@ struct Context : std::enable_shared_from_this<Context> {
   std::atomic<int> error{0};
   std::atomic<bool> cancel{false};  // polled by running kernels: set at destruction and process exit
 
+  std::shared_mutex
+      launches;      // shared by a launch, held alone by a call that waits and lets none pass; before mutex
   std::mutex mutex;  // guards streams, their tails and captures
+  std::vector<std::shared_ptr<HardwareQueue>> queues;  // constant; streams take them in turn
+  std::atomic<uint64_t> n_streams{0};                  // ever made, for that
   std::shared_ptr<Stream> legacy;
   std::vector<std::shared_ptr<Stream>> streams;                      // all but legacy
   std::unordered_map<uint64_t, std::shared_ptr<Stream>> per_thread;  // by thread number

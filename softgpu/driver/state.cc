@@ -294,10 +294,10 @@ std::shared_ptr<Context> make_context(Device& device, unsigned flags, bool prima
   context->id = d.next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
   context->primary = primary;
   context->flags.store(flags | CU_CTX_MAP_HOST, std::memory_order_relaxed);
-  context->legacy = std::make_shared<Stream>();
-  context->legacy->context = context.get();
+  for (unsigned i = HardwareQueue::per_context(); i > 0; --i)
+    context->queues.push_back(std::make_shared<HardwareQueue>());
+  context->legacy = make_stream(*context);
   context->legacy->legacy = true;
-  context->legacy->id = d.next_id.fetch_add(1, std::memory_order_relaxed);
   const struct {
     CUlimit limit;
     size_t value;

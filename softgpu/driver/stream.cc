@@ -28,9 +28,7 @@ CUresult resolve(Context& context, CUstream handle, NullStream null_stream, std:
     std::lock_guard lock(context.mutex);
     std::shared_ptr<Stream>& mine = context.per_thread[thread().number];
     if (!mine) {
-      mine = std::make_shared<Stream>();
-      mine->context = &context;
-      mine->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+      mine = make_stream(context);
       context.streams.push_back(mine);
       thread().stream_contexts.push_back(context.weak_from_this());
     }
@@ -58,7 +56,21 @@ CUstream handle_of(const Stream& stream) {
   return stream.legacy ? kLegacyHandle : reinterpret_cast<CUstream>(const_cast<Stream*>(&stream));
 }
 
-std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
+std::shared_ptr<Stream> make_stream(Context& context, unsigned flags, int priority) {
+  auto stream = std::make_shared<Stream>();
+  stream->context = &context;
+  stream->flags = flags;
+  stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
+  stream->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);              // relaxed: only unique
+  const uint64_t number = context.n_streams.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+  stream->queue = context.queues[number % context.queues.size()];
+  return stream;
+}
+
+namespace {
+
+// What is not complete of: the stream's own work, and what its kind waits for.
+std::vector<OpRef> stream_order_locked(Context& context, const Stream& stream) {
   std::vector<OpRef> deps;
   const timing::Engine& engine = driver().engine();
   auto add = [&](const OpRef& op) {
@@ -74,6 +86,19 @@ std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
     add(context.legacy->marker);
   }
   return deps;
+}
+
+}  // namespace
+
+std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream) {
+  std::vector<OpRef> deps = stream_order_locked(context, stream);
+  if (!driver().engine().complete(stream.queue->wait)) deps.push_back(stream.queue->wait);
+  return deps;
+}
+
+std::vector<OpRef> pending_locked(Context& context, const Stream& stream) {
+  if (stream.legacy) return stream_order_locked(context, stream);
+  return {stream.tail, stream.marker};
 }
 
 void prune_orphans_locked(Context& context) {
@@ -138,14 +163,29 @@ bool may_see_markers(const Command& command, const Stream& stream) {
 
 CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                  Command command, OpRef* op) {
-  std::lock_guard lock(context->mutex);
-  if (stream->capture) return add_captured_node_locked(*stream, std::move(command));
-  if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
+  HardwareQueue& queue = *stream->queue;
+  std::shared_lock launching(context->launches, std::defer_lock);
+  std::unique_lock lock(context->mutex, std::defer_lock);
+  std::shared_ptr<void> entry;
+  for (;;) {
+    if (std::holds_alternative<KernelCommand>(command)) launching.lock();
+    lock.lock();
+    if (stream->capture) return add_captured_node_locked(*stream, std::move(command));
+    if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
+    if ((entry = queue.try_enter())) break;
+    lock.unlock();
+    if (launching) launching.unlock();
+    queue.wait_for_room();
+    if (CUresult failed = sticky(*context)) return failed;
+  }
   std::vector<OpRef> deps = dependencies_locked(*context, *stream);
   const bool marks = is_marker(command, stream.get());
+  const auto* batch = std::get_if<MemOpCommand>(&command);
+  const bool waits = batch && batch->waits();
   if (!marks && stream->marker && !may_see_markers(command, *stream)) std::erase(deps, stream->marker);
-  OpRef made = submit(context, std::move(command), std::move(deps), *stream);
+  OpRef made = submit(context, std::move(command), std::move(deps), *stream, std::move(entry));
   (marks ? stream->marker : stream->tail) = made;
+  if (waits) queue.wait = made;
   if (op) *op = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -163,14 +203,14 @@ void run_small_copy_now(timing::OpSpec& spec) {
 }  // namespace
 
 OpRef submit(const std::shared_ptr<Context>& context, Command command, std::vector<OpRef> deps,
-             const Stream& stream) {
+             const Stream& stream, std::shared_ptr<void> keep) {
   timing::OpSpec spec = make_op(context, std::move(command), stream);
   spec.stream = stream.id;
   if (stream.green) spec.first_sm = stream.green->first_sm, spec.n_sms = stream.green->n_sms;
   std::erase_if(deps, [](const OpRef& dep) { return driver().engine().complete(dep); });
   if (deps.empty()) run_small_copy_now(spec);
   spec.deps = std::move(deps);
-  spec.on_complete = [context](int code) {
+  spec.on_complete = [context, keep = std::move(keep)](int code) {
     if (code > 0) poison(*context, code);
   };
   return device_of(*context).engine->submit(std::move(spec));
@@ -227,6 +267,11 @@ CUresult synchronize(Context& context) {
     for (const auto& stream : context.streams) tails.insert(tails.end(), {stream->tail, stream->marker});
   }
   return wait_all(context, tails);
+}
+
+CUresult synchronize_without_launches(Context& context) {
+  std::unique_lock alone(context.launches);
+  return synchronize(context);
 }
 
 CUresult run_and_wait(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,

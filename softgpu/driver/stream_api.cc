@@ -10,17 +10,11 @@
 namespace tessera::softgpu::driver {
 namespace {
 
-constexpr int kLeastPriority = 0, kGreatestPriority = -5;
-
 CUresult create(CUstream* out, unsigned flags, int priority) {
   std::shared_ptr<Context> context;
   if (CUresult none = current(&context)) return none;
   if (!out || (flags & ~unsigned(CU_STREAM_NON_BLOCKING))) return CUDA_ERROR_INVALID_VALUE;
-  auto stream = std::make_shared<Stream>();
-  stream->context = context.get();
-  stream->flags = flags;
-  stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
-  stream->id = driver().next_id.fetch_add(1, std::memory_order_relaxed);  // relaxed: only unique
+  std::shared_ptr<Stream> stream = make_stream(*context, flags, priority);
   stream->green = current_green();
   driver().streams.add(stream);
   *out = reinterpret_cast<CUstream>(stream.get());
@@ -134,10 +128,7 @@ TS_PAIR(cuStreamQuery, _ptsz, (CUstream hStream), (hStream)) {
   {
     std::lock_guard lock(context->mutex);
     if (CUresult refused = check_stream_access_locked(*context, *stream)) return refused;
-    if (stream->legacy)
-      pending = dependencies_locked(*context, *stream);
-    else
-      pending = {stream->tail, stream->marker};
+    pending = pending_locked(*context, *stream);
   }
   if (CUresult unsafe = check_unsafe()) return unsafe;
   for (const OpRef& op : pending)
@@ -154,10 +145,7 @@ TS_PAIR(cuStreamSynchronize, _ptsz, (CUstream hStream), (hStream)) {
   {
     std::lock_guard lock(context->mutex);
     if (CUresult refused = check_stream_access_locked(*context, *stream)) return refused;
-    if (stream->legacy)
-      pending = dependencies_locked(*context, *stream);
-    else
-      pending = {stream->tail, stream->marker};
+    pending = pending_locked(*context, *stream);
   }
   if (CUresult unsafe = check_unsafe()) return unsafe;
   return wait_all(*context, pending);

@@ -95,7 +95,15 @@ struct RecordedGraph {
   CUgraphExec exec = nullptr;
   std::vector<Access> accesses;
   std::vector<RecordedNode> nodes;
+
+  std::vector<std::function<void()>> models() const {  // of what a launch does now
+    std::vector<std::function<void()>> all;
+    for (const RecordedNode& n : nodes)
+      if (n.enabled) all.push_back(n.changed ? n.changed : n.work.model);
+    return all;
+  }
 };
+constexpr char kGraphLaunch[] = "cuGraphLaunch", kHostFunction[] = "cuLaunchHostFunc";
 
 class ApiProgram {
  public:
@@ -121,6 +129,7 @@ class ApiProgram {
   Work random_work();
   Work kernel();
   Work copy();
+  Work launch_of(const RecordedGraph& graph);
   void order(size_t stream, const std::vector<Access>& accesses);
   void wait(size_t stream, size_t for_stream);
   void issue(size_t stream, const Work& work);
@@ -294,7 +303,7 @@ Work ApiProgram::random_work() {
   const auto apply = [](uint32_t* words, size_t n, uint32_t factor) {
     for (size_t i = 0; i < n; ++i) words[i] = words[i] * factor + 1;
   };
-  return {"cuLaunchHostFunc",
+  return {kHostFunction,
           {{h, true}},
           [&work](CUstream s) {
             return cuLaunchHostFunc(
@@ -412,7 +421,10 @@ void ApiProgram::record_graph() {
   must(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   must(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   std::vector<Work> works;
-  for (uint32_t n = 1 + below(6); n; --n) works.push_back(random_work());
+  for (uint32_t n = 1 + below(6); n; --n)
+    works.push_back(graphs_.empty() || !one_in(8)
+                        ? random_work()
+                        : launch_of(graphs_[below(static_cast<uint32_t>(graphs_.size()))]));
   RecordedGraph made;
   must(cuStreamBeginCapture(origin, static_cast<CUstreamCaptureMode>(below(3))), "cuStreamBeginCapture");
   bool open = false;  // the fork has work that the origin does not wait for
@@ -454,12 +466,22 @@ void ApiProgram::record_graph() {
     must(cuStreamWaitEvent(origin, joined, 0), "cuStreamWaitEvent");
   }
   must(cuStreamEndCapture(origin, &made.graph), "cuStreamEndCapture");
-  must(cuGraphInstantiate(&made.exec, made.graph, 0), "cuGraphInstantiate");
+  must(cuGraphInstantiate(&made.exec, made.graph,
+                          one_in(3) ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0),
+       "cuGraphInstantiate");
   must(cuStreamDestroy(origin), "cuStreamDestroy");
   must(cuStreamDestroy(fork), "cuStreamDestroy");
   must(cuEventDestroy(forked), "cuEventDestroy");
   must(cuEventDestroy(joined), "cuEventDestroy");
   graphs_.push_back(std::move(made));
+}
+
+// Captured, it is what it is now, with nodes left out and other parameters.
+Work ApiProgram::launch_of(const RecordedGraph& graph) {
+  return {kGraphLaunch, graph.accesses, [exec = graph.exec](CUstream s) { return cuGraphLaunch(exec, s); },
+          [models = graph.models()] {
+            for (const auto& model : models) model();
+          }};
 }
 
 // A graph of two graphs, one behind the other.
@@ -485,7 +507,6 @@ void ApiProgram::join_graphs() {
 void ApiProgram::change_graph() {
   if (graphs_.empty()) return;
   RecordedGraph& g = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
-  bool all_enabled = true;
   for (RecordedNode& n : g.nodes) {
     const uint32_t value = static_cast<uint32_t>(random_());
     if (n.node && n.work.change && one_in(2)) {
@@ -493,13 +514,12 @@ void ApiProgram::change_graph() {
       must(result, "cuGraphExecKernelNodeSetParams");
       n.changed = model;
     }
-    if (n.node && n.work.text != "cuLaunchHostFunc" && one_in(4)) {
+    if (n.node && n.work.text != kHostFunction && n.work.text != kGraphLaunch && one_in(4)) {
       n.enabled = !n.enabled;
       must(cuGraphNodeSetEnabled(g.exec, n.node, n.enabled), "cuGraphNodeSetEnabled");
     }
-    all_enabled = all_enabled && n.enabled;
   }
-  if (!all_enabled || !one_in(3)) return;
+  if (!one_in(3)) return;
   CUgraphExecUpdateResultInfo info;
   must(cuGraphExecUpdate(g.exec, g.graph, &info), "cuGraphExecUpdate");
   for (RecordedNode& n : g.nodes) n.changed = nullptr;
@@ -510,10 +530,10 @@ void ApiProgram::launch_graph() {
   if (graphs_.empty() || !streams_[s]) return;
   RecordedGraph& g = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
   order(s, g.accesses);
+  if (one_in(8)) must(cuGraphUpload(g.exec, streams_[s]), "cuGraphUpload");
   for (uint32_t times = 1 + below(3); times; --times) {
     must(cuGraphLaunch(g.exec, streams_[s]), ("cuGraphLaunch on stream " + std::to_string(s)).c_str());
-    for (const RecordedNode& n : g.nodes)
-      if (n.enabled) (n.changed ? n.changed : n.work.model)();
+    for (const auto& model : g.models()) model();
   }
 }
 

@@ -23,17 +23,29 @@ struct Share {                  // of the GPU, of a best-effort client; written 
   bool urgent = false;          // waits for too long to be held for being ahead
 };
 
+struct Progress {             // of a best-effort client, where leases overlap; written by parts/progress.cc
+  uint64_t last_used_ns = 0;  // its used_ns at the last look
+  uint64_t moved_ns = 0;      // when something of it was last seen to start or to end
+  uint64_t unused_ns =
+      0;  // GPU time that it wanted, had to itself and left idle, less what its use makes up for
+  bool in_flight = false;       // at the last look
+  bool offered = false;         // by the last decision it may start,
+  bool offered_beside = false;  // whatever protected clients do
+  bool stalled = false;         // it cannot run: nobody is held for it
+};
+
 struct Client {
   std::unique_ptr<ProtectedClient> learnt;  // protected clients only
   Share share;                              // best-effort clients only, like all below
-  bool runs = false;                        // among those that fill the GPU now; parts/crowd.cc
-  uint32_t widest_sms = 0;                  // of its launches within tuning.width_memory_ns; 0 = not known
-  uint64_t widest_ns = 0;                   // when that launch was seen
-  uint64_t longest_ns = 0;                  // of its launches or slices that waited lately, the longest
-  uint64_t longest_seen_ns = 0;             // when that was
-  double beside_width = 0;      // that it could have beside bursts since the last look; parts/packing.cc
-  size_t beside_class = 0;      // of that work
-  uint64_t forestalled_ns = 0;  // when its hold was last kept from expiring; parts/holds.cc
+  Progress progress;
+  bool runs = false;             // among those that fill the GPU now; parts/crowd.cc
+  uint32_t widest_sms = 0;       // of its launches within tuning.width_memory_ns; 0 = not known
+  uint64_t widest_ns = 0;        // when that launch was seen
+  uint64_t longest_ns = 0;       // of its launches or slices that waited lately, the longest
+  uint64_t longest_seen_ns = 0;  // when that was
+  double beside_width = 0;       // that it could have beside bursts since the last look; parts/packing.cc
+  size_t beside_class = 0;       // of that work
+  uint64_t forestalled_ns = 0;   // when its hold was last kept from expiring; parts/holds.cc
 
   // Of this decision.
   bool in_turn = false;      // the turn is its own, and no level above that nobody watches holds it
@@ -57,6 +69,7 @@ struct Learnt {
   uint64_t all_gap_wait_ns = 0;
   BlockScale block_scale;  // by the bursts of all
   double turn_ns = 0;      // virtual time by which one best-effort client may be ahead; parts/fairness.cc
+  uint64_t progress_look_ns = 0;                        // the last one; parts/progress.cc
   uint64_t share_window_ns = 0, used_at_window_ns = 0;  // minimum share; parts/minimum.cc
   std::vector<std::pair<double, size_t>> line;          // parts/crowd.cc, reused
 

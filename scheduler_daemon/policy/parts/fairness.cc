@@ -17,9 +17,10 @@ double turn_ns(double weights, const Parameters& p, const Tuning& t) {
   return std::min(t.ahead_ns, double(p.max_hold_ns) / t.turns_per_hold / std::max(1.0, weights));
 }
 
-// A client between two launches still wants its share; what it is owed is forgotten when it rests for longer.
-bool wants_gpu(const Share& s, const Observation& o, const Parameters& p) {
-  return s.last_demand_ns != 0 && o.now_ns - s.last_demand_ns <= p.idle_grace_ns;
+// A client between two launches still wants its share; what it is owed is forgotten when it rests for longer, or cannot run.
+bool wants_gpu(const Client& c, const Observation& o, const Parameters& p) {
+  const uint64_t demand_ns = c.share.last_demand_ns;
+  return demand_ns != 0 && o.now_ns - demand_ns <= p.idle_grace_ns && !c.progress.stalled;
 }
 
 Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt) {
@@ -34,7 +35,7 @@ Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt)
     s.last_used_ns = c.used_ns;
     if (used_ns != 0) s.virtual_ns += double(used_ns) * 100 / std::max(1u, c.weight);
     if (has_demand(c)) s.last_demand_ns = o.now_ns;
-    const bool demand = wants_gpu(s, o, p);
+    const bool demand = wants_gpu(learnt->clients[i], o, p);
     found.n += demand;
     if (demand) found.weights += double(c.weight) / 100;
     if (demand && s.had_demand && (found.floor_ns < 0 || s.virtual_ns < found.floor_ns))
@@ -52,7 +53,7 @@ void account_shares(const Observation& o, const Parameters& p, const Tuning& t, 
     const ClientView& c = o.clients[i];
     if (is_protected(c)) continue;
     Share& s = learnt->clients[i].share;
-    const bool demand = wants_gpu(s, o, p);
+    const bool demand = wants_gpu(learnt->clients[i], o, p);
     if (demand && !s.had_demand)
       s.virtual_ns = std::max(s.virtual_ns, others.floor_ns);  // idling earns nothing
     s.had_demand = demand;
@@ -69,9 +70,13 @@ void account_shares(const Observation& o, const Parameters& p, const Tuning& t, 
 
 Fairness::Fairness(const Facts& facts) : Part(facts) {
   if (!f_.o.mps) return;
-  size_t n = 0;
-  for (size_t i = 0; i < f_.o.clients.size(); ++i) n += f_.learnt.clients[i].share.had_demand;
-  if (n >= 2) decide_again_at(f_.o.now_ns + f_.tuning.fair_look_ns);
+  size_t n = 0, n_stalled = 0;
+  for (size_t i = 0; i < f_.o.clients.size(); ++i) {
+    n += f_.learnt.clients[i].share.had_demand;
+    n_stalled += f_.learnt.clients[i].progress.stalled;
+  }
+  if (n + n_stalled >= 2)
+    decide_again_at(f_.o.now_ns + (n >= 2 ? f_.tuning.fair_look_ns : f_.tuning.unused_ns));
 }
 
 Constraint Fairness::of(size_t client) const {

@@ -16,7 +16,7 @@ Holds::Holds(const Facts& facts) : Part(facts) {
     if (f_.o.now_ns - begun_ns >= t.forestall_for_ns) due_ns = std::max(due_ns, begun_ns + patience_ns);
     decide_again_at(std::max(due_ns, f_.o.now_ns + t.forestall_look_ns));
     if (f_.o.now_ns < due_ns) continue;
-    if (chosen_ == kNobody || c.waiting_since_ns < f_.o.clients[chosen_].waiting_since_ns) chosen_ = i;
+    chosen_ = longest_waiting(chosen_, i);
   }
 }
 

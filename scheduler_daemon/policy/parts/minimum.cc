@@ -33,7 +33,7 @@ Minimum::Minimum(const Facts& facts) : Part(facts) {
   for (size_t i = 0; i < f_.o.clients.size(); ++i) {
     const ClientView& c = f_.o.clients[i];
     if (is_protected(c) || !c.waiting || !f_.learnt.clients[i].may_run()) continue;
-    if (chosen_ == kNobody || c.waiting_since_ns < f_.o.clients[chosen_].waiting_since_ns) chosen_ = i;
+    chosen_ = longest_waiting(chosen_, i);
   }
 }
 

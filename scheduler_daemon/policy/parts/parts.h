@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "scheduler_daemon/policy/learnt/learnt.h"
 #include "scheduler_daemon/policy/parts/constraint.h"
@@ -34,6 +35,14 @@ class Part {
   uint64_t decide_again_ns() const { return decide_again_ns_; }  // absolute; 0 = no need
 
  protected:
+  // Of two that wait (the first: or nobody): who waits longer, but after all who can run who cannot.
+  size_t longest_waiting(size_t found, size_t other) const {
+    if (found == kNobody) return other;
+    const auto place = [&](size_t i) {
+      return std::pair(f_.learnt.clients[i].progress.stalled, f_.o.clients[i].waiting_since_ns);
+    };
+    return place(other) < place(found) ? other : found;
+  }
   void decide_again_at(uint64_t at_ns) {
     if (decide_again_ns_ == 0 || at_ns < decide_again_ns_) decide_again_ns_ = at_ns;
   }
@@ -98,6 +107,11 @@ class Waking : public Part {
  private:
   bool watch_ = false;
 };
+
+// Who wants the GPU, may start and leaves it idle for long is waited for by nobody. The state steps of it: before
+// anything else that asks who wants the GPU, and after the decision.
+void account_progress(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);
+void note_offers(const Decision& d, Learnt* learnt);
 
 // Who is ahead of its share is held until the others have caught up (MPS).
 void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);

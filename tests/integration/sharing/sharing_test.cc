@@ -239,6 +239,23 @@ TEST_F(Sharing, BestEffortClientKilledMidLaunchFreesTheService) {
   EXPECT_TRUE(exit_service.ok() && *exit_service == 0) << read_file(path("service.err"));
 }
 
+// Best-effort work waits in its streams, and the service closes them itself.
+TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
+  auto alone = start_trainer("alone", {"--steps", "3"});
+  auto exit_alone = alone.wait(kPatience_s);
+  ASSERT_TRUE(exit_alone.ok() && *exit_alone == 0) << read_file(path("alone.err"));
+  start_daemon("[policy]\ngate = \"device\"\n");
+  auto trainer = start_trainer("trainer", {"--seconds", "600"});
+  auto service = start_service("service", 100'000);
+  EXPECT_TRUE(eventually([&] { return client("trainer").value("gate_boundaries", 0) > 100; })) << clients().dump();
+  EXPECT_EQ(client("trainer").value("gate", ""), "device");
+  EXPECT_TRUE(steps_grow("trainer", 3));
+  service.kill_now();
+  auto exit_trainer = trainer.stop(kPatience_s);
+  ASSERT_TRUE(exit_trainer.ok() && *exit_trainer == 0) << read_file(path("trainer.err"));
+  EXPECT_EQ(checksum("trainer"), checksum("alone"));
+}
+
 TEST_F(Sharing, TwoBestEffortClientsBothProgress) {
   start_daemon();
   auto first = start_trainer("first", {"--seconds", "600"});

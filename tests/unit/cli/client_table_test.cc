@@ -57,6 +57,23 @@ std::vector<std::string> words(const std::string& line) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
+TEST(ClientTable, PsSaysWhereWorkWaits) {
+  json train = client(1, "train.py", 0, 1000, 5'000'000'000, 0);
+  EXPECT_EQ(ps_gates(state({train})), "");
+  train["gate"] = "thread: nobody asks for another";
+  EXPECT_EQ(ps_gates(state({train})), "") << "as most do";
+  train["gate"] = "device";
+  train["gate_quantum_ns"] = 27'000;
+  train["gate_boundaries"] = 12'000;
+  EXPECT_EQ(ps_gates(state({train})),
+            "4001 train.py: waits on the device, quanta of 27 us; 12.0k boundaries\n");
+  train["gate"] = "thread: without MPS best-effort clients take turns";
+  train["gate_openings"] = 3;
+  const std::string said = ps_gates(state({train}));
+  EXPECT_THAT(said, HasSubstr("waits in its thread: without MPS"));
+  EXPECT_THAT(said, HasSubstr("3 openings"));
+}
+
 TEST(ClientTable, PsShowsSumsAndTheShareOfTheGpuBetweenTheLooks) {
   const std::string table = ps_table(two_looks());
   EXPECT_THAT(words(row_of(table, "train.py")), testing::ElementsAre("4001", "train.py", "0", "free", "90%",

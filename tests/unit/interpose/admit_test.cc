@@ -477,6 +477,112 @@ TEST_F(Admit, WindowNeverBlocksForeverWhenMarkersAreFarApart) {
   EXPECT_EQ(region->usage.hold_expired, 0u);
 }
 
+// More streams with work than accounts, and nobody synchronises.
+class ManyStreams : public Admit {
+ protected:
+  static constexpr uint64_t kNs = admission::kUnknownKernelNs;
+  static constexpr int kFurther = 7;
+  static bool has_account(CUstream s) { return gate::account_of({s})->key.load() != 0; }
+  // So many launches are left that nobody can ask about.
+  void fill() {
+    lease(abi::kLeaseGranted, 1'000 * kNs, 1'000'000, 1, 20);
+    null.hold(1);
+    for (int further = 0; further < kFurther; further += !has_account(streams.back())) {
+      streams.push_back(new_stream());
+      EXPECT_EQ(launch(streams.back()), CUDA_SUCCESS);
+    }
+    null.hold(0);
+    gate::poll_accounts();
+  }
+  void TearDown() override {
+    for (CUstream s : streams) hook_cuStreamDestroy_v2(s);
+    Admit::TearDown();
+  }
+  std::vector<CUstream> streams;
+};
+
+TEST_F(ManyStreams, WhatFoundNoAccountEndsByItsEstimates) {
+  StoppedClock clock;
+  fill();
+  gate::query_accounts();
+  EXPECT_EQ(in_flight(), kFurther * kNs);
+  clock.move(kNs);
+  EXPECT_TRUE(gate::query_accounts());
+  EXPECT_EQ(in_flight(), (kFurther - 1) * kNs);
+  EXPECT_EQ(hook_cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  clock.move((kFurther - 1) * kNs);
+  EXPECT_TRUE(gate::query_accounts());  // nothing is asked, so a capture does not matter
+  EXPECT_EQ(in_flight(), 0u);
+  CUgraph graph = nullptr;
+  hook_cuStreamEndCapture(streams[0], &graph);
+  EXPECT_EQ(region->usage.completed_ns, streams.size() * kNs);
+}
+
+TEST_F(ManyStreams, LaunchesDoNotWaitForTheHoldLimit) {
+  fill();
+  lease(abi::kLeaseGranted, 3 * kNs, 1'000'000, 1, 10'000);
+  for (size_t i = 0; i < 3 * streams.size(); i++) {
+    EXPECT_EQ(launch(streams[i % streams.size()]), CUDA_SUCCESS);
+    ASSERT_EQ(region->usage.hold_expired, 0u);
+  }
+}
+
+TEST_F(ManyStreams, AnAccountThatIsAnothersByNowGetsNoMarker) {
+  lease(abi::kLeaseGranted);
+  const CUstream before = new_stream();
+  launch(before);
+  gate::poll_accounts();
+  gate::StreamAccount* account = gate::account_of({before});
+  fill();  // takes over all that are at rest
+  ASSERT_NE(account->key.load(), gate::account_key({before}));
+  null.reset();
+  gate::account_launched(account, {before}, kNs, 0);
+  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 0u);
+}
+
+TEST_F(ManyStreams, OneThatWaitsForMemoryHidesNoWorkOfOthers) {
+  fill();
+  null.hold(1);
+  for (CUstream s : streams) launch(s);
+  ASSERT_FALSE(has_account(streams.back()));
+  hook_cuStreamWaitValue32_v2(streams.back(), 0x1000, 1, 0);
+  const uint64_t before = in_flight();
+  launch(streams.back());
+  EXPECT_EQ(in_flight(), before + kNs);
+  null.hold(0);
+}
+
+TEST_F(Admit, ANewStreamCountsAlthoughOneBeforeItWaitedForMemory) {
+  lease(abi::kLeaseGranted, 100'000'000);
+  null.hold(1);
+  CUstream s = new_stream();
+  hook_cuStreamWaitValue32_v2(s, 0x1000, 1, 0);
+  gate::StreamAccount* account = gate::account_of({s});
+  hook_cuStreamDestroy_v2(s);
+  s = new_stream();
+  launch(s);
+  ASSERT_EQ(gate::account_of({s}), account);
+  EXPECT_EQ(in_flight(), admission::kUnknownKernelNs);
+  null.hold(0);
+}
+
+// A thread launches in its own default stream, without a marker, and goes on to something else.
+TEST_F(Admit, AnotherThreadsDefaultStreamDrainsByItsEstimates) {
+  StoppedClock clock;
+  lease(abi::kLeaseGranted, 100'000'000, 1'000'000, 1'000'000'000);
+  std::thread([&] {
+    hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  }).join();
+  lease(abi::kLeaseHold);
+  gate::query_accounts();
+  gate::acknowledge_drain();
+  EXPECT_NE(region->usage.drained_word, region->word);
+  clock.move(admission::kUnknownKernelNs);
+  gate::query_accounts();
+  gate::acknowledge_drain();
+  EXPECT_EQ(region->usage.drained_word, region->word);
+}
+
 TEST_F(Admit, ContextDestructionDropsTheWindow) {
   lease(abi::kLeaseGranted);
   null.hold(1);

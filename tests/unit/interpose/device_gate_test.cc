@@ -223,6 +223,17 @@ TEST_F(DeviceGate, WhatIsClosedForTheHoldLimitPassesForAMoment) {
   EXPECT_EQ(page->limit_openings, 3u);
 }
 
+TEST_F(DeviceGate, WhatAskedInItsThreadDoesNotWaitBehindAClosedGate) {
+  null.hold(1);
+  grant(0);
+  launch(new_stream());
+  close();
+  gate::watch_device_gate(link, now_ns);
+  look_for(500 * kMs);
+  EXPECT_EQ(page->limit_openings, 0u);
+  EXPECT_FALSE(gate::waits_behind_gate());
+}
+
 TEST_F(DeviceGate, AProgramThatWaitsGetsAllItEnqueued) {
   null.hold(1);
   close();

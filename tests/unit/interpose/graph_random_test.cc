@@ -1,11 +1,15 @@
 // Random graphs by seed: what they leave in memory is the same launched bare, whole, in pieces, in runs, and in pieces while the
-// daemon comes and goes. TESSERA_RANDOM_GRAPHS says how many (a long script raises it), TESSERA_RANDOM_GRAPHS_FROM
-// where they begin: one seed alone repeats what it did.
+// daemon comes and goes. Between launches the executable graph gets every state that its source has not. Graphs inside it are
+// made by hand, or are launches of other executable graphs, which were captured, with states of their own.
+// TESSERA_RANDOM_GRAPHS says how many (tests/attack/graph_states.py raises it), TESSERA_RANDOM_GRAPHS_FROM where they begin: one
+// seed alone repeats what it did.
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <thread>
 
 #include "interpose/track/graphs.h"
+#include "interpose/track/reasons.h"
 #include "tests/unit/interpose/mix_kernel.h"
 #include "tests/unit/interpose/soft.h"
 
@@ -19,6 +23,7 @@ using test::kMixThreads;
 using test::kMixWords;
 
 constexpr uint32_t kBuffers = 4, kBytes = kMixWords * 4;
+constexpr uint64_t kEnough = 100;  // graphs; of fewer it may be that none has what is asked of all together
 
 // Those of every graph that PyTorch makes.
 constexpr unsigned long long kTorchFlags =
@@ -45,6 +50,7 @@ struct Node {
   std::vector<uint32_t> deps;
   std::vector<Node> inner;  // of a child graph
   CUgraphNode handle = nullptr;
+  bool captured = false;  // the child is a launch of an executable graph
 };
 
 // Nodes that share a buffer which one of them writes are ordered, so that any order of the rest gives one result.
@@ -55,6 +61,12 @@ bool conflict(const Node& a, const Node& b) {
   if (touches_nothing(a) || touches_nothing(b)) return false;
   if (a.kind == Node::kChild || b.kind == Node::kChild) return true;
   return a.out == b.out || a.out == b.in || a.in == b.out;
+}
+
+// By the driver.
+bool may_be_disabled(const Node& node) {
+  return node.kind == Node::kKernel || node.kind == Node::kBuffered || node.kind == Node::kCopy ||
+         node.kind == Node::kFill;
 }
 
 class RandomGraph : public test::Soft {
@@ -73,6 +85,8 @@ class RandomGraph : public test::Soft {
     pinned_ = static_cast<uint32_t*>(pinned);
   }
 
+  void all_modes(uint64_t n_by_default);
+
   // ---- making ----
   std::vector<Node> random_nodes(uint32_t n, bool children, bool only_kernels = false) {
     std::vector<Node> nodes;
@@ -83,7 +97,10 @@ class RandomGraph : public test::Soft {
       if (only_kernels) node.kind = Node::kKernel;
       node.out = random_() % kBuffers, node.in = random_() % kBuffers, node.value = random_() % 1000;
       if (node.kind == Node::kHost) node.out = node.in = kBuffers - 1;
-      if (node.kind == Node::kChild) node.inner = random_nodes(1 + random_() % 4, false);
+      if (node.kind == Node::kChild) {
+        node.inner = random_nodes(1 + random_() % 4, false);
+        node.captured = random_() % 2 != 0;
+      }
       for (uint32_t before = 0; before < i; before++)
         if (conflict(nodes[before], node) || random_() % 8 == 0) node.deps.push_back(before);
       nodes.push_back(std::move(node));
@@ -178,15 +195,51 @@ class RandomGraph : public test::Soft {
         return hook_cuGraphAddEventWaitNode(&node.handle, graph, deps.data(), n,
                                             node_events_[node.value % 2]);
       case Node::kChild: {
-        CUgraph child = nullptr;
-        EXPECT_EQ(real().cuGraphCreate(&child, 0), CUDA_SUCCESS);
-        add(child, node.inner);
+        const CUgraph child = child_of(node);
         const CUresult result = hook_cuGraphAddChildGraphNode(&node.handle, graph, deps.data(), n, child);
         EXPECT_EQ(hook_cuGraphDestroy(child), CUDA_SUCCESS);
         return result;
       }
       default:
         return hook_cuGraphAddEmptyNode(&node.handle, graph, deps.data(), n);
+    }
+  }
+  CUgraph child_of(Node& node) {
+    CUgraph child = nullptr;
+    EXPECT_EQ(real().cuGraphCreate(&child, 0), CUDA_SUCCESS);
+    add(child, node.inner);
+    return node.captured ? captured(child, node.inner) : child;
+  }
+  // What a launch of an executable graph made from `graph`, which ends, becomes in a capture.
+  CUgraph captured(CUgraph graph, std::vector<Node>& nodes) {
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph,
+                                               states_captured_ && random_() % 4 == 0 ? kTorchFlags : 0),
+              CUDA_SUCCESS);
+    if (states_captured_) give_state(exec, graph, nodes);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+    CUgraph made = nullptr;
+    EXPECT_EQ(hook_cuStreamBeginCapture_v2(streams_[0], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphLaunch(exec, streams_[0]), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuStreamEndCapture(streams_[0], &made), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    return made;
+  }
+  void give_state(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes) {
+    bool toggled = false;
+    for (uint64_t n = random_() % 4; n > 0; n--) change(exec, graph, nodes, toggled);
+    for (const Node& node : nodes)
+      if (may_be_disabled(node) && random_() % 3 == 0) {
+        EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, node.handle, 0), CUDA_SUCCESS);
+      }
+  }
+  void set_priorities(const std::vector<Node>& nodes) {
+    for (const Node& node : nodes) {
+      CUlaunchAttributeValue value{};
+      value.priority = -int(random_() % 3);
+      if (node.kind != Node::kKernel && node.kind != Node::kBuffered) continue;
+      EXPECT_EQ(hook_cuGraphKernelNodeSetAttribute(node.handle, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value),
+                CUDA_SUCCESS);
     }
   }
   // The same kind of work, captured from two streams that fork and join; one after the other where it matters.
@@ -222,24 +275,59 @@ class RandomGraph : public test::Soft {
   }
   // One change that makes no new conflict: values, not buffers.
   void change(CUgraphExec exec, CUgraph graph, std::vector<Node>& nodes, bool& toggled) {
-    Node& node = nodes[random_() % nodes.size()];
-    const uint32_t how = random_() % 5;
-    if (node.kind == Node::kEmpty || node.kind == Node::kChild) return;
-    const bool may_be_disabled = node.kind < Node::kHost;  // as by the driver: kernels, copies, fills
+    change(exec, graph, nodes[random_() % nodes.size()], toggled);
+  }
+  void change(CUgraphExec exec, CUgraph graph, Node& node, bool& toggled) {
+    const uint32_t how = random_() % 6;
+    if (node.kind == Node::kEmpty) return;
+    if (how == 5) {
+      EXPECT_EQ(real().cuGraphUpload(exec, streams_[1]), CUDA_SUCCESS);
+      return;
+    }
+    if (node.kind == Node::kChild) {
+      if (inner_named_ && random_() % 3 != 0) return change_inside(exec, graph, node, toggled);
+      return exchange_child(exec, node);
+    }
     if (how == 0) {
-      if (!may_be_disabled) return;
+      if (!may_be_disabled(node)) return;
       toggled = true;
       EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, node.handle, random_() % 2), CUDA_SUCCESS);
       return;
     }
-    const bool by_source = how == 1 && !toggled;
-    node.value = random_() % 500 * 6 + node.value % 6;  // of a copy and a fill the kind stays
+    const bool by_source = how == 1 && (!toggled || random_() % 4 == 0);  // then it is whole
+    new_value(node);
     CUgraphExecUpdateResultInfo info;
     const bool in_source = how == 4 || by_source;  // the fourth is seen by the next update only
     EXPECT_EQ(in_source ? set_in_source(node) : set_in(exec, node), CUDA_SUCCESS);
     if (by_source) {
       EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, graph, &info), CUDA_SUCCESS);
     }
+  }
+  void new_value(Node& node) {
+    node.value = random_() % 500 * 6 + node.value % 6;  // of a copy and a fill the kind stays
+  }
+  void exchange_child(CUgraphExec exec, const Node& node) {
+    Node other = node;
+    for (Node& inner : other.inner) new_value(inner);
+    const CUgraph child = child_of(other);
+    EXPECT_EQ(hook_cuGraphExecChildGraphNodeSetParams(exec, node.handle, child), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(child), CUDA_SUCCESS);
+  }
+  // By the names that nodes of the source's child have.
+  void change_inside(CUgraphExec exec, CUgraph graph, Node& child, bool& toggled) {
+    std::vector<CUgraphNode> handles = {child.handle};
+    for (uint32_t depth = child.captured ? 2 : 1; depth > 0; depth--) {
+      CUgraph inner = nullptr;
+      size_t n = 0;
+      EXPECT_EQ(hook_cuGraphChildGraphNodeGetGraph(handles[0], &inner), CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuGraphGetNodes(inner, nullptr, &n), CUDA_SUCCESS);
+      handles.resize(n);
+      EXPECT_EQ(hook_cuGraphGetNodes(inner, handles.data(), &n), CUDA_SUCCESS);
+    }
+    ASSERT_EQ(handles.size(), child.inner.size());
+    const size_t i = random_() % handles.size();
+    child.inner[i].handle = handles[i];
+    change(exec, graph, child.inner[i], toggled);
   }
   CUresult set_in_source(const Node& node) {
     const auto k = kernel_params(node);
@@ -256,7 +344,47 @@ class RandomGraph : public test::Soft {
            : node.kind == Node::kWait      ? hook_cuGraphEventWaitNodeSetEvent(node.handle, event)
                                            : hook_cuGraphKernelNodeSetParams_v2(node.handle, &k);
   }
+  // By the call for every kind of node; of some a call of its own is not made.
+  CUresult set_in_generic(CUgraphExec exec, const Node& node) {
+    CUgraphNodeParams p{};
+    const auto k = kernel_params(node);
+    const auto f = fill_params(node);
+    const auto h = host_params(node);
+    const auto m = memory_ops_params(node);
+    switch (node.kind) {
+      case Node::kCopy:
+        p.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+        p.memcpy.copyCtx = context, p.memcpy.copyParams = copy_params(node);
+        break;
+      case Node::kFill:
+        p.type = CU_GRAPH_NODE_TYPE_MEMSET;
+        p.memset = {f.dst, f.pitch, f.value, f.elementSize, f.width, f.height, context};
+        break;
+      case Node::kHost:
+        p.type = CU_GRAPH_NODE_TYPE_HOST;
+        p.host.fn = h.fn, p.host.userData = h.userData;
+        break;
+      case Node::kMemoryOps:
+        p.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+        p.memOp = {m.ctx, m.count, m.paramArray, m.flags};
+        break;
+      case Node::kRecord:
+        p.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+        p.eventRecord.event = node_events_[node.value % 2];
+        break;
+      case Node::kWait:
+        p.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+        p.eventWait.event = node_events_[node.value % 2];
+        break;
+      default:
+        p.type = CU_GRAPH_NODE_TYPE_KERNEL;
+        static_assert(sizeof k == sizeof p.kernel);
+        memcpy(&p.kernel, &k, sizeof k);
+    }
+    return hook_cuGraphExecNodeSetParams(exec, node.handle, &p);
+  }
   CUresult set_in(CUgraphExec exec, const Node& node) {
+    if (random_() % 3 == 0) return set_in_generic(exec, node);
     const auto k = kernel_params(node);
     const auto f = fill_params(node);
     const auto c = copy_params(node);
@@ -304,7 +432,8 @@ class RandomGraph : public test::Soft {
         if (stream != last) order(last, stream, events_[0]);
       }
       EXPECT_EQ(hook_cuGraphLaunch(exec, stream), CUDA_SUCCESS);
-      if (const auto known = track::find_graph(exec); known && known->obstacle == track::GraphObstacle::kNone)
+      const auto known = track::find_graph(exec);
+      if (known && known->obstacle == track::GraphObstacle::kNone)
         pieces_ += known->last.how == track::GraphLaunched::How::kPieces, launches_++,
             runs_ += known->runs.all().size();
       last = stream;
@@ -328,10 +457,22 @@ class RandomGraph : public test::Soft {
       nodes = many_kernels ? random_nodes(12 + random_() % 12, false, true)
                            : random_nodes(2 + random_() % 10, true);
       add(graph, nodes);
+      if (random_() % 4 == 0) set_priorities(nodes);
+      if (states_captured_ && random_() % 4 == 0) {
+        graph = captured(graph, nodes);
+        nodes.clear();  // they can no longer be named
+      }
+    }
+    if (random_() % 8 == 0) {
+      CUgraph clone = nullptr;
+      EXPECT_EQ(hook_cuGraphClone(&clone, graph), CUDA_SUCCESS);
+      EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+      graph = clone;
+      nodes.clear();
     }
     CUgraphExec exec = nullptr;
     EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, random_() % 2 ? kTorchFlags : 0), CUDA_SUCCESS);
-    EXPECT_NE(track::find_graph(exec), nullptr) << "seed " << seed;
+    EXPECT_TRUE(track::find_graph(exec) || inner_named_) << "seed " << seed;  // else nothing is read yet
     if (random_() % 4 == 0) {  // as PyTorch does; its nodes can no longer be named
       EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
       graph = nullptr;
@@ -401,7 +542,12 @@ class RandomGraph : public test::Soft {
                      &argument_bytes_, CU_LAUNCH_PARAM_END};
   CUstreamBatchMemOpParams ops_[3] = {};
   std::mt19937_64 random_;
+  bool states_captured_ = false;  // executable graphs are changed before a launch of them is captured
+  bool inner_named_ = false;      // nodes inside child graphs are changed, too
   uint64_t pieces_ = 0, launches_ = 0, runs_ = 0;
+  struct {
+    uint64_t graphs, pieces, launches, slices, runs, whole_by_state;
+  } of_all_{};
 };
 
 uint64_t number_of(const char* variable, uint64_t otherwise) {
@@ -409,10 +555,10 @@ uint64_t number_of(const char* variable, uint64_t otherwise) {
   return value ? strtoull(value, nullptr, 10) : otherwise;
 }
 
-TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
+void RandomGraph::all_modes(uint64_t n_by_default) {
   const uint64_t from = number_of("TESSERA_RANDOM_GRAPHS_FROM", 1),
-                 n = number_of("TESSERA_RANDOM_GRAPHS", 300);
-  uint64_t pieces = 0, launches = 0, slices_before = 0, runs = 0;
+                 n = number_of("TESSERA_RANDOM_GRAPHS", n_by_default),
+                 whole_before = track::refusals(track::GraphObstacle::kState);
   for (uint64_t seed = from; seed < from + n; seed++) {
     const std::vector<uint32_t> bare = run(seed, Mode::kBare);
     const std::vector<uint32_t> whole = run(seed, Mode::kWhole);
@@ -420,16 +566,41 @@ TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
     ASSERT_TRUE(whole == bare) << "seed " << seed << " whole";
     pieces_ = launches_ = 0;
     ASSERT_TRUE(run(seed, Mode::kPieces) == bare) << "seed " << seed << " in pieces";
-    pieces += pieces_, launches += launches_, slices_before += slices();
+    of_all_.pieces += pieces_, of_all_.launches += launches_, of_all_.slices += slices();
     runs_ = 0;
     ASSERT_TRUE(run(seed, Mode::kRuns) == bare) << "seed " << seed << " in runs";
-    runs += runs_;
+    of_all_.runs += runs_;
     ASSERT_TRUE(run(seed, Mode::kComesAndGoes) == bare) << "seed " << seed << " with a daemon that dies";
   }
-  EXPECT_GT(slices_before, 8 * n);
-  EXPECT_GT(pieces * 2, launches);  // most are worth it; some have nothing but fills
-  EXPECT_GT(runs, 0u);
-  RecordProperty("pieces", int(pieces));
+  of_all_.graphs = n;
+  of_all_.whole_by_state = track::refusals(track::GraphObstacle::kState) - whole_before;
+}
+
+TEST_F(RandomGraph, LeavesWhatItLeavesBare) {
+  all_modes(300);
+  EXPECT_EQ(of_all_.whole_by_state, 0u);
+  RecordProperty("pieces", int(of_all_.pieces));
+  if (of_all_.graphs < kEnough) return;
+  EXPECT_GT(of_all_.slices, 8 * of_all_.graphs);
+  EXPECT_GT(of_all_.pieces * 2, of_all_.launches);  // most are worth it; some have nothing but fills
+  EXPECT_GT(of_all_.runs, 0u);
+}
+
+// From here on graphs with others inside go whole.
+TEST_F(RandomGraph, LeavesItWhenChangedOnesWereCaptured) {
+  states_captured_ = true;
+  all_modes(kEnough);
+  if (of_all_.graphs < kEnough) return;
+  EXPECT_GT(of_all_.pieces, 0u);
+  EXPECT_GT(of_all_.whole_by_state, 0u);
+}
+
+// By itself (a CTest of its own) in pieces; behind the one before, whole.
+TEST_F(RandomGraph, LeavesItWhenNodesInsideAreNamed) {
+  inner_named_ = true;
+  all_modes(kEnough);
+  if (of_all_.graphs < kEnough) return;
+  EXPECT_GT(of_all_.pieces + of_all_.whole_by_state, 0u);
 }
 
 }  // namespace

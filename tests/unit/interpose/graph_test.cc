@@ -289,6 +289,42 @@ TEST_F(Graphs, ALaunchIntoACaptureIsANode) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
+// Each call that makes an executable graph other than its source, also one that the driver refuses.
+TEST_F(Graphs, AChangeGivesItAStateOfItsOwn) {
+  std::array<CUgraphNode, 2> nodes;
+  uint32_t salt = 3;
+  const std::function<void(CUgraphExec)> changes[] = {
+      [&](CUgraphExec exec) { EXPECT_EQ(hook_cuGraphNodeSetEnabled(exec, nodes[1], 0), CUDA_SUCCESS); },
+      [&](CUgraphExec exec) {
+        const auto p = mix_params(a, b, salt);
+        EXPECT_EQ(hook_cuGraphExecKernelNodeSetParams_v2(exec, nodes[0], &p), CUDA_SUCCESS);
+      },
+      [&](CUgraphExec exec) {
+        auto p = mix_params(a, b, salt);
+        p.blockDimX = 5000;
+        EXPECT_NE(hook_cuGraphExecKernelNodeSetParams_v2(exec, nodes[0], &p), CUDA_SUCCESS);
+      },
+      [&](CUgraphExec exec) {
+        CUgraphExecUpdateResultInfo info;
+        EXPECT_EQ(hook_cuGraphExecUpdate_v2(exec, source, &info), CUDA_SUCCESS);
+      },
+      [&](CUgraphExec exec) {
+        EXPECT_NE(hook_cuGraphExecChildGraphNodeSetParams(exec, nodes[0], source), CUDA_SUCCESS);
+      },
+  };
+  for (const auto& change : changes) {
+    SCOPED_TRACE(&change - changes);
+    const CUgraphExec exec = pair(&nodes);
+    EXPECT_FALSE(track::find_graph(exec)->has_own_state);
+    change(exec);
+    EXPECT_TRUE(track::find_graph(exec)->has_own_state);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  }
+  const CUgraphExec with_priorities = instantiate(source, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+  EXPECT_TRUE(track::find_graph(with_priorities)->has_own_state);
+  EXPECT_EQ(hook_cuGraphExecDestroy(with_priorities), CUDA_SUCCESS);
+}
+
 TEST_F(Graphs, WhileACaptureIsOpenNothingIsReadOrTakenApart) {
   const CUgraphExec exec = pair();
   ASSERT_EQ(hook_cuStreamBeginCapture_v2(streams[1], CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
@@ -399,6 +435,31 @@ TEST_F(Graphs, AChildThatIsExchangedIsFollowed) {
     ASSERT_EQ(y[i], 7 * x[i] + i / kThreads + 40);
   }
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+}
+
+// A driver names attributes that nobody set (softgpu answers as an H200): steps have none of them.
+TEST_F(Graphs, AttributesThatNobodySetAreNone) {
+  ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
+  const CUgraphNode by_hand = add_mix(source, {}, a, b, 1);
+  CUlaunchAttributeValue map{};
+  ASSERT_EQ(hook_cuGraphKernelNodeGetAttribute(by_hand, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, &map),
+            CUDA_SUCCESS);
+  EXPECT_EQ(map.memSyncDomainMap.remote, 1);
+  uint32_t salt = 2;
+  void* params[] = {&b, &a, &salt};
+  CUgraph captured = nullptr;
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(launch3(mix, {kBlocks, 1, 1}, kThreads, params, 0, nullptr, streams[0]), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamEndCapture(streams[0], &captured), CUDA_SUCCESS);
+  for (const CUgraph graph : {source, captured}) {
+    const CUgraphExec exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    EXPECT_GT(slices_of(exec), 4u);
+    const auto known = track::find_graph(exec);
+    ASSERT_EQ(known->plan.steps.size(), 1u);
+    EXPECT_TRUE(std::get<track::KernelStep>(known->plan.steps[0].work).attributes.empty());
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
 }
 
 // Where the graph's flags say so, and only there.
@@ -794,6 +855,33 @@ TEST_F(FromThenOn, NothingIsReadLateOnceGraphsInsideGraphsHaveNames) {
   EXPECT_GT(slices_of(exec), 8u);
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuGraphExecDestroy(before), CUDA_SUCCESS);
+}
+
+TEST_F(FromThenOn, ALaunchOfAChangedOneThatIsCapturedMakesGraphsWithOthersInsideWhole) {
+  std::array<CUgraphNode, 2> nodes;
+  const CUgraphExec changed = pair(&nodes);
+  ASSERT_EQ(hook_cuGraphNodeSetEnabled(changed, nodes[1], 0), CUDA_SUCCESS);
+  CUgraph captured = nullptr;
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphLaunch(changed, streams[1]), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamEndCapture(streams[1], &captured), CUDA_SUCCESS);
+  const uint64_t before = track::refusals(GraphObstacle::kState);
+  const CUgraphExec outer = instantiate(captured);
+  EXPECT_EQ(slices_of(outer), 0u);
+  EXPECT_EQ(track::refusals(GraphObstacle::kState), before + 1);
+  const std::vector<uint32_t> x = words_at(a);
+  for (uint32_t i = 0; i < kWords; i++) ASSERT_EQ(x[i], i / kThreads + 1);
+  EXPECT_EQ(words_at(b), std::vector<uint32_t>(kWords));  // the second did nothing
+  EXPECT_EQ(hook_cuGraphExecDestroy(outer), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphExecDestroy(changed), CUDA_SUCCESS);
+  // What is inside has a name, and may be made a graph by itself.
+  CUgraphNode child = nullptr;
+  CUgraph inner = nullptr;
+  size_t one = 1;
+  ASSERT_EQ(hook_cuGraphGetNodes(captured, &child, &one), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphChildGraphNodeGetGraph(child, &inner), CUDA_SUCCESS);
+  expect_whole(inner, GraphObstacle::kState);
+  EXPECT_EQ(words_at(b), std::vector<uint32_t>(kWords));
 }
 
 TEST_F(FromThenOn, ObjectsTiedToGraphsMakeLaterOnesWhole) {

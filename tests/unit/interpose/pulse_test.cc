@@ -145,6 +145,46 @@ TEST_F(Pulse, MoreStreamsThanPlacesStillBecomesIdle) {
   EXPECT_FALSE(busy());
 }
 
+// However many streams a thread uses and however often: the driver is asked about each of them.
+TEST_F(Pulse, AThreadOfManyStreamsIsIdleBetweenItsRequests) {
+  std::vector<CUstream> streams;
+  for (int i = 0; i < 100; i++) streams.push_back(new_stream());
+  uint64_t now = base::now_ns();
+  for (size_t n : {8, 20, 100, 8, 50}) {
+    for (int request = 0; request < 60; request++, now += 1'000'000) {  // none is ever quiet for long
+      for (size_t i = 0; i < n; i++) launch(streams[(size_t(request) + i) % streams.size()]);
+      null.hold(1);
+      EXPECT_FALSE(lifecycle::poll_idle(now));
+      null.hold(0);
+      ASSERT_TRUE(lifecycle::poll_idle(now)) << n << " streams, request " << request;
+    }
+  }
+  for (CUstream s : streams) launch(s);
+  for (CUstream s : streams) {
+    EXPECT_TRUE(busy());
+    hook_cuStreamSynchronize(s);
+  }
+  EXPECT_FALSE(busy());
+}
+
+// A default stream of another thread that nobody waits for by a call: sixty requests a second, each of them short.
+TEST_F(Pulse, WhatNobodyCanAskAboutIsNotInTheWayForLong) {
+  StoppedClock clock;
+  int idle = 0;
+  for (int request = 0; request < 60; request++) {
+    std::thread([&] {
+      hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+    }).join();
+    EXPECT_TRUE(busy());
+    for (int ms = 0; ms < 16; ms++, clock.move(1'000'000))
+      if (lifecycle::poll_idle(state::clock_ns())) idle++;
+    if (request < 3) {
+      EXPECT_EQ(idle, 0);  // perhaps the kernel is long
+    }
+  }
+  EXPECT_GT(idle, 50);
+}
+
 TEST_F(Pulse, FailedLaunchDoesNotStayOutstanding) {
   auto& table = driver_api::mutable_real_for_tests();
   const auto saved = table.cuLaunchKernel;

@@ -252,6 +252,70 @@ TEST_F(Graphs, KernelAttributesAndGenericParameters) {
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetParams(a, &params));  // another kind
 }
 
+// As an H200 answers: of a node made by hand, and of a captured one.
+TEST_F(Graphs, AttributesThatNobodySet) {
+  CUgraphNode by_hand, captured_node;
+  unsigned value = 3, n = 4;
+  void* arguments[] = {&p, &value, &n};
+  CUDA_KERNEL_NODE_PARAMS params = {};
+  params.func = function("fill"), params.kernelParams = arguments;
+  params.gridDimX = params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+  params.blockDimX = 32;
+  ASSERT_CU(cuGraphAddKernelNode(&by_hand, graph, nullptr, 0, &params));
+  CUgraph captured;
+  ASSERT_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  ASSERT_CU(cuLaunchKernel(function("fill"), 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr));
+  ASSERT_CU(cuStreamEndCapture(stream, &captured));
+  size_t one = 1;
+  ASSERT_CU(cuGraphGetNodes(captured, &captured_node, &one));
+  const auto named = [](CUgraphNode node) {  // those that are not zero with their first two bytes
+    std::string all;
+    for (int id = 0; id < 20; ++id) {
+      CUlaunchAttributeValue got = {};
+      if (cuGraphKernelNodeGetAttribute(node, CUlaunchAttributeID(id), &got) != CUDA_SUCCESS) continue;
+      all += std::to_string(id) + " ";
+      if (got.pad[0] || got.pad[1])
+        all += "(" + std::to_string(got.pad[0]) + " " + std::to_string(got.pad[1]) + ") ";
+    }
+    return all;
+  };
+  EXPECT_EQ(named(by_hand), "1 2 4 5 8 9 (0 1) 10 13 14 ");
+  EXPECT_EQ(named(captured_node), "1 2 4 5 (1 0) 8 9 (0 1) 10 13 14 ");
+}
+
+// Also clusters, and new parameters keep them.
+TEST_F(Graphs, ACapturedLaunchKeepsItsAttributes) {
+  unsigned value = 3, n = 4;
+  void* arguments[] = {&p, &value, &n};
+  CUlaunchAttribute given[2] = {};
+  given[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, given[0].value.clusterDim = {2, 1, 1};
+  given[1].id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
+  given[1].value.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+  CUlaunchConfig config = {};
+  config.gridDimX = 2, config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.blockDimX = 32, config.hStream = stream, config.attrs = given, config.numAttrs = 2;
+  const CUfunction fill = function("fill");
+  CUgraph captured;
+  ASSERT_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  ASSERT_CU(cuLaunchKernelEx(&config, fill, arguments, nullptr));
+  ASSERT_CU(cuStreamEndCapture(stream, &captured));
+  size_t one = 1;
+  CUgraphNode node;
+  ASSERT_CU(cuGraphGetNodes(captured, &node, &one));
+  CUDA_KERNEL_NODE_PARAMS params;
+  ASSERT_CU(cuGraphKernelNodeGetParams(node, &params));
+  ASSERT_CU(cuGraphKernelNodeSetParams(node, &params));
+  CUlaunchAttributeValue got;
+  ASSERT_CU(cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &got));
+  EXPECT_EQ(got.clusterDim.x, 2u);
+  ASSERT_CU(cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &got));
+  EXPECT_EQ(got.memSyncDomain, CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+  got = {};
+  got.clusterDim = {4, 1, 1};  // the grid is no multiple
+  EXPECT_EQ(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+            cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &got));
+}
+
 TEST_F(Graphs, EventAndMemOpNodes) {
   CUevent one, two;
   CUgraphNode record, wait, batch;
@@ -322,6 +386,73 @@ TEST_F(Graphs, UpdateSaysWhatIsInTheWay) {
   EXPECT_EQ(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, wider, &info));
   EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
   EXPECT_EQ(info.errorNode, two);
+}
+
+// The older form of the call.
+TEST_F(Graphs, AnUpdateFromWhatIsNoGraphSaysNothing) {
+  CUresult (*update)(CUgraphExec, CUgraph, CUgraphNode*, CUgraphExecUpdateResult*) = nullptr;
+  CUdriverProcAddressQueryResult found;
+  ASSERT_CU(cuGetProcAddress("cuGraphExecUpdate", reinterpret_cast<void**>(&update), 11000, 0, &found));
+  set_word(graph, p, 1);
+  CUgraphExec exec = make();
+  const auto unchanged = reinterpret_cast<CUgraphNode>(&exec);
+  CUgraphNode node = unchanged;
+  CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, update(exec, nullptr, &node, &result));
+  EXPECT_EQ(node, unchanged);
+  EXPECT_EQ(result, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+  EXPECT_CU(update(exec, graph, &node, &result));
+  EXPECT_EQ(node, nullptr);
+  EXPECT_EQ(result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+}
+
+// Also after an update from another graph, and after the child was exchanged.
+TEST_F(Graphs, NodesOfGraphsInsideCanBeNamed) {
+  const auto nested = [&](CUgraph* outer, unsigned value) {
+    CUgraph middle, inner;
+    for (CUgraph* g : {outer, &middle, &inner}) EXPECT_CU(cuGraphCreate(g, 0));
+    set_word(inner, p, value);
+    CUgraphNode in_middle, in_outer;
+    EXPECT_CU(cuGraphAddChildGraphNode(&in_middle, middle, nullptr, 0, inner));
+    EXPECT_CU(cuGraphAddChildGraphNode(&in_outer, *outer, nullptr, 0, middle));
+    CUgraph copy_of_middle, copy_of_inner;
+    CUgraphNode copied, word;
+    size_t one = 1;
+    EXPECT_CU(cuGraphChildGraphNodeGetGraph(in_outer, &copy_of_middle));
+    EXPECT_CU(cuGraphGetNodes(copy_of_middle, &copied, &one));
+    EXPECT_CU(cuGraphChildGraphNodeGetGraph(copied, &copy_of_inner));
+    EXPECT_CU(cuGraphGetNodes(copy_of_inner, &word, &one));
+    return word;
+  };
+  CUgraph other, middle;
+  const CUgraphNode word = nested(&graph, 1);
+  nested(&other, 2);
+  CUgraphExec exec = make();
+  const auto set_through_name = [&](unsigned value) {
+    const CUDA_MEMSET_NODE_PARAMS fill = {p, 0, value, 4, 1, 1};
+    EXPECT_CU(cuGraphExecMemsetNodeSetParams(exec, word, &fill, context));
+    run(exec);
+    EXPECT_EQ(read(p, 1)[0], value);
+  };
+  set_through_name(3);
+  CUgraphExecUpdateResultInfo info;
+  ASSERT_CU(cuGraphExecUpdate(exec, other, &info));
+  run(exec);
+  EXPECT_EQ(read(p, 1)[0], 2u);
+  set_through_name(4);
+  CUgraphNode in_outer, in_other;
+  size_t one = 1;
+  ASSERT_CU(cuGraphGetNodes(graph, &in_outer, &one));
+  ASSERT_CU(cuGraphGetNodes(other, &in_other, &one));
+  ASSERT_CU(cuGraphChildGraphNodeGetGraph(in_other, &middle));
+  ASSERT_CU(cuGraphExecChildGraphNodeSetParams(exec, in_outer, middle));
+  run(exec);
+  EXPECT_EQ(read(p, 1)[0], 2u);
+  set_through_name(5);
+  EXPECT_CU(cuGraphNodeSetEnabled(exec, word, 0));
+  ASSERT_CU(cuMemsetD32(p, 9, 1));
+  run(exec);
+  EXPECT_EQ(read(p, 1)[0], 9u);
 }
 
 TEST_F(Graphs, UserObjectsLiveAsLongAsGraphs) {

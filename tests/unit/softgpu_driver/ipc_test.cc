@@ -232,7 +232,7 @@ TEST(Ipc, EventsOrderWorkOfTwoProcesses) {
                            CHILD_CU(cuIpcGetMemHandle(&memory, p));
                            CHILD_CU(cuIpcGetEventHandle(&handle, event));
                            CHILD_CU(gate.hold(stream));
-                           CHILD_CU(fill(p, 5, 64, stream));
+                           CHILD_CU(cuMemsetD32Async(p, 5, 64, stream));  // loading a kernel would wait
                            CHILD_CU(cuEventRecord(event, stream));
                            CHILD_TRUE(link.send(memory) && link.send(handle));
                            int waiting = 0;

@@ -1,0 +1,217 @@
+// Random programs by seed before the gate on the device: streams with events between them, the legacy and the per-thread
+// stream, copies, fills, captures, graphs, host functions and waits of every kind, while another thread opens and closes
+// the gate, changes the quantum and takes the gate away. What they leave in memory is what they leave bare.
+// TESSERA_RANDOM_ORDERS says how many (a long script raises it), TESSERA_RANDOM_ORDERS_FROM where they begin.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "interpose/gate/device_gate.h"
+#include "ipc/channel/gate.h"
+#include "tests/unit/interpose/mix_kernel.h"
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera {
+namespace {
+
+namespace abi = ipc::abi;
+using driver_api::real;
+using test::kMixBlocks;
+using test::kMixThreads;
+using test::kMixWords;
+
+constexpr uint32_t kBuffers = 5, kStreams = 4, kBytes = kMixWords * 4;
+constexpr uint32_t kLegacy = kStreams, kPerThread = kStreams + 1, kLanes = kStreams + 2;
+
+uint64_t number(const char* variable, uint64_t otherwise) {
+  const char* text = getenv(variable);
+  return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+class DeviceOrder : public test::Soft {
+ protected:
+  void SetUp() override {
+    Soft::SetUp();
+    gate::g_device_gate.refused.store(0);
+    ASSERT_EQ(hook_cuModuleLoadData(&module_, test::kMixPtx), CUDA_SUCCESS);
+    mix_ = function_of(module_, "mix");
+    // The first blocks on the legacy stream, the others do not.
+    for (uint32_t i = 0; i < kStreams; i++)
+      ASSERT_EQ(hook_cuStreamCreate(&streams_[i], i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING),
+                CUDA_SUCCESS);
+    ASSERT_EQ(real().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    void* page = mmap(nullptr, abi::kGateBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(page, MAP_FAILED);
+    page_ = static_cast<abi::GatePage*>(page);  // leaked, as the library does
+  }
+  void TearDown() override {
+    gate::adopt_device_gate(nullptr);
+    Soft::TearDown();
+  }
+
+  // A lane's work comes after all earlier work that shares a buffer with it, whatever lane that was in.
+  void use(uint32_t lane, std::initializer_list<uint32_t> buffers) {
+    for (uint32_t b : buffers) {
+      if (last_lane_[b] != lane && last_lane_[b] != kLanes) {
+        record(last_lane_[b]);
+        wait(lane);
+      }
+      last_lane_[b] = lane;
+    }
+  }
+  CUstream handle(uint32_t lane) const {
+    return lane == kLegacy ? CU_STREAM_LEGACY : lane == kPerThread ? CU_STREAM_PER_THREAD : streams_[lane];
+  }
+  void record(uint32_t lane) { EXPECT_EQ(hook_cuEventRecord(event_, handle(lane)), CUDA_SUCCESS); }
+  void wait(uint32_t lane) { EXPECT_EQ(hook_cuStreamWaitEvent(handle(lane), event_, 0), CUDA_SUCCESS); }
+  void launch(uint32_t lane, uint32_t out, uint32_t in, uint32_t salt) {
+    CUdeviceptr a = buffers_[out], b = buffers_[in];
+    void* params[] = {&a, &b, &salt};
+    EXPECT_EQ(
+        hook_cuLaunchKernel(mix_, kMixBlocks, 1, 1, kMixThreads, 1, 1, 0, handle(lane), params, nullptr),
+        CUDA_SUCCESS);
+  }
+  // Two launches, captured while the rest goes on, and launched as a graph.
+  void capture(uint32_t lane, uint32_t out, uint32_t in, uint32_t salt) {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(hook_cuStreamBeginCapture_v2(streams_[kStreams - 1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+              CUDA_SUCCESS);
+    launch(kStreams - 1, out, in, salt);
+    launch(kStreams - 1, out, out, salt + 1);
+    EXPECT_EQ(hook_cuStreamEndCapture(streams_[kStreams - 1], &graph), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphLaunch(exec, handle(lane)), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+
+  void step() {
+    const uint32_t lane = random_() % kLanes, out = random_() % kBuffers, in = random_() % kBuffers;
+    const uint32_t salt = random_() % 1000;
+    switch (random_() % 16) {
+      case 0:
+        use(lane, {out, in});
+        if (out != in) {
+          EXPECT_EQ(hook_cuMemcpyDtoDAsync_v2(buffers_[out], buffers_[in] + 64, kBytes - 64, handle(lane)),
+                    CUDA_SUCCESS);
+        }
+        break;
+      case 1:
+        use(lane, {out});
+        EXPECT_EQ(hook_cuMemsetD32Async(buffers_[out] + 128, salt, 512, handle(lane)), CUDA_SUCCESS);
+        break;
+      case 2:
+        EXPECT_EQ(hook_cuStreamSynchronize(handle(lane)), CUDA_SUCCESS);
+        break;
+      case 3:
+        if (salt % 4 == 0) {
+          EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+        }
+        break;
+      case 4:
+        record(lane);
+        if (salt % 3 == 0) {
+          EXPECT_EQ(hook_cuEventSynchronize(event_), CUDA_SUCCESS);
+        }
+        break;
+      case 5:
+        if (lane != kStreams - 1) {
+          use(lane, {out, in});
+          capture(lane, out, in, salt);
+        }
+        break;
+      case 6:
+        EXPECT_EQ(real().cuLaunchHostFunc(
+                      handle(lane), [](void*) {}, nullptr),
+                  CUDA_SUCCESS);
+        break;
+      default:
+        for (uint32_t n = 1 + salt % 6; n > 0; n--) {
+          use(lane, {out, in});
+          launch(lane, out, in, salt + n);
+        }
+    }
+  }
+
+  std::vector<uint32_t> run(uint64_t seed, bool on_device, bool cut) {
+    random_.seed(seed);
+    for (uint32_t i = 0; i < kBuffers; i++) {
+      buffers_[i] = zeros(kMixWords);  // until it is read
+      EXPECT_EQ(real().cuMemsetD32_v2(buffers_[i], i + 1, kMixWords), CUDA_SUCCESS);
+      last_lane_[i] = kLanes;
+    }
+    EXPECT_EQ(real().cuCtxSynchronize(), CUDA_SUCCESS);
+    attach(on_device ? state::Role::kBestEffort : state::Role::kForward);
+    std::atomic<bool> over{false};
+    std::thread daemon;
+    if (on_device) {
+      cut ? cutting() : lease(abi::kLeaseGranted, 2'000'000, 0);
+      gate::adopt_device_gate(page_);
+      ipc::override_gate(*page_, abi::kGateOwnerOpens, false);
+      EXPECT_TRUE(gate::pin_device_gate());
+      daemon = std::thread([&, seed] { disturb(seed, over); });
+    }
+    for (uint32_t i = 0; i < 60; i++) step();
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    over = true;
+    if (daemon.joinable()) daemon.join();
+    boundaries_ += page_->boundaries;
+    page_->boundaries = 0;
+    std::vector<uint32_t> all;
+    for (CUdeviceptr buffer : buffers_) {
+      const std::vector<uint32_t> one = read(buffer, kMixWords);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+  // A daemon and protected clients that do what they like, and open in the end.
+  void disturb(uint64_t seed, const std::atomic<bool>& over) {
+    std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
+    state::t_thread.depth = 1;
+    while (!over) {
+      const uint32_t byte = random() % abi::kGateOverrideByte;
+      switch (random() % 6) {
+        case 0:
+          ipc::close_gate(*page_, byte, random());
+          break;
+        case 1:
+          ipc::store(region->lease.quantum_us, uint16_t(random() % 3 == 0 ? 0 : 1 + random() % 40),
+                     std::memory_order_relaxed);
+          break;
+        default:
+          for (uint32_t b = 0; b < abi::kGateOverrideByte; b++)
+            ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
+      }
+      gate::watch_device_gate(link, base::now_ns());
+      const timespec pause{0, long(random() % 200'000)};
+      nanosleep(&pause, nullptr);
+    }
+    for (uint32_t b = 0; b < abi::kGateOverrideByte; b++) ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
+  }
+
+  CUmodule module_ = nullptr;
+  CUfunction mix_ = nullptr;
+  CUstream streams_[kStreams] = {};
+  CUevent event_ = nullptr;
+  CUdeviceptr buffers_[kBuffers] = {};
+  uint32_t last_lane_[kBuffers] = {};
+  abi::GatePage* page_ = nullptr;
+  std::mt19937_64 random_;
+  uint64_t boundaries_ = 0;
+};
+
+TEST_F(DeviceOrder, LeavesWhatItLeavesBare) {
+  const uint64_t from = number("TESSERA_RANDOM_ORDERS_FROM", 1), n = number("TESSERA_RANDOM_ORDERS", 40);
+  for (uint64_t seed = from; seed < from + n; seed++) {
+    const auto bare = run(seed, false, false);
+    ASSERT_EQ(run(seed, true, seed % 2 == 0), bare) << "seed " << seed;
+  }
+  EXPECT_GT(boundaries_, n);
+}
+
+}  // namespace
+}  // namespace tessera
