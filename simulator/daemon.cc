@@ -37,10 +37,11 @@ policy::ClientView World::view(SimClient& c) {
     v.short_gap_ns = c.bursts.short_gap_ns();
     return v;
   }
-  v.waiting = c.waiting();
-  v.waiting_since_ns = c.waiting() ? c.waiting_since_ns : 0;
+  const bool held_on_device = !c.gate_open && c.in_flight_ns != 0;
+  v.waiting = c.waiting() || held_on_device;
+  v.waiting_since_ns = held_on_device ? c.closed_since_ns : c.waiting() ? c.waiting_since_ns : 0;
   v.in_flight_ns = c.in_flight_ns;
-  v.queued_ns = c.queued_ns;
+  v.queued_ns = held_on_device ? c.in_flight_ns : c.queued_ns;
   v.used_ns = c.used_ns;
   v.uncut_launches = c.uncut_launches;
   v.drained = c.drained_word == c.lease_word || c.in_flight_ns == 0;
@@ -51,6 +52,7 @@ policy::ClientView World::view(SimClient& c) {
     v.wave_blocks = k.wave_blocks(input_.gpu.sm_count);
   }
   v.slice_overhead_ns = input_.gpu.kernel_gap_ns;
+  v.gate_on_device = can_gate_on_device(c);
   v.can_confine = input_.run.confine != Confine::kNone;
   return v;
 }
@@ -82,6 +84,7 @@ void World::decide() {
       SimClient& c = clients_[indices[i]];
       const bool was_granted = c.lease.grant == Grant::kGranted;
       apply(indices[i], d.leases[i]);
+      if (d.leases[i].opens_gates) opens_gates(c);
       if (c.lease.grant == Grant::kGranted) ++n_granted;
       if (c.lease.grant == Grant::kHold && was_granted) {
         revoked = true;
@@ -100,7 +103,8 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   SimClient& c = clients_[index];
   auto terms = [](const policy::Lease& l) {
     return std::tuple(l.grant, l.window_ns, l.slice_ns, l.marker_spacing_ns, l.packed, l.long_block_ns,
-                      l.long_width_percent, l.spin_ns, l.sm_limit, l.apart, l.apart_classes);
+                      l.long_width_percent, l.spin_ns, l.sm_limit, l.apart, l.apart_classes, l.quantum_ns,
+                      l.keeps_closed);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
@@ -110,11 +114,14 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   }
   const bool told = changed || lease.nudge;
   c.lease = lease;
+  if (input_.run.gate_quantum_ns != 0 && lease.quantum_ns != 0)
+    c.lease.quantum_ns = input_.run.gate_quantum_ns;
   if (told) {
     ++c.lease_word;
     wake(index, now_ns_ + input_.host.wake_ns);
     acknowledge_drain(index);
   }
+  update_gate(index);
   if ((lease.packed || lease.apart) && lease.grant == Grant::kGranted)
     for (SimClient& p : clients_)
       if (p.is_protected() && p.busy) p.burst_packed = true;

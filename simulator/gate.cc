@@ -12,7 +12,6 @@ using admission::Action;
 using admission::LeaseView;
 using admission::Reason;
 
-constexpr uint64_t kMaxAhead = 64;
 constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
 
 }  // namespace
@@ -64,6 +63,7 @@ LeaseView World::view_of(const SimClient& c) const {
           .watch_spin_ns = l.spin_ns != 0 ? l.spin_ns : input_.host.spin_ns,
           .long_width_percent = l.long_block_ns != 0 ? l.long_width_percent : 100,
           .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns,
+          .quantum_ns = l.quantum_ns,
           .reserved_sms = input_.run.confine == Confine::kDynamic && l.sm_limit != 0
                               ? input_.gpu.sm_count - l.sm_limit
                               : 0,
@@ -128,7 +128,7 @@ void World::host(uint32_t index) {
   const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
   const LeaseView lease = view_of(c);
   const bool free = lease.unmanaged();
-  if (free && c.next_op - c.completed_op > kMaxAhead) {
+  if (free && c.next_op - c.completed_op > input_.host.queue_launches) {
     c.throttled = true;
     return;
   }
@@ -138,43 +138,63 @@ void World::host(uint32_t index) {
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
                            .resource_class = uint32_t(launch.kernel.resource_class),
                            .may_keep_apart = sms < input_.gpu.sm_count};
+  const bool on_device = lease.quantum_ns != 0;
   const admission::Verdict verdict =
-      admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
+      on_device ? admission::judge_run_ahead(ask, lease, c.in_flight_ns, c.markers_out, c.waited)
+                : admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
   if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
   if (verdict.action == Action::kLetGo && !c.waited.let_go) {
     c.waited.let_go = true;  // the whole remainder goes out now
     ++c.result.hold_expired;
     piece = next_piece(c, launch.kernel, left, sms, lease);
   }
-  if (verdict.action == Action::kGo) audit_start(c);
+  const bool begins =
+      on_device && verdict.action == Action::kGo && begins_quantum(c, piece.estimate_ns, lease.quantum_ns);
+  if (verdict.action == Action::kGo && !on_device) audit_start(c);
   stop_waiting(c);
   if (input_.run.hold_per_piece) admission::after_start(c.waited);
   const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
-  submit(index, launch.kernel, piece.blocks, now_ns_ + input_.host.launch_ns,
-         yields ? workers(c, launch.kernel) : 0);
+  const uint64_t call_ns = input_.host.launch_ns + (begins ? input_.host.boundary_call_ns : 0);
+  submit(index, launch.kernel, piece.blocks, now_ns_ + call_ns, yields ? workers(c, launch.kernel) : 0,
+         begins);
   const uint64_t op = c.next_op - 1;
+  if (begins) note_quantum(index, op);
   if (!free) {
     if (c.sent.empty()) c.oldest_since_ns = now_ns_;
     if (c.in_flight_ns == 0) c.in_flight_since_ns = now_ns_;
     c.in_flight_ns += piece.estimate_ns;
     c.unmarked_ns += piece.estimate_ns;
     c.sent.push_back({op, piece.estimate_ns, false});
-    if (c.unmarked_ns >= c.lease.marker_spacing_ns) mark(index);
+    const bool many = on_device && ++c.unmarked_calls >= admission::kCallsPerMarker;
+    if (many || c.unmarked_ns >= c.lease.marker_spacing_ns) mark(index);
   }
   if (yields) {
     c.yielding_op = op;  // one at a time: see completed()
     return;
   }
   c.blocks_left = left - piece.blocks;
-  if (c.blocks_left == 0) {
-    end_call(c);
-    if (launch.last_of_step) {
-      c.step_last_op = op;  // next_launch advances in step_done()
-      return;
-    }
-    ++c.next_launch;
+  const uint64_t over_ns = now_ns_ + call_ns + (free ? 0 : input_.host.gate_ns);
+  if (c.blocks_left != 0) {
+    push(over_ns, EventKind::kHost, index, ++c.host_token);
+    return;
   }
-  push(now_ns_ + input_.host.launch_ns, EventKind::kHost, index, ++c.host_token);
+  end_call(c);
+  if (launch.last_of_step) return end_step(index, op);  // next_launch advances in step_done()
+  ++c.next_launch;
+  run_host(index, over_ns);
+}
+
+// The step whose last launch is `op`: the program waits for it, or for one before.
+void World::end_step(uint32_t index, uint64_t op) {
+  SimClient& c = clients_[index];
+  c.steps_behind.push_back(op);
+  while (!c.steps_behind.empty() && c.steps_behind.front() <= c.completed_op) c.steps_behind.pop_front();
+  if (c.steps_behind.size() <= c.spec->workload->steps_ahead) {
+    push(now_ns_ + input_.host.launch_ns, EventKind::kStepDone, index, c.incarnation);
+    return;
+  }
+  c.step_last_op = c.steps_behind.front();
+  c.steps_behind.pop_front();
 }
 
 // What must never happen, whatever the rule says.
@@ -225,6 +245,7 @@ void World::wait(uint32_t index, Reason reason, const LeaseView& lease, uint64_t
   if (input_.run.timed_waits && !c.sent.empty())
     marker_ns = int64_t(c.sent.front().estimate_ns) - int64_t(now_ns_ - c.oldest_since_ns);
   admission::WaitPlan plan = admission::plan_wait(reason, lease, c.waited, c.in_flight_ns, marker_ns);
+  if (lease.quantum_ns != 0) plan = admission::kFarAhead;
   if (input_.run.polls) plan = {kPoll_ns, 0};
   const uint64_t left_ns = lease.max_hold_ns - c.waited.towards_limit_ns(reason);
   const uint64_t stretch = std::min(plan.watch_ns + plan.sleep_ns, left_ns);
@@ -253,8 +274,10 @@ void World::wake_watchers() {
 void World::mark(uint32_t index) {
   SimClient& c = clients_[index];
   c.unmarked_ns = 0;
+  c.unmarked_calls = 0;
   if (c.sent.empty() || c.sent.back().marked) return;
   c.sent.back().marked = true;
+  ++c.markers_out;
   if (c.sent.back().op <= c.completed_op)
     push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, index, c.sent.back().op);
 }
@@ -269,6 +292,7 @@ void World::marker_seen(uint32_t index, uint64_t op) {
 void World::cover(SimClient& c, uint64_t op) {
   while (!c.sent.empty() && c.sent.front().op <= op) {
     c.in_flight_ns -= c.sent.front().estimate_ns;
+    c.markers_out -= c.sent.front().marked;
     c.used_ns += c.sent.front().estimate_ns;
     if (c.in_flight_ns == 0) c.in_flight_end_ns = now_ns_;
     c.oldest_since_ns = now_ns_;

@@ -34,8 +34,36 @@ double Gpu::clock(uint64_t now_ns) const {
 void Gpu::submit(const Op& op) {
   Stream& s = streams_[op.client];
   s.queue.push_back(op);
-  if (s.queue.size() == 1)
-    ready_ns_[op.client] = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
+  if (s.queue.size() == 1) set_ready(op.client);
+}
+
+void Gpu::set_ready(uint32_t client) {
+  const Stream& s = streams_[client];
+  ready_ns_[client] = UINT64_MAX;
+  if (s.running || s.queue.empty()) return;
+  const Op& op = s.queue.front();
+  if (op.gated && s.passes == 0) return;
+  const uint64_t reached_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
+  ready_ns_[client] = op.gated ? std::max(reached_ns, s.opens_ns) : reached_ns;
+}
+
+void Gpu::open_gate(uint32_t client, uint64_t at_ns) {
+  streams_[client].opens_ns = at_ns;
+  streams_[client].passes = kAlwaysOpen;
+  set_ready(client);
+}
+
+void Gpu::close_gate(uint32_t client) {
+  streams_[client].passes = 0;
+  set_ready(client);
+}
+
+void Gpu::add_pass(uint32_t client, uint64_t at_ns) {
+  Stream& s = streams_[client];
+  if (s.passes == kAlwaysOpen) return;
+  if (s.passes == 0) s.opens_ns = at_ns;
+  ++s.passes;
+  set_ready(client);
 }
 
 void Gpu::retreat(uint32_t client) {
@@ -170,9 +198,7 @@ void Gpu::complete_groups(uint64_t now_ns, std::vector<Completion>* done) {
     s.running = s.bulk = false;
     s.last_end_ns = now_ns;
     s.queue.pop_front();
-    if (!s.queue.empty())
-      ready_ns_[client] =
-          std::max(s.queue.front().available_ns, now_ns + spec_.kernel_gap_ns) + s.queue.front().gap_ns;
+    set_ready(client);
     running_.erase(running_.begin() + long(i));
   }
 }
@@ -191,7 +217,9 @@ void Gpu::activate(uint64_t now_ns) {
     }
     last_client_ = c;
     ready_ns_[c] = UINT64_MAX;
-    s.head = head_of(s.queue.front());
+    const Op& op = s.queue.front();
+    if (op.gated && s.passes != kAlwaysOpen) --s.passes;
+    s.head = head_of(op);
     s.running = true;
     s.order = next_order_++;
     s.in_line = regime_ == Regime::kMps && random_.uniform() < spec_.in_line_share;
@@ -212,21 +240,29 @@ void Gpu::activate(uint64_t now_ns) {
   }
 }
 
+uint64_t Gpu::change_ns() const {
+  return contended_ ? spec_.switch_ns : spec_.idle_switch_ns;
+}
+
 void Gpu::slice_time(uint64_t now_ns) {
   if (switch_until_ns_ != 0) {
     if (now_ns < switch_until_ns_) return;
     switch_until_ns_ = 0;
     current_ = next_context_;
+    contended_ = false;
     slice_end_ns_ = now_ns + spec_.timeslice_ns;
     changed_ = true;
   }
+  const bool others =
+      std::any_of(running_.begin(), running_.end(), [&](uint32_t c) { return c != current_; });
+  contended_ |= others && has_work(current_);
   if (has_work(current_) && now_ns < slice_end_ns_) return;
   const uint32_t n = uint32_t(streams_.size());
   for (uint32_t step = 1; step < n; ++step) {
     uint32_t c = (current_ + step) % n;
     if (!streams_[c].running) continue;
     next_context_ = c;
-    switch_until_ns_ = now_ns + std::max<uint64_t>(1, spec_.switch_ns);
+    switch_until_ns_ = now_ns + std::max<uint64_t>(1, change_ns());
     changed_ = true;
     ++n_events_;
     return;
@@ -366,7 +402,8 @@ void Gpu::place_blocks() {
       s.v = 0;
       s.pending = 0;
       const uint32_t wave = s.head.wave;
-      s.first_end_v = double((s.bulk_blocks + wave - 1) / wave * s.queue.front().kernel.block_ns);
+      const uint64_t waves = (s.bulk_blocks + wave - 1) / wave;
+      s.first_end_v = double(waves * s.queue.front().kernel.block_ns);
     }
     if (!alone && s.bulk) leave_bulk(s);
     used += s.resident * s.head.sms_per_block;

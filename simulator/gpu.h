@@ -41,12 +41,13 @@ constexpr ContentionTable all_as_contention() {
 struct GpuSpec {
   uint32_t sm_count = 108;
   uint64_t timeslice_ns = 2'000'000;
-  uint64_t switch_ns = 145'000;
-  uint64_t kernel_gap_ns = 1'000;  // between two kernels of one stream
-  double in_line_share = 0;        // kMps: kernels that wait until those before them have placed every block
-  uint64_t refill_ns = 0;          // first kernel after another client had the GPU: caches, TLBs
-  uint64_t memory_bytes = 0;       // for models (Workload::memory_bytes); 0 = there is room for all
-  double block_jitter = 0.15;      // half width of the uniform spread of block times
+  uint64_t switch_ns = 145'000;       // from one client to the next: it came while the first had work
+  uint64_t idle_switch_ns = 145'000;  // it came when the first had none
+  uint64_t kernel_gap_ns = 1'000;     // between two kernels of one stream
+  double in_line_share = 0;    // kMps: kernels that wait until those before them have placed every block
+  uint64_t refill_ns = 0;      // first kernel after another client had the GPU: caches, TLBs
+  uint64_t memory_bytes = 0;   // for models (Workload::memory_bytes); 0 = there is room for all
+  double block_jitter = 0.15;  // half width of the uniform spread of block times
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
   ContentionTable contention{};
   // The same between confined work and blocks outside of its SMs: L2 and DRAM only. Negative = as `contention`.
@@ -66,6 +67,7 @@ struct Op {  // one launch, or one slice of it
   uint64_t gap_ns = 0;    // before it, on top of GpuSpec::kernel_gap_ns
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
   bool yields = false;    // may be asked to stop at a block boundary
+  bool gated = false;     // waits for the client's gate: see open_gate()
 };
 
 struct Completion {
@@ -81,6 +83,11 @@ class Gpu {
   void submit(const Op& op);
   // Pulls back the blocks of yielding work that have not started.
   void retreat(uint32_t client);
+  // The gate in the client's stream, before its gated launches. Open from `at_ns` on; closed; or open for one of them
+  // more, which stays so whatever comes. At first it is open.
+  void open_gate(uint32_t client, uint64_t at_ns);
+  void close_gate(uint32_t client);
+  void add_pass(uint32_t client, uint64_t at_ns);
   void drop_queue(uint32_t client);  // the process is gone: what has not begun never will
   // Lets time pass until `now_ns` (at most next_ns()) and appends what completed.
   void advance(uint64_t now_ns, std::vector<Completion>* done);
@@ -99,6 +106,7 @@ class Gpu {
     uint32_t blocks = 0;
     double confined_sms = 0;  // of the SMs under them, those that confined work may use
   };
+  static constexpr uint32_t kAlwaysOpen = UINT32_MAX;
   struct Head {              // what follows from the running launch alone: asked for at every event
     uint32_t sms = 0;        // that it may occupy
     uint32_t wave = 0;       // blocks of it that run at once when it is alone
@@ -119,6 +127,8 @@ class Gpu {
     uint32_t withdrawn = 0;  // by retreat()
     std::vector<Group> groups;
     std::deque<Op> queue;
+    uint64_t opens_ns = 0;
+    uint32_t passes = kAlwaysOpen;  // gated launches that may begin
     uint32_t priority = 0;
     uint64_t order = 0;  // when it became ready
     uint64_t last_end_ns = 0;
@@ -131,8 +141,12 @@ class Gpu {
   }
   bool has_work(uint32_t client) const {
     const Stream& s = streams_[client];
-    return !s.queue.empty() && s.queue.front().available_ns <= last_ns_;
+    return !s.queue.empty() && s.queue.front().available_ns <= last_ns_ && (s.running || !held_at_gate(s));
   }
+  bool held_at_gate(const Stream& s) const {
+    return s.queue.front().gated && (s.passes == 0 || s.opens_ns > last_ns_);
+  }
+  void set_ready(uint32_t client);  // its stream has a new head, or its gate changed
   Head head_of(const Op& op) const;
   void progress(uint64_t now_ns);
   void activate(uint64_t now_ns);
@@ -151,6 +165,7 @@ class Gpu {
   double contention(const Stream& own, const Stream& other) const;
   uint64_t end_ns(const Stream& s) const;  // when the first of its groups ends at its present rate
   void slice_time(uint64_t now_ns);
+  uint64_t change_ns() const;  // what it costs that the current client leaves now
   double clock(uint64_t now_ns) const;
 
   GpuSpec spec_;
@@ -169,6 +184,7 @@ class Gpu {
   uint32_t current_ = 0;
   uint32_t next_context_ = 0;
   uint64_t slice_end_ns_ = 0, switch_until_ns_ = 0;  // switch_until 0: not switching
+  bool contended_ = false;                           // another client waited while the current one had work
 };
 
 }  // namespace tessera::simulator

@@ -100,16 +100,23 @@ std::string to_json(const Scenario& s, const Report& report) {
                                     {"window", r.lost_to_window},
                                     {"launch", r.lost_to_launch},
                                     {"room", r.lost_to_room}}}};
-      for (const ProtectedRow& p : r.protected_clients)
-        cell["protected"].push_back({{"name", p.name},
-                                     {"n_requests", p.n_requests},
-                                     {"p99_ms", p.p99_ms},
-                                     {"p99_alone_ms", p.p99_alone_ms},
-                                     {"p99_over_alone", p.p99_over_alone},
-                                     {"short_p99_over_alone", p.short_p99_over_alone},
-                                     {"p50_over_alone", p.p50_over_alone},
-                                     {"mean_over_alone", p.mean_over_alone},
-                                     {"served", p.throughput}});
+      for (const ProtectedRow& p : r.protected_clients) {
+        nlohmann::ordered_json client{{"name", p.name},
+                                      {"n_requests", p.n_requests},
+                                      {"p99_ms", p.p99_ms},
+                                      {"p99_alone_ms", p.p99_alone_ms},
+                                      {"p99_over_alone", p.p99_over_alone},
+                                      {"short_p99_over_alone", p.short_p99_over_alone},
+                                      {"p50_over_alone", p.p50_over_alone},
+                                      {"mean_over_alone", p.mean_over_alone},
+                                      {"served", p.throughput}};
+        if (s.report_steps)
+          client["steps_over_alone"] = {{"first_p50", p.first_p50_over_alone},
+                                        {"first_p99", p.first_p99_over_alone},
+                                        {"further_p50", p.further_p50_over_alone},
+                                        {"further_p99", p.further_p99_over_alone}};
+        cell["protected"].push_back(client);
+      }
       cells.push_back(cell);
     }
     row["cells"] = cells;

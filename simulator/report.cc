@@ -38,7 +38,8 @@ RunResult run_task(const Scenario& s, const Task& task) {
                  .warmup_ns = s.warmup_ns,
                  .seed = task.seed + s.cells[task.cell].gpu * 1'000'003ull,
                  .estimates = s.estimates,
-                 .latency_from_arrival = s.latency_from_arrival};
+                 .latency_from_arrival = s.latency_from_arrival,
+                 .record_steps = s.report_steps};
   if (task.alone >= 0) {
     // The others never come: its place in the list, and so its random draws, stay the same.
     for (size_t i = 0; i < input.clients.size(); ++i)
@@ -70,6 +71,10 @@ void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
   row->lost_to_room = over(l.room_ns, work_alone_ns);
 }
 
+double percentile_over(const std::vector<uint64_t>& now, const std::vector<uint64_t>& then, double p) {
+  return over(double(percentile_ns(now, p)), double(percentile_ns(then, p)));
+}
+
 CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
                  const std::vector<const RunResult*>& alone) {
   CellRow row{.cell = task.cell, .run = task.run, .perturbation = task.perturbation, .seed = task.seed};
@@ -83,14 +88,18 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       p.p99_ms = p99 / 1e6;
       p.p99_alone_ms = p99_alone / 1e6;
       p.p99_over_alone = over(p99, p99_alone);
-      p.p50_over_alone =
-          over(double(percentile_ns(now.latencies_ns, 0.5)), double(percentile_ns(then.latencies_ns, 0.5)));
+      p.p50_over_alone = percentile_over(now.latencies_ns, then.latencies_ns, 0.5);
       p.mean_over_alone = over(mean_of(now.latencies_ns), mean_of(then.latencies_ns));
       p.throughput = over(double(now.latencies_ns.size()), double(then.latencies_ns.size()));
       p.n_requests = now.latencies_ns.size();
-      p.short_p99_over_alone = over(double(percentile_ns(now.short_latencies_ns, 0.99)),
-                                    double(percentile_ns(then.short_latencies_ns, 0.99)));
+      p.short_p99_over_alone = percentile_over(now.short_latencies_ns, then.short_latencies_ns, 0.99);
       if (!cell.pool.empty()) p.first_ns = now.first_ns;
+      if (s.report_steps) {
+        p.first_p50_over_alone = percentile_over(now.first_ns, then.first_ns, 0.5);
+        p.first_p99_over_alone = percentile_over(now.first_ns, then.first_ns, 0.99);
+        p.further_p50_over_alone = percentile_over(now.further_ns, then.further_ns, 0.5);
+        p.further_p99_over_alone = percentile_over(now.further_ns, then.further_ns, 0.99);
+      }
       row.protected_clients.push_back(p);
     } else {
       row.be_shares.push_back(over(now.work_ns, then.work_ns));
@@ -214,7 +223,8 @@ Report run_scenario(const Scenario& s, const ReportOptions& options) {
           if (alone_index.emplace(alone_key(s, t), alone_tasks.size()).second) alone_tasks.push_back(t);
         }
         for (size_t run = 0; run < s.runs.size(); ++run)
-          tasks.push_back({cell, run, p, options.first_seed + k, -1});
+          if (s.cells[cell].has_run(s.runs[run].name))
+            tasks.push_back({cell, run, p, options.first_seed + k, -1});
       }
   std::vector<Task> all = alone_tasks;
   all.insert(all.end(), tasks.begin(), tasks.end());

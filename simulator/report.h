@@ -21,6 +21,9 @@ struct ProtectedRow {
   double p99_ms = 0, p99_alone_ms = 0;
   double short_p99_over_alone = 0;  // of the shortest requests by themselves; 0: all have one length
   uint64_t n_requests = 0;
+  // Scenario::report_steps: until a request's first step was done, and each further step.
+  double first_p50_over_alone = 0, first_p99_over_alone = 0, further_p50_over_alone = 0,
+         further_p99_over_alone = 0;
   std::vector<uint64_t> first_ns;  // per request: until its first step was done
 };
 

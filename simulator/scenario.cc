@@ -31,6 +31,7 @@ constexpr Name kRegimes[] = {{"timesliced", int(Regime::kTimesliced)},
                              {"mps_priority", int(Regime::kMpsPriority)}};
 constexpr Name kConfines[] = {
     {"none", int(Confine::kNone)}, {"attach", int(Confine::kAttach)}, {"dynamic", int(Confine::kDynamic)}};
+constexpr Name kGates[] = {{"thread", int(GateKind::kThread)}, {"device", int(GateKind::kDevice)}};
 constexpr Name kArrivals[] = {
     {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
     {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
@@ -91,6 +92,7 @@ class Loader {
     scenario_.latency_from_arrival = r.choice("latency_from", scenario_.latency_from_arrival, kFrom) == 1;
     static constexpr Name kEstimates[] = {{"launch", int(Estimates::kLaunch)},
                                           {"shape", int(Estimates::kShape)}};
+    scenario_.report_steps = r.flag("report_steps", scenario_.report_steps);
     scenario_.estimates = Estimates(r.choice("estimates", int(scenario_.estimates), kEstimates));
     if (auto t = r.table("gpu")) read_gpu(*t);
     if (auto t = r.table("host")) read_host(*t);
@@ -102,6 +104,7 @@ class Loader {
     for (auto t : r.tables("cell")) read_cell(*t);
     for (auto t : r.tables("run")) read_run(*t);
     for (auto t : r.tables("perturbation")) read_perturbation(*t);
+    r.tables("measured");  // for scripts/measured_error.py
   }
 
   void read_gpu(const toml::table& t) {
@@ -110,6 +113,7 @@ class Loader {
     g.sm_count = uint32_t(r.number("sm_count", g.sm_count, 1, 4096));
     g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
     g.switch_ns = r.us("switch_us", g.switch_ns);
+    g.idle_switch_ns = r.us("idle_switch_us", t.get("switch_us") != nullptr ? g.switch_ns : g.idle_switch_ns);
     g.kernel_gap_ns = r.us("kernel_gap_us", g.kernel_gap_ns);
     g.in_line_share = r.number("in_line_share", g.in_line_share, 0, 1);
     g.refill_ns = r.us("refill_us", g.refill_ns);
@@ -122,6 +126,8 @@ class Loader {
     Reader r(t, "[host]", &mistakes_);
     HostSpec& h = scenario_.host;
     h.launch_ns = r.us("launch_us", h.launch_ns);
+    h.gate_ns = r.us("gate_us", h.gate_ns);
+    h.queue_launches = uint32_t(r.number("queue_launches", h.queue_launches, 4, 1e6));
     h.sync_ns = r.us("sync_us", h.sync_ns);
     h.marker_ns = r.us("marker_us", h.marker_ns);
     h.wake_ns = r.us("wake_us", h.wake_ns);
@@ -130,6 +136,9 @@ class Loader {
     h.setup_ns = r.us("setup_us", h.setup_ns);
     h.confine_ns = r.us("confine_us", h.confine_ns);
     h.retreat_ns = r.us("retreat_us", h.retreat_ns);
+    h.boundary_call_ns = r.us("boundary_call_us", h.boundary_call_ns);
+    h.boundary_ns = r.us("boundary_us", h.boundary_ns);
+    h.open_ns = r.us("open_us", h.open_ns);
     h.load_bytes_per_ns = r.number("load_gb_per_s", h.load_bytes_per_ns, 0.001, 1e6);
   }
 
@@ -151,6 +160,8 @@ class Loader {
     Segment s;
     s.count = uint32_t(r.number("count", 1, 1, 1e6));
     s.cv = r.number("cv", 0, 0, 10);
+    s.host_ns = r.us("host_us", 0);
+    s.graph = r.flag("graph", false);
     const double us = r.number("us", 0, 0.2, 1e9), block_us = r.number("block_us", us, 0.2, 1e9);
     const double fill = r.number("fill", 1, 1e-3, 1);
     const uint32_t per_sm = uint32_t(r.number("blocks_per_sm", kSlotsPerSm, 1, 32));
@@ -190,9 +201,11 @@ class Loader {
     w.name = r.text("name", "");
     w.cv = r.number("cv", 0, 0, 10);
     w.lengths = r.numbers("lengths", 0.01, 100);
+    w.steps_ahead = uint32_t(r.number("steps_ahead", 0, 0, 1000));
     w.memory_bytes = uint64_t(r.number("memory_gib", 0, 0, 1e6) * kGib);
     if (scenario_.gpu.memory_bytes != 0 && w.memory_bytes > scenario_.gpu.memory_bytes)
       r.missing("needs more memory than the GPU has");
+    for (double ms : r.numbers("gaps_ms", 0, 1e7)) w.recorded_gaps_ns.push_back(ms * 1e6);
     const std::string where = "workload " + w.name;
     if (const std::string file = r.text("chakra", ""); !file.empty()) read_recorded(file, r, &w);
     for (auto row : r.tables("step")) {
@@ -293,6 +306,7 @@ class Loader {
     Reader r(t, "[[cell]]", &mistakes_);
     Cell cell;
     cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
+    cell.runs = r.texts("runs");
     // Several GPUs: one policy object each, clients do not move. So each is a cell of its own.
     const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 4096));
     static constexpr Name kPlacements[] = {{"turn", 0}, {"measured", 1}};
@@ -324,6 +338,7 @@ class Loader {
     for (uint32_t i = 0; i < gpus; ++i) {
       if (on[i].clients.empty()) continue;
       if (gpus > 1) on[i].pool = cell.name;
+      on[i].runs = cell.runs;
       on[i].name = gpus == 1 ? cell.name : cell.name + " / GPU " + std::to_string(i);
       on[i].gpu = i;
       scenario_.cells.push_back(std::move(on[i]));
@@ -346,6 +361,9 @@ class Loader {
     if (run.sm_limit != 0 && run.confine == Confine::kNone)
       r.missing("has `sm_limit` without a way to hold it: add confine = \"attach\" or \"dynamic\"");
     run.polls = r.flag("polls", false);
+    run.gate = GateKind(r.choice("gate", int(run.gate), kGates));
+    run.gate_quantum_ns = r.us("gate_quantum_us", run.gate_quantum_ns);
+    run.opened_quanta = uint32_t(r.number("opened_quanta", run.opened_quanta, 0, 100));
     run.timed_waits = r.flag("timed_waits", run.timed_waits);
     run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);
     // The keys of the daemon's [policy] section, with the bounds that they have there.
@@ -389,6 +407,11 @@ class Loader {
     need(scenario_.duration_ns > scenario_.warmup_ns, "`duration_ms` must be larger than `warmup_ms`");
     need(!scenario_.cells.empty(), "there is nothing to run: add [grid] or [[cell]]");
     need(!scenario_.runs.empty(), "there is no policy to run: add [[run]]");
+    for (const Cell& cell : scenario_.cells)
+      for (const std::string& name : cell.runs)
+        need(std::any_of(scenario_.runs.begin(), scenario_.runs.end(),
+                         [&](const RunSpec& run) { return run.name == name; }),
+             ("cell " + cell.name + " names the run `" + name + "`, which is not there").c_str());
     if (scenario_.perturbations.empty()) scenario_.perturbations.push_back({});
   }
 

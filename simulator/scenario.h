@@ -2,6 +2,7 @@
 // typed, bounded values, or every mistake with its place and remedy. Format: docs/simulator.md.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <vector>
@@ -14,8 +15,13 @@ namespace tessera::simulator {
 struct Cell {  // programs that share one GPU
   std::string name;
   std::vector<ClientSpec> clients;
-  uint32_t gpu = 0;  // of several: equal clients draw differently on each
-  std::string pool;  // the cell of the file that this is one GPU of; empty: it has one
+  uint32_t gpu = 0;               // of several: equal clients draw differently on each
+  std::string pool;               // the cell of the file that this is one GPU of; empty: it has one
+  std::vector<std::string> runs;  // under which it runs; empty: under all
+
+  bool has_run(const std::string& run) const {
+    return runs.empty() || std::find(runs.begin(), runs.end(), run) != runs.end();
+  }
 };
 
 struct Scenario {
@@ -23,6 +29,7 @@ struct Scenario {
   uint64_t duration_ns = 0, warmup_ns = 0;
   uint32_t seeds = 1;
   bool latency_from_arrival = true;
+  bool report_steps = false;  // of protected clients: how long their jobs' first and further steps took
   Estimates estimates = Estimates::kLaunch;
   GpuSpec gpu;
   HostSpec host;

@@ -8,7 +8,6 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr uint64_t kResumeAhead = 48;     // launches that a host thread is ahead when it goes on
 constexpr long kMaxWatched = 32;          // ipc::abi::kMaxWatchedPulses
 constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
@@ -136,6 +135,10 @@ void World::count_losses(uint64_t until_ns) {
     losses_.room_ns += double(passed_ns) * (1 - gpu_.fill(uint32_t(only_best_effort_)));
     return;
   }
+  if (!c.gate_open && c.in_flight_ns != 0) {
+    losses_.lease_ns += passed_ns;
+    return;
+  }
   switch (c.waiting_for) {
     case admission::Reason::kPulse:
       losses_.pulse_ns += passed_ns;
@@ -258,7 +261,7 @@ void World::load_model(uint32_t index) {
   if (there_ns == ModelMemory::kNoRoom)
     waiting_for_memory_.push_back(index);
   else
-    push(std::max(there_ns, c.host_free_ns), EventKind::kHost, index, ++c.host_token);
+    run_host(index, std::max(there_ns, c.host_free_ns));
 }
 
 // Whoever waits for memory goes before the next job of this client.
@@ -272,8 +275,8 @@ void World::end_job(uint32_t index) {
   }
 }
 
-void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns,
-                   uint32_t workers) {
+void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
+                   bool gated) {
   SimClient& c = clients_[index];
   Op op{.client = index, .id = c.next_op++, .available_ns = at_ns, .kernel = kernel, .n_blocks = n_blocks};
   double slower = c.is_protected() ? input_.run.protected_overhead : 0;
@@ -285,18 +288,26 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.workers = workers;
   op.sm_limit = limit_of(c, kernel);
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
+  op.gated = gated;
+  if (gated) op.gap_ns += input_.host.boundary_ns;
   ++c.result.launches;
   gpu_.submit(op);
+}
+
+// The program computes until its next launch.
+void World::run_host(uint32_t index, uint64_t from_ns) {
+  SimClient& c = clients_[index];
+  push(from_ns + launch_of(c).host_ns, EventKind::kHost, index, ++c.host_token);
 }
 
 void World::run_step(uint32_t index) {
   SimClient& c = clients_[index];
   set_busy(index);
-  uint64_t at_ns = now_ns_;
+  uint64_t at_ns = now_ns_ - launch_of(c).host_ns;  // which is over
   for (bool last = false; !last; ++c.next_launch) {
     const Launch& l = launch_of(c);
     last = l.last_of_step;
-    at_ns += input_.host.launch_ns;
+    at_ns += l.in_call ? 0 : l.host_ns + input_.host.launch_ns;
     c.burst_signature = c.burst_signature * 31 + l.kernel.n_blocks;
     c.pulse_class = l.kernel.resource_class;
     submit(index, l.kernel, l.kernel.n_blocks, at_ns, 0);
@@ -320,7 +331,8 @@ void World::completed(const Completion& done) {
       push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, done.client, done.id);
   }
   c.completed_op = done.id;
-  if (c.throttled && c.next_op - c.completed_op < kResumeAhead) {
+  open_quanta(done.client);
+  if (c.throttled && c.next_op - c.completed_op < input_.host.queue_launches / 4 * 3) {
     c.throttled = false;
     push(now_ns_, EventKind::kHost, done.client, ++c.host_token);
   }
@@ -330,18 +342,23 @@ void World::completed(const Completion& done) {
 
 void World::step_done(uint32_t index) {
   SimClient& c = clients_[index];
+  const bool waited = c.step_last_op != 0;
   c.step_last_op = 0;
   c.yielding_op = 0;
   if (c.is_protected())
     set_idle(index);
-  else
+  else if (waited)
     cover(c, c.completed_op), acknowledge_drain(index);
   // The launch that ended a best-effort step is still the current one: see host().
   if (!c.is_protected()) ++c.next_launch;
-  if (c.first_step_ns == 0) c.first_step_ns = now_ns_;
+  if (c.first_step_ns == 0)
+    c.first_step_ns = now_ns_;
+  else if (input_.record_steps && warm_)
+    c.result.further_ns.push_back(now_ns_ - c.latest_step_ns);
+  c.latest_step_ns = now_ns_;
   const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
   if (c.next_launch < c.job.size()) {
-    push(now_ns_ + gap_ns, EventKind::kHost, index, ++c.host_token);
+    run_host(index, now_ns_ + gap_ns);
     return;
   }
   end_job(index);
@@ -362,7 +379,7 @@ void World::step_done(uint32_t index) {
 void World::set_busy(uint32_t index) {
   SimClient& c = clients_[index];
   if (c.busy) return;
-  c.busy = true;
+  c.busy = c.closes_gates = true;
   c.busy_since_ns = now_ns_;
   ++c.burst;
   c.burst_signature = 0;
@@ -374,6 +391,7 @@ void World::set_busy(uint32_t index) {
       c.burst_packed = true;
     if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
+  update_gates();
 }
 
 // As core::Core::on_burst, of the burst that ends now.
@@ -393,7 +411,9 @@ policy::Burst World::burst_of(const SimClient& c) const {
                                 .any = other.in_flight_ns != 0,
                                 .since_ns = other.in_flight_since_ns,
                                 .end_ns = other.in_flight_end_ns};
-    burst.overlap_ns = std::max(burst.overlap_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work));
+    uint64_t overlap_ns = policy::overlap_ns(c.busy_since_ns, now_ns_, work);
+    if (other.lease.quantum_ns != 0) overlap_ns = std::min(overlap_ns, other.lease.quantum_ns);
+    burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
   }
   burst.solo &= burst.overlap_ns == 0;
   return burst;
@@ -402,10 +422,12 @@ policy::Burst World::burst_of(const SimClient& c) const {
 void World::set_idle(uint32_t index) {
   SimClient& c = clients_[index];
   c.busy = false;
+  c.closes_gates = c.lease.keeps_closed;
   c.idle_since_ns = now_ns_;
   if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
   c.bursts.add(burst_of(c));
   wake_watchers();
+  update_gates();
   notify_daemon();
 }
 

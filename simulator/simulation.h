@@ -22,18 +22,24 @@
 
 namespace tessera::simulator {
 
-struct HostSpec {               // what software costs; ns
-  uint64_t launch_ns = 4'000;   // one launch in the host thread
-  uint64_t sync_ns = 8'000;     // completion until a synchronise returns
-  uint64_t marker_ns = 5'000;   // completion until a marker is visible
-  uint64_t wake_ns = 40'000;    // futex wake or end of a sleep until the thread runs
-  uint64_t daemon_ns = 25'000;  // notification until the daemon decides
-  uint64_t spin_ns = 20'000;    // watch_spin_us
+struct HostSpec {                // what software costs; ns
+  uint64_t launch_ns = 4'000;    // one launch in the host thread
+  uint64_t gate_ns = 0;          // what a launch takes longer there while its client has a lease that can end
+  uint32_t queue_launches = 64;  // that the driver takes before the device has done them; then a launch waits
+  uint64_t sync_ns = 8'000;      // completion until a synchronise returns
+  uint64_t marker_ns = 5'000;    // completion until a marker is visible
+  uint64_t wake_ns = 40'000;     // futex wake or end of a sleep until the thread runs
+  uint64_t daemon_ns = 25'000;   // notification until the daemon decides
+  uint64_t spin_ns = 20'000;     // watch_spin_us
   uint64_t setup_ns =
       1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
   uint64_t confine_ns = 10'000;  // GPU time lost around a launch that keeps to some SMs: two waits for events
   double load_bytes_per_ns = 20;  // a model into the GPU's memory; 1 = 1 GB/s
   uint64_t retreat_ns = 20'000;   // policy `tally` only: flag until the blocks see it
+  // RunSpec::gate kDevice.
+  uint64_t boundary_call_ns = 900;  // in the host thread, before the first launch of a quantum
+  uint64_t boundary_ns = 2'300;     // on the device there, if the gate is open
+  uint64_t open_ns = 6'400;         // what opens the gate until the device goes on
 };
 
 struct ClientSpec {
@@ -61,6 +67,11 @@ enum class Confine : uint8_t {
   kDynamic,  // from the next launch on: green contexts
 };
 
+enum class GateKind : uint8_t {
+  kThread,  // a launch that may not start is held in the thread that makes it
+  kDevice,  // it is queued on the device, where a gate lets quanta of work pass (simulator/device_gate.cc)
+};
+
 struct RunSpec {  // how the GPU is shared
   std::string name, policy = "none";
   Regime regime = Regime::kMpsPriority;
@@ -77,6 +88,10 @@ struct RunSpec {  // how the GPU is shared
   // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;
+  GateKind gate = GateKind::kThread;
+  uint64_t gate_quantum_ns = 0;  // kDevice: work that passes the gate at once; 0 = as the lease says
+  // kDevice: a thread opens the gate for so many quanta that have not ended, whatever the lease. 0 = bursts close it.
+  uint32_t opened_quanta = 0;
   bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
   policy::Parameters parameters;
   policy::Tuning tuning;  // of the daemon's policies
@@ -97,14 +112,16 @@ struct RunInput {
   Estimates estimates = Estimates::kLaunch;
   bool latency_from_arrival = true;  // else from the start of service: queueing not counted
   bool record_bursts = false;
+  bool record_steps = false;
   bool audit_idle = false;
 };
 
 struct ClientResult {
   std::vector<uint64_t> latencies_ns;        // after the warm-up, in order of completion
   std::vector<uint64_t> short_latencies_ns;  // of those of the least length, where jobs have several
-  std::vector<uint64_t> first_ns;  // of the same jobs: until their first step was done (first token)
-  double work_ns = 0;              // GPU work completed after the warm-up, in ns alone
+  std::vector<uint64_t> first_ns;    // of the same jobs: until their first step was done (first token)
+  std::vector<uint64_t> further_ns;  // and between the ends of their steps, if RunInput::record_steps
+  double work_ns = 0;                // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
   uint64_t longest_lease_wait_ns = 0;
   std::vector<std::pair<uint64_t, uint64_t>> bursts_ns;  // protected, if RunInput::record_bursts: from, to

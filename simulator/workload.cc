@@ -14,12 +14,14 @@ uint32_t launches_of(const Segment& segment, double length) {
 // From the first launch until the synchronise returns.
 uint64_t step_alone_ns(const Step& step, double length, uint32_t sm_count, const LaunchCosts& costs) {
   uint64_t launched_ns = 0, end_ns = 0;
-  for (const Segment& segment : step.segments)
-    for (uint32_t n = launches_of(segment, length); n > 0; --n) {
-      launched_ns += costs.launch_ns;
+  for (const Segment& segment : step.segments) {
+    const uint32_t count = launches_of(segment, length);
+    for (uint32_t n = 0; n < count; ++n) {
+      if (!segment.graph || n == 0) launched_ns += segment.host_ns + costs.launch_ns;
       const uint64_t free_ns = end_ns == 0 ? 0 : end_ns + costs.gap_ns;
       end_ns = std::max(launched_ns, free_ns) + segment.kernel.solo_ns(sm_count);
     }
+  }
   return end_ns + costs.sync_ns;
 }
 
@@ -77,8 +79,11 @@ double draw_job(const Workload& workload, Random* random, std::vector<Launch>* j
   for (const Step& step : workload.steps) {
     for (uint32_t r = 0; r < step.repeat; ++r) {
       for (const Segment& segment : step.segments) {
-        for (uint32_t n = launches_of(segment, length); n > 0; --n) {
-          Launch launch{.kernel = segment.kernel};
+        const uint32_t count = launches_of(segment, length);
+        for (uint32_t n = 0; n < count; ++n) {
+          const bool in_call = segment.graph && n != 0;
+          Launch launch{
+              .kernel = segment.kernel, .in_call = in_call, .host_ns = in_call ? 0 : segment.host_ns};
           launch.kernel.usual_block_ns = segment.kernel.block_ns;
           double factor = of_job * random->lognormal(segment.cv);
           launch.kernel.block_ns = std::max<uint64_t>(200, uint64_t(double(launch.kernel.block_ns) * factor));

@@ -47,7 +47,9 @@ Kernel copy_kernel(uint64_t ns);
 struct Segment {  // `count` launches of one kernel, each with its own draw of the block time
   uint32_t count = 1;
   Kernel kernel;
-  double cv = 0;  // of the block time, per launch (lognormal)
+  double cv = 0;         // of the block time, per launch (lognormal)
+  uint64_t host_ns = 0;  // CPU time of the program before each launch
+  bool graph = false;    // of a protected program: its launches are the nodes of one graph, and one call
 };
 
 struct Step {
@@ -66,6 +68,8 @@ struct Workload {
   bool is_short(double length) const {  // the least of several
     return lengths.size() > 1 && length <= *std::min_element(lengths.begin(), lengths.end());
   }
+  // Steps that the program is ahead of the GPU: after each it waits for the one so many before. 0 = it synchronises.
+  uint32_t steps_ahead = 0;
   uint64_t memory_bytes = 0;             // that must be on the GPU while a job runs: see ModelMemory
   std::vector<double> recorded_gaps_ns;  // between starts of jobs, if it was recorded (chakra_workload.h)
 
@@ -79,7 +83,9 @@ struct Workload {
 struct Launch {
   Kernel kernel;
   bool last_of_step = false;
-  uint64_t gap_ns = 0;  // after the synchronise of the step
+  bool in_call = false;  // of the launch before it: a node of its graph
+  uint64_t host_ns = 0;  // CPU time before it
+  uint64_t gap_ns = 0;   // after the synchronise of the step
 };
 // Into `job`, whose memory is used again. Returns which of the workload's lengths it has.
 double draw_job(const Workload& workload, Random* random, std::vector<Launch>* job);

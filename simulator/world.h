@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "admission/boundary.h"
 #include "admission/rule.h"
 #include "admission/slices.h"
 #include "scheduler_daemon/policy/burst_watch.h"
@@ -39,12 +40,14 @@ struct SimClient {
   // Jobs.
   std::deque<uint64_t> waiting_jobs;  // arrival times
   bool in_job = false;
-  uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0;
+  uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0, latest_step_ns = 0;
   double job_length = 1;      // which of its workload's lengths
   uint64_t host_free_ns = 0;  // its host thread is not before
   std::vector<Launch> job;
   size_t next_launch = 0;     // of the job
   uint64_t step_last_op = 0;  // whose completion ends the step; 0 = not launched yet
+  std::deque<uint64_t>
+      steps_behind;  // last launches of steps that it did not wait for: Workload::steps_ahead
   uint64_t next_op = 1, completed_op = 0;
   uint64_t host_token = 1;   // of the pending kHost event
   uint64_t incarnation = 1;  // changes when it leaves
@@ -84,6 +87,16 @@ struct SimClient {
   uint64_t yielding_op = 0;  // the host waits for it; 0 = none
   bool throttled = false;    // far enough ahead of the GPU
 
+  // Gate on the device. Best-effort: what it has in its stream.
+  admission::Quantum quantum;   // that is being launched
+  std::deque<uint64_t> quanta;  // RunSpec::opened_quanta: first launches of those that did not end
+  size_t n_opened = 0;          // of them
+  bool quanta_count = false;    // the gate is open for single ones
+  uint32_t unmarked_calls = 0, markers_out = 0;
+  bool gate_open = true;
+  uint64_t closed_since_ns = 0;
+  bool closes_gates = false;  // protected: those of all best-effort clients
+
   bool is_protected() const { return spec->priority > 0; }
   bool waiting() const { return waiting_for != admission::Reason::kNone; }
 };
@@ -103,6 +116,7 @@ class World {
   void start_job(uint32_t c, uint64_t host_free_ns);
   void load_model(uint32_t c);  // then its job runs, now or when there is room
   void end_job(uint32_t c);
+  void run_host(uint32_t c, uint64_t from_ns);
   void run_step(uint32_t c);  // protected or free-running: launches everything up to the synchronise
   void step_done(uint32_t c);
   void completed(const Completion& done);
@@ -111,7 +125,8 @@ class World {
   policy::Burst burst_of(const SimClient& c) const;
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
   // `workers` != 0: the transformed kernel, which yields.
-  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers);
+  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
+              bool gated = false);
   uint32_t limit_of(const SimClient& c, const Kernel& kernel) const;  // SMs that the launch may use; 0 = all
 
   // gate.cc
@@ -122,6 +137,7 @@ class World {
   bool runs_originals() const;
   uint32_t workers(const SimClient& c, const Kernel& kernel) const;
   void host(uint32_t c);  // the host thread of a best-effort client runs
+  void end_step(uint32_t c, uint64_t op);
   admission::History history_of(const Kernel& kernel, uint32_t sms, uint32_t blocks) const;
   uint32_t sms_of(const SimClient& c, const Kernel& kernel) const;  // that the launch may occupy
   // The launch as the gate's history has it.
@@ -144,6 +160,16 @@ class World {
   void marker_seen(uint32_t c, uint64_t op);
   void cover(SimClient& c, uint64_t op);
   void acknowledge_drain(uint32_t c);
+
+  // device_gate.cc
+  bool can_gate_on_device(const SimClient& c) const;
+  bool begins_quantum(SimClient& c, uint64_t estimate_ns, uint64_t length_ns) const;
+  void note_quantum(uint32_t c, uint64_t op);
+  void opens_gates(SimClient& c);  // the daemon
+  bool may_pass(const SimClient& c) const;
+  void update_gate(uint32_t c);
+  void update_gates();
+  void open_quanta(uint32_t c);
 
   // daemon.cc
   void notify_daemon();

@@ -123,6 +123,44 @@ TEST(Gpu, TimeSlicesAlternateAndCostTheSwitch) {
   EXPECT_NEAR(double(b.end_of(1, 1)), double(ms(104)), double(ms(1)));
 }
 
+// From a client that has work, and from one that has none.
+TEST(Gpu, AChangeOfProcessCosts) {
+  GpuSpec spec;
+  spec.switch_ns = us(250);
+  spec.idle_switch_ns = us(30);
+  Bench busy(Regime::kTimesliced, spec), idle(Regime::kTimesliced, spec);
+  for (Bench* b : {&busy, &idle}) {
+    b->submit(0, 1, kernel(108, us(10)), 0);
+    b->submit(1, 1, kernel(108, us(100)), us(1000));
+    b->submit(0, 2, kernel(108, us(10)), us(b == &busy ? 1050 : 2000));
+  }
+  EXPECT_EQ(idle.end_of(1, 1), us(1000 + 30 + 100));
+  EXPECT_EQ(idle.end_of(0, 2), us(2000 + 30 + 10));
+  EXPECT_EQ(busy.end_of(0, 2), us(1000 + 30 + 100 + 250 + 10));
+}
+
+TEST(Gpu, WhatWaitsAtItsGateHoldsNoSlice) {
+  Bench b(Regime::kTimesliced);
+  b.gpu.close_gate(0);
+  b.gpu.submit({.client = 0, .id = 1, .kernel = kernel(108, us(100)), .n_blocks = 108, .gated = true});
+  b.submit(1, 1, kernel(108, us(100)), us(10));
+  EXPECT_EQ(b.end_of(1, 1), us(10 + 145 + 100));
+  EXPECT_EQ(b.end_of(0, 1), UINT64_MAX);
+  b.gpu.open_gate(0, us(500));
+  EXPECT_EQ(b.end_of(0, 1), us(500 + 145 + 100));
+}
+
+TEST(Gpu, APassIsForOneGatedLaunch) {
+  Bench b(Regime::kMps);
+  b.gpu.close_gate(0);
+  for (uint64_t id : {1, 2, 3})
+    b.gpu.submit({.client = 0, .id = id, .kernel = kernel(108, us(100)), .n_blocks = 108, .gated = id != 2});
+  b.gpu.add_pass(0, us(50));
+  EXPECT_EQ(b.end_of(0, 1), us(150));
+  EXPECT_EQ(b.end_of(0, 2), us(251));
+  EXPECT_EQ(b.end_of(0, 3), UINT64_MAX);
+}
+
 TEST(Gpu, NeighboursOfTheSameClassSlowEachOther) {
   GpuSpec spec;
   spec.contention[2][2] = 1;

@@ -260,5 +260,47 @@ TEST_F(ScenarioTest, OutputsHaveWhatReadersRelyOn) {
   EXPECT_THAT(table_text(*scenario, report), HasSubstr("temporal"));
 }
 
+TEST_F(ScenarioTest, ACellRunsUnderTheRunsThatItNames) {
+  const std::string cell = R"([[cell]]
+name = "only free"
+runs = ["RUN"]
+client = [{ workload = "service", priority = 7, load = 0.3 }, { workload = "trainer" }]
+)";
+  auto text = [&](const std::string& run) {
+    return kSmall + std::string(cell).replace(cell.find("RUN"), 3, run);
+  };
+  const auto unknown = load(text("absent"));
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_THAT(unknown.error().text, HasSubstr("names the run `absent`, which is not there"));
+
+  const auto scenario = load(text("none"));
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  const Report report = run_scenario(*scenario, {});
+  ASSERT_EQ(report.rows.size(), 3u);
+  for (const CellRow& row : report.rows) EXPECT_TRUE(row.cell == 0 || row.run == 0);
+}
+
+// Of jobs of several steps: how long the first took, and the others.
+TEST_F(ScenarioTest, StepsAreReportedWhereAScenarioAsks) {
+  const std::string decoder = R"([[workload]]
+name = "decoder"
+[[workload.step]]
+segment = [{ count = 10, us = 100 }]
+[[workload.step]]
+repeat = 3
+segment = [{ count = 10, us = 20 }]
+[[cell]]
+name = "decoding"
+client = [{ workload = "decoder", priority = 7, load = 0.3 }, { workload = "trainer" }]
+)";
+  const auto scenario = load("report_steps = true\n" + std::string(kSmall) + decoder);
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  const Report report = run_scenario(*scenario, {});
+  const nlohmann::json json = nlohmann::json::parse(to_json(*scenario, report));
+  const auto& steps = json["policies"]["none"]["cells"][1]["protected"][0]["steps_over_alone"];
+  for (const char* name : {"first_p50", "first_p99", "further_p50", "further_p99"})
+    EXPECT_GE(steps[name].get<double>(), 1) << name;
+}
+
 }  // namespace
 }  // namespace tessera::simulator

@@ -1,0 +1,91 @@
+// Best-effort client whose launches go to the driver's queue at once: what passes the gate in its stream, and when. When a
+// boundary is due and how far a program may run ahead says admission/boundary.h, as in the preload library. One stream
+// per client, so that one quantum at most is in a burst's way.
+#include <algorithm>
+#include <utility>
+
+#include "simulator/world.h"
+
+namespace tessera::simulator {
+namespace {
+
+constexpr long kMostPeers = 6;  // ipc::abi::kGatePeers
+
+}  // namespace
+
+// As core::Core::no_device_gate.
+bool World::can_gate_on_device(const SimClient& c) const {
+  if (input_.run.gate != GateKind::kDevice || c.is_protected()) return false;
+  const auto n_protected = std::count_if(clients_.begin(), clients_.end(),
+                                         [](const SimClient& p) { return p.attached && p.is_protected(); });
+  const bool others = std::any_of(clients_.begin(), clients_.end(), [&](const SimClient& other) {
+    return &other != &c && other.attached && !other.is_protected();
+  });
+  return n_protected <= kMostPeers && (!others || !exclusive());
+}
+
+bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, uint64_t length_ns) const {
+  const bool due = admission::boundary_due(c.quantum, estimate_ns, length_ns, now_ns_);
+  c.quantum = due ? admission::begin_quantum(estimate_ns, length_ns, now_ns_)
+                  : admission::continue_quantum(c.quantum, estimate_ns);
+  return due;
+}
+
+void World::note_quantum(uint32_t index, uint64_t op) {
+  if (!clients_[index].quanta_count) return;
+  clients_[index].quanta.push_back(op);
+  open_quanta(index);
+}
+
+void World::opens_gates(SimClient& c) {
+  if (c.busy || !c.closes_gates) return;
+  c.closes_gates = false;
+  update_gates();
+}
+
+// With RunSpec::opened_quanta nothing is asked but who is busy.
+bool World::may_pass(const SimClient& c) const {
+  const bool counted = input_.run.opened_quanta != 0;
+  if (c.lease.grant == policy::Grant::kFree || c.lease.packed) return true;
+  if (!counted && c.lease.grant != policy::Grant::kGranted) return false;
+  return std::none_of(clients_.begin(), clients_.end(), [&](const SimClient& p) {
+    return p.attached && p.is_protected() && (counted ? p.busy : p.closes_gates);
+  });
+}
+
+void World::update_gate(uint32_t index) {
+  SimClient& c = clients_[index];
+  if (input_.run.gate != GateKind::kDevice || c.is_protected() || !c.attached) return;
+  const bool was_open = c.gate_open;
+  c.gate_open = may_pass(c);
+  if (was_open && !c.gate_open) c.closed_since_ns = now_ns_;
+  const bool counted = input_.run.opened_quanta != 0 && c.lease.quantum_ns != 0;
+  const bool counts_now = std::exchange(c.quanta_count, counted) != counted;
+  if (counted && counts_now) gpu_.close_gate(index);
+  if (counted) return open_quanta(index);
+  if (c.gate_open == was_open && !counts_now) return;
+  if (c.gate_open)
+    gpu_.open_gate(index, now_ns_ + input_.host.open_ns);
+  else
+    gpu_.close_gate(index);
+}
+
+void World::update_gates() {
+  for (uint32_t i = 0; i < clients_.size(); ++i) update_gate(i);
+}
+
+// RunSpec::opened_quanta: a thread sees that it may, and that a quantum ended, which is known when the next one is there.
+void World::open_quanta(uint32_t index) {
+  SimClient& c = clients_[index];
+  if (!c.quanta_count) return;
+  while (c.quanta.size() > 1 && c.quanta[1] <= c.completed_op + 1) {
+    c.quanta.pop_front();
+    c.n_opened -= std::min<size_t>(c.n_opened, 1);
+  }
+  while (c.gate_open && c.n_opened < std::min<size_t>(c.quanta.size(), input_.run.opened_quanta)) {
+    ++c.n_opened;
+    gpu_.add_pass(index, now_ns_ + input_.host.open_ns);
+  }
+}
+
+}  // namespace tessera::simulator

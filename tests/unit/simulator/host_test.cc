@@ -1,0 +1,95 @@
+// Programs whose CPU is their limit: what a held launch stops and a queue in the driver does not, and what a change
+// of process costs.
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+#include "simulator/simulation.h"
+
+namespace tessera::simulator {
+namespace {
+
+using base::ms;
+using base::us;
+
+constexpr uint64_t kCompute_ns = us(96), kLaunch_ns = us(4);  // of the CPU, per launch
+constexpr uint64_t kKernel_ns = us(20);
+
+Kernel full_kernel(uint64_t block_ns) {
+  return {.n_blocks = 108 * 4, .block_ns = block_ns, .sms_per_block = 0.25, .can_cut = false};
+}
+
+// A program that computes for 96 us before each launch of 4 us, and is `steps_ahead` steps of ten ahead of the GPU.
+struct HostBench {
+  explicit HostBench(const std::string& policy, uint32_t steps_ahead = 2) {
+    program.steps_ahead = steps_ahead;
+    program.steps = {
+        {.segments = {{.count = 10, .kernel = full_kernel(kKernel_ns), .host_ns = kCompute_ns}}}};
+    service.steps = {{.segments = {{.kernel = full_kernel(ms(5))}}}};
+    input.run = {.policy = policy, .regime = Regime::kTimesliced};
+    input.gpu.block_jitter = 0;
+    input.host.queue_launches = 1021;
+    input.duration_ns = ms(200);
+    input.clients = {{.name = "program", .workload = &program}};
+  }
+  HostBench& beside_bursts() {  // of 5 ms, one every 10 ms
+    input.clients.push_back({.name = "service", .workload = &service, .priority = 7});
+    input.clients.back().arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.5};
+    return *this;
+  }
+  double launches() const { return double(simulate(input).clients[0].launches); }
+
+  Workload program{.name = "program"}, service{.name = "service"};
+  RunInput input;
+};
+
+const double kAloneLaunches = double(ms(200)) / double(kCompute_ns + kLaunch_ns);
+
+TEST(HostTime, AProgramLaunchesAsFastAsItsCpu) {
+  EXPECT_NEAR(HostBench("none").launches(), kAloneLaunches, kAloneLaunches * 0.02);
+}
+
+TEST(HostTime, ASynchroniseInEachStepWaitsForTheDevice) {
+  const double step_ns = double(10 * (kCompute_ns + kLaunch_ns) + kKernel_ns + HostSpec{}.sync_ns);
+  EXPECT_NEAR(HostBench("none", 0).launches(), double(ms(200)) / step_ns * 10, 40);
+}
+
+// The CPU time of what comes after a held launch is not spent meanwhile: half of the time is lost, and the wake-ups.
+TEST(HostTime, AHeldLaunchStopsTheProgram) {
+  const double launches = HostBench("temporal").beside_bursts().launches();
+  EXPECT_LT(launches, kAloneLaunches * 0.5);
+  EXPECT_GT(launches, kAloneLaunches * 0.4);
+}
+
+// Behind a queue in the driver the CPU goes on while the device is another's.
+TEST(HostTime, RunAheadDoesNotStopIt) {
+  EXPECT_NEAR(HostBench("none", 20).beside_bursts().launches(), kAloneLaunches, kAloneLaunches * 0.02);
+}
+
+TEST(HostTime, AFullQueueStopsIt) {
+  HostBench b("none", 20);
+  b.input.host.queue_launches = 8;
+  EXPECT_LT(b.beside_bursts().launches(), kAloneLaunches * 0.7);
+}
+
+TEST(HostTime, EachLaunchUnderALeaseTakesLonger) {
+  HostBench free("temporal"), leased("temporal");
+  for (HostBench* b : {&free, &leased}) {
+    b->beside_bursts();
+    b->input.clients[1].arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.001};
+  }
+  leased.input.host.gate_ns = us(10);
+  EXPECT_NEAR(leased.launches() * 1.1, free.launches(), free.launches() * 0.01);
+}
+
+TEST(HostTime, AGraphIsOneCall) {
+  const Segment kernels{.count = 20, .kernel = full_kernel(us(1)), .host_ns = us(5)};
+  Segment graph = kernels;
+  graph.graph = true;
+  const Workload one_by_one{.steps = {{.segments = {kernels}}}}, at_once{.steps = {{.segments = {graph}}}};
+  const LaunchCosts costs{.launch_ns = us(4), .gap_ns = us(1), .sync_ns = us(8)};
+  EXPECT_EQ(one_by_one.alone_ns(108, costs), us(20 * 9 + 1 + 8));
+  EXPECT_EQ(at_once.alone_ns(108, costs), us(9 + 20 + 19 + 8));
+}
+
+}  // namespace
+}  // namespace tessera::simulator
