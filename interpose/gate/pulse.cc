@@ -241,6 +241,13 @@ bool all_complete() {
   return true;
 }
 
+// No other thread ever launched, so that none can have read `busy` just before it was cleared. One that comes now takes its
+// slot by a locked operation, which is after this look, and then finds `busy` cleared.
+static bool is_only_thread() {
+  return t_thread.slot == &g_slots[0] && !t_thread.shared &&
+         g_slots_used.load(std::memory_order_seq_cst) == 1;
+}
+
 bool try_idle() {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   abi::PulsePage& page = *link->pulse;
@@ -248,7 +255,7 @@ bool try_idle() {
   if (word == 0 || !all_complete()) return false;
   const uint64_t now = clock_ns();
   if (!ipc::pulse_try_idle(page, word, now)) return false;
-  g_slow.heavy_fence();
+  if (!is_only_thread()) g_slow.heavy_fence();
   if (!all_complete()) {  // a launch read `busy` just before we cleared it
     // Only if nobody announced meanwhile; the burst goes on under its old number.
     uint32_t expected = 0;

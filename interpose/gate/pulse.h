@@ -7,6 +7,7 @@
 // Why idle is never announced over running work:
 //   launch   begun++ ; fence ; load busy == 0 ? announce         (count, then look)
 //   idle     busy = 0 (CAS) ; membarrier ; every count complete ? else busy again      (clear, then look)
+//            No membarrier while one thread alone has ever launched.
 // and a synchronise call completes only what `ended` said before it began, i.e. calls that had returned.
 // No allocation, no lock, no system call but: the wake of our parked helper on idle -> busy (counted), and on
 // busy -> idle one membarrier and one eventfd write.

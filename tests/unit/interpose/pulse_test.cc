@@ -46,6 +46,31 @@ TEST_F(Pulse, SynchronisingTheOnlyStreamIsIdleAndTellsTheDaemon) {
   EXPECT_EQ(region->records.ring.slots[0].blocks, 2u);
 }
 
+// A service whose one thread launches pays no system call for other threads.
+TEST_F(Pulse, TheOnlyThreadNeedsNoBarrierOfOthers) {
+  static std::atomic<uint32_t> fences{0};
+  const auto before = gate::g_slow.heavy_fence;
+  gate::g_slow.heavy_fence = []() noexcept { fences++; };
+  const auto burst = [&] {
+    CUstream s = new_stream();
+    launch(s);
+    EXPECT_EQ(hook_cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT_FALSE(busy());
+  };
+  burst();  // it has a slot
+  ASSERT_EQ(state::t_thread.slot, &state::g_slots[0]);
+  const uint32_t used = state::g_slots_used.exchange(1);
+  fences = 0;
+  burst();
+  EXPECT_EQ(fences, 0u);
+  std::thread([&] { burst(); }).join();
+  EXPECT_EQ(fences, 1u);
+  burst();
+  EXPECT_EQ(fences, 2u);
+  if (used > 1) state::g_slots_used.store(used);
+  gate::g_slow.heavy_fence = before;
+}
+
 TEST_F(Pulse, SynchronisingAnotherStreamIsNotIdle) {
   CUstream a = new_stream(), b = new_stream();
   launch(a);
