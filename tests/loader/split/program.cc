@@ -6,16 +6,19 @@
 //   program refused               arguments that the library refuses
 //   program large                 one product; how much memory trials held
 //   program short                 one product, while whose trial the program is refused memory
+//   program threads               one product, while another thread is refused memory all the time
 //   program reset                 one product, while whose trial its context ends
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <complex>
 #include <cstdio>
 #include <iterator>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/loader/split/program.h"
@@ -201,6 +204,18 @@ void memory_is_short() {
   fprintf(stderr, "held_then %d\n", fake_allocations() - 3);
   product.three_times("afterwards");
 }
+void memory_is_short_in_another_thread() {
+  const OneProduct product;
+  const auto refused = of_reader<unsigned()>("reader_memory_short");
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (refused && !stop) refused();
+  });
+  for (int i = 0; i < 20; i++) product.three_times("meanwhile");
+  stop = true;
+  other.join();
+  product.three_times("afterwards");
+}
 void context_ends() {
   {
     const OneProduct product;
@@ -307,6 +322,7 @@ int main(int argc, char** argv) {
                      {"workspace", workspace},
                      {"large", large},
                      {"short", memory_is_short},
+                     {"threads", memory_is_short_in_another_thread},
                      {"reset", context_ends}};
   const auto* named = std::find_if(std::begin(one_product), std::end(one_product),
                                    [&](const auto& x) { return argc == 2 && strcmp(argv[1], x.name) == 0; });

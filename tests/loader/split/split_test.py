@@ -180,6 +180,11 @@ class Split(unittest.TestCase):
         self.assertEqual((run.nothing_to_give, run.held, run.given, run.held_then), (0, 2, 1, 0))
         self.assertEqual((run.proven, run.split_calls, run.allocations), (1, 2, 0))  # tried again
 
+    def test_a_trial_gives_its_memory_to_another_thread(self):
+        run = Run(("threads",))
+        self.assertEqual(run.output, Run(("threads",), preload=False).output)
+        self.assertEqual((run.proven, run.unequal, run.allocations), (1, 0, 0))
+
     def test_a_library_that_is_refused_memory_in_a_trial_ends_it(self):
         for every in ("1", "2"):  # in the program's call; in the first piece, which says nothing about its bits
             run = Run(("large",), FAKE_SHORT=every)

@@ -133,7 +133,9 @@ TEST(Actions, LaunchesAreHookedAndQueriesAreNot) {
       {Entry::cuGetExportTable, Class::kPass},
       {Entry::cuDeviceGetAttribute, Class::kPass},
       {Entry::cuMemGetInfo_v2, Class::kPass},
-      {Entry::cuMemCreate, Class::kPass},
+      {Entry::cuMemCreate, Class::k_allocate},
+      {Entry::cuMemAllocHost_v2, Class::kPass},
+      {Entry::cuMemFree_v2, Class::kPass},
       {Entry::cuLaunchHostFunc, Class::kPass},
   };
   for (const auto& [entry, klass] : expected) EXPECT_EQ(info(entry).klass, klass) << info(entry).symbol;
@@ -150,6 +152,18 @@ TEST(Actions, NoLaunchOrCopyIsForgotten) {
                         row.klass == Class::k_launch_graph || row.klass == Class::k_copy ||
                         row.klass == Class::k_memset;
     EXPECT_EQ(does_work, hooked) << s;
+  }
+}
+
+// Where a program can be refused memory of the device by its name.
+TEST(Actions, NoAllocationIsForgotten) {
+  for (const EntryInfo& row : kEntryInfo) {
+    const std::string s = row.symbol;
+    const bool of_host = s.find("Host") != std::string::npos;
+    const bool makes = s.starts_with("cuMemCreate") || s.starts_with("cuMulticastCreate") ||
+                       (s.find("ArrayCreate") != std::string::npos) || s.starts_with("cuArray3DCreate");
+    const bool allocates = (s.starts_with("cuMemAlloc") && !of_host) || makes;
+    EXPECT_TRUE(!allocates || row.klass == Class::k_allocate) << s;
   }
 }
 
