@@ -138,8 +138,8 @@ std::vector<OpRef> submit_nodes(const std::shared_ptr<Context>& context, Graph& 
 
 CUresult launch_graph(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                       const std::shared_ptr<GraphExec>& exec) {
-  std::shared_lock launching(context->launches);
-  std::lock_guard lock(context->mutex);
+  std::unique_lock lock(context->mutex);
+  context->launches_allowed.wait(lock, [&] { return stream->capture || context->n_barring == 0; });
   if (stream->capture) return add_captured_node_locked(*stream, ChildCommand{clone_graph(*exec->graph)});
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
   std::lock_guard graph_lock(exec->graph->mutex);

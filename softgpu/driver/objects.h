@@ -3,13 +3,14 @@
 //
 // A handle is the address of its object. Every entry point looks its handles up (`find`) and works on a
 // shared_ptr, so that a destroy in another thread never frees what is in use; a handle that is not registered
-// gives the documented error instead of a crash. Locks, outermost first: Context::launches; Context::mutex; Capture registry
+// gives the documented error instead of a crash. Locks, outermost first: Context::mutex; Capture registry
 // (capture.cc); Memory::mutex (memory.h); Registry::mutex_.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -354,9 +355,9 @@ struct Context : std::enable_shared_from_this<Context> {
   std::atomic<int> error{0};
   std::atomic<bool> cancel{false};  // polled by running kernels: set at destruction and process exit
 
-  std::shared_mutex
-      launches;      // shared by a launch, held alone by a call that waits and lets none pass; before mutex
-  std::mutex mutex;  // guards streams, their tails and captures
+  std::mutex mutex;                          // guards streams, their tails and captures, and the two below
+  unsigned n_barring = 0;                    // calls that wait and let no launch pass meanwhile
+  std::condition_variable launches_allowed;  // n_barring is 0 again
   std::vector<std::shared_ptr<HardwareQueue>> queues;  // constant; streams take them in turn
   std::atomic<uint64_t> n_streams{0};                  // ever made, for that
   std::shared_ptr<Stream> legacy;

@@ -164,19 +164,19 @@ bool may_see_markers(const Command& command, const Stream& stream) {
 CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                  Command command, OpRef* op) {
   HardwareQueue& queue = *stream->queue;
-  std::shared_lock launching(context->launches, std::defer_lock);
-  std::unique_lock lock(context->mutex, std::defer_lock);
+  std::unique_lock lock(context->mutex);
   std::shared_ptr<void> entry;
-  for (;;) {
-    if (std::holds_alternative<KernelCommand>(command)) launching.lock();
-    lock.lock();
+  while (!entry) {
     if (stream->capture) return add_captured_node_locked(*stream, std::move(command));
     if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
-    if ((entry = queue.try_enter())) break;
-    lock.unlock();
-    if (launching) launching.unlock();
-    queue.wait_for_room();
-    if (CUresult failed = sticky(*context)) return failed;
+    if (std::holds_alternative<KernelCommand>(command) && context->n_barring > 0) {
+      context->launches_allowed.wait(lock);
+    } else if (!(entry = queue.try_enter())) {
+      lock.unlock();
+      queue.wait_for_room();
+      lock.lock();
+      if (CUresult failed = sticky(*context)) return failed;
+    }
   }
   std::vector<OpRef> deps = dependencies_locked(*context, *stream);
   const bool marks = is_marker(command, stream.get());
@@ -270,8 +270,13 @@ CUresult synchronize(Context& context) {
 }
 
 CUresult synchronize_without_launches(Context& context) {
-  std::unique_lock alone(context.launches);
-  return synchronize(context);
+  std::unique_lock lock(context.mutex);
+  ++context.n_barring;
+  lock.unlock();
+  const CUresult ended = synchronize(context);
+  lock.lock();
+  if (--context.n_barring == 0) context.launches_allowed.notify_all();
+  return ended;
 }
 
 CUresult run_and_wait(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,

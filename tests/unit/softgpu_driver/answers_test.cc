@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -296,6 +297,21 @@ TEST_F(Answers, WhoseWaitKeepsOthersFromLaunching) {
     EXPECT_CU(asker.join());
     EXPECT_CU(cuCtxSynchronize());
   }
+}
+
+// A call that keeps others from launching has its turn although they never stop.
+TEST_F(Answers, ThreadsThatLaunchAllTheTimeDoNotHoldUpAFree) {
+  std::atomic<bool> stop{false};
+  std::vector<std::unique_ptr<Asker>> launchers;
+  for (int i = 0; i < 4; ++i)
+    launchers.push_back(std::make_unique<Asker>(context, [this, &stop] {
+      CUresult failed = CUDA_SUCCESS;
+      while (!stop && !failed) failed = run_fill(other);
+      return failed;
+    }));
+  for (int i = 0; i < 20; ++i) EXPECT_CU(cuMemFree(alloc(4096)));  // or the test hangs
+  stop = true;
+  for (auto& launcher : launchers) EXPECT_CU(launcher->join());
 }
 
 TEST_F(Answers, HowMultiprocessorsAreSplit) {
