@@ -157,7 +157,7 @@ void adopt_device_gate(abi::GatePage* page) {
   g_behind.store(0, kRelaxed);
 }
 
-bool pin_device_gate() {
+bool pin_device_gate(CUcontext context) {
   const auto& real = driver_api::real();
   abi::GatePage* page = g_device_gate.page.load(kRelaxed);
   CUdeviceptr at = 0;
@@ -166,12 +166,13 @@ bool pin_device_gate() {
   const CUresult registered = real.cuMemHostRegister_v2(page, abi::kGateBytes, flags);
   if (registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return false;
   if (real.cuMemHostGetDevicePointer_v2(&at, page, 0) != CUDA_SUCCESS) return false;
+  g_device_gate.context.store(context, kRelaxed);
   g_device_gate.word.store(at + offsetof(abi::GatePage, word), kRelease);  // pairs with waits_on_device
   return true;
 }
 
-void unpin_device_gate() {
-  g_device_gate.word.store(0, kRelease);
+void unpin_device_gate(CUcontext context) {
+  if (!context || g_device_gate.context.load(kRelaxed) == context) g_device_gate.word.store(0, kRelease);
 }
 
 uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {

@@ -16,6 +16,7 @@ namespace tessera::gate {
 struct DeviceGate {
   std::atomic<abi::GatePage*> page;  // null: none; helper thread stores, release
   std::atomic<CUdeviceptr> word;     // as the GPU reads it; 0: it does not. Stored after `page`, release
+  std::atomic<CUcontext> context;    // that has it pinned
   std::atomic<uint32_t> refused;     // 1: the driver refused a wait; the thread asks, for good
   std::atomic<uint32_t> blocked;     // calls of the program that wait for its work right now
 };
@@ -52,10 +53,13 @@ class Blocked {
 // Everything passes, or again only what may. Any thread, async-signal-safe; nothing without a page.
 void override_device_gate(bool open);
 
+// The context is gone (null: any), and the pin with it. Any thread.
+void unpin_device_gate(CUcontext context);
+
 // Helper thread.
 void adopt_device_gate(abi::GatePage* page);  // null: none any more; the one before is open for ever
-bool pin_device_gate();    // in the current context, inside enter_driver; false: the driver refuses
-void unpin_device_gate();  // its context is gone
+// `context` is current, inside enter_driver. False: the driver refuses.
+bool pin_device_gate(CUcontext context);
 // Obeys the hold limit and tells the daemon that work waits. How soon to look again; 0 = no need.
 uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns);
 bool waits_behind_gate();  // as of the latest watch

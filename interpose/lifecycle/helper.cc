@@ -50,7 +50,8 @@ struct Session {             // of one attachment; helper thread only
   uint64_t next_clock_ns = 0;
   uint64_t base_launches = 0;
   uint32_t on_loss = 0;
-  bool gate_waits = false;  // for a context, to be pinned
+  bool gate_told = false;  // whether its GPU reads the gate
+  uint32_t gate_pins = 0;  // contexts come and go
   ipc::Questions questions;
 };
 constinit Session g_session = {};
@@ -106,11 +107,18 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
 
 // The page that the daemon sent, once there is a context whose GPU can read it.
 void pin_gate(const ipc::Attachment& a) {
+  constexpr uint32_t kMostPins = 8;
+  const gate::DeviceGate& gate = gate::g_device_gate;
   CUcontext context = nullptr;
-  if (!g_session.gate_waits || !state::copy_contexts(&context, 1) || !state::enter_driver()) return;
-  const bool usable = driver_api::real().cuCtxSetCurrent(context) == CUDA_SUCCESS && gate::pin_device_gate();
+  if (!gate.page.load(kRelaxed) || gate.word.load(kRelaxed) != 0 || g_session.gate_pins >= kMostPins ||
+      !state::copy_contexts(&context, 1) || !state::enter_driver())
+    return;
+  const bool usable =
+      driver_api::real().cuCtxSetCurrent(context) == CUDA_SUCCESS && gate::pin_device_gate(context);
   state::leave_driver();
-  g_session.gate_waits = false;
+  g_session.gate_pins = usable ? g_session.gate_pins + 1 : kMostPins;
+  if (g_session.gate_told) return;
+  g_session.gate_told = true;
   if (!usable) base::raw_log(base::LogLevel::kInfo, "the driver does not let streams wait for shared memory");
   (void)ipc::acknowledge_gate(a, usable);  // a daemon that is gone is noticed elsewhere
 }
@@ -139,7 +147,8 @@ bool listen(ipc::Attachment& a) {
         break;
       case ipc::PeerEvent::Kind::kGate:
         gate::adopt_device_gate(static_cast<abi::GatePage*>(event.page.leak()));
-        g_session.gate_waits = true;
+        g_session.gate_pins = 0;
+        g_session.gate_told = false;
         break;
       case ipc::PeerEvent::Kind::kPeerGate:
         gate::watch_peer_gate(event.client_id, event.gate_byte, std::move(event.page));

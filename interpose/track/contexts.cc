@@ -107,12 +107,12 @@ void prepare_context() noexcept {
 void context_ended(CUcontext context) noexcept {
   state::context_gone(context);
   graphs_end_with(context);
+  gate::unpin_device_gate(context);
   pthread_mutex_lock(&g_mutex);
   if (!context || gate::g_markers.context.load(std::memory_order_relaxed) == context) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);
     gate::g_markers.use_events.store(0, std::memory_order_release);
     gate::withdraw_events();
-    gate::unpin_device_gate();
     gate::g_markers.context.store(nullptr, std::memory_order_release);
     g_attempts = 0;
   }

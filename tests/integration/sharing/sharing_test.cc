@@ -247,7 +247,8 @@ TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
   start_daemon("[policy]\ngate = \"device\"\n");
   auto trainer = start_trainer("trainer", {"--seconds", "600"});
   auto service = start_service("service", 100'000);
-  EXPECT_TRUE(eventually([&] { return client("trainer").value("gate_boundaries", 0) > 100; })) << clients().dump();
+  EXPECT_TRUE(eventually([&] { return client("trainer").value("gate_boundaries", 0) > 100; }))
+      << clients().dump();
   EXPECT_EQ(client("trainer").value("gate", ""), "device");
   EXPECT_TRUE(steps_grow("trainer", 3));
   service.kill_now();

@@ -31,7 +31,8 @@ class DeviceGate : public Gate {
     attach(state::Role::kBestEffort);
     page = new_page();
     gate::adopt_device_gate(page);
-    ASSERT_TRUE(gate::pin_device_gate());
+    ASSERT_EQ(driver_api::real().cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    ASSERT_TRUE(gate::pin_device_gate(context));
     grant(20);
     null.reset();
     known(2'000);
@@ -66,6 +67,7 @@ class DeviceGate : public Gate {
   }
 
   abi::GatePage* page = nullptr;
+  CUcontext context = nullptr;
   uint64_t now_ns = 1'000 * kMs;
 };
 
@@ -283,11 +285,12 @@ TEST_F(DeviceGate, FailsOpen) {
 }
 
 TEST_F(DeviceGate, AContextThatEndsTakesThePinAlong) {
-  track::context_ended(nullptr);
+  track::context_ended(reinterpret_cast<CUcontext>(0x77));  // another one
+  EXPECT_NE(gate::g_device_gate.word.load(), 0u);
+  track::context_ended(context);
   launch(new_stream());
   EXPECT_EQ(waits(), 0u);
   EXPECT_EQ(launches(), 1u);
-  CUcontext context = nullptr;
   driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
   hook_cuCtxSetCurrent(context);
 }

@@ -151,7 +151,7 @@ class DeviceOrder : public test::Soft {
       cut ? cutting() : lease(abi::kLeaseGranted, 2'000'000, 0);
       gate::adopt_device_gate(page_);
       ipc::override_gate(*page_, abi::kGateOwnerOpens, false);
-      EXPECT_TRUE(gate::pin_device_gate());
+      EXPECT_TRUE(gate::pin_device_gate(context));
       daemon = std::thread([&, seed] { disturb(seed, over); });
     }
     for (uint32_t i = 0; i < 60; i++) step();
