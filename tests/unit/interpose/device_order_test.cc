@@ -187,8 +187,7 @@ class DeviceOrder : public test::Soft {
             ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
       }
       gate::watch_device_gate(link, base::now_ns());
-      const timespec pause{0, long(random() % 200'000)};
-      nanosleep(&pause, nullptr);
+      for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
     }
     for (uint32_t b = 0; b < abi::kGateOverrideByte; b++) ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
   }
