@@ -18,41 +18,42 @@ Error failure(const char* what, const std::string& path, int why) {
   return error(code, std::string("cannot ") + what + " " + path + ": " + std::strerror(why));
 }
 
-// What stands in the way of a file of this kind; nullptr: nothing.
-const char* kind_problem(mode_t mode) {
-  return S_ISREG(mode)    ? nullptr
-         : S_ISDIR(mode)  ? "it is a folder"
-         : S_ISFIFO(mode) ? "it is a pipe, not a regular file"
-         : S_ISSOCK(mode) ? "it is a socket, not a regular file"
-                          : "it is a device, not a regular file";
+// What stands in the way of a file of this kind; nullptr: nothing. What is written may go to a terminal, to /dev/null, or to a
+// pipe that somebody reads (/dev/stdout often is one).
+const char* kind_problem(mode_t mode, bool writes) {
+  return S_ISREG(mode) || (writes && S_ISCHR(mode)) ? nullptr
+         : S_ISDIR(mode)                            ? "it is a folder"
+         : S_ISFIFO(mode)                           ? "it is a pipe, not a regular file"
+         : S_ISSOCK(mode)                           ? "it is a socket, not a regular file"
+                                                    : "it is a device, not a regular file";
 }
 
-Result<ScopedFd> open_regular(const char* what, const std::string& path, int flags) {
-  const auto wrong = [&](mode_t mode) {
-    return error(Code::kInvalid, std::string("cannot ") + what + " " + path + ": " + kind_problem(mode));
-  };
+Result<ScopedFd> open_at_once(const char* what, const std::string& path, int flags) {
+  const bool writes = (flags & O_ACCMODE) == O_WRONLY;
   // O_NONBLOCK: a FIFO is opened at once, or ENXIO says that nobody reads it. Regular files ignore it.
   ScopedFd fd(open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
   const int why = errno;
   struct stat facts {};
-  if (!fd.valid()) {
-    const bool known = stat(path.c_str(), &facts) == 0;
-    return known && kind_problem(facts.st_mode) ? wrong(facts.st_mode) : failure(what, path, why);
-  }
-  if (fstat(fd.get(), &facts) != 0) return failure(what, path, errno);
-  if (kind_problem(facts.st_mode)) return wrong(facts.st_mode);
+  const bool known = fd.valid() ? fstat(fd.get(), &facts) == 0 : stat(path.c_str(), &facts) == 0;
+  const bool is_read_pipe = writes && fd.valid() && S_ISFIFO(facts.st_mode);
+  if (const char* problem = known && !is_read_pipe ? kind_problem(facts.st_mode, writes) : nullptr)
+    return error(Code::kInvalid, std::string("cannot ") + what + " " + path + ": " + problem);
+  if (!fd.valid() || !known) return failure(what, path, fd.valid() ? errno : why);
+  if (!S_ISREG(facts.st_mode)) fcntl(fd.get(), F_SETFL, flags & ~O_CREAT);  // whoever reads sets the pace
   return fd;
 }
 
 }  // namespace
 
 Result<ScopedFd> open_to_read(const std::string& path) {
-  return open_regular("read", path, O_RDONLY);
+  return open_at_once("read", path, O_RDONLY);
 }
 
 Result<ScopedFd> open_to_write(const std::string& path) {
-  auto fd = open_regular("write", path, O_WRONLY | O_CREAT);
-  if (fd && ftruncate(fd->get(), 0) != 0) return failure("write", path, errno);
+  auto fd = open_at_once("write", path, O_WRONLY | O_CREAT);
+  struct stat facts {};
+  if (fd && fstat(fd->get(), &facts) == 0 && S_ISREG(facts.st_mode) && ftruncate(fd->get(), 0) != 0)
+    return failure("write", path, errno);
   return fd;
 }
 

@@ -1,6 +1,6 @@
 // The one place where a file is opened whose name a user gave: an argument, a variable, a line of a scenario.
-// Only a regular file is opened. A FIFO would stop the program until somebody writes, a device never ends, and
-// a folder has no bytes. Nothing here blocks. Errors name the path and say why. Any thread.
+// Only a regular file is read. A FIFO would stop the program until somebody writes, a device never ends, and
+// a folder has no bytes. What is written may also go to a device, or to a pipe that somebody reads. Nothing here blocks. Errors name the path and say why. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,8 @@
 //   unmanaged    no daemon
 //   protected    attached at level 5, busy
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
+//   device       likewise, and its work waits on the device: boundaries included
+// and to one launch with a synchronise call behind it, a burst of a protected client.
 // Each regime is its own process (this program again, with --measure), so that each gets a fresh library.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -69,7 +71,11 @@ int measure(const char* path, int threads, const char* wait_for) {
       CUstream stream = nullptr;
       d.stream_create(&stream, 0);
       const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
-      const auto one = [&] { d.launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr); };
+      const bool burst = getenv("TESSERA_BENCH_BURST") != nullptr;
+      const auto one = [&] {
+        d.launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+        if (burst) d.synchronize(stream);
+      };
       for (int i = 0; i < 20'000; i++) one();
       ready++;
       while (ready < threads) std::this_thread::yield();
@@ -168,7 +174,8 @@ int main(int argc, char** argv) {
   for (const int threads : {1, 8}) {
     const std::string suffix = threads == 1 ? "" : "_8_threads";
     // Three interleaved rounds, the best of each: the machine has other work.
-    Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base;
+    Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base, device = base;
+    Result burst = base, high_burst = base;
     for (int round = 0; round < 3; round++) {
       const auto better = [](Result& best, Result r) {
         if (r.median < best.median) best = r;
@@ -178,6 +185,11 @@ int main(int argc, char** argv) {
       better(alone, run(TS_SHIM, threads, with({{"TESSERA_SOCKET", socket + ".none"}}), false));
       better(high, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}}), true));
       better(open, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
+      better(device, run(TS_SHIM, threads,
+                         with({{"TESSERA_PRIORITY", "best-effort"}, {"TESSERA_GATE", "device"}}), true));
+      better(burst, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_BURST", "1"}}), false));
+      better(high_burst,
+             run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}, {"TESSERA_BENCH_BURST", "1"}}), true));
     }
     report.add("launch.null_driver_ns" + suffix, base.median);
     report.add("launch.disabled_added_ns" + suffix, off.median - base.median);
@@ -186,6 +198,8 @@ int main(int argc, char** argv) {
     report.add("launch.protected_added_p90_ns" + suffix, high.p90 - base.p90);
     report.add("launch.best_effort_open_added_ns" + suffix, open.median - base.median);
     report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
+    report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
+    report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);
     // What peers can be compared by: added cost over the driver's own launch, in the same run.
     report.add("launch.unmanaged_added_over_null" + suffix, (alone.median - base.median) / base.median);
     report.add("launch.protected_added_over_null" + suffix, (high.median - base.median) / base.median);

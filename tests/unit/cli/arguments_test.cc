@@ -65,8 +65,12 @@ TEST_F(Arguments, EveryFileIsARegularOne) {
     if (const size_t at = text.find('%'); at != text.npos) text.replace(at, 1, path);
     return text;
   };
+  const auto writes = [](const std::string& command) {
+    return std::regex_search(command, std::regex("(-o|--json|--csv) %")) && !command.starts_with("inspect");
+  };
   for (const auto& row : rows)
     for (const auto& kind : kinds) {
+      if (kind.path == "/dev/zero" && writes(row.command)) continue;  // likewise a terminal
       const Ended ended = tessera(with(row.command, kind.path), with(row.variables, kind.path));
       EXPECT_TRUE(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) != 0) << row.command << kind.path;
       EXPECT_NE(ended.text.find(kind.path + ": " + kind.why), std::string::npos)
@@ -83,6 +87,14 @@ TEST_F(Arguments, EveryFileIsARegularOne) {
   }
   EXPECT_NE(tessera("doctor --gpu soft -- " + folder_ + "/fifo").text.find("it is a pipe"),
             std::string::npos);
+}
+
+TEST_F(Arguments, WhatIsWrittenMayGoToStandardOutputAndToNobody) {
+  const std::string small = kSource + "/scenarios/load_sweep.toml --seeds 1 --duration-ms 300";
+  const Ended shown = tessera("simulate --json /dev/stdout " + small);  // a pipe that is read
+  EXPECT_EQ(shown.status, 0) << shown.text;
+  EXPECT_NE(shown.text.find('{'), std::string::npos) << shown.text;
+  EXPECT_EQ(tessera("simulate --json /dev/null " + small).status, 0);
 }
 
 // All options of all commands that take a number, from the commands' own help.
