@@ -17,8 +17,9 @@ struct DeviceGate {
   std::atomic<abi::GatePage*> page;  // null: none; helper thread stores, release
   std::atomic<CUdeviceptr> word;     // as the GPU reads it; 0: it does not. Stored after `page`, release
   std::atomic<CUcontext> context;    // that has it pinned
-  std::atomic<uint32_t> refused;     // 1: the driver refused a wait; the thread asks, for good
-  std::atomic<uint32_t> blocked;     // calls of the program that wait for its work right now
+  std::atomic<uint32_t>
+      refused;  // 1: the driver refused a wait, or leave_device_gate; the thread asks, for good
+  std::atomic<uint32_t> blocked;  // calls of the program that wait for its work right now
 };
 extern constinit DeviceGate g_device_gate;
 
@@ -30,6 +31,13 @@ bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& leas
 // nothing was enqueued. The caller then asks in its thread.
 bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
                    uint64_t quantum_ns, uint64_t now_ns);
+
+// This program has work that must never wait: a stream of it that shares a hardware queue with a waiting one would. From
+// now on the thread asks, for good.
+inline void leave_device_gate() {
+  if (g_device_gate.refused.load(std::memory_order_relaxed) == 0) [[unlikely]]
+    g_device_gate.refused.store(1, std::memory_order_relaxed);
+}
 
 // A launch asked in its thread although its lease would let it wait on the device. For people.
 void count_thread_ask();

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "interpose/gate/credit.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/operation.h"
 #include "interpose/gate/operation_counts.h"
@@ -131,6 +132,7 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   KernelRecord* kernel = find_kernel(launch.function);
   if (kernel && kernel->loaded.never_hold) {
     charge_operation(0);
+    leave_device_gate();
     return issue(launch);  // a held collective stops its peers on other GPUs
   }
   Timing* timing = timing_of_kernel(launch, kernel);

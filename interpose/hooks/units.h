@@ -3,6 +3,7 @@
 #pragma once
 
 #include "interpose/gate/ask.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/operation_counts.h"
@@ -93,6 +94,7 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t k
   state::KernelRecord* kernel = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(what)));
   if (kernel && kernel->loaded.never_hold) {
     gate::charge_operation(0);
+    gate::leave_device_gate();
     return call();
   }
   if (state::g_state.captures.load(std::memory_order_relaxed) && gate::capturing(stream)) {

@@ -170,6 +170,15 @@ TEST_F(DeviceGate, ADriverThatRefusesIsNotAskedAgain) {
   EXPECT_EQ(page->thread_asks, 2u);
 }
 
+TEST_F(DeviceGate, AProgramWithWorkThatMustNotWaitAsksInItsThread) {
+  CUstream s = new_stream();
+  launch(s);
+  EXPECT_EQ(waits(), 1u);
+  gate::leave_device_gate();
+  for (int i = 0; i < 100; i++) launch(s);
+  EXPECT_EQ(waits(), 1u);
+}
+
 TEST_F(DeviceGate, NothingIsEnqueuedWhileACaptureIsOpen) {
   CUstream captured = new_stream(), other = new_stream();
   hook_cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
