@@ -35,8 +35,8 @@ CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word) {
 }
 
 void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {
-  account.quantum_left_ns.store(quantum.left_ns,
-                                kRelaxed);  // relaxed: two threads of one stream may take a little more
+  // relaxed: two threads of one stream may take a little more
+  account.quantum_left_ns.store(quantum.left_ns, kRelaxed);
   account.quantum_begun_ns.store(quantum.begun_ns, kRelaxed);
 }
 
@@ -102,7 +102,8 @@ bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_
                    uint64_t quantum_ns, uint64_t now_ns) {
   const admission::Quantum quantum{account.quantum_left_ns.load(kRelaxed),
                                    account.quantum_begun_ns.load(kRelaxed)};
-  if (account.behind_event.exchange(0, kRelaxed) != 0) {  // its boundary is before the event
+  if (account.behind_event.load(kRelaxed) != 0) {  // its boundary is before the event
+    account.behind_event.store(0, kRelaxed);
     store_quantum(account, admission::begin_quantum(estimate_ns, quantum_ns, now_ns));
     return true;
   }
@@ -204,6 +205,12 @@ uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
   if (was_open != (for_blocked || for_limit)) ipc::override_gate(*page, abi::kGateOwnerOpens, !was_open);
   tell_waiting(link, closed && !for_blocked, now_ns);
   return outstanding ? kLookNs : 0;
+}
+
+void stop_device_gate(const DaemonLink* link) {
+  override_device_gate(true);
+  tell_waiting(link, false, 0);
+  g_seen = {};
 }
 
 bool waits_behind_gate() {

@@ -71,5 +71,7 @@ bool pin_device_gate(CUcontext context);
 // Obeys the hold limit and tells the daemon that work waits. How soon to look again; 0 = no need.
 uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns);
 bool waits_behind_gate();  // as of the latest watch
+// This process is best-effort no longer: what waits goes, and the daemon is told that nothing does.
+void stop_device_gate(const DaemonLink* link);
 
 }  // namespace tessera::gate

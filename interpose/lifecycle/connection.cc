@@ -111,12 +111,14 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
   }
   auto* pulse = becomes_protected ? static_cast<abi::PulsePage*>(page.leak()) : nullptr;
   *link = link_of(*a, pulse);
-  gate::override_device_gate(becomes_protected);
-  if (!becomes_protected) gate::forget_peer_gates();
   if (becomes_protected) {
+    gate::stop_device_gate(g_state.link.load(std::memory_order_acquire));
     unwatch_all();
     gate::reclaim_credits();
     gate::forget_accounts();
+  } else {
+    gate::override_device_gate(false);
+    gate::forget_peer_gates();
   }
   a->priority = priority;
   state::set_link(link);

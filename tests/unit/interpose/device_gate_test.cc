@@ -279,6 +279,19 @@ TEST_F(DeviceGate, TheDaemonIsToldThatWorkWaits) {
   EXPECT_EQ(ipc::load(region->usage.queued_ns, std::memory_order_relaxed), 0u);
 }
 
+TEST_F(DeviceGate, ABecomingProtectedOneLetsEverythingGo) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  gate::watch_device_gate(link, now_ns);
+  EXPECT_EQ(waiting(), 1u);
+  gate::stop_device_gate(link);
+  EXPECT_TRUE(open());
+  EXPECT_EQ(waiting(), 0u);
+  gate::stop_device_gate(link);
+  EXPECT_EQ(waiting(), 0u);
+}
+
 // Each end of being managed opens what waits, and no peer can close that.
 TEST_F(DeviceGate, FailsOpen) {
   close();
