@@ -6,6 +6,7 @@ Any library may be given for TESSERA: an older one shows what it did.
 """
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ def state_environment(state, socket):
             "no daemon": {"TESSERA_SOCKET": NOWHERE}}[state]
 
 
-def run(preload, way, environment):
+def run(preload, way, environment, errors=False):
     given = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA", "LD_"))}
     given.update({"LD_PRELOAD": ":".join(preload), "TESSERA_DRIVER": DRIVER, "TESSERA_NULL_EXACT": "1", **environment})
     try:
@@ -41,6 +42,8 @@ def run(preload, way, environment):
                               timeout=ENDLESS_s)
     except subprocess.TimeoutExpired:
         return "endless"
+    if errors:
+        return done.stderr
     return done.stdout.strip() if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()}"
 
 
@@ -71,6 +74,15 @@ class Neighbours(unittest.TestCase):
                     answer = run(preload if order == "before" else preload[::-1], way, environment)
                     seen = SEEN[kind][ORDERS.index(order)][WAYS.index(way)]
                     self.assertEqual(answer, f"{ANSWERS} neighbour {seen} {REACHED}")
+
+    def test_a_second_installation_tells_nothing(self):
+        other = shutil.copy(TESSERA, f"{self.folder.name}/libtessera.so")
+        for preload in ([TESSERA, other], [other, TESSERA]):
+            for way in WAYS:
+                environment = {"TESSERA_SOCKET": self.socket, "TESSERA_RUN": "1"}
+                with self.subTest(first=preload[0], way=way):
+                    self.assertEqual(run(preload, way, environment), f"{ANSWERS} neighbour 0 {REACHED}")
+                    self.assertEqual(run(preload, way, environment, errors=True), "")
 
 
 if __name__ == "__main__":
