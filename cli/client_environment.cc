@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "admission/limits.h"
@@ -12,9 +13,27 @@ namespace {
 
 constexpr unsigned kHighPriority = 5;
 
+// The loader parts LD_PRELOAD at spaces, too.
+bool lists(const std::string& list, const std::string& entry) {
+  constexpr char kSeparators[] = ": ";
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find_first_of(kSeparators, at), list.size());
+    if (list.compare(at, end - at, entry) == 0) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+// The entries of the second list behind the first, but for those that it has: a program may start `tessera run` itself.
 std::string joined(const std::string& first, const std::string& second) {
-  if (first.empty()) return second;
-  return second.empty() ? first : first + ":" + second;
+  std::string out = first;
+  for (size_t at = 0; at < second.size();) {
+    const size_t end = std::min(second.find(':', at), second.size());
+    const std::string entry = second.substr(at, end - at);
+    if (out.empty() || !lists(out, entry)) out += (out.empty() ? "" : ":") + entry;
+    at = end + 1;
+  }
+  return out;
 }
 
 // With an auditing library, glibc takes the thread-local storage of the libraries that a program starts with out of this

@@ -1,6 +1,5 @@
 #include "driver_api/open_driver.h"
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <sys/stat.h>
@@ -8,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/exports.h"
+#include "base/loader.h"
 #include "driver_api/answers.h"
 #include "driver_api/old_lookup.h"
 
@@ -21,17 +22,46 @@ bool same_file(const char* a, const char* b) {
 
 const char* object_of(const void* address) {
   Dl_info where;
-  return dladdr(address, &where) != 0 ? where.dli_fname : nullptr;
+  return base::loader().dladdr(address, &where) != 0 ? where.dli_fname : nullptr;
 }
 
 link_map* map_of(void* handle) {
   link_map* map = nullptr;
-  return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map : nullptr;
+  return base::loader().dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map : nullptr;
 }
 
-bool inside(const link_map* map, const void* address) {
-  Dl_info where;
-  return dladdr(address, &where) != 0 && reinterpret_cast<uintptr_t>(where.dli_fbase) == map->l_addr;
+// Where the loader has mapped an object; empty if it is not in our namespace.
+struct Mapping {
+  const link_map* map;
+  uintptr_t first = UINTPTR_MAX, end = 0;
+
+  bool holds(const void* address) const {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return at >= first && at < end;
+  }
+};
+
+int measure(dl_phdr_info* object, size_t, void* mapping) {
+  auto& out = *static_cast<Mapping*>(mapping);
+  uintptr_t first = UINTPTR_MAX, end = 0, dynamic = 0;
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& header = object->dlpi_phdr[i];
+    const uintptr_t at = object->dlpi_addr + header.p_vaddr;
+    if (header.p_type == PT_DYNAMIC) dynamic = at;
+    if (header.p_type != PT_LOAD) continue;
+    first = std::min(first, at);
+    end = std::max(end, at + header.p_memsz);
+  }
+  if (dynamic != reinterpret_cast<uintptr_t>(out.map->l_ld)) return 0;
+  out.first = first;
+  out.end = end;
+  return 1;
+}
+
+Mapping mapping_of(const link_map* map) {
+  Mapping out{map};
+  dl_iterate_phdr(measure, &out);
+  return out;
 }
 
 // glibc relocates the pointers of the dynamic section in place on x86-64.
@@ -57,6 +87,7 @@ unsigned captured_relocations(const link_map* map) {
     size_t bytes;
   } tables[] = {{dynamic<ElfW(Rela)>(map, DT_JMPREL), dynamic_value(map, DT_PLTRELSZ)},
                 {dynamic<ElfW(Rela)>(map, DT_RELA), dynamic_value(map, DT_RELASZ)}};
+  const Mapping mapping = mapping_of(map);
   unsigned captured = 0;
   for (const auto& table : tables) {
     if (table.first == nullptr) continue;
@@ -68,43 +99,49 @@ unsigned captured_relocations(const link_map* map) {
       if (symbol.st_shndx == SHN_UNDEF || std::strncmp(names + symbol.st_name, "cu", 2) != 0) continue;
       const void* bound;
       std::memcpy(&bound, reinterpret_cast<const void*>(map->l_addr + r.r_offset), sizeof bound);
-      if (!inside(map, bound)) ++captured;
+      if (!mapping.holds(bound)) ++captured;
     }
   }
   return captured;
 }
 
 // A driver without cuGetProcAddress (before 11.3) has nothing to ask: that counts as sane.
-bool lookup_inside(void* handle, const link_map* map) {
+bool lookup_inside(const link_map* map) {
   using Lookup = CUresult (*)(const char*, void**, int, cuuint64_t);
-  const auto lookup = reinterpret_cast<Lookup>(dlsym(handle, "cuGetProcAddress"));
+  const auto lookup = reinterpret_cast<Lookup>(base::Exports(map).find("cuGetProcAddress", nullptr));
   if (lookup == nullptr) return true;
   void* answer = nullptr;
   if (lookup("cuLaunchKernel", &answer, 11030, 0) != CUDA_SUCCESS || answer == nullptr) return true;
-  return inside(map, answer);
+  return mapping_of(map).holds(answer);
 }
 
 // RTLD_DEEPBIND would bind malloc past a sanitizer (AddressSanitizer aborts the program for it).
 bool sanitizer_loaded() {
+  const base::Loader loader = base::loader();
   for (const char* marker : {"__asan_init", "__tsan_init", "__msan_init"}) {
-    if (dlsym(RTLD_DEFAULT, marker) != nullptr) return true;
+    if (loader.dlsym(RTLD_DEFAULT, marker) != nullptr) return true;
   }
   return false;
 }
 
-void inspect(OpenedDriver* driver) {
-  const link_map* map = map_of(driver->handle);
-  if (map == nullptr) return;
+// False: its handle has no map, so that nothing can be read from it.
+bool inspect(OpenedDriver* driver) {
+  const link_map* map = driver->handle != nullptr ? map_of(driver->handle) : nullptr;
+  if (map == nullptr) return false;
   driver->map = map;
   driver->captured_relocations = captured_relocations(map);
-  driver->lookup_inside = lookup_inside(driver->handle, map);
+  driver->lookup_inside = lookup_inside(map);
+  return true;
 }
 
+// From its own symbol table: the process may have a dlsym that answers by functions which lead back to us (design D19).
 void fill(OpenedDriver* driver, RealDriver* table) {
   void** slots = reinterpret_cast<void**>(table);
+  const base::Exports exports(driver->map);
+  const Mapping mapping = mapping_of(driver->map);
   for (uint16_t i = 0; i < kEntryCount; ++i) {
-    void* address = dlsym(driver->handle, kEntryInfo[i].symbol);
-    if (address == nullptr) {
+    void* address = exports.find(kEntryInfo[i].symbol, nullptr);
+    if (!mapping.holds(address)) {
       address = reinterpret_cast<void*>(&tessera_answer_not_supported);
       ++driver->entries_missing;
     }
@@ -117,44 +154,31 @@ void fill(OpenedDriver* driver, RealDriver* table) {
   if (missing(Entry::cuGetProcAddress_v2)) table->cuGetProcAddress_v2 = &old_lookup_v2;
 }
 
-// DT_GNU_HASH does not store the number of symbols: it is one past the last entry of the last chain.
-size_t symbol_count(const link_map* map) {
-  if (const auto* hash = dynamic<uint32_t>(map, DT_HASH)) return hash[1];
-  const auto* gnu = dynamic<uint32_t>(map, DT_GNU_HASH);
-  if (gnu == nullptr) return 0;
-  const uint32_t buckets = gnu[0], first = gnu[1], bloom_words = gnu[2];
-  const uint32_t* bucket = gnu + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-  const uint32_t* chain = bucket + buckets;
-  uint32_t last = 0;
-  for (uint32_t i = 0; i < buckets; ++i) last = std::max(last, bucket[i]);
-  if (last < first) return first;
-  while ((chain[last - first] & 1) == 0) ++last;
-  return last + 1;
-}
-
-bool is_open(const std::string& path) {
-  void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-  if (handle != nullptr) dlclose(handle);
+bool is_open(const base::Loader& loader, const std::string& path) {
+  void* handle = loader.dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) loader.dlclose(handle);
   return handle != nullptr;
 }
 
 // A copy of this library under another inode answers to the same marker.
 bool is_a_shim(void* handle) {
-  return dlsym(handle, "tessera_shim_marker") != nullptr;
+  const link_map* map = map_of(handle);
+  return map != nullptr && base::Exports(map).find("tessera_shim_marker", nullptr) != nullptr;
 }
 
 }  // namespace
 
 OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDriver* table) {
+  const base::Loader loader = base::loader();
   OpenedDriver driver;
   const char* own_file = object_of(self);
   for (const std::string& path : driver_candidates(places)) {
     if (is_toolkit_stub(path) || (own_file != nullptr && same_file(own_file, path.c_str()))) continue;
-    const bool was_open = is_open(path);
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const bool was_open = is_open(loader, path);
+    void* handle = loader.dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) continue;  // wrong ELF class or a missing dependency: the loader too would go on
     if (is_a_shim(handle)) {
-      dlclose(handle);
+      loader.dlclose(handle);
       continue;
     }
     driver.found = true;
@@ -167,19 +191,20 @@ OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDrive
     fill_without_driver(table);
     return driver;
   }
-  inspect(&driver);
-  if ((driver.captured_relocations > 0 || !driver.lookup_inside) && !sanitizer_loaded()) {
-    dlclose(driver.handle);
-    void* again = dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    if (again == nullptr) again = dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  bool readable = inspect(&driver);
+  if (readable && (driver.captured_relocations > 0 || !driver.lookup_inside) && !sanitizer_loaded()) {
+    loader.dlclose(driver.handle);
+    void* again = loader.dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (again == nullptr) again = loader.dlopen(driver.path.c_str(), RTLD_NOW | RTLD_LOCAL);
     driver.handle = again;
     driver.reopened_deepbind = true;
-    if (again == nullptr) {
-      driver.found = false;
-      fill_without_driver(table);
-      return driver;
-    }
-    inspect(&driver);
+    readable = inspect(&driver);
+  }
+  if (!readable) {
+    driver.found = false;
+    driver.map = nullptr;
+    fill_without_driver(table);
+    return driver;
   }
   fill(&driver, table);
   return driver;
@@ -189,13 +214,11 @@ std::vector<std::string> unlisted_exports(void* handle) {
   std::vector<std::string> out;
   const link_map* map = map_of(handle);
   if (map == nullptr) return out;
-  const auto* symbols = dynamic<ElfW(Sym)>(map, DT_SYMTAB);
-  const char* names = dynamic<char>(map, DT_STRTAB);
-  for (size_t i = 0; symbols != nullptr && names != nullptr && i < symbol_count(map); ++i) {
-    const char* name = names + symbols[i].st_name;
-    const bool exported = symbols[i].st_shndx != SHN_UNDEF && ELF64_ST_BIND(symbols[i].st_info) != STB_LOCAL;
-    const bool driver_name = name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
-    if (exported && driver_name && find_entry(name) == Entry::kCount) out.emplace_back(name);
+  const base::Exports exports(map);
+  for (size_t i = 0; i < exports.count(); ++i) {
+    const char* name = exports.name(i);
+    const bool driver_name = name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+    if (driver_name && find_entry(name) == Entry::kCount) out.emplace_back(name);
   }
   std::sort(out.begin(), out.end());
   return out;

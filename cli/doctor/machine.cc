@@ -4,10 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/child_output.h"
 #include "cli/doctor/doctor.h"
@@ -182,15 +184,29 @@ Finding check_cgroup(const MachineFolders& folders) {
           path.empty() || path == "/" ? "no limit of this cgroup is in the way" : "cgroup " + path, "", ""};
 }
 
+// What LD_PRELOAD lists beside Tessera's own libraries, each behind a space.
+std::string other_preloads(std::string list) {
+  std::replace(list.begin(), list.end(), ':', ' ');
+  std::istringstream entries(list);
+  std::string out;
+  for (std::string entry; entries >> entry;)
+    if (!std::filesystem::path(entry).filename().string().starts_with("libtessera")) out += " " + entry;
+  return out;
+}
+
 Finding check_preloads(const Layout& layout) {
   const std::string preload = text_of("LD_PRELOAD"), audit = text_of("LD_AUDIT");
+  const std::string others = other_preloads(preload);
   if (preload.find(layout.preload) != std::string::npos)
-    return {"preload", State::kNote, "LD_PRELOAD names the library already",
+    return {"preload", State::kNote,
+            "LD_PRELOAD names the library already" + (others.empty() ? "" : ", and" + others),
             "programs attach without `tessera run`", ""};
   if (preload.empty() && audit.empty())
     return {"preload", State::kOk, "no other library is preloaded", "", ""};
   return {"preload", State::kNote, "LD_PRELOAD=" + preload + (audit.empty() ? "" : " LD_AUDIT=" + audit),
-          "it comes first; one that replaces dlopen or dlsym may lead programs past Tessera", ""};
+          "it comes first; one that calls the driver by its path leads programs past Tessera "
+          "(docs/neighbours.md)",
+          ""};
 }
 
 // In a container the daemon answers if its socket is mounted.

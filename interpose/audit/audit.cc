@@ -16,13 +16,17 @@
 
 #include <atomic>
 
+#include "base/exports.h"
 #include "interpose/audit/contract.h"
-#include "interpose/audit/symbols.h"
 #include "operations/hook.h"
 
 namespace tessera::audit {
 namespace {
 
+using base::equal;
+using base::Exports;
+using base::file_name;
+using base::starts_with;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // What an object is; in the low bits of its cookie, whose other bits are its link map.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/loader.h"
 #include "interpose/operations/product.h"
 #include "interpose/operations/split.h"
 #include "interpose/operations/table.h"
@@ -116,7 +117,8 @@ void connect() {
   if (g_connected.exchange(true, kRelaxed)) return;
   const char* asked = getenv("TESSERA_OPERATIONS");
   if (asked && strcmp(asked, "0") == 0) return;
-  const auto get = reinterpret_cast<operations::GetNoteReader>(dlsym(RTLD_DEFAULT, "tessera_note_reader"));
+  const auto get =
+      reinterpret_cast<operations::GetNoteReader>(base::loader().dlsym(RTLD_DEFAULT, "tessera_note_reader"));
   const operations::NoteReader* reader = get ? get(operations::kNoteVersion) : nullptr;
   g_reader.store(reader, kRelaxed);  // published by the role below
   if (open_table(getenv("TESSERA_OPERATIONS_TABLE"))) {

@@ -1,7 +1,5 @@
 #include "interpose/operations/cudnn.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -54,8 +52,8 @@ bool find_readers(Readers* out) {
   void* const library = cudnn_library();
   if (!library) return false;
   bool all = true;
-#define TS_READER(name, params)                                                     \
-  out->name = reinterpret_cast<decltype(out->name)>(dlsym(library, "cudnn" #name)); \
+#define TS_READER(name, params)                                                         \
+  out->name = reinterpret_cast<decltype(out->name)>(symbol_of(library, "cudnn" #name)); \
   all = all && out->name;
   TS_READERS(TS_READER)
 #undef TS_READER

@@ -1,6 +1,5 @@
 #include "interpose/operations/cudnn_graphs.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/errno_guard.h"
 #include "interpose/operations/cudnn.h"
+#include "interpose/operations/loaded_library.h"
 #include "operations/graph.h"
 
 namespace tessera::library {
@@ -70,8 +70,7 @@ constinit std::atomic<GetAttribute> g_get{nullptr};
 [[gnu::noinline]] GetAttribute look_for_getter() {
   const base::ErrnoGuard keep_errno;
   void* const library = cudnn_library();
-  const auto found =
-      reinterpret_cast<GetAttribute>(library ? dlsym(library, "cudnnBackendGetAttribute") : nullptr);
+  const auto found = reinterpret_cast<GetAttribute>(symbol_of(library, "cudnnBackendGetAttribute"));
   g_get.store(found, kRelaxed);  // code, which does not change
   return found;
 }

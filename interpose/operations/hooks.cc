@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include "base/errno_guard.h"
+#include "base/loader.h"
 #include "interpose/operations/call.h"
 #include "interpose/operations/cublas_workspace.h"
 #include "interpose/operations/cudnn.h"
 #include "interpose/operations/cudnn_graphs.h"
+#include "interpose/operations/loaded_library.h"
 #include "interpose/operations/lt.h"
 #include "interpose/operations/split_cudnn.h"
 #include "interpose/operations/split_gemm.h"
@@ -173,9 +175,8 @@ void* remember(uint32_t index, const LibraryRow& of, void* found) {
                              const void* ourselves) {
   const base::ErrnoGuard keep_errno;
   connect();
-  void* library = dlopen(of.soname, RTLD_NOLOAD | RTLD_LAZY);
-  void* found = library ? dlsym(library, symbol) : nullptr;
-  if (!found) found = dlvsym(RTLD_NEXT, symbol, of.soname);
+  void* found = symbol_of(opened_library(of.soname), symbol);
+  if (!found) found = base::loader().dlvsym(RTLD_NEXT, symbol, of.soname);
   return !found || found == ourselves ? nullptr : remember(index, of, found);
 }
 

@@ -1,9 +1,9 @@
 #include "interpose/operations/loaded_library.h"
 
-#include <dlfcn.h>
 #include <link.h>
 
 #include "base/errno_guard.h"
+#include "base/loader.h"
 
 namespace tessera::library {
 
@@ -17,14 +17,23 @@ namespace tessera::library {
 }
 
 void* library_of(const void* function) {
+  const base::Loader loader = base::loader();
   Dl_info info;
   void* found = nullptr;
-  if (!function || dladdr1(function, &info, &found, RTLD_DL_LINKMAP) == 0 || !found) return nullptr;
+  if (!function || loader.dladdr1(function, &info, &found, RTLD_DL_LINKMAP) == 0 || !found) return nullptr;
   // The map is no handle yet: of a library that came with another one, the loader has not made what dlsym() walks.
   const auto* map = static_cast<const link_map*>(found);
   Lmid_t space = LM_ID_BASE;
-  if (dlinfo(found, RTLD_DI_LMID, &space) != 0) return nullptr;
-  return dlmopen(space, map->l_name, RTLD_NOLOAD | RTLD_LAZY);
+  if (loader.dlinfo(found, RTLD_DI_LMID, &space) != 0) return nullptr;
+  return loader.dlmopen(space, map->l_name, RTLD_NOLOAD | RTLD_LAZY);
+}
+
+void* opened_library(const char* soname) {
+  return base::loader().dlopen(soname, RTLD_NOLOAD | RTLD_LAZY);
+}
+
+void* symbol_of(void* library, const char* symbol) {
+  return library ? base::loader().dlsym(library, symbol) : nullptr;
 }
 
 }  // namespace tessera::library

@@ -1,8 +1,6 @@
 // The library that a function is in, for those of its functions that only read what the program gave it. Slow; any thread.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cstdint>
 
@@ -25,13 +23,19 @@ class OnceFound {
   std::atomic<uint32_t> state_{kNotLooked};
 };
 
-// For dlsym(); also where the library was opened under a path or in a namespace of its own. It stays loaded. Null: there is none.
+// For symbol_of(); also where the library was opened under a path or in a namespace of its own. It stays loaded. Null: there is none.
 void* library_of(const void* function);
+
+// The library that the loader has under this name, for symbol_of(). It stays loaded. Null: there is none.
+void* opened_library(const char* soname);
+
+// Asked of the loader itself, whoever overrides dlsym. Null: there is none, or no library.
+void* symbol_of(void* library, const char* symbol);
 
 // False: there is none.
 template <class Pointer>
 bool find_function(void* library, const char* symbol, Pointer& out) {
-  out = library ? reinterpret_cast<Pointer>(dlsym(library, symbol)) : nullptr;
+  out = reinterpret_cast<Pointer>(symbol_of(library, symbol));
   return out;
 }
 

@@ -13,7 +13,7 @@ const void* base_of(const void* function) {
 }
 
 bool find_driver(Driver* out) {
-  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  void* cuda = opened_library("libcuda.so.1");
   Driver& d = *out;
   return find_function(cuda, "cuCtxGetCurrent", d.get_context) &&
          find_function(cuda, "cuCtxGetDevice", d.get_device) &&
@@ -34,7 +34,7 @@ bool find_driver(Driver* out) {
 }
 
 bool find_cublas(Cublas* out) {
-  void* cublas = dlopen("libcublas.so.13", RTLD_NOLOAD | RTLD_LAZY);
+  void* cublas = opened_library("libcublas.so.13");
   Cublas& c = *out;
   find_function(cublas, "cublasGetSmCountTarget", c.sm_target);
   find_function(cublas, "cublasSetSmCountTarget", c.set_sm_target);

@@ -1,6 +1,5 @@
 #include "interpose/operations/table.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,6 +8,7 @@
 #include <algorithm>
 
 #include "base/scoped_fd.h"
+#include "interpose/operations/loaded_library.h"
 #include "operations/table.h"
 
 namespace tessera::library {
@@ -67,8 +67,7 @@ TableSlot* slot_of(TableHeader& table, const Operation& o) {
 }
 
 void find_tags() {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-  void* tag = driver ? dlsym(driver, operations::kTagLaunches) : nullptr;
+  void* tag = symbol_of(opened_library("libcuda.so.1"), operations::kTagLaunches);
   g_tag.store(reinterpret_cast<operations::TagLaunches>(tag), kRelaxed);  // published with the table
 }
 

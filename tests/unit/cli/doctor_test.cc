@@ -173,6 +173,8 @@ TEST_F(Doctor, AnotherPreloadedLibraryIsNoted) {
   expect_says(machine("preload"), State::kOk, "no other library");
   setenv("LD_PRELOAD", "/opt/malloc.so", 1);
   expect_says(machine("preload"), State::kNote, "LD_PRELOAD=/opt/malloc.so");
+  setenv("LD_PRELOAD", ("/opt/limiter.so " + find_layout().preload + ":/opt/malloc.so").c_str(), 1);
+  expect_says(machine("preload"), State::kNote, "already, and /opt/limiter.so /opt/malloc.so");
   unsetenv("LD_PRELOAD");
 }
 

@@ -93,6 +93,15 @@ TEST(ClientEnvironment, AppendsToPreload) {
   EXPECT_TRUE(has("LD_PRELOAD=/lib/first.so:/p/libtessera.so:/p/libtessera_alias.so"));
   EXPECT_TRUE(has("TESSERA_PRIORITY=3"));
   EXPECT_TRUE(has("TESSERA_NAME=python3"));
+  // Of a program that was started so itself; the loader takes spaces, too.
+  for (const char* old : {"/lib/first.so:/p/libtessera.so:/p/libtessera_alias.so:/lib/last.so",
+                          "/lib/first.so /p/libtessera.so:/p/libtessera_alias.so"}) {
+    setenv("LD_PRELOAD", old, 1);
+    variables = client_environment(options, layout);
+    unsetenv("LD_PRELOAD");
+    ASSERT_TRUE(variables.ok());
+    EXPECT_TRUE(has(std::string("LD_PRELOAD=") + old));
+  }
   options.gpu = "cloud";
   EXPECT_FALSE(client_environment(options, layout).ok());
 }
