@@ -17,7 +17,6 @@ namespace {
 
 using operations::GraphAttribute;
 using operations::GraphOperation;
-using operations::GraphRole;
 using operations::GraphTensor;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
