@@ -95,6 +95,27 @@ class Run:
         return "".join((self.folder / (log + end)).read_text(errors="replace") for end in (".out", ".err"))
 
 
+def run_seeds(name, program, variable, n_seeds, filters):
+    """A test program whose cases are made by seed: `n_seeds` of them in a run, with one of `filters` in turn. `variable` says how
+    many, and with _FROM where they begin."""
+    run = Run(name)
+    while run.goes_on():
+        first = run.random.randrange(1, 1 << 40)
+        tests = filters[run.runs % len(filters)]
+        environment = {variable: str(n_seeds), variable + "_FROM": str(first)}
+        process = run.start([str(BIN / program), f"--gtest_filter={tests}"], environment, "seeds")
+        try:
+            status = process.wait(timeout=PATIENCE_S * 5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = "none: it hangs"
+        if status != 0:
+            settings = " ".join(f"{key}={value}" for key, value in environment.items())
+            run.found(f"{settings} {program} --gtest_filter='{tests}': status {status}\n{run.text('seeds')[-2000:]}")
+        run.runs += 1
+    run.finish()
+
+
 class Daemon:
     def __init__(self, run, config="", wrapper=(), socket=None):
         self.run, self.wrapper = run, list(wrapper)

@@ -1,6 +1,7 @@
-// Random programs by seed before the gate on the device: streams with events between them, the legacy and the per-thread
-// stream, copies, fills, captures, graphs, host functions and waits of every kind, while another thread opens and closes
-// the gate, changes the quantum and takes the gate away. What they leave in memory is what they leave bare.
+// Random programs by seed: streams with events between them, the legacy and the per-thread stream, copies, fills, captures,
+// graphs, host functions and waits of every kind. They run before the gate on the device, which another thread opens, closes
+// and takes away, and under a reserve of SMs, which another thread changes. Work that shares a buffer is ordered by what the
+// program enqueues and by nothing else, so that what they leave in memory is what they leave bare.
 // TESSERA_RANDOM_ORDERS says how many (a long script raises it), TESSERA_RANDOM_ORDERS_FROM where they begin.
 #include <sys/mman.h>
 
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "interpose/gate/device_gate.h"
+#include "interpose/slice/confine.h"
 #include "ipc/channel/gate.h"
 #include "tests/unit/interpose/mix_kernel.h"
 #include "tests/unit/interpose/soft.h"
@@ -23,6 +25,7 @@ using test::kMixThreads;
 using test::kMixWords;
 
 constexpr uint32_t kBuffers = 5, kStreams = 4, kBytes = kMixWords * 4;
+constexpr uint32_t kSms = 132;
 constexpr uint32_t kLegacy = kStreams, kPerThread = kStreams + 1, kLanes = kStreams + 2;
 
 uint64_t number(const char* variable, uint64_t otherwise) {
@@ -30,10 +33,14 @@ uint64_t number(const char* variable, uint64_t otherwise) {
   return text && *text ? strtoull(text, nullptr, 10) : otherwise;
 }
 
+enum class Mode { kBare, kDevice, kDeviceCut, kReserve };
+
 class DeviceOrder : public test::Soft {
  protected:
   void SetUp() override {
+    setenv("TESSERA_SOFTGPU_LOCAL", TS_WIDE_GPU, 1);  // of more SMs than one step of a reserve
     Soft::SetUp();
+    state::g_sm_count.store(kSms);
     gate::g_device_gate.refused.store(0);
     ASSERT_EQ(hook_cuModuleLoadData(&module_, test::kMixPtx), CUDA_SUCCESS);
     mix_ = function_of(module_, "mix");
@@ -48,6 +55,7 @@ class DeviceOrder : public test::Soft {
   }
   void TearDown() override {
     gate::adopt_device_gate(nullptr);
+    confine::forget(nullptr);
     Soft::TearDown();
   }
 
@@ -136,7 +144,7 @@ class DeviceOrder : public test::Soft {
     }
   }
 
-  std::vector<uint32_t> run(uint64_t seed, bool on_device, bool cut) {
+  std::vector<uint32_t> run(uint64_t seed, Mode mode) {
     random_.seed(seed);
     for (uint32_t i = 0; i < kBuffers; i++) {
       buffers_[i] = zeros(kMixWords);  // until it is read
@@ -144,15 +152,18 @@ class DeviceOrder : public test::Soft {
       last_lane_[i] = kLanes;
     }
     EXPECT_EQ(real().cuCtxSynchronize(), CUDA_SUCCESS);
-    attach(on_device ? state::Role::kBestEffort : state::Role::kForward);
+    attach(mode == Mode::kBare ? state::Role::kForward : state::Role::kBestEffort);
     std::atomic<bool> over{false};
     std::thread daemon;
-    if (on_device) {
-      cut ? cutting() : lease(abi::kLeaseGranted, 2'000'000, 0);
+    if (mode == Mode::kReserve) {
+      lease(abi::kLeaseGranted, 1'000, 0);  // whatever is launched takes longer
+      daemon = std::thread([&, seed] { disturb_reserve(seed, over); });
+    } else if (mode != Mode::kBare) {
+      mode == Mode::kDeviceCut ? cutting() : lease(abi::kLeaseGranted, 2'000'000, 0);
       gate::adopt_device_gate(page_);
       ipc::override_gate(*page_, abi::kGateOwnerOpens, false);
       EXPECT_TRUE(gate::pin_device_gate(context));
-      daemon = std::thread([&, seed] { disturb(seed, over); });
+      daemon = std::thread([&, seed] { disturb_gate(seed, over); });
     }
     for (uint32_t i = 0; i < 60; i++) step();
     EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
@@ -169,7 +180,7 @@ class DeviceOrder : public test::Soft {
   }
 
   // A daemon and protected clients that do what they like, and open in the end.
-  void disturb(uint64_t seed, const std::atomic<bool>& over) {
+  void disturb_gate(uint64_t seed, const std::atomic<bool>& over) {
     std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
     state::t_thread.depth = 1;
     while (!over) {
@@ -192,6 +203,17 @@ class DeviceOrder : public test::Soft {
     for (uint32_t b = 0; b < abi::kGateOverrideByte; b++) ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
   }
 
+  // A policy that cannot make up its mind.
+  void disturb_reserve(uint64_t seed, const std::atomic<bool>& over) {
+    std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
+    while (!over) {
+      const auto steps = uint32_t(random() % 5);
+      const uint32_t apart = random() % 4 != 0 ? abi::kLeaseApart | abi::kLeaseClassMask : 0;
+      ipc::store(region->lease.flags, steps << abi::kLeaseReserveShift | apart, std::memory_order_relaxed);
+      for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
+    }
+  }
+
   CUmodule module_ = nullptr;
   CUfunction mix_ = nullptr;
   CUstream streams_[kStreams] = {};
@@ -206,10 +228,26 @@ class DeviceOrder : public test::Soft {
 TEST_F(DeviceOrder, LeavesWhatItLeavesBare) {
   const uint64_t from = number("TESSERA_RANDOM_ORDERS_FROM", 1), n = number("TESSERA_RANDOM_ORDERS", 40);
   for (uint64_t seed = from; seed < from + n; seed++) {
-    const auto bare = run(seed, false, false);
-    ASSERT_EQ(run(seed, true, seed % 2 == 0), bare) << "seed " << seed;
+    const auto bare = run(seed, Mode::kBare);
+    ASSERT_EQ(run(seed, seed % 2 == 0 ? Mode::kDeviceCut : Mode::kDevice), bare) << "seed " << seed;
   }
   EXPECT_GT(boundaries_, n);
+}
+
+TEST_F(DeviceOrder, LeavesItUnderAReserveToo) {
+  const uint64_t from = number("TESSERA_RANDOM_ORDERS_FROM", 1), n = number("TESSERA_RANDOM_ORDERS", 40);
+  state::find_kernel(mix_)->variant.handle.store(state::kNoVariant);  // what cannot be cut is confined
+  const auto confined = [] {
+    ipc::abi::SignalLine line{};
+    confine::publish(line);
+    return line.confined_launches;
+  };
+  const uint64_t before = confined();
+  for (uint64_t seed = from; seed < from + n; seed++) {
+    const auto bare = run(seed, Mode::kBare);
+    ASSERT_EQ(run(seed, Mode::kReserve), bare) << "seed " << seed;
+  }
+  EXPECT_GT(confined() - before, n);
 }
 
 }  // namespace
