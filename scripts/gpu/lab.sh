@@ -222,6 +222,20 @@ fi
 if wanted H21; then
   if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
 fi
+if wanted H24; then
+  if [ "$rehearse" = 1 ]; then
+    quick_death=(--kernel-ms 20 --rounds 5 --kernels 20)
+    answer H24_bare -- "$bin/h24_killed_behind_gate" "${quick_death[@]}"
+    mkdir -m 700 "$private/h24"
+    answer H24_mps TESSERA_SOFTGPU_MODE=mps TESSERA_SOFTGPU_DIR="$private/h24" -- python3 "$bin/h24_mps.py" "${quick_death[@]}"
+  else
+    answer H24_bare -- "$bin/h24_killed_behind_gate"
+    answer H24_mps -- python3 "$bin/h24_mps.py"
+  fi
+fi
+if wanted H25; then
+  if [ "$rehearse" = 1 ]; then answer H25 -- "$bin/h25_wait_word" --rounds 4; else answer H25 -- "$bin/h25_wait_word"; fi
+fi
 
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)
