@@ -27,7 +27,7 @@ LOAD = 0.5          # of the time that the service needs alone
 LOAD_S = 12         # limit of loading, of the first time above all
 LEAD_S = 0.8        # the trainer runs so long before anything counts
 ANSWER_S = 4        # limit of the answers after a phase's end
-CLEAN_UP_S = 4
+CLEAN_UP_S = 12     # MPS, too, ends with its daemon
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
@@ -159,9 +159,6 @@ class Headline:
     def say(self, text):
         print(f"{time.monotonic() - self.began_s:6.1f} {text}", flush=True)
 
-    def processes(self):
-        return [*self.workers.values(), *self.daemons.values()]
-
     # The daemons first: the one with MPS says where its pipe is.
     def start(self):
         bins, gpu = self.options.build / "bin", "soft" if self.options.rehearse else "auto"
@@ -170,8 +167,7 @@ class Headline:
         for name, text in configurations.items():
             self.daemons[name] = Daemon(bins, self.folder / name, text, soft, self.errors)
         ready = {name: daemon.line(min(self.end_s, time.monotonic() + 15)) is not None for name, daemon in self.daemons.items()}
-        state = self.daemons["mps"].state() if ready["mps"] else {}
-        mps = bool(state.get("mps", {}).get("active"))
+        mps = self.mps_state() if ready["mps"] else {}
         pipe = {"CUDA_MPS_PIPE_DIRECTORY": str(self.daemons["mps"].pipe_directory)}
         options = ["--rehearse"] if self.options.rehearse else []
 
@@ -188,8 +184,8 @@ class Headline:
             why = None
             if system.daemon and not ready[system.daemon]:
                 why = "its daemon is not ready"
-            elif system.mps and not mps:
-                why = "no MPS: " + str(state.get("mps", {}).get("reason"))
+            elif system.mps and not mps.get("active"):
+                why = f"no MPS: {mps.get('reason')}"
             self.summary["systems"][system.name] = why or "started"
             if why:
                 continue
@@ -210,6 +206,15 @@ class Headline:
             self.summary.setdefault("torch", started.get("torch"))
         self.write()
         self.say("systems: " + json.dumps(self.summary["systems"]))
+
+    def mps_state(self):
+        """What became of MPS: clients can come before it has started."""
+        end_s = time.monotonic() + 10
+        while True:
+            state = self.daemons["mps"].state().get("mps", {})
+            if state.get("active") or "is starting" not in state.get("reason", "") or time.monotonic() > end_s:
+                return state
+            time.sleep(0.1)
 
     def fits(self, name, seconds):
         """Is there time for a phase, its loading and its answers?"""
@@ -307,10 +312,11 @@ class Headline:
 
     def end(self):
         end_s = time.monotonic() + CLEAN_UP_S - 1
-        for process in self.processes():
-            process.end()
-        for process in self.processes():
-            process.gone(end_s)
+        for processes in (self.workers.values(), self.daemons.values()):  # MPS outlives its clients
+            for process in processes:
+                process.end()
+            for process in processes:
+                process.gone(end_s)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.summary["took_s"] = round(time.monotonic() - self.began_s, 1)
         self.write()

@@ -70,11 +70,14 @@ finish() {
   rm -rf "$private"
 }
 trap finish EXIT
+# Frameworks bring a CUDA runtime of their own, ours is for the programs.
+stock=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}")
 [ -e "$build/lib/libcudart.so.13" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200
   mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
+  stock=(env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH")
 fi
 
 failures=0
@@ -142,10 +145,10 @@ quick=()
 if wanted headline; then
   remaining=$((budget - SECONDS - 5))
   if [ "$headline_s" -gt "$remaining" ]; then headline_s=$remaining; fi
-  headline=(python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
+  headline=("${stock[@]}" python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
   [ "$rehearse" = 1 ] && headline+=(--rehearse --seconds 0.3 --pairs 1)
   if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip headline "bin/tessera or bin/tesserad is not built"
-  elif [ "$rehearse" = 0 ] && ! python3 -c 'import torch' 2> /dev/null; then skip headline "this Python has no PyTorch"
+  elif [ "$rehearse" = 0 ] && ! python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then skip headline "this Python has no PyTorch"
   elif ! "${headline[@]}"; then
     echo "headline FAILED"
     failures=$((failures + 1))
@@ -177,8 +180,8 @@ if wanted H1; then
     if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$preload" -- "$bin/$program" "${libraries[@]}"
     else skip "H1_shim_$program" "lib/libtessera.so is not built"; fi
   done
-  answer H1_bare_python -- python3 "$bin/h1_python.py"
-  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- python3 "$bin/h1_python.py"; fi
+  answer H1_bare_python -- "${stock[@]}" python3 "$bin/h1_python.py"
+  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- "${stock[@]}" python3 "$bin/h1_python.py"; fi
 fi
 if wanted H2; then
   answer H2_bare -- "$bin/h2_launch_cost" "${quick[@]}"
@@ -279,9 +282,10 @@ if wanted H21; then
   if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
 fi
 
+together
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
 commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
-OUT=$out FEW=$few COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit ${only:+--only $only}" \
+OUT=$out FEW=$few COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit --budget $budget ${only:+--only $only}" \
   python3 - <<'PY'
 import datetime, json, os, pathlib
 out = pathlib.Path(os.environ["OUT"])

@@ -2,7 +2,7 @@
 """An ordinary PyTorch training, eager, as fast as it goes. Told by JSON lines what to run (protocol.py).
 
 load: gpt2, resnet (bf16 autocast), products, copies; begins from the seed again. run: steps from the command on, counted from
-"at_s" on for "seconds"; the losses of the first steps since load are the result."""
+"at_s" on for "seconds"; the losses of its first steps since load are the result."""
 import collections
 import time
 
@@ -10,6 +10,7 @@ import protocol
 
 N_LOSSES = 16  # so many of the first steps' losses are kept
 N_AHEAD = 2    # steps that the CPU is ahead of the GPU
+N_WARM_UP = 2  # steps that belong to load: they bring code to the device
 
 
 class Trainer:
@@ -21,6 +22,8 @@ class Trainer:
     def load(self, what):
         self.unload()
         self.step, self.what, self.losses = self.make(what), what, []
+        for _ in range(N_WARM_UP):
+            self.step()
         self.mark()()
         return {"what": what}
 
