@@ -89,7 +89,8 @@ class Process:
             self.process.wait(max(0.1, end_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it: its end is the kernel's
+                self.process.wait(1)
 
 
 class Worker(Process):
@@ -125,13 +126,14 @@ class Daemon(Process):
         self.pipe_directory = folder / "mps" / "pipe"
 
     def state(self):
-        answer = subprocess.run([str(self.bin / "tessera"), "ps", "--json", "--socket", self.socket], capture_output=True, timeout=5)
-        return json.loads(answer.stdout) if answer.returncode == 0 else {}
+        """What `tessera ps` says; nothing where it does not answer."""
+        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+            answer = subprocess.run([str(self.bin / "tessera"), "ps", "--json", "--socket", self.socket], capture_output=True, timeout=5)
+            return json.loads(answer.stdout)
+        return {}
 
     def client(self, worker):
-        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
-            return next((c for c in self.state().get("clients", []) if c["pid"] == worker.pid), {})
-        return {}
+        return next((c for c in self.state().get("clients", []) if c["pid"] == worker.pid), {})
 
 
 class Headline:
