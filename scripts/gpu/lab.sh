@@ -5,23 +5,30 @@ set -u
 
 usage() {
   cat <<'TEXT'
-usage: scripts/gpu/lab.sh --build DIR [--out DIR] [--only H1,H2,...] [--limit SECONDS] [--rehearse]
+usage: scripts/gpu/lab.sh --build DIR [--out DIR] [--only headline,H1,H2,...] [--limit SECONDS] [--budget SECONDS]
+                          [--headline SECONDS] [--bundle] [--rehearse]
 
-  --build DIR      build folder (cmake --preset device; ninja): bin/device and lib/libtessera.so are used
-  --out DIR        where the answers go (default DIR/lab/<date>)
-  --only LIST      only these questions
-  --limit SECONDS  per program (default 120)
-  --rehearse       on the software GPU: shows that every program works, answers nothing
+  --build DIR         build folder (cmake --preset device; ninja) or a folder of scripts/gpu/stage.sh
+  --out DIR           where the answers go (default DIR/lab/<date>)
+  --only LIST         only these questions
+  --limit SECONDS     per program (default 120)
+  --budget SECONDS    for all; what does not fit any more is skipped
+  --headline SECONDS  of these for the headline (default 240), which needs PyTorch
+  --bundle            few files: answers.json with all answers so far, answers.tar.gz at the end
+  --rehearse          on the software GPU: shows that every program works, answers nothing
 TEXT
 }
 
-build="" out="" only="" limit=120 rehearse=0
+build="" out="" only="" limit=120 budget=86400 headline_s=240 bundle=0 rehearse=0
 while [ $# -gt 0 ]; do
   case "$1" in
     --build) build=${2:?--build needs a folder}; shift 2 ;;
     --out) out=${2:?--out needs a folder}; shift 2 ;;
     --only) only=",${2:?--only needs a list},"; shift 2 ;;
     --limit) limit=${2:?--limit needs seconds}; shift 2 ;;
+    --budget) budget=${2:?--budget needs seconds}; shift 2 ;;
+    --headline) headline_s=${2:?--headline needs seconds}; shift 2 ;;
+    --bundle) bundle=1; shift ;;
     --rehearse) rehearse=1; shift ;;
     -h | --help) usage; exit 0 ;;
     *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
@@ -35,6 +42,7 @@ build=$(cd "$build" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${out:-$build/lab/$(date -u +%Y%m%dT%H%M%SZ)}
 mkdir -p "$out" || exit 2
+out=$(cd "$out" && pwd)
 bin=$build/bin/device
 shim=$build/lib/libtessera.so
 alias=$build/lib/libtessera_alias.so
@@ -44,36 +52,60 @@ export TESSERA_DEVICE_BIN=$bin
 
 private=$(mktemp -d)
 daemon=
+# With --bundle the answers lie in a folder of our own and are put together after each.
+few=$out
+if [ "$bundle" = 1 ]; then out=$private/answers && mkdir "$out"; fi
+together() {
+  [ "$bundle" = 1 ] || return 0
+  python3 - "$out" "$few/answers.json" <<'PY'
+import json, os, pathlib, sys
+answers = {path.stem: json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))}
+pathlib.Path(sys.argv[2] + ".new").write_text(json.dumps(answers, indent=1) + "\n")
+os.replace(sys.argv[2] + ".new", sys.argv[2])
+PY
+}
 finish() {
   [ -n "$daemon" ] && kill "$daemon" 2> /dev/null && wait "$daemon" 2> /dev/null
+  [ "$bundle" = 1 ] && tar -C "$private" -czf "$few/answers.tar.gz" answers
   rm -rf "$private"
 }
 trap finish EXIT
+# Frameworks bring a CUDA runtime of their own, ours is for the programs.
+stock=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}")
+[ -e "$build/lib/libcudart.so.13" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200
   mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
+  stock=(env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH")
 fi
 
 failures=0
 # answer NAME ENVIRONMENT... -- COMMAND...: runs the command under the limit; NAME.json is its last line, or says why not.
 answer() {
-  local name=$1 environment=() status reason
+  local name=$1 environment=() status reason allowed=$limit
   shift
+  # `timeout` waits 5 s more for what does not end.
+  if [ $((budget - SECONDS - 5)) -lt "$allowed" ]; then allowed=$((budget - SECONDS - 5)); fi
+  if [ "$allowed" -lt 1 ]; then
+    skip "$name" "no time is left"
+    return
+  fi
   while [ "$1" != "--" ]; do environment+=("$1"); shift; done
   shift
   printf '%-28s ' "$name"
-  env "${environment[@]}" timeout -k 5 "$limit" "$@" > "$out/$name.out" 2> "$out/$name.err"
+  env "${environment[@]}" timeout -k 5 "$allowed" "$@" > "$out/$name.out" 2> "$out/$name.err"
   status=$?
   if tail -n 1 "$out/$name.out" | python3 -m json.tool > "$out/$name.json" 2> /dev/null && [ $status = 0 ]; then
     rm -f "$out/$name.out"
     [ -s "$out/$name.err" ] || rm -f "$out/$name.err"
     echo ok
+    together
     return
   fi
   failures=$((failures + 1))
   reason="exit status $status"
-  [ $status = 124 ] && reason="time limit of $limit s"
+  [ $status = 124 ] && reason="time limit of $allowed s"
   STATUS=$status REASON=$reason NAME=$name ERRORS=$out/$name.err PRINTED=$out/$name.out python3 - > "$out/$name.json" <<'PY'
 import json, os
 lines = open(os.environ["PRINTED"], errors="replace").read().strip().splitlines()
@@ -85,6 +117,7 @@ print(json.dumps({"question": os.environ["NAME"].split("_")[0], "failed": os.env
                   "stderr": open(os.environ["ERRORS"], errors="replace").read()[-1000:]}, indent=4))
 PY
   echo "FAILED: $reason"
+  together
 }
 skip() {
   printf '%-28s skipped: %s\n' "$1" "$2"
@@ -109,6 +142,32 @@ answer info -- "$bin/device_info"
 quick=()
 [ "$rehearse" = 1 ] && quick=(--batches 10)
 
+if wanted headline; then
+  remaining=$((budget - SECONDS - 5))
+  if [ "$headline_s" -gt "$remaining" ]; then headline_s=$remaining; fi
+  headline=("${stock[@]}" python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
+  [ "$rehearse" = 1 ] && headline+=(--rehearse --seconds 0.3 --pairs 1)
+  if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip headline "bin/tessera or bin/tesserad is not built"
+  elif [ "$rehearse" = 0 ] && ! python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then skip headline "this Python has no PyTorch"
+  elif ! "${headline[@]}"; then
+    echo "headline FAILED"
+    failures=$((failures + 1))
+  fi
+fi
+if wanted H24; then
+  if [ "$rehearse" = 1 ]; then
+    quick_death=(--kernel-ms 20 --rounds 5 --kernels 20)
+    answer H24_bare -- "$bin/h24_killed_behind_gate" "${quick_death[@]}"
+    mkdir -m 700 "$private/h24"
+    answer H24_mps TESSERA_SOFTGPU_MODE=mps TESSERA_SOFTGPU_DIR="$private/h24" -- python3 "$bin/h24_mps.py" "${quick_death[@]}"
+  else
+    answer H24_bare -- "$bin/h24_killed_behind_gate"
+    answer H24_mps -- python3 "$bin/h24_mps.py"
+  fi
+fi
+if wanted H25; then
+  if [ "$rehearse" = 1 ]; then answer H25 -- "$bin/h25_wait_word" --rounds 4; else answer H25 -- "$bin/h25_wait_word"; fi
+fi
 if wanted H1; then
   if [ "$rehearse" = 1 ]; then
     # The vendor's runtime and libraries authenticate the driver: not for the software GPU.
@@ -121,8 +180,8 @@ if wanted H1; then
     if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$preload" -- "$bin/$program" "${libraries[@]}"
     else skip "H1_shim_$program" "lib/libtessera.so is not built"; fi
   done
-  answer H1_bare_python -- python3 "$bin/h1_python.py"
-  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- python3 "$bin/h1_python.py"; fi
+  answer H1_bare_python -- "${stock[@]}" python3 "$bin/h1_python.py"
+  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- "${stock[@]}" python3 "$bin/h1_python.py"; fi
 fi
 if wanted H2; then
   answer H2_bare -- "$bin/h2_launch_cost" "${quick[@]}"
@@ -223,13 +282,16 @@ if wanted H21; then
   if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
 fi
 
+together
 nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
-commit=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$build/commit" 2> /dev/null || echo unknown)
-OUT=$out COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit ${only:+--only $only}" \
+commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
+OUT=$out FEW=$few COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit --budget $budget ${only:+--only $only}" \
   python3 - <<'PY'
 import datetime, json, os, pathlib
 out = pathlib.Path(os.environ["OUT"])
-answers = {p.stem: json.loads(p.read_text()) for p in sorted(out.glob("*.json")) if p.name != "summary.json"}
+few = pathlib.Path(os.environ["FEW"])
+paths = {*out.glob("*.json"), *few.glob("headline.json")} - {out / "summary.json"}
+answers = {path.stem: json.loads(path.read_text()) for path in sorted(paths)}
 info = answers.pop("info", {})
 summary = {"gpu": info.get("gpu"), "cuda_driver_version": info.get("driver_version"),
            "driver": os.environ["NVIDIA_DRIVER"], "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
@@ -241,7 +303,7 @@ bare = answers.get("H2_bare", {}).get("launch_ns_p50")
 if bare:
     summary["H2_added_ns"] = {n: round(a["launch_ns_p50"] - bare, 2) for n, a in answers.items()
                               if n.startswith("H2_") and n != "H2_bare" and "launch_ns_p50" in a}
-(out / "summary.json").write_text(json.dumps(summary, indent=4) + "\n")
+(few / "summary.json").write_text(json.dumps(summary, indent=4) + "\n")
 PY
-echo "answers in $out, $failures failed"
+echo "answers in $few, $failures failed"
 [ "$failures" = 0 ]
