@@ -51,6 +51,7 @@ void open_peer_gates(uint64_t burst) {
 // It came closed. Whatever begins while it is put into the list closes it once more than needed.
 void watch_peer_gate(uint32_t client_id, uint32_t byte, ipc::Mapping&& page) {
   if (!page.valid()) return;
+  forget_peer_gate(client_id);  // another byte of the same page
   uint32_t at = kPeerGates;
   for (uint32_t i = kPeerGates; i-- > 0;)
     if (!g_peer_gates[i].page.load(kRelaxed)) at = i;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 
 #include "ipc/abi/gate.h"
@@ -77,9 +76,9 @@ struct Client {
   ipc::abi::GateChoice gate_choice = ipc::abi::kGateThread;
   ipc::GateMemory gate;
   bool gate_told = false, gate_ready = false;
-  // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given.
+  // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given, for which byte.
   uint32_t gate_byte = 0;
-  std::set<uint32_t> closing;
+  std::map<uint32_t, uint32_t> closing;
 
   bool has_gpu = false;
   uint8_t uuid[16] = {};

@@ -40,7 +40,6 @@ void Core::assign_gates(Gpu& gpu) {
       for (Client* other : gpu.clients)
         if (other->gate_page() != nullptr) set_byte(*other, c->gate_byte, abi::kGateByteOpen);
       c->gate_byte = 0;
-      c->closing.clear();  // it forgets them by itself
     }
     taken |= c->gate_byte != 0 ? 1u << c->gate_byte : 0;
   }
@@ -79,11 +78,14 @@ ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
     client.gate_told = true;
   }
   for (auto it = client.closing.begin(); it != client.closing.end();) {
-    if (std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) { return c->id == *it; })) {
+    const bool kept =
+        it->second == client.gate_byte && std::any_of(gpu.clients.begin(), gpu.clients.end(),
+                                                      [&](const Client* c) { return c->id == it->first; });
+    if (kept) {
       ++it;
       continue;
     }
-    const abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), *it, 0};
+    const abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), it->first, 0};
     const Send sent = peers_.send(client.connection, &m, sizeof m, nullptr, 0);
     if (sent != Send::kSent) return sent;
     it = client.closing.erase(it);
@@ -95,7 +97,7 @@ ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
     const int fd = owner->gate.fd.get();
     const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
     if (sent != Send::kSent) return sent;
-    client.closing.insert(owner->id);
+    client.closing[owner->id] = client.gate_byte;
   }
   return Send::kSent;
 }

@@ -375,6 +375,19 @@ TEST_F(PeerGates, OneThatIsMappedInABurstStaysClosedForIt) {
   EXPECT_TRUE(open());
 }
 
+TEST_F(PeerGates, AnotherByteOfTheSamePageReplacesTheFirst) {
+  map();
+  gate::watch_peer_gate(77, kByte + 1, ipc::Mapping(nullptr, new_page(), abi::kGateBytes));
+  launch(new_stream());
+  uint32_t entries = 0;
+  for (const gate::PeerGate& gate : gate::g_peer_gates) {
+    if (!gate.page.load()) continue;
+    entries++;
+    EXPECT_EQ(gate.byte.load(), kByte + 1);
+  }
+  EXPECT_EQ(entries, 1u);
+}
+
 TEST_F(PeerGates, AClientThatLeftIsLeftAlone) {
   map();
   gate::forget_peer_gate(77);

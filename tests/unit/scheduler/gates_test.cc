@@ -211,6 +211,31 @@ TEST_F(Gates, MoreProtectedClientsThanPlaces) {
   EXPECT_EQ(gate_of(t), "device");
 }
 
+// Whoever has no byte any more must not store into one: it may be somebody else's by then.
+TEST_F(Gates, AServiceThatLosesItsByteIsTold) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t id = 2;
+  map_gate(s, t);
+  run();
+  const size_t gone = peers_.count(s.connection, abi::kPeerGone);
+  ASSERT_TRUE(core_->set_client(id, {.passthrough = true}).ok());
+  EXPECT_EQ(peers_.count(s.connection, abi::kPeerGone), gone + 1);
+  Peer other = service(3);
+  map_gate(other, t);
+  run();
+  EXPECT_EQ(gate_of(t), "device");
+  const size_t given = peers_.count(s.connection, abi::kPeerGate);
+  ASSERT_TRUE(core_->set_client(id, {.passthrough = false}).ok());
+  EXPECT_EQ(peers_.count(s.connection, abi::kPeerGate), given + 1);
+  const auto byte_of = [&](const Peer& p) {
+    abi::PeerGate told;
+    std::memcpy(&told, peers_.last(p.connection, abi::kPeerGate)->bytes.data(), sizeof told);
+    return told.byte;
+  };
+  EXPECT_NE(byte_of(s), byte_of(other));
+}
+
 TEST_F(Gates, ADriverThatRefusesIsNotAskedAgain) {
   Trainer t = trainer(1, abi::kGateAuto, false, 0);
   Peer s = service(2);
