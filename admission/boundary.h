@@ -18,7 +18,7 @@ namespace tessera::admission {
 // some 700 launches.
 inline constexpr uint64_t kRunAheadNs = 32'000'000;
 inline constexpr uint32_t kRunAheadCalls = 800;
-// Who is so far ahead sleeps: even kernels of 2 us last for three such sleeps.
+// A program so far ahead sleeps: even kernels of 2 us last for three such sleeps.
 inline constexpr WaitPlan kFarAhead{.watch_ns = 0, .sleep_ns = 500'000};
 // Calls are counted by markers, one for so many.
 inline constexpr uint32_t kCallsPerMarker = 25;

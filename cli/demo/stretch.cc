@@ -12,7 +12,7 @@ namespace {
 // A trial finds what the machine does now; in the next minutes it may be busier. A larger stretch costs no
 // time, only requests.
 constexpr double kMargin = 2;
-// Of a trial: between them hundreds of slices run.
+// Requests of a trial; hundreds of slices run between them.
 constexpr double kTrialRequests = 50;
 
 constexpr double kMostGivenStretch = 1000;  // as the software GPU takes it

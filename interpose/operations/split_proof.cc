@@ -20,8 +20,8 @@ namespace tessera::library {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// Of each of two copies, and at most an eighth of what is free: what another process is refused a trial does not give back. Half
-// of it would take twice as many trials of large results.
+// Each of two copies has at most so many bytes, and an eighth of what is free: a trial gives nothing back to another process.
+// Half of it would take twice as many trials of large results.
 constexpr uint64_t kMostBytes = uint64_t(32) << 20;
 constexpr uint64_t kLookNs = 1'000'000;  // a wake may come before the sleep
 constexpr uint64_t kMostWaitNs =

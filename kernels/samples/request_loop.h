@@ -41,7 +41,7 @@ constexpr int kInputs = 8;
 // Of the time in which requests arrive: so long a service may still work off what has waited.
 constexpr double kGraceShare = 0.25;
 
-// What the inputs lead to, and whether every request of one input led to the same. Between requests it is one
+// The answers to the inputs, and whether every request of one input had the same. Between requests it is one
 // comparison; sums are made at the end.
 class Answers {
  public:

@@ -69,7 +69,7 @@ std::shared_ptr<Stream> make_stream(Context& context, unsigned flags, int priori
 
 namespace {
 
-// What is not complete of: the stream's own work, and what its kind waits for.
+// The operations that are not complete: the stream's own, and those that its kind waits for.
 std::vector<OpRef> stream_order_locked(Context& context, const Stream& stream) {
   std::vector<OpRef> deps;
   const timing::Engine& engine = driver().engine();

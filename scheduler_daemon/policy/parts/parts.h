@@ -35,7 +35,7 @@ class Part {
   uint64_t decide_again_ns() const { return decide_again_ns_; }  // absolute; 0 = no need
 
  protected:
-  // Of two that wait (the first: or nobody): who waits longer, but after all who can run who cannot.
+  // The one of two that waits longer; one that cannot run comes after one that can. `found` may be nobody.
   size_t longest_waiting(size_t found, size_t other) const {
     if (found == kNobody) return other;
     const auto place = [&](size_t i) {

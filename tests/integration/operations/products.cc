@@ -67,7 +67,7 @@ int random_shapes(cublasHandle_t handle, cudaStream_t stream, int n, unsigned se
   return 0;
 }
 
-// What programs begin with, before and after a reset.
+// The handle and stream that programs make first, before and after a reset.
 struct Gpu {
   cublasHandle_t handle = nullptr;
   cudaStream_t stream = nullptr;
