@@ -73,12 +73,13 @@ bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
   return false;
 }
 
-// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others.
+// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others, and launches
+// that block would wait in the driver.
 abi::GateChoice gate_choice(int device) {
   int able = 0;
   const state::Config& c = state::config();
   const auto& real = driver_api::real();
-  if (c.gate == abi::kGateThread || c.one_queue || !real.cuStreamWaitValue64_v2 ||
+  if (c.gate == abi::kGateThread || c.one_queue || c.launches_block || !real.cuStreamWaitValue64_v2 ||
       real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) !=
           CUDA_SUCCESS ||
       able == 0)

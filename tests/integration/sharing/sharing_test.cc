@@ -243,6 +243,22 @@ TEST_F(Sharing, BestEffortClientKilledMidLaunchFreesTheService) {
   EXPECT_TRUE(exit_service.ok() && *exit_service == 0) << read_file(path("service.err"));
 }
 
+// Launches that block would wait in the driver, and with one queue everything else would, too.
+TEST_F(Sharing, SettingsOfTheProgramKeepWorkInItsThreads) {
+  start_daemon("[policy]\ngate = \"device\"\n");
+  for (const char* setting : {"CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"}) {
+    setenv(setting, "1", 1);
+    auto trainer = start_trainer("trainer", {"--seconds", "600"});
+    unsetenv(setting);
+    ASSERT_TRUE(eventually([&] { return !client("trainer").empty(); }));
+    EXPECT_TRUE(steps_grow("trainer", 2));
+    EXPECT_NE(client("trainer").value("gate", "").find(setting), std::string::npos) << clients().dump();
+    auto exit_trainer = trainer.stop(kPatience_s);
+    ASSERT_TRUE(exit_trainer.ok() && *exit_trainer == 0) << read_file(path("trainer.err"));
+    ASSERT_TRUE(eventually([&] { return clients().empty(); }));
+  }
+}
+
 // Best-effort work waits in its streams, and the service closes them itself.
 TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
   auto alone = start_trainer("alone", {"--steps", "3"});
