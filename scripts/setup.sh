@@ -13,6 +13,7 @@ packages=(
   libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libelf-dev pkg-config libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
   libprotobuf-dev protobuf-compiler
+  musl-tools  # programs of another libc are tried (ctest -R loader_hosts)
 )
 
 for option in "$@"; do

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Programs of other libcs, loaders and compilers, and installations that are not whole: they start, and what can be managed is.
+
+usage: hosts_test.py BUILD [TEST...]    (BUILD: a build folder, or a folder where Tessera is installed, with bin and lib)
+TESSERA_GLIBC_ROOTS: folders with an unpacked glibc each, separated by ':', on which a program is tried, too.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+LIBRARIES = [BUILD / f"lib/libtessera{kind}.so" for kind in ("", "_alias", "_ops")]
+DRIVER = BUILD / "lib/null/libcuda.so.1"
+STUBS = BUILD / "glibc-2.17"
+
+
+def clean_environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA", "LD_", "ASAN"))}
+    return {**kept, "TESSERA_DRIVER": str(DRIVER), "TESSERA_SOCKET": "/nonexistent/tesserad.sock", **more}
+
+
+def ran(words, **variables):
+    """Status, output and errors of a command."""
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, env=clean_environment(**variables))
+    return done.returncode, done.stdout, done.stderr
+
+
+def preloaded(words, libraries=LIBRARIES, **variables):
+    return ran(words, LD_PRELOAD=":".join(str(each) for each in libraries), **variables)
+
+
+class Hosts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.kept.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.kept.cleanup()
+
+    def built(self, name, *options, compiler="cc", source="program.c"):
+        found = shutil.which(compiler)
+        if not found:
+            self.skipTest(f"no {compiler}")
+        path = self.folder / name
+        done = subprocess.run([found, HERE / source, *options, "-o", path, "-ldl"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"{compiler} {' '.join(options)}: {done.stderr.strip()}")
+        return path
+
+    def test_each_name_of_the_driver(self):
+        program = self.built("usual")
+        for name in ("libcuda.so.1", "libcuda.so"):
+            self.assertEqual(preloaded([program, name]), (0, "init 0\nhello\n", ""), name)
+
+    def test_musl(self):
+        program = self.built("musl", compiler="musl-gcc")
+        self.assertEqual(preloaded([program]), (0, "hello\n", ""))
+        # By its path, as its loader does not know SONAMEs: the library works there, too, only the driver is glibc's.
+        self.assertEqual(preloaded([program, LIBRARIES[0]], TESSERA_DRIVER="/nonexistent"), (0, "init 100\nhello\n", ""))
+
+    def test_older_glibc(self):
+        roots = [root for root in os.environ.get("TESSERA_GLIBC_ROOTS", "").split(":") if root]
+        if not roots:
+            self.skipTest("TESSERA_GLIBC_ROOTS names none")
+        program = self.built("old", f"-B{STUBS}/", "-Wl,--no-as-needed", "-lpthread")
+        for root in roots:
+            loader = next(pathlib.Path(root).rglob("ld-linux-x86-64.so.2")).resolve()
+            start = [loader, "--library-path", loader.parent, program]
+            for name in ("libcuda.so.1", "libcuda.so"):
+                with self.subTest(root=root, name=name):
+                    self.assertEqual(preloaded([*start, name], TESSERA_DRIVER="/nonexistent"), (0, "init 100\nhello\n", ""))
+
+    def test_half_an_installation(self):
+        program = self.built("half")
+        alias = LIBRARIES[1]
+        self.assertEqual(preloaded([program, "libcuda.so"], [alias]), (0, "init 100\nhello\n", ""))
+        broken = self.folder / "libtessera.so"
+        for content in (b"", LIBRARIES[0].read_bytes()[:40]):
+            broken.write_bytes(content)
+            status, output, errors = preloaded([program], [broken, alias])
+            self.assertEqual((status, output), (0, "hello\n"), errors)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
