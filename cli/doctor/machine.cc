@@ -38,10 +38,11 @@ std::string driver_path() {
 }
 
 Finding check_library(const Layout& layout) {
-  if (file_exists(layout.preload) && file_exists(layout.preload_alias))
-    return {"library", State::kOk, layout.preload, "", ""};
-  return {"library", State::kFailure, layout.preload + " is missing or unreadable",
-          "`tessera run` starts programs without Tessera", "install Tessera again (or build all of it)"};
+  for (const std::string& library : {layout.preload, layout.preload_alias})
+    if (const std::string why = why_not_loadable(library); !why.empty())
+      return {"library", State::kFailure, why, "`tessera run` starts programs without Tessera",
+              "install Tessera again, at a path without such characters (or build all of it)"};
+  return {"library", State::kOk, layout.preload, "", ""};
 }
 
 Finding check_driver(const MachineFolders& folders) {
@@ -99,8 +100,9 @@ Finding check_gpu(const MachineFolders& folders) {
 
 Finding check_softgpu(const Layout& layout) {
   const std::string driver = layout.softgpu + "/libcuda.so.1";
-  if (file_exists(driver)) return {"software-gpu", State::kOk, driver, "", ""};
-  return {"software-gpu", State::kFailure, driver + " is missing", "--gpu soft has no driver",
+  const std::string why = why_not_loadable(driver);
+  if (why.empty()) return {"software-gpu", State::kOk, driver, "", ""};
+  return {"software-gpu", State::kFailure, why, "--gpu soft has no driver",
           "install Tessera again (or build all of it)"};
 }
 

@@ -156,8 +156,8 @@ Finding check_names(const std::string& file, const std::vector<std::pair<std::st
 }
 
 Finding check_lookups(const DoctorOptions& options, const Layout& layout) {
-  if (!file_exists(layout.audit))
-    return {"lookups", State::kWarning, layout.audit + " is missing",
+  if (const std::string broken = why_not_loadable(layout.audit); !broken.empty())
+    return {"lookups", State::kWarning, broken,
             "what the program opens by path or looks up by name does not pass through Tessera", "install it"};
   const std::string why = why_looks_up(options.command[0]);
   if (!why.empty() && !tells_of_all_bindings())

@@ -15,6 +15,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 LIBRARIES = [BUILD / f"lib/libtessera{kind}.so" for kind in ("", "_alias", "_ops")]
+TESSERA = BUILD / "bin/tessera"
 DRIVER = BUILD / "lib/null/libcuda.so.1"
 STUBS = BUILD / "glibc-2.17"
 
@@ -86,6 +87,65 @@ class Hosts(unittest.TestCase):
             broken.write_bytes(content)
             status, output, errors = preloaded([program], [broken, alias])
             self.assertEqual((status, output), (0, "hello\n"), errors)
+
+    def test_sanitizers(self):
+        for kind in ("address", "undefined", "thread", "leak"):
+            with self.subTest(kind):
+                program = self.built(f"sanitized_{kind}", f"-fsanitize={kind}")
+                # Thread and leak sanitizer have more thread-local storage than `tessera run --audit` keeps room for.
+                room = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=1048576"} if kind in ("thread", "leak") else {}
+                for audit in ("--audit", "--no-audit"):
+                    status, output, errors = ran([TESSERA, "run", audit, "--", program, "libcuda.so.1"], **room)
+                    self.assertEqual((status, output), (0, "init 0\nhello\n"), errors)
+
+    def installation(self, name):
+        """A copy of what `tessera run` needs, in a folder of that name."""
+        folder = self.folder / name
+        for part in (TESSERA, *LIBRARIES, BUILD / "lib/softgpu/libcuda.so.1"):
+            target = folder / part.relative_to(BUILD)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(part, target)
+        return folder
+
+    def says_why_it_runs_without(self, words, why, **variables):
+        """One line on standard error says it, and the program runs."""
+        status, output, errors = ran(words, **variables)
+        self.assertEqual((status, output, errors.count("\n")), (0, "hello\n", 1), errors)
+        self.assertIn(f"runs without Tessera: {why}", errors)
+
+    def test_paths_that_no_list_holds(self):
+        program = self.built("listed")
+        for name in ("with space", "with:colon", "$ORIGIN"):
+            with self.subTest(name):
+                tessera = self.installation(name) / "bin/tessera"
+                self.says_why_it_runs_without([tessera, "run", "--", program], f"'{self.folder}/{name}/lib/libtessera.so' cannot be")
+                status, output, errors = ran([tessera, "run", "--gpu", "soft", "--", program])
+                self.assertEqual((status, output, errors.count("\n")), (2, "", 1), errors)
+                self.assertIn("the software GPU cannot be used", errors)
+
+    def test_what_is_no_library(self):
+        program, folder = self.built("none"), self.installation("broken")
+        for name in ("libtessera.so", "libtessera_alias.so"):
+            library = folder / "lib" / name
+            whole = library.read_bytes()
+            for content in (b"", b"#!/bin/sh\n", whole[:len(whole) // 2]):
+                library.write_bytes(content)
+                self.says_why_it_runs_without([folder / "bin/tessera", "run", "--", program], library)
+            library.unlink()
+            library.mkdir()
+            self.says_why_it_runs_without([folder / "bin/tessera", "run", "--", program], f"cannot read {library}: it is a folder")
+            library.rmdir()
+            library.write_bytes(whole)
+
+    def test_a_driver_that_is_none(self):
+        program = self.built("driverless")
+        empty = self.folder / "empty.so"
+        empty.touch()
+        for driver, why in ((empty, "file too short"), ("/nonexistent", "No such file"), (BUILD / "lib/libtessera_ops.so", "no cuInit")):
+            self.says_why_it_runs_without([TESSERA, "run", "--", program], f"TESSERA_DRIVER={driver} is no driver: ", TESSERA_DRIVER=str(driver))
+            self.assertIn(why, ran([TESSERA, "run", "--", program], TESSERA_DRIVER=str(driver))[2])
+        in_folder = ran([TESSERA, "run", "--", program, "libcuda.so.1"], TESSERA_DRIVER=str(DRIVER.parent))
+        self.assertEqual(in_folder[:2], (0, "init 0\nhello\n"))
 
 
 if __name__ == "__main__":
