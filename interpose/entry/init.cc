@@ -4,8 +4,8 @@
 //
 // Others wait on the state word. The winner itself may come back while it runs (the driver's constructors may
 // call exported entry points, which are ours): it is answered CUDA_ERROR_NOT_INITIALIZED, not made to wait
-// for itself. If the winner does not exist in this process (another thread forked while it ran), a waiter
-// takes over.
+// for itself. So is a call that comes while the loader still binds the program (an IFUNC resolver). If the winner
+// does not exist in this process (another thread forked while it ran), a waiter takes over.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/before_libc.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "driver_api/answers.h"
@@ -94,6 +95,7 @@ bool is_passed_by(const driver_api::OpenedDriver& driver) {
 }
 
 void fill_tables() {
+  base::lend_environment();
   const OwnLookups own_lookups;
   alignas(64) static driver_api::RealDriver opened;  // static: 5 KiB that a small thread stack may not have
   const driver_api::OpenedDriver driver = driver_api::open_driver(search_places(), &g_state, &opened);
@@ -132,6 +134,10 @@ bool ensure_ready() {
   uint32_t seen = state.load(std::memory_order_acquire);
   if (seen == kReady) return true;
   const base::ErrnoGuard keep_errno;
+  if (base::loader_is_binding()) {
+    bump(&Counters::nested_in_init);
+    return false;
+  }
   const uint32_t me = 1 + static_cast<uint32_t>(thread_id());
   while (seen != kReady) {
     if (seen == me) {

@@ -88,6 +88,15 @@ class Hosts(unittest.TestCase):
             status, output, errors = preloaded([program], [broken, alias])
             self.assertEqual((status, output), (0, "hello\n"), errors)
 
+    def test_calls_before_libc(self):
+        # The loader opens nothing while it binds: then the driver is not initialised yet.
+        for kind, early in (("preinit", 0), ("ifunc", 3)):
+            for binding in ("lazy", "now"):
+                with self.subTest(kind=kind, binding=binding):
+                    program = self.built(f"early_{kind}_{binding}", f"-Wl,-z,{binding}", *(["-DTS_IFUNC"] if early else []), DRIVER,
+                                         source="early.c")
+                    self.assertEqual(preloaded([program]), (0, f"early {early} late 0\n", ""))
+
     def test_sanitizers(self):
         for kind in ("address", "undefined", "thread", "leak"):
             with self.subTest(kind):
