@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/scoped_fd.h"
+#include "cli/bypass.h"
 #include "cli/cdi.h"
 #include "cli/duration.h"
 #include "cli/library_calls.h"
@@ -196,6 +199,23 @@ TEST(ClientEnvironment, TheAuditLibraryIsBesideTheUsers) {
   EXPECT_EQ(value("GLIBC_TUNABLES"), "unset");
   layout.audit = "/nonexistent";
   EXPECT_EQ(value("LD_AUDIT"), "unset");
+}
+
+// As an upgrade replaces a library that programs have.
+TEST(Bypass, AFileThatWasReplacedIsOlder) {
+  char path[] = "/tmp/tessera-replaced-XXXXXX";
+  const base::ScopedFd fd(mkstemp(path));
+  ASSERT_EQ(write(fd.get(), "old", 3), 3);
+  void* const mapped = mmap(nullptr, 3, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_FALSE(has_older_file(getpid(), path));
+  EXPECT_FALSE(has_older_file(getpid(), "/nonexistent"));
+  const std::string newer = std::string(path) + ".new";
+  std::ofstream(newer) << "new";
+  ASSERT_EQ(rename(newer.c_str(), path), 0);
+  EXPECT_TRUE(has_older_file(getpid(), path));
+  unlink(path);
+  munmap(mapped, 3);
 }
 
 TEST(Lookups, OldLoadersTellOfParts) {
