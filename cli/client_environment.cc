@@ -152,7 +152,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   if (options.operations && old("TESSERA_OPERATIONS", of) != "0" &&
       why_not_loadable(layout.preload_ops).empty())
     preload += ":" + layout.preload_ops;
-  add_preload(preload, old, of, &out);
+  if (options.preload) add_preload(preload, old, of, &out);
   if (options.audit.value_or(false) && why_not_loadable(layout.audit).empty())
     add_audit(layout, old, of, &out);
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));

@@ -100,7 +100,12 @@ Finding check_start(const std::string& name, const StartedProgram& started) {
 }
 
 Finding check_loader(const std::string& file, const ElfFacts& elf) {
-  if (elf.interpreter)
+  if (elf.interpreter.find("/ld-musl-") != std::string::npos)
+    return {"loader", State::kWarning, file + " is linked with musl",
+            "it starts, and finds neither Tessera nor NVIDIA's driver by the name libcuda.so.1: that driver "
+            "needs glibc",
+            "build the CUDA part with glibc"};
+  if (!elf.interpreter.empty())
     return {"loader", State::kOk, "started by the dynamic loader: LD_PRELOAD is read", "", ""};
   return {"loader", State::kFailure, file + " is linked statically",
           "the loader does not start it: its calls do not pass through Tessera",
@@ -209,7 +214,7 @@ std::vector<Finding> examine_program(const DoctorOptions& options, const Layout&
     return out;
   }
   out.push_back(check_loader(started.file, *elf));
-  if (!elf->interpreter) return out;
+  if (elf->interpreter.empty()) return out;
   const auto mapped = mapped_under_run(options, layout, started.file);
   out.push_back(check_driver_of(mapped, layout));
   out.push_back(check_names(started.file, mapped, layout));

@@ -48,6 +48,13 @@ else
 fi
 tessera cdi --gpu soft --output /etc/cdi/tessera.json
 
+# What a container preloads itself stays, and comes first.
+cc -shared -o /run/image/programs/own.so -xc - <<<'int of_the_container;'
+container own --device tessera.dev/gpu=high -e LD_PRELOAD=/programs/own.so -- cat /proc/self/maps >/run/maps
+for library in /programs/own.so /usr/lib/tessera/lib/libtessera.so; do
+  grep -q " $library$" /run/maps || fail "a container with an LD_PRELOAD of its own has no $library"
+done
+
 tessera run --gpu soft -- batch_trainer --steps 4 --checksum-steps 4 >/run/trainer.alone
 tessera run --gpu soft -- latency_service --rate 50 --requests 40 >/run/service.alone
 container trainer --device tessera.dev/gpu=best-effort -- /programs/batch_trainer --seconds 600 --checksum-steps 4 >/run/trainer.out 2>&1 &

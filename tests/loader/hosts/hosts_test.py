@@ -63,6 +63,9 @@ class Hosts(unittest.TestCase):
     def test_musl(self):
         program = self.built("musl", compiler="musl-gcc")
         self.assertEqual(preloaded([program]), (0, "hello\n", ""))
+        status, output, _ = ran([TESSERA, "run", "--gpu", "soft", "--", program])
+        self.assertEqual((status, output), (0, "hello\n"))
+        self.assertIn(f"{program} is linked with musl", ran([TESSERA, "doctor", "--gpu", "soft", "--", program])[1])
         # By its path, as its loader does not know SONAMEs: the library works there, too, only the driver is glibc's.
         self.assertEqual(preloaded([program, LIBRARIES[0]], TESSERA_DRIVER="/nonexistent"), (0, "init 100\nhello\n", ""))
 

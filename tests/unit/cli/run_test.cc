@@ -63,12 +63,16 @@ TEST(Cdi, EveryLevelIsADeviceAndWhatAllNeedIsMounted) {
     const auto has = [&](const std::string& v) { return std::find(env.begin(), env.end(), v) != env.end(); };
     EXPECT_TRUE(has("TESSERA_PRIORITY=" + priority)) << device;
     EXPECT_TRUE(has("TESSERA_SOCKET=/run/there/d.sock"));
-    EXPECT_TRUE(has("LD_PRELOAD=/p/lib/libtessera.so:/p/lib/libtessera_alias.so"));  // and nothing of ours
+    // The container's own are kept.
+    for (const std::string v : env) EXPECT_FALSE(v.starts_with("LD_") || v.starts_with("ASAN_")) << v;
   }
   const auto& mounts = spec["containerEdits"]["mounts"];
-  ASSERT_EQ(mounts.size(), 2u);
+  ASSERT_EQ(mounts.size(), 3u);
   EXPECT_EQ(mounts[0]["hostPath"], "/p/lib");
-  EXPECT_EQ(mounts[1]["containerPath"], "/run/there");
+  EXPECT_EQ(mounts[0]["containerPath"], "/usr/lib/tessera/lib");
+  EXPECT_EQ(mounts[1]["hostPath"], "/p/lib/ld.so.preload");
+  EXPECT_EQ(mounts[1]["containerPath"], "/etc/ld.so.preload");
+  EXPECT_EQ(mounts[2]["containerPath"], "/run/there");
   EXPECT_EQ(spec["cdiVersion"], "0.3.0");  // Debian 12's podman takes none after 0.5.0
   options.version = "1.1.0";
   auto newer = nlohmann::json::parse(*cdi_specification(options, layout));
@@ -77,6 +81,26 @@ TEST(Cdi, EveryLevelIsADeviceAndWhatAllNeedIsMounted) {
   EXPECT_EQ(newer, spec);
   options.socket = "relative.sock";
   EXPECT_FALSE(cdi_specification(options, layout).ok());
+}
+
+// Wherever the host has it.
+TEST(Cdi, TheSoftwareGpuIsWhereTheContainerHasIt) {
+  CdiOptions options;
+  options.gpu = "soft";
+  const std::string bin = TESSERA_BIN;
+  const auto text = cdi_specification(options, layout_below(bin.substr(0, bin.rfind("/bin/"))));
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("\"TESSERA_DRIVER=/usr/lib/tessera/lib/softgpu/libcuda.so.1\""), std::string::npos);
+  EXPECT_NE(text->find("\"LD_LIBRARY_PATH=/usr/lib/tessera/lib/softgpu\""), std::string::npos);
+  // Each library that its list names is in the folder that is mounted there.
+  std::ifstream list(bin.substr(0, bin.rfind("/bin/")) + "/lib/ld.so.preload");
+  const std::string inside = "/usr/lib/tessera";
+  int libraries = 0;
+  for (std::string path; std::getline(list, path); ++libraries) {
+    ASSERT_TRUE(path.starts_with(inside)) << path;
+    EXPECT_EQ(why_not_loadable(bin.substr(0, bin.rfind("/bin/")) + path.substr(inside.size())), "");
+  }
+  EXPECT_EQ(libraries, 3);
 }
 
 TEST(ClientEnvironment, AppendsToPreload) {
