@@ -245,7 +245,7 @@ TEST_F(Scenario, ProgramsThatStartAtOnceArePlacedOnGpusOfTheirOwn) {
     program.insert(program.end(), kTrainer.begin(), kTrainer.end());
     program.insert(program.end(), {"0", "0", path(name + ".steps")});
     return run(name, priority, {"--place", "--memory", "1MiB"}, program,
-               {"TESSERA_SOFTGPU_DEVICES=3", "TESSERA_SOFTGPU_MODE=" + mode_});
+               {"TESSERA_SOFTGPU_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0,1", "TESSERA_SOFTGPU_MODE=" + mode_});
   };
   std::vector<Process> programs;
   std::set<std::string> gpus;

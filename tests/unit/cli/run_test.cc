@@ -19,6 +19,7 @@
 #include "cli/duration.h"
 #include "cli/library_calls.h"
 #include "cli/lookups.h"
+#include "cli/place.h"
 #include "cli/set.h"
 #include "tests/support/shell.h"
 
@@ -240,6 +241,25 @@ TEST(Bypass, AFileThatWasReplacedIsOlder) {
   EXPECT_TRUE(has_older_file(getpid(), path));
   unlink(path);
   munmap(mapped, 3);
+}
+
+TEST(Place, TheGpuIsNamedAsTheUserNamesGpus) {
+  EXPECT_EQ(device_of("", 1), "1");
+  EXPECT_EQ(device_of("1,0", 0), "1");
+  EXPECT_EQ(device_of("1,0", 1), "0");
+  EXPECT_EQ(device_of("GPU-8932f937,GPU-ab", 1), "GPU-ab");
+  EXPECT_EQ(device_of("MIG-2f4b1a00-0000-0000-0000-000000000000", 0),
+            "MIG-2f4b1a00-0000-0000-0000-000000000000");
+  EXPECT_EQ(device_of("2, 3", 1), " 3");
+}
+
+TEST(Place, AGpuWhoseMemoryIsNotKnownIsOne) {
+  const auto gpus = visible_gpus(TESSERA_UNIFIED_MEMORY_DRIVER);
+  ASSERT_TRUE(gpus.ok());
+  ASSERT_EQ(gpus->size(), 2u);
+  EXPECT_EQ((*gpus)[0].memory_bytes, 1u << 30);
+  EXPECT_EQ((*gpus)[1].memory_bytes, 0u);
+  EXPECT_EQ((*gpus)[1].uuid[0], 1);
 }
 
 TEST(Lookups, OldLoadersTellOfParts) {
