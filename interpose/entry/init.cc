@@ -118,7 +118,7 @@ void fill_tables() {
   for (uint16_t row = 0; row < kEntryCount; ++row) {
     if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
   }
-  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, is_passed_by(driver)};
+  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, is_passed_by(driver), call_count};
   std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
   base::futex_wake_all(&g_state);
   tessera_on_first_call(&first);

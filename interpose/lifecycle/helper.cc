@@ -41,7 +41,8 @@ constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
 constexpr uint64_t kLearntWaitNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 
 constinit std::atomic<uint32_t> g_started{0};
-constinit uint32_t g_daemon_losses = 0;  // helper thread only
+constinit uint32_t g_daemon_losses = 0;        // helper thread only
+constinit uint64_t g_launches_until_loss = 0;  // of the latest daemon; helper thread only
 
 struct Session {             // of one attachment; helper thread only
   bool announced = false;    // Device sent
@@ -102,7 +103,9 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
-  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate).ok();
+  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate,
+                                             launch_calls() - g_launches_until_loss)
+                            .ok();
 }
 
 // The page that the daemon sent, once there is a context whose GPU can read it.
@@ -265,6 +268,7 @@ void helper_attach(ipc::Attachment&& attachment) {
 void helper_detach() {
   base::raw_log(base::LogLevel::kInfo, "daemon lost: running unmanaged");
   ++g_daemon_losses;
+  g_launches_until_loss = launch_calls();
   withdraw(g_session.on_loss == abi::kLossHold);
 }
 

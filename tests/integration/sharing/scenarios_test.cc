@@ -576,6 +576,16 @@ TEST_F(Scenario, AStoppedDaemonCountsAsGoneUntilItGoesOn) {
   expect_result(second, "second", kTrainer);
 }
 
+// Nobody gates them; as those of a program's first milliseconds.
+TEST_F(Scenario, WhatIsLaunchedBeforeTheDaemonKnowsIsCounted) {
+  auto trainer = start_trainer("trainer");
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 3; }));
+  start_daemon();
+  ASSERT_TRUE(eventually([&] { return count("trainer", "launches") > 0; })) << ask().dump();
+  EXPECT_GT(count("trainer", "unmanaged_launches"), 3u);
+  expect_result(trainer, "trainer", kTrainer);
+}
+
 // ---- hostile neighbours
 
 TEST_F(Scenario, HostileClientsDisturbNeitherTheServiceNorTheTrainer) {
