@@ -36,20 +36,25 @@ namespace {
 
 using driver_api::kEntryCount;
 
-// Values of g_state; anything else is 1 + the id of the thread that runs init.
+// Values of g_state; anything else is the mark of the thread that runs init.
 constexpr uint32_t kFresh = 0, kReady = 1;
+// Where a filter of system calls keeps a thread from its id: of its thread pointer. Nobody can tell whether it still exists.
+constexpr uint32_t kNoId = 1u << 31;
 constexpr uint64_t kOwnerCheckNs = 100'000'000;  // how often a waiter looks whether the winner still exists
 constexpr size_t kMaxPath = 4096;
 
 constinit uint32_t g_state = kFresh;  // release by the winner, acquire by everybody else
 constinit char g_driver_path[kMaxPath] = "";
 
-pid_t thread_id() {
-  return static_cast<pid_t>(syscall(SYS_gettid));
+uint32_t own_mark() {
+  const long id = syscall(SYS_gettid);
+  if (id > 0) return 1 + static_cast<uint32_t>(id);
+  return kNoId | static_cast<uint32_t>(reinterpret_cast<uintptr_t>(__builtin_thread_pointer()) >> 6);
 }
 
-bool thread_exists(pid_t thread) {
-  return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
+bool thread_exists(uint32_t mark) {
+  return mark >= kNoId || syscall(SYS_tgkill, getpid(), static_cast<pid_t>(mark - 1), 0) == 0 ||
+         errno != ESRCH;
 }
 
 void store_target(uint64_t row, void* target) {
@@ -138,13 +143,13 @@ bool ensure_ready() {
     bump(&Counters::nested_in_init);
     return false;
   }
-  const uint32_t me = 1 + static_cast<uint32_t>(thread_id());
+  const uint32_t me = own_mark();
   while (seen != kReady) {
     if (seen == me) {
       bump(&Counters::nested_in_init);
       return false;
     }
-    if (seen == kFresh || !thread_exists(static_cast<pid_t>(seen - 1))) {
+    if (seen == kFresh || !thread_exists(seen)) {
       if (state.compare_exchange_strong(seen, me, std::memory_order_acquire)) {
         fill_tables();
         return true;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/peer_gates.h"
@@ -76,13 +77,9 @@ bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
 
 // Can streams of this process wait on the device? With one hardware queue each of them would hold up all others.
 abi::GateChoice gate_choice(int device) {
-  int able = 0;
   const state::Config& c = state::config();
-  const auto& real = driver_api::real();
-  if (c.gate == abi::kGateThread || c.one_queue || !real.cuStreamWaitValue64_v2 ||
-      real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) !=
-          CUDA_SUCCESS ||
-      able == 0)
+  if (c.gate == abi::kGateThread || c.one_queue || !driver_api::real().cuStreamWaitValue64_v2 ||
+      !driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device))
     return abi::kGateThread;
   return c.gate;
 }
@@ -92,10 +89,9 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   if (device < 0 || g_session.announced || !learnt_settled(a, device, now) || !state::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
-  int sms = 0, mps = 0;
   const CUresult ok = real.cuDeviceGetUuid_v2(&uuid, device);
-  real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-  if (real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != CUDA_SUCCESS) mps = 0;
+  const int sms = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  const int mps = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device);
   const bool confines = confine::possible(device);
   const abi::GateChoice gate = gate_choice(device);
   state::leave_driver();

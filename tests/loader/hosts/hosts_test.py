@@ -100,6 +100,20 @@ class Hosts(unittest.TestCase):
                                          source="early.c")
                     self.assertEqual(preloaded([program]), (0, f"early {early} late 0\n", ""))
 
+    def test_a_filter_without_gettid(self):
+        program = self.built("no_gettid", DRIVER, source="no_gettid.c")
+        status, output, errors = preloaded([program])
+        if status == 77:
+            self.skipTest("no filter of system calls can be set here")
+        self.assertEqual((status, output, errors), (0, "init 0\n", ""))
+
+    def test_valgrind(self):
+        if not shutil.which("valgrind"):
+            self.skipTest("no valgrind")
+        program = self.built("image", DRIVER, source="image.c")
+        status, output, errors = preloaded(["valgrind", "-q", "--error-exitcode=9", program])
+        self.assertEqual((status, output), (0, "started 0 loaded 0\n"), errors)
+
     def test_sanitizers(self):
         for kind in ("address", "undefined", "thread", "leak"):
             with self.subTest(kind):
