@@ -15,6 +15,7 @@ exports.map: what libtessera.so exports: every row.
   gen_driver_entries.py --check [--cuda DIR]   exit 1 and say which file is stale, write nothing
   gen_driver_entries.py --unknown LIBRARY      list what this driver exports and no list or header has, one per line
   gen_driver_entries.py --learn LIBRARY        write driver_api/exports/<version>.txt for this driver
+  gen_driver_entries.py --make-stub LIBRARY [--cuda DIR]    a link stub for a toolkit that has none (scripts/setup.sh)
 """
 import argparse
 import collections
@@ -168,13 +169,27 @@ def stream_of(symbol, params, all_symbols):
     return "none"
 
 
+def core_declarations(cuda, stubs):
+    return declarations(preprocess(cuda, ["cuda.h", "cudaProfiler.h"], stubs))
+
+
+def make_stub(cuda, library):
+    """A toolkit from Python wheels has no link stub: one with the names that the headers declare."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = sorted(core_declarations(cuda, folder))
+        assembly = pathlib.Path(folder) / "stub.s"
+        assembly.write_text("".join(f".globl {n}\n.type {n}, @function\n{n}:\n" for n in names) +
+                            '\tmovl $34, %eax\n\tret\n.section .note.GNU-stack,"",@progbits\n')  # CUDA_ERROR_STUB_LIBRARY
+        subprocess.run(["cc", "-shared", "-nostdlib", "-Wl,-soname,libcuda.so.1", assembly, "-o", library], check=True)
+
+
 def build_rows(cuda):
     with tempfile.TemporaryDirectory() as stubs:
         for header in ("GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h"):
             path = pathlib.Path(stubs) / header
             path.parent.mkdir(exist_ok=True)
             path.write_text("")
-        core = declarations(preprocess(cuda, ["cuda.h", "cudaProfiler.h"], stubs))
+        core = core_declarations(cuda, stubs)
         every = declarations(preprocess(cuda, ["cuda.h", "cudaProfiler.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"],
                                         stubs))
     stub = set(exports_of(f"{cuda}/lib64/stubs/libcuda.so"))
@@ -320,9 +335,13 @@ def main():
     parser.add_argument("--cuda", type=pathlib.Path, default=pathlib.Path("/usr/local/cuda"))
     parser.add_argument("--unknown", type=pathlib.Path, metavar="LIBRARY")
     parser.add_argument("--learn", type=pathlib.Path, metavar="LIBRARY")
+    parser.add_argument("--make-stub", type=pathlib.Path, metavar="LIBRARY")
     options = parser.parse_args()
     if options.unknown:
         print("".join(f"{name}\n" for name in unknown_exports(options.unknown)), end="")
+        return 0
+    if options.make_stub:
+        make_stub(options.cuda, options.make_stub)
         return 0
     if options.learn:
         learn(options.learn)
