@@ -1,7 +1,7 @@
 // libtessera_alias.so: SONAME libcuda.so. Preloaded beside libtessera.so so that a program's dlopen("libcuda.so") gets a
-// handle whose lookups end in the shim: each name of the driver is a jump into the table that libtessera.so exports. It
-// needs no library: where libtessera.so is missing or cannot be loaded, programs start all the same, and the answer is
-// that there is no GPU. So it is beside a library of another release, whose rows are others.
+// handle whose lookups end in the shim: each name of the driver is an IFUNC, which the loader resolves to the address that
+// libtessera.so has in its table. It needs no library: where libtessera.so is missing or cannot be loaded, programs start
+// all the same, and the answer is that there is no GPU. So it is beside a library of another release, whose rows are others.
 
 #define SLOT_BYTES 8
 #define CUDA_ERROR_NO_DEVICE 100
@@ -12,23 +12,32 @@
 
     .text
     .macro ALIAS symbol, row
-    .balign 32
+    .balign 16
     .globl \symbol
-    .type \symbol, @function
+    .type \symbol, @gnu_indirect_function
 \symbol:
-    .cfi_startproc
-    movq tessera_alias_rows@GOTPCREL(%rip), %r11
-    testq %r11, %r11
-    jz tessera_no_library
-    cmpl $TS_ENTRIES_ID, -SLOT_BYTES(%r11)
-    jne tessera_no_library
-    jmp *(\row * SLOT_BYTES)(%r11)
-    .cfi_endproc
+    movl $\row, %ecx
+    jmp tessera_address_of_row
     .size \symbol, . - \symbol
     .endm
 
 #define TS_CU(symbol, base, since, stream, ret, params, args) ALIAS symbol, %tessera_row; .set tessera_row, tessera_row + 1;
 #include "driver_api/entries.def"
+
+// Row in ecx.
+    .type tessera_address_of_row, @function
+tessera_address_of_row:
+    .cfi_startproc
+    movq tessera_alias_rows@GOTPCREL(%rip), %rdx
+    leaq tessera_no_library(%rip), %rax
+    testq %rdx, %rdx
+    jz 1f
+    cmpl $TS_ENTRIES_ID, -SLOT_BYTES(%rdx)
+    jne 1f
+    movq (%rdx, %rcx, SLOT_BYTES), %rax
+1:  ret
+    .cfi_endproc
+    .size tessera_address_of_row, . - tessera_address_of_row
 
     .type tessera_no_library, @function
 tessera_no_library:
