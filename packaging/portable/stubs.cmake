@@ -16,8 +16,8 @@ if(NOT TESSERA_SANITIZE)  # sanitizers bring libraries of this machine's glibc a
 endif()
 function(tessera_link_for_old_glibc library)
   if(TESSERA_PRELOAD_STUBS)
-    # Before those of TESSERA_PORTABLE. Before glibc 2.34 threads and dlopen were libraries of their own.
-    target_link_options(${library} BEFORE PRIVATE -B${TESSERA_PRELOAD_STUBS}/ -Wl,--push-state,--no-as-needed -lpthread -ldl -Wl,--pop-state)
+    # Before those of TESSERA_PORTABLE; -L for clang. Before glibc 2.34 threads and dlopen were libraries of their own.
+    target_link_options(${library} BEFORE PRIVATE -B${TESSERA_PRELOAD_STUBS}/ -L${TESSERA_PRELOAD_STUBS} -Wl,--push-state,--no-as-needed -lpthread -ldl -Wl,--pop-state)
   endif()
   target_link_options(${library} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
