@@ -191,6 +191,15 @@ std::string ps_starved(const json& now) {
   return out;
 }
 
+std::string ps_unmanaged(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients"))
+    if (const uint64_t n = number(c, "unmanaged_launches"))
+      out += (out.empty() ? "" : ", ") +
+             fmt::format("{} {}: {}", number(c, "pid"), text(c, "name").substr(0, 15), n);
+  return out.empty() ? out : wrapped("launches before they were managed: " + out);
+}
+
 std::string ps_gates(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {

@@ -25,6 +25,8 @@ std::string ps_beside(const nlohmann::json& now);
 std::string ps_starved(const nlohmann::json& now);
 // Whose work waits on the device, or did, and why it does not now.
 std::string ps_gates(const nlohmann::json& now);
+// Whose work was neither gated nor counted at first, as the daemon did not know of it yet.
+std::string ps_unmanaged(const nlohmann::json& now);
 // What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.
 std::string ps_minimum(const nlohmann::json& now);
 // A line for each client whose library calls are split (`tessera run --split-operations`), and how many are not and why.

@@ -103,8 +103,9 @@ CUfunction launchable(const KernelRecord& kernel, const char* name) {
 CUfunction function_of(const KernelRecord& kernel, CUfunction handle) {
   if (!kernel.loaded.owner_is_library || !handle) return handle;
   CUfunction function = nullptr;
-  driver_api::real().cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle));
-  return function;
+  const CUresult result =
+      driver_api::real().cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle));
+  return result == CUDA_SUCCESS ? function : nullptr;
 }
 
 // The clusters of blocks that the function itself fixes, into the record; false: no such shape. Drivers that

@@ -15,6 +15,7 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "base/scoped_fd.h"
+#include "driver_api/ask.h"
 #include "interpose/state/config.h"
 #include "interpose/track/classify.h"
 #include "interpose/track/reasons.h"
@@ -63,10 +64,9 @@ unsigned common_sm() {
   if (real.cuDeviceGetCount(&n) != CUDA_SUCCESS) return 0;
   unsigned common = 0;
   for (int i = 0; i < n; i++) {
-    int major = 0, minor = 0;
-    real.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
-    real.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i);
-    const unsigned sm = unsigned(major * 10 + minor);
+    const int major = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
+    const unsigned sm =
+        unsigned(major * 10 + driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i));
     if (common && common != sm) return 0;
     common = sm;
   }
@@ -75,12 +75,10 @@ unsigned common_sm() {
 
 // What the GPU issues while it moves a byte; 0 if the driver does not say.
 double slots_per_byte() {
-  const auto& real = driver_api::real();
-  int sms = 0, clock_khz = 0, memory_khz = 0, bus_bits = 0;
-  real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
-  real.cuDeviceGetAttribute(&clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0);
-  real.cuDeviceGetAttribute(&memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
-  real.cuDeviceGetAttribute(&bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
+  const int sms = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
+  const int clock_khz = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0);
+  const int memory_khz = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
+  const int bus_bits = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
   const double bytes_per_ms = 2.0 * memory_khz * bus_bits / 8;  // double data rate
   constexpr double kLanes = 128;                                // per SM and cycle: four schedulers of 32
   return bytes_per_ms > 0 ? kLanes * sms * clock_khz / bytes_per_ms : 0;
@@ -134,19 +132,13 @@ cache::Rewritten rewrite(ptx::Module& module, const slice::Options& options) {
 // Small texts are rewritten sooner than a file is opened.
 constexpr size_t kLeastCachedBytes = size_t(32) << 10;
 
-int driver_version() {
-  int version = 0;
-  driver_api::real().cuDriverGetVersion(&version);
-  return version;
-}
-
 std::optional<cache::Rewritten> rewritten(std::string_view text) {
   const state::Config& config = state::config();
   const bool keep = config.cache_dir[0] && config.cache_max_bytes && text.size() >= kLeastCachedBytes;
   const cache::Store store(keep ? config.cache_dir : "", config.cache_max_bytes);
   cache::Key key;
   if (keep) {
-    key = cache::key_of(text, driver_version(), config.allow_order_dependent);
+    key = cache::key_of(text, driver_api::version_or_zero(), config.allow_order_dependent);
     auto bytes = store.load(key);
     auto kept = bytes ? cache::decode(*bytes) : base::Result<cache::Rewritten>(bytes.error());
     if (kept) return std::move(*kept);

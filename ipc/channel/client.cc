@@ -216,7 +216,7 @@ base::Status acknowledge_pulse(const Attachment& a) {
 }
 
 base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps,
-                             bool confines, abi::GateChoice gate) {
+                             bool confines, abi::GateChoice gate, uint64_t unmanaged_launches) {
   abi::Device device{};
   device.header = make_header(abi::kDevice, sizeof device);
   std::memcpy(device.uuid, uuid, sizeof device.uuid);
@@ -224,6 +224,7 @@ base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uin
   device.mps = mps ? 1 : 0;
   device.confines = confines ? 1 : 0;
   device.gate = gate;
+  device.unmanaged_launches = unmanaged_launches;
   return tell(a, device);
 }
 

@@ -79,7 +79,8 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
 void close_descriptors(Attachment& attachment);
 
 base::Status announce_device(const Attachment& attachment, const uint8_t (&uuid)[16], uint32_t sm_count,
-                             bool mps, bool confines = false, abi::GateChoice gate = abi::kGateThread);
+                             bool mps, bool confines = false, abi::GateChoice gate = abi::kGateThread,
+                             uint64_t unmanaged_launches = 0);
 
 // Answer to kGate: does the GPU read the page?
 base::Status acknowledge_gate(const Attachment& attachment, bool usable);

@@ -312,6 +312,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   std::memcpy(uuid.data(), device->uuid, sizeof device->uuid);
   std::memcpy(client.uuid, device->uuid, sizeof device->uuid);
   client.has_gpu = true;
+  client.counters.unmanaged_launches = device->unmanaged_launches;
   client.mps = device->mps == 1;
   client.confines = (device->confines & 1u) != 0;
   client.gate_choice = abi::GateChoice(std::min<uint32_t>(device->gate, abi::kGateDevice));

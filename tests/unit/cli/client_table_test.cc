@@ -57,6 +57,15 @@ std::vector<std::string> words(const std::string& line) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
+TEST(ClientTable, PsSaysWhatWasNotManaged) {
+  json train = client(1, "train.py", 0, 1000, 5'000'000'000, 0), serve = client(2, "serve.py", 5, 0, 0, 0);
+  EXPECT_EQ(ps_unmanaged(state({train, serve})), "");
+  train["unmanaged_launches"] = 12;
+  serve["unmanaged_launches"] = 3;
+  EXPECT_EQ(ps_unmanaged(state({train, serve})),
+            "launches before they were managed: 4001 train.py: 12, 4002 serve.py: 3\n");
+}
+
 TEST(ClientTable, PsSaysWhereWorkWaits) {
   json train = client(1, "train.py", 0, 1000, 5'000'000'000, 0);
   EXPECT_EQ(ps_gates(state({train})), "");

@@ -78,6 +78,12 @@ TEST_F(Doctor, AnInstallationThatIsWholeIsOk) {
   layout_.softgpu = folder_;
   expect_says(machine("library"), State::kFailure, "is missing");
   expect_says(machine("software-gpu"), State::kFailure, "is missing");
+  write("libtessera.so", "");
+  expect_says(machine("library"), State::kFailure, "not a whole library");
+  fs::create_directories(folder_ + "/libcuda.so.1");
+  expect_says(machine("software-gpu"), State::kFailure, "it is a folder");
+  layout_.preload = folder_ + "/a folder/libtessera.so";
+  expect_says(machine("library"), State::kFailure, "at a space");
 }
 
 TEST_F(Doctor, ADaemonThatDoesNotAnswerIsAWarning) {
@@ -126,6 +132,7 @@ TEST_F(Doctor, ADriverThatIsNotThereOrCannotBeOpenedIsAFailure) {
   expect_says(machine("exports"), State::kFailure, "cannot be opened");
   setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
   expect_says(machine("exports"), State::kOk, "is known");
+  expect_says(machine("gpu"), State::kOk, "shows a GPU");
   unsetenv("TESSERA_DRIVER");
 }
 
