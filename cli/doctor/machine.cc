@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "cli/child_output.h"
+#include "cli/cut_launches.h"
 #include "cli/doctor/doctor.h"
 #include "cli/first_line.h"
 #include "cli/run.h"
@@ -131,6 +132,7 @@ void check_daemon(const std::string& given, std::vector<Finding>& out) {
   else
     out.push_back(
         {"mps", State::kOk, "MPS is off: clients share the GPU in time, isolated from each other", "", ""});
+  for (Finding& f : examine_clients(state)) out.push_back(std::move(f));
 }
 
 Finding check_foreign_mps() {
@@ -224,6 +226,23 @@ Finding check_container(const MachineFolders& folders, bool daemon_answers) {
 }
 
 }  // namespace
+
+std::vector<Finding> examine_clients(const nlohmann::json& state) {
+  std::vector<Finding> out;
+  if (!state.is_object()) return out;
+  for (const auto& client : state.value("clients", nlohmann::json::array())) {
+    const CutLaunches launches = cut_launches(client);
+    if (launches.share.empty()) continue;
+    const std::string finding = std::to_string(client.value("pid", 0L)) + " " +
+                                client.value("name", std::string()) + ": " + launches.share;
+    if (launches.obstacles.empty())
+      out.push_back({"cutting", State::kOk, finding, "", ""});
+    else
+      out.push_back(
+          {"cutting", State::kNote, finding, "in the way: " + launches.obstacles, launches.remedies});
+  }
+  return out;
+}
 
 std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
                                      const MachineFolders& folders) {

@@ -67,6 +67,7 @@ void wait_changed_ns(uint64_t ns) {
 void refuse(KernelRecord& kernel, Reason reason) {
   count_refusal(reason);
   g_refused_kernels.fetch_add(1, kRelaxed);
+  kernel.variant.whole_outcome.store(outcome_of(reason), kRelaxed);
   kernel.variant.handle.store(kNoVariant, kRelaxed);
   kernel.variant.sibling_state.store(kSiblingRefused, std::memory_order_release);
 }

@@ -165,9 +165,15 @@ std::optional<cache::Rewritten> rewritten(std::string_view text) {
   return made;
 }
 
+// The image as a whole, for all its kernels.
+void refuse(Image& out, Reason reason) {
+  count_refusal(reason);
+  out.outcome = outcome_of(reason);
+}
+
 void substitute(Image& out, std::string_view text) {
   auto made = rewritten(text);
-  if (!made) return;
+  if (!made) return refuse(out, RunTimeReason::kNotParsed);
   const double border = slots_per_byte();
   for (cache::Kernel& k : made->kernels) {
     const bool may = k.refusal == slice::Refusal::kNone;
@@ -201,7 +207,7 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 
 // The image stays as it is; its PTX is kept for siblings.
 void keep_text(Image& out, std::string_view text, bool compiled_here) {
-  if (!SiblingSource::has_room(text.size())) return count_refusal(RunTimeReason::kSiblingLimit);
+  if (!SiblingSource::has_room(text.size())) return refuse(out, RunTimeReason::kSiblingLimit);
   out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here);
 }
 
@@ -209,9 +215,9 @@ void keep_text(Image& out, std::string_view text, bool compiled_here) {
 void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin,
                  const std::vector<uint8_t>& code) {
   const image::Entry* source = image::source_of(entries, cubin, code);
-  if (!source) return count_refusal(RunTimeReason::kNoSource);
+  if (!source) return refuse(out, RunTimeReason::kNoSource);
   auto text = image::load(*source);
-  if (!text) return count_refusal(RunTimeReason::kNoSource);
+  if (!text) return refuse(out, RunTimeReason::kNoSource);
   keep_text(out, text_of(*text), false);
 }
 
@@ -239,7 +245,10 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
-  if (image::vendor_library(from) || image::vendor_library(by)) return out;
+  if (image::vendor_library(from) || image::vendor_library(by)) {
+    out->outcome = ipc::abi::kOutcomeLibrary;
+    return out;
+  }
   auto entries = list();
   if (!entries) {
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
@@ -259,7 +268,7 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   }
   out->hash = base::fnv1a(code->data(), code->size());
   const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
-  if (linked && config.slice) count_refusal(RunTimeReason::kNoSource);
+  if (linked && config.slice) refuse(*out, RunTimeReason::kNoSource);
   const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
   if (ours && has_many_kernels(text_of(*code)))
     keep_text(*out, text_of(*code), true);
