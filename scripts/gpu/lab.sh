@@ -51,7 +51,6 @@ run=$build/bin/tessera
 export TESSERA_DEVICE_BIN=$bin
 
 private=$(mktemp -d)
-daemon=
 # With --bundle the answers lie in a folder of our own and are put together after each.
 few=$out
 if [ "$bundle" = 1 ]; then out=$private/answers && mkdir "$out"; fi
@@ -65,19 +64,14 @@ os.replace(sys.argv[2] + ".new", sys.argv[2])
 PY
 }
 finish() {
-  [ -n "$daemon" ] && kill "$daemon" 2> /dev/null && wait "$daemon" 2> /dev/null
   [ "$bundle" = 1 ] && tar -C "$private" -czf "$few/answers.tar.gz" answers
   rm -rf "$private"
 }
 trap finish EXIT
-# Frameworks bring a CUDA runtime of their own, ours is for the programs.
-stock=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}")
-[ -e "$build/lib/libcudart.so.13" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200
   mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
-  stock=(env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH")
 fi
 
 failures=0
@@ -145,7 +139,7 @@ quick=()
 if wanted headline; then
   remaining=$((budget - SECONDS - 5))
   if [ "$headline_s" -gt "$remaining" ]; then headline_s=$remaining; fi
-  headline=("${stock[@]}" python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
+  headline=(python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
   [ "$rehearse" = 1 ] && headline+=(--rehearse --seconds 0.3 --pairs 1)
   if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip headline "bin/tessera or bin/tesserad is not built"
   elif [ "$rehearse" = 0 ] && ! python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then skip headline "this Python has no PyTorch"
@@ -180,8 +174,8 @@ if wanted H1; then
     if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$preload" -- "$bin/$program" "${libraries[@]}"
     else skip "H1_shim_$program" "lib/libtessera.so is not built"; fi
   done
-  answer H1_bare_python -- "${stock[@]}" python3 "$bin/h1_python.py"
-  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- "${stock[@]}" python3 "$bin/h1_python.py"; fi
+  answer H1_bare_python -- python3 "$bin/h1_python.py"
+  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- python3 "$bin/h1_python.py"; fi
 fi
 if wanted H2; then
   answer H2_bare -- "$bin/h2_launch_cost" "${quick[@]}"
@@ -189,18 +183,13 @@ if wanted H2; then
     answer H2_shim_no_daemon LD_PRELOAD="$preload" -- "$bin/h2_launch_cost" "${quick[@]}"
   else skip H2_shim_no_daemon "lib/libtessera.so is not built"; fi
   if [ -x "$run" ] && [ -x "$build/bin/tesserad" ]; then
-    # A daemon of our own; both clients run alone, so this is the cost of the open road.
-    export TESSERA_SOCKET=$private/tesserad.sock
-    mkfifo "$private/ready"
-    "$build/bin/tesserad" --socket "$TESSERA_SOCKET" --log-level warn --ready-fd 3 3> "$private/ready" 2> "$out/tesserad.err" &
-    daemon=$!
-    read -r -t 10 _ < "$private/ready" || echo "tesserad did not say that it is ready; see $out/tesserad.err" >&2
+    # Both run alone, so this is the cost of the open road.
     gpu=auto; [ "$rehearse" = 1 ] && gpu=soft
-    answer H2_protected -- "$run" run --gpu $gpu --priority high -- "$bin/h2_launch_cost" "${quick[@]}"
-    answer H2_best_effort -- "$run" run --gpu $gpu --priority best-effort -- "$bin/h2_launch_cost" "${quick[@]}"
-    kill "$daemon" 2> /dev/null && wait "$daemon" 2> /dev/null
-    daemon=
-    [ -s "$out/tesserad.err" ] || rm -f "$out/tesserad.err"
+    for priority in protected best-effort; do
+      level=$priority; [ $priority = protected ] && level=high
+      answer "H2_${priority/-/_}" -- python3 "$bin/under_daemon.py" --tessera "$run" --tesserad "$build/bin/tesserad" --gpu $gpu \
+        --priority $level -- "$bin/h2_launch_cost" "${quick[@]}"
+    done
   else skip H2_protected "bin/tessera or bin/tesserad is not built"; fi
 fi
 if wanted H3; then

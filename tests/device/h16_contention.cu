@@ -165,10 +165,10 @@ int main(int argc, char** argv) {
   int64_t mebibytes = 256, launches = 50;
   double kernel_ms = 1;
   samples::parse_options(argc, argv, "H16: contention of pairs of kernels.",
-                         {{"--mebibytes", samples::Option::kInt, &mebibytes,
+                         {{"--mebibytes", &mebibytes,
                            "that a memory kernel streams over: more than the L2 has"},
-                          {"--launches", samples::Option::kInt, &launches, "timed per pair"},
-                          {"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of one launch"}});
+                          {"--launches", &launches, "timed per pair"},
+                          {"--kernel-ms", &kernel_ms, "length of one launch"}});
   samples::positive("--mebibytes", double(mebibytes));
   samples::positive("--launches", double(launches));
   samples::positive("--kernel-ms", kernel_ms);

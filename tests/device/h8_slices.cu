@@ -8,10 +8,10 @@ int main(int argc, char** argv) {
   int64_t repeats = 5, max_slices = 256, blocks_per_sm = 64;
   samples::parse_options(
       argc, argv, "H8: slice launch cost.",
-      {{"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of the uncut kernel"},
-       {"--repeats", samples::Option::kInt, &repeats, "per number of slices; the median counts"},
-       {"--max-slices", samples::Option::kInt, &max_slices, "up to so many"},
-       {"--blocks-per-sm", samples::Option::kInt, &blocks_per_sm, "of the uncut kernel"}});
+      {{"--kernel-ms", &kernel_ms, "length of the uncut kernel"},
+       {"--repeats", &repeats, "per number of slices; the median counts"},
+       {"--max-slices", &max_slices, "up to so many"},
+       {"--blocks-per-sm", &blocks_per_sm, "of the uncut kernel"}});
   int n_multiprocessors = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   cudaStream_t stream;

@@ -27,10 +27,17 @@ def rounds(kernel_ms, environment=None):
     return int(json.loads(text.stdout)["rounds"])
 
 
+def sharer(*arguments):
+    return [program("sharer"), *map(str, arguments), "--announce"]
+
+
 def start(*arguments, environment=None):
-    """Starts a sharer and waits until its loop runs."""
-    process = subprocess.Popen([program("sharer"), *map(str, arguments), "--announce"], stdout=subprocess.PIPE,
-                               text=True, env={**os.environ, **(environment or {})})
+    return started(sharer(*arguments), environment)
+
+
+def started(command, environment=None):
+    """Starts what runs a sharer, and waits until its loop runs."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
     line = process.stdout.readline()
     if line.strip() != "ready":
         process.kill()
@@ -53,6 +60,45 @@ def end(process):
 def info():
     text = subprocess.run([program("device_info")], capture_output=True, text=True, timeout=60)
     return json.loads(text.stdout) if text.returncode == 0 else {"failed": text.stderr.strip()}
+
+
+class Daemon:
+    """A daemon of our own in a folder of our own; what is started meanwhile attaches to it."""
+
+    def __init__(self, tessera, tesserad):
+        self.tessera, self.clients = tessera, 0
+        self.folder = tempfile.mkdtemp(prefix="tessera-lab-")
+        self.socket = os.environ["TESSERA_SOCKET"] = str(pathlib.Path(self.folder, "tesserad.sock"))
+        read_end, write_end = os.pipe()
+        self.process = subprocess.Popen([tesserad, "--socket", self.socket, "--log-level", "warn", "--ready-fd", str(write_end)],
+                                        pass_fds=(write_end,))
+        os.close(write_end)
+        os.read(read_end, 1)
+        os.close(read_end)
+
+    def client(self, gpu, priority, *command):
+        """What runs the command as its client."""
+        self.clients += 1
+        return [self.tessera, "run", "--gpu", gpu, "--priority", priority, "--", *command]
+
+    def check(self):
+        """Does it live, and did every client attach? Else what they answered is of programs that nobody managed."""
+        if self.process.poll() is not None:
+            raise SystemExit(f"tesserad ended with status {self.process.returncode}")
+        state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
+        if state.returncode != 0:
+            raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
+        attached = json.loads(state.stdout)["daemon"]["attached"]
+        if attached < self.clients:
+            raise SystemExit(f"{attached} of {self.clients} clients attached")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Mps:

@@ -5,6 +5,7 @@ usage: lab_test.py BUILD_FOLDER"""
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +61,65 @@ class Workloads(unittest.TestCase):
             answers = self.conversation(script, "no JSON\n", {"do": "explode"}, {"do": "run", "what": "x", "at_s": 0, "seconds": 0},
                                         {"do": "load", "what": "resnet"})
             self.assertEqual(["error" in answer for answer in answers], [False, True, True, True, False], answers)
+
+
+@unittest.skipUnless(BUILD, "needs a build folder")
+class Questions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="tessera-lab-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/usr/bin/env python3\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def run_on_softgpu(self, *command, libraries=()):
+        gpu = self.folder / "gpu"
+        gpu.mkdir(mode=0o700, exist_ok=True)
+        path = ":".join(map(str, [*libraries, BUILD / "lib" / "softgpu"]))
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S,
+                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200"})
+
+    @unittest.skipUnless(BUILD and (BUILD / "build.ninja").exists() and shutil.which("ninja"), "not built by ninja")
+    def test_the_programs_bring_what_they_ask(self):
+        commands = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "device_programs"], capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(commands.returncode, 0, commands.stderr)
+        for asked in ("lib/libtessera.so", "lib/libtessera_alias.so", "bin/tessera", "bin/tesserad"):
+            self.assertTrue(f" -o {asked} " in commands.stdout, asked)
+
+    def test_any_wrong_answer_fails_h1(self):
+        program = BUILD / "bin" / "device" / "h1_shim"
+        right = self.run_on_softgpu(program)
+        self.assertEqual(right.returncode, 0, right.stdout + right.stderr)
+        (self.folder / "libcublas.so.13").symlink_to((BUILD / "lib/softgpu/libcudart.so.13").resolve())
+        wrong = self.run_on_softgpu(program, "--libraries", libraries=[self.folder])
+        self.assertEqual(json.loads(wrong.stdout)["cublas"], "failed: symbols")
+        self.assertEqual(wrong.returncode, 1)
+
+    def test_a_daemon_that_died_fails_who_asked_it(self):
+        dying = self.script("tesserad", "import os, sys\nos.write(int(sys.argv[-1]), b'x')\n")
+        common = ["--tessera", BUILD / "bin" / "tessera", "--tesserad", dying, "--gpu", "soft"]
+        device = BUILD / "bin" / "device"
+        h9 = self.run_on_softgpu(sys.executable, device / "h9_turnaround.py", *common, "--seconds", "0.2", "--kernels-ms", "0.2")
+        h2 = self.run_on_softgpu(sys.executable, device / "under_daemon.py", *common, "--", device / "h2_launch_cost", "--batches", "1")
+        for answer in (h9, h2):
+            self.assertIn("tesserad ended", answer.stderr)
+            self.assertNotEqual(answer.returncode, 0)
+
+    def test_work_finds_no_runtime_of_the_kit(self):
+        """PyTorch brings its own."""
+        for program in ("bin/tessera", "bin/device/device_info"):
+            self.script("kit/" + program, "print('{}')\n")
+        self.script("kit/bin/device/h13_profile.py", "import json, os\nprint(json.dumps({'path': os.environ.get('LD_LIBRARY_PATH')}))\n")
+        (self.folder / "kit" / "lib").mkdir()
+        (self.folder / "kit" / "lib" / "libcudart.so.13").touch()
+        subprocess.run([GPU / "lab.sh", "--build", self.folder / "kit", "--out", self.folder / "out", "--only", "H13"], capture_output=True,
+                       timeout=LIMIT_S, env={**os.environ, "LD_LIBRARY_PATH": "/its/own"})
+        self.assertEqual(json.loads((self.folder / "out" / "H13_gpt2.json").read_text()), {"path": "/its/own"})
 
 
 @unittest.skipUnless(BUILD, "needs a build folder")

@@ -85,12 +85,12 @@ int main(int argc, char** argv) {
   bool announce = false;
   samples::parse_options(
       argc, argv, "One sharer of the device.",
-      {{"--role", samples::Option::kText, &role, "latency, hog, pulse or calibrate"},
-       {"--seconds", samples::Option::kReal, &seconds, "how long"},
-       {"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of one kernel alone"},
-       {"--rounds", samples::Option::kInt, &given_rounds, "from --role calibrate, if others are running"},
-       {"--stream-priority", samples::Option::kInt, &stream_priority, "as CUDA has it: lower first"},
-       {"--announce", samples::Option::kFlag, &announce, "print \"ready\" when the loop starts"}});
+      {{"--role", &role, "latency, hog, pulse or calibrate"},
+       {"--seconds", &seconds, "how long"},
+       {"--kernel-ms", &kernel_ms, "length of one kernel alone"},
+       {"--rounds", &given_rounds, "from --role calibrate, if others are running"},
+       {"--stream-priority", &stream_priority, "as CUDA has it: lower first"},
+       {"--announce", &announce, "print \"ready\" when the loop starts"}});
   signal(SIGTERM, [](int) { stop_requested = 1; });
   Sharer s;
   int n_multiprocessors = 0;
