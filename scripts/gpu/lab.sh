@@ -70,7 +70,7 @@ finish() {
 trap finish EXIT
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200
+  export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200 TESSERA_LAB_REHEARSED=1
   mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
 fi
 
@@ -213,13 +213,20 @@ if wanted H7; then
   if [ "$rehearse" = 1 ]; then answer H7 -- "$bin/h7_green_context" --rounds 100; else answer H7 -- "$bin/h7_green_context"; fi
 fi
 if wanted H8; then
-  if [ "$rehearse" = 1 ]; then answer H8 -- "$bin/h8_slices" --max-slices 16 --repeats 3; else answer H8 -- "$bin/h8_slices"; fi
+  if [ "$rehearse" = 1 ]; then answer H8 -- "$bin/h8_slices" --kernels-ms 5 --max-slices 16 --repeats 3; else answer H8 -- "$bin/h8_slices"; fi
 fi
 if wanted H9; then
   turnaround=(python3 "$bin/h9_turnaround.py" --tessera "$run" --tesserad "$build/bin/tesserad")
   if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip H9 "bin/tessera or bin/tesserad is not built"
-  elif [ "$rehearse" = 1 ]; then answer H9 -- "${turnaround[@]}" --gpu soft --seconds 1 --kernels-ms 1
-  else answer H9 -- "${turnaround[@]}"; fi
+  elif [ "$rehearse" = 1 ]; then
+    short=(--gpu soft --seconds 0.5 --kernels-ms 5)
+    answer H9_time_slices -- "${turnaround[@]}" "${short[@]}"
+    mkdir -m 700 "$private/h9"
+    answer H9_mps TESSERA_SOFTGPU_MODE=mps TESSERA_SOFTGPU_DIR="$private/h9" -- "${turnaround[@]}" "${short[@]}" --mps
+  else
+    answer H9_time_slices -- "${turnaround[@]}"
+    answer H9_mps -- "${turnaround[@]}" --mps
+  fi
 fi
 if wanted H10; then
   if [ "$rehearse" = 1 ]; then answer H10 -- "$bin/h10_wait_value" --rounds 10 --chain 10

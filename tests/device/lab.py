@@ -18,13 +18,17 @@ def program(name):
     return str(path)
 
 
-def rounds(kernel_ms, environment=None):
-    """What makes a sharer's kernel last kernel_ms; to be asked while nothing else runs."""
-    text = subprocess.run([program("sharer"), "--role", "calibrate", "--kernel-ms", str(kernel_ms)],
+def calibrated(kernel_ms, environment=None, waves=1):
+    """The rounds that make a sharer's kernel last kernel_ms, and how long it lasts; to be asked while nothing else runs."""
+    text = subprocess.run([program("sharer"), "--role", "calibrate", "--kernel-ms", str(kernel_ms), "--waves", str(waves)],
                           capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})})
     if text.returncode != 0:
         raise SystemExit(text.stderr)
-    return int(json.loads(text.stdout)["rounds"])
+    return json.loads(text.stdout)
+
+
+def rounds(kernel_ms, environment=None):
+    return calibrated(kernel_ms, environment)["rounds"]
 
 
 def sharer(*arguments):
@@ -57,8 +61,8 @@ def end(process):
     return result(process)
 
 
-def info():
-    text = subprocess.run([program("device_info")], capture_output=True, text=True, timeout=60)
+def info(environment=None):
+    text = subprocess.run([program("device_info")], capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})})
     return json.loads(text.stdout) if text.returncode == 0 else {"failed": text.stderr.strip()}
 
 
@@ -130,18 +134,19 @@ def answer_under_mps(question, doc, questions):
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--seconds", type=float, default=3, help="per measurement")
     seconds = parser.parse_args().seconds
-    print(json.dumps({"question": question, **{k: v for k, v in info().items() if k != "question"}, **with_mps(questions, seconds)}))
+    print(json.dumps({**info(), "question": question, **with_mps(questions, seconds)}))
     return 0
 
 
 def with_mps(questions, seconds):
     """The answers of questions(environment, seconds) under an MPS of our own, and what became of it."""
     if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":  # there is no control daemon to start
-        return {"mps": "software GPU in MPS mode", **questions({}, seconds)}
+        return {"mps": "software GPU in MPS mode", "regime": "MPS", **questions({}, seconds)}
     if not shutil.which("nvidia-cuda-mps-control"):
         return {"mps": "skipped: nvidia-cuda-mps-control is not installed"}
     try:
         with Mps() as mps:
-            return {"mps": "started in a private directory", **questions(mps.environment, seconds)}
+            return {"mps": "started in a private directory", "regime": info(mps.environment).get("regime"),
+                    **questions(mps.environment, seconds)}
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return {"mps": f"failed: {error}"}

@@ -82,7 +82,7 @@ class Questions(unittest.TestCase):
         gpu.mkdir(mode=0o700, exist_ok=True)
         path = ":".join(map(str, [*libraries, BUILD / "lib" / "softgpu"]))
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S,
-                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200"})
+                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200", "TESSERA_LAB_REHEARSED": "1"})
 
     @unittest.skipUnless(BUILD and (BUILD / "build.ninja").exists() and shutil.which("ninja"), "not built by ninja")
     def test_the_programs_bring_what_they_ask(self):
@@ -99,6 +99,15 @@ class Questions(unittest.TestCase):
         wrong = self.run_on_softgpu(program, "--libraries", libraries=[self.folder])
         self.assertEqual(json.loads(wrong.stdout)["cublas"], "failed: symbols")
         self.assertEqual(wrong.returncode, 1)
+
+    def test_what_is_cut_has_eight_waves_and_the_regime_a_name(self):
+        h8 = json.loads(self.run_on_softgpu(BUILD / "bin/device/h8_slices", "--repeats", "1", "--max-slices", "2", "--kernels-ms", "5,10").stdout)
+        self.assertEqual([kernel["wanted_ms"] for kernel in h8["kernels"]], [5, 10])
+        self.assertGreaterEqual(h8["blocks"], 8 * 16 * h8["multiprocessors"])  # 16 blocks of 128 threads fill one
+        self.assertEqual(h8["regime"], "time slices")
+        hog = json.loads(self.run_on_softgpu(BUILD / "bin/device/sharer", "--role", "calibrate", "--kernel-ms", "20", "--waves", "8").stdout)
+        self.assertEqual(hog["blocks"], h8["blocks"])
+        self.assertGreater(hog["kernel_ms"], 5)
 
     def test_a_daemon_that_died_fails_who_asked_it(self):
         dying = self.script("tesserad", "import os, sys\nos.write(int(sys.argv[-1]), b'x')\n")
