@@ -252,7 +252,8 @@ static CUresult cluster_shape(const CUlaunchConfig* config, CUfunction func,
     const auto& dim = config->attrs[i].value.clusterDim;
     const uint32_t required = *cluster;
     *cluster = dim.x * dim.y * dim.z;
-    if (!*cluster || *cluster > 16 || (required && *cluster != required)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (!*cluster || *cluster > 16 || (required && *cluster != required))
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   }
   const uint64_t threads = uint64_t(config->blockDimX) * config->blockDimY * config->blockDimZ;
   if (!threads || threads > device.gpu.block.max_threads) return CUDA_ERROR_INVALID_VALUE;
