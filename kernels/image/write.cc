@@ -80,7 +80,7 @@ base::Status append(const LoadedEntry& e, std::vector<uint8_t>* out) {
   pad_to_8(&*payload);
 
   std::vector<uint8_t> header(kEntryHeaderBytes);
-  if (!e.options.empty()) {
+  if (!e.options.empty() || e.kind == EntryKind::kPtx) {  // of PTX NVIDIA's tools insist on it
     const auto text = static_cast<uint32_t>(kEntryHeaderBytes + kOptionsRecordBytes);
     header.resize(text);
     store(&header, 20, static_cast<uint32_t>(kEntryHeaderBytes));
