@@ -86,7 +86,7 @@ void work(const Job& job) {
   const uint64_t begin = base::now_ns();
   const state::Config& config = state::config();
   const SiblingText text =
-      sibling_text(job.source->ptx, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
+      sibling_text(*job.source, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
                    config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
@@ -178,8 +178,9 @@ void cancel(Gone&& gone) {
 
 }  // namespace
 
-SiblingSource::SiblingSource(std::string text, bool original_compiled_here)
-    : ptx(std::move(text)), compiled_here(original_compiled_here) {
+SiblingSource::SiblingSource(std::string text, image::Entry from, bool original_compiled_here)
+    : ptx(std::move(text)), entry(std::move(from)), compiled_here(original_compiled_here) {
+  entry.stored_payload = {};  // the program's memory, which may go
   g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
 }
 SiblingSource::~SiblingSource() {

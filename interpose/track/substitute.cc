@@ -24,6 +24,7 @@
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "kernels/image/vendor.h"
+#include "kernels/image/write.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/slice.h"
@@ -171,7 +172,7 @@ void refuse(Image& out, Reason reason) {
   out.outcome = outcome_of(reason);
 }
 
-void substitute(Image& out, std::string_view text) {
+void substitute(Image& out, const image::Entry& entry, std::string_view text) {
   auto made = rewritten(text);
   if (!made) return refuse(out, RunTimeReason::kNotParsed);
   const double border = slots_per_byte();
@@ -182,7 +183,7 @@ void substitute(Image& out, std::string_view text) {
     out.kernels.push_back({std::move(k.name), k.n_params, k.param_bytes, k.origin_offset, may,
                            k.ascending_row, k.refusal, uint32_t(classify({k.slots, k.bytes}, border))});
   }
-  out.text = std::move(made->text);
+  if (!made->text.empty()) out.text = image::compiled_as(entry, std::move(made->text));
 }
 
 // What a program loads with thousands of kernels it launches few of. A variant costs about 50 us of the load
@@ -206,9 +207,9 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 }
 
 // The image stays as it is; its PTX is kept for siblings.
-void keep_text(Image& out, std::string_view text, bool compiled_here) {
+void keep_text(Image& out, const image::Entry& entry, std::string_view text, bool compiled_here) {
   if (!SiblingSource::has_room(text.size())) return refuse(out, RunTimeReason::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here);
+  out.source = std::make_shared<const SiblingSource>(std::string(text), entry, compiled_here);
 }
 
 // The same for machine code, if it surely was made from the PTX beside it.
@@ -218,7 +219,7 @@ void keep_source(Image& out, const std::vector<image::Entry>& entries, const ima
   if (!source) return refuse(out, RunTimeReason::kNoSource);
   auto text = image::load(*source);
   if (!text) return refuse(out, RunTimeReason::kNoSource);
-  keep_text(out, text_of(*text), false);
+  keep_text(out, *source, text_of(*text), false);
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -271,9 +272,9 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   if (linked && config.slice) refuse(*out, RunTimeReason::kNoSource);
   const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
   if (ours && has_many_kernels(text_of(*code)))
-    keep_text(*out, text_of(*code), true);
+    keep_text(*out, *chosen, text_of(*code), true);
   else if (ours)
-    substitute(*out, text_of(*code));
+    substitute(*out, *chosen, text_of(*code));
   else
     describe(*out, *entries);
   if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen, *code);

@@ -26,10 +26,10 @@ struct KernelFacts {
 // What a program asked to load, after we looked at it. `text` replaces the program's image if it is not
 // empty.
 struct Image {
-  uint64_t hash = 0;                 // of the program's bytes; 0 = not read
-  bool collective = false;           // NCCL, NVSHMEM: never hold its kernels
-  std::string text;                  // PTX with variants, NUL-terminated by std::string
-  bool keep_text = false;            // the driver was told that the image stays where it is
+  uint64_t hash = 0;        // of the program's bytes; 0 = not read
+  bool collective = false;  // NCCL, NVSHMEM: never hold its kernels
+  std::string text;         // PTX with variants, or a container with it and the options of the program's
+  bool keep_text = false;   // the driver was told that the image stays where it is
   std::vector<KernelFacts> kernels;  // by name
   // Of launches of kernels that have no variant and were not refused one by one.
   ipc::abi::LaunchOutcome outcome = ipc::abi::kOutcomeOther;

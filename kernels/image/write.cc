@@ -122,6 +122,16 @@ base::Result<std::vector<uint8_t>> write_container(std::span<const LoadedEntry> 
   return out;
 }
 
+std::string compiled_as(const Entry& entry, std::string text) {
+  if (entry.options.empty()) return text;
+  LoadedEntry same;
+  static_cast<Entry&>(same) = entry;
+  same.compression = "none";
+  same.payload.assign(text.begin(), text.end());
+  const auto written = write_container({&same, 1});
+  return written ? std::string(written->begin(), written->end()) : text;
+}
+
 Wrapper::Wrapper(std::vector<uint8_t> container) : header_{kWrapperMagic, 1, nullptr, nullptr} {
   containers_.push_back(std::move(container));
   header_.data = containers_[0].data();

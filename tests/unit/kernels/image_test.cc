@@ -311,7 +311,8 @@ TEST(Write, PtxHasARecordOfOptionsAlsoWhereThereAreNone) {
     return value;
   };
   while ((word(theirs, at) & 0xffff) != 1) at += word(theirs, at + 4) + word(theirs, at + 8);
-  for (const size_t offset : {4, 20, 64, 68}) EXPECT_EQ(word(*written, 16 + offset), word(theirs, at + offset)) << offset;
+  for (const size_t offset : {4, 20, 64, 68})
+    EXPECT_EQ(word(*written, 16 + offset), word(theirs, at + offset)) << offset;
 }
 
 TEST(Write, WhatTheFormatCannotHoldIsRefused) {
