@@ -54,20 +54,56 @@ private=$(mktemp -d)
 # With --bundle the answers lie in a folder of our own and are put together after each.
 few=$out
 if [ "$bundle" = 1 ]; then out=$private/answers && mkdir "$out"; fi
-together() {
-  [ "$bundle" = 1 ] || return 0
-  python3 - "$out" "$few/answers.json" <<'PY'
-import json, os, pathlib, sys
-answers = {path.stem: json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))}
-pathlib.Path(sys.argv[2] + ".new").write_text(json.dumps(answers, indent=1) + "\n")
-os.replace(sys.argv[2] + ".new", sys.argv[2])
+nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
+commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
+command="lab.sh --limit $limit --budget $budget${only:+ --only ${only//,/ }}"
+# What was answered so far, after each answer: whoever ends this keeps it.
+summarise() {
+  OUT=$out FEW=$few BUNDLE=$bundle COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND=$command \
+    python3 - <<'PY'
+import datetime, json, os, pathlib
+out, few = pathlib.Path(os.environ["OUT"]), pathlib.Path(os.environ["FEW"])
+ours = {few / "summary.json", few / "answers.json"}
+answers = {path.stem: json.loads(path.read_text()) for path in sorted({*out.glob("*.json"), *few.glob("headline.json")} - ours)}
+
+def write(name, what):
+    (few / (name + ".new")).write_text(json.dumps(what, indent=1) + "\n")
+    os.replace(few / (name + ".new"), few / name)
+
+if os.environ["BUNDLE"] == "1":
+    write("answers.json", {name: answer for name, answer in answers.items() if name != "headline"})
+info = answers.pop("info", {})
+summary = {"gpu": info.get("gpu"), "cuda_driver_version": info.get("driver_version"),
+           "driver": os.environ["NVIDIA_DRIVER"], "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+           "commit": os.environ["COMMIT"], "command": os.environ["COMMAND"].strip(),
+           "rehearsed_on_software_gpu": os.environ["REHEARSED"] == "1",
+           "questions": {name: "failed" if "failed" in a else "skipped" if "skipped" in a else "answered"
+                         for name, a in answers.items()}}
+bare = answers.get("H2_bare", {}).get("launch_ns_p50")
+if bare:
+    summary["H2_added_ns"] = {n: round(a["launch_ns_p50"] - bare, 2) for n, a in answers.items()
+                              if n.startswith("H2_") and n != "H2_bare" and "launch_ns_p50" in a}
+write("summary.json", summary)
 PY
 }
+# A program that is attended does not keep a signal from us.
+running=
+attend() {
+  local status
+  "$@" &
+  running=$!
+  wait "$running"
+  status=$?
+  running=
+  return "$status"
+}
 finish() {
+  [ -n "$running" ] && kill "$running" 2> /dev/null && wait "$running" 2> /dev/null
   [ "$bundle" = 1 ] && tar -C "$private" -czf "$few/answers.tar.gz" answers
   rm -rf "$private"
 }
 trap finish EXIT
+trap 'exit 143' INT TERM HUP
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200 TESSERA_LAB_REHEARSED=1
@@ -88,13 +124,13 @@ answer() {
   while [ "$1" != "--" ]; do environment+=("$1"); shift; done
   shift
   printf '%-28s ' "$name"
-  env "${environment[@]}" timeout -k 5 "$allowed" "$@" > "$out/$name.out" 2> "$out/$name.err"
+  attend env "${environment[@]}" timeout -k 5 "$allowed" "$@" > "$out/$name.out" 2> "$out/$name.err"
   status=$?
   if tail -n 1 "$out/$name.out" | python3 -m json.tool > "$out/$name.json" 2> /dev/null && [ $status = 0 ]; then
     rm -f "$out/$name.out"
     [ -s "$out/$name.err" ] || rm -f "$out/$name.err"
+    summarise
     echo ok
-    together
     return
   fi
   failures=$((failures + 1))
@@ -110,8 +146,8 @@ except ValueError:
 print(json.dumps({"question": os.environ["NAME"].split("_")[0], "failed": os.environ["REASON"], "printed": printed,
                   "stderr": open(os.environ["ERRORS"], errors="replace").read()[-1000:]}, indent=4))
 PY
+  summarise
   echo "FAILED: $reason"
-  together
 }
 skip() {
   printf '%-28s skipped: %s\n' "$1" "$2"
@@ -143,7 +179,7 @@ if wanted headline; then
   [ "$rehearse" = 1 ] && headline+=(--rehearse --seconds 0.3 --pairs 1)
   if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip headline "bin/tessera or bin/tesserad is not built"
   elif [ "$rehearse" = 0 ] && ! python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then skip headline "this Python has no PyTorch"
-  elif ! "${headline[@]}"; then
+  elif ! attend "${headline[@]}"; then
     echo "headline FAILED"
     failures=$((failures + 1))
   fi
@@ -278,28 +314,6 @@ if wanted H21; then
   if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
 fi
 
-together
-nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
-commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
-OUT=$out FEW=$few COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit --budget $budget ${only:+--only $only}" \
-  python3 - <<'PY'
-import datetime, json, os, pathlib
-out = pathlib.Path(os.environ["OUT"])
-few = pathlib.Path(os.environ["FEW"])
-paths = {*out.glob("*.json"), *few.glob("headline.json")} - {out / "summary.json"}
-answers = {path.stem: json.loads(path.read_text()) for path in sorted(paths)}
-info = answers.pop("info", {})
-summary = {"gpu": info.get("gpu"), "cuda_driver_version": info.get("driver_version"),
-           "driver": os.environ["NVIDIA_DRIVER"], "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-           "commit": os.environ["COMMIT"], "command": os.environ["COMMAND"].strip(),
-           "rehearsed_on_software_gpu": os.environ["REHEARSED"] == "1",
-           "questions": {name: "failed" if "failed" in a else "skipped" if "skipped" in a else "answered"
-                         for name, a in answers.items()}}
-bare = answers.get("H2_bare", {}).get("launch_ns_p50")
-if bare:
-    summary["H2_added_ns"] = {n: round(a["launch_ns_p50"] - bare, 2) for n, a in answers.items()
-                              if n.startswith("H2_") and n != "H2_bare" and "launch_ns_p50" in a}
-(few / "summary.json").write_text(json.dumps(summary, indent=4) + "\n")
-PY
+summarise
 echo "answers in $few, $failures failed"
 [ "$failures" = 0 ]

@@ -12,9 +12,10 @@ import sys
 import tempfile
 import time
 import unittest
+from random import Random
 
 GPU = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "gpu"
-BUILD = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 LIMIT_S = 60
 
 
@@ -129,6 +130,41 @@ class Questions(unittest.TestCase):
         subprocess.run([GPU / "lab.sh", "--build", self.folder / "kit", "--out", self.folder / "out", "--only", "H13"], capture_output=True,
                        timeout=LIMIT_S, env={**os.environ, "LD_LIBRARY_PATH": "/its/own"})
         self.assertEqual(json.loads((self.folder / "out" / "H13_gpt2.json").read_text()), {"path": "/its/own"})
+
+
+@unittest.skipUnless(BUILD, "needs a build folder")
+class Lab(unittest.TestCase):
+    """Ended at some moment, the lab leaves a summary with every answer that it had told."""
+
+    def ended_by(self, number, bundle):
+        random = Random(number)
+        asked = ("H3", "H6", "H7", "H10", "H12", "H14", "H18")
+        with tempfile.TemporaryDirectory(prefix="tessera-lab-") as folder:
+            out = pathlib.Path(folder) / "out"
+            command = [GPU / "lab.sh", "--build", BUILD, "--out", out, "--rehearse", "--only", ",".join(asked), *(["--bundle"] if bundle else [])]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as lab:
+                told = []
+                while len(told) < random.randint(2, len(asked)):
+                    line = lab.stdout.readline()
+                    self.assertTrue(line, told)
+                    told.append(line.split()[0])
+                lab.send_signal(number)
+                returncode = lab.wait(LIMIT_S)
+                lab.stdout.close()
+            summary = json.loads((out / "summary.json").read_text())
+            self.assertEqual([name for name in told if name != "info" and name not in summary["questions"]], [])
+            if bundle:
+                self.assertLessEqual(len(list(out.iterdir())), 8)
+                self.assertEqual([name for name in told if name not in json.loads((out / "answers.json").read_text())], [])
+            return returncode
+
+    def test_by_a_signal(self):
+        for bundle in (False, True):
+            self.assertEqual(self.ended_by(signal.SIGTERM, bundle), 143)
+
+    def test_at_once(self):
+        for bundle in (False, True):
+            self.assertEqual(self.ended_by(signal.SIGKILL, bundle), -signal.SIGKILL)
 
 
 @unittest.skipUnless(BUILD, "needs a build folder")
