@@ -46,6 +46,13 @@ constexpr Quantum continue_quantum(const Quantum& q, uint64_t estimate_ns) {
   return {q.left_ns - estimate_ns, q.begun_ns};
 }
 
+// Nothing marks the end of what passed a gate that has closed since: two quanta after that it is taken for ended. A single
+// kernel that is longer may then still run beside another process's work, which costs no more than time.
+constexpr uint64_t drained_after_ns(uint64_t length_ns) {
+  constexpr uint64_t kDeviceSeesNs = 100'000;
+  return 2 * length_ns + kDeviceSeesNs;
+}
+
 // May this work go to the driver, to wait there? `in_flight_ns` and `markers`: of this client, not yet seen to be complete.
 constexpr Verdict judge_run_ahead(const Ask& ask, const LeaseView& lease, uint64_t in_flight_ns,
                                   uint32_t markers, const Waited& waited) {

@@ -18,10 +18,7 @@ bool World::can_gate_on_device(const SimClient& c) const {
   if (input_.run.gate != GateKind::kDevice || c.is_protected()) return false;
   const auto n_protected = std::count_if(clients_.begin(), clients_.end(),
                                          [](const SimClient& p) { return p.attached && p.is_protected(); });
-  const bool others = std::any_of(clients_.begin(), clients_.end(), [&](const SimClient& other) {
-    return &other != &c && other.attached && !other.is_protected();
-  });
-  return n_protected <= kMostPeers && (!others || !exclusive());
+  return n_protected <= kMostPeers;
 }
 
 bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, uint64_t length_ns) const {

@@ -162,6 +162,7 @@ void World::host(uint32_t index) {
   if (!free) {
     if (c.sent.empty()) c.oldest_since_ns = now_ns_;
     if (c.in_flight_ns == 0) c.in_flight_since_ns = now_ns_;
+    if (c.in_flight_ns == 0 && on_device && lease.grant != admission::Grant::kGranted) notify_daemon();
     c.in_flight_ns += piece.estimate_ns;
     c.unmarked_ns += piece.estimate_ns;
     c.sent.push_back({op, piece.estimate_ns, false});

@@ -174,6 +174,7 @@ class World {
   // daemon.cc
   void notify_daemon();
   void decide();
+  bool drained(const SimClient& c) const;
   policy::ClientView view(SimClient& c);
   void apply(uint32_t c, const policy::Lease& lease);
   void audit_idle();

@@ -100,6 +100,7 @@ Action Asking::answer() {
           continue;
         }
         if (!on_device_ && lease.quantum_ns != 0) count_thread_ask();
+        if (on_device_ && before == 0 && lease.grant != admission::Grant::kGranted) g_slow.notify_daemon();
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
         if (admission::fits_beside_a_burst(ask_, lease) && anyone_in_the_way(link_, lease, now))
           reservation_.beside_class_ = ask_.resource_class;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "admission/boundary.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/pulse.h"
 #include "profiles/operation_profile.h"
@@ -75,12 +76,21 @@ void Client::answer() const {
   ipc::store(line.answered, question_untrusted, relaxed);  // alone: nothing else is published by it
 }
 
-bool Client::drained() const {
+bool Client::drained(uint64_t now_ns) const {
+  if (on_device && now_ns - held_since_ns >= admission::drained_after_ns(terms.quantum_us * base::kNsPerUs))
+    return true;
   const ipc::abi::UsageLine& u = usage_untrusted();
   // seq_cst: after the store of the hold (lease_publish); pairs with "raise in_flight, then look" of the
   // client.
   return ipc::load(u.drained_word, std::memory_order_acquire) == lease_word ||
          ipc::load(u.in_flight_ns, std::memory_order_seq_cst) == 0;
+}
+
+bool Client::waiting() const {
+  const ipc::abi::UsageLine& u = usage_untrusted();
+  // Of a queue behind the gate its helper thread speaks at its next look only.
+  return ipc::load(u.waiting, relaxed) != 0 || (on_device && terms.state == ipc::abi::kLeaseHold &&
+                                                ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0);
 }
 
 policy::InFlight Client::in_flight() const {
@@ -128,8 +138,9 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.short_gap_ns = bursts.short_gap_ns();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();
-    v.waiting = ipc::load(u.waiting, relaxed) != 0;
-    v.waiting_since_ns = std::min(ipc::load(u.waiting_since_ns, relaxed), now_ns);
+    v.waiting = waiting();
+    const uint64_t told_ns = ipc::load(u.waiting_since_ns, relaxed);
+    v.waiting_since_ns = std::min(told_ns != 0 ? told_ns : held_since_ns, now_ns);
     v.in_flight_ns = ipc::load(u.in_flight_ns, std::memory_order_seq_cst);  // as in drained()
     v.queued_ns = ipc::load(u.queued_ns, relaxed);
     used_ns = std::max(used_ns, ipc::load(u.completed_ns, relaxed));
@@ -143,8 +154,9 @@ policy::ClientView Client::view(uint64_t now_ns) {
     blocks_launched = std::max(blocks_launched, ipc::load(s.blocks_launched, relaxed));
     v.uncut_launches = uncut_launches;
     v.can_confine = confines;
+    v.gate_on_device = on_device;
     v.blocks_launched = blocks_launched;
-    v.drained = drained();
+    v.drained = drained(now_ns);
   }
   return v;
 }

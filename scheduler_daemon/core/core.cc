@@ -511,7 +511,7 @@ bool Core::settling(Gpu& gpu, uint64_t now_ns) {
   for (Client* client : gpu.clients) {
     if (!is_best_effort(client)) continue;
     if (client->terms.state != abi::kLeaseHold) apply(*client, {.grant = policy::Grant::kHold}, now_ns);
-    drained = drained && client->drained();
+    drained = drained && client->drained(now_ns);
   }
   if (drained) gpu.settle_since_ns = 0;
   gpu.dirty = false;
@@ -534,8 +534,8 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     report_cutting(gpu, *client, now_ns);
     client->measured_alone = false;
     managed.push_back(client);
+    client->on_device = no_device_gate(gpu, *client) == nullptr;
     o.clients.push_back(client->view(now_ns));
-    o.clients.back().gate_on_device = no_device_gate(gpu, *client) == nullptr;
   }
   note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
@@ -554,7 +554,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
-    if (counters_.revocations != before) drained &= managed[i]->drained();
+    if (counters_.revocations != before) drained &= managed[i]->drained(now_ns);
     watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);
   }
   note_packing(gpu, now_ns);
@@ -616,6 +616,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   bool was_granted = !first && client.terms.state == abi::kLeaseGranted;
   bool was_packed = client.packed();
   bool is_held = terms.state == abi::kLeaseHold;
+  if (is_held && (first || client.terms.state != abi::kLeaseHold)) client.held_since_ns = now_ns;
   client.terms = terms;
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;

@@ -118,11 +118,6 @@ const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
   if (!wants_gate(client))
     return "nobody asks for another (TESSERA_GATE=device, or [policy] gate = \"device\")";
   if (!client.gate_ready) return "its GPU does not read the gate yet";
-  // Turns are proven by drains, which queues behind a gate would hide.
-  const auto others = std::count_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
-    return c != &client && !c->is_protected() && !c->passthrough;
-  });
-  if (others != 0 && !overlapping(gpu)) return "without MPS best-effort clients take turns";
   for (const Client* c : gpu.clients) {
     if (!c->is_protected() || !c->pulse_sealed || c->passthrough) continue;
     if (c->gate_byte == 0) return "more protected clients are there than a gate has places for";
