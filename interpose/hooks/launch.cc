@@ -46,10 +46,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   const uint64_t blocks = launch.blocks();
   Wait wait;
   if (may_cut && cut::wanted(launch, timing)) {
-    if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) {
-      count_outcome(abi::kOutcomeSliced, 1, expected_ns);
-      return result;
-    }
+    if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) return result;
   }
   count_outcome(may_cut ? abi::kOutcomePossible : whole_outcome(kernel), 1, expected_ns);
   if (!may_cut && is_wide(launch, kernel)) count_uncut();

@@ -22,13 +22,14 @@ class Siblings : public test::Soft {
     EXPECT_EQ(track::siblings_alive(), 0u);  // every test unloads what it loaded
     Soft::TearDown();
   }
-  uint64_t launches_of(abi::LaunchOutcome outcome) {
+  abi::OutcomeCounts counted(abi::LaunchOutcome outcome) {
     abi::CuttingLines lines{};
     link->cutting = &lines;
     gate::publish_signals(link);
     link->cutting = nullptr;
-    return lines.outcomes[outcome].launches;
+    return lines.outcomes[outcome];
   }
+  uint64_t launches_of(abi::LaunchOutcome outcome) { return counted(outcome).launches; }
   static bool settled() {
     return test::eventually([] { return track::siblings_idle(); });
   }
@@ -168,6 +169,22 @@ TEST_F(Siblings, LaunchesAreCountedByWhatBecameOfThem) {
     }
     EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
   }
+}
+
+// Nobody times a launch as a whole that goes out in slices.
+TEST_F(Siblings, ALaunchInSlicesCountsWithTheTimeOfItsSlices) {
+  const auto sliced_ns = [&] { return counted(abi::kOutcomeSliced).gpu_ns; };
+  const auto completed_ns = [&] { return std::atomic_ref(region->usage.completed_ns).load(); };
+  CUmodule module = load("cut_ptx.fatbin");
+  const CUfunction f = function_of(module, "stamp");
+  for (int i = 0; i < 3; i++) {
+    const uint64_t sliced = sliced_ns(), completed = completed_ns();
+    EXPECT_GT(stamp(f), 1u);
+    ASSERT_TRUE(test::eventually([&] { return in_flight() == 0; }));
+    EXPECT_GT(sliced_ns(), sliced);
+    EXPECT_EQ(sliced_ns() - sliced, completed_ns() - completed);
+  }
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
 // What the host writes the variant reads, and the other way: there is one variable, the original's.
