@@ -136,6 +136,10 @@ TEST_F(Sharing, SlicesInAModuleOfTheirOwnUseTheProgramsVariables) {
   auto globals = run("globals", "best-effort", {}, {TESSERA_SHARING_GLOBALS, path("globals.steps")}, {});
   EXPECT_TRUE(eventually([&] { return client("globals").value("slices", 0) > 20; })) << clients().dump();
   EXPECT_EQ(client("globals").value("refused_state", -1), 0) << clients().dump();
+  EXPECT_TRUE(eventually([&] {
+    const auto outcomes = client("globals").value("outcomes", nlohmann::json::array());
+    return !outcomes.empty() && outcomes[0].value("name", "") == "sliced";
+  })) << clients().dump();
   const auto done = [&] { return SharingFixture::steps("globals"); };
   const size_t before = done();
   EXPECT_TRUE(eventually([&] { return done() > before + 2; }));
