@@ -48,7 +48,7 @@ policy::ClientView World::view(SimClient& c) {
   v.waiting = c.waiting() || held_on_device;
   v.waiting_since_ns = held_on_device ? c.closed_since_ns : c.waiting() ? c.waiting_since_ns : 0;
   v.in_flight_ns = c.in_flight_ns;
-  v.queued_ns = held_on_device ? c.in_flight_ns : c.queued_ns;
+  v.queued_ns = held_on_device ? c.longest_ns : c.queued_ns;
   v.used_ns = c.used_ns;
   v.uncut_launches = c.uncut_launches;
   v.drained = drained(c);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/raw_log.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 #include "interpose/track/lock.h"
@@ -30,6 +31,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxSiblings = 64;
 constexpr size_t kMaxSourceBytes = size_t(16) << 20, kMaxKeptBytes = size_t(64) << 20;
 constexpr long kCaptureLookNs = 5'000'000;
+constexpr uint64_t kPatienceNs = 1'000'000'000;  // with a program that never lets its queue end
 constexpr uint64_t kExitWaitNs = 2'000'000'000;
 
 struct Job {
@@ -71,8 +73,10 @@ void refuse(KernelRecord& kernel, Reason reason) {
   kernel.variant.sibling_state.store(kSiblingRefused, std::memory_order_release);
 }
 
-bool may_enter() {
-  return g_paused == 0 && state::g_state.captures.load(std::memory_order_seq_cst) == 0;
+// A module's load waits for what runs, and launches of the process wait for it: best while nothing is behind a gate.
+bool may_enter(uint64_t asked_ns) {
+  return g_paused == 0 && state::g_state.captures.load(std::memory_order_seq_cst) == 0 &&
+         (gate::nothing_behind_gate() || base::now_ns() - asked_ns > kPatienceNs);
 }
 
 // One job, from the queue to its end. Called with the lock, returns with it.
@@ -90,7 +94,8 @@ void work(const Job& job) {
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
   if (text.ptx.empty()) reason = text.refusal;
-  while (!reason && !g_cancelled && !g_stopped && !may_enter()) wait_changed_ns(uint64_t(kCaptureLookNs));
+  while (!reason && !g_cancelled && !g_stopped && !may_enter(begin))
+    wait_changed_ns(uint64_t(kCaptureLookNs));
   Sibling made;
   bool compiled = false;
   if (!reason && !g_cancelled && !g_stopped) {

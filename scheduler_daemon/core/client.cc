@@ -92,6 +92,11 @@ policy::InFlight Client::in_flight() const {
   return f;
 }
 
+bool Client::nothing_passed(uint64_t by_ns) const {
+  return on_device && !packed() && gate_shut_since_ns != 0 &&
+         gate_shut_since_ns + admission::drained_after_ns(terms.quantum_us * base::kNsPerUs) <= by_ns;
+}
+
 bool Client::active_since(uint64_t since_ns, uint64_t now_ns) const {
   if (!memory.pulse.valid()) return false;
   return busy(now_ns) ||
@@ -129,7 +134,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     const uint64_t told_ns = ipc::load(u.waiting_since_ns, relaxed);
     v.waiting_since_ns = std::min(told_ns != 0 ? told_ns : held_since_ns, now_ns);
     v.in_flight_ns = ipc::load(u.in_flight_ns, std::memory_order_seq_cst);  // as in drained()
-    v.queued_ns = ipc::load(u.queued_ns, relaxed);
+    v.queued_ns = ipc::load(on_device ? gate_page()->longest_ns : u.queued_ns, relaxed);
     used_ns = std::max(used_ns, ipc::load(u.completed_ns, relaxed));
     v.used_ns = used_ns;
     const ipc::abi::SignalLine& s = signals_untrusted();

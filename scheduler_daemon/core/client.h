@@ -76,7 +76,8 @@ struct Client {
   ipc::abi::GateChoice gate_choice = ipc::abi::kGateThread;
   ipc::GateMemory gate;
   bool gate_told = false, gate_ready = false;
-  bool on_device = false;  // best-effort: as of the latest decision its work waits there
+  bool on_device = false;           // best-effort: as of the latest decision its work waits there
+  uint64_t gate_shut_since_ns = 0;  // and only the daemon could have opened since; 0: not known to be shut
   // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given, for which byte.
   uint32_t gate_byte = 0;
   std::map<uint32_t, uint32_t> closing;
@@ -119,6 +120,8 @@ struct Client {
   bool is_protected() const { return priority > 0; }
   // Best-effort: when it had work on the GPU.
   policy::InFlight in_flight() const;
+  // Best-effort, on the device: what passed its gate had ended by then.
+  bool nothing_passed(uint64_t by_ns) const;
   // Protected: was it busy at some time since then?
   bool active_since(uint64_t since_ns, uint64_t now_ns) const;
   bool packed() const {  // its work may run beside bursts

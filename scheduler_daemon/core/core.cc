@@ -558,6 +558,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     if (counters_.revocations != before) drained &= managed[i]->drained(now_ns);
     watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);
   }
+  note_gates(gpu, now_ns);
   note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;
 }
@@ -650,10 +651,13 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
       burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
       continue;
     }
+    if (other->nothing_passed(start_ns)) continue;
     uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
     // What waits behind a gate on the device is in flight for the client, and in nobody's way.
-    if (other->terms.quantum_us != 0)
-      overlap_ns = std::min<uint64_t>(overlap_ns, other->terms.quantum_us * base::kNsPerUs);
+    if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && other->terms.quantum_us != 0)
+      overlap_ns =
+          std::min(overlap_ns, std::max<uint64_t>(other->terms.quantum_us * base::kNsPerUs,
+                                                  ipc::load(gate->longest_ns, std::memory_order_relaxed)));
     burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
   }
   burst.solo = burst.solo && burst.overlap_ns == 0;

@@ -36,7 +36,10 @@ Constraint Turnaround::of(size_t client) const {
   if (!f_.both_kinds || !t.turnaround) return {};
   if (f_.o.clients[client].gate_on_device) {
     const uint64_t length_ns = quantum_ns();  // slices are quanta, unless that makes too many of them
-    return {.slice_ns = std::max(t.least_slice_ns, length_ns), .quantum_ns = length_ns};
+    // The window is for what asks in its thread after all, and says which launches are long enough to keep off a reserve.
+    return {.window_ns = std::min(f_.parameters.window_ns, f_.learnt.turnaround_ns),
+            .slice_ns = std::max(t.least_slice_ns, length_ns),
+            .quantum_ns = length_ns};
   }
   if (f_.undisturbed_until_ns != 0)
     return {.window_ns = f_.undisturbed_window_ns,

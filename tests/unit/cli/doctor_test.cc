@@ -90,6 +90,15 @@ TEST_F(Doctor, ADaemonThatDoesNotAnswerIsAWarning) {
   expect_says(machine("daemon"), State::kWarning, "nobody.sock");
 }
 
+TEST_F(Doctor, SaysWhereWorkWaitsAndWhatTheOtherPlaceWouldGive) {
+  const auto with = [](const char* clients) { return nlohmann::json::parse(clients); };
+  EXPECT_EQ(examine_gate(with(R"({"clients": [{"gate": ""}, {"gate": "device"}]})")).state, State::kOk);
+  expect_says(examine_gate(with(R"({"clients": [{"gate": "device"}, {"gate": "thread: nobody asks"}]})")),
+              State::kNote, "1 best-effort clients wait on the device, 1 in their threads");
+  EXPECT_EQ(examine_gate(with(R"({"clients": [{}, 3, {"gate": 4}]})")).state, State::kOk)
+      << "of another release";
+}
+
 TEST_F(Doctor, AContainerWithoutTheSocketIsAWarningThatSaysHowToStartIt) {
   expect_says(machine("container"), State::kOk, "no container");
   write(".dockerenv", "");

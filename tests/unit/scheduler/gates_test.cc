@@ -1,6 +1,7 @@
 // Gates on the device, as the daemon's core sees to them: who gets a page, who closes it, what opens it.
 #include "ipc/channel/gate.h"
 #include "ipc/channel/pulse.h"
+#include "ipc/channel/ring.h"
 #include "tests/unit/scheduler/core_fixture.h"
 
 namespace tessera::core {
@@ -312,6 +313,36 @@ TEST_F(Gates, ReloadToTheThreadAndBack) {
   core_->reconfigure(device_gate(), now_ns_);
   run();
   EXPECT_GT(t.lease().quantum_us, 0);
+}
+
+// All of a queue is in flight for its client. A burst before which the gate was shut met nothing of it, and one before which
+// it was open met one launch at most, the longest.
+TEST_F(Gates, ABurstMeetsWhatPassedAndNothingElse) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  t.usage().in_flight_ns = ms(30);
+  ipc::RingWriter records(s.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  uint32_t number = 0;
+  const auto burst = [&](uint64_t gap_ns, uint64_t length_ns) {
+    run(gap_ns);
+    begin(s, t, byte, ++number);
+    now_ns_ += length_ns;
+    end(s, number);
+    records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = length_ns, .end_ns = now_ns_});
+    notify(s);
+    run();
+  };
+  const auto solo = [&] {
+    uint64_t n = 0;
+    for (const auto& row : core_->snapshot(now_ns_).clients) n += row.counters.bursts_solo;
+    return n;
+  };
+  for (int i = 0; i < 20; i++) burst(ms(5), ms(4));
+  EXPECT_EQ(solo(), 0u) << "the gate had opened before each";
+  for (int i = 0; i < 20; i++) burst(us(50), ms(4));
+  EXPECT_GE(solo(), 18u);
 }
 
 TEST_F(Gates, GarbageIsRefused) {

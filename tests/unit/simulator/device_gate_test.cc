@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "admission/boundary.h"
 #include "base/units.h"
+#include "simulator/report.h"
+#include "simulator/scenario.h"
 #include "simulator/simulation.h"
 
 namespace tessera::simulator {
@@ -139,6 +143,31 @@ TEST(DeviceGate, TwoProgramsOfTheCpuKeepWhatOneKeeps) {
     EXPECT_GT(both[0].work_ns + both[2].work_ns, simulate(one.input).clients[0].work_ns * 0.9)
         << "gate " << int(gate);
   }
+}
+
+// Programs whose CPU is not their limit gain nothing by waiting on the device. They must lose nothing either, services least.
+TEST(DeviceGate, NoServiceIsWorseOffThanBesideTheThreadsGate) {
+  auto scenario = load_scenario(TESSERA_SOURCE_DIR "/scenarios/ablation.toml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  ASSERT_TRUE(select_runs(&*scenario, {"tessera", "on the device"}).ok());
+  struct Pair {
+    double tail[2] = {}, share[2] = {};
+  };
+  std::map<std::string, Pair> cells;
+  double share[2] = {};
+  for (const CellRow& row : run_scenario(*scenario, {.seeds = 1}).rows) {
+    const bool device = scenario->runs[row.run].gate == GateKind::kDevice;
+    Pair& pair = cells[scenario->cells[row.cell].name];
+    for (const ProtectedRow& p : row.protected_clients)
+      pair.tail[device] = std::max(pair.tail[device], p.p99_over_alone);
+    pair.share[device] = row.be_share;
+    share[device] += row.be_share;
+  }
+  for (const auto& [name, pair] : cells) {
+    EXPECT_LT(pair.tail[1], pair.tail[0] + 0.15) << name;
+    EXPECT_GT(pair.share[1], pair.share[0] - 0.12) << name;
+  }
+  EXPECT_GT(share[1], share[0] - 0.02 * double(cells.size()));
 }
 
 // Opened for one quantum, the gate stays so: a gap of no length lets it into the next burst.
