@@ -38,6 +38,8 @@ struct MachineFolders {
 Finding examine_gate(const nlohmann::json& state);
 std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
                                      const MachineFolders& folders = {});
+// One for each client whose launches were looked at: can they be cut? `state`: what the daemon answered.
+std::vector<Finding> examine_clients(const nlohmann::json& state);
 // cli/doctor/mps.cc: part of the machine
 void examine_mps(const DoctorOptions& options, const Layout& layout, std::vector<Finding>& out);
 // cli/doctor/program.cc

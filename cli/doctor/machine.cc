@@ -13,6 +13,7 @@
 
 #include "cli/bypass.h"
 #include "cli/child_output.h"
+#include "cli/cut_launches.h"
 #include "cli/doctor/doctor.h"
 #include "cli/first_line.h"
 #include "cli/run.h"
@@ -166,8 +167,9 @@ bool check_daemon(const std::string& given, const Layout& layout, std::vector<Fi
       state.is_object() ? state.value("clients", nlohmann::json::array()) : nlohmann::json::array();
   out.push_back(
       {"daemon", State::kOk, *path + " answers, " + std::to_string(clients.size()) + " clients", "", ""});
-  out.push_back(check_clients(clients, layout));
   if (state.is_object()) out.push_back(examine_gate(state));
+  out.push_back(check_clients(clients, layout));
+  for (Finding& f : examine_clients(state)) out.push_back(std::move(f));
   return true;
 }
 
@@ -253,6 +255,23 @@ Finding check_container(const MachineFolders& folders, bool daemon_answers) {
 }
 
 }  // namespace
+
+std::vector<Finding> examine_clients(const nlohmann::json& state) {
+  std::vector<Finding> out;
+  if (!state.is_object()) return out;
+  for (const auto& client : state.value("clients", nlohmann::json::array())) {
+    const CutLaunches launches = cut_launches(client);
+    if (launches.share.empty()) continue;
+    const std::string finding = std::to_string(client.value("pid", 0L)) + " " +
+                                client.value("name", std::string()) + ": " + launches.share;
+    if (launches.obstacles.empty())
+      out.push_back({"cutting", State::kOk, finding, "", ""});
+    else
+      out.push_back(
+          {"cutting", State::kNote, finding, "in the way: " + launches.obstacles, launches.remedies});
+  }
+  return out;
+}
 
 std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
                                      const MachineFolders& folders) {

@@ -75,10 +75,12 @@ bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
   return false;
 }
 
-// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others.
+// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others, and launches
+// that block would wait in the driver.
 abi::GateChoice gate_choice(int device) {
   const state::Config& c = state::config();
-  if (c.gate == abi::kGateThread || c.one_queue || !driver_api::real().cuStreamWaitValue64_v2 ||
+  if (c.gate == abi::kGateThread || c.one_queue || c.launches_block ||
+      !driver_api::real().cuStreamWaitValue64_v2 ||
       !driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device))
     return abi::kGateThread;
   return c.gate;

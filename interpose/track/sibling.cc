@@ -69,6 +69,7 @@ void wait_changed_ns(uint64_t ns) {
 void refuse(KernelRecord& kernel, Reason reason) {
   count_refusal(reason);
   g_refused_kernels.fetch_add(1, kRelaxed);
+  kernel.variant.whole_outcome.store(outcome_of(reason), kRelaxed);
   kernel.variant.handle.store(kNoVariant, kRelaxed);
   kernel.variant.sibling_state.store(kSiblingRefused, std::memory_order_release);
 }
@@ -89,7 +90,7 @@ void work(const Job& job) {
   const uint64_t begin = base::now_ns();
   const state::Config& config = state::config();
   const SiblingText text =
-      sibling_text(job.source->ptx, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
+      sibling_text(*job.source, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
                    config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
@@ -182,8 +183,9 @@ void cancel(Gone&& gone) {
 
 }  // namespace
 
-SiblingSource::SiblingSource(std::string text, bool original_compiled_here)
-    : ptx(std::move(text)), compiled_here(original_compiled_here) {
+SiblingSource::SiblingSource(std::string text, image::Entry from, bool original_compiled_here)
+    : ptx(std::move(text)), entry(std::move(from)), compiled_here(original_compiled_here) {
+  entry.stored_payload = {};  // the program's memory, which may go
   g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
 }
 SiblingSource::~SiblingSource() {

@@ -4,6 +4,7 @@
 
 #include "base/raw_log.h"
 #include "interpose/track/reasons.h"
+#include "kernels/image/write.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/globals.h"
@@ -28,8 +29,8 @@ SiblingText refused(const char* kernel, Reason reason, const std::string& detail
   return out;
 }
 
-SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool any_order) {
-  auto module = ptx::parse(text);
+SiblingText make(const SiblingSource& source, const char* kernel, bool relaxed, bool any_order) {
+  auto module = ptx::parse(source.ptx);
   if (!module) return refused(kernel, RunTimeReason::kNotParsed, module.error().text);
   const ptx::Function* original = module->find(kernel);
   if (!original || !original->is_entry || !original->has_body)
@@ -50,16 +51,16 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool a
   out.ascending_row = !report.look_back.empty();
   out.globals_offset = globals.offset;
   out.globals = globals.passed;
-  out.ptx = ptx::print(*module);
+  out.ptx = image::compiled_as(source.entry, ptx::print(*module));
   out.variant_name = std::string(kernel) + slice::kVariantSuffix;
   return out;
 }
 
 }  // namespace
 
-SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed, bool any_order) noexcept
-    try {
-  return make(text, kernel, relaxed, any_order);
+SiblingText sibling_text(const SiblingSource& source, const char* kernel, bool relaxed,
+                         bool any_order) noexcept try {
+  return make(source, kernel, relaxed, any_order);
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "kernel not cut: %s", e.what());
   return {};

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "interpose/track/reasons.h"
+#include "interpose/track/sibling.h"
 #include "kernels/slice/globals.h"
 
 namespace tessera::track {
 
 struct SiblingText {
-  std::string ptx;                             // "" = refused
-  std::string variant_name;                    // entry in it
+  std::string ptx;           // what the driver gets, with the source's options; "" = refused
+  std::string variant_name;  // entry in it
   Reason refusal = RunTimeReason::kNotParsed;  // why `ptx` is empty
   uint32_t n_params = 0, origin_offset = 0;
   bool ascending_row = false;                  // slice::KernelReport::look_back is not empty
@@ -24,7 +25,7 @@ struct SiblingText {
 
 // `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13);
 // `any_order`: also those whose results may depend on the order of blocks.
-SiblingText sibling_text(std::string_view image_ptx, const char* kernel, bool relaxed,
+SiblingText sibling_text(const SiblingSource& source, const char* kernel, bool relaxed,
                          bool any_order) noexcept;
 
 }  // namespace tessera::track

@@ -25,6 +25,7 @@
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "kernels/image/vendor.h"
+#include "kernels/image/write.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/slice.h"
@@ -157,9 +158,15 @@ std::optional<cache::Rewritten> rewritten(std::string_view text) {
   return made;
 }
 
-void substitute(Image& out, std::string_view text) {
+// The image as a whole, for all its kernels.
+void refuse(Image& out, Reason reason) {
+  count_refusal(reason);
+  out.outcome = outcome_of(reason);
+}
+
+void substitute(Image& out, const image::Entry& entry, std::string_view text) {
   auto made = rewritten(text);
-  if (!made) return;
+  if (!made) return refuse(out, RunTimeReason::kNotParsed);
   const double border = slots_per_byte();
   for (cache::Kernel& k : made->kernels) {
     const bool may = k.refusal == slice::Refusal::kNone;
@@ -168,7 +175,7 @@ void substitute(Image& out, std::string_view text) {
     out.kernels.push_back({std::move(k.name), k.n_params, k.param_bytes, k.origin_offset, may,
                            k.ascending_row, k.refusal, uint32_t(classify({k.slots, k.bytes}, border))});
   }
-  out.text = std::move(made->text);
+  if (!made->text.empty()) out.text = image::compiled_as(entry, std::move(made->text));
 }
 
 // What a program loads with thousands of kernels it launches few of. A variant costs about 50 us of the load
@@ -192,19 +199,19 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 }
 
 // The image stays as it is; its PTX is kept for siblings.
-void keep_text(Image& out, std::string_view text, bool compiled_here) {
-  if (!SiblingSource::has_room(text.size())) return count_refusal(RunTimeReason::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here);
+void keep_text(Image& out, const image::Entry& entry, std::string_view text, bool compiled_here) {
+  if (!SiblingSource::has_room(text.size())) return refuse(out, RunTimeReason::kSiblingLimit);
+  out.source = std::make_shared<const SiblingSource>(std::string(text), entry, compiled_here);
 }
 
 // The same for machine code, if it surely was made from the PTX beside it.
 void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin,
                  const std::vector<uint8_t>& code) {
   const image::Entry* source = image::source_of(entries, cubin, code);
-  if (!source) return count_refusal(RunTimeReason::kNoSource);
+  if (!source) return refuse(out, RunTimeReason::kNoSource);
   auto text = image::load(*source);
-  if (!text) return count_refusal(RunTimeReason::kNoSource);
-  keep_text(out, text_of(*text), false);
+  if (!text) return refuse(out, RunTimeReason::kNoSource);
+  keep_text(out, *source, text_of(*text), false);
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -231,7 +238,10 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
-  if (image::vendor_library(from) || image::vendor_library(by)) return out;
+  if (image::vendor_library(from) || image::vendor_library(by)) {
+    out->outcome = ipc::abi::kOutcomeLibrary;
+    return out;
+  }
   auto entries = list();
   if (!entries) {
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
@@ -251,12 +261,12 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   }
   out->hash = base::fnv1a(code->data(), code->size());
   const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
-  if (linked && config.slice) count_refusal(RunTimeReason::kNoSource);
+  if (linked && config.slice) refuse(*out, RunTimeReason::kNoSource);
   const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
   if (ours && has_many_kernels(text_of(*code)))
-    keep_text(*out, text_of(*code), true);
+    keep_text(*out, *chosen, text_of(*code), true);
   else if (ours)
-    substitute(*out, text_of(*code));
+    substitute(*out, *chosen, text_of(*code));
   else
     describe(*out, *entries);
   if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen, *code);

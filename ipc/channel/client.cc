@@ -132,6 +132,7 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->answer_within_ms = numbers->answer_within_ms;
   a->operations_offset = numbers->operations_offset;
   a->operation_slots = numbers->operation_slots;
+  a->cutting_offset = numbers->cutting_offset;
   return base::ok();
 }
 

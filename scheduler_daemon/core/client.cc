@@ -50,6 +50,19 @@ std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTotals& 
   return rows;
 }
 
+std::vector<stats::OutcomeRow> outcomes_of(const ipc::abi::CuttingLines& cutting_untrusted) {
+#define TS_ROW(id, name) name,
+  static constexpr const char* kNames[] = {TS_LAUNCH_OUTCOMES(TS_ROW)};
+#undef TS_ROW
+  std::vector<stats::OutcomeRow> rows;
+  for (uint32_t k = 0; k < ipc::abi::kLaunchOutcomes; k++) {
+    const ipc::abi::OutcomeCounts& counts = cutting_untrusted.outcomes[k];
+    const uint64_t launches = ipc::load(counts.launches, relaxed);
+    if (launches != 0) rows.push_back({kNames[k], launches, ipc::load(counts.gpu_ns, relaxed)});
+  }
+  return rows;
+}
+
 }  // namespace
 
 bool Client::busy(uint64_t now_ns) const {
@@ -219,6 +232,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   }
   const ipc::abi::OperationTotals& totals = operations_untrusted();
   r.operations = operations_of(totals);
+  r.outcomes = outcomes_of(cutting_untrusted());
   r.counters.further_operations = ipc::load(totals.further_calls, relaxed);
   r.counters.split_calls = ipc::load(totals.split_calls, relaxed);
   r.counters.split_pieces = ipc::load(totals.split_pieces, relaxed);

@@ -109,6 +109,9 @@ struct Client {
   const ipc::abi::OperationTotals& operations_untrusted() const {  // its OperationCounts are behind it
     return *memory.region.as<const ipc::abi::OperationTotals>(ipc::kOperationsOffset);
   }
+  const ipc::abi::CuttingLines& cutting_untrusted() const {
+    return *memory.region.as<const ipc::abi::CuttingLines>(ipc::kCuttingOffset);
+  }
   const ipc::abi::SignalLine& signals_untrusted() const {
     return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);
   }

@@ -114,7 +114,9 @@ bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
 const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
   if (settings_.gate == abi::kGateThread) return "[policy] gate = \"thread\"";
   if (client.gate_choice == abi::kGateThread)
-    return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1) do not allow another";
+    return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1, CUDA_LAUNCH_BLOCKING=1) "
+           "do not allow "
+           "another";
   if (!wants_gate(client))
     return "nobody asks for another (TESSERA_GATE=device, or [policy] gate = \"device\")";
   if (!client.gate_ready) return "its GPU does not read the gate yet";

@@ -227,6 +227,20 @@ TEST_F(Doctor, DamagedProgramsAreReadWithoutHarm) {
   EXPECT_FALSE(read_elf(folder_ + "/none").ok());
 }
 
+TEST_F(Doctor, AClientOfWhichNothingCanBeCutIsANote) {
+  EXPECT_TRUE(examine_clients(nullptr).empty());
+  const auto state = nlohmann::json::parse(R"({"clients": [
+    {"pid": 7, "name": "serve.py", "outcomes": []},
+    {"pid": 8, "name": "train.py", "outcomes": [{"name": "no_ptx", "launches": 280000, "gpu_ns": 9}]},
+    {"pid": 9, "name": "own.py", "outcomes": [{"name": "sliced", "launches": 5, "gpu_ns": 9}]}]})");
+  const std::vector<Finding> findings = examine_clients(state);
+  ASSERT_EQ(findings.size(), 2u);
+  expect_says(findings[0], State::kNote, "8 train.py: cut: 0% of 280k launches");
+  EXPECT_NE(findings[0].consequence.find("machine code without PTX"), std::string::npos);
+  EXPECT_NE(findings[0].remedy.find("--keep-ptx"), std::string::npos);
+  expect_says(findings[1], State::kOk, "9 own.py: cut: 100% of 5 launches");
+}
+
 TEST_F(Doctor, JsonHasEveryFindingAndTheVerdict) {
   FILE* pipe = popen((std::string(TESSERA_BIN) + " doctor --gpu soft --json --socket " + options_.socket +
                       " -- " + TESSERA_TRAINER + " --seconds 3")

@@ -287,6 +287,16 @@ TEST_F(DeviceGate, WhatIsClosedForTheHoldLimitPassesForAMoment) {
   EXPECT_EQ(page->limit_openings, 3u);
 }
 
+TEST_F(DeviceGate, AMinuteBehindAClosedGatePassesAQuantumForEachHoldLimit) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  gate::watch_device_gate(link, now_ns);
+  look_for(60'000 * kMs);
+  EXPECT_NEAR(double(page->limit_openings), 300, 5);
+  EXPECT_FALSE(open());
+}
+
 TEST_F(DeviceGate, WhatAskedInItsThreadDoesNotWaitBehindAClosedGate) {
   null.hold(1);
   grant(0);
