@@ -86,10 +86,10 @@ void work(const Job& job) {
   const state::Config& config = state::config();
   const SiblingText text =
       sibling_text(job.source->ptx, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
-                   config.allow_order_dependent);
+                   config.allow_order_dependent, job.source->proved);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
-  if (text.ptx.empty()) reason = text.refusal;
+  if (text.image.empty()) reason = text.refusal;
   while (!reason && !g_cancelled && !g_stopped && !may_enter()) wait_changed_ns(uint64_t(kCaptureLookNs));
   Sibling made;
   bool compiled = false;
@@ -177,8 +177,9 @@ void cancel(Gone&& gone) {
 
 }  // namespace
 
-SiblingSource::SiblingSource(std::string text, bool original_compiled_here)
-    : ptx(std::move(text)), compiled_here(original_compiled_here) {
+SiblingSource::SiblingSource(std::string text, bool original_compiled_here,
+                             cache::ProvedVariants proved_variants)
+    : ptx(std::move(text)), compiled_here(original_compiled_here), proved(std::move(proved_variants)) {
   g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
 }
 SiblingSource::~SiblingSource() {

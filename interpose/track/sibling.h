@@ -13,6 +13,7 @@
 #include <string>
 
 #include "interpose/state/kernels.h"
+#include "kernels/cache/proved.h"
 
 namespace tessera::track {
 
@@ -20,7 +21,8 @@ namespace tessera::track {
 struct SiblingSource {
   std::string ptx;
   bool compiled_here;  // the original by the driver, as the sibling will be: bits are the same (D13)
-  SiblingSource(std::string text, bool original_compiled_here);
+  cache::ProvedVariants proved;  // machine code of variants whose arithmetic is the original's
+  SiblingSource(std::string text, bool original_compiled_here, cache::ProvedVariants proved_variants);
   ~SiblingSource();
   SiblingSource(const SiblingSource&) = delete;
   static bool has_room(size_t bytes);  // for one more

@@ -4,6 +4,7 @@
 
 #include "base/raw_log.h"
 #include "interpose/track/reasons.h"
+#include "kernels/image/write.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/globals.h"
@@ -28,7 +29,23 @@ SiblingText refused(const char* kernel, Reason reason, const std::string& detail
   return out;
 }
 
-SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool any_order) {
+// Machine code of the variant, and the text that it was compiled from. Nothing: it was made from another text.
+std::string proved_image(const cache::ProvedVariants& proved, const char* kernel, const std::string& ptx) {
+  for (const cache::ProvedVariant& v : proved) {
+    if (v.kernel != kernel || !(v.text == cache::text_key(ptx))) continue;
+    auto code = image::read({reinterpret_cast<const uint8_t*>(v.code.data()), v.code.size()});
+    auto text = image::read({reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size()});
+    if (!code || !text || code->size() != 1 || text->size() != 1) return {};
+    (*code)[0].compression = "none";
+    const image::LoadedEntry both[] = {std::move((*code)[0]), std::move((*text)[0])};
+    const auto container = image::write_container(both);
+    return container ? std::string(container->begin(), container->end()) : std::string();
+  }
+  return {};
+}
+
+SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool any_order,
+                 const cache::ProvedVariants& proved) {
   auto module = ptx::parse(text);
   if (!module) return refused(kernel, RunTimeReason::kNotParsed, module.error().text);
   const ptx::Function* original = module->find(kernel);
@@ -39,7 +56,6 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool a
   const slice::PassedGlobals globals = slice::passed_globals(*module, original->name);
   if (!globals.possible()) return refused(kernel, globals.obstacle, globals.detail);
   const slice::BitStability bits = slice::bit_stable_when_recompiled(*module, original->name);
-  if (!bits.stable() && !relaxed) return refused(kernel, RunTimeReason::kBitStability, bits.detail);
 
   const slice::KernelReport report =
       slice::make_sibling(*module, kernel, globals, {.allow_order_dependent = any_order});
@@ -50,16 +66,21 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool a
   out.ascending_row = !report.look_back.empty();
   out.globals_offset = globals.offset;
   out.globals = globals.passed;
-  out.ptx = ptx::print(*module);
+  std::string ptx = ptx::print(*module);
+  out.image = proved_image(proved, kernel, ptx);
+  if (out.image.empty()) {
+    if (!bits.stable() && !relaxed) return refused(kernel, RunTimeReason::kBitStability, bits.detail);
+    out.image = std::move(ptx);
+  }
   out.variant_name = std::string(kernel) + slice::kVariantSuffix;
   return out;
 }
 
 }  // namespace
 
-SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed, bool any_order) noexcept
-    try {
-  return make(text, kernel, relaxed, any_order);
+SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed, bool any_order,
+                         const cache::ProvedVariants& proved) noexcept try {
+  return make(text, kernel, relaxed, any_order, proved);
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "kernel not cut: %s", e.what());
   return {};

@@ -200,9 +200,23 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 }
 
 // The image stays as it is; its PTX is kept for siblings.
-void keep_text(Image& out, std::string_view text, bool compiled_here) {
+void keep_text(Image& out, std::string_view text, bool compiled_here, cache::ProvedVariants proved) {
   if (!SiblingSource::has_room(text.size())) return count_refusal(RunTimeReason::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here);
+  out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here, std::move(proved));
+}
+
+// Variants of this machine code that somebody proved: beside it (`tessera ptxas`), or in the cache (`tessera prepare`).
+cache::ProvedVariants proved_variants(std::string_view ptx, std::string_view code) {
+  const cache::Key key = cache::proved_key(code);
+  if (auto beside = cache::proved_in(ptx, key)) return std::move(*beside);
+  const state::Config& config = state::config();
+  if (!config.cache_dir[0] || !config.cache_max_bytes) return {};
+  const auto bytes = cache::Store(config.cache_dir, config.cache_max_bytes).load(key);
+  auto kept = bytes ? cache::decode_proved(*bytes) : base::Result<cache::ProvedVariants>(bytes.error());
+  if (kept) return std::move(*kept);
+  if (kept.error().code != base::Code::kNotFound)
+    base::raw_log(base::LogLevel::kInfo, "proved variants not used: %s", kept.error().text.c_str());
+  return {};
 }
 
 // The same for machine code, if it surely was made from the PTX beside it.
@@ -212,7 +226,7 @@ void keep_source(Image& out, const std::vector<image::Entry>& entries, const ima
   if (!source) return count_refusal(RunTimeReason::kNoSource);
   auto text = image::load(*source);
   if (!text) return count_refusal(RunTimeReason::kNoSource);
-  keep_text(out, text_of(*text), false);
+  keep_text(out, text_of(*text), false, proved_variants(text_of(*text), text_of(code)));
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -262,7 +276,7 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   if (linked && config.slice) count_refusal(RunTimeReason::kNoSource);
   const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
   if (ours && has_many_kernels(text_of(*code)))
-    keep_text(*out, text_of(*code), true);
+    keep_text(*out, text_of(*code), true, {});
   else if (ours)
     substitute(*out, text_of(*code));
   else

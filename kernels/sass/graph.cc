@@ -16,6 +16,7 @@ enum Origin : uint64_t {
   kHighWord,        // of a product of 32-bit factors plus a 64-bit value
   kShiftedRight,    // by a number of bits, zeros from the left
   kLogicPredicate,  // of what a bitwise function gives
+  kPart,            // of what an instruction gives that has several results
   kSelect,          // guard, new, old
   kConstantMemory,
   kSpecialRegister,
@@ -314,14 +315,13 @@ class Builder {
     out_.atoms.push_back({a, now_});
     return Value::atom(a);
   }
-  // What is not taken apart: each result by itself.
-  void opaque(const Instruction& in, Label label) {
-    for (const Operand& o : in.writes)
-      for (uint16_t w = 0; w < o.words; w++) {
-        Label l = label;
-        l.push_back(results_.size());
-        results_.push_back(atom(l, words_));
-      }
+  // What is not taken apart: each result is a part of what comes out.
+  void opaque(const Instruction& in, const Label& label) {
+    const size_t n = results_of(in);
+    if (n == 0) return;
+    const Value all = atom(label, words_);
+    results_ = {all};
+    for (uint64_t part = 1; part < n; part++) results_.push_back(atom({kPart, part}, {all}));
   }
 
   // Carries of a sum. Where only two are not 0, in either order.

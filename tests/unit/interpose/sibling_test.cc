@@ -6,6 +6,7 @@
 #include "interpose/state/config.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
+#include "kernels/image/image.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -131,6 +132,48 @@ TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   // The same compilation: D13 has nothing against it.
   module = load("cut_ptx.fatbin");
   EXPECT_GT(approximate(function_of(module, "approximate")), 1u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// What `tessera ptxas` compiled and proved is loaded as machine code, and cut whatever its arithmetic is.
+TEST_F(Siblings, WhatIsProvedIsNotCompiledAgain) {
+  const auto kinds_of_loads = [this](CUmodule module) {
+    static std::vector<image::EntryKind> chosen;
+    chosen.clear();
+    auto& slots = driver_api::mutable_real_for_tests();
+    static const auto before = slots.cuModuleLoadData;
+    slots.cuModuleLoadData = [](CUmodule* m, const void* bytes) {
+      const auto entries = image::list_unsized(bytes);
+      const image::Entry* entry = entries ? image::choose(*entries, 90) : nullptr;
+      if (entry) chosen.push_back(entry->kind);
+      return before(m, bytes);
+    };
+    EXPECT_EQ(approximate(function_of(module, "approximate")), 0u);
+    EXPECT_TRUE(settled());
+    slots.cuModuleLoadData = before;
+    return chosen;
+  };
+  const uint64_t bits = track::refusals(track::RunTimeReason::kBitStability);
+  CUmodule module = load("cut_proved.fatbin");
+  EXPECT_EQ(kinds_of_loads(module), std::vector{image::EntryKind::kCubin});
+  const auto uncut = filled;
+  EXPECT_GT(approximate(function_of(module, "approximate")), 1u);
+  EXPECT_EQ(filled, uncut);
+  const CUfunction f = function_of(module, "uses_globals");  // with variables of the module
+  EXPECT_EQ(fill(f), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_GT(fill(f), 1u);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  // Of other machine code they prove nothing.
+  std::vector<char> bytes = bytes_of("cut_proved.fatbin");
+  const auto entries = image::list_unsized(bytes.data());
+  ASSERT_TRUE(entries.ok());
+  bytes[size_t((*entries)[0].stored_payload.data() + 64 - reinterpret_cast<uint8_t*>(bytes.data()))] ^= 1;
+  module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, bytes.data()), CUDA_SUCCESS);
+  EXPECT_TRUE(kinds_of_loads(module).empty());
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
