@@ -49,4 +49,15 @@ struct ProvedSet {
 ProvedSet prove_variants(std::span<const uint8_t> code, std::vector<CompiledVariant> compiled,
                          size_t most_bytes);
 
+// The user's, by TESSERA_CACHE_DIR and TESSERA_CACHE_MAX_MB.
+cache::Store user_cache();
+
+struct PrepareOptions {
+  std::string file;
+  bool json = false;
+};
+// `tessera prepare`: proves variants of a file's machine code that has its PTX beside it, and puts them into the cache,
+// where programs find them. Exit status.
+int prepare(const PrepareOptions& options);
+
 }  // namespace tessera::cli

@@ -207,16 +207,13 @@ void keep_text(Image& out, std::string_view text, bool compiled_here, cache::Pro
 
 // Variants of this machine code that somebody proved: beside it (`tessera ptxas`), or in the cache (`tessera prepare`).
 cache::ProvedVariants proved_variants(std::string_view ptx, std::string_view code) {
-  const cache::Key key = cache::proved_key(code);
-  if (auto beside = cache::proved_in(ptx, key)) return std::move(*beside);
   const state::Config& config = state::config();
-  if (!config.cache_dir[0] || !config.cache_max_bytes) return {};
-  const auto bytes = cache::Store(config.cache_dir, config.cache_max_bytes).load(key);
-  auto kept = bytes ? cache::decode_proved(*bytes) : base::Result<cache::ProvedVariants>(bytes.error());
-  if (kept) return std::move(*kept);
-  if (kept.error().code != base::Code::kNotFound)
-    base::raw_log(base::LogLevel::kInfo, "proved variants not used: %s", kept.error().text.c_str());
-  return {};
+  const bool keep = config.cache_dir[0] && config.cache_max_bytes;
+  std::string problem;
+  auto found =
+      cache::find_proved(ptx, code, {keep ? config.cache_dir : "", config.cache_max_bytes}, &problem);
+  if (!problem.empty()) base::raw_log(base::LogLevel::kInfo, "proved variants not used: %s", problem.c_str());
+  return found;
 }
 
 // The same for machine code, if it surely was made from the PTX beside it.

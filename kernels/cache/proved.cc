@@ -113,4 +113,17 @@ base::Result<ProvedVariants> proved_in(std::string_view ptx, const Key& key) {
   return decode_proved(*payload);
 }
 
+ProvedVariants find_proved(std::string_view ptx, std::string_view machine_code, const Store& store,
+                           std::string* problem) {
+  const Key key = proved_key(machine_code);
+  auto found = proved_in(ptx, key);
+  if (!found) {
+    const auto bytes = store.load(key);
+    found = bytes ? decode_proved(*bytes) : base::Result<ProvedVariants>(bytes.error());
+  }
+  if (found) return std::move(*found);
+  if (found.error().code != base::Code::kNotFound) *problem = found.error().text;
+  return {};
+}
+
 }  // namespace tessera::cache

@@ -3,8 +3,8 @@
 // that makes another text does not use them.
 //
 // Two places with the same bytes: a file of the cache (store.h) under proved_key(), and comments at the end of the PTX
-// that lies beside the machine code, which every reader of PTX passes over. Pure; what reads takes any bytes. Any
-// thread.
+// that lies beside the machine code, which every reader of PTX passes over. Pure but for find_proved(); what reads takes
+// any bytes. Any thread.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "kernels/cache/key.h"
+#include "kernels/cache/store.h"
 
 namespace tessera::cache {
 
@@ -33,5 +34,10 @@ base::Result<ProvedVariants> decode_proved(std::string_view bytes);
 // The PTX with them at its end; and back. kNotFound: there are none. Else they are damaged, or of other machine code.
 std::string with_proved(std::string_view ptx, const Key& key, const ProvedVariants& variants);
 base::Result<ProvedVariants> proved_in(std::string_view ptx, const Key& key);
+
+// Those of this machine code, from behind the PTX beside it or from the cache; none is no error. `problem`: why what was
+// found is not used, "" if nothing was found.
+ProvedVariants find_proved(std::string_view ptx, std::string_view machine_code, const Store& store,
+                           std::string* problem);
 
 }  // namespace tessera::cache

@@ -1,6 +1,8 @@
 // Images that hold machine code and the PTX that it came from: the original stays as it is, the variant is
 // compiled beside it. (The software GPU runs the PTX of such an image; the shim decides by what the image
 // holds for this device.)
+#include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "interpose/state/config.h"
@@ -175,6 +177,35 @@ TEST_F(Siblings, WhatIsProvedIsNotCompiledAgain) {
   EXPECT_TRUE(kinds_of_loads(module).empty());
   EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits + 1);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// The same of an image as nvcc made it, by what `tessera prepare` put into the cache.
+TEST_F(Siblings, WhatWasPreparedIsFoundInTheCache) {
+  char folder[] = "/tmp/tessera-prepared-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string command = std::string("TESSERA_CACHE_DIR=") + folder +
+                              " TESSERA_CACHE_MAX_MB=16 TESSERA_PTXAS=" + TS_PTXAS + " " + TS_TESSERA +
+                              " prepare " TS_IMAGES "/cut_both.fatbin >/dev/null";
+  ASSERT_EQ(system(command.c_str()), 0);
+  constexpr const char* kVariables[] = {"TESSERA_CACHE_DIR", "TESSERA_CACHE_MAX_MB"};
+  std::optional<std::string> before[2];
+  for (int i = 0; i < 2; i++)
+    if (const char* value = getenv(kVariables[i])) before[i] = value;
+  setenv(kVariables[0], folder, 1);
+  setenv(kVariables[1], "16", 1);
+  state::load_config();
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "approximate");
+  EXPECT_EQ(approximate(f), 0u);
+  const auto uncut = filled;
+  EXPECT_TRUE(settled());
+  EXPECT_GT(approximate(f), 1u);
+  EXPECT_EQ(filled, uncut);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  for (int i = 0; i < 2; i++)
+    before[i] ? setenv(kVariables[i], before[i]->c_str(), 1) : unsetenv(kVariables[i]);
+  state::load_config();
+  std::filesystem::remove_all(folder);
 }
 
 // What the host writes the variant reads, and the other way: there is one variable, the original's.
