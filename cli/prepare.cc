@@ -140,6 +140,7 @@ int prepare(const PrepareOptions& options) {
   const auto ptxas = find_ptxas("ptxas");
   if (!ptxas) return fail(ptxas.error().text);
   if (cache_folder().empty()) return fail("no folder for caches: HOME is not set");
+  if (own_environment("TESSERA_CACHE_MAX_MB") == "0") return fail("the cache is off: TESSERA_CACHE_MAX_MB=0");
   const auto parts = image::parts({reinterpret_cast<const uint8_t*>(file->data()), file->size()});
   if (!parts) return fail(options.file + ": " + parts.error().text);
   Preparation preparation(*ptxas, user_cache());

@@ -379,7 +379,8 @@ class Builder {
       case 0x031:
         return moved_constant(in);
       case 0x035:
-        return in.writes[0].words == 1 ? moved_constant(in) : sum_of_64(in);
+        if (in.writes.size() == 1) return moved_constant(in);
+        return in.writes[0].words == 1 ? sum_of_two(in) : sum_of_64(in);
       case 0x097:
         return sum_of_64(in);
       default:
@@ -413,6 +414,14 @@ class Builder {
   Value shifted_right(const Value& v, uint32_t n) {
     if (n == 0) return v;
     return n > 31 ? Value() : atom({kShiftedRight, n}, {v});
+  }
+  bool sum_of_two(const Instruction& in) {  // D P; A B p
+    if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~kNegateFirst) || in.writes[1].index != kZero ||
+        !word(2).is(0))
+      return false;
+    const Value a = in.rest_high ? Value() - word(0) : word(0);
+    results_ = {in.rest_low ? a - word(1) : a + word(1), {}};
+    return true;
   }
   bool shifted_sum(const Instruction& in) {  // D P; A B C p
     if (!word(3).is(0)) return false;

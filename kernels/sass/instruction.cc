@@ -282,10 +282,11 @@ class Decoder {
         return true;
       }
       case 0x035:
-        if (sm_ >= 100) {  // IADD.64
-          result(2);
-          general(24, 2);
-          if (third_at_32() || !at_32(2)) return false;
+        if (sm_ >= 100) {  // IADD, of 64 bits if the bit says so
+          const unsigned words = bits(73, 1) ? 2 : 1;
+          result(words);
+          general(24, words);
+          if (third_at_32() || !at_32(words)) return false;
           i_.writes.push_back(predicate(81, false, false));
           i_.reads.push_back(predicate(87, false, true));
           return true;

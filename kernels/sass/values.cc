@@ -73,7 +73,15 @@ uint32_t Values::number(Numbers* numbers, std::vector<uint32_t> key, uint32_t fi
 uint32_t Values::add_atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
   Atom a;
   a.label = labels_.emplace(label, uint32_t(labels_.size())).first->second;
-  const auto [known, is_new] = by_content_.emplace(std::pair(a.label, operands), uint32_t(atoms_.size()));
+  std::vector<uint32_t> key = {a.label};
+  for (const Value& v : operands) {
+    key.push_back(uint32_t(v.terms().size()));
+    for (const Term& t : v.terms()) {
+      key.insert(key.end(), {t.factor, uint32_t(t.atoms.size())});
+      key.insert(key.end(), t.atoms.begin(), t.atoms.end());
+    }
+  }
+  const auto [known, is_new] = by_content_.emplace(std::move(key), uint32_t(atoms_.size()));
   if (!is_new) return known->second;
   a.commutative = uint8_t(commutative);
   a.operands = std::move(operands);

@@ -12,7 +12,6 @@
 #include <initializer_list>
 #include <map>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace tessera::sass {
@@ -42,7 +41,6 @@ class Value {
   bool constant(uint32_t* out) const;  // is it one?
   bool is(uint32_t constant) const;
   bool operator==(const Value&) const = default;
-  auto operator<=>(const Value&) const = default;
 
   friend Value operator+(const Value& a, const Value& b);
   friend Value operator*(const Value& a, uint32_t factor);
@@ -92,7 +90,7 @@ class Values {
 
   std::vector<Atom> atoms_;
   std::map<Label, uint32_t> labels_;
-  std::map<std::pair<uint32_t, std::vector<Value>>, uint32_t> by_content_;
+  Numbers by_content_;
   std::vector<uint32_t> merges_, class_;
   Numbers values_;  // of this round
 };

@@ -1,4 +1,4 @@
-"""Kernels as Triton's users write them, compiled without a GPU: PTX and machine code of each, as files of one folder.
+"""Kernels as Triton's users write them, compiled without a GPU: PTX of each, and how long it would run at a usual size.
 
 usage: python triton_kernels.py FOLDER ARCHITECTURE...     (80, 90, 100 or 120; Triton adds the `a`)"""
 import pathlib
@@ -173,30 +173,36 @@ def sum_atomic(x, o, n, B: tl.constexpr):
 
 F32, BF16, I32, FP = "*fp32", "*bf16", "i32", "fp32"
 TILES = {"BM": 128, "BN": 128, "BK": 64}
-# Kernel, types of its arguments in their order, constants.
+MANY = 128 * 2**20
+# Kernel, types of its arguments in their order, constants, bytes moved and operations at a usual size.
 ROWS = [
-    (add, [F32, F32, F32, I32], {"B": 1024}),
-    (exponential, [F32, F32, F32, I32], {"B": 1024}),
-    (trigonometry, [F32, F32, F32, I32], {"B": 1024}),
-    (gelu, [BF16, BF16, I32], {"B": 1024}),
-    (dropout, [F32, F32, I32, FP, I32], {"B": 1024}),
-    (softmax, [F32, F32, I32], {"R": 16384}),
-    (layer_norm, [F32, F32, F32, F32, I32, FP], {"B": 1024}),
-    (column_sums, [F32, F32, I32, I32], {"B": 32, "C": 64}),
-    (adam, [F32, F32, F32, F32, I32, FP, FP, FP, FP], {"B": 1024}),
-    (matmul, [BF16, BF16, F32, I32, I32, I32], TILES),
-    (matmul_grouped, [BF16, BF16, BF16, I32, I32, I32], TILES | {"G": 8}),
-    (matmul_persistent, [BF16, BF16, BF16, I32, I32, I32], TILES),
-    (matmul_tma, [BF16, BF16, BF16, I32, I32, I32], TILES),
-    (attention, [BF16, BF16, BF16, BF16, I32, FP], {"BM": 128, "BN": 64, "D": 64}),
-    (sum_atomic, [F32, F32, I32], {"B": 1024}),
+    (add, [F32, F32, F32, I32], {"B": 1024}, 12 * MANY, 0),
+    (exponential, [F32, F32, F32, I32], {"B": 1024}, 12 * MANY, 0),
+    (trigonometry, [F32, F32, F32, I32], {"B": 1024}, 12 * MANY, 0),
+    (gelu, [BF16, BF16, I32], {"B": 1024}, 4 * MANY, 0),
+    (dropout, [F32, F32, I32, FP, I32], {"B": 1024}, 8 * MANY, 0),
+    (softmax, [F32, F32, I32], {"R": 16384}, 8 * 8192 * 16384, 0),
+    (layer_norm, [F32, F32, F32, F32, I32, FP], {"B": 1024}, 8 * 16384 * 8192, 0),
+    (column_sums, [F32, F32, I32, I32], {"B": 32, "C": 64}, 4 * 16384 * 8192, 0),
+    (adam, [F32, F32, F32, F32, I32, FP, FP, FP, FP], {"B": 1024}, 28 * MANY, 0),
+    (matmul, [BF16, BF16, F32, I32, I32, I32], TILES, 0, 2 * 8192**3),
+    (matmul_grouped, [BF16, BF16, BF16, I32, I32, I32], TILES | {"G": 8}, 0, 2 * 8192**3),
+    (matmul_persistent, [BF16, BF16, BF16, I32, I32, I32], TILES, 0, 2 * 8192**3),
+    (matmul_tma, [BF16, BF16, BF16, I32, I32, I32], TILES, 0, 2 * 8192**3),
+    (attention, [BF16, BF16, BF16, BF16, I32, FP], {"BM": 128, "BN": 64, "D": 64}, 0, 4 * 64 * 64 * 4096**2),
+    (sum_atomic, [F32, F32, I32], {"B": 1024}, 4 * MANY, 0),
 ]
+
+
+def usual_us(moved_bytes, operations):
+    """At least so long on an H100: 3.35 TB/s, 990 TFLOP/s."""
+    return max(moved_bytes / 3.35e6, operations / 990e6)
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     for sm in map(int, sys.argv[2:]):
-        for function, types, constants in ROWS:
+        for function, types, constants, moved_bytes, operations in ROWS:
             name = f"triton.{function.__name__}.sm_{sm}"
             signature = dict(zip(function.arg_names, types + ["constexpr"] * len(constants)))
             pointers = {(at,): [["tt.divisibility", 16]] for at, t in enumerate(types) if t != FP}
@@ -207,7 +213,7 @@ def main():
                 print(f"{name}: not compiled: {str(why).splitlines()[0] if str(why) else why!r}")
                 continue
             (folder / f"{name}.ptx").write_text(made.asm["ptx"])
-            (folder / f"{name}.cubin").write_bytes(made.asm["cubin"])
+            (folder / f"{name}.us").write_text(f"{usual_us(moved_bytes, operations):.0f}")
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ TEST(CutShare, BesideMachineCodeByStateAndBits) {
 TEST(CutShare, PreparedKernels) {
   char folder[] = "/tmp/tessera-prepare-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string command =
-      std::string("TESSERA_CACHE_DIR=") + folder + " TESSERA_PTXAS=" + PTXAS + " " + TESSERA_BIN;
+  const std::string command = std::string("TESSERA_CACHE_MAX_MB=16 TESSERA_CACHE_DIR=") + folder +
+                              " TESSERA_PTXAS=" + PTXAS + " " + TESSERA_BIN;
   const auto outcome = [&] {
     return test::shell(command + " inspect --gpu sm_90 --kernel exponents " FIXTURES "/gencode_both.fatbin")
         .text;
@@ -83,6 +83,10 @@ TEST(CutShare, PreparedKernels) {
   EXPECT_EQ(outcome(), "exponents: can be cut\n");
   EXPECT_EQ(test::shell(command + " prepare " FIXTURES "/gencode_code.fatbin").text,
             "sm_90: no PTX that it was made from\n0 of 0 kernels have a proved variant.\n");
+  EXPECT_NE(test::shell(std::string("TESSERA_CACHE_MAX_MB=0 TESSERA_PTXAS=") + PTXAS + " " + TESSERA_BIN +
+                        " prepare " FIXTURES "/gencode_both.fatbin")
+                .status,
+            0);
   EXPECT_NE(test::shell(command + " prepare /no/such/libcublas.so.13").status, 0);
   EXPECT_NE(test::shell(command + " prepare " GPUS "/h200.toml").status, 0);
   std::filesystem::remove_all(folder);
