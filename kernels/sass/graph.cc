@@ -153,8 +153,7 @@ class Builder {
       const Instruction& in = p_.instructions[i];
       if (!always(in.guard)) continue;
       const bool mov = in.opcode->meaning == 0x002 && in.rest_low == 0 && in.rest_high == 0xf00;
-      const bool r2ur = in.opcode->meaning == 0x0ca && moves_to_uniform(in);
-      if ((mov || r2ur) && read_[i].size() == 1 && read_[i][0] != kNoToken)
+      if (mov && read_[i].size() == 1 && read_[i][0] != kNoToken)
         alias_[size_t(written_[i][0])] = read_[i][0];
     }
     for (bool changed = true; changed;) {
@@ -311,9 +310,22 @@ class Builder {
     return {kOperation, in.opcode->meaning, in.rest_low, in.rest_high, in.swapped};
   }
   Value atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0) {
+    const Kind kind = p_.instructions[now_].kind;
+    const bool computes = label[0] != kSpecialRegister && label[0] != kUndefined &&
+                          (kind == Kind::kPure || kind == Kind::kConstant || kind == Kind::kSpecial);
+    const bool uniform = computes && std::all_of(operands.begin(), operands.end(),
+                                                 [&](const Value& v) { return is_uniform(v); });
     const uint32_t a = values_.add_atom(label, std::move(operands), commutative);
+    if (uniform) uniform_.insert(a);
     out_.atoms.push_back({a, now_});
     return Value::atom(a);
+  }
+  // The same in all threads of a block, as constants and its number are.
+  bool is_uniform(const Value& v) const {
+    for (const Term& t : v.terms())
+      for (const uint32_t a : t.atoms)
+        if (!uniform_.contains(a)) return false;
+    return true;
   }
   // What is not taken apart: each result is a part of what comes out.
   void opaque(const Instruction& in, const Label& label) {
@@ -324,10 +336,10 @@ class Builder {
     for (uint64_t part = 1; part < n; part++) results_.push_back(atom({kPart, part}, {all}));
   }
 
-  // Carries of a sum. Where only two are not 0, in either order.
+  // Carries of a sum. Those of two addends do not depend on which is first.
   Value carry(std::vector<Value> addends, uint64_t which, uint64_t negations, std::vector<Value> carries) {
-    if (!negations) std::erase_if(addends, [](const Value& v) { return v.is(0); });
-    const unsigned commutative = !negations && addends.size() <= 2 ? unsigned(addends.size()) : 0;
+    if (!negations && addends.back().is(0) && addends.size() == 3) addends.pop_back();
+    const unsigned commutative = !negations && addends.size() == 2 ? 2 : 0;
     const uint64_t n = addends.size();
     addends.insert(addends.end(), carries.begin(), carries.end());
     return atom({kCarry, which, negations, n}, std::move(addends), commutative);
@@ -357,7 +369,7 @@ class Builder {
         for (uint16_t w = 0; w < in.writes[0].words; w++) results_.push_back({});
         return true;
       case 0x0ca:
-        if (!moves_to_uniform(in)) return false;
+        if (!moves_to_uniform(in) || !is_uniform(word(0))) return false;
         results_ = {word(0), {}};
         return in.writes[1].index == kZero;
       case 0x010:
@@ -393,15 +405,14 @@ class Builder {
       return false;
     const bool negated[] = {(in.rest_high & kNegateFirst) != 0, (in.rest_low & kNegateSecond) != 0,
                             (in.rest_high & kNegateThird) != 0};
-    if (in.swapped && (negated[0] || negated[1] || negated[2])) return false;
+    if ((in.swapped || extended) && (negated[0] || negated[1] || negated[2])) return false;
     if (!extended && !(word(3).is(0) && word(4).is(0))) return false;
     std::vector<Value> addends;
     uint64_t negations = 0;
     Value total = word(3) + word(4);
     for (size_t k = 0; k < 3; k++) {
       Value v = word(k);
-      if (negated[k]) v = Value() - v - Value::of(extended ? 1 : 0);  // with a carry: the complement
-      if (negated[k]) negations |= uint64_t(1) << k;
+      if (negated[k]) v = Value() - v, negations |= uint64_t(1) << k;
       total = total + v;
       addends.push_back(std::move(v));
     }
@@ -582,7 +593,7 @@ class Builder {
   void evaluate_block(uint32_t b) {
     uint64_t changes[kAny + 1] = {};  // how often each may have changed since the block began
     uint32_t runs[kAny + 1] = {};     // stores between loads
-    uint64_t exits = 0;
+    uint64_t meetings = 0;            // where threads of the warp left or came together
     auto& effects = out_.effects[b];
     for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
       const Instruction& in = p_.instructions[i];
@@ -609,10 +620,10 @@ class Builder {
         case Kind::kConstant:
           constant_memory(in);
           break;
-        case Kind::kWarp:  // the threads that execute it: those of the block, but for those that left
-          label.insert(label.end(), {b, exits});
+        case Kind::kWarp:  // the threads that execute it: those that are in the block then
+          label.insert(label.end(), {b, meetings});
           words_.push_back(guard);
-          opaque(in, label);
+          if (!integer(in)) opaque(in, label);
           break;
         case Kind::kLoad:
           if (!read_only(in)) {
@@ -627,10 +638,10 @@ class Builder {
           effect = true;
           break;
         case Kind::kExit:
-          exits++;
+        case Kind::kSync:
+          meetings++;
           [[fallthrough]];
         case Kind::kMemory:
-        case Kind::kSync:
         case Kind::kBranch:
         case Kind::kCall:
           effect = true;
@@ -703,7 +714,7 @@ class Builder {
   std::vector<int> guard_;
   std::vector<Value> words_, results_;  // of the instruction at hand
   std::vector<size_t> begins_;
-  std::unordered_set<uint32_t> selects_;  // atoms
+  std::unordered_set<uint32_t> selects_, uniform_;  // atoms
 };
 
 }  // namespace

@@ -58,6 +58,7 @@ class Decoder {
     for (; *letters; letters++)
       if (!operand(&letters)) return std::nullopt;
     i_.guard = predicate(12, guard_is_uniform_, true);
+    if (hidden_operand()) return std::nullopt;
     if (uniform_) clear(kUniformBit, 1);
     return std::move(i_);
   }
@@ -99,6 +100,22 @@ class Decoder {
     return o;
   }
   File vector_file() const { return uniform_ ? File::kUniform : File::kGeneral; }
+
+  // Something that nobody took stands where registers do, or where nothing is known to be.
+  bool hidden_operand() const {
+    // Masks, tables, immediates; barriers; a uniform register of six bits beside two that say something else.
+    constexpr uint16_t kOthers[] = {0x003, 0x004, 0x01c, 0x04c, 0x083, 0x09c, 0x118, 0x11a,
+                                    0x11d, 0x146, 0x148, 0x15c, 0x15d, 0x141, 0x142, 0x145,
+                                    0x147, 0x18e, 0x1a3, 0x1a7, 0x1a8, 0x1ae};
+    if (std::find(std::begin(kOthers), std::end(kOthers), i_.opcode->number) != std::end(kOthers))
+      return false;
+    const auto left = [&](unsigned at, unsigned n) {
+      return (at >= 64 ? i_.rest_high >> (at - 64) : i_.rest_low >> at) & ((uint64_t(1) << n) - 1);
+    };
+    for (const unsigned at : {16u, 24u, 32u, 64u})
+      if (left(at, 8) != 0 && left(at, 8) != 0xff) return true;
+    return left(92, kSchedulingBegin - 92) != 0;
+  }
 
   // What the form says that stands at bit 32. The operand says it from now on.
   bool at_32(unsigned words) {
@@ -359,6 +376,9 @@ class Decoder {
       case 0x147:
         relative_target(16);
         if (form() == kImmediateLast) i_.reads.push_back(predicate(24, true, true));
+        if (bits(82, 5) || (form() == kImmediate && bits(24, 8)) ||
+            (sm_ >= 90 && bits(32, 2) != (form() == kImmediateLast ? 1u : 0u)))
+          return false;
         return form() == kImmediate || form() == kImmediateLast;
       case 0x140:
         return form() == kImmediateLast;
