@@ -2,12 +2,13 @@
 // gate's word. Nothing is asked between two boundaries. What lies between them is a quantum: what a burst of a protected
 // client may find in its way at most, per stream. Pure; the gate and the simulator call it.
 //
-//   boundary_due(quantum, estimate, length, now)?  enqueue the wait; quantum = begin_quantum(...)
-//   else                                           quantum = continue_quantum(...)
+//   boundary_due(quantum, estimate, apart, length, now)?  enqueue the wait; quantum = begin_quantum(...)
+//   else                                                  quantum = continue_quantum(...)
 #pragma once
 
 #include <cstdint>
 
+#include "admission/history.h"
 #include "admission/rule.h"
 #include "admission/wait.h"
 
@@ -31,19 +32,35 @@ inline constexpr uint64_t kStaleQuanta = 4;
 struct Quantum {          // of one stream
   uint64_t left_ns = 0;   // of its length; 0: the next launch gets a boundary
   uint64_t begun_ns = 0;  // CLOCK_MONOTONIC, when its boundary was enqueued
+  bool apart = false;     // its boundary lets begin what may run during bursts, and nothing else
 };
 
-constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, uint64_t length_ns, uint64_t now_ns) {
-  return q.left_ns < estimate_ns || q.left_ns > length_ns || now_ns - q.begun_ns >= kStaleQuanta * length_ns;
+constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, bool apart, uint64_t length_ns,
+                            uint64_t now_ns) {
+  return q.apart != apart || q.left_ns < estimate_ns || q.left_ns > length_ns ||
+         now_ns - q.begun_ns >= kStaleQuanta * length_ns;
 }
 
 // Work longer than a quantum is one by itself.
-constexpr Quantum begin_quantum(uint64_t estimate_ns, uint64_t length_ns, uint64_t now_ns) {
-  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, now_ns};
+constexpr Quantum begin_quantum(uint64_t estimate_ns, bool apart, uint64_t length_ns, uint64_t now_ns) {
+  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, now_ns, apart};
 }
 
 constexpr Quantum continue_quantum(const Quantum& q, uint64_t estimate_ns) {
-  return {q.left_ns - estimate_ns, q.begun_ns};
+  return {q.left_ns - estimate_ns, q.begun_ns, q.apart};
+}
+
+// Nothing marks the end of what passed a gate that has closed since: two quanta after that it is taken for ended. A single
+// kernel that is longer may then still run beside another process's work, which costs no more than time.
+constexpr uint64_t drained_after_ns(uint64_t length_ns) {
+  constexpr uint64_t kDeviceSeesNs = 100'000;
+  return 2 * length_ns + kDeviceSeesNs;
+}
+
+// What a burst may find in its way: the longest launch, or slice, of late. Asked before each boundary; what is not as long
+// is forgotten in some hundred of them.
+constexpr uint64_t longest_of_late_ns(uint64_t longest_ns, uint64_t estimate_ns) {
+  return at_least(longest_ns - longest_ns / 256, estimate_ns);
 }
 
 // May this work go to the driver, to wait there? `in_flight_ns` and `markers`: of this client, not yet seen to be complete.
@@ -53,7 +70,8 @@ constexpr Verdict judge_run_ahead(const Ask& ask, const LeaseView& lease, uint64
   if (waited.let_go) return {Action::kLetGo};
   if (in_flight_ns == 0 || (in_flight_ns + ask.estimate_ns <= kRunAheadNs && markers < kRunAheadMarkers))
     return {Action::kGo};
-  return {waited.stuck_ns >= lease.max_hold_ns ? Action::kLetGo : Action::kWait, Reason::kWindow};
+  // At the hold limit the gate itself lets a quantum pass, so that this is for a gate that nobody watches any more.
+  return {waited.stuck_ns >= 2 * lease.max_hold_ns ? Action::kLetGo : Action::kWait, Reason::kWindow};
 }
 
 }  // namespace tessera::admission

@@ -6,6 +6,11 @@
 
 namespace tessera::base {
 
+// Null where the process has no such function: musl lacks them.
+#pragma weak dlmopen
+#pragma weak dlvsym
+#pragma weak dladdr1
+
 // Where the C library is not found, they are what the process has under these names.
 struct Loader {
   decltype(&::dlopen) dlopen = &::dlopen;

@@ -1,9 +1,12 @@
 #include "cli/bypass.h"
 
+#include <sys/stat.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "cli/first_line.h"
 
@@ -15,6 +18,8 @@ namespace fs = std::filesystem;
 std::string folder_of(long pid) {
   return "/proc/" + std::to_string(pid);
 }
+
+constexpr char kMps[] = "nvidia-cuda-mps";  // of a process's name the kernel keeps 15 letters
 
 struct Mapped {
   bool library = false, audit = false;  // libtessera.so, libtessera_audit.so
@@ -74,6 +79,22 @@ bool is_audited(long pid) {
   return mapped_by(pid).audit;
 }
 
+bool has_older_file(long pid, const std::string& path) {
+  constexpr char kReplaced[] = " (deleted)";  // whose name another file has now, or none
+  struct stat now;
+  std::ifstream maps(folder_of(pid) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    std::string addresses, rights, offset, device, file;
+    ino_t inode = 0;
+    words >> addresses >> rights >> offset >> device >> inode >> std::ws;
+    std::getline(words, file);
+    if (file == path + kReplaced) return true;
+    if (file == path) return stat(path.c_str(), &now) == 0 && now.st_ino != inode;
+  }
+  return false;
+}
+
 std::vector<Bypass> find_bypasses(const std::set<long>& clients) {
   std::vector<Bypass> out;
   std::error_code gone;
@@ -83,9 +104,11 @@ std::vector<Bypass> find_bypasses(const std::set<long>& clients) {
     const auto [rest, failed] = std::from_chars(number.data(), number.data() + number.size(), pid);
     if (failed != std::errc() || *rest != 0 || clients.contains(pid)) continue;
     const Mapped mapped = mapped_by(pid);
-    if (!mapped.library || mapped.driver.empty() || mapped.audit) continue;
+    if (mapped.driver.empty() || mapped.audit) continue;
     if (has_helper(pid) || switched_off(pid) || inherits(pid, clients)) continue;
-    out.push_back({pid, first_line(folder_of(pid) + "/comm"), mapped.driver});
+    const std::string name = first_line(folder_of(pid) + "/comm");
+    if (name.starts_with(kMps)) continue;
+    out.push_back({pid, name, mapped.driver, mapped.library});
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // `tessera cdi`: a CDI specification (Container Device Interface, cncf-tags/container-device-interface, SPEC.md) of
 // shared devices, one for each level: `podman run --device tessera.dev/gpu=high ...`. What it adds to a container is what
-// `tessera run` adds to a program; the image needs nothing.
+// `tessera run` adds to a program; the image needs nothing. The libraries come by /etc/ld.so.preload, which is mounted: what
+// a container has in LD_PRELOAD stays, and comes first. A file of that name in the image is hidden.
 #pragma once
 
 #include <array>

@@ -36,6 +36,18 @@ std::string joined(const std::string& first, const std::string& second) {
   return out;
 }
 
+// GCC's AddressSanitizer ends a program whose runtime is not the first library, although it would work: nothing that we
+// preload has functions that it intercepts. Said to every program, for those that it starts, too.
+constexpr char kLinkOrder[] = "verify_asan_link_order";
+
+void add_preload(const std::string& libraries, Lookup old, void* of, std::vector<std::string>* out) {
+  // Appended: profilers and allocators preload too, and want to stay first.
+  out->push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), libraries));
+  const std::string sanitizer = old("ASAN_OPTIONS", of);
+  if (sanitizer.find(kLinkOrder) == std::string::npos)
+    out->push_back("ASAN_OPTIONS=" + joined(sanitizer, std::string(kLinkOrder) + "=0"));
+}
+
 // With an auditing library, glibc takes the thread-local storage of the libraries that a program starts with out of this
 // reserve. Its default of 512 bytes ends programs with jemalloc (2.7 KiB) before main(). Each thread's stack is smaller by
 // it, so not more than is ample.
@@ -124,26 +136,24 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   if (options.allow_order_dependent) out.push_back("TESSERA_ALLOW_ORDER_DEPENDENT=1");
   if (options.gpu == "soft") {
     const std::string driver = layout.softgpu + "/libcuda.so.1";
-    if (access(driver.c_str(), R_OK) != 0)
-      return base::error(base::Code::kNotFound,
-                         "the software GPU is not installed (" + driver + " is missing)");
+    if (const std::string why = why_not_loadable(driver); !why.empty())
+      return base::error(base::Code::kNotFound, "the software GPU cannot be used: " + why);
     out.push_back("TESSERA_DRIVER=" + driver);
     // Behind the user's folders. Without the library the driver must be found all the same, so it is
     // preloaded.
     out.push_back("LD_LIBRARY_PATH=" + joined(old("LD_LIBRARY_PATH", of), layout.softgpu));
-    if (options.passthrough) out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), driver));
+    if (options.passthrough) add_preload(driver, old, of, &out);
   }
   if (options.passthrough) {
     out.push_back("TESSERA_DISABLE=1");
     return out;
   }
-  // Appended: profilers and allocators preload too, and want to stay first.
   std::string preload = layout.preload + ":" + layout.preload_alias;
   if (options.operations && old("TESSERA_OPERATIONS", of) != "0" &&
-      access(layout.preload_ops.c_str(), R_OK) == 0)
+      why_not_loadable(layout.preload_ops).empty())
     preload += ":" + layout.preload_ops;
-  out.push_back("LD_PRELOAD=" + joined(old("LD_PRELOAD", of), preload));
-  if (options.audit.value_or(false) && access(layout.audit.c_str(), R_OK) == 0)
+  if (options.preload) add_preload(preload, old, of, &out);
+  if (options.audit.value_or(false) && why_not_loadable(layout.audit).empty())
     add_audit(layout, old, of, &out);
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));
   std::string name = options.name;

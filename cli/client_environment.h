@@ -29,6 +29,7 @@ struct RunOptions {
   // libtessera_audit.so too: who looks libraries up is served (docs/driver_api.md). Not said: tessera run decides by the
   // program (cli/lookups.h), elsewhere no.
   std::optional<bool> audit;
+  bool preload = true;        // false: something else loads the libraries (cli/cdi.h)
   bool passthrough = false;   // load nothing, gate nothing
   std::string trace;          // file; "" = none
   bool place = false;         // on the GPU of several that costs least (cli/place.h)

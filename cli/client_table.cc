@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/printable.h"
+#include "cli/cut_launches.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -17,12 +18,6 @@ namespace {
 
 using nlohmann::json;
 constexpr size_t kTopOperations = 8;  // lines of `tessera top`
-
-uint64_t number(const json& client, const char* key) {
-  const auto found = client.find(key);
-  if (found == client.end() || !found->is_number_integer()) return 0;
-  return found->is_number_unsigned() || found->get<int64_t>() > 0 ? found->get<uint64_t>() : 0;
-}
 
 std::string text(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -41,12 +36,12 @@ struct Pair {
   double seconds;
 
   double grown(const char* key) const {
-    const uint64_t was = number(before, key), is = number(now, key);
+    const uint64_t was = count_in(before, key), is = count_in(now, key);
     return is > was ? double(is - was) : 0;
   }
   std::string rate(const char* key) const { return short_count(grown(key) / seconds); }
   std::string share(double ns) const { return fmt::format("{:.0f}%", std::min(ns / 1e7 / seconds, 100.0)); }
-  double gpu_ns() const { return grown(number(now, "priority") != 0 ? "busy_ns" : "completed_ns"); }
+  double gpu_ns() const { return grown(count_in(now, "priority") != 0 ? "busy_ns" : "completed_ns"); }
 };
 
 struct Column {
@@ -63,20 +58,20 @@ Column right(const char* heading, int width, std::function<std::string(const Pai
   return {heading, width, false, std::move(cell)};
 }
 Column sum(const char* heading, int width, const char* key) {
-  return right(heading, width, [key](const Pair& c) { return short_count(double(number(c.now, key))); });
+  return right(heading, width, [key](const Pair& c) { return short_count(double(count_in(c.now, key))); });
 }
 Column rate(const char* heading, int width, const char* key) {
   return right(heading, width, [key](const Pair& c) { return c.rate(key); });
 }
 
 std::string pid(const Pair& c) {
-  return std::to_string(number(c.now, "pid"));
+  return std::to_string(count_in(c.now, "pid"));
 }
 std::string name(const Pair& c) {
   return text(c.now, "name");
 }
 std::string priority(const Pair& c) {
-  return std::to_string(number(c.now, "priority"));
+  return std::to_string(count_in(c.now, "priority"));
 }
 std::string state(const Pair& c) {
   return text(c.now, "state");
@@ -101,7 +96,7 @@ std::string table(std::span<const Column> columns, const TwoLooks& looks) {
   const json before = list(looks.before, "clients"), nothing = json::object();
   for (const json& client : list(looks.now, "clients")) {
     const auto was = std::find_if(before.begin(), before.end(),
-                                  [&](const json& c) { return number(c, "id") == number(client, "id"); });
+                                  [&](const json& c) { return count_in(c, "id") == count_in(client, "id"); });
     // Without an earlier look nothing is known to have grown.
     const json& earlier = was != before.end() ? *was : looks.before.is_null() ? client : nothing;
     const Pair pair{client, earlier, std::max(looks.seconds, 1e-6)};
@@ -125,6 +120,12 @@ std::string wrapped(std::string rest) {
 
 }  // namespace
 
+uint64_t count_in(const json& client, const char* key) {
+  const auto found = client.find(key);
+  if (found == client.end() || !found->is_number_integer()) return 0;
+  return found->is_number_unsigned() || found->get<int64_t>() > 0 ? found->get<uint64_t>() : 0;
+}
+
 std::string ps_table(const TwoLooks& looks) {
   const Column columns[] = {
       left("PID", 9, pid),
@@ -135,7 +136,7 @@ std::string ps_table(const TwoLooks& looks) {
       sum("LAUNCHES", 9, "launches"),
       sum("SLICES", 8, "slices"),
       sum("HOLDS", 7, "holds"),
-      right("HELD", 9, [](const Pair& c) { return short_duration(double(number(c.now, "held_ns"))); }),
+      right("HELD", 9, [](const Pair& c) { return short_duration(double(count_in(c.now, "held_ns"))); }),
   };
   return table(columns, looks);
 }
@@ -143,14 +144,14 @@ std::string ps_table(const TwoLooks& looks) {
 std::string ps_reserves(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
-    const uint64_t reserved = number(c, "reserved_sms");
-    const uint64_t launches = number(c, "confined_launches");
+    const uint64_t reserved = count_in(c, "reserved_sms");
+    const uint64_t launches = count_in(c, "confined_launches");
     if (reserved == 0 || launches == 0) continue;  // nothing of it is of the kind that needs it
     uint64_t sms = 0;
     for (const json& g : list(now, "gpus"))
-      if (text(g, "uuid") == text(c, "gpu")) sms = number(g, "sm_count");
+      if (text(g, "uuid") == text(c, "gpu")) sms = count_in(g, "sm_count");
     out +=
-        fmt::format("{} {}: reserve: {} of {} SMs by green contexts, {}", number(c, "pid"),
+        fmt::format("{} {}: reserve: {} of {} SMs by green contexts, {}", count_in(c, "pid"),
                     text(c, "name").substr(0, 15), reserved, sms, short_count(double(launches)) + " launches")
             .substr(0, kTableColumns) +
         '\n';
@@ -168,11 +169,12 @@ std::string ps_beside(const json& now) {
     for (const json& name : list(c, "beside_bursts"))
       if (name.is_string()) append(classes, base::printable(name.get<std::string>()));
     for (const char* name : {"compute", "memory", "latency", "unknown"})
-      if (const uint64_t n = number(c, (std::string("beside_") + name).c_str()))
+      if (const uint64_t n = count_in(c, (std::string("beside_") + name).c_str()))
         append(launches, short_count(double(n)) + ' ' + name);
     if (launches.empty()) continue;
-    out += wrapped(fmt::format("{} {}: beside bursts: {} launches so far; now of class: {}", number(c, "pid"),
-                               text(c, "name").substr(0, 15), launches, classes.empty() ? "none" : classes));
+    out +=
+        wrapped(fmt::format("{} {}: beside bursts: {} launches so far; now of class: {}", count_in(c, "pid"),
+                            text(c, "name").substr(0, 15), launches, classes.empty() ? "none" : classes));
   }
   return out;
 }
@@ -184,9 +186,32 @@ std::string ps_starved(const json& now) {
     if (found == c.end() || !found->is_object()) continue;
     const auto share = found->find("share");
     out += wrapped(fmt::format(
-        "{} {}: starves, {:.1f}% of the GPU: {}", number(c, "pid"), text(c, "name").substr(0, 15),
+        "{} {}: starves, {:.1f}% of the GPU: {}", count_in(c, "pid"), text(c, "name").substr(0, 15),
         share != found->end() && share->is_number() ? 100 * share->get<double>() : 0, text(*found, "why")));
     out += wrapped("  helps: " + text(*found, "remedy"));
+  }
+  return out;
+}
+
+std::string ps_unmanaged(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients"))
+    if (const uint64_t n = count_in(c, "unmanaged_launches"))
+      out += (out.empty() ? "" : ", ") +
+             fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), n);
+  return out.empty() ? out : wrapped("launches before they were managed: " + out);
+}
+
+std::string ps_cutting(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients")) {
+    const CutLaunches launches = cut_launches(c);
+    if (launches.share.empty()) continue;
+    std::string line =
+        fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), launches.share);
+    if (!launches.obstacles.empty()) line += "; in the way: " + launches.obstacles;
+    if (!launches.remedies.empty()) line += "; helps: " + launches.remedies;
+    out += wrapped(line);
   }
   return out;
 }
@@ -194,16 +219,16 @@ std::string ps_starved(const json& now) {
 std::string ps_gates(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
-    const uint64_t boundaries = number(c, "gate_boundaries");
+    const uint64_t boundaries = count_in(c, "gate_boundaries");
     const std::string gate = text(c, "gate");
     if (boundaries == 0 && gate != "device") continue;
-    std::string line = fmt::format("{} {}: waits ", number(c, "pid"), text(c, "name").substr(0, 15));
+    std::string line = fmt::format("{} {}: waits ", count_in(c, "pid"), text(c, "name").substr(0, 15));
     line += gate == "device"
-                ? fmt::format("on the device, quanta of {} us", number(c, "gate_quantum_ns") / 1000)
+                ? fmt::format("on the device, quanta of {} us", count_in(c, "gate_quantum_ns") / 1000)
                 : "in its " + gate;
     line += fmt::format("; {} boundaries", short_count(double(boundaries)));
     const auto also = [&](const char* counter, const char* what) {
-      if (const uint64_t n = number(c, counter)) line += ", " + short_count(double(n)) + what;
+      if (const uint64_t n = count_in(c, counter)) line += ", " + short_count(double(n)) + what;
     };
     also("gate_run_ahead_waits", " waits far ahead");
     also("gate_openings", " openings by the hold limit");
@@ -238,13 +263,13 @@ std::vector<OperationLine> operation_lines(const TwoLooks& looks) {
   const json before = list(looks.before, "clients");
   for (const json& client : list(looks.now, "clients")) {
     const auto was = std::find_if(before.begin(), before.end(),
-                                  [&](const json& c) { return number(c, "id") == number(client, "id"); });
+                                  [&](const json& c) { return count_in(c, "id") == count_in(client, "id"); });
     const json then = was != before.end() ? list(*was, "operations") : json::array();
     for (const json& o : list(client, "operations")) {
       // Without an earlier look nothing is known to have grown.
       const json old = looks.before.is_null() ? o : earlier(then, o);
       const auto grown = [&](const char* key) { return std::max(real(o, key) - real(old, key), 0.0); };
-      lines.push_back({number(client, "pid"), number(o, "calls"), text(o, "name"), text(o, "type"),
+      lines.push_back({count_in(client, "pid"), count_in(o, "calls"), text(o, "name"), text(o, "type"),
                        text(o, "class"), grown("flop"), grown("bytes"), grown("gpu_ns")});
     }
   }
@@ -259,14 +284,14 @@ std::vector<OperationLine> operation_lines(const TwoLooks& looks) {
 std::string ps_splits(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
-    const auto count = [&](const char* key) { return short_count(double(number(c, key))); };
-    const uint64_t any = number(c, "split_calls") | number(c, "kept_unproven") | number(c, "kept_unequal") |
-                         number(c, "kept_form");
+    const auto count = [&](const char* key) { return short_count(double(count_in(c, key))); };
+    const uint64_t any = count_in(c, "split_calls") | count_in(c, "kept_unproven") |
+                         count_in(c, "kept_unequal") | count_in(c, "kept_form");
     if (any == 0) continue;
     out +=
-        fmt::format("{} {}: {} calls split in {}; whole: {} unproven, {} unequal, {} uncut", number(c, "pid"),
-                    text(c, "name").substr(0, 12), count("split_calls"), count("split_pieces"),
-                    count("kept_unproven"), count("kept_unequal"), count("kept_form"))
+        fmt::format("{} {}: {} calls split in {}; whole: {} unproven, {} unequal, {} uncut",
+                    count_in(c, "pid"), text(c, "name").substr(0, 12), count("split_calls"),
+                    count("split_pieces"), count("kept_unproven"), count("kept_unequal"), count("kept_form"))
             .substr(0, kTableColumns) +
         '\n';
   }
@@ -277,15 +302,15 @@ std::string ps_minimum(const json& now) {
   std::string out;
   const auto daemon = now.find("daemon");
   const uint64_t percent =
-      daemon != now.end() && daemon->is_object() ? number(*daemon, "min_share_percent") : 0;
+      daemon != now.end() && daemon->is_object() ? count_in(*daemon, "min_share_percent") : 0;
   if (percent == 0) return out;
   for (const json& c : list(now, "clients")) {
-    const uint64_t beside = number(c, "floor_slowdown_permille");
+    const uint64_t beside = count_in(c, "floor_slowdown_permille");
     if (beside == 0) continue;
     out += wrapped(
         fmt::format("{} {}: minimum share of {}%: bursts beside it take {:.2f} of their time, others {:.2f}",
-                    number(c, "pid"), text(c, "name").substr(0, 15), percent, double(beside) / 1000,
-                    double(number(c, "other_slowdown_permille")) / 1000));
+                    count_in(c, "pid"), text(c, "name").substr(0, 15), percent, double(beside) / 1000,
+                    double(count_in(c, "other_slowdown_permille")) / 1000));
   }
   return out;
 }
@@ -321,14 +346,14 @@ std::string top_table(const TwoLooks& looks) {
       rate("BURST/s", 8, "bursts_recorded"),
       right("SLOWER", 7,
             [](const Pair& c) {
-              const uint64_t slowdown = number(c.now, "slowdown_permille");
+              const uint64_t slowdown = count_in(c.now, "slowdown_permille");
               return slowdown == 0 ? "-" : fmt::format("{:.2f}", double(slowdown) / 1000);
             }),
   };
   std::string out;
   for (const json& g : list(looks.now, "gpus"))
     out += fmt::format("{}: {}, {}, {} clients", text(g, "uuid"), text(g, "policy"),
-                       g.value("mps", false) ? "leases overlap" : "turns", number(g, "clients"))
+                       g.value("mps", false) ? "leases overlap" : "turns", count_in(g, "clients"))
                .substr(0, kTableColumns) +
            '\n';
   return out + table(columns, looks) + operation_table(looks, kTopOperations);

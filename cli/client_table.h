@@ -23,8 +23,12 @@ std::string ps_reserves(const nlohmann::json& now);
 std::string ps_beside(const nlohmann::json& now);
 // Which best-effort programs had next to nothing in the last seconds, why, and what helps; "" = none.
 std::string ps_starved(const nlohmann::json& now);
+// A line for each best-effort client: how much of it was cut and can be, what stands in the way, and what would help.
+std::string ps_cutting(const nlohmann::json& now);
 // Whose work waits on the device, or did, and why it does not now.
 std::string ps_gates(const nlohmann::json& now);
+// Whose work was neither gated nor counted at first, as the daemon did not know of it yet.
+std::string ps_unmanaged(const nlohmann::json& now);
 // What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.
 std::string ps_minimum(const nlohmann::json& now);
 // A line for each client whose library calls are split (`tessera run --split-operations`), and how many are not and why.
@@ -34,6 +38,8 @@ std::string ps_splits(const nlohmann::json& now);
 std::string operation_table(const TwoLooks& looks, size_t most);
 std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
 
+// A count that the daemon sent; 0 if there is none.
+uint64_t count_in(const nlohmann::json& object, const char* key);
 // 950, 12.3k, 4.56M; never wider than five characters below 10^15.
 std::string short_count(double n);
 // 850 us, 12 ms, 1.2 s, 3.4 min, 5.6 h

@@ -36,10 +36,16 @@ bool file_exists(const std::string& path);
 // What a command is called by: a path, or a name in PATH; "" if there is no such program.
 std::string find_in_path(const std::string& name);
 
-// Is there a driver library at all? Cheap: it is opened, not initialised.
-bool driver_installed();
+// Why the loader cannot preload this file: one line; "" if it can. Cheap: its headers are read.
+std::string why_not_loadable(const std::string& path);
 
-// True if an NVIDIA driver on this machine initialises and shows at least one device. `why_not` gets one
+// What programs get as the driver: TESSERA_DRIVER, a file or its folder, else the name by which the loader searches.
+std::string meant_driver();
+
+// Why there is no driver for programs: one line; "" if there is one. Cheap: it is opened, not initialised.
+std::string why_no_driver();
+
+// True if that driver initialises and shows at least one device. `why_not` gets one
 // line. Opens the driver in a forked child, so that the caller stays without a CUDA context.
 bool real_gpu_present(std::string* why_not);
 

@@ -37,9 +37,9 @@ std::vector<long> numbers(const std::string& text) {
 }
 
 base::Status terminate(const MpsInfo& mps, long pid) {
-  auto servers = control(mps, "get_server_list");
+  auto servers = mps_servers(mps);
   if (!servers.ok()) return servers.error();
-  for (long server : numbers(*servers)) {
+  for (long server : *servers) {
     auto clients = control(mps, "get_client_list " + std::to_string(server));
     if (!clients.ok()) return clients.error();
     const std::vector<long> pids = numbers(*clients);
@@ -72,6 +72,12 @@ base::Result<MpsInfo> ask_mps(const std::string& socket_path) {
   const auto active = json.find("active");
   info.active = active != json.end() && active->is_boolean() && active->get<bool>();
   return info;
+}
+
+base::Result<std::vector<long>> mps_servers(const MpsInfo& mps) {
+  auto answer = control(mps, "get_server_list");
+  if (!answer.ok()) return answer.error();
+  return numbers(*answer);
 }
 
 std::vector<std::string> mps_environment(const MpsInfo& mps, bool best_effort) {

@@ -17,6 +17,9 @@ struct MpsInfo {
 // Asks the daemon at `socket_path`.
 base::Result<MpsInfo> ask_mps(const std::string& socket_path);
 
+// Process ids of its servers, as its control daemon says.
+base::Result<std::vector<long>> mps_servers(const MpsInfo& mps);
+
 // Variables that make a program a client of it, NAME=VALUE; best-effort ones get the lower client priority.
 std::vector<std::string> mps_environment(const MpsInfo& mps, bool best_effort);
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/printable.h"
 #include "cli/child_output.h"
@@ -38,8 +39,8 @@ std::vector<PlaceGpu> ask_driver(const char* path) {
     int device = 0;
     size_t bytes = 0;
     PlaceGpu gpu{};
-    if (get(&device, i) != 0 || uuid(gpu.uuid, device) != 0 || memory(&bytes, device) != 0) continue;
-    gpu.memory_bytes = bytes;
+    if (get(&device, i) != 0 || uuid(gpu.uuid, device) != 0) return {};
+    if (memory(&bytes, device) == 0) gpu.memory_bytes = bytes;  // where the GPU shares the host's: not known
     gpus.push_back(gpu);
   }
   return gpus;
@@ -60,6 +61,14 @@ base::Result<std::vector<PlaceGpu>> visible_gpus(const std::string& driver) {
   return gpus;
 }
 
+std::string device_of(const std::string& list, size_t index) {
+  std::istringstream entries(list);
+  std::string entry;
+  for (size_t i = 0; i <= index; ++i)
+    if (!std::getline(entries, entry, ',')) return std::to_string(index);
+  return entry;
+}
+
 base::Result<std::string> place(const RunOptions& options, const std::string& driver,
                                 const std::string& socket_path, std::string* note) {
   const auto gpus = visible_gpus(driver);
@@ -77,10 +86,13 @@ base::Result<std::string> place(const RunOptions& options, const std::string& dr
     return base::error(Code::kInvalid, "tesserad's answer names no GPU");
   const auto& row = rows[chosen];
   const std::string uuid = base::printable(row.value("uuid", ""));
+  const bool unknown = options.memory_bytes != 0 && (*gpus)[chosen].memory_bytes == 0;
   *note = fmt::format("placed on {} ({} of {}), beside {} programs{}", uuid, chosen + 1, gpus->size(),
                       row.value("programs", 0u),
-                      row.value("memory_fits", true) ? "" : "; its memory may not suffice on any GPU");
-  return "CUDA_VISIBLE_DEVICES=" + uuid;
+                      unknown                          ? "; how much memory it has is unknown"
+                      : row.value("memory_fits", true) ? ""
+                                                       : "; its memory may not suffice on any GPU");
+  return "CUDA_VISIBLE_DEVICES=" + device_of(own_environment("CUDA_VISIBLE_DEVICES"), chosen);
 }
 
 }  // namespace tessera::cli

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,6 +28,7 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/scoped_fd.h"
+#include "cli/client_table.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "cli/gpus.h"
@@ -561,6 +563,32 @@ base::Result<size_t> add_traces(const std::string& folder, const std::vector<pro
   return processes.size();
 }
 
+// How much of the program can be cut, and what stands in the way of the rest; "" if nothing was launched.
+static std::string cut_line(const profiles::Profile& profile) {
+  double launches = 0, ns = 0, cut_launches = 0, cut_ns = 0;
+  std::map<std::string, double> in_the_way_ns;  // by reason
+  for (const auto& [key, record] : profile.kernels) {
+    const double these = double(record.duration.samples), these_ns = record.duration.total_ns;
+    launches += these, ns += these_ns;
+    if (record.cut == profiles::Cut::kYes)
+      cut_launches += these, cut_ns += these_ns;
+    else
+      in_the_way_ns[record.cut == profiles::Cut::kUnknown ? "no PTX for it" : record.cut_reason] += these_ns;
+  }
+  if (launches == 0 || ns <= 0) return "";
+  std::vector<std::pair<double, std::string>> order;
+  for (const auto& [reason, part_ns] : in_the_way_ns) order.emplace_back(part_ns, base::printable(reason));
+  std::sort(order.rbegin(), order.rend());
+  std::string out = fmt::format("can be cut: {:.0f}% of {} launches, {:.0f}% of their time",
+                                100 * cut_launches / launches, short_count(launches), 100 * cut_ns / ns);
+  const char* before = "; in the way: ";
+  for (const auto& [part_ns, reason] : order) {
+    out += fmt::format("{}{:.0f}% {}", before, 100 * part_ns / ns, reason);
+    before = ", ";
+  }
+  return out + "\n";
+}
+
 std::string top_kernels(const profiles::Profile& profile, size_t n) {
   std::vector<std::pair<const KernelKey*, const KernelProfile*>> order;
   double total_ns = 0;
@@ -593,7 +621,7 @@ std::string top_kernels(const profiles::Profile& profile, size_t n) {
                     profiles::class_name(record->bound), cut);
   }
   if (order.size() > n) out += fmt::format("... and {} more\n", order.size() - n);
-  return out;
+  return out + cut_line(profile);
 }
 
 // Why the result could not be written; "" = it can. Asked before the program runs, perhaps for hours.

@@ -32,7 +32,8 @@ void print(const TwoLooks& looks) {
   else if (const std::string reason = mps.value("reason", ""); !reason.empty())
     puts(("MPS is off: " + base::printable(reason)).c_str());
   fputs(ps_table(looks).c_str(), stdout);
-  for (const auto lines : {ps_reserves, ps_beside, ps_gates, ps_starved, ps_minimum, ps_splits})
+  for (const auto lines :
+       {ps_unmanaged, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_starved, ps_minimum, ps_splits})
     fputs(lines(looks.now).c_str(), stdout);
   std::set<long> clients;
   std::string bypasses;
@@ -47,9 +48,12 @@ void print(const TwoLooks& looks) {
     }
   }
   for (const Bypass& b : find_bypasses(clients))
-    bypasses +=
-        fmt::format("{} {}: its driver calls do not pass through Tessera: it opened {} by its path; {}\n",
-                    b.pid, base::printable(b.name), base::printable(b.driver), kBypassRemedy);
+    bypasses += fmt::format(
+        "{} {}: its driver calls do not pass through Tessera: {}\n", b.pid, base::printable(b.name),
+        b.has_library ? fmt::format("it opened {} by its path; {}", base::printable(b.driver), kBypassRemedy)
+                      : fmt::format("it has {} and not the library: nobody started it by tessera run, or its "
+                                    "environment was cleared (sudo, su, ssh, cron)",
+                                    base::printable(b.driver)));
   fputs(bypasses.c_str(), stdout);
 }
 

@@ -77,10 +77,10 @@ std::string with_variants(const Bytes& code, const std::string& ptx, std::vector
 void add_ptx(const PtxasFiles& files, const Bytes& ptx, std::vector<CompiledVariant> compiled) {
   const auto code = read_file(files.output);
   if (!code) return;
-  auto both = with_ptx(*code, ptx);
+  auto both = with_ptx(*code, ptx, files.options);
   if (!both) return;
   const std::string text = with_variants(*code, std::string(ptx.begin(), ptx.end()), std::move(compiled));
-  if (text.size() != ptx.size()) both = with_ptx(*code, Bytes(text.begin(), text.end()));
+  if (text.size() != ptx.size()) both = with_ptx(*code, Bytes(text.begin(), text.end()), files.options);
   if (!both) return;
   const base::Status written = overwrite(files.output, *both);
   if (written.ok()) return;
@@ -96,6 +96,33 @@ bool called_by_nvcc() {
 
 }  // namespace
 
+// The value of an option in any of ptxas's spellings: --NAME VALUE, --NAME=VALUE, -SHORT VALUE, -SHORT=VALUE, and -O2.
+static std::string value_of(const std::vector<std::string>& arguments, const std::string& name,
+                            const std::string& short_name) {
+  std::string value;
+  for (size_t i = 0; i < arguments.size(); i++)
+    for (const std::string& option : {"--" + name, "-" + short_name}) {
+      if (!arguments[i].starts_with(option)) continue;
+      const std::string rest = arguments[i].substr(option.size());
+      if (rest.empty() && i + 1 < arguments.size())
+        value = arguments[i + 1];
+      else if (rest.starts_with("="))
+        value = rest.substr(1);
+      else if (short_name.size() == 1)
+        value = rest;
+    }
+  return value;
+}
+
+// As nvcc writes them: what fuses products and sums, or leaves them as they are.
+static std::string code_options(const std::vector<std::string>& arguments) {
+  std::string out;
+  if (value_of(arguments, "fmad", "fmad") == "false") out += " --fmad false ";
+  if (const std::string level = value_of(arguments, "opt-level", "O"); !level.empty() && level != "3")
+    out += "-O" + level + "  ";
+  return out;
+}
+
 std::optional<PtxasFiles> ptxas_files(const std::vector<std::string>& arguments) {
   PtxasFiles out;
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -110,10 +137,12 @@ std::optional<PtxasFiles> ptxas_files(const std::vector<std::string>& arguments)
     out.input = a;
   }
   if (out.input.empty() || out.output.empty()) return std::nullopt;
+  out.options = code_options(arguments);
   return out;
 }
 
-base::Result<Bytes> with_ptx(std::span<const uint8_t> code, std::span<const uint8_t> ptx) {
+base::Result<Bytes> with_ptx(std::span<const uint8_t> code, std::span<const uint8_t> ptx,
+                             const std::string& options) {
   auto codes = image::read(code), texts = image::read(ptx);
   if (!codes) return codes.error();
   if (!texts) return texts.error();
@@ -125,6 +154,7 @@ base::Result<Bytes> with_ptx(std::span<const uint8_t> code, std::span<const uint
   if ((*codes)[0].relocatable) return base::error(base::Code::kInvalid, "machine code that is not linked");
   if (image::source_of({(*texts)[0]}, (*codes)[0], (*codes)[0].payload) == nullptr)
     return base::error(base::Code::kInvalid, "machine code of another virtual architecture");
+  (*texts)[0].options = options;
   const image::LoadedEntry both[] = {std::move((*codes)[0]), std::move((*texts)[0])};
   return image::write_container(both);
 }

@@ -23,13 +23,15 @@ int ptxas(const std::string& called_as, const std::vector<std::string>& argument
 // Pure, of the above: what the arguments say is read and written.
 struct PtxasFiles {
   std::string input, output;
+  std::string options;  // that decide about the code, as nvcc keeps them beside PTX
 };
 // Nothing if it is not one PTX file that becomes one named file: several inputs, standard input, PTX as an
 // option, an options file.
 std::optional<PtxasFiles> ptxas_files(const std::vector<std::string>& arguments);
 
 // Machine code and the PTX that it was made from as one fat binary, both uncompressed: every driver reads
-// those. kInvalid: it is not machine code that a driver loads (a relocatable object), or not from this PTX.
-base::Result<std::vector<uint8_t>> with_ptx(std::span<const uint8_t> code, std::span<const uint8_t> ptx);
+// those. `options`: how the PTX was compiled, and shall be again. kInvalid: it is not machine code that a driver loads (a relocatable object), or not from this PTX.
+base::Result<std::vector<uint8_t>> with_ptx(std::span<const uint8_t> code, std::span<const uint8_t> ptx,
+                                            const std::string& options = "");
 
 }  // namespace tessera::cli

@@ -47,10 +47,7 @@ void add_keep_ptx(const Layout& layout, std::vector<std::string>* variables) {
 // So does it where nobody can say where it should run: then on the GPU that it would have had.
 void add_place(const RunOptions& options, const Layout& layout, const std::string& socket_path,
                std::vector<std::string>* variables) {
-  const std::string given = own_environment("TESSERA_DRIVER");
-  const std::string driver = options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1"
-                             : given.empty()       ? "libcuda.so.1"
-                                                   : given;
+  const std::string driver = options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1" : meant_driver();
   std::string note;
   const auto placed = place(options, driver, socket_path, &note);
   if (!placed) note = "the program is not placed: " + placed.error().text;
@@ -78,15 +75,9 @@ int run(const RunOptions& given) {
   RunOptions options = given;
   // Whatever is missing, the program runs: then without the library, and with the errors it would see anyway.
   std::string missing;
-  if (!options.passthrough && !file_exists(layout.preload))
-    missing = layout.preload + " is missing, the program runs without Tessera";
-  else if (const std::string driver = own_environment("TESSERA_DRIVER");
-           options.gpu == "auto" && !driver.empty() && !file_exists(driver))
-    missing = "TESSERA_DRIVER=" + driver + " is not there, the program runs without Tessera";
-  else if (options.gpu == "auto" && driver.empty() && !driver_installed())
-    missing =
-        "no NVIDIA driver on this machine (libcuda.so.1 not found), the program runs without Tessera; "
-        "--gpu soft runs it on the software GPU";
+  if (!options.passthrough) missing = why_not_loadable(layout.preload);
+  if (missing.empty() && !options.passthrough) missing = why_not_loadable(layout.preload_alias);
+  if (missing.empty() && options.gpu == "auto") missing = why_no_driver();
   if (!missing.empty()) options.passthrough = true;
   options.operations = options.operations && may_call_cublas(options.command);
   if (!options.audit)
@@ -97,7 +88,8 @@ int run(const RunOptions& given) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());
     return 2;
   }
-  if (!missing.empty()) fprintf(stderr, "tessera run: %s\n", missing.c_str());
+  if (!missing.empty())
+    fprintf(stderr, "tessera run: the program runs without Tessera: %s\n", missing.c_str());
   if (options.keep_ptx) add_keep_ptx(layout, &*variables);
   if (!options.passthrough) {
     const auto socket_path = resolve_socket(options.socket);

@@ -31,13 +31,16 @@ endif()
 find_package(Threads REQUIRED)
 
 # The toolkit: headers for every module that names driver types, nvcc for kernels/samples.
-# CUDA_HOME wins, then the usual place; scripts/setup.sh says what to install.
+# CUDA_HOME wins, then the usual place, then what scripts/setup.sh has fetched.
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH TESSERA_SOURCE_DIR)  # also where a part is a project of its own
 if(NOT TESSERA_CUDA_ROOT)
+  set(place /usr/local/cuda)
   if(DEFINED ENV{CUDA_HOME})
-    set(TESSERA_CUDA_ROOT $ENV{CUDA_HOME} CACHE PATH "CUDA toolkit")
-  else()
-    set(TESSERA_CUDA_ROOT /usr/local/cuda CACHE PATH "CUDA toolkit")
+    set(place $ENV{CUDA_HOME})
+  elseif(NOT EXISTS ${place}/bin/nvcc AND EXISTS ${TESSERA_SOURCE_DIR}/build/cuda)
+    set(place ${TESSERA_SOURCE_DIR}/build/cuda)
   endif()
+  set(TESSERA_CUDA_ROOT ${place} CACHE PATH "CUDA toolkit")
 endif()
 if(NOT EXISTS ${TESSERA_CUDA_ROOT}/include/cuda.h OR NOT EXISTS ${TESSERA_CUDA_ROOT}/bin/nvcc)
   message(FATAL_ERROR "CUDA toolkit 13 not found at ${TESSERA_CUDA_ROOT}: set CUDA_HOME to the "
@@ -53,7 +56,6 @@ target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${TESSERA_CUDA_
 
 # Every target links this: warnings, include root, sanitizers.
 add_library(tessera_options INTERFACE)
-cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH TESSERA_SOURCE_DIR)  # also where a part is a project of its own
 target_include_directories(tessera_options INTERFACE ${TESSERA_SOURCE_DIR})
 target_compile_options(tessera_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(TESSERA_WERROR)

@@ -15,6 +15,7 @@ install(TARGETS tessera_profile_injection LIBRARY DESTINATION ${TESSERA_SHAPE}li
 install(DIRECTORY profiles/gpus DESTINATION ${TESSERA_SHAPE}share/tessera COMPONENT tessera
         FILES_MATCHING PATTERN "*.toml")
 install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera.so ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_alias.so
+              ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ld.so.preload
               ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_ops.so ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_audit.so
         DESTINATION ${TESSERA_SHAPE}lib COMPONENT tessera)
 install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/softgpu DESTINATION ${TESSERA_SHAPE}lib COMPONENT tessera)

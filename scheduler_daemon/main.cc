@@ -221,7 +221,14 @@ int serve(const Options& options, const config::Config& config, const std::strin
   return 0;
 }
 
+// What the caller keeps from others stays so; this daemon must read its own files again.
+void keep_own_files_readable() {
+  constexpr mode_t kOwner = 0700;
+  ::umask(::umask(0) & ~kOwner);
+}
+
 int run(int argc, char** argv) {
+  keep_own_files_readable();
   Options options;
   CLI::App app("tesserad: the scheduler daemon of Tessera. One per user, or one for the system.");
   app.set_version_flag("--version", TESSERA_VERSION);

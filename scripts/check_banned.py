@@ -24,6 +24,8 @@ IN_CODE = [
     (("interpose", "driver_api"), CODE, r"(?<![\w])(?:sigaction|signal|setrlimit|umask)\s*\(",
      "signal handlers, limits and masks belong to the host program"),
     (("interpose",), CODE, r"\bdlsym\s*\(\s*RTLD_NEXT", "RTLD_NEXT depends on the caller (design D2)"),
+    (("interpose",), CODE, r"(?<=[;{})])\s*(?:\w+::)*real(?:\(\))?\.cu\w*Get\w*\((?:[^()]|\([^()]*\))*\)\s*;",
+     "an out-parameter is read although the call may have failed: look at the result, or driver_api/ask.h"),
     (("interpose", "ipc"), CODE, r"\bstd::atomic<[^>]*>::wait|\.wait\(\s*std::memory_order",
      "std::atomic::wait sleeps on a process-private futex"),
     (("scheduler_daemon/policy",), CODE, r"\b(?:clock_gettime|time|rand|getenv|now_ns)\s*\(", "the policy is pure (design D8)"),

@@ -13,7 +13,8 @@ import re
 import subprocess
 import sys
 
-PRELOAD_MAY_NEED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+# Each is also a name of musl's libc, which has no ld-linux-x86-64.so.2.
+PRELOAD_MAY_NEED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 
 # Static initialisers that come with libraries linked in: libstdc++'s own, and Boost's page size (ipc/channel/map.cc).
 KNOWN_INITIALISERS = {"eh_alloc.cc", "memory_resource.cc", "system_error.cc", "map.cc"}

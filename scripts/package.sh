@@ -73,6 +73,9 @@ ENTRY
   (cd $build && cpack -G DEB -B debs >/dev/null)
   mv $build/debs/_CPack_Packages/*.deb $build/debs 2>/dev/null || true
   rm -rf $build/debs/_CPack_Packages
+  rm -rf $build/unpacked
+  dpkg-deb -x "$(echo $build/debs/tessera_*.deb)" $build/unpacked
+  scripts/check_portable.py --preload $build/unpacked
   lintian --fail-on error --tag-display-limit 0 $build/debs/*.deb
   ls $build/debs/*.deb
 }
@@ -96,6 +99,7 @@ make_tarball() {
   cp -r $build/packaging/licences $out/$name/share/doc/tessera
   find $out/$name -type f \( -perm -100 -o -name '*.so*' \) -exec sh -c 'head -c 4 "$1" | grep -q ELF && strip --strip-unneeded "$1"' _ {} \;
   scripts/check_portable.py $out/$name
+  scripts/check_portable.py --preload $out/$name
   tar -C $out --zstd --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$changed_s" -cf $out/$name.tar.zst $name
   rm -r "${out:?}/$name"
   ls $out/*

@@ -6,11 +6,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [[ "${1:-}" == "--help" || "${1:-}" == "-h" ]]; then
-  echo "usage: scripts/quickstart.sh [--seconds N] [--nonce TEXT] [--out DIR] [--load X] [--gpu auto|soft]"
+  echo "usage: scripts/quickstart.sh [--accept-nvidia-license] [--seconds N] [--nonce TEXT] [--out DIR] [--load X] [--gpu auto|soft]"
   echo "       installs what is missing, builds into build/release, runs \`tessera demo\` with these options"
   exit 0
 fi
 
+if [[ "${1:-}" == "--accept-nvidia-license" ]]; then  # of the CUDA toolkit, where there is none (scripts/setup.sh)
+  export TESSERA_ACCEPT_NVIDIA_LICENSE=1
+  shift
+fi
 scripts/setup.sh
 cmake --preset release >/dev/null
 cmake --build --preset release --target quickstart

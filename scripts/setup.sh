@@ -1,22 +1,29 @@
 #!/usr/bin/env bash
 # Installs what building and testing Tessera needs on Debian 12 (as root or with sudo); does nothing if all is there.
-# The CUDA toolkit 13 is not installed by this script: its terms are yours to accept. See --help.
+# The CUDA toolkit 13 is looked for (CUDA_HOME, else /usr/local/cuda, else build/cuda). Where there is none, its parts are fetched
+# from PyPI into build/cuda, 0.9 GB, if NVIDIA's terms are accepted: by --accept-nvidia-license, or by
+# TESSERA_ACCEPT_NVIDIA_LICENSE=1. They are yours to accept: https://docs.nvidia.com/cuda/eula
+# usage: scripts/setup.sh [--accept-nvidia-license] [--bench] [--package] [--clang] [--frameworks] [--suites]
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
-if [[ "${1:-}" == "--help" ]]; then
-  echo "usage: scripts/setup.sh [--bench] [--package] [--clang] [--frameworks] [--suites]    installs Debian packages that are missing; needs the CUDA toolkit 13 (CUDA_HOME or /usr/local/cuda)"
+if [[ "${1:-}" == "--help" || "${1:-}" == "-h" ]]; then
+  sed -n '2,6s/^# //p' "$0"
   exit 0
 fi
+accepted=${TESSERA_ACCEPT_NVIDIA_LICENSE:-0}
 
 packages=(
   g++ cmake ninja-build ccache git python3 python3-matplotlib clang-format
   libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libelf-dev pkg-config libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
   libprotobuf-dev protobuf-compiler
+  musl-tools  # programs of another libc are tried (ctest -R loader_hosts)
 )
 
 for option in "$@"; do
   case $option in
+    --accept-nvidia-license) accepted=1 ;;
     --bench) packages+=(pocl-opencl-icd ocl-icd-opencl-dev opencl-headers) ;;  # scripts/bench.sh compares with PoCL
     --package) packages+=(dpkg-dev file help2man lintian zstd) ;;              # scripts/package.sh makes packages
     --frameworks) packages+=(python3-venv) ;;                                  # scripts/{frameworks,collect_ptx}.sh
@@ -25,6 +32,15 @@ for option in "$@"; do
     *) echo "setup: unknown option $option; see --help" >&2; exit 2 ;;
   esac
 done
+
+cuda=${CUDA_HOME:-/usr/local/cuda}
+is_toolkit() { [[ -e $1/include/cuda.h && -x $1/bin/nvcc ]]; }
+[[ -n ${CUDA_HOME:-} ]] || is_toolkit "$cuda" || cuda=$PWD/build/cuda
+fetches=0
+if ! is_toolkit "$cuda" && [[ -z ${CUDA_HOME:-} && $accepted == 1 ]]; then
+  fetches=1
+  python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+fi
 
 missing=()
 for package in "${packages[@]}"; do
@@ -41,11 +57,36 @@ if ((${#missing[@]})); then
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-cuda="${CUDA_HOME:-/usr/local/cuda}"
-if [[ ! -e "$cuda/include/cuda.h" || ! -x "$cuda/bin/nvcc" ]]; then
+# In the shape of an installed toolkit; the link stub is no wheel's.
+fetch_toolkit() {  # folder
+  local new=$1.new library
+  local wheels=(
+    nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+    nvidia-cuda-profiler-api==13.0.85 nvidia-cuda-cupti==13.0.85 nvidia-cublas==13.1.0.3 nvidia-cudnn-cu13==9.19.0.56
+  )
+  echo "setup: fetching the CUDA toolkit's parts from PyPI into $1"
+  rm -rf "$new"
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: --target "$new" "${wheels[@]}"
+  cp -a "$new"/nvidia/cudnn/. "$new/nvidia/cu13"
+  (
+    cd "$new/nvidia/cu13"
+    mv "$new"/*.dist-info .  # with the licences
+    ln -s lib lib64
+    for library in lib/lib*.so.*; do ln -s "${library#lib/}" "${library%.so.*}.so"; done
+    mkdir lib/stubs
+  )
+  python3 scripts/gen_driver_entries.py --cuda "$new/nvidia/cu13" --make-stub "$new/nvidia/cu13/lib/stubs/libcuda.so"
+  mv "$new/nvidia/cu13" "$1"
+  rm -r "$new"
+}
+
+((!fetches)) || fetch_toolkit "$cuda"
+if ! is_toolkit "$cuda"; then
   cat >&2 <<MESSAGE
-setup: CUDA toolkit not found at $cuda (include/cuda.h and bin/nvcc).
-       Install CUDA toolkit 13 from NVIDIA (no driver and no GPU are needed to build), or set CUDA_HOME to its folder.
+setup: CUDA toolkit not found at ${CUDA_HOME:-/usr/local/cuda} (include/cuda.h and bin/nvcc).
+       Install CUDA toolkit 13 from NVIDIA (no driver and no GPU are needed to build), or set CUDA_HOME to its folder,
+       or accept NVIDIA's terms (https://docs.nvidia.com/cuda/eula) by TESSERA_ACCEPT_NVIDIA_LICENSE=1: then its parts
+       are fetched from PyPI into build/cuda.
 MESSAGE
   exit 1
 fi

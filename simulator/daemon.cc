@@ -17,6 +17,13 @@ void World::notify_daemon() {
   push(at_ns, EventKind::kDecide, 0);
 }
 
+// As core::Client::drained.
+bool World::drained(const SimClient& c) const {
+  if (c.drained_word == c.lease_word || c.in_flight_ns == 0) return true;
+  return !c.gate_open && c.lease.quantum_ns != 0 && c.lease.grant == Grant::kHold &&
+         now_ns_ - c.closed_since_ns >= admission::drained_after_ns(c.lease.quantum_ns);
+}
+
 policy::ClientView World::view(SimClient& c) {
   policy::ClientView v;
   v.id = uint64_t(&c - clients_.data()) + 1 + c.incarnation * 100'000;
@@ -41,10 +48,10 @@ policy::ClientView World::view(SimClient& c) {
   v.waiting = c.waiting() || held_on_device;
   v.waiting_since_ns = held_on_device ? c.closed_since_ns : c.waiting() ? c.waiting_since_ns : 0;
   v.in_flight_ns = c.in_flight_ns;
-  v.queued_ns = held_on_device ? c.in_flight_ns : c.queued_ns;
+  v.queued_ns = held_on_device ? c.longest_ns : c.queued_ns;
   v.used_ns = c.used_ns;
   v.uncut_launches = c.uncut_launches;
-  v.drained = c.drained_word == c.lease_word || c.in_flight_ns == 0;
+  v.drained = drained(c);
   if (c.in_job && c.next_launch < c.job.size()) {
     const Kernel& k = c.job[c.next_launch].kernel;
     v.resource_class = k.resource_class;
@@ -78,7 +85,7 @@ void World::decide() {
     tell_busy_ = d.tell_busy;
     ++n_decisions_;
     next_look_ns = d.next_look_ns;
-    bool revoked = false, drained = true;
+    bool revoked = false, all_drained = true;
     uint32_t n_granted = 0;
     for (size_t i = 0; i < indices.size() && i < d.leases.size(); ++i) {
       SimClient& c = clients_[indices[i]];
@@ -88,11 +95,11 @@ void World::decide() {
       if (c.lease.grant == Grant::kGranted) ++n_granted;
       if (c.lease.grant == Grant::kHold && was_granted) {
         revoked = true;
-        drained &= c.in_flight_ns == 0;
+        all_drained &= drained(c);
       }
     }
     if (exclusive() && n_granted > 1) ++audit_.overlaps;
-    if (!revoked || !drained) break;
+    if (!revoked || !all_drained) break;
   }
   if (next_look_ns == 0) return;
   decide_at_ns_ = std::max(next_look_ns, now_ns_ + 1);

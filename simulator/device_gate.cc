@@ -18,16 +18,14 @@ bool World::can_gate_on_device(const SimClient& c) const {
   if (input_.run.gate != GateKind::kDevice || c.is_protected()) return false;
   const auto n_protected = std::count_if(clients_.begin(), clients_.end(),
                                          [](const SimClient& p) { return p.attached && p.is_protected(); });
-  const bool others = std::any_of(clients_.begin(), clients_.end(), [&](const SimClient& other) {
-    return &other != &c && other.attached && !other.is_protected();
-  });
-  return n_protected <= kMostPeers && (!others || !exclusive());
+  return n_protected <= kMostPeers;
 }
 
-bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, uint64_t length_ns) const {
-  const bool due = admission::boundary_due(c.quantum, estimate_ns, length_ns, now_ns_);
-  c.quantum = due ? admission::begin_quantum(estimate_ns, length_ns, now_ns_)
+bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, bool apart, uint64_t length_ns) const {
+  const bool due = admission::boundary_due(c.quantum, estimate_ns, apart, length_ns, now_ns_);
+  c.quantum = due ? admission::begin_quantum(estimate_ns, apart, length_ns, now_ns_)
                   : admission::continue_quantum(c.quantum, estimate_ns);
+  if (due) c.longest_ns = admission::longest_of_late_ns(c.longest_ns, estimate_ns);
   return due;
 }
 
@@ -58,7 +56,10 @@ void World::update_gate(uint32_t index) {
   if (input_.run.gate != GateKind::kDevice || c.is_protected() || !c.attached) return;
   const bool was_open = c.gate_open;
   c.gate_open = may_pass(c);
-  if (was_open && !c.gate_open) c.closed_since_ns = now_ns_;
+  if (was_open && !c.gate_open) {
+    c.closed_since_ns = now_ns_;
+    push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, ++c.closings);
+  }
   const bool counted = input_.run.opened_quanta != 0 && c.lease.quantum_ns != 0;
   const bool counts_now = std::exchange(c.quanta_count, counted) != counted;
   if (counted && counts_now) gpu_.close_gate(index);
@@ -68,6 +69,17 @@ void World::update_gate(uint32_t index) {
     gpu_.open_gate(index, now_ns_ + input_.host.open_ns);
   else
     gpu_.close_gate(index);
+}
+
+// What is closed for the hold limit lets one quantum pass.
+void World::reach_gate_limit(uint32_t index, uint64_t closing) {
+  SimClient& c = clients_[index];
+  if (c.gate_open || closing != c.closings) return;
+  if (c.in_flight_ns != 0) {
+    ++c.result.hold_expired;
+    gpu_.add_pass(index, now_ns_);
+  }
+  push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, closing);
 }
 
 void World::update_gates() {

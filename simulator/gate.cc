@@ -148,20 +148,24 @@ void World::host(uint32_t index) {
     ++c.result.hold_expired;
     piece = next_piece(c, launch.kernel, left, sms, lease);
   }
-  const bool begins =
-      on_device && verdict.action == Action::kGo && begins_quantum(c, piece.estimate_ns, lease.quantum_ns);
+  // Its boundary is no obstacle while the client has the turn; later turns are not modelled.
+  const bool apart = admission::fits_beside_a_burst(ask, lease) && lease.grant == admission::Grant::kGranted;
+  const bool begins = on_device && verdict.action == Action::kGo &&
+                      begins_quantum(c, piece.estimate_ns, apart, lease.quantum_ns);
   if (verdict.action == Action::kGo && !on_device) audit_start(c);
   stop_waiting(c);
   if (input_.run.hold_per_piece) admission::after_start(c.waited);
   const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
   const uint64_t call_ns = input_.host.launch_ns + (begins ? input_.host.boundary_call_ns : 0);
+  const Boundary boundary = !begins ? Boundary::kNone : apart ? Boundary::kApart : Boundary::kGate;
   submit(index, launch.kernel, piece.blocks, now_ns_ + call_ns, yields ? workers(c, launch.kernel) : 0,
-         begins);
+         boundary);
   const uint64_t op = c.next_op - 1;
-  if (begins) note_quantum(index, op);
+  if (boundary == Boundary::kGate) note_quantum(index, op);
   if (!free) {
     if (c.sent.empty()) c.oldest_since_ns = now_ns_;
     if (c.in_flight_ns == 0) c.in_flight_since_ns = now_ns_;
+    if (c.in_flight_ns == 0 && on_device && lease.grant != admission::Grant::kGranted) notify_daemon();
     c.in_flight_ns += piece.estimate_ns;
     c.unmarked_ns += piece.estimate_ns;
     c.sent.push_back({op, piece.estimate_ns, false});

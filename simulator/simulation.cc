@@ -185,6 +185,8 @@ void World::handle(const Event& e) {
       return;
     case EventKind::kRetreat:
       return gpu_.retreat(e.client);
+    case EventKind::kGateLimit:
+      return reach_gate_limit(e.client, e.token);
     case EventKind::kDecide:
       return;
   }
@@ -276,7 +278,7 @@ void World::end_job(uint32_t index) {
 }
 
 void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
-                   bool gated) {
+                   Boundary boundary) {
   SimClient& c = clients_[index];
   Op op{.client = index, .id = c.next_op++, .available_ns = at_ns, .kernel = kernel, .n_blocks = n_blocks};
   double slower = c.is_protected() ? input_.run.protected_overhead : 0;
@@ -288,8 +290,8 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.workers = workers;
   op.sm_limit = limit_of(c, kernel);
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
-  op.gated = gated;
-  if (gated) op.gap_ns += input_.host.boundary_ns;
+  op.gated = boundary == Boundary::kGate;
+  if (boundary != Boundary::kNone) op.gap_ns += input_.host.boundary_ns;
   ++c.result.launches;
   gpu_.submit(op);
 }
@@ -411,8 +413,12 @@ policy::Burst World::burst_of(const SimClient& c) const {
                                 .any = other.in_flight_ns != 0,
                                 .since_ns = other.in_flight_since_ns,
                                 .end_ns = other.in_flight_end_ns};
+    if (!other.gate_open && other.lease.quantum_ns != 0 && !other.lease.apart &&
+        other.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <= c.busy_since_ns)
+      continue;  // as core::Client::nothing_passed
     uint64_t overlap_ns = policy::overlap_ns(c.busy_since_ns, now_ns_, work);
-    if (other.lease.quantum_ns != 0) overlap_ns = std::min(overlap_ns, other.lease.quantum_ns);
+    if (other.lease.quantum_ns != 0)
+      overlap_ns = std::min(overlap_ns, std::max(other.lease.quantum_ns, other.longest_ns));
     burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
   }
   burst.solo &= burst.overlap_ns == 0;

@@ -18,7 +18,17 @@
 
 namespace tessera::simulator {
 
-enum class EventKind : uint8_t { kArrival, kStart, kStop, kHost, kStepDone, kMarker, kDecide, kRetreat };
+enum class EventKind : uint8_t {
+  kArrival,
+  kStart,
+  kStop,
+  kHost,
+  kStepDone,
+  kMarker,
+  kDecide,
+  kRetreat,
+  kGateLimit
+};
 
 struct Event {
   uint64_t at_ns = 0, seq = 0;
@@ -27,6 +37,12 @@ struct Event {
   uint64_t token = 0;  // stale if it is not the client's
   bool operator>(const Event& o) const { return at_ns != o.at_ns ? at_ns > o.at_ns : seq > o.seq; }
 };
+
+enum class Boundary : uint8_t {
+  kNone,
+  kGate,
+  kApart
+};  // before a launch: none; one of the kinds of admission::Quantum
 
 struct SimClient {
   const ClientSpec* spec = nullptr;
@@ -89,12 +105,13 @@ struct SimClient {
 
   // Gate on the device. Best-effort: what it has in its stream.
   admission::Quantum quantum;   // that is being launched
+  uint64_t longest_ns = 0;      // admission::longest_of_late_ns
   std::deque<uint64_t> quanta;  // RunSpec::opened_quanta: first launches of those that did not end
   size_t n_opened = 0;          // of them
   bool quanta_count = false;    // the gate is open for single ones
   uint32_t unmarked_calls = 0, markers_out = 0;
   bool gate_open = true;
-  uint64_t closed_since_ns = 0;
+  uint64_t closed_since_ns = 0, closings = 0;
   bool closes_gates = false;  // protected: those of all best-effort clients
 
   bool is_protected() const { return spec->priority > 0; }
@@ -126,7 +143,7 @@ class World {
   Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
   // `workers` != 0: the transformed kernel, which yields.
   void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
-              bool gated = false);
+              Boundary boundary = Boundary::kNone);
   uint32_t limit_of(const SimClient& c, const Kernel& kernel) const;  // SMs that the launch may use; 0 = all
 
   // gate.cc
@@ -163,17 +180,19 @@ class World {
 
   // device_gate.cc
   bool can_gate_on_device(const SimClient& c) const;
-  bool begins_quantum(SimClient& c, uint64_t estimate_ns, uint64_t length_ns) const;
+  bool begins_quantum(SimClient& c, uint64_t estimate_ns, bool apart, uint64_t length_ns) const;
   void note_quantum(uint32_t c, uint64_t op);
   void opens_gates(SimClient& c);  // the daemon
   bool may_pass(const SimClient& c) const;
   void update_gate(uint32_t c);
   void update_gates();
+  void reach_gate_limit(uint32_t index, uint64_t closing);
   void open_quanta(uint32_t c);
 
   // daemon.cc
   void notify_daemon();
   void decide();
+  bool drained(const SimClient& c) const;
   policy::ClientView view(SimClient& c);
   void apply(uint32_t c, const policy::Lease& lease);
   void audit_idle();

@@ -31,6 +31,9 @@ namespace fs = std::filesystem;
 
 constexpr double kAroundPhase_s = 4;       // programs start, warm up and end; more where the machine is busy:
 constexpr double kMostAroundPhase_s = 20;  // as long as the trials took, if that is not many of them
+// A busy machine's phases are found by trials and repetitions for so many times what the demo takes. Then each phase is
+// measured as slowly as there is, with the fewest requests, so that the demo ends.
+constexpr double kPatience = 1.5;
 constexpr double kAloneLimit = 1.25;  // over the queue of its requests; above it the machine itself was slow
 
 // Every phase of the demo, in order. The two "alone" phases are the yardstick of the others.
@@ -275,8 +278,10 @@ int demo(const DemoOptions& options) {
                          setting.out + "/gpu.txt");
   fprintf(stderr, "GPU: %s\n", gpu.c_str());
 
+  const double takes_s = double(std::size(kPhases)) * (options.seconds + kAroundPhase_s);
+  setting.patience_ends_ns = base::now_ns() + uint64_t(takes_s * kPatience * double(base::kNsPerS));
   fprintf(stderr, "this takes about %.0f minutes, and up to three times as long where the machine is busy\n",
-          std::ceil(double(std::size(kPhases)) * (options.seconds + kAroundPhase_s) / 60));
+          std::ceil(takes_s / 60));
   if (setting.soft)
     fprintf(stderr,
             "first, some trials of seconds: how fast does this machine execute GPU work in software?\n");

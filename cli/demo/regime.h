@@ -27,6 +27,8 @@ struct Setting {  // the same for all phases
   bool soft = true;    // software GPU
   std::string out;     // absolute folder of the run
   double stretch = 1;  // software GPU: all that runs has a clock that many times slower than the wall's
+  // CLOCK_MONOTONIC; after it nothing is tried by degrees: what lags is slowed down to the limit at once, and repeated no more.
+  uint64_t patience_ends_ns = UINT64_MAX;
   double most_stretch = 128;   // that is tried: a phase of the fewest requests takes most of a minute then
   double wall_seconds = 20;    // measured time of a phase by the wall's clock, if that holds requests enough
   double least_requests = 30;  // of a phase: fewer say nothing at all

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "cli/duration.h"
 
 namespace tessera::cli {
@@ -22,9 +23,18 @@ const Phase kTrial = {"trial", true, true, true, Sharing::kTimeSliced};
 // A phase that lagged is measured again, slower; what lags thrice is no accident.
 constexpr int kRepeats = 2;
 
+bool is_late(const Setting& setting) {
+  return base::now_ns() >= setting.patience_ends_ns;
+}
+
 double larger_stretch(const Setting& setting, const Lag& lag) {
+  const double wanted = is_late(setting) ? setting.most_stretch : setting.stretch * lag.stretch * kMargin;
   // The user may have given one above the limit.
-  return std::max(setting.stretch, std::min(setting.most_stretch, setting.stretch * lag.stretch * kMargin));
+  return std::max(setting.stretch, std::min(setting.most_stretch, wanted));
+}
+
+bool is_worth_repeating(const Setting& setting, const Lag& lag) {
+  return lag_matters(lag) && !(is_late(setting) && setting.stretch >= setting.most_stretch);
 }
 
 }  // namespace
@@ -42,7 +52,8 @@ base::Result<Figures> measure_until_kept_up(
     Setting* setting, const std::function<base::Result<Figures>(const Setting&)>& measure,
     const std::function<void(const Setting&)>& again) {
   auto figures = measure(*setting);
-  for (int repeats = 0; repeats < kRepeats && figures && lag_matters(figures->lag); ++repeats) {
+  for (int repeats = 0; repeats < kRepeats && figures && is_worth_repeating(*setting, figures->lag);
+       ++repeats) {
     set_stretch(larger_stretch(*setting, figures->lag), setting);
     again(*setting);
     figures = measure(*setting);

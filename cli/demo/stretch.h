@@ -18,7 +18,7 @@ bool lag_matters(const Lag& lag);
 // Phases take the same time by the wall's clock: a larger stretch makes them hold fewer requests, down to the fewest.
 void set_stretch(double stretch, Setting* setting);
 
-// Measures a phase by `measure`; where lag matters, again with a larger stretch, at most twice. `again` is told
+// Measures a phase by `measure`; where lag matters, again with a larger stretch, at most twice (`patience_ends_ns`). `again` is told
 // the setting of each repetition. What lags thrice comes back as it is. `setting` keeps the stretch, for later phases.
 base::Result<Figures> measure_until_kept_up(
     Setting* setting, const std::function<base::Result<Figures>(const Setting&)>& measure,

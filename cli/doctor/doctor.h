@@ -2,6 +2,7 @@
 // that program reaches the driver and what of it can be cut. Changes nothing; opens the driver in a child only.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,14 @@ struct MachineFolders {
 };
 
 // cli/doctor/machine.cc
+// Where the clients of a daemon wait; `state`: its answer, an object.
+Finding examine_gate(const nlohmann::json& state);
 std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout& layout,
                                      const MachineFolders& folders = {});
+// One for each client whose launches were looked at: can they be cut? `state`: what the daemon answered.
+std::vector<Finding> examine_clients(const nlohmann::json& state);
+// cli/doctor/mps.cc: part of the machine
+void examine_mps(const DoctorOptions& options, const Layout& layout, std::vector<Finding>& out);
 // cli/doctor/program.cc
 std::vector<Finding> examine_program(const DoctorOptions& options, const Layout& layout);
 

@@ -1,6 +1,8 @@
 #include "cli/doctor/elf.h"
 
 #include <gelf.h>
+#include <limits.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -39,6 +41,12 @@ void read_dynamic(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, ElfFacts&
   }
 }
 
+std::string text_at(int fd, const GElf_Phdr& segment) {
+  char text[PATH_MAX] = "";
+  const size_t bytes = std::min<size_t>(segment.p_filesz, sizeof text - 1);
+  return pread(fd, text, bytes, off_t(segment.p_offset)) > 0 ? text : "?";
+}
+
 }  // namespace
 
 base::Result<ElfFacts> read_elf(const std::string& path, DriverNames driver_names) {
@@ -55,7 +63,8 @@ base::Result<ElfFacts> read_elf(const std::string& path, DriverNames driver_name
   elf_getphdrnum(elf.get(), &segments);
   GElf_Phdr segment;
   for (size_t i = 0; i < segments; i++)
-    if (gelf_getphdr(elf.get(), int(i), &segment) && segment.p_type == PT_INTERP) out.interpreter = true;
+    if (gelf_getphdr(elf.get(), int(i), &segment) && segment.p_type == PT_INTERP)
+      out.interpreter = text_at(fd->get(), segment);
   elf_getshdrstrndx(elf.get(), &names);
   Elf_Scn* section = nullptr;
   while ((section = elf_nextscn(elf.get(), section))) {

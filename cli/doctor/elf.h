@@ -9,8 +9,8 @@
 namespace tessera::cli {
 
 struct ElfFacts {
-  bool interpreter = false;  // PT_INTERP: the dynamic loader starts it, so that LD_PRELOAD is read
-  bool shared = false;       // ET_DYN
+  std::string interpreter;  // PT_INTERP: the dynamic loader that starts it and reads LD_PRELOAD; "": none
+  bool shared = false;      // ET_DYN
   std::vector<std::string> needed;
   std::string run_path;   // DT_RUNPATH, else DT_RPATH
   bool gpu_code = false;  // a section of fat binaries

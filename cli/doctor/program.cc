@@ -100,7 +100,12 @@ Finding check_start(const std::string& name, const StartedProgram& started) {
 }
 
 Finding check_loader(const std::string& file, const ElfFacts& elf) {
-  if (elf.interpreter)
+  if (elf.interpreter.find("/ld-musl-") != std::string::npos)
+    return {"loader", State::kWarning, file + " is linked with musl",
+            "it starts, and finds neither Tessera nor NVIDIA's driver by the name libcuda.so.1: that driver "
+            "needs glibc",
+            "build the CUDA part with glibc"};
+  if (!elf.interpreter.empty())
     return {"loader", State::kOk, "started by the dynamic loader: LD_PRELOAD is read", "", ""};
   return {"loader", State::kFailure, file + " is linked statically",
           "the loader does not start it: its calls do not pass through Tessera",
@@ -156,8 +161,8 @@ Finding check_names(const std::string& file, const std::vector<std::pair<std::st
 }
 
 Finding check_lookups(const DoctorOptions& options, const Layout& layout) {
-  if (!file_exists(layout.audit))
-    return {"lookups", State::kWarning, layout.audit + " is missing",
+  if (const std::string broken = why_not_loadable(layout.audit); !broken.empty())
+    return {"lookups", State::kWarning, broken,
             "what the program opens by path or looks up by name does not pass through Tessera", "install it"};
   const std::string why = why_looks_up(options.command[0]);
   if (!why.empty() && !tells_of_all_bindings())
@@ -209,7 +214,7 @@ std::vector<Finding> examine_program(const DoctorOptions& options, const Layout&
     return out;
   }
   out.push_back(check_loader(started.file, *elf));
-  if (!elf->interpreter) return out;
+  if (elf->interpreter.empty()) return out;
   const auto mapped = mapped_under_run(options, layout, started.file);
   out.push_back(check_driver_of(mapped, layout));
   out.push_back(check_names(started.file, mapped, layout));

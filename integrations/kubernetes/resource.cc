@@ -135,10 +135,10 @@ grpc::Status Resource::Allocate(grpc::ServerContext*, const v1beta1::AllocateReq
       given.add_cdi_devices()->set_name("tessera.dev/gpu=" + share_.level);
     } else {
       for (const auto& [name, value] : edits_.variables) (*given.mutable_envs())[name] = value;
-      for (const std::string& folder : edits_.folders) {
+      for (const auto& [of_container, of_node] : edits_.mounts) {
         v1beta1::Mount& mount = *given.add_mounts();
-        mount.set_container_path(folder);
-        mount.set_host_path(folder);
+        mount.set_container_path(of_container);
+        mount.set_host_path(of_node);
         mount.set_read_only(true);
       }
     }

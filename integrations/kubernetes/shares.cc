@@ -41,7 +41,8 @@ base::Result<Edits> edits_of(const std::string& specification, const std::string
       const size_t equals = variable.find('=');
       edits.variables[variable.substr(0, equals)] = variable.substr(equals + 1);
     }
-    for (const auto& mount : all["containerEdits"]["mounts"]) edits.folders.push_back(mount["hostPath"]);
+    for (const auto& mount : all["containerEdits"]["mounts"])
+      edits.mounts[mount["containerPath"]] = mount["hostPath"];
     return edits;
   }
   return base::error(base::Code::kInvalid, "level '" + level + "' is none of: " + names);

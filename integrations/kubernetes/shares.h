@@ -28,7 +28,7 @@ std::vector<std::string> device_ids(const Share& share);  // "high-0", ...
 // What joins a container, if its runtime knows nothing of CDI.
 struct Edits {
   std::map<std::string, std::string> variables;
-  std::vector<std::string> folders;  // of the node, mounted read-only at the same path
+  std::map<std::string, std::string> mounts;  // read-only: a path of the container, and the node's
 };
 
 // `specification`: as cdi_specification() gives it. Error: the level is not in it; the text lists those that are.

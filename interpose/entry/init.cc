@@ -4,8 +4,8 @@
 //
 // Others wait on the state word. The winner itself may come back while it runs (the driver's constructors may
 // call exported entry points, which are ours): it is answered CUDA_ERROR_NOT_INITIALIZED, not made to wait
-// for itself. If the winner does not exist in this process (another thread forked while it ran), a waiter
-// takes over.
+// for itself. So is a call that comes while the loader still binds the program (an IFUNC resolver). If the winner
+// does not exist in this process (another thread forked while it ran), a waiter takes over.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/before_libc.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "driver_api/answers.h"
@@ -35,20 +36,25 @@ namespace {
 
 using driver_api::kEntryCount;
 
-// Values of g_state; anything else is 1 + the id of the thread that runs init.
+// Values of g_state; anything else is the mark of the thread that runs init.
 constexpr uint32_t kFresh = 0, kReady = 1;
+// Where a filter of system calls keeps a thread from its id: of its thread pointer. Nobody can tell whether it still exists.
+constexpr uint32_t kNoId = 1u << 31;
 constexpr uint64_t kOwnerCheckNs = 100'000'000;  // how often a waiter looks whether the winner still exists
 constexpr size_t kMaxPath = 4096;
 
 constinit uint32_t g_state = kFresh;  // release by the winner, acquire by everybody else
 constinit char g_driver_path[kMaxPath] = "";
 
-pid_t thread_id() {
-  return static_cast<pid_t>(syscall(SYS_gettid));
+uint32_t own_mark() {
+  const long id = syscall(SYS_gettid);
+  if (id > 0) return 1 + static_cast<uint32_t>(id);
+  return kNoId | static_cast<uint32_t>(reinterpret_cast<uintptr_t>(__builtin_thread_pointer()) >> 6);
 }
 
-bool thread_exists(pid_t thread) {
-  return syscall(SYS_tgkill, getpid(), thread, 0) == 0 || errno != ESRCH;
+bool thread_exists(uint32_t mark) {
+  return mark >= kNoId || syscall(SYS_tgkill, getpid(), static_cast<pid_t>(mark - 1), 0) == 0 ||
+         errno != ESRCH;
 }
 
 void store_target(uint64_t row, void* target) {
@@ -94,6 +100,7 @@ bool is_passed_by(const driver_api::OpenedDriver& driver) {
 }
 
 void fill_tables() {
+  base::lend_environment();
   const OwnLookups own_lookups;
   alignas(64) static driver_api::RealDriver opened;  // static: 5 KiB that a small thread stack may not have
   const driver_api::OpenedDriver driver = driver_api::open_driver(search_places(), &g_state, &opened);
@@ -116,7 +123,7 @@ void fill_tables() {
   for (uint16_t row = 0; row < kEntryCount; ++row) {
     if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
   }
-  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, is_passed_by(driver)};
+  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, is_passed_by(driver), call_count};
   std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
   base::futex_wake_all(&g_state);
   tessera_on_first_call(&first);
@@ -132,13 +139,17 @@ bool ensure_ready() {
   uint32_t seen = state.load(std::memory_order_acquire);
   if (seen == kReady) return true;
   const base::ErrnoGuard keep_errno;
-  const uint32_t me = 1 + static_cast<uint32_t>(thread_id());
+  if (base::loader_is_binding()) {
+    bump(&Counters::nested_in_init);
+    return false;
+  }
+  const uint32_t me = own_mark();
   while (seen != kReady) {
     if (seen == me) {
       bump(&Counters::nested_in_init);
       return false;
     }
-    if (seen == kFresh || !thread_exists(static_cast<pid_t>(seen - 1))) {
+    if (seen == kFresh || !thread_exists(seen)) {
       if (state.compare_exchange_strong(seen, me, std::memory_order_acquire)) {
         fill_tables();
         return true;

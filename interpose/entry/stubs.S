@@ -117,13 +117,18 @@ tessera_counts_base:
 
     .section .data.rel.ro, "aw", @progbits
     .balign 64
+    .quad TS_ENTRIES_ID
     .hidden tessera_stub_addresses
     .globl tessera_stub_addresses
     .type tessera_stub_addresses, @object
+    .globl tessera_alias_rows    // for alias.S; the word before says which rows they are
+    .type tessera_alias_rows, @object
 tessera_stub_addresses:
+tessera_alias_rows:
 #define TS_CU(symbol, base, since, stream, ret, params, args) .quad tessera_stub_##symbol;
 #include "driver_api/entries.def"
     .size tessera_stub_addresses, . - tessera_stub_addresses
+    .size tessera_alias_rows, . - tessera_alias_rows
 
 // Tells another copy of this library that the "driver" it found is one of us (driver_api/open_driver.cc).
     .globl tessera_shim_marker

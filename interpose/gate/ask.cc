@@ -94,12 +94,14 @@ Action Asking::answer() {
     switch (verdict.action) {
       case Action::kGo:
         if (on_device_ &&
-            !pass_boundary(*account_of(stream_), stream_, ask_.estimate_ns, lease.quantum_ns, now)) {
+            !pass_boundary(*account_of(stream_), stream_, ask_.estimate_ns,
+                           admission::fits_beside_a_burst(ask_, lease), lease.quantum_ns, now)) {
           reservation_.release();
           refused_ = true;
           continue;
         }
         if (!on_device_ && lease.quantum_ns != 0) count_thread_ask();
+        if (on_device_) tell_first_behind(before, lease);
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
         if (admission::fits_beside_a_burst(ask_, lease) && anyone_in_the_way(link_, lease, now))
           reservation_.beside_class_ = ask_.resource_class;

@@ -1,6 +1,10 @@
 #include "interpose/gate/device_gate.h"
 
+#include <algorithm>
+
 #include "admission/boundary.h"
+#include "base/errno_guard.h"
+#include "base/futex.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/pulse.h"
@@ -13,6 +17,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
+constexpr uint64_t kPatienceNs = 1'000'000'000;
 constexpr uint64_t kLookNs = 2'000'000;  // while something waits; the hold limit is a hundred times that
 
 // What the helper saw of the gate.
@@ -38,15 +43,17 @@ void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {
   // relaxed: two threads of one stream may take a little more
   account.quantum_left_ns.store(quantum.left_ns, kRelaxed);
   account.quantum_begun_ns.store(quantum.begun_ns, kRelaxed);
+  account.quantum_apart.store(quantum.apart, kRelaxed);
 }
 
 // False: nothing was enqueued.
-bool enqueue_boundary(driver_api::StreamArg stream, uint64_t now_ns) {
+bool enqueue_boundary(driver_api::StreamArg stream, bool apart, uint64_t now_ns) {
   abi::GatePage* page = g_device_gate.page.load(kAcquire);
   const CUdeviceptr word = g_device_gate.word.load(kAcquire);
   if (!page || word == 0 || !enter_driver())
     return false;  // a boundary in somebody's capture would be captured
-  const CUresult result = enqueue_wait(stream, word);
+  constexpr CUdeviceptr kApart = offsetof(abi::GatePage, apart_word) - offsetof(abi::GatePage, word);
+  const CUresult result = enqueue_wait(stream, apart ? word + kApart : word);
   leave_driver();
   if (result != CUDA_SUCCESS) {
     g_device_gate.refused.store(1, kRelaxed);
@@ -95,25 +102,53 @@ constinit DeviceGate g_device_gate = {};
 bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
                      const StreamAccount& account) {
   return lease.quantum_ns != 0 && !ask.in_thread && g_device_gate.word.load(kAcquire) != 0 &&
-         g_device_gate.refused.load(kRelaxed) == 0 && &account != &g_accounts[kAccounts - 1];
+         g_device_gate.refused.load(kRelaxed) == 0 && &account != &g_accounts[kAccounts - 1] &&
+         account.blind.load(kRelaxed) == 0;
 }
 
-bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
+bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
                    uint64_t quantum_ns, uint64_t now_ns) {
   const admission::Quantum quantum{account.quantum_left_ns.load(kRelaxed),
-                                   account.quantum_begun_ns.load(kRelaxed)};
-  if (account.behind_event.load(kRelaxed) != 0) {  // its boundary is before the event
-    account.behind_event.store(0, kRelaxed);
-    store_quantum(account, admission::begin_quantum(estimate_ns, quantum_ns, now_ns));
-    return true;
-  }
-  if (!admission::boundary_due(quantum, estimate_ns, quantum_ns, now_ns)) {
+                                   account.quantum_begun_ns.load(kRelaxed),
+                                   account.quantum_apart.load(kRelaxed) != 0};
+  const bool behind_event = account.behind_event.load(kRelaxed) != 0;  // its boundary is before the event
+  if (behind_event) account.behind_event.store(0, kRelaxed);
+  if (!behind_event && !admission::boundary_due(quantum, estimate_ns, apart, quantum_ns, now_ns)) {
     store_quantum(account, admission::continue_quantum(quantum, estimate_ns));
     return true;
   }
-  if (!enqueue_boundary(stream, now_ns)) return false;
-  store_quantum(account, admission::begin_quantum(estimate_ns, quantum_ns, now_ns));
+  if (!behind_event && !enqueue_boundary(stream, apart, now_ns)) return false;
+  if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
+    ipc::store(page->longest_ns,
+               admission::longest_of_late_ns(ipc::load(page->longest_ns, kRelaxed), estimate_ns), kRelaxed);
+  store_quantum(account, admission::begin_quantum(estimate_ns, apart && !behind_event, quantum_ns, now_ns));
   return true;
+}
+
+bool nothing_behind_gate() {
+  return g_device_gate.word.load(kAcquire) == 0 || !something_is_behind(g_state.link.load(kAcquire));
+}
+
+bool let_queue_end() {
+  static constinit std::atomic<uint64_t> wished_ns{0};
+  if (nothing_behind_gate()) return true;
+  const uint64_t now = clock_ns();
+  uint64_t since = wished_ns.load(kRelaxed);
+  if (since == 0) wished_ns.store(now, kRelaxed);
+  if (since == 0 || now - since < kPatienceNs || !wished_ns.compare_exchange_strong(since, now, kRelaxed))
+    return false;
+  const base::ErrnoGuard keep_errno;
+  const uint32_t& word = g_state.link.load(kAcquire)->lease->word;
+  while (clock_ns() - now < 2 * admission::kRunAheadNs) {
+    if (!poll_accounts()) query_accounts();
+    if (nothing_behind_gate()) return true;
+    base::futex_wait(&word, ipc::load(word, kRelaxed), admission::kFarAhead.sleep_ns);
+  }
+  return false;
+}
+
+void tell_first_behind(uint64_t in_flight_before_ns, const admission::LeaseView& lease) {
+  if (in_flight_before_ns == 0 && lease.grant != admission::Grant::kGranted) g_slow.notify_daemon();
 }
 
 void count_thread_ask() {
@@ -141,7 +176,13 @@ void begin_quantum_before_event(driver_api::StreamArg stream) {
   if (lease.unmanaged() || !waits_on_device({}, lease, *account) ||
       account->behind_event.load(kRelaxed) != 0 || (g_state.captures.load(kRelaxed) && capturing(stream)))
     return;
-  if (enqueue_boundary(stream, clock_ns())) account->behind_event.store(1, kRelaxed);
+  // It counts as work: where nothing else is in flight a program that waits for the event waits for it.
+  constexpr uint64_t kNs = admission::kLeastEstimateNs;
+  const uint64_t before = in_flight(link).fetch_add(kNs, std::memory_order_seq_cst);
+  if (!enqueue_boundary(stream, false, clock_ns())) return release_reserved(link, kNs);
+  account->behind_event.store(1, kRelaxed);
+  account_launched(account, stream, kNs, lease.marker_spacing_ns);
+  tell_first_behind(before, lease);
 }
 
 void override_device_gate(bool open) {
@@ -190,9 +231,9 @@ uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
   g_seen.closed_ns = closed && !progress ? g_seen.closed_ns + passed_ns : 0;
   if (!blocked) g_seen.blocked_closed_ns = 0;
   if (blocked && closed) g_seen.blocked_closed_ns += passed_ns;
-  // The limit of one call lets everything pass that was enqueued before it; that of a launch, what begins before the
-  // next look.
-  const uint64_t limit_ns = lease_of(link).max_hold_ns;
+  // The limit of one call lets everything pass that was enqueued before it; that of a launch, a quantum.
+  const admission::LeaseView lease = lease_of(link);
+  const uint64_t limit_ns = lease.max_hold_ns;
   const bool for_blocked = blocked && (g_seen.open_for_blocked || g_seen.blocked_closed_ns >= limit_ns);
   const bool for_limit = !g_seen.open_for_limit && g_seen.closed_ns >= limit_ns;
   if ((for_blocked && !g_seen.open_for_blocked) || for_limit) {
@@ -204,7 +245,8 @@ uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
   g_seen.open_for_limit = for_limit;
   if (was_open != (for_blocked || for_limit)) ipc::override_gate(*page, abi::kGateOwnerOpens, !was_open);
   tell_waiting(link, closed && !for_blocked, now_ns);
-  return outstanding ? kLookNs : 0;
+  if (!outstanding) return 0;
+  return for_limit && !for_blocked ? std::min(kLookNs, lease.quantum_ns) : kLookNs;  // one quantum, not more
 }
 
 void stop_device_gate(const DaemonLink* link) {

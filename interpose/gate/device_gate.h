@@ -23,14 +23,17 @@ struct DeviceGate {
 };
 extern constinit DeviceGate g_device_gate;
 
-// Can what is asked about wait on the device? `account`: of its stream.
+// Can what is asked about wait on the device? `account`: of its stream, whose work must be seen to be in flight.
 bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
                      const StreamAccount& account);
 
-// Before a launch of `estimate_ns`: a boundary, if one is due. False: the driver refused it, or a capture is open, and
+// Before a launch of `estimate_ns`: a boundary, if one is due. `apart`: it may begin during bursts. False: the driver refused it, or a capture is open, and
 // nothing was enqueued. The caller then asks in its thread.
-bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
+bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
                    uint64_t quantum_ns, uint64_t now_ns);
+
+// Work was enqueued although another client has the turn: the daemon hears of the first.
+void tell_first_behind(uint64_t in_flight_before_ns, const admission::LeaseView& lease);
 
 // This program has work that must never wait: a stream of it that shares a hardware queue with a waiting one would. From
 // now on the thread asks, for good.
@@ -38,6 +41,12 @@ inline void leave_device_gate() {
   if (g_device_gate.refused.load(std::memory_order_relaxed) == 0) [[unlikely]]
     g_device_gate.refused.store(1, std::memory_order_relaxed);
 }
+
+// Tessera's own calls that return when the work of this process has ended (a green context, a module's load) are made only
+// while nothing is behind a boundary. Any thread.
+bool nothing_behind_gate();
+// The same, but a program that never lets its queue end is made to, once a second at most: this waits for 64 ms then.
+bool let_queue_end();
 
 // A launch asked in its thread although its lease would let it wait on the device. For people.
 void count_thread_ask();

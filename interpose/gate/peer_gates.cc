@@ -91,6 +91,7 @@ void forget_peer_gates() {
 
 void forget_in_child() {
   for (PeerGate& gate : g_peer_gates) gate.page.store(nullptr, kRelaxed);
+  g_device_gate.blocked.store(0, kRelaxed);
   g_device_gate.word.store(0, kRelaxed);
   g_device_gate.page.store(nullptr, kRelaxed);
 }

@@ -57,15 +57,24 @@ void describe_whole(const DaemonLink* link, uint32_t resource_class) {
 
 void publish_signals(const DaemonLink* link) {
   uint64_t blocks = 0, uncut = 0;
+  abi::CuttingLines cutting{};
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < used; i++) {
     blocks += g_slots[i].blocks.load(kRelaxed);
     uncut += g_slots[i].uncut.load(kRelaxed);
+    for (uint32_t k = 0; k < abi::kLaunchOutcomes; k++) {
+      cutting.outcomes[k].launches += g_slots[i].outcomes[k].launches.load(kRelaxed);
+      cutting.outcomes[k].gpu_ns += g_slots[i].outcomes[k].gpu_ns.load(kRelaxed);
+    }
   }
   abi::SignalLine& s = *link->signals;
   ipc::store(s.blocks_launched, blocks, kRelaxed);
   ipc::store(s.uncut_launches, uncut, kRelaxed);
   put(s.slice_overhead_ns, uint32_t(slice_overhead_ns()));
+  for (uint32_t k = 0; link->cutting && k < abi::kLaunchOutcomes; k++) {
+    ipc::store(link->cutting->outcomes[k].launches, cutting.outcomes[k].launches, kRelaxed);
+    ipc::store(link->cutting->outcomes[k].gpu_ns, cutting.outcomes[k].gpu_ns, kRelaxed);
+  }
 }
 
 }  // namespace tessera::gate

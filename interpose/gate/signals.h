@@ -31,6 +31,20 @@ inline void count_uncut() {
   add(t.slot->uncut, 1, t.shared != 0);
 }
 
+inline void count_outcome(abi::LaunchOutcome outcome, uint64_t launches, uint64_t gpu_ns) {
+  Thread& t = t_thread;
+  state::OutcomeCount& counts = t.slot->outcomes[outcome];
+  add(counts.launches, launches, t.shared != 0);
+  add(counts.gpu_ns, gpu_ns, t.shared != 0);
+}
+// Of the thread's latest launch: those that launch.S made. Before the thread remembers another one.
+inline void count_repeats() {
+  state::LaunchMemo& memo = t_thread.memo;
+  if (memo.repeats == 0) return;
+  count_outcome(memo.outcome, memo.repeats, memo.repeats * memo.expected_ns);
+  memo.repeats = 0;
+}
+
 // Sums over threads and what was learnt, into the line. Helper thread.
 void publish_signals(const DaemonLink* link);
 

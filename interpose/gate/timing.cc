@@ -1,5 +1,6 @@
 #include "interpose/gate/timing.h"
 
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
@@ -109,9 +110,9 @@ bool load_code(CUfunction function, const KernelRecord* kernel) {
       reinterpret_cast<CUfunction>(named) == function &&
       real.cuKernelGetFunction(&function, named) != CUDA_SUCCESS)
     function = nullptr;
-  const bool loaded =
-      function && real.cuFuncIsLoaded(&state, function) == CUDA_SUCCESS &&
-      (state == CU_FUNCTION_LOADING_STATE_LOADED || real.cuFuncLoad(function) == CUDA_SUCCESS);
+  const bool loaded = function && real.cuFuncIsLoaded(&state, function) == CUDA_SUCCESS &&
+                      (state == CU_FUNCTION_LOADING_STATE_LOADED ||
+                       (nothing_behind_gate() && real.cuFuncLoad(function) == CUDA_SUCCESS));
   leave_driver();
   return loaded;
 }

@@ -90,7 +90,7 @@ inline TimeIt should_time(Timing* t) {
 
 // Before a first launch: is the kernel's code on the GPU? A lazily loading driver loads it now instead of in
 // the launch that follows, at the same cost and in the same turn, but outside the time that is taken. False:
-// not known, or a capture is open.
+// not known, a capture is open, or work is behind a gate, for whose end the driver would wait.
 bool load_code(CUfunction function, const KernelRecord* kernel);
 
 // A launch that is timed: events around it in its own stream.

@@ -65,7 +65,10 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
   const CUresult result = call();
   unsigned flags = 0;
   int active = 0;
-  if (result == CUDA_SUCCESS && !always) real().cuDevicePrimaryCtxGetState(device, &flags, &active);
+  // A driver that does not say whether it lives on has ended it: nothing of ours may outlive it.
+  if (result == CUDA_SUCCESS && !always &&
+      real().cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS)
+    active = 0;
   if (result == CUDA_SUCCESS && !active) ended(context);
   state::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS && !active);

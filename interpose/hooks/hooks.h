@@ -13,6 +13,8 @@ struct FirstCall {
   bool disabled;            // TESSERA_DISABLE=1: hooks are not installed; do nothing
   const char* driver_path;  // absolute; empty if none; static storage
   bool driver_was_open;     // by its path, by somebody else whose calls do not come through here
+  uint64_t (*call_count)(
+      driver_api::Entry);  // how often the program came through a row's stub, about; ask at any time
 };
 
 }  // namespace tessera::hooks

@@ -117,6 +117,7 @@
     incq TS_SLOT_LAUNCHES(%r10)
     movq %fs:MEMO(BLOCKS)(%r11), %rax
     addq %rax, TS_SLOT_BLOCKS(%r10)
+    incq %fs:MEMO(REPEATS)(%r11)
     .endm
     .macro REPEAT_END symbol
     THREAD

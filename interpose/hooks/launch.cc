@@ -34,6 +34,12 @@ CUresult captured(const LaunchCall& launch) {
   return result;
 }
 
+// Of a launch that goes whole although its kernel has a variant nothing is known but that.
+abi::LaunchOutcome whole_outcome(const KernelRecord* kernel) {
+  const auto known = kernel ? kernel->variant.whole_outcome.load(kRelaxed) : abi::kOutcomeOther;
+  return known == abi::kOutcomePossible ? abi::kOutcomeOther : known;
+}
+
 // Whole launches of a kernel are asked about like this; cut::launch asks for each slice.
 CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* timing, TimeIt time_it,
                       uint64_t expected_ns, bool may_cut) {
@@ -42,6 +48,7 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   if (may_cut && cut::wanted(launch, timing)) {
     if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) return result;
   }
+  count_outcome(may_cut ? abi::kOutcomePossible : whole_outcome(kernel), 1, expected_ns);
   if (!may_cut && is_wide(launch, kernel)) count_uncut();
   Thread& t = t_thread;
   // Estimates are of the whole GPU: what can be cut and was never timed is timed first.
@@ -84,7 +91,8 @@ CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* ti
   return result;
 }
 
-void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns, Timing* timing) {
+void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns, Timing* timing,
+              abi::LaunchOutcome outcome) {
   memo = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
           .block = {l.block[0], l.block[1], l.block[2]},
           .shared_bytes = l.shared_bytes,
@@ -94,7 +102,9 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns, Timin
           .family = l.stream.flavour,
           .expected_ns = expected_ns,
           .blocks = l.blocks(),
-          .timing = timing};
+          .repeats = 0,
+          .timing = timing,
+          .outcome = outcome};
 }
 
 // The launch that the thread remembers, inside the gate, with too little credit left.
@@ -107,6 +117,8 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   }
   count_launch(id(launch.function));
   count_blocks(t.memo.blocks);
+  t.memo.repeats++;
+  count_repeats();
   *result = leave_on_credit(issue(launch), t.memo.expected_ns);
   return true;
 }
@@ -122,6 +134,7 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   }
   count_launch(id(launch.function));
   count_blocks(launch.blocks());
+  count_repeats();
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return captured(launch);
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
@@ -141,10 +154,14 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   const TimeIt time_it = should_time(timing);
   const bool on_credit = expected_ns <= admission::kShortLaunchNs && !t.shared && time_it == TimeIt::kNo;
   const bool again = on_credit && (!launch.config || launch.config->numAttrs == 0);
-  if (again) remember(t.memo, launch, expected_ns, timing);
+  // Short ones need not be cut; they count as what their kernel is.
+  const abi::LaunchOutcome outcome =
+      kernel ? kernel->variant.whole_outcome.load(kRelaxed) : abi::kOutcomeOther;
+  if (again) remember(t.memo, launch, expected_ns, timing, outcome);
   const uint64_t account = account_key(launch.stream);
   CUresult result;
   if (on_credit && enter_on_credit(t, account, expected_ns)) {
+    count_outcome(outcome, 1, expected_ns);
     result = leave_on_credit(issue(launch), expected_ns);
   } else {
     const DepthGuard depth;
@@ -172,14 +189,12 @@ static_assert(uint32_t(Role::kForward) == 0 && uint32_t(Role::kProtected) == TS_
 static_assert(offsetof(Thread, slot) == TS_THREAD_SLOT && offsetof(Thread, count) == TS_THREAD_COUNT &&
               offsetof(Thread, key) == TS_THREAD_KEY && offsetof(Thread, shared) == TS_THREAD_SHARED &&
               offsetof(Thread, memo) == TS_THREAD_MEMO);
-static_assert(offsetof(LaunchMemo, grid) == TS_MEMO_GRID && offsetof(LaunchMemo, block) == TS_MEMO_BLOCK &&
-              offsetof(LaunchMemo, shared_bytes) == TS_MEMO_SHARED &&
-              offsetof(LaunchMemo, epoch) == TS_MEMO_EPOCH &&
-              offsetof(LaunchMemo, stream) == TS_MEMO_STREAM &&
-              offsetof(LaunchMemo, function) == TS_MEMO_FUNCTION &&
-              offsetof(LaunchMemo, family) == TS_MEMO_FAMILY &&
-              offsetof(LaunchMemo, expected_ns) == TS_MEMO_EXPECTED &&
-              offsetof(LaunchMemo, blocks) == TS_MEMO_BLOCKS);
+static_assert(
+    offsetof(LaunchMemo, grid) == TS_MEMO_GRID && offsetof(LaunchMemo, block) == TS_MEMO_BLOCK &&
+    offsetof(LaunchMemo, shared_bytes) == TS_MEMO_SHARED && offsetof(LaunchMemo, epoch) == TS_MEMO_EPOCH &&
+    offsetof(LaunchMemo, stream) == TS_MEMO_STREAM && offsetof(LaunchMemo, function) == TS_MEMO_FUNCTION &&
+    offsetof(LaunchMemo, family) == TS_MEMO_FAMILY && offsetof(LaunchMemo, expected_ns) == TS_MEMO_EXPECTED &&
+    offsetof(LaunchMemo, blocks) == TS_MEMO_BLOCKS && offsetof(LaunchMemo, repeats) == TS_MEMO_REPEATS);
 static_assert(offsetof(CUlaunchConfig, gridDimX) == TS_MEMO_GRID &&
               offsetof(CUlaunchConfig, blockDimX) == TS_MEMO_BLOCK &&
               offsetof(CUlaunchConfig, sharedMemBytes) == TS_MEMO_SHARED &&

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/errno_guard.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/memory.h"
 #include "interpose/state/config.h"
@@ -22,6 +23,7 @@ using state::live;
 template <class Owner, class Original, class Ours>
 CUresult load_image(Owner* owner, std::shared_ptr<track::Image>&& image, bool is_library, Original&& original,
                     Ours&& ours) {
+  const gate::Blocked waits;
   CUresult result = CUDA_ERROR_UNKNOWN;
   if (image && !image->text.empty()) {
     result = ours(image->text.c_str());
@@ -138,12 +140,14 @@ extern "C" CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* p
 
 extern "C" CUresult hook_cuModuleUnload(CUmodule module) noexcept {
   if (live()) track::siblings_unload(module), track::graphs_lose_what_they_name();
+  const gate::Blocked waits;
   const CUresult result = real().cuModuleUnload(module);
   if (result == CUDA_SUCCESS && live()) track::image_unloaded(module);
   return result;
 }
 extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
   if (live()) track::siblings_unload(library), track::graphs_lose_what_they_name();
+  const gate::Blocked waits;
   const CUresult result = real().cuLibraryUnload(library);
   if (result == CUDA_SUCCESS && live()) track::image_unloaded(library);
   return result;
@@ -166,6 +170,7 @@ extern "C" CUresult hook_cuLibraryGetModule(CUmodule* module, CUlibrary library)
   return result;
 }
 extern "C" CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) noexcept {
+  const gate::Blocked waits;  // the first time of a kernel
   const CUresult result = real().cuKernelGetFunction(function, kernel);
   if (result == CUDA_SUCCESS && live()) track::kernel_function(kernel, *function);
   return result;

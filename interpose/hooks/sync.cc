@@ -181,6 +181,18 @@ TS_FORGET(cuCtxRecordEvent, CUcontext)
 TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
 #undef TS_FORGET
 
+#define TS_HOOK_waits(symbol, base, since, stream, ret, params, args)                   \
+  extern "C" ret hook_##symbol params noexcept {                                        \
+    const auto call = [&]() -> ret { return tessera::driver_api::real().symbol args; }; \
+    return tessera::hooks::best_effort() ? tessera::hooks::blocked(call) : call();      \
+  }
+
+#define TS_HOOK_callback(symbol, base, since, stream, ret, params, args)                  \
+  extern "C" ret hook_##symbol params noexcept {                                          \
+    if (tessera::hooks::best_effort()) tessera::gate::end_quantum(TS_STREAM_ARG(stream)); \
+    return tessera::driver_api::real().symbol args;                                       \
+  }
+
 // Work behind a wait for memory or a semaphore is not GPU time in flight: the stream may stand still for
 // ever.
 #define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                               \

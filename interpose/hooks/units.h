@@ -106,6 +106,7 @@ CUresult whole_launch(driver_api::StreamArg stream, const void* what, uint64_t k
   const bool timed = timing && timing->block_ps.load(std::memory_order_relaxed) != 0;
   const uint64_t estimate_ns = timed || known_ns == 0 ? gate::estimate_of(timing, 1) : known_ns;
   gate::charge_operation(estimate_ns);
+  gate::count_outcome(ipc::abi::kOutcomeWhole, 1, estimate_ns);
   return best_effort_unit(stream, estimate_ns, timing, key, false, call, resource_class);
 }
 

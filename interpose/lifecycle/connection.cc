@@ -51,7 +51,8 @@ state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
           state::config().max_hold_ns,
           a.signals() ? a.signals() : &state::g_no_signals,
           a.operations(),
-          a.operation_slots};
+          a.operation_slots,
+          a.cutting()};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/peer_gates.h"
@@ -41,7 +42,8 @@ constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
 constexpr uint64_t kLearntWaitNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 
 constinit std::atomic<uint32_t> g_started{0};
-constinit uint32_t g_daemon_losses = 0;  // helper thread only
+constinit uint32_t g_daemon_losses = 0;        // helper thread only
+constinit uint64_t g_launches_until_loss = 0;  // of the latest daemon; helper thread only
 
 struct Session {             // of one attachment; helper thread only
   bool announced = false;    // Device sent
@@ -73,15 +75,13 @@ bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
   return false;
 }
 
-// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others.
+// Can streams of this process wait on the device? With one hardware queue each of them would hold up all others, and launches
+// that block would wait in the driver.
 abi::GateChoice gate_choice(int device) {
-  int able = 0;
   const state::Config& c = state::config();
-  const auto& real = driver_api::real();
-  if (c.gate == abi::kGateThread || c.one_queue || !real.cuStreamWaitValue64_v2 ||
-      real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) !=
-          CUDA_SUCCESS ||
-      able == 0)
+  if (c.gate == abi::kGateThread || c.one_queue || c.launches_block ||
+      !driver_api::real().cuStreamWaitValue64_v2 ||
+      !driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device))
     return abi::kGateThread;
   return c.gate;
 }
@@ -91,10 +91,9 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   if (device < 0 || g_session.announced || !learnt_settled(a, device, now) || !state::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
-  int sms = 0, mps = 0;
   const CUresult ok = real.cuDeviceGetUuid_v2(&uuid, device);
-  real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-  if (real.cuDeviceGetAttribute(&mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != CUDA_SUCCESS) mps = 0;
+  const int sms = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  const int mps = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device);
   const bool confines = confine::possible(device);
   const abi::GateChoice gate = gate_choice(device);
   state::leave_driver();
@@ -102,7 +101,9 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
-  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate).ok();
+  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate,
+                                             launch_calls() - g_launches_until_loss)
+                            .ok();
 }
 
 // The page that the daemon sent, once there is a context whose GPU can read it.
@@ -265,6 +266,7 @@ void helper_attach(ipc::Attachment&& attachment) {
 void helper_detach() {
   base::raw_log(base::LogLevel::kInfo, "daemon lost: running unmanaged");
   ++g_daemon_losses;
+  g_launches_until_loss = launch_calls();
   withdraw(g_session.on_loss == abi::kLossHold);
 }
 

@@ -27,6 +27,8 @@ namespace {
 
 using state::g_state;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
+using CallCount = uint64_t (*)(driver_api::Entry);
+constinit CallCount g_call_count = nullptr;   // written before there is a helper thread, which reads it
 constinit std::atomic<bool> g_called{false};  // any driver call came through us; a fact of its own
 
 // Forked child of a process whose CUDA was initialised: it cannot use the parent's contexts, and must not use
@@ -94,6 +96,16 @@ void first_call(bool driver_found, bool disabled, bool driver_was_open) {
   tell_bypass();
 }
 
+uint64_t launch_calls() {
+  if (!g_call_count) return 0;
+  uint64_t sum = 0;
+#define TS_HOOK_launch(symbol, ...) sum += g_call_count(driver_api::Entry::symbol);
+#define TS_HOOK_launch_whole TS_HOOK_launch
+#define TS_HOOK_launch_graph TS_HOOK_launch
+#include "driver_api/hooks.def"
+  return sum;
+}
+
 void register_membarrier() {
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)
     g_state.symmetric.store(0, std::memory_order_relaxed);  // before the first attach: nobody goes idle yet
@@ -102,6 +114,7 @@ void register_membarrier() {
 }  // namespace tessera::lifecycle
 
 extern "C" void tessera_on_first_call(const tessera::hooks::FirstCall* first) noexcept {
+  tessera::lifecycle::g_call_count = first->call_count;
   tessera::lifecycle::first_call(first->driver_found, first->disabled, first->driver_was_open);
 }
 

@@ -15,6 +15,7 @@ namespace tessera::lifecycle {
 void first_call(bool driver_found, bool disabled, bool driver_was_open = false);
 void note_bypass();  // so it was
 bool bypassed();
+uint64_t launch_calls();    // of kernels and graphs, whether or not anybody gates them; about
 void tell_bypass();         // once, if the user asked for it (TESSERA_RUN)
 void driver_initialised();  // cuInit succeeded: starts the helper, once
 

@@ -176,7 +176,8 @@ void* remember(uint32_t index, const LibraryRow& of, void* found) {
   const base::ErrnoGuard keep_errno;
   connect();
   void* found = symbol_of(opened_library(of.soname), symbol);
-  if (!found) found = base::loader().dlvsym(RTLD_NEXT, symbol, of.soname);
+  const auto by_version = base::loader().dlvsym;  // musl has none
+  if (!found && by_version) found = by_version(RTLD_NEXT, symbol, of.soname);
   return !found || found == ourselves ? nullptr : remember(index, of, found);
 }
 

@@ -20,6 +20,7 @@ void* library_of(const void* function) {
   const base::Loader loader = base::loader();
   Dl_info info;
   void* found = nullptr;
+  if (!loader.dladdr1 || !loader.dlmopen) return nullptr;  // musl
   if (!function || loader.dladdr1(function, &info, &found, RTLD_DL_LINKMAP) == 0 || !found) return nullptr;
   // The map is no handle yet: of a library that came with another one, the loader has not made what dlsym() walks.
   const auto* map = static_cast<const link_map*>(found);

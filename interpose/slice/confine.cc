@@ -3,6 +3,7 @@
 #include "admission/confine.h"
 #include "base/futex.h"
 #include "interpose/gate/ask.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/signals.h"
 #include "interpose/state/process.h"
 
@@ -106,9 +107,8 @@ bool make(Path& path, CUcontext context) {
   return made;
 }
 
-// The path's maker and user; false: there is none for this launch.
+// Called by its only user; false: there is none for this launch.
 bool prepare(Path& path, CUcontext context, uint64_t stream_key, uint32_t sms) {
-  if (path.leads(context, stream_key, sms)) return !path.failed;
   if (!path.may_become(context, stream_key) || !state::enter_driver()) return false;
   const bool idle = path.idle();
   if (idle) {
@@ -135,6 +135,36 @@ CUcontext plain_context(const LaunchCall& launch) {
   const bool plain = real.cuStreamGetCtx(launch.stream.stream, &of_stream) == CUDA_SUCCESS &&
                      real.cuStreamGetGreenCtx(launch.stream.stream, &green) == CUDA_SUCCESS;
   return plain && of_stream == current && !green ? current : nullptr;
+}
+
+CUcontext current_context() {
+  CUcontext current = nullptr;
+  return driver_api::real().cuCtxGetCurrent(&current) == CUDA_SUCCESS ? current : nullptr;
+}
+
+Path* path_of(CUcontext context, uint64_t stream_key, uint32_t sms) {
+  for (Path& p : g_paths)
+    if (p.leads(context, stream_key, sms)) return &p;
+  return nullptr;
+}
+
+// There is a path for such launches, or one is made. The driver makes a green context when what runs has ended, which
+// could be behind a closed gate.
+bool ready(const LaunchCall& launch, uint32_t sms) {
+  const uint64_t key = gate::account_key(launch.stream);
+  if (const Path* path = path_of(current_context(), key, sms)) return !path->failed;
+  if (!gate::let_queue_end()) return false;
+  const CUcontext context = plain_context(launch);
+  if (!context) return false;
+  // Two streams of the program never share a path: their kernels may wait for each other.
+  Path* path = nullptr;
+  for (Path& p : g_paths) {
+    const bool better = !path || (path->context.load(kRelaxed) && !p.context.load(kRelaxed));
+    if (better && p.may_become(context, key)) path = &p;
+  }
+  if (!path) return false;
+  const Use use(*path);
+  return use && prepare(*path, context, key, sms);
 }
 
 // Not in clusters, cooperative, dependent on others by an attribute, or to be captured.
@@ -179,33 +209,24 @@ uint32_t sms_for(const LaunchCall& launch, const state::KernelRecord* kernel, ui
   if (admission::reserved_sms(ipc::load(link->lease->flags, kRelaxed)) == 0) [[likely]]
     return 0;
   if (!is_plain(launch)) return 0;
-  return admission::confined_to_sms(
+  const uint32_t sms = admission::confined_to_sms(
       {launch.blocks(), gate::width_of(launch, kernel).wave_blocks, expected_ns, state::sm_count()},
       gate::current_lease());
+  return sms != 0 && ready(launch, sms) ? sms : 0;
 }
 
 uint32_t sms_for_slices(const LaunchCall& launch, uint64_t block_ns, const admission::LeaseView& lease) {
   const uint32_t sms = admission::confined_to_sms(block_ns, state::sm_count(), lease);
-  return sms != 0 && is_plain(launch) ? sms : 0;
+  return sms != 0 && is_plain(launch) && ready(launch, sms) ? sms : 0;
 }
 
 bool launch(const LaunchCall& original, uint32_t sms, CUresult* result) {
-  const CUcontext context = plain_context(original);
-  if (!context) return false;
+  const CUcontext context = current_context();
   const uint64_t key = gate::account_key(original.stream);
-  // Two streams of the program never share a path: their kernels may wait for each other.
-  Path* path = nullptr;
-  for (Path& p : g_paths) {
-    if (p.leads(context, key, sms)) {
-      path = &p;
-      break;
-    }
-    const bool better = !path || (path->context.load(kRelaxed) && !p.context.load(kRelaxed));
-    if (better && p.may_become(context, key)) path = &p;
-  }
+  Path* path = path_of(context, key, sms);
   if (!path) return false;
   const Use use(*path);
-  return use && prepare(*path, context, key, sms) && launch_through(*path, original, result);
+  return use && path->leads(context, key, sms) && !path->failed && launch_through(*path, original, result);
 }
 
 bool possible(CUdevice device) {

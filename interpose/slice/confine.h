@@ -17,13 +17,14 @@
 
 namespace tessera::confine {
 
-// SMs that a launch may use which cannot be cut and is expected to last so long; 0 = all.
+// SMs that a launch may use which cannot be cut and is expected to last so long; 0 = all. Before it is asked about: what
+// it needs for that is made here, if it may be made now.
 uint32_t sms_for(const gate::LaunchCall& launch, const state::KernelRecord* kernel, uint64_t expected_ns);
 
 // The same for slices of a launch whose blocks last so long.
 uint32_t sms_for_slices(const gate::LaunchCall& launch, uint64_t block_ns, const admission::LeaseView& lease);
 
-// False: nothing was launched. Else *result is what the program gets.
+// `sms`: as one of the two said. False: nothing was launched. Else *result is what the program gets.
 bool launch(const gate::LaunchCall& launch, uint32_t sms, CUresult* result);
 
 bool possible(CUdevice device);              // can this driver divide that device's SMs at all

@@ -4,6 +4,7 @@
 #include "admission/slices.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/operation.h"
+#include "interpose/gate/signals.h"
 #include "interpose/gate/trace.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
@@ -91,6 +92,7 @@ class Cutting {
   bool prepare();  // false: it cannot be cut now
   // False: nothing was launched. Else *result is what the program gets.
   bool run(CUresult* result);
+  uint64_t estimate_ns() const { return estimate_ns_; }  // of the slices that were sent
 
  private:
   enum class Step { kSent, kAskAgain, kFailed };
@@ -120,7 +122,7 @@ class Cutting {
   uint32_t n_ended_ = 0;  // slices of a trial
   bool no_path_ = false;  // to SMs of its own: it goes where the program sent it
   bool let_go_ = false;   // held for too long: what is left goes out in as few pieces as its shape allows
-  uint64_t total_ = 0, done_ = 0;
+  uint64_t total_ = 0, done_ = 0, estimate_ns_ = 0;
   admission::Occupancy occupancy_{};
   // Slices of one kernel share an entry: their time per block, whatever their size.
   gate::Timing* sliced_ = nullptr;
@@ -192,6 +194,7 @@ Cutting::Step Cutting::send(CUresult* result) {
   }
   if (*result != CUDA_SUCCESS) return Step::kFailed;
   done_ += next.box.blocks();
+  estimate_ns_ += next.estimate_ns;
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   std::atomic_ref(link->usage->slices).fetch_add(1, kRelaxed);
   return Step::kSent;
@@ -273,6 +276,7 @@ bool launch(const LaunchCall& original, state::KernelRecord& kernel, gate::Timin
   state::t_thread.cutting = original.function;
   const bool launched = cutting.run(result);
   state::t_thread.cutting = nullptr;
+  if (launched) gate::count_outcome(ipc::abi::kOutcomeSliced, 1, cutting.estimate_ns());
   if (launched && start != 0) {  // one that began before the trace is not in it
     gate::trace_name(original.function);
     gate::trace({.kind = gate::abi::kTraceLaunch,

@@ -45,6 +45,8 @@ struct VariantState {
   std::atomic<uint32_t> mirrored{0};                 // of KernelSettings::changes those that it has
   std::atomic<uint32_t> blocks_per_sm{0};            // its occupancy as first launched; 0 = not known
   std::atomic<uint64_t> cluster{0};  // shape that the function fixes (interpose/track/cluster.h); 0 = none
+  // Of launches that go whole: kOutcomePossible unless it is known that there will be no variant.
+  std::atomic<abi::LaunchOutcome> whole_outcome{abi::kOutcomePossible};
   std::atomic<uint32_t> cluster_wave{0};  // blocks at once, as first launched in clusters; 0 = not known
 };
 

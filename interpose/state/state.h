@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "driver_api/real_table.h"
+#include "ipc/abi/cutting.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/atomic.h"
@@ -37,6 +38,7 @@ struct DaemonLink {       // one attachment, as the launches see it; constant af
   abi::SignalLine* signals = &g_no_signals;  // this process writes; the dummy if the daemon has no use for it
   abi::OperationTotals* operations = nullptr;  // this process writes; null if the daemon has no use for it
   uint32_t operation_slots = 0;                // behind them
+  abi::CuttingLines* cutting = nullptr;        // this process writes; null if the daemon has no use for it
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;
@@ -108,6 +110,10 @@ struct alignas(64) Credit {
   std::atomic<uint32_t> counted;              // 1: among those that share the window (State::credits)
 };
 
+struct OutcomeCount {  // best-effort launches of one outcome (ipc/abi/cutting.h); owner adds, helper sums
+  std::atomic<uint64_t> launches, gpu_ns;
+};
+
 struct alignas(64) ThreadSlot {
   std::atomic<uint64_t> launches;       // kernels and graphs asked for; owner adds, helper sums
   std::atomic<uint64_t> last_function;  // of the latest launch, for burst signatures
@@ -117,6 +123,7 @@ struct alignas(64) ThreadSlot {
   std::atomic<StreamPage*> more;        // as StreamPage::next
   StreamCount streams[kStreamsPerThread + 1];  // the last one is `spill`: streams that found no place
   Credit credit;
+  OutcomeCount outcomes[abi::kLaunchOutcomes];
 };
 extern constinit ThreadSlot g_slots[kSlots];
 extern constinit std::atomic<uint32_t> g_slots_used;  // high-water mark
@@ -146,7 +153,9 @@ struct LaunchMemo {
   CUfunction function;
   driver_api::Flavour family;  // kNone, as in a new thread, is that of no launch
   uint64_t expected_ns, blocks;
+  uint64_t repeats;  // of it that were not counted in ThreadSlot::outcomes yet; launch.S adds
   gate::Timing* timing;
+  abi::LaunchOutcome outcome;
 };
 
 struct Thread {        // thread-local, trivially destructible

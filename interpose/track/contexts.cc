@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/raw_log.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/rates.h"
@@ -35,13 +36,9 @@ void* marker_memory() {
 bool memory_markers() {
   const auto& real = driver_api::real();
   CUdevice device = 0;
-  int able = 0;
   if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
-  real.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1, device);
-  int newer = 0;
-  if (!able && real.cuDeviceGetAttribute(&newer, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) ==
-                   CUDA_SUCCESS)
-    able = newer;
+  const bool able = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1, device) ||
+                    driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
   void* memory = able ? marker_memory() : nullptr;
   CUdeviceptr at = 0;
   if (!memory) return false;

@@ -84,6 +84,12 @@ state::LoadedKernel loaded_kernel(const Owner* owner, const KernelFacts* facts, 
   return k;
 }
 
+ipc::abi::LaunchOutcome whole_outcome(const Owner* owner, const KernelFacts* facts, bool has_variant) {
+  if (has_variant) return ipc::abi::kOutcomePossible;
+  if (facts && facts->refusal != slice::Refusal::kNone) return outcome_of(facts->refusal);
+  return owner ? owner->image->outcome : ipc::abi::kOutcomeOther;
+}
+
 constexpr size_t kSuffixBytes = sizeof slice::kVariantSuffix - 1;
 
 // A kernel of the record's image by name, as launches take it: a CUkernel stands in for its function there
@@ -103,8 +109,9 @@ CUfunction launchable(const KernelRecord& kernel, const char* name) {
 CUfunction function_of(const KernelRecord& kernel, CUfunction handle) {
   if (!kernel.loaded.owner_is_library || !handle) return handle;
   CUfunction function = nullptr;
-  driver_api::real().cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle));
-  return function;
+  const CUresult result =
+      driver_api::real().cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle));
+  return result == CUDA_SUCCESS ? function : nullptr;
 }
 
 // The clusters of blocks that the function itself fixes, into the record; false: no such shape. Drivers that
@@ -218,8 +225,9 @@ CUfunction resolve_variant(KernelRecord& kernel, const gate::LaunchCall& launch,
   return variant == kNoVariant ? nullptr : variant;
 }
 
-void slice_hung(const KernelRecord& kernel) noexcept {
+void slice_hung(KernelRecord& kernel) noexcept {
   count_refusal(RunTimeReason::kWatchdog);
+  kernel.variant.whole_outcome.store(outcome_of(RunTimeReason::kWatchdog), kRelaxed);
   base::raw_log(base::LogLevel::kError,
                 "kernel %s: a slice did not end; the rest was launched, not cut again", kernel.loaded.name);
   if (kernel.loaded.image_hash) never_cut_again(kernel.loaded.hash);
@@ -284,6 +292,8 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
     record->form.ascending_row = facts->ascending_row;
   }
   if (waited) record->variant.handle.store(kNoVariant, kRelaxed);
+  record->variant.whole_outcome.store(
+      waited ? outcome_of(RunTimeReason::kWatchdog) : whole_outcome(o, facts, loaded.has_variant), kRelaxed);
   record->learnt_class.store(gate::learnt_class(loaded.hash), kRelaxed);
   // A recycled handle: the old record stays for launches that hold it, the slot gets the new one.
   set_kernel(handle, record);

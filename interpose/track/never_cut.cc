@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "base/raw_log.h"
+#include "driver_api/ask.h"
 #include "interpose/state/config.h"
 #include "interpose/track/track.h"
 #include "kernels/cache/never_cut.h"
@@ -20,23 +21,17 @@ cache::Store store() {
   return {state::config().cache_dir, state::config().cache_max_bytes};
 }
 
-int driver_version() {
-  int version = 0;
-  driver_api::real().cuDriverGetVersion(&version);
-  return version;
-}
-
 }  // namespace
 
 std::vector<uint64_t> never_cut() noexcept try {
-  return keeps() ? cache::never_cut(store(), driver_version()) : std::vector<uint64_t>();
+  return keeps() ? cache::never_cut(store(), driver_api::version_or_zero()) : std::vector<uint64_t>();
 } catch (const std::exception&) {
   return {};
 }
 
 void never_cut_again(uint64_t kernel_hash) noexcept try {
   if (!keeps()) return;
-  if (base::Status added = cache::add_never_cut(store(), driver_version(), kernel_hash); !added)
+  if (base::Status added = cache::add_never_cut(store(), driver_api::version_or_zero(), kernel_hash); !added)
     base::raw_log(base::LogLevel::kInfo, "not remembered for the next start: %s", added.error().text.c_str());
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kInfo, "not remembered for the next start: %s", e.what());

@@ -12,10 +12,10 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;  // single counters
 constinit std::atomic<uint64_t> g_counts[Reason::kCount] = {};
 
+using ipc::abi::LaunchOutcome;
 using ipc::abi::SignalLine;
-using Counter = uint32_t SignalLine::*;
 
-constexpr Counter counter_of(slice::Refusal refusal) {
+constexpr LaunchOutcome outcome_of(slice::Refusal refusal) {
   using enum slice::Refusal;
   switch (refusal) {
     case kGridSync:
@@ -24,70 +24,109 @@ constexpr Counter counter_of(slice::Refusal refusal) {
     case kLockLoop:
     case kCluster:
     case kCollective:
-      return &SignalLine::refused_waiting;
+      return ipc::abi::kOutcomeWaiting;
     case kOrderDependent:
     case kPlacement:
-      return &SignalLine::refused_order;
+      return ipc::abi::kOutcomeOrder;
     case kCoordinateForm:
     case kIndirectCall:
     case kUnknownOpcode:
     case kTooComplex:
-      return &SignalLine::refused_unclear;
+      return ipc::abi::kOutcomeUnclear;
     case kNone:
     case kParamLimit:
       break;
   }
-  return &SignalLine::refused_other;
+  return ipc::abi::kOutcomeOther;
 }
 
-constexpr Counter counter_of(RunTimeReason reason) {
+constexpr LaunchOutcome outcome_of(RunTimeReason reason) {
   using enum RunTimeReason;
   switch (reason) {
     case kGridRows:
     case kOneQueue:
     case kWatchdog:
-      return &SignalLine::refused_waiting;
+      return ipc::abi::kOutcomeWaiting;
     case kNotParsed:
-      return &SignalLine::refused_unclear;
+      return ipc::abi::kOutcomeUnclear;
     case kBitStability:
-      return &SignalLine::refused_bits;
+      return ipc::abi::kOutcomeBits;
     case kNoSource:
+      return ipc::abi::kOutcomeNoPtx;
     case kVariableAddress:
-      return &SignalLine::refused_state;
+      return ipc::abi::kOutcomeState;
     case kSiblingFailed:
     case kSiblingLimit:
     case kAttributes:
       break;
   }
-  return &SignalLine::refused_other;
+  return ipc::abi::kOutcomeOther;
 }
 
-constexpr Counter counter_of(slice::GlobalsObstacle) {
-  return &SignalLine::refused_state;
+constexpr LaunchOutcome outcome_of(slice::GlobalsObstacle) {
+  return ipc::abi::kOutcomeState;
 }
 
-constexpr Counter counter_of(GraphObstacle) {
-  return &SignalLine::refused_other;
+constexpr LaunchOutcome outcome_of(GraphObstacle) {
+  return ipc::abi::kOutcomeOther;
 }
 
 template <class Enum>
-uint64_t counted(Counter counter, uint8_t n_values) {
-  uint64_t n = 0;
-  for (uint8_t i = 0; i < n_values; i++)
-    if (counter_of(Enum(i)) == counter) n += refusals(Enum(i));
-  return n;
+constexpr LaunchOutcome* append(LaunchOutcome* at, uint8_t n_values) {
+  for (uint8_t i = 0; i < n_values; i++) *at++ = outcome_of(Enum(i));
+  return at;
+}
+
+struct Outcomes {  // by Reason::index()
+  LaunchOutcome of[Reason::kCount] = {};
+};
+constexpr Outcomes kOutcomes = [] {
+  Outcomes outcomes;
+  LaunchOutcome* at = append<slice::Refusal>(outcomes.of, slice::kRefusalCount);
+  at = append<slice::GlobalsObstacle>(at, slice::kObstacleCount);
+  at = append<RunTimeReason>(at, kRunTimeReasonCount);
+  append<GraphObstacle>(at, kGraphObstacleCount);
+  return outcomes;
+}();
+
+// Counters of kernels by the outcomes of their launches.
+using Counter = uint32_t SignalLine::*;
+constexpr Counter counter_of(LaunchOutcome outcome) {
+  switch (outcome) {
+    case ipc::abi::kOutcomeWaiting:
+      return &SignalLine::refused_waiting;
+    case ipc::abi::kOutcomeOrder:
+      return &SignalLine::refused_order;
+    case ipc::abi::kOutcomeUnclear:
+      return &SignalLine::refused_unclear;
+    case ipc::abi::kOutcomeBits:
+      return &SignalLine::refused_bits;
+    case ipc::abi::kOutcomeNoPtx:
+    case ipc::abi::kOutcomeState:
+      return &SignalLine::refused_state;
+    case ipc::abi::kOutcomeSliced:
+    case ipc::abi::kOutcomePossible:
+    case ipc::abi::kOutcomeLibrary:
+    case ipc::abi::kOutcomeWhole:
+    case ipc::abi::kOutcomeOther:
+      break;
+  }
+  return &SignalLine::refused_other;
 }
 
 }  // namespace
+
+LaunchOutcome outcome_of(Reason reason) noexcept {
+  return kOutcomes.of[reason.index()];
+}
 
 void publish_refusals(SignalLine& signals) noexcept {
   for (const Counter counter :
        {&SignalLine::refused_waiting, &SignalLine::refused_order, &SignalLine::refused_unclear,
         &SignalLine::refused_bits, &SignalLine::refused_state, &SignalLine::refused_other}) {
-    const uint64_t n = counted<slice::Refusal>(counter, slice::kRefusalCount) +
-                       counted<slice::GlobalsObstacle>(counter, slice::kObstacleCount) +
-                       counted<RunTimeReason>(counter, kRunTimeReasonCount) +
-                       counted<GraphObstacle>(counter, kGraphObstacleCount);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < Reason::kCount; i++)
+      if (counter_of(kOutcomes.of[i]) == counter) n += g_counts[i].load(kRelaxed);
     if (ipc::load(signals.*counter, kRelaxed) != n) ipc::store(signals.*counter, uint32_t(n), kRelaxed);
   }
 }

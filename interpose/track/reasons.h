@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "interpose/track/graph_plan.h"
+#include "ipc/abi/cutting.h"
 #include "kernels/slice/globals.h"
 #include "kernels/slice/slice.h"
 
@@ -53,5 +54,7 @@ class Reason {  // a value of one of the four enums
 const char* name_of(Reason reason) noexcept;
 void count_refusal(Reason reason) noexcept;
 uint64_t refusals(Reason reason) noexcept;
+// What it makes of the launches of a kernel.
+ipc::abi::LaunchOutcome outcome_of(Reason reason) noexcept;
 
 }  // namespace tessera::track

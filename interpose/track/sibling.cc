@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/raw_log.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 #include "interpose/track/lock.h"
@@ -30,6 +31,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxSiblings = 64;
 constexpr size_t kMaxSourceBytes = size_t(16) << 20, kMaxKeptBytes = size_t(64) << 20;
 constexpr long kCaptureLookNs = 5'000'000;
+constexpr uint64_t kPatienceNs = 1'000'000'000;  // with a program that never lets its queue end
 constexpr uint64_t kExitWaitNs = 2'000'000'000;
 
 struct Job {
@@ -67,12 +69,15 @@ void wait_changed_ns(uint64_t ns) {
 void refuse(KernelRecord& kernel, Reason reason) {
   count_refusal(reason);
   g_refused_kernels.fetch_add(1, kRelaxed);
+  kernel.variant.whole_outcome.store(outcome_of(reason), kRelaxed);
   kernel.variant.handle.store(kNoVariant, kRelaxed);
   kernel.variant.sibling_state.store(kSiblingRefused, std::memory_order_release);
 }
 
-bool may_enter() {
-  return g_paused == 0 && state::g_state.captures.load(std::memory_order_seq_cst) == 0;
+// A module's load waits for what runs, and launches of the process wait for it: best while nothing is behind a gate.
+bool may_enter(uint64_t asked_ns) {
+  return g_paused == 0 && state::g_state.captures.load(std::memory_order_seq_cst) == 0 &&
+         (gate::nothing_behind_gate() || base::now_ns() - asked_ns > kPatienceNs);
 }
 
 // One job, from the queue to its end. Called with the lock, returns with it.
@@ -85,12 +90,13 @@ void work(const Job& job) {
   const uint64_t begin = base::now_ns();
   const state::Config& config = state::config();
   const SiblingText text =
-      sibling_text(job.source->ptx, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
-                   config.allow_order_dependent, job.source->proved);
+      sibling_text(*job.source, kernel.loaded.name, config.relaxed_bits || job.source->compiled_here,
+                   config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
   if (text.image.empty()) reason = text.refusal;
-  while (!reason && !g_cancelled && !g_stopped && !may_enter()) wait_changed_ns(uint64_t(kCaptureLookNs));
+  while (!reason && !g_cancelled && !g_stopped && !may_enter(begin))
+    wait_changed_ns(uint64_t(kCaptureLookNs));
   Sibling made;
   bool compiled = false;
   if (!reason && !g_cancelled && !g_stopped) {
@@ -177,9 +183,13 @@ void cancel(Gone&& gone) {
 
 }  // namespace
 
-SiblingSource::SiblingSource(std::string text, bool original_compiled_here,
+SiblingSource::SiblingSource(std::string text, image::Entry from, bool original_compiled_here,
                              cache::ProvedVariants proved_variants)
-    : ptx(std::move(text)), compiled_here(original_compiled_here), proved(std::move(proved_variants)) {
+    : ptx(std::move(text)),
+      entry(std::move(from)),
+      compiled_here(original_compiled_here),
+      proved(std::move(proved_variants)) {
+  entry.stored_payload = {};  // the program's memory, which may go
   g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
 }
 SiblingSource::~SiblingSource() {

@@ -30,13 +30,14 @@ SiblingText refused(const char* kernel, Reason reason, const std::string& detail
 }
 
 // Machine code of the variant, and the text that it was compiled from. Nothing: it was made from another text.
-std::string proved_image(const cache::ProvedVariants& proved, const char* kernel, const std::string& ptx) {
-  for (const cache::ProvedVariant& v : proved) {
+std::string proved_image(const SiblingSource& source, const char* kernel, const std::string& ptx) {
+  for (const cache::ProvedVariant& v : source.proved) {
     if (v.kernel != kernel || !(v.text == cache::text_key(ptx))) continue;
     auto code = image::read({reinterpret_cast<const uint8_t*>(v.code.data()), v.code.size()});
     auto text = image::read({reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size()});
     if (!code || !text || code->size() != 1 || text->size() != 1) return {};
     (*code)[0].compression = "none";
+    (*text)[0].options = source.entry.options;
     const image::LoadedEntry both[] = {std::move((*code)[0]), std::move((*text)[0])};
     const auto container = image::write_container(both);
     return container ? std::string(container->begin(), container->end()) : std::string();
@@ -44,9 +45,8 @@ std::string proved_image(const cache::ProvedVariants& proved, const char* kernel
   return {};
 }
 
-SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool any_order,
-                 const cache::ProvedVariants& proved) {
-  auto module = ptx::parse(text);
+SiblingText make(const SiblingSource& source, const char* kernel, bool relaxed, bool any_order) {
+  auto module = ptx::parse(source.ptx);
   if (!module) return refused(kernel, RunTimeReason::kNotParsed, module.error().text);
   const ptx::Function* original = module->find(kernel);
   if (!original || !original->is_entry || !original->has_body)
@@ -67,10 +67,10 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool a
   out.globals_offset = globals.offset;
   out.globals = globals.passed;
   std::string ptx = ptx::print(*module);
-  out.image = proved_image(proved, kernel, ptx);
+  out.image = proved_image(source, kernel, ptx);
   if (out.image.empty()) {
     if (!bits.stable() && !relaxed) return refused(kernel, RunTimeReason::kBitStability, bits.detail);
-    out.image = std::move(ptx);
+    out.image = image::compiled_as(source.entry, std::move(ptx));
   }
   out.variant_name = std::string(kernel) + slice::kVariantSuffix;
   return out;
@@ -78,9 +78,9 @@ SiblingText make(std::string_view text, const char* kernel, bool relaxed, bool a
 
 }  // namespace
 
-SiblingText sibling_text(std::string_view text, const char* kernel, bool relaxed, bool any_order,
-                         const cache::ProvedVariants& proved) noexcept try {
-  return make(text, kernel, relaxed, any_order, proved);
+SiblingText sibling_text(const SiblingSource& source, const char* kernel, bool relaxed,
+                         bool any_order) noexcept try {
+  return make(source, kernel, relaxed, any_order);
 } catch (const std::exception& e) {
   base::raw_log(base::LogLevel::kError, "kernel not cut: %s", e.what());
   return {};

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "interpose/track/reasons.h"
-#include "kernels/cache/proved.h"
+#include "interpose/track/sibling.h"
 #include "kernels/slice/globals.h"
 
 namespace tessera::track {
 
 struct SiblingText {
-  std::string image;                           // what the driver loads: PTX, or a fat binary; "" = refused
+  std::string image;  // what the driver gets: PTX with the source's options, or a fat binary; "" = refused
   std::string variant_name;                    // entry in it
   Reason refusal = RunTimeReason::kNotParsed;  // why `image` is empty
   uint32_t n_params = 0, origin_offset = 0;
@@ -24,9 +24,9 @@ struct SiblingText {
 };
 
 // `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13);
-// `any_order`: also those whose results may depend on the order of blocks. A kernel that `proved` has is not compiled
-// again: its image is that machine code, with the PTX beside it.
-SiblingText sibling_text(std::string_view image_ptx, const char* kernel, bool relaxed, bool any_order,
-                         const cache::ProvedVariants& proved) noexcept;
+// `any_order`: also those whose results may depend on the order of blocks. A kernel that the source has proved is not
+// compiled again: its image is that machine code, with the PTX beside it.
+SiblingText sibling_text(const SiblingSource& source, const char* kernel, bool relaxed,
+                         bool any_order) noexcept;
 
 }  // namespace tessera::track

@@ -15,6 +15,7 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "base/scoped_fd.h"
+#include "driver_api/ask.h"
 #include "interpose/state/config.h"
 #include "interpose/track/classify.h"
 #include "interpose/track/reasons.h"
@@ -24,6 +25,7 @@
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "kernels/image/vendor.h"
+#include "kernels/image/write.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/slice.h"
@@ -63,10 +65,9 @@ unsigned common_sm() {
   if (real.cuDeviceGetCount(&n) != CUDA_SUCCESS) return 0;
   unsigned common = 0;
   for (int i = 0; i < n; i++) {
-    int major = 0, minor = 0;
-    real.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
-    real.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i);
-    const unsigned sm = unsigned(major * 10 + minor);
+    const int major = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i);
+    const unsigned sm =
+        unsigned(major * 10 + driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i));
     if (common && common != sm) return 0;
     common = sm;
   }
@@ -75,12 +76,10 @@ unsigned common_sm() {
 
 // What the GPU issues while it moves a byte; 0 if the driver does not say.
 double slots_per_byte() {
-  const auto& real = driver_api::real();
-  int sms = 0, clock_khz = 0, memory_khz = 0, bus_bits = 0;
-  real.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
-  real.cuDeviceGetAttribute(&clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0);
-  real.cuDeviceGetAttribute(&memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
-  real.cuDeviceGetAttribute(&bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
+  const int sms = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
+  const int clock_khz = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0);
+  const int memory_khz = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 0);
+  const int bus_bits = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 0);
   const double bytes_per_ms = 2.0 * memory_khz * bus_bits / 8;  // double data rate
   constexpr double kLanes = 128;                                // per SM and cycle: four schedulers of 32
   return bytes_per_ms > 0 ? kLanes * sms * clock_khz / bytes_per_ms : 0;
@@ -134,19 +133,13 @@ cache::Rewritten rewrite(ptx::Module& module, const slice::Options& options) {
 // Small texts are rewritten sooner than a file is opened.
 constexpr size_t kLeastCachedBytes = size_t(32) << 10;
 
-int driver_version() {
-  int version = 0;
-  driver_api::real().cuDriverGetVersion(&version);
-  return version;
-}
-
 std::optional<cache::Rewritten> rewritten(std::string_view text) {
   const state::Config& config = state::config();
   const bool keep = config.cache_dir[0] && config.cache_max_bytes && text.size() >= kLeastCachedBytes;
   const cache::Store store(keep ? config.cache_dir : "", config.cache_max_bytes);
   cache::Key key;
   if (keep) {
-    key = cache::key_of(text, driver_version(), config.allow_order_dependent);
+    key = cache::key_of(text, driver_api::version_or_zero(), config.allow_order_dependent);
     auto bytes = store.load(key);
     auto kept = bytes ? cache::decode(*bytes) : base::Result<cache::Rewritten>(bytes.error());
     if (kept) return std::move(*kept);
@@ -165,9 +158,15 @@ std::optional<cache::Rewritten> rewritten(std::string_view text) {
   return made;
 }
 
-void substitute(Image& out, std::string_view text) {
+// The image as a whole, for all its kernels.
+void refuse(Image& out, Reason reason) {
+  count_refusal(reason);
+  out.outcome = outcome_of(reason);
+}
+
+void substitute(Image& out, const image::Entry& entry, std::string_view text) {
   auto made = rewritten(text);
-  if (!made) return;
+  if (!made) return refuse(out, RunTimeReason::kNotParsed);
   const double border = slots_per_byte();
   for (cache::Kernel& k : made->kernels) {
     const bool may = k.refusal == slice::Refusal::kNone;
@@ -176,7 +175,7 @@ void substitute(Image& out, std::string_view text) {
     out.kernels.push_back({std::move(k.name), k.n_params, k.param_bytes, k.origin_offset, may,
                            k.ascending_row, k.refusal, uint32_t(classify({k.slots, k.bytes}, border))});
   }
-  out.text = std::move(made->text);
+  if (!made->text.empty()) out.text = image::compiled_as(entry, std::move(made->text));
 }
 
 // What a program loads with thousands of kernels it launches few of. A variant costs about 50 us of the load
@@ -200,9 +199,11 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 }
 
 // The image stays as it is; its PTX is kept for siblings.
-void keep_text(Image& out, std::string_view text, bool compiled_here, cache::ProvedVariants proved) {
-  if (!SiblingSource::has_room(text.size())) return count_refusal(RunTimeReason::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(std::string(text), compiled_here, std::move(proved));
+void keep_text(Image& out, const image::Entry& entry, std::string_view text, bool compiled_here,
+               cache::ProvedVariants proved) {
+  if (!SiblingSource::has_room(text.size())) return refuse(out, RunTimeReason::kSiblingLimit);
+  out.source =
+      std::make_shared<const SiblingSource>(std::string(text), entry, compiled_here, std::move(proved));
 }
 
 // Variants of this machine code that somebody proved: beside it (`tessera ptxas`), or in the cache (`tessera prepare`).
@@ -220,10 +221,10 @@ cache::ProvedVariants proved_variants(std::string_view ptx, std::string_view cod
 void keep_source(Image& out, const std::vector<image::Entry>& entries, const image::Entry& cubin,
                  const std::vector<uint8_t>& code) {
   const image::Entry* source = image::source_of(entries, cubin, code);
-  if (!source) return count_refusal(RunTimeReason::kNoSource);
+  if (!source) return refuse(out, RunTimeReason::kNoSource);
   auto text = image::load(*source);
-  if (!text) return count_refusal(RunTimeReason::kNoSource);
-  keep_text(out, text_of(*text), false, proved_variants(text_of(*text), text_of(code)));
+  if (!text) return refuse(out, RunTimeReason::kNoSource);
+  keep_text(out, *source, text_of(*text), false, proved_variants(text_of(*text), text_of(code)));
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -250,7 +251,10 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
   // NVIDIA's libraries are never modified, in files or in memory.
-  if (image::vendor_library(from) || image::vendor_library(by)) return out;
+  if (image::vendor_library(from) || image::vendor_library(by)) {
+    out->outcome = ipc::abi::kOutcomeLibrary;
+    return out;
+  }
   auto entries = list();
   if (!entries) {
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
@@ -270,12 +274,12 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   }
   out->hash = base::fnv1a(code->data(), code->size());
   const bool linked = chosen->kind == image::EntryKind::kPtx && one_of_several(*entries, *chosen);
-  if (linked && config.slice) count_refusal(RunTimeReason::kNoSource);
+  if (linked && config.slice) refuse(*out, RunTimeReason::kNoSource);
   const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
   if (ours && has_many_kernels(text_of(*code)))
-    keep_text(*out, text_of(*code), true, {});
+    keep_text(*out, *chosen, text_of(*code), true, {});
   else if (ours)
-    substitute(*out, text_of(*code));
+    substitute(*out, *chosen, text_of(*code));
   else
     describe(*out, *entries);
   if (chosen->kind == image::EntryKind::kCubin && config.slice) keep_source(*out, *entries, *chosen, *code);

@@ -26,12 +26,14 @@ struct KernelFacts {
 // What a program asked to load, after we looked at it. `text` replaces the program's image if it is not
 // empty.
 struct Image {
-  uint64_t hash = 0;                 // of the program's bytes; 0 = not read
-  bool collective = false;           // NCCL, NVSHMEM: never hold its kernels
-  std::string text;                  // PTX with variants, NUL-terminated by std::string
-  bool keep_text = false;            // the driver was told that the image stays where it is
+  uint64_t hash = 0;        // of the program's bytes; 0 = not read
+  bool collective = false;  // NCCL, NVSHMEM: never hold its kernels
+  std::string text;         // PTX with variants, or a container with it and the options of the program's
+  bool keep_text = false;   // the driver was told that the image stays where it is
   std::vector<KernelFacts> kernels;  // by name
-  std::vector<uint64_t> never_cut;   // hashes of kernels, of any image, that waited when they were cut
+  // Of launches of kernels that have no variant and were not refused one by one.
+  ipc::abi::LaunchOutcome outcome = ipc::abi::kOutcomeOther;
+  std::vector<uint64_t> never_cut;  // hashes of kernels, of any image, that waited when they were cut
   std::shared_ptr<const SiblingSource> source;  // of machine code, for sibling modules; null if there is none
 };
 
@@ -68,7 +70,7 @@ void attribute_set(const void* handle, const CUfunc_cache* cache, const CUshared
 CUfunction resolve_variant(state::KernelRecord& kernel, const gate::LaunchCall& launch,
                            CUcontext context) noexcept;
 // A slice of this kernel did not end by itself (interpose/slice/trial.h): counted, told, and remembered.
-void slice_hung(const state::KernelRecord& kernel) noexcept;
+void slice_hung(state::KernelRecord& kernel) noexcept;
 bool is_variant_name(const char* name);
 uint32_t variants_in(void* owner) noexcept;  // kernels that we added to this image
 

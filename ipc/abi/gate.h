@@ -37,14 +37,17 @@ struct GatePage {
   uint32_t reserved0;
   uint64_t reserved1[6];
   alignas(64) uint64_t word;  // byte by byte, as above
-  uint64_t reserved2[7];
+  // For work on SMs of its own that the lease lets begin during bursts: bytes 1 to 6 are always open, the others as in `word`.
+  uint64_t apart_word;
+  uint64_t reserved2[6];
   // Statistics of the client, for people; untrusted.
   alignas(64) uint64_t boundaries;  // waits that were enqueued
   uint64_t boundary_ns;             // time of the launching threads for that
   uint64_t run_ahead_waits;         // launches that waited because the program was far enough ahead
   uint64_t limit_openings;          // times that the hold limit let work pass a closed gate
   uint64_t thread_asks;             // launches that asked in their thread although the lease has a quantum
-  uint64_t reserved3[3];
+  uint64_t longest_ns;              // longest launch or slice of late; the daemon reads it, too
+  uint64_t reserved3[2];
 };
 static_assert(sizeof(GatePage) == 192);
 

@@ -116,7 +116,8 @@ struct Device {
   uint32_t mps;       // 1: this process is an MPS client (spatial sharing), 0: time-sliced
   uint32_t confines;  // 1: it can keep launches off some SMs by green contexts; other bits are ignored
   uint32_t gate;      // GateChoice: may its streams wait on the device?
-  uint64_t reserved1;
+  uint64_t
+      unmanaged_launches;  // of the process since it had no GPU here, until now; 0 = none, or an older library
 };
 static_assert(sizeof(Device) == 56);
 

@@ -9,6 +9,7 @@
 //   tick (untrusted) offset 640   SignalLine     client writes what packing needs (feature bit
 //   kFeatureSignals; untrusted) offset 1024  RecordRing     client writes records, daemon consumes
 //   (untrusted)
+//   offset 768   CuttingLines   client writes which launches can be cut (cutting.h; feature bit kFeatureCutting; untrusted)
 //   offset 51200   OperationTotals, OperationCounts   client writes (operations.h; feature bit kFeatureOperations;
 //   untrusted)
 //
@@ -50,13 +51,16 @@ struct RegionHeader {       // written by the daemon before anyone else maps the
   uint32_t reserved1;         // zero
   uint32_t operations_offset;  // of OperationTotals (operations.h), if kFeatureOperations
   uint32_t operation_slots;    // OperationCounts behind them
-  uint64_t reserved[19];       // zero
+  uint32_t cutting_offset;     // of CuttingLines (cutting.h), if kFeatureCutting
+  uint32_t reserved2;          // zero
+  uint64_t reserved[18];       // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
 inline constexpr uint64_t kFeatureSignals = 1;  // RegionHeader::features: there is a SignalLine
 inline constexpr uint64_t kFeatureLearnt = 2;   // answers ProfileWanted, takes KernelSeen (messages.h)
 inline constexpr uint64_t kFeatureAnswers = 4;  // there is an AnswerLine; only together with kFeatureSignals
 inline constexpr uint64_t kFeatureOperations = 8;  // there is a table of library calls (operations.h)
+inline constexpr uint64_t kFeatureCutting = 16;    // there are CuttingLines (cutting.h)
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)

@@ -132,6 +132,7 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->answer_within_ms = numbers->answer_within_ms;
   a->operations_offset = numbers->operations_offset;
   a->operation_slots = numbers->operation_slots;
+  a->cutting_offset = numbers->cutting_offset;
   return base::ok();
 }
 
@@ -216,7 +217,7 @@ base::Status acknowledge_pulse(const Attachment& a) {
 }
 
 base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uint32_t sm_count, bool mps,
-                             bool confines, abi::GateChoice gate) {
+                             bool confines, abi::GateChoice gate, uint64_t unmanaged_launches) {
   abi::Device device{};
   device.header = make_header(abi::kDevice, sizeof device);
   std::memcpy(device.uuid, uuid, sizeof device.uuid);
@@ -224,6 +225,7 @@ base::Status announce_device(const Attachment& a, const uint8_t (&uuid)[16], uin
   device.mps = mps ? 1 : 0;
   device.confines = confines ? 1 : 0;
   device.gate = gate;
+  device.unmanaged_launches = unmanaged_launches;
   return tell(a, device);
 }
 

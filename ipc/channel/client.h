@@ -18,6 +18,7 @@
 
 #include "base/result.h"
 #include "base/scoped_fd.h"
+#include "ipc/abi/cutting.h"
 #include "ipc/abi/messages.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/placement.h"
@@ -56,13 +57,16 @@ struct Attachment {       // owned by the caller; destroying it detaches
   abi::OperationTotals* operations() const {  // null: the daemon does not ask for library calls
     return operations_offset != 0 ? region.as<abi::OperationTotals>(operations_offset) : nullptr;
   }
+  abi::CuttingLines* cutting() const {  // null: the daemon does not ask what can be cut
+    return cutting_offset != 0 ? region.as<abi::CuttingLines>(cutting_offset) : nullptr;
+  }
   abi::RecordRing* ring() const { return region.as<abi::RecordRing>(ring_offset); }
   abi::PulsePage* pulse() const { return pulse_page.valid() ? pulse_page.as<abi::PulsePage>() : nullptr; }
 
   // Checked copies of the header's numbers: use these, not the header.
   uint32_t lease_offset = 0, usage_offset = 0, signals_offset = 0, ring_offset = 0, ring_slots = 0;
   uint32_t answer_offset = 0, answer_within_ms = 0;
-  uint32_t operations_offset = 0, operation_slots = 0;
+  uint32_t operations_offset = 0, operation_slots = 0, cutting_offset = 0;
   uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
   bool sends_learnt = false;    // the daemon keeps profiles: want_profile, name_kernel
   uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again
@@ -79,7 +83,8 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
 void close_descriptors(Attachment& attachment);
 
 base::Status announce_device(const Attachment& attachment, const uint8_t (&uuid)[16], uint32_t sm_count,
-                             bool mps, bool confines = false, abi::GateChoice gate = abi::kGateThread);
+                             bool mps, bool confines = false, abi::GateChoice gate = abi::kGateThread,
+                             uint64_t unmanaged_launches = 0);
 
 // Answer to kGate: does the GPU read the page?
 base::Status acknowledge_gate(const Attachment& attachment, bool usable);

@@ -15,8 +15,11 @@ namespace tessera::ipc {
 
 static_assert(std::endian::native == std::endian::little, "byte 0 is the least of the word");
 
+inline std::atomic_ref<uint8_t> byte_of(uint64_t& word, uint32_t byte) {
+  return std::atomic_ref<uint8_t>(reinterpret_cast<uint8_t*>(&word)[byte]);
+}
 inline std::atomic_ref<uint8_t> gate_byte(abi::GatePage& page, uint32_t byte) {
-  return std::atomic_ref<uint8_t>(reinterpret_cast<uint8_t*>(&page.word)[byte]);
+  return byte_of(page.word, byte);
 }
 
 constexpr bool passes_gate(uint64_t word) {  // as the device compares
@@ -40,11 +43,19 @@ inline bool reopen_gate(abi::GatePage& page, uint32_t byte, uint8_t seen) {
 }
 
 inline void override_gate(abi::GatePage& page, abi::GateOverride who, bool open) {
-  const std::atomic_ref<uint8_t> byte = gate_byte(page, abi::kGateOverrideByte);
-  if (open)
-    byte.fetch_or(who, std::memory_order_seq_cst);
-  else
-    byte.fetch_and(uint8_t(~who), std::memory_order_seq_cst);
+  for (uint64_t* word : {&page.word, &page.apart_word}) {
+    const std::atomic_ref<uint8_t> byte = byte_of(*word, abi::kGateOverrideByte);
+    if (open)
+      byte.fetch_or(who, std::memory_order_seq_cst);
+    else
+      byte.fetch_and(uint8_t(~who), std::memory_order_seq_cst);
+  }
+}
+
+// The daemon: may the client begin anything now?
+inline void set_gate_turn(abi::GatePage& page, bool open) {
+  for (uint64_t* word : {&page.word, &page.apart_word})
+    byte_of(*word, abi::kGateTurnByte).store(open ? abi::kGateByteOpen : 0, std::memory_order_seq_cst);
 }
 
 }  // namespace tessera::ipc

@@ -39,6 +39,9 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
       sizeof(abi::OperationTotals) + uint64_t(h.operation_slots) * sizeof(abi::OperationCounts);
   if (counts && (h.operation_slots == 0 || !inside(h.operations_offset, counts_bytes, bytes)))
     return base::error(Code::kInvalid, "region header with wrong offsets");
+  const bool cutting = (h.features & abi::kFeatureCutting) != 0;
+  if (cutting && !inside(h.cutting_offset, sizeof(abi::CuttingLines), bytes))
+    return base::error(Code::kInvalid, "region header with wrong offsets");
   return RegionNumbers{h.lease_offset,
                        h.usage_offset,
                        h.ring_offset,
@@ -50,7 +53,8 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
                        answers ? h.answer_offset : 0,
                        h.answer_within_ms,
                        counts ? h.operations_offset : 0,
-                       counts ? h.operation_slots : 0};
+                       counts ? h.operation_slots : 0,
+                       cutting ? h.cutting_offset : 0};
 }
 
 base::Status check_pulse_header(const abi::PulsePage& page) {

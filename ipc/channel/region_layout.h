@@ -5,17 +5,20 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "ipc/abi/cutting.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/region.h"
 
 namespace tessera::ipc {
 
 inline constexpr uint32_t kLeaseOffset = 256, kAnswerOffset = 320, kUsageOffset = 512, kSignalsOffset = 640,
-                          kRingOffset = 1024, kRingSlots = 1024, kOperationsOffset = 51200;
+                          kCuttingOffset = 768, kRingOffset = 1024, kRingSlots = 1024,
+                          kOperationsOffset = 51200;
 static_assert(kLeaseOffset + sizeof(abi::LeaseLine) <= kAnswerOffset &&
               kAnswerOffset + sizeof(abi::AnswerLine) <= kUsageOffset);
 static_assert(kUsageOffset + sizeof(abi::UsageLine) <= kSignalsOffset &&
-              kSignalsOffset + sizeof(abi::SignalLine) <= kRingOffset);
+              kSignalsOffset + sizeof(abi::SignalLine) <= kCuttingOffset &&
+              kCuttingOffset + sizeof(abi::CuttingLines) <= kRingOffset);
 static_assert(kRingOffset + offsetof(abi::RecordRing, slots) + kRingSlots * sizeof(abi::Record) <=
               kOperationsOffset);
 static_assert(kOperationsOffset + abi::kOperationTableBytes <= abi::kRegionBytes);
@@ -36,6 +39,7 @@ struct RegionNumbers {  // checked copies
   uint32_t answer_within_ms;
   uint32_t operations_offset;  // 0: a daemon that does not ask for library calls
   uint32_t operation_slots;
+  uint32_t cutting_offset;  // 0: a daemon that does not ask what can be cut
 };
 
 inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {
@@ -49,9 +53,10 @@ inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t clie
   h.usage_offset = kUsageOffset;
   h.ring_offset = kRingOffset;
   h.ring_slots = kRingSlots;
-  h.features = abi::kFeatureSignals | abi::kFeatureAnswers | abi::kFeatureOperations;
+  h.features = abi::kFeatureSignals | abi::kFeatureAnswers | abi::kFeatureOperations | abi::kFeatureCutting;
   h.operations_offset = kOperationsOffset;
   h.operation_slots = abi::kOperationSlots;
+  h.cutting_offset = kCuttingOffset;
   h.signals_offset = kSignalsOffset;
   h.answer_offset = kAnswerOffset;
   h.answer_within_ms = kDefaultAnswerWithin_ms;

@@ -1,8 +1,10 @@
-// Which of the bytes behind a pointer without length may be read. The kernel is asked page by page: a system
-// call that reads eight bytes before it finds its other argument wrong answers EFAULT where they cannot be
-// read (kernel/signal.c: rt_sigprocmask copies the set first). That costs no descriptor and no parsing of
-// /proc/self/maps (thousands of lines in a framework process that loads thousands of modules); mincore(2)
-// would call pages readable that are only mapped, such as [vvar].
+// Which of the bytes behind a pointer without length may be read. The kernel is asked page by page. Since Linux 5.14 it can be
+// asked to bring a page in (MADV_POPULATE_READ). Before, and of pages for which it refuses that (no rights, [vvar]): a
+// system call that reads eight bytes before it finds its other argument wrong answers EFAULT where they cannot be
+// read (kernel/signal.c: rt_sigprocmask copies the set first), which valgrind takes for a mistake. Neither costs a
+// descriptor or parsing of /proc/self/maps (thousands of lines in a framework process that loads thousands of modules);
+// mincore(2) would call pages readable that are only mapped, such as [vvar].
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,8 +15,14 @@
 namespace tessera::image {
 namespace {
 
-bool readable(uint64_t address) {
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+bool readable(uint64_t address, uint64_t page_bytes) {
   constexpr int kNoSuchAction = ~0;
+  if (madvise(reinterpret_cast<void*>(address), page_bytes, MADV_POPULATE_READ) == 0) return true;
+  if (errno == ENOMEM || errno == EFAULT) return false;
   return syscall(SYS_rt_sigprocmask, kNoSuchAction, address, nullptr, sizeof(uint64_t)) == 0 ||
          errno != EFAULT;
 }
@@ -36,7 +44,7 @@ bool ReadableBytes::covers(uint64_t offset, uint64_t length) const {
   }
   const int errno_before = errno;
   bool all = true;
-  for (first &= ~(page - 1); all && first < last; first += page) all = readable(first);
+  for (first &= ~(page - 1); all && first < last; first += page) all = readable(first, page);
   errno = errno_before;
   return all;
 }

@@ -80,7 +80,7 @@ base::Status append(const LoadedEntry& e, std::vector<uint8_t>* out) {
   pad_to_8(&*payload);
 
   std::vector<uint8_t> header(kEntryHeaderBytes);
-  if (!e.options.empty()) {
+  if (!e.options.empty() || e.kind == EntryKind::kPtx) {  // of PTX NVIDIA's tools insist on it
     const auto text = static_cast<uint32_t>(kEntryHeaderBytes + kOptionsRecordBytes);
     header.resize(text);
     store(&header, 20, static_cast<uint32_t>(kEntryHeaderBytes));
@@ -120,6 +120,16 @@ base::Result<std::vector<uint8_t>> write_container(std::span<const LoadedEntry> 
   store(&out, 6, static_cast<uint16_t>(kContainerHeaderBytes));
   store(&out, 8, static_cast<uint64_t>(out.size() - kContainerHeaderBytes));
   return out;
+}
+
+std::string compiled_as(const Entry& entry, std::string text) {
+  if (entry.options.empty()) return text;
+  LoadedEntry same;
+  static_cast<Entry&>(same) = entry;
+  same.compression = "none";
+  same.payload.assign(text.begin(), text.end());
+  const auto written = write_container({&same, 1});
+  return written ? std::string(written->begin(), written->end()) : text;
 }
 
 Wrapper::Wrapper(std::vector<uint8_t> container) : header_{kWrapperMagic, 1, nullptr, nullptr} {

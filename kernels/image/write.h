@@ -18,6 +18,10 @@ namespace tessera::image {
 // format's fields.
 base::Result<std::vector<uint8_t>> write_container(std::span<const LoadedEntry> entries);
 
+// A text that a driver shall compile as it would compile `entry`, PTX of a container: with the same options, such as
+// --fmad false, which change bits. The text itself where there are none.
+std::string compiled_as(const Entry& entry, std::string text);
+
 // A wrapper in memory: version 1 around one container, version 2 (device link) around a linked container and
 // those of the translation units. Owns the containers; image() is good while this lives and is not changed.
 class Wrapper {

@@ -137,14 +137,14 @@ int main(int argc, char** argv) {
   Options o;
   std::vector<Option> options = training_options(o.training);
   options.insert(options.end(),
-                 {{"--seed", Option::kInt, &o.seed, "of weights and input (default 2)"},
-                  {"--m", Option::kInt, &o.m, "rows of the products"},
-                  {"--n", Option::kInt, &o.n, "columns of the products"},
-                  {"--k", Option::kInt, &o.k, "length of the sums"},
-                  {"--panel", Option::kInt, &o.panel, "steps of k held in shared memory at once"},
-                  {"--parameters", Option::kInt, &o.parameters, "size of the updated array"},
-                  {"--scale", Option::kReal, &o.scale, "multiplies the preset's m and parameters"},
-                  {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
+                 {{"--seed", &o.seed, "of weights and input (default 2)"},
+                  {"--m", &o.m, "rows of the products"},
+                  {"--n", &o.n, "columns of the products"},
+                  {"--k", &o.k, "length of the sums"},
+                  {"--panel", &o.panel, "steps of k held in shared memory at once"},
+                  {"--parameters", &o.parameters, "size of the updated array"},
+                  {"--scale", &o.scale, "multiplies the preset's m and parameters"},
+                  {"--preset", &o.preset, "sizes: auto, soft or gpu"}});
   parse_options(argc, argv, "Repeats a training-like step and reports steps per second.", options);
   positive("--scale", o.scale);
   choose_sizes(o);

@@ -159,8 +159,8 @@ int main(int argc, char** argv) {
   double target_ms = 20;
   std::string neighbour;
   parse_options(argc, argv, "Measures the GPU and prints what it found as JSON.",
-                {{"--target-ms", Option::kReal, &target_ms, "least length of a measured run"},
-                 {"--neighbour", Option::kText, &neighbour,
+                {{"--target-ms", &target_ms, "least length of a measured run"},
+                 {"--neighbour", &neighbour,
                   "measures nothing: keeps half of the GPU busy with 'memory' or 'compute' until killed"}});
   if (!neighbour.empty() && neighbour != "memory" && neighbour != "compute")
     fail("--neighbour", "is none of: memory, compute");

@@ -228,17 +228,17 @@ int main(int argc, char** argv) {
   std::vector<Option> options = training_options(o.training);
   options.insert(
       options.end(),
-      {{"--seed", Option::kInt, &o.seed, "of weights and input (default 2)"},
-       {"--layers", Option::kInt, &o.layers, "of 61 launches each"},
-       {"--rows", Option::kInt, &o.rows, "of the activations"},
-       {"--columns", Option::kInt, &o.columns, "of the activations"},
-       {"--product-rows", Option::kInt, &o.product_rows, "of the activations that a product computes"},
-       {"--depth", Option::kInt, &o.depth, "length of the sums of a product"},
-       {"--brief", Option::kInt, &o.brief, "elements of the shortest kernels"},
-       {"--parameters", Option::kInt, &o.parameters, "size of the updated array"},
-       {"--busy", Option::kReal, &o.busy, "share of its time for which it has the GPU, alone (default 0.6)"},
-       {"--cpu-us", Option::kReal, &o.cpu_us, "instead of --busy: CPU time between two launches"},
-       {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
+      {{"--seed", &o.seed, "of weights and input (default 2)"},
+       {"--layers", &o.layers, "of 61 launches each"},
+       {"--rows", &o.rows, "of the activations"},
+       {"--columns", &o.columns, "of the activations"},
+       {"--product-rows", &o.product_rows, "of the activations that a product computes"},
+       {"--depth", &o.depth, "length of the sums of a product"},
+       {"--brief", &o.brief, "elements of the shortest kernels"},
+       {"--parameters", &o.parameters, "size of the updated array"},
+       {"--busy", &o.busy, "share of its time for which it has the GPU, alone (default 0.6)"},
+       {"--cpu-us", &o.cpu_us, "instead of --busy: CPU time between two launches"},
+       {"--preset", &o.preset, "sizes: auto, soft or gpu"}});
   parse_options(argc, argv, "Trains as an eager framework does, and reports steps per second.", options);
   choose_sizes(o);
   Trainer trainer(o);

@@ -163,12 +163,12 @@ void choose_sizes(Options& o) {
 int main(int argc, char** argv) {
   Options o;
   std::vector<Option> options = service_options(o.service);
-  options.insert(options.end(), {{"--rows", Option::kInt, &o.rows, "batch rows per request"},
-                                 {"--features", Option::kInt, &o.features, "input width"},
-                                 {"--hidden", Option::kInt, &o.hidden, "hidden width"},
-                                 {"--classes", Option::kInt, &o.classes, "output width"},
-                                 {"--scale", Option::kReal, &o.scale, "multiplies the preset's rows"},
-                                 {"--preset", Option::kText, &o.preset, "sizes: auto, soft or gpu"}});
+  options.insert(options.end(), {{"--rows", &o.rows, "batch rows per request"},
+                                 {"--features", &o.features, "input width"},
+                                 {"--hidden", &o.hidden, "hidden width"},
+                                 {"--classes", &o.classes, "output width"},
+                                 {"--scale", &o.scale, "multiplies the preset's rows"},
+                                 {"--preset", &o.preset, "sizes: auto, soft or gpu"}});
   parse_options(argc, argv, "Answers randomly arriving requests and reports their latency.", options);
   positive("--scale", o.scale);
   choose_sizes(o);

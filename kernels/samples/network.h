@@ -149,10 +149,10 @@ int run(const Network<Shape>& network, int argc, char** argv) {
   std::vector<int64_t> given(network.sizes.size());
   std::string preset = "auto";
   std::vector<Option> options = mode == "train" ? training_options(training) : service_options(service);
-  if (mode == "train") options.push_back({"--seed", Option::kInt, &service.seed, network.seeded});
+  if (mode == "train") options.push_back({"--seed", &service.seed, network.seeded});
   for (size_t i = 0; i < given.size(); ++i)
-    options.push_back({network.sizes[i].name, Option::kInt, &given[i], network.sizes[i].help});
-  options.push_back({"--preset", Option::kText, &preset, "sizes: auto, soft or gpu"});
+    options.push_back({network.sizes[i].name, &given[i], network.sizes[i].help});
+  options.push_back({"--preset", &preset, "sizes: auto, soft or gpu"});
   if (mode.rfind("--", 0) == 0 || mode.empty()) {
     parse_options(argc, argv, ("First word: train, serve or verify. " + std::string(network.purpose)).c_str(),
                   options);

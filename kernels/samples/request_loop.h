@@ -14,21 +14,19 @@ struct ServiceOptions {
 };
 
 inline std::vector<Option> service_options(ServiceOptions& o) {
-  return {
-      {"--rate", Option::kReal, &o.rate, "requests per second"},
-      {"--load", Option::kReal, &o.load, "instead of --rate: share of time busy, with --service-ms"},
-      {"--service-ms", Option::kReal, &o.service_ms, "time of one request alone, as --calibrate prints"},
-      {"--seconds", Option::kReal, &o.seconds,
-       "requests that arrive within this time (default 10); lost is what has not begun a quarter of it "
-       "later"},
-      {"--requests", Option::kInt, &o.requests, "at most so many requests"},
-      {"--warmup", Option::kInt, &o.warmup, "requests before the clock starts (default 3)"},
-      {"--calibrate", Option::kInt, &o.calibrate, "only: this many requests back to back, print their time"},
-      {"--verify", Option::kFlag, &o.verify, "only: one request, compared with the host; exit 1 if wrong"},
-      {"--seed", Option::kInt, &o.seed, "of arrivals, weights and inputs (default 1)"},
-      {"--csv", Option::kText, &o.csv,
-       "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
-      {"--stretch", Option::kReal, &clock_stretch, "run this program's clock so many times slower"}};
+  return {{"--rate", &o.rate, "requests per second"},
+          {"--load", &o.load, "instead of --rate: share of time busy, with --service-ms"},
+          {"--service-ms", &o.service_ms, "time of one request alone, as --calibrate prints"},
+          {"--seconds", &o.seconds,
+           "requests that arrive within this time (default 10); lost is what has not begun a quarter of it "
+           "later"},
+          {"--requests", &o.requests, "at most so many requests"},
+          {"--warmup", &o.warmup, "requests before the clock starts (default 3)"},
+          {"--calibrate", &o.calibrate, "only: this many requests back to back, print their time"},
+          {"--verify", &o.verify, "only: one request, compared with the host; exit 1 if wrong"},
+          {"--seed", &o.seed, "of arrivals, weights and inputs (default 1)"},
+          {"--csv", &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
+          {"--stretch", &clock_stretch, "run this program's clock so many times slower"}};
 }
 
 struct Request {

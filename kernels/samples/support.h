@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace samples {
@@ -39,12 +40,11 @@ inline void cuda_failed(const char* file, int line, const char* call, cudaError_
     if (status_ != cudaSuccess) samples::cuda_failed(__FILE__, __LINE__, #call, status_); \
   } while (0)
 
-// One row per option. `value` is written when the option is given; a flag takes no argument.
+// One row per option. What `value` points to says of which kind it is; it is written when the option is given. A flag
+// takes no argument.
 struct Option {
-  enum Kind { kInt, kReal, kText, kFlag };
   const char* name;
-  Kind kind;
-  void* value;
+  std::variant<int64_t*, double*, std::string*, bool*> value;
   const char* help;
 };
 
@@ -52,7 +52,8 @@ inline void usage(const char* program, const char* purpose, const std::vector<Op
   std::printf("usage: %s [options]\n%s\n\n", program, purpose);
   for (const Option& option : options) {
     static const char* const kArgument[] = {" N", " X", " S", ""};
-    std::printf("  %-24s %s\n", (std::string(option.name) + kArgument[option.kind]).c_str(), option.help);
+    std::printf("  %-24s %s\n", (std::string(option.name) + kArgument[option.value.index()]).c_str(),
+                option.help);
   }
 }
 
@@ -65,29 +66,23 @@ inline void parse_options(int argc, char** argv, const char* purpose, const std:
     const auto row = std::find_if(options.begin(), options.end(),
                                   [&](const Option& option) { return !std::strcmp(option.name, argv[i]); });
     if (row == options.end()) fail("unknown option (see --help)", argv[i]);
-    if (row->kind == Option::kFlag) {
-      *static_cast<bool*>(row->value) = true;
+    if (bool* const* flag = std::get_if<bool*>(&row->value)) {
+      **flag = true;
       continue;
     }
     if (i + 1 == argc) fail("option needs a value", argv[i]);
     const char* text = argv[++i];
-    char* end = nullptr;
-    switch (row->kind) {
-      case Option::kInt:
-        *static_cast<int64_t*>(row->value) = std::strtoll(text, &end, 0);
-        break;
-      case Option::kReal:
-        *static_cast<double*>(row->value) = std::strtod(text, &end);
-        break;
-      case Option::kText:
-        *static_cast<std::string*>(row->value) = text;
-        break;
-      case Option::kFlag:
-        break;
+    if (std::string* const* words = std::get_if<std::string*>(&row->value)) {
+      **words = text;
+      continue;
     }
-    const bool number = end != text && end && *end == '\0' &&
-                        (row->kind != Option::kReal || std::isfinite(*static_cast<double*>(row->value)));
-    if (row->kind != Option::kText && !number) fail(row->name, "not a number");
+    char* end = nullptr;
+    bool finite = true;
+    if (int64_t* const* whole = std::get_if<int64_t*>(&row->value))
+      **whole = std::strtoll(text, &end, 0);
+    else if (double* const* real = std::get_if<double*>(&row->value))
+      finite = std::isfinite(** real = std::strtod(text, &end));
+    if (end == text || *end != '\0' || !finite) fail(row->name, "not a number");
   }
 }
 

@@ -17,12 +17,11 @@ struct TrainingOptions {
 };
 
 inline std::vector<Option> training_options(TrainingOptions& o) {
-  return {{"--seconds", Option::kReal, &o.seconds, "stop after this time (default 10)"},
-          {"--steps", Option::kInt, &o.steps, "stop after so many steps"},
-          {"--checksum-steps", Option::kInt, &o.checksum_steps,
-           "checksum of the state after so many (default 5)"},
-          {"--csv", Option::kText, &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
-          {"--stretch", Option::kReal, &clock_stretch, "run this program's clock so many times slower"}};
+  return {{"--seconds", &o.seconds, "stop after this time (default 10)"},
+          {"--steps", &o.steps, "stop after so many steps"},
+          {"--checksum-steps", &o.checksum_steps, "checksum of the state after so many (default 5)"},
+          {"--csv", &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
+          {"--stretch", &clock_stretch, "run this program's clock so many times slower"}};
 }
 
 // What steps put into a stream, as launches of one CUDA graph for so many steps; then it is captured again. 0: no graph.

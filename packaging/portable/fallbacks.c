@@ -1,4 +1,4 @@
-// What glibc 2.28 does not have and the libraries that we link, or we ourselves, call: each by what it does have. Hidden, so
+// What old glibcs do not have and the libraries that we link, or we ourselves, call: each by what they do have. Hidden, so
 // that each program and library has its own, also where libc has the real one.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -38,6 +37,9 @@ int fstatat64(int fd, const char* restrict path, struct stat64* restrict out, in
 // 2.30.
 pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
 
+// 2.27.
+int memfd_create(const char* name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
+
 // 2.34, of kernel 5.9.
 int close_range(unsigned first, unsigned last, int flags) {
   const long result = syscall(SYS_close_range, first, last, flags);
@@ -51,7 +53,8 @@ int close_range(unsigned first, unsigned last, int flags) {
 // 2.32: whether libstdc++ may do without atomic instructions; it never has to.
 char __libc_single_threaded = 0;
 
-// 2.36, of std::random_device.
+// 2.25 and 2.36, of std::random_device.
+int getentropy(void* out, size_t bytes) { return syscall(SYS_getrandom, out, bytes, 0) == (long)bytes ? 0 : -1; }
 uint32_t arc4random(void) {
   uint32_t value;
   if (getentropy(&value, sizeof value) != 0) abort();
@@ -71,6 +74,17 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   if (real.tv_nsec >= kSecond_ns) real.tv_nsec -= kSecond_ns, ++real.tv_sec;
   if (real.tv_sec < 0) real.tv_sec = real.tv_nsec = 0;
   return pthread_cond_timedwait(condition, mutex, &real);
+}
+
+// Part of what is linked, not of libc: the compiler's calls what musl does not have.
+typedef void handler(void);
+extern int __register_atfork(handler* prepare, handler* parent, handler* child, void* object) __attribute__((weak));
+extern void* __dso_handle __attribute__((visibility("hidden")));
+int pthread_atfork(handler* prepare, handler* parent, handler* child) {
+  if (__register_atfork) return __register_atfork(prepare, parent, child, &__dso_handle);
+  int (*of_libc)(handler*, handler*, handler*);
+  *(void**)&of_libc = dlsym(RTLD_DEFAULT, "pthread_atfork");
+  return of_libc ? of_libc(prepare, parent, child) : ENOSYS;
 }
 
 // 2.35: libgcc finds the tables for unwinding of the object that holds an address. Each object has a program header for

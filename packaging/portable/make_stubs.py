@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Makes what a program is linked with so that it runs on glibc 2.28 and newer, although this machine's glibc is newer.
+"""Makes what is linked so that it runs on an old glibc, although this machine's glibc is newer.
 
-usage: make_stubs.py FOLDER    (uses $CC, or cc)
+usage: make_stubs.py FOLDER OLDEST    (OLDEST: 2.28; uses $CC, or cc)
 
 glibc keeps the old version of each symbol that ever changed. FOLDER gets libraries without code that have the names of
-glibc's, and of each symbol only the newest version that glibc 2.28 has. The linker reads them (`cc -B FOLDER`) and writes
+glibc's, and of each symbol only the newest version that glibc OLDEST has. The linker reads them (`cc -B FOLDER`) and writes
 these versions into the program; ld.so loads the real libraries. Symbols that have no such version are missing there;
-fallbacks.c has those that we need, start.c the entry point for executables."""
+fallbacks.c has those that we need, start.c the entry point for executables. The loader's symbols are in libc's library, too:
+no library names ld-linux-x86-64.so.2, which musl does not have."""
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
-NEWEST = (2, 28)
 # Since glibc 2.34 these are part of libc.so.6; before, programs need them by name. They stay empty here, the symbols are
 # taken from libc.so.6: ld.so looks a symbol up in all loaded libraries, whichever it was linked from.
 MERGED = ("libpthread.so.0", "libdl.so.2", "librt.so.1")
@@ -29,8 +29,8 @@ def number(version):
     return tuple(int(part) for part in version.removeprefix("GLIBC_").split("."))
 
 
-def old_symbols(library):
-    """name -> (version, type, size): of each symbol the newest version up to NEWEST."""
+def old_symbols(library, oldest):
+    """name -> (version, type, size): of each symbol the newest version that glibc `oldest` has."""
     path = run(CC, f"-print-file-name={library}").strip()
     found = {}
     for line in run("readelf", "-W", "--dyn-syms", path).splitlines():
@@ -38,7 +38,7 @@ def old_symbols(library):
         if len(fields) < 8 or fields[6] in ("UND", "ABS") or fields[3] not in ("FUNC", "IFUNC", "OBJECT"):
             continue
         match = re.fullmatch(r"(\w+)@{1,2}(GLIBC_[\d.]+)", fields[7])
-        if not match or number(match[2])[:2] > NEWEST:
+        if not match or number(match[2])[:2] > oldest:
             continue
         name, version = match.groups()
         if name not in found or number(version) > number(found[name][0]):
@@ -64,12 +64,12 @@ def make_library(folder, library, symbols):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    folder = pathlib.Path(sys.argv[1])
+    folder, oldest = pathlib.Path(sys.argv[1]), number(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    for library in ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"):
-        make_library(folder, library, old_symbols(library))
+    make_library(folder, "libc.so.6", old_symbols("ld-linux-x86-64.so.2", oldest) | old_symbols("libc.so.6", oldest))
+    make_library(folder, "libm.so.6", old_symbols("libm.so.6", oldest))
     for library in MERGED:
         make_library(folder, library, {})
     for library in ("libm.so.6", *MERGED):
@@ -81,8 +81,7 @@ def main():
         run(*compile_ours, "-fno-stack-protector", str(HERE / "start.c"), "-o", str(folder / start))
     nonshared = run(CC, "-print-file-name=libc_nonshared.a").strip()
     here = folder.resolve()
-    (folder / "libc.so").write_text(f"GROUP({here}/libc.so.6 {here}/libfallbacks.a {nonshared} "
-                                    f"AS_NEEDED({here}/ld-linux-x86-64.so.2))\n")
+    (folder / "libc.so").write_text(f"GROUP({here}/libc.so.6 {here}/libfallbacks.a {nonshared})\n")
 
 
 if __name__ == "__main__":

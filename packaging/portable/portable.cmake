@@ -1,8 +1,6 @@
 # TESSERA_PORTABLE: programs and libraries that need nothing but glibc 2.28 or newer. The C++ runtime and all libraries are
 # linked in; make_stubs.py says how the versions of glibc's symbols are kept old.
-set(TESSERA_PORTABLE_STUBS ${CMAKE_BINARY_DIR}/portable)
-execute_process(COMMAND env CC=${CMAKE_C_COMPILER} ${CMAKE_SOURCE_DIR}/packaging/portable/make_stubs.py ${TESSERA_PORTABLE_STUBS}
-                COMMAND_ERROR_IS_FATAL ANY)
+tessera_stubs(TESSERA_PORTABLE_STUBS 2.28)
 
 # Before glibc 2.34 threads and dlopen were libraries of their own: everything names them.
 set(TESSERA_PORTABLE_LINK -B${TESSERA_PORTABLE_STUBS}/ -static-libstdc++ -static-libgcc)

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "admission/boundary.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/pulse.h"
 #include "profiles/operation_profile.h"
@@ -49,6 +50,19 @@ std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTotals& 
   return rows;
 }
 
+std::vector<stats::OutcomeRow> outcomes_of(const ipc::abi::CuttingLines& cutting_untrusted) {
+#define TS_ROW(id, name) name,
+  static constexpr const char* kNames[] = {TS_LAUNCH_OUTCOMES(TS_ROW)};
+#undef TS_ROW
+  std::vector<stats::OutcomeRow> rows;
+  for (uint32_t k = 0; k < ipc::abi::kLaunchOutcomes; k++) {
+    const ipc::abi::OutcomeCounts& counts = cutting_untrusted.outcomes[k];
+    const uint64_t launches = ipc::load(counts.launches, relaxed);
+    if (launches != 0) rows.push_back({kNames[k], launches, ipc::load(counts.gpu_ns, relaxed)});
+  }
+  return rows;
+}
+
 }  // namespace
 
 bool Client::busy(uint64_t now_ns) const {
@@ -62,12 +76,21 @@ void Client::answer() const {
   ipc::store(line.answered, question_untrusted, relaxed);  // alone: nothing else is published by it
 }
 
-bool Client::drained() const {
+bool Client::drained(uint64_t now_ns) const {
+  if (on_device && now_ns - held_since_ns >= admission::drained_after_ns(terms.quantum_us * base::kNsPerUs))
+    return true;
   const ipc::abi::UsageLine& u = usage_untrusted();
   // seq_cst: after the store of the hold (lease_publish); pairs with "raise in_flight, then look" of the
   // client.
   return ipc::load(u.drained_word, std::memory_order_acquire) == lease_word ||
          ipc::load(u.in_flight_ns, std::memory_order_seq_cst) == 0;
+}
+
+bool Client::waiting() const {
+  const ipc::abi::UsageLine& u = usage_untrusted();
+  // Of a queue behind the gate its helper thread speaks at its next look only.
+  return ipc::load(u.waiting, relaxed) != 0 || (on_device && terms.state == ipc::abi::kLeaseHold &&
+                                                ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0);
 }
 
 policy::InFlight Client::in_flight() const {
@@ -80,6 +103,11 @@ policy::InFlight Client::in_flight() const {
   const bool silent = f.end_ns == 0 && !f.any && ipc::load(u.completed_ns, relaxed) != 0;  // an older library
   f.measured = !silent && !passthrough && terms.state != ipc::abi::kLeaseFree;
   return f;
+}
+
+bool Client::nothing_passed(uint64_t by_ns) const {
+  return on_device && !packed() && gate_shut_since_ns != 0 &&
+         gate_shut_since_ns + admission::drained_after_ns(terms.quantum_us * base::kNsPerUs) <= by_ns;
 }
 
 bool Client::active_since(uint64_t since_ns, uint64_t now_ns) const {
@@ -115,10 +143,11 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.short_gap_ns = bursts.short_gap_ns();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();
-    v.waiting = ipc::load(u.waiting, relaxed) != 0;
-    v.waiting_since_ns = std::min(ipc::load(u.waiting_since_ns, relaxed), now_ns);
+    v.waiting = waiting();
+    const uint64_t told_ns = ipc::load(u.waiting_since_ns, relaxed);
+    v.waiting_since_ns = std::min(told_ns != 0 ? told_ns : held_since_ns, now_ns);
     v.in_flight_ns = ipc::load(u.in_flight_ns, std::memory_order_seq_cst);  // as in drained()
-    v.queued_ns = ipc::load(u.queued_ns, relaxed);
+    v.queued_ns = ipc::load(on_device ? gate_page()->longest_ns : u.queued_ns, relaxed);
     used_ns = std::max(used_ns, ipc::load(u.completed_ns, relaxed));
     v.used_ns = used_ns;
     const ipc::abi::SignalLine& s = signals_untrusted();
@@ -130,8 +159,9 @@ policy::ClientView Client::view(uint64_t now_ns) {
     blocks_launched = std::max(blocks_launched, ipc::load(s.blocks_launched, relaxed));
     v.uncut_launches = uncut_launches;
     v.can_confine = confines;
+    v.gate_on_device = on_device;
     v.blocks_launched = blocks_launched;
-    v.drained = drained();
+    v.drained = drained(now_ns);
   }
   return v;
 }
@@ -202,6 +232,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   }
   const ipc::abi::OperationTotals& totals = operations_untrusted();
   r.operations = operations_of(totals);
+  r.outcomes = outcomes_of(cutting_untrusted());
   r.counters.further_operations = ipc::load(totals.further_calls, relaxed);
   r.counters.split_calls = ipc::load(totals.split_calls, relaxed);
   r.counters.split_pieces = ipc::load(totals.split_pieces, relaxed);

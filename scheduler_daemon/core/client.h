@@ -76,6 +76,8 @@ struct Client {
   ipc::abi::GateChoice gate_choice = ipc::abi::kGateThread;
   ipc::GateMemory gate;
   bool gate_told = false, gate_ready = false;
+  bool on_device = false;           // best-effort: as of the latest decision its work waits there
+  uint64_t gate_shut_since_ns = 0;  // and only the daemon could have opened since; 0: not known to be shut
   // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given, for which byte.
   uint32_t gate_byte = 0;
   std::map<uint32_t, uint32_t> closing;
@@ -89,6 +91,7 @@ struct Client {
   // The daemon's own copy of the lease: what is in shared memory is never read back.
   uint32_t lease_word = 0;
   ipc::LeaseTerms terms;
+  uint64_t held_since_ns = 0;                        // when `terms` became a hold
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
   policy::BurstWatch bursts;                         // protected
@@ -106,6 +109,9 @@ struct Client {
   const ipc::abi::OperationTotals& operations_untrusted() const {  // its OperationCounts are behind it
     return *memory.region.as<const ipc::abi::OperationTotals>(ipc::kOperationsOffset);
   }
+  const ipc::abi::CuttingLines& cutting_untrusted() const {
+    return *memory.region.as<const ipc::abi::CuttingLines>(ipc::kCuttingOffset);
+  }
   const ipc::abi::SignalLine& signals_untrusted() const {
     return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);
   }
@@ -117,16 +123,21 @@ struct Client {
   bool is_protected() const { return priority > 0; }
   // Best-effort: when it had work on the GPU.
   policy::InFlight in_flight() const;
+  // Best-effort, on the device: what passed its gate had ended by then.
+  bool nothing_passed(uint64_t by_ns) const;
   // Protected: was it busy at some time since then?
   bool active_since(uint64_t since_ns, uint64_t now_ns) const;
   bool packed() const {  // its work may run beside bursts
     return (terms.packed || terms.apart) && terms.state == ipc::abi::kLeaseGranted;
   }
   bool busy(uint64_t now_ns) const;
+  // Best-effort: it has work that the daemon holds, in a thread or behind its gate.
+  bool waiting() const;
   // Says that the daemon gets on, if it was asked.
   void answer() const;
-  // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h).
-  bool drained() const;
+  // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h), or what passed its
+  // gate before has had the time to end.
+  bool drained(uint64_t now_ns) const;
   policy::ClientView view(uint64_t now_ns);
   uint64_t busy_ns(uint64_t now_ns) const;  // protected: since it attached
   stats::ClientRow row(uint64_t now_ns) const;

@@ -312,6 +312,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   std::memcpy(uuid.data(), device->uuid, sizeof device->uuid);
   std::memcpy(client.uuid, device->uuid, sizeof device->uuid);
   client.has_gpu = true;
+  client.counters.unmanaged_launches = device->unmanaged_launches;
   client.mps = device->mps == 1;
   client.confines = (device->confines & 1u) != 0;
   client.gate_choice = abi::GateChoice(std::min<uint32_t>(device->gate, abi::kGateDevice));
@@ -511,7 +512,7 @@ bool Core::settling(Gpu& gpu, uint64_t now_ns) {
   for (Client* client : gpu.clients) {
     if (!is_best_effort(client)) continue;
     if (client->terms.state != abi::kLeaseHold) apply(*client, {.grant = policy::Grant::kHold}, now_ns);
-    drained = drained && client->drained();
+    drained = drained && client->drained(now_ns);
   }
   if (drained) gpu.settle_since_ns = 0;
   gpu.dirty = false;
@@ -534,8 +535,8 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     report_cutting(gpu, *client, now_ns);
     client->measured_alone = false;
     managed.push_back(client);
+    client->on_device = no_device_gate(gpu, *client) == nullptr;
     o.clients.push_back(client->view(now_ns));
-    o.clients.back().gate_on_device = no_device_gate(gpu, *client) == nullptr;
   }
   note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
@@ -554,9 +555,10 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
-    if (counters_.revocations != before) drained &= managed[i]->drained();
+    if (counters_.revocations != before) drained &= managed[i]->drained(now_ns);
     watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);
   }
+  note_gates(gpu, now_ns);
   note_packing(gpu, now_ns);
   return counters_.revocations != revocations && drained;
 }
@@ -616,6 +618,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   bool was_granted = !first && client.terms.state == abi::kLeaseGranted;
   bool was_packed = client.packed();
   bool is_held = terms.state == abi::kLeaseHold;
+  if (is_held && (first || client.terms.state != abi::kLeaseHold)) client.held_since_ns = now_ns;
   client.terms = terms;
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;
@@ -648,10 +651,13 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
       burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
       continue;
     }
+    if (other->nothing_passed(start_ns)) continue;
     uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
     // What waits behind a gate on the device is in flight for the client, and in nobody's way.
-    if (other->terms.quantum_us != 0)
-      overlap_ns = std::min<uint64_t>(overlap_ns, other->terms.quantum_us * base::kNsPerUs);
+    if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && other->terms.quantum_us != 0)
+      overlap_ns =
+          std::min(overlap_ns, std::max<uint64_t>(other->terms.quantum_us * base::kNsPerUs,
+                                                  ipc::load(gate->longest_ns, std::memory_order_relaxed)));
     burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
   }
   burst.solo = burst.solo && burst.overlap_ns == 0;

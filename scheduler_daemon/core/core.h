@@ -188,7 +188,8 @@ class Core {
   // Why its work waits in its thread, for people; null: it waits on the device.
   std::string gate_of(const Client& client) const;
   const char* no_device_gate(const Gpu& gpu, const Client& client) const;
-  void open_gates(const Gpu& gpu, const Client& idle, uint64_t now_ns);
+  void open_gates(Gpu& gpu, const Client& idle, uint64_t now_ns);
+  void note_gates(Gpu& gpu, uint64_t now_ns) const;
   static void set_gate(Client& client);
 
   void note_overdue_drain(Client& client, uint64_t now_ns);

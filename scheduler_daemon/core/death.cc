@@ -14,15 +14,11 @@ constexpr uint64_t kLook_ns = base::ms(3);
 constexpr uint64_t kEarly_ns = base::ms(1);  // rather in a wake-up that happens anyway
 constexpr int kMostLooksPerWake = 64;        // each reads a file of /proc
 
-bool waits(const Client& client) {
-  return ipc::load(client.usage_untrusted().waiting, std::memory_order_relaxed) != 0;
-}
-
 // May others be waiting for what this client has?
 bool in_the_way(const Client& client, bool exclusive, uint64_t now_ns) {
   if (client.passthrough) return false;
   if (client.is_protected()) return client.busy(now_ns);
-  return exclusive && (client.terms.state != ipc::abi::kLeaseHold || !client.drained());
+  return exclusive && (client.terms.state != ipc::abi::kLeaseHold || !client.drained(now_ns));
 }
 
 }  // namespace
@@ -30,11 +26,11 @@ bool in_the_way(const Client& client, bool exclusive, uint64_t now_ns) {
 // While nobody waits for another there is nothing to look at, and nothing wakes the daemon.
 void Core::plan_death_look(Gpu& gpu, uint64_t now_ns) const {
   const auto n_waiting =
-      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return waits(*c); });
+      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->waiting(); });
   const bool exclusive = n_waiting != 0 && !overlapping(gpu);
   const bool wanted =
       n_waiting != 0 && std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
-        return n_waiting > (waits(*c) ? 1 : 0) && in_the_way(*c, exclusive, now_ns);
+        return n_waiting > (c->waiting() ? 1 : 0) && in_the_way(*c, exclusive, now_ns);
       });
   if (!wanted)
     gpu.death_look_ns = 0;

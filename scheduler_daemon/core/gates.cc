@@ -114,15 +114,12 @@ bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
 const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
   if (settings_.gate == abi::kGateThread) return "[policy] gate = \"thread\"";
   if (client.gate_choice == abi::kGateThread)
-    return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1) do not allow another";
+    return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1, CUDA_LAUNCH_BLOCKING=1) "
+           "do not allow "
+           "another";
   if (!wants_gate(client))
     return "nobody asks for another (TESSERA_GATE=device, or [policy] gate = \"device\")";
   if (!client.gate_ready) return "its GPU does not read the gate yet";
-  // Turns are proven by drains, which queues behind a gate would hide.
-  const auto others = std::count_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
-    return c != &client && !c->is_protected() && !c->passthrough;
-  });
-  if (others != 0 && !overlapping(gpu)) return "without MPS best-effort clients take turns";
   for (const Client* c : gpu.clients) {
     if (!c->is_protected() || !c->pulse_sealed || c->passthrough) continue;
     if (c->gate_byte == 0) return "more protected clients are there than a gate has places for";
@@ -142,15 +139,32 @@ std::string Core::gate_of(const Client& client) const {
 }
 
 // This protected client is idle, and its gaps are waited out, or it opens by itself and did not, because it was stopped.
-void Core::open_gates(const Gpu& gpu, const Client& idle, uint64_t now_ns) {
+void Core::open_gates(Gpu& gpu, const Client& idle, uint64_t now_ns) {
   if (idle.gate_byte == 0) return;
-  for (const Client* c : gpu.clients) {
+  for (Client* c : gpu.clients) {
     if (c->gate_page() == nullptr) continue;
     const uint8_t seen = byte_of(*c, idle.gate_byte);
     if (seen == abi::kGateUnmapped || idle.busy(now_ns)) continue;
+    c->gate_shut_since_ns = 0;
     // A burst of the same number, 128 later, may have begun since: it stored its byte after its pulse.
     if (ipc::reopen_gate(*c->gate_page(), idle.gate_byte, seen) && idle.busy(now_ns))
       set_byte(*c, idle.gate_byte, seen);
+  }
+}
+
+// Byte 0 is the daemon's, and so is the byte of a client that leaves it closed after its bursts. Others open by themselves.
+void Core::note_gates(Gpu& gpu, uint64_t now_ns) const {
+  for (Client* c : gpu.clients) {
+    if (c->gate_page() == nullptr) continue;
+    bool shut = byte_of(*c, abi::kGateTurnByte) != abi::kGateByteOpen;
+    for (const Client* owner : gpu.clients)
+      shut |= owner->gate_byte != 0 && owner->terms.keeps_closed &&
+              byte_of(*c, owner->gate_byte) != abi::kGateByteOpen;
+    shut = shut && !ipc::gate_is_open(*c->gate_page());
+    if (!shut)
+      c->gate_shut_since_ns = 0;
+    else if (c->gate_shut_since_ns == 0)
+      c->gate_shut_since_ns = now_ns;
   }
 }
 
@@ -160,7 +174,8 @@ void Core::set_gate(Client& client) {
   const bool granted = client.terms.state == abi::kLeaseGranted;
   const bool beside =
       client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough != 0;
-  set_byte(client, abi::kGateTurnByte, granted ? abi::kGateByteOpen : 0);
+  if (granted || beside) client.gate_shut_since_ns = 0;
+  ipc::set_gate_turn(*client.gate_page(), granted);
   ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, beside);
 }
 

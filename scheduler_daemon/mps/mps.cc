@@ -56,6 +56,13 @@ bool serves(pid_t pid, const std::string& pipe_directory) {
   return false;
 }
 
+// Of one that others started: their environment cannot be read, its name can. The kernel keeps 15 letters of it.
+bool is_called(pid_t pid, const std::string& program) {
+  std::string name;
+  std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
+  return name == program.substr(program.rfind('/') + 1).substr(0, 15);
+}
+
 std::string parent(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
@@ -89,7 +96,8 @@ bool Mps::find() {
   pid_t pid = 0;
   std::ifstream(options_.pipe_directory + "/nvidia-cuda-mps-control.pid") >> pid;
   if (pid > 0) process_ = open_process(pid);
-  if (ours_ && !serves(pid, options_.pipe_directory)) process_.reset();  // it would be ended by stop()
+  // The file outlives its writer, whose number may be another process's. What is ours would be ended by stop().
+  if (!(ours_ ? serves(pid, options_.pipe_directory) : is_called(pid, options_.program))) process_.reset();
   if (!process_.valid()) return false;
   state_.active = true;
   state_.reason.clear();

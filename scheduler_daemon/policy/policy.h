@@ -29,10 +29,10 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   bool watched = true;   // protected: best-effort clients watch its pulse themselves; else they are revoked
   bool waiting = false;  // best-effort: a launch waits for a lease
   uint64_t waiting_since_ns = 0;
-  uint64_t in_flight_ns = 0;    // estimated GPU time started and not seen complete
-  uint64_t queued_ns = 0;       // estimated GPU time of waiting launches
-  bool drained = true;          // nothing in flight since its last hold
-  uint64_t used_ns = 0;         // GPU time completed since it attached
+  uint64_t in_flight_ns = 0;  // estimated GPU time started and not seen complete
+  uint64_t queued_ns = 0;     // estimated GPU time of waiting launches; behind a gate: of the longest of late
+  bool drained = true;        // nothing in flight since its last hold
+  uint64_t used_ns = 0;       // GPU time completed since it attached
   uint32_t overdue_drains = 0;  // that were given up lately, its own or its predecessors' of the same user
   double slowdown = 0;          // protected: measured burst slowdown, 1 = none, 0 = unknown
 

@@ -24,7 +24,6 @@ class TemporalPolicy final : public Policy {
       : parameters_(parameters), tuning_(tuning), turns_(parameters, tuning) {}
   const char* name() const override { return "temporal"; }
   Decision decide(const Observation& observation) override;
-  uint64_t switch_cost_ns() const { return turns_.switch_cost_ns(); }  // learnt; 0 = not known
 
  private:
   void nudge_after_guard(const Observation& o, Decision* d);

@@ -75,7 +75,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
 
 // What is remembered, before anything is decided.
 void TesseraPolicy::update(const Observation& o, const Decision& turns) {
-  learnt_.observe(o, parameters_, tuning_, temporal_.switch_cost_ns());
+  learnt_.observe(o, parameters_, tuning_);
   for (size_t i = 0; i < o.clients.size(); ++i) {
     Client& c = learnt_.clients[i];
     c.in_turn = turns.leases[i].grant == Grant::kGranted;

@@ -77,13 +77,12 @@ bool Turns::end_turn(const Observation& o, size_t holder, uint64_t n_waiting) {
     return false;
   }
   turn_.revoked_ns = o.now_ns;
-  turn_.busy_to_the_end = !idle;
   return true;
 }
 
 // Tried again after a turn of the others, then after longer, at most half of the hold limit.
 void Turns::judge_idle_turn(const Observation& o, size_t holder) {
-  if (turn_.worked || !o.clients[holder].waiting) return;
+  if (turn_.worked || !has_demand(o.clients[holder])) return;
   Account& account = accounts_[holder];
   const uint64_t pause_ns = parameters_.quantum_ns << std::min<uint32_t>(account.wasted++, 16);
   account.last_in_line_until_ns = o.now_ns + std::min(pause_ns, parameters_.max_hold_ns / 2);
@@ -121,10 +120,16 @@ void Turns::charge(const Observation& o, size_t index, uint64_t since_ns, uint64
 void Turns::charge_holder(const Observation& o, size_t index) {
   const ClientView& holder = o.clients[index];
   charge(o, index, std::max(last_look_ns_, turn_.started_ns), 1);
-  // A launch that waits although it may run is no activity: a stopped process looks like that.
-  const bool works = holder.in_flight_ns > 0 || holder.used_ns != turn_.last_used_ns;
-  turn_.worked |= works;
-  if (works) accounts_[index].wasted = 0;
+  // A launch that waits although it may run is no activity: a stopped process looks like that. So does a queue on the
+  // device that gets no shorter for longer than it should last.
+  const bool progress = holder.used_ns != turn_.last_used_ns;
+  if (progress || any_protected_busy(o)) turn_.last_progress_ns = o.now_ns;
+  const bool stands_still = holder.gate_on_device && o.now_ns - turn_.last_progress_ns >
+                                                         holder.in_flight_ns + parameters_.idle_grace_ns;
+  const bool works = progress || (holder.in_flight_ns > 0 && !stands_still);
+  const bool worked = holder.gate_on_device ? progress : works;
+  turn_.worked |= worked;
+  if (worked) accounts_[index].wasted = 0;
   if (works || any_protected_busy(o)) turn_.last_active_ns = o.now_ns;
   turn_.last_used_ns = holder.used_ns;
 }
@@ -140,9 +145,6 @@ bool Turns::drain_ended(const Observation& o, size_t holder) {
   const ClientView& h = o.clients[holder];
   if (!h.drained && o.now_ns < turn_.revoked_ns + drain_patience_ns(h)) return false;
   if (!h.drained) overdue_client_ = h.id;
-  if (turn_.busy_to_the_end && h.drained)
-    switch_cost_.add(turn_.charged_ns + (o.now_ns - std::min(o.now_ns, turn_.revoked_ns)),
-                     h.used_ns - std::min(h.used_ns, turn_.used_at_start_ns));
   charge(o, holder, turn_.revoked_ns,
          h.drained ? 1 : 2ull << std::min<uint64_t>({h.overdue_drains, tuning_.most_overdue, 62}));
   return true;
@@ -152,18 +154,15 @@ uint64_t Turns::quantum_ns(uint64_t n_waiting) const {
   // All who wait now are served within half the hold limit, so that no wait ends by expiry.
   const uint64_t fair_ns =
       parameters_.max_hold_ns / 2 / std::max<uint64_t>(1, n_waiting) / tuning_.wall_per_quantum;
-  const uint64_t worthwhile_ns =
-      tuning_.switch_cost ? std::max(parameters_.quantum_ns, switch_cost_.turn_ns(tuning_.lost_to_switching))
-                          : parameters_.quantum_ns;
-  return std::max(tuning_.shortest_turn_ns, std::min(worthwhile_ns, fair_ns));
+  return std::max(tuning_.shortest_turn_ns, std::min(parameters_.quantum_ns, fair_ns));
 }
 
 void Turns::start_turn(const ClientView& holder, uint64_t now_ns) {
   turn_ = {.holder = holder.id,
            .started_ns = now_ns,
            .last_active_ns = now_ns,
-           .last_used_ns = holder.used_ns,
-           .used_at_start_ns = holder.used_ns};
+           .last_progress_ns = now_ns,
+           .last_used_ns = holder.used_ns};
 }
 
 size_t Turns::next_in_line(const Observation& o, bool holder_may_stay) const {

@@ -7,12 +7,10 @@
 //   time out again and again is waited for less long, and pays more.
 // - Time in which a protected client was busy is not charged to the holder. The time that it drains is:
 //   nobody works then.
-// - What passing on costs is learnt, and turns are long enough that it is a small part of them.
 #pragma once
 
 #include <vector>
 
-#include "scheduler_daemon/policy/estimate/switch_cost.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/policy/slots.h"
 #include "scheduler_daemon/policy/tuning.h"
@@ -32,7 +30,6 @@ class Turns {
 
   bool has_turn(uint64_t client_id) const { return turn_.holder == client_id && turn_.revoked_ns == 0; }
   bool gave_up_drain_of(uint64_t client_id) const { return overdue_client_ == client_id; }  // just now
-  uint64_t switch_cost_ns() const { return switch_cost_.ns(); }  // learnt; 0 = not known
 
  private:
   struct Account {                       // one client
@@ -47,11 +44,10 @@ class Turns {
     uint64_t started_ns = 0;
     uint64_t charged_ns = 0;        // of this turn
     uint64_t last_active_ns = 0;    // last look at which the holder worked
+    uint64_t last_progress_ns = 0;  // last look at which its used_ns had grown
     uint64_t last_used_ns = 0;      // its used_ns then
-    uint64_t used_at_start_ns = 0;  // likewise
     bool worked = false;            // the holder did anything
     uint64_t revoked_ns = 0;        // 0: the turn runs; else: draining since
-    bool busy_to_the_end = false;   // it was revoked although it had work
   };
   static constexpr size_t kNone = size_t(-1);
 
@@ -79,7 +75,6 @@ class Turns {
   Slots<Account> accounts_;
   std::vector<size_t> best_effort_;  // of this observation
   Turn turn_;
-  SwitchCost switch_cost_;
   uint64_t overdue_client_ = 0;    // whose drain this decision gave up; 0: nobody's
   bool active_ = false;            // the previous decision was about turns
   uint64_t floor_virtual_ns_ = 0;  // least virtual time of the active: where newcomers start

@@ -68,6 +68,16 @@ std::string operation_json(const OperationRow& row) {
   return out;
 }
 
+std::string outcome_json(const OutcomeRow& row) {
+  std::string out;
+  Object o(&out);
+  o.text("name", row.name);
+  o.number("launches", row.launches);
+  o.number("gpu_ns", row.gpu_ns);
+  o.close();
+  return out;
+}
+
 template <class Row>
 std::string array(const std::vector<Row>& rows, std::string (*print)(const Row&)) {
   std::string out = "[";
@@ -100,6 +110,7 @@ std::string client_json(const ClientRow& c) {
 #include "scheduler_daemon/stats/stats.def"
   o.raw("beside_bursts", array(c.beside_bursts, quoted));
   o.raw("operations", array(c.operations, operation_json));
+  o.raw("outcomes", array(c.outcomes, outcome_json));
   o.close();
   return out;
 }

@@ -23,6 +23,11 @@ struct OperationRow {  // calls of one function of a library, of one element typ
   double flop = 0, bytes = 0;
 };
 
+struct OutcomeRow {  // launches of one outcome (ipc/abi/cutting.h)
+  const char* name;
+  uint64_t launches, gpu_ns;
+};
+
 struct ClientRow {
   uint64_t id = 0;
   int64_t pid = 0;
@@ -46,6 +51,7 @@ struct ClientRow {
   // Best-effort: classes of work that its lease lets start beside bursts now.
   std::vector<std::string> beside_bursts;
   std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
+  std::vector<OutcomeRow> outcomes;      // best-effort: which of its launches were or can be cut, and why not
 };
 
 struct GpuRow {

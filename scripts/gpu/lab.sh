@@ -51,33 +51,63 @@ run=$build/bin/tessera
 export TESSERA_DEVICE_BIN=$bin
 
 private=$(mktemp -d)
-daemon=
 # With --bundle the answers lie in a folder of our own and are put together after each.
 few=$out
 if [ "$bundle" = 1 ]; then out=$private/answers && mkdir "$out"; fi
-together() {
-  [ "$bundle" = 1 ] || return 0
-  python3 - "$out" "$few/answers.json" <<'PY'
-import json, os, pathlib, sys
-answers = {path.stem: json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json"))}
-pathlib.Path(sys.argv[2] + ".new").write_text(json.dumps(answers, indent=1) + "\n")
-os.replace(sys.argv[2] + ".new", sys.argv[2])
+nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
+commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
+command="lab.sh --limit $limit --budget $budget${only:+ --only ${only//,/ }}"
+# What was answered so far, after each answer: whoever ends this keeps it.
+summarise() {
+  OUT=$out FEW=$few BUNDLE=$bundle COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND=$command \
+    python3 - <<'PY'
+import datetime, json, os, pathlib
+out, few = pathlib.Path(os.environ["OUT"]), pathlib.Path(os.environ["FEW"])
+ours = {few / "summary.json", few / "answers.json"}
+answers = {path.stem: json.loads(path.read_text()) for path in sorted({*out.glob("*.json"), *few.glob("headline.json")} - ours)}
+
+def write(name, what):
+    (few / (name + ".new")).write_text(json.dumps(what, indent=1) + "\n")
+    os.replace(few / (name + ".new"), few / name)
+
+if os.environ["BUNDLE"] == "1":
+    write("answers.json", {name: answer for name, answer in answers.items() if name != "headline"})
+info = answers.pop("info", {})
+summary = {"gpu": info.get("gpu"), "cuda_driver_version": info.get("driver_version"),
+           "driver": os.environ["NVIDIA_DRIVER"], "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+           "commit": os.environ["COMMIT"], "command": os.environ["COMMAND"].strip(),
+           "rehearsed_on_software_gpu": os.environ["REHEARSED"] == "1",
+           "questions": {name: "failed" if "failed" in a else "skipped" if "skipped" in a else "answered"
+                         for name, a in answers.items()}}
+bare = answers.get("H2_bare", {}).get("launch_ns_p50")
+if bare:
+    summary["H2_added_ns"] = {n: round(a["launch_ns_p50"] - bare, 2) for n, a in answers.items()
+                              if n.startswith("H2_") and n != "H2_bare" and "launch_ns_p50" in a}
+write("summary.json", summary)
 PY
 }
+# A program that is attended does not keep a signal from us.
+running=
+attend() {
+  local status
+  "$@" &
+  running=$!
+  wait "$running"
+  status=$?
+  running=
+  return "$status"
+}
 finish() {
-  [ -n "$daemon" ] && kill "$daemon" 2> /dev/null && wait "$daemon" 2> /dev/null
+  [ -n "$running" ] && kill "$running" 2> /dev/null && wait "$running" 2> /dev/null
   [ "$bundle" = 1 ] && tar -C "$private" -czf "$few/answers.tar.gz" answers
   rm -rf "$private"
 }
 trap finish EXIT
-# Frameworks bring a CUDA runtime of their own, ours is for the programs.
-stock=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}")
-[ -e "$build/lib/libcudart.so.13" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+trap 'exit 143' INT TERM HUP
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200
+  export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200 TESSERA_LAB_REHEARSED=1
   mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
-  stock=(env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH")
 fi
 
 failures=0
@@ -94,13 +124,13 @@ answer() {
   while [ "$1" != "--" ]; do environment+=("$1"); shift; done
   shift
   printf '%-28s ' "$name"
-  env "${environment[@]}" timeout -k 5 "$allowed" "$@" > "$out/$name.out" 2> "$out/$name.err"
+  attend env "${environment[@]}" timeout -k 5 "$allowed" "$@" > "$out/$name.out" 2> "$out/$name.err"
   status=$?
   if tail -n 1 "$out/$name.out" | python3 -m json.tool > "$out/$name.json" 2> /dev/null && [ $status = 0 ]; then
     rm -f "$out/$name.out"
     [ -s "$out/$name.err" ] || rm -f "$out/$name.err"
+    summarise
     echo ok
-    together
     return
   fi
   failures=$((failures + 1))
@@ -116,8 +146,8 @@ except ValueError:
 print(json.dumps({"question": os.environ["NAME"].split("_")[0], "failed": os.environ["REASON"], "printed": printed,
                   "stderr": open(os.environ["ERRORS"], errors="replace").read()[-1000:]}, indent=4))
 PY
+  summarise
   echo "FAILED: $reason"
-  together
 }
 skip() {
   printf '%-28s skipped: %s\n' "$1" "$2"
@@ -145,11 +175,11 @@ quick=()
 if wanted headline; then
   remaining=$((budget - SECONDS - 5))
   if [ "$headline_s" -gt "$remaining" ]; then headline_s=$remaining; fi
-  headline=("${stock[@]}" python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
+  headline=(python3 "$root/scripts/gpu/headline.py" --build "$build" --out "$few" --budget "$headline_s")
   [ "$rehearse" = 1 ] && headline+=(--rehearse --seconds 0.3 --pairs 1)
   if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip headline "bin/tessera or bin/tesserad is not built"
   elif [ "$rehearse" = 0 ] && ! python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then skip headline "this Python has no PyTorch"
-  elif ! "${headline[@]}"; then
+  elif ! attend "${headline[@]}"; then
     echo "headline FAILED"
     failures=$((failures + 1))
   fi
@@ -180,8 +210,8 @@ if wanted H1; then
     if [ -e "$shim" ]; then answer "H1_shim_$program" LD_PRELOAD="$preload" -- "$bin/$program" "${libraries[@]}"
     else skip "H1_shim_$program" "lib/libtessera.so is not built"; fi
   done
-  answer H1_bare_python -- "${stock[@]}" python3 "$bin/h1_python.py"
-  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- "${stock[@]}" python3 "$bin/h1_python.py"; fi
+  answer H1_bare_python -- python3 "$bin/h1_python.py"
+  if [ -e "$shim" ]; then answer H1_shim_python LD_PRELOAD="$preload" -- python3 "$bin/h1_python.py"; fi
 fi
 if wanted H2; then
   answer H2_bare -- "$bin/h2_launch_cost" "${quick[@]}"
@@ -189,18 +219,13 @@ if wanted H2; then
     answer H2_shim_no_daemon LD_PRELOAD="$preload" -- "$bin/h2_launch_cost" "${quick[@]}"
   else skip H2_shim_no_daemon "lib/libtessera.so is not built"; fi
   if [ -x "$run" ] && [ -x "$build/bin/tesserad" ]; then
-    # A daemon of our own; both clients run alone, so this is the cost of the open road.
-    export TESSERA_SOCKET=$private/tesserad.sock
-    mkfifo "$private/ready"
-    "$build/bin/tesserad" --socket "$TESSERA_SOCKET" --log-level warn --ready-fd 3 3> "$private/ready" 2> "$out/tesserad.err" &
-    daemon=$!
-    read -r -t 10 _ < "$private/ready" || echo "tesserad did not say that it is ready; see $out/tesserad.err" >&2
+    # Both run alone, so this is the cost of the open road.
     gpu=auto; [ "$rehearse" = 1 ] && gpu=soft
-    answer H2_protected -- "$run" run --gpu $gpu --priority high -- "$bin/h2_launch_cost" "${quick[@]}"
-    answer H2_best_effort -- "$run" run --gpu $gpu --priority best-effort -- "$bin/h2_launch_cost" "${quick[@]}"
-    kill "$daemon" 2> /dev/null && wait "$daemon" 2> /dev/null
-    daemon=
-    [ -s "$out/tesserad.err" ] || rm -f "$out/tesserad.err"
+    for priority in protected best-effort; do
+      level=$priority; [ $priority = protected ] && level=high
+      answer "H2_${priority/-/_}" -- python3 "$bin/under_daemon.py" --tessera "$run" --tesserad "$build/bin/tesserad" --gpu $gpu \
+        --priority $level -- "$bin/h2_launch_cost" "${quick[@]}"
+    done
   else skip H2_protected "bin/tessera or bin/tesserad is not built"; fi
 fi
 if wanted H3; then
@@ -224,13 +249,20 @@ if wanted H7; then
   if [ "$rehearse" = 1 ]; then answer H7 -- "$bin/h7_green_context" --rounds 100; else answer H7 -- "$bin/h7_green_context"; fi
 fi
 if wanted H8; then
-  if [ "$rehearse" = 1 ]; then answer H8 -- "$bin/h8_slices" --max-slices 16 --repeats 3; else answer H8 -- "$bin/h8_slices"; fi
+  if [ "$rehearse" = 1 ]; then answer H8 -- "$bin/h8_slices" --kernels-ms 5 --max-slices 16 --repeats 3; else answer H8 -- "$bin/h8_slices"; fi
 fi
 if wanted H9; then
   turnaround=(python3 "$bin/h9_turnaround.py" --tessera "$run" --tesserad "$build/bin/tesserad")
   if [ ! -x "$run" ] || [ ! -x "$build/bin/tesserad" ]; then skip H9 "bin/tessera or bin/tesserad is not built"
-  elif [ "$rehearse" = 1 ]; then answer H9 -- "${turnaround[@]}" --gpu soft --seconds 1 --kernels-ms 1
-  else answer H9 -- "${turnaround[@]}"; fi
+  elif [ "$rehearse" = 1 ]; then
+    short=(--gpu soft --seconds 0.5 --kernels-ms 5)
+    answer H9_time_slices -- "${turnaround[@]}" "${short[@]}"
+    mkdir -m 700 "$private/h9"
+    answer H9_mps TESSERA_SOFTGPU_MODE=mps TESSERA_SOFTGPU_DIR="$private/h9" -- "${turnaround[@]}" "${short[@]}" --mps
+  else
+    answer H9_time_slices -- "${turnaround[@]}"
+    answer H9_mps -- "${turnaround[@]}" --mps
+  fi
 fi
 if wanted H10; then
   if [ "$rehearse" = 1 ]; then answer H10 -- "$bin/h10_wait_value" --rounds 10 --chain 10
@@ -282,28 +314,6 @@ if wanted H21; then
   if [ "$rehearse" = 1 ]; then answer H21 -- "$bin/h21_graphs" --kernels 50 --turns 3; else answer H21 -- "$bin/h21_graphs"; fi
 fi
 
-together
-nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /dev/null | head -n 1)
-commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
-OUT=$out FEW=$few COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND="lab.sh --limit $limit --budget $budget ${only:+--only $only}" \
-  python3 - <<'PY'
-import datetime, json, os, pathlib
-out = pathlib.Path(os.environ["OUT"])
-few = pathlib.Path(os.environ["FEW"])
-paths = {*out.glob("*.json"), *few.glob("headline.json")} - {out / "summary.json"}
-answers = {path.stem: json.loads(path.read_text()) for path in sorted(paths)}
-info = answers.pop("info", {})
-summary = {"gpu": info.get("gpu"), "cuda_driver_version": info.get("driver_version"),
-           "driver": os.environ["NVIDIA_DRIVER"], "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-           "commit": os.environ["COMMIT"], "command": os.environ["COMMAND"].strip(),
-           "rehearsed_on_software_gpu": os.environ["REHEARSED"] == "1",
-           "questions": {name: "failed" if "failed" in a else "skipped" if "skipped" in a else "answered"
-                         for name, a in answers.items()}}
-bare = answers.get("H2_bare", {}).get("launch_ns_p50")
-if bare:
-    summary["H2_added_ns"] = {n: round(a["launch_ns_p50"] - bare, 2) for n, a in answers.items()
-                              if n.startswith("H2_") and n != "H2_bare" and "launch_ns_p50" in a}
-(few / "summary.json").write_text(json.dumps(summary, indent=4) + "\n")
-PY
+summarise
 echo "answers in $few, $failures failed"
 [ "$failures" = 0 ]

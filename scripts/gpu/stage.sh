@@ -84,7 +84,7 @@ if [ "$portable" = 1 ]; then
   [ ! -e "$new.vendor/$runtime" ] || mv "$new.vendor/$runtime" "$new/lib"
   rmdir "$new.vendor"
 fi
-bare=(env -i PATH=/usr/bin:/bin "LD_LIBRARY_PATH=$new/lib")
+bare=(env -i PATH=/usr/bin:/bin)
 for file in "${elves[@]}"; do
   status=0
   case "$file" in

@@ -21,6 +21,7 @@ CUresult record(CUevent handle, CUstream stream_handle, NullStream null_stream, 
   if (event->context != context.get()) return CUDA_ERROR_INVALID_HANDLE;
   std::lock_guard lock(context->mutex);
   if (stream->capture) return capture_event_record_locked(*stream, event, flags & CU_EVENT_RECORD_EXTERNAL);
+  if (flags & CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
   stream->marker = submit_record(context, *event, dependencies_locked(*context, *stream), *stream);
   return CUDA_SUCCESS;
@@ -85,7 +86,6 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
 
 CUresult cuEventDestroy_v2(CUevent hEvent) {
   TS_ENTER(cuEventDestroy_v2);
-  if (!hEvent) return CUDA_ERROR_INVALID_VALUE;
   return driver().events.remove(hEvent) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 CUresult cuEventDestroy(CUevent hEvent) {

@@ -85,6 +85,7 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   TS_ENTER(cuFuncSetCacheConfig);
+  if (!hfunc) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(hfunc, &function)) return bad;
   return unsigned(config) > CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -109,6 +110,7 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
   TS_ENTER(cuFuncGetName);
+  if (!hfunc) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Function> function;
   if (CUresult bad = find(hfunc, &function)) return bad;
   return name_of(name, function->info->name);
@@ -168,6 +170,7 @@ CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice d
 
 CUresult cuKernelGetName(const char** name, CUkernel kernel) {
   TS_ENTER(cuKernelGetName);
+  if (!kernel) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<LibraryKernel> mine = driver().kernels.find(kernel);
   return mine ? name_of(name, mine->name) : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -225,20 +228,32 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   return CUDA_SUCCESS;
 }
 
+// Of the shape that the kernel was compiled for, or that was set; 0: any.
+static uint32_t required_cluster_blocks(const Function& function) {
+  uint32_t blocks = 1;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const uint32_t compiled = function.info->required_cluster[axis];
+    blocks *= compiled ? compiled : uint32_t(function.cluster[axis].load(std::memory_order_relaxed));
+  }
+  return blocks;
+}
+
 // Clusters as far as occupancy goes: blocks of a cluster are counted as resident together, GPCs are not
-// modelled.
+// modelled. `cluster`: blocks of one, 0 if neither the kernel nor the launch says.
 static CUresult cluster_shape(const CUlaunchConfig* config, CUfunction func,
                               std::shared_ptr<Function>* function, uint32_t* cluster, uint32_t* blocks) {
   if (!config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = find(func, function)) return bad;
   const auto& device = device_of(*(*function)->module->context);
   if (device.gpu.cc_major < 9) return CUDA_ERROR_NOT_SUPPORTED;
-  *cluster = 1;
+  *cluster = required_cluster_blocks(**function);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
     const auto& dim = config->attrs[i].value.clusterDim;
+    const uint32_t required = *cluster;
     *cluster = dim.x * dim.y * dim.z;
-    if (!*cluster || *cluster > 16) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (!*cluster || *cluster > 16 || (required && *cluster != required))
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   }
   const uint64_t threads = uint64_t(config->blockDimX) * config->blockDimY * config->blockDimZ;
   if (!threads || threads > device.gpu.block.max_threads) return CUDA_ERROR_INVALID_VALUE;
@@ -252,6 +267,7 @@ CUresult cuOccupancyMaxActiveClusters(int* numClusters, CUfunction func, const C
   uint32_t cluster = 0, blocks = 0;
   if (!numClusters) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = cluster_shape(config, func, &function, &cluster, &blocks)) return bad;
+  if (!cluster) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   const bool allowed = cluster <= 8 || function->non_portable_cluster.load(std::memory_order_relaxed);
   if (!allowed) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   *numClusters = int(blocks / cluster);

@@ -76,7 +76,7 @@ CUresult load_library(CUlibrary* out, const void* image, const char* path, unsig
 
 CUresult symbol(const Module& module, const char* name, CUdeviceptr* address, size_t* bytes) {
   tessera::softgpu::exec::Program::Symbol found;
-  if (!name) return CUDA_ERROR_INVALID_VALUE;
+  if (!name || (!address && !bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (!module.program->symbol(name, &found)) return CUDA_ERROR_NOT_FOUND;
   if (address) *address = found.address;
   if (bytes) *bytes = found.size_bytes;
@@ -105,6 +105,7 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
 
 CUresult cuModuleUnload(CUmodule hmod) {
   TS_ENTER(cuModuleUnload);
+  if (!hmod) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Module> module = driver().modules.find(hmod);
   if (!module || module->library) return CUDA_ERROR_INVALID_HANDLE;
   const std::shared_ptr<Context> context = driver().contexts.find(module->context);  // whichever is current
@@ -179,6 +180,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
 
 CUresult cuLibraryUnload(CUlibrary library) {
   TS_ENTER(cuLibraryUnload);
+  if (!library) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Library> mine = driver().libraries.find(library);
   if (!mine) return CUDA_ERROR_INVALID_HANDLE;
   if (CUresult unsafe = check_unsafe()) return unsafe;

@@ -168,6 +168,7 @@ TS_PAIR(cuStreamWaitEvent, _ptsz, (CUstream hStream, CUevent hEvent, unsigned in
   }
   if (stream->capture || captured)
     return capture_event_wait_locked(stream, event, Flags & CU_EVENT_WAIT_EXTERNAL);
+  if (Flags & CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult implicit = check_implicit_locked(*context, *stream)) return implicit;
   OpRef op = wait_for_event(context, *event, *stream);
   if (!op || driver().engine().complete(op)) return CUDA_SUCCESS;

@@ -76,7 +76,8 @@ class Tree(unittest.TestCase):
 
     def test_banned(self):
         self.expect("check_banned.py", {
-            "interpose/a.cc": '// exit(1) in a comment\nconst char* s = "abort()"; void on_exit_(); void f() { on_exit_(); }\n',
+            "interpose/a.cc": '// exit(1) in a comment\nconst char* s = "abort()"; void on_exit_(); void f() { on_exit_(); }\n'
+                              'bool g(int* n) { const auto r = real().cuDeviceGetCount(n); return real().cuDriverGetVersion(n) == r; }\n',
             "scripts/x.sh": "# TODO(#12): later\n", "cli/m.cc": "int main() { exit(1); }\n"})
         for name, line, text in (
                 ("interpose/a.cc", "void f() { exit(1); }", "not ours to end"),
@@ -87,6 +88,8 @@ class Tree(unittest.TestCase):
                 ("interpose/a.cc", 'void f() { printf("x"); }', "raw_log"),
                 ("interpose/a.cc", "void f() { sigaction(1, 0, 0); }", "signal handlers"),
                 ("interpose/a.cc", 'void* p = dlsym(RTLD_NEXT, "x");', "RTLD_NEXT"),
+                ("interpose/a.cc", "void f() { int n; real().cuDeviceGetCount(&n); }", "driver_api/ask.h"),
+                ("interpose/a.cc", "if (x) driver_api::real().cuDriverGetVersion(&n);", "driver_api/ask.h"),
                 ("scheduler_daemon/policy/p.cc", "auto t = now_ns();", "policy is pure"),
                 ("base/a.h", "using namespace std;", "open namespaces"),
                 ("tests/unit/t.cc", "void f() { usleep(1); }", "not synchronisation"),

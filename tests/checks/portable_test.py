@@ -58,7 +58,7 @@ def main():
         folder = pathlib.Path(name)
         (folder / "program.cc").write_text(PROGRAM)
         (folder / "library.cc").write_text(LIBRARY)
-        subprocess.run([ROOT / "packaging/portable/make_stubs.py", folder / "stubs"], check=True)
+        subprocess.run([ROOT / "packaging/portable/make_stubs.py", folder / "stubs", "2.28"], check=True)
         # As packaging/portable/portable.cmake has them.
         options = [f"-B{folder}/stubs/", "-static-libstdc++", "-static-libgcc", "-Wl,--push-state,--no-as-needed", "-lpthread",
                    "-ldl", "-lrt", "-Wl,--pop-state"]

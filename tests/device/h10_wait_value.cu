@@ -37,8 +37,8 @@ __global__ void polling_work(float* out, int parts, int rounds, volatile unsigne
 int main(int argc, char** argv) {
   int64_t rounds = 200, chain = 50;
   samples::parse_options(argc, argv, "H10: wait-value chains and flags in host memory.",
-                         {{"--rounds", samples::Option::kInt, &rounds, "measured rounds"},
-                          {"--chain", samples::Option::kInt, &chain, "waits per chain"}});
+                         {{"--rounds", &rounds, "measured rounds"},
+                          {"--chain", &chain, "waits per chain"}});
   const auto wait_value = probe::driver_function<WaitValue>("cuStreamWaitValue32");
   cudaStream_t stream;
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   std::string folder = probe::own_folder();
   samples::parse_options(
       argc, argv, "H11: compiling PTX on the spot.",
-      {{"--folder", samples::Option::kText, &folder, "where h11_kernels.ptx and .cubin are"}});
+      {{"--folder", &folder, "where h11_kernels.ptx and .cubin are"}});
   CUDA_CHECK(cudaFree(nullptr));
   probe::Report report("H11");
   probe::add_device(report);

@@ -57,7 +57,7 @@ def main():
     what.add_argument("--calibrate", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    report = {"question": "H13", **{k: v for k, v in lab.info().items() if k != "question"}}
+    report = {**lab.info(), "question": "H13"}
     if args.calibrate:
         description = args.out / "calibrated.toml"
         run([args.tessera, "calibrate", "--gpu", args.gpu, "-o", str(description)])

@@ -113,9 +113,9 @@ void cost_of_crossing(cudaStream_t stream, cudaStream_t part, const Probe& work,
 int main(int argc, char** argv) {
   int64_t rounds = 20000, times = 50, launches = 200;
   samples::parse_options(argc, argv, "H17: green contexts, isolation and cost of changing.",
-                         {{"--rounds", samples::Option::kInt, &rounds, "work per block"},
-                          {"--times", samples::Option::kInt, &times, "green contexts made"},
-                          {"--launches", samples::Option::kInt, &launches, "in a chain"}});
+                         {{"--rounds", &rounds, "work per block"},
+                          {"--times", &times, "green contexts made"},
+                          {"--launches", &launches, "in a chain"}});
   int sms = 0;
   CUDA_CHECK(cudaFree(nullptr));  // the primary context
   CUDA_CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));

@@ -126,7 +126,7 @@ double differing(const std::vector<float>& x, const std::vector<float>& y) {
 int main(int argc, char** argv) {
   std::string folder = probe::own_folder();
   samples::parse_options(argc, argv, "H18: machine code with its PTX beside it.",
-                         {{"--folder", samples::Option::kText, &folder, "where the images h18_* are"}});
+                         {{"--folder", &folder, "where the images h18_* are"}});
   CUDA_CHECK(cudaFree(nullptr));
   probe::Report report("H18");
   probe::add_device(report);

@@ -108,16 +108,16 @@ void time(probe::Report& report, const std::string& form, const Image& plain, co
 
 int main(int argc, char** argv) {
   std::string folder = probe::own_folder();
-  int width = 512, height = 4;
+  int64_t width = 512, height = 4;
   samples::parse_options(argc, argv, "H20: a range check in front of machine code.",
-                         {{"--folder", samples::Option::kText, &folder, "where the images h20_* are"},
-                          {"--width", samples::Option::kInt, &width, "blocks in x"},
-                          {"--height", samples::Option::kInt, &height, "blocks in y"}});
+                         {{"--folder", &folder, "where the images h20_* are"},
+                          {"--width", &width, "blocks in x"},
+                          {"--height", &height, "blocks in y"}});
   CUDA_CHECK(cudaFree(nullptr));
   Work work;
   work.width = unsigned(width);
   work.height = unsigned(height);
-  work.n = width * height * kThreads;
+  work.n = int(width * height * kThreads);
   work.a = samples::device_filled(work.n, 1, 1.0f);
   work.b = samples::device_filled(work.n, 2, 1.0f);
   work.out = samples::device_array<float>(work.n);

@@ -137,8 +137,8 @@ std::string attributes_of_a_plain_node(const Work& work) {
 int main(int argc, char** argv) {
   int64_t turns = 50, kernels = 100;
   samples::parse_options(argc, argv, "H21: graphs whole, kernel by kernel, and as sub-graphs.",
-                         {{"--turns", samples::Option::kInt, &turns, "launches of each form"},
-                          {"--kernels", samples::Option::kInt, &kernels, "per graph, a multiple of 50"}});
+                         {{"--turns", &turns, "launches of each form"},
+                          {"--kernels", &kernels, "per graph, a multiple of 50"}});
   Work work{.stream = nullptr, .scratch = nullptr, .blocks = 32, .rounds = 1};
   CUDA_CHECK(cudaStreamCreateWithFlags(&work.stream, cudaStreamNonBlocking));
   CUDA_CHECK(cudaMalloc(&work.scratch, 4));

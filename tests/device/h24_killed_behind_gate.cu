@@ -107,14 +107,14 @@ int main(int argc, char** argv) {
   double kernel_ms = 500, limit_s = 20;
   samples::parse_options(
       argc, argv, "H24: a neighbour of a process that is killed.",
-      {{"--role", samples::Option::kText, &role, "all; neighbour and victim are started by it"},
-       {"--place", samples::Option::kText, &place, "where the victim is killed"},
-       {"--page", samples::Option::kInt, &page_descriptor, "descriptor of the shared page"},
-       {"--rounds", samples::Option::kInt, &rounds, "the neighbour's, before and after"},
-       {"--streams", samples::Option::kInt, &n_streams, "of the victim"},
-       {"--kernels", samples::Option::kInt, &n_kernels, "queued in each stream"},
-       {"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of the victim's kernel"},
-       {"--limit-s", samples::Option::kReal, &limit_s, "for each wait"}});
+      {{"--role", &role, "all; neighbour and victim are started by it"},
+       {"--place", &place, "where the victim is killed"},
+       {"--page", &page_descriptor, "descriptor of the shared page"},
+       {"--rounds", &rounds, "the neighbour's, before and after"},
+       {"--streams", &n_streams, "of the victim"},
+       {"--kernels", &n_kernels, "queued in each stream"},
+       {"--kernel-ms", &kernel_ms, "length of the victim's kernel"},
+       {"--limit-s", &limit_s, "for each wait"}});
   if (role != "all") {
     Page* page = processes::map_page<Page>(int(page_descriptor));
     return role == "victim" ? victim(page, place, kernel_ms, n_streams, n_kernels) : neighbour(page, rounds);

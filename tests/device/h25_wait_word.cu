@@ -134,10 +134,10 @@ int main(int argc, char** argv) {
   int64_t rounds = 200;
   double settle_us = 100, limit_s = 1;
   samples::parse_options(argc, argv, "H25: streams that wait for a word that other processes store.",
-                         {{"--role", samples::Option::kText, &role, "all; measure is started by it"},
-                          {"--rounds", samples::Option::kInt, &rounds, "for each number of streams"},
-                          {"--settle-us", samples::Option::kReal, &settle_us, "between two stores"},
-                          {"--limit-s", samples::Option::kReal, &limit_s, "until a store is called lost"}});
+                         {{"--role", &role, "all; measure is started by it"},
+                          {"--rounds", &rounds, "for each number of streams"},
+                          {"--settle-us", &settle_us, "between two stores"},
+                          {"--limit-s", &limit_s, "until a store is called lost"}});
   if (role != "all") return measure(rounds, settle_us, limit_s);
   probe::Report report("H25");
   for (const char* connections : {"1", "8", "32"}) {

@@ -5,8 +5,8 @@
 int main(int argc, char** argv) {
   int64_t batches = 200, batch = 100;
   samples::parse_options(argc, argv, "H2: nanoseconds per launch call.",
-                         {{"--batches", samples::Option::kInt, &batches, "measured batches"},
-                          {"--batch", samples::Option::kInt, &batch, "launches per batch"}});
+                         {{"--batches", &batches, "measured batches"},
+                          {"--batch", &batch, "launches per batch"}});
   cudaStream_t stream;
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const auto launch_once = [&] { probe::nothing<<<1, 32, 0, stream>>>(); };

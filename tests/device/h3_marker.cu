@@ -11,8 +11,8 @@ using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 int main(int argc, char** argv) {
   int64_t rounds = 200, chain = 50;
   samples::parse_options(argc, argv, "H3: markers.",
-                         {{"--rounds", samples::Option::kInt, &rounds, "measured rounds"},
-                          {"--chain", samples::Option::kInt, &chain, "kernels per chain"}});
+                         {{"--rounds", &rounds, "measured rounds"},
+                          {"--chain", &chain, "kernels per chain"}});
   cudaStream_t stream;
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const auto write_value = probe::driver_function<WriteValue>("cuStreamWriteValue32");

@@ -14,7 +14,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=4, help="per measurement")
     parser.add_argument("--kernel-ms", type=float, default=0.1, help="length of one short kernel")
     args = parser.parse_args()
-    report = {"question": "H5", **{k: v for k, v in lab.info().items() if k != "question"}}
+    report = {**lab.info(), "question": "H5"}
 
     long, short = lab.rounds(5), lab.rounds(args.kernel_ms)
     hog = ("--role", "hog", "--seconds", args.seconds, "--kernel-ms", 5, "--rounds", long)

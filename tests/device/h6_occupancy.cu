@@ -18,9 +18,9 @@ __global__ void shaped(float* out, int rounds) {
 int main(int argc, char** argv) {
   int64_t launches = 200, repeats = 9, rounds = 2000;
   samples::parse_options(argc, argv, "H6: does changing dynamic shared memory drain an SM?",
-                         {{"--launches", samples::Option::kInt, &launches, "per chain"},
-                          {"--repeats", samples::Option::kInt, &repeats, "per chain; the median counts"},
-                          {"--rounds", samples::Option::kInt, &rounds, "work per block"}});
+                         {{"--launches", &launches, "per chain"},
+                          {"--repeats", &repeats, "per chain; the median counts"},
+                          {"--rounds", &rounds, "work per block"}});
   int n_multiprocessors = 0, most_bytes = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   CUDA_CHECK(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));

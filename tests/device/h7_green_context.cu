@@ -6,8 +6,8 @@ int main(int argc, char** argv) {
   int64_t share_of_sms = 4, rounds = 20000;
   samples::parse_options(
       argc, argv, "H7: green contexts.",
-      {{"--share-of-sms", samples::Option::kInt, &share_of_sms, "one n-th of the multiprocessors"},
-       {"--rounds", samples::Option::kInt, &rounds, "work per block"}});
+      {{"--share-of-sms", &share_of_sms, "one n-th of the multiprocessors"},
+       {"--rounds", &rounds, "work per block"}});
   int n_multiprocessors = 0;
   CUDA_CHECK(cudaFree(nullptr));  // the primary context
   CUDA_CHECK(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, 0));

@@ -1,51 +1,73 @@
-// H8: what cutting costs. One kernel of many blocks as 1, 2, 4 ... launches of its parts, back to back in one
-// stream: device time of all, overhead per extra launch, and the smallest part that keeps the total within 5
-// %.
+// H8: what cutting costs, by how long the kernel is. One kernel of eight waves as 1, 2, 4 ... launches of its parts, back to
+// back in one stream: device time of all, overhead per extra launch, and the smallest part that keeps the total within 5 %.
+// A kernel of one wave cannot gain: its parts leave multiprocessors idle.
 #include "probe.h"
 
-int main(int argc, char** argv) {
-  double kernel_ms = 20;
-  int64_t repeats = 5, max_slices = 256, blocks_per_sm = 64;
-  samples::parse_options(
-      argc, argv, "H8: slice launch cost.",
-      {{"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of the uncut kernel"},
-       {"--repeats", samples::Option::kInt, &repeats, "per number of slices; the median counts"},
-       {"--max-slices", samples::Option::kInt, &max_slices, "up to so many"},
-       {"--blocks-per-sm", samples::Option::kInt, &blocks_per_sm, "of the uncut kernel"}});
-  int n_multiprocessors = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  cudaStream_t stream;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  float* scratch = samples::device_array<float>(1);
-  const int blocks = int(blocks_per_sm) * n_multiprocessors;
-  const int rounds = probe::rounds_for(stream, scratch, blocks, kernel_ms);
+namespace {
 
-  double whole_ms = 0, smallest_useful_ms = kernel_ms;
-  std::string rows;
-  for (int slices = 1; slices <= std::min<int64_t>(max_slices, blocks); slices *= 2) {
+struct Cutting {
+  cudaStream_t stream = nullptr;
+  float* scratch = nullptr;
+  int blocks = 0;
+  int64_t repeats = 5, max_slices = 256;
+
+  double total_ms(int slices, int rounds) const {
     std::vector<double> ms;
     for (int64_t r = 0; r < repeats; ++r) {
       ms.push_back(probe::device_ms(stream, [&] {
         for (int i = 0; i < slices; ++i) {
           const int begin = int(int64_t(blocks) * i / slices), end = int(int64_t(blocks) * (i + 1) / slices);
-          probe::work<<<end - begin, 128, 0, stream>>>(scratch, rounds);
+          probe::work<<<unsigned(end - begin), 128, 0, stream>>>(scratch, rounds);
         }
       }));
     }
-    const double median = probe::quantile(ms, 0.5);
-    if (slices == 1) whole_ms = median;
-    const double overhead_us = slices == 1 ? 0 : (median - whole_ms) * 1000 / (slices - 1);
-    if (median <= whole_ms * 1.05) smallest_useful_ms = whole_ms / slices;
-    char row[160];
-    std::snprintf(row, sizeof row, "%s{\"slices\": %d, \"total_ms\": %.4f, \"overhead_us_per_slice\": %.3f}",
-                  rows.empty() ? "" : ", ", slices, median, overhead_us);
-    rows += row;
+    CUDA_CHECK(cudaGetLastError());
+    return probe::quantile(ms, 0.5);
   }
-  CUDA_CHECK(cudaGetLastError());
+
+  std::string of_length(double kernel_ms) const {
+    const int rounds = probe::rounds_for(stream, scratch, blocks, kernel_ms);
+    const double whole_ms = total_ms(1, rounds);
+    double smallest_useful_ms = whole_ms;
+    std::string rows;
+    for (int slices = 2; slices <= std::min<int64_t>(max_slices, blocks); slices *= 2) {
+      const double ms = total_ms(slices, rounds);
+      if (ms <= whole_ms * 1.05) smallest_useful_ms = whole_ms / slices;
+      probe::Report row;
+      row.number("slices", slices)
+          .number("total_ms", ms)
+          .number("overhead_us_per_slice", (ms - whole_ms) * 1000 / (slices - 1));
+      rows += (rows.empty() ? "" : ", ") + row.str();
+    }
+    probe::Report report;
+    report.number("wanted_ms", kernel_ms)
+        .number("whole_ms", whole_ms)
+        .number("smallest_slice_within_5_percent_ms", smallest_useful_ms);
+    return report.raw("slices", "[" + rows + "]").str();
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  double waves = 8;
+  std::string kernels_ms = "0.2,1,10";
+  Cutting cutting;
+  samples::parse_options(argc, argv, "H8: slice launch cost.",
+                         {{"--kernels-ms", &kernels_ms, "lengths of the uncut kernel"},
+                          {"--waves", &waves, "that it fills the device so many times over"},
+                          {"--repeats", &cutting.repeats, "per number of slices; the median counts"},
+                          {"--max-slices", &cutting.max_slices, "up to so many"}});
+  samples::positive("--waves", waves);
+  CUDA_CHECK(cudaStreamCreateWithFlags(&cutting.stream, cudaStreamNonBlocking));
+  cutting.scratch = samples::device_array<float>(1);
+  cutting.blocks = probe::blocks_of(waves);
+  std::string lengths;
+  for (size_t at = 0; at < kernels_ms.size(); at = kernels_ms.find(',', at) + 1) {
+    lengths += (lengths.empty() ? "" : ", ") + cutting.of_length(std::strtod(kernels_ms.c_str() + at, nullptr));
+    if (kernels_ms.find(',', at) == std::string::npos) break;
+  }
   probe::Report report("H8");
   probe::add_device(report);
-  report.number("blocks", blocks)
-      .number("whole_ms", whole_ms)
-      .number("smallest_slice_within_5_percent_ms", smallest_useful_ms);
-  report.raw("slices", "[" + rows + "]").print();
+  report.number("blocks", cutting.blocks).number("waves", waves).raw("kernels", "[" + lengths + "]").print();
 }

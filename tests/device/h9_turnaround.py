@@ -1,27 +1,41 @@
 #!/usr/bin/env python3
-"""H9: turnaround by kernel length and regime. A protected client launches a short kernel every few milliseconds and
-waits for it; a best-effort client fills the device with kernels of 0.1 to 100 ms. What the protected one waits beyond
-being alone is the turnaround, for cut kernels (they come as PTX), with a daemon of our own in a private folder."""
+"""H9: turnaround by kernel length, in one regime: time slices, or --mps. A protected client launches a short kernel every few
+milliseconds and waits for it; a best-effort client fills the device with kernels of 0.2 to 10 ms and eight waves, which can
+gain by being cut (they come as PTX). What the protected one waits beyond being alone is the turnaround, with a daemon of our
+own in a private folder."""
 import argparse
 import json
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 
 import lab
 
+WAVES = 8
 
-def client(tessera, gpu, priority, *arguments):
-    command = [tessera, "run", "--gpu", gpu, "--priority", priority, "--", lab.program("sharer"), *map(str, arguments),
-               "--announce"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    if line.strip() != "ready":
-        process.kill()
-        raise SystemExit(f"sharer did not start: {line.strip() or 'see its message above'}")
-    return process
+
+def questions(args, environment):
+    latency = ("--role", "latency", "--seconds", args.seconds, "--rounds", lab.rounds(0.05, environment))
+    with lab.Daemon(args.tessera, args.tesserad) as daemon:
+        def start(priority, *arguments):
+            command = lab.sharer(*arguments)
+            return lab.started(daemon.client(args.gpu, priority, *command) if priority else command, environment)
+
+        report = {"waves": WAVES, "alone": lab.result(start("high", *latency)), "beside": []}
+        alone_us = report["alone"].get("latency_us_p50", 0)
+        for kernel_ms in map(float, args.kernels_ms.split(",")):
+            kernel = lab.calibrated(kernel_ms, environment, WAVES)
+            hog = ("--role", "hog", "--seconds", args.seconds + 2, "--rounds", kernel["rounds"], "--waves", WAVES)
+            row = {"wanted_ms": kernel_ms, "kernel_ms": kernel["kernel_ms"]}
+            for name, priorities in (("unmanaged", (None, None)), ("tessera", ("best-effort", "high"))):
+                neighbour, own = start(priorities[0], *hog), start(priorities[1], *latency)
+                result = lab.result(own)
+                row[f"{name}_kernels_per_s"] = lab.end(neighbour).get("kernels_per_s")
+                for quantile in ("p50", "p99"):
+                    key = f"latency_us_{quantile}"
+                    if key in result:
+                        row[f"{name}_turnaround_us_{quantile}"] = round(max(0.0, result[key] - alone_us), 1)
+            daemon.check()
+            report["beside"].append(row)
+    return report
 
 
 def main():
@@ -29,43 +43,12 @@ def main():
     parser.add_argument("--tessera", required=True, help="the tessera program")
     parser.add_argument("--tesserad", required=True, help="the daemon")
     parser.add_argument("--gpu", default="auto", choices=("auto", "soft"))
+    parser.add_argument("--mps", action="store_true", help="under an MPS of our own")
     parser.add_argument("--seconds", type=float, default=4, help="per kernel length")
-    parser.add_argument("--kernels-ms", default="0.1,1,10,100", help="lengths of the best-effort kernels")
+    parser.add_argument("--kernels-ms", default="0.2,1,10", help="lengths of the best-effort kernels")
     args = parser.parse_args()
-    report = {"question": "H9", **{k: v for k, v in lab.info().items() if k != "question"}}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TESSERA_SOCKET"] = str(pathlib.Path(folder, "tesserad.sock"))
-        read_end, write_end = os.pipe()
-        daemon = subprocess.Popen([args.tesserad, "--socket", os.environ["TESSERA_SOCKET"], "--log-level", "warn",
-                                   "--ready-fd", str(write_end)], pass_fds=(write_end,))
-        os.close(write_end)
-        os.read(read_end, 1)
-        try:
-            short = lab.rounds(0.05)
-            latency = ("--role", "latency", "--seconds", args.seconds, "--rounds", short)
-            report["alone"] = lab.result(client(args.tessera, args.gpu, "high", *latency))
-            alone_us = report["alone"].get("latency_us_p50", 0)
-            report["beside"] = []
-            for kernel_ms in map(float, args.kernels_ms.split(",")):
-                rounds = lab.rounds(kernel_ms)
-                row = {"kernel_ms": kernel_ms}
-                for name, priorities in (("unmanaged", None), ("tessera", ("best-effort", "high"))):
-                    hog = ("--role", "hog", "--seconds", args.seconds + 2, "--rounds", rounds)
-                    if priorities:
-                        neighbour = client(args.tessera, args.gpu, priorities[0], *hog)
-                        own = client(args.tessera, args.gpu, priorities[1], *latency)
-                    else:
-                        neighbour, own = lab.start(*hog), lab.start(*latency)
-                    result = lab.result(own)
-                    lab.end(neighbour)
-                    for quantile in ("p50", "p99"):
-                        key = f"latency_us_{quantile}"
-                        if key in result:
-                            row[f"{name}_turnaround_us_{quantile}"] = round(max(0.0, result[key] - alone_us), 1)
-                report["beside"].append(row)
-        finally:
-            daemon.terminate()
-            daemon.wait(10)
+    report = {**lab.info(), "question": "H9"}
+    report.update(lab.with_mps(lambda environment, _: questions(args, environment), args.seconds) if args.mps else questions(args, {}))
     print(json.dumps(report))
     return 0
 

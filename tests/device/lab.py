@@ -18,19 +18,30 @@ def program(name):
     return str(path)
 
 
-def rounds(kernel_ms, environment=None):
-    """What makes a sharer's kernel last kernel_ms; to be asked while nothing else runs."""
-    text = subprocess.run([program("sharer"), "--role", "calibrate", "--kernel-ms", str(kernel_ms)],
+def calibrated(kernel_ms, environment=None, waves=1):
+    """The rounds that make a sharer's kernel last kernel_ms, and how long it lasts; to be asked while nothing else runs."""
+    text = subprocess.run([program("sharer"), "--role", "calibrate", "--kernel-ms", str(kernel_ms), "--waves", str(waves)],
                           capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})})
     if text.returncode != 0:
         raise SystemExit(text.stderr)
-    return int(json.loads(text.stdout)["rounds"])
+    return json.loads(text.stdout)
+
+
+def rounds(kernel_ms, environment=None):
+    return calibrated(kernel_ms, environment)["rounds"]
+
+
+def sharer(*arguments):
+    return [program("sharer"), *map(str, arguments), "--announce"]
 
 
 def start(*arguments, environment=None):
-    """Starts a sharer and waits until its loop runs."""
-    process = subprocess.Popen([program("sharer"), *map(str, arguments), "--announce"], stdout=subprocess.PIPE,
-                               text=True, env={**os.environ, **(environment or {})})
+    return started(sharer(*arguments), environment)
+
+
+def started(command, environment=None):
+    """Starts what runs a sharer, and waits until its loop runs."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
     line = process.stdout.readline()
     if line.strip() != "ready":
         process.kill()
@@ -50,9 +61,48 @@ def end(process):
     return result(process)
 
 
-def info():
-    text = subprocess.run([program("device_info")], capture_output=True, text=True, timeout=60)
+def info(environment=None):
+    text = subprocess.run([program("device_info")], capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})})
     return json.loads(text.stdout) if text.returncode == 0 else {"failed": text.stderr.strip()}
+
+
+class Daemon:
+    """A daemon of our own in a folder of our own; what is started meanwhile attaches to it."""
+
+    def __init__(self, tessera, tesserad):
+        self.tessera, self.clients = tessera, 0
+        self.folder = tempfile.mkdtemp(prefix="tessera-lab-")
+        self.socket = os.environ["TESSERA_SOCKET"] = str(pathlib.Path(self.folder, "tesserad.sock"))
+        read_end, write_end = os.pipe()
+        self.process = subprocess.Popen([tesserad, "--socket", self.socket, "--log-level", "warn", "--ready-fd", str(write_end)],
+                                        pass_fds=(write_end,))
+        os.close(write_end)
+        os.read(read_end, 1)
+        os.close(read_end)
+
+    def client(self, gpu, priority, *command):
+        """What runs the command as its client."""
+        self.clients += 1
+        return [self.tessera, "run", "--gpu", gpu, "--priority", priority, "--", *command]
+
+    def check(self):
+        """Does it live, and did every client attach? Else what they answered is of programs that nobody managed."""
+        if self.process.poll() is not None:
+            raise SystemExit(f"tesserad ended with status {self.process.returncode}")
+        state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
+        if state.returncode != 0:
+            raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
+        attached = json.loads(state.stdout)["daemon"]["attached"]
+        if attached < self.clients:
+            raise SystemExit(f"{attached} of {self.clients} clients attached")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Mps:
@@ -84,18 +134,19 @@ def answer_under_mps(question, doc, questions):
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--seconds", type=float, default=3, help="per measurement")
     seconds = parser.parse_args().seconds
-    print(json.dumps({"question": question, **{k: v for k, v in info().items() if k != "question"}, **with_mps(questions, seconds)}))
+    print(json.dumps({**info(), "question": question, **with_mps(questions, seconds)}))
     return 0
 
 
 def with_mps(questions, seconds):
     """The answers of questions(environment, seconds) under an MPS of our own, and what became of it."""
     if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":  # there is no control daemon to start
-        return {"mps": "software GPU in MPS mode", **questions({}, seconds)}
+        return {"mps": "software GPU in MPS mode", "regime": "MPS", **questions({}, seconds)}
     if not shutil.which("nvidia-cuda-mps-control"):
         return {"mps": "skipped: nvidia-cuda-mps-control is not installed"}
     try:
         with Mps() as mps:
-            return {"mps": "started in a private directory", **questions(mps.environment, seconds)}
+            return {"mps": "started in a private directory", "regime": info(mps.environment).get("regime"),
+                    **questions(mps.environment, seconds)}
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return {"mps": f"failed: {error}"}

@@ -5,15 +5,17 @@ usage: lab_test.py BUILD_FOLDER"""
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from random import Random
 
 GPU = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "gpu"
-BUILD = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 LIMIT_S = 60
 
 
@@ -60,6 +62,109 @@ class Workloads(unittest.TestCase):
             answers = self.conversation(script, "no JSON\n", {"do": "explode"}, {"do": "run", "what": "x", "at_s": 0, "seconds": 0},
                                         {"do": "load", "what": "resnet"})
             self.assertEqual(["error" in answer for answer in answers], [False, True, True, True, False], answers)
+
+
+@unittest.skipUnless(BUILD, "needs a build folder")
+class Questions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="tessera-lab-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/usr/bin/env python3\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def run_on_softgpu(self, *command, libraries=()):
+        gpu = self.folder / "gpu"
+        gpu.mkdir(mode=0o700, exist_ok=True)
+        path = ":".join(map(str, [*libraries, BUILD / "lib" / "softgpu"]))
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S,
+                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200", "TESSERA_LAB_REHEARSED": "1"})
+
+    @unittest.skipUnless(BUILD and (BUILD / "build.ninja").exists() and shutil.which("ninja"), "not built by ninja")
+    def test_the_programs_bring_what_they_ask(self):
+        commands = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "device_programs"], capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(commands.returncode, 0, commands.stderr)
+        for asked in ("lib/libtessera.so", "lib/libtessera_alias.so", "bin/tessera", "bin/tesserad"):
+            self.assertTrue(f" -o {asked} " in commands.stdout, asked)
+
+    def test_any_wrong_answer_fails_h1(self):
+        program = BUILD / "bin" / "device" / "h1_shim"
+        right = self.run_on_softgpu(program)
+        self.assertEqual(right.returncode, 0, right.stdout + right.stderr)
+        (self.folder / "libcublas.so.13").symlink_to((BUILD / "lib/softgpu/libcudart.so.13").resolve())
+        wrong = self.run_on_softgpu(program, "--libraries", libraries=[self.folder])
+        self.assertEqual(json.loads(wrong.stdout)["cublas"], "failed: symbols")
+        self.assertEqual(wrong.returncode, 1)
+
+    def test_what_is_cut_has_eight_waves_and_the_regime_a_name(self):
+        h8 = json.loads(self.run_on_softgpu(BUILD / "bin/device/h8_slices", "--repeats", "1", "--max-slices", "2", "--kernels-ms", "5,10").stdout)
+        self.assertEqual([kernel["wanted_ms"] for kernel in h8["kernels"]], [5, 10])
+        self.assertGreaterEqual(h8["blocks"], 8 * 16 * h8["multiprocessors"])  # 16 blocks of 128 threads fill one
+        self.assertEqual(h8["regime"], "time slices")
+        hog = json.loads(self.run_on_softgpu(BUILD / "bin/device/sharer", "--role", "calibrate", "--kernel-ms", "20", "--waves", "8").stdout)
+        self.assertEqual(hog["blocks"], h8["blocks"])
+        self.assertGreater(hog["kernel_ms"], 5)
+
+    def test_a_daemon_that_died_fails_who_asked_it(self):
+        dying = self.script("tesserad", "import os, sys\nos.write(int(sys.argv[-1]), b'x')\n")
+        common = ["--tessera", BUILD / "bin" / "tessera", "--tesserad", dying, "--gpu", "soft"]
+        device = BUILD / "bin" / "device"
+        h9 = self.run_on_softgpu(sys.executable, device / "h9_turnaround.py", *common, "--seconds", "0.2", "--kernels-ms", "0.2")
+        h2 = self.run_on_softgpu(sys.executable, device / "under_daemon.py", *common, "--", device / "h2_launch_cost", "--batches", "1")
+        for answer in (h9, h2):
+            self.assertIn("tesserad ended", answer.stderr)
+            self.assertNotEqual(answer.returncode, 0)
+
+    def test_work_finds_no_runtime_of_the_kit(self):
+        """PyTorch brings its own."""
+        for program in ("bin/tessera", "bin/device/device_info"):
+            self.script("kit/" + program, "print('{}')\n")
+        self.script("kit/bin/device/h13_profile.py", "import json, os\nprint(json.dumps({'path': os.environ.get('LD_LIBRARY_PATH')}))\n")
+        (self.folder / "kit" / "lib").mkdir()
+        (self.folder / "kit" / "lib" / "libcudart.so.13").touch()
+        subprocess.run([GPU / "lab.sh", "--build", self.folder / "kit", "--out", self.folder / "out", "--only", "H13"], capture_output=True,
+                       timeout=LIMIT_S, env={**os.environ, "LD_LIBRARY_PATH": "/its/own"})
+        self.assertEqual(json.loads((self.folder / "out" / "H13_gpt2.json").read_text()), {"path": "/its/own"})
+
+
+@unittest.skipUnless(BUILD, "needs a build folder")
+class Lab(unittest.TestCase):
+    """Ended at some moment, the lab leaves a summary with every answer that it had told."""
+
+    def ended_by(self, number, bundle):
+        random = Random(number)
+        asked = ("H3", "H6", "H7", "H10", "H12", "H14", "H18")
+        with tempfile.TemporaryDirectory(prefix="tessera-lab-") as folder:
+            out = pathlib.Path(folder) / "out"
+            command = [GPU / "lab.sh", "--build", BUILD, "--out", out, "--rehearse", "--only", ",".join(asked), *(["--bundle"] if bundle else [])]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as lab:
+                told = []
+                while len(told) < random.randint(2, len(asked)):
+                    line = lab.stdout.readline()
+                    self.assertTrue(line, told)
+                    told.append(line.split()[0])
+                lab.send_signal(number)
+                returncode = lab.wait(LIMIT_S)
+                lab.stdout.close()
+            summary = json.loads((out / "summary.json").read_text())
+            self.assertEqual([name for name in told if name != "info" and name not in summary["questions"]], [])
+            if bundle:
+                self.assertLessEqual(len(list(out.iterdir())), 8)
+                self.assertEqual([name for name in told if name not in json.loads((out / "answers.json").read_text())], [])
+            return returncode
+
+    def test_by_a_signal(self):
+        for bundle in (False, True):
+            self.assertEqual(self.ended_by(signal.SIGTERM, bundle), 143)
+
+    def test_at_once(self):
+        for bundle in (False, True):
+            self.assertEqual(self.ended_by(signal.SIGKILL, bundle), -signal.SIGKILL)
 
 
 @unittest.skipUnless(BUILD, "needs a build folder")

@@ -57,7 +57,10 @@ inline void add_device(Report& report) {
   CUDA_CHECK(cudaGetDeviceProperties(&prop, 0));
   CUDA_CHECK(cudaDriverGetVersion(&driver));
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  int mps = 0;
+  if (cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, 0) != cudaSuccess) cudaGetLastError();
   report.text("gpu", prop.name)
+      .text("regime", mps != 0 ? "MPS" : "time slices")
       .number("multiprocessors", prop.multiProcessorCount)
       .number("compute_capability", prop.major * 10 + prop.minor)
       .number("driver_version", driver)
@@ -121,12 +124,60 @@ double device_ms(cudaStream_t stream, Body&& body) {
   return ms;
 }
 
-// Rounds for `work` so that a launch of `blocks` x 128 lasts about `wanted_ms`.
+// On the software GPU nothing is measured, and time is short.
+inline bool rehearsed() {
+  return std::getenv("TESSERA_LAB_REHEARSED") != nullptr;
+}
+
+struct Calibrated {
+  int64_t amount = 1;  // that a launch was given
+  double ms = 0;       // it then takes, alone
+};
+
+// `launch(amount)` into `stream`, with an amount that makes it last about `wanted_ms`. A clock that still rises and kernels
+// that are short beside what launching one costs mislead: it is measured by long kernels on a warm device.
+template <class Launch>
+Calibrated calibrate(cudaStream_t stream, double wanted_ms, Launch&& launch) {
+  const double long_ms = rehearsed() ? 0.2 : 4;
+  const uint64_t warm_ns = rehearsed() ? 0 : 250000000;
+  const auto timed = [&](int64_t amount) {
+    std::vector<double> ms;
+    for (int i = 0; i < 5; ++i) ms.push_back(device_ms(stream, [&] { launch(amount); }));
+    return Calibrated{amount, std::max(quantile(ms, 0.5), 1e-6)};
+  };
+  const auto scaled = [&](const Calibrated& from) {
+    return std::max<int64_t>(1, std::llround(double(from.amount) * wanted_ms / from.ms));
+  };
+  constexpr int64_t kMost = int64_t(1) << 30;
+  int64_t amount = 1;
+  launch(amount);  // loads its code
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  while (amount < kMost && device_ms(stream, [&] { launch(amount); }) < long_ms) amount *= 2;
+  for (const uint64_t end_ns = now_ns() + warm_ns; now_ns() < end_ns;)
+    device_ms(stream, [&] { launch(amount); });
+  const Calibrated base = timed(amount), first = timed(scaled(base));
+  const double ms_each = (first.ms - base.ms) / double(first.amount - base.amount);
+  if (std::abs(first.ms - wanted_ms) <= 0.05 * wanted_ms || !(ms_each > 0)) return first;
+  // Part of a launch's time is not in proportion.
+  return timed(std::max<int64_t>(1, first.amount + std::llround((wanted_ms - first.ms) / ms_each)));
+}
+
+// Of `work` in blocks of 128 threads.
+inline Calibrated calibrate_work(cudaStream_t stream, float* scratch, int blocks, double wanted_ms) {
+  return calibrate(stream, wanted_ms, [&](int64_t rounds) {
+    work<<<unsigned(blocks), 128, 0, stream>>>(scratch, int(rounds));
+    CUDA_CHECK(cudaGetLastError());
+  });
+}
 inline int rounds_for(cudaStream_t stream, float* scratch, int blocks, double wanted_ms) {
-  const int sample = 1000;
-  work<<<blocks, 128, 0, stream>>>(scratch, sample);
-  const double ms = device_ms(stream, [&] { work<<<blocks, 128, 0, stream>>>(scratch, sample); });
-  return std::max(1, int(sample * wanted_ms / std::max(ms, 1e-6)));
+  return int(calibrate_work(stream, scratch, blocks, wanted_ms).amount);
+}
+// Blocks of `work` that fill the device so many times over.
+inline int blocks_of(double waves) {
+  int multiprocessors = 0, blocks = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, work, 128, 0));
+  return int(std::ceil(waves * multiprocessors * blocks));
 }
 
 }  // namespace probe

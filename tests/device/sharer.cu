@@ -1,7 +1,7 @@
 // One side of the questions about sharing (H4, H5); h4_mps.py and h5_timeslice.py start several of them.
 //   --role latency   a short kernel and a synchronise every few milliseconds; prints the spread of its time
 //   --role hog       keeps the device full with kernels of --kernel-ms; prints how many it did
-//   --role calibrate prints the --rounds that make a kernel last --kernel-ms on the idle device
+//   --role calibrate prints the --rounds that make a kernel last --kernel-ms on the idle device, and how long it lasts
 //   --role pulse     short kernels back to back, each timed; prints runs and gaps, i.e. time slices as seen
 //   from inside
 #include <signal.h>
@@ -80,33 +80,34 @@ void pulse(const Sharer& s, int rounds, double kernel_ms, probe::Report& report)
 
 int main(int argc, char** argv) {
   std::string role = "latency";
-  double seconds = 3, kernel_ms = 0.2;
+  double seconds = 3, kernel_ms = 0.2, waves = 1;
   int64_t stream_priority = 0, given_rounds = 0;
   bool announce = false;
   samples::parse_options(
       argc, argv, "One sharer of the device.",
-      {{"--role", samples::Option::kText, &role, "latency, hog, pulse or calibrate"},
-       {"--seconds", samples::Option::kReal, &seconds, "how long"},
-       {"--kernel-ms", samples::Option::kReal, &kernel_ms, "length of one kernel alone"},
-       {"--rounds", samples::Option::kInt, &given_rounds, "from --role calibrate, if others are running"},
-       {"--stream-priority", samples::Option::kInt, &stream_priority, "as CUDA has it: lower first"},
-       {"--announce", samples::Option::kFlag, &announce, "print \"ready\" when the loop starts"}});
+      {{"--role", &role, "latency, hog, pulse or calibrate"},
+       {"--seconds", &seconds, "how long"},
+       {"--kernel-ms", &kernel_ms, "length of one kernel alone"},
+       {"--waves", &waves, "that one kernel fills the device so many times over"},
+       {"--rounds", &given_rounds, "from --role calibrate, if others are running"},
+       {"--stream-priority", &stream_priority, "as CUDA has it: lower first"},
+       {"--announce", &announce, "print \"ready\" when the loop starts"}});
   signal(SIGTERM, [](int) { stop_requested = 1; });
   Sharer s;
-  int n_multiprocessors = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   CUDA_CHECK(cudaStreamCreateWithPriority(&s.stream, cudaStreamNonBlocking, int(stream_priority)));
   s.scratch = samples::device_array<float>(1);
-  s.blocks = n_multiprocessors * 16;  // fills every multiprocessor
-  const int rounds =
-      given_rounds > 0 ? int(given_rounds) : probe::rounds_for(s.stream, s.scratch, s.blocks, kernel_ms);
+  s.blocks = probe::blocks_of(waves);
+  const probe::Calibrated kernel = given_rounds > 0
+                                       ? probe::Calibrated{given_rounds, kernel_ms}
+                                       : probe::calibrate_work(s.stream, s.scratch, s.blocks, kernel_ms);
+  const int rounds = int(kernel.amount);
   if (announce) {
     std::printf("ready\n");
     std::fflush(stdout);
   }
   s.deadline_ns = now_ns() + uint64_t(seconds * 1e9);
   probe::Report report("sharer");
-  report.text("role", role).number("rounds", rounds);
+  report.text("role", role).number("rounds", rounds).number("kernel_ms", kernel.ms).number("blocks", s.blocks);
   if (role == "latency")
     latency(s, rounds, report);
   else if (role == "hog")

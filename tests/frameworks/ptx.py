@@ -82,7 +82,7 @@ def main():
                 for image, problem in row["problems"].items():
                     print(f"  {image}: {problem}", flush=True)
             except run.Unavailable as why:
-                print(f"{name}: skipped, its packages cannot be fetched: {why}", flush=True)
+                print(f"{name}: skipped: {why}", flush=True)
             except (RuntimeError, subprocess.TimeoutExpired) as why:
                 rows[name] = {"problems": {"run": str(why)}}
                 print(f"{name}: FAILED: {why}", flush=True)

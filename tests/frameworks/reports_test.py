@@ -98,6 +98,16 @@ class Reports(unittest.TestCase):
         self.assertEqual((status, said["wrong"], lines[-1]), (0, [], "1 passed, 0 failed, 0 skipped"))
         self.assertIs(said["frameworks"]["good"]["equal"], True)
 
+    def test_nothing_begins_when_the_time_is_over(self):
+        status, lines, said = self.run_frameworks({"good": ["1"] * 4}, "--minutes", "0")
+        self.assertEqual((status, said["wrong"], lines[-1]), (77, [], "0 passed, 0 failed, 1 skipped"))
+        self.assertIn("the 0 minutes are over", lines[0])
+        # It is over while the results are compared: they are told, and nothing is measured.
+        with mock.patch.object(run.Time, "left_s", mock.Mock(side_effect=[9, 0])):
+            status, lines, said = self.run_frameworks({"good": ["1"] * 4})
+        self.assertEqual((status, said["frameworks"]["good"]["equal"]), (0, True))
+        self.assertIn("not measured", lines[0])
+
     def test_wrong_results_come_first(self):
         for regime, answers in {"beside": "1211", "uncut": "1121", "restarted": "1112"}.items():
             status, lines, said = self.run_frameworks({"good": ["1"] * 4, "dead": ["x"], "bad": list(answers)})

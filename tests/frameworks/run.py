@@ -23,6 +23,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 300  # tells a hang
 PAIR_LIMIT_S = 1800  # the same, of a measurement, which starts programs again and again
+MINUTES = 30  # of a run: who has more says so
 PAIR_SECONDS = 8  # of the wall's clock: what one phase of it takes, once its programs run
 
 
@@ -74,6 +75,22 @@ ENVIRONMENTS = {
 }
 
 
+class Time:
+    """What is left of a run: nothing begins behind its end."""
+
+    def __init__(self, minutes):
+        self.minutes, self.end = minutes, time.monotonic() + 60 * minutes
+
+    def left_s(self):
+        return max(0, self.end - time.monotonic())
+
+    def is_over(self):
+        return self.left_s() == 0
+
+    def __str__(self):
+        return f"the {self.minutes:g} minutes are over (--minutes)"
+
+
 class Unavailable(Exception):
     """The packages cannot be had here."""
 
@@ -105,7 +122,7 @@ class Bench:
             got = made if made.returncode else subprocess.run(install, capture_output=True, text=True)
             if got.returncode:
                 shutil.rmtree(home, ignore_errors=True)
-                raise Unavailable((got.stderr or got.stdout).strip().split("\n")[-1])
+                raise Unavailable("its packages cannot be fetched: " + (got.stderr or got.stdout).strip().split("\n")[-1])
             done.write_text("\n".join(framework.packages))
         return python
 
@@ -204,7 +221,7 @@ def refusals(counters):
             if k.startswith("refused_") and v and k != "refused_kernels"}
 
 
-def measure(bench, name, stretch):
+def measure(bench, name, stretch, limit_s):
     """The service beside the framework and alone, in modelled time (pair.cc). `stretch`: to begin with; else it is found."""
     framework = FRAMEWORKS[name]
 
@@ -216,7 +233,7 @@ def measure(bench, name, stretch):
               "run_options": framework.options}
     command = [bench.bin / "framework_pair", bench.scratch / "pair", str(PAIR_SECONDS), json.dumps(wanted)]
     start = {"TESSERA_SOFTGPU_STRETCH": stretch} if stretch else {}
-    done = subprocess.run(command, capture_output=True, text=True, env=bench.environment(**start), timeout=PAIR_LIMIT_S)
+    done = subprocess.run(command, capture_output=True, text=True, env=bench.environment(**start), timeout=limit_s)
     if done.returncode:
         raise RuntimeError(done.stderr.strip()[-2000:])
     return json.loads(done.stdout)
@@ -255,13 +272,17 @@ def compare(bench, name, regimes):
     }
 
 
-def run(bench, name, light, stretch):
+def run(bench, name, light, stretch, given):
     if light:
         return compare(bench, name, ("beside",))
     row = compare(bench, name, ("beside", "uncut", "restarted"))
     try:
-        pair = measure(bench, name, stretch)
+        if given.is_over():
+            return {**row, "p99_over_alone": None, "no_time": str(given)}
+        pair = measure(bench, name, stretch, min(PAIR_LIMIT_S, given.left_s()))
     except (RuntimeError, subprocess.TimeoutExpired) as why:
+        if given.is_over():
+            return {**row, "p99_over_alone": None, "no_time": str(given)}
         return {**row, "p99_over_alone": None, "not_measured": str(why)}
     if not pair["service_equal"]:
         row["equal"], row["service_hashes"]["measured"] = False, "differs"
@@ -277,6 +298,8 @@ def sentence(name, row):
             f"{row['slices']} slices, {row['holds']} holds, {row['kernels_cut']} kernels cut, refused {row['refused'] or 'none'}")
     if "not_measured" in row:
         text += f"; FAILED to measure: {row['not_measured']}"
+    if "no_time" in row:
+        text += f"; not measured, {row['no_time']}"
     if timing := row.get("timing"):
         text += f"; p99 of {row['service']} {row['p99_over_alone']} of alone, stretch {timing['stretch']:.3g}"
         text += "" if timing["valid"] else ", INVALID: the software GPU lagged"
@@ -301,18 +324,22 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--light", action="store_true", help="those that are small: alone and beside, and nothing is measured")
     parser.add_argument("--stretch", type=float, metavar="S", help="what measuring begins with; else trials find it")
+    parser.add_argument("--minutes", type=float, default=MINUTES, metavar="N",
+                        help="afterwards nothing begins: neither a measurement nor another framework (default: %(default)s)")
     add_places(parser)
     options = parser.parse_args()
-    rows, stretch = {}, options.stretch
+    rows, stretch, given = {}, options.stretch, Time(options.minutes)
     for name in chosen(parser, options.names, options.light):
         with tempfile.TemporaryDirectory(prefix="tessera-") as scratch:
             try:
+                if given.is_over():
+                    raise Unavailable(given)
                 bench = Bench(options.build.resolve(), options.folder.resolve(), pathlib.Path(scratch),
                               FRAMEWORKS[name].capability)
-                rows[name] = run(bench, name, options.light, stretch)
+                rows[name] = run(bench, name, options.light, stretch, given)
                 stretch = stretch or rows[name].get("timing", {}).get("stretch")
             except Unavailable as why:
-                rows[name] = {"problem": f"skipped, its packages cannot be fetched: {why}", "skipped": True}
+                rows[name] = {"problem": f"skipped: {why}", "skipped": True}
             except (RuntimeError, subprocess.TimeoutExpired) as why:
                 rows[name] = {"problem": f"FAILED: {why}"}
             print(f"[{len(rows)}] {sentence(name, rows[name])}", file=sys.stderr, flush=True)

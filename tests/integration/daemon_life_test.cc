@@ -66,6 +66,16 @@ TEST_F(DaemonTest, ASecondDaemonOnTheSameSocketIsRefused) {
   EXPECT_EQ(stats()["daemon"]["socket"], socket_);  // the first is unharmed
 }
 
+// Root may open a file without rights, and this test may be root: so the rights are looked at.
+TEST_F(DaemonTest, ItsFilesAreItsOwnWhateverTheUmask) {
+  const mode_t before = umask(0777);
+  start();
+  umask(before);
+  struct stat lock;
+  ASSERT_EQ(stat((socket_ + ".lock").c_str(), &lock), 0);
+  EXPECT_EQ(lock.st_mode & 0777, 0600u);
+}
+
 TEST_F(DaemonTest, AfterSigkillTheNextDaemonTakesOverWithANewEpoch) {
   start();
   auto a = on_gpu(0);

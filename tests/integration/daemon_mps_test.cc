@@ -31,7 +31,7 @@ while read -r word one two; do
   echo "$word $one $two" >> "$pipe/commands"
   case $word in
     quit) touch "$pipe/quit" ;;
-    get_server_list) echo 111 ;;
+    get_server_list) cat "$pipe/servers" 2>/dev/null || echo 111 ;;
     get_client_list) [ "$one" = 111 ] && echo 4242 ;;
   esac
 done
@@ -66,6 +66,15 @@ class MpsTest : public DaemonTest {
   static bool alive(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
   std::string tessera(const std::string& command, const std::string& rest) {
     return shell(std::string(TESSERA_PATH) + " " + command + " --socket " + socket_ + " " + rest).text;
+  }
+  // A finding of `tessera doctor`, with a variable more in its environment.
+  nlohmann::json doctor(const std::string& check, const std::string& variable = "NOTHING=1") {
+    const std::string text =
+        shell("env " + variable + " " + TESSERA_PATH + " doctor --gpu soft --json --socket " + socket_).text;
+    const auto said = nlohmann::json::parse(text);
+    for (const auto& finding : said["findings"])
+      if (finding["check"] == check) return finding;
+    return {};
   }
   std::string commands() {
     std::stringstream text;
@@ -186,6 +195,44 @@ TEST_F(MpsTest, WithoutItProgramsRunAndTheReasonIsSaid) {
   EXPECT_FALSE(mps()["active"]);
   EXPECT_NE(tessera("ps", "").find("MPS is off: cannot start /no/such/mps-control"), std::string::npos);
   EXPECT_NE(tessera("stop", "1").find("a signal is safe"), std::string::npos);
+}
+
+// Its number may be anybody's by now.
+TEST_F(MpsTest, ADeadOnesFileIsNotAdopted) {
+  const std::string elsewhere = folder_ + "/elsewhere";
+  mkdir(elsewhere.c_str(), 0700);
+  std::ofstream(elsewhere + "/nvidia-cuda-mps-control.pid") << getpid();
+  std::ofstream(elsewhere + "/control") << "";
+  start_mps("adopt", "pipe_directory = \"" + elsewhere + "\"\n");
+  EXPECT_FALSE(mps()["active"]);
+  EXPECT_EQ(tessera("run --gpu soft", "-- env").find("CUDA_MPS_"), std::string::npos);
+  EXPECT_EQ(doctor("mps")["state"], "warning");
+  EXPECT_NE(doctor("mps")["finding"].get<std::string>().find("no MPS control daemon runs in"),
+            std::string::npos);
+}
+
+// What MPS itself does not say (NVIDIA's guide to MPS, "silent failures").
+TEST_F(MpsTest, DoctorFindsWhatIsSilent) {
+  start_mps("manage");
+  std::ofstream(pipe_ + "/servers") << getpid() << "\n";
+  EXPECT_EQ(doctor("mps")["state"], "note");
+  EXPECT_EQ(doctor("mps-servers")["state"], "ok");
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  waitpid(gone, nullptr, 0);
+  std::ofstream(pipe_ + "/servers") << getpid() << "\n" << gone << "\n";
+  EXPECT_EQ(doctor("mps-servers")["finding"], "MPS servers that have ended: " + std::to_string(gone));
+  // The folder that programs are led to.
+  EXPECT_EQ(doctor("mps-variables", "CUDA_MPS_PIPE_DIRECTORY=" + pipe_)["state"], "ok");
+  EXPECT_NE(
+      doctor("mps-variables", "CUDA_MPS_PIPE_DIRECTORY=" + pipe_ + "s")["finding"].get<std::string>().find(
+          "where no MPS control daemon listens"),
+      std::string::npos);
+  // Limits by GPU: the software GPU is one.
+  const std::string limit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=";
+  EXPECT_EQ(doctor("mps-limits", limit + "0=2G")["state"], "note");
+  EXPECT_EQ(doctor("mps-limits", limit + "0=2G,1=2G")["state"], "warning");
+  EXPECT_EQ(doctor("mps-limits", limit + "GPU-1=2G")["state"], "warning");
 }
 
 TEST_F(MpsTest, AdoptsOnlyWhatRuns) {

@@ -76,6 +76,12 @@ CUresult pop(CUcontext* out) {
   if (out != nullptr) *out = t_stack[t_depth];
   return CUDA_SUCCESS;
 }
+// Of a question about a device, the place for the answer first.
+CUresult check(const void* out, CUdevice device) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 CUresult destroy(CUcontext c) {
   if (current() == c) pop(nullptr);
   return c == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
@@ -92,8 +98,13 @@ TS_NULL(cuDriverGetVersion, int* version) {
   *version = kDriverVersion;
   return CUDA_SUCCESS;
 }
+TS_NULL(cuInit, unsigned flags) {
+  TS_NULL_COUNT(cuInit);
+  return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 TS_NULL(cuDeviceGetCount, int* count) {
   TS_NULL_COUNT(cuDeviceGetCount);
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *count = 1;
   return CUDA_SUCCESS;
 }
@@ -103,13 +114,15 @@ TS_NULL(cuDeviceGet, CUdevice* device, int ordinal) {
   *device = 0;
   return CUDA_SUCCESS;
 }
-TS_NULL(cuDeviceGetName, char* name, int len, CUdevice) {
+TS_NULL(cuDeviceGetName, char* name, int len, CUdevice device) {
   TS_NULL_COUNT(cuDeviceGetName);
+  if (const CUresult bad = check(name, device)) return bad;
   std::snprintf(name, static_cast<size_t>(len), "Null device");
   return CUDA_SUCCESS;
 }
-TS_NULL(cuDeviceGetUuid_v2, CUuuid* uuid, CUdevice) {
+TS_NULL(cuDeviceGetUuid_v2, CUuuid* uuid, CUdevice device) {
   TS_NULL_COUNT(cuDeviceGetUuid_v2);
+  if (const CUresult bad = check(uuid, device)) return bad;
   std::memcpy(uuid->bytes, "tessera-null-gpu", sizeof uuid->bytes);
   return CUDA_SUCCESS;
 }
@@ -128,9 +141,10 @@ TS_NULL(cuDeviceTotalMem_v2, size_t* bytes, CUdevice) {
   *bytes = kTotalBytes;
   return CUDA_SUCCESS;
 }
-TS_NULL(cuDeviceGetAttribute, int* value, CUdevice_attribute name, CUdevice) {
+TS_NULL(cuDeviceGetAttribute, int* value, CUdevice_attribute name, CUdevice device) {
   TS_NULL_COUNT(cuDeviceGetAttribute);
-  if (value == nullptr || name <= 0 || name >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult bad = check(value, device)) return bad;
+  if (name <= 0 || name >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
   *value = 0;
   for (const Attribute& a : kAttributes) {
     if (a.name == name) *value = a.value;
@@ -144,13 +158,16 @@ TS_NULL(cuMemGetInfo_v2, size_t* free_bytes, size_t* total_bytes) {
   return CUDA_SUCCESS;
 }
 
-TS_NULL(cuDevicePrimaryCtxRetain, CUcontext* context, CUdevice) {
+TS_NULL(cuDevicePrimaryCtxRetain, CUcontext* context, CUdevice device) {
   TS_NULL_COUNT(cuDevicePrimaryCtxRetain);
+  if (const CUresult bad = check(context, device)) return bad;
   *context = reinterpret_cast<CUcontext>(kPrimary);
   return CUDA_SUCCESS;
 }
-TS_NULL(cuDevicePrimaryCtxGetState, CUdevice, unsigned* flags, int* active) {
+TS_NULL(cuDevicePrimaryCtxGetState, CUdevice device, unsigned* flags, int* active) {
   TS_NULL_COUNT(cuDevicePrimaryCtxGetState);
+  if (const CUresult bad = check(flags, device)) return bad;
+  if (active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *flags = 0;
   *active = 1;
   return CUDA_SUCCESS;
@@ -192,6 +209,7 @@ TS_NULL(cuCtxGetCurrent, CUcontext* context) {
 }
 TS_NULL(cuCtxPushCurrent_v2, CUcontext context) {
   TS_NULL_COUNT(cuCtxPushCurrent_v2);
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   push(context);
   return CUDA_SUCCESS;
 }
@@ -201,6 +219,7 @@ TS_NULL(cuCtxPopCurrent_v2, CUcontext* context) {
 }
 TS_NULL(cuCtxGetDevice, CUdevice* device) {
   TS_NULL_COUNT(cuCtxGetDevice);
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *device = 0;
   return CUDA_SUCCESS;

@@ -41,6 +41,12 @@ struct Stream {
 // The stream behind a handle; 0, 1 and 2 have static ones.
 Stream* stream_of(CUstream handle);
 
+// The calling thread has none.
+inline bool no_context() {
+  CUcontext current = nullptr;
+  return cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr;
+}
+
 bool held();
 // A fake device address is only a number: it must not be written through.
 bool is_device_address(CUdeviceptr address);

@@ -17,7 +17,8 @@ struct Graph {
 };
 
 CUresult create_stream(CUstream* out, unsigned flags, int priority) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (out == nullptr || (flags & ~unsigned(CU_STREAM_NON_BLOCKING)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
   *out = reinterpret_cast<CUstream>(new Stream{g_next_id.fetch_add(1), flags, priority, false});
   return CUDA_SUCCESS;
 }
@@ -45,6 +46,7 @@ CUresult end(CUstream s, CUgraph* out) {
   return CUDA_SUCCESS;
 }
 CUresult capture_status(CUstream s, CUstreamCaptureStatus* status, cuuint64_t* id) {
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool on = stream_of(s)->capturing;
   *status = on ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   if (id != nullptr) *id = on ? stream_of(s)->id : 0;
@@ -52,6 +54,15 @@ CUresult capture_status(CUstream s, CUstreamCaptureStatus* status, cuuint64_t* i
 }
 CUresult instantiate(CUgraphExec* out) {
   *out = reinterpret_cast<CUgraphExec>(new Graph{g_next_id.fetch_add(1)});
+  return CUDA_SUCCESS;
+}
+bool is_word(CUdeviceptr address, unsigned bytes) {
+  return address != 0 && address % bytes == 0;
+}
+CUresult write(CUdeviceptr address, uint64_t value, unsigned bytes, unsigned flags) {
+  if (!is_word(address, bytes) || (flags & ~unsigned(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  write_word(address, value, bytes);
   return CUDA_SUCCESS;
 }
 CUresult query() {
@@ -147,18 +158,24 @@ TS_NULL_BOTH(cuStreamGetPriority, _ptsz, (CUstream s, int* p), *p = stream_of(s)
 TS_NULL_BOTH(cuStreamGetCtx, _ptsz, (CUstream, CUcontext* c), return cuCtxGetCurrent(c))
 TS_NULL_BOTH(cuStreamQuery, _ptsz, (CUstream), return query())
 
-TS_NULL(cuEventCreate, CUevent* event, unsigned) {
+TS_NULL(cuEventCreate, CUevent* event, unsigned flags) {
   TS_NULL_COUNT(cuEventCreate);
+  constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  const bool alone = (flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0;
+  if (event == nullptr || (flags & ~kFlags) != 0 || alone) return CUDA_ERROR_INVALID_VALUE;
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
   *event = reinterpret_cast<CUevent>(new Event);
   return CUDA_SUCCESS;
 }
 TS_NULL(cuEventDestroy, CUevent event) {
   TS_NULL_COUNT(cuEventDestroy);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   delete event_of(event);
   return CUDA_SUCCESS;
 }
 TS_NULL(cuEventDestroy_v2, CUevent event) {
   TS_NULL_COUNT(cuEventDestroy_v2);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   delete event_of(event);
   return CUDA_SUCCESS;
 }
@@ -194,6 +211,7 @@ TS_NULL_BOTH(cuStreamGetCaptureInfo_v2, _ptsz,
              return capture_status(s, status, id))
 TS_NULL(cuThreadExchangeStreamCaptureMode, CUstreamCaptureMode* mode) {
   TS_NULL_COUNT(cuThreadExchangeStreamCaptureMode);
+  if (mode == nullptr || unsigned(*mode) > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   static thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   const CUstreamCaptureMode before = t_mode;
   t_mode = *mode;
@@ -231,16 +249,17 @@ TS_NULL(cuGraphExecDestroy, CUgraphExec exec) {
   return CUDA_SUCCESS;
 }
 
-TS_NULL_BOTH(cuStreamWriteValue32, _ptsz, (CUstream, CUdeviceptr a, cuuint32_t v, unsigned),
-             write_word(a, v, 4);
-             return CUDA_SUCCESS)
-TS_NULL_BOTH(cuStreamWriteValue32_v2, _ptsz, (CUstream, CUdeviceptr a, cuuint32_t v, unsigned),
-             write_word(a, v, 4);
-             return CUDA_SUCCESS)
-TS_NULL_BOTH(cuStreamWriteValue64, _ptsz, (CUstream, CUdeviceptr a, cuuint64_t v, unsigned),
-             write_word(a, v, 8);
-             return CUDA_SUCCESS)
-TS_NULL_BOTH(cuStreamWriteValue64_v2, _ptsz, (CUstream, CUdeviceptr a, cuuint64_t v, unsigned),
-             write_word(a, v, 8);
-             return CUDA_SUCCESS)
+TS_NULL_BOTH(cuStreamWriteValue32, _ptsz, (CUstream, CUdeviceptr a, cuuint32_t v, unsigned flags),
+             return write(a, v, 4, flags))
+TS_NULL_BOTH(cuStreamWriteValue32_v2, _ptsz, (CUstream, CUdeviceptr a, cuuint32_t v, unsigned flags),
+             return write(a, v, 4, flags))
+TS_NULL_BOTH(cuStreamWriteValue64, _ptsz, (CUstream, CUdeviceptr a, cuuint64_t v, unsigned flags),
+             return write(a, v, 8, flags))
+TS_NULL_BOTH(cuStreamWriteValue64_v2, _ptsz, (CUstream, CUdeviceptr a, cuuint64_t v, unsigned flags),
+             return write(a, v, 8, flags))
+TS_NULL_BOTH(cuStreamWaitEvent, _ptsz, (CUstream, CUevent e, unsigned),
+             return e != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE)
+TS_NULL_BOTH(cuStreamWaitValue64_v2, _ptsz, (CUstream, CUdeviceptr a, cuuint64_t, unsigned flags),
+             constexpr unsigned kFlags = CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
+             return is_word(a, 8) && (flags & ~kFlags) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
 TS_NULL_BOTH(cuLaunchHostFunc, _ptsz, (CUstream, CUhostFn fn, void* data), fn(data); return CUDA_SUCCESS)

@@ -54,7 +54,7 @@ void observe_length(const ClientView& c, uint64_t now_ns, const Tuning& t, Clien
 
 }  // namespace
 
-void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t, uint64_t switch_cost_ns) {
+void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t) {
   clients.follow(o.clients);
   protected_clients.clear();
   for (size_t i = 0; i < o.clients.size(); ++i) {
@@ -69,7 +69,7 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t,
   allowance_ns = allowance_of(o, p, t, *this);
   turnaround_ns = std::max(uint64_t(allowance_ns * t.turnaround_per_target),
                            std::min(t.least_turnaround_ns, p.window_ns));
-  const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns + switch_cost_ns;
+  const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns;
   const uint64_t last_look_ns = last_look_ns_;
   for (size_t i : protected_clients)
     for (size_t k = 0; k < clients.size(); ++k)

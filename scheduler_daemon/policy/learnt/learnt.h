@@ -57,8 +57,8 @@ struct Client {
 struct Learnt {
   explicit Learnt(const Tuning& t) : all_gaps(t) {}
 
-  // The observation, once per decision, before any part. `switch_cost_ns`: of passing the GPU on.
-  void observe(const Observation& o, const Parameters& p, const Tuning& t, uint64_t switch_cost_ns);
+  // The observation, once per decision, before any part.
+  void observe(const Observation& o, const Parameters& p, const Tuning& t);
 
   Slots<Client> clients;                  // as in the observation
   std::vector<size_t> protected_clients;  // places of them in it

@@ -60,12 +60,12 @@ bool Packing::is_narrow(size_t client) const {
 void Packing::choose(size_t k) {
   const Tuning& t = f_.tuning;
   double widest = t.most_width, limit = t.most_width;
-  bool known = true, too_dear = false, trial = false, retry = false;
+  bool known = true, too_dear = false, trial = false, retry = false, solo = false;
   uint64_t judged = UINT64_MAX;
   for (size_t i : at_work_) {
     const uint64_t bursts = f_.o.clients[i].bursts;
     const NeighbourCost& cost = f_.learnt.of(i).cost[k];
-    if (t.solo_every != 0 && bursts % t.solo_every == 0) return;
+    solo |= t.solo_every != 0 && bursts % t.solo_every == 0;
     known &= cost.known(t);
     too_dear |= cost.too_dear(budget_, t);
     widest = std::min(widest, cost.widest(budget_, t));
@@ -74,12 +74,17 @@ void Packing::choose(size_t k) {
     trial |= bursts % t.trial_every == 1;
     retry |= bursts % t.retry_every == 1;
   }
-  narrow_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
   // What outlasts a burst would be met by all of it.
-  if (!f_.parameters.packing || longest_ns(k) >= shortest_ns_) return;
-  plan_[k] = best(k, &NeighbourCost::upper);
-  if (plan_[k].beside > 0) return;
-  const bool hopeful = judged < t.most_trials && best(k, &NeighbourCost::promised).gain > t.worth_trials;
+  const bool packs = f_.parameters.packing && longest_ns(k) < shortest_ns_;
+  const Plan plan = packs ? best(k, &NeighbourCost::upper) : Plan{};
+  const double promised = packs && judged < t.most_trials ? best(k, &NeighbourCost::promised).gain : 0;
+  in_thread_[k] = std::max(plan.gain, promised) > idle_ * t.between_efficiency;
+  if (solo) return;
+  narrow_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
+  if (!packs) return;
+  plan_[k] = plan;
+  if (plan.beside > 0) return;
+  const bool hopeful = promised > t.worth_trials;
   if (hopeful ? !trial : !retry) return;
   const double first = k == size_t(ResourceClass::kCompute) ? t.first_width : t.first_width_memory;
   plan_[k].trial = true;
@@ -145,14 +150,21 @@ Constraint Packing::of(size_t client) const {
             .apart_classes = classes};
   };
   if (is_narrow(client)) return on(sms(narrow_[k]), t.always_window_ns, 1u << k);
+  if (waits_on_device(client)) return {};
+  Constraint c;
   if (now_) {
     const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.beside_window_per_burst);
-    return on(sms(plan.beside),
-              plan.between > 0 ? t.always_window_ns : std::max(t.beside_window_ns, of_burst_ns), 1u << k);
+    c = on(sms(plan.beside),
+           plan.between > 0 ? t.always_window_ns : std::max(t.beside_window_ns, of_burst_ns), 1u << k);
+  } else if (plan.between > 0 && f_.undisturbed_until_ns == 0) {
+    // Wider than beside a burst: what would start then waits until the daemon has heard of it.
+    c = on(sms(plan.between), t.between_window_ns, 0);
   }
-  if (plan.between <= 0 || f_.undisturbed_until_ns != 0) return {};
-  // Wider than beside a burst: what would start then waits until the daemon has heard of it.
-  return on(sms(plan.between), t.between_window_ns, 0);
+  if (!f_.o.clients[client].gate_on_device || !in_thread_[k]) return c;
+  c.quantum_ns = 0;
+  // What it enqueued before would be in the way of what may run beside bursts. It goes, once.
+  if (f_.o.clients[client].in_flight_ns > f_.parameters.window_ns) c.start = Constraint::Start::kBeside;
+  return c;
 }
 
 void Packing::note(const Decision& d, Learnt* learnt) const {
@@ -162,7 +174,8 @@ void Packing::note(const Decision& d, Learnt* learnt) const {
     const Lease& lease = d.leases[i];
     client.beside_width = lease.apart ? double(lease.sm_limit) / f_.o.sm_count : 0;
     client.beside_class = size_t(f_.o.clients[i].resource_class);
-    if (!is_protected(f_.o.clients[i]) && has_demand(f_.o.clients[i])) offered[client.beside_class] = true;
+    if (!is_protected(f_.o.clients[i]) && has_demand(f_.o.clients[i]) && !waits_on_device(i))
+      offered[client.beside_class] = true;
   }
   for (size_t i : f_.learnt.protected_clients) {
     ProtectedClient& l = *learnt->clients[i].learnt;

@@ -69,7 +69,7 @@ class Room : public Part {
   Constraint of(size_t client) const;
 
  private:
-  uint64_t long_block_ns_ = 0;
+  uint64_t long_block_ns_ = 0, behind_gate_ns_ = 0;
 };
 
 // Kernels that cannot be cut keep off some SMs, where there is a way to make them (green contexts, MPS percentage).
@@ -150,6 +150,11 @@ class Packing : public Part {
   uint32_t sms(double width) const;
   bool may_be_packed(size_t client) const;
   bool is_narrow(size_t client) const;
+  // Wide launches that wait on the device were confined for another moment than that in which they begin.
+  bool waits_on_device(size_t client) const {
+    const ClientView& c = f_.o.clients[client];
+    return c.gate_on_device && !in_thread_[size_t(c.resource_class)];
+  }
 
   double budget_ = 0;                  // by how much bursts may become longer
   std::vector<size_t> at_work_;        // protected clients
@@ -158,7 +163,8 @@ class Packing : public Part {
   bool tell_busy_ = false;
   bool now_ = false;  // a burst, or a gap inside a request
   Plan plan_[kClasses];
-  double narrow_[kClasses] = {};  // of work that is no wider by itself
+  bool in_thread_[kClasses] = {};  // packing gives, or may give, more than all of the time between bursts
+  double narrow_[kClasses] = {};   // of work that is no wider by itself
 };
 
 // A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One client

@@ -24,24 +24,20 @@ double block_scale(const Facts& f) {
 }  // namespace
 
 // Room helps where work of several clients runs at once. While no burst can come only blocks need it that would
-// not have ended when the first one may.
+// not have ended when the first one may; what is launched to wait on the device may start later than that.
 Room::Room(const Facts& facts) : Part(facts) {
-  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room) return;
-  if (f_.undisturbed_until_ns != 0) {
-    if (f_.undisturbed_until_ns != UINT64_MAX)
-      long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);
-    return;
-  }
+  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room || f_.undisturbed_until_ns == UINT64_MAX) return;
   const double scale = f_.tuning.learnt_room ? block_scale(f_) : 1;
   const double allowance_ns = std::max(f_.learnt.allowance_ns, f_.tuning.least_late_ns);
   const double long_ns = allowance_ns * f_.tuning.long_per_allowance * scale;
-  long_block_ns_ = uint64_t(std::max(1.0, long_ns));
+  long_block_ns_ = behind_gate_ns_ = uint64_t(std::max(1.0, long_ns));
+  if (f_.undisturbed_until_ns != 0) long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);
 }
 
 // Who can keep off some SMs does that instead (reserve.cc), as long as it helps: those SMs are free as a whole.
 Constraint Room::of(size_t client) const {
   const bool confined = f_.reserve_helps && f_.o.clients[client].can_confine;
-  return {.long_block_ns = long_block_ns_,
+  return {.long_block_ns = f_.o.clients[client].gate_on_device ? behind_gate_ns_ : long_block_ns_,
           .long_width_percent = confined ? 100 : uint32_t(f_.tuning.long_width_percent)};
 }
 

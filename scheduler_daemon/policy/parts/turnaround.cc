@@ -24,8 +24,9 @@ Turnaround::Turnaround(const Facts& facts) : Part(facts) {
 // they enqueue now may start much later, so that only a service that sleeps allows more.
 uint64_t Turnaround::quantum_ns() const {
   if (f_.undisturbed_until_ns == UINT64_MAX) return f_.parameters.slice_ns;
-  const auto n = uint64_t(std::count_if(f_.o.clients.begin(), f_.o.clients.end(),
-                                        [](const ClientView& c) { return c.gate_on_device; }));
+  const auto n = f_.o.mps ? uint64_t(std::count_if(f_.o.clients.begin(), f_.o.clients.end(),
+                                                   [](const ClientView& c) { return c.gate_on_device; }))
+                          : 1;  // they take turns
   const double late_ns = f_.learnt.allowance_ns * f_.tuning.turnaround_per_target;
   return std::max(f_.tuning.least_quantum_ns, uint64_t(late_ns) / std::max<uint64_t>(1, n));
 }
@@ -35,7 +36,10 @@ Constraint Turnaround::of(size_t client) const {
   if (!f_.both_kinds || !t.turnaround) return {};
   if (f_.o.clients[client].gate_on_device) {
     const uint64_t length_ns = quantum_ns();  // slices are quanta, unless that makes too many of them
-    return {.slice_ns = std::max(t.least_slice_ns, length_ns), .quantum_ns = length_ns};
+    // The window is for what asks in its thread after all, and says which launches are long enough to keep off a reserve.
+    return {.window_ns = std::min(f_.parameters.window_ns, f_.learnt.turnaround_ns),
+            .slice_ns = std::max(t.least_slice_ns, length_ns),
+            .quantum_ns = length_ns};
   }
   if (f_.undisturbed_until_ns != 0)
     return {.window_ns = f_.undisturbed_window_ns,

@@ -47,7 +47,7 @@ print(*devices[sys.argv[1]], sep="\n")
 PYTHON
 }
 for name in best-effort high; do level $name >/run/$name.env; done
-shared=(-v /run/tessera:/run/tessera:ro -v "$prefix/lib:$prefix/lib:ro")
+shared=(-v /run/tessera:/run/tessera:ro -v "$prefix/lib:/usr/lib/tessera/lib:ro" -v "$prefix/lib/ld.so.preload:/etc/ld.so.preload:ro")
 
 tessera run --gpu soft -- batch_trainer --steps 4 --checksum-steps 4 >/run/trainer.alone
 tessera run --gpu soft -- latency_service --rate 50 --requests 40 >/run/service.alone

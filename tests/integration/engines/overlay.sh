@@ -46,6 +46,18 @@ fetch() {
     skip "the packages cannot be fetched"
 }
 
+# A root folder with Debian 11's C library, glibc 2.31, and nothing else.
+old_glibc() {
+  local root=$1 apt mirror
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' "Origin: Debian" "Created-By: Packages" | head -1)
+  mkdir -p "$root" /run/apt/{lists,cache/archives}/partial
+  echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] '"$mirror"' bullseye main' >/run/apt/sources.list
+  apt=(-qq -o Dir::Etc::sourcelist=/run/apt/sources.list -o Dir::Etc::sourceparts=/nonexistent -o Dir::State::lists=/run/apt/lists
+       -o Dir::State::status=/dev/null -o Dir::Cache=/run/apt/cache -o APT::Sandbox::User=root)
+  (cd /run/apt && apt-get "${apt[@]}" update && apt-get "${apt[@]}" download libc6) >/run/apt.log 2>&1 || return 1
+  for package in /run/apt/*.deb; do dpkg -x "$package" "$root"; done
+}
+
 # A machine of its own: systemd, booted by systemd-nspawn below a root folder. `within COMMAND...` runs in it.
 boot() {  # root folder
   systemd-nspawn --register=no --keep-unit --quiet --link-journal=no -D "$1" --boot --console=pipe systemd.unit=multi-user.target \

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 source tests/integration/engines/overlay.sh
 in_overlay
-fetch podman runc
+fetch podman runc musl-tools
 cmake --preset release >/dev/null
 cmake --build --preset release --target quickstart >/dev/null
 export PATH="$PWD/build/release/bin:$PATH"
@@ -25,7 +25,7 @@ container() {  # name, options...
   shift
   while [[ $1 != -- ]]; do command+=("$1"); shift; done
   shift
-  pod run --rm --runtime runc --network none --name "$name" "${gpu[@]}" "${command[@]}" --rootfs /run/image "$@"
+  pod run --rm --runtime runc --network none --name "$name" "${gpu[@]}" "${command[@]}" --rootfs "${image:-/run/image}" "$@"
 }
 
 mkdir -p /run/tessera /etc/cdi
@@ -47,6 +47,29 @@ else
   echo "podman: $(podman --version | sed 's/.* //') takes CDI 0.3.0, not 1.1.0"
 fi
 tessera cdi --gpu soft --output /etc/cdi/tessera.json
+
+# Images of other libcs: programs start, with the library where the loader takes it.
+mkdir -p /run/musl/{etc,lib,proc,run,tmp}
+cp -L /lib/ld-musl-x86_64.so.1 /run/musl/lib
+musl-gcc tests/loader/hosts/program.c -o /run/musl/program
+[[ $(image=/run/musl container musl --device tessera.dev/gpu=high -- /program libcuda.so.1 2>/run/musl.err) == $'init -1\nhello' ]] ||
+  fail "a program does not start in an image with musl: $(cat /run/musl.err)"
+if old_glibc /run/old; then
+  mkdir -p /run/old/{etc,proc,run,tmp}
+  cc -B build/release/glibc-2.17/ tests/loader/hosts/program.c -o /run/old/program -Wl,--no-as-needed -lpthread -ldl
+  # The software GPU's driver is of this machine's glibc: the library answers that there is none.
+  [[ $(image=/run/old container old --device tessera.dev/gpu=high -- /program libcuda.so.1 2>/run/old.err) == $'init 100\nhello' ]] ||
+    fail "a program does not start with glibc 2.31: $(cat /run/old.err)"
+else
+  echo "podman: not tried on an older glibc, Debian 11 cannot be fetched: $(tail -1 /run/apt.log)"
+fi
+
+# What a container preloads itself stays, and comes first.
+cc -shared -o /run/image/programs/own.so -xc - <<<'int of_the_container;'
+container own --device tessera.dev/gpu=high -e LD_PRELOAD=/programs/own.so -- cat /proc/self/maps >/run/maps
+for library in /programs/own.so /usr/lib/tessera/lib/libtessera.so; do
+  grep -q " $library$" /run/maps || fail "a container with an LD_PRELOAD of its own has no $library"
+done
 
 tessera run --gpu soft -- batch_trainer --steps 4 --checksum-steps 4 >/run/trainer.alone
 tessera run --gpu soft -- latency_service --rate 50 --requests 40 >/run/service.alone

@@ -15,14 +15,8 @@ has_licences /run/here/opt/tessera/share/doc/tessera/licences libelf-dev libprot
 
 # Debian 11's C library, unpacked, not installed. No shell, no C++ runtime.
 old_debian() {
-  local root=$1 apt mirror
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' "Origin: Debian" "Created-By: Packages" | head -1)
-  mkdir -p "$root" /run/apt/{lists,cache/archives}/partial
-  echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] '"$mirror"' bullseye main' >/run/apt/sources.list
-  apt=(-qq -o Dir::Etc::sourcelist=/run/apt/sources.list -o Dir::Etc::sourceparts=/nonexistent -o Dir::State::lists=/run/apt/lists
-       -o Dir::State::status=/dev/null -o Dir::Cache=/run/apt/cache -o APT::Sandbox::User=root)
-  (cd /run/apt && apt-get "${apt[@]}" update && apt-get "${apt[@]}" download libc6) >/run/apt.log 2>&1 || return 1
-  for package in /run/apt/*.deb; do dpkg -x "$package" "$root"; done
+  local root=$1 folder
+  old_glibc "$root" || return 1
   mkdir -p "$root"/{opt/tessera,proc,sys,dev,tmp,run,etc}
   mount --bind /run/here/opt/tessera "$root/opt/tessera"
   for folder in proc sys dev; do mount --rbind /$folder "$root/$folder"; done

@@ -128,6 +128,19 @@ TEST_F(ByPath, APassedByLibraryIsToldByPsAndAtTheEnd) {
   EXPECT_NE(read_file(path("program.err")).find("do not pass through Tessera"), std::string::npos);
 }
 
+// As under sudo, by ssh or from cron.
+TEST_F(ByPath, AProgramWithoutTheLibraryIsToldByPs) {
+  start_daemon();
+  const std::string driver = TESSERA_PREFIX "/lib/softgpu/libcuda.so.1";
+  auto bare = cli::Process::start({TESSERA_BY_PATH, driver, path("bare.ready")}, {}, path("bare.out"),
+                                  path("bare.err"));
+  ASSERT_TRUE(bare.ok());
+  program_ = std::move(*bare);
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path("bare.ready")); }));
+  EXPECT_NE(ps().find("nobody started it by tessera run"), std::string::npos) << ps();
+  stop();
+}
+
 TEST_F(ByPath, AClientThatWasPassedByIsToldAtOnce) {
   start_daemon();
   start("program", {"also_by_name"});

@@ -151,6 +151,14 @@ class DevicePlugin : public test::SharingFixture {
       for (const auto& [name, value] : edits->variables) out.push_back(name + "=" + value);
     }
     for (const auto& [name, value] : given.envs()) out.push_back(name + "=" + value);
+    // Nothing is mounted here: paths of the container become this machine's.
+    const std::string inside = "/usr/lib/tessera";
+    std::istringstream libraries(read_file(TESSERA_PREFIX "/lib/ld.so.preload"));
+    out.push_back("LD_PRELOAD=");
+    for (std::string library; std::getline(libraries, library);) out.back() += library + ":";
+    for (std::string& variable : out)
+      for (size_t at; (at = variable.find(inside)) != std::string::npos;)
+        variable.replace(at, inside.size(), TESSERA_PREFIX);
     return out;
   }
   cli::Process pod(const std::string& name, const v1beta1::ContainerAllocateResponse& given, Words program) {
@@ -258,8 +266,9 @@ TEST_F(DevicePlugin, WithoutCdiItHandsOutVariablesAndMounts) {
   ASSERT_TRUE(offers(1, 4)) << read_file(path("plugin.err"));
   const auto given = allocated("best-effort", {"best-effort-0"});
   EXPECT_EQ(given.cdi_devices_size(), 0);
-  ASSERT_EQ(given.mounts_size(), 2);
-  EXPECT_EQ(given.mounts(0).container_path(), TESSERA_PREFIX "/lib");
+  ASSERT_EQ(given.mounts_size(), 3);
+  EXPECT_EQ(given.mounts(0).container_path(), "/etc/ld.so.preload");
+  EXPECT_EQ(given.mounts(0).host_path(), TESSERA_PREFIX "/lib/ld.so.preload");
   EXPECT_TRUE(given.mounts(0).read_only());
   auto trainer = pod("trainer", given, {"batch_trainer", "--steps", "2"});
   const auto end = trainer.wait(kPatience_s);

@@ -245,7 +245,7 @@ TEST_F(Scenario, ProgramsThatStartAtOnceArePlacedOnGpusOfTheirOwn) {
     program.insert(program.end(), kTrainer.begin(), kTrainer.end());
     program.insert(program.end(), {"0", "0", path(name + ".steps")});
     return run(name, priority, {"--place", "--memory", "1MiB"}, program,
-               {"TESSERA_SOFTGPU_DEVICES=3", "TESSERA_SOFTGPU_MODE=" + mode_});
+               {"TESSERA_SOFTGPU_DEVICES=3", "CUDA_VISIBLE_DEVICES=2,0,1", "TESSERA_SOFTGPU_MODE=" + mode_});
   };
   std::vector<Process> programs;
   std::set<std::string> gpus;
@@ -574,6 +574,16 @@ TEST_F(Scenario, AStoppedDaemonCountsAsGoneUntilItGoesOn) {
   })) << ask().dump();
   expect_result(first, "first", kTrainer);
   expect_result(second, "second", kTrainer);
+}
+
+// Nobody gates them; as those of a program's first milliseconds.
+TEST_F(Scenario, WhatIsLaunchedBeforeTheDaemonKnowsIsCounted) {
+  auto trainer = start_trainer("trainer");
+  ASSERT_TRUE(eventually([&] { return steps("trainer") > 3; }));
+  start_daemon();
+  ASSERT_TRUE(eventually([&] { return count("trainer", "launches") > 0; })) << ask().dump();
+  EXPECT_GT(count("trainer", "unmanaged_launches"), 3u);
+  expect_result(trainer, "trainer", kTrainer);
 }
 
 // ---- hostile neighbours

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Other interposers in one process with libtessera.so: right results, no recursion, and who sees which call.
 
-usage: neighbours_test.py FOLDER TESSERA DRIVER TESSERAD     (FOLDER: the libraries and the program of this folder)
-Any library may be given for TESSERA: an older one shows what it did.
+usage: neighbours_test.py FOLDER TESSERA DRIVER TESSERAD [-v]     (FOLDER: the libraries and the program of this folder)
+Any library may be given for TESSERA: an older one shows what it did. TESSERA_NEIGHBOURS: further interposers, NAME=LIBRARY each.
 """
 import itertools
 import os
@@ -75,6 +75,18 @@ class Neighbours(unittest.TestCase):
                     seen = SEEN[kind][ORDERS.index(order)][WAYS.index(way)]
                     self.assertEqual(answer, f"{ANSWERS} neighbour {seen} {REACHED}")
 
+    def test_given(self):
+        # What they see is not known, but the results are, and that each call reaches the driver.
+        given = [word.split("=", 1) for word in os.environ.get("TESSERA_NEIGHBOURS", "").split()]
+        if not given:
+            self.skipTest("TESSERA_NEIGHBOURS names none")
+        for (name, library), order, state, way in itertools.product(given, ORDERS, ("best-effort", "protected", "disabled"), WAYS):
+            with self.subTest(name=name, order=order, state=state, way=way):
+                preload = [library, TESSERA]
+                answer = run(preload if order == "before" else preload[::-1], way, state_environment(state, self.socket))
+                self.assertEqual(answer.partition(" neighbour")[0], ANSWERS)
+                self.assertEqual(answer[answer.find("driver "):], REACHED)
+
     def test_a_second_installation_tells_nothing(self):
         other = shutil.copy(TESSERA, f"{self.folder.name}/libtessera.so")
         for preload in ([TESSERA, other], [other, TESSERA]):
@@ -86,4 +98,4 @@ class Neighbours(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])

@@ -8,15 +8,15 @@ namespace {
 
 constexpr uint64_t kQuantumNs = 20'000;
 
-// Launches of one length, one after another, each `apart_ns` later: how many boundaries do so many get?
-uint32_t boundaries(uint32_t launches, uint64_t estimate_ns, uint64_t apart_ns,
+// Launches of one length, one after another, each `every_ns` later: how many boundaries do so many get?
+uint32_t boundaries(uint32_t launches, uint64_t estimate_ns, uint64_t every_ns,
                     uint64_t length_ns = kQuantumNs) {
   Quantum q;
   uint32_t n = 0;
   uint64_t now_ns = 1'000'000;
-  for (uint32_t i = 0; i < launches; i++, now_ns += apart_ns) {
-    const bool due = boundary_due(q, estimate_ns, length_ns, now_ns);
-    q = due ? begin_quantum(estimate_ns, length_ns, now_ns) : continue_quantum(q, estimate_ns);
+  for (uint32_t i = 0; i < launches; i++, now_ns += every_ns) {
+    const bool due = boundary_due(q, estimate_ns, false, length_ns, now_ns);
+    q = due ? begin_quantum(estimate_ns, false, length_ns, now_ns) : continue_quantum(q, estimate_ns);
     n += due;
   }
   return n;
@@ -30,7 +30,7 @@ TEST(Boundary, StandsBeforeEachQuantum) {
 
 TEST(Boundary, WorkLongerThanAQuantumIsOneByItself) {
   EXPECT_EQ(boundaries(7, 1'600'000, 0), 7u);
-  EXPECT_EQ(begin_quantum(1'600'000, kQuantumNs, 5).left_ns, 0u);
+  EXPECT_EQ(begin_quantum(1'600'000, false, kQuantumNs, 5).left_ns, 0u);
 }
 
 TEST(Boundary, NothingOfAQuantumIsLeftForAnother) {
@@ -40,8 +40,8 @@ TEST(Boundary, NothingOfAQuantumIsLeftForAnother) {
   for (int i = 0; i < 10'000; i++) {
     state = state * 6364136223846793005u + 1;
     const uint64_t estimate_ns = 2'000 + (state >> 33) % 30'000;
-    if (boundary_due(q, estimate_ns, kQuantumNs, 0)) {
-      q = begin_quantum(estimate_ns, kQuantumNs, 0);
+    if (boundary_due(q, estimate_ns, false, kQuantumNs, 0)) {
+      q = begin_quantum(estimate_ns, false, kQuantumNs, 0);
       sum = 0;
     } else {
       q = continue_quantum(q, estimate_ns);
@@ -61,9 +61,18 @@ TEST(Boundary, GoesStale) {
 }
 
 TEST(Boundary, AShorterQuantumHoldsAtOnce) {
-  const Quantum q = begin_quantum(2'000, 1'000'000, 0);
-  EXPECT_FALSE(boundary_due(q, 2'000, 1'000'000, 0));
-  EXPECT_TRUE(boundary_due(q, 2'000, kQuantumNs, 0));
+  const Quantum q = begin_quantum(2'000, false, 1'000'000, 0);
+  EXPECT_FALSE(boundary_due(q, 2'000, false, 1'000'000, 0));
+  EXPECT_TRUE(boundary_due(q, 2'000, false, kQuantumNs, 0));
+}
+
+// One lets pass during a burst what the other must not.
+TEST(Boundary, StandsBetweenWhatMayRunDuringBurstsAndWhatMayNot) {
+  const Quantum q = begin_quantum(2'000, true, kQuantumNs, 0);
+  EXPECT_FALSE(boundary_due(q, 2'000, true, kQuantumNs, 0));
+  EXPECT_TRUE(boundary_due(q, 2'000, false, kQuantumNs, 0));
+  EXPECT_TRUE(boundary_due(continue_quantum(q, 2'000), 2'000, false, kQuantumNs, 0));
+  EXPECT_TRUE(boundary_due(begin_quantum(2'000, false, kQuantumNs, 0), 2'000, true, kQuantumNs, 0));
 }
 
 LeaseView lease() {
@@ -87,7 +96,9 @@ TEST(RunAhead, IsBoundedByWorkAndByCalls) {
 
 TEST(RunAhead, EndsAtTheHoldLimitAndWithTheLease) {
   const Ask ask{.estimate_ns = 50'000};
-  Waited waited{.stuck_ns = lease().max_hold_ns};
+  Waited waited{.stuck_ns = lease().max_hold_ns};  // now the gate lets a quantum pass, and not all that waits
+  EXPECT_EQ(judge_run_ahead(ask, lease(), kRunAheadNs, 0, waited).action, Action::kWait);
+  waited.stuck_ns *= 2;
   EXPECT_EQ(judge_run_ahead(ask, lease(), kRunAheadNs, 0, waited).action, Action::kLetGo);
   waited = {.let_go = true};
   EXPECT_EQ(judge_run_ahead(ask, lease(), kRunAheadNs, 0, waited).action, Action::kLetGo);

@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 json client(uint64_t id, const char* name, uint64_t priority, uint64_t launches, uint64_t gpu_ns,
             uint64_t held_ns) {
@@ -55,6 +56,15 @@ std::string row_of(const std::string& table, const std::string& name) {
 std::vector<std::string> words(const std::string& line) {
   std::istringstream in(line);
   return {std::istream_iterator<std::string>(in), {}};
+}
+
+TEST(ClientTable, PsSaysWhatWasNotManaged) {
+  json train = client(1, "train.py", 0, 1000, 5'000'000'000, 0), serve = client(2, "serve.py", 5, 0, 0, 0);
+  EXPECT_EQ(ps_unmanaged(state({train, serve})), "");
+  train["unmanaged_launches"] = 12;
+  serve["unmanaged_launches"] = 3;
+  EXPECT_EQ(ps_unmanaged(state({train, serve})),
+            "launches before they were managed: 4001 train.py: 12, 4002 serve.py: 3\n");
 }
 
 TEST(ClientTable, PsSaysWhereWorkWaits) {
@@ -216,6 +226,44 @@ TEST(ClientTable, PsSaysWhoStarvesWhyAndWhatHelps) {
   EXPECT_THAT(said, HasSubstr("\n  helps: policy.min_share_percent = 5"));
   std::istringstream lines(said);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), size_t(kTableColumns)) << line;
+}
+
+json outcome(const char* name, uint64_t launches, uint64_t gpu_ns) {
+  return {{"name", name}, {"launches", launches}, {"gpu_ns", gpu_ns}};
+}
+
+std::string unwrapped(std::string lines) {
+  for (size_t at = 0; (at = lines.find("\n    ", at)) != lines.npos;) lines.replace(at, 5, " ");
+  return lines;
+}
+
+TEST(ClientTable, PsSaysHowMuchCanBeCutWhatIsInTheWayAndWhatHelps) {
+  json train = client(1, "train.py", 0, 10, 10, 0), serve = client(2, "serve.py", 3, 10, 10, 0);
+  EXPECT_EQ(ps_cutting(state({train, serve})), "");
+  train["outcomes"] = json::array();  // alone: nothing was looked at
+  EXPECT_EQ(ps_cutting(state({train, serve})), "");
+  // Eager PyTorch: machine code only, and cuBLAS.
+  train["outcomes"] = {outcome("no_ptx", 200'000, 9'000'000'000),
+                       outcome("nvidia_library", 79'900, 3'000'000'000), outcome("other", 100, 0)};
+  train["operations"] = {{{"name", "cublasSgemm_v2"}}};
+  EXPECT_EQ(unwrapped(ps_cutting(state({train, serve}))),
+            "4001 train.py: cut: 0% of 280k launches, 0% of 12 s on the GPU; can be cut: 0%, 0%; in the way: "
+            "75% machine code without PTX for this GPU, 25% NVIDIA's libraries; helps: --keep-ptx, for what "
+            "Triton, torch.compile or XLA compiles as it runs; else a build with PTX; --split-operations\n");
+  train["operations"] = json::array();  // cuBLAS was called past the library
+  EXPECT_THAT(unwrapped(ps_cutting(state({train}))), HasSubstr("--audit --split-operations"));
+  train["split_calls"] = 3;  // it is on
+  EXPECT_THAT(unwrapped(ps_cutting(state({train}))), Not(HasSubstr("split")));
+  train["outcomes"] = {outcome("sliced", 10, 600), outcome("can_be_cut", 80, 300), outcome("bits", 10, 100)};
+  EXPECT_EQ(unwrapped(ps_cutting(state({train}))),
+            "4001 train.py: cut: 10% of 100 launches, 60% of 1.0 us on the GPU; can be cut: 90%, 90%; in the "
+            "way: 10% last bits that compiling again may change; helps: --bit-stability relaxed\n");
+  train["outcomes"] = {outcome("sliced", 10, 0), outcome("other", 30, 0)};  // nothing was timed yet
+  EXPECT_THAT(unwrapped(ps_cutting(state({train}))), HasSubstr("in the way: 75% limits"));
+  train["outcomes"] = {outcome("sliced", 10, 60)};
+  EXPECT_THAT(ps_cutting(state({train})), Not(HasSubstr("in the way")));
+  train["outcomes"] = {1, {{"name", 7}, {"launches", "x"}}, nullptr};  // no daemon of ours
+  EXPECT_EQ(ps_cutting(state({train})), "");
 }
 
 TEST(ClientTable, PsSaysWhatTheMinimumShareCosts) {

@@ -78,10 +78,25 @@ TEST_F(Doctor, AnInstallationThatIsWholeIsOk) {
   layout_.softgpu = folder_;
   expect_says(machine("library"), State::kFailure, "is missing");
   expect_says(machine("software-gpu"), State::kFailure, "is missing");
+  write("libtessera.so", "");
+  expect_says(machine("library"), State::kFailure, "not a whole library");
+  fs::create_directories(folder_ + "/libcuda.so.1");
+  expect_says(machine("software-gpu"), State::kFailure, "it is a folder");
+  layout_.preload = folder_ + "/a folder/libtessera.so";
+  expect_says(machine("library"), State::kFailure, "at a space");
 }
 
 TEST_F(Doctor, ADaemonThatDoesNotAnswerIsAWarning) {
   expect_says(machine("daemon"), State::kWarning, "nobody.sock");
+}
+
+TEST_F(Doctor, SaysWhereWorkWaitsAndWhatTheOtherPlaceWouldGive) {
+  const auto with = [](const char* clients) { return nlohmann::json::parse(clients); };
+  EXPECT_EQ(examine_gate(with(R"({"clients": [{"gate": ""}, {"gate": "device"}]})")).state, State::kOk);
+  expect_says(examine_gate(with(R"({"clients": [{"gate": "device"}, {"gate": "thread: nobody asks"}]})")),
+              State::kNote, "1 best-effort clients wait on the device, 1 in their threads");
+  EXPECT_EQ(examine_gate(with(R"({"clients": [{}, 3, {"gate": 4}]})")).state, State::kOk)
+      << "of another release";
 }
 
 TEST_F(Doctor, AContainerWithoutTheSocketIsAWarningThatSaysHowToStartIt) {
@@ -117,6 +132,7 @@ TEST_F(Doctor, ADriverThatIsNotThereOrCannotBeOpenedIsAFailure) {
   expect_says(machine("exports"), State::kFailure, "cannot be opened");
   setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
   expect_says(machine("exports"), State::kOk, "is known");
+  expect_says(machine("gpu"), State::kOk, "shows a GPU");
   unsetenv("TESSERA_DRIVER");
 }
 
@@ -209,6 +225,20 @@ TEST_F(Doctor, DamagedProgramsAreReadWithoutHarm) {
     (void)read_elf(folder_ + "/damaged");
   }
   EXPECT_FALSE(read_elf(folder_ + "/none").ok());
+}
+
+TEST_F(Doctor, AClientOfWhichNothingCanBeCutIsANote) {
+  EXPECT_TRUE(examine_clients(nullptr).empty());
+  const auto state = nlohmann::json::parse(R"({"clients": [
+    {"pid": 7, "name": "serve.py", "outcomes": []},
+    {"pid": 8, "name": "train.py", "outcomes": [{"name": "no_ptx", "launches": 280000, "gpu_ns": 9}]},
+    {"pid": 9, "name": "own.py", "outcomes": [{"name": "sliced", "launches": 5, "gpu_ns": 9}]}]})");
+  const std::vector<Finding> findings = examine_clients(state);
+  ASSERT_EQ(findings.size(), 2u);
+  expect_says(findings[0], State::kNote, "8 train.py: cut: 0% of 280k launches");
+  EXPECT_NE(findings[0].consequence.find("machine code without PTX"), std::string::npos);
+  EXPECT_NE(findings[0].remedy.find("--keep-ptx"), std::string::npos);
+  expect_says(findings[1], State::kOk, "9 own.py: cut: 100% of 5 launches");
 }
 
 TEST_F(Doctor, JsonHasEveryFindingAndTheVerdict) {

@@ -144,7 +144,8 @@ TEST(Inspect, OneContainerEntryByEntry) {
   auto bytes = image::write_container(made);
   ASSERT_TRUE(bytes.ok());
   const size_t entry_bytes = (bytes->size() - 16) / made.size();
-  std::fill_n(bytes->data() + 16 + entry_bytes + 64, 8, uint8_t{0xff});  // payload of the second
+  constexpr size_t kHeader = 80;                                              // of PTX
+  std::fill_n(bytes->data() + 16 + entry_bytes + kHeader, 8, uint8_t{0xff});  // payload of the second
   std::vector<double> shares;
   std::vector<InspectedEntry> all;
   const base::Status done = inspect_bytes(
@@ -158,7 +159,7 @@ TEST(Inspect, OneContainerEntryByEntry) {
   for (size_t i = 0; i < shares.size(); ++i) EXPECT_NEAR(shares[i], double(i) / double(made.size()), 0.01);
 
   auto broken = image::write_container(std::vector{made[0]});
-  std::fill_n(broken->data() + 16 + 64, 8, uint8_t{0xff});
+  std::fill_n(broken->data() + 16 + kHeader, 8, uint8_t{0xff});
   EXPECT_FALSE(inspect_bytes(*broken, {}, [](const InspectedEntry&) {}).ok()) << "nothing in it can be read";
 }
 

@@ -125,8 +125,9 @@ TEST(Lag, SlowdownThatGivesResultsTheirTime) {
 }
 
 // The stretches that a phase is measured with which always lags by a factor of two.
-std::vector<double> stretches_from(double stretch) {
+std::vector<double> stretches_from(double stretch, uint64_t patience_ends_ns = UINT64_MAX) {
   Setting setting;
+  setting.patience_ends_ns = patience_ends_ns;
   setting.stretch = stretch;
   setting.most_stretch = 32;
   std::vector<double> tried;
@@ -144,6 +145,11 @@ std::vector<double> stretches_from(double stretch) {
 TEST(Stretch, OfAPhaseThatLagsGrowsUpToTheLimitAndNeverShrinks) {
   EXPECT_EQ(stretches_from(4), (std::vector<double>{4, 16, 32}));
   EXPECT_EQ(stretches_from(100), (std::vector<double>{100, 100, 100}));
+}
+
+TEST(Stretch, GoesToTheLimitAtOnceWhenPatienceHasEnded) {
+  EXPECT_EQ(stretches_from(4, 0), (std::vector<double>{4, 32}));
+  EXPECT_EQ(stretches_from(32, 0), (std::vector<double>{32}));
 }
 
 TEST(Stretch, TakesRequestsFromAPhaseNotTimeUntilTheyAreTooFew) {

@@ -23,7 +23,9 @@ namespace {
 using profiles::Class;
 using profiles::KernelProfile;
 using profiles::Profile;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr char kHeader[] =
     "kind,name,start_ns,end_ns,code,blocks,threads_per_block,registers_per_thread,shared_bytes_per_block,"
@@ -103,6 +105,22 @@ TEST_F(ProfileTrace, ProcessesOfARealGpuAreMerged) {
   EXPECT_EQ(out.unknown_fields, "");
   write("collected-14.json", "{");
   EXPECT_FALSE(add_collected(folder_, out).ok());
+}
+
+TEST(TopKernels, SaysHowMuchCanBeCut) {
+  profiles::Profile profile;
+  EXPECT_THAT(top_kernels(profile, 1), Not(HasSubstr("can be cut")));
+  const auto kernel = [&](const char* name, uint64_t samples, profiles::Cut cut, const char* reason) {
+    profiles::KernelProfile& record = profile.kernels[{.kernel = name}];
+    record.duration.add(1000, samples);
+    record.cut = cut;
+    record.cut_reason = reason;
+  };
+  kernel("a", 60, profiles::Cut::kYes, "");
+  kernel("b", 10, profiles::Cut::kNo, "grid_sync");
+  kernel("c", 30, profiles::Cut::kUnknown, "");
+  EXPECT_THAT(top_kernels(profile, 1), EndsWith("\ncan be cut: 60% of 100 launches, 60% of their time; in "
+                                                "the way: 30% no PTX for it, 10% grid_sync\n"));
 }
 
 TEST(TopKernels, NamesArePrintable) {

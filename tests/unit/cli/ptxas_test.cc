@@ -193,6 +193,12 @@ TEST_F(Ptxas, OnlyOneFileBecomesOneFile) {
   EXPECT_FALSE(ptxas_files({ptx, ptx, "-o", "out"}).has_value());
   EXPECT_FALSE(ptxas_files({ptx, "-o"}).has_value());
   EXPECT_FALSE(ptxas_files({ptx, "-o", "out", "-optf", "more"}).has_value());
+  for (const char* fmad : {"--fmad=false", "-fmad=false"})
+    EXPECT_EQ(ptxas_files({fmad, "-O3", ptx, "-o", "out"})->options, " --fmad false ");
+  EXPECT_EQ(ptxas_files({"--fmad", "false", "--opt-level", "0", ptx, "-o", "out"})->options,
+            " --fmad false -O0  ");
+  EXPECT_EQ(ptxas_files({"-O1", ptx, "-o", "out"})->options, "-O1  ");
+  EXPECT_EQ(ptxas_files({"--fmad=true", "-v", ptx, "-o", "out"})->options, "");
   EXPECT_FALSE(with_ptx(read(kPtx), read(kPtx)).ok());
   EXPECT_FALSE(with_ptx(read(FIXTURES "/kernels.cubin"), Bytes{}).ok());
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,10 +13,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/scoped_fd.h"
+#include "cli/bypass.h"
 #include "cli/cdi.h"
 #include "cli/duration.h"
 #include "cli/library_calls.h"
 #include "cli/lookups.h"
+#include "cli/place.h"
 #include "cli/set.h"
 #include "tests/support/shell.h"
 
@@ -60,12 +64,16 @@ TEST(Cdi, EveryLevelIsADeviceAndWhatAllNeedIsMounted) {
     const auto has = [&](const std::string& v) { return std::find(env.begin(), env.end(), v) != env.end(); };
     EXPECT_TRUE(has("TESSERA_PRIORITY=" + priority)) << device;
     EXPECT_TRUE(has("TESSERA_SOCKET=/run/there/d.sock"));
-    EXPECT_TRUE(has("LD_PRELOAD=/p/lib/libtessera.so:/p/lib/libtessera_alias.so"));  // and nothing of ours
+    // The container's own are kept.
+    for (const std::string v : env) EXPECT_FALSE(v.starts_with("LD_") || v.starts_with("ASAN_")) << v;
   }
   const auto& mounts = spec["containerEdits"]["mounts"];
-  ASSERT_EQ(mounts.size(), 2u);
+  ASSERT_EQ(mounts.size(), 3u);
   EXPECT_EQ(mounts[0]["hostPath"], "/p/lib");
-  EXPECT_EQ(mounts[1]["containerPath"], "/run/there");
+  EXPECT_EQ(mounts[0]["containerPath"], "/usr/lib/tessera/lib");
+  EXPECT_EQ(mounts[1]["hostPath"], "/p/lib/ld.so.preload");
+  EXPECT_EQ(mounts[1]["containerPath"], "/etc/ld.so.preload");
+  EXPECT_EQ(mounts[2]["containerPath"], "/run/there");
   EXPECT_EQ(spec["cdiVersion"], "0.3.0");  // Debian 12's podman takes none after 0.5.0
   options.version = "1.1.0";
   auto newer = nlohmann::json::parse(*cdi_specification(options, layout));
@@ -74,6 +82,26 @@ TEST(Cdi, EveryLevelIsADeviceAndWhatAllNeedIsMounted) {
   EXPECT_EQ(newer, spec);
   options.socket = "relative.sock";
   EXPECT_FALSE(cdi_specification(options, layout).ok());
+}
+
+// Wherever the host has it.
+TEST(Cdi, TheSoftwareGpuIsWhereTheContainerHasIt) {
+  CdiOptions options;
+  options.gpu = "soft";
+  const std::string bin = TESSERA_BIN;
+  const auto text = cdi_specification(options, layout_below(bin.substr(0, bin.rfind("/bin/"))));
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("\"TESSERA_DRIVER=/usr/lib/tessera/lib/softgpu/libcuda.so.1\""), std::string::npos);
+  EXPECT_NE(text->find("\"LD_LIBRARY_PATH=/usr/lib/tessera/lib/softgpu\""), std::string::npos);
+  // Each library that its list names is in the folder that is mounted there.
+  std::ifstream list(bin.substr(0, bin.rfind("/bin/")) + "/lib/ld.so.preload");
+  const std::string inside = "/usr/lib/tessera";
+  int libraries = 0;
+  for (std::string path; std::getline(list, path); ++libraries) {
+    ASSERT_TRUE(path.starts_with(inside)) << path;
+    EXPECT_EQ(why_not_loadable(bin.substr(0, bin.rfind("/bin/")) + path.substr(inside.size())), "");
+  }
+  EXPECT_EQ(libraries, 3);
 }
 
 TEST(ClientEnvironment, AppendsToPreload) {
@@ -106,6 +134,23 @@ TEST(ClientEnvironment, AppendsToPreload) {
   EXPECT_FALSE(client_environment(options, layout).ok());
 }
 
+// GCC's AddressSanitizer ends programs whose first library is not its own.
+TEST(ClientEnvironment, AddressSanitizerIsToldThatTheOrderIsWell) {
+  RunOptions options;
+  options.command = {"x"};
+  const auto told = [&](const char* before) {
+    setenv("ASAN_OPTIONS", before, 1);
+    const auto variables = client_environment(options, {});
+    unsetenv("ASAN_OPTIONS");
+    for (const std::string& v : *variables)
+      if (v.starts_with("ASAN_OPTIONS=")) return v;
+    return std::string();
+  };
+  EXPECT_EQ(told(""), "ASAN_OPTIONS=verify_asan_link_order=0");
+  EXPECT_EQ(told("detect_leaks=0"), "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0");
+  EXPECT_EQ(told("verify_asan_link_order=1"), "");
+}
+
 // Where it is installed, and nobody switched it off.
 TEST(ClientEnvironment, LibraryCallsAreHeardOfByAThirdLibrary) {
   Layout layout;
@@ -121,13 +166,15 @@ TEST(ClientEnvironment, LibraryCallsAreHeardOfByAThirdLibrary) {
     return std::string();
   };
   const std::string both = "LD_PRELOAD=/p/libtessera.so:/p/libtessera_alias.so";
-  EXPECT_EQ(preloaded("/dev/null"), both + ":/dev/null");
-  EXPECT_EQ(preloaded("/nonexistent"), both);
+  const char* library = TESSERA_SOFTGPU_FOLDER "/libcuda.so.1";  // any
+  EXPECT_EQ(preloaded(library), both + ":" + library);
+  for (const char* none : {"/nonexistent", "/dev/null", "/", TESSERA_BIN ".none"})
+    EXPECT_EQ(preloaded(none), both);
   setenv("TESSERA_OPERATIONS", "0", 1);
-  EXPECT_EQ(preloaded("/dev/null"), both);
+  EXPECT_EQ(preloaded(library), both);
   unsetenv("TESSERA_OPERATIONS");
   options.operations = false;
-  EXPECT_EQ(preloaded("/dev/null"), both);
+  EXPECT_EQ(preloaded(library), both);
 }
 
 TEST(LibraryCalls, OnlyProgramsThatCannotCallCublasGoWithout) {
@@ -150,7 +197,8 @@ TEST(LibraryCalls, OnlyProgramsThatCannotCallCublasGoWithout) {
 // In front of what the user gave, and with room for the program's thread-local storage, unless the user has said how much.
 TEST(ClientEnvironment, TheAuditLibraryIsBesideTheUsers) {
   Layout layout;
-  layout.audit = "/dev/null";
+  const std::string library = TESSERA_SOFTGPU_FOLDER "/libcuda.so.1";  // any
+  layout.audit = library;
   RunOptions options;
   options.command = {"x"};
   std::map<std::string, std::string> old;
@@ -167,15 +215,51 @@ TEST(ClientEnvironment, TheAuditLibraryIsBesideTheUsers) {
   };
   EXPECT_EQ(value("LD_AUDIT"), "unset");  // who does not decide by the program
   options.audit = true;
-  EXPECT_EQ(value("LD_AUDIT"), "/dev/null");
+  EXPECT_EQ(value("LD_AUDIT"), library);
   EXPECT_EQ(value("GLIBC_TUNABLES"), "glibc.rtld.optional_static_tls=16384");
   old = {{"LD_AUDIT", "/opt/mine.so"}, {"GLIBC_TUNABLES", "glibc.malloc.perturb=1"}};
-  EXPECT_EQ(value("LD_AUDIT"), "/dev/null:/opt/mine.so");
+  EXPECT_EQ(value("LD_AUDIT"), library + ":/opt/mine.so");
   EXPECT_EQ(value("GLIBC_TUNABLES"), "glibc.malloc.perturb=1:glibc.rtld.optional_static_tls=16384");
   old["GLIBC_TUNABLES"] = "glibc.rtld.optional_static_tls=99";
   EXPECT_EQ(value("GLIBC_TUNABLES"), "unset");
   layout.audit = "/nonexistent";
   EXPECT_EQ(value("LD_AUDIT"), "unset");
+}
+
+// As an upgrade replaces a library that programs have.
+TEST(Bypass, AFileThatWasReplacedIsOlder) {
+  char path[] = "/tmp/tessera-replaced-XXXXXX";
+  const base::ScopedFd fd(mkstemp(path));
+  ASSERT_EQ(write(fd.get(), "old", 3), 3);
+  void* const mapped = mmap(nullptr, 3, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_FALSE(has_older_file(getpid(), path));
+  EXPECT_FALSE(has_older_file(getpid(), "/nonexistent"));
+  const std::string newer = std::string(path) + ".new";
+  std::ofstream(newer) << "new";
+  ASSERT_EQ(rename(newer.c_str(), path), 0);
+  EXPECT_TRUE(has_older_file(getpid(), path));
+  unlink(path);
+  munmap(mapped, 3);
+}
+
+TEST(Place, TheGpuIsNamedAsTheUserNamesGpus) {
+  EXPECT_EQ(device_of("", 1), "1");
+  EXPECT_EQ(device_of("1,0", 0), "1");
+  EXPECT_EQ(device_of("1,0", 1), "0");
+  EXPECT_EQ(device_of("GPU-8932f937,GPU-ab", 1), "GPU-ab");
+  EXPECT_EQ(device_of("MIG-2f4b1a00-0000-0000-0000-000000000000", 0),
+            "MIG-2f4b1a00-0000-0000-0000-000000000000");
+  EXPECT_EQ(device_of("2, 3", 1), " 3");
+}
+
+TEST(Place, AGpuWhoseMemoryIsNotKnownIsOne) {
+  const auto gpus = visible_gpus(TESSERA_UNIFIED_MEMORY_DRIVER);
+  ASSERT_TRUE(gpus.ok());
+  ASSERT_EQ(gpus->size(), 2u);
+  EXPECT_EQ((*gpus)[0].memory_bytes, 1u << 30);
+  EXPECT_EQ((*gpus)[1].memory_bytes, 0u);
+  EXPECT_EQ((*gpus)[1].uuid[0], 1);
 }
 
 TEST(Lookups, OldLoadersTellOfParts) {
@@ -332,7 +416,7 @@ TEST(Run, ExitCodeIsTheProgramsOwn) {
 }
 
 TEST(Run, WithoutDriverTheProgramRunsWithoutTheLibrary) {
-  if (driver_installed()) GTEST_SKIP() << "this machine has a driver";
+  if (why_no_driver().empty()) GTEST_SKIP() << "this machine has a driver";
   const Ended ended =
       shell(std::string(TESSERA_BIN) + " run -- sh -c 'echo \"preload=$LD_PRELOAD\"; exit 3'");
   EXPECT_EQ(WEXITSTATUS(ended.status), 3);

@@ -135,8 +135,8 @@ TEST(Actions, LaunchesAreHookedAndQueriesAreNot) {
       {Entry::cuMemGetInfo_v2, Class::kPass},
       {Entry::cuMemCreate, Class::k_allocate},
       {Entry::cuMemAllocHost_v2, Class::kPass},
-      {Entry::cuMemFree_v2, Class::kPass},
-      {Entry::cuLaunchHostFunc, Class::kPass},
+      {Entry::cuMemFree_v2, Class::k_waits},
+      {Entry::cuLaunchHostFunc, Class::k_callback},
   };
   for (const auto& [entry, klass] : expected) EXPECT_EQ(info(entry).klass, klass) << info(entry).symbol;
 }

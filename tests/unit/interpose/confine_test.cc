@@ -1,7 +1,11 @@
 // Launches that cannot be cut keep off the SMs that the lease reserves, against the software GPU (132 SMs).
 #include "interpose/slice/confine.h"
 
+#include <sys/mman.h>
+
+#include "interpose/gate/device_gate.h"
 #include "interpose/state/note.h"
+#include "ipc/channel/gate.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -136,6 +140,60 @@ TEST_F(Confine, ApartALaunchStartsWhileAPulseIsBusy) {
   ipc::pulse_try_idle(service, 1, state::clock_ns());
   state::g_state.n_watched.store(0);
   EXPECT_EQ(hook_cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  real().cuMemFree_v2(out);
+}
+
+// With the gate on the device what may begin during bursts waits for another word than the rest.
+TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
+  void* memory =
+      mmap(nullptr, ipc::abi::kGateBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* page = static_cast<ipc::abi::GatePage*>(memory);  // leaked, as the library does
+  page->word = page->apart_word = ipc::abi::kGateOpen;
+  gate::adopt_device_gate(page);
+  ASSERT_TRUE(gate::pin_device_gate(context));
+  CUstream other = nullptr;
+  ASSERT_EQ(real().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  CUdeviceptr out = zeros(size_t(kWide) * 32);
+  uint32_t salt = 5;
+  void* params[] = {&out, &salt};
+  const auto launch_to = [&](CUstream s) {
+    return launch3(stamp_, {kWide, 1, 1}, 32, params, 0, nullptr, s);
+  };
+  lease(ipc::abi::kLeaseGranted, 50'000'000, 200);
+  ipc::store(region->lease.quantum_us, uint16_t(20), std::memory_order_relaxed);
+  ipc::close_gate(*page, 1, 7);
+  constexpr uint32_t kApart = ipc::abi::kLeaseApart | ipc::abi::kLeaseClassMask;
+  reserve(2);
+  EXPECT_EQ(launch_to(stream_), CUDA_SUCCESS);
+  reserve(2, kApart);
+  uint64_t n_confined = confined();
+  EXPECT_EQ(launch_to(stream_), CUDA_SUCCESS)
+      << "the driver would make SMs of its own when the gate has opened";
+  EXPECT_EQ(confined() - n_confined, 0u);
+  ipc::reopen_gate(*page, 1, 7);
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(launch_to(other), CUDA_SUCCESS);
+  EXPECT_EQ(confined() - n_confined, 1u);
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  ipc::close_gate(*page, 1, 7);
+  reserve(2);
+  EXPECT_EQ(launch_to(stream_), CUDA_SUCCESS);
+  reserve(2, kApart);
+  n_confined = confined();
+  EXPECT_EQ(launch_to(other), CUDA_SUCCESS);
+  EXPECT_EQ(confined() - n_confined, 1u);
+  EXPECT_EQ(hook_cuStreamSynchronize(other), CUDA_SUCCESS);
+  EXPECT_EQ(real().cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
+  // One that may not begin now closes in on what follows it in its stream, whatever passed before.
+  reserve(2);
+  EXPECT_EQ(launch_to(other), CUDA_SUCCESS);
+  ipc::reopen_gate(*page, 1, 7);
+  EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  ipc::set_gate_turn(*page, false);
+  EXPECT_FALSE(ipc::passes_gate(page->word) || ipc::passes_gate(page->apart_word)) << "another one's turn";
+  gate::adopt_device_gate(nullptr);
+  confine::stream_ends(other);
+  real().cuStreamDestroy_v2(other);
   real().cuMemFree_v2(out);
 }
 

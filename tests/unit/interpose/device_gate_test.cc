@@ -19,6 +19,7 @@ abi::GatePage* new_page() {  // as map_shared gives it; leaked, because threads 
   auto* gate = static_cast<abi::GatePage*>(page);
   for (uint32_t byte = 0; byte < abi::kGateOverrideByte; byte++)
     ipc::gate_byte(*gate, byte).store(abi::kGateByteOpen);
+  gate->apart_word = abi::kGateOpen;
   return gate;
 }
 
@@ -206,6 +207,58 @@ TEST_F(DeviceGate, TheProgramsOwnWaitEndsTheQuantum) {
 }
 
 // What is timed between two events of the program has no boundary in it, however long it is.
+// A program that waits for the event waits for the boundary before it, whose demand nobody would see otherwise.
+TEST_F(DeviceGate, ABoundaryBeforeAnEventIsInFlight) {
+  null.hold(1);
+  close();
+  CUstream s = new_stream();
+  CUevent event = nullptr;
+  driver_api::real().cuEventCreate(&event, 0);
+  hook_cuEventRecord(event, s);
+  EXPECT_GT(ipc::load(region->usage.in_flight_ns, std::memory_order_relaxed), 0u);
+  gate::watch_device_gate(link, now_ns);
+  look_for(10 * kMs);
+  EXPECT_TRUE(gate::waits_behind_gate());
+}
+
+// What may be behind something that never ends is not counted, so that nobody would see it wait on the device.
+TEST_F(DeviceGate, WhatIsNotCountedWaitsInItsThread) {
+  CUstream s = new_stream();
+  hook_cuStreamWaitValue32_v2(s, 64, 1, CU_STREAM_WAIT_VALUE_EQ);
+  null.reset();
+  launch(s);
+  EXPECT_EQ(waits(), 0u);
+  EXPECT_EQ(launches(), 1u);
+}
+
+TEST_F(DeviceGate, AHostFunctionEndsTheQuantum) {
+  CUstream s = new_stream();
+  launch(s);
+  const auto nothing = [](void*) {};
+  EXPECT_EQ(hook_cuLaunchHostFunc(s, nothing, nullptr), CUDA_SUCCESS);
+  launch(s);
+  EXPECT_EQ(waits(), 2u) << "it may begin when the gate has closed since";
+}
+
+// Their ends are not this thread's to know: the hold limit counts for all that was enqueued before.
+TEST_F(DeviceGate, CallsThatWaitForWhatRunsAreBlocked) {
+  static uint32_t seen = 0;
+  const driver_api::RealDriver table = driver_api::real();
+  auto& real = driver_api::mutable_real_for_tests();
+  real.cuMemFree_v2 = [](CUdeviceptr) { return seen = gate::g_device_gate.blocked.load(), CUDA_SUCCESS; };
+  real.cuModuleLoadData = [](CUmodule*, const void*) {
+    return seen = gate::g_device_gate.blocked.load(), CUDA_ERROR_INVALID_IMAGE;
+  };
+  hook_cuMemFree_v2(1);
+  EXPECT_EQ(seen, 1u);
+  CUmodule module = nullptr;
+  seen = 0;
+  hook_cuModuleLoadData(&module, "no image");
+  EXPECT_EQ(seen, 1u);
+  real = table;
+  EXPECT_EQ(gate::g_device_gate.blocked.load(), 0u);
+}
+
 TEST_F(DeviceGate, ABoundaryStandsBeforeTheProgramsEvent) {
   known(1'600'000);
   CUstream s = new_stream();
@@ -232,6 +285,16 @@ TEST_F(DeviceGate, WhatIsClosedForTheHoldLimitPassesForAMoment) {
   EXPECT_FALSE(open()) << "one look later";
   look_for(400 * kMs);
   EXPECT_EQ(page->limit_openings, 3u);
+}
+
+TEST_F(DeviceGate, AMinuteBehindAClosedGatePassesAQuantumForEachHoldLimit) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  gate::watch_device_gate(link, now_ns);
+  look_for(60'000 * kMs);
+  EXPECT_NEAR(double(page->limit_openings), 300, 5);
+  EXPECT_FALSE(open());
 }
 
 TEST_F(DeviceGate, WhatAskedInItsThreadDoesNotWaitBehindAClosedGate) {

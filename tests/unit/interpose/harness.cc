@@ -39,6 +39,16 @@ NullDriver& NullDriver::get() {
   return driver;
 }
 
+namespace {
+
+void use_primary_context() {
+  CUcontext context = nullptr;
+  driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
+  hook_cuCtxSetCurrent(context);
+}
+
+}  // namespace
+
 void Gate::SetUp() {
   NullDriver::get();
   null.hold(0);
@@ -47,9 +57,7 @@ void Gate::SetUp() {
     return true;
   }();
   (void)once;
-  CUcontext context = nullptr;
-  driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
-  hook_cuCtxSetCurrent(context);
+  use_primary_context();
   gate::g_slow.notify_daemon = count_notice;
   gate::forget_accounts();
   gate::forgive_all();
@@ -108,6 +116,9 @@ CUresult Gate::launch(CUstream stream, uint32_t blocks, CUfunction f) {
 
 CUstream Gate::new_stream() {
   CUstream stream = nullptr;
+  CUcontext current = nullptr;
+  driver_api::real().cuCtxGetCurrent(&current);
+  if (!current) use_primary_context();  // a thread of the test
   EXPECT_EQ(hook_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
   return stream;
 }

@@ -73,6 +73,38 @@ TEST_F(Images, FatBinaryAndLibraryAreCut) {
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
+// nvcc keeps in a fat binary how its PTX is to be compiled. What is handed to the driver instead says the same, or products
+// and sums would be fused that the program wanted apart.
+TEST_F(Images, VariantsAreCompiledAsTheProgramWanted) {
+  static std::vector<std::string> options;
+  static const auto load = real().cuModuleLoadData;
+  options.clear();
+  auto& slots = driver_api::mutable_real_for_tests();
+  slots.cuModuleLoadData = [](CUmodule* module, const void* image) {
+    for (const image::Entry& entry : *image::list_unsized(image)) options.push_back(entry.options);
+    return load(module, image);
+  };
+  for (const char* file :
+       {"cut_ptx.fatbin", "cut_both.fatbin"}) {  // variants beside the originals; a sibling
+    const auto bytes = bytes_of(file);
+    auto entries = image::read({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size() - 1});
+    ASSERT_TRUE(entries.ok());
+    for (image::LoadedEntry& entry : *entries)
+      if (entry.kind == image::EntryKind::kPtx) entry.options = " --fmad false ";
+    const auto container = image::write_container(*entries);
+    CUmodule module = nullptr;
+    ASSERT_EQ(hook_cuModuleLoadData(&module, container->data()), CUDA_SUCCESS);
+    const CUfunction f = function_of(module, "stamp");
+    stamp(f);
+    ASSERT_TRUE(test::eventually([] { return track::siblings_idle(); }));
+    EXPECT_GT(stamp(f), 1u);
+    ASSERT_FALSE(options.empty());
+    EXPECT_EQ(options.back(), " --fmad false ") << file;
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  }
+  slots.cuModuleLoadData = load;
+}
+
 // A device link of two translation units that the driver compiles: neither text alone is the module.
 TEST_F(Images, TranslationUnitsAreNotTakenForTheModule) {
   const std::string second =

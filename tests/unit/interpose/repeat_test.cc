@@ -108,6 +108,24 @@ TEST_P(Repeat, ARepetitionPaysWhatTheFirstWasExpectedToTake) {
   EXPECT_EQ(credit().in_gate, 0u);
 }
 
+// What launch.S makes is counted by outcome when its thread comes by again.
+TEST_P(Repeat, RepetitionsCountAsWhatTheFirstWas) {
+  attach_best_effort();
+  first_launch();
+  const state::OutcomeCount& counted = state::t_thread.slot->outcomes[abi::kOutcomeOther];
+  const uint64_t launches = counted.launches, gpu_ns = counted.gpu_ns;
+  const uint64_t one = paid(arguments);
+  EXPECT_EQ(paid(arguments), one);
+  EXPECT_EQ(state::t_thread.memo.repeats, 2u);
+  Arguments other = arguments;
+  other.shared++;
+  know(other);
+  EXPECT_EQ(call(GetParam(), other), CUDA_SUCCESS);
+  EXPECT_EQ(counted.launches, launches + 3);
+  EXPECT_EQ(counted.gpu_ns, gpu_ns + 3 * one);
+  EXPECT_EQ(state::t_thread.memo.repeats, 0u);
+}
+
 TEST_P(Repeat, AnyOtherArgumentIsAnotherLaunch) {
   attach_best_effort();
   using Change = void (*)(Arguments&);

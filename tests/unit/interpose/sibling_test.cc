@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "interpose/gate/signals.h"
 #include "interpose/state/config.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
@@ -14,6 +15,7 @@
 namespace tessera {
 namespace {
 
+namespace abi = ipc::abi;
 using driver_api::real;
 
 class Siblings : public test::Soft {
@@ -23,6 +25,14 @@ class Siblings : public test::Soft {
     EXPECT_EQ(track::siblings_alive(), 0u);  // every test unloads what it loaded
     Soft::TearDown();
   }
+  abi::OutcomeCounts counted(abi::LaunchOutcome outcome) {
+    abi::CuttingLines lines{};
+    link->cutting = &lines;
+    gate::publish_signals(link);
+    link->cutting = nullptr;
+    return lines.outcomes[outcome];
+  }
+  uint64_t launches_of(abi::LaunchOutcome outcome) { return counted(outcome).launches; }
   static bool settled() {
     return test::eventually([] { return track::siblings_idle(); });
   }
@@ -206,6 +216,49 @@ TEST_F(Siblings, WhatWasPreparedIsFoundInTheCache) {
     before[i] ? setenv(kVariables[i], before[i]->c_str(), 1) : unsetenv(kVariables[i]);
   state::load_config();
   std::filesystem::remove_all(folder);
+}
+
+// How much of a program was cut, and what stands in the way of the rest.
+TEST_F(Siblings, LaunchesAreCountedByWhatBecameOfThem) {
+  struct Case {
+    const char *image, *kernel;
+    abi::LaunchOutcome asked, then;  // the launch that asks for the sibling, and the next one
+  };
+  const Case cases[] = {
+      {"cut_both.fatbin", "stamp", abi::kOutcomePossible, abi::kOutcomeSliced},
+      {"cut_both.fatbin", "reads_const", abi::kOutcomePossible, abi::kOutcomeState},
+      {"cut_both.fatbin", "approximate", abi::kOutcomePossible, abi::kOutcomeBits},
+      {"cut_other.fatbin", "stamp", abi::kOutcomeNoPtx, abi::kOutcomeNoPtx},
+      {"cut_ptx.fatbin", "stamp", abi::kOutcomeSliced, abi::kOutcomeSliced},
+  };
+  for (const Case& c : cases) {
+    CUmodule module = load(c.image);
+    const CUfunction f = function_of(module, c.kernel);
+    const std::string name = c.kernel;
+    for (const abi::LaunchOutcome expected : {c.asked, c.then}) {
+      const uint64_t before = launches_of(expected);
+      name == "stamp" ? stamp(f) : name == "approximate" ? approximate(f) : fill(f);
+      EXPECT_EQ(launches_of(expected), before + 1) << c.image << ' ' << name << ' ' << expected;
+      ASSERT_TRUE(settled());
+    }
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  }
+}
+
+// Nobody times a launch as a whole that goes out in slices.
+TEST_F(Siblings, ALaunchInSlicesCountsWithTheTimeOfItsSlices) {
+  const auto sliced_ns = [&] { return counted(abi::kOutcomeSliced).gpu_ns; };
+  const auto completed_ns = [&] { return std::atomic_ref(region->usage.completed_ns).load(); };
+  CUmodule module = load("cut_ptx.fatbin");
+  const CUfunction f = function_of(module, "stamp");
+  for (int i = 0; i < 3; i++) {
+    const uint64_t sliced = sliced_ns(), completed = completed_ns();
+    EXPECT_GT(stamp(f), 1u);
+    ASSERT_TRUE(test::eventually([&] { return in_flight() == 0; }));
+    EXPECT_GT(sliced_ns(), sliced);
+    EXPECT_EQ(sliced_ns() - sliced, completed_ns() - completed);
+  }
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
 // What the host writes the variant reads, and the other way: there is one variable, the original's.

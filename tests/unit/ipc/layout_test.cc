@@ -35,6 +35,10 @@ TS_AT(RegionHeader, answer_offset, 84);
 TS_AT(RegionHeader, answer_within_ms, 88);
 TS_AT(RegionHeader, operations_offset, 96);
 TS_AT(RegionHeader, operation_slots, 100);
+TS_AT(RegionHeader, cutting_offset, 104);
+TS_AT(CuttingLines, outcomes, 0);
+TS_AT(OutcomeCounts, launches, 0);
+TS_AT(OutcomeCounts, gpu_ns, 8);
 TS_AT(OperationTotals, further_calls, 0);
 TS_AT(OperationTotals, split_calls, 8);
 TS_AT(OperationTotals, split_pieces, 16);
@@ -127,7 +131,7 @@ constexpr bool kPlain = std::is_standard_layout_v<T>&& std::is_trivially_copyabl
 static_assert(kPlain<abi::RegionHeader> && kPlain<abi::LeaseLine> && kPlain<abi::UsageLine> &&
               kPlain<abi::RecordRing> && kPlain<abi::PulsePage> && kPlain<abi::Hello> &&
               kPlain<abi::OperationTotals> && kPlain<abi::OperationCounts> && kPlain<abi::Welcome> &&
-              kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
+              kPlain<abi::CuttingLines> && kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
 
 TEST(RegionHeader, WhatTheDaemonWritesIsAccepted) {
   auto numbers = check_region_header(make_region_header(7, 1, 3), abi::kRegionBytes);
@@ -161,6 +165,7 @@ TEST(RegionHeader, EveryWrongFieldIsRefused) {
       {"operations in the header", [](auto& h) { h.operations_offset = 64; }, base::Code::kInvalid},
       {"no slots for operations", [](auto& h) { h.operation_slots = 0; }, base::Code::kInvalid},
       {"more operations than fit", [](auto& h) { h.operation_slots = UINT32_MAX; }, base::Code::kInvalid},
+      {"cutting outside", [](auto& h) { h.cutting_offset = abi::kRegionBytes - 192; }, base::Code::kInvalid},
       {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
   };
   for (const Case& c : cases) {
@@ -198,6 +203,14 @@ TEST(RegionHeader, AnOlderDaemonHasNoTableOfOperations) {
   h.features &= ~abi::kFeatureOperations;
   h.operations_offset = 77, h.operation_slots = 0;  // reserved then: not looked at
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operations_offset, 0u);
+}
+
+TEST(RegionHeader, AnOlderDaemonDoesNotAskWhatCanBeCut) {
+  abi::RegionHeader h = make_region_header(7, 1, 0);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->cutting_offset, kCuttingOffset);
+  h.features &= ~abi::kFeatureCutting;
+  h.cutting_offset = 77;  // reserved then: not looked at
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->cutting_offset, 0u);
 }
 
 TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {

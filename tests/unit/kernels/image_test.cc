@@ -297,6 +297,24 @@ TEST(Write, EveryFieldAndCompressionComesBack) {
   expect_equal(*again, entries);
 }
 
+// Without one NVIDIA's tools take the whole container for broken.
+TEST(Write, PtxHasARecordOfOptionsAlsoWhereThereAreNone) {
+  LoadedEntry ptx = make(EntryKind::kPtx, 90);
+  ptx.payload.assign(16, 'a');
+  const auto written = write_container(std::vector{ptx});
+  ASSERT_TRUE(written.ok());
+  const std::string theirs = fixture("none.fatbin");
+  size_t at = 16;  // of the first PTX of what nvcc wrote
+  const auto word = [](const auto& bytes, size_t offset) {
+    uint32_t value;
+    std::memcpy(&value, &bytes[offset], sizeof value);
+    return value;
+  };
+  while ((word(theirs, at) & 0xffff) != 1) at += word(theirs, at + 4) + word(theirs, at + 8);
+  for (const size_t offset : {4, 20, 64, 68})
+    EXPECT_EQ(word(*written, 16 + offset), word(theirs, at + offset)) << offset;
+}
+
 TEST(Write, WhatTheFormatCannotHoldIsRefused) {
   LoadedEntry e = make(EntryKind::kPtx, 75);
   EXPECT_TRUE(write_container(std::vector{e}).ok());
@@ -354,7 +372,8 @@ TEST(Lazy, ADamagedPayloadHarmsNobodyElse) {
     ASSERT_TRUE(entries.ok() && entries->size() == 2);
     EXPECT_EQ((*entries)[0].claimed_bytes, ptx.payload.size() + 1);
     EXPECT_LT((*entries)[0].stored_payload.size(), ptx.payload.size());
-    std::fill_n(written->data() + kContainerAndHeader, 8, 0xff);
+    const size_t first = size_t((*entries)[0].stored_payload.data() - written->data());
+    std::fill_n(written->data() + first, 8, 0xff);
     EXPECT_FALSE(load((*entries)[0]).ok());
     EXPECT_FALSE(read(*written).ok());
     auto whole = load((*entries)[1]);

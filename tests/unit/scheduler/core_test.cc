@@ -899,6 +899,18 @@ TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {
   }
 }
 
+TEST_F(CoreTest, WhatCanBeCutOfAClientIsToldAsItStandsThere) {
+  Peer trainer = attach(1, 0, 1);
+  auto* lines = trainer.region.as<abi::CuttingLines>(ipc::kCuttingOffset);
+  EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].outcomes.empty());
+  lines->outcomes[abi::kOutcomeNoPtx] = {280'000, 12'000'000};
+  lines->outcomes[abi::kOutcomeSlots - 1] = {1, 1};  // not a row of ours
+  const stats::Snapshot snapshot = core_->snapshot(now_ns_);
+  ASSERT_EQ(snapshot.clients[0].outcomes.size(), 1u);
+  const auto told = nlohmann::json::parse(stats::to_json(snapshot))["clients"][0]["outcomes"];
+  EXPECT_EQ(told, nlohmann::json::parse(R"([{"name": "no_ptx", "launches": 280000, "gpu_ns": 12000000}])"));
+}
+
 TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   Peer trainer = attach(1, 0, 1);
   auto* totals = trainer.region.as<abi::OperationTotals>(ipc::kOperationsOffset);

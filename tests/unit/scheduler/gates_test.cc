@@ -1,6 +1,7 @@
 // Gates on the device, as the daemon's core sees to them: who gets a page, who closes it, what opens it.
 #include "ipc/channel/gate.h"
 #include "ipc/channel/pulse.h"
+#include "ipc/channel/ring.h"
 #include "tests/unit/scheduler/core_fixture.h"
 
 namespace tessera::core {
@@ -174,16 +175,55 @@ TEST_F(Gates, OneThatHangsInABurstIsOpenedWhenItsPulseIsStale) {
   EXPECT_TRUE(t.open());
 }
 
-TEST_F(Gates, WithoutMpsTwoTakeTurnsInTheirThreads) {
-  Trainer a = trainer(1), b = trainer(2);
-  run();
-  EXPECT_EQ(a.lease().quantum_us, 0);
-  EXPECT_NE(gate_of(a).find("turns"), std::string::npos) << gate_of(a);
-  core_->disconnected(b.connection);
-  Peer s = service(3);
+// What is behind a closed gate says nothing about what passed it, so that a turn is passed on by time.
+TEST_F(Gates, WithoutMpsTwoTakeTurns) {
+  Peer s = service(1);
+  Trainer a = trainer(2);
   map_gate(s, a);
+  Trainer b = trainer(3);
+  map_gate(s, b);
   run();
-  EXPECT_GT(a.lease().quantum_us, 0);
+  for (Trainer* t : {&a, &b}) {
+    t->usage().in_flight_ns = ms(30);  // never less: each has more to do
+    notify(*t);
+  }
+  EXPECT_EQ(gate_of(a), "device");
+  EXPECT_EQ(gate_of(b), "device");
+  uint64_t open_ns[2] = {}, completed_ns[2] = {};
+  for (uint64_t until = now_ns_ + ms(600); now_ns_ < until;) {
+    EXPECT_FALSE(a.open() && b.open()) << "at " << now_ns_;
+    int i = 0;
+    for (Trainer* t : {&a, &b}) {
+      const int at = i++;
+      if (!t->open()) continue;
+      open_ns[at] += us(100);
+      t->usage().completed_ns = completed_ns[at] += us(100);
+    }
+    run(us(100));
+  }
+  EXPECT_GT(open_ns[0], ms(200));
+  EXPECT_GT(open_ns[1], ms(200));
+}
+
+TEST_F(Gates, AQueueThatStandsStillHasNoTurnForLong) {
+  Peer s = service(1);
+  Trainer stopped = trainer(2);
+  map_gate(s, stopped);
+  Trainer works = trainer(3);
+  map_gate(s, works);
+  run();
+  stopped.usage().in_flight_ns = ms(2);
+  works.usage().in_flight_ns = ms(2);
+  notify(works);
+  uint64_t open_ns = 0, completed_ns = 0;
+  for (uint64_t until = now_ns_ + ms(600); now_ns_ < until;) {
+    if (works.open()) {
+      open_ns += us(100);
+      works.usage().completed_ns = completed_ns += us(100);
+    }
+    run(us(100));
+  }
+  EXPECT_GT(open_ns, ms(500));
 }
 
 TEST_F(Gates, UnderMpsEachHasAPageOfItsOwn) {
@@ -273,6 +313,36 @@ TEST_F(Gates, ReloadToTheThreadAndBack) {
   core_->reconfigure(device_gate(), now_ns_);
   run();
   EXPECT_GT(t.lease().quantum_us, 0);
+}
+
+// All of a queue is in flight for its client. A burst before which the gate was shut met nothing of it, and one before which
+// it was open met one launch at most, the longest.
+TEST_F(Gates, ABurstMeetsWhatPassedAndNothingElse) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  t.usage().in_flight_ns = ms(30);
+  ipc::RingWriter records(s.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  uint32_t number = 0;
+  const auto burst = [&](uint64_t gap_ns, uint64_t length_ns) {
+    run(gap_ns);
+    begin(s, t, byte, ++number);
+    now_ns_ += length_ns;
+    end(s, number);
+    records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = length_ns, .end_ns = now_ns_});
+    notify(s);
+    run();
+  };
+  const auto solo = [&] {
+    uint64_t n = 0;
+    for (const auto& row : core_->snapshot(now_ns_).clients) n += row.counters.bursts_solo;
+    return n;
+  };
+  for (int i = 0; i < 20; i++) burst(ms(5), ms(4));
+  EXPECT_EQ(solo(), 0u) << "the gate had opened before each";
+  for (int i = 0; i < 20; i++) burst(us(50), ms(4));
+  EXPECT_GE(solo(), 18u);
 }
 
 TEST_F(Gates, GarbageIsRefused) {

@@ -228,25 +228,6 @@ TEST_F(Temporal, AnSloDoesNotBuyMoreThanTheShare) {
   EXPECT_NEAR(double(turns[0]) / double(turns[0] + turns[1]), 0.5, 0.05);
 }
 
-TEST_F(Temporal, TurnsAreLongEnoughForWhatPassingOnCosts) {
-  parameters_.quantum_ns = ms(2);
-  policy_ = make_policy("temporal", parameters_);
-  // 3 ms of every turn are lost: nothing is used in them.
-  ClientView c[2] = {best_effort(1, true), best_effort(2, true)};
-  uint64_t turns = 0, lost_until = 0, holder = 9;
-  for (uint64_t now = 0; now < ms(4000); now += us(100)) {
-    Decision d = decide(now, {c[0], c[1]});
-    for (uint64_t i = 0; i < 2; ++i) {
-      if (d.leases[i].grant == kGranted && holder != i) holder = i, ++turns, lost_until = now + ms(3);
-      c[i].drained = true;
-      c[i].in_flight_ns = d.leases[i].grant == kGranted ? us(10) : 0;
-      if (d.leases[i].grant == kGranted && now >= lost_until) c[i].used_ns += us(100);
-    }
-  }
-  EXPECT_LT(turns, 4000u / 15);  // turns of 2 ms would be far more
-  EXPECT_GT(turns, 4000u / 80);  // the hold limit bounds them
-}
-
 TEST_F(Temporal, ManyWaitersGetShorterTurnsSoThatNoneHitsTheHoldLimit) {
   std::vector<ClientView> clients;
   for (uint64_t id = 1; id <= 21; ++id) clients.push_back(best_effort(id, true, id == 1 ? us(100) : 0));

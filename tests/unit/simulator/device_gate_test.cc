@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "admission/boundary.h"
 #include "base/units.h"
+#include "simulator/report.h"
+#include "simulator/scenario.h"
 #include "simulator/simulation.h"
 
 namespace tessera::simulator {
@@ -104,16 +108,66 @@ TEST(DeviceGate, ItStaysClosedUntilTheDaemonOpensIt) {
   EXPECT_NEAR(lost_ns / bursts, double(us(1000)), double(us(100)));
 }
 
-// Turns without MPS are proven by drains, which a queue behind a gate would hide.
-TEST(DeviceGate, TwoProgramsWithoutMpsWaitInTheirThreads) {
-  GateBench b(us(20));
-  b.input.clients.push_back({.name = "other", .workload = &b.program});
-  b.input.clients[1].arrivals = {.kind = ArrivalKind::kClosed};
-  b.input.gpu.timeslice_ns = ms(900);
-  b.service.steps[0].segments[0].kernel.block_ns = ms(900);
-  EXPECT_LE(simulate(b.input).clients[0].launches, 64u + 100u);
-  b.input.run.regime = Regime::kMps;
-  EXPECT_GT(simulate(b.input).clients[0].launches, 700u);
+TEST(DeviceGate, TwoProgramsWithoutMpsTakeTurns) {
+  GateBench one(us(20)), two(us(20));
+  two.input.clients.push_back({.name = "other", .workload = &two.program});
+  for (GateBench* b : {&one, &two}) {
+    b->input.duration_ns = ms(2000);
+    b->input.warmup_ns = ms(200);
+  }
+  const auto alone = simulate(one.input), both = simulate(two.input);
+  EXPECT_EQ(both.audit.overlaps, 0u);
+  const double first_ns = both.clients[0].work_ns, other_ns = both.clients[2].work_ns;
+  EXPECT_GT(first_ns + other_ns, alone.clients[0].work_ns * 0.9);
+  EXPECT_NEAR(first_ns, other_ns, (first_ns + other_ns) * 0.1);
+}
+
+// A program whose CPU is its limit leaves the GPU idle in its own turns. That is no cost of passing them on, and no reason
+// to wait for longer after a burst.
+TEST(DeviceGate, TwoProgramsOfTheCpuKeepWhatOneKeeps) {
+  for (const GateKind gate : {GateKind::kThread, GateKind::kDevice}) {
+    GateBench one(us(20)), two(us(20));
+    two.input.clients.push_back({.name = "other", .workload = &two.program});
+    for (GateBench* b : {&one, &two}) {
+      b->program.steps[0].segments[0].host_ns = us(30);
+      b->service.steps[0].segments[0].kernel.block_ns = ms(1);
+      b->input.clients[1].arrivals = {.kind = ArrivalKind::kPoisson, .load = 0.5};
+      b->input.run.policy = "tessera";
+      b->input.run.parameters = {};
+      b->input.run.gate = gate;
+      b->input.run.gate_quantum_ns = 0;
+      b->input.duration_ns = ms(6000);
+      b->input.warmup_ns = ms(2000);
+    }
+    const auto both = simulate(two.input).clients;
+    EXPECT_GT(both[0].work_ns + both[2].work_ns, simulate(one.input).clients[0].work_ns * 0.9)
+        << "gate " << int(gate);
+  }
+}
+
+// Programs whose CPU is not their limit gain nothing by waiting on the device. They must lose nothing either, services least.
+TEST(DeviceGate, NoServiceIsWorseOffThanBesideTheThreadsGate) {
+  auto scenario = load_scenario(TESSERA_SOURCE_DIR "/scenarios/ablation.toml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  ASSERT_TRUE(select_runs(&*scenario, {"tessera", "on the device"}).ok());
+  struct Pair {
+    double tail[2] = {}, share[2] = {};
+  };
+  std::map<std::string, Pair> cells;
+  double share[2] = {};
+  for (const CellRow& row : run_scenario(*scenario, {.seeds = 1}).rows) {
+    const bool device = scenario->runs[row.run].gate == GateKind::kDevice;
+    Pair& pair = cells[scenario->cells[row.cell].name];
+    for (const ProtectedRow& p : row.protected_clients)
+      pair.tail[device] = std::max(pair.tail[device], p.p99_over_alone);
+    pair.share[device] = row.be_share;
+    share[device] += row.be_share;
+  }
+  for (const auto& [name, pair] : cells) {
+    EXPECT_LT(pair.tail[1], pair.tail[0] + 0.15) << name;
+    EXPECT_GT(pair.share[1], pair.share[0] - 0.12) << name;
+  }
+  EXPECT_GT(share[1], share[0] - 0.02 * double(cells.size()));
 }
 
 // Opened for one quantum, the gate stays so: a gap of no length lets it into the next burst.

@@ -6,7 +6,6 @@
 #include "base/units.h"
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
-#include "scheduler_daemon/policy/estimate/switch_cost.h"
 #include "scheduler_daemon/policy/slots.h"
 #include "simulator/random.h"
 
@@ -60,16 +59,6 @@ TEST(GapModel, WaitsForHabitualGapsOnly) {
   EXPECT_EQ(random_arrivals.wait_ns(us(500), us(1500)), 0u);
   EXPECT_EQ(few.wait_ns(us(500), us(1500)), 0u);
   EXPECT_EQ(tokens.wait_ns(us(500), us(100)), 0u);  // longer than anybody may wait
-}
-
-TEST(SwitchCost, IsTheMedianOfWhatTurnsLose) {
-  SwitchCost s;
-  s.add(ms(20), ms(19));
-  EXPECT_EQ(s.ns(), 0u);
-  for (int i = 0; i < 20; ++i) s.add(ms(20), i % 7 == 3 ? 0 : ms(19));  // sometimes a holder did nothing
-  EXPECT_EQ(s.ns(), ms(1));
-  EXPECT_EQ(s.turn_ns(0.05), ms(20));
-  s.add(1, ms(5));  // used more than its turn: estimates are wrong
 }
 
 TEST(Slots, StateFollowsItsClient) {

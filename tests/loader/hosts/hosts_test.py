@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Programs of other libcs, loaders and compilers, and installations that are not whole: they start, and what can be managed is.
+
+usage: hosts_test.py BUILD [TEST...]    (BUILD: a build folder, or a folder where Tessera is installed, with bin and lib)
+TESSERA_GLIBC_ROOTS: folders with an unpacked glibc each, separated by ':', on which a program is tried, too.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+LIBRARIES = [BUILD / f"lib/libtessera{kind}.so" for kind in ("", "_alias", "_ops")]
+TESSERA = BUILD / "bin/tessera"
+DRIVER = BUILD / "lib/null/libcuda.so.1"
+STUBS = BUILD / "glibc-2.17"
+
+
+def clean_environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TESSERA", "LD_", "ASAN"))}
+    return {**kept, "TESSERA_DRIVER": str(DRIVER), "TESSERA_SOCKET": "/nonexistent/tesserad.sock", **more}
+
+
+def ran(words, **variables):
+    """Status, output and errors of a command."""
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, env=clean_environment(**variables))
+    return done.returncode, done.stdout, done.stderr
+
+
+def preloaded(words, libraries=LIBRARIES, **variables):
+    return ran(words, LD_PRELOAD=":".join(str(each) for each in libraries), **variables)
+
+
+class Hosts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.kept.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.kept.cleanup()
+
+    def built(self, name, *options, compiler="cc", source="program.c"):
+        found = shutil.which(compiler)
+        if not found:
+            self.skipTest(f"no {compiler}")
+        path = self.folder / name
+        done = subprocess.run([found, HERE / source, *options, "-o", path, "-ldl"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"{compiler} {' '.join(options)}: {done.stderr.strip()}")
+        return path
+
+    def test_each_name_of_the_driver(self):
+        program = self.built("usual")
+        for name in ("libcuda.so.1", "libcuda.so"):
+            self.assertEqual(preloaded([program, name]), (0, "init 0\nhello\n", ""), name)
+
+    def test_musl(self):
+        program = self.built("musl", compiler="musl-gcc")
+        self.assertEqual(preloaded([program]), (0, "hello\n", ""))
+        status, output, _ = ran([TESSERA, "run", "--gpu", "soft", "--", program])
+        self.assertEqual((status, output), (0, "hello\n"))
+        self.assertIn(f"{program} is linked with musl", ran([TESSERA, "doctor", "--gpu", "soft", "--", program])[1])
+        # By its path, as its loader does not know SONAMEs: the library works there, too, only the driver is glibc's.
+        self.assertEqual(preloaded([program, LIBRARIES[0]], TESSERA_DRIVER="/nonexistent"), (0, "init 100\nhello\n", ""))
+
+    def test_older_glibc(self):
+        roots = [root for root in os.environ.get("TESSERA_GLIBC_ROOTS", "").split(":") if root]
+        if not roots:
+            self.skipTest("TESSERA_GLIBC_ROOTS names none")
+        program = self.built("old", f"-B{STUBS}/", "-Wl,--no-as-needed", "-lpthread")
+        for root in roots:
+            loader = next(pathlib.Path(root).rglob("ld-linux-x86-64.so.2")).resolve()
+            start = [loader, "--library-path", loader.parent, program]
+            for name in ("libcuda.so.1", "libcuda.so"):
+                with self.subTest(root=root, name=name):
+                    self.assertEqual(preloaded([*start, name], TESSERA_DRIVER="/nonexistent"), (0, "init 100\nhello\n", ""))
+
+    def test_half_an_installation(self):
+        program = self.built("half")
+        alias = LIBRARIES[1]
+        self.assertEqual(preloaded([program, "libcuda.so"], [alias]), (0, "init 100\nhello\n", ""))
+        broken = self.folder / "libtessera.so"
+        for content in (b"", LIBRARIES[0].read_bytes()[:40]):
+            broken.write_bytes(content)
+            status, output, errors = preloaded([program], [broken, alias])
+            self.assertEqual((status, output), (0, "hello\n"), errors)
+
+    def test_calls_before_libc(self):
+        # The loader opens nothing while it binds: then the driver is not initialised yet.
+        for kind, early in (("preinit", 0), ("ifunc", 3)):
+            for binding in ("lazy", "now"):
+                with self.subTest(kind=kind, binding=binding):
+                    program = self.built(f"early_{kind}_{binding}", f"-Wl,-z,{binding}", *(["-DTS_IFUNC"] if early else []), DRIVER,
+                                         source="early.c")
+                    self.assertEqual(preloaded([program]), (0, f"early {early} late 0\n", ""))
+
+    def test_a_filter_without_gettid(self):
+        program = self.built("no_gettid", DRIVER, source="no_gettid.c")
+        status, output, errors = preloaded([program])
+        if status == 77:
+            self.skipTest("no filter of system calls can be set here")
+        self.assertEqual((status, output, errors), (0, "init 0\n", ""))
+
+    def test_valgrind(self):
+        if not shutil.which("valgrind"):
+            self.skipTest("no valgrind")
+        program = self.built("image", DRIVER, source="image.c")
+        status, output, errors = preloaded(["valgrind", "-q", "--error-exitcode=9", program])
+        self.assertEqual((status, output), (0, "started 0 loaded 0\n"), errors)
+
+    def test_sanitizers(self):
+        for kind in ("address", "undefined", "thread", "leak"):
+            with self.subTest(kind):
+                program = self.built(f"sanitized_{kind}", f"-fsanitize={kind}")
+                # Thread and leak sanitizer have more thread-local storage than `tessera run --audit` keeps room for.
+                room = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=1048576"} if kind in ("thread", "leak") else {}
+                for audit in ("--audit", "--no-audit"):
+                    status, output, errors = ran([TESSERA, "run", audit, "--", program, "libcuda.so.1"], **room)
+                    self.assertEqual((status, output), (0, "init 0\nhello\n"), errors)
+
+    def installation(self, name):
+        """A copy of what `tessera run` needs, in a folder of that name."""
+        folder = self.folder / name
+        for part in (TESSERA, *LIBRARIES, BUILD / "lib/softgpu/libcuda.so.1"):
+            target = folder / part.relative_to(BUILD)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(part, target)
+        return folder
+
+    def says_why_it_runs_without(self, words, why, **variables):
+        """One line on standard error says it, and the program runs."""
+        status, output, errors = ran(words, **variables)
+        self.assertEqual((status, output, errors.count("\n")), (0, "hello\n", 1), errors)
+        self.assertIn(f"runs without Tessera: {why}", errors)
+
+    def test_paths_that_no_list_holds(self):
+        program = self.built("listed")
+        for name in ("with space", "with:colon", "$ORIGIN"):
+            with self.subTest(name):
+                tessera = self.installation(name) / "bin/tessera"
+                self.says_why_it_runs_without([tessera, "run", "--", program], f"'{self.folder}/{name}/lib/libtessera.so' cannot be")
+                status, output, errors = ran([tessera, "run", "--gpu", "soft", "--", program])
+                self.assertEqual((status, output, errors.count("\n")), (2, "", 1), errors)
+                self.assertIn("the software GPU cannot be used", errors)
+
+    def test_what_is_no_library(self):
+        program, folder = self.built("none"), self.installation("broken")
+        for name in ("libtessera.so", "libtessera_alias.so"):
+            library = folder / "lib" / name
+            whole = library.read_bytes()
+            for content in (b"", b"#!/bin/sh\n", whole[:len(whole) // 2]):
+                library.write_bytes(content)
+                self.says_why_it_runs_without([folder / "bin/tessera", "run", "--", program], library)
+            library.unlink()
+            library.mkdir()
+            self.says_why_it_runs_without([folder / "bin/tessera", "run", "--", program], f"cannot read {library}: it is a folder")
+            library.rmdir()
+            library.write_bytes(whole)
+
+    def test_a_driver_that_is_none(self):
+        program = self.built("driverless")
+        empty = self.folder / "empty.so"
+        empty.touch()
+        for driver, why in ((empty, "file too short"), ("/nonexistent", "No such file"), (BUILD / "lib/libtessera_ops.so", "no cuInit")):
+            self.says_why_it_runs_without([TESSERA, "run", "--", program], f"TESSERA_DRIVER={driver} is no driver: ", TESSERA_DRIVER=str(driver))
+            self.assertIn(why, ran([TESSERA, "run", "--", program], TESSERA_DRIVER=str(driver))[2])
+        in_folder = ran([TESSERA, "run", "--", program, "libcuda.so.1"], TESSERA_DRIVER=str(DRIVER.parent))
+        self.assertEqual(in_folder[:2], (0, "init 0\nhello\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

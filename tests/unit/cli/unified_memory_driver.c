@@ -1,0 +1,25 @@
+/* A driver with two GPUs, of which the second has no figure for its memory, as where it shares the host's. */
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED int cuInit(unsigned flags) { return flags == 0 ? 0 : 1; }
+
+EXPORTED int cuDeviceGetCount(int* count) {
+  *count = 2;
+  return 0;
+}
+
+EXPORTED int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return 0;
+}
+
+EXPORTED int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  for (int i = 0; i < 16; ++i) uuid[i] = (unsigned char)device;
+  return 0;
+}
+
+EXPORTED int cuDeviceTotalMem_v2(unsigned long* bytes, int device) {
+  if (device == 1) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
+  *bytes = 1ul << 30;
+  return 0;
+}
