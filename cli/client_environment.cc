@@ -166,4 +166,13 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
   return out;
 }
 
+std::string cache_folder(Lookup old, void* of) {
+  struct {
+    const char *variable, *below;
+  } const places[] = {{"TESSERA_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "/tessera"}, {"HOME", "/.cache/tessera"}};
+  for (const auto& place : places)
+    if (const std::string base = old(place.variable, of); base.starts_with("/")) return base + place.below;
+  return "";
+}
+
 }  // namespace tessera::cli

@@ -53,4 +53,7 @@ std::string own_environment(const char* name, void* = nullptr);
 base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout,
                                                           Lookup old = own_environment, void* of = nullptr);
 
+// Where Tessera's caches are, as the preload library finds them (TESSERA_CACHE_DIR); "" = nowhere.
+std::string cache_folder(Lookup look = own_environment, void* of = nullptr);
+
 }  // namespace tessera::cli

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "kernels/cache/proved.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
@@ -28,6 +29,10 @@ std::string target(const image::Entry& e) {
                               : "");
 }
 
+std::string_view text_of(const std::vector<uint8_t>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 CutOutcome by_rule(const slice::KernelReport& k) {
   if (k.verdict.may_cut()) return CutOutcome::kCut;
   const bool order = k.verdict.refusal == slice::Refusal::kOrderDependent ||
@@ -37,18 +42,25 @@ CutOutcome by_rule(const slice::KernelReport& k) {
 
 // Of the kernels of a PTX text; beside machine code a variant is compiled on its own (docs/slicing.md, "Where
 // the variant lives").
-base::Result<Outcomes> outcomes_of(const image::Entry& ptx, bool beside_machine_code,
+base::Result<Outcomes> outcomes_of(const image::Entry& ptx, const std::vector<uint8_t>* machine_code,
                                    const CutShareOptions& options) {
   auto text = image::load(ptx);
   if (!text) return text.error();
-  auto module = ptx::parse({reinterpret_cast<const char*>(text->data()), text->size()});
+  auto module = ptx::parse(text_of(*text));
   if (!module) return module.error();
+  std::set<std::string> proved;
+  std::string problem;
+  if (machine_code != nullptr)
+    for (const cache::ProvedVariant& v :
+         cache::find_proved(text_of(*text), text_of(*machine_code),
+                            options.cache != nullptr ? *options.cache : cache::Store("", 0), &problem))
+      proved.insert(v.kernel);
   const slice::ModuleGlobals globals(*module);
   Outcomes out;
   for (const slice::KernelReport& k :
        slice::analyse(*module, {.allow_order_dependent = options.allow_order_dependent})) {
     CutOutcome outcome = by_rule(k);
-    if (outcome == CutOutcome::kCut && beside_machine_code) {
+    if (outcome == CutOutcome::kCut && machine_code != nullptr && !proved.contains(k.kernel)) {
       if (!globals.passed(k.kernel).possible())
         outcome = CutOutcome::kState;
       else if (!options.relaxed && !slice::bit_stable_when_recompiled(*module, k.kernel).stable())
@@ -107,7 +119,7 @@ class Sum {
       return e.kind == chosen.kind && e.sm == chosen.sm && e.arch_specific == chosen.arch_specific &&
              e.family_specific == chosen.family_specific;
     });
-    auto outcomes = outcomes_of(chosen, false, options_);
+    auto outcomes = outcomes_of(chosen, nullptr, options_);
     if (!outcomes) return unread(outcomes.error().text);
     // Translation units that the driver links: one of them is not the module.
     for (const auto& [kernel, outcome] : *outcomes)
@@ -125,7 +137,7 @@ class Sum {
     const image::Entry* source = image::source_of(texts, chosen, *code);
     std::optional<Outcomes> known;
     if (source != nullptr && source->sm <= options_.sm) {
-      auto outcomes = outcomes_of(*source, true, options_);
+      auto outcomes = outcomes_of(*source, &*code, options_);
       if (outcomes)
         known = std::move(*outcomes);
       else
@@ -230,6 +242,9 @@ std::vector<std::string> cut_share_remedies(const CutShare& share, unsigned sm) 
     out.push_back(
         "What Triton, torch.compile and XLA compile when a program runs can be cut with tessera run "
         "--keep-ptx.");
+  if (count(CutOutcome::kBits) > 0)
+    out.push_back("tessera prepare FILE may prove that variants of " +
+                  kernels_text(count(CutOutcome::kBits)) + " give the same bits; they are cut then.");
   if (count(CutOutcome::kBits) > 0)
     out.push_back("tessera run --bit-stability relaxed also cuts " + kernels_text(count(CutOutcome::kBits)) +
                   "; last bits may then change.");

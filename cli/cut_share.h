@@ -1,5 +1,6 @@
 // Which share of a file's kernels can be cut on one GPU, by what its driver would take of each container: the
-// rules of interpose/track/substitute.cc without the state of a running module. Pure; any thread.
+// rules of interpose/track/substitute.cc without the state of a running module. Pure, but for the cache; any
+// thread.
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/cache/store.h"
 
 namespace tessera::cli {
 
@@ -37,10 +39,11 @@ const char* outcome_name(CutOutcome);
 const char* outcome_text(CutOutcome);
 
 struct CutShareOptions {
-  unsigned sm = 0;                     // of the GPU
-  std::string file_name;               // without folders: tells NVIDIA's libraries
-  bool relaxed = false;                // --bit-stability relaxed
-  bool allow_order_dependent = false;  // as the run-time option
+  unsigned sm = 0;                      // of the GPU
+  std::string file_name;                // without folders: tells NVIDIA's libraries
+  bool relaxed = false;                 // --bit-stability relaxed
+  bool allow_order_dependent = false;   // as the run-time option
+  const cache::Store* cache = nullptr;  // where proved variants may be; null: only in the file
 };
 
 struct CutShare {

@@ -251,8 +251,8 @@ void print(const InspectedEntry& e) {
       printf("    beside machine code: no, %s: %s\n", slice::obstacle_text(k.globals.obstacle),
              base::printable(k.globals.detail).c_str());
     else if (!k.stability.stable())
-      printf("    beside machine code: no, %s: %s\n", slice::instability_text(k.stability.reason),
-             base::printable(k.stability.detail).c_str());
+      printf("    beside machine code: no, unless it is proved (tessera prepare): %s: %s\n",
+             slice::instability_text(k.stability.reason), base::printable(k.stability.detail).c_str());
     else if (!k.globals.passed.empty())
       printf("    beside machine code: with the addresses of%s\n",
              base::printable(passed_text(k.globals)).c_str());

@@ -6,6 +6,7 @@
 #include "cli/cut_share.h"
 #include "cli/gpus.h"
 #include "cli/inspect.h"
+#include "cli/proved_variants.h"
 
 namespace tessera::cli {
 namespace {
@@ -56,10 +57,12 @@ int inspect_on_gpu(std::span<const uint8_t> bytes, const InspectOptions& options
   };
   const auto gpu = find_gpu(options.gpu, gpu_folders(find_layout()));
   if (!gpu) return fail(gpu.error().text);
+  const cache::Store cache = user_cache();
   const auto share = cut_share(bytes, {.sm = gpu->sm,
                                        .file_name = options.file.substr(options.file.rfind('/') + 1),
                                        .relaxed = options.bit_stability == "relaxed",
-                                       .allow_order_dependent = options.allow_order_dependent});
+                                       .allow_order_dependent = options.allow_order_dependent,
+                                       .cache = &cache});
   if (!share) return fail(options.file + ": " + share.error().text);
   if (options.json)
     puts(as_json(*share, options, *gpu).dump(2, ' ', false, json::error_handler_t::replace).c_str());

@@ -72,16 +72,6 @@ std::vector<std::string> folders_to_search(const std::string& called_as) {
   return out;
 }
 
-// As the preload library finds its own (TESSERA_CACHE_DIR); "" = none.
-std::string cache_folder(Lookup old, void* of) {
-  struct {
-    const char *variable, *below;
-  } const places[] = {{"TESSERA_CACHE_DIR", ""}, {"XDG_CACHE_HOME", "/tessera"}, {"HOME", "/.cache/tessera"}};
-  for (const auto& place : places)
-    if (const std::string base = old(place.variable, of); base.starts_with("/")) return base + place.below;
-  return "";
-}
-
 // Several programs may start at once: a link is there, whole, or not.
 base::Status place_link(const fs::path& target, const fs::path& link) {
   std::error_code failed;

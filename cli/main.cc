@@ -17,6 +17,7 @@
 #include "cli/inspect.h"
 #include "cli/mps.h"
 #include "cli/profile.h"
+#include "cli/proved_variants.h"
 #include "cli/ps.h"
 #include "cli/ptxas.h"
 #include "cli/run.h"
@@ -210,6 +211,14 @@ int command(int argc, char** argv) {
       ->check(CLI::IsMember({"strict", "relaxed"}))
       ->capture_default_str();
   inspect->callback([&] { status = cli::inspect(inspect_options); });
+
+  cli::PrepareOptions prepare_options;
+  auto* prepare = app.add_subcommand(
+      "prepare",
+      "Prove that kernels of a program or library can be cut without a bit changing, and keep that");
+  prepare->add_option("file", prepare_options.file, "program, shared library or fat binary")->required();
+  prepare->add_flag("--json", prepare_options.json, "as JSON");
+  prepare->callback([&] { status = cli::prepare(prepare_options); });
 
   app.add_subcommand("ptxas", "A drop-in for ptxas whose output also has the PTX (see run --keep-ptx)");
 

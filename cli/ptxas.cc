@@ -4,15 +4,16 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <thread>
 
 #include "base/user_file.h"
 #include "cli/keep_ptx.h"
+#include "cli/proved_variants.h"
 #include "kernels/image/origin.h"
 #include "kernels/image/write.h"
 
@@ -22,8 +23,6 @@ namespace {
 constexpr const char* kRunning = "TESSERA_PTXAS_RUNNING";  // set for the real one: it must not be us again
 constexpr int kNotFound = 127;
 constexpr uint64_t kMostBytes = uint64_t(1) << 30;  // of a file that is kept; no compiler writes as much
-
-using Bytes = std::vector<uint8_t>;
 
 std::optional<Bytes> read_file(const std::string& path) {
   const auto text = base::read_user_file(path, kMostBytes);  // not a pipe: it is read once
@@ -55,22 +54,6 @@ int cannot_run(const std::string& program) {
   return kNotFound;
 }
 
-// Status as waitpid gives it; -1: it could not be started.
-int run_to_end(const std::string& program, const std::vector<std::string>& arguments) {
-  std::vector<char*> argv = argv_of(program, arguments);
-  const pid_t parent = getpid(), child = fork();
-  if (child < 0) return -1;
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // who ends us means the compiler
-    if (getppid() == parent) execv(program.c_str(), argv.data());
-    _exit(cannot_run(program));
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return -1;
-  return status;
-}
-
 // The caller sees how the real one ended, signals included.
 int end_like(int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
@@ -81,11 +64,23 @@ int end_like(int status) {
   return 128 + WTERMSIG(status);
 }
 
+// Proved variants as far as they leave the file at most twice as large: they are written as text, a third longer.
+std::string with_variants(const Bytes& code, const std::string& ptx, std::vector<CompiledVariant> compiled) {
+  std::string machine_code(code.begin(), code.end());
+  machine_code.resize((machine_code.size() + 7) & ~size_t{7});  // as it comes out of a container
+  const ProvedSet proved = prove_variants(code, std::move(compiled), (code.size() + ptx.size()) / 4 * 3);
+  if (proved.variants.empty()) return ptx;
+  return cache::with_proved(ptx, cache::proved_key(machine_code), proved.variants);
+}
+
 // Machine code that gets no PTX is as good as without us: not said, standard error is the real one's.
-void add_ptx(const PtxasFiles& files, const Bytes& ptx) {
+void add_ptx(const PtxasFiles& files, const Bytes& ptx, std::vector<CompiledVariant> compiled) {
   const auto code = read_file(files.output);
   if (!code) return;
-  const auto both = with_ptx(*code, ptx, files.options);
+  auto both = with_ptx(*code, ptx, files.options);
+  if (!both) return;
+  const std::string text = with_variants(*code, std::string(ptx.begin(), ptx.end()), std::move(compiled));
+  if (text.size() != ptx.size()) both = with_ptx(*code, Bytes(text.begin(), text.end()), files.options);
   if (!both) return;
   const base::Status written = overwrite(files.output, *both);
   if (written.ok()) return;
@@ -182,9 +177,14 @@ int ptxas(const std::string& called_as, const std::vector<std::string>& argument
     execv(real->c_str(), argv.data());
     return cannot_run(*real);
   }
-  const int status = run_to_end(*real, arguments);
+  // Both compilations at once: most machines have a core to spare.
+  int status = -1;
+  std::thread own([&] { status = run_to_end(*real, arguments, Output::kShown); });
+  auto compiled = compile_variants({reinterpret_cast<const char*>(ptx->data()), ptx->size()},
+                                   {*real, arguments, files->input, files->output});
+  own.join();
   if (status == -1) return cannot_run(*real);
-  if (status == 0) add_ptx(*files, *ptx);
+  if (status == 0) add_ptx(*files, *ptx, std::move(compiled));
   return end_like(status);
 }
 

@@ -94,7 +94,7 @@ void work(const Job& job) {
                    config.allow_order_dependent);
   pthread_mutex_lock(&g_mutex);
   std::optional<Reason> reason;
-  if (text.ptx.empty()) reason = text.refusal;
+  if (text.image.empty()) reason = text.refusal;
   while (!reason && !g_cancelled && !g_stopped && !may_enter(begin))
     wait_changed_ns(uint64_t(kCaptureLookNs));
   Sibling made;
@@ -183,8 +183,12 @@ void cancel(Gone&& gone) {
 
 }  // namespace
 
-SiblingSource::SiblingSource(std::string text, image::Entry from, bool original_compiled_here)
-    : ptx(std::move(text)), entry(std::move(from)), compiled_here(original_compiled_here) {
+SiblingSource::SiblingSource(std::string text, image::Entry from, bool original_compiled_here,
+                             cache::ProvedVariants proved_variants)
+    : ptx(std::move(text)),
+      entry(std::move(from)),
+      compiled_here(original_compiled_here),
+      proved(std::move(proved_variants)) {
   entry.stored_payload = {};  // the program's memory, which may go
   g_kept_bytes.fetch_add(ptx.size(), kRelaxed);
 }

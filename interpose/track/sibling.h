@@ -13,6 +13,7 @@
 #include <string>
 
 #include "interpose/state/kernels.h"
+#include "kernels/cache/proved.h"
 #include "kernels/image/image.h"
 
 namespace tessera::track {
@@ -22,7 +23,9 @@ struct SiblingSource {
   std::string ptx;
   image::Entry entry;  // that it lay in: target and options
   bool compiled_here;  // the original by the driver, as the sibling will be: bits are the same (D13)
-  SiblingSource(std::string text, image::Entry from, bool original_compiled_here);
+  cache::ProvedVariants proved;  // machine code of variants whose arithmetic is the original's
+  SiblingSource(std::string text, image::Entry from, bool original_compiled_here,
+                cache::ProvedVariants proved_variants);
   ~SiblingSource();
   SiblingSource(const SiblingSource&) = delete;
   static bool has_room(size_t bytes);  // for one more

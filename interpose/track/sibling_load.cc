@@ -36,7 +36,7 @@ CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* ou
   CUfunction original = nullptr, variant = nullptr, handle = nullptr;
   if (kernel.loaded.owner_is_library) {
     CUkernel theirs = nullptr, own = nullptr;
-    if (real.cuLibraryLoadData(&out->library, text.ptx.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) !=
+    if (real.cuLibraryLoadData(&out->library, text.image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0) !=
         CUDA_SUCCESS)
       return nullptr;
     if (real.cuLibraryGetKernel(&own, out->library, text.variant_name.c_str()) != CUDA_SUCCESS ||
@@ -47,7 +47,7 @@ CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* ou
       return nullptr;
     handle = reinterpret_cast<CUfunction>(own);
   } else {
-    if (real.cuModuleLoadData(&out->module, text.ptx.c_str()) != CUDA_SUCCESS) return nullptr;
+    if (real.cuModuleLoadData(&out->module, text.image.data()) != CUDA_SUCCESS) return nullptr;
     if (real.cuModuleGetFunction(&variant, out->module, text.variant_name.c_str()) != CUDA_SUCCESS ||
         real.cuModuleGetFunction(&original, static_cast<CUmodule>(kernel.loaded.owner), kernel.loaded.name) !=
             CUDA_SUCCESS)

@@ -29,6 +29,22 @@ SiblingText refused(const char* kernel, Reason reason, const std::string& detail
   return out;
 }
 
+// Machine code of the variant, and the text that it was compiled from. Nothing: it was made from another text.
+std::string proved_image(const SiblingSource& source, const char* kernel, const std::string& ptx) {
+  for (const cache::ProvedVariant& v : source.proved) {
+    if (v.kernel != kernel || !(v.text == cache::text_key(ptx))) continue;
+    auto code = image::read({reinterpret_cast<const uint8_t*>(v.code.data()), v.code.size()});
+    auto text = image::read({reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size()});
+    if (!code || !text || code->size() != 1 || text->size() != 1) return {};
+    (*code)[0].compression = "none";
+    (*text)[0].options = source.entry.options;
+    const image::LoadedEntry both[] = {std::move((*code)[0]), std::move((*text)[0])};
+    const auto container = image::write_container(both);
+    return container ? std::string(container->begin(), container->end()) : std::string();
+  }
+  return {};
+}
+
 SiblingText make(const SiblingSource& source, const char* kernel, bool relaxed, bool any_order) {
   auto module = ptx::parse(source.ptx);
   if (!module) return refused(kernel, RunTimeReason::kNotParsed, module.error().text);
@@ -40,7 +56,6 @@ SiblingText make(const SiblingSource& source, const char* kernel, bool relaxed, 
   const slice::PassedGlobals globals = slice::passed_globals(*module, original->name);
   if (!globals.possible()) return refused(kernel, globals.obstacle, globals.detail);
   const slice::BitStability bits = slice::bit_stable_when_recompiled(*module, original->name);
-  if (!bits.stable() && !relaxed) return refused(kernel, RunTimeReason::kBitStability, bits.detail);
 
   const slice::KernelReport report =
       slice::make_sibling(*module, kernel, globals, {.allow_order_dependent = any_order});
@@ -51,7 +66,12 @@ SiblingText make(const SiblingSource& source, const char* kernel, bool relaxed, 
   out.ascending_row = !report.look_back.empty();
   out.globals_offset = globals.offset;
   out.globals = globals.passed;
-  out.ptx = image::compiled_as(source.entry, ptx::print(*module));
+  std::string ptx = ptx::print(*module);
+  out.image = proved_image(source, kernel, ptx);
+  if (out.image.empty()) {
+    if (!bits.stable() && !relaxed) return refused(kernel, RunTimeReason::kBitStability, bits.detail);
+    out.image = image::compiled_as(source.entry, std::move(ptx));
+  }
   out.variant_name = std::string(kernel) + slice::kVariantSuffix;
   return out;
 }

@@ -1,4 +1,4 @@
-// The PTX of a sibling module: the cut variant of one kernel and what it calls, nothing else of the image.
+// The image of a sibling module: the cut variant of one kernel and what it calls, nothing else of the image.
 // Pure but for the log; any thread (the sibling thread calls it); allocates, never throws.
 #pragma once
 
@@ -14,9 +14,9 @@
 namespace tessera::track {
 
 struct SiblingText {
-  std::string ptx;           // what the driver gets, with the source's options; "" = refused
-  std::string variant_name;  // entry in it
-  Reason refusal = RunTimeReason::kNotParsed;  // why `ptx` is empty
+  std::string image;  // what the driver gets: PTX with the source's options, or a fat binary; "" = refused
+  std::string variant_name;                    // entry in it
+  Reason refusal = RunTimeReason::kNotParsed;  // why `image` is empty
   uint32_t n_params = 0, origin_offset = 0;
   bool ascending_row = false;                  // slice::KernelReport::look_back is not empty
   uint32_t globals_offset = 0;                 // of the addresses behind the origin
@@ -24,7 +24,8 @@ struct SiblingText {
 };
 
 // `relaxed`: also kernels whose results may change in their last bits when they are compiled again (D13);
-// `any_order`: also those whose results may depend on the order of blocks.
+// `any_order`: also those whose results may depend on the order of blocks. A kernel that the source has proved is not
+// compiled again: its image is that machine code, with the PTX beside it.
 SiblingText sibling_text(const SiblingSource& source, const char* kernel, bool relaxed,
                          bool any_order) noexcept;
 

@@ -199,9 +199,22 @@ bool one_of_several(const std::vector<image::Entry>& entries, const image::Entry
 }
 
 // The image stays as it is; its PTX is kept for siblings.
-void keep_text(Image& out, const image::Entry& entry, std::string_view text, bool compiled_here) {
+void keep_text(Image& out, const image::Entry& entry, std::string_view text, bool compiled_here,
+               cache::ProvedVariants proved) {
   if (!SiblingSource::has_room(text.size())) return refuse(out, RunTimeReason::kSiblingLimit);
-  out.source = std::make_shared<const SiblingSource>(std::string(text), entry, compiled_here);
+  out.source =
+      std::make_shared<const SiblingSource>(std::string(text), entry, compiled_here, std::move(proved));
+}
+
+// Variants of this machine code that somebody proved: beside it (`tessera ptxas`), or in the cache (`tessera prepare`).
+cache::ProvedVariants proved_variants(std::string_view ptx, std::string_view code) {
+  const state::Config& config = state::config();
+  const bool keep = config.cache_dir[0] && config.cache_max_bytes;
+  std::string problem;
+  auto found =
+      cache::find_proved(ptx, code, {keep ? config.cache_dir : "", config.cache_max_bytes}, &problem);
+  if (!problem.empty()) base::raw_log(base::LogLevel::kInfo, "proved variants not used: %s", problem.c_str());
+  return found;
 }
 
 // The same for machine code, if it surely was made from the PTX beside it.
@@ -211,7 +224,7 @@ void keep_source(Image& out, const std::vector<image::Entry>& entries, const ima
   if (!source) return refuse(out, RunTimeReason::kNoSource);
   auto text = image::load(*source);
   if (!text) return refuse(out, RunTimeReason::kNoSource);
-  keep_text(out, *source, text_of(*text), false);
+  keep_text(out, *source, text_of(*text), false, proved_variants(text_of(*text), text_of(code)));
 }
 
 // Read, not mapped: a file that shrinks under a mapping would be a signal in the host program. Regular files
@@ -264,7 +277,7 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   if (linked && config.slice) refuse(*out, RunTimeReason::kNoSource);
   const bool ours = chosen->kind == image::EntryKind::kPtx && config.slice && !linked;
   if (ours && has_many_kernels(text_of(*code)))
-    keep_text(*out, *chosen, text_of(*code), true);
+    keep_text(*out, *chosen, text_of(*code), true, {});
   else if (ours)
     substitute(*out, *chosen, text_of(*code));
   else

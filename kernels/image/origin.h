@@ -3,6 +3,8 @@
 // Any thread.
 #pragma once
 
+#include <string>
+
 #include "kernels/image/image.h"
 
 namespace tessera::image {
@@ -14,5 +16,12 @@ unsigned compiled_from(std::span<const uint8_t> code);
 // The PTX of the image that `cubin`, one of its entries with the payload `code`, was compiled from; nullptr
 // if none surely is.
 const Entry* source_of(const std::vector<Entry>& entries, const Entry& cubin, std::span<const uint8_t> code);
+
+// The compiler that made it, as toolkits from 13 on say.
+struct Toolchain {
+  std::string release;  // "Cuda compilation tools, release 13.0, V13.0.88"; "" = not said
+  std::string options;  // "-arch sm_90 -m 64"
+};
+Toolchain toolchain_of(std::span<const uint8_t> code);
 
 }  // namespace tessera::image

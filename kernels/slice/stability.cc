@@ -28,12 +28,18 @@ bool has_any(const Instruction& i, const Name (&list)[N]) {
   return std::any_of(i.modifiers.begin(), i.modifiers.end(), [&](Name m) { return one_of(m, list); });
 }
 
+// tcgen05.mma names its types by one word: all are floating-point but i8.
+bool names_float_kind(const Instruction& i) {
+  return std::any_of(i.modifiers.begin(), i.modifiers.end(),
+                     [](Name m) { return std::string_view(m).starts_with("kind::") && m != "kind::i8"; });
+}
+
 // What one instruction means by itself; contraction needs two.
 Instability alone(const Node& node) {
   const Instruction& i = *node.instruction;
   if (!node.opcode) return Instability::kUnknown;
   if (node.opcode->op_class == OpClass::kTensor && i.opcode != "ldmatrix" && i.opcode != "stmatrix")
-    return has_any(i, kTensorFloats) ? Instability::kTensor : Instability::kNone;
+    return has_any(i, kTensorFloats) || names_float_kind(i) ? Instability::kTensor : Instability::kNone;
   if (!has_any(i, kFloats)) return Instability::kNone;
   if (i.has("approx") || i.has("full") || one_of(i.opcode, kApproximations)) return Instability::kApproximate;
   if (one_of(i.opcode, kInexact) && !has_any(i, kRoundings)) return Instability::kApproximate;

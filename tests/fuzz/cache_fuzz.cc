@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/cache/file.h"
+#include "kernels/cache/proved.h"
 #include "kernels/cache/rewritten.h"
 
 namespace {
@@ -23,6 +24,17 @@ void record(std::string_view bytes) {
   check(again.ok() && *again == *read);
 }
 
+void proved(const Key& key, std::string_view bytes) {
+  if (auto read = decode_proved(bytes)) {
+    auto again = decode_proved(encode_proved(*read));
+    check(again.ok() && *again == *read);
+  }
+  if (auto read = proved_in(bytes, key)) {
+    auto again = proved_in(with_proved("", key, *read), key);
+    check(again.ok() && *again == *read);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -33,5 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     record(*payload);
   }
   record(bytes);
+  proved(key, bytes);
   return 0;
 }

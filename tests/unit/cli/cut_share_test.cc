@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -55,6 +56,40 @@ TEST(CutShare, BesideMachineCodeByStateAndBits) {
   EXPECT_EQ(kernels["exponents"], CutOutcome::kCut);
   EXPECT_EQ(kernels["looks_up"], CutOutcome::kState);
   EXPECT_EQ(kernels["waits"], CutOutcome::kRule);
+}
+
+// What is proved by `tessera prepare` may be cut under strict bit stability, where the cache has it.
+TEST(CutShare, PreparedKernels) {
+  char folder[] = "/tmp/tessera-prepare-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string command = std::string("TESSERA_CACHE_MAX_MB=16 TESSERA_CACHE_DIR=") + folder +
+                              " TESSERA_PTXAS=" + PTXAS + " " + TESSERA_BIN;
+  const auto outcome = [&] {
+    return test::shell(command + " inspect --gpu sm_90 --kernel exponents " FIXTURES "/gencode_both.fatbin")
+        .text;
+  };
+  const std::string before = outcome();
+  EXPECT_NE(before.find("machine code"), std::string::npos) << before;
+  const auto prepared = test::shell(command + " prepare --json " FIXTURES "/gencode_both.fatbin");
+  ASSERT_EQ(prepared.status, 0) << prepared.text;
+  std::map<std::string, std::string> why;
+  const auto report = nlohmann::json::parse(prepared.text);
+  for (const auto& k : report["kernels"]) why[k["name"]] = k["why_not"];
+  EXPECT_EQ(why.size(), 5u);
+  EXPECT_EQ(why["copies"], "");
+  EXPECT_EQ(why["exponents"], "");
+  EXPECT_EQ(why["waits"].find("inter_block_wait: "), 0u) << why["waits"];
+  EXPECT_EQ(why["looks_up"].find("const_variable: "), 0u) << why["looks_up"];
+  EXPECT_EQ(outcome(), "exponents: can be cut\n");
+  EXPECT_EQ(test::shell(command + " prepare " FIXTURES "/gencode_code.fatbin").text,
+            "sm_90: no PTX that it was made from\n0 of 0 kernels have a proved variant.\n");
+  EXPECT_NE(test::shell(std::string("TESSERA_CACHE_MAX_MB=0 TESSERA_PTXAS=") + PTXAS + " " + TESSERA_BIN +
+                        " prepare " FIXTURES "/gencode_both.fatbin")
+                .status,
+            0);
+  EXPECT_NE(test::shell(command + " prepare /no/such/libcublas.so.13").status, 0);
+  EXPECT_NE(test::shell(command + " prepare " GPUS "/h200.toml").status, 0);
+  std::filesystem::remove_all(folder);
 }
 
 // The driver compiles older PTX for a newer GPU: one compilation, so bits do not matter.

@@ -11,8 +11,10 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <regex>
 
 #include "cli/keep_ptx.h"
+#include "cli/proved_variants.h"
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "tests/support/shell.h"
@@ -21,7 +23,6 @@ namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Bytes = std::vector<uint8_t>;
 
 constexpr char kReal[] = PTXAS;
 constexpr char kPtx[] = FIXTURES "/kernels.ptx";  // of compute_75
@@ -76,6 +77,40 @@ TEST_F(Ptxas, TheMachineCodeOfTheRealOneAndThePtx) {
                         in_folder("ours"))
                 .text,
             "accepted_half: can be cut\n");
+}
+
+// A kernel with approximations and a fused product: its variant is compiled, too, and proved.
+TEST_F(Ptxas, ProvedVariantsBehindThePtx) {
+  const Bytes ptx = read(PROOF_PTX);
+  for (const char* target : {"sm_80", "sm_90", "sm_100", "sm_120"}) {
+    const std::string arguments = std::string("-v -arch=") + target + " -o ours " + PROOF_PTX;
+    const auto real = run(kReal, arguments);
+    const Bytes machine_code = read(in_folder("ours"));
+    const auto ours = run(kOurs, arguments);
+    EXPECT_EQ(ours.status, 0);
+    const auto without_times = [](std::string text) {
+      return std::regex_replace(text, std::regex("[0-9.]+ ms"), "");
+    };
+    EXPECT_EQ(without_times(ours.text), without_times(real.text)) << "of the variants nothing is told";
+    const auto entries = image::read(read(in_folder("ours")));
+    ASSERT_TRUE(entries.ok());
+    ASSERT_EQ(entries->size(), 2u);
+    const Bytes &code = (*entries)[0].payload, &text = (*entries)[1].payload;
+    EXPECT_TRUE(std::equal(machine_code.begin(), machine_code.end(), code.begin()));
+    EXPECT_TRUE(std::equal(ptx.begin(), ptx.end(), text.begin()));
+    const auto proved =
+        cache::proved_in({reinterpret_cast<const char*>(text.data()), text.size()},
+                         cache::proved_key({reinterpret_cast<const char*>(code.data()), code.size()}));
+    ASSERT_TRUE(proved.ok()) << target << ": " << proved.error().text;
+    ASSERT_EQ(proved->size(), 2u);
+    EXPECT_EQ((*proved)[0].kernel, "elements");
+    EXPECT_LE(read(in_folder("ours")).size(), 2 * (machine_code.size() + ptx.size()));
+    // The original's own kernel is no variant of itself.
+    std::vector<CompiledVariant> wrong(1);
+    wrong[0].kernel = "elements";
+    wrong[0].code.assign(code.begin(), code.end());
+    EXPECT_TRUE(prove_variants(code, wrong, 1 << 20).variants.empty());
+  }
 }
 
 TEST_F(Ptxas, TargetsOfOneGpuOnly) {

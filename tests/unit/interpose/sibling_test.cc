@@ -1,12 +1,15 @@
 // Images that hold machine code and the PTX that it came from: the original stays as it is, the variant is
 // compiled beside it. (The software GPU runs the PTX of such an image; the shim decides by what the image
 // holds for this device.)
+#include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "interpose/gate/signals.h"
 #include "interpose/state/config.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
+#include "kernels/image/image.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera {
@@ -142,6 +145,77 @@ TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   module = load("cut_ptx.fatbin");
   EXPECT_GT(approximate(function_of(module, "approximate")), 1u);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// What `tessera ptxas` compiled and proved is loaded as machine code, and cut whatever its arithmetic is.
+TEST_F(Siblings, WhatIsProvedIsNotCompiledAgain) {
+  const auto kinds_of_loads = [this](CUmodule module) {
+    static std::vector<image::EntryKind> chosen;
+    chosen.clear();
+    auto& slots = driver_api::mutable_real_for_tests();
+    static const auto before = slots.cuModuleLoadData;
+    slots.cuModuleLoadData = [](CUmodule* m, const void* bytes) {
+      const auto entries = image::list_unsized(bytes);
+      const image::Entry* entry = entries ? image::choose(*entries, 90) : nullptr;
+      if (entry) chosen.push_back(entry->kind);
+      return before(m, bytes);
+    };
+    EXPECT_EQ(approximate(function_of(module, "approximate")), 0u);
+    EXPECT_TRUE(settled());
+    slots.cuModuleLoadData = before;
+    return chosen;
+  };
+  const uint64_t bits = track::refusals(track::RunTimeReason::kBitStability);
+  CUmodule module = load("cut_proved.fatbin");
+  EXPECT_EQ(kinds_of_loads(module), std::vector{image::EntryKind::kCubin});
+  const auto uncut = filled;
+  EXPECT_GT(approximate(function_of(module, "approximate")), 1u);
+  EXPECT_EQ(filled, uncut);
+  const CUfunction f = function_of(module, "uses_globals");  // with variables of the module
+  EXPECT_EQ(fill(f), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_GT(fill(f), 1u);
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  // Of other machine code they prove nothing.
+  std::vector<char> bytes = bytes_of("cut_proved.fatbin");
+  const auto entries = image::list_unsized(bytes.data());
+  ASSERT_TRUE(entries.ok());
+  bytes[size_t((*entries)[0].stored_payload.data() + 64 - reinterpret_cast<uint8_t*>(bytes.data()))] ^= 1;
+  module = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, bytes.data()), CUDA_SUCCESS);
+  EXPECT_TRUE(kinds_of_loads(module).empty());
+  EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits + 1);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
+// The same of an image as nvcc made it, by what `tessera prepare` put into the cache.
+TEST_F(Siblings, WhatWasPreparedIsFoundInTheCache) {
+  char folder[] = "/tmp/tessera-prepared-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string command = std::string("TESSERA_CACHE_DIR=") + folder +
+                              " TESSERA_CACHE_MAX_MB=16 TESSERA_PTXAS=" + TS_PTXAS + " " + TS_TESSERA +
+                              " prepare " TS_IMAGES "/cut_both.fatbin >/dev/null";
+  ASSERT_EQ(system(command.c_str()), 0);
+  constexpr const char* kVariables[] = {"TESSERA_CACHE_DIR", "TESSERA_CACHE_MAX_MB"};
+  std::optional<std::string> before[2];
+  for (int i = 0; i < 2; i++)
+    if (const char* value = getenv(kVariables[i])) before[i] = value;
+  setenv(kVariables[0], folder, 1);
+  setenv(kVariables[1], "16", 1);
+  state::load_config();
+  CUmodule module = load("cut_both.fatbin");
+  const CUfunction f = function_of(module, "approximate");
+  EXPECT_EQ(approximate(f), 0u);
+  const auto uncut = filled;
+  EXPECT_TRUE(settled());
+  EXPECT_GT(approximate(f), 1u);
+  EXPECT_EQ(filled, uncut);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  for (int i = 0; i < 2; i++)
+    before[i] ? setenv(kVariables[i], before[i]->c_str(), 1) : unsetenv(kVariables[i]);
+  state::load_config();
+  std::filesystem::remove_all(folder);
 }
 
 // How much of a program was cut, and what stands in the way of the rest.

@@ -14,6 +14,7 @@
 
 #include "kernels/cache/file.h"
 #include "kernels/cache/never_cut.h"
+#include "kernels/cache/proved.h"
 #include "kernels/cache/rewritten.h"
 #include "kernels/cache/store.h"
 
@@ -204,6 +205,36 @@ TEST(Rewritten, RoundTrip) {
   std::string many = bytes;
   many[7] = char(0x7f);  // number of kernels
   EXPECT_FALSE(decode(many).ok());
+}
+
+TEST(Proved, BehindThePtxThatTheyBelongTo) {
+  ProvedVariants variants;
+  std::mt19937 random(1);
+  for (size_t i = 0; i < 40; i++) {
+    ProvedVariant v{"kernel" + std::to_string(i), text_key(std::to_string(i)), ""};
+    for (size_t n = random() % 3'000; n > 0; n--) v.code += char(random());
+    variants.push_back(std::move(v));
+  }
+  const std::string ptx = ".version 8.0\n.target sm_80\n// a comment";
+  const Key key = proved_key("machine code");
+  for (size_t n : {size_t(0), size_t(1), size_t(2), variants.size()}) {
+    const ProvedVariants some(variants.begin(), variants.begin() + std::ptrdiff_t(n));
+    const std::string text = with_proved(ptx, key, some);
+    EXPECT_TRUE(text.starts_with(ptx + "\n"));
+    const auto back = proved_in(text, key);
+    ASSERT_TRUE(back.ok()) << back.error().text;
+    EXPECT_EQ(*back, some);
+    EXPECT_FALSE(proved_in(text, proved_key("other machine code")).ok());
+    EXPECT_EQ(proved_in(ptx, key).error().code, base::Code::kNotFound);
+    for (size_t at = ptx.size() + 20; at < text.size(); at += 1 + text.size() / 200) {
+      std::string damaged = text;
+      damaged[at] = damaged[at] == 'A' ? 'B' : 'A';
+      EXPECT_FALSE(proved_in(damaged, key).ok()) << at;
+      EXPECT_FALSE(proved_in(text.substr(0, at), key).ok()) << at;
+    }
+  }
+  EXPECT_FALSE(text_key("a") == proved_key("a"));
+  EXPECT_FALSE(text_key("a") == text_key("b"));
 }
 
 TEST_F(Cache, KernelsThatAreNeverCut) {

@@ -75,6 +75,8 @@ TEST(Stability, ApproximationsAndMatrixSumsAreNot) {
   EXPECT_EQ(reason("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1,%r2,%r3}, "
                    "{%r4,%r5}, {%f4,%f5,%f6,%f7};"),
             Instability::kTensor);
+  EXPECT_EQ(reason("tcgen05.mma.cta_group::1.kind::f16 [%r0], %rd0, %rd1, %r1, %p0;"), Instability::kTensor);
+  EXPECT_EQ(reason("tcgen05.mma.cta_group::1.kind::i8 [%r0], %rd0, %rd1, %r1, %p0;"), Instability::kNone);
   EXPECT_EQ(reason("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r0,%r1}, {%r2}, {%r3}, {%r4,%r5};"),
             Instability::kNone);
 }

@@ -1,0 +1,189 @@
+#include "kernels/sass/program.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <set>
+
+namespace tessera::sass {
+namespace {
+
+// More than any kernel that is worth cutting has; the proof takes time and memory in proportion.
+constexpr size_t kMostInstructions = 200'000, kMostBlocks = 4'096, kMostDepth = 4;
+
+std::string place(uint32_t byte) {
+  char text[24];
+  snprintf(text, sizeof text, "0x%04x: ", byte);
+  return text;
+}
+
+bool conditional(const Instruction& i) {
+  return !always(i.guard) || std::any_of(i.reads.begin(), i.reads.end(), [](const Operand& o) {
+    return (o.file == File::kPredicate || o.file == File::kUniformPredicate) &&
+           o.kind == Operand::Kind::kRegister && !always(o);
+  });
+}
+
+using Path = std::vector<uint32_t>;       // bytes: what follows each call that is under way
+using Place = std::pair<Path, uint32_t>;  // and an instruction
+
+class Builder {
+ public:
+  Builder(std::span<const uint8_t> code, unsigned sm) : code_(code), sm_(sm) {}
+
+  base::Result<Program> run() {
+    lead({{}, 0});
+    while (!todo_.empty()) {
+      const Place from = todo_.back();
+      todo_.pop_back();
+      if (base::Status walked = walk(from); !walked.ok()) return walked.error();
+    }
+    if (base::Status status = blocks(); !status.ok()) return status.error();
+    return std::move(out_);
+  }
+
+ private:
+  static base::Error refused(uint32_t at, const std::string& what) {
+    return base::error(base::Code::kUnsupported, place(at) + what);
+  }
+
+  // Straight on until something that was seen, or that does not go on.
+  base::Status walk(Place from) {
+    for (uint32_t& at = from.second;; at += kInstructionBytes) {
+      if (found_.contains(from)) return base::ok();
+      if (at + kInstructionBytes > code_.size()) return refused(at, "the code goes on behind its end");
+      if (found_.size() >= kMostInstructions) return refused(at, "too many instructions");
+      uint64_t words[2];
+      memcpy(words, code_.data() + at, sizeof words);
+      auto i = decode(words[0], words[1], sm_);
+      if (!i) return refused(at, name_of(words[0]) + " is not known in this form");
+      const int64_t target = target_of(at, *i);
+      if (i->kind == Kind::kCall && !returns(target)) i->kind = Kind::kBranch;  // a far jump
+      const bool goes_on = conditional(*i);
+      const Kind kind = i->kind;
+      found_.emplace(from, std::move(*i));
+      if (kind == Kind::kReturn && (target != 0 || from.first.empty()))
+        return refused(at, "a return that is not followed");
+      if (kind == Kind::kBranch || kind == Kind::kCall) {
+        if (target < 0 || target % int64_t(kInstructionBytes) || uint64_t(target) >= code_.size())
+          return refused(at, "a jump out of the kernel");
+        if (kind == Kind::kCall && from.first.size() >= kMostDepth) return refused(at, "calls too deep");
+      }
+      for (const Place& next : jumps(from, found_.at(from))) lead(next);
+      if (kind == Kind::kBranch || kind == Kind::kCall || kind == Kind::kReturn || kind == Kind::kExit) {
+        if (goes_on) lead({from.first, at + kInstructionBytes});
+        return base::ok();
+      }
+    }
+  }
+  // Does the code at this byte come to a return of its own, if what it calls comes back?
+  bool returns(int64_t from) {
+    const auto known = returns_.emplace(from, false);
+    if (!known.second) return known.first->second;
+    std::vector<int64_t> todo = {from};
+    std::set<int64_t> seen;
+    while (!todo.empty()) {
+      int64_t at = todo.back();
+      todo.pop_back();
+      for (; at >= 0 && uint64_t(at) + kInstructionBytes <= code_.size() && seen.insert(at).second;
+           at += int64_t(kInstructionBytes)) {
+        uint64_t words[2];
+        memcpy(words, code_.data() + at, sizeof words);
+        const auto i = decode(words[0], words[1], sm_);
+        if (!i) break;
+        if (i->kind == Kind::kReturn) return returns_[from] = true;
+        if (i->kind == Kind::kBranch) todo.push_back(target_of(uint32_t(at), *i));
+        if ((i->kind == Kind::kBranch || i->kind == Kind::kExit) && !conditional(*i)) break;
+      }
+    }
+    return false;
+  }
+  static int64_t target_of(uint32_t at, const Instruction& i) {
+    return int64_t(at) + int64_t(kInstructionBytes) + i.target;
+  }
+  // Where it goes on if it jumps.
+  static std::vector<Place> jumps(const Place& from, const Instruction& i) {
+    const auto target = uint32_t(target_of(from.second, i));
+    Path path = from.first;
+    switch (i.kind) {
+      case Kind::kBranch:
+        return {{path, target}};
+      case Kind::kCall:
+        path.push_back(from.second + uint32_t(kInstructionBytes));
+        return {{path, target}};
+      case Kind::kReturn: {
+        const uint32_t to = path.back();
+        path.pop_back();
+        return {{path, to}};
+      }
+      default:
+        return {};
+    }
+  }
+  void lead(const Place& at) {
+    if (leaders_.insert(at).second) todo_.push_back(at);
+  }
+
+  base::Status blocks() {
+    std::map<Place, uint32_t> block_at;
+    std::map<Path, uint32_t> calls;
+    const Place* before = nullptr;
+    for (const auto& [where, i] : found_) {
+      const auto& [path, at] = where;
+      const auto [call, is_new] = calls.emplace(path, uint32_t(calls.size()));
+      if (is_new) out_.return_at.push_back(path.empty() ? 0 : path.back());
+      const bool follows = before && before->first == path && before->second + kInstructionBytes == at;
+      if (!follows || leaders_.contains(where)) {
+        block_at[where] = uint32_t(out_.blocks.size());
+        out_.blocks.push_back({.begin = uint32_t(out_.at.size())});
+      }
+      out_.at.push_back(at);
+      out_.call.push_back(call->second);
+      out_.instructions.push_back(i);
+      out_.blocks.back().end = uint32_t(out_.at.size());
+      ends_.resize(out_.blocks.size());
+      ends_.back() = &where;
+      before = &where;
+    }
+    if (out_.blocks.size() > kMostBlocks) return refused(0, "too many blocks");
+    for (uint32_t b = 0; b < out_.blocks.size(); b++) {
+      const Instruction& last = out_.instructions[out_.blocks[b].end - 1];
+      for (const Place& to : jumps(*ends_[b], last)) out_.blocks[b].next.push_back(block_at.at(to));
+      const bool ends = last.kind == Kind::kBranch || last.kind == Kind::kCall ||
+                        last.kind == Kind::kReturn || last.kind == Kind::kExit;
+      if (!ends || conditional(last))
+        out_.blocks[b].next.push_back(
+            block_at.at({ends_[b]->first, ends_[b]->second + uint32_t(kInstructionBytes)}));
+    }
+    for (uint32_t b = 0; b < out_.blocks.size(); b++)
+      for (const uint32_t n : out_.blocks[b].next) {
+        auto& previous = out_.blocks[n].previous;
+        if (std::find(previous.begin(), previous.end(), b) == previous.end()) previous.push_back(b);
+      }
+    return base::ok();
+  }
+
+  const std::span<const uint8_t> code_;
+  const unsigned sm_;
+  Program out_;
+  std::map<Place, Instruction> found_;
+  std::set<Place> leaders_;
+  std::vector<Place> todo_;
+  std::map<int64_t, bool> returns_;
+  std::vector<const Place*> ends_;  // by block: its last instruction
+};
+
+}  // namespace
+
+size_t Program::block_at(uint32_t call_number, int64_t byte) const {
+  for (size_t b = 0; b < blocks.size(); b++)
+    if (call[blocks[b].begin] == call_number && at[blocks[b].begin] == byte) return b;
+  return blocks.size();
+}
+
+base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm) {
+  return Builder(code, sm).run();
+}
+
+}  // namespace tessera::sass

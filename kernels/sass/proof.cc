@@ -1,0 +1,162 @@
+#include "kernels/sass/proof.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "kernels/sass/graph.h"
+
+namespace tessera::sass {
+namespace {
+
+class Comparison {
+ public:
+  Comparison(const Program& original, const Program& variant) : original_(original), variant_(variant) {}
+
+  std::string run(const image::KernelCode& original, const image::KernelCode& variant,
+                  const VariantParameters& parameters) {
+    if (std::string s = same_ways(); !s.empty()) return s;
+    Surroundings around{&original, variant.param_base, original.param_bytes, nullptr};
+    a_ = build_graph(original_, around, &values_);
+    around.code = &variant;
+    around.parameters = &parameters;
+    b_ = build_graph(variant_, around, &values_);
+    if (!a_.refusal.empty()) return a_.refusal;
+    if (!b_.refusal.empty()) return "variant " + b_.refusal;
+    values_.classify();
+    for (Graph* g : {&a_, &b_})
+      for (auto& effects : g->effects) sort_stores(&effects);
+    for (size_t b = 0; b < a_.effects.size(); b++)
+      if (std::string s = same_effects(a_.effects[b], b_.effects[b]); !s.empty()) return s;
+    return {};
+  }
+
+ private:
+  std::string at(const Program& p, uint32_t i) const {
+    char text[64];
+    snprintf(text, sizeof text, "0x%04x %s", p.at[i], p.instructions[i].opcode->name);
+    return text;
+  }
+
+  // Block by block the same ways through the code.
+  std::string same_ways() const {
+    const size_t n = std::min(original_.blocks.size(), variant_.blocks.size());
+    for (size_t b = 0; b < n; b++)
+      if (original_.blocks[b].next != variant_.blocks[b].next)
+        return at(original_, original_.blocks[b].end - 1) + ": the variant goes on elsewhere";
+    if (original_.blocks.size() != variant_.blocks.size()) return "the variant has other basic blocks";
+    return {};
+  }
+
+  // Stores of one run at one base under one guard: the order does not matter if no byte is written twice.
+  void sort_stores(std::vector<Effect>* effects) {
+    const auto same_base = [&](const Effect& x, const Effect& y) {
+      if (!x.is_store || !y.is_store || x.run != y.run || x.label[1] != y.label[1]) return false;
+      if (x.base_words != y.base_words) return false;
+      for (size_t k = 0; k < x.base_words; k++)
+        if (values_.class_of(x.operands[k]) != values_.class_of(y.operands[k])) return false;
+      return values_.class_of(x.operands.back()) == values_.class_of(y.operands.back());
+    };
+    for (size_t begin = 0; begin < effects->size();) {
+      size_t end = begin + 1;
+      while (end < effects->size() && same_base((*effects)[begin], (*effects)[end])) end++;
+      std::vector<Effect> sorted(effects->begin() + std::ptrdiff_t(begin),
+                                 effects->begin() + std::ptrdiff_t(end));
+      std::sort(sorted.begin(), sorted.end(),
+                [](const Effect& x, const Effect& y) { return x.offset < y.offset; });
+      bool apart = true;
+      for (size_t e = 1; e < sorted.size(); e++)
+        apart = apart && int64_t(sorted[e - 1].offset) + sorted[e - 1].bytes <= sorted[e].offset;
+      if (apart) std::move(sorted.begin(), sorted.end(), effects->begin() + std::ptrdiff_t(begin));
+      begin = end;
+    }
+  }
+
+  std::string same_effects(const std::vector<Effect>& a, const std::vector<Effect>& b) {
+    for (size_t e = 0; e < std::min(a.size(), b.size()); e++) {
+      if (a[e].label != b[e].label)
+        return at(original_, a[e].instruction) + ": the variant has " + at(variant_, b[e].instruction) +
+               " in its place";
+      for (size_t k = 0; k < std::max(a[e].operands.size(), b[e].operands.size()); k++)
+        if (k >= a[e].operands.size() || k >= b[e].operands.size() ||
+            values_.class_of(a[e].operands[k]) != values_.class_of(b[e].operands[k]))
+          return cause(a[e], a[e].operands[k], b[e]);
+    }
+    if (a.size() > b.size()) return at(original_, a[b.size()].instruction) + ": not in the variant";
+    if (a.size() < b.size())
+      return "variant " + at(variant_, b[a.size()].instruction) + ": not in the original";
+    return {};
+  }
+
+  // An effect has an operand that differs: down to an instruction that computes, of equal values, what the variant
+  // does not.
+  std::string cause(const Effect& effect, const Value& operand, const Effect& other) {
+    std::unordered_set<uint32_t> in_variant;
+    for (const auto& [atom, i] : b_.atoms) in_variant.insert(values_.class_of_atom(atom));
+    std::unordered_map<uint32_t, uint32_t> instruction_of(a_.atoms.begin(), a_.atoms.end());
+    std::unordered_set<uint32_t> seen;
+    const Value* value = &operand;
+    uint32_t found = effect.instruction;
+    for (bool deeper = true; deeper;) {
+      deeper = false;
+      for (const Term& t : value->terms())
+        for (const uint32_t atom : t.atoms) {
+          if (deeper || (!values_.is_merge(atom) && in_variant.contains(values_.class_of_atom(atom))))
+            continue;
+          if (!seen.insert(atom).second) continue;
+          if (instruction_of.contains(atom)) found = instruction_of.at(atom);
+          for (const Value& o : values_.operands(atom))
+            if (!deeper && differs(o, in_variant, seen)) value = &o, deeper = true;
+        }
+    }
+    if (found == effect.instruction)
+      return at(original_, found) + ": other operands than in the variant, " +
+             at(variant_, other.instruction);
+    return at(original_, found) + ": the variant computes no such value, for " +
+           at(original_, effect.instruction);
+  }
+  bool differs(const Value& v, const std::unordered_set<uint32_t>& in_variant,
+               const std::unordered_set<uint32_t>& seen) const {
+    for (const Term& t : v.terms())
+      for (const uint32_t atom : t.atoms)
+        if (!seen.contains(atom) &&
+            (values_.is_merge(atom) || !in_variant.contains(values_.class_of_atom(atom))))
+          return true;
+    return false;
+  }
+
+  const Program &original_, &variant_;
+  Values values_;
+  Graph a_, b_;
+};
+
+}  // namespace
+
+Proof prove(const image::KernelCode& original, const image::KernelCode& variant,
+            const VariantParameters& parameters) {
+  Proof out;
+  const auto refuse = [&](std::string why) {
+    out.difference = std::move(why);
+    return out;
+  };
+  const bool has_parameters = original.param_bytes != 0;
+  if (original.sm != variant.sm || (has_parameters && original.param_base != variant.param_base))
+    return refuse("another target");
+  if (!original.relocations.empty() || !variant.relocations.empty())
+    return refuse("an instruction that a loader fills in");
+  const uint64_t origin = parameters.origin_offset, end = origin + sizeof(uint32_t[6]);
+  const uint64_t globals = parameters.globals_offset, n = parameters.variables.size();
+  if (origin < original.param_bytes || origin % 4 || end > variant.param_bytes ||
+      (n != 0 && (globals < end || globals % 8 || globals + 8 * n > variant.param_bytes)))
+    return refuse("parameters in other places");
+  const auto a = read_program(original.code, original.sm), b = read_program(variant.code, variant.sm);
+  if (!a) return refuse(a.error().text);
+  if (!b) return refuse("variant " + b.error().text);
+  out.instructions = uint32_t(a->instructions.size());
+  out.difference = Comparison(*a, *b).run(original, variant, parameters);
+  out.proved = out.difference.empty();
+  return out;
+}
+
+}  // namespace tessera::sass

@@ -1,0 +1,214 @@
+#include "kernels/sass/values.h"
+
+#include <algorithm>
+
+namespace tessera::sass {
+namespace {
+
+constexpr size_t kMostTerms = 64;
+
+std::vector<Term> normal(std::vector<Term> terms) {
+  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.atoms < b.atoms; });
+  std::vector<Term> out;
+  for (Term& t : terms) {
+    if (!out.empty() && out.back().atoms == t.atoms)
+      out.back().factor += t.factor;
+    else
+      out.push_back(std::move(t));
+  }
+  std::erase_if(out, [](const Term& t) { return t.factor == 0; });
+  return out;
+}
+
+}  // namespace
+
+bool Value::constant(uint32_t* out) const {
+  if (terms_.size() > 1 || (terms_.size() == 1 && !terms_[0].atoms.empty())) return false;
+  *out = terms_.empty() ? 0 : terms_[0].factor;
+  return true;
+}
+
+bool Value::is(uint32_t constant) const {
+  uint32_t c = 0;
+  return this->constant(&c) && c == constant;
+}
+
+Value operator+(const Value& a, const Value& b) {
+  std::vector<Term> terms = a.terms_;
+  terms.insert(terms.end(), b.terms_.begin(), b.terms_.end());
+  return Value(normal(std::move(terms)));
+}
+
+Value operator*(const Value& a, uint32_t factor) {
+  std::vector<Term> terms = a.terms_;
+  for (Term& t : terms) t.factor *= factor;
+  return Value(normal(std::move(terms)));
+}
+
+bool Value::product(const Value& a, const Value& b, Value* out) {
+  if (a.terms_.size() * b.terms_.size() > kMostTerms) return false;
+  std::vector<Term> terms;
+  for (const Term& x : a.terms_)
+    for (const Term& y : b.terms_) {
+      Term t{x.factor * y.factor, x.atoms};
+      t.atoms.insert(t.atoms.end(), y.atoms.begin(), y.atoms.end());
+      std::sort(t.atoms.begin(), t.atoms.end());
+      if (t.atoms.size() > 8) return false;
+      terms.push_back(std::move(t));
+    }
+  *out = Value(normal(std::move(terms)));
+  return true;
+}
+
+size_t Values::HashKey::operator()(const std::vector<uint32_t>& key) const {
+  uint64_t h = 0x9e3779b97f4a7c15u;
+  for (const uint32_t k : key) h = (h ^ k) * 0xff51afd7ed558ccdu, h ^= h >> 29;
+  return size_t(h);
+}
+
+uint32_t Values::number(Numbers* numbers, std::vector<uint32_t> key, uint32_t first) {
+  return numbers->emplace(std::move(key), first + uint32_t(numbers->size())).first->second;
+}
+
+uint32_t Values::add_atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
+  Atom a;
+  a.label = labels_.emplace(label, uint32_t(labels_.size())).first->second;
+  std::vector<uint32_t> key = {a.label};
+  for (const Value& v : operands) {
+    key.push_back(uint32_t(v.terms().size()));
+    for (const Term& t : v.terms()) {
+      key.insert(key.end(), {t.factor, uint32_t(t.atoms.size())});
+      key.insert(key.end(), t.atoms.begin(), t.atoms.end());
+    }
+  }
+  const auto [known, is_new] = by_content_.emplace(std::move(key), uint32_t(atoms_.size()));
+  if (!is_new) return known->second;
+  a.commutative = uint8_t(commutative);
+  a.operands = std::move(operands);
+  atoms_.push_back(std::move(a));
+  return known->second;
+}
+
+uint32_t Values::add_logic(uint8_t table, const Value& a, const Value& b, const Value& c) {
+  constexpr uint8_t kWithout[] = {0x0f, 0x33, 0x55};  // entries in which the first, second, third bit is 0
+  Atom atom;
+  atom.logic = true;
+  atom.operands = {a, b, c};
+  for (unsigned k = 0; k < 3; k++)  // what it says of the bit of a value that is 0 does not count
+    if (atom.operands[k].is(0)) {
+      const auto kept = uint8_t(table & kWithout[k]);
+      table = uint8_t(kept | kept << (4 >> k));
+    }
+  atom.label = table;
+  atoms_.push_back(std::move(atom));
+  return uint32_t(atoms_.size() - 1);
+}
+
+uint32_t Values::add_merge(uint32_t block) {
+  Atom a;
+  a.label = block;
+  a.merge = true;
+  atoms_.push_back(std::move(a));
+  merges_.push_back(uint32_t(atoms_.size() - 1));
+  return merges_.back();
+}
+
+void Values::set_merge(uint32_t atom, std::vector<Value> operands) {
+  atoms_[atom].operands = std::move(operands);
+}
+
+uint32_t Values::class_of(const Value& value) {
+  struct ClassTerm {
+    std::vector<uint32_t> classes;
+    uint32_t factor;
+  };
+  std::vector<ClassTerm> terms;
+  for (const Term& t : value.terms()) {
+    ClassTerm c{{}, t.factor};
+    for (const uint32_t a : t.atoms) c.classes.push_back(class_[a]);
+    std::sort(c.classes.begin(), c.classes.end());
+    terms.push_back(std::move(c));
+  }
+  std::sort(terms.begin(), terms.end(),
+            [](const ClassTerm& a, const ClassTerm& b) { return a.classes < b.classes; });
+  std::vector<uint32_t> key;
+  for (size_t i = 0; i < terms.size();) {
+    uint32_t factor = 0;
+    size_t j = i;
+    for (; j < terms.size() && terms[j].classes == terms[i].classes; j++) factor += terms[j].factor;
+    if (factor) {
+      key.push_back(factor);
+      key.push_back(uint32_t(terms[i].classes.size()));
+      key.insert(key.end(), terms[i].classes.begin(), terms[i].classes.end());
+    }
+    i = j;
+  }
+  return number(&values_, std::move(key), 0);
+}
+
+namespace {
+
+// The table with its inputs in another order: input k of the new one is input order[k] of the old one.
+uint32_t reordered(uint32_t table, const unsigned (&order)[3]) {
+  uint32_t out = 0;
+  for (unsigned entry = 0; entry < 8; entry++) {
+    unsigned old = 0;
+    for (unsigned k = 0; k < 3; k++)
+      if (entry >> (2 - k) & 1) old |= 4u >> order[k];
+    if (table >> old & 1) out |= 1u << entry;
+  }
+  return out;
+}
+
+std::vector<uint32_t> logic_key(const std::vector<uint32_t>& classes, uint32_t table) {
+  constexpr unsigned kOrders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  constexpr uint32_t kNoLabel = ~uint32_t(0);  // of no other atom
+  std::vector<uint32_t> least;
+  for (const auto& order : kOrders) {
+    std::vector<uint32_t> key = {classes[order[0]], classes[order[1]], classes[order[2]],
+                                 reordered(table, order), kNoLabel};
+    if (least.empty() || key < least) least = std::move(key);
+  }
+  return least;
+}
+
+}  // namespace
+
+std::vector<uint32_t> Values::key_of(const Atom& atom) {
+  std::vector<uint32_t> key;
+  for (const Value& v : atom.operands) key.push_back(class_of(v));
+  if (atom.logic) return logic_key(key, atom.label);
+  std::sort(key.begin(),
+            key.begin() + std::min<std::ptrdiff_t>(atom.commutative, std::ptrdiff_t(key.size())));
+  key.push_back(atom.label);
+  return key;
+}
+
+// Optimistic: merges of a block are equal until their operands differ. Each round splits classes and never joins
+// them, since values that differ under a coarse partition differ under each finer one.
+void Values::classify() {
+  class_.assign(atoms_.size(), 0);
+  std::map<uint32_t, uint32_t> of_block;
+  for (const uint32_t m : merges_)
+    class_[m] = of_block.emplace(atoms_[m].label, uint32_t(of_block.size())).first->second;
+  size_t n = of_block.size();
+  for (;;) {
+    values_.clear();
+    Numbers numbers;
+    const auto first = uint32_t(atoms_.size());  // above all classes of merges
+    for (size_t a = 0; a < atoms_.size(); a++)
+      if (!atoms_[a].merge) class_[a] = number(&numbers, key_of(atoms_[a]), first);
+    Numbers merged;
+    std::vector<uint32_t> next;
+    for (const uint32_t m : merges_) {
+      Atom split = atoms_[m];
+      split.label = class_[m];
+      next.push_back(number(&merged, key_of(split), 0));
+    }
+    if (merged.size() == n) return;  // with the numbers that all others were made of
+    n = merged.size();
+    for (size_t i = 0; i < merges_.size(); i++) class_[merges_[i]] = next[i];
+  }
+}
+
+}  // namespace tessera::sass

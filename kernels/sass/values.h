@@ -1,0 +1,98 @@
+// What the instructions of two programs compute, as values that can be compared. Private to kernels/sass.
+//
+// A value is a sum of products of atoms, modulo 2^32: integer sums and products of any order become the same sum. A
+// predicate is 0 or 1. An atom is what one instruction computes from values (its label says which), what is read
+// from outside, or a merge: the value of a register where a block is entered from several others. classify() says which
+// atoms of the two programs are equal in every execution, if corresponding blocks are executed and memory is equal: the
+// coarsest partition in which equal atoms have equal labels and equal operands (merges: from each predecessor).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace tessera::sass {
+
+struct Term {
+  uint32_t factor = 0;
+  std::vector<uint32_t> atoms;  // ascending; a product of them
+  bool operator==(const Term&) const = default;
+  auto operator<=>(const Term&) const = default;
+};
+
+class Value {
+ public:
+  Value() = default;  // 0
+  static Value of(uint32_t constant) {
+    Value v;
+    if (constant) v.terms_.push_back({constant, {}});
+    return v;
+  }
+  static Value atom(uint32_t a) {
+    Value v;
+    v.terms_.push_back({1, {a}});
+    return v;
+  }
+
+  const std::vector<Term>& terms() const { return terms_; }
+  bool constant(uint32_t* out) const;  // is it one?
+  bool is(uint32_t constant) const;
+  bool operator==(const Value&) const = default;
+
+  friend Value operator+(const Value& a, const Value& b);
+  friend Value operator*(const Value& a, uint32_t factor);
+  friend Value operator-(const Value& a, const Value& b) { return a + b * ~uint32_t(0); }
+  // False: too many terms.
+  static bool product(const Value& a, const Value& b, Value* out);
+
+ private:
+  explicit Value(std::vector<Term> terms) : terms_(std::move(terms)) {}
+  std::vector<Term> terms_;  // each product once, ascending, no factor 0
+};
+
+using Label = std::vector<uint64_t>;
+
+class Values {
+ public:
+  // One atom for one label with one list of operands. `commutative`: of so many operands, the first ones, the order
+  // does not matter.
+  uint32_t add_atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
+  // A bitwise function of three values by its table of eight bits; in which order they stand does not matter.
+  uint32_t add_logic(uint8_t table, const Value& a, const Value& b, const Value& c);
+  uint32_t add_merge(uint32_t block);
+  void set_merge(uint32_t atom, std::vector<Value> operands);
+
+  void classify();
+  // After classify(): equal numbers, equal values.
+  uint32_t class_of(const Value& value);
+  uint32_t class_of_atom(uint32_t atom) const { return class_[atom]; }
+
+  const std::vector<Value>& operands(uint32_t atom) const { return atoms_[atom].operands; }
+  bool is_merge(uint32_t atom) const { return atoms_[atom].merge; }
+
+ private:
+  struct Atom {
+    uint32_t label = 0;
+    bool merge = false, logic = false;  // logic: the label is the table
+    uint8_t commutative = 0;
+    std::vector<Value> operands;
+  };
+  struct HashKey {
+    size_t operator()(const std::vector<uint32_t>& key) const;
+  };
+  using Numbers = std::unordered_map<std::vector<uint32_t>, uint32_t, HashKey>;
+
+  static uint32_t number(Numbers* numbers, std::vector<uint32_t> key, uint32_t first);
+  std::vector<uint32_t> key_of(const Atom& atom);
+
+  std::vector<Atom> atoms_;
+  std::map<Label, uint32_t> labels_;
+  Numbers by_content_;
+  std::vector<uint32_t> merges_, class_;
+  Numbers values_;  // of this round
+};
+
+}  // namespace tessera::sass

@@ -1,0 +1,161 @@
+// Machine code of one compiler, cut and uncut: what is the same is proved, and every change of the arithmetic is found.
+#include "kernels/sass/proof.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "kernels/ptx/parser.h"
+#include "kernels/ptx/printer.h"
+#include "kernels/sass/instruction.h"
+#include "kernels/slice/globals.h"
+
+namespace tessera::sass {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class Family : public testing::TestWithParam<const char*> {
+ protected:
+  Family() {
+    char name[] = "/tmp/tessera-proof-XXXXXX";
+    folder_ = mkdtemp(name);
+    ptx_ = text_of_file(SOURCE);
+  }
+  ~Family() override { fs::remove_all(folder_); }
+
+  image::KernelCode compile(const std::string& ptx, const std::string& kernel) const {
+    const std::string at = folder_ + "/made";
+    std::ofstream(at + ".ptx") << ptx;
+    const std::string command =
+        std::string(PTXAS) + " -arch=" + GetParam() + " " + at + ".ptx -o " + at + ".cubin";
+    EXPECT_EQ(system(command.c_str()), 0) << ptx;
+    const std::string cubin = text_of_file(at + ".cubin");
+    auto code = image::kernel_code({reinterpret_cast<const uint8_t*>(cubin.data()), cubin.size()}, kernel);
+    EXPECT_TRUE(code.ok()) << (code.ok() ? "" : code.error().text);
+    return code.ok() ? *code : image::KernelCode();
+  }
+  // PTX of the variant, and where it has its parameters.
+  std::string variant(const std::string& kernel, VariantParameters* where) const {
+    auto module = ptx::parse(ptx_);
+    EXPECT_TRUE(module.ok());
+    const auto globals = slice::passed_globals(*module, kernel);
+    const auto report = slice::make_sibling(*module, kernel, globals);
+    EXPECT_TRUE(report.verdict.may_cut()) << report.verdict.detail;
+    *where = {report.origin_offset, globals.offset, {}};
+    return ptx::print(*module);
+  }
+  Proof proof_of(const std::string& kernel, const std::string& from = "", const std::string& to = "") const {
+    VariantParameters where;
+    std::string cut = variant(kernel, &where);
+    if (!from.empty()) {
+      const size_t at = cut.find(from);
+      EXPECT_NE(at, cut.npos) << from;
+      if (at != cut.npos) cut.replace(at, from.size(), to);
+    }
+    return prove(compile(ptx_, kernel), compile(cut, kernel + slice::kVariantSuffix), where);
+  }
+
+  std::string folder_, ptx_;
+};
+
+TEST_P(Family, TheSameCompilerMakesTheSameArithmetic) {
+  for (const char* kernel : {"elements", "sums"}) {
+    const Proof proof = proof_of(kernel);
+    EXPECT_TRUE(proof.proved) << kernel << ": " << proof.difference;
+    EXPECT_GT(proof.instructions, 30u);
+  }
+}
+
+struct Fault {
+  const char *kernel, *what, *from, *to;
+};
+constexpr Fault kFaults[] = {
+    {"elements", "a changed modifier", "ex2.approx.ftz.f32", "ex2.approx.f32"},
+    {"elements", "another approximation", "sin.approx.f32", "cos.approx.f32"},
+    {"elements", "a fused product", "add.rn.f32 %f10, %f9, %f2;", "fma.rn.f32 %f10, %f8, %f3, %f2;"},
+    {"elements", "a product that is not fused any more", "add.f32 %f7, %f6, %f5;",
+     "add.rn.f32 %f7, %f6, %f5;"},
+    {"elements", "swapped operands", "sub.f32 %f8, %f7, %f2;", "sub.f32 %f8, %f2, %f7;"},
+    {"elements", "swapped operands of a sum", "add.rn.f32 %f10, %f9, %f2;", "add.rn.f32 %f10, %f9, %f3;"},
+    {"elements", "another rounding", "div.rn.f32", "div.rz.f32"},
+    {"elements", "a dropped conversion", "cvt.f32.f16 %f12, %h1;", "mov.f32 %f12, %f11;"},
+    {"elements", "another conversion", "cvt.rzi.s32.f32", "cvt.rni.s32.f32"},
+    {"elements", "a smaller one", "max.f32", "min.f32"},
+    {"elements", "another comparison", "setp.gt.f32", "setp.ge.f32"},
+    {"elements", "another word of memory", "[%rd4+4]", "[%rd4+8]"},
+    {"elements", "another parameter", "mul.f32 %f6, %f4, %f1;", "mul.f32 %f6, %f4, %f3;"},
+    {"elements", "a double in float", "fma.rn.f64 %d3, %d1, %d2, %d1;", "fma.rn.f64 %d3, %d1, %d2, %d2;"},
+    {"elements", "the block's own number", "mul.lo.s32 %r7", "add.s32 %r7"},
+    {"sums", "another type", "f32.f16.f16.f32", "f32.bf16.bf16.f32"},
+    {"sums", "swapped operands of the product", "{%r10, %r11}, {%f1", "{%r11, %r10}, {%f1"},
+    {"sums", "another lane", "%r12, 1, 31, -1", "%r12, 2, 31, -1"},
+    {"sums", "no barrier", "bar.sync 0;", ""},
+    {"sums", "another shared word", "xor.b32 %r17, %r15, 4;", "xor.b32 %r17, %r15, 8;"},
+    {"sums", "another reduction", "red.global.add.u32", "red.global.max.u32"},
+    {"sums", "a fused product", "fma.rn.f32 %f8, %f6, %f7, %f2;", "fma.rn.f32 %f8, %f7, %f2, %f6;"},
+};
+
+TEST_P(Family, PlantedFaultsAreFound) {
+  for (const Fault& f : kFaults) {
+    const Proof proof = proof_of(f.kernel, f.from, f.to);
+    EXPECT_FALSE(proof.proved) << f.what << ": " << f.from << " -> " << f.to;
+    EXPECT_NE(proof.difference, "") << f.what;
+  }
+}
+
+// A slice that begins elsewhere than it was told, or believes in another grid.
+TEST_P(Family, OtherPlacesOfTheOriginAreFound) {
+  VariantParameters where;
+  const std::string cut = variant("elements", &where);
+  const image::KernelCode original = compile(ptx_, "elements");
+  const image::KernelCode made = compile(cut, "elements__tessera_slice");
+  EXPECT_TRUE(prove(original, made, where).proved);
+  for (const int by : {-4, 4, 8}) {
+    VariantParameters other = where;
+    other.origin_offset = uint32_t(int(other.origin_offset) + by);
+    EXPECT_FALSE(prove(original, made, other).proved) << by;
+  }
+  EXPECT_FALSE(prove(original, original, where).proved);
+}
+
+// One bit of each instruction that computes at a time. What is not found must be without consequence: a result that
+// nobody reads.
+TEST_P(Family, ChangedBitsOfTheCodeAreFound) {
+  VariantParameters where;
+  const std::string cut = variant("sums", &where);
+  const image::KernelCode original = compile(ptx_, "sums");
+  image::KernelCode made = compile(cut, "sums__tessera_slice");
+  unsigned planted = 0;
+  for (size_t at = 0; at + kInstructionBytes <= made.code.size(); at += kInstructionBytes) {
+    uint64_t words[2];
+    memcpy(words, made.code.data() + at, sizeof words);
+    const std::string name = name_of(words[0]);
+    if (name != "FADD" && name != "FFMA" && name != "HMMA" && name != "F2I" && name != "RED" && name != "LDG")
+      continue;
+    for (unsigned bit = 0; bit < 105; bit++) {  // all but scheduling
+      made.code[at + bit / 8] ^= uint8_t(1 << bit % 8);
+      const Proof proof = prove(original, made, where);
+      made.code[at + bit / 8] ^= uint8_t(1 << bit % 8);
+      EXPECT_FALSE(proof.proved) << name << " at " << at << ", bit " << bit;
+      planted++;
+    }
+  }
+  EXPECT_GT(planted, 500u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Family, testing::Values("sm_80", "sm_90", "sm_100", "sm_120"),
+                         [](const auto& target) { return std::string(target.param); });
+
+}  // namespace
+}  // namespace tessera::sass
