@@ -162,7 +162,7 @@ TS_PAIR(cuStreamUpdateCaptureDependencies_v2, _ptsz,
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   TS_ENTER(cuThreadExchangeStreamCaptureMode);
-  if (!mode || unsigned(*mode) > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  if (!mode || number_in(*mode) > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   std::swap(thread().capture_mode, *mode);
   return CUDA_SUCCESS;
 }

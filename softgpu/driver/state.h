@@ -8,11 +8,22 @@
 
 #include <pthread.h>
 
+#include <cstring>
+
 #include "softgpu/driver/objects.h"
 
 #include "profiles/gpu_description.h"
 
 namespace tessera::softgpu::driver {
+
+// What a program wrote where an enumeration belongs, which may be none of its values.
+template <class Enum>
+unsigned number_in(const Enum& written) {
+  static_assert(sizeof(Enum) == sizeof(unsigned));
+  unsigned number = 0;
+  std::memcpy(&number, &written, sizeof number);
+  return number;
+}
 
 struct Device {
   CUdevice ordinal = 0;

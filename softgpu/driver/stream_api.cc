@@ -59,7 +59,7 @@ CUresult check_mem_ops(const CUstreamBatchMemOpParams* ops, unsigned n, MemOpCom
   for (unsigned i = 0; i < n; ++i) {
     const CUstreamBatchMemOpParams& op = ops[i];
     uint64_t bytes = 0;
-    switch (int(op.operation)) {
+    switch (number_in(op.operation)) {
       case CU_STREAM_MEM_OP_WAIT_VALUE_32:
       case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         bytes = 4;
