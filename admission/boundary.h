@@ -57,8 +57,8 @@ constexpr uint64_t drained_after_ns(uint64_t length_ns) {
   return 2 * length_ns + kDeviceSeesNs;
 }
 
-// What a burst may find in its way: the longest launch, or slice, of late. Asked before each boundary; what is not as long
-// is forgotten in some hundred of them.
+// A burst may find the longest launch, or slice, of late in its way. Each boundary asks this anew, so that a long one is
+// forgotten in some hundred boundaries.
 constexpr uint64_t longest_of_late_ns(uint64_t longest_ns, uint64_t estimate_ns) {
   return at_least(longest_ns - longest_ns / 256, estimate_ns);
 }

@@ -27,7 +27,7 @@ std::string ps_starved(const nlohmann::json& now);
 std::string ps_cutting(const nlohmann::json& now);
 // Whose work waits on the device, or did, and why it does not now.
 std::string ps_gates(const nlohmann::json& now);
-// Whose work was neither gated nor counted at first, as the daemon did not know of it yet.
+// A line for clients that launched work before the daemon knew of them: it was neither gated nor counted.
 std::string ps_unmanaged(const nlohmann::json& now);
 // What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.
 std::string ps_minimum(const nlohmann::json& now);

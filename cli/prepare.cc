@@ -29,7 +29,7 @@ std::string target(const image::Entry& e) {
   return "sm_" + std::to_string(e.sm) + (e.arch_specific ? "a" : e.family_specific ? "f" : "");
 }
 
-// What changes the code that is made. The words come out of a file: no other is handed on, the proof will tell.
+// The option changes the code that is made. Options come out of a file, so no other one is handed on; the proof will tell.
 bool is_known(const std::string& option) {
   static const std::regex kKnown(
       "-(arch|m|O[0-4]|-?maxrregcount|-opt-level|-?fmad|-?dlcm|-?dscm|-?allow-expensive-opt.*)"

@@ -221,7 +221,7 @@ int serve(const Options& options, const config::Config& config, const std::strin
   return 0;
 }
 
-// What the caller keeps from others stays so; this daemon must read its own files again.
+// The caller's umask still keeps files from others, but not from this daemon, which reads its own again.
 void keep_own_files_readable() {
   constexpr mode_t kOwner = 0700;
   ::umask(::umask(0) & ~kOwner);

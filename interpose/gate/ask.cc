@@ -86,16 +86,16 @@ Action Asking::answer() {
     const uint64_t now = clock_ns();
     // For whoever asks whether a burst met our work; as in release_reserved().
     if (before == 0) ipc::store(link_->signals->in_flight_since_ns, now, kRelaxed);
-    on_device_ = !refused_ && waits_on_device(ask_, lease, *account_of(stream_));
+    StreamAccount& account = *account_of(stream_);
+    const bool beside = admission::fits_beside_a_burst(ask_, lease);
+    on_device_ = !refused_ && waits_on_device(ask_, lease, account);
     const admission::Verdict verdict =
         on_device_
             ? admission::judge_run_ahead(ask_, lease, before, g_markers_out.load(kRelaxed), wait_.waited_)
             : admission::judge(ask_, lease, current_pulses(), link_->guard_ns, before, wait_.waited_, now);
     switch (verdict.action) {
       case Action::kGo:
-        if (on_device_ &&
-            !pass_boundary(*account_of(stream_), stream_, ask_.estimate_ns,
-                           admission::fits_beside_a_burst(ask_, lease), lease.quantum_ns, now)) {
+        if (on_device_ && !pass_boundary(account, stream_, ask_.estimate_ns, beside, lease.quantum_ns, now)) {
           reservation_.release();
           refused_ = true;
           continue;
@@ -103,8 +103,7 @@ Action Asking::answer() {
         if (!on_device_ && lease.quantum_ns != 0) count_thread_ask();
         if (on_device_) tell_first_behind(before, lease);
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
-        if (admission::fits_beside_a_burst(ask_, lease) && anyone_in_the_way(link_, lease, now))
-          reservation_.beside_class_ = ask_.resource_class;
+        if (beside && anyone_in_the_way(link_, lease, now)) reservation_.beside_class_ = ask_.resource_class;
         return Action::kGo;
       case Action::kLetGo:
         if (!wait_.waited_.let_go) std::atomic_ref(link_->usage->hold_expired).fetch_add(1, kRelaxed);

@@ -17,7 +17,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
-constexpr uint64_t kPatienceNs = 1'000'000'000;
 constexpr uint64_t kLookNs = 2'000'000;  // while something waits; the hold limit is a hundred times that
 
 // What the helper saw of the gate.
@@ -135,7 +134,8 @@ bool let_queue_end() {
   const uint64_t now = clock_ns();
   uint64_t since = wished_ns.load(kRelaxed);
   if (since == 0) wished_ns.store(now, kRelaxed);
-  if (since == 0 || now - since < kPatienceNs || !wished_ns.compare_exchange_strong(since, now, kRelaxed))
+  if (since == 0 || now - since < kQueuePatienceNs ||
+      !wished_ns.compare_exchange_strong(since, now, kRelaxed))
     return false;
   const base::ErrnoGuard keep_errno;
   const uint32_t& word = g_state.link.load(kAcquire)->lease->word;

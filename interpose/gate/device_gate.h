@@ -45,7 +45,8 @@ inline void leave_device_gate() {
 // Tessera's own calls that return when the work of this process has ended (a green context, a module's load) are made only
 // while nothing is behind a boundary. Any thread.
 bool nothing_behind_gate();
-// The same, but a program that never lets its queue end is made to, once a second at most: this waits for 64 ms then.
+inline constexpr uint64_t kQueuePatienceNs = 1'000'000'000;  // for a program to let its queue end by itself
+// As nothing_behind_gate. This also waits, for 64 ms once a second at most, if the program never lets its queue end.
 bool let_queue_end();
 
 // A launch asked in its thread although its lease would let it wait on the device. For people.

@@ -31,7 +31,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint32_t kMaxSiblings = 64;
 constexpr size_t kMaxSourceBytes = size_t(16) << 20, kMaxKeptBytes = size_t(64) << 20;
 constexpr long kCaptureLookNs = 5'000'000;
-constexpr uint64_t kPatienceNs = 1'000'000'000;  // with a program that never lets its queue end
 constexpr uint64_t kExitWaitNs = 2'000'000'000;
 
 struct Job {
@@ -77,7 +76,7 @@ void refuse(KernelRecord& kernel, Reason reason) {
 // A module's load waits for what runs, and launches of the process wait for it: best while nothing is behind a gate.
 bool may_enter(uint64_t asked_ns) {
   return g_paused == 0 && state::g_state.captures.load(std::memory_order_seq_cst) == 0 &&
-         (gate::nothing_behind_gate() || base::now_ns() - asked_ns > kPatienceNs);
+         (gate::nothing_behind_gate() || base::now_ns() - asked_ns > gate::kQueuePatienceNs);
 }
 
 // One job, from the queue to its end. Called with the lock, returns with it.

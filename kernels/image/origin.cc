@@ -16,7 +16,7 @@ constexpr std::string_view kOwner("NVIDIA Corp\0", 12);
 constexpr uint32_t kCuInfo = 1000, kToolInfo = 2000;
 constexpr unsigned kFirstWithNote = 8;  // ELF ABI version
 
-// What a note of this type says; empty: it is another's.
+// Returns the description of a note of this type and owner; empty for any other note.
 Bytes description(Bytes note, uint32_t type) {
   if (note.size() < sizeof(Elf64_Nhdr) + kOwner.size()) return {};
   const auto header = load<Elf64_Nhdr>(note, 0);

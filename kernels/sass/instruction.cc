@@ -117,7 +117,7 @@ class Decoder {
     return left(92, kSchedulingBegin - 92) != 0;
   }
 
-  // What the form says that stands at bit 32. The operand says it from now on.
+  // Reads the operand at bit 32, whose kind the form says. The form is cleared: the operand says it from now on.
   bool at_32(unsigned words) {
     clear(kFormBegin, 3);
     switch (form()) {

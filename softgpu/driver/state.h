@@ -16,7 +16,7 @@
 
 namespace tessera::softgpu::driver {
 
-// What a program wrote where an enumeration belongs, which may be none of its values.
+// A program may write any number where an enumeration belongs: this reads it as a number.
 template <class Enum>
 unsigned number_in(const Enum& written) {
   static_assert(sizeof(Enum) == sizeof(unsigned));

@@ -29,6 +29,14 @@ def options(doc):
     return parser.parse_args()
 
 
+def run(doc, stand_in, with_torch):
+    """The whole program. `with_torch(cpu)` imports PyTorch, makes the workload and says which version it is."""
+    given = options(doc)
+    began_s = time.monotonic()
+    workload, version = (stand_in(), "none") if given.rehearse else with_torch(given.cpu)
+    obey(workload, torch=version, import_s=round(time.monotonic() - began_s, 2))
+
+
 def obey(workload, **started):
     """Does what standard input says until it ends."""
     say(done="start", **started)

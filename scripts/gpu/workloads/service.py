@@ -189,12 +189,5 @@ def torch_service(cpu):
     return TorchService(), torch.__version__
 
 
-def main():
-    options = protocol.options(__doc__)
-    began_s = time.monotonic()
-    service, version = (StandInService(), "none") if options.rehearse else torch_service(options.cpu)
-    protocol.obey(service, torch=version, import_s=round(time.monotonic() - began_s, 2))
-
-
 if __name__ == "__main__":
-    main()
+    protocol.run(__doc__, StandInService, torch_service)

@@ -151,12 +151,5 @@ def torch_trainer(cpu):
     return TorchTrainer(), torch.__version__
 
 
-def main():
-    options = protocol.options(__doc__)
-    began_s = time.monotonic()
-    trainer, version = (StandInTrainer(), "none") if options.rehearse else torch_trainer(options.cpu)
-    protocol.obey(trainer, torch=version, import_s=round(time.monotonic() - began_s, 2))
-
-
 if __name__ == "__main__":
-    main()
+    protocol.run(__doc__, StandInTrainer, torch_trainer)

@@ -7,17 +7,6 @@
 
 #include "neighbour.h"
 
-static void* real_dlsym(void* handle, const char* name) {
-  static void* (*found)(void*, const char*);
-  if (!found) found = (void* (*)(void*, const char*))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-  return found(handle, name);
-}
-
-__attribute__((visibility("default"))) void* dlsym(void* restrict handle, const char* restrict name) {
-  void* wrapper = strncmp(name, "cu", 2) == 0 ? wrapper_of(name) : NULL;
-  return wrapper ? wrapper : real_dlsym(handle, name);
-}
-
 static int is_provider(struct dl_phdr_info* object, size_t size, void* found) {
   (void)size;
   const char* slash = strrchr(object->dlpi_name, '/');

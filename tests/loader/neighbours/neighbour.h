@@ -28,6 +28,9 @@ int wrapped_cuGetProcAddress_v2(const char* name, void** function, int version, 
 /* The wrapper of this name, or null. */
 void* wrapper_of(const char* name);
 
+/* Of those that override dlsym (override_dlsym.c): the one behind theirs. */
+void* real_dlsym(void* handle, const char* name);
+
 /* Of the interposer itself: whom its wrapper calls. */
 void* neighbour_real(const char* name);
 #endif
