@@ -60,8 +60,7 @@ std::string percent_of(double part, double all) {
 
 std::string remedy_of(const json& client, const Obstacle& obstacle) {
   if (std::string_view(obstacle.name) != "nvidia_library") return obstacle.remedy;
-  for (const char* split : {"split_calls", "kept_unproven", "kept_unequal", "kept_form"})
-    if (count_in(client, split) != 0) return "";  // it is on
+  if (count_in(client, "splitting") != 0) return "";  // it is on
   const auto calls = client.find("operations");
   const bool none_seen = calls == client.end() || calls->empty();  // opened by path, or looked up by name
   return std::string(none_seen ? "--audit " : "") + obstacle.remedy;
