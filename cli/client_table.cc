@@ -105,7 +105,8 @@ std::string table(std::span<const Column> columns, const TwoLooks& looks) {
   return out;
 }
 
-// Lines of at most kTableColumns, broken at spaces; what follows the first is indented.
+}  // namespace
+
 std::string wrapped(std::string rest) {
   constexpr size_t kColumns = kTableColumns;
   std::string out;
@@ -117,8 +118,6 @@ std::string wrapped(std::string rest) {
   }
   return out + rest + '\n';
 }
-
-}  // namespace
 
 uint64_t count_in(const json& client, const char* key) {
   const auto found = client.find(key);

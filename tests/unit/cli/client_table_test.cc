@@ -276,7 +276,8 @@ TEST(ClientTable, PsSaysHowMuchCanBeCutWhatIsInTheWayAndWhatHelps) {
   train["outcomes"] = {outcome("sliced", 10, 600), outcome("can_be_cut", 80, 300), outcome("bits", 10, 100)};
   EXPECT_EQ(unwrapped(ps_cutting(state({train}))),
             "4001 train.py: cut: 10% of 100 launches, 60% of 1.0 us on the GPU; can be cut: 90%, 90%; in the "
-            "way: 10% last bits that compiling again may change; helps: --bit-stability relaxed\n");
+            "way: 10% last bits that compiling again may change; helps: tessera prepare, or --bit-stability "
+            "relaxed\n");
   train["outcomes"] = {outcome("sliced", 10, 0), outcome("other", 30, 0)};  // nothing was timed yet
   EXPECT_THAT(unwrapped(ps_cutting(state({train}))), HasSubstr("in the way: 75% limits"));
   train["outcomes"] = {outcome("sliced", 10, 60)};
