@@ -91,6 +91,9 @@ void publish(ipc::Attachment&& attachment) {
     return;
   }
   *link = link_of(*kept, kept->pulse());
+  // relaxed: it stands for itself
+  if (link->operations)
+    ipc::store(link->operations->splitting, uint64_t(state::config().splits_operations), kRelaxed);
   gate::forget_accounts();  // what ran unmanaged is not in the new window
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);

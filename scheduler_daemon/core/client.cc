@@ -252,6 +252,9 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.kept_unequal = ipc::load(totals.kept_unequal, relaxed);
   r.counters.narrowed_calls = ipc::load(totals.narrowed_calls, relaxed);
   r.counters.kept_form = ipc::load(totals.kept_form, relaxed);
+  r.counters.kept_short = ipc::load(totals.kept_short, relaxed);
+  r.counters.kept_free = ipc::load(totals.kept_free, relaxed);
+  r.counters.splitting = ipc::load(totals.splitting, relaxed);
   uint64_t* const beside[] = {&r.counters.beside_unknown, &r.counters.beside_compute,
                               &r.counters.beside_memory, &r.counters.beside_latency};
   for (size_t k = 0; k < std::size(kClasses); ++k) {

@@ -1020,6 +1020,7 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   auto* counts = reinterpret_cast<abi::OperationCounts*>(totals + 1);
   EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].operations.empty());
   totals->split_calls = 4, totals->kept_form = 5, totals->narrowed_calls = 6;
+  totals->kept_short = 7, totals->kept_free = 8, totals->splitting = 1;
   abi::OperationCounts& c = counts[abi::kOperationSlots - 1];
   c.calls = 3, c.flop[0] = 6, c.flop[1] = 1, c.bytes[0] = 7, c.gpu_ns = 8, c.launches = 9;
   c.resource_class = abi::kResourceMemory;
@@ -1030,6 +1031,9 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   EXPECT_EQ(client.counters.split_calls, 4u);
   EXPECT_EQ(client.counters.kept_form, 5u);
   EXPECT_EQ(client.counters.narrowed_calls, 6u);
+  EXPECT_EQ(client.counters.kept_short, 7u);
+  EXPECT_EQ(client.counters.kept_free, 8u);
+  EXPECT_EQ(client.counters.splitting, 1u);
   ASSERT_EQ(client.operations.size(), 1u);
   EXPECT_EQ(client.operations[0].name, "cublasSgemm_v2");
   EXPECT_EQ(client.operations[0].type, "f32");
