@@ -21,6 +21,7 @@ TOPICS = [
                                                  r"|Memcpy\w+|Memset\w+|ModuleGetGlobal|DeviceTotalMem)$"),
     ("Tensor maps, multicast, decompression, sparse arrays", r"TensorMap|Multicast|Decompress|MemMapArray"),
     ("Checkpoints, core dumps, logs, notifications", r"Checkpoint|Coredump|Logs|Notification"),
+    ("Logical endpoints and fabrics", r"LogicalEndpoint|Fabric|Clique"),
     ("Others", r""),
 ]
 
