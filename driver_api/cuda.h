@@ -13,8 +13,6 @@
 #include <cuda.h>
 #include <cudaProfiler.h>
 
-#include <cstddef>
-
 #include "driver_api/newer_types.h"
 
 // GL, EGL and VDPAU entry points: their headers need graphics headers that a build machine may lack, so the

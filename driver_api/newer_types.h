@@ -3,6 +3,10 @@
 // (scripts/gen_driver_entries.py --add lists them). Included by driver_api/cuda.h, behind <cuda.h>.
 #pragma once
 
+#include <cstddef>
+
+#include "driver_api/cuda.h"
+
 #if CUDA_VERSION < 13010
 struct CU_DEV_SM_RESOURCE_GROUP_PARAMS;
 #endif
