@@ -97,4 +97,12 @@ CutLaunches cut_launches(const json& client) {
   return out;
 }
 
+std::string cutting_line(const json& client) {
+  const CutLaunches launches = cut_launches(client);
+  std::string line = launches.share;
+  if (!launches.obstacles.empty()) line += "; in the way: " + launches.obstacles;
+  if (!launches.remedies.empty()) line += "; helps: " + launches.remedies;
+  return line;
+}
+
 }  // namespace tessera::cli
