@@ -150,6 +150,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.own_slowdown = bursts.own_slowdown();
     v.bursts = bursts.compared();
     v.burst_ns = bursts.baseline_ns();
+    v.next_burst_ns = bursts.next_ns();
     v.ended = bursts.take_ended();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();

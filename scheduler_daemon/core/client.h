@@ -91,6 +91,7 @@ struct Client {
   // The daemon's own copy of the lease: what is in shared memory is never read back.
   uint32_t lease_word = 0;
   ipc::LeaseTerms terms;
+  bool together = false;                             // as policy::Lease
   bool quiet = false;                                // AnswerLine::quiet
   uint64_t held_since_ns = 0;                        // when `terms` became a hold
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards

@@ -500,7 +500,7 @@ void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
   for (const Client* client : gpu.clients) {
     if (!client->packed()) continue;
     gpu.packed_until_ns = now_ns;
-    if (client->terms.packed) gpu.floor_until_ns = now_ns;
+    if (client->terms.packed && !client->together) gpu.floor_until_ns = now_ns;
   }
 }
 
@@ -595,6 +595,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   ipc::LeaseTerms terms;
   terms.state = kStates[size_t(lease.grant)];
   terms.packed = lease.packed;
+  client.together = lease.together;
   terms.apart = lease.apart;
   terms.apart_classes = lease.apart_classes;
   terms.window_ns = lease.window_ns;
@@ -659,8 +660,9 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
     }
     if (other->nothing_passed(start_ns)) continue;
     uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
-    // What waits behind a gate on the device is in flight for the client, and in nobody's way.
-    if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && other->terms.quantum_us != 0)
+    // What waits behind a closed gate on the device is in flight for the client, and in nobody's way.
+    if (const abi::GatePage* gate = other->gate_page();
+        gate != nullptr && other->terms.quantum_us != 0 && !burst.packed)
       overlap_ns =
           std::min(overlap_ns, std::max<uint64_t>(other->terms.quantum_us * base::kNsPerUs,
                                                   ipc::load(gate->longest_ns, std::memory_order_relaxed)));
