@@ -165,6 +165,7 @@ TEST(RegionHeader, EveryWrongFieldIsRefused) {
       {"operations in the header", [](auto& h) { h.operations_offset = 64; }, base::Code::kInvalid},
       {"no slots for operations", [](auto& h) { h.operation_slots = 0; }, base::Code::kInvalid},
       {"more operations than fit", [](auto& h) { h.operation_slots = UINT32_MAX; }, base::Code::kInvalid},
+      {"memory outside", [](auto& h) { h.memory_offset = abi::kRegionBytes - 192; }, base::Code::kInvalid},
       {"cutting outside", [](auto& h) { h.cutting_offset = abi::kRegionBytes - 192; }, base::Code::kInvalid},
       {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
   };
@@ -211,6 +212,14 @@ TEST(RegionHeader, AnOlderDaemonDoesNotAskWhatCanBeCut) {
   h.features &= ~abi::kFeatureCutting;
   h.cutting_offset = 77;  // reserved then: not looked at
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->cutting_offset, 0u);
+}
+
+TEST(RegionHeader, AnOlderDaemonDoesNotCountMemory) {
+  abi::RegionHeader h = make_region_header(7, 1, 0);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->memory_offset, kMemoryOffset);
+  h.features &= ~abi::kFeatureMemory;
+  h.memory_offset = 77;  // reserved then: not looked at
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->memory_offset, 0u);
 }
 
 TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {
