@@ -1,5 +1,6 @@
 #include "interpose/memory/memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <algorithm>
@@ -458,6 +459,26 @@ bool limit_of(int device, Limit* out) {
   if (const uint64_t limit = ipc::load(row->limit_bytes, kRelaxed); limit != 0)
     narrow(limit, ipc::load(row->free_bytes, kRelaxed));
   return any;
+}
+
+bool limit_of_gpu(const char* gpu, Limit* out) {
+  const uint64_t own_bytes = state::live() ? state::config().memory_limit_bytes : state::memory_limit_asked();
+  *out = {own_bytes, own_bytes};
+  const char* digits = strchr(gpu, '-');
+  for (int i = 0; digits && state::live() && i < kDevices; ++i) {
+    CUuuid uuid{};
+    {
+      const Lock lock(g_books);
+      if (!g_devices[i].has_uuid) continue;
+      uuid = g_devices[i].uuid;
+    }
+    char text[40], *end = text;
+    for (int at = 0; at < 16; ++at)
+      end += snprintf(end, 4, at == 4 || at == 6 || at == 8 || at == 10 ? "-%02x" : "%02x",
+                      uint8_t(uuid.bytes[at]));
+    if (!strcmp(digits + 1, text)) return limit_of(i, out);
+  }
+  return own_bytes != 0;
 }
 
 bool has_limit(int device) {

@@ -115,6 +115,8 @@ struct Limit {
   uint64_t bytes = 0, free_bytes = 0;
 };
 bool limit_of(int device, Limit* out);
+// By NVML's name of it ("GPU-...", "MIG-..."). Also before the driver's first call, when nothing is used yet.
+bool limit_of_gpu(const char* gpu, Limit* out);
 bool has_limit(int device);     // as far as it is known; never waits
 bool beyond_limit(int device);  // more was taken than reserved, and it is too much
 

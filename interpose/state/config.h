@@ -34,7 +34,8 @@ struct Config {              // static storage, constant after load_config()
 };
 
 const Config& config();
-void load_config();  // from the environment
+void load_config();             // from the environment
+uint64_t memory_limit_asked();  // TESSERA_MEMORY_LIMIT, read anew: for calls that come before load_config()
 bool parse_priority(const char* text, uint32_t* priority);
 
 }  // namespace tessera::state
