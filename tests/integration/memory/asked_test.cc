@@ -54,5 +54,48 @@ TEST_F(AskedForMemory, WithoutALimitEveryAnswerIsTheirOwn) {
   EXPECT_EQ(said["after_nvml_v2"].at(0), total);
 }
 
+class StepsOfMemory : public SharingFixture {
+ protected:
+  cli::Process steps_of(const std::string& name, const std::vector<std::string>& options,
+                        const std::vector<std::string>& what, std::vector<std::string> environment = {}) {
+    environment.push_back("TESSERA_SOFTGPU_DEVICES=2");
+    std::vector<std::string> program = {TS_STEPS};
+    program.insert(program.end(), what.begin(), what.end());
+    return run(name, "best-effort", options, program, environment);
+  }
+  void all_well(const std::vector<std::string>& options) {
+    for (const char* what : {"devices", "fork"}) {
+      auto program = steps_of(what, options, {what});
+      const auto end = program.wait(kPatience_s);
+      ASSERT_TRUE(end.ok());
+      EXPECT_EQ(*end, 0) << what << ": line of steps.cc";
+    }
+  }
+  const std::string of_user_ =
+      "[daemon]\nanswer_within_ms = 60000\n[[memory.limit]]\nuid = " + std::to_string(getuid()) +
+      "\nmax_mib = 64\n";
+};
+
+// 10 and 15.
+TEST_F(StepsOfMemory, OfAProgramsOwnLimitWithoutADaemon) {
+  all_well({"--memory-limit", "64MiB"});
+}
+TEST_F(StepsOfMemory, OfItsUsersLimit) {
+  start_daemon(of_user_);
+  all_well({});
+}
+
+// 11.
+TEST_F(StepsOfMemory, LimitsFollowGpusAndNotTheirNumbers) {
+  start_daemon(of_user_);
+  auto holder = steps_of("holder", {}, {"hold", path("ready")});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path("ready")); }));
+  auto other = steps_of("other", {}, {"other"}, {"CUDA_VISIBLE_DEVICES=1,0"});
+  const auto end = other.wait(kPatience_s);
+  ASSERT_TRUE(end.ok());
+  EXPECT_EQ(*end, 0) << "line of steps.cc";
+  (void)holder.stop(kPatience_s);
+}
+
 }  // namespace
 }  // namespace tessera::test
