@@ -117,6 +117,12 @@ int command(int argc, char** argv) {
                   "GPU memory that it is going to need, for --place, e.g. 18GiB")
       ->transform(CLI::AsSizeValue(false))
       ->check(between(0, kMostBytes));
+  run->add_option(
+         "--memory-limit", run_options.memory_limit_bytes,
+         "most GPU memory that the program may have on each GPU, e.g. 20GiB: what it asks for beyond is "
+         "refused as if the GPU were so small (docs/memory.md)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(between(1, kMostBytes));
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
