@@ -90,6 +90,7 @@ class Tree(unittest.TestCase):
                 ("interpose/a.cc", 'void* p = dlsym(RTLD_NEXT, "x");', "RTLD_NEXT"),
                 ("interpose/a.cc", "void f() { int n; real().cuDeviceGetCount(&n); }", "driver_api/ask.h"),
                 ("interpose/a.cc", "if (x) driver_api::real().cuDriverGetVersion(&n);", "driver_api/ask.h"),
+                ("interpose/a.cc", "if (real.cuEventCreate(&own->event, 0) != CUDA_SUCCESS) return;", "made()"),
                 ("scheduler_daemon/policy/p.cc", "auto t = now_ns();", "policy is pure"),
                 ("base/a.h", "using namespace std;", "open namespaces"),
                 ("tests/unit/t.cc", "void f() { usleep(1); }", "not synchronisation"),
