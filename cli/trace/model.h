@@ -34,6 +34,12 @@ struct Trace {
   uint64_t lost = 0;             // events that were overwritten or not kept
 };
 
+// Of a launch. `outcome_of`: as ipc/abi/cutting.h names it; "" if the trace does not say it.
+bool was_cut(const TraceItem& item);
+const char* outcome_of(const TraceItem& item);
+// A launch or a copy that went to the driver by itself, and was taken. Of a cut launch that is its slices.
+bool is_piece(const TraceItem& item);
+
 void sort_by_start(Trace& trace);
 
 // The event of a client, bounded. False: a piece of a name, or nothing that can be shown.

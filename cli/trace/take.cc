@@ -241,7 +241,9 @@ int run_traced(char* const* argv, const std::string& socket, const std::string& 
 int explain(const ExplainOptions& options) {
   auto trace = options.file.empty() ? take(options.socket, 0, options.seconds) : read_trace(options.file);
   if (!trace) return fail("explain", trace.error());
-  const std::string text = explanation(slowest_bursts(*trace, size_t(options.slowest)), *trace);
+  constexpr size_t kKernels = 10;
+  const std::string text = explanation(slowest_bursts(*trace, size_t(options.slowest)), *trace) +
+                           told(kernels_in_the_way(*trace, kKernels), *trace);
   return fputs(text.c_str(), stdout) < 0 || fflush(stdout) != 0 ? 1 : 0;
 }
 
