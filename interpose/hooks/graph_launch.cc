@@ -10,6 +10,7 @@
 #include <span>
 
 #include "admission/slices.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/first_estimate.h"
 #include "interpose/gate/graph_class.h"
 #include "interpose/gate/learnt.h"
@@ -64,7 +65,8 @@ bool may_follow(const GraphLaunched& last, const GraphLaunched& now) {
 }
 
 bool prepare_end(ExecutableGraph& graph) {
-  return graph.pieces_end || real().cuEventCreate(&graph.pieces_end, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  return graph.pieces_end ||
+         driver_api::made(graph.pieces_end, real().cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING));
 }
 
 // ---- calls of libraries ----
