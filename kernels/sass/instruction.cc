@@ -262,6 +262,9 @@ class Decoder {
     }
   }
 
+  // Of a pair of floats: one register, if the bit says that it stands for both.
+  unsigned words_of_pair(unsigned bit) const { return bits(bit, 1) ? 1 : 2; }
+
   // Of the rows with `*`. False: a form that is not known.
   bool operands() {
     switch (i_.opcode->number) {
@@ -343,6 +346,14 @@ class Decoder {
         result(4), general(24, 4), general(32, 2), general(64, 4);
         return form() == kRegisters;
       }
+      case 0x049: {
+        result(2), general(24, words_of_pair(82));
+        const unsigned second = words_of_pair(88), third = words_of_pair(85);
+        i_.swapped = third_at_32();
+        if (!i_.swapped && !at_32(second)) return false;
+        general(64, i_.swapped ? second : third);
+        return !i_.swapped || at_32(third);
+      }
       case 0x04a:
         if (sm_ >= 120) {  // UVIMNMX
           uniform_ = guard_is_uniform_ = true;
@@ -352,11 +363,11 @@ class Decoder {
           i_.reads.push_back(predicate(87, true, true));
           return !third_at_32() && at_32(1);
         }
-        result(2), general(24, 2);
-        return !third_at_32() && at_32(2);
+        result(2), general(24, words_of_pair(82));
+        return !third_at_32() && at_32(words_of_pair(88));
       case 0x04b:
-        result(2), general(24, bits(82, 1) ? 1 : 2);
-        return (third_at_32() || form() == kRegisters) && at_32(bits(85, 1) ? 1 : 2);
+        result(2), general(24, words_of_pair(82));
+        return (third_at_32() || form() == kRegisters) && at_32(words_of_pair(85));
       case 0x086:
         i_.writes.push_back(predicate(81, true, false));
         return true;
