@@ -204,13 +204,8 @@ std::string ps_unmanaged(const json& now) {
 std::string ps_cutting(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
-    const CutLaunches launches = cut_launches(c);
-    if (launches.share.empty()) continue;
-    std::string line =
-        fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), launches.share);
-    if (!launches.obstacles.empty()) line += "; in the way: " + launches.obstacles;
-    if (!launches.remedies.empty()) line += "; helps: " + launches.remedies;
-    out += wrapped(line);
+    if (const std::string line = cutting_line(c); !line.empty())
+      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), line));
   }
   return out;
 }

@@ -40,7 +40,7 @@ std::string operation_table(const TwoLooks& looks, size_t most);
 std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
 
 // Lines of at most kTableColumns, broken at spaces; what follows the first is indented.
-std::string wrapped(std::string text);
+std::string wrapped(std::string rest);
 // A count that the daemon sent; 0 if there is none.
 uint64_t count_in(const nlohmann::json& object, const char* key);
 // 950, 12.3k, 4.56M; never wider than five characters below 10^15.

@@ -111,4 +111,12 @@ std::string shortens(std::string_view outcome) {
   return "";
 }
 
+std::string cutting_line(const json& client) {
+  const CutLaunches launches = cut_launches(client);
+  std::string line = launches.share;
+  if (!launches.obstacles.empty()) line += "; in the way: " + launches.obstacles;
+  if (!launches.remedies.empty()) line += "; helps: " + launches.remedies;
+  return line;
+}
+
 }  // namespace tessera::cli

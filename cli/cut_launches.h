@@ -1,5 +1,5 @@
 // How much of a running program was cut, how much of it can be, what stands in the way and which option would help: from
-// what the daemon says of its client. `tessera ps` and `tessera doctor` show it. Pure.
+// what the daemon says of its client. `tessera ps`, `tessera doctor` and `tessera explain` show it. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,6 +14,7 @@ struct CutLaunches {      // all "" if no launch of the client was looked at: it
   std::string remedies;   // "" if nothing stands in the way, or nothing helps
 };
 CutLaunches cut_launches(const nlohmann::json& client);
+std::string cutting_line(const nlohmann::json& client);  // all of it, in one line; "" likewise
 
 // What would shorten the wait for a kernel whose launches have this outcome (ipc/abi/cutting.h): cut, split, confine, or
 // only in gaps, and how. "": no such outcome.

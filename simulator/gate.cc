@@ -156,7 +156,8 @@ void World::host(uint32_t index) {
   stop_waiting(c);
   if (input_.run.hold_per_piece) admission::after_start(c.waited);
   const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
-  const uint64_t call_ns = input_.host.launch_ns + (begins ? input_.host.boundary_call_ns : 0);
+  const uint64_t call_ns =
+      (launch.in_call ? 0 : input_.host.launch_ns) + (begins ? input_.host.boundary_call_ns : 0);
   const Boundary boundary = !begins ? Boundary::kNone : apart ? Boundary::kApart : Boundary::kGate;
   submit(index, launch.kernel, piece.blocks, now_ns_ + call_ns, yields ? workers(c, launch.kernel) : 0,
          boundary);

@@ -11,6 +11,8 @@
 #include "simulator/chakra_workload.h"
 #include "simulator/policies.h"
 #include "simulator/toml_reader.h"
+#include "simulator/traces/program.h"
+#include "simulator/traces/read.h"
 #include "simulator/tuning.h"
 
 namespace tessera::simulator {
@@ -110,6 +112,11 @@ class Loader {
   void read_gpu(const toml::table& t) {
     Reader r(t, "[gpu]", &mistakes_);
     GpuSpec& g = scenario_.gpu;
+    if (const std::string device = r.text("device", ""); !device.empty()) {
+      device_ = traces::device_of_key(device);
+      if (device_ == nullptr) r.missing("`device` is none of " + traces::device_keys());
+      if (device_ != nullptr) g.sm_count = device_->sm.count;
+    }
     g.sm_count = uint32_t(r.number("sm_count", g.sm_count, 1, 4096));
     g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
     g.switch_ns = r.us("switch_us", g.switch_ns);
@@ -195,6 +202,37 @@ class Loader {
     *out = std::move(*recorded);
   }
 
+  // What a profiler recorded, in a file beside the scenario; instead of `step` too.
+  void read_profile(const std::string& name, Reader& r, Workload* out) {
+    static constexpr Name kUses[] = {{"request", int(traces::Use::kRequest)},
+                                     {"loop", int(traces::Use::kLoop)}};
+    static constexpr Name kCuttable[] = {{"none", int(traces::Cuttable::kNone)},
+                                         {"triton", int(traces::Cuttable::kTriton)},
+                                         {"all", int(traces::Cuttable::kAll)}};
+    traces::Reading how;
+    how.target = device_;
+    how.use = traces::Use(r.choice("use", int(how.use), kUses));
+    how.cuttable = traces::Cuttable(r.choice("cuttable", int(how.cuttable), kCuttable));
+    how.range = r.text("range", "");
+    how.costs = {scenario_.host.launch_ns, scenario_.gpu.kernel_gap_ns, scenario_.host.sync_ns};
+    if (const std::string on = r.text("recorded_on", ""); !on.empty()) {
+      how.source = traces::device_of_key(on);
+      if (how.source == nullptr) return r.missing("`recorded_on` is none of " + traces::device_keys());
+    }
+    if (device_ == nullptr)
+      return r.missing("`recorded` needs [gpu] with `device` before it: one of " + traces::device_keys());
+    const auto path = std::filesystem::path(mistakes_.file).parent_path() / name;
+    const auto recording = traces::read_recording(path);
+    if (!recording.ok())
+      return r.missing("`recorded`: " + recording.error().text +
+                       "; docs/traces.md says where recordings are");
+    auto program = traces::program_of(*recording, out->name, how);
+    if (!program.ok()) return r.missing("`recorded`: " + program.error().text);
+    program->workload.steps_ahead = out->steps_ahead;
+    program->workload.memory_bytes = out->memory_bytes;
+    *out = std::move(program->workload);
+  }
+
   void read_workload(const toml::table& t) {
     Reader r(t, "[[workload]]", &mistakes_);
     Workload w;
@@ -208,6 +246,7 @@ class Loader {
     for (double ms : r.numbers("gaps_ms", 0, 1e7)) w.recorded_gaps_ns.push_back(ms * 1e6);
     const std::string where = "workload " + w.name;
     if (const std::string file = r.text("chakra", ""); !file.empty()) read_recorded(file, r, &w);
+    if (const std::string file = r.text("recorded", ""); !file.empty()) read_profile(file, r, &w);
     for (auto row : r.tables("step")) {
       Reader step_reader(*row, "a step of " + where, &mistakes_);
       Step step;
@@ -225,7 +264,7 @@ class Loader {
       for (const Segment& segment : step.segments) launches += double(step.repeat) * segment.count * length;
     if (launches > kMostLaunches)
       r.missing("has " + std::to_string(uint64_t(launches)) + " launches in a job, which is too long a list");
-    if (w.name.empty() || w.steps.empty()) r.missing("needs `name`, and `step` or `chakra`");
+    if (w.name.empty() || w.steps.empty()) r.missing("needs `name`, and `step`, `chakra` or `recorded`");
     if (find(w.name) != nullptr) r.missing("`" + w.name + "` is there already");
     scenario_.workloads.push_back(std::move(w));
   }
@@ -419,7 +458,8 @@ class Loader {
   Mistakes mistakes_;
   std::vector<ClientSpec> grid_protected_, grid_best_effort_;
   int n_files_ = 0;
-  double occupancy_knee_ = 1;  // of segments that say nothing else
+  const traces::Device* device_ = nullptr;  // [gpu] device: what recorded programs are simulated on
+  double occupancy_knee_ = 1;               // of segments that say nothing else
 };
 
 }  // namespace

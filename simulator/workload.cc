@@ -11,13 +11,18 @@ uint32_t launches_of(const Segment& segment, double length) {
   return uint32_t(std::max(1.0, std::round(segment.count * length)));
 }
 
+// The segment's launch number `n` is of the call before it.
+bool in_call(const Segment& segment, uint32_t n) {
+  return n == 0 ? segment.joins : segment.graph;
+}
+
 // From the first launch until the synchronise returns.
 uint64_t step_alone_ns(const Step& step, double length, uint32_t sm_count, const LaunchCosts& costs) {
   uint64_t launched_ns = 0, end_ns = 0;
   for (const Segment& segment : step.segments) {
     const uint32_t count = launches_of(segment, length);
     for (uint32_t n = 0; n < count; ++n) {
-      if (!segment.graph || n == 0) launched_ns += segment.host_ns + costs.launch_ns;
+      if (!in_call(segment, n)) launched_ns += segment.host_ns + costs.launch_ns;
       const uint64_t free_ns = end_ns == 0 ? 0 : end_ns + costs.gap_ns;
       end_ns = std::max(launched_ns, free_ns) + segment.kernel.solo_ns(sm_count);
     }
@@ -81,10 +86,9 @@ double draw_job(const Workload& workload, Random* random, std::vector<Launch>* j
       for (const Segment& segment : step.segments) {
         const uint32_t count = launches_of(segment, length);
         for (uint32_t n = 0; n < count; ++n) {
-          const bool in_call = segment.graph && n != 0;
-          Launch launch{
-              .kernel = segment.kernel, .in_call = in_call, .host_ns = in_call ? 0 : segment.host_ns};
-          launch.kernel.usual_block_ns = segment.kernel.block_ns;
+          const bool joined = in_call(segment, n);
+          Launch launch{.kernel = segment.kernel, .in_call = joined, .host_ns = joined ? 0 : segment.host_ns};
+          if (launch.kernel.usual_block_ns == 0) launch.kernel.usual_block_ns = segment.kernel.block_ns;
           double factor = of_job * random->lognormal(segment.cv);
           launch.kernel.block_ns = std::max<uint64_t>(200, uint64_t(double(launch.kernel.block_ns) * factor));
           job->push_back(launch);

@@ -50,6 +50,7 @@ struct Segment {  // `count` launches of one kernel, each with its own draw of t
   double cv = 0;         // of the block time, per launch (lognormal)
   uint64_t host_ns = 0;  // CPU time of the program before each launch
   bool graph = false;    // of a protected program: its launches are the nodes of one graph, and one call
+  bool joins = false;    // its first launch belongs to the call of the launch before it
 };
 
 struct Step {

@@ -228,7 +228,8 @@ json to_chrome(const Trace& trace) {
                        {"pid", client.pid},
                        {"name", client.name},
                        {"priority", client.priority},
-                       {"gpu", client.gpu}});
+                       {"gpu", client.gpu},
+                       {"cutting", client.cutting}});
   return {
       {"traceEvents", std::move(events)},
       {"displayTimeUnit", "ns"},
@@ -255,7 +256,8 @@ base::Result<Trace> from_chrome(const json& file) {
   for (const json& c : file["otherData"].value("clients", json::array())) {
     if (!c.is_object()) return bad("a client is no object");
     trace.clients[uint32_t(number(c, "id"))] = {
-        uint32_t(number(c, "pid")), uint32_t(number(c, "priority")), text(c, "name"), text(c, "gpu"), {}};
+        uint32_t(number(c, "pid")), uint32_t(number(c, "priority")), text(c, "name"), text(c, "gpu"), {},
+        text(c, "cutting")};
   }
   const auto events = file.find("traceEvents");
   if (events == file.end() || !events->is_array()) return bad("there is no list traceEvents");

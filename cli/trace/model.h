@@ -16,6 +16,8 @@ struct TraceClient {
   uint32_t pid = 0, priority = 0;
   std::string name, gpu;                      // printable; gpu: "GPU-...", or empty
   std::map<uint64_t, std::string> functions;  // by handle, as the program's symbols are called
+  std::string
+      cutting;  // what of it can be cut, when the trace ended (cli/cut_launches.h); "": nothing is known
 };
 
 struct TraceItem {

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/user_file.h"
+#include "cli/client_table.h"
+#include "cli/cut_launches.h"
 #include "cli/demo/process.h"
 #include "cli/run.h"
 #include "cli/trace/chakra.h"
@@ -57,6 +59,15 @@ base::Status write_output(const std::string& content, const std::string& path) {
   return base::error(Code::kUnavailable, std::string("cannot write standard output: ") + strerror(errno));
 }
 
+// Of the clients that are still there.
+void add_cutting(const std::string& socket, Trace* trace) {
+  const auto state = measured_state(socket);
+  if (!state) return;
+  for (const auto& known : state->value("clients", nlohmann::json::array()))
+    for (auto& [id, client] : trace->clients)
+      if (count_in(known, "pid") == client.pid) client.cutting = base::printable(cutting_line(known));
+}
+
 // Until `seconds` have passed (0: no end) or a signal came.
 base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
   TraceTaker taker;
@@ -71,7 +82,9 @@ base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
     }
     poll(nullptr, 0, kEvery_ms);
   }
-  return taker.finish();
+  Trace trace = taker.finish();
+  add_cutting(socket, &trace);
+  return trace;
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
           a.signals() ? a.signals() : &state::g_no_signals,
           a.operations(),
           a.operation_slots,
-          a.cutting()};
+          a.cutting(),
+          a.answers() ? a.answers() : &state::g_no_answers};
 }
 
 }  // namespace

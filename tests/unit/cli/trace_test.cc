@@ -75,6 +75,18 @@ TEST(Explain, KnowsThePartsOfABurst) {
   for (const char* part : {"65%", "20%", "10%", "5%", "1.0 ms"}) EXPECT_THAT(text, HasSubstr(part));
 }
 
+TEST(Explain, SaysWhatOfTheOthersCanBeCutAlsoFromAFile) {
+  Made m = example();
+  m.trace.clients[kTrainer].cutting =
+      "cut: 0% of 280k launches; in the way: 62% NVIDIA's libraries; helps: --x";
+  const std::string text = explanation(slowest_bursts(m.done(), 1), m.trace);
+  for (const char* part : {"cut: 0% of 280k", "in the way: 62%", "helps: --x"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto read = from_chrome(to_chrome(m.trace));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(explanation(slowest_bursts(*read, 1), *read), text);
+}
+
 TEST(Explain, OverlappingWorkCountsOnceAndThatOfAnotherGpuNotAtAll) {
   Made m = example();
   m.add(kTrainer, abi::kTraceSlice, 950, 1100, 0xf1, 2);  // another stream, inside the drain

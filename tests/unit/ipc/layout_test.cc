@@ -101,6 +101,7 @@ TS_AT(SignalLine, bypassed, 108);
 TS_AT(SignalLine, confined_launches, 120);
 TS_AT(SignalLine, in_flight_since_ns, 112);
 TS_AT(AnswerLine, answered, 0);
+TS_AT(AnswerLine, quiet, 8);
 TS_AT(RecordRing, head, 0);
 TS_AT(RecordRing, tail, 64);
 TS_AT(RecordRing, slots, 128);

@@ -1,0 +1,219 @@
+// Readers of recordings, and the rules by which a recording becomes a program (docs/traces.md).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "simulator/traces/csv.h"
+#include "simulator/traces/kineto.h"
+#include "simulator/traces/program.h"
+
+namespace tessera::simulator::traces {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr LaunchCosts kCosts{.launch_ns = 3'000, .gap_ns = 500, .sync_ns = 5'000};
+constexpr char kColumns[] =
+    "step,kind,launch_ts_us,launch_call_us,launch_call,start_us,duration_us,stream,grid_x,grid_y,grid_z,"
+    "block_x,block_y,block_z,regs,smem_bytes,bytes,thread,name\n";
+
+base::Result<Recording> csv(const std::string& rows) {
+  std::istringstream text("# device: NVIDIA H100 80GB HBM3 (132 SMs)\n" + std::string(kColumns) + rows);
+  return read_csv(text, "t.csv");
+}
+
+base::Result<Recording> kineto(const std::string& json) {
+  std::istringstream text(json);
+  return read_kineto(text, "t.json");
+}
+
+Reading on(const char* device, Use use = Use::kRequest) {
+  return {.target = device_of_key(device), .costs = kCosts, .use = use};
+}
+
+std::vector<Segment> segments(const Workload& workload) {
+  std::vector<Segment> all;
+  for (const Step& step : workload.steps) all.insert(all.end(), step.segments.begin(), step.segments.end());
+  return all;
+}
+
+TEST(Devices, AreThoseOfTheDescriptions) {
+  for (const char* key : {"b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090"}) {
+    const auto described =
+        profiles::load_gpu_description(std::string(TESSERA_SOURCE_DIR) + "/profiles/gpus/" + key + ".toml");
+    ASSERT_TRUE(described.ok()) << described.error().text;
+    const Device* device = device_of_key(key);
+    ASSERT_NE(device, nullptr) << key;
+    EXPECT_EQ(device_of_name(described->name), device) << described->name;
+    EXPECT_EQ(device->sm.count, described->sm.count) << key;
+    EXPECT_EQ(device->sm.max_threads, described->sm.max_threads) << key;
+    EXPECT_EQ(device->sm.max_blocks, described->sm.max_blocks) << key;
+    EXPECT_EQ(device->sm.registers, described->sm.registers) << key;
+    EXPECT_EQ(device->sm.shared_bytes, described->sm.shared_bytes) << key;
+    EXPECT_EQ(device->block.reserved_shared_bytes, described->block.reserved_shared_bytes) << key;
+    EXPECT_DOUBLE_EQ(device->peak.fp32, described->peak.fp32) << key;
+    EXPECT_DOUBLE_EQ(device->peak.tensor_fp16, described->peak.tensor_fp16) << key;
+    EXPECT_DOUBLE_EQ(device->memory.bytes_per_s, described->memory.bytes_per_s) << key;
+  }
+}
+
+TEST(Devices, KernelsAreScaledByWhatBoundsThem) {
+  const Device &v100 = *device_of_key("v100"), &h100 = *device_of_key("h100");
+  EXPECT_NEAR(length_factor(work_of("volta_sgemm_64x64_nt"), v100, h100), 15.7 / 67, 1e-9);
+  EXPECT_NEAR(length_factor(work_of("volta_h884gemm_64x64"), v100, h100), 125 / 989.5, 1e-9);
+  EXPECT_NEAR(length_factor(work_of("vectorized_elementwise_kernel"), v100, h100), 900.0 / 3350, 1e-9);
+  EXPECT_EQ(length_factor(work_of("ncclKernel_AllReduce"), v100, h100), 1);
+  EXPECT_NEAR(length_factor(work_of("odd"), v100, h100), 900.0 / 3350, 1e-9);
+  EXPECT_NEAR(length_factor(work_of("odd"), h100, v100), 3350.0 / 900, 1e-9);
+  EXPECT_EQ(length_factor(work_of("odd"), h100, h100), 1);
+}
+
+TEST(Csv, MistakesAreNamedWithTheirLine) {
+  EXPECT_THAT(csv("0,kernel,0,3,l,x,5,7,1,1,1,32,1,1,16,0,,0,k\n").error().text,
+              HasSubstr("t.csv:3: `start_us`"));
+  EXPECT_THAT(csv("0,kernel,0,3,l,5\n0,odd,0,3,l,5,5\n").error().text, HasSubstr("t.csv:4: `kind` must be"));
+  EXPECT_THAT(csv("0,kernel,0,3,l,,5\n").error().text, HasSubstr("needs `start_us`"));
+  std::istringstream other("a,b\n1,2\n");
+  EXPECT_THAT(read_csv(other, "o.csv").error().text, HasSubstr("o.csv:1: there is no column `kind`"));
+  std::istringstream empty("");
+  EXPECT_THAT(read_csv(empty, "e.csv").error().text, HasSubstr("no line of column names"));
+}
+
+TEST(Csv, QuotedNamesHaveCommas) {
+  const auto r = csv("0,kernel,0,3,l,5,5,7,2,3,4,32,2,1,16,8,,0,\"k<1, \"\"2\"\">\"\n");
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->names.at(r->events.at(0).name), "k<1, \"2\">");
+  EXPECT_EQ(r->events[0].blocks, 24u);
+  EXPECT_EQ(r->events[0].threads_per_block, 64u);
+}
+
+// One event of each kind that is used, as a version of the profiler writes it.
+std::string kineto_events(const std::string& times) {
+  return R"({"deviceProperties":[{"id":0,"name":"NVIDIA H100 80GB HBM3"}],"traceEvents":[)"
+         R"({"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":)" +
+         times +
+         R"(,"dur":20.5,"args":{"device":0,"stream":7,"correlation":5,"registers per thread":64,)"
+         R"("shared memory":1024,"grid":[10,2,1],"block":[128,2,1],"bandwidth":-inf,"x":NaN}},)"
+         R"({"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":1623143093553095,"dur":4,)"
+         R"("args":{"correlation":5}}]})";
+}
+
+TEST(Kineto, ReadsWholeAndFractionalTimes) {
+  const auto r = kineto(kineto_events("1623143093553100.25"));
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  ASSERT_EQ(r->events.size(), 1u);
+  const Event& e = r->events[0];
+  EXPECT_EQ(e.start_ns - e.call_ns, 5'250);
+  EXPECT_EQ(e.length_ns, 20'500);
+  EXPECT_EQ(e.blocks, 20u);
+  EXPECT_EQ(e.threads_per_block, 256u);
+  EXPECT_EQ(e.registers, 64u);
+  EXPECT_EQ(e.shared_bytes, 1024u);
+}
+
+TEST(Kineto, AFileThatIsCutOffIsReadAsFarAsItGoes) {
+  const std::string whole = kineto_events("1623143093553100");
+  const auto r = kineto(whole.substr(0, whole.size() - 20));
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  EXPECT_EQ(r->events.size(), 1u);
+  EXPECT_EQ(r->events[0].call_ns, kNotRecorded);
+  EXPECT_THAT(r->remarks.at(0), HasSubstr("cut off at byte"));
+}
+
+TEST(Kineto, MistakesAreNamedWithTheirByte) {
+  EXPECT_THAT(kineto(R"({"traceEvents": [ }})").error().text, HasSubstr("t.json: byte 19: this is not JSON"));
+  EXPECT_THAT(kineto(R"({"traceEvents": [)").error().text, HasSubstr("ends early"));
+  EXPECT_THAT(kineto("{}").error().text, HasSubstr("no `traceEvents`"));
+  EXPECT_THAT(kineto(std::string(300, '[')).error().text, HasSubstr("nested"));
+}
+
+TEST(Kineto, OldCategoriesAndAListWithoutAFrame) {
+  const auto r = kineto(
+      R"([{"ph":"X","cat":"Kernel","name":"k","ts":10,"dur":2,"args":{"stream":7,"correlation":1}},)"
+      R"({"ph":"X","cat":"Runtime","name":"cudaGraphLaunch","ts":1,"dur":2,"args":{"correlation":1}},)"
+      R"({"ph":"X","cat":"Operator","name":"ProfilerStep#3","ts":0,"dur":20},)"
+      "{\"ph\":\"X\",\"cat\":\"Runtime\",\"name\":\"cudaStreamSynchronize \xff\",\"ts\":3,\"dur\":9}]");
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  ASSERT_EQ(r->events.size(), 2u);
+  EXPECT_NE(r->events[0].graph, 0u);
+  EXPECT_EQ(r->events[1].kind, EventKind::kWait);
+  EXPECT_EQ(r->ranges.at(0).name, "ProfilerStep#3");
+}
+
+TEST(Program, HostTimeIsWhatIsBetweenLaunches) {
+  // Two launches 50 us apart, one directly behind; a wait; one more.
+  const auto r =
+      csv("0,kernel,0,3,cudaLaunchKernel,5,10,7,264,1,1,128,1,1,32,0,,0,copy\n"
+          "0,kernel,50,3,cudaLaunchKernel,55,100,7,264,1,1,128,1,1,32,0,,0,copy\n"
+          "0,kernel,60,3,cudaLaunchKernel,155.5,10,7,264,1,1,128,1,1,32,0,,0,copy\n"
+          "0,host_sync,70,102,cudaStreamSynchronize,,102,,,,,,,,,,,0,s\n"
+          "0,kernel,200,3,cudaLaunchKernel,205,10,7,264,1,1,128,1,1,32,0,,0,copy\n");
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  const auto p = program_of(*r, "p", on("h100"));
+  ASSERT_TRUE(p.ok()) << p.error().text;
+  ASSERT_EQ(p->workload.steps.size(), 2u);
+  const auto all = segments(p->workload);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0].host_ns, 2'000u);   // arrives 5 us after the job began, of which the call takes 3
+  EXPECT_EQ(all[1].host_ns, 47'000u);  // 50 us between two calls
+  EXPECT_EQ(all[2].host_ns, 7'000u);
+  EXPECT_EQ(all[3].kernel.block_ns, 10'000u);
+  EXPECT_EQ(p->workload.steps[0].gap_ns, 1'500u);  // returns 6.5 us after the work ended
+  EXPECT_EQ(p->recorded_ns, 220'000u);
+  EXPECT_NEAR(double(p->workload.alone_ns(132, kCosts)), 220'000, 10);
+}
+
+TEST(Program, WidthFollowsFromTheShape) {
+  // 64 registers of 1,024 threads: one block fills an SM's registers. 264 blocks are two waves.
+  const auto r = csv("0,kernel,0,3,l,5,10,7,264,1,1,1024,1,1,64,0,,0,gemm\n");
+  const auto p = program_of(*r, "p", on("h100"));
+  ASSERT_TRUE(p.ok());
+  const Kernel kernel = segments(p->workload)[0].kernel;
+  EXPECT_EQ(kernel.sms_per_block, 1);
+  EXPECT_EQ(kernel.n_blocks, 264u);
+  EXPECT_EQ(kernel.block_ns, 5'000u);
+  EXPECT_FALSE(kernel.can_cut);
+  EXPECT_EQ(kernel.resource_class, policy::ResourceClass::kCompute);
+}
+
+TEST(Program, WorkOfOtherStreamsCountsWhereItIsAlone) {
+  // A collective from 10 to 100 us beside kernels until 60: 40 us of it are alone.
+  const auto r =
+      csv("0,kernel,0,3,l,5,55,7,264,1,1,128,1,1,32,0,,0,copy\n"
+          "0,kernel,4,3,l,10,90,20,2,1,1,512,1,1,32,0,,0,ncclKernel_AllReduce\n"
+          "0,kernel,8,3,l,100,10,7,264,1,1,128,1,1,32,0,,0,copy\n");
+  const auto p = program_of(*r, "p", on("h100", Use::kLoop));
+  ASSERT_TRUE(p.ok());
+  const auto all = segments(p->workload);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_NEAR(double(all[1].kernel.solo_ns(132)), 40'000, 1'000);
+  EXPECT_LT(all[1].kernel.sms_per_block, 0.1);
+}
+
+TEST(Program, LaunchesOfAGraphAreOneCall) {
+  const auto r =
+      csv("0,kernel,0,3,cudaGraphLaunch,5,10,7,264,1,1,128,1,1,32,0,,0,a\n"
+          "0,kernel,0,3,cudaGraphLaunch,15,10,7,264,1,1,128,1,1,32,0,,0,b\n"
+          "0,kernel,40,3,cudaGraphLaunch,45,10,7,264,1,1,128,1,1,32,0,,0,a\n");
+  const auto p = program_of(*r, "p", on("h100"));
+  ASSERT_TRUE(p.ok());
+  const auto all = segments(p->workload);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_TRUE(!all[0].joins && all[1].joins && !all[2].joins);
+}
+
+TEST(Program, SaysWhatARecordingLacks) {
+  std::istringstream text(std::string(kColumns) + "0,kernel,0,3,l,5,10,7,1,1,1,32,1,1,16,0,,0,k\n");
+  const auto r = read_csv(text, "t.csv");
+  ASSERT_TRUE(r.ok());
+  EXPECT_THAT(program_of(*r, "p", on("h100")).error().text, HasSubstr("does not say on which GPU"));
+  Reading how = on("h100");
+  how.source = device_of_key("a100");
+  EXPECT_TRUE(program_of(*r, "p", how).ok());
+  EXPECT_THAT(program_of(*csv("0,host_sync,0,3,s,,3\n"), "p", how).error().text,
+              HasSubstr("no work of the GPU"));
+}
+
+}  // namespace
+}  // namespace tessera::simulator::traces
