@@ -26,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Each is a process of the compiler: at 10 ms these keep a file of many small kernels from taking for ever.
-constexpr size_t kMostVariants = 32;
+constexpr size_t kMostVariants =
+    256;  // XLA makes one image of a program: some 40 kernels of a layer of a transformer
 constexpr uint64_t kMostCompiledBytes = uint64_t(256) << 20;
 
 // A folder for two files that is gone afterwards.

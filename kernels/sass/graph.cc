@@ -448,10 +448,14 @@ class Builder {
       return true;
     }
     const uint64_t shift = in.rest_high >> 11 & 31;
-    if (in.rest_low || (in.rest_high & ~(uint64_t(31) << 11)) || in.swapped || !word(2).is(0)) return false;
-    const Value shifted = word(0) * (uint32_t(1) << shift);
+    const bool negated = in.rest_high & kNegateFirst, carries = in.writes[1].index != kZero;
+    if (in.rest_low || (in.rest_high & ~(uint64_t(31) << 11 | kNegateFirst)) || in.swapped ||
+        !word(2).is(0) || (negated && carries))
+      return false;
+    const uint32_t factor = uint32_t(1) << shift;
+    const Value shifted = word(0) * (negated ? 0 - factor : factor);
     results_ = {shifted + word(1), {}};
-    if (in.writes[1].index != kZero) results_[1] = carry({shifted, word(1)}, 1, 0, {Value(), Value()});
+    if (carries) results_[1] = carry({shifted, word(1)}, 1, 0, {Value(), Value()});
     return true;
   }
   bool product(const Instruction& in) {  // D P; A B C p

@@ -114,7 +114,9 @@ class Decoder {
     };
     for (const unsigned at : {16u, 24u, 32u, 64u})
       if (left(at, 8) != 0 && left(at, 8) != 0xff) return true;
-    return left(92, kSchedulingBegin - 92) != 0;
+    // Bit 101, of loads and stores: which lines of the cache give way is described by a register.
+    const bool may_hint = i_.opcode->number == 0x181 || i_.opcode->number == 0x186;
+    return (left(92, kSchedulingBegin - 92) & ~uint64_t(may_hint ? 0x200 : 0)) != 0;
   }
 
   // Reads the operand at bit 32, whose kind the form says. The form is cleared: the operand says it from now on.
@@ -260,6 +262,9 @@ class Decoder {
     }
   }
 
+  // Of a pair of floats: one register, if the bit says that it stands for both.
+  unsigned words_of_pair(unsigned bit) const { return bits(bit, 1) ? 1 : 2; }
+
   // Of the rows with `*`. False: a form that is not known.
   bool operands() {
     switch (i_.opcode->number) {
@@ -286,6 +291,16 @@ class Decoder {
       case 0x005:  // of special registers only the zero
         result(bits(80, 1) ? 2 : 1);
         return bits(72, 8) == 0xff;
+      case 0x007: {  // from sm_120 on of 64 bits, too: forms of their own
+        const unsigned words = third_at_32() ? 2 : 1;
+        result(words), general(24, words);
+        if (words == 1) return at_32(1);
+        if (form() == kConstantLast)
+          general(32, 2);
+        else
+          i_.reads.push_back({.kind = Operand::Kind::kImmediate, .value = uint32_t(take(32, 32))});
+        return sm_ >= 120 && form() != kUniformLast;
+      }
       case 0x00c:
       case 0x08c: {  // from sm_100 on of 64 bits, too
         const unsigned words = sm_ >= 100 && bits(80, 1) ? 2 : 1;
@@ -331,6 +346,14 @@ class Decoder {
         result(4), general(24, 4), general(32, 2), general(64, 4);
         return form() == kRegisters;
       }
+      case 0x049: {
+        result(2), general(24, words_of_pair(82));
+        const unsigned second = words_of_pair(88), third = words_of_pair(85);
+        i_.swapped = third_at_32();
+        if (!i_.swapped && !at_32(second)) return false;
+        general(64, i_.swapped ? second : third);
+        return !i_.swapped || at_32(third);
+      }
       case 0x04a:
         if (sm_ >= 120) {  // UVIMNMX
           uniform_ = guard_is_uniform_ = true;
@@ -340,11 +363,11 @@ class Decoder {
           i_.reads.push_back(predicate(87, true, true));
           return !third_at_32() && at_32(1);
         }
-        result(2), general(24, 2);
-        return !third_at_32() && at_32(2);
+        result(2), general(24, words_of_pair(82));
+        return !third_at_32() && at_32(words_of_pair(88));
       case 0x04b:
-        result(2), general(24, bits(82, 1) ? 1 : 2);
-        return (third_at_32() || form() == kRegisters) && at_32(bits(85, 1) ? 1 : 2);
+        result(2), general(24, words_of_pair(82));
+        return (third_at_32() || form() == kRegisters) && at_32(words_of_pair(85));
       case 0x086:
         i_.writes.push_back(predicate(81, true, false));
         return true;
@@ -438,7 +461,8 @@ class Decoder {
         general(16, 1), general(24, 2), uniform(64, 2);
         i_.reads.push_back(predicate(87, false, true));
         i_.writes.push_back(predicate(87, false, false));
-        return only(72, 9, {0x18, 0x1a, 0x1c}) && bits(kUniformBit, 1);  // of 4, 8 or 16 bytes
+        // Of 8 or 16 bytes.
+        return bits(kUniformBit, 1) && (sm_ >= 100 ? only(72, 9, {0x14, 0x18}) : only(72, 9, {0x1a, 0x1c}));
       case 0x145:
         i_.target = int32_t(take(32, 32));
         return true;
@@ -472,7 +496,7 @@ class Decoder {
         return bits(83, 3) <= 7;
       case 0x1f0: {  // 64xNx16 with f32 sums of bf16; whether it adds to what is there, the rest says
         const auto words = unsigned(bits(53, 6) + 1) * 4;
-        if (!only(72, 24, {0x087018, 0x080018, 0x0c7018, 0x0c0018}) || bits(40, 13) || bits(59, 3) ||
+        if (!only(72, 24, {0x087018, 0x080018, 0x0c7018, 0x0c0018}) || bits(40, 13) || !only(59, 3, {0, 4}) ||
             bits(63, 1) || words > 128)
           return false;
         result(words), general(64, words);

@@ -134,6 +134,7 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
   struct Row {
     uint64_t low, high;
     const char* text;
+    unsigned sm = 90;
   };
   constexpr Row kRows[] = {
       {0x200000ff10007234, 0x004fe20003903002, "HSETP2 | P0 P1 | R16"},
@@ -144,9 +145,23 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
       {0x1400000028338fae, 0x000fe20009121a5a, "LDGSTS | P2 | P0 P2 R40 R41 R51 UR26 UR27"},
       {0x00000005020079a6, 0x000fe2000c10f386, "REDG | | R2 R3 R5 UR6 UR7"},
       {0x00000030280079a6, 0x0201e2000c10f790, "REDG | | R40 R41 R48 R49 R50 R51 UR16 UR17"},
+      {0x0000004309097232, 0x000fe40000200000, "HMUL2 | R9 | R67 R9"},
+      {0x2000001304047240, 0x000fc80007a20800, "HMNMX2 | R4 | R19 R4"},
+      {0x2000000904047247, 0x004fc80007a22806, "VHMNMX | R4 | R4 R6 R9"},
+      {0x00000004000572bf, 0x000fe20008000000, "UPOPC | UR5 | UR4"},
+      {0x000000000000782e, 0x000fe20000000000, "ACQBULK | |"},
+      {0x000000000000782d, 0x000fe20000000000, "PREEXIT | |"},
+      {0x000000050910724a, 0x000fc80001040000, "FMUL2 | R16 R17 | R5 R9", 100},
+      {0x000000100a10724a, 0x000fe40000040000, "FMUL2 | R16 R17 | R10 R16 R17", 100},
+      {0x0000000408087249, 0x000fe40001240010, "FFMA2 | R8 R9 | R16 R4 R8", 100},
+      {0x0000004b32327249, 0x008fc6000100002a, "FFMA2 | R50 R51 | R42 R43 R50 R51 R75", 100},
+      {0x0f0000000e198fae, 0x000fe200089a1410, "LDGSTS | P1 | P0 P1 R14 R15 R25 UR16 UR17", 120},
+      {0x000000ff1a1a7607, 0x000fcc0002800000, "SEL | R26 R27 | P5 R26 R27", 120},
+      {0x00000010ff127407, 0x000fe40006000000, "SEL | R18 R19 | P4", 120},
+      {0x0000000c04047981, 0x000ea2200c0e1d00, "LDG | R4 R5 R6 R7 | R4 R5 UR12 UR13", 80},
   };
   for (const Row& row : kRows) {
-    const auto i = decode(row.low, row.high, 90);
+    const auto i = decode(row.low, row.high, row.sm);
     ASSERT_TRUE(i) << row.text;
     EXPECT_EQ(text_of(*i), row.text);
   }
