@@ -14,7 +14,6 @@ namespace {
 constexpr size_t kMostDepth = 256;
 constexpr size_t kMostRanges = 1'000'000;
 constexpr size_t kMostNames = 1'000'000;
-constexpr size_t kMostName = 512;      // characters that are kept
 constexpr double kMostTime_us = 4e15;  // since 1970: sums of two still fit in 64 bits
 constexpr int64_t kMostLength_ns = 1'000'000'000'000'000;
 
@@ -133,9 +132,9 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     if (stack_.back() == Context::kEvent) {
       if (key_ == "ph") phase_ = v;
       if (key_ == "cat") category_ = v;
-      if (key_ == "name") name_ = v.substr(0, kMostName);
+      if (key_ == "name") name_ = v.substr(0, kMostNameLength);
     }
-    if (stack_.back() == Context::kDevice && key_ == "name") device_name_ = v.substr(0, kMostName);
+    if (stack_.back() == Context::kDevice && key_ == "name") device_name_ = v.substr(0, kMostNameLength);
     return true;
   }
   bool binary(binary_t&) override { return true; }
@@ -294,16 +293,15 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void add_call() {
-    const auto has = [&](const char* part) { return name_.find(part) != std::string::npos; };
-    if (has("Synchronize")) {
+    if (call_waits(name_)) {
       if (events_.size() >= kMostEvents) return;
       event_.kind = EventKind::kWait;
+      event_.device = kAnyDevice;
       event_.call_ns = event_.start_ns;
       event_.call_length_ns = event_.length_ns;
       event_.name = names_.index(name_);
       events_.emplace_back(event_, -1);
-    } else if ((has("Launch") || has("emcpy") || has("emset")) && correlation_ >= 0 &&
-               calls_.size() < kMostEvents) {
+    } else if (call_launches(name_) && correlation_ >= 0 && calls_.size() < kMostEvents) {
       calls_.try_emplace(correlation_, Call{event_.start_ns, event_.length_ns, names_.index(name_)});
     }
   }
@@ -315,7 +313,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     e->call_ns = call->second.start_ns;
     e->call_length_ns = call->second.length_ns;
     e->may_block = e->kind == EventKind::kCopy && copy_may_block(out_.names[e->name], name);
-    if (name.find("GraphLaunch") != std::string::npos) e->graph = uint64_t(correlation) + 1;
+    if (call_is_of_graph(name)) e->graph = uint64_t(correlation) + 1;
   }
 
   Recording out_;

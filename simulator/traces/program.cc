@@ -132,7 +132,7 @@ class Converter {
       triton_.push_back(is_of_triton(name));
     }
   }
-  bool is_ours(const Event& e) const { return !e.on_gpu() || e.device == device_; }
+  bool is_ours(const Event& e) const { return e.device == device_ || e.device == kAnyDevice; }
   bool computes(const Event& e) const {
     return e.kind == EventKind::kKernel && works_[e.name] != Work::kCollective;
   }
@@ -509,7 +509,7 @@ class Converter {
     const auto percent = [&](int64_t ns) { return 100 * double(ns) / kernel_ns; };
     say.push_back(marks_.empty()
                       ? "the whole recording is one iteration: it has no marks; a range names others"
-                      : text_of("%zu iterations by %s; %s", n_iterations_, marks_.c_str(),
+                      : text_of("iterations by %s: %zu; %s", marks_.c_str(), n_iterations_,
                                 how_.use == Use::kLoop ? "all of them are repeated"
                                                        : "the one of median GPU time stands for all"));
     say.push_back(

@@ -6,7 +6,9 @@
 
 #include "simulator/traces/csv.h"
 #include "simulator/traces/kineto.h"
+#include "simulator/traces/nsight.h"
 #include "simulator/traces/program.h"
+#include "simulator/traces/read.h"
 
 namespace tessera::simulator::traces {
 namespace {
@@ -139,6 +141,37 @@ TEST(Kineto, OldCategoriesAndAListWithoutAFrame) {
   EXPECT_NE(r->events[0].graph, 0u);
   EXPECT_EQ(r->events[1].kind, EventKind::kWait);
   EXPECT_EQ(r->ranges.at(0).name, "ProfilerStep#3");
+}
+
+// Two processes on two GPUs, a wait, a copy to pageable memory, a graph that was traced as a whole.
+TEST(Nsight, ReadsTheTablesOfAnExport) {
+  const auto r =
+      read_recording(std::string(TESSERA_SOURCE_DIR) + "/tests/fuzz/corpus/nsight/two_kernels.sqlite");
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  ASSERT_EQ(r->events.size(), 6u);
+  const Event &wait = r->events[0], &kernel = r->events[1], &copy = r->events[4], &graph = r->events[5];
+  EXPECT_EQ(wait.kind, EventKind::kWait);
+  EXPECT_EQ(wait.device, 0u);  // its process uses no other
+  EXPECT_EQ(kernel.start_ns - kernel.call_ns, 5'000);
+  EXPECT_EQ(kernel.blocks, 264u);
+  EXPECT_EQ(kernel.shared_bytes, 17'408u);
+  EXPECT_TRUE(copy.may_block);
+  EXPECT_NE(graph.graph, 0u);
+  EXPECT_THAT(r->remarks.at(0), HasSubstr("traced as a whole"));
+  EXPECT_EQ(r->ranges.at(0).name, "step");
+  Reading how = on("h100");
+  how.range = "step";
+  const auto p = program_of(*r, "p", how);
+  ASSERT_TRUE(p.ok()) << p.error().text;
+  EXPECT_EQ(p->workload.steps.size(), 3u);  // until the wait, until the copy, the graph
+}
+
+TEST(Nsight, SaysWhatADatabaseLacks) {
+  std::istringstream no_tables(std::string("SQLite format 3\0", 16) + std::string(100, '\0'));
+  EXPECT_FALSE(read_recording("/nowhere.sqlite").ok());
+  EXPECT_THAT(read_nsight(no_tables, "n.sqlite").error().text, HasSubstr("n.sqlite: "));
+  std::istringstream empty("");
+  EXPECT_THAT(read_nsight(empty, "e.sqlite").error().text, HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
 TEST(Program, HostTimeIsWhatIsBetweenLaunches) {
