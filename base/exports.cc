@@ -102,6 +102,11 @@ const char* Exports::name(size_t i) const {
   return here && exported ? strings_ + symbol.st_name : nullptr;
 }
 
+bool Exports::is_function(size_t i) const {
+  const unsigned type = ELF64_ST_TYPE(symbols_[i].st_info);
+  return type == STT_FUNC || type == STT_GNU_IFUNC;
+}
+
 bool Exports::is(uint32_t symbol, const char* wanted, const char* version) const {
   const char* has = name(symbol);
   return has && equal(has, wanted) && has_version(symbol, version);

@@ -27,6 +27,7 @@ class Exports {
   // Names that it exports, at 0 <= i < count(); null where there is none.
   size_t count() const;
   const char* name(size_t i) const;
+  bool is_function(size_t i) const;
   // Its SONAME; "" if it has none.
   const char* soname() const { return strings_ ? strings_ + soname_ : ""; }
 

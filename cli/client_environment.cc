@@ -149,6 +149,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     return out;
   }
   std::string preload = layout.preload + ":" + layout.preload_alias;
+  if (!options.newer_names.empty()) preload = options.newer_names + ":" + preload;
   if (options.operations && old("TESSERA_OPERATIONS", of) != "0" &&
       why_not_loadable(layout.preload_ops).empty())
     preload += ":" + layout.preload_ops;

@@ -105,7 +105,8 @@ std::string table(std::span<const Column> columns, const TwoLooks& looks) {
   return out;
 }
 
-// Lines of at most kTableColumns, broken at spaces; what follows the first is indented.
+}  // namespace
+
 std::string wrapped(std::string rest) {
   constexpr size_t kColumns = kTableColumns;
   std::string out;
@@ -117,8 +118,6 @@ std::string wrapped(std::string rest) {
   }
   return out + rest + '\n';
 }
-
-}  // namespace
 
 uint64_t count_in(const json& client, const char* key) {
   const auto found = client.find(key);
@@ -205,13 +204,8 @@ std::string ps_unmanaged(const json& now) {
 std::string ps_cutting(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
-    const CutLaunches launches = cut_launches(c);
-    if (launches.share.empty()) continue;
-    std::string line =
-        fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), launches.share);
-    if (!launches.obstacles.empty()) line += "; in the way: " + launches.obstacles;
-    if (!launches.remedies.empty()) line += "; helps: " + launches.remedies;
-    out += wrapped(line);
+    if (const std::string line = cutting_line(c); !line.empty())
+      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), line));
   }
   return out;
 }
@@ -279,21 +273,45 @@ std::vector<OperationLine> operation_lines(const TwoLooks& looks) {
   return lines;
 }
 
+// Each call that could go out in pieces is counted in one of these, or in split_calls.
+struct WholeCalls {
+  const char *counter, *why;
+};
+constexpr WholeCalls kWholeCalls[] = {
+    {"kept_short", "shorter than two slices"},     {"kept_free", "alone on the GPU or captured"},
+    {"kept_unproven", "not compared yet"},         {"kept_unequal", "other bits in pieces"},
+    {"kept_form", "of a form that has no pieces"},
+};
+
+std::string what_was_split(const json& client) {
+  const auto count = [&](const char* key) { return count_in(client, key); };
+  const uint64_t split = count("split_calls");
+  uint64_t seen = split;
+  std::string whole;
+  for (const WholeCalls& row : kWholeCalls) {
+    const uint64_t n = count(row.counter);
+    if (n != 0) whole += fmt::format("{}{} {}", whole.empty() ? "" : ", ", short_count(double(n)), row.why);
+    seen = n > UINT64_MAX - seen ? UINT64_MAX : seen + n;
+  }
+  if (seen == 0)
+    return list(client, "operations").empty()
+               ? "no library call seen; --audit shows those of libraries opened by path"
+               : "no product or convolution among its library calls";
+  std::string out = short_count(double(seen)) + " products and convolutions seen, ";
+  out += split ? fmt::format("{} split in {}", short_count(double(split)),
+                             short_count(double(count("split_pieces"))))
+               : "none split";
+  return whole.empty() ? out : out + "; whole: " + whole;
+}
+
 }  // namespace
 
 std::string ps_splits(const json& now) {
   std::string out;
   for (const json& c : list(now, "clients")) {
-    const auto count = [&](const char* key) { return short_count(double(count_in(c, key))); };
-    const uint64_t any = count_in(c, "split_calls") | count_in(c, "kept_unproven") |
-                         count_in(c, "kept_unequal") | count_in(c, "kept_form");
-    if (any == 0) continue;
-    out +=
-        fmt::format("{} {}: {} calls split in {}; whole: {} unproven, {} unequal, {} uncut",
-                    count_in(c, "pid"), text(c, "name").substr(0, 12), count("split_calls"),
-                    count("split_pieces"), count("kept_unproven"), count("kept_unequal"), count("kept_form"))
-            .substr(0, kTableColumns) +
-        '\n';
+    if (count_in(c, "splitting") == 0 || count_in(c, "priority") != 0) continue;
+    out += wrapped(fmt::format("{} {}: splits operations: {}", count_in(c, "pid"),
+                               text(c, "name").substr(0, 15), what_was_split(c)));
   }
   return out;
 }

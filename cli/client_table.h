@@ -31,13 +31,16 @@ std::string ps_gates(const nlohmann::json& now);
 std::string ps_unmanaged(const nlohmann::json& now);
 // What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.
 std::string ps_minimum(const nlohmann::json& now);
-// A line for each client whose library calls are split (`tessera run --split-operations`), and how many are not and why.
+// For each client whose library calls are to be split (`tessera run --split-operations`): how many were seen, how many went out in
+// pieces, and why the others did not.
 std::string ps_splits(const nlohmann::json& now);
 // What best-effort clients ask of libraries, a line for each function and element type, those that grew most between the
 // looks first, at most `most` of them: "" if there are none.
 std::string operation_table(const TwoLooks& looks, size_t most);
 std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
 
+// Lines of at most kTableColumns, broken at spaces; what follows the first is indented.
+std::string wrapped(std::string rest);
 // A count that the daemon sent; 0 if there is none.
 uint64_t count_in(const nlohmann::json& object, const char* key);
 // 950, 12.3k, 4.56M; never wider than five characters below 10^15.

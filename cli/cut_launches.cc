@@ -14,21 +14,26 @@ namespace {
 
 using nlohmann::json;
 
-// Rows: outcome as ipc/abi/cutting.h names it, what its launches are, what helps ("": nothing).
+// What shortens the wait for a kernel that cannot be cut.
+constexpr char kConfine[] =
+    "confine: under MPS (mps.mode) it keeps off some SMs; without, only in gaps that are longer";
+
+// Rows: outcome as ipc/abi/cutting.h names it, what its launches are, what helps ("": nothing), by which way.
 struct Obstacle {
-  const char *name, *text, *remedy;
+  const char *name, *text, *remedy = "", *way = "";
 };
 constexpr Obstacle kObstacles[] = {
     {"no_ptx", "machine code without PTX for this GPU",
-     "--keep-ptx, for what Triton, torch.compile or XLA compiles as it runs; else a build with PTX"},
-    {"nvidia_library", "NVIDIA's libraries", "--split-operations"},
-    {"waiting", "blocks that wait for each other", ""},
-    {"order", "results that depend on the order of blocks", "--allow-order-dependent"},
-    {"unclear", "kernels that were not understood", ""},
-    {"bits", "last bits that compiling again may change", "--bit-stability relaxed"},
-    {"module_state", "kernels that need their own module", ""},
-    {"whole", "graphs and cooperative launches", ""},
-    {"other", "limits, attributes and unread images", ""},
+     "--keep-ptx, for what Triton, torch.compile or XLA compiles as it runs; else a build with PTX", "cut"},
+    {"nvidia_library", "NVIDIA's libraries", "--split-operations", "split"},
+    {"waiting", "blocks that wait for each other"},
+    {"order", "results that depend on the order of blocks", "--allow-order-dependent", "cut"},
+    {"unclear", "kernels that were not understood"},
+    {"bits", "last bits that compiling again may change", "tessera prepare, or --bit-stability relaxed",
+     "cut"},
+    {"module_state", "kernels that need their own module"},
+    {"whole", "graphs and cooperative launches"},
+    {"other", "limits, attributes and unread images"},
 };
 constexpr double kLeastPart = 0.005;  // below that it says nothing
 
@@ -60,8 +65,7 @@ std::string percent_of(double part, double all) {
 
 std::string remedy_of(const json& client, const Obstacle& obstacle) {
   if (std::string_view(obstacle.name) != "nvidia_library") return obstacle.remedy;
-  for (const char* split : {"split_calls", "kept_unproven", "kept_unequal", "kept_form"})
-    if (count_in(client, split) != 0) return "";  // it is on
+  if (count_in(client, "splitting") != 0) return "";  // it is on
   const auto calls = client.find("operations");
   const bool none_seen = calls == client.end() || calls->empty();  // opened by path, or looked up by name
   return std::string(none_seen ? "--audit " : "") + obstacle.remedy;
@@ -95,6 +99,24 @@ CutLaunches cut_launches(const json& client) {
     add_phrase(out.remedies, "; ", remedy_of(client, *obstacle));
   }
   return out;
+}
+
+std::string shortens(std::string_view outcome) {
+  if (outcome == "sliced") return "is cut: a slice of it, or its blocks, take that long";
+  if (outcome == "can_be_cut") return "cut: it can be, and was expected to be short enough";
+  for (const Obstacle& o : kObstacles)
+    if (outcome == o.name)
+      return fmt::format("{}: {}", o.text,
+                         *o.way ? fmt::format("{}: {}; else {}", o.way, o.remedy, kConfine) : kConfine);
+  return "";
+}
+
+std::string cutting_line(const json& client) {
+  const CutLaunches launches = cut_launches(client);
+  std::string line = launches.share;
+  if (!launches.obstacles.empty()) line += "; in the way: " + launches.obstacles;
+  if (!launches.remedies.empty()) line += "; helps: " + launches.remedies;
+  return line;
 }
 
 }  // namespace tessera::cli

@@ -15,6 +15,7 @@
 #include "cli/library_calls.h"
 #include "cli/lookups.h"
 #include "cli/mps.h"
+#include "cli/newer_names.h"
 #include "cli/place.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
@@ -55,6 +56,18 @@ void add_place(const RunOptions& options, const Layout& layout, const std::strin
   if (!note.empty()) fprintf(stderr, "tessera run: %s\n", note.c_str());
 }
 
+// What the driver has and Tessera does not know: programs find it, too, but for those that cannot be served so.
+std::string serve_newer_names(const std::string& driver) {
+  const std::vector<std::string> names = newer_names(driver);
+  if (names.empty()) return "";
+  const auto library = keep_newer_names(names);
+  if (library) return *library;
+  fprintf(stderr,
+          "tessera run: programs do not find %s and %zu other functions of this driver by dlsym: %s\n",
+          names[0].c_str(), names.size() - 1, library.error().text.c_str());
+  return "";
+}
+
 }  // namespace
 
 base::Result<std::string> resolve_socket(const std::string& given) {
@@ -79,6 +92,7 @@ int run(const RunOptions& given) {
   if (missing.empty() && !options.passthrough) missing = why_not_loadable(layout.preload_alias);
   if (missing.empty() && options.gpu == "auto") missing = why_no_driver();
   if (!missing.empty()) options.passthrough = true;
+  if (!options.passthrough && options.gpu == "auto") options.newer_names = serve_newer_names(meant_driver());
   options.operations = options.operations && may_call_cublas(options.command);
   if (!options.audit)
     options.audit =

@@ -13,6 +13,8 @@
 #include <cuda.h>
 #include <cudaProfiler.h>
 
+#include "driver_api/newer_types.h"
+
 // GL, EGL and VDPAU entry points: their headers need graphics headers that a build machine may lack, so the
 // rows use ABI-equal C types (gen_driver_entries.py). Two types of cudaEGL.h have no such equal and are
 // declared here; the frame is passed by value, only its size and class (memory) matter.

@@ -134,22 +134,23 @@ bool inspect(OpenedDriver* driver) {
   return true;
 }
 
+void* const kMissing = reinterpret_cast<void*>(&tessera_answer_not_supported);
+
+void* found_in(const base::Exports& exports, const Mapping& mapping, const char* name) {
+  void* address = exports.find(name, nullptr);
+  return mapping.holds(address) ? address : kMissing;
+}
+
 // From its own symbol table: the process may have a dlsym that answers by functions which lead back to us (design D19).
 void fill(OpenedDriver* driver, RealDriver* table) {
   void** slots = reinterpret_cast<void**>(table);
   const base::Exports exports(driver->map);
   const Mapping mapping = mapping_of(driver->map);
+  const auto missing = [slots](Entry e) { return slots[static_cast<uint16_t>(e)] == kMissing; };
   for (uint16_t i = 0; i < kEntryCount; ++i) {
-    void* address = exports.find(kEntryInfo[i].symbol, nullptr);
-    if (!mapping.holds(address)) {
-      address = reinterpret_cast<void*>(&tessera_answer_not_supported);
-      ++driver->entries_missing;
-    }
-    slots[i] = address;
+    slots[i] = found_in(exports, mapping, kEntryInfo[i].symbol);
+    driver->entries_missing += missing(static_cast<Entry>(i));
   }
-  const auto missing = [slots](Entry e) {
-    return slots[static_cast<uint16_t>(e)] == reinterpret_cast<void*>(&tessera_answer_not_supported);
-  };
   if (missing(Entry::cuGetProcAddress)) table->cuGetProcAddress = &old_lookup;
   if (missing(Entry::cuGetProcAddress_v2)) table->cuGetProcAddress_v2 = &old_lookup_v2;
 }
@@ -210,6 +211,11 @@ OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDrive
   return driver;
 }
 
+void* function_of(const link_map* map, const char* name) {
+  if (map == nullptr) return reinterpret_cast<void*>(&tessera_answer_no_device);
+  return found_in(base::Exports(map), mapping_of(map), name);
+}
+
 std::vector<std::string> unlisted_exports(void* handle) {
   std::vector<std::string> out;
   const link_map* map = map_of(handle);
@@ -218,7 +224,7 @@ std::vector<std::string> unlisted_exports(void* handle) {
   for (size_t i = 0; i < exports.count(); ++i) {
     const char* name = exports.name(i);
     const bool driver_name = name && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
-    if (driver_name && find_entry(name) == Entry::kCount) out.emplace_back(name);
+    if (driver_name && exports.is_function(i) && find_entry(name) == Entry::kCount) out.emplace_back(name);
   }
   std::sort(out.begin(), out.end());
   return out;

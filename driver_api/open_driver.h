@@ -30,8 +30,12 @@ struct OpenedDriver {
 // `self`: an address inside the library that must not be opened as "the driver" (ours, by inode of its file).
 OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDriver* table);
 
-// Names cuX that an opened driver exports and entries.def does not list, sorted: what a program cannot find
-// by dlsym through us. For diagnosis; walks the whole symbol table.
+// Functions cuX that an opened driver exports and entries.def does not list, sorted: what a program cannot find
+// by dlsym through libtessera.so itself (cli/newer_names.h). Walks the whole symbol table.
 std::vector<std::string> unlisted_exports(void* handle);
+
+// The driver's own function of that name, whether listed or not; else what a row answers that the driver lacks. `map`: null where
+// there is no driver.
+void* function_of(const link_map* map, const char* name);
 
 }  // namespace tessera::driver_api

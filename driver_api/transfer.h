@@ -63,6 +63,13 @@ constexpr uint64_t boxes(const CUDA_MEMCPY3D_BATCH_OP* list, size_t n) {
   return all;
 }
 
+template <class Operation>
+constexpr uint64_t listed(const Operation* list, size_t n) {
+  uint64_t all = 0;
+  for (size_t i = 0; list && i < n; i++) all = plus(all, list[i].size);
+  return all;
+}
+
 inline constexpr Direction h2d = Direction::kHostToDevice, d2h = Direction::kDeviceToHost,
                            d2d = Direction::kWithinDevice, peer = Direction::kPeer, fill = Direction::kFill,
                            unknown = Direction::kUnknown;

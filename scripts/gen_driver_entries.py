@@ -6,19 +6,23 @@ entries.def: one row per entry point of the CUDA driver, with its true signature
   cudaGL.h, cudaEGL.h, cudaVDPAU.h the same way (the driver exports them, the link stub does not),
   cuda*Typedefs.h for the driver version from which cuGetProcAddress answers with a symbol,
   the link stub's export list as a cross-check,
-  driver_api/exports/*.txt, what real drivers export, for names that no header declares (--learn writes one).
+  driver_api/exports/*.txt, what real drivers export, for names that no header declares (--learn writes one),
+  entries.def itself for the rows of releases that are newer than this toolkit: --add reads them from their headers once.
 hooks.def: the rows that driver_api/actions.def (hand-written) gives a class, class by class.
 transfers.def: what actions.def says of the copies and fills among them.
 exports.map: what libtessera.so exports: every row.
 
   gen_driver_entries.py [--cuda DIR]           rewrite the files
   gen_driver_entries.py --check [--cuda DIR]   exit 1 and say which file is stale, write nothing
+  gen_driver_entries.py --add DIR [--cuda DIR] also take in what the headers of a newer release (DIR/include) declare, and
+                                               propose a class for each name that actions.def does not know
   gen_driver_entries.py --unknown LIBRARY      list what this driver exports and no list or header has, one per line
   gen_driver_entries.py --learn LIBRARY        write driver_api/exports/<version>.txt for this driver
   gen_driver_entries.py --make-stub LIBRARY [--cuda DIR]    a link stub for a toolkit that has none (scripts/setup.sh)
 """
 import argparse
 import collections
+import contextlib
 import pathlib
 import re
 import subprocess
@@ -183,28 +187,89 @@ def make_stub(cuda, library):
         subprocess.run(["cc", "-shared", "-nostdlib", "-Wl,-soname,libcuda.so.1", assembly, "-o", library], check=True)
 
 
-def build_rows(cuda):
+@contextlib.contextmanager
+def graphics_stubs():
     with tempfile.TemporaryDirectory() as stubs:
         for header in ("GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h"):
             path = pathlib.Path(stubs) / header
             path.parent.mkdir(exist_ok=True)
             path.write_text("")
+        yield stubs
+
+
+def all_declarations(cuda, headers=("cuda.h", "cudaProfiler.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")):
+    with graphics_stubs() as stubs:
+        return declarations(preprocess(cuda, headers, stubs))
+
+
+def rows_of(declared, since):
+    """Symbol -> row."""
+    rows = {}
+    for symbol, parameters in declared.items():
+        params = split_params(parameters)
+        rows[symbol] = Row(symbol, base_of(symbol), since[symbol], stream_of(symbol, params, declared), "CUresult",
+                           "(" + (", ".join(d for d, _ in params) or "void") + ")",
+                           "(" + ", ".join(n for _, n in params) + ")")
+    return rows
+
+
+def toolkit_rows(cuda, newer):
+    every = all_declarations(cuda)
+    with graphics_stubs() as stubs:
         core = core_declarations(cuda, stubs)
-        every = declarations(preprocess(cuda, ["cuda.h", "cudaProfiler.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"],
-                                        stubs))
     stub = set(exports_of(f"{cuda}/lib64/stubs/libcuda.so"))
     if stub != set(core):
         raise Problem(f"the headers and the link stub disagree on {sorted(stub ^ set(core))}")
     since = since_of(every, versions(cuda))
-    for symbol in undeclared(exported_by_drivers(), every):
+    for symbol in undeclared(exported_by_drivers(), every.keys() | newer):
         every[symbol], since[symbol] = "void", 0
-    rows = []
-    for symbol in sorted(every):
-        params = split_params(every[symbol])
-        rows.append(Row(symbol, base_of(symbol), since[symbol], stream_of(symbol, params, every), "CUresult",
-                        "(" + (", ".join(d for d, _ in params) or "void") + ")",
-                        "(" + ", ".join(n for _, n in params) + ")"))
+    return rows_of(every, since)
+
+
+ROW = re.compile(r"TS_CU\((\w+), (\w+), (\d+), (none|(?:legacy|per_thread)\(.*\)), (CUresult), (\(.*\)), (\(.*\))\)")
+
+
+def newer_rows(text, version):
+    """The rows of entries.def that came with releases newer than this toolkit."""
+    rows = (Row(*m.groups())._replace(since=int(m[3])) for m in ROW.finditer(text))
+    return {row.symbol: row for row in rows if row.since > version}
+
+
+def release_rows(headers, known):
+    """What the headers of a release declare and no known row has. Their profiler's header may be in another package."""
+    every = all_declarations(headers, ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"))
+    rows = rows_of({symbol: text for symbol, text in every.items() if symbol not in known},
+                   since_of(every, versions(headers)))
+    unknown = [symbol for symbol, row in rows.items() if row.since == 0]
+    if unknown:
+        raise Problem(f"{headers}: the Typedefs headers do not say since which version there are {unknown}")
     return rows
+
+
+# What a name says of the class of a new function: the first that fits. A proposal; its documentation decides.
+PROPOSALS = (
+    (r"cu\w*(Memcpy|Cpy|Copy)\w*Async$|cuMemcpy", "copy"), (r"cuMemset", "memset"), (r"cuLaunch", "launch_whole"),
+    (r"cuStream(Begin|End)\w*[Cc]apture", "capture"), (r"cuGraph(Exec\w*Set|Instantiate)", "graph"),
+    (r"cuGraph(Add|Remove|\w+Set)", "graph_edit"), (r"cuGraph(?!ics)", "graph_query"), (r"\w+Synchronize$", "sync"),
+    (r"cu(Stream|Event)Query", "query"), (r"cuStream(Create|Destroy)|\w+StreamCreate", "stream_life"),
+    (r"cu\w*Ctx(Create|Destroy|Reset)", "context_life"), (r"cuMemAlloc(?!Host)|cuMemCreate|\w*ArrayCreate", "allocate"),
+    (r"cuMem(Free|Unmap|HostRegister|HostUnregister)|\w*ArrayDestroy", "waits"), (r"cuStreamWait", "wait_value"),
+    (r"cu(Module|Library)(Load|Unload|Get|Enumerate)", "module"))
+
+
+def proposals(rows, actions):
+    for base in sorted({row.base for row in rows} - set(actions)):
+        klass = next((klass for pattern, klass in PROPOSALS if re.match(pattern, base)), "pass")
+        takes_stream = any(row.base == base and row.stream != "none" for row in rows)
+        yield f"  {base}: {klass}" + (" (it takes a stream: does it enqueue work?)" if takes_stream else "")
+
+
+def types_missing(rows, cuda):
+    """Types of rows that this toolkit does not declare: driver_api/newer_types.h needs them."""
+    with graphics_stubs() as stubs:
+        text = preprocess(cuda, ["cuda.h"], stubs)
+    used = {word for row in rows for word in re.findall(r"\bCU\w+", row.params)}
+    return sorted(word for word in used if not re.search(rf"\b{word}\b", text))
 
 
 TRANSFER_CLASSES = ("copy", "memset")
@@ -237,7 +302,7 @@ def read_actions(text, classes):
 
 
 ENTRIES_HEAD = """// Every entry point of the CUDA driver. Generated by scripts/gen_driver_entries.py from the toolkit's headers
-// (CUDA_VERSION {version}); do not edit. {count} rows, sorted by symbol (byte order).
+// (CUDA_VERSION {version}, and newer ones up to {newest}); do not edit. {count} rows, sorted by symbol (byte order).
 //
 //   TS_CU(symbol, base, since, stream, ret, (params), (args))
 //     symbol  exported name, ABI and stream flavour included
@@ -257,7 +322,8 @@ ENTRIES_HEAD = """// Every entry point of the CUDA driver. Generated by scripts/
 def render_entries(rows, version):
     body = "".join(f"TS_CU({r.symbol}, {r.base}, {r.since}, {r.stream}, {r.ret}, {r.params}, {r.args})\n"
                    for r in rows)
-    return ENTRIES_HEAD.format(version=version, count=len(rows)) + body + "#undef TS_CU\n"
+    newest = max(version, *(row.since for row in rows))
+    return ENTRIES_HEAD.format(version=version, newest=newest, count=len(rows)) + body + "#undef TS_CU\n"
 
 
 HOOKS_HEAD = """// The rows of entries.def that actions.def gives a class. Generated by scripts/gen_driver_entries.py; do not edit.
@@ -311,6 +377,7 @@ def render_map(rows):
     return ("/* What libtessera.so exports: every row of entries.def, a marker by which copies of us know each other, and what\n"
             "   our other libraries look up. Generated by scripts/gen_driver_entries.py; do not edit. */\n"
             "{\nglobal:\n  tessera_shim_marker;\n  tessera_alias_rows;\n  tessera_audit_driver;\n  tessera_note_reader;\n"
+            "  tessera_unlisted_call;\n"
             + "".join(f"  {r.symbol};\n" for r in rows) + "local:\n  *;\n};\n")
 
 
@@ -333,6 +400,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cuda", type=pathlib.Path, default=pathlib.Path("/usr/local/cuda"))
+    parser.add_argument("--add", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--unknown", type=pathlib.Path, metavar="LIBRARY")
     parser.add_argument("--learn", type=pathlib.Path, metavar="LIBRARY")
     parser.add_argument("--make-stub", type=pathlib.Path, metavar="LIBRARY")
@@ -356,7 +424,10 @@ def main():
         if stated != version:
             print(f"skipped: entries.def was made from CUDA {stated}, this toolkit is {version}")
             return 77
-    rows = build_rows(options.cuda)
+    newer = newer_rows(entries_path.read_text(), version)
+    by_symbol = newer | toolkit_rows(options.cuda, newer)
+    added = release_rows(options.add, by_symbol) if options.add else {}
+    rows = sorted((by_symbol | added).values())
     classes = re.findall(r"^TS_CLASS\((\w+),", (ROOT / "driver_api/classes.def").read_text(), re.M)
     actions, transfers = read_actions((ROOT / "driver_api/actions.def").read_text(), classes)
     unknown = sorted(set(actions) - {row.base for row in rows})
@@ -375,6 +446,10 @@ def main():
         return 1 if stale else 0
     for path in stale:
         path.write_text(files[path])
+    if added:
+        print(f"{len(added)} names are new, {len(types_missing(added.values(), options.cuda))} types for "
+              f"driver_api/newer_types.h: {types_missing(added.values(), options.cuda)}; for actions.def:")
+        print("\n".join(proposals(added.values(), actions)))
     hooked = sum(row.base in actions for row in rows)
     print(f"{len(rows)} entries, {hooked} hooked; rewrote {[str(p.relative_to(ROOT)) for p in stale]}")
     return 0

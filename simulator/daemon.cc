@@ -41,7 +41,7 @@ policy::ClientView World::view(SimClient& c) {
     v.own_slowdown = c.bursts.own_slowdown();
     v.bursts = c.bursts.compared();
     v.burst_ns = c.bursts.baseline_ns();
-    v.short_gap_ns = c.bursts.short_gap_ns();
+    v.ended = c.bursts.take_ended();
     return v;
   }
   const bool held_on_device = !c.gate_open && c.in_flight_ns != 0;

@@ -434,7 +434,7 @@ void World::set_idle(uint32_t index) {
   c.bursts.add(burst_of(c));
   wake_watchers();
   update_gates();
-  notify_daemon();
+  if (!c.lease.quiet) notify_daemon();
 }
 
 }  // namespace tessera::simulator

@@ -84,7 +84,9 @@ Finding check_exports(const std::string& driver) {
             "reinstall the driver; `ldd " + driver + "` shows what it lacks"};
   if (text.empty()) return {"exports", State::kOk, "every function that the driver exports is known", "", ""};
   return {"exports", State::kWarning, "the driver exports functions that are newer than Tessera:" + text,
-          "programs that look for them by dlsym do not find them; cuGetProcAddress does", "update Tessera"};
+          "under `tessera run` programs find them, and their calls are not gated; elsewhere only by "
+          "cuGetProcAddress",
+          "update Tessera"};
 }
 
 Finding check_gpu(const MachineFolders& folders) {

@@ -28,7 +28,7 @@ class Recorder {
       const TraceItem& item = trace_.items[i];
       if (item.client != client_) continue;
       if (item.kind == abi::kTraceBurst) bursts_.push_back({item.start_ns, item.end_ns});
-      if (item.kind == abi::kTraceLaunch && item.c != 0) cut_.insert(item.a);
+      if (was_cut(item)) cut_.insert(item.a);
       if (item.thread != 0) next_in_thread_[item.thread].push_back(item.start_ns);
     }
   }

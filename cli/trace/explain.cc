@@ -3,17 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "cli/client_table.h"
+#include "cli/cut_launches.h"
+#include "cli/trace/gpu_times.h"
 
 namespace tessera::cli {
 namespace {
 
 namespace abi = ipc::abi;
 
-struct Span {
-  uint64_t start_ns, end_ns;
-};
+using Span = GpuSpan;
 
 // Sorted, without overlap.
 std::vector<Span> united(std::vector<Span> spans) {
@@ -35,48 +37,31 @@ uint64_t length_ns(const std::vector<Span>& spans) {
   return sum;
 }
 
-// Best-effort work of one client: from the call that started it to the marker that showed its end.
+// Best-effort work, as it ran on the GPU.
 struct Work {
-  uint32_t client;
-  Span span;
+  const TraceItem* item;
+  Span ran;
 };
 
-// A marker covers what its stream got before it, and is reached when the event `done` with its number says so. Work
-// without such a marker is not known to have run for longer than its call.
+// In the order in which it began.
 std::vector<Work> best_effort_work(const Trace& trace) {
-  struct Stream {
-    std::vector<size_t> open;  // in `out`: no marker yet
-    std::vector<std::pair<uint64_t, std::vector<size_t>>> marked;
-  };
+  const std::vector<Span> spans = gpu_spans(trace);
   std::vector<Work> out;
-  std::map<std::pair<uint32_t, uint64_t>, Stream> streams;
-  for (const TraceItem& item : trace.items) {
-    if (trace.clients.at(item.client).priority != 0) continue;
-    Stream& stream = streams[{item.client, item.stream}];
-    const bool sent = item.kind == abi::kTraceSlice || item.kind == abi::kTraceCopy ||
-                      (item.kind == abi::kTraceLaunch && item.c == 0);  // of a cut launch the slices count
-    if (sent && item.detail == 0) {
-      stream.open.push_back(out.size());
-      out.push_back({item.client, {item.start_ns, item.end_ns}});
-    } else if (item.kind == abi::kTraceMarker) {
-      stream.marked.emplace_back(item.a, std::move(stream.open));
-      stream.open.clear();
-    } else if (item.kind == abi::kTraceDone) {
-      auto reached = stream.marked.begin();
-      for (; reached != stream.marked.end() && reached->first <= item.a; ++reached)
-        for (const size_t i : reached->second) out[i].span.end_ns = std::max(out[i].span.end_ns, item.end_ns);
-      stream.marked.erase(stream.marked.begin(), reached);
-    }
-  }
+  for (size_t i = 0; i < spans.size(); ++i)
+    if (spans[i].end_ns != 0 && trace.clients.at(trace.items[i].client).priority == 0)
+      out.push_back({&trace.items[i], spans[i]});
+  std::sort(out.begin(), out.end(),
+            [](const Work& x, const Work& y) { return x.ran.start_ns < y.ran.start_ns; });
   return out;
+}
+
+Span inside(const Span& s, const TraceItem& burst) {
+  return {std::max(s.start_ns, burst.start_ns), std::min(s.end_ns, burst.end_ns)};
 }
 
 BurstParts parts_of(const TraceItem& burst, const Trace& trace, const std::vector<Work>& best_effort) {
   BurstParts parts{
       .client = burst.client, .start_ns = burst.start_ns, .end_ns = burst.end_ns, .launches = burst.a};
-  const auto inside = [&](const Span& s) {
-    return Span{std::max(s.start_ns, burst.start_ns), std::min(s.end_ns, burst.end_ns)};
-  };
   std::vector<Span> taken;
   const auto take = [&](const std::vector<Span>& spans) {
     const uint64_t before = length_ns(taken);
@@ -87,12 +72,12 @@ BurstParts parts_of(const TraceItem& burst, const Trace& trace, const std::vecto
   const TraceClient& own = trace.clients.at(burst.client);
   std::vector<Span> in_flight, beside, calls;
   for (const Work& work : best_effort) {
-    if (trace.clients.at(work.client).gpu != own.gpu) continue;
-    (work.span.start_ns < burst.start_ns ? in_flight : beside).push_back(inside(work.span));
+    if (trace.clients.at(work.item->client).gpu != own.gpu) continue;
+    (work.item->start_ns < burst.start_ns ? in_flight : beside).push_back(inside(work.ran, burst));
   }
   for (const TraceItem& item : trace.items) {
     if (item.client != burst.client) continue;
-    if (item.kind == abi::kTraceLaunch) calls.push_back(inside({item.start_ns, item.end_ns}));
+    if (item.kind == abi::kTraceLaunch) calls.push_back(inside({item.start_ns, item.end_ns}, burst));
     if (item.kind == abi::kTraceHold && item.detail == abi::kTraceHeldByBurst &&
         item.end_ns <= burst.start_ns + 1000 && item.end_ns + 1'000'000 > burst.start_ns)
       parts.wait_ns = item.end_ns - item.start_ns;  // the burst began when the wait ended
@@ -121,6 +106,57 @@ std::vector<BurstParts> slowest_bursts(const Trace& trace, size_t n) {
   return out;
 }
 
+std::vector<KernelInTheWay> kernels_in_the_way(const Trace& trace, size_t n) {
+  const std::vector<Work> work = best_effort_work(trace);
+  uint64_t longest_ns = 0;
+  for (const Work& w : work) longest_ns = std::max(longest_ns, w.ran.end_ns - w.ran.start_ns);
+  std::map<std::pair<uint32_t, uint64_t>, KernelInTheWay> kernels;  // by client and function
+  for (const TraceItem& burst : trace.items) {
+    if (burst.kind != abi::kTraceBurst) continue;
+    std::map<std::pair<uint32_t, uint64_t>, std::vector<Span>> met;
+    auto w = std::lower_bound(work.begin(), work.end(), burst.start_ns - std::min(burst.start_ns, longest_ns),
+                              [](const Work& x, uint64_t ns) { return x.ran.start_ns < ns; });
+    for (; w != work.end() && w->ran.start_ns < burst.end_ns; ++w)
+      if (w->item->kind != abi::kTraceCopy && w->ran.end_ns > burst.start_ns &&
+          trace.clients.at(w->item->client).gpu == trace.clients.at(burst.client).gpu)
+        met[{w->item->client, w->item->a}].push_back(inside(w->ran, burst));
+    for (const auto& [key, spans] : met) {
+      KernelInTheWay& kernel = kernels[key];
+      const uint64_t ns = length_ns(spans);
+      kernel.bursts++;
+      kernel.waited_ns += ns;
+      kernel.longest_ns = std::max(kernel.longest_ns, ns);
+    }
+  }
+  // As its launches say it, the latest one last.
+  for (const TraceItem& item : trace.items)
+    if (const auto at = kernels.find({item.client, item.a}); at != kernels.end() && *outcome_of(item))
+      at->second.outcome = outcome_of(item);
+  std::vector<KernelInTheWay> out;
+  for (auto& [key, kernel] : kernels) {
+    std::tie(kernel.client, kernel.function) = key;
+    out.push_back(kernel);
+  }
+  std::stable_sort(out.begin(), out.end(), [](const KernelInTheWay& x, const KernelInTheWay& y) {
+    return x.waited_ns > y.waited_ns;
+  });
+  out.resize(std::min(n, out.size()));
+  return out;
+}
+
+std::string told(const std::vector<KernelInTheWay>& kernels, const Trace& trace) {
+  if (kernels.empty()) return "";
+  static constexpr char kLine[] = "{:<32.31}{:<17.16}{:>7}{:>11}{:>11}\n";
+  std::string out = fmt::format(kLine, "BURSTS WAITED FOR", "OF", "BURSTS", "SUM", "LONGEST");
+  for (const KernelInTheWay& k : kernels) {
+    const TraceItem launch{.client = k.client, .kind = abi::kTraceLaunch, .a = k.function};
+    out += fmt::format(kLine, item_title(trace, launch), trace.clients.at(k.client).name, k.bursts,
+                       short_duration(double(k.waited_ns)), short_duration(double(k.longest_ns)));
+    if (!k.outcome.empty()) out += wrapped("    " + shortens(k.outcome));
+  }
+  return out;
+}
+
 std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trace) {
   if (bursts.empty())
     return "no burst of a protected client ended in this trace: take a longer one, or give a client a "
@@ -141,6 +177,10 @@ std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trac
   out +=
       "OWN its own work; DRAIN best-effort work in flight when it began; BESIDE best-effort\n"
       "work that started later; WAIT for a burst that goes first; HOST in its launch calls\n";
+  // Whatever could not be cut had to end before the burst could go on.
+  for (const auto& [id, client] : trace.clients)
+    if (!client.cutting.empty())
+      out += wrapped(fmt::format("{} {}: {}", client.pid, client.name.substr(0, 15), client.cutting));
   if (trace.lost) out += fmt::format("{} events were lost: shares may be too small\n", trace.lost);
   return out;
 }

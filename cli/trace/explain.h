@@ -21,6 +21,19 @@ struct BurstParts {
   uint64_t length_ns() const { return own_ns + drain_ns + beside_ns + wait_ns + host_ns; }
 };
 
+// A best-effort kernel that ran while bursts of protected clients did.
+struct KernelInTheWay {
+  uint32_t client = 0;
+  uint64_t function = 0;
+  uint64_t bursts = 0;                     // that met it
+  uint64_t waited_ns = 0, longest_ns = 0;  // time of these bursts in which it ran: all of it, of one burst
+  std::string outcome;                     // of its launches, as ipc/abi/cutting.h names it; "": not said
+};
+
+// The n kernels that bursts waited for longest.
+std::vector<KernelInTheWay> kernels_in_the_way(const Trace& trace, size_t n);
+std::string told(const std::vector<KernelInTheWay>& kernels, const Trace& trace);
+
 std::vector<BurstParts> slowest_bursts(const Trace& trace, size_t n);
 std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trace);
 

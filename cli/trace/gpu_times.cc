@@ -13,21 +13,15 @@ constexpr int kRounds = 20;  // of dealing out: the twentieth changes nothing th
 
 using Pieces = std::vector<size_t>;  // indices of items: what went to the driver by itself
 
-bool is_piece(const TraceItem& item) {
-  const bool sent = item.kind == abi::kTraceSlice || item.kind == abi::kTraceCopy ||
-                    (item.kind == abi::kTraceLaunch && item.c == 0);  // of a cut launch the slices count
-  return sent && item.detail == 0;
-}
-
 struct WatchedStream {
   Pieces open;  // no marker behind them yet
   std::vector<std::pair<uint64_t, Pieces>> marked;
   uint64_t known_ns = 0;  // when it was last seen to have reached a point
 };
 
-struct TimedPieces {  // these pieces took so long, together
+struct TimedPieces {  // these pieces ran then, one after the other
   Pieces pieces;
-  uint64_t length_ns;
+  uint64_t begin_ns, length_ns;
 };
 
 // Goes through a trace in the order of time and collects windows.
@@ -115,7 +109,7 @@ class Watcher {
       uint64_t first_ns = UINT64_MAX;
       for (const size_t i : ended) first_ns = std::min(first_ns, trace_.items[i].start_ns);
       const uint64_t begin_ns = std::max(first_ns, stream.known_ns);
-      windows_.push_back({std::move(ended), now_ns - std::min(now_ns, begin_ns)});
+      windows_.push_back({std::move(ended), begin_ns, now_ns - std::min(now_ns, begin_ns)});
     }
     stream.known_ns = std::max(stream.known_ns, now_ns);
   }
@@ -169,8 +163,7 @@ void add_slices_to_launches(const Trace& trace, std::vector<uint64_t>* times) {
   std::map<std::pair<uint32_t, uint32_t>, size_t> launch;  // client, thread: the latest cut launch
   for (size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
-    if (item.kind == abi::kTraceLaunch && item.c != 0 && item.detail == 0)
-      launch[{item.client, item.thread}] = i;
+    if (was_cut(item) && item.detail == 0) launch[{item.client, item.thread}] = i;
     if (item.kind != abi::kTraceSlice) continue;
     const auto at = launch.find({item.client, item.thread});
     if (at != launch.end() && item.end_ns <= trace.items[at->second].end_ns)
@@ -180,7 +173,7 @@ void add_slices_to_launches(const Trace& trace, std::vector<uint64_t>* times) {
 
 }  // namespace
 
-std::vector<uint64_t> gpu_times_ns(const Trace& trace) {
+std::vector<GpuSpan> gpu_spans(const Trace& trace) {
   const std::vector<TimedPieces> windows = Watcher(trace).windows();
   Kinds kinds;
   std::vector<size_t> kind(trace.items.size());
@@ -189,20 +182,30 @@ std::vector<uint64_t> gpu_times_ns(const Trace& trace) {
     if (is_piece(trace.items[i])) kind[i] = kinds.of(trace.items[i]);
   const std::vector<double> expected_ns = expected_times(windows, kind, kinds.size());
   timed.resize(kinds.size());
-  std::vector<uint64_t> times(trace.items.size());
+  std::vector<GpuSpan> spans(trace.items.size());
   for (const TimedPieces& window : windows) {
     const double ratio = double(window.length_ns) / sum_of(window, expected_ns, kind);
+    uint64_t begin_ns = window.begin_ns;
     for (const size_t i : window.pieces) {
-      times[i] = std::max<uint64_t>(1, uint64_t(expected_ns[kind[i]] * ratio));
+      const uint64_t took_ns = std::max<uint64_t>(1, uint64_t(expected_ns[kind[i]] * ratio));
+      spans[i] = {begin_ns, begin_ns + took_ns};
+      begin_ns += took_ns;
       timed[kind[i]] = true;
     }
   }
   for (size_t i = 0; i < trace.items.size(); ++i) {
     const TraceItem& item = trace.items[i];
-    if (!is_piece(item) || times[i] != 0) continue;
-    times[i] =
+    if (!is_piece(item) || spans[i].end_ns != 0) continue;
+    const uint64_t took_ns =
         timed[kind[i]] ? uint64_t(expected_ns[kind[i]]) : std::max<uint64_t>(1, item.end_ns - item.start_ns);
+    spans[i] = {item.start_ns, item.start_ns + took_ns};
   }
+  return spans;
+}
+
+std::vector<uint64_t> gpu_times_ns(const Trace& trace) {
+  std::vector<uint64_t> times;
+  for (const GpuSpan& span : gpu_spans(trace)) times.push_back(span.end_ns - span.start_ns);
   add_slices_to_launches(trace, &times);
   return times;
 }

@@ -10,6 +10,12 @@
 
 namespace tessera::cli {
 
+struct GpuSpan {
+  uint64_t start_ns = 0, end_ns = 0;  // both 0: is no launch and no copy, failed, or was cut
+};
+// When each item of the trace ran, in order: what was dealt out of one stretch of time lies in it one after the other.
+std::vector<GpuSpan> gpu_spans(const Trace& trace);
+
 // One number per item of the trace, in order; 0 for what is no launch and no copy, or failed. A cut launch has the sum of
 // its slices, and they have theirs. What nothing showed the end of has the time of its like, or else of its call.
 std::vector<uint64_t> gpu_times_ns(const Trace& trace);

@@ -24,6 +24,11 @@ constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",    "hold", 
 static_assert(std::size(kKinds) == abi::kTraceKinds);
 constexpr const char* kReasons[] = {"", "lease", "pulse", "window", "burst"};
 static_assert(std::size(kReasons) == abi::kTraceReasons);
+constexpr const char* kOutcomes[] = {
+#define TS_ROW(id, name) name,
+    TS_LAUNCH_OUTCOMES(TS_ROW)
+#undef TS_ROW
+};
 constexpr const char* kLeases[] = {"held", "granted", "free", "free"};
 
 constexpr const char* kEntryPoints[] = {
@@ -80,6 +85,7 @@ json arguments(const TraceItem& item) {
   if (item.c) args["c"] = item.c;
   if (item.stream) args["stream"] = item.stream;
   if (item.thread) args["thread"] = item.thread;
+  if (*outcome_of(item)) args["outcome"] = outcome_of(item);
   if (item.kind == abi::kTraceHold) args["reason"] = reason_name(item.detail);
   if (item.detail) args["detail"] = item.detail;
   return args;
@@ -124,6 +130,21 @@ class Tracks {
 };
 
 }  // namespace
+
+bool was_cut(const TraceItem& item) {
+  return item.kind == abi::kTraceLaunch && (item.c & abi::kTraceLaunchCut) != 0;
+}
+
+const char* outcome_of(const TraceItem& item) {
+  const uint64_t number = item.kind == abi::kTraceLaunch ? item.c >> abi::kTraceOutcomeShift & 0xff : 0;
+  return number != 0 && number <= std::size(kOutcomes) ? kOutcomes[number - 1] : "";
+}
+
+bool is_piece(const TraceItem& item) {
+  const bool sent = item.kind == abi::kTraceSlice || item.kind == abi::kTraceCopy ||
+                    (item.kind == abi::kTraceLaunch && !was_cut(item));
+  return sent && item.detail == 0;
+}
 
 const char* kind_name(abi::TraceKind kind) {
   return kind < abi::kTraceKinds ? kKinds[kind] : "";
@@ -207,7 +228,8 @@ json to_chrome(const Trace& trace) {
                        {"pid", client.pid},
                        {"name", client.name},
                        {"priority", client.priority},
-                       {"gpu", client.gpu}});
+                       {"gpu", client.gpu},
+                       {"cutting", client.cutting}});
   return {
       {"traceEvents", std::move(events)},
       {"displayTimeUnit", "ns"},
@@ -234,7 +256,8 @@ base::Result<Trace> from_chrome(const json& file) {
   for (const json& c : file["otherData"].value("clients", json::array())) {
     if (!c.is_object()) return bad("a client is no object");
     trace.clients[uint32_t(number(c, "id"))] = {
-        uint32_t(number(c, "pid")), uint32_t(number(c, "priority")), text(c, "name"), text(c, "gpu"), {}};
+        uint32_t(number(c, "pid")), uint32_t(number(c, "priority")), text(c, "name"), text(c, "gpu"), {},
+        text(c, "cutting")};
   }
   const auto events = file.find("traceEvents");
   if (events == file.end() || !events->is_array()) return bad("there is no list traceEvents");

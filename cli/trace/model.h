@@ -16,6 +16,8 @@ struct TraceClient {
   uint32_t pid = 0, priority = 0;
   std::string name, gpu;                      // printable; gpu: "GPU-...", or empty
   std::map<uint64_t, std::string> functions;  // by handle, as the program's symbols are called
+  std::string
+      cutting;  // what of it can be cut, when the trace ended (cli/cut_launches.h); "": nothing is known
 };
 
 struct TraceItem {
@@ -31,6 +33,12 @@ struct Trace {
   std::vector<TraceItem> items;  // by start
   uint64_t lost = 0;             // events that were overwritten or not kept
 };
+
+// Of a launch. `outcome_of`: as ipc/abi/cutting.h names it; "" if the trace does not say it.
+bool was_cut(const TraceItem& item);
+const char* outcome_of(const TraceItem& item);
+// A launch or a copy that went to the driver by itself, and was taken. Of a cut launch that is its slices.
+bool is_piece(const TraceItem& item);
 
 void sort_by_start(Trace& trace);
 

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/printable.h"
 #include "base/user_file.h"
+#include "cli/client_table.h"
+#include "cli/cut_launches.h"
 #include "cli/demo/process.h"
 #include "cli/run.h"
 #include "cli/trace/chakra.h"
@@ -57,6 +59,15 @@ base::Status write_output(const std::string& content, const std::string& path) {
   return base::error(Code::kUnavailable, std::string("cannot write standard output: ") + strerror(errno));
 }
 
+// Of the clients that are still there.
+void add_cutting(const std::string& socket, Trace* trace) {
+  const auto state = measured_state(socket);
+  if (!state) return;
+  for (const auto& known : state->value("clients", nlohmann::json::array()))
+    for (auto& [id, client] : trace->clients)
+      if (count_in(known, "pid") == client.pid) client.cutting = base::printable(cutting_line(known));
+}
+
 // Until `seconds` have passed (0: no end) or a signal came.
 base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
   TraceTaker taker;
@@ -71,7 +82,9 @@ base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
     }
     poll(nullptr, 0, kEvery_ms);
   }
-  return taker.finish();
+  Trace trace = taker.finish();
+  add_cutting(socket, &trace);
+  return trace;
 }
 
 }  // namespace
@@ -228,7 +241,9 @@ int run_traced(char* const* argv, const std::string& socket, const std::string& 
 int explain(const ExplainOptions& options) {
   auto trace = options.file.empty() ? take(options.socket, 0, options.seconds) : read_trace(options.file);
   if (!trace) return fail("explain", trace.error());
-  const std::string text = explanation(slowest_bursts(*trace, size_t(options.slowest)), *trace);
+  constexpr size_t kKernels = 10;
+  const std::string text = explanation(slowest_bursts(*trace, size_t(options.slowest)), *trace) +
+                           told(kernels_in_the_way(*trace, kKernels), *trace);
   return fputs(text.c_str(), stdout) < 0 || fflush(stdout) != 0 ? 1 : 0;
 }
 

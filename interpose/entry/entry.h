@@ -38,12 +38,13 @@ uint64_t lookup_count(driver_api::Entry e);
 
 // Holes in coverage, for stats. Relaxed counters; read them at any time.
 struct Counters {
-  uint64_t lookups;               // cuGetProcAddress* calls
-  uint64_t lookups_substituted;   // answered with our stub
-  uint64_t lookups_ambiguous;     // one address, several entries of different classes: driver's pointer kept
-  uint64_t lookups_unindexed;     // known name, address not among the driver's exports: driver's pointer kept
-  uint64_t lookups_unknown;       // name not in entries.def and the driver knows it: forwarded
-  uint64_t entries_missing;       // rows that the installed driver does not export
+  uint64_t lookups;              // cuGetProcAddress* calls
+  uint64_t lookups_substituted;  // answered with our stub
+  uint64_t lookups_ambiguous;    // one address, several entries of different classes: driver's pointer kept
+  uint64_t lookups_unindexed;    // known name, address not among the driver's exports: driver's pointer kept
+  uint64_t lookups_unknown;      // name not in entries.def and the driver knows it: forwarded
+  uint64_t unlisted_called;      // functions that only the driver knows and the program has called: not gated
+  uint64_t entries_missing;      // rows that the installed driver does not export
   uint64_t captured_relocations;  // driver's own references that bind to our stubs (0 in a sane set-up)
   uint64_t reopened_deepbind;     // 1 if the driver had to be reopened with RTLD_DEEPBIND
   uint64_t nested_in_init;        // calls that arrived while init was running in the same thread

@@ -188,7 +188,14 @@ Counters counters() {
 
 }  // namespace tessera::entry
 
-extern "C" void* tessera_resolve(uint32_t row) noexcept {
-  if (!tessera::entry::ensure_ready()) return reinterpret_cast<void*>(&tessera_answer_not_initialized);
-  return std::atomic_ref<void*>(tessera_dispatch[row]).load(std::memory_order_relaxed);
+extern "C" void* tessera_resolve(uint64_t row_or_unlisted) noexcept {
+  using namespace tessera;
+  if (!entry::ensure_ready()) return reinterpret_cast<void*>(&tessera_answer_not_initialized);
+  if (row_or_unlisted < driver_api::kEntryCount)
+    return std::atomic_ref<void*>(tessera_dispatch[row_or_unlisted]).load(std::memory_order_relaxed);
+  auto& unlisted = *reinterpret_cast<TesseraUnlisted*>(row_or_unlisted);
+  void* target = driver_api::function_of(tessera_audit_driver.driver, unlisted.name);
+  entry::bump(&entry::Counters::unlisted_called);
+  std::atomic_ref<void*>(unlisted.target).store(target, std::memory_order_relaxed);
+  return target;
 }

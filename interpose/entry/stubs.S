@@ -7,6 +7,9 @@
 //
 // dispatch[cuX] is, before the first call, first_cuX below: it saves what may hold arguments, runs init in C++
 // (tessera_resolve) and goes where that says. Afterwards it is the driver's function or hook_cuX.
+//
+// The same is done for names that only the driver knows, by the stubs of another library (cli/newer_names.h): they jump to
+// tessera_unlisted_call, with the address of a TesseraUnlisted in r11 instead of a row.
 
 #define SLOT_BYTES 8
 #define COUNT_BYTES 4
@@ -48,9 +51,12 @@ tessera_first_\symbol:
 #define TS_CU(symbol, base, since, stream, ret, params, args) FIRST symbol, %tessera_row; .set tessera_row, tessera_row + 1;
 #include "driver_api/entries.def"
 
-// On entry the stack is as at a call: rsp = 8 mod 16, stack arguments above. r11 = row.
+// On entry the stack is as at a call: rsp = 8 mod 16, stack arguments above. r11 = row, or address.
     .balign 32
+    .globl tessera_unlisted_call
+    .type tessera_unlisted_call, @function
     .type tessera_first_call, @function
+tessera_unlisted_call:
 tessera_first_call:
     .cfi_startproc
     pushq %rbp
@@ -75,7 +81,7 @@ tessera_first_call:
     movq %r9, 168(%rsp)
     movq %rax, 176(%rsp)
     movq %r10, 184(%rsp)
-    movl %r11d, %edi
+    movq %r11, %rdi
     call tessera_resolve
     movq %rax, %r11
     movaps 0(%rsp), %xmm0

@@ -24,8 +24,13 @@ struct TesseraHookRow {
   void* hook;
 };
 extern __attribute__((visibility("hidden"))) const TesseraHookRow tessera_hook_table[];
-// Target of a row after init; called by stubs.S only.
-__attribute__((visibility("hidden"))) void* tessera_resolve(uint32_t row) noexcept;
+// A function that the driver exports and entries.def does not list, as cli/newer_names.cc writes it into a library.
+struct TesseraUnlisted {
+  void* target;      // where its stub jumps
+  const char* name;  // of the export
+};
+// Target of a row after init, or of a TesseraUnlisted, by its address; called by stubs.S only.
+__attribute__((visibility("hidden"))) void* tessera_resolve(uint64_t row_or_unlisted) noexcept;
 }
 
 namespace tessera::entry {

@@ -248,6 +248,12 @@ static bool is_only_thread() {
          g_slots_used.load(std::memory_order_seq_cst) == 1;
 }
 
+// Of the burst that was just recorded. seq_cst: after the pulse was cleared; the daemon stores `quiet`, then looks at it.
+static bool must_tell(const DaemonLink& link) {
+  return ipc::load(link.answers->quiet, std::memory_order_seq_cst) == 0 ||
+         ipc::ends_half(*link.ring, link.ring_slots);
+}
+
 bool try_idle() {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   abi::PulsePage& page = *link->pulse;
@@ -265,7 +271,7 @@ bool try_idle() {
   }
   open_peer_gates(word);
   record_burst(now);
-  g_slow.notify_daemon();
+  if (must_tell(*link)) g_slow.notify_daemon();
   return true;
 }
 

@@ -10,7 +10,7 @@
 //            No membarrier while one thread alone has ever launched.
 // and a synchronise call completes only what `ended` said before it began, i.e. calls that had returned.
 // No allocation, no lock, no system call but: the wake of our parked helper on idle -> busy (counted), and on
-// busy -> idle one membarrier and one eventfd write.
+// busy -> idle one membarrier, and where the daemon wants to hear of it (AnswerLine::quiet) one eventfd write.
 #pragma once
 
 #include "interpose/gate/state_names.h"

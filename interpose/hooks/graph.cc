@@ -9,6 +9,7 @@
 #include "interpose/hooks/memory.h"
 #include "interpose/hooks/units.h"
 #include "interpose/state/process.h"
+#include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/track.h"
 
@@ -86,6 +87,30 @@ TS_BEGIN(cuStreamBeginCapture_v2_ptsz, kPerThread, (CUstream stream, CUstreamCap
   }
 TS_BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph, kLegacy)
 TS_BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, kPerThread)
+#define TS_BEGIN_ANEW(symbol, family)                                                         \
+  extern "C" CUresult hook_##symbol(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, \
+                                    CUgraphRecaptureCallback callback, void* data) noexcept { \
+    if (live()) {                                                                             \
+      track::graph_changes(graph);                                                            \
+      track::notes_end_with(graph); /* the capture takes new ones */                          \
+    }                                                                                         \
+    return capture_opens({stream, Flavour::family},                                           \
+                         [&] { return real().symbol(stream, mode, graph, callback, data); }); \
+  }
+TS_BEGIN_ANEW(cuStreamBeginRecaptureToGraph, kLegacy)
+TS_BEGIN_ANEW(cuStreamBeginRecaptureToGraph_ptsz, kPerThread)
+TS_BEGIN(cuStreamBeginCaptureToCig, kLegacy, (CUstream stream, CUstreamCigCaptureParams* params),
+         (stream, params))
+TS_BEGIN(cuStreamBeginCaptureToCig_ptsz, kPerThread, (CUstream stream, CUstreamCigCaptureParams* params),
+         (stream, params))
+#define TS_END_TO_CIG(symbol, family)                                       \
+  extern "C" CUresult hook_##symbol(CUstream stream) noexcept {             \
+    const CUresult result = real().symbol(stream);                          \
+    if (live()) capture_closes({stream, Flavour::family}, result, nullptr); \
+    return result;                                                          \
+  }
+TS_END_TO_CIG(cuStreamEndCaptureToCig, kLegacy)
+TS_END_TO_CIG(cuStreamEndCaptureToCig_ptsz, kPerThread)
 #define TS_END(symbol, family)                                                  \
   extern "C" CUresult hook_##symbol(CUstream stream, CUgraph* graph) noexcept { \
     const CUresult result = real().symbol(stream, graph);                       \

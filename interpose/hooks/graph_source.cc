@@ -95,6 +95,10 @@ TS_NODE_ADDED(cuGraphAddNode_v2,
               (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges,
                size_t n, CUgraphNodeParams* params),
               (node, graph, from, edges, n, params))
+TS_NODE_ADDED(cuGraphAddNode_v3,
+              (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, const CUgraphEdgeData* edges,
+               size_t n, CUgraphNodeParams* params),
+              (node, graph, from, edges, n, params))
 
 extern "C" CUresult hook_cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* from,
                                                   size_t n, CUgraph child) noexcept {
@@ -118,6 +122,10 @@ extern "C" CUresult hook_cuGraphClone(CUgraph* clone, CUgraph graph) noexcept {
 extern "C" CUresult hook_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) noexcept {
   if (live()) track::inner_graph_named();
   return looks([&] { return real().cuGraphChildGraphNodeGetGraph(node, graph); });
+}
+extern "C" CUresult hook_cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParams* params) noexcept {
+  if (live()) track::inner_graph_named();
+  return looks([&] { return real().cuGraphNodeGetParams(node, params); });
 }
 
 extern "C" CUresult hook_cuGraphDestroy(CUgraph graph) noexcept {

@@ -31,12 +31,25 @@ inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t b, 
   return result;
 }
 
+// Of a launch that goes whole, whether its kernel can be cut, and why not.
+uint64_t whole_facts(const void* function) {
+  const auto f = static_cast<CUfunction>(const_cast<void*>(function));
+  const state::KernelRecord* kernel = state::find_kernel(f);
+  return gate::abi::launch_facts(kernel ? kernel->variant.whole_outcome.load(std::memory_order_relaxed)
+                                        : gate::abi::kOutcomeOther);
+}
+
+bool is_best_effort() {
+  return state::g_state.role.load(std::memory_order_relaxed) == state::Role::kBestEffort;
+}
+
 template <class F>
-inline CUresult launched(StreamArg stream, const void* function, uint64_t blocks, F&& call) {
+inline CUresult launched(StreamArg stream, const void* function, uint64_t blocks, uint64_t facts, F&& call) {
   const void* cut = state::t_thread.cutting;
   gate::trace_name(cut ? cut : function);
   return timed(cut ? gate::abi::kTraceSlice : gate::abi::kTraceLaunch, stream,
-               reinterpret_cast<uint64_t>(cut ? cut : function), blocks, 0, call);
+               reinterpret_cast<uint64_t>(cut ? cut : function), blocks, cut || !is_best_effort() ? 0 : facts,
+               call);
 }
 
 uint64_t facts(const driver_api::Transfer& moved) {
@@ -51,7 +64,7 @@ uint64_t facts(const driver_api::Transfer& moved) {
 #define TS_KERNEL(symbol, family)                                                                         \
   CUresult traced_##symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
                            unsigned bz, unsigned shared, CUstream stream, void** params, void** extra) {  \
-    return launched({stream, Flavour::family}, f, uint64_t(gx) * gy * gz, [&] {                           \
+    return launched({stream, Flavour::family}, f, uint64_t(gx) * gy * gz, whole_facts(f), [&] {           \
       return g_untraced.symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
     });                                                                                                   \
   }
@@ -64,7 +77,7 @@ TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
     const auto call = [&] { return g_untraced.symbol(c, f, params, extra); };                            \
     if (!c) return call();                                                                               \
     return launched({c->hStream, Flavour::family}, f, uint64_t(c->gridDimX) * c->gridDimY * c->gridDimZ, \
-                    call);                                                                               \
+                    whole_facts(f), call);                                                               \
   }
 TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
@@ -73,6 +86,7 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 #define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args) \
   ret traced_##symbol params {                                               \
     return launched(TS_STREAM_ARG(stream), first_of args, 0,                 \
+                    gate::abi::launch_facts(gate::abi::kOutcomeWhole),       \
                     [&]() -> ret { return g_untraced.symbol args; });        \
   }
 #define TS_HOOK_launch_graph TS_HOOK_launch_whole

@@ -52,7 +52,8 @@ state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
           a.signals() ? a.signals() : &state::g_no_signals,
           a.operations(),
           a.operation_slots,
-          a.cutting()};
+          a.cutting(),
+          a.answers() ? a.answers() : &state::g_no_answers};
 }
 
 }  // namespace
@@ -90,6 +91,9 @@ void publish(ipc::Attachment&& attachment) {
     return;
   }
   *link = link_of(*kept, kept->pulse());
+  // relaxed: it stands for itself
+  if (link->operations)
+    ipc::store(link->operations->splitting, uint64_t(state::config().splits_operations), kRelaxed);
   gate::forget_accounts();  // what ran unmanaged is not in the new window
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);

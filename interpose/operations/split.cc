@@ -62,13 +62,21 @@ struct Plan {
   uint64_t key;
 };
 
-// Counts why not, if the call is longer than a slice.
+// 1: whole, and it is counted why.
+int64_t wanted_pieces(const operations::NoteReader& reader, uint64_t expected_ns) {
+  const uint64_t slice_ns = reader.slice_ns();
+  const int64_t pieces = operations::pieces_of(expected_ns, slice_ns);
+  if (pieces < 2) reader.count(slice_ns == 0 ? kKeptFree : kKeptShort, 1);
+  return pieces;
+}
+
+// Counts why not.
 Plan plan_of(const operations::NoteReader& reader, const Call& call, SplitCall& what, uint64_t expected_ns) {
   const auto whole = [&](uint32_t why) {
     reader.count(why, 1);
     return Plan{Way::kWhole, {}, 0};
   };
-  const int64_t pieces = operations::pieces_of(expected_ns, reader.slice_ns());
+  const int64_t pieces = wanted_pieces(reader, expected_ns);
   if (pieces < 2) return {Way::kWhole, {}, 0};
   const auto cut = what.cut(pieces);
   if (!cut) return whole(kKeptForm);
@@ -134,7 +142,7 @@ PieceNote::~PieceNote() {
 int64_t pieces_if_relaxed(Call& call) {
   const operations::NoteReader* reader = note_reader();
   if (!reader) return 1;
-  const int64_t pieces = operations::pieces_of(expected_ns(*reader, call), reader->slice_ns());
+  const int64_t pieces = wanted_pieces(*reader, expected_ns(*reader, call));
   if (pieces < 2 || g_relaxed.load(kRelaxed)) return pieces;
   count_kept_form();
   return 1;

@@ -1,7 +1,7 @@
 // A best-effort call in pieces: calls of the same library function, with the program's own handle, stream, algorithm, math
 // mode and workspace, that together ask for what the call asked for (operations/split.h). Opt-in: TESSERA_SPLIT_OPERATIONS.
 //
-//   longer than a slice? --no--> whole, with relaxed on the SMs that the lease leaves it
+//   longer than a slice? --no--> whole, with relaxed on the SMs that the lease leaves it; counted: kept_short, kept_free
 //   can it be cut?       --no--> whole, counted: kept_form
 //   do its pieces give the same bits here?
 //     yes, or TESSERA_BIT_STABILITY=relaxed   --> pieces

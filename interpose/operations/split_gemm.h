@@ -216,7 +216,7 @@ bool split_groups(Call& call, const GroupCall<Function, Args...>& what, int* sta
   const operations::Groups groups = what.groups();
   const uint64_t all = operations::work_of(groups), most = all / uint64_t(wanted) + 1;
   const operations::GroupPiece first = operations::piece_from(groups, 0, 0, most);
-  if (first.groups == groups.count && first.products == groups.size[0]) return false;
+  if (first.groups == groups.count && first.products == groups.size[0]) return count_kept_form(), false;
   int64_t issued = 0, group = 0, before = 0;
   operations::for_pieces(groups, most, [&](const operations::GroupPiece& piece) {
     for (; group < piece.group; group++) before += groups.size[group];

@@ -286,7 +286,7 @@ bool launch(const LaunchCall& original, state::KernelRecord& kernel, gate::Timin
                  .stream = gate::account_key(original.stream),
                  .a = reinterpret_cast<uint64_t>(original.function),
                  .b = original.blocks(),
-                 .c = 1});
+                 .c = gate::abi::launch_facts(gate::abi::kOutcomeSliced)});
   }
   return launched;
 }

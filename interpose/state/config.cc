@@ -67,6 +67,7 @@ void load_config() {
   c.disabled = is_one("TESSERA_DISABLE");
   c.one_queue = is_one("CUDA_DEVICE_MAX_CONNECTIONS");
   c.launches_block = is_one("CUDA_LAUNCH_BLOCKING");
+  c.splits_operations = is_one("TESSERA_SPLIT_OPERATIONS");
   if (const char* text = getenv("TESSERA_PRIORITY"); text && *text && !parse_priority(text, &c.priority))
     base::raw_log(
         base::LogLevel::kError,

@@ -23,7 +23,9 @@ struct Config {              // static storage, constant after load_config()
   // TESSERA_GATE=device, thread or auto: where best-effort work of this process waits. A claim, the daemon decides.
   ipc::abi::GateChoice gate = ipc::abi::kGateAuto;
   bool launches_block = false;  // CUDA_LAUNCH_BLOCKING=1: a launch returns when its kernel has ended
-  bool one_queue = false;       // CUDA_DEVICE_MAX_CONNECTIONS=1: all streams wait in one queue of the device
+  bool splits_operations =
+      false;  // TESSERA_SPLIT_OPERATIONS=1: told to the daemon; libtessera_ops.so reads it itself
+  bool one_queue = false;  // CUDA_DEVICE_MAX_CONNECTIONS=1: all streams wait in one queue of the device
   // Rewritten images (kernels/cache). TESSERA_CACHE_DIR, else XDG_CACHE_HOME/tessera, else ~/.cache/tessera;
   // "" if there is none. TESSERA_CACHE_MAX_MB: 0 = nothing is kept.
   char cache_dir[512] = {};

@@ -14,6 +14,7 @@ constinit abi::PulsePage g_own_dummy = {};
 }  // namespace
 
 constinit abi::SignalLine g_no_signals = {};
+constinit const abi::AnswerLine g_no_answers = {};
 constinit const abi::PulsePage g_idle_pulse = {};
 constinit DaemonLink g_unmanaged = {&g_free_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
 constinit DaemonLink g_daemonless_hold = {&g_hold_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};

@@ -26,6 +26,7 @@ namespace abi = ipc::abi;
 enum class Role : uint32_t { kForward = 0, kProtected = 1, kBestEffort = 2 };
 
 extern constinit abi::SignalLine g_no_signals;
+extern constinit const abi::AnswerLine g_no_answers;
 
 struct DaemonLink {       // one attachment, as the launches see it; constant after it was published
   abi::LeaseLine* lease;  // daemon writes
@@ -39,6 +40,7 @@ struct DaemonLink {       // one attachment, as the launches see it; constant af
   abi::OperationTotals* operations = nullptr;  // this process writes; null if the daemon has no use for it
   uint32_t operation_slots = 0;                // behind them
   abi::CuttingLines* cutting = nullptr;        // this process writes; null if the daemon has no use for it
+  const abi::AnswerLine* answers = &g_no_answers;  // daemon writes; zeros if it has none
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;

@@ -31,7 +31,10 @@ struct alignas(64) OperationTotals {
   uint64_t narrowed_calls;  // calls for which the library was told of fewer SMs
   // Launches and slices of any kind that started while a burst of a higher level ran, by ResourceClass.
   uint64_t beside_bursts[4];
-  uint64_t reserved[3];  // zero
+  // Calls of kinds that can go out in pieces, if they are to; they went out whole:
+  uint64_t kept_short;  // expected to take less than two slices
+  uint64_t kept_free;   // no slice was wanted: nobody else is on the GPU, or the call is captured
+  uint64_t splitting;   // 1: calls are to go out in pieces. Written when the client attaches
 };
 static_assert(sizeof(OperationTotals) == 128);
 

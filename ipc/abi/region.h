@@ -130,7 +130,12 @@ inline constexpr uint32_t kLongNarrowsAt = 2, kLeastLongPart = 16;
 // launches wait asks, and an answer is owed: SignalLine::question, then the wake eventfd.
 struct alignas(64) AnswerLine {  // all written by the daemon
   uint64_t answered;             // the latest SignalLine::question that it saw
-  uint64_t reserved[7];          // zero
+  // Protected, 1: the daemon looks at the pulse by itself before the end of a burst matters. 0: the client writes the wake
+  // eventfd when a burst ends. Either way it does so whenever half a ring of records
+  // was written.
+  uint32_t quiet;
+  uint32_t reserved0;    // zero
+  uint64_t reserved[6];  // zero
 };
 static_assert(sizeof(AnswerLine) == 64);
 

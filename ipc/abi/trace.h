@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "ipc/abi/cutting.h"
+
 namespace tessera::ipc::abi {
 
 inline constexpr uint32_t kTraceMagic = 0x52545354;  // "TSTR" little endian
@@ -21,7 +23,7 @@ enum TraceKind : uint16_t {
   kTraceNone = 0,
   kTraceLaunch =
       1,  // what the program asked for; a: function, b: blocks (0: not a plain kernel), detail: result,
-          // c: 1 if it was cut
+          // c: see launch_facts
   kTraceSlice = 2,       // of a cut kernel: as a launch
   kTraceCopy = 3,        // a: row of the entry point in driver_api/entries.def, detail: result, b: bytes,
                          // c: TraceCopyFact
@@ -49,6 +51,13 @@ enum TraceCopyFact : uint64_t {  // bits
   kTraceCopyIn = 2,              // from the host
   kTraceCopyOut = 4,             // to the host
 };
+
+// What a launch says of itself: bit 0, it was cut; bits 8 to 15, LaunchOutcome + 1 if it is of a best-effort client.
+inline constexpr uint64_t kTraceLaunchCut = 1;
+inline constexpr uint32_t kTraceOutcomeShift = 8;
+constexpr uint64_t launch_facts(LaunchOutcome outcome) {
+  return (uint64_t(outcome) + 1) << kTraceOutcomeShift | (outcome == kOutcomeSliced ? kTraceLaunchCut : 0);
+}
 
 enum TraceReason : uint16_t {  // why a launch waited
   kTraceHeldByLease = 1,       // another client's turn, or the daemon wants the GPU back

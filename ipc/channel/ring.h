@@ -8,6 +8,11 @@
 
 namespace tessera::ipc {
 
+// Client, after a record: half of the ring was written since this was true last, so it is time that the daemon reads.
+inline bool ends_half(const abi::RecordRing& ring, uint32_t slots) {
+  return (load(ring.head, std::memory_order_relaxed) & (slots / 2 - 1)) == 0;
+}
+
 class RingWriter {  // client; one thread at a time
  public:
   RingWriter() = default;

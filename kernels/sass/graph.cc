@@ -386,6 +386,8 @@ class Builder {
         return wide_product(in);
       case 0x012:
         return logic(in);
+      case 0x016:
+        return halves(in);
       case 0x019:
         return shift(in);
       case 0x031:
@@ -493,6 +495,20 @@ class Builder {
       results_ = {shifted_right(word(2), n)};
     else
       return false;
+    return true;
+  }
+  // Two of the four halves of 16 bits, as sums: where nobody reads a half, what was in it cancels out.
+  bool halves(const Instruction& in) {  // D; A B C: B says which bytes of A and C
+    uint32_t bytes = 0;
+    if (in.rest_low || in.rest_high || !word(1).constant(&bytes)) return false;
+    const uint32_t low = bytes >> 1 & 7, high = bytes >> 9 & 7;  // which halves
+    if (low > 3 || high > 3 || bytes != (0x1010 | low * 0x22 | high * 0x2200)) return false;
+    constexpr uint32_t kUp = 1 << 16;
+    const Value& lower_of = word(low < 2 ? 0 : 2);
+    const Value& upper_of = word(high < 2 ? 0 : 2);
+    const Value down = shifted_right(lower_of, 16);
+    results_ = {(low % 2 ? down : lower_of - down * kUp) +
+                (high % 2 ? shifted_right(upper_of, 16) * kUp : upper_of * kUp)};
     return true;
   }
   // -0 * 0 + constant: how constants come into registers by the unit of half precision.

@@ -104,9 +104,9 @@ class Decoder {
   // Something that nobody took stands where registers do, or where nothing is known to be.
   bool hidden_operand() const {
     // Masks, tables, immediates; barriers; a uniform register of six bits beside two that say something else.
-    constexpr uint16_t kOthers[] = {0x003, 0x004, 0x01c, 0x04c, 0x083, 0x09c, 0x118, 0x11a,
-                                    0x11d, 0x146, 0x148, 0x15c, 0x15d, 0x141, 0x142, 0x145,
-                                    0x147, 0x18e, 0x1a3, 0x1a7, 0x1a8, 0x1ae};
+    constexpr uint16_t kOthers[] = {0x003, 0x004, 0x01c, 0x034, 0x04c, 0x083, 0x09c, 0x118,
+                                    0x11a, 0x11d, 0x146, 0x148, 0x15c, 0x15d, 0x141, 0x142,
+                                    0x145, 0x147, 0x18e, 0x1a3, 0x1a6, 0x1a7, 0x1a8, 0x1ae};
     if (std::find(std::begin(kOthers), std::end(kOthers), i_.opcode->number) != std::end(kOthers))
       return false;
     const auto left = [&](unsigned at, unsigned n) {
@@ -348,10 +348,12 @@ class Decoder {
       case 0x086:
         i_.writes.push_back(predicate(81, true, false));
         return true;
+      case 0x104:
       case 0x105:
       case 0x106:
       case 0x107:
       case 0x110:
+      case 0x111:
       case 0x112:
         return conversion();
       case 0x11a:
@@ -421,6 +423,10 @@ class Decoder {
       case 0x1a9:
         result(1), result_predicate(), global_address(0), general(32, 1), general(64, 1);
         return only(73, 3, {0, 1}) && !bits(kUniformBit, 1);
+      case 0x1a6:  // sums of one, two or four f32
+        if (!only(73, 3, {1, 2, 3})) return false;
+        global_address(64), general(32, 1u << (bits(73, 3) - 1));
+        return true;
       case 0x1a7:
         if (form() == kImmediateLast)
           result_predicate();
@@ -432,7 +438,7 @@ class Decoder {
         general(16, 1), general(24, 2), uniform(64, 2);
         i_.reads.push_back(predicate(87, false, true));
         i_.writes.push_back(predicate(87, false, false));
-        return only(72, 9, {0x18, 0x1c}) && bits(kUniformBit, 1);  // 16 bytes, past the first cache
+        return only(72, 9, {0x18, 0x1a, 0x1c}) && bits(kUniformBit, 1);  // of 4, 8 or 16 bytes
       case 0x145:
         i_.target = int32_t(take(32, 32));
         return true;

@@ -70,10 +70,20 @@ bool Client::busy(uint64_t now_ns) const {
          ipc::pulse_is_busy(*memory.pulse.as<const ipc::abi::PulsePage>(), now_ns);
 }
 
+bool Client::set_quiet(bool to, const policy::ClientView& seen) {
+  if (to == quiet || !is_protected()) return true;
+  quiet = to;
+  // seq_cst: the client clears its pulse, then looks here.
+  ipc::store(answers().quiet, uint32_t(quiet), std::memory_order_seq_cst);
+  if (quiet) return true;
+  const auto& page = *memory.pulse.as<const ipc::abi::PulsePage>();
+  const bool idle = ipc::load(page.busy, std::memory_order_seq_cst) == 0;
+  return !idle || (!seen.busy && ipc::load(page.idle_since_ns, relaxed) == seen.idle_since_ns);
+}
+
 void Client::answer() const {
   const uint64_t question_untrusted = ipc::load(signals_untrusted().question, relaxed);
-  auto& line = *memory.region.as<ipc::abi::AnswerLine>(ipc::kAnswerOffset);
-  ipc::store(line.answered, question_untrusted, relaxed);  // alone: nothing else is published by it
+  ipc::store(answers().answered, question_untrusted, relaxed);  // alone: nothing else is published by it
 }
 
 bool Client::drained(uint64_t now_ns) const {
@@ -140,7 +150,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.own_slowdown = bursts.own_slowdown();
     v.bursts = bursts.compared();
     v.burst_ns = bursts.baseline_ns();
-    v.short_gap_ns = bursts.short_gap_ns();
+    v.ended = bursts.take_ended();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();
     v.waiting = waiting();
@@ -242,6 +252,9 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.kept_unequal = ipc::load(totals.kept_unequal, relaxed);
   r.counters.narrowed_calls = ipc::load(totals.narrowed_calls, relaxed);
   r.counters.kept_form = ipc::load(totals.kept_form, relaxed);
+  r.counters.kept_short = ipc::load(totals.kept_short, relaxed);
+  r.counters.kept_free = ipc::load(totals.kept_free, relaxed);
+  r.counters.splitting = ipc::load(totals.splitting, relaxed);
   uint64_t* const beside[] = {&r.counters.beside_unknown, &r.counters.beside_compute,
                               &r.counters.beside_memory, &r.counters.beside_latency};
   for (size_t k = 0; k < std::size(kClasses); ++k) {

@@ -91,6 +91,7 @@ struct Client {
   // The daemon's own copy of the lease: what is in shared memory is never read back.
   uint32_t lease_word = 0;
   ipc::LeaseTerms terms;
+  bool quiet = false;                                // AnswerLine::quiet
   uint64_t held_since_ns = 0;                        // when `terms` became a hold
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
@@ -101,6 +102,9 @@ struct Client {
 
   ipc::abi::LeaseLine& lease_line() const {
     return *memory.region.as<ipc::abi::LeaseLine>(ipc::kLeaseOffset);
+  }
+  ipc::abi::AnswerLine& answers() const {
+    return *memory.region.as<ipc::abi::AnswerLine>(ipc::kAnswerOffset);
   }
   const ipc::abi::UsageLine& usage_untrusted() const {
     return *memory.region.as<const ipc::abi::UsageLine>(ipc::kUsageOffset);
@@ -131,6 +135,8 @@ struct Client {
     return (terms.packed || terms.apart) && terms.state == ipc::abi::kLeaseGranted;
   }
   bool busy(uint64_t now_ns) const;
+  // Protected: whether it tells of the ends of bursts from now on. False: one ended unheard since it was `seen`.
+  bool set_quiet(bool quiet, const policy::ClientView& seen);
   // Best-effort: it has work that the daemon holds, in a thread or behind its gate.
   bool waiting() const;
   // Says that the daemon gets on, if it was asked.

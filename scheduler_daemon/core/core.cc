@@ -253,6 +253,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
       for (auto& [uuid, gpu] : gpus_) gpu.dirty = true;
       [[fallthrough]];
     case 0:
+      consume_all_records(now_ns);  // of quiet clients
       text = stats::to_json(snapshot(now_ns));
       break;
     case 1:
@@ -398,8 +399,7 @@ Core::Gpu* Core::gpu_of(const Client& client) {
 
 // ---- decisions
 
-uint64_t Core::run(uint64_t now_ns) {
-  now_ns_ = now_ns;
+void Core::consume_all_records(uint64_t now_ns) {
   std::vector<Connection> bad_rings;
   for (auto& [connection, client] : clients_)
     if (!consume_records(*client, kMaxRecordsPerWake, now_ns)) bad_rings.push_back(connection);
@@ -408,6 +408,11 @@ uint64_t Core::run(uint64_t now_ns) {
     peers_.log(Severity::kWarning, "closing " + who(connection) + ": impossible ring head");
     drop(connection);
   }
+}
+
+uint64_t Core::run(uint64_t now_ns) {
+  now_ns_ = now_ns;
+  consume_all_records(now_ns);
   take_off_dying(now_ns);
 
   uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
@@ -554,6 +559,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     uint64_t before = counters_.revocations;
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
+    if (!managed[i]->set_quiet(d.leases[i].quiet, o.clients[i])) gpu.next_look_ns = now_ns;
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained(now_ns);
     watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);

@@ -203,6 +203,7 @@ class Core {
   stats::ClientRow::Starved starved(const Client& client, uint64_t now_ns) const;
   bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
   uint32_t reserved_sms(const Client& client, const policy::Lease& lease);
+  void consume_all_records(uint64_t now_ns);
   void apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy = false);
   // False: impossible ring head.
   bool consume_records(Client& client, uint32_t most, uint64_t now_ns);

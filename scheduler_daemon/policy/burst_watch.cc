@@ -5,12 +5,8 @@
 namespace tessera::policy {
 
 void BurstWatch::add(const Burst& b) {
-  const uint64_t start_ns = b.end_ns - std::min(b.end_ns, b.length_ns);
-  if (last_end_ns_ != 0 && start_ns > last_end_ns_) {
-    gaps_[n_gaps_++ % kGaps] = start_ns - last_end_ns_;
-    gaps_changed_ = true;
-  }
-  last_end_ns_ = std::max(last_end_ns_, b.end_ns);
+  if (ended_.size() == kMostEnded) ended_.erase(ended_.begin(), ended_.begin() + kMostEnded / 2);
+  ended_.push_back({b.end_ns - std::min(b.end_ns, b.length_ns), b.end_ns});
 
   solo_ += b.solo;
   double slowdown = solo_baseline_.add(b.signature, b.length_ns, b.solo);
@@ -38,17 +34,6 @@ double BurstWatch::take_slowdown() {
   sum_ = own_sum_ = 0;
   n_sum_ = 0;
   return slowdown_;
-}
-
-uint64_t BurstWatch::short_gap_ns() {
-  if (!gaps_changed_) return short_gap_ns_;
-  gaps_changed_ = false;
-  const size_t n = std::min(n_gaps_, kGaps);
-  if (n < kGapsNeeded) return short_gap_ns_ = 0;
-  auto sorted = gaps_;
-  auto at = sorted.begin() + long(n / 10);
-  std::nth_element(sorted.begin(), at, sorted.begin() + long(n));
-  return short_gap_ns_ = *at;
 }
 
 }  // namespace tessera::policy

@@ -1,13 +1,14 @@
-// What is learnt of one protected client from its bursts: slowdown against a solo baseline, and the gaps between
-// them. Pure: plain data in, plain data out. Owned by core::Client in the daemon and by the simulator's World, so that
+// What is known of the bursts of one protected client: slowdown against a solo baseline, and when they were. Pure: plain data in, plain data out. Owned by core::Client in the daemon and by the simulator's World, so that
 // a policy sees the same in both; one thread; bounded memory.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "scheduler_daemon/policy/burst_baseline.h"
+#include "scheduler_daemon/policy/policy.h"
 
 namespace tessera::policy {
 
@@ -44,11 +45,11 @@ class BurstWatch {
   };
   const Mean& beside_floor() const { return beside_floor_; }
   const Mean& without_floor() const { return without_floor_; }
-  // Nine of ten gaps between bursts are longer; 0 = too few seen.
-  uint64_t short_gap_ns();
+  // The bursts since the last call; of very many the latest.
+  std::vector<Span> take_ended() { return std::exchange(ended_, {}); }
 
  private:
-  static constexpr size_t kGaps = 64, kGapsNeeded = 8;
+  static constexpr size_t kMostEnded = 2048;
   static constexpr uint64_t kMeanOver = 64;  // bursts
 
   // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
@@ -58,12 +59,7 @@ class BurstWatch {
   double sum_ = 0, slowdown_ = 0, own_sum_ = 0, own_slowdown_ = 0;
   uint64_t n_sum_ = 0;
   Mean beside_floor_, without_floor_;
-
-  uint64_t last_end_ns_ = 0;
-  std::array<uint64_t, kGaps> gaps_{};
-  size_t n_gaps_ = 0;
-  bool gaps_changed_ = false;
-  uint64_t short_gap_ns_ = 0;
+  std::vector<Span> ended_;
 };
 
 }  // namespace tessera::policy

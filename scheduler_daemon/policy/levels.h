@@ -16,16 +16,23 @@ inline bool any_protected_busy(const Observation& o) {
                      [](const ClientView& c) { return is_protected(c) && c.busy; });
 }
 
-// Time in [from, now] in which some protected client was busy, as far as its last transitions tell.
+// Time in [from, now] in which the protected client was busy, as far as its bursts since the last observation tell.
+inline uint64_t busy_since(const ClientView& c, uint64_t from_ns, uint64_t now_ns) {
+  uint64_t sum_ns = 0;
+  const auto add = [&](uint64_t began_ns, uint64_t ended_ns) {
+    if (ended_ns > from_ns) sum_ns += ended_ns - std::clamp(began_ns, from_ns, ended_ns);
+  };
+  for (const Span& burst : c.ended) add(burst.began_ns, std::min(burst.ended_ns, now_ns));
+  if (c.busy) add(c.busy_since_ns, now_ns);
+  return sum_ns;
+}
+
+// The longest such time of a protected client.
 inline uint64_t busy_since(const Observation& o, uint64_t from_ns) {
-  uint64_t longest = 0;
-  for (const ClientView& c : o.clients) {
-    if (!is_protected(c)) continue;
-    uint64_t start = std::clamp(c.busy_since_ns, from_ns, o.now_ns);
-    uint64_t end = c.busy ? o.now_ns : std::clamp(c.idle_since_ns, from_ns, o.now_ns);
-    if (end > start) longest = std::max(longest, end - start);
-  }
-  return longest;
+  uint64_t longest_ns = 0;
+  for (const ClientView& c : o.clients)
+    if (is_protected(c)) longest_ns = std::max(longest_ns, busy_since(c, from_ns, o.now_ns));
+  return longest_ns;
 }
 
 inline bool has_demand(const ClientView& best_effort) {

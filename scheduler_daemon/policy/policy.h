@@ -18,6 +18,10 @@ namespace tessera::policy {
 
 enum class ResourceClass : uint8_t { kUnknown = 0, kCompute = 1, kMemory = 2, kLatency = 3 };
 
+struct Span {
+  uint64_t began_ns = 0, ended_ns = 0;
+};
+
 struct ClientView {       // one client on the GPU in question, as observed by the daemon
   uint64_t id = 0;        // stable while the client lives
   uint32_t priority = 0;  // 0 best-effort, 1..7 protected
@@ -25,6 +29,7 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint64_t slo_ns = 0;    // 0 = none
   bool busy = false;      // protected: its pulse, stale pulses already read as idle
   uint64_t busy_since_ns = 0, idle_since_ns = 0;
+  std::vector<Span> ended;  // protected: bursts that ended since the last observation, in order
   ResourceClass resource_class = ResourceClass::kUnknown;
   bool watched = true;   // protected: best-effort clients watch its pulse themselves; else they are revoked
   bool waiting = false;  // best-effort: a launch waits for a lease
@@ -40,7 +45,6 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint64_t bursts = 0;             // protected: bursts that were compared with a solo baseline so far
   double own_slowdown = 0;         // protected: the least of `slowdown` that is its own, not its neighbours'
   uint64_t burst_ns = 0;           // protected: solo length of its latest burst
-  uint64_t short_gap_ns = 0;       // protected: nine of ten idle gaps are longer
   uint64_t blocks_launched = 0;    // thread blocks started since it attached
   uint64_t uncut_launches = 0;     // best-effort: launches seen so far that could not be cut
   uint32_t launch_sms = 0;         // best-effort: SMs that its next launch would fill if it were not cut
@@ -88,6 +92,7 @@ struct Lease {
   uint64_t quantum_ns = 0;
   // Protected, gates on the device: they stay closed after its burst until a decision opens them; this one does.
   bool keeps_closed = false, opens_gates = false;
+  bool quiet = false;    // protected: nobody need hear of the end of its next burst before next_look_ns
   bool packed = false;   // may start whatever protected clients do
   bool overdue = false;  // its drain is waited for no longer
   HeldBy held_by = HeldBy::kNothing;

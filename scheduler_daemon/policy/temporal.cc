@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler_daemon/policy/burst_end.h"
 #include "scheduler_daemon/policy/levels.h"
 
 namespace tessera::policy {
@@ -40,18 +41,15 @@ Decision TemporalPolicy::decide(const Observation& o) {
     }
   }
   if (!best_effort_.empty()) {
-    for (size_t i = 0; i < n; ++i) {
-      const ClientView& c = o.clients[i];
-      if (!is_protected(c)) continue;
-      d.leases[i].keeps_closed = parameters_.guard_ns > tuning_.gate_guard_ns;
-      d.leases[i].opens_gates = !c.busy && o.now_ns >= c.idle_since_ns + parameters_.guard_ns;
-    }
+    for (size_t i = 0; i < n; ++i)
+      if (is_protected(o.clients[i])) wait_out_gaps(o, i, parameters_.guard_ns, tuning_.gate_guard_ns, &d);
   }
   if (!free_running) {
     look_at(o.now_ns + parameters_.lease_ns / 2, &d);
     if (unwatched) look_at(o.now_ns + tuning_.unwatched_look_ns, &d);
     nudge_after_guard(o, &d);
   }
+  choose_quiet(o, &d);
   return d;
 }
 

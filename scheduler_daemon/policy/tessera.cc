@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler_daemon/policy/burst_end.h"
 #include "scheduler_daemon/policy/levels.h"
 #include "scheduler_daemon/policy/parts/parts.h"
 
@@ -66,6 +67,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
           holds,       // or its hold would expire,
           minimum);    // or best-effort work has not had its minimum
   gaps.close_gates(&d);
+  choose_quiet(o, &d);
   packing.note(d, &learnt_);
   d.tell_busy = packing.tell_busy();
   holds.note(&learnt_);

@@ -18,9 +18,10 @@ TOPICS = [
     ("Texture and surface references", r"^cu(TexRef|SurfRef|ModuleGet(Tex|Surf)Ref|ParamSetTexRef)"),
     ("Launches of before CUDA 4", r"^cu(Launch|LaunchGrid|LaunchGridAsync|ParamSet\w+|FuncSet(BlockShape|SharedSize))$"),
     ("32-bit device addresses (before CUDA 3.2)", r"^cu(Mem(Alloc|AllocPitch|Free|GetAddressRange|GetInfo|HostGetDevicePointer)"
-                                                 r"|Memcpy\w+|Memset\w+|ModuleGetGlobal|DeviceTotalMem)$"),
+                                                 r"|Memcpy(?!\w*With)\w+|Memset\w+|ModuleGetGlobal|DeviceTotalMem)$"),
     ("Tensor maps, multicast, decompression, sparse arrays", r"TensorMap|Multicast|Decompress|MemMapArray"),
     ("Checkpoints, core dumps, logs, notifications", r"Checkpoint|Coredump|Logs|Notification"),
+    ("Logical endpoints and fabrics", r"LogicalEndpoint|Fabric|Clique"),
     ("Others", r""),
 ]
 

@@ -20,7 +20,8 @@ const std::unordered_map<std::string_view, std::vector<ProcRow>>& table() {
   static const auto* made = [] {
     auto* rows = new std::unordered_map<std::string_view, std::vector<ProcRow>>;
     for (const ProcRow& row : proc_rows()) {
-      if (row.since != 0) (*rows)[row.base].push_back(row);  // 0: exported, but not to be found here
+      // 0: exported, but not to be found here. Newer than the release that this driver is of: nor those.
+      if (row.since != 0 && row.since <= CUDA_VERSION) (*rows)[row.base].push_back(row);
     }
     return rows;
   }();

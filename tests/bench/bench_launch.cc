@@ -5,7 +5,8 @@
 //   protected    attached at level 5, busy
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
 //   device       likewise, and its work waits on the device: boundaries included
-// and to one launch with a synchronise call behind it, a burst of a protected client.
+// and to one launch with a synchronise call behind it, a burst of a protected client, also beside an idle best-effort
+// client whose gate the burst closes (device) or does not (thread).
 // Each regime is its own process (this program again, with --measure), so that each gets a fresh library.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -140,7 +142,7 @@ pid_t spawn(const std::vector<std::string>& arguments,
   _exit(127);
 }
 
-int idle_peer(const char* path) {  // a protected client that does nothing, until it is told to end
+int idle_peer(const char* path) {  // a client that does nothing, until it is told to end
   const Driver d = open_driver(path);
   CUcontext context = nullptr;
   if (d.init(0) != CUDA_SUCCESS || d.retain(&context, 0) != CUDA_SUCCESS) return 1;
@@ -207,6 +209,19 @@ int main(int argc, char** argv) {
     report.add("launch.protected_p90_over_median" + suffix, high.p90 / high.median);
     if (threads == 1) open_alone = open.median;
     if (threads == 8) report.add("launch.best_effort_open_8_threads_over_1", open.median / open_alone);
+  }
+  const auto burst = [&](const char* driver, bool managed) {
+    return run(driver, 1, with({{"TESSERA_PRIORITY", "high"}, {"TESSERA_BENCH_BURST", "1"}}), managed).median;
+  };
+  for (const char* gate : {"thread", "device"}) {
+    const pid_t idle = spawn({g_self, "--peer", TS_SHIM},
+                             with({{"TESSERA_PRIORITY", "best-effort"}, {"TESSERA_GATE", gate}}));
+    double added_ns = 1e9;
+    for (int round = 0; round < 3; round++)
+      added_ns = std::min(added_ns, burst(TS_SHIM, true) - burst(TS_NULL_DRIVER, false));
+    report.add(std::string("launch.protected_burst_beside_") + gate + "_gate_added_ns", added_ns);
+    kill(idle, SIGTERM);
+    waitpid(idle, nullptr, 0);
   }
   for (const pid_t p : {peer, daemon}) {
     kill(p, SIGTERM);

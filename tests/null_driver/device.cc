@@ -7,7 +7,7 @@
 namespace tessera::null_driver {
 namespace {
 
-constexpr int kDriverVersion = 13000;
+constexpr int kDriverVersion = 13050;
 constexpr size_t kTotalBytes = size_t{80} << 30;
 
 struct Attribute {

@@ -39,9 +39,13 @@ CUresult begin(CUstream s) {
   stream_of(s)->capturing = true;
   return CUDA_SUCCESS;
 }
-CUresult end(CUstream s, CUgraph* out) {
+CUresult end(CUstream s) {
   if (!stream_of(s)->capturing) return CUDA_ERROR_ILLEGAL_STATE;
   stream_of(s)->capturing = false;
+  return CUDA_SUCCESS;
+}
+CUresult end(CUstream s, CUgraph* out) {
+  if (const CUresult bad = end(s)) return bad;
   *out = reinterpret_cast<CUgraph>(new Graph{g_next_id.fetch_add(1)});
   return CUDA_SUCCESS;
 }
@@ -200,6 +204,13 @@ TS_NULL_BOTH(cuEventRecordWithFlags, _ptsz, (CUevent e, CUstream, unsigned), ret
 
 TS_NULL_BOTH(cuStreamBeginCapture, _ptsz, (CUstream s), return begin(s))
 TS_NULL_BOTH(cuStreamBeginCapture_v2, _ptsz, (CUstream s, CUstreamCaptureMode), return begin(s))
+TS_NULL_BOTH(cuStreamBeginCaptureToGraph, _ptsz,
+             (CUstream s, CUgraph, const CUgraphNode*, const CUgraphEdgeData*, size_t, CUstreamCaptureMode),
+             return begin(s))
+TS_NULL_BOTH(cuStreamBeginRecaptureToGraph, _ptsz,
+             (CUstream s, CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void*), return begin(s))
+TS_NULL_BOTH(cuStreamBeginCaptureToCig, _ptsz, (CUstream s, CUstreamCigCaptureParams*), return begin(s))
+TS_NULL_BOTH(cuStreamEndCaptureToCig, _ptsz, (CUstream s), return end(s))
 TS_NULL_BOTH(cuStreamEndCapture, _ptsz, (CUstream s, CUgraph* g), return end(s, g))
 TS_NULL_BOTH(cuStreamIsCapturing, _ptsz, (CUstream s, CUstreamCaptureStatus* status),
              return capture_status(s, status, nullptr))
@@ -263,3 +274,5 @@ TS_NULL_BOTH(cuStreamWaitValue64_v2, _ptsz, (CUstream, CUdeviceptr a, cuuint64_t
              constexpr unsigned kFlags = CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
              return is_word(a, 8) && (flags & ~kFlags) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
 TS_NULL_BOTH(cuLaunchHostFunc, _ptsz, (CUstream, CUhostFn fn, void* data), fn(data); return CUDA_SUCCESS)
+TS_NULL_BOTH(cuLaunchHostFunc_v2, _ptsz, (CUstream, CUhostFn fn, void* data, unsigned), fn(data);
+             return CUDA_SUCCESS)

@@ -78,23 +78,23 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t)
                                        clients[k].beside_width);
   last_look_ns_ = o.now_ns;
   const Neighbours neighbours = neighbours_of(o, t);
-  bool any_busy = false;
-  uint64_t idle_since_ns = 0, began_ns = UINT64_MAX;
+  std::vector<Span> bursts;
   for (size_t i : protected_clients) {
     const ClientView& c = o.clients[i];
-    any_busy |= c.busy;
-    idle_since_ns = std::max(idle_since_ns, c.idle_since_ns);
-    if (c.busy) began_ns = std::min(began_ns, c.busy_since_ns);
+    bursts.insert(bursts.end(), c.ended.begin(), c.ended.end());
+    if (c.busy) bursts.push_back({c.busy_since_ns, o.now_ns});
     bool slow = false;
     if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, worth_ns, p.slowdown_target, neighbours, t,
                                    &slow))
       block_scale.judge(slow, !neighbours.crowd, t);
   }
-  if (any_busy && all_idle_since_ns_ != 0 && began_ns > all_idle_since_ns_) {
-    all_gaps.add(began_ns - all_idle_since_ns_);
-    all_gap_wait_ns = all_gaps.wait_ns(worth_ns, t.longest_gap_ns);
-  }
-  all_idle_since_ns_ = any_busy ? 0 : idle_since_ns;
+  std::sort(bursts.begin(), bursts.end(),
+            [](const Span& a, const Span& b) { return a.began_ns < b.began_ns; });
+  for (const Span& burst : bursts)
+    all_idle_.add(burst, [&](uint64_t gap_ns) {
+      all_gaps.add(gap_ns);
+      all_gap_wait_ns = all_gaps.wait_ns(worth_ns, t.longest_gap_ns);
+    });
 }
 
 }  // namespace tessera::policy

@@ -76,7 +76,8 @@ struct Learnt {
   const ProtectedClient& of(size_t protected_client) const { return *clients[protected_client].learnt; }
 
  private:
-  uint64_t all_idle_since_ns_ = 0, last_look_ns_ = 0;
+  GapSweep all_idle_;
+  uint64_t last_look_ns_ = 0;
 };
 
 }  // namespace tessera::policy

@@ -4,14 +4,10 @@
 #include <cmath>
 #include <iterator>
 
+#include "scheduler_daemon/policy/levels.h"
+
 namespace tessera::policy {
 namespace {
-
-// Time since the last look in which the client was busy; of several bursts since then only the latest is known.
-uint64_t busy_ns(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns) {
-  const uint64_t from_ns = std::max(last_look_ns, c.busy_since_ns), to_ns = c.busy ? now_ns : c.idle_since_ns;
-  return to_ns - std::min(to_ns, from_ns);
-}
 
 // Part of its latest measured burst during which best-effort work may have been there; all of it where that is not known.
 double met_share(const ClientView& c) {
@@ -24,16 +20,13 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
                               double target, const Neighbours& neighbours, const Tuning& t, bool* slow) {
   if (last_look_ns != 0 && now_ns > last_look_ns) {
     const double passed_ns = double(now_ns - last_look_ns);
-    const double busy = double(busy_ns(c, last_look_ns, now_ns)) / passed_ns;
+    const double busy = double(busy_since(c, last_look_ns, now_ns)) / passed_ns;
     watched_ns_ = std::min(watched_ns_ + passed_ns, t.busy_memory_ns);
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
-  if (c.busy_since_ns != burst_began_ns_) {
-    const uint64_t idle_ns = c.busy ? c.idle_since_ns : went_idle_ns_;
-    burst_began_ns_ = c.busy_since_ns;
-    if (idle_ns != 0 && c.busy_since_ns > idle_ns) observe_gap(c.busy_since_ns - idle_ns, worth_ns, t);
-  }
-  if (!c.busy) went_idle_ns_ = c.idle_since_ns;
+  const auto on_gap = [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); };
+  for (const Span& burst : c.ended) idle_.add(burst, on_gap);
+  if (c.busy) idle_.add({c.busy_since_ns, now_ns}, on_gap);
   return c.bursts != bursts_ && observe_burst(c, target, neighbours, t, slow);
 }
 
@@ -78,7 +71,7 @@ bool ProtectedClient::observe_burst(const ClientView& c, double target, const Ne
 void ProtectedClient::note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns,
                                   size_t resource_class, double width) {
   Beside& beside = beside_[resource_class];
-  beside.width_ns += width * double(busy_ns(c, last_look_ns, now_ns));
+  beside.width_ns += width * double(busy_since(c, last_look_ns, now_ns));
   beside.widest = std::max(beside.widest, width);
 }
 

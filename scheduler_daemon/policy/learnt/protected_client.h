@@ -2,6 +2,7 @@
 #pragma once
 
 #include "scheduler_daemon/policy/estimate/gap_model.h"
+#include "scheduler_daemon/policy/estimate/gap_sweep.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
 #include "scheduler_daemon/policy/estimate/latest_quantile.h"
 #include "scheduler_daemon/policy/learnt/block_scale.h"
@@ -69,10 +70,10 @@ struct ProtectedClient {
   double own_tail_ = 0;                           // p99 of that; 0 = of too few bursts
   double plain_excess_ = 0, plain_variance_ = 0;  // of bursts with nothing beside them
   uint64_t n_plain_ = 0;
-  uint64_t bursts_ = 0;                             // measured ones that were seen
-  uint64_t burst_began_ns_ = 0, went_idle_ns_ = 0;  // the latest that was seen
-  double watched_ns_ = 0;                           // at most tuning.busy_memory_ns
-  bool exposed_ = true;                             // the latest burst came after a gap that was used
+  uint64_t bursts_ = 0;  // measured ones that were seen
+  GapSweep idle_;
+  double watched_ns_ = 0;  // at most tuning.busy_memory_ns
+  bool exposed_ = true;    // the latest burst came after a gap that was used
 };
 
 }  // namespace tessera::policy

@@ -1,3 +1,4 @@
+#include "scheduler_daemon/policy/burst_end.h"
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
@@ -24,12 +25,8 @@ uint64_t Gaps::wait_ns(size_t protected_client) const {
 
 void Gaps::close_gates(Decision* d) const {
   if (!f_.both_kinds) return;
-  for (size_t i : f_.learnt.protected_clients) {
-    const ClientView& c = f_.o.clients[i];
-    const uint64_t wait = f_.tuning.gaps ? wait_ns(i) : 0;
-    d->leases[i].keeps_closed = wait > f_.tuning.gate_guard_ns;
-    d->leases[i].opens_gates = !c.busy && f_.o.now_ns >= c.idle_since_ns + wait;
-  }
+  for (size_t i : f_.learnt.protected_clients)
+    wait_out_gaps(f_.o, i, f_.tuning.gaps ? wait_ns(i) : 0, f_.tuning.gate_guard_ns, d);
 }
 
 Constraint Gaps::of(size_t) const {

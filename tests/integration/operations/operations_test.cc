@@ -64,6 +64,7 @@ TEST_F(Products, GoOutInPiecesOnceTheseWereFoundEqual) {
   EXPECT_TRUE(steps_grow("trainer", 2));
   EXPECT_GE(count("split_pieces"), 2 * count("split_calls"));
   EXPECT_EQ(count("split_unequal"), 0u);
+  EXPECT_EQ(count("splitting"), 1u);
   // And each is told with what it computes.
   const auto operations = client("trainer").value("operations", nlohmann::json::array());
   ASSERT_EQ(operations.size(), 2u) << ask().dump();
@@ -103,7 +104,9 @@ TEST_F(Products, StayWholeUnlessAsked) {
   start_daemon("[daemon]\nprofiles = \"off\"\n");
   cli::Process trainer = start_products({});
   EXPECT_TRUE(steps_grow("trainer", 3));
-  EXPECT_EQ(count("split_calls") + count("kept_unproven") + count("kept_form"), 0u);
+  EXPECT_EQ(count("split_calls") + count("kept_unproven") + count("kept_form") + count("kept_short") +
+                count("kept_free") + count("splitting"),
+            0u);
   end(trainer);
   end(service_);
 }

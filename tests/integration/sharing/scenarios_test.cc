@@ -27,6 +27,7 @@
 #include "base/units.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
+#include "cli/trace/explain.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/packet.h"
@@ -169,8 +170,14 @@ TEST_F(Traced, EveryLaunchIsThereOnceInOrderAndHoldsSayWhy) {
   ASSERT_TRUE(explained.ok());
   auto status = explained->wait(kPatience_s);
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("explain.err"));
-  EXPECT_NE(read_file(path("explain.out")).find("service"), std::string::npos)
-      << read_file(path("explain.out"));
+  const std::string said = read_file(path("explain.out"));
+  EXPECT_NE(said.find("service"), std::string::npos) << said;
+  for (const cli::TraceItem& launch : launches)
+    EXPECT_STRNE(cli::outcome_of(launch), "") << "whether its kernel can be cut is not told";
+  if (const auto waited = cli::kernels_in_the_way(trace, 10); !waited.empty()) {
+    EXPECT_NE(said.find("BURSTS WAITED FOR"), std::string::npos) << said;
+    EXPECT_NE(waited[0].outcome, "") << said;
+  }
 }
 
 TEST_F(Traced, AProcessThatIsNoClientIsAnError) {

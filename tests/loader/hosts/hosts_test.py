@@ -100,6 +100,31 @@ class Hosts(unittest.TestCase):
                                          source="early.c")
                     self.assertEqual(preloaded([program]), (0, f"early {early} late 0\n", ""))
 
+    def test_names_that_only_the_driver_knows(self):
+        folder = self.folder / "future"
+        folder.mkdir(exist_ok=True)
+        driver = self.built("future/libcuda.so.1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source="future_driver.c")
+        variables = {"TESSERA_DRIVER": str(driver), "TESSERA_CACHE_DIR": str(folder / "cache")}
+        linked = {binding: self.built(f"future_{binding}", "-DTS_LINKED", f"-Wl,-z,{binding}", driver, source="future.c")
+                  for binding in ("lazy", "now")}
+        opener = self.built("future_opener", source="future.c")
+        programs = [[linked["lazy"]], [linked["now"]], [opener, "libcuda.so.1"], [opener, "libcuda.so"]]
+        for options in (["--no-audit"], ["--audit"], ["--priority", "high"]):
+            for program in programs:
+                with self.subTest(options=options, program=program):
+                    self.assertEqual(ran([TESSERA, "run", *options, "--", *program], **variables)[:2], (0, "future 45.5\n45.5\n"))
+        run_within_run = [TESSERA, "run", "--", "env", "TESSERA_DISABLE=1", TESSERA, "run", "--", *programs[2]]
+        self.assertEqual(ran(run_within_run, **variables)[:2], (0, "future 45.5\n45.5\n"))
+        # Where nothing can be kept, or run, the program starts all the same, and one line says what it will not find.
+        status, output, errors = ran([TESSERA, "run", "--", opener, "libcuda.so.1"],
+                                     **{**variables, "TESSERA_CACHE_DIR": "/proc/none"})
+        self.assertEqual((status, output), (0, "not found\n"))
+        self.assertIn("do not find cuFutureCall and 1 other", errors)
+        library = next((folder / "cache/newer").iterdir())
+        self.assertEqual(preloaded([opener, "libcuda.so.1"], [library, *LIBRARIES], **{**variables, "TESSERA_DRIVER": "/none"}),
+                         (0, "future 100\n100\n", ""))
+        self.assertEqual(preloaded([opener, library], [library], **variables), (0, "future 100\n100\n", ""))
+
     def test_a_filter_without_gettid(self):
         program = self.built("no_gettid", DRIVER, source="no_gettid.c")
         status, output, errors = preloaded([program])

@@ -14,7 +14,7 @@ using tessera::operations::Note;
 using tessera::operations::NoteReader;
 
 const uint32_t g_role = 2;
-std::atomic<uint64_t> g_counts[9] = {};
+std::atomic<uint64_t> g_counts[15] = {};
 const tessera::operations::Listener* g_listener = nullptr;
 
 uint64_t number(const char* variable) {
@@ -39,10 +39,23 @@ const NoteReader kReader = {.role = &g_role,
 
 struct AtExit {
   ~AtExit() {
-    static const char* const kNames[] = {"",        "split_calls",   "split_pieces", "proven",
-                                         "unequal", "kept_unproven", "kept_unequal", "kept_form",
-                                         "narrowed"};
-    for (size_t i = 1; i < std::size(kNames); i++) fprintf(stderr, "%s %lu\n", kNames[i], g_counts[i].load());
+    static const char* const kNames[] = {"",
+                                         "split_calls",
+                                         "split_pieces",
+                                         "proven",
+                                         "unequal",
+                                         "kept_unproven",
+                                         "kept_unequal",
+                                         "kept_form",
+                                         "narrowed",
+                                         "",
+                                         "",
+                                         "",
+                                         "",
+                                         "kept_short",
+                                         "kept_free"};
+    for (size_t i = 1; i < std::size(kNames); i++)
+      if (*kNames[i]) fprintf(stderr, "%s %lu\n", kNames[i], g_counts[i].load());
   }
 } g_at_exit;
 

@@ -65,6 +65,15 @@ class Split(unittest.TestCase):
             self.assertEqual(run.calls, self.same(run).calls)
             self.assertEqual(run.split_calls + run.kept_form + run.kept_unproven, 0)
 
+    def test_each_call_is_counted_once_by_what_became_of_it(self):
+        whole = ("kept_short", "kept_free", "kept_unproven", "kept_unequal", "kept_form")
+        seen = lambda run: run.split_calls + sum(run.counts[name] for name in whole)
+        alone, short, usual = Run(slice_ns="0"), Run(slice_ns="1000000000000"), Run()
+        self.assertGreater(alone.kept_free, 20)
+        self.assertEqual((alone.kept_free, short.kept_short), (seen(alone), seen(short)))
+        self.assertEqual({seen(run) for run in (alone, short, usual, Run(TESSERA_BIT_STABILITY="relaxed"))}, {seen(usual)})
+        self.assertEqual(seen(Run(split="0")), 0)
+
     def test_what_was_proven_is_remembered(self):
         with tempfile.TemporaryDirectory() as cache:
             first, second = Run(cache=cache), Run(cache=cache)

@@ -150,13 +150,36 @@ TEST(ClientTable, OperationsShowWhatTheyComputedBetweenTheLooks) {
   EXPECT_EQ(row_of(operation_table(looks, 1), "Strided"), "");
 }
 
+std::string unwrapped(std::string lines) {
+  for (size_t at = 0; (at = lines.find("\n    ", at)) != lines.npos;) lines.replace(at, 5, " ");
+  return lines;
+}
+
 TEST(ClientTable, PsSaysHowManyLibraryCallsAreSplitAndWhyOthersAreNot) {
   TwoLooks looks = two_looks();
   EXPECT_EQ(ps_splits(looks.now), "");
-  looks.now["clients"][0].update(
-      {{"split_calls", 12}, {"split_pieces", 48}, {"kept_unproven", 3}, {"kept_form", 1}});
-  EXPECT_EQ(ps_splits(looks.now),
-            "4001 train.py: 12 calls split in 48; whole: 3 unproven, 0 unequal, 1 uncut\n");
+  json& c = looks.now["clients"][0];
+  c["splitting"] = 1;
+  EXPECT_EQ(unwrapped(ps_splits(looks.now)),
+            "4001 train.py: splits operations: no library call seen; --audit shows those of libraries opened "
+            "by path\n");
+  c["operations"] = {{{"name", "cublasSaxpy_v2"}}};
+  EXPECT_EQ(unwrapped(ps_splits(looks.now)),
+            "4001 train.py: splits operations: no product or convolution among its library calls\n");
+  c["kept_short"] = 2'000;
+  c["kept_free"] = 7;
+  EXPECT_EQ(
+      unwrapped(ps_splits(looks.now)),
+      "4001 train.py: splits operations: 2.01k products and convolutions seen, none split; whole: 2.00k "
+      "shorter than two slices, 7 alone on the GPU or captured\n");
+  c["kept_short"] = c["kept_free"] = 0;
+  c.update({{"split_calls", 12}, {"split_pieces", 48}, {"kept_unproven", 3}, {"kept_form", 1}});
+  EXPECT_EQ(
+      unwrapped(ps_splits(looks.now)),
+      "4001 train.py: splits operations: 16 products and convolutions seen, 12 split in 48; whole: 3 not "
+      "compared yet, 1 of a form that has no pieces\n");
+  c["priority"] = 3;
+  EXPECT_EQ(ps_splits(looks.now), "") << "calls of protected programs are left alone";
 }
 
 TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
@@ -167,8 +190,9 @@ TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
   wide["name"] = std::string(200, 'x') + "\x1b[2J";
   wide["reserved_sms"] = wide["confined_launches"] = UINT64_MAX;
   wide["state"] = std::string(50, 's');
-  wide["split_calls"] = wide["split_pieces"] = wide["kept_unproven"] = wide["kept_unequal"] =
-      wide["kept_form"] = wide["beside_memory"] = UINT64_MAX;
+  wide["priority"] = 0;
+  wide["split_calls"] = wide["kept_short"] = wide["kept_free"] = wide["splitting"] = wide["split_pieces"] =
+      wide["kept_unproven"] = wide["kept_unequal"] = wide["kept_form"] = wide["beside_memory"] = UINT64_MAX;
   wide["beside_bursts"] = {std::string(300, 'b') + "\x1b[2J", 7};
   looks.now["gpus"][0]["policy"] = std::string(100, 'p');
   wide["operations"] = {operation("x\x1b[2J", 1e300, 1e300)};
@@ -232,11 +256,6 @@ json outcome(const char* name, uint64_t launches, uint64_t gpu_ns) {
   return {{"name", name}, {"launches", launches}, {"gpu_ns", gpu_ns}};
 }
 
-std::string unwrapped(std::string lines) {
-  for (size_t at = 0; (at = lines.find("\n    ", at)) != lines.npos;) lines.replace(at, 5, " ");
-  return lines;
-}
-
 TEST(ClientTable, PsSaysHowMuchCanBeCutWhatIsInTheWayAndWhatHelps) {
   json train = client(1, "train.py", 0, 10, 10, 0), serve = client(2, "serve.py", 3, 10, 10, 0);
   EXPECT_EQ(ps_cutting(state({train, serve})), "");
@@ -252,12 +271,13 @@ TEST(ClientTable, PsSaysHowMuchCanBeCutWhatIsInTheWayAndWhatHelps) {
             "Triton, torch.compile or XLA compiles as it runs; else a build with PTX; --split-operations\n");
   train["operations"] = json::array();  // cuBLAS was called past the library
   EXPECT_THAT(unwrapped(ps_cutting(state({train}))), HasSubstr("--audit --split-operations"));
-  train["split_calls"] = 3;  // it is on
+  train["splitting"] = 1;
   EXPECT_THAT(unwrapped(ps_cutting(state({train}))), Not(HasSubstr("split")));
   train["outcomes"] = {outcome("sliced", 10, 600), outcome("can_be_cut", 80, 300), outcome("bits", 10, 100)};
   EXPECT_EQ(unwrapped(ps_cutting(state({train}))),
             "4001 train.py: cut: 10% of 100 launches, 60% of 1.0 us on the GPU; can be cut: 90%, 90%; in the "
-            "way: 10% last bits that compiling again may change; helps: --bit-stability relaxed\n");
+            "way: 10% last bits that compiling again may change; helps: tessera prepare, or --bit-stability "
+            "relaxed\n");
   train["outcomes"] = {outcome("sliced", 10, 0), outcome("other", 30, 0)};  // nothing was timed yet
   EXPECT_THAT(unwrapped(ps_cutting(state({train}))), HasSubstr("in the way: 75% limits"));
   train["outcomes"] = {outcome("sliced", 10, 60)};

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "cli/cut_launches.h"
 #include "cli/trace/chakra.h"
 #include "cli/trace/explain.h"
 #include "cli/trace/gpu_times.h"
@@ -74,6 +75,18 @@ TEST(Explain, KnowsThePartsOfABurst) {
   for (const char* part : {"65%", "20%", "10%", "5%", "1.0 ms"}) EXPECT_THAT(text, HasSubstr(part));
 }
 
+TEST(Explain, SaysWhatOfTheOthersCanBeCutAlsoFromAFile) {
+  Made m = example();
+  m.trace.clients[kTrainer].cutting =
+      "cut: 0% of 280k launches; in the way: 62% NVIDIA's libraries; helps: --x";
+  const std::string text = explanation(slowest_bursts(m.done(), 1), m.trace);
+  for (const char* part : {"cut: 0% of 280k", "in the way: 62%", "helps: --x"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto read = from_chrome(to_chrome(m.trace));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(explanation(slowest_bursts(*read, 1), *read), text);
+}
+
 TEST(Explain, OverlappingWorkCountsOnceAndThatOfAnotherGpuNotAtAll) {
   Made m = example();
   m.add(kTrainer, abi::kTraceSlice, 950, 1100, 0xf1, 2);  // another stream, inside the drain
@@ -97,6 +110,66 @@ TEST(Explain, TheSlowestComeFirstAndNoneIsSaidSo) {
   ASSERT_EQ(bursts.size(), 2u);
   EXPECT_GT(bursts[0].length_ns(), bursts[1].length_ns());
   EXPECT_THAT(explanation({}, m.trace), HasSubstr("no burst"));
+}
+
+TEST(Explain, NamesTheKernelsThatBurstsWaitedForLongestAndWhatWouldShortenThat) {
+  Made m = example();
+  m.trace.clients[kTrainer].functions[0xf2] = "whole";
+  // 300 us before a burst begins, and 700 inside it.
+  m.add(kTrainer, abi::kTraceLaunch, 3700, 3710, 0xf2, 2).add(kTrainer, abi::kTraceMarker, 3711, 3711, 11, 2);
+  m.trace.items[m.trace.items.size() - 2].c = abi::launch_facts(abi::kOutcomeNoPtx);
+  m.add(kTrainer, abi::kTraceDone, 4700, 4700, 11, 2).add(kService, abi::kTraceBurst, 4000, 5000, 1, 0);
+  const Trace& trace = m.done();
+  const auto kernels = kernels_in_the_way(trace, 10);
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0].function, 0xf2u);
+  EXPECT_EQ(kernels[0].waited_ns, us(700));
+  EXPECT_EQ(kernels[0].outcome, "no_ptx");
+  EXPECT_EQ(kernels[1].function, 0xf1u);
+  EXPECT_EQ(kernels[1].bursts, 1u);
+  EXPECT_EQ(kernels[1].waited_ns, us(200 + 100)) << "two slices";
+  EXPECT_EQ(kernels[1].outcome, "") << "its launches are not in the trace";
+  EXPECT_EQ(kernels_in_the_way(trace, 1).size(), 1u);
+  const std::string text = told(kernels, trace);
+  EXPECT_THAT(text,
+              HasSubstr("whole                           train.py               1     700 us     700 us\n"));
+  EXPECT_THAT(text, HasSubstr("cut: --keep-ptx"));
+  EXPECT_THAT(text, HasSubstr("train(int)"));
+  EXPECT_EQ(told({}, trace), "");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+}
+
+TEST(Explain, EveryOutcomeSaysWhatShortensTheWait) {
+#define TS_ROW(id, name) EXPECT_NE(shortens(name), "") << name;
+  TS_LAUNCH_OUTCOMES(TS_ROW)
+#undef TS_ROW
+  EXPECT_THAT(shortens("nvidia_library"), HasSubstr("split: --split-operations; else confine"));
+  EXPECT_THAT(shortens("waiting"), HasSubstr("confine"));
+  EXPECT_THAT(shortens("waiting"), HasSubstr("only in gaps"));
+  EXPECT_EQ(shortens("of a newer release"), "");
+}
+
+TEST(TraceModel, ALaunchSaysWhetherItsKernelCanBeCut) {
+  Made m;
+  m.add(kTrainer, abi::kTraceLaunch, 1, 2, 0xf1).add(kTrainer, abi::kTraceLaunch, 3, 4, 0xf1);
+  m.add(kTrainer, abi::kTraceLaunch, 5, 6, 0xf1).add(kTrainer, abi::kTraceSlice, 7, 8, 0xf1);
+  m.trace.items[0].c = abi::launch_facts(abi::kOutcomeSliced);
+  m.trace.items[1].c = abi::launch_facts(abi::kOutcomeBits);
+  m.trace.items[2].c = 0xff00;  // of a newer release
+  const json file = to_chrome(m.done());
+  EXPECT_THAT(file.dump(), HasSubstr(R"("outcome":"bits")"));
+  auto read = from_chrome(file);
+  ASSERT_TRUE(read.ok());
+  for (const Trace* trace : {&m.trace, &*read}) {
+    EXPECT_TRUE(was_cut(trace->items[0]));
+    EXPECT_STREQ(outcome_of(trace->items[0]), "sliced");
+    EXPECT_FALSE(was_cut(trace->items[1]));
+    EXPECT_STREQ(outcome_of(trace->items[1]), "bits");
+    EXPECT_STREQ(outcome_of(trace->items[2]), "");
+    EXPECT_FALSE(is_piece(trace->items[0]));
+    EXPECT_TRUE(is_piece(trace->items[3]));
+  }
 }
 
 TEST(TraceModel, ACallOfALibraryHasItsNameShapeAndCost) {

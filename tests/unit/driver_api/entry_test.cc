@@ -89,7 +89,7 @@ TEST(Entry, ManyThreadsAtOnceGetOneInit) {
       threads.emplace_back([&] {
         while (!go.load(std::memory_order_acquire)) std::this_thread::yield();
         int version = 0;
-        if (cuDriverGetVersion(&version) == CUDA_SUCCESS && version == 13000) ++good;
+        if (cuDriverGetVersion(&version) == CUDA_SUCCESS && version == 13050) ++good;
       });
     }
     go.store(true, std::memory_order_release);
@@ -110,6 +110,28 @@ TEST(Entry, HooksAreCalledThroughTheStubAndThroughItsAddress) {
     EXPECT_EQ(handed_out(), CUDA_SUCCESS);
     EXPECT_EQ(g_hook_calls, 2);
     EXPECT_EQ(call_count(Entry::cuCtxSynchronize), 2u);
+  });
+}
+
+// Of every ABI and stream flavour, up to the newest release.
+TEST(Entry, EveryHookedEntryPointIsHandedOutByItsName) {
+  first_call_in_child(NULL_DRIVER, [] {
+    int found = 0, newer = 0;
+    for (uint16_t i = 0; i < driver_api::kEntryCount; ++i) {
+      const driver_api::EntryInfo& row = driver_api::kEntryInfo[i];
+      if (row.klass == driver_api::Class::kPass || row.since == 0) continue;
+      const cuuint64_t flags = row.flavour == driver_api::Flavour::kPerThread
+                                   ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                                   : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+      void* p = nullptr;
+      ASSERT_EQ(cuGetProcAddress_v2(row.base, &p, row.since, flags, nullptr), CUDA_SUCCESS);
+      EXPECT_EQ(p, exported_address(static_cast<Entry>(i))) << row.symbol;
+      EXPECT_EQ(dlsym(RTLD_DEFAULT, row.symbol), p) << row.symbol;
+      ++found;
+      if (row.since > 13000) ++newer;
+    }
+    EXPECT_GT(found, 300);
+    EXPECT_EQ(newer, 21);
   });
 }
 

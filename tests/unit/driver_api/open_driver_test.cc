@@ -53,7 +53,7 @@ TEST(OpenDriver, SaneDriverFillsEveryRowWithItsOwnAddresses) {
   EXPECT_FALSE(driver.reopened_deepbind);
   int version = 0;
   EXPECT_EQ(table.cuDriverGetVersion(&version), CUDA_SUCCESS);
-  EXPECT_EQ(version, 13000);
+  EXPECT_EQ(version, 13050);
   EXPECT_EQ(address(table.cuLaunchKernel), dlsym(driver.handle, "cuLaunchKernel"));
 }
 

@@ -8,6 +8,10 @@
 #include <type_traits>
 #include <vector>
 
+// Every row, declared once more: where the toolkit's headers declare it, too, this compiles only if they say the same.
+#define TS_CU(symbol, base, since, stream, ret, params, args) extern "C" ret symbol params;
+#include "driver_api/entries.def"
+
 namespace tessera::driver_api {
 namespace {
 
@@ -48,6 +52,7 @@ struct Arguments {
   size_t next = 0;
   size_t sizes[3] = {1000, 200, 30};
   CUDA_MEMCPY3D_BATCH_OP operations[2] = {};
+  CUDA_FABRIC_COPY_BATCH_OP fabric[2] = {};
 
   template <class T>
   T make() {
@@ -64,6 +69,8 @@ struct Arguments {
       return &box;
     } else if constexpr (std::is_same_v<T, CUDA_MEMCPY3D_BATCH_OP*>) {
       return operations;
+    } else if constexpr (std::is_same_v<T, CUDA_FABRIC_COPY_BATCH_OP*>) {
+      return fabric;
     } else if constexpr (std::is_same_v<T, size_t*>) {
       return sizes;
     } else {
@@ -111,8 +118,10 @@ const std::vector<Row> kRows = {
 #include "driver_api/hooks.def"
 };
 
+// Its sizes are in structures of their own, not in integer parameters.
 bool is_batch(const Row& row) {
-  return std::string(row.symbol).find("Batch") != std::string::npos;
+  const std::string s = row.symbol;
+  return s.find("Batch") != std::string::npos || s.starts_with("cuMemcpy3DWithAttributes");
 }
 
 TEST(Transfers, AmountIsWhatTheSignatureCarries) {
@@ -204,6 +213,13 @@ TEST(Transfers, BatchesAreSummed) {
   operations[1].dst.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;  // its elements may have up to 16 bytes
   EXPECT_EQ(transfer::of_cuMemcpy3DBatchAsync_ptsz(2, operations, nullptr, 0, nullptr).bytes,
             1024u + 16 * 1024);
+  EXPECT_EQ(transfer::of_cuMemcpy3DWithAttributesAsync(operations, 0, nullptr).bytes, 1024u);
+  EXPECT_EQ(transfer::of_cuMemcpy3DWithAttributesAsync_ptsz(nullptr, 0, nullptr).bytes, 0u);
+  CUDA_FABRIC_COPY_BATCH_OP copies[2] = {};
+  copies[0].size = 1000;
+  copies[1].size = 24;
+  EXPECT_EQ(transfer::of_cuFabricCpyBatchAsync(2, copies, 0, nullptr).bytes, 1024u);
+  EXPECT_EQ(transfer::of_cuFabricCpyBatchAsync_ptsz(2, nullptr, 0, nullptr).bytes, 0u);
 }
 
 TEST(Transfers, GarbageSaturates) {

@@ -130,6 +130,46 @@ TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
   EXPECT_EQ(state::g_state.captures.load(), 0u);
 }
 
+// Of every release, and in both stream flavours: what opens a capture, and what closes it.
+TEST_F(Capture, EveryWayToOpenOneIsInTheBooks) {
+  using Opens = CUresult (*)(CUstream);
+  const Opens opens[] = {
+      [](CUstream s) { return hook_cuStreamBeginCapture(s); },
+      [](CUstream s) { return hook_cuStreamBeginCapture_v2_ptsz(s, CU_STREAM_CAPTURE_MODE_GLOBAL); },
+      [](CUstream s) {
+        return hook_cuStreamBeginCaptureToGraph(s, nullptr, nullptr, nullptr, 0,
+                                                CU_STREAM_CAPTURE_MODE_GLOBAL);
+      },
+      [](CUstream s) {
+        return hook_cuStreamBeginRecaptureToGraph(s, CU_STREAM_CAPTURE_MODE_GLOBAL, nullptr, nullptr,
+                                                  nullptr);
+      },
+      [](CUstream s) {
+        return hook_cuStreamBeginRecaptureToGraph_ptsz(s, CU_STREAM_CAPTURE_MODE_GLOBAL, nullptr, nullptr,
+                                                       nullptr);
+      },
+  };
+  attach(Role::kBestEffort);
+  const CUstream s = new_stream();
+  const auto expect_open = [&](CUresult opened) {
+    EXPECT_EQ(opened, CUDA_SUCCESS);
+    EXPECT_EQ(state::g_state.captures.load(), 1u);
+  };
+  for (const Opens open : opens) {
+    SCOPED_TRACE(&open - opens);
+    expect_open(open(s));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(hook_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(state::g_state.captures.load(), 0u);
+  }
+  expect_open(hook_cuStreamBeginCaptureToCig(s, nullptr));
+  EXPECT_EQ(hook_cuStreamEndCaptureToCig(s), CUDA_SUCCESS);
+  EXPECT_EQ(state::g_state.captures.load(), 0u);
+  expect_open(hook_cuStreamBeginCaptureToCig_ptsz(s, nullptr));
+  EXPECT_EQ(hook_cuStreamEndCaptureToCig_ptsz(s), CUDA_SUCCESS);
+  EXPECT_EQ(state::g_state.captures.load(), 0u);
+}
+
 TEST_F(Capture, GraphLaunchIsGatedAsOneUnitOutsideCapture) {
   attach(Role::kBestEffort);
   lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);

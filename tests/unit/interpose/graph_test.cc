@@ -685,6 +685,23 @@ TEST_F(LateReading, IsBeforeEachChangeOfTheSource) {
         CUgraphNode node = nullptr;
         EXPECT_EQ(hook_cuGraphAddNode_v2(&node, source, &nodes[1], nullptr, 1, &same), CUDA_SUCCESS);
       },
+      // This driver is older than the next three: it is read all the same, for a newer one would change the graph.
+      [&] {
+        CUgraphNodeParams same{};
+        EXPECT_EQ(hook_cuGraphNodeSetParams_v2(nodes[0], &same), CUDA_ERROR_NOT_SUPPORTED);
+      },
+      [&] {
+        CUgraphNodeParams same{};
+        CUgraphNode node = nullptr;
+        EXPECT_EQ(hook_cuGraphAddNode_v3(&node, source, &nodes[1], nullptr, 1, &same),
+                  CUDA_ERROR_NOT_SUPPORTED);
+      },
+      [&] {
+        EXPECT_EQ(hook_cuStreamBeginRecaptureToGraph(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED, source,
+                                                     nullptr, nullptr),
+                  CUDA_ERROR_NOT_SUPPORTED);
+        EXPECT_EQ(state::g_state.captures.load(), 0u);
+      },
       [&] {
         CUgraph same = nullptr;
         EXPECT_EQ(hook_cuStreamBeginCaptureToGraph(streams[0], source, nodes.data(), nullptr, 2,

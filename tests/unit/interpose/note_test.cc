@@ -415,11 +415,14 @@ TEST_F(Counts, WhoSplitsAsksForTheSliceAndCounts) {
   reader->count(library::kKeptUnequal, 7);
   reader->count(library::kKeptForm, 8);
   reader->count(library::kNarrowedCalls, 9);
+  reader->count(library::kKeptShort, 10);
+  reader->count(library::kKeptFree, 11);
   reader->count(1000, 9);
   const abi::OperationTotals& t = table_.totals;
-  EXPECT_EQ((std::array{t.split_calls, t.split_pieces, t.split_proven, t.split_unequal, t.kept_unproven,
-                        t.kept_unequal, t.kept_form, t.narrowed_calls, t.further_calls}),
-            (std::array<uint64_t, 9>{2, 3, 4, 5, 6, 7, 8, 9, 0}));
+  EXPECT_EQ(
+      (std::array{t.split_calls, t.split_pieces, t.split_proven, t.split_unequal, t.kept_unproven,
+                  t.kept_unequal, t.kept_form, t.narrowed_calls, t.kept_short, t.kept_free, t.further_calls}),
+      (std::array<uint64_t, 11>{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0}));
 }
 
 TEST_F(Operations, CallsAreLeftTheSmsThatTheLeaseDoesNotReserve) {

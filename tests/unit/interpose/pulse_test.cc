@@ -46,6 +46,26 @@ TEST_F(Pulse, SynchronisingTheOnlyStreamIsIdleAndTellsTheDaemon) {
   EXPECT_EQ(region->records.ring.slots[0].blocks, 2u);
 }
 
+TEST_F(Pulse, AQuietBurstTellsNobodyUntilHalfARingOfRecordsIsWritten) {
+  abi::AnswerLine answers{.quiet = 1};
+  link->answers = &answers;
+  CUstream s = new_stream();
+  const auto burst = [&] {
+    launch(s);
+    EXPECT_EQ(hook_cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT_FALSE(busy());
+  };
+  for (uint32_t i = 0; i + 1 < link->ring_slots / 2; i++) burst();
+  EXPECT_EQ(g_notices, 0u);
+  burst();
+  EXPECT_EQ(g_notices, 1u);
+  burst();
+  EXPECT_EQ(g_notices, 1u);
+  answers.quiet = 0;
+  burst();
+  EXPECT_EQ(g_notices, 2u);
+}
+
 // A service whose one thread launches pays no system call for other threads.
 TEST_F(Pulse, TheOnlyThreadNeedsNoBarrierOfOthers) {
   static std::atomic<uint32_t> fences{0};

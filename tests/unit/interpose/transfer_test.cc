@@ -121,8 +121,15 @@ TEST_F(Transfer, BatchesCountTheirBytes) {
   CUDA_MEMCPY3D_BATCH_OP operation{};
   operation.src.type = operation.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
   operation.extent = {kMiB, 100, 1};
-  EXPECT_EQ(reserved_by([&] { return hook_cuMemcpy3DBatchAsync_v2(1, &operation, 0, nullptr); }),
-            1500 + 100 * kMiB / 25);
+  const uint64_t by_link = 1500 + 100 * kMiB / 25;
+  EXPECT_EQ(reserved_by([&] { return hook_cuMemcpy3DBatchAsync_v2(1, &operation, 0, nullptr); }), by_link);
+  EXPECT_EQ(reserved_by([&] { return hook_cuMemcpy3DWithAttributesAsync_ptsz(&operation, 0, nullptr); }),
+            by_link);
+  EXPECT_EQ(reserved_by([] { return hook_cuMemcpyWithAttributesAsync(1, 2, 100 * kMiB, nullptr, nullptr); }),
+            by_link);
+  CUDA_FABRIC_COPY_BATCH_OP copies[2] = {};
+  copies[0].size = copies[1].size = 50 * kMiB;
+  EXPECT_EQ(reserved_by([&] { return hook_cuFabricCpyBatchAsync(2, copies, 0, nullptr); }), by_link);
 }
 
 TEST_F(Transfer, GarbageIsBounded) {

@@ -114,6 +114,45 @@ TEST_P(Family, PlantedFaultsAreFound) {
   }
 }
 
+// What a compiler makes of two halves, by bytes or by sums, is one value.
+TEST_P(Family, HalvesOfWordsAreWhatTheyAreHoweverTheyWerePutTogether) {
+  constexpr char kUpper[] = "prmt.b32 %r7, %r5, %r6, 0x7632;", kLower[] = "prmt.b32 %r8, %r5, %r6, 0x5410;";
+  constexpr char kUpperSum[] =
+      "shr.u32 %r9, %r5, 16; shr.u32 %r10, %r6, 16; mad.lo.u32 %r7, %r10, 65536, %r9;";
+  const auto proved = [&](const char* from, const char* to) { return proof_of("halves", from, to).proved; };
+  EXPECT_TRUE(proved("", ""));
+  EXPECT_TRUE(proved(kUpper, kUpperSum)) << proof_of("halves", kUpper, kUpperSum).difference;
+  EXPECT_FALSE(proved(kUpper, "prmt.b32 %r7, %r5, %r6, 0x7610;"));
+  EXPECT_FALSE(proved(kUpper, "prmt.b32 %r7, %r6, %r5, 0x7632;"));
+  EXPECT_FALSE(proved(kUpper, "prmt.b32 %r7, %r5, %r6, 0x7623;"));
+  EXPECT_FALSE(proved(kLower, "prmt.b32 %r8, %r5, %r6, 0x5432;"));
+  EXPECT_FALSE(proved(kLower, "prmt.b32 %r8, %r5, %r6, 0xd410;"));
+}
+
+// As nvdisasm reads them.
+TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
+  struct Row {
+    uint64_t low, high;
+    const char* text;
+  };
+  constexpr Row kRows[] = {
+      {0x200000ff10007234, 0x004fe20003903002, "HSETP2 | P0 P1 | R16"},
+      {0x200000100c007234, 0x000fe40000726822, "HSETP2 | P1 | P0 R12 R16"},
+      {0x3dcccccda820780a, 0x000fe40003804000, "FSET | R32 | R168"},
+      {0x0000002800027304, 0x000e240000202000, "F2F | R2 | R40"},
+      {0x0000000400047311, 0x000e22000020d900, "F2I.64 | R4 R5 | R4"},
+      {0x1400000028338fae, 0x000fe20009121a5a, "LDGSTS | P2 | P0 P2 R40 R41 R51 UR26 UR27"},
+      {0x00000005020079a6, 0x000fe2000c10f386, "REDG | | R2 R3 R5 UR6 UR7"},
+      {0x00000030280079a6, 0x0201e2000c10f790, "REDG | | R40 R41 R48 R49 R50 R51 UR16 UR17"},
+  };
+  for (const Row& row : kRows) {
+    const auto i = decode(row.low, row.high, 90);
+    ASSERT_TRUE(i) << row.text;
+    EXPECT_EQ(text_of(*i), row.text);
+  }
+  EXPECT_FALSE(decode(0x00000030280079a6, 0x0201e2000c10f190, 90)) << "sums of a size that is not known";
+}
+
 // A slice that begins elsewhere than it was told, or believes in another grid.
 TEST_P(Family, OtherPlacesOfTheOriginAreFound) {
   VariantParameters where;

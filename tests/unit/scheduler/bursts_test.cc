@@ -86,13 +86,18 @@ TEST_F(Bursts, WhereNothingIsEverSoloUnpackedBurstsStandIn) {
   EXPECT_EQ(watch.baseline_ns(), ms(4));
 }
 
-TEST_F(Bursts, ShortGapsAreAQuantileOfTheRecentOnes) {
-  for (int i = 0; i < 5; ++i) burst(ms(1), true, false, us(300));
-  EXPECT_EQ(watch.short_gap_ns(), 0u);  // too few
-  for (int i = 0; i < 95; ++i) burst(ms(1), true, false, i % 4 == 0 ? us(300) : ms(9));
-  EXPECT_EQ(watch.short_gap_ns(), us(300));
-  for (int i = 0; i < 100; ++i) burst(ms(1), true, false, ms(9));
-  EXPECT_EQ(watch.short_gap_ns(), ms(9));
+TEST_F(Bursts, EachIsToldOnceAndOfVeryManyTheLatest) {
+  burst(ms(1), true, false, us(300));
+  burst(ms(2), true, false, us(300));
+  const auto two = watch.take_ended();
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].ended_ns - two[0].began_ns, ms(1));
+  EXPECT_EQ(two[1].began_ns - two[0].ended_ns, us(300));
+  EXPECT_TRUE(watch.take_ended().empty());
+  for (int i = 0; i < 10'000; ++i) burst(us(1) + uint64_t(i), true);
+  const auto latest = watch.take_ended();
+  EXPECT_LT(latest.size(), 5000u);
+  EXPECT_EQ(latest.back().ended_ns - latest.back().began_ns, us(1) + 9999);
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ class CoreTest : public ::testing::Test {
     ipc::Mapping region, pulse_page;
     abi::LeaseLine& lease() const { return *region.as<abi::LeaseLine>(ipc::kLeaseOffset); }
     abi::UsageLine& usage() const { return *region.as<abi::UsageLine>(ipc::kUsageOffset); }
+    bool quiet() const { return region.as<abi::AnswerLine>(ipc::kAnswerOffset)->quiet != 0; }
     abi::PulsePage& pulse() const { return *pulse_page.as<abi::PulsePage>(); }
     uint32_t state() const { return lease().word & abi::kLeaseStateMask; }
   };

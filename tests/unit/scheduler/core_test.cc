@@ -532,6 +532,109 @@ TEST_F(CoreTest, AWatcherThatDoesNotReadIsDroppedAfterAWhile) {
   EXPECT_EQ(counters().slow_peers, 1u);
 }
 
+// What a burst says only where somebody acts on it (AnswerLine::quiet).
+class Quiet : public CoreTest {
+ protected:
+  void begin(const Peer& s) {
+    ++burst_;
+    ipc::pulse_set_busy(s.pulse(), burst_, 0, burst_, now_ns_);
+  }
+  void end(const Peer& s) {
+    ASSERT_TRUE(ipc::pulse_try_idle(s.pulse(), burst_, now_ns_));
+    abi::Record record{.kind = abi::kRecordBurst};
+    record.duration_ns = now_ns_ - s.pulse().busy_since_ns;
+    record.end_ns = now_ns_;
+    ipc::RingWriter(s.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots).write(record);
+  }
+  uint32_t burst_ = 0;
+};
+
+TEST_F(Quiet, WithoutBestEffortWorkNobodyNeedHear) {
+  Peer service = attach(1, 5, 1);
+  run();
+  EXPECT_TRUE(service.quiet());
+  Peer trainer = attach(2, 0, 1);
+  run();
+  EXPECT_FALSE(service.quiet());
+  core_->disconnected(trainer.connection);
+  run();
+  EXPECT_TRUE(service.quiet());
+}
+
+TEST_F(Quiet, WhileAGapIsWaitedOutFurtherBurstsOnlyMoveItsEnd) {
+  Peer service = attach(1, 5, 1), trainer = attach(2, 0, 1);
+  ipc::store(trainer.usage().waiting, 1u, std::memory_order_relaxed);
+  run();
+  begin(service);
+  now_ns_ += ms(1);
+  end(service);
+  notify(service);
+  uint64_t next_ns = run();
+  EXPECT_TRUE(service.quiet());
+  ASSERT_LE(next_ns, now_ns_ + us(200));
+  // Unheard: another one in that gap. The look that was planned finds it idle, and plans the next.
+  now_ns_ += us(20);
+  begin(service);
+  now_ns_ += us(20);
+  end(service);
+  const uint64_t idle_ns = now_ns_;
+  now_ns_ = next_ns;
+  next_ns = run();
+  EXPECT_TRUE(service.quiet());
+  EXPECT_LE(next_ns, idle_ns + us(200));
+  // The gap was long enough: the end of the next one will be told.
+  now_ns_ = next_ns;
+  run();
+  EXPECT_FALSE(service.quiet());
+  EXPECT_GT(counters().nudges, 0u);
+}
+
+TEST_F(Quiet, ALookThatFindsABurstAsksToBeTold) {
+  Peer service = attach(1, 5, 1), trainer = attach(2, 0, 1);
+  run();
+  begin(service);
+  now_ns_ += ms(1);
+  end(service);
+  notify(service);
+  const uint64_t next_ns = run();
+  ASSERT_TRUE(service.quiet());
+  begin(service);
+  now_ns_ = next_ns;
+  run();
+  EXPECT_FALSE(service.quiet());
+}
+
+TEST_F(Quiet, BurstsThatNobodyHeardOfAreCountedWhenSomebodyAsks) {
+  Peer service = attach(1, 5, 1);
+  run();
+  for (int i = 0; i < 5; ++i) {
+    begin(service);
+    now_ns_ += ms(1);
+    end(service);
+  }
+  say(connect(9), abi::Query{ipc::make_header(abi::kQuery, sizeof(abi::Query)), 0, 0});
+  EXPECT_EQ(core_->snapshot(now_ns_).clients[0].counters.busy_ns, ms(5));
+}
+
+// The client clears its pulse, then looks whether it has to tell; the daemon stores that, then looks at the pulse.
+TEST_F(Quiet, ABurstThatEndedBetweenTheLookAndTheStoreIsSeen) {
+  Client client;
+  client.priority = 5;
+  client.memory = ipc::create_client_memory(1, 1, 5, {}).value();
+  const ipc::Mapping owners =
+      ipc::map_shared(client.memory.pulse_fd.get(), abi::kPulseBytes, ipc::Access::kReadWrite).value();
+  auto& page = *owners.as<abi::PulsePage>();
+  policy::ClientView idle, busy{.busy = true};
+  EXPECT_TRUE(client.set_quiet(true, idle));
+  EXPECT_FALSE(client.set_quiet(false, busy)) << "it was busy when it was seen";
+  EXPECT_TRUE(client.set_quiet(true, idle));
+  page.idle_since_ns = 5;
+  EXPECT_FALSE(client.set_quiet(false, idle)) << "a whole burst passed";
+  EXPECT_TRUE(client.set_quiet(true, idle));
+  page.busy = 1;
+  EXPECT_TRUE(client.set_quiet(false, idle)) << "its end will be told";
+}
+
 // The client shares the eventfd: it could clear O_NONBLOCK and take the count before a read.
 TEST_F(CoreTest, AQuestionIsAnsweredWhenTheClientNotifies) {
   Peer a = attach(1, 0, 1);
@@ -917,6 +1020,7 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   auto* counts = reinterpret_cast<abi::OperationCounts*>(totals + 1);
   EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].operations.empty());
   totals->split_calls = 4, totals->kept_form = 5, totals->narrowed_calls = 6;
+  totals->kept_short = 7, totals->kept_free = 8, totals->splitting = 1;
   abi::OperationCounts& c = counts[abi::kOperationSlots - 1];
   c.calls = 3, c.flop[0] = 6, c.flop[1] = 1, c.bytes[0] = 7, c.gpu_ns = 8, c.launches = 9;
   c.resource_class = abi::kResourceMemory;
@@ -927,6 +1031,9 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   EXPECT_EQ(client.counters.split_calls, 4u);
   EXPECT_EQ(client.counters.kept_form, 5u);
   EXPECT_EQ(client.counters.narrowed_calls, 6u);
+  EXPECT_EQ(client.counters.kept_short, 7u);
+  EXPECT_EQ(client.counters.kept_free, 8u);
+  EXPECT_EQ(client.counters.splitting, 1u);
   ASSERT_EQ(client.operations.size(), 1u);
   EXPECT_EQ(client.operations[0].name, "cublasSgemm_v2");
   EXPECT_EQ(client.operations[0].type, "f32");

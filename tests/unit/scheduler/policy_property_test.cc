@@ -153,7 +153,7 @@ Observation random_observation(std::mt19937_64& random, uint64_t now_ns) {
     c.own_slowdown = random() % 2 ? 0 : double(odd()) / 1e3;
     c.bursts = odd();
     c.burst_ns = odd();
-    c.short_gap_ns = odd();
+    for (size_t k = random() % 4; k > 0; --k) c.ended.push_back({odd(), odd()});
     c.uncut_launches = random() % 2 ? 0 : odd();
     c.can_confine = random() % 2 != 0;
     c.launch_sms = uint32_t(odd());

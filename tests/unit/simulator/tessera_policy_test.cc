@@ -36,21 +36,31 @@ struct World {
                          .launch_sms = 100,
                          .wave_blocks = 400});
   }
+  Decision decide() {
+    Decision d = policy.decide(o);
+    o.clients[0].ended.clear();
+    return d;
+  }
+  void end_burst() {
+    ClientView& service = o.clients[0];
+    service.ended.push_back({service.busy_since_ns, o.now_ns});
+    service.busy = false;
+    service.idle_since_ns = o.now_ns;
+  }
   Lease lease() {
     o.now_ns += us(500);
-    return policy.decide(o).leases.at(1);
+    return decide().leases.at(1);
   }
   // Bursts with a gap after each.
   void gaps(int n, uint64_t gap_ns) {
     for (int i = 0; i < n; ++i) {
-      o.clients[0].busy = false;
-      o.clients[0].idle_since_ns = o.now_ns;
-      policy.decide(o);
+      end_burst();
+      decide();
       o.now_ns += gap_ns;
       o.clients[0].busy = true;
       o.clients[0].busy_since_ns = o.now_ns;
       o.now_ns += ms(2);
-      policy.decide(o);
+      decide();
     }
   }
   // Bursts with this slowdown, each observed busy and measured; returns the last lease.
@@ -123,8 +133,7 @@ TEST(Tessera, ReservesNothingWithoutEveryCondition) {
                       {"no MPS", [](World* w) { w->o.mps = false; }},
                       {"the service sleeps", [](World* w) {
                          w->gaps(40, ms(5));
-                         w->o.clients[0].busy = false;
-                         w->o.clients[0].idle_since_ns = w->o.now_ns;
+                         w->end_burst();
                          w->o.now_ns += ms(2000);
                        }}};
   for (const auto& c : kCases) {
@@ -208,14 +217,13 @@ Learnt310 after_bursts_that_cost(double per_gpu, double spread = 0) {
   ClientView& service = w.o.clients[0];
   Learnt310 last;
   for (int i = 0; i < 310; ++i) {
-    service.busy = false;
-    service.idle_since_ns = w.o.now_ns;
-    w.policy.decide(w.o);
+    w.end_burst();
+    w.decide();
     w.o.now_ns += ms(4);
-    last.between = w.policy.decide(w.o).leases[1];
+    last.between = w.decide().leases[1];
     service.busy = true;
     service.busy_since_ns = w.o.now_ns;
-    last.beside = w.policy.decide(w.o).leases[1];
+    last.beside = w.decide().leases[1];
     w.o.now_ns += ms(4);
     ++service.bursts;
     service.slowdown = i % 2 == 0 ? 1 + spread : 1 - spread;
@@ -297,15 +305,14 @@ TEST(Tessera, WaitsOutTheGapsThatTheServiceMakesInsideARequest) {
   w.gaps(20, us(800));
   ClientView& hp = w.o.clients[0];
   // Held before the burst ends: gates start by themselves soon after it.
-  EXPECT_EQ(w.policy.decide(w.o).leases[1].grant, Grant::kHold);
-  hp.busy = false;
-  hp.idle_since_ns = w.o.now_ns;
+  EXPECT_EQ(w.decide().leases[1].grant, Grant::kHold);
+  w.end_burst();
   w.o.now_ns += us(400);
-  Decision d = w.policy.decide(w.o);
+  Decision d = w.decide();
   EXPECT_EQ(d.leases[1].grant, Grant::kHold);
   for (int looks = 0; looks < 8 && d.leases[1].grant == Grant::kHold; ++looks) {
     w.o.now_ns = d.next_look_ns + 1;
-    d = w.policy.decide(w.o);
+    d = w.decide();
   }
   EXPECT_EQ(d.leases[1].grant, Grant::kGranted);
   EXPECT_GE(w.o.now_ns, hp.idle_since_ns + us(800));
@@ -315,10 +322,9 @@ TEST(Tessera, WaitsOutTheGapsThatTheServiceMakesInsideARequest) {
 TEST(Tessera, WhileNoBurstIsExpectedWorkRunsAsIfNothingWereProtected) {
   World w;
   auto window_after = [&](uint64_t idle_ns) {
-    w.o.clients[0].busy = false;
-    w.o.clients[0].idle_since_ns = w.o.now_ns;
+    w.end_burst();
     w.o.now_ns += idle_ns;
-    return w.policy.decide(w.o).leases[1].window_ns;
+    return w.decide().leases[1].window_ns;
   };
   w.gaps(10, ms(20));
   EXPECT_LT(window_after(ms(1)), w.parameters.window_ns / 2);  // too few gaps to know of a rhythm
@@ -333,26 +339,23 @@ TEST(Tessera, WhileNoBurstIsExpectedWorkRunsAsIfNothingWereProtected) {
 TEST(Tessera, WhileNoBurstIsExpectedBlocksThatWouldMeetItStillLeaveRoom) {
   World w;
   w.gaps(40, ms(20));
-  w.o.clients[0].busy = false;
-  w.o.clients[0].idle_since_ns = w.o.now_ns;
+  w.end_burst();
   w.o.now_ns += ms(17);
-  const Lease shortly_before = w.policy.decide(w.o).leases[1];
+  const Lease shortly_before = w.decide().leases[1];
   EXPECT_GT(shortly_before.long_block_ns, 0u);
   EXPECT_LE(shortly_before.long_block_ns, ms(3));
   EXPECT_LT(shortly_before.long_width_percent, 100u);
   w.o.now_ns += ms(600);  // it sleeps
-  EXPECT_EQ(w.policy.decide(w.o).leases[1].long_block_ns, 0u);
+  EXPECT_EQ(w.decide().leases[1].long_block_ns, 0u);
 }
 
 TEST(Tessera, StartsAtOnceInGapsThatAreLong) {
   World w;
   w.gaps(20, ms(20));
-  ClientView& hp = w.o.clients[0];
-  EXPECT_EQ(w.policy.decide(w.o).leases[1].grant, Grant::kGranted);
-  hp.busy = false;
-  hp.idle_since_ns = w.o.now_ns;
+  EXPECT_EQ(w.decide().leases[1].grant, Grant::kGranted);
+  w.end_burst();
   w.o.now_ns += us(10);
-  EXPECT_EQ(w.policy.decide(w.o).leases[1].grant, Grant::kGranted);
+  EXPECT_EQ(w.decide().leases[1].grant, Grant::kGranted);
   EXPECT_LT(w.policy.gate_guard_ns(w.parameters), w.parameters.guard_ns);
 }
 
@@ -360,11 +363,11 @@ TEST(Tessera, WakesAndWatchesShortlyBeforeTheBurstEnds) {
   World w;
   w.gaps(20, ms(20));
   w.o.clients[0].busy_since_ns = w.o.now_ns - ms(1);  // of 4
-  Decision d = w.policy.decide(w.o);
+  Decision d = w.decide();
   EXPECT_EQ(d.leases[1].spin_ns, 0u);
   EXPECT_LT(d.next_look_ns, w.o.now_ns + ms(3));
   w.o.now_ns += ms(3) - us(50);
-  EXPECT_GT(w.policy.decide(w.o).leases[1].spin_ns, 0u);
+  EXPECT_GT(w.decide().leases[1].spin_ns, 0u);
 }
 
 TEST(Tessera, InFlightIsAShareOfTheBurstUnlessSlicingWouldCostTooMuch) {
@@ -542,7 +545,7 @@ TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
   const auto running = [&] {
     w.o.now_ns += ms(1);
     std::vector<size_t> out;
-    const Decision d = w.policy.decide(w.o);
+    const Decision d = w.decide();
     for (size_t i = 1; i < d.leases.size(); ++i)
       if (d.leases[i].grant == Grant::kGranted) out.push_back(i);
     return out;
@@ -574,7 +577,7 @@ TEST(Tessera, WhoIsHeldForBeingAheadKeepsNobodyOut) {
     w.o.now_ns += ms(1);
     for (auto& c : w.o.clients) c.waiting_since_ns = w.o.now_ns;
     w.o.clients[3].waiting = i % 7 < 4;  // comes and goes
-    const Decision d = w.policy.decide(w.o);
+    const Decision d = w.decide();
     const auto runs = [&](size_t k) {
       return d.leases[k].grant == Grant::kGranted && w.o.clients[k].waiting;
     };

@@ -68,9 +68,11 @@ class Programs {
 
  private:
   void serve(ClientView& c) {
+    c.ended.clear();
     const uint64_t since_ns = o_.now_ns - (c.busy ? c.busy_since_ns : c.idle_since_ns);
     const uint64_t gap_ns = steady_ ? ms(12) : us(300) + random_() % ms(10);
     if (since_ns < (c.busy ? ms(4) : gap_ns)) return;
+    if (c.busy) c.ended.push_back({c.busy_since_ns, o_.now_ns});
     c.busy = !c.busy;
     (c.busy ? c.busy_since_ns : c.idle_since_ns) = o_.now_ns;
     if (c.busy) return;

@@ -139,6 +139,10 @@ TEST_F(Device, ProcAddressFollowsVersionAndFlags) {
   ASSERT_CU(cuGetProcAddress("cuNoSuchThing", &now, 13000, 0, &status));
   EXPECT_EQ(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, status);
   EXPECT_EQ(nullptr, now);
+#if CUDA_VERSION < 13020  // of a driver that is newer than this one
+  ASSERT_CU(cuGetProcAddress("cuMemcpyWithAttributesAsync", &now, 99000, 0, &status));
+  EXPECT_EQ(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, status);
+#endif
   ASSERT_CU(cuGetProcAddress("cuMemGetAttribute", &now, 13000, 0, &status));  // exported, but not found here
   EXPECT_EQ(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, status);
 }

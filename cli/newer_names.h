@@ -1,0 +1,27 @@
+// The library by which programs find what the driver exports and this release of Tessera does not know: libtessera.so has
+// the driver's SONAME, so the loader looks for such a name there. libtessera.so and libtessera_alias.so name this library as
+// an auxiliary one (DT_AUXILIARY), so that the loader looks into it wherever it looks into them. It has nothing but those
+// names; each goes to tessera_unlisted_call of libtessera.so at its first call, and to the driver's function from then on,
+// past the gate. It needs no other library: without libtessera.so its functions answer that there is no GPU.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tessera::cli {
+
+inline constexpr char kNewerNames[] = "libtessera_newer.so";  // SONAME
+
+// Functions of this driver that entries.def does not list, sorted. Opens it; none where that fails.
+std::vector<std::string> newer_names(const std::string& driver);
+
+// The library, as the bytes of its file. At least one name, none twice.
+std::string newer_names_library(std::span<const std::string> names);
+
+// That library in the cache; its path.
+base::Result<std::string> keep_newer_names(std::span<const std::string> names);
+
+}  // namespace tessera::cli
