@@ -20,7 +20,7 @@ namespace {
 
 using simulator::ProtectedRow;
 
-constexpr double kRequests = 300;  // of each run: the p99 is the mean of three runs' third longest
+constexpr double kRequests = 300;      // of each run: the p99 is the mean of three runs' third longest
 constexpr double kUsualTarget = 1.05;  // p99 over alone that the daemon allows where nothing else is said
 constexpr double kLeast_ms = 5'000, kMost_ms = 60'000;
 
@@ -70,7 +70,8 @@ base::Result<std::string> toml_text(const std::string& text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte >= 0x7f)
-      return base::error(base::Code::kInvalid, "`" + text + "`: only ASCII characters may be in names and paths");
+      return base::error(base::Code::kInvalid,
+                         "`" + text + "`: only ASCII characters may be in names and paths");
     if (c == '"' || c == '\\') out += '\\';
     out += c;
   }
@@ -85,6 +86,9 @@ base::Result<std::string> workload_text(const char* name, const char* use, const
   const auto iterations = toml_text(range), on = toml_text(recorded_on), cut = toml_text(cuttable);
   for (const auto* text : {&path, &iterations, &on, &cut})
     if (!text->ok()) return text->error();
+  // Chakra's traces have no launches of the host, and are of the GPU that is simulated.
+  if (file.ends_with(".et"))
+    return std::string("\n[[workload]]\nname = \"") + name + "\"\nchakra = " + *path + "\n";
   return std::string("\n[[workload]]\nname = \"") + name + "\"\nuse = \"" + use + "\"\nrecorded = " + *path +
          "\nrange = " + *iterations + "\nrecorded_on = " + *on + "\ncuttable = " + *cut + "\n";
 }
@@ -95,9 +99,10 @@ std::string scenario_path() {
 
 // Its tables alone.
 base::Status take_contention(const std::string& file, simulator::GpuSpec* gpu) {
-  const std::string text = "include = [\"parts/a100.toml\"" + (file.empty() ? "" : ", \"parts/" + file + "\"") +
-                           "]\nduration_ms = 1\n[[workload]]\nname = \"w\"\nstep = [{ segment = [{ us = 1 }] }]\n"
-                           "[[cell]]\nname = \"c\"\nclient = [{ workload = \"w\" }]\n[[run]]\nname = \"r\"\n";
+  const std::string text =
+      "include = [\"parts/a100.toml\"" + (file.empty() ? "" : ", \"parts/" + file + "\"") +
+      "]\nduration_ms = 1\n[[workload]]\nname = \"w\"\nstep = [{ segment = [{ us = 1 }] }]\n"
+      "[[cell]]\nname = \"c\"\nclient = [{ workload = \"w\" }]\n[[run]]\nname = \"r\"\n";
   const auto read = simulator::read_scenario(text, scenario_path());
   if (!read.ok()) return read.error();
   gpu->contention = read->gpu.contention;
@@ -117,19 +122,23 @@ base::Result<simulator::Scenario> prepare_pair(const PairOptions& options) {
       if (base::Status s = simulator::set_tuning(tuned, &run.tuning); !s.ok())
         return base::error(s.error().code, "--tune: " + s.error().text);
   const simulator::ClientSpec& service = scenario.cells[0].clients[0];
-  const simulator::LaunchCosts costs{scenario.host.launch_ns, scenario.gpu.kernel_gap_ns, scenario.host.sync_ns};
+  const simulator::LaunchCosts costs{scenario.host.launch_ns, scenario.gpu.kernel_gap_ns,
+                                     scenario.host.sync_ns};
   const double alone_s = double(service.workload->alone_ns(scenario.gpu.sm_count, costs)) / 1e9;
-  const double rate = service.arrivals.rate_per_s > 0 ? service.arrivals.rate_per_s : service.arrivals.load / alone_s;
+  const double rate =
+      service.arrivals.rate_per_s > 0 ? service.arrivals.rate_per_s : service.arrivals.load / alone_s;
   if (rate * alone_s >= 1)
-    return base::error(base::Code::kInvalid,
-                       "--rate: a request takes " + std::to_string(alone_s * 1e3) + " ms alone, so that the service " +
-                           "could answer " + std::to_string(1 / alone_s) + " in a second at most");
+    return base::error(base::Code::kInvalid, "--rate: a request takes " + std::to_string(alone_s * 1e3) +
+                                                 " ms alone, so that the service " + "could answer " +
+                                                 std::to_string(1 / alone_s) + " in a second at most");
   const double length_ms = std::clamp(kRequests / rate * 1e3, kLeast_ms, kMost_ms);
   scenario.duration_ns = uint64_t((options.duration_ms != 0 ? double(options.duration_ms) : length_ms) * 1e6);
   scenario.warmup_ns = scenario.duration_ns / 20;
   char line[200];
-  std::snprintf(line, sizeof line, "service: a request takes %.3f ms alone; %.3f in a second keep it at work for %.2f of the time",
-                alone_s * 1e3, rate, rate * alone_s);
+  std::snprintf(
+      line, sizeof line,
+      "service: a request takes %.3f ms alone; %.3f in a second keep it at work for %.2f of the time",
+      alone_s * 1e3, rate, rate * alone_s);
   scenario.inferred.insert(scenario.inferred.begin(), line);
   return scenario;
 }
@@ -146,15 +155,18 @@ double over(double value, double ratio) {
   return ratio > 0 ? value / ratio : 0;
 }
 
-void print(const simulator::Scenario& scenario, const simulator::Report& shipped, const std::vector<PairRow>& rows) {
-  const auto of = [&](auto value) { return mean(shipped, 0, [&](const auto& row) { return value(row.protected_clients[0]); }); };
+void print(const simulator::Scenario& scenario, const simulator::Report& shipped,
+           const std::vector<PairRow>& rows) {
+  const auto of = [&](auto value) {
+    return mean(shipped, 0, [&](const auto& row) { return value(row.protected_clients[0]); });
+  };
   std::printf("%-28s %10s %10s %18s %18s\n", "", "p50 ms", "p99 ms", "p99 over alone", "trainer keeps");
   std::printf("%-28s %10.3f %10.3f %18s %18s\n", "each alone",
               of([](const ProtectedRow& p) { return over(p.p50_ms, p.p50_over_alone); }),
               of([](const ProtectedRow& p) { return p.p99_alone_ms; }), "1", "1");
   for (const PairRow& row : rows)
-    std::printf("%-28s %10.3f %10.3f     %6.3f - %6.3f     %6.3f - %6.3f\n", row.run.c_str(), row.p50_ms, row.p99_ms,
-                row.least_tail, row.most_tail, row.least_share, row.most_share);
+    std::printf("%-28s %10.3f %10.3f     %6.3f - %6.3f     %6.3f - %6.3f\n", row.run.c_str(), row.p50_ms,
+                row.p99_ms, row.least_tail, row.most_tail, row.least_share, row.most_share);
   const double n = of([](const ProtectedRow& p) { return double(p.n_requests); });
   std::printf("\n%.0f requests in each of %zu runs%s\n", n, shipped.rows.size() / scenario.runs.size(),
               n < 100 ? ": fewer than 100, so that p99 is the longest; --duration-ms gives more" : "");
@@ -207,6 +219,9 @@ base::Result<double> parse_rate_per_s(const std::string& text) {
 base::Result<std::string> pair_scenario(const PairOptions& options, const std::string& contention) {
   std::string gpu = options.gpu;
   if (gpu.empty() && !options.protected_recorded_on.empty()) gpu = options.protected_recorded_on;
+  if (gpu.empty() && options.protected_file.ends_with(".et"))
+    return base::error(base::Code::kInvalid,
+                       "--gpu says which GPU to simulate: " + simulator::traces::device_keys());
   if (gpu.empty()) {
     const auto recording = simulator::traces::read_recording(options.protected_file);
     if (!recording.ok()) return recording.error();
@@ -214,8 +229,11 @@ base::Result<std::string> pair_scenario(const PairOptions& options, const std::s
     for (const auto& [number, name] : recording->devices)
       if (device == nullptr) device = simulator::traces::device_of_name(name);
     if (device == nullptr)
-      return base::error(base::Code::kInvalid, options.protected_file + ": it names no known GPU; --gpu says which one to simulate, "
-                                               "--protected-on on which it was recorded: " + simulator::traces::device_keys());
+      return base::error(base::Code::kInvalid,
+                         options.protected_file +
+                             ": it names no known GPU; --gpu says which one to simulate, "
+                             "--protected-on on which it was recorded: " +
+                             simulator::traces::device_keys());
     gpu = device->path;
   }
   const auto device = toml_text(gpu), arrivals = toml_text(options.arrivals);
@@ -234,10 +252,13 @@ base::Result<std::string> pair_scenario(const PairOptions& options, const std::s
     rate = ", rate_per_s = " + std::to_string(*per_s);
   }
   return "include = [\"parts/a100.toml\"" + (contention.empty() ? "" : ", \"parts/" + contention + "\"") +
-         "]\nname = \"pair\"\nduration_ms = 10000\nwarmup_ms = 500\nlatency_from = \"arrival\"\nestimates = \"shape\"\n"
-         "[gpu]\ndevice = " + *device + "\n" + *service + *trainer +
-         "\n[[cell]]\nname = \"pair\"\nclient = [{ workload = \"service\", priority = 7, load = 0.5, burst_cv = 4, arrivals = " + *arrivals + rate +
-         " }, { workload = \"trainer\" }]\n" + kRuns;
+         "]\nname = \"pair\"\nduration_ms = 10000\nwarmup_ms = 500\nlatency_from = \"arrival\"\nestimates = "
+         "\"shape\"\n"
+         "[gpu]\ndevice = " +
+         *device + "\n" + *service + *trainer +
+         "\n[[cell]]\nname = \"pair\"\nclient = [{ workload = \"service\", priority = 7, load = 0.5, "
+         "burst_cv = 4, arrivals = " +
+         *arrivals + rate + " }, { workload = \"trainer\" }]\n" + kRuns;
 }
 
 std::string advice(const PairOptions& options, const std::vector<PairRow>& rows) {
@@ -247,12 +268,15 @@ std::string advice(const PairOptions& options, const std::vector<PairRow>& rows)
   const auto grows = [](const PairRow& row) {
     return "grows by " + between(percent(row.least_tail), percent(row.most_tail), " %");
   };
-  const auto keeps = [](const PairRow& row) { return between(share(row.least_share), share(row.most_share), ""); };
+  const auto keeps = [](const PairRow& row) {
+    return between(share(row.least_share), share(row.most_share), "");
+  };
   std::string text = "Beside " + file_name(options.best_effort_file) + " the p99 of " +
-                     file_name(options.protected_file) + " " + grows(*ours) + " under Tessera; the trainer keeps " +
-                     keeps(*ours) + " of its speed alone.";
+                     file_name(options.protected_file) + " " + grows(*ours) +
+                     " under Tessera; the trainer keeps " + keeps(*ours) + " of its speed alone.";
   if (device != nullptr)
-    text += " With the gate on the device it " + grows(*device) + ", for " + keeps(*device) + " of that speed.";
+    text +=
+        " With the gate on the device it " + grows(*device) + ", for " + keeps(*device) + " of that speed.";
   if (mps != nullptr) {
     const bool enough = mps->most_tail <= kUsualTarget && mps->least_share >= ours->most_share;
     text += " Under MPS with priority it " + grows(*mps) + ", for " + keeps(*mps) +
@@ -268,8 +292,9 @@ int simulate_pair(const PairOptions& options) {
   if (!loaded.ok()) return refuse_pair(loaded.error());
   simulator::Scenario& scenario = *loaded;
   for (const std::string& line : scenario.inferred) std::printf("%s\n", line.c_str());
-  std::printf("host, time slices and contention: as calibrated for one A100 (docs/simulator.md); cuttable: %s\n\n",
-              options.cuttable.c_str());
+  std::printf(
+      "host, time slices and contention: as calibrated for one A100 (docs/simulator.md); cuttable: %s\n\n",
+      options.cuttable.c_str());
   simulator::ReportOptions how{.seeds = options.seeds, .first_seed = options.first_seed};
   how.threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
   std::vector<PairRow> rows(scenario.runs.size());
@@ -284,7 +309,9 @@ int simulate_pair(const PairOptions& options) {
       return refuse_pair(s.error());
     const simulator::Report report = simulator::run_scenario(scenario, how);
     for (size_t run = 0; run < rows.size(); ++run) {
-      const auto of = [&](auto value) { return mean(report, run, [&](const auto& r) { return value(r.protected_clients[0]); }); };
+      const auto of = [&](auto value) {
+        return mean(report, run, [&](const auto& r) { return value(r.protected_clients[0]); });
+      };
       const double tail = of([](const ProtectedRow& p) { return p.p99_over_alone; });
       const double kept = mean(report, run, [](const simulator::CellRow& r) { return r.be_share; });
       PairRow& row = rows[run];

@@ -129,6 +129,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& v) override {
     if (stack_.empty()) return true;
+    is_tessera_ |= key_ == "format" && v.starts_with("tessera trace");
     if (stack_.back() == Context::kEvent) {
       if (key_ == "ph") phase_ = v;
       if (key_ == "cat") category_ = v;
@@ -198,6 +199,10 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     if (!problem_.empty() && (!ends_early_ || events_.empty()))
       return base::error(base::Code::kInvalid,
                          out_.file + ": byte " + std::to_string(position_) + ": " + problem_);
+    if (is_tessera_)
+      return base::error(base::Code::kUnsupported,
+                         out_.file + ": a trace of Tessera has no times of the GPU; `tessera trace --from " +
+                             out_.file + " --chakra t` works them out, and t.0.et can be read");
     if (!found_events_)
       return base::error(base::Code::kInvalid,
                          out_.file + ": it has no `traceEvents`: is this a profiler's trace?");
@@ -321,7 +326,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Context> stack_;
   std::string key_, phase_, category_, name_, device_name_;
   Event event_;
-  bool has_time_ = false, has_grid_ = false, has_block_ = false, found_events_ = false, ends_early_ = false;
+  bool has_time_ = false, has_grid_ = false, has_block_ = false, found_events_ = false, ends_early_ = false,
+       is_tessera_ = false;
   int64_t correlation_ = -1;
   double grid_ = 1, block_ = 1;
   uint32_t device_id_ = 0;

@@ -19,8 +19,8 @@ constexpr int64_t kLongest_ns = 1'000'000'000'000'000;
 constexpr size_t kMostRanges = 1'000'000;
 constexpr int kMostLength = 1 << 20;          // of a text or a row
 constexpr int kMostSteps_per_call = 100'000;  // of SQLite's machine, between two looks at how many there were
-constexpr uint64_t kMostCalls = 200'000;      // of the progress handler: a hostile database does not run for ever
-constexpr int64_t kProcessBits = 24;          // of a global thread, below its process
+constexpr uint64_t kMostCalls = 200'000;  // of the progress handler: a hostile database does not run for ever
+constexpr int64_t kProcessBits = 24;      // of a global thread, below its process
 
 struct CloseFile {
   void operator()(std::FILE* file) const { (void)std::fclose(file); }
@@ -67,7 +67,8 @@ class Reader {
     ranges();
     if (!problem_.empty()) return wrong();
     give_waits_a_device();
-    if (out_.events.size() >= kMostEvents) out_.remarks.push_back("only the first four million operations were read");
+    if (out_.events.size() >= kMostEvents)
+      out_.remarks.push_back("only the first four million operations were read");
     return std::move(out_);
   }
 
@@ -122,19 +123,25 @@ class Reader {
     sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     sqlite3_db_config(opened, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
     sqlite3_limit(opened, SQLITE_LIMIT_LENGTH, kMostLength);
-    sqlite3_progress_handler(opened, kMostSteps_per_call,
-                             [](void* calls) { return int(++*static_cast<uint64_t*>(calls) > kMostCalls); }, &calls_made_);
+    sqlite3_progress_handler(
+        opened, kMostSteps_per_call,
+        [](void* calls) { return int(++*static_cast<uint64_t*>(calls) > kMostCalls); }, &calls_made_);
     return true;
   }
 
-  bool exists(const std::string& table) { return count("SELECT count(*) FROM sqlite_master WHERE type='table' AND name=?", table) > 0; }
+  bool exists(const std::string& table) {
+    return count("SELECT count(*) FROM sqlite_master WHERE type='table' AND name=?", table) > 0;
+  }
   // The column, or `otherwise` where that version has none.
   std::string column(const std::string& table, const std::string& name, const char* otherwise = "0") {
-    return count("SELECT count(*) FROM pragma_table_info(?) WHERE name='" + name + "'", table) > 0 ? "t." + name : otherwise;
+    return count("SELECT count(*) FROM pragma_table_info(?) WHERE name='" + name + "'", table) > 0
+               ? "t." + name
+               : otherwise;
   }
   int64_t count(const std::string& sql, const std::string& value) {
     int64_t n = 0;
-    each(sql, "sqlite_master", [&](sqlite3_stmt* row) { n = sqlite3_column_int64(row, 0); }, &value);
+    each(
+        sql, "sqlite_master", [&](sqlite3_stmt* row) { n = sqlite3_column_int64(row, 0); }, &value);
     return n;
   }
 
@@ -145,13 +152,15 @@ class Reader {
     sqlite3_stmt* made = nullptr;
     int code = sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &made, nullptr);
     const Statement statement(made);
-    if (code == SQLITE_OK && value != nullptr) code = sqlite3_bind_text(made, 1, value->c_str(), -1, SQLITE_STATIC);
+    if (code == SQLITE_OK && value != nullptr)
+      code = sqlite3_bind_text(made, 1, value->c_str(), -1, SQLITE_STATIC);
     if (code == SQLITE_OK)
       while ((code = sqlite3_step(made)) == SQLITE_ROW) {
         use(made);
         if (out_.events.size() >= kMostEvents) return;
       }
-    if (code != SQLITE_OK && code != SQLITE_DONE) problem_ = "table " + table + ": " + sqlite3_errmsg(database_.get());
+    if (code != SQLITE_OK && code != SQLITE_DONE)
+      problem_ = "table " + table + ": " + sqlite3_errmsg(database_.get());
   }
 
   void gpus() {
@@ -164,7 +173,8 @@ class Reader {
   void calls() {
     const std::string table = "CUPTI_ACTIVITY_KIND_RUNTIME";
     if (!exists(table)) return;
-    each("SELECT t.start, t.end, t.globalTid, t.correlationId, s.value FROM " + table + " t JOIN StringIds s ON s.id = t.nameId",
+    each("SELECT t.start, t.end, t.globalTid, t.correlationId, s.value FROM " + table +
+             " t JOIN StringIds s ON s.id = t.nameId",
          table, [&](sqlite3_stmt* row) {
            const std::string name = text_at(row, 4);
            const int64_t process = sqlite3_column_int64(row, 2) >> kProcessBits;
@@ -176,7 +186,8 @@ class Reader {
              waits_of_[process].push_back(out_.events.size());
              out_.events.push_back(e);
            } else if (call_launches(name) && calls_.size() < kMostEvents) {
-             calls_.try_emplace({process, sqlite3_column_int64(row, 3)}, Call{call.start_ns, call.length_ns, names_.index(name)});
+             calls_.try_emplace({process, sqlite3_column_int64(row, 3)},
+                                Call{call.start_ns, call.length_ns, names_.index(name)});
            }
          });
   }
@@ -208,8 +219,10 @@ class Reader {
     const std::string table = "CUPTI_ACTIVITY_KIND_KERNEL";
     if (!exists(table)) return;
     each(work_columns(table) +
-             ", t.registersPerThread, t.gridX, t.gridY, t.gridZ, t.blockX, t.blockY, t.blockZ, t.staticSharedMemory, "
-             "t.dynamicSharedMemory, s.value FROM " + table + " t LEFT JOIN StringIds s ON s.id = t.demangledName",
+             ", t.registersPerThread, t.gridX, t.gridY, t.gridZ, t.blockX, t.blockY, t.blockZ, "
+             "t.staticSharedMemory, "
+             "t.dynamicSharedMemory, s.value FROM " +
+             table + " t LEFT JOIN StringIds s ON s.id = t.demangledName",
          table, [&](sqlite3_stmt* row) {
            Event e = operation(row, EventKind::kKernel, text_at(row, 15), false);
            const auto volume = [&](int first) {
@@ -228,13 +241,17 @@ class Reader {
     if (!exists(table)) return;
     const bool copy = kind == EventKind::kCopy;
     // Kinds of memory: 0 is pageable; of copies: 1 to the device, 2 from it.
-    each(work_columns(table) + ", " + (copy ? "t.copyKind" : "0") + ", " + (copy ? column(table, "srcKind", "1") : "1") + ", " +
+    each(work_columns(table) + ", " + (copy ? "t.copyKind" : "0") + ", " +
+             (copy ? column(table, "srcKind", "1") : "1") + ", " +
              (copy ? column(table, "dstKind", "1") : "1") + " FROM " + table + " t",
          table, [&](sqlite3_stmt* row) {
            const int64_t direction = sqlite3_column_int64(row, 6);
            const bool pageable = (direction == 1 && sqlite3_column_int64(row, 7) == 0) ||
                                  (direction == 2 && sqlite3_column_int64(row, 8) == 0);
-           const char* name = !copy ? "Memset" : direction == 1 ? "Memcpy HtoD" : direction == 2 ? "Memcpy DtoH" : "Memcpy DtoD";
+           const char* name = !copy            ? "Memset"
+                              : direction == 1 ? "Memcpy HtoD"
+                              : direction == 2 ? "Memcpy DtoH"
+                                               : "Memcpy DtoD";
            out_.events.push_back(operation(row, kind, name, pageable));
          });
   }
@@ -249,8 +266,9 @@ class Reader {
       ++n;
     });
     if (n > 0)
-      out_.remarks.push_back(std::to_string(n) + " CUDA graphs were traced as a whole: each is one kernel (nsys profile "
-                                                 "--cuda-graph-trace=node records theirs)");
+      out_.remarks.push_back(std::to_string(n) +
+                             " CUDA graphs were traced as a whole: each is one kernel (nsys profile "
+                             "--cuda-graph-trace=node records theirs)");
   }
 
   void ranges() {
@@ -259,7 +277,8 @@ class Reader {
     each("SELECT t.start, t.end, coalesce(t.text, s.value) FROM " + table +
              " t LEFT JOIN StringIds s ON s.id = " + column(table, "textId") + " WHERE t.end IS NOT NULL",
          table, [&](sqlite3_stmt* row) {
-           if (out_.ranges.size() < kMostRanges) out_.ranges.push_back({text_at(row, 2), time_of(row, 0), time_of(row, 1)});
+           if (out_.ranges.size() < kMostRanges)
+             out_.ranges.push_back({text_at(row, 2), time_of(row, 0), time_of(row, 1)});
          });
   }
 

@@ -16,7 +16,8 @@ inline void check_recording(const base::Result<simulator::traces::Recording>& re
   for (const traces::Event& e : recording->events) CHECK(e.name < recording->names.size());
   for (const traces::Use use : {traces::Use::kRequest, traces::Use::kLoop}) {
     const traces::Device* h100 = traces::device_of_key("h100");
-    const auto program = traces::program_of(*recording, "fuzzed", {.target = h100, .source = h100, .use = use});
+    const auto program =
+        traces::program_of(*recording, "fuzzed", {.target = h100, .source = h100, .use = use});
     if (!program.ok()) {
       CHECK(!program.error().text.empty());
       continue;

@@ -30,7 +30,8 @@ TEST(SimulatePair, RatesHaveUnits) {
   EXPECT_DOUBLE_EQ(*parse_rate_per_s("20/s"), 20);
   EXPECT_DOUBLE_EQ(*parse_rate_per_s("90/min"), 1.5);
   EXPECT_DOUBLE_EQ(*parse_rate_per_s("2.5"), 2.5);
-  for (const char* wrong : {"", "/s", "20/day", "-1/s", "fast"}) EXPECT_FALSE(parse_rate_per_s(wrong).ok()) << wrong;
+  for (const char* wrong : {"", "/s", "20/day", "-1/s", "fast"})
+    EXPECT_FALSE(parse_rate_per_s(wrong).ok()) << wrong;
 }
 
 TEST(SimulatePair, IsAScenarioOnTheGpuOfTheService) {
@@ -61,6 +62,14 @@ TEST(SimulatePair, CuttableIsAnAssumptionOfTheTrainer) {
   EXPECT_TRUE(cuttable());
 }
 
+TEST(SimulatePair, TracesOfChakraNameTheGpu) {
+  PairOptions options = pair();
+  options.protected_file = "/t.0.et";
+  EXPECT_THAT(pair_scenario(options, "").error().text, HasSubstr("--gpu"));
+  options.gpu = "h100";
+  EXPECT_THAT(*pair_scenario(options, ""), HasSubstr("chakra = \"/t.0.et\""));
+}
+
 TEST(SimulatePair, MistakesAreNamed) {
   PairOptions options = pair();
   options.rate = "often";
@@ -77,15 +86,21 @@ TEST(SimulatePair, MistakesAreNamed) {
 
 TEST(SimulatePair, AdviceIsARangeAndSaysWhenMpsIsEnough) {
   PairOptions options = pair();
-  std::vector<PairRow> rows = {{"MPS with priority", 0, 0, 1.18, 1.35, 0.8, 0.9}, {"Tessera", 0, 0, 1.04, 1.09, 0.41, 0.52}};
+  std::vector<PairRow> rows = {{"MPS with priority", 0, 0, 1.18, 1.35, 0.8, 0.9},
+                               {"Tessera", 0, 0, 1.04, 1.09, 0.41, 0.52}};
   EXPECT_EQ(advice(options, rows),
-            "Beside loop.csv the p99 of new.json grows by 4 to 9 % under Tessera; the trainer keeps 0.41 to 0.52 of its speed "
-            "alone. Under MPS with priority it grows by 18 to 35 %, for 0.80 to 0.90. Nobody measured the contention of this "
+            "Beside loop.csv the p99 of new.json grows by 4 to 9 % under Tessera; the trainer keeps 0.41 to "
+            "0.52 of its speed "
+            "alone. Under MPS with priority it grows by 18 to 35 %, for 0.80 to 0.90. Nobody measured the "
+            "contention of this "
             "pair: the figures cover what is published.");
   rows[0].least_tail = 1;
   rows[0].most_tail = 1.01;
   options.contention = "h16.json";
-  EXPECT_THAT(advice(options, rows), testing::EndsWith("Under MPS with priority it grows by 0 to 1 %, for 0.80 to 0.90: that is enough for this pair."));
+  EXPECT_THAT(
+      advice(options, rows),
+      testing::EndsWith(
+          "Under MPS with priority it grows by 0 to 1 %, for 0.80 to 0.90: that is enough for this pair."));
   EXPECT_EQ(advice(options, {rows[0]}), "");
 }
 
