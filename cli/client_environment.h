@@ -29,12 +29,14 @@ struct RunOptions {
   // libtessera_audit.so too: who looks libraries up is served (docs/driver_api.md). Not said: tessera run decides by the
   // program (cli/lookups.h), elsewhere no.
   std::optional<bool> audit;
-  std::string newer_names;    // library to preload in front of ours; "" = none (cli/newer_names.h)
-  bool preload = true;        // false: something else loads the libraries (cli/cdi.h)
-  bool passthrough = false;   // load nothing, gate nothing
-  std::string trace;          // file; "" = none
-  bool place = false;         // on the GPU of several that costs least (cli/place.h)
-  uint64_t memory_bytes = 0;  // that it is going to need, for place; 0 = not known
+  std::string newer_names;          // library to preload in front of ours; "" = none (cli/newer_names.h)
+  bool preload = true;              // false: something else loads the libraries (cli/cdi.h)
+  bool passthrough = false;         // load nothing, gate nothing
+  std::string trace;                // file; "" = none
+  bool place = false;               // on the GPU of several that costs least (cli/place.h)
+  uint64_t memory_bytes = 0;        // that it is going to need, for place; 0 = not known
+  uint64_t memory_limit_bytes = 0;  // of each GPU, most that it may have; 0 = no limit
+  uint64_t memory_group = 0;        // number of this run: its processes share the limit; 0 = each has its own
   std::vector<std::string> command;
 };
 

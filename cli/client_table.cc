@@ -119,6 +119,18 @@ std::string wrapped(std::string rest) {
   return out + rest + '\n';
 }
 
+namespace {
+
+std::string short_bytes(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace
+
 uint64_t count_in(const json& client, const char* key) {
   const auto found = client.find(key);
   if (found == client.end() || !found->is_number_integer()) return 0;
@@ -206,6 +218,30 @@ std::string ps_cutting(const json& now) {
   for (const json& c : list(now, "clients")) {
     if (const std::string line = cutting_line(c); !line.empty())
       out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), line));
+  }
+  return out;
+}
+
+std::string ps_memory(const json& now) {
+  std::string out;
+  for (const json& c : list(now, "clients")) {
+    const json rows = list(c, "memory");
+    for (const json& row : rows) {
+      std::string line = fmt::format("{} {}: memory {}", count_in(c, "pid"), text(c, "name").substr(0, 15),
+                                     short_bytes(count_in(row, "used")));
+      if (const uint64_t limit = count_in(row, "limit")) line += " of " + short_bytes(limit);
+      if (rows.size() > 1) line += " on " + text(row, "gpu");
+      line += ", peak " + short_bytes(count_in(row, "peak"));
+      const auto also = [&](const char* key, const char* what) {
+        if (const uint64_t n = count_in(row, key)) line += fmt::format(", {} {}", what, short_bytes(n));
+      };
+      also("managed", "managed");
+      also("imported", "imported");
+      also("shared", "shared");
+      also("residual", "besides");
+      if (const uint64_t n = count_in(row, "refusals")) line += fmt::format(", refused {} times", n);
+      out += wrapped(line);
+    }
   }
   return out;
 }

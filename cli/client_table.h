@@ -25,6 +25,7 @@ std::string ps_beside(const nlohmann::json& now);
 std::string ps_starved(const nlohmann::json& now);
 // A line for each best-effort client: how much of it was cut and can be, what stands in the way, and what would help.
 std::string ps_cutting(const nlohmann::json& now);
+std::string ps_memory(const nlohmann::json& now);  // who has how much, by GPU
 // Whose work waits on the device, or did, and why it does not now.
 std::string ps_gates(const nlohmann::json& now);
 // A line for clients that launched work before the daemon knew of them: it was neither gated nor counted.

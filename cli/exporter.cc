@@ -13,6 +13,7 @@
 
 #include "base/printable.h"
 #include "base/scoped_fd.h"
+#include "cli/device_memory.h"
 #include "cli/metrics_server.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
@@ -97,7 +98,9 @@ double number(const json& object, const std::string& key) {
 
 std::vector<MetricFamily> collect(const std::string& socket) {
   const auto state = ipc::query(socket, kAskState), schema = ipc::query(socket, kAskSchema);
-  return metric_families(state.ok() ? *state : "", schema.ok() ? *schema : "");
+  json with_residuals = json::parse(state.ok() ? *state : "", nullptr, /*allow_exceptions=*/false);
+  if (with_residuals.is_object()) add_residuals(process_memory(), &with_residuals);
+  return metric_families(with_residuals.dump(), schema.ok() ? *schema : "");
 }
 
 }  // namespace
@@ -142,6 +145,16 @@ std::vector<MetricFamily> metric_families(const std::string& state_text, const s
   for (const json& client : clients)
     weights.metric.push_back(metric(number(client, "weight"), false, labels_of(client, proc)));
   out.push_back(std::move(weights));
+  MetricFamily residuals{
+      "tessera_client_memory_residual_bytes",
+      "device memory that NVML counts and Tessera's books do not: contexts, code, local memory",
+      MetricType::Gauge,
+      {}};
+  for (const json& client : clients)
+    if (client.contains("memory_residual_bytes"))
+      residuals.metric.push_back(
+          metric(number(client, "memory_residual_bytes"), false, labels_of(client, proc)));
+  if (!residuals.metric.empty()) out.push_back(std::move(residuals));
   for (const Row& row : rows(schema, "client", "tessera_client_")) {
     out.push_back(family(row));
     for (const json& client : clients)

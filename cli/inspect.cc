@@ -130,6 +130,7 @@ InspectedEntry look_into(const InspectOptions& options, size_t part, const image
     return e;
   }
   e.bytes = payload->size();
+  if (image::is_tile_ir(*payload)) e.problem = "CUDA Tile IR, which the driver compiles: it goes out whole";
   if (entry.kind == image::EntryKind::kPtx) look_into_ptx(options, *payload, &e);
   if (entry.kind == image::EntryKind::kCubin) look_into_cubin(options, *payload, &e);
   return e;

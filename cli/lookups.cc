@@ -73,14 +73,18 @@ std::string why_looks_up(const StartedProgram& started) {
 
 }  // namespace
 
-bool tells_of_all_bindings(std::string_view libc_version) {
-  constexpr unsigned kFirstMajor = 2, kFirstMinor = 35;
+bool glibc_is_from(unsigned first_minor, std::string_view libc_version) {
+  constexpr unsigned kMajor = 2;
   const char* const end = libc_version.data() + libc_version.size();
   unsigned major = 0, minor = 0;
   const auto [dot, no_major] = std::from_chars(libc_version.data(), end, major);
   if (no_major != std::errc() || dot == end || *dot != '.') return false;
   if (std::from_chars(dot + 1, end, minor).ec != std::errc()) return false;
-  return major > kFirstMajor || (major == kFirstMajor && minor >= kFirstMinor);
+  return major > kMajor || (major == kMajor && minor >= first_minor);
+}
+
+bool tells_of_all_bindings(std::string_view libc_version) {
+  return glibc_is_from(35, libc_version);
 }
 
 bool tells_of_all_bindings() {

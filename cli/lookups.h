@@ -12,7 +12,10 @@ namespace tessera::cli {
 // a Python program will import is not known before it runs: it counts what its interpreter could import.
 std::string why_looks_up(const std::string& command);
 
-// Whether the loader of this version of glibc ("2.36") tells an audit library of all that it binds: from 2.35 on. An older one
+// Whether this version of glibc ("2.36") is 2.`first_minor` or newer.
+bool glibc_is_from(unsigned first_minor, std::string_view libc_version);
+
+// Whether the loader of this version of glibc tells an audit library of all that it binds: from 2.35 on. An older one
 // tells of parts only, and `tessera run` does not choose the audit library by itself.
 bool tells_of_all_bindings(std::string_view libc_version);
 // Of the machine's glibc.

@@ -23,6 +23,7 @@
 #include "cli/run.h"
 #include "cli/set.h"
 #include "cli/simulate.h"
+#include "cli/simulate_pair.h"
 #include "cli/top.h"
 #include "cli/trace/take.h"
 
@@ -117,6 +118,12 @@ int command(int argc, char** argv) {
                   "GPU memory that it is going to need, for --place, e.g. 18GiB")
       ->transform(CLI::AsSizeValue(false))
       ->check(between(0, kMostBytes));
+  run->add_option(
+         "--memory-limit", run_options.memory_limit_bytes,
+         "most GPU memory that the program may have on each GPU, e.g. 20GiB: what it asks for beyond is "
+         "refused as if the GPU were so small (docs/memory.md)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(between(1, kMostBytes));
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
@@ -298,7 +305,42 @@ int command(int argc, char** argv) {
   cli::SimulateOptions simulate_options;
   auto* simulate =
       app.add_subcommand("simulate", "Policies on a modelled GPU in virtual time: docs/simulator.md");
-  simulate->add_option("scenario", simulate_options.scenario, "a TOML file; scenarios/ has some")->required();
+  auto* scenario =
+      simulate->add_option("scenario", simulate_options.scenario, "a TOML file; scenarios/ has some");
+  cli::PairOptions pair;
+  auto* service = simulate->add_option(
+      "--protected", pair.protected_file,
+      "instead of a scenario: a service as a profiler recorded it (docs/plan-sharing.md)");
+  auto* trainer =
+      simulate->add_option("--best-effort", pair.best_effort_file, "the same of the program beside it");
+  scenario->excludes(service)->excludes(trainer);
+  service->needs(trainer);
+  trainer->needs(service);
+  simulate
+      ->add_option("--rate", pair.rate,
+                   "requests of the service: 20/s, 90/min (default: half of what it could answer)")
+      ->needs(service);
+  simulate->add_option("--arrivals", pair.arrivals, "how they come")
+      ->check(CLI::IsMember({"poisson", "bursty", "periodic", "onoff"}))
+      ->capture_default_str()
+      ->needs(service);
+  simulate->add_option("--gpu", pair.gpu, "the GPU to simulate: h100, a100, ... (default: the service's)")
+      ->needs(service);
+  simulate->add_option("--cuttable", pair.cuttable, "which best-effort kernels can be cut")
+      ->check(CLI::IsMember({"none", "triton", "all"}))
+      ->capture_default_str()
+      ->needs(service);
+  simulate
+      ->add_option("--request", pair.protected_range,
+                   "requests are the ranges whose names begin so (default: ProfilerStep)")
+      ->needs(service);
+  simulate->add_option("--step", pair.best_effort_range, "the same for the steps of the program beside it")
+      ->needs(service);
+  simulate
+      ->add_option("--protected-on", pair.protected_recorded_on,
+                   "the GPU of that recording, if it does not say")
+      ->needs(service);
+  simulate->add_option("--best-effort-on", pair.best_effort_recorded_on, "likewise")->needs(service);
   simulate
       ->add_option("--seeds", simulate_options.seeds,
                    "how often, each time with other draws (default: the scenario's)")
@@ -326,7 +368,23 @@ int command(int argc, char** argv) {
   simulate->add_option("--json", simulate_options.json, "write the results there");
   simulate->add_option("--csv", simulate_options.csv, "write one row per cell and seed there");
   simulate->add_option("--plot", simulate_options.plot, "folder for the plots (needs matplotlib)");
-  simulate->callback([&] { status = cli::simulate(simulate_options); });
+  simulate->callback([&] {
+    if (pair.protected_file.empty()) {
+      if (simulate_options.scenario.empty())
+        throw CLI::RequiredError("scenario, or --protected and --best-effort");
+      status = cli::simulate(simulate_options);
+      return;
+    }
+    pair.policies = simulate_options.policies;
+    pair.tune = simulate_options.tune;
+    pair.contention = simulate_options.contention;
+    if (simulate_options.seeds != 0) pair.seeds = simulate_options.seeds;
+    pair.first_seed = simulate_options.first_seed;
+    pair.duration_ms = simulate_options.duration_ms;
+    pair.json = simulate_options.json;
+    pair.plot = simulate_options.plot;
+    status = cli::simulate_pair(pair);
+  });
 
   cli::ProfileOptions profile_options;
   auto* profile = app.add_subcommand(

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <gnu/libc-version.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "base/own_folder.h"
 #include "base/user_file.h"
 #include "cli/client_environment.h"
+#include "cli/lookups.h"
 #include "driver_api/open_driver.h"
 
 namespace tessera::cli {
@@ -194,7 +196,13 @@ std::string newer_names_library(std::span<const std::string> names) {
   return file.take();
 }
 
+bool loader_takes_newer_names(std::string_view libc_version) {
+  return glibc_is_from(32, libc_version);
+}
+
 base::Result<std::string> keep_newer_names(std::span<const std::string> names) {
+  if (const std::string libc = gnu_get_libc_version(); !loader_takes_newer_names(libc))
+    return base::error(base::Code::kUnsupported, "the loader of glibc " + libc + " ends programs for it");
   const std::string cache = cache_folder();
   if (cache.empty()) return base::error(base::Code::kNotFound, "no folder for a cache: HOME is not set");
   std::error_code failed;

@@ -7,6 +7,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,7 +22,10 @@ std::vector<std::string> newer_names(const std::string& driver);
 // The library, as the bytes of its file. At least one name, none twice.
 std::string newer_names_library(std::span<const std::string> names);
 
-// That library in the cache; its path.
+// Before glibc 2.32 a program ends when it opens a library whose auxiliary library is loaded (sourceware bug 16272; seen with 2.31).
+bool loader_takes_newer_names(std::string_view libc_version);
+
+// That library in the cache; its path. kUnsupported: not with this glibc.
 base::Result<std::string> keep_newer_names(std::span<const std::string> names);
 
 }  // namespace tessera::cli

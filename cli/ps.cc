@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "cli/bypass.h"
 #include "cli/client_table.h"
+#include "cli/device_memory.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -32,8 +33,8 @@ void print(const TwoLooks& looks) {
   else if (const std::string reason = mps.value("reason", ""); !reason.empty())
     puts(("MPS is off: " + base::printable(reason)).c_str());
   fputs(ps_table(looks).c_str(), stdout);
-  for (const auto lines :
-       {ps_unmanaged, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_starved, ps_minimum, ps_splits})
+  for (const auto lines : {ps_unmanaged, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_memory, ps_starved,
+                           ps_minimum, ps_splits})
     fputs(lines(looks.now).c_str(), stdout);
   std::set<long> clients;
   std::string bypasses;
@@ -84,6 +85,7 @@ int ps(const std::string& socket, bool json, bool operations) {
       poll(nullptr, 0, int(kBetweenLooksSeconds * 1000));
     }
   }
+  add_residuals(process_memory(), &looks.now);
   print(looks);
   if (operations) fputs(operation_table(looks, kMostOperations).c_str(), stdout);
   return 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -97,6 +98,8 @@ int run(const RunOptions& given) {
   if (!options.audit)
     options.audit =
         !options.passthrough && tells_of_all_bindings() && !why_looks_up(options.command[0]).empty();
+  if (options.memory_limit_bytes != 0 && getrandom(&options.memory_group, sizeof options.memory_group, 0) < 0)
+    options.memory_group = uint64_t(getpid());
   auto variables = client_environment(options, layout);
   if (!variables) {
     fprintf(stderr, "tessera run: %s\n", variables.error().text.c_str());

@@ -88,8 +88,13 @@ int simulate(const SimulateOptions& options) {
   if (!json.empty() && !write_file(json, simulator::to_json(scenario, report))) return 1;
   if (!csv.empty() && !write_file(csv, simulator::to_csv(scenario, report))) return 1;
   if (options.plot.empty()) return 0;
+  return plot_simulation(json, options.plot);
+}
+
+int plot_simulation(const std::string& json, const std::string& folder) {
   const std::string script = find_layout().share + "/plot_simulation.py";
-  ::execlp(python_that_plots(), "python3", script.c_str(), json.c_str(), options.plot.c_str(), nullptr);
+  (void)std::fflush(stdout);  // what was printed is not the next program's to write
+  ::execlp(python_that_plots(), "python3", script.c_str(), json.c_str(), folder.c_str(), nullptr);
   std::fprintf(stderr, "tessera: there is no python3 in PATH for the plots; the results are in %s\n",
                json.c_str());
   return 1;

@@ -23,4 +23,7 @@ struct SimulateOptions {
 
 int simulate(const SimulateOptions& options);
 
+// Becomes the program that plots results into a folder. Returns if there is none: the exit status.
+int plot_simulation(const std::string& json, const std::string& folder);
+
 }  // namespace tessera::cli

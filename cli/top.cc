@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/client_table.h"
+#include "cli/device_memory.h"
 
 namespace tessera::cli {
 
@@ -25,7 +26,8 @@ int top(const TopOptions& options) {
     looks.now = std::move(*state);
     looks.seconds = double(now_ns - last_ns) / 1e9;
     if (shown >= 0) {
-      const std::string text = (terminal ? "\033[H\033[2J" : "") + top_table(looks);
+      add_residuals(process_memory(), &looks.now);
+      const std::string text = (terminal ? "\033[H\033[2J" : "") + top_table(looks) + ps_memory(looks.now);
       if (fputs(text.c_str(), stdout) < 0 || fflush(stdout) != 0)
         return 1;  // nobody sees the next one either
     }

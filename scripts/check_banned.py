@@ -26,6 +26,8 @@ IN_CODE = [
     (("interpose",), CODE, r"\bdlsym\s*\(\s*RTLD_NEXT", "RTLD_NEXT depends on the caller (design D2)"),
     (("interpose",), CODE, r"(?<=[;{})])\s*(?:\w+::)*real(?:\(\))?\.cu\w*Get\w*\((?:[^()]|\([^()]*\))*\)\s*;",
      "an out-parameter is read although the call may have failed: look at the result, or driver_api/ask.h"),
+    (("interpose",), CODE, r"\breal(?:\(\))?\.cu\w+\(\s*&\w+(?:\[\w+\])?(?:->|\.)\w",
+     "what is kept is no out-parameter, for the call may fail and leave anything in it: driver_api/ask.h, made()"),
     (("interpose", "ipc"), CODE, r"\bstd::atomic<[^>]*>::wait|\.wait\(\s*std::memory_order",
      "std::atomic::wait sleeps on a process-private futex"),
     (("scheduler_daemon/policy",), CODE, r"\b(?:clock_gettime|time|rand|getenv|now_ns)\s*\(", "the policy is pure (design D8)"),

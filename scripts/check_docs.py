@@ -16,7 +16,7 @@ import sys
 # Names of others that look like ours. A reason is not needed: whoever reads the line knows the thing.
 FOREIGN = set("""
 CUDA_CACHE_PATH CUDA_MPS_ACTIVE_THREAD_PERCENTAGE DT_RPATH DT_RUNPATH EF_CUDA_ACCELERATORS dynlink_loader
-profiles/results/ H13_gpt2.json kube_pod_info
+profiles/results/ H13_gpt2.json kube_pod_info with_stack record_shapes profile_memory
 """.split())
 
 HISTORY = {"CHANGELOG.md"}

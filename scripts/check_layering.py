@@ -12,7 +12,7 @@ TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "operat
        "cli", "integrations", "tests")
 
 # The rooms of the preload library, bottom to top: each may include those before it, none the ones behind it.
-ROOMS = ("state", "gate", "track", "slice", "hooks", "lifecycle")
+ROOMS = ("state", "memory", "gate", "track", "slice", "hooks", "lifecycle")
 
 
 def room(name, *more):
@@ -40,6 +40,7 @@ ALLOWED = {
     "softgpu/libraries": ["profiles", "softgpu/timing/place.h"],
     "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],
     "interpose/state": room("state"),
+    "interpose/memory": room("memory"),
     "interpose/gate": room("gate", "profiles/gpus/rates.def"),
     "interpose/track": room("track", "kernels"),
     "interpose/slice": room("slice", "kernels/slice"),

@@ -17,7 +17,7 @@ packages=(
   g++ cmake ninja-build ccache git python3 python3-matplotlib clang-format
   libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libelf-dev pkg-config libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
-  libprotobuf-dev protobuf-compiler zlib1g-dev
+  libprotobuf-dev protobuf-compiler libsqlite3-dev zlib1g-dev
   musl-tools  # programs of another libc are tried (ctest -R loader_hosts)
 )
 

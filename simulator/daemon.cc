@@ -41,6 +41,7 @@ policy::ClientView World::view(SimClient& c) {
     v.own_slowdown = c.bursts.own_slowdown();
     v.bursts = c.bursts.compared();
     v.burst_ns = c.bursts.baseline_ns();
+    v.next_burst_ns = c.bursts.next_ns();
     v.ended = c.bursts.take_ended();
     return v;
   }

@@ -56,11 +56,11 @@ std::string alone_key(const Scenario& s, const Task& task) {
   const Arrivals& a = c.arrivals;
   const double trace = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), double(a.gaps_ns.size()));
   return c.name + "/" + std::to_string(task.alone) + "/" + std::to_string(a.load) + "/" +
-         std::to_string(int(a.kind)) + "/" + std::to_string(a.burst_cv) + "/" + std::to_string(a.on_ns) +
-         "/" + std::to_string(a.off_ns) + "/" + std::to_string(a.period_ns) + "/" + std::to_string(trace) +
-         "/" + std::to_string(s.cells[task.cell].gpu) + "/" + std::to_string(c.start_ns) + "/" +
-         std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
-         std::to_string(task.seed);
+         std::to_string(a.rate_per_s) + "/" + std::to_string(int(a.kind)) + "/" + std::to_string(a.burst_cv) +
+         "/" + std::to_string(a.on_ns) + "/" + std::to_string(a.off_ns) + "/" + std::to_string(a.period_ns) +
+         "/" + std::to_string(trace) + "/" + std::to_string(s.cells[task.cell].gpu) + "/" +
+         std::to_string(c.start_ns) + "/" + std::to_string(c.stop_ns) + "/" +
+         std::to_string(task.perturbation) + "/" + std::to_string(task.seed);
 }
 
 void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
@@ -85,6 +85,7 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       ProtectedRow p{.name = cell.clients[i].name};
       const double p99 = double(percentile_ns(now.latencies_ns, 0.99));
       const double p99_alone = double(percentile_ns(then.latencies_ns, 0.99));
+      p.p50_ms = double(percentile_ns(now.latencies_ns, 0.5)) / 1e6;
       p.p99_ms = p99 / 1e6;
       p.p99_alone_ms = p99_alone / 1e6;
       p.p99_over_alone = over(p99, p99_alone);

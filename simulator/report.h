@@ -18,7 +18,7 @@ Estimate estimate(const std::vector<double>& values);
 struct ProtectedRow {
   std::string name;
   double p50_over_alone = 0, p99_over_alone = 0, mean_over_alone = 0, throughput = 0;
-  double p99_ms = 0, p99_alone_ms = 0;
+  double p50_ms = 0, p99_ms = 0, p99_alone_ms = 0;
   double short_p99_over_alone = 0;  // of the shortest requests by themselves; 0: all have one length
   uint64_t n_requests = 0;
   // Scenario::report_steps: until a request's first step was done, and each further step.

@@ -45,6 +45,16 @@ class Loader {
   base::Result<Scenario> load(const std::string& path) {
     scenario_.name = std::filesystem::path(path).stem();
     if (base::Status s = read_file(path); !s.ok()) return s.error();
+    return done();
+  }
+  base::Result<Scenario> load_text(const std::string& text, const std::string& path) {
+    scenario_.name = std::filesystem::path(path).stem();
+    if (base::Status s = read_text(text, path); !s.ok()) return s.error();
+    return done();
+  }
+
+ private:
+  base::Result<Scenario> done() {
     finish();
     if (mistakes_.lines.empty()) return std::move(scenario_);
     std::string all;
@@ -52,17 +62,20 @@ class Loader {
     return base::error(Code::kInvalid, all);
   }
 
- private:
   base::Status read_file(const std::string& path) {
     if (++n_files_ > kMaxIncludes)
       return base::error(Code::kInvalid, path + ": more than 16 files; does one include itself?");
     const auto text = base::read_user_file(path, kMostScenarioBytes);
     if (!text) return base::error(text.error().code, text.error().text + "; scenarios/ has some");
-    if (const auto odd = base::first_outside_ascii(*text))
+    return read_text(*text, path);
+  }
+
+  base::Status read_text(const std::string& text, const std::string& path) {
+    if (const auto odd = base::first_outside_ascii(text))
       return base::error(Code::kInvalid, path + ":" + std::to_string(odd->line) + ":" +
                                              std::to_string(odd->column) +
                                              ": only ASCII characters may be used");
-    const toml::parse_result parsed = toml::parse(std::string_view(*text), std::string_view(path));
+    const toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(path));
     if (!parsed) {
       const auto at = parsed.error().source().begin;
       return base::error(Code::kInvalid, path + ":" + std::to_string(at.line) + ":" +
@@ -230,6 +243,7 @@ class Loader {
     if (!program.ok()) return r.missing("`recorded`: " + program.error().text);
     program->workload.steps_ahead = out->steps_ahead;
     program->workload.memory_bytes = out->memory_bytes;
+    for (const std::string& line : program->inferred) scenario_.inferred.push_back(out->name + ": " + line);
     *out = std::move(program->workload);
   }
 
@@ -287,6 +301,7 @@ class Loader {
     Arrivals a;
     a.kind = ArrivalKind(r.choice("arrivals", int(initial), kArrivals));
     a.load = r.number("load", a.load, 0.001, 10);
+    a.rate_per_s = r.number("rate_per_s", a.rate_per_s, 0, 1e6);
     a.burst_cv = r.number("burst_cv", a.burst_cv, 0, 20);
     a.on_ns = r.ms("on_ms", a.on_ns, kLeastPeriod_ms);
     a.off_ns = r.ms("off_ms", a.off_ns);
@@ -467,6 +482,11 @@ class Loader {
 base::Result<Scenario> load_scenario(const std::string& path) {
   Loader loader;
   return loader.load(path);
+}
+
+base::Result<Scenario> read_scenario(const std::string& text, const std::string& path) {
+  Loader loader;
+  return loader.load_text(text, path);
 }
 
 base::Status select_runs(Scenario* scenario, const std::vector<std::string>& names) {

@@ -37,6 +37,7 @@ struct Scenario {
   std::vector<Cell> cells;
   std::vector<RunSpec> runs;
   std::vector<Perturbation> perturbations;
+  std::vector<std::string> inferred;  // of recorded programs: what was inferred, "NAME: sentence"
 
   Scenario() = default;
   Scenario(Scenario&&) = default;
@@ -46,6 +47,9 @@ struct Scenario {
 
 // `include = ["a.toml"]` is looked up beside the file. The error text lists every mistake, one per line.
 base::Result<Scenario> load_scenario(const std::string& path);
+
+// The text of a scenario as if it stood in the file `path`, beside which included files are.
+base::Result<Scenario> read_scenario(const std::string& text, const std::string& path);
 
 // Keeps the runs that are named; "policy" or "policy@regime" adds one that the scenario does not have.
 base::Status select_runs(Scenario* scenario, const std::vector<std::string>& names);

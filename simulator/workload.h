@@ -96,6 +96,7 @@ enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kOnOff, kDiurnal,
 struct Arrivals {
   ArrivalKind kind = ArrivalKind::kClosed;             // closed: the next job starts when the last one ended
   double load = 0.5;                                   // share of the time that the jobs would take alone
+  double rate_per_s = 0;                               // of jobs, instead of a load; 0 = by load
   double burst_cv = 3;                                 // kBursty: coefficient of variation of the gaps
   uint64_t on_ns = 200'000'000, off_ns = 200'000'000;  // kOnOff: mean lengths
   uint64_t period_ns = 2'000'000'000;                  // kDiurnal: one "day"
@@ -107,7 +108,9 @@ struct Arrivals {
 class ArrivalProcess {
  public:
   ArrivalProcess(const Arrivals& arrivals, uint64_t alone_ns, Random random)
-      : arrivals_(arrivals), mean_gap_ns_(double(alone_ns) / arrivals.load), random_(random) {}
+      : arrivals_(arrivals),
+        mean_gap_ns_(arrivals.rate_per_s > 0 ? 1e9 / arrivals.rate_per_s : double(alone_ns) / arrivals.load),
+        random_(random) {}
   uint64_t next_ns();  // later than or at the previous one
 
  private:

@@ -20,6 +20,7 @@
 #include "cli/doctor/elf.h"
 #include "cli/inspect.h"
 #include "cli/lookups.h"
+#include "cli/newer_names.h"
 #include "cli/run.h"
 #include "cli/started_program.h"
 
@@ -119,7 +120,7 @@ Finding check_driver_of(const std::vector<std::pair<std::string, std::string>>& 
   for (const auto& [name, path] : mapped) {
     if (path == layout.preload || name == layout.preload)
       library = true;
-    else if (path.empty())
+    else if (path.empty() && name != kNewerNames)  // which is there only where it is needed
       missing += " " + name;
     else if (path.substr(path.rfind('/') + 1).starts_with("libcuda.so"))
       other = path;

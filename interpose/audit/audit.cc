@@ -1,7 +1,7 @@
 // libtessera_audit.so: the loader tells it of every object that it maps and of every symbol that it binds for dlsym or a
 // linkage table (rtld-audit(7)). It serves who passes the preload libraries by: functions of a driver that was opened by
 // its path or in another namespace become those of libtessera.so, functions of cuBLAS and cuDNN that were asked for by
-// dlsym become the hooks of libtessera_ops.so. docs/cublas.md and docs/driver_api.md say which ways these are.
+// dlsym become the hooks of libtessera_ops.so, and what NVML says of memory goes through libtessera.so. docs/cublas.md and docs/driver_api.md say which ways these are.
 //
 // The loader keeps the address that it is given: a call through a bound symbol costs what it cost before. There are no
 // pltenter and pltexit.
@@ -33,10 +33,11 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 enum Kind : uintptr_t {
   kOther,
   kDriver,
-  kLibrary,  // cuBLAS, cuBLASLt, cuDNN
-  kOurs,     // a preload library
+  kLibrary,     // cuBLAS, cuBLASLt, cuDNN
+  kOurs,        // a preload library
+  kManagement,  // NVML
 };
-constexpr uintptr_t kKindBits = 3;
+constexpr uintptr_t kKindBits = 7;
 static_assert(alignof(link_map) > kKindBits);
 
 Kind kind_of(uintptr_t cookie) {
@@ -85,6 +86,7 @@ bool is_library(const link_map* map) {
 
 Kind kind_of(const link_map* map, Lmid_t space) {
   if (space == LM_ID_BASE && !g_started && (is_shim(map) || is_operations(map))) return kOurs;
+  if (starts_with(file_name(map->l_name), "libnvidia-ml.so")) return kManagement;
   return is_driver(map) ? kDriver : is_library(map) ? kLibrary : kOther;
 }
 
@@ -186,6 +188,19 @@ void* instead_of_library(const link_map* library, const char* name, uintptr_t re
   return g_get_hook(name, reinterpret_cast<void*>(real));
 }
 
+// ---- NVML
+
+void* instead_of_management(const link_map* management, const char* name) {
+  if (!g_driver_side) return nullptr;
+  for (const ManagementHook& hook : g_driver_side->management_hooks) {
+    if (!hook.function || !equal(name, hook.name)) continue;
+    // release: pairs with the load in interpose/hooks/nvml.cc
+    std::atomic_ref(g_driver_side->management).store(management, std::memory_order_release);
+    return hook.function;
+  }
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace tessera::audit
 
@@ -202,7 +217,7 @@ TS_LOADER_CALLS unsigned la_objopen(link_map* map, Lmid_t space, uintptr_t* cook
   using namespace tessera::audit;
   const Kind kind = kind_of(map, space);
   *cookie = reinterpret_cast<uintptr_t>(map) | kind;
-  const bool served = (kind == kDriver || kind == kLibrary) && g_served.add(*cookie);
+  const bool served = kind != kOther && kind != kOurs && g_served.add(*cookie);
   return served ? LA_FLG_BINDTO | LA_FLG_BINDFROM : LA_FLG_BINDFROM;
 }
 
@@ -228,6 +243,7 @@ TS_LOADER_CALLS uintptr_t la_symbind64(ElfW(Sym) * symbol, unsigned, uintptr_t* 
   void* other = nullptr;
   if (g_started && is_function && !for_itself && (*flags & LA_SYMB_ALTVALUE) == 0) {
     if (kind == kDriver) other = instead_of_driver(map_of(*to), name);
+    if (kind == kManagement) other = instead_of_management(map_of(*to), name);
     if (kind == kLibrary) other = instead_of_library(map_of(*to), name, symbol->st_value);
   }
   return other ? reinterpret_cast<uintptr_t>(other) : symbol->st_value;

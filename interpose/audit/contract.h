@@ -11,10 +11,16 @@ struct link_map;
 
 namespace tessera::audit {
 
-constexpr uint32_t kContractVersion = 1;  // other versions leave each other alone
+constexpr uint32_t kContractVersion = 2;  // other versions leave each other alone
 constexpr uint32_t kPathBytes = 4096;     // PATH_MAX, the zero at the end included
 
 enum OpenedState : uint32_t { kNoneOpened, kPathComing, kPathThere };
+
+// A function of NVML (libnvidia-ml.so) in whose place who looks it up gets ours.
+struct ManagementHook {
+  const char* name;
+  void* function;  // null: there is none
+};
 
 // Exported by libtessera.so as tessera_audit_driver.
 struct DriverSide {
@@ -35,6 +41,10 @@ struct DriverSide {
   // audit library, once; `opened` is one of the states below, its last one stored after the path (release).
   uint32_t opened;
   char opened_path[kPathBytes];
+  ManagementHook management_hooks[2];  // constant
+  // NVML, where the hooks find the functions that they stand for. Written by the audit library (release) before it hands a
+  // hook out.
+  const link_map* management;
 };
 
 }  // namespace tessera::audit

@@ -3,6 +3,7 @@
 #include "base/errno_guard.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/memory.h"
+#include "interpose/memory/memory.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/trial.h"
 #include "interpose/state/note.h"
@@ -20,6 +21,7 @@ using state::live;
 void ended(CUcontext context) {
   cut::forget_trials(context);
   track::context_ended(context);
+  memory::context_ended(context);
   if (const auto* listener = state::g_listener.load(std::memory_order_acquire))
     listener->context_ended(context);
 }

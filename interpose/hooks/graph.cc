@@ -8,6 +8,7 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/memory.h"
 #include "interpose/hooks/units.h"
+#include "interpose/memory/memory.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
@@ -45,6 +46,7 @@ CUresult graph_made(CUgraphExec* exec, CUgraph graph, unsigned long long flags, 
     const gate::DepthGuard depth;
     hooks::forget_timing(*exec);  // the handle may have been another's
     track::graph_made(*exec, graph, flags);
+    memory::graph_changed();
   }
   return result;
 }
@@ -140,7 +142,9 @@ TS_MADE(cuGraphInstantiateWithParams_ptsz, params ? params->flags : 0,
 extern "C" CUresult hook_cuGraphExecDestroy(CUgraphExec exec) noexcept {
   hooks::forget_timing(exec);
   if (live()) track::graph_destroyed(exec);  // before another graph may have its handle
-  return real().cuGraphExecDestroy(exec);
+  const CUresult result = real().cuGraphExecDestroy(exec);
+  if (live()) memory::graph_changed();
+  return result;
 }
 extern "C" CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
                                                  unsigned flags) noexcept {

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "admission/slices.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/first_estimate.h"
 #include "interpose/gate/graph_class.h"
 #include "interpose/gate/learnt.h"
@@ -17,6 +18,7 @@
 #include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
+#include "interpose/memory/memory.h"
 #include "interpose/slice/cut.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/process.h"
@@ -63,7 +65,8 @@ bool may_follow(const GraphLaunched& last, const GraphLaunched& now) {
 }
 
 bool prepare_end(ExecutableGraph& graph) {
-  return graph.pieces_end || real().cuEventCreate(&graph.pieces_end, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  return graph.pieces_end ||
+         driver_api::made(graph.pieces_end, real().cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING));
 }
 
 // ---- calls of libraries ----
@@ -456,10 +459,13 @@ CUresult launch_graph(StreamArg stream, CUgraphExec exec, F&& call) {
 }  // namespace
 }  // namespace tessera::hooks
 
-#define TS_HOOK_launch_graph(symbol, base, since, stream, ret, params, args)                               \
-  extern "C" ret hook_##symbol params noexcept {                                                           \
-    const auto graph_of = [](CUgraphExec exec, CUstream) { return exec; };                                 \
-    return tessera::hooks::launch_graph(TS_STREAM_ARG(stream), graph_of args,                              \
-                                        [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
+#define TS_HOOK_launch_graph(symbol, base, since, stream, ret, params, args)                             \
+  extern "C" ret hook_##symbol params noexcept {                                                         \
+    const auto graph_of = [](CUgraphExec exec, CUstream) { return exec; };                               \
+    const ret result = tessera::hooks::launch_graph(TS_STREAM_ARG(stream), graph_of args, [&]() -> ret { \
+      return tessera::driver_api::real().symbol args;                                                    \
+    });                                                                                                  \
+    if (result == CUDA_SUCCESS) tessera::memory::graph_changed();                                        \
+    return result;                                                                                       \
   }
 #include "driver_api/hooks.def"

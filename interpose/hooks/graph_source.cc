@@ -3,6 +3,7 @@
 #include "base/errno_guard.h"
 #include "interpose/gate/launch.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/memory/memory.h"
 #include "interpose/state/process.h"
 #include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
@@ -45,6 +46,21 @@ CUgraph graph_among(CUgraphNode, const Rest&...) {
   return nullptr;
 }
 
+// Bytes of the allocation node that a call adds; 0: it adds none.
+template <class... Rest>
+size_t node_bytes(const Rest&... rest) {
+  size_t bytes = 0;
+  const auto look = [&](const auto& parameter) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(parameter)>, CUDA_MEM_ALLOC_NODE_PARAMS*>)
+      bytes = parameter ? parameter->bytesize : 0;
+  };
+  (look(rest), ...);
+  return bytes;
+}
+bool node_fits(size_t bytes) {
+  return bytes == 0 || !memory::counting() || memory::graph_may_allocate(bytes);
+}
+
 bool makes_inner_graph(const CUgraphNodeParams* params) {
   if (!params) return false;
   return params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
@@ -71,6 +87,7 @@ void child_added(CUresult result, CUgraph graph, const CUgraphNode* node, CUgrap
 
 #define TS_HOOK_graph_edit(symbol, base, since, stream, ret, params, args)       \
   extern "C" ret hook_##symbol params noexcept {                                 \
+    if (!node_fits(node_bytes args)) return CUDA_ERROR_OUT_OF_MEMORY;            \
     return edits(graph_among args, [&]() -> ret { return real().symbol args; }); \
   }
 #define TS_HOOK_graph_query(symbol, base, since, stream, ret, params, args) \
@@ -79,13 +96,15 @@ void child_added(CUresult result, CUgraph graph, const CUgraphNode* node, CUgrap
   }
 #include "driver_api/hooks.def"
 
-#define TS_NODE_ADDED(symbol, params_list, args)                              \
-  extern "C" CUresult hook_##symbol params_list noexcept {                    \
-    if (live() && makes_inner_graph(params)) track::inner_graph_named();      \
-    const CUgraph child = copied_child(params);                               \
-    const CUresult result = edits(graph, [&] { return real().symbol args; }); \
-    if (child) child_added(result, graph, node, child);                       \
-    return result;                                                            \
+#define TS_NODE_ADDED(symbol, params_list, args)                                                      \
+  extern "C" CUresult hook_##symbol params_list noexcept {                                            \
+    if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node_fits(params->alloc.bytesize)) \
+      return CUDA_ERROR_OUT_OF_MEMORY;                                                                \
+    if (live() && makes_inner_graph(params)) track::inner_graph_named();                              \
+    const CUgraph child = copied_child(params);                                                       \
+    const CUresult result = edits(graph, [&] { return real().symbol args; });                         \
+    if (child) child_added(result, graph, node, child);                                               \
+    return result;                                                                                    \
   }
 TS_NODE_ADDED(cuGraphAddNode,
               (CUgraphNode * node, CUgraph graph, const CUgraphNode* from, size_t n,

@@ -6,6 +6,7 @@
 #include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
+#include "interpose/memory/memory.h"
 #include "interpose/state/note.h"
 
 namespace tessera::hooks {
@@ -28,14 +29,21 @@ inline CUresult blocked(F&& call) {
 template <bool kWaits, class F>
 inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call) {
   const Role role = g_state.role.load(std::memory_order_relaxed);
-  if (role == Role::kForward) return call();
+  if (role == Role::kForward) {
+    const CUresult result = call();
+    if (kWaits && result == CUDA_SUCCESS) memory::synchronised();
+    return result;
+  }
   if (role == Role::kProtected) {
     Cover cover;
     if (extent == Extent::kStream) cover_stream(cover, stream_key(stream));
     if (extent == Extent::kContext) cover_context(cover);
     if (extent == Extent::kEvent) cover_event(cover, event);
     const CUresult result = call();
-    if (result == CUDA_SUCCESS) covered(cover);
+    if (result == CUDA_SUCCESS) {
+      covered(cover);
+      if (kWaits) memory::synchronised();
+    }
     return result;
   }
   AccountCover cover;
@@ -44,6 +52,7 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
   const CUresult result = kWaits ? blocked(call) : call();
   if (result == CUDA_SUCCESS) {
     accounts_covered(cover);
+    if (kWaits) memory::synchronised();
     // There may be no further launch that does. Queries are polled: the helper reads what is left over.
     if (kWaits && samples_pending()) harvest_samples();
     if (kWaits) {
@@ -180,12 +189,6 @@ TS_WAIT(cuStreamWaitEvent_ptsz, kPerThread)
 TS_FORGET(cuCtxRecordEvent, CUcontext)
 TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
 #undef TS_FORGET
-
-#define TS_HOOK_waits(symbol, base, since, stream, ret, params, args)                   \
-  extern "C" ret hook_##symbol params noexcept {                                        \
-    const auto call = [&]() -> ret { return tessera::driver_api::real().symbol args; }; \
-    return tessera::hooks::best_effort() ? tessera::hooks::blocked(call) : call();      \
-  }
 
 #define TS_HOOK_callback(symbol, base, since, stream, ret, params, args)                  \
   extern "C" ret hook_##symbol params noexcept {                                          \

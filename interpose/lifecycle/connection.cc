@@ -14,6 +14,7 @@
 #include "interpose/gate/window.h"
 #include "interpose/hooks/trace.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/memory/memory.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/config.h"
 
@@ -98,6 +99,7 @@ void publish(ipc::Attachment&& attachment) {
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
+  memory::adopt(kept->memory(), kept->answer_within_ms, notify_daemon);
   state::set_link(link);
   if (!g_state.poisoned.load(kRelaxed))
     g_state.role.store(
@@ -136,6 +138,7 @@ void withdraw(bool hold_on_loss) {
   const bool hold = hold_on_loss && best_effort;
   state::set_link(hold ? &state::g_daemonless_hold : &state::g_unmanaged);
   if (!hold) g_state.role.store(state::Role::kForward, kRelaxed);
+  memory::withdraw();
   gate::adopt_device_gate(nullptr);  // what waits behind it goes
   gate::forget_peer_gates();
   unwatch_all();

@@ -18,6 +18,7 @@
 #include "interpose/lifecycle/completion.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/memory/memory.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
 #include "interpose/state/clock.h"
@@ -194,22 +195,26 @@ void* helper_main(void*) {
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
         const state::Config& c = state::config();
-        auto attachment = ipc::attach(
-            *path, {.priority = c.priority,
-                    .weight = c.weight,
-                    .slo_ns = c.slo_ns,
-                    .name = c.name,
-                    .features = abi::kClientSetsPriority | abi::kClientDefers | abi::kClientTraces |
-                                abi::kClientWatchesMany | abi::kClientGates});
+        auto attachment =
+            ipc::attach(*path, {.priority = c.priority,
+                                .weight = c.weight,
+                                .slo_ns = c.slo_ns,
+                                .name = c.name,
+                                .features = abi::kClientSetsPriority | abi::kClientDefers |
+                                            abi::kClientTraces | abi::kClientWatchesMany | abi::kClientGates,
+                                .memory_limit_bytes = c.memory_limit_bytes,
+                                .memory_group = c.memory_group});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);
           helper_attach(std::move(*attachment));
+          memory::attaching_ended();
           backoff_ns = kBackoffMinNs;
           continue;
         }
         base::raw_log(base::LogLevel::kDebug, "not attached: %s", attachment.error().text.c_str());
       }
+      memory::attaching_ended();
       const uint64_t jitter = uint64_t(rand_r(&seed)) % (backoff_ns / 4 + 1);
       const timespec pause{time_t((backoff_ns + jitter) / 1'000'000'000),
                            long((backoff_ns + jitter) % 1'000'000'000)};
@@ -238,6 +243,7 @@ void driver_initialised() {
 }
 
 bool start_helper() {
+  memory::attaching();
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals go to the program's threads

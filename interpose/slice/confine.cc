@@ -2,6 +2,7 @@
 
 #include "admission/confine.h"
 #include "base/futex.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/signals.h"
@@ -96,13 +97,14 @@ bool make(Path& path, CUcontext context) {
   CUdevResourceDesc description = nullptr;
   if (real.cuCtxGetDevice(&device) != CUDA_SUCCESS || !is_primary(context, device)) return false;
   const uint32_t reserved = state::sm_count() - path.sms.load(kRelaxed);
-  const bool made =
-      all_but_first(device, reserved, &rest) &&
-      real.cuDevResourceGenerateDesc(&description, &rest, 1) == CUDA_SUCCESS &&
-      real.cuGreenCtxCreate(&path.green, description, device, CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_SUCCESS &&
-      real.cuGreenCtxStreamCreate(&path.stream, path.green, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS &&
-      real.cuEventCreate(&path.before, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-      real.cuEventCreate(&path.after, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  const bool made = all_but_first(device, reserved, &rest) &&
+                    real.cuDevResourceGenerateDesc(&description, &rest, 1) == CUDA_SUCCESS &&
+                    driver_api::made(path.green, real.cuGreenCtxCreate, description, device,
+                                     unsigned(CU_GREEN_CTX_DEFAULT_STREAM)) &&
+                    driver_api::made(path.stream, real.cuGreenCtxStreamCreate, path.green,
+                                     unsigned(CU_STREAM_NON_BLOCKING), 0) &&
+                    driver_api::made(path.before, real.cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING)) &&
+                    driver_api::made(path.after, real.cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING));
   if (!made) unmake(path);
   return made;
 }

@@ -5,6 +5,7 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "base/hash.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/window.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/config.h"
@@ -44,10 +45,10 @@ TrialStreams* streams_of(CUcontext context) {
   if (!free) return nullptr;
   // Of the least priority: blocks of the rest must not come before those of a slice that they wait for.
   for (uint32_t i = 0; i < kRescueStreams; i++)
-    if (real.cuStreamCreate(&free->streams[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-        real.cuEventCreate(&free->joins[i], CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+    if (!driver_api::made(free->streams[i], real.cuStreamCreate, unsigned(CU_STREAM_NON_BLOCKING)) ||
+        !driver_api::made(free->joins[i], real.cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING)))
       return nullptr;
-  if (real.cuEventCreate(&free->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+  if (!driver_api::made(free->mark, real.cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING))) return nullptr;
   free->context.store(context, kRelaxed);
   return free;
 }

@@ -61,6 +61,11 @@ bool parse_priority(const char* text, uint32_t* priority) {
   return true;
 }
 
+uint64_t memory_limit_asked() {
+  uint64_t value = 0;
+  return number("TESSERA_MEMORY_LIMIT", 1, INT64_MAX, &value) ? value : 0;
+}
+
 void load_config() {
   base::raw_log_init();
   Config c;
@@ -80,6 +85,8 @@ void load_config() {
   if (number("TESSERA_SLICE", 0, 1, &value)) c.slice = value != 0;
   if (number("TESSERA_ALLOW_ORDER_DEPENDENT", 0, 1, &value)) c.allow_order_dependent = value != 0;
   if (number("TESSERA_CACHE_MAX_MB", 0, 1'000'000, &value)) c.cache_max_bytes = value << 20;
+  c.memory_limit_bytes = memory_limit_asked();
+  if (number("TESSERA_MEMORY_GROUP", 0, UINT64_MAX, &value)) c.memory_group = value;
   find_cache_dir(&c);
   if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {
     c.relaxed_bits = !strcmp(text, "relaxed");

@@ -30,11 +30,14 @@ struct Config {              // static storage, constant after load_config()
   // "" if there is none. TESSERA_CACHE_MAX_MB: 0 = nothing is kept.
   char cache_dir[512] = {};
   uint64_t cache_max_bytes = uint64_t(256) << 20;
-  char name[64] = {};  // TESSERA_NAME, else the program's name
+  uint64_t memory_limit_bytes = 0;  // TESSERA_MEMORY_LIMIT: of each device; 0 = none
+  uint64_t memory_group = 0;  // TESSERA_MEMORY_GROUP: processes that share that limit; 0 = this one alone
+  char name[64] = {};         // TESSERA_NAME, else the program's name
 };
 
 const Config& config();
-void load_config();  // from the environment
+void load_config();             // from the environment
+uint64_t memory_limit_asked();  // TESSERA_MEMORY_LIMIT, read anew: for calls that come before load_config()
 bool parse_priority(const char* text, uint32_t* priority);
 
 }  // namespace tessera::state

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "driver_api/ask.h"
 #include "interpose/state/state.h"
 #include "interpose/track/graphs.h"
 #include "interpose/track/lock.h"
@@ -25,10 +26,10 @@ pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;  // of the one below
 constinit OwnStream g_pool[kMostLanes - 1] = {};
 
 bool make(OwnStream& own, CUcontext context, int priority) {
-  if (real().cuStreamCreateWithPriority(&own.stream, CU_STREAM_NON_BLOCKING, priority) != CUDA_SUCCESS) {
-    own.stream = nullptr;
+  own.stream = nullptr;
+  if (!driver_api::made(own.stream, real().cuStreamCreateWithPriority, unsigned(CU_STREAM_NON_BLOCKING),
+                        priority))
     return false;
-  }
   own.context = context;
   own.priority = priority;
   return true;

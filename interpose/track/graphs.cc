@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/raw_log.h"
+#include "driver_api/ask.h"
 #include "interpose/gate/graph_class.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
@@ -190,7 +191,7 @@ GraphObstacle add(CUgraphExec exec, CUgraph source, unsigned long long flags) {
   if (const GraphObstacle bad = obstacle_of_flags(flags); bad != GraphObstacle::kNone) return bad;
   if (g_user_objects.load(std::memory_order_relaxed)) return GraphObstacle::kUserObject;
   auto graph = std::make_shared<ExecutableGraph>();
-  if (real().cuCtxGetCurrent(&graph->context) != CUDA_SUCCESS || !graph->context)
+  if (!driver_api::made(graph->context, real().cuCtxGetCurrent) || !graph->context)
     return GraphObstacle::kContext;
   graph->node_priorities = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   graph->has_own_state.store(graph->node_priorities, std::memory_order_relaxed);

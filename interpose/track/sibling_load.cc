@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "driver_api/ask.h"
+
 namespace tessera::track {
 namespace {
 
@@ -36,8 +38,8 @@ CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* ou
   CUfunction original = nullptr, variant = nullptr, handle = nullptr;
   if (kernel.loaded.owner_is_library) {
     CUkernel theirs = nullptr, own = nullptr;
-    if (real.cuLibraryLoadData(&out->library, text.image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0) !=
-        CUDA_SUCCESS)
+    if (!driver_api::made(out->library, real.cuLibraryLoadData, text.image.data(), nullptr, nullptr, 0u,
+                          nullptr, nullptr, 0u))
       return nullptr;
     if (real.cuLibraryGetKernel(&own, out->library, text.variant_name.c_str()) != CUDA_SUCCESS ||
         real.cuLibraryGetKernel(&theirs, static_cast<CUlibrary>(kernel.loaded.owner), kernel.loaded.name) !=
@@ -47,7 +49,7 @@ CUfunction load(const KernelRecord& kernel, const SiblingText& text, Sibling* ou
       return nullptr;
     handle = reinterpret_cast<CUfunction>(own);
   } else {
-    if (real.cuModuleLoadData(&out->module, text.image.data()) != CUDA_SUCCESS) return nullptr;
+    if (!driver_api::made(out->module, real.cuModuleLoadData, text.image.data())) return nullptr;
     if (real.cuModuleGetFunction(&variant, out->module, text.variant_name.c_str()) != CUDA_SUCCESS ||
         real.cuModuleGetFunction(&original, static_cast<CUmodule>(kernel.loaded.owner), kernel.loaded.name) !=
             CUDA_SUCCESS)

@@ -78,11 +78,13 @@ static_assert(sizeof(MessageHeader) == 16);
 
 struct Hello {
   MessageHeader header;
-  uint32_t priority;  // claim, 0..7
-  uint32_t weight;    // claim, share within a level; 0 = 100
-  uint64_t slo_ns;    // claim, 0 = none
-  uint64_t features;  // ClientFeature bits; unknown ones are ignored
-  uint64_t reserved[3];
+  uint32_t priority;            // claim, 0..7
+  uint32_t weight;              // claim, share within a level; 0 = 100
+  uint64_t slo_ns;              // claim, 0 = none
+  uint64_t features;            // ClientFeature bits; unknown ones are ignored
+  uint64_t memory_limit_bytes;  // claim: of each device it wants no more (memory.h); 0 = none
+  uint64_t memory_group;        // claim: processes of its user that share that limit; 0 = this one alone
+  uint64_t reserved;
   char name[kMaxNameBytes];  // claim, NUL-terminated, for people
 };
 static_assert(sizeof(Hello) == 128);

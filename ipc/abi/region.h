@@ -10,6 +10,8 @@
 //   kFeatureSignals; untrusted) offset 1024  RecordRing     client writes records, daemon consumes
 //   (untrusted)
 //   offset 768   CuttingLines   client writes which launches can be cut (cutting.h; feature bit kFeatureCutting; untrusted)
+//   offset 63616   MemoryTotals, MemoryDevices   who has how much memory, and who may have how much (memory.h; feature bit
+//   kFeatureMemory; untrusted)
 //   offset 51200   OperationTotals, OperationCounts   client writes (operations.h; feature bit kFeatureOperations;
 //   untrusted)
 //
@@ -52,7 +54,7 @@ struct RegionHeader {       // written by the daemon before anyone else maps the
   uint32_t operations_offset;  // of OperationTotals (operations.h), if kFeatureOperations
   uint32_t operation_slots;    // OperationCounts behind them
   uint32_t cutting_offset;     // of CuttingLines (cutting.h), if kFeatureCutting
-  uint32_t reserved2;          // zero
+  uint32_t memory_offset;      // of MemoryTotals (memory.h), if kFeatureMemory
   uint64_t reserved[18];       // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
@@ -61,6 +63,7 @@ inline constexpr uint64_t kFeatureLearnt = 2;   // answers ProfileWanted, takes 
 inline constexpr uint64_t kFeatureAnswers = 4;  // there is an AnswerLine; only together with kFeatureSignals
 inline constexpr uint64_t kFeatureOperations = 8;  // there is a table of library calls (operations.h)
 inline constexpr uint64_t kFeatureCutting = 16;    // there are CuttingLines (cutting.h)
+inline constexpr uint64_t kFeatureMemory = 32;     // there is a table of memory (memory.h)
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)

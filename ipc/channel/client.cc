@@ -133,6 +133,7 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->operations_offset = numbers->operations_offset;
   a->operation_slots = numbers->operation_slots;
   a->cutting_offset = numbers->cutting_offset;
+  a->memory_offset = numbers->memory_offset;
   return base::ok();
 }
 
@@ -179,6 +180,8 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   hello.weight = claim.weight;
   hello.slo_ns = claim.slo_ns;
   hello.features = claim.features;
+  hello.memory_limit_bytes = claim.memory_limit_bytes;
+  hello.memory_group = claim.memory_group;
   if (claim.name != nullptr) ::strncpy(hello.name, claim.name, sizeof hello.name - 1);
   if (send_packet(a.socket.get(), &hello, sizeof hello) != Send::kSent)
     return error(Code::kUnavailable, "the daemon closed the connection");

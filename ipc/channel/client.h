@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "base/scoped_fd.h"
 #include "ipc/abi/cutting.h"
+#include "ipc/abi/memory.h"
 #include "ipc/abi/messages.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/placement.h"
@@ -28,12 +29,14 @@
 
 namespace tessera::ipc {
 
-struct Claim {            // what this process asks for; the daemon decides
-  uint32_t priority = 0;  // 0 best-effort, 1..7 protected
-  uint32_t weight = 100;  // share among clients of one level
-  uint64_t slo_ns = 0;    // 0 = none
-  const char* name = "";  // for people, cut at abi::kMaxNameBytes - 1
-  uint64_t features = 0;  // abi::ClientFeature: what this caller handles of next_event()
+struct Claim {                      // what this process asks for; the daemon decides
+  uint32_t priority = 0;            // 0 best-effort, 1..7 protected
+  uint32_t weight = 100;            // share among clients of one level
+  uint64_t slo_ns = 0;              // 0 = none
+  const char* name = "";            // for people, cut at abi::kMaxNameBytes - 1
+  uint64_t features = 0;            // abi::ClientFeature: what this caller handles of next_event()
+  uint64_t memory_limit_bytes = 0;  // of each device; 0 = none
+  uint64_t memory_group = 0;        // processes of one user that share that limit; 0 = this one alone
 };
 
 struct Attachment {       // owned by the caller; destroying it detaches
@@ -60,13 +63,16 @@ struct Attachment {       // owned by the caller; destroying it detaches
   abi::CuttingLines* cutting() const {  // null: the daemon does not ask what can be cut
     return cutting_offset != 0 ? region.as<abi::CuttingLines>(cutting_offset) : nullptr;
   }
+  abi::MemoryTotals* memory() const {  // null: the daemon does not count memory
+    return memory_offset != 0 ? region.as<abi::MemoryTotals>(memory_offset) : nullptr;
+  }
   abi::RecordRing* ring() const { return region.as<abi::RecordRing>(ring_offset); }
   abi::PulsePage* pulse() const { return pulse_page.valid() ? pulse_page.as<abi::PulsePage>() : nullptr; }
 
   // Checked copies of the header's numbers: use these, not the header.
   uint32_t lease_offset = 0, usage_offset = 0, signals_offset = 0, ring_offset = 0, ring_slots = 0;
   uint32_t answer_offset = 0, answer_within_ms = 0;
-  uint32_t operations_offset = 0, operation_slots = 0, cutting_offset = 0;
+  uint32_t operations_offset = 0, operation_slots = 0, cutting_offset = 0, memory_offset = 0;
   uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
   bool sends_learnt = false;    // the daemon keeps profiles: want_profile, name_kernel
   uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again

@@ -42,6 +42,9 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
   const bool cutting = (h.features & abi::kFeatureCutting) != 0;
   if (cutting && !inside(h.cutting_offset, sizeof(abi::CuttingLines), bytes))
     return base::error(Code::kInvalid, "region header with wrong offsets");
+  const bool memory = (h.features & abi::kFeatureMemory) != 0;
+  if (memory && !inside(h.memory_offset, abi::kMemoryTableBytes, bytes))
+    return base::error(Code::kInvalid, "region header with wrong offsets");
   return RegionNumbers{h.lease_offset,
                        h.usage_offset,
                        h.ring_offset,
@@ -54,7 +57,8 @@ base::Result<RegionNumbers> check_region_header(const abi::RegionHeader& h, size
                        h.answer_within_ms,
                        counts ? h.operations_offset : 0,
                        counts ? h.operation_slots : 0,
-                       cutting ? h.cutting_offset : 0};
+                       cutting ? h.cutting_offset : 0,
+                       memory ? h.memory_offset : 0};
 }
 
 base::Status check_pulse_header(const abi::PulsePage& page) {

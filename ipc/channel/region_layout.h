@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "ipc/abi/cutting.h"
+#include "ipc/abi/memory.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/region.h"
 
@@ -13,7 +14,7 @@ namespace tessera::ipc {
 
 inline constexpr uint32_t kLeaseOffset = 256, kAnswerOffset = 320, kUsageOffset = 512, kSignalsOffset = 640,
                           kCuttingOffset = 768, kRingOffset = 1024, kRingSlots = 1024,
-                          kOperationsOffset = 51200;
+                          kOperationsOffset = 51200, kMemoryOffset = 63616;
 static_assert(kLeaseOffset + sizeof(abi::LeaseLine) <= kAnswerOffset &&
               kAnswerOffset + sizeof(abi::AnswerLine) <= kUsageOffset);
 static_assert(kUsageOffset + sizeof(abi::UsageLine) <= kSignalsOffset &&
@@ -21,7 +22,8 @@ static_assert(kUsageOffset + sizeof(abi::UsageLine) <= kSignalsOffset &&
               kCuttingOffset + sizeof(abi::CuttingLines) <= kRingOffset);
 static_assert(kRingOffset + offsetof(abi::RecordRing, slots) + kRingSlots * sizeof(abi::Record) <=
               kOperationsOffset);
-static_assert(kOperationsOffset + abi::kOperationTableBytes <= abi::kRegionBytes);
+static_assert(kOperationsOffset + abi::kOperationTableBytes <= kMemoryOffset &&
+              kMemoryOffset + abi::kMemoryTableBytes <= abi::kRegionBytes);
 
 // Unless the daemon's configuration says otherwise (daemon.answer_within_ms).
 inline constexpr uint32_t kDefaultAnswerWithin_ms = 1000;
@@ -40,6 +42,7 @@ struct RegionNumbers {  // checked copies
   uint32_t operations_offset;  // 0: a daemon that does not ask for library calls
   uint32_t operation_slots;
   uint32_t cutting_offset;  // 0: a daemon that does not ask what can be cut
+  uint32_t memory_offset;   // 0: a daemon that does not count memory
 };
 
 inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority) {
@@ -53,7 +56,9 @@ inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t clie
   h.usage_offset = kUsageOffset;
   h.ring_offset = kRingOffset;
   h.ring_slots = kRingSlots;
-  h.features = abi::kFeatureSignals | abi::kFeatureAnswers | abi::kFeatureOperations | abi::kFeatureCutting;
+  h.features = abi::kFeatureSignals | abi::kFeatureAnswers | abi::kFeatureOperations | abi::kFeatureCutting |
+               abi::kFeatureMemory;
+  h.memory_offset = kMemoryOffset;
   h.operations_offset = kOperationsOffset;
   h.operation_slots = abi::kOperationSlots;
   h.cutting_offset = kCuttingOffset;

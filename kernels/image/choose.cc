@@ -9,7 +9,7 @@ namespace {
 // the same major version with an equal or higher minor one; 'a' targets only on exactly theirs; 'f' targets
 // within their family (same major version here); PTX on everything that is not older.
 bool usable(const Entry& entry, unsigned sm) {
-  if (entry.relocatable) {
+  if (entry.relocatable || entry.kind == EntryKind::kOther) {
     return false;
   }
   if (entry.arch_specific) {

@@ -46,6 +46,10 @@ base::Result<std::vector<Entry>> list_unsized(const void* image, size_t max_byte
 // The same from a buffer of known length (file, fuzz target).
 base::Result<std::vector<Entry>> list(std::span<const uint8_t> bytes);
 
+// CUDA Tile IR (13.1), bare or as the payload of an entry: the driver compiles it, and nobody here reads it. It is listed as
+// kOther, with its version.
+bool is_tile_ir(std::span<const uint8_t> bytes);
+
 // The payload, decompressed; PTX without trailing NULs. kInvalid: damaged, or a header that promises more
 // than the compressed bytes can hold.
 base::Result<std::vector<uint8_t>> load(const Entry& entry);

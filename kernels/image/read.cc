@@ -6,6 +6,9 @@
 namespace tessera::image {
 namespace {
 
+// CUDA Tile IR: magic, then major and minor version of a byte each, and a tag.
+constexpr std::string_view kTileMagic{"\x7fTileIR\0", 8};
+constexpr size_t kTileHeaderBytes = 12;
 constexpr size_t kMaxWrappedContainers = 4096;  // translation units of one device link
 
 base::Error bad(const char* what) {
@@ -195,8 +198,20 @@ base::Result<std::vector<std::span<const uint8_t>>> parts(std::span<const uint8_
   return found;
 }
 
+bool is_tile_ir(Bytes bytes) {
+  return bytes.size() >= kTileHeaderBytes && text_of(bytes).starts_with(kTileMagic);
+}
+
 base::Result<std::vector<Entry>> list(std::span<const uint8_t> bytes) {
   std::vector<Entry> entries;
+  if (is_tile_ir(bytes)) {
+    entries.emplace_back();
+    entries[0].version_major = bytes[kTileMagic.size()];
+    entries[0].version_minor = bytes[kTileMagic.size() + 1];
+    entries[0].stored_payload = bytes;
+    entries[0].stored_bytes = bytes.size();
+    return entries;
+  }
   const uint32_t magic = bytes.size() >= 4 ? load<uint32_t>(bytes, 0) : 0;
   if (magic == kWrapperMagic) {
     return base::error(base::Code::kUnsupported,

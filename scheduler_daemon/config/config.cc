@@ -147,11 +147,12 @@ class Reader {
     std::vector<std::string> keys;
     for (const Option& o : options())
       if (section == o.section) keys.push_back(o.key);
-    if (section == "priority") keys.push_back("limit");
+    const bool has_limits = section == "priority" || section == "memory";
+    if (has_limits) keys.push_back("limit");
     for (const auto& [name, node] : table) {
       std::string key(name.str());
-      if (section == "priority" && key == "limit") {
-        read_limits(node);
+      if (has_limits && key == "limit") {
+        read_limits(section, node);
         continue;
       }
       auto row = std::find_if(options().begin(), options().end(),
@@ -167,44 +168,60 @@ class Reader {
     }
   }
 
-  void read_limits(const toml::node& node) {
+  void read_limits(const std::string& section, const toml::node& node) {
     const toml::array* rows = node.as_array();
+    const std::string heading = "[[" + section + ".limit]]";
     if (rows == nullptr || !rows->is_homogeneous<toml::table>())
-      return fail(node.source(), "`priority.limit` is a list: write [[priority.limit]] and its keys below");
-    for (const toml::node& row : *rows) read_limit(*row.as_table());
+      return fail(node.source(),
+                  "`" + section + ".limit` is a list: write " + heading + " and its keys below");
+    for (const toml::node& row : *rows) {
+      uint64_t max = 0;
+      if (section == "memory") {
+        core::MemoryLimit limit;
+        if (!read_limit(*row.as_table(), heading, "max_mib", 1, uint64_t(1) << 30, &limit, &max)) continue;
+        limit.bytes = max * base::kMiB;
+        out_->config.memory_limits.push_back(limit);
+      } else {
+        core::PriorityLimit limit;
+        if (!read_limit(*row.as_table(), heading, "max", 0, ipc::abi::kMaxPriority, &limit, &max)) continue;
+        limit.max_priority = uint32_t(max);
+        out_->config.priority_limits.push_back(limit);
+      }
+    }
   }
 
-  void read_limit(const toml::table& row) {
-    core::PriorityLimit limit;
-    uint64_t id = 0, max = 0;
+  // Whom a limit names, and its bound. False: not both.
+  template <class Limit>
+  bool read_limit(const toml::table& row, const std::string& heading, const std::string& bound,
+                  uint64_t least, uint64_t most, Limit* limit, uint64_t* max) {
+    uint64_t id = 0;
     bool named = false, bounded = false;
     for (const auto& [name, node] : row) {
       std::string key(name.str());
       std::string wrong;
       if (key == "uid" || key == "gid" || key == "cgroup") {
         if (named)
-          wrong = "only one of uid, gid and cgroup per [[priority.limit]]";
+          wrong = "only one of uid, gid and cgroup per " + heading;
         else if (key == "cgroup")
-          wrong = take_cgroup(node, &limit.cgroup);
+          wrong = take_cgroup(node, &limit->cgroup);
         else
           wrong = take_number(node, 0, UINT32_MAX - 1, &id);
         named = true;
-        limit.by_gid = key == "gid";
-      } else if (key == "max") {
-        wrong = take_number(node, 0, ipc::abi::kMaxPriority, &max);
+        limit->by_gid = key == "gid";
+      } else if (key == bound) {
+        wrong = take_number(node, least, most, max);
         bounded = true;
       } else {
-        fail(name.source(), "unknown key `" + key + "` in [[priority.limit]]" +
-                                suggestion(key, {"uid", "gid", "cgroup", "max"}));
+        fail(name.source(),
+             "unknown key `" + key + "` in " + heading + suggestion(key, {"uid", "gid", "cgroup", bound}));
         continue;
       }
       if (!wrong.empty()) fail(node.source(), "`" + key + "` " + wrong);
     }
+    limit->id = uint32_t(id);
     if (!named || !bounded)
-      return fail(row.source(), "[[priority.limit]] needs `uid`, `gid` or `cgroup`, and `max`");
-    limit.id = uint32_t(id);
-    limit.max_priority = uint32_t(max);
-    out_->config.priority_limits.push_back(limit);
+      fail(row.source(), heading + " needs `uid`, `gid` or `cgroup`, and `" + bound + "`");
+    return named && bounded;
   }
 
   std::string file_;
@@ -286,6 +303,8 @@ core::Settings settings_of(const Config& c) {
   s.max_clients = uint32_t(c.daemon_max_clients);
   s.default_max_priority = uint32_t(c.priority_default_max);
   s.priority_limits = c.priority_limits;
+  s.memory_limits = c.memory_limits;
+  s.memory_ahead_bytes = c.memory_ahead_mib * base::kMiB;
   return s;
 }
 

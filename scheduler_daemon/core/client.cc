@@ -63,6 +63,23 @@ std::vector<stats::OutcomeRow> outcomes_of(const ipc::abi::CuttingLines& cutting
   return rows;
 }
 
+// By device, as it says.
+std::vector<stats::MemoryRow> memory_of(const Client& client) {
+  std::vector<stats::MemoryRow> rows;
+  for (uint32_t i = 0; i < ipc::abi::kMemoryDevices; ++i) {
+    const ipc::abi::MemoryDevice& device = client.memory_row(i);
+    if (ipc::load(device.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
+    uint8_t uuid[16];
+    memcpy(uuid, device.uuid, sizeof uuid);
+    stats::MemoryRow& row = rows.emplace_back();
+    row.gpu = uuid_text(uuid);
+#define TS_ROW(field, name, meaning) row.field = ipc::load(device.field, relaxed);
+    TS_MEMORY_FIGURES(TS_ROW)
+#undef TS_ROW
+  }
+  return rows;
+}
+
 }  // namespace
 
 bool Client::busy(uint64_t now_ns) const {
@@ -150,6 +167,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.own_slowdown = bursts.own_slowdown();
     v.bursts = bursts.compared();
     v.burst_ns = bursts.baseline_ns();
+    v.next_burst_ns = bursts.next_ns();
     v.ended = bursts.take_ended();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();
@@ -240,6 +258,18 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
     r.counters.gate_openings = ipc::load(page->limit_openings, relaxed);
     r.counters.gate_thread_asks = ipc::load(page->thread_asks, relaxed);
   }
+  r.counters.memory_pinned_bytes = ipc::load(memory_untrusted().pinned_bytes, relaxed);
+  r.memory = memory_of(*this);
+  for (const stats::MemoryRow& row : r.memory) {
+    if (row.gpu != r.gpu) continue;
+    r.counters.memory_used_bytes = row.used_bytes;
+    r.counters.memory_peak_bytes = row.peak_bytes;
+    r.counters.memory_managed_bytes = row.managed_bytes;
+    r.counters.memory_imported_bytes = row.imported_bytes;
+    r.counters.memory_shared_bytes = row.shared_bytes;
+    r.counters.memory_refusals = row.refusals;
+  }
+  r.counters.memory_untracked = ipc::load(memory_untrusted().untracked, relaxed);
   const ipc::abi::OperationTotals& totals = operations_untrusted();
   r.operations = operations_of(totals);
   r.outcomes = outcomes_of(cutting_untrusted());

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 
 #include "ipc/abi/gate.h"
+#include "ipc/abi/memory.h"
 #include "ipc/abi/messages.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/lease.h"
@@ -84,6 +86,9 @@ struct Client {
 
   bool has_gpu = false;
   uint8_t uuid[16] = {};
+  // Memory (memory.cc). What it asked for itself, and what it was granted, by row of its table.
+  uint64_t memory_limit_bytes = 0, memory_group = 0;
+  std::array<uint64_t, ipc::abi::kMemoryDevices> memory_granted{};
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
   bool mps = false;
   bool confines = false;  // it can keep launches off some SMs
@@ -91,6 +96,7 @@ struct Client {
   // The daemon's own copy of the lease: what is in shared memory is never read back.
   uint32_t lease_word = 0;
   ipc::LeaseTerms terms;
+  bool together = false;                             // as policy::Lease
   bool quiet = false;                                // AnswerLine::quiet
   uint64_t held_since_ns = 0;                        // when `terms` became a hold
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
@@ -115,6 +121,12 @@ struct Client {
   }
   const ipc::abi::CuttingLines& cutting_untrusted() const {
     return *memory.region.as<const ipc::abi::CuttingLines>(ipc::kCuttingOffset);
+  }
+  ipc::abi::MemoryTotals& memory_untrusted() const {  // its MemoryDevices are behind it
+    return *memory.region.as<ipc::abi::MemoryTotals>(ipc::kMemoryOffset);
+  }
+  ipc::abi::MemoryDevice& memory_row(uint32_t i) const {
+    return reinterpret_cast<ipc::abi::MemoryDevice*>(&memory_untrusted() + 1)[i];
   }
   const ipc::abi::SignalLine& signals_untrusted() const {
     return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);

@@ -88,6 +88,7 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   const bool new_policy =
       next.policy_name != settings_.policy_name || !(next.parameters == settings_.parameters);
   settings_ = std::move(next);
+  tell_memory_limits();
   for (auto& [uuid, gpu] : gpus_) {
     if (new_policy) {
       // What the old object remembered goes, also whose turn it is: everyone drains before the new one

@@ -167,16 +167,30 @@ uint64_t Core::gate_guard_ns() const {
   return policy == nullptr ? settings_.parameters.guard_ns : policy->gate_guard_ns(settings_.parameters);
 }
 
-uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
-  const auto fits = [&](const PriorityLimit& limit) {
+namespace {
+
+// The first limit that names the process; null: none.
+template <class Limit>
+const Limit* first_that_fits(const std::vector<Limit>& limits, const ipc::PeerIdentity& identity) {
+  const auto fits = [&](const Limit& limit) {
     if (limit.cgroup.empty()) return limit.id == (limit.by_gid ? identity.gid : identity.uid);
     // FNM_LEADING_DIR: what is below a group belongs to it.
     return !identity.cgroup.empty() &&
            ::fnmatch(limit.cgroup.c_str(), identity.cgroup.c_str(), FNM_PATHNAME | FNM_LEADING_DIR) == 0;
   };
-  for (const PriorityLimit& limit : settings_.priority_limits)
-    if (fits(limit)) return std::min(claimed, limit.max_priority);
-  return std::min(claimed, settings_.default_max_priority);
+  const auto found = std::find_if(limits.begin(), limits.end(), fits);
+  return found != limits.end() ? &*found : nullptr;
+}
+
+}  // namespace
+
+uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
+  const PriorityLimit* limit = first_that_fits(settings_.priority_limits, identity);
+  return std::min(claimed, limit ? limit->max_priority : settings_.default_max_priority);
+}
+
+const MemoryLimit* Core::memory_limit_of(const Client& client) const {
+  return first_that_fits(settings_.memory_limits, client.identity);
 }
 
 void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
@@ -203,6 +217,8 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, admission::kMostWeight);
   client->slo_ns = hello->slo_ns;
   client->features = hello->features;
+  client->memory_limit_bytes = hello->memory_limit_bytes;
+  client->memory_group = hello->memory_group;
   client->attached_ns = now_ns;
   if (const auto known = overdue_of_users_.find(identity.uid); known != overdue_of_users_.end())
     client->overdue = known->second;
@@ -336,6 +352,7 @@ void Core::notified(Connection connection) {
   if (it == clients_.end()) return;
   ++counters_.notifications;
   it->second->answer();
+  answer_memory(*it->second);
   if (Gpu* gpu = gpu_of(*it->second)) gpu->dirty = true;
 }
 
@@ -500,7 +517,7 @@ void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
   for (const Client* client : gpu.clients) {
     if (!client->packed()) continue;
     gpu.packed_until_ns = now_ns;
-    if (client->terms.packed) gpu.floor_until_ns = now_ns;
+    if (client->terms.packed && !client->together) gpu.floor_until_ns = now_ns;
   }
 }
 
@@ -595,6 +612,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   ipc::LeaseTerms terms;
   terms.state = kStates[size_t(lease.grant)];
   terms.packed = lease.packed;
+  client.together = lease.together;
   terms.apart = lease.apart;
   terms.apart_classes = lease.apart_classes;
   terms.window_ns = lease.window_ns;
@@ -659,8 +677,9 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
     }
     if (other->nothing_passed(start_ns)) continue;
     uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
-    // What waits behind a gate on the device is in flight for the client, and in nobody's way.
-    if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && other->terms.quantum_us != 0)
+    // What waits behind a closed gate on the device is in flight for the client, and in nobody's way.
+    if (const abi::GatePage* gate = other->gate_page();
+        gate != nullptr && other->terms.quantum_us != 0 && !burst.packed)
       overlap_ns =
           std::min(overlap_ns, std::max<uint64_t>(other->terms.quantum_us * base::kNsPerUs,
                                                   ipc::load(gate->longest_ns, std::memory_order_relaxed)));
@@ -722,6 +741,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
     s.clients.push_back(client->row(now_ns));
     s.clients.back().starved = starved(*client, now_ns);
     s.clients.back().gate = gate_of(*client);
+    add_memory_limits(*client, s.clients.back());
   }
   return s;
 }

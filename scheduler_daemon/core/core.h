@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/client.h"
@@ -55,6 +56,13 @@ struct PriorityLimit {  // most that a claim may get
       cgroup;  // not empty: by control group instead, a path or fnmatch(3) pattern, with what is below
 };
 
+struct MemoryLimit {  // most of each device that all whom it names have together
+  bool by_gid = false;
+  uint32_t id = 0;  // uid or gid
+  uint64_t bytes = 0;
+  std::string cgroup;  // as in PriorityLimit
+};
+
 struct Settings {
   std::string version, socket_path;
   uint64_t epoch = 0;  // differs between daemon starts
@@ -68,7 +76,9 @@ struct Settings {
   uid_t user = 0;  // the daemon's own
   uint32_t default_max_priority = ipc::abi::kMaxPriority;
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
-  learning::Store* learning = nullptr;         // not owned; null: nothing is learnt
+  std::vector<MemoryLimit> memory_limits;      // likewise
+  uint64_t memory_ahead_bytes = 64 * base::kMiB;
+  learning::Store* learning = nullptr;  // not owned; null: nothing is learnt
 };
 
 // A change of one client while it runs; what is not set stays.
@@ -147,6 +157,20 @@ class Core {
   void arrived_where_placed(Client& client);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
+  // Who may have how much memory (memory.cc).
+  using MemoryRow = uint32_t;
+  struct MemoryBound {
+    uint64_t limit_bytes = 0;
+    std::vector<std::pair<Client*, MemoryRow>> sharers;  // the client itself among them
+  };
+  std::vector<MemoryBound> memory_bounds(const Client& client, const ipc::abi::MemoryDevice& row) const;
+  const MemoryLimit* memory_limit_of(const Client& client) const;
+  void answer_memory(Client& client);
+  bool grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>& bounds);
+  void tell_memory_limits();
+  uint64_t memory_limit(const Client& client, const ipc::abi::MemoryDevice& row) const;  // the least; 0: none
+  void add_memory_limits(const Client& client, stats::ClientRow& out) const;
+
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
   // Who traces whom (traces.cc).

@@ -20,9 +20,10 @@ constexpr uint64_t kNeededForLoad_ns = base::ms(10'000);  // before, a service c
 
 policy::Program program_of(const Client& client, uint64_t now_ns) {
   const stats::ClientRow row = client.row(now_ns);
-  policy::Program p{.priority = client.priority,
-                    .resource_class = policy::ResourceClass(row.counters.resource_class),
-                    .memory_bytes = client.placed_bytes};
+  policy::Program p{
+      .priority = client.priority,
+      .resource_class = policy::ResourceClass(row.counters.resource_class),
+      .memory_bytes = std::max(client.placed_bytes, std::min(row.counters.memory_used_bytes, kMostBytes))};
   if (client.is_protected() && row.attached_ns >= kNeededForLoad_ns)
     p.load = std::min(1.0, double(row.counters.busy_ns) / double(row.attached_ns));
   return p;

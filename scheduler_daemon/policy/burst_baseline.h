@@ -17,6 +17,8 @@ class BurstBaseline {
 
   // Returns the slowdown of this burst, 0 = no baseline (yet). `solo`: no lower lease was at work during it.
   double add(uint64_t signature, uint64_t length_ns, bool solo) {
+    if (const auto before = rows_.find(latest_); before != rows_.end()) before->second.next = signature;
+    latest_ = signature;
     auto it = rows_.find(signature);
     if (it == rows_.end()) {
       if (rows_.size() >= kMaxSignatures) rows_.clear();
@@ -31,12 +33,19 @@ class BurstBaseline {
     return baseline_ns_ == 0 ? 0 : double(length_ns) / double(baseline_ns_);
   }
   uint64_t baseline_ns() const { return baseline_ns_; }  // of the latest burst
+  // Of the burst that came after the latest one of this kind: a request may consist of several. 0 = not known.
+  uint64_t next_ns() const {
+    const auto latest = rows_.find(latest_);
+    const auto next = latest == rows_.end() ? latest : rows_.find(latest->second.next);
+    return next == rows_.end() || next->second.n < kNeeded ? 0 : next->second.median_ns;
+  }
 
  private:
   struct Row {
     std::array<uint64_t, kKept> kept{};
     size_t n = 0;
     uint64_t median_ns = 0;
+    uint64_t next = 0;  // signature of the burst that came after the latest such one
   };
   static uint64_t median(const Row& row) {
     auto sorted = row.kept;
@@ -46,6 +55,7 @@ class BurstBaseline {
   }
   std::unordered_map<uint64_t, Row> rows_;
   uint64_t baseline_ns_ = 0;
+  uint64_t latest_ = 0;  // signature of the latest burst
 };
 
 }  // namespace tessera::policy

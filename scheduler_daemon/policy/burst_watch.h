@@ -32,6 +32,12 @@ class BurstWatch {
   uint64_t solo() const { return solo_; }
   // Solo length of the latest burst; 0 = no baseline for it.
   uint64_t baseline_ns() const { return baseline_ns_; }
+  // What the next one should take, or the one that runs now; 0 = not known.
+  uint64_t next_ns() const {
+    if (const uint64_t solo_ns = solo_baseline_.next_ns()) return solo_ns;
+    const uint64_t unpacked_ns = unpacked_baseline_.next_ns();
+    return unpacked_ns != 0 ? unpacked_ns : baseline_ns_;
+  }
   // Mean over the bursts compared since the last call, 1 = none; if there were none, the value before. 0 =
   // unknown.
   double take_slowdown();

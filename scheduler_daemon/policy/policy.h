@@ -42,9 +42,11 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   double slowdown = 0;          // protected: measured burst slowdown, 1 = none, 0 = unknown
 
   // What an observer may add; 0 where nobody measures it. Policies that need it do without packing then.
-  uint64_t bursts = 0;             // protected: bursts that were compared with a solo baseline so far
-  double own_slowdown = 0;         // protected: the least of `slowdown` that is its own, not its neighbours'
-  uint64_t burst_ns = 0;           // protected: solo length of its latest burst
+  uint64_t bursts = 0;      // protected: bursts that were compared with a solo baseline so far
+  double own_slowdown = 0;  // protected: the least of `slowdown` that is its own, not its neighbours'
+  uint64_t burst_ns = 0;    // protected: solo length of its latest burst
+  uint64_t next_burst_ns =
+      0;  // protected: likewise of the one that runs, or comes next, by what followed before
   uint64_t blocks_launched = 0;    // thread blocks started since it attached
   uint64_t uncut_launches = 0;     // best-effort: launches seen so far that could not be cut
   uint32_t launch_sms = 0;         // best-effort: SMs that its next launch would fill if it were not cut
@@ -92,9 +94,10 @@ struct Lease {
   uint64_t quantum_ns = 0;
   // Protected, gates on the device: they stay closed after its burst until a decision opens them; this one does.
   bool keeps_closed = false, opens_gates = false;
-  bool quiet = false;    // protected: nobody need hear of the end of its next burst before next_look_ns
-  bool packed = false;   // may start whatever protected clients do
-  bool overdue = false;  // its drain is waited for no longer
+  bool quiet = false;     // protected: nobody need hear of the end of its next burst before next_look_ns
+  bool packed = false;    // may start whatever protected clients do,
+  bool together = false;  // because their bursts were measured to be hardly longer for it
+  bool overdue = false;   // its drain is waited for no longer
   HeldBy held_by = HeldBy::kNothing;
   bool nudge = false;  // wake its waiting launches even if nothing in the lease changed
 };

@@ -52,7 +52,8 @@ Decision TesseraPolicy::decide(const Observation& o) {
   const Waking waking(facts);
   const Fairness fairness(facts);
   const Crowd crowd(facts);
-  const Packing packing(facts, gaps.holds());
+  const Together together(facts);
+  const Packing packing(facts, gaps.holds(), together.on());
   const Holds holds(facts);
   const Minimum minimum(facts);
   combine(&d,          // over the turns and levels of `temporal`:
@@ -63,12 +64,14 @@ Decision TesseraPolicy::decide(const Observation& o) {
           waking,      // who does is awake when the burst ends,
           fairness,    // unless it is ahead of its share,
           crowd,       // or others fill the GPU;
-          packing,     // but one may start if that is harmless beside the burst,
+          together,    // but all may start if that is harmless beside the burst,
+          packing,     // or on SMs of their own if that is,
           holds,       // or its hold would expire,
           minimum);    // or best-effort work has not had its minimum
   gaps.close_gates(&d);
   choose_quiet(o, &d);
   packing.note(d, &learnt_);
+  together.note(d, &learnt_);
   d.tell_busy = packing.tell_busy();
   holds.note(&learnt_);
   note_offers(d, &learnt_);

@@ -78,6 +78,18 @@ std::string outcome_json(const OutcomeRow& row) {
   return out;
 }
 
+std::string memory_json(const MemoryRow& row) {
+  std::string out;
+  Object o(&out);
+  o.text("gpu", row.gpu);
+#define TS_ROW(field, name, meaning) o.number(name, row.field);
+  TS_MEMORY_FIGURES(TS_ROW)
+#undef TS_ROW
+  o.number("limit", row.limit_bytes);
+  o.close();
+  return out;
+}
+
 template <class Row>
 std::string array(const std::vector<Row>& rows, std::string (*print)(const Row&)) {
   std::string out = "[";
@@ -110,6 +122,7 @@ std::string client_json(const ClientRow& c) {
 #include "scheduler_daemon/stats/stats.def"
   o.raw("beside_bursts", array(c.beside_bursts, quoted));
   o.raw("operations", array(c.operations, operation_json));
+  o.raw("memory", array(c.memory, memory_json));
   o.raw("outcomes", array(c.outcomes, outcome_json));
   o.close();
   return out;

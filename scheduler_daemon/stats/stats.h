@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ipc/abi/memory.h"
+
 namespace tessera::stats {
 
 struct DaemonCounters {
@@ -26,6 +28,14 @@ struct OperationRow {  // calls of one function of a library, of one element typ
 struct OutcomeRow {  // launches of one outcome (ipc/abi/cutting.h)
   const char* name;
   uint64_t launches, gpu_ns;
+};
+
+struct MemoryRow {  // of one client on one device (ipc/abi/memory.h)
+  std::string gpu;
+#define TS_ROW(field, name, meaning) uint64_t field = 0;
+  TS_MEMORY_FIGURES(TS_ROW)
+#undef TS_ROW
+  uint64_t limit_bytes = 0;  // 0 = none
 };
 
 struct ClientRow {
@@ -51,6 +61,7 @@ struct ClientRow {
   // Best-effort: classes of work that its lease lets start beside bursts now.
   std::vector<std::string> beside_bursts;
   std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
+  std::vector<MemoryRow> memory;         // by device
   std::vector<OutcomeRow> outcomes;      // best-effort: which of its launches were or can be cut, and why not
 };
 

@@ -198,6 +198,7 @@ fi
 if wanted H25; then
   if [ "$rehearse" = 1 ]; then answer H25 -- "$bin/h25_wait_word" --rounds 4; else answer H25 -- "$bin/h25_wait_word"; fi
 fi
+if wanted H26; then answer H26 -- "$bin/h26_calls_behind_gate"; fi
 if wanted H1; then
   if [ "$rehearse" = 1 ]; then
     # The vendor's runtime and libraries authenticate the driver: not for the software GPU.

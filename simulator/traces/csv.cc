@@ -154,6 +154,7 @@ class Reader {
 
   void row() {
     Event e;
+    if (field(kKind) == "host_sync") e.device = kAnyDevice;
     const std::string_view kind = field(kKind);
     if (kind == "kernel")
       e.kind = EventKind::kKernel;
@@ -183,7 +184,7 @@ class Reader {
     if (e.on_gpu() && e.start_ns == kNotRecorded) wrong("an operation of the GPU needs `start_us`");
     if (!e.on_gpu() && e.call_ns == kNotRecorded) wrong("a wait needs `launch_ts_us`");
     e.may_block = e.kind == EventKind::kCopy && copy_may_block(field(kName), field(kLaunchCall));
-    if (field(kLaunchCall).find("GraphLaunch") != std::string_view::npos && e.call_ns != kNotRecorded)
+    if (call_is_of_graph(field(kLaunchCall)) && e.call_ns != kNotRecorded)
       e.graph = graphs_.try_emplace(e.call_ns, graphs_.size() + 1).first->second;
     if (problem_.empty()) out_.events.push_back(e);
   }

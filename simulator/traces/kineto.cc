@@ -14,7 +14,6 @@ namespace {
 constexpr size_t kMostDepth = 256;
 constexpr size_t kMostRanges = 1'000'000;
 constexpr size_t kMostNames = 1'000'000;
-constexpr size_t kMostName = 512;      // characters that are kept
 constexpr double kMostTime_us = 4e15;  // since 1970: sums of two still fit in 64 bits
 constexpr int64_t kMostLength_ns = 1'000'000'000'000'000;
 
@@ -130,12 +129,13 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& v) override {
     if (stack_.empty()) return true;
+    is_tessera_ |= key_ == "format" && v.starts_with("tessera trace");
     if (stack_.back() == Context::kEvent) {
       if (key_ == "ph") phase_ = v;
       if (key_ == "cat") category_ = v;
-      if (key_ == "name") name_ = v.substr(0, kMostName);
+      if (key_ == "name") name_ = v.substr(0, kMostNameLength);
     }
-    if (stack_.back() == Context::kDevice && key_ == "name") device_name_ = v.substr(0, kMostName);
+    if (stack_.back() == Context::kDevice && key_ == "name") device_name_ = v.substr(0, kMostNameLength);
     return true;
   }
   bool binary(binary_t&) override { return true; }
@@ -199,6 +199,10 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     if (!problem_.empty() && (!ends_early_ || events_.empty()))
       return base::error(base::Code::kInvalid,
                          out_.file + ": byte " + std::to_string(position_) + ": " + problem_);
+    if (is_tessera_)
+      return base::error(base::Code::kUnsupported,
+                         out_.file + ": a trace of Tessera has no times of the GPU; `tessera trace --from " +
+                             out_.file + " --chakra t` works them out, and t.0.et can be read");
     if (!found_events_)
       return base::error(base::Code::kInvalid,
                          out_.file + ": it has no `traceEvents`: is this a profiler's trace?");
@@ -294,16 +298,15 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void add_call() {
-    const auto has = [&](const char* part) { return name_.find(part) != std::string::npos; };
-    if (has("Synchronize")) {
+    if (call_waits(name_)) {
       if (events_.size() >= kMostEvents) return;
       event_.kind = EventKind::kWait;
+      event_.device = kAnyDevice;
       event_.call_ns = event_.start_ns;
       event_.call_length_ns = event_.length_ns;
       event_.name = names_.index(name_);
       events_.emplace_back(event_, -1);
-    } else if ((has("Launch") || has("emcpy") || has("emset")) && correlation_ >= 0 &&
-               calls_.size() < kMostEvents) {
+    } else if (call_launches(name_) && correlation_ >= 0 && calls_.size() < kMostEvents) {
       calls_.try_emplace(correlation_, Call{event_.start_ns, event_.length_ns, names_.index(name_)});
     }
   }
@@ -315,7 +318,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     e->call_ns = call->second.start_ns;
     e->call_length_ns = call->second.length_ns;
     e->may_block = e->kind == EventKind::kCopy && copy_may_block(out_.names[e->name], name);
-    if (name.find("GraphLaunch") != std::string::npos) e->graph = uint64_t(correlation) + 1;
+    if (call_is_of_graph(name)) e->graph = uint64_t(correlation) + 1;
   }
 
   Recording out_;
@@ -323,7 +326,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Context> stack_;
   std::string key_, phase_, category_, name_, device_name_;
   Event event_;
-  bool has_time_ = false, has_grid_ = false, has_block_ = false, found_events_ = false, ends_early_ = false;
+  bool has_time_ = false, has_grid_ = false, has_block_ = false, found_events_ = false, ends_early_ = false,
+       is_tessera_ = false;
   int64_t correlation_ = -1;
   double grid_ = 1, block_ = 1;
   uint32_t device_id_ = 0;

@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "simulator/traces/pattern.h"
+
 namespace tessera::simulator::traces {
 namespace {
 
@@ -59,6 +61,8 @@ class Converter {
     classify_names();
     latency_ns_ = latency();
     std::vector<Iteration> iterations = split();
+    if (iterations.empty() && !how_.range.empty())
+      return wrong("the GPU has no work in ranges whose names begin with `" + how_.range + "`");
     if (iterations.empty()) return wrong("no work of the GPU: was anything launched while it was recorded?");
     shape_lengths();
 
@@ -132,7 +136,7 @@ class Converter {
       triton_.push_back(is_of_triton(name));
     }
   }
-  bool is_ours(const Event& e) const { return !e.on_gpu() || e.device == device_; }
+  bool is_ours(const Event& e) const { return e.device == device_ || e.device == kAnyDevice; }
   bool computes(const Event& e) const {
     return e.kind == EventKind::kKernel && works_[e.name] != Work::kCollective;
   }
@@ -150,6 +154,9 @@ class Converter {
       if (is_ours(e)) events.push_back(&e);
     std::stable_sort(events.begin(), events.end(),
                      [](const Event* x, const Event* y) { return call_or_start(*x) < call_or_start(*y); });
+    const bool named = !ranges.empty();
+    if (!named && !how_.range.empty()) return {};
+    if (!named && recording_.steps.empty() && how_.use == Use::kRequest) ranges = pattern(events);
     std::map<int64_t, Iteration> found;
     size_t outside = 0;
     for (const Event* e : events) {
@@ -195,8 +202,9 @@ class Converter {
       if (first.may_block && first.call_length_ns > kLongCall_ns && first.call_end_ns() >= first.start_ns)
         iteration.host_ns += std::max<int64_t>(0, first.start_ns - latency_ns_ - call_or_start(first));
     }
-    marks_ = !ranges.empty()             ? how_.range.empty() ? "ProfilerStep" : how_.range
+    marks_ = named                       ? how_.range.empty() ? "ProfilerStep" : how_.range
              : !recording_.steps.empty() ? "marks of the file"
+             : !ranges.empty()           ? "launches that repeat, with a wait in each"
                                          : "";
     if (outside > 0)
       remarks_.push_back(text_of(
@@ -204,6 +212,25 @@ class Converter {
           outside));
     return out;
   }
+  // Iterations that nobody marked.
+  static std::vector<Range> pattern(const std::vector<const Event*>& events) {
+    std::vector<Launched> launches;
+    bool waits = false;
+    for (const Event* e : events) {
+      if (e->on_gpu())
+        launches.push_back(
+            {(uint64_t(e->name) << 32) ^ e->blocks ^ (uint64_t(e->kind) << 62), call_or_start(*e), waits});
+      waits = !e->on_gpu();
+    }
+    const std::vector<size_t> begins = repeated_pattern(launches);
+    std::vector<Range> out;
+    for (size_t i = 1; i < begins.size(); ++i)
+      out.push_back(
+          {"", launches[begins[i - 1]].call_ns,
+           begins[i] < launches.size() ? launches[begins[i]].call_ns - 1 : call_or_start(*events.back())});
+    return out;
+  }
+
   static int64_t call_or_start(const Event& e) { return e.call_ns == kNotRecorded ? e.start_ns : e.call_ns; }
 
   static void place_loose(const Event* e, std::map<int64_t, Iteration>* iterations) {
@@ -508,8 +535,9 @@ class Converter {
     const double kernel_ns = std::max(1.0, double(seen_.kernel_ns));
     const auto percent = [&](int64_t ns) { return 100 * double(ns) / kernel_ns; };
     say.push_back(marks_.empty()
-                      ? "the whole recording is one iteration: it has no marks; a range names others"
-                      : text_of("%zu iterations by %s; %s", n_iterations_, marks_.c_str(),
+                      ? "the whole recording is one iteration: it has no marks, and nothing repeats with a "
+                        "wait in each; a range names others"
+                      : text_of("iterations by %s: %zu; %s", marks_.c_str(), n_iterations_,
                                 how_.use == Use::kLoop ? "all of them are repeated"
                                                        : "the one of median GPU time stands for all"));
     say.push_back(

@@ -16,7 +16,9 @@ namespace tessera::simulator::traces {
 
 inline constexpr int64_t kNotRecorded = std::numeric_limits<int64_t>::min();
 inline constexpr int32_t kNoStep = -1;
-inline constexpr size_t kMostEvents = 4'000'000;  // 0.5 GB; what comes after is left out, and that is said
+inline constexpr uint32_t kAnyDevice = UINT32_MAX;  // of a wait: nobody said for which
+inline constexpr size_t kMostNameLength = 512;      // of a kernel's name, what is kept of it
+inline constexpr size_t kMostEvents = 4'000'000;    // 0.5 GB; what comes after is left out, and that is said
 
 enum class EventKind : uint8_t { kKernel, kCopy, kSet, kWait };
 
@@ -68,6 +70,19 @@ class Names {
   std::map<std::string, uint32_t> known_;
   std::vector<std::string>* out_;
 };
+
+// What a call of the runtime or the driver does, by its name.
+inline bool call_waits(std::string_view call) {
+  return call.find("Synchronize") != std::string_view::npos;
+}
+inline bool call_launches(std::string_view call) {
+  for (const char* part : {"Launch", "emcpy", "emset"})
+    if (call.find(part) != std::string_view::npos) return true;
+  return false;
+}
+inline bool call_is_of_graph(std::string_view call) {
+  return call.find("GraphLaunch") != std::string_view::npos;
+}
 
 // A copy of pageable memory, or by a call that is not asynchronous.
 inline bool copy_may_block(std::string_view copy, std::string_view call) {

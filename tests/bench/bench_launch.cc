@@ -6,7 +6,8 @@
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
 //   device       likewise, and its work waits on the device: boundaries included
 // and to one launch with a synchronise call behind it, a burst of a protected client, also beside an idle best-effort
-// client whose gate the burst closes (device) or does not (thread).
+// client whose gate the burst closes (device) or does not (thread); and to one cuMemAlloc
+// with its cuMemFree, which are counted, of a best-effort client without a limit of memory.
 // Each regime is its own process (this program again, with --measure), so that each gets a fresh library.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -35,6 +36,8 @@ struct Driver {
   decltype(&cuStreamCreate) stream_create;
   decltype(&cuLaunchKernel) launch;
   decltype(&cuStreamSynchronize) synchronize;
+  decltype(&cuMemAlloc_v2) allocate;
+  decltype(&cuMemFree_v2) free;
 };
 
 Driver open_driver(const char* path) {
@@ -53,6 +56,8 @@ Driver open_driver(const char* path) {
   get(d.stream_create, "cuStreamCreate");
   get(d.launch, "cuLaunchKernel");
   get(d.synchronize, "cuStreamSynchronize");
+  get(d.allocate, "cuMemAlloc_v2");
+  get(d.free, "cuMemFree_v2");
   return d;
 }
 
@@ -74,7 +79,14 @@ int measure(const char* path, int threads, const char* wait_for) {
       d.stream_create(&stream, 0);
       const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
       const bool burst = getenv("TESSERA_BENCH_BURST") != nullptr;
+      const bool allocates = getenv("TESSERA_BENCH_ALLOC") != nullptr;
       const auto one = [&] {
+        if (allocates) {
+          CUdeviceptr p = 0;
+          d.allocate(&p, 4096);
+          d.free(p);
+          return;
+        }
         d.launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
         if (burst) d.synchronize(stream);
       };
@@ -177,7 +189,7 @@ int main(int argc, char** argv) {
     const std::string suffix = threads == 1 ? "" : "_8_threads";
     // Three interleaved rounds, the best of each: the machine has other work.
     Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base, device = base;
-    Result burst = base, high_burst = base;
+    Result burst = base, high_burst = base, pair = base, counted_pair = base;
     for (int round = 0; round < 3; round++) {
       const auto better = [](Result& best, Result r) {
         if (r.median < best.median) best = r;
@@ -192,6 +204,8 @@ int main(int argc, char** argv) {
       better(burst, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_BURST", "1"}}), false));
       better(high_burst,
              run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}, {"TESSERA_BENCH_BURST", "1"}}), true));
+      better(pair, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_ALLOC", "1"}}), false));
+      better(counted_pair, run(TS_SHIM, threads, with({{"TESSERA_BENCH_ALLOC", "1"}}), true));
     }
     report.add("launch.null_driver_ns" + suffix, base.median);
     report.add("launch.disabled_added_ns" + suffix, off.median - base.median);
@@ -202,6 +216,7 @@ int main(int argc, char** argv) {
     report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
     report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
     report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);
+    report.add("memory.alloc_free_added_ns" + suffix, counted_pair.median - pair.median);
     // What peers can be compared by: added cost over the driver's own launch, in the same run.
     report.add("launch.unmanaged_added_over_null" + suffix, (alone.median - base.median) / base.median);
     report.add("launch.protected_added_over_null" + suffix, (high.median - base.median) / base.median);

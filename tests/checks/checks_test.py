@@ -90,6 +90,7 @@ class Tree(unittest.TestCase):
                 ("interpose/a.cc", 'void* p = dlsym(RTLD_NEXT, "x");', "RTLD_NEXT"),
                 ("interpose/a.cc", "void f() { int n; real().cuDeviceGetCount(&n); }", "driver_api/ask.h"),
                 ("interpose/a.cc", "if (x) driver_api::real().cuDriverGetVersion(&n);", "driver_api/ask.h"),
+                ("interpose/a.cc", "if (real.cuEventCreate(&own->event, 0) != CUDA_SUCCESS) return;", "made()"),
                 ("scheduler_daemon/policy/p.cc", "auto t = now_ns();", "policy is pure"),
                 ("base/a.h", "using namespace std;", "open namespaces"),
                 ("tests/unit/t.cc", "void f() { usleep(1); }", "not synchronisation"),
@@ -212,6 +213,37 @@ class Tree(unittest.TestCase):
                   "int cuFromTheFuture(void){return 0;} int other(void){return 0;}")
         code, output = run("gen_driver_entries.py", "--unknown", self.compile(source, "libcuda.so.999.1", "-shared"))
         self.assertEqual((code, output), (0, "cuFromTheFuture\n"))
+
+    def test_a_newer_release(self):
+        """Rows that are newer than the toolkit stay, and a release adds those that nobody has, with proposals for their classes."""
+        sys.path.insert(0, str(SCRIPTS))
+        import gen_driver_entries as generator
+        known = ("TS_CU(cuInit, cuInit, 2000, none, CUresult, (unsigned int Flags), (Flags))\n"
+                 "TS_CU(cuNewer_v2_ptsz, cuNewer, 14000, per_thread((c ? c->hStream : nullptr)), CUresult, (int a), (a))\n")
+        newer = generator.newer_rows(known, 13000)
+        self.assertEqual(newer, {"cuNewer_v2_ptsz": ("cuNewer_v2_ptsz", "cuNewer", 14000, "per_thread((c ? c->hStream : nullptr))",
+                                                     "CUresult", "(int a)", "(a)")})
+        declared = ["cuInit(unsigned int Flags)", "cuInit_v2(int flags)", "cuFutureCopyAsync(CUnewThing *to, size_t n, CUstream hStream)",
+                    "cuFutureCopyAsync_ptsz(CUnewThing *to, size_t n, CUstream hStream)", "cuFutureGet(int *value)"]
+        versions = ["cuInit_v2000", "cuInit_v15000", "cuFutureCopyAsync_v15000", "cuFutureCopyAsync_v15000_ptsz", "cuFutureGet_v15000"]
+        with tempfile.TemporaryDirectory() as folder:
+            include = pathlib.Path(folder) / "include"
+            include.mkdir()
+            for name in ("cuda", "cudaGL", "cudaEGL", "cudaVDPAU", "cudaProfiler"):
+                (include / f"{name}.h").write_text("")
+                (include / f"{name}Typedefs.h").write_text("")
+            (include / "cuda.h").write_text("".join(f"CUresult CUDAAPI {each};\n".replace("CUDAAPI ", "") for each in declared))
+            (include / "cudaTypedefs.h").write_text("".join(f"typedef CUresult (CUDAAPI *PFN_{each})(int);\n" for each in versions))
+            added = generator.release_rows(pathlib.Path(folder), {"cuInit": None, **newer})
+            self.assertEqual({row.symbol: (row.since, row.stream) for row in added.values()},
+                             {"cuInit_v2": (15000, "none"), "cuFutureCopyAsync": (15000, "legacy(hStream)"),
+                              "cuFutureCopyAsync_ptsz": (15000, "per_thread(hStream)"), "cuFutureGet": (15000, "none")})
+            proposed = list(generator.proposals(added.values(), {"cuInit": "init"}))
+            self.assertEqual([line.strip() for line in proposed],
+                             ["cuFutureCopyAsync: copy (it takes a stream: does it enqueue work?)", "cuFutureGet: pass"])
+            (include / "cudaTypedefs.h").write_text("")
+            with self.assertRaisesRegex(generator.Problem, "since which version"):
+                generator.release_rows(pathlib.Path(folder), {"cuInit": None})
 
     def test_actions(self):
         """Every copy and fill has its columns, and nothing else has."""

@@ -60,6 +60,11 @@ CUresult instantiate(CUgraphExec* out) {
   *out = reinterpret_cast<CUgraphExec>(new Graph{g_next_id.fetch_add(1)});
   return CUDA_SUCCESS;
 }
+CUresult nothing_of(size_t* n) {
+  if (n == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *n = 0;
+  return CUDA_SUCCESS;
+}
 bool is_word(CUdeviceptr address, unsigned bytes) {
   return address != 0 && address % bytes == 0;
 }
@@ -239,6 +244,19 @@ TS_NULL(cuGraphDestroy, CUgraph graph) {
   TS_NULL_COUNT(cuGraphDestroy);
   delete reinterpret_cast<Graph*>(graph);
   return CUDA_SUCCESS;
+}
+// What was captured is not kept.
+TS_NULL(cuGraphGetNodes, CUgraph, CUgraphNode*, size_t* n) {
+  TS_NULL_COUNT(cuGraphGetNodes);
+  return nothing_of(n);
+}
+TS_NULL(cuGraphGetEdges, CUgraph, CUgraphNode*, CUgraphNode*, size_t* n) {
+  TS_NULL_COUNT(cuGraphGetEdges);
+  return nothing_of(n);
+}
+TS_NULL(cuGraphGetEdges_v2, CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, size_t* n) {
+  TS_NULL_COUNT(cuGraphGetEdges_v2);
+  return nothing_of(n);
 }
 TS_NULL(cuGraphInstantiate, CUgraphExec* exec, CUgraph, CUgraphNode*, char*, size_t) {
   TS_NULL_COUNT(cuGraphInstantiate);

@@ -38,8 +38,8 @@ bool NeighbourCost::known(const Tuning& t) const {
   return n_ >= t.needed_trials && error() <= t.known_error;
 }
 
-bool NeighbourCost::too_dear(double allowed, const Tuning& t) const {
-  return n_ != 0 && (cost() - 2 * error()) * t.least_width > allowed;
+bool NeighbourCost::too_dear(double width, double allowed) const {
+  return n_ != 0 && (cost() - 2 * error()) * width > allowed;
 }
 
 double NeighbourCost::widest(double allowed, const Tuning& t) const {

@@ -33,7 +33,7 @@ class NeighbourCost {
   double spent() const { return spent_; }  // of what is allowed
   uint64_t judged() const { return n_; }
   bool known(const Tuning& t) const;
-  bool too_dear(double allowed, const Tuning& t) const;  // even the least width
+  bool too_dear(double width, double allowed) const;  // even if it costs less than it seems
 
  private:
   double error() const;

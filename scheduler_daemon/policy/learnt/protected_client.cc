@@ -82,16 +82,16 @@ void ProtectedClient::note_plain(double excess, const Tuning& t) {
   ++n_plain_;
   plain_variance_ += (off * off - plain_variance_) / std::min(double(n_plain_), t.plain_memory);
   if (n_plain_ < t.needed_own) return;
-  for (NeighbourCost& of_class : cost)
-    of_class.know_spread(std::max(std::sqrt(plain_variance_), t.least_spread));
+  for (NeighbourCost& of_kind : cost)
+    of_kind.know_spread(std::max(std::sqrt(plain_variance_), t.least_spread));
 }
 
 // A burst that ran beside packed work says what that costs, and nothing about room and reserve.
 bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, const Tuning& t) {
-  double width[kClasses], sum = 0;
+  double width[kKinds], sum = 0;
   const double length_ns = std::max(1.0, c.slowdown * double(c.burst_ns));
   const double met = met_share(c);
-  for (size_t k = 0; k < kClasses; ++k) {
+  for (size_t k = 0; k < kKinds; ++k) {
     // Of bursts that were not measured more may have added up.
     width[k] = std::min(beside_[k].width_ns / length_ns, beside_[k].widest) * met;
     beside_[k] = {};
@@ -103,12 +103,14 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
   // Work of several classes beside one burst: what it says of the widest is uncertain by what the others cost.
   const size_t k = size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
   double others = 0;
-  for (size_t j = 0; j < kClasses; ++j) {
+  for (size_t j = 0; j < kKinds; ++j) {
     if (j == k || width[j] < t.least_exposed) continue;
     if (cost[j].judged() == 0) return true;
     others += width[j] * cost[j].cost();
   }
   cost[k].judge(width[k], excess - others, slow, far_too_slow, spending[k], t);
+  if (k == kAnywhere && !far_too_slow && width[k] > t.together_met * together_share)
+    together_share = std::min(1.0, together_share * t.together_growth);
   return true;
 }
 

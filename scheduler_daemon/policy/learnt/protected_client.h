@@ -1,6 +1,7 @@
 // What was learnt of one protected client from its pulse and its measured bursts. Pure value.
 #pragma once
 
+#include "scheduler_daemon/policy/estimate/every.h"
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/gap_sweep.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
@@ -14,6 +15,8 @@
 namespace tessera::policy {
 
 inline constexpr size_t kClasses = 4;  // of ResourceClass
+// What runs beside bursts: work of one class on SMs of its own, or work of any class anywhere (parts/together.cc).
+inline constexpr size_t kAnywhere = kClasses, kKinds = kClasses + 1;
 
 struct Neighbours {       // the best-effort clients of the GPU
   bool crowd = false;     // more than tuning.few
@@ -23,7 +26,8 @@ struct Neighbours {       // the best-effort clients of the GPU
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
       : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {
-    for (NeighbourCost& of_class : cost) of_class.know_spread(t.unknown_spread);
+    for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
+    together_share = t.first_together;
   }
 
   // Its pulse and its latest measured burst, once per look. `last_look_ns`: the one before; `worth_ns`:
@@ -46,10 +50,15 @@ struct ProtectedClient {
   uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
   BlockScale block_scale;
   ReserveShare reserve;
-  NeighbourCost cost[kClasses];  // by the class of best-effort work
+  NeighbourCost cost[kKinds];  // of best-effort work beside its bursts
+  uint64_t together_trials = 0;
+  double together_share =
+      0;  // of a burst, the next that work of any kind runs beside for a trial; parts/together.cc
+  Every solo, trial, retry;  // bursts with nothing beside them, and with work that is tried; parts/packing.cc
+  Every together_trial{8}, together_retry{8};  // likewise, not at the same bursts; parts/together.cc
   // Of this decision; written by parts/packing.cc.
   double packed_excess = 0;       // of the target, what packed work may cost now
-  bool spending[kClasses] = {};   // work of the class is beside its bursts because that is worth it
+  bool spending[kKinds] = {};     // such work is beside its bursts because that is worth it
   bool confined_between = false;  // work keeps to some SMs between its bursts, too
 
  private:
@@ -65,7 +74,7 @@ struct ProtectedClient {
     double width_ns = 0;  // width x time
     double widest = 0;
   };
-  Beside beside_[kClasses];
+  Beside beside_[kKinds];
   LatestQuantile own_;                            // what its bursts are slower by themselves
   double own_tail_ = 0;                           // p99 of that; 0 = of too few bursts
   double plain_excess_ = 0, plain_variance_ = 0;  // of bursts with nothing beside them

@@ -10,9 +10,10 @@ namespace tessera::policy {
 struct Constraint {  // by default: nothing is asked
   enum class Start : uint8_t {
     kAsGranted,
-    kHeld,    // nothing starts
-    kApart,   // starts on SMs of its own whatever protected clients do; with sm_limit
-    kBeside,  // starts anywhere whatever protected clients do
+    kHeld,      // nothing starts
+    kApart,     // starts on SMs of its own whatever protected clients do; with sm_limit
+    kBeside,    // starts anywhere whatever protected clients do
+    kTogether,  // because that was measured to be harmless
   };
   static constexpr uint64_t kNoLimit = UINT64_MAX;
 
@@ -63,6 +64,11 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->grant = Grant::kGranted;
       lease->held_by = HeldBy::kNothing;
       lease->packed = true;
+      return;
+    case Constraint::Start::kTogether:
+      lease->grant = Grant::kGranted;
+      lease->held_by = HeldBy::kNothing;
+      lease->packed = lease->together = true;
       return;
   }
 }

@@ -18,7 +18,7 @@ double for_turnaround(const ClientView& c, const Tuning& t) {
 
 }  // namespace
 
-Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
+Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts), together_(together) {
   const Tuning& t = f_.tuning;
   budget_ = f_.parameters.slowdown_target * t.spent_on_packing;
   if (!f_.both_kinds || !f_.o.mps || !t.packing || budget_ <= 0) return;
@@ -40,6 +40,7 @@ Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
   if (at_work_.empty()) return;
   now_ = busy || gaps_hold;
   for (size_t k = 0; k < kClasses; ++k) choose(k);
+  if (together_) return;
   // Nobody else would say that a pulse is busy, or that the next launch is of another class.
   for (size_t i = 0; i < f_.o.clients.size() && !tell_busy_; ++i)
     tell_busy_ = may_be_packed(i) && (f_.parameters.packing || is_narrow(i));
@@ -65,14 +66,14 @@ void Packing::choose(size_t k) {
   for (size_t i : at_work_) {
     const uint64_t bursts = f_.o.clients[i].bursts;
     const NeighbourCost& cost = f_.learnt.of(i).cost[k];
-    solo |= t.solo_every != 0 && bursts % t.solo_every == 0;
+    solo |= f_.learnt.of(i).solo.due(bursts, t.solo_every);
     known &= cost.known(t);
-    too_dear |= cost.too_dear(budget_, t);
+    too_dear |= cost.too_dear(t.least_width, budget_);
     widest = std::min(widest, cost.widest(budget_, t));
     limit = std::min(limit, cost.limit());
     judged = std::min(judged, cost.judged());
-    trial |= bursts % t.trial_every == 1;
-    retry |= bursts % t.retry_every == 1;
+    trial |= f_.learnt.of(i).trial.due(bursts, t.trial_every);
+    retry |= f_.learnt.of(i).retry.due(bursts, t.retry_every);
   }
   // What outlasts a burst would be met by all of it.
   const bool packs = f_.parameters.packing && longest_ns(k) < shortest_ns_;
@@ -141,6 +142,7 @@ Constraint Packing::of(size_t client) const {
   const Tuning& t = f_.tuning;
   const auto k = size_t(f_.o.clients[client].resource_class);
   const Plan& plan = plan_[k];
+  if (together_) return {.quantum_ns = in_thread_[k] ? 0 : Constraint::kNoLimit};
   const auto on = [&](uint32_t sms, uint64_t window_ns, uint32_t classes) -> Constraint {
     if (sms == 0) return {};
     return {.start = Constraint::Start::kApart,
@@ -179,6 +181,12 @@ void Packing::note(const Decision& d, Learnt* learnt) const {
   }
   for (size_t i : f_.learnt.protected_clients) {
     ProtectedClient& l = *learnt->clients[i].learnt;
+    const uint64_t bursts = f_.o.clients[i].bursts;
+    if (!l.solo.due(bursts, f_.tuning.solo_every)) {  // nothing was tried otherwise
+      l.trial.note(bursts, f_.tuning.trial_every);
+      l.retry.note(bursts, f_.tuning.retry_every);
+    }
+    l.solo.note(bursts, f_.tuning.solo_every);
     l.packed_excess = 0;
     l.confined_between = false;
     for (size_t k = 0; k < kClasses; ++k) {

@@ -132,7 +132,7 @@ class Crowd : public Part {
 // Best-effort work runs beside protected bursts, on SMs of its own, as wide as was found to make them hardly longer (MPS).
 class Packing : public Part {
  public:
-  Packing(const Facts& facts, bool gaps_hold);
+  Packing(const Facts& facts, bool gaps_hold, bool together);
   Constraint of(size_t client) const;
   bool tell_busy() const { return tell_busy_; }
   void note(const Decision& d, Learnt* learnt) const;  // state step, after
@@ -156,6 +156,7 @@ class Packing : public Part {
     return c.gate_on_device && !in_thread_[size_t(c.resource_class)];
   }
 
+  bool together_;                      // work runs anywhere now
   double budget_ = 0;                  // by how much bursts may become longer
   std::vector<size_t> at_work_;        // protected clients
   double idle_ = 1;                    // of the time: none of them is busy
@@ -165,6 +166,18 @@ class Packing : public Part {
   Plan plan_[kClasses];
   bool in_thread_[kClasses] = {};  // packing gives, or may give, more than all of the time between bursts
   double narrow_[kClasses] = {};   // of work that is no wider by itself
+};
+
+// Best-effort work runs anywhere, bursts or not, where they were found to be hardly longer for it (MPS).
+class Together : public Part {
+ public:
+  explicit Together(const Facts& facts);
+  Constraint of(size_t client) const;
+  bool on() const { return on_; }
+  void note(const Decision& d, Learnt* learnt) const;  // state step, after
+
+ private:
+  bool on_ = false, trial_ = false;
 };
 
 // A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One client

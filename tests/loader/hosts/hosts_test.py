@@ -4,6 +4,7 @@
 usage: hosts_test.py BUILD [TEST...]    (BUILD: a build folder, or a folder where Tessera is installed, with bin and lib)
 TESSERA_GLIBC_ROOTS: folders with an unpacked glibc each, separated by ':', on which a program is tried, too.
 """
+import json
 import os
 import pathlib
 import shutil
@@ -17,6 +18,7 @@ BUILD = pathlib.Path(sys.argv[1]).resolve()
 LIBRARIES = [BUILD / f"lib/libtessera{kind}.so" for kind in ("", "_alias", "_ops")]
 TESSERA = BUILD / "bin/tessera"
 DRIVER = BUILD / "lib/null/libcuda.so.1"
+FAILING = BUILD / "lib/failing/libcuda.so.1"
 STUBS = BUILD / "glibc-2.17"
 
 
@@ -124,6 +126,46 @@ class Hosts(unittest.TestCase):
         self.assertEqual(preloaded([opener, "libcuda.so.1"], [library, *LIBRARIES], **{**variables, "TESSERA_DRIVER": "/none"}),
                          (0, "future 100\n100\n", ""))
         self.assertEqual(preloaded([opener, library], [library], **variables), (0, "future 100\n100\n", ""))
+
+    def daemon(self):
+        """The socket of a tesserad that ends with the test."""
+        socket = f"{self.folder}/s"
+        ready, write = os.pipe()
+        daemon = subprocess.Popen([BUILD / "bin/tesserad", "--socket", socket, "--ready-fd", str(write)], pass_fds=[write],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+        os.close(write)
+        with os.fdopen(ready) as pipe:
+            self.assertTrue(pipe.readline(), "tesserad did not start")
+        return socket
+
+    def test_a_driver_that_fails_at_random_and_answers_anything(self):
+        program = self.built("failing", DRIVER, source="failing.c")
+        given = {"TESSERA_DRIVER": str(FAILING), "TESSERA_SOCKET": self.daemon()}
+
+        def managed(**variables):
+            environment = clean_environment(**given, **variables, LD_PRELOAD=":".join(str(each) for each in LIBRARIES))
+            child = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=environment)
+            clients = []
+            while child.pid not in clients and child.poll() is None:
+                state = json.loads(ran([TESSERA, "ps", "--json"], **given)[1])
+                clients = [client["pid"] for client in state["clients"]]
+            return child
+
+        def goes_on(child):
+            return (*child.communicate("\n"), child.returncode)
+
+        # Beside a protected program best-effort work is gated.
+        neighbour = managed(TESSERA_PRIORITY="5")
+        self.addCleanup(goes_on, neighbour)
+        for kind in ({"TESSERA_PRIORITY": "0"}, {"TESSERA_PRIORITY": "5"}, {"TESSERA_GATE": "device"}):
+            for seed in range(12):
+                for one_in in (3, 20):
+                    with self.subTest(kind=kind, seed=seed, one_in=one_in):
+                        drawn = {"TESSERA_FAILING_SEED": str(seed), "TESSERA_FAILING_ONE_IN": str(one_in)}
+                        self.assertEqual(goes_on(managed(**kind, **drawn)), ("done\n", "", 0))
 
     def test_a_filter_without_gettid(self):
         program = self.built("no_gettid", DRIVER, source="no_gettid.c")

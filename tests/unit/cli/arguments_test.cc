@@ -48,6 +48,8 @@ TEST_F(Arguments, EveryFileIsARegularOne) {
       {"trace --from %", ""},
       {"trace --from " + folder_ + "/trace.json -o %", ""},
       {"simulate %", ""},
+      {"simulate --protected % --best-effort " + kSource + "/tests/fuzz/corpus/csv/loop.csv", ""},
+      {"simulate --gpu h100 --protected " + kSource + "/tests/fuzz/corpus/csv/loop.csv --best-effort %", ""},
       {"simulate --contention % " + small, ""},
       {"simulate --json % " + small, ""},
       {"simulate --csv % " + small, ""},
@@ -94,6 +96,9 @@ TEST_F(Arguments, WhatIsWrittenMayGoToStandardOutputAndToNobody) {
   const Ended shown = tessera("simulate --json /dev/stdout " + small);  // a pipe that is read
   EXPECT_EQ(shown.status, 0) << shown.text;
   EXPECT_NE(shown.text.find('{'), std::string::npos) << shown.text;
+  // The table is there although another program makes the plots.
+  EXPECT_NE(tessera("simulate --plot " + folder_ + " " + small).text.find("p99 mean over alone"),
+            std::string::npos);
   EXPECT_EQ(tessera("simulate --json /dev/null " + small).status, 0);
 }
 

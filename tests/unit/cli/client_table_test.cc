@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "cli/device_memory.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -296,6 +298,28 @@ TEST(ClientTable, PsSaysWhatTheMinimumShareCosts) {
   EXPECT_THAT(ps_minimum(s),
               HasSubstr("4002 serve.py: minimum share of 5%: bursts beside it take 1.31 of their"));
   EXPECT_THAT(ps_minimum(s), HasSubstr("others 1.02"));
+}
+
+TEST(Memory, IsSaidByGpuWithWhatNvmlCountsBesides) {
+  json trainer = client(1, "train.py", 0, 1, 1, 0), other = client(2, "serve.py", 3, 1, 1, 0);
+  const json row = {{"gpu", "GPU-1"}, {"used", 12884901888u}, {"peak", 15032385536u},
+                    {"managed", 0},   {"imported", 1048576},  {"shared", 0},
+                    {"refusals", 2},  {"limit", 21474836480u}};
+  trainer["gpu"] = "GPU-1";
+  trainer["memory"] = {row};
+  json now = state({trainer, other});
+  EXPECT_EQ(unwrapped(ps_memory(now)),
+            "4001 train.py: memory 12.0 GiB of 20.0 GiB, peak 14.0 GiB, imported 1.0 MiB, refused 2 times\n");
+  add_residuals({{{"GPU-1", 4001}, 13421772800u}, {{"GPU-1", 4002}, 5}}, &now);
+  EXPECT_EQ(now["clients"][0]["memory_residual_bytes"], 536870912u);
+  EXPECT_THAT(unwrapped(ps_memory(now)), HasSubstr("besides 512.0 MiB"));
+  EXPECT_FALSE(now["clients"][1].contains("memory_residual_bytes")) << "no books of it";
+  add_residuals({{{"GPU-1", 4001}, 1}}, &now);
+  EXPECT_EQ(now["clients"][0]["memory_residual_bytes"], 0u) << "never below zero";
+  now["clients"][0]["memory"].push_back({{"gpu", "GPU-2"}, {"used", 5}});
+  EXPECT_THAT(unwrapped(ps_memory(now)), HasSubstr("5 B on GPU-2"));
+  EXPECT_EQ(ps_memory(json::parse(R"({"clients":[{"memory":[7]},{"memory":{}},3]})")).find("GiB"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -50,6 +50,15 @@ TEST(Inspect, FatBinaryHasBothFormsOfEachKernel) {
   }
 }
 
+TEST(Inspect, TileIrIsNamedAndNotLookedInto) {
+  const auto all = entries(std::string("\x7fTileIR\0\x0d\x01\0\0\x02", 13));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].entry.kind, image::EntryKind::kOther);
+  EXPECT_EQ(all[0].entry.version_major, 13u);
+  EXPECT_EQ(all[0].entry.version_minor, 1u);
+  EXPECT_NE(all[0].problem.find("CUDA Tile IR"), std::string::npos) << all[0].problem;
+}
+
 TEST(Inspect, RefusalsNameTheLineOfTheSource) {
   std::map<std::string, std::string> source;
   const auto all = entries(fixture("kernels_debug.ptx"));

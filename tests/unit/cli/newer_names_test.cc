@@ -41,6 +41,13 @@ TEST(NewerNames, EachIsFoundAndAnswersWithoutTheLibraryBehindIt) {
   }
 }
 
+TEST(NewerNames, AreNotServedWhereTheLoaderEndsProgramsForThem) {
+  for (const char* version : {"2.17", "2.31", "1.99", "nonsense", ""})
+    EXPECT_FALSE(loader_takes_newer_names(version)) << version;
+  for (const char* version : {"2.32", "2.36", "2.41.9000", "3.0"})
+    EXPECT_TRUE(loader_takes_newer_names(version)) << version;
+}
+
 TEST(NewerNames, AreThoseOfTheDriverAlone) {
   EXPECT_TRUE(newer_names("/nonexistent/libcuda.so.1").empty());
 }

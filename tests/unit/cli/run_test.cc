@@ -376,6 +376,19 @@ TEST(ClientEnvironment, OrderDependenceIsAllowedByTheUserOnly) {
   }
 }
 
+TEST(ClientEnvironment, AMemoryLimitIsOfTheRun) {
+  RunOptions options;
+  const auto without = client_environment(options, Layout{});
+  ASSERT_TRUE(without.ok());
+  for (const std::string& v : *without) EXPECT_FALSE(v.starts_with("TESSERA_MEMORY")) << v;
+  options.memory_limit_bytes = uint64_t(20) << 30;
+  options.memory_group = 7;
+  const auto with = client_environment(options, Layout{});
+  ASSERT_TRUE(with.ok());
+  EXPECT_NE(std::find(with->begin(), with->end(), "TESSERA_MEMORY_LIMIT=21474836480"), with->end());
+  EXPECT_NE(std::find(with->begin(), with->end(), "TESSERA_MEMORY_GROUP=7"), with->end());
+}
+
 TEST(Duration, WithItsUnit) {
   EXPECT_EQ(*parse_duration_ns("20ms"), 20'000'000u);
   EXPECT_EQ(*parse_duration_ns("1.5s"), 1'500'000'000u);

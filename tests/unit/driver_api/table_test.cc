@@ -133,10 +133,11 @@ TEST(Actions, LaunchesAreHookedAndQueriesAreNot) {
       {Entry::cuInit, Class::k_init},
       {Entry::cuGetExportTable, Class::kPass},
       {Entry::cuDeviceGetAttribute, Class::kPass},
-      {Entry::cuMemGetInfo_v2, Class::kPass},
+      {Entry::cuMemGetInfo_v2, Class::k_memory_size},
+      {Entry::cuMemGetAddressRange_v2, Class::kPass},
       {Entry::cuMemCreate, Class::k_allocate},
-      {Entry::cuMemAllocHost_v2, Class::kPass},
-      {Entry::cuMemFree_v2, Class::k_waits},
+      {Entry::cuMemAllocHost_v2, Class::k_refer},
+      {Entry::cuMemFree_v2, Class::k_release},
       {Entry::cuLaunchHostFunc, Class::k_callback},
   };
   for (const auto& [entry, klass] : expected) EXPECT_EQ(info(entry).klass, klass) << info(entry).symbol;

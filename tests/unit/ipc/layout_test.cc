@@ -5,6 +5,7 @@
 #include <functional>
 #include <type_traits>
 
+#include "ipc/abi/memory.h"
 #include "ipc/abi/messages.h"
 #include "ipc/abi/trace.h"
 #include "ipc/channel/packet.h"
@@ -36,6 +37,27 @@ TS_AT(RegionHeader, answer_within_ms, 88);
 TS_AT(RegionHeader, operations_offset, 96);
 TS_AT(RegionHeader, operation_slots, 100);
 TS_AT(RegionHeader, cutting_offset, 104);
+TS_AT(RegionHeader, memory_offset, 108);
+TS_AT(MemoryTotals, pinned_bytes, 0);
+TS_AT(MemoryTotals, untracked, 8);
+TS_AT(MemoryDevice, uuid, 0);
+TS_AT(MemoryDevice, ready, 16);
+TS_AT(MemoryDevice, used_bytes, 24);
+TS_AT(MemoryDevice, peak_bytes, 32);
+TS_AT(MemoryDevice, pool_bytes, 40);
+TS_AT(MemoryDevice, graph_bytes, 48);
+TS_AT(MemoryDevice, managed_bytes, 56);
+TS_AT(MemoryDevice, imported_bytes, 64);
+TS_AT(MemoryDevice, shared_bytes, 72);
+TS_AT(MemoryDevice, refusals, 80);
+TS_AT(MemoryDevice, wanted_bytes, 88);
+TS_AT(MemoryDevice, left_bytes, 96);
+TS_AT(MemoryDevice, total_bytes, 104);
+TS_AT(MemoryDevice, question, 112);
+TS_AT(MemoryDevice, limit_bytes, 128);
+TS_AT(MemoryDevice, free_bytes, 136);
+TS_AT(MemoryDevice, answered, 144);
+TS_AT(MemoryDevice, refused, 148);
 TS_AT(CuttingLines, outcomes, 0);
 TS_AT(OutcomeCounts, launches, 0);
 TS_AT(OutcomeCounts, gpu_ns, 8);
@@ -169,6 +191,7 @@ TEST(RegionHeader, EveryWrongFieldIsRefused) {
       {"operations in the header", [](auto& h) { h.operations_offset = 64; }, base::Code::kInvalid},
       {"no slots for operations", [](auto& h) { h.operation_slots = 0; }, base::Code::kInvalid},
       {"more operations than fit", [](auto& h) { h.operation_slots = UINT32_MAX; }, base::Code::kInvalid},
+      {"memory outside", [](auto& h) { h.memory_offset = abi::kRegionBytes - 192; }, base::Code::kInvalid},
       {"cutting outside", [](auto& h) { h.cutting_offset = abi::kRegionBytes - 192; }, base::Code::kInvalid},
       {"more slots than fit", [](auto& h) { h.ring_slots = 65536; }, base::Code::kInvalid},
   };
@@ -215,6 +238,14 @@ TEST(RegionHeader, AnOlderDaemonDoesNotAskWhatCanBeCut) {
   h.features &= ~abi::kFeatureCutting;
   h.cutting_offset = 77;  // reserved then: not looked at
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->cutting_offset, 0u);
+}
+
+TEST(RegionHeader, AnOlderDaemonDoesNotCountMemory) {
+  abi::RegionHeader h = make_region_header(7, 1, 0);
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->memory_offset, kMemoryOffset);
+  h.features &= ~abi::kFeatureMemory;
+  h.memory_offset = 77;  // reserved then: not looked at
+  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->memory_offset, 0u);
 }
 
 TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {

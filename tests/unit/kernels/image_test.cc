@@ -229,6 +229,8 @@ TEST(Choose, AsADriverWould) {
   std::vector<Entry> family = {make(kCubin, 100, false, true), make(kPtx, 100, false, true)};
   EXPECT_EQ(choose(family, 103), &family[0]);
   EXPECT_EQ(choose(family, 120), nullptr);
+  std::vector<Entry> unknown = {make(EntryKind::kOther, 100, true), make(kPtx, 90)};
+  EXPECT_EQ(choose(unknown, 100), &unknown[1]);
   std::vector<Entry> unlinked = {make(kCubin, 90), make(kPtx, 80)};
   unlinked[0].relocatable = true;
   EXPECT_EQ(choose(unlinked, 90), &unlinked[1]);

@@ -86,6 +86,20 @@ TEST_F(Bursts, WhereNothingIsEverSoloUnpackedBurstsStandIn) {
   EXPECT_EQ(watch.baseline_ns(), ms(4));
 }
 
+// A request of a short burst and a long one.
+TEST_F(Bursts, TheNextOneIsExpectedToBeWhatFollowedBefore) {
+  EXPECT_EQ(watch.next_ns(), 0u);
+  for (int i = 0; i < 5; ++i) {
+    burst(us(300), true, false, us(80), 1);
+    burst(ms(4), true, false, ms(5), 2);
+  }
+  EXPECT_EQ(watch.next_ns(), us(300));
+  burst(us(300), true, false, us(80), 1);
+  EXPECT_EQ(watch.next_ns(), ms(4));
+  burst(ms(9), true, false, us(80), 3);  // never seen: what follows is not known either
+  EXPECT_EQ(watch.next_ns(), watch.baseline_ns());
+}
+
 TEST_F(Bursts, EachIsToldOnceAndOfVeryManyTheLatest) {
   burst(ms(1), true, false, us(300));
   burst(ms(2), true, false, us(300));

@@ -125,6 +125,94 @@ TEST(Tessera, WhoKeepsOffReservedSmsNeedNotBeNarrowUnlessThatIsInVain) {
   EXPECT_EQ(w.bursts(200, 1.0).long_width_percent, 100u);  // tried again
 }
 
+// Something once in sixteen bursts, of which a look sees every second number only.
+TEST(Every, IsDueOnceInSoManyHoweverFewAreSeen) {
+  for (const uint64_t step : {1, 2, 3, 7}) {
+    Every every;
+    int due = 0;
+    for (uint64_t bursts = step; bursts < 1600; bursts += step) {
+      due += every.due(bursts, 16);
+      every.note(bursts, 16);
+    }
+    EXPECT_GE(due, 70) << step;
+    EXPECT_LE(due, 101) << step;
+  }
+  EXPECT_FALSE(Every().due(5, 0));
+}
+
+// A service with bursts of 4 ms and gaps of 4 ms. While best-effort work may run anywhere the burst goes `cost` slower.
+struct Beside {
+  int bursts_beside = 0;       // of the latest hundred
+  double slowest = 0;          // of all
+  uint64_t latest_end_ns = 0;  // of work beside a burst, after its beginning
+};
+Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, int n = 400) {
+  World w;
+  ClientView& service = w.o.clients[0];
+  ClientView& trainer = w.o.clients[1];
+  w.parameters.packing = true;
+  TesseraPolicy policy(w.parameters);
+  service.busy = false;
+  Beside out;
+  trainer.queued_ns = piece_ns;
+  const auto decide = [&] {
+    const Decision d = policy.decide(w.o);
+    service.ended.clear();
+    return d;
+  };
+  for (int i = 0; i < n; ++i) {
+    w.o.now_ns += ms(4);
+    service.next_burst_ns = service.burst_ns = ms(4);
+    service.busy = true;
+    const uint64_t began_ns = service.busy_since_ns = w.o.now_ns;
+    double beside_ns = 0;
+    double left_ns = double(ms(4));
+    while (left_ns > 0) {
+      Decision d = decide();
+      const uint64_t until_ns = std::clamp(d.next_look_ns, w.o.now_ns + us(10), w.o.now_ns + us(500));
+      const bool together = d.leases[1].together;
+      const double rate = together ? 1 / (1 + cost) : 1;
+      const uint64_t step_ns = std::min(until_ns - w.o.now_ns, uint64_t(left_ns / rate) + 1);
+      left_ns -= double(step_ns) * rate;
+      w.o.now_ns += step_ns;
+      if (together)
+        beside_ns += double(step_ns), out.latest_end_ns = std::max(out.latest_end_ns, w.o.now_ns - began_ns);
+    }
+    const double length_ns = double(w.o.now_ns - began_ns);
+    service.ended.push_back({began_ns, w.o.now_ns});
+    service.busy = false;
+    service.idle_since_ns = w.o.now_ns;
+    ++service.bursts;
+    service.slowdown = length_ns / double(ms(4));
+    service.own_slowdown = beside_ns > 0 ? 0 : service.slowdown;  // all of it may have met the work
+    out.slowest = std::max(out.slowest, service.slowdown);
+    if (i >= n - 100) out.bursts_beside += beside_ns > length_ns / 2;
+    decide();
+  }
+  return out;
+}
+
+TEST(Tessera, WorkRunsAnywhereBesideBurstsThatAreHardlyLongerForIt) {
+  const Beside beside = after_bursts_beside_which_work_costs(0.01, us(100));
+  EXPECT_GE(beside.bursts_beside, 90);
+  EXPECT_LT(beside.slowest, 1.02);
+}
+
+TEST(Tessera, WorkThatCostsMoreIsTriedBesideTheEndsOfFewBursts) {
+  for (const double cost : {0.3, 1.0, 4.0}) {
+    const Beside beside = after_bursts_beside_which_work_costs(cost, us(100));
+    EXPECT_LE(beside.bursts_beside, 2) << cost;
+    EXPECT_LE(beside.slowest, 1.101) << cost;
+  }
+}
+
+TEST(Tessera, WorkIsStoppedSoThatItsPiecesEndBeforeABurstIsLate) {
+  const Beside beside = after_bursts_beside_which_work_costs(0.01, us(300));
+  EXPECT_LE(beside.latest_end_ns + us(300), uint64_t(ms(4) * 1.05) + us(10));
+  EXPECT_EQ(after_bursts_beside_which_work_costs(0.01, us(900)).latest_end_ns, 0u)
+      << "pieces as long as a trial";
+}
+
 TEST(Tessera, ReservesNothingWithoutEveryCondition) {
   struct {
     const char* what;
@@ -279,8 +367,8 @@ TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {
   EXPECT_NEAR(cost.upper(t), 0.1, 0.005);
   EXPECT_NEAR(cost.widest(0.05, t), 0.5, 0.03);
   EXPECT_EQ(cost.widest(0, t), 0);
-  EXPECT_TRUE(cost.too_dear(0.005, t));
-  EXPECT_FALSE(cost.too_dear(0.05, t));
+  EXPECT_TRUE(cost.too_dear(t.least_width, 0.005));
+  EXPECT_FALSE(cost.too_dear(t.least_width, 0.05));
 }
 
 TEST(NeighbourCost, IsUncertainWhereBurstsVary) {

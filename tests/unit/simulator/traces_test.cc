@@ -6,7 +6,10 @@
 
 #include "simulator/traces/csv.h"
 #include "simulator/traces/kineto.h"
+#include "simulator/traces/nsight.h"
+#include "simulator/traces/pattern.h"
 #include "simulator/traces/program.h"
+#include "simulator/traces/read.h"
 
 namespace tessera::simulator::traces {
 namespace {
@@ -124,6 +127,8 @@ TEST(Kineto, AFileThatIsCutOffIsReadAsFarAsItGoes) {
 TEST(Kineto, MistakesAreNamedWithTheirByte) {
   EXPECT_THAT(kineto(R"({"traceEvents": [ }})").error().text, HasSubstr("t.json: byte 19: this is not JSON"));
   EXPECT_THAT(kineto(R"({"traceEvents": [)").error().text, HasSubstr("ends early"));
+  EXPECT_THAT(kineto(R"({"otherData": {"format": "tessera trace 1"}, "traceEvents": []})").error().text,
+              HasSubstr("tessera trace --from t.json --chakra t"));
   EXPECT_THAT(kineto("{}").error().text, HasSubstr("no `traceEvents`"));
   EXPECT_THAT(kineto(std::string(300, '[')).error().text, HasSubstr("nested"));
 }
@@ -139,6 +144,37 @@ TEST(Kineto, OldCategoriesAndAListWithoutAFrame) {
   EXPECT_NE(r->events[0].graph, 0u);
   EXPECT_EQ(r->events[1].kind, EventKind::kWait);
   EXPECT_EQ(r->ranges.at(0).name, "ProfilerStep#3");
+}
+
+// Two processes on two GPUs, a wait, a copy to pageable memory, a graph that was traced as a whole.
+TEST(Nsight, ReadsTheTablesOfAnExport) {
+  const auto r =
+      read_recording(std::string(TESSERA_SOURCE_DIR) + "/tests/fuzz/corpus/nsight/two_kernels.sqlite");
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  ASSERT_EQ(r->events.size(), 6u);
+  const Event &wait = r->events[0], &kernel = r->events[1], &copy = r->events[4], &graph = r->events[5];
+  EXPECT_EQ(wait.kind, EventKind::kWait);
+  EXPECT_EQ(wait.device, 0u);  // its process uses no other
+  EXPECT_EQ(kernel.start_ns - kernel.call_ns, 5'000);
+  EXPECT_EQ(kernel.blocks, 264u);
+  EXPECT_EQ(kernel.shared_bytes, 17'408u);
+  EXPECT_TRUE(copy.may_block);
+  EXPECT_NE(graph.graph, 0u);
+  EXPECT_THAT(r->remarks.at(0), HasSubstr("traced as a whole"));
+  EXPECT_EQ(r->ranges.at(0).name, "step");
+  Reading how = on("h100");
+  how.range = "step";
+  const auto p = program_of(*r, "p", how);
+  ASSERT_TRUE(p.ok()) << p.error().text;
+  EXPECT_EQ(p->workload.steps.size(), 3u);  // until the wait, until the copy, the graph
+}
+
+TEST(Nsight, SaysWhatADatabaseLacks) {
+  std::istringstream no_tables(std::string("SQLite format 3\0", 16) + std::string(100, '\0'));
+  EXPECT_FALSE(read_recording("/nowhere.sqlite").ok());
+  EXPECT_THAT(read_nsight(no_tables, "n.sqlite").error().text, HasSubstr("n.sqlite: "));
+  std::istringstream empty("");
+  EXPECT_THAT(read_nsight(empty, "e.sqlite").error().text, HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
 TEST(Program, HostTimeIsWhatIsBetweenLaunches) {
@@ -162,6 +198,51 @@ TEST(Program, HostTimeIsWhatIsBetweenLaunches) {
   EXPECT_EQ(p->workload.steps[0].gap_ns, 1'500u);  // returns 6.5 us after the work ended
   EXPECT_EQ(p->recorded_ns, 220'000u);
   EXPECT_NEAR(double(p->workload.alone_ns(132, kCosts)), 220'000, 10);
+}
+
+// Each letter is a launch, 10 us after the one before; a blank is a wait, after which the host pauses.
+std::vector<Launched> launches(const std::string& text) {
+  std::vector<Launched> out;
+  int64_t now_ns = 0;
+  bool waits = false;
+  for (const char c : text) {
+    now_ns += c == ' ' ? 90'000 : 10'000;
+    if (c != ' ') out.push_back({uint64_t(c), now_ns, waits});
+    waits = c == ' ';
+  }
+  return out;
+}
+
+TEST(Pattern, RequestsRepeatWithAWaitInEach) {
+  EXPECT_THAT(repeated_pattern(launches("ababcd ababcd ababcd ababcd ")),
+              testing::ElementsAre(0, 6, 12, 18, 24));
+  // Recording began and ended in the middle of one.
+  EXPECT_THAT(repeated_pattern(launches("cd ababcd ababcd ababcd ab")), testing::ElementsAre(2, 8, 14, 20));
+  // Layers: nobody waits. Two: may be chance. One in four is another program.
+  EXPECT_THAT(repeated_pattern(launches("abcabcabcabc ")), testing::IsEmpty());
+  EXPECT_THAT(repeated_pattern(launches("abcd abcd ")), testing::IsEmpty());
+  EXPECT_THAT(repeated_pattern(launches("abcd azyxwv abcd azyxwvutsr abcd ")), testing::IsEmpty());
+  EXPECT_THAT(repeated_pattern({}), testing::IsEmpty());
+}
+
+TEST(Program, ARequestIsWhatRepeatsWhereNothingIsMarked) {
+  std::string rows;
+  for (int i = 0; i < 4; ++i) {
+    const std::string at = std::to_string(i), length = i == 2 ? "70" : "30";
+    rows += ",kernel," + at + "000,3,l," + at + "005,10,7,264,1,1,128,1,1,32,0,,0,copy\n";
+    rows += ",kernel," + at + "010,3,l," + at + "015.5," + length + ",7,264,1,1,128,1,1,32,0,,0,gemm\n";
+    rows += ",host_sync," + at + "020,90,s,,90,,,,,,,,,,,0,s\n";
+  }
+  const auto r = csv(rows);
+  ASSERT_TRUE(r.ok()) << r.error().text;
+  const auto p = program_of(*r, "p", on("h100"));
+  ASSERT_TRUE(p.ok()) << p.error().text;
+  EXPECT_THAT(p->inferred.at(0), HasSubstr("launches that repeat, with a wait in each: 4"));
+  EXPECT_EQ(segments(p->workload).size(), 2u);
+  Reading how = on("h100");
+  how.range = "request";
+  EXPECT_THAT(program_of(*r, "p", how).error().text,
+              HasSubstr("no work in ranges whose names begin with `request`"));
 }
 
 TEST(Program, WidthFollowsFromTheShape) {

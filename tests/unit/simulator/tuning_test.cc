@@ -77,7 +77,7 @@ class Programs {
     (c.busy ? c.busy_since_ns : c.idle_since_ns) = o_.now_ns;
     if (c.busy) return;
     ++c.bursts;
-    c.burst_ns = ms(4);
+    c.burst_ns = c.next_burst_ns = ms(4);
     c.slowdown = 1 + double(random_() % 1000) / 40'000 + (steady_ || random_() % 30 != 0 ? 0 : 0.2);
   }
   void train(ClientView& c) {

@@ -1,0 +1,60 @@
+// What NVML says of a GPU's memory, for a program under a limit: the same as cuMemGetInfo says. The audit library hands these
+// out in place of NVML's own (interpose/audit/contract.h). Any thread of the program, also before its first call of the driver.
+#include <algorithm>
+
+#include "base/exports.h"
+#include "interpose/audit/contract.h"
+#include "interpose/memory/memory.h"
+
+namespace {
+
+using namespace tessera;
+
+// As documented in the NVML API Reference Guide.
+constexpr int kSuccess = 0, kFunctionNotFound = 13;
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+struct MemoryInfo2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+
+// NVML's own, by its tables: a lookup would lead back here.
+template <class F>
+F* own(const char* name) {
+  const link_map* library = std::atomic_ref(tessera_audit_driver.management)
+                                .load(std::memory_order_acquire);  // pairs with the audit library
+  return library ? reinterpret_cast<F*>(base::Exports(library).find(name, nullptr)) : nullptr;
+}
+
+bool limit_of(void* device, memory::Limit* out) {
+  char gpu[96] = {};
+  const auto uuid = own<int(void*, char*, unsigned)>("nvmlDeviceGetUUID");
+  return uuid && uuid(device, gpu, sizeof gpu) == kSuccess && memory::limit_of_gpu(gpu, out);
+}
+
+template <class Info>
+int answer(const char* name, void* device, void* out, Info* info) {
+  const auto call = own<int(void*, void*)>(name);
+  if (!call) return kFunctionNotFound;
+  const int result = call(device, out);
+  memory::Limit limit;
+  if (result != kSuccess || !info || !limit_of(device, &limit)) return result;
+  info->total = std::min<unsigned long long>(info->total, limit.bytes);
+  info->free = std::min<unsigned long long>({info->free, limit.free_bytes, info->total});
+  info->used = info->total - info->free;
+  if constexpr (requires { info->reserved; }) info->reserved = 0;  // total = free + used
+  return result;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("hidden"))) int tessera_nvml_memory_info(void* device,
+                                                                              void* out) noexcept {
+  return answer("nvmlDeviceGetMemoryInfo", device, out, static_cast<MemoryInfo*>(out));
+}
+extern "C" __attribute__((visibility("hidden"))) int tessera_nvml_memory_info_v2(void* device,
+                                                                                 void* out) noexcept {
+  return answer("nvmlDeviceGetMemoryInfo_v2", device, out, static_cast<MemoryInfo2*>(out));
+}

@@ -1,0 +1,129 @@
+// The process's books of device memory (ledger.h) under a lock, what of them the daemon sees, and the limits that are for
+// this process. Called by hooks around the driver's own calls, by any thread of the program, and by the helper thread.
+// No call of the driver is made under the lock; nothing here changes what the driver answers, but for a limit.
+//
+//   allocation   reserve() -> the driver's call -> settle(), or cancel() if it failed
+//   release      take() or release() -> the driver's call -> freed(), or kept() if it failed
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "interpose/memory/ledger.h"
+#include "interpose/state/process.h"
+#include "interpose/state/state.h"
+
+namespace tessera::memory {
+
+namespace abi = ipc::abi;
+
+// A call of the program itself, in a process that is no forked child.
+inline bool counting() {
+  return state::live() && state::t_thread.depth == 0;
+}
+
+class Lock {  // of one of the two below
+ public:
+  explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
+  ~Lock() { pthread_mutex_unlock(&mutex_); }
+  Lock(const Lock&) = delete;
+
+ private:
+  pthread_mutex_t& mutex_;
+};
+extern pthread_mutex_t
+    g_books;  // guards the ledger and the rows that the daemon sees; held for no call of the driver
+extern pthread_mutex_t g_pools;  // no pool ends while the driver is asked about it; taken before g_books
+
+// Bytes of allowances. Which of them, because a limit may come or go between a reservation and its end.
+struct Reservation {
+  int device = kNoDevice;
+  uint64_t bytes = 0;
+  bool own = false;
+  uint32_t shared = 0;  // of which daemon's allowance; 0: none
+};
+
+struct Place {  // of the calling thread
+  int device = kNoDevice;
+  uint64_t context = 0;
+};
+Place place();
+
+// False: a limit is in the way, and the program's call answers CUDA_ERROR_OUT_OF_MEMORY. May wait for the daemon's answer.
+bool reserve(int device, uint64_t bytes, Reservation* out);
+void cancel(const Reservation& reservation);
+
+Ledger& books();                    // under g_books
+uint64_t begin_change(int device);  // under g_books; what is used now
+// Under g_books: the change is over. The reservation covers what it took.
+void end_change(const Reservation& reservation, uint64_t used_before);
+
+template <class F>
+void settle(const Reservation& reservation, F&& change) {
+  const Lock lock(g_books);
+  const uint64_t before = begin_change(reservation.device);
+  change(books());
+  end_change(reservation, before);
+}
+// A change of which no allocation was reserved; what it takes or frees is settled with the allowances all the same.
+template <class F>
+void change(int device, F&& f) {
+  settle({.device = device}, f);
+}
+template <class F>
+void change_all(F&& f) {  // of any device
+  const Lock lock(g_books);
+  uint64_t before[kDevices];
+  for (int i = 0; i < kDevices; ++i) before[i] = begin_change(i);
+  f(books());
+  for (int i = 0; i < kDevices; ++i) end_change({.device = i}, before[i]);
+}
+
+struct Taken {  // out of the books for the time of a call
+  Item item;
+  bool known = false;
+  Reservation back;  // what goes back to the allowances when the driver has let go
+};
+Taken take(Space space, uint64_t value);
+Taken release_physical(uint64_t handle);
+void freed(const Taken& taken);
+void kept(const Taken& taken);
+void context_ended(CUcontext context);
+
+// The pool's index, learnt from the driver if it is new. Growing<Pool>::kNone: no room for it.
+uint32_t pool_of(CUmemoryPool pool);
+// What pools hold, as the driver says: one; or those of which something was freed; `all`: each.
+void look_at_pool(uint32_t pool);
+void look_at_pools(bool all);
+extern constinit std::atomic<bool> g_look_at_pools;  // something was freed into one
+inline void synchronised() {                         // a call returned when work had ended
+  if (g_look_at_pools.load(std::memory_order_relaxed)) [[unlikely]]
+    look_at_pools(false);
+}
+// What graphs hold, once some graph allocates memory.
+extern constinit std::atomic<bool> g_graphs_allocate;
+void look_at_graphs(int device);
+bool graph_may_allocate(uint64_t bytes);  // a graph is going to; false: a limit is in the way
+inline void graph_changed() {
+  if (g_graphs_allocate.load(std::memory_order_relaxed)) [[unlikely]]
+    look_at_graphs(place().device);
+}
+
+// The least limit that is for this process on that device, and what of it is free. False: none.
+struct Limit {
+  uint64_t bytes = 0, free_bytes = 0;
+};
+bool limit_of(int device, Limit* out);
+// By NVML's name of it ("GPU-...", "MIG-..."). Also before the driver's first call, when nothing is used yet.
+bool limit_of_gpu(const char* gpu, Limit* out);
+bool has_limit(int device);     // as far as it is known; never waits
+bool beyond_limit(int device);  // more was taken than reserved, and it is too much
+
+// Helper thread. `notify`: wakes the daemon.
+void attaching();  // the first attempt begins: allocations wait for its end, because a limit may come with it
+void attaching_ended();  // it is attached, or there is no daemon
+void adopt(abi::MemoryTotals* table, uint32_t answer_within_ms, void (*notify)() noexcept);
+void withdraw();
+
+}  // namespace tessera::memory

@@ -1,0 +1,150 @@
+// Who may have how much memory (ipc/abi/memory.h). A limit is of one device, and of all clients that share it. It is kept by
+// the sum of what they were granted, which is the daemon's own; what a client does not use of its grant is taken back
+// when another one needs it. A client that is gone has no grant.
+#include <algorithm>
+#include <cstring>
+
+#include "base/futex.h"
+#include "ipc/channel/atomic.h"
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+constexpr auto relaxed = std::memory_order_relaxed;  // single numbers: nothing is ordered by them
+constexpr uint64_t kMostBytes = uint64_t(1) << 50;   // of one claim: sums of them do not overflow
+
+bool is_ready(const abi::MemoryDevice& row) {
+  return ipc::load(row.ready, std::memory_order_acquire) == 1;  // pairs with the client's release
+}
+bool same_device(const abi::MemoryDevice& a, const abi::MemoryDevice& b) {
+  return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
+}
+
+int64_t left_in(const abi::MemoryDevice& row) {
+  return std::clamp(ipc::load(row.left_bytes, relaxed), -int64_t(kMostBytes), int64_t(kMostBytes));
+}
+
+uint64_t used(const Client& client, uint32_t row) {
+  return uint64_t(
+      std::max<int64_t>(0, int64_t(client.memory_granted[row]) - left_in(client.memory_row(row))));
+}
+
+// What of its grant a client does not use, at most so much.
+uint64_t take_back(Client& client, uint32_t row, uint64_t most) {
+  std::atomic_ref<int64_t> left(client.memory_row(row).left_bytes);
+  int64_t now = left.load(relaxed);
+  for (;;) {
+    const int64_t taken = std::min({now, int64_t(most), int64_t(client.memory_granted[row])});
+    if (taken <= 0) return 0;
+    if (!left.compare_exchange_weak(now, now - taken, relaxed)) continue;
+    client.memory_granted[row] -= uint64_t(taken);
+    return uint64_t(taken);
+  }
+}
+
+uint64_t spare(uint64_t limit, uint64_t sum) {
+  return limit > sum ? limit - sum : 0;
+}
+
+}  // namespace
+
+std::vector<Core::MemoryBound> Core::memory_bounds(const Client& client, const abi::MemoryDevice& row) const {
+  std::vector<MemoryBound> bounds;
+  const auto add = [&](uint64_t limit_bytes, auto&& shares) {
+    MemoryBound& bound = bounds.emplace_back();
+    bound.limit_bytes = std::min(limit_bytes, kMostBytes);
+    for (const auto& [connection, other] : clients_)
+      for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i)
+        if ((other.get() == &client || shares(*other)) && is_ready(other->memory_row(i)) &&
+            same_device(other->memory_row(i), row))
+          bound.sharers.emplace_back(other.get(), i);
+  };
+  if (client.memory_limit_bytes != 0)
+    add(client.memory_limit_bytes, [&](const Client& other) {
+      return client.memory_group != 0 && other.memory_group == client.memory_group &&
+             other.identity.uid == client.identity.uid;
+    });
+  if (const MemoryLimit* limit = memory_limit_of(client))
+    add(limit->bytes, [&](const Client& other) { return memory_limit_of(other) == limit; });
+  return bounds;
+}
+
+// All that is wanted, and something ahead of the next question where there is room; or nothing.
+bool Core::grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>& bounds) {
+  const int64_t wanted =
+      int64_t(std::min(ipc::load(client.memory_row(row).wanted_bytes, relaxed), kMostBytes));
+  const int64_t lacks = wanted - left_in(client.memory_row(row));
+  if (lacks <= 0) return true;
+  const auto room = [](const MemoryBound& bound) {
+    uint64_t granted = 0;
+    for (const auto& [sharer, i] : bound.sharers) granted += sharer->memory_granted[i];
+    return spare(bound.limit_bytes, granted);
+  };
+  uint64_t most = uint64_t(lacks) + settings_.memory_ahead_bytes;
+  for (const MemoryBound& bound : bounds) {
+    for (const auto& [sharer, i] : bound.sharers) {
+      const uint64_t has = room(bound);
+      if (has >= uint64_t(lacks)) break;
+      if (sharer != &client) (void)take_back(*sharer, i, uint64_t(lacks) - has);
+    }
+    most = std::min(most, room(bound));
+  }
+  if (most < uint64_t(lacks)) return false;
+  client.memory_granted[row] += most;
+  std::atomic_ref<int64_t>(client.memory_row(row).left_bytes).fetch_add(int64_t(most), relaxed);
+  return true;
+}
+
+void Core::answer_memory(Client& client) {
+  for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
+    abi::MemoryDevice& row = client.memory_row(i);
+    if (!is_ready(row)) continue;
+    const uint32_t question = ipc::load(row.question, std::memory_order_acquire);  // pairs with its release
+    if (question == ipc::load(row.answered, relaxed)) continue;
+    std::vector<MemoryBound> bounds = memory_bounds(client, row);
+    const bool granted = bounds.empty() || grant_memory(client, i, bounds);
+    uint64_t limit = 0, free_bytes = 0;
+    for (const MemoryBound& bound : bounds) {
+      uint64_t sum = 0;
+      for (const auto& [sharer, at] : bound.sharers) sum += used(*sharer, at);
+      const bool first = limit == 0;
+      limit = first ? bound.limit_bytes : std::min(limit, bound.limit_bytes);
+      free_bytes =
+          first ? spare(bound.limit_bytes, sum) : std::min(free_bytes, spare(bound.limit_bytes, sum));
+    }
+    ipc::store(row.limit_bytes, limit, relaxed);
+    ipc::store(row.free_bytes, free_bytes, relaxed);
+    ipc::store(row.refused, granted ? 0u : 1u, relaxed);
+    ipc::store(row.answered, question, std::memory_order_release);  // pairs with the client's acquire
+    base::futex_wake_all(&row.answered);
+  }
+}
+
+void Core::tell_memory_limits() {
+  for (const auto& [connection, client] : clients_)
+    for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
+      abi::MemoryDevice& row = client->memory_row(i);
+      if (!is_ready(row)) continue;
+      ipc::store(row.limit_bytes, memory_limit(*client, row), relaxed);
+    }
+}
+
+uint64_t Core::memory_limit(const Client& client, const abi::MemoryDevice& row) const {
+  uint64_t limit = 0;
+  for (const MemoryBound& bound : memory_bounds(client, row))
+    limit = limit == 0 ? bound.limit_bytes : std::min(limit, bound.limit_bytes);
+  return limit;
+}
+
+void Core::add_memory_limits(const Client& client, stats::ClientRow& out) const {
+  for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i)
+    for (stats::MemoryRow& row : out.memory)
+      if (const abi::MemoryDevice& at = client.memory_row(i); is_ready(at) && uuid_text(at.uuid) == row.gpu) {
+        row.limit_bytes = memory_limit(client, at);
+        if (row.gpu == out.gpu) out.counters.memory_limit_bytes = row.limit_bytes;
+      }
+}
+
+}  // namespace tessera::core

@@ -1,0 +1,12 @@
+// Any bytes as a CSV of kernel traces: read or refused.
+#include <cstdint>
+#include <sstream>
+
+#include "simulator/traces/csv.h"
+#include "tests/fuzz/recording_check.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::istringstream text(std::string(reinterpret_cast<const char*>(data), size));
+  tessera::fuzz::check_recording(tessera::simulator::traces::read_csv(text, "fuzzed"));
+  return 0;
+}

@@ -1,0 +1,101 @@
+// What CUDA and NVML say of memory, with a limit and without: `tessera run` of a program on the software GPU.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "tests/integration/sharing/fixture.h"
+
+namespace tessera::test {
+namespace {
+
+using Figures = std::vector<uint64_t>;  // total, free, used
+
+class AskedForMemory : public SharingFixture {
+ protected:
+  std::map<std::string, Figures> answers(const std::string& name, std::vector<std::string> options) {
+    options.push_back("--audit");
+    auto program = run(name, "best-effort", options, {TS_ASKER, "3145728"}, {});
+    const auto end = program.wait(kPatience_s);
+    EXPECT_TRUE(end.ok() && *end == 0) << read_file(path(name + ".err"));
+    std::map<std::string, Figures> out;
+    std::istringstream lines(read_file(path(name + ".out")));
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string key;
+      words >> key;
+      for (uint64_t n; words >> n;) out[key].push_back(n);
+    }
+    return out;
+  }
+};
+
+// 16.
+TEST_F(AskedForMemory, CudaAndNvmlAgreeOnALimit) {
+  start_daemon();
+  constexpr uint64_t kLimit = 64 << 20, kUsed = 3 << 20;
+  auto said = answers("limited", {"--memory-limit", "64MiB"});
+  const Figures all{kLimit, kLimit, 0}, rest{kLimit, kLimit - kUsed, kUsed};
+  EXPECT_EQ(said["before_nvml"], all);
+  EXPECT_EQ(said["before_nvml_v2"], all);
+  EXPECT_EQ(said["device"], Figures{kLimit});
+  EXPECT_EQ(said["cuda"], rest);
+  EXPECT_EQ(said["after_nvml"], rest);
+  EXPECT_EQ(said["after_nvml_v2"], rest);
+}
+
+TEST_F(AskedForMemory, WithoutALimitEveryAnswerIsTheirOwn) {
+  start_daemon();
+  auto said = answers("free", {});
+  const uint64_t total = said["device"].at(0);
+  EXPECT_GT(total, uint64_t(1) << 30);
+  EXPECT_EQ(said["cuda"], (Figures{total, total - (3 << 20), 3 << 20}));
+  EXPECT_EQ(said["after_nvml"].at(0), total);
+  EXPECT_EQ(said["after_nvml_v2"].at(0), total);
+}
+
+class StepsOfMemory : public SharingFixture {
+ protected:
+  cli::Process steps_of(const std::string& name, const std::vector<std::string>& options,
+                        const std::vector<std::string>& what, std::vector<std::string> environment = {}) {
+    environment.push_back("TESSERA_SOFTGPU_DEVICES=2");
+    std::vector<std::string> program = {TS_STEPS};
+    program.insert(program.end(), what.begin(), what.end());
+    return run(name, "best-effort", options, program, environment);
+  }
+  void all_well(const std::vector<std::string>& options) {
+    for (const char* what : {"devices", "fork"}) {
+      auto program = steps_of(what, options, {what});
+      const auto end = program.wait(kPatience_s);
+      ASSERT_TRUE(end.ok());
+      EXPECT_EQ(*end, 0) << what << ": line of steps.cc";
+    }
+  }
+  const std::string of_user_ =
+      "[daemon]\nanswer_within_ms = 60000\n[[memory.limit]]\nuid = " + std::to_string(getuid()) +
+      "\nmax_mib = 64\n";
+};
+
+// 10 and 15.
+TEST_F(StepsOfMemory, OfAProgramsOwnLimitWithoutADaemon) {
+  all_well({"--memory-limit", "64MiB"});
+}
+TEST_F(StepsOfMemory, OfItsUsersLimit) {
+  start_daemon(of_user_);
+  all_well({});
+}
+
+// 11.
+TEST_F(StepsOfMemory, LimitsFollowGpusAndNotTheirNumbers) {
+  start_daemon(of_user_);
+  auto holder = steps_of("holder", {}, {"hold", path("ready")});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path("ready")); }));
+  auto other = steps_of("other", {}, {"other"}, {"CUDA_VISIBLE_DEVICES=1,0"});
+  const auto end = other.wait(kPatience_s);
+  ASSERT_TRUE(end.ok());
+  EXPECT_EQ(*end, 0) << "line of steps.cc";
+  (void)holder.stop(kPatience_s);
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,415 @@
+// Who has how much memory, and limits: the hooks with the software GPU behind them, whose own figures are the oracle, and
+// the daemon's side played by the test.
+#include <functional>
+#include <random>
+
+#include "base/units.h"
+#include "interpose/memory/memory.h"
+#include "tests/unit/interpose/soft.h"
+
+namespace tessera::test {
+namespace {
+
+using driver_api::real;
+constexpr uint64_t kMiB = base::kMiB;
+constexpr uint64_t kPieceBytes = 2 * kMiB;  // granularity of physical memory
+
+struct Table {
+  abi::MemoryTotals totals{};
+  abi::MemoryDevice devices[abi::kMemoryDevices]{};
+};
+Table* g_table = nullptr;
+uint64_t g_limit_bytes = 0;  // as the daemon grants it: all at once
+bool g_hangs = false;
+
+// What tesserad does when it is woken.
+void daemon_answers() noexcept {
+  if (g_hangs) return;
+  for (abi::MemoryDevice& row : g_table->devices) {
+    if (row.ready == 0 || row.question == row.answered) continue;
+    static constinit uint64_t granted = 0;
+    if (row.limit_bytes == 0) granted = 0;
+    std::atomic_ref<int64_t> left(row.left_bytes);
+    row.limit_bytes = g_limit_bytes;
+    if (g_limit_bytes > granted) {
+      left += int64_t(g_limit_bytes - granted);
+      granted = g_limit_bytes;
+    }
+    row.refused = left < int64_t(row.wanted_bytes);
+    row.free_bytes = uint64_t(std::max<int64_t>(0, left));
+    std::atomic_ref(row.answered).store(row.question, std::memory_order_release);
+  }
+}
+
+class Memory : public Soft {
+ public:
+  void SetUp() override {
+    Soft::SetUp();
+    g_table = new Table;  // leaked: as an attachment
+    g_limit_bytes = 0;
+    g_hangs = false;
+    memory::adopt(&g_table->totals, 50, daemon_answers);
+    before_ = held();
+  }
+  void TearDown() override {
+    EXPECT_EQ(figures().used_bytes, 0u);
+    EXPECT_EQ(figures().managed_bytes, 0u);
+    EXPECT_EQ(held(), before_) << "and the driver holds nothing";
+    memory::withdraw();
+    Soft::TearDown();
+  }
+
+  static uint64_t held() {  // by the driver's own figures
+    size_t free = 0, total = 0;
+    EXPECT_EQ(real().cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
+    return total - free;
+  }
+  static memory::Figures figures() {
+    const memory::Lock lock(memory::g_books);
+    return memory::books().of(0);
+  }
+  static uint64_t used() { return figures().used_bytes; }
+  static const abi::MemoryDevice& row() { return g_table->devices[0]; }
+
+  // A limit of so much more than what is used, and the row that the daemon needs for it.
+  void limit(uint64_t bytes) {
+    g_limit_bytes = bytes;
+    CUdeviceptr p = 0;
+    ASSERT_EQ(hook_cuMemAlloc_v2(&p, 1), CUDA_SUCCESS);
+    ASSERT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+    std::atomic_ref(g_table->devices[0].limit_bytes).store(bytes);  // as after a reload
+  }
+  uint64_t before_ = 0;
+};
+
+CUmemAllocationProp on_device() {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  return prop;
+}
+
+// One way to device memory: takes about `bytes` (a multiple of kPieceBytes), and gives it back.
+struct Way {
+  const char* name;
+  uint64_t overhead_bytes;  // at most
+  std::function<CUresult(uint64_t bytes, std::function<void()>* give_back)> take;
+};
+
+template <class Handle>
+std::function<void()> freeing(CUresult (*hook)(Handle) noexcept, Handle handle) {
+  return [=] { EXPECT_EQ(hook(handle), CUDA_SUCCESS); };
+}
+
+CUresult pooled(CUresult result, CUdeviceptr p, bool in_order, std::function<void()>* back) {
+  *back = [=] {
+    EXPECT_EQ(in_order ? hook_cuMemFreeAsync(p, nullptr) : hook_cuMemFree_v2(p), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  };
+  return result;
+}
+
+CUmemoryPool own_pool() {
+  static CUmemoryPool pool = [] {
+    CUmemPoolProps props{};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    CUmemoryPool made = nullptr;
+    EXPECT_EQ(hook_cuMemPoolCreate(&made, &props), CUDA_SUCCESS);
+    return made;
+  }();
+  return pool;
+}
+
+std::vector<Way> ways() {
+  return {
+      {"cuMemAlloc", 0,
+       [](uint64_t n, auto* back) {
+         CUdeviceptr p = 0;
+         const CUresult r = hook_cuMemAlloc_v2(&p, n);
+         *back = freeing<CUdeviceptr>(hook_cuMemFree_v2, p);
+         return r;
+       }},
+      {"cuMemAllocPitch", 0,
+       [](uint64_t n, auto* back) {
+         CUdeviceptr p = 0;
+         size_t pitch = 0;
+         const CUresult r = hook_cuMemAllocPitch_v2(&p, &pitch, 4096, n / 4096, 4);
+         *back = freeing<CUdeviceptr>(hook_cuMemFree_v2, p);
+         return r;
+       }},
+      {"cuMemAllocAsync", 0,
+       [](uint64_t n, auto* back) {
+         CUdeviceptr p = 0;
+         const CUresult r = hook_cuMemAllocAsync(&p, n, nullptr);
+         return pooled(r, p, true, back);
+       }},
+      {"cuMemAllocAsync_ptsz, cuMemFree", 0,
+       [](uint64_t n, auto* back) {
+         CUdeviceptr p = 0;
+         const CUresult r = hook_cuMemAllocAsync_ptsz(&p, n, nullptr);
+         return pooled(r, p, false, back);
+       }},
+      {"cuMemAllocFromPoolAsync", 0,
+       [](uint64_t n, auto* back) {
+         CUdeviceptr p = 0;
+         const CUresult r = hook_cuMemAllocFromPoolAsync(&p, n, own_pool(), nullptr);
+         return pooled(r, p, true, back);
+       }},
+      {"cuMemCreate", 0,
+       [](uint64_t n, auto* back) {
+         CUmemGenericAllocationHandle h = 0;
+         const CUmemAllocationProp prop = on_device();
+         const CUresult r = hook_cuMemCreate(&h, n, &prop, 0);
+         *back = freeing<CUmemGenericAllocationHandle>(hook_cuMemRelease, h);
+         return r;
+       }},
+      {"cuArrayCreate", 0,
+       [](uint64_t n, auto* back) {
+         CUarray a = nullptr;
+         const CUDA_ARRAY_DESCRIPTOR d{1024, n / 4096, CU_AD_FORMAT_FLOAT, 1};
+         const CUresult r = hook_cuArrayCreate_v2(&a, &d);
+         *back = freeing<CUarray>(hook_cuArrayDestroy, a);
+         return r;
+       }},
+      {"cuArray3DCreate", 0,
+       [](uint64_t n, auto* back) {
+         CUarray a = nullptr;
+         const CUDA_ARRAY3D_DESCRIPTOR d{256, n / (256 * 8 * 8), 8, CU_AD_FORMAT_HALF, 4, 0};
+         const CUresult r = hook_cuArray3DCreate_v2(&a, &d);
+         *back = freeing<CUarray>(hook_cuArrayDestroy, a);
+         return r;
+       }},
+      {"cuMipmappedArrayCreate", kMiB,
+       [](uint64_t n, auto* back) {
+         CUmipmappedArray a = nullptr;
+         const CUDA_ARRAY3D_DESCRIPTOR d{1024, n / 4096, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0};
+         const CUresult r = hook_cuMipmappedArrayCreate(&a, &d, 1);
+         *back = freeing<CUmipmappedArray>(hook_cuMipmappedArrayDestroy, a);
+         return r;
+       }},
+  };
+}
+
+// Released whatever call frees it: 2, 7 and 9 of the acceptance tests of memory are here, too.
+TEST_F(Memory, EveryWayIsChargedWhenAndByHowMuchTheDriverHolds) {
+  for (const Way& way : ways()) {
+    std::function<void()> give_back;
+    const uint64_t held_before = held();
+    ASSERT_EQ(way.take(4 * kMiB, &give_back), CUDA_SUCCESS) << way.name;
+    EXPECT_GE(used(), 4 * kMiB) << way.name;
+    EXPECT_EQ(used(), held() - held_before) << way.name;
+    EXPECT_EQ(row().used_bytes, used()) << way.name << ": what the daemon sees";
+    give_back();
+    EXPECT_EQ(used(), 0u) << way.name;
+    EXPECT_EQ(held(), held_before) << way.name;
+  }
+  EXPECT_GE(figures().peak_bytes, 4 * kMiB);
+  EXPECT_EQ(row().refusals, 0u);
+}
+
+TEST_F(Memory, BeyondALimitEveryWayIsRefusedAndNothingIsAllocated) {
+  limit(8 * kMiB);
+  uint64_t refusals = 0;
+  for (const Way& way : ways()) {
+    std::function<void()> give_back, not_needed;
+    ASSERT_EQ(way.take(6 * kMiB, &give_back), CUDA_SUCCESS) << way.name;
+    const uint64_t held_before = held();
+    EXPECT_EQ(way.take(4 * kMiB, &not_needed), CUDA_ERROR_OUT_OF_MEMORY) << way.name;
+    EXPECT_EQ(held(), held_before) << way.name;
+    EXPECT_EQ(row().refusals, ++refusals) << way.name;
+    ASSERT_EQ(way.take(2 * kMiB, &not_needed), CUDA_SUCCESS) << way.name << ": what is left";
+    not_needed();
+    give_back();
+    ASSERT_EQ(way.take(8 * kMiB, &give_back), CUDA_SUCCESS) << way.name << ": all is there again";
+    give_back();
+  }
+}
+
+TEST_F(Memory, BeyondALimitAGraphIsRefusedWhatItWouldAllocate) {
+  limit(8 * kMiB);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+  CUDA_MEM_ALLOC_NODE_PARAMS params{};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  params.bytesize = 9 * kMiB;
+  CUgraphNode node = nullptr;
+  EXPECT_EQ(hook_cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &params), CUDA_ERROR_OUT_OF_MEMORY);
+  CUgraphNodeParams any{};
+  any.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  any.alloc.poolProps = params.poolProps;
+  any.alloc.bytesize = params.bytesize;
+  EXPECT_EQ(hook_cuGraphAddNode(&node, graph, nullptr, 0, &any), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+// 16: one answer everywhere with a limit, and the driver's own without.
+TEST_F(Memory, WithALimitItIsTheDeviceWithoutOneAnswersAreTheDrivers) {
+  size_t free = 0, total = 0, real_free = 0, real_total = 0, device = 0, real_device = 0;
+  ASSERT_EQ(hook_cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuMemGetInfo_v2(&real_free, &real_total), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuDeviceTotalMem_v2(&device, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuDeviceTotalMem_v2(&real_device, 0), CUDA_SUCCESS);
+  EXPECT_EQ(free, real_free);
+  EXPECT_EQ(total, real_total);
+  EXPECT_EQ(device, real_device);
+  limit(8 * kMiB);
+  CUdeviceptr p = 0;
+  ASSERT_EQ(hook_cuMemAlloc_v2(&p, 3 * kMiB), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuDeviceTotalMem_v2(&device, 0), CUDA_SUCCESS);
+  EXPECT_EQ(free, 5 * kMiB);
+  EXPECT_EQ(total, 8 * kMiB);
+  EXPECT_EQ(device, 8 * kMiB);
+  ASSERT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+}
+
+TEST_F(Memory, ADaemonThatHangsIsWaitedForOnceAndRefusesNothing) {
+  limit(8 * kMiB);
+  g_hangs = true;
+  CUdeviceptr p = 0, more = 0;
+  ASSERT_EQ(hook_cuMemAlloc_v2(&p, 12 * kMiB), CUDA_SUCCESS);
+  const uint32_t question = row().question;
+  ASSERT_EQ(hook_cuMemAlloc_v2(&more, 12 * kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(row().question, question) << "the first one is open";
+  g_hangs = false;
+  daemon_answers();
+  CUdeviceptr beyond = 0;
+  EXPECT_EQ(hook_cuMemAlloc_v2(&beyond, kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemFree_v2(more), CUDA_SUCCESS);
+}
+
+// 4 and 5: physical memory lives with its last reference, and counts once however often it is mapped.
+TEST_F(Memory, PhysicalMemoryCountsOnceUntilItsLastReference) {
+  CUmemGenericAllocationHandle handle = 0, again = 0;
+  const CUmemAllocationProp prop = on_device();
+  CUdeviceptr at = 0;
+  ASSERT_EQ(hook_cuMemCreate(&handle, kPieceBytes, &prop, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuMemAddressReserve(&at, 2 * kPieceBytes, 0, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemMap(at, kPieceBytes, 0, handle, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemMap(at + kPieceBytes, kPieceBytes, 0, handle, 0), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kPieceBytes);
+  ASSERT_EQ(hook_cuMemRelease(handle), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kPieceBytes) << "mapped";
+  ASSERT_EQ(hook_cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(at + kPieceBytes)),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemUnmap(at, 2 * kPieceBytes), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kPieceBytes) << "retained";
+  ASSERT_EQ(hook_cuMemRelease(again), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_EQ(real().cuMemAddressFree(at, 2 * kPieceBytes), CUDA_SUCCESS);
+}
+
+// 6: what is imported is not the importer's; what is exported is marked.
+TEST_F(Memory, ImportsAreListedAndExportsMarked) {
+  CUmemGenericAllocationHandle handle = 0, imported = 0;
+  CUmemAllocationProp prop = on_device();
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  ASSERT_EQ(hook_cuMemCreate(&handle, kPieceBytes, &prop, 0), CUDA_SUCCESS);
+  int fd = -1;
+  ASSERT_EQ(hook_cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(figures().shared_bytes, kPieceBytes);
+  ASSERT_EQ(hook_cuMemImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t(fd)),
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            CUDA_SUCCESS);
+  CUdeviceptr at = 0;
+  ASSERT_EQ(real().cuMemAddressReserve(&at, kPieceBytes, 0, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemMap(at, kPieceBytes, 0, imported, 0), CUDA_SUCCESS);
+  EXPECT_EQ(figures().imported_bytes, kPieceBytes);
+  EXPECT_EQ(used(), kPieceBytes) << "once, for who made it";
+  ASSERT_EQ(hook_cuMemUnmap(at, kPieceBytes), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemRelease(imported), CUDA_SUCCESS);
+  EXPECT_EQ(figures().imported_bytes, 0u);
+  ASSERT_EQ(hook_cuMemRelease(handle), CUDA_SUCCESS);
+  EXPECT_EQ(figures().shared_bytes, 0u);
+  ASSERT_EQ(real().cuMemAddressFree(at, kPieceBytes), CUDA_SUCCESS);
+  close(fd);
+}
+
+// 8: a captured allocation is the graph's, once.
+TEST_F(Memory, ACapturedAllocationIsTheGraphsAndTrimmedWithIt) {
+  CUstream stream = new_stream();
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  CUdeviceptr p = 0;
+  ASSERT_EQ(hook_cuMemAllocAsync(&p, 4 * kMiB, stream), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemFreeAsync(p, stream), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(hook_cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(figures().pool_bytes, 0u);
+  CUgraphExec exec = nullptr;
+  ASSERT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamSynchronize(stream), CUDA_SUCCESS);
+  cuuint64_t reserved = 0;
+  ASSERT_EQ(real().cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved),
+            CUDA_SUCCESS);
+  EXPECT_EQ(figures().graph_bytes, reserved);
+  EXPECT_EQ(used(), reserved) << "not the pool's, too";
+  ASSERT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(Memory, WhatIsUnknownIsForwardedAndAFailureIsNotCounted) {
+  EXPECT_EQ(hook_cuMemFree_v2(0x1234), real().cuMemFree_v2(0x1234));
+  EXPECT_EQ(hook_cuMemRelease(0x1234), real().cuMemRelease(0x1234));
+  CUdeviceptr p = 0;
+  EXPECT_NE(hook_cuMemAlloc_v2(&p, uint64_t(1) << 45), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_EQ(hook_cuMemAlloc_v2(&p, kMiB), CUDA_SUCCESS);
+  EXPECT_NE(hook_cuMemFree_v2(p + 4096), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kMiB) << "nothing was freed";
+  EXPECT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+}
+
+TEST_F(Memory, ManagedAndPinnedMemoryHaveSumsOfTheirOwn) {
+  CUdeviceptr managed = 0;
+  void* pinned = nullptr;
+  ASSERT_EQ(hook_cuMemAllocManaged(&managed, kMiB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemHostAlloc(&pinned, 2 * kMiB, 0), CUDA_SUCCESS);
+  EXPECT_EQ(figures().managed_bytes + used(), kMiB);
+  EXPECT_EQ(g_table->totals.pinned_bytes, 2 * kMiB);
+  ASSERT_EQ(hook_cuMemFree_v2(managed), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemFreeHost(pinned), CUDA_SUCCESS);
+  EXPECT_EQ(g_table->totals.pinned_bytes, 0u);
+}
+
+TEST_F(Memory, WhatAContextOwnsGoesWithIt) {
+  CUcontext own = nullptr;
+  CUdeviceptr p = 0;
+  ASSERT_EQ(hook_cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemAlloc_v2(&p, kMiB), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kMiB);
+  ASSERT_EQ(hook_cuCtxDestroy_v2(own), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+}
+
+// 1: whatever is done in whatever order, the books say what the driver holds.
+TEST_F(Memory, TenThousandRandomOperationsAgreeWithTheDriverAfterEach) {
+  std::mt19937 random(7);
+  const std::vector<Way> all = ways();
+  std::vector<std::function<void()>> live;
+  const uint64_t base_bytes = held();
+  for (int i = 0; i < 10'000; ++i) {
+    if (live.size() < 24 && (live.empty() || random() % 2 == 0)) {
+      std::function<void()> give_back;
+      const Way& way = all[random() % all.size()];
+      if (way.take((1 + random() % 4) * kPieceBytes, &give_back) == CUDA_SUCCESS)
+        live.push_back(std::move(give_back));
+    } else {
+      std::swap(live[random() % live.size()], live.back());
+      live.back()();
+      live.pop_back();
+    }
+    ASSERT_EQ(used(), held() - base_bytes) << i;
+  }
+  for (auto& give_back : live) give_back();
+}
+
+}  // namespace
+}  // namespace tessera::test
