@@ -301,6 +301,14 @@ class Decoder {
           i_.reads.push_back({.kind = Operand::Kind::kImmediate, .value = uint32_t(take(32, 32))});
         return sm_ >= 120 && form() != kUniformLast;
       }
+      case 0x087: {  // likewise
+        const unsigned words = form() == kUniform ? 2 : 1;
+        i_.writes.push_back(registers(16, vector_file(), words));
+        i_.reads.push_back(registers(24, vector_file(), words));
+        if (words == 1) return !third_at_32() && at_32(1);
+        uniform(32, 2);
+        return sm_ >= 120;
+      }
       case 0x00c:
       case 0x08c: {  // from sm_100 on of 64 bits, too
         const unsigned words = sm_ >= 100 && bits(80, 1) ? 2 : 1;
