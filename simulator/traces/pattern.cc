@@ -6,11 +6,11 @@
 namespace tessera::simulator::traces {
 namespace {
 
-constexpr size_t kLeastIterations = 3;    // two that are alike may be chance
-constexpr size_t kMostAnchors = 64;       // shapes that are tried
-constexpr double kMostUneven = 1.1;       // longest over shortest iteration, in launches
-constexpr double kLeastAlike = 0.9;       // of the launches of two iterations, at the same place
-constexpr double kLeastCovered = 0.6;     // of all launches
+constexpr size_t kLeastIterations = 3;  // two that are alike may be chance
+constexpr size_t kMostAnchors = 64;     // shapes that are tried
+constexpr double kMostUneven = 1.1;     // longest over shortest iteration, in launches
+constexpr double kLeastAlike = 0.9;     // of the launches of two iterations, at the same place
+constexpr double kLeastCovered = 0.6;   // of all launches
 
 bool even(const std::vector<size_t>& at) {
   size_t least = SIZE_MAX, most = 0;
@@ -25,7 +25,8 @@ bool alike(const std::vector<Launched>& launches, const std::vector<size_t>& at)
   size_t same = 0, all = 0;
   for (size_t i = 2; i < at.size(); ++i) {
     const size_t length = std::min(at[i] - at[i - 1], at[i - 1] - at[i - 2]);
-    for (size_t k = 0; k < length; ++k) same += launches[at[i - 1] + k].shape == launches[at[i - 2] + k].shape;
+    for (size_t k = 0; k < length; ++k)
+      same += launches[at[i - 1] + k].shape == launches[at[i - 2] + k].shape;
     all += length;
   }
   return double(same) >= kLeastAlike * double(all);
@@ -70,7 +71,8 @@ std::vector<size_t> repeated_pattern(const std::vector<Launched>& launches) {
     std::vector<size_t> at = *anchor;
     const size_t length = at[1] - at[0];
     const double covered = double(length) * double(at.size()) / double(launches.size());
-    if (!even(at) || covered < kLeastCovered || !alike(launches, at) || !waits_in_each(launches, at)) continue;
+    if (!even(at) || covered < kLeastCovered || !alike(launches, at) || !waits_in_each(launches, at))
+      continue;
     const size_t shift = longest_pause(launches, at);
     for (size_t& begin : at) begin += shift;
     // The first may have begun before the first anchor, the last one is whole or left out.

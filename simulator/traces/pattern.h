@@ -8,10 +8,10 @@
 
 namespace tessera::simulator::traces {
 
-struct Launched {  // in order of the host's calls
-  uint64_t shape = 0;           // what was launched: equal for equal name and grid
+struct Launched {      // in order of the host's calls
+  uint64_t shape = 0;  // what was launched: equal for equal name and grid
   int64_t call_ns = 0;
-  bool behind_a_wait = false;   // the host waited since the launch before
+  bool behind_a_wait = false;  // the host waited since the launch before
 };
 
 // Where iterations begin, three or more, and where the last one ends; empty: nothing repeats. They begin behind the longest
