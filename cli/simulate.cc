@@ -25,16 +25,26 @@ bool write_file(const std::string& path, const std::string& text) {
   return written.ok();
 }
 
+}  // namespace
+
+base::Status choose_runs(const std::vector<std::string>& policies, const std::vector<std::string>& tune,
+                         simulator::Scenario* scenario) {
+  if (base::Status s = simulator::select_runs(scenario, policies); !s.ok()) return s;
+  for (simulator::RunSpec& run : scenario->runs)
+    for (const std::string& tuned : tune)
+      if (base::Status s = simulator::set_tuning(tuned, &run.tuning); !s.ok())
+        return base::error(s.error().code, "--tune: " + s.error().text);
+  return base::ok();
+}
+
+namespace {
+
 // The scenario as the options want it.
 base::Result<simulator::Scenario> prepare(const SimulateOptions& options) {
   auto loaded = simulator::load_scenario(options.scenario);
   if (!loaded.ok()) return loaded.error();
   simulator::Scenario scenario = std::move(loaded).value();
-  if (base::Status s = simulator::select_runs(&scenario, options.policies); !s.ok()) return s.error();
-  for (simulator::RunSpec& run : scenario.runs)
-    for (const std::string& tuned : options.tune)
-      if (base::Status s = simulator::set_tuning(tuned, &run.tuning); !s.ok())
-        return base::error(s.error().code, "--tune: " + s.error().text);
+  if (base::Status s = choose_runs(options.policies, options.tune, &scenario); !s.ok()) return s.error();
   if (!options.contention.empty())
     if (base::Status s = simulator::load_contention_answer(options.contention, &scenario.gpu); !s.ok())
       return base::error(s.error().code, "--contention: " + s.error().text);

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+#include "simulator/scenario.h"
+
 namespace tessera::cli {
 
 struct SimulateOptions {
@@ -22,6 +25,10 @@ struct SimulateOptions {
 };
 
 int simulate(const SimulateOptions& options);
+
+// Options --policy and --tune: only these runs, with these constants.
+base::Status choose_runs(const std::vector<std::string>& policies, const std::vector<std::string>& tune,
+                         simulator::Scenario* scenario);
 
 // Becomes the program that plots results into a folder. Returns if there is none: the exit status.
 int plot_simulation(const std::string& json, const std::string& folder);

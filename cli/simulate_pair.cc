@@ -13,7 +13,6 @@
 #include "simulator/contention_file.h"
 #include "simulator/traces/device.h"
 #include "simulator/traces/read.h"
-#include "simulator/tuning.h"
 
 namespace tessera::cli {
 namespace {
@@ -116,11 +115,7 @@ base::Result<simulator::Scenario> prepare_pair(const PairOptions& options) {
   auto loaded = simulator::read_scenario(*text, scenario_path());
   if (!loaded.ok()) return loaded.error();
   simulator::Scenario scenario = std::move(loaded).value();
-  if (base::Status s = simulator::select_runs(&scenario, options.policies); !s.ok()) return s.error();
-  for (simulator::RunSpec& run : scenario.runs)
-    for (const std::string& tuned : options.tune)
-      if (base::Status s = simulator::set_tuning(tuned, &run.tuning); !s.ok())
-        return base::error(s.error().code, "--tune: " + s.error().text);
+  if (base::Status s = choose_runs(options.policies, options.tune, &scenario); !s.ok()) return s.error();
   const simulator::ClientSpec& service = scenario.cells[0].clients[0];
   const simulator::LaunchCosts costs{scenario.host.launch_ns, scenario.gpu.kernel_gap_ns,
                                      scenario.host.sync_ns};

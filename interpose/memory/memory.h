@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "interpose/memory/ledger.h"
+#include "interpose/state/lock.h"
 #include "interpose/state/process.h"
 #include "interpose/state/state.h"
 
@@ -23,15 +24,7 @@ inline bool counting() {
   return state::live() && state::t_thread.depth == 0;
 }
 
-class Lock {  // of one of the two below
- public:
-  explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~Lock() { pthread_mutex_unlock(&mutex_); }
-  Lock(const Lock&) = delete;
-
- private:
-  pthread_mutex_t& mutex_;
-};
+using state::Lock;
 extern pthread_mutex_t
     g_books;  // guards the ledger and the rows that the daemon sees; held for no call of the driver
 extern pthread_mutex_t g_pools;  // no pool ends while the driver is asked about it; taken before g_books

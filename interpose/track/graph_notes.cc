@@ -7,7 +7,7 @@
 
 #include "base/errno_guard.h"
 #include "interpose/gate/launch.h"
-#include "interpose/track/lock.h"
+#include "interpose/state/lock.h"
 
 namespace tessera::track {
 namespace {
@@ -60,7 +60,7 @@ std::shared_ptr<const CapturedCall> captured(const operations::Note& note) {
 }
 
 void add(const CapturedNode& at, const gate::LaunchCall& launch, operations::Note& note) {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (g_nodes >= kMostNotedNodes) return;
   if (!g_table) g_table = new Table;
   Kept& kept = (*g_table)[at.graph];
@@ -77,7 +77,7 @@ bool copy_notes(CUgraph graph, CUgraph copy) {
   const std::shared_ptr<const GraphNotes> notes = notes_of(graph);
   if (!notes || notes->size() > kMostClonedNodes) return false;
   auto copied = std::make_shared<GraphNotes>(notes->of_clone(copy));
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (copied->size() == 0 || g_nodes + copied->size() > kMostNotedNodes) return false;
   if (!g_table->try_emplace(copy, Kept{.notes = copied}).second) return false;
   g_nodes += copied->size();
@@ -114,7 +114,7 @@ GraphNotes GraphNotes::of_clone(CUgraph clone) const {
 }
 
 std::shared_ptr<const GraphNotes> notes_of(CUgraph graph) {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_table) return nullptr;
   const auto at = g_table->find(graph);
   return at == g_table->end() ? nullptr : at->second.notes;
@@ -139,7 +139,7 @@ CUgraph graph_of_capture(driver_api::StreamArg stream) noexcept {
 }
 
 void notes_complete(CUgraph graph) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_table) return;
   if (const auto at = g_table->find(graph); at != g_table->end()) {
     at->second.call = nullptr;
@@ -160,14 +160,14 @@ void notes_of_child(CUgraph outer, CUgraphNode node, CUgraph child) noexcept {
     if (!notes_of(child) || real().cuGraphChildGraphNodeGetGraph(node, &inside) != CUDA_SUCCESS ||
         !copy_notes(child, inside))
       return;
-    const Lock lock(g_mutex);
+    const state::Lock lock(g_mutex);
     (*g_table)[outer].children.push_back(inside);
   } catch (const std::bad_alloc&) {
   }
 }
 
 void notes_end_with(CUgraph graph) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (g_table) end_with(graph);
 }
 

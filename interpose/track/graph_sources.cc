@@ -4,9 +4,9 @@
 #include <new>
 #include <unordered_map>
 
+#include "interpose/state/lock.h"
 #include "interpose/track/graph_notes.h"
 #include "interpose/track/graphs.h"
-#include "interpose/track/lock.h"
 
 namespace tessera::track {
 namespace {
@@ -39,7 +39,7 @@ constinit std::atomic<uint32_t> g_live_sources{0};
 GraphSource::~GraphSource() {
   const bool ours = kept.load(std::memory_order_relaxed);
   {
-    const Lock lock(g_mutex);
+    const state::Lock lock(g_mutex);
     Entries& entries = ours ? *g_kept : *g_live;
     const auto at = entries.find(graph);
     // Another source of a graph with the same handle may have taken the place.
@@ -54,7 +54,7 @@ GraphSource::~GraphSource() {
 
 std::shared_ptr<GraphSource> graph_source(CUgraph graph, const std::shared_ptr<ExecutableGraph>& user) {
   std::shared_ptr<GraphSource> source;  // let go of behind the lock, if something throws
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_live) g_live = new Entries;
   if (!g_kept) g_kept = new Entries;
   Entry& entry = (*g_live)[graph];
@@ -74,7 +74,7 @@ std::shared_ptr<GraphSource> graph_source(CUgraph graph, const std::shared_ptr<E
 std::vector<std::shared_ptr<ExecutableGraph>> users_of_source(CUgraph graph) {
   std::vector<std::shared_ptr<ExecutableGraph>> users;
   if (g_live_sources.load(std::memory_order_relaxed) == 0) return users;
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   const auto add = [&](const Entry& entry) {
     users.reserve(users.size() + entry.users.size());  // no last hold on one ends here, under the lock
     for (const auto& user : entry.users)
@@ -91,7 +91,7 @@ std::vector<std::shared_ptr<ExecutableGraph>> users_of_source(CUgraph graph) {
 
 SourceEnd source_ends(CUgraph graph, bool may_keep) noexcept {
   std::shared_ptr<GraphSource> source;  // the last hold on it may end here, behind the lock
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_live) return SourceEnd::kDestroy;
   if (g_kept->contains(graph)) return SourceEnd::kGone;
   const auto at = g_live->find(graph);

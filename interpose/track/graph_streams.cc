@@ -3,9 +3,9 @@
 #include <pthread.h>
 
 #include "driver_api/ask.h"
+#include "interpose/state/lock.h"
 #include "interpose/state/state.h"
 #include "interpose/track/graphs.h"
-#include "interpose/track/lock.h"
 
 namespace tessera::track {
 namespace {
@@ -51,7 +51,7 @@ LaneStreams::LaneStreams(const ExecutableGraph& graph, CUcontext context, Stream
   const bool per_thread = launch.flavour == Flavour::kPerThread;
   const bool known = (per_thread ? real().cuStreamGetPriority_ptsz : real().cuStreamGetPriority)(
                          launch.stream, &priority) == CUDA_SUCCESS;
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   for (uint32_t i = 0; known && i < kMostLanes - 1 && count_ < wanted; i++) {
     OwnStream& own = g_pool[i];
     if (!usable(own, context, priority, graph.serial)) continue;
@@ -64,12 +64,12 @@ LaneStreams::LaneStreams(const ExecutableGraph& graph, CUcontext context, Stream
 }
 
 LaneStreams::~LaneStreams() {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   for (uint32_t i = 1; i < count_; i++) g_pool[places_[i]].in_use = false;
 }
 
 void streams_end_with(CUcontext context) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   for (OwnStream& own : g_pool)
     if (!context || own.context == context) own = {};
 }

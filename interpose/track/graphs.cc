@@ -7,11 +7,11 @@
 #include "driver_api/ask.h"
 #include "interpose/gate/graph_class.h"
 #include "interpose/state/config.h"
+#include "interpose/state/lock.h"
 #include "interpose/state/process.h"
 #include "interpose/state/state.h"
 #include "interpose/track/graph_read.h"
 #include "interpose/track/graph_streams.h"
-#include "interpose/track/lock.h"
 #include "interpose/track/reasons.h"
 
 namespace tessera::track {
@@ -42,7 +42,7 @@ void note_whole(GraphObstacle obstacle) {
 
 // Another amount of memory for the plan of one graph. False: too much, it counts as none.
 bool account_for(ExecutableGraph& graph, size_t bytes) {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   g_plan_bytes -= graph.counted_bytes;
   graph.counted_bytes = g_plan_bytes + bytes <= kMostPlanBytes ? bytes : 0;
   g_plan_bytes += graph.counted_bytes;
@@ -106,7 +106,7 @@ bool may_have_inner_state(const GraphPlan& plan) {
 
 // Reads `graph` with all allocation inside, for whoever is in the driver.
 GraphObstacle read(CUgraph graph, const ExecutableGraph& of, GraphPlan& plan) noexcept {
-  const Lock one_at_a_time(g_reading);  // two executable graphs may have one source
+  const state::Lock one_at_a_time(g_reading);  // two executable graphs may have one source
   try {
     const InContext in_context(of.context);
     const GraphObstacle bad = read_graph(graph, of.context, of.node_priorities, plan);
@@ -133,7 +133,7 @@ void learn_now(ExecutableGraph& graph) {
   if (!graph.unread.load(std::memory_order_relaxed)) return;
   pthread_rwlock_wrlock(&g_graph_calls);
   {
-    const Lock lock(graph.lock);
+    const state::Lock lock(graph.lock);
     const InDriver in_driver;
     if (graph.source && in_driver && !g_missed.load(std::memory_order_relaxed))
       learn(graph, graph.source->graph);
@@ -175,7 +175,7 @@ void follow_source(const std::shared_ptr<ExecutableGraph>& graph, CUgraph source
 }
 
 std::shared_ptr<ExecutableGraph> remove(CUgraphExec exec) {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_table) return nullptr;
   const auto at = g_table->find(exec);
   if (at == g_table->end()) return nullptr;
@@ -197,7 +197,7 @@ GraphObstacle add(CUgraphExec exec, CUgraph source, unsigned long long flags) {
   graph->has_own_state.store(graph->node_priorities, std::memory_order_relaxed);
   follow_source(graph, source);
   if (graph->obstacle != GraphObstacle::kNone) return GraphObstacle::kNone;  // which is counted
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_table) g_table = new Table;
   (*g_table)[exec] = std::move(graph);
   g_known_graphs.fetch_add(1, std::memory_order_relaxed);
@@ -217,7 +217,7 @@ void follow(CUgraphExec exec, CUresult result, F&& change) noexcept {
   const std::shared_ptr<ExecutableGraph> graph = changed(exec);
   if (!graph) return;
   learn_now(*graph);
-  const Lock lock(graph->lock);
+  const state::Lock lock(graph->lock);
   if (graph->obstacle != GraphObstacle::kNone) return;
   graph->runs.forget();
   GraphObstacle obstacle = GraphObstacle::kUpdate;
@@ -254,7 +254,7 @@ uint64_t next_graph_serial() noexcept {
 
 std::shared_ptr<ExecutableGraph> find_graph(CUgraphExec exec) noexcept {
   if (g_known_graphs.load(std::memory_order_relaxed) == 0) return nullptr;
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   const auto at = g_table->find(exec);
   return at == g_table->end() ? nullptr : at->second;
 }
@@ -273,7 +273,7 @@ void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags) noexc
 void graph_destroyed(CUgraphExec exec) noexcept {
   const std::shared_ptr<ExecutableGraph> graph = remove(exec);
   if (!graph) return;
-  const Lock lock(graph->lock);
+  const state::Lock lock(graph->lock);
   set_source(*graph, nullptr);
   graph->runs.forget();
   if (graph->pieces_end) real().cuEventDestroy_v2(graph->pieces_end);  // what waits for it goes on waiting
@@ -284,7 +284,7 @@ void graph_destroyed(CUgraphExec exec) noexcept {
 
 void graphs_end_with(CUcontext context) noexcept {
   streams_end_with(context);
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (!g_table) return;
   std::erase_if(*g_table, [&](const auto& entry) {
     if (context && entry.second->context != context) return false;
@@ -319,7 +319,7 @@ void graphs_lose_what_they_name() noexcept {
   if (g_known_graphs.load(std::memory_order_relaxed) == 0) return;
   learn_all([] {
     std::vector<std::shared_ptr<ExecutableGraph>> unread;
-    const Lock lock(g_mutex);
+    const state::Lock lock(g_mutex);
     for (const auto& [exec, graph] : *g_table)
       if (graph->unread.load(std::memory_order_relaxed)) unread.push_back(graph);
     return unread;
@@ -367,7 +367,7 @@ bool lanes_have_events(ExecutableGraph& graph) noexcept {
 void graph_updated(CUgraphExec exec, CUgraph source, CUresult result) noexcept {
   const std::shared_ptr<ExecutableGraph> graph = changed(exec);
   if (!graph) return;
-  const Lock lock(graph->lock);
+  const state::Lock lock(graph->lock);
   if (graph->obstacle != GraphObstacle::kNone) return;
   // Which nodes are disabled, the driver is not asked.
   if (result != CUDA_SUCCESS || graph->was_disabled) return make_whole(*graph, GraphObstacle::kUpdate);

@@ -9,8 +9,8 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/state/lock.h"
 #include "interpose/track/cluster.h"
-#include "interpose/track/lock.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
 #include "kernels/slice/slice.h"
@@ -187,7 +187,7 @@ bool sibling_ready(KernelRecord& kernel, CUcontext context) {
   if (state == kSiblingNone) {
     std::shared_ptr<const SiblingSource> source;
     {
-      const Lock lock(g_mutex);
+      const state::Lock lock(g_mutex);
       if (const Owner* o = owner_of(kernel.loaded.owner)) source = o->image->source;
     }
     sibling_wanted(kernel, std::move(source), context);
@@ -243,13 +243,13 @@ void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) no
   if (!entry) return;
   image_unloaded(owner);  // the handle of an image that ended with its context, used again
   if (!entry->image->keep_text) entry->image->text = std::string();  // the driver has copied it
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   entry->next = g_owners;
   g_owners = entry;
 }
 
 void image_unloaded(void* owner) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   drop_kernels(owner);
   for (Owner** at = &g_owners; *at; at = &(*at)->next) {
     if ((*at)->handle != owner) continue;
@@ -261,7 +261,7 @@ void image_unloaded(void* owner) noexcept {
 }
 
 void module_of_library(CUmodule module, CUlibrary library) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   Owner* o = owner_of(library);
   if (!o || owner_of(module)) return;
   if (auto* entry = new (std::nothrow) Owner{module, false, o->image, g_owners}) g_owners = entry;
@@ -269,7 +269,7 @@ void module_of_library(CUmodule module, CUlibrary library) noexcept {
 
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
   if (!handle || !name) return;
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   const KernelRecord* known = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
   if (known && known->loaded.owner == owner && strcmp(known->loaded.name, name) == 0) return;  // asked again
   const Owner* o = owner_of(owner);
@@ -300,7 +300,7 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
 }
 
 void kernel_function(CUkernel kernel, CUfunction function) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   if (KernelRecord* record = state::find_kernel(reinterpret_cast<CUfunction>(kernel)))
     set_kernel(function, record);
 }
@@ -319,7 +319,7 @@ bool is_variant_name(const char* name) {
 }
 
 uint32_t variants_in(void* owner) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   const Owner* o = owner_of(owner);
   uint32_t n = 0;
   for (size_t i = 0; o && i < o->image->kernels.size(); i++) n += o->image->kernels[i].has_variant;

@@ -15,8 +15,8 @@
 #include "base/raw_log.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/state/config.h"
+#include "interpose/state/lock.h"
 #include "interpose/state/process.h"
-#include "interpose/track/lock.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/sibling_load.h"
 #include "interpose/track/sibling_text.h"
@@ -129,7 +129,7 @@ void* sibling_main(void*) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   if (driver_api::real().cuThreadExchangeStreamCaptureMode)
     driver_api::real().cuThreadExchangeStreamCaptureMode(&mode);
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   for (;;) {
     while (g_queued == 0 || g_stopped) wait_changed();
     const std::unique_ptr<Job> job(g_queue[0]);
@@ -142,7 +142,7 @@ void* sibling_main(void*) {
 // An exit handler that was registered after the driver's runs before it: no compilation is torn down.
 void at_exit() {
   if (state::g_phase.load(kRelaxed) == state::Phase::kDead) return;  // forked child: lock state unknown
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   g_stopped = true;
   const uint64_t end = base::now_ns() + kExitWaitNs;
   while (g_in_driver && base::now_ns() < end) wait_changed_ns(uint64_t(kCaptureLookNs));
@@ -203,7 +203,7 @@ void sibling_wanted(KernelRecord& kernel, std::shared_ptr<const SiblingSource> s
   uint32_t none = kSiblingNone;
   if (!kernel.variant.sibling_state.compare_exchange_strong(none, kSiblingAsked, kRelaxed)) return;
   const bool has_source = source != nullptr;
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   auto* job = new (std::nothrow) Job{&kernel, std::move(source), context};
   if (!job || !has_source || g_queued + g_alive + (g_current ? 1 : 0) >= kMaxSiblings || g_stopped ||
       !start()) {
@@ -219,7 +219,7 @@ void siblings_unload(void* owner) noexcept {
   Sibling ended[kMaxSiblings];
   uint32_t n = 0;
   {
-    const Lock lock(g_mutex);
+    const state::Lock lock(g_mutex);
     if (!g_started) return;
     const auto mine = [&](const KernelRecord& kernel, CUcontext) { return kernel.loaded.owner == owner; };
     cancel(mine);
@@ -240,7 +240,7 @@ void siblings_unload(void* owner) noexcept {
 }
 
 void siblings_pause(CUcontext context) noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   g_paused++;
   if (!g_started) return;
   while (g_in_driver && (!context || g_current_context == context)) wait_changed();
@@ -250,7 +250,7 @@ void siblings_resume(CUcontext context, bool has_ended) noexcept {
   Sibling ended[kMaxSiblings];
   uint32_t n = 0;
   {
-    const Lock lock(g_mutex);
+    const state::Lock lock(g_mutex);
     g_paused--;
     if (has_ended) {
       const auto there = [&](const KernelRecord&, CUcontext in) { return !context || in == context; };
@@ -277,12 +277,12 @@ void siblings_resume(CUcontext context, bool has_ended) noexcept {
 }
 
 bool siblings_idle() noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   return g_queued == 0 && !g_current;
 }
 
 uint32_t siblings_alive() noexcept {
-  const Lock lock(g_mutex);
+  const state::Lock lock(g_mutex);
   return g_alive;
 }
 

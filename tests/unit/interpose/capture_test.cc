@@ -57,6 +57,12 @@ class Capture : public Gate {
     static driver_api::RealDriver table;
     return table;
   }
+  CUstream own_stream() {  // making it is the program's call, in whatever thread
+    t_program = true;
+    CUstream s = new_stream();
+    t_program = false;
+    return s;
+  }
   // Captures in a loop; launches into the capturing stream must come through at once.
   // Goes on until `others` have been at work at least 300 times meanwhile.
   void capture_in_a_loop(int rounds, const std::atomic<int>& others) {
@@ -89,7 +95,7 @@ TEST_F(Capture, ProtectedClientWithHelperPollingAllTheTime) {
     }
   });
   std::thread worker([&] {  // keeps the helper with something to ask about
-    CUstream s = new_stream();
+    CUstream s = own_stream();
     while (!stop) launch(s);
   });
   capture_in_a_loop(3'000, polls);
@@ -109,7 +115,7 @@ TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
   std::vector<std::thread> workers;
   for (int i = 0; i < 2; i++) {
     workers.emplace_back([&] {  // window full, markers far apart: only queries free it
-      CUstream s = new_stream();
+      CUstream s = own_stream();
       while (!stop) launch(s);
     });
   }

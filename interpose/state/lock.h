@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-namespace tessera::track {
+namespace tessera::state {
 
 class Lock {
  public:
@@ -15,4 +15,4 @@ class Lock {
   pthread_mutex_t& mutex_;
 };
 
-}  // namespace tessera::track
+}  // namespace tessera::state
