@@ -25,7 +25,7 @@ bool is_audited(long pid);
 // Whether the process has another file than the one at this path, which was there when it began.
 bool has_older_file(long pid, const std::string& path);
 
-// What to do about a driver that was opened by its path.
+// Tells the user what to do about a driver that was opened by its path.
 inline constexpr char kBypassRemedy[] = "tessera run --audit serves it";
 
 }  // namespace tessera::cli

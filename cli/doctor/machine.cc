@@ -135,7 +135,7 @@ Finding examine_gate(const nlohmann::json& state) {
 
 namespace {
 
-// Who was started before Tessera was installed anew.
+// Names the clients that were started before Tessera was installed anew.
 Finding check_clients(const nlohmann::json& clients, const Layout& layout) {
   std::string older;
   for (const auto& client : clients)

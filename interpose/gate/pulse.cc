@@ -248,7 +248,8 @@ static bool is_only_thread() {
          g_slots_used.load(std::memory_order_seq_cst) == 1;
 }
 
-// Of the burst that was just recorded. seq_cst: after the pulse was cleared; the daemon stores `quiet`, then looks at it.
+// The daemon has to hear of the burst that was just recorded. seq_cst: we clear the pulse, then look here; the daemon stores
+// `quiet`, then looks at the pulse.
 static bool must_tell(const DaemonLink& link) {
   return ipc::load(link.answers->quiet, std::memory_order_seq_cst) == 0 ||
          ipc::ends_half(*link.ring, link.ring_slots);

@@ -118,7 +118,7 @@ bool take_from(std::atomic_ref<int64_t> word, int64_t n) {
 
 enum class Answer { kYes, kRefused, kSilent };
 
-// Of the daemon, about one device. The row may be withdrawn meanwhile: then nobody answers.
+// Asks the daemon about one device. The row may be withdrawn meanwhile: then nobody answers.
 Answer ask(PerDevice& d, abi::MemoryDevice* row, uint64_t wanted_bytes) {
   const base::ErrnoGuard keep_errno;
   const Lock asking(g_asking);

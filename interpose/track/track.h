@@ -31,7 +31,7 @@ struct Image {
   std::string text;         // PTX with variants, or a container with it and the options of the program's
   bool keep_text = false;   // the driver was told that the image stays where it is
   std::vector<KernelFacts> kernels;  // by name
-  // Of launches of kernels that have no variant and were not refused one by one.
+  // Launches count here whose kernels have no variant and were not refused one by one.
   ipc::abi::LaunchOutcome outcome = ipc::abi::kOutcomeOther;
   std::vector<uint64_t> never_cut;  // hashes of kernels, of any image, that waited when they were cut
   std::shared_ptr<const SiblingSource> source;  // of machine code, for sibling modules; null if there is none

@@ -63,7 +63,7 @@ std::vector<stats::OutcomeRow> outcomes_of(const ipc::abi::CuttingLines& cutting
   return rows;
 }
 
-// By device, as it says.
+// The client says its figures by device; nobody checks them.
 std::vector<stats::MemoryRow> memory_of(const Client& client) {
   std::vector<stats::MemoryRow> rows;
   for (uint32_t i = 0; i < ipc::abi::kMemoryDevices; ++i) {

@@ -16,14 +16,20 @@ inline bool any_protected_busy(const Observation& o) {
                      [](const ClientView& c) { return is_protected(c) && c.busy; });
 }
 
+// The bursts of a protected client since the last observation, in order; one that still runs ends now.
+template <class F>  // void(const Span&)
+void for_each_burst(const ClientView& c, uint64_t now_ns, F&& f) {
+  for (const Span& burst : c.ended) f(burst);
+  if (c.busy) f(Span{c.busy_since_ns, now_ns});
+}
+
 // Time in [from, now] in which the protected client was busy, as far as its bursts since the last observation tell.
 inline uint64_t busy_since(const ClientView& c, uint64_t from_ns, uint64_t now_ns) {
   uint64_t sum_ns = 0;
-  const auto add = [&](uint64_t began_ns, uint64_t ended_ns) {
-    if (ended_ns > from_ns) sum_ns += ended_ns - std::clamp(began_ns, from_ns, ended_ns);
-  };
-  for (const Span& burst : c.ended) add(burst.began_ns, std::min(burst.ended_ns, now_ns));
-  if (c.busy) add(c.busy_since_ns, now_ns);
+  for_each_burst(c, now_ns, [&](const Span& burst) {
+    const uint64_t ended_ns = std::min(burst.ended_ns, now_ns);
+    if (ended_ns > from_ns) sum_ns += ended_ns - std::clamp(burst.began_ns, from_ns, ended_ns);
+  });
   return sum_ns;
 }
 

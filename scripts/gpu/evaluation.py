@@ -210,7 +210,7 @@ def section(folder, result):
 
 
 def page(results):
-    lines = ["# What GPUs answered", "",
+    lines = ["# Measurements on GPUs", "",
              "Made by `scripts/gpu/evaluation.py` of `profiles/results`; a CTest (`evaluation.page`) checks that. Latencies are over those of the",
              "service alone in the same run, from the intended arrival; the share is the training's steps per second over those alone. `ok` means",
              "that results were right and preconditions held; `-`: not asked. `docs/hardware-status.md` says what follows and what is open.", ""]

@@ -13,9 +13,10 @@ class Every {
   bool due(uint64_t bursts, uint64_t every) const {
     return every != 0 && (bursts == latest_ || bursts >= latest_ + every);
   }
-  bool is_latest(uint64_t bursts) const { return bursts == latest_; }
-  void note(uint64_t bursts, uint64_t every) {
-    if (bursts >= latest_ + every) latest_ = bursts;
+  bool note(uint64_t bursts, uint64_t every) {  // true: it was due for the first time
+    if (bursts < latest_ + every) return false;
+    latest_ = bursts;
+    return true;
   }
 
  private:

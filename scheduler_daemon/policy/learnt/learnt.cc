@@ -78,19 +78,18 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t)
                                        clients[k].beside_width);
   last_look_ns_ = o.now_ns;
   const Neighbours neighbours = neighbours_of(o, t);
-  std::vector<Span> bursts;
+  bursts_.clear();
   for (size_t i : protected_clients) {
     const ClientView& c = o.clients[i];
-    bursts.insert(bursts.end(), c.ended.begin(), c.ended.end());
-    if (c.busy) bursts.push_back({c.busy_since_ns, o.now_ns});
+    for_each_burst(c, o.now_ns, [&](const Span& burst) { bursts_.push_back(burst); });
     bool slow = false;
     if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, worth_ns, p.slowdown_target, neighbours, t,
                                    &slow))
       block_scale.judge(slow, !neighbours.crowd, t);
   }
-  std::sort(bursts.begin(), bursts.end(),
+  std::sort(bursts_.begin(), bursts_.end(),
             [](const Span& a, const Span& b) { return a.began_ns < b.began_ns; });
-  for (const Span& burst : bursts)
+  for (const Span& burst : bursts_)
     all_idle_.add(burst, [&](uint64_t gap_ns) {
       all_gaps.add(gap_ns);
       all_gap_wait_ns = all_gaps.wait_ns(worth_ns, t.longest_gap_ns);

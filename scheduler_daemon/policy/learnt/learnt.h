@@ -77,6 +77,7 @@ struct Learnt {
 
  private:
   GapSweep all_idle_;
+  std::vector<Span> bursts_;  // of all, of one observation; reused
   uint64_t last_look_ns_ = 0;
 };
 

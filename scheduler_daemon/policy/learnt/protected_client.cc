@@ -24,9 +24,9 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
     watched_ns_ = std::min(watched_ns_ + passed_ns, t.busy_memory_ns);
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
-  const auto on_gap = [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); };
-  for (const Span& burst : c.ended) idle_.add(burst, on_gap);
-  if (c.busy) idle_.add({c.busy_since_ns, now_ns}, on_gap);
+  for_each_burst(c, now_ns, [&](const Span& burst) {
+    idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); });
+  });
   return c.bursts != bursts_ && observe_burst(c, target, neighbours, t, slow);
 }
 

@@ -65,9 +65,7 @@ void Together::note(const Decision& d, Learnt* learnt) const {
     if (on_ && !trial_)
       l.packed_excess = std::min(l.cost[kAnywhere].upper(f_.tuning), f_.parameters.slowdown_target);
     if (!on_ || !trial_) continue;
-    l.together_trials += l.together_trial.due(f_.o.clients[i].bursts, f_.tuning.trial_every) &&
-                         !l.together_trial.is_latest(f_.o.clients[i].bursts);
-    l.together_trial.note(f_.o.clients[i].bursts, f_.tuning.trial_every);
+    l.together_trials += l.together_trial.note(f_.o.clients[i].bursts, f_.tuning.trial_every);
     l.together_retry.note(f_.o.clients[i].bursts, f_.tuning.retry_every);
   }
 }

@@ -223,29 +223,28 @@ TEST(RegionHeader, AnOlderDaemonHasNeitherSignalsNorAnswers) {
   EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->signals_offset, 0u);
 }
 
-TEST(RegionHeader, AnOlderDaemonHasNoTableOfOperations) {
-  abi::RegionHeader h = make_region_header(7, 1, 0);
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operations_offset, kOperationsOffset);
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operation_slots, abi::kOperationSlots);
-  h.features &= ~abi::kFeatureOperations;
-  h.operations_offset = 77, h.operation_slots = 0;  // reserved then: not looked at
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operations_offset, 0u);
-}
-
-TEST(RegionHeader, AnOlderDaemonDoesNotAskWhatCanBeCut) {
-  abi::RegionHeader h = make_region_header(7, 1, 0);
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->cutting_offset, kCuttingOffset);
-  h.features &= ~abi::kFeatureCutting;
-  h.cutting_offset = 77;  // reserved then: not looked at
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->cutting_offset, 0u);
-}
-
-TEST(RegionHeader, AnOlderDaemonDoesNotCountMemory) {
-  abi::RegionHeader h = make_region_header(7, 1, 0);
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->memory_offset, kMemoryOffset);
-  h.features &= ~abi::kFeatureMemory;
-  h.memory_offset = 77;  // reserved then: not looked at
-  EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->memory_offset, 0u);
+// What stands at the offset of a feature that the daemon does not have was reserved then: it is not looked at.
+TEST(RegionHeader, AnOlderDaemonLacksWhatItsFeaturesDoNotName) {
+  const struct {
+    uint64_t feature;
+    uint32_t abi::RegionHeader::*told;
+    uint32_t RegionNumbers::*read;
+    uint32_t offset;
+  } kFeatures[] = {
+      {abi::kFeatureOperations, &abi::RegionHeader::operations_offset, &RegionNumbers::operations_offset,
+       kOperationsOffset},
+      {abi::kFeatureCutting, &abi::RegionHeader::cutting_offset, &RegionNumbers::cutting_offset,
+       kCuttingOffset},
+      {abi::kFeatureMemory, &abi::RegionHeader::memory_offset, &RegionNumbers::memory_offset, kMemoryOffset}};
+  for (const auto& f : kFeatures) {
+    abi::RegionHeader h = make_region_header(7, 1, 0);
+    EXPECT_EQ(check_region_header(h, abi::kRegionBytes).value().*f.read, f.offset);
+    EXPECT_EQ(check_region_header(h, abi::kRegionBytes)->operation_slots, abi::kOperationSlots);
+    h.features &= ~f.feature;
+    h.*f.told = 77;
+    if (f.feature == abi::kFeatureOperations) h.operation_slots = 0;
+    EXPECT_EQ(check_region_header(h, abi::kRegionBytes).value().*f.read, 0u);
+  }
 }
 
 TEST(RegionHeader, NewerDaemonWithUnknownOptionalFeaturesAndALongerHeaderIsAccepted) {

@@ -54,6 +54,11 @@ class Gates : public CoreTest {
     ipc::reopen_gate(t.gate(), told.byte, 0);
     return told.byte;
   }
+  Trainer trainer_of(const Peer& s, pid_t pid) {
+    Trainer t = trainer(pid);
+    map_gate(s, t);
+    return t;
+  }
   void begin(const Peer& s, const Trainer& t, uint32_t byte, uint32_t burst) {
     ipc::pulse_set_busy(s.pulse(), burst, 0, burst, now_ns_);
     ipc::close_gate(t.gate(), byte, burst);
@@ -178,10 +183,7 @@ TEST_F(Gates, OneThatHangsInABurstIsOpenedWhenItsPulseIsStale) {
 // What is behind a closed gate says nothing about what passed it, so that a turn is passed on by time.
 TEST_F(Gates, WithoutMpsTwoTakeTurns) {
   Peer s = service(1);
-  Trainer a = trainer(2);
-  map_gate(s, a);
-  Trainer b = trainer(3);
-  map_gate(s, b);
+  Trainer a = trainer_of(s, 2), b = trainer_of(s, 3);
   run();
   for (Trainer* t : {&a, &b}) {
     t->usage().in_flight_ns = ms(30);  // never less: each has more to do
@@ -207,10 +209,7 @@ TEST_F(Gates, WithoutMpsTwoTakeTurns) {
 
 TEST_F(Gates, AQueueThatStandsStillHasNoTurnForLong) {
   Peer s = service(1);
-  Trainer stopped = trainer(2);
-  map_gate(s, stopped);
-  Trainer works = trainer(3);
-  map_gate(s, works);
+  Trainer stopped = trainer_of(s, 2), works = trainer_of(s, 3);
   run();
   stopped.usage().in_flight_ns = ms(2);
   works.usage().in_flight_ns = ms(2);
