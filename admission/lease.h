@@ -63,35 +63,31 @@ constexpr uint64_t hold_limit_ns(uint64_t max_hold_ms) {
   return (max_hold_ms < kMostHoldMs ? max_hold_ms : kMostHoldMs) * 1'000'000;
 }
 
-constexpr uint32_t reserved_sms(uint32_t flags) {
-  return ((flags & abi::kLeaseReserveMask) >> abi::kLeaseReserveShift) * abi::kReserveStep;
-}
-
 constexpr LeaseView decode(const abi::LeaseLine& line) {
-  const uint64_t long_us = line.flags >> abi::kLeaseLongBlockShift;
+  const abi::LeaseRights& may = line.rights;
   const uint32_t percent = line.long_width_percent;
   return {.word = line.word,
           .grant = grant_of(line.word),
-          .passthrough = line.passthrough != 0,
-          .packed = (line.flags & abi::kLeasePacked) != 0,
-          .tell_busy = (line.flags & abi::kLeaseTellBusy) != 0,
-          .defers = (line.flags & abi::kLeaseDefer) != 0,
+          .passthrough = may.passthrough != 0,
+          .packed = may.packed != 0,
+          .tell_busy = may.tell_busy != 0,
+          .defers = may.defers != 0,
           .expires_ns = line.expires_ns,
           .window_ns = line.window_ns,
           .slice_ns = line.slice_ns,
           .width_blocks = line.width_blocks,
           .marker_spacing_ns = line.marker_spacing_ns,
           .max_hold_ns = hold_limit_ns(line.max_hold_ms),
-          .priority = line.priority,
+          .priority = may.priority,
           .watch_spin_ns = (line.watch_spin_us < kMostSpinUs ? line.watch_spin_us : kMostSpinUs) * 1'000,
           .long_width_percent = percent == 0 || percent > 100 ? 100 : percent,
-          .long_block_ns = long_us != 0 ? long_us * 1'000 : line.slice_ns,
+          .long_block_ns = line.long_block_us != 0 ? line.long_block_us * uint64_t(1'000) : line.slice_ns,
           .quantum_ns = uint64_t(line.quantum_us) * 1'000,
-          .keeps_closed = (line.flags & abi::kLeaseKeepsClosed) != 0,
+          .keeps_closed = may.keeps_closed != 0,
           .slo_ns = uint64_t(line.slo_us) * 1'000,
-          .reserved_sms = reserved_sms(line.flags),
-          .apart = (line.flags & abi::kLeaseApart) != 0,
-          .apart_classes = (line.flags & abi::kLeaseClassMask) >> abi::kLeaseClassShift};
+          .reserved_sms = line.reserved_sms,
+          .apart = may.apart != 0,
+          .apart_classes = may.apart_classes & 0xfu};  // there are four
 }
 
 }  // namespace tessera::admission

@@ -126,7 +126,7 @@ bool Asking::unmanaged() const {
   const abi::LeaseLine& lease = *link_->lease;
   // acquire: pairs with lease_publish
   return admission::grant_of(ipc::load(lease.word, std::memory_order_acquire)) == admission::Grant::kFree ||
-         ipc::load(lease.passthrough, kRelaxed) != 0;
+         ipc::load(lease.rights, kRelaxed).passthrough != 0;
 }
 
 // Raises in-flight; what it was before.

@@ -81,7 +81,8 @@ uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, StreamArg st
 // The peers that the rule looked at: watched, and of a higher level. A packed lease and a stale pulse are the
 // rule's business: where one of them is busy now, `stirred` finds it so at the next launch.
 static void note_peers(Credit& c, const DaemonLink* link) {
-  const uint32_t n = g_state.n_watched.load(kRelaxed), own = ipc::load(link->lease->priority, kRelaxed);
+  const uint32_t n = g_state.n_watched.load(kRelaxed),
+                 own = ipc::load(link->lease->rights, kRelaxed).priority;
   c.n_peers = 0;
   for (uint32_t i = 0; i < n && i < kWatched; i++) {
     const Watch& watch = g_state.watch[i];

@@ -44,7 +44,7 @@ void forget_told() {
 }
 
 void tell_shapes(const ipc::Attachment& attachment) {
-  if (!attachment.sends_learnt || g_learnt.new_names.exchange(0, std::memory_order_acquire) == 0) return;
+  if (!attachment.keeps_profiles || g_learnt.new_names.exchange(0, std::memory_order_acquire) == 0) return;
   int told = 0;
   for (uint32_t i = 0; i < kTimings; i++) {
     ShapeName& name = g_names[i];

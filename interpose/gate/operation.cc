@@ -18,7 +18,8 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 bool is_managed(const abi::LeaseLine& lease) {
   if (g_state.role.load(kRelaxed) != Role::kBestEffort || g_state.captures.load(kRelaxed) != 0) return false;
   const uint32_t word = ipc::load(lease.word, std::memory_order_acquire);  // pairs with lease_publish
-  return admission::grant_of(word) != admission::Grant::kFree && ipc::load(lease.passthrough, kRelaxed) == 0;
+  return admission::grant_of(word) != admission::Grant::kFree &&
+         ipc::load(lease.rights, kRelaxed).passthrough == 0;
 }
 
 const abi::LeaseLine& lease_of_process() {
@@ -65,15 +66,14 @@ uint64_t wanted_slice_ns() {
 uint32_t sms_for_call(uint64_t expected_ns) {
   const abi::LeaseLine& lease = lease_of_process();
   if (expected_ns <= admission::kShortLaunchNs || !is_managed(lease)) return 0;
-  const uint32_t reserved = admission::reserved_sms(ipc::load(lease.flags, kRelaxed)),
-                 all = state::sm_count();
+  const uint32_t reserved = ipc::load(lease.reserved_sms, kRelaxed), all = state::sm_count();
   return reserved != 0 && reserved < all ? all - reserved : 0;
 }
 
 bool undisturbed() {
   if (g_state.captures.load(kRelaxed) != 0) return false;
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
-  const uint32_t priority = ipc::load(link->lease->priority, std::memory_order_relaxed);
+  const uint32_t priority = ipc::load(link->lease->rights, std::memory_order_relaxed).priority;
   const uint64_t now = clock_ns();
   const Pulses pulses = current_pulses();
   for (const admission::PulseView& pulse : std::span<const admission::PulseView>(pulses))

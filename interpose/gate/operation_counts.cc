@@ -48,8 +48,7 @@ struct Counters {
 
 class Table {
  public:
-  explicit Table(const DaemonLink& link)
-      : counts_(reinterpret_cast<abi::OperationCounts*>(link.operations + 1)), size_(link.operation_slots) {}
+  explicit Table(const DaemonLink& link) : counts_(link.operation_counts), size_(link.operation_slots) {}
 
   // Slots are claimed for good: a thread that ends leaves them to the next owner of its ThreadSlot.
   Counters of(uint64_t kind, const Note& note) {

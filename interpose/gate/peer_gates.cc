@@ -25,7 +25,7 @@ bool busy() {
 
 bool opened_by_daemon() {
   const DaemonLink* link = g_state.link.load(kAcquire);
-  return (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseKeepsClosed) != 0;
+  return ipc::load(link->lease->rights, kRelaxed).keeps_closed != 0;
 }
 
 }  // namespace

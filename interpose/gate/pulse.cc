@@ -132,7 +132,7 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) != Role::kProtected) return;
   // relaxed: a hint; whoever begins on the old one began a moment earlier
-  if (ipc::load(link->lease->flags, kRelaxed) & abi::kLeaseDefer) [[unlikely]]
+  if (ipc::load(link->lease->rights, kRelaxed).defers != 0) [[unlikely]]
     defer(link);
   uint32_t burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
   if (burst == 0) burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
@@ -251,7 +251,7 @@ static bool is_only_thread() {
 // The daemon has to hear of the burst that was just recorded. seq_cst: we clear the pulse, then look here; the daemon stores
 // `quiet`, then looks at the pulse.
 static bool must_tell(const DaemonLink& link) {
-  return ipc::load(link.answers->quiet, std::memory_order_seq_cst) == 0 ||
+  return ipc::load(link.answers->quiet, std::memory_order_seq_cst) == 0 || link.ring_slots == 0 ||
          ipc::ends_half(*link.ring, link.ring_slots);
 }
 

@@ -20,7 +20,7 @@ namespace tessera::gate {
 // Slow half of begin_work: the first launch after idle. `function` is its handle, 0 for a copy.
 void become_busy(uint32_t resource_class, uint64_t function);
 
-// Start of a burst under kLeaseDefer: waits for watched pulses that go first (a higher level; the same level
+// Start of a burst where the lease defers: waits for watched pulses that go first (a higher level; the same level
 // with the earlier deadline), at most the hold limit and the client's own SLO. Returns at once if another
 // thread of this process began the burst. System calls only while it waits.
 void defer(const DaemonLink* link);

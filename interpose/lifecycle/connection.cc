@@ -43,18 +43,20 @@ struct Watched {  // helper thread only
 constinit Watched g_watched[state::kWatched] = {};
 
 state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
-  return {a.lease(),
-          a.usage(),
-          a.ring(),
-          a.ring_slots,
+  abi::Region& shared = a.shared();
+  return {&shared.lease,
+          &shared.usage,
+          &shared.ring,
+          abi::kRingSlots,
           pulse ? pulse : state::g_unmanaged.pulse,
           a.guard_ns,
           state::config().max_hold_ns,
-          a.signals() ? a.signals() : &state::g_no_signals,
-          a.operations(),
-          a.operation_slots,
-          a.cutting(),
-          a.answers() ? a.answers() : &state::g_no_answers};
+          &shared.signals,
+          &shared.operations.totals,
+          shared.operations.counts,
+          abi::kOperationSlots,
+          &shared.cutting,
+          &shared.answer};
 }
 
 }  // namespace
@@ -93,13 +95,12 @@ void publish(ipc::Attachment&& attachment) {
   }
   *link = link_of(*kept, kept->pulse());
   // relaxed: it stands for itself
-  if (link->operations)
-    ipc::store(link->operations->splitting, uint64_t(state::config().splits_operations), kRelaxed);
+  ipc::store(link->operations->splitting, uint64_t(state::config().splits_operations), kRelaxed);
   gate::forget_accounts();  // what ran unmanaged is not in the new window
   g_owner_pid.store(getpid(), kRelaxed);
   g_lost.store(0, kRelaxed);
   g_attachment.store(kept, kSeqCst);
-  memory::adopt(kept->memory(), kept->answer_within_ms, notify_daemon);
+  memory::adopt(&kept->shared().memory, kept->answer_within_ms, notify_daemon);
   state::set_link(link);
   if (!g_state.poisoned.load(kRelaxed))
     g_state.role.store(

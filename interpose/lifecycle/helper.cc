@@ -62,7 +62,7 @@ constinit Session g_session = {};
 // What is known of this GPU's kernels, before work on it is gated. An answer that does not come is not waited
 // for.
 bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
-  if (!a.sends_learnt || g_session.learnt_came) return true;
+  if (!a.keeps_profiles || g_session.learnt_came) return true;
   if (g_session.asked_ns != 0) return now - g_session.asked_ns > kLearntWaitNs;
   char name[128] = {};
   int version = 0;
@@ -195,15 +195,12 @@ void* helper_main(void*) {
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
         const state::Config& c = state::config();
-        auto attachment =
-            ipc::attach(*path, {.priority = c.priority,
-                                .weight = c.weight,
-                                .slo_ns = c.slo_ns,
-                                .name = c.name,
-                                .features = abi::kClientSetsPriority | abi::kClientDefers |
-                                            abi::kClientTraces | abi::kClientWatchesMany | abi::kClientGates,
-                                .memory_limit_bytes = c.memory_limit_bytes,
-                                .memory_group = c.memory_group});
+        auto attachment = ipc::attach(*path, {.priority = c.priority,
+                                              .weight = c.weight,
+                                              .slo_ns = c.slo_ns,
+                                              .name = c.name,
+                                              .memory_limit_bytes = c.memory_limit_bytes,
+                                              .memory_group = c.memory_group});
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);
@@ -263,7 +260,8 @@ void helper_attach(ipc::Attachment&& attachment) {
   g_session = {};
   g_session.on_loss = on_loss;
   g_session.base_launches = base_launches;
-  g_session.questions = {attachment.signals(), attachment.answers(), attachment.answer_within_ms * kMs};
+  g_session.questions = {&attachment.shared().signals, &attachment.shared().answer,
+                         attachment.answer_within_ms * kMs};
   begin_completion_watch();
   gate::forget_told();
   publish(std::move(attachment));

@@ -49,7 +49,7 @@ void at_fork_child() {
 // program that ends sooner gives it a moment.
 void last_words() {
   const ipc::Attachment* daemon = attached();
-  if (!daemon || !daemon->sends_learnt) return;
+  if (!daemon || !daemon->keeps_profiles) return;
   const uint64_t end = base::now_ns() + 5'000'000;
   while (!gate::all_told() && base::now_ns() < end) {
     base::futex_wake_all(&daemon->lease()->word);  // again and again: it tells a few at a time, then sleeps

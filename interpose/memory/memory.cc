@@ -33,8 +33,8 @@ struct PerDevice {
 };
 constinit PerDevice g_devices[kDevices] = {};
 constinit Ledger g_ledger;
-constinit abi::MemoryTotals* g_table = nullptr;  // under g_books
-constinit uint32_t g_attachment = 0;             // under g_books; number of the latest
+constinit abi::MemoryTable* g_table = nullptr;  // under g_books
+constinit uint32_t g_attachment = 0;            // under g_books; number of the latest
 constinit std::atomic<uint32_t> g_has_table{0};
 constinit std::atomic<uint32_t> g_attaching{0};  // futex word
 constinit uint64_t g_answer_within_ns = 0;       // under g_asking
@@ -46,15 +46,11 @@ bool is_device(int device) {
   return device >= 0 && device < kDevices;
 }
 
-abi::MemoryDevice* rows(abi::MemoryTotals* table) {
-  return reinterpret_cast<abi::MemoryDevice*>(table + 1);
-}
-
 // Under g_books. Stores one by one: a reader may see a change half done.
 void publish(int device) {
   if (!g_table) return;
-  ipc::store(g_table->pinned_bytes, g_ledger.pinned_bytes(), kRelaxed);
-  ipc::store(g_table->untracked, g_ledger.untracked(), kRelaxed);
+  ipc::store(g_table->totals.pinned_bytes, g_ledger.pinned_bytes(), kRelaxed);
+  ipc::store(g_table->totals.untracked, g_ledger.untracked(), kRelaxed);
   if (!is_device(device)) return;
   abi::MemoryDevice* row = g_devices[device].row.load(kRelaxed);
   if (!row) return;
@@ -69,7 +65,7 @@ void seat(int device) {
   PerDevice& d = g_devices[device];
   if (!g_table || !d.has_uuid || d.row.load(kRelaxed)) return;
   for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) {
-    abi::MemoryDevice& row = rows(g_table)[i];
+    abi::MemoryDevice& row = g_table->devices[i];
     if (ipc::load(row.ready, kRelaxed) != 0) continue;
     memcpy(row.uuid, d.uuid.bytes, sizeof row.uuid);
     ipc::store(row.total_bytes, d.total_bytes, kRelaxed);
@@ -508,7 +504,7 @@ void attaching_ended() {
     base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_attaching));
 }
 
-void adopt(abi::MemoryTotals* table, uint32_t answer_within_ms, void (*notify)() noexcept) {
+void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() noexcept) {
   const Lock asking(g_asking);
   g_answer_within_ns = answer_within_ms * uint64_t(1'000'000);
   g_notify = notify;

@@ -116,7 +116,7 @@ bool beyond_limit(int device);  // more was taken than reserved, and it is too m
 // Helper thread. `notify`: wakes the daemon.
 void attaching();  // the first attempt begins: allocations wait for its end, because a limit may come with it
 void attaching_ended();  // it is attached, or there is no daemon
-void adopt(abi::MemoryTotals* table, uint32_t answer_within_ms, void (*notify)() noexcept);
+void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() noexcept);
 void withdraw();
 
 }  // namespace tessera::memory

@@ -208,7 +208,7 @@ bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
 uint32_t sms_for(const LaunchCall& launch, const state::KernelRecord* kernel, uint64_t expected_ns) {
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   // Mostly there is no reserve. relaxed: a single word; a launch may see the lease before.
-  if (admission::reserved_sms(ipc::load(link->lease->flags, kRelaxed)) == 0) [[likely]]
+  if (ipc::load(link->lease->reserved_sms, kRelaxed) == 0) [[likely]]
     return 0;
   if (!is_plain(launch)) return 0;
   const uint32_t sms = admission::confined_to_sms(

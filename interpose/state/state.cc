@@ -8,7 +8,6 @@ namespace {
 constinit abi::LeaseLine g_free_lease = {.word = abi::kLeaseFree};
 constinit abi::LeaseLine g_hold_lease = {.word = abi::kLeaseHold, .max_hold_ms = 200};
 constinit abi::UsageLine g_no_usage = {};
-constinit abi::RecordRing g_no_ring = {};
 constinit abi::PulsePage g_own_dummy = {};
 
 }  // namespace
@@ -16,19 +15,11 @@ constinit abi::PulsePage g_own_dummy = {};
 constinit abi::SignalLine g_no_signals = {};
 constinit const abi::AnswerLine g_no_answers = {};
 constinit const abi::PulsePage g_idle_pulse = {};
-constinit DaemonLink g_unmanaged = {&g_free_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
-constinit DaemonLink g_daemonless_hold = {&g_hold_lease, &g_no_usage, &g_no_ring, 0, &g_own_dummy, 0, 0};
+constinit DaemonLink g_unmanaged = {&g_free_lease, &g_no_usage, nullptr, 0, &g_own_dummy, 0, 0};
+constinit DaemonLink g_daemonless_hold = {&g_hold_lease, &g_no_usage, nullptr, 0, &g_own_dummy, 0, 0};
 constinit State g_state = {.link = &g_unmanaged,
                            .symmetric = 1,  // until membarrier is registered
-                           .epoch = 1,
-                           .watch = {{&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0},
-                                     {&g_idle_pulse, 0}}};
+                           .epoch = 1};
 constinit ThreadSlot g_slots[kSlots] = {};
 constinit std::atomic<uint32_t> g_slots_used{0};
 constinit thread_local Thread t_thread = {};

@@ -32,23 +32,27 @@ struct DaemonLink {       // one attachment, as the launches see it; constant af
   abi::LeaseLine* lease;  // daemon writes
   abi::UsageLine* usage;  // this process writes
   abi::RecordRing* ring;  // this process writes records
-  uint32_t ring_slots;
+  uint32_t ring_slots;    // 0: not attached, and no ring
   abi::PulsePage* pulse;  // own page; a private dummy for best-effort clients
   uint64_t guard_ns;      // a watched pulse must be idle this long before work starts
   uint64_t max_hold_ns;   // 0: as the lease says; else the user's own limit (TESSERA_MAX_HOLD_MS)
-  abi::SignalLine* signals = &g_no_signals;  // this process writes; the dummy if the daemon has no use for it
-  abi::OperationTotals* operations = nullptr;  // this process writes; null if the daemon has no use for it
-  uint32_t operation_slots = 0;                // behind them
-  abi::CuttingLines* cutting = nullptr;        // this process writes; null if the daemon has no use for it
-  const abi::AnswerLine* answers = &g_no_answers;  // daemon writes; zeros if it has none
+  abi::SignalLine* signals = &g_no_signals;  // this process writes
+  // This process writes; null: not attached.
+  abi::OperationTotals* operations = nullptr;
+  abi::OperationCounts* operation_counts = nullptr;
+  uint32_t operation_slots = 0;
+  abi::CuttingLines* cutting = nullptr;
+  const abi::AnswerLine* answers = &g_no_answers;  // daemon writes
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;
 
-struct Watch {                              // a protected peer's page, read-only; or an idle dummy
-  std::atomic<const abi::PulsePage*> page;  // helper thread writes; release / acquire
-  std::atomic<uint32_t> priority;           // of the peer
-  std::atomic<uint64_t> slo_ns;             // of the peer, 0 = none
+extern const abi::PulsePage g_idle_pulse;  // never busy
+
+struct Watch {  // a protected peer's page, read-only; or an idle dummy
+  std::atomic<const abi::PulsePage*> page = &g_idle_pulse;  // helper thread writes; release / acquire
+  std::atomic<uint32_t> priority;                           // of the peer
+  std::atomic<uint64_t> slo_ns;                             // of the peer, 0 = none
 };
 
 struct alignas(64) State {
@@ -70,7 +74,6 @@ struct alignas(64) State {
 extern constinit State g_state;
 extern constinit DaemonLink g_unmanaged;        // lease is free, usage and pulse go nowhere
 extern constinit DaemonLink g_daemonless_hold;  // on_daemon_loss = "hold": the lease is a hold
-extern const abi::PulsePage g_idle_pulse;       // never busy
 
 // Work of one thread on one stream. The owner counts calls before and after the driver's; whoever saw the
 // stream empty advances `completed`. Invariant: completed <= ended <= begun; equal = nothing outstanding.

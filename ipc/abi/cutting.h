@@ -1,4 +1,4 @@
-// What became of a best-effort client's launches, by whether they can be cut: 256 bytes in its region, if kFeatureCutting.
+// What became of a best-effort client's launches, by whether they can be cut: 256 bytes in its region.
 // The client's helper thread writes all of it, the daemon reads it when somebody asks for its state (untrusted). Launches
 // of a client that is alone on its GPU are not looked at, and not counted. Freestanding. tests/unit/ipc/layout_test.cc
 // checks every offset.
@@ -8,7 +8,7 @@
 
 namespace tessera::ipc::abi {
 
-// Rows: outcome, name in JSON. A number that was released keeps its meaning; new ones are added at the end.
+// Rows: outcome, name in JSON.
 #define TS_LAUNCH_OUTCOMES(X)                                                            \
   X(kOutcomeSliced, "sliced")          /* went out as slices */                          \
   X(kOutcomePossible, "can_be_cut")    /* went whole: short enough, or nobody waited */  \

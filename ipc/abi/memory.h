@@ -1,8 +1,5 @@
-// Who has how much memory of which device, and who may have how much: a table in the client's region, behind the table of
-// library calls, if kFeatureMemory. Freestanding. tests/unit/ipc/layout_test.cc checks every offset.
-//
-//   memory_offset       MemoryTotals    of the process; the client writes
-//   memory_offset + 64  MemoryDevice    kMemoryDevices of them, one for each device that the process has used
+// Who has how much memory of which device, and who may have how much: a table in the client's region. Freestanding.
+// tests/unit/ipc/layout_test.cc checks every offset.
 //
 // The client writes a device's figures as they change; the daemon reads them when somebody asks for its state (untrusted).
 // All-zero is a valid initial state: nothing is known of the device.
@@ -63,7 +60,9 @@ struct alignas(64) MemoryDevice {
 };
 static_assert(sizeof(MemoryDevice) == 192);
 
-inline constexpr uint32_t kMemoryTableBytes =
-    uint32_t(sizeof(MemoryTotals)) + kMemoryDevices * uint32_t(sizeof(MemoryDevice));
+struct MemoryTable {
+  MemoryTotals totals;                   // of the process
+  MemoryDevice devices[kMemoryDevices];  // one for each that the process has used
+};
 
 }  // namespace tessera::ipc::abi

@@ -18,7 +18,7 @@
 //   GateReady {usable}              ->  its GPU reads the page (or cannot)
 //                                   <- PeerGate {client id, byte} + [gate page] to protected clients: whom to close.
 //                                      PeerGone ends it
-// If RegionHeader::features has kFeatureLearnt:
+// If RegionHeader::keeps_profiles:
 //   ProfileWanted {GPU, driver}     ->  before Device
 //                                   <- Learnt {bytes} + [table, read-only, ipc/abi/learnt.h], or without one
 //   KernelSeen {key, image, name}   ->  what a key in this client's records stands for, once per key
@@ -58,12 +58,12 @@ enum MessageType : uint16_t {
   kTraceMemory = 12,
   kTrace = 13,
   kTraced = 14,
-  kGateMemory = 19,
-  kGateReady = 20,
-  kPeerGate = 21,
-  kQuery = 16,
-  kReply = 17,
-  kControl = 18,
+  kGateMemory = 15,
+  kGateReady = 16,
+  kPeerGate = 17,
+  kQuery = 18,
+  kReply = 19,
+  kControl = 20,
 };
 
 struct MessageHeader {
@@ -81,22 +81,13 @@ struct Hello {
   uint32_t priority;            // claim, 0..7
   uint32_t weight;              // claim, share within a level; 0 = 100
   uint64_t slo_ns;              // claim, 0 = none
-  uint64_t features;            // ClientFeature bits; unknown ones are ignored
+  uint64_t features;            // of later versions; unknown bits are ignored. Version 1 has none
   uint64_t memory_limit_bytes;  // claim: of each device it wants no more (memory.h); 0 = none
   uint64_t memory_group;        // claim: processes of its user that share that limit; 0 = this one alone
   uint64_t reserved;
   char name[kMaxNameBytes];  // claim, NUL-terminated, for people
 };
 static_assert(sizeof(Hello) == 128);
-
-// What a client's library can do; a daemon asks nothing else of it.
-enum ClientFeature : uint64_t {
-  kClientSetsPriority = 1,  // obeys SetPriority
-  kClientDefers = 2,        // protected: watches the pulses that go first (kLeaseDefer)
-  kClientTraces = 4,        // obeys TraceMemory
-  kClientWatchesMany = 8,   // has places for kMaxWatchedPulses pulses, not kFewWatchedPulses
-  kClientGates = 16,        // obeys GateMemory and PeerGate
-};
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
   MessageHeader header;
@@ -115,11 +106,10 @@ struct Device {
   MessageHeader header;
   uint8_t uuid[16];
   uint32_t sm_count;
-  uint32_t mps;       // 1: this process is an MPS client (spatial sharing), 0: time-sliced
-  uint32_t confines;  // 1: it can keep launches off some SMs by green contexts; other bits are ignored
-  uint32_t gate;      // GateChoice: may its streams wait on the device?
-  uint64_t
-      unmanaged_launches;  // of the process since it had no GPU here, until now; 0 = none, or an older library
+  uint32_t mps;                 // 1: this process is an MPS client (spatial sharing), 0: time-sliced
+  uint32_t confines;            // 1: it can keep launches off some SMs by green contexts
+  uint32_t gate;                // GateChoice: may its streams wait on the device?
+  uint64_t unmanaged_launches;  // of the process since it had no GPU here, until now
 };
 static_assert(sizeof(Device) == 56);
 
@@ -147,7 +137,7 @@ static_assert(sizeof(PeerGate) == 24);
 struct PeerPulse {  // descriptor: pulse page, sealed
   MessageHeader header;
   uint32_t client_id, priority;
-  uint64_t slo_ns;  // 0 = none; older daemons end before it
+  uint64_t slo_ns;  // 0 = none
 };
 static_assert(sizeof(PeerPulse) == 32);
 struct PeerGone {

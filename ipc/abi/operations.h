@@ -1,9 +1,6 @@
-// What a best-effort client asked of libraries (docs/cublas.md), by function and element type: counters in its region,
-// behind the record ring, if kFeatureOperations. The client writes all of it, the daemon reads it when somebody asks for
-// its state (untrusted). Freestanding. tests/unit/ipc/layout_test.cc checks every offset.
-//
-//   operations_offset        OperationTotals   of the process
-//   operations_offset + 128  OperationCounts   `operation_slots` of them
+// What a best-effort client asked of libraries (docs/cublas.md), by function and element type: counters in its region. The
+// client writes all of it, the daemon reads it when somebody asks for its state (untrusted). Freestanding.
+// tests/unit/ipc/layout_test.cc checks every offset.
 //
 // A thread of the client claims a free slot by its key, writes what it is of, then says so in `ready` (release). Several
 // slots may be of one function and element type, which a reader adds up: threads have their own while there is room.
@@ -55,7 +52,9 @@ struct alignas(64) OperationCounts {
 };
 static_assert(sizeof(OperationCounts) == 128);
 
-inline constexpr uint32_t kOperationTableBytes =
-    sizeof(OperationTotals) + kOperationSlots * uint32_t(sizeof(OperationCounts));
+struct OperationTable {
+  OperationTotals totals;  // of the process
+  OperationCounts counts[kOperationSlots];
+};
 
 }  // namespace tessera::ipc::abi

@@ -1,25 +1,29 @@
-// Shared memory between tesserad and one client: a sealed memfd region, created by the daemon, mapped by
-// both. Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/ipc/layout_test.cc
-// checks every offset. A client is one (process, GPU): a process that uses two GPUs has two connections.
+// Shared memory between tesserad and one client: a sealed memfd region, created by the daemon, mapped by both.
+// Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/ipc/layout_test.cc compares both with the
+// structures. A client is one (process, GPU): a process that uses two GPUs has two connections.
 //
-//   offset 0     RegionHeader   daemon writes once, before the descriptor is sent
-//   offset 256   LeaseLine      daemon writes; the client's launches read it (no syscall)
-//   offset 320   AnswerLine     daemon writes that it is alive, when it is asked (feature bit
-//   kFeatureAnswers) offset 512   UsageLine      client writes; the daemon reads it on wake-ups and on its
-//   tick (untrusted) offset 640   SignalLine     client writes what packing needs (feature bit
-//   kFeatureSignals; untrusted) offset 1024  RecordRing     client writes records, daemon consumes
-//   (untrusted)
-//   offset 768   CuttingLines   client writes which launches can be cut (cutting.h; feature bit kFeatureCutting; untrusted)
-//   offset 63616   MemoryTotals, MemoryDevices   who has how much memory, and who may have how much (memory.h; feature bit
-//   kFeatureMemory; untrusted)
-//   offset 51200   OperationTotals, OperationCounts   client writes (operations.h; feature bit kFeatureOperations;
-//   untrusted)
+// clang-format off
+//   offset  structure        writer  trusted by the other side
+//   0       RegionHeader     daemon  yes      once, before the descriptor is sent
+//   256     LeaseLine        daemon  yes      the client's launches read it, without a system call
+//   320     AnswerLine       daemon  yes      that it is alive, when it is asked
+//   384     UsageLine        client  no       read by the daemon on wake-ups and on its tick
+//   512     SignalLine       client  no       what packing and slice sizing need, and counters
+//   640     CuttingLines     client  no       which launches can be cut (cutting.h)
+//   896     OperationTable   client  no       calls of libraries (operations.h)
+//   13312   MemoryTable      both    no       who has how much memory, and who may have how much (memory.h)
+//   14912   RecordRing       client  no       completed launches and bursts; the daemon consumes
+// clang-format on
 //
-// Rules (conventions 26-34): fixed-width integers through std::atomic_ref; all-zero is a valid initial state;
-// sides write on different 64-byte lines; each untrusted word is read once into a local and validated.
+// Rules: fixed-width integers through std::atomic_ref; all-zero is a valid initial state; sides write on different 64-byte
+// lines; each untrusted word is read once into a local and validated.
 #pragma once
 
 #include <cstdint>
+
+#include "ipc/abi/cutting.h"
+#include "ipc/abi/memory.h"
+#include "ipc/abi/operations.h"
 
 namespace tessera::ipc::abi {
 
@@ -31,39 +35,25 @@ inline constexpr uint32_t kRegionBytes = 64 * 1024;
 inline constexpr uint32_t kPulseBytes = 4096;
 inline constexpr uint32_t kMaxPriority = 7;  // 0 = best-effort, 1..7 = protected
 
-struct RegionHeader {       // written by the daemon before anyone else maps the region
-  uint32_t magic;           // kRegionMagic
-  uint16_t version;         // kVersion of the daemon
-  uint16_t compat_version;  // kCompatVersion of the daemon
-  uint32_t header_bytes;    // sizeof(RegionHeader)
-  uint32_t region_bytes;    // whole region; the receiver checks it against the size of the memfd
-  uint32_t lease_offset, usage_offset, ring_offset;  // bytes from the start of the region
-  uint32_t ring_slots;                               // power of two
-  uint64_t features;                                 // unknown bits are ignored
-  uint64_t required_features;                        // unknown bits: the client does not attach
-  uint64_t daemon_epoch;                             // changes with every daemon start
-  uint32_t client_id;                                // given by the daemon, unique within its epoch
+struct RegionHeader {          // written by the daemon before anyone else maps the region
+  uint32_t magic;              // kRegionMagic
+  uint16_t version;            // kVersion of the daemon
+  uint16_t compat_version;     // kCompatVersion of the daemon
+  uint32_t header_bytes;       // sizeof(RegionHeader)
+  uint32_t region_bytes;       // whole region; the receiver checks it against the size of the memfd
+  uint64_t features;           // of later versions; unknown bits are ignored. Version 1 has none
+  uint64_t required_features;  // likewise; unknown bits: the client does not attach
+  uint64_t daemon_epoch;       // changes with every daemon start
+  uint32_t client_id;          // given by the daemon, unique within its epoch
   uint32_t priority;          // granted, may be lower than claimed; changes by `tessera set` are in LeaseLine
   uint32_t on_daemon_loss;    // OnDaemonLoss: what held and later launches do when the daemon is gone
-  uint32_t reserved0;         // zero
-  uint64_t guard_ns;          // a watched pulse must be idle this long before best-effort work starts
-  uint32_t signals_offset;    // of SignalLine, if kFeatureSignals
-  uint32_t answer_offset;     // of AnswerLine, if kFeatureAnswers
   uint32_t answer_within_ms;  // a daemon that leaves a question open for so long counts as gone
-  uint32_t reserved1;         // zero
-  uint32_t operations_offset;  // of OperationTotals (operations.h), if kFeatureOperations
-  uint32_t operation_slots;    // OperationCounts behind them
-  uint32_t cutting_offset;     // of CuttingLines (cutting.h), if kFeatureCutting
-  uint32_t memory_offset;      // of MemoryTotals (memory.h), if kFeatureMemory
-  uint64_t reserved[18];       // zero
+  uint64_t guard_ns;          // a watched pulse must be idle this long before best-effort work starts
+  uint32_t keeps_profiles;    // 1: it answers ProfileWanted and takes KernelSeen (messages.h)
+  uint32_t reserved0;         // zero
+  uint64_t reserved[23];      // zero
 };
 static_assert(sizeof(RegionHeader) == 256);
-inline constexpr uint64_t kFeatureSignals = 1;  // RegionHeader::features: there is a SignalLine
-inline constexpr uint64_t kFeatureLearnt = 2;   // answers ProfileWanted, takes KernelSeen (messages.h)
-inline constexpr uint64_t kFeatureAnswers = 4;  // there is an AnswerLine; only together with kFeatureSignals
-inline constexpr uint64_t kFeatureOperations = 8;  // there is a table of library calls (operations.h)
-inline constexpr uint64_t kFeatureCutting = 16;    // there are CuttingLines (cutting.h)
-inline constexpr uint64_t kFeatureMemory = 32;     // there is a table of memory (memory.h)
 
 enum OnDaemonLoss : uint32_t {
   kLossOpen = 0,  // run unmanaged and reconnect (default)
@@ -80,50 +70,49 @@ inline constexpr uint32_t kLeaseStateMask = 3;
 // The daemon adds this on each change: sequence in the upper 30 bits.
 inline constexpr uint32_t kLeaseStep = 4;
 
+// One word of the lease, which is read and stored whole. A field is 0 or 1 where nothing else is said.
+struct alignas(8) LeaseRights {
+  uint8_t priority;     // current priority of this client, 0..7
+  uint8_t passthrough;  // forward everything (operator's switch)
+  uint8_t packed;       // anything may start beside busy protected work: a minimum share
+  uint8_t tell_busy;  // tell the daemon when a busy pulse holds a launch: it may have a packed lease to give
+  // Protected: at the start of a burst wait (bounded) for watched pulses that go first: of a higher level, or
+  // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
+  uint8_t defers;
+  // Protected: gates on the device stay closed after a burst until the daemon opens them, because gaps inside a request
+  // are too short to be used.
+  uint8_t keeps_closed;
+  // Every launch that can be keeps off the reserved SMs, however short it is.
+  uint8_t apart;
+  uint8_t
+      apart_classes;  // with apart; bit c: kernels of ResourceClass c may start beside busy protected work
+};
+static_assert(sizeof(LeaseRights) == 8);
+
 struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint32_t flags;               // LeaseFlag; kLeaseReserveShift; kLeaseClassShift; kLeaseLongBlockShift
-  uint64_t expires_ns;          // CLOCK_MONOTONIC; a granted lease is void afterwards
-  uint64_t window_ns;           // GPU time that may be in flight at once
-  uint64_t slice_ns;            // longest single launch; longer kernels are cut if they may be
-  uint32_t width_blocks;        // most blocks of one slice; 0 = no limit. The daemon sends none
+  uint32_t max_hold_ms;  // nothing of an API call started so long: it is launched anyway
+  uint64_t expires_ns;   // CLOCK_MONOTONIC; a granted lease is void afterwards
+  uint64_t window_ns;    // GPU time that may be in flight at once
+  uint64_t slice_ns;     // longest single launch; longer kernels are cut if they may be
+  LeaseRights rights;
   uint32_t marker_spacing_ns;   // completion markers at least this often
-  uint32_t max_hold_ms;         // nothing of an API call started so long: it is launched anyway
-  uint32_t priority;            // current priority of this client, 0..7
   uint32_t watch_spin_us;       // how long a held launch spins before it sleeps
-  uint32_t passthrough;         // 1: forward everything (operator's switch)
+  uint32_t slo_us;              // of this client, 0 = none
+  uint16_t long_block_us;       // blocks that last longer are long; 0: longer than slice_ns
   uint16_t long_width_percent;  // widest slice of a kernel whose single blocks are long, of a wave; 0 = 100
   // Longest stretch of work between two boundaries of the gate on the device (gate.h), for a client that has one; 0 = the
   // thread that launches asks.
   uint16_t quantum_us;
-  uint32_t slo_us;  // of this client, 0 = none
+  // That launches which cannot be cut and slices of long blocks keep off, if the client can make them
+  // (Device::confines). Others do not look here. Whole steps of kReserveStep.
+  uint16_t reserved_sms;
+  uint32_t width_blocks;  // most blocks of one slice; 0 = no limit. The daemon sends none, tests do
 };
 static_assert(sizeof(LeaseLine) == 64);
-enum LeaseFlag : uint32_t {
-  kLeasePacked = 1,    // anything may start beside busy protected work: a minimum share
-  kLeaseTellBusy = 2,  // tell the daemon when a busy pulse holds a launch: it may have a packed lease to give
-  // Protected: at the start of a burst wait (bounded) for watched pulses that go first: of a higher level, or
-  // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
-  kLeaseDefer = 4,
-  // Every launch that can be keeps off the reserved SMs, however short it is; of kernels of the classes below those
-  // that do may start beside busy protected work. A client that does not know the bit waits for pulses as ever.
-  kLeaseApart = 1u << 12,
-  // Protected: gates on the device stay closed after a burst until the daemon opens them, because gaps inside a request
-  // are too short to be used.
-  kLeaseKeepsClosed = 1u << 13,
-};
-// Five bits: SMs, in steps of kReserveStep, that launches which cannot be cut and slices of long blocks keep off, if
-// the client can make them (Device::confines). Others do not look here.
-inline constexpr uint32_t kLeaseReserveShift = 3, kLeaseReserveMask = 0x1fu << kLeaseReserveShift;
 inline constexpr uint32_t kReserveStep = 8;
-// Bit kLeaseClassShift + c, with kLeaseApart: kernels of resource class c may start beside busy protected work.
-inline constexpr uint32_t kLeaseClassShift = 8, kLeaseClassMask = 0xfu << kLeaseClassShift;
-// Upper half of `flags`: blocks that last longer than so many microseconds are long. 0, as older daemons
-// send: longer than slice_ns. Older clients do not look here and take slice_ns.
-inline constexpr uint32_t kLeaseLongBlockShift = 16;
-inline constexpr uint32_t kMaxLongBlockUs = 0xffff;
 // Blocks that last longer than kLongNarrowsAt times that get the less width the longer they are, so that what
 // is left of a slice when a burst begins disturbs it equally; but a wave is at most kLeastLongPart slices.
 // Not where long_width_percent is 100.
@@ -171,8 +160,8 @@ enum ResourceClass : uint32_t {
   kResourceLatency = 3,
 };
 
-// What packing and slice sizing need to know of a best-effort client. All written by the client, seldom; a
-// client that is older than the feature leaves it zero, which reads as unknown.
+// What packing and slice sizing need to know of a best-effort client. All written by the client, seldom. Zero reads as
+// unknown.
 struct alignas(64) SignalLine {
   // Of the launch that waits, or was admitted last:
   uint32_t resource_class;  // 0 unknown, 1 compute, 2 memory, 3 latency
@@ -198,7 +187,7 @@ struct alignas(64) SignalLine {
   uint64_t question;            // number of the latest one to the daemon (AnswerLine)
   uint32_t daemon_losses;       // times that this process lost a daemon or gave one up that did not answer
   uint32_t bypassed;            // 1: somebody in the process had opened the driver by its path
-  uint64_t in_flight_since_ns;  // CLOCK_MONOTONIC when in_flight_ns last left zero; 0 = an older library
+  uint64_t in_flight_since_ns;  // CLOCK_MONOTONIC when in_flight_ns last left zero
   uint64_t confined_launches;   // that kept off the reserved SMs of the lease
 };
 static_assert(sizeof(SignalLine) == 128);
@@ -213,15 +202,28 @@ struct Record {
   uint64_t duration_ns;     // kernel: GPU time; burst: first launch to idle
   uint64_t end_ns;          // CLOCK_MONOTONIC
   uint64_t blocks;          // kernel: blocks launched; burst: launches
-  uint64_t contended;       // 1 if a lower-priority lease was in flight, as far as the client knows (0)
 };
-static_assert(sizeof(Record) == 48);
+static_assert(sizeof(Record) == 40);
 
+inline constexpr uint32_t kRingSlots = 1024;  // power of two
 struct RecordRing {
-  alignas(64) uint64_t head;    // next slot to write; client
-  alignas(64) uint64_t tail;    // next slot to read; daemon
-  alignas(64) Record slots[1];  // ring_slots of them
+  alignas(64) uint64_t head;  // next slot to write; client
+  alignas(64) uint64_t tail;  // next slot to read; daemon
+  alignas(64) Record slots[kRingSlots];
 };
+
+struct Region {
+  RegionHeader header;
+  LeaseLine lease;
+  AnswerLine answer;
+  UsageLine usage;
+  SignalLine signals;
+  CuttingLines cutting;
+  OperationTable operations;
+  MemoryTable memory;
+  RecordRing ring;
+};
+static_assert(sizeof(Region) <= kRegionBytes);
 
 // Pulse page: one per protected client. Its owner maps it writable; then the daemon seals FUTURE_WRITE and
 // hands it read-only to best-effort clients on the same GPU. It says nothing but this.
@@ -256,7 +258,6 @@ constexpr bool pulse_is_stale(uint64_t heartbeat_ns, uint64_t busy_since_ns, uin
   return now_ns - sign_ns > kPulseStaleNs;
 }
 
-// Of one GPU. A library without kClientWatchesMany has fewer places.
-inline constexpr uint32_t kMaxWatchedPulses = 32, kFewWatchedPulses = 8;
+inline constexpr uint32_t kMaxWatchedPulses = 32;  // of one GPU
 
 }  // namespace tessera::ipc::abi

@@ -118,22 +118,12 @@ base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   a->region = std::move(*mapped);
   abi::RegionHeader header;  // a copy: the checks and the use see the same bytes
   std::memcpy(&header, a->region.data(), sizeof header);
-  base::Result<RegionNumbers> numbers = check_region_header(header, a->region.bytes());
-  if (!numbers.ok()) return numbers.error();
-  a->lease_offset = numbers->lease_offset;
-  a->usage_offset = numbers->usage_offset;
-  a->signals_offset = numbers->signals_offset;
-  a->ring_offset = numbers->ring_offset;
-  a->ring_slots = numbers->ring_slots;
-  a->on_daemon_loss = numbers->on_daemon_loss;
-  a->guard_ns = numbers->guard_ns;
-  a->sends_learnt = numbers->sends_learnt;
-  a->answer_offset = numbers->answer_offset;
-  a->answer_within_ms = numbers->answer_within_ms;
-  a->operations_offset = numbers->operations_offset;
-  a->operation_slots = numbers->operation_slots;
-  a->cutting_offset = numbers->cutting_offset;
-  a->memory_offset = numbers->memory_offset;
+  base::Status region = check_region_header(header, a->region.bytes());
+  if (!region.ok()) return region;
+  a->on_daemon_loss = header.on_daemon_loss;
+  a->answer_within_ms = header.answer_within_ms;
+  a->keeps_profiles = header.keeps_profiles != 0;
+  a->guard_ns = header.guard_ns;
   return base::ok();
 }
 
@@ -179,7 +169,6 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   hello.priority = claim.priority;
   hello.weight = claim.weight;
   hello.slo_ns = claim.slo_ns;
-  hello.features = claim.features;
   hello.memory_limit_bytes = claim.memory_limit_bytes;
   hello.memory_group = claim.memory_group;
   if (claim.name != nullptr) ::strncpy(hello.name, claim.name, sizeof hello.name - 1);

@@ -18,10 +18,7 @@
 
 #include "base/result.h"
 #include "base/scoped_fd.h"
-#include "ipc/abi/cutting.h"
-#include "ipc/abi/memory.h"
 #include "ipc/abi/messages.h"
-#include "ipc/abi/operations.h"
 #include "ipc/abi/placement.h"
 #include "ipc/abi/region.h"
 #include "ipc/channel/map.h"
@@ -34,7 +31,6 @@ struct Claim {                      // what this process asks for; the daemon de
   uint32_t weight = 100;            // share among clients of one level
   uint64_t slo_ns = 0;              // 0 = none
   const char* name = "";            // for people, cut at abi::kMaxNameBytes - 1
-  uint64_t features = 0;            // abi::ClientFeature: what this caller handles of next_event()
   uint64_t memory_limit_bytes = 0;  // of each device; 0 = none
   uint64_t memory_group = 0;        // processes of one user that share that limit; 0 = this one alone
 };
@@ -48,34 +44,17 @@ struct Attachment {       // owned by the caller; destroying it detaches
   uint32_t priority = 0;  // granted, may be lower than claimed
   uint64_t daemon_epoch = 0;
 
-  const abi::RegionHeader& header() const { return *region.as<abi::RegionHeader>(); }
-  abi::LeaseLine* lease() const { return region.as<abi::LeaseLine>(lease_offset); }
-  abi::UsageLine* usage() const { return region.as<abi::UsageLine>(usage_offset); }
-  abi::SignalLine* signals() const {  // null: the daemon has no use for it
-    return signals_offset != 0 ? region.as<abi::SignalLine>(signals_offset) : nullptr;
-  }
-  const abi::AnswerLine* answers() const {  // null: the daemon answers no questions
-    return answer_offset != 0 ? region.as<const abi::AnswerLine>(answer_offset) : nullptr;
-  }
-  abi::OperationTotals* operations() const {  // null: the daemon does not ask for library calls
-    return operations_offset != 0 ? region.as<abi::OperationTotals>(operations_offset) : nullptr;
-  }
-  abi::CuttingLines* cutting() const {  // null: the daemon does not ask what can be cut
-    return cutting_offset != 0 ? region.as<abi::CuttingLines>(cutting_offset) : nullptr;
-  }
-  abi::MemoryTotals* memory() const {  // null: the daemon does not count memory
-    return memory_offset != 0 ? region.as<abi::MemoryTotals>(memory_offset) : nullptr;
-  }
-  abi::RecordRing* ring() const { return region.as<abi::RecordRing>(ring_offset); }
+  abi::Region& shared() const { return *region.as<abi::Region>(); }
+  const abi::RegionHeader& header() const { return shared().header; }
+  abi::LeaseLine* lease() const { return &shared().lease; }
+  abi::UsageLine* usage() const { return &shared().usage; }
   abi::PulsePage* pulse() const { return pulse_page.valid() ? pulse_page.as<abi::PulsePage>() : nullptr; }
 
-  // Checked copies of the header's numbers: use these, not the header.
-  uint32_t lease_offset = 0, usage_offset = 0, signals_offset = 0, ring_offset = 0, ring_slots = 0;
-  uint32_t answer_offset = 0, answer_within_ms = 0;
-  uint32_t operations_offset = 0, operation_slots = 0, cutting_offset = 0, memory_offset = 0;
-  uint32_t on_daemon_loss = 0;  // abi::OnDaemonLoss
-  bool sends_learnt = false;    // the daemon keeps profiles: want_profile, name_kernel
-  uint64_t guard_ns = 0;        // a pulse must be idle this long before best-effort work starts again
+  // Copies of the header's: use these, it lies in shared memory.
+  uint32_t on_daemon_loss = 0;    // abi::OnDaemonLoss
+  uint32_t answer_within_ms = 0;  // a daemon that leaves a question open for so long counts as gone
+  bool keeps_profiles = false;    // the daemon does: want_profile, name_kernel
+  uint64_t guard_ns = 0;          // a pulse must be idle this long before best-effort work starts again
 };
 
 // Connects, greets, maps, checks seals, sizes and versions, acknowledges the pulse page. timeout_ms bounds
@@ -107,7 +86,7 @@ bool descriptors_intact(const Attachment& attachment);
 // The new pulse page is mapped and in use (answer to kPriority with a page).
 base::Status acknowledge_pulse(const Attachment& attachment);
 
-// Before announce_device: what is known of kernels on this GPU? Answered by kLearnt. Only if `sends_learnt`.
+// Before announce_device: what is known of kernels on this GPU? Answered by kLearnt. Only if it `keeps_profiles`.
 base::Status want_profile(const Attachment& attachment, const char* gpu, uint32_t driver);
 
 // What a key in this client's records stands for. False: try again later (the daemon does not read fast

@@ -30,7 +30,7 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t max_hold_ms = 0;
   uint32_t priority = 0;
   uint32_t watch_spin_us = 0;
-  uint32_t passthrough = 0;
+  bool passthrough = false;
   uint32_t long_width_percent = 100;
   uint32_t long_block_us = 0;  // 0: as slice_ns
   uint32_t quantum_us = 0;     // of the gate on the device; 0: the thread asks
@@ -46,19 +46,19 @@ inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
   constexpr auto relaxed = std::memory_order_relaxed;  // ordered by the acquire of word
   abi::LeaseLine copy;
   copy.word = load(line.word, order);
-  copy.flags = load(line.flags, relaxed);
+  copy.max_hold_ms = load(line.max_hold_ms, relaxed);
   copy.expires_ns = load(line.expires_ns, relaxed);
   copy.window_ns = load(line.window_ns, relaxed);
   copy.slice_ns = load(line.slice_ns, relaxed);
-  copy.width_blocks = load(line.width_blocks, relaxed);
+  copy.rights = load(line.rights, relaxed);
   copy.marker_spacing_ns = load(line.marker_spacing_ns, relaxed);
-  copy.max_hold_ms = load(line.max_hold_ms, relaxed);
-  copy.priority = load(line.priority, relaxed);
   copy.watch_spin_us = load(line.watch_spin_us, relaxed);
-  copy.passthrough = load(line.passthrough, relaxed);
+  copy.slo_us = load(line.slo_us, relaxed);
+  copy.long_block_us = load(line.long_block_us, relaxed);
   copy.long_width_percent = load(line.long_width_percent, relaxed);
   copy.quantum_us = load(line.quantum_us, relaxed);
-  copy.slo_us = load(line.slo_us, relaxed);
+  copy.reserved_sms = load(line.reserved_sms, relaxed);
+  copy.width_blocks = load(line.width_blocks, relaxed);
   return copy;
 }
 
@@ -71,30 +71,28 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   // saw.
   word = sequence | (terms.state & abi::kLeaseStateMask);
   if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
-  uint32_t flags = 0;
-  if (terms.packed) flags |= abi::kLeasePacked;
-  if (terms.apart)
-    flags |= abi::kLeaseApart | ((terms.apart_classes << abi::kLeaseClassShift) & abi::kLeaseClassMask);
-  if (terms.tell_busy) flags |= abi::kLeaseTellBusy;
-  if (terms.defers) flags |= abi::kLeaseDefer;
-  if (terms.keeps_closed) flags |= abi::kLeaseKeepsClosed;
-  flags |= (terms.reserved_sms / abi::kReserveStep << abi::kLeaseReserveShift) & abi::kLeaseReserveMask;
-  const uint32_t long_us =
-      terms.long_block_us < abi::kMaxLongBlockUs ? terms.long_block_us : abi::kMaxLongBlockUs;
-  flags |= long_us << abi::kLeaseLongBlockShift;
-  store(line.flags, flags, relaxed);
+  const auto in_16_bits = [](uint32_t value) { return uint16_t(value < UINT16_MAX ? value : UINT16_MAX); };
+  store(line.max_hold_ms, terms.max_hold_ms, relaxed);
   store(line.expires_ns, terms.expires_ns, relaxed);
   store(line.window_ns, terms.window_ns, relaxed);
   store(line.slice_ns, terms.slice_ns, relaxed);
-  store(line.width_blocks, terms.width_blocks, relaxed);
+  const abi::LeaseRights rights{.priority = uint8_t(terms.priority),
+                                .passthrough = terms.passthrough,
+                                .packed = terms.packed,
+                                .tell_busy = terms.tell_busy,
+                                .defers = terms.defers,
+                                .keeps_closed = terms.keeps_closed,
+                                .apart = terms.apart,
+                                .apart_classes = uint8_t(terms.apart ? terms.apart_classes : 0)};
+  store(line.rights, rights, relaxed);
   store(line.marker_spacing_ns, terms.marker_spacing_ns, relaxed);
-  store(line.max_hold_ms, terms.max_hold_ms, relaxed);
-  store(line.priority, terms.priority, relaxed);
   store(line.watch_spin_us, terms.watch_spin_us, relaxed);
-  store(line.passthrough, terms.passthrough, relaxed);
-  store(line.long_width_percent, uint16_t(terms.long_width_percent), relaxed);
-  store(line.quantum_us, uint16_t(terms.quantum_us < UINT16_MAX ? terms.quantum_us : UINT16_MAX), relaxed);
   store(line.slo_us, terms.slo_us, relaxed);
+  store(line.long_block_us, in_16_bits(terms.long_block_us), relaxed);
+  store(line.long_width_percent, in_16_bits(terms.long_width_percent), relaxed);
+  store(line.quantum_us, in_16_bits(terms.quantum_us), relaxed);
+  store(line.reserved_sms, in_16_bits(terms.reserved_sms), relaxed);
+  store(line.width_blocks, terms.width_blocks, relaxed);
   // Release (within seq_cst): pairs with the acquire in lease_copy. seq_cst: the drain contract above.
   store(line.word, word, std::memory_order_seq_cst);
   return base::futex_wake_all(&line.word);

@@ -22,7 +22,6 @@ class Questions {
 
   // To be called every 100 ms or more often. `needed`: launches wait for the daemon.
   State check(bool needed, uint64_t now_ns) {
-    if (answers_ == nullptr) return State::kNothing;
     const uint64_t since_ns = now_ns - last_check_ns_;
     last_check_ns_ = now_ns;
     if (load(answers_->answered, std::memory_order_relaxed) != asked_) {
@@ -42,7 +41,7 @@ class Questions {
   static constexpr uint64_t kQuestionsPerLimit = 4;  // each costs an eventfd write and a wake of the daemon
 
   abi::SignalLine* signals_ = nullptr;
-  const abi::AnswerLine* answers_ = nullptr;  // null: this daemon answers no questions
+  const abi::AnswerLine* answers_ = nullptr;
   uint64_t within_ns_ = 0;
   uint64_t asked_ = 0, open_ns_ = 0;
   uint64_t last_check_ns_ = 0, next_ns_ = 0;

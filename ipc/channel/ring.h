@@ -38,7 +38,6 @@ class RingWriter {  // client; one thread at a time
     store(slot.duration_ns, r.duration_ns, relaxed);
     store(slot.end_ns, r.end_ns, relaxed);
     store(slot.blocks, r.blocks, relaxed);
-    store(slot.contended, r.contended, relaxed);
   }
   abi::RecordRing* ring_ = nullptr;
   uint64_t mask_ = 0;
@@ -67,7 +66,6 @@ class RingReader {  // daemon; keeps its own tail and never reads it back
     out->duration_ns = load(slot.duration_ns, relaxed);
     out->end_ns = load(slot.end_ns, relaxed);
     out->blocks = load(slot.blocks, relaxed);
-    out->contended = load(slot.contended, relaxed);
     store(ring_->tail, ++tail_, std::memory_order_release);  // pairs with the writer's acquire
     return valid(*out) ? RingRead::kRecord : RingRead::kBadRecord;
   }
@@ -76,7 +74,7 @@ class RingReader {  // daemon; keeps its own tail and never reads it back
   static bool valid(const abi::Record& r) {
     constexpr uint64_t kHour_ns = 3'600'000'000'000;  // no launch or burst is longer
     return (r.kind == abi::kRecordKernel || r.kind == abi::kRecordBurst) && r.resource_class <= 3 &&
-           r.duration_ns <= kHour_ns && r.contended <= 1;
+           r.duration_ns <= kHour_ns;
   }
   abi::RecordRing* ring_ = nullptr;
   uint64_t slots_ = 0;

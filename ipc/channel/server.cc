@@ -179,7 +179,7 @@ base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t 
   header.on_daemon_loss = settings.on_daemon_loss;
   header.guard_ns = settings.guard_ns;
   header.answer_within_ms = settings.answer_within_ms;
-  if (settings.sends_learnt) header.features |= abi::kFeatureLearnt;
+  header.keeps_profiles = settings.keeps_profiles;
   std::memcpy(m.region.data(), &header, sizeof header);
 
   m.wake = above_standard_streams(base::ScopedFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));

@@ -68,7 +68,7 @@ struct ClientMemory {                  // one client's memory in the daemon
 struct RegionSettings {
   uint32_t on_daemon_loss = abi::kLossOpen;
   uint64_t guard_ns = 0;
-  bool sends_learnt = false;  // abi::kFeatureLearnt
+  bool keeps_profiles = false;
   uint32_t answer_within_ms = kDefaultAnswerWithin_ms;
 };
 

@@ -25,11 +25,9 @@ double wide(const uint64_t (&counter)[2]) {
 constexpr const char* kClasses[] = {"unknown", "compute", "memory", "latency"};  // by abi::ResourceClass
 
 // What the client counted; a slot that says garbage is a row with garbage in it, but printable.
-std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTotals& totals_untrusted) {
+std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTable& table_untrusted) {
   std::vector<stats::OperationRow> rows;
-  const auto* counts = reinterpret_cast<const ipc::abi::OperationCounts*>(&totals_untrusted + 1);
-  for (uint32_t i = 0; i < ipc::abi::kOperationSlots; i++) {
-    const ipc::abi::OperationCounts& c = counts[i];
+  for (const ipc::abi::OperationCounts& c : table_untrusted.counts) {
     if (ipc::load(c.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
     char name[ipc::abi::kOperationNameBytes];
     memcpy(name, c.name, sizeof name);
@@ -127,8 +125,7 @@ policy::InFlight Client::in_flight() const {
   f.any = ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0;
   f.since_ns = ipc::load(s.in_flight_since_ns, relaxed);
   f.end_ns = ipc::load(s.in_flight_end_ns, relaxed);
-  const bool silent = f.end_ns == 0 && !f.any && ipc::load(u.completed_ns, relaxed) != 0;  // an older library
-  f.measured = !silent && !passthrough && terms.state != ipc::abi::kLeaseFree;
+  f.measured = !passthrough && terms.state != ipc::abi::kLeaseFree;
   return f;
 }
 
@@ -258,7 +255,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
     r.counters.gate_openings = ipc::load(page->limit_openings, relaxed);
     r.counters.gate_thread_asks = ipc::load(page->thread_asks, relaxed);
   }
-  r.counters.memory_pinned_bytes = ipc::load(memory_untrusted().pinned_bytes, relaxed);
+  r.counters.memory_pinned_bytes = ipc::load(memory_untrusted().totals.pinned_bytes, relaxed);
   r.memory = memory_of(*this);
   for (const stats::MemoryRow& row : r.memory) {
     if (row.gpu != r.gpu) continue;
@@ -269,9 +266,9 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
     r.counters.memory_shared_bytes = row.shared_bytes;
     r.counters.memory_refusals = row.refusals;
   }
-  r.counters.memory_untracked = ipc::load(memory_untrusted().untracked, relaxed);
-  const ipc::abi::OperationTotals& totals = operations_untrusted();
-  r.operations = operations_of(totals);
+  r.counters.memory_untracked = ipc::load(memory_untrusted().totals.untracked, relaxed);
+  const ipc::abi::OperationTotals& totals = operations_untrusted().totals;
+  r.operations = operations_of(operations_untrusted());
   r.outcomes = outcomes_of(cutting_untrusted());
   r.counters.further_operations = ipc::load(totals.further_calls, relaxed);
   r.counters.split_calls = ipc::load(totals.split_calls, relaxed);

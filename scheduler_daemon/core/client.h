@@ -51,7 +51,6 @@ struct Client {
   std::string name;
   uint32_t priority = 0, claimed_priority = 0, weight = 100;
   uint64_t slo_ns = 0;
-  uint64_t features = 0;  // abi::ClientFeature
   // Operator's switch: everything of this client is forwarded and no policy counts with it.
   bool passthrough = false;
   bool cutting_off = false;  // as it said last
@@ -106,31 +105,15 @@ struct Client {
   learning::UserGpu user_gpu;                        // GPU "": nothing is learnt from it
   stats::ClientCounters counters;                    // those that the daemon counts itself
 
-  ipc::abi::LeaseLine& lease_line() const {
-    return *memory.region.as<ipc::abi::LeaseLine>(ipc::kLeaseOffset);
-  }
-  ipc::abi::AnswerLine& answers() const {
-    return *memory.region.as<ipc::abi::AnswerLine>(ipc::kAnswerOffset);
-  }
-  const ipc::abi::UsageLine& usage_untrusted() const {
-    return *memory.region.as<const ipc::abi::UsageLine>(ipc::kUsageOffset);
-  }
-
-  const ipc::abi::OperationTotals& operations_untrusted() const {  // its OperationCounts are behind it
-    return *memory.region.as<const ipc::abi::OperationTotals>(ipc::kOperationsOffset);
-  }
-  const ipc::abi::CuttingLines& cutting_untrusted() const {
-    return *memory.region.as<const ipc::abi::CuttingLines>(ipc::kCuttingOffset);
-  }
-  ipc::abi::MemoryTotals& memory_untrusted() const {  // its MemoryDevices are behind it
-    return *memory.region.as<ipc::abi::MemoryTotals>(ipc::kMemoryOffset);
-  }
-  ipc::abi::MemoryDevice& memory_row(uint32_t i) const {
-    return reinterpret_cast<ipc::abi::MemoryDevice*>(&memory_untrusted() + 1)[i];
-  }
-  const ipc::abi::SignalLine& signals_untrusted() const {
-    return *memory.region.as<const ipc::abi::SignalLine>(ipc::kSignalsOffset);
-  }
+  ipc::abi::Region& shared() const { return *memory.region.as<ipc::abi::Region>(); }
+  ipc::abi::LeaseLine& lease_line() const { return shared().lease; }
+  ipc::abi::AnswerLine& answers() const { return shared().answer; }
+  const ipc::abi::UsageLine& usage_untrusted() const { return shared().usage; }
+  const ipc::abi::SignalLine& signals_untrusted() const { return shared().signals; }
+  const ipc::abi::OperationTable& operations_untrusted() const { return shared().operations; }
+  const ipc::abi::CuttingLines& cutting_untrusted() const { return shared().cutting; }
+  ipc::abi::MemoryTable& memory_untrusted() const { return shared().memory; }
+  ipc::abi::MemoryDevice& memory_row(uint32_t i) const { return memory_untrusted().devices[i]; }
 
   ipc::abi::GatePage* gate_page() const {  // null: none
     return gate.page.valid() ? gate.page.as<ipc::abi::GatePage>() : nullptr;

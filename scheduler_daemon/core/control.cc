@@ -53,11 +53,6 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
 // it gets a page of its own, or gives it up and watches those of others.
 base::Status Core::change_priority(Client& client, uint32_t priority) {
   const bool crosses = client.is_protected() != (priority > 0);
-  if (crosses && (client.features & abi::kClientSetsPriority) == 0)
-    return base::error(
-        Code::kUnsupported,
-        "this program's library cannot change between best-effort and protected while it runs: "
-        "restart the program with `tessera run --priority`");
   if (!crosses) {
     client.priority = priority;
     return base::ok();

@@ -216,7 +216,6 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->priority = allowed_priority(identity, hello->priority);
   client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, admission::kMostWeight);
   client->slo_ns = hello->slo_ns;
-  client->features = hello->features;
   client->memory_limit_bytes = hello->memory_limit_bytes;
   client->memory_group = hello->memory_group;
   client->attached_ns = now_ns;
@@ -229,8 +228,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   if (!memory.ok())
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
-  client->ring =
-      ipc::RingReader(client->memory.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  client->ring = ipc::RingReader(&client->shared().ring, abi::kRingSlots);
   apply(*client, {.grant = policy::Grant::kFree}, now_ns);  // until it says which GPU
 
   abi::Welcome welcome{};
@@ -376,7 +374,7 @@ void Core::forget(Connection connection) {
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
   // What it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
-  consume_records(*client, ipc::kRingSlots, 0);
+  consume_records(*client, abi::kRingSlots, 0);
   tell_tracers(*client, true);
   ++counters_.detached;
   peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + quoted(client->name) +
@@ -598,13 +596,11 @@ void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_
       base::earlier_due(gpu.next_look_ns, std::min(now_ns + kMeasuringLook_ns, measure_until_ns_));
 }
 
-// Whole steps, more rather than less, and no more than a lease can say.
+// Whole steps, more rather than less.
 uint32_t Core::reserved_sms(const Client& client, const policy::Lease& lease) {
   const Gpu* gpu = gpu_of(client);
   if (gpu == nullptr || lease.sm_limit == 0 || lease.sm_limit >= gpu->sm_count) return 0;
-  constexpr uint32_t kMostSteps = abi::kLeaseReserveMask >> abi::kLeaseReserveShift;
-  const uint32_t steps = (gpu->sm_count - lease.sm_limit + abi::kReserveStep - 1) / abi::kReserveStep;
-  return std::min(steps, kMostSteps) * abi::kReserveStep;
+  return (gpu->sm_count - lease.sm_limit + abi::kReserveStep - 1) / abi::kReserveStep * abi::kReserveStep;
 }
 
 void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy) {
@@ -627,13 +623,12 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   // Where every kernel fills waves there is nothing to say about long blocks.
   if (lease.long_block_ns != 0) {
     terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
-    terms.long_block_us =
-        uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, abi::kMaxLongBlockUs));
+    terms.long_block_us = uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, UINT16_MAX));
   }
   terms.reserved_sms = reserved_sms(client, lease);
   terms.quantum_us = uint32_t(std::min<uint64_t>(lease.quantum_ns / base::kNsPerUs, UINT16_MAX));
   terms.keeps_closed = lease.keeps_closed;
-  terms.passthrough = client.passthrough ? 1 : 0;
+  terms.passthrough = client.passthrough;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;
   bool first = client.lease_word == 0;

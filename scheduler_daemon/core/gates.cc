@@ -13,7 +13,7 @@ namespace abi = ipc::abi;
 namespace {
 
 bool closes_gates(const Client& c) {
-  return c.is_protected() && c.pulse_sealed && !c.passthrough && (c.features & abi::kClientGates) != 0;
+  return c.is_protected() && c.pulse_sealed && !c.passthrough;
 }
 
 uint8_t byte_of(const Client& best_effort, uint32_t byte) {
@@ -27,7 +27,7 @@ void set_byte(const Client& best_effort, uint32_t byte, uint8_t value) {
 }  // namespace
 
 bool Core::wants_gate(const Client& client) const {
-  if (client.is_protected() || (client.features & abi::kClientGates) == 0) return false;
+  if (client.is_protected()) return false;
   return (settings_.gate == abi::kGateDevice && client.gate_choice != abi::kGateThread) ||
          (settings_.gate == abi::kGateAuto && client.gate_choice == abi::kGateDevice);
 }
@@ -173,7 +173,7 @@ void Core::set_gate(Client& client) {
   if (client.gate_page() == nullptr) return;
   const bool granted = client.terms.state == abi::kLeaseGranted;
   const bool beside =
-      client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough != 0;
+      client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough;
   if (granted || beside) client.gate_shut_since_ns = 0;
   ipc::set_gate_turn(*client.gate_page(), granted);
   ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, beside);

@@ -13,7 +13,6 @@ namespace {
 bool watches(const Client& watcher, const Client& owner) {
   if (&watcher == &owner || !owner.watched) return false;
   if (!watcher.is_protected()) return true;
-  if ((watcher.features & abi::kClientDefers) == 0) return false;
   return owner.priority > watcher.priority ||
          (owner.priority == watcher.priority && owner.slo_ns != 0 && watcher.slo_ns != 0);
 }
@@ -31,8 +30,6 @@ bool Core::on_pulse_mapped(Client& client) {
 // The first that came, as many as every best-effort client has places for: a policy asks only whether all of them watch.
 void Core::share_pulses(Gpu& gpu) {
   uint32_t places = abi::kMaxWatchedPulses;
-  for (const Client* c : gpu.clients)
-    if (!c->is_protected() && (c->features & abi::kClientWatchesMany) == 0) places = abi::kFewWatchedPulses;
   for (Client* owner : gpu.clients) {
     owner->watched = owner->pulse_sealed && !owner->passthrough && places != 0;
     places -= owner->watched;

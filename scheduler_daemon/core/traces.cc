@@ -16,7 +16,6 @@ constexpr size_t kMaxTracers = 8;
 }
 
 bool Core::may_trace(const ipc::PeerIdentity& tracer, uint32_t pid, const Client& client) const {
-  if ((client.features & abi::kClientTraces) == 0) return false;
   if (pid != 0 && uint32_t(client.identity.pid) != pid) return false;
   return tracer.uid == 0 || tracer.uid == settings_.user || tracer.uid == client.identity.uid;
 }

@@ -107,7 +107,7 @@ struct World {
     for (size_t i = 0; i < kHonest; ++i) core.disconnected(clients[i].connection);
     now_ns += base::ms(2000);
     run();
-    const auto& lease = *clients[kHonest].region.as<abi::LeaseLine>(ipc::kLeaseOffset);
+    const abi::LeaseLine& lease = clients[kHonest].region.as<abi::Region>()->lease;
     CHECK(admission::grant_at(admission::decode(lease), now_ns) != admission::Grant::kHold);
     core.disconnected(clients[kHonest].connection);
     CHECK(core.snapshot(now_ns).gpus.empty());

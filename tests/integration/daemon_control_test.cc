@@ -73,7 +73,7 @@ TEST_F(ControlTest, PassthroughReachesTheLeaseOfTheClientWithThatProcessId) {
   ASSERT_TRUE(answer.ok()) << answer.error().text;
   EXPECT_EQ(*answer, "2 clients changed");
   const auto passes = [](const ipc::Attachment& x) {
-    return ipc::load(x.lease()->passthrough, std::memory_order_acquire) == 1;
+    return ipc::load(x.lease()->rights, std::memory_order_acquire).passthrough == 1;
   };
   EXPECT_TRUE(eventually([&] { return passes(a) && passes(b); }));
   EXPECT_EQ(stats()["clients"][1]["passthrough"], true);

@@ -99,8 +99,8 @@ void fills_the_ring_for_ever(Hostile& h) {
     Record record{};
     record.kind = uint32_t(h.random() % 4);
     record.duration_ns = h.random();
-    h.a->ring()->slots[i % ipc::kRingSlots] = record;
-    ipc::store(h.a->ring()->head, h.head += ipc::kRingSlots, std::memory_order_release);
+    h.a->shared().ring.slots[i % ipc::abi::kRingSlots] = record;
+    ipc::store(h.a->shared().ring.head, h.head += ipc::abi::kRingSlots, std::memory_order_release);
     if (!ipc::notify(*h.a)) break;
   }
   if (h.a && ipc::next_event(*h.a).kind == ipc::PeerEvent::Kind::kLost) h.a.reset();  // comes back next time

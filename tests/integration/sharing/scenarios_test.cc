@@ -635,7 +635,8 @@ TEST_F(Scenario, HostileClientsDisturbNeitherTheServiceNorTheTrainer) {
       if (random() % 4 != 0) (void)ipc::announce_device(*a, uuid, uint32_t(random()), random() % 2 != 0);
       auto* words = a->region.as<uint64_t>();
       for (int i = 0; i < 50 && random() % 16 != 0; ++i) {
-        const size_t from = random() % 2 ? a->usage_offset / 8 : a->ring_offset / 8;
+        const size_t from =
+            (random() % 2 ? offsetof(ipc::abi::Region, usage) : offsetof(ipc::abi::Region, ring)) / 8;
         for (int k = 0; k < 24; ++k) words[from + size_t(k)] = random() % 4 ? random() % 2'000'000 : random();
         ipc::notify(*a);
         usleep(100);

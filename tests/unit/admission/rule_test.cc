@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "admission/burst_start.h"
 #include "admission/credit.h"
 #include "admission/wait.h"
@@ -115,7 +117,8 @@ TEST_F(Rule, WhatKeepsToSmsOfItsOwnStartsBesideABurst) {
 TEST(Lease, EveryFieldIsBounded) {
   abi::LeaseLine line{};
   line.word = 3 | 40;
-  line.flags = ~uint32_t(0);
+  memset(&line.rights, 0xff, sizeof line.rights);
+  line.long_block_us = ~uint16_t(0);
   line.max_hold_ms = line.watch_spin_us = line.long_width_percent = line.slo_us = ~uint32_t(0);
   const LeaseView v = decode(line);
   EXPECT_EQ(v.grant, Grant::kHold);  // the state that nobody uses
@@ -123,7 +126,7 @@ TEST(Lease, EveryFieldIsBounded) {
   EXPECT_EQ(v.max_hold_ns, kMostHoldMs * 1'000'000);
   EXPECT_EQ(v.watch_spin_ns, kMostSpinUs * 1'000);
   EXPECT_EQ(v.long_width_percent, 100u);
-  EXPECT_EQ(v.long_block_ns, uint64_t(abi::kMaxLongBlockUs) * 1'000);
+  EXPECT_EQ(v.long_block_ns, uint64_t(UINT16_MAX) * 1'000);
   EXPECT_EQ(v.apart_classes, 15u);
   const LeaseView zero = decode({});
   EXPECT_EQ(zero.grant, Grant::kHold);

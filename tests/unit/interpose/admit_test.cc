@@ -175,7 +175,7 @@ TEST_F(Admit, PassthroughSwitchEndsAWait) {
   lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
   Launcher held(*this);
   ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
-  ipc::store(region->lease.passthrough, 1u, std::memory_order_relaxed);
+  ipc::store(region->lease.rights, {.passthrough = 1}, std::memory_order_relaxed);
   EXPECT_TRUE(eventually([&] { return held.done == 1; }));
 }
 
@@ -207,10 +207,9 @@ TEST_F(Admit, StalePulseLowerLevelAndPackedLeaseDoNotHold) {
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.holds, 0u);
   ipc::pulse_set_busy(page, 2, 0, 2, base::now_ns());
-  ipc::store(region->lease.priority, 5u, std::memory_order_relaxed);  // its own level
+  ipc::store(region->lease.rights, {.priority = 5}, std::memory_order_relaxed);  // its own level
   EXPECT_EQ(launch(), CUDA_SUCCESS);
-  ipc::store(region->lease.priority, 0u, std::memory_order_relaxed);
-  ipc::store(region->lease.flags, uint32_t(abi::kLeasePacked), std::memory_order_relaxed);
+  ipc::store(region->lease.rights, {.packed = 1}, std::memory_order_relaxed);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.holds, 0u);
   state::g_state.n_watched.store(0);

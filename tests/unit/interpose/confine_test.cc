@@ -48,10 +48,14 @@ class Confine : public test::Soft {
     EXPECT_EQ(hook_cuModuleUnload(module_), CUDA_SUCCESS);
     Soft::TearDown();
   }
-  void reserve(uint32_t steps, uint32_t other_flags = 0) {
-    ipc::store(region->lease.flags, steps << ipc::abi::kLeaseReserveShift | other_flags,
+  // `apart`: launches keep off the reserve, and those of the named classes may start beside bursts.
+  void reserve(uint32_t steps, bool apart = false, uint32_t classes = 0) {
+    ipc::store(region->lease.reserved_sms, uint16_t(steps * ipc::abi::kReserveStep),
+               std::memory_order_relaxed);
+    ipc::store(region->lease.rights, {.apart = apart, .apart_classes = uint8_t(classes)},
                std::memory_order_relaxed);
   }
+  static constexpr uint32_t kAnyClass = 0xf;
   uint64_t confined() {
     ipc::abi::SignalLine line{};
     confine::publish(line);
@@ -129,11 +133,11 @@ TEST_F(Confine, ApartALaunchStartsWhileAPulseIsBusy) {
     EXPECT_EQ(launch3(stamp_, {kWide, 1, 1}, 32, params, 0, nullptr, stream_), CUDA_SUCCESS);
     return std::atomic_ref(region->usage.holds).load() - before;
   };
-  reserve(2, ipc::abi::kLeaseApart | ipc::abi::kLeaseClassMask);
+  reserve(2, true, kAnyClass);
   const uint64_t n_confined = confined();
   EXPECT_EQ(holds_of_a_launch(), 0u);
   EXPECT_EQ(confined() - n_confined, 1u);
-  reserve(2, ipc::abi::kLeaseApart);  // the same lease, but of no class: it waits until the hold limit
+  reserve(2, true);  // the same lease, but of no class: it waits until the hold limit
   EXPECT_EQ(holds_of_a_launch(), 1u);
   reserve(2);  // and not apart
   EXPECT_EQ(holds_of_a_launch(), 1u);
@@ -162,10 +166,9 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   lease(ipc::abi::kLeaseGranted, 50'000'000, 200);
   ipc::store(region->lease.quantum_us, uint16_t(20), std::memory_order_relaxed);
   ipc::close_gate(*page, 1, 7);
-  constexpr uint32_t kApart = ipc::abi::kLeaseApart | ipc::abi::kLeaseClassMask;
   reserve(2);
   EXPECT_EQ(launch_to(stream_), CUDA_SUCCESS);
-  reserve(2, kApart);
+  reserve(2, true, kAnyClass);
   uint64_t n_confined = confined();
   EXPECT_EQ(launch_to(stream_), CUDA_SUCCESS)
       << "the driver would make SMs of its own when the gate has opened";
@@ -178,7 +181,7 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   ipc::close_gate(*page, 1, 7);
   reserve(2);
   EXPECT_EQ(launch_to(stream_), CUDA_SUCCESS);
-  reserve(2, kApart);
+  reserve(2, true, kAnyClass);
   n_confined = confined();
   EXPECT_EQ(launch_to(other), CUDA_SUCCESS);
   EXPECT_EQ(confined() - n_confined, 1u);
@@ -214,7 +217,7 @@ TEST_F(Confine, ApartWhatMayBeCutStartsByTheClassOfItsCall) {
   };
   const auto launched = [&](uint64_t slice_ns, operations::Note* note) -> Seen {
     lease(ipc::abi::kLeaseGranted, 50'000'000, slice_ns);
-    reserve(2, ipc::abi::kLeaseApart | 1u << (ipc::abi::kLeaseClassShift + ipc::abi::kResourceCompute));
+    reserve(2, true, 1u << ipc::abi::kResourceCompute);
     const uint64_t n_holds = std::atomic_ref(region->usage.holds).load(), n_slices = slices(),
                    n_confined = confined();
     ipc::pulse_set_busy(service, 1, ipc::abi::kResourceMemory, 1, state::clock_ns());

@@ -417,7 +417,7 @@ TEST_F(PeerGates, ABurstClosesAndItsEndOpens) {
 
 TEST_F(PeerGates, TheDaemonOpensWhereTheLeaseSaysSo) {
   map();
-  ipc::store(region->lease.flags, uint32_t(abi::kLeaseKeepsClosed), std::memory_order_relaxed);
+  ipc::store(region->lease.rights, {.keeps_closed = 1}, std::memory_order_relaxed);
   CUstream s = new_stream();
   launch(s);
   hook_cuStreamSynchronize(s);

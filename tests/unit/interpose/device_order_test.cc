@@ -208,8 +208,10 @@ class DeviceOrder : public test::Soft {
     std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
     while (!over) {
       const auto steps = uint32_t(random() % 5);
-      const uint32_t apart = random() % 4 != 0 ? abi::kLeaseApart | abi::kLeaseClassMask : 0;
-      ipc::store(region->lease.flags, steps << abi::kLeaseReserveShift | apart, std::memory_order_relaxed);
+      const bool apart = random() % 4 != 0;
+      ipc::store(region->lease.reserved_sms, uint16_t(steps * abi::kReserveStep), std::memory_order_relaxed);
+      ipc::store(region->lease.rights, {.apart = apart, .apart_classes = uint8_t(apart ? 0xf : 0)},
+                 std::memory_order_relaxed);
       for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
     }
   }

@@ -37,6 +37,7 @@ class CapturedCalls : public test::Soft {
     ASSERT_EQ(hook_cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     out_ = zeros(test::kMixWords), in_ = zeros(test::kMixWords);
     link->operations = &table_.totals;
+    link->operation_counts = table_.counts;
     link->operation_slots = 1;
   }
   void TearDown() override {
@@ -90,7 +91,7 @@ class CapturedCalls : public test::Soft {
     EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
     return calls;
   }
-  const abi::OperationCounts& counts() const { return table_.counts; }
+  const abi::OperationCounts& counts() const { return table_.counts[0]; }
 
   const operations::NoteReader* reader_ = tessera_note_reader(operations::kNoteVersion);
   CUfunction mix_ = nullptr;
@@ -102,7 +103,7 @@ class CapturedCalls : public test::Soft {
   CUmodule module_ = nullptr;
   struct {
     abi::OperationTotals totals{};
-    abi::OperationCounts counts{};
+    abi::OperationCounts counts[1]{};
   } table_;
 };
 

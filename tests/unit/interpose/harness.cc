@@ -78,8 +78,8 @@ void Gate::TearDown() {
 
 void Gate::attach(state::Role role, uint64_t guard_ns) {
   region = new Region;
-  link = new state::DaemonLink{
-      &region->lease, &region->usage, &region->records.ring, 64, &region->pulse, guard_ns, 0};
+  link =
+      new state::DaemonLink{&region->lease, &region->usage, &region->ring, 64, &region->pulse, guard_ns, 0};
   state::g_state.holding.store(0);
   state::set_link(link);
   state::g_state.role.store(role);

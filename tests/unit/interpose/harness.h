@@ -55,10 +55,7 @@ class Gate : public ::testing::Test {
     abi::LeaseLine lease{};
     abi::UsageLine usage{};
     abi::PulsePage pulse{};
-    struct {
-      abi::RecordRing ring{};
-      abi::Record more[63]{};
-    } records;
+    abi::RecordRing ring{};
     uint32_t word = 0;
   };
   void attach(state::Role role, uint64_t guard_ns = 0);

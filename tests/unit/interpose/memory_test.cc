@@ -14,10 +14,7 @@ using driver_api::real;
 constexpr uint64_t kMiB = base::kMiB;
 constexpr uint64_t kPieceBytes = 2 * kMiB;  // granularity of physical memory
 
-struct Table {
-  abi::MemoryTotals totals{};
-  abi::MemoryDevice devices[abi::kMemoryDevices]{};
-};
+using Table = abi::MemoryTable;
 Table* g_table = nullptr;
 uint64_t g_limit_bytes = 0;  // as the daemon grants it: all at once
 bool g_hangs = false;
@@ -48,7 +45,7 @@ class Memory : public Soft {
     g_table = new Table;  // leaked: as an attachment
     g_limit_bytes = 0;
     g_hangs = false;
-    memory::adopt(&g_table->totals, 50, daemon_answers);
+    memory::adopt(g_table, 50, daemon_answers);
     before_ = held();
   }
   void TearDown() override {

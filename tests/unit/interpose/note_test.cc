@@ -273,6 +273,7 @@ class Counts : public Operations {
   void SetUp() override {
     Operations::SetUp();
     link->operations = &table_.totals;
+    link->operation_counts = table_.counts;
     link->operation_slots = kSlots;
   }
   const abi::OperationCounts& first() const {

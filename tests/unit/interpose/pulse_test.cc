@@ -41,9 +41,9 @@ TEST_F(Pulse, SynchronisingTheOnlyStreamIsIdleAndTellsTheDaemon) {
   EXPECT_FALSE(busy());
   EXPECT_EQ(g_notices, 1u);
   EXPECT_GT(region->pulse.idle_since_ns, 0u);
-  EXPECT_EQ(region->records.ring.head, 1u);  // the burst
-  EXPECT_EQ(region->records.ring.slots[0].kind, abi::kRecordBurst);
-  EXPECT_EQ(region->records.ring.slots[0].blocks, 2u);
+  EXPECT_EQ(region->ring.head, 1u);  // the burst
+  EXPECT_EQ(region->ring.slots[0].kind, abi::kRecordBurst);
+  EXPECT_EQ(region->ring.slots[0].blocks, 2u);
 }
 
 TEST_F(Pulse, AQuietBurstTellsNobodyUntilHalfARingOfRecordsIsWritten) {
@@ -247,8 +247,8 @@ class Defer : public Pulse {
   void SetUp() override {
     Pulse::SetUp();
     region->lease.word = abi::kLeaseFree;
-    region->lease.flags = abi::kLeaseDefer;
-    region->lease.priority = 3;
+    region->lease.rights.defers = 1;
+    region->lease.rights.priority = 3;
     region->lease.max_hold_ms = 10'000;
     watch(&peer_, 5);
     state::g_state.watch[0].slo_ns.store(0);
@@ -298,10 +298,10 @@ TEST_F(Defer, NobodyWaitsForALowerLevelAStalePulseOrWithoutTheFlag) {
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   hook_cuCtxSynchronize();
   state::g_state.watch[0].priority.store(5);
-  region->lease.flags = 0;
+  region->lease.rights.defers = 0;
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   hook_cuCtxSynchronize();
-  region->lease.flags = abi::kLeaseDefer;
+  region->lease.rights.defers = 1;
   peer_busy(base::now_ns() - 2 * abi::kPulseStaleNs);
   EXPECT_EQ(launch(), CUDA_SUCCESS);
   EXPECT_EQ(region->usage.holds, 0u);

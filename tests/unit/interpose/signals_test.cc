@@ -32,9 +32,7 @@ class Signals : public Gate {
     slot.handle.store(handle);
     return reinterpret_cast<CUfunction>(handle);
   }
-  const abi::Record& last_record() {
-    return region->records.ring.slots[(region->records.ring.head - 1) % 64];
-  }
+  const abi::Record& last_record() { return region->ring.slots[(region->ring.head - 1) % 64]; }
   void end_burst() {
     ASSERT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
     ASSERT_FALSE(busy());
@@ -182,12 +180,12 @@ TEST_F(Signals, FirstLaunchesAreTimedOnceTheirCodeIsThere) {
     asked = loads = 0;
     answer = c.answer;
     state = c.state;
-    const uint32_t head = region->records.ring.head;
+    const uint32_t head = region->ring.head;
     launch(nullptr, 1, kernel(abi::kResourceCompute));
     EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);  // reads what was timed: no launch follows
     EXPECT_EQ(asked, 1);
     EXPECT_EQ(loads, c.loads);
-    EXPECT_EQ(region->records.ring.head - head, uint32_t(c.records));
+    EXPECT_EQ(region->ring.head - head, uint32_t(c.records));
   }
   asked = 0;
   launch(nullptr, 1, reinterpret_cast<CUfunction>(uintptr_t{0x700000}));  // not in the books: anything

@@ -14,8 +14,11 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   uint32_t word = 0;
   LeaseTerms terms{.state = abi::kLeaseGranted,
                    .packed = true,
+                   .apart = true,
                    .tell_busy = true,
                    .defers = true,
+                   .apart_classes = 5,
+                   .reserved_sms = 264,
                    .expires_ns = 50,
                    .window_ns = 1,
                    .slice_ns = 2,
@@ -24,16 +27,22 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .max_hold_ms = 5,
                    .priority = 6,
                    .watch_spin_us = 7,
-                   .passthrough = 1,
+                   .passthrough = true,
                    .long_width_percent = 50,
                    .long_block_us = 1234,
+                   .quantum_us = 20,
+                   .keeps_closed = true,
                    .slo_us = 9};
   lease_publish(line, word, terms);
   const abi::LeaseLine copy = lease_copy(line);
   const admission::LeaseView view = admission::decode(copy);
   EXPECT_EQ(view.word, word);
   EXPECT_EQ(view.grant, admission::Grant::kGranted);
-  EXPECT_TRUE(view.packed && view.tell_busy && view.defers && view.passthrough);
+  EXPECT_TRUE(view.packed && view.tell_busy && view.defers && view.passthrough && view.keeps_closed &&
+              view.apart);
+  EXPECT_EQ(view.apart_classes, 5u);
+  EXPECT_EQ(view.reserved_sms, 264u);
+  EXPECT_EQ(view.quantum_ns, 20'000u);
   EXPECT_EQ(view.expires_ns, 50u);
   EXPECT_EQ(view.window_ns, 1u);
   EXPECT_EQ(view.slice_ns, 2u);
@@ -50,7 +59,7 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   EXPECT_NE(lease_copy(line).word, before);
   terms.long_block_us = 1'000'000;  // more than its place holds: as long as can be
   lease_publish(line, word, terms);
-  EXPECT_EQ(admission::decode(lease_copy(line)).long_block_ns, uint64_t(abi::kMaxLongBlockUs) * 1'000);
+  EXPECT_EQ(admission::decode(lease_copy(line)).long_block_ns, uint64_t(UINT16_MAX) * 1'000);
   EXPECT_TRUE(admission::decode(lease_copy(line)).packed);
 }
 

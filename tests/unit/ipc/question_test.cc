@@ -56,11 +56,5 @@ TEST_F(QuestionTest, WhoWasStoppedItselfBlamesNobody) {
   EXPECT_EQ(look_for(true, 800), State::kNothing);
 }
 
-TEST_F(QuestionTest, AnOlderDaemonIsNotAsked) {
-  questions = {&signals, nullptr, 0};
-  EXPECT_EQ(look_for(true, 100'000), State::kNothing);
-  EXPECT_EQ(signals.question, 0u);
-}
-
 }  // namespace
 }  // namespace tessera::ipc

@@ -22,8 +22,7 @@ abi::Record numbered(uint64_t n) {
           .key = n,
           .duration_ns = n % 1000,
           .end_ns = n,
-          .blocks = ~n,
-          .contended = n & 1};
+          .blocks = ~n};
 }
 
 TEST(Ring, KeepsOrderAcrossWraparoundAndDropsWhenFull) {
@@ -91,11 +90,10 @@ TEST(Ring, InvalidRecordsAreConsumedAndReported) {
   Ring ring;
   RingWriter writer(ring.get(), Ring::kSlots);
   RingReader reader(ring.get(), Ring::kSlots);
-  std::vector<abi::Record> bad(4, numbered(1));
+  std::vector<abi::Record> bad(3, numbered(1));
   bad[0].kind = 99;
   bad[1].resource_class = 4;
   bad[2].duration_ns = UINT64_MAX;
-  bad[3].contended = 2;
   for (const abi::Record& b : bad) writer.write(b);
   writer.write(numbered(8));
   abi::Record r;

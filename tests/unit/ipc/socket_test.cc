@@ -272,7 +272,7 @@ TEST_F(Socket, TheOperatorsPriorityArrivesWithANewPage) {
     while (poll(&p, 1, 5000) == 1 && recv(socket, answer, sizeof answer, 0) > 0) {
     }
   });
-  auto a = attach(path_, {.priority = 2, .features = abi::kClientSetsPriority}, 5000);
+  auto a = attach(path_, {.priority = 2}, 5000);
   ASSERT_TRUE(a.ok()) << a.error().text;
   auto next = [&] {
     pollfd p{a->socket.get(), POLLIN, 0};

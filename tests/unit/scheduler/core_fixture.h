@@ -100,9 +100,9 @@ class CoreTest : public ::testing::Test {
   struct Peer {  // a client's end
     Connection connection;
     ipc::Mapping region, pulse_page;
-    abi::LeaseLine& lease() const { return *region.as<abi::LeaseLine>(ipc::kLeaseOffset); }
-    abi::UsageLine& usage() const { return *region.as<abi::UsageLine>(ipc::kUsageOffset); }
-    bool quiet() const { return region.as<abi::AnswerLine>(ipc::kAnswerOffset)->quiet != 0; }
+    abi::LeaseLine& lease() const { return region.as<abi::Region>()->lease; }
+    abi::UsageLine& usage() const { return region.as<abi::Region>()->usage; }
+    bool quiet() const { return region.as<abi::Region>()->answer.quiet != 0; }
     abi::PulsePage& pulse() const { return *pulse_page.as<abi::PulsePage>(); }
     uint32_t state() const { return lease().word & abi::kLeaseStateMask; }
   };
@@ -129,13 +129,10 @@ class CoreTest : public ::testing::Test {
   void say(Connection c, const T& message) {
     core_->received(c, packet_of(message), now_ns_);
   }
-  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false, uint32_t confines = 0,
-              uint64_t features = abi::kClientWatchesMany) {
+  Peer attach(pid_t pid, uint32_t priority, uint8_t gpu, bool mps = false, uint32_t confines = 0) {
     Peer p;
     p.connection = connect(pid);
-    abi::Hello claims = hello(priority);
-    claims.features = features;
-    say(p.connection, claims);
+    say(p.connection, hello(priority));
     auto* welcome = peers_.last(p.connection, abi::kWelcome);
     EXPECT_NE(welcome, nullptr);
     p.region = ipc::map_shared(welcome->fds[0].get(), abi::kRegionBytes, ipc::Access::kReadWrite).value();

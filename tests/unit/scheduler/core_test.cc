@@ -30,7 +30,7 @@ TEST_F(CoreTest, WelcomeCarriesSealedMemoryAndAFreeLeaseUntilTheGpuIsKnown) {
   auto* header = region->as<abi::RegionHeader>();
   EXPECT_TRUE(ipc::check_region_header(*header, abi::kRegionBytes).ok());
   EXPECT_EQ(header->daemon_epoch, 42u);
-  EXPECT_EQ(region->as<abi::LeaseLine>(ipc::kLeaseOffset)->word & abi::kLeaseStateMask, kFree);
+  EXPECT_EQ(region->as<abi::Region>()->lease.word & abi::kLeaseStateMask, kFree);
   say(c, kMapped);
   EXPECT_TRUE(ipc::check_memfd(m->fds[2].get(), ipc::kPulseSharedSeals, abi::kPulseBytes).ok());
 }
@@ -95,12 +95,10 @@ TEST_F(CoreTest, AloneIsMeasuredWhileSomebodyLooksAndHindersNothing) {
   EXPECT_EQ(a.state(), kFree);
 }
 
-TEST_F(CoreTest, TracesAreOfLibrariesThatCanAndForWhoMaySeeThem) {
-  const auto client_of = [&](uid_t uid, uint64_t features) {
+TEST_F(CoreTest, TracesAreForWhoMaySeeThem) {
+  const auto client_of = [&](uid_t uid) {
     const Connection c = connect(1, uid);
-    abi::Hello greeting = hello(0);
-    greeting.features = features;
-    say(c, greeting);
+    say(c, hello(0));
     return c;
   };
   const auto tracer_of = [&](uid_t uid) {
@@ -108,16 +106,14 @@ TEST_F(CoreTest, TracesAreOfLibrariesThatCanAndForWhoMaySeeThem) {
     say(c, abi::Trace{ipc::make_header(abi::kTrace, sizeof(abi::Trace)), 0, 0});
     return c;
   };
-  const Connection own = client_of(1000, abi::kClientTraces), old = client_of(1000, 0),
-                   foreign = client_of(1001, abi::kClientTraces);
+  const Connection own = client_of(1000), foreign = client_of(1001);
   const Connection tracer = tracer_of(1000);
   EXPECT_EQ(peers_.count(own, abi::kTraceMemory), 1u);
-  EXPECT_EQ(peers_.count(old, abi::kTraceMemory), 0u) << "a library that is older than traces";
   EXPECT_EQ(peers_.count(foreign, abi::kTraceMemory), 0u) << "another user's";
   ASSERT_EQ(peers_.count(tracer, abi::kTraced), 1u);
   EXPECT_EQ(peers_.last(tracer, abi::kTraced)->fds.size(), 1u);
 
-  const Connection later = client_of(1000, abi::kClientTraces);
+  const Connection later = client_of(1000);
   EXPECT_EQ(peers_.count(later, abi::kTraceMemory), 1u);
   say(later, device(1));
   EXPECT_EQ(peers_.count(tracer, abi::kTraced), 3u) << "it came, and its GPU is known";
@@ -281,26 +277,6 @@ TEST_F(CoreTest, SoManyPulsesAreWatchedAtMostAndAPlaceIsRefilled) {
   EXPECT_EQ(trainer.state(), kGranted);
 }
 
-TEST_F(CoreTest, WhileALibraryHasPlacesForEightPulsesNoMoreAreWatched) {
-  Peer trainer = attach(100, 0, 1);
-  std::vector<Peer> services;
-  for (pid_t i = 1; i <= 10; ++i)
-    services.push_back(attach(i, 3, 1, false, 0, 0));  // how old these are does not matter
-  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 10u);
-  ipc::pulse_set_busy(services[9].pulse(), 1, 0, 1, now_ns_);
-  run(ms(1));
-  EXPECT_EQ(trainer.state(), kGranted);  // it watches by itself
-  Peer old = attach(101, 0, 1, false, 0, 0);
-  EXPECT_EQ(peers_.count(old.connection, abi::kPeerPulse), abi::kFewWatchedPulses);
-  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerGone), 10u - abi::kFewWatchedPulses);
-  run(ms(1));
-  EXPECT_EQ(trainer.state(), kHold);  // neither has the place, so the daemon obeys that pulse
-  core_->disconnected(old.connection);
-  EXPECT_EQ(peers_.count(trainer.connection, abi::kPeerPulse), 12u);
-  run(ms(1));
-  EXPECT_EQ(trainer.state(), kGranted);
-}
-
 TEST_F(CoreTest, TurnsAlternateAndPassOnlyAfterTheDrain) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();
@@ -445,7 +421,7 @@ TEST_F(CoreTest, WhoNeverDrainsTakesLittleFromItsNeighbourAndIsNamed) {
   }
   EXPECT_GT(found_out, 10u);
   EXPECT_GT(served_ns, ms(40'000));
-  honest.region.as<abi::SignalLine>(ipc::kSignalsOffset)->cutting_off = 1;
+  honest.region.as<abi::Region>()->signals.cutting_off = 1;
   notify(honest);
   run();
   EXPECT_NE(peers_.lines.back().find("(pid 2), which does not drain"), std::string::npos)
@@ -544,7 +520,7 @@ class Quiet : public CoreTest {
     abi::Record record{.kind = abi::kRecordBurst};
     record.duration_ns = now_ns_ - s.pulse().busy_since_ns;
     record.end_ns = now_ns_;
-    ipc::RingWriter(s.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots).write(record);
+    ipc::RingWriter(&s.region.as<abi::Region>()->ring, abi::kRingSlots).write(record);
   }
   uint32_t burst_ = 0;
 };
@@ -638,8 +614,8 @@ TEST_F(Quiet, ABurstThatEndedBetweenTheLookAndTheStoreIsSeen) {
 // The client shares the eventfd: it could clear O_NONBLOCK and take the count before a read.
 TEST_F(CoreTest, AQuestionIsAnsweredWhenTheClientNotifies) {
   Peer a = attach(1, 0, 1);
-  const auto& answers = *a.region.as<abi::AnswerLine>(ipc::kAnswerOffset);
-  a.region.as<abi::SignalLine>(ipc::kSignalsOffset)->question = 7;
+  const auto& answers = a.region.as<abi::Region>()->answer;
+  a.region.as<abi::Region>()->signals.question = 7;
   run();
   EXPECT_EQ(answers.answered, 0u);
   core_->notified(a.connection);
@@ -705,7 +681,7 @@ TEST_F(CoreTest, QueryAnswersInPackets) {
 
 TEST_F(CoreTest, RecordsAreConsumedBoundedPerWake) {
   Peer a = attach(1, 0, 1);
-  ipc::RingWriter writer(a.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  ipc::RingWriter writer(&a.region.as<abi::Region>()->ring, abi::kRingSlots);
   for (int i = 0; i < 5; ++i) writer.write({.kind = abi::kRecordKernel, .duration_ns = 5});
   writer.write({.kind = abi::kRecordBurst, .duration_ns = 5});
   writer.write({.kind = 77});
@@ -731,7 +707,7 @@ TEST_F(CoreTest, WhatAClientTimedLastIsLearntAfterItIsGone) {
     std::strcpy(wanted.gpu, "GPU");
     say(a.connection, wanted);
     run();
-    ipc::RingWriter writer(a.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+    ipc::RingWriter writer(&a.region.as<abi::Region>()->ring, abi::kRingSlots);
     for (int i = 0; i < 3; ++i)
       writer.write({.kind = abi::kRecordKernel, .key = 7, .duration_ns = 5000, .blocks = 1});
     core_->disconnected(a.connection);
@@ -753,11 +729,11 @@ TEST_F(CoreTest, SetChangesWeightPassthroughAndLevelsAtOnce) {
   auto* told = peers_.last(trainer.connection, abi::kPeerPulse);  // watchers hear of the new level
   EXPECT_EQ(reinterpret_cast<abi::PeerPulse*>(told->bytes.data())->priority, 2u);
   run();
-  EXPECT_EQ(service.lease().priority, 2u);
+  EXPECT_EQ(service.lease().rights.priority, 2u);
 
   ASSERT_TRUE(core_->set_client(trainer_id, {.weight = 900, .passthrough = true}).ok());
   run(ms(1));
-  EXPECT_EQ(trainer.lease().passthrough, 1u);
+  EXPECT_EQ(trainer.lease().rights.passthrough, 1u);
   EXPECT_EQ(trainer.state(), kFree);
   EXPECT_EQ(other.state(), kGranted);  // the turn is no longer shared with it
   EXPECT_EQ(core_->snapshot(now_ns_).clients[1].weight, 900u);
@@ -767,15 +743,12 @@ TEST_F(CoreTest, SetChangesWeightPassthroughAndLevelsAtOnce) {
   EXPECT_EQ(core_->set_client(id, {.weight = 0}).error().code, base::Code::kInvalid);
   for (const uint64_t bad_ns : {uint64_t{1}, us(1500), ms(3'600'001)})
     EXPECT_EQ(core_->set_client(id, {.slo_ns = bad_ns}).error().code, base::Code::kInvalid) << bad_ns;
-  EXPECT_EQ(core_->set_client(id, {.priority = 0}).error().code, base::Code::kUnsupported);  // old library
 }
 
 TEST_F(CoreTest, SetAcrossTheBorderGivesOrTakesThePulsePage) {
   Peer service = attach(1, 7, 1);
   Connection c = connect(2);
-  abi::Hello h = hello(0, "trainer");
-  h.features = abi::kClientSetsPriority;
-  say(c, h);
+  say(c, hello(0, "trainer"));
   say(c, device(1));
   run();
   const uint32_t id = core_->find_clients(0, "trainer").at(0);
@@ -802,11 +775,10 @@ TEST_F(CoreTest, SetAcrossTheBorderGivesOrTakesThePulsePage) {
   EXPECT_EQ(core_->snapshot(now_ns_).clients[1].priority, 0u);
 }
 
-TEST_F(CoreTest, ProtectedClientsWatchWhoGoesFirstIfTheirLibraryCan) {
-  auto join = [&](pid_t pid, uint32_t priority, uint64_t slo_ns, uint64_t features) {
+TEST_F(CoreTest, ProtectedClientsWatchWhoGoesFirst) {
+  auto join = [&](pid_t pid, uint32_t priority, uint64_t slo_ns) {
     Connection c = connect(pid);
     abi::Hello h = hello(priority);
-    h.features = features;
     h.slo_ns = slo_ns;
     say(c, h);
     say(c, kMapped);
@@ -816,20 +788,17 @@ TEST_F(CoreTest, ProtectedClientsWatchWhoGoesFirstIfTheirLibraryCan) {
   auto terms = [&](Connection c) {
     auto region = ipc::map_shared(peers_.last(c, abi::kWelcome)->fds[0].get(), abi::kRegionBytes,
                                   ipc::Access::kReadWrite);
-    return admission::decode(*region->as<abi::LeaseLine>(ipc::kLeaseOffset));
+    return admission::decode(region->as<abi::Region>()->lease);
   };
-  const uint64_t can = abi::kClientDefers | abi::kClientSetsPriority;
-  Connection high = join(1, 5, 0, can), low = join(2, 2, ms(50), can), old = join(3, 2, 0, 0);
+  Connection high = join(1, 5, 0), low = join(2, 2, ms(50));
   run();
   EXPECT_EQ(peers_.count(high, abi::kPeerPulse), 0u);
   EXPECT_EQ(peers_.count(low, abi::kPeerPulse), 1u);
-  EXPECT_EQ(peers_.count(old, abi::kPeerPulse), 0u);
   EXPECT_FALSE(terms(high).defers);
   EXPECT_TRUE(terms(low).defers);
   EXPECT_EQ(terms(low).slo_ns, ms(50));
-  EXPECT_FALSE(terms(old).defers);
 
-  Connection twin = join(4, 2, ms(20), can);  // same level, both with an SLO
+  Connection twin = join(4, 2, ms(20));  // same level, both with an SLO
   run();
   EXPECT_EQ(peers_.count(twin, abi::kPeerPulse), 2u);
   EXPECT_EQ(peers_.count(low, abi::kPeerPulse), 2u);
@@ -868,8 +837,8 @@ TEST_F(CoreTest, ANewPolicyGrantsOnlyAfterEveryoneHasDrained) {
 TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
   Peer service = attach(1, 7, 1), trainer = attach(2, 0, 1);
   run();
-  ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
-  auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+  ipc::RingWriter records(&service.region.as<abi::Region>()->ring, abi::kRingSlots);
+  auto& signals = trainer.region.as<abi::Region>()->signals;
   auto solo_after = [&](uint64_t length_ns) {
     now_ns_ += ms(10);
     records.write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = length_ns, .end_ns = now_ns_});
@@ -877,8 +846,6 @@ TEST_F(CoreTest, BurstsAreSoloOnlyIfNoLowerWorkWasInFlight) {
     return core_->snapshot(now_ns_).clients[0].counters.bursts_solo;
   };
   EXPECT_EQ(solo_after(ms(4)), 1u);  // the trainer never ran
-  trainer.usage().completed_ns = us(100);
-  EXPECT_EQ(solo_after(ms(4)), 1u);  // it did, but its library does not say when
   signals.in_flight_end_ns = now_ns_;
   EXPECT_EQ(solo_after(ms(4)), 2u);  // before this burst
   signals.in_flight_end_ns = now_ns_ + ms(7);
@@ -907,8 +874,8 @@ class PackingTest : public CoreTest {
     s.parameters.packing = packing;
     host(s);
     service_ = attach(1, 7, 1, true), trainer_ = attach(2, 0, 1, true, confines);
-    records_.emplace(service_.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
-    auto& signals = *trainer_.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+    records_.emplace(&service_.region.as<abi::Region>()->ring, abi::kRingSlots);
+    auto& signals = trainer_.region.as<abi::Region>()->signals;
     signals.resource_class = abi::kResourceCompute;
     signals.launch_sms = launch_sms;
     trainer_.usage().waiting = 1;
@@ -944,7 +911,7 @@ TEST_F(PackingTest, NarrowWorkGetsALeaseForSmsOfItsOwn) {
   EXPECT_EQ(lease.apart_classes, 1u << abi::kResourceCompute);
   EXPECT_GT(lease.reserved_sms, 0u);
   EXPECT_TRUE(lease.tell_busy);
-  trainer_.region.as<abi::OperationTotals>(ipc::kOperationsOffset)->beside_bursts[abi::kResourceCompute] = 7;
+  trainer_.region.as<abi::Region>()->operations.totals.beside_bursts[abi::kResourceCompute] = 7;
   const stats::ClientRow row = core_->snapshot(now_ns_).clients[1];
   EXPECT_GT(row.counters.packed_grants, 0u);
   EXPECT_EQ(row.state, "packed");
@@ -972,8 +939,8 @@ TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {
     s.policy_name = "tessera";
     host(s);
     Peer service = attach(1, 7, 1, true), trainer = attach(2, 0, 1, true, confines);
-    ipc::RingWriter records(service.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
-    auto& signals = *trainer.region.as<abi::SignalLine>(ipc::kSignalsOffset);
+    ipc::RingWriter records(&service.region.as<abi::Region>()->ring, abi::kRingSlots);
+    auto& signals = trainer.region.as<abi::Region>()->signals;
     signals.uncut_launches = 1;
     signals.confined_launches = 3;
     uint32_t number = 1;
@@ -1004,7 +971,7 @@ TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {
 
 TEST_F(CoreTest, WhatCanBeCutOfAClientIsToldAsItStandsThere) {
   Peer trainer = attach(1, 0, 1);
-  auto* lines = trainer.region.as<abi::CuttingLines>(ipc::kCuttingOffset);
+  auto* lines = &trainer.region.as<abi::Region>()->cutting;
   EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].outcomes.empty());
   lines->outcomes[abi::kOutcomeNoPtx] = {280'000, 12'000'000};
   lines->outcomes[abi::kOutcomeSlots - 1] = {1, 1};  // not a row of ours
@@ -1016,8 +983,9 @@ TEST_F(CoreTest, WhatCanBeCutOfAClientIsToldAsItStandsThere) {
 
 TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   Peer trainer = attach(1, 0, 1);
-  auto* totals = trainer.region.as<abi::OperationTotals>(ipc::kOperationsOffset);
-  auto* counts = reinterpret_cast<abi::OperationCounts*>(totals + 1);
+  abi::OperationTable& table = trainer.region.as<abi::Region>()->operations;
+  auto* totals = &table.totals;
+  auto& counts = table.counts;
   EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].operations.empty());
   totals->split_calls = 4, totals->kept_form = 5, totals->narrowed_calls = 6;
   totals->kept_short = 7, totals->kept_free = 8, totals->splitting = 1;
@@ -1051,7 +1019,7 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   EXPECT_EQ(client.operations[0].flop, 2 * (0x1p64 + 6));
   EXPECT_EQ(client.operations[0].resource_class, "memory");
   // A client may write anything there.
-  memset(totals, 0xff, abi::kOperationTableBytes);
+  memset(&table, 0xff, sizeof table);
   for (uint32_t i = 0; i < abi::kOperationSlots; i++)
     counts[i].ready = 1, counts[i].type = int32_t(i * 40'000'000), counts[i].name[0] = char(i);
   client = core_->snapshot(now_ns_).clients[0];
@@ -1069,7 +1037,7 @@ TEST_F(CoreTest, AClientThatStopsCuttingIsReportedOnce) {
       return line.find("hold limit") != std::string::npos;
     });
   };
-  a.region.as<abi::SignalLine>(ipc::kSignalsOffset)->cutting_off = 1;
+  a.region.as<abi::Region>()->signals.cutting_off = 1;
   for (int i = 0; i < 5; ++i) {
     notify(a);
     run(ms(1));
@@ -1125,7 +1093,7 @@ TEST_F(CoreTest, RandomLives) {
           peers[pick].usage().waiting = uint32_t(random() % 2);
           peers[pick].usage().in_flight_ns = random() % 2 ? random() : 0;
           peers[pick].usage().completed_ns = random();
-          if (random() % 16 == 0) peers[pick].region.as<abi::RecordRing>(ipc::kRingOffset)->head = random();
+          if (random() % 16 == 0) peers[pick].region.as<abi::Region>()->ring.head = random();
           notify(peers[pick]);
       }
       uint64_t next = run();

@@ -27,9 +27,7 @@ class Gates : public CoreTest {
   Trainer trainer(pid_t pid, abi::GateChoice choice = abi::kGateAuto, bool mps = false, uint32_t usable = 1) {
     Trainer t;
     t.connection = connect(pid);
-    abi::Hello claims = hello(0);
-    claims.features = abi::kClientWatchesMany | abi::kClientGates;
-    say(t.connection, claims);
+    say(t.connection, hello(0));
     t.region = ipc::map_shared(peers_.last(t.connection, abi::kWelcome)->fds[0].get(), abi::kRegionBytes,
                                ipc::Access::kReadWrite)
                    .value();
@@ -42,7 +40,7 @@ class Gates : public CoreTest {
     }
     return t;
   }
-  Peer service(pid_t pid) { return attach(pid, 5, 1, false, 0, abi::kClientWatchesMany | abi::kClientGates); }
+  Peer service(pid_t pid) { return attach(pid, 5, 1); }
   // The service's library has the page: it closes and opens it as in interpose/gate/peer_gates.cc.
   uint32_t map_gate(const Peer& s, const Trainer& t) {
     auto* m = peers_.last(s.connection, abi::kPeerGate);
@@ -129,7 +127,7 @@ TEST_F(Gates, ABurstClosesWithoutTheDaemonAndTheDaemonOpensAfterTheGuard) {
   Peer s = service(2);
   const uint32_t byte = map_gate(s, t);
   run();
-  EXPECT_NE(s.lease().flags & abi::kLeaseKeepsClosed, 0u) << "`temporal` waits out its guard time";
+  EXPECT_NE(s.lease().rights.keeps_closed, 0) << "`temporal` waits out its guard time";
   begin(s, t, byte, 7);
   EXPECT_FALSE(t.open());
   run(us(500));
@@ -322,7 +320,7 @@ TEST_F(Gates, ABurstMeetsWhatPassedAndNothingElse) {
   const uint32_t byte = map_gate(s, t);
   run();
   t.usage().in_flight_ns = ms(30);
-  ipc::RingWriter records(s.region.as<abi::RecordRing>(ipc::kRingOffset), ipc::kRingSlots);
+  ipc::RingWriter records(&s.region.as<abi::Region>()->ring, abi::kRingSlots);
   uint32_t number = 0;
   const auto burst = [&](uint64_t gap_ns, uint64_t length_ns) {
     run(gap_ns);

@@ -31,7 +31,7 @@ class Memory : public CoreTest {
     return peer;
   }
   static abi::MemoryDevice& row(const Peer& peer, uint32_t i = 0) {
-    return reinterpret_cast<abi::MemoryDevice*>(peer.region.as<abi::MemoryTotals>(ipc::kMemoryOffset) + 1)[i];
+    return peer.region.as<abi::Region>()->memory.devices[i];
   }
   // As interpose/memory does it. False: refused.
   bool take(const Peer& peer, uint64_t bytes) {
