@@ -249,7 +249,7 @@ if wanted H24; then
 fi
 if wanted H19; then of_programs H19 70 h19_operations.py; fi
 if wanted H28; then of_programs H28 50 h28_slices_beside.py; fi
-if wanted H23; then of_programs H23 90 h23_mps_alone.py; fi
+if wanted H23; then of_programs H23 120 h23_mps_alone.py; fi
 if wanted H29; then
   small --rounds 5 --kernel-ms 5
   answer H29 30 -- "$bin/h29_change" "${few_times[@]}"
