@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
+#include "base/user_file.h"
 #include "cli/client_environment.h"
 #include "cli/doctor/elf.h"
 #include "cli/layout.h"
@@ -24,6 +26,20 @@ constexpr std::string_view kPrograms[] = {"julia"};
 constexpr std::string_view kLibraries[] = {"libonnxruntime.so"};  // that a program is linked with
 // Folders of Python packages: JAX, CuPy, ONNX Runtime, tinygrad (which opens the driver by its path).
 constexpr std::string_view kPackages[] = {"jaxlib", "cupy", "onnxruntime", "tinygrad"};
+
+// Packages that are linked with what they need of CUDA. A script that imports nothing but these, the standard library and
+// files beside it is no reason, whatever else its interpreter could import.
+constexpr std::string_view kLinkedPackages[] = {"torch", "torchvision", "torchaudio", "triton", "numpy"};
+// Modules of the standard library that have no file.
+constexpr std::string_view kBuiltInModules[] = {"array",  "atexit",    "builtins", "cmath", "errno", "fcntl",
+                                                "gc",     "itertools", "math",     "mmap",  "posix", "select",
+                                                "signal", "sys",       "time",     "zlib"};
+// Ways to import what stands in no import statement.
+constexpr std::string_view kOtherImports[] = {"importlib", "import_module", "__import__",
+                                              "exec(",     "eval(",         "runpy"};
+constexpr std::string_view kPythonFlags[] = {"-u", "-B", "-O"};  // that may stand before the script
+constexpr size_t kMostScriptBytes = 1u << 20;
+constexpr size_t kMostScripts = 64;
 
 // Below a prefix of a Python installation: what pip and Debian make.
 constexpr const char* kPackageFolders[] = {"/lib/python3*/site-packages", "/lib/python3*/dist-packages",
@@ -45,6 +61,13 @@ std::string prefix_of(const fs::path& interpreter) {
   return interpreter.parent_path().parent_path();
 }
 
+// Of the standard library: also a virtual environment's is the installation's.
+std::string prefix_of_library(const std::string& interpreter) {
+  std::error_code none;
+  const fs::path file = fs::canonical(interpreter, none);
+  return prefix_of(none ? fs::path(interpreter) : file);
+}
+
 // A virtual environment's interpreter is a link out of it; another link leads to the installation.
 std::string python_prefix(const std::string& interpreter) {
   std::error_code none;
@@ -54,10 +77,86 @@ std::string python_prefix(const std::string& interpreter) {
   return none ? as_called : prefix_of(file);
 }
 
-std::string why_looks_up(const StartedProgram& started) {
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> out;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, at);) out.push_back(part);
+  return out;
+}
+
+// The first parts of the names of modules that a Python file imports; none if that cannot be told.
+std::optional<std::vector<std::string>> imported_by(const std::string& text) {
+  for (const std::string_view other : kOtherImports)
+    if (text.find(other) != text.npos) return std::nullopt;
+  std::vector<std::string> out;
+  for (const std::string& line : split(text, '\n')) {
+    for (const std::string& statement : split(line, ';')) {
+      std::istringstream words(statement);
+      std::string first, module;
+      words >> first;
+      if (first.starts_with('#')) break;
+      const bool imports = first == "import";
+      if (!imports && first != "from") {
+        if (statement.find("import") != statement.npos)
+          return std::nullopt;  // behind a condition, or in a text
+        continue;
+      }
+      if (statement.ends_with('\\')) return std::nullopt;
+      std::getline(words, module);
+      if (!imports) module = module.substr(0, module.find(" import"));
+      for (const std::string& name : split(module, ',')) {
+        std::istringstream alone(name.substr(0, name.find('.')));
+        std::string top;
+        if (!(alone >> top)) return std::nullopt;  // "from . import"
+        out.push_back(top);
+      }
+    }
+  }
+  return out;
+}
+
+bool in_standard_library(const std::string& module, const std::string& prefix) {
+  if (std::ranges::find(kBuiltInModules, module) != std::end(kBuiltInModules)) return true;
+  for (const std::string& pattern : {module + ".py", module, "lib-dynload/" + module + ".*.so"}) {
+    glob_t found{};
+    const bool there = glob((prefix + "/lib/python3.*/" + pattern).c_str(), 0, nullptr, &found) == 0;
+    globfree(&found);
+    if (there) return true;
+  }
+  return false;
+}
+
+// Does the script of `python [-u] SCRIPT ...` import linked packages, the standard library and files beside it alone?
+bool imports_linked_packages_alone(const std::vector<std::string>& command, const std::string& prefix) {
+  size_t at = 1;
+  while (at < command.size() && std::ranges::find(kPythonFlags, command[at]) != std::end(kPythonFlags)) at++;
+  if (at >= command.size() || command[at].starts_with('-')) return false;
+  const fs::path folder = fs::path(command[at]).parent_path();
+  std::vector<fs::path> scripts = {command[at]};
+  for (size_t i = 0; i < scripts.size(); i++) {
+    const auto text = base::read_user_file(scripts[i], kMostScriptBytes);
+    const auto modules = text ? imported_by(*text) : std::nullopt;
+    if (!modules || scripts.size() > kMostScripts) return false;
+    for (const std::string& module : *modules) {
+      std::error_code none;
+      const fs::path beside = folder / (module + ".py");
+      if (fs::is_directory(folder / module, none)) return false;
+      if (fs::exists(beside, none)) {
+        if (std::ranges::find(scripts, beside) == scripts.end()) scripts.push_back(beside);
+      } else if (std::ranges::find(kLinkedPackages, module) == std::end(kLinkedPackages) &&
+                 !in_standard_library(module, prefix)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::string why_looks_up(const StartedProgram& started, const std::vector<std::string>& command) {
   const std::string name = fs::path(started.file).filename();
   if (begins_like_one_of(name, kPrograms)) return name;
   if (name.starts_with("python")) {
+    if (!started.script && imports_linked_packages_alone(command, prefix_of_library(started.file))) return "";
     std::error_code none;
     for (const std::string& folder : python_packages(started.file))
       for (const std::string_view package : kPackages)
@@ -103,9 +202,9 @@ std::vector<std::string> python_packages(const std::string& interpreter) {
   return out;
 }
 
-std::string why_looks_up(const std::string& command) {
-  const StartedProgram started = started_program(command);
-  return started.file.empty() ? "" : why_looks_up(started);
+std::string why_looks_up(const std::vector<std::string>& command) {
+  const StartedProgram started = started_program(command[0]);
+  return started.file.empty() ? "" : why_looks_up(started, command);
 }
 
 }  // namespace tessera::cli

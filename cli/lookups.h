@@ -8,9 +8,10 @@
 
 namespace tessera::cli {
 
-// Why it is known to: "julia", "/venv/lib/python3.11/site-packages/jaxlib"; "" if it is not. `command`: as it is called. What
-// a Python program will import is not known before it runs: it counts what its interpreter could import.
-std::string why_looks_up(const std::string& command);
+// Why it is known to: "julia", "/venv/lib/python3.11/site-packages/jaxlib"; "" if it is not. `command`: as it is called, not empty. What
+// a Python program will import is not known before it runs: it counts what its interpreter could import, unless its script
+// says that it imports nothing but PyTorch, Triton, NumPy, the standard library and files beside it.
+std::string why_looks_up(const std::vector<std::string>& command);
 
 // Whether this version of glibc ("2.36") is 2.`first_minor` or newer.
 bool glibc_is_from(unsigned first_minor, std::string_view libc_version);

@@ -289,12 +289,16 @@ int command(int argc, char** argv) {
   demo->add_option("--gpu", demo_options.gpu, "auto: a real GPU if there is one; soft: the software GPU")
       ->check(CLI::IsMember({"auto", "soft"}))
       ->capture_default_str();
-  demo->add_option("--workload", demo_options.workload,
-                   "samples: two programs in CUDA; eager: the same service, and a trainer of some 700 short "
-                   "launches whose "
-                   "CPU is its limit; transformer: a decoder on cuBLAS, trained and served; jax: "
-                   "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
-      ->check(CLI::IsMember({"samples", "eager", "transformer", "jax"}))
+  demo->add_option(
+          "--workload", demo_options.workload,
+          "auto: torch where the GPU is real and python3 has PyTorch, else samples; torch: stock PyTorch, "
+          "ResNet-50 as a "
+          "CUDA graph beside a training of GPT-2, torch-resnet: of ResNet-50; samples: two programs in CUDA; "
+          "eager: the same service, and a trainer of some 700 short "
+          "launches whose "
+          "CPU is its limit; transformer: a decoder on cuBLAS, trained and served; jax: "
+          "two programs in JAX, on the software GPU, where scripts/frameworks.sh jax has fetched it")
+      ->check(CLI::IsMember({"auto", "samples", "eager", "transformer", "torch", "torch-resnet", "jax"}))
       ->capture_default_str();
   demo->add_option("--gate", demo_options.gate,
                    "where the trainer's launches wait: on the device, or in its thread (TESSERA_GATE)")

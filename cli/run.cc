@@ -96,8 +96,7 @@ int run(const RunOptions& given) {
   if (!options.passthrough && options.gpu == "auto") options.newer_names = serve_newer_names(meant_driver());
   options.operations = options.operations && may_call_cublas(options.command);
   if (!options.audit)
-    options.audit =
-        !options.passthrough && tells_of_all_bindings() && !why_looks_up(options.command[0]).empty();
+    options.audit = !options.passthrough && tells_of_all_bindings() && !why_looks_up(options.command).empty();
   if (options.memory_limit_bytes != 0 && getrandom(&options.memory_group, sizeof options.memory_group, 0) < 0)
     options.memory_group = uint64_t(getpid());
   auto variables = client_environment(options, layout);

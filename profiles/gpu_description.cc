@@ -72,6 +72,22 @@ const Row kRows[] = {
     ROW("time", "block_overhead_ns", time.block_overhead_ns, 1, 0, 1e9, true),
     ROW("time", "timeslice_us", time.timeslice_ns, kUs, 1, 1e9, true),
     ROW("time", "switch_us", time.switch_ns, kUs, 0, 1e6, true),
+    ROW("calls", "launch_us", calls.launch_ns, kUs, 0, 1e6, false),
+    ROW("calls", "sync_us", calls.sync_ns, kUs, 0, 1e6, false),
+    ROW("calls", "marker_us", calls.marker_ns, kUs, 0, 1e6, false),
+    ROW("calls", "wait_call_us", calls.wait_call_ns, kUs, 0, 1e6, false),
+    ROW("calls", "wait_us", calls.wait_ns, kUs, 0, 1e6, false),
+    ROW("calls", "open_us", calls.open_ns, kUs, 0, 1e6, false),
+    ROW("calls", "confine_us", calls.confine_ns, kUs, 0, 1e6, false),
+    ROW("calls", "queue_launches", calls.queue_launches, 1, 4, 1e6, false),
+    ROW("contention", "compute_beside_compute", contention.compute_compute, 1, 0, 20, false),
+    ROW("contention", "compute_beside_memory", contention.compute_memory, 1, 0, 20, false),
+    ROW("contention", "memory_beside_compute", contention.memory_compute, 1, 0, 20, false),
+    ROW("contention", "memory_beside_memory", contention.memory_memory, 1, 0, 20, false),
+    ROW("contention_apart", "compute_beside_compute", contention_apart.compute_compute, 1, 0, 20, false),
+    ROW("contention_apart", "compute_beside_memory", contention_apart.compute_memory, 1, 0, 20, false),
+    ROW("contention_apart", "memory_beside_compute", contention_apart.memory_compute, 1, 0, 20, false),
+    ROW("contention_apart", "memory_beside_memory", contention_apart.memory_memory, 1, 0, 20, false),
 };
 #undef ROW
 

@@ -56,6 +56,22 @@ struct GpuDescription {
     double timeslice_ns = 0;        // default time slice of one context
     double switch_ns = 0;           // context switch between two slices
   } time;
+  // Of a program's calls, as measured; ns, 0 = not measured. The simulator reads them (scenarios, `description`).
+  struct Calls {
+    double launch_ns = 0;         // a launch in the thread that makes it
+    double sync_ns = 0;           // completion until a synchronise returns
+    double marker_ns = 0;         // completion until a marker is seen
+    double wait_call_ns = 0;      // a wait for a value in the thread that makes it
+    double wait_ns = 0;           // on the device, where the value is there
+    double open_ns = 0;           // store of the value until the device goes on
+    double confine_ns = 0;        // to a stream of some multiprocessors and back, on the device
+    uint32_t queue_launches = 0;  // that fit into a stream that waits
+  } calls;
+  // How much longer a kernel takes beside one that fills the GPU, as measured: 1.35 = 2.35 times as long; negative =
+  // not measured. Named own class, neighbour's class.
+  struct Contention {
+    double compute_compute = -1, compute_memory = -1, memory_compute = -1, memory_memory = -1;
+  } contention, contention_apart;  // apart: on multiprocessors of its own
 
   std::map<int, int> attributes;  // overrides from [attributes], by CUdevice_attribute number
 

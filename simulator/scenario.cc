@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "base/user_file.h"
+#include "profiles/gpu_description.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "simulator/chakra_workload.h"
 #include "simulator/policies.h"
@@ -130,6 +131,13 @@ class Loader {
       if (device_ == nullptr) r.missing("`device` is none of " + traces::device_keys());
       if (device_ != nullptr) g.sm_count = device_->sm.count;
     }
+    if (const std::string description = r.text("description", ""); !description.empty()) {
+      const auto beside = std::filesystem::path(mistakes_.file).parent_path() / description;
+      if (const auto gpu = profiles::load_gpu_description(beside))
+        take(*gpu);
+      else
+        r.wrong(*t.get("description"), "description", "names a file: " + gpu.error().text);
+    }
     g.sm_count = uint32_t(r.number("sm_count", g.sm_count, 1, 4096));
     g.timeslice_ns = r.us("timeslice_us", g.timeslice_ns);
     g.switch_ns = r.us("switch_us", g.switch_ns);
@@ -140,6 +148,40 @@ class Loader {
     g.block_jitter = r.number("block_jitter", g.block_jitter, 0, 0.9);
     g.memory_bytes = uint64_t(r.number("memory_gib", double(g.memory_bytes) / kGib, 0, 1e6) * kGib);
     occupancy_knee_ = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
+  }
+
+  // What was measured of a GPU; the rest stays.
+  void take(const profiles::GpuDescription& gpu) {
+    GpuSpec& g = scenario_.gpu;
+    HostSpec& h = scenario_.host;
+    g.sm_count = gpu.sm.count;
+    const struct {
+      double measured;
+      uint64_t* model;
+    } kCosts[] = {{gpu.time.timeslice_ns, &g.timeslice_ns}, {gpu.time.switch_ns, &g.switch_ns},
+                  {gpu.time.switch_ns, &g.idle_switch_ns},  {gpu.time.launch_overhead_ns, &g.kernel_gap_ns},
+                  {gpu.calls.launch_ns, &h.launch_ns},      {gpu.calls.sync_ns, &h.sync_ns},
+                  {gpu.calls.marker_ns, &h.marker_ns},      {gpu.calls.wait_call_ns, &h.boundary_call_ns},
+                  {gpu.calls.wait_ns, &h.boundary_ns},      {gpu.calls.open_ns, &h.open_ns},
+                  {gpu.calls.confine_ns, &h.confine_ns}};
+    for (const auto& [measured, model] : kCosts)
+      if (measured > 0) *model = uint64_t(std::llround(measured));
+    if (gpu.calls.queue_launches > 0) h.queue_launches = gpu.calls.queue_launches;
+    take(gpu.contention, &g.contention);
+    take(gpu.contention_apart, &g.contention_apart);
+  }
+  static void take(const profiles::GpuDescription::Contention& measured, ContentionTable* table) {
+    constexpr size_t kCompute = size_t(policy::ResourceClass::kCompute),
+                     kMemory = size_t(policy::ResourceClass::kMemory);
+    const struct {
+      double value;
+      size_t own, other;
+    } kCells[] = {{measured.compute_compute, kCompute, kCompute},
+                  {measured.compute_memory, kCompute, kMemory},
+                  {measured.memory_compute, kMemory, kCompute},
+                  {measured.memory_memory, kMemory, kMemory}};
+    for (const auto& [value, own, other] : kCells)
+      if (value >= 0) (*table)[own][other] = value;
   }
 
   void read_host(const toml::table& t) {

@@ -256,15 +256,22 @@ int demo(const DemoOptions& options) {
   setting.layout = find_layout();
   setting.seed = seed_of(options.nonce);
   setting.wall_seconds = options.seconds;
-  const auto workload = find_workload(options.workload, setting.layout);
+  std::string why_soft = "asked for";
+  setting.soft = options.gpu == "soft" || !real_gpu_present(&why_soft);
+  const std::string pair = options.workload == "auto" ? standard_workload(setting.soft) : options.workload;
+  const auto workload = find_workload(pair, setting.layout);
   if (!workload) {
     fprintf(stderr, "tessera demo: %s\n", workload.error().text.c_str());
     return 1;
   }
   setting.workload = *workload;
   setting.workload.trainer_environment.push_back("TESSERA_GATE=" + options.gate);
-  std::string why_soft = "asked for";
-  setting.soft = options.gpu == "soft" || workload->soft_only || !real_gpu_present(&why_soft);
+  setting.soft |= workload->soft_only;
+  if (setting.soft && workload->hard_only) {
+    fprintf(stderr, "tessera demo: --workload %s needs a GPU; here is the software GPU (%s)\n", pair.c_str(),
+            why_soft.c_str());
+    return 1;
+  }
   const auto folder = take_folder(options.out, &setting.out);
   if (!folder) {
     fprintf(stderr, "tessera demo: %s (choose another folder with --out)\n", folder.error().text.c_str());
@@ -309,7 +316,7 @@ int demo(const DemoOptions& options) {
   nlohmann::ordered_json result;
   result["gpu"] = gpu;
   result["commit"] = TESSERA_COMMIT;
-  result["workload"] = options.workload;
+  result["workload"] = setting.workload.name;
   result["gate"] = options.gate;
   result["nonce"] = options.nonce;
   result["load"] = options.load;

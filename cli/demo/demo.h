@@ -13,8 +13,8 @@ struct DemoOptions {
   std::string out = "build/demo";
   double load = 0.5;  // service time x arrival rate
   std::string gpu = "auto";
-  std::string workload = "samples";  // or another of cli/demo/workload.h
-  std::string gate = "auto";  // where the trainer's launches wait: auto, device or thread (TESSERA_GATE)
+  std::string workload = "auto";  // standard_workload(), or one of cli/demo/workload.h
+  std::string gate = "auto";      // where the trainer's launches wait: auto, device or thread (TESSERA_GATE)
 };
 
 // 0: measured and valid. 1: a part failed to run. 3: measured, but the run is invalid (lag, checksums).

@@ -124,13 +124,16 @@ void Process::kill_now() {
   pid_ = -1;
 }
 
+bool python_runs(const char* python, const char* code, double patience_s) {
+  auto process = Process::start({python, "-c", code}, {}, "/dev/null", "/dev/null");
+  const auto status = process ? process->wait(patience_s) : process.error();
+  return status && *status == 0;
+}
+
 const char* python_that_plots() {
   constexpr double kPatience_s = 60;  // matplotlib makes a cache of fonts the first time
-  for (const char* python : {"python3", "/usr/bin/python3"}) {
-    auto process = Process::start({python, "-c", "import matplotlib"}, {}, "/dev/null", "/dev/null");
-    const auto status = process ? process->wait(kPatience_s) : process.error();
-    if (status && *status == 0) return python;
-  }
+  for (const char* python : {"python3", "/usr/bin/python3"})
+    if (python_runs(python, "import matplotlib", kPatience_s)) return python;
   return "python3";
 }
 

@@ -46,6 +46,9 @@ class Process {
   int status_ = 0;
 };
 
+// Does this interpreter end well with that program?
+bool python_runs(const char* python, const char* code, double patience_s);
+
 // The user's python3, if it has matplotlib; else Debian's, if that has it.
 const char* python_that_plots();
 

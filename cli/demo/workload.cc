@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/demo/process.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -42,10 +44,35 @@ base::Result<Workload> jax(const Layout& layout) {
   return out;
 }
 
+// The programs of docs/hardware-status.md, whose networks they share.
+base::Result<Workload> torch(const std::string& name, const Layout& layout) {
+  const std::string programs = layout.share + "/demo_torch";
+  if (!file_exists(programs + "/service.py"))
+    return base::error(
+        base::Code::kNotFound,
+        fmt::format("--workload {} needs {}, a part of Tessera that is not here", name, programs));
+  Workload out;
+  out.name = name;
+  out.service = {"python3", programs + "/service.py"};
+  out.trainer = {"python3", programs + "/trainer.py", name == "torch" ? "gpt2" : "resnet"};
+  out.environment = {"PYTHONDONTWRITEBYTECODE=1"};
+  out.compile_s = 60;  // importing PyTorch and its first steps
+  out.hard_only = true;
+  return out;
+}
+
 }  // namespace
+
+std::string standard_workload(bool soft) {
+  constexpr double kPatience_s = 60;  // of an import
+  const bool stock =
+      !soft && python_runs("python3", "import torch; assert torch.cuda.is_available()", kPatience_s);
+  return stock ? "torch" : "samples";
+}
 
 base::Result<Workload> find_workload(const std::string& name, const Layout& layout) {
   if (name == "jax") return jax(layout);
+  if (name == "torch" || name == "torch-resnet") return torch(name, layout);
   Workload out;
   out.name = name;
   if (name == "transformer") {

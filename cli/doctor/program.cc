@@ -165,7 +165,7 @@ Finding check_lookups(const DoctorOptions& options, const Layout& layout) {
   if (const std::string broken = why_not_loadable(layout.audit); !broken.empty())
     return {"lookups", State::kWarning, broken,
             "what the program opens by path or looks up by name does not pass through Tessera", "install it"};
-  const std::string why = why_looks_up(options.command[0]);
+  const std::string why = why_looks_up(options.command);
   if (!why.empty() && !tells_of_all_bindings())
     return {"lookups", State::kWarning, why + ", and the loader of this glibc is older than 2.35",
             "some of what the program looks up by name does not pass through Tessera", "tessera run --audit"};

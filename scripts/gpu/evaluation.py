@@ -16,7 +16,7 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-SYSTEMS = {"bare": "time slices of the driver", "mps_low": "MPS, low client priority of the training", "tessera": "Tessera, default",
+SYSTEMS = {"bare": "time slices of the driver", "one_process": "stream priorities in one process", "mps_low": "MPS, low client priority of the training", "tessera": "Tessera, default",
            "tessera_mps": "Tessera, default, MPS", "device": "Tessera, gate on the device", "device_mps": "Tessera, gate on the device, MPS",
            "window500": "Tessera, window of 500 us", "window500_mps": "Tessera, window of 500 us, MPS", "temporal": "Tessera, `temporal`",
            "temporal_mps": "Tessera, `temporal`, MPS", "temporal500": "Tessera, `temporal`, window of 500 us",
@@ -71,6 +71,17 @@ FIGURES = (
     *(("H25", f"connections_8.waiting_{n}.{key}", f"{text}, {n} waiting", unit)
       for n in (1, 64) for key, text, unit in (("lost", "lost stores of {connections_8.waiting_%d.rounds}" % n, ""),
                                                ("first_kernel_us_p50", "store until the first kernel", "us"))),
+    *(("H19", f"sm_target.{n}", f"product of cuBLAS, told of {n} SMs" if n else "product of cuBLAS, of all SMs", "ms") for n in (0, 96, 64, 32)),
+    *(("H19", f"estimates.{key}.{q}", f"{text} off by, {name}", "") for key, text in (("estimate", "first estimates"), ("quarter_ms", "0.25 ms"))
+      for q, name in (("median", "median"), ("p90", "p90"))),
+    ("H20", "spliced_load_result", "loading machine code with a range check answers (0: it is taken)", ""),
+    *(("H23", f"over_without.mps/default/{beside}.{what}", f"{text} under MPS beside {beside}, over without", "")
+      for what, text in (("resnet_graph", "ResNet-50 as a graph"), ("resnet", "eager ResNet-50"), ("decoder", "decoder"))
+      for beside in ("nobody", "a client with 0 MiB", "a client with 4096 MiB")),
+    ("H27", "equal", "results of frameworks are those without Tessera", ""),
+    ("H28", "equal", "slices beside a service have the results of uncut kernels", ""),
+    *(("H29", f"{state}.first_us_p50", f"short kernel after another process that is {text}", "us")
+      for state, text in (("alone", "not there"), ("idle", "idle"), ("drained", "drained"), ("waiting", "waiting for a word"), ("kernel", "in a kernel"))),
 )
 OF_SERVICE = ("p50_ms", "p99_ms", "ttft_p99_ms", "tpot_p99_ms")
 

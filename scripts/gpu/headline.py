@@ -8,132 +8,31 @@ budget, and on every way out all that was started is ended, by its process id.""
 import argparse
 import collections
 import contextlib
-import ctypes
 import json
-import os
 import pathlib
-import selectors
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 
-WORKLOADS = pathlib.Path(__file__).resolve().parent / "workloads"
+import processes
+from processes import Daemon, Worker
+
 PAIRS = (("resnet_graph", "gpt2"), ("decoder", "resnet"), ("resnet_graph", "resnet"), ("decoder", "gpt2"),
          ("encoder_graph", "gpt2"), ("resnet_graph", "products"), ("resnet", "gpt2"), ("encoder", "copies"))
 LOAD = 0.5          # of the time that the service needs alone
 LOAD_S = 12         # limit of loading, of the first time above all
+BESIDES_S = 6       # what loading and answers of a phase usually take: it starts where there is time for that
 LEAD_S = 0.8        # the trainer runs so long before anything counts
 ANSWER_S = 4        # limit of the answers after a phase's end
 CLEAN_UP_S = 12     # MPS, too, ends with its daemon
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 
 # device: the gate is asked for. daemon: whose clients they are. mps: with MPS, which the daemon "mps" starts.
 System = collections.namedtuple("System", "name daemon device mps service")
 SYSTEMS = (System("tessera", "plain", False, False, "tessera"), System("device", "device", True, False, "device"),
            System("device_mps", "mps", True, True, "tessera_mps"), System("tessera_mps", "mps", False, True, "tessera_mps"),
-           System("mps_low", None, False, True, "mps_low"), System("bare", None, False, False, "bare"))
-
-
-def dies_with(number):
-    """For a child: the signal that it gets when this program ends, however it ends."""
-    parent = os.getpid()
-
-    def arrange():
-        LIBC.prctl(PR_SET_PDEATHSIG, number)
-        if os.getppid() != parent:
-            os._exit(1)
-    return arrange
-
-
-class Process:
-    """Something that was started, with lines from it."""
-
-    def __init__(self, command, environment, errors, read_fd=None, ends_by=signal.SIGKILL, **more):
-        self.ends_by, self.text = ends_by, b""
-        self.process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=errors,
-                                        preexec_fn=dies_with(ends_by), **more)
-        self.fd = self.process.stdout.fileno() if read_fd is None else read_fd
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.fd, selectors.EVENT_READ)
-
-    @property
-    def pid(self):
-        return self.process.pid
-
-    def alive(self):
-        return self.process.poll() is None
-
-    def line(self, end_s):
-        """The next line, or None: too late, or it ended."""
-        while b"\n" not in self.text:
-            left_s = end_s - time.monotonic()
-            if left_s <= 0 or not self.selector.select(left_s):
-                return None
-            data = os.read(self.fd, 65536)
-            if not data:
-                return None
-            self.text += data
-        line, self.text = self.text.split(b"\n", 1)
-        return line.decode()
-
-    def end(self):
-        if self.alive():
-            self.process.send_signal(self.ends_by)
-
-    def gone(self, end_s):
-        try:
-            self.process.wait(max(0.1, end_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it: its end is the kernel's
-                self.process.wait(1)
-
-
-class Worker(Process):
-    def __init__(self, script, prefix, environment, options, errors):
-        super().__init__([*prefix, sys.executable, str(WORKLOADS / script), *options], environment, errors,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def send(self, **command):
-        with contextlib.suppress(OSError):  # it has ended; its answer says so
-            self.process.stdin.write(json.dumps(command).encode() + b"\n")
-            self.process.stdin.flush()
-
-    def answer(self, end_s):
-        line = self.line(end_s)
-        if line is None:
-            why = "no answer in time" if self.alive() else f"ended with {self.process.returncode}"
-            self.end()  # what comes late would be taken for the next answer
-            return {"error": why}
-        return json.loads(line)
-
-
-class Daemon(Process):
-    def __init__(self, bin_folder, folder, configuration, environment, errors):
-        folder.mkdir(mode=0o700)
-        self.socket, self.bin = str(folder / "tesserad.sock"), bin_folder
-        (folder / "tesserad.toml").write_text(configuration)
-        ours, its = os.pipe()
-        super().__init__([str(bin_folder / "tesserad"), "--config", str(folder / "tesserad.toml"), "--socket", self.socket,
-                          "--log-level", "info", "--ready-fd", str(its)],
-                         {**environment, "XDG_DATA_HOME": str(folder)}, errors, read_fd=ours, ends_by=signal.SIGTERM,
-                         pass_fds=(its,), stdout=errors)
-        os.close(its)
-        self.pipe_directory = folder / "mps" / "pipe"
-
-    def state(self):
-        """What `tessera ps` says; nothing where it does not answer."""
-        with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
-            answer = subprocess.run([str(self.bin / "tessera"), "ps", "--json", "--socket", self.socket], capture_output=True, timeout=5)
-            return json.loads(answer.stdout)
-        return {}
-
-    def client(self, worker):
-        return next((c for c in self.state().get("clients", []) if c["pid"] == worker.pid), {})
+           System("mps_low", None, False, True, "mps_low"), System("one_process", None, False, False, "one_process"),
+           System("bare", None, False, False, "bare"))
 
 
 class Headline:
@@ -169,7 +68,7 @@ class Headline:
         for name, text in configurations.items():
             self.daemons[name] = Daemon(bins, self.folder / name, text, soft, self.errors)
         ready = {name: daemon.line(min(self.end_s, time.monotonic() + 15)) is not None for name, daemon in self.daemons.items()}
-        mps = self.mps_state() if ready["mps"] else {}
+        mps = self.daemons["mps"].mps_state() if ready["mps"] else {}
         pipe = {"CUDA_MPS_PIPE_DIRECTORY": str(self.daemons["mps"].pipe_directory)}
         options = ["--rehearse"] if self.options.rehearse else []
 
@@ -191,6 +90,11 @@ class Headline:
             self.summary["systems"][system.name] = why or "started"
             if why:
                 continue
+            if system.name == "one_process":  # two threads, streams of the highest and the lowest priority
+                bare = {"LD_LIBRARY_PATH": str(self.options.build / "lib/softgpu")} if self.options.rehearse else {}
+                pair = processes.both([], {**soft, **bare}, options, self.errors)
+                self.workers["service/one_process"], self.workers["trainer/one_process"] = pair
+                continue
             outside = pipe if system.mps and not system.daemon else {}
             if "service/" + system.service not in self.workers:
                 start("service/" + system.service, "service.py", "high", system, outside)
@@ -209,18 +113,13 @@ class Headline:
         self.write()
         self.say("systems: " + json.dumps(self.summary["systems"]))
 
-    def mps_state(self):
-        """What became of MPS: clients can come before it has started."""
-        end_s = time.monotonic() + 10
-        while True:
-            state = self.daemons["mps"].state().get("mps", {})
-            if state.get("active") or "is starting" not in state.get("reason", "") or time.monotonic() > end_s:
-                return state
-            time.sleep(0.1)
+    def until(self, seconds):
+        """A moment so far from now, within the budget."""
+        return time.monotonic() + min(seconds * self.patience, max(0, self.left_s()))
 
     def fits(self, name, seconds):
         """Is there time for a phase, its loading and its answers?"""
-        if (LOAD_S + ANSWER_S) * self.patience + LEAD_S + seconds <= self.left_s():
+        if BESIDES_S + LEAD_S + seconds <= self.left_s():
             return True
         self.summary["left_out"].append(name)
         self.write()
@@ -228,7 +127,7 @@ class Headline:
 
     def load(self, roles):
         """roles: worker and program. The service keeps what it has loaded; the trainer begins again."""
-        answers, end_s = {}, time.monotonic() + LOAD_S * self.patience
+        answers, end_s = {}, self.until(LOAD_S)
         sent = []
         for worker, what in roles:
             if worker.startswith("service/") and (worker, what) in self.loaded:
@@ -258,7 +157,7 @@ class Headline:
         if daemon:
             time.sleep(max(0, at_s + seconds / 2 - time.monotonic()))
             middle, protected = (daemon.client(self.workers[role[0]]) for role in (trainer, service))
-        end_s = at_s + seconds + ANSWER_S * self.patience
+        end_s = at_s + seconds + self.until(ANSWER_S) - time.monotonic()
         for name, role in (("service", service), ("trainer", trainer)):
             if role:
                 result[name] = self.workers[role[0]].answer(end_s)
@@ -271,7 +170,7 @@ class Headline:
                                  "hold_expired": after.get("hold_expired", 0) - before.get("hold_expired", 0)}
         if trainer:
             self.workers[trainer[0]].send(do="unload")
-            self.workers[trainer[0]].answer(time.monotonic() + ANSWER_S * self.patience)
+            self.workers[trainer[0]].answer(self.until(ANSWER_S))
         return result
 
     def rate_per_s(self, what):
@@ -298,6 +197,9 @@ class Headline:
         for service, trainer in PAIRS[:self.options.pairs]:
             if not self.measure_alone(service, trainer):
                 continue
+            services = dict.fromkeys("service/" + system.service for system in SYSTEMS)
+            if self.fits(f"services/{service}", 0):  # all at once: most of it is the CPU's work
+                self.load([(name, service) for name in services if name in self.workers and self.workers[name].alive()])
             for system in SYSTEMS:
                 name = f"{service}+{trainer}/{system.name}"
                 workers = ["service/" + system.service, "trainer/" + system.name]
@@ -367,16 +269,13 @@ def main():
     parser.add_argument("--start-limit", type=float, default=90, help="seconds until the programs must have started")
     parser.add_argument("--rehearse", action="store_true", help="on the software GPU, without PyTorch")
     options = parser.parse_args()
-    options.build, options.out = options.build.resolve(), options.out.resolve()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # lab.sh may be killed
+    processes.arranged(options)
+    options.out = options.out.resolve()
     headline = Headline(options)
     try:
         headline.run()
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        processes.ending()
         headline.end()
     answers = headline.summary["answers"]
     good = sum(answer["ok"] for answer in answers.values())

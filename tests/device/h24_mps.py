@@ -12,7 +12,9 @@ import lab
 def killed(environment, _):
     answer = subprocess.run([lab.program("h24_killed_behind_gate"), *sys.argv[1:]], capture_output=True, text=True,
                             env={**os.environ, **environment})
-    return json.loads(answer.stdout) if answer.returncode == 0 else {"failed": answer.stderr.strip()}
+    if answer.returncode != 0:
+        raise SystemExit(answer.stderr.strip() or answer.stdout)
+    return json.loads(answer.stdout)
 
 
 if __name__ == "__main__":

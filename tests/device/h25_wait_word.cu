@@ -140,11 +140,15 @@ int main(int argc, char** argv) {
                           {"--limit-s", &limit_s, "until a store is called lost"}});
   if (role != "all") return measure(rounds, settle_us, limit_s);
   probe::Report report("H25");
+  bool answered = true;
   for (const char* connections : {"1", "8", "32"}) {
     processes::Child child({"--role", "measure", "--rounds", std::to_string(rounds), "--settle-us",
                             std::to_string(settle_us), "--limit-s", std::to_string(limit_s)},
                            {{"CUDA_DEVICE_MAX_CONNECTIONS", connections}});
-    report.raw("connections_" + std::string(connections), child.answer(60));
+    const std::string answer = child.answer(60);
+    answered &= !processes::failed(answer);
+    report.raw("connections_" + std::string(connections), answer);
   }
   report.print();
+  return answered ? 0 : 1;
 }

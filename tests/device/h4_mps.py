@@ -35,7 +35,8 @@ def questions(environment, seconds):
     time.sleep(seconds / 2)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    results["survivor_of_sigkill"] = lab.result(survivor)
+    survived = lab.result(survivor)
+    results["survivor_of_sigkill"] = {"died": survived["failed"]} if "failed" in survived else survived
     return results
 
 

@@ -3,7 +3,6 @@
 device full with short kernels; each sees its own runs and the gaps in between. Throughput of two long-kernel
 processes together against one alone gives the share lost to switching."""
 import argparse
-import json
 import sys
 
 import lab
@@ -34,8 +33,7 @@ def main():
         half_ms = sum(cycles) / len(cycles) / 2
         report["switch_us"] = round(half_ms * max(0.0, report["share_lost_to_switching"]) * 1000, 1)
         report["slice_ms"] = round(half_ms - report["switch_us"] / 1000, 4)
-    print(json.dumps(report))
-    return 0
+    return lab.tell(report)
 
 
 if __name__ == "__main__":

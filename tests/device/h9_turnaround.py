@@ -4,7 +4,6 @@ milliseconds and waits for it; a best-effort client fills the device with kernel
 gain by being cut (they come as PTX). What the protected one waits beyond being alone is the turnaround, with a daemon of our
 own in a private folder."""
 import argparse
-import json
 import sys
 
 import lab
@@ -49,8 +48,7 @@ def main():
     args = parser.parse_args()
     report = {**lab.info(), "question": "H9"}
     report.update(lab.with_mps(lambda environment, _: questions(args, environment), args.seconds) if args.mps else questions(args, {}))
-    print(json.dumps(report))
-    return 0
+    return lab.tell(report)
 
 
 if __name__ == "__main__":

@@ -134,8 +134,17 @@ def answer_under_mps(question, doc, questions):
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--seconds", type=float, default=3, help="per measurement")
     seconds = parser.parse_args().seconds
-    print(json.dumps({**info(), "question": question, **with_mps(questions, seconds)}))
-    return 0
+    return tell({**info(), "question": question, **with_mps(questions, seconds)})
+
+
+def tell(answer):
+    """Prints it; the exit status is 1 if a part of it failed."""
+    def failed(part):
+        inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return isinstance(part, dict) and "failed" in part or any(map(failed, inside))
+
+    print(json.dumps(answer))
+    return 1 if failed(answer) else 0
 
 
 def with_mps(questions, seconds):
@@ -143,10 +152,10 @@ def with_mps(questions, seconds):
     if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":  # there is no control daemon to start
         return {"mps": "software GPU in MPS mode", "regime": "MPS", **questions({}, seconds)}
     if not shutil.which("nvidia-cuda-mps-control"):
-        return {"mps": "skipped: nvidia-cuda-mps-control is not installed"}
+        raise SystemExit("nvidia-cuda-mps-control is not installed")
     try:
         with Mps() as mps:
             return {"mps": "started in a private directory", "regime": info(mps.environment).get("regime"),
                     **questions(mps.environment, seconds)}
     except (RuntimeError, subprocess.TimeoutExpired) as error:
-        return {"mps": f"failed: {error}"}
+        raise SystemExit(f"no MPS: {error}") from error

@@ -15,6 +15,9 @@ import unittest
 from random import Random
 
 GPU = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "gpu"
+sys.path.insert(0, str(GPU))
+import processes
+
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 LIMIT_S = 60
 
@@ -63,6 +66,23 @@ class Workloads(unittest.TestCase):
                                         {"do": "load", "what": "resnet"})
             self.assertEqual(["error" in answer for answer in answers], [False, True, True, True, False], answers)
 
+    def test_two_roles_of_one_process_answer_each_for_itself(self):
+        with open(os.devnull, "w") as errors:
+            service, trainer = processes.both([], {"LD_LIBRARY_PATH": ""}, ["--rehearse"], errors)
+            self.addCleanup(service.gone, 0)
+            self.assertEqual(service.pid, trainer.pid)
+            end_s = time.monotonic() + LIMIT_S
+            for role in (service, trainer):
+                self.assertEqual(role.answer(end_s)["done"], "start")
+                role.send(do="load", what="resnet")
+                self.assertEqual(role.answer(end_s).get("what"), "resnet")
+            trainer.send(do="run", what="resnet", at_s=time.monotonic(), seconds=0.01)
+            service.send(do="explode")
+            self.assertIn("error", service.answer(end_s))
+            self.assertTrue(trainer.answer(end_s)["losses"])
+            for stream in (service.process.stdin, service.process.stdout, trainer.commands):
+                stream.close()
+
 
 @unittest.skipUnless(BUILD, "needs a build folder")
 class Questions(unittest.TestCase):
@@ -78,12 +98,13 @@ class Questions(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def run_on_softgpu(self, *command, libraries=()):
+    def run_on_softgpu(self, *command, libraries=(), **environment):
         gpu = self.folder / "gpu"
         gpu.mkdir(mode=0o700, exist_ok=True)
         path = ":".join(map(str, [*libraries, BUILD / "lib" / "softgpu"]))
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S,
-                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200", "TESSERA_LAB_REHEARSED": "1"})
+                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200", "TESSERA_LAB_REHEARSED": "1",
+                                   **environment})
 
     @unittest.skipUnless(BUILD and (BUILD / "build.ninja").exists() and shutil.which("ninja"), "not built by ninja")
     def test_the_programs_bring_what_they_ask(self):
@@ -120,6 +141,15 @@ class Questions(unittest.TestCase):
             self.assertIn("tesserad ended", answer.stderr)
             self.assertNotEqual(answer.returncode, 0)
 
+    def test_who_saw_nothing_says_so(self):
+        """Of questions with several processes, none of which finds a device."""
+        device = BUILD / "bin" / "device"
+        commands = [[device / "h24_killed_behind_gate"], [device / "h25_wait_word"], [device / "h26_calls_behind_gate"], [device / "h29_change"],
+                    [sys.executable, device / "h24_mps.py"], [sys.executable, device / "h17_mps.py"]]
+        for command in commands:
+            answer = self.run_on_softgpu(*command, TESSERA_SOFTGPU_ARBITER="/nowhere", TESSERA_SOFTGPU_MODE="mps")
+            self.assertNotEqual(answer.returncode, 0, command)
+
     def test_work_finds_no_runtime_of_the_kit(self):
         """PyTorch brings its own."""
         for program in ("bin/tessera", "bin/device/device_info"):
@@ -127,21 +157,29 @@ class Questions(unittest.TestCase):
         self.script("kit/bin/device/h13_profile.py", "import json, os\nprint(json.dumps({'path': os.environ.get('LD_LIBRARY_PATH')}))\n")
         (self.folder / "kit" / "lib").mkdir()
         (self.folder / "kit" / "lib" / "libcudart.so.13").touch()
-        subprocess.run([GPU / "lab.sh", "--build", self.folder / "kit", "--out", self.folder / "out", "--only", "H13"], capture_output=True,
+        subprocess.run([GPU / "lab.sh", "--kit", self.folder / "kit", "--out", self.folder / "out", "--only", "H13"], capture_output=True,
                        timeout=LIMIT_S, env={**os.environ, "LD_LIBRARY_PATH": "/its/own"})
-        self.assertEqual(json.loads((self.folder / "out" / "H13_gpt2.json").read_text()), {"path": "/its/own"})
+        self.assertEqual(json.loads((self.folder / "out" / "answers.json").read_text())["H13_gpt2"], {"path": "/its/own"})
 
 
 @unittest.skipUnless(BUILD, "needs a build folder")
 class Lab(unittest.TestCase):
     """Ended at some moment, the lab leaves a summary with every answer that it had told."""
 
-    def ended_by(self, number, bundle):
+    def run_lab(self, *options, limit=LIMIT_S * 5):
+        folder = tempfile.TemporaryDirectory(prefix="tessera-lab-")
+        self.addCleanup(folder.cleanup)
+        out = pathlib.Path(folder.name) / "out"
+        lab = subprocess.run([GPU / "lab.sh", "--kit", BUILD, "--out", out, *options], capture_output=True, text=True, timeout=limit, cwd=folder.name)
+        self.assertLessEqual(len(list(out.iterdir())), 8)
+        return lab, json.loads((out / "summary.json").read_text())
+
+    def ended_by(self, number):
         random = Random(number)
         asked = ("H3", "H6", "H7", "H10", "H12", "H14", "H18")
         with tempfile.TemporaryDirectory(prefix="tessera-lab-") as folder:
             out = pathlib.Path(folder) / "out"
-            command = [GPU / "lab.sh", "--build", BUILD, "--out", out, "--rehearse", "--only", ",".join(asked), *(["--bundle"] if bundle else [])]
+            command = [GPU / "lab.sh", "--kit", BUILD, "--out", out, "--rehearse", "--only", ",".join(asked)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as lab:
                 told = []
                 while len(told) < random.randint(2, len(asked)):
@@ -153,18 +191,29 @@ class Lab(unittest.TestCase):
                 lab.stdout.close()
             summary = json.loads((out / "summary.json").read_text())
             self.assertEqual([name for name in told if name != "info" and name not in summary["questions"]], [])
-            if bundle:
-                self.assertLessEqual(len(list(out.iterdir())), 8)
-                self.assertEqual([name for name in told if name not in json.loads((out / "answers.json").read_text())], [])
+            self.assertLessEqual(len(list(out.iterdir())), 8)
+            self.assertEqual([name for name in told if name not in json.loads((out / "answers.json").read_text())], [])
             return returncode
 
     def test_by_a_signal(self):
-        for bundle in (False, True):
-            self.assertEqual(self.ended_by(signal.SIGTERM, bundle), 143)
+        self.assertEqual(self.ended_by(signal.SIGTERM), 143)
 
     def test_at_once(self):
-        for bundle in (False, True):
-            self.assertEqual(self.ended_by(signal.SIGKILL, bundle), -signal.SIGKILL)
+        self.assertEqual(self.ended_by(signal.SIGKILL), -signal.SIGKILL)
+
+    def test_nothing_starts_that_could_not_end_within_the_budget(self):
+        lab, summary = self.run_lab("--rehearse", "--only", "H12,H4", "--budget", "60")
+        self.assertEqual(summary["questions"], {"H12": "answered", "H4": "skipped"}, lab.stdout)
+
+    def test_a_stage_asks_its_questions_alone(self):
+        lab, summary = self.run_lab("--rehearse", "--only", "H12,H20", "--stage", "A")
+        self.assertEqual(summary["questions"], {"H20": "answered"}, lab.stdout)
+
+    def test_an_earlier_stage_stays_beside_a_later_one(self):
+        with tempfile.TemporaryDirectory(prefix="tessera-lab-") as out:
+            for asked in ("H12", "H20"):
+                subprocess.run([GPU / "lab.sh", "--kit", BUILD, "--out", out, "--rehearse", "--only", asked], capture_output=True, timeout=LIMIT_S)
+            self.assertEqual(sorted(json.loads((pathlib.Path(out) / "answers.json").read_text())), ["H12", "H20", "info"])
 
 
 @unittest.skipUnless(BUILD, "needs a build folder")

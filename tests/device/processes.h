@@ -102,7 +102,7 @@ class Child {
     waitpid(pid_, &status_, 0);
     ended_ = true;
   }
-  // What it printed; says why where it printed nothing.
+  // What it printed; says why where it printed nothing (failed()).
   std::string answer(double limit_s) {
     std::string text;
     char buffer[4096];
@@ -129,5 +129,9 @@ class Child {
   int status_ = 0;
   bool ended_ = false;
 };
+
+inline bool failed(const std::string& answer) {
+  return answer.rfind("{\"failed\"", 0) == 0;
+}
 
 }  // namespace processes

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 
 
 class Place:
-    """Where and how large: the GPU and real sizes, or the CPU and tiny ones."""
+    """Where and how large: the GPU and real sizes, or the CPU and tiny ones; `priority` of streams, where it matters."""
 
-    def __init__(self, cpu):
-        self.cpu = cpu
+    def __init__(self, cpu, priority=0):
+        self.cpu, self.priority = cpu, priority
         self.device = "cpu" if cpu else "cuda"
         self.dtype = torch.float32 if cpu else torch.bfloat16
 
@@ -18,6 +18,32 @@ class Place:
         torch.manual_seed(seed)
         with contextlib.nullcontext() if self.cpu else torch.device(self.device):
             return make()
+
+    def stream(self):
+        return torch.cuda.Stream(priority=self.priority)
+
+    def in_stream(self):
+        """What this thread launches goes to a stream of that priority; without one, to the default stream."""
+        return torch.cuda.stream(self.stream()) if self.priority and not self.cpu else contextlib.nullcontext()
+
+    def graphed(self, function):
+        """The function as one CUDA graph that leaves its result where it was."""
+        if self.cpu:
+            return function
+        side = self.stream()  # nodes have the priority of the stream that is captured
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                function()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            result = function()
+
+        def replay():
+            graph.replay()
+            return result
+        return replay
 
     def synchronize(self):
         if not self.cpu:
@@ -91,3 +117,42 @@ class Transformer(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x, self.causal, None if caches is None else caches[i], positions, mask)
         return self.head(self.norm(x))
+
+
+def gpt2(place, seed):
+    """The small one: network, and a function of no argument that answers with its loss."""
+    n, length, vocabulary = (2, 32, 1000) if place.cpu else (4, 1024, 50304)
+    shape = (64, 4, 2, vocabulary, length) if place.cpu else (768, 12, 12, vocabulary, length)
+    net = place.build(seed, lambda: Transformer(*shape, causal=True))
+    tokens = place.build(seed + 1, lambda: torch.randint(0, vocabulary, (n, length + 1)))
+    positions = place.build(seed + 1, lambda: torch.arange(length))
+    return net, lambda: F.cross_entropy(net(tokens[:, :-1], positions).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def resnet50(place, seed):
+    n, side = (2, 64) if place.cpu else (64, 224)
+    net = place.build(seed, lambda: resnet(place.cpu)).to(memory_format=torch.channels_last)
+    images = place.build(seed + 1, lambda: torch.randn(n, 3, side, side)).to(memory_format=torch.channels_last)
+    labels = place.build(seed + 1, lambda: torch.randint(0, 1000, (n,)))
+    return net, lambda: F.cross_entropy(net(images), labels)
+
+
+def training(place, network, seed=11):
+    """Network, loss and optimizer of "gpt2" or "resnet"."""
+    if network == "gpt2":
+        net, forward = gpt2(place, seed)
+        return net, forward, torch.optim.AdamW(net.parameters(), lr=1e-4, **({} if place.cpu else {"fused": True}))
+    if network == "resnet":
+        net, forward = resnet50(place, seed)
+        return net, forward, torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    raise ValueError(f"no such network: {network}")
+
+
+def train_step(place, forward, optimizer):
+    """In bf16 where there is a GPU; its loss."""
+    with torch.autocast(place.device, dtype=torch.bfloat16, enabled=not place.cpu):
+        loss = forward()
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    return loss

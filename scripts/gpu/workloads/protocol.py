@@ -6,6 +6,7 @@
 
 The first line says that the program has started. An answer has "done", or "error"."""
 import argparse
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -14,8 +15,8 @@ import time
 import traceback
 
 
-def say(**answer):
-    print(json.dumps(answer), flush=True)
+def say(answers, **answer):
+    print(json.dumps(answer), file=answers, flush=True)
 
 
 def digest(values):
@@ -26,34 +27,35 @@ def options(doc):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU")
     parser.add_argument("--rehearse", action="store_true", help="speak the protocol without PyTorch")
-    return parser.parse_args()
+    return parser
 
 
 def run(doc, stand_in, with_torch):
     """The whole program. `with_torch(cpu)` imports PyTorch, makes the workload and says which version it is."""
-    given = options(doc)
+    given = options(doc).parse_args()
     began_s = time.monotonic()
     workload, version = (stand_in(), "none") if given.rehearse else with_torch(given.cpu)
     obey(workload, torch=version, import_s=round(time.monotonic() - began_s, 2))
 
 
-def obey(workload, **started):
-    """Does what standard input says until it ends."""
-    say(done="start", **started)
-    for line in sys.stdin:
+def obey(workload, commands=sys.stdin, answers=sys.stdout, one_loads=contextlib.nullcontext(), **started):
+    """Does what `commands` say until they end. Roles of one process load one after the other: `one_loads`."""
+    say(answers, done="start", **started)
+    for line in commands:
         try:
             command = json.loads(line)
             do = command.pop("do")
             if do == "quit":
                 return
-            if do not in ("load", "run", "unload"):
+            if do not in ("load", "run", "unload", "target"):
                 raise ValueError(f"no such command: {do}")
             began_s = time.monotonic()
-            answer = getattr(workload, do)(**command)
-            say(done=do, took_s=round(time.monotonic() - began_s, 3), **(answer or {}))
+            with contextlib.nullcontext() if do == "run" else one_loads:
+                answer = getattr(workload, do)(**command)
+            say(answers, done=do, took_s=round(time.monotonic() - began_s, 3), **(answer or {}))
         except Exception as error:  # the program goes on: one start serves many runs
             traceback.print_exc()
-            say(error=repr(error)[-300:])
+            say(answers, error=repr(error)[-300:])
 
 
 def wait_until(due_s):
@@ -65,7 +67,7 @@ def wait_until(due_s):
 class StandIn:
     """Computes nothing. Where a driver is found it asks the GPU for a little: to fill memory, asynchronously."""
 
-    def __init__(self):
+    def __init__(self, priority=0):
         self.driver = None
         try:
             driver = ctypes.CDLL("libcuda.so.1")
@@ -77,7 +79,7 @@ class StandIn:
                  lambda: driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
                  lambda: driver.cuCtxSetCurrent(context),
                  lambda: driver.cuMemAlloc_v2(ctypes.byref(self.memory), ctypes.c_size_t(self.N_BYTES)),
-                 lambda: driver.cuStreamCreate(ctypes.byref(self.stream), 1))
+                 lambda: driver.cuStreamCreateWithPriority(ctypes.byref(self.stream), 1, priority))
         if all(call() == 0 for call in calls):
             self.driver = driver
 
@@ -92,3 +94,12 @@ class StandIn:
         results.append(self.driver.cuStreamSynchronize(self.stream))
         if any(results):
             raise RuntimeError(f"the driver said {results}")
+
+    def read(self):
+        """What fill() left, as host memory; nothing where there is no driver."""
+        host = bytearray(self.N_BYTES)
+        if self.driver is not None:
+            target = (ctypes.c_ubyte * self.N_BYTES).from_buffer(host)
+            if result := self.driver.cuMemcpyDtoH_v2(target, self.memory, ctypes.c_size_t(self.N_BYTES)):
+                raise RuntimeError(f"the driver said {result}")
+        return host

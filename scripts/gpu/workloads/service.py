@@ -74,9 +74,9 @@ class Service:
 
 
 class StandInService(Service):
-    def __init__(self):
+    def __init__(self, priority=0):
         super().__init__()
-        self.gpu = protocol.StandIn()
+        self.gpu = protocol.StandIn(priority)
 
     def make(self, what):
         def request():
@@ -85,7 +85,7 @@ class StandInService(Service):
         return request
 
 
-def torch_service(cpu):
+def torch_service(cpu, priority=0):
     import torch
     import models
 
@@ -94,26 +94,7 @@ def torch_service(cpu):
 
         def __init__(self):
             super().__init__()
-            self.place = models.Place(cpu)
-
-        def graphed(self, function):
-            """The function as one CUDA graph that leaves its result where it was."""
-            if cpu:
-                return function
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    function()
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                result = function()
-
-            def replay():
-                graph.replay()
-                return result
-            return replay
+            self.place = models.Place(cpu, priority)
 
         def forward(self, what):
             if what == "resnet":
@@ -137,7 +118,7 @@ def torch_service(cpu):
                     return self.decoder()
                 forward = self.forward(what.removesuffix("_graph"))
                 if what.endswith("_graph"):
-                    forward = self.graphed(forward)
+                    forward = self.place.graphed(forward)
 
             def request():
                 with torch.no_grad():
@@ -165,7 +146,7 @@ def torch_service(cpu):
                 position.add_(1)
 
             prefill()
-            decode = self.graphed(step)
+            decode = self.place.graphed(step)
 
             def request():
                 times_s, said = [time.monotonic()], []

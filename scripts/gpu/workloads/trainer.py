@@ -55,9 +55,9 @@ class Trainer:
 
 
 class StandInTrainer(Trainer):
-    def __init__(self):
+    def __init__(self, priority=0):
         super().__init__()
-        self.gpu = protocol.StandIn()
+        self.gpu = protocol.StandIn(priority)
 
     def make(self, what):
         def step():
@@ -69,15 +69,14 @@ class StandInTrainer(Trainer):
         return lambda: None
 
 
-def torch_trainer(cpu):
+def torch_trainer(cpu, priority=0):
     import torch
-    import torch.nn.functional as F
     import models
 
     class TorchTrainer(Trainer):
         def __init__(self):
             super().__init__()
-            self.place = models.Place(cpu)
+            self.place = models.Place(cpu, priority)
 
         def mark(self):
             if cpu:
@@ -94,36 +93,12 @@ def torch_trainer(cpu):
             self.place.forget()
 
         def make(self, what):
-            makers = {"gpt2": self.gpt2, "resnet": self.resnet, "products": self.products, "copies": self.copies}
-            return makers[what]()
+            makers = {"products": self.products, "copies": self.copies}
+            return makers[what]() if what in makers else self.training(what)
 
-        def training(self, forward, optimizer):
-            def step():
-                with torch.autocast(self.place.device, dtype=torch.bfloat16, enabled=not cpu):
-                    loss = forward()
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                return loss
-            return step
-
-        def gpt2(self):
-            n, length, vocabulary = (2, 32, 1000) if cpu else (4, 1024, 50304)
-            shape = (64, 4, 2, vocabulary, length) if cpu else (768, 12, 12, vocabulary, length)
-            net = self.place.build(11, lambda: models.Transformer(*shape, causal=True))
-            tokens = self.place.build(12, lambda: torch.randint(0, vocabulary, (n, length + 1)))
-            positions = self.place.build(12, lambda: torch.arange(length))
-            optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, **({} if cpu else {"fused": True}))
-            return self.training(lambda: F.cross_entropy(net(tokens[:, :-1], positions).flatten(0, 1), tokens[:, 1:].flatten()),
-                                 optimizer)
-
-        def resnet(self):
-            n, side = (2, 64) if cpu else (64, 224)
-            net = self.place.build(13, lambda: models.resnet(cpu)).to(memory_format=torch.channels_last)
-            images = self.place.build(14, lambda: torch.randn(n, 3, side, side)).to(memory_format=torch.channels_last)
-            labels = self.place.build(14, lambda: torch.randint(0, 1000, (n,)))
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-            return self.training(lambda: F.cross_entropy(net(images), labels), optimizer)
+        def training(self, network):
+            _, forward, optimizer = models.training(self.place, network)
+            return lambda: models.train_step(self.place, forward, optimizer)
 
         def products(self):
             n = 128 if cpu else 8192

@@ -175,5 +175,11 @@ TEST(Demo, SaysWhatToDoWhereJaxIsNot) {
       << ended.said;
 }
 
+TEST(Demo, StockPyTorchNeedsAGpu) {
+  const Ended ended = run_demo({"--workload", "torch", "--gpu", "soft"}, {});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.said.find("--workload torch needs a GPU"), std::string::npos) << ended.said;
+}
+
 }  // namespace
 }  // namespace tessera

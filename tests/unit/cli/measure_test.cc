@@ -2,12 +2,15 @@
 #include "cli/demo/measure.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <vector>
 
 #include "cli/demo/stretch.h"
+#include "cli/demo/workload.h"
 
 namespace tessera::cli {
 namespace {
@@ -24,6 +27,26 @@ class TemporaryFile {
  private:
   char path_[32] = "/tmp/measure-test-XXXXXX";
 };
+
+// The standard pair is stock PyTorch where there is a GPU and the user's python3 has it.
+TEST(Workload, StandardIsStockPyTorchWhereItIs) {
+  char folder[] = "/tmp/workload-test-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder));
+  const std::string python = std::string(folder) + "/python3", path = getenv("PATH");
+  setenv("PATH", folder, 1);
+  const auto standard_if_python_says = [&](int status) {
+    std::ofstream(python) << "#!/bin/sh\nexit " << status << "\n";
+    chmod(python.c_str(), 0700);
+    return standard_workload(/*soft=*/false);
+  };
+  EXPECT_EQ(standard_if_python_says(0), "torch");
+  EXPECT_EQ(standard_workload(/*soft=*/true), "samples");
+  EXPECT_EQ(standard_if_python_says(1), "samples");
+  unlink(python.c_str());
+  EXPECT_EQ(standard_workload(/*soft=*/false), "samples");
+  setenv("PATH", path.c_str(), 1);
+  rmdir(folder);
+}
 
 TEST(Quantile, NearestRank) {
   EXPECT_EQ(quantile({}, 0.5), 0);

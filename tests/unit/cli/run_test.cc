@@ -289,20 +289,41 @@ TEST(Lookups, WhatAnInterpreterCouldImportCounts) {
                  of_venv = root / "venv/lib/python3.12/site-packages";
   fs::create_directories(of_all / "numpy");
   fs::create_directories(of_venv / "onnxruntime");
-  EXPECT_EQ(why_looks_up(python), "");
-  EXPECT_EQ(why_looks_up(root / "bin/python"), "");
-  EXPECT_EQ(why_looks_up(venv), of_venv / "onnxruntime");
-  EXPECT_EQ(why_looks_up(root / "script"), of_venv / "onnxruntime");
+  EXPECT_EQ(why_looks_up({python}), "");
+  EXPECT_EQ(why_looks_up({root / "bin/python"}), "");
+  EXPECT_EQ(why_looks_up({venv}), of_venv / "onnxruntime");
+  EXPECT_EQ(why_looks_up({root / "script"}), of_venv / "onnxruntime");
   fs::create_directories(of_all / "jaxlib");
-  EXPECT_EQ(why_looks_up(python), of_all / "jaxlib");
-  EXPECT_EQ(why_looks_up(root / "bin/python"), of_all / "jaxlib");
+  EXPECT_EQ(why_looks_up({python}), of_all / "jaxlib");
+  // What its script imports is told by its script.
+  const std::string script = root / "train.py";
+  std::ofstream(root / "opt/lib/python3.12/json.py");
+  std::ofstream(root / "helper.py") << "import numpy, sys\nimport train\n";
+  const auto needs_it_with = [&](const std::string& text) {
+    std::ofstream(script) << text;
+    return why_looks_up({python, "-u", script, "--steps", "3"}) != "";
+  };
+  const std::string plain =
+      "# import jax\nimport torch, json as j\nfrom torch.nn import functional\n  import helper; import "
+      "time\n";
+  EXPECT_FALSE(needs_it_with(plain));
+  EXPECT_FALSE(needs_it_with(""));
+  for (const char* more : {"import jax", "import torch, cupy", "if fast: import jax",
+                           "from jax.numpy import dot", "import unknown", "import importlib",
+                           "m = __import__('ja' + 'x')", "import torch, \\\n  jax", "from . import torch"})
+    EXPECT_TRUE(needs_it_with(plain + more + "\n")) << more;
+  std::ofstream(root / "helper.py") << "import cupy\n";
+  EXPECT_TRUE(needs_it_with(plain));
+  EXPECT_EQ(why_looks_up({python, "-m", "torch"}), of_all / "jaxlib");
+  EXPECT_EQ(why_looks_up({python, root / "none.py"}), of_all / "jaxlib");
+  EXPECT_EQ(why_looks_up({root / "bin/python"}), of_all / "jaxlib");
   fs::remove(of_all / "jaxlib");
   setenv("PYTHONPATH", ("/nonexistent:" + (root / "more").string()).c_str(), 1);
   fs::create_directories(root / "more/cupy");
-  EXPECT_EQ(why_looks_up(python), root / "more/cupy");
+  EXPECT_EQ(why_looks_up({python}), root / "more/cupy");
   unsetenv("PYTHONPATH");
-  EXPECT_EQ(why_looks_up("/nonexistent"), "");
-  EXPECT_EQ(why_looks_up("/bin/sh"), "");
+  EXPECT_EQ(why_looks_up({"/nonexistent"}), "");
+  EXPECT_EQ(why_looks_up({"/bin/sh"}), "");
   fs::remove_all(root);
 }
 

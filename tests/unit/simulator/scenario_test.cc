@@ -127,6 +127,37 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(missing.error().text, HasSubstr("s.toml:1:11: `include` in the scenario"));
 }
 
+// What was measured of a GPU has one place, its description; the scenario may say otherwise.
+TEST_F(ScenarioTest, TakesWhatWasMeasuredFromAGpusDescription) {
+  const std::string description = TESSERA_SOURCE_DIR "/profiles/gpus/h200.toml";
+  const auto with = [&](const std::string& gpu) {
+    std::string text = kSmall;
+    return load(text.replace(text.find("sm_count = 8"), 12, gpu));
+  };
+  const auto plain = with("");
+  const auto loaded = with("description = \"" + description + "\"\nswitch_us = 7\n[host]\nmarker_us = 6");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().text;
+  const GpuSpec& gpu = loaded->gpu;
+  EXPECT_EQ(gpu.sm_count, 132u);
+  EXPECT_EQ(gpu.timeslice_ns, 2'000'000u);
+  EXPECT_EQ(gpu.switch_ns, 7'000u);
+  EXPECT_EQ(gpu.idle_switch_ns, 7'000u);
+  EXPECT_EQ(gpu.kernel_gap_ns, 1'500u);
+  EXPECT_EQ(loaded->host.launch_ns, 4'000u);
+  EXPECT_EQ(loaded->host.marker_ns, 6'000u);
+  EXPECT_EQ(loaded->host.boundary_ns, 2'300u);
+  EXPECT_EQ(loaded->host.queue_launches, 1021u);
+  EXPECT_EQ(loaded->host.wake_ns, plain->host.wake_ns);  // not of the GPU
+  const size_t compute = size_t(policy::ResourceClass::kCompute),
+               memory = size_t(policy::ResourceClass::kMemory);
+  EXPECT_EQ(gpu.contention[memory][memory], 1.61);
+  EXPECT_EQ(gpu.contention_apart[memory][memory], 0.66);
+  EXPECT_EQ(gpu.contention_apart[compute][memory], 0);
+  const auto none = with("description = \"none.toml\"");
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().text, HasSubstr("`description` in [gpu] names a file: "));
+}
+
 // Every value that is a duration or a rate: what is no number of its range is refused, and with the least that
 // is taken a simulation ends. One that does not would end by the time limit of this program only.
 TEST_F(ScenarioTest, DurationsAndRatesAreBounded) {
