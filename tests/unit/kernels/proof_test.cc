@@ -70,7 +70,7 @@ class Family : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Family, TheSameCompilerMakesTheSameArithmetic) {
-  for (const char* kernel : {"elements", "sums"}) {
+  for (const char* kernel : {"elements", "sums", "rows", "pairs"}) {
     const Proof proof = proof_of(kernel);
     EXPECT_TRUE(proof.proved) << kernel << ": " << proof.difference;
     EXPECT_GT(proof.instructions, 30u);
@@ -104,6 +104,22 @@ constexpr Fault kFaults[] = {
     {"sums", "another shared word", "xor.b32 %r17, %r15, 4;", "xor.b32 %r17, %r15, 8;"},
     {"sums", "another reduction", "red.global.add.u32", "red.global.max.u32"},
     {"sums", "a fused product", "fma.rn.f32 %f8, %f6, %f7, %f2;", "fma.rn.f32 %f8, %f7, %f2, %f6;"},
+    {"rows", "a changed modifier", "ex2.approx.ftz.f32", "ex2.approx.f32"},
+    {"rows", "a fused product", "add.rn.ftz.f32 %f9, %f8, %f7;", "fma.rn.ftz.f32 %f9, %f7, %f1, %f7;"},
+    {"rows", "swapped operands", "sub.ftz.f32 %f6, %f3, %f5;", "sub.ftz.f32 %f6, %f5, %f3;"},
+    {"rows", "a dropped conversion", "cvt.f32.f16 %f2, %h1;", "mov.b32 %f2, {%h1, %h1};"},
+    {"rows", "another remainder", "rem.s64 %rd8, %rd6, %rd4;", "rem.s64 %rd8, %rd6, %rd3;"},
+    {"rows", "a remainder of the slice's own number", "rem.s64 %rd8, %rd6, %rd4;",
+     "mov.u32 %r9, %ctaid.z; cvt.u64.u32 %rd6, %r9; rem.s64 %rd8, %rd6, %rd4;"},
+    {"pairs", "a changed modifier", "rsqrt.approx.f32", "rsqrt.approx.ftz.f32"},
+    {"pairs", "a fused product", "add.rn.f32 %f7, %f6, %f4;", "fma.rn.f32 %f7, %f5, %f1, %f4;"},
+    {"pairs", "a product that is not fused any more", "fma.rn.f32 %f3, %f2, %f2, %f1;",
+     "mul.rn.f32 %f3, %f2, %f2; add.rn.f32 %f3, %f3, %f1;"},
+    {"pairs", "swapped operands of a sum", "%r12, %r10, %r11, %r10;", "%r12, %r10, %r11, %r11;"},
+    {"pairs", "swapped halves", "%r14, %f8, %f5;", "%r14, %f5, %f8;"},
+    {"pairs", "a dropped conversion", "cvt.rn.bf16x2.f32 %r14, %f8, %f5;", "mov.b32 %r14, %f8;"},
+    {"pairs", "another comparison", "setp.gt.s32 %p1", "setp.ge.s32 %p1"},
+    {"pairs", "a comparison the other way round", "setp.gt.s32 %p1, %r1, %r8;", "setp.gt.s32 %p1, %r8, %r1;"},
 };
 
 TEST_P(Family, PlantedFaultsAreFound) {
@@ -159,6 +175,7 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
       {0x000000ff1a1a7607, 0x000fcc0002800000, "SEL | R26 R27 | P5 R26 R27", 120},
       {0x0000000a040a7c87, 0x000fe2000c000000, "USEL | UR10 UR11 | UP0 UR10 UR11 UR4 UR5", 120},
       {0x00000010ff127407, 0x000fe40006000000, "SEL | R18 R19 | P4", 120},
+      {0xffffffff08087407, 0x000fe40000000001, "SEL | R8 R9 | P0 R8 R9", 120},
       {0x0000000c04047981, 0x000ea2200c0e1d00, "LDG | R4 R5 R6 R7 | R4 R5 UR12 UR13", 80},
   };
   for (const Row& row : kRows) {
@@ -167,6 +184,12 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
     EXPECT_EQ(text_of(*i), row.text);
   }
   EXPECT_FALSE(decode(0x00000030280079a6, 0x0201e2000c10f190, 90)) << "sums of a size that is not known";
+}
+
+// "a > b" is "b < a", and what is equal is so in either order.
+TEST_P(Family, ComparisonsMayStandTheOtherWayRound) {
+  EXPECT_TRUE(proof_of("pairs", "setp.gt.s32 %p1, %r1, %r8;", "setp.lt.s32 %p1, %r8, %r1;").proved);
+  EXPECT_FALSE(proof_of("pairs", "setp.gt.s32 %p1, %r1, %r8;", "setp.le.s32 %p1, %r8, %r1;").proved);
 }
 
 // A slice that begins elsewhere than it was told, or believes in another grid.
