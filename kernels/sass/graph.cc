@@ -1,9 +1,11 @@
 #include "kernels/sass/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace tessera::sass {
@@ -342,17 +344,23 @@ class Builder {
     for (uint64_t part = 1; part < n; part++) results_.push_back(atom({kPart, part}, {all}));
   }
 
-  // Carries of a sum. Those of two addends do not depend on which is first.
+  // Carries of a sum. Zeros have no part in them; those of two addends do not depend on which is first.
   Value carry(std::vector<Value> addends, uint64_t which, uint64_t negations, std::vector<Value> carries) {
-    if (!negations && addends.back().is(0) && addends.size() == 3) addends.pop_back();
-    const unsigned commutative = !negations && addends.size() == 2 ? 2 : 0;
+    for (size_t k = addends.size(); k-- > 0;) {
+      if (!addends[k].is(0) || negations >> k & 1) continue;
+      addends.erase(addends.begin() + std::ptrdiff_t(k));
+      negations = (negations & ((1u << k) - 1)) | negations >> (k + 1) << k;
+    }
     const uint64_t n = addends.size();
+    if (n == 2 && negations == 1) std::swap(addends[0], addends[1]), negations = 2;
+    const unsigned commutative = n == 2 && !negations ? 2 : 0;
     addends.insert(addends.end(), carries.begin(), carries.end());
     return atom({kCarry, which, negations, n}, std::move(addends), commutative);
   }
 
   static constexpr uint64_t kNegateFirst = 1u << 8, kSigned = 1u << 9, kExtended = 1u << 10,
                             kNegateThird = 1u << 11;
+  static constexpr uint64_t kBoth = 3;         // carries of a sum of three
   static constexpr uint64_t kOwnForm = 0x800;  // of the lower half: what stands at bits 9 to 11
   static constexpr uint64_t kNegateSecond = uint64_t(1) << 63;  // of the lower half
 
@@ -379,8 +387,8 @@ class Builder {
       case 0x010:
         return sum(in);
       case 0x036:
-        if (!plain(in)) return false;
-        results_ = {word(0) + word(1)};
+        if ((in.rest_low & ~kNegateSecond) || in.rest_high) return false;
+        results_ = {in.rest_low ? word(0) - word(1) : word(0) + word(1)};
         return true;
       case 0x011:
         return shifted_sum(in);
@@ -431,6 +439,10 @@ class Builder {
     for (uint64_t k = 1; k <= 2; k++)
       results_.push_back(in.writes[k].index == kZero ? Value()
                                                      : carry(addends, k, negations, {word(3), word(4)}));
+    // Which carry is the first depends on the order of three addends. How many there are does not.
+    if (in.writes[1].index != kZero && in.writes[2].index != kZero && !negations)
+      results_[2] =
+          atom({kCarry, kBoth}, {addends[0], addends[1], addends[2], word(3) + word(4)}, 3) - results_[1];
     return true;
   }
   Value shifted_right(const Value& v, uint32_t n) {
@@ -725,15 +737,29 @@ class Builder {
       keep_results(i, guard);
     }
   }
-  // What a value that was written under a guard is for an instruction under the same guard, or its opposite.
+  // What a value is where a guard holds, if it was chosen by that guard or by its opposite.
   Value under(const Value& guard, const Value& v) const {
     if (guard.is(1) || v.terms().size() != 1 || v.terms()[0].factor != 1 || v.terms()[0].atoms.size() != 1)
       return v;
-    const uint32_t a = v.terms()[0].atoms[0];
-    if (!selects_.contains(a)) return v;
-    const std::vector<Value>& o = values_.operands(a);  // guard, new, old
-    if (o[0] == guard) return o[1];
-    return o[0] == Value::of(1) - guard ? under(guard, o[2]) : v;
+    const auto found = selects_.find(v.terms()[0].atoms[0]);
+    if (found == selects_.end()) return v;
+    const auto& [by, new_value, old_value] = found->second;
+    if (by == guard) return under(guard, new_value);
+    return by == Value::of(1) - guard ? under(guard, old_value) : v;
+  }
+  // New where the guard holds, old elsewhere. One of the two guards is the negation of the other.
+  Value select(Value guard, Value new_value, Value old_value) {
+    const Value opposite = Value::of(1) - guard;
+    new_value = under(guard, new_value);
+    old_value = under(opposite, old_value);
+    if (new_value == old_value) return new_value;
+    if (guard.terms().size() > opposite.terms().size()) {
+      guard = opposite;
+      std::swap(new_value, old_value);
+    }
+    const Value v = atom({kSelect}, {guard, new_value, old_value});
+    selects_.emplace(v.terms()[0].atoms[0], std::array{guard, new_value, old_value});
+    return v;
   }
   static void describe_store(const Instruction& in, Effect* effect) {
     const bool weak = (in.rest_high >> 13 & 15) == 0;
@@ -754,10 +780,8 @@ class Builder {
       Value v = results_[w];
       if (guard.is(0))
         v = value_of(overwritten_[i][w]);
-      else if (!guard.is(1)) {
-        v = atom({kSelect}, {guard, v, value_of(overwritten_[i][w])});
-        selects_.insert(v.terms()[0].atoms[0]);
-      }
+      else if (!guard.is(1))
+        v = select(guard, std::move(v), value_of(overwritten_[i][w]));
       Token& t = tokens_[size_t(written_[i][w])];
       if (alias_[size_t(written_[i][w])] == written_[i][w]) t.value = std::move(v), t.known = true;
     }
@@ -776,7 +800,9 @@ class Builder {
   std::vector<int> guard_;
   std::vector<Value> words_, results_;  // of the instruction at hand
   std::vector<size_t> begins_;
-  std::unordered_set<uint32_t> selects_, uniform_;  // atoms
+  std::unordered_map<uint32_t, std::array<Value, 3>>
+      selects_;                           // by atom: guard, value under it, value elsewhere
+  std::unordered_set<uint32_t> uniform_;  // atoms
 };
 
 }  // namespace

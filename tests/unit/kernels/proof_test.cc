@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
@@ -190,6 +192,76 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
 TEST_P(Family, ComparisonsMayStandTheOtherWayRound) {
   EXPECT_TRUE(proof_of("pairs", "setp.gt.s32 %p1, %r1, %r8;", "setp.lt.s32 %p1, %r8, %r1;").proved);
   EXPECT_FALSE(proof_of("pairs", "setp.gt.s32 %p1, %r1, %r8;", "setp.le.s32 %p1, %r8, %r1;").proved);
+}
+
+// Each middle computes R6 of R0, R2, R3, P0, UR4, UR5; then it is stored. nvdisasm reads the words as the comments say.
+using Word = std::array<uint64_t, 2>;
+image::KernelCode written(const std::vector<Word>& middle, uint32_t param_bytes) {
+  std::vector<Word> all = {{0x0000000000007919, 0x2100},     // S2R R0, SR_TID.X
+                           {0x000000050000780c, 0x3f04270},  // ISETP.GT.AND P0, PT, R0, 0x5, PT
+                           {0x0000820000047ab9, 0xa00},      // ULDC.64 UR4, c[0x0][0x208]
+                           {0x00008400ff027b82, 0xa00}};     // LDC.64 R2, c[0x0][0x210]
+  all.insert(all.end(), middle.begin(), middle.end());
+  all.push_back({0x0000000602007986, 0xc101904});  // STG.E desc[UR4][R2.64], R6
+  all.push_back({0x000000000000794d, 0x3800000});  // EXIT
+  image::KernelCode out;
+  out.sm = 90;
+  out.param_base = 0x210;
+  out.param_bytes = param_bytes;
+  out.code.resize(all.size() * sizeof(Word));
+  memcpy(out.code.data(), all.data(), out.code.size());
+  return out;
+}
+
+TEST(Machine, ComputesTheSameInOtherWords) {
+  constexpr Word kIfR0 = {0x0000000000060202, 0xf00},  // @P0 MOV R6, R0
+      kElseR2 = {0x0000000200068202, 0xf00},           // @!P0 MOV R6, R2
+      kIfR2 = {0x0000000200060202, 0xf00},             // @P0 MOV R6, R2
+      kElseR0 = {0x0000000000068202, 0xf00},           // @!P0 MOV R6, R0
+      kCarry = {0x000000ffff067210, 0xffe4ff},         // IADD3.X R6, RZ, RZ, RZ, P1, !PT
+      kBothCarries = {0x000000ffff067210, 0xfe44ff},   // IADD3.X R6, RZ, RZ, RZ, P1, P2
+      kMoved = {0x0000000600067c02, 0x8000f00};        // MOV R6, UR6
+  struct Row {
+    const char* what;
+    std::vector<Word> original, equal, other;
+  };
+  const Row rows[] = {
+      {"a choice that is made in the other order", {kIfR0, kElseR2}, {kElseR2, kIfR0}, {kIfR2, kElseR0}},
+      {"a choice of what nobody sees", {kIfR0, kElseR2}, {kIfR2, kElseR2, kIfR0}, {kIfR0, kElseR2, kIfR2}},
+      {"the carry of a difference",
+       {{0x0000000200057210, 0x7f3e1ff}, kCarry},   // IADD3 R5, P1, -R0, R2, RZ
+       {{0x8000000002057210, 0x7f3e0ff}, kCarry},   // IADD3 R5, P1, R2, -R0, RZ
+       {{0x8000000200057210, 0x7f3e0ff}, kCarry}},  // IADD3 R5, P1, R0, -R2, RZ
+      {"the carries of three",
+       {{0x0000000200057210, 0x7a3e003}, kBothCarries},   // IADD3 R5, P1, P2, R0, R2, R3
+       {{0x0000000003057210, 0x7a3e002}, kBothCarries},   // IADD3 R5, P1, P2, R3, R0, R2
+       {{0x0000000003057210, 0x7a3e000}, kBothCarries}},  // IADD3 R5, P1, P2, R3, R0, R0
+      {"one of the carries of three",
+       {{0x0000000200057210, 0x7a3e003}, kCarry},
+       {{0x0000000200057210, 0x7a3e003}, kCarry},
+       {{0x0000000003057210, 0x7a3e002}, kCarry}},
+      {"a difference",
+       {{0x8000000200067236, 0x0}},        // VIADD R6, R0, -R2
+       {{0x8000000200067210, 0x7ffe0ff}},  // IADD3 R6, R0, -R2, RZ
+       {{0x0000000200067236, 0x0}}},       // VIADD R6, R0, R2
+      {"a move between uniform registers",
+       {{0x0000000500067c82, 0x8000000}, kMoved},  // UMOV UR6, UR5
+       {{0x0000000500067c02, 0x8000f00}},          // MOV R6, UR5
+       {{0x0000000400067c02, 0x8000f00}}},         // MOV R6, UR4
+      {"a conversion by the uniform unit",
+       {{0x0000000400067d06, 0x8209000}},          // I2F.U32.RP R6, UR4
+       {{0x000000040006725a, 0x8209000}, kMoved},  // UI2F.U32.RP UR6, UR4
+       {{0x0000000400067d06, 0x8201000}}},         // I2F.U32 R6, UR4
+  };
+  for (const Row& row : rows) {
+    const image::KernelCode original = written(row.original, 8);
+    const VariantParameters where{.origin_offset = 8};
+    const Proof same = prove(original, written(row.equal, 32), where),
+                other = prove(original, written(row.other, 32), where);
+    EXPECT_TRUE(same.proved) << row.what << ": " << same.difference;
+    EXPECT_FALSE(other.proved) << row.what;
+    EXPECT_NE(other.difference.find("instead"), std::string::npos) << row.what << ": " << other.difference;
+  }
 }
 
 // A slice that begins elsewhere than it was told, or believes in another grid.
