@@ -178,6 +178,8 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
       {0x0000000a040a7c87, 0x000fe2000c000000, "USEL | UR10 UR11 | UP0 UR10 UR11 UR4 UR5", 120},
       {0x00000010ff127407, 0x000fe40006000000, "SEL | R18 R19 | P4", 120},
       {0xffffffff08087407, 0x000fe40000000001, "SEL | R8 R9 | P0 R8 R9", 120},
+      {0x0000000a1000722a, 0x000fcc000390f000, "DSETP | P0 P1 | R10 R11 R16 R17"},
+      {0x0000000602007e2a, 0x000fe2000bf2e000, "DSETP | P1 | R2 R3 UR6 UR7"},
       {0x0000000c04047981, 0x000ea2200c0e1d00, "LDG | R4 R5 R6 R7 | R4 R5 UR12 UR13", 80},
   };
   for (const Row& row : kRows) {
