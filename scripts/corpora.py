@@ -6,17 +6,19 @@ ptxas`. Prints for each family the share now and without proofs, and each refusa
 What is needed is fetched into build/corpora and made once; nothing of it is committed. Exit status 1 if less than 80 % of
 the kernels that would last over 100 us at usual sizes are cut.
 
-usage: scripts/corpora.py [FAMILY...] [--ptxas PATH] [--decoder]
+usage: scripts/corpora.py [FAMILY...] [--ptxas PATH] [--decoder | --faults]
   FAMILY     triton, tree (CUDA sources of this tree); these two if none is named
              inductor (torch.compile of models; 3 GB are fetched, an hour of a processor), jax (XLA, for sm_90a; as long),
-             llama (llama.cpp's CUDA sources), flash (FlashAttention's)
+             cupy (kernels after its patterns, by NVRTC), llama (llama.cpp's CUDA sources), flash (FlashAttention's)
   --ptxas    another compiler for everything
-  --decoder  instead: compare what each instruction reads and writes with nvdisasm's life ranges (some minutes)"""
+  --decoder  instead: compare what each instruction reads and writes with nvdisasm's life ranges (some minutes)
+  --faults   instead: spoil the arithmetic of proved variants, and tell whether the proof finds it (some minutes)"""
 import argparse
 import collections
 import json
 import os
 import pathlib
+import random
 import re
 import resource
 import shutil
@@ -25,6 +27,8 @@ import sys
 import sysconfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/corpora"))
+import planted_faults  # noqa: E402
 WORK = ROOT / "build" / "corpora"
 BUILD = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build" / "release"))
 CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
@@ -33,6 +37,7 @@ SOURCES = ["kernels/samples/batch_trainer", "kernels/samples/latency_service", "
            "tests/unit/softgpu_algorithms/own", "tests/device/h11_kernels", "tests/device/h18_kernels"]
 LLAMA = ["norm", "quantize", "rope", "scale", "softmax", "sum", "unary"]
 FLASH = ["flash_fwd_hdim64_bf16_sm80"]
+FAULTY_FILES = 8  # of a family and target
 LONG_US = 100
 WANTED = 0.8
 
@@ -107,6 +112,13 @@ def make_jax():
         shutil.copy(path, WORK / "ptx" / f"jax.{path.stem.split('.jit_')[1]}.sm_90.ptx")
 
 
+def make_cupy():
+    """Of CuPy only the headers; NVRTC compiles."""
+    site = install("cupy-cuda13x", "nvidia-cuda-nvrtc")
+    print(run(WORK / "venv/bin/python", ROOT / "tests/corpora/cupy_kernels.py", site / "cupy/_core/include", CUDA / "include",
+              WORK / "ptx", *TARGETS, env=os.environ | {"LD_LIBRARY_PATH": str(site / "nvidia/cu13/lib")}), end="")
+
+
 def make_llama():
     sources = fetched_sources("llama-cpp-python") / "vendor/llama.cpp/ggml"
     for name in LLAMA:
@@ -125,7 +137,7 @@ def make_flash():
                 "--expt-extended-lambda", *include, targets={80: "sm_80", 90: "sm_90"})
 
 
-FAMILIES = {"triton": make_triton, "tree": make_tree, "inductor": make_inductor, "jax": make_jax, "llama": make_llama,
+FAMILIES = {"triton": make_triton, "tree": make_tree, "inductor": make_inductor, "jax": make_jax, "cupy": make_cupy, "llama": make_llama,
             "flash": make_flash}
 
 
@@ -244,15 +256,50 @@ def check_decoder(families, ptxas):
     return 1 if wrong or not n["compared"] else 0
 
 
+def check_faults(families, ptxas):
+    """Of each family and target some files, evenly spread; in each proved kernel one fault of each kind."""
+    n, files = collections.Counter(), collections.defaultdict(list)
+    for path, sm, _, own in texts(families):
+        files[path.name.split(".")[0], sm].append((path, ptxas or own))
+    both, faulty, cubins = WORK / "both.ptx", WORK / "faulty.ptx", (WORK / "both.cubin", WORK / "faulty.cubin")
+    compiled = lambda of, sm, *files: subprocess.run([of, f"-arch={TARGETS[sm]}", files[0], "-o", files[1]],
+                                                     capture_output=True).returncode == 0
+    for (family, sm), some in files.items():
+        for path, own in some[::max(1, -(-len(some) // FAULTY_FILES))]:
+            both.write_text(run(BUILD / "bin/tessera", "inspect", "--emit-slice", path))
+            if not compiled(own, sm, both, cubins[0]):
+                continue
+            for kind in planted_faults.KINDS:
+                text = planted_faults.planted(both.read_text(), kind, random.Random(path.stem + kind))
+                if text is None or (faulty.write_text(text) and not compiled(own, sm, faulty, cubins[1])):
+                    n[family, "not planted", kind] += text is not None
+                    continue
+                for line in run(BUILD / "bin/sass_tool", "faults", path, *cubins).splitlines():
+                    kernel, what, why = line.split(" ", 2)
+                    n[family, what, kind] += 1
+                    if what == "missed":
+                        print(f"  {path.stem} {kernel}: {kind} is missed")
+    for family in families:
+        for kind in planted_faults.KINDS:
+            found, missed, unchanged, none = (n[family, what, kind] for what in ("found", "missed", "unchanged", "not planted"))
+            print(f"{family}, {kind}: {found} found, {missed} missed; {unchanged} kernels have no place that changes their code, "
+                  f"{none} files did not compile")
+    counts = collections.Counter({what: sum(n[key] for key in n if key[1] == what) for what in ("found", "missed")})
+    print(f"{counts['found']} faults found, {counts['missed']} missed")
+    return 0 if counts["found"] and not counts["missed"] else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES])
     parser.add_argument("--ptxas", type=pathlib.Path)
-    parser.add_argument("--decoder", action="store_true")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--decoder", dest="what", action="store_const", const=check_decoder, default=figure)
+    instead.add_argument("--faults", dest="what", action="store_const", const=check_faults)
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     run("cmake", "--build", BUILD, "--target", "tessera", "sass_tool")
-    sys.exit((check_decoder if options.decoder else figure)(options.families or ["triton", "tree"], options.ptxas))
+    sys.exit(options.what(options.families or ["triton", "tree"], options.ptxas))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #include "kernels/sass/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace tessera::sass {
@@ -151,9 +153,8 @@ class Builder {
   void simplify() {
     for (uint32_t i = 0; i < p_.instructions.size(); i++) {
       const Instruction& in = p_.instructions[i];
-      if (!always(in.guard)) continue;
-      const bool mov = in.opcode->meaning == 0x002 && in.rest_low == 0 && in.rest_high == 0xf00;
-      if (mov && read_[i].size() == 1 && read_[i][0] != kNoToken)
+      if (!always(in.guard) || !moves(in)) continue;
+      if (written_[i].size() == 1 && read_[i].size() == 1 && read_[i][0] != kNoToken)
         alias_[size_t(written_[i][0])] = read_[i][0];
     }
     for (bool changed = true; changed;) {
@@ -299,6 +300,13 @@ class Builder {
   }
   const Value& word(size_t operand, size_t w = 0) const { return words_[begins_[operand] + w]; }
 
+  // MOV of all four bytes. UMOV names no bytes; with two immediates they do not matter.
+  static bool moves(const Instruction& in) {
+    constexpr uint64_t kBytes = 0xf00, kWords = 1 << 16;
+    if (in.opcode->meaning != 0x002 || in.rest_low != 0 || (in.rest_high & ~(kBytes | kWords))) return false;
+    const uint64_t bytes = in.rest_high & kBytes;
+    return in.reads.size() == 2 || bytes == (in.opcode->number == 0x002 ? kBytes : 0);
+  }
   static bool moves_to_uniform(const Instruction& in) { return in.rest_low == 1 << 9 && in.rest_high == 0; }
   static bool plain(const Instruction& in) { return in.rest_low == 0 && in.rest_high == 0; }
   // Nothing but these bits of the upper half.
@@ -328,25 +336,31 @@ class Builder {
     return true;
   }
   // What is not taken apart: each result is a part of what comes out.
-  void opaque(const Instruction& in, const Label& label) {
+  void opaque(const Instruction& in, const Label& label, unsigned commutative = 0) {
     const size_t n = results_of(in);
     if (n == 0) return;
-    const Value all = atom(label, words_);
+    const Value all = atom(label, words_, commutative);
     results_ = {all};
     for (uint64_t part = 1; part < n; part++) results_.push_back(atom({kPart, part}, {all}));
   }
 
-  // Carries of a sum. Those of two addends do not depend on which is first.
+  // Carries of a sum. Zeros have no part in them; those of two addends do not depend on which is first.
   Value carry(std::vector<Value> addends, uint64_t which, uint64_t negations, std::vector<Value> carries) {
-    if (!negations && addends.back().is(0) && addends.size() == 3) addends.pop_back();
-    const unsigned commutative = !negations && addends.size() == 2 ? 2 : 0;
+    for (size_t k = addends.size(); k-- > 0;) {
+      if (!addends[k].is(0) || negations >> k & 1) continue;
+      addends.erase(addends.begin() + std::ptrdiff_t(k));
+      negations = (negations & ((1u << k) - 1)) | negations >> (k + 1) << k;
+    }
     const uint64_t n = addends.size();
+    if (n == 2 && negations == 1) std::swap(addends[0], addends[1]), negations = 2;
+    const unsigned commutative = n == 2 && !negations ? 2 : 0;
     addends.insert(addends.end(), carries.begin(), carries.end());
     return atom({kCarry, which, negations, n}, std::move(addends), commutative);
   }
 
   static constexpr uint64_t kNegateFirst = 1u << 8, kSigned = 1u << 9, kExtended = 1u << 10,
                             kNegateThird = 1u << 11;
+  static constexpr uint64_t kBoth = 3;         // carries of a sum of three
   static constexpr uint64_t kOwnForm = 0x800;  // of the lower half: what stands at bits 9 to 11
   static constexpr uint64_t kNegateSecond = uint64_t(1) << 63;  // of the lower half
 
@@ -358,10 +372,8 @@ class Builder {
   // False: not in a form that is taken apart.
   bool integer(const Instruction& in) {
     switch (in.opcode->meaning) {
-      case 0x002:  // MOV of all four bytes
-        if (in.rest_low ||
-            (in.reads.size() == 1 ? in.rest_high & ~uint64_t(1 << 16) : 0xf00 | in.rest_high) != 0xf00)
-          return false;
+      case 0x002:
+        if (!moves(in)) return false;
         results_ = words_;
         return in.writes[0].words == words_.size();
       case 0x005:  // the zero
@@ -375,14 +387,17 @@ class Builder {
       case 0x010:
         return sum(in);
       case 0x036:
-        if (!plain(in)) return false;
-        results_ = {word(0) + word(1)};
+        if ((in.rest_low & ~kNegateSecond) || in.rest_high) return false;
+        results_ = {in.rest_low ? word(0) - word(1) : word(0) + word(1)};
         return true;
       case 0x011:
         return shifted_sum(in);
       case 0x024:
         return product(in);
+      case 0x00c:
+        return comparison(in);
       case 0x025:
+      case 0x027:
         return wide_product(in);
       case 0x012:
         return logic(in);
@@ -401,20 +416,22 @@ class Builder {
         return false;
     }
   }
+  // A sum that takes carries adds ~v where others add -v.
+  static Value complement(const Value& v) { return Value::of(~uint32_t(0)) - v; }
   bool sum(const Instruction& in) {  // D P Q; A B C p q
     const bool extended = in.rest_high & kExtended;
     if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~(kNegateFirst | kNegateThird | kExtended)))
       return false;
     const bool negated[] = {(in.rest_high & kNegateFirst) != 0, (in.rest_low & kNegateSecond) != 0,
                             (in.rest_high & kNegateThird) != 0};
-    if ((in.swapped || extended) && (negated[0] || negated[1] || negated[2])) return false;
-    if (!extended && !(word(3).is(0) && word(4).is(0))) return false;
+    if (in.swapped || (!extended && !(word(3).is(0) && word(4).is(0)))) return false;
     std::vector<Value> addends;
     uint64_t negations = 0;
     Value total = word(3) + word(4);
     for (size_t k = 0; k < 3; k++) {
       Value v = word(k);
-      if (negated[k]) v = Value() - v, negations |= uint64_t(1) << k;
+      if (negated[k]) v = extended ? complement(v) : Value() - v;
+      if (negated[k] && !extended) negations |= uint64_t(1) << k;  // its carry is that of ~v and one
       total = total + v;
       addends.push_back(std::move(v));
     }
@@ -422,6 +439,10 @@ class Builder {
     for (uint64_t k = 1; k <= 2; k++)
       results_.push_back(in.writes[k].index == kZero ? Value()
                                                      : carry(addends, k, negations, {word(3), word(4)}));
+    // Which carry is the first depends on the order of three addends. How many there are does not.
+    if (in.writes[1].index != kZero && in.writes[2].index != kZero && !negations)
+      results_[2] =
+          atom({kCarry, kBoth}, {addends[0], addends[1], addends[2], word(3) + word(4)}, 3) - results_[1];
     return true;
   }
   Value shifted_right(const Value& v, uint32_t n) {
@@ -459,23 +480,46 @@ class Builder {
     return true;
   }
   bool product(const Instruction& in) {  // D P; A B C p
-    const bool negated = in.rest_high & kNegateThird, extended = in.rest_high & kExtended;
-    if (!only(in, kSigned | kExtended | kNegateThird) || (negated && (extended || in.swapped))) return false;
+    // The third source is negated by the bit of the place where it stands.
+    const uint64_t low = in.swapped ? kNegateSecond : 0, high = in.swapped ? 0 : kNegateThird;
+    const bool negated = (in.rest_low & low) || (in.rest_high & high), extended = in.rest_high & kExtended;
+    if ((in.rest_low & ~low) || (in.rest_high & ~(kSigned | kExtended | high))) return false;
     if (in.writes[1].index != kZero || (!extended && !word(3).is(0))) return false;
     Value v;
     if (!Value::product(word(0), word(1), &v)) return false;
-    v = negated ? v - word(2) : v + word(2);
+    v = !negated ? v + word(2) : extended ? v + complement(word(2)) : v - word(2);
     results_ = {extended ? v + word(3) : v, {}};
     return true;
   }
-  bool wide_product(const Instruction& in) {  // D2 P; A B C2 p
+  bool wide_product(const Instruction& in) {  // D2 P; A B C2 p; or D1, the upper word
     Value low;
     if (!only(in, kSigned) || in.writes[1].index != kZero || !word(3).is(0) ||
         !Value::product(word(0), word(1), &low))
       return false;
     const Value high =
         atom({kHighWord, in.rest_high & kSigned}, {word(0), word(1), word(2, 0), word(2, 1)}, 2);
-    results_ = {low + word(2, 0), high, {}};
+    if (in.writes[0].words == 2) results_ = {low + word(2, 0)};
+    results_.insert(results_.end(), {high, {}});
+    return true;
+  }
+  // a > b is b < a, and whether they are equal does not depend on which is first. An upper word is compared after the
+  // lower one: how is not said here, but for equality.
+  bool comparison(const Instruction& in) {  // P Q; A B p r
+    enum : uint64_t { kLess = 1, kEqual, kLessOrEqual, kGreater, kNotEqual, kGreaterOrEqual };
+    constexpr unsigned kHow = 12;  // bits of the upper half
+    constexpr uint64_t kUpperWord = 1 << 8;
+    const uint64_t how = in.rest_high >> kHow & 7;
+    const auto n = std::ptrdiff_t(begins_[1]);  // words of each
+    Label label = label_of(in);
+    if (how == kEqual || how == kNotEqual) {
+      if (n != 1) return false;
+      opaque(in, label, 2);
+      return true;
+    }
+    if ((how != kGreater && how != kGreaterOrEqual) || (in.rest_high & kUpperWord)) return false;
+    std::swap_ranges(words_.begin(), words_.begin() + n, words_.begin() + n);
+    label[3] ^= (how ^ (how == kGreater ? kLess : kLessOrEqual)) << kHow;
+    opaque(in, label);
     return true;
   }
   bool logic(const Instruction& in) {  // D P; A B C p
@@ -614,6 +658,8 @@ class Builder {
     uint64_t changes[kAny + 1] = {};  // how often each may have changed since the block began
     uint32_t runs[kAny + 1] = {};     // stores between loads
     uint64_t meetings = 0;            // where threads of the warp left or came together
+    uint64_t places = 0;              // of effects, but for marks of convergence
+    size_t met_at = 0;                // behind the last meeting
     auto& effects = out_.effects[b];
     for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
       const Instruction& in = p_.instructions[i];
@@ -624,6 +670,7 @@ class Builder {
       for (Value& v : words_) v = under(guard, v);
       Label label = label_of(in);
       const Memory memory = memory_of(in);
+      const bool marks = in.opcode->number == 0x145;  // BSSY: who is there now meets later
       bool effect = false;
       switch (in.kind) {
         case Kind::kNothing:
@@ -659,7 +706,7 @@ class Builder {
           break;
         case Kind::kExit:
         case Kind::kSync:
-          meetings++;
+          meetings += !marks;
           [[fallthrough]];
         case Kind::kMemory:
         case Kind::kBranch:
@@ -669,29 +716,50 @@ class Builder {
       }
       if (effect) {
         if (in.kind == Kind::kMemory) changes[memory]++;
-        if (in.opcode->number == 0x145)
+        if (marks)
           label.push_back(
               p_.block_at(p_.call[i], int64_t(p_.at[i]) + int64_t(kInstructionBytes) + in.target));
         Label own = label;
-        own.insert(own.end(), {b, effects.size()});
+        own.insert(own.end(), {b, places});
         opaque(in, own);
-        effects.push_back({i, std::move(label), words_});
-        effects.back().operands.push_back(guard);
-        describe_store(in, &effects.back());
-        effects.back().run = runs[memory];
+        Effect made{i, std::move(label), words_};
+        made.operands.push_back(guard);
+        describe_store(in, &made);
+        made.run = runs[memory];
+        // It does not matter what else happens between two meetings when a mark is made.
+        effects.insert(marks ? effects.begin() + std::ptrdiff_t(met_at) : effects.end(), std::move(made));
+        places += !marks;
+        if (marks)
+          met_at++;
+        else if (in.kind == Kind::kSync || in.kind == Kind::kExit)
+          met_at = effects.size();
       }
       keep_results(i, guard);
     }
   }
-  // What a value that was written under a guard is for an instruction under the same guard, or its opposite.
+  // What a value is where a guard holds, if it was chosen by that guard or by its opposite.
   Value under(const Value& guard, const Value& v) const {
     if (guard.is(1) || v.terms().size() != 1 || v.terms()[0].factor != 1 || v.terms()[0].atoms.size() != 1)
       return v;
-    const uint32_t a = v.terms()[0].atoms[0];
-    if (!selects_.contains(a)) return v;
-    const std::vector<Value>& o = values_.operands(a);  // guard, new, old
-    if (o[0] == guard) return o[1];
-    return o[0] == Value::of(1) - guard ? under(guard, o[2]) : v;
+    const auto found = selects_.find(v.terms()[0].atoms[0]);
+    if (found == selects_.end()) return v;
+    const auto& [by, new_value, old_value] = found->second;
+    if (by == guard) return under(guard, new_value);
+    return by == Value::of(1) - guard ? under(guard, old_value) : v;
+  }
+  // New where the guard holds, old elsewhere. One of the two guards is the negation of the other.
+  Value select(Value guard, Value new_value, Value old_value) {
+    const Value opposite = Value::of(1) - guard;
+    new_value = under(guard, new_value);
+    old_value = under(opposite, old_value);
+    if (new_value == old_value) return new_value;
+    if (guard.terms().size() > opposite.terms().size()) {
+      guard = opposite;
+      std::swap(new_value, old_value);
+    }
+    const Value v = atom({kSelect}, {guard, new_value, old_value});
+    selects_.emplace(v.terms()[0].atoms[0], std::array{guard, new_value, old_value});
+    return v;
   }
   static void describe_store(const Instruction& in, Effect* effect) {
     const bool weak = (in.rest_high >> 13 & 15) == 0;
@@ -712,10 +780,8 @@ class Builder {
       Value v = results_[w];
       if (guard.is(0))
         v = value_of(overwritten_[i][w]);
-      else if (!guard.is(1)) {
-        v = atom({kSelect}, {guard, v, value_of(overwritten_[i][w])});
-        selects_.insert(v.terms()[0].atoms[0]);
-      }
+      else if (!guard.is(1))
+        v = select(guard, std::move(v), value_of(overwritten_[i][w]));
       Token& t = tokens_[size_t(written_[i][w])];
       if (alias_[size_t(written_[i][w])] == written_[i][w]) t.value = std::move(v), t.known = true;
     }
@@ -734,7 +800,9 @@ class Builder {
   std::vector<int> guard_;
   std::vector<Value> words_, results_;  // of the instruction at hand
   std::vector<size_t> begins_;
-  std::unordered_set<uint32_t> selects_, uniform_;  // atoms
+  std::unordered_map<uint32_t, std::array<Value, 3>>
+      selects_;                           // by atom: guard, value under it, value elsewhere
+  std::unordered_set<uint32_t> uniform_;  // atoms
 };
 
 }  // namespace

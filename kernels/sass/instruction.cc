@@ -298,7 +298,8 @@ class Decoder {
         if (form() == kConstantLast)
           general(32, 2);
         else
-          i_.reads.push_back({.kind = Operand::Kind::kImmediate, .value = uint32_t(take(32, 32))});
+          for (const auto& [at, n] : {std::pair{32u, 32u}, {64u, 1u}})  // what the upper word is full of
+            i_.reads.push_back({.kind = Operand::Kind::kImmediate, .value = uint32_t(take(at, n))});
         return sm_ >= 120 && form() != kUniformLast;
       }
       case 0x087: {  // likewise

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -78,10 +80,10 @@ class Comparison {
       if (a[e].label != b[e].label)
         return at(original_, a[e].instruction) + ": the variant has " + at(variant_, b[e].instruction) +
                " in its place";
-      for (size_t k = 0; k < std::max(a[e].operands.size(), b[e].operands.size()); k++)
-        if (k >= a[e].operands.size() || k >= b[e].operands.size() ||
-            values_.class_of(a[e].operands[k]) != values_.class_of(b[e].operands[k]))
-          return cause(a[e], a[e].operands[k], b[e]);
+      const auto &x = a[e].operands, &y = b[e].operands;
+      for (size_t k = 0; k < std::max(x.size(), y.size()); k++)
+        if (k >= x.size() || k >= y.size() || values_.class_of(x[k]) != values_.class_of(y[k]))
+          return cause(a[e], k < x.size() ? x[k] : Value(), b[e], k < y.size() ? y[k] : Value());
     }
     if (a.size() > b.size()) return at(original_, a[b.size()].instruction) + ": not in the variant";
     if (a.size() < b.size())
@@ -89,41 +91,37 @@ class Comparison {
     return {};
   }
 
-  // An effect has an operand that differs: down to an instruction that computes, of equal values, what the variant
-  // does not.
-  std::string cause(const Effect& effect, const Value& operand, const Effect& other) {
-    std::unordered_set<uint32_t> in_variant;
-    for (const auto& [atom, i] : b_.atoms) in_variant.insert(values_.class_of_atom(atom));
-    std::unordered_map<uint32_t, uint32_t> instruction_of(a_.atoms.begin(), a_.atoms.end());
-    std::unordered_set<uint32_t> seen;
-    const Value* value = &operand;
-    uint32_t found = effect.instruction;
-    for (bool deeper = true; deeper;) {
-      deeper = false;
-      for (const Term& t : value->terms())
-        for (const uint32_t atom : t.atoms) {
-          if (deeper || (!values_.is_merge(atom) && in_variant.contains(values_.class_of_atom(atom))))
-            continue;
-          if (!seen.insert(atom).second) continue;
-          if (instruction_of.contains(atom)) found = instruction_of.at(atom);
-          for (const Value& o : values_.operands(atom))
-            if (!deeper && differs(o, in_variant, seen)) value = &o, deeper = true;
-        }
+  // An effect has an operand that differs: down both expressions at once, along what differs, to where both are not the
+  // same operation any more.
+  std::string cause(const Effect& effect, const Value& operand, const Effect& other, const Value& its) {
+    const std::unordered_map<uint32_t, uint32_t> of_original(a_.atoms.begin(), a_.atoms.end()),
+        of_variant(b_.atoms.begin(), b_.atoms.end());
+    uint32_t found = effect.instruction, instead = other.instruction;
+    std::set<std::pair<uint32_t, uint32_t>> seen;
+    std::vector<std::pair<Value, Value>> open = {{operand, its}};
+    while (!open.empty()) {
+      const auto [x, y] = std::move(open.back());
+      open.pop_back();
+      const auto xa = only_in(x, y), ya = only_in(y, x);
+      if (xa && of_original.contains(*xa)) found = of_original.at(*xa);
+      if (ya && of_variant.contains(*ya)) instead = of_variant.at(*ya);
+      if (!xa || !ya || !values_.same_operation(*xa, *ya)) break;
+      if (!seen.insert({*xa, *ya}).second) continue;
+      const auto &a = values_.operands(*xa), &b = values_.operands(*ya);
+      for (size_t k = a.size(); k-- > 0;)
+        if (k < b.size() && values_.class_of(a[k]) != values_.class_of(b[k])) open.emplace_back(a[k], b[k]);
     }
-    if (found == effect.instruction)
-      return at(original_, found) + ": other operands than in the variant, " +
-             at(variant_, other.instruction);
-    return at(original_, found) + ": the variant computes no such value, for " +
+    return at(original_, found) + ": the variant has " + at(variant_, instead) + " instead, for " +
            at(original_, effect.instruction);
   }
-  bool differs(const Value& v, const std::unordered_set<uint32_t>& in_variant,
-               const std::unordered_set<uint32_t>& seen) const {
-    for (const Term& t : v.terms())
+  std::optional<uint32_t> only_in(const Value& x, const Value& y) const {
+    std::unordered_set<uint32_t> classes;
+    for (const Term& t : y.terms())
+      for (const uint32_t atom : t.atoms) classes.insert(values_.class_of_atom(atom));
+    for (const Term& t : x.terms())
       for (const uint32_t atom : t.atoms)
-        if (!seen.contains(atom) &&
-            (values_.is_merge(atom) || !in_variant.contains(values_.class_of_atom(atom))))
-          return true;
-    return false;
+        if (!classes.contains(values_.class_of_atom(atom))) return atom;
+    return std::nullopt;
   }
 
   const Program &original_, &variant_;

@@ -71,7 +71,11 @@ class Values {
   uint32_t class_of_atom(uint32_t atom) const { return class_[atom]; }
 
   const std::vector<Value>& operands(uint32_t atom) const { return atoms_[atom].operands; }
-  bool is_merge(uint32_t atom) const { return atoms_[atom].merge; }
+  // Whatever the operands are.
+  bool same_operation(uint32_t a, uint32_t b) const {
+    const Atom &x = atoms_[a], &y = atoms_[b];
+    return x.label == y.label && x.merge == y.merge && x.logic == y.logic;
+  }
 
  private:
   struct Atom {

@@ -1,6 +1,9 @@
 // What tests and scripts ask about machine code:
 //   sass_tool decode CUBIN    one line per instruction of each kernel: kernel, offset, what it writes and reads
-//   sass_tool prove PTX ORIGINAL VARIANT    of each kernel whose variant the second cubin has: proved, or why not
+//   sass_tool prove PTX ORIGINAL VARIANT [SEED]    of each kernel whose variant the second cubin has: proved, or why not;
+//     with a seed, how many of 400 changed bits of the variant's instructions are found
+//   sass_tool faults PTX BOTH FAULTY    of each kernel that is proved with its variant, both in the first cubin: whether a
+//     fault in the variant of the second one is found, missed, or did not change the code
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +22,9 @@
 
 namespace {
 
-std::vector<uint8_t> bytes_of(const char* path) {
+using Bytes = std::vector<uint8_t>;
+
+Bytes bytes_of(const char* path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -64,28 +69,50 @@ void plant(const tessera::image::KernelCode& a, tessera::image::KernelCode b,
   printf("  %u planted, %u missed\n", planted, missed);
 }
 
-int prove(const char* ptx, const char* original, const char* variant, const char* seed) {
-  const auto own = bytes_of(original), cut = bytes_of(variant);
+// Calls `use` with each kernel whose variant is in `cut`: its name, the variant's and where that has its parameters.
+template <class Use>
+int for_each_variant(const char* ptx, const Bytes& cut, Use use) {
   const auto variants = tessera::image::cubin_kernels(cut);
-  if (!variants) return 1;
   const auto text = bytes_of(ptx);
   const auto module = tessera::ptx::parse({reinterpret_cast<const char*>(text.data()), text.size()});
-  if (!module) return 1;
+  if (!variants || !module) return 1;
   for (const auto& kernel : tessera::slice::analyse(*module))
     for (const auto& v : *variants) {
       if (v.name != kernel.kernel + tessera::slice::kVariantSuffix) continue;
       const auto globals = tessera::slice::passed_globals(*module, kernel.kernel);
       tessera::sass::VariantParameters where{kernel.origin_offset, globals.offset, {}};
       for (const auto& variable : globals.passed) where.variables.push_back(variable.name);
-      const auto a = tessera::image::kernel_code(own, kernel.kernel),
-                 b = tessera::image::kernel_code(cut, v.name);
-      if (!a || !b) return 1;
-      const auto proof = tessera::sass::prove(*a, *b, where);
-      printf("%s %s %u %s\n", kernel.kernel.c_str(), proof.proved ? "proved" : "refused", proof.instructions,
-             proof.difference.c_str());
-      if (seed && proof.proved) plant(*a, *b, where, unsigned(atoi(seed)));
+      if (!use(kernel.kernel, v.name, where)) return 1;
     }
   return 0;
+}
+
+int prove(const char* ptx, const char* original, const char* variant, const char* seed) {
+  const auto own = bytes_of(original), cut = bytes_of(variant);
+  return for_each_variant(ptx, cut, [&](const auto& kernel, const auto& cut_kernel, const auto& where) {
+    const auto a = tessera::image::kernel_code(own, kernel), b = tessera::image::kernel_code(cut, cut_kernel);
+    if (!a || !b) return false;
+    const auto proof = tessera::sass::prove(*a, *b, where);
+    printf("%s %s %u %s\n", kernel.c_str(), proof.proved ? "proved" : "refused", proof.instructions,
+           proof.difference.c_str());
+    if (seed && proof.proved) plant(*a, *b, where, unsigned(atoi(seed)));
+    return true;
+  });
+}
+
+int faults(const char* ptx, const char* both, const char* faulty) {
+  const auto good = bytes_of(both), bad = bytes_of(faulty);
+  return for_each_variant(ptx, good, [&](const auto& kernel, const auto& cut_kernel, const auto& where) {
+    const auto a = tessera::image::kernel_code(good, kernel),
+               b = tessera::image::kernel_code(good, cut_kernel),
+               c = tessera::image::kernel_code(bad, cut_kernel);
+    if (!a || !b || !c) return false;
+    if (!tessera::sass::prove(*a, *b, where).proved) return true;
+    const auto proof = tessera::sass::prove(*a, *c, where);
+    const char* what = proof.proved ? (b->code == c->code ? "unchanged" : "missed") : "found";
+    printf("%s %s %s\n", kernel.c_str(), what, proof.difference.c_str());
+    return true;
+  });
 }
 
 }  // namespace
@@ -94,6 +121,8 @@ int main(int argc, char** argv) {
   if (argc == 3 && !strcmp(argv[1], "decode")) return decode(argv[2]);
   if (argc >= 5 && !strcmp(argv[1], "prove"))
     return prove(argv[2], argv[3], argv[4], argc > 5 ? argv[5] : nullptr);
-  fprintf(stderr, "usage: sass_tool decode CUBIN | prove PTX ORIGINAL VARIANT\n");
+  if (argc == 5 && !strcmp(argv[1], "faults")) return faults(argv[2], argv[3], argv[4]);
+  fprintf(stderr,
+          "usage: sass_tool decode CUBIN | prove PTX ORIGINAL VARIANT [SEED] | faults PTX BOTH FAULTY\n");
   return 2;
 }

@@ -102,7 +102,7 @@ TEST_F(Ptxas, ProvedVariantsBehindThePtx) {
         cache::proved_in({reinterpret_cast<const char*>(text.data()), text.size()},
                          cache::proved_key({reinterpret_cast<const char*>(code.data()), code.size()}));
     ASSERT_TRUE(proved.ok()) << target << ": " << proved.error().text;
-    ASSERT_EQ(proved->size(), 3u);
+    ASSERT_EQ(proved->size(), 5u);
     EXPECT_EQ((*proved)[0].kernel, "elements");
     EXPECT_LE(read(in_folder("ours")).size(), 2 * (machine_code.size() + ptx.size()));
     // The original's own kernel is no variant of itself.

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
@@ -70,7 +72,7 @@ class Family : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Family, TheSameCompilerMakesTheSameArithmetic) {
-  for (const char* kernel : {"elements", "sums"}) {
+  for (const char* kernel : {"elements", "sums", "rows", "pairs"}) {
     const Proof proof = proof_of(kernel);
     EXPECT_TRUE(proof.proved) << kernel << ": " << proof.difference;
     EXPECT_GT(proof.instructions, 30u);
@@ -104,6 +106,22 @@ constexpr Fault kFaults[] = {
     {"sums", "another shared word", "xor.b32 %r17, %r15, 4;", "xor.b32 %r17, %r15, 8;"},
     {"sums", "another reduction", "red.global.add.u32", "red.global.max.u32"},
     {"sums", "a fused product", "fma.rn.f32 %f8, %f6, %f7, %f2;", "fma.rn.f32 %f8, %f7, %f2, %f6;"},
+    {"rows", "a changed modifier", "ex2.approx.ftz.f32", "ex2.approx.f32"},
+    {"rows", "a fused product", "add.rn.ftz.f32 %f9, %f8, %f7;", "fma.rn.ftz.f32 %f9, %f7, %f1, %f7;"},
+    {"rows", "swapped operands", "sub.ftz.f32 %f6, %f3, %f5;", "sub.ftz.f32 %f6, %f5, %f3;"},
+    {"rows", "a dropped conversion", "cvt.f32.f16 %f2, %h1;", "mov.b32 %f2, {%h1, %h1};"},
+    {"rows", "another remainder", "rem.s64 %rd8, %rd6, %rd4;", "rem.s64 %rd8, %rd6, %rd3;"},
+    {"rows", "a remainder of the slice's own number", "rem.s64 %rd8, %rd6, %rd4;",
+     "mov.u32 %r9, %ctaid.z; cvt.u64.u32 %rd6, %r9; rem.s64 %rd8, %rd6, %rd4;"},
+    {"pairs", "a changed modifier", "rsqrt.approx.f32", "rsqrt.approx.ftz.f32"},
+    {"pairs", "a fused product", "add.rn.f32 %f7, %f6, %f4;", "fma.rn.f32 %f7, %f5, %f1, %f4;"},
+    {"pairs", "a product that is not fused any more", "fma.rn.f32 %f3, %f2, %f2, %f1;",
+     "mul.rn.f32 %f3, %f2, %f2; add.rn.f32 %f3, %f3, %f1;"},
+    {"pairs", "swapped operands of a sum", "%r12, %r10, %r11, %r10;", "%r12, %r10, %r11, %r11;"},
+    {"pairs", "swapped halves", "%r14, %f8, %f5;", "%r14, %f5, %f8;"},
+    {"pairs", "a dropped conversion", "cvt.rn.bf16x2.f32 %r14, %f8, %f5;", "mov.b32 %r14, %f8;"},
+    {"pairs", "another comparison", "setp.gt.s32 %p1", "setp.ge.s32 %p1"},
+    {"pairs", "a comparison the other way round", "setp.gt.s32 %p1, %r1, %r8;", "setp.gt.s32 %p1, %r8, %r1;"},
 };
 
 TEST_P(Family, PlantedFaultsAreFound) {
@@ -159,6 +177,9 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
       {0x000000ff1a1a7607, 0x000fcc0002800000, "SEL | R26 R27 | P5 R26 R27", 120},
       {0x0000000a040a7c87, 0x000fe2000c000000, "USEL | UR10 UR11 | UP0 UR10 UR11 UR4 UR5", 120},
       {0x00000010ff127407, 0x000fe40006000000, "SEL | R18 R19 | P4", 120},
+      {0xffffffff08087407, 0x000fe40000000001, "SEL | R8 R9 | P0 R8 R9", 120},
+      {0x0000000a1000722a, 0x000fcc000390f000, "DSETP | P0 P1 | R10 R11 R16 R17"},
+      {0x0000000602007e2a, 0x000fe2000bf2e000, "DSETP | P1 | R2 R3 UR6 UR7"},
       {0x0000000c04047981, 0x000ea2200c0e1d00, "LDG | R4 R5 R6 R7 | R4 R5 UR12 UR13", 80},
   };
   for (const Row& row : kRows) {
@@ -167,6 +188,82 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
     EXPECT_EQ(text_of(*i), row.text);
   }
   EXPECT_FALSE(decode(0x00000030280079a6, 0x0201e2000c10f190, 90)) << "sums of a size that is not known";
+}
+
+// "a > b" is "b < a", and what is equal is so in either order.
+TEST_P(Family, ComparisonsMayStandTheOtherWayRound) {
+  EXPECT_TRUE(proof_of("pairs", "setp.gt.s32 %p1, %r1, %r8;", "setp.lt.s32 %p1, %r8, %r1;").proved);
+  EXPECT_FALSE(proof_of("pairs", "setp.gt.s32 %p1, %r1, %r8;", "setp.le.s32 %p1, %r8, %r1;").proved);
+}
+
+// Each middle computes R6 of R0, R2, R3, P0, UR4, UR5; then it is stored. nvdisasm reads the words as the comments say.
+using Word = std::array<uint64_t, 2>;
+image::KernelCode written(const std::vector<Word>& middle, uint32_t param_bytes) {
+  std::vector<Word> all = {{0x0000000000007919, 0x2100},     // S2R R0, SR_TID.X
+                           {0x000000050000780c, 0x3f04270},  // ISETP.GT.AND P0, PT, R0, 0x5, PT
+                           {0x0000820000047ab9, 0xa00},      // ULDC.64 UR4, c[0x0][0x208]
+                           {0x00008400ff027b82, 0xa00}};     // LDC.64 R2, c[0x0][0x210]
+  all.insert(all.end(), middle.begin(), middle.end());
+  all.push_back({0x0000000602007986, 0xc101904});  // STG.E desc[UR4][R2.64], R6
+  all.push_back({0x000000000000794d, 0x3800000});  // EXIT
+  image::KernelCode out;
+  out.sm = 90;
+  out.param_base = 0x210;
+  out.param_bytes = param_bytes;
+  out.code.resize(all.size() * sizeof(Word));
+  memcpy(out.code.data(), all.data(), out.code.size());
+  return out;
+}
+
+TEST(Machine, ComputesTheSameInOtherWords) {
+  constexpr Word kIfR0 = {0x0000000000060202, 0xf00},  // @P0 MOV R6, R0
+      kElseR2 = {0x0000000200068202, 0xf00},           // @!P0 MOV R6, R2
+      kIfR2 = {0x0000000200060202, 0xf00},             // @P0 MOV R6, R2
+      kElseR0 = {0x0000000000068202, 0xf00},           // @!P0 MOV R6, R0
+      kCarry = {0x000000ffff067210, 0xffe4ff},         // IADD3.X R6, RZ, RZ, RZ, P1, !PT
+      kBothCarries = {0x000000ffff067210, 0xfe44ff},   // IADD3.X R6, RZ, RZ, RZ, P1, P2
+      kMoved = {0x0000000600067c02, 0x8000f00};        // MOV R6, UR6
+  struct Row {
+    const char* what;
+    std::vector<Word> original, equal, other;
+  };
+  const Row rows[] = {
+      {"a choice that is made in the other order", {kIfR0, kElseR2}, {kElseR2, kIfR0}, {kIfR2, kElseR0}},
+      {"a choice of what nobody sees", {kIfR0, kElseR2}, {kIfR2, kElseR2, kIfR0}, {kIfR0, kElseR2, kIfR2}},
+      {"the carry of a difference",
+       {{0x0000000200057210, 0x7f3e1ff}, kCarry},   // IADD3 R5, P1, -R0, R2, RZ
+       {{0x8000000002057210, 0x7f3e0ff}, kCarry},   // IADD3 R5, P1, R2, -R0, RZ
+       {{0x8000000200057210, 0x7f3e0ff}, kCarry}},  // IADD3 R5, P1, R0, -R2, RZ
+      {"the carries of three",
+       {{0x0000000200057210, 0x7a3e003}, kBothCarries},   // IADD3 R5, P1, P2, R0, R2, R3
+       {{0x0000000003057210, 0x7a3e002}, kBothCarries},   // IADD3 R5, P1, P2, R3, R0, R2
+       {{0x0000000003057210, 0x7a3e000}, kBothCarries}},  // IADD3 R5, P1, P2, R3, R0, R0
+      {"one of the carries of three",
+       {{0x0000000200057210, 0x7a3e003}, kCarry},
+       {{0x0000000200057210, 0x7a3e003}, kCarry},
+       {{0x0000000003057210, 0x7a3e002}, kCarry}},
+      {"a difference",
+       {{0x8000000200067236, 0x0}},        // VIADD R6, R0, -R2
+       {{0x8000000200067210, 0x7ffe0ff}},  // IADD3 R6, R0, -R2, RZ
+       {{0x0000000200067236, 0x0}}},       // VIADD R6, R0, R2
+      {"a move between uniform registers",
+       {{0x0000000500067c82, 0x8000000}, kMoved},  // UMOV UR6, UR5
+       {{0x0000000500067c02, 0x8000f00}},          // MOV R6, UR5
+       {{0x0000000400067c02, 0x8000f00}}},         // MOV R6, UR4
+      {"a conversion by the uniform unit",
+       {{0x0000000400067d06, 0x8209000}},          // I2F.U32.RP R6, UR4
+       {{0x000000040006725a, 0x8209000}, kMoved},  // UI2F.U32.RP UR6, UR4
+       {{0x0000000400067d06, 0x8201000}}},         // I2F.U32 R6, UR4
+  };
+  for (const Row& row : rows) {
+    const image::KernelCode original = written(row.original, 8);
+    const VariantParameters where{.origin_offset = 8};
+    const Proof same = prove(original, written(row.equal, 32), where),
+                other = prove(original, written(row.other, 32), where);
+    EXPECT_TRUE(same.proved) << row.what << ": " << same.difference;
+    EXPECT_FALSE(other.proved) << row.what;
+    EXPECT_NE(other.difference.find("instead"), std::string::npos) << row.what << ": " << other.difference;
+  }
 }
 
 // A slice that begins elsewhere than it was told, or believes in another grid.
