@@ -10,8 +10,6 @@
 
 #include "base/printable.h"
 #include "cli/cut_launches.h"
-#include "cli/run.h"
-#include "ipc/channel/client.h"
 
 namespace tessera::cli {
 namespace {
@@ -438,17 +436,6 @@ std::string short_duration(double ns) {
     if (ns >= 0.9995 * larger.ns) unit = &larger;
   const double n = ns / unit->ns;
   return fmt::format("{:.{}f} {}", n, n < 9.95 ? 1 : 0, unit->name);
-}
-
-base::Result<json> measured_state(const std::string& socket) {
-  const auto path = resolve_socket(socket);
-  if (!path) return path.error();
-  auto answer = ipc::query(*path, ipc::abi::kQueryStateMeasured);
-  if (!answer && answer.error().code == base::Code::kUnsupported) answer = ipc::query(*path);
-  if (!answer) return answer.error();
-  json state = json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-  if (!state.is_object()) return base::error(base::Code::kInvalid, "tesserad sent no JSON");
-  return state;
 }
 
 }  // namespace tessera::cli

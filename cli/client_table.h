@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/result.h"
-
 namespace tessera::cli {
 
 inline constexpr int kTableColumns = 80;
@@ -48,8 +46,5 @@ uint64_t count_in(const nlohmann::json& object, const char* key);
 std::string short_count(double n);
 // 850 us, 12 ms, 1.2 s, 3.4 min, 5.6 h
 std::string short_duration(double ns);
-
-// The daemon's state as question 3 asks it; an older daemon is asked as it understands. Errors name a remedy.
-base::Result<nlohmann::json> measured_state(const std::string& socket);
 
 }  // namespace tessera::cli

@@ -13,6 +13,7 @@
 #include "cli/bypass.h"
 #include "cli/client_table.h"
 #include "cli/device_memory.h"
+#include "cli/measured_state.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/client_table.h"
 #include "cli/device_memory.h"
+#include "cli/measured_state.h"
 
 namespace tessera::cli {
 

@@ -18,6 +18,7 @@
 #include "cli/client_table.h"
 #include "cli/cut_launches.h"
 #include "cli/demo/process.h"
+#include "cli/measured_state.h"
 #include "cli/run.h"
 #include "cli/trace/chakra.h"
 #include "cli/trace/explain.h"

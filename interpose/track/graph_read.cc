@@ -5,6 +5,7 @@
 
 #include "interpose/gate/graph_class.h"
 #include "interpose/state/kernels.h"
+#include "interpose/track/parameter_count.h"
 
 namespace tessera::track {
 namespace {
@@ -14,14 +15,17 @@ using enum GraphObstacle;
 
 // Sizes of a kernel's parameters, asked once per kernel in a reading. False: this driver does not say.
 bool parameter_sizes(const CUDA_KERNEL_NODE_PARAMS& params, std::vector<size_t>& sizes) {
-  for (size_t i = 0;; i++) {
+  const std::optional<size_t> count = params.kern ? parameter_count(real().cuKernelGetParamCount, params.kern)
+                                                  : parameter_count(real().cuFuncGetParamCount, params.func);
+  for (size_t i = 0; !count || i < *count; i++) {
     size_t offset = 0, bytes = 0;
     const CUresult result = params.kern ? real().cuKernelGetParamInfo(params.kern, i, &offset, &bytes)
                                         : real().cuFuncGetParamInfo(params.func, i, &offset, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) return true;  // behind the last one
+    if (result == CUDA_ERROR_INVALID_VALUE && !count) return true;  // behind the last one
     if (result != CUDA_SUCCESS) return false;
     sizes.push_back(bytes);
   }
+  return true;
 }
 
 // {BUFFER_POINTER, p, BUFFER_SIZE, &n, END} in either order.

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "driver_api/ask.h"
+#include "interpose/track/parameter_count.h"
 
 namespace tessera::track {
 namespace {
@@ -14,18 +15,16 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 bool is_copy(CUfunction original, CUfunction variant, uint32_t n_params) {
   const auto& real = driver_api::real();
   if (!original || !variant || !real.cuFuncGetParamInfo) return false;
-  for (uint32_t i = 0; i <= n_params; i++) {
-    size_t offset = 0, bytes = 0, own_offset = 0, own_bytes = 0;
-    const CUresult theirs = real.cuFuncGetParamInfo(original, i, &offset, &bytes);
-    if (i == n_params) {
-      if (theirs == CUDA_SUCCESS) return false;
-      break;
-    }
-    if (theirs != CUDA_SUCCESS ||
+  size_t offset = 0, bytes = 0, own_offset = 0, own_bytes = 0;
+  const std::optional<size_t> count = parameter_count(real.cuFuncGetParamCount, original);
+  if (count ? *count != n_params
+            : real.cuFuncGetParamInfo(original, n_params, &offset, &bytes) == CUDA_SUCCESS)
+    return false;
+  for (uint32_t i = 0; i < n_params; i++)
+    if (real.cuFuncGetParamInfo(original, i, &offset, &bytes) != CUDA_SUCCESS ||
         real.cuFuncGetParamInfo(variant, i, &own_offset, &own_bytes) != CUDA_SUCCESS ||
         offset != own_offset || bytes != own_bytes)
       return false;
-  }
   int theirs = -1, own = -2;
   return real.cuFuncGetAttribute(&theirs, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, original) == CUDA_SUCCESS &&
          real.cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, variant) == CUDA_SUCCESS &&

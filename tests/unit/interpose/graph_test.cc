@@ -124,6 +124,34 @@ TEST_F(Graphs, ALongOneGoesOutInPiecesThatAreCut) {
   EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
 }
 
+TEST_F(Graphs, ParametersBehindTheLastAreAskedForOnlyWhereTheDriverDoesNotCount) {
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto info = slots.cuFuncGetParamInfo;
+  static uint32_t refused = 0;
+  const auto count = slots.cuFuncGetParamCount;
+  slots.cuFuncGetParamInfo = [](CUfunction kernel, size_t i, size_t* offset, size_t* bytes) {
+    const CUresult result = info(kernel, i, offset, bytes);
+    if (result != CUDA_SUCCESS) refused++;
+    return result;
+  };
+  for (const bool counts : {false, true}) {
+    slots.cuFuncGetParamCount = nullptr;
+    if (counts)
+      slots.cuFuncGetParamCount = [](CUfunction, size_t* n) {
+        *n = 3;
+        return CUDA_SUCCESS;
+      };
+    refused = 0;
+    const CUgraphExec exec = pair();
+    EXPECT_GT(slices_of(exec), 8u);  // its arguments were read
+    EXPECT_EQ(refused == 0, counts) << refused;
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
+  }
+  slots.cuFuncGetParamInfo = info;
+  slots.cuFuncGetParamCount = count;
+}
+
 TEST_F(Graphs, AloneOrShortItGoesWhole) {
   const CUgraphExec exec = pair();
   lease(abi::kLeaseFree);

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace tessera::cli {
+
+// The daemon's state as question 3 asks it; an older daemon is asked as it understands. Errors name a remedy.
+base::Result<nlohmann::json> measured_state(const std::string& socket);
+
+}  // namespace tessera::cli
