@@ -281,6 +281,46 @@ TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
 
+// A program that waits for its work without a call, and one of two contexts, beside a service that is always busy: what
+// is shut for the hold limit passes.
+TEST_F(Sharing, WaitsThatNoCallTellsAndTwoContextsGoOn) {
+  start_daemon("[policy]\nmax_hold_ms = 20\nquantum_us = 5000\n");
+  auto service = start_service("service", 100'000, "10000");
+  ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
+  for (const std::string mode : {"poll", "contexts"}) {
+    auto program = run(mode, "best-effort", {}, {TESSERA_SHARING_WAITS, mode, path(mode + ".steps")}, {});
+    const auto rounds = [&] { return SharingFixture::steps(mode); };
+    EXPECT_TRUE(eventually([&] { return rounds() > 3 && !client(mode).empty(); }))
+        << read_file(path(mode + ".err"));
+    const size_t before = rounds();
+    EXPECT_TRUE(eventually([&] { return rounds() > before + 5; })) << clients().dump();
+    auto status = program.stop(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0) << mode << read_file(path(mode + ".err"));
+  }
+}
+
+// A busy protected program waits for best-effort work, which waits until it is idle.
+TEST_F(Sharing, AServiceThatWaitsForABestEffortProgramGetsItsWork) {
+  start_daemon();
+  const auto waits = [&](const std::string& mode, const std::string& priority) {
+    return run(mode, priority, {}, {TESSERA_SHARING_WAITS, mode, path("")}, {});
+  };
+  auto maker = waits("make", "best-effort"), taker = waits("take", "high");
+  ASSERT_TRUE(eventually([&] { return clients().size() == 2 && client("take").value("launches", 0) > 0; }))
+      << clients().dump();
+  std::ofstream(path("take")).flush();
+  ASSERT_TRUE(eventually([&] { return fs::exists(path("taken")); })) << clients().dump();
+  ASSERT_TRUE(eventually([&] { return client("take").value("state", "") == "busy"; })) << clients().dump();
+  ASSERT_TRUE(eventually([&] { return client("make").value("state", "") == "held"; })) << clients().dump();
+  std::ofstream(path("make")).flush();
+  auto taken = taker.wait(kPatience_s);
+  EXPECT_TRUE(taken.ok() && *taken == 0) << read_file(path("take.err")) << clients().dump();
+  EXPECT_GT(client("make").value("holds", 0) + client("make").value("gate_boundaries", 0), 0)
+      << clients().dump();
+  auto made = maker.stop(kPatience_s);
+  EXPECT_TRUE(made.ok() && *made == 0) << read_file(path("make.err"));
+}
+
 TEST_F(Sharing, TwoBestEffortClientsBothProgress) {
   start_daemon();
   auto first = start_trainer("first", {"--seconds", "600"});

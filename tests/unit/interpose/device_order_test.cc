@@ -25,7 +25,7 @@ using test::kMixThreads;
 using test::kMixWords;
 
 constexpr uint32_t kBuffers = 5, kStreams = 4, kBytes = kMixWords * 4;
-constexpr uint32_t kSms = 132;
+constexpr uint32_t kSms = 132, kMostSteps = 24;
 constexpr uint32_t kLegacy = kStreams, kPerThread = kStreams + 1, kLanes = kStreams + 2;
 
 uint64_t number(const char* variable, uint64_t otherwise) {
@@ -165,7 +165,7 @@ class DeviceOrder : public test::Soft {
       EXPECT_TRUE(gate::pin_device_gate(context));
       daemon = std::thread([&, seed] { disturb_gate(seed, over); });
     }
-    for (uint32_t i = 0; i < 60; i++) step();
+    for (uint64_t n = 1 + random_() % kMostSteps; n > 0; n--) step();
     EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
     over = true;
     if (daemon.joinable()) daemon.join();

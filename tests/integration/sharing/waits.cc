@@ -1,0 +1,194 @@
+// Programs that wait for best-effort work in ways that no call tells, through the plain driver API. They know nothing of
+// Tessera.
+//
+//   waits poll FILE    launches a kernel that stores a number into memory of the host, and spins until the number is there
+//   waits contexts FILE  launches in two contexts in turn, and synchronises each
+//   waits make FOLDER  launches once FOLDER/make is there, records an event of several processes, and waits for SIGTERM
+//   waits take FOLDER  is busy from FOLDER/take on, when it makes FOLDER/taken, until the work before that event has ended, which it waits for
+//
+// poll and contexts run until SIGTERM and append a byte to FILE for each round.
+#include <cuda.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+constexpr char kPtx[] = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+
+.visible .entry tell(.param .u64 to, .param .u32 number)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [to];
+  ld.param.u32 %r1, [number];
+  st.volatile.global.u32 [%rd1], %r1;
+  ret;
+}
+)";
+
+volatile sig_atomic_t g_stop = 0;
+void stop(int) {
+  g_stop = 1;
+}
+
+void check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  const char* name = nullptr;
+  cuGetErrorName(result, &name);
+  std::fprintf(stderr, "waits: %s: %s\n", what, name ? name : "?");
+  std::exit(1);
+}
+#define CHECK(call) check(call, #call)
+
+struct Lane {  // a context of its own, and where its kernel stores
+  CUcontext context;
+  CUfunction tell;
+  CUstream stream;
+  uint32_t* word;
+  CUdeviceptr device_word;
+};
+
+Lane open_lane(CUcontext context) {
+  Lane lane{.context = context};
+  CUmodule module;
+  CHECK(cuCtxSetCurrent(context));
+  CHECK(cuModuleLoadData(&module, kPtx));
+  CHECK(cuModuleGetFunction(&lane.tell, module, "tell"));
+  CHECK(cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING));
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&lane.word), sizeof *lane.word, CU_MEMHOSTALLOC_DEVICEMAP));
+  *lane.word = 0;
+  CHECK(cuMemHostGetDevicePointer(&lane.device_word, lane.word, 0));
+  return lane;
+}
+
+void launch(const Lane& lane, uint32_t number) {
+  CUdeviceptr to = lane.device_word;
+  void* arguments[] = {&to, &number};
+  CHECK(cuLaunchKernel(lane.tell, 1, 1, 1, 1, 1, 1, 0, lane.stream, arguments, nullptr));
+}
+
+void round_done(int progress) {
+  if (write(progress, ".", 1) != 1) std::exit(1);
+}
+
+void poll(const Lane& lane, int progress) {
+  for (uint32_t n = 1; !g_stop; ++n) {
+    launch(lane, n);
+    while (std::atomic_ref(*lane.word).load(std::memory_order_acquire) != n) usleep(100);
+    round_done(progress);
+  }
+}
+
+void alternate(const Lane (&lanes)[2], int progress) {
+  for (uint32_t n = 1; !g_stop; ++n) {
+    for (const Lane& lane : lanes) {
+      CHECK(cuCtxSetCurrent(lane.context));
+      launch(lane, n);
+    }
+    for (const Lane& lane : lanes) {
+      CHECK(cuCtxSetCurrent(lane.context));
+      CHECK(cuStreamSynchronize(lane.stream));
+      if (*lane.word != n) {
+        std::fprintf(stderr, "waits: %u instead of %u\n", *lane.word, n);
+        std::exit(1);
+      }
+    }
+    round_done(progress);
+  }
+}
+
+void wait_for_file(const std::string& path) {
+  while (!g_stop && access(path.c_str(), F_OK) != 0) usleep(500);
+}
+
+// Whole, or not there.
+void write_file(const std::string& path, const void* bytes, size_t size) {
+  const std::string half = path + ".half";
+  const int file = open(half.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0 || write(file, bytes, size) != ssize_t(size) || close(file) != 0 ||
+      rename(half.c_str(), path.c_str()) != 0)
+    std::exit(1);
+}
+
+void make(const Lane& lane, const std::string& folder) {
+  CUevent event;
+  CUipcEventHandle handle;
+  CHECK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+  CHECK(cuIpcGetEventHandle(&handle, event));
+  wait_for_file(folder + "/make");
+  launch(lane, 1);
+  CHECK(cuEventRecord(event, lane.stream));
+  write_file(folder + "/recorded", &handle, sizeof handle);
+  while (!g_stop) usleep(500);
+}
+
+void take(const Lane& lane, const std::string& folder) {
+  static std::atomic<bool> over{false};
+  CUstream other;
+  CUevent event;
+  CUipcEventHandle handle;
+  CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  while (!g_stop && access((folder + "/take").c_str(), F_OK) != 0) {  // until it is seen to work
+    launch(lane, 1);
+    CHECK(cuStreamSynchronize(lane.stream));
+    usleep(500);
+  }
+  launch(lane, 1);
+  CHECK(cuLaunchHostFunc(
+      lane.stream,
+      [](void*) {
+        while (!over && !g_stop) usleep(500);
+      },
+      nullptr));
+  write_file(folder + "/taken", "", 0);
+  wait_for_file(folder + "/recorded");
+  const int file = open((folder + "/recorded").c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0 || read(file, &handle, sizeof handle) != ssize_t(sizeof handle)) std::exit(1);
+  close(file);
+  CHECK(cuIpcOpenEventHandle(&event, handle));
+  CHECK(cuStreamWaitEvent(other, event, 0));
+  CHECK(cuStreamSynchronize(other));
+  over = true;
+  CHECK(cuStreamSynchronize(lane.stream));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: waits poll|contexts FILE | waits make|take FOLDER\n");
+    return 2;
+  }
+  const std::string mode = argv[1], place = argv[2];
+  signal(SIGTERM, stop);
+  CUdevice device;
+  CUcontext context;
+  CHECK(cuInit(0));
+  CHECK(cuDeviceGet(&device, 0));
+  CHECK(cuDevicePrimaryCtxRetain(&context, device));
+  const Lane lane = open_lane(context);
+  if (mode == "make") return make(lane, place), 0;
+  if (mode == "take") return take(lane, place), 0;
+  const int progress = open(place.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  if (progress < 0) return 1;
+  if (mode == "poll") return poll(lane, progress), 0;
+  CUcontext second;
+#if CUDA_VERSION >= 13000
+  CHECK(cuCtxCreate(&second, nullptr, 0, device));
+#else
+  CHECK(cuCtxCreate(&second, 0, device));
+#endif
+  const Lane lanes[] = {lane, open_lane(second)};
+  alternate(lanes, progress);
+  return 0;
+}
