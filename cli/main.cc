@@ -324,8 +324,25 @@ int command(int argc, char** argv) {
       ->add_option("--rate", pair.rate,
                    "requests of the service: 20/s, 90/min (default: half of what it could answer)")
       ->needs(service);
+  auto* decode = simulate
+                     ->add_option("--decode", pair.decode_file,
+                                  "the service is a language model: its step over running requests; "
+                                  "--protected is then its step over prompts")
+                     ->needs(service);
+  simulate->add_option("--prefill-tokens", pair.prefill_tokens, "tokens of prompts in that step")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str()
+      ->needs(decode);
+  simulate->add_option("--decode-batch", pair.decode_batch, "requests in the recorded decode step")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str()
+      ->needs(decode);
+  simulate
+      ->add_option("--requests", pair.requests_file,
+                   "recorded requests: CSV with arrival_s, input_tokens, output_tokens; --arrivals trace")
+      ->needs(decode);
   simulate->add_option("--arrivals", pair.arrivals, "how they come")
-      ->check(CLI::IsMember({"poisson", "bursty", "periodic", "onoff"}))
+      ->check(CLI::IsMember({"poisson", "bursty", "gamma", "periodic", "onoff", "trace"}))
       ->capture_default_str()
       ->needs(service);
   simulate->add_option("--gpu", pair.gpu, "the GPU to simulate: h100, a100, ... (default: the service's)")

@@ -84,6 +84,7 @@ int simulate(const SimulateOptions& options) {
   const simulator::Report report = simulator::run_scenario(scenario, how);
   if (terminal && shown != started) std::fprintf(stderr, "\n");
   if (options.cells) std::printf("%s\n", simulator::cells_text(scenario, report).c_str());
+  std::printf("%s", simulator::tokens_text(scenario, report).c_str());
   std::printf("%s", simulator::pools_text(scenario, report).c_str());
   std::printf("%s", simulator::table_text(scenario, report).c_str());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();

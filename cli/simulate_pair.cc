@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "base/user_file.h"
@@ -92,6 +93,25 @@ base::Result<std::string> workload_text(const char* name, const char* use, const
          "\nrange = " + *iterations + "\nrecorded_on = " + *on + "\ncuttable = " + *cut + "\n";
 }
 
+// The service as a language model's server.
+base::Result<std::string> server_text(const PairOptions& options) {
+  std::error_code ignored;
+  const auto absolute = [&](const std::string& file) {
+    return toml_text(std::filesystem::absolute(file, ignored));
+  };
+  const auto prefill = absolute(options.protected_file), decode = absolute(options.decode_file),
+             requests = options.requests_file.empty() ? toml_text("") : absolute(options.requests_file),
+             range = toml_text(options.protected_range), on = toml_text(options.protected_recorded_on);
+  for (const auto* text : {&prefill, &decode, &requests, &range, &on})
+    if (!text->ok()) return text->error();
+  return "\n[[workload]]\nname = \"service\"\n[workload.server]\nprefill_tokens = " +
+         std::to_string(options.prefill_tokens) +
+         "\nprompt_tokens = " + std::to_string(options.prefill_tokens) +
+         "\ndecode_batch = " + std::to_string(options.decode_batch) + "\nrequests = " + *requests +
+         "\nprefill = { recorded = " + *prefill + ", range = " + *range + ", recorded_on = " + *on +
+         " }\ndecode = { recorded = " + *decode + ", range = " + *range + ", recorded_on = " + *on + " }\n";
+}
+
 std::string scenario_path() {
   return find_layout().share + "/scenarios/pair.toml";
 }
@@ -120,9 +140,13 @@ base::Result<simulator::Scenario> prepare_pair(const PairOptions& options) {
   const simulator::LaunchCosts costs{scenario.host.launch_ns, scenario.gpu.kernel_gap_ns,
                                      scenario.host.sync_ns};
   const double alone_s = double(service.workload->alone_ns(scenario.gpu.sm_count, costs)) / 1e9;
-  const double rate =
+  const std::vector<double>& gaps_ns = service.arrivals.gaps_ns;
+  double rate =
       service.arrivals.rate_per_s > 0 ? service.arrivals.rate_per_s : service.arrivals.load / alone_s;
-  if (rate * alone_s >= 1)
+  if (!gaps_ns.empty())
+    rate = double(gaps_ns.size()) * 1e9 / std::accumulate(gaps_ns.begin(), gaps_ns.end(), 0.0);
+  if (rate * alone_s >= 1 &&
+      !service.workload->serving)  // a server of a language model answers several at once
     return base::error(base::Code::kInvalid, "--rate: a request takes " + std::to_string(alone_s * 1e3) +
                                                  " ms alone, so that the service " + "could answer " +
                                                  std::to_string(1 / alone_s) + " in a second at most");
@@ -234,8 +258,10 @@ base::Result<std::string> pair_scenario(const PairOptions& options, const std::s
   const auto device = toml_text(gpu), arrivals = toml_text(options.arrivals);
   for (const auto* text : {&device, &arrivals})
     if (!text->ok()) return text->error();
-  const auto service = workload_text("service", "request", options.protected_file, options.protected_range,
-                                     options.protected_recorded_on, "none");
+  const auto service = options.decode_file.empty()
+                           ? workload_text("service", "request", options.protected_file,
+                                           options.protected_range, options.protected_recorded_on, "none")
+                           : server_text(options);
   if (!service.ok()) return service.error();
   const auto trainer = workload_text("trainer", "loop", options.best_effort_file, options.best_effort_range,
                                      options.best_effort_recorded_on, options.cuttable);
@@ -325,6 +351,8 @@ int simulate_pair(const PairOptions& options) {
     if (measured) break;
   }
   print(scenario, shipped, rows);
+  if (const std::string tokens = simulator::tokens_text(scenario, shipped); !tokens.empty())
+    std::printf("\n%s", tokens.c_str());
   const std::string sentence = advice(options, rows);
   if (!sentence.empty()) std::printf("%s\n", sentence.c_str());
   json["advice"] = sentence;

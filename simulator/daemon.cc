@@ -116,7 +116,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
-  if (c.lease_word == 0 && !c.is_protected()) {
+  if (c.lease_word == 0 && !c.is_protected() && input_.run.first_part == 0) {
     const bool at_attach = input_.run.confine == Confine::kAttach && lease.sm_limit != 0;
     c.sm_limit = at_attach ? lease.sm_limit : input_.run.sm_limit;
   }

@@ -126,7 +126,8 @@ void World::host(uint32_t index) {
   const Launch& launch = launch_of(c);
   if (!launch.kernel.can_cut && c.blocks_left == 0 && !c.waiting()) ++c.uncut_launches;
   const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
-  const LeaseView lease = view_of(c);
+  LeaseView lease = view_of(c);
+  if (launch.kernel.never_held) lease.grant = admission::Grant::kFree;
   const bool free = lease.unmanaged();
   if (free && c.next_op - c.completed_op > input_.host.queue_launches) {
     c.throttled = true;
@@ -138,10 +139,12 @@ void World::host(uint32_t index) {
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
                            .resource_class = uint32_t(launch.kernel.resource_class),
                            .may_keep_apart = sms < input_.gpu.sm_count};
-  const bool on_device = lease.quantum_ns != 0;
+  const bool on_device = lease.quantum_ns != 0 && !free;
+  const bool crowded = input_.run.most_in_flight != 0 && c.sent.size() >= input_.run.most_in_flight;
+  const uint64_t in_flight_ns = crowded ? std::max(c.in_flight_ns, lease.window_ns) : c.in_flight_ns;
   const admission::Verdict verdict =
       on_device ? admission::judge_run_ahead(ask, lease, c.in_flight_ns, c.markers_out, c.waited)
-                : admission::judge(ask, lease, pulses(), guard_ns_, c.in_flight_ns, c.waited, now_ns_);
+                : admission::judge(ask, lease, pulses(), guard_ns_, in_flight_ns, c.waited, now_ns_);
   if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
   if (verdict.action == Action::kLetGo && !c.waited.let_go) {
     c.waited.let_go = true;  // the whole remainder goes out now

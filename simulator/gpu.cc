@@ -90,7 +90,7 @@ Gpu::Head Gpu::head_of(const Op& op) const {
   const auto block_ns = double(kernel.block_ns);
   return {.sms = sms,
           .wave = op.workers == 0 ? wave : std::min(op.workers, wave),
-          .confined = op.sm_limit != 0,
+          .confined = op.sm_limit != 0 && !op.lowest,
           .full_speed = kernel.occupancy_knee >= 1,
           .resource_class = kernel.resource_class,
           .sms_per_block = kernel.sms_per_block,
@@ -98,10 +98,24 @@ Gpu::Head Gpu::head_of(const Op& op) const {
           .work_per_block = block_ns / kernel.wave_blocks(spec_.sm_count) * op.work_scale};
 }
 
+// GpuSpec::lends: how wide the client's kernel may be now.
+void Gpu::lend(uint32_t client) {
+  Stream& s = streams_[client];
+  const bool all_idle = std::all_of(streams_.begin(), streams_.end(),
+                                    [&](const Stream& other) { return &other == &s || other.queue.empty(); });
+  const Op& op = s.queue.front();
+  s.head.sms = all_idle || op.sm_limit == 0 ? spec_.sm_count : op.sm_limit;
+  s.head.wave = op.kernel.wave_blocks(s.head.sms);
+}
+
 // Of its blocks, for how many of them run: see Kernel::occupancy_knee.
 double Gpu::block_speed(const Stream& s) const {
   const uint32_t resident = s.bulk ? std::min(s.bulk_blocks, s.head.wave) : s.resident;
-  return s.head.full_speed ? 1 : s.queue.front().kernel.block_speed(s.head.sms, resident);
+  // What memory gives is the device's, however few SMs ask for it; what an SM's other units give is its own.
+  const bool of_memory = s.head.resource_class == policy::ResourceClass::kMemory;
+  return s.head.full_speed
+             ? 1
+             : s.queue.front().kernel.block_speed(of_memory ? spec_.sm_count : s.head.sms, resident);
 }
 
 uint64_t Gpu::end_ns(const Stream& s) const {
@@ -222,7 +236,7 @@ void Gpu::activate(uint64_t now_ns) {
     s.head = head_of(op);
     s.running = true;
     s.order = next_order_++;
-    s.in_line = regime_ == Regime::kMps && random_.uniform() < spec_.in_line_share;
+    s.in_line = regime_ == Regime::kMps && !spec_.partitions && random_.uniform() < spec_.in_line_share;
     s.v = 0;
     s.pending = s.queue.front().n_blocks;
     s.resident = s.withdrawn = 0;
@@ -256,11 +270,23 @@ void Gpu::slice_time(uint64_t now_ns) {
   const bool others =
       std::any_of(running_.begin(), running_.end(), [&](uint32_t c) { return c != current_; });
   contended_ |= others && has_work(current_);
-  if (has_work(current_) && now_ns < slice_end_ns_) return;
+  const auto most = [&](uint32_t least) {
+    return std::any_of(running_.begin(), running_.end(),
+                       [&](uint32_t c) { return c != current_ && streams_[c].priority >= least; });
+  };
+  const bool ranked = spec_.context_priorities;
+  const uint32_t own = streams_[current_].priority;
+  if (has_work(current_) && !(ranked && most(own + 1))) {
+    if (now_ns < slice_end_ns_) return;
+    if (ranked && !most(own)) {
+      slice_end_ns_ = now_ns + spec_.timeslice_ns;
+      return;
+    }
+  }
   const uint32_t n = uint32_t(streams_.size());
   for (uint32_t step = 1; step < n; ++step) {
     uint32_t c = (current_ + step) % n;
-    if (!streams_[c].running) continue;
+    if (!streams_[c].running || (ranked && most(streams_[c].priority + 1))) continue;
     next_context_ = c;
     switch_until_ns_ = now_ns + std::max<uint64_t>(1, change_ns());
     changed_ = true;
@@ -367,7 +393,8 @@ void Gpu::leave_bulk(Stream& s) {
   const double block_ns = s.head.block_ns;
   const uint32_t wave = s.head.wave;
   // A kernel that was alone stands on all SMs alike.
-  const double confined = s.head.confined ? 1 : double(confined_sms_) / spec_.sm_count;
+  const bool apart = s.queue.front().lowest && !spec_.lends;  // from confined work
+  const double confined = s.head.confined ? 1 : apart ? 0 : double(confined_sms_) / spec_.sm_count;
   const double waves = s.v / block_ns;
   const bool drifted = waves >= 2;  // the first waves start together
   double done = drifted ? (waves - 0.5) * wave : std::floor(waves) * wave;
@@ -396,6 +423,7 @@ void Gpu::place_blocks() {
   double used = 0;
   for (uint32_t c : running_) {
     Stream& s = streams_[c];
+    if (spec_.lends && !s.bulk) lend(c);
     if (alone && fresh(s)) {
       s.bulk = true;
       s.bulk_blocks = s.pending;
@@ -405,7 +433,10 @@ void Gpu::place_blocks() {
       const uint64_t waves = (s.bulk_blocks + wave - 1) / wave;
       s.first_end_v = double(waves * s.queue.front().kernel.block_ns);
     }
-    if (!alone && s.bulk) leave_bulk(s);
+    if (!alone && s.bulk) {
+      leave_bulk(s);
+      if (spec_.lends) lend(c);
+    }
     used += s.resident * s.head.sms_per_block;
   }
   uint32_t waiting = 0;
@@ -418,12 +449,12 @@ void Gpu::place_blocks() {
     const double sms = s.head.sms_per_block;
     // Without priorities kernels with blocks to place share the room; with them, the first takes what it
     // needs and the hardware does not look past a kernel that has blocks left, unless it is confined.
-    const bool share = regime_ == Regime::kMps && waiting > 1 && !s.in_line;
+    const bool share = regime_ == Regime::kMps && waiting > 1 && !s.in_line && !spec_.partitions;
     const bool confined = s.head.confined;
     // Blocks beyond the workers are a loop of theirs, not a queue of the hardware.
     const bool queues = s.queue.front().workers == 0;
     double room = spec_.sm_count - used;
-    if (confined) room = std::min(room, room_for(s));
+    if (confined && s.head.sms < spec_.sm_count) room = std::min(room, room_for(s));
     room = std::max(0.0, room) / (share ? waiting : 1);
     const uint32_t wanted = std::min(s.pending, s.head.wave - std::min(s.head.wave, s.resident));
     const uint32_t n = uint32_t(std::min(double(wanted), room / sms + 1e-6));

@@ -52,6 +52,10 @@ struct GpuSpec {
   ContentionTable contention{};
   // The same between confined work and blocks outside of its SMs: L2 and DRAM only. Negative = as `contention`.
   ContentionTable contention_apart = all_as_contention();
+  // kTimesliced: a context with work of higher priority takes the GPU at once, and keeps it while it has work.
+  bool context_priorities = false;
+  bool partitions = false;  // Op::sm_limit is a place of its own, in which nobody is waited for
+  bool lends = false;       // SMs of clients that have no work at all are everybody's, until a block ends
   uint64_t slow_from_ns = 0, slow_to_ns = 0;  // perturbation: clocks drop in this interval ...
   double slow_factor = 1;                     // ... to this
 };
@@ -63,6 +67,7 @@ struct Op {  // one launch, or one slice of it
   Kernel kernel;
   uint32_t n_blocks = 0;
   uint32_t sm_limit = 0;  // SMs that it may occupy, the highest-numbered; 0 = all
+  bool lowest = false;    // the lowest-numbered instead: a partition beside that of confined work
   uint32_t workers = 0;   // blocks of it that run at once at most; 0 = as many as find room
   uint64_t gap_ns = 0;    // before it, on top of GpuSpec::kernel_gap_ns
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
@@ -148,6 +153,7 @@ class Gpu {
   }
   void set_ready(uint32_t client);  // its stream has a new head, or its gate changed
   Head head_of(const Op& op) const;
+  void lend(uint32_t client);
   void progress(uint64_t now_ns);
   void activate(uint64_t now_ns);
   void end_groups(Stream& s);

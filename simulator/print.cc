@@ -1,6 +1,8 @@
 // A report as text, JSON and CSV.
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "simulator/report.h"
 
@@ -34,6 +36,41 @@ std::string table_text(const Scenario& s, const Report& report) {
                 m.p99_mean_over_alone.half_width, m.p99_worst_over_alone.mean,
                 m.p99_worst_over_alone.half_width, m.be_share.mean, m.be_share.half_width, m.throughput.mean);
   return out;
+}
+
+std::string tokens_text(const Scenario& s, const Report& report) {
+  struct Sum {
+    double values[7] = {};
+    size_t n = 0;
+  };
+  std::map<std::tuple<size_t, size_t, size_t, std::string>, Sum> sums;  // cell, perturbation, run, client
+  for (const CellRow& row : report.rows)
+    for (const ProtectedRow& p : row.protected_clients) {
+      if (p.tokens == 0) continue;
+      Sum& sum = sums[{row.cell, row.perturbation, row.run, p.name}];
+      const double values[] = {p.first_p50_over_alone,
+                               p.first_p99_over_alone,
+                               p.further_p50_over_alone,
+                               p.further_p99_over_alone,
+                               p.attainment,
+                               p.throughput,
+                               row.be_share};
+      for (size_t i = 0; i < std::size(values); ++i) sum.values[i] += values[i];
+      ++sum.n;
+    }
+  if (sums.empty()) return {};
+  std::string out =
+      line("%-44s %-22s %9s %9s %9s %9s %10s %7s %7s\n", "language models, over alone", "policy", "TTFT p50",
+           "TTFT p99", "TPOT p50", "TPOT p99", "attainment", "tokens", "be");
+  for (const auto& [key, sum] : sums) {
+    const auto& [cell, perturbation, run, client] = key;
+    out += line("%-44s %-22s", s.cells[cell].name.c_str(), run_name(s, run, perturbation).c_str());
+    static constexpr int kWidths[] = {9, 9, 9, 9, 10, 7, 7};
+    for (size_t i = 0; i < std::size(kWidths); ++i)
+      out += line(" %*.3f", kWidths[i], sum.values[i] / double(sum.n));
+    out += "\n";
+  }
+  return out + "\n";
 }
 
 std::string pools_text(const Scenario& s, const Report& report) {
@@ -110,11 +147,18 @@ std::string to_json(const Scenario& s, const Report& report) {
                                       {"p50_over_alone", p.p50_over_alone},
                                       {"mean_over_alone", p.mean_over_alone},
                                       {"served", p.throughput}};
-        if (s.report_steps)
+        if (s.report_steps || p.tokens != 0)
           client["steps_over_alone"] = {{"first_p50", p.first_p50_over_alone},
                                         {"first_p99", p.first_p99_over_alone},
                                         {"further_p50", p.further_p50_over_alone},
                                         {"further_p99", p.further_p99_over_alone}};
+        if (p.tokens != 0)
+          client["tokens"] = {{"n", p.tokens},
+                              {"per_s", p.tokens_per_s},
+                              {"first_p50_ms", p.first_p50_ms},
+                              {"per_token_p50_ms", p.per_token_p50_ms},
+                              {"attained", p.attained},
+                              {"attainment", p.attainment}};
         cell["protected"].push_back(client);
       }
       cells.push_back(cell);

@@ -2,6 +2,7 @@
 // value; one per independent source of randomness, so that one client's draws do not depend on another's.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -24,6 +25,17 @@ class Random {
     if (cv <= 0) return 1;
     double s2 = std::log1p(cv * cv);
     return std::exp(std::sqrt(s2) * normal() - s2 / 2);
+  }
+  // Mean 1 and the given coefficient of variation (Marsaglia and Tsang, 2000).
+  double gamma(double cv) {
+    if (cv <= 0) return 1;
+    const double shape = 1 / (cv * cv), d = shape + (shape < 1 ? 1 : 0) - 1.0 / 3;
+    const double c = 1 / std::sqrt(9 * d), lower = shape < 1 ? std::pow(1 - uniform(), 1 / shape) : 1;
+    for (;;) {
+      const double x = normal(), v = std::pow(std::max(0.0, 1 + c * x), 3);
+      if (v > 0 && std::log1p(-uniform()) < x * x / 2 + d - d * v + d * std::log(v))
+        return lower * d * v / shape;
+    }
   }
 
  private:

@@ -56,11 +56,12 @@ std::string alone_key(const Scenario& s, const Task& task) {
   const Arrivals& a = c.arrivals;
   const double trace = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), double(a.gaps_ns.size()));
   return c.name + "/" + std::to_string(task.alone) + "/" + std::to_string(a.load) + "/" +
-         std::to_string(a.rate_per_s) + "/" + std::to_string(int(a.kind)) + "/" + std::to_string(a.burst_cv) +
-         "/" + std::to_string(a.on_ns) + "/" + std::to_string(a.off_ns) + "/" + std::to_string(a.period_ns) +
-         "/" + std::to_string(trace) + "/" + std::to_string(s.cells[task.cell].gpu) + "/" +
-         std::to_string(c.start_ns) + "/" + std::to_string(c.stop_ns) + "/" +
-         std::to_string(task.perturbation) + "/" + std::to_string(task.seed);
+         std::to_string(a.rate_per_s) + "/" + std::to_string(int(a.kind)) + "/" + std::to_string(a.users) +
+         "/" + std::to_string(a.burst_cv) + "/" + std::to_string(a.on_ns) + "/" + std::to_string(a.off_ns) +
+         "/" + std::to_string(a.period_ns) + "/" + std::to_string(trace) + "/" +
+         std::to_string(s.cells[task.cell].gpu) + "/" + std::to_string(c.start_ns) + "/" +
+         std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
+         std::to_string(task.seed);
 }
 
 void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
@@ -73,6 +74,31 @@ void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
 
 double percentile_over(const std::vector<uint64_t>& now, const std::vector<uint64_t>& then, double p) {
   return over(double(percentile_ns(now, p)), double(percentile_ns(then, p)));
+}
+
+// Part of the requests in which both targets are met.
+double attained(const std::vector<Answer>& answers, uint64_t first_ns, uint64_t per_token_ns) {
+  const auto met = std::count_if(answers.begin(), answers.end(), [&](const Answer& a) {
+    return a.to_first_ns() <= first_ns && a.per_token_ns() <= per_token_ns;
+  });
+  return over(double(met), double(answers.size()));
+}
+
+void add_steps(const ClientResult& now, const ClientResult& then, double seconds, ProtectedRow* p) {
+  p->first_p50_over_alone = percentile_over(now.first_ns, then.first_ns, 0.5);
+  p->first_p99_over_alone = percentile_over(now.first_ns, then.first_ns, 0.99);
+  p->further_p50_over_alone = percentile_over(now.further_ns, then.further_ns, 0.5);
+  p->further_p99_over_alone = percentile_over(now.further_ns, then.further_ns, 0.99);
+  p->tokens = now.tokens;
+  if (now.tokens == 0) return;
+  const uint64_t first_ns = percentile_ns(then.first_ns, 0.99),
+                 further_ns = percentile_ns(then.further_ns, 0.99);
+  p->first_p50_ms = double(percentile_ns(now.first_ns, 0.5)) / 1e6;
+  p->per_token_p50_ms = double(percentile_ns(now.further_ns, 0.5)) / 1e6;
+  p->tokens_per_s = double(now.tokens) / seconds;
+  p->throughput = over(double(now.tokens), double(then.tokens));
+  p->attained = attained(now.answers, first_ns, further_ns);
+  p->attainment = over(p->attained, attained(then.answers, first_ns, further_ns));
 }
 
 CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
@@ -95,12 +121,8 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       p.n_requests = now.latencies_ns.size();
       p.short_p99_over_alone = percentile_over(now.short_latencies_ns, then.short_latencies_ns, 0.99);
       if (!cell.pool.empty()) p.first_ns = now.first_ns;
-      if (s.report_steps) {
-        p.first_p50_over_alone = percentile_over(now.first_ns, then.first_ns, 0.5);
-        p.first_p99_over_alone = percentile_over(now.first_ns, then.first_ns, 0.99);
-        p.further_p50_over_alone = percentile_over(now.further_ns, then.further_ns, 0.5);
-        p.further_p99_over_alone = percentile_over(now.further_ns, then.further_ns, 0.99);
-      }
+      if (s.report_steps || now.tokens != 0)
+        add_steps(now, then, double(s.duration_ns - s.warmup_ns) / 1e9, &p);
       row.protected_clients.push_back(p);
     } else {
       row.be_shares.push_back(over(now.work_ns, then.work_ns));

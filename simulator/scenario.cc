@@ -14,6 +14,7 @@
 #include "simulator/toml_reader.h"
 #include "simulator/traces/program.h"
 #include "simulator/traces/read.h"
+#include "simulator/traces/requests.h"
 #include "simulator/tuning.h"
 
 namespace tessera::simulator {
@@ -36,10 +37,10 @@ constexpr Name kConfines[] = {
     {"none", int(Confine::kNone)}, {"attach", int(Confine::kAttach)}, {"dynamic", int(Confine::kDynamic)}};
 constexpr Name kGates[] = {{"thread", int(GateKind::kThread)}, {"device", int(GateKind::kDevice)}};
 constexpr Name kArrivals[] = {
-    {"closed", int(ArrivalKind::kClosed)},   {"poisson", int(ArrivalKind::kPoisson)},
-    {"bursty", int(ArrivalKind::kBursty)},   {"onoff", int(ArrivalKind::kOnOff)},
-    {"diurnal", int(ArrivalKind::kDiurnal)}, {"periodic", int(ArrivalKind::kPeriodic)},
-    {"trace", int(ArrivalKind::kTrace)}};
+    {"closed", int(ArrivalKind::kClosed)},     {"poisson", int(ArrivalKind::kPoisson)},
+    {"bursty", int(ArrivalKind::kBursty)},     {"gamma", int(ArrivalKind::kGamma)},
+    {"onoff", int(ArrivalKind::kOnOff)},       {"diurnal", int(ArrivalKind::kDiurnal)},
+    {"periodic", int(ArrivalKind::kPeriodic)}, {"trace", int(ArrivalKind::kTrace)}};
 
 class Loader {
  public:
@@ -241,7 +242,10 @@ class Loader {
     s.kernel.occupancy_knee = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
     s.kernel.resource_class = policy::ResourceClass(r.choice("class", 1, kClassNames));
     s.kernel.can_cut = r.flag("cut", true);
-    if (r.flag("copy", false)) s.kernel = copy_kernel(uint64_t(us * kNsPerUs));
+    s.of_tokens = r.flag("of_tokens", false);
+    const bool collective = r.flag("collective", false);
+    if (r.flag("copy", false) || collective) s.kernel = copy_kernel(uint64_t(us * kNsPerUs));
+    s.kernel.never_held = collective;
     return s;
   }
 
@@ -289,6 +293,80 @@ class Loader {
     *out = std::move(program->workload);
   }
 
+  // One phase of a language model's server: segments, or a recording of one step.
+  std::vector<Step> read_phase(Reader& of, const toml::table* t, const std::string& name) {
+    if (t == nullptr) {
+      of.missing("needs `" + name + "`: the kernels of one such step");
+      return {};
+    }
+    Reader r(*t, "`" + name + "` of a server", &mistakes_);
+    Workload phase{.name = name};
+    if (const std::string file = r.text("recorded", ""); !file.empty()) {
+      read_profile(file, r, &phase);
+    } else {
+      Step step;
+      const auto repeat = uint32_t(r.number("repeat", 1, 1, 1000));
+      std::vector<Segment> segments;
+      for (auto s : r.tables("segment")) segments.push_back(read_segment(*s, "a segment of " + name));
+      for (uint32_t i = 0; i < repeat; ++i)
+        step.segments.insert(step.segments.end(), segments.begin(), segments.end());
+      if (!segments.empty()) phase.steps.push_back(std::move(step));
+    }
+    static constexpr Name kLaunches[] = {{"recorded", 0}, {"graph", 1}, {"kernels", 2}};
+    const int launches = r.choice("launches", 0, kLaunches);
+    for (Step& step : phase.steps)
+      for (Segment& s : step.segments) {
+        if (launches == 0) break;
+        s.graph = launches == 1;
+        s.joins = launches == 1 && &s != &step.segments.front();
+        if (s.joins || launches == 2) s.host_ns = 0;
+      }
+    const uint64_t host_ns = r.us("host_us", phase.steps.empty() ? 0 : phase.steps.back().gap_ns);
+    if (phase.steps.empty())
+      r.missing("needs `segment` or `recorded`");
+    else
+      phase.steps.back().gap_ns = host_ns;
+    return std::move(phase.steps);
+  }
+
+  void read_server(const toml::table& t, Workload* out) {
+    Reader r(t, "`server` of workload " + out->name, &mistakes_);
+    Serving s;
+    if (const std::string other = r.text("like", "");
+        !other.empty()) {  // the same model, asked for something else
+      const Workload* model = workload(r, "like", other);
+      if (model == nullptr || !model->serving) return r.missing("`like` must name a workload with `server`");
+      s = *model->serving;
+    } else {
+      const toml::table *prefill = r.table("prefill"), *decode = r.table("decode");
+      s.prefill = read_phase(r, prefill, "prefill");
+      s.decode = read_phase(r, decode, "decode");
+    }
+    s.prefill_tokens = uint32_t(r.number("prefill_tokens", s.prefill_tokens, 1, 1e6));
+    s.decode_batch = uint32_t(r.number("decode_batch", s.decode_batch, 1, 1e4));
+    s.decode_context = uint32_t(r.number("decode_context", s.decode_context, 1, 1e6));
+    s.most_running = uint32_t(r.number("most_running", s.most_running, 1, 1e4));
+    s.step_tokens = uint32_t(r.number("step_tokens", s.step_tokens, 1, 1e6));
+    if (s.step_tokens <= s.most_running) r.missing("`step_tokens` must be larger than `most_running`");
+    s.mean = {uint32_t(r.number("prompt_tokens", s.mean.prompt, 1, 1e6)),
+              uint32_t(r.number("output_tokens", s.mean.output, 1, 1e6))};
+    s.cv = r.number("tokens_cv", s.cv, 0, 10);
+    if (const std::string file = r.text("requests", ""); !file.empty()) {
+      const auto path = std::filesystem::path(mistakes_.file).parent_path() / file;
+      auto requests = traces::read_requests(path);
+      if (!requests.ok()) return r.missing("`requests`: " + requests.error().text);
+      double prompt = 0, output = 0;
+      for (const RequestLength& length : requests->lengths) prompt += length.prompt, output += length.output;
+      const double n = double(requests->lengths.size());
+      s.mean = {uint32_t(std::lround(prompt / n)), uint32_t(std::lround(output / n))};
+      s.lengths = std::move(requests->lengths);
+      out->recorded_gaps_ns = std::move(requests->gaps_ns);
+    }
+    if (s.prefill.empty() || s.decode.empty()) return;
+    out->steps = s.one_request();
+    out->serving = std::move(s);
+  }
+
   void read_workload(const toml::table& t) {
     Reader r(t, "[[workload]]", &mistakes_);
     Workload w;
@@ -303,6 +381,7 @@ class Loader {
     const std::string where = "workload " + w.name;
     if (const std::string file = r.text("chakra", ""); !file.empty()) read_recorded(file, r, &w);
     if (const std::string file = r.text("recorded", ""); !file.empty()) read_profile(file, r, &w);
+    if (auto row = r.table("server")) read_server(*row, &w);
     for (auto row : r.tables("step")) {
       Reader step_reader(*row, "a step of " + where, &mistakes_);
       Step step;
@@ -320,7 +399,8 @@ class Loader {
       for (const Segment& segment : step.segments) launches += double(step.repeat) * segment.count * length;
     if (launches > kMostLaunches)
       r.missing("has " + std::to_string(uint64_t(launches)) + " launches in a job, which is too long a list");
-    if (w.name.empty() || w.steps.empty()) r.missing("needs `name`, and `step`, `chakra` or `recorded`");
+    if (w.name.empty() || w.steps.empty())
+      r.missing("needs `name`, and `step`, `chakra`, `recorded` or `server`");
     if (find(w.name) != nullptr) r.missing("`" + w.name + "` is there already");
     scenario_.workloads.push_back(std::move(w));
   }
@@ -342,6 +422,7 @@ class Loader {
   Arrivals read_arrivals(Reader& r, ArrivalKind initial, const Workload* of = nullptr) {
     Arrivals a;
     a.kind = ArrivalKind(r.choice("arrivals", int(initial), kArrivals));
+    a.users = uint32_t(r.number("users", a.users, 1, 1e4));
     a.load = r.number("load", a.load, 0.001, 10);
     a.rate_per_s = r.number("rate_per_s", a.rate_per_s, 0, 1e6);
     a.burst_cv = r.number("burst_cv", a.burst_cv, 0, 20);
@@ -354,16 +435,29 @@ class Loader {
     const double all_gaps_ns = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0);
     if (trace && !(all_gaps_ns >= kLeastMeanGap_ns * double(std::max<size_t>(1, a.gaps_ns.size()))))
       r.missing("needs `gaps_ms` for a trace: times between arrivals, 1 us or more on average");
+    const double faster = all_gaps_ns / double(std::max<size_t>(1, a.gaps_ns.size())) * a.rate_per_s / 1e9;
+    if (trace && faster > 0)
+      for (double& gap_ns : a.gaps_ns) gap_ns /= faster;
     return a;
   }
 
   void read_grid(const toml::table& t) {
     Reader r(t, "[grid]", &mistakes_);
-    const Arrivals arrivals = read_arrivals(r, ArrivalKind::kPoisson);
+    Arrivals arrivals = read_arrivals(r, ArrivalKind::kPoisson);
+    std::vector<double> loads = r.numbers("loads", 0.001, 10);
+    const bool several = !loads.empty();
+    if (!several) loads = {arrivals.load};
     const uint32_t priority = uint32_t(r.number("priority", 7, 1, 7));
     for (const std::string& hp : r.texts("protected"))
-      grid_protected_.push_back(
-          {.name = hp, .workload = workload(r, "protected", hp), .priority = priority, .arrivals = arrivals});
+      for (const double load : loads) {
+        arrivals.load = load;
+        char name[32];
+        std::snprintf(name, sizeof name, " at %g", load);
+        grid_protected_.push_back({.name = several ? hp + name : hp,
+                                   .workload = workload(r, "protected", hp),
+                                   .priority = priority,
+                                   .arrivals = arrivals});
+      }
     const std::vector<double> cvs = r.numbers("kernel_cv", 0, 10);
     for (const std::string& be : r.texts("best_effort")) {
       const Workload* w = workload(r, "best_effort", be);
@@ -456,6 +550,11 @@ class Loader {
     run.sm_limit = uint32_t(r.number("sm_limit", 0, 0, 4096));
     if (run.sm_limit != 0 && run.confine == Confine::kNone)
       r.missing("has `sm_limit` without a way to hold it: add confine = \"attach\" or \"dynamic\"");
+    run.first_part = r.number("first_part", 0, 0, 0.99);
+    run.lends = r.flag("lends", false);
+    run.context_priorities = r.flag("context_priorities", false);
+    run.switch_ns = r.us("switch_us", 0);
+    run.most_in_flight = uint32_t(r.number("most_in_flight", 0, 0, 1e6));
     run.polls = r.flag("polls", false);
     run.gate = GateKind(r.choice("gate", int(run.gate), kGates));
     run.gate_quantum_ns = r.us("gate_quantum_us", run.gate_quantum_ns);

@@ -24,8 +24,12 @@ std::vector<uint64_t> model_bytes(const RunInput& input) {
   return out;
 }
 
-GpuSpec with_clock_drop(const RunInput& input) {
+GpuSpec gpu_of(const RunInput& input) {
   GpuSpec gpu = input.gpu;
+  gpu.partitions = input.run.first_part > 0;
+  gpu.lends = input.run.lends;
+  gpu.context_priorities = input.run.context_priorities;
+  if (input.run.switch_ns != 0) gpu.switch_ns = gpu.idle_switch_ns = input.run.switch_ns;
   if (input.perturbation.clock_factor == 1) return gpu;
   gpu.slow_from_ns = input.duration_ns / 3;
   gpu.slow_to_ns = input.duration_ns * 2 / 3;
@@ -51,7 +55,7 @@ World::World(const RunInput& input)
     : input_(input),
       policy_(make_any_policy(input.run.policy, input.run.parameters, input.run.tuning)),
       clients_(input.clients.size()),
-      gpu_(with_clock_drop(input), input.run.regime, priorities(input), Random(input.seed, 1)),
+      gpu_(gpu_of(input), input.run.regime, priorities(input), Random(input.seed, 1)),
       memory_(input.gpu.memory_bytes, input.host.load_bytes_per_ns, model_bytes(input)),
       guard_ns_(policy_->gate_guard_ns(input.run.parameters)) {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
@@ -203,9 +207,17 @@ void World::attach(uint32_t index) {
   c.arrivals = std::make_unique<ArrivalProcess>(c.spec->arrivals, alone_ns,
                                                 Random(input_.seed, 10'000 + index * 16 + c.incarnation));
   c.idle_since_ns = now_ns_;
+  if (input_.run.first_part > 0) {
+    const auto first = uint32_t(input_.run.first_part * input_.gpu.sm_count);
+    c.sm_limit = index == 0 ? first : input_.gpu.sm_count - first;
+  }
   notify_daemon();
+  if (c.spec->workload->serving)
+    c.server = std::make_unique<TokenServer>(*c.spec->workload->serving,
+                                             Random(input_.seed, 20'000 + index * 16 + c.incarnation));
   if (c.spec->arrivals.kind == ArrivalKind::kClosed)
-    push(now_ns_ + input_.host.setup_ns, EventKind::kArrival, index, c.incarnation);
+    for (uint32_t user = 0; user < c.spec->arrivals.users; ++user)
+      push(now_ns_ + input_.host.setup_ns, EventKind::kArrival, index, c.incarnation);
   else
     push(now_ns_ + c.arrivals->next_ns(), EventKind::kArrival, index, c.incarnation);
 }
@@ -236,17 +248,25 @@ void World::arrived(uint32_t index) {
   if (!closed)
     push(std::max(now_ns_, c.spec->start_ns + c.arrivals->next_ns()), EventKind::kArrival, index,
          c.incarnation);
-  c.waiting_jobs.push_back(now_ns_);
+  if (c.server)
+    c.server->arrive(now_ns_);
+  else
+    c.waiting_jobs.push_back(now_ns_);
   if (!c.in_job) start_job(index, now_ns_);
 }
 
 void World::start_job(uint32_t index, uint64_t host_free_ns) {
   SimClient& c = clients_[index];
   c.in_job = true;
-  c.job_arrival_ns = c.waiting_jobs.front();
-  c.waiting_jobs.pop_front();
   c.job_start_ns = now_ns_;
-  c.job_length = draw_job(*c.spec->workload, &c.random, &c.job);
+  if (c.server) {
+    c.job.clear();
+    draw_steps(c.server->begin_step(), c.random.lognormal(c.spec->workload->cv), 1, &c.random, &c.job);
+  } else {
+    c.job_arrival_ns = c.waiting_jobs.front();
+    c.waiting_jobs.pop_front();
+    c.job_length = draw_job(*c.spec->workload, &c.random, &c.job);
+  }
   const double heavier = c.is_protected() ? 0 : input_.perturbation.kernel_cv;
   if (heavier > 0)
     for (Launch& l : c.job)
@@ -289,6 +309,7 @@ void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint
   op.yields = workers != 0;
   op.workers = workers;
   op.sm_limit = limit_of(c, kernel);
+  op.lowest = input_.run.first_part > 0 && index == 0;
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
   op.gated = boundary == Boundary::kGate;
   if (boundary != Boundary::kNone) op.gap_ns += input_.host.boundary_ns;
@@ -355,7 +376,7 @@ void World::step_done(uint32_t index) {
   if (!c.is_protected()) ++c.next_launch;
   if (c.first_step_ns == 0)
     c.first_step_ns = now_ns_;
-  else if (input_.record_steps && warm_)
+  else if (input_.record_steps && warm_ && !c.server)
     c.result.further_ns.push_back(now_ns_ - c.latest_step_ns);
   c.latest_step_ns = now_ns_;
   const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
@@ -365,6 +386,11 @@ void World::step_done(uint32_t index) {
   }
   end_job(index);
   ++c.result.jobs;
+  if (c.server) {
+    answer(index);
+    if (!c.server->idle()) start_job(index, now_ns_ + gap_ns);
+    return;
+  }
   if (warm_) {
     uint64_t from = input_.latency_from_arrival ? c.job_arrival_ns : c.job_start_ns;
     c.result.latencies_ns.push_back(now_ns_ - from);
@@ -374,6 +400,20 @@ void World::step_done(uint32_t index) {
   if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.waiting_jobs.push_back(now_ns_ + gap_ns);
   if (c.waiting_jobs.empty()) return;
   start_job(index, now_ns_ + gap_ns);
+}
+
+void World::answer(uint32_t index) {
+  SimClient& c = clients_[index];
+  const uint64_t before = c.server->tokens();
+  for (const Answer& a : c.server->end_step(now_ns_)) {
+    if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.server->arrive(now_ns_);
+    if (!warm_) continue;
+    c.result.answers.push_back(a);
+    c.result.latencies_ns.push_back(now_ns_ - a.arrival_ns);
+    c.result.first_ns.push_back(a.to_first_ns());
+    if (a.tokens > 1) c.result.further_ns.push_back(a.per_token_ns());
+  }
+  if (warm_) c.result.tokens += c.server->tokens() - before;
 }
 
 // ---- pulses

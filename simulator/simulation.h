@@ -18,6 +18,7 @@
 
 #include "scheduler_daemon/policy/policy.h"
 #include "simulator/gpu.h"
+#include "simulator/token_server.h"
 #include "simulator/workload.h"
 
 namespace tessera::simulator {
@@ -84,7 +85,14 @@ struct RunSpec {  // how the GPU is shared
   uint64_t turnaround_ns = 0, original_after_ns = 0;
   Confine confine = Confine::kNone;
   uint32_t sm_limit = 0;  // of best-effort clients where the policy sets none; 0 = all SMs
-  bool polls = false;     // held launches watch without sleeping, as a peer with a polling server does
+  // Static partitions: the first client of the cell keeps to this part of the SMs, the others to the rest. 0 = none.
+  double first_part = 0;
+  bool lends = false;               // GpuSpec::lends
+  bool context_priorities = false;  // GpuSpec::context_priorities, with
+  uint64_t switch_ns = 0;           // as long a change of context; 0 = as the GPU has it
+  uint32_t most_in_flight =
+      0;               // launches or pieces of a best-effort client; 0 = as many as the window has room for
+  bool polls = false;  // held launches watch without sleeping, as a peer with a polling server does
   // A gate that sleeps for half of what its oldest work is expected to take on, and watches when that is
   // near; else it watches 20 us and sleeps 50 us in turn, whatever it waits for.
   bool timed_waits = true;
@@ -121,6 +129,8 @@ struct ClientResult {
   std::vector<uint64_t> short_latencies_ns;  // of those of the least length, where jobs have several
   std::vector<uint64_t> first_ns;    // of the same jobs: until their first step was done (first token)
   std::vector<uint64_t> further_ns;  // and between the ends of their steps, if RunInput::record_steps
+  std::vector<Answer> answers;       // of a language model's server, likewise
+  uint64_t tokens = 0;               // that it gave after the warm-up
   double work_ns = 0;                // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
   uint64_t longest_lease_wait_ns = 0;

@@ -30,6 +30,15 @@ uint64_t step_alone_ns(const Step& step, double length, uint32_t sm_count, const
   return end_ns + costs.sync_ns;
 }
 
+void grow_time(double factor, Kernel* kernel) {
+  constexpr uint64_t kLeast_ns = 2'000;  // of a kernel, whatever little it does
+  const auto grown = [&](uint64_t ns) {
+    return std::max(std::min(ns, kLeast_ns), uint64_t(double(ns) * factor));
+  };
+  kernel->block_ns = grown(kernel->block_ns);
+  kernel->usual_block_ns = grown(kernel->usual_block_ns);
+}
+
 }  // namespace
 
 uint64_t Kernel::solo_ns(uint32_t sm_count, uint32_t blocks) const {
@@ -76,12 +85,9 @@ policy::ResourceClass Workload::main_class(uint32_t sm_count) const {
   return policy::ResourceClass(std::max_element(time_ns.begin(), time_ns.end()) - time_ns.begin());
 }
 
-double draw_job(const Workload& workload, Random* random, std::vector<Launch>* job) {
-  job->clear();
-  double of_job = random->lognormal(workload.cv);
-  const size_t n_lengths = workload.lengths.size();
-  const double length = n_lengths == 0 ? 1 : workload.lengths[random->next() % n_lengths];
-  for (const Step& step : workload.steps) {
+void draw_steps(const std::vector<Step>& steps, double of_job, double length, Random* random,
+                std::vector<Launch>* job) {
+  for (const Step& step : steps) {
     for (uint32_t r = 0; r < step.repeat; ++r) {
       for (const Segment& segment : step.segments) {
         const uint32_t count = launches_of(segment, length);
@@ -99,7 +105,53 @@ double draw_job(const Workload& workload, Random* random, std::vector<Launch>* j
       job->back().gap_ns = uint64_t(double(step.gap_ns) * random->lognormal(step.gap_cv));
     }
   }
+}
+
+double draw_job(const Workload& workload, Random* random, std::vector<Launch>* job) {
+  job->clear();
+  const double of_job = random->lognormal(workload.cv);
+  const size_t n_lengths = workload.lengths.size();
+  const double length = n_lengths == 0 ? 1 : workload.lengths[random->next() % n_lengths];
+  draw_steps(workload.steps, of_job, length, random, job);
   return length;
+}
+
+std::vector<Step> Serving::step(uint32_t tokens, uint64_t cached) const {
+  const double of_prefill = double(tokens) / prefill_tokens;
+  const double of_decode = double(cached) / (double(decode_batch) * decode_context);
+  std::vector<Step> out = tokens != 0 ? prefill : decode;
+  for (Step& step : out)
+    for (Segment& s : step.segments) {
+      if (tokens != 0 && s.kernel.never_held)
+        grow_time(of_prefill, &s.kernel);
+      else if (tokens != 0)
+        s.kernel.n_blocks = uint32_t(std::max(1.0, std::ceil(s.kernel.n_blocks * of_prefill)));
+      else if (s.of_tokens)
+        grow_time(of_decode, &s.kernel);
+    }
+  if (tokens == 0 || cached == 0) return out;
+  // Attention of those that decode in the same step; the rest of their work is in the prefill's kernels.
+  for (const Step& step : decode)
+    for (const Segment& s : step.segments) {
+      if (!s.of_tokens) continue;
+      out.back().segments.push_back(s);
+      grow_time(of_decode, &out.back().segments.back().kernel);
+    }
+  return out;
+}
+
+std::vector<Step> Serving::one_request() const {
+  std::vector<Step> out;
+  for (uint32_t left = mean.prompt; left != 0;) {
+    const uint32_t now = std::min(left, step_tokens);
+    for (const Step& s : step(now, 0)) out.push_back(s);
+    left -= now;
+  }
+  std::vector<Step> further = step(0, mean.prompt + mean.output / 2);
+  if (mean.output > 1 && further.size() == 1) further[0].repeat = mean.output - 1;
+  for (uint32_t n = 1; n < mean.output && !further.empty(); n += further[0].repeat)
+    out.insert(out.end(), further.begin(), further.end());
+  return out;
 }
 
 uint64_t ArrivalProcess::next_ns() {
@@ -119,6 +171,9 @@ uint64_t ArrivalProcess::next_ns() {
       break;
     case ArrivalKind::kBursty:
       gap *= random_.lognormal(arrivals_.burst_cv);
+      break;
+    case ArrivalKind::kGamma:
+      gap *= random_.gamma(arrivals_.burst_cv);
       break;
     case ArrivalKind::kDiurnal: {
       // Rate swings between 0.2 and 1.8 of the mean over one period.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Kernel {
   double occupancy_knee = 1;    // part of its wave from which on more blocks at once do not make it faster
   policy::ResourceClass resource_class = policy::ResourceClass::kCompute;
   bool can_cut = true;
+  bool never_held = false;  // a collective: its peers on other GPUs wait for it
 
   uint32_t wave_blocks(uint32_t sm_count) const {  // that run at once when alone
     return uint32_t(std::max(1.0, sm_count / sms_per_block + 1e-6));
@@ -47,10 +49,11 @@ Kernel copy_kernel(uint64_t ns);
 struct Segment {  // `count` launches of one kernel, each with its own draw of the block time
   uint32_t count = 1;
   Kernel kernel;
-  double cv = 0;         // of the block time, per launch (lognormal)
-  uint64_t host_ns = 0;  // CPU time of the program before each launch
-  bool graph = false;    // of a protected program: its launches are the nodes of one graph, and one call
-  bool joins = false;    // its first launch belongs to the call of the launch before it
+  double cv = 0;           // of the block time, per launch (lognormal)
+  uint64_t host_ns = 0;    // CPU time of the program before each launch
+  bool graph = false;      // of a protected program: its launches are the nodes of one graph, and one call
+  bool joins = false;      // its first launch belongs to the call of the launch before it
+  bool of_tokens = false;  // Serving::decode: its length grows with the tokens that are cached
 };
 
 struct Step {
@@ -60,10 +63,32 @@ struct Step {
   double gap_cv = 0;
 };
 
+struct RequestLength {  // tokens
+  uint32_t prompt = 1, output = 1;
+};
+
+// A server of a language model: its jobs are steps over all requests that run (simulator/token_server.h). Phases are given
+// for so many tokens at once, and for so many sequences with so many cached tokens each.
+struct Serving {
+  std::vector<Step> prefill, decode;
+  uint32_t prefill_tokens = 2048, decode_batch = 1, decode_context = 1024;
+  uint32_t most_running = 32;   // requests in a step
+  uint32_t step_tokens = 2048;  // that a step takes at most
+  RequestLength mean{.prompt = 512, .output = 128};
+  double cv = 0;                       // of both lengths, lognormal
+  std::vector<RequestLength> lengths;  // recorded, replayed from a random place on; empty: drawn
+
+  // Kernels of one step: `tokens` of prompts and of running requests together, or `cached` of those that are one token
+  // further; in a step without prompts the first is 0.
+  std::vector<Step> step(uint32_t tokens, uint64_t cached) const;
+  std::vector<Step> one_request() const;  // of mean length, by itself
+};
+
 struct Workload {
   std::string name;
   std::vector<Step> steps;
-  double cv = 0;  // of the whole job: all block times of one job share this draw
+  std::optional<Serving> serving;  // then `steps` are those of one request by itself
+  double cv = 0;                   // of the whole job: all block times of one job share this draw
   // Jobs of several lengths, equally often: each segment has so many times its launches. Empty: all alike.
   std::vector<double> lengths;
   bool is_short(double length) const {  // the least of several
@@ -90,18 +115,23 @@ struct Launch {
 };
 // Into `job`, whose memory is used again. Returns which of the workload's lengths it has.
 double draw_job(const Workload& workload, Random* random, std::vector<Launch>* job);
+// Appends; `of_job` and `length` are the job's own.
+void draw_steps(const std::vector<Step>& steps, double of_job, double length, Random* random,
+                std::vector<Launch>* job);
 
-enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kOnOff, kDiurnal, kPeriodic, kTrace };
+enum class ArrivalKind : uint8_t { kClosed, kPoisson, kBursty, kGamma, kOnOff, kDiurnal, kPeriodic, kTrace };
 
 struct Arrivals {
-  ArrivalKind kind = ArrivalKind::kClosed;             // closed: the next job starts when the last one ended
-  double load = 0.5;                                   // share of the time that the jobs would take alone
-  double rate_per_s = 0;                               // of jobs, instead of a load; 0 = by load
-  double burst_cv = 3;                                 // kBursty: coefficient of variation of the gaps
+  ArrivalKind kind = ArrivalKind::kClosed;  // closed: the next job starts when the last one ended
+  uint32_t users = 1;                       // kClosed: jobs that are asked for at once
+  double load = 0.5;                        // share of the time that the jobs would take alone
+  double rate_per_s = 0;                    // of jobs, instead of a load; 0 = by load
+  double burst_cv = 3;                      // kBursty, kGamma: coefficient of variation of the gaps
   uint64_t on_ns = 200'000'000, off_ns = 200'000'000;  // kOnOff: mean lengths
   uint64_t period_ns = 2'000'000'000;                  // kDiurnal: one "day"
   std::vector<double>
-      gaps_ns;  // kTrace: between arrivals, replayed from a random place on; load does not count
+      gaps_ns;  // kTrace: between arrivals, replayed from a random place on; load does not count,
+                // a rate stretches them
 };
 
 // Draws arrival times one after another, of jobs that take `alone_ns` alone.

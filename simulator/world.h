@@ -15,6 +15,7 @@
 #include "scheduler_daemon/policy/overlap.h"
 #include "simulator/memory.h"
 #include "simulator/simulation.h"
+#include "simulator/token_server.h"
 
 namespace tessera::simulator {
 
@@ -48,6 +49,7 @@ struct SimClient {
   const ClientSpec* spec = nullptr;
   Random random;
   std::unique_ptr<ArrivalProcess> arrivals;
+  std::unique_ptr<TokenServer> server;  // of a workload with Serving: then jobs are its steps
   bool attached = false;
   bool watched = false;  // protected: best-effort clients see its pulse themselves
   ClientResult result;
@@ -133,6 +135,7 @@ class World {
   void start_job(uint32_t c, uint64_t host_free_ns);
   void load_model(uint32_t c);  // then its job runs, now or when there is room
   void end_job(uint32_t c);
+  void answer(uint32_t c);  // requests that ended with the server's step
   void run_host(uint32_t c, uint64_t from_ns);
   void run_step(uint32_t c);  // protected or free-running: launches everything up to the synchronise
   void step_done(uint32_t c);

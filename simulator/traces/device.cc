@@ -151,6 +151,13 @@ bool is_of_triton(std::string_view kernel) {
   return kernel.starts_with("triton_");
 }
 
+bool is_attention(std::string_view kernel) {
+  const std::string name = lower(kernel);
+  constexpr std::string_view kParts[] = {"attn", "attention", "fmha", "flash", "mla_"};
+  return std::any_of(std::begin(kParts), std::end(kParts),
+                     [&](std::string_view part) { return name.find(part) != std::string::npos; });
+}
+
 double length_factor(Work work, const Device& from, const Device& to) {
   if (&from == &to) return 1;
   const double fp32 = from.peak.fp32 / to.peak.fp32;

@@ -20,6 +20,7 @@ std::string device_keys();                            // "b200, h200, ..."
 enum class Work : uint8_t { kUnknown, kCompute, kTensor, kMemory, kCollective };
 Work work_of(std::string_view kernel);
 bool is_of_triton(std::string_view kernel);
+bool is_attention(std::string_view kernel);
 
 // 1: as long on both. Compute by peak, memory by bandwidth, what is not known by the smaller of the two factors of change.
 double length_factor(Work work, const Device& from, const Device& to);

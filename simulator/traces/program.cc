@@ -134,6 +134,7 @@ class Converter {
     for (const std::string& name : recording_.names) {
       works_.push_back(work_of(name));
       triton_.push_back(is_of_triton(name));
+      attention_.push_back(is_attention(name));
     }
   }
   bool is_ours(const Event& e) const { return e.device == device_ || e.device == kAnyDevice; }
@@ -466,7 +467,8 @@ class Converter {
       const int64_t length_ns = std::max<int64_t>(int64_t(kShortest_ns), p.end_ns - from_ns);
       job.steps.back().segments.push_back({.kernel = kernel_of(*p.event, length_ns),
                                            .host_ns = waited ? 0 : uint64_t(host_time_ns),
-                                           .joins = joins || waited});
+                                           .joins = joins || waited,
+                                           .of_tokens = attention_[p.event->name]});
       job.gpu_ns += p.end_ns - p.start_ns;
       free_ns = std::max(free_ns, p.end_ns);
       opens = false;
@@ -486,8 +488,11 @@ class Converter {
 
   Kernel kernel_of(const Event& e, int64_t length_ns) {
     const Device& target = *how_.target;
-    if (e.kind != EventKind::kKernel || works_[e.name] == Work::kCollective)
-      return copy_kernel(uint64_t(length_ns));
+    if (!computes(e)) {
+      Kernel copy = copy_kernel(uint64_t(length_ns));
+      copy.never_held = e.kind == EventKind::kKernel;
+      return copy;
+    }
     const Work work = works_[e.name];
     ++seen_.kernels;
     seen_.kernel_ns += length_ns;
@@ -580,8 +585,8 @@ class Converter {
   uint32_t device_ = 0;
   size_t n_iterations_ = 0;
   int64_t latency_ns_ = kUsualLatency_ns;
-  std::vector<Work> works_;   // by name
-  std::vector<bool> triton_;  // by name
+  std::vector<Work> works_;               // by name
+  std::vector<bool> triton_, attention_;  // by name
   std::vector<const Event*> loose_;
   std::map<std::pair<uint32_t, uint64_t>, Shape> shapes_;
   std::string marks_;

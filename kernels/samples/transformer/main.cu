@@ -1,6 +1,10 @@
 // A small decoder on cuBLAS and cuBLASLt: `transformer train` repeats training steps (forward, backward, Adam), `transformer serve`
-// answers requests that arrive at random (the probabilities of the next token), `transformer verify` compares both with the host.
+// answers requests that arrive at random (the probabilities of the next token), `transformer verify` compares both with the host,
+// `transformer generate` writes one token after another, always the most likely one.
 // An ordinary CUDA program, linked with libcublas.so.13 and libcublasLt.so.13.
+#include <algorithm>
+#include <set>
+
 #include "model.cuh"
 #include "reference.h"
 
@@ -125,6 +129,73 @@ int verify(const Shape& shape, uint64_t seed) {
   return verify_training(trainer, reference.parameters, 1e-3, [&] { return reference.loss(token, target); });
 }
 
+// Each sequence goes on by its most likely token, and the oldest of its window is forgotten. What is printed depends on every
+// bit of every probability only where two are nearly equal, so the sum is over the probabilities too.
+class Generator {
+ public:
+  Generator(const Shape& shape, uint64_t seed)
+      : model_(shape, seed, false), window_(pinned_tokens(shape)), passes_(shape.graph) {
+    int* unused = pinned_tokens(shape);
+    Text(shape, seed).write(0, window_, unused);
+    device_output_ = device_array<float>(outputs());
+    CUDA_CHECK(cudaMallocHost(&output_, outputs() * sizeof(float)));
+  }
+  // One token more of each sequence.
+  void step(int64_t index) {
+    const Shape& s = model_.shape();
+    model_.set_tokens(window_);
+    passes_.run(index, model_.stream(), [&] { model_.predict(device_output_); });
+    CUDA_CHECK(cudaMemcpyAsync(output_, device_output_, outputs() * sizeof(float), cudaMemcpyDeviceToHost,
+                               model_.stream()));
+    CUDA_CHECK(cudaStreamSynchronize(model_.stream()));
+    probabilities_.add(output_, outputs() * sizeof(float));
+    for (int b = 0; b < s.batch; ++b) {
+      const float* row = output_ + b * s.vocabulary;
+      const int token = int(std::max_element(row, row + s.vocabulary) - row);
+      int* window = window_ + b * s.length;
+      std::copy(window + 1, window + s.length, window);
+      window[s.length - 1] = token;
+      tokens_.add(&token, sizeof token);
+      seen_.insert(token);
+    }
+  }
+  void report() const {
+    std::printf("different_tokens=%zu probabilities=%016llx checksum=%016llx\n", seen_.size(),
+                (unsigned long long)probabilities_.value, (unsigned long long)tokens_.value);
+  }
+
+ private:
+  size_t outputs() const { return size_t(model_.shape().batch) * size_t(model_.shape().vocabulary); }
+  Model model_;
+  int* window_;
+  CapturedSteps passes_;
+  float *device_output_ = nullptr, *output_ = nullptr;
+  Checksum tokens_, probabilities_;
+  std::set<int> seen_;
+};
+
+int generate(const Network<Shape>& network, int argc, char** argv) {
+  int64_t tokens = 10'000, seed = 1;
+  std::string preset = "auto", csv;
+  std::vector<int64_t> given(network.sizes.size());
+  std::vector<Option> options = {{"--tokens", &tokens, "of all sequences together (default 10000)"},
+                                 {"--seed", &seed, "of weights and text (default 1)"},
+                                 {"--csv", &csv, "file: a line per step, as soon as it is done"},
+                                 {"--preset", &preset, "sizes: auto, soft or gpu"}};
+  for (size_t i = 0; i < given.size(); ++i)
+    options.push_back({network.sizes[i].name, &given[i], network.sizes[i].help});
+  parse_options(argc - 1, argv + 1, network.purpose, options);
+  const Shape shape = shape_of(network, "generate", preset, given);
+  Generator generator(shape, uint64_t(seed));
+  StepLog log(csv);
+  for (int64_t step = 0; step * shape.batch < tokens; ++step) {
+    generator.step(step);
+    log.finished(step);
+  }
+  generator.report();
+  return 0;
+}
+
 void check(const Shape& shape) {
   if (shape.width % shape.heads != 0) fail("--width", "is no multiple of --heads");
 }
@@ -137,6 +208,7 @@ int main(int argc, char** argv) {
       "of weights and text (default 1)",
       {{"train", {8, 32, 32, 2, 64, 1, 64}, {16, 256, 512, 8, 2048, 6, 4096}},
        {"serve", {2, 16, 32, 2, 64, 1, 64}, {8, 128, 512, 8, 2048, 6, 4096}},
+       {"generate", {16, 16, 32, 2, 64, 1, 64}, {16, 128, 512, 8, 2048, 6, 4096}},
        {"verify", {2, 8, 12, 3, 20, 2, 18}, {2, 8, 12, 3, 20, 2, 18}}},
       {{"--batch", &Shape::batch, "sequences computed together"},
        {"--length", &Shape::length, "tokens of a sequence"},
@@ -148,5 +220,6 @@ int main(int argc, char** argv) {
        {"--graph", &Shape::graph, "training steps that are launches of one CUDA graph"}},
       check,
       verify};
+  if (argc > 1 && std::string(argv[1]) == "generate") return generate(network, argc, argv);
   return run<Trainer, Service>(network, argc, argv);
 }

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <map>
+#include <random>
 
 #include "cli/demo/measure.h"
 #include "ipc/abi/region.h"
@@ -161,6 +162,61 @@ TEST_F(Transformer, TrainedInPiecesItIsTheSameToTheBit) {
   auto status = trainer.stop(kPatience_s);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
+}
+
+// 10^4 tokens (TESSERA_TOKENS: others, scripts/tokens.sh), each the most likely one after those before, as best-effort work on SMs
+// enough to divide: kernels cut, kept to some SMs, calls of the library in pieces, all of it stopped by bursts of a service that
+// comes and goes at random. Tokens and probabilities are those of the run that nothing was done to, to the bit.
+TEST_F(Transformer, TokensAreThoseOfTheUncutRun) {
+  std::string gpu = read_file(TESSERA_GPUS "test4.toml");
+  const std::string four = "\ncount = 4 ";
+  ASSERT_NE(gpu.find(four), std::string::npos);
+  std::ofstream(path("gpu.toml")) << gpu.replace(gpu.find(four), four.size(), "\ncount = 80 ");
+  environment_ = {"TESSERA_SOFTGPU_GPU=" + path("gpu.toml"), "TESSERA_SOFTGPU_MODE=mps",
+                  "XDG_CACHE_HOME=" + path("cache")};
+  const char* given = getenv("TESSERA_TOKENS");
+  const int n_tokens = given != nullptr ? std::stoi(given) : 10'000;
+  const double patience_s = kPatience_s * std::max(4.0, n_tokens / 2'500.0);  // of a machine that is busy
+  const auto generate = [&](const std::string& name, const std::vector<std::string>& options) {
+    batch_ = 256, length_ = 4;
+    return run(name, "best-effort", options,
+               program("generate", {"--tokens", std::to_string(n_tokens), "--csv", path(name + ".csv")}),
+               environment_);
+  };
+  const auto serve = [&] {
+    batch_ = kBatch, length_ = kLength;
+    return run("service", "high", {}, program("serve", {"--requests", "1000000", "--rate", "10"}),
+               environment_);
+  };
+  cli::Process alone = generate("alone", {});
+  auto status = alone.wait(patience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("alone.err"));
+
+  start_daemon(
+      "[daemon]\nprofiles = \"off\"\n[policy]\nslice_us = 10\nwindow_us = 50\nslowdown_target_percent = "
+      "100\n");
+  cli::Process service = serve();
+  ASSERT_TRUE(eventually([&] { return client("service").value("priority", 0) == 5; })) << ask().dump();
+  cli::Process generator = generate("beside", {"--split-operations"});
+  std::mt19937 random(7);
+  json seen = json::object();
+  for (bool serves = true; generator.running(); serves = !serves) {
+    const size_t until = steps("beside") + 1 + random() % 4;
+    EXPECT_TRUE(eventually([&] {
+      if (const json now = client("beside"); !now.empty()) seen = now;
+      return steps("beside") >= until || !generator.running();
+    })) << ask().dump();
+    if (serves)
+      service.kill_now();
+    else
+      service = serve();
+  }
+  status = generator.wait(patience_s);
+  ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("beside.err"));
+  EXPECT_EQ(read_file(path("beside.out")), read_file(path("alone.out")));
+  for (const char* done : {"slices", "confined_launches", "split_calls", "preemptions", "holds"})
+    EXPECT_GT(seen.value(done, 0), 0) << done << " in " << seen.dump();
+  EXPECT_EQ(seen.value("split_unequal", -1), 0) << seen.dump();
 }
 
 // By the loops of kernels/samples/transformer/model.cuh, counted by hand.

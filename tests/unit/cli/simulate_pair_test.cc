@@ -62,6 +62,20 @@ TEST(SimulatePair, CuttableIsAnAssumptionOfTheTrainer) {
   EXPECT_TRUE(cuttable());
 }
 
+TEST(SimulatePair, ALanguageModelIsTwoRecordedSteps) {
+  PairOptions options = pair();
+  options.decode_file = options.protected_file;
+  options.prefill_tokens = 1000;
+  options.decode_batch = 8;
+  const auto read = scenario(options);
+  ASSERT_TRUE(read.ok()) << read.error().text;
+  const auto& serving = read->cells[0].clients[0].workload->serving;
+  ASSERT_TRUE(serving);
+  EXPECT_EQ(serving->prefill_tokens, 1000u);
+  EXPECT_EQ(serving->decode_batch, 8u);
+  EXPECT_EQ(serving->mean.prompt, 1000u);
+}
+
 TEST(SimulatePair, TracesOfChakraNameTheGpu) {
   PairOptions options = pair();
   options.protected_file = "/t.0.et";

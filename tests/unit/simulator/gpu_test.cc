@@ -50,6 +50,64 @@ TEST(Gpu, AloneAKernelTakesItsWaves) {
   EXPECT_NEAR(b.gpu.work_ns(0), double(us(100)) * (3 + 1.0 / 108), 10);
 }
 
+// Static partitions: as much of the GPU each, whatever the other has; a lent one is taken back when blocks end.
+TEST(Gpu, PartitionsAreLentWhileNobodyWorksInThem) {
+  for (const bool lends : {false, true}) {
+    const GpuSpec spec{.block_jitter = 0, .partitions = true, .lends = lends};
+    Bench b(Regime::kMps, spec);
+    const auto submit = [&](uint32_t client, uint32_t blocks, uint64_t at_ns) {
+      const Kernel k = kernel(blocks, us(100));
+      b.gpu.submit({.client = client,
+                    .id = 1,
+                    .available_ns = at_ns,
+                    .kernel = k,
+                    .n_blocks = blocks,
+                    .sm_limit = 54,
+                    .lowest = client == 0});
+    };
+    submit(1, 540, 0);
+    if (lends) {
+      EXPECT_NEAR(double(b.end_of(1, 1)), double(us(500)), 4000);
+      continue;
+    }
+    submit(0, 108, us(150));
+    EXPECT_NEAR(double(b.end_of(0, 1)), double(us(350)), 4000);
+    EXPECT_NEAR(double(b.end_of(1, 1)), double(us(1000)), 4000);
+  }
+}
+
+TEST(Gpu, ALentPartitionComesBackWhenBlocksEnd) {
+  Bench b(Regime::kMps, {.block_jitter = 0, .partitions = true, .lends = true});
+  const Kernel long_one = kernel(1080, us(100)), short_one = kernel(54, us(100));
+  b.gpu.submit({.client = 1, .id = 1, .kernel = long_one, .n_blocks = 1080, .sm_limit = 54});
+  std::vector<Completion> done;
+  while (b.gpu.next_ns() < us(150)) b.gpu.advance(b.gpu.next_ns(), &done);
+  b.gpu.advance(us(150), &done);
+  b.gpu.submit({.client = 0,
+                .id = 1,
+                .available_ns = us(150),
+                .kernel = short_one,
+                .n_blocks = 54,
+                .sm_limit = 54,
+                .lowest = true});
+  const uint64_t end_ns = b.end_of(0, 1);
+  EXPECT_GT(end_ns, us(250));
+  EXPECT_LT(end_ns, us(310));  // 50 us until the wave ends, then its own 100
+}
+
+// GPreempt: the context of higher priority has the GPU one change after it has work, and keeps it.
+TEST(Gpu, AContextOfHigherPriorityTakesTheGpu) {
+  const GpuSpec spec{
+      .timeslice_ns = ms(2), .switch_ns = us(40), .idle_switch_ns = us(40), .context_priorities = true};
+  Bench b(Regime::kTimesliced, spec);
+  b.submit(1, 1, kernel(108, ms(10)), 0);
+  b.submit(0, 1, kernel(108, ms(5)), ms(1));
+  const uint64_t end_ns = b.end_of(0, 1);
+  EXPECT_GE(end_ns, ms(6) + us(40));
+  EXPECT_LE(end_ns, ms(6) + us(90));  // the first change, to whoever had nothing, included
+  EXPECT_NEAR(double(b.end_of(1, 1)), double(ms(15) + us(120)), 60'000);
+}
+
 // Half of the slots, and the knee at half: the other half would add nothing, so the kernel loses nothing.
 TEST(Gpu, NarrowWorkRunsFasterDownToTheKnee) {
   Kernel k = kernel(108 * 10, us(100));

@@ -8,6 +8,7 @@
 #include "simulator/simulation.h"
 #include "simulator/traces/program.h"
 #include "simulator/traces/read.h"
+#include "simulator/traces/requests.h"
 
 namespace tessera::simulator::traces {
 namespace {
@@ -90,6 +91,19 @@ INSTANTIATE_TEST_SUITE_P(
         if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
       return name;
     });
+
+TEST(Requests, PublishedRecordsAreRead) {
+  const std::pair<const char*, size_t> kFiles[] = {{"arrivals_azure_llm_2023_code.csv.gz", 8'819},
+                                                   {"arrivals_mooncake_conversation.csv.gz", 12'031}};
+  for (const auto& [file, n] : kFiles) {
+    const std::string path = data_folder() + "/" + file;
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
+    const auto requests = read_requests(path);
+    ASSERT_TRUE(requests.ok()) << requests.error().text;
+    EXPECT_EQ(requests->lengths.size(), n);
+    EXPECT_EQ(requests->gaps_ns.size(), n - 1);
+  }
+}
 
 }  // namespace
 }  // namespace tessera::simulator::traces

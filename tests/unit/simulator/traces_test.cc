@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "simulator/traces/csv.h"
@@ -10,6 +12,7 @@
 #include "simulator/traces/pattern.h"
 #include "simulator/traces/program.h"
 #include "simulator/traces/read.h"
+#include "simulator/traces/requests.h"
 
 namespace tessera::simulator::traces {
 namespace {
@@ -294,6 +297,35 @@ TEST(Program, SaysWhatARecordingLacks) {
   EXPECT_TRUE(program_of(*r, "p", how).ok());
   EXPECT_THAT(program_of(*csv("0,host_sync,0,3,s,,3\n"), "p", how).error().text,
               HasSubstr("no work of the GPU"));
+}
+
+// Requests of a language model.
+TEST(Requests, AreReadByTheirColumns) {
+  const std::string path = testing::TempDir() + "requests.csv";
+  const auto read = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return read_requests(path);
+  };
+  const std::string header = "# source: somebody\narrival_s,context_tokens,other,generated_tokens\n";
+  const auto good = read(header + "0,100,x,10\n1.5,7,,0\r\n");
+  ASSERT_TRUE(good.ok()) << good.error().text;
+  EXPECT_THAT(good->gaps_ns, testing::ElementsAre(1.5e9));
+  EXPECT_EQ(good->lengths[0].prompt, 100u);
+  EXPECT_EQ(good->lengths[1].output, 1u);  // a request has one token at least
+  const std::pair<std::string, const char*> kWrong[] = {
+      {"arrival_s,input_tokens\n0,1\n", ":1: the header"},
+      {header + "0,1,x\n", ":3: it has another number of columns"},
+      {header + "0,many,x,1\n", ":3: `many`"},
+      {header + "0,-1,x,1\n", ":3: `-1`"},
+      {header + "2,1,x,1\n1,1,x,1\n", ":4: it arrived before"},
+      {header + "0,1,x,1\n", "no two requests"},
+      {header + std::string(10'000, '1') + "\n", ":3: the line is too long"}};
+  for (const auto& [text, what] : kWrong) {
+    const auto bad = read(text);
+    ASSERT_FALSE(bad.ok()) << text;
+    EXPECT_THAT(bad.error().text, HasSubstr(what));
+  }
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "base/units.h"
@@ -45,6 +46,21 @@ TEST(Workload, ALoadIsTheShareOfTimeThatJobsTakeAlone) {
     served_ns += double(r.clients[0].jobs * w.steps[0].gap_ns);
     EXPECT_NEAR(served_ns / double(in.duration_ns), 0.5, 0.005);
   }
+}
+
+TEST(Workload, GammaGapsHaveTheirMeanAndSpread) {
+  ArrivalProcess process({.kind = ArrivalKind::kGamma, .rate_per_s = 1000, .burst_cv = 4}, ms(1), Random(1));
+  double sum = 0, squares = 0, before = 0;
+  constexpr int kGaps = 200'000;
+  for (int i = 0; i < kGaps; ++i) {
+    const auto at = double(process.next_ns());
+    sum += at - before;
+    squares += (at - before) * (at - before);
+    before = at;
+  }
+  const double mean = sum / kGaps;
+  EXPECT_NEAR(mean, 1e6, 5e4);
+  EXPECT_NEAR(std::sqrt(squares / kGaps - mean * mean) / mean, 4, 0.2);
 }
 
 TEST(Workload, JobsHaveTheLengthsThatItNames) {
