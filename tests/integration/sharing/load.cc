@@ -11,7 +11,6 @@
 // the end it prints "checksum=... bursts=...".
 #include <cuda.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -21,6 +20,9 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "tests/integration/sharing/driver_program.h"
+
+using tessera::test::g_stop;
 
 namespace {
 
@@ -126,20 +128,6 @@ $L2:
 
 constexpr unsigned kThreads = 128, kQuads = 1u << 14;  // of 16 bytes
 
-volatile sig_atomic_t g_stop = 0;
-void stop(int) {
-  g_stop = 1;
-}
-
-void check(CUresult result, const char* what) {
-  if (result == CUDA_SUCCESS) return;
-  const char* name = nullptr;
-  cuGetErrorName(result, &name);
-  std::fprintf(stderr, "load: %s: %s\n", what, name ? name : "?");
-  std::exit(1);
-}
-#define CHECK(call) check(call, #call)
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,7 +144,7 @@ int main(int argc, char** argv) {
   const bool in_graph = std::strcmp(argv[1], "graph") == 0;
   const int progress =
       argc > 7 ? open(argv[7], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600) : -1;
-  signal(SIGTERM, stop);
+  tessera::test::stop_on_sigterm();
 
   CUdevice device;
   CUcontext context;

@@ -9,7 +9,6 @@
 // poll and contexts run until SIGTERM and append a byte to FILE for each round.
 #include <cuda.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,7 +17,11 @@
 #include <cstring>
 #include <string>
 
+#include "tests/integration/sharing/driver_program.h"
+
 namespace {
+
+using tessera::test::g_stop;
 
 constexpr char kPtx[] = R"(
 .version 8.0
@@ -35,20 +38,6 @@ constexpr char kPtx[] = R"(
   ret;
 }
 )";
-
-volatile sig_atomic_t g_stop = 0;
-void stop(int) {
-  g_stop = 1;
-}
-
-void check(CUresult result, const char* what) {
-  if (result == CUDA_SUCCESS) return;
-  const char* name = nullptr;
-  cuGetErrorName(result, &name);
-  std::fprintf(stderr, "waits: %s: %s\n", what, name ? name : "?");
-  std::exit(1);
-}
-#define CHECK(call) check(call, #call)
 
 struct Lane {  // a context of its own, and where its kernel stores
   CUcontext context;
@@ -170,7 +159,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string mode = argv[1], place = argv[2];
-  signal(SIGTERM, stop);
+  tessera::test::stop_on_sigterm();
   CUdevice device;
   CUcontext context;
   CHECK(cuInit(0));
