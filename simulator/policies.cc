@@ -4,7 +4,6 @@
 #include "simulator/baselines/orion.h"
 #include "simulator/baselines/reef_n.h"
 #include "simulator/baselines/tally.h"
-#include "simulator/baselines/tgs.h"
 #include "simulator/baselines/vitamin_e.h"
 
 namespace tessera::simulator {
