@@ -157,7 +157,7 @@ void World::host(uint32_t index) {
                       begins_quantum(c, piece.estimate_ns, apart, lease.quantum_ns);
   if (verdict.action == Action::kGo && !on_device) audit_start(c);
   stop_waiting(c);
-  if (input_.run.hold_per_piece) admission::after_start(c.waited);
+  admission::after_start(c.waited);
   const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
   const uint64_t call_ns =
       (launch.in_call ? 0 : input_.host.launch_ns) + (begins ? input_.host.boundary_call_ns : 0);

@@ -560,7 +560,6 @@ class Loader {
     run.gate_quantum_ns = r.us("gate_quantum_us", run.gate_quantum_ns);
     run.opened_quanta = uint32_t(r.number("opened_quanta", run.opened_quanta, 0, 100));
     run.timed_waits = r.flag("timed_waits", run.timed_waits);
-    run.hold_per_piece = r.flag("hold_per_piece", run.hold_per_piece);
     // The keys of the daemon's [policy] section, with the bounds that they have there.
     policy::Parameters& p = run.parameters;
 #define TS_TIME(name, unit, initial, least, most, description) \

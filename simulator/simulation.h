@@ -100,7 +100,6 @@ struct RunSpec {  // how the GPU is shared
   uint64_t gate_quantum_ns = 0;  // kDevice: work that passes the gate at once; 0 = as the lease says
   // kDevice: a thread opens the gate for so many quanta that have not ended, whatever the lease. 0 = bursts close it.
   uint32_t opened_quanta = 0;
-  bool hold_per_piece = true;  // the hold limit begins anew with every slice; else it is the whole call's
   policy::Parameters parameters;
   policy::Tuning tuning;  // of the daemon's policies
 };

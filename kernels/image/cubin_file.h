@@ -1,5 +1,5 @@
 // A cubin taken apart for editing: sections whose bytes may grow, and a layout in which everything else stays
-// what it was. Private to kernels/image; of code.cc and prologue.cc. Untrusted bytes. Any thread.
+// what it was. Of code.cc, and of tests/device/prologue. Untrusted bytes. Any thread.
 #pragma once
 
 #include <elf.h>

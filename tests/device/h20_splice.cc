@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/image/cubin.h"
-#include "kernels/image/prologue.h"
+#include "tests/device/prologue/prologue.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Any bytes as machine code to be edited: a file or an error, within the bounds of the input; what is written
 // is read again as it was; a kernel with a prologue in front is read again, too.
-#include "kernels/image/prologue.h"
+#include "tests/device/prologue/prologue.h"
 
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"

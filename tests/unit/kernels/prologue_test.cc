@@ -1,6 +1,6 @@
 // Against what ptxas says of the same kernels with the check in their source. What the machine code does is
 // question H20; what NVIDIA's disassembler reads there is checked by tests/device/h20_disassembly.py.
-#include "kernels/image/prologue.h"
+#include "tests/device/prologue/prologue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/image/prologue.h"
+#include "tests/device/prologue/prologue.h"
 
 #include <algorithm>
 #include <string>
