@@ -7,7 +7,7 @@
 
 namespace tessera::cli {
 
-// The daemon's state as question 3 asks it; an older daemon is asked as it understands. Errors name a remedy.
+// The daemon's state as question 3 asks it. Errors name a remedy.
 base::Result<nlohmann::json> measured_state(const std::string& socket);
 
 }  // namespace tessera::cli

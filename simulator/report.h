@@ -24,8 +24,8 @@ struct ProtectedRow {
   // Scenario::report_steps: until a request's first step was done, and each further step.
   double first_p50_over_alone = 0, first_p99_over_alone = 0, further_p50_over_alone = 0,
          further_p99_over_alone = 0;
-  // Of a language model's server: time to the first token and per further token, and the share of requests in which both are
-  // within the p99 alone, over the same share alone. 0 tokens: it is none.
+  // A language model's server has these: time to the first token and per further token, and the share of requests in which
+  // both are within the p99 alone, over the same share alone. 0 tokens: it is none.
   double first_p50_ms = 0, per_token_p50_ms = 0, tokens_per_s = 0, attained = 0, attainment = 0;
   uint64_t tokens = 0;
   std::vector<uint64_t> first_ns;  // per request: until its first step was done

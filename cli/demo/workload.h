@@ -1,5 +1,5 @@
-// What the demo runs: a service and a trainer, in CUDA, on cuBLAS, in PyTorch, or in JAX. "eager" has a trainer whose CPU is its limit. All take the same options, write the same CSV
-// files and print the same words. Main thread.
+// The demo runs a service and a trainer, in CUDA, on cuBLAS, in PyTorch, or in JAX. "eager" has a trainer whose CPU is its
+// limit. All take the same options, write the same CSV files and print the same words. Main thread.
 #pragma once
 
 #include <string>

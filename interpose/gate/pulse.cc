@@ -251,7 +251,7 @@ static bool is_only_thread() {
 // The daemon has to hear of the burst that was just recorded. seq_cst: we clear the pulse, then look here; the daemon stores
 // `quiet`, then looks at the pulse.
 static bool must_tell(const DaemonLink& link) {
-  return ipc::load(link.answers->quiet, std::memory_order_seq_cst) == 0 || link.ring_slots == 0 ||
+  return ipc::load(link.answers->quiet, std::memory_order_seq_cst) == 0 ||
          ipc::ends_half(*link.ring, link.ring_slots);
 }
 

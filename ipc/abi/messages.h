@@ -206,8 +206,7 @@ struct Refused {  // then the daemon closes
 };
 static_assert(sizeof(Refused) == 128);
 
-// As question 0; and for a few seconds a client that is alone on its GPU is measured, too. A daemon that is older
-// than the question refuses it.
+// As question 0; and for a few seconds a client that is alone on its GPU is measured, too.
 inline constexpr uint32_t kQueryStateMeasured = 3;
 struct Query {  // on a fresh connection, instead of Hello
   MessageHeader header;

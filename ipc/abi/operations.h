@@ -1,5 +1,5 @@
-// What a best-effort client asked of libraries (docs/cublas.md), by function and element type: counters in its region. The
-// client writes all of it, the daemon reads it when somebody asks for its state (untrusted). Freestanding.
+// These counters in its region say what a best-effort client asked of libraries (docs/cublas.md), by function and element
+// type. The client writes all of it, the daemon reads it when somebody asks for its state (untrusted). Freestanding.
 // tests/unit/ipc/layout_test.cc checks every offset.
 //
 // A thread of the client claims a free slot by its key, writes what it is of, then says so in `ready` (release). Several

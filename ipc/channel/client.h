@@ -139,7 +139,7 @@ base::Result<std::string> query(const std::string& socket_path, uint32_t what = 
                                 uint32_t timeout_ms = 1000);
 
 // On which of these GPUs a program of this priority should start. The answer is JSON: stats::placement_json. At most
-// abi::kMostPlaceGpus; kUnsupported: an older daemon.
+// abi::kMostPlaceGpus.
 base::Result<std::string> query_place(const std::string& socket_path, abi::PlaceQuery question,
                                       std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms = 1000);
 

@@ -9,7 +9,7 @@
 namespace tessera::policy {
 
 struct InFlight {         // of one best-effort client, as its gate counts it
-  bool measured = true;   // false: nobody counts it (a client that runs freely, an older library)
+  bool measured = true;   // false: nobody counts it (a client that runs freely)
   bool any = false;       // something is in flight now
   uint64_t since_ns = 0;  // when the count last left zero; 0 = not known
   uint64_t end_ns = 0;    // when it last became zero; 0 = never

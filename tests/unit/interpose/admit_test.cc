@@ -389,7 +389,7 @@ TEST_F(Admit, TheNextMarkerIsExpectedByTheEstimates) {
 
 TEST_F(Admit, ThePlanSaysWhichBlocksAreLong) {
   lease(abi::kLeaseGranted);
-  EXPECT_EQ(gate::current_lease().long_block_ns, 1'000'000u);  // an older daemon: longer than a slice
+  EXPECT_EQ(gate::current_lease().long_block_ns, 1'000'000u);  // not said: longer than a slice
   EXPECT_EQ(gate::current_lease().long_width_percent, 100u);
   ipc::LeaseTerms terms{.state = abi::kLeaseGranted, .long_width_percent = 60, .long_block_us = 1400};
   ipc::lease_publish(region->lease, region->word, terms);

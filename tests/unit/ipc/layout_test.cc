@@ -162,7 +162,7 @@ static_assert(kPlain<abi::RegionHeader> && kPlain<abi::LeaseLine> && kPlain<abi:
               kPlain<abi::OperationTotals> && kPlain<abi::OperationCounts> && kPlain<abi::Welcome> &&
               kPlain<abi::CuttingLines> && kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
 
-// Where each structure is, as the header and the page say.
+// Each structure lies where the header and the page say.
 TEST(Region, IsLaidOutAsTheHeaderAndThePageSay) {
   const std::map<std::string, size_t> parts = {
 #define TS_PART(structure, field) {#structure, offsetof(abi::Region, field)}

@@ -61,7 +61,7 @@ TEST(Overlap, IsUntilTheWorkRanDryOrTheWholeBurst) {
   EXPECT_EQ(overlap_ns(100, 200, {true, true, 205, 130}), 30u);              // started again after it
   EXPECT_EQ(overlap_ns(100, 200, {true, true, 150, 130}), 100u);             // or in it
   EXPECT_EQ(overlap_ns(100, 200, {true, true, 205, 210}), 100u);             // torn
-  EXPECT_EQ(overlap_ns(100, 200, {true, true, 0, 130}), 100u);               // an older library
+  EXPECT_EQ(overlap_ns(100, 200, {true, true, 0, 130}), 100u);               // nobody knows since when
   EXPECT_EQ(overlap_ns(100, 200, {.measured = false, .end_ns = 90}), 100u);  // nobody counts
   EXPECT_EQ(overlap_ns(200, 100, {.end_ns = 250}), 0u);
 }
