@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/split.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -43,13 +45,7 @@ base::Result<std::vector<std::vector<uint64_t>>> numbers(const std::string& path
 }  // namespace
 
 std::vector<std::string> csv_cells(const std::string& line) {
-  std::vector<std::string> cells;
-  for (size_t at = 0;;) {
-    const size_t comma = line.find(',', at);
-    cells.push_back(line.substr(at, comma - at));
-    if (comma == std::string::npos) return cells;
-    at = comma + 1;
-  }
+  return base::split<std::string>(line, ',');
 }
 
 int Csv::column(const std::string& name) const {

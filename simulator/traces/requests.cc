@@ -4,6 +4,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "base/split.h"
 #include "simulator/traces/text.h"
 
 namespace tessera::simulator::traces {
@@ -23,16 +24,6 @@ constexpr struct {
                 {"output_tokens", kOutput, 0, kMostTokens},
                 {"generated_tokens", kOutput, 0, kMostTokens}};
 
-std::vector<std::string_view> split(std::string_view line) {
-  std::vector<std::string_view> out;
-  for (size_t from = 0; from <= line.size();) {
-    const size_t to = std::min(line.find(',', from), line.size());
-    out.push_back(line.substr(from, to - from));
-    from = to + 1;
-  }
-  return out;
-}
-
 }  // namespace
 
 base::Result<Requests> read_requests(const std::string& path) {
@@ -51,7 +42,7 @@ base::Result<Requests> read_requests(const std::string& path) {
     if (line.size() > kMostLine) return wrong("the line is too long");
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || line[0] == '#') continue;
-    const std::vector<std::string_view> fields = split(line);
+    const std::vector<std::string_view> fields = base::split(line, ',');
     if (column_of.empty()) {
       bool there[kColumnCount] = {};
       for (const std::string_view field : fields) {

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/own_folder.h"
+#include "base/split.h"
 #include "softgpu/timing/stretch.h"
 
 extern char** environ;
@@ -180,13 +181,7 @@ base::Result<std::string> find_description(const std::string& name) {
 }
 
 std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> items;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t comma = std::min(list.find(',', at), list.size());
-    items.push_back(list.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return items;
+  return base::split<std::string>(list, ',');
 }
 
 bool is_number(const std::string& text) {
