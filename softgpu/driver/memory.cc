@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "softgpu/driver/pinning.h"
+#include "softgpu/driver/vmm.h"
 
 namespace tessera::softgpu::driver {
 namespace {
@@ -24,14 +25,30 @@ uint64_t round_up(uint64_t value, uint64_t to) {
 }
 
 // A file in memory of that size, or -1: then the memory cannot be shared with other processes.
-int make_memfd(uint64_t bytes) {
+int make_memfd(uint64_t bytes, const char* name = "softgpu-memory") {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) return -1;  // would raise SIGXFSZ
-  const int fd = memfd_create("softgpu-memory", MFD_CLOEXEC);
+  const int fd = memfd_create(name, MFD_CLOEXEC);
   if (fd < 0) return -1;
   if (ftruncate(fd, off_t(bytes)) == 0) return fd;
   close(fd);
   return -1;
+}
+
+// What was written to the first file, and only that, is in the second one afterwards, and no longer in the first.
+bool move_contents(int from, int to, uint64_t bytes) {
+  std::vector<char> buffer(1 << 20);
+  off_t end = 0;
+  for (off_t at = lseek(from, 0, SEEK_DATA); at >= 0 && uint64_t(at) < bytes;
+       at = lseek(from, end, SEEK_DATA)) {
+    end = lseek(from, at, SEEK_HOLE);
+    while (at < end) {
+      const ssize_t n = pread(from, buffer.data(), std::min(buffer.size(), size_t(end - at)), at);
+      if (n <= 0 || pwrite(to, buffer.data(), size_t(n), at) != n) return false;
+      at += n;
+    }
+  }
+  return fallocate(from, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, off_t(bytes)) == 0;
 }
 
 }  // namespace
@@ -41,12 +58,12 @@ Memory& Memory::get() {
   return *memory;
 }
 
-void Memory::set_devices(const std::vector<uint64_t>& capacities) {
+void Memory::set_devices(const std::vector<DeviceSpace>& devices) {
   using Bounds = exec::AllocationMap::Bounds;
   const char* strict = std::getenv("TESSERA_SOFTGPU_STRICT");
   const Bounds bounds = strict && std::string_view(strict) == "1" ? Bounds::kExact : Bounds::kHardware;
-  for (uint64_t capacity : capacities) {
-    devices_.push_back({capacity, 0, 0, 0, {}});
+  for (const DeviceSpace& device : devices) {
+    devices_.push_back({std::make_unique<DeviceMemory>(device.bytes, device.shared_count), 0, 0, {}});
     maps_.push_back(std::make_unique<exec::AllocationMap>(bounds));
   }
 }
@@ -145,11 +162,12 @@ CUresult Memory::allocate(MemoryKind kind, uint64_t bytes, Context* context, uns
   made.flags = flags;
   Device& device = devices_[size_t(context->device)];
   if (bytes > (uint64_t(1) << 46)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (made.on_device() && (bytes > device.capacity || device.used > device.capacity - bytes))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (made.on_device() && !device.space->take(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   made.begin = heap(kind).take(round_up(bytes, kAlignment) + kRedZone);
-  if (!made.begin) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (made.on_device()) device.used += bytes;
+  if (!made.begin) {
+    if (made.on_device()) device.space->give(bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   place_locked(made);
   *address = made.begin;
   return CUDA_SUCCESS;
@@ -192,7 +210,7 @@ bool Memory::release(uint64_t begin, Allocation* freed) {
   const bool ours = allocation.kind == MemoryKind::kDevice || allocation.kind == MemoryKind::kManaged ||
                     allocation.kind == MemoryKind::kHost || allocation.kind == MemoryKind::kArray;
   if (ours) heap(allocation.kind).give(begin, round_up(allocation.bytes, kAlignment) + kRedZone);
-  if (ours && allocation.on_device()) devices_[size_t(allocation.device)].used -= allocation.bytes;
+  if (ours && allocation.on_device()) devices_[size_t(allocation.device)].space->give(allocation.bytes);
   if (allocation.graph_owned) devices_[size_t(allocation.device)].graph_used -= allocation.bytes;
   if (freed) *freed = allocation;
   return true;
@@ -328,15 +346,12 @@ void Memory::release_context(Context* context) {
 
 bool Memory::charge(int device, uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  Device& d = devices_[size_t(device)];
-  if (bytes > d.capacity || d.used > d.capacity - bytes) return false;
-  d.used += bytes;
-  return true;
+  return devices_[size_t(device)].space->take(bytes);
 }
 
 void Memory::uncharge(int device, uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  devices_[size_t(device)].used -= bytes;
+  devices_[size_t(device)].space->give(bytes);
 }
 
 uint64_t Memory::used_by_pool(const void* pool) const {
@@ -360,7 +375,73 @@ void Memory::reset_graph_high(int device) {
 
 uint64_t Memory::used_bytes(int device) const {
   std::lock_guard lock(mutex_);
-  return devices_[size_t(device)].used;
+  return devices_[size_t(device)].space->used();
+}
+
+uint64_t Memory::own_bytes(int device) const {
+  std::lock_guard lock(mutex_);
+  return devices_[size_t(device)].space->mine();
+}
+
+void Memory::forget_others() {
+  for (Device& device : devices_) device.space->forget();
+}
+
+const char* Memory::not_to_be_saved() const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [begin, allocation] : live_) {
+    if (allocation.kind == MemoryKind::kManaged) return "managed memory";
+    if (allocation.kind == MemoryKind::kImported) return "memory of another process";
+    if (allocation.exported) return "memory that another process may have";
+  }
+  return nullptr;
+}
+
+bool Memory::protect_locked(int rights) {
+  bool done = true;
+  const auto protect = [&](uint64_t begin, uint64_t bytes) {
+    done = mprotect(reinterpret_cast<void*>(begin), bytes, rights) == 0 && done;
+  };
+  for (const auto& [begin, chunk] : device_heap_.chunks) protect(begin, chunk.bytes);
+  for (const auto& [begin, allocation] : live_)
+    if (allocation.kind == MemoryKind::kMapped) protect(begin, allocation.bytes);
+  return done;
+}
+
+bool Memory::save() {
+  std::lock_guard lock(mutex_);
+  bool done = protect_locked(PROT_NONE);
+  const auto move = [&](int fd, uint64_t bytes) {
+    if (fd < 0 || !done) return;
+    const int file = make_memfd(bytes, "softgpu-checkpoint");
+    done = file >= 0 && move_contents(fd, file, bytes);
+    if (file >= 0) saved_.push_back({file, fd, bytes});
+  };
+  for (const auto& [begin, chunk] : device_heap_.chunks) move(chunk.fd, chunk.bytes);
+  for (const PhysicalMemory& each : physical_memory()) move(each.fd, each.bytes);
+  for (Device& device : devices_) device.space->give_all();
+  return done;
+}
+
+bool Memory::take_back() {
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i].space->take_back()) continue;
+    for (size_t taken = 0; taken < i; ++taken) devices_[taken].space->give_all();
+    return false;
+  }
+  return true;
+}
+
+bool Memory::restore() {
+  std::lock_guard lock(mutex_);
+  bool done = true;
+  for (const Saved& each : saved_) {
+    done = move_contents(each.file, each.of, each.bytes) && done;
+    close(each.file);
+  }
+  saved_.clear();
+  return protect_locked(PROT_READ | PROT_WRITE) && done;
 }
 
 }  // namespace tessera::softgpu::driver

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "softgpu/driver/device_memory.h"
 #include "softgpu/driver/objects.h"
 
 namespace tessera::softgpu::driver {
@@ -71,8 +72,11 @@ struct Allocation {
 class Memory {
  public:
   static Memory& get();
-  // Before first use: bytes of each device.
-  void set_devices(const std::vector<uint64_t>& capacities);
+  struct DeviceSpace {
+    uint64_t bytes;
+    std::string shared_count;  // device_memory.h
+  };
+  void set_devices(const std::vector<DeviceSpace>& devices);  // before first use
 
   // CUDA_ERROR_OUT_OF_MEMORY beyond the device's capacity (device and managed) or when the host has no more.
   CUresult allocate(MemoryKind kind, uint64_t bytes, Context* context, unsigned flags, uint64_t* address);
@@ -110,10 +114,19 @@ class Memory {
   // Physical memory that is no allocation (vmm.h).
   bool charge(int device, uint64_t bytes);
   void uncharge(int device, uint64_t bytes);
-  uint64_t used_bytes(int device) const;
+  uint64_t used_bytes(int device) const;  // by all processes
+  uint64_t own_bytes(int device) const;
   uint64_t used_by_pool(const void* pool) const;
   uint64_t used_by_graphs(int device, bool high) const;  // allocation nodes; now, or at most so far
   void reset_graph_high(int device);
+
+  // Checkpoints (checkpoint.h), while no call and no work is under way. What is refused, or null.
+  const char* not_to_be_saved() const;
+  bool save();       // contents go to files of the host, bytes back to the devices; false: the host refused
+  bool take_back();  // the bytes; false: some device has not so much left, and nothing was taken
+  bool restore();    // the contents
+  void forget_others();  // in the child of a fork; takes no lock
+
   exec::AllocationMap& map(int device) { return *maps_[size_t(device)]; }
 
  private:
@@ -131,6 +144,7 @@ class Memory {
     void give(uint64_t begin, uint64_t bytes);
   };
   Heap& heap(MemoryKind kind) { return kind == MemoryKind::kDevice ? device_heap_ : host_heap_; }
+  bool protect_locked(int rights);           // of device memory that host threads see
   void place_locked(Allocation allocation);  // decides who sees it and lets them
   void show_locked(Allocation& allocation, int device, Access access);
 
@@ -138,11 +152,16 @@ class Memory {
   std::map<uint64_t, Allocation> live_;  // by begin
   Heap device_heap_{true, {}, {}}, host_heap_{};
   struct Device {
-    uint64_t capacity = 0, used = 0;
+    std::unique_ptr<DeviceMemory> space;
     uint64_t graph_used = 0, graph_high = 0;   // by allocation nodes
     std::map<const Context*, unsigned> peers;  // owners whose memory it may touch, how often enabled
   };
-  std::vector<Device> devices_;
+  std::vector<Device> devices_;  // constant but for what is in them
+  struct Saved {
+    int file, of;    // descriptors: contents of `of` lie in `file`
+    uint64_t bytes;  // of both
+  };
+  std::vector<Saved> saved_;
   std::map<const void*, std::map<int, Access>> pool_access_;
   uint64_t next_id_ = 1;
   std::vector<std::unique_ptr<exec::AllocationMap>> maps_;  // by device; constant after set_devices()

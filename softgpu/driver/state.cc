@@ -14,6 +14,7 @@
 
 #include "softgpu/driver/array.h"
 #include "softgpu/driver/capture.h"
+#include "softgpu/driver/checkpoint.h"
 #include "softgpu/driver/commands.h"
 #include "softgpu/driver/green.h"
 #include "softgpu/driver/logs.h"
@@ -33,9 +34,10 @@ std::mutex g_init_mutex;
 std::atomic<uint64_t> g_next_thread{1};
 
 void after_fork_in_child() {
-  // Only a store: locks may be held by threads that do not exist here.
-  if (g_life.load(std::memory_order_relaxed) == Life::kLive)
-    g_life.store(Life::kForked, std::memory_order_relaxed);
+  // A store and closed files only: locks may be held by threads that do not exist here.
+  if (g_life.load(std::memory_order_relaxed) != Life::kLive) return;
+  g_life.store(Life::kForked, std::memory_order_relaxed);
+  Memory::get().forget_others();
 }
 
 // Work may be outstanding at exit: nothing new is accepted, running kernels are told to stop, and what still
@@ -113,6 +115,13 @@ std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& 
   return visible;
 }
 
+// The file in which all processes count what they have of a device; empty: it is this process's own.
+std::string shared_count_of(unsigned index) {
+  if (std::getenv("TESSERA_SOFTGPU_LOCAL")) return "";
+  const auto folder = timing::runtime_directory(index);
+  return folder.ok() ? folder.value() + "/memory" : "";
+}
+
 CUresult bring_up() {
   if (std::string problem = faults::load(std::getenv("TESSERA_SOFTGPU_FAULTS")); !problem.empty())
     std::fprintf(stderr, "softgpu: TESSERA_SOFTGPU_FAULTS ignored: %s\n", problem.c_str());
@@ -131,10 +140,10 @@ CUresult bring_up() {
     physical.push_back(std::move(device).value());
   }
   auto made = std::make_unique<Driver>();
-  std::vector<uint64_t> capacities;
+  std::vector<Memory::DeviceSpace> spaces;
   for (size_t index : visible_devices(physical)) {
     physical[index]->ordinal = CUdevice(made->devices.size());
-    capacities.push_back(physical[index]->gpu.memory.bytes);
+    spaces.push_back({physical[index]->gpu.memory.bytes, shared_count_of(unsigned(index))});
     made->devices.push_back(std::move(physical[index]));
   }
   if (made->devices.empty()) return CUDA_ERROR_NO_DEVICE;
@@ -142,7 +151,7 @@ CUresult bring_up() {
   made->functional_threads = std::clamp(cores / 2, 1u, 8u);
   if (const char* threads = std::getenv("TESSERA_SOFTGPU_GRID_THREADS"))
     made->functional_threads = unsigned(std::clamp(std::atoi(threads), 1, 256));
-  Memory::get().set_devices(capacities);
+  Memory::get().set_devices(spaces);
   g_driver.store(made.release(), std::memory_order_release);  // pairs with driver()
   return CUDA_SUCCESS;
 }
@@ -244,6 +253,13 @@ CUresult initialise(unsigned flags) {
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   g_life.store(Life::kLive, std::memory_order_release);
   return CUDA_SUCCESS;
+}
+
+Call::Call()
+    : counted_(g_life.load(std::memory_order_acquire) == Life::kLive && !thread().in_callback &&
+               checkpoint::begin_call()) {}
+Call::~Call() {
+  if (counted_) checkpoint::end_call();
 }
 
 CUresult enter(const char* symbol) {

@@ -99,19 +99,31 @@ inline CUresult result(int code) {
 
 // A thread that is cancelled inside a call ends when the call does: unwound in the middle it would leave
 // locks held and operations half made.
-class UncancelledCall {
+class UncancelledThread {
  public:
-  UncancelledCall() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~UncancelledCall() { pthread_setcancelstate(before_, nullptr); }
-  UncancelledCall(const UncancelledCall&) = delete;
+  UncancelledThread() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~UncancelledThread() { pthread_setcancelstate(before_, nullptr); }
+  UncancelledThread(const UncancelledThread&) = delete;
 
  private:
   int before_ = 0;
 };
 
+// A call of the program, from its first line to its return.
+class Call {
+ public:
+  Call();
+  ~Call();
+  Call(const Call&) = delete;
+
+ private:
+  const UncancelledThread uncancelled_;
+  const bool counted_;  // for checkpoints (checkpoint.h)
+};
+
 // `TS_ENTER(cuMemAlloc_v2);` returns from the entry point if the call may not go on.
-#define TS_ENTER(symbol)                                              \
-  const ::tessera::softgpu::driver::UncancelledCall uncancelled_call; \
+#define TS_ENTER(symbol)                          \
+  const ::tessera::softgpu::driver::Call ts_call; \
   if (CUresult entered = ::tessera::softgpu::driver::enter(#symbol)) return entered
 // ... and names the calling thread's context.
 #define TS_CONTEXT(symbol, name)                             \

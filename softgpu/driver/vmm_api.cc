@@ -16,6 +16,7 @@
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
 #include "softgpu/driver/stream.h"
+#include "softgpu/driver/vmm.h"
 #include "softgpu/faults/faults.h"
 
 namespace tessera::softgpu::driver {
@@ -24,6 +25,13 @@ namespace {
 constexpr uint64_t kGranularity = uint64_t(2) << 20;
 constexpr char kNameFormat[] = "softgpu-vmm:%016llx";
 
+struct Physical;
+std::mutex g_all_mutex;  // guards all(); innermost
+std::set<const Physical*>& all() {
+  static auto* set = new std::set<const Physical*>;  // never destroyed
+  return *set;
+}
+
 struct Physical {
   int fd = -1;
   uint64_t bytes = 0;
@@ -31,7 +39,17 @@ struct Physical {
   CUmemAllocationProp prop = {};
   bool charged = false;     // counts as memory of this process's device (imported memory is its maker's)
   unsigned references = 1;  // cuMemCreate, Retain, Import against Release; guarded by g_mutex
+  std::atomic<bool> shared{false};  // imported, or exported
+  Physical() {
+    std::lock_guard lock(g_all_mutex);
+    all().insert(this);
+  }
+  Physical(const Physical&) = delete;
   ~Physical() {
+    {
+      std::lock_guard lock(g_all_mutex);
+      all().erase(this);
+    }
     if (fd >= 0) close(fd);
     if (charged) Memory::get().uncharge(device, bytes);
   }
@@ -99,6 +117,15 @@ uint64_t hash_of_device(int ordinal) {
 }
 
 }  // namespace
+
+std::vector<PhysicalMemory> physical_memory() {
+  std::lock_guard lock(g_all_mutex);
+  std::vector<PhysicalMemory> found;
+  for (const Physical* each : all())
+    found.push_back({each->fd, each->bytes, each->shared.load(std::memory_order_relaxed)});
+  return found;
+}
+
 }  // namespace tessera::softgpu::driver
 
 using namespace tessera::softgpu::driver;  // entry points are global by nature
@@ -282,6 +309,7 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
   const int copy = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(shareableHandle) = copy;
+  physical->shared.store(true, std::memory_order_relaxed);  // relaxed: asked while no call is under way
   return CUDA_SUCCESS;
 }
 
@@ -308,6 +336,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   made->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (made->fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   made->bytes = uint64_t(status.st_size);
+  made->shared.store(true, std::memory_order_relaxed);
   made->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   made->prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, made->device};
   made->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

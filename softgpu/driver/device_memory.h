@@ -1,0 +1,45 @@
+// How many bytes of one device the processes of a user have, together. Called by memory.cc under Memory::mutex_.
+//
+// A file in the arbiter's folder has a word per process: the bytes that it has. A process holds a lock of the kernel
+// (F_OFD_SETLK) on its word as long as it lives, so that the word of a dead one is told from the rest. One more such lock
+// orders those who add up and take; it ends with its holder, too. A device inside the process has no file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/scoped_fd.h"
+
+namespace tessera::softgpu::driver {
+
+class DeviceMemory {
+ public:
+  // `file` empty: nobody else uses the device. Where the file cannot be used, the process counts for itself.
+  DeviceMemory(uint64_t capacity, const std::string& file);
+
+  bool take(uint64_t bytes);  // false: there is not so much left
+  void give(uint64_t bytes);
+  uint64_t used() const;  // by all processes that live
+  uint64_t mine() const { return mine_; }
+  // While the process is checkpointed it has nothing; `take_back` as `take`.
+  void give_all();
+  bool take_back();
+  void forget() { file_.reset(); }  // in the child of a fork, which has no part in this
+
+ private:
+  static constexpr uint64_t kSlots = 1024;
+  struct Page {
+    uint64_t bytes[kSlots];
+  };
+  bool fits(uint64_t bytes) const;  // the caller holds the lock of the file
+  uint64_t others() const;
+  bool lock(short type, int64_t at) const;
+
+  const uint64_t capacity_;
+  base::ScopedFd file_;
+  Page* page_ = nullptr;  // null: no file, or no word was free
+  uint64_t slot_ = 0;
+  uint64_t mine_ = 0;  // bytes
+};
+
+}  // namespace tessera::softgpu::driver

@@ -1,0 +1,472 @@
+// Checkpoints of a process by itself: states, errors, what is refused, what becomes of memory. Each test is a process of
+// its own, forked before the driver is initialised, since FAILED is final.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "support.h"
+
+namespace softgpu_driver_test {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr int kOk = 42;
+constexpr size_t kMiB = size_t(1) << 20;
+constexpr unsigned kAWhileMs = 60'000;  // a limit that is not meant to pass
+const char* const kLocal = std::getenv("TESSERA_SOFTGPU_LOCAL");
+
+#define CHILD_IS(code, call)                                                          \
+  if (const CUresult got = (call); got != (code)) {                                   \
+    std::fprintf(stderr, "%s:%d: %s gave %d\n", __FILE__, __LINE__, #call, int(got)); \
+    return 1;                                                                         \
+  }
+#define CHILD_CU(call) CHILD_IS(CUDA_SUCCESS, call)
+#define CHILD_TRUE(condition)                                                     \
+  if (!(condition)) {                                                             \
+    std::fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
+    return 1;                                                                     \
+  }
+
+CUcontext g_context;
+
+// Status of a child that has the driver and a context.
+int in_child(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(120);
+    if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate(&g_context, nullptr, 0, 0) != CUDA_SUCCESS) _exit(1);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+CUresult lock(unsigned limit_ms = kAWhileMs) {
+  CUcheckpointLockArgs args{};
+  args.timeoutMs = limit_ms;
+  return cuCheckpointProcessLock(getpid(), &args);
+}
+CUresult save() {
+  return cuCheckpointProcessCheckpoint(getpid(), nullptr);
+}
+CUresult restore() {
+  return cuCheckpointProcessRestore(getpid(), nullptr);
+}
+CUresult unlock() {
+  return cuCheckpointProcessUnlock(getpid(), nullptr);
+}
+CUprocessState state() {
+  CUprocessState now = CU_PROCESS_STATE_FAILED;
+  return cuCheckpointProcessGetState(getpid(), &now) == CUDA_SUCCESS ? now : CU_PROCESS_STATE_FAILED;
+}
+bool idle(const std::future<CUresult>& call) {  // has not returned
+  return call.wait_for(milliseconds(20)) == std::future_status::timeout;
+}
+std::future<CUresult> in_thread(std::function<CUresult()> call) {
+  return std::async(std::launch::async, [call] {
+    (void)cuCtxSetCurrent(g_context);
+    return call();
+  });
+}
+CUresult launch_add(CUfunction add, CUdeviceptr p, uint32_t value, uint32_t n) {
+  void* params[] = {&p, &value, &n};
+  return cuLaunchKernel(add, 1, 1, 1, 64, 1, 1, 0, nullptr, params, nullptr);
+}
+
+TEST(Checkpoint, EveryCallHasItsState) {
+  EXPECT_EQ(kOk, in_child([] {
+              CHILD_TRUE(state() == CU_PROCESS_STATE_RUNNING);
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, save());
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, restore());
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, unlock());
+              CHILD_CU(lock());
+              CHILD_TRUE(state() == CU_PROCESS_STATE_LOCKED);
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, lock());
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, restore());
+              CHILD_CU(save());
+              CHILD_TRUE(state() == CU_PROCESS_STATE_CHECKPOINTED);
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, lock());
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, save());
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, unlock());
+              CHILD_CU(restore());
+              CHILD_TRUE(state() == CU_PROCESS_STATE_LOCKED);
+              CHILD_CU(unlock());
+              CHILD_TRUE(state() == CU_PROCESS_STATE_RUNNING);
+              return kOk;
+            }));
+}
+
+TEST(Checkpoint, ArgumentsAreChecked) {
+  EXPECT_EQ(kOk, in_child([] {
+              const int self = getpid();
+              int tid = 0;
+              CHILD_CU(cuCheckpointProcessGetRestoreThreadId(self, &tid));
+              CHILD_TRUE(tid == self);
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessGetRestoreThreadId(self, nullptr));
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessGetState(self, nullptr));
+              CUprocessState ignored;
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessGetState(-1, &ignored));
+              CHILD_IS(CUDA_ERROR_NOT_SUPPORTED, cuCheckpointProcessGetState(getppid(), &ignored));
+              CUcheckpointLockArgs lock_args{};
+              lock_args.reserved1[6] = 1;
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessLock(self, &lock_args));
+              CHILD_CU(lock());
+              CUcheckpointCheckpointArgs save_args{};
+              save_args.reserved[0] = 1;
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessCheckpoint(self, &save_args));
+              CHILD_CU(save());
+              CUcheckpointRestoreArgs args{};
+              args.reserved1 = 1;
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(self, &args));
+              CHILD_TRUE(state() == CU_PROCESS_STATE_CHECKPOINTED);
+              CHILD_CU(restore());
+              CUcheckpointUnlockArgs unlock_args{};
+              unlock_args.reserved[7] = 1;
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessUnlock(self, &unlock_args));
+              CHILD_CU(unlock());
+              return kOk;
+            }));
+}
+
+TEST(Checkpoint, GpusAreNamedAllAndStayTheSame) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUcheckpointGpuPair pair{};
+              CHILD_CU(cuDeviceGetUuid(&pair.oldUuid, 0));
+              CHILD_CU(lock());
+              CHILD_CU(save());
+              CUcheckpointRestoreArgs args{};
+              args.gpuPairs = &pair;
+              args.gpuPairsCount = 1;
+              CHILD_IS(CUDA_ERROR_NOT_SUPPORTED, cuCheckpointProcessRestore(getpid(), &args));
+              std::swap(pair.oldUuid, pair.newUuid);
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(getpid(), &args));
+              args.gpuPairs = nullptr;
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(getpid(), &args));
+              args.gpuPairs = &pair;
+              pair.oldUuid = pair.newUuid;
+              CHILD_CU(cuCheckpointProcessRestore(getpid(), &args));
+              CHILD_CU(unlock());
+              return kOk;
+            }));
+}
+
+// Calls of other threads block until the process runs again; then they do what they do.
+TEST(Checkpoint, CallsBlockMeanwhile) {
+  EXPECT_EQ(kOk, in_child([] {
+              CHILD_CU(lock());
+              CUdeviceptr p = 0;
+              auto made = in_thread([&p] { return cuMemAlloc(&p, 64); });
+              CHILD_TRUE(idle(made));
+              CHILD_CU(save());
+              CHILD_TRUE(idle(made));
+              CHILD_CU(restore());
+              CHILD_TRUE(idle(made));
+              CHILD_CU(unlock());
+              CHILD_CU(made.get());
+              CHILD_CU(cuMemFree(p));
+              return kOk;
+            }));
+}
+
+// A call that waits for work of the device is under way: the lock waits for both.
+TEST(Checkpoint, ALockWaitsForCallsAndWork) {
+  EXPECT_EQ(kOk, in_child([] {
+              Gate gate;
+              CUstream held;
+              CHILD_CU(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+              CHILD_CU(gate.hold(held));
+              auto waits = in_thread([held] { return cuStreamSynchronize(held); });
+              auto locks = in_thread([] { return lock(); });
+              CHILD_TRUE(idle(locks));
+              CHILD_TRUE(idle(waits));
+              gate.open();
+              CHILD_CU(waits.get());
+              CHILD_CU(locks.get());
+              CHILD_CU(unlock());
+              return kOk;
+            }));
+}
+
+// Of work that never ends, the lock gives up in time; the process runs on as if nothing had been.
+TEST(Checkpoint, ALockHasALimit) {
+  EXPECT_EQ(kOk, in_child([] {
+              Gate gate;
+              CUdeviceptr p;
+              CUstream held;
+              CHILD_CU(cuMemAlloc(&p, 64));
+              CHILD_CU(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+              CHILD_CU(gate.hold(held));
+              CHILD_CU(cuMemsetD32Async(p, 7, 16, held));
+              CHILD_IS(CUDA_ERROR_NOT_READY, lock(10));
+              CHILD_TRUE(state() == CU_PROCESS_STATE_RUNNING);
+              auto waits = in_thread([held] { return cuStreamSynchronize(held); });
+              CHILD_IS(CUDA_ERROR_NOT_READY, lock(10));  // a call is under way
+              gate.open();
+              CHILD_CU(waits.get());
+              uint32_t words[16];
+              CHILD_CU(cuMemcpyDtoH(words, p, sizeof words));
+              CHILD_TRUE(words[0] == 7 && words[15] == 7);
+              CHILD_CU(lock());
+              CHILD_CU(unlock());
+              return kOk;
+            }));
+}
+
+TEST(Checkpoint, HostFunctionsEndBeforeTheLock) {
+  EXPECT_EQ(kOk, in_child([] {
+              static std::atomic<int> called{0};
+              Gate gate;
+              CHILD_CU(gate.hold(nullptr));
+              CHILD_CU(cuLaunchHostFunc(
+                  nullptr,
+                  [](void*) {
+                    CUcontext none;
+                    called = cuCtxGetCurrent(&none) == CUDA_ERROR_NOT_PERMITTED ? 1 : 2;
+                  },
+                  nullptr));
+              auto locks = in_thread([] { return lock(); });
+              gate.open();
+              CHILD_CU(locks.get());
+              CHILD_TRUE(called == 1);
+              CHILD_CU(unlock());
+              return kOk;
+            }));
+}
+
+// Memory of every kind has its place and contents afterwards, streams, modules and events what they had.
+TEST(Checkpoint, EverythingComesBack) {
+  EXPECT_EQ(
+      kOk, in_child([] {
+        CUmodule module;
+        CUfunction add;
+        CUdeviceptr plain, pooled, counter, at;
+        CUstream stream;
+        CHILD_CU(cuModuleLoadData(&module, kPtx));
+        CHILD_CU(cuModuleGetFunction(&add, module, "add"));
+        CHILD_CU(cuModuleGetGlobal(&counter, nullptr, module, "counter"));
+        CHILD_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        CHILD_CU(cuMemAlloc(&plain, 100 * kMiB));
+        CHILD_CU(cuMemAllocAsync(&pooled, 256, stream));
+        CHILD_CU(cuMemsetD32Async(pooled, 5, 64, stream));
+        CHILD_CU(cuMemsetD32(plain, 1, 64));
+        CHILD_CU(cuMemsetD32(plain + 99 * kMiB, 2, 64));
+        CUmemAllocationProp prop{};
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+        CUmemGenericAllocationHandle handle;
+        CHILD_CU(cuMemCreate(&handle, 2 * kMiB, &prop, 0));
+        CHILD_CU(cuMemAddressReserve(&at, 2 * kMiB, 0, 0, 0));
+        CHILD_CU(cuMemMap(at, 2 * kMiB, 0, handle, 0));
+        CHILD_CU(cuMemRelease(handle));
+        const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CHILD_CU(cuMemSetAccess(at, 2 * kMiB, &access, 1));
+        CHILD_CU(cuMemsetD32(at, 3, 64));
+        void* pinned;
+        CHILD_CU(cuMemHostAlloc(&pinned, 64, 0));
+        for (int round = 1; round <= 2; ++round) {
+          CHILD_CU(lock());
+          CHILD_CU(save());
+          std::memset(pinned, round, 64);  // host memory stays valid
+          CHILD_CU(restore());
+          CHILD_CU(unlock());
+          for (const CUdeviceptr p : {plain, plain + 99 * kMiB, at, pooled, counter})
+            CHILD_CU(launch_add(add, p, 10, 1));
+          CHILD_CU(cuCtxSynchronize());
+        }
+        const std::pair<CUdeviceptr, uint32_t> expected[] = {
+            {plain, 21},  {plain + 4, 1}, {plain + 99 * kMiB, 22}, {at, 23}, {at + 4, 3},
+            {pooled, 25}, {counter, 27}};
+        for (const auto& [p, value] : expected) {
+          uint32_t word = 0;
+          CHILD_CU(cuMemcpyDtoH(&word, p, 4));
+          CHILD_TRUE(word == value);
+        }
+        CHILD_TRUE(static_cast<char*>(pinned)[63] == 2);
+        return kOk;
+      }));
+}
+
+// As the one before 610: what another process may share ends a process that is checkpointed nevertheless.
+TEST(Checkpoint, WhatIsSharedOrManagedIsRefusedForGood) {
+  const std::function<CUresult()> makers[] = {
+      [] {
+        CUdeviceptr p;
+        return cuMemAllocManaged(&p, 64, CU_MEM_ATTACH_GLOBAL);
+      },
+      [] {
+        CUdeviceptr p;
+        CUipcMemHandle handle;
+        if (CUresult failed = cuMemAlloc(&p, 64)) return failed;
+        return cuIpcGetMemHandle(&handle, p);
+      },
+      [] {
+        CUmemAllocationProp prop{};
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        CUmemGenericAllocationHandle handle;
+        if (CUresult failed = cuMemCreate(&handle, 2 * kMiB, &prop, 0)) return failed;
+        int fd;
+        return cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+      },
+      [] {
+        CUevent event;
+        return cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+      },
+  };
+  for (const auto& make : makers)
+    EXPECT_EQ(kOk, in_child([&make] {
+                CHILD_CU(make());
+                CHILD_CU(lock());
+                CHILD_IS(CUDA_ERROR_NOT_SUPPORTED, save());
+                CHILD_TRUE(state() == CU_PROCESS_STATE_FAILED);
+                CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, unlock());
+                CHILD_IS(CUDA_ERROR_OPERATING_SYSTEM, restore());
+                return kOk;
+              }));
+}
+
+// Bytes over the host link, each way: of test4, 0.4 GB/s.
+TEST(Checkpoint, TakesTheTimeOfItsBytes) {
+  EXPECT_EQ(kOk, in_child([] {
+              CUdeviceptr p;
+              CHILD_CU(cuMemAlloc(&p, 64 * kMiB));
+              static constexpr milliseconds kLink(64 * kMiB / 400'000);
+              const auto took_as_long = [](CUresult (*call)()) {
+                const auto begin = std::chrono::steady_clock::now();
+                return call() == CUDA_SUCCESS && std::chrono::steady_clock::now() - begin >= kLink;
+              };
+              CHILD_CU(lock());
+              CHILD_TRUE(took_as_long(save));
+              CHILD_TRUE(took_as_long(restore));
+              CHILD_CU(unlock());
+              return kOk;
+            }));
+}
+
+// Two processes on one device of 2 GiB.
+class SharedDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/tessera-checkpoint-XXXXXX";
+    ASSERT_TRUE(mkdtemp(folder));
+    folder_ = folder;
+    setenv("TESSERA_SOFTGPU_DIR", folder, 1);
+    setenv("TESSERA_SOFTGPU_LINGER_MS", "50", 1);
+    unsetenv("TESSERA_SOFTGPU_LOCAL");
+    ASSERT_EQ(0, pipe(to_));
+    ASSERT_EQ(0, pipe(from_));
+  }
+  void TearDown() override {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+    for (int fd : {to_[0], to_[1], from_[0], from_[1]}) close(fd);
+    setenv("TESSERA_SOFTGPU_LOCAL", kLocal, 1);
+    std::filesystem::remove_all(folder_);
+  }
+  // The other process does what it is told, a letter a call: (a)llocate 1.5 GiB, (c)heckpoint, (f)ree.
+  void start_other() {
+    pid_ = fork();
+    if (pid_) {
+      wait_for_other();
+      return;
+    }
+    alarm(120);
+    CUdeviceptr p = 0;
+    if (cuInit(0) || cuCtxCreate(&g_context, nullptr, 0, 0)) _exit(1);
+    for (char order = '!'; write(from_[1], &order, 1) == 1 && ::read(to_[0], &order, 1) == 1;) {
+      const CUresult done = order == 'a'   ? cuMemAlloc(&p, 1536 * kMiB)
+                            : order == 'f' ? cuMemFree(p)
+                            : lock()       ? CUDA_ERROR_UNKNOWN
+                                           : save();
+      if (done) _exit(1);
+    }
+    _exit(0);
+  }
+  void wait_for_other() const {
+    char byte = 0;
+    ASSERT_EQ(1, ::read(from_[0], &byte, 1));
+  }
+  void order(char what) const {
+    ASSERT_EQ(1, write(to_[1], &what, 1));
+    wait_for_other();
+  }
+  void kill_other() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+  std::string folder_;
+  int to_[2] = {}, from_[2] = {};
+  pid_t pid_ = -1;
+};
+
+TEST_F(SharedDevice, MemoryIsCountedForAllProcesses) {
+  start_other();
+  order('a');
+  EXPECT_EQ(kOk, in_child([&] {
+              CUdeviceptr p;
+              size_t free_bytes = 0, total_bytes = 0;
+              CHILD_CU(cuMemGetInfo(&free_bytes, &total_bytes));
+              CHILD_TRUE(total_bytes == 2048 * kMiB && free_bytes == 512 * kMiB);
+              CHILD_IS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&p, 513 * kMiB));
+              CHILD_CU(cuMemAlloc(&p, 512 * kMiB));
+              CHILD_CU(cuMemFree(p));
+              order('f');
+              CHILD_CU(cuMemAlloc(&p, 2048 * kMiB));
+              return kOk;
+            }));
+}
+
+TEST_F(SharedDevice, WhatADeadProcessHadIsFree) {
+  start_other();
+  order('a');
+  kill_other();
+  EXPECT_EQ(kOk, in_child([] {
+              CUdeviceptr p;
+              CHILD_CU(cuMemAlloc(&p, 2048 * kMiB));
+              return kOk;
+            }));
+}
+
+TEST_F(SharedDevice, WhoIsCheckpointedMakesRoom) {
+  start_other();
+  order('a');
+  order('c');
+  EXPECT_EQ(kOk, in_child([] {
+              CUdeviceptr p;
+              CHILD_CU(cuMemAlloc(&p, 2048 * kMiB));
+              return kOk;
+            }));
+}
+
+// A restore that finds no room loses the process (NVIDIA/cuda-checkpoint#44).
+TEST_F(SharedDevice, ARestoreWithoutRoomIsTheEnd) {
+  start_other();
+  EXPECT_EQ(kOk, in_child([&] {
+              CUdeviceptr p;
+              CHILD_CU(cuMemAlloc(&p, 1024 * kMiB));
+              CHILD_CU(lock());
+              CHILD_CU(save());
+              order('a');
+              CHILD_IS(CUDA_ERROR_OUT_OF_MEMORY, restore());
+              CHILD_TRUE(state() == CU_PROCESS_STATE_FAILED);
+              order('f');
+              CHILD_IS(CUDA_ERROR_OPERATING_SYSTEM, restore());
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, unlock());
+              return kOk;
+            }));
+}
+
+}  // namespace
+}  // namespace softgpu_driver_test
