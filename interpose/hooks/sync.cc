@@ -1,10 +1,13 @@
 // Hooks of the classes sync, query and event: what a returning call proves to have ended.
+#include <unistd.h>
+
 #include "interpose/gate/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/trace.h"
 #include "interpose/gate/window.h"
+#include "interpose/hooks/checkpoint.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/memory/memory.h"
 #include "interpose/state/note.h"
@@ -126,6 +129,10 @@ inline CUresult waiting(driver_api::Entry entry, Extent extent, StreamArg stream
                 reinterpret_cast<uint64_t>(event), proves);
 }
 
+// A process that locks itself. Our own calls stay out until it is unlocked, as out of a capture: a helper thread that the
+// driver makes wait obeys no hold limit, and the lock would wait for ever for what is behind a closed gate.
+constinit std::atomic<uint32_t> g_locked{0};
+
 inline bool best_effort() {
   return g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort;
 }
@@ -134,6 +141,27 @@ inline bool tracked() {
 }
 
 }  // namespace
+
+CUresult lock_process(int pid, CUcheckpointLockArgs* args) {
+  const auto call = [&] { return driver_api::real().cuCheckpointProcessLock(pid, args); };
+  if (pid != getpid() || !state::live()) return call();
+  state::enter_exclusive();
+  const CUresult result =
+      waiting(driver_api::Entry::cuCheckpointProcessLock, Extent::kContext, {}, nullptr, call);
+  if (result == CUDA_SUCCESS)
+    g_locked.store(1, std::memory_order_relaxed);  // relaxed: the driver orders locks and unlocks
+  else
+    state::leave_exclusive();
+  return result;
+}
+
+CUresult unlock_process(int pid, CUcheckpointUnlockArgs* args) {
+  const CUresult result = driver_api::real().cuCheckpointProcessUnlock(pid, args);
+  if (pid == getpid() && result == CUDA_SUCCESS && g_locked.exchange(0, std::memory_order_relaxed) != 0)
+    state::leave_exclusive();
+  return result;
+}
+
 }  // namespace tessera::hooks
 
 #define TS_HOOK_sync(symbol, base, since, stream, ret, params, args)                                         \
@@ -149,6 +177,13 @@ inline bool tracked() {
                           [&]() -> ret { return tessera::driver_api::real().symbol args; }); \
   }
 #include "driver_api/hooks.def"
+
+extern "C" CUresult hook_cuCheckpointProcessLock(int pid, CUcheckpointLockArgs* args) noexcept {
+  return tessera::hooks::lock_process(pid, args);
+}
+extern "C" CUresult hook_cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs* args) noexcept {
+  return tessera::hooks::unlock_process(pid, args);
+}
 
 // Which event stands for which point of which stream. Other ways to record one make us forget it; waits need
 // nothing but a line in a trace.

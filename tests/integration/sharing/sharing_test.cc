@@ -299,6 +299,26 @@ TEST_F(Sharing, WaitsThatNoCallTellsAndTwoContextsGoOn) {
   }
 }
 
+// A program that checkpoints itself with work behind a closed gate: the page of the gate stays pinned, the work passes with
+// the hold limit, and it waits on the device again afterwards.
+TEST_F(Sharing, AProgramThatCheckpointsItselfBehindAClosedGateGoesOn) {
+  start_daemon("[policy]\ngate = \"device\"\nmax_hold_ms = 20\nquantum_us = 5000\n");
+  auto service = start_service("service", 100'000, "10000");
+  ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
+  auto program = run("checkpoint", "best-effort", {},
+                     {TESSERA_SHARING_WAITS, "checkpoint", path("checkpoint.steps")}, {});
+  const auto boundaries = [&] { return client("checkpoint").value("gate_boundaries", 0); };
+  EXPECT_TRUE(eventually([&] { return SharingFixture::steps("checkpoint") > 3 && boundaries() > 0; }))
+      << read_file(path("checkpoint.err")) << clients().dump();
+  const size_t before = SharingFixture::steps("checkpoint");
+  const int gated_before = boundaries();
+  EXPECT_TRUE(eventually([&] {
+    return SharingFixture::steps("checkpoint") > before + 5 && boundaries() > gated_before;
+  })) << clients().dump();
+  auto status = program.stop(kPatience_s);
+  EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("checkpoint.err"));
+}
+
 // A busy protected program waits for best-effort work, which waits until it is idle.
 TEST_F(Sharing, AServiceThatWaitsForABestEffortProgramGetsItsWork) {
   start_daemon();

@@ -3,10 +3,11 @@
 //
 //   waits poll FILE    launches a kernel that stores a number into memory of the host, and spins until the number is there
 //   waits contexts FILE  launches in two contexts in turn, and synchronises each
+//   waits checkpoint FILE  checkpoints itself with work queued
 //   waits make FOLDER  launches once FOLDER/make is there, records an event of several processes, and waits for SIGTERM
 //   waits take FOLDER  is busy from FOLDER/take on, when it makes FOLDER/taken, until the work before that event has ended, which it waits for
 //
-// poll and contexts run until SIGTERM and append a byte to FILE for each round.
+// poll, contexts and checkpoint run until SIGTERM and append a byte to FILE for each round.
 #include <cuda.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -96,6 +97,25 @@ void alternate(const Lane (&lanes)[2], int progress) {
   }
 }
 
+// Work is queued while it locks itself, and all of it has been done when that returns.
+void checkpoint(const Lane& lane, int progress) {
+  CUcheckpointLockArgs limit{};
+  limit.timeoutMs = 60'000;
+  for (uint32_t n = 1; !g_stop; ++n) {
+    for (uint32_t i = 0; i < 3; ++i) launch(lane, n);
+    CHECK(cuCheckpointProcessLock(getpid(), &limit));
+    if (*lane.word != n) {
+      std::fprintf(stderr, "waits: locked at %u instead of %u\n", *lane.word, n);
+      std::exit(1);
+    }
+    CHECK(cuCheckpointProcessCheckpoint(getpid(), nullptr));
+    CHECK(cuCheckpointProcessRestore(getpid(), nullptr));
+    CHECK(cuCheckpointProcessUnlock(getpid(), nullptr));
+    round_done(progress);
+    usleep(2000);  // locked all the time, nobody could manage it
+  }
+}
+
 void wait_for_file(const std::string& path) {
   while (!g_stop && access(path.c_str(), F_OK) != 0) usleep(500);
 }
@@ -155,7 +175,7 @@ void take(const Lane& lane, const std::string& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: waits poll|contexts FILE | waits make|take FOLDER\n");
+    std::fprintf(stderr, "usage: waits poll|contexts|checkpoint FILE | waits make|take FOLDER\n");
     return 2;
   }
   const std::string mode = argv[1], place = argv[2];
@@ -171,6 +191,7 @@ int main(int argc, char** argv) {
   const int progress = open(place.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
   if (progress < 0) return 1;
   if (mode == "poll") return poll(lane, progress), 0;
+  if (mode == "checkpoint") return checkpoint(lane, progress), 0;
   CUcontext second;
 #if CUDA_VERSION >= 13000
   CHECK(cuCtxCreate(&second, nullptr, 0, device));

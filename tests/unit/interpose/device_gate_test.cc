@@ -3,6 +3,7 @@
 #include "interpose/gate/device_gate.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "admission/boundary.h"
 #include "interpose/gate/peer_gates.h"
@@ -257,6 +258,41 @@ TEST_F(DeviceGate, CallsThatWaitForWhatRunsAreBlocked) {
   EXPECT_EQ(seen, 1u);
   real = table;
   EXPECT_EQ(gate::g_device_gate.blocked.load(), 0u);
+}
+
+// From its lock to its unlock the driver makes every call wait, ours too: none is made, so that the helper is free to let
+// pass what the lock waits for.
+TEST_F(DeviceGate, NoCallOfOursIsMadeWhileTheProcessIsLocked) {
+  static uint32_t blocked = 0;
+  static bool may_enter = true;
+  static CUresult answer = CUDA_ERROR_NOT_READY;
+  const auto look = [] {
+    blocked = gate::g_device_gate.blocked.load();
+    may_enter = state::enter_driver();
+    if (may_enter) state::leave_driver();
+  };
+  static auto looks = look;
+  const driver_api::RealDriver table = driver_api::real();
+  auto& real = driver_api::mutable_real_for_tests();
+  real.cuCheckpointProcessLock = [](int, CUcheckpointLockArgs*) { return looks(), answer; };
+  real.cuCheckpointProcessUnlock = [](int, CUcheckpointUnlockArgs*) { return looks(), CUDA_SUCCESS; };
+  hook_cuCheckpointProcessLock(getpid(), nullptr);  // past its limit
+  EXPECT_EQ(blocked, 1u);
+  EXPECT_FALSE(may_enter);
+  look();
+  EXPECT_TRUE(may_enter);
+  answer = CUDA_SUCCESS;
+  hook_cuCheckpointProcessLock(getpid(), nullptr);
+  look();
+  EXPECT_FALSE(may_enter);
+  EXPECT_EQ(blocked, 0u);
+  hook_cuCheckpointProcessUnlock(getpid(), nullptr);
+  EXPECT_FALSE(may_enter);
+  look();
+  EXPECT_TRUE(may_enter);
+  hook_cuCheckpointProcessLock(getppid(), nullptr);  // another process's
+  EXPECT_TRUE(may_enter);
+  real = table;
 }
 
 TEST_F(DeviceGate, ABoundaryStandsBeforeTheProgramsEvent) {
