@@ -127,6 +127,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
                          "--gate '" + options.gate + "' is none of: auto, device, thread");
     out.push_back("TESSERA_GATE=" + options.gate);
   }
+  if (options.parkable) out.push_back("TESSERA_PARKABLE=1");
   if (options.memory_limit_bytes != 0) {
     out.push_back("TESSERA_MEMORY_LIMIT=" + std::to_string(options.memory_limit_bytes));
     out.push_back("TESSERA_MEMORY_GROUP=" + std::to_string(options.memory_group));

@@ -16,6 +16,7 @@
 #include "cli/exporter.h"
 #include "cli/inspect.h"
 #include "cli/mps.h"
+#include "cli/park.h"
 #include "cli/profile.h"
 #include "cli/proved_variants.h"
 #include "cli/ps.h"
@@ -124,6 +125,8 @@ int command(int argc, char** argv) {
          "refused as if the GPU were so small (docs/memory.md)")
       ->transform(CLI::AsSizeValue(false))
       ->check(between(1, kMostBytes));
+  run->add_flag("--parkable", run_options.parkable,
+                "its memory may leave the GPU while it does not need it: `tessera park` (docs/memory.md)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");
   run->add_option("command", run_options.command, "the program and its arguments, after --")->required();
   run->positionals_at_end();
@@ -193,6 +196,21 @@ int command(int argc, char** argv) {
   set->add_option("--socket", set_options.socket,
                   "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
   set->callback([&] { status = cli::set(set_options); });
+
+  cli::ParkOptions park_options;
+  auto* park = app.add_subcommand(
+      "park", "Take the memory of an idle client off its GPU, until its next call (docs/memory.md)");
+  auto* unpark = app.add_subcommand("unpark", "Bring a parked client's memory back to its GPU");
+  for (auto* command : {park, unpark}) {
+    command->add_option("client", park_options.target, "process id or name, as `tessera ps` shows them")
+        ->required();
+    command->add_option("--seconds", park_options.seconds, "how long to wait for it")
+        ->check(between(0.001, 86400.0))
+        ->capture_default_str();
+    command->add_option("--socket", park_options.socket,
+                        "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
+    command->callback([&, command] { status = cli::park(park_options, command == park); });
+  }
 
   cli::ExporterOptions exporter_options;
   auto* exporter = app.add_subcommand("exporter", "tesserad's numbers for Prometheus, at /metrics");

@@ -14,6 +14,7 @@
 #include "cli/client_table.h"
 #include "cli/device_memory.h"
 #include "cli/measured_state.h"
+#include "cli/park.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -34,8 +35,8 @@ void print(const TwoLooks& looks) {
   else if (const std::string reason = mps.value("reason", ""); !reason.empty())
     puts(("MPS is off: " + base::printable(reason)).c_str());
   fputs(ps_table(looks).c_str(), stdout);
-  for (const auto lines : {ps_unmanaged, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_memory, ps_starved,
-                           ps_minimum, ps_splits})
+  for (const auto lines : {ps_unmanaged, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_memory, ps_parked,
+                           ps_starved, ps_minimum, ps_splits})
     fputs(lines(looks.now).c_str(), stdout);
   std::set<long> clients;
   std::string bypasses;

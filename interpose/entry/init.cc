@@ -26,6 +26,8 @@
 
 // Replaced by the gate's; the pass-through build has nobody to tell.
 extern "C" __attribute__((weak)) void tessera_on_first_call(const tessera::hooks::FirstCall*) noexcept {}
+// Likewise: nothing is ever parked there.
+extern "C" __attribute__((weak)) void tessera_await_return() noexcept {}
 // Replaced by the one in interpose/hooks; the pass-through build has no use for notes.
 extern "C" __attribute__((weak, visibility("default"))) const void* tessera_note_reader(uint32_t) noexcept {
   return nullptr;
@@ -62,8 +64,46 @@ void store_target(uint64_t row, void* target) {
   std::atomic_ref<void*>(tessera_dispatch[row]).store(target, std::memory_order_release);
 }
 
-bool switched_off_by_user() {
-  const char* value = getenv("TESSERA_DISABLE");
+// What the slots held before exchange_slots(true). Written before any slot leads to where they are read.
+constinit void* g_dispatch_kept[kEntryCount] = {};
+constinit void* g_real_kept[kEntryCount] = {};
+
+std::atomic_ref<void*> dispatch_slot(uint64_t row) {
+  return std::atomic_ref<void*>(tessera_dispatch[row]);
+}
+std::atomic_ref<void*> real_slot_of(uint64_t row) {
+  return std::atomic_ref<void*>(reinterpret_cast<void**>(&tessera_real_driver)[row]);
+}
+
+// Whoever brings the process back makes these calls.
+bool stays_real(uint64_t row) {
+  return row >= uint64_t(driver_api::Entry::cuCheckpointProcessCheckpoint) &&
+         row <= uint64_t(driver_api::Entry::cuCheckpointProcessUnlock);
+}
+
+void exchange_slots(bool parked) {
+  for (uint64_t row = 0; row < kEntryCount; ++row) {
+    const std::atomic_ref<void*> dispatch = dispatch_slot(row), real = real_slot_of(row);
+    if (parked) {
+      g_dispatch_kept[row] = dispatch.load(std::memory_order_relaxed);
+      g_real_kept[row] = real.load(std::memory_order_relaxed);
+    }
+    // Release: pairs with the data dependency of the indirect jump into code that reads what was kept.
+    dispatch.store(parked ? tessera_first_addresses[row] : g_dispatch_kept[row], std::memory_order_release);
+    if (!stays_real(row))
+      real.store(parked ? tessera_away_addresses[row] : g_real_kept[row], std::memory_order_release);
+  }
+}
+
+// Where the row's slot leads, or led before it was exchanged.
+void* target_of(uint64_t row) {
+  if (row >= kEntryCount) return g_real_kept[row - kEntryCount];
+  void* target = dispatch_slot(row).load(std::memory_order_relaxed);
+  return target == tessera_first_addresses[row] ? g_dispatch_kept[row] : target;
+}
+
+bool is_on(const char* variable) {
+  const char* value = getenv(variable);
   return value != nullptr && value[0] != 0 && std::strcmp(value, "0") != 0;
 }
 
@@ -114,7 +154,7 @@ void fill_tables() {
   bump(&Counters::reopened_deepbind, driver.reopened_deepbind ? 1 : 0);
   build_address_index();
 
-  const bool switched_off = switched_off_by_user(), hooked = driver.found && !switched_off;
+  const bool switched_off = is_on("TESSERA_DISABLE"), hooked = driver.found && !switched_off;
   bool has_hook[kEntryCount] = {};
   for (uint32_t i = 0; hooked && i < kHookCount; ++i) {
     has_hook[tessera_hook_table[i].row] = true;
@@ -123,7 +163,9 @@ void fill_tables() {
   for (uint16_t row = 0; row < kEntryCount; ++row) {
     if (!has_hook[row]) store_target(row, driver_api::real_slot(static_cast<driver_api::Entry>(row)));
   }
-  const hooks::FirstCall first{driver.found, switched_off, g_driver_path, is_passed_by(driver), call_count};
+  g_every_row = hooked && is_on("TESSERA_PARKABLE");
+  const hooks::FirstCall first{driver.found,         switched_off, g_driver_path,
+                               is_passed_by(driver), call_count,   exchange_slots};
   std::atomic_ref<uint32_t>(g_state).store(kReady, std::memory_order_release);
   base::futex_wake_all(&g_state);
   tessera_on_first_call(&first);
@@ -132,6 +174,7 @@ void fill_tables() {
 }  // namespace
 
 constinit Counters g_counters{};
+constinit bool g_every_row = false;
 
 bool ensure_ready() {
   std::atomic_ref<uint32_t> state(g_state);
@@ -191,8 +234,10 @@ Counters counters() {
 extern "C" void* tessera_resolve(uint64_t row_or_unlisted) noexcept {
   using namespace tessera;
   if (!entry::ensure_ready()) return reinterpret_cast<void*>(&tessera_answer_not_initialized);
-  if (row_or_unlisted < driver_api::kEntryCount)
-    return std::atomic_ref<void*>(tessera_dispatch[row_or_unlisted]).load(std::memory_order_relaxed);
+  if (row_or_unlisted < 2 * driver_api::kEntryCount) {
+    tessera_await_return();
+    return entry::target_of(row_or_unlisted);
+  }
   auto& unlisted = *reinterpret_cast<TesseraUnlisted*>(row_or_unlisted);
   void* target = driver_api::function_of(tessera_audit_driver.driver, unlisted.name);
   entry::bump(&entry::Counters::unlisted_called);

@@ -51,6 +51,19 @@ tessera_first_\symbol:
 #define TS_CU(symbol, base, since, stream, ret, params, args) FIRST symbol, %tessera_row; .set tessera_row, tessera_row + 1;
 #include "driver_api/entries.def"
 
+// Where the slots of the real table lead while the process is parked (exchange_slots in init.cc); those of dispatch lead to
+// the above. r11 = row behind all rows.
+    .set tessera_rows, tessera_row
+    .macro AWAY symbol, row
+tessera_away_\symbol:
+    movl $(\row + tessera_rows), %r11d
+    jmp tessera_first_call
+    .endm
+
+    .set tessera_row, 0
+#define TS_CU(symbol, base, since, stream, ret, params, args) AWAY symbol, %tessera_row; .set tessera_row, tessera_row + 1;
+#include "driver_api/entries.def"
+
 // On entry the stack is as at a call: rsp = 8 mod 16, stack arguments above. r11 = row, or address.
     .balign 32
     .globl tessera_unlisted_call
@@ -135,6 +148,22 @@ tessera_alias_rows:
 #include "driver_api/entries.def"
     .size tessera_stub_addresses, . - tessera_stub_addresses
     .size tessera_alias_rows, . - tessera_alias_rows
+
+    .hidden tessera_first_addresses
+    .globl tessera_first_addresses
+    .type tessera_first_addresses, @object
+tessera_first_addresses:
+#define TS_CU(symbol, base, since, stream, ret, params, args) .quad tessera_first_##symbol;
+#include "driver_api/entries.def"
+    .size tessera_first_addresses, . - tessera_first_addresses
+
+    .hidden tessera_away_addresses
+    .globl tessera_away_addresses
+    .type tessera_away_addresses, @object
+tessera_away_addresses:
+#define TS_CU(symbol, base, since, stream, ret, params, args) .quad tessera_away_##symbol;
+#include "driver_api/entries.def"
+    .size tessera_away_addresses, . - tessera_away_addresses
 
 // Tells another copy of this library that the "driver" it found is one of us (driver_api/open_driver.cc).
     .globl tessera_shim_marker

@@ -17,6 +17,11 @@ extern "C" {
 extern __attribute__((visibility("hidden"))) void* tessera_dispatch[tessera::driver_api::kEntryCount];
 extern __attribute__((
     visibility("hidden"))) void* const tessera_stub_addresses[tessera::driver_api::kEntryCount];
+// Where slots of dispatch and of the real table lead while the process is parked.
+extern __attribute__((
+    visibility("hidden"))) void* const tessera_first_addresses[tessera::driver_api::kEntryCount];
+extern __attribute__((
+    visibility("hidden"))) void* const tessera_away_addresses[tessera::driver_api::kEntryCount];
 extern __attribute__((visibility("hidden"))) uint32_t tessera_counts[kTesseraShards][kTesseraShardCounts];
 // Every hook and its row, in the order of hooks.def (default_hooks.S).
 struct TesseraHookRow {
@@ -29,7 +34,8 @@ struct TesseraUnlisted {
   void* target;      // where its stub jumps
   const char* name;  // of the export
 };
-// Target of a row after init, or of a TesseraUnlisted, by its address; called by stubs.S only.
+// Target of a row after init, or of a TesseraUnlisted, by its address; called by stubs.S only. A row of the real table
+// counts on from kEntryCount; it comes here only while the process is parked.
 __attribute__((visibility("hidden"))) void* tessera_resolve(uint64_t row_or_unlisted) noexcept;
 }
 
@@ -42,6 +48,9 @@ inline constexpr uint32_t kHookCount = 0
 
 // get_proc_address.cc: index of the driver's addresses; called once by init after the real table is filled.
 void build_address_index();
+
+// TESSERA_PARKABLE=1: cuGetProcAddress answers with our stub for rows that nobody handles, too. Written once by init.
+extern bool g_every_row;
 
 // Storage of counters(). Relaxed: only the totals matter and nothing is ordered by them.
 extern Counters g_counters;

@@ -15,6 +15,8 @@ struct FirstCall {
   bool driver_was_open;     // by its path, by somebody else whose calls do not come through here
   uint64_t (*call_count)(
       driver_api::Entry);  // how often the program came through a row's stub, about; ask at any time
+  // true: the slots of both tables lead to tessera_await_return, but for checkpoints of the second; false: as before.
+  void (*exchange_slots)(bool parked);
 };
 
 }  // namespace tessera::hooks
@@ -28,4 +30,6 @@ extern "C" {
 // before that call goes on; no lock held; may take milliseconds, other threads do not wait for it.
 __attribute__((visibility("hidden"))) void tessera_on_first_call(
     const tessera::hooks::FirstCall* first) noexcept;
+// While the slots are exchanged: waits until they are back. Then the call goes where its slot led before.
+__attribute__((visibility("hidden"))) void tessera_await_return() noexcept;
 }

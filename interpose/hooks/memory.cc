@@ -150,6 +150,7 @@ CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPoo
     device = memory::books().pool_at(i).device;
     grows = memory::books().would_grow(i, bytes);
   }
+  const memory::UnderWay under_way(device);
   if (!memory::reserve(device, grows, &r)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = with_memory(call);
   if (result != CUDA_SUCCESS) return memory::cancel(r), result;
@@ -170,6 +171,7 @@ CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPoo
 template <class R, class F>
 CUresult allocate_by(const R& to, F&& call) {
   Reservation r;
+  const memory::UnderWay under_way(to.device);
   if (!memory::reserve(to.device, to.bytes, &r)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = with_memory(call);
   if (result == CUDA_SUCCESS)

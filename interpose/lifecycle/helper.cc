@@ -18,6 +18,7 @@
 #include "interpose/lifecycle/completion.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/lifecycle/park.h"
 #include "interpose/memory/memory.h"
 #include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
@@ -40,6 +41,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
+constexpr uint64_t kParkedLook_ns = 5 * kMs;
 constexpr uint64_t kLearntWaitNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 
 constinit std::atomic<uint32_t> g_started{0};
@@ -190,6 +192,7 @@ void* helper_main(void*) {
   unsigned seed = unsigned(base::now_ns());
   while (state::g_phase.load(kRelaxed) == state::Phase::kLive) {
     if (!attached()) {
+      (void)park_step(nullptr, base::now_ns());
       std::string skipped;
       const auto path = ipc::default_socket_path(&skipped);
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
@@ -281,6 +284,8 @@ uint64_t helper_step(uint64_t now) {
     helper_detach();
     return 0;
   }
+  if (park_step(&a->shared().park, now)) return kParkedLook_ns;
+  memory::acknowledge_kept();
   announce_device(*a, now);
   pin_gate(*a);
   if (!g_session.announced && g_session.asked_ns != 0) return kMs;

@@ -18,6 +18,7 @@
 #include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/lifecycle/connection.h"
+#include "interpose/lifecycle/park.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
 
@@ -43,6 +44,7 @@ void at_fork_child() {
   g_state.n_watched.store(0, std::memory_order_relaxed);
   for (state::Watch& w : g_state.watch) w.page.store(&state::g_idle_pulse, std::memory_order_relaxed);
   close_sockets_in_child();
+  forget_parking_in_child();
 }
 
 // What was timed last is of use only if the daemon knows what it was. The helper says so within 50 ms; a
@@ -115,6 +117,7 @@ void register_membarrier() {
 
 extern "C" void tessera_on_first_call(const tessera::hooks::FirstCall* first) noexcept {
   tessera::lifecycle::g_call_count = first->call_count;
+  tessera::lifecycle::set_exchange_slots(first->exchange_slots);
   tessera::lifecycle::first_call(first->driver_found, first->disabled, first->driver_was_open);
 }
 

@@ -230,6 +230,54 @@ Place place() {
   return p;
 }
 
+namespace {
+constexpr uint64_t kKeptAtMost_ns = 120'000'000'000;  // longer than the largest memory takes over its link
+constinit std::atomic<uint32_t> g_under_way{0};
+}  // namespace
+
+// seq_cst: this counts itself and looks at `kept`; acknowledge_kept reads `kept` and looks at the count. One sees the other.
+UnderWay::UnderWay(int device) {
+  g_under_way.fetch_add(1, std::memory_order_seq_cst);
+  if (!is_device(device)) return;
+  PerDevice& d = g_devices[device];
+  if (!d.row.load(kRelaxed) && g_has_table.load(kRelaxed) != 0) [[unlikely]]
+    begin_device(device);
+  abi::MemoryDevice* row = d.row.load(std::memory_order_acquire);  // pairs with seat()
+  if (!row) return;
+  if (d.asked.load(kRelaxed) == 0)
+      [[unlikely]] {  // a daemon that has not heard of this device keeps nothing here
+    (void)ask(d, row, 0);
+    d.asked.store(1, kRelaxed);
+  }
+  if (ipc::load(row->kept, std::memory_order_seq_cst) == 0) [[likely]]
+    return;
+  const base::ErrnoGuard keep_errno;
+  const uint64_t until_ns = base::now_ns() + kKeptAtMost_ns;
+  for (;;) {
+    g_under_way.fetch_sub(1, std::memory_order_seq_cst);
+    if (const uint32_t kept = ipc::load(row->kept, kRelaxed); kept != 0)
+      base::futex_wait(&row->kept, kept, kLookAgain_ns);
+    g_under_way.fetch_add(1, std::memory_order_seq_cst);
+    if (ipc::load(row->kept, std::memory_order_seq_cst) == 0 || d.row.load(kRelaxed) != row ||
+        base::now_ns() >= until_ns)
+      return;
+  }
+}
+
+UnderWay::~UnderWay() {
+  g_under_way.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void acknowledge_kept() {
+  for (PerDevice& d : g_devices) {
+    abi::MemoryDevice* row = d.row.load(std::memory_order_acquire);
+    if (!row) continue;
+    const uint32_t kept = ipc::load(row->kept, std::memory_order_seq_cst);
+    if (kept != ipc::load(row->kept_seen, kRelaxed) && g_under_way.load(std::memory_order_seq_cst) == 0)
+      ipc::store(row->kept_seen, kept, std::memory_order_seq_cst);
+  }
+}
+
 bool reserve(int device, uint64_t bytes, Reservation* out) {
   *out = {.device = is_device(device) ? device : kNoDevice, .bytes = bytes};
   if (bytes == 0 || out->device == kNoDevice) return true;

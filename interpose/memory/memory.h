@@ -37,6 +37,15 @@ struct Reservation {
   uint32_t shared = 0;  // of which daemon's allowance; 0: none
 };
 
+// While it lives, an allocation on that device is under way. Waits first while room is kept for a client that comes back, as
+// long as a daemon says so.
+class UnderWay {
+ public:
+  explicit UnderWay(int device);
+  ~UnderWay();
+  UnderWay(const UnderWay&) = delete;
+};
+
 struct Place {  // of the calling thread
   int device = kNoDevice;
   uint64_t context = 0;
@@ -118,5 +127,6 @@ void attaching();  // the first attempt begins: allocations wait for its end, be
 void attaching_ended();  // it is attached, or there is no daemon
 void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() noexcept);
 void withdraw();
+void acknowledge_kept();  // once no allocation is under way that does not know of it
 
 }  // namespace tessera::memory

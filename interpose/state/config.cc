@@ -70,6 +70,7 @@ void load_config() {
   base::raw_log_init();
   Config c;
   c.disabled = is_one("TESSERA_DISABLE");
+  c.parkable = is_one("TESSERA_PARKABLE");
   c.one_queue = is_one("CUDA_DEVICE_MAX_CONNECTIONS");
   c.launches_block = is_one("CUDA_LAUNCH_BLOCKING");
   c.splits_operations = is_one("TESSERA_SPLIT_OPERATIONS");

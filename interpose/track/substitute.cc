@@ -250,6 +250,7 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
   const state::Config& config = state::config();
   auto out = std::make_shared<Image>();
   out->collective = any_prefix(from, kCollectivePrefixes) || any_prefix(by, kCollectivePrefixes);
+  if (out->collective) g_has_collectives.store(true, std::memory_order_relaxed);
   // NVIDIA's libraries are never modified, in files or in memory.
   if (image::vendor_library(from) || image::vendor_library(by)) {
     out->outcome = ipc::abi::kOutcomeLibrary;
@@ -301,6 +302,7 @@ std::shared_ptr<Image> guarded(F&& look_at_it) noexcept try {
 
 }  // namespace
 
+constinit std::atomic<bool> g_has_collectives{false};
 constinit std::atomic<uint64_t> g_cut_kernels{0};
 constinit std::atomic<uint64_t> g_refused_kernels{0};
 

@@ -37,6 +37,9 @@ struct Image {
   std::shared_ptr<const SiblingSource> source;  // of machine code, for sibling modules; null if there is none
 };
 
+// An image of NCCL or NVSHMEM was loaded.
+extern constinit std::atomic<bool> g_has_collectives;
+
 // `text` for best-effort clients only; of protected ones the kernels are merely classified. On any failure an
 // empty image (load the original). Never throws.
 std::shared_ptr<Image> inspect(const void* bytes, const void* caller) noexcept;

@@ -50,13 +50,18 @@ struct alignas(64) MemoryDevice {
   int64_t left_bytes;     // written by both; below zero: the client has taken more than it was granted
   uint64_t total_bytes;   // of the device; 0: not known
   uint32_t question;      // number of the latest question (release; acquire)
-  uint32_t reserved1[3];  // zero
+  uint32_t kept_seen;     // the latest `kept` that every allocation under way knows (seq_cst)
+  uint32_t reserved1[2];  // zero
   // Written by the daemon.
-  uint64_t limit_bytes;   // 0: none; else the least of those that are for this client
-  uint64_t free_bytes;    // of that limit, when the latest question was answered
-  uint32_t answered;      // futex word: the latest question that is answered (release; acquire)
-  uint32_t refused;       // 1: not even by taking back what others do not use
-  uint64_t reserved2[5];  // zero
+  uint64_t limit_bytes;  // 0: none; else the least of those that are for this client
+  uint64_t free_bytes;   // of that limit, when the latest question was answered
+  uint32_t answered;     // futex word: the latest question that is answered (release; acquire)
+  uint32_t refused;      // 1: not even by taking back what others do not use
+  // Futex word. Not 0: room is kept for a client that comes back (park.h), and allocations wait until it is 0. A number,
+  // of that keeping (seq_cst).
+  uint32_t kept;
+  uint32_t reserved2;     // zero
+  uint64_t reserved3[4];  // zero
 };
 static_assert(sizeof(MemoryDevice) == 192);
 

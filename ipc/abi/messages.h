@@ -215,7 +215,7 @@ struct Query {  // on a fresh connection, instead of Hello
   uint32_t reserved;
 };
 // What an operator asks for; on the control socket only.
-enum ControlAction : uint32_t { kControlSet = 1, kControlReload = 2 };
+enum ControlAction : uint32_t { kControlSet = 1, kControlReload = 2, kControlPark = 3, kControlUnpark = 4 };
 enum ControlField : uint32_t {  // what a set changes; the rest stays
   kSetsPriority = 1,
   kSetsWeight = 2,

@@ -12,7 +12,8 @@
 //   640     CuttingLines     client  no       which launches can be cut (cutting.h)
 //   896     OperationTable   client  no       calls of libraries (operations.h)
 //   13312   MemoryTable      both    no       who has how much memory, and who may have how much (memory.h)
-//   14912   RecordRing       client  no       completed launches and bursts; the daemon consumes
+//   14912   ParkLines        both    no       off the GPU and back (park.h)
+//   15040   RecordRing       client  no       completed launches and bursts; the daemon consumes
 // clang-format on
 //
 // Rules: fixed-width integers through std::atomic_ref; all-zero is a valid initial state; sides write on different 64-byte
@@ -24,6 +25,7 @@
 #include "ipc/abi/cutting.h"
 #include "ipc/abi/memory.h"
 #include "ipc/abi/operations.h"
+#include "ipc/abi/park.h"
 
 namespace tessera::ipc::abi {
 
@@ -221,6 +223,7 @@ struct Region {
   CuttingLines cutting;
   OperationTable operations;
   MemoryTable memory;
+  ParkLines park;
   RecordRing ring;
 };
 static_assert(sizeof(Region) <= kRegionBytes);

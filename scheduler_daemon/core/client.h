@@ -88,6 +88,8 @@ struct Client {
   // Memory (memory.cc). What it asked for itself, and what it was granted, by row of its table.
   uint64_t memory_limit_bytes = 0, memory_group = 0;
   std::array<uint64_t, ipc::abi::kMemoryDevices> memory_granted{};
+  // Parking (park.cc): the latest order, and the wish to return for which there is room.
+  uint32_t park_orders = 0, park_room_for = 0;
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
   bool mps = false;
   bool confines = false;  // it can keep launches off some SMs
@@ -113,6 +115,7 @@ struct Client {
   const ipc::abi::OperationTable& operations_untrusted() const { return shared().operations; }
   const ipc::abi::CuttingLines& cutting_untrusted() const { return shared().cutting; }
   ipc::abi::MemoryTable& memory_untrusted() const { return shared().memory; }
+  ipc::abi::ParkLines& park_untrusted() const { return shared().park; }
   ipc::abi::MemoryDevice& memory_row(uint32_t i) const { return memory_untrusted().devices[i]; }
 
   ipc::abi::GatePage* gate_page() const {  // null: none

@@ -373,6 +373,7 @@ void Core::forget(Connection connection) {
   if (it == clients_.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
+  note_departed(*client);
   // What it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, abi::kRingSlots, 0);
   tell_tracers(*client, true);
@@ -431,6 +432,7 @@ uint64_t Core::run(uint64_t now_ns) {
   take_off_dying(now_ns);
 
   uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
+  next_ns = base::earlier_due(next_ns, give_room(now_ns));
   for (auto& [uuid, gpu] : gpus_) {
     const bool decides = gpu.dirty || base::is_due(gpu.next_look_ns, now_ns);
     // Twice at most: a revocation that had drained already, then the grant that it makes possible.
@@ -737,6 +739,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
     s.clients.back().starved = starved(*client, now_ns);
     s.clients.back().gate = gate_of(*client);
     add_memory_limits(*client, s.clients.back());
+    s.clients.back().park = park_row(*client, now_ns_);
   }
   return s;
 }

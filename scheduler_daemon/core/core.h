@@ -111,6 +111,7 @@ class Core {
   // Operator (core/control.cc). Takes effect at once; run() must follow. Errors: kNotFound, kInvalid,
   // kUnsupported (a library too old to change between best-effort and protected). All or nothing.
   base::Status set_client(uint32_t client_id, const ClientChange& change);
+  base::Status park_client(uint32_t client_id, bool parked);  // core/park.cc; kNotFound, kUnavailable
   // Clients by pid or by exact name, in order of arrival; both empty/0: everyone.
   std::vector<uint32_t> find_clients(pid_t pid, const std::string& name) const;
   // New configuration for a running daemon: policy and its parameters, limits, hold and spin. Epoch, version
@@ -170,6 +171,15 @@ class Core {
   void tell_memory_limits();
   uint64_t memory_limit(const Client& client, const ipc::abi::MemoryDevice& row) const;  // the least; 0: none
   void add_memory_limits(const Client& client, stats::ClientRow& out) const;
+
+  // Who may come back to its GPU (park.cc). When to look again; 0: nobody waits.
+  uint64_t give_room(uint64_t now_ns);
+  void note_departed(const Client& client);
+  void forget_ended();
+  bool keep_allocations_out(const Uuid& device, uint64_t now_ns);
+  void store_kept(const Uuid& device, uint32_t number);
+  uint32_t kept_on(const Uuid& device) const;  // 0: no room is kept there
+  static stats::ParkRow park_row(const Client& client, uint64_t now_ns);
 
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
@@ -259,6 +269,17 @@ class Core {
     policy::Program program;
     uint64_t since_ns = 0;
   };
+  struct Keep {  // of room on a device, for who comes back to it (park.cc)
+    uint32_t number;
+    uint64_t since_ns;
+  };
+  struct Departed {  // its connection has ended, and its process perhaps not: then its memory is still there
+    pid_t pid;
+    std::vector<std::pair<Uuid, uint64_t>> used;  // bytes
+  };
+  std::vector<Departed> departed_;
+  std::map<Uuid, Keep> keeps_;
+  uint32_t n_keeps_ = 0;
   std::vector<Placed> placed_;           // the oldest first
   std::vector<Connection> unreachable_;  // sends failed while iterating; dropped by drop_unreachable()
 };

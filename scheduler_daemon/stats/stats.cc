@@ -90,6 +90,21 @@ std::string memory_json(const MemoryRow& row) {
   return out;
 }
 
+std::string park_json(const ParkRow& row) {
+  std::string out;
+  Object o(&out);
+  o.text("state", row.state);
+  o.text("refusal", row.refusal);
+  o.flag("answered", row.answered);
+  o.number("bytes", row.bytes);
+  o.number("for_ns", row.for_ns);
+  o.number("park_ns", row.park_ns);
+  o.number("return_ns", row.return_ns);
+  o.number("parks", row.parks);
+  o.close();
+  return out;
+}
+
 template <class Row>
 std::string array(const std::vector<Row>& rows, std::string (*print)(const Row&)) {
   std::string out = "[";
@@ -123,6 +138,7 @@ std::string client_json(const ClientRow& c) {
   o.raw("beside_bursts", array(c.beside_bursts, quoted));
   o.raw("operations", array(c.operations, operation_json));
   o.raw("memory", array(c.memory, memory_json));
+  o.raw("park", park_json(c.park));
   o.raw("outcomes", array(c.outcomes, outcome_json));
   o.close();
   return out;

@@ -38,6 +38,13 @@ struct MemoryRow {  // of one client on one device (ipc/abi/memory.h)
   uint64_t limit_bytes = 0;  // 0 = none
 };
 
+struct ParkRow {         // of one client (ipc/abi/park.h)
+  std::string state;     // empty: it runs
+  std::string refusal;   // why it was not parked
+  bool answered = true;  // the latest order
+  uint64_t bytes = 0, for_ns = 0, park_ns = 0, return_ns = 0, parks = 0;
+};
+
 struct ClientRow {
   uint64_t id = 0;
   int64_t pid = 0;
@@ -62,7 +69,8 @@ struct ClientRow {
   std::vector<std::string> beside_bursts;
   std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
   std::vector<MemoryRow> memory;         // by device
-  std::vector<OutcomeRow> outcomes;      // best-effort: which of its launches were or can be cut, and why not
+  ParkRow park;
+  std::vector<OutcomeRow> outcomes;  // best-effort: which of its launches were or can be cut, and why not
 };
 
 struct GpuRow {

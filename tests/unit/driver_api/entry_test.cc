@@ -22,6 +22,8 @@ std::atomic<int> g_first_calls{0};
 std::atomic<bool> g_found{false}, g_disabled{false};
 std::string g_path;
 std::atomic<int> g_hook_calls{0};
+std::atomic<int> g_awaited{0};
+void (*g_exchange_slots)(bool) = nullptr;
 
 }  // namespace
 
@@ -31,6 +33,10 @@ extern "C" void tessera_on_first_call(const tessera::hooks::FirstCall* first) no
   g_found = first->driver_found;
   g_disabled = first->disabled;
   g_path = first->driver_path;
+  g_exchange_slots = first->exchange_slots;
+}
+extern "C" void tessera_await_return() noexcept {
+  ++g_awaited;
 }
 extern "C" CUresult hook_cuCtxSynchronize() noexcept {
   ++g_hook_calls;
@@ -132,6 +138,59 @@ TEST(Entry, EveryHookedEntryPointIsHandedOutByItsName) {
     }
     EXPECT_GT(found, 300);
     EXPECT_EQ(newer, 21);
+  });
+}
+
+// While a process is parked every slot leads to where its threads wait, and then to where it led before.
+TEST(Entry, ExchangedSlotsWaitAndGoOnWhereTheyLed) {
+  first_call_in_child(NULL_DRIVER, [] {
+    int version = 0;
+    ASSERT_EQ(cuDriverGetVersion(&version), CUDA_SUCCESS);
+    std::vector<void*> before;
+    for (uint16_t i = 0; i < driver_api::kEntryCount; ++i)
+      before.push_back(driver_api::real_slot(static_cast<Entry>(i)));
+    g_exchange_slots(true);
+    g_awaited = 0;
+    for (uint16_t i = 0; i < driver_api::kEntryCount; ++i) {
+      const bool stays = std::string(driver_api::kEntryInfo[i].symbol).starts_with("cuCheckpointProcess");
+      EXPECT_EQ(driver_api::real_slot(static_cast<Entry>(i)) == before[i], stays)
+          << driver_api::kEntryInfo[i].symbol;
+    }
+    EXPECT_EQ(cuDriverGetVersion(&version), CUDA_SUCCESS);  // a row that nobody handles
+    EXPECT_EQ(version, 13050);
+    EXPECT_EQ(g_awaited, 1);
+    EXPECT_EQ(driver_api::real().cuDriverGetVersion(&version), CUDA_SUCCESS);  // from within a hook
+    EXPECT_EQ(g_awaited, 2);
+    g_hook_calls = 0;
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);  // both: the hook, then the driver
+    EXPECT_EQ(g_hook_calls, 1);
+    EXPECT_EQ(g_awaited, 4);
+    g_exchange_slots(false);
+    for (uint16_t i = 0; i < driver_api::kEntryCount; ++i)
+      EXPECT_EQ(driver_api::real_slot(static_cast<Entry>(i)), before[i]) << driver_api::kEntryInfo[i].symbol;
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(g_hook_calls, 2);
+    EXPECT_EQ(g_awaited, 4);
+  });
+}
+
+// Of one that can be parked no call may reach the driver unseen.
+TEST(Entry, EveryEntryPointIsHandedOutToWhoCanBeParked) {
+  first_call_in_child(NULL_DRIVER, [] {
+    setenv("TESSERA_PARKABLE", "1", 1);
+    int found = 0;
+    for (uint16_t i = 0; i < driver_api::kEntryCount; ++i) {
+      const driver_api::EntryInfo& row = driver_api::kEntryInfo[i];
+      if (row.klass != driver_api::Class::kPass || row.since == 0) continue;
+      const cuuint64_t flags = row.flavour == driver_api::Flavour::kPerThread
+                                   ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                                   : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+      void* p = nullptr;
+      ASSERT_EQ(cuGetProcAddress_v2(row.base, &p, row.since, flags, nullptr), CUDA_SUCCESS);
+      EXPECT_EQ(p, exported_address(static_cast<Entry>(i))) << row.symbol;
+      ++found;
+    }
+    EXPECT_GT(found, 200);
   });
 }
 

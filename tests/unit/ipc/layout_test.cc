@@ -127,6 +127,19 @@ TS_AT(SignalLine, confined_launches, 120);
 TS_AT(SignalLine, in_flight_since_ns, 112);
 TS_AT(AnswerLine, answered, 0);
 TS_AT(AnswerLine, quiet, 8);
+TS_AT(ParkOrder, number, 0);
+TS_AT(ParkOrder, parked, 4);
+TS_AT(ParkOrder, room_for, 8);
+TS_AT(ParkReport, state, 0);
+TS_AT(ParkReport, answered, 4);
+TS_AT(ParkReport, refusal, 8);
+TS_AT(ParkReport, need, 12);
+TS_AT(ParkReport, bytes, 16);
+TS_AT(ParkReport, since_ns, 24);
+TS_AT(ParkReport, park_ns, 32);
+TS_AT(ParkReport, return_ns, 40);
+TS_AT(ParkReport, parks, 48);
+TS_AT(ParkLines, report, 64);
 TS_AT(RecordRing, head, 0);
 TS_AT(RecordRing, tail, 64);
 TS_AT(RecordRing, slots, 128);
@@ -174,6 +187,7 @@ TEST(Region, IsLaidOutAsTheHeaderAndThePageSay) {
       TS_PART(CuttingLines, cutting),
       TS_PART(OperationTable, operations),
       TS_PART(MemoryTable, memory),
+      TS_PART(ParkLines, park),
       TS_PART(RecordRing, ring)
 #undef TS_PART
   };

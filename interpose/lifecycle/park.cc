@@ -1,0 +1,370 @@
+#include "interpose/lifecycle/park.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/clock.h"
+#include "base/errno_guard.h"
+#include "base/futex.h"
+#include "base/raw_log.h"
+#include "driver_api/ask.h"
+#include "interpose/gate/device_gate.h"
+#include "interpose/hooks/checkpoint.h"
+#include "interpose/lifecycle/connection.h"
+#include "interpose/memory/memory.h"
+#include "interpose/state/config.h"
+#include "interpose/state/process.h"
+#include "interpose/state/state.h"
+#include "interpose/track/track.h"
+#include "ipc/channel/atomic.h"
+
+namespace tessera::lifecycle {
+namespace {
+
+namespace abi = ipc::abi;
+using driver_api::real;
+using state::g_state;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr unsigned kLockWithin_ms = 5'000;  // for work to end, and for threads to be where they wait
+constexpr uint64_t kDaemonWithin_ns =
+    10'000 * kMs;  // a program does not wait longer for one that says there is room
+constexpr uint64_t kLookAgain_ns = 50 * kMs;  // as the helper looks
+constexpr int kOldestDriver = 12'080;         // cuda.h has the calls since
+// A thread that ran for so long has left the few instructions between reading a slot and being in the driver.
+constexpr uint64_t kRan_ns = kMs;
+
+using ExchangeSlots = void (*)(bool parked);
+constinit ExchangeSlots g_exchange_slots = nullptr;
+constinit std::atomic<uint32_t> g_away{
+    0};  // futex word: 1 from the exchange of the slots until they are back
+constinit std::atomic<uint32_t> g_needed{0};     // a thread of the program waits
+constinit std::atomic<uint32_t> g_returning{0};  // who restores: the helper, or at exit the thread that calls
+
+struct Parked {  // helper thread; at exit who returns
+  abi::ParkReport report = {};
+  const abi::ParkLines* of = nullptr;  // the daemon's whose orders are counted
+  uint64_t needed_since_ns = 0;
+};
+constinit Parked g_parked = {};
+
+void tell(abi::ParkLines* lines) {
+  if (!lines) return;
+  const abi::ParkReport& r = g_parked.report;
+  abi::ParkReport& out = lines->report;
+  ipc::store(out.refusal, r.refusal, kRelaxed);
+  ipc::store(out.need, r.need, kRelaxed);
+  ipc::store(out.bytes, r.bytes, kRelaxed);
+  ipc::store(out.since_ns, r.since_ns, kRelaxed);
+  ipc::store(out.park_ns, r.park_ns, kRelaxed);
+  ipc::store(out.return_ns, r.return_ns, kRelaxed);
+  ipc::store(out.parks, r.parks, kRelaxed);
+  ipc::store(out.answered, r.answered, kRelaxed);
+  const bool changed = ipc::load(out.state, kRelaxed) != r.state;
+  ipc::store(out.state, r.state, std::memory_order_release);  // pairs with the daemon's acquire
+  if (changed) notify_daemon();
+}
+
+void enter(abi::ParkState state, abi::ParkLines* lines) {
+  g_parked.report.state = state;
+  g_parked.report.since_ns = base::now_ns();
+  tell(lines);
+}
+
+// ---- what is refused, before anything is touched
+
+// The first number behind `key` in a small file, times `unit`; UINT64_MAX: it is not there.
+uint64_t number_in(const char* path, const char* key, uint64_t unit) {
+  char text[4096];
+  FILE* file = fopen(path, "re");
+  if (!file) return UINT64_MAX;
+  const size_t n = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[n] = 0;
+  const char* at = strstr(text, key);
+  if (!at) return UINT64_MAX;
+  char* end = nullptr;
+  const uint64_t value = strtoull(at + strlen(key), &end, 10);
+  return end == at + strlen(key) ? UINT64_MAX : value * unit;  // "max"
+}
+
+bool host_has(uint64_t bytes) {
+  if (number_in("/proc/meminfo", "MemAvailable:", 1024) < bytes) return false;
+  const uint64_t most = number_in("/sys/fs/cgroup/memory.max", "", 1);
+  const uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 1);
+  return most == UINT64_MAX || used == UINT64_MAX || (used < most && most - used >= bytes);
+}
+
+struct Counted {
+  uint64_t used_bytes = 0, managed_bytes = 0, foreign_bytes = 0, untracked = 0;
+};
+Counted counted() {
+  Counted sum;
+  const state::Lock lock(memory::g_books);
+  for (int i = 0; i < memory::kDevices; ++i) {
+    const memory::Figures& f = memory::books().of(i);
+    sum.used_bytes += f.used_bytes;
+    sum.managed_bytes += f.managed_bytes;
+    sum.foreign_bytes += f.imported_bytes + f.shared_bytes;
+  }
+  sum.untracked = memory::books().untracked();
+  return sum;
+}
+
+abi::ParkRefusal refusal(uint64_t* bytes) {
+  if (!g_exchange_slots || !state::config().parkable) return abi::kNotParkable;
+  const int device = state::device();
+  if (device < 0) return abi::kParkNoGpu;
+  if (g_state.captures.load(std::memory_order_seq_cst) != 0 || !state::enter_driver())
+    return abi::kParkCapturing;
+  int version = 0;
+  const bool old = real().cuDriverGetVersion(&version) != CUDA_SUCCESS || version < kOldestDriver;
+  const bool mps = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != 0;
+  state::leave_driver();
+  if (old) return abi::kParkOldDriver;
+  if (mps) return abi::kParkMps;
+  const Counted sum = counted();
+  *bytes = sum.used_bytes;
+  if (sum.managed_bytes != 0) return abi::kParkManaged;
+  if (sum.foreign_bytes != 0) return abi::kParkShared;
+  if (sum.untracked != 0) return abi::kParkUncounted;
+  if (track::g_has_collectives.load(kRelaxed)) return abi::kParkCollectives;
+  if (!host_has(sum.used_bytes)) return abi::kParkHostMemory;
+  return abi::kParkNotRefused;
+}
+
+// ---- threads that are between the table and the driver
+
+struct ThreadTimes {
+  pid_t tid;
+  uint64_t ran_ns;
+};
+
+// What a thread of this process ran so far; 0 if it has ended. As pthread_getcpuclockid names such a clock.
+uint64_t ran_ns(pid_t tid) {
+  timespec ran = {};
+  (void)clock_gettime(clockid_t(~unsigned(tid) << 3 | 6), &ran);
+  return uint64_t(ran.tv_sec) * 1'000'000'000 + uint64_t(ran.tv_nsec);
+}
+
+// It sleeps, or has ended: then it is in no such place.
+bool stands_still(pid_t tid) {
+  char path[64], text[256] = {};
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+  FILE* file = fopen(path, "re");
+  if (!file) return true;
+  const size_t n = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[n] = 0;
+  const char* state = strrchr(text, ')');
+  return !state || (state[1] && state[2] != 'R' && state[2] != 'D');
+}
+
+// Every thread that read a slot before the exchange is in the driver by now, or sleeps elsewhere. A thread that was
+// preempted in between would wait in the driver, where nobody sees that it needs the process back.
+bool threads_are_past_the_slots(uint64_t until_ns) {
+  constexpr size_t kMostThreads = 4096;
+  static ThreadTimes threads[kMostThreads];  // helper thread only
+  size_t n = 0;
+  const pid_t self = gettid();
+  if (DIR* tasks = opendir("/proc/self/task")) {
+    while (const dirent* entry = readdir(tasks)) {
+      const pid_t tid = atoi(entry->d_name);
+      if (tid <= 0 || tid == self || n == kMostThreads) continue;
+      const uint64_t ran_before_ns = ran_ns(tid);
+      if (!stands_still(tid)) threads[n++] = {tid, ran_before_ns};
+    }
+    closedir(tasks);
+  }
+  while (n != 0) {
+    const ThreadTimes& last = threads[n - 1];
+    if (stands_still(last.tid) || ran_ns(last.tid) >= last.ran_ns + kRan_ns) {
+      --n;
+      continue;
+    }
+    if (base::now_ns() >= until_ns) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+// ---- who calls the driver: this thread, for its own process
+
+struct Checkpointer {
+  CUresult (*lock)(unsigned within_ms);
+  CUresult (*save)();
+  CUresult (*restore)();
+  CUresult (*unlock)();
+  bool (*is_saved)();
+};
+constexpr Checkpointer kOwnThread = {
+    [](unsigned within_ms) {
+      CUcheckpointLockArgs args = {};
+      args.timeoutMs = within_ms;
+      return hooks::lock_process(getpid(), &args);
+    },
+    [] { return real().cuCheckpointProcessCheckpoint(getpid(), nullptr); },
+    [] { return real().cuCheckpointProcessRestore(getpid(), nullptr); },
+    [] { return hooks::unlock_process(getpid(), nullptr); },
+    [] {
+      CUprocessState now = CU_PROCESS_STATE_FAILED;
+      return real().cuCheckpointProcessGetState(getpid(), &now) == CUDA_SUCCESS &&
+             now == CU_PROCESS_STATE_CHECKPOINTED;
+    },
+};
+constexpr const Checkpointer& kCheckpointer = kOwnThread;
+
+// ---- there and back
+
+void let_threads_go_on() {
+  g_exchange_slots(false);
+  g_needed.store(0, kRelaxed);
+  g_parked.needed_since_ns = 0;
+  g_away.store(0, std::memory_order_release);  // pairs with tessera_await_return
+  base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_away));
+  state::leave_exclusive();
+}
+
+void close_gate_again() {
+  if (g_state.role.load(kRelaxed) == state::Role::kBestEffort) gate::override_device_gate(false);
+}
+
+abi::ParkRefusal leave(abi::ParkLines* lines) {
+  const uint64_t begin_ns = base::now_ns();
+  gate::override_device_gate(true);
+  state::enter_exclusive();  // no thread waits inside for what only the helper can do
+  g_away.store(1, std::memory_order_release);
+  g_exchange_slots(true);
+  abi::ParkRefusal refused = abi::kParkNotRefused;
+  if (!threads_are_past_the_slots(begin_ns + kLockWithin_ms * kMs))
+    refused = abi::kParkThreadStopped;
+  else if (const CUresult locked = kCheckpointer.lock(kLockWithin_ms); locked != CUDA_SUCCESS)
+    refused = locked == CUDA_ERROR_NOT_READY ? abi::kParkWorkGoesOn : abi::kParkDriverRefused;
+  if (refused == abi::kParkNotRefused && kCheckpointer.save() != CUDA_SUCCESS) {
+    refused = abi::kParkDriverRefused;
+    if (kCheckpointer.unlock() != CUDA_SUCCESS) {
+      enter(abi::kParkLost, lines);
+      let_threads_go_on();
+      return refused;
+    }
+  }
+  if (refused != abi::kParkNotRefused) {
+    close_gate_again();
+    let_threads_go_on();
+    return refused;
+  }
+  g_parked.report.park_ns = base::now_ns() - begin_ns;
+  ++g_parked.report.parks;
+  return refused;
+}
+
+void come_back(abi::ParkLines* lines) {
+  if (g_returning.exchange(1, std::memory_order_acq_rel) != 0) return;
+  const uint64_t begin_ns = base::now_ns();
+  enter(abi::kParkReturning, lines);
+  const CUresult restored = kCheckpointer.restore();
+  const bool back = restored == CUDA_SUCCESS && kCheckpointer.unlock() == CUDA_SUCCESS;
+  if (!back && kCheckpointer.is_saved()) {  // nothing was lost: later
+    enter(abi::kParkParked, lines);
+    g_returning.store(0, std::memory_order_release);
+    return;
+  }
+  if (!back) base::raw_log(base::LogLevel::kError, "parking lost the process: restore answered %d", restored);
+  g_parked.report.return_ns = base::now_ns() - begin_ns;
+  enter(back ? abi::kParkRuns : abi::kParkLost, lines);
+  close_gate_again();
+  let_threads_go_on();
+  g_returning.store(0, std::memory_order_release);
+}
+
+void park(abi::ParkLines* lines) {
+  uint64_t bytes = 0;
+  abi::ParkRefusal refused = refusal(&bytes);
+  if (refused == abi::kParkNotRefused) {
+    g_parked.report.bytes = bytes;
+    enter(abi::kParkParking, lines);
+    refused = leave(lines);
+  }
+  g_parked.report.refusal = refused;
+  if (g_parked.report.state == abi::kParkParking)
+    enter(refused == abi::kParkNotRefused ? abi::kParkParked : abi::kParkRuns, lines);
+}
+
+// The daemon says when there is room. Without one nobody knows, and a program does not wait for ever.
+bool may_come_back(const abi::ParkLines* lines, uint64_t now_ns) {
+  if (lines) return ipc::load(lines->order.room_for, std::memory_order_acquire) == g_parked.report.need;
+  return now_ns >= g_parked.needed_since_ns + kDaemonWithin_ns;
+}
+
+bool is_away() {
+  return g_parked.report.state == abi::kParkParked || g_parked.report.state == abi::kParkWaits;
+}
+
+}  // namespace
+
+void set_exchange_slots(void (*exchange)(bool parked)) {
+  g_exchange_slots = exchange;
+}
+
+void forget_parking_in_child() {
+  g_away.store(0, kRelaxed);
+}
+
+bool park_step(abi::ParkLines* lines, uint64_t now_ns) {
+  bool wanted_back = g_needed.load(kRelaxed) != 0;
+  if (lines) {
+    const uint32_t order = ipc::load(lines->order.number, std::memory_order_acquire);
+    if (g_parked.of != lines) {  // another daemon numbers anew; who is parked stays parked
+      g_parked.of = lines;
+      g_parked.report.answered = 0;
+    }
+    if (order != g_parked.report.answered) {
+      const bool parked = ipc::load(lines->order.parked, kRelaxed) != 0;
+      g_parked.report.answered = order;
+      if (parked && g_parked.report.state == abi::kParkRuns) park(lines);
+      if (!parked) wanted_back = true;
+    }
+  }
+  if (!is_away()) {
+    if (g_away.load(kRelaxed) == 0) g_needed.store(0, kRelaxed);
+    tell(lines);
+    return false;
+  }
+  if (wanted_back && g_parked.report.state == abi::kParkParked) {
+    ++g_parked.report.need;
+    g_parked.needed_since_ns = now_ns;
+    enter(abi::kParkWaits, lines);
+  }
+  tell(lines);  // a new daemon knows nothing
+  if (g_parked.report.state == abi::kParkWaits && may_come_back(lines, now_ns)) come_back(lines);
+  return is_away();
+}
+
+}  // namespace tessera::lifecycle
+
+// A thread of the program needs the driver while the process is parked.
+extern "C" void tessera_await_return() noexcept {
+  using namespace tessera;
+  using namespace tessera::lifecycle;
+  if (g_away.load(std::memory_order_acquire) == 0) return;  // pairs with let_threads_go_on
+  const base::ErrnoGuard keep_errno;
+  while (g_away.load(std::memory_order_acquire) != 0) {
+    if (state::g_phase.load(std::memory_order_relaxed) != state::Phase::kLive) {
+      // At exit there is no helper any more, and nobody to ask for room.
+      if (is_away()) come_back(nullptr);
+      if (g_away.load(std::memory_order_acquire) == 0) return;
+    }
+    g_needed.store(1, std::memory_order_relaxed);
+    base::futex_wake_all(&state::g_state.link.load(std::memory_order_acquire)->lease->word);
+    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_away), 1, kLookAgain_ns);
+  }
+}

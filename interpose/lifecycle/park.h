@@ -1,0 +1,22 @@
+// Parks this process and brings it back (docs/memory.md, ipc/abi/park.h). The helper thread makes the driver's checkpoint
+// calls for its own process; which calls those are stands in one table (park.cc), for a driver that would want another
+// process to make them.
+//
+// While it is parked every slot of both tables leads to tessera_await_return (interpose/entry), where the program's threads
+// wait. So they do in the middle of a hook of ours: the helper takes no lock meanwhile that a hook may hold, and
+// makes no step of its own but park_step.
+#pragma once
+
+#include <cstdint>
+
+#include "ipc/abi/park.h"
+
+namespace tessera::lifecycle {
+
+void set_exchange_slots(void (*exchange)(bool parked));  // before there is a helper thread
+
+// Helper thread. `lines`: of the daemon that is there, or null. True: the process is parked, and nothing else is to be done.
+bool park_step(ipc::abi::ParkLines* lines, uint64_t now_ns);
+void forget_parking_in_child();  // of a fork; stores only
+
+}  // namespace tessera::lifecycle

@@ -1,0 +1,75 @@
+// Parking: a client's memory leaves its devices for memory of the host, by the driver's checkpoint calls, and comes back
+// when the client needs the GPU (docs/memory.md). Freestanding. tests/unit/ipc/layout_test.cc checks every offset.
+//
+//   RUNS -order-> PARKING -> PARKED -the program's next call, or an order-> WAITS -room-> RETURNING -> RUNS
+//                    \-> RUNS, with a refusal                                              LOST is final
+//
+// The daemon orders, and says when there is room; the client's helper thread makes the driver's calls. All-zero is a valid
+// initial state: it runs.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::ipc::abi {
+
+enum ParkState : uint32_t {
+  kParkRuns = 0,
+  kParkParking = 1,
+  kParkParked = 2,
+  kParkWaits = 3,  // it is needed, and there is no room yet
+  kParkReturning = 4,
+  kParkLost = 5,  // the driver failed on the way: its calls answer errors, or wait for ever
+};
+inline constexpr const char* kParkStateNames[] = {"",          "parking",    "parked", "waits for memory",
+                                                  "returning", "park failed"};
+
+// Why a client was not parked: name, what it says to people. 0: it was, or was not asked.
+#define TS_PARK_REFUSALS(X)                                                                          \
+  X(kNotParkable, "it was not started with `tessera run --parkable`")                                \
+  X(kParkNoGpu, "it has nothing on a GPU yet")                                                       \
+  X(kParkOldDriver, "the driver has no checkpoints: they came with 570")                             \
+  X(kParkMps, "it is a client of MPS")                                                               \
+  X(kParkManaged, "it has managed memory")                                                           \
+  X(kParkShared, "it has memory of another process, or another process may have some of its memory") \
+  X(kParkUncounted, "it has memory that could not be counted")                                       \
+  X(kParkCollectives, "it has communicators (NCCL, NVSHMEM)")                                        \
+  X(kParkCapturing, "it captures a graph")                                                           \
+  X(kParkHostMemory, "the host, or its control group, has too little memory")                        \
+  X(kParkThreadStopped, "a thread of it does not run")                                               \
+  X(kParkWorkGoesOn, "its work on the GPU did not end in time")                                      \
+  X(kParkDriverRefused, "the driver refused")
+enum ParkRefusal : uint32_t {
+  kParkNotRefused = 0,
+#define TS_ROW(name, text) name,
+  TS_PARK_REFUSALS(TS_ROW)
+#undef TS_ROW
+      kParkRefusals
+};
+
+struct alignas(64) ParkOrder {  // all written by the daemon
+  uint32_t number;              // of the latest order (release; acquire)
+  uint32_t parked;              // what it says: 1 be parked, 0 come back
+  uint32_t room_for;            // ParkReport::need, once there is room for that return (release; acquire)
+  uint32_t reserved[13];        // zero
+};
+static_assert(sizeof(ParkOrder) == 64);
+
+struct alignas(64) ParkReport {  // all written by the client
+  uint32_t state;                // ParkState (release; acquire)
+  uint32_t answered;             // the latest order that was obeyed or refused
+  uint32_t refusal;              // ParkRefusal of the latest order to be parked
+  uint32_t need;                 // number of the latest wish to return
+  uint64_t bytes;                // that are off the devices, or were last
+  uint64_t since_ns;             // CLOCK_MONOTONIC of the state
+  uint64_t park_ns, return_ns;   // how long the latest ones took
+  uint64_t parks;                // so far
+  uint64_t reserved;             // zero
+};
+static_assert(sizeof(ParkReport) == 64);
+
+struct ParkLines {
+  ParkOrder order;
+  ParkReport report;
+};
+
+}  // namespace tessera::ipc::abi

@@ -1,0 +1,222 @@
+// Who leaves its GPU, and who may come back (ipc/abi/park.h). The daemon orders and says when there is room; the client does
+// it. What a client reports of itself is believed only as far as itself: room is what others have left, as they say.
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/futex.h"
+#include "base/scoped_fd.h"
+#include "base/units.h"
+#include "ipc/channel/atomic.h"
+#include "scheduler_daemon/core/core.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+using base::Code;
+constexpr auto relaxed = std::memory_order_relaxed;
+constexpr uint64_t kLook_ns = base::ms(10);            // while somebody waits for room
+constexpr uint64_t kMostBytes = uint64_t(1) << 50;     // of one claim: sums of them do not overflow
+constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // whose allocation is under way; it may be stopped
+constexpr uint64_t kUncountedPart = 64;                // of a device: contexts and code, which nobody counts
+
+uint32_t state_of(const Client& client) {
+  // Pairs with the client's release.
+  const uint32_t state = ipc::load(client.park_untrusted().report.state, std::memory_order_acquire);
+  return std::min<uint32_t>(state, abi::kParkLost);
+}
+
+// Its memory is not on the devices, and no room is kept for it.
+bool is_away(const Client& client) {
+  const uint32_t state = state_of(client);
+  if (state != abi::kParkParked && state != abi::kParkWaits) return false;
+  const abi::ParkLines& park = client.park_untrusted();
+  return state == abi::kParkParked || client.park_room_for != ipc::load(park.report.need, relaxed);
+}
+
+bool waits_for_room(const Client& client) {
+  return state_of(client) == abi::kParkWaits && is_away(client);
+}
+
+// All its threads have: only then are its files closed.
+bool has_ended(pid_t pid) {
+  const base::ScopedFd process(int(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid()) return true;
+  pollfd ended{process.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) > 0;
+}
+
+// As /proc has it, in lower case; 0: there is no such process.
+char state_of_process(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');
+  return name_end != text.npos && name_end + 2 < text.size() ? char(text[name_end + 2] | 0x20) : '\0';
+}
+
+uint64_t bytes_of(const uint64_t& untrusted) {
+  return std::min(ipc::load(untrusted, relaxed), kMostBytes);
+}
+
+template <class F>
+void for_each_device(const Client& client, F&& f) {
+  for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) {
+    abi::MemoryDevice& row = client.memory_row(i);
+    if (ipc::load(row.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
+    std::array<uint8_t, 16> uuid;
+    std::memcpy(uuid.data(), row.uuid, sizeof row.uuid);
+    f(row, uuid);
+  }
+}
+
+}  // namespace
+
+base::Status Core::park_client(uint32_t client_id, bool parked) {
+  const auto found = std::find_if(clients_.begin(), clients_.end(),
+                                  [&](const auto& row) { return row.second->id == client_id; });
+  if (found == clients_.end() || found->second->dying)
+    return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
+  Client& client = *found->second;
+  if (parked && state_of_process(client.identity.pid) == 't')
+    return base::error(Code::kUnavailable, "process " + std::to_string(client.identity.pid) + " is stopped");
+  abi::ParkOrder& order = client.park_untrusted().order;
+  ipc::store(order.parked, parked ? 1u : 0u, relaxed);
+  ipc::store(order.number, ++client.park_orders,
+             std::memory_order_release);            // pairs with the client's acquire
+  base::futex_wake_all(&client.lease_line().word);  // where a helper may sleep
+  return base::ok();
+}
+
+// Whoever waits longest has the room first: nobody who came later takes it away. And before a return is tried, nobody on
+// its devices allocates any more until it is over: a driver that finds no room then may lose the process.
+uint64_t Core::give_room(uint64_t now_ns) {
+  std::vector<Client*> waiting;
+  std::map<Uuid, uint64_t> used, kept;
+  std::set<Uuid>
+      returning;  // devices on which somebody has room, or is to have it as soon as nobody allocates
+  for (const auto& [connection, client] : clients_) {
+    if (waits_for_room(*client)) waiting.push_back(client.get());
+    const uint32_t state = state_of(*client);
+    const bool returns = !is_away(*client) && (state == abi::kParkWaits || state == abi::kParkReturning);
+    if (!is_away(*client))
+      for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
+        used[d] += bytes_of(row.used_bytes);
+        if (returns) returning.insert(d);
+      });
+  }
+  if (waiting.empty() && keeps_.empty() && returning.empty()) return 0;
+  forget_ended();
+  for (const Departed& one : departed_)
+    for (const auto& [d, bytes] : one.used) used[d] += bytes;
+  std::stable_sort(waiting.begin(), waiting.end(), [](const Client* a, const Client* b) {
+    return ipc::load(a->park_untrusted().report.since_ns, relaxed) <
+           ipc::load(b->park_untrusted().report.since_ns, relaxed);
+  });
+  for (Client* client : waiting) {
+    bool fits = true, alone = true;
+    for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
+      const uint64_t total = bytes_of(row.total_bytes);
+      fits = fits &&
+             (total == 0 || used[d] + kept[d] + bytes_of(row.used_bytes) + total / kUncountedPart <= total);
+      // Room on some of its devices is kept for who waits on the others, too.
+      kept[d] += bytes_of(row.used_bytes);
+    });
+    if (!fits) continue;
+    for_each_device(*client, [&](abi::MemoryDevice&, const Uuid& d) {
+      returning.insert(d);
+      alone = keep_allocations_out(d, now_ns) && alone;
+    });
+    if (!alone) continue;
+    client->park_room_for = ipc::load(client->park_untrusted().report.need, relaxed);
+    ipc::store(client->park_untrusted().order.room_for, client->park_room_for,
+               std::memory_order_release);  // pairs with the client's acquire
+    base::futex_wake_all(&client->lease_line().word);
+  }
+  std::erase_if(keeps_, [&](const auto& keep) {
+    if (returning.contains(keep.first)) return false;
+    store_kept(keep.first, 0);
+    return true;
+  });
+  return now_ns + kLook_ns;
+}
+
+// A killed process closes its socket to us before the driver's files, or after: its memory is gone when all are closed.
+void Core::note_departed(const Client& client) {
+  forget_ended();
+  if (is_away(client)) return;
+  Departed one{client.identity.pid, {}};
+  for_each_device(client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+    if (const uint64_t bytes = bytes_of(row.used_bytes)) one.used.emplace_back(d, bytes);
+  });
+  if (!one.used.empty()) departed_.push_back(std::move(one));
+}
+
+// A process that has ended has closed its files; one that is a client again is counted as that.
+void Core::forget_ended() {
+  std::erase_if(departed_, [&](const Departed& one) {
+    return has_ended(one.pid) || !find_clients(one.pid, "").empty();
+  });
+}
+
+void Core::store_kept(const Uuid& device, uint32_t number) {
+  for (const auto& [connection, client] : clients_)
+    for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
+      if (d != device || ipc::load(row.kept, relaxed) == number) return;
+      ipc::store(row.kept, number, std::memory_order_seq_cst);  // pairs with UnderWay of the client
+      base::futex_wake_all(number == 0 ? &row.kept : &client->lease_line().word);
+    });
+}
+
+// True: no allocation on the device is under way, or whose it is does not answer.
+bool Core::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
+  const auto [keep, is_new] = keeps_.try_emplace(device, Keep{0, now_ns});
+  if (is_new) keep->second.number = ++n_keeps_;
+  store_kept(device, keep->second.number);
+  bool all = true;
+  for (const auto& [connection, client] : clients_)
+    if (!is_away(*client))
+      for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+        // Pairs with acknowledge_kept of the client.
+        if (d == device && ipc::load(row.kept_seen, std::memory_order_seq_cst) != keep->second.number)
+          all = false;
+      });
+  return all || now_ns >= keep->second.since_ns + kAnswerWithin_ns;
+}
+
+uint32_t Core::kept_on(const Uuid& device) const {
+  const auto keep = keeps_.find(device);
+  return keep == keeps_.end() ? 0 : keep->second.number;
+}
+
+stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) {
+  const abi::ParkReport& report = client.park_untrusted().report;
+  stats::ParkRow row;
+  row.state = abi::kParkStateNames[state_of(client)];
+  row.answered = ipc::load(report.answered, relaxed) == client.park_orders;
+  const uint32_t refusal = ipc::load(report.refusal, relaxed);
+  static constexpr const char* kWhy[] = {"",
+#define TS_ROW(name, text) text,
+                                         TS_PARK_REFUSALS(TS_ROW)
+#undef TS_ROW
+  };
+  row.refusal = refusal < abi::kParkRefusals ? kWhy[refusal] : "";
+  row.bytes = ipc::load(report.bytes, relaxed);
+  const uint64_t since_ns = ipc::load(report.since_ns, relaxed);
+  row.for_ns = since_ns == 0 ? 0 : now_ns - std::min(since_ns, now_ns);
+  row.park_ns = ipc::load(report.park_ns, relaxed);
+  row.return_ns = ipc::load(report.return_ns, relaxed);
+  row.parks = ipc::load(report.parks, relaxed);
+  return row;
+}
+
+}  // namespace tessera::core

@@ -1,0 +1,233 @@
+// Programs that leave their GPU and come back, as real processes on a software GPU of 256 MiB.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <list>
+#include <random>
+#include <sstream>
+
+#include "tests/integration/sharing/fixture.h"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr unsigned kManyRounds = 1'000'000;
+
+class Parking : public SharingFixture {
+ protected:
+  void SetUp() override {
+    SharingFixture::SetUp();
+    // As test4, with less memory and a faster link.
+    std::istringstream lines(read_file(TS_GPU));
+    std::ofstream gpu(path("gpu.toml"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("bytes = 2147483648")) line = "bytes = 268435456";
+      if (line.starts_with("h2d_gb_per_s")) line = "h2d_gb_per_s = 8";
+      if (line.starts_with("d2h_gb_per_s")) line = "d2h_gb_per_s = 8";
+      gpu << line << '\n';
+    }
+  }
+  void start_patient_daemon() { start_daemon("[daemon]\nanswer_within_ms = 60000\n"); }
+  cli::Process program(const std::string& name, unsigned mib, unsigned rounds,
+                       std::vector<std::string> more = {}, std::vector<std::string> options = {"--parkable"},
+                       std::vector<std::string> environment = {}) {
+    std::vector<std::string> words = {TS_PARKED, std::to_string(mib), std::to_string(rounds),
+                                      path(name + ".steps")};
+    words.insert(words.end(), more.begin(), more.end());
+    environment.push_back("TESSERA_SOFTGPU_GPU=" + path("gpu.toml"));
+    return run(name, "best-effort", options, words, environment);
+  }
+  void pause(const std::string& name) const { std::ofstream(path(name + ".steps.pause")).flush(); }
+  void go_on(const std::string& name) const { fs::remove(path(name + ".steps.pause")); }
+  // Once it is a client, and stands still.
+  bool rests(const std::string& name) const {
+    return eventually([&] { return !client(name).empty() && steps(name) > 0; });
+  }
+  std::string state(const std::string& name) const {
+    return client(name).value("park", nlohmann::json::object()).value("state", "?");
+  }
+  uint64_t parks(const std::string& name) const {
+    return client(name).value("park", nlohmann::json::object()).value("parks", uint64_t(0));
+  }
+  // `tessera park NAME`: what it said, and its status.
+  std::pair<int, std::string> tessera(const std::string& command, const std::string& name) const {
+    auto started = cli::Process::start({kBin + "tessera", command, name, "--socket", socket()}, {},
+                                       path(command + ".said"), path(command + ".said2"));
+    if (!started.ok()) return {-1, ""};
+    auto end = started->wait(kPatience_s);
+    return {end.ok() ? *end : -1, read_file(path(command + ".said")) + read_file(path(command + ".said2"))};
+  }
+  void ends_well(cli::Process& process, const std::string& name) const {
+    auto end = process.wait(kPatience_s);
+    EXPECT_TRUE(end.ok() && *end == 0) << name << read_file(path(name + ".err")) << clients().dump();
+  }
+};
+
+// 21 and 22: its memory is another's meanwhile, and its next call brings it back.
+TEST_F(Parking, AnIdleProgramMakesRoomAndComesBackWithItsNextCall) {
+  start_patient_daemon();
+  pause("idle");
+  auto idle = program("idle", 200, 5);
+  ASSERT_TRUE(rests("idle"));
+  const auto [status, said] = tessera("park", "idle");
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_NE(said.find("parked: 0.20 GiB"), std::string::npos) << said;
+  EXPECT_EQ(state("idle"), "parked");
+  auto other = program("other", 200, 3);
+  ends_well(other, "other");
+  EXPECT_EQ(state("idle"), "parked");
+  go_on("idle");
+  ends_well(idle, "idle");
+}
+
+TEST_F(Parking, UnparkBringsItBackWithoutACall) {
+  start_patient_daemon();
+  pause("idle");
+  auto idle = program("idle", 100, 5);
+  ASSERT_TRUE(rests("idle"));
+  for (uint64_t round = 1; round <= 3; ++round) {
+    EXPECT_EQ(tessera("park", "idle").first, 0);
+    EXPECT_EQ(parks("idle"), round);
+    EXPECT_EQ(tessera("unpark", "idle").first, 0);
+    EXPECT_EQ(state("idle"), "");
+  }
+  go_on("idle");
+  ends_well(idle, "idle");
+}
+
+// 26: while there is no room, no restore is tried.
+TEST_F(Parking, AReturnWaitsForRoom) {
+  start_patient_daemon();
+  pause("idle");
+  auto idle = program("idle", 200, 5);
+  ASSERT_TRUE(rests("idle"));
+  ASSERT_EQ(tessera("park", "idle").first, 0);
+  auto other = program("other", 200, kManyRounds);
+  ASSERT_TRUE(rests("other"));
+  go_on("idle");
+  EXPECT_TRUE(eventually([&] { return state("idle") == "waits for memory"; })) << clients().dump();
+  other.kill_now();
+  ends_well(idle, "idle");
+}
+
+// 23: refused by name, and it runs on as if nothing had been.
+TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
+  start_patient_daemon();
+  const struct {
+    std::string name;
+    std::vector<std::string> more, options;
+    const char* why;
+  } cases[] = {
+      {"managed", {"managed"}, {"--parkable"}, "managed memory"},
+      {"shared", {"shared"}, {"--parkable"}, "another process"},
+      {"not-asked", {}, {}, "--parkable"},
+  };
+  for (const auto& c : cases) {
+    pause(c.name);
+    auto process = program(c.name, 8, 3, c.more, c.options);
+    ASSERT_TRUE(rests(c.name));
+    const auto [status, said] = tessera("park", c.name);
+    EXPECT_EQ(status, 1);
+    EXPECT_NE(said.find(c.why), std::string::npos) << said;
+    go_on(c.name);
+    ends_well(process, c.name);
+  }
+}
+
+// 27: a parked program outlives its daemon, and comes back under the next one.
+TEST_F(Parking, AProgramIsParkedWhileDaemonsComeAndGo) {
+  start_patient_daemon();
+  pause("idle");
+  auto idle = program("idle", 100, 5);
+  ASSERT_TRUE(rests("idle"));
+  ASSERT_EQ(tessera("park", "idle").first, 0);
+  daemon_.kill_now();
+  start_patient_daemon();
+  EXPECT_TRUE(eventually([&] { return state("idle") == "parked"; })) << clients().dump();
+  go_on("idle");
+  ends_well(idle, "idle");
+}
+
+// 28: killed while it is parked or on its way, what it had is free.
+TEST_F(Parking, AKilledProgramLeavesNothingBehind) {
+  start_patient_daemon();
+  for (const char* when : {"parked", "on its way"}) {
+    pause("killed");
+    auto killed = program("killed", 200, 5);
+    ASSERT_TRUE(rests("killed"));
+    ASSERT_EQ(tessera("park", "killed").first, 0) << when;
+    if (when[0] == 'o') go_on("killed");
+    killed.kill_now();
+    fs::remove(path("killed.steps"));
+    auto next = program("next", 240, 2);
+    ends_well(next, "next");
+    EXPECT_TRUE(eventually([&] { return clients().empty(); }));
+  }
+}
+
+// A program of the runtime, which looks every entry point up by name, computes what it computes alone.
+TEST_F(Parking, AProgramOfTheRuntimeComputesTheSame) {
+  const auto trainer = [&](const std::string& name) {
+    return run(name, "best-effort", {"--parkable"}, {kBin + "batch_trainer", "--steps", "6"}, {});
+  };
+  auto alone = trainer("alone");
+  ends_well(alone, "alone");
+  start_patient_daemon();
+  auto parked = trainer("parked");
+  uint64_t n_parks = 0;
+  while (parked.running()) {
+    if (client("parked").empty()) continue;
+    (void)tessera("park", "parked");
+    n_parks = std::max(n_parks, parks("parked"));
+  }
+  ends_well(parked, "parked");
+  EXPECT_GT(n_parks, 0u);
+  EXPECT_EQ(checksum("parked"), checksum("alone"));
+}
+
+// Programs that have twice what there is run to their end, while they are parked at random and some are killed.
+TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
+  start_patient_daemon();
+  constexpr unsigned kPrograms = 6, kMiB = 88, kRounds = 100;
+  std::mt19937 random(7);
+  std::list<std::pair<std::string, cli::Process>> running;
+  unsigned started = 0, killed = 0;
+  uint64_t asked = 0;
+  const auto start = [&] {
+    const std::string name = "p" + std::to_string(started++);
+    running.emplace_back(name, program(name, kMiB, kRounds));
+  };
+  for (unsigned i = 0; i < kPrograms; ++i) start();
+  EXPECT_TRUE(eventually([&] {
+    const auto all = clients();
+    for (const auto& one : all)
+      if (one["park"].value("state", "") == "" && random() % 2) {
+        const auto pid = std::to_string(one.value("pid", 0));
+        auto park =
+            cli::Process::start({kBin + "tessera", "park", pid, "--seconds", "0.001", "--socket", socket()},
+                                {}, path("park.out"), path("park.log"));
+        if (park.ok()) (void)park->wait(kPatience_s), ++asked;
+      }
+    if (killed < 2 && asked > 20 * (killed + 1)) {
+      running.front().second.kill_now();
+      running.pop_front();
+      ++killed;
+      start();
+    }
+    for (auto it = running.begin(); it != running.end();) {
+      if (it->second.running()) {
+        ++it;
+        continue;
+      }
+      ends_well(it->second, it->first);
+      it = running.erase(it);
+    }
+    return running.empty();
+  })) << clients().dump();
+  EXPECT_GT(asked, 0u);
+}
+
+}  // namespace
+}  // namespace tessera::test
