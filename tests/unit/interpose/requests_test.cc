@@ -103,6 +103,18 @@ TEST_F(Requests, TheFirstCallIsSeenInTheMiddleOfABurstToo) {
   launch(s);
   const uint64_t request = begin();
   clock.move(5 * kMs);
+  launch(s);
+  end(request);
+  clock.move(1 * kMs);
+  wait(s);
+  expect_one(decode, 1 * kMs);
+}
+
+TEST_F(Requests, AnEventThatIsRecordedIsNoFirstCall) {
+  CUstream s = new_stream();
+  launch(s);
+  const uint64_t request = begin();
+  clock.move(5 * kMs);
   CUevent event = nullptr;
   ASSERT_EQ(driver_api::real().cuEventCreate(&event, 0), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuEventRecord(event, s), CUDA_SUCCESS);  // no work
