@@ -7,6 +7,7 @@
 
 #include "admission/limits.h"
 #include "cli/duration.h"
+#include "ipc/abi/requests.h"
 
 namespace tessera::cli {
 namespace {
@@ -34,6 +35,36 @@ std::string joined(const std::string& first, const std::string& second) {
     at = end + 1;
   }
   return out;
+}
+
+// A pattern is the name of a kind of requests (ipc/abi/requests.h), of which the first one is that of bursts.
+constexpr size_t kMostRanges = ipc::abi::kRequestKinds - 1,
+                 kMostPatternBytes = ipc::abi::kRequestNameBytes - 1;
+
+base::Status check_ranges(const std::vector<std::string>& patterns, unsigned priority) {
+  if (priority == 0)
+    return base::error(base::Code::kInvalid,
+                       "--request-range is for protected programs: give --priority high (or 1..7), too");
+  if (patterns.size() > kMostRanges)
+    return base::error(base::Code::kInvalid,
+                       "there are at most " + std::to_string(kMostRanges) +
+                           " --request-range: let one pattern stand for several, as in 'step *'");
+  for (const std::string& pattern : patterns)
+    if (pattern.empty() || pattern.size() > kMostPatternBytes || pattern.find('\n') != pattern.npos)
+      return base::error(base::Code::kInvalid, "--request-range '" + pattern + "' is not one line of 1 to " +
+                                                   std::to_string(kMostPatternBytes) + " bytes");
+  return base::ok();
+}
+
+// NVTX loads one tool: ours, which loads the one that was to be loaded (a profiler's).
+void add_ranges(const std::vector<std::string>& patterns, const std::string& library, Lookup old, void* of,
+                std::vector<std::string>* out) {
+  std::string lines;
+  for (const std::string& pattern : patterns) lines += (lines.empty() ? "" : "\n") + pattern;
+  out->push_back("TESSERA_REQUEST_RANGES=" + lines);
+  const std::string tool = old("NVTX_INJECTION64_PATH", of);
+  out->push_back("NVTX_INJECTION64_PATH=" + library);
+  if (!tool.empty() && tool != library) out->push_back("TESSERA_NVTX_TOOL=" + tool);
 }
 
 // GCC's AddressSanitizer ends a program whose runtime is not the first library, although it would work: nothing that we
@@ -115,6 +146,10 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
                          "--slo is for protected programs: give --priority high (or 1..7), too");
     out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
   }
+  if (!options.request_ranges.empty()) {
+    if (const auto checked = check_ranges(options.request_ranges, *priority); !checked)
+      return checked.error();
+  }
   if (!options.bit_stability.empty()) {
     if (options.bit_stability != "strict" && options.bit_stability != "relaxed")
       return base::error(base::Code::kInvalid,
@@ -159,6 +194,8 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
       why_not_loadable(layout.preload_ops).empty())
     preload += ":" + layout.preload_ops;
   if (options.preload) add_preload(preload, old, of, &out);
+  if (!options.request_ranges.empty() && why_not_loadable(layout.ranges).empty())
+    add_ranges(options.request_ranges, layout.ranges, old, of, &out);
   if (options.audit.value_or(false) && why_not_loadable(layout.audit).empty())
     add_audit(layout, old, of, &out);
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));

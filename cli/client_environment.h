@@ -29,6 +29,7 @@ struct RunOptions {
   // libtessera_audit.so too: who looks libraries up is served (docs/driver_api.md). Not said: tessera run decides by the
   // program (cli/lookups.h), elsewhere no.
   std::optional<bool> audit;
+  std::vector<std::string> request_ranges;  // ranges of NVTX that are requests (docs/requests.md)
   std::string newer_names;          // library to preload in front of ours; "" = none (cli/newer_names.h)
   bool preload = true;              // false: something else loads the libraries (cli/cdi.h)
   bool passthrough = false;         // load nothing, gate nothing

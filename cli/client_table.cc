@@ -10,22 +10,13 @@
 
 #include "base/printable.h"
 #include "cli/cut_launches.h"
+#include "cli/request_table.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
 constexpr size_t kTopOperations = 8;  // lines of `tessera top`
-
-std::string text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? base::printable(found->get<std::string>()) : "";
-}
-
-json list(const json& state, const char* key) {
-  const auto found = state.find(key);
-  return found != state.end() && found->is_array() ? *found : json::array();
-}
 
 // One client at both looks; one that came in between, or is another one under an old number, did nothing before.
 struct Pair {
@@ -66,13 +57,13 @@ std::string pid(const Pair& c) {
   return std::to_string(count_in(c.now, "pid"));
 }
 std::string name(const Pair& c) {
-  return text(c.now, "name");
+  return text_in(c.now, "name");
 }
 std::string priority(const Pair& c) {
   return std::to_string(count_in(c.now, "priority"));
 }
 std::string state(const Pair& c) {
-  return text(c.now, "state");
+  return text_in(c.now, "state");
 }
 std::string gpu(const Pair& c) {
   return c.share(c.gpu_ns());
@@ -91,8 +82,8 @@ std::string line(std::span<const Column> columns, const std::function<std::strin
 
 std::string table(std::span<const Column> columns, const TwoLooks& looks) {
   std::string out = line(columns, [](const Column& column) { return column.heading; });
-  const json before = list(looks.before, "clients"), nothing = json::object();
-  for (const json& client : list(looks.now, "clients")) {
+  const json before = list_in(looks.before, "clients"), nothing = json::object();
+  for (const json& client : list_in(looks.now, "clients")) {
     const auto was = std::find_if(before.begin(), before.end(),
                                   [&](const json& c) { return count_in(c, "id") == count_in(client, "id"); });
     // Without an earlier look nothing is known to have grown.
@@ -129,6 +120,16 @@ std::string short_bytes(uint64_t bytes) {
 
 }  // namespace
 
+std::string text_in(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? base::printable(found->get<std::string>()) : "";
+}
+
+json list_in(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : json::array();
+}
+
 uint64_t count_in(const json& client, const char* key) {
   const auto found = client.find(key);
   if (found == client.end() || !found->is_number_integer()) return 0;
@@ -152,30 +153,30 @@ std::string ps_table(const TwoLooks& looks) {
 
 std::string ps_reserves(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     const uint64_t reserved = count_in(c, "reserved_sms");
     const uint64_t launches = count_in(c, "confined_launches");
     if (reserved == 0 || launches == 0) continue;  // nothing of it is of the kind that needs it
     uint64_t sms = 0;
-    for (const json& g : list(now, "gpus"))
-      if (text(g, "uuid") == text(c, "gpu")) sms = count_in(g, "sm_count");
-    out +=
-        fmt::format("{} {}: reserve: {} of {} SMs by green contexts, {}", count_in(c, "pid"),
-                    text(c, "name").substr(0, 15), reserved, sms, short_count(double(launches)) + " launches")
-            .substr(0, kTableColumns) +
-        '\n';
+    for (const json& g : list_in(now, "gpus"))
+      if (text_in(g, "uuid") == text_in(c, "gpu")) sms = count_in(g, "sm_count");
+    out += fmt::format("{} {}: reserve: {} of {} SMs by green contexts, {}", count_in(c, "pid"),
+                       text_in(c, "name").substr(0, 15), reserved, sms,
+                       short_count(double(launches)) + " launches")
+               .substr(0, kTableColumns) +
+           '\n';
   }
   return out;
 }
 
 std::string ps_beside(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     std::string classes, launches;
     const auto append = [](std::string& to, const std::string& what) {
       to += (to.empty() ? "" : ", ") + what;
     };
-    for (const json& name : list(c, "beside_bursts"))
+    for (const json& name : list_in(c, "beside_bursts"))
       if (name.is_string()) append(classes, base::printable(name.get<std::string>()));
     for (const char* name : {"compute", "memory", "latency", "unknown"})
       if (const uint64_t n = count_in(c, (std::string("beside_") + name).c_str()))
@@ -183,52 +184,53 @@ std::string ps_beside(const json& now) {
     if (launches.empty()) continue;
     out +=
         wrapped(fmt::format("{} {}: beside bursts: {} launches so far; now of class: {}", count_in(c, "pid"),
-                            text(c, "name").substr(0, 15), launches, classes.empty() ? "none" : classes));
+                            text_in(c, "name").substr(0, 15), launches, classes.empty() ? "none" : classes));
   }
   return out;
 }
 
 std::string ps_starved(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     const auto found = c.find("starved");
     if (found == c.end() || !found->is_object()) continue;
     const auto share = found->find("share");
-    out += wrapped(fmt::format(
-        "{} {}: starves, {:.1f}% of the GPU: {}", count_in(c, "pid"), text(c, "name").substr(0, 15),
-        share != found->end() && share->is_number() ? 100 * share->get<double>() : 0, text(*found, "why")));
-    out += wrapped("  helps: " + text(*found, "remedy"));
+    out += wrapped(fmt::format("{} {}: starves, {:.1f}% of the GPU: {}", count_in(c, "pid"),
+                               text_in(c, "name").substr(0, 15),
+                               share != found->end() && share->is_number() ? 100 * share->get<double>() : 0,
+                               text_in(*found, "why")));
+    out += wrapped("  helps: " + text_in(*found, "remedy"));
   }
   return out;
 }
 
 std::string ps_unmanaged(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients"))
+  for (const json& c : list_in(now, "clients"))
     if (const uint64_t n = count_in(c, "unmanaged_launches"))
       out += (out.empty() ? "" : ", ") +
-             fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), n);
+             fmt::format("{} {}: {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15), n);
   return out.empty() ? out : wrapped("launches before they were managed: " + out);
 }
 
 std::string ps_cutting(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     if (const std::string line = cutting_line(c); !line.empty())
-      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text(c, "name").substr(0, 15), line));
+      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15), line));
   }
   return out;
 }
 
 std::string ps_memory(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
-    const json rows = list(c, "memory");
+  for (const json& c : list_in(now, "clients")) {
+    const json rows = list_in(c, "memory");
     for (const json& row : rows) {
-      std::string line = fmt::format("{} {}: memory {}", count_in(c, "pid"), text(c, "name").substr(0, 15),
+      std::string line = fmt::format("{} {}: memory {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15),
                                      short_bytes(count_in(row, "used")));
       if (const uint64_t limit = count_in(row, "limit")) line += " of " + short_bytes(limit);
-      if (rows.size() > 1) line += " on " + text(row, "gpu");
+      if (rows.size() > 1) line += " on " + text_in(row, "gpu");
       line += ", peak " + short_bytes(count_in(row, "peak"));
       const auto also = [&](const char* key, const char* what) {
         if (const uint64_t n = count_in(row, key)) line += fmt::format(", {} {}", what, short_bytes(n));
@@ -246,11 +248,11 @@ std::string ps_memory(const json& now) {
 
 std::string ps_gates(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     const uint64_t boundaries = count_in(c, "gate_boundaries");
-    const std::string gate = text(c, "gate");
+    const std::string gate = text_in(c, "gate");
     if (boundaries == 0 && gate != "device") continue;
-    std::string line = fmt::format("{} {}: waits ", count_in(c, "pid"), text(c, "name").substr(0, 15));
+    std::string line = fmt::format("{} {}: waits ", count_in(c, "pid"), text_in(c, "name").substr(0, 15));
     line += gate == "device"
                 ? fmt::format("on the device, quanta of {} us", count_in(c, "gate_quantum_ns") / 1000)
                 : "in its " + gate;
@@ -282,23 +284,24 @@ struct OperationLine {  // grown between the looks
 // An operation of a client at the earlier look; an empty object if it was not there yet.
 json earlier(const json& operations, const json& operation) {
   for (const json& o : operations)
-    if (text(o, "name") == text(operation, "name") && text(o, "type") == text(operation, "type")) return o;
+    if (text_in(o, "name") == text_in(operation, "name") && text_in(o, "type") == text_in(operation, "type"))
+      return o;
   return json::object();
 }
 
 std::vector<OperationLine> operation_lines(const TwoLooks& looks) {
   std::vector<OperationLine> lines;
-  const json before = list(looks.before, "clients");
-  for (const json& client : list(looks.now, "clients")) {
+  const json before = list_in(looks.before, "clients");
+  for (const json& client : list_in(looks.now, "clients")) {
     const auto was = std::find_if(before.begin(), before.end(),
                                   [&](const json& c) { return count_in(c, "id") == count_in(client, "id"); });
-    const json then = was != before.end() ? list(*was, "operations") : json::array();
-    for (const json& o : list(client, "operations")) {
+    const json then = was != before.end() ? list_in(*was, "operations") : json::array();
+    for (const json& o : list_in(client, "operations")) {
       // Without an earlier look nothing is known to have grown.
       const json old = looks.before.is_null() ? o : earlier(then, o);
       const auto grown = [&](const char* key) { return std::max(real(o, key) - real(old, key), 0.0); };
-      lines.push_back({count_in(client, "pid"), count_in(o, "calls"), text(o, "name"), text(o, "type"),
-                       text(o, "class"), grown("flop"), grown("bytes"), grown("gpu_ns")});
+      lines.push_back({count_in(client, "pid"), count_in(o, "calls"), text_in(o, "name"), text_in(o, "type"),
+                       text_in(o, "class"), grown("flop"), grown("bytes"), grown("gpu_ns")});
     }
   }
   std::stable_sort(lines.begin(), lines.end(), [](const OperationLine& x, const OperationLine& y) {
@@ -328,7 +331,7 @@ std::string what_was_split(const json& client) {
     seen = n > UINT64_MAX - seen ? UINT64_MAX : seen + n;
   }
   if (seen == 0)
-    return list(client, "operations").empty()
+    return list_in(client, "operations").empty()
                ? "no library call seen; --audit shows those of libraries opened by path"
                : "no product or convolution among its library calls";
   std::string out = short_count(double(seen)) + " products and convolutions seen, ";
@@ -342,10 +345,10 @@ std::string what_was_split(const json& client) {
 
 std::string ps_splits(const json& now) {
   std::string out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     if (count_in(c, "splitting") == 0 || count_in(c, "priority") != 0) continue;
     out += wrapped(fmt::format("{} {}: splits operations: {}", count_in(c, "pid"),
-                               text(c, "name").substr(0, 15), what_was_split(c)));
+                               text_in(c, "name").substr(0, 15), what_was_split(c)));
   }
   return out;
 }
@@ -356,12 +359,12 @@ std::string ps_minimum(const json& now) {
   const uint64_t percent =
       daemon != now.end() && daemon->is_object() ? count_in(*daemon, "min_share_percent") : 0;
   if (percent == 0) return out;
-  for (const json& c : list(now, "clients")) {
+  for (const json& c : list_in(now, "clients")) {
     const uint64_t beside = count_in(c, "floor_slowdown_permille");
     if (beside == 0) continue;
     out += wrapped(
         fmt::format("{} {}: minimum share of {}%: bursts beside it take {:.2f} of their time, others {:.2f}",
-                    count_in(c, "pid"), text(c, "name").substr(0, 15), percent, double(beside) / 1000,
+                    count_in(c, "pid"), text_in(c, "name").substr(0, 15), percent, double(beside) / 1000,
                     double(count_in(c, "other_slowdown_permille")) / 1000));
   }
   return out;
@@ -403,12 +406,13 @@ std::string top_table(const TwoLooks& looks) {
             }),
   };
   std::string out;
-  for (const json& g : list(looks.now, "gpus"))
-    out += fmt::format("{}: {}, {}, {} clients", text(g, "uuid"), text(g, "policy"),
+  for (const json& g : list_in(looks.now, "gpus"))
+    out += fmt::format("{}: {}, {}, {} clients", text_in(g, "uuid"), text_in(g, "policy"),
                        g.value("mps", false) ? "leases overlap" : "turns", count_in(g, "clients"))
                .substr(0, kTableColumns) +
            '\n';
-  return out + table(columns, looks) + operation_table(looks, kTopOperations);
+  return out + table(columns, looks) + request_table(looks.now, looks.before, kTopOperations) +
+         operation_table(looks, kTopOperations);
 }
 
 std::string short_count(double n) {

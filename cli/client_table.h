@@ -40,7 +40,9 @@ std::string top_table(const TwoLooks& looks);  // rates between the looks, below
 
 // Lines of at most kTableColumns, broken at spaces; what follows the first is indented.
 std::string wrapped(std::string rest);
-// A count that the daemon sent; 0 if there is none.
+// A printable text, a list or a count that the daemon sent; empty or 0 if there is none.
+std::string text_in(const nlohmann::json& object, const char* key);
+nlohmann::json list_in(const nlohmann::json& object, const char* key);
 uint64_t count_in(const nlohmann::json& object, const char* key);
 // 950, 12.3k, 4.56M; never wider than five characters below 10^15.
 std::string short_count(double n);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -15,6 +16,7 @@
 #include "base/scoped_fd.h"
 #include "cli/device_memory.h"
 #include "cli/metrics_server.h"
+#include "cli/request_table.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -96,6 +98,35 @@ double number(const json& object, const std::string& key) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+// A bound for each doubling: eight times as many would make eight times as many series.
+ClientMetric histogram(const RequestHistogram& h, Labels labels) {
+  ClientMetric m;
+  m.label = std::move(labels);
+  m.label.push_back({"kind", h.kind});
+  m.histogram.sample_count = h.count;
+  m.histogram.sample_sum = double(h.sum_ns) * 1e-9;
+  uint64_t below = 0;
+  for (uint32_t i = 0; i < base::kLatencyBuckets; i++) {
+    below += h.counts[i];
+    const bool is_last = i + 1 == base::kLatencyBuckets;
+    if (i % base::kLatencySteps != 0 && !is_last) continue;
+    m.histogram.bucket.push_back({below, is_last ? std::numeric_limits<double>::infinity()
+                                                 : double(base::latency_bucket_end_ns(i)) * 1e-9});
+  }
+  return m;
+}
+
+MetricFamily request_family(const json& clients, const std::string& proc) {
+  MetricFamily f{"tessera_client_request_seconds",
+                 "how long bursts and requests of protected clients took on the GPU, by kind",
+                 MetricType::Histogram,
+                 {}};
+  for (const json& client : clients)
+    for (const RequestHistogram& h : requests_of(client))
+      f.metric.push_back(histogram(h, labels_of(client, proc)));
+  return f;
+}
+
 std::vector<MetricFamily> collect(const std::string& socket) {
   const auto state = ipc::query(socket, kAskState), schema = ipc::query(socket, kAskSchema);
   json with_residuals = json::parse(state.ok() ? *state : "", nullptr, /*allow_exceptions=*/false);
@@ -155,6 +186,8 @@ std::vector<MetricFamily> metric_families(const std::string& state_text, const s
       residuals.metric.push_back(
           metric(number(client, "memory_residual_bytes"), false, labels_of(client, proc)));
   if (!residuals.metric.empty()) out.push_back(std::move(residuals));
+  if (MetricFamily requests = request_family(clients, proc); !requests.metric.empty())
+    out.push_back(std::move(requests));
   for (const Row& row : rows(schema, "client", "tessera_client_")) {
     out.push_back(family(row));
     for (const json& client : clients)

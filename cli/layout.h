@@ -16,6 +16,7 @@ struct Layout {
   std::string share;          // PREFIX/share/tessera
   std::string preload_ops;    // PREFIX/lib/libtessera_ops.so
   std::string audit;          // PREFIX/lib/libtessera_audit.so
+  std::string ranges;         // PREFIX/lib/libtessera_ranges.so
 };
 
 inline Layout layout_below(const std::string& prefix) {
@@ -26,6 +27,7 @@ inline Layout layout_below(const std::string& prefix) {
   at.preload_alias = prefix + "/lib/libtessera_alias.so";
   at.preload_ops = prefix + "/lib/libtessera_ops.so";
   at.audit = prefix + "/lib/libtessera_audit.so";
+  at.ranges = prefix + "/lib/libtessera_ranges.so";
   at.softgpu = prefix + "/lib/softgpu";
   at.share = prefix + "/share/tessera";
   return at;

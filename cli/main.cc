@@ -111,6 +111,11 @@ int command(int argc, char** argv) {
       "--gate", run_options.gate,
       "where a best-effort program's work waits: device (in its streams: it runs ahead), thread, or auto "
       "(as tesserad is configured; docs/architecture.md)");
+  run->add_option(
+         "--request-range", run_options.request_ranges,
+         "a protected program's requests are these ranges of NVTX: NAME, DOMAIN/NAME or category:NAME, * for "
+         "any text; repeatable (docs/requests.md)")
+      ->allow_extra_args(false);
   run->add_option("--trace", run_options.trace,
                   "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
   run->add_flag("--place", run_options.place,
@@ -132,14 +137,16 @@ int command(int argc, char** argv) {
   run->positionals_at_end();
   run->callback([&] { status = cli::run(run_options); });
 
-  bool json = false;
+  cli::PsOptions ps_options;
   std::string socket_path;
   auto* ps = app.add_subcommand("ps", "Who shares the GPUs");
-  ps->add_flag("--json", json, "the daemon's whole state as JSON");
+  ps->add_flag("--json", ps_options.json, "the daemon's whole state as JSON");
   ps->add_option("--socket", socket_path, "tesserad's socket (default: TESSERA_SOCKET, or this user's)");
-  bool ps_operations = false;
-  ps->add_flag("--operations", ps_operations, "and what best-effort clients ask of cuBLAS: FLOP/s, bytes/s");
-  ps->callback([&] { status = cli::ps(socket_path, json, ps_operations); });
+  ps->add_flag("--requests", ps_options.requests,
+               "and how long requests and bursts of protected clients took (docs/requests.md)");
+  ps->add_flag("--operations", ps_options.operations,
+               "and what best-effort clients ask of cuBLAS: FLOP/s, bytes/s");
+  ps->callback([&] { status = cli::ps(socket_path, ps_options); });
 
   cli::TopOptions top_options;
   auto* top = app.add_subcommand("top", "Who uses the GPUs right now, again and again");

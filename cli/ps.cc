@@ -15,6 +15,7 @@
 #include "cli/device_memory.h"
 #include "cli/measured_state.h"
 #include "cli/park.h"
+#include "cli/request_table.h"
 #include "cli/run.h"
 #include "ipc/channel/client.h"
 
@@ -22,7 +23,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr double kBetweenLooksSeconds = 0.5;
-constexpr size_t kMostOperations = 1000;  // lines
+constexpr size_t kMostRows = 1000;  // lines
 
 std::string name_of(const nlohmann::json& client) {
   return base::printable(client.value("name", ""));
@@ -62,12 +63,12 @@ void print(const TwoLooks& looks) {
 
 }  // namespace
 
-int ps(const std::string& socket, bool json, bool operations) {
+int ps(const std::string& socket, const PsOptions& options) {
   const auto complain = [](const base::Error& why) {
     fprintf(stderr, "tessera ps: %s (or name its socket with --socket)\n", why.text.c_str());
     return 1;
   };
-  if (json) {
+  if (options.json) {
     const auto socket_path = resolve_socket(socket);
     auto answer = socket_path ? ipc::query(*socket_path) : base::Result<std::string>(socket_path.error());
     if (!answer) return complain(answer.error());
@@ -89,7 +90,8 @@ int ps(const std::string& socket, bool json, bool operations) {
   }
   add_residuals(process_memory(), &looks.now);
   print(looks);
-  if (operations) fputs(operation_table(looks, kMostOperations).c_str(), stdout);
+  if (options.requests) fputs(request_table(looks.now, {}, kMostRows).c_str(), stdout);
+  if (options.operations) fputs(operation_table(looks, kMostRows).c_str(), stdout);
   return 0;
 }
 

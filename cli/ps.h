@@ -7,7 +7,11 @@
 namespace tessera::cli {
 
 // `socket`: "" = this user's default. Exit status.
-// `operations`: and what they ask of libraries.
-int ps(const std::string& socket, bool json, bool operations = false);
+struct PsOptions {
+  bool json = false;
+  bool operations = false;  // and what best-effort clients ask of libraries
+  bool requests = false;    // and how long requests of protected clients took
+};
+int ps(const std::string& socket, const PsOptions& options);
 
 }  // namespace tessera::cli

@@ -17,6 +17,7 @@ install(DIRECTORY profiles/gpus DESTINATION ${TESSERA_SHAPE}share/tessera COMPON
 install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera.so ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_alias.so
               ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/ld.so.preload
               ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_ops.so ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_audit.so
+              ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtessera_ranges.so
         DESTINATION ${TESSERA_SHAPE}lib COMPONENT tessera)
 install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/softgpu DESTINATION ${TESSERA_SHAPE}lib COMPONENT tessera)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/share/tessera DESTINATION ${TESSERA_SHAPE}share COMPONENT tessera)

@@ -17,7 +17,7 @@ ROOMS = ("state", "memory", "gate", "track", "slice", "hooks", "lifecycle")
 
 def room(name, *more):
     below = [f"interpose/{r}" for r in ROOMS[:ROOMS.index(name)]]
-    return ["admission", "base", "driver_api", "interpose/audit/contract.h", "ipc", "operations", *more, *below]
+    return ["admission", "base", "driver_api", "interpose/audit/contract.h", "interpose/ranges/contract.h", "ipc", "operations", *more, *below]
 
 
 # First matching folder decides. A folder may always include itself. Values: folders or files of the project.
@@ -48,6 +48,7 @@ ALLOWED = {
     "interpose/lifecycle": room("lifecycle"),
     "interpose/operations": ["base", "operations"],  # a library of its own, which knows nothing of the other
     "interpose/audit": ["base/exports.h", "operations/hook.h"],  # a library of its own, without libc; the others know its contract
+    "interpose/ranges": ["base"],  # a library of its own; the preload library knows its contract
     "interpose/entry": ["base", "driver_api", "interpose/audit/contract.h", "interpose/hooks/hooks.h"],  # forwards, also where there is no gate
     "scheduler_daemon/policy": ["base/units.h"],
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "cli/client_table.h"
@@ -60,8 +61,12 @@ Span inside(const Span& s, const TraceItem& burst) {
 }
 
 BurstParts parts_of(const TraceItem& burst, const Trace& trace, const std::vector<Work>& best_effort) {
-  BurstParts parts{
-      .client = burst.client, .start_ns = burst.start_ns, .end_ns = burst.end_ns, .launches = burst.a};
+  const bool is_burst = burst.kind == abi::kTraceBurst;
+  BurstParts parts{.client = burst.client,
+                   .request = is_burst ? "" : item_title(trace, burst),
+                   .start_ns = burst.start_ns,
+                   .end_ns = burst.end_ns,
+                   .launches = is_burst ? burst.a : 0};
   std::vector<Span> taken;
   const auto take = [&](const std::vector<Span>& spans) {
     const uint64_t before = length_ns(taken);
@@ -70,7 +75,7 @@ BurstParts parts_of(const TraceItem& burst, const Trace& trace, const std::vecto
     return length_ns(taken) - before;
   };
   const TraceClient& own = trace.clients.at(burst.client);
-  std::vector<Span> in_flight, beside, calls;
+  std::vector<Span> in_flight, beside, calls, waits;
   for (const Work& work : best_effort) {
     if (trace.clients.at(work.item->client).gpu != own.gpu) continue;
     (work.item->start_ns < burst.start_ns ? in_flight : beside).push_back(inside(work.ran, burst));
@@ -78,10 +83,13 @@ BurstParts parts_of(const TraceItem& burst, const Trace& trace, const std::vecto
   for (const TraceItem& item : trace.items) {
     if (item.client != burst.client) continue;
     if (item.kind == abi::kTraceLaunch) calls.push_back(inside({item.start_ns, item.end_ns}, burst));
-    if (item.kind == abi::kTraceHold && item.detail == abi::kTraceHeldByBurst &&
-        item.end_ns <= burst.start_ns + 1000 && item.end_ns + 1'000'000 > burst.start_ns)
+    if (item.kind != abi::kTraceHold || item.detail != abi::kTraceHeldByBurst) continue;
+    if (!is_burst)
+      waits.push_back(inside({item.start_ns, item.end_ns}, burst));
+    else if (item.end_ns <= burst.start_ns + 1000 && item.end_ns + 1'000'000 > burst.start_ns)
       parts.wait_ns = item.end_ns - item.start_ns;  // the burst began when the wait ended
   }
+  parts.wait_ns += take(waits);
   parts.drain_ns = take(in_flight);
   parts.beside_ns = take(beside);
   parts.host_ns = take(calls);
@@ -92,9 +100,13 @@ BurstParts parts_of(const TraceItem& burst, const Trace& trace, const std::vecto
 }  // namespace
 
 std::vector<BurstParts> slowest_bursts(const Trace& trace, size_t n) {
+  std::set<uint32_t> with_requests;
+  for (const TraceItem& item : trace.items)
+    if (item.kind == abi::kTraceRequest) with_requests.insert(item.client);
   std::vector<const TraceItem*> bursts;
   for (const TraceItem& item : trace.items)
-    if (item.kind == abi::kTraceBurst) bursts.push_back(&item);
+    if (item.kind == (with_requests.contains(item.client) ? abi::kTraceRequest : abi::kTraceBurst))
+      bursts.push_back(&item);
   n = std::min(n, bursts.size());
   std::partial_sort(bursts.begin(), bursts.begin() + long(n), bursts.end(),
                     [](const TraceItem* x, const TraceItem* y) {
@@ -162,14 +174,15 @@ std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trac
     return "no burst of a protected client ended in this trace: take a longer one, or give a client a "
            "priority\n";
   const uint64_t origin_ns = trace.items.front().start_ns;
-  std::string out = fmt::format("{:<20}{:>12}{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}\n", "BURST OF", "AT", "LENGTH",
-                                "OWN", "DRAIN", "BESIDE", "WAIT", "HOST");
+  std::string out = fmt::format("{:<20}{:>12}{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}\n", "BURST OF, REQUEST", "AT",
+                                "LENGTH", "OWN", "DRAIN", "BESIDE", "WAIT", "HOST");
   for (const BurstParts& b : bursts) {
     const auto share = [&](uint64_t ns) {
       return fmt::format("{:.0f}%", 100.0 * double(ns) / double(std::max<uint64_t>(1, b.length_ns())));
     };
     const TraceClient& client = trace.clients.at(b.client);
-    out += fmt::format("{:<20.19}{:>9.3f} ms{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}\n", client.name,
+    out += fmt::format("{:<20.19}{:>9.3f} ms{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}\n",
+                       b.request.empty() ? client.name : b.request + " of " + client.name,
                        double(b.start_ns - std::min(b.start_ns, origin_ns)) / 1e6,
                        short_duration(double(b.length_ns())), share(b.own_ns), share(b.drain_ns),
                        share(b.beside_ns), share(b.wait_ns), share(b.host_ns));

@@ -8,15 +8,16 @@
 
 namespace tessera::cli {
 
-// A burst's time, part by part: length_ns = own_ns + drain_ns + beside_ns + wait_ns + host_ns.
+// A burst's or request's time, part by part: length_ns = own_ns + drain_ns + beside_ns + wait_ns + host_ns.
 struct BurstParts {
   uint32_t client = 0;
+  std::string request;  // its kind; "": a burst
   uint64_t start_ns = 0, end_ns = 0, launches = 0;
   uint64_t own_ns = 0;  // the rest: its own work, with the GPU to itself
   uint64_t drain_ns =
       0;  // its calls returned, but best-effort work that was in flight when it began had not ended
   uint64_t beside_ns = 0;  // best-effort work that started later ran beside it: packed, let go, not managed
-  uint64_t wait_ns = 0;    // before it: held for a burst that goes first
+  uint64_t wait_ns = 0;    // before a burst, within a request: held for a burst that goes first
   uint64_t host_ns = 0;    // between its calls, with none of its work enqueued: the program itself
   uint64_t length_ns() const { return own_ns + drain_ns + beside_ns + wait_ns + host_ns; }
 };
@@ -34,6 +35,7 @@ struct KernelInTheWay {
 std::vector<KernelInTheWay> kernels_in_the_way(const Trace& trace, size_t n);
 std::string told(const std::vector<KernelInTheWay>& kernels, const Trace& trace);
 
+// Of clients that have requests, these; of others bursts.
 std::vector<BurstParts> slowest_bursts(const Trace& trace, size_t n);
 std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trace);
 

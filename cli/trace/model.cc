@@ -18,9 +18,9 @@ namespace {
 namespace abi = ipc::abi;
 using nlohmann::json;
 
-constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",    "hold", "burst",
-                                  "busy", "marker", "done",  "lease",   "name", "operation",
-                                  "sync", "record", "wait",  "estimate"};
+constexpr const char* kKinds[] = {"",     "launch", "slice", "copy",     "hold",   "burst",
+                                  "busy", "marker", "done",  "lease",    "name",   "operation",
+                                  "sync", "record", "wait",  "estimate", "request"};
 static_assert(std::size(kKinds) == abi::kTraceKinds);
 constexpr const char* kReasons[] = {"", "lease", "pulse", "window", "burst"};
 static_assert(std::size(kReasons) == abi::kTraceReasons);
@@ -39,12 +39,24 @@ constexpr const char* kEntryPoints[] = {
 constexpr uint64_t kLongest_ns = 24 * 3'600'000'000'000;  // of one event
 
 // Tracks of a client besides its streams, which have numbers from kStreams on.
-constexpr int kLeaseTrack = 1, kBurstTrack = 2, kStreams = 3;
+constexpr int kLeaseTrack = 1, kBurstTrack = 2, kRequestTrack = 3, kStreams = 3;
 constexpr uint32_t kGpuProcesses = 0x40000000;  // process ids that no process has: one per GPU
 
-bool of_the_gpu(abi::TraceKind kind) {
-  return kind == abi::kTraceBurst || kind == abi::kTraceBusy || kind == abi::kTraceLease;
+// Which of them; 0: the event is one of a stream.
+int track_of(abi::TraceKind kind) {
+  switch (kind) {
+    case abi::kTraceLease:
+      return kLeaseTrack;
+    case abi::kTraceBurst:
+    case abi::kTraceBusy:
+      return kBurstTrack;
+    case abi::kTraceRequest:
+      return kRequestTrack;
+    default:
+      return 0;
+  }
 }
+constexpr const char* kTrackNames[] = {"", "leases", "bursts", "requests"};
 
 std::string stream_name(uint64_t stream) {
   if (stream == 0) return "all streams";
@@ -63,7 +75,7 @@ std::string readable(const std::string& symbol) {
 
 bool has_name(abi::TraceKind kind) {
   return kind == abi::kTraceLaunch || kind == abi::kTraceSlice || kind == abi::kTraceOperation ||
-         kind == abi::kTraceEstimate;
+         kind == abi::kTraceEstimate || kind == abi::kTraceRequest;
 }
 
 json arguments(const TraceItem& item) {
@@ -98,14 +110,13 @@ class Tracks {
   std::pair<uint32_t, int> of(const TraceItem& item) {
     const TraceClient& client = trace_.clients.at(item.client);
     const std::string who = fmt::format("{} ({})", client.name, client.pid);
-    if (of_the_gpu(item.kind)) {
+    if (const int of_client = track_of(item.kind)) {
       const std::string gpu = client.gpu.empty() ? "GPU not known" : client.gpu;
       const auto [at, fresh] = gpus_.try_emplace(gpu, kGpuProcesses + uint32_t(gpus_.size()));
       if (fresh) name("process_name", at->second, 0, gpu);
-      const int track = int(item.client) * 4 + (item.kind == abi::kTraceLease ? kLeaseTrack : kBurstTrack);
+      const int track = int(item.client) * 4 + of_client;
       if (named_.insert({at->second, track}).second)
-        name("thread_name", at->second, track,
-             who + (item.kind == abi::kTraceLease ? ": leases" : ": bursts"));
+        name("thread_name", at->second, track, who + ": " + kTrackNames[of_client]);
       return {at->second, track};
     }
     // A process with two GPUs is two clients.
@@ -158,7 +169,8 @@ std::string item_title(const Trace& trace, const TraceItem& item) {
     case abi::kTraceLaunch:
     case abi::kTraceSlice:
     case abi::kTraceOperation:
-    case abi::kTraceEstimate: {
+    case abi::kTraceEstimate:
+    case abi::kTraceRequest: {
       const auto& functions = trace.clients.at(item.client).functions;
       const auto found = functions.find(item.a);
       return found == functions.end() ? fmt::format("{:#x}", item.a) : readable(found->second);

@@ -28,8 +28,11 @@
 extern "C" __attribute__((weak)) void tessera_on_first_call(const tessera::hooks::FirstCall*) noexcept {}
 // Likewise: nothing is ever parked there.
 extern "C" __attribute__((weak)) void tessera_await_return() noexcept {}
-// Replaced by the one in interpose/hooks; the pass-through build has no use for notes.
+// Replaced by those in interpose/hooks; the pass-through build has no use for notes and requests.
 extern "C" __attribute__((weak, visibility("default"))) const void* tessera_note_reader(uint32_t) noexcept {
+  return nullptr;
+}
+extern "C" __attribute__((weak, visibility("default"))) const void* tessera_request_side(uint32_t) noexcept {
   return nullptr;
 }
 

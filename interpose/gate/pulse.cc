@@ -83,7 +83,7 @@ void take(Cover& cover, StreamCount& count, bool shared) {
   cover.items[cover.n++] = {&count, ended};
 }
 
-void record_burst(uint64_t now_ns) {
+void record_burst(uint64_t end_ns) {
   const uint64_t launches = total_launches() - g_burst.launches.load(kRelaxed);
   uint64_t last = 0;
   const uint32_t used = g_slots_used.load(kRelaxed);
@@ -92,12 +92,13 @@ void record_burst(uint64_t now_ns) {
   record.kind = abi::kRecordBurst;
   record.key = base::combine(base::combine(launches, g_burst.first_function.load(kRelaxed)), last);
   const uint64_t since = g_burst.since_ns.load(kRelaxed);
-  record.duration_ns = now_ns > since ? now_ns - since : 0;
-  record.end_ns = now_ns;
+  record.duration_ns = end_ns > since ? end_ns - since : 0;
+  record.end_ns = end_ns;
   record.blocks = launches;
   record.resource_class = end_burst_class();
   push_record(record);
-  trace({.kind = abi::kTraceBurst, .start_ns = since, .end_ns = now_ns, .a = launches});
+  trace({.kind = abi::kTraceBurst, .start_ns = since, .end_ns = end_ns, .a = launches});
+  count_request(abi::kBurstKind, since, end_ns);
 }
 
 }  // namespace
@@ -131,6 +132,7 @@ bool push_record(const abi::Record& record) {
 void become_busy(uint32_t resource_class, uint64_t function) {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) != Role::kProtected) return;
+  before_first_call();  // of requests of the whole process, in another thread
   // relaxed: a hint; whoever begins on the old one began a moment earlier
   if (ipc::load(link->lease->rights, kRelaxed).defers != 0) [[unlikely]]
     defer(link);
@@ -190,11 +192,15 @@ void cover_stream(Cover& cover, uint64_t key) {
     });
 }
 
+void cover_slot(Cover& cover, ThreadSlot& slot) {
+  const bool is_shared = &slot - g_slots >= kOwnedSlots;
+  for_each_stream(slot, [&](StreamCount& c) { take(cover, c, is_shared); });
+}
+
 void cover_context(Cover& cover) {
   if (g_state.n_contexts.load(kRelaxed) > 1) return;
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < used; i++)
-    for_each_stream(g_slots[i], [&](StreamCount& c) { take(cover, c, i >= kOwnedSlots); });
+  for (uint32_t i = 0; i < used; i++) cover_slot(cover, g_slots[i]);
 }
 
 void cover_event(Cover& cover, CUevent event) {
@@ -209,12 +215,14 @@ void cover_event(Cover& cover, CUevent event) {
 
 void covered(const Cover& cover) {
   for (uint32_t i = 0; i < cover.n; i++) advance(*cover.items[i].count, cover.items[i].ended);
+  look_at_requests();
   if (try_idle()) g_pulse_stats.idled_by_sync.fetch_add(1, kRelaxed);
 }
 
 void note_event(CUevent event, uint64_t key) {
   Thread& t = t_thread;
   StreamCount* count = t.key == key ? t.count : switch_stream(t, key);
+  if (g_requests_waiting.load(kRelaxed) != 0) t.key = 0;  // a record is no first call
   if (t.shared || count == &t.slot->streams[kStreamsPerThread]) return forget_event(event);
   EventNote& note = note_of(event);
   note.event.store(0, kRelaxed);
@@ -260,7 +268,8 @@ bool try_idle() {
   abi::PulsePage& page = *link->pulse;
   const uint32_t word = ipc::load(page.busy, kRelaxed);
   if (word == 0 || !all_complete()) return false;
-  const uint64_t now = clock_ns();
+  const uint64_t now = clock_ns(), since_ns = idle_since_ns(now);
+  if (is_in_gap(since_ns, now)) return false;
   if (!ipc::pulse_try_idle(page, word, now)) return false;
   if (!is_only_thread()) g_slow.heavy_fence();
   if (!all_complete()) {  // a launch read `busy` just before we cleared it
@@ -271,7 +280,7 @@ bool try_idle() {
     return false;
   }
   open_peer_gates(word);
-  record_burst(now);
+  record_burst(since_ns);
   if (must_tell(*link)) g_slow.notify_daemon();
   return true;
 }

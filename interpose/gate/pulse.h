@@ -13,6 +13,7 @@
 // busy -> idle one membarrier, and where the daemon wants to hear of it (AnswerLine::quiet) one eventfd write.
 #pragma once
 
+#include "interpose/gate/requests.h"
 #include "interpose/gate/state_names.h"
 
 namespace tessera::gate {
@@ -25,6 +26,12 @@ void become_busy(uint32_t resource_class, uint64_t function);
 // thread of this process began the burst. System calls only while it waits.
 void defer(const DaemonLink* link);
 
+// The thread used another stream last, or a request begins: the first half of begin_work.
+inline StreamCount* other_stream(Thread& thread, uint64_t key) {
+  before_first_call();
+  return switch_stream(thread, key);
+}
+
 // Helper thread, while busy: what the program launched since the last call, as votes for the burst's class;
 // the page gets the latest one's. Two or three per burst suffice.
 void sample_class();
@@ -36,7 +43,7 @@ struct Work {  // one call between begin and end
 
 inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
   Thread& t = t_thread;
-  StreamCount* count = t.key == key ? t.count : switch_stream(t, key);
+  StreamCount* count = t.key == key ? t.count : other_stream(t, key);
   const bool shared = t.shared != 0;
   add(count->begun, 1, shared);
   asymmetric_fence();
@@ -69,9 +76,10 @@ struct Cover {  // what a synchronise call will have completed when it returns; 
     uint64_t ended;
   } items[kMaxCover];
 };
-void cover_stream(Cover& cover, uint64_t key);  // one stream; key 2 means the calling thread's own
-void cover_context(Cover& cover);               // all streams; nothing if the process has several contexts
-void cover_event(Cover& cover, CUevent event);  // what the calling thread's stream held at the record
+void cover_stream(Cover& cover, uint64_t key);    // one stream; key 2 means the calling thread's own
+void cover_slot(Cover& cover, ThreadSlot& slot);  // all that the owner of the slot launched
+void cover_context(Cover& cover);                 // all streams; nothing if the process has several contexts
+void cover_event(Cover& cover, CUevent event);    // what the calling thread's stream held at the record
 void covered(const Cover& cover);  // the call returned success: advance, and go idle if nothing is left
 
 void note_event(CUevent event, uint64_t key);  // event recorded by this thread in its stream `key`

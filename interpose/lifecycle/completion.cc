@@ -165,7 +165,11 @@ bool poll_idle(uint64_t now) {
     return false;
   };
   for (uint32_t i = 0; i < used; i++)
-    if (state::find_stream(state::g_slots[i], is_at_work)) return false;
+    if (state::find_stream(state::g_slots[i], is_at_work)) {
+      gate::look_at_requests();
+      return false;
+    }
+  gate::look_at_requests();
   return gate::try_idle();
 }
 

@@ -56,7 +56,8 @@ state::DaemonLink link_of(const ipc::Attachment& a, abi::PulsePage* pulse) {
           shared.operations.counts,
           abi::kOperationSlots,
           &shared.cutting,
-          &shared.answer};
+          &shared.answer,
+          &shared.requests};
 }
 
 }  // namespace

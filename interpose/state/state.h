@@ -11,6 +11,7 @@
 #include "ipc/abi/cutting.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/region.h"
+#include "ipc/abi/requests.h"
 #include "ipc/channel/atomic.h"
 
 namespace tessera::gate {
@@ -43,6 +44,7 @@ struct DaemonLink {       // one attachment, as the launches see it; constant af
   uint32_t operation_slots = 0;
   abi::CuttingLines* cutting = nullptr;
   const abi::AnswerLine* answers = &g_no_answers;  // daemon writes
+  abi::RequestTable* requests = nullptr;           // this process writes; null: not attached
 };
 
 inline constexpr uint32_t kWatched = abi::kMaxWatchedPulses;

@@ -14,6 +14,7 @@
 //   13312   MemoryTable      both    no       who has how much memory, and who may have how much (memory.h)
 //   14912   ParkLines        both    no       off the GPU and back (park.h)
 //   15040   RecordRing       client  no       completed launches and bursts; the daemon consumes
+//   56128   RequestTable     client  no       how long requests took (requests.h)
 // clang-format on
 //
 // Rules: fixed-width integers through std::atomic_ref; all-zero is a valid initial state; sides write on different 64-byte
@@ -26,6 +27,7 @@
 #include "ipc/abi/memory.h"
 #include "ipc/abi/operations.h"
 #include "ipc/abi/park.h"
+#include "ipc/abi/requests.h"
 
 namespace tessera::ipc::abi {
 
@@ -33,7 +35,7 @@ inline constexpr uint32_t kRegionMagic = 0x41525354;  // "TSRA" little endian
 inline constexpr uint32_t kPulseMagic = 0x554c5054;   // "TPLU"
 inline constexpr uint16_t kVersion = 1;               // of this page
 inline constexpr uint16_t kCompatVersion = 1;         // oldest version that this one can talk to
-inline constexpr uint32_t kRegionBytes = 64 * 1024;
+inline constexpr uint32_t kRegionBytes = 96 * 1024;
 inline constexpr uint32_t kPulseBytes = 4096;
 inline constexpr uint32_t kMaxPriority = 7;  // 0 = best-effort, 1..7 = protected
 
@@ -225,6 +227,7 @@ struct Region {
   MemoryTable memory;
   ParkLines park;
   RecordRing ring;
+  RequestTable requests;
 };
 static_assert(sizeof(Region) <= kRegionBytes);
 

@@ -43,8 +43,9 @@ enum TraceKind : uint16_t {
   kTraceEstimate =
       15,  // a shape was measured first (start = end); a: function, b: ns that were expected, c: ns it
            // took, detail: 1 below a call of a library
+  kTraceRequest = 16,  // of a protected client, when it ends; a: its kind, which kTraceName names
 };
-inline constexpr uint16_t kTraceKinds = 16;
+inline constexpr uint16_t kTraceKinds = 17;
 
 enum TraceCopyFact : uint64_t {  // bits
   kTraceCopyEnded = 1,           // on return it has ended, and what was in the stream before it

@@ -48,6 +48,21 @@ std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTable& t
   return rows;
 }
 
+// As above: a client that writes garbage has garbage in its own rows.
+std::vector<stats::RequestRow> requests_of(const ipc::abi::RequestTable& table_untrusted) {
+  std::vector<stats::RequestRow> rows;
+  for (const ipc::abi::RequestKind& kind : table_untrusted.kinds) {
+    if (ipc::load(kind.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
+    char name[ipc::abi::kRequestNameBytes];
+    memcpy(name, kind.name, sizeof name);
+    stats::RequestRow& row = rows.emplace_back();
+    row.kind.assign(name, strnlen(name, sizeof name));
+    row.sum_ns = ipc::load(kind.sum_ns, relaxed);
+    for (const uint64_t& count : kind.counts) row.counts.push_back(ipc::load(count, relaxed));
+  }
+  return rows;
+}
+
 std::vector<stats::OutcomeRow> outcomes_of(const ipc::abi::CuttingLines& cutting_untrusted) {
 #define TS_ROW(id, name) name,
   static constexpr const char* kNames[] = {TS_LAUNCH_OUTCOMES(TS_ROW)};
@@ -269,6 +284,8 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.memory_untracked = ipc::load(memory_untrusted().totals.untracked, relaxed);
   const ipc::abi::OperationTotals& totals = operations_untrusted().totals;
   r.operations = operations_of(operations_untrusted());
+  r.requests = requests_of(requests_untrusted());
+  r.counters.missed_requests = ipc::load(requests_untrusted().totals.missed, relaxed);
   r.outcomes = outcomes_of(cutting_untrusted());
   r.counters.further_operations = ipc::load(totals.further_calls, relaxed);
   r.counters.split_calls = ipc::load(totals.split_calls, relaxed);

@@ -113,6 +113,7 @@ struct Client {
   const ipc::abi::UsageLine& usage_untrusted() const { return shared().usage; }
   const ipc::abi::SignalLine& signals_untrusted() const { return shared().signals; }
   const ipc::abi::OperationTable& operations_untrusted() const { return shared().operations; }
+  const ipc::abi::RequestTable& requests_untrusted() const { return shared().requests; }
   const ipc::abi::CuttingLines& cutting_untrusted() const { return shared().cutting; }
   ipc::abi::MemoryTable& memory_untrusted() const { return shared().memory; }
   ipc::abi::ParkLines& park_untrusted() const { return shared().park; }

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/latency_buckets.h"
 #include "base/printable.h"
 
 namespace tessera::stats {
@@ -78,6 +79,25 @@ std::string outcome_json(const OutcomeRow& row) {
   return out;
 }
 
+std::string request_json(const RequestRow& row) {
+  std::string out, buckets;
+  uint64_t count = 0;
+  for (uint32_t i = 0; i < row.counts.size(); ++i) {
+    if (row.counts[i] == 0) continue;
+    count += row.counts[i];
+    const uint64_t end_ns = base::latency_bucket_end_ns(i);
+    buckets += (buckets.empty() ? "[" : ",[") + (end_ns == UINT64_MAX ? "null" : std::to_string(end_ns)) +
+               ',' + std::to_string(row.counts[i]) + ']';
+  }
+  Object o(&out);
+  o.text("kind", row.kind);
+  o.number("count", count);
+  o.number("sum_ns", row.sum_ns);
+  o.raw("buckets", '[' + buckets + ']');
+  o.close();
+  return out;
+}
+
 std::string memory_json(const MemoryRow& row) {
   std::string out;
   Object o(&out);
@@ -137,6 +157,7 @@ std::string client_json(const ClientRow& c) {
 #include "scheduler_daemon/stats/stats.def"
   o.raw("beside_bursts", array(c.beside_bursts, quoted));
   o.raw("operations", array(c.operations, operation_json));
+  o.raw("requests", array(c.requests, request_json));
   o.raw("memory", array(c.memory, memory_json));
   o.raw("park", park_json(c.park));
   o.raw("outcomes", array(c.outcomes, outcome_json));

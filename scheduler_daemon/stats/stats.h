@@ -25,6 +25,12 @@ struct OperationRow {  // calls of one function of a library, of one element typ
   double flop = 0, bytes = 0;
 };
 
+struct RequestRow {  // requests of one kind (ipc/abi/requests.h)
+  std::string kind;
+  uint64_t sum_ns = 0;
+  std::vector<uint64_t> counts;  // by bucket of base/latency_buckets.h
+};
+
 struct OutcomeRow {  // launches of one outcome (ipc/abi/cutting.h)
   const char* name;
   uint64_t launches, gpu_ns;
@@ -68,6 +74,7 @@ struct ClientRow {
   // Best-effort: classes of work that its lease lets start beside bursts now.
   std::vector<std::string> beside_bursts;
   std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
+  std::vector<RequestRow> requests;      // protected: how long its bursts and requests took
   std::vector<MemoryRow> memory;         // by device
   ParkRow park;
   std::vector<OutcomeRow> outcomes;  // best-effort: which of its launches were or can be cut, and why not

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cli/device_memory.h"
+#include "cli/request_table.h"
 
 namespace tessera::cli {
 namespace {
@@ -150,6 +151,28 @@ TEST(ClientTable, OperationsShowWhatTheyComputedBetweenTheLooks) {
   EXPECT_THAT(top_table(looks), HasSubstr("cublasSgemm_v2"));
   EXPECT_THAT(operation_table(looks, 1), HasSubstr("... and 1 more"));
   EXPECT_EQ(row_of(operation_table(looks, 1), "Strided"), "");
+}
+
+json requests(const char* kind, uint64_t n, uint64_t sum_ns) {
+  return {{"kind", kind}, {"count", n + 1}, {"sum_ns", sum_ns}, {"buckets", {{1u << 20, n}, {1u << 23, 1u}}}};
+}
+
+TEST(ClientTable, RequestsShowHowLongTheyTookByKind) {
+  TwoLooks looks = two_looks();
+  EXPECT_EQ(request_table(looks.now, {}, 10), "");
+  looks.before["clients"][0]["requests"] = {requests("decode", 9, 10'000'000)};
+  looks.now["clients"][0]["requests"] = {requests("decode", 99, 100'000'000),
+                                         requests("prefill", 1, 9'000'000)};
+  const std::string all = request_table(looks.now, {}, 10);
+  EXPECT_THAT(words(row_of(all, "decode")), testing::IsSupersetOf({"4001", "decode", "100", "1.0"}));
+  // Since the look before: 90 requests in 90 ms, none of them long.
+  EXPECT_THAT(row_of(request_table(looks.now, looks.before, 10), "decode"),
+              testing::ContainsRegex("90 +1.0 ms +1.0 ms +1.0 ms"));
+  EXPECT_THAT(row_of(top_table(looks), "decode"), testing::ContainsRegex("90 +1.0 ms"));
+  EXPECT_THAT(request_table(looks.now, {}, 1), HasSubstr("... and 1 more"));
+  looks.now["clients"][0]["requests"] = R"([{}, {"kind": "odd", "sum_ns": -1, "buckets":
+      [[0, 1], [null, 1], [-5, 1], [7], 8, [9, "x"], [10, -1]]}])"_json;
+  EXPECT_THAT(row_of(request_table(looks.now, {}, 10), "odd"), testing::ContainsRegex(" 3 +0 .*> 69 s"));
 }
 
 std::string unwrapped(std::string lines) {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/latency_buckets.h"
 #include "base/printable.h"
 #include "scheduler_daemon/stats/stats.h"
 
@@ -47,6 +48,27 @@ TEST(Exporter, NamesUnitsAndLabelsComeFromTheDaemonsDescription) {
   EXPECT_TRUE(has("# TYPE tessera_client_in_flight_seconds gauge"));
   EXPECT_TRUE(has(("tessera_client_in_flight_seconds" + labels + "0.002").c_str())) << text;
   EXPECT_TRUE(has(("tessera_client_weight" + labels + "250").c_str()));
+}
+
+TEST(Exporter, RequestsAreAHistogramOfEachKind) {
+  stats::Snapshot s;
+  stats::ClientRow client;
+  client.pid = 42;
+  stats::RequestRow row{.kind = "decode", .sum_ns = 2'500'000'000, .counts = {}};
+  row.counts.resize(base::kLatencyBuckets);
+  row.counts[0] = 3, row.counts[1] = 4, row.counts[8] = 5, row.counts[base::kLatencyBuckets - 1] = 6;
+  client.requests.push_back(row);
+  s.clients.push_back(client);
+  const std::string text = metrics(stats::to_json(s), stats::schema_json());
+  const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
+  const std::string labels = R"({pid="42",name="",gpu="",uid="0",priority="0",UUID="",kind="decode")";
+  EXPECT_TRUE(has("# TYPE tessera_client_request_seconds histogram")) << text;
+  EXPECT_TRUE(has("tessera_client_request_seconds_count" + labels + "} 18")) << text;
+  EXPECT_TRUE(has("tessera_client_request_seconds_sum" + labels + "} 2.5")) << text;
+  EXPECT_TRUE(has("tessera_client_request_seconds_bucket" + labels + R"(,le="1.6384e-05"} 3)")) << text;
+  EXPECT_TRUE(has("tessera_client_request_seconds_bucket" + labels + R"(,le="3.2768e-05"} 12)")) << text;
+  EXPECT_TRUE(has("tessera_client_request_seconds_bucket" + labels + R"(,le="+Inf"} 18)")) << text;
+  EXPECT_FALSE(has("le=\"1.8"));
 }
 
 TEST(Exporter, LabelsArePrintable) {

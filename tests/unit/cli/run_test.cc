@@ -151,6 +151,53 @@ TEST(ClientEnvironment, AddressSanitizerIsToldThatTheOrderIsWell) {
   EXPECT_EQ(told("verify_asan_link_order=1"), "");
 }
 
+// NVTX loads one tool: ours, which is told of the one that was to be loaded.
+TEST(ClientEnvironment, RangesAreHeardOfByNvtxsTool) {
+  Layout layout;
+  layout.ranges = TESSERA_SOFTGPU_FOLDER "/libcuda.so.1";  // any library
+  RunOptions options;
+  options.priority = "high";
+  options.command = {"x"};
+  options.request_ranges = {"decode_step", "engine/prefill"};
+  const auto told = [&](const char* before) {
+    std::map<std::string, std::string> of_nvtx;
+    setenv("NVTX_INJECTION64_PATH", before, 1);
+    const auto variables = client_environment(options, layout);
+    unsetenv("NVTX_INJECTION64_PATH");
+    for (const std::string& v : *variables)
+      if (v.find("NVTX") != v.npos || v.find("REQUEST") != v.npos)
+        of_nvtx[v.substr(0, v.find('='))] = v.substr(v.find('=') + 1);
+    return of_nvtx;
+  };
+  std::map<std::string, std::string> expected = {{"TESSERA_REQUEST_RANGES", "decode_step\nengine/prefill"},
+                                                 {"NVTX_INJECTION64_PATH", layout.ranges}};
+  EXPECT_EQ(told(""), expected);
+  EXPECT_EQ(told(layout.ranges.c_str()), expected);  // of a program that was started so itself
+  expected["TESSERA_NVTX_TOOL"] = "/opt/profiler.so";
+  EXPECT_EQ(told("/opt/profiler.so"), expected);
+  layout.ranges = "/nonexistent";
+  EXPECT_TRUE(told("").empty());
+  options.request_ranges.clear();
+  EXPECT_TRUE(told("").empty());
+}
+
+TEST(ClientEnvironment, RangesThatCannotBeKindsAreRefused) {
+  RunOptions options;
+  options.command = {"x"};
+  const auto refused = [&](std::vector<std::string> ranges) {
+    options.request_ranges = std::move(ranges);
+    return !client_environment(options, {}).ok();
+  };
+  EXPECT_TRUE(refused({"decode"}));  // of a best-effort program
+  options.priority = "high";
+  EXPECT_FALSE(refused({"decode"}));
+  EXPECT_FALSE(refused(std::vector<std::string>(15, "decode")));
+  EXPECT_TRUE(refused(std::vector<std::string>(16, "decode")));
+  EXPECT_FALSE(refused({std::string(47, 'x')}));
+  for (const std::string& bad : {std::string(), std::string(48, 'x'), std::string("a\nb")})
+    EXPECT_TRUE(refused({bad})) << bad;
+}
+
 // Where it is installed, and nobody switched it off.
 TEST(ClientEnvironment, LibraryCallsAreHeardOfByAThirdLibrary) {
   Layout layout;

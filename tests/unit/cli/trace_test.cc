@@ -57,6 +57,41 @@ Made example() {
   return m;
 }
 
+TEST(Explain, NamesTheSlowestRequestsOfWhoHasSome) {
+  Made m = example();
+  m.trace.clients[kService].functions[0xdec] = "decode_step";
+  m.add(kService, abi::kTraceRequest, 950, 2000, 0xdec).add(kService, abi::kTraceRequest, 2900, 3010, 0xdec);
+  m.add(kService, abi::kTraceHold, 900, 1000, 0, 1, abi::kTraceHeldByBurst);
+  const auto requests = slowest_bursts(m.done(), 1);
+  ASSERT_EQ(requests.size(), 1u);
+  const BurstParts& r = requests[0];
+  EXPECT_EQ(r.request, "decode_step");
+  EXPECT_EQ(r.length_ns(), us(1050));
+  EXPECT_EQ(r.wait_ns, us(50));
+  EXPECT_EQ(r.drain_ns, us(200));
+  EXPECT_EQ(r.beside_ns, us(100));
+  EXPECT_NE(explanation(requests, m.trace).find("decode_step of "), std::string::npos);
+}
+
+TEST(Traces, RequestsHaveATrackOfTheirOwnAndComeBack) {
+  Made m = example();
+  m.trace.clients[kService].functions[0xdec] = "decode_step";
+  m.add(kService, abi::kTraceRequest, 1000, 2000, 0xdec);
+  const nlohmann::json chrome = to_chrome(m.done());
+  std::string track;
+  for (const auto& event : chrome["traceEvents"]) {
+    if (event.value("cat", "") != "request") continue;
+    EXPECT_EQ(event["name"], "decode_step");
+    for (const auto& named : chrome["traceEvents"])
+      if (named["name"] == "thread_name" && named["tid"] == event["tid"] && named["pid"] == event["pid"])
+        track = named["args"]["name"];
+  }
+  EXPECT_TRUE(track.ends_with(": requests")) << track;
+  const auto read = from_chrome(chrome);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(slowest_bursts(*read, 1).at(0).request, "decode_step");
+}
+
 TEST(Explain, KnowsThePartsOfABurst) {
   Made m = example();
   const auto bursts = slowest_bursts(m.done(), 1);

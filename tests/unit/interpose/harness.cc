@@ -80,6 +80,7 @@ void Gate::attach(state::Role role, uint64_t guard_ns) {
   region = new Region;
   link =
       new state::DaemonLink{&region->lease, &region->usage, &region->ring, 64, &region->pulse, guard_ns, 0};
+  link->requests = &region->requests;
   state::g_state.holding.store(0);
   state::set_link(link);
   state::g_state.role.store(role);

@@ -56,6 +56,7 @@ class Gate : public ::testing::Test {
     abi::UsageLine usage{};
     abi::PulsePage pulse{};
     abi::RecordRing ring{};
+    abi::RequestTable requests{};
     uint32_t word = 0;
   };
   void attach(state::Role role, uint64_t guard_ns = 0);

@@ -1,10 +1,12 @@
 // Tracing inside the library: nothing is different while nobody traces; then each launch is said once.
 #include "interpose/gate/trace.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
+#include "interpose/gate/requests.h"
 #include "interpose/hooks/trace.h"
 #include "interpose/state/note.h"
 #include "ipc/channel/trace_ring.h"
@@ -145,6 +147,23 @@ TEST_F(Traced, BurstsAreSaidWhenTheyBeginAndWhenTheyEnd) {
   const auto bursts = events(abi::kTraceBurst);
   ASSERT_EQ(bursts.size(), 1u);
   EXPECT_EQ(bursts[0].a, 1u);
+}
+
+TEST_F(Traced, ARequestIsSaidWithItsKindsName) {
+  attach(Role::kProtected);
+  trace(true);
+  const uint64_t request = gate::begin_request(gate::request_kind("decode"), true);
+  launch();
+  gate::end_request(request);
+  EXPECT_EQ(events(abi::kTraceRequest).size(), 0u);
+  gate::forgive_all();
+  gate::look_at_requests();
+  const auto requests = events(abi::kTraceRequest);
+  ASSERT_EQ(requests.size(), 1u);
+  const auto names = events(abi::kTraceName);
+  EXPECT_TRUE(std::ranges::any_of(names, [&](const abi::TraceEvent& e) {
+    return e.a == requests[0].a && strcmp(reinterpret_cast<const char*>(e.name), "decode") == 0;
+  }));
 }
 
 }  // namespace

@@ -160,6 +160,10 @@ TS_AT(Device, gate, 44);
 TS_AT(Refused, text, 20);
 TS_AT(Traced, uuid, 32);
 TS_AT(Traced, name, 48);
+TS_AT(RequestKind, ready, 8);
+TS_AT(RequestKind, name, 16);
+TS_AT(RequestKind, counts, 64);
+TS_AT(RequestTable, kinds, 64);
 TS_AT(TraceHeader, slots, 8);
 TS_AT(TraceHeader, head, 64);
 TS_AT(TraceEvent, a, 8);
@@ -173,22 +177,17 @@ constexpr bool kPlain = std::is_standard_layout_v<T>&& std::is_trivially_copyabl
 static_assert(kPlain<abi::RegionHeader> && kPlain<abi::LeaseLine> && kPlain<abi::UsageLine> &&
               kPlain<abi::RecordRing> && kPlain<abi::PulsePage> && kPlain<abi::Hello> &&
               kPlain<abi::OperationTotals> && kPlain<abi::OperationCounts> && kPlain<abi::Welcome> &&
-              kPlain<abi::CuttingLines> && kPlain<abi::TraceHeader> && kPlain<abi::TraceEvent>);
+              kPlain<abi::CuttingLines> && kPlain<abi::RequestKind> && kPlain<abi::TraceHeader> &&
+              kPlain<abi::TraceEvent>);
 
 // Each structure lies where the header and the page say.
 TEST(Region, IsLaidOutAsTheHeaderAndThePageSay) {
   const std::map<std::string, size_t> parts = {
 #define TS_PART(structure, field) {#structure, offsetof(abi::Region, field)}
-      TS_PART(RegionHeader, header),
-      TS_PART(LeaseLine, lease),
-      TS_PART(AnswerLine, answer),
-      TS_PART(UsageLine, usage),
-      TS_PART(SignalLine, signals),
-      TS_PART(CuttingLines, cutting),
-      TS_PART(OperationTable, operations),
-      TS_PART(MemoryTable, memory),
-      TS_PART(ParkLines, park),
-      TS_PART(RecordRing, ring)
+      TS_PART(RegionHeader, header),       TS_PART(LeaseLine, lease),      TS_PART(AnswerLine, answer),
+      TS_PART(UsageLine, usage),           TS_PART(SignalLine, signals),   TS_PART(CuttingLines, cutting),
+      TS_PART(OperationTable, operations), TS_PART(MemoryTable, memory),   TS_PART(ParkLines, park),
+      TS_PART(RecordRing, ring),           TS_PART(RequestTable, requests)
 #undef TS_PART
   };
   const std::pair<const char*, std::regex> places[] = {

@@ -1029,6 +1029,29 @@ TEST_F(CoreTest, LibraryCallsOfAClientAreToldAsTheyStandThere) {
   EXPECT_TRUE(std::ranges::all_of(json, [](char ch) { return ch >= 0x20 && ch < 0x7f; }));
 }
 
+TEST_F(CoreTest, RequestsOfAClientAreToldByKindAndBucket) {
+  Peer service = attach(1, 5, 1);
+  abi::RequestTable& table = service.region.as<abi::Region>()->requests;
+  table.totals.missed = 2;
+  abi::RequestKind& kind = table.kinds[3];
+  strcpy(kind.name, "decode");
+  kind.sum_ns = 7'000'000;
+  kind.counts[0] = 1, kind.counts[9] = 4, kind.counts[abi::kRequestBuckets - 1] = 2;
+  EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].requests.empty());  // not ready
+  kind.ready = 1;
+  const stats::Snapshot snapshot = core_->snapshot(now_ns_);
+  EXPECT_EQ(snapshot.clients[0].counters.missed_requests, 2u);
+  EXPECT_EQ(nlohmann::json::parse(stats::to_json(snapshot))["clients"][0]["requests"],
+            nlohmann::json::parse(R"(
+      [{"kind": "decode", "count": 7, "sum_ns": 7000000, "buckets": [[16384, 1], [36864, 4], [null, 2]]}])"));
+  // A client may write anything there.
+  memset(&table, 0xff, sizeof table);
+  for (abi::RequestKind& k : table.kinds) k.ready = 1;
+  const std::string json = stats::to_json(core_->snapshot(now_ns_));
+  EXPECT_EQ(nlohmann::json::parse(json)["clients"][0]["requests"].size(), size_t(abi::kRequestKinds));
+  EXPECT_TRUE(std::ranges::all_of(json, [](char ch) { return ch >= 0x20 && ch < 0x7f; }));
+}
+
 TEST_F(CoreTest, AClientThatStopsCuttingIsReportedOnce) {
   Peer a = attach(1, 0, 1), b = attach(2, 0, 1);
   run();

@@ -1,0 +1,324 @@
+// Requests of a protected client: when one begins, when it is over, what is counted, and what it means for the burst.
+// Each number of nanoseconds is counted in buckets: the sum says exactly what was measured.
+#include "interpose/gate/requests.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/latency_buckets.h"
+#include "interpose/ranges/contract.h"
+#include "tests/unit/interpose/harness.h"
+
+extern "C" const tessera::ranges::RequestSide* tessera_request_side(uint32_t version) noexcept;
+
+namespace tessera::test {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+class Requests : public Gate {
+ protected:
+  void SetUp() override {
+    Gate::SetUp();
+    attach(state::Role::kProtected);
+    clock.move(0);
+  }
+  uint64_t begin() { return side->begin(decode, 1); }
+  void end(uint64_t request) { side->end(request); }
+  void wait(CUstream stream) { EXPECT_EQ(hook_cuStreamSynchronize(stream), CUDA_SUCCESS); }
+  abi::RequestKind& row(uint32_t kind) { return region->requests.kinds[kind]; }
+  uint64_t counted(uint32_t kind) {
+    uint64_t n = 0;
+    for (const uint64_t c : row(kind).counts) n += c;
+    return n;
+  }
+  // The request that was counted last took so long, and nothing else was counted.
+  void expect_one(uint32_t kind, uint64_t ns) {
+    EXPECT_EQ(counted(kind), 1u);
+    EXPECT_EQ(row(kind).sum_ns, ns);
+    EXPECT_EQ(row(kind).counts[base::latency_bucket(ns)], 1u);
+  }
+
+  const ranges::RequestSide* side = tessera_request_side(ranges::kContractVersion);
+  const uint32_t decode = side->kind("decode");
+  StoppedClock clock;
+};
+
+TEST_F(Requests, AKindIsANameAndTheFirstOneIsThatOfBursts) {
+  EXPECT_NE(decode, abi::kBurstKind);
+  EXPECT_EQ(side->kind("decode"), decode);
+  EXPECT_NE(side->kind("prefill"), decode);
+  EXPECT_EQ(tessera_request_side(ranges::kContractVersion + 1), nullptr);
+}
+
+TEST_F(Requests, ARequestLastsFromItsFirstCallToTheEndOfItsWork) {
+  CUstream s = new_stream();
+  const uint64_t request = begin();
+  clock.move(5 * kMs);  // the program prepares
+  launch(s);
+  clock.move(1 * kMs);
+  launch(s);
+  clock.move(2 * kMs);
+  wait(s);
+  clock.move(4 * kMs);  // and goes on in the range
+  end(request);
+  expect_one(decode, 3 * kMs);
+  EXPECT_STREQ(row(decode).name, "decode");
+  EXPECT_EQ(row(decode).ready, 1u);
+}
+
+TEST_F(Requests, WhatRunsAtTheEndOfTheRangeBelongsToIt) {
+  CUstream s = new_stream();
+  const uint64_t request = begin();
+  launch(s);
+  clock.move(1 * kMs);
+  end(request);
+  EXPECT_EQ(counted(decode), 0u);
+  clock.move(1 * kMs);
+  wait(s);
+  expect_one(decode, 2 * kMs);
+}
+
+TEST_F(Requests, WorkOfTheNextRequestIsNotWaitedFor) {
+  CUstream a = new_stream(), b = new_stream();
+  const uint64_t first = begin();
+  launch(a);
+  end(first);
+  const uint64_t second = begin();
+  launch(b);
+  end(second);
+  clock.move(1 * kMs);
+  wait(a);
+  expect_one(decode, 1 * kMs);
+  clock.move(1 * kMs);
+  wait(b);
+  EXPECT_EQ(counted(decode), 2u);
+  EXPECT_EQ(row(decode).sum_ns, 3 * kMs);
+}
+
+// The thread used that stream last and the pulse is busy: all that the fast half of a launch looks at.
+TEST_F(Requests, TheFirstCallIsSeenInTheMiddleOfABurstToo) {
+  CUstream s = new_stream();
+  launch(s);
+  const uint64_t request = begin();
+  clock.move(5 * kMs);
+  launch(s);
+  end(request);
+  clock.move(1 * kMs);
+  wait(s);
+  expect_one(decode, 1 * kMs);
+}
+
+TEST_F(Requests, AnEventThatIsRecordedIsNoFirstCall) {
+  CUstream s = new_stream();
+  launch(s);
+  const uint64_t request = begin();
+  clock.move(5 * kMs);
+  CUevent event = nullptr;
+  ASSERT_EQ(driver_api::real().cuEventCreate(&event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuEventRecord(event, s), CUDA_SUCCESS);  // no work
+  clock.move(5 * kMs);
+  launch(s);
+  end(request);
+  clock.move(1 * kMs);
+  wait(s);
+  expect_one(decode, 1 * kMs);
+}
+
+TEST_F(Requests, ARangeWithoutWorkIsNone) {
+  CUstream s = new_stream();
+  launch(s);
+  end(begin());
+  wait(s);
+  EXPECT_EQ(counted(decode), 0u);
+}
+
+TEST_F(Requests, ThreadsAreMeasuredApart) {
+  CUstream mine = new_stream();
+  const uint64_t request = begin();
+  launch(mine);
+  clock.move(1 * kMs);
+  std::thread([&] {
+    CUstream other = new_stream();
+    const uint64_t of_other = begin();
+    launch(other);
+    end(of_other);
+    clock.move(2 * kMs);
+    wait(other);
+    expect_one(decode, 2 * kMs);
+    launch(other);  // still runs when the first request is over
+  }).join();
+  end(request);
+  clock.move(4 * kMs);
+  wait(mine);
+  EXPECT_EQ(counted(decode), 2u);
+  EXPECT_EQ(row(decode).sum_ns, 9 * kMs);
+}
+
+TEST_F(Requests, ARequestOfTheProcessHasTheWorkOfAllThreads) {
+  const uint64_t request = side->begin(decode, 0);
+  clock.move(1 * kMs);
+  CUstream other = nullptr;
+  std::thread([&] {
+    other = new_stream();
+    launch(other);
+  }).join();
+  end(request);
+  clock.move(2 * kMs);
+  wait(other);
+  expect_one(decode, 2 * kMs);
+}
+
+TEST_F(Requests, OneInAnotherIsMeasuredToo) {
+  CUstream s = new_stream();
+  const uint32_t whole = side->kind("whole");
+  const uint64_t outer = side->begin(whole, 1);
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  const uint64_t inner = begin();
+  launch(s);
+  clock.move(2 * kMs);
+  wait(s);
+  end(inner);
+  end(outer);
+  expect_one(decode, 2 * kMs);
+  expect_one(whole, 3 * kMs);
+}
+
+TEST_F(Requests, AGapInsideARequestDoesNotEndTheBurst) {
+  CUstream s = new_stream();
+  const uint64_t request = begin();
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_TRUE(busy());
+  EXPECT_EQ(region->ring.head, 0u);
+  clock.move(gate::kLongestGapNs / 2);
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_TRUE(busy());
+  clock.move(1 * kMs);
+  end(request);
+  EXPECT_FALSE(busy());
+  expect_one(decode, 2 * kMs + gate::kLongestGapNs / 2);
+  // The burst ended with the work, too.
+  EXPECT_EQ(region->ring.slots[0].duration_ns, 2 * kMs + gate::kLongestGapNs / 2);
+  expect_one(abi::kBurstKind, 2 * kMs + gate::kLongestGapNs / 2);
+  EXPECT_STREQ(row(abi::kBurstKind).name, "burst");
+}
+
+TEST_F(Requests, ALongGapGivesTheGpuAway) {
+  CUstream s = new_stream();
+  const uint64_t request = begin();
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  clock.move(gate::kLongestGapNs - 1);
+  EXPECT_FALSE(gate::try_idle());
+  clock.move(1);
+  EXPECT_TRUE(gate::try_idle());
+  EXPECT_EQ(region->ring.slots[0].duration_ns, 1 * kMs);
+  launch(s);
+  EXPECT_TRUE(busy());
+  clock.move(1 * kMs);
+  wait(s);
+  end(request);
+  EXPECT_FALSE(busy());
+  expect_one(decode, 2 * kMs + gate::kLongestGapNs);
+}
+
+TEST_F(Requests, WithoutRangesBurstsAreCountedAndEndAtOnce) {
+  CUstream s = new_stream();
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_FALSE(busy());
+  expect_one(abi::kBurstKind, 1 * kMs);
+}
+
+TEST_F(Requests, WhatWasDroppedOrEndsTwiceIsNotCounted) {
+  CUstream s = new_stream();
+  const uint64_t dropped = begin();
+  launch(s);
+  side->drop(dropped);
+  end(dropped);
+  wait(s);
+  EXPECT_FALSE(busy());
+  const uint64_t request = begin();
+  launch(s);
+  wait(s);
+  end(request);
+  const uint64_t next = begin();  // has its place
+  end(request);
+  end(0);
+  end(UINT64_MAX);
+  launch(s);
+  wait(s);
+  end(next);
+  EXPECT_EQ(counted(decode), 2u);
+}
+
+TEST_F(Requests, TooManyAreMissedAndPlacesComeBack) {
+  std::vector<uint64_t> open;
+  while (const uint64_t request = begin()) open.push_back(request);
+  EXPECT_GE(open.size(), 64u);
+  EXPECT_EQ(region->requests.totals.missed, 1u);
+  for (const uint64_t request : open) end(request);
+  const uint64_t request = begin();
+  EXPECT_NE(request, 0u);
+  side->drop(request);
+  EXPECT_EQ(gate::g_requests_open.load(), 0u);
+  EXPECT_EQ(gate::g_requests_waiting.load(), 0u);
+}
+
+TEST_F(Requests, OnlyProtectedClientsAreMeasured) {
+  attach(state::Role::kBestEffort);
+  EXPECT_EQ(begin(), 0u);
+  attach(state::Role::kForward);
+  EXPECT_EQ(begin(), 0u);
+  attach(state::Role::kProtected);
+  CUstream s = new_stream();
+  const uint64_t request = begin();
+  launch(s);
+  attach(state::Role::kBestEffort);
+  end(request);
+  EXPECT_EQ(gate::g_requests_open.load(), 0u);
+  EXPECT_EQ(gate::g_requests_running.load(), 0u);
+}
+
+TEST_F(Requests, ManyThreadsCountEachOfTheirs) {
+  constexpr int kThreads = 8, kEach = 200;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; i++)
+    threads.emplace_back([&] {
+      CUstream s = new_stream();
+      for (int n = 0; n < kEach; n++) {
+        const uint64_t request = begin();
+        launch(s);
+        if (n % 2) wait(s);
+        end(request);
+        wait(s);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  gate::see_requests_end();
+  EXPECT_EQ(counted(decode), uint64_t(kThreads) * kEach);
+  EXPECT_EQ(region->requests.totals.missed, 0u);
+  EXPECT_EQ(gate::g_requests_open.load(), 0u);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Requests, KindsBeyondTheTableAreNone) {
+  std::set<uint32_t> kinds;
+  for (int i = 0; i < 100; i++) kinds.insert(side->kind(("kind " + std::to_string(i)).c_str()));
+  EXPECT_TRUE(kinds.contains(0u));
+  EXPECT_LT(kinds.size(), size_t(abi::kRequestKinds));
+  EXPECT_EQ(side->begin(0, 1), 0u);
+  EXPECT_EQ(side->begin(abi::kRequestKinds, 1), 0u);
+}
+
+}  // namespace
+}  // namespace tessera::test
