@@ -19,6 +19,7 @@ enum Origin : uint64_t {
   kShiftedRight,    // by a number of bits, zeros from the left
   kLogicPredicate,  // of what a bitwise function gives
   kPart,            // of what an instruction gives that has several results
+  kPair,            // the words of 64 bits
   kSelect,          // guard, new, old
   kConstantMemory,
   kSpecialRegister,
@@ -52,11 +53,18 @@ class Builder {
         tokens_[t].known = true;
       }
     out_.effects.resize(p_.blocks.size());
+    known_.resize(p_.blocks.size());
+    taken_.assign(p_.blocks.size(), Value::of(1));
     for (const uint32_t b : reverse_postorder()) evaluate_block(b);
     for (size_t t = 0; t < tokens_.size(); t++) {
       if (!tokens_[t].merge || find(int(t)) != int(t)) continue;
       std::vector<Value> operands;
-      for (const int o : tokens_[t].operands) operands.push_back(value_of(o));
+      const uint32_t b = tokens_[t].block;
+      for (size_t k = 0; k < tokens_[t].operands.size(); k++) {
+        const size_t way = k - (b == 0);  // into the first block nothing leads from the beginning
+        const Value v = value_of(tokens_[t].operands[k]);
+        operands.push_back(b == 0 && k == 0 ? v : under_all(known_on(p_.blocks[b].previous[way], b), v));
+      }
       values_.set_merge(tokens_[t].value.terms()[0].atoms[0], std::move(operands));
     }
     return std::move(out_);
@@ -401,6 +409,9 @@ class Builder {
         return wide_product(in);
       case 0x012:
         return logic(in);
+      case 0x017:
+      case 0x048:
+        return extreme(in);
       case 0x016:
         return halves(in);
       case 0x019:
@@ -469,13 +480,14 @@ class Builder {
       return true;
     }
     const uint64_t shift = in.rest_high >> 11 & 31;
-    const bool negated = in.rest_high & kNegateFirst, carries = in.writes[1].index != kZero;
-    if (in.rest_low || (in.rest_high & ~(uint64_t(31) << 11 | kNegateFirst)) || in.swapped ||
-        !word(2).is(0) || (negated && carries))
+    const bool negated[] = {(in.rest_high & kNegateFirst) != 0, (in.rest_low & kNegateSecond) != 0};
+    const bool carries = in.writes[1].index != kZero;
+    if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~(uint64_t(31) << 11 | kNegateFirst)) ||
+        in.swapped || !word(2).is(0) || ((negated[0] || negated[1]) && carries))
       return false;
     const uint32_t factor = uint32_t(1) << shift;
-    const Value shifted = word(0) * (negated ? 0 - factor : factor);
-    results_ = {shifted + word(1), {}};
+    const Value shifted = word(0) * (negated[0] ? 0 - factor : factor);
+    results_ = {negated[1] ? shifted - word(1) : shifted + word(1), {}};
     if (carries) results_[1] = carry({shifted, word(1)}, 1, 0, {Value(), Value()});
     return true;
   }
@@ -512,7 +524,12 @@ class Builder {
     const auto n = std::ptrdiff_t(begins_[1]);  // words of each
     Label label = label_of(in);
     if (how == kEqual || how == kNotEqual) {
-      if (n != 1) return false;
+      if (n > 2) return false;
+      if (n == 2) {
+        const Value pairs[] = {atom({kPair}, {words_[0], words_[1]}), atom({kPair}, {words_[2], words_[3]})};
+        words_.erase(words_.begin(), words_.begin() + 2);
+        std::copy(std::begin(pairs), std::end(pairs), words_.begin());
+      }
       opaque(in, label, 2);
       return true;
     }
@@ -520,6 +537,14 @@ class Builder {
     std::swap_ranges(words_.begin(), words_.begin() + n, words_.begin() + n);
     label[3] ^= (how ^ (how == kGreater ? kLess : kLessOrEqual)) << kHow;
     opaque(in, label);
+    return true;
+  }
+  // The least or the greatest of two integers, whichever is first.
+  bool extreme(const Instruction& in) {  // D P Q; A B p
+    for (size_t k = 1; k < in.writes.size(); k++)
+      if (in.writes[k].index != kZero) return false;
+    if (begins_[1] != 1 || begins_[2] != 2 || in.swapped) return false;
+    opaque(in, label_of(in), 2);
     return true;
   }
   bool logic(const Instruction& in) {  // D P; A B C p
@@ -572,7 +597,7 @@ class Builder {
     return true;
   }
   bool sum_of_64(const Instruction& in) {
-    if (!plain(in) && !only(in, kSigned)) return false;
+    if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~(kNegateFirst | kSigned))) return false;
     if (in.reads[0].kind != Operand::Kind::kRegister || in.reads[1].kind != Operand::Kind::kRegister)
       return false;
     for (const Operand& o : in.writes)
@@ -580,8 +605,15 @@ class Builder {
     for (size_t k = 2; k < in.reads.size(); k++)  // a third source, carries
       for (uint16_t w = 0; w < in.reads[k].words; w++)
         if (!word(k, w).is(0)) return false;
-    const Value c = carry({word(0, 0), word(1, 0)}, 1, 0, {Value(), Value()});
-    results_ = {word(0, 0) + word(1, 0), word(0, 1) + word(1, 1) + c};
+    const bool negated[] = {(in.rest_high & kNegateFirst) != 0, in.rest_low != 0};
+    std::vector<Value> lower;
+    Value upper;
+    for (size_t k = 0; k < 2; k++) {
+      lower.push_back(negated[k] ? Value() - word(k, 0) : word(k, 0));
+      upper = upper + (negated[k] ? complement(word(k, 1)) : word(k, 1));
+    }
+    results_ = {lower[0] + lower[1]};
+    results_.push_back(upper + carry(lower, 1, negated[0] + 2u * negated[1], {Value(), Value()}));
     while (results_.size() < results_of(in)) results_.push_back({});
     return true;
   }
@@ -661,13 +693,15 @@ class Builder {
     uint64_t places = 0;              // of effects, but for marks of convergence
     size_t met_at = 0;                // behind the last meeting
     auto& effects = out_.effects[b];
+    if (const auto& previous = p_.blocks[b].previous; b != 0 && previous.size() == 1)
+      known_[b] = known_on(previous[0], b);
     for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
       const Instruction& in = p_.instructions[i];
       now_ = i;
       results_.clear();
       read_operands(in, i);
       const Value guard = predicate(in.guard, guard_[i]);
-      for (Value& v : words_) v = under(guard, v);
+      for (Value& v : words_) v = under(guard, under_all(known_[b], v));
       Label label = label_of(in);
       const Memory memory = memory_of(in);
       const bool marks = in.opcode->number == 0x145;  // BSSY: who is there now meets later
@@ -709,9 +743,15 @@ class Builder {
           meetings += !marks;
           [[fallthrough]];
         case Kind::kMemory:
-        case Kind::kBranch:
         case Kind::kCall:
           effect = true;
+          break;
+        case Kind::kBranch:
+          effect = !just_goes_on(in);
+          // It does not matter in which place a predicate is asked for.
+          words_.push_back(guard);
+          std::erase_if(words_, [](const Value& v) { return v.is(1); });
+          if (words_.size() == 1) taken_[b] = words_[0];
           break;
       }
       if (effect) {
@@ -723,8 +763,9 @@ class Builder {
         own.insert(own.end(), {b, places});
         opaque(in, own);
         Effect made{i, std::move(label), words_};
-        made.operands.push_back(guard);
+        if (in.kind != Kind::kBranch) made.operands.push_back(guard);
         describe_store(in, &made);
+        keep_stored_bytes(in, &made);
         made.run = runs[memory];
         // It does not matter what else happens between two meetings when a mark is made.
         effects.insert(marks ? effects.begin() + std::ptrdiff_t(met_at) : effects.end(), std::move(made));
@@ -747,6 +788,22 @@ class Builder {
     if (by == guard) return under(guard, new_value);
     return by == Value::of(1) - guard ? under(guard, old_value) : v;
   }
+  // What holds on the way from one block to another: what its branch says, and what led to it.
+  std::vector<Value> known_on(uint32_t from, uint32_t to) const {
+    std::vector<Value> out = known_[from];
+    const Block& block = p_.blocks[from];
+    const Value& taken = taken_[from];
+    if (block.next.size() != 2 || block.next[0] == block.next[1] || taken.is(1)) return out;
+    if (to == block.next[0])
+      out.push_back(taken);
+    else
+      out.push_back(Value::of(1) - taken);
+    return out;
+  }
+  Value under_all(const std::vector<Value>& guards, Value v) const {
+    for (const Value& guard : guards) v = under(guard, v);
+    return v;
+  }
   // New where the guard holds, old elsewhere. One of the two guards is the negation of the other.
   Value select(Value guard, Value new_value, Value old_value) {
     const Value opposite = Value::of(1) - guard;
@@ -768,8 +825,19 @@ class Builder {
     for (size_t k = 0; k + 1 < in.reads.size(); k++)
       effect->base_words += in.reads[k].words;  // last: the data
     effect->offset = int32_t(int64_t(in.low) >> 40);
+    effect->bytes = stored_bytes(in);
+  }
+  static uint32_t stored_bytes(const Instruction& in) {
     const uint64_t code = in.high >> 9 & 7;
-    effect->bytes = code < 2 ? 1 : code < 4 ? 2 : 4u << (code - 4);
+    return code < 2 ? 1 : code < 4 ? 2 : 4u << (code - 4);
+  }
+  // What is in the bytes of a register that are not stored does not count.
+  static void keep_stored_bytes(const Instruction& in, Effect* effect) {
+    const uint16_t n = in.opcode->number;
+    if (n != 0x186 && n != 0x187 && n != 0x188) return;
+    const uint32_t bytes = stored_bytes(in);
+    Value& data = effect->operands[effect->operands.size() - 2];  // in front of the guard
+    if (bytes < 4) data = data * (uint32_t(1) << (32 - 8 * bytes));
   }
   static bool read_only(const Instruction& in) {
     return in.opcode->number == 0x181 && (in.rest_high >> 13 & 15) == 4;
@@ -798,7 +866,9 @@ class Builder {
   std::vector<BlockState> states_;
   std::vector<std::vector<int>> written_, read_, overwritten_;  // by instruction
   std::vector<int> guard_;
-  std::vector<Value> words_, results_;  // of the instruction at hand
+  std::vector<std::vector<Value>> known_;  // by block: predicates that hold in it, as branches to it say
+  std::vector<Value> taken_;               // by block: what its branch asks for; 1: more than one predicate
+  std::vector<Value> words_, results_;     // of the instruction at hand
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
       selects_;                           // by atom: guard, value under it, value elsewhere

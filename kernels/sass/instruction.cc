@@ -413,7 +413,10 @@ class Decoder {
         if (bits(82, 5) || (form() == kImmediate && bits(24, 8)) ||
             (sm_ >= 90 && bits(32, 2) != (form() == kImmediateLast ? 1u : 0u)))
           return false;
-        return form() == kImmediate || form() == kImmediateLast;
+        if (form() != kImmediate && form() != kImmediateLast) return false;
+        clear(kFormBegin, 3), clear(32, 1),
+            clear(kUniformBit, 1);  // whether a uniform predicate is asked, the operands say
+        return true;
       case 0x140:
         return form() == kImmediateLast;
       case 0x148:
