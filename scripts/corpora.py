@@ -9,7 +9,7 @@ if a family has no kernel, or if a file could not be looked at.
 
 usage: scripts/corpora.py [FAMILY...] [--ptxas PATH] [--decoder | --faults]
   FAMILY     triton, tree (CUDA sources of this tree); these two if none is named
-             inductor (torch.compile of models; 3 GB are fetched, an hour of a processor), jax (XLA, for sm_90a; as long),
+             inductor (torch.compile of models; 3 GB are fetched, an hour of a processor), jax (XLA; some minutes a target),
              cupy (kernels after its patterns, by NVRTC), llama (llama.cpp's CUDA sources), flash (FlashAttention's)
   --ptxas    another compiler for everything
   --decoder  instead: compare what each instruction reads and writes with nvdisasm's life ranges (some minutes)
@@ -34,6 +34,7 @@ WORK = ROOT / "build" / "corpora"
 BUILD = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build" / "release"))
 CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
 TARGETS = {80: "sm_80", 90: "sm_90a", 100: "sm_100a", 120: "sm_120a"}
+GPUS = {80: "a100", 90: "h100", 100: "b200", 120: "rtx5090"}
 SOURCES = ["kernels/samples/batch_trainer", "kernels/samples/latency_service", "kernels/samples/eager_trainer",
            "tests/unit/softgpu_algorithms/own", "tests/device/h11_kernels", "tests/device/h18_kernels"]
 LLAMA = ["norm", "quantize", "rope", "scale", "softmax", "sum", "unary"]
@@ -57,12 +58,12 @@ def install(*packages):
     return next(WORK.glob("venv/lib/*/site-packages"))
 
 
-def on_software_gpu(script, *arguments, **environment):
-    """A Python program that finds an H100, which executes nothing of it that it has no PTX of."""
+def on_software_gpu(script, *arguments, gpu="h100", **environment):
+    """A Python program that finds a GPU, which executes nothing of it that it has no PTX of."""
     run("cmake", "--build", BUILD, "--target", "quickstart")
     library = BUILD / "lib" / "softgpu"
     print(run(WORK / "venv/bin/python", ROOT / "tests/corpora" / script, *arguments, env=os.environ | {
-        "TESSERA_SOFTGPU_GPU": str(ROOT / "profiles/gpus/h100.toml"), "TESSERA_SOFTGPU_DIR": str(WORK / "gpu"),
+        "TESSERA_SOFTGPU_GPU": str(ROOT / f"profiles/gpus/{gpu}.toml"), "TESSERA_SOFTGPU_DIR": str(WORK / "gpu"),
         "LD_LIBRARY_PATH": str(library), "TRITON_CACHE_DIR": str(WORK / "triton")} | environment), end="")
 
 
@@ -107,11 +108,12 @@ def make_inductor():
 
 def make_jax():
     install("jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2")
-    dump = WORK / "xla"
-    if not dump.exists():
-        on_software_gpu("jax_kernels.py", XLA_FLAGS=f"--xla_dump_to={dump} --xla_gpu_cuda_data_dir={CUDA}")
-    for path in dump.glob("*.ptx"):
-        shutil.copy(path, WORK / "ptx" / f"jax.{path.stem.split('.jit_')[1]}.sm_90.ptx")
+    for sm, gpu in GPUS.items():
+        dump = WORK / f"xla.sm_{sm}"
+        if not dump.exists():
+            on_software_gpu("jax_kernels.py", gpu=gpu, XLA_FLAGS=f"--xla_dump_to={dump} --xla_gpu_cuda_data_dir={CUDA}")
+        for path in dump.glob("*.ptx"):
+            shutil.copy(path, WORK / "ptx" / f"jax.{path.stem.split('.jit_')[1]}.sm_{sm}.ptx")
 
 
 def make_cupy():

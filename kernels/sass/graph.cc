@@ -220,7 +220,7 @@ class Builder {
 
   Value predicate(const Operand& o, int token) {
     const Value v = o.index == kZero ? Value::of(1) : value_of(token);
-    return o.negated ? Value::of(1) - v : v;
+    return o.negated ? v.negation() : v;
   }
   Value constant_word(uint8_t bank, uint32_t offset) {
     if (offset % 4) return refuse("a constant that is not aligned"), Value();
@@ -786,7 +786,7 @@ class Builder {
     if (found == selects_.end()) return v;
     const auto& [by, new_value, old_value] = found->second;
     if (by == guard) return under(guard, new_value);
-    return by == Value::of(1) - guard ? under(guard, old_value) : v;
+    return by == guard.negation() ? under(guard, old_value) : v;
   }
   // What holds on the way from one block to another: what its branch says, and what led to it.
   std::vector<Value> known_on(uint32_t from, uint32_t to) const {
@@ -797,7 +797,7 @@ class Builder {
     if (to == block.next[0])
       out.push_back(taken);
     else
-      out.push_back(Value::of(1) - taken);
+      out.push_back(taken.negation());
     return out;
   }
   Value under_all(const std::vector<Value>& guards, Value v) const {
@@ -806,7 +806,7 @@ class Builder {
   }
   // New where the guard holds, old elsewhere. One of the two guards is the negation of the other.
   Value select(Value guard, Value new_value, Value old_value) {
-    const Value opposite = Value::of(1) - guard;
+    const Value opposite = guard.negation();
     new_value = under(guard, new_value);
     old_value = under(opposite, old_value);
     if (new_value == old_value) return new_value;
