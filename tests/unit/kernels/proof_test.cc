@@ -148,7 +148,7 @@ TEST_P(Family, HalvesOfWordsAreWhatTheyAreHoweverTheyWerePutTogether) {
 }
 
 // As nvdisasm reads them.
-TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
+TEST(Decoder, KnowsWhatPackedAndWideElementsAreMadeOf) {
   struct Row {
     uint64_t low, high;
     const char* text;
@@ -180,6 +180,10 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
       {0xffffffff08087407, 0x000fe40000000001, "SEL | R8 R9 | P0 R8 R9", 120},
       {0x0000000a1000722a, 0x000fcc000390f000, "DSETP | P0 P1 | R10 R11 R16 R17"},
       {0x0000000602007e2a, 0x000fe2000bf2e000, "DSETP | P1 | R2 R3 UR6 UR7"},
+      {0xfe0001040208797e, 0x001eaa000812190c, "LDG | R10 R11 R12 R13 R14 R15 R8 R9 | R2 R3 UR4 UR5", 100},
+      {0xf8000208040c797f, 0x001fe2000f121804, "STG | | R10 R11 R12 R13 R14 R15 R4 R5 R8 R9 UR4 UR5", 100},
+      {0x0000000a06087c17, 0x000fc8000fffe400, "IMNMX | R8 R9 | R6 R7 UR10 UR11", 120},
+      {0x00000009ff0ab217, 0x000fe40007800200, "IMNMX | R10 | P3 R9", 80},
       {0x0000000c04047981, 0x000ea2200c0e1d00, "LDG | R4 R5 R6 R7 | R4 R5 UR12 UR13", 80},
   };
   for (const Row& row : kRows) {
@@ -306,6 +310,11 @@ TEST(Machine, ComputesTheSameOfWiderAndNarrowerWords) {
        {kR4, kR5, {0x8000000402067235, 0x78e0200}, kUpper},  // IADD.64 R6, R2, -R4
        {kR4, kR5, {0x0000000204067235, 0x78e0300}, kUpper},  // IADD.64 R6, -R4, R2
        {kR4, kR5, {0x8000000204067235, 0x78e0200}, kUpper},  // IADD.64 R6, R4, -R2
+       120},
+      {"the upper word of the greater one of two",
+       {kR4, kR5, {0x0000000402067217, 0x7ffe400}, kUpper},  // IMNMX.U64 PT, PT, R6, R2, R4, !PT, !PT
+       {kR4, kR5, {0x0000000402067217, 0x7ffe400}, kUpper},
+       {kR4, kR5, {0x0000000404067217, 0x7ffe400}, kUpper},  // IMNMX.U64 PT, PT, R6, R4, R4, !PT, !PT
        120},
       {"inequality of 64 bits",
        {kMoveR2, {0x000000ff0200720c, 0x3f35270}, kIfOtherR0},  // ISETP.NE.S64.AND P1, PT, R2, RZ, PT
