@@ -67,14 +67,25 @@ def on_software_gpu(script, *arguments, gpu="h100", **environment):
         "LD_LIBRARY_PATH": str(library), "TRITON_CACHE_DIR": str(WORK / "triton")} | environment), end="")
 
 
+def once(folder, make):
+    """What is written into a folder, whole or not at all."""
+    if not folder.exists():
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        make(partial)
+        partial.rename(folder)
+    return folder
+
+
 def fetched_sources(package, *options):
     """A source package from PyPI, unpacked."""
-    folder = WORK / "sources" / package
-    if not folder.exists():
+    def fetch(folder):
         run(WORK / "venv/bin/python", "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", *options, "-d", folder,
             package, env=os.environ | {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"})
         for archive in folder.glob("*.tar.gz"):
             shutil.unpack_archive(archive, folder)
+    folder = once(WORK / "sources" / package, fetch)
     return next(path for path in folder.iterdir() if path.is_dir())
 
 
@@ -98,20 +109,16 @@ def make_tree():
 
 def make_inductor():
     install("torch==2.11.0", "torchvision", "transformers")
-    sources = WORK / "inductor"
     runtime = {"LD_PRELOAD": str(BUILD / "lib/softgpu/libcudart.so.13")}
-    if not sources.exists():
-        sources.mkdir()
-        on_software_gpu("inductor_kernels.py", "sources", sources, **runtime)
+    sources = once(WORK / "inductor", lambda folder: on_software_gpu("inductor_kernels.py", "sources", folder, **runtime))
     on_software_gpu("inductor_kernels.py", "ptx", sources, WORK / "ptx", *TARGETS, **runtime)
 
 
 def make_jax():
     install("jax==0.9.2", "jax-cuda13-plugin==0.9.2", "jax-cuda13-pjrt==0.9.2")
     for sm, gpu in GPUS.items():
-        dump = WORK / f"xla.sm_{sm}"
-        if not dump.exists():
-            on_software_gpu("jax_kernels.py", gpu=gpu, XLA_FLAGS=f"--xla_dump_to={dump} --xla_gpu_cuda_data_dir={CUDA}")
+        dump = once(WORK / f"xla.sm_{sm}", lambda folder: on_software_gpu(
+            "jax_kernels.py", gpu=gpu, XLA_FLAGS=f"--xla_dump_to={folder} --xla_gpu_cuda_data_dir={CUDA}"))
         for path in dump.glob("*.ptx"):
             shutil.copy(path, WORK / "ptx" / f"jax.{path.stem.split('.jit_')[1]}.sm_{sm}.ptx")
 
