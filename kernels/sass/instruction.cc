@@ -316,6 +316,15 @@ class Decoder {
         i_.reads.push_back(registers(24, vector_file(), words));
         return !third_at_32() && at_32(words);
       }
+      case 0x017: {  // from sm_120 on of 64 bits, too: a form of its own
+        const unsigned words = bits(74, 1) ? 2 : 1;
+        result(words), general(24, words);
+        if (third_at_32() || !at_32(words)) return false;
+        if (words == 1) return true;
+        for (const unsigned at : {81u, 84u}) i_.writes.push_back(predicate(at, false, false));
+        i_.reads.push_back(predicate(77, false, true));
+        return sm_ >= 120 && i_.reads[1].kind == Operand::Kind::kRegister;
+      }
       case 0x01c:
       case 0x09c: {
         i_.reads.push_back(predicate(68, uniform_ || bits(67, 1), true));
@@ -413,12 +422,22 @@ class Decoder {
         if (bits(82, 5) || (form() == kImmediate && bits(24, 8)) ||
             (sm_ >= 90 && bits(32, 2) != (form() == kImmediateLast ? 1u : 0u)))
           return false;
-        return form() == kImmediate || form() == kImmediateLast;
+        if (form() != kImmediate && form() != kImmediateLast) return false;
+        clear(kFormBegin, 3), clear(32, 1),
+            clear(kUniformBit, 1);  // whether a uniform predicate is asked, the operands say
+        return true;
       case 0x140:
         return form() == kImmediateLast;
       case 0x148:
       case 0x15d:
         return form() == kImmediate;
+      case 0x17e:  // 32 bytes, the upper ones into registers of their own
+        i_.writes.push_back(registers(64, File::kGeneral, 4));
+        result(4), global_address(32), weak_or_ordered();
+        return only(73, 3, {4});
+      case 0x17f:
+        general(24, 2), uniform(64, 2), general(32, 4), general(16, 4);
+        return only(72, 20, {0xf1218});
       case 0x181:
         result(memory_words()), global_address(32), weak_or_ordered();
         return true;

@@ -25,6 +25,28 @@ bool conditional(const Instruction& i) {
   });
 }
 
+// Nothing of it is seen outside of the thread, nor depends on other threads.
+bool only_computes(const Instruction& i) {
+  switch (i.kind) {
+    case Kind::kNothing:
+    case Kind::kPure:
+    case Kind::kSpecial:
+    case Kind::kConstant:
+      return true;
+    case Kind::kBranch:
+      return just_goes_on(i);
+    case Kind::kWarp:
+    case Kind::kLoad:
+    case Kind::kSync:
+    case Kind::kMemory:
+    case Kind::kCall:
+    case Kind::kReturn:
+    case Kind::kExit:
+      return false;
+  }
+  return false;
+}
+
 using Path = std::vector<uint32_t>;       // bytes: what follows each call that is under way
 using Place = std::pair<Path, uint32_t>;  // and an instruction
 
@@ -39,6 +61,7 @@ class Builder {
       todo_.pop_back();
       if (base::Status walked = walk(from); !walked.ok()) return walked.error();
     }
+    meetings();
     if (base::Status status = blocks(); !status.ok()) return status.error();
     return std::move(out_);
   }
@@ -125,6 +148,39 @@ class Builder {
     if (leaders_.insert(at).second) todo_.push_back(at);
   }
 
+  // Where threads that part meet again (BSSY names the place behind the BSYNC) is compared, not the barrier's number. It does
+  // not matter before the end: nobody sees who is there.
+  void meetings() {
+    constexpr uint16_t kMark = 0x145, kMeet = 0x141;
+    constexpr uint64_t kNumber = uint64_t(15) << 16;
+    for (auto& [where, mark] : found_) {
+      if (mark.opcode->number != kMark) continue;
+      const auto behind = uint32_t(target_of(where.second, mark));
+      const auto meet = found_.find({where.first, behind - uint32_t(kInstructionBytes)});
+      if (meet == found_.end() || meet->second.opcode->number != kMeet ||
+          !found_.contains({where.first, behind}))
+        continue;
+      // As it stands: another mark may have come to the same place.
+      if ((meet->second.low & kNumber) != (mark.low & kNumber)) continue;
+      if (ends_at({where.first, behind})) {
+        mark.kind = meet->second.kind = Kind::kNothing;
+      } else {
+        leaders_.insert({where.first, behind});
+        mark.rest_low &= ~kNumber;
+        meet->second.rest_low &= ~kNumber;
+      }
+    }
+  }
+  // Nothing but the end comes from here on.
+  bool ends_at(Place from) const {
+    for (;; from.second += uint32_t(kInstructionBytes)) {
+      const auto i = found_.find(from);
+      if (i == found_.end()) return false;
+      if (i->second.kind == Kind::kExit) return !conditional(i->second);
+      if (!only_computes(i->second) || i->second.kind == Kind::kBranch) return false;
+    }
+  }
+
   base::Status blocks() {
     std::map<Place, uint32_t> block_at;
     std::map<Path, uint32_t> calls;
@@ -156,12 +212,84 @@ class Builder {
         out_.blocks[b].next.push_back(
             block_at.at({ends_[b]->first, ends_[b]->second + uint32_t(kInstructionBytes)}));
     }
-    for (uint32_t b = 0; b < out_.blocks.size(); b++)
-      for (const uint32_t n : out_.blocks[b].next) {
-        auto& previous = out_.blocks[n].previous;
-        if (std::find(previous.begin(), previous.end(), b) == previous.end()) previous.push_back(b);
-      }
+    if (!copy_passages()) return refused(0, "too many blocks");
+    in_order_of_ways();
     return base::ok();
+  }
+
+  // Behind passages.
+  uint32_t destination(uint32_t b) const {
+    while (passage_[b]) b = out_.blocks[b].next[0];
+    return b;
+  }
+  // Finds them, and gives each way that leads through one a copy of its own.
+  bool copy_passages() {
+    auto& blocks = out_.blocks;
+    passage_.assign(blocks.size(), false);
+    for (uint32_t b = 1; b < blocks.size(); b++) {
+      const auto begin = out_.instructions.begin();
+      if (blocks[b].next.size() != 1 || destination(blocks[b].next[0]) == b)
+        continue;  // nowhere, or a circle
+      passage_[b] = std::all_of(begin + blocks[b].begin, begin + blocks[b].end, only_computes);
+    }
+    std::vector<bool> used(blocks.size());
+    for (uint32_t b = 0; b < blocks.size(); b++)
+      for (size_t way = 0; way < blocks[b].next.size(); way++) {
+        const uint32_t to = blocks[b].next[way];
+        if (!passage_[to]) continue;
+        if (used[to]) blocks[b].next[way] = copy_of(to);
+        used[to] = true;
+        used.resize(blocks.size());
+        if (blocks.size() > kMostBlocks || out_.instructions.size() > kMostInstructions) return false;
+      }
+    return true;
+  }
+  uint32_t copy_of(uint32_t passage) {
+    Block copy = out_.blocks[passage];
+    const uint32_t begin = copy.begin, end = copy.end;
+    copy.begin = uint32_t(out_.instructions.size());
+    for (uint32_t i = begin; i < end; i++) {
+      out_.instructions.push_back(Instruction(out_.instructions[i]));
+      out_.at.push_back(uint32_t(out_.at[i]));
+      out_.call.push_back(uint32_t(out_.call[i]));
+    }
+    copy.end = uint32_t(out_.instructions.size());
+    out_.blocks.push_back(std::move(copy));
+    passage_.push_back(true);
+    return uint32_t(out_.blocks.size() - 1);
+  }
+
+  void in_order_of_ways() {
+    std::vector<uint32_t> order, open = {0}, number(out_.blocks.size());
+    std::vector<bool> seen(out_.blocks.size());
+    while (!open.empty()) {
+      const uint32_t b = open.back();
+      open.pop_back();
+      if (seen[b]) continue;
+      seen[b] = true;
+      order.push_back(b);
+      const auto& next = out_.blocks[b].next;
+      for (size_t way = next.size(); way-- > 0;) open.push_back(destination(next[way]));
+    }
+    out_.n_compared = uint32_t(order.size());
+    for (uint32_t b = 0; b < out_.blocks.size(); b++)
+      if (passage_[b]) order.push_back(b);
+    for (uint32_t k = 0; k < order.size(); k++) number[order[k]] = k;
+    std::vector<Block> ordered;
+    for (const uint32_t b : order) {
+      Block& moved = ordered.emplace_back(std::move(out_.blocks[b]));
+      for (uint32_t& n : moved.next) n = number[n];
+    }
+    out_.blocks = std::move(ordered);
+    for (uint32_t b = 0; b < out_.n_compared; b++)
+      for (uint32_t to : out_.blocks[b].next) {
+        uint32_t from = b;
+        for (; to >= out_.n_compared; from = to, to = out_.blocks[to].next[0])
+          out_.blocks[to].previous = {from};
+        auto& previous = out_.blocks[to].previous;
+        if (previous.empty() || previous.back() != from) previous.push_back(from);
+        out_.blocks[b].ways.push_back(to);
+      }
   }
 
   const std::span<const uint8_t> code_;
@@ -172,14 +300,23 @@ class Builder {
   std::vector<Place> todo_;
   std::map<int64_t, bool> returns_;
   std::vector<const Place*> ends_;  // by block: its last instruction
+  std::vector<bool> passage_;       // by block
 };
 
 }  // namespace
 
-size_t Program::block_at(uint32_t call_number, int64_t byte) const {
-  for (size_t b = 0; b < blocks.size(); b++)
-    if (call[blocks[b].begin] == call_number && at[blocks[b].begin] == byte) return b;
-  return blocks.size();
+bool just_goes_on(const Instruction& i) {
+  return i.kind == Kind::kBranch && !conditional(i) && i.rest_low == 0 && i.rest_high == 0;
+}
+
+uint32_t Program::block_at(uint32_t call_number, int64_t byte) const {
+  for (uint32_t b = 0; b < blocks.size(); b++) {
+    if (call[blocks[b].begin] != call_number || at[blocks[b].begin] != byte) continue;
+    uint32_t to = b;
+    while (to >= n_compared) to = blocks[to].next[0];
+    return to;
+  }
+  return n_compared;
 }
 
 base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm) {

@@ -14,21 +14,28 @@ namespace tessera::sass {
 struct Block {
   uint32_t begin = 0, end = 0;           // of Program::instructions
   std::vector<uint32_t> next, previous;  // blocks; `next` in the order: target, then what follows
+  std::vector<uint32_t> ways;            // as `next`, behind the passages
 };
 
 struct Program {
-  std::vector<Instruction> instructions;  // in the order of the code
+  std::vector<Instruction> instructions;  // in the order of the code; then those of passages that were copied
   std::vector<uint32_t> at;               // bytes: where each of them stands
   std::vector<uint32_t> call;             // the call that each of them belongs to, 0: none
   std::vector<uint32_t> return_at;        // by call, bytes: what follows it
-  std::vector<Block> blocks;              // calls one after another, each in the order of the code
+  // In the order in which a walk along `ways` comes to them, wherever their code stands. A passage only computes and goes
+  // on to one place: it is part of the one way that leads through it, and stands behind all others.
+  std::vector<Block> blocks;
+  uint32_t n_compared = 0;  // blocks that are no passages
 
-  // Block of this call that begins at this byte; blocks.size(): none does.
-  size_t block_at(uint32_t call_number, int64_t byte) const;
+  // The block that begins at this byte of this call, or the one that the passage there leads to; n_compared: none.
+  uint32_t block_at(uint32_t call_number, int64_t byte) const;
 };
 
 // kUnsupported: an instruction that is not known, a jump that is not followed. The text begins with its place.
 base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm);
+
+// A jump that is always made: it says nothing but where the code stands.
+bool just_goes_on(const Instruction& instruction);
 
 inline bool always(const Operand& predicate) {
   return predicate.index == kZero && !predicate.negated;

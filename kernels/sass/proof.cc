@@ -29,7 +29,7 @@ class Comparison {
     values_.classify();
     for (Graph* g : {&a_, &b_})
       for (auto& effects : g->effects) sort_stores(&effects);
-    for (size_t b = 0; b < a_.effects.size(); b++)
+    for (uint32_t b = 0; b < original_.n_compared; b++)
       if (std::string s = same_effects(a_.effects[b], b_.effects[b]); !s.empty()) return s;
     return {};
   }
@@ -43,11 +43,11 @@ class Comparison {
 
   // Block by block the same ways through the code.
   std::string same_ways() const {
-    const size_t n = std::min(original_.blocks.size(), variant_.blocks.size());
+    const size_t n = std::min(original_.n_compared, variant_.n_compared);
     for (size_t b = 0; b < n; b++)
-      if (original_.blocks[b].next != variant_.blocks[b].next)
+      if (original_.blocks[b].ways != variant_.blocks[b].ways)
         return at(original_, original_.blocks[b].end - 1) + ": the variant goes on elsewhere";
-    if (original_.blocks.size() != variant_.blocks.size()) return "the variant has other basic blocks";
+    if (original_.n_compared != variant_.n_compared) return "the variant has other basic blocks";
     return {};
   }
 

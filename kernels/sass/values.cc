@@ -23,8 +23,8 @@ std::vector<Term> normal(std::vector<Term> terms) {
 }  // namespace
 
 bool Value::constant(uint32_t* out) const {
-  if (terms_.size() > 1 || (terms_.size() == 1 && !terms_[0].atoms.empty())) return false;
-  *out = terms_.empty() ? 0 : terms_[0].factor;
+  if (terms().size() > 1 || (terms().size() == 1 && !terms()[0].atoms.empty())) return false;
+  *out = terms().empty() ? 0 : terms()[0].factor;
   return true;
 }
 
@@ -34,22 +34,24 @@ bool Value::is(uint32_t constant) const {
 }
 
 Value operator+(const Value& a, const Value& b) {
-  std::vector<Term> terms = a.terms_;
-  terms.insert(terms.end(), b.terms_.begin(), b.terms_.end());
+  if (!a.terms_) return b;
+  if (!b.terms_) return a;
+  std::vector<Term> terms = a.terms();
+  terms.insert(terms.end(), b.terms().begin(), b.terms().end());
   return Value(normal(std::move(terms)));
 }
 
 Value operator*(const Value& a, uint32_t factor) {
-  std::vector<Term> terms = a.terms_;
+  std::vector<Term> terms = a.terms();
   for (Term& t : terms) t.factor *= factor;
   return Value(normal(std::move(terms)));
 }
 
 bool Value::product(const Value& a, const Value& b, Value* out) {
-  if (a.terms_.size() * b.terms_.size() > kMostTerms) return false;
+  if (a.terms().size() * b.terms().size() > kMostTerms) return false;
   std::vector<Term> terms;
-  for (const Term& x : a.terms_)
-    for (const Term& y : b.terms_) {
+  for (const Term& x : a.terms())
+    for (const Term& y : b.terms()) {
       Term t{x.factor * y.factor, x.atoms};
       t.atoms.insert(t.atoms.end(), y.atoms.begin(), y.atoms.end());
       std::sort(t.atoms.begin(), t.atoms.end());
@@ -118,6 +120,10 @@ void Values::set_merge(uint32_t atom, std::vector<Value> operands) {
 }
 
 uint32_t Values::class_of(const Value& value) {
+  const auto first = uint32_t(2 * atoms_.size());  // above all classes of atoms, which stand for themselves
+  if (const auto& terms = value.terms();
+      terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() == 1)
+    return class_[terms[0].atoms[0]];
   struct ClassTerm {
     std::vector<uint32_t> classes;
     uint32_t factor;
@@ -143,7 +149,8 @@ uint32_t Values::class_of(const Value& value) {
     }
     i = j;
   }
-  return number(&values_, std::move(key), 0);
+  const bool is_atom = key.size() == 3 && key[0] == 1 && key[1] == 1;
+  return is_atom ? key[2] : number(&values_, std::move(key), first);
 }
 
 namespace {

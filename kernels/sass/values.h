@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -27,30 +28,33 @@ class Value {
  public:
   Value() = default;  // 0
   static Value of(uint32_t constant) {
-    Value v;
-    if (constant) v.terms_.push_back({constant, {}});
-    return v;
+    static const Value kOne(std::vector<Term>{{1, {}}});  // most predicates are always true
+    if (constant <= 1) return constant ? kOne : Value();
+    return Value(std::vector<Term>{{constant, {}}});
   }
-  static Value atom(uint32_t a) {
-    Value v;
-    v.terms_.push_back({1, {a}});
-    return v;
-  }
+  static Value atom(uint32_t a) { return Value(std::vector<Term>{{1, {a}}}); }
 
-  const std::vector<Term>& terms() const { return terms_; }
+  const std::vector<Term>& terms() const {
+    static const std::vector<Term> kNone;
+    return terms_ ? *terms_ : kNone;
+  }
   bool constant(uint32_t* out) const;  // is it one?
   bool is(uint32_t constant) const;
-  bool operator==(const Value&) const = default;
+  bool operator==(const Value& other) const { return terms_ == other.terms_ || terms() == other.terms(); }
 
   friend Value operator+(const Value& a, const Value& b);
   friend Value operator*(const Value& a, uint32_t factor);
-  friend Value operator-(const Value& a, const Value& b) { return a + b * ~uint32_t(0); }
+  friend Value operator-(const Value& a, const Value& b) { return a == b ? Value() : a + b * ~uint32_t(0); }
+  // Of a predicate.
+  Value negation() const { return terms_ ? of(1) - *this : of(1); }
   // False: too many terms.
   static bool product(const Value& a, const Value& b, Value* out);
 
  private:
-  explicit Value(std::vector<Term> terms) : terms_(std::move(terms)) {}
-  std::vector<Term> terms_;  // each product once, ascending, no factor 0
+  explicit Value(std::vector<Term> terms)
+      : terms_(terms.empty() ? nullptr : std::make_shared<const std::vector<Term>>(std::move(terms))) {}
+  // Each product once, ascending, no factor 0; null: none. Shared, because values are copied far more often than made.
+  std::shared_ptr<const std::vector<Term>> terms_;
 };
 
 using Label = std::vector<uint64_t>;

@@ -1,8 +1,13 @@
 """Kernels that XLA makes of JAX programs, compiled on the software GPU and not run: XLA writes their PTX where XLA_FLAGS says.
 
 usage: python jax_kernels.py"""
+import os
 import pathlib
 import sys
+
+# One configuration of each product, where XLA's compiler would try many: each is compiled, and none can be timed.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
+    " --xla_gpu_override_gemm_autotuner='block_m:128 block_n:128 block_k:32 split_k:1 num_stages:3 num_warps:8 num_ctas:1'")
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "cli/demo/jax"))
 import jax_on_softgpu  # noqa: E402, F401: before jax

@@ -166,6 +166,87 @@ def attention(q, k, v, o, n, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.co
 
 
 @triton.jit
+def scores_of(x, keys, at, rows, scale, BN: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr):
+    """Of some rows and keys, as exponents of 2."""
+    c, d = at + tl.arange(0, BN), tl.arange(0, D)
+    s = tl.dot(x, tl.load(keys + c[None, :] * D + d[:, None])) * scale
+    return tl.where(rows[:, None] >= c[None, :], s, float("-inf")) if CAUSAL else s
+
+
+@triton.jit
+def attend(acc, total, most, x, keys, values, begin, end, rows, scale, BN: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr):
+    d = tl.arange(0, D)
+    for at in tl.range(begin, end, BN):
+        s = scores_of(x, keys, at, rows, scale, BN, D, CAUSAL)
+        above = tl.maximum(most, tl.max(s, 1))
+        p = tl.math.exp2(s - above[:, None])
+        old = tl.math.exp2(most - above)
+        total = total * old + tl.sum(p, 1)
+        acc = tl.dot(p.to(tl.bfloat16), tl.load(values + (at + tl.arange(0, BN))[:, None] * D + d[None, :]), acc * old[:, None])
+        most = above
+    return acc, total, most
+
+
+@triton.jit
+def attention_causal(q, k, v, o, logs, n, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """In two stages: keys below the diagonal, then those on it; keeps what the gradient needs."""
+    rows, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    head = tl.program_id(1).to(tl.int64) * n * D
+    x = tl.load(q + head + rows[:, None] * D + d[None, :])
+    most = tl.full((BM,), float("-inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    diagonal = tl.program_id(0) * BM
+    acc, total, most = attend(acc, total, most, x, k + head, v + head, 0, diagonal, rows, scale, BN, D, False)
+    acc, total, most = attend(acc, total, most, x, k + head, v + head, diagonal, diagonal + BM, rows, scale, BN, D, True)
+    tl.store(logs + tl.program_id(1) * n + rows, most + tl.math.log2(total))
+    tl.store(o + head + rows[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.bfloat16))
+
+
+@triton.jit
+def attention_delta(o, g, delta, n, BM: tl.constexpr, D: tl.constexpr):
+    rows, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    at = tl.program_id(1).to(tl.int64) * n * D + rows[:, None] * D + d[None, :]
+    products = tl.load(o + at).to(tl.float32) * tl.load(g + at).to(tl.float32)
+    tl.store(delta + tl.program_id(1) * n + rows, tl.sum(products, 1))
+
+
+@triton.jit
+def attention_backward(q, k, v, g, dq, dk, dv, logs, delta, n, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """One block: gradients of its keys and values over the rows below, then of its own rows over the keys above."""
+    d = tl.arange(0, D)
+    head = tl.program_id(1).to(tl.int64) * n * D
+    logs += tl.program_id(1) * n
+    delta += tl.program_id(1) * n
+    keys = tl.program_id(0) * BN + tl.arange(0, BN)
+    key = tl.load(k + head + keys[:, None] * D + d[None, :])
+    value = tl.load(v + head + keys[:, None] * D + d[None, :])
+    sum_k, sum_v = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
+    for at in tl.range(tl.program_id(0) * BN, n, BM):
+        rows = at + tl.arange(0, BM)
+        x = tl.load(q + head + rows[None, :] * D + d[:, None])
+        p = tl.math.exp2(tl.dot(key, x) * scale - tl.load(logs + rows)[None, :])
+        p = tl.where(rows[None, :] >= keys[:, None], p, 0.0)
+        y = tl.load(g + head + rows[:, None] * D + d[None, :])
+        sum_v = tl.dot(p.to(tl.bfloat16), y, sum_v)
+        s = p * (tl.dot(value, tl.trans(y)) - tl.load(delta + rows)[None, :])
+        sum_k = tl.dot(s.to(tl.bfloat16), tl.trans(x), sum_k)
+    tl.store(dk + head + keys[:, None] * D + d[None, :], (sum_k * scale).to(tl.bfloat16))
+    tl.store(dv + head + keys[:, None] * D + d[None, :], sum_v.to(tl.bfloat16))
+    rows = tl.program_id(0) * BN + tl.arange(0, BN)
+    x = tl.load(q + head + rows[:, None] * D + d[None, :])
+    y = tl.load(g + head + rows[:, None] * D + d[None, :])
+    log, minus = tl.load(logs + rows)[:, None], tl.load(delta + rows)[:, None]
+    sum_q = tl.zeros((BN, D), tl.float32)
+    for at in tl.range(0, (tl.program_id(0) + 1) * BN, BM):
+        p = tl.math.exp2(scores_of(x, k + head, at, rows, scale, BM, D, True) - log)
+        c = at + tl.arange(0, BM)
+        s = p * (tl.dot(y, tl.load(v + head + c[None, :] * D + d[:, None])) - minus)
+        sum_q = tl.dot(s.to(tl.bfloat16), tl.load(k + head + c[:, None] * D + d[None, :]), sum_q)
+    tl.store(dq + head + rows[:, None] * D + d[None, :], (sum_q * scale).to(tl.bfloat16))
+
+
+@triton.jit
 def sum_atomic(x, o, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     tl.atomic_add(o, tl.sum(tl.load(x + i, i < n, 0.0), 0))
@@ -190,6 +271,9 @@ ROWS = [
     (matmul_persistent, [BF16, BF16, BF16, I32, I32, I32], TILES, 0, 2 * 8192**3),
     (matmul_tma, [BF16, BF16, BF16, I32, I32, I32], TILES, 0, 2 * 8192**3),
     (attention, [BF16, BF16, BF16, BF16, I32, FP], {"BM": 128, "BN": 64, "D": 64}, 0, 4 * 64 * 64 * 4096**2),
+    (attention_causal, [BF16, BF16, BF16, BF16, F32, I32, FP], {"BM": 128, "BN": 64, "D": 64}, 0, 2 * 64 * 64 * 4096**2),
+    (attention_delta, [BF16, BF16, F32, I32], {"BM": 128, "D": 64}, 4 * 64 * 64 * 4096, 0),
+    (attention_backward, [BF16] * 7 + [F32, F32, I32, FP], {"BM": 32, "BN": 128, "D": 64}, 0, 5 * 64 * 64 * 4096**2),
     (sum_atomic, [F32, F32, I32], {"B": 1024}, 4 * MANY, 0),
 ]
 

@@ -148,7 +148,7 @@ TEST_P(Family, HalvesOfWordsAreWhatTheyAreHoweverTheyWerePutTogether) {
 }
 
 // As nvdisasm reads them.
-TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
+TEST(Decoder, KnowsWhatPackedAndWideElementsAreMadeOf) {
   struct Row {
     uint64_t low, high;
     const char* text;
@@ -180,6 +180,10 @@ TEST(Decoder, KnowsWhatPackedElementsAndTheirSumsAreMadeOf) {
       {0xffffffff08087407, 0x000fe40000000001, "SEL | R8 R9 | P0 R8 R9", 120},
       {0x0000000a1000722a, 0x000fcc000390f000, "DSETP | P0 P1 | R10 R11 R16 R17"},
       {0x0000000602007e2a, 0x000fe2000bf2e000, "DSETP | P1 | R2 R3 UR6 UR7"},
+      {0xfe0001040208797e, 0x001eaa000812190c, "LDG | R10 R11 R12 R13 R14 R15 R8 R9 | R2 R3 UR4 UR5", 100},
+      {0xf8000208040c797f, 0x001fe2000f121804, "STG | | R10 R11 R12 R13 R14 R15 R4 R5 R8 R9 UR4 UR5", 100},
+      {0x0000000a06087c17, 0x000fc8000fffe400, "IMNMX | R8 R9 | R6 R7 UR10 UR11", 120},
+      {0x00000009ff0ab217, 0x000fe40007800200, "IMNMX | R10 | P3 R9", 80},
       {0x0000000c04047981, 0x000ea2200c0e1d00, "LDG | R4 R5 R6 R7 | R4 R5 UR12 UR13", 80},
   };
   for (const Row& row : kRows) {
@@ -198,35 +202,60 @@ TEST_P(Family, ComparisonsMayStandTheOtherWayRound) {
 
 // Each middle computes R6 of R0, R2, R3, P0, UR4, UR5; then it is stored. nvdisasm reads the words as the comments say.
 using Word = std::array<uint64_t, 2>;
-image::KernelCode written(const std::vector<Word>& middle, uint32_t param_bytes) {
-  std::vector<Word> all = {{0x0000000000007919, 0x2100},     // S2R R0, SR_TID.X
-                           {0x000000050000780c, 0x3f04270},  // ISETP.GT.AND P0, PT, R0, 0x5, PT
-                           {0x0000820000047ab9, 0xa00},      // ULDC.64 UR4, c[0x0][0x208]
-                           {0x00008400ff027b82, 0xa00}};     // LDC.64 R2, c[0x0][0x210]
+image::KernelCode written(unsigned sm, const std::vector<Word>& middle, uint32_t param_bytes) {
+  std::vector<Word> all = {{0x0000000000007919, 0x2100},      // S2R R0, SR_TID.X
+                           {0x000000050000780c, 0x3f04270}};  // ISETP.GT.AND P0, PT, R0, 0x5, PT
+  if (sm == 90)
+    all.insert(all.end(), {{0x0000820000047ab9, 0xa00},    // ULDC.64 UR4, c[0x0][0x208]
+                           {0x00008400ff027b82, 0xa00}});  // LDC.64 R2, c[0x0][0x210]
+  else
+    all.insert(all.end(), {{0x00006b00ff0477ac, 0x8000a00},  // LDCU.64 UR4, c[0x0][0x358]
+                           {0x0000e000ff027b82, 0xa00}});    // LDC.64 R2, c[0x0][0x380]
   all.insert(all.end(), middle.begin(), middle.end());
   all.push_back({0x0000000602007986, 0xc101904});  // STG.E desc[UR4][R2.64], R6
   all.push_back({0x000000000000794d, 0x3800000});  // EXIT
   image::KernelCode out;
-  out.sm = 90;
-  out.param_base = 0x210;
+  out.sm = sm;
+  out.param_base = sm == 90 ? 0x210 : 0x380;
   out.param_bytes = param_bytes;
   out.code.resize(all.size() * sizeof(Word));
   memcpy(out.code.data(), all.data(), out.code.size());
   return out;
 }
+struct Row {
+  const char* what;
+  std::vector<Word> original, equal, other;
+  unsigned sm = 90;
+};
+void expect_equal_and_other(const Row& row) {
+  const image::KernelCode original = written(row.sm, row.original, 8);
+  const VariantParameters where{.origin_offset = 8};
+  const Proof same = prove(original, written(row.sm, row.equal, 32), where),
+              other = prove(original, written(row.sm, row.other, 32), where);
+  EXPECT_TRUE(same.proved) << row.what << ": " << same.difference;
+  EXPECT_FALSE(other.proved) << row.what;
+  EXPECT_NE(other.difference.find("the variant"), std::string::npos) << row.what << ": " << other.difference;
+}
+constexpr Word kMoveR0 = {0x0000000000067202, 0xf00},  // MOV R6, R0
+    kMoveR2 = {0x0000000200067202, 0xf00},             // MOV R6, R2
+    kMoveR3 = {0x0000000300067202, 0xf00},             // MOV R6, R3
+    kIfR0 = {0x0000000000060202, 0xf00},               // @P0 MOV R6, R0
+    kIfR2 = {0x0000000200060202, 0xf00},               // @P0 MOV R6, R2
+    kStoreR0 = {0x0000000002007986, 0xc101904},        // STG.E desc[UR4][R2.64], R0
+    kStoreR2 = {0x0000000202007986, 0xc101904},        // STG.E desc[UR4][R2.64], R2
+    kExit = {0x000000000000794d, 0x3800000};
+// BRA over so many instructions, under a guard: 0 P0, 1 P1, 8 !P0, 9 !P1.
+constexpr uint64_t kAlways = 7;
+constexpr Word branch(uint64_t over, uint64_t guard = kAlways) {
+  return {0x947 | guard << 12 | over << 18, 0x3800000};
+}
 
 TEST(Machine, ComputesTheSameInOtherWords) {
-  constexpr Word kIfR0 = {0x0000000000060202, 0xf00},  // @P0 MOV R6, R0
-      kElseR2 = {0x0000000200068202, 0xf00},           // @!P0 MOV R6, R2
-      kIfR2 = {0x0000000200060202, 0xf00},             // @P0 MOV R6, R2
-      kElseR0 = {0x0000000000068202, 0xf00},           // @!P0 MOV R6, R0
-      kCarry = {0x000000ffff067210, 0xffe4ff},         // IADD3.X R6, RZ, RZ, RZ, P1, !PT
-      kBothCarries = {0x000000ffff067210, 0xfe44ff},   // IADD3.X R6, RZ, RZ, RZ, P1, P2
-      kMoved = {0x0000000600067c02, 0x8000f00};        // MOV R6, UR6
-  struct Row {
-    const char* what;
-    std::vector<Word> original, equal, other;
-  };
+  constexpr Word kElseR2 = {0x0000000200068202, 0xf00},  // @!P0 MOV R6, R2
+      kElseR0 = {0x0000000000068202, 0xf00},             // @!P0 MOV R6, R0
+      kCarry = {0x000000ffff067210, 0xffe4ff},           // IADD3.X R6, RZ, RZ, RZ, P1, !PT
+      kBothCarries = {0x000000ffff067210, 0xfe44ff},     // IADD3.X R6, RZ, RZ, RZ, P1, P2
+      kMoved = {0x0000000600067c02, 0x8000f00};          // MOV R6, UR6
   const Row rows[] = {
       {"a choice that is made in the other order", {kIfR0, kElseR2}, {kElseR2, kIfR0}, {kIfR2, kElseR0}},
       {"a choice of what nobody sees", {kIfR0, kElseR2}, {kIfR2, kElseR2, kIfR0}, {kIfR0, kElseR2, kIfR2}},
@@ -255,15 +284,97 @@ TEST(Machine, ComputesTheSameInOtherWords) {
        {{0x000000040006725a, 0x8209000}, kMoved},  // UI2F.U32.RP UR6, UR4
        {{0x0000000400067d06, 0x8201000}}},         // I2F.U32 R6, UR4
   };
-  for (const Row& row : rows) {
-    const image::KernelCode original = written(row.original, 8);
-    const VariantParameters where{.origin_offset = 8};
-    const Proof same = prove(original, written(row.equal, 32), where),
-                other = prove(original, written(row.other, 32), where);
-    EXPECT_TRUE(same.proved) << row.what << ": " << same.difference;
-    EXPECT_FALSE(other.proved) << row.what;
-    EXPECT_NE(other.difference.find("instead"), std::string::npos) << row.what << ": " << other.difference;
-  }
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+TEST(Machine, ComputesTheSameOfWiderAndNarrowerWords) {
+  constexpr Word kIfOtherR0 = {0x0000000000061202, 0xf00},  // @P1 MOV R6, R0
+      kStoreHalf = {0x0000000502007986, 0xc101504},         // STG.E.U16 desc[UR4][R2.64], R5
+      kR4 = {0x0000000000047202, 0xf00},                    // MOV R4, R0
+      kR5 = {0x0000000000057202, 0xf00},                    // MOV R5, R0
+      kUpper = {0x0000000700067202, 0xf00};                 // MOV R6, R7
+  const Row rows[] = {
+      {"a shifted difference",
+       {{0x0080000000067824, 0x78e0a02}},   // IMAD R6, R0, 0x800000, -R2
+       {{0x8000000200067211, 0x78eb8ff}},   // LEA R6, R0, -R2, 0x17
+       {{0x0000000200067211, 0x78eb8ff}}},  // LEA R6, R0, R2, 0x17
+      {"the greater one of two",
+       {{0x0000000200067248, 0x7fe0100}},   // VIMNMX R6, R0, R2, !PT
+       {{0x0000000002067248, 0x7fe0100}},   // VIMNMX R6, R2, R0, !PT
+       {{0x0000000002067248, 0x3fe0100}}},  // VIMNMX R6, R2, R0, PT
+      {"half a word that is stored",
+       {{0x0000761000057816, 0x2}, kStoreHalf},   // PRMT R5, R0, 0x7610, R2
+       {{0x0000761000057816, 0x3}, kStoreHalf},   // PRMT R5, R0, 0x7610, R3
+       {{0x0000761002057816, 0x2}, kStoreHalf}},  // PRMT R5, R2, 0x7610, R2
+      {"a difference of 64 bits",
+       {kR4, kR5, {0x8000000402067235, 0x78e0200}, kUpper},  // IADD.64 R6, R2, -R4
+       {kR4, kR5, {0x0000000204067235, 0x78e0300}, kUpper},  // IADD.64 R6, -R4, R2
+       {kR4, kR5, {0x8000000204067235, 0x78e0200}, kUpper},  // IADD.64 R6, R4, -R2
+       120},
+      {"the upper word of the greater one of two",
+       {kR4, kR5, {0x0000000402067217, 0x7ffe400}, kUpper},  // IMNMX.U64 PT, PT, R6, R2, R4, !PT, !PT
+       {kR4, kR5, {0x0000000402067217, 0x7ffe400}, kUpper},
+       {kR4, kR5, {0x0000000404067217, 0x7ffe400}, kUpper},  // IMNMX.U64 PT, PT, R6, R4, R4, !PT, !PT
+       120},
+      {"inequality of 64 bits",
+       {kMoveR2, {0x000000ff0200720c, 0x3f35270}, kIfOtherR0},  // ISETP.NE.S64.AND P1, PT, R2, RZ, PT
+       {kMoveR2, {0x00000002ff00720c, 0x3f35270}, kIfOtherR0},  // ISETP.NE.S64.AND P1, PT, RZ, R2, PT
+       {kMoveR2, {0x000000020200720c, 0x3f35270}, kIfOtherR0},  // ISETP.NE.S64.AND P1, PT, R2, R2, PT
+       120},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+TEST(Machine, GoesTheSameWaysWhereverItsCodeStands) {
+  constexpr Word kOtherP = {0x0000000a0000780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R0, 0xa, PT
+      kHeldR0 = {0x0000000000057202, 0xf00},                 // MOV R5, R0
+      kHeldR2 = {0x0000000200057202, 0xf00},                 // MOV R5, R2
+      kHeldR3 = {0x0000000300057202, 0xf00},                 // MOV R5, R3
+      kHeld = {0x0000000500067202, 0xf00};                   // MOV R6, R5
+  const auto mark = [](uint64_t number) {
+    return Word{0x0000002000007945 | number << 16, 0x3800000};
+  };                                                                                         // BSSY
+  const auto meet = [](uint64_t number) { return Word{0x7941 | number << 16, 0x3800000}; };  // BSYNC
+  const Row rows[] = {
+      {"a way that computes nothing",
+       {branch(2, 0), kMoveR2, branch(1), kMoveR0},
+       {kMoveR0, branch(1, 0), kMoveR2},
+       {kMoveR0, branch(1, 8), kMoveR2}},
+      {"a block that two ways share",
+       {kOtherP, kMoveR3, branch(4, 1), branch(2, 0), kMoveR2, branch(1), kMoveR0},
+       {kOtherP, kMoveR3, branch(5, 1), branch(2, 0), kHeldR2, branch(1), kHeldR0, kHeld},
+       {kOtherP, kMoveR3, branch(5, 1), branch(2, 0), kHeldR3, branch(1), kHeldR0, kHeld}},
+      {"blocks in another order",
+       {branch(2, 0), kStoreR2, branch(1), kStoreR0},
+       {branch(1, 0), branch(2), kStoreR0, branch(1), kStoreR2},
+       {branch(1, 0), branch(2), kStoreR2, branch(1), kStoreR0}},
+      {"what a branch says of a choice",
+       {kIfR0, branch(1, 0), kMoveR2},
+       {kMoveR3, kIfR0, branch(1, 0), kMoveR2},
+       {kMoveR3, kIfR2, branch(1, 0), kMoveR2}},
+      {"a branch by the uniform unit",
+       {kMoveR0,
+        {0x000000010400788c, 0xbf06270},  // UISETP.GE.AND UP0, UPT, UR4, 0x1, UPT
+        {0x0000000108047547, 0xb800000},  // BRA.U !UP0, over one instruction
+        kMoveR2},
+       {kMoveR0,
+        {0x0000000400057c02, 0x8000f00},  // MOV R5, UR4
+        {0x000000010500780c, 0x3f26270},  // ISETP.GE.AND P1, PT, R5, 0x1, PT
+        branch(1, 9),
+        kMoveR2},
+       {kMoveR0, {0x0000000400057c02, 0x8000f00}, {0x000000010500780c, 0x3f26270}, branch(1, 1), kMoveR2},
+       120},
+      {"a meeting before the end", {mark(0), kStoreR0, meet(0), kExit}, {kStoreR0, kExit}, {kStoreR2, kExit}},
+      {"the number of a barrier",
+       {mark(0), kStoreR0, meet(0)},
+       {mark(1), kStoreR0, meet(1)},
+       {mark(1), kStoreR0, meet(0)}},
+      {"a meeting that is not before the end",
+       {mark(0), kStoreR0, meet(0)},
+       {mark(0), kStoreR0, meet(0)},
+       {kStoreR0}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
 }
 
 // A slice that begins elsewhere than it was told, or believes in another grid.

@@ -1,0 +1,162 @@
+// A program becomes a graph: what is in each register (registers.cc), what the instructions are that are taken apart
+// (forms.cc), and what each block computes and does (graph.cc). Used by build_graph() alone, for one program.
+#pragma once
+
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "kernels/sass/graph.h"
+
+namespace tessera::sass {
+
+// First words of labels.
+enum Origin : uint64_t {
+  kOperation,       // an instruction that is not taken apart
+  kCarry,           // of a sum
+  kHighWord,        // of a product of 32-bit factors plus a 64-bit value
+  kShiftedRight,    // by a number of bits, zeros from the left
+  kLogicPredicate,  // of what a bitwise function gives
+  kPart,            // of what an instruction gives that has several results
+  kPair,            // the words of 64 bits
+  kSelect,          // guard, new, old
+  kConstantMemory,
+  kSpecialRegister,
+  kBlockNumber,  // in the original's grid, by axis
+  kGridSize,     // of the original
+  kSliceOrigin,
+  kVariableAddress,
+  kOfTheVariant,  // what only the variant reads: equal to nothing
+  kUndefined,     // a register before its first write
+};
+
+constexpr int kNoToken = -1;
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const Program& program, const Surroundings& around, Values* values)
+      : p_(program), around_(around), values_(*values) {}
+
+  Graph run();
+
+ private:
+  // A register's content: written by an instruction, or merged at a block's entry.
+  struct Token {
+    bool merge = false, known = false;
+    uint32_t block = 0;
+    std::vector<int> operands;
+    Value value;
+  };
+  struct BlockState {
+    std::vector<int> first, last;  // by variable: at its entry and end, kNoToken: not asked for, not written
+  };
+
+  // registers.cc: registers become tokens
+
+  void tokens();
+  static bool in_file(const Operand& o, uint16_t w);
+  int new_token(Token t);
+  int at_entry(uint32_t b, unsigned v);
+  int at_end(uint32_t b, unsigned v);
+
+  int find(int t);
+  void simplify();
+
+  std::vector<uint32_t> reverse_postorder() const;
+
+  // graph.cc: tokens become values, instructions effects
+
+  Value value_of(int token);
+  void refuse(const std::string& why);
+
+  Value predicate(const Operand& o, int token);
+  Value constant_word(uint8_t bank, uint32_t offset);
+  Value added_parameter(const VariantParameters& variant, uint32_t offset);
+  Value address_word(const std::string& variable, int64_t addend, uint32_t byte);
+  Value fixed_word(uint8_t bank, uint32_t offset);
+  bool same_in_slices(uint32_t offset) const;
+
+  void read_operands(const Instruction& in, uint32_t i);
+  const Value& word(size_t operand, size_t w = 0) const;
+
+  // forms.cc: the forms of instructions that are taken apart
+
+  static bool moves(const Instruction& in);
+  static bool moves_to_uniform(const Instruction& in);
+  static bool plain(const Instruction& in);
+  static bool only(const Instruction& in, uint64_t allowed);
+
+  Label label_of(const Instruction& in) const;
+  Value atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
+  bool is_uniform(const Value& v) const;
+  void opaque(const Instruction& in, const Label& label, unsigned commutative = 0);
+
+  Value carry(std::vector<Value> addends, uint64_t which, uint64_t negations, std::vector<Value> carries);
+
+  static constexpr uint64_t kNegateFirst = 1u << 8, kSigned = 1u << 9, kExtended = 1u << 10,
+                            kNegateThird = 1u << 11;
+  static constexpr uint64_t kBoth = 3;         // carries of a sum of three
+  static constexpr uint64_t kOwnForm = 0x800;  // of the lower half: what stands at bits 9 to 11
+  static constexpr uint64_t kNegateSecond = uint64_t(1) << 63;  // of the lower half
+
+  bool too_long() const;
+  bool integer(const Instruction& in);
+  static Value complement(const Value& v);
+  bool sum(const Instruction& in);
+  Value shifted_right(const Value& v, uint32_t n);
+  bool sum_of_two(const Instruction& in);
+  bool shifted_sum(const Instruction& in);
+  bool product(const Instruction& in);
+  bool wide_product(const Instruction& in);
+  bool comparison(const Instruction& in);
+  bool extreme(const Instruction& in);
+  bool logic(const Instruction& in);
+  bool shift(const Instruction& in);
+  bool halves(const Instruction& in);
+  bool moved_constant(const Instruction& in);
+  bool sum_of_64(const Instruction& in);
+  static size_t results_of(const Instruction& in);
+
+  void special(const Instruction& in);
+
+  void constant_memory(const Instruction& in);
+
+  // Memories that change apart from each other. What is neither a load nor a plain store may change or order all.
+  enum Memory : size_t { kGlobal, kShared, kLocal, kAny };
+  static Memory memory_of(const Instruction& in);
+
+  void evaluate_block(uint32_t b);
+  Value under(const Value& guard, const Value& v) const;
+  std::vector<Value> known_on(uint32_t from, uint32_t to) const;
+  Value under_all(const std::vector<Value>& guards, Value v) const;
+  Value select(Value guard, Value new_value, Value old_value);
+  static void describe_store(const Instruction& in, Effect* effect);
+  static uint32_t stored_bytes(const Instruction& in);
+  static void keep_stored_bytes(const Instruction& in, Effect* effect);
+  static bool read_only(const Instruction& in);
+  void keep_results(uint32_t i, const Value& guard);
+
+  const Program& p_;
+  const Surroundings& around_;
+  Values& values_;
+  Graph out_;
+  uint32_t now_ = 0;
+  int undefined_ = kNoToken;
+  std::vector<Token> tokens_;
+  std::vector<int> alias_;
+  std::vector<BlockState> states_;
+  std::vector<std::vector<int>> written_, read_, overwritten_;  // by instruction
+  std::vector<int> guard_;
+  std::vector<std::vector<Value>> known_;  // by block: predicates that hold in it, as branches to it say
+  std::vector<Value> taken_;               // by block: what its branch asks for; 1: more than one predicate
+  std::vector<Value> words_, results_;     // of the instruction at hand
+  std::vector<size_t> begins_;
+  std::unordered_map<uint32_t, std::array<Value, 3>>
+      selects_;                           // by atom: guard, value under it, value elsewhere
+  std::unordered_set<uint32_t> uniform_;  // atoms
+};
+
+}  // namespace tessera::sass

@@ -1,0 +1,327 @@
+// The liberties that integers and moves have: forms of instructions that compute the same in other words. Whatever has none
+// of these forms is an operation of its own, compared bit by bit.
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/sass/builder.h"
+
+namespace tessera::sass {
+
+// MOV of all four bytes. UMOV names no bytes; with two immediates they do not matter.
+bool GraphBuilder::moves(const Instruction& in) {
+  constexpr uint64_t kBytes = 0xf00, kWords = 1 << 16;
+  if (in.opcode->meaning != 0x002 || in.rest_low != 0 || (in.rest_high & ~(kBytes | kWords))) return false;
+  const uint64_t bytes = in.rest_high & kBytes;
+  return in.reads.size() == 2 || bytes == (in.opcode->number == 0x002 ? kBytes : 0);
+}
+
+bool GraphBuilder::moves_to_uniform(const Instruction& in) {
+  return in.rest_low == 1 << 9 && in.rest_high == 0;
+}
+
+bool GraphBuilder::plain(const Instruction& in) {
+  return in.rest_low == 0 && in.rest_high == 0;
+}
+
+// Nothing but these bits of the upper half.
+bool GraphBuilder::only(const Instruction& in, uint64_t allowed) {
+  return in.rest_low == 0 && (in.rest_high & ~allowed) == 0;
+}
+
+Label GraphBuilder::label_of(const Instruction& in) const {
+  return {kOperation, in.opcode->meaning, in.rest_low, in.rest_high, in.swapped};
+}
+
+// What is not taken apart: each result is a part of what comes out.
+void GraphBuilder::opaque(const Instruction& in, const Label& label, unsigned commutative) {
+  const size_t n = results_of(in);
+  if (n == 0) return;
+  const Value all = atom(label, words_, commutative);
+  results_ = {all};
+  for (uint64_t part = 1; part < n; part++) results_.push_back(atom({kPart, part}, {all}));
+}
+
+// Carries of a sum. Zeros have no part in them; those of two addends do not depend on which is first.
+Value GraphBuilder::carry(std::vector<Value> addends, uint64_t which, uint64_t negations,
+                          std::vector<Value> carries) {
+  for (size_t k = addends.size(); k-- > 0;) {
+    if (!addends[k].is(0) || negations >> k & 1) continue;
+    addends.erase(addends.begin() + std::ptrdiff_t(k));
+    negations = (negations & ((1u << k) - 1)) | negations >> (k + 1) << k;
+  }
+  const uint64_t n = addends.size();
+  if (n == 2 && negations == 1) std::swap(addends[0], addends[1]), negations = 2;
+  const unsigned commutative = n == 2 && !negations ? 2 : 0;
+  addends.insert(addends.end(), carries.begin(), carries.end());
+  return atom({kCarry, which, negations, n}, std::move(addends), commutative);
+}
+
+bool GraphBuilder::too_long() const {
+  constexpr size_t kMostTerms = 64;  // of sums; work grows with it
+  return std::any_of(results_.begin(), results_.end(),
+                     [](const Value& v) { return v.terms().size() > kMostTerms; });
+}
+
+// False: not in a form that is taken apart.
+bool GraphBuilder::integer(const Instruction& in) {
+  switch (in.opcode->meaning) {
+    case 0x002:
+      if (!moves(in)) return false;
+      results_ = words_;
+      return in.writes[0].words == words_.size();
+    case 0x005:  // the zero
+      if ((in.rest_high & ~uint64_t(1 << 16)) != 0xff00 || in.rest_low != kOwnForm) return false;
+      for (uint16_t w = 0; w < in.writes[0].words; w++) results_.push_back({});
+      return true;
+    case 0x0ca:
+      if (!moves_to_uniform(in) || !is_uniform(word(0))) return false;
+      results_ = {word(0), {}};
+      return in.writes[1].index == kZero;
+    case 0x010:
+      return sum(in);
+    case 0x036:
+      if ((in.rest_low & ~kNegateSecond) || in.rest_high) return false;
+      results_ = {in.rest_low ? word(0) - word(1) : word(0) + word(1)};
+      return true;
+    case 0x011:
+      return shifted_sum(in);
+    case 0x024:
+      return product(in);
+    case 0x00c:
+      return comparison(in);
+    case 0x025:
+    case 0x027:
+      return wide_product(in);
+    case 0x012:
+      return logic(in);
+    case 0x017:
+    case 0x048:
+      return extreme(in);
+    case 0x016:
+      return halves(in);
+    case 0x019:
+      return shift(in);
+    case 0x031:
+      return moved_constant(in);
+    case 0x035:
+      if (in.writes.size() == 1) return moved_constant(in);
+      return in.writes[0].words == 1 ? sum_of_two(in) : sum_of_64(in);
+    case 0x097:
+      return sum_of_64(in);
+    default:
+      return false;
+  }
+}
+
+// A sum that takes carries adds ~v where others add -v.
+Value GraphBuilder::complement(const Value& v) {
+  return Value::of(~uint32_t(0)) - v;
+}
+
+bool GraphBuilder::sum(const Instruction& in) {  // D P Q; A B C p q
+  const bool extended = in.rest_high & kExtended;
+  if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~(kNegateFirst | kNegateThird | kExtended)))
+    return false;
+  const bool negated[] = {(in.rest_high & kNegateFirst) != 0, (in.rest_low & kNegateSecond) != 0,
+                          (in.rest_high & kNegateThird) != 0};
+  if (in.swapped || (!extended && !(word(3).is(0) && word(4).is(0)))) return false;
+  std::vector<Value> addends;
+  uint64_t negations = 0;
+  Value total = word(3) + word(4);
+  for (size_t k = 0; k < 3; k++) {
+    Value v = word(k);
+    if (negated[k]) v = extended ? complement(v) : Value() - v;
+    if (negated[k] && !extended) negations |= uint64_t(1) << k;  // its carry is that of ~v and one
+    total = total + v;
+    addends.push_back(std::move(v));
+  }
+  results_ = {total};
+  for (uint64_t k = 1; k <= 2; k++)
+    results_.push_back(in.writes[k].index == kZero ? Value()
+                                                   : carry(addends, k, negations, {word(3), word(4)}));
+  // Which carry is the first depends on the order of three addends. How many there are does not.
+  if (in.writes[1].index != kZero && in.writes[2].index != kZero && !negations)
+    results_[2] =
+        atom({kCarry, kBoth}, {addends[0], addends[1], addends[2], word(3) + word(4)}, 3) - results_[1];
+  return true;
+}
+
+Value GraphBuilder::shifted_right(const Value& v, uint32_t n) {
+  if (n == 0) return v;
+  return n > 31 ? Value() : atom({kShiftedRight, n}, {v});
+}
+
+bool GraphBuilder::sum_of_two(const Instruction& in) {  // D P; A B p
+  if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~kNegateFirst) || in.writes[1].index != kZero ||
+      !word(2).is(0))
+    return false;
+  const Value a = in.rest_high ? Value() - word(0) : word(0);
+  results_ = {in.rest_low ? a - word(1) : a + word(1), {}};
+  return true;
+}
+
+bool GraphBuilder::shifted_sum(const Instruction& in) {  // D P; A B C p
+  if (!word(3).is(0)) return false;
+  constexpr uint64_t kHigh = 1 << 16;
+  if (in.rest_high & kHigh) {  // of a first source that is extended by the third, here zero
+    const uint64_t n = in.rest_high >> 11 & 31;
+    if (in.rest_low || (in.rest_high & ~(kHigh | uint64_t(31) << 11)) || in.swapped || !word(2).is(0) ||
+        in.writes[1].index != kZero)
+      return false;
+    results_ = {shifted_right(word(0), uint32_t(32 - n)) + word(1), {}};
+    return true;
+  }
+  const uint64_t shift = in.rest_high >> 11 & 31;
+  const bool negated[] = {(in.rest_high & kNegateFirst) != 0, (in.rest_low & kNegateSecond) != 0};
+  const bool carries = in.writes[1].index != kZero;
+  if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~(uint64_t(31) << 11 | kNegateFirst)) || in.swapped ||
+      !word(2).is(0) || ((negated[0] || negated[1]) && carries))
+    return false;
+  const uint32_t factor = uint32_t(1) << shift;
+  const Value shifted = word(0) * (negated[0] ? 0 - factor : factor);
+  results_ = {negated[1] ? shifted - word(1) : shifted + word(1), {}};
+  if (carries) results_[1] = carry({shifted, word(1)}, 1, 0, {Value(), Value()});
+  return true;
+}
+
+bool GraphBuilder::product(const Instruction& in) {  // D P; A B C p
+  // The third source is negated by the bit of the place where it stands.
+  const uint64_t low = in.swapped ? kNegateSecond : 0, high = in.swapped ? 0 : kNegateThird;
+  const bool negated = (in.rest_low & low) || (in.rest_high & high), extended = in.rest_high & kExtended;
+  if ((in.rest_low & ~low) || (in.rest_high & ~(kSigned | kExtended | high))) return false;
+  if (in.writes[1].index != kZero || (!extended && !word(3).is(0))) return false;
+  Value v;
+  if (!Value::product(word(0), word(1), &v)) return false;
+  v = !negated ? v + word(2) : extended ? v + complement(word(2)) : v - word(2);
+  results_ = {extended ? v + word(3) : v, {}};
+  return true;
+}
+
+bool GraphBuilder::wide_product(const Instruction& in) {  // D2 P; A B C2 p; or D1, the upper word
+  Value low;
+  if (!only(in, kSigned) || in.writes[1].index != kZero || !word(3).is(0) ||
+      !Value::product(word(0), word(1), &low))
+    return false;
+  const Value high = atom({kHighWord, in.rest_high & kSigned}, {word(0), word(1), word(2, 0), word(2, 1)}, 2);
+  if (in.writes[0].words == 2) results_ = {low + word(2, 0)};
+  results_.insert(results_.end(), {high, {}});
+  return true;
+}
+
+// a > b is b < a, and whether they are equal does not depend on which is first. An upper word is compared after the
+// lower one: how is not said here, but for equality.
+bool GraphBuilder::comparison(const Instruction& in) {  // P Q; A B p r
+  enum : uint64_t { kLess = 1, kEqual, kLessOrEqual, kGreater, kNotEqual, kGreaterOrEqual };
+  constexpr unsigned kHow = 12;  // bits of the upper half
+  constexpr uint64_t kUpperWord = 1 << 8;
+  const uint64_t how = in.rest_high >> kHow & 7;
+  const auto n = std::ptrdiff_t(begins_[1]);  // words of each
+  Label label = label_of(in);
+  if (how == kEqual || how == kNotEqual) {
+    if (n > 2) return false;
+    if (n == 2) {
+      const Value pairs[] = {atom({kPair}, {words_[0], words_[1]}), atom({kPair}, {words_[2], words_[3]})};
+      words_.erase(words_.begin(), words_.begin() + 2);
+      std::copy(std::begin(pairs), std::end(pairs), words_.begin());
+    }
+    opaque(in, label, 2);
+    return true;
+  }
+  if ((how != kGreater && how != kGreaterOrEqual) || (in.rest_high & kUpperWord)) return false;
+  std::swap_ranges(words_.begin(), words_.begin() + n, words_.begin() + n);
+  label[3] ^= (how ^ (how == kGreater ? kLess : kLessOrEqual)) << kHow;
+  opaque(in, label);
+  return true;
+}
+
+// The least or the greatest of two integers, whichever is first.
+bool GraphBuilder::extreme(const Instruction& in) {  // D P Q; A B p
+  for (size_t k = 1; k < in.writes.size(); k++)
+    if (in.writes[k].index != kZero) return false;
+  if (begins_[1] != 1 || begins_[2] != 2 || in.swapped) return false;
+  opaque(in, label_of(in), 2);
+  return true;
+}
+
+bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
+  constexpr uint64_t kTable = 0xff00, kHow = 1 << 16;
+  if (in.rest_low || in.swapped || (in.rest_high & ~(kTable | kHow))) return false;
+  const uint32_t a = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
+  out_.atoms.push_back({a, now_});
+  const Value v = Value::atom(a);
+  results_ = {v, {}};
+  if (in.writes[1].index != kZero)
+    results_[1] = atom({kLogicPredicate, in.rest_high & ~kTable}, {v, word(3)});
+  return true;
+}
+
+bool GraphBuilder::shift(const Instruction& in) {  // by a constant, of 32 bits
+  constexpr uint64_t kLeft = 0x600, kRight = 0x11600;
+  uint32_t n = 0;
+  if (in.rest_low || !word(1).constant(&n) || n > 31) return false;
+  if (in.rest_high == kLeft && word(2).is(0))
+    results_ = {word(0) * (uint32_t(1) << n)};
+  else if (in.rest_high == kRight && word(0).is(0))
+    results_ = {shifted_right(word(2), n)};
+  else
+    return false;
+  return true;
+}
+
+// Two of the four halves of 16 bits, as sums: where nobody reads a half, what was in it cancels out.
+bool GraphBuilder::halves(const Instruction& in) {  // D; A B C: B says which bytes of A and C
+  uint32_t bytes = 0;
+  if (in.rest_low || in.rest_high || !word(1).constant(&bytes)) return false;
+  const uint32_t low = bytes >> 1 & 7, high = bytes >> 9 & 7;  // which halves
+  if (low > 3 || high > 3 || bytes != (0x1010 | low * 0x22 | high * 0x2200)) return false;
+  constexpr uint32_t kUp = 1 << 16;
+  const Value& lower_of = word(low < 2 ? 0 : 2);
+  const Value& upper_of = word(high < 2 ? 0 : 2);
+  const Value down = shifted_right(lower_of, 16);
+  results_ = {(low % 2 ? down : lower_of - down * kUp) +
+              (high % 2 ? shifted_right(upper_of, 16) * kUp : upper_of * kUp)};
+  return true;
+}
+
+// -0 * 0 + constant: how constants come into registers by the unit of half precision.
+bool GraphBuilder::moved_constant(const Instruction& in) {
+  uint32_t c = 0;
+  if (in.rest_low || in.rest_high != kNegateFirst || !in.swapped) return false;
+  if (in.reads[0].index != kZero || in.reads[1].index != kZero ||
+      in.reads[2].kind != Operand::Kind::kImmediate || !word(2).constant(&c))
+    return false;
+  for (const uint32_t half : {c & 0xffff, c >> 16})
+    if ((half & 0x7c00) == 0x7c00 && (half & 0x3ff)) return false;  // no number: its bits may change
+  results_ = {word(2)};
+  return true;
+}
+
+bool GraphBuilder::sum_of_64(const Instruction& in) {
+  if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~(kNegateFirst | kSigned))) return false;
+  if (in.reads[0].kind != Operand::Kind::kRegister || in.reads[1].kind != Operand::Kind::kRegister)
+    return false;
+  for (const Operand& o : in.writes)
+    if (o.words == 1 && o.index != kZero) return false;
+  for (size_t k = 2; k < in.reads.size(); k++)  // a third source, carries
+    for (uint16_t w = 0; w < in.reads[k].words; w++)
+      if (!word(k, w).is(0)) return false;
+  const bool negated[] = {(in.rest_high & kNegateFirst) != 0, in.rest_low != 0};
+  std::vector<Value> lower;
+  Value upper;
+  for (size_t k = 0; k < 2; k++) {
+    lower.push_back(negated[k] ? Value() - word(k, 0) : word(k, 0));
+    upper = upper + (negated[k] ? complement(word(k, 1)) : word(k, 1));
+  }
+  results_ = {lower[0] + lower[1]};
+  results_.push_back(upper + carry(lower, 1, negated[0] + 2u * negated[1], {Value(), Value()}));
+  while (results_.size() < results_of(in)) results_.push_back({});
+  return true;
+}
+
+size_t GraphBuilder::results_of(const Instruction& in) {
+  size_t n = 0;
+  for (const Operand& o : in.writes) n += o.words;
+  return n;
+}
+
+}  // namespace tessera::sass
