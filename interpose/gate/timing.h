@@ -65,10 +65,9 @@ inline uint64_t draw(uint32_t bits) {  // a random number of so many bits, of th
 
 // Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
 // the thread's own: once a shape is known, launching it writes no line that another thread reads, and no
-// rhythm of the program hides a kernel. Long kernels afford two more events often, short ones hardly ever:
-// those
-// wait for a count of the thread's launches, so that a launch on credit pays nothing. Lossy when threads race,
-// which only shifts the sample. The first launch may load code, and only if it does not, it says how long the
+// rhythm of the program hides a kernel. Long kernels afford two more events often, short ones hardly ever.
+// Short ones wait for a count of the thread's launches, so that a launch on credit pays nothing. Lossy when
+// threads race, which only shifts the sample. The first launch may load code, and only if it does not, it says how long the
 // kernel takes: asked about (load_code) where nothing is known of the shape, because there may be no second.
 inline TimeIt should_time(Timing* t) {
   if (!t) return TimeIt::kNo;

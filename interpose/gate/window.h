@@ -2,8 +2,8 @@
 //
 // in_flight_ns (UsageLine, shared) is raised before the lease is looked at and lowered when a marker, a
 // returning synchronise call or a query shows completion. Per stream an account keeps cumulative sums:
-//   enqueued >= covered by a marker >= done;   in_flight_ns = sum over accounts of (enqueued - done) + launches
-//   under way
+//   enqueued >= covered by a marker >= done
+//   in_flight_ns = sum over accounts of (enqueued - done), and the launches under way
 // A marker is cuStreamWriteValue32 into host memory of ours, or an event where that is not available. Only
 // the thread that launches into a stream enqueues one, in that stream, under the account's try-lock so that
 // values arrive in order. No allocation; the lock is never waited for.
