@@ -32,7 +32,7 @@ class Tree:
         self.folders = {str(p) for f in self.files for p in pathlib.PurePosixPath(f).parents} - {"."}
         self.words, self.dotted, self.text = set(), set(), {}
         for f in self.files:
-            if f.endswith((".md", ".png", ".bin")) or "/corpus/" in f:
+            if f.endswith((".md", ".png", ".bin", ".xz")):
                 continue
             text = (root / f).read_text(errors="replace")
             self.words.update(re.findall(r"[A-Za-z_]\w*", text))
