@@ -1,6 +1,6 @@
 // Looks at an image that a best-effort program loads and, if the driver would compile its PTX anyway, makes a
-// copy in which every kernel that may be cut has a sliced variant beside the untouched original (design
-// sections 8, D12, D13). The one file of the preload library that is built with exceptions; none leaves it.
+// copy in which every kernel that may be cut has a sliced variant beside the untouched original (D12 and D13 in
+// docs/architecture.md). The one file of the preload library that is built with exceptions; none leaves it.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
