@@ -179,7 +179,10 @@ class Tree(unittest.TestCase):
         tree = {"cli/main.cc": 'app.add_subcommand("run", ""); add_option("--priority"); int used_here; class KernelRecord;\n',
                 "scheduler_daemon/config/options.def": 'TS_NUMBER(policy, window_us, 1, 1, 1, "")\n',
                 "interpose/a.cc": 'getenv("TESSERA_DISABLE");\n', "scripts/x.sh": "# --fast\n",
-                "tests/t.cc": "TEST(Suite, Holds) {}\n", "tests/golden/a.h": "", "tests/golden/b.h": ""}
+                "tests/t.cc": "TEST(Suite, Holds) {}\n",
+                "interpose/b.h": "inline constexpr uint32_t kLimit = 1'000;\nvoid helper();\n",
+                "scheduler_daemon/policy/tuning.def": 'TS_TUNE(double, least_gain, 0.04, "", "")\n',
+ "tests/golden/a.h": "", "tests/golden/b.h": ""}
         for name, text in tree.items():
             self.write(name, text)
         def check(text):
@@ -190,6 +193,7 @@ class Tree(unittest.TestCase):
         good = ("`cli/main.cc`, `main.cc`, tests/t.cc, `tests/golden/{a,b}.h`, `tests/golden/`, `golden/*.h`, [code](cli/main.cc)\n"
                 "`tessera run --priority 3 -- ls --all`, `policy.window_us`, `TESSERA_DISABLE=1`, `Suite.Holds`, `Suite.*`\n"
                 "`KernelRecord`, `used_here()`, `used_here(int a)`, `/etc/x.conf`, `build/out.json`, `<name>.cc`, `NAME.json`\n"
+                "`interpose/b.h: helper`, `b.{h,cc}: cuLaunchKernel`, `b.h: kLimit, helper`, `kLimit` = 1,000, `least_gain = 0.04`\n"
                 "`cuLaunchKernel` is of others.\n```\nscripts/x.sh --fast\ntessera run -- gone/gone.py\n```\n")
         self.write("interpose/b.cc", "cuLaunchKernel();\n")
         code, output = check(good)
@@ -202,7 +206,10 @@ class Tree(unittest.TestCase):
                                ("`policy.window_ms`", "no configuration key policy.window_ms"),
                                ("`TESSERA_ENABLE`", "no variable TESSERA_ENABLE"), ("`Suite.Fails`", "no test Suite.Fails"),
                                ("`KernelRecords`", "nothing is called KernelRecords"), ("`unused()`", "nothing is called unused"),
-                               ("`unused(int a)`", "nothing is called unused"), ("`no_such_name`", "nothing is called no_such_name")):
+                               ("`unused(int a)`", "nothing is called unused"),
+                               ("`b.h: gone`", "b.h has no gone"), ("`interpose/c.h: helper`", "no file interpose/c.h"),
+                               ("`kLimit` = 999", "kLimit is not 999"), ("`kGone = 4`", "no constant kGone"),
+                               ("`least_gain` = 0.4", "least_gain is not 0.4"), ("`no_such_name`", "nothing is called no_such_name")):
             code, output = check(good + text)
             self.assertEqual(code, 1, (text, output))
             self.assertIn(expected, output)
