@@ -25,8 +25,8 @@ inline constexpr WaitPlan kFarAhead{.watch_ns = 0, .sleep_ns = 500'000};
 inline constexpr uint32_t kCallsPerMarker = 25;
 inline constexpr uint32_t kRunAheadMarkers = kRunAheadCalls / kCallsPerMarker;
 
-// Who launches less than a quantum in so many times its length leaves the GPU idle between: the gate may have closed since
-// the boundary was passed.
+// A client that launches less than a quantum in so many times its length leaves the GPU idle between launches. The gate
+// may have closed since the boundary was passed.
 inline constexpr uint64_t kStaleQuanta = 4;
 
 struct Quantum {          // of one stream

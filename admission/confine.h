@@ -1,5 +1,5 @@
-// Which launches of a best-effort client keep off the reserved SMs of its lease: those that no slice makes short, or
-// all of them if the lease says so (apart).
+// Decides which launches of a best-effort client keep off the reserved SMs of its lease: those that no slice makes
+// short, or all of them if the lease says so (apart).
 #pragma once
 
 #include "admission/lease.h"

@@ -13,7 +13,7 @@ inline constexpr uint64_t kMostCreditNs = 250'000;
 // Less than a few launches' worth is not worth the reservation.
 inline constexpr uint64_t kLeastLaunches = 4;
 
-// What one of `n_threads` with credit may have: equal parts, and one for the next thread that comes.
+// The part of one of `n_threads` with credit: parts are equal, and one is left for the next thread.
 constexpr uint64_t credit_share_ns(uint64_t window_ns, uint32_t n_threads) {
   const uint64_t share = window_ns / (uint64_t(n_threads) + 1);
   return share < kMostCreditNs ? share : kMostCreditNs;

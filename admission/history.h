@@ -1,5 +1,4 @@
-// What was learnt from timed launches of one shape: how long the next one takes, and what one slice more
-// costs. The gate keeps a History per shape and adds samples as their events are read; the simulator makes one
+// Timed launches of one shape: they tell how long the next one takes, and what one slice more costs. The gate keeps a History per shape and adds samples as their events are read; the simulator makes one
 // from its kernel.
 #pragma once
 
@@ -77,7 +76,7 @@ struct SliceCost {
 };
 inline constexpr uint64_t kLeastSliceCostNs = 1'000;  // what events can tell apart
 
-// What one slice costs by the samples so far; 0 = not known yet.
+// Returns the cost of one slice by the samples so far; 0 = not known yet.
 constexpr uint64_t add_sample(SliceCost& c, uint64_t waves, uint64_t ns) {
   if (waves * 4 > c.large_waves * 5) {  // larger than ever: begin anew
     c = {waves, ns, 0, 0};

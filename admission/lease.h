@@ -1,4 +1,4 @@
-// What a lease says, decoded and bounded: the one reader of abi::LeaseLine. A client copies the line
+// A lease, decoded and bounded: this is the one reader of abi::LeaseLine. A client copies the line
 // (ipc/channel/lease.h, lease_copy) and decodes the copy; the simulator fills a LeaseView itself.
 #pragma once
 

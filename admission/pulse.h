@@ -1,4 +1,4 @@
-// What a watched pulse (abi::PulsePage) of a protected client says, as one copy of its words.
+// One copy of the words of a watched pulse (abi::PulsePage) of a protected client.
 #pragma once
 
 #include "ipc/abi/region.h"

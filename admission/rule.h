@@ -22,7 +22,7 @@ struct Ask {  // what wants to start: a launch, one slice of it, a graph, a copy
 };
 
 enum class Action : uint8_t { kForward, kGo, kWait, kLetGo };
-// What stands in the way of an ask, in the order in which it is looked for.
+// The obstacles of an ask, in the order in which they are looked for.
 enum class Reason : uint8_t { kNone, kUnmanaged, kLease, kPulse, kWindow };
 
 struct Verdict {
@@ -31,9 +31,8 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-// What an API call waited so far. The hold limit bounds the time without progress, so it begins anew with
-// every slice that starts (served); waiting for the window is pacing, and only counts while nothing
-// completes.
+// The waits of an API call so far. The hold limit bounds the time without progress, so it begins anew with
+// every slice that starts (served). Waiting for the window is pacing: it counts only while nothing completes.
 struct Waited {
   uint64_t held_ns = 0;    // for lease or pulse, since the latest slice
   uint64_t stuck_ns = 0;   // for the window, while nothing completed
@@ -47,7 +46,7 @@ struct Waited {
   }
 };
 
-// What keeps to SMs of its own disturbs nobody on the others. A packed lease is for anything: a minimum share.
+// Work that keeps to SMs of its own disturbs nobody on the others. A packed lease allows anything: a minimum share.
 constexpr bool fits_beside_a_burst(const Ask& ask, const LeaseView& lease) {
   return lease.packed || (lease.apart && ask.may_keep_apart && lease.names_class(ask.resource_class));
 }

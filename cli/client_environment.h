@@ -24,8 +24,8 @@ struct RunOptions {
   std::string gate;                      // "" = the environment's, else auto | device | thread
   bool allow_order_dependent = false;    // false = as the environment says
   bool keep_ptx = false;                 // have what compiles for itself keep its PTX (cli/keep_ptx.h)
-  bool operations = true;                // libtessera_ops.so too: what library calls say (docs/cublas.md)
-  bool split_operations = false;         // its long library calls go out in pieces (docs/cublas.md)
+  bool operations = true;         // libtessera_ops.so too: what library calls say (docs/library-calls.md)
+  bool split_operations = false;  // its long library calls go out in pieces (docs/library-calls.md)
   // libtessera_audit.so too: who looks libraries up is served (docs/driver_api.md). Not said: tessera run decides by the
   // program (cli/lookups.h), elsewhere no.
   std::optional<bool> audit;

@@ -1,4 +1,4 @@
-// Is a program worth preloading libtessera_ops.so into (docs/cublas.md)? Main thread; reads the program's file.
+// Is a program worth preloading libtessera_ops.so into (docs/library-calls.md)? Main thread; reads the program's file.
 #pragma once
 
 #include <string>

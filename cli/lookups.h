@@ -1,5 +1,5 @@
 // Programs that find the driver, cuBLAS or cuDNN by dlopen and dlsym: for them `tessera run` loads libtessera_audit.so without
-// being asked (docs/cublas.md). Main thread; reads the program's file and the names of folders.
+// being asked (docs/library-calls.md). Main thread; reads the program's file and the names of folders.
 #pragma once
 
 #include <string>

@@ -106,7 +106,7 @@ int command(int argc, char** argv) {
   run->add_flag("--split-operations", run_options.split_operations,
                 "matrix products and convolutions that are longer than a slice go out in pieces, where these "
                 "were found equal to the bit here; "
-                "with --bit-stability relaxed everywhere (docs/cublas.md)");
+                "with --bit-stability relaxed everywhere (docs/library-calls.md)");
   run->add_option(
       "--gate", run_options.gate,
       "where a best-effort program's work waits: device (in its streams: it runs ahead), thread, or auto "

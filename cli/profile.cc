@@ -401,7 +401,7 @@ int profile_real(const ProfileOptions& options) {
   if (!shared)
     return complain(
         "--sensitivity needs the program and its neighbour on the GPU at once, and without MPS they take "
-        "turns: start tesserad with MPS (docs/operations.md), or nvidia-cuda-mps-control -d",
+        "turns: start tesserad with MPS (docs/running.md), or nvidia-cuda-mps-control -d",
         2);
   const Scratch scratch;
   if (scratch.path().empty())

@@ -1,4 +1,4 @@
-// The part of `tessera profile` that knows of library calls (docs/cublas.md): has them counted, reads what was counted,
+// The part of `tessera profile` that knows of library calls (docs/library-calls.md): has them counted, reads what was counted,
 // prints it. Main thread only.
 #pragma once
 

@@ -141,7 +141,7 @@ void* found_in(const base::Exports& exports, const Mapping& mapping, const char*
   return mapping.holds(address) ? address : kMissing;
 }
 
-// From its own symbol table: the process may have a dlsym that answers by functions which lead back to us (design D19).
+// Reads the symbol table itself: a dlsym of the process may answer by functions that lead back to this library.
 void fill(OpenedDriver* driver, RealDriver* table) {
   void** slots = reinterpret_cast<void**>(table);
   const base::Exports exports(driver->map);

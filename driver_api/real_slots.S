@@ -1,6 +1,6 @@
 // Storage of tessera_real_driver: one pointer per row of entries.def, each to a function that answers
-// CUDA_ERROR_NOT_INITIALIZED until the driver is opened. Assembly, because a table of 681 differently typed pointers to
-// one function cannot be a constant expression in C++, and a run-time initialiser is what conventions.md rule 20 forbids.
+// CUDA_ERROR_NOT_INITIALIZED until the driver is opened. Assembly, because a table of differently typed pointers to
+// one function cannot be a constant expression in C++, and the preload library has no run-time initialisers.
     .data
     .balign 64
     .hidden tessera_real_driver

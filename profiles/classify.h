@@ -35,12 +35,10 @@ struct Roofline {
 };
 
 inline constexpr uint64_t kMinSamples = 3;
-// A kernel is bound by what it uses at least this much of; once it is, until it falls below the second
-// figure.
+// A kernel is bound by what it uses at least this much of. It stays so until use falls below the second figure.
 // Issue slots count as compute only where memory is not used that much: loads and addresses take them too.
 inline constexpr double kEnterUtilisation = 0.60, kLeaveUtilisation = 0.50;
-// Where only issue slots are used that much, the side of the roofline decides if this much of the bandwidth
-// is.
+// If only issue slots are used that much, the side of the roofline decides once this much bandwidth is used.
 inline constexpr double kEnterMemorySide = 0.30, kLeaveMemorySide = 0.25;
 // A class gives way to the other only when that is used more by this factor.
 inline constexpr double kSwitchFactor = 1.10;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Names in the documentation exist: files, links, commands and their options, tests, configuration keys, environment
-variables, functions and types. Looks at what stands in backticks, in shell blocks and in links of every tracked *.md;
-says nothing about CHANGELOG.md, which tells of what was.
+variables, functions and types; `file.cc: symbol` stands in that file, and a constant has the value that is quoted with
+it (`kName` = 32). Looks at what stands in backticks, in shell blocks and in links of every tracked *.md; says nothing
+about CHANGELOG.md, which tells of what was.
 
 usage: check_docs.py [--root DIR] [--build DIR]     DIR: a configured build; without it names of CTests are not checked
 """
@@ -24,6 +25,13 @@ SOURCE = r"(?:cc|h|cu|c|S|py|sh|md|def|toml|txt|map|ptx|json|service|cmake|conf)
 PLACEHOLDER = re.compile(r"[<>$~|…]|\.\.\.|^/|^[A-Z_]+/|\bX\b|://")
 
 
+NUMBER = r"\d[\d',]*(?:\.\d+)?(?:e\d+)?"
+
+
+def number(text):
+    return float(re.sub("[',]", "", text))
+
+
 class Tree:
     def __init__(self, root, tests):
         self.root = root
@@ -32,7 +40,7 @@ class Tree:
         self.folders = {str(p) for f in self.files for p in pathlib.PurePosixPath(f).parents} - {"."}
         self.words, self.dotted, self.text = set(), set(), {}
         for f in self.files:
-            if f.endswith((".md", ".png", ".bin")) or "/corpus/" in f:
+            if f.endswith((".md", ".png", ".bin", ".xz")):
                 continue
             text = (root / f).read_text(errors="replace")
             self.words.update(re.findall(r"[A-Za-z_]\w*", text))
@@ -55,6 +63,10 @@ class Tree:
         switches = set(re.findall(r"^TS_SWITCH\((\w+),", parameters, re.M))
         self.keys.setdefault("policy", set()).update(times | percents | switches)
         self.words |= times | percents | switches
+        self.constants = {}
+        for text in (t for f, t in self.text.items() if f.endswith((".h", ".cc", ".def"))):
+            for m in re.finditer(rf"\b(k[A-Z]\w*) ?= ?({NUMBER})[uUlL]*\b|^TS_TUNE\(\w+, (\w+), ({NUMBER}),", text, re.M):
+                self.constants.setdefault(m[1] or m[3], set()).add(number(m[2] or m[4]))
         self.commands = set(re.findall(r'add_subcommand\(\s*"(\w+)"', self.text.get("cli/main.cc", "")))
 
     def may_be_a_test(self, name):
@@ -168,6 +180,29 @@ def check_token(tree, token, beside):
             yield f"nothing is called {name}"
 
 
+def check_symbols(tree, code, beside):
+    """`file.cc: symbol, another` and `file.{h,cc}: symbol`: one of the files that are meant has each symbol."""
+    m = re.fullmatch(rf"([\w./{{}},-]+\.(?:{SOURCE}|{{[\w,]+}})): ((?:[\w:]+(?:, )?)+)", code)
+    if not m:
+        return
+    meant = {path: [f for f in tree.text if f == path or f.endswith("/" + path)] for path in expand(m[1])}
+    yield from (f"no file {path}" for path, files in meant.items() if not files)
+    texts = [tree.text[f] for files in meant.values() for f in files]
+    for symbol in m[2].split(", ") if texts else []:
+        if not any(re.search(rf"\b{symbol.split('::')[-1]}\b", text) for text in texts):
+            yield f"{m[1]} has no {symbol}"
+
+
+def check_constants(tree, text):
+    for m in re.finditer(rf"`(\w+)` = ({NUMBER})|`(\w+) = ({NUMBER})`", text):
+        name, value = m[1] or m[3], m[2] or m[4]
+        known = tree.constants.get(name)
+        if known is None and re.match("k[A-Z]", name):
+            yield text.count("\n", 0, m.start()) + 1, f"no constant {name}"
+        elif known is not None and number(value) not in known:
+            yield text.count("\n", 0, m.start()) + 1, f"{name} is not {value}"
+
+
 def check_links(tree, text, beside):
     for m in re.finditer(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"```.*?```|`[^`]*`", lambda c: " " * len(c[0]), text, flags=re.S)):
         if "://" not in m[1] and not (tree.root / beside / m[1]).exists():
@@ -190,8 +225,10 @@ def main():
     for document in documents:
         text = (options.root / document).read_text()
         beside = str(pathlib.PurePosixPath(document).parent)
-        found = [(line, what) for line, code in spans(text) for what in check_span(tree, code, beside)]
-        problems += [f"{document}:{line}: {what}" for line, what in sorted({*found, *check_links(tree, text, beside)})]
+        found = [(line, what) for line, code in spans(text)
+                 for check in (check_span, check_symbols) for what in check(tree, code, beside)]
+        found += [*check_links(tree, text, beside), *check_constants(tree, text)]
+        problems += [f"{document}:{line}: {what}" for line, what in sorted(set(found))]
     print("\n".join(problems + [f"docs: {len(documents)} files, {len(problems)} problems"]))
     return 1 if problems else 0
 

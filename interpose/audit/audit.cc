@@ -1,7 +1,7 @@
 // libtessera_audit.so: the loader tells it of every object that it maps and of every symbol that it binds for dlsym or a
 // linkage table (rtld-audit(7)). It serves who passes the preload libraries by: functions of a driver that was opened by
 // its path or in another namespace become those of libtessera.so, functions of cuBLAS and cuDNN that were asked for by
-// dlsym become the hooks of libtessera_ops.so, and what NVML says of memory goes through libtessera.so. docs/cublas.md and docs/driver_api.md say which ways these are.
+// dlsym become the hooks of libtessera_ops.so, and what NVML says of memory goes through libtessera.so. docs/library-calls.md and docs/driver_api.md say which ways these are.
 //
 // The loader keeps the address that it is given: a call through a bound symbol costs what it cost before. There are no
 // pltenter and pltexit.

@@ -43,7 +43,8 @@ using driver_api::kEntryCount;
 
 // Values of g_state; anything else is the mark of the thread that runs init.
 constexpr uint32_t kFresh = 0, kReady = 1;
-// Where a filter of system calls keeps a thread from its id: of its thread pointer. Nobody can tell whether it still exists.
+// Marks an id made of the thread pointer, where a filter of system calls hides the thread's own. Nobody can tell whether
+// such a thread still exists.
 constexpr uint32_t kNoId = 1u << 31;
 constexpr uint64_t kOwnerCheckNs = 100'000'000;  // how often a waiter looks whether the winner still exists
 constexpr size_t kMaxPath = 4096;

@@ -12,7 +12,7 @@ inline constexpr uint32_t kTesseraShardCounts = 1024;  // 4 KiB of counters per 
 static_assert(tessera::driver_api::kEntryCount <= kTesseraShardCounts, "a shard has room for 1024 rows");
 
 extern "C" {
-// Where the stub of a row jumps. Written by init (one thread); read by the stubs with plain loads: a word is
+// The targets of the stubs, by row. Written by init (one thread); read by the stubs with plain loads: a word is
 // either the old or the new target, both right.
 extern __attribute__((visibility("hidden"))) void* tessera_dispatch[tessera::driver_api::kEntryCount];
 extern __attribute__((

@@ -34,8 +34,8 @@ struct Pulses {
 Pulses current_pulses();
 admission::PulseView pulse_of(const Watch& watch);
 
-// What is reserved of the window for one piece of work. On the hook's stack; whoever does not settle it gives
-// it back.
+// The part of the window that is reserved for one piece of work. It lives on the hook's stack. The destructor
+// gives back a reservation that was not settled.
 class Reservation {
  public:
   Reservation() = default;

@@ -64,7 +64,7 @@ CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
   return result;
 }
 
-// What is left of the last credit stays, as long as it is for the same stream and daemon.
+// The rest of the last credit stays if it is for the same stream and daemon.
 uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, StreamArg stream, uint64_t estimate_ns) {
   Credit& c = slot.credit;
   if (c.epoch != g_state.epoch.load(kRelaxed) || c.account_key != account_key(stream)) settle_credit(slot);
@@ -98,7 +98,7 @@ void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32
   Credit& c = slot.credit;
   c.lease_word = &link->lease->word;
   c.word = word;
-  // Of a later lease, should there be one by now: then the word has changed, and this credit is void.
+  // If a later lease is there by now, this end is its end; then the word has changed, and this credit is void.
   c.expires_ns = ipc::load(link->lease->expires_ns, kRelaxed);
   c.window_ns = ipc::load(link->lease->window_ns, kRelaxed);
   // Whoever sees the epoch that a capture began sees the capture (lifecycle::enter_exclusive).

@@ -55,7 +55,7 @@ bool renew_credit(Thread& t);
 
 CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
 
-// What to reserve beyond this launch, so that the thread's next short ones find credit.
+// Returns how much to reserve beyond this launch, so that the thread's next short ones find credit.
 uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, driver_api::StreamArg stream,
                           uint64_t estimate_ns);
 // The launch that it was reserved with has reached the driver.

@@ -19,7 +19,7 @@ constexpr auto kRelease = std::memory_order_release;
 
 constexpr uint64_t kLookNs = 2'000'000;  // while something waits; the hold limit is a hundred times that
 
-// What the helper saw of the gate.
+// The state of the gate as the helper saw it.
 struct Seen {
   uint64_t looked_ns = 0, completed_ns = 0;
   uint64_t closed_ns = 0;          // without progress, while something waited
@@ -75,7 +75,7 @@ bool something_is_behind(const DaemonLink* link) {
   return true;
 }
 
-// Of work that waits behind the gate, what a launch that waits in its thread says of itself (Wait::begin).
+// Says of work behind the gate what a launch that waits in its thread says of itself (Wait::begin).
 void tell_waiting(const DaemonLink* link, bool waits, uint64_t now_ns) {
   if ((g_waits.load(kRelaxed) != 0) == waits) return;
   g_waits.store(waits, kRelaxed);

@@ -44,7 +44,7 @@ uint64_t kind_of(const operations::Note& note) {
   return uint64_t{1} << 63 | uint64_t(family) << 32 | uint32_t(note.type);
 }
 
-// What arguments that are garbage amount to is bounded, as of copies.
+// Bounds the estimate, because arguments may be garbage. Copies have the same bound.
 uint64_t bounded(double ns) {
   return std::max(uint64_t(std::min(ns, double(kLongestTransferNs))), admission::kLeastEstimateNs);
 }

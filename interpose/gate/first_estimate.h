@@ -1,5 +1,5 @@
-// What launches below library calls took, against the roofline of their call: first estimates of shapes that were never
-// measured (operations/first_estimate.h). By kernel, and by what the call computes, for kernels not seen yet. Kept for the
+// First estimates of shapes that were never measured: time of launches below library calls over the roofline of their call
+// (operations/first_estimate.h). Ratios are kept by kernel, and by the call's computation for kernels not seen yet, for the
 // life of the process. Launches of best-effort clients read, harvesters of samples write; no lock, no allocation.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tessera::gate {
 
-// What a launch's time is compared with, and under what that is remembered.
+// The time that a launch's time is compared with, and the key under which the ratio is kept.
 struct Basis {
   double ns = 0;           // by the roofline, of as much of the GPU as it can fill; 0: not known
   double at_least_ns = 0;  // of the whole GPU

@@ -1,5 +1,5 @@
-// What executable graphs are bound by, for the pulse of a protected program: of the graphs made last, by handle. Any thread;
-// a torn or overwritten entry is an unknown class.
+// Classes of executable graphs, for the pulse of a protected program: those of the graphs made last, by handle. Any thread
+// may call it; a torn or overwritten entry is an unknown class.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// What was learnt in earlier runs: the daemon's table (ipc/abi/learnt.h) is looked at once per launch shape, on
-// its first gated launch, so that nothing starts with a guess. And the other way round: which shapes are being
-// timed, so that the helper thread can tell the daemon what the keys in our records stand for. Lookups: any thread, no lock, no allocation. A table is adopted by the helper thread; its address
-// is kept for ever, its memory until the next one.
+// Knowledge of earlier runs. The first gated launch of a launch shape looks it up in the daemon's table (ipc/abi/learnt.h),
+// so that nothing starts with a guess. In the other direction the helper thread tells the daemon what the keys in our
+// records stand for. Lookups: any thread, no lock, no allocation. The helper thread adopts a table; its address is kept for
+// ever, its memory until the next one.
 #pragma once
 
 #include "interpose/gate/launch.h"
@@ -19,7 +19,7 @@ struct Learnt {
 };
 extern constinit Learnt g_learnt;
 
-// What a timing entry's key stands for, beside the entries: most launches never look here.
+// State of the name of a timing entry's key. Names lie beside the entries, because most launches never read them.
 enum NameState : uint32_t { kNameless = 0, kWriting, kNamed, kTold };
 struct ShapeName {
   std::atomic<uint32_t> state;  // kNamed: release by the launch that wrote the rest, acquire by the helper
@@ -33,7 +33,7 @@ extern constinit ShapeName g_names[kTimings];
 // says that it belongs to (operation.h), or counts as unknown. `kernel`: as first_estimate.h knows it.
 uint64_t estimate_kernel(Timing* t, uint64_t blocks, uint64_t kernel = 0);
 
-// Of a kernel (its record's hash), as an earlier profile classed it; 0 = not known.
+// Returns the class of a kernel (by its record's hash) from an earlier profile; 0 = not known.
 uint32_t learnt_class(uint64_t kernel_hash);
 
 // This shape is about to be timed: its records carry `t`'s key. Once per shape.

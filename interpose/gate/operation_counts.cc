@@ -25,8 +25,8 @@ void fill(abi::OperationCounts& counts, const Note& note) {
   ipc::store(counts.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
 }
 
-// Of a function and element type. While the table has room each thread has slots of its own, so that nobody else adds to
-// them: an addition that others may make at the same time takes ten times as long.
+// The counters of a function and element type. While the table has room each thread has slots of its own, so that nobody
+// else adds to them: an addition that others may make at the same time takes ten times as long.
 struct Counters {
   abi::OperationCounts* counts;  // null: all slots are taken
   bool is_own;

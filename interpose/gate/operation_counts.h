@@ -1,6 +1,6 @@
-// What a best-effort client's calls of libraries amount to, and what ran below them: the counters of its region
-// (ipc/abi/operations.h), and events for who traces it. Around each outermost call, in the program's threads: no wait, no
-// allocation, no system call.
+// Counts a best-effort client's library calls and the launches below them in its region (ipc/abi/operations.h), and
+// records events for a trace. Runs around each outermost call, in the program's threads: no wait, no allocation, no system
+// call.
 #pragma once
 
 #include "interpose/gate/state_names.h"

@@ -39,7 +39,7 @@ uint32_t class_of(uint64_t function) {
   return kernel ? kernel->resource_class() & 3u : graph_class(function);
 }
 
-// What the burst that begins now is bound by: its first kernel, if that is known; else as the last ones were.
+// Returns the class of the burst that begins now: that of its first kernel if known, else that of the last bursts.
 uint32_t expected_class(uint32_t of_call, uint64_t function) {
   if (const uint32_t first = class_of(function)) return first;
   const uint32_t recent = winner(g_recent_votes);

@@ -109,7 +109,7 @@ struct PulseStats {                 // relaxed counters, for tests and logs
 };
 extern constinit PulseStats g_pulse_stats;
 
-// What the pulse needs from slow code; set by interpose/lifecycle before the first attach, no-ops until then.
+// Slow code that the pulse calls. interpose/lifecycle sets it before the first attach; until then it does nothing.
 struct SlowPath {
   void (*notify_daemon)() noexcept;  // eventfd write after identity checks
   void (*heavy_fence)() noexcept;    // membarrier(2), or a plain fence while State::symmetric

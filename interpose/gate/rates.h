@@ -23,7 +23,7 @@ struct Rates {  // bytes per microsecond, none 0
 inline constexpr Rates kCautiousRates{10'000, 10'000, 200'000, 2'000, {}};
 inline constexpr uint64_t kLongestTransferNs = 60'000'000'000;  // what arguments that are garbage amount to
 
-// Of the device that this thread used last; of the process's first one where the thread's is not known.
+// Returns the rates of the device that this thread used last, else those of the process's first one.
 const Rates& rates();
 void use_rates_of(CUdevice device);
 

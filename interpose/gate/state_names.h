@@ -1,4 +1,4 @@
-// What the gate calls by its short name of interpose/state: the words of this process that every decision reads.
+// Short names for interpose/state in the gate: the words of this process that every decision reads.
 #pragma once
 
 #include "interpose/state/clock.h"

@@ -1,4 +1,4 @@
-// What launches are expected to cost: a fixed, lock-free table keyed by (kernel, block, shared memory, grid
+// Expected times of launches: a fixed, lock-free table keyed by (kernel, block, shared memory, grid
 // bucket), filled by event pairs around sampled launches in the normal flow. Read on every gated launch of a
 // best-effort client. Entries are never removed; a full table means the class default. Nothing here allocates
 // or waits, but for load_code, which a launch of a new kernel would pay anyway.
@@ -11,7 +11,7 @@
 
 namespace tessera::gate {
 
-// What samples of one shape showed: admission::History as atomics. Harvesters write, lossy when two meet.
+// Samples of one shape: admission::History as atomics. Harvesters write, lossy when two meet.
 struct Timing {
   std::atomic<uint64_t> key;  // 0 = free
   std::atomic<uint64_t> estimate_ns, block_ps, block_ns, sample_blocks, sample_ns;
@@ -65,10 +65,9 @@ inline uint64_t draw(uint32_t bits) {  // a random number of so many bits, of th
 
 // Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
 // the thread's own: once a shape is known, launching it writes no line that another thread reads, and no
-// rhythm of the program hides a kernel. Long kernels afford two more events often, short ones hardly ever:
-// those
-// wait for a count of the thread's launches, so that a launch on credit pays nothing. Lossy when threads race,
-// which only shifts the sample. The first launch may load code, and only if it does not, it says how long the
+// rhythm of the program hides a kernel. Long kernels afford two more events often, short ones hardly ever.
+// Short ones wait for a count of the thread's launches, so that a launch on credit pays nothing. Lossy when
+// threads race, which only shifts the sample. The first launch may load code, and only if it does not, it says how long the
 // kernel takes: asked about (load_code) where nothing is known of the shape, because there may be no second.
 inline TimeIt should_time(Timing* t) {
   if (!t) return TimeIt::kNo;
@@ -95,7 +94,7 @@ bool load_code(CUfunction function, const KernelRecord* kernel);
 
 // A launch that is timed: events around it in its own stream.
 struct Sample;
-// What is looked at when the first sample of a shape is there; all-zero: nothing.
+// Checked when the first sample of a shape is there; all-zero: nothing to check.
 struct FirstOfShape {
   Basis basis;           // what else learns from it
   const void* function;  // for a trace: what was launched, and how long that was expected to take

@@ -59,8 +59,8 @@ bool reached(StreamAccount& account, const StreamAccount::Pending& p) {
   return r == CUDA_SUCCESS;
 }
 
-// Of streams that found no account, and of default streams of threads that share a slot: nobody can say of which, so it has no
-// markers. Synchronise calls that cover a context count, else its estimates (count_down).
+// The account of streams that found none, and of default streams of threads that share a slot. It has no markers, because
+// nobody knows in which stream. Synchronise calls that cover a context lower it, else its estimates do (count_down).
 StreamAccount& overflow() {
   return g_accounts[kAccounts - 1];
 }

@@ -2,8 +2,8 @@
 //
 // in_flight_ns (UsageLine, shared) is raised before the lease is looked at and lowered when a marker, a
 // returning synchronise call or a query shows completion. Per stream an account keeps cumulative sums:
-//   enqueued >= covered by a marker >= done;   in_flight_ns = sum over accounts of (enqueued - done) + launches
-//   under way
+//   enqueued >= covered by a marker >= done
+//   in_flight_ns = sum over accounts of (enqueued - done), and the launches under way
 // A marker is cuStreamWriteValue32 into host memory of ours, or an event where that is not available. Only
 // the thread that launches into a stream enqueues one, in that stream, under the account's try-lock so that
 // values arrive in order. No allocation; the lock is never waited for.
@@ -38,8 +38,7 @@ struct alignas(64) StreamAccount {
 extern constinit StreamAccount g_accounts[kAccounts];
 extern constinit std::atomic<uint32_t> g_accounts_used;  // high-water mark, without the overflow account
 
-// Where markers land: one 64-byte line per account, registered with the current context by
-// interpose/track/contexts.cc.
+// The memory of markers: one 64-byte line per account. interpose/track/contexts.cc registers it with the current context.
 struct MarkerMemory {
   std::atomic<uint32_t*> host;  // kAccounts lines; null: no markers (then only sync calls and queries count)
   std::atomic<CUdeviceptr> device;   // the same memory as the GPU sees it
@@ -98,8 +97,7 @@ void accounts_covered(const AccountCover& cover);
 // gate/credit.h. A thread's credit back to the window (how much that was), what it spent into its account. Owner, or
 // reclaim_credits().
 uint64_t settle_credit(ThreadSlot& slot);
-// What the thread spent of its credit and no account has counted, if it was in `account`: the caller counts it.
-// Owner.
+// Returns the credit that the thread spent in `account` and that nobody has counted; the caller counts it. Owner.
 uint64_t take_spent(ThreadSlot& slot, const StreamAccount* account);
 // Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
 // it themselves. One membarrier: when held, draining or short of window, not per launch. True: window was freed.

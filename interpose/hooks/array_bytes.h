@@ -1,5 +1,4 @@
-// What an array takes of the device at least, by its descriptor: format x extent. Drivers add padding, of which nobody is
-// told. Pure.
+// The least memory that an array takes, by its descriptor: format x extent. Drivers add padding and tell nobody. Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 
 namespace tessera::hooks {
 
-// Of one element, all channels; 0: a format that is not known here.
+// Returns the bits of one element, all channels; 0: an unknown format.
 inline uint64_t element_bits(unsigned format, unsigned channels) {
   constexpr struct {
     unsigned first, last, bits;

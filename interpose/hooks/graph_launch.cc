@@ -71,7 +71,7 @@ bool prepare_end(ExecutableGraph& graph) {
 
 // ---- calls of libraries ----
 
-// What a library was asked for when a kernel was captured, as launches read it. describe() finds the one by the other.
+// The note of a library call below which a kernel was captured, as launches read it. describe() finds one by the other.
 struct StepNote {
   operations::Note note{};
   const track::CapturedCall* call = nullptr;
@@ -117,7 +117,7 @@ class InCall {
   operations::Note* const outer_;
 };
 
-// What went out with others, as one launch.
+// Counts a call that went out with others, as one launch.
 void count_calls(const track::CapturedCall& like, const gate::OperationSum& sum) {
   StepNote told = note_of(like, 0);
   gate::class_of_operation(told.note);
@@ -152,7 +152,7 @@ LaunchCall launch_of(const track::KernelStep& step, StreamArg stream) {
           nullptr};
 }
 
-// What it is known to take; 0: nothing.
+// Returns the known time of the step; 0: not known.
 uint64_t known_ns(const track::KernelStep& step) {
   const LaunchCall launch = launch_of(step, {});
   const gate::Timing* timing = timing_of_kernel(launch, gate::find_kernel(step.function));
@@ -207,7 +207,7 @@ Cost cost_of(track::GraphPlan& plan, StreamArg stream) {
   return cost;
 }
 
-// What was timed of whole launches counts before what its kernels took one by one.
+// Times of whole launches count before the sum of its kernels' times.
 bool worth_it(CUgraphExec exec, const Cost& cost) {
   if (cost.kernel_cut) return true;
   if (cost.n_steps < 2) return false;

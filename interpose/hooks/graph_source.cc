@@ -74,7 +74,7 @@ CUgraph copied_child(const CUgraphNodeParams* params) {
   return is_copied ? params->graph.graph : nullptr;
 }
 
-// Of a child graph that was copied into a node.
+// Follows a child graph that was copied into a node.
 void child_added(CUresult result, CUgraph graph, const CUgraphNode* node, CUgraph child) {
   if (result != CUDA_SUCCESS || !node || !live()) return;
   const base::ErrnoGuard keep_errno;

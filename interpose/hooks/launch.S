@@ -72,9 +72,9 @@
     .endm
 
     // 2. Best-effort: the thread's latest launch once more, on its credit (credit.h).
-    //      same launch?  in_gate = 1; epoch, lease word, peers' pulses as when it was reserved?  enough left?
-    //      launch
-    //      spent += expected; in_gate = 0
+    //      same launch?
+    //      in_gate = 1; epoch, lease word, peers' pulses as when it was reserved?  enough left?
+    //      launch; spent += expected; in_gate = 0
     // The order of store and loads is kept by membarrier(2) of who reclaims: asymmetric_fence in state.h. Without
     // membarrier no memo has an epoch (may_repeat).
     .macro SAME value, field

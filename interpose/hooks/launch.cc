@@ -26,7 +26,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 using admission::Action;
 
-// What a library was asked for stays with the node (interpose/track/graph_notes.h).
+// The note of a library call stays with the node (interpose/track/graph_notes.h).
 CUresult captured(const LaunchCall& launch) {
   const CUresult result = issue(launch);
   if (operations::Note* note = state::t_note; note && result == CUDA_SUCCESS)
@@ -34,7 +34,7 @@ CUresult captured(const LaunchCall& launch) {
   return result;
 }
 
-// Of a launch that goes whole although its kernel has a variant nothing is known but that.
+// A launch that goes whole although its kernel has a variant has no further reason.
 abi::LaunchOutcome whole_outcome(const KernelRecord* kernel) {
   const auto known = kernel ? kernel->variant.whole_outcome.load(kRelaxed) : abi::kOutcomeOther;
   return known == abi::kOutcomePossible ? abi::kOutcomeOther : known;

@@ -54,7 +54,7 @@ uint64_t written(T* out) {  // what a call that succeeded left in its out-parame
 
 // ---- allocate
 
-// What a call takes of which device, and what it is when it is there.
+// Memory that a call takes, its device, and the object that holds it afterwards.
 template <class F>
 struct Route {
   int device;
@@ -155,7 +155,7 @@ CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPoo
   const CUresult result = with_memory(call);
   if (result != CUDA_SUCCESS) return memory::cancel(r), result;
   memory::settle(r, [&](Ledger& ledger) { ledger.pool_allocated(i, written(out), bytes); });
-  // Where nothing is refused it suffices to know what it holds when it must have grown.
+  // Without a limit it suffices to read its size when it must have grown.
   if (grows == 0 && !memory::has_limit(device)) return result;
   memory::look_at_pool(i);
   if (!memory::beyond_limit(device)) return result;

@@ -1,4 +1,4 @@
-// Where libtessera_ops.so finds this library.
+// The function by which libtessera_ops.so finds this library.
 #include "interpose/state/note.h"
 
 #include "interpose/gate/operation.h"

@@ -1,4 +1,4 @@
-// What NVML says of a GPU's memory, for a program under a limit: the same as cuMemGetInfo says. The audit library hands these
+// NVML's answers on a GPU's memory for a program under a limit: those of cuMemGetInfo. The audit library hands these functions
 // out in place of NVML's own (interpose/audit/contract.h). Any thread of the program, also before its first call of the driver.
 #include <algorithm>
 

@@ -185,8 +185,8 @@ extern "C" CUresult hook_cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockAr
   return tessera::hooks::unlock_process(pid, args);
 }
 
-// Which event stands for which point of which stream. Other ways to record one make us forget it; waits need
-// nothing but a line in a trace.
+// These calls tell which event stands for which point of which stream. Other ways to record an event make us
+// forget it. Waits need only a line in a trace.
 #define TS_RECORD(symbol, family, params, args)                                                          \
   extern "C" CUresult hook_##symbol params noexcept {                                                    \
     using namespace tessera;                                                                             \

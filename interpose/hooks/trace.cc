@@ -31,7 +31,7 @@ inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t b, 
   return result;
 }
 
-// Of a launch that goes whole, whether its kernel can be cut, and why not.
+// Says of a launch that goes whole whether its kernel can be cut, and why not.
 uint64_t whole_facts(const void* function) {
   const auto f = static_cast<CUfunction>(const_cast<void*>(function));
   const state::KernelRecord* kernel = state::find_kernel(f);

@@ -37,7 +37,7 @@ inline CUresult moved(StreamArg stream, Describe&& describe, F&& call) {
   const CUresult result = call();
   end_work(work);
   if (blocking && result == CUDA_SUCCESS) {
-    // What was sampled before has ended, and so has this copy: the last of this thread's calls in the stream.
+    // Earlier samples have ended, and so has this copy: it is the last of this thread's calls in the stream.
     if (!work.shared && work.count->key.load(std::memory_order_relaxed) == key)
       advance(*work.count, work.count->ended.load(std::memory_order_relaxed));
     covered(cover);

@@ -56,19 +56,19 @@ inline uint64_t kernel_id(const gate::LaunchCall& launch, const gate::KernelReco
   return kernel ? kernel->loaded.hash : id(launch.function);
 }
 
-// Of a kernel's shape, whoever launches it.
+// Returns the timing of a kernel's shape, whoever launches it.
 inline gate::Timing* timing_of_kernel(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
   return gate::timing_of(
       gate::timing_key({kernel_id(launch, kernel), launch.blocks(), launch.threads(), launch.shared_bytes}));
 }
 
-// What identifies a whole launch for timing: its first pointer argument (function, graph, parameter list).
+// The first pointer argument (function, graph, parameter list) identifies a whole launch for timing.
 template <class First, class... Rest>
 const void* first_of(First first, Rest...) {
   return reinterpret_cast<const void*>(first);
 }
 
-// What was measured of a graph says nothing about another one with its handle, or about what it does now.
+// Times of a graph say nothing about another one with its handle, or about the graph after a change.
 inline void forget_timing(CUgraphExec graph) {
   gate::Timing* t = gate::timing_of(gate::timing_key({id(graph), 1, 0, 0}));
   if (!t) return;

@@ -1,4 +1,4 @@
-// What nobody synchronised with is seen to end here.
+// Sees the end of work that nobody synchronised with.
 #include "interpose/lifecycle/completion.h"
 
 #include "interpose/gate/ask.h"

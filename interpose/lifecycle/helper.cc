@@ -61,8 +61,7 @@ struct Session {             // of one attachment; helper thread only
 };
 constinit Session g_session = {};
 
-// What is known of this GPU's kernels, before work on it is gated. An answer that does not come is not waited
-// for.
+// Fetches the knowledge of this GPU's kernels before work on it is gated. It does not wait for a missing answer.
 bool learnt_settled(const ipc::Attachment& a, int device, uint64_t now) {
   if (!a.keeps_profiles || g_session.learnt_came) return true;
   if (g_session.asked_ns != 0) return now - g_session.asked_ns > kLearntWaitNs;

@@ -47,7 +47,7 @@ void at_fork_child() {
   forget_parking_in_child();
 }
 
-// What was timed last is of use only if the daemon knows what it was. The helper says so within 50 ms; a
+// The last timings are of use only if the daemon knows their kernels. The helper tells it within 50 ms; a
 // program that ends sooner gives it a moment.
 void last_words() {
   const ipc::Attachment* daemon = attached();

@@ -316,7 +316,7 @@ void end_change(const Reservation& r, uint64_t before) {
   if (is_device(r.device)) {
     const PerDevice& d = g_devices[r.device];
     const auto taken = int64_t(g_ledger.of(r.device).used_bytes - before);
-    // What was reserved from an allowance that is not followed any more is gone with it, and the other way round.
+    // A reservation from an allowance that is no longer followed is gone with it, and the other way round.
     give({.device = r.device, .own = own_limit()}, (r.own ? int64_t(r.bytes) : 0) - taken);
     give({.device = r.device, .shared = d.shared}, (r.shared == d.shared ? int64_t(r.bytes) : 0) - taken);
   }

@@ -95,7 +95,7 @@ void context_ended(CUcontext context);
 
 // The pool's index, learnt from the driver if it is new. Growing<Pool>::kNone: no room for it.
 uint32_t pool_of(CUmemoryPool pool);
-// What pools hold, as the driver says: one; or those of which something was freed; `all`: each.
+// Asks the driver how much pools hold: one pool, those of which something was freed, or all (`all`).
 void look_at_pool(uint32_t pool);
 void look_at_pools(bool all);
 extern constinit std::atomic<bool> g_look_at_pools;  // something was freed into one
@@ -103,7 +103,7 @@ inline void synchronised() {                         // a call returned when wor
   if (g_look_at_pools.load(std::memory_order_relaxed)) [[unlikely]]
     look_at_pools(false);
 }
-// What graphs hold, once some graph allocates memory.
+// Set once some graph allocates memory: graphs then hold memory, too.
 extern constinit std::atomic<bool> g_graphs_allocate;
 void look_at_graphs(int device);
 bool graph_may_allocate(uint64_t bytes);  // a graph is going to; false: a limit is in the way

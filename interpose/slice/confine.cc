@@ -31,7 +31,7 @@ struct Path {                        // of one stream of the program to some SMs
     return context.load(std::memory_order_acquire) == from && stream_key.load(kRelaxed) == key &&
            sms.load(kRelaxed) == to_sms;
   }
-  // Who launches in `key` may make it its own: nothing can be on its way there that others wait for.
+  // A context that launches in `key` may own it: no work that others wait for can be on its way there.
   bool may_become(CUcontext from, uint64_t key) const {
     const CUcontext of_path = context.load(std::memory_order_acquire);
     const uint64_t owner = stream_key.load(kRelaxed);

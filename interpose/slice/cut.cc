@@ -27,7 +27,7 @@ bool harmless(const CUlaunchConfig* config) {
   return true;
 }
 
-// What the driver would refuse as a whole may look harmless in pieces.
+// A launch that the driver would refuse as a whole may look harmless in pieces.
 bool within_limits(const LaunchCall& launch) {
   constexpr uint32_t kMaxX = 0x7fffffff, kMaxYZ = 0xffff;
   return launch.grid[0] <= kMaxX && launch.grid[1] <= kMaxYZ && launch.grid[2] <= kMaxYZ &&

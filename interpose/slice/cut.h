@@ -26,7 +26,7 @@ uint64_t pilot_blocks(const gate::LaunchCall& launch);
 bool launch(const gate::LaunchCall& launch, state::KernelRecord& kernel, gate::Timing* timing,
             gate::Wait& wait, CUresult* result);
 
-// What became of cut launches, into the region. Helper thread.
+// Writes the outcomes of cut launches into the region. Helper thread.
 void publish(ipc::abi::SignalLine& signals);
 
 }  // namespace tessera::cut

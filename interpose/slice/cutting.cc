@@ -158,7 +158,7 @@ Cutting::Plan Cutting::plan(const admission::LeaseView& lease) const {
   uint64_t blocks = left, wave = occupancy_.wave_blocks;
   uint32_t sms = 0;
   const bool managed = state::g_state.role.load(kRelaxed) == state::Role::kBestEffort && !lease.unmanaged();
-  // What was never timed is timed first: estimates are of the whole GPU.
+  // A shape that was never timed is timed first: estimates are of the whole GPU.
   if (managed && !let_go_ && !no_path_ && !tried_ && cluster_.blocks() == 1 && block_ps != 0)
     sms = confine::sms_for_slices(original_, history.block_ns, lease);
   if (sms != 0) wave = wave * sms / state::sm_count();

@@ -43,7 +43,7 @@ TrialStreams* streams_of(CUcontext context) {
     if (!free && !s.context.load(kRelaxed)) free = &s;
   }
   if (!free) return nullptr;
-  // Of the least priority: blocks of the rest must not come before those of a slice that they wait for.
+  // The least priority: blocks of the rest must not come before those of a slice that they wait for.
   for (uint32_t i = 0; i < kRescueStreams; i++)
     if (!driver_api::made(free->streams[i], real.cuStreamCreate, unsigned(CU_STREAM_NON_BLOCKING)) ||
         !driver_api::made(free->joins[i], real.cuEventCreate, unsigned(CU_EVENT_DISABLE_TIMING)))

@@ -14,7 +14,7 @@ class VariantParams {
   // False: the launch has a form that cannot be passed on.
   bool prepare(const gate::LaunchCall& launch, const state::KernelRecord& kernel);
   void set_origin(const uint32_t at[3]);
-  // What a launch of the variant gets; they point into this object.
+  // The parameters of a launch of the variant; they point into this object.
   void** params() { return by_pointer_ ? pointers_ : nullptr; }
   void** extra() { return by_pointer_ ? nullptr : extra_; }
 

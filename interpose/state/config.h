@@ -1,4 +1,4 @@
-// What the environment asks of this process. Read once, by the first intercepted call (never by a
+// Settings of this process from its environment. The first intercepted call reads them once (never a
 // constructor). Bad values never stop the program: they are reported through raw_log and the default is
 // taken.
 #pragma once

@@ -10,7 +10,7 @@ namespace tessera::state {
 // In place of a variant's handle: tried and failed, or refused for good.
 inline CUfunction const kNoVariant = reinterpret_cast<CUfunction>(uintptr_t{1});
 
-// What the loader of its image found out. Constant.
+// Facts that the loader of its image found out. Constant.
 struct LoadedKernel {
   uint64_t hash = 0;        // image and name (base::kernel_hash); stable across processes
   uint64_t image_hash = 0;  // 0: image not read, then `hash` says nothing to other processes
@@ -45,18 +45,18 @@ struct VariantState {
   std::atomic<uint32_t> mirrored{0};                 // of KernelSettings::changes those that it has
   std::atomic<uint32_t> blocks_per_sm{0};            // its occupancy as first launched; 0 = not known
   std::atomic<uint64_t> cluster{0};  // shape that the function fixes (interpose/track/cluster.h); 0 = none
-  // Of launches that go whole: kOutcomePossible unless it is known that there will be no variant.
+  // The outcome of launches that go whole: kOutcomePossible unless it is known that there will be no variant.
   std::atomic<abi::LaunchOutcome> whole_outcome{abi::kOutcomePossible};
   std::atomic<uint32_t> cluster_wave{0};  // blocks at once, as first launched in clusters; 0 = not known
 };
 
-// What the program sets on the original: written by the hooks of attributes.
+// Attributes that the program sets on the original: written by the hooks of attributes.
 struct KernelSettings {
   std::atomic<uint32_t> changes{0};
   std::atomic<uint32_t> cache_config{0}, shared_mem_config{0};  // 1 + what was set; these cannot be asked
 };
 
-// What its cut launches showed: written by the launching threads (interpose/slice).
+// History of its cut launches: written by the launching threads (interpose/slice).
 struct CutHistory {
   std::atomic<uint32_t> refused{0};     // launches in a row of which the driver refused the first slice
   std::atomic<bool> whole_told{false};  // ascending_row: a launch went whole, and the reason was told

@@ -1,4 +1,4 @@
-// What the library call that this thread is in asks of the GPU (operations/note.h). Written by libtessera_ops.so through
+// The note of the library call that this thread is in (operations/note.h). Written by libtessera_ops.so through
 // hooks/note.cc, read by launches of the same thread.
 #pragma once
 

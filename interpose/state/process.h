@@ -1,4 +1,4 @@
-// What this process is and has: its phase, its GPU, its contexts. Written on slow paths (start, exit, context
+// The phase, GPU and contexts of this process. Written on slow paths (start, exit, context
 // hooks); read by hooks and by the helper thread. Static storage; nothing here allocates or locks.
 //
 //   preinit   until the first intercepted call; every hook forwards

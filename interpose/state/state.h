@@ -1,4 +1,4 @@
-// What every hook reads first: the role of this process, the attachment to the daemon, and per-thread slots.
+// The words that every hook reads first: role of this process, attachment to the daemon, per-thread slots.
 // Written on slow paths (lifecycle, helper thread); read by every thread of the program on every launch.
 // Static storage, valid before main and after exit; an attachment that was published once is never freed,
 // because a launch may still hold its pointer. Nothing here allocates, locks or enters the kernel.
@@ -219,7 +219,7 @@ inline void asymmetric_fence() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// What threads keep from before is void: credit, and which kernel and stream a handle stands for.
+// Makes void what threads remember: credit, and which kernel and stream a handle stands for.
 inline void begin_epoch() {
   if (g_state.epoch.fetch_add(1, std::memory_order_seq_cst) == UINT32_MAX) g_state.epoch.fetch_add(1);
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kCaptures = 64;
 constexpr uint64_t kClaimed = UINT64_MAX;  // no key: the place is about to have one
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// Who claims a place writes its graph, who frees it has read that.
+// The thread that claims a place writes its graph; the thread that frees the place has read it.
 struct OpenCapture {
   std::atomic<uint64_t> stream;  // key of the stream that it began in; 0: free
   std::atomic<CUgraph> graph;    // null: not known

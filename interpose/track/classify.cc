@@ -87,7 +87,7 @@ struct Flat {
         lines.push_back(&s);
     }
   }
-  // Where the label stands, if that is before `from`; else `from`.
+  // Returns the place of the label if that is before `from`; else `from`.
   size_t back_to(ptx::Name label, size_t from) const {
     auto found = labels.find(label);
     return found == labels.end() || found->second > from ? from : found->second;

@@ -1,4 +1,4 @@
-// Which resource bounds a kernel, estimated from its PTX at load: issue slots against bytes of device memory
+// Estimates at load from its PTX which resource bounds a kernel: issue slots against bytes of device memory
 // per thread, loop bodies weighted, compared with what the GPU has of both. An estimate for packing, which is
 // judged by measured slowdown afterwards: unknown rather than a guess near the border. Pure; any thread;
 // allocates.

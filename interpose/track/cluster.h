@@ -14,7 +14,7 @@ namespace tessera::track {
 bool cluster_of(const gate::LaunchCall& launch, const state::KernelRecord& kernel,
                 admission::Cluster* cluster);
 
-// What CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_* say of a function, as KernelRecord::cluster holds it. False: a
+// Packs a function's CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_* as KernelRecord::cluster holds them. False: a
 // shape that no driver launches. `must_be_set`: as CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET.
 bool pack_cluster(const int shape[3], bool must_be_set, uint64_t* packed);
 

@@ -1,4 +1,4 @@
-// What a best-effort client needs from its context: memory that the GPU can write (markers) and a few events
+// Resources of a best-effort client in its context: memory that the GPU can write (markers) and a few events
 // (samples).
 #include <pthread.h>
 #include <sys/mman.h>

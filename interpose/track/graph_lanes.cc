@@ -6,7 +6,7 @@
 namespace tessera::track {
 namespace {
 
-// Of each lane, how many of its steps have ended (or, in a lane, are waited for).
+// Counts for each lane how many of its steps have ended (or, in a lane, are waited for).
 using Clock = std::array<uint32_t, kMostLanes>;
 
 void join(Clock& clock, const Clock& other) {
@@ -27,7 +27,7 @@ class Assignment {
   }
 
  private:
-  // Where nothing unrelated is ahead of it, if there is such a lane.
+  // Prefers a lane where nothing unrelated is ahead of the step.
   uint32_t lane_for(const Clock& before, const std::vector<uint32_t>& dependencies) const {
     for (const uint32_t d : dependencies)
       if (ended_[d][steps_[d].lane] == length_[steps_[d].lane]) return steps_[d].lane;

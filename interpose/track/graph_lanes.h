@@ -1,5 +1,5 @@
-// Which steps of a graph may run side by side: lanes, each a stream, and where one waits for another. Every step is behind
-// all that it depends on; beyond that, as few steps as lanes allow are behind others. Pure; may throw bad_alloc.
+// Spreads the steps of a graph over lanes that run side by side, each a stream, and says where one waits for another. Every
+// step is behind all that it depends on. Apart from that, as few steps as lanes allow are behind others. Pure; may throw bad_alloc.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ constexpr uint32_t kTextBytes = 160;
 struct Kept {
   std::shared_ptr<GraphNotes> notes = std::make_shared<GraphNotes>();
   std::vector<CUgraph> children;  // inside of it, that have notes
-  // Of the latest launch.
+  // The note of the latest launch.
   const operations::Note* note = nullptr;
   std::shared_ptr<const CapturedCall> call;
 };

@@ -1,6 +1,6 @@
-// What a library call asked for (operations/note.h) when it was captured, kept for the kernel nodes that it became until their
-// graph ends; who reads the graph (graph_read.h) takes it over. Of best-effort programs. A kernel without is one that nothing
-// is known of: those of large clones and of executable graphs launched into a capture, and further ones where kMostNotedNodes are kept.
+// Notes of captured library calls (operations/note.h). They are kept for the kernel nodes that the calls became until their
+// graph ends; the reader of the graph (graph_read.h) takes them over. For best-effort programs. Some kernels have no note:
+// those of large clones, of executable graphs launched into a capture, and those beyond kMostNotedNodes.
 //
 // Slow path: captured launches, ends of captures and graphs, in the program's threads. Locks and allocates; nothing throws
 // where it says so. While a graph is read no capture is open, so its notes do not change.
@@ -20,7 +20,7 @@ struct LaunchCall;
 
 namespace tessera::track {
 
-// Of all graphs: about 15 MB. A server of a large model captures 40,000.
+// The limit for all graphs: about 15 MB. A server of a large model captures 40,000.
 inline constexpr size_t kMostNotedNodes = 65'536;
 
 // A clone with more noted nodes has no notes: the driver is asked about each of them.
@@ -35,7 +35,7 @@ struct CapturedCall {
   std::string text;  // for people
 };
 
-// Of a kernel.
+// The call of a kernel.
 struct NodeCall {
   std::shared_ptr<const CapturedCall> call;  // null: not known
   uint32_t launch = 0;                       // number of the kernel among those of the call

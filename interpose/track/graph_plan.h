@@ -1,6 +1,6 @@
-// What an executable graph does, as pieces that can be launched one by one: kernels, copies, fills, events and host
-// functions in an order that respects the edges, with their own copies of all parameters. Pure: plain data, no driver call, no clock.
-// Not synchronised; whoever holds the graph's lock may change it (graphs.h). Allocates, may throw bad_alloc.
+// An executable graph as pieces that can be launched one by one: kernels, copies, fills, events and host functions in an
+// order that respects the edges, with their own copies of all parameters. Pure: plain data, no driver call, no clock. Not
+// synchronised: the holder of the graph's lock may change it (graphs.h). Allocates, may throw bad_alloc.
 #pragma once
 
 #include <cstddef>
@@ -131,7 +131,7 @@ struct GraphEdge {
 // nodes in the order they think in). Empty for n > 0: a cycle, or an edge out of range.
 std::vector<uint32_t> topological_order(uint32_t n, std::span<const GraphEdge> edges);
 
-// What a node of this type is in the way of; kNone: it can be a step, or needs none.
+// Returns the obstacle that a node of this type is; kNone: it can be a step, or needs none.
 GraphObstacle obstacle_of(CUgraphNodeType type);
 GraphObstacle obstacle_of_flags(unsigned long long instantiate_flags);
 // An edge that lets the work behind it begin early is respected by letting it begin late.

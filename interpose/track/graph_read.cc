@@ -94,7 +94,7 @@ bool asynchronous(CUmemorytype type, const void* host, CUdeviceptr device) {
          (found == CU_MEMORYTYPE_HOST || found == CU_MEMORYTYPE_DEVICE);
 }
 
-// Of one step or end of a graph. Beyond it branches are many and short.
+// The limit for one step or end of a graph. Beyond it branches are many and short.
 constexpr size_t kMostDependencies = 64;
 
 class Reader {

@@ -13,7 +13,7 @@ inline constexpr uint32_t kMostGraphDepth = 16;     // of children
 // the priority of the launch stream.
 GraphObstacle read_graph(CUgraph graph, CUcontext context, bool node_priorities, GraphPlan& plan);
 
-// What most of some kernels of the graph are bound by (abi::ResourceClass); 0 = not known. Children are not looked at.
+// Returns the class of most of some kernels of the graph (abi::ResourceClass); 0 = not known. Children do not count.
 uint32_t class_of_graph(CUgraph graph);
 
 // New parameters of a step, as the program gave them to the driver, which took them.

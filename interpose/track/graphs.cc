@@ -143,7 +143,7 @@ void learn_now(ExecutableGraph& graph) {
   pthread_rwlock_unlock(&g_graph_calls);
 }
 
-// Of a protected program this is all that is looked at.
+// A protected program's graph is read for this alone.
 void note_class(CUgraphExec exec, CUgraph graph) {
   const InDriver in_driver;
   if (!in_driver || !graph) return;
@@ -369,7 +369,7 @@ void graph_updated(CUgraphExec exec, CUgraph source, CUresult result) noexcept {
   if (!graph) return;
   const state::Lock lock(graph->lock);
   if (graph->obstacle != GraphObstacle::kNone) return;
-  // Which nodes are disabled, the driver is not asked.
+  // The driver is not asked which nodes are disabled.
   if (result != CUDA_SUCCESS || graph->was_disabled) return make_whole(*graph, GraphObstacle::kUpdate);
   try {
     follow_source(graph, source);

@@ -21,7 +21,7 @@ namespace tessera::track {
 
 inline constexpr size_t kMostPlanBytes = size_t{64} << 20;
 
-// Where a graph was launched: an executable graph never runs beside itself.
+// The stream of a launch: an executable graph never runs beside itself.
 struct GraphLaunched {
   enum class How : uint32_t { kNever, kWhole, kPieces } how = How::kNever;
   uint64_t stream = 0;        // key; of per-thread streams one for each thread

@@ -131,7 +131,7 @@ bool read_cluster(KernelRecord& kernel, CUfunction original) {
   return true;
 }
 
-// What the program set on the original, the variant needs, too; false: it cannot have it.
+// Gives the variant the attributes that the program set on the original; false: it cannot have them.
 bool mirror_attributes(KernelRecord& kernel, CUfunction original, CUfunction variant) {
   const auto& real = driver_api::real();
   if (!original || !variant || !read_cluster(kernel, original)) return false;

@@ -1,4 +1,4 @@
-// Which kernels the watchdog released in an earlier start, and that it released one now. Touches the disk.
+// Keeps which kernels the watchdog released, in this start and in earlier ones. Touches the disk.
 // One of the files of the preload library that call code which can throw; nothing leaves it.
 #include <algorithm>
 #include <exception>

@@ -54,7 +54,7 @@ class Reason {  // a value of one of the four enums
 const char* name_of(Reason reason) noexcept;
 void count_refusal(Reason reason) noexcept;
 uint64_t refusals(Reason reason) noexcept;
-// What it makes of the launches of a kernel.
+// Returns the outcome of a kernel's launches for this reason.
 ipc::abi::LaunchOutcome outcome_of(Reason reason) noexcept;
 
 }  // namespace tessera::track

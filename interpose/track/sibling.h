@@ -1,7 +1,7 @@
-// Sibling modules: where the variant of a kernel lives whose original is machine code, or one of thousands in
-// an image (design section 8). The original's module is never touched. Its variant is compiled by a thread of
-// its own, lazily, when a launch first wanted to be cut, into one more module of the same context (or one
-// more library); until then, and for ever if it is refused, launches go whole.
+// Sibling modules hold variants of kernels whose original is machine code, or one of thousands in an image
+// (docs/slicing.md). The original's module is never touched. A thread of its own compiles the variant when a
+// launch first wants to be cut, into one more module of the same context (or one more library). Until then
+// launches go whole; if the variant is refused, they go whole for ever.
 //
 // The thread ("tessera-jit") is started by the first such launch. It enters the driver only while no capture
 // is open, under the relaxed capture mode (a capture that begins meanwhile is not disturbed), and never while

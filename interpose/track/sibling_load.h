@@ -1,6 +1,5 @@
-// What the driver is asked for about a sibling module: loading it, checking that it is a copy, unloading it. No
-// state of its own. Called by the sibling thread, unloading by whoever ends an image or a context; never under
-// a lock.
+// The driver calls for a sibling module: loading it, checking that it is a copy, unloading it. There is no state.
+// The sibling thread calls them; whoever ends an image or a context unloads. Never called under a lock.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // Looks at an image that a best-effort program loads and, if the driver would compile its PTX anyway, makes a
-// copy in which every kernel that may be cut has a sliced variant beside the untouched original (design
-// sections 8, D12, D13). The one file of the preload library that is built with exceptions; none leaves it.
+// copy in which every kernel that may be cut has a sliced variant beside the untouched original (D12 and D13 in
+// docs/architecture.md). The one file of the preload library that is built with exceptions; none leaves it.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ unsigned common_sm() {
   return common;
 }
 
-// What the GPU issues while it moves a byte; 0 if the driver does not say.
+// Returns the issue slots of the GPU per byte that it moves; 0 if the driver does not say.
 double slots_per_byte() {
   const int sms = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
   const int clock_khz = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0);
@@ -178,9 +178,8 @@ void substitute(Image& out, const image::Entry& entry, std::string_view text) {
   if (!made->text.empty()) out.text = image::compiled_as(entry, std::move(made->text));
 }
 
-// What a program loads with thousands of kernels it launches few of. A variant costs about 50 us of the load
-// (tests/bench/bench_load.cc), and the driver compiles it: beyond so many only what is launched gets one,
-// later.
+// A program launches few kernels of an image with thousands. A variant costs about 50 us of the load
+// (tests/bench/bench_load.cc), and the driver compiles it. Beyond this number only launched kernels get one, later.
 constexpr size_t kMostVariants = 2'000;
 
 bool has_many_kernels(std::string_view text) {

@@ -23,8 +23,7 @@ struct KernelFacts {
   uint32_t resource_class = 0;  // abi::ResourceClass, estimated from its PTX (classify.h)
 };
 
-// What a program asked to load, after we looked at it. `text` replaces the program's image if it is not
-// empty.
+// An image that a program asked to load, after analysis. `text` replaces the program's image if it is not empty.
 struct Image {
   uint64_t hash = 0;        // of the program's bytes; 0 = not read
   bool collective = false;  // NCCL, NVSHMEM: never hold its kernels

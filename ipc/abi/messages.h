@@ -6,10 +6,8 @@
 //                                   <- Welcome {client id, epoch} + [region, wake eventfd (, pulse)]
 //   PulseMapped {}                  ->  protected only: the page is mapped, it may be sealed and shared
 //   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running
-//                                   <- PeerPulse {client id, priority, SLO} + [pulse, read-only]; again if
-//                                   they
-//                                      changed. To best-effort clients, and to protected ones that shall
-//                                      defer
+//                                   <- PeerPulse {client id, priority, SLO} + [pulse, read-only]; again when
+//                                      they change. To best-effort clients, and to protected ones that defer
 //                                   <- PeerGone {client id}
 //                                   <- SetPriority {priority} (+ [pulse]) the operator changed it
 //   PulseMapped {}                  ->  answer to a SetPriority that carried a pulse page

@@ -1,4 +1,4 @@
-// These counters in its region say what a best-effort client asked of libraries (docs/cublas.md), by function and element
+// These counters in its region say what a best-effort client asked of libraries (docs/library-calls.md), by function and element
 // type. The client writes all of it, the daemon reads it when somebody asks for its state (untrusted). Freestanding.
 // tests/unit/ipc/layout_test.cc checks every offset.
 //

@@ -270,8 +270,7 @@ void close_descriptors(Attachment& a) {
 }
 
 bool notify(const Attachment& a) {
-  // Of what passes for our eventfd, another eventfd alone takes these eight bytes: no need for the slower
-  // look.
+  // Only another eventfd could pass for ours and take these eight bytes, so the slower look is not needed.
   if (!a.socket.same_inode() || !a.wake.same_inode()) return false;
   uint64_t one = 1;
   // EAGAIN: the counter is full, so the daemon has a notification to read already.

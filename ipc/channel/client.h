@@ -89,8 +89,7 @@ base::Status acknowledge_pulse(const Attachment& attachment);
 // Before announce_device: what is known of kernels on this GPU? Answered by kLearnt. Only if it `keeps_profiles`.
 base::Status want_profile(const Attachment& attachment, const char* gpu, uint32_t driver);
 
-// What a key in this client's records stands for. False: try again later (the daemon does not read fast
-// enough).
+// The meaning of a key in this client's records. False: try again later (the daemon does not read fast enough).
 struct KernelIdentity {
   uint64_t key, image_hash, blocks;
   uint32_t block[3], shared_bytes;
@@ -121,7 +120,7 @@ struct PeerEvent {
 // Never blocks. Unknown messages are skipped (a newer daemon may send them).
 PeerEvent next_event(const Attachment& attachment);
 
-// Who traces (abi::Trace): a connection, and what it says about the clients.
+// A connection that traces (abi::Trace), and its answers about the clients.
 struct TracedClient {
   uint32_t client_id = 0, pid = 0, priority = 0;
   bool gone = false;

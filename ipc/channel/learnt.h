@@ -12,7 +12,7 @@
 
 namespace tessera::ipc {
 
-// Where the search for a key begins; launch keys are odd, so the low bit would waste half the slots.
+// Returns the first slot of the search for a key. Launch keys are odd, so the low bit would waste half the slots.
 inline uint32_t learnt_start(uint64_t key) {
   return uint32_t(key >> 32);
 }

@@ -1,14 +1,13 @@
 // The pulse of a protected client (abi::PulsePage): owner's side, and what a watcher may conclude. Inline, no
-// syscall, no allocation: the gate's hot path uses it. The page of a peer is untrusted, each word is read
-// once.
+// syscall, no allocation: the gate's hot path uses it. The page of a peer is untrusted: each word is read once.
 //
-// Owner, launching thread:  if (load(page.busy, relaxed) == 0) pulse_set_busy(page, word, class, burst,
-// now_ns()); Owner, synchronise/helper: pulse_try_idle(page, word, now): a CAS from exactly the word it saw,
-// so that it fails
-//   if somebody stored another busy word since. `busy` is 0 when idle and any other value when busy: the
-//   owner may keep a generation in it. (Whether a launch that skipped the store happened since is the owner's
-//   own Dekker.)
-// Watcher: pulse_is_busy(page, now): busy and not stale.
+//   owner, launching thread      if (load(page.busy, relaxed) == 0) pulse_set_busy(page, word, class, burst, now)
+//   owner, synchronise, helper   pulse_try_idle(page, word, now): a compare-and-swap from exactly the word it saw,
+//                                which fails if somebody stored another busy word since
+//   watcher                      pulse_is_busy(page, now): busy and not stale
+//
+// `busy` is 0 when idle and any other value when busy, so the owner may keep a generation in it. Whether a launch
+// that skipped the store happened since, the owner finds out by its own Dekker protocol.
 #pragma once
 
 #include "ipc/abi/region.h"

@@ -36,7 +36,7 @@ class Questions {
   }
 
  private:
-  // Who did not check for longer was itself stopped or late, and the daemon perhaps with it.
+  // A client that did not check for longer was itself stopped or late, and the daemon perhaps with it.
   static constexpr uint64_t kMostPerCheck_ns = 100'000'000;
   static constexpr uint64_t kQuestionsPerLimit = 4;  // each costs an eventfd write and a wake of the daemon
 

@@ -1,4 +1,4 @@
-// Where tesserad listens: one answer for the daemon, the preload library and the command line. Any thread.
+// The place where tesserad listens: one answer for the daemon, the preload library and the command line. Any thread.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace tessera::ipc {
 
-// Where a daemon of this user listens: TESSERA_SOCKET, else $XDG_RUNTIME_DIR/tessera/tesserad.sock, else (as
+// Returns the place where a daemon of this user listens: TESSERA_SOCKET, else $XDG_RUNTIME_DIR/tessera/tesserad.sock, else (as
 // root) /run/tessera/tesserad.sock, else /tmp/tessera-<uid>/tesserad.sock. Does not create anything. An error
 // says what is wrong with TESSERA_SOCKET.
 base::Result<std::string> own_socket_path();
 
-// Where a client looks: the same, but /run/tessera/tesserad.sock if this user has no daemon and the machine
+// Returns the place where a client looks: the same, but /run/tessera/tesserad.sock if this user has no daemon and the machine
 // has. `skipped`: what is wrong with the user's own place, if that is why; for people.
 base::Result<std::string> default_socket_path(std::string* skipped = nullptr);
 std::string own_or_system_socket(const std::string& own, const std::string& system, std::string* skipped);

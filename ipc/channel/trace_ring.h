@@ -32,7 +32,7 @@ inline void trace_write(abi::TraceHeader* ring, const abi::TraceEvent& event) {
   const uint64_t number = std::atomic_ref(ring->head).fetch_add(1, relaxed);
   abi::TraceEvent& slot = *trace_slot(ring, number);
   store(slot.ready, uint64_t(0), relaxed);
-  // What follows must not be seen with the old number; pairs with the fence of the reader.
+  // Later stores must not be seen with the old number; pairs with the fence of the reader.
   std::atomic_thread_fence(std::memory_order_release);
   move_fields(slot, event, [](auto& to, auto from) { store(to, from, relaxed); });
   store(slot.ready, number + 1, std::memory_order_release);  // pairs with the acquire of the reader

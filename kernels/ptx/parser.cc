@@ -50,8 +50,7 @@ class Parser {
   std::string take_error() { return std::move(c_.error); }
 
  private:
-  // --- small pieces
-  // -------------------------------------------------------------------------------------------
+  // --- small pieces ----------------------------------------------------------------------------------------
   bool at_dot(Name name) const { return c_.now.kind == TokenKind::kDotName && c_.now.text == name; }
   bool take_dot(Name name) {
     if (!at_dot(name)) {
@@ -124,8 +123,7 @@ class Parser {
     return c_.expect('(', "'('") && raw_until(')', false, "')'") && c_.expect(')', "')'");
   }
 
-  // --- module
-  // -------------------------------------------------------------------------------------------------
+  // --- module ----------------------------------------------------------------------------------------------
   bool header();
   bool top_level();
   bool target_list();
@@ -135,8 +133,7 @@ class Parser {
   bool section();
   bool dwarf_line();
 
-  // --- declarations
-  // -------------------------------------------------------------------------------------------
+  // --- declarations ----------------------------------------------------------------------------------------
   bool variable_type(Variable* variable);
   bool declarator(Variable* variable);
   bool initializer(Variable* variable);
@@ -144,8 +141,7 @@ class Parser {
   bool variables(Name linkage, Location at, Sink sink);
   bool parameters(std::vector<Variable>* list);
 
-  // --- functions
-  // ----------------------------------------------------------------------------------------------
+  // --- functions -------------------------------------------------------------------------------------------
   bool function(Name linkage, Location at);
   bool function_directive(Function* f);
   bool statements(std::vector<Statement>* list, unsigned depth);
@@ -155,8 +151,7 @@ class Parser {
   bool target_names(std::vector<Name>* names);
   bool instruction(Statement* s);
 
-  // --- operands
-  // -----------------------------------------------------------------------------------------------
+  // --- operands --------------------------------------------------------------------------------------------
   bool comma_separated(List<Operand>* list, bool is_call, unsigned depth, size_t n_before);
   void take_pending(List<Operand>* list, size_t base);
   bool operand_list(List<Operand>* list, char close, std::string_view what, unsigned depth);
@@ -369,8 +364,7 @@ bool Parser::top_level() {
   return c_.fail("a module directive (.entry, .func, .global, .const, .shared, .file, .section, .alias)");
 }
 
-// --- declarations
-// ---------------------------------------------------------------------------------------------
+// --- declarations ------------------------------------------------------------------------------------------
 
 bool Parser::variable_type(Variable* v) {
   bool seen_ptr = false;
@@ -513,8 +507,7 @@ bool Parser::parameters(std::vector<Variable>* list) {
   return c_.expect(')', "',' or ')' after the parameter");
 }
 
-// --- functions
-// ------------------------------------------------------------------------------------------------
+// --- functions ---------------------------------------------------------------------------------------------
 
 bool Parser::function_directive(Function* f) {
   Directive d;
@@ -763,8 +756,7 @@ bool Parser::instruction(Statement* s) {
   return c_.expect(';', "',' or ';' after an operand");
 }
 
-// --- operands
-// -------------------------------------------------------------------------------------------------
+// --- operands ----------------------------------------------------------------------------------------------
 
 // Operands up to what is no comma; they and the last n_before of pending_ become the list.
 bool Parser::comma_separated(List<Operand>* list, bool is_call, unsigned depth, size_t n_before) {

@@ -2,8 +2,8 @@
 // the rules on waiting. Private to kernels/slice; views into the Flow.
 //
 // The form is that of compiled searches: a middle of two registers, of which each pass moves one to it,
-//   mid = low + (high - low) / 2   or   (low + high) / 2;   low = p ? low : mid + a;   high = p ? mid - b :
-//   high
+//   mid = low + (high - low) / 2   or   (low + high) / 2;
+//   low = p ? low : mid + a;   high = p ? mid - b : high
 // with literals a >= 1 and b >= 0, and no pass but while high > low (or high >= low, if b >= 1). Taken for
 // granted is that sum and difference of the bounds do not overflow.
 #pragma once

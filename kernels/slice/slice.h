@@ -1,7 +1,6 @@
 // Cutting a kernel's grid into runs of blocks: may it be done (analysis), and how (rewrite). Pure: module in,
 // module and report out. Called at module load of best-effort clients and by `tessera inspect`.
-// Rules S1..S9: research ptx.md section 3.5; docs/slicing.md. Default deny: what is not understood is
-// refused.
+// Rules S1 to S9 are in docs/slicing.md. A kernel that is not understood is refused.
 //
 // The variant of kernel K is an added entry K + kVariantSuffix with the parameters of K followed by one more,
 //   .param .align 4 .b8 K__tessera_slice_origin[24]   // SliceOrigin below

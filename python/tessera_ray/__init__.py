@@ -13,7 +13,7 @@ Serve's `ray_actor_options` take, so that the worker is started by `tessera run`
 Give them to a task's `@ray.remote`, not to its `.options()`: only there Ray sees that the task uses a GPU, and ends its
 worker with it. Otherwise the idle worker stays, with its memory on the GPU.
 
-Each node runs tesserad and has `tessera` in its PATH (docs/operations.md).
+Each node runs tesserad and has `tessera` in its PATH (docs/running.md).
 """
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class BurstBaseline {
     return baseline_ns_ == 0 ? 0 : double(length_ns) / double(baseline_ns_);
   }
   uint64_t baseline_ns() const { return baseline_ns_; }  // of the latest burst
-  // Of the burst that came after the latest one of this kind: a request may consist of several. 0 = not known.
+  // The length of the burst that came after the latest one of this kind: a request may have several. 0 = not known.
   uint64_t next_ns() const {
     const auto latest = rows_.find(latest_);
     const auto next = latest == rows_.end() ? latest : rows_.find(latest->second.next);

@@ -1,5 +1,5 @@
-// What happens when a burst ends: when gates on the device open, and whether the daemon need hear of it (Lease::quiet),
-// which costs the client a system call in each synchronise call. Pure.
+// The end of a burst: when gates on the device open, and whether the daemon must hear of it (Lease::quiet), which costs
+// the client a system call in each synchronise call. Pure.
 #pragma once
 
 #include "scheduler_daemon/policy/levels.h"

@@ -1,5 +1,6 @@
-// What is known of the bursts of one protected client: slowdown against a solo baseline, and when they were. Pure: plain data in, plain data out. Owned by core::Client in the daemon and by the simulator's World, so that
-// a policy sees the same in both; one thread; bounded memory.
+// Follows the bursts of one protected client: slowdown against a solo baseline, and their times. Pure: plain data in, plain
+// data out. core::Client in the daemon and the simulator's World own one each, so a policy sees the same in both. One
+// thread; bounded memory.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ class BurstWatch {
   uint64_t solo() const { return solo_; }
   // Solo length of the latest burst; 0 = no baseline for it.
   uint64_t baseline_ns() const { return baseline_ns_; }
-  // What the next one should take, or the one that runs now; 0 = not known.
+  // The expected length of the next burst, or of the one that runs now; 0 = not known.
   uint64_t next_ns() const {
     if (const uint64_t solo_ns = solo_baseline_.next_ns()) return solo_ns;
     const uint64_t unpacked_ns = unpacked_baseline_.next_ns();
@@ -44,7 +45,7 @@ class BurstWatch {
   // The least part of the value of take_slowdown() that is the client's own, call it after that.
   double own_slowdown() const { return own_slowdown_; }
   double slowdown() const { return slowdown_; }  // the value of the last call
-  // What the minimum share costs: mean slowdown of the latest bursts beside which it was taken, and of the others.
+  // The price of the minimum share: mean slowdown of the latest bursts beside which it was taken, and of the others.
   struct Mean {
     uint64_t n = 0;
     double value = 0;  // 0 = none yet

@@ -19,8 +19,8 @@ struct InFlight {         // of one best-effort client, as its gate counts it
 inline uint64_t overlap_ns(uint64_t burst_began_ns, uint64_t burst_ended_ns, const InFlight& work) {
   const uint64_t length_ns = burst_ended_ns - std::min(burst_ended_ns, burst_began_ns);
   if (!work.measured) return length_ns;
-  // What is in flight now says nothing about the burst if it started after it. A start that is older than the
-  // end was read while the client changed the two.
+  // Work in flight now says nothing about the burst if it started after it. A start that is older than the end was
+  // read while the client changed the two.
   if (work.any && (work.since_ns <= work.end_ns || work.since_ns < burst_ended_ns)) return length_ns;
   return std::clamp(work.end_ns, burst_began_ns, burst_began_ns + length_ns) - burst_began_ns;
 }

@@ -1,5 +1,5 @@
-// Which of several GPUs a program should run on, before it starts: it cannot move later. PURE, as policy.h: plain data
-// in, an index out. Asked by the daemon for `tessera run --place`, and by the simulator for cells with several GPUs.
+// Chooses the GPU on which a program should start, of several: it cannot move later. Pure, as policy.h: plain data
+// in, an index out. Called by the daemon for `tessera run --place`, and by the simulator for cells with several GPUs.
 //
 // A GPU where the program's memory fits goes before one where it does not. Among equals the least cost wins: for how
 // much of the time others keep it waiting or slow it down, by the contention that was measured between their classes.
@@ -30,7 +30,7 @@ struct GpuPrograms {
 // [own class][class of the neighbour]: how much longer own kernels take beside such a neighbour.
 using ContentionBetween = std::array<std::array<double, 4>, 4>;
 
-// Where nobody has measured it: the values of scenarios/parts/a100.toml, whose source and range docs/simulator.md tells.
+// Values for GPUs that nobody has measured, from scenarios/parts/a100.toml; docs/simulator.md has source and range.
 // A neighbour of unknown class counts as one half compute, half memory.
 inline constexpr ContentionBetween kAssumedContention = {
     {{0.5, 0.4, 0.6, 0.1},  // unknown beside unknown, compute ...

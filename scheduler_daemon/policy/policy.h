@@ -41,7 +41,7 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint32_t overdue_drains = 0;  // that were given up lately, its own or its predecessors' of the same user
   double slowdown = 0;          // protected: measured burst slowdown, 1 = none, 0 = unknown
 
-  // What an observer may add; 0 where nobody measures it. Policies that need it do without packing then.
+  // Optional fields of an observer; 0 = not measured. Policies that need them do without packing then.
   uint64_t bursts = 0;      // protected: bursts that were compared with a solo baseline so far
   double own_slowdown = 0;  // protected: the least of `slowdown` that is its own, not its neighbours'
   uint64_t burst_ns = 0;    // protected: solo length of its latest burst

@@ -7,7 +7,7 @@ namespace tessera::policy {
 void StarvationWatch::look(const Look& look) {
   if (first_.now_ns == 0) first_ = last_ = look;
   const uint64_t passed_ns = look.now_ns - std::min(look.now_ns, last_.now_ns);
-  // What the last decision said held until this one.
+  // The last decision was in force until this one.
   if (last_.wants) {
     wanted_ns_ += passed_ns;
     held_ns_[size_t(last_.held_by)] += passed_ns;

@@ -1,6 +1,6 @@
-// Which best-effort client gets next to nothing although it wants the GPU, and what keeps it from it: by what each
-// decision held it, over windows of some seconds. Pure value; the daemon has one per client and shows it to people.
-// It changes no decision.
+// Finds best-effort clients that get next to nothing although they want the GPU, and the reason: what each decision held
+// them for, over windows of some seconds. Pure value; the daemon has one per client and shows it to people. It changes no
+// decision.
 #pragma once
 
 #include <array>

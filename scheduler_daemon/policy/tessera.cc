@@ -78,7 +78,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
   return d;
 }
 
-// What is remembered, before anything is decided.
+// Updates the memory of the policy before anything is decided.
 void TesseraPolicy::update(const Observation& o, const Decision& turns) {
   learnt_.observe(o, parameters_, tuning_);
   for (size_t i = 0; i < o.clients.size(); ++i) {

@@ -1,8 +1,7 @@
 // Exclusive turns of best-effort clients on a GPU that only one of them may use at a time (no MPS), in order
 // of virtual time (turn time over weight). Pure; part of `temporal`.
 //
-// - Among clients that are not ahead of their share, one with an SLO goes before the others, the earliest
-//   deadline first.
+// - Among clients that are not ahead of their share, those with an SLO go first, by the earliest deadline.
 // - A turn passes on only when its holder has drained, died, or hung for drain_timeout. A holder whose drains
 //   time out again and again is waited for less long, and pays more.
 // - Time in which a protected client was busy is not charged to the holder. The time that it drains is:

@@ -93,8 +93,7 @@ struct Graph;
 struct Node;
 struct Capture;
 
-// ---- code
-// -------------------------------------------------------------------------------------------------------
+// ---- code -------------------------------------------------------------------------------------------------
 
 // One module in one context (cuModuleLoad*), or the instance of a library in a context.
 struct Function;
@@ -150,8 +149,7 @@ struct LibraryKernel {
   std::map<CUfunction_attribute, int> attributes;  // set before or after loading, applied to each function
 };
 
-// ---- commands: what a stream or a graph node does
-// -----------------------------------------------------------------
+// ---- commands: what a stream or a graph node does ---------------------------------------------------------
 
 // Of the first kernel with a tag that became a node of a graph: operations/table.h has the same.
 inline constexpr uint64_t kTagOfNode = uint64_t{1} << 63;
@@ -250,8 +248,7 @@ using Command =
                  AllocCommand, EventRecordCommand, EventWaitCommand, SharedRecordCommand, SharedWaitCommand,
                  ChildCommand, ConditionalCommand, SetConditionsCommand, EmptyCommand>;
 
-// ---- streams, events, graphs
-// --------------------------------------------------------------------------------------
+// ---- streams, events, graphs ------------------------------------------------------------------------------
 
 struct Stream {
   Context* context = nullptr;
@@ -337,8 +334,7 @@ struct Capture {
   std::vector<std::shared_ptr<Stream>> streams;  // joined, origin first; guarded by Context::mutex
 };
 
-// ---- context
-// --------------------------------------------------------------------------------------------------------
+// ---- context ----------------------------------------------------------------------------------------------
 
 struct Context : std::enable_shared_from_this<Context> {
   uint64_t id = 0;

@@ -1,8 +1,7 @@
 // Streams: from calls to operations of the engine. The ordering rules live here and nowhere else:
 //   * a stream is a chain: each operation depends on the one before it;
 //   * an operation of the legacy stream also depends on the tails of all blocking streams of its context, and
-//   an
-//     operation of a blocking stream on the tail of the legacy stream;
+//     an operation of a blocking stream on the tail of the legacy stream;
 //   * an operation depends on the last wait for a value in its hardware queue (hardware_queue.h), whichever stream's;
 //   * a stream that captures gets nodes instead of operations (capture.h).
 // All functions: any thread; the ones that take a Context lock its mutex unless their name says `_locked`.

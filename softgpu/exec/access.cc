@@ -16,8 +16,7 @@ namespace tessera::softgpu::exec {
 using lane::get;
 using lane::put;
 
-// --- AllocationMap
-// ----------------------------------------------------------------------------------------------
+// --- AllocationMap -----------------------------------------------------------------------------------------
 
 struct AllocationMap::State {
   mutable std::shared_mutex mutex;  // guards ranges
@@ -102,8 +101,7 @@ bool find_range(Warp& w, uint64_t begin, uint64_t end, bool write, unsigned entr
   return true;
 }
 
-// --- windows
-// ----------------------------------------------------------------------------------------------------
+// --- windows -----------------------------------------------------------------------------------------------
 // Generic addresses of shared and local memory: address space that nothing else can get, never accessed
 // itself.
 
@@ -121,8 +119,7 @@ uint64_t local_window() {
   return shared_window() + kSharedBytes;
 }
 
-// --- faults
-// -----------------------------------------------------------------------------------------------------
+// --- faults ------------------------------------------------------------------------------------------------
 
 Fault fault_at(const Warp& w, const Op* op, FaultKind kind, unsigned lane_index, uint64_t address,
                std::string text) {

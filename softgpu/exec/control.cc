@@ -269,8 +269,7 @@ const Op* op_bar(Warp& w, const Op* op) {
   return start_ready(w);
 }
 
-// --- values that are no lane vectors
-// ----------------------------------------------------------------------------
+// --- values that are no lane vectors -----------------------------------------------------------------------
 
 const Op* op_local_address(Warp& w, const Op* op) {
   const uint64_t value = w.frame->local_base + static_cast<uint64_t>(op->imm);

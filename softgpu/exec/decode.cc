@@ -41,8 +41,7 @@ bool Decoder::need(const ptx::Instruction& i, size_t at_least, size_t at_most) {
   return refuse(i, "unexpected number of operands");
 }
 
-// --- names
-// ------------------------------------------------------------------------------------------------------
+// --- names -------------------------------------------------------------------------------------------------
 
 bool Decoder::find_register(ptx::Name name, Register* r) const {
   size_t digits = name.size();
@@ -162,8 +161,7 @@ void Decoder::declare(const ptx::Variable& v) {
   }
 }
 
-// --- operands
-// ---------------------------------------------------------------------------------------------------
+// --- operands ----------------------------------------------------------------------------------------------
 
 uint32_t Decoder::new_register(unsigned width) {
   widths_.push_back(static_cast<uint8_t>(width));
@@ -407,8 +405,7 @@ void Decoder::vector_elements(const ptx::Operand& o, std::vector<const ptx::Oper
   }
 }
 
-// --- emission
-// ---------------------------------------------------------------------------------------------------
+// --- emission ----------------------------------------------------------------------------------------------
 
 Op& Decoder::start(Handler fn, bool real, const Op& prepared) {
   Op& op = code_.ops.emplace_back(prepared);
@@ -500,8 +497,7 @@ bool Decoder::simple(const ptx::Instruction& i, Operation operation, Ty type, un
   return true;
 }
 
-// --- statements
-// -------------------------------------------------------------------------------------------------
+// --- statements --------------------------------------------------------------------------------------------
 
 bool Decoder::statements(const std::vector<ptx::Statement>& list) {
   using Kind = ptx::Statement::Kind;

@@ -32,8 +32,7 @@ struct BitsOf<int64_t> {
   using S = int64_t;
 };
 
-// --- integer and bit operations
-// -------------------------------------------------------------------------------
+// --- integer and bit operations ----------------------------------------------------------------------------
 
 #define TS_BINARY(name, expression)                                                \
   template <class T>                                                               \
@@ -181,8 +180,7 @@ const Op* selp(Warp& w, const Op* op) {
   return op + 1;
 }
 
-// --- comparisons
-// ----------------------------------------------------------------------------------------------
+// --- comparisons -------------------------------------------------------------------------------------------
 
 TS_INLINE void write_predicates(Warp& w, const Op* op, Mask r) {
   const Mask m = w.mask;
@@ -361,8 +359,7 @@ const Op* setp_float(Warp& w, const Op* op) {
 }
 #undef TS_COMPARE
 
-// --- floating point
-// -------------------------------------------------------------------------------------------
+// --- floating point ----------------------------------------------------------------------------------------
 
 // f32 results: NaN becomes 0x7fffffff; .sat clamps to [0,1] with NaN -> 0. f64 keeps NaN payloads.
 template <class T, class V>
@@ -554,8 +551,7 @@ const Op* ex2_f32(Warp& w, const Op* op) {
 }
 #endif
 
-// --- conversions
-// ----------------------------------------------------------------------------------------------
+// --- conversions -------------------------------------------------------------------------------------------
 
 // Same lane count, any element sizes of 4 or 8 bytes; default rounding (nearest to float, none to wider
 // integers).
@@ -669,8 +665,7 @@ const Op* f32_to_bf16(Warp& w, const Op* op) {
   return op + 1;
 }
 
-// --- memory
-// ---------------------------------------------------------------------------------------------------
+// --- memory ------------------------------------------------------------------------------------------------
 
 struct Pattern {
   uint64_t begin;  // address of lane 0 as if it were active (consecutive), or of the one element (uniform)
@@ -1147,8 +1142,7 @@ const Op* shared_memory(Warp& w, const Op* op) {
   return kStore ? store_any(w, op) : load_any(w, op);
 }
 
-// --- table
-// ----------------------------------------------------------------------------------------------------
+// --- table -------------------------------------------------------------------------------------------------
 
 constexpr FastTable make_table() {
   FastTable t{};

@@ -177,8 +177,7 @@ const Op* minmax3(Warp& w, const Op* op) {
   });
 }
 
-// --- f16, bf16 and their pairs: exact in double, packed once
-// ----------------------------------------------------
+// --- f16, bf16 and their pairs: exact in double, packed once -----------------------------------------------
 
 struct HalfTraits {
   static constexpr Format kFormat = kHalfFormat;

@@ -1,8 +1,7 @@
 // Scripted faults, so that error paths can be tested: TESSERA_SOFTGPU_FAULTS, a comma-separated list of
 //   oom@N            the N-th allocation (any kind) answers CUDA_ERROR_OUT_OF_MEMORY
 //   launch@N         the N-th kernel submitted fails with CUDA_ERROR_LAUNCH_FAILED (sticky)
-//   hang@N           the N-th kernel submitted never ends (until its context is destroyed or the process
-//                    exits)
+//   hang@N           the N-th kernel submitted does not end before its context or process does
 //   slow=F           every kernel, copy and fill is modelled F times as long (F >= 1)
 //   SYMBOL@N=CODE    the N-th call of SYMBOL answers CODE, nothing is done (cuStreamSynchronize@3=999)
 // N counts from 1; N = * means every one. Read once, at cuInit; a malformed list is reported on standard

@@ -4,19 +4,14 @@
 // by tests. Owns everything it is given.
 //
 //   spaces     a space is a set of SMs as one context sees them. timesliced: one space per client, one active
-//   at a
-//              time, the others frozen with their resident blocks. mps: one space for all clients.
+//              at a time, the others frozen with their resident blocks. mps: one space for all clients.
 //   dispatch   among ready kernels by (client priority, stream priority, order of becoming ready); blocks of
-//   the
-//              first kernel are placed as long as they fit, a later kernel only when all blocks of the
+//              the first kernel are placed as long as they fit, a later kernel only when all blocks of the
 //              earlier ones are placed. Running blocks are never preempted within a space.
 //   progress   a *group* is n equal blocks of one kernel that started together on one SM. Groups share the
-//   SM's issue
-//              slots and tensor units and the device's memory bandwidth, weighted by warps, unused shares
-//              going to the others (fluid approximation). A block alone is bounded by its warps' own issue
-//              rate.
-//   copies     one FIFO engine per direction, independent of time slices; device-to-device competes for
-//   memory.
+//              SM's issue slots and tensor units and the device's memory bandwidth, weighted by warps. Unused
+//              shares go to the others (fluid approximation). Its warps' own issue rate bounds a block alone.
+//   copies     one FIFO engine per direction, independent of time slices; device-to-device competes for memory
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,7 @@
-// How fast a held launch starts once another process grants the lease, against what the machine can do at
-// all.
+// How fast a held launch starts once another process grants the lease, against what the machine can do.
 //   awake   the launch still spins when the grant comes (watch_spin_us); the granting process spins too
-//   asleep  the launch sleeps in its futex wait; compared with a bare futex wake of the same run, one way
-//   each
-// The granting process stands for the daemon: it writes the lease with the daemon's own code
-// (ipc/channel/lease.h).
+//   asleep  the launch sleeps in its futex wait; compared with a bare futex wake of the same run, one way each
+// The granting process stands for the daemon: it writes the lease with the daemon's code (ipc/channel/lease.h).
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>

@@ -179,7 +179,10 @@ class Tree(unittest.TestCase):
         tree = {"cli/main.cc": 'app.add_subcommand("run", ""); add_option("--priority"); int used_here; class KernelRecord;\n',
                 "scheduler_daemon/config/options.def": 'TS_NUMBER(policy, window_us, 1, 1, 1, "")\n',
                 "interpose/a.cc": 'getenv("TESSERA_DISABLE");\n', "scripts/x.sh": "# --fast\n",
-                "tests/t.cc": "TEST(Suite, Holds) {}\n", "tests/golden/a.h": "", "tests/golden/b.h": ""}
+                "tests/t.cc": "TEST(Suite, Holds) {}\n",
+                "interpose/b.h": "inline constexpr uint32_t kLimit = 1'000;\nvoid helper();\n",
+                "scheduler_daemon/policy/tuning.def": 'TS_TUNE(double, least_gain, 0.04, "", "")\n',
+ "tests/golden/a.h": "", "tests/golden/b.h": ""}
         for name, text in tree.items():
             self.write(name, text)
         def check(text):
@@ -190,6 +193,7 @@ class Tree(unittest.TestCase):
         good = ("`cli/main.cc`, `main.cc`, tests/t.cc, `tests/golden/{a,b}.h`, `tests/golden/`, `golden/*.h`, [code](cli/main.cc)\n"
                 "`tessera run --priority 3 -- ls --all`, `policy.window_us`, `TESSERA_DISABLE=1`, `Suite.Holds`, `Suite.*`\n"
                 "`KernelRecord`, `used_here()`, `used_here(int a)`, `/etc/x.conf`, `build/out.json`, `<name>.cc`, `NAME.json`\n"
+                "`interpose/b.h: helper`, `b.{h,cc}: cuLaunchKernel`, `b.h: kLimit, helper`, `kLimit` = 1,000, `least_gain = 0.04`\n"
                 "`cuLaunchKernel` is of others.\n```\nscripts/x.sh --fast\ntessera run -- gone/gone.py\n```\n")
         self.write("interpose/b.cc", "cuLaunchKernel();\n")
         code, output = check(good)
@@ -202,10 +206,60 @@ class Tree(unittest.TestCase):
                                ("`policy.window_ms`", "no configuration key policy.window_ms"),
                                ("`TESSERA_ENABLE`", "no variable TESSERA_ENABLE"), ("`Suite.Fails`", "no test Suite.Fails"),
                                ("`KernelRecords`", "nothing is called KernelRecords"), ("`unused()`", "nothing is called unused"),
-                               ("`unused(int a)`", "nothing is called unused"), ("`no_such_name`", "nothing is called no_such_name")):
+                               ("`unused(int a)`", "nothing is called unused"),
+                               ("`b.h: gone`", "b.h has no gone"), ("`interpose/c.h: helper`", "no file interpose/c.h"),
+                               ("`kLimit` = 999", "kLimit is not 999"), ("`kGone = 4`", "no constant kGone"),
+                               ("`least_gain` = 0.4", "least_gain is not 0.4"), ("`no_such_name`", "nothing is called no_such_name")):
             code, output = check(good + text)
             self.assertEqual(code, 1, (text, output))
             self.assertIn(expected, output)
+
+    def test_prose(self):
+        full = "// " + "word " * 18 + "word and\n"
+        many = " ".join(["word"] * 31)
+        self.write("docs/architecture.md", "| | decision |\n|---|---|\n| D7 | nothing is cut unless proved |\n")
+        good = {"a.md": "A short sentence, e.g. This one. W" + " ".join(["word"] * 29)[1:] + " end. Another one.\n\n- an item\n- another\n\n"
+                        f"```\n{many}\n```\n`{many}` counts once (D7).\n\n| cell | {' '.join(['word'] * 40)} |\n",
+                "b.cc": "// What is a slice? A run of blocks.\nint a;  // Of trailing comments nothing is asked\n"
+                        f"\n// The kernel has one module.\n// Of its sibling.\n{full}// tail, of several words.\n{full}int b;\n"
+                        "// --- names " + "-" * 60 + "\nint D99;\n", "c.sh": "#!/bin/sh\n# Runs all.\n",
+                "docs/notes/old.md": many + ".\n"}
+
+        def check(*options, **files):
+            for name, text in {**good, **{n.replace("__", "/").replace("_", "."): t for n, t in files.items()}}.items():
+                self.write(name, text)
+            subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
+            subprocess.run(["git", "add", "-A"], cwd=self.root, check=True)
+            return run("check_prose.py", "--root", self.root, *options)
+
+        code, output = check()
+        self.assertEqual(code, 0, output)
+        for name, text, expected in (("a_md", many + ".", "a.md:1: sentence: 31 words"),
+                                     ("a_md", "Short. And\n" + many + "\n", "a.md:1: sentence: 32 words"),
+                                     ("a_md", f"| short | {many} {many} |\n", "a.md:1: cell: 62 words"),
+                                     ("a_md", "see D8", "a.md:1: reference: defined nowhere: D8"),
+                                     ("a_md", "see conventions 26-34", "a.md:1: reference: not in the project"),
+                                     ("b_cc", "// (design section 8)\n", "b.cc:1: reference: not in the project: design section"),
+                                     ("b_cc", "int a;  // research ptx.md\n", "b.cc:1: reference: not in the project: research ptx.md"),
+                                     ("b_cc", "// Of its sibling.\n", "b.cc:1: opening: opens with a bare Of"),
+                                     ("b_cc", "int a;\n  // What a slice costs.\n  // Why?\n", "b.cc:2: opening: opens with a bare What"),
+                                     ("c_sh", "# Where it is.\n", "c.sh:1: opening: opens with a bare Where"),
+                                     ("b_cc", full + "// what.\n// Next.\n", "b.cc:2: orphan: left over by a formatter"),
+                                     ("b_cc", "// --- names\n// " + "-" * 60 + "\n", "b.cc:2: orphan: the rest of the rule")):
+            code, output = check(**{name: text})
+            self.assertEqual(code, 1, (text, output))
+            self.assertIn(expected, output)
+
+        # An exception lets pass as many as it says. It shrinks, and never grows.
+        exceptions = self.write("scripts/prose_exceptions.txt", "# head\nb.cc opening 2\n")
+        self.assertEqual(check(b_cc="// Of a.\nint a;\n// Of b.\n")[0], 0)
+        self.assertEqual(check(b_cc="// Of a.\nint a;\n// Of b.\nint b;\n// Of c.\n")[0], 1)
+        check("--shrink", b_cc="// Of a.\n")
+        self.assertEqual(exceptions.read_text(), "# head\nb.cc opening 1\n")
+        self.assertEqual(check("--shrink", b_cc="// Of a.\nint a;\n// Of b.\n")[0], 1)
+        self.assertEqual(exceptions.read_text(), "# head\nb.cc opening 1\n")
+        check("--shrink")
+        self.assertEqual(exceptions.read_text(), "# head\n")
 
     def test_unknown_exports(self):
         """A driver's names that the table has, that are kept out of it, and one that nobody knows."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a fuzz target with clang, ASan and UBSan (preset `fuzz`), and runs it. New inputs go to build/fuzz/NAME.corpus,
-# findings to build/fuzz. `all` runs one after another. `minimise` keeps in corpus/NAME what has a name, and of what has
+# findings to build/fuzz. `all` runs one after another. `minimise` keeps in corpus/NAME.tar.xz what has a name, and of what has
 # only a hash, there and in build/fuzz/NAME.corpus, the few inputs of at most 1 KB that reach further code.
 # usage: run.sh NAME|all [SECONDS] [libFuzzer options]    run.sh minimise NAME
 set -euo pipefail
@@ -20,7 +20,8 @@ out=$root/build/fuzz
 cmake -S "$root" --preset fuzz >/dev/null
 cmake --build "$out" --target $(printf '%s_fuzzer ' $names)
 for name in $names; do
-  seeds=("$here/corpus/$name")
+  corpus=$out/corpus/$name  # unpacked when the preset is configured
+  seeds=("$corpus")
   [[ $name == ptx ]] && seeds+=("$root/tests/golden/ptx")
   [[ $name == profile ]] && seeds+=("$root/profiles/gpus")
   mkdir -p "$out/$name.corpus"
@@ -29,9 +30,10 @@ for name in $names; do
     named=$(mktemp -d) hashed=$(mktemp -d)
     cp "${seeds[@]/%//.}" -rt "$named"
     find "$named" "$out/$name.corpus" -regextype egrep -regex '.*/[0-9a-f]{40}' -size -1025c -exec cp -t "$hashed" {} +
-    find "$named" "$here/corpus/$name" -regextype egrep -regex '.*/[0-9a-f]{40}' -delete
+    find "$named" "$corpus" -regextype egrep -regex '.*/[0-9a-f]{40}' -delete
     "${fuzzer[@]}" -merge=1 -use_counters=0 "$named" "$hashed"
-    find "$named" -regextype egrep -regex '.*/[0-9a-f]{40}' -exec cp -t "$here/corpus/$name" {} +
+    find "$named" -regextype egrep -regex '.*/[0-9a-f]{40}' -exec cp -t "$corpus" {} +
+    "$here/corpus.py" pack "$name" "$corpus"
     rm -r "$named" "$hashed"
   else
     "${fuzzer[@]}" -max_total_time="$seconds" -timeout=30 -print_final_stats=1 -artifact_prefix="$out/$name-" "$@" \

@@ -407,8 +407,7 @@ int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
   return good ? 0 : 1;
 }
 
-// --- named kernels
-// --------------------------------------------------------------------------------------------
+// --- named kernels -----------------------------------------------------------------------------------------
 
 struct Named {
   const char* name;
@@ -494,8 +493,7 @@ int run_named(const char* path, size_t wanted) {
   return n_run == wanted ? worst : 1;
 }
 
-// --- miscompilations on purpose
-// -------------------------------------------------------------------------------
+// --- miscompilations on purpose ----------------------------------------------------------------------------
 
 void each(std::vector<ptx::Statement>& list, const std::function<void(ptx::Instruction&)>& f) {
   for (ptx::Statement& s : list) {

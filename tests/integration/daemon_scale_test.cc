@@ -93,7 +93,7 @@ TEST_F(ScaleTest, AThousandConnectionsLeaveNothingBehind) {
   EXPECT_TRUE(s["gpus"].empty());
 }
 
-// The sums that docs/operations.md promises.
+// The sums that docs/running.md promises.
 TEST_F(ScaleTest, CountersAddUp) {
   start_with("[priority]\ndefault_max = 3\n");
   auto a = on_gpu(7), b = on_gpu(0), c = on_gpu(0);

@@ -3,8 +3,8 @@
 //
 // A request may consist of several bursts with little host work between them (tokens of a model, stages of a
 // pipeline); a burst that follows such a gap would find best-effort blocks. Waiting until the time `g` in a
-// gap spares the share F(g) of the bursts a collision, and costs (1 - F(g)) * g of idle GPU; the best g
-// maximises
+// gap spares the share F(g) of the bursts a collision, and costs (1 - F(g)) * g of idle GPU; the best
+// one is where this is largest:
 //   F(g) * worth - (1 - F(g)) * g
 // where `worth` is the idle time that one spared collision is worth. 0 = start at once: gaps that are short
 // as rarely as chance has it are no reason to wait.

@@ -24,7 +24,7 @@ class Histogram {
   }
   uint32_t total() const { return total_; }  // that still count
 
-  // Of the values; 0 if there are none. The middle of the bucket, so it may be a value that never came.
+  // A quantile of the values; 0 if there are none. It is the middle of a bucket, so perhaps a value that never came.
   uint64_t quantile(double q) const {
     if (total_ == 0) return 0;
     const double wanted = std::clamp(q, 0.0, 1.0) * total_;

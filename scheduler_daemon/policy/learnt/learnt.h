@@ -47,7 +47,7 @@ struct Client {
   size_t beside_class = 0;       // of that work
   uint64_t forestalled_ns = 0;   // when its hold was last kept from expiring; parts/holds.cc
 
-  // Of this decision.
+  // Facts of this decision.
   bool in_turn = false;      // the turn is its own, and no level above that nobody watches holds it
   bool held_back = false;    // ahead of its share
   bool crowded_out = false;  // others fill the GPU

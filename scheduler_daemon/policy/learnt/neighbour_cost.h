@@ -1,11 +1,11 @@
-// What best-effort work of one class costs a protected client whose bursts it runs beside, on SMs of its own: by how much
-// a burst becomes longer per GPU of width. By least squares over the measured bursts,
+// The cost of best-effort work of one class for a protected client whose bursts it runs beside, on SMs of its own: how
+// much longer a burst becomes per GPU of width. It is found by least squares over the measured bursts,
 //
 //   excess = cost x width        cost = sum(width x excess) / sum(width^2)
 //
-// of which older bursts count less and less. How certain that is follows from what the bursts vary by; until it is, the
-// cost counts as higher, so work starts narrow and widens as bursts stay short. A burst that is far too slow has found
-// no SM free: beyond that width nothing is tried for a while. Pure value; one per protected client and class.
+// in which older bursts count less and less. The variation of the bursts says how certain the cost is. An uncertain cost
+// counts as higher, so work starts narrow and widens while bursts stay short. A burst that is far too slow has found no SM
+// free; then nothing wider is tried for a while. Pure value; one per protected client and class.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,9 @@ class NeighbourCost {
   double widest(double allowed, const Tuning& t) const;
   double cost() const { return sum_ww_ > 0 ? std::max(0.0, sum_we_ / sum_ww_) : 0; }
   double upper(const Tuning& t) const;  // of the cost: as certain as it is
-  // What upper() is at best after as many trials as there may be.
+  // The best value of upper() after all trials that there may be.
   double promised(const Tuning& t) const;
-  // What bursts vary by with nothing beside them: counts as one burst's distance from what the cost says.
+  // Sets the variation of bursts with nothing beside them. It counts as the error of one burst.
   void know_spread(double spread) { spread_ = spread; }
   double limit() const { return limit_; }  // wider was far too much
   double spent() const { return spent_; }  // of what is allowed

@@ -92,7 +92,7 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
   const double length_ns = std::max(1.0, c.slowdown * double(c.burst_ns));
   const double met = met_share(c);
   for (size_t k = 0; k < kKinds; ++k) {
-    // Of bursts that were not measured more may have added up.
+    // The widths of bursts that were not measured may have added up to more.
     width[k] = std::min(beside_[k].width_ns / length_ns, beside_[k].widest) * met;
     beside_[k] = {};
     sum += width[k];

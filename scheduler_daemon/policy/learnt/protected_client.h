@@ -1,4 +1,4 @@
-// What was learnt of one protected client from its pulse and its measured bursts. Pure value.
+// Knowledge of one protected client from its pulse and its measured bursts. Pure value.
 #pragma once
 
 #include "scheduler_daemon/policy/estimate/every.h"
@@ -15,7 +15,7 @@
 namespace tessera::policy {
 
 inline constexpr size_t kClasses = 4;  // of ResourceClass
-// What runs beside bursts: work of one class on SMs of its own, or work of any class anywhere (parts/together.cc).
+// Kinds of work beside bursts: one class on SMs of its own, or any class anywhere (parts/together.cc).
 inline constexpr size_t kAnywhere = kClasses, kKinds = kClasses + 1;
 
 struct Neighbours {       // the best-effort clients of the GPU
@@ -56,7 +56,7 @@ struct ProtectedClient {
       0;  // of a burst, the next that work of any kind runs beside for a trial; parts/together.cc
   Every solo, trial, retry;  // bursts with nothing beside them, and with work that is tried; parts/packing.cc
   Every together_trial{8}, together_retry{8};  // likewise, not at the same bursts; parts/together.cc
-  // Of this decision; written by parts/packing.cc.
+  // Facts of this decision; parts/packing.cc writes them.
   double packed_excess = 0;       // of the target, what packed work may cost now
   bool spending[kKinds] = {};     // such work is beside its bursts because that is worth it
   bool confined_between = false;  // work keeps to some SMs between its bursts, too

@@ -1,4 +1,4 @@
-// What one part of `tessera` asks for one client in one decision, and what it does to the client's lease. Pure.
+// The constraint that one part of `tessera` sets for one client in one decision, and its effect on the lease. Pure.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,7 @@ void account_shares(const Observation& o, const Parameters& p, const Tuning& t, 
     if (demand && !s.had_demand)
       s.virtual_ns = std::max(s.virtual_ns, others.floor_ns);  // idling earns nothing
     s.had_demand = demand;
-    // What ran while nobody else was there is not held against it for long.
+    // Time that it used while nobody else was there does not count against it for long.
     if (others.floor_ns >= 0) s.virtual_ns = std::min(s.virtual_ns, others.floor_ns + t.most_ahead_ns);
     const double lead_ns = others.floor_ns < 0 ? 0 : s.virtual_ns - others.floor_ns;
     s.ahead = others.n >= 2 && lead_ns > learnt->turn_ns * (s.ahead ? t.caught_up : 1);

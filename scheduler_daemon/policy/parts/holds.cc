@@ -9,7 +9,7 @@ Holds::Holds(const Facts& facts) : Part(facts) {
   const auto patience_ns = uint64_t(double(f_.parameters.max_hold_ns) * t.forestall_at);
   for (size_t i = 0; i < f_.o.clients.size(); ++i) {
     const ClientView& c = f_.o.clients[i];
-    // Whose turn it is still counts; what else holds it the expiry would end, too.
+    // A turn still counts. The expiry would end any other reason to hold it, too.
     if (is_protected(c) || !c.waiting || c.waiting_since_ns == 0 || !f_.learnt.clients[i].in_turn) continue;
     const uint64_t begun_ns = f_.learnt.clients[i].forestalled_ns;
     uint64_t due_ns = c.waiting_since_ns + patience_ns;

@@ -21,7 +21,7 @@ void account_minimum(const Observation& o, const Tuning& t, Learnt* learnt) {
   learnt->used_at_window_ns = used_ns;
 }
 
-// What is owed by the end of this window is granted as soon as the time that is left is needed for it.
+// Grants the time owed by the end of this window once the rest of the window is needed for it.
 Minimum::Minimum(const Facts& facts) : Part(facts) {
   if (f_.parameters.min_share <= 0) return;
   const Tuning& t = f_.tuning;

@@ -11,7 +11,7 @@
 namespace tessera::policy {
 namespace {
 
-// Of the target, for what is in flight when a burst begins.
+// The part of the target for work in flight when a burst begins.
 double for_turnaround(const ClientView& c, const Tuning& t) {
   return double(t.useful_turnaround_ns) / t.turnaround_per_target / double(c.burst_ns);
 }
@@ -52,7 +52,7 @@ bool Packing::may_be_packed(size_t client) const {
   return !at_work_.empty() && !is_protected(c) && c.can_confine && f_.learnt.clients[client].may_run();
 }
 
-// What is no wider by itself loses nothing on few SMs.
+// Narrow work loses nothing on few SMs.
 bool Packing::is_narrow(size_t client) const {
   const uint32_t need = f_.learnt.clients[client].widest_sms;
   return need != 0 && need <= sms(narrow_[size_t(f_.o.clients[client].resource_class)]);
@@ -75,7 +75,7 @@ void Packing::choose(size_t k) {
     trial |= f_.learnt.of(i).trial.due(bursts, t.trial_every);
     retry |= f_.learnt.of(i).retry.due(bursts, t.retry_every);
   }
-  // What outlasts a burst would be met by all of it.
+  // All of a burst would overlap a piece that outlasts it.
   const bool packs = f_.parameters.packing && longest_ns(k) < shortest_ns_;
   const Plan plan = packs ? best(k, &NeighbourCost::upper) : Plan{};
   const double promised = packs && judged < t.most_trials ? best(k, &NeighbourCost::promised).gain : 0;
@@ -96,7 +96,7 @@ void Packing::choose(size_t k) {
     if (for_turnaround(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
 
-// What the services can bear, if work of the class costs so much.
+// The best plan that the services can bear, if work of the class costs so much.
 Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tuning&) const) const {
   const Tuning& t = f_.tuning;
   double open = t.most_width, between = t.most_width, apart = t.most_width, dearest = 0, extra = 0;
@@ -121,7 +121,7 @@ Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tun
   return {.between = between, .beside = apart, .gain = gain_apart};
 }
 
-// What work of the class may have in flight when a burst begins: a block cannot be stopped, nor what cannot be cut.
+// The longest piece of the class in flight when a burst begins: neither a block nor an uncut kernel can be stopped.
 uint64_t Packing::longest_ns(size_t k) const {
   uint64_t longest_ns = f_.tuning.between_window_ns;
   for (size_t i = 0; i < f_.o.clients.size(); ++i)
@@ -164,7 +164,7 @@ Constraint Packing::of(size_t client) const {
   }
   if (!f_.o.clients[client].gate_on_device || !in_thread_[k]) return c;
   c.quantum_ns = 0;
-  // What it enqueued before would be in the way of what may run beside bursts. It goes, once.
+  // Work that it enqueued before would delay work that may run beside bursts. It goes, once.
   if (f_.o.clients[client].in_flight_ns > f_.parameters.window_ns) c.start = Constraint::Start::kBeside;
   return c;
 }

@@ -52,7 +52,7 @@ class Part {
   uint64_t decide_again_ns_ = 0;
 };
 
-// What may be in flight when a burst begins, or large slices while none can come.
+// Bounds the time in flight when a burst begins, or allows large slices while none can come.
 class Turnaround : public Part {
  public:
   explicit Turnaround(const Facts& facts);
@@ -108,12 +108,12 @@ class Waking : public Part {
   bool watch_ = false;
 };
 
-// Who wants the GPU, may start and leaves it idle for long is waited for by nobody. The state steps of it: before
+// Nobody waits for a client that wants the GPU, may start and leaves it idle for long. These steps keep its state: before
 // anything else that asks who wants the GPU, and after the decision.
 void account_progress(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);
 void note_offers(const Decision& d, Learnt* learnt);
 
-// Who is ahead of its share is held until the others have caught up (MPS).
+// Holds a client that is ahead of its share until the others have caught up (MPS).
 void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);
 class Fairness : public Part {
  public:
@@ -121,7 +121,7 @@ class Fairness : public Part {
   Constraint of(size_t client) const;
 };
 
-// What is in flight when a burst begins is bounded for each client, so only as many run as fill the GPU (MPS).
+// The time in flight is bounded for each client, so only as many clients run as fill the GPU (MPS).
 void choose_runners(const Facts& facts, Learnt* learnt);
 class Crowd : public Part {
  public:

@@ -1,12 +1,12 @@
-// Who says that it wants the GPU, could have it, and leaves it idle: a program that is stopped, or whose streams wait for a
-// host function or for another program. Nobody is held for it, and it takes nobody's place.
+// Finds clients that say they want the GPU, could have it, and leave it idle: programs that are stopped, or whose streams
+// wait for a host function or for another program. Nobody is held for them, and they take nobody's place.
 #include "scheduler_daemon/policy/levels.h"
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
 namespace {
 
-// What is in flight may run for so long without a sign of it.
+// Work in flight may run for so long without a sign of it.
 bool at_work(const ClientView& c, const Progress& progress, const Observation& o, const Parameters& p) {
   const uint64_t expected_ns = p.idle_grace_ns + std::min(c.in_flight_ns, p.max_hold_ns);
   return c.in_flight_ns > 0 && o.now_ns - progress.moved_ns <= expected_ns;

@@ -8,7 +8,7 @@
 namespace tessera::policy {
 namespace {
 
-// Of clients that few bursts are known of only all together say something: the least of many guesses is low.
+// Clients with few known bursts count only all together, because the least of many guesses is low.
 double block_scale(const Facts& f) {
   double scale = f.learnt.block_scale.value();
   for (size_t i : f.learnt.protected_clients) {
@@ -34,7 +34,7 @@ Room::Room(const Facts& facts) : Part(facts) {
   if (f_.undisturbed_until_ns != 0) long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);
 }
 
-// Who can keep off some SMs does that instead (reserve.cc), as long as it helps: those SMs are free as a whole.
+// A client that can keep off some SMs does that instead (reserve.cc) while it helps: those SMs are free as a whole.
 Constraint Room::of(size_t client) const {
   const bool confined = f_.reserve_helps && f_.o.clients[client].can_confine;
   return {.long_block_ns = f_.o.clients[client].gate_on_device ? behind_gate_ns_ : long_block_ns_,

@@ -20,8 +20,8 @@ Turnaround::Turnaround(const Facts& facts) : Part(facts) {
   }
 }
 
-// What each of the clients that wait on the device may put in the way: together no more than a burst may be late. What
-// they enqueue now may start much later, so that only a service that sleeps allows more.
+// The quantum of each client that waits on the device: all quanta together are no longer than a burst may be late. Work
+// that is enqueued now may start much later, so only a service that sleeps allows more.
 uint64_t Turnaround::quantum_ns() const {
   if (f_.undisturbed_until_ns == UINT64_MAX) return f_.parameters.slice_ns;
   const auto n = f_.o.mps ? uint64_t(std::count_if(f_.o.clients.begin(), f_.o.clients.end(),
@@ -52,7 +52,7 @@ Constraint Turnaround::of(size_t client) const {
   if (overhead_ns != 0 && overhead_ns * t.slice_per_overhead * 2 <= turnaround_ns) slice_ns /= 2;
   slice_ns = std::max({slice_ns, t.least_slice_ns, overhead_ns * t.least_slice_per_overhead});
   slice_ns = std::min(slice_ns, f_.parameters.slice_ns);
-  // What fills part of the GPU leaves the rest to the burst, so in proportion more of it may be in flight.
+  // Work that fills part of the GPU leaves the rest to the burst, so in proportion more of it may be in flight.
   const uint32_t widest_sms = f_.learnt.clients[client].widest_sms;
   const bool narrow = t.narrow && widest_sms != 0 && widest_sms < f_.o.sm_count;
   const uint64_t in_flight_ns =

@@ -3,8 +3,7 @@
 // until SIGTERM with an answer of 0 if every result was right.
 //
 //   host FILE [no_files]     no_files: before it loads its kernels it limits files to nothing, and nobody
-//   reads
-//                            its standard error
+//                            reads its standard error
 #include <cuda.h>
 #include <fcntl.h>
 #include <signal.h>

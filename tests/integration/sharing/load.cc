@@ -5,8 +5,7 @@
 //   load compute|memory|upwards|counting|graph BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
 //
 // graph: compute, and the launches of a burst are one executable graph.
-// counting: compute, and the launches have 1, 2 ... BLOCKS, 1 ... blocks, so that each can be told from its
-// neighbours.
+// counting: compute, and the launches have 1, 2 ... BLOCKS, 1 ... blocks: each differs from its neighbours.
 // BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
 // the end it prints "checksum=... bursts=...".
 #include <cuda.h>

@@ -388,12 +388,10 @@ TEST_F(ProfileCommand, BatchTrainerIsWhatItsSourceSays) {
       // Reads x and bias, writes x; one addition, one product.
       {"activate", 1, kCount * 3 * 4, kCount * 2, Class::kMemory},
       // Reads parameter, momentum, gradient, writes two; loss[0] is one 32-byte sector per warp. Three
-      // products and
-      // two sums for m, two products and a difference for the parameter.
+      // products and two sums for m, two products and a difference for the parameter.
       {"update", 1, kParameters * 5 * 4 + kParameters / 32 * 32, kParameters * 8, Class::kMemory},
       // Reads x once, writes one float (a sector) per 1024. Per block one addition per element, five per
-      // thread of
-      // 128 in the warps' trees, three for the four warps.
+      // thread of 128 in the warps' trees, three for the four warps.
       {"6reduceE", 1, kCount * 4 + kCount / 1024 * 32, kCount + kCount / 1024 * (128 * 5 + 3),
        Class::kMemory},
   };

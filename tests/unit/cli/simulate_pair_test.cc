@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kCorpus = std::string(TESSERA_SOURCE_DIR) + "/tests/fuzz/corpus/";
+const std::string kCorpus = TESSERA_CORPUS "/";
 
 PairOptions pair() {
   PairOptions options;

@@ -151,8 +151,7 @@ TEST(Kineto, OldCategoriesAndAListWithoutAFrame) {
 
 // Two processes on two GPUs, a wait, a copy to pageable memory, a graph that was traced as a whole.
 TEST(Nsight, ReadsTheTablesOfAnExport) {
-  const auto r =
-      read_recording(std::string(TESSERA_SOURCE_DIR) + "/tests/fuzz/corpus/nsight/two_kernels.sqlite");
+  const auto r = read_recording(TESSERA_CORPUS "/nsight/two_kernels.sqlite");
   ASSERT_TRUE(r.ok()) << r.error().text;
   ASSERT_EQ(r->events.size(), 6u);
   const Event &wait = r->events[0], &kernel = r->events[1], &copy = r->events[4], &graph = r->events[5];
