@@ -25,6 +25,7 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
   for_each_burst(c, now_ns, [&](const Span& burst) {
+    exposed_ = false;
     idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); });
   });
   return c.bursts != bursts_ && observe_burst(c, target, neighbours, t, slow);

@@ -168,16 +168,22 @@ class Packing : public Part {
   double narrow_[kClasses] = {};   // of work that is no wider by itself
 };
 
-// Best-effort work runs anywhere, bursts or not, where they were found to be hardly longer for it (MPS).
+// Best-effort work runs anywhere, bursts or not, where they were found to be hardly longer for it, else beside so much of each
+// burst as the target pays for (MPS).
 class Together : public Part {
  public:
   explicit Together(const Facts& facts);
   Constraint of(size_t client) const;
-  bool on() const { return on_; }
-  void note(const Decision& d, Learnt* learnt) const;  // state step, after
+  bool on() const { return on_ || (chosen_ && !trial_); }  // nothing else runs beside these bursts
+  void note(const Decision& d, Learnt* learnt) const;      // state step, after
 
  private:
-  bool on_ = false, trial_ = false;
+  double affordable(size_t protected_client, double idle) const;
+  double tried(size_t protected_client, double longest_piece) const;
+
+  bool on_ = false;                      // now
+  bool chosen_ = false, trial_ = false;  // for these bursts
+  double share_ = 0;                     // of each, that work may run beside; 1 = all the time
 };
 
 // A hold that expires lets the whole rest of a kernel go; a slice before that starts its time anew. One client

@@ -1,51 +1,95 @@
 // A service whose kernels are narrow, or whose launches come one by one, leaves most of the GPU idle while it is busy. What
 // best-effort work on the whole GPU costs it is found out by trials: beside the end of one burst in so many, then beside
-// more of it. Where that is less than the target allows, work runs all the time, bursts or not.
+// more of it. Where that is less than the target allows, work runs all the time, bursts or not. Where it is more, work runs
+// beside the end of each burst, as much of it as the target pays for:
+//
+//   share of the burst = target x spent_together / cost
+//
+// A service that is never idle gives best-effort work nothing else.
 #include <algorithm>
+#include <vector>
 
 #include "scheduler_daemon/policy/levels.h"
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
 
+// Of each burst of this client, at the cost that is known. `idle`: share of the time in which no protected client is busy.
+double Together::affordable(size_t protected_client, double idle) const {
+  const Tuning& t = f_.tuning;
+  const ClientView& c = f_.o.clients[protected_client];
+  const NeighbourCost& cost = f_.learnt.of(protected_client).cost[kAnywhere];
+  const double target = f_.parameters.slowdown_target * cost.spent(), upper = std::max(1e-6, cost.upper(t));
+  if (upper <= target * t.spent_on_packing && cost.limit() >= 1) return 1;
+  // Best-effort work that has the time between bursts gains little by the rest.
+  if (1 - idle < t.least_gain * upper * idle * t.between_efficiency) return 0;
+  // What is in flight when a burst begins after a gap has its part of the target.
+  const bool exposed = c.busy && c.busy_since_ns > c.idle_since_ns + t.longest_gap_ns;
+  const double turnaround =
+      exposed ? double(t.useful_turnaround_ns) / t.turnaround_per_target / double(c.next_burst_ns) : 0;
+  return std::clamp((target * t.spent_together - turnaround) / upper, 0.0, t.most_together);
+}
+
+// Of one burst, to learn the cost.
+double Together::tried(size_t protected_client, double longest_piece) const {
+  const ProtectedClient& l = f_.learnt.of(protected_client);
+  const NeighbourCost& cost = l.cost[kAnywhere];
+  const Tuning& t = f_.tuning;
+  const double share =
+      cost.limit() < 1
+          ? t.first_together
+          : std::min(l.together_share, f_.parameters.slowdown_target / std::max(1e-6, cost.cost()));
+  return longest_piece < t.most_piece ? std::max(share, longest_piece) : share;
+}
+
 Together::Together(const Facts& facts) : Part(facts) {
   const Tuning& t = f_.tuning;
-  const double target = f_.parameters.slowdown_target, budget = target * t.spent_on_packing;
-  if (!f_.both_kinds || !f_.o.mps || !f_.parameters.packing || !t.together || budget <= 0) return;
-  uint64_t longest_ns = 0;  // piece of best-effort work, which nobody can stop
-  for (size_t i = 0; i < f_.o.clients.size(); ++i)
-    if (!is_protected(f_.o.clients[i])) longest_ns = std::max(longest_ns, f_.learnt.clients[i].longest_ns);
-  bool works = false, known = true, hopeful = true, trial = false, retry = false, solo = false;
-  bool busy = false, whole = true;  // a burst runs; a trial is beside all of it
-  uint64_t opens_ns = 0, late_ns = UINT64_MAX;
+  const double target = f_.parameters.slowdown_target;
+  if (!f_.both_kinds || !f_.o.mps || !f_.parameters.packing || !t.together || target <= 0) return;
+  std::vector<size_t> at_work;
+  bool known = true, hopeful = true, trial = false, retry = false, solo = false;
+  double idle = 1;
   for (size_t i : f_.learnt.protected_clients) {
     const ClientView& c = f_.o.clients[i];
     const ProtectedClient& l = f_.learnt.of(i);
     if (l.asleep(c, f_.o.now_ns)) continue;
-    // Without a baseline nobody knows what it costs.
-    const auto burst_ns = double(c.next_burst_ns);
-    if (c.next_burst_ns == 0 || double(longest_ns) > burst_ns * t.first_together) return;
+    if (c.next_burst_ns == 0) return;  // without a baseline nobody knows what it costs
+    at_work.push_back(i);
     const NeighbourCost& cost = l.cost[kAnywhere];
-    const double allowed = budget * cost.spent();
-    works = true;
-    known &= cost.known(t) && cost.upper(t) <= allowed;
-    hopeful &= l.together_trials < t.together_trials && cost.limit() >= 1 && !cost.too_dear(1, allowed);
+    known &= cost.judged() >= t.needed_trials;
+    hopeful &= l.together_trials < t.together_trials && cost.limit() >= 1;
     trial |= l.together_trial.due(c.bursts, t.trial_every);
     retry |= l.together_retry.due(c.bursts, t.retry_every);
     solo |= l.solo.due(c.bursts, t.solo_every);
-    const double share = cost.limit() < 1 ? t.first_together
-                                          : std::min(l.together_share, target / std::max(1e-6, cost.cost()));
-    whole &= share >= 1;
+    idle *= 1 - l.busy_share;
+  }
+  trial_ = !known && (hopeful ? trial : retry);
+  if (at_work.empty() || solo || !(known || trial_)) return;
+  uint64_t longest_ns = 0;  // piece of best-effort work, which nobody can stop
+  for (size_t i = 0; i < f_.o.clients.size(); ++i)
+    if (!is_protected(f_.o.clients[i])) longest_ns = std::max(longest_ns, f_.learnt.clients[i].longest_ns);
+  share_ = 1;
+  bool busy = false;
+  uint64_t opens_ns = 0, late_ns = UINT64_MAX, ends_ns = UINT64_MAX;
+  for (size_t i : at_work) {
+    const ClientView& c = f_.o.clients[i];
+    const auto burst_ns = double(c.next_burst_ns);
+    const double piece = double(longest_ns) / burst_ns;
+    const double share = known ? affordable(i, idle) : tried(i, piece);
+    if (share < piece || share * burst_ns < double(t.least_together_ns)) share_ = 0;
+    share_ = std::min(share_, share);
     if (!c.busy) continue;
     busy = true;
     opens_ns = std::max(opens_ns, c.busy_since_ns + uint64_t(burst_ns * (1 - share)));
     late_ns = std::min(late_ns, c.busy_since_ns + uint64_t(burst_ns * (1 + target)) - longest_ns);
+    ends_ns = std::min(ends_ns, c.busy_since_ns + uint64_t(burst_ns));
   }
-  if (!works || solo || f_.o.now_ns >= late_ns) return;
-  trial_ = !known && (hopeful ? trial : retry);
-  on_ = known || (trial_ && (whole || (busy && f_.o.now_ns >= opens_ns)));
+  if (share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.together_lead_ns));
+  if (share_ <= 0 || f_.o.now_ns >= late_ns) return;
+  chosen_ = true;
+  on_ = share_ >= 1 || (busy && f_.o.now_ns >= opens_ns);
   if (on_ && busy) decide_again_at(late_ns);
-  if (trial_ && !on_) decide_again_at(std::min(busy ? opens_ns : UINT64_MAX, f_.o.now_ns + t.pack_look_ns));
+  if (!on_) decide_again_at(std::min(busy ? opens_ns : UINT64_MAX, f_.o.now_ns + t.pack_look_ns));
 }
 
 Constraint Together::of(size_t client) const {
@@ -61,9 +105,9 @@ void Together::note(const Decision& d, Learnt* learnt) const {
   }
   for (size_t i : f_.learnt.protected_clients) {
     ProtectedClient& l = *learnt->clients[i].learnt;
-    l.spending[kAnywhere] = on_ && !trial_;
-    if (on_ && !trial_)
-      l.packed_excess = std::min(l.cost[kAnywhere].upper(f_.tuning), f_.parameters.slowdown_target);
+    l.spending[kAnywhere] = chosen_ && !trial_;
+    if (chosen_ && !trial_)
+      l.packed_excess = std::min(share_ * l.cost[kAnywhere].upper(f_.tuning), f_.parameters.slowdown_target);
     if (!on_ || !trial_) continue;
     l.together_trials += l.together_trial.note(f_.o.clients[i].bursts, f_.tuning.trial_every);
     l.together_retry.note(f_.o.clients[i].bursts, f_.tuning.retry_every);

@@ -140,13 +140,16 @@ TEST(Every, IsDueOnceInSoManyHoweverFewAreSeen) {
   EXPECT_FALSE(Every().due(5, 0));
 }
 
-// A service with bursts of 4 ms and gaps of 4 ms. While best-effort work may run anywhere the burst goes `cost` slower.
+// A service with bursts of 4 ms. While best-effort work may run anywhere the burst goes `cost` slower.
 struct Beside {
-  int bursts_beside = 0;       // of the latest hundred
+  int bursts_beside = 0;       // of the latest hundred, for more than half of them
+  double share = 0;            // of their time
+  double slowdown = 0;         // mean of them
   double slowest = 0;          // of all
   uint64_t latest_end_ns = 0;  // of work beside a burst, after its beginning
 };
-Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, int n = 400) {
+Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint64_t gap_ns = ms(4)) {
+  constexpr int n = 400;
   World w;
   ClientView& service = w.o.clients[0];
   ClientView& trainer = w.o.clients[1];
@@ -161,7 +164,7 @@ Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, int 
     return d;
   };
   for (int i = 0; i < n; ++i) {
-    w.o.now_ns += ms(4);
+    w.o.now_ns += gap_ns;
     service.next_burst_ns = service.burst_ns = ms(4);
     service.busy = true;
     const uint64_t began_ns = service.busy_since_ns = w.o.now_ns;
@@ -186,7 +189,11 @@ Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, int 
     service.slowdown = length_ns / double(ms(4));
     service.own_slowdown = beside_ns > 0 ? 0 : service.slowdown;  // all of it may have met the work
     out.slowest = std::max(out.slowest, service.slowdown);
-    if (i >= n - 100) out.bursts_beside += beside_ns > length_ns / 2;
+    if (i >= n - 100) {
+      out.bursts_beside += beside_ns > length_ns / 2;
+      out.share += beside_ns / length_ns / 100;
+      out.slowdown += service.slowdown / 100;
+    }
     decide();
   }
   return out;
@@ -209,8 +216,17 @@ TEST(Tessera, WorkThatCostsMoreIsTriedBesideTheEndsOfFewBursts) {
 TEST(Tessera, WorkIsStoppedSoThatItsPiecesEndBeforeABurstIsLate) {
   const Beside beside = after_bursts_beside_which_work_costs(0.01, us(300));
   EXPECT_LE(beside.latest_end_ns + us(300), uint64_t(ms(4) * 1.05) + us(10));
-  EXPECT_EQ(after_bursts_beside_which_work_costs(0.01, us(900)).latest_end_ns, 0u)
-      << "pieces as long as a trial";
+  EXPECT_EQ(after_bursts_beside_which_work_costs(0.01, us(1100)).latest_end_ns, 0u)
+      << "pieces longer than a trial";
+}
+
+TEST(Tessera, AServiceThatIsNeverIdleGivesWhatTheTargetPaysFor) {
+  for (const double cost : {0.15, 0.3}) {
+    const Beside beside = after_bursts_beside_which_work_costs(cost, us(100), 0);
+    EXPECT_GT(beside.share, 0.015 / cost) << cost;
+    EXPECT_LT(beside.slowdown, 1.05) << cost;
+    EXPECT_LE(beside.slowest, 1.101) << cost;
+  }
 }
 
 TEST(Tessera, ReservesNothingWithoutEveryCondition) {
