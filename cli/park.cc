@@ -40,7 +40,7 @@ std::string line_of(const json& client, const std::string& what) {
 
 enum class Outcome { kDone, kPending, kRefused };
 
-// What became of the latest order of one client, and how that is said.
+// The outcome of the latest order of one client, and its text.
 Outcome outcome(const json& client, bool parked, std::string* said) {
   const json p = park_of(client);
   const std::string state = p.value("state", ""), refusal = p.value("refusal", "");

@@ -17,7 +17,7 @@ struct RequestHistogram {  // of one kind of one client
   uint64_t count = 0, sum_ns = 0;
   std::array<uint64_t, base::kLatencyBuckets> counts{};
 
-  // That share of the requests took less; a bucket is at most an eighth wider than its beginning.
+  // `share` of the requests took less; a bucket is at most an eighth wider than its beginning.
   uint64_t below_ns(double share) const {
     return base::latency_bucket_end_ns(base::latency_quantile(counts, share));
   }

@@ -1,4 +1,4 @@
-// What stood in the way of a protected client's bursts, from a trace (docs/trace.md). Pure.
+// The causes of slow bursts of protected clients, from a trace (docs/trace.md). Pure.
 #pragma once
 
 #include <string>
@@ -35,7 +35,7 @@ struct KernelInTheWay {
 std::vector<KernelInTheWay> kernels_in_the_way(const Trace& trace, size_t n);
 std::string told(const std::vector<KernelInTheWay>& kernels, const Trace& trace);
 
-// Of clients that have requests, these; of others bursts.
+// Clients that have requests are explained by these, others by bursts.
 std::vector<BurstParts> slowest_bursts(const Trace& trace, size_t n);
 std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trace);
 

@@ -42,7 +42,7 @@ constexpr uint64_t kLongest_ns = 24 * 3'600'000'000'000;  // of one event
 constexpr int kLeaseTrack = 1, kBurstTrack = 2, kRequestTrack = 3, kStreams = 3;
 constexpr uint32_t kGpuProcesses = 0x40000000;  // process ids that no process has: one per GPU
 
-// Which of them; 0: the event is one of a stream.
+// The number of the track; 0: the event is one of a stream.
 int track_of(abi::TraceKind kind) {
   switch (kind) {
     case abi::kTraceLease:
@@ -103,7 +103,7 @@ json arguments(const TraceItem& item) {
   return args;
 }
 
-// Which track an event is on; each is named once.
+// The track of an event; each is named once.
 class Tracks {
  public:
   explicit Tracks(const Trace& trace, json& out) : trace_(trace), out_(out) {}

@@ -68,7 +68,7 @@ void store_target(uint64_t row, void* target) {
   std::atomic_ref<void*>(tessera_dispatch[row]).store(target, std::memory_order_release);
 }
 
-// What the slots held before exchange_slots(true). Written before any slot leads to where they are read.
+// The contents of the slots before exchange_slots(true). Written before any slot leads to where they are read.
 constinit void* g_dispatch_kept[kEntryCount] = {};
 constinit void* g_real_kept[kEntryCount] = {};
 
@@ -99,7 +99,7 @@ void exchange_slots(bool parked) {
   }
 }
 
-// Where the row's slot leads, or led before it was exchanged.
+// The function to which the row's slot leads, or led before it was exchanged.
 void* target_of(uint64_t row) {
   if (row >= kEntryCount) return g_real_kept[row - kEntryCount];
   void* target = dispatch_slot(row).load(std::memory_order_relaxed);

@@ -51,7 +51,7 @@ tessera_first_\symbol:
 #define TS_CU(symbol, base, since, stream, ret, params, args) FIRST symbol, %tessera_row; .set tessera_row, tessera_row + 1;
 #include "driver_api/entries.def"
 
-// Where the slots of the real table lead while the process is parked (exchange_slots in init.cc); those of dispatch lead to
+// The slots of the real table lead here while the process is parked (exchange_slots in init.cc); those of dispatch lead to
 // the above. r11 = row behind all rows.
     .set tessera_rows, tessera_row
     .macro AWAY symbol, row

@@ -17,7 +17,7 @@ extern "C" {
 extern __attribute__((visibility("hidden"))) void* tessera_dispatch[tessera::driver_api::kEntryCount];
 extern __attribute__((
     visibility("hidden"))) void* const tessera_stub_addresses[tessera::driver_api::kEntryCount];
-// Where slots of dispatch and of the real table lead while the process is parked.
+// The stubs to which slots of dispatch and of the real table lead while the process is parked.
 extern __attribute__((
     visibility("hidden"))) void* const tessera_first_addresses[tessera::driver_api::kEntryCount];
 extern __attribute__((

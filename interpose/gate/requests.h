@@ -19,7 +19,7 @@
 
 namespace tessera::gate {
 
-// Of that name, the same again for the same name; 0: there is no room.
+// The kind of that name, the same for the same name; 0: there is no room.
 uint32_t request_kind(const char* name);
 
 uint64_t begin_request(uint32_t kind, bool of_thread);  // 0: it is not measured

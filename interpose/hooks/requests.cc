@@ -1,4 +1,4 @@
-// Where libtessera_ranges.so finds this library.
+// The function by which libtessera_ranges.so finds this library.
 #include "interpose/gate/requests.h"
 
 #include "base/errno_guard.h"

@@ -149,7 +149,7 @@ struct ThreadTimes {
   uint64_t ran_ns;
 };
 
-// What a thread of this process ran so far; 0 if it has ended. As pthread_getcpuclockid names such a clock.
+// CPU time of a thread of this process; 0 if it has ended. As pthread_getcpuclockid names such a clock.
 uint64_t ran_ns(pid_t tid) {
   timespec ran = {};
   (void)clock_gettime(clockid_t(~unsigned(tid) << 3 | 6), &ran);

@@ -1,4 +1,4 @@
-// What libtessera.so tells libtessera_ranges.so: where requests begin and end. The ranges library looks the function up by
+// The contract between libtessera.so and libtessera_ranges.so: where requests begin and end. The ranges library looks the function up by
 // name, and does without it if it is not there. Any thread of the program; no call waits, allocates or throws.
 #pragma once
 

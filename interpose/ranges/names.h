@@ -1,4 +1,4 @@
-// What handles of NVTX stand for, in a table that only grows: domains, registered strings and categories are few. Any
+// The names behind handles of NVTX, in a table that only grows: domains, registered strings and categories are few. Any
 // thread, no lock; texts are copied, and kept for ever because another thread may still read one.
 #pragma once
 

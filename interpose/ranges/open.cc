@@ -30,7 +30,7 @@ void drop_all(void* of_thread) {
   free(stack);
 }
 
-// Of this thread; null: no memory, and its ranges are not measured.
+// The state of this thread; null: no memory, and its ranges are not measured.
 Stack* own_stack(bool make) {
   if (!g_has_key) return nullptr;
   auto* stack = static_cast<Stack*>(pthread_getspecific(g_stack_key));

@@ -1,4 +1,4 @@
-// What NVTX calls. Its headers are all of it, so that each library of a program has an NVTX of its own, which comes to
+// The functions that NVTX calls. Its headers are all of it, so that each library of a program has an NVTX of its own, which comes to
 // InitializeInjectionNvtx2 at its first call, in any thread. The tool that was to be loaded in our place is asked first, and
 // puts its functions where NVTX looks for them; ours take their places and call them, so that it gets every call and its
 // answers are the program's. What we do not need stays as it left it.

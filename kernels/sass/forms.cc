@@ -32,7 +32,7 @@ Label GraphBuilder::label_of(const Instruction& in) const {
   return {kOperation, in.opcode->meaning, in.rest_low, in.rest_high, in.swapped};
 }
 
-// What is not taken apart: each result is a part of what comes out.
+// Forms that are not taken apart: each result is a part of what comes out.
 void GraphBuilder::opaque(const Instruction& in, const Label& label, unsigned commutative) {
   const size_t n = results_of(in);
   if (n == 0) return;
@@ -139,7 +139,7 @@ bool GraphBuilder::sum(const Instruction& in) {  // D P Q; A B C p q
   for (uint64_t k = 1; k <= 2; k++)
     results_.push_back(in.writes[k].index == kZero ? Value()
                                                    : carry(addends, k, negations, {word(3), word(4)}));
-  // Which carry is the first depends on the order of three addends. How many there are does not.
+  // The order of three addends decides which carry is the first, not how many there are.
   if (in.writes[1].index != kZero && in.writes[2].index != kZero && !negations)
     results_[2] =
         atom({kCarry, kBoth}, {addends[0], addends[1], addends[2], word(3) + word(4)}, 3) - results_[1];

@@ -125,7 +125,7 @@ class Builder {
   static int64_t target_of(uint32_t at, const Instruction& i) {
     return int64_t(at) + int64_t(kInstructionBytes) + i.target;
   }
-  // Where it goes on if it jumps.
+  // The block at which it goes on if it jumps.
   static std::vector<Place> jumps(const Place& from, const Instruction& i) {
     const auto target = uint32_t(target_of(from.second, i));
     Path path = from.first;
@@ -148,7 +148,7 @@ class Builder {
     if (leaders_.insert(at).second) todo_.push_back(at);
   }
 
-  // Where threads that part meet again (BSSY names the place behind the BSYNC) is compared, not the barrier's number. It does
+  // The place where threads meet again (BSSY names the one behind the BSYNC) is compared, not the barrier's number. It does
   // not matter before the end: nobody sees who is there.
   void meetings() {
     constexpr uint16_t kMark = 0x145, kMeet = 0x141;

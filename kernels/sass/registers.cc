@@ -1,4 +1,4 @@
-// What is in each register where: written by an instruction, or merged where a block is entered from several others.
+// The value of each register at each place: written by an instruction, or merged where a block is entered from several others.
 #include <algorithm>
 
 #include "kernels/sass/builder.h"

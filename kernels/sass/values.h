@@ -1,4 +1,4 @@
-// What the instructions of two programs compute, as values that can be compared. Private to kernels/sass.
+// The results of the instructions of two programs, as values that can be compared. Private to kernels/sass.
 //
 // A value is a sum of products of atoms, modulo 2^32: integer sums and products of any order become the same sum. A
 // predicate is 0 or 1. An atom is what one instruction computes from values (its label says which), what is read
@@ -45,7 +45,7 @@ class Value {
   friend Value operator+(const Value& a, const Value& b);
   friend Value operator*(const Value& a, uint32_t factor);
   friend Value operator-(const Value& a, const Value& b) { return a == b ? Value() : a + b * ~uint32_t(0); }
-  // Of a predicate.
+  // The negation of a predicate.
   Value negation() const { return terms_ ? of(1) - *this : of(1); }
   // False: too many terms.
   static bool product(const Value& a, const Value& b, Value* out);

@@ -30,7 +30,7 @@ using Connection = uint64_t;  // given by the transport, never reused
 
 enum class Severity { kInfo, kWarning };
 
-// What the core asks of the transport. Called from within the core's methods; must not call back.
+// The services that the core asks of the transport. Called from within the core's methods; must not call back.
 class Peers {
  public:
   virtual ~Peers() = default;
@@ -151,14 +151,14 @@ class Core {
   void make_room_beside_silent(const ipc::PeerIdentity& newcomer);
   void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
-  // Where a program should start (placement.cc). Empty: the question makes no sense.
+  // The GPU on which a program should start (placement.cc). Empty: the question makes no sense.
   std::optional<stats::Placement> on_place(const ipc::PeerIdentity& asks, const ipc::Packet&,
                                            uint64_t now_ns);
   void forget_placed(uint64_t now_ns);
   void arrived_where_placed(Client& client);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
-  // Who may have how much memory (memory.cc).
+  // Limits of memory (memory.cc).
   using MemoryRow = uint32_t;
   struct MemoryBound {
     uint64_t limit_bytes = 0;
@@ -172,7 +172,7 @@ class Core {
   uint64_t memory_limit(const Client& client, const ipc::abi::MemoryDevice& row) const;  // the least; 0: none
   void add_memory_limits(const Client& client, stats::ClientRow& out) const;
 
-  // Who may come back to its GPU (park.cc). When to look again; 0: nobody waits.
+  // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
   void note_departed(const Client& client);
   void forget_ended();
@@ -183,7 +183,7 @@ class Core {
 
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
-  // Who traces whom (traces.cc).
+  // Sessions of tracing (traces.cc).
   void on_trace(Connection, const ipc::Packet& packet);
   bool may_trace(const ipc::PeerIdentity& tracer, uint32_t pid, const Client& client) const;
   void trace_for(Connection tracer, Client& client);
@@ -201,7 +201,7 @@ class Core {
   std::string who(Connection connection) const;
   void leave_gpu(Client& client);
 
-  // Who is dying with the turn or busy (death.cc).
+  // Clients that die while they have the turn or are busy (death.cc).
   void take_off_dying(uint64_t now_ns);
   void plan_death_look(Gpu& gpu, uint64_t now_ns) const;
 
@@ -231,7 +231,7 @@ class Core {
   void note_packing(Gpu& gpu, uint64_t now_ns);
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   void measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns);
-  // Who starves, why and what helps (starvation.cc).
+  // Clients that starve, with cause and remedy (starvation.cc).
   static void watch_starvation(Client& client, const policy::ClientView& view, const policy::Lease& lease,
                                uint64_t services_busy_ns, uint64_t now_ns);
   stats::ClientRow::Starved starved(const Client& client, uint64_t now_ns) const;

@@ -1,4 +1,4 @@
-// Who leaves its GPU, and who may come back (ipc/abi/park.h). The daemon orders and says when there is room; the client does
+// Clients leave their GPUs and come back (ipc/abi/park.h). The daemon orders and says when there is room; the client does
 // it. What a client reports of itself is believed only as far as itself: room is what others have left, as they say.
 #include <poll.h>
 #include <sys/syscall.h>

@@ -91,7 +91,7 @@ bool work_ends_before(Clock::time_point until, bool limited) {
   return true;
 }
 
-// What no driver before 610 carries over a checkpoint; null: nothing of that.
+// The first thing that no driver before 610 carries over a checkpoint; null: there is none.
 const char* refused() {
   if (const char* memory = Memory::get().not_to_be_saved()) return memory;
   for (const PhysicalMemory& each : physical_memory())

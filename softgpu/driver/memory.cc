@@ -35,7 +35,7 @@ int make_memfd(uint64_t bytes, const char* name = "softgpu-memory") {
   return -1;
 }
 
-// What was written to the first file, and only that, is in the second one afterwards, and no longer in the first.
+// Moves to the second file all that was written to the first one, and only that.
 bool move_contents(int from, int to, uint64_t bytes) {
   std::vector<char> buffer(1 << 20);
   off_t end = 0;

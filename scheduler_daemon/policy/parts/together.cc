@@ -14,7 +14,7 @@
 
 namespace tessera::policy {
 
-// Of each burst of this client, at the cost that is known. `idle`: share of the time in which no protected client is busy.
+// The share of each burst of this client that the target pays for, at the known cost. `idle`: share of the time in which no protected client is busy.
 double Together::affordable(size_t protected_client, double idle) const {
   const Tuning& t = f_.tuning;
   const ClientView& c = f_.o.clients[protected_client];
@@ -23,14 +23,14 @@ double Together::affordable(size_t protected_client, double idle) const {
   if (upper <= target * t.spent_on_packing && cost.limit() >= 1) return 1;
   // Best-effort work that has the time between bursts gains little by the rest.
   if (1 - idle < t.least_gain * upper * idle * t.between_efficiency) return 0;
-  // What is in flight when a burst begins after a gap has its part of the target.
+  // In a burst after a gap, work that was in flight at its beginning has used a part of the target.
   const bool exposed = c.busy && c.busy_since_ns > c.idle_since_ns + t.longest_gap_ns;
   const double turnaround =
       exposed ? double(t.useful_turnaround_ns) / t.turnaround_per_target / double(c.next_burst_ns) : 0;
   return std::clamp((target * t.spent_together - turnaround) / upper, 0.0, t.most_together);
 }
 
-// Of one burst, to learn the cost.
+// The share of one burst that a trial takes, to learn the cost.
 double Together::tried(size_t protected_client, double longest_piece) const {
   const ProtectedClient& l = f_.learnt.of(protected_client);
   const NeighbourCost& cost = l.cost[kAnywhere];

@@ -1,4 +1,4 @@
-// What the daemon tells of a service's requests is what the service measured itself: the same number, and the same quantiles.
+// The daemon tells of a service's requests as the service measured them itself: the same number, and the same quantiles.
 // Durations are the machine's; that they are equal to the nanosecond on a clock that stands still is interpose_requests_test.
 #include <gtest/gtest.h>
 

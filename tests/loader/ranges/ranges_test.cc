@@ -17,7 +17,7 @@
 namespace tessera::test {
 namespace {
 
-// What was said of requests, as words.
+// The calls about requests, as words.
 std::mutex g_lock;
 std::vector<std::string> g_said;
 std::map<uint32_t, std::string> g_kinds;

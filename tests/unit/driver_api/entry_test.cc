@@ -119,7 +119,7 @@ TEST(Entry, HooksAreCalledThroughTheStubAndThroughItsAddress) {
   });
 }
 
-// Of every ABI and stream flavour, up to the newest release.
+// Names of every ABI and stream flavour, up to the newest release.
 TEST(Entry, EveryHookedEntryPointIsHandedOutByItsName) {
   first_call_in_child(NULL_DRIVER, [] {
     int found = 0, newer = 0;
@@ -174,7 +174,7 @@ TEST(Entry, ExchangedSlotsWaitAndGoOnWhereTheyLed) {
   });
 }
 
-// Of one that can be parked no call may reach the driver unseen.
+// No call of a program that can be parked may reach the driver unseen.
 TEST(Entry, EveryEntryPointIsHandedOutToWhoCanBeParked) {
   first_call_in_child(NULL_DRIVER, [] {
     setenv("TESSERA_PARKABLE", "1", 1);

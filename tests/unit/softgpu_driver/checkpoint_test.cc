@@ -196,7 +196,7 @@ TEST(Checkpoint, ALockWaitsForCallsAndWork) {
             }));
 }
 
-// Of work that never ends, the lock gives up in time; the process runs on as if nothing had been.
+// A lock that waits for endless work gives up in time; the process runs on as if nothing had been.
 TEST(Checkpoint, ALockHasALimit) {
   EXPECT_EQ(kOk, in_child([] {
               Gate gate;
