@@ -2,7 +2,7 @@
 // graphs, host functions and waits of every kind. They run before the gate on the device, which another thread opens, closes
 // and takes away, and under a reserve of SMs, which another thread changes. Work that shares a buffer is ordered by what the
 // program enqueues and by nothing else, so that what they leave in memory is what they leave bare.
-// TESSERA_RANDOM_ORDERS says how many (a long script raises it), TESSERA_RANDOM_ORDERS_FROM where they begin.
+// TESSERA_RANDOM_ORDERS says how many (scripts/orders.sh raises it), TESSERA_RANDOM_ORDERS_FROM where they begin.
 #include <sys/mman.h>
 
 #include <cstdlib>
