@@ -340,7 +340,7 @@ void GraphBuilder::evaluate_block(uint32_t b) {
   }
 }
 
-// What a value is where a guard holds, if it was chosen by that guard or by its opposite.
+// The value that a choice takes where a guard holds, if that guard or its opposite made the choice.
 Value GraphBuilder::under(const Value& guard, const Value& v) const {
   if (guard.is(1) || v.terms().size() != 1 || v.terms()[0].factor != 1 || v.terms()[0].atoms.size() != 1)
     return v;

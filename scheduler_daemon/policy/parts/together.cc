@@ -14,7 +14,8 @@
 
 namespace tessera::policy {
 
-// The share of each burst of this client that the target pays for, at the known cost. `idle`: share of the time in which no protected client is busy.
+// The share of each burst of this client that the target pays for, at the known cost. `idle`: the share of the time in
+// which no protected client is busy.
 double Together::affordable(size_t protected_client, double idle) const {
   const Tuning& t = f_.tuning;
   const ClientView& c = f_.o.clients[protected_client];
@@ -76,7 +77,9 @@ Together::Together(const Facts& facts) : Part(facts) {
     const auto burst_ns = double(c.next_burst_ns);
     const double piece = double(longest_ns) / burst_ns;
     const double share = known ? affordable(i, idle) : tried(i, piece);
-    if (share < piece || share * burst_ns < double(t.least_together_ns)) share_ = 0;
+    // Each burst has a decision of its own where work runs beside the end of it.
+    const bool worth_opening = !known || share >= 1 || share * burst_ns >= double(t.least_together_ns);
+    if (share < piece || !worth_opening) share_ = 0;
     share_ = std::min(share_, share);
     if (!c.busy) continue;
     busy = true;
@@ -84,7 +87,7 @@ Together::Together(const Facts& facts) : Part(facts) {
     late_ns = std::min(late_ns, c.busy_since_ns + uint64_t(burst_ns * (1 + target)) - longest_ns);
     ends_ns = std::min(ends_ns, c.busy_since_ns + uint64_t(burst_ns));
   }
-  if (share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.together_lead_ns));
+  if (known && share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.together_lead_ns));
   if (share_ <= 0 || f_.o.now_ns >= late_ns) return;
   chosen_ = true;
   on_ = share_ >= 1 || (busy && f_.o.now_ns >= opens_ns);

@@ -140,7 +140,7 @@ TEST(Every, IsDueOnceInSoManyHoweverFewAreSeen) {
   EXPECT_FALSE(Every().due(5, 0));
 }
 
-// A service with bursts of 4 ms. While best-effort work may run anywhere the burst goes `cost` slower.
+// A service with bursts of one length. While best-effort work may run anywhere the burst goes `cost` slower.
 struct Beside {
   int bursts_beside = 0;       // of the latest hundred, for more than half of them
   double share = 0;            // of their time
@@ -148,7 +148,8 @@ struct Beside {
   double slowest = 0;          // of all
   uint64_t latest_end_ns = 0;  // of work beside a burst, after its beginning
 };
-Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint64_t gap_ns = ms(4)) {
+Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint64_t gap_ns = ms(4),
+                                            uint64_t burst_ns = ms(4)) {
   constexpr int n = 400;
   World w;
   ClientView& service = w.o.clients[0];
@@ -165,11 +166,11 @@ Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint
   };
   for (int i = 0; i < n; ++i) {
     w.o.now_ns += gap_ns;
-    service.next_burst_ns = service.burst_ns = ms(4);
+    service.next_burst_ns = service.burst_ns = burst_ns;
     service.busy = true;
     const uint64_t began_ns = service.busy_since_ns = w.o.now_ns;
     double beside_ns = 0;
-    double left_ns = double(ms(4));
+    double left_ns = double(burst_ns);
     while (left_ns > 0) {
       Decision d = decide();
       const uint64_t until_ns = std::clamp(d.next_look_ns, w.o.now_ns + us(10), w.o.now_ns + us(500));
@@ -186,7 +187,7 @@ Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint
     service.busy = false;
     service.idle_since_ns = w.o.now_ns;
     ++service.bursts;
-    service.slowdown = length_ns / double(ms(4));
+    service.slowdown = length_ns / double(burst_ns);
     service.own_slowdown = beside_ns > 0 ? 0 : service.slowdown;  // all of it may have met the work
     out.slowest = std::max(out.slowest, service.slowdown);
     if (i >= n - 100) {
@@ -201,6 +202,12 @@ Beside after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint
 
 TEST(Tessera, WorkRunsAnywhereBesideBurstsThatAreHardlyLongerForIt) {
   const Beside beside = after_bursts_beside_which_work_costs(0.01, us(100));
+  EXPECT_GE(beside.bursts_beside, 90);
+  EXPECT_LT(beside.slowest, 1.02);
+}
+
+TEST(Tessera, WorkRunsAnywhereBesideShortBurstsToo) {
+  const Beside beside = after_bursts_beside_which_work_costs(0.01, us(20), ms(4), us(400));
   EXPECT_GE(beside.bursts_beside, 90);
   EXPECT_LT(beside.slowest, 1.02);
 }
