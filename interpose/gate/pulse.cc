@@ -15,10 +15,15 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 void nothing() noexcept {}
 
-struct BurstStart {  // of the running burst; written by whoever announced it
+// The burst, or the step of it, that runs now. Written by whoever announced the burst or ended the step before. All relaxed:
+// statistics, a torn record is a slightly wrong one.
+struct Running {
   std::atomic<uint64_t> since_ns, launches, first_function;
+  // At the beginning of the step: calls that had begun, 0 = the burst has no steps yet; all launches; and the signature of
+  // those that came in the step before it.
+  std::atomic<uint64_t> begun, step_launches, signature;
 };
-constinit BurstStart g_burst = {};
+constinit Running g_running = {};
 
 // Classes. Votes of the running burst: helper and whoever ends it. Votes of recent bursts: whoever ends one.
 // All relaxed: a lost vote is one of many.
@@ -60,45 +65,31 @@ uint32_t end_burst_class() {
 }
 constinit std::atomic<uint32_t> g_ring_lock{0};  // try-lock around the single-producer ring
 
-// Events by handle: a direct-mapped table, the newest record wins. A torn entry is a miss (the event is then
-// not covered and the helper finds out), never a wrong cover: `event` is cleared first and stored last.
-struct EventNote {
-  std::atomic<uint64_t> event;
-  std::atomic<StreamCount*> count;
-  std::atomic<uint64_t> ended;
-};
-constexpr uint32_t kEvents = 1024;
-constinit EventNote g_events[kEvents] = {};
-
-EventNote& note_of(CUevent event) {
-  return g_events[(reinterpret_cast<uint64_t>(event) * 0x9e3779b97f4a7c15u) >> 54];
-}
-
-void take(Cover& cover, StreamCount& count, bool shared) {
-  if (cover.n == kMaxCover) return;  // not covered: the helper will find out
-  const uint64_t ended = count.ended.load(std::memory_order_acquire);  // pairs with end_work
-  if (ended == count.completed.load(kRelaxed)) return;
-  // In a shared slot `ended` calls need not be the first ones: only a quiet moment can be sampled.
-  if (shared && count.begun.load(std::memory_order_acquire) != ended) return;
-  cover.items[cover.n++] = {&count, ended};
-}
-
-void record_burst(uint64_t end_ns) {
-  const uint64_t launches = total_launches() - g_burst.launches.load(kRelaxed);
+uint64_t signature_of(uint64_t launches) {
   uint64_t last = 0;
   const uint32_t used = g_slots_used.load(kRelaxed);
   for (uint32_t i = 0; i < used; i++) last ^= g_slots[i].last_function.load(kRelaxed);
+  return base::combine(base::combine(launches, g_running.first_function.load(kRelaxed)), last);
+}
+
+void record_burst(uint64_t signature, uint64_t launches, uint64_t end_ns) {
+  const uint64_t since_ns = g_running.since_ns.load(kRelaxed);
   abi::Record record{};
   record.kind = abi::kRecordBurst;
-  record.key = base::combine(base::combine(launches, g_burst.first_function.load(kRelaxed)), last);
-  const uint64_t since = g_burst.since_ns.load(kRelaxed);
-  record.duration_ns = end_ns > since ? end_ns - since : 0;
+  record.key = signature;
+  record.duration_ns = end_ns > since_ns ? end_ns - since_ns : 0;
   record.end_ns = end_ns;
   record.blocks = launches;
   record.resource_class = end_burst_class();
   push_record(record);
-  trace({.kind = abi::kTraceBurst, .start_ns = since, .end_ns = end_ns, .a = launches});
-  count_request(abi::kBurstKind, since, end_ns);
+  trace({.kind = abi::kTraceBurst, .start_ns = since_ns, .end_ns = end_ns, .a = launches});
+  count_request(abi::kBurstKind, since_ns, end_ns);
+}
+
+void begin_record(uint64_t now_ns, uint64_t launches, uint64_t function) {
+  g_running.since_ns.store(now_ns, kRelaxed);
+  g_running.launches.store(launches, kRelaxed);
+  g_running.first_function.store(function, kRelaxed);
 }
 
 }  // namespace
@@ -139,9 +130,10 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   uint32_t burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
   if (burst == 0) burst = g_burst_counter.fetch_add(1, kRelaxed) + 1;
   const uint64_t now = clock_ns();
-  g_burst.since_ns.store(now, kRelaxed);  // statistics: a torn burst record is a slightly wrong one
-  g_burst.launches.store(total_launches(), kRelaxed);
-  g_burst.first_function.store(function, kRelaxed);
+  const uint64_t launches = total_launches();
+  g_running.begun.store(0, kRelaxed);
+  g_running.step_launches.store(launches, kRelaxed);
+  begin_record(now, launches, function);
   // Several threads may get here at once; each stores a busy word, the last one names the burst.
   ipc::pulse_set_busy(*link->pulse, burst, expected_class(resource_class, function), burst, now);
   close_peer_gates(burst);
@@ -172,69 +164,6 @@ void sample_class() {
   // Only a change is stored: launching threads read this line.
   if (latest && ipc::load(page.resource_class, kRelaxed) != latest)
     ipc::store(page.resource_class, latest, kRelaxed);
-}
-
-void cover_stream(Cover& cover, uint64_t key) {
-  if (key == 2) {  // per-thread stream: only this thread's own calls went there
-    Thread& t = t_thread;
-    if (!t.slot || t.shared) return;
-    for_each_stream(*t.slot, [&](StreamCount& c) {
-      if (c.key.load(kRelaxed) == key) take(cover, c, false);
-    });
-    return;
-  }
-  // The legacy stream exists once per context: with several contexts the call covers one of them only.
-  if (key == 1 && g_state.n_contexts.load(kRelaxed) > 1) return;
-  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < used; i++)
-    for_each_stream(g_slots[i], [&](StreamCount& c) {
-      if (c.key.load(kRelaxed) == key) take(cover, c, i >= kOwnedSlots);
-    });
-}
-
-void cover_slot(Cover& cover, ThreadSlot& slot) {
-  const bool is_shared = &slot - g_slots >= kOwnedSlots;
-  for_each_stream(slot, [&](StreamCount& c) { take(cover, c, is_shared); });
-}
-
-void cover_context(Cover& cover) {
-  if (g_state.n_contexts.load(kRelaxed) > 1) return;
-  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < used; i++) cover_slot(cover, g_slots[i]);
-}
-
-void cover_event(Cover& cover, CUevent event) {
-  EventNote& note = note_of(event);
-  const uint64_t name = reinterpret_cast<uint64_t>(event);
-  if (!event || note.event.load(std::memory_order_acquire) != name) return;  // pairs with note_event
-  StreamCount* count = note.count.load(kRelaxed);
-  const uint64_t ended = note.ended.load(std::memory_order_acquire);
-  if (note.event.load(kRelaxed) != name) return;
-  cover.items[cover.n++] = {count, ended};
-}
-
-void covered(const Cover& cover) {
-  for (uint32_t i = 0; i < cover.n; i++) advance(*cover.items[i].count, cover.items[i].ended);
-  look_at_requests();
-  if (try_idle()) g_pulse_stats.idled_by_sync.fetch_add(1, kRelaxed);
-}
-
-void note_event(CUevent event, uint64_t key) {
-  Thread& t = t_thread;
-  StreamCount* count = t.key == key ? t.count : switch_stream(t, key);
-  if (g_requests_waiting.load(kRelaxed) != 0) t.key = 0;  // a record is no first call
-  if (t.shared || count == &t.slot->streams[kStreamsPerThread]) return forget_event(event);
-  EventNote& note = note_of(event);
-  note.event.store(0, kRelaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  note.count.store(count, kRelaxed);
-  note.ended.store(count->ended.load(kRelaxed), std::memory_order_release);
-  note.event.store(reinterpret_cast<uint64_t>(event), std::memory_order_release);  // pairs with cover_event
-}
-
-void forget_event(CUevent event) {
-  uint64_t name = reinterpret_cast<uint64_t>(event);
-  note_of(event).event.compare_exchange_strong(name, 0, kRelaxed);
 }
 
 bool all_complete() {
@@ -280,14 +209,51 @@ bool try_idle() {
     return false;
   }
   open_peer_gates(word);
-  record_burst(since_ns);
+  const uint64_t launches = total_launches() - g_running.launches.load(kRelaxed);
+  record_burst(signature_of(launches), launches, since_ns);
   if (must_tell(*link)) g_slow.notify_daemon();
   return true;
+}
+
+// A wait has returned and work is left. A step ends when as many calls have ended as had begun when it began: about the
+// work that was in flight then. The first wait of a burst begins its first step.
+static void look_at_step() {
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
+  if (ipc::load(link->pulse->busy, kRelaxed) == 0) return;
+  uint64_t begun = 0, completed = 0;
+  const uint32_t used = g_slots_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++)
+    for_each_stream(g_slots[i], [&](const StreamCount& c) {
+      completed += c.completed.load(std::memory_order_acquire);  // completed first, as in all_complete
+      begun += c.begun.load(std::memory_order_acquire);
+    });
+  if (begun == completed) return;  // a gap in the middle of a request: the burst goes on
+  uint64_t before = g_running.begun.load(kRelaxed);
+  if (completed < before || !g_running.begun.compare_exchange_strong(before, begun, kRelaxed)) return;
+  const uint64_t launches = total_launches();
+  const uint64_t of_step = launches - g_running.step_launches.exchange(launches, kRelaxed);
+  // The work that ends now was launched before the step began; launches since then are the next step.
+  const uint64_t signature = g_running.signature.exchange(signature_of(of_step), kRelaxed);
+  if (before == 0) return;
+  const uint64_t now_ns = clock_ns();
+  record_burst(signature, launches - g_running.launches.load(kRelaxed), now_ns);
+  begin_record(now_ns, launches, 0);
+  if (must_tell(*link)) g_slow.notify_daemon();
+}
+
+void covered(const Cover& cover, bool waited) {
+  for (uint32_t i = 0; i < cover.n; i++) advance(*cover.items[i].count, cover.items[i].ended);
+  look_at_requests();
+  if (try_idle())
+    g_pulse_stats.idled_by_sync.fetch_add(1, kRelaxed);
+  else if (waited)
+    look_at_step();
 }
 
 void forgive_all() {
   for (ThreadSlot& slot : g_slots)
     for_each_stream(slot, [](StreamCount& c) { advance(c, c.ended.load(std::memory_order_acquire)); });
+  forget_waits(0);
 }
 
 void forgive_stream(uint64_t key) {
@@ -296,6 +262,7 @@ void forgive_stream(uint64_t key) {
     for_each_stream(g_slots[i], [&](StreamCount& c) {
       if (c.key.load(kRelaxed) == key) advance(c, c.ended.load(std::memory_order_acquire));
     });
+  forget_waits(key);
 }
 
 }  // namespace tessera::gate

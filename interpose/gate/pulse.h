@@ -1,7 +1,7 @@
 // Protected client: announcing work and finding out, without asking the GPU, that it has ended.
 //
 //   launch:  begin_work(key)  ->  driver call  ->  end_work()            any thread of the program
-//   sync:    Cover c; cover_stream(c, key)  ->  driver call  ->  covered(c)
+//   sync:    Cover c; cover_stream(c, key)  ->  driver call  ->  covered(c, waited)
 //   helper:  poll_idle() while busy (interpose/lifecycle/helper.cc)
 //
 // Why idle is never announced over running work:
@@ -13,6 +13,7 @@
 // busy -> idle one membarrier, and where the daemon wants to hear of it (AnswerLine::quiet) one eventfd write.
 #pragma once
 
+#include "interpose/gate/cover.h"
 #include "interpose/gate/requests.h"
 #include "interpose/gate/state_names.h"
 
@@ -68,22 +69,9 @@ inline void count_launch(uint64_t function) {  // kernels and graphs; after begi
   t.slot->last_function.store(function, std::memory_order_relaxed);  // statistics only
 }
 
-inline constexpr uint32_t kMaxCover = 96;
-struct Cover {  // what a synchronise call will have completed when it returns; on the caller's stack
-  uint32_t n = 0;
-  struct {
-    StreamCount* count;
-    uint64_t ended;
-  } items[kMaxCover];
-};
-void cover_stream(Cover& cover, uint64_t key);    // one stream; key 2 means the calling thread's own
-void cover_slot(Cover& cover, ThreadSlot& slot);  // all that the owner of the slot launched
-void cover_context(Cover& cover);                 // all streams; nothing if the process has several contexts
-void cover_event(Cover& cover, CUevent event);    // what the calling thread's stream held at the record
-void covered(const Cover& cover);  // the call returned success: advance, and go idle if nothing is left
-
-void note_event(CUevent event, uint64_t key);  // event recorded by this thread in its stream `key`
-void forget_event(CUevent event);              // recorded in a way we do not follow
+// The call returned success: advance, and go idle if nothing is left. `waited`: it was no query. If work is left then, a
+// step of the burst may end: a server that begins its next step before it waits for this one is never idle.
+void covered(const Cover& cover, bool waited);
 
 // True if nothing is outstanding in any thread.
 bool all_complete();

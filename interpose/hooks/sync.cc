@@ -44,7 +44,7 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
     if (extent == Extent::kEvent) cover_event(cover, event);
     const CUresult result = call();
     if (result == CUDA_SUCCESS) {
-      covered(cover);
+      covered(cover, kWaits);
       if (kWaits) memory::synchronised();
     }
     return result;
@@ -129,16 +129,27 @@ inline CUresult waiting(driver_api::Entry entry, Extent extent, StreamArg stream
                 reinterpret_cast<uint64_t>(event), proves);
 }
 
-// A process that locks itself. Our own calls stay out until it is unlocked, as out of a capture: a helper thread that the
-// driver makes wait obeys no hold limit, and the lock would wait for ever for what is behind a closed gate.
-constinit std::atomic<uint32_t> g_locked{0};
-
 inline bool best_effort() {
   return g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort;
 }
 inline bool tracked() {
   return g_state.role.load(std::memory_order_relaxed) == Role::kProtected;
 }
+
+template <class F>
+CUresult wait_for_event(StreamArg stream, CUevent event, F&& call) {
+  if (best_effort()) end_quantum(stream);
+  // Within a capture the wait is an edge of a graph.
+  const bool follows = tracked() && g_state.captures.load(std::memory_order_relaxed) == 0;
+  const Point point = follows ? point_of(event) : Point{};
+  const CUresult result = traced_event(abi::kTraceWait, stream, event, call);
+  if (point.count != nullptr && result == CUDA_SUCCESS) note_wait(stream_key(stream), point);
+  return result;
+}
+
+// A process that locks itself. Our own calls stay out until it is unlocked, as out of a capture: a helper thread that the
+// driver makes wait obeys no hold limit, and the lock would wait for ever for what is behind a closed gate.
+constinit std::atomic<uint32_t> g_locked{0};
 
 }  // namespace
 
@@ -186,7 +197,7 @@ extern "C" CUresult hook_cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockAr
 }
 
 // These calls tell which event stands for which point of which stream. Other ways to record an event make us
-// forget it. Waits need only a line in a trace.
+// forget it.
 #define TS_RECORD(symbol, family, params, args)                                                          \
   extern "C" CUresult hook_##symbol params noexcept {                                                    \
     using namespace tessera;                                                                             \
@@ -205,12 +216,11 @@ TS_RECORD(cuEventRecordWithFlags_ptsz, kPerThread, (CUevent hEvent, CUstream hSt
           (hEvent, hStream, flags))
 #undef TS_RECORD
 
-#define TS_WAIT(symbol, family)                                                                     \
-  extern "C" CUresult hook_##symbol(CUstream stream, CUevent event, unsigned flags) noexcept {      \
-    using namespace tessera;                                                                        \
-    if (hooks::best_effort()) gate::end_quantum({stream, driver_api::Flavour::family});             \
-    return hooks::traced_event(gate::abi::kTraceWait, {stream, driver_api::Flavour::family}, event, \
-                               [&] { return driver_api::real().symbol(stream, event, flags); });    \
+#define TS_WAIT(symbol, family)                                                                    \
+  extern "C" CUresult hook_##symbol(CUstream stream, CUevent event, unsigned flags) noexcept {     \
+    using namespace tessera;                                                                       \
+    return hooks::wait_for_event({stream, driver_api::Flavour::family}, event,                     \
+                                 [&] { return driver_api::real().symbol(stream, event, flags); }); \
   }
 TS_WAIT(cuStreamWaitEvent, kLegacy)
 TS_WAIT(cuStreamWaitEvent_ptsz, kPerThread)

@@ -40,7 +40,7 @@ inline CUresult moved(StreamArg stream, Describe&& describe, F&& call) {
     // Earlier samples have ended, and so has this copy: it is the last of this thread's calls in the stream.
     if (!work.shared && work.count->key.load(std::memory_order_relaxed) == key)
       advance(*work.count, work.count->ended.load(std::memory_order_relaxed));
-    covered(cover);
+    covered(cover, true);
   }
   return result;
 }

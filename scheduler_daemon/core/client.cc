@@ -100,6 +100,12 @@ bool Client::busy(uint64_t now_ns) const {
          ipc::pulse_is_busy(*memory.pulse.as<const ipc::abi::PulsePage>(), now_ns);
 }
 
+uint64_t Client::busy_since_ns() const {
+  const uint64_t burst_untrusted =
+      ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->busy_since_ns, relaxed);
+  return std::max(burst_untrusted, bursts.last_end_ns());
+}
+
 bool Client::set_quiet(bool to, const policy::ClientView& seen) {
   if (to == quiet || !is_protected()) return true;
   quiet = to;
@@ -157,8 +163,7 @@ bool Client::active_since(uint64_t since_ns, uint64_t now_ns) const {
 
 uint64_t Client::busy_ns(uint64_t now_ns) const {
   if (!is_protected() || !busy(now_ns)) return counters.busy_ns;
-  const uint64_t since_ns = ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->busy_since_ns, relaxed);
-  return counters.busy_ns + now_ns - std::clamp(since_ns, attached_ns, now_ns);
+  return counters.busy_ns + now_ns - std::clamp(busy_since_ns(), attached_ns, now_ns);
 }
 
 policy::ClientView Client::view(uint64_t now_ns) {
@@ -172,8 +177,10 @@ policy::ClientView Client::view(uint64_t now_ns) {
   if (is_protected()) {
     const auto& page = *memory.pulse.as<const ipc::abi::PulsePage>();
     v.busy = busy(now_ns);
-    v.busy_since_ns = std::min(ipc::load(page.busy_since_ns, relaxed), now_ns);
-    v.idle_since_ns = std::min(ipc::load(page.idle_since_ns, relaxed), now_ns);
+    v.busy_since_ns = std::min(busy_since_ns(), now_ns);
+    // Between two steps of a burst there is a gap of no length.
+    v.idle_since_ns =
+        std::min(std::max(ipc::load(page.idle_since_ns, relaxed), bursts.last_end_ns()), now_ns);
     v.resource_class = policy::ResourceClass(ipc::load(page.resource_class, relaxed) & 3u);
     v.slowdown = bursts.take_slowdown();
     v.own_slowdown = bursts.own_slowdown();

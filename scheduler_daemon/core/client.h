@@ -134,6 +134,8 @@ struct Client {
     return (terms.packed || terms.apart) && terms.state == ipc::abi::kLeaseGranted;
   }
   bool busy(uint64_t now_ns) const;
+  // Protected and busy: since when its burst runs, or the step of it that was not recorded yet.
+  uint64_t busy_since_ns() const;
   // Protected: whether it tells of the ends of bursts from now on. False: one ended unheard since it was `seen`.
   bool set_quiet(bool quiet, const policy::ClientView& seen);
   // Best-effort: it has work that the daemon holds, in a thread or behind its gate.

@@ -6,6 +6,7 @@ namespace tessera::policy {
 
 void BurstWatch::add(const Burst& b) {
   if (ended_.size() == kMostEnded) ended_.erase(ended_.begin(), ended_.begin() + kMostEnded / 2);
+  last_end_ns_ = b.end_ns;
   ended_.push_back({b.end_ns - std::min(b.end_ns, b.length_ns), b.end_ns});
 
   solo_ += b.solo;

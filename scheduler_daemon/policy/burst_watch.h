@@ -13,7 +13,7 @@
 
 namespace tessera::policy {
 
-struct Burst {
+struct Burst {  // or one step of a burst that goes on
   uint64_t signature = 0;
   uint64_t length_ns = 0, end_ns = 0;
   bool solo = false;    // no lower lease had work in flight while it lasted
@@ -52,6 +52,7 @@ class BurstWatch {
   };
   const Mean& beside_floor() const { return beside_floor_; }
   const Mean& without_floor() const { return without_floor_; }
+  uint64_t last_end_ns() const { return last_end_ns_; }  // 0: none has ended
   // The bursts since the last call; of very many the latest.
   std::vector<Span> take_ended() { return std::exchange(ended_, {}); }
 
@@ -62,7 +63,7 @@ class BurstWatch {
   // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
   // without a packed lease stand in, whose length includes what was in flight when they began.
   BurstBaseline solo_baseline_, unpacked_baseline_;
-  uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0;
+  uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0, last_end_ns_ = 0;
   double sum_ = 0, slowdown_ = 0, own_sum_ = 0, own_slowdown_ = 0;
   uint64_t n_sum_ = 0;
   Mean beside_floor_, without_floor_;

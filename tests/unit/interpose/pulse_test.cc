@@ -136,6 +136,135 @@ TEST_F(Pulse, EventCoversWhatPrecededItsRecord) {
   EXPECT_FALSE(busy());
 }
 
+CUevent new_event() {
+  CUevent event = nullptr;
+  driver_api::real().cuEventCreate(&event, 0);
+  return event;
+}
+
+// Results that another stream copies to the host: the usual way of frameworks.
+TEST_F(Pulse, AStreamThatWaitedForAnEventProvesWhatTheEventStoodFor) {
+  CUstream work = new_stream(), copies = new_stream();
+  CUevent computed = new_event(), copied = new_event();
+  const auto request = [&](auto&& wait) {
+    launch(work);
+    hook_cuEventRecord(computed, work);
+    hook_cuStreamWaitEvent(copies, computed, 0);
+    launch(copies);
+    hook_cuEventRecord(copied, copies);
+    wait();
+  };
+  request([&] { hook_cuStreamSynchronize(copies); });
+  EXPECT_FALSE(busy());
+  request([&] { hook_cuEventSynchronize(copied); });
+  EXPECT_FALSE(busy());
+  request([&] { std::thread([&] { hook_cuEventSynchronize(copied); }).join(); });
+  EXPECT_FALSE(busy());
+  request([&] {
+    launch(work);  // behind the event that the copies waited for
+    hook_cuEventSynchronize(copied);
+  });
+  EXPECT_TRUE(busy());
+  hook_cuStreamSynchronize(work);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, AWaitThatIsNoneOfTheStreamProvesNothing) {
+  CUstream work = new_stream(), other = new_stream(), third = new_stream();
+  CUevent event = new_event();
+  const auto expect_not_covered = [&](CUstream stream) {
+    launch(stream);
+    hook_cuStreamSynchronize(stream);
+    EXPECT_TRUE(busy());
+  };
+  launch(work);
+  hook_cuEventRecord(event, work);
+  // In a capture it is an edge of a graph.
+  hook_cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED);
+  hook_cuStreamWaitEvent(other, event, 0);
+  CUgraph graph = nullptr;
+  hook_cuStreamEndCapture(other, &graph);
+  expect_not_covered(other);
+  // A stream whose handle was another one's, and one whose count was.
+  hook_cuStreamWaitEvent(other, event, 0);
+  hook_cuStreamDestroy_v2(other);
+  expect_not_covered(other);
+  hook_cuStreamWaitEvent(other, event, 0);
+  const state::StreamCount* count = state::t_thread.count;  // nothing of its own is outstanding
+  launch(third);
+  ASSERT_EQ(state::t_thread.count, count);
+  hook_cuStreamSynchronize(third);
+  EXPECT_TRUE(busy());
+}
+
+// A context's default stream says nothing of another context's.
+TEST_F(Pulse, EventsOfDefaultStreamsProveNothingInSeveralContexts) {
+  CUevent event = new_event();
+  state::g_state.n_contexts = 2;
+  launch();
+  hook_cuEventRecord(event, nullptr);
+  hook_cuEventSynchronize(event);
+  EXPECT_TRUE(busy());
+  hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  hook_cuStreamSynchronize_ptsz(nullptr);
+  hook_cuStreamSynchronize(nullptr);
+  EXPECT_TRUE(busy());
+  state::g_state.n_contexts = 1;
+  hook_cuStreamSynchronize_ptsz(nullptr);
+  hook_cuStreamSynchronize(nullptr);
+  EXPECT_FALSE(busy());
+}
+
+// A server that launches its next step before it waits for this one has one burst without an end.
+TEST_F(Pulse, TheStepsOfABurstAreRecordedOneByOne) {
+  StoppedClock clock;
+  CUstream work = new_stream(), copies = new_stream();
+  std::vector<CUevent> computed(2), copied(2);
+  for (auto* events : {&computed, &copied})
+    for (CUevent& event : *events) event = new_event();
+  const auto begin_step = [&](size_t i, uint32_t launches) {
+    for (uint32_t n = 0; n < launches; n++) launch(work);
+    hook_cuEventRecord(computed[i % 2], work);
+    hook_cuStreamWaitEvent(copies, computed[i % 2], 0);
+    hook_cuMemcpyDtoHAsync_v2(&clock, 0x1000, 4, copies);
+    hook_cuEventRecord(copied[i % 2], copies);
+  };
+  const uint32_t launches[] = {3, 3, 3, 9, 3, 3, 3};  // one of them is longer
+  const size_t last = std::size(launches) - 1;
+  begin_step(0, launches[0]);
+  for (size_t i = 0; i <= last; i++) {
+    if (i < last) begin_step(i + 1, launches[i + 1]);
+    clock.move(launches[i] * 1'000'000);
+    hook_cuEventSynchronize(copied[i % 2]);
+    EXPECT_EQ(busy(), i < last);
+  }
+  // The first wait began the first step, which lasts from the beginning of the burst.
+  const uint64_t expected_ms[] = {6, 3, 9, 3, 3, 3};
+  ASSERT_EQ(region->ring.head, std::size(expected_ms));
+  EXPECT_EQ(g_notices, std::size(expected_ms));
+  const abi::Record* records = region->ring.slots;
+  for (size_t i = 0; i < std::size(expected_ms); i++)
+    EXPECT_EQ(records[i].duration_ns, expected_ms[i] * 1'000'000);
+  EXPECT_NE(records[2].key, records[3].key);  // the long one is known by what was launched for it
+  EXPECT_EQ(records[3].key, records[4].key);
+}
+
+// Two streams that take turns: neither wait ends the work that was in flight when the other one returned.
+TEST_F(Pulse, AWaitThatLeavesOlderWorkEndsNoStep) {
+  CUstream work = new_stream(), copies = new_stream();
+  launch(work);
+  launch(work);
+  for (int i = 0; i < 2; i++) {
+    launch(copies);
+    hook_cuStreamSynchronize(copies);
+  }
+  EXPECT_TRUE(busy());
+  EXPECT_EQ(region->ring.head, 0u);
+  hook_cuStreamSynchronize(work);
+  EXPECT_FALSE(busy());
+  EXPECT_EQ(region->ring.head, 1u);
+}
+
 TEST_F(Pulse, UnknownEventProvesNothing) {
   launch();
   hook_cuEventSynchronize(reinterpret_cast<CUevent>(uintptr_t{0x777000}));

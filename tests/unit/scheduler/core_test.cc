@@ -928,6 +928,34 @@ TEST_F(PackingTest, WideWorkDoesNotUnlessTheOperatorWantsIt) {
   }
 }
 
+// A server whose burst never ends, because it begins each step before it waits for the last one.
+TEST_F(PackingTest, WorkRunsBesideTheStepsOfABurstThatNeverEnds) {
+  begin(0, true, 0);
+  ipc::pulse_set_busy(service_.pulse(), 1, abi::kResourceMemory, 1, now_ns_);
+  const uint64_t since_ns = now_ns_;
+  auto& signals = trainer_.region.as<abi::Region>()->signals;
+  int beside = 0;
+  for (int step = 0; step < 3000; ++step) {
+    for (int part = 0; part < 10; ++part) {
+      const bool runs = trainer_.state() == kGranted;
+      if (runs != (trainer_.usage().in_flight_ns != 0))
+        (runs ? signals.in_flight_since_ns : signals.in_flight_end_ns) = now_ns_;
+      trainer_.usage().in_flight_ns = runs ? ms(1) : 0;
+      run(ms(1));
+      beside += runs;
+    }
+    ipc::store(service_.pulse().heartbeat_ns, now_ns_, std::memory_order_relaxed);
+    records_->write({.kind = abi::kRecordBurst, .key = 5, .duration_ns = ms(10), .end_ns = now_ns_});
+    if (!service_.quiet()) notify(service_);
+  }
+  run();
+  EXPECT_NE(ipc::load(service_.pulse().busy, std::memory_order_relaxed), 0u);
+  EXPECT_GT(beside, 15'000);  // it costs nothing
+  const stats::ClientRow row = core_->snapshot(now_ns_).clients[0];
+  EXPECT_EQ(row.counters.busy_ns, now_ns_ - since_ns);
+  EXPECT_EQ(row.counters.bursts_recorded, 3000u);
+}
+
 TEST_F(PackingTest, NobodyIsPackedWhoCannotKeepOffSms) {
   begin(16, true, 0);
   EXPECT_FALSE(bursts(20).apart);
