@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 
@@ -31,6 +32,15 @@ def our_sockets():
     return set(names)
 
 
+def others_sleep():
+    """The library's thread waits for something, so it is not between opening a descriptor and closing it."""
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/stat") as stat:
+            if int(thread) != threading.get_native_id() and stat.read().rpartition(")")[2].split()[0] != "S":
+                return False
+    return True
+
+
 def host():
     inherited = our_sockets()
     cu = ctypes.CDLL("libcuda.so.1")
@@ -46,6 +56,8 @@ def host():
     eventually(lambda: our_sockets() - inherited, "never attached")
     first = our_sockets()
     work(100)
+    # Whoever closes all descriptors while another thread uses one takes it from that thread, with any library.
+    eventually(lambda: all(others_sleep() for _ in range(20)), "the library's thread never sleeps")
     os.closerange(3, 1024)
     folder = tempfile.mkdtemp()
     files = [os.open(f"{folder}/{i}", os.O_RDWR | os.O_CREAT) for i in range(32)]
