@@ -94,6 +94,10 @@ struct StreamArg {
   CUstream stream;  // as passed by the program; 0, 1 (legacy) and 2 (per thread) are not resolved
   Flavour flavour;
 };
+// The handle by which calls of the legacy family mean the same stream: calls of Tessera's own are all of that family.
+inline CUstream on(StreamArg s) {
+  return s.stream == nullptr && s.flavour == Flavour::kPerThread ? CU_STREAM_PER_THREAD : s.stream;
+}
 #define TS_STREAM_none                             \
   ::tessera::driver_api::StreamArg {               \
     nullptr, ::tessera::driver_api::Flavour::kNone \

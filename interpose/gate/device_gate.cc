@@ -32,10 +32,8 @@ constinit std::atomic<uint32_t> g_waits{0};
 constinit std::atomic<uint32_t> g_behind{0};  // a boundary was enqueued since nothing was in flight
 
 CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word) {
-  const auto& real = driver_api::real();
-  return (s.flavour == driver_api::Flavour::kPerThread
-              ? real.cuStreamWaitValue64_v2_ptsz
-              : real.cuStreamWaitValue64_v2)(s.stream, word, abi::kGateOpen, CU_STREAM_WAIT_VALUE_GEQ);
+  return driver_api::real().cuStreamWaitValue64_v2(driver_api::on(s), word, abi::kGateOpen,
+                                                   CU_STREAM_WAIT_VALUE_GEQ);
 }
 
 void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {

@@ -23,10 +23,7 @@ CUresult issue(const LaunchCall& c) {
 
 bool capturing(StreamArg s) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const auto& real = driver_api::real();
-  // The same family as the call: stream 0 is another stream in the other one.
-  const CUresult r = s.flavour == Flavour::kPerThread ? real.cuStreamIsCapturing_ptsz(s.stream, &status)
-                                                      : real.cuStreamIsCapturing(s.stream, &status);
+  const CUresult r = driver_api::real().cuStreamIsCapturing(driver_api::on(s), &status);
   return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 

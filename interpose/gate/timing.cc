@@ -26,9 +26,7 @@ constinit std::atomic<uint32_t> g_pending{0};
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 CUresult record(CUevent event, driver_api::StreamArg s) {
-  const auto& real = driver_api::real();
-  return s.flavour == driver_api::Flavour::kPerThread ? real.cuEventRecord_ptsz(event, s.stream)
-                                                      : real.cuEventRecord(event, s.stream);
+  return driver_api::real().cuEventRecord(event, driver_api::on(s));
 }
 
 // The launching thread lets go. False: the events have ended meanwhile.

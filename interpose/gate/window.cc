@@ -32,14 +32,12 @@ CUresult write_marker(StreamAccount& account, driver_api::StreamArg s, uint32_t 
   if (!in_marker_context()) return CUDA_ERROR_INVALID_CONTEXT;
   const auto& real = driver_api::real();
   const size_t index = size_t(&account - g_accounts);
-  const bool per_thread = s.flavour == driver_api::Flavour::kPerThread;
   if (g_markers.use_events.load(kAcquire)) {
     const CUevent event = g_markers.events[index][value % 4];
-    return per_thread ? real.cuEventRecord_ptsz(event, s.stream) : real.cuEventRecord(event, s.stream);
+    return real.cuEventRecord(event, driver_api::on(s));
   }
   const CUdeviceptr at = g_markers.device.load(kRelaxed) + index * 64;
-  return per_thread ? real.cuStreamWriteValue32_v2_ptsz(s.stream, at, value, 0)
-                    : real.cuStreamWriteValue32_v2(s.stream, at, value, 0);
+  return real.cuStreamWriteValue32_v2(driver_api::on(s), at, value, 0);
 }
 
 bool available() {
@@ -89,7 +87,6 @@ StreamAccount* claim_account(driver_api::StreamArg s, uint64_t key) {
         account.quantum_left_ns.store(0, kRelaxed);  // no boundary stands in this stream
         account.behind_event.store(0, kRelaxed);
         account.stream.store(s.stream, kRelaxed);
-        account.per_thread.store(s.flavour == driver_api::Flavour::kPerThread, kRelaxed);
         uint32_t used = g_accounts_used.load(kRelaxed);
         while (used <= i && !g_accounts_used.compare_exchange_weak(used, i + 1, kRelease)) {
         }

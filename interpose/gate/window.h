@@ -19,7 +19,6 @@ inline constexpr uint32_t kMarkersPerAccount = 32;  // power of two
 struct alignas(64) StreamAccount {
   std::atomic<uint64_t> key;                     // account_key(); 0 = free
   std::atomic<CUstream> stream;                  // as the program passes it
-  std::atomic<uint32_t> per_thread;              // stream family: 1 = _ptsz
   std::atomic<uint32_t> lock;                    // try-lock: marker enqueue and reading of `pending`
   std::atomic<uint64_t> enqueued, marked, done;  // ns, cumulative, never reset
   std::atomic<uint64_t> since_ns;  // when what is at `done` now became the oldest: completion seen, or launch

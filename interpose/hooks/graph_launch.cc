@@ -28,17 +28,13 @@
 namespace tessera::hooks {
 namespace {
 
-using driver_api::Flavour;
+using driver_api::on;
 using driver_api::real;
 using driver_api::StreamArg;
 using gate::LaunchCall;
 using track::ExecutableGraph;
 using track::GraphLaunched;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-
-bool per_thread(StreamArg stream) {
-  return stream.flavour == Flavour::kPerThread;
-}
 
 // ---- order between launches of one graph ----
 
@@ -49,8 +45,7 @@ GraphLaunched launched_into(StreamArg stream) {
 }
 
 CUresult wait_for(CUevent event, StreamArg stream) {
-  return (per_thread(stream) ? real().cuStreamWaitEvent_ptsz : real().cuStreamWaitEvent)(stream.stream, event,
-                                                                                         0);
+  return real().cuStreamWaitEvent(on(stream), event, 0);
 }
 
 // The driver orders whole launches among themselves, a stream what is in it. What remains is work behind the
@@ -234,18 +229,16 @@ CUresult issue(const track::KernelStep& step, StreamArg stream) {
   const InCall in_call(step.call);
   const LaunchCall l = launch_of(step, stream);
   if (step.attributes.empty())
-    return (per_thread(stream) ? hook_cuLaunchKernel_ptsz : hook_cuLaunchKernel)(
-        l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared_bytes,
-        stream.stream, l.params, l.extra);
+    return hook_cuLaunchKernel(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1],
+                               l.block[2], l.shared_bytes, on(stream), l.params, l.extra);
   CUlaunchConfig config{};
   config.gridDimX = l.grid[0], config.gridDimY = l.grid[1], config.gridDimZ = l.grid[2];
   config.blockDimX = l.block[0], config.blockDimY = l.block[1], config.blockDimZ = l.block[2];
   config.sharedMemBytes = l.shared_bytes;
-  config.hStream = stream.stream;
+  config.hStream = on(stream);
   config.attrs = const_cast<CUlaunchAttribute*>(step.attributes.data());
   config.numAttrs = unsigned(step.attributes.size());
-  return (per_thread(stream) ? hook_cuLaunchKernelEx_ptsz : hook_cuLaunchKernelEx)(&config, l.function,
-                                                                                   l.params, l.extra);
+  return hook_cuLaunchKernelEx(&config, l.function, l.params, l.extra);
 }
 
 // One row between addresses: a box has a widest row, a plain copy has not.
@@ -260,19 +253,15 @@ CUdeviceptr address_of(CUmemorytype type, const void* host, CUdeviceptr device) 
 
 CUresult issue(const track::CopyStep& step, StreamArg stream) {
   const CUDA_MEMCPY3D& b = step.box;
-  if (!is_linear(b))
-    return (per_thread(stream) ? hook_cuMemcpy3DAsync_v2_ptsz : hook_cuMemcpy3DAsync_v2)(&b, stream.stream);
-  return (per_thread(stream) ? hook_cuMemcpyAsync_ptsz : hook_cuMemcpyAsync)(
-      address_of(b.dstMemoryType, b.dstHost, b.dstDevice) + b.dstXInBytes,
-      address_of(b.srcMemoryType, b.srcHost, b.srcDevice) + b.srcXInBytes, b.WidthInBytes, stream.stream);
+  if (!is_linear(b)) return hook_cuMemcpy3DAsync_v2(&b, on(stream));
+  return hook_cuMemcpyAsync(address_of(b.dstMemoryType, b.dstHost, b.dstDevice) + b.dstXInBytes,
+                            address_of(b.srcMemoryType, b.srcHost, b.srcDevice) + b.srcXInBytes,
+                            b.WidthInBytes, on(stream));
 }
 
 #define TS_FILL(bits, type)                                                                         \
-  if (a.height <= 1)                                                                                \
-    return (per_thread(stream) ? hook_cuMemsetD##bits##Async_ptsz : hook_cuMemsetD##bits##Async)(   \
-        a.dst, type(a.value), a.width, stream.stream);                                              \
-  return (per_thread(stream) ? hook_cuMemsetD2D##bits##Async_ptsz : hook_cuMemsetD2D##bits##Async)( \
-      a.dst, a.pitch, type(a.value), a.width, a.height, stream.stream);
+  if (a.height <= 1) return hook_cuMemsetD##bits##Async(a.dst, type(a.value), a.width, on(stream)); \
+  return hook_cuMemsetD2D##bits##Async(a.dst, a.pitch, type(a.value), a.width, a.height, on(stream));
 CUresult issue(const track::FillStep& step, StreamArg stream) {
   const CUDA_MEMSET_NODE_PARAMS& a = step.area;
   switch (a.elementSize) {
@@ -287,23 +276,21 @@ CUresult issue(const track::FillStep& step, StreamArg stream) {
 #undef TS_FILL
 
 CUresult issue(const track::HostStep& step, StreamArg stream) {
-  return (per_thread(stream) ? real().cuLaunchHostFunc_ptsz : real().cuLaunchHostFunc)(
-      stream.stream, step.call.fn, step.call.userData);
+  return real().cuLaunchHostFunc(on(stream), step.call.fn, step.call.userData);
 }
 
 CUresult issue(const track::MemoryOpsStep& step, StreamArg stream) {
   auto* ops = const_cast<CUstreamBatchMemOpParams*>(step.ops.data());  // the driver only reads
-  return (per_thread(stream) ? real().cuStreamBatchMemOp_v2_ptsz : real().cuStreamBatchMemOp_v2)(
-      stream.stream, unsigned(step.ops.size()), ops, step.flags);
+  return real().cuStreamBatchMemOp_v2(on(stream), unsigned(step.ops.size()), ops, step.flags);
 }
 
 CUresult issue(const track::EventStep& step, StreamArg stream) {
   if (step.waits) return wait_for(step.event, stream);
-  return (per_thread(stream) ? hook_cuEventRecord_ptsz : hook_cuEventRecord)(step.event, stream.stream);
+  return hook_cuEventRecord(step.event, on(stream));
 }
 
 CUresult record(CUevent event, StreamArg stream) {
-  return (per_thread(stream) ? real().cuEventRecord_ptsz : real().cuEventRecord)(event, stream.stream);
+  return real().cuEventRecord(event, on(stream));
 }
 
 // `then` is behind what is in `first` now.
@@ -318,9 +305,8 @@ CUresult issue(const track::GraphStep& step, StreamArg stream) {
 }
 
 CUresult issue(const track::GraphPlan& plan, const track::GraphRun& run, StreamArg stream) {
-  const CUresult result = whole_launch(stream, run.exec, run.expected_ns, [&] {
-    return (per_thread(stream) ? real().cuGraphLaunch_ptsz : real().cuGraphLaunch)(run.exec, stream.stream);
-  });
+  const CUresult result = whole_launch(stream, run.exec, run.expected_ns,
+                                       [&] { return real().cuGraphLaunch(run.exec, on(stream)); });
   for (const uint32_t i : run.steps) {
     const auto& step = std::get<track::KernelStep>(plan.steps[i].work);
     const track::CapturedCall* call = step.call.call.get();

@@ -133,7 +133,6 @@ template <class F>
 CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPool pool, F&& call) {
   if (captured(stream))  // belongs to the graph, which holds it from its first launch on
     return memory::graph_may_allocate(bytes) ? with_memory(call) : CUDA_ERROR_OUT_OF_MEMORY;
-  const bool per_thread = stream.flavour == driver_api::Flavour::kPerThread;
   CUdevice device = memory::place().device;
   if (!pool) {
     CUdevice of_stream = kNoDevice;
@@ -161,8 +160,7 @@ CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPoo
   if (!memory::beyond_limit(device)) return result;
   // The pool grew by more than it was asked for. What was given goes back in the same stream, unused.
   const Taken taken = memory::take(Space::kAddress, written(out));
-  if ((per_thread ? real().cuMemFreeAsync_ptsz : real().cuMemFreeAsync)(*out, stream.stream) != CUDA_SUCCESS)
-    return memory::kept(taken), result;
+  if (real().cuMemFreeAsync(*out, driver_api::on(stream)) != CUDA_SUCCESS) return memory::kept(taken), result;
   memory::freed(taken);
   *out = 0;
   return CUDA_ERROR_OUT_OF_MEMORY;

@@ -177,9 +177,8 @@ bool is_plain(const LaunchCall& launch) {
 // False: nothing was launched. What fails after the launch is the program's to know.
 bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
   const auto& real = driver_api::real();
-  const bool per_thread = original.stream.flavour == Flavour::kPerThread;
-  const CUstream own = original.stream.stream;
-  if ((per_thread ? real.cuEventRecord_ptsz : real.cuEventRecord)(path.before, own) != CUDA_SUCCESS ||
+  const CUstream own = driver_api::on(original.stream);
+  if (real.cuEventRecord(path.before, own) != CUDA_SUCCESS ||
       real.cuStreamWaitEvent(path.stream, path.before, 0) != CUDA_SUCCESS)
     return false;
   LaunchCall moved = original;
@@ -198,8 +197,7 @@ bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
   }
   g_confined.fetch_add(1, kRelaxed);
   *result = real.cuEventRecord(path.after, path.stream);
-  if (*result == CUDA_SUCCESS)
-    *result = (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(own, path.after, 0);
+  if (*result == CUDA_SUCCESS) *result = real.cuStreamWaitEvent(own, path.after, 0);
   return true;
 }
 

@@ -138,15 +138,11 @@ void Trial::find_open() {
 
 bool Trial::mark(const LaunchCall& launch) {
   const auto& real = driver_api::real();
-  const bool per_thread = launch.stream.flavour == Flavour::kPerThread;
-  const CUstream stream = launch.stream.stream;
-  if (!marker_word())
-    return (per_thread ? real.cuEventRecord_ptsz : real.cuEventRecord)(streams_->mark, stream) ==
-           CUDA_SUCCESS;
+  const CUstream stream = driver_api::on(launch.stream);
+  if (!marker_word()) return real.cuEventRecord(streams_->mark, stream) == CUDA_SUCCESS;
   value_ = g_value.fetch_add(1, kRelaxed) + 1;
   const CUdeviceptr at = gate::g_markers.device.load(kRelaxed) + gate::kAccounts * 64;
-  return (per_thread ? real.cuStreamWriteValue32_v2_ptsz : real.cuStreamWriteValue32_v2)(stream, at, value_,
-                                                                                         0) == CUDA_SUCCESS;
+  return real.cuStreamWriteValue32_v2(stream, at, value_, 0) == CUDA_SUCCESS;
 }
 
 bool Trial::reached() const {
@@ -189,13 +185,10 @@ CUstream Trial::stream(uint32_t i) const {
 
 CUresult Trial::join(const LaunchCall& launch, uint32_t n_streams) {
   const auto& real = driver_api::real();
-  const bool per_thread = launch.stream.flavour == Flavour::kPerThread;
   for (uint32_t i = 0; i < n_streams && i < kRescueStreams; i++) {
     const CUevent end = streams_->joins[open(i)];
     CUresult result = real.cuEventRecord(end, stream(i));
-    if (result == CUDA_SUCCESS)
-      result =
-          (per_thread ? real.cuStreamWaitEvent_ptsz : real.cuStreamWaitEvent)(launch.stream.stream, end, 0);
+    if (result == CUDA_SUCCESS) result = real.cuStreamWaitEvent(driver_api::on(launch.stream), end, 0);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;

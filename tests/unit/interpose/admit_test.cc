@@ -75,10 +75,18 @@ TEST_F(Admit, MarkersComeAtTheSpacingAsked) {
 
 TEST_F(Admit, PerThreadFamilyUsesItsOwnMarkersAndAccount) {
   lease(abi::kLeaseGranted);
-  null.reset();
+  static std::vector<CUstream> marked;
+  marked.clear();
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto saved = table.cuStreamWriteValue32_v2;
+  table.cuStreamWriteValue32_v2 = [](CUstream stream, CUdeviceptr, cuuint32_t, unsigned) {
+    marked.push_back(stream);
+    return CUDA_SUCCESS;
+  };
   hook_cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
-  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2_ptsz"), 1u);
-  EXPECT_EQ(null.calls("cuStreamWriteValue32_v2"), 0u);
+  launch();
+  table.cuStreamWriteValue32_v2 = saved;
+  EXPECT_EQ(marked, (std::vector<CUstream>{CU_STREAM_PER_THREAD, nullptr}));
 }
 
 TEST_F(Admit, FullWindowWaitsForAMarker) {
