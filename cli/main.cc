@@ -16,6 +16,7 @@
 #include "cli/exporter.h"
 #include "cli/inspect.h"
 #include "cli/mps.h"
+#include "cli/newer_names.h"
 #include "cli/park.h"
 #include "cli/profile.h"
 #include "cli/proved_variants.h"
@@ -270,7 +271,10 @@ int command(int argc, char** argv) {
       ->capture_default_str();
   cdi->add_option("--socket", cdi_options.socket, "tesserad's socket; its folder is mounted")
       ->capture_default_str();
-  cdi->callback([&] { status = cli::cdi(cdi_options); });
+  cdi->callback([&] {
+    if (cdi_options.gpu == "auto") cli::install_newer_names();
+    status = cli::cdi(cdi_options);
+  });
 
   cli::DoctorOptions doctor_options;
   auto* doctor = app.add_subcommand(

@@ -25,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Below the run path of libtessera.so. All GPU servers have such processors.
+constexpr char kPlace[] = "/newer/glibc-hwcaps/x86-64-v2";
 constexpr char kResolver[] = "tessera_unlisted_call";  // interpose/entry/stubs.S
 constexpr size_t kPage = 4096, kWord = 8;
 
@@ -99,6 +101,16 @@ void put_hash_table(File& file, size_t at, std::span<const Symbol> symbols, uint
       file.put(bucket + symbols[i].bucket * sizeof(uint32_t), first + i);
   }
   for (uint32_t i = 0; i < filter_words; i++) file.put(at + sizeof head + i * kWord, filter[i]);
+}
+
+// Programs that start meanwhile see all of it or what was there before.
+base::Status replace_file(const std::string& path, const std::string& content) {
+  const std::string made = path + "." + std::to_string(getpid());
+  if (const auto written = base::write_user_file(made, content); !written.ok()) return written;
+  std::error_code failed;
+  fs::rename(made, path, failed);
+  if (failed) return base::error(base::Code::kUnavailable, path + ": " + failed.message());
+  return base::ok();
 }
 
 }  // namespace
@@ -214,12 +226,8 @@ base::Result<std::string> keep_newer_names(std::span<const std::string> names) {
   snprintf(file, sizeof file, "/%016llx.so",
            static_cast<unsigned long long>(base::fnv1a(library.data(), library.size())));
   const std::string path = folder + file;
-  if (!file_exists(path)) {
-    const std::string made = path + "." + std::to_string(getpid());
-    if (const auto written = base::write_user_file(made, library); !written.ok()) return written.error();
-    fs::rename(made, path, failed);  // programs that start meanwhile see all of it or nothing
-    if (failed) return base::error(base::Code::kUnavailable, path + ": " + failed.message());
-  }
+  if (!file_exists(path))
+    if (const auto written = replace_file(path, library); !written.ok()) return written.error();
   std::string why = why_not_loadable(path);
   if (void* loaded = why.empty() ? dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL) : nullptr)
     dlclose(loaded);
@@ -227,6 +235,26 @@ base::Result<std::string> keep_newer_names(std::span<const std::string> names) {
     why = dlerror();  // the folder may be one from which nothing may be run
   if (!why.empty()) return base::error(base::Code::kInvalid, why);
   return path;
+}
+
+base::Status install_newer_names(std::span<const std::string> names, const std::string& folder) {
+  const std::string place = folder + kPlace, path = place + "/" + kNewerNames;
+  std::error_code failed;
+  if (!names.empty()) {
+    fs::create_directories(place, failed);
+    return replace_file(path, newer_names_library(names));
+  }
+  fs::remove(path, failed);
+  if (failed) return base::error(base::Code::kUnavailable, path + ": " + failed.message());
+  return base::ok();
+}
+
+void install_newer_names() {
+  const std::vector<std::string> names = newer_names(meant_driver());
+  const auto installed = install_newer_names(names, find_layout().prefix + "/lib");
+  if (installed.ok()) return;
+  fprintf(stderr, "tessera: programs in containers do not find what only the driver knows, by dlsym: %s\n",
+          installed.error().text.c_str());
 }
 
 }  // namespace tessera::cli

@@ -28,4 +28,11 @@ bool loader_takes_newer_names(std::string_view libc_version);
 // That library in the cache; its path. kUnsupported: not with this glibc.
 base::Result<std::string> keep_newer_names(std::span<const std::string> names);
 
+// That library for programs that `tessera run` does not start: where libtessera.so in `folder` looks for it by itself, also
+// when the folder is mounted in a container. Loaders before glibc 2.33 know no such places, so they do not end programs
+// for it. Without names there is none.
+base::Status install_newer_names(std::span<const std::string> names, const std::string& folder);
+// Of the driver that programs get, for this installation. Says on stderr if that fails.
+void install_newer_names();
+
 }  // namespace tessera::cli

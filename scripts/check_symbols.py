@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 
+NEWER_NAMES = "$ORIGIN/newer"
 # Each is also a name of musl's libc, which has no ld-linux-x86-64.so.2.
 PRELOAD_MAY_NEED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 
@@ -64,8 +65,8 @@ def preload(library, soname="libcuda.so.1"):
         found.append("has text relocations")
     if "BIND_NOW" not in dynamic and "NOW" not in dynamic:
         found.append("is not linked -z now: a lazy binding could run the loader inside a hook")
-    if re.search(r"RUNPATH|RPATH", dynamic):
-        found.append("has a run path")
+    if re.findall(r"(?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic) not in ([], [NEWER_NAMES]):
+        found.append(f"has a run path other than {NEWER_NAMES}, where cli/newer_names.cc puts what only the driver knows")
     if re.search(r"GNU_STACK\s.*RWE", headers):
         found.append("asks for an executable stack")
     # One entry is the compiler's own (frame_dummy). A stripped library cannot be looked at.

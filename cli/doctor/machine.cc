@@ -84,8 +84,9 @@ Finding check_exports(const std::string& driver) {
             "reinstall the driver; `ldd " + driver + "` shows what it lacks"};
   if (text.empty()) return {"exports", State::kOk, "every function that the driver exports is known", "", ""};
   return {"exports", State::kWarning, "the driver exports functions that are newer than Tessera:" + text,
-          "under `tessera run` programs find them, and their calls are not gated; elsewhere only by "
-          "cuGetProcAddress",
+          "under `tessera run` programs find them, and their calls are not gated; elsewhere, until `tessera "
+          "cdi` has "
+          "run as root, only by cuGetProcAddress",
           "update Tessera"};
 }
 

@@ -164,10 +164,10 @@ TS_CHANGED(cuGraphExecUpdate_v2, graph_updated(exec, graph, result),
            (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info))
 TS_CHANGED(cuGraphExecKernelNodeSetParams_v2, graph_kernel_set(exec, node, params, result),
            (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params), (exec, node, params))
-TS_CHANGED(cuGraphExecMemcpyNodeSetParams, graph_copy_set(exec, node, params, result),
+TS_CHANGED(cuGraphExecMemcpyNodeSetParams, graph_copy_set(exec, node, params, context, result),
            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params, CUcontext context),
            (exec, node, params, context))
-TS_CHANGED(cuGraphExecMemsetNodeSetParams, graph_fill_set(exec, node, params, result),
+TS_CHANGED(cuGraphExecMemsetNodeSetParams, graph_fill_set(exec, node, params, context, result),
            (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context),
            (exec, node, params, context))
 TS_CHANGED(cuGraphExecHostNodeSetParams, graph_host_set(exec, node, params, result),
@@ -204,11 +204,11 @@ static void node_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams
       return track::graph_kernel_set(exec, node, &same, result);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return track::graph_copy_set(exec, node, &p.memcpy.copyParams, result);
+      return track::graph_copy_set(exec, node, &p.memcpy.copyParams, p.memcpy.copyCtx, result);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
       const auto& m = p.memset;
       const CUDA_MEMSET_NODE_PARAMS fill{m.dst, m.pitch, m.value, m.elementSize, m.width, m.height};
-      return track::graph_fill_set(exec, node, &fill, result);
+      return track::graph_fill_set(exec, node, &fill, m.ctx, result);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
       const CUDA_HOST_NODE_PARAMS call{p.host.fn, p.host.userData};

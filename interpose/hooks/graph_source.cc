@@ -147,6 +147,16 @@ extern "C" CUresult hook_cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParam
   return looks([&] { return real().cuGraphNodeGetParams(node, params); });
 }
 
+extern "C" CUresult hook_cuGraphDestroyNode(CUgraphNode node) noexcept {
+  return edits(nullptr, [&] {
+    if (live()) {
+      const base::ErrnoGuard keep_errno;
+      const track::GraphCall in_call;
+      track::notes_end_with(node);
+    }
+    return real().cuGraphDestroyNode(node);
+  });
+}
 extern "C" CUresult hook_cuGraphDestroy(CUgraph graph) noexcept {
   CUresult result = CUDA_SUCCESS;
   if (live()) {

@@ -18,7 +18,7 @@ constexpr uint32_t kTextBytes = 160;
 
 struct Kept {
   std::shared_ptr<GraphNotes> notes = std::make_shared<GraphNotes>();
-  std::vector<CUgraph> children;  // inside of it, that have notes
+  std::vector<std::pair<CUgraphNode, CUgraph>> children;  // inside of it, that have notes
   // The note of the latest launch.
   const operations::Note* note = nullptr;
   std::shared_ptr<const CapturedCall> call;
@@ -88,9 +88,9 @@ void end_with(CUgraph graph) {
   const auto at = g_table->find(graph);
   if (at == g_table->end()) return;
   g_nodes -= at->second.notes->size();
-  const std::vector<CUgraph> children = std::move(at->second.children);
+  const auto children = std::move(at->second.children);
   g_table->erase(at);
-  for (const CUgraph child : children) end_with(child);
+  for (const auto& [node, child] : children) end_with(child);
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ void notes_of_child(CUgraph outer, CUgraphNode node, CUgraph child) noexcept {
         !copy_notes(child, inside))
       return;
     const state::Lock lock(g_mutex);
-    (*g_table)[outer].children.push_back(inside);
+    (*g_table)[outer].children.emplace_back(node, inside);
   } catch (const std::bad_alloc&) {
   }
 }
@@ -169,6 +169,21 @@ void notes_of_child(CUgraph outer, CUgraphNode node, CUgraph child) noexcept {
 void notes_end_with(CUgraph graph) noexcept {
   const state::Lock lock(g_mutex);
   if (g_table) end_with(graph);
+}
+
+void notes_end_with(CUgraphNode node) noexcept {
+  const state::Lock lock(g_mutex);
+  if (!g_table) return;
+  CUgraph inside = nullptr;
+  for (auto& [graph, kept] : *g_table) {
+    g_nodes -= kept.notes->erase(node);
+    std::erase_if(kept.children, [&](const auto& child) {
+      if (child.first != node) return false;
+      inside = child.second;
+      return true;
+    });
+  }
+  if (inside) end_with(inside);
 }
 
 }  // namespace tessera::track

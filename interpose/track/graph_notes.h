@@ -44,10 +44,11 @@ struct NodeCall {
 class GraphNotes {  // of one graph
  public:
   void add(CUgraphNode node, uint64_t blocks, uint32_t threads, NodeCall call);
-  // Nodes are told apart by handle, which another one may have later: then its grid is hardly the same.
+  // Of a node that has become another kernel there is none.
   NodeCall find(CUgraphNode node, uint64_t blocks, uint32_t threads) const;
   // The same of `clone`, as far as the driver says which nodes it has. May throw bad_alloc.
   GraphNotes of_clone(CUgraph clone) const;
+  bool erase(CUgraphNode node) { return nodes_.erase(node) != 0; }
   size_t size() const { return nodes_.size(); }
 
  private:
@@ -70,7 +71,8 @@ void notes_complete(CUgraph graph) noexcept;  // its capture has ended
 // Made of `graph`; or a node of `outer`, made of `child`. In the program's call that made it.
 void notes_cloned(CUgraph graph, CUgraph clone) noexcept;
 void notes_of_child(CUgraph outer, CUgraphNode node, CUgraph child) noexcept;
-// Before the driver destroys it, or when its capture has come to nothing.
+// Before the driver destroys it, for another may have its handle then; or when the graph's capture has come to nothing.
 void notes_end_with(CUgraph graph) noexcept;
+void notes_end_with(CUgraphNode node) noexcept;
 
 }  // namespace tessera::track

@@ -1,6 +1,7 @@
 #include "interpose/track/graph_read.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "interpose/gate/graph_class.h"
@@ -40,6 +41,61 @@ bool parse_extra(void* const* extra, const void** buffer, size_t* bytes) {
       return false;
   }
   return *buffer && *bytes;
+}
+
+// What the driver answers about a node of `type`, before it had one call for all.
+CUresult older_params(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams& p) {
+  switch (int(type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      CUDA_KERNEL_NODE_PARAMS kernel{};
+      const CUresult result = real().cuGraphKernelNodeGetParams_v2(node, &kernel);
+      p.kernel = std::bit_cast<decltype(p.kernel)>(kernel);
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return real().cuGraphMemcpyNodeGetParams(node, &p.memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      CUDA_MEMSET_NODE_PARAMS m{};
+      const CUresult result = real().cuGraphMemsetNodeGetParams(node, &m);
+      p.memset = {m.dst, m.pitch, m.value, m.elementSize, m.width, m.height, nullptr};
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      CUDA_HOST_NODE_PARAMS host{};
+      const CUresult result = real().cuGraphHostNodeGetParams(node, &host);
+      p.host.fn = host.fn, p.host.userData = host.userData;
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return real().cuGraphEventRecordNodeGetEvent(node, &p.eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return real().cuGraphEventWaitNodeGetEvent(node, &p.eventWait.event);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      CUDA_BATCH_MEM_OP_NODE_PARAMS ops{};
+      const CUresult result = real().cuGraphBatchMemOpNodeGetParams(node, &ops);
+      p.memOp = std::bit_cast<decltype(p.memOp)>(ops);
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return real().cuGraphChildGraphNodeGetGraph(node, &p.graph.graph);
+    default:  // empty
+      return CUDA_SUCCESS;
+  }
+}
+
+// Type and parameters of a node that a plan can hold. Since CUDA 13.2 the driver also says in which context a copy or a
+// fill runs; earlier, none stands there.
+GraphObstacle node_params(CUgraphNode node, CUgraphNodeParams& p) {
+  if (CUgraphNodeParams all{}; real().cuGraphNodeGetParams(node, &all) == CUDA_SUCCESS) {
+    p = all;
+    return obstacle_of(p.type);
+  }
+  CUgraphNodeType type{};
+  if (real().cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return kNotRead;
+  if (const GraphObstacle bad = obstacle_of(type); bad != kNone) return bad;
+  p = {};
+  p.type = type;
+  return older_params(node, type, p) == CUDA_SUCCESS ? kNone : kNotRead;
 }
 
 GraphObstacle take_shape(const CUDA_KERNEL_NODE_PARAMS& p, CUcontext context, KernelStep& step) {
@@ -189,61 +245,57 @@ class Reader {
 
   GraphObstacle add(CUgraphNode node, const GraphNotes* notes, uint32_t depth, StepSet&& needs,
                     StepSet& ends) {
-    CUgraphNodeType type{};
-    if (real().cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return kNotRead;
-    if (const GraphObstacle bad = obstacle_of(type); bad != kNone) return bad;
-    switch (int(type)) {
+    CUgraphNodeParams p{};
+    if (const GraphObstacle bad = node_params(node, p); bad != kNone) return bad;
+    switch (int(p.type)) {
       case CU_GRAPH_NODE_TYPE_KERNEL:
-        return add_kernel(node, notes, std::move(needs), ends);
+        return add_kernel(node, std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(p.kernel), notes, std::move(needs),
+                          ends);
       case CU_GRAPH_NODE_TYPE_MEMCPY: {
-        CUDA_MEMCPY3D params{};
         CopyStep step{};
-        if (real().cuGraphMemcpyNodeGetParams(node, &params) != CUDA_SUCCESS) return kNotRead;
-        if (const GraphObstacle bad = take_copy(params, step); bad != kNone) return bad;
+        if (const GraphObstacle bad = take_copy(p.memcpy.copyParams, p.memcpy.copyCtx, context_, step);
+            bad != kNone)
+          return bad;
         add_step(node, step, std::move(needs), ends);
         return kNone;
       }
       case CU_GRAPH_NODE_TYPE_MEMSET: {
+        const auto& m = p.memset;
         FillStep step{};
-        if (real().cuGraphMemsetNodeGetParams(node, &step.area) != CUDA_SUCCESS) return kNotRead;
+        if (const GraphObstacle bad =
+                take_fill({m.dst, m.pitch, m.value, m.elementSize, m.width, m.height}, m.ctx, context_, step);
+            bad != kNone)
+          return bad;
         add_step(node, step, std::move(needs), ends);
         return kNone;
       }
-      case CU_GRAPH_NODE_TYPE_HOST: {
-        HostStep step{};
-        if (real().cuGraphHostNodeGetParams(node, &step.call) != CUDA_SUCCESS) return kNotRead;
-        add_step(node, step, std::move(needs), ends);
+      case CU_GRAPH_NODE_TYPE_HOST:
+        add_step(node, HostStep{{p.host.fn, p.host.userData}}, std::move(needs), ends);
         return kNone;
-      }
       case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      case CU_GRAPH_NODE_TYPE_WAIT_EVENT: {
-        EventStep step{.event = nullptr, .waits = type == CU_GRAPH_NODE_TYPE_WAIT_EVENT};
-        const auto get =
-            step.waits ? real().cuGraphEventWaitNodeGetEvent : real().cuGraphEventRecordNodeGetEvent;
-        if (get(node, &step.event) != CUDA_SUCCESS) return kNotRead;
-        add_step(node, step, std::move(needs), ends);
+        add_step(node, EventStep{.event = p.eventRecord.event, .waits = false}, std::move(needs), ends);
         return kNone;
-      }
+      case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        add_step(node, EventStep{.event = p.eventWait.event, .waits = true}, std::move(needs), ends);
+        return kNone;
       case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        CUDA_BATCH_MEM_OP_NODE_PARAMS params{};
         MemoryOpsStep step{};
-        if (real().cuGraphBatchMemOpNodeGetParams(node, &params) != CUDA_SUCCESS) return kNotRead;
-        if (const GraphObstacle bad = take_memory_ops(params, context_, step); bad != kNone) return bad;
+        const auto ops = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(p.memOp);
+        if (const GraphObstacle bad = take_memory_ops(ops, context_, step); bad != kNone) return bad;
         add_step(node, std::move(step), std::move(needs), ends);
         return kNone;
       }
       case CU_GRAPH_NODE_TYPE_GRAPH:
-        return add_child(node, depth, needs, ends);
+        return add_child(node, p.graph.graph, depth, needs, ends);
       default:  // empty
         ends = std::move(needs);
         return kNone;
     }
   }
 
-  GraphObstacle add_kernel(CUgraphNode node, const GraphNotes* notes, StepSet&& needs, StepSet& ends) {
-    CUDA_KERNEL_NODE_PARAMS params{};
+  GraphObstacle add_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS& params, const GraphNotes* notes,
+                           StepSet&& needs, StepSet& ends) {
     KernelStep step;
-    if (real().cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS) return kNotRead;
     if (const GraphObstacle bad = take_shape(params, context_, step); bad != kNone) return bad;
     const auto [known, is_new] = sizes_.try_emplace(step.function);
     if (is_new && !parameter_sizes(params, known->second)) return kKernel;
@@ -254,9 +306,9 @@ class Reader {
     return kNone;
   }
 
-  GraphObstacle add_child(CUgraphNode node, uint32_t depth, const StepSet& needs, StepSet& ends) {
-    CUgraph child = nullptr;
-    if (real().cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS || !child) return kNotRead;
+  GraphObstacle add_child(CUgraphNode node, CUgraph child, uint32_t depth, const StepSet& needs,
+                          StepSet& ends) {
+    if (!child) return kNotRead;
     const uint32_t first = uint32_t(plan_.steps.size());
     if (const GraphObstacle bad = read(child, depth + 1, needs, ends); bad != kNone) return bad;
     plan_.children.push_back({node, first, uint32_t(plan_.steps.size()) - first});
@@ -298,11 +350,19 @@ GraphObstacle take_memory_ops(const CUDA_BATCH_MEM_OP_NODE_PARAMS& p, CUcontext 
   return obstacle_of(std::span<const CUstreamBatchMemOpParams>(step.ops));
 }
 
-GraphObstacle take_copy(const CUDA_MEMCPY3D& p, CopyStep& step) {
+GraphObstacle take_copy(const CUDA_MEMCPY3D& p, CUcontext of_copy, CUcontext context, CopyStep& step) {
+  if (of_copy && of_copy != context) return kContext;
   if (!asynchronous(p.srcMemoryType, p.srcHost, p.srcDevice) ||
       !asynchronous(p.dstMemoryType, p.dstHost, p.dstDevice))
     return kCopy;
   step.box = p;
+  return kNone;
+}
+
+GraphObstacle take_fill(const CUDA_MEMSET_NODE_PARAMS& p, CUcontext of_fill, CUcontext context,
+                        FillStep& step) {
+  if (of_fill && of_fill != context) return kContext;
+  step.area = p;
   return kNone;
 }
 

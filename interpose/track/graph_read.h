@@ -20,6 +20,9 @@ uint32_t class_of_graph(CUgraph graph);
 GraphObstacle take_kernel(const CUDA_KERNEL_NODE_PARAMS& params, CUcontext context, KernelStep& step);
 GraphObstacle take_memory_ops(const CUDA_BATCH_MEM_OP_NODE_PARAMS& params, CUcontext context,
                               MemoryOpsStep& step);
-GraphObstacle take_copy(const CUDA_MEMCPY3D& params, CopyStep& step);
+// `of_copy`, `of_fill`: the context that it runs in; null: not known.
+GraphObstacle take_copy(const CUDA_MEMCPY3D& params, CUcontext of_copy, CUcontext context, CopyStep& step);
+GraphObstacle take_fill(const CUDA_MEMSET_NODE_PARAMS& params, CUcontext of_fill, CUcontext context,
+                        FillStep& step);
 
 }  // namespace tessera::track

@@ -385,17 +385,17 @@ void graph_kernel_set(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE
   });
 }
 
-void graph_copy_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params,
+void graph_copy_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params, CUcontext context,
                     CUresult result) noexcept {
-  follow_step<CopyStep>(exec, node, result,
-                        [&](ExecutableGraph&, CopyStep& step) { return take_copy(*params, step); });
+  follow_step<CopyStep>(exec, node, result, [&](ExecutableGraph& graph, CopyStep& step) {
+    return take_copy(*params, context, graph.context, step);
+  });
 }
 
 void graph_fill_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params,
-                    CUresult result) noexcept {
-  follow_step<FillStep>(exec, node, result, [&](ExecutableGraph&, FillStep& step) {
-    step.area = *params;
-    return GraphObstacle::kNone;
+                    CUcontext context, CUresult result) noexcept {
+  follow_step<FillStep>(exec, node, result, [&](ExecutableGraph& graph, FillStep& step) {
+    return take_fill(*params, context, graph.context, step);
   });
 }
 

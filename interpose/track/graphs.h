@@ -108,10 +108,10 @@ bool lanes_have_events(ExecutableGraph& graph) noexcept;
 void graph_updated(CUgraphExec exec, CUgraph graph, CUresult result) noexcept;
 void graph_kernel_set(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params,
                       CUresult result) noexcept;
-void graph_copy_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params,
+void graph_copy_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params, CUcontext context,
                     CUresult result) noexcept;
 void graph_fill_set(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params,
-                    CUresult result) noexcept;
+                    CUcontext context, CUresult result) noexcept;
 void graph_host_set(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params,
                     CUresult result) noexcept;
 void graph_memory_ops_set(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params,

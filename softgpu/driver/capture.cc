@@ -154,6 +154,7 @@ CUresult add_captured_node_locked(Stream& stream, Command command) {
     kernel->attributes.try_emplace(CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, spread);
   }
   Node* node = add_node(*capture.graph, std::move(command), stream.frontier);
+  node->context = reinterpret_cast<CUcontext>(stream.context);
   stream.frontier = {node};
   return CUDA_SUCCESS;
 }

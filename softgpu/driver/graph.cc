@@ -47,6 +47,7 @@ std::shared_ptr<Graph> clone_graph(const Graph& graph) {
     Node* made = append(*copy, clone_command(node->command), {});
     made->enabled = node->enabled;
     made->origin = node.get();
+    made->context = node->context;
     map[node.get()] = made;
   }
   for (const auto& node : graph.nodes)

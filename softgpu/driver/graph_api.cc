@@ -58,6 +58,13 @@ CUgraphNode exec_node(CUgraphExec exec_handle, CUgraphNode original) {
 namespace {
 
 constexpr auto add = add_checked;
+
+CUresult add_in(Context& context, CUgraphNode* out, CUgraph graph, const CUgraphNode* deps, size_t n,
+                Command command) {
+  const CUresult result = add(out, graph, deps, n, std::move(command));
+  if (result == CUDA_SUCCESS) find_node(*out)->context = reinterpret_cast<CUcontext>(&context);
+  return result;
+}
 constexpr auto pick = pick_context;
 
 CUresult kernel_command(const CUDA_KERNEL_NODE_PARAMS_v2& p, KernelCommand* command) {
@@ -369,7 +376,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = pick(ctx, &context)) return bad;
   if (CUresult bad = box_of(*params, &command)) return bad;
-  return add(node, graph, deps, n, std::move(command));
+  return add_in(*context, node, graph, deps, n, std::move(command));
 }
 CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* deps, size_t n,
                               const CUDA_MEMSET_NODE_PARAMS_v1* params, CUcontext ctx) {
@@ -379,7 +386,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult bad = pick(ctx, &context)) return bad;
   if (CUresult bad = memset_command(*params, &command)) return bad;
-  return add(node, graph, deps, n, command);
+  return add_in(*context, node, graph, deps, n, command);
 }
 CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* deps, size_t n,
                             const CUDA_HOST_NODE_PARAMS_v1* params) {

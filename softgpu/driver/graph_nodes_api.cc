@@ -99,6 +99,38 @@ CUresult set_params(CUgraphNode node, const CUgraphNodeParams& p) {
   }
 }
 
+// What the calls for one type say, and the context of a copy or fill.
+CUresult get_params(CUgraphNode node, CUcontext context, CUgraphNodeParams& p) {
+  switch (int(p.type)) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return cuGraphKernelNodeGetParams_v2(node, reinterpret_cast<CUDA_KERNEL_NODE_PARAMS_v2*>(&p.kernel));
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      p.memcpy.copyCtx = context;
+      return cuGraphMemcpyNodeGetParams(node, &p.memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET:  // which begins as the older one
+      p.memset.ctx = context;
+      return cuGraphMemsetNodeGetParams(node, reinterpret_cast<CUDA_MEMSET_NODE_PARAMS_v1*>(&p.memset));
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return cuGraphHostNodeGetParams(node, reinterpret_cast<CUDA_HOST_NODE_PARAMS_v1*>(&p.host));
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return cuGraphChildGraphNodeGetGraph(node, &p.graph.graph);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return cuGraphEventWaitNodeGetEvent(node, &p.eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return cuGraphEventRecordNodeGetEvent(node, &p.eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return cuGraphMemAllocNodeGetParams(node, reinterpret_cast<CUDA_MEM_ALLOC_NODE_PARAMS*>(&p.alloc));
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return cuGraphMemFreeNodeGetParams(node, &p.free.dptr);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return cuGraphBatchMemOpNodeGetParams(node, reinterpret_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS*>(&p.memOp));
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
 }  // namespace
 
 void tessera::softgpu::driver::take_attributes(KernelCommand& to, const KernelCommand& from) {
@@ -185,6 +217,18 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
                                                                               : CUDA_ERROR_INVALID_VALUE;
 }
 
+// Since CUDA 13.2: older headers do not declare it.
+extern "C" __attribute__((visibility("default"))) CUresult cuGraphNodeGetParams(
+    CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
+  TS_ENTER(cuGraphNodeGetParams);
+  const Node* node = find_node(hNode);
+  if (!node || !nodeParams) return CUDA_ERROR_INVALID_VALUE;
+  CUgraphNodeParams p{};
+  p.type = type_of(node->command);
+  const CUresult result = get_params(hNode, node->context, p);
+  if (result == CUDA_SUCCESS) *nodeParams = p;
+  return result;
+}
 CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
   TS_ENTER(cuGraphNodeSetParams);
   return nodeParams ? set_params(hNode, *nodeParams) : CUDA_ERROR_INVALID_VALUE;

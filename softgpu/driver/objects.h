@@ -290,7 +290,8 @@ struct Node {
   Command command;
   std::vector<Node*> deps;
   bool enabled = true;
-  Node* origin = nullptr;  // in a clone or executable graph: the node it was made from (identity only)
+  Node* origin = nullptr;       // in a clone or executable graph: the node it was made from (identity only)
+  CUcontext context = nullptr;  // of a copy or fill: given or captured with it (identity only)
 };
 
 struct Graph {

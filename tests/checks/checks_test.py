@@ -133,6 +133,8 @@ class Tree(unittest.TestCase):
         source = "int a(void){return 1;}"
         good = ("-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,now")
         self.assertEqual(run("check_symbols.py", "preload", self.compile(source, "l.so", *good))[0], 0)
+        kept = good + ("-Wl,-rpath,$ORIGIN/newer",)
+        self.assertEqual(run("check_symbols.py", "preload", self.compile(source, "l.so", *kept))[0], 0)
         for options, text in ((good + ("-Wl,--no-as-needed", "-lstdc++"), "libstdc++"),
                               (("-shared", "-Wl,-z,now"), "SONAME"),
                               (good[:2] + ("-Wl,-z,lazy",), "lazy binding"),

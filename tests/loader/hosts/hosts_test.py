@@ -20,6 +20,7 @@ TESSERA = BUILD / "bin/tessera"
 DRIVER = BUILD / "lib/null/libcuda.so.1"
 FAILING = BUILD / "lib/failing/libcuda.so.1"
 STUBS = BUILD / "glibc-2.17"
+OLDER_GLIBC = [root for root in os.environ.get("TESSERA_GLIBC_ROOTS", "").split(":") if root]
 
 
 def clean_environment(**more):
@@ -72,11 +73,10 @@ class Hosts(unittest.TestCase):
         self.assertEqual(preloaded([program, LIBRARIES[0]], TESSERA_DRIVER="/nonexistent"), (0, "init 100\nhello\n", ""))
 
     def test_older_glibc(self):
-        roots = [root for root in os.environ.get("TESSERA_GLIBC_ROOTS", "").split(":") if root]
-        if not roots:
+        if not OLDER_GLIBC:
             self.skipTest("TESSERA_GLIBC_ROOTS names none")
         program = self.built("old", f"-B{STUBS}/", "-Wl,--no-as-needed", "-lpthread")
-        for root in roots:
+        for root in OLDER_GLIBC:
             loader = next(pathlib.Path(root).rglob("ld-linux-x86-64.so.2")).resolve()
             start = [loader, "--library-path", loader.parent, program]
             for name in ("libcuda.so.1", "libcuda.so"):
@@ -126,6 +126,32 @@ class Hosts(unittest.TestCase):
         self.assertEqual(preloaded([opener, "libcuda.so.1"], [library, *LIBRARIES], **{**variables, "TESSERA_DRIVER": "/none"}),
                          (0, "future 100\n100\n", ""))
         self.assertEqual(preloaded([opener, library], [library], **variables), (0, "future 100\n100\n", ""))
+
+    def test_names_that_only_the_driver_knows_without_run(self):
+        """Where `tessera cdi` has been run, an installation serves a plain LD_PRELOAD and containers, which have its lib mounted."""
+        folder = self.folder / "installed"
+        for part in ("bin", "lib"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        for file in (TESSERA, *LIBRARIES, BUILD / "lib/ld.so.preload"):
+            shutil.copy(file, folder / file.relative_to(BUILD))
+        driver = self.built("installed/libcuda.so.1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source="future_driver.c")
+        programs = [[self.built("installed/linked", "-DTS_LINKED", driver, source="future.c")]]
+        opener = self.built("installed/opener", source="future.c")
+        programs += [[opener, name] for name in ("libcuda.so.1", "libcuda.so")]
+        libraries = [folder / each.relative_to(BUILD) for each in LIBRARIES]
+        cdi = [folder / "bin/tessera", "cdi"]
+        self.assertEqual(ran(cdi, TESSERA_DRIVER=str(driver))[::2], (0, ""))
+        for program in programs:
+            with self.subTest(program=program):
+                self.assertEqual(preloaded(program, libraries, TESSERA_DRIVER=str(driver)), (0, "future 45.5\n45.5\n", ""))
+        for root in OLDER_GLIBC:  # whose loader ends programs for such a library
+            old = self.built("installed/old", f"-B{STUBS}/", "-Wl,--no-as-needed", "-lpthread")
+            loader = next(pathlib.Path(root).rglob("ld-linux-x86-64.so.2")).resolve()
+            start = [loader, "--library-path", loader.parent, old, "libcuda.so.1"]
+            self.assertEqual(preloaded(start, libraries, TESSERA_DRIVER="/none"), (0, "init 100\nhello\n", ""))
+        # A driver that has none of them takes the place.
+        self.assertEqual(ran(cdi)[::2], (0, ""))
+        self.assertEqual(preloaded(programs[1], libraries, TESSERA_DRIVER=str(driver)), (0, "not found\n", ""))
 
     def daemon(self):
         """The socket of a tesserad that ends with the test."""

@@ -295,6 +295,30 @@ TEST_F(CapturedCalls, AreThoseOfClonesAndChildren) {
   EXPECT_EQ(track::notes_of(inside), nullptr);
 }
 
+// The next node may have the handle of one that is destroyed, and so may a graph inside one.
+TEST_F(CapturedCalls, AreForgottenWithTheirNode) {
+  const CUgraph graph = capture([&] { call(2); });
+  CUgraphNode nodes[2];
+  size_t n = 2;
+  ASSERT_EQ(real().cuGraphGetNodes(graph, nodes, &n), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuGraphDestroyNode(nodes[1]), CUDA_SUCCESS);
+  EXPECT_EQ(track::notes_of(graph)->size(), 1u);
+  EXPECT_EQ(track::notes_of(graph)->find(nodes[1], kBlocks, kThreads).call, nullptr);
+  const std::vector<track::CallSum> calls = calls_of(graph);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].launches, 1u);
+
+  CUgraph outer = nullptr, inside = nullptr;
+  CUgraphNode child = nullptr;
+  ASSERT_EQ(real().cuGraphCreate(&outer, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuGraphAddChildGraphNode(&child, outer, nullptr, 0, graph), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuGraphChildGraphNodeGetGraph(child, &inside), CUDA_SUCCESS);
+  EXPECT_NE(track::notes_of(inside), nullptr);
+  EXPECT_EQ(hook_cuGraphDestroyNode(child), CUDA_SUCCESS);
+  EXPECT_EQ(track::notes_of(inside), nullptr);
+  for (CUgraph g : {graph, outer}) EXPECT_EQ(hook_cuGraphDestroy(g), CUDA_SUCCESS);
+}
+
 TEST_F(CapturedCalls, AreNotThoseOfExecutableGraphsInACapture) {
   const CUgraph graph = capture([&] { call(1); });
   const CUgraphExec exec = instantiate(graph);

@@ -559,7 +559,11 @@ void RandomGraph::all_modes(uint64_t n_by_default) {
   const uint64_t from = number_of("TESSERA_RANDOM_GRAPHS_FROM", 1),
                  n = number_of("TESSERA_RANDOM_GRAPHS", n_by_default),
                  whole_before = track::refusals(track::GraphObstacle::kState);
+  auto& params_of_node = driver_api::mutable_real_for_tests().cuGraphNodeGetParams;
+  const auto newer = params_of_node;
+  constexpr auto older = [](CUgraphNode, CUgraphNodeParams*) { return CUDA_ERROR_NOT_SUPPORTED; };
   for (uint64_t seed = from; seed < from + n; seed++) {
+    params_of_node = seed % 2 ? older : newer;  // before CUDA 13.2
     const std::vector<uint32_t> bare = run(seed, Mode::kBare);
     const std::vector<uint32_t> whole = run(seed, Mode::kWhole);
     ASSERT_EQ(slices(), 0u) << "seed " << seed << " whole";
@@ -572,6 +576,7 @@ void RandomGraph::all_modes(uint64_t n_by_default) {
     of_all_.runs += runs_;
     ASSERT_TRUE(run(seed, Mode::kComesAndGoes) == bare) << "seed " << seed << " with a daemon that dies";
   }
+  params_of_node = newer;
   of_all_.graphs = n;
   of_all_.whole_by_state = track::refusals(track::GraphObstacle::kState) - whole_before;
 }

@@ -227,6 +227,46 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
   });
 }
 
+// Of another context, as programs of several GPUs have them. Older drivers do not say it of the nodes of a graph.
+TEST_F(Graphs, CopiesAndFillsOfAnotherContextGoWhole) {
+  CUcontext other = nullptr;
+  ASSERT_EQ(real().cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuCtxSetCurrent(context), CUDA_SUCCESS);
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = a, copy.dstDevice = b;
+  copy.WidthInBytes = 64, copy.Height = copy.Depth = 1;
+  const CUDA_MEMSET_NODE_PARAMS fill{
+      .dst = a, .pitch = 0, .value = 1, .elementSize = 4, .width = 8, .height = 1};
+  for (const bool copies : {true, false}) {
+    const auto make = [&](CUcontext of_node, CUgraphNode* node) {
+      CUgraph graph = nullptr;
+      EXPECT_EQ(real().cuGraphCreate(&graph, 0), CUDA_SUCCESS);
+      EXPECT_EQ(copies ? hook_cuGraphAddMemcpyNode(node, graph, nullptr, 0, &copy, of_node)
+                       : hook_cuGraphAddMemsetNode(node, graph, nullptr, 0, &fill, of_node),
+                CUDA_SUCCESS);
+      return graph;
+    };
+    CUgraphNode node = nullptr;
+    const CUgraph foreign = make(other, &node);
+    expect_whole(foreign, GraphObstacle::kContext);
+    EXPECT_EQ(hook_cuGraphDestroy(foreign), CUDA_SUCCESS);
+
+    const CUgraph own = make(context, &node);
+    const CUgraphExec exec = instantiate(own);
+    const auto known = track::find_graph(exec);
+    slices_of(exec);
+    EXPECT_EQ(known->obstacle, GraphObstacle::kNone);
+    EXPECT_EQ(copies ? hook_cuGraphExecMemcpyNodeSetParams(exec, node, &copy, other)
+                     : hook_cuGraphExecMemsetNodeSetParams(exec, node, &fill, other),
+              CUDA_SUCCESS);
+    EXPECT_EQ(known->obstacle, GraphObstacle::kContext);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(own), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(real().cuCtxDestroy_v2(other), CUDA_SUCCESS);
+}
+
 TEST_F(Graphs, HostFunctionsAndEventsKeepTheirPlace) {
   ASSERT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
   CUevent gate = nullptr, other_gate = nullptr, done = nullptr, other_done = nullptr;

@@ -11,6 +11,8 @@
 
 #include "support.h"
 
+extern "C" CUresult cuGraphNodeGetParams(CUgraphNode, CUgraphNodeParams*);  // since CUDA 13.2
+
 namespace softgpu_driver_test {
 namespace {
 
@@ -344,6 +346,37 @@ TEST_F(Graphs, EventAndMemOpNodes) {
   run(exec);
   EXPECT_CU(cuEventQuery(two));
   EXPECT_EQ(read(p, 1)[0], 6u);
+}
+
+TEST_F(Graphs, OneCallSaysAllOfANode) {
+  CUDA_MEMCPY3D copy = {};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = p, copy.dstDevice = p + 4;
+  copy.WidthInBytes = 4, copy.Height = copy.Depth = 1;
+  CUgraphNode nodes[3];
+  ASSERT_CU(cuGraphAddMemcpyNode(&nodes[0], graph, nullptr, 0, &copy, context));
+  nodes[1] = set_word(graph, p, 6, {nodes[0]});
+  ASSERT_CU(cuGraphAddEmptyNode(&nodes[2], graph, nullptr, 0));
+  CUgraph clone = nullptr;
+  ASSERT_CU(cuGraphClone(&clone, graph));
+  for (CUgraph each : {graph, clone}) {
+    CUgraphNode same[3];
+    size_t n = 3;
+    ASSERT_CU(cuGraphGetNodes(each, same, &n));
+    CUgraphNodeParams params = {};
+    ASSERT_CU(cuGraphNodeGetParams(same[0], &params));
+    EXPECT_EQ(params.type, CU_GRAPH_NODE_TYPE_MEMCPY);
+    EXPECT_EQ(params.memcpy.copyCtx, context);
+    EXPECT_EQ(params.memcpy.copyParams.dstDevice, copy.dstDevice);
+    ASSERT_CU(cuGraphNodeGetParams(same[1], &params));
+    EXPECT_EQ(params.type, CU_GRAPH_NODE_TYPE_MEMSET);
+    EXPECT_EQ(params.memset.ctx, context);
+    EXPECT_EQ(params.memset.value, 6u);
+    ASSERT_CU(cuGraphNodeGetParams(same[2], &params));
+    EXPECT_EQ(params.type, CU_GRAPH_NODE_TYPE_EMPTY);
+  }
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetParams(nodes[0], nullptr));
+  EXPECT_CU(cuGraphDestroy(clone));
 }
 
 TEST_F(Graphs, ChildGraphsTakeNewParameters) {
