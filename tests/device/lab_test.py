@@ -2,6 +2,7 @@
 """The protocol of scripts/gpu/workloads, and what scripts/gpu/headline.py leaves when it is ended, on the software GPU.
 
 usage: lab_test.py BUILD_FOLDER"""
+import importlib.util
 import json
 import os
 import pathlib
@@ -65,6 +66,26 @@ class Workloads(unittest.TestCase):
             answers = self.conversation(script, "no JSON\n", {"do": "explode"}, {"do": "run", "what": "x", "at_s": 0, "seconds": 0},
                                         {"do": "load", "what": "resnet"})
             self.assertEqual(["error" in answer for answer in answers], [False, True, True, True, False], answers)
+
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "this Python has no Triton")
+    def test_tritons_kernels_compile_without_a_gpu(self):
+        with tempfile.TemporaryDirectory(prefix="tessera-lab-") as folder:
+            answer = subprocess.run([sys.executable, GPU / "workloads/kernels_of_triton.py", "--out", folder], capture_output=True, text=True,
+                                    timeout=LIMIT_S, env={**os.environ, "TRITON_CACHE_DIR": folder + "/cache"})
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertEqual(sorted(json.loads(answer.stdout)), ["pointwise", "product", "softmax"])
+            for name in json.loads(answer.stdout):
+                self.assertIn(f".visible .entry {name}(", pathlib.Path(folder, name + ".ptx").read_text())
+
+    @unittest.skipUnless(importlib.util.find_spec("triton") and importlib.util.find_spec("torch"), "this Python has no Triton and PyTorch")
+    def test_tritons_kernels_compute_what_they_shall(self):
+        program = ("import torch, kernels_of_triton\na, b = torch.randn(2, 64, 64)\nx, results = a.clone(), kernels_of_triton.results(a, b)\n"
+                   "for _ in range(2000): x = x * 0.999 + b\n"
+                   "for name, right in (('pointwise', x), ('softmax', a.softmax(-1)), ('product', a @ b)):\n"
+                   "    torch.testing.assert_close(results[name], right, atol=1e-4, rtol=1e-4)\n")
+        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, cwd=GPU / "workloads",
+                                env={**os.environ, "TRITON_INTERPRET": "1"})
+        self.assertEqual(answer.returncode, 0, answer.stderr)
 
     def test_two_roles_of_one_process_answer_each_for_itself(self):
         with open(os.devnull, "w") as errors:
