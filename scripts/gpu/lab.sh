@@ -241,8 +241,8 @@ if wanted H24; then
   answer H24_bare 20 -- "$bin/h24_killed_behind_gate" "${few_times[@]}"
   answer H24_mps 25 -- "${under_mps[@]}" "$bin/h24_killed_behind_gate" "${few_times[@]}"
 fi
-if wanted H19; then of_programs H19 70 h19_operations.py; fi
-if wanted H28; then of_programs H28 50 h28_slices_beside.py; fi
+if wanted H19; then of_programs H19 75 h19_operations.py; fi
+if wanted H28; then of_programs H28 60 h28_slices_beside.py; fi
 if wanted H23; then of_programs H23 120 h23_mps_alone.py; fi
 if wanted H29; then
   small --rounds 5 --kernel-ms 5
