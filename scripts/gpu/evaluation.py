@@ -82,6 +82,7 @@ FIGURES = (
     ("H28", "equal", "slices beside a service have the results of uncut kernels", ""),
     *((f"H29_{regime}", f"{state}.first_us_p50", f"short kernel after another process that is {text}{under}", "us")
       for regime, under in (("bare", ""), ("mps", ", MPS")) for state, text in (("alone", "not there"), ("idle", "idle"), ("drained", "drained"), ("waiting", "waiting for a word"), ("kernel", "in a kernel"))),
+    ("H30", "managed", "a program whose context nobody announced is managed", ""),
 )
 OF_SERVICE = ("p50_ms", "p99_ms", "ttft_p99_ms", "tpot_p99_ms")
 

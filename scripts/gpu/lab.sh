@@ -254,6 +254,11 @@ if wanted H25; then
   answer H25 40 -- "$bin/h25_wait_word" "${few_times[@]}"
 fi
 if wanted H26; then answer H26 30 -- "$bin/h26_calls_behind_gate"; fi
+if wanted H30; then
+  if has H30 "$run" "$build/bin/tesserad"; then
+    answer H30 25 -- python3 "$bin/h30_unannounced_context.py" --tessera "$run" --tesserad "$build/bin/tesserad" --gpu $gpu
+  fi
+fi
 
 at=C
 if wanted H13; then

@@ -96,14 +96,18 @@ class Daemon:
         self.clients += 1
         return [self.tessera, "run", "--gpu", gpu, "--priority", priority, "--", *command]
 
+    def state(self):
+        """What `tessera ps` says."""
+        state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
+        if state.returncode != 0:
+            raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
+        return json.loads(state.stdout)
+
     def check(self):
         """Does it live, and did every client attach? Else what they answered is of programs that nobody managed."""
         if self.process.poll() is not None:
             raise SystemExit(f"tesserad ended with status {self.process.returncode}")
-        state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
-        if state.returncode != 0:
-            raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
-        attached = json.loads(state.stdout)["daemon"]["attached"]
+        attached = self.state()["daemon"]["attached"]
         if attached < self.clients:
             raise SystemExit(f"{attached} of {self.clients} clients attached")
 

@@ -179,6 +179,12 @@ class Questions(unittest.TestCase):
         self.assertEqual(self.run_on_softgpu(*program[:3], script).returncode, 1)
         self.assertFalse(os.path.exists((self.folder / "pipe").read_text()))
 
+    def test_a_program_is_managed_whose_context_nobody_announced(self):
+        answer = self.run_on_softgpu(sys.executable, BUILD / "bin/device/h30_unannounced_context.py", "--tessera", BUILD / "bin/tessera",
+                                     "--tesserad", BUILD / "bin/tesserad", "--gpu", "soft")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertTrue(json.loads(answer.stdout)["managed"], answer.stdout)
+
     def test_who_saw_nothing_says_so(self):
         """Of questions with several processes, none of which finds a device."""
         device = BUILD / "bin" / "device"
