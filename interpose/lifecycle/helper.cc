@@ -88,6 +88,21 @@ abi::GateChoice gate_choice(int device) {
   return c.gate;
 }
 
+// Launches in a context that no hook saw, as a library can make one by the driver's export tables: they are taken to be
+// those of the first GPU with a primary context.
+void look_for_device() {
+  if (state::device() >= 0 || gate::total_launches() == g_session.base_launches || !state::enter_driver())
+    return;
+  const auto& real = driver_api::real();
+  int n_devices = 0, active = 0;
+  unsigned flags = 0;
+  if (real.cuDeviceGetCount(&n_devices) != CUDA_SUCCESS) n_devices = 0;
+  for (int device = 0; device < n_devices && !active; ++device)
+    if (real.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active)
+      state::device_seen(device);
+  state::leave_driver();
+}
+
 void announce_device(ipc::Attachment& a, uint64_t now) {
   const int device = state::device();
   if (device < 0 || g_session.announced || !learnt_settled(a, device, now) || !state::enter_driver()) return;
@@ -285,6 +300,7 @@ uint64_t helper_step(uint64_t now) {
   }
   if (park_step(&a->shared().park, now)) return kParkedLook_ns;
   memory::acknowledge_kept();
+  look_for_device();
   announce_device(*a, now);
   pin_gate(*a);
   if (!g_session.announced && g_session.asked_ns != 0) return kMs;

@@ -16,7 +16,7 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-SYSTEMS = {"bare": "time slices of the driver", "one_process": "stream priorities in one process", "mps_low": "MPS, low client priority of the training", "tessera": "Tessera, default",
+SYSTEMS = {"bare": "time slices of the driver", "one_process": "stream priorities in one process", "one_process_mps": "stream priorities in one process, MPS", "mps_low": "MPS, low client priority of the training", "tessera": "Tessera, default",
            "tessera_mps": "Tessera, default, MPS", "device": "Tessera, gate on the device", "device_mps": "Tessera, gate on the device, MPS",
            "window500": "Tessera, window of 500 us", "window500_mps": "Tessera, window of 500 us, MPS", "temporal": "Tessera, `temporal`",
            "temporal_mps": "Tessera, `temporal`, MPS", "temporal500": "Tessera, `temporal`, window of 500 us",
@@ -80,8 +80,9 @@ FIGURES = (
       for beside in ("nobody", "a client with 0 MiB", "a client with 4096 MiB")),
     ("H27", "equal", "results of frameworks are those without Tessera", ""),
     ("H28", "equal", "slices beside a service have the results of uncut kernels", ""),
-    *(("H29", f"{state}.first_us_p50", f"short kernel after another process that is {text}", "us")
-      for state, text in (("alone", "not there"), ("idle", "idle"), ("drained", "drained"), ("waiting", "waiting for a word"), ("kernel", "in a kernel"))),
+    *((f"H29_{regime}", f"{state}.first_us_p50", f"short kernel after another process that is {text}{under}", "us")
+      for regime, under in (("bare", ""), ("mps", ", MPS")) for state, text in (("alone", "not there"), ("idle", "idle"), ("drained", "drained"), ("waiting", "waiting for a word"), ("kernel", "in a kernel"))),
+    ("H30", "managed", "a program whose context nobody announced is managed", ""),
 )
 OF_SERVICE = ("p50_ms", "p99_ms", "ttft_p99_ms", "tpot_p99_ms")
 

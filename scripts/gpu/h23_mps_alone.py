@@ -38,14 +38,12 @@ def beside(company, environment, mebibytes, measure):
 
 
 def answer(company, options):
-    # The environment, too, of a client without Tessera.
     daemon = company.daemon('[mps]\nmode = "manage"\n')
     mps = daemon.mps_state()
-    has_mps = mps.get("active") or options.rehearse  # which says nothing about MPS, but runs everything
     soft = {"LD_LIBRARY_PATH": str(company.soft)} if company.soft else {}
-    under_mps = {"CUDA_MPS_PIPE_DIRECTORY": str(daemon.pipe_directory), **soft}
+    under_mps = {**daemon.clients_of_mps(options.rehearse), **soft}
     services = SERVICES[:1] if options.rehearse else SERVICES
-    rows = [(regime, connections) for regime in ("without", "mps")[:2 if has_mps else 1] for connections in CONNECTIONS]
+    rows = [(regime, connections) for regime in ("without", "mps")[:2 if mps.get("active") else 1] for connections in CONNECTIONS]
     workers = [company.worker("service.py", environment={**(under_mps if regime == "mps" else soft),
                                                          **({"CUDA_DEVICE_MAX_CONNECTIONS": connections} if connections else {})})
                for regime, connections in rows]

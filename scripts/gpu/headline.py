@@ -18,21 +18,27 @@ import time
 import processes
 from processes import Daemon, Worker
 
-PAIRS = (("resnet_graph", "gpt2"), ("decoder", "resnet"), ("resnet_graph", "resnet"), ("decoder", "gpt2"),
+PAIRS = (("resnet_graph", "gpt2"), ("decoder", "gpt2"), ("resnet_graph", "resnet"), ("decoder", "resnet"),
          ("encoder_graph", "gpt2"), ("resnet_graph", "products"), ("resnet", "gpt2"), ("encoder", "copies"))
+N_FIRST_PAIRS = 2   # each turn of systems asks these, before a pair that comes later asks any
 LOAD = 0.5          # of the time that the service needs alone
 LOAD_S = 12         # limit of loading, of the first time above all
-BESIDES_S = 6       # what loading and answers of a phase usually take: it starts where there is time for that
-LEAD_S = 0.8        # the trainer runs so long before anything counts
+BESIDES_S = 5       # what loading and answers of a phase usually take: it starts where there is time for that
+START_S = 10        # what starting the programs of a turn usually takes
+LEAD_S = 0.5        # the trainer runs so long before anything counts
 ANSWER_S = 4        # limit of the answers after a phase's end
 CLEAN_UP_S = 12     # MPS, too, ends with its daemon
 
-# device: the gate is asked for. daemon: whose clients they are. mps: with MPS, which the daemon "mps" starts.
-System = collections.namedtuple("System", "name daemon device mps service")
-SYSTEMS = (System("tessera", "plain", False, False, "tessera"), System("device", "device", True, False, "device"),
-           System("device_mps", "mps", True, True, "tessera_mps"), System("tessera_mps", "mps", False, True, "tessera_mps"),
-           System("mps_low", None, False, True, "mps_low"), System("one_process", None, False, False, "one_process"),
-           System("bare", None, False, False, "bare"))
+# device: the gate is asked for. daemon: whose clients they are. mps: with MPS, which the daemon "mps" starts. one: both are threads of
+# one process, on streams of the highest and the lowest priority.
+System = collections.namedtuple("System", "name daemon device mps one service")
+BARE = System("bare", None, False, False, False, "bare")
+# In turns, whose programs start together, so that the first figures come early: the product in each regime, the same the other way
+# round, the rivals, the rest.
+TURNS = ((System("tessera", "plain", False, False, False, "tessera"), System("device_mps", "mps", True, True, False, "tessera_mps")),
+         (System("device", "device", True, False, False, "device"), System("tessera_mps", "mps", False, True, False, "tessera_mps")),
+         (System("mps_low", None, False, True, False, "mps_low"), System("one_process", None, False, False, True, "one_process")),
+         (System("one_process_mps", None, False, True, True, "one_process_mps"), BARE))
 
 
 class Headline:
@@ -45,6 +51,7 @@ class Headline:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-headline-"))
         self.errors = open(self.out / "headline.err", "w")
         self.daemons, self.workers, self.loaded = {}, {}, {}
+        self.absent, self.no_mps, self.of_mps, self.of_all = {}, None, {}, {}
         self.alone = {"service": {}, "trainer": {}}
         self.summary = {"question": "headline", "budget_s": options.budget, "phase_s": options.seconds,
                         "rehearsed": options.rehearse, "systems": {}, "alone": self.alone, "answers": {}, "left_out": []}
@@ -60,58 +67,59 @@ class Headline:
     def say(self, text):
         print(f"{time.monotonic() - self.began_s:6.1f} {text}", flush=True)
 
-    # The daemons first: the one with MPS says where its pipe is.
-    def start(self):
-        bins, gpu = self.options.build / "bin", "soft" if self.options.rehearse else "auto"
+    def start_daemons(self):
         soft = {"TESSERA_SOFTGPU_LINGER_MS": "200"} if self.options.rehearse else {}
         configurations = {"plain": "", "device": "", "mps": '[mps]\nmode = "manage"\n'}
         for name, text in configurations.items():
-            self.daemons[name] = Daemon(bins, self.folder / name, text, soft, self.errors)
+            self.daemons[name] = Daemon(self.options.build / "bin", self.folder / name, text, soft, self.errors)
         ready = {name: daemon.line(min(self.end_s, time.monotonic() + 15)) is not None for name, daemon in self.daemons.items()}
+        self.absent = {name: "its daemon is not ready" for name, is_ready in ready.items() if not is_ready}
         mps = self.daemons["mps"].mps_state() if ready["mps"] else {}
-        pipe = {"CUDA_MPS_PIPE_DIRECTORY": str(self.daemons["mps"].pipe_directory)}
-        options = ["--rehearse"] if self.options.rehearse else []
+        self.no_mps = None if mps.get("active") else f"no MPS: {mps.get('reason')}"
+        self.of_mps = self.daemons["mps"].clients_of_mps(self.options.rehearse)  # which says where its pipe is
+        self.of_all = soft
 
-        def start(name, script, priority, system, environment):
-            prefix = []
-            if system.daemon:
-                prefix = [str(bins / "tessera"), "run", "--gpu", gpu, "--socket", self.daemons[system.daemon].socket,
-                          "--priority", priority, "--"]
-            elif self.options.rehearse:
-                environment = {**environment, "LD_LIBRARY_PATH": str(self.options.build / "lib/softgpu")}
-            self.workers[name] = Worker(script, prefix, {**soft, **environment}, options, self.errors)
-
-        for system in SYSTEMS:
-            why = None
-            if system.daemon and not ready[system.daemon]:
-                why = "its daemon is not ready"
-            elif system.mps and not mps.get("active"):
-                why = f"no MPS: {mps.get('reason')}"
-            self.summary["systems"][system.name] = why or "started"
-            if why:
-                continue
-            if system.name == "one_process":  # two threads, streams of the highest and the lowest priority
-                bare = {"LD_LIBRARY_PATH": str(self.options.build / "lib/softgpu")} if self.options.rehearse else {}
-                pair = processes.both([], {**soft, **bare}, options, self.errors)
-                self.workers["service/one_process"], self.workers["trainer/one_process"] = pair
-                continue
-            outside = pipe if system.mps and not system.daemon else {}
-            if "service/" + system.service not in self.workers:
-                start("service/" + system.service, "service.py", "high", system, outside)
-            trainer = dict(outside)
-            if system.device:
-                trainer["TESSERA_GATE"] = "device"
-            if system.name == "mps_low":
-                trainer["CUDA_MPS_CLIENT_PRIORITY"] = "1"
-            start("trainer/" + system.name, "trainer.py", "best-effort", system, trainer)
+    def start(self, systems):
+        """Those of their programs that are not there, all at once."""
+        before = set(self.workers)
+        for system in systems:
+            if system.name not in self.summary["systems"]:
+                why = self.absent.get(system.daemon) or (system.mps and self.no_mps)
+                self.summary["systems"][system.name] = why or "started"
+                if not why:
+                    self.start_pair(system)
+        started = {name: worker for name, worker in self.workers.items() if name not in before}
+        if not started:
+            return
         end_s = min(self.end_s - CLEAN_UP_S, time.monotonic() + self.options.start_limit)
-        for name, worker in self.workers.items():
-            started = worker.answer(end_s)
-            if "error" in started:
-                self.summary["systems"][name] = started["error"]
-            self.summary.setdefault("torch", started.get("torch"))
+        for name, worker in started.items():
+            answer = worker.answer(end_s)
+            if "error" in answer:
+                self.summary["systems"][name] = answer["error"]
+            self.summary.setdefault("torch", answer.get("torch"))
         self.write()
-        self.say("systems: " + json.dumps(self.summary["systems"]))
+        self.say("systems: " + json.dumps({system.name: self.summary["systems"][system.name] for system in systems}))
+
+    def start_pair(self, system):
+        environment = {**self.of_all, **(self.of_mps if system.mps else {})}
+        options = ["--rehearse"] if self.options.rehearse else []
+        if self.options.rehearse and not system.daemon:
+            environment["LD_LIBRARY_PATH"] = str(self.options.build / "lib/softgpu")
+        names = service, trainer = "service/" + system.service, "trainer/" + system.name
+        if system.one:
+            self.workers.update(zip(names, processes.both([], environment, options, self.errors)))
+            return
+
+        def run(priority):
+            if not system.daemon:
+                return []
+            return [str(self.options.build / "bin/tessera"), "run", "--gpu", "soft" if self.options.rehearse else "auto",
+                    "--socket", self.daemons[system.daemon].socket, "--priority", priority, "--"]
+
+        if service not in self.workers:
+            self.workers[service] = Worker("service.py", run("high"), environment, options, self.errors)
+        own = {"TESSERA_GATE": "device"} if system.device else {"CUDA_MPS_CLIENT_PRIORITY": "1"} if system.name == "mps_low" else {}
+        self.workers[trainer] = Worker("trainer.py", run("best-effort"), {**environment, **own}, options, self.errors)
 
     def until(self, seconds):
         """A moment so far from now, within the budget."""
@@ -121,9 +129,13 @@ class Headline:
         """Is there time for a phase, its loading and its answers?"""
         if BESIDES_S + LEAD_S + seconds <= self.left_s():
             return True
-        self.summary["left_out"].append(name)
-        self.write()
+        self.leave_out(name)
         return False
+
+    def leave_out(self, name):
+        if name not in self.summary["left_out"]:
+            self.summary["left_out"].append(name)
+            self.write()
 
     def load(self, roles):
         """roles: worker and program. The service keeps what it has loaded; the trainer begins again."""
@@ -176,43 +188,56 @@ class Headline:
     def rate_per_s(self, what):
         return LOAD * 1e3 / self.loaded["service/bare", what]["alone_ms"]
 
-    def measure_alone(self, service, trainer):
-        """What the pair does without the other and without Tessera; the trainer twice, whether its losses repeat."""
-        if service not in self.alone["service"] and self.fits("alone/" + service, self.options.seconds):
-            self.alone["service"][service] = self.phase(("service/bare", service), None, self.options.seconds).get("service", {})
+    def measure_alone(self, role, what):
+        """What it does without a neighbour and without Tessera, once; nothing where there is no time."""
+        if what not in self.alone[role] and self.fits("alone/" + what, self.options.seconds):
+            roles = {"service": None, "trainer": None, role: (f"{role}/bare", what)}
+            self.alone[role][what] = self.phase(**roles, seconds=self.options.seconds).get(role, {})
             self.write()
-            self.say(f"alone {service}: {json.dumps(self.alone['service'][service])}")
-        if trainer not in self.alone["trainer"] and self.fits("alone/" + trainer, self.options.seconds):
-            role = ("trainer/bare", trainer)
-            first = self.phase(None, role, self.options.seconds).get("trainer", {})
-            again = self.phase(None, role, 0.2).get("trainer", {}) if self.fits("again/" + trainer, 0.2) else {}
-            first["repeats"] = same_losses(first, again)
-            self.alone["trainer"][trainer] = first
-            self.write()
-            self.say(f"alone {trainer}: {json.dumps({k: v for k, v in first.items() if k != 'losses'})}")
-        return all(self.alone[role].get(what, {}).get("done") for role, what in (("service", service), ("trainer", trainer)))
+            self.say(f"alone {what}: {json.dumps({k: v for k, v in self.alone[role][what].items() if k != 'losses'})}")
+        return self.alone[role].get(what, {}).get("done")
+
+    def losses_repeat(self, trainer):
+        """Alone; asked once, where somebody's losses differed. None: there is no time to ask."""
+        alone = self.alone["trainer"][trainer]
+        if "repeats" not in alone and self.fits("again/" + trainer, 0.2):
+            alone["repeats"] = same_losses(alone, self.phase(None, ("trainer/bare", trainer), 0.2).get("trainer", {}))
+        return alone.get("repeats")
+
+    def lives(self, worker):
+        return worker in self.workers and self.workers[worker].alive()
 
     def run(self):
-        self.start()
-        for service, trainer in PAIRS[:self.options.pairs]:
-            if not self.measure_alone(service, trainer):
-                continue
-            services = dict.fromkeys("service/" + system.service for system in SYSTEMS)
-            if self.fits(f"services/{service}", 0):  # all at once: most of it is the CPU's work
-                self.load([(name, service) for name in services if name in self.workers and self.workers[name].alive()])
-            for system in SYSTEMS:
-                name = f"{service}+{trainer}/{system.name}"
-                workers = ["service/" + system.service, "trainer/" + system.name]
-                if not all(w in self.workers and self.workers[w].alive() for w in workers):
-                    self.summary["left_out"].append(name)
-                    continue
-                if not self.fits(name, self.options.seconds):
-                    continue
-                result = self.phase((workers[0], service), (workers[1], trainer), self.options.seconds, system)
-                result.update(judged(result, self.alone["service"][service], self.alone["trainer"][trainer], system))
-                self.summary["answers"][name] = result
+        self.start_daemons()
+        pairs = PAIRS[:self.options.pairs]
+        for together in (pairs[:N_FIRST_PAIRS], pairs[N_FIRST_PAIRS:]):
+            for turn in TURNS:
+                systems = (*turn, BARE)
+                if any(system.name not in self.summary["systems"] for system in systems) and self.fits("start/" + turn[0].name, START_S):
+                    self.start(systems)
+                for service, trainer in together:
+                    self.ask(service, trainer, turn)
+
+    def ask(self, service, trainer, systems):
+        named = {f"{service}+{trainer}/{system.name}": system for system in systems}
+        known = self.measure_alone("service", service) and self.measure_alone("trainer", trainer)
+        ready = {name: system for name, system in named.items()
+                 if known and all(self.lives(f"{role}/{what}") for role, what in (("service", system.service), ("trainer", system.name)))}
+        if ready and self.fits(f"services/{service}", 0):  # at once: most of it is the CPU's work
+            self.load([("service/" + system.service, service) for system in ready.values()])
+        for name, system in named.items():
+            if name not in ready:
+                self.leave_out(name)
+            elif self.fits(name, self.options.seconds):
+                self.summary["answers"][name] = self.answer(service, trainer, system)
                 self.write()
-                self.say(f"{name}: " + " ".join(f"{k}={v}" for k, v in result.items() if not isinstance(v, dict)))
+                self.say(f"{name}: " + " ".join(f"{k}={v}" for k, v in self.summary["answers"][name].items() if not isinstance(v, dict)))
+
+    def answer(self, service, trainer, system):
+        result = self.phase(("service/" + system.service, service), ("trainer/" + system.name, trainer), self.options.seconds, system)
+        alone = self.alone["service"][service], self.alone["trainer"][trainer]
+        same = same_losses(result.get("trainer", {}), alone[1])
+        return {**result, **judged(result, *alone, system, same is False and self.losses_repeat(trainer) is not False)}
 
     def end(self):
         end_s = time.monotonic() + CLEAN_UP_S - 1
@@ -232,7 +257,7 @@ def same_losses(a, b):
     return all(x == y for x, y in both) if both else None
 
 
-def judged(result, service_alone, trainer_alone, system):
+def judged(result, service_alone, trainer_alone, system, other_losses):
     """The figures over those alone, and whether the answer counts."""
     service, trainer, tessera = result.get("service", {}), result.get("trainer", {}), result.get("tessera")
     wrong = [f"{role}: {answer['error']}" for role, answer in (*result["loads"].items(), *result.items())
@@ -247,7 +272,7 @@ def judged(result, service_alone, trainer_alone, system):
         wrong.append("no requests or no steps")
     elif service["digest"] != service_alone["digest"] and service_alone["distinct_answers"] == 1:
         wrong.append("the service's answers differ")
-    if same_losses(trainer, trainer_alone) is False and trainer_alone["repeats"] is not False:
+    if other_losses:
         wrong.append("the losses differ")
     if tessera:
         if not tessera["daemon_lives"]:
@@ -256,7 +281,7 @@ def judged(result, service_alone, trainer_alone, system):
             wrong.append("not both are clients")
         if system.device and (tessera["gate"] != "device" or tessera["gate_boundaries"] <= 0):
             wrong.append(f"gate {tessera['gate']}, {tessera['gate_boundaries']} boundaries")
-    return {**figures, "losses_repeat_alone": trainer_alone["repeats"], "ok": not wrong, "wrong": "; ".join(wrong) or None}
+    return {**figures, "losses_repeat_alone": trainer_alone.get("repeats"), "ok": not wrong, "wrong": "; ".join(wrong) or None}
 
 
 def main():
@@ -264,7 +289,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True, help="folder with bin/ and lib/")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="gets headline.json and headline.err")
     parser.add_argument("--budget", type=float, default=240, help="seconds, cleaning up included")
-    parser.add_argument("--seconds", type=float, default=3, help="length of a phase")
+    parser.add_argument("--seconds", type=float, default=2, help="length of a phase")
     parser.add_argument("--pairs", type=int, default=len(PAIRS), help="only the first pairs")
     parser.add_argument("--start-limit", type=float, default=90, help="seconds until the programs must have started")
     parser.add_argument("--rehearse", action="store_true", help="on the software GPU, without PyTorch")

@@ -117,6 +117,7 @@ trap 'exit 143' INT TERM HUP
 if [ "$rehearse" = 1 ]; then
   export LD_LIBRARY_PATH=$build/lib/softgpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export TESSERA_SOFTGPU_DIR=$private/gpu TESSERA_SOFTGPU_LINGER_MS=200 TESSERA_LAB_REHEARSED=1
+  export PATH=$root/scripts/gpu/pretended:$PATH  # a control program of MPS
   mkdir -m 700 "$TESSERA_SOFTGPU_DIR"
 fi
 
@@ -182,13 +183,6 @@ at=A  # the stage that is being asked
 wanted() { [[ (-z "$stage" || "$stage" = "$at") && (-z "$only" || "$only" == *",$1,"*) ]]; }
 # small OPTION...: what a rehearsal passes.
 small() { few_times=(); [ "$rehearse" = 0 ] || few_times=("$@"); }
-# A rehearsal has an MPS by a software GPU of its own.
-with_mps() {
-  mps=()
-  [ "$rehearse" = 0 ] && return
-  mps=(TESSERA_SOFTGPU_MODE=mps "TESSERA_SOFTGPU_DIR=$private/gpu-$1")
-  mkdir -m 700 "$private/gpu-$1"
-}
 has() {  # NAME FILE...: is all of it there?
   local name=$1 file
   shift
@@ -216,6 +210,7 @@ of_programs() {
 }
 gpu=auto
 [ "$rehearse" = 1 ] && gpu=soft
+under_mps=(python3 "$bin/under_mps.py" --)
 
 answer info 20 -- "$bin/device_info"
 
@@ -244,21 +239,26 @@ at=B
 if wanted H24; then
   small --kernel-ms 20 --rounds 5 --kernels 20
   answer H24_bare 20 -- "$bin/h24_killed_behind_gate" "${few_times[@]}"
-  with_mps h24
-  answer H24_mps 25 "${mps[@]}" -- python3 "$bin/h24_mps.py" "${few_times[@]}"
+  answer H24_mps 25 -- "${under_mps[@]}" "$bin/h24_killed_behind_gate" "${few_times[@]}"
 fi
-if wanted H19; then of_programs H19 70 h19_operations.py; fi
-if wanted H28; then of_programs H28 50 h28_slices_beside.py; fi
+if wanted H19; then of_programs H19 75 h19_operations.py; fi
+if wanted H28; then of_programs H28 60 h28_slices_beside.py; fi
 if wanted H23; then of_programs H23 120 h23_mps_alone.py; fi
 if wanted H29; then
   small --rounds 5 --kernel-ms 5
-  answer H29 30 -- "$bin/h29_change" "${few_times[@]}"
+  answer H29_bare 30 -- "$bin/h29_change" "${few_times[@]}"
+  answer H29_mps 30 -- "${under_mps[@]}" "$bin/h29_change" "${few_times[@]}"
 fi
 if wanted H25; then
   small --rounds 4
   answer H25 40 -- "$bin/h25_wait_word" "${few_times[@]}"
 fi
 if wanted H26; then answer H26 30 -- "$bin/h26_calls_behind_gate"; fi
+if wanted H30; then
+  if has H30 "$run" "$build/bin/tesserad"; then
+    answer H30 25 -- python3 "$bin/h30_unannounced_context.py" --tessera "$run" --tesserad "$build/bin/tesserad" --gpu $gpu
+  fi
+fi
 
 at=C
 if wanted H13; then
@@ -282,9 +282,8 @@ fi
 if wanted H17; then
   small --rounds 100 --times 5 --launches 10
   answer H17_green 20 -- "$bin/h17_green_contexts" "${few_times[@]}"
-  with_mps h17
   small --seconds 0.5
-  answer H17_mps 60 "${mps[@]}" -- python3 "$bin/h17_mps.py" "${few_times[@]}"
+  answer H17_mps 60 -- python3 "$bin/h17_mps.py" "${few_times[@]}"
 fi
 if wanted H1; then
   # The vendor's runtime and libraries authenticate the driver: not for the software GPU.
@@ -315,9 +314,8 @@ if wanted H3; then
   answer H3 20 -- "$bin/h3_marker" "${few_times[@]}"
 fi
 if wanted H4; then
-  with_mps h4
   small --seconds 1
-  answer H4 60 "${mps[@]}" -- python3 "$bin/h4_mps.py" "${few_times[@]}"
+  answer H4 60 -- python3 "$bin/h4_mps.py" "${few_times[@]}"
 fi
 if wanted H5; then
   small --seconds 1 --kernel-ms 0.5
@@ -340,8 +338,7 @@ if wanted H9; then
     turnaround=(python3 "$bin/h9_turnaround.py" --tessera "$run" --tesserad "$build/bin/tesserad")
     small --gpu soft --seconds 0.5 --kernels-ms 5
     answer H9_time_slices 60 -- "${turnaround[@]}" "${few_times[@]}"
-    with_mps h9
-    answer H9_mps 60 "${mps[@]}" -- "${turnaround[@]}" "${few_times[@]}" --mps
+    answer H9_mps 60 -- "${turnaround[@]}" "${few_times[@]}" --mps
   fi
 fi
 if wanted H10; then

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 
-WORKLOADS = pathlib.Path(__file__).resolve().parent / "workloads"
+HERE = pathlib.Path(__file__).resolve().parent
+WORKLOADS = HERE / "workloads"
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -146,6 +147,15 @@ class Daemon(Process):
                 return state
             time.sleep(0.1)
 
+    def clients_of_mps(self, rehearse):
+        """The environment of its clients without Tessera. A rehearsal's are those of a software GPU that shares as MPS does."""
+        environment = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_directory)}
+        if not rehearse:
+            return environment
+        gpu = self.pipe_directory.parent / "gpu"
+        gpu.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {**environment, "TESSERA_SOFTGPU_MODE": "mps", "TESSERA_SOFTGPU_DIR": str(gpu)}
+
 
 class Company:
     """What one question starts: daemons and workers, all of which end with the `with` block. Errors go to standard error."""
@@ -231,6 +241,8 @@ def arranged(options):
         signal.signal(number, lambda *_: sys.exit(1))
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # lab.sh may be killed
     options.build = options.build.resolve()
+    if options.rehearse:  # with a control program of MPS
+        os.environ["PATH"] = f"{HERE / 'pretended'}:{os.environ['PATH']}"
 
 
 def ending():

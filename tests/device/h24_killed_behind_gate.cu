@@ -1,6 +1,6 @@
 // H24: a process is killed behind a closed gate (cuStreamWaitValue64 on a shared page), with work queued behind it, and
 // in the middle of a kernel. Does its neighbour live: its status, its values, its times, and can a newcomer still begin?
-// Says so of the sharing that its environment has; h24_mps.py runs it under an MPS of our own.
+// Says so of the sharing that its environment has; under_mps.py runs it under an MPS of our own.
 #include "processes.h"
 
 namespace {

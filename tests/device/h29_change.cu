@@ -1,7 +1,7 @@
 // H29: what a change between two processes costs, by what the one that leaves is doing: nothing since long (idle), nothing
 // since just now (drained), a stream of it waits for a word with work behind it (waiting), or a kernel of it runs (kernel).
-// The times of two short kernels of the other process, one after the other: the first one pays for the change. Without MPS;
-// `alone` is without a process that leaves.
+// The times of two short kernels of the other process, one after the other: the first one pays for the change. Of the sharing
+// that its environment has; `alone` is without a process that leaves.
 #include <sched.h>
 
 #include <optional>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """H4: does MPS start in a private directory as this user, do client and stream priorities hold between its clients, and
 what happens to the others when a client is SIGKILLed? Only directories made here are used; an MPS that is already
-running is not touched. On the software GPU (TESSERA_SOFTGPU_MODE=mps) there is no control daemon to start."""
+running is not touched."""
 import signal
 import sys
 import time

@@ -1,14 +1,25 @@
 """Helpers of the Python questions: where the programs are, starting several at once, reading their JSON, an MPS of our own."""
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+import time
 
+REHEARSED = "TESSERA_LAB_REHEARSED" in os.environ  # on the software GPU
 FOLDER = pathlib.Path(os.environ.get("TESSERA_DEVICE_BIN", pathlib.Path(__file__).resolve().parent))
+
+
+def dies_with_us():
+    """For a child, before its program begins: it ends when this program does, however that is."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def program(name):
@@ -41,7 +52,7 @@ def start(*arguments, environment=None):
 
 def started(command, environment=None):
     """Starts what runs a sharer, and waits until its loop runs."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}, preexec_fn=dies_with_us)
     line = process.stdout.readline()
     if line.strip() != "ready":
         process.kill()
@@ -85,14 +96,18 @@ class Daemon:
         self.clients += 1
         return [self.tessera, "run", "--gpu", gpu, "--priority", priority, "--", *command]
 
+    def state(self):
+        """What `tessera ps` says."""
+        state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
+        if state.returncode != 0:
+            raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
+        return json.loads(state.stdout)
+
     def check(self):
         """Does it live, and did every client attach? Else what they answered is of programs that nobody managed."""
         if self.process.poll() is not None:
             raise SystemExit(f"tesserad ended with status {self.process.returncode}")
-        state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
-        if state.returncode != 0:
-            raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
-        attached = json.loads(state.stdout)["daemon"]["attached"]
+        attached = self.state()["daemon"]["attached"]
         if attached < self.clients:
             raise SystemExit(f"{attached} of {self.clients} clients attached")
 
@@ -106,26 +121,44 @@ class Daemon:
 
 
 class Mps:
-    """An MPS control daemon of our own, in a folder of our own, gone afterwards."""
+    """An MPS control daemon of our own, in a folder of our own, gone afterwards, also where lab.sh ends this program."""
+
+    PROGRAM, READY_S, END_S = "nvidia-cuda-mps-control", 10, 10
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="tessera-mps-")
-        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.folder + "/pipe", "CUDA_MPS_LOG_DIRECTORY": self.folder + "/log"}
-        for path in self.environment.values():
+        folders = {"CUDA_MPS_PIPE_DIRECTORY": self.folder + "/pipe", "CUDA_MPS_LOG_DIRECTORY": self.folder + "/log"}
+        shares = {"TESSERA_SOFTGPU_DIR": self.folder + "/gpu"} if REHEARSED else {}
+        for path in (*folders.values(), *shares.values()):
             os.mkdir(path, 0o700)
-
-    def control(self, *arguments, text=""):
-        return subprocess.run(["nvidia-cuda-mps-control", *arguments], input=text, capture_output=True, text=True,
-                              timeout=30, env={**os.environ, **self.environment})
+        self.environment = {**folders, **({**shares, "TESSERA_SOFTGPU_MODE": "mps"} if shares else {})}
 
     def __enter__(self):
-        started = self.control("-d")
-        if started.returncode != 0:
-            raise RuntimeError(f"nvidia-cuda-mps-control -d: {started.stderr.strip() or started.stdout.strip()}")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        environment = {**os.environ, **self.environment}
+        self.output = open(self.folder + "/control.out", "w+")
+        self.process = subprocess.Popen([self.PROGRAM, "-f"], env=environment, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
+                                        preexec_fn=dies_with_us)
+        ready, end_s = pathlib.Path(self.folder, "pipe", "control"), time.monotonic() + self.READY_S
+        while not ready.exists():
+            if self.process.poll() is not None or time.monotonic() > end_s:
+                self.output.seek(0)
+                said = self.output.read().strip()
+                self.__exit__()
+                raise RuntimeError(f"{self.PROGRAM} is not ready: {said}")
+            time.sleep(0.01)
         return self
 
     def __exit__(self, *_):
-        self.control(text="quit -t 5\n")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.process.poll() is None:
+                subprocess.run([self.PROGRAM], input="quit -t 5\n", capture_output=True, text=True, timeout=self.END_S,
+                               env={**os.environ, **self.environment})
+                self.process.wait(self.END_S)
+        self.process.kill()
+        self.process.wait()
+        self.output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -149,10 +182,8 @@ def tell(answer):
 
 def with_mps(questions, seconds):
     """The answers of questions(environment, seconds) under an MPS of our own, and what became of it."""
-    if os.environ.get("TESSERA_SOFTGPU_MODE") == "mps":  # there is no control daemon to start
-        return {"mps": "software GPU in MPS mode", "regime": "MPS", **questions({}, seconds)}
-    if not shutil.which("nvidia-cuda-mps-control"):
-        raise SystemExit("nvidia-cuda-mps-control is not installed")
+    if not shutil.which(Mps.PROGRAM):
+        raise SystemExit(f"{Mps.PROGRAM} is not installed")
     try:
         with Mps() as mps:
             return {"mps": "started in a private directory", "regime": info(mps.environment).get("regime"),

@@ -2,6 +2,7 @@
 """The protocol of scripts/gpu/workloads, and what scripts/gpu/headline.py leaves when it is ended, on the software GPU.
 
 usage: lab_test.py BUILD_FOLDER"""
+import importlib.util
 import json
 import os
 import pathlib
@@ -66,6 +67,26 @@ class Workloads(unittest.TestCase):
                                         {"do": "load", "what": "resnet"})
             self.assertEqual(["error" in answer for answer in answers], [False, True, True, True, False], answers)
 
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "this Python has no Triton")
+    def test_tritons_kernels_compile_without_a_gpu(self):
+        with tempfile.TemporaryDirectory(prefix="tessera-lab-") as folder:
+            answer = subprocess.run([sys.executable, GPU / "workloads/kernels_of_triton.py", "--out", folder], capture_output=True, text=True,
+                                    timeout=LIMIT_S, env={**os.environ, "TRITON_CACHE_DIR": folder + "/cache"})
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertEqual(sorted(json.loads(answer.stdout)), ["pointwise", "product", "softmax"])
+            for name in json.loads(answer.stdout):
+                self.assertIn(f".visible .entry {name}(", pathlib.Path(folder, name + ".ptx").read_text())
+
+    @unittest.skipUnless(importlib.util.find_spec("triton") and importlib.util.find_spec("torch"), "this Python has no Triton and PyTorch")
+    def test_tritons_kernels_compute_what_they_shall(self):
+        program = ("import torch, kernels_of_triton\na, b = torch.randn(2, 64, 64)\nx, results = a.clone(), kernels_of_triton.results(a, b)\n"
+                   "for _ in range(2000): x = x * 0.999 + b\n"
+                   "for name, right in (('pointwise', x), ('softmax', a.softmax(-1)), ('product', a @ b)):\n"
+                   "    torch.testing.assert_close(results[name], right, atol=1e-4, rtol=1e-4)\n")
+        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, cwd=GPU / "workloads",
+                                env={**os.environ, "TRITON_INTERPRET": "1"})
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+
     def test_two_roles_of_one_process_answer_each_for_itself(self):
         with open(os.devnull, "w") as errors:
             service, trainer = processes.both([], {"LD_LIBRARY_PATH": ""}, ["--rehearse"], errors)
@@ -103,7 +124,8 @@ class Questions(unittest.TestCase):
         gpu.mkdir(mode=0o700, exist_ok=True)
         path = ":".join(map(str, [*libraries, BUILD / "lib" / "softgpu"]))
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT_S,
-                              env={**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200", "TESSERA_LAB_REHEARSED": "1",
+                              env={**os.environ, "PATH": f"{GPU / 'pretended'}:{os.environ['PATH']}", "LD_LIBRARY_PATH": path,
+                                   "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200", "TESSERA_LAB_REHEARSED": "1",
                                    **environment})
 
     @unittest.skipUnless(BUILD and (BUILD / "build.ninja").exists() and shutil.which("ninja"), "not built by ninja")
@@ -141,13 +163,35 @@ class Questions(unittest.TestCase):
             self.assertIn("tesserad ended", answer.stderr)
             self.assertNotEqual(answer.returncode, 0)
 
+    def test_an_mps_of_our_own_ends_with_who_started_it(self):
+        """It is said where its program runs, and it is gone also if the question is ended."""
+        program = [sys.executable, BUILD / "bin/device/under_mps.py", "--", sys.executable, "-c",
+                   "import json, os\nprint(json.dumps({'pipe': os.environ['CUDA_MPS_PIPE_DIRECTORY'], "
+                   "'there': os.path.exists(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')}))"]
+        answer = self.run_on_softgpu(*program)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertTrue(json.loads(answer.stdout)["there"])
+        self.assertFalse(os.path.exists(json.loads(answer.stdout)["pipe"]))
+        # Python may take a signal just before it waits; who ends it then does so again.
+        script = self.script("ended", "import os, signal, time\n"
+                             f"open({str(self.folder / 'pipe')!r}, 'w').write(os.environ['CUDA_MPS_PIPE_DIRECTORY'])\n"
+                             "while True:\n    os.kill(os.getppid(), signal.SIGTERM)\n    time.sleep(0.05)\n")
+        self.assertEqual(self.run_on_softgpu(*program[:3], script).returncode, 1)
+        self.assertFalse(os.path.exists((self.folder / "pipe").read_text()))
+
+    def test_a_program_is_managed_whose_context_nobody_announced(self):
+        answer = self.run_on_softgpu(sys.executable, BUILD / "bin/device/h30_unannounced_context.py", "--tessera", BUILD / "bin/tessera",
+                                     "--tesserad", BUILD / "bin/tesserad", "--gpu", "soft")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertTrue(json.loads(answer.stdout)["managed"], answer.stdout)
+
     def test_who_saw_nothing_says_so(self):
         """Of questions with several processes, none of which finds a device."""
         device = BUILD / "bin" / "device"
         commands = [[device / "h24_killed_behind_gate"], [device / "h25_wait_word"], [device / "h26_calls_behind_gate"], [device / "h29_change"],
-                    [sys.executable, device / "h24_mps.py"], [sys.executable, device / "h17_mps.py"]]
+                    [sys.executable, device / "under_mps.py", "--", device / "h24_killed_behind_gate"], [sys.executable, device / "h17_mps.py"]]
         for command in commands:
-            answer = self.run_on_softgpu(*command, TESSERA_SOFTGPU_ARBITER="/nowhere", TESSERA_SOFTGPU_MODE="mps")
+            answer = self.run_on_softgpu(*command, TESSERA_SOFTGPU_ARBITER="/nowhere")
             self.assertNotEqual(answer.returncode, 0, command)
 
     def test_work_finds_no_runtime_of_the_kit(self):
@@ -218,6 +262,9 @@ class Lab(unittest.TestCase):
 
 @unittest.skipUnless(BUILD, "needs a build folder")
 class Headline(unittest.TestCase):
+    # Both services in both regimes, before anything is asked of a rival.
+    FIRST = ["resnet_graph+gpt2/tessera", "resnet_graph+gpt2/device_mps", "decoder+gpt2/tessera", "decoder+gpt2/device_mps"]
+
     def ended_by(self, number):
         with tempfile.TemporaryDirectory(prefix="tessera-lab-") as folder:
             out, gpu = pathlib.Path(folder) / "out", pathlib.Path(folder) / "gpu"
@@ -225,7 +272,7 @@ class Headline(unittest.TestCase):
             command = [sys.executable, GPU / "headline.py", "--build", BUILD, "--out", out, "--rehearse", "--seconds", "0.1", "--budget", "300"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200"}) as headline:
-                self.assertTrue(any("alone resnet_graph" in line for line in headline.stdout), "it ended before its first answer")
+                self.assertTrue(any(f" {self.FIRST[-1]}:" in line for line in headline.stdout), "it ended before its first answers")
                 started = children(headline.pid)
                 self.assertGreater(len(started), 6)
                 headline.send_signal(number)
@@ -237,6 +284,8 @@ class Headline(unittest.TestCase):
             self.assertEqual(left, [])
             summary = json.loads((out / "headline.json").read_text())
             self.assertIn("latency_p50_ms", summary["alone"]["service"]["resnet_graph"])
+            self.assertEqual(list(summary["answers"])[:len(self.FIRST)], self.FIRST)
+            self.assertEqual(summary["answers"][self.FIRST[-1]]["tessera"]["gate"], "device")
             self.assertLessEqual(len(list(out.iterdir())), 8)
             return headline.returncode
 

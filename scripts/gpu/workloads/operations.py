@@ -2,12 +2,14 @@
 """Products and convolutions of cuBLAS, cuBLASLt and cuDNN through PyTorch, by class of shape. Told by JSON lines what to run (protocol.py).
 
 load: a class of CLASSES; answers with the result's digest and the median time of a call. run: calls from "at_s" on for "seconds"; answers
-with how many results were another one. target: products of cuBLAS by how many SMs its handle is told to use."""
+with how many results were another one. target: products of cuBLAS by how many SMs its handle is told to use. kernels: what the device does
+for a call of the loaded class, in order. algorithm: lt_algorithm.py for a class of products."""
 import ctypes
 import hashlib
 import statistics
 import time
 
+import lt_algorithm
 import protocol
 
 # Name: how it is made, sizes. product: m, n, k, type, with bias (cuBLASLt); batch: count, m, n, k; convolution: images, channels, side, filters.
@@ -55,6 +57,13 @@ class Operations:
             others += self.digest() != self.first
         return {"what": what, "calls": len(times_s), "others": others, "call_ms": 1e3 * statistics.median(times_s)}
 
+    def algorithm(self, what):
+        _, m, n, k, type_name, _ = CLASSES[what]
+        try:
+            return lt_algorithm.checked(m, n, k, type_name)
+        except RuntimeError as refused:
+            return {"refused": str(refused)}
+
     def unload(self):
         self.call = self.result = None
 
@@ -93,6 +102,13 @@ class StandInOperations(Operations):
                               or self.gpu.driver.cuCtxSynchronize())
         self.gpu.fill(1)
         return call, self.gpu.read
+
+    def kernels(self):
+        self.call()
+        return {"kernels": [["stand-in", 1.0]]}
+
+    def algorithm(self, what):
+        return lt_algorithm.checked(self.gpu.M, self.gpu.N, self.gpu.K, "float32") if self.library is not None else {"whole": {"status": 0}}
 
     def target(self, counts):
         rows = {}
@@ -153,6 +169,14 @@ def torch_operations(cpu):
                 place = torch.arange(whole.shape[1], device=device) % 8191 + 1
                 return (whole * place).sum(1).cpu().numpy().tobytes()
             return call, result
+
+        def kernels(self):
+            kind = torch.autograd.DeviceType.CPU if cpu else torch.autograd.DeviceType.CUDA
+            activity = torch.profiler.ProfilerActivity.CPU if cpu else torch.profiler.ProfilerActivity.CUDA
+            with torch.profiler.profile(activities=[activity]) as profile:
+                self.call()
+            events = sorted((event for event in profile.events() if event.device_type == kind), key=lambda event: event.time_range.start)
+            return {"kernels": [[event.name[:100], round(event.time_range.elapsed_us(), 2)] for event in events]}
 
         def target(self, counts):
             library, handle = ctypes.CDLL("libcublas.so.13"), ctypes.c_void_p(torch.cuda.current_blas_handle())

@@ -47,7 +47,7 @@ def obey(workload, commands=sys.stdin, answers=sys.stdout, one_loads=contextlib.
             do = command.pop("do")
             if do == "quit":
                 return
-            if do not in ("load", "run", "unload", "target"):
+            if do not in ("load", "run", "unload", "target", "kernels", "algorithm"):
                 raise ValueError(f"no such command: {do}")
             began_s = time.monotonic()
             with contextlib.nullcontext() if do == "run" else one_loads:
