@@ -59,6 +59,13 @@ class Parking : public SharingFixture {
     auto end = started->wait(kPatience_s);
     return {end.ok() ? *end : -1, read_file(path(command + ".said")) + read_file(path(command + ".said2"))};
   }
+  // Bytes that its allocations wait for, on its only GPU.
+  uint64_t waits(const std::string& name) const {
+    for (const auto& row : client(name).value("memory", nlohmann::json::array()))
+      return row.value("waits", uint64_t(0));
+    return 0;
+  }
+  size_t refusals(const std::string& name) const { return read_file(path(name + ".steps.refused")).size(); }
   void ends_well(cli::Process& process, const std::string& name) const {
     auto end = process.wait(kPatience_s);
     EXPECT_TRUE(end.ok() && *end == 0) << name << read_file(path(name + ".err")) << clients().dump();
@@ -165,6 +172,52 @@ TEST_F(Parking, AKilledProgramLeavesNothingBehind) {
     ends_well(next, "next");
     EXPECT_TRUE(eventually([&] { return clients().empty(); }));
   }
+}
+
+// An allocation that finds no room waits for it, and is seen to; an exit makes it.
+TEST_F(Parking, AnAllocationWaitsForAnExit) {
+  start_patient_daemon();
+  auto holder = program("holder", 200, kManyRounds);
+  ASSERT_TRUE(rests("holder"));
+  const struct {
+    std::string name, kind;
+    size_t refusals;
+  } cases[] = {
+      {"plain", "once", 0},
+      // An allocator that frees what it keeps and asks again has its first failure at once.
+      {"allocator", std::string("allocator:") + TS_ALLOCATOR, 1},
+      // In a capture nothing waits; behind it everything does.
+      {"captures", "capture", 0},
+  };
+  std::list<cli::Process> waiting;
+  for (const auto& c : cases) {
+    waiting.push_back(program(c.name, 72, 2, {c.kind}, {"--memory-wait", "60m"}));
+    EXPECT_TRUE(eventually([&] { return waits(c.name) > 0; })) << c.name << clients().dump();
+    EXPECT_EQ(refusals(c.name), c.refusals);
+  }
+  holder.kill_now();
+  auto process = waiting.begin();
+  for (const auto& c : cases) ends_well(*process++, c.name);
+}
+
+// 30, without anybody who parks: whose time is over first has the driver's error, and the other one that or its memory.
+TEST_F(Parking, TwoThatWaitForEachOtherHaveAnAnswerInTheEnd) {
+  start_patient_daemon();
+  std::list<cli::Process> both;
+  for (const char* name : {"one", "another"}) {
+    pause(name);
+    both.push_back(program(name, 100, 1, {"more"}, {"--memory-wait", "50ms"}));
+    ASSERT_TRUE(rests(name));
+  }
+  for (const char* name : {"one", "another"}) go_on(name);
+  int refused = 0;
+  for (auto& process : both) {
+    const auto end = process.wait(kPatience_s);
+    ASSERT_TRUE(end.ok());
+    EXPECT_TRUE(*end == 0 || *end == 2) << *end;
+    refused += *end == 2;
+  }
+  EXPECT_GT(refused, 0);
 }
 
 // A program of the runtime, which looks every entry point up by name, computes what it computes alone.
