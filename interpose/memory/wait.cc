@@ -65,14 +65,10 @@ bool answer_first(const Answered& one) {
   return true;
 }
 
-bool capturing() {
-  return state::g_state.captures.load(std::memory_order_seq_cst) != 0;
-}
-
 }  // namespace
 
 bool Wait::may_begin() const {
-  return state::config().memory_wait_ns != 0 && bytes_ != 0 && state::live() && !capturing() &&
+  return state::config().memory_wait_ns != 0 && bytes_ != 0 && state::live() && !state::capture_open() &&
          could_fit(device_, bytes_) && !answer_first({gettid(), device_, bytes_});
 }
 
@@ -95,7 +91,7 @@ bool Wait::again(CUresult result) {
     if (now_ns >= until_ns_ || !state::live()) return false;
     static constinit const uint32_t nobody_wakes = 0;
     base::futex_wait(&nobody_wakes, 0, std::min(kBetweenAttempts_ns, until_ns_ - now_ns));
-  } while (capturing());
+  } while (state::capture_open());
   return true;
 }
 

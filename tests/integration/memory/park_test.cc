@@ -220,6 +220,19 @@ TEST_F(Parking, TwoThatWaitForEachOtherHaveAnAnswerInTheEnd) {
   EXPECT_GT(refused, 0);
 }
 
+// 30, with the policy: one of them leaves for the other, and both have all they asked for.
+TEST_F(Parking, OfTwoThatWaitForEachOtherOneMakesRoom) {
+  start_daemon("[daemon]\nanswer_within_ms = 60000\n[park]\nidle_s = 1\n");
+  std::list<cli::Process> both;
+  for (const char* name : {"one", "another"}) {
+    pause(name);
+    both.push_back(program(name, 100, 1, {"more"}, {"--parkable", "--memory-wait", "60m"}));
+    ASSERT_TRUE(rests(name));
+  }
+  for (const char* name : {"one", "another"}) go_on(name);
+  for (auto& process : both) ends_well(process, "one");
+}
+
 // A program of the runtime, which looks every entry point up by name, computes what it computes alone.
 TEST_F(Parking, AProgramOfTheRuntimeComputesTheSame) {
   const auto trainer = [&](const std::string& name) {
