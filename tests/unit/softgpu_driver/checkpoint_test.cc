@@ -3,10 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <string>
@@ -76,6 +78,19 @@ std::future<CUresult> in_thread(std::function<CUresult()> call) {
     (void)cuCtxSetCurrent(g_context);
     return call();
   });
+}
+// Starts a call that has to wait and returns once its thread sleeps in it.
+std::future<CUresult> in_waiting_thread(const std::function<CUresult()>& call) {
+  std::atomic<pid_t> thread{0};
+  auto result = in_thread([&thread, call] {
+    thread = gettid();
+    return call();
+  });
+  for (std::string line; thread == 0 || line.find(") S ") == std::string::npos; std::this_thread::yield()) {
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::getline(stat, line);
+  }
+  return result;
 }
 CUresult launch_add(CUfunction add, CUdeviceptr p, uint32_t value, uint32_t n) {
   void* params[] = {&p, &value, &n};
@@ -184,7 +199,7 @@ TEST(Checkpoint, ALockWaitsForCallsAndWork) {
               CUstream held;
               CHILD_CU(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
               CHILD_CU(gate.hold(held));
-              auto waits = in_thread([held] { return cuStreamSynchronize(held); });
+              auto waits = in_waiting_thread([held] { return cuStreamSynchronize(held); });
               auto locks = in_thread([] { return lock(); });
               CHILD_TRUE(idle(locks));
               CHILD_TRUE(idle(waits));
@@ -208,7 +223,7 @@ TEST(Checkpoint, ALockHasALimit) {
               CHILD_CU(cuMemsetD32Async(p, 7, 16, held));
               CHILD_IS(CUDA_ERROR_NOT_READY, lock(10));
               CHILD_TRUE(state() == CU_PROCESS_STATE_RUNNING);
-              auto waits = in_thread([held] { return cuStreamSynchronize(held); });
+              auto waits = in_waiting_thread([held] { return cuStreamSynchronize(held); });
               CHILD_IS(CUDA_ERROR_NOT_READY, lock(10));  // a call is under way
               gate.open();
               CHILD_CU(waits.get());
