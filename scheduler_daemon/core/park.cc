@@ -24,7 +24,9 @@ namespace {
 namespace abi = ipc::abi;
 using base::Code;
 constexpr auto relaxed = std::memory_order_relaxed;
-constexpr uint64_t kLook_ns = base::ms(10);            // while somebody waits for room
+constexpr uint64_t kLook_ns = base::ms(10);  // while somebody waits for room
+// Programs of an earlier daemon find this one so soon: an idle one looks for it every second (interpose/lifecycle).
+constexpr uint64_t kAllHereWithin_ns = base::ms(5000);
 constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // whose allocation is under way; it may be stopped
 
 // All its threads have: only then are its files closed.
@@ -54,6 +56,7 @@ base::Status Core::park_client(uint32_t client_id, bool parked) {
   Client& client = *found->second;
   if (parked && state_of_process(client.identity.pid) == 't')
     return base::error(Code::kUnavailable, "process " + std::to_string(client.identity.pid) + " is stopped");
+  client.parked_here = client.parked_here || parked;
   abi::ParkOrder& order = client.park_untrusted().order;
   ipc::store(order.parked, parked ? 1u : 0u, relaxed);
   ipc::store(order.number, ++client.park_orders,
@@ -84,7 +87,9 @@ uint64_t Core::give_room(uint64_t now_ns) {
   for (const Departed& one : departed_)
     for (const auto& [d, bytes] : one.used) used[d] += bytes;
   for (const RoomNeed& need : needs) {
-    bool fits = true, alone = true;
+    // A program that was parked under an earlier daemon may be here before those who have its place.
+    const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithin_ns;
+    bool fits = all_here || !need.returns, alone = true;
     for_each_device(*need.client, [&](abi::MemoryDevice& row, const Uuid& d) {
       fits = fits && lacks(row, used[d] + kept[d], need.bytes(row)) == 0;
     });

@@ -1,4 +1,4 @@
-// What the daemon reads of clients that are parked or need room (ipc/abi/park.h, ipc/abi/memory.h). For park.cc, which
+// Reads what is known of clients that are parked or need room (ipc/abi/park.h, ipc/abi/memory.h). For park.cc, which
 // carries it out, and park_policy.cc, which decides who leaves. All of it is untrusted.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Who leaves its GPU without being asked for (`[park]`): somebody needs room, and an idle program that may be parked has it.
+// Parks programs that nobody asked to be parked (`[park]`): somebody needs room, and an idle program that may be parked has it.
 // Who cannot be parked says why, as for `tessera park`, and is left alone for a while.
 #include <algorithm>
 #include <map>

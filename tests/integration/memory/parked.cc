@@ -52,13 +52,13 @@ int append_to(const std::string& file) {
 }
 
 // Ends the program if memory is refused more often.
-CUdeviceptr allocate(const std::string& file, unsigned* refusals_left) {
+CUdeviceptr allocate(size_t bytes, const std::string& file, unsigned refusals_left) {
   CUdeviceptr p = 0;
   for (;;) {
-    const CUresult made = cuMemAlloc(&p, kBlockBytes);
+    const CUresult made = cuMemAlloc(&p, bytes);
     if (made == CUDA_SUCCESS) return p;
     if (made != CUDA_ERROR_OUT_OF_MEMORY) CHECK(made);
-    if ((*refusals_left)-- == 0) std::exit(2);
+    if (refusals_left-- == 0) std::exit(2);
     const int told = append_to(file + ".refused");
     if (told < 0 || write(told, ".", 1) != 1) std::exit(2);
     close(told);
@@ -102,14 +102,16 @@ int main(int argc, char** argv) {
     CHECK(cuMemAlloc(&extra, kMiB));
     CHECK(cuIpcGetMemHandle(&handle, extra));
   }
-  unsigned refusals_left = kind == "once" || kind == "more" || kind == "capture" ? 0
-                           : kind.starts_with("allocator:")                      ? 1
-                                                                                 : ~0u;
+  const unsigned refusals_left = kind == "once" || kind == "more" || kind == "capture" ? 0
+                                 : kind.starts_with("allocator:")                      ? 1
+                                                                                       : ~0u;
   if (kind.starts_with("allocator:") && !dlopen(kind.c_str() + sizeof "allocator:" - 1, RTLD_NOW)) return 2;
   if (kind == "capture") ask_in_a_capture();
+  // At once: programs that wait for each other with half of theirs would wait for ever.
+  const CUdeviceptr all = allocate(n_blocks * kBlockBytes, file, refusals_left);
   std::vector<CUdeviceptr> blocks;
   for (size_t i = 0; i < n_blocks; ++i) {
-    blocks.push_back(allocate(file, &refusals_left));
+    blocks.push_back(all + i * kBlockBytes);
     CHECK(cuMemsetD32(blocks.back(), unsigned(i), kWords));
   }
   const int progress = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);

@@ -1,4 +1,4 @@
-// Who leaves its GPU for whom (`[park]`, scheduler_daemon/core/park_policy.cc). The clients are the test's.
+// Tests of which program leaves its GPU for which (`[park]`, scheduler_daemon/core/park_policy.cc). The clients are the test's.
 #include "tests/unit/scheduler/core_fixture.h"
 
 namespace tessera::core {
@@ -181,10 +181,33 @@ TEST_F(ParkPolicy, WhoIsParkedAndNeededNeedsRoom) {
   EXPECT_EQ(park(service).order.room_for, 1u);
 }
 
+// Whoever has its place may be still on the way to the new daemon.
+TEST_F(ParkPolicy, WhoWasParkedUnderAnEarlierDaemonWaitsUntilAllAreHere) {
+  const Peer parked = with(30 * kGiB);
+  park(parked).report.need = 1;
+  park(parked).report.since_ns = now_ns_;
+  park(parked).report.state = abi::kParkWaits;
+  const auto room = [&] {
+    for (int i = 0; i < 3; ++i) {
+      run(ms(10));
+      row(parked).kept_seen = row(parked).kept;
+    }
+    return park(parked).order.room_for == 1;
+  };
+  EXPECT_FALSE(room());
+  run(ms(1000));
+  const Peer late = with(40 * kGiB);
+  run(ms(4000));
+  EXPECT_FALSE(room());
+  row(late).ready = 0;
+  EXPECT_TRUE(room());
+}
+
 // Room is given in the order in which it was asked for: who was parked for an allocation does not come back before it.
 TEST_F(ParkPolicy, AnAllocationThatFitsHasItsRoomBeforeALaterReturn) {
   policy(kIdle_s);
   const Peer parked = with(30 * kGiB), needs = with(30 * kGiB);
+  idle_for(6);
   wait_for(needs, 20 * kGiB);
   park(parked).report.state = abi::kParkWaits;
   park(parked).report.since_ns = now_ns_ + 1;
