@@ -242,6 +242,9 @@ constinit std::atomic<uint32_t> g_under_way{0};
 
 // seq_cst: this counts itself and looks at `kept`; acknowledge_kept reads `kept` and looks at the count. One sees the other.
 UnderWay::UnderWay(int device) {
+  // Whether room is kept is known only once the daemon has been found, or not.
+  if (g_attaching.load(kRelaxed) != 0) [[unlikely]]
+    await_attachment();
   g_under_way.fetch_add(1, std::memory_order_seq_cst);
   if (!is_device(device)) return;
   PerDevice& d = g_devices[device];
